@@ -1,0 +1,58 @@
+# Warnings, sanitizers and the three kinds of targets that the project has: modules of the core, plugins, tests.
+
+add_library(worker_flags INTERFACE)
+target_compile_options(worker_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wvla -Werror)
+target_compile_definitions(worker_flags INTERFACE _GNU_SOURCE)
+# One source of floating-point truth: no contraction behind our back; kernels ask for FMA by name.
+target_compile_options(worker_flags INTERFACE -ffp-contract=off -fno-math-errno)
+
+set(WORKER_SANITIZE "" CACHE STRING "sanitizers to build with: address,undefined or thread")
+if(WORKER_SANITIZE)
+  target_compile_options(worker_flags INTERFACE -fsanitize=${WORKER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  target_link_options(worker_flags INTERFACE -fsanitize=${WORKER_SANITIZE})
+endif()
+
+option(WORKER_FUZZ "build the libFuzzer targets (clang only)" OFF)
+
+set(WORKER_PLUGIN_BUILD_DIR ${CMAKE_BINARY_DIR}/plugins)
+
+# worker_plugin(NAME source...): a plugin of this project, built exactly as the installed SDK's worker_add_plugin builds one.
+function(worker_plugin name)
+  add_library(${name} MODULE ${ARGN})
+  target_link_libraries(${name} PRIVATE worker_sdk worker_flags m)
+  set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY ${WORKER_PLUGIN_BUILD_DIR}
+    LINK_DEPENDS ${CMAKE_SOURCE_DIR}/sdk/cmake/plugin.map)
+  target_link_options(${name} PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/sdk/cmake/plugin.map LINKER:-z,now LINKER:-z,noexecstack)
+  if(NOT WORKER_SANITIZE)
+    target_link_options(${name} PRIVATE LINKER:-z,defs)
+  endif()
+  install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/worker/plugins COMPONENT worker)
+endfunction()
+
+# worker_test(NAME LABELS label... SOURCES file... [LINK target...] [DEPENDS target...] [TIMEOUT s]): a cmocka program.
+function(worker_test name)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LABELS;LINK;DEPENDS" ${ARGN})
+  add_executable(${name} ${T_SOURCES})
+  target_link_libraries(${name} PRIVATE worker_core worker_flags PkgConfig::CMOCKA ${T_LINK})
+  if(T_DEPENDS)
+    add_dependencies(${name} ${T_DEPENDS})
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 60)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
+    ENVIRONMENT "WORKER_TEST_DATA=${WORKER_TEST_DATA};WORKER_PLUGIN_PATH=${WORKER_PLUGIN_BUILD_DIR}"
+    FAIL_REGULAR_EXPRESSION "ERROR: (Address|Thread|Undefined|Leak)Sanitizer")
+endfunction()
+
+# Where the golden data lie; tests that need them skip with a message when absent.
+if(DEFINED ENV{WORKER_TEST_DATA})
+  set(WORKER_TEST_DATA_DEFAULT $ENV{WORKER_TEST_DATA})
+else()
+  set(WORKER_TEST_DATA_DEFAULT ${CMAKE_SOURCE_DIR}/../shared/data)
+endif()
+set(WORKER_TEST_DATA ${WORKER_TEST_DATA_DEFAULT} CACHE PATH "folder with golden test data")

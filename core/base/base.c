@@ -1,0 +1,8 @@
+/* base.c: the little that every room of the core shares and that needs a definition. */
+#include "device/device.h"
+
+const char *memory_kind_name(enum memory_kind kind)
+{
+    static const char *const names[MEMORY_KINDS] = { "weights", "kv", "activations", "workspace", "graphs" };
+    return kind < MEMORY_KINDS ? names[kind] : "?";
+}

@@ -1,0 +1,54 @@
+/* model.h: one opened model: a GGUF file, its architecture and quantization plugins, its tape and an executor on a device.
+ *
+ * Opening is in phases that can stop early: inspect the file, plan (bytes known before anything is allocated), load. */
+#ifndef CORE_MODEL_MODEL_H
+#define CORE_MODEL_MODEL_H
+
+#include <stdint.h>
+
+#include "device/device.h"
+#include "gguf/gguf.h"
+#include "plugin/plugin.h"
+#include "tape/tape.h"
+#include "tokenizer/tokenizer.h"
+
+struct model_options {
+    const struct device_ops *device;
+    struct device_options dev;     /* context 0: min(the file's, default_context) */
+    uint32_t fuse;                 /* FUSE_* */
+    const char *const *taps; uint32_t n_taps;
+};
+
+struct model {
+    struct gguf *file;
+    const struct plugin_registry *plugins;
+    const struct wk_arch *arch;
+    struct tape_program *program;
+    struct tokenizer *tokenizer;   /* NULL: the file has none */
+    const struct device_ops *device;
+    struct device_options dev;     /* as resolved */
+    struct memory_plan plan;
+    struct executor *executor;     /* NULL after model_plan */
+    char name[128];                /* general.name, else the file's stem */
+};
+
+/* The weights as an executor sees them: bytes in the mapping. */
+struct model_weights { const struct gguf *file; };
+
+/* File, plugins, tape and plan; allocates no device memory. `file` becomes the model's, also on failure. */
+wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o, struct model **out, const struct wk_err *err);
+/* Makes the executor; the model can run steps afterwards. On failure the model stays planned. */
+wk_status model_load(struct model *m, const struct wk_err *err);
+void model_close(struct model *m); /* NULL allowed */
+
+/* One sequence with pages of its own, for callers that run one thing at a time (run, score, bench, tests). */
+struct session;
+wk_status session_open(struct model *m, struct session **out, const struct wk_err *err);
+void session_close(struct session *s);
+/* Appends n tokens at the end and computes logits of the last `wanted` of them into logits [wanted][n_vocab] (wanted <= n; logits NULL iff wanted 0).
+ * Longer runs are cut into chunks of dev.max_rows. */
+wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted, float *logits, const struct wk_err *err);
+uint32_t session_length(const struct session *s);
+void session_reset(struct session *s);
+
+#endif

@@ -1,0 +1,107 @@
+/* worker/abi.h: what every plugin and the host agree on before anything else.
+ *
+ * Versions, status codes, the caller's error buffer, the export macro and the ELF note that the host reads
+ * before it maps a plugin. Rules for everything that crosses the boundary: fixed-width integers, pointers and
+ * floats only; no implicit padding; every struct begins with its size in bytes, is a multiple of 8 bytes and grows only at
+ * its end; zero in a field means "as before".
+ *
+ * ABI 0.x: host and plugin must have been built with byte-identical headers (WK_HEADER_HASH, made by the build). */
+#ifndef WORKER_ABI_H
+#define WORKER_ABI_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <worker/hash.h> /* WK_HEADER_HASH: first 64 bits of SHA-256 over the other installed headers */
+
+#ifdef __cplusplus
+extern "C" {
+#define WK_STATIC_ASSERT(cond, text) static_assert(cond, text)
+#else
+#define WK_STATIC_ASSERT(cond, text) _Static_assert(cond, text)
+#endif
+
+#define WK_ABI_MAJOR 0
+#define WK_ABI_MINOR 1
+
+/* Result of every call that can fail. 0 is success; a failed call has written a text into the caller's wk_err. */
+typedef int32_t wk_status;
+enum {
+    WK_OK = 0,
+    WK_INVALID = 1,     /* the input is wrong: a file, a number out of range, a shape */
+    WK_UNSUPPORTED = 2, /* the input may be right, but nothing loaded serves it */
+    WK_NO_MEMORY = 3,   /* memory (host or device) is exhausted */
+    WK_IO = 4,          /* the operating system refused: open, read, map */
+    WK_INTERNAL = 5,    /* a promise between host and plugin was broken */
+    WK_CANCELLED = 6    /* the caller asked to stop */
+};
+
+/* Where an error text goes: memory of the caller, valid as long as the caller says; always terminated.
+ * A NULL pointer to this struct is allowed everywhere and means "status alone". */
+struct wk_err {
+    char *text;   /* [cap] bytes, caller's */
+    uint64_t cap; /* 0: no text wanted */
+};
+
+#if defined(__GNUC__)
+#define WK_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
+#else
+#define WK_PRINTF(fmt_index, first_arg)
+#endif
+
+/* Write a text and return `status`, so that a failing function can end with `return wk_fail(err, WK_INVALID, "...")`.
+ * [any thread] */
+WK_PRINTF(3, 4)
+static inline wk_status wk_fail(const struct wk_err *err, wk_status status, const char *format, ...)
+{
+    if (err && err->text && err->cap) {
+        va_list args;
+        va_start(args, format);
+        (void)vsnprintf(err->text, (size_t)err->cap, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+/* Does the struct that the other side gave reach as far as `field`? p: pointer to a struct that begins with struct_size. */
+#define WK_HAS(p, type, field) ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
+
+#if defined(__GNUC__)
+#define WK_EXPORT __attribute__((visibility("default")))
+#else
+#define WK_EXPORT
+#endif
+
+/* ---- the ELF note ------------------------------------------------------------------------------------------------
+ * Section .note.worker.plugin, name "worker", type WK_NOTE_TYPE. It is also a PT_NOTE segment, so it survives strip; the host
+ * reads it with plain file reads and refuses a plugin before any of its code has run. */
+#define WK_NOTE_TYPE 0x574b0001u
+#define WK_NOTE_NAME "worker"
+
+enum { WK_KIND_ARCH = 1, WK_KIND_QUANT = 2 };
+
+struct wk_note_desc {
+    uint32_t desc_size;  /* sizeof(struct wk_note_desc) */
+    uint16_t kind;       /* WK_KIND_* */
+    uint16_t abi_major;
+    uint16_t abi_minor_min, abi_minor_built;
+    uint32_t flags;      /* 0 */
+    uint32_t header_hash[2]; /* low, high half of WK_HEADER_HASH: 32-bit, since a descriptor is aligned to 4 bytes only */
+    char id[64];         /* "org.worker.llama": reverse domain, [a-z0-9.-], terminated */
+    char claims[168];    /* "arch:llama,qwen2" or "ggml:0,1,30", terminated */
+};
+WK_STATIC_ASSERT(sizeof(struct wk_note_desc) == 256, "the note's layout is fixed");
+
+struct wk_note {
+    uint32_t namesz, descsz, type; /* Elf64_Nhdr */
+    char name[8];                  /* "worker", padded */
+    struct wk_note_desc desc;
+};
+WK_STATIC_ASSERT(offsetof(struct wk_note, desc) == 20, "a descriptor follows the name directly");
+
+#ifdef __cplusplus
+}
+#endif
+#endif
