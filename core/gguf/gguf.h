@@ -33,7 +33,7 @@ struct gguf_kv {
     enum gguf_type type;      /* GGUF_ARRAY: an array of element_type */
     enum gguf_type element_type;
     uint64_t count;           /* elements; 1 unless an array */
-    uint64_t offset;          /* of the value's first byte in the file */
+    uint64_t offset;          /* of the value's first byte in the file; of an array, its first element's */
 };
 
 struct gguf_tensor {
@@ -92,7 +92,8 @@ const void *gguf_tensor_data(const struct gguf *file, const struct gguf_tensor *
 /* ---- writing (gguf_write.c): used by `worker quantize` and by tests ------------------------------------------------ */
 struct gguf_writer; /* collects metadata and tensor headers, then streams data; writes to a temporary name and renames at the end */
 wk_status gguf_writer_open(const char *path, struct gguf_writer **out, const struct wk_err *err);
-/* Copies all metadata of `from` except the keys named (NULL-terminated list). */
+/* Copies all metadata of `from` except the keys named (NULL-terminated list) and those that describe the layout of its files:
+ * general.alignment and split.*. */
 wk_status gguf_writer_copy_metadata(struct gguf_writer *w, const struct gguf *from, const char *const *except, const struct wk_err *err);
 wk_status gguf_writer_u32(struct gguf_writer *w, const char *key, uint32_t value, const struct wk_err *err);
 wk_status gguf_writer_str(struct gguf_writer *w, const char *key, const char *value, const struct wk_err *err);

@@ -1,0 +1,255 @@
+/* log.c: one line per event on standard error, written with one write(2).
+ *
+ * A line is put together in a buffer on the stack; what does not fit is left out as a whole field and the line says so,
+ * so every line stays valid JSON. A mutex keeps lines, progress bar and their order whole. */
+#include "log/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    LINE_BYTES = 8192,
+    TAIL_BYTES = 32, /* kept for `,"truncated":true}` and the newline */
+    BAR_CELLS = 30,
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static enum log_level lowest_level = LOG_INFO;
+static enum log_format line_format = LOG_PLAIN;
+
+/* The activity that log_progress was told of last, under the lock. */
+static struct {
+    char activity[64];
+    int percent;      /* shown last; -1: none */
+    bool bar_visible; /* the terminal's last line is the bar */
+} progress = { .percent = -1 };
+
+struct line {
+    char text[LINE_BYTES];
+    size_t n, limit; /* n <= limit <= LINE_BYTES */
+    bool full;       /* something did not fit */
+};
+
+/* ---- putting a line together --------------------------------------------------------------------------------------------- */
+
+static void add(struct line *l, const char *text, size_t n)
+{
+    if (l->full || n > l->limit - l->n) {
+        l->full = true;
+        return;
+    }
+    memcpy(l->text + l->n, text, n);
+    l->n += n;
+}
+
+__attribute__((format(printf, 2, 3)))
+static void add_format(struct line *l, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof text) l->full = true;
+    else add(l, text, (size_t)n);
+}
+
+/* Length of the well-formed UTF-8 sequence at s (Unicode 15, table 3-7), 0 if there is none. */
+static size_t utf8_length(const unsigned char *s)
+{
+    if (s[0] < 0x80) return 1;
+    if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
+    const unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80, high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+    if (s[1] < low || s[1] > high) return 0;
+    const size_t n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    for (size_t i = 2; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80) return 0; /* also the terminator */
+    }
+    return n;
+}
+
+/* Bytes that a terminal could obey (C0, DEL, C1) are escaped as \u00XX, bytes that are no UTF-8 as U+FFFD. */
+static void add_escaped(struct line *l, const char *text)
+{
+    for (const unsigned char *s = (const unsigned char *)text; *s && !l->full;) {
+        const size_t n = utf8_length(s);
+        if (n == 0) add_format(l, "\\ufffd");
+        else if (n == 1 && (*s == '"' || *s == '\\')) add_format(l, "\\%c", *s);
+        else if (n == 1 && (*s < 0x20 || *s == 0x7f)) add_format(l, "\\u%04x", *s);
+        else if (n == 2 && s[0] == 0xc2 && s[1] < 0xa0) add_format(l, "\\u%04x", s[1]);
+        else add(l, (const char *)s, n);
+        s += n ? n : 1;
+    }
+}
+
+static void add_quoted(struct line *l, const char *text)
+{
+    if (!text) {
+        add(l, "null", 4);
+        return;
+    }
+    add(l, "\"", 1);
+    add_escaped(l, text);
+    add(l, "\"", 1);
+}
+
+static void add_number(struct line *l, double value)
+{
+    char text[40];
+    if (!isfinite(value)) {
+        add(l, "null", 4);
+        return;
+    }
+    (void)snprintf(text, sizeof text, "%.15g", value);
+    if (strtod(text, NULL) != value) (void)snprintf(text, sizeof text, "%.17g", value);
+    add(l, text, strlen(text));
+}
+
+static void add_value(struct line *l, const struct log_field *f)
+{
+    switch (f->kind) {
+    case LOG_STR: add_quoted(l, f->str); break;
+    case LOG_U64: add_format(l, "%" PRIu64, f->u64); break;
+    case LOG_F64: add_number(l, f->f64); break;
+    case LOG_BOOL: add_format(l, "%s", f->u64 ? "true" : "false"); break;
+    default: add(l, "null", 4); break;
+    }
+}
+
+/* `,"key":value`, whole or not at all. */
+static void add_field(struct line *l, const struct log_field *f)
+{
+    const size_t start = l->n;
+    add(l, ",", 1);
+    add_quoted(l, f->key);
+    add(l, ":", 1);
+    add_value(l, f);
+    if (l->full) l->n = start;
+}
+
+/* RFC 3339, UTC, milliseconds. */
+static void add_time(struct line *l)
+{
+    struct timespec now;
+    struct tm utc;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    (void)gmtime_r(&now.tv_sec, &utc);
+    add_format(l, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
+               utc.tm_sec, now.tv_nsec / 1000000);
+}
+
+static const char *level_name(enum log_level level)
+{
+    static const char *const names[] = { "debug", "info", "warning", "error" };
+    return names[level < LOG_DEBUG ? LOG_DEBUG : level > LOG_ERROR ? LOG_ERROR : level];
+}
+
+static void write_line(struct line *l)
+{
+    for (size_t done = 0; done < l->n;) {
+        const ssize_t n = write(STDERR_FILENO, l->text + done, l->n - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return; /* nobody listens; there is nowhere to say so */
+        done += (size_t)n;
+    }
+}
+
+static void json_line(enum log_level level, const char *event, const char *message, const struct log_field *fields)
+{
+    struct line l = { .n = 0, .limit = LINE_BYTES - TAIL_BYTES };
+    add(&l, "{\"time\":\"", 9);
+    add_time(&l);
+    add_format(&l, "\",\"level\":\"%s\"", level_name(level));
+    add_field(&l, &log_s("event", event));
+    if (message) add_field(&l, &log_s("message", message));
+    for (; fields && fields->kind != LOG_END && !l.full; fields++) add_field(&l, fields);
+    const bool truncated = l.full;
+    l.full = false;
+    l.limit = LINE_BYTES;
+    if (truncated) add_format(&l, ",\"truncated\":true");
+    add(&l, "}\n", 2);
+    write_line(&l);
+}
+
+static void plain_line(enum log_level level, const char *event, const char *message)
+{
+    struct line l = { .n = 0, .limit = LINE_BYTES - TAIL_BYTES };
+    if (progress.bar_visible) add(&l, "\r\033[K", 4);
+    progress.bar_visible = false;
+    add_format(&l, "worker: %s: ", level_name(level));
+    add_escaped(&l, message ? message : event);
+    l.full = false;
+    l.limit = LINE_BYTES;
+    add(&l, "\n", 1);
+    write_line(&l);
+}
+
+/* ---- the public half ------------------------------------------------------------------------------------------------------ */
+
+void log_configure(enum log_level lowest, enum log_format format)
+{
+    lowest_level = lowest;
+    line_format = format;
+}
+
+void log_event(enum log_level level, const char *event, const char *message, const struct log_field *fields)
+{
+    if (level < lowest_level || (line_format == LOG_PLAIN && level < LOG_WARN)) return;
+    (void)pthread_mutex_lock(&lock);
+    if (line_format == LOG_JSON) json_line(level, event, message, fields);
+    else plain_line(level, event, message);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void draw_bar(const char *activity, int percent)
+{
+    struct line l = { .n = 0, .limit = LINE_BYTES };
+    add(&l, "\r\033[K", 4);
+    if (percent < 100) {
+        char cells[BAR_CELLS + 1];
+        const int done = percent * BAR_CELLS / 100;
+        for (int i = 0; i < BAR_CELLS; i++) cells[i] = i < done ? '#' : '.';
+        cells[BAR_CELLS] = 0;
+        add_escaped(&l, activity);
+        add_format(&l, " [%s] %3d %%", cells, percent);
+    }
+    progress.bar_visible = percent < 100;
+    write_line(&l);
+}
+
+/* Events at each quarter that was reached since `before` (-1: none), so that a reader sees all five. */
+static void narrate(const char *activity, int before, int percent)
+{
+    for (int quarter = before < 0 ? 0 : before / 25 * 25 + 25; quarter <= percent; quarter += 25) {
+        const struct log_field fields[] = { log_s("activity", activity), log_u("percent", quarter), { LOG_END, 0, 0, 0, 0 } };
+        json_line(LOG_INFO, "progress", NULL, fields);
+    }
+}
+
+void log_progress(const char *activity, double fraction)
+{
+    const int percent = !(fraction > 0) ? 0 : fraction >= 1 ? 100 : (int)(fraction * 100);
+    (void)pthread_mutex_lock(&lock);
+    if (percent < progress.percent || strncmp(progress.activity, activity, sizeof progress.activity - 1) != 0) {
+        (void)snprintf(progress.activity, sizeof progress.activity, "%s", activity);
+        progress.percent = -1;
+    }
+    if (percent != progress.percent) {
+        if (line_format == LOG_JSON) {
+            if (lowest_level <= LOG_INFO) narrate(progress.activity, progress.percent, percent);
+        } else if (isatty(STDERR_FILENO)) {
+            draw_bar(progress.activity, percent);
+        }
+        progress.percent = percent;
+    }
+    (void)pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,243 @@
+/* test_log.c: every line is JSON that a parser reads back; plain lines cannot be forged; the bar is wiped. */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "log/log.h"
+
+static int real_stderr = -1, capture = -1;
+static char captured[1 << 20];
+
+/* Standard error goes into `fd` (a memory file if negative) until end_capture. */
+static void begin_capture(int fd)
+{
+    capture = fd >= 0 ? fd : memfd_create("stderr", MFD_CLOEXEC);
+    real_stderr = dup(STDERR_FILENO);
+    assert_true(capture >= 0 && real_stderr >= 0);
+    assert_true(dup2(capture, STDERR_FILENO) >= 0);
+}
+
+static void restore_stderr(void)
+{
+    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0);
+    (void)close(real_stderr);
+}
+
+static const char *end_capture(void)
+{
+    restore_stderr();
+    const ssize_t n = pread(capture, captured, sizeof captured - 1, 0);
+    assert_true(n >= 0);
+    captured[n] = 0;
+    (void)close(capture);
+    return captured;
+}
+
+static json_t *parse_line(const char *line, size_t n)
+{
+    json_error_t error;
+    json_t *object = json_loadb(line, n, JSON_REJECT_DUPLICATES, &error);
+    if (!object) fail_msg("%s in: %.*s", error.text, (int)n, line);
+    return object;
+}
+
+static json_t *parse_capture(void)
+{
+    const char *line = end_capture();
+    return parse_line(line, strlen(line));
+}
+
+static const char *string_of(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+static void test_json_line(void **state)
+{
+    (void)state;
+    log_configure(LOG_INFO, LOG_JSON);
+    begin_capture(-1);
+    LOG(LOG_DEBUG, "hidden", NULL);
+    LOG(LOG_WARN, "tested", "for \"people\"\n", log_s("path", "a\\b\x01\x7f\xc2\x9b"), log_u("bytes", INT64_MAX), log_f("share", 0.1),
+        log_f("third", 1.0 / 3), log_f("nan", NAN), log_f("inf", -INFINITY), log_b("yes", 7), log_b("no", 0), log_s("none", NULL));
+    const char *text = end_capture();
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
+    json_t *o = parse_line(text, strlen(text));
+    assert_string_equal(string_of(o, "event"), "tested");
+    assert_string_equal(string_of(o, "level"), "warning");
+    assert_string_equal(string_of(o, "message"), "for \"people\"\n");
+    assert_string_equal(string_of(o, "path"), "a\\b\x01\x7f\xc2\x9b");
+    assert_non_null(strstr(text, "a\\\\b\\u0001\\u007f\\u009b\""));
+    assert_non_null(strstr(text, "\"bytes\":9223372036854775807,"));
+    assert_non_null(strstr(text, "\"share\":0.1,"));
+    assert_true(json_real_value(json_object_get(o, "third")) == 1.0 / 3);
+    assert_true(json_is_null(json_object_get(o, "nan")) && json_is_null(json_object_get(o, "inf")) && json_is_null(json_object_get(o, "none")));
+    assert_true(json_is_true(json_object_get(o, "yes")) && json_is_false(json_object_get(o, "no")));
+    int year, month, day, hour, minute, second, ms, used = 0;
+    assert_int_equal(sscanf(string_of(o, "time"), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &year, &month, &day, &hour, &minute, &second, &ms, &used), 7);
+    assert_int_equal(used, 24);
+    json_decref(o);
+}
+
+/* Any bytes at all give valid JSON, and valid UTF-8 comes back as it was. */
+static void test_any_bytes(void **state)
+{
+    (void)state;
+    log_configure(LOG_DEBUG, LOG_JSON);
+    uint32_t random = 1;
+    for (int round = 0; round < 3000; round++) {
+        char text[24];
+        for (size_t i = 0; i + 1 < sizeof text; i++) {
+            random = random * 1664525 + 1013904223;
+            text[i] = (char)(random >> 24);
+        }
+        text[sizeof text - 1] = 0;
+        begin_capture(-1);
+        LOG(LOG_INFO, "bytes", text, log_s(text, text));
+        const char *line = end_capture();
+        for (const char *s = line; s[1]; s++) assert_true((unsigned char)*s >= 0x20 && *s != 0x7f);
+        json_decref(parse_line(line, strlen(line)));
+    }
+    begin_capture(-1);
+    LOG(LOG_INFO, "good", "h\xc3\xa9 \xe4\xbd\xa0 \xf0\x9f\x98\x80 \xed\x9f\xbf");
+    json_t *o = parse_capture();
+    assert_string_equal(string_of(o, "message"), "h\xc3\xa9 \xe4\xbd\xa0 \xf0\x9f\x98\x80 \xed\x9f\xbf");
+    json_decref(o);
+}
+
+static void test_long_line(void **state)
+{
+    (void)state;
+    log_configure(LOG_INFO, LOG_JSON);
+    char *text = malloc(20001);
+    assert_non_null(text);
+    memset(text, '\n', 20000);
+    text[20000] = 0;
+    begin_capture(-1);
+    LOG(LOG_INFO, "long", NULL, log_u("first", 1), log_s("text", text), log_u("last", 2));
+    json_t *o = parse_capture();
+    assert_int_equal(json_integer_value(json_object_get(o, "first")), 1);
+    assert_null(json_object_get(o, "text"));
+    assert_true(json_is_true(json_object_get(o, "truncated")));
+    json_decref(o);
+    log_configure(LOG_INFO, LOG_PLAIN);
+    begin_capture(-1);
+    LOG(LOG_ERROR, "long", text);
+    const char *line = end_capture();
+    assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
+    free(text);
+}
+
+static void test_plain(void **state)
+{
+    (void)state;
+    log_configure(LOG_INFO, LOG_PLAIN);
+    begin_capture(-1);
+    LOG(LOG_INFO, "quiet", "not shown");
+    LOG(LOG_WARN, "w", "low memory\nworker: error: forged \x1b[2J", log_u("n", 1));
+    LOG(LOG_ERROR, "gone", NULL);
+    log_progress("load", 0.5); /* not a terminal */
+    assert_string_equal(end_capture(), "worker: warning: low memory\\u000aworker: error: forged \\u001b[2J\nworker: error: gone\n");
+}
+
+static void test_progress_events(void **state)
+{
+    (void)state;
+    log_configure(LOG_INFO, LOG_JSON);
+    static const double steps[] = { NAN, 0.0, 0.1, 0.3, 0.31, 0.8, 0.99, 1.0, 1.0 };
+    for (int round = 0; round < 2; round++) { /* a second activity of the same name begins anew */
+        begin_capture(-1);
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) log_progress("upload", steps[i]);
+        const char *line = end_capture();
+        for (int percent = 0; percent <= 100; percent += 25) {
+            const char *end = strchr(line, '\n');
+            assert_non_null(end);
+            json_t *o = parse_line(line, (size_t)(end - line));
+            assert_string_equal(string_of(o, "event"), "progress");
+            assert_string_equal(string_of(o, "activity"), "upload");
+            assert_int_equal(json_integer_value(json_object_get(o, "percent")), percent);
+            json_decref(o);
+            line = end + 1;
+        }
+        assert_int_equal(*line, 0);
+    }
+}
+
+static void test_bar(void **state)
+{
+    (void)state;
+    const int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) skip();
+    const int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+    if (terminal < 0) skip();
+    log_configure(LOG_INFO, LOG_PLAIN);
+    begin_capture(terminal);
+    log_progress("load", 0.5);
+    log_progress("load", 0.501);
+    LOG(LOG_WARN, "w", "careful");
+    log_progress("load", 0.75);
+    log_progress("load", 1);
+    restore_stderr();
+    static const char expected[] = "\r\033[Kload [###############...............]  50 %"
+                                   "\r\033[Kworker: warning: careful\r\n"
+                                   "\r\033[Kload [######################........]  75 %"
+                                   "\r\033[K";
+    /* A terminal hands its bytes over when it likes: read until all are there, or none has come for a while. */
+    size_t n = 0;
+    for (struct pollfd ready = { .fd = master, .events = POLLIN }; n < sizeof expected - 1 && poll(&ready, 1, 2000) == 1;) {
+        const ssize_t got = read(master, captured + n, sizeof captured - 1 - n);
+        if (got <= 0) break;
+        n += (size_t)got;
+    }
+    captured[n] = 0;
+    (void)close(terminal);
+    (void)close(master);
+    assert_string_equal(captured, expected);
+}
+
+static void *log_many(void *arg)
+{
+    for (int i = 0; i < 200; i++) LOG(LOG_INFO, "thread", NULL, log_s("name", arg), log_u("i", i));
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    log_configure(LOG_INFO, LOG_JSON);
+    static char names[4][1000];
+    pthread_t threads[4];
+    begin_capture(-1);
+    for (int i = 0; i < 4; i++) {
+        memset(names[i], 'a' + i, sizeof names[i] - 1);
+        assert_int_equal(pthread_create(&threads[i], NULL, log_many, names[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    const char *line = end_capture();
+    int n = 0;
+    for (const char *end; (end = strchr(line, '\n')); line = end + 1, n++) json_decref(parse_line(line, (size_t)(end - line)));
+    assert_int_equal(n, 800);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_json_line), cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_long_line), cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_progress_events), cmocka_unit_test(test_bar), cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
