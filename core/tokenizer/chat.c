@@ -1,0 +1,331 @@
+/* chat.c: see chat.h. The forms are the models' published chat formats; where a template trims texts, names a default system prompt or
+ * writes bos, that is read off the template's text. */
+#include "tokenizer/chat.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf/gguf.h"
+
+enum { MAX_TEMPLATE = 256 << 10, MAX_DEFAULT_SYSTEM = 4096 };
+
+typedef wk_status form_fn(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err);
+struct family { const char *name; form_fn *form; };
+
+struct chat {
+    const struct family *family;
+    struct token_bytes bos, eos;    /* the tokens' texts, of the tokenizer's; bos empty: the template writes none */
+    bool trims;                     /* texts lose whitespace at both ends */
+    bool states_dates;              /* Llama-3.1: knowledge cutoff and today's date */
+    bool refuses_system;            /* Gemma-2 */
+    bool open_space, close_space;   /* Mistral: "[INST] " and " [/INST]" */
+    char *default_system;           /* ChatML: used if none is given, or NULL */
+};
+
+/* ---- building parts ---------------------------------------------------------------------------------------------------- */
+
+static void put(struct chat_prompt *p, const char *bytes, size_t len, bool trusted)
+{
+    p->part[p->n++] = (struct tokenizer_part){ bytes, len, trusted }; /* no form has more than CHAT_MAX_PARTS */
+}
+static void literal(struct chat_prompt *p, const char *text)
+{
+    put(p, text, strlen(text), true);
+}
+
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+static void text(const struct chat *c, struct chat_prompt *p, struct token_bytes t)
+{
+    for (; c->trims && t.len && is_space(t.data[0]); t.data++) t.len--;
+    while (c->trims && t.len && is_space(t.data[t.len - 1])) t.len--;
+    put(p, t.data, t.len, false);
+}
+
+static const char *month_name(int month)
+{
+    static const char *const names[] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+    return names[(month - 1) % 12];
+}
+
+/* ---- forms ------------------------------------------------------------------------------------------------------------- */
+
+static wk_status chatml(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+{
+    (void)err;
+    if (turn->system.data || c->default_system) {
+        literal(p, "<|im_start|>system\n");
+        if (turn->system.data) text(c, p, turn->system);
+        else literal(p, c->default_system);
+        literal(p, "<|im_end|>\n");
+    }
+    literal(p, "<|im_start|>user\n");
+    text(c, p, turn->user);
+    literal(p, "<|im_end|>\n<|im_start|>assistant\n");
+    return WK_OK;
+}
+
+static wk_status llama2(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+{
+    (void)err;
+    literal(p, "[INST] ");
+    if (turn->system.data) {
+        literal(p, "<<SYS>>\n");
+        text(c, p, turn->system);
+        literal(p, "\n<</SYS>>\n\n");
+    }
+    text(c, p, turn->user);
+    literal(p, " [/INST]");
+    return WK_OK;
+}
+
+static wk_status mistral(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+{
+    (void)err;
+    literal(p, c->open_space ? "[INST] " : "[INST]");
+    if (turn->system.data) {
+        text(c, p, turn->system);
+        literal(p, "\n\n");
+    }
+    text(c, p, turn->user);
+    literal(p, c->close_space ? " [/INST]" : "[/INST]");
+    return WK_OK;
+}
+
+/* Without a date the template's own default day stands, so that a prompt's ids do not depend on the clock. */
+static wk_status llama3(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+{
+    (void)err;
+    if (turn->system.data || c->states_dates) {
+        literal(p, "<|start_header_id|>system<|end_header_id|>\n\n");
+        if (c->states_dates) {
+            const bool dated = turn->year && turn->month && turn->day;
+            (void)snprintf(p->date, sizeof p->date, "Cutting Knowledge Date: December 2023\nToday Date: %02d %s %04d\n\n", dated ? turn->day : 26,
+                           dated ? month_name(turn->month) : "Jul", dated ? turn->year : 2024);
+            literal(p, p->date);
+        }
+        if (turn->system.data) text(c, p, turn->system);
+        literal(p, "<|eot_id|>");
+    }
+    literal(p, "<|start_header_id|>user<|end_header_id|>\n\n");
+    text(c, p, turn->user);
+    literal(p, "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
+    return WK_OK;
+}
+
+static wk_status phi3(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+{
+    (void)err;
+    if (turn->system.len) {
+        literal(p, "<|system|>\n");
+        text(c, p, turn->system);
+        literal(p, "<|end|>\n");
+    }
+    literal(p, "<|user|>\n");
+    text(c, p, turn->user);
+    literal(p, "<|end|>\n<|assistant|>\n");
+    return WK_OK;
+}
+
+static wk_status zephyr(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+{
+    (void)err;
+    if (turn->system.data) {
+        literal(p, "<|system|>\n");
+        text(c, p, turn->system);
+        put(p, c->eos.data, c->eos.len, true);
+        literal(p, "\n");
+    }
+    literal(p, "<|user|>\n");
+    text(c, p, turn->user);
+    put(p, c->eos.data, c->eos.len, true);
+    literal(p, "\n<|assistant|>\n");
+    return WK_OK;
+}
+
+static wk_status gemma(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+{
+    if (turn->system.data && c->refuses_system)
+        return wk_fail(err, WK_UNSUPPORTED, "this model's chat template has no system message; put its text into the prompt");
+    literal(p, "<start_of_turn>user\n");
+    if (turn->system.data) {
+        text(c, p, turn->system);
+        literal(p, "\n\n");
+    }
+    text(c, p, turn->user);
+    literal(p, "<end_of_turn>\n<start_of_turn>model\n");
+    return WK_OK;
+}
+
+static wk_status harmony(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+{
+    const char *reasoning = turn->reasoning ? turn->reasoning : "medium";
+    if (strcmp(reasoning, "low") && strcmp(reasoning, "medium") && strcmp(reasoning, "high"))
+        return wk_fail(err, WK_INVALID, "reasoning effort must be low, medium or high, not '%.32s'", reasoning);
+    literal(p, "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n");
+    if (turn->year && turn->month && turn->day) {
+        (void)snprintf(p->date, sizeof p->date, "Current date: %04d-%02d-%02d\n", turn->year, turn->month, turn->day);
+        literal(p, p->date);
+    }
+    literal(p, "\nReasoning: ");
+    literal(p, reasoning);
+    literal(p, "\n\n# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>");
+    if (turn->system.data) {
+        literal(p, "<|start|>developer<|message|># Instructions\n\n");
+        text(c, p, turn->system);
+        literal(p, "<|end|>");
+    }
+    literal(p, "<|start|>user<|message|>");
+    text(c, p, turn->user);
+    literal(p, "<|end|><|start|>assistant");
+    return WK_OK;
+}
+
+wk_status chat_wrap(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *out, const struct wk_err *err)
+{
+    out->n = 0;
+    if (turn->month < 0 || turn->month > 12 || turn->day < 0 || turn->day > 31 || turn->year < 0 || turn->year > 9999)
+        return wk_fail(err, WK_INVALID, "%d-%d-%d is no date", turn->year, turn->month, turn->day);
+    put(out, c->bos.data, c->bos.len, true);
+    return c->family->form(c, turn, out, err);
+}
+
+const char *chat_name(const struct chat *c) { return c->family->name; }
+
+/* ---- recognition ------------------------------------------------------------------------------------------------------- */
+
+static const struct family CHATML = { "chatml", chatml }, LLAMA2 = { "llama-2", llama2 }, LLAMA3 = { "llama-3", llama3 },
+                           PHI3 = { "phi-3", phi3 }, ZEPHYR = { "zephyr", zephyr }, MISTRAL = { "mistral", mistral },
+                           GEMMA = { "gemma", gemma }, HARMONY = { "harmony", harmony };
+
+/* The expression around the user's text: from `<|user|>` to the end of its {{ }}; does it hold `what`? */
+static bool user_turn_has(const char *t, const char *what)
+{
+    const char *user = strstr(t, "<|user|>"), *end = user ? strstr(user, "}}") : NULL;
+    const char *found = user ? strstr(user, what) : NULL;
+    return found && end && found < end;
+}
+
+static const struct family *by_template(const char *t)
+{
+    if (strstr(t, "<|start|>") && strstr(t, "<|message|>") && strstr(t, "<|channel|>")) return &HARMONY;
+    if (strstr(t, "<|im_start|>") && strstr(t, "<|im_end|>") && !strstr(t, "<|im_sep|>")) return &CHATML;
+    if (strstr(t, "<|start_header_id|>") && strstr(t, "<|eot_id|>")) return &LLAMA3;
+    if (strstr(t, "<start_of_turn>") && strstr(t, "<end_of_turn>")) return &GEMMA;
+    if (strstr(t, "[INST]")) return strstr(t, "<<SYS>>") ? &LLAMA2 : &MISTRAL;
+    if (user_turn_has(t, "<|end|>") && strstr(t, "<|assistant|>")) return &PHI3;
+    if ((user_turn_has(t, "eos_token") || user_turn_has(t, "</s>")) && strstr(t, "<|assistant|>")) return &ZEPHYR;
+    return NULL;
+}
+
+static bool has_specials(const struct tokenizer *t, const char *a, const char *b)
+{
+    const uint32_t ids[2] = { tokenizer_find(t, a, strlen(a)), tokenizer_find(t, b, strlen(b)) };
+    for (int i = 0; i < 2; i++)
+        if (ids[i] == TOKEN_NONE || tokenizer_type(t, ids[i]) == TOKEN_NORMAL) return false;
+    return true;
+}
+
+/* Files without a template: a family shows in its special tokens; Llama-2, which has none of its own, in the name. */
+static const struct family *by_tokens(const struct tokenizer *t, const char *name)
+{
+    if (has_specials(t, "<|channel|>", "<|message|>")) return &HARMONY;
+    if (has_specials(t, "<|im_start|>", "<|im_end|>")) return &CHATML;
+    if (has_specials(t, "<|start_header_id|>", "<|eot_id|>")) return &LLAMA3;
+    if (has_specials(t, "<start_of_turn>", "<end_of_turn>")) return &GEMMA;
+    if (has_specials(t, "<|user|>", "<|end|>")) return &PHI3;
+    const bool llama2_name = name && (strcasestr(name, "llama-2") || strcasestr(name, "llama 2") || strcasestr(name, "llama v2") || strcasestr(name, "llama2"));
+    return llama2_name && strcmp(tokenizer_kind(t), "gguf-spm") == 0 ? &LLAMA2 : NULL;
+}
+
+/* ChatML templates spell a default system message inside one quoted string: '<|im_start|>system\nText<|im_end|>\n'. One whose string
+ * ends right after the newline only wraps a message that was given. false: no memory, or absurdly long. */
+static bool find_default_system(const char *t, struct chat *c)
+{
+    static const char begin[] = "<|im_start|>system";
+    for (const char *at = t; (at = strstr(at, begin));) {
+        at += sizeof begin - 1;
+        if (at[0] == '\\' && at[1] == 'n') at += 2;
+        else if (at[0] == '\n') at++;
+        else continue;
+        const char *end = strstr(at, "<|im_end|>");
+        if (!end || at[0] == '\'' || at[0] == '"' || at[0] == '{' || at[0] == '<') continue;
+        if (end - at > MAX_DEFAULT_SYSTEM) return false;
+        char *out = c->default_system = malloc((size_t)(end - at) + 1);
+        if (!out) return false;
+        for (; at < end; at++) {
+            if (*at == '\\' && at + 1 < end) *out++ = *++at == 'n' ? '\n' : *at;
+            else *out++ = *at;
+        }
+        *out = '\0';
+        return true;
+    }
+    return true;
+}
+
+static struct token_bytes special_text(const struct tokenizer *t, uint32_t id)
+{
+    return id == TOKEN_NONE ? (struct token_bytes){ "", 0 } : tokenizer_text(t, id);
+}
+
+static wk_status read_details(struct chat *c, const char *t, const struct wk_err *err)
+{
+    c->trims = strstr(t, "| trim") || strstr(t, "|trim") || strstr(t, ".strip()");
+    c->states_dates = strstr(t, "Cutting Knowledge Date");
+    c->refuses_system = strstr(t, "System role not supported");
+    c->open_space = !*t || strstr(t, "[INST] ");
+    c->close_space = !*t || strstr(t, " [/INST]");
+    if (c->family == &CHATML && !find_default_system(t, c))
+        return wk_fail(err, WK_INVALID, "tokenizer.chat_template: its default system message is longer than %d bytes", MAX_DEFAULT_SYSTEM);
+    return WK_OK;
+}
+
+wk_status chat_open_text(const char *template, size_t len, const char *name, const struct tokenizer *t, struct chat **out, const struct wk_err *err)
+{
+    *out = NULL;
+    if (len > MAX_TEMPLATE) return wk_fail(err, WK_INVALID, "tokenizer.chat_template: %zu bytes; at most %d are supported", len, MAX_TEMPLATE);
+    char *copy = malloc(len + 1);
+    struct chat *c = calloc(1, sizeof *c);
+    wk_status status = WK_NO_MEMORY;
+    if (!copy || !c) {
+        (void)wk_fail(err, status, "no memory for a chat template of %zu bytes", len);
+        goto done;
+    }
+    if (template) memcpy(copy, template, len);
+    copy[template ? len : 0] = '\0';
+    c->family = template ? by_template(copy) : by_tokens(t, name);
+    c->eos = special_text(t, tokenizer_eos(t));
+    /* Harmony has no bos whatever the file calls one; of the others the template knows, or the family always has one. */
+    if (template ? strstr(copy, "bos_token") != NULL : c->family != &HARMONY && c->family != &CHATML) c->bos = special_text(t, tokenizer_bos(t));
+    status = c->family ? read_details(c, copy, err)
+                       : wk_fail(err, WK_UNSUPPORTED,
+                                 "%s; known are chatml, llama-2, llama-3, phi-3, zephyr, mistral, gemma and harmony: write the prompt in the model's "
+                                 "form yourself and send it as it is (--raw)",
+                                 template ? "the file's chat template is of no known family" : "the file has no chat template and its tokens show no known family");
+done:
+    free(copy);
+    if (status) chat_close(c);
+    else *out = c;
+    return status;
+}
+
+wk_status chat_open(const struct gguf *file, const struct tokenizer *t, struct chat **out, const struct wk_err *err)
+{
+    const struct gguf_kv *template_kv = gguf_find(file, "tokenizer.chat_template"), *name_kv = gguf_find(file, "general.name");
+    struct gguf_str template = { NULL, 0 }, name = { "", 0 };
+    char short_name[128];
+    *out = NULL;
+    if (template_kv && gguf_str(file, template_kv, &template, err)) return WK_INVALID;
+    if (name_kv && gguf_str(file, name_kv, &name, err)) return WK_INVALID;
+    (void)snprintf(short_name, sizeof short_name, "%.*s", (int)(name.len < 127 ? name.len : 127), name.data);
+    return chat_open_text(template.len ? template.data : NULL, (size_t)template.len, short_name, t, out, err);
+}
+
+void chat_close(struct chat *c)
+{
+    if (!c) return;
+    free(c->default_system);
+    free(c);
+}

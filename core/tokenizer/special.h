@@ -1,0 +1,43 @@
+/* special.h: finds special tokens in text. Private to core/tokenizer. */
+#ifndef CORE_TOKENIZER_SPECIAL_H
+#define CORE_TOKENIZER_SPECIAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <worker/abi.h>
+
+struct vocab;
+
+enum { SPECIAL_MAX_BYTES = 1 << 20 }; /* of all special tokens together; bounds the automaton's memory */
+
+/* An Aho-Corasick automaton (1975) over the texts of all special tokens. Immutable. */
+struct specials {
+    const struct vocab *vocab;
+    uint32_t *id;       /* [n] specials, longest text first, ties by id: the order in which they claim text */
+    uint32_t *terminal; /* [n] the state that spells it */
+    uint8_t *control;   /* [n] only where control tokens are allowed */
+    uint32_t n;
+    struct special_state *state;
+    uint32_t *edge;     /* [edge_mask + 1] open addressing: the child state, 0: free */
+    uint32_t n_states, edge_mask;
+};
+
+/* Text [0, end) up to the next span's begin; spans are in order and cover the text. */
+struct trust_span { uint32_t end; bool control; };
+
+/* A stretch of text: a special token, or raw text (id TOKEN_NONE). */
+struct fragment { uint32_t at, len, id; };
+struct fragments { struct fragment *list; size_t n, cap; };
+
+wk_status specials_open(struct specials *s, const struct vocab *v, const struct wk_err *err);
+void specials_close(struct specials *s);
+
+/* Appends the fragments of text[0..n), empty ones left out. Control tokens are found only wholly inside one span that allows them.
+ * The result is that of taking the specials one by one, longest first, and cutting each out of the remaining raw text from left to
+ * right; time O(n log n) for any real vocabulary. */
+wk_status specials_split(const struct specials *s, const char *text, uint32_t n, const struct trust_span *spans, size_t n_spans,
+                         struct fragments *out, const struct wk_err *err);
+
+#endif

@@ -1,0 +1,96 @@
+/* test_tokenizer_load.c: hostile texts of 1 MiB for every pre-tokenizer and SPM must end, and give the text back. Times
+ * are printed, not judged: the test's TIMEOUT is the judge of what is not linear. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <time.h>
+
+#include "tokenizer/vocab_builder.h"
+
+static struct builder builder;
+static const char *const pres[] = { "gpt-2", "llama-bpe", "qwen2", "qwen35", "gpt-4o", "tekken", "default", "starcoder", "falcon", "bloom", "viking",
+                                    "seed-coder", "bailingmoe", "deepseek-llm", "deepseek-coder", "deepseek-v3", NULL /* SPM */ };
+
+static struct tokenizer *open_kind(const char *pre)
+{
+    char text[512];
+    struct wk_err err = { text, sizeof text };
+    struct tokenizer *t;
+    if (pre) builder_bpe(&builder, pre);
+    else builder_spm(&builder);
+    builder_token(&builder, "<x>", TOKEN_CONTROL, 0);
+    if (builder_open(&builder, &t, &err)) fail_msg("%s", text);
+    return t;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void expect_text_back(const struct tokenizer *t, const char *text, size_t n)
+{
+    char message[512], *back;
+    struct wk_err err = { message, sizeof message };
+    struct tokens ids = { 0 };
+    size_t len;
+    if (tokenizer_encode(t, text, n, false, false, &ids, &err)) fail_msg("%s", message);
+    assert_int_equal(tokenizer_decode(t, ids.ids, ids.n, true, &back, &len, NULL), WK_OK);
+    assert_int_equal(len, n);
+    assert_memory_equal(back, text, n);
+    free(back);
+    tokens_free(&ids);
+}
+
+/* A megabyte of each unit, whole and with a last character of another class, which is where backtracking begins. */
+static void test_long_runs(void **state)
+{
+    (void)state;
+    static const char *const units[] = { "a", "A", " ", "\n", ".", "7", "\xE4\xB8\xAD", "\xCC\x81", " \n", "A\xCC\x81", "\xFF", "'s", "<x" };
+    enum { MEBIBYTE = 1 << 20 };
+    char *text = malloc(MEBIBYTE);
+    assert_non_null(text);
+    for (size_t p = 0; p < sizeof pres / sizeof *pres; p++) {
+        struct tokenizer *t = open_kind(pres[p]);
+        const char *slowest = "";
+        double worst = 0;
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+            const size_t len = strlen(units[u]), n = MEBIBYTE / len * len;
+            for (size_t i = 0; i < n; i++) text[i] = units[u][i % len];
+            text[n - 1] = u % 2 ? text[n - 1] : len == 1 ? '1' : text[n - 1];
+            const double begin = seconds();
+            expect_text_back(t, text, n);
+            if (seconds() - begin > worst) {
+                worst = seconds() - begin;
+                slowest = units[u];
+            }
+        }
+        print_message("%-16s slowest unit '%s': %.3f s\n", pres[p] ? pres[p] : "(spm)", slowest, worst);
+        tokenizer_close(t);
+    }
+    free(text);
+}
+
+static void test_too_long(void **state)
+{
+    (void)state;
+    struct tokenizer *t = open_kind("gpt-2");
+    struct tokens ids = { 0 };
+    char message[256];
+    struct wk_err err = { message, sizeof message };
+    const struct tokenizer_part parts[] = { { "a", 1, true }, { "", (size_t)TOKENIZER_MAX_TEXT, true } }; /* refused before it is read */
+    assert_int_equal(tokenizer_encode_parts(t, parts, 2, false, &ids, &err), WK_INVALID);
+    assert_int_equal(ids.n, 0);
+    tokenizer_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_too_long), cmocka_unit_test(test_long_runs) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

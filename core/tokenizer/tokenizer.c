@@ -1,0 +1,276 @@
+/* tokenizer.c: opens a tokenizer from a file's metadata and leads a prompt through it: join the parts, cut out special tokens, encode
+ * what lies between, add what belongs at the ends. The models themselves are in bpe.c and spm.c. */
+#include "tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "gguf/gguf.h"
+#include "tokenizer/model.h"
+
+struct tokenizer {
+    struct vocab vocab;
+    struct specials specials;
+    struct bpe_merges merges;  /* BPE */
+    struct pretokenizer words; /* BPE */
+    bool strips_right;         /* Phi-3: whitespace after most specials vanishes */
+};
+
+/* ---- opening ----------------------------------------------------------------------------------------------------------- */
+
+static bool equals(struct gguf_str s, const char *text)
+{
+    return s.len == strlen(text) && memcmp(s.data, text, (size_t)s.len) == 0;
+}
+
+/* Does the text occur in s, whatever the case of ASCII letters? */
+static bool contains(struct gguf_str s, const char *text)
+{
+    const size_t n = strlen(text);
+    for (uint64_t i = 0; i + n <= s.len; i++)
+        if (strncasecmp(s.data + i, text, n) == 0) return true;
+    return false;
+}
+
+static wk_status read_string(const struct gguf *file, const char *key, const char *absent, struct gguf_str *out, const struct wk_err *err)
+{
+    const struct gguf_kv *kv = gguf_find(file, key);
+    *out = (struct gguf_str){ absent, strlen(absent) };
+    return kv ? gguf_str(file, kv, out, err) : WK_OK;
+}
+
+static wk_status open_bpe(struct tokenizer *t, const struct gguf *file, const struct wk_err *err)
+{
+    struct gguf_str pre;
+    wk_status status = read_string(file, "tokenizer.ggml.pre", "default", &pre, err);
+    if (!status) status = pretokenizer_open(&t->words, pre.data, (size_t)pre.len, err);
+    if (!status) status = vocab_open(&t->vocab, file, VOCAB_BPE, err);
+    if (!status) status = bpe_open(&t->merges, &t->vocab, file, err);
+    if (!gguf_find(file, "tokenizer.ggml.add_bos_token")) t->vocab.add_bos = t->words.add_bos;
+    return status;
+}
+
+static wk_status open_model(struct tokenizer *t, const struct gguf *file, const struct wk_err *err)
+{
+    struct gguf_str model, name;
+    wk_status status = read_string(file, "tokenizer.ggml.model", "", &model, err);
+    if (!status) status = read_string(file, "general.name", "", &name, err);
+    if (status) return status;
+    if (equals(model, "gpt2")) status = open_bpe(t, file, err);
+    else if (equals(model, "llama")) status = vocab_open(&t->vocab, file, VOCAB_SPM, err);
+    else if (!model.len)
+        return wk_fail(err, WK_UNSUPPORTED, "the file embeds no tokenizer (tokenizer.ggml.model is absent); give a tokenizer.json with --tokenizer");
+    else
+        return wk_fail(err, WK_UNSUPPORTED, "tokenizer.ggml.model: '%.*s' is not supported; supported are gpt2 (byte-level BPE) and llama (SentencePiece)",
+                       (int)(model.len < 64 ? model.len : 64), model.data);
+    t->strips_right = contains(name, "phi-3") || contains(name, "phi3");
+    return status ? status : specials_open(&t->specials, &t->vocab, err);
+}
+
+wk_status tokenizer_open(const struct gguf *file, struct tokenizer **out, const struct wk_err *err)
+{
+    *out = NULL;
+    struct tokenizer *t = calloc(1, sizeof *t);
+    if (!t) return wk_fail(err, WK_NO_MEMORY, "no memory for the tokenizer");
+    const wk_status status = open_model(t, file, err);
+    if (status) tokenizer_close(t);
+    else *out = t;
+    return status;
+}
+
+void tokenizer_close(struct tokenizer *t)
+{
+    if (!t) return;
+    specials_close(&t->specials);
+    bpe_close(&t->merges);
+    pretokenizer_close(&t->words);
+    vocab_close(&t->vocab);
+    free(t);
+}
+
+/* ---- queries ----------------------------------------------------------------------------------------------------------- */
+
+const char *tokenizer_kind(const struct tokenizer *t) { return t->vocab.model == VOCAB_BPE ? "gguf-bpe" : "gguf-spm"; }
+uint32_t tokenizer_size(const struct tokenizer *t) { return t->vocab.n; }
+uint32_t tokenizer_bos(const struct tokenizer *t) { return t->vocab.bos; }
+uint32_t tokenizer_eos(const struct tokenizer *t) { return t->vocab.eos; }
+uint32_t tokenizer_unk(const struct tokenizer *t) { return t->vocab.unk; }
+uint32_t tokenizer_pad(const struct tokenizer *t) { return t->vocab.pad; }
+bool tokenizer_adds_bos(const struct tokenizer *t) { return t->vocab.add_bos && t->vocab.bos != TOKEN_NONE; }
+bool tokenizer_adds_eos(const struct tokenizer *t) { return t->vocab.add_eos && t->vocab.eos != TOKEN_NONE; }
+bool tokenizer_ends(const struct tokenizer *t, uint32_t id) { return vocab_ends(&t->vocab, id); }
+uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len) { return vocab_find(&t->vocab, text, len); }
+
+const uint32_t *tokenizer_end_ids(const struct tokenizer *t, size_t *n)
+{
+    *n = t->vocab.n_end;
+    return t->vocab.end_ids;
+}
+
+struct token_bytes tokenizer_text(const struct tokenizer *t, uint32_t id)
+{
+    return id < t->vocab.n ? vocab_text(&t->vocab, id) : (struct token_bytes){ "", 0 };
+}
+
+enum token_type tokenizer_type(const struct tokenizer *t, uint32_t id)
+{
+    return id < t->vocab.n ? (enum token_type)t->vocab.type[id] : TOKEN_UNUSED;
+}
+
+/* ---- encode ------------------------------------------------------------------------------------------------------------ */
+
+bool tokens_add(struct tokens *out, uint32_t id)
+{
+    if (!array_reserve((void **)&out->ids, &out->cap, out->n + 1, sizeof *out->ids)) return false;
+    out->ids[out->n++] = id;
+    return true;
+}
+
+void tokens_free(struct tokens *tokens)
+{
+    free(tokens->ids);
+    *tokens = (struct tokens){ 0 };
+}
+
+/* All parts one after the other, with the spans that allow control tokens; neighbours of equal trust are one span. */
+struct joined { char *text; uint32_t n; struct trust_span *spans; size_t n_spans; };
+
+static wk_status join(const struct tokenizer_part *parts, size_t n_parts, struct joined *j, const struct wk_err *err)
+{
+    size_t total = 0, at = 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        if (parts[i].len > TOKENIZER_MAX_TEXT - total)
+            return wk_fail(err, WK_INVALID, "the text is longer than the %d bytes that can be encoded at once", TOKENIZER_MAX_TEXT);
+        total += parts[i].len;
+    }
+    j->text = malloc(total + 1);
+    j->spans = malloc((n_parts + 1) * sizeof *j->spans);
+    if (!j->text || !j->spans) return wk_fail(err, WK_NO_MEMORY, "no memory for %zu bytes of text", total);
+    for (size_t i = 0; i < n_parts; i++) {
+        if (!parts[i].len) continue;
+        memcpy(j->text + at, parts[i].bytes, parts[i].len);
+        at += parts[i].len;
+        if (j->n_spans && j->spans[j->n_spans - 1].control == parts[i].parse_special) j->n_spans--;
+        j->spans[j->n_spans++] = (struct trust_span){ (uint32_t)at, parts[i].parse_special };
+    }
+    j->n = (uint32_t)total;
+    return WK_OK;
+}
+
+/* Phi-3's added tokens, but for these three, swallow the whitespace to their right. */
+static bool strips_right(const struct tokenizer *t, uint32_t id)
+{
+    if (!t->strips_right || id == TOKEN_NONE) return false;
+    static const char *const keep[] = { "<unk>", "<s>", "<|endoftext|>" };
+    const struct token_bytes text = vocab_text(&t->vocab, id);
+    for (size_t i = 0; i < sizeof keep / sizeof *keep; i++)
+        if (text.len == strlen(keep[i]) && memcmp(text.data, keep[i], text.len) == 0) return false;
+    return true;
+}
+
+static bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+static wk_status encode_fragments(const struct tokenizer *t, struct encoder *e, const char *text, struct tokens *out, const struct wk_err *err)
+{
+    uint32_t before = TOKEN_NONE; /* the special to the left, if that is what lies there */
+    bool first = true;
+    wk_status status = WK_OK;
+    for (size_t i = 0; i < e->fragments.n && !status; i++) {
+        struct fragment f = e->fragments.list[i];
+        if (f.id != TOKEN_NONE) {
+            if (!tokens_add(out, f.id)) status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
+        } else {
+            for (; strips_right(t, before) && f.len && is_ascii_space(text[f.at]); f.at++) f.len--;
+            if (!f.len) continue;
+            status = t->vocab.model == VOCAB_BPE
+                         ? bpe_encode(&t->vocab, &t->merges, &t->words, e, text + f.at, f.len, out, err)
+                         : spm_encode(&t->vocab, e, text + f.at, f.len, t->vocab.add_space_prefix && (first || before != TOKEN_NONE), out, err);
+        }
+        first = false;
+        before = f.id;
+    }
+    return status;
+}
+
+static void encoder_free(struct encoder *e)
+{
+    free(e->fragments.list);
+    pretokenizer_scratch_free(&e->words);
+    merger_free(&e->merger);
+    free(e->buffer);
+}
+
+/* Puts bos before ids[at] unless it is there already, and eos at the end. */
+static bool add_ends(const struct tokenizer *t, size_t at, struct tokens *out)
+{
+    if (tokenizer_adds_bos(t) && (out->n == at || out->ids[at] != t->vocab.bos)) {
+        if (!tokens_add(out, 0)) return false;
+        memmove(out->ids + at + 1, out->ids + at, (out->n - 1 - at) * sizeof *out->ids);
+        out->ids[at] = t->vocab.bos;
+    }
+    return !tokenizer_adds_eos(t) || tokens_add(out, t->vocab.eos);
+}
+
+wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts, bool add_special,
+                                 struct tokens *out, const struct wk_err *err)
+{
+    const size_t before = out->n;
+    struct joined j = { 0 };
+    struct encoder e = { 0 };
+    wk_status status = join(parts, n_parts, &j, err);
+    if (!status && j.n) {
+        status = specials_split(&t->specials, j.text, j.n, j.spans, j.n_spans, &e.fragments, err);
+        if (!status) status = encode_fragments(t, &e, j.text, out, err);
+    }
+    if (!status && add_special && !add_ends(t, before, out)) status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
+    if (status) out->n = before;
+    encoder_free(&e);
+    free(j.text);
+    free(j.spans);
+    return status;
+}
+
+wk_status tokenizer_encode(const struct tokenizer *t, const void *bytes, size_t n, bool parse_special, bool add_special,
+                           struct tokens *out, const struct wk_err *err)
+{
+    const struct tokenizer_part part = { bytes, n, parse_special };
+    return tokenizer_encode_parts(t, &part, 1, add_special, out, err);
+}
+
+/* ---- decode ------------------------------------------------------------------------------------------------------------ */
+
+struct token_bytes tokenizer_piece(const struct tokenizer *t, uint32_t id, bool show_special)
+{
+    const enum token_type type = tokenizer_type(t, id);
+    const bool silent = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_UNUSED;
+    return id >= t->vocab.n || (silent && !show_special) ? (struct token_bytes){ "", 0 } : vocab_piece(&t->vocab, id);
+}
+
+wk_status tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool show_special, char **out, size_t *len,
+                           const struct wk_err *err)
+{
+    size_t room = 1, used = 0;
+    *out = NULL;
+    *len = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] >= t->vocab.n)
+            return wk_fail(err, WK_INVALID, "id %u (number %zu) is not in the vocabulary of %u tokens", ids[i], i, t->vocab.n);
+        room += tokenizer_piece(t, ids[i], show_special).len;
+    }
+    char *text = malloc(room);
+    if (!text) return wk_fail(err, WK_NO_MEMORY, "no memory for the text of %zu ids", n);
+    bool at_start = t->vocab.model == VOCAB_SPM && t->vocab.add_space_prefix;
+    for (size_t i = 0; i < n; i++) {
+        struct token_bytes piece = tokenizer_piece(t, ids[i], show_special);
+        if (!piece.len) continue;
+        if (at_start && piece.data[0] == ' ' && t->vocab.type[ids[i]] == TOKEN_NORMAL) piece = (struct token_bytes){ piece.data + 1, piece.len - 1 };
+        at_start = false;
+        memcpy(text + used, piece.data, piece.len);
+        used += piece.len;
+    }
+    text[used] = '\0';
+    *out = text;
+    *len = used;
+    return WK_OK;
+}

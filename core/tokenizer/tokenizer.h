@@ -1,0 +1,85 @@
+/* tokenizer.h: text to token ids and back, as the model's own tokenizer does it.
+ *
+ * Kinds: gguf-bpe (byte-level BPE, `tokenizer.ggml.model` = gpt2) and gguf-spm (SentencePiece BPE with byte fallback, = llama). The
+ * vocabulary is copied out of the file: nothing of it is needed after tokenizer_open. A tokenizer is immutable once open; every function
+ * may be called by any thread at the same time.
+ *
+ * Any bytes can be encoded. What is not UTF-8 is no error: byte-level BPE cuts the text into well-formed runs, pre-tokenised each for
+ * itself, and single stray bytes, each a piece of its own (so decoding gives back exactly the bytes); SPM falls back to byte tokens. */
+#ifndef CORE_TOKENIZER_TOKENIZER_H
+#define CORE_TOKENIZER_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <worker/abi.h>
+
+struct gguf;
+struct tokenizer; /* opaque */
+
+#define TOKEN_NONE UINT32_MAX
+enum {
+    TOKENIZER_MAX_VOCAB = 1 << 20,
+    TOKENIZER_MAX_TOKEN_BYTES = 64 << 10,
+    TOKENIZER_MAX_TEXT = 8 << 20 /* bytes of one encode; about 60 bytes of scratch memory each at worst */
+};
+
+enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
+
+/* Refuses, with the key, index and value: an unknown tokenizer model or pre-tokenizer, parallel arrays of other lengths, ids out of
+ * range, malformed byte tokens and merges, two normal tokens of one text, a vocabulary that cannot express every byte. */
+wk_status tokenizer_open(const struct gguf *file, struct tokenizer **out, const struct wk_err *err);
+void tokenizer_close(struct tokenizer *t); /* NULL allowed */
+
+const char *tokenizer_kind(const struct tokenizer *t); /* "gguf-bpe", "gguf-spm" */
+uint32_t tokenizer_size(const struct tokenizer *t);    /* number of ids, padding included */
+
+/* Bytes of the tokenizer's, valid until tokenizer_close; not terminated. */
+struct token_bytes { const char *data; size_t len; };
+struct token_bytes tokenizer_text(const struct tokenizer *t, uint32_t id); /* as the file spells it; empty if id is out of range */
+enum token_type tokenizer_type(const struct tokenizer *t, uint32_t id);    /* TOKEN_UNUSED if id is out of range */
+uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len); /* the id spelt so, or TOKEN_NONE */
+
+/* Ids, or TOKEN_NONE. */
+uint32_t tokenizer_bos(const struct tokenizer *t);
+uint32_t tokenizer_eos(const struct tokenizer *t);
+uint32_t tokenizer_unk(const struct tokenizer *t);
+uint32_t tokenizer_pad(const struct tokenizer *t);
+bool tokenizer_adds_bos(const struct tokenizer *t);
+bool tokenizer_adds_eos(const struct tokenizer *t);
+
+/* End of generation is a set: the file's eos, eot and eom ids and tokens of well-known texts (`<|im_end|>`, `<|eot_id|>`, ...). */
+bool tokenizer_ends(const struct tokenizer *t, uint32_t id);
+const uint32_t *tokenizer_end_ids(const struct tokenizer *t, size_t *n); /* ascending */
+
+/* ---- encode ---------------------------------------------------------------------------------------------------------- */
+
+struct tokens { uint32_t *ids; size_t n, cap; }; /* zeroed: empty; freed by the caller with tokens_free */
+void tokens_free(struct tokens *tokens);
+
+/* One piece of a prompt. parse_special: control tokens spelt in it become their ids. Text of users must have it false. */
+struct tokenizer_part { const void *bytes; size_t len; bool parse_special; };
+
+/* Appends the ids of all parts, encoded as the one text that they make together, so that nothing depends on where a template ends and
+ * a user's text begins; but a control token is recognised only if all its bytes are in parts that allow it. USER_DEFINED tokens are
+ * recognised everywhere, as in the reference implementations, unless they are ids that end or begin a text.
+ * add_special: bos and eos as the file wants them; a bos that the text already begins with is not doubled.
+ * On failure out->n is as before. */
+wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts, bool add_special,
+                                 struct tokens *out, const struct wk_err *err);
+wk_status tokenizer_encode(const struct tokenizer *t, const void *bytes, size_t n, bool parse_special, bool add_special,
+                           struct tokens *out, const struct wk_err *err);
+
+/* ---- decode ---------------------------------------------------------------------------------------------------------- */
+
+/* The bytes that `id` stands for; perhaps a part of a character only. Control, unknown and unused tokens stand for nothing unless
+ * show_special. Never strips a space: a continuation keeps the one that its first token has. */
+struct token_bytes tokenizer_piece(const struct tokenizer *t, uint32_t id, bool show_special);
+
+/* All ids as one text. If SPM adds a space before a text when encoding, the one at the very beginning is taken off again. *out is
+ * allocated (terminated, but may hold NUL bytes), *len its length; the caller frees. Fails on an id out of range. */
+wk_status tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool show_special, char **out, size_t *len,
+                           const struct wk_err *err);
+
+#endif

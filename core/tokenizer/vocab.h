@@ -1,0 +1,74 @@
+/* vocab.h: the tokens of a model as data: texts, types, scores, decoded bytes, ids with a role. Private to core/tokenizer. */
+#ifndef CORE_TOKENIZER_VOCAB_H
+#define CORE_TOKENIZER_VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <worker/abi.h>
+
+#include "tokenizer/tokenizer.h"
+
+struct gguf;
+
+enum vocab_model { VOCAB_SPM, VOCAB_BPE };
+
+struct vocab {
+    enum vocab_model model;
+    uint32_t n;
+    uint64_t seed;         /* of all hash tables: a file cannot be made to collide */
+
+    char *text;            /* [text_at[n]] all texts one after the other, as the file spells them */
+    uint32_t *text_at;     /* [n + 1] */
+    char *piece;           /* the bytes that each token stands for */
+    uint32_t *piece_at;    /* [n + 1] */
+    uint8_t *type;         /* [n] enum token_type */
+    float *score;          /* [n], SPM only */
+    size_t longest;        /* bytes of the longest text */
+
+    uint32_t *slot;        /* [slot_mask + 1] open-addressing table of text -> id, TOKEN_NONE: free */
+    uint32_t slot_mask;
+
+    uint32_t byte_id[256]; /* the token of each single byte, or TOKEN_NONE */
+    uint32_t bos, eos, unk, pad, eot, eom;
+    bool add_bos, add_eos, add_space_prefix;
+    uint32_t end_ids[16];  /* end-of-generation set, ascending */
+    size_t n_end;
+};
+
+wk_status vocab_open(struct vocab *v, const struct gguf *file, enum vocab_model model, const struct wk_err *err);
+void vocab_close(struct vocab *v);
+
+uint32_t vocab_find(const struct vocab *v, const char *text, size_t len); /* id or TOKEN_NONE */
+static inline struct token_bytes vocab_text(const struct vocab *v, uint32_t id)
+{
+    return (struct token_bytes){ v->text + v->text_at[id], v->text_at[id + 1] - v->text_at[id] };
+}
+static inline struct token_bytes vocab_piece(const struct vocab *v, uint32_t id)
+{
+    return (struct token_bytes){ v->piece + v->piece_at[id], v->piece_at[id + 1] - v->piece_at[id] };
+}
+/* May ordinary text become this token? Control, unknown, unused and byte tokens have other ways. */
+static inline bool vocab_is_text(const struct vocab *v, uint32_t id)
+{
+    return v->type[id] == TOKEN_NORMAL || v->type[id] == TOKEN_USER_DEFINED;
+}
+bool vocab_ends(const struct vocab *v, uint32_t id);
+
+/* The byte alphabet of byte-level BPE: byte -> code point that stands for it in a token's text. */
+uint32_t vocab_byte_symbol(unsigned char byte);
+/* `byte`'s symbol as UTF-8 (1 or 2 bytes) at out; returns the length. */
+size_t vocab_put_symbol(unsigned char byte, char out[2]);
+
+/* Mixes two words into a hash (folded 64 x 64 bit product). */
+static inline uint64_t hash_mix(uint64_t a, uint64_t b)
+{
+    const unsigned __int128 p = (unsigned __int128)(a ^ 0x9E3779B97F4A7C15u) * (b ^ 0xD6E8FEB86659FD93u);
+    return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+/* A growing array: room for `need` elements of `size` bytes at *array, *cap updated. false: no memory, nothing changed. */
+bool array_reserve(void **array, size_t *cap, size_t need, size_t size);
+
+#endif
