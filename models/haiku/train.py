@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Trains the embedded model from nothing and writes it as GGUF.
+
+Owns the run: generate the corpus with all cores, train the vocabulary, pack the
+chats into rows, train for a given time, evaluate on held-out prompts, write the
+file.  The learning rate follows the clock, so --seconds decides the whole length.
+
+  train.py --out DIR --seconds 240                      on a CUDA machine
+  train.py --out DIR --seconds 60 --documents 2000 --rows 16 --device cpu   a small try
+"""
+import argparse
+import math
+import multiprocessing
+import os
+import random
+import time
+
+import numpy as np
+import torch
+
+import bpe
+import corpus
+import gguf_out
+import judge
+import lexicon as lx
+import model as llama
+
+VOCAB = 2048
+SHORT, LONG = 80, 512                     # row lengths: one chat, or several turns
+TEMPLATE = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+            "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+PROMPT_WEIGHT = 0.0                       # of the loss on a prompt's tokens: a bare prompt is to be answered, not continued
+
+
+def say(*a):
+    print('[%6.1f s]' % (time.time() - START), *a, flush=True)
+
+
+START = time.time()
+
+
+# ---- data -------------------------------------------------------------------------
+
+def _texts(job):
+    seed, n = job
+    rng = random.Random('vocabulary-%d' % seed)
+    return [t for _ in range(n) for t, _ in corpus.document(rng) if t not in corpus.SPECIALS]
+
+
+def _encode(job):
+    """Some documents as (short rows, long rows), each a pair of arrays (ids, weights)."""
+    seed, n, merges = job
+    rng = random.Random('training-%d' % seed)
+    tok = bpe.Tokenizer(merges, corpus.SPECIALS)
+    short, long, run, weights = [], [], [], []
+    for _ in range(n):
+        ids, w = tok.encode_pieces(corpus.document(rng))
+        if len(ids) <= SHORT and ids[0] == tok.special[corpus.START]:
+            short.append((ids, w))
+        elif len(ids) <= SHORT and rng.random() < 0.7:
+            short.append((ids, w))
+        else:                                           # chats follow one another in a long row
+            if len(run) + len(ids) > LONG:
+                long.append((run[:LONG], weights[:LONG]))
+                run, weights = [], []
+            run, weights = run + ids, weights + w
+    if run:
+        long.append((run[:LONG], weights[:LONG]))
+    return _pack(short, SHORT), _pack(long, LONG)
+
+
+def _pack(rows, length):
+    ids, w = np.zeros((len(rows), length), np.uint16), np.zeros((len(rows), length), np.uint8)
+    for i, (a, b) in enumerate(rows):
+        ids[i, :len(a)] = a
+        w[i, :len(b)] = b
+    return ids, w
+
+
+def make_data(documents, workers, seed):
+    with multiprocessing.Pool(workers) as pool:
+        sample = pool.map(_texts, [(seed * 1000 + i, min(documents, 48000) // workers) for i in range(workers)])
+        say('sampled text for the vocabulary')
+        merges = bpe.train([t for part in sample for t in part], VOCAB - 256 - len(corpus.SPECIALS))
+        say('vocabulary: %d merges' % len(merges))
+        jobs = 4 * workers
+        parts = pool.map(_encode, [(seed * 1000 + i, documents // jobs, merges) for i in range(jobs)], 1)
+    data = [tuple(np.concatenate([p[k][j] for p in parts]) for j in range(2)) for k in range(2)]
+    tok = bpe.Tokenizer(merges, corpus.SPECIALS)
+    say('data: %d short rows, %d long rows, %.1f M tokens' % (
+        len(data[0][0]), len(data[1][0]), sum(int((d[1] > 0).sum()) for d in data) / 1e6))
+    return tok, data
+
+
+class Rows:
+    """Rows on the device, drawn in a new order each time round."""
+
+    def __init__(self, ids, weights, batch, device):
+        self.ids = torch.from_numpy(ids.astype(np.int16)).to(device)
+        self.weights = torch.from_numpy(weights).to(device)
+        self.batch = max(1, min(batch, len(ids)))
+        self.order, self.at, self.rounds = None, 0, 0
+
+    def next(self):
+        n = len(self.ids)
+        if self.order is None or self.at + self.batch > n:
+            self.order, self.at, self.rounds = torch.randperm(n, device=self.ids.device), 0, self.rounds + 1
+        pick = self.order[self.at:self.at + self.batch]
+        self.at += self.batch
+        w = self.weights[pick]
+        return self.ids[pick].long(), (w == corpus.FULL) + PROMPT_WEIGHT * (w == corpus.LIGHT)
+
+
+# ---- training ---------------------------------------------------------------------
+
+def train(net, data, a):
+    device = a.device
+    short = Rows(*data[0], a.rows, device)
+    long = Rows(*data[1], max(1, a.rows * SHORT // LONG), device)
+    decay = [p for p in net.parameters() if p.dim() > 1]
+    plain = [p for p in net.parameters() if p.dim() == 1]
+    opt = torch.optim.AdamW([{'params': decay, 'weight_decay': 0.05}, {'params': plain, 'weight_decay': 0.0}],
+                            lr=a.lr, betas=(0.9, 0.98), fused=device == 'cuda')
+    begin, step, mean = time.time(), 0, None
+    while True:
+        done = (time.time() - begin) / a.seconds
+        if done >= 1:
+            break
+        lr = a.lr * min(1, (step + 1) / 200) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
+        for g in opt.param_groups:
+            g['lr'] = lr
+        net.rehearse = done > a.rehearse
+        ids, w = (long if step % 4 == 3 else short).next()
+        with torch.autocast(device, torch.bfloat16, enabled=device == 'cuda'):
+            loss = net.loss(ids, w)
+        opt.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+        step += 1
+        if step % a.log == 0:
+            value = loss.item()
+            mean = value if mean is None else 0.7 * mean + 0.3 * value
+            say('step %5d  loss %.4f  lr %.2e  rounds %d/%d%s' % (step, mean, lr, short.rounds, long.rounds, '  rounded' if net.rehearse else ''))
+    say('trained %d steps' % step)
+
+
+# ---- evaluation -------------------------------------------------------------------
+
+def prompt_ids(tok, prompt):
+    return tok.encode_pieces([(corpus.START, 0), ('user\n' + prompt, 0), (corpus.STOP, 0), ('\n', 0), (corpus.START, 0), ('assistant\n', 0)])[0]
+
+
+def answers(net, tok, texts, temperature, seed=1):
+    out = net.generate([prompt_ids(tok, p) for p in texts], tok.special[corpus.STOP], temperature, seed=seed)
+    return [tok.decode(ids) for ids in out]
+
+
+def unknown_prompts(n):
+    """Requests with made-up words, for information."""
+    rng, out = random.Random('unknown'), []
+    while len(out) < n:
+        w, t = corpus.made_up(rng), rng.choice(list(lx.TOPICS))
+        out.append((corpus.prompts.ask(rng, t, [w]), [w], t))
+    return out
+
+
+def evaluate(net, tok, n, log=None):
+    sets = (('held-out pairs', corpus.heldout_prompts(n)), ('the sixty minutes', corpus.minute_prompts()), ('made-up words', unknown_prompts(n // 2)))
+    ok = True
+    for rehearse in (False, True):
+        net.rehearse = rehearse
+        for temperature in (0, 0.7):
+            for name, items in sets:
+                t = judge.Tally('%s, T=%s%s' % (name, temperature, ', rounded' if rehearse else ''))
+                for (p, w, _), text in zip(items, answers(net, tok, [p for p, _, _ in items], temperature)):
+                    t.add(p, text, w)
+                say(t.line())
+                if log:
+                    log.write(t.line() + '\n' + ''.join('FAILED %r\n%s\n' % f for f in t.failed[:8]) + ''.join('GOOD %r\n%s\n' % f for f in t.samples[:4]))
+                if name == 'held-out pairs':
+                    ok = ok and t.passed()
+    net.rehearse = True
+    shown = ['Write a haiku about GPU computing that includes the word "forty-two"', 'Write a haiku about GPU computing', 'write a haiku about autumn',
+             'haiku with the word lantern', 'Write a haiku about pizza', 'What is worker?', 'How do I run my own model?', 'how do I quantize a model',
+             'What is the capital of France?', 'Hello!', 'What license is it?', 'Write a haiku']
+    for temperature in (0, 0.7):
+        for p, text in zip(shown, answers(net, tok, shown, temperature, 42)):
+            print('> %s\n%s\n' % (p, text), flush=True)
+    return ok
+
+
+# ---- writing ----------------------------------------------------------------------
+
+def save(path, net, tok, half=False):
+    s = net.s
+    kv = [('general.architecture', 'str', 'llama'), ('general.name', 'str', 'haiku'), ('general.type', 'str', 'model'), ('general.version', 'str', '1'),
+          ('general.description', 'str', 'A very small model that writes haiku and answers questions about worker.'),
+          ('general.license', 'str', 'apache-2.0'), ('general.languages', 'arr:str', ['en']), ('general.file_type', 'u32', 1 if half else 0),
+          ('general.quantization_version', 'u32', 2),
+          ('llama.context_length', 'u32', s.context), ('llama.embedding_length', 'u32', s.dim), ('llama.block_count', 'u32', s.layers),
+          ('llama.feed_forward_length', 'u32', s.ff), ('llama.attention.head_count', 'u32', s.heads), ('llama.attention.head_count_kv', 'u32', s.kv_heads),
+          ('llama.attention.layer_norm_rms_epsilon', 'f32', llama.EPS), ('llama.rope.dimension_count', 'u32', s.head),
+          ('llama.rope.freq_base', 'f32', llama.BASE), ('llama.vocab_size', 'u32', s.vocab),
+          ('tokenizer.ggml.model', 'str', 'gpt2'), ('tokenizer.ggml.pre', 'str', 'gpt-2'), ('tokenizer.ggml.tokens', 'arr:str', tok.tokens),
+          ('tokenizer.ggml.token_type', 'arr:i32', [3 if t in tok.special else 1 for t in tok.tokens]),
+          ('tokenizer.ggml.merges', 'arr:str', ['%s %s' % m for m in tok.merges]),
+          ('tokenizer.ggml.bos_token_id', 'u32', tok.special[corpus.END]), ('tokenizer.ggml.eos_token_id', 'u32', tok.special[corpus.STOP]),
+          ('tokenizer.ggml.padding_token_id', 'u32', tok.special[corpus.END]), ('tokenizer.ggml.add_bos_token', 'bool', False),
+          ('tokenizer.chat_template', 'str', TEMPLATE)]
+    names = ['token_embd'] + ['blk.%d.%s' % (i, n) for i in range(s.layers) for n in (
+        'attn_norm', 'attn_q', 'attn_k', 'attn_v', 'attn_output', 'ffn_norm', 'ffn_gate', 'ffn_up', 'ffn_down')] + ['output_norm']
+    tensors = []
+    for n in names:
+        w = net.get(n).detach().float().cpu().numpy()
+        tensors.append((n + '.weight', w.astype(np.float16) if half and w.ndim == 2 else w))
+    gguf_out.write(path, kv, tensors)
+
+
+def load(path, device='cpu'):
+    """A model and its tokenizer from a file that save() wrote."""
+    kv, tensors = gguf_out.read(path)
+    kv = {k: v for k, _, v in kv}
+    k = lambda name: kv['llama.' + name]
+    tok = bpe.Tokenizer([tuple(m.split(' ')) for m in kv['tokenizer.ggml.merges']], corpus.SPECIALS)
+    net = llama.Llama(llama.Shape(k('vocab_size'), k('embedding_length'), k('block_count'), k('attention.head_count'),
+                                  k('attention.head_count_kv'), k('feed_forward_length'), k('context_length')))
+    for name, a in tensors:
+        net.get(name[:-len('.weight')]).data.copy_(torch.from_numpy(a.astype(np.float32)))
+    return net.to(device), tok
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    ap.add_argument('--out', default='build')
+    ap.add_argument('--seconds', type=float, default=240, help='training time; the rest of the run comes on top')
+    ap.add_argument('--documents', type=int, default=1600000)
+    ap.add_argument('--rows', type=int, default=1024, help='short rows in a batch')
+    ap.add_argument('--lr', type=float, default=3e-3)
+    ap.add_argument('--rehearse', type=float, default=0.65, help='share of the time after which weights are rounded in the forward pass')
+    ap.add_argument('--layers', type=int, default=8)
+    ap.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
+    ap.add_argument('--workers', type=int, default=max(1, os.cpu_count() or 1))
+    ap.add_argument('--seed', type=int, default=1)
+    ap.add_argument('--log', type=int, default=100)
+    ap.add_argument('--n', type=int, default=400, help='held-out prompts to evaluate')
+    ap.add_argument('--evaluate', metavar='GGUF', help='only evaluate this file')
+    a = ap.parse_args()
+    os.makedirs(a.out, exist_ok=True)
+    if a.evaluate:
+        net, tok = load(a.evaluate, a.device)
+        return 0 if evaluate(net, tok, a.n) else 1
+    torch.manual_seed(a.seed)
+    torch.set_float32_matmul_precision('high')
+    tok, data = make_data(a.documents, a.workers, a.seed)
+    net = llama.Llama(llama.Shape(len(tok.tokens), layers=a.layers)).to(a.device)
+    say('%.2f M parameters on %s' % (sum(p.numel() for p in net.parameters()) / 1e6, a.device))
+    train(net, data, a)
+    save(os.path.join(a.out, 'haiku-f32.gguf'), net, tok)
+    with open(os.path.join(a.out, 'evaluation.txt'), 'w', encoding='utf-8') as log:
+        ok = evaluate(net, tok, a.n, log)
+    say('passed' if ok else 'below the bar')
+    return 0 if ok else 1
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())
