@@ -77,13 +77,14 @@ static size_t utf8_length(const unsigned char *s)
     return n;
 }
 
-/* Bytes that a terminal could obey (C0, DEL, C1) are escaped as \u00XX, bytes that are no UTF-8 as U+FFFD. */
-static void add_escaped(struct line *l, const char *text)
+/* Bytes that a terminal could obey (C0, DEL, C1) are escaped as \u00XX, bytes that are no UTF-8 as U+FFFD. Only JSON needs its
+ * quotes escaped. */
+static void add_escaped(struct line *l, const char *text, enum log_format to)
 {
     for (const unsigned char *s = (const unsigned char *)text; *s && !l->full;) {
         const size_t n = utf8_length(s);
         if (n == 0) add_format(l, "\\ufffd");
-        else if (n == 1 && (*s == '"' || *s == '\\')) add_format(l, "\\%c", *s);
+        else if (n == 1 && to == LOG_JSON && (*s == '"' || *s == '\\')) add_format(l, "\\%c", *s);
         else if (n == 1 && (*s < 0x20 || *s == 0x7f)) add_format(l, "\\u%04x", *s);
         else if (n == 2 && s[0] == 0xc2 && s[1] < 0xa0) add_format(l, "\\u%04x", s[1]);
         else add(l, (const char *)s, n);
@@ -98,7 +99,7 @@ static void add_quoted(struct line *l, const char *text)
         return;
     }
     add(l, "\"", 1);
-    add_escaped(l, text);
+    add_escaped(l, text, LOG_JSON);
     add(l, "\"", 1);
 }
 
@@ -186,7 +187,7 @@ static void plain_line(enum log_level level, const char *event, const char *mess
     if (progress.bar_visible) add(&l, "\r\033[K", 4);
     progress.bar_visible = false;
     add_format(&l, "worker: %s: ", level_name(level));
-    add_escaped(&l, message ? message : event);
+    add_escaped(&l, message ? message : event, LOG_PLAIN);
     l.full = false;
     l.limit = LINE_BYTES;
     add(&l, "\n", 1);
@@ -219,7 +220,7 @@ static void draw_bar(const char *activity, int percent)
         const int done = percent * BAR_CELLS / 100;
         for (int i = 0; i < BAR_CELLS; i++) cells[i] = i < done ? '#' : '.';
         cells[BAR_CELLS] = 0;
-        add_escaped(&l, activity);
+        add_escaped(&l, activity, LOG_PLAIN);
         add_format(&l, " [%s] %3d %%", cells, percent);
     }
     progress.bar_visible = percent < 100;

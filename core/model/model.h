@@ -12,9 +12,11 @@
 #include "tape/tape.h"
 #include "tokenizer/tokenizer.h"
 
+enum { DEFAULT_CONTEXT = 4096, DEFAULT_ROWS = 512 };
+
 struct model_options {
     const struct device_ops *device;
-    struct device_options dev;     /* context 0: min(the file's, default_context) */
+    struct device_options dev;     /* context 0: min(the file's, DEFAULT_CONTEXT); max_*: 0: 1 sequence, 512 rows, all of them wanted */
     uint32_t fuse;                 /* FUSE_* */
     const char *const *taps; uint32_t n_taps;
 };
@@ -30,6 +32,7 @@ struct model {
     struct memory_plan plan;
     struct executor *executor;     /* NULL after model_plan */
     char name[128];                /* general.name, else the file's stem */
+    bool *session_slots;           /* [dev.max_sequences] taken by sessions; an engine that deals pages itself opens none */
 };
 
 /* The weights as an executor sees them: bytes in the mapping. */

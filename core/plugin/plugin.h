@@ -15,7 +15,8 @@ enum plugin_state { PLUGIN_LOADED = 0, PLUGIN_SHADOWED, PLUGIN_REFUSED };
 struct plugin_entry {
     char *path;                   /* absolute; registry's */
     enum plugin_state state;
-    char *reason;                 /* shadowed or refused: why; else NULL; registry's */
+    char *reason;                 /* shadowed or refused: why, without the path; else NULL; registry's */
+    char *warnings;               /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
     struct wk_note_desc note;     /* as read from the file; zero if there was none to read */
     char digest[65];              /* SHA-256 of the file, hex */
     const struct wk_plugin *plugin; /* host's normalised copy; NULL unless loaded */
@@ -32,8 +33,9 @@ struct plugin_options {
 };
 
 /* Looks into --plugin-dir folders, then WORKER_PLUGIN_PATH (colon-separated, secure_getenv), then <prefix>/lib/worker/plugins as found from
- * the executable, then the build tree's own folder if the executable lies in a build tree. A folder named on the command line or in
- * the environment that cannot be read is an error. A plugin that is refused is a warning and an entry. Two loaded ids that claim one
+ * the executable, then the build tree's own folder if the executable lies in a build tree; in a folder, files *.so in order of their
+ * names. A folder named on the command line or in the environment that is not absolute or cannot be read is an error. A plugin that is
+ * refused is a warning and an entry; a shared object without our note is an entry alone. Two loaded ids that claim one
  * type or architecture: an error naming both and --prefer. [main thread], once a process. */
 wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_registry **out, const struct wk_err *err);
 void plugin_registry_close(struct plugin_registry *r); /* frees the lists; never unmaps; NULL allowed */
@@ -49,7 +51,9 @@ const struct wk_type_cpu *plugin_find_type_named(const struct plugin_registry *r
 /* "llama.so (llama, qwen2), quant-basic.so (f32, f16)": what was looked at, for refusals. Returns the length as snprintf does. */
 int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, size_t cap);
 
-/* Reads one file's note and vets it without running it (`worker plugin info`). entry: filled, caller frees path and reason. */
+/* Vets one file without running it (`worker plugin info`). *entry: filled as far as the file allows, also on failure, when reason is the
+ * text of err and state PLUGIN_REFUSED; after success state says PLUGIN_LOADED in the sense of "would be". The caller frees path,
+ * reason and warnings. [any thread] */
 wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const struct wk_err *err);
 
 /* Highest WK_ISA_* that this processor and operating system can run. */

@@ -43,7 +43,8 @@ struct tape_value {
     uint32_t op;           /* its producer */
     uint32_t n_readers;    /* operations that read it; a tap counts as one */
     bool tapped;
-    enum tape_rows rows;
+    enum tape_rows rows;   /* rows that its buffer holds. A launch of ROWS_WANTED that reads a ROWS_ALL value reads, for its row i, the
+                              value's row step.wanted[i]; a ROWS_WANTED value is read at row i */
     uint32_t buffer;       /* index of its row buffer; TAPE_NONE: swallowed by a launch (or the step's logits) */
 };
 
@@ -59,7 +60,8 @@ struct tape_op {
         struct { uint32_t first, n, n_expert; } linear;              /* also EXPERT */
         struct { uint32_t kind, group; float eps; } norm;
         struct { uint32_t head, style, n; const double *freq; double mscale; } rope; /* freq: [n], the program's; ropes of equal tables share it */
-        struct { uint32_t heads, kv_heads, head_k, head_v; float scale, softcap; uint32_t window; uint32_t kv_layer; } attn; /* kv_layer: index */
+        struct { uint32_t heads, kv_heads, head_k, head_v; float scale, softcap; uint32_t window; uint32_t kv_layer; bool tap_scores; } attn; /* kv_layer: index;
+                                                                         tap_scores: a tap asks for "<value name>.scores", F32 after scale and cap */
         struct { uint32_t fn; float p; } map;
         struct { uint32_t fn; float alpha, limit; } glu;
         struct { uint32_t first, n; } cols;
@@ -74,21 +76,23 @@ struct tape_op {
 struct tape_kv_layer { uint32_t op, group, kv_heads, head_k, head_v; };
 struct tape_kv_group { uint32_t window, n_layers, ring_pages; }; /* ring_pages 0: no window, a page for every 32 positions */
 
-/* One step of the executor. Which fields mean something depends on the kind. All ops_* are operation indices or TAPE_NONE. */
+/* One step of the executor. Which fields mean something depends on the kind; an index that means nothing is TAPE_NONE. Launches stand in
+ * an order in which they can run. A launch never reads and writes one buffer, but for nothing else may be assumed of buffers. */
 enum launch_kind {
     LAUNCH_EMBED = 0, /* ops: embed (scale) (embed_pos) (add): out = sums of gathered rows */
     LAUNCH_PRODUCT,   /* [norm] -> 1..4 linear or expert segments -> bias -> [glu of the two | maps] -> [add residual] */
     LAUNCH_ATTEND,    /* [head norms] [ropes] of q and k, store k and v, attention */
-    LAUNCH_ROUTE,     /* [norm] -> linear -> route */
+    LAUNCH_ROUTE,     /* [norm] -> linear (seg[0]) -> route; out: the route value. A route without its linear is LAUNCH_ALONE */
     LAUNCH_COMBINE,   /* combine -> [add residual] */
-    LAUNCH_NORM_ADD,  /* norm -> [add residual] */
-    LAUNCH_ALONE,     /* one operation by itself */
-    LAUNCH_OUTPUT,    /* pool and output, when not the end of a product */
+    LAUNCH_NORM_ADD,  /* norm -> add residual */
+    LAUNCH_ALONE,     /* ops[0] by itself: norm (row or head), rope, map, glu, add, mul, cols, route, custom; inputs by op->in, result `out` */
+    LAUNCH_OUTPUT,    /* [pool] -> output (the last of ops), when not the end of a product; x: the value given to the first of them */
     LAUNCH_KINDS
 };
 const char *launch_kind_name(enum launch_kind kind);
 
-struct tape_segment { uint32_t op, tensor, first, n, bias, out; }; /* bias: tensor; out: value that receives it, TAPE_NONE when glu or maps swallow it */
+/* bias: tensor; out: value that receives the rows, TAPE_NONE when glu, maps, add or logits follow in the launch (then `out` of the launch has it) */
+struct tape_segment { uint32_t op, tensor, first, n, bias, out; };
 
 struct tape_launch {
     enum launch_kind kind;
@@ -99,18 +103,20 @@ struct tape_launch {
     uint32_t route;                 /* value of route for expert segments and combine */
     uint32_t n_seg;
     struct tape_segment seg[4];
-    uint32_t glu;                   /* operation that joins seg[0] and seg[1] (order in op->in) */
+    uint32_t glu;                   /* operation that joins seg[0] = its in[0] and seg[1] = its in[1] */
     uint32_t n_map, map[4];         /* map operations on the (single) result, in order */
     uint32_t add, residual;         /* add operation and the other value it adds */
-    uint32_t q_norm, k_norm, v_norm, q_rope, k_rope, attention; /* ATTEND; q, k, v values come in q, k, v */
+    uint32_t q_norm, k_norm, v_norm, q_rope, k_rope, attention; /* ATTEND, operations; norm (over heads) comes before rope; q, k, v: input values */
     uint32_t q, k, v;
     uint32_t out;                   /* value of the last operation; TAPE_NONE when only segments have results */
-    bool logits;                    /* out is the step's logits */
-    uint32_t n_ops, ops[16];        /* every operation it computes, in order of the tape */
+    bool logits;                    /* PRODUCT: out is the step's logits (its value has no buffer) */
+    uint32_t n_ops, ops[16];        /* every operation it computes, in order of the tape; a norm in prologues is in each of its launches */
     char alone[96];                 /* why a fusion that one might expect did not happen; "" else */
 };
 
-struct tape_buffer { uint64_t row_bytes; enum tape_rows rows; }; /* F32 rows; ROWS_WANTED buffers have max_wanted rows */
+/* F32 rows [slots][width], row_bytes apart or closer; ROWS_WANTED buffers have max_wanted rows. A route value's row: k weights (F32), then k
+ * expert ids (uint32). row_bytes is a multiple of 64. */
+struct tape_buffer { uint64_t row_bytes; enum tape_rows rows; };
 
 struct tape_program {
     const struct gguf *file;

@@ -376,7 +376,7 @@ struct wk_key {
     const char *name;     /* "attention.head_count": below the architecture's name */
     uint32_t type, flags;
     double min, max;      /* inclusive; U32 and F32 */
-    double def;           /* when absent and not required */
+    double def;           /* when absent and not required; may lie outside of the range: "absent" as a number */
 };
 struct wk_key_value {
     double num;           /* U32, F32, BOOL; the default when absent */

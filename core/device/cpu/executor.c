@@ -1,0 +1,297 @@
+/* executor.c: the CPU as a device: plan, open, step, taps, memory, close.
+ *
+ * Opening reserves memory and touches next to nothing of it: pages come when they are first written. A step checks what the caller
+ * gave before anything is changed, then sends all threads through the stages. */
+#include "device/cpu/cpu.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "model/model.h"
+#include "plugin/plugin.h"
+
+/* ---- plan --------------------------------------------------------------------------------------------------------- */
+
+static wk_status check_options(const struct tape_program *p, const struct device_options *o, const struct wk_err *err)
+{
+    enum { MAX_ROWS = 1 << 20, MAX_CONTEXT = 1 << 26, MAX_SEQUENCES = 1 << 16 };
+    if (o->context < 1 || o->context > MAX_CONTEXT) return wk_fail(err, WK_INVALID, "context of %u positions: expected 1 to %d", o->context, MAX_CONTEXT);
+    if (o->context > p->context) return wk_fail(err, WK_INVALID, "context of %u positions: the tape was recorded for %u", o->context, p->context);
+    if (o->max_sequences < 1 || o->max_sequences > MAX_SEQUENCES) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
+    if (o->max_rows < 1 || o->max_rows > MAX_ROWS) return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %d", o->max_rows, MAX_ROWS);
+    if (o->max_wanted < 1 || o->max_wanted > o->max_rows) return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted, o->max_rows);
+    if (o->threads > POOL_MAX_THREADS) return wk_fail(err, WK_INVALID, "%u threads: expected 0 to %d", o->threads, POOL_MAX_THREADS);
+    if (o->kv_type != KV_F16 && o->kv_type != KV_F32) return wk_fail(err, WK_INVALID, "unknown cache type %d", (int)o->kv_type);
+    return WK_OK;
+}
+
+static void executor_free(struct executor *x)
+{
+    if (!x) return;
+    pool_close(x->pool);
+    for (uint32_t i = 0; i < MEMORY_KINDS; i++) if (x->region[i].base) (void)munmap(x->region[i].base, x->region[i].bytes);
+    for (uint32_t i = 0; i < x->n_lists; i++) free(x->lists[i]);
+    free(x);
+}
+
+/* An executor with its lists and its plan, no region mapped. */
+static wk_status executor_plan(const struct tape_program *program, const struct device_options *o, struct executor **out, const struct wk_err *err)
+{
+    *out = NULL;
+    wk_status s = check_options(program, o, err);
+    if (s) return s;
+    struct executor *x = calloc(1, sizeof *x);
+    if (!x) return wk_fail(err, WK_NO_MEMORY, "out of memory for an executor");
+    x->program = program;
+    x->o = *o;
+    if (!x->o.threads) x->o.threads = pool_processors() < POOL_MAX_THREADS ? pool_processors() : POOL_MAX_THREADS;
+    const uint32_t here = plugin_detect_isa();
+    if (x->o.isa > here) x->o.isa = here;
+    x->kernels = cpu_kernels_for(x->o.isa);
+    s = build_lists(x, err);
+    if (!s) s = build_carve(x, err);
+    if (s) {
+        executor_free(x);
+        return s;
+    }
+    *out = x;
+    return WK_OK;
+}
+
+static wk_status cpu_plan(const struct tape_program *program, const struct device_options *o, struct memory_plan *out, const struct wk_err *err)
+{
+    struct executor *x;
+    wk_status s = executor_plan(program, o, &x, err);
+    if (s) return s;
+    *out = x->plan;
+    executor_free(x);
+    return WK_OK;
+}
+
+/* ---- open --------------------------------------------------------------------------------------------------------- */
+
+/* Address space is cheap and pages come late, so the machine would only object in the middle of a step: object here instead. */
+static wk_status check_machine(const struct memory_plan *plan, const struct wk_err *err)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || size <= 0) return WK_OK;
+    const uint64_t have = (uint64_t)pages * (uint64_t)size;
+    if (plan->total <= have) return WK_OK;
+    return wk_fail(err, WK_NO_MEMORY, "%" PRIu64 " bytes are needed (weights %" PRIu64 ", kv %" PRIu64 ", activations %" PRIu64 ", workspace %" PRIu64 "), the machine has %" PRIu64
+                   "; lower --context or --max-sequences", plan->total, plan->bytes[MEMORY_WEIGHTS], plan->bytes[MEMORY_KV], plan->bytes[MEMORY_ACTIVATIONS], plan->bytes[MEMORY_WORKSPACE], have);
+}
+
+static wk_status map_regions(struct executor *x, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < MEMORY_KINDS; i++) {
+        const uint64_t bytes = x->plan.bytes[i] - (i == MEMORY_WORKSPACE ? x->list_bytes : 0);
+        if (!bytes) continue;
+        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (base == MAP_FAILED) return wk_fail(err, WK_NO_MEMORY, "out of memory: %" PRIu64 " bytes for %s", bytes, memory_kind_name((enum memory_kind)i));
+        x->region[i].base = base;
+        x->region[i].bytes = bytes;
+        (void)madvise(base, bytes, MADV_HUGEPAGE); /* a wish: fewer page-table walks while streaming weights */
+    }
+    return WK_OK;
+}
+
+static wk_status cpu_open(const struct tape_program *program, const struct model_weights *weights, const struct device_options *o, struct executor **out, const struct wk_err *err)
+{
+    *out = NULL;
+    if (weights->file != program->file) return wk_fail(err, WK_INTERNAL, "the weights are another file's than the tape's");
+    struct executor *x;
+    wk_status s = executor_plan(program, o, &x, err);
+    if (s) return s;
+    s = check_machine(&x->plan, err);
+    if (!s) s = map_regions(x, err);
+    if (!s) s = build_carve(x, err);
+    if (!s) s = weights_load_vectors(x, err);
+    if (!s) s = build_stages(x, err);
+    if (!s) s = pool_open(x->o.threads, &x->pool, err);
+    if (s) {
+        executor_free(x);
+        return s;
+    }
+    for (uint32_t i = 0; i < x->o.threads; i++) x->lanes[i].index = i;
+    *out = x;
+    return WK_OK;
+}
+
+static void cpu_memory(const struct executor *x, struct memory_plan *used)
+{
+    *used = x->plan;
+    used->total = 0;
+    for (uint32_t i = 0; i < MEMORY_KINDS; i++) {
+        used->bytes[i] = x->region[i].bytes + (i == MEMORY_WORKSPACE ? x->list_bytes : 0);
+        used->total += used->bytes[i];
+    }
+}
+
+/* ---- a step: checks ----------------------------------------------------------------------------------------------- */
+
+static wk_status check_pages(const struct executor *x, const struct step_seq *q, uint32_t seq, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        const uint32_t ring = p->groups[g].ring_pages, window = p->groups[g].window, last = (q->position + q->n_rows - 1) / KV_PAGE;
+        const uint32_t oldest = window && q->position + 1 > window ? (q->position + 1 - window) / KV_PAGE : 0;
+        if (ring && last - oldest + 1 > ring)
+            return wk_fail(err, WK_INVALID, "sequence %u: %u rows reach over %u pages of a ring of %u; give shorter chunks", seq, q->n_rows, last - oldest + 1, ring);
+        if (!q->pages || !q->pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: no page table for cache group %u", seq, g);
+        for (uint32_t i = oldest; i <= last; i++) {
+            const uint32_t id = q->pages[g][ring ? i % ring : i];
+            if (id >= x->plan.kv_pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: page %u of group %u: there are %u", seq, id, g, x->plan.kv_pages[g]);
+        }
+    }
+    return WK_OK;
+}
+
+static wk_status check_seq(const struct executor *x, const struct step *s, uint32_t i, uint32_t row, const struct wk_err *err)
+{
+    const struct step_seq *q = &s->seqs[i];
+    if (q->row != row) return wk_fail(err, WK_INVALID, "sequence %u begins at row %u: expected %u, rows ascend without gaps", i, q->row, row);
+    if (q->n_rows < 1 || q->n_rows > s->n_rows - row) return wk_fail(err, WK_INVALID, "sequence %u has %u rows: expected 1 to %u", i, q->n_rows, s->n_rows - row);
+    if (q->position > x->o.context || q->n_rows > x->o.context - q->position)
+        return wk_fail(err, WK_INVALID, "sequence %u: %u rows from position %u: the context is %u", i, q->n_rows, q->position, x->o.context);
+    /* Nothing of a step is kept but keys and values, so what is pooled must be there at once. */
+    if (x->program->embedding_width && q->position) return wk_fail(err, WK_INVALID, "sequence %u: an embedding needs its whole prompt in one step, it begins at %u", i, q->position);
+    return check_pages(x, q, i, err);
+}
+
+static wk_status check_step(const struct executor *x, const struct step *s, const struct wk_err *err)
+{
+    if (s->n_rows < 1 || s->n_rows > x->o.max_rows) return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
+    if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
+    if (s->n_wanted > x->o.max_wanted) return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < s->n_seqs; i++) {
+        wk_status st = check_seq(x, s, i, row, err);
+        if (st) return st;
+        row += s->seqs[i].n_rows;
+    }
+    if (row != s->n_rows) return wk_fail(err, WK_INVALID, "the sequences have %u rows, the step %u", row, s->n_rows);
+    for (uint32_t i = 0; i < s->n_rows; i++) if (s->tokens[i] >= x->program->n_vocab) return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i], x->program->n_vocab);
+    for (uint32_t i = 0; i < s->n_wanted; i++)
+        if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1])) return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i], s->n_rows);
+    if (s->n_wanted && !s->logits) return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
+    if (x->program->embedding_width && !s->pooled) return wk_fail(err, WK_INVALID, "the tape has an embedding output but there is no room for it");
+    return WK_OK;
+}
+
+/* ---- a step: preparation and walk --------------------------------------------------------------------------------- */
+
+/* Cuts a row set into runs of at most ATTN_ROWS rows of one sequence. */
+static void make_blocks(const struct executor *x, struct row_set *set, const uint32_t *rows, uint32_t n)
+{
+    set->n = n;
+    set->n_blocks = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t seq = x->seq[rows ? rows[i] : i];
+        struct row_block *b = set->n_blocks ? &set->blocks[set->n_blocks - 1] : NULL;
+        if (b && b->seq == seq && b->n < ATTN_ROWS) b->n++;
+        else set->blocks[set->n_blocks++] = (struct row_block){ i, 1, seq };
+    }
+}
+
+static void prepare_step(struct executor *x, struct step *s)
+{
+    x->step = s;
+    x->one_row_each = s->n_rows == s->n_seqs;
+    for (uint32_t i = 0; i < s->n_seqs; i++) {
+        s->seqs[i].failed = false;
+        atomic_store_explicit(&x->failed[i], 0, memory_order_relaxed);
+        for (uint32_t r = 0; r < s->seqs[i].n_rows; r++) {
+            x->position[s->seqs[i].row + r] = s->seqs[i].position + r;
+            x->seq[s->seqs[i].row + r] = i;
+        }
+    }
+    make_blocks(x, &x->all, NULL, s->n_rows);
+    make_blocks(x, &x->wanted, s->wanted, s->n_wanted);
+    for (uint32_t i = 0; i < 2; i++) {
+        atomic_store_explicit(&x->counter[i], 0, memory_order_relaxed);
+        x->stop[i] = false;
+    }
+    for (uint32_t i = 0; i < x->o.threads; i++) x->lanes[i].phase = 0;
+    atomic_store(&x->error, WK_OK);
+}
+
+static void give_scores(struct executor *x, const struct stage *s)
+{
+    char name[TAPE_NAME + 8];
+    uint32_t keys;
+    float *scores = attend_scores(x, s, &keys);
+    if (!scores) {
+        int32_t none = WK_OK;
+        if (atomic_compare_exchange_strong(&x->error, &none, WK_NO_MEMORY)) (void)snprintf(x->error_text, sizeof x->error_text, "out of memory for the scores of a tap");
+        return;
+    }
+    (void)snprintf(name, sizeof name, "%s.scores", x->program->values[s->attend.op->out].name);
+    x->tap(x->tap_user, name, scores, stage_rows(x, s->rows), s->attend.heads * keys);
+    free(scores);
+}
+
+/* Thread 0, between two barriers. */
+static void give_taps(struct executor *x, const struct stage *s)
+{
+    const struct tape_program *p = x->program;
+    for (uint32_t i = 0; i < s->launch->n_ops; i++) {
+        const struct tape_op *op = &p->ops[s->launch->ops[i]];
+        if (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores) give_scores(x, s);
+        if (op->out == TAPE_NONE || !p->values[op->out].tapped) continue;
+        const struct tape_value *v = &p->values[op->out];
+        if (v->buffer == TAPE_NONE && !s->launch->logits) continue; /* pooled on the way to the output */
+        const float *data = v->buffer != TAPE_NONE ? x->buffers[v->buffer] : x->step->logits;
+        x->tap(x->tap_user, v->name, data, stage_rows(x, v->buffer != TAPE_NONE ? v->rows : ROWS_WANTED), v->width * v->slots);
+    }
+}
+
+/* Whether a stage has anything to do; attention stores keys and values even if no row of its result is wanted. */
+static bool idle(const struct executor *x, const struct stage *s) { return s->launch->kind != LAUNCH_ATTEND && stage_rows(x, s->rows) == 0; }
+
+static void walk(void *arg, uint32_t thread)
+{
+    struct executor *x = arg;
+    struct lane *l = &x->lanes[thread];
+    turn_rows(x, thread); /* the first launch gathers embeddings; its barrier stands between this and the first rotation */
+    for (uint32_t i = 0, parity = 0; i < x->program->n_launches; i++) {
+        const struct stage *s = &x->stages[i];
+        if (idle(x, s)) continue;
+        s->run(x, s, l);
+        if (thread == 0) x->stop[parity] = atomic_load_explicit(&x->error, memory_order_relaxed) != WK_OK || (x->step->cancel && *(const volatile bool *)x->step->cancel);
+        pool_barrier(x->pool);
+        if (x->stop[parity]) return;
+        parity ^= 1;
+        if (!x->tap || !s->tapped) continue;
+        if (thread == 0) give_taps(x, s);
+        pool_barrier(x->pool);
+    }
+}
+
+static wk_status cpu_step(struct executor *x, struct step *step, const struct wk_err *err)
+{
+    wk_status s = check_step(x, step, err);
+    if (s) return s;
+    prepare_step(x, step);
+    pool_run(x->pool, walk, x);
+    for (uint32_t i = 0; i < step->n_seqs; i++) step->seqs[i].failed = atomic_load_explicit(&x->failed[i], memory_order_relaxed);
+    x->step = NULL;
+    if (atomic_load(&x->error)) return wk_fail(err, atomic_load(&x->error), "%s", x->error_text);
+    if (x->stop[0] || x->stop[1]) return wk_fail(err, WK_CANCELLED, "cancelled");
+    return WK_OK;
+}
+
+static void cpu_taps(struct executor *x, tap_fn fn, void *user)
+{
+    x->tap = fn;
+    x->tap_user = user;
+}
+
+const struct device_ops *device_cpu(void)
+{
+    static const struct device_ops ops = { .name = "cpu", .plan = cpu_plan, .open = cpu_open, .step = cpu_step, .taps = cpu_taps, .memory = cpu_memory, .close = executor_free };
+    return &ops;
+}

@@ -1,0 +1,30 @@
+/* pool.h: a fixed set of threads that run one function together, and a barrier between its stages.
+ *
+ * The caller of pool_run is thread 0; the others sleep when there is nothing to do. Waiting spins for a bounded time and then sleeps in
+ * the kernel, so an idle process takes no processor, and a pool of more threads than processors still makes progress. */
+#ifndef CORE_DEVICE_CPU_POOL_H
+#define CORE_DEVICE_CPU_POOL_H
+
+#include <stdint.h>
+
+#include <worker/abi.h>
+
+struct pool;
+
+enum { POOL_MAX_THREADS = 1024 };
+
+/* Processors that this thread may run on. */
+uint32_t pool_processors(void);
+
+/* threads: 1 .. POOL_MAX_THREADS. One processor a thread while there are enough of them. */
+wk_status pool_open(uint32_t threads, struct pool **out, const struct wk_err *err);
+void pool_close(struct pool *p); /* NULL allowed; not while running */
+
+/* Runs fn(arg, thread) on every thread, thread = 0 .. threads - 1, and returns when all are done. One caller at a time; the caller is
+ * kept on one processor meanwhile. */
+void pool_run(struct pool *p, void (*fn)(void *arg, uint32_t thread), void *arg);
+
+/* Every thread of a running pool must come here before any goes on; what was written before is seen after. */
+void pool_barrier(struct pool *p);
+
+#endif

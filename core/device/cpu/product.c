@@ -1,0 +1,241 @@
+/* product.c: products of weight tiles with rows of activations, with what comes before (norm, conversion) and after (bias, gated activation,
+ * maps, residual) in the same stage.
+ *
+ * Few rows (decode): memory-bound. Every thread prepares all activations for itself, which is cheaper than a barrier, and reads its own
+ * fixed run of tiles, the same ones every time. Many rows: rows are prepared once, by shares; then tasks of some tiles x a chunk of rows
+ * whose activations fit the L2 cache are taken one by one. A result's bits come from its own tile and its own row, so neither split shows. */
+#include "device/cpu/cpu.h"
+
+#include <float.h>
+#include <string.h>
+
+/* Rows of x in the forms that the matrices want, `stride` bytes apart; [1] F32, [0] Q8. */
+struct prepared {
+    const uint8_t *rows[2];
+    uint64_t stride[2];
+};
+enum { FORM_Q8 = 0, FORM_F32 = 1 };
+
+static uint32_t form_of(const struct matrix *m) { return m->act == WK_ACT_Q8 ? FORM_Q8 : FORM_F32; }
+
+uint64_t product_row_bytes(uint32_t k, uint32_t act)
+{
+    if (act == WK_ACT_Q8) return (uint64_t)((k + WK_ACT_BLOCK - 1) / WK_ACT_BLOCK) * sizeof(struct wk_act_q8);
+    return (uint64_t)((k + 15) & ~15u) * sizeof(float);
+}
+
+/* ---- before: norm and conversion ---------------------------------------------------------------------------------- */
+
+/* Row `i` of x, counted over slots. */
+static void prepare_row(struct executor *x, const struct stage *s, struct lane *l, uint32_t i, uint8_t *q8, float *f32)
+{
+    const struct product *p = &s->product;
+    const float *v = operand_row(x, &p->x, i / p->x.slots) + (uint64_t)(i % p->x.slots) * p->k;
+    if (p->norm) {
+        float *y = f32 ? f32 : l->row;
+        norm_row(x, p->norm, p->norm_w, p->norm_b, y, v, p->k);
+        v = y;
+    } else if (f32) memcpy(f32, v, p->k * sizeof *f32);
+    if (!x->kernels->bounded(v, p->k, FLT_MAX)) fail_row(x, s->rows, i / p->x.slots);
+    if (q8) x->kernels->quantize((struct wk_act_q8 *)q8, v, p->k);
+}
+
+static struct prepared prepare(struct executor *x, const struct stage *s, struct lane *l, uint32_t n, bool few)
+{
+    const struct product *p = &s->product;
+    uint8_t *q8 = few ? l->q8 : x->shared_q8, *f32 = (uint8_t *)(few ? l->f32 : x->shared_f32);
+    struct prepared a = { { q8, f32 }, { product_row_bytes(p->k, WK_ACT_Q8), product_row_bytes(p->k, WK_ACT_F32) } };
+    uint32_t from = few ? 0 : share(x, n, l->index), to = few ? n : share(x, n, l->index + 1);
+    for (uint32_t i = from; i < to; i++)
+        prepare_row(x, s, l, i, p->acts & WK_ACT_Q8 ? q8 + i * a.stride[FORM_Q8] : NULL, p->acts & WK_ACT_F32 ? (float *)(void *)(f32 + i * a.stride[FORM_F32]) : NULL);
+    if (!few) pool_barrier(x->pool);
+    return a;
+}
+
+/* ---- a block: some tiles times some rows, and after ----------------------------------------------------------------- */
+
+struct block {
+    uint32_t seg, slab, tile, n_tiles;
+    const uint32_t *items; /* results, or NULL: [first, first + n) */
+    uint32_t first, n;
+};
+
+static uint32_t block_item(const struct block *b, uint32_t t) { return b->items ? b->items[t] : b->first + t; }
+
+/* The row of x that result `item` is computed from. */
+static const uint8_t *item_row(const struct product *p, const struct prepared *a, uint32_t form, uint32_t item)
+{
+    return a->rows[form] + (p->x.slots == p->slots ? item : item / p->slots) * a->stride[form];
+}
+
+static void multiply(struct executor *x, const struct product *p, struct lane *l, const struct prepared *a, const struct block *b, const struct product_segment *seg, float *y)
+{
+    const struct matrix *m = seg->m;
+    const uint32_t form = form_of(m);
+    const uint8_t *rows = item_row(p, a, form, block_item(b, 0));
+    if (b->items && b->n > 1) {
+        for (uint32_t t = 0; t < b->n; t++) memcpy(l->gather + t * a->stride[form], item_row(p, a, form, b->items[t]), a->stride[form]);
+        rows = l->gather;
+    }
+    m->product(&(struct wk_cpu_product){
+        .struct_size = sizeof(struct wk_cpu_product), .act = m->act, .k = m->k, .n_tok = b->n, .n_tiles = b->n_tiles, .x_stride = a->stride[form],
+        .y_stride = (uint64_t)b->n_tiles * WK_TILE_ROWS, .tiles = weights_tiles(x, m, b->slab, b->tile, b->n_tiles), .x = rows, .y = y, .scratch = l->scratch });
+}
+
+/* Columns [c, c + n) of one result: y, for a gated pair also u, are the bare products. */
+static void finish_row(struct executor *x, const struct stage *s, const struct block *b, uint32_t item, uint32_t c, uint32_t n, float *y, float *u)
+{
+    const struct product *p = &s->product;
+    const struct cpu_kernels *k = x->kernels;
+    const struct product_segment *seg = &p->seg[b->seg];
+    float *out = (seg->out ? seg->out : x->step->logits) + (uint64_t)item * seg->m->n + c;
+    if (seg->bias) k->add(y, y, seg->bias + (uint64_t)b->slab * seg->m->n + c, n);
+    if (u) {
+        if (seg[1].bias) k->add(u, u, seg[1].bias + (uint64_t)b->slab * seg->m->n + c, n);
+        k->glu(y, y, u, n, p->glu->u.glu.fn, p->glu->u.glu.alpha, p->glu->u.glu.limit);
+    }
+    for (uint32_t i = 0; i < p->n_map; i++) k->map(y, y, n, p->map[i]->u.map.fn, p->map[i]->u.map.p);
+    if (p->residual.base) k->add(out, operand_row(x, &p->residual, item / p->slots) + (uint64_t)(item % p->slots) * seg->m->n + c, y, n);
+    else memcpy(out, y, n * sizeof *out);
+    if (p->logits && !k->bounded(out, n, FLT_MAX)) fail_row(x, s->rows, item);
+}
+
+static void block_run(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, const struct block *b)
+{
+    const struct product *p = &s->product;
+    const struct product_segment *seg = &p->seg[b->seg];
+    const uint32_t c = b->tile * WK_TILE_ROWS, width = b->n_tiles * WK_TILE_ROWS, n = seg->m->n - c < width ? seg->m->n - c : width;
+    multiply(x, p, l, a, b, seg, l->y[0]);
+    if (p->glu_pair) multiply(x, p, l, a, b, seg + 1, l->y[1]);
+    for (uint32_t t = 0; t < b->n; t++)
+        finish_row(x, s, b, block_item(b, t), c, n, l->y[0] + (uint64_t)t * width, p->glu_pair ? l->y[1] + (uint64_t)t * width : NULL);
+}
+
+/* ---- items by expert ---------------------------------------------------------------------------------------------- */
+
+/* Fills l->order with the results of each expert, in order, and l->start [slabs + 1]. Every thread does it for itself. */
+static void sort_by_expert(struct executor *x, const struct product *p, struct lane *l, uint32_t rows)
+{
+    const uint32_t experts = p->seg[0].m->slabs;
+    memset(l->start, 0, (experts + 1) * sizeof *l->start);
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t r = 0; r < rows; r++) {
+            const uint32_t *ids = (const uint32_t *)(const void *)(operand_row(x, &p->route, r) + p->slots);
+            for (uint32_t s = 0; s < p->slots; s++) {
+                if (pass == 0) l->start[ids[s] + 1]++;
+                else l->order[l->start[ids[s]]++] = r * p->slots + s;
+            }
+        }
+        if (pass == 0) for (uint32_t e = 0; e < experts; e++) l->start[e + 1] += l->start[e];
+    }
+    /* The second pass moved each start to its end, which is the next one's start. */
+    memmove(l->start + 1, l->start, experts * sizeof *l->start);
+    l->start[0] = 0;
+}
+
+/* ---- few rows ----------------------------------------------------------------------------------------------------- */
+
+/* This thread's run of tiles, for the given rows of one slab. */
+static void few_tiles(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, struct block b)
+{
+    const struct product *p = &s->product;
+    uint32_t from = p->cut[l->index], to = p->cut[l->index + 1], base = 0;
+    for (uint32_t g = 0; g < p->n_seg; g += p->glu_pair ? 2 : 1) {
+        const uint32_t tiles = p->seg[g].m->tiles, lo = from > base ? from - base : 0, hi = to > base ? to - base : 0;
+        b.seg = g;
+        for (b.tile = lo; b.tile < hi && b.tile < tiles; b.tile += b.n_tiles) {
+            const uint32_t left = (hi < tiles ? hi : tiles) - b.tile;
+            b.n_tiles = left < FEW_TILES ? left : FEW_TILES;
+            block_run(x, s, l, a, &b);
+        }
+        base += tiles;
+    }
+}
+
+static void few_run(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, uint32_t rows)
+{
+    const struct product *p = &s->product;
+    if (!p->experts) {
+        few_tiles(x, s, l, a, (struct block){ .n = rows * p->slots });
+        return;
+    }
+    sort_by_expert(x, p, l, rows);
+    for (uint32_t e = 0; e < p->seg[0].m->slabs; e++)
+        if (l->start[e + 1] > l->start[e]) few_tiles(x, s, l, a, (struct block){ .slab = e, .items = l->order + l->start[e], .n = l->start[e + 1] - l->start[e] });
+}
+
+/* ---- many rows: tasks of MANY_TILES tiles x a chunk ----------------------------------------------------------------- */
+
+static uint32_t tile_tasks(const struct product *p)
+{
+    uint32_t n = 0;
+    for (uint32_t g = 0; g < p->n_seg; g += p->glu_pair ? 2 : 1) n += (p->seg[g].m->tiles + MANY_TILES - 1) / MANY_TILES;
+    return n;
+}
+
+/* Task `i` of tile_tasks. */
+static struct block tile_task(const struct product *p, uint32_t i)
+{
+    uint32_t g = 0;
+    for (;; g += p->glu_pair ? 2 : 1) {
+        const uint32_t n = (p->seg[g].m->tiles + MANY_TILES - 1) / MANY_TILES;
+        if (i < n) break;
+        i -= n;
+    }
+    const uint32_t tile = i * MANY_TILES, left = p->seg[g].m->tiles - tile;
+    return (struct block){ .seg = g, .tile = tile, .n_tiles = left < MANY_TILES ? left : MANY_TILES };
+}
+
+static void many_dense(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, uint32_t n)
+{
+    const struct product *p = &s->product;
+    const uint32_t per_chunk = tile_tasks(p), chunks = (n + p->chunk - 1) / p->chunk;
+    for (uint32_t i; (i = phase_take(x, l)) < per_chunk * chunks;) {
+        struct block b = tile_task(p, i % per_chunk);
+        b.first = i / per_chunk * p->chunk;
+        b.n = n - b.first < p->chunk ? n - b.first : p->chunk;
+        block_run(x, s, l, a, &b);
+    }
+}
+
+static void many_experts(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, uint32_t rows)
+{
+    const struct product *p = &s->product;
+    const uint32_t per_expert = tile_tasks(p);
+    sort_by_expert(x, p, l, rows);
+    for (uint32_t i; (i = phase_take(x, l)) < per_expert * p->seg[0].m->slabs;) {
+        struct block b = tile_task(p, i % per_expert);
+        b.slab = i / per_expert;
+        for (uint32_t at = l->start[b.slab], end = l->start[b.slab + 1]; at < end; at += b.n) {
+            b.items = l->order + at;
+            b.n = end - at < p->chunk ? end - at : p->chunk;
+            block_run(x, s, l, a, &b);
+        }
+    }
+}
+
+/* ---- stages ------------------------------------------------------------------------------------------------------- */
+
+void product_run(struct executor *x, const struct stage *s, struct lane *l)
+{
+    const struct product *p = &s->product;
+    const uint32_t rows = stage_rows(x, s->rows), n = rows * p->x.slots;
+    const bool few = n <= FEW_ROWS;
+    const struct prepared a = prepare(x, s, l, n, few);
+    if (few) {
+        few_run(x, s, l, &a, rows);
+        return;
+    }
+    phase_begin(x, l);
+    if (p->experts) many_experts(x, s, l, &a, rows);
+    else many_dense(x, s, l, &a, n);
+    phase_end(l);
+}
+
+void route_run(struct executor *x, const struct stage *s, struct lane *l)
+{
+    product_run(x, s, l);
+    pool_barrier(x->pool);
+    const uint32_t rows = stage_rows(x, s->rows);
+    for (uint32_t i = share(x, rows, l->index); i < share(x, rows, l->index + 1); i++) rows_one(x, s, l, i);
+}

@@ -1,0 +1,222 @@
+/* rows.c: operations that compute a row from rows of the same token: embed, norm, rope, map, glu, add, mul, cols, route, combine, pool,
+ * output, custom. A launch of several (embed + scale + embed, norm + add, combine + add) runs them one after the other on one row;
+ * what is swallowed lives in the thread's temporary rows. One function an operation, fused or alone. */
+#include "device/cpu/cpu.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+void turn_rows(struct executor *x, uint32_t thread)
+{
+    const uint32_t rows = x->step->n_rows;
+    /* From the last thread down: with one row the embedding is thread 0's. */
+    thread = x->o.threads - 1 - thread;
+    for (uint32_t t = 0; t < x->n_turns; t++) {
+        const struct turn_table *table = &x->turns[t];
+        for (uint32_t r = share(x, rows, thread); r < share(x, rows, thread + 1); r++) {
+            float *c = table->rows + (uint64_t)r * 2 * table->n, *s = c + table->n;
+            for (uint32_t i = 0; i < table->n; i++) {
+                const double angle = x->position[r] * table->freq[i];
+                c[i] = (float)(table->mscale * cos(angle));
+                s[i] = (float)(table->mscale * sin(angle));
+            }
+        }
+    }
+}
+
+void norm_row(const struct executor *x, const struct tape_op *op, const float *w, const float *b, float *y, const float *v, uint32_t width)
+{
+    const uint32_t run = op->u.norm.group ? op->u.norm.group : width;
+    for (uint32_t i = 0; i < width; i += run) x->kernels->norm(y + i, v + i, w, b, run, op->u.norm.kind, op->u.norm.eps);
+}
+
+/* ---- one operation ------------------------------------------------------------------------------------------------ */
+
+struct run { /* one row of one operation */
+    struct executor *x;
+    struct lane *l;
+    const struct stage *s;
+    const struct row_op *r;
+    uint32_t i;         /* row of the stage */
+    const float *in[4];
+    float *y;
+};
+
+static uint32_t row_width(const struct operand *o) { return o->width * o->slots; }
+
+static void run_embed(const struct run *u)
+{
+    const uint32_t row = step_row(u->x, u->s->rows, u->i);
+    const struct tape_op *op = u->r->op;
+    weights_row(u->x, u->r, op->u.embed.index == WK_BY_TOKEN ? u->x->step->tokens[row] : (uint64_t)u->x->position[row] + op->u.embed.offset, u->y);
+}
+
+static void run_norm(const struct run *u)
+{
+    const struct operand *a = &u->r->in[0];
+    for (uint32_t s = 0; s < a->slots; s++) norm_row(u->x, u->r->op, u->r->w, u->r->b, u->y + (uint64_t)s * a->width, u->in[0] + (uint64_t)s * a->width, a->width);
+}
+
+static void run_rope(const struct run *u)
+{
+    const struct tape_op *op = u->r->op;
+    const uint32_t n = op->u.rope.n, head = op->u.rope.head, width = row_width(&u->r->in[0]);
+    const float *turn = u->r->turn + (uint64_t)step_row(u->x, u->s->rows, u->i) * 2 * n;
+    for (uint32_t h = 0; h < width; h += head) u->x->kernels->rope(u->y + h, u->in[0] + h, turn, n, head, op->u.rope.style);
+}
+
+/* The second factor may have one column, one slot, or both: it is then repeated. */
+static void run_mul(const struct run *u)
+{
+    const struct operand *a = &u->r->in[0], *b = &u->r->in[1];
+    for (uint32_t s = 0; s < a->slots; s++) {
+        float *y = u->y + (uint64_t)s * a->width;
+        const float *v = u->in[0] + (uint64_t)s * a->width, *f = u->in[1] + (uint64_t)(b->slots == 1 ? 0 : s) * b->width;
+        if (b->width == a->width) u->x->kernels->mul(y, v, f, a->width);
+        else u->x->kernels->scale(y, v, *f, a->width);
+    }
+}
+
+static void run_cols(const struct run *u)
+{
+    const struct operand *a = &u->r->in[0];
+    const uint32_t first = u->r->op->u.cols.first, n = u->r->op->u.cols.n;
+    for (uint32_t s = 0; s < a->slots; s++) memcpy(u->y + (uint64_t)s * n, u->in[0] + (uint64_t)s * a->width + first, n * sizeof *u->y);
+}
+
+/* weights[i] = e^(r[ids[i]] - top) for n ids, NULL: all; returns their sum, in order. */
+static float exponentials(const struct run *u, const float *r, const uint32_t *ids, uint32_t n, float top, float *weights)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < n; i++) weights[i] = r[ids ? ids[i] : i];
+    u->x->kernels->exp(weights, weights, top, n);
+    for (uint32_t i = 0; i < n; i++) sum += weights[i];
+    return sum;
+}
+
+/* y: k weights, then k ids, largest first, ties to the lowest index. */
+static void run_route(const struct run *u)
+{
+    const struct tape_op *op = u->r->op;
+    const uint32_t k = op->u.route.k, experts = row_width(&u->r->in[0]);
+    const float *r = u->in[0];
+    float *y = u->y;
+    uint32_t *ids = (uint32_t *)(void *)(y + k);
+    for (uint32_t s = 0; s < k; s++) {
+        uint32_t best = TAPE_NONE;
+        for (uint32_t e = 0; e < experts; e++) {
+            bool taken = false;
+            for (uint32_t t = 0; t < s; t++) taken |= ids[t] == e;
+            if (!taken && (best == TAPE_NONE || r[e] > r[best])) best = e;
+        }
+        ids[s] = best;
+    }
+    const float top = r[ids[0]];
+    const float picked = exponentials(u, r, ids, k, top, y);
+    float divisor = picked, scale = op->u.route.scale;
+    if (op->u.route.score != WK_SOFTMAX_TOPK) {
+        divisor = exponentials(u, r, NULL, experts, top, u->l->row);
+        float sum = 0;
+        for (uint32_t s = 0; s < k; s++) sum += y[s] / divisor;
+        if (op->u.route.score == WK_SOFTMAX_ALL_RENORM) scale = scale / sum;
+    }
+    for (uint32_t s = 0; s < k; s++) y[s] = y[s] / divisor * scale;
+}
+
+static void run_combine(const struct run *u)
+{
+    const struct operand *a = &u->r->in[0];
+    u->x->kernels->scale(u->y, u->in[0], u->in[1][0], a->width);
+    for (uint32_t s = 1; s < a->slots; s++) u->x->kernels->add_scaled(u->y, u->in[0] + (uint64_t)s * a->width, u->in[1][s], a->width);
+}
+
+/* i is the sequence. */
+static void run_pool(const struct run *u)
+{
+    const struct step_seq *seq = &u->x->step->seqs[u->i];
+    const struct operand *a = &u->r->in[0];
+    const uint32_t how = u->r->op->u.pool.how, width = row_width(a);
+    if (how != WK_POOL_MEAN) {
+        memcpy(u->y, a->base + (seq->row + (how == WK_POOL_LAST ? seq->n_rows - 1 : 0)) * a->stride, width * sizeof *u->y);
+        return;
+    }
+    memcpy(u->y, a->base + seq->row * a->stride, width * sizeof *u->y);
+    for (uint32_t r = 1; r < seq->n_rows; r++) u->x->kernels->add(u->y, u->y, a->base + (seq->row + r) * a->stride, width);
+    u->x->kernels->scale(u->y, u->y, 1.0f / (float)seq->n_rows, width);
+}
+
+static void run_output(const struct run *u)
+{
+    const struct tape_op *op = u->r->op;
+    const uint32_t width = row_width(&u->r->in[0]);
+    if (!u->x->kernels->bounded(u->in[0], width, FLT_MAX)) fail_row(u->x, u->s->rows, u->i);
+    if (op->u.output.what == WK_OUT_LOGITS) {
+        memcpy(u->x->step->logits + (uint64_t)u->i * width, u->in[0], width * sizeof(float));
+        return;
+    }
+    float *y = u->x->step->pooled + (uint64_t)u->i * width, factor = 1.0f;
+    if (op->u.output.flags & WK_EMBEDDING_L2) {
+        double sum = 0;
+        for (uint32_t j = 0; j < width; j++) sum += (double)u->in[0][j] * u->in[0][j];
+        if (sum > 0) factor = (float)(1.0 / sqrt(sum));
+    }
+    u->x->kernels->scale(y, u->in[0], factor, width);
+}
+
+static void run_custom(const struct run *u)
+{
+    const struct tape_op *op = u->r->op;
+    uint32_t width[4] = { 0 }, n = 0;
+    while (n < 4 && op->in[n] != TAPE_NONE) {
+        width[n] = row_width(&u->r->in[n]);
+        n++;
+    }
+    const struct tape_value *out = &u->x->program->values[op->out];
+    const struct step_seq *seq = &u->x->step->seqs[u->s->rows == ROWS_POOLED ? u->i : 0]; /* a pooled row stands at its last row's position */
+    const uint32_t row = u->s->rows == ROWS_POOLED ? seq->row + seq->n_rows - 1 : step_row(u->x, u->s->rows, u->i);
+    const struct wk_custom_call call = { .struct_size = sizeof call, .n_rows = 1, .n_in = n, .out_width = out->width * out->slots, .in = u->in, .in_width = width,
+                                         .position = &u->x->position[row], .params = op->u.custom.params, .out = u->y };
+    op->u.custom.def->cpu(&call);
+}
+
+static void run_op(const struct run *u)
+{
+    const struct cpu_kernels *k = u->x->kernels;
+    const struct tape_op *op = u->r->op;
+    const uint32_t n = row_width(&u->r->in[0]);
+    switch (op->kind) {
+    case WK_OP_EMBED: run_embed(u); break;
+    case WK_OP_NORM: run_norm(u); break;
+    case WK_OP_ROPE: run_rope(u); break;
+    case WK_OP_MAP: k->map(u->y, u->in[0], n, op->u.map.fn, op->u.map.p); break;
+    case WK_OP_GLU: k->glu(u->y, u->in[0], u->in[1], n, op->u.glu.fn, op->u.glu.alpha, op->u.glu.limit); break;
+    case WK_OP_ADD: k->add(u->y, u->in[0], u->in[1], n); break;
+    case WK_OP_MUL: run_mul(u); break;
+    case WK_OP_COLS: run_cols(u); break;
+    case WK_OP_ROUTE: run_route(u); break;
+    case WK_OP_COMBINE: run_combine(u); break;
+    case WK_OP_POOL: run_pool(u); break;
+    case WK_OP_OUTPUT: run_output(u); break;
+    case WK_OP_CUSTOM: run_custom(u); break;
+    default: break; /* build_stages refuses the rest */
+    }
+}
+
+void rows_one(struct executor *x, const struct stage *s, struct lane *l, uint32_t i)
+{
+    for (uint32_t o = 0; o < s->n_ops; o++) {
+        const struct row_op *r = &s->ops[o];
+        struct run u = { .x = x, .l = l, .s = s, .r = r, .i = i, .y = r->out ? r->out + i * r->out_stride : l->temp[o] };
+        for (uint32_t j = 0; j < 4; j++)
+            if (r->temp_in[j] != TAPE_NONE) u.in[j] = l->temp[r->temp_in[j]];
+            else if (r->in[j].base && r->op->kind != WK_OP_POOL) u.in[j] = operand_row(x, &r->in[j], i);
+        run_op(&u);
+    }
+}
+
+void rows_run(struct executor *x, const struct stage *s, struct lane *l)
+{
+    const uint32_t rows = stage_rows(x, s->rows);
+    for (uint32_t i = share(x, rows, l->index); i < share(x, rows, l->index + 1); i++) rows_one(x, s, l, i);
+}

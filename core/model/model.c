@@ -1,0 +1,126 @@
+/* model.c: opens a model in phases: the file's own words, its plugins, the tape, the plan; then the executor.
+ *
+ * What can be refused is refused before anything is allocated for it, with the text of whoever knows best: the tape for shapes and
+ * types, the tokenizer for its vocabulary, the device for its memory. */
+#include "model/model.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A text of the file, cut to fit and terminated; false if absent, empty or no text. */
+static bool file_text(const struct gguf *file, const char *key, char *out, size_t cap)
+{
+    const struct gguf_kv *kv = gguf_find(file, key);
+    struct gguf_str s;
+    out[0] = 0;
+    if (!kv || kv->type != GGUF_STRING || gguf_str(file, kv, &s, NULL) || !s.len) return false;
+    const size_t n = s.len < cap - 1 ? (size_t)s.len : cap - 1;
+    memcpy(out, s.data, n);
+    out[n] = 0;
+    return true;
+}
+
+static void name_model(struct model *m)
+{
+    if (file_text(m->file, "general.name", m->name, sizeof m->name)) return;
+    const char *path = gguf_path(m->file), *slash = strrchr(path, '/'), *stem = slash ? slash + 1 : path, *dot = strrchr(stem, '.');
+    (void)snprintf(m->name, sizeof m->name, "%.*s", (int)(dot && dot > stem ? dot - stem : (ptrdiff_t)strlen(stem)), stem);
+}
+
+static wk_status find_arch(struct model *m, const struct wk_err *err)
+{
+    char name[TAPE_NAME], known[512];
+    if (!file_text(m->file, "general.architecture", name, sizeof name)) return wk_fail(err, WK_INVALID, "%s: no general.architecture: not a model", gguf_path(m->file));
+    m->arch = plugin_find_arch(m->plugins, name, NULL);
+    if (m->arch) return WK_OK;
+    (void)plugin_describe(m->plugins, WK_KIND_ARCH, known, sizeof known);
+    return wk_fail(err, WK_UNSUPPORTED, "architecture \"%s\": no plugin serves it (looked at: %s)", name, known);
+}
+
+static wk_status resolve_options(struct model *m, const struct wk_err *err)
+{
+    struct device_options *d = &m->dev;
+    if (!d->max_sequences) d->max_sequences = 1;
+    if (!d->max_rows) d->max_rows = DEFAULT_ROWS;
+    if (!d->max_wanted) d->max_wanted = d->max_rows;
+    if (d->context) return WK_OK;
+    char arch[TAPE_NAME], key[TAPE_NAME + 32];
+    uint64_t most = DEFAULT_CONTEXT;
+    (void)file_text(m->file, "general.architecture", arch, sizeof arch);
+    (void)snprintf(key, sizeof key, "%s.context_length", arch);
+    const struct gguf_kv *kv = gguf_find(m->file, key);
+    if (kv) {
+        wk_status s = gguf_u64_at(m->file, kv, 0, &most, err);
+        if (s) return s;
+        if (most < 1) return wk_fail(err, WK_INVALID, "%s is 0: expected at least 1", key);
+    }
+    d->context = most < DEFAULT_CONTEXT ? (uint32_t)most : DEFAULT_CONTEXT;
+    return WK_OK;
+}
+
+static const struct wk_type_cpu *find_type(void *user, uint32_t ggml_type) { return plugin_find_type(user, ggml_type, NULL); }
+static void describe_types(void *user, char *text, size_t cap) { (void)plugin_describe(user, WK_KIND_QUANT, text, cap); }
+
+static wk_status record(struct model *m, const struct model_options *o, const struct wk_err *err)
+{
+    /* The registry is immutable; the tape hands it back as it was given. */
+    void *registry = (void *)(uintptr_t)m->plugins;
+    const struct tape_options t = { .context = m->dev.context, .max_rows = m->dev.max_rows, .fuse = o->fuse, .taps = o->taps, .n_taps = o->n_taps,
+                                    .find_type = find_type, .describe_types = describe_types, .user = registry };
+    return tape_record(m->arch, m->file, &t, &m->program, err);
+}
+
+/* A file without a vocabulary still runs on token ids. */
+static wk_status open_tokenizer(struct model *m, const struct wk_err *err)
+{
+    char kind[32];
+    if (!file_text(m->file, "tokenizer.ggml.model", kind, sizeof kind) || !strcmp(kind, "no_vocab")) return WK_OK;
+    return tokenizer_open(m->file, &m->tokenizer, err);
+}
+
+wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o, struct model **out, const struct wk_err *err)
+{
+    *out = NULL;
+    struct model *m = calloc(1, sizeof *m);
+    if (!m) {
+        gguf_close(file);
+        return wk_fail(err, WK_NO_MEMORY, "out of memory opening a model");
+    }
+    m->file = file;
+    m->plugins = plugins;
+    m->device = o->device;
+    m->dev = o->dev;
+    name_model(m);
+    wk_status s = find_arch(m, err);
+    if (!s) s = resolve_options(m, err);
+    if (!s) s = record(m, o, err);
+    if (!s) s = open_tokenizer(m, err);
+    if (!s) s = m->device->plan(m->program, &m->dev, &m->plan, err);
+    if (s) {
+        model_close(m);
+        return s;
+    }
+    *out = m;
+    return WK_OK;
+}
+
+wk_status model_load(struct model *m, const struct wk_err *err)
+{
+    const struct model_weights weights = { m->file };
+    if (m->executor) return WK_OK;
+    if (!m->session_slots) m->session_slots = calloc(m->dev.max_sequences, sizeof *m->session_slots);
+    if (!m->session_slots) return wk_fail(err, WK_NO_MEMORY, "out of memory for %u sequences", m->dev.max_sequences);
+    return m->device->open(m->program, &weights, &m->dev, &m->executor, err);
+}
+
+void model_close(struct model *m)
+{
+    if (!m) return;
+    if (m->device) m->device->close(m->executor);
+    tokenizer_close(m->tokenizer);
+    tape_free(m->program);
+    gguf_close(m->file);
+    free(m->session_slots);
+    free(m);
+}

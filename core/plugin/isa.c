@@ -1,0 +1,30 @@
+/* isa.c: which WK_ISA_* level this processor and operating system can run. */
+#include "plugin/plugin.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Intel SDM vol. 1, 13.3 and 14.3: a feature bit counts only if the system saves the registers, which XCR0 tells. */
+static uint64_t read_xcr0(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+uint32_t plugin_detect_isa(void)
+{
+    enum { YMM_STATE = 0x6, ZMM_STATE = 0xe6 }; /* SSE and AVX; besides: mask registers, upper halves, upper sixteen */
+    const uint32_t leaf1 = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C;
+    const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ, avx512_c = bit_AVX512VBMI | bit_AVX512VNNI;
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & leaf1) != leaf1) return WK_ISA_PORTABLE;
+    const uint64_t saved = read_xcr0();
+    if ((saved & YMM_STATE) != YMM_STATE) return WK_ISA_PORTABLE;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX2)) return WK_ISA_PORTABLE;
+    if ((saved & ZMM_STATE) != ZMM_STATE || (b & avx512) != avx512 || (c & avx512_c) != avx512_c) return WK_ISA_AVX2;
+    return WK_ISA_AVX512;
+}
+#else
+uint32_t plugin_detect_isa(void) { return WK_ISA_PORTABLE; }
+#endif

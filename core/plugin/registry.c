@@ -1,0 +1,385 @@
+/* registry.c: which folders are looked into, what became of every file, and who serves which architecture and type. */
+#include "plugin/plugin.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log/log.h"
+#include "plugin/vet.h"
+
+enum { MAX_FILES = 4096, MAX_FOLDERS = 64, REASON = 512 };
+
+/* Who serves one architecture (name) or one ggml type (type_cpu). */
+struct service {
+    const char *name;
+    const struct wk_type_cpu *type_cpu;
+    uint32_t entry;
+};
+
+struct folder {
+    char *path;
+    dev_t device;
+    ino_t inode;
+};
+
+struct plugin_registry {
+    struct plugin_entry *entries;
+    uint32_t n_entries;
+    struct service *services;
+    uint32_t n_services;
+    struct folder folders[MAX_FOLDERS];
+    uint32_t n_folders;
+};
+
+static const char *file_name(const struct plugin_entry *e) { return strrchr(e->path, '/') + 1; }
+
+/* ---- one file ----------------------------------------------------------------------------------------------------- */
+
+static wk_status no_memory(const struct wk_err *err) { return wk_fail(err, WK_NO_MEMORY, "out of memory"); }
+
+static void clear_entry(struct plugin_entry *e)
+{
+    free(e->path);
+    free(e->reason);
+    free(e->warnings);
+    free((void *)(uintptr_t)e->plugin); /* const to everybody else */
+}
+
+/* Fills e from what vetting found; e->path is set. Only WK_NO_MEMORY fails. */
+static wk_status fill_entry(struct plugin_entry *e, const struct vetted *v, enum plugin_state state, const char *reason, const struct wk_err *err)
+{
+    e->state = state;
+    e->note = v->note;
+    memcpy(e->digest, v->digest, sizeof e->digest);
+    if (state != PLUGIN_LOADED && !(e->reason = strdup(reason))) return no_memory(err);
+    if (v->warnings[0] && !(e->warnings = strdup(v->warnings))) return no_memory(err);
+    return WK_OK;
+}
+
+wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const struct wk_err *err)
+{
+    memset(entry, 0, sizeof *entry);
+    struct vetted v;
+    char reason[REASON];
+    entry->path = strdup(path);
+    if (!entry->path) return no_memory(err);
+    wk_status status = vet_file(path, &v, &(struct wk_err){ reason, sizeof reason });
+    vet_release(&v);
+    wk_status filled = fill_entry(entry, &v, status == WK_OK ? PLUGIN_LOADED : PLUGIN_REFUSED, reason, err);
+    if (filled != WK_OK) return filled;
+    return status == WK_OK ? WK_OK : wk_fail(err, status, "%s: %s", path, reason);
+}
+
+static void warn(const char *event, const char *path, const char *reason)
+{
+    char message[PATH_MAX + REASON];
+    (void)snprintf(message, sizeof message, "%s: %s", path, reason);
+    LOG(LOG_WARN, event, message, log_s("path", path));
+}
+
+static const struct plugin_entry *loaded_with_id(const struct plugin_registry *r, const char *id)
+{
+    for (uint32_t i = 0; i < r->n_entries; i++)
+        if (r->entries[i].state == PLUGIN_LOADED && strcmp(r->entries[i].plugin->id, id) == 0) return &r->entries[i];
+    return NULL;
+}
+
+/* Vets and loads one file and appends its entry. Fails only for lack of memory. */
+static wk_status add_file(struct plugin_registry *r, const char *folder, const char *name, uint32_t isa, const struct wk_err *err)
+{
+    struct plugin_entry *e = &r->entries[r->n_entries];
+    struct vetted v;
+    struct wk_plugin *plugin = NULL;
+    char reason[REASON] = "";
+    const struct wk_err text = { reason, sizeof reason };
+    memset(e, 0, sizeof *e);
+    if (asprintf(&e->path, "%s/%s", folder[1] ? folder : "", name) < 0) {
+        e->path = NULL;
+        return no_memory(err);
+    }
+    enum plugin_state state = PLUGIN_LOADED;
+    wk_status status = vet_file(e->path, &v, &text);
+    if (status == WK_OK) {
+        const struct plugin_entry *first = loaded_with_id(r, v.note.id);
+        if (first) {
+            state = PLUGIN_SHADOWED;
+            (void)wk_fail(&text, WK_OK, "%s has the same id, %s, and comes first", first->path, v.note.id);
+        } else {
+            status = module_open(&v, name, isa, &plugin, &text);
+        }
+    }
+    if (status != WK_OK) state = PLUGIN_REFUSED;
+    vet_release(&v);
+    e->plugin = plugin;
+    r->n_entries++;
+    if (status != WK_OK && !v.foreign) warn("plugin_refused", e->path, reason);
+    if (status == WK_OK && v.warnings[0]) warn("plugin_doubtful", e->path, v.warnings);
+    return fill_entry(e, &v, state, reason, err);
+}
+
+/* ---- folders ------------------------------------------------------------------------------------------------------ */
+
+static int is_plugin_name(const struct dirent *d)
+{
+    const size_t n = strlen(d->d_name);
+    return d->d_name[0] != '.' && n > 3 && strcmp(d->d_name + n - 3, ".so") == 0;
+}
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+
+static wk_status scan(struct plugin_registry *r, const char *path, const char *from, uint32_t isa, const struct wk_err *err)
+{
+    struct dirent **names = NULL;
+    int n = scandir(path, &names, is_plugin_name, by_name);
+    if (n < 0) return wk_fail(err, WK_IO, "cannot read plugin folder %s (%s): %s", path, from, strerror(errno));
+    wk_status status = WK_OK;
+    if ((uint32_t)n > MAX_FILES - r->n_entries) status = wk_fail(err, WK_INVALID, "more than %d plugins; is %s the right folder?", MAX_FILES, path);
+    if (status == WK_OK && n > 0) {
+        struct plugin_entry *grown = realloc(r->entries, (r->n_entries + (size_t)n) * sizeof *grown);
+        if (grown) r->entries = grown;
+        else status = no_memory(err);
+    }
+    for (int i = 0; i < n; i++) {
+        if (status == WK_OK) status = add_file(r, path, names[i]->d_name, isa, err);
+        free(names[i]);
+    }
+    free(names);
+    return status;
+}
+
+/* Looks into a folder once. named: by the user, who then wants to know if it is not there. */
+static wk_status add_folder(struct plugin_registry *r, const char *path, size_t length, bool named, const char *from, uint32_t isa, const struct wk_err *err)
+{
+    struct stat st;
+    while (length > 1 && path[length - 1] == '/') length--;
+    char *copy = strndup(path, length);
+    if (!copy) return no_memory(err);
+    wk_status status = WK_OK;
+    if (copy[0] != '/') status = wk_fail(err, WK_INVALID, "plugin folder \"%s\" (%s) is not an absolute path; plugins are never looked up relative to the current folder", copy, from);
+    else if (stat(copy, &st) != 0) status = named ? wk_fail(err, WK_IO, "cannot read plugin folder %s (%s): %s", copy, from, strerror(errno)) : WK_OK;
+    else {
+        bool seen = false;
+        for (uint32_t i = 0; i < r->n_folders; i++) seen = seen || (r->folders[i].device == st.st_dev && r->folders[i].inode == st.st_ino);
+        if (!seen && r->n_folders == MAX_FOLDERS) status = wk_fail(err, WK_INVALID, "more than %d plugin folders", MAX_FOLDERS);
+        else if (!seen) {
+            r->folders[r->n_folders++] = (struct folder){ copy, st.st_dev, st.st_ino };
+            return scan(r, copy, from, isa, err);
+        }
+    }
+    free(copy);
+    return status;
+}
+
+static wk_status add_path_list(struct plugin_registry *r, const char *list, uint32_t isa, const struct wk_err *err)
+{
+    for (const char *p = list;; p++) {
+        const size_t n = strcspn(p, ":");
+        wk_status status = n ? add_folder(r, p, n, true, "WORKER_PLUGIN_PATH", isa, err) : WK_OK;
+        if (status != WK_OK) return status;
+        p += n;
+        if (!*p) return WK_OK;
+    }
+}
+
+/* Folders that belong to the executable's own installation or build tree. */
+static wk_status add_own_folders(struct plugin_registry *r, uint32_t isa, const struct wk_err *err)
+{
+    char exe[PATH_MAX], path[PATH_MAX + 64];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0) return WK_OK; /* no /proc: nothing could be mapped either, and that says so itself */
+    exe[n] = '\0';
+    for (int up = 0; up < 2; up++) { /* PREFIX/bin/worker -> PREFIX, BUILD/worker/worker -> BUILD */
+        char *slash = strrchr(exe, '/');
+        if (!slash) return WK_OK;
+        *slash = '\0';
+    }
+    int length = snprintf(path, sizeof path, "%s/%s/worker/plugins", exe, PLUGIN_LIBDIR);
+    wk_status status = add_folder(r, path, (size_t)length, false, "installation", isa, err);
+    (void)snprintf(path, sizeof path, "%s/CMakeCache.txt", exe);
+    if (status != WK_OK || access(path, F_OK) != 0) return status;
+    length = snprintf(path, sizeof path, "%s/plugins", exe);
+    return add_folder(r, path, (size_t)length, false, "build tree", isa, err);
+}
+
+/* ---- who serves what ---------------------------------------------------------------------------------------------- */
+
+/* "ggml:12" or "arch:llama", as --prefer and messages write it. */
+static void service_key(const struct service *s, char key[80])
+{
+    if (s->type_cpu) (void)snprintf(key, 80, "ggml:%u", s->type_cpu->ggml_type);
+    else (void)snprintf(key, 80, "arch:%s", s->name);
+}
+
+static wk_status collect_services(struct plugin_registry *r, const struct wk_err *err)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        const struct wk_plugin *p = r->entries[i].plugin;
+        if (p) n += p->arch ? p->arch->n_names : p->quant->n_types;
+    }
+    r->services = calloc(n ? n : 1, sizeof *r->services);
+    if (!r->services) return no_memory(err);
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        const struct wk_plugin *p = r->entries[i].plugin;
+        for (uint32_t j = 0; p && p->arch && j < p->arch->n_names; j++) r->services[r->n_services++] = (struct service){ p->arch->names[j], NULL, i };
+        for (uint32_t j = 0; p && p->quant && j < p->quant->n_types; j++) r->services[r->n_services++] = (struct service){ p->quant->types[j]->name, p->quant->types[j], i };
+    }
+    return WK_OK;
+}
+
+/* The id that --prefer names for `key`; NULL: none. The last one said wins. */
+static const char *preferred(const struct plugin_options *o, const char *key)
+{
+    const size_t n = strlen(key);
+    for (uint32_t i = o->n_prefer; i-- > 0;)
+        if (strncmp(o->prefer[i], key, n) == 0 && o->prefer[i][n] == '=') return o->prefer[i] + n + 1;
+    return NULL;
+}
+
+/* Every --prefer must name something that its plugin serves: a typing error is not a preference. */
+static wk_status check_preferences(const struct plugin_registry *r, const struct plugin_options *o, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < o->n_prefer; i++) {
+        char key[80];
+        bool served = false;
+        for (uint32_t j = 0; j < r->n_services && !served; j++) {
+            const struct service *s = &r->services[j];
+            service_key(s, key);
+            const size_t n = strlen(key);
+            served = strncmp(o->prefer[i], key, n) == 0 && o->prefer[i][n] == '=' && strcmp(o->prefer[i] + n + 1, r->entries[s->entry].plugin->id) == 0;
+        }
+        if (!served) return wk_fail(err, WK_INVALID, "--prefer %s: no loaded plugin has this id and serves this; write ggml:NUMBER=ID or arch:NAME=ID (see worker plugin list)", o->prefer[i]);
+    }
+    return WK_OK;
+}
+
+/* Leaves one service for each architecture and type. */
+static wk_status resolve_services(struct plugin_registry *r, const struct plugin_options *o, const struct wk_err *err)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < r->n_services; i++) {
+        char key[80], other[80];
+        service_key(&r->services[i], key);
+        const char *id = preferred(o, key), *mine = r->entries[r->services[i].entry].plugin->id;
+        if (id && strcmp(id, mine) != 0) continue;
+        for (uint32_t j = 0; j < kept; j++) {
+            service_key(&r->services[j], other);
+            if (strcmp(key, other) != 0) continue;
+            const struct plugin_entry *a = &r->entries[r->services[j].entry], *b = &r->entries[r->services[i].entry];
+            return wk_fail(err, WK_INVALID, "two plugins serve %s: %s (%s) and %s (%s); choose with --prefer %s=%s", key, a->plugin->id, a->path, mine, b->path, key, a->plugin->id);
+        }
+        r->services[kept++] = r->services[i];
+    }
+    r->n_services = kept;
+    return WK_OK;
+}
+
+/* ---- public ------------------------------------------------------------------------------------------------------- */
+
+wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_registry **out, const struct wk_err *err)
+{
+    *out = NULL;
+    struct plugin_registry *r = calloc(1, sizeof *r);
+    if (!r) return no_memory(err);
+    wk_status status = WK_OK;
+    for (uint32_t i = 0; i < o->n_dirs && status == WK_OK; i++) status = add_folder(r, o->dirs[i], strlen(o->dirs[i]), true, "--plugin-dir", o->isa, err);
+    const char *list = secure_getenv("WORKER_PLUGIN_PATH");
+    if (status == WK_OK && list) status = add_path_list(r, list, o->isa, err);
+    if (status == WK_OK) status = add_own_folders(r, o->isa, err);
+    if (status == WK_OK) status = collect_services(r, err);
+    if (status == WK_OK) status = check_preferences(r, o, err);
+    if (status == WK_OK) status = resolve_services(r, o, err);
+    if (status == WK_OK) *out = r;
+    else plugin_registry_close(r);
+    return status;
+}
+
+void plugin_registry_close(struct plugin_registry *r)
+{
+    if (!r) return;
+    for (uint32_t i = 0; i < r->n_entries; i++) clear_entry(&r->entries[i]);
+    for (uint32_t i = 0; i < r->n_folders; i++) free(r->folders[i].path);
+    free(r->entries);
+    free(r->services);
+    free(r);
+}
+
+uint32_t plugin_count(const struct plugin_registry *r) { return r->n_entries; }
+const struct plugin_entry *plugin_at(const struct plugin_registry *r, uint32_t i) { return i < r->n_entries ? &r->entries[i] : NULL; }
+
+const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const char *architecture, const struct plugin_entry **who)
+{
+    for (uint32_t i = 0; i < r->n_services; i++) {
+        const struct service *s = &r->services[i];
+        if (s->type_cpu || strcmp(s->name, architecture) != 0) continue;
+        if (who) *who = &r->entries[s->entry];
+        return r->entries[s->entry].plugin->arch;
+    }
+    return NULL;
+}
+
+const struct wk_type_cpu *plugin_find_type(const struct plugin_registry *r, uint32_t ggml_type, const struct plugin_entry **who)
+{
+    for (uint32_t i = 0; i < r->n_services; i++) {
+        const struct service *s = &r->services[i];
+        if (!s->type_cpu || s->type_cpu->ggml_type != ggml_type) continue;
+        if (who) *who = &r->entries[s->entry];
+        return s->type_cpu;
+    }
+    return NULL;
+}
+
+const struct wk_type_cpu *plugin_find_type_named(const struct plugin_registry *r, const char *name)
+{
+    for (uint32_t i = 0; i < r->n_services; i++)
+        if (r->services[i].type_cpu && strcasecmp(r->services[i].name, name) == 0) return r->services[i].type_cpu;
+    return NULL;
+}
+
+/* A text that grows as snprintf does: `length` counts what would have been written. */
+struct growing { char *text; size_t cap, length; };
+
+static void append(struct growing *g, const char *piece)
+{
+    const size_t n = strlen(piece);
+    for (size_t i = 0; i < n && g->length + i + 1 < g->cap; i++) {
+        g->text[g->length + i] = piece[i];
+        g->text[g->length + i + 1] = '\0';
+    }
+    g->length += n;
+}
+
+int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, size_t cap)
+{
+    struct growing g = { text, cap, 0 };
+    if (cap) text[0] = '\0';
+    uint32_t last = UINT32_MAX; /* services of one entry lie together */
+    for (uint32_t i = 0; i < r->n_services; i++) {
+        const struct service *s = &r->services[i];
+        if (!s->type_cpu != (kind == WK_KIND_ARCH)) continue;
+        if (s->entry == last) append(&g, ", ");
+        else {
+            if (last != UINT32_MAX) append(&g, "), ");
+            append(&g, file_name(&r->entries[s->entry]));
+            append(&g, " (");
+        }
+        append(&g, s->name);
+        last = s->entry;
+    }
+    if (last != UINT32_MAX) append(&g, ")");
+    else {
+        append(&g, "none (looked into ");
+        for (uint32_t i = 0; i < r->n_folders; i++) {
+            if (i) append(&g, ", ");
+            append(&g, r->folders[i].path);
+        }
+        append(&g, r->n_folders ? ")" : "no folder; give --plugin-dir)");
+    }
+    return (int)(g.length < INT_MAX ? g.length : INT_MAX);
+}

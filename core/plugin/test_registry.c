@@ -1,0 +1,434 @@
+/* test_registry.c: folders, real mapping, and who ends up serving what. Each plugin of the zoo is put into a folder of the test's own. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "plugin/plugin.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h> /* last: it takes words like "fail" for itself */
+
+/* ---- a folder of one's own -------------------------------------------------------------------------------------------- */
+
+struct place { char dir[3][64]; char text[1024]; struct wk_err err; };
+
+static int setup(void **state)
+{
+    struct place *p = calloc(1, sizeof *p);
+    if (!p) return -1;
+    p->err = (struct wk_err){ p->text, sizeof p->text };
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(p->dir[i], sizeof p->dir[i], "/tmp/worker-test-plugin-%d-XXXXXX", i);
+        if (!mkdtemp(p->dir[i])) return -1;
+    }
+    (void)unsetenv("WORKER_PLUGIN_PATH");
+    *state = p;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct place *p = *state;
+    char command[128];
+    int failed = 0;
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(command, sizeof command, "chmod -R u+rwx %s && rm -r %s", p->dir[i], p->dir[i]);
+        failed |= system(command);
+    }
+    free(p);
+    return failed;
+}
+
+static void write_file(const char *dir, const char *name, const void *bytes, size_t n)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(chmod(path, 0644), 0);
+}
+
+static uint8_t *read_zoo(const char *zoo, size_t *n)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s.so", ZOO_DIR, zoo);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    uint8_t *bytes = malloc(*n);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, *n, f), *n);
+    (void)fclose(f);
+    return bytes;
+}
+
+static void put(const char *dir, const char *zoo, const char *name)
+{
+    size_t n;
+    uint8_t *bytes = read_zoo(zoo, &n);
+    write_file(dir, name, bytes, n);
+    free(bytes);
+}
+
+static wk_status open_dirs(struct place *p, uint32_t n_dirs, const char *prefer, struct plugin_registry **r)
+{
+    const char *const dirs[] = { p->dir[0], p->dir[1], p->dir[2] };
+    const struct plugin_options o = { .dirs = dirs, .n_dirs = n_dirs, .isa = plugin_detect_isa(), .prefer = &prefer, .n_prefer = prefer != NULL };
+    p->text[0] = '\0';
+    return plugin_registry_open(&o, r, &p->err);
+}
+
+static void assert_words(const char *text, const char *words)
+{
+    if (!text || !strstr(text, words)) fail_msg("expected \"%s\" in: %s", words, text ? text : "NULL");
+}
+
+/* ---- what loads ------------------------------------------------------------------------------------------------------ */
+
+static void test_good_quant(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    put(p->dir[0], "good", "good.so");
+    put(p->dir[0], "good", ".hidden.so");
+    put(p->dir[0], "good", "good.so.1");
+    assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    assert_int_equal(plugin_count(r), 1);
+    const struct plugin_entry *e = plugin_at(r, 0), *who = NULL;
+    assert_int_equal(e->state, PLUGIN_LOADED);
+    assert_null(e->reason);
+    assert_null(e->warnings);
+    assert_int_equal(strlen(e->digest), 64);
+    assert_string_equal(e->note.id, "org.example.zoo");
+    const struct wk_type_cpu *t = plugin_find_type(r, 200, &who);
+    assert_non_null(t);
+    assert_ptr_equal(who, e);
+    assert_ptr_equal(plugin_find_type_named(r, "ZOO_f"), t);
+    assert_ptr_equal(t->product[WK_ISA_AVX2], t->product[WK_ISA_PORTABLE]); /* levels that are missing are filled */
+    assert_ptr_equal(t->product[WK_ISA_AVX512], t->product[WK_ISA_PORTABLE]);
+    assert_null(plugin_find_type(r, 201, NULL));
+    assert_null(plugin_find_type_named(r, "q4_K"));
+    assert_null(plugin_find_arch(r, "zoo", NULL));
+    assert_null(plugin_at(r, 1));
+
+    /* The mapped code computes: W is 16 x 2 with W[r] = {r, 1}, x = {2, 3}. */
+    float w[16][2], tile[32], x[2] = { 2, 3 }, y[16];
+    const void *rows[16];
+    for (int i = 0; i < 16; i++) {
+        w[i][0] = (float)i;
+        w[i][1] = 1;
+        rows[i] = w[i];
+    }
+    t->pack(tile, rows, 2);
+    t->product[WK_ISA_AVX512](&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product), .act = WK_ACT_F32, .k = 2, .n_tok = 1, .n_tiles = 1, .x_stride = 8, .y_stride = 16, .tiles = tile, .x = x, .y = y });
+    for (int i = 0; i < 16; i++) assert_true(y[i] == (float)(2 * i + 3));
+
+    char text[256], shortened[8];
+    assert_int_equal(plugin_describe(r, WK_KIND_QUANT, text, sizeof text), 15);
+    assert_string_equal(text, "good.so (zoo_F)");
+    assert_int_equal(plugin_describe(r, WK_KIND_QUANT, shortened, sizeof shortened), 15);
+    assert_string_equal(shortened, "good.so");
+    (void)plugin_describe(r, WK_KIND_ARCH, text, sizeof text);
+    assert_words(text, "none (looked into ");
+    assert_words(text, p->dir[0]);
+    plugin_registry_close(r);
+
+    /* The same bytes again: not mapped, not started a second time (the zoo would refuse). */
+    assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    assert_int_equal(plugin_at(r, 0)->state, PLUGIN_LOADED);
+    plugin_registry_close(r);
+}
+
+static void test_good_arch(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    put(p->dir[0], "arch", "arch.so");
+    put(p->dir[0], "imports_exit", "quant.so");
+    assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    assert_int_equal(plugin_count(r), 2);
+    const struct plugin_entry *who = NULL;
+    const struct wk_arch *a = plugin_find_arch(r, "zoo", &who);
+    assert_non_null(a);
+    assert_ptr_equal(who, plugin_at(r, 0));
+    assert_int_equal(a->n_keys, 1);
+    assert_null(plugin_find_arch(r, "llama", NULL));
+    assert_null(plugin_find_arch(r, "zoo_F", NULL)); /* a type's name is no architecture */
+    assert_non_null(plugin_find_type(r, 201, NULL));
+    assert_string_equal(plugin_at(r, 1)->warnings, "imports exit");
+    char text[256];
+    (void)plugin_describe(r, WK_KIND_ARCH, text, sizeof text);
+    assert_string_equal(text, "arch.so (zoo)");
+    plugin_registry_close(r);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------------------------------- */
+
+static void test_refused(void **state)
+{
+    static const struct { const char *zoo, *words; } rows[] = {
+        /* before any code runs: these end the process when they are mapped */
+        { "wrong_hash", "was built with other SDK headers: hash" }, { "wrong_major", "was built for plugin ABI 7.1, this worker has 0.1; rebuild" },
+        { "newer_minor", "needs plugin ABI 0.99 or later" }, { "unknown_kind", "plugin kind 9 is unknown" }, { "unknown_flags", "note flags 0x4" },
+        { "no_note", "not a worker plugin: no note" }, { "two_notes", "has 2 notes" }, { "bad_id", "its id is not of the form" },
+        { "bad_claims", "\"x\" is not a ggml type" }, { "claims_twice", "\"12\" twice" }, { "wrong_claims", "do not begin with \"ggml:\"" },
+        { "cuda_malloc", "imports cudaMallocAsync; device memory" }, { "executable_stack", "asks for an executable stack" },
+        { "needs_library", "needs the library \"libzoo_other.so\"" },
+        /* after it is mapped */
+        { "no_symbol", "does not export worker_plugin_v0" }, { "differs", "differs from its note in: id" }, { "null_quant", "struct wk_plugin.quant is NULL" },
+        { "null_pack", "struct wk_type_cpu.pack is NULL" }, { "null_product", "product[WK_ISA_PORTABLE] is NULL" },
+        { "small_struct", "struct wk_plugin says struct_size 64" }, { "odd_size", "struct wk_type_cpu says struct_size" },
+        { "other_type", "ggml type 201 is not in its note's claims" }, { "empty_block", "is no block" }, { "no_f32", "WK_ACT_F32 is required" },
+        { "huge_tile", "tile_bytes(1) is 4160" }, { "init_fails", "did not start: the animals are asleep" },
+        { "arch_null_record", "struct wk_arch.record is NULL" }, { "arch_other_name", "claims architecture \"zoo\"" }, { "arch_empty_range", "range 9..8 is empty" },
+    };
+    struct place *p = *state;
+    struct plugin_registry *r;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char name[64], path[512];
+        (void)snprintf(name, sizeof name, "%s.so", rows[i].zoo);
+        (void)snprintf(path, sizeof path, "%s/%s", p->dir[0], name);
+        put(p->dir[0], rows[i].zoo, name);
+        assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+        assert_int_equal(plugin_count(r), 1);
+        const struct plugin_entry *e = plugin_at(r, 0);
+        assert_string_equal(e->path, path);
+        assert_int_equal(e->state, PLUGIN_REFUSED);
+        assert_null(e->plugin);
+        assert_words(e->reason, rows[i].words);
+        assert_null(plugin_find_type(r, 200, NULL));
+        plugin_registry_close(r);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+static void test_not_plugins(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    char path[512];
+    write_file(p->dir[0], "empty.so", "", 0);
+    write_file(p->dir[0], "text.so", "hello, world\n", 13);
+    (void)snprintf(path, sizeof path, "%s/folder.so", p->dir[0]);
+    assert_int_equal(mkdir(path, 0755), 0);
+    (void)snprintf(path, sizeof path, "%s/pipe.so", p->dir[0]);
+    assert_int_equal(mkfifo(path, 0644), 0);
+    (void)snprintf(path, sizeof path, "%s/linked.so", p->dir[0]);
+    put(p->dir[1], "good", "good.so");
+    assert_int_equal(symlink(ZOO_DIR "/good.so", path), 0);
+    put(p->dir[0], "good", "writable.so");
+    (void)snprintf(path, sizeof path, "%s/writable.so", p->dir[0]);
+    assert_int_equal(chmod(path, 0664), 0);
+    assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    static const char *const words[] = { "empty file", "not a regular file", "a symbolic link", "not a regular file", "not an ELF file (13 bytes)", "it is writable by others (mode 664); run chmod go-w" };
+    assert_int_equal(plugin_count(r), 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(plugin_at(r, i)->state, PLUGIN_REFUSED);
+        assert_words(plugin_at(r, i)->reason, words[i]);
+    }
+    plugin_registry_close(r);
+
+    assert_int_equal(chmod(p->dir[1], 0777), 0);
+    (void)snprintf(path, sizeof path, "%s/good.so", p->dir[1]);
+    struct plugin_entry e;
+    assert_int_equal(plugin_inspect(path, &e, &p->err), WK_INVALID);
+    assert_words(p->text, path);
+    assert_words(p->text, "its folder is writable by others");
+    assert_int_equal(e.state, PLUGIN_REFUSED);
+    free(e.path);
+    free(e.reason);
+    free(e.warnings);
+}
+
+static void test_inspect(void **state)
+{
+    struct place *p = *state;
+    struct plugin_entry e;
+    static const struct { const char *zoo; wk_status status; const char *id; } rows[] = {
+        { "init_fails", WK_OK, "org.example.zoo" }, /* nothing is run */
+        { "imports_exit", WK_OK, "org.example.exit" }, { "wrong_hash", WK_UNSUPPORTED, "org.example.zoo" }, { "bad_id", WK_INVALID, "" }, { "no_note", WK_INVALID, "" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char path[512], name[64];
+        (void)snprintf(name, sizeof name, "%s.so", rows[i].zoo);
+        (void)snprintf(path, sizeof path, "%s/%s", p->dir[0], name);
+        put(p->dir[0], rows[i].zoo, name);
+        assert_int_equal(plugin_inspect(path, &e, &p->err), rows[i].status);
+        assert_string_equal(e.note.id, rows[i].id);
+        assert_string_equal(e.path, path);
+        assert_true((e.reason == NULL) == (rows[i].status == WK_OK));
+        assert_null(e.plugin);
+        free(e.path);
+        free(e.reason);
+        free(e.warnings);
+    }
+    static const char *const paths[] = { "good.so", "./good.so", "", "/", "/nonexistent/folder/x.so", "/tmp/" };
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        assert_int_not_equal(plugin_inspect(paths[i], &e, &p->err), WK_OK);
+        free(e.path);
+        free(e.reason);
+        free(e.warnings);
+    }
+}
+
+/* Whatever a truncated copy does to the loader, it does it before dlopen. */
+static void test_truncated_copies(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    size_t n;
+    uint8_t *bytes = read_zoo("good", &n);
+    uint32_t loaded = 0;
+    for (size_t i = 0; i < 100; i++) {
+        write_file(p->dir[0], "cut.so", bytes, n * i / 100);
+        assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+        const struct plugin_entry *e = plugin_at(r, 0);
+        assert_true(e->state == PLUGIN_LOADED || (e->state == PLUGIN_REFUSED && e->reason));
+        loaded += e->state == PLUGIN_LOADED; /* only section headers and symbols for debuggers are missing */
+        plugin_registry_close(r);
+    }
+    assert_in_range(loaded, 0, 99);
+    free(bytes);
+}
+
+/* ---- several ------------------------------------------------------------------------------------------------------ */
+
+static void test_shadowed(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    put(p->dir[0], "wrong_hash", "a.so"); /* refused: does not shadow */
+    put(p->dir[1], "good", "z.so");
+    put(p->dir[2], "differs", "b.so");
+    put(p->dir[2], "good", "a.so");
+    assert_int_equal(open_dirs(p, 3, NULL, &r), WK_OK);
+    assert_int_equal(plugin_count(r), 4);
+    assert_int_equal(plugin_at(r, 0)->state, PLUGIN_REFUSED);
+    assert_int_equal(plugin_at(r, 1)->state, PLUGIN_LOADED);
+    assert_int_equal(plugin_at(r, 2)->state, PLUGIN_SHADOWED);
+    assert_int_equal(plugin_at(r, 3)->state, PLUGIN_SHADOWED); /* by its note, so it is not even mapped */
+    assert_words(plugin_at(r, 2)->reason, plugin_at(r, 1)->path);
+    assert_words(plugin_at(r, 2)->reason, "org.example.zoo");
+    plugin_registry_close(r);
+}
+
+static void test_conflict(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    const struct plugin_entry *who;
+    put(p->dir[0], "good", "good.so");
+    put(p->dir[1], "conflict", "rival.so");
+    assert_int_equal(open_dirs(p, 2, NULL, &r), WK_INVALID);
+    assert_null(r);
+    assert_words(p->text, "two plugins serve ggml:200: org.example.zoo");
+    assert_words(p->text, "org.example.rival");
+    assert_words(p->text, "--prefer ggml:200=org.example.zoo");
+    assert_int_equal(open_dirs(p, 2, "ggml:200=org.example.rival", &r), WK_OK);
+    assert_non_null(plugin_find_type(r, 200, &who));
+    assert_string_equal(who->plugin->id, "org.example.rival");
+    plugin_registry_close(r);
+    assert_int_equal(open_dirs(p, 2, "ggml:200=org.example.zoo", &r), WK_OK);
+    assert_non_null(plugin_find_type(r, 200, &who));
+    assert_string_equal(who->plugin->id, "org.example.zoo");
+    plugin_registry_close(r);
+    static const char *const wrong[] = { "ggml:200=org.example.nobody", "ggml:2=org.example.zoo", "ggml:200", "", "=", "arch:zoo_F=org.example.zoo" };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(open_dirs(p, 2, wrong[i], &r), WK_INVALID);
+        assert_words(p->text, "--prefer");
+    }
+}
+
+static void test_folders(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    char list[512];
+    put(p->dir[1], "good", "good.so");
+    (void)snprintf(list, sizeof list, "%s:%s/::%s", p->dir[0], p->dir[1], p->dir[1]); /* one folder twice, one empty name */
+    assert_int_equal(setenv("WORKER_PLUGIN_PATH", list, 1), 0);
+    assert_int_equal(open_dirs(p, 2, NULL, &r), WK_OK);
+    assert_int_equal(plugin_count(r), 1);
+    assert_int_equal(plugin_at(r, 0)->state, PLUGIN_LOADED);
+    plugin_registry_close(r);
+    assert_int_equal(open_dirs(p, 0, NULL, &r), WK_OK);
+    assert_int_equal(plugin_count(r), 1);
+    plugin_registry_close(r);
+
+    static const struct { const char *path, *words; } wrong[] = { { "/nonexistent/plugins", "No such file" }, { "plugins", "not an absolute path" }, { ".", "not an absolute path" }, { "/dev/null", "Not a directory" } };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(setenv("WORKER_PLUGIN_PATH", wrong[i].path, 1), 0);
+        assert_int_not_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+        assert_words(p->text, wrong[i].words);
+        assert_words(p->text, wrong[i].path);
+        const struct plugin_options o = { .dirs = &wrong[i].path, .n_dirs = 1 };
+        assert_int_equal(unsetenv("WORKER_PLUGIN_PATH"), 0);
+        assert_int_not_equal(plugin_registry_open(&o, &r, &p->err), WK_OK);
+        assert_words(p->text, "--plugin-dir");
+    }
+}
+
+/* Where there is no /proc, the plugin is refused with a text that says so. In a child that has no other root than the plugin's folder. */
+static void test_without_proc(void **state)
+{
+    struct place *p = *state;
+    if (geteuid() != 0) skip();
+    put(p->dir[0], "conflict", "rival.so"); /* bytes that this test has to map itself */
+    put(p->dir[0], "arch", "extra.so");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const char *const dirs[] = { "/" };
+        const struct plugin_options o = { .dirs = dirs, .n_dirs = 1 };
+        struct plugin_registry *r;
+        int code = 3;
+        size_t n;
+        uint8_t *bytes = read_zoo("imports_exit", &n);
+        bytes[n - 1] ^= 1; /* the last section header: bytes that nothing reads, so that these bytes were never mapped */
+        write_file(p->dir[0], "fresh.so", bytes, n);
+        free(bytes);
+        if (chroot(p->dir[0]) == 0 && chdir("/") == 0 && plugin_registry_open(&o, &r, &p->err) == WK_OK) {
+            code = 2;
+            for (uint32_t i = 0; i < plugin_count(r); i++)
+                if (strstr(plugin_at(r, i)->path, "fresh.so") && plugin_at(r, i)->state == PLUGIN_REFUSED && strstr(plugin_at(r, i)->reason, "mount /proc")) code = 0;
+            plugin_registry_close(r);
+        }
+        _exit(code);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void test_isa(void **state)
+{
+    (void)state;
+    const uint32_t isa = plugin_detect_isa();
+    assert_in_range(isa, WK_ISA_PORTABLE, WK_ISA_COUNT - 1);
+#if defined(__x86_64__)
+    /* The compiler's own idea, found by other means. */
+    assert_int_equal(isa >= WK_ISA_AVX2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+    assert_int_equal(isa >= WK_ISA_AVX512, __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512dq"));
+#endif
+}
+
+int main(void)
+{
+#define ROW(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        ROW(test_good_quant), ROW(test_good_arch), ROW(test_refused), ROW(test_not_plugins), ROW(test_inspect), ROW(test_truncated_copies),
+        ROW(test_shadowed), ROW(test_conflict), ROW(test_folders), ROW(test_without_proc), cmocka_unit_test(test_isa),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

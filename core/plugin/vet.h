@@ -1,0 +1,42 @@
+/* vet.h: the steps between finding a file and running it, and what they hand to each other. Private to this room.
+ *
+ *   vet_file     path, file, ELF, note, claims, imports: on a sealed copy in memory, so that what was vetted is what is mapped
+ *   module_open  maps the copy, compares the exported struct with the note, starts the plugin, copies its structs */
+#ifndef CORE_PLUGIN_VET_H
+#define CORE_PLUGIN_VET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <worker/plugin.h>
+
+enum { VET_MAX_CLAIMS = 84 }; /* as many as two characters each fit into a note */
+
+struct vetted {
+    int memfd;                /* sealed copy of the file; -1: none */
+    char digest[65];          /* of the copy */
+    struct wk_note_desc note; /* as in the file, once it has been read; checked when vet_file returned WK_OK */
+    bool foreign;             /* it has no note: not ours, and no reason for a warning */
+    char warnings[128];       /* "imports exit, fork"; "" */
+};
+
+/* path: absolute. Texts say what is wrong with the file, without its path. The caller releases *out in every case. [any thread] */
+wk_status vet_file(const char *path, struct vetted *out, const struct wk_err *err);
+void vet_release(struct vetted *v);
+/* Everything of vet_file but path, copy and digest. */
+wk_status vet_bytes(const uint8_t *bytes, uint64_t size, struct vetted *out, const struct wk_err *err);
+
+/* A note's claims, parsed. */
+struct claims {
+    uint32_t n;
+    uint32_t type[VET_MAX_CLAIMS];   /* kind QUANT: ggml types */
+    char name[VET_MAX_CLAIMS][64];   /* kind ARCH: architectures */
+};
+wk_status claims_parse(uint16_t kind, const char *text, struct claims *out, const struct wk_err *err);
+
+/* Maps the copy, checks what the plugin's structs hold against the note and the ABI, starts it, and makes the host's copy of the structs
+ * with every slot filled: one block, which the caller frees. Bytes that were mapped before are neither mapped nor started again.
+ * file_name: for the plugin's log lines. [main thread] */
+wk_status module_open(const struct vetted *v, const char *file_name, uint32_t isa, struct wk_plugin **out, const struct wk_err *err);
+
+#endif

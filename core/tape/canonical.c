@@ -1,0 +1,80 @@
+/* canonical.c: one form for what can be written in two, readers of every value, and the values that somebody wants to look at. */
+#include <string.h>
+
+#include "tape/internal.h"
+
+/* x + y and y + x are the same bits, and so are products of one shape: the older value comes first. */
+void canonical_pass(struct tape_program *p)
+{
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        struct tape_op *o = &p->ops[i];
+        if ((o->kind != WK_OP_ADD && o->kind != WK_OP_MUL) || o->in[0] <= o->in[1]) continue;
+        const struct tape_value *x = &p->values[o->in[0]], *y = &p->values[o->in[1]];
+        if (x->width != y->width || x->slots != y->slots) continue;
+        uint32_t swap = o->in[0];
+        o->in[0] = o->in[1];
+        o->in[1] = swap;
+    }
+}
+
+bool uses_make(const struct tape_program *p, struct arena *scratch, struct uses *out)
+{
+    uint32_t n = 0;
+    out->first = arena_take(scratch, (size_t)p->n_values + 2, sizeof *out->first);
+    if (!out->first) return false;
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        for (int k = 0; k < 4; k++)
+            if (p->ops[i].in[k] != TAPE_NONE) out->first[p->ops[i].in[k] + 2]++, n++;
+    for (uint32_t v = 0; v < p->n_values; v++) out->first[v + 2] += out->first[v + 1];
+    out->op = arena_take(scratch, n ? n : 1, sizeof *out->op);
+    if (!out->op) return false;
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        for (int k = 0; k < 4; k++)
+            if (p->ops[i].in[k] != TAPE_NONE) out->op[out->first[p->ops[i].in[k] + 1]++] = i;
+    return true;
+}
+
+static void tap(struct tape_value *v)
+{
+    if (v->tapped) return;
+    v->tapped = true;
+    v->n_readers++;
+}
+static bool is_pooled(const struct tape_program *p, uint32_t v)
+{
+    return p->ops[p->values[v].op].kind == WK_OP_POOL;
+}
+
+/* "blk.0.attention.scores": not a value, something that attention can show on its way. */
+static bool tap_scores(struct tape_program *p, const char *name)
+{
+    static const char tail[] = ".scores";
+    char value[TAPE_NAME];
+    size_t len = strlen(name);
+    if (len < sizeof tail || len - (sizeof tail - 1) >= sizeof value || strcmp(name + len - (sizeof tail - 1), tail) != 0) return false;
+    (void)snprintf(value, sizeof value, "%.*s", (int)(len - (sizeof tail - 1)), name);
+    uint32_t v = tape_find_value(p, value);
+    if (v == TAPE_NONE || p->ops[p->values[v].op].kind != WK_OP_ATTENTION) return false;
+    p->ops[p->values[v].op].u.attn.tap_scores = true;
+    return true;
+}
+
+bool taps_pass(struct tape_program *p, const struct tape_options *o, struct messages *m)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < o->n_taps; i++) {
+        const char *name = o->taps[i];
+        const bool all = strcmp(name, "*") == 0;
+        for (uint32_t v = 0; all && v < p->n_values; v++)
+            if (!is_pooled(p, v)) tap(&p->values[v]);
+        if (all || tap_scores(p, name)) continue;
+        uint32_t v = tape_find_value(p, name);
+        if (v != TAPE_NONE && !is_pooled(p, v)) {
+            tap(&p->values[v]);
+            continue;
+        }
+        messages_say(m, WK_INVALID, "tap %.64s: %s; worker debug tape lists the names", name, v == TAPE_NONE ? "no value has this name" : "a pooled row is no value of a step");
+        ok = false;
+    }
+    return ok;
+}

@@ -1,0 +1,195 @@
+/* test_random.c: random tapes, each under every fusion mask and random taps: every operation is computed, in an order that can run, and no
+ * buffer is overwritten while somebody still reads it. The checker knows nothing of how fusion and planning work. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "test_models.h" /* before cmocka.h, whose macro fail() would change the SDK */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <worker/rope.h>
+
+enum { E = T_E, TAPES = 150, LIVE = 12 };
+
+static uint32_t seed;
+static uint32_t dice(uint32_t sides)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % sides;
+}
+
+/* Values to choose from, with how often each was read: what nobody read is summed at the end. */
+struct pool {
+    wk_val v[4096];
+    uint32_t reads[4096], n;
+};
+static struct pool pool;
+
+static wk_val pick(void)
+{
+    uint32_t back = dice(LIVE) + 1, i = back > pool.n ? pool.n - 1 : pool.n - back;
+    if (dice(3)) i = pool.n - 1; /* mostly chains */
+    pool.reads[i]++;
+    return pool.v[i];
+}
+static void put(wk_val v) { pool.v[pool.n++] = v; }
+
+static wk_val linear(const struct wk_builder *b, wk_val x)
+{
+    char name[8];
+    (void)snprintf(name, sizeof name, "w%u", dice(6));
+    return wk_linear(b, x, name, E, dice(2) ? WK_OPT : WK_NONE);
+}
+static wk_val rope_of(const struct wk_builder *b, wk_val x, uint32_t head)
+{
+    double freq[4];
+    wk_rope_frequencies(freq, 4, 100 + dice(2));
+    const struct wk_freqs f = wk_freqs_of(freq, 4, dice(2), 1);
+    return wk_rope(b, x, head, &f);
+}
+static void attention(const struct wk_builder *b)
+{
+    const struct wk_attn a = { .heads = 4, .kv_heads = 4, .scale = 1, .window = dice(3) * 16 };
+    wk_val x = pick(), q = linear(b, x), k = linear(b, x), v = dice(4) ? linear(b, x) : k;
+    if (dice(2)) q = wk_head_norm(b, q, dice(2) ? "n8" : NULL, 8, 1e-5f);
+    if (dice(4)) q = rope_of(b, q, dice(4) ? 8 : 16);
+    if (dice(4)) k = rope_of(b, k, 8);
+    if (dice(4) == 0) k = wk_head_norm(b, k, NULL, 8, 1e-5f); /* after the rope, where no pattern expects it */
+    if (dice(8) == 0) {
+        pool.reads[pool.n] = 1;
+        put(q); /* read by others too */
+    }
+    put(wk_attention(b, q, k, v, NULL, &a));
+}
+static void experts(const struct wk_builder *b)
+{
+    wk_val x = pick(), r = wk_route(b, wk_linear(b, x, "r", T_X, WK_NONE), T_K, WK_SOFTMAX_TOPK, 1), y = wk_expert(b, x, r, "e0", T_X, E, WK_NONE);
+    switch (dice(3)) {
+    case 0: y = wk_glu(b, WK_GLU_SILU, y, wk_expert(b, x, r, "e1", T_X, E, WK_NONE)); break;
+    case 1: y = wk_gelu_tanh(b, y); break;
+    default: y = wk_add(b, y, wk_expert(b, x, r, "e1", T_X, E, WK_NONE)); break;
+    }
+    put(wk_combine(b, wk_expert(b, y, r, "e2", T_X, E, WK_NONE), r));
+}
+static void step(const struct wk_builder *b)
+{
+    wk_val x;
+    switch (dice(12)) {
+    case 0:
+    case 1: put(linear(b, pick())); break;
+    case 2: x = pick(), put(linear(b, x)), put(linear(b, x)), pool.reads[pool.n - 1] += 0; break;
+    case 3: put(wk_rms_norm(b, pick(), dice(2) ? "n" : NULL, 1e-5f)); break;
+    case 4:
+    case 5: x = pick(), put(wk_add(b, x, pick())); break;
+    case 6: x = pick(), put(wk_binary(b, WK_OP_MUL, x, wk_linear(b, pick(), "one", 1, WK_NONE))); break;
+    case 7: put(wk_map(b, pick(), 1 + dice(WK_MAP_END - 2), 2)); break;
+    case 8: x = pick(), put(wk_glu(b, WK_GLU_GELU_TANH, linear(b, x), linear(b, dice(4) ? x : pick()))); break;
+    case 9: attention(b); break;
+    case 10: experts(b); break;
+    default: x = wk_rms_norm(b, pick(), "n", 1e-5f), put(wk_add(b, linear(b, x), pick())); break;
+    }
+}
+
+static uint32_t tape_seed;
+static void record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    seed = tape_seed;
+    memset(&pool, 0, sizeof pool);
+    put(wk_embed(b, "token_embd", T_V, E));
+    if (dice(2)) {
+        wk_val p = wk_scale(b, wk_embed_pos(b, "position_embd", T_C, E, 0), 2);
+        pool.reads[0]++;
+        put(wk_add(b, pool.v[0], p));
+    }
+    uint32_t steps = 3 + dice(40);
+    for (uint32_t i = 0; i < steps; i++) {
+        wk_layer(b, i / 8);
+        step(b);
+    }
+    wk_end_layers(b);
+    wk_val x = pool.v[pool.n - 1];
+    for (uint32_t i = 0; i + 1 < pool.n; i++)
+        if (!pool.reads[i]) x = wk_add(b, pool.v[i], x);
+    if (dice(3) == 0) wk_embedding(b, wk_pool(b, x, WK_POOL_LAST), 0);
+    x = wk_linear(b, dice(2) ? wk_rms_norm(b, x, NULL, 1e-5f) : x, "token_embd", T_V, WK_NONE);
+    wk_logits(b, dice(3) ? x : wk_softcap(b, x, 30));
+}
+
+static wk_status open_nothing(const struct wk_meta *meta, void **model, const struct wk_err *err)
+{
+    (void)meta, (void)err;
+    *model = NULL;
+    return WK_OK;
+}
+static void close_nothing(void *model) { (void)model; }
+static const char *const arch_names[] = { "random" }, *const arch_ignored[] = { "*" }; /* a tape uses what it likes of the file */
+static const struct wk_arch arch = { .struct_size = sizeof arch, .n_names = 1, .names = arch_names, .open = open_nothing, .record = record, .close = close_nothing,
+                                     .ignored = arch_ignored, .n_ignored = 1 };
+
+static struct gguf *make_file(struct gguf_build **out)
+{
+    struct gguf_build *g = *out = gguf_build_new("random");
+    gguf_build_u32(g, "random.context_length", T_C);
+    gguf_build_floats(g, "token_embd.weight", T_V, E, 1, NULL);
+    gguf_build_floats(g, "position_embd.weight", T_C, E, 1, NULL);
+    for (unsigned l = 0; l < 6; l++) {
+        static const struct { const char *name; uint32_t rows, cols, slabs; } t[] = { { "w0", E, E, 1 }, { "w1", E, E, 1 }, { "w2", E, E, 1 }, { "w3", E, E, 1 },
+            { "w4", E, E, 1 }, { "w5", E, E, 1 }, { "r", T_X, E, 1 }, { "e0", E, E, T_X }, { "e1", E, E, T_X }, { "e2", E, E, T_X }, { "n", 1, E, 1 }, { "n8", 1, 8, 1 }, { "one", 1, E, 1 } };
+        for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+            char name[40];
+            (void)snprintf(name, sizeof name, "blk.%u.%s.weight", l, t[i].name);
+            gguf_build_floats(g, name, t[i].rows, t[i].cols, t[i].slabs, NULL);
+        }
+    }
+    return gguf_build_open(g);
+}
+
+static void random_tapes(void **state)
+{
+    (void)state;
+    struct gguf_build *g;
+    struct gguf *file = make_file(&g);
+    uint32_t fewest = 0, launches = 0;
+    for (tape_seed = 1; tape_seed <= TAPES; tape_seed++) {
+        struct tape_options o = test_options();
+        char digest[65] = "", other[65];
+        for (uint32_t mask = 0; mask < 12; mask++) { /* all, none, and each off alone */
+            o.fuse = mask == 0 ? FUSE_ALL : mask == 1 ? 0 : FUSE_ALL & ~(1u << (mask - 2));
+            struct tape_program *p = test_record(&arch, file, &o);
+            test_check_program(p);
+            if (mask == 0) fewest = p->n_launches, launches += fewest;
+            assert_true(p->n_launches >= fewest || mask > 1);
+            tape_digest(p, other);
+            if (mask) assert_string_equal(digest, other);
+            memcpy(digest, other, sizeof digest);
+            char tap[3][TAPE_NAME];
+            const char *taps[3];
+            for (int i = 0; i < 3; i++) {
+                uint32_t v = (tape_seed * 7919u + mask * 104729u + (uint32_t)i * 31u) % p->n_values;
+                if (p->values[v].rows == ROWS_POOLED) v = 0;
+                memcpy(tap[i], p->values[v].name, sizeof tap[i]);
+                taps[i] = tap[i];
+            }
+            tape_free(p);
+            o.taps = taps;
+            o.n_taps = 3;
+            p = test_record(&arch, file, &o);
+            test_check_program(p);
+            tape_free(p);
+            o.n_taps = 0;
+        }
+    }
+    print_message("%u tapes, %u launches when all fusions are on\n", (unsigned)TAPES, (unsigned)launches);
+    gguf_close(file);
+    gguf_build_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(random_tapes) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,649 @@
+/* test_refuse.c: every way in which a recording or a file is refused, with its text. Each row must fail, and say why in these words. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "test_models.h" /* before cmocka.h, whose macro fail() would change the SDK */
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <worker/rope.h>
+
+/* ---- one plugin whose record() is the row's ------------------------------------------------------------------------------------------- */
+
+static void (*recording)(const struct wk_builder *b);
+
+static wk_status toy_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
+{
+    (void)err;
+    (void)meta;
+    *model = malloc(1); /* close() must come, also after a refusal */
+    return *model ? WK_OK : WK_NO_MEMORY;
+}
+static void toy_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    recording(b);
+}
+static const char *const toy_names[] = { "toy" };
+static const char *const toy_ignored[] = { "junk.weight", "old.*" };
+static const struct wk_alias toy_aliases[] = { { "attn_out", "attn_output" }, { "bare", "sinks.weight" } };
+static const struct wk_arch toy = { .struct_size = sizeof toy, .n_names = 1, .names = toy_names, .open = toy_open, .record = toy_record, .close = free,
+                                    .aliases = toy_aliases, .n_aliases = 2, .ignored = toy_ignored, .n_ignored = 2 };
+
+enum { E = T_E };
+static struct gguf_build *toy_file(void)
+{
+    struct gguf_build *g = gguf_build_new("toy");
+    gguf_build_u32(g, "toy.context_length", T_C);
+    gguf_build_floats(g, "token_embd.weight", T_V, E, 1, NULL);
+    gguf_build_floats(g, "blk.0.w.weight", E, E, 1, NULL);
+    gguf_build_floats(g, "output.weight", T_V, E, 1, NULL);
+    return g;
+}
+
+/* x = embed; logits(output(w x)): right, and the frame that rows below break. */
+static wk_val begin(const struct wk_builder *b)
+{
+    wk_val x = wk_embed(b, "token_embd", T_V, E);
+    wk_layer(b, 0);
+    return x;
+}
+static void finish(const struct wk_builder *b, wk_val x)
+{
+    x = wk_linear(b, x, "w", E, WK_NONE);
+    wk_end_layers(b);
+    wk_logits(b, wk_linear(b, x, "output", T_V, WK_NONE));
+}
+static void good(const struct wk_builder *b) { finish(b, begin(b)); }
+
+static wk_status attempt(struct gguf_build *g, void (*record)(const struct wk_builder *), char text[8192])
+{
+    const struct tape_options o = test_options();
+    const struct wk_err err = { text, 8192 };
+    struct gguf *file = gguf_build_open(g);
+    struct tape_program *p;
+    recording = record;
+    text[0] = '\0';
+    wk_status status = tape_record(&toy, file, &o, &p, &err);
+    if (status == WK_OK) test_check_program(p);
+    else assert_null(p);
+    tape_free(p);
+    gguf_close(file);
+    return status;
+}
+
+/* ---- broken recordings -------------------------------------------------------------------------------------------------------------------- */
+
+static const struct wk_attn heads_4_2 = { .heads = 4, .kv_heads = 2, .scale = 1 };
+static wk_val attend(const struct wk_builder *b, wk_val q, wk_val k, wk_val v, struct wk_attn a) { return wk_attention(b, q, k, v, NULL, &a); }
+
+static void missing(const struct wk_builder *b) { finish(b, wk_linear(b, begin(b), "absent", E, WK_NONE)); }
+static void wrong_shape(const struct wk_builder *b) { finish(b, wk_linear(b, begin(b), "w", 2 * E, WK_NONE)); }
+static void unread(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    (void)wk_linear(b, x, "w", E, WK_NONE);
+    finish(b, x);
+}
+static void no_output(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    (void)wk_add(b, x, x);
+}
+static void two_outputs(const struct wk_builder *b)
+{
+    finish(b, begin(b));
+    finish(b, begin(b));
+}
+static void no_tokens(const struct wk_builder *b) { wk_logits(b, wk_linear(b, wk_embed_pos(b, "token_embd", T_V, E, 0), "output", T_V, WK_NONE)); }
+static void few_logits(const struct wk_builder *b)
+{
+    wk_val x = wk_linear(b, begin(b), "w", E, WK_NONE);
+    wk_end_layers(b);
+    wk_logits(b, wk_linear_rows(b, x, (struct wk_rows){ "output", T_V, 0, T_V - 1, 0 }, WK_NONE));
+}
+static void add_widths(const struct wk_builder *b)
+{
+    wk_val x = begin(b), y = wk_linear(b, x, "w", E, WK_NONE);
+    x = wk_add(b, wk_add(b, x, y), wk_cols(b, y, 0, 20));
+    finish(b, x);
+}
+static void mul_widths(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_binary(b, WK_OP_MUL, x, wk_cols(b, x, 0, 2)));
+}
+static void glu_widths(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_glu(b, WK_GLU_SILU, x, wk_cols(b, x, 0, 2)));
+}
+static void cols_past(const struct wk_builder *b) { finish(b, wk_cols(b, begin(b), 30, 3)); }
+static void rows_past(const struct wk_builder *b) { finish(b, wk_linear_rows(b, begin(b), (struct wk_rows){ "w", E, 20, 13, 0 }, WK_NONE)); }
+static void attention_q(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, attend(b, x, wk_cols(b, x, 0, 30), x, heads_4_2));
+}
+static void attention_v(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, attend(b, x, wk_cols(b, x, 0, 16), wk_cols(b, x, 0, 15), heads_4_2));
+}
+static void attention_heads(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 3, .scale = 1 }));
+}
+static void attention_no_heads(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_attn){ .scale = 1 }));
+}
+static void attention_scale(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 4, .scale = NAN }));
+}
+static void attention_flags(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 4, .scale = 1, .flags = 2 }));
+}
+static void windows(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    for (uint32_t i = 0; i < 9; i++) x = attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 4, .scale = 1, .window = i });
+    finish(b, x);
+}
+static void rope_with(const struct wk_builder *b, uint32_t head, uint32_t n, double freq0, uint32_t style)
+{
+    double freq[16] = { freq0 };
+    const struct wk_freqs f = wk_freqs_of(freq, n, style, 1);
+    finish(b, wk_rope(b, begin(b), head, &f));
+}
+static void rope_head(const struct wk_builder *b) { rope_with(b, 5, 2, 1, 0); }
+static void rope_pairs(const struct wk_builder *b) { rope_with(b, 8, 5, 1, 0); }
+static void rope_nan(const struct wk_builder *b) { rope_with(b, 8, 4, NAN, 0); }
+static void rope_style(const struct wk_builder *b) { rope_with(b, 8, 4, 1, 2); }
+static void rope_none(const struct wk_builder *b) { finish(b, wk_rope(b, begin(b), 8, NULL)); }
+static void norm_eps(const struct wk_builder *b) { finish(b, wk_rms_norm(b, begin(b), NULL, 0)); }
+static void norm_nan(const struct wk_builder *b) { finish(b, wk_rms_norm(b, begin(b), NULL, NAN)); }
+static void norm_group(const struct wk_builder *b) { finish(b, wk_head_norm(b, begin(b), NULL, 5, 1e-5f)); }
+static void norm_kind(const struct wk_builder *b) { finish(b, wk_norm(b, begin(b), NULL, 7, 0, 1e-5f, WK_NONE)); }
+static void map_fn(const struct wk_builder *b) { finish(b, wk_map(b, begin(b), 99, 0)); }
+static void map_cap(const struct wk_builder *b) { finish(b, wk_softcap(b, begin(b), 0)); }
+static void map_nan(const struct wk_builder *b) { finish(b, wk_scale(b, begin(b), INFINITY)); }
+static void glu_fn(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_glu(b, 0, x, x));
+}
+static void glu_limit(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_glu(b, WK_GLU_CLAMP, x, x));
+}
+static void route_top(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_combine(b, x, wk_route(b, x, 40, WK_SOFTMAX_TOPK, 1)));
+}
+static void route_score(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_combine(b, x, wk_route(b, x, 2, 77, 1)));
+}
+static void combine_slots(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_combine(b, x, wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1)));
+}
+static void combine_no_route(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_combine(b, x, x));
+}
+static void expert_count(const struct wk_builder *b)
+{
+    wk_val x = begin(b), r = wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1);
+    finish(b, wk_combine(b, wk_expert(b, x, r, "w", 1, E, WK_NONE), r));
+}
+static void slots(const struct wk_builder *b)
+{
+    wk_val x = begin(b), r = wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1);
+    finish(b, wk_linear(b, r, "output", T_V, WK_NONE));
+}
+static void pool_read(const struct wk_builder *b) { finish(b, wk_pool(b, begin(b), WK_POOL_MEAN)); }
+static void pool_how(const struct wk_builder *b) { wk_embedding(b, wk_pool(b, begin(b), 9), 0); }
+static void embedding_unpooled(const struct wk_builder *b) { wk_embedding(b, begin(b), 0); }
+static void embedding_flags(const struct wk_builder *b) { wk_embedding(b, wk_pool(b, begin(b), WK_POOL_LAST), 6); }
+static void output_what(const struct wk_builder *b) { wk_output(b, begin(b), 3, 0); }
+static void context_past(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_add(b, x, wk_embed_pos(b, "w", E, E, 2)));
+}
+static void name_twice(const struct wk_builder *b) { finish(b, wk_name(b, wk_name(b, begin(b), "mine"), "mine")); }
+static void name_long(const struct wk_builder *b) { finish(b, wk_name(b, begin(b), "a_name_of_sixty_four_bytes_is_longer_than_any_tensor_may_have_ok_")); }
+static void by_hand(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    wk_refuse(b, "the author's own words");
+    finish(b, x);
+}
+static void strange_id(const struct wk_builder *b)
+{
+    (void)begin(b);
+    finish(b, wk_scale(b, (wk_val){ 1234 }, 1));
+}
+static void strange_zero(const struct wk_builder *b)
+{
+    (void)begin(b);
+    finish(b, wk_scale(b, (wk_val){ 0 }, 1));
+}
+static void layer_far(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    wk_layer(b, 70000);
+    wk_layer(b, 0);
+    finish(b, x);
+}
+static void many_ops(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    for (int i = 0; i < TAPE_MAX_OPS + 10; i++) x = wk_scale(b, x, 1);
+    finish(b, x);
+}
+static void custom_nothing(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    finish(b, wk_custom(b, NULL, &x, 1, NULL, 0));
+}
+static uint32_t refuse_width(const uint32_t *in_width, uint32_t n_in) { return n_in == 1 && in_width[0] == 7 ? 7 : 0; }
+static uint32_t huge_width(const uint32_t *in_width, uint32_t n_in) { return n_in && in_width[0] ? TAPE_MAX_WIDTH : 0; }
+static void copy_row(const struct wk_custom_call *call) { memcpy(call->out, call->in[0], (size_t)call->n_rows * call->out_width * sizeof(float)); }
+static void custom_of(const struct wk_builder *b, uint32_t (*width)(const uint32_t *, uint32_t))
+{
+    static struct wk_custom_def def = { .struct_size = sizeof def, .name = "twist", .cpu = copy_row };
+    def.width = width;
+    wk_val x = begin(b);
+    finish(b, wk_custom(b, &def, &x, 1, NULL, 0));
+}
+static void custom_refuses(const struct wk_builder *b) { custom_of(b, refuse_width); }
+static void custom_huge(const struct wk_builder *b) { custom_of(b, huge_width); }
+
+static const struct broken {
+    void (*record)(const struct wk_builder *b);
+    wk_status status;
+    const char *text; /* the whole first line */
+} broken[] = {
+    { missing, WK_INVALID, "blk.0.absent.weight: missing in the file, the plugin asks for 32 rows x 32 columns" },
+    { wrong_shape, WK_INVALID, "blk.0.w.weight: the file has 32 rows x 32 columns, the plugin asks for 64 x 32" },
+    { unread, WK_INVALID, "blk.0.w is computed and never read" },
+    { no_output, WK_INVALID, "neither logits nor embedding recorded" },
+    { two_outputs, WK_INVALID, "logits: recorded twice" },
+    { no_tokens, WK_INVALID, "token_embd: a context of 128 positions (+ 0) reaches past the table's 48 rows; ask for a shorter context" },
+    { few_logits, WK_INVALID, "logits: 47 wide, the table of tokens has 48 rows" },
+    { add_widths, WK_INVALID, "blk.0.add2: blk.0.add1 is 32 wide, blk.0.w.cols 20" },
+    { mul_widths, WK_INVALID, "blk.0.mul1: token_embd is 32 wide, token_embd.cols 2" },
+    { glu_widths, WK_INVALID, "blk.0.glu: token_embd is 32 wide, token_embd.cols 2" },
+    { cols_past, WK_INVALID, "token_embd.cols: columns 30 to 33 of token_embd, which is 32 wide" },
+    { rows_past, WK_INVALID, "blk.0.w: rows 20 to 33 of blk.0.w.weight, which has 32" },
+    { attention_q, WK_INVALID, "blk.0.attention: q is 32 wide for 4 heads, k 30 for 2" },
+    { attention_v, WK_INVALID, "blk.0.attention: v is 15 wide for 2 heads" },
+    { attention_heads, WK_INVALID, "blk.0.attention: 4 heads for 3 of k and v, must be a multiple" },
+    { attention_no_heads, WK_INVALID, "blk.0.attention: 0 heads for 0 of k and v, must be a multiple" },
+    { attention_scale, WK_INVALID, "blk.0.attention: scale is not a finite number" },
+    { attention_flags, WK_UNSUPPORTED, "blk.0.attention: flags 0x2 are unknown to this host (ABI 0.1)" },
+    { windows, WK_INVALID, "blk.0.attention.9: more than 8 different attention windows" },
+    { rope_head, WK_INVALID, "token_embd.rope: token_embd is 32 wide, not a multiple of head 5" },
+    { rope_pairs, WK_INVALID, "token_embd.rope: 5 pairs in a head of 8" },
+    { rope_nan, WK_INVALID, "token_embd.rope: frequency 0 is not a finite number" },
+    { rope_style, WK_UNSUPPORTED, "token_embd.rope: style 2 is unknown to this host (ABI 0.1)" },
+    { rope_none, WK_INVALID, "token_embd.rope: no frequencies" },
+    { norm_eps, WK_INVALID, "blk.0.norm: eps 0 must be above 0" },
+    { norm_nan, WK_INVALID, "blk.0.norm: eps nan must be above 0" },
+    { norm_group, WK_INVALID, "blk.0.norm: token_embd is 32 wide, not a multiple of 5" },
+    { norm_kind, WK_UNSUPPORTED, "blk.0.norm: norm 7 is unknown to this host (ABI 0.1)" },
+    { map_fn, WK_UNSUPPORTED, "token_embd.map: function 99 is unknown to this host (ABI 0.1)" },
+    { map_cap, WK_INVALID, "token_embd.softcap: a cap of 0 must be above 0" },
+    { map_nan, WK_INVALID, "token_embd.scale: p is not a finite number" },
+    { glu_fn, WK_UNSUPPORTED, "blk.0.glu: function 0 is unknown to this host (ABI 0.1)" },
+    { glu_limit, WK_INVALID, "blk.0.glu: a limit of 0 must be above 0" },
+    { route_top, WK_INVALID, "blk.0.route: top 40 of 32 (1 to 64 are served)" },
+    { route_score, WK_UNSUPPORTED, "blk.0.route: score 77 is unknown to this host (ABI 0.1)" },
+    { combine_slots, WK_INVALID, "blk.0.combine: token_embd has 1 slots, blk.0.route 2" },
+    { combine_no_route, WK_INVALID, "blk.0.combine: token_embd is not the result of a route" },
+    { expert_count, WK_INVALID, "blk.0.w: 1 experts, blk.0.route chooses among 32" },
+    { slots, WK_INVALID, "blk.0.output.weight: missing in the file, the plugin asks for 48 rows x 1 columns" },
+    { pool_read, WK_INVALID, "blk.0.linear: only an output reads blk.0.pool, one pooled row a sequence" },
+    { pool_how, WK_UNSUPPORTED, "blk.0.pool: pooling 9 is unknown to this host (ABI 0.1)" },
+    { embedding_unpooled, WK_INVALID, "embedding: token_embd is not the result of pool" },
+    { embedding_flags, WK_UNSUPPORTED, "embedding: flags 6 is unknown to this host (ABI 0.1)" },
+    { output_what, WK_UNSUPPORTED, "logits: output 3 is unknown to this host (ABI 0.1)" },
+    { context_past, WK_INVALID, "blk.0.w: a context of 128 positions (+ 2) reaches past the table's 32 rows; ask for a shorter context" },
+    { name_twice, WK_INVALID, "blk.0.mine: two values of this name" },
+    { name_long, WK_INVALID, "blk.0.a_name_of_sixty_four_bytes_is_longer_than_any_tensor_may_have_ok: a name has at most 63 bytes" },
+    { by_hand, WK_INVALID, "the author's own words" },
+    { strange_id, WK_INVALID, "blk.0.map: input 0 is no value or tensor of this model" },
+    { strange_zero, WK_INVALID, "blk.0.map: input 0 is no value or tensor of this model" },
+    { layer_far, WK_INVALID, "layer 70000: at most 65535" },
+    { many_ops, WK_INVALID, "more than 65536 operations" },
+    { custom_nothing, WK_INVALID, "blk.0.custom: the definition lacks a name, a width or a function" },
+    { custom_refuses, WK_INVALID, "blk.0.twist: the plugin's operation refuses inputs of these widths (first: 32)" },
+    { custom_huge, WK_INVALID, "blk.0.twist: 16777216 wide, must be below 16777216" },
+};
+
+static void broken_recordings(void **state)
+{
+    (void)state;
+    struct gguf_build *g = toy_file();
+    char text[8192];
+    assert_int_equal(attempt(g, good, text), WK_OK);
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        wk_status status = attempt(g, broken[i].record, text);
+        char *end = strchr(text, '\n');
+        if (end) *end = '\0';
+        assert_string_equal(text, broken[i].text);
+        assert_int_equal(status, broken[i].status);
+    }
+    gguf_build_free(g);
+}
+
+/* ---- broken files ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void unused_tensor(void **state)
+{
+    (void)state;
+    char text[8192];
+    struct gguf_build *g = toy_file();
+    gguf_build_floats(g, "blk.0.w.bias", 1, E, 1, NULL);
+    gguf_build_floats(g, "junk.weight", 1, 4, 1, NULL); /* on the list of what may lie there */
+    gguf_build_floats(g, "old.layer.7", 1, 4, 1, NULL);
+    assert_int_equal(attempt(g, good, text), WK_INVALID);
+    assert_string_equal(text, "blk.0.w.bias is in the file, nothing reads it");
+    gguf_build_drop(g, "blk.0.w.bias");
+    assert_int_equal(attempt(g, good, text), WK_OK);
+    gguf_build_floats(g, "junk.weights", 1, 4, 1, NULL);
+    gguf_build_floats(g, "olde", 1, 4, 1, NULL);
+    assert_int_equal(attempt(g, good, text), WK_INVALID);
+    assert_string_equal(text, "junk.weights is in the file, nothing reads it\nolde is in the file, nothing reads it");
+    gguf_build_free(g);
+}
+
+static void unserved_types(void **state)
+{
+    (void)state;
+    char text[8192];
+    struct gguf_build *g = toy_file();
+    gguf_build_tensor(g, "blk.0.w.weight", 39, E, E, 1, NULL, 17 * E);
+    gguf_build_tensor(g, "output.weight", 16, T_V, E, 1, NULL, 18 * T_V);
+    gguf_build_tensor(g, "token_embd.weight", 39, T_V, E, 1, NULL, 17 * T_V);
+    assert_int_equal(attempt(g, good, text), WK_UNSUPPORTED); /* each type once, in the order of use */
+    assert_string_equal(text, "tensor type 39: no plugin serves it (looked at: quant-test.so; first used by token_embd.weight)\n"
+                              "tensor type 16: no plugin serves it (looked at: quant-test.so; first used by output.weight)");
+    gguf_build_tensor(g, "output.weight", 16, T_V, E + 1, 1, NULL, 18 * T_V);
+    assert_int_equal(attempt(g, good, text), WK_INVALID); /* a wrong shape weighs more */
+    gguf_build_free(g);
+}
+
+static void broken_shapes(void **state)
+{
+    (void)state;
+    char text[8192];
+    struct gguf_build *g = toy_file();
+    const uint64_t four[4] = { E, E, 1, 2 };
+    gguf_build_dims(g, "blk.0.w.weight", 0, 4, four, E * E * 8);
+    assert_int_equal(attempt(g, good, text), WK_INVALID);
+    assert_string_equal(text, "blk.0.w.weight: the file has 4 dimensions, the plugin asks for 32 rows x 32 columns");
+    gguf_build_floats(g, "blk.0.w.weight", E, E, 3, NULL);
+    assert_int_equal(attempt(g, good, text), WK_INVALID);
+    assert_string_equal(text, "blk.0.w.weight: the file has 32 rows x 32 columns x 3 slabs, the plugin asks for 32 x 32 x 1");
+    gguf_build_tensor(g, "blk.0.w.weight", 8, E, E, 1, NULL, 34 * E - 34); /* a row short */
+    assert_int_equal(attempt(g, good, text), WK_INVALID);
+    assert_non_null(strstr(text, "blk.0.w.weight"));
+    gguf_build_free(g);
+}
+
+static void sixteen_messages(void **state)
+{
+    (void)state;
+    char text[8192];
+    struct gguf_build *g = toy_file();
+    for (unsigned i = 0; i < 40; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "extra%u", i);
+        gguf_build_floats(g, name, 1, 4, 1, NULL);
+    }
+    assert_int_equal(attempt(g, good, text), WK_INVALID);
+    unsigned lines = 1;
+    for (const char *c = text; *c; c++) lines += *c == '\n';
+    assert_int_equal(lines, 17);
+    assert_non_null(strstr(text, "extra15 is in the file, nothing reads it\n... and 24 more"));
+    char small[40];
+    const struct wk_err err = { small, sizeof small };
+    const struct tape_options o = test_options();
+    struct gguf *file = gguf_build_open(g);
+    struct tape_program *p;
+    assert_int_equal(tape_record(&toy, file, &o, &p, &err), WK_INVALID);
+    assert_int_equal(strlen(small), sizeof small - 1); /* as much as the caller has room for */
+    assert_int_equal(tape_record(&toy, file, &o, &p, NULL), WK_INVALID);
+    gguf_close(file);
+    gguf_build_free(g);
+}
+
+/* One missing tensor is one message: what depends on it is silent. */
+static void errors_are_sticky(void **state)
+{
+    (void)state;
+    char text[8192];
+    struct gguf_build *g = toy_file();
+    gguf_build_drop(g, "token_embd.weight");
+    assert_int_equal(attempt(g, good, text), WK_INVALID);
+    assert_string_equal(text, "token_embd.weight: missing in the file, the plugin asks for 48 rows x 32 columns");
+    gguf_build_free(g);
+}
+
+static void aliased(const struct wk_builder *b)
+{
+    wk_val x = wk_linear(b, begin(b), "attn_output", E, WK_OPT);
+    const struct wk_attn a = { .heads = 4, .kv_heads = 4, .scale = 1 };
+    finish(b, wk_attention(b, x, x, x, "sinks", &a));
+}
+static void aliases(void **state)
+{
+    (void)state;
+    const struct tape_options o = test_options();
+    struct gguf_build *g = toy_file();
+    gguf_build_floats(g, "blk.0.attn_out.weight", E, E, 1, NULL);
+    gguf_build_floats(g, "blk.0.attn_out.bias", 1, E, 1, NULL);
+    gguf_build_floats(g, "blk.0.bare", 1, 4, 1, NULL); /* stands for name and suffix */
+    struct gguf *file = gguf_build_open(g);
+    recording = aliased;
+    struct tape_program *p = test_record(&toy, file, &o);
+    uint32_t v = tape_find_value(p, "blk.0.attn_output"); /* values bear the plugin's names, tensors the file's */
+    assert_int_not_equal(v, TAPE_NONE);
+    assert_string_equal(p->tensors[p->ops[p->values[v].op].t[0]].name, "blk.0.attn_out.weight");
+    assert_string_equal(p->tensors[p->ops[p->values[v].op].t[1]].name, "blk.0.attn_out.bias");
+    tape_free(p);
+    gguf_close(file);
+    gguf_build_free(g);
+}
+
+/* ---- the growth rule ------------------------------------------------------------------------------------------------------------------------------ */
+
+static struct { struct wk_attn a; uint32_t next[3]; } longer;
+static uint32_t longer_bytes, new_kind, supported[3];
+
+static void put_longer(const struct wk_builder *b)
+{
+    wk_val x = begin(b), y;
+    longer.a = (struct wk_attn){ .o = { .size = longer_bytes, .kind = WK_OP_ATTENTION, .in = { x.id, x.id, x.id } }, .heads = 4, .kv_heads = 4, .scale = 1 };
+    y.id = b->op(b->self, &longer.a.o);
+    finish(b, y);
+}
+static void put_new_kind(const struct wk_builder *b)
+{
+    const struct wk_op o = { .size = sizeof o, .kind = (uint16_t)new_kind, .since = 4 };
+    (void)begin(b);
+    supported[0] = b->supports(b->self, new_kind, sizeof o);
+    supported[1] = b->supports(b->self, WK_OP_ATTENTION, sizeof(struct wk_attn));
+    supported[2] = b->supports(b->self, WK_OP_ATTENTION, sizeof(struct wk_attn) + 8);
+    finish(b, wk_put(b, &o));
+}
+static void put_pad(const struct wk_builder *b)
+{
+    const struct wk_op_norm n = { .o = { .size = sizeof n, .kind = WK_OP_NORM, .in = { begin(b).id } }, .eps = 1e-5f, .pad = 1 };
+    finish(b, wk_put(b, &n.o));
+}
+static void put_third_input(const struct wk_builder *b)
+{
+    wk_val x = begin(b);
+    const struct wk_op o = { .size = sizeof o, .kind = WK_OP_ADD, .in = { x.id, x.id, x.id } };
+    finish(b, wk_put(b, &o));
+}
+
+static void growth(void **state)
+{
+    (void)state;
+    char text[8192];
+    struct gguf_build *g = toy_file();
+    longer_bytes = sizeof longer;
+    assert_int_equal(attempt(g, put_longer, text), WK_OK); /* longer, and zero where we know nothing */
+    longer.next[0] = 1;
+    assert_int_equal(attempt(g, put_longer, text), WK_UNSUPPORTED);
+    assert_string_equal(text, "blk.0.attention: byte 64 is set, unknown to this host (ABI 0.1)");
+    longer.next[0] = 0;
+    longer.next[2] = 0x100;
+    assert_int_equal(attempt(g, put_longer, text), WK_UNSUPPORTED);
+    assert_string_equal(text, "blk.0.attention: byte 73 is set, unknown to this host (ABI 0.1)");
+    longer.next[2] = 0;
+    longer_bytes = sizeof(struct wk_attn) - 4; /* shorter than its first version */
+    assert_int_equal(attempt(g, put_longer, text), WK_INVALID);
+    assert_string_equal(text, "blk.0.attention: 60 bytes, must be 64 to 1024");
+    longer_bytes = 1u << 30;
+    assert_int_equal(attempt(g, put_longer, text), WK_INVALID);
+    for (new_kind = 0; new_kind < 40; new_kind += new_kind ? 23 : 17) {
+        assert_int_equal(attempt(g, put_new_kind, text), WK_UNSUPPORTED);
+        char expected[80];
+        (void)snprintf(expected, sizeof expected, "op %u needs ABI 0.4, this host has 0.1", new_kind);
+        assert_string_equal(text, expected);
+        assert_true(!supported[0] && supported[1] && !supported[2]);
+    }
+    assert_int_equal(attempt(g, put_pad, text), WK_UNSUPPORTED);
+    assert_string_equal(text, "blk.0.norm: byte 52 is set, unknown to this host (ABI 0.1)");
+    assert_int_equal(attempt(g, put_third_input, text), WK_UNSUPPORTED);
+    assert_string_equal(text, "blk.0.add: byte 16 is set, unknown to this host (ABI 0.1)");
+    gguf_build_free(g);
+}
+
+/* ---- reading small tables, embeddings, custom operations: what is right ------------------------------------------------------------------------------ */
+
+static float read_back[4];
+static uint32_t read_found;
+static void reads(const struct wk_builder *b)
+{
+    read_found = b->read(b->self, "rope_freqs.weight", read_back, 4);
+    finish(b, begin(b));
+}
+static void small_tables(void **state)
+{
+    (void)state;
+    char text[8192];
+    const float numbers[4] = { 1, 2, 3, 4.5f };
+    struct gguf_build *g = toy_file();
+    assert_int_equal(attempt(g, reads, text), WK_OK);
+    assert_int_equal(read_found, 0);
+    gguf_build_floats(g, "rope_freqs.weight", 1, 4, 1, numbers);
+    assert_int_equal(attempt(g, reads, text), WK_OK);
+    assert_int_equal(read_found, 1);
+    assert_memory_equal(read_back, numbers, sizeof numbers);
+    assert_int_equal(attempt(g, good, text), WK_INVALID); /* read by nobody */
+    gguf_build_floats(g, "rope_freqs.weight", 1, 5, 1, NULL);
+    assert_int_equal(attempt(g, reads, text), WK_INVALID);
+    assert_string_equal(text, "rope_freqs.weight: the file has 1 rows x 5 columns, the plugin asks for 1 x 4");
+    gguf_build_tensor(g, "rope_freqs.weight", 1, 1, 4, 1, NULL, 8);
+    assert_int_equal(attempt(g, reads, text), WK_INVALID);
+    assert_string_equal(text, "rope_freqs.weight: type 1, must be F32 (0)");
+    gguf_build_free(g);
+}
+
+static uint32_t same_width(const uint32_t *in_width, uint32_t n_in) { return n_in == 1 ? in_width[0] : 0; }
+static void twist_and_embed(const struct wk_builder *b)
+{
+    static const struct wk_custom_def def = { .struct_size = sizeof def, .name = "twist", .width = same_width, .cpu = copy_row };
+    static const uint32_t params[2] = { 7, 8 };
+    wk_val x = begin(b);
+    x = wk_custom(b, &def, &x, 1, params, sizeof params);
+    x = wk_linear(b, x, "w", E, WK_NONE);
+    wk_end_layers(b);
+    wk_embedding(b, wk_pool(b, x, WK_POOL_MEAN), WK_EMBEDDING_L2);
+    wk_logits(b, wk_linear(b, x, "output", T_V, WK_NONE));
+}
+static void both_outputs_and_a_custom_operation(void **state)
+{
+    (void)state;
+    const struct tape_options o = test_options();
+    struct gguf_build *g = toy_file();
+    struct gguf *file = gguf_build_open(g);
+    recording = twist_and_embed;
+    struct tape_program *p = test_record(&toy, file, &o);
+    test_check_program(p);
+    assert_int_equal(p->embedding_width, E);
+    const struct tape_op *twist = &p->ops[p->values[tape_find_value(p, "blk.0.twist")].op];
+    assert_int_equal(p->launches[twist->launch].kind, LAUNCH_ALONE);
+    assert_int_equal(((const uint32_t *)twist->u.custom.params)[1], 8);
+    uint32_t outputs = 0;
+    for (uint32_t i = 0; i < p->n_launches; i++) {
+        const struct tape_launch *l = &p->launches[i];
+        if (l->kind != LAUNCH_OUTPUT) continue;
+        outputs++;
+        assert_true(l->n_ops == 2 && l->rows == ROWS_POOLED && p->ops[l->ops[1]].u.output.flags == WK_EMBEDDING_L2);
+        assert_string_equal(p->values[l->x].name, "blk.0.w");
+    }
+    assert_int_equal(outputs, 1);
+    assert_int_equal(p->values[tape_find_value(p, "blk.0.w")].rows, ROWS_ALL); /* pooling reads the whole prompt */
+    tape_free(p);
+    gguf_close(file);
+    gguf_build_free(g);
+}
+
+static void contexts(void **state)
+{
+    (void)state;
+    static const struct { uint32_t context; const char *text; } rows[] = { { 0, "toy.context_length is missing; ask for a context" }, { 1u << 30, "a context of 1073741824 positions was asked for, at most 134217728 are served" } };
+    struct gguf_build *g = toy_file();
+    gguf_build_drop(g, "toy.context_length");
+    struct gguf *file = gguf_build_open(g);
+    char text[400];
+    const struct wk_err err = { text, sizeof text };
+    struct tape_options o = test_options();
+    struct tape_program *p;
+    recording = good;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        o.context = rows[i].context;
+        assert_int_equal(tape_record(&toy, file, &o, &p, &err), WK_INVALID);
+        assert_string_equal(text, rows[i].text);
+    }
+    o.context = 77;
+    p = test_record(&toy, file, &o);
+    assert_int_equal(p->context, 77);
+    tape_free(p);
+    gguf_close(file);
+    gguf_build_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(broken_recordings), cmocka_unit_test(unused_tensor), cmocka_unit_test(unserved_types), cmocka_unit_test(broken_shapes),
+        cmocka_unit_test(sixteen_messages), cmocka_unit_test(errors_are_sticky), cmocka_unit_test(aliases), cmocka_unit_test(growth), cmocka_unit_test(small_tables),
+        cmocka_unit_test(both_outputs_and_a_custom_operation), cmocka_unit_test(contexts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

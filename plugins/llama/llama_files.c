@@ -1,0 +1,112 @@
+/* llama_files.c: see llama_files.h. */
+#include "llama_files.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <worker/plugin.h>
+
+static const char *const names[LLAMA_FILES] = { "llama", "llama with biases", "mixtral", "qwen2", "qwen3", "qwen3moe", "phi3", "phi3 long" };
+
+const char *llama_file_name(enum llama_file which) { return names[which]; }
+
+static void floats(struct gguf_build *g, unsigned layer, const char *name, uint32_t rows, uint32_t cols, uint32_t slabs)
+{
+    char full[64];
+    (void)snprintf(full, sizeof full, "blk.%u.%s", layer, name);
+    gguf_build_floats(g, full, rows, cols, slabs, NULL);
+}
+
+static void attention(struct gguf_build *g, unsigned l, enum llama_file which)
+{
+    floats(g, l, "attn_norm.weight", 1, T_E, 1);
+    floats(g, l, "attn_output.weight", T_E, T_H * T_D, 1);
+    if (which == PHI3 || which == PHI3_LONG) {
+        floats(g, l, "attn_qkv.weight", (T_H + 2 * T_G) * T_D, T_E, 1);
+        return;
+    }
+    floats(g, l, "attn_q.weight", T_H * T_D, T_E, 1);
+    floats(g, l, "attn_k.weight", T_G * T_D, T_E, 1);
+    floats(g, l, "attn_v.weight", T_G * T_D, T_E, 1);
+    if (which == QWEN2 || which == LLAMA_BIASED) {
+        floats(g, l, "attn_q.bias", 1, T_H * T_D, 1);
+        floats(g, l, "attn_k.bias", 1, T_G * T_D, 1);
+        floats(g, l, "attn_v.bias", 1, T_G * T_D, 1);
+    }
+    if (which == LLAMA_BIASED) floats(g, l, "attn_output.bias", 1, T_E, 1);
+    if (which == QWEN3 || which == QWEN3MOE) {
+        floats(g, l, "attn_q_norm.weight", 1, T_D, 1);
+        floats(g, l, "attn_k_norm.weight", 1, T_D, 1);
+    }
+}
+
+static void feed_forward(struct gguf_build *g, unsigned l, enum llama_file which)
+{
+    floats(g, l, "ffn_norm.weight", 1, T_E, 1);
+    if (which == MIXTRAL || which == QWEN3MOE) {
+        floats(g, l, "ffn_gate_inp.weight", T_X, T_E, 1);
+        floats(g, l, "ffn_gate_exps.weight", T_F, T_E, T_X);
+        floats(g, l, "ffn_up_exps.weight", T_F, T_E, T_X);
+        floats(g, l, "ffn_down_exps.weight", T_E, T_F, T_X);
+        return;
+    }
+    const bool fused = which == PHI3 || which == PHI3_LONG;
+    if (!fused) floats(g, l, "ffn_gate.weight", T_F, T_E, 1);
+    floats(g, l, "ffn_up.weight", fused ? 2 * T_F : T_F, T_E, 1);
+    floats(g, l, "ffn_down.weight", T_E, T_F, 1);
+}
+
+struct gguf_build *llama_file(enum llama_file which)
+{
+    static const char *const architecture[LLAMA_FILES] = { "llama", "llama", "llama", "qwen2", "qwen3", "qwen3moe", "phi3", "phi3" };
+    static const struct { const char *key; uint32_t value; } numbers[] = { { "context_length", T_C }, { "embedding_length", T_E }, { "block_count", T_L },
+        { "feed_forward_length", T_F }, { "attention.head_count", T_H }, { "attention.head_count_kv", T_G }, { "rope.dimension_count", T_D } };
+    const char *a = architecture[which];
+    struct gguf_build *g = gguf_build_new(a);
+    char key[96];
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        (void)snprintf(key, sizeof key, "%s.%s", a, numbers[i].key);
+        gguf_build_u32(g, key, numbers[i].value);
+    }
+    (void)snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", a);
+    gguf_build_f32(g, key, 1e-5f);
+    if (which == MIXTRAL || which == QWEN3MOE) {
+        (void)snprintf(key, sizeof key, "%s.expert_count", a);
+        gguf_build_u32(g, key, T_X);
+        (void)snprintf(key, sizeof key, "%s.expert_used_count", a);
+        gguf_build_u32(g, key, T_K);
+    }
+    gguf_build_floats(g, "token_embd.weight", T_V, T_E, 1, NULL);
+    gguf_build_floats(g, "output_norm.weight", 1, T_E, 1, NULL);
+    if (which != QWEN3) gguf_build_floats(g, "output.weight", T_V, T_E, 1, NULL); /* qwen3: tied */
+    for (unsigned l = 0; l < T_L; l++) {
+        attention(g, l, which);
+        feed_forward(g, l, which);
+    }
+    if (which == PHI3_LONG) {
+        const float few[T_D / 2] = { 1, 1.5f, 2, 2.5f }, many[T_D / 2] = { 1, 4, 16, 64 };
+        gguf_build_floats(g, "rope_factors_short.weight", 1, T_D / 2, 1, few);
+        gguf_build_floats(g, "rope_factors_long.weight", 1, T_D / 2, 1, many);
+        gguf_build_u32(g, "phi3.rope.scaling.original_context_length", 64);
+        gguf_build_f32(g, "phi3.rope.scaling.attn_factor", 1.1902381f);
+    }
+    return g;
+}
+
+const struct wk_arch *llama_arch(void)
+{
+    static const struct wk_arch *arch;
+    if (arch) return arch;
+    char path[4096];
+    const char *folder = getenv("WORKER_PLUGIN_PATH");
+    (void)snprintf(path, sizeof path, "%s/llama.so", folder ? folder : ".");
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const struct wk_plugin *plugin = module ? dlsym(module, WK_PLUGIN_SYMBOL) : NULL;
+    if (!plugin || plugin->kind != WK_KIND_ARCH || !plugin->arch) {
+        fprintf(stderr, "llama.so cannot be used: %s\n", dlerror());
+        exit(1);
+    }
+    arch = plugin->arch;
+    return arch;
+}

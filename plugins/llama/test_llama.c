@@ -1,0 +1,232 @@
+/* test_llama.c: what llama.so records for each member of the family, and for real files. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "llama_files.h" /* before cmocka.h, whose macro fail() would change the SDK */
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+struct opened {
+    struct gguf_build *build;
+    struct gguf *file;
+    struct tape_program *p;
+};
+static struct opened record_with(struct gguf_build *g, uint32_t context)
+{
+    struct tape_options o = test_options();
+    struct opened r = { .build = g };
+    o.context = context;
+    r.file = gguf_build_open(g);
+    r.p = test_record(llama_arch(), r.file, &o);
+    test_check_program(r.p);
+    return r;
+}
+static void close_model(struct opened *r)
+{
+    tape_free(r->p);
+    gguf_close(r->file);
+    gguf_build_free(r->build);
+}
+static const struct tape_op *op_of(const struct tape_program *p, const char *value)
+{
+    uint32_t v = tape_find_value(p, value);
+    if (v == TAPE_NONE) fail_msg("no value %s", value);
+    return &p->ops[p->values[v].op];
+}
+static void near(double x, double expected)
+{
+    if (fabs(x - expected) > 1e-6 * fabs(expected)) fail_msg("%.12g, expected %.12g", x, expected);
+}
+
+static void launches_a_layer(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LLAMA_FILES; i++) {
+        struct opened r = record_with(llama_file((enum llama_file)i), 0);
+        for (uint32_t l = 0; l < T_L; l++) assert_int_equal(test_launches_of_layer(r.p, l), i == MIXTRAL || i == QWEN3MOE ? 7 : 5);
+        assert_int_equal(test_launches_of_layer(r.p, TAPE_NONE), 2);
+        assert_true(r.p->n_vocab == T_V && r.p->n_layers == T_L && r.p->context == T_C);
+        for (uint32_t k = 0; k < r.p->n_launches; k++) assert_string_equal(r.p->launches[k].alone, "");
+        close_model(&r);
+    }
+}
+
+static void what_tells_members_apart(void **state)
+{
+    (void)state;
+    struct opened r = record_with(llama_file(LLAMA), 0);
+    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_PAIRS);
+    assert_int_equal(op_of(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
+    close_model(&r);
+    r = record_with(llama_file(LLAMA_BIASED), 0);
+    assert_int_not_equal(op_of(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
+    assert_int_not_equal(op_of(r.p, "blk.2.attn_output")->t[1], TAPE_NONE);
+    close_model(&r);
+    r = record_with(llama_file(QWEN2), 0);
+    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALVES);
+    assert_int_not_equal(op_of(r.p, "blk.1.attn_v")->t[1], TAPE_NONE);
+    close_model(&r);
+    r = record_with(llama_file(QWEN3), 0);
+    assert_int_equal(op_of(r.p, "blk.0.attn_k_norm")->u.norm.group, T_D);
+    assert_string_equal(r.p->tensors[op_of(r.p, "logits")->t[0]].name, "token_embd.weight"); /* tied */
+    close_model(&r);
+    r = record_with(llama_file(MIXTRAL), 0);
+    assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K && op_of(r.p, "blk.0.route")->u.route.score == WK_SOFTMAX_ALL_RENORM);
+    close_model(&r);
+    r = record_with(llama_file(PHI3), 0);
+    const struct tape_op *k = op_of(r.p, "blk.0.attn_qkv.2"), *u = op_of(r.p, "blk.0.ffn_up.2");
+    assert_true(k->u.linear.first == T_H * T_D && k->u.linear.n == T_G * T_D);
+    assert_true(u->u.linear.first == T_F && u->u.linear.n == T_F);
+    near((double)op_of(r.p, "blk.0.attention")->u.attn.scale, 1 / sqrt(T_D));
+    close_model(&r);
+}
+
+static void heads_of_their_own_length(void **state)
+{
+    (void)state;
+    struct gguf_build *g = llama_file(QWEN3); /* 4 heads of 16 in a row of 32, v of 8 */
+    gguf_build_u32(g, "qwen3.attention.key_length", 16);
+    gguf_build_u32(g, "qwen3.attention.value_length", 8);
+    gguf_build_u32(g, "qwen3.rope.dimension_count", 10);
+    for (unsigned l = 0; l < T_L; l++) {
+        static const struct { const char *name; uint32_t rows, cols; } t[] = { { "attn_q.weight", 64, T_E }, { "attn_k.weight", 32, T_E },
+            { "attn_v.weight", 16, T_E }, { "attn_output.weight", T_E, 32 }, { "attn_q_norm.weight", 1, 16 }, { "attn_k_norm.weight", 1, 16 } };
+        for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+            char name[64];
+            (void)snprintf(name, sizeof name, "blk.%u.%s", l, t[i].name);
+            gguf_build_floats(g, name, t[i].rows, t[i].cols, 1, NULL);
+        }
+    }
+    struct opened r = record_with(g, 0);
+    const struct tape_op *a = op_of(r.p, "blk.1.attention");
+    assert_true(a->u.attn.head_k == 16 && a->u.attn.head_v == 8);
+    assert_int_equal(op_of(r.p, "blk.1.attn_q_norm.rope")->u.rope.n, 5);
+    close_model(&r);
+}
+
+static const struct tape_op *rope_of(const struct opened *r) { return op_of(r->p, "blk.0.attn_q.rope"); }
+
+static void linear_scaling(void **state)
+{
+    (void)state;
+    static const struct { const char *type, *key; float factor; double expected; } rows[] = { { NULL, "llama.rope.scaling.factor", 4, 0.25 },
+        { "linear", "llama.rope.scaling.factor", 4, 0.25 }, { NULL, "llama.rope.scale_linear", 2, 0.5 }, { "none", "llama.rope.scaling.factor", 4, 1 }, { "linear", "llama.rope.scaling.factor", 0, 1 } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct gguf_build *g = llama_file(LLAMA);
+        if (rows[i].type) gguf_build_str(g, "llama.rope.scaling.type", rows[i].type);
+        gguf_build_f32(g, rows[i].key, rows[i].factor);
+        gguf_build_f32(g, "llama.rope.freq_base", 500000);
+        struct opened r = record_with(g, 0);
+        near(rope_of(&r)->u.rope.freq[0], rows[i].expected);
+        near(rope_of(&r)->u.rope.freq[1], rows[i].expected * pow(500000, -0.25));
+        near(rope_of(&r)->u.rope.mscale, 1);
+        close_model(&r);
+    }
+}
+
+static void llama3_scaling(void **state)
+{
+    (void)state;
+    const float factors[T_D / 2] = { 1, 1, 3.5f, 8 };
+    struct gguf_build *g = llama_file(LLAMA);
+    gguf_build_floats(g, "rope_freqs.weight", 1, T_D / 2, 1, factors);
+    struct opened r = record_with(g, 0);
+    for (uint32_t i = 0; i < T_D / 2; i++) near(rope_of(&r)->u.rope.freq[i], pow(10000, -(double)i / 4) / (double)factors[i]);
+    close_model(&r);
+}
+
+static void longrope_chooses_by_context(void **state)
+{
+    (void)state;
+    static const struct { uint32_t context; double factor; } rows[] = { { 64, 2.5 }, { 65, 64 }, { 0, 64 } }; /* trained on 64 positions */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct opened r = record_with(llama_file(PHI3_LONG), rows[i].context);
+        const struct tape_op *o = op_of(r.p, "blk.0.attn_qkv.rope");
+        near(o->u.rope.freq[3], pow(10000, -0.75) / rows[i].factor);
+        near(o->u.rope.mscale, 1.1902381);
+        struct tape_capabilities c;
+        tape_describe(r.p, &c);
+        assert_string_equal(c.positional, "longrope");
+        close_model(&r);
+    }
+}
+
+static void yarn_scaling(void **state)
+{
+    (void)state;
+    struct gguf_build *g = llama_file(LLAMA);
+    gguf_build_str(g, "llama.rope.scaling.type", "yarn");
+    gguf_build_f32(g, "llama.rope.scaling.factor", 32);
+    gguf_build_u32(g, "llama.rope.scaling.original_context_length", 4096);
+    gguf_build_f32(g, "llama.rope.freq_base", 150000);
+    struct opened r = record_with(g, 0);
+    const double low = 8.092779 / 8, high = 17.398025 / 8; /* bounds count pairs: 4 here, 32 there */
+    const double ramp = (2 - low) / (high - low), plain = pow(150000, -0.5);
+    near(rope_of(&r)->u.rope.freq[0], 1);
+    near(rope_of(&r)->u.rope.freq[1], pow(150000, -0.25));
+    near(rope_of(&r)->u.rope.freq[2], plain / 32 * ramp + plain * (1 - ramp));
+    near(rope_of(&r)->u.rope.freq[3], pow(150000, -0.75) / 32);
+    near(rope_of(&r)->u.rope.mscale, 1.3465736);
+    struct tape_capabilities c;
+    tape_describe(r.p, &c);
+    assert_string_equal(c.positional, "yarn");
+    close_model(&r);
+}
+
+static void windows(void **state)
+{
+    (void)state;
+    static const struct { enum llama_file which; const char *key; uint32_t window; } rows[] = { { LLAMA, "llama.attention.sliding_window", 48 }, { PHI3, "phi3.attention.sliding_window", 0 } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct gguf_build *g = llama_file(rows[i].which);
+        gguf_build_u32(g, rows[i].key, 48);
+        struct opened r = record_with(g, 0);
+        assert_int_equal(op_of(r.p, "blk.0.attention")->u.attn.window, rows[i].window);
+        close_model(&r);
+    }
+}
+
+/* ---- real files ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void real_files(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "tiny/tiny-llama.gguf", "tiny/tiny-qwen2.gguf", "tiny/tiny-phi3.gguf", "stories260K/stories260K-f32.gguf", "stories260K/stories260K-ffn256-Q4_K_M.gguf" };
+    const char *folder = getenv("WORKER_TEST_DATA");
+    unsigned found = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[4096], text[400];
+        const struct wk_err err = { text, sizeof text };
+        (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : "", names[i]);
+        FILE *there = fopen(path, "rb");
+        if (!there) continue;
+        (void)fclose(there);
+        found++;
+        struct gguf *file;
+        if (gguf_open(path, &file, &err) != WK_OK) fail_msg("%s", text);
+        const struct tape_options o = test_options();
+        struct tape_program *p = test_record(llama_arch(), file, &o);
+        test_check_program(p);
+        for (uint32_t l = 0; l < p->n_layers; l++) assert_int_equal(test_launches_of_layer(p, l), 5);
+        tape_free(p);
+        gguf_close(file);
+    }
+    if (!found) {
+        print_message("no model files under WORKER_TEST_DATA: skipped\n");
+        skip();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launches_a_layer), cmocka_unit_test(what_tells_members_apart), cmocka_unit_test(heads_of_their_own_length), cmocka_unit_test(linear_scaling),
+        cmocka_unit_test(llama3_scaling), cmocka_unit_test(longrope_chooses_by_context), cmocka_unit_test(yarn_scaling), cmocka_unit_test(windows), cmocka_unit_test(real_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

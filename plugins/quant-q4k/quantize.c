@@ -1,0 +1,298 @@
+/* quant-q4k/quantize.c: reference encoders: least squares over a small set of candidate steps; deterministic.
+ *
+ * A sub-block is fitted alone first: for each of some candidate steps the values are rounded to levels, and the step (and minimum) that
+ * suit these levels best follow from the normal equations. Then the block's halves are chosen so that the largest sub-block scale uses
+ * the whole range of the coded scales, and each coded scale (and minimum) is the best of its rounded value and its neighbours. */
+#include <math.h>
+
+#include <worker/cpu/encode.h>
+
+#include "formats.h"
+
+enum { CANDIDATES = 21 };
+
+/* Candidate i widens or narrows the range by up to one level. */
+static float candidate(float top, uint32_t i)
+{
+    return top - 1.0f + 0.1f * (float)i;
+}
+
+/* ---- scale and minimum: x ~ scale q - min, 0 <= q <= top, min >= 0 -------------------------------------------------- */
+
+struct fit {
+    float scale, min;
+};
+
+/* Squared error when x is rounded to the levels of `f`; the levels, if q is wanted. */
+static float range_error(const float *x, uint32_t n, float top, struct fit f, uint8_t *q)
+{
+    const float inverse = f.scale > 0 ? 1.0f / f.scale : 0;
+    float error = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const float level = wk_round(wk_clamp((x[i] + f.min) * inverse, 0, top)), miss = x[i] - (f.scale * level - f.min);
+        if (q) q[i] = (uint8_t)level;
+        error += miss * miss;
+    }
+    return error;
+}
+
+/* Least squares for the levels that x gets under `f`. */
+static struct fit range_solve(const float *x, uint32_t n, float top, struct fit f)
+{
+    const float inverse = 1.0f / f.scale;
+    float sx = 0, sq = 0, sqq = 0, sqx = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const float q = wk_round(wk_clamp((x[i] + f.min) * inverse, 0, top));
+        sx += x[i];
+        sq += q;
+        sqq += q * q;
+        sqx += q * x[i];
+    }
+    const float det = (float)n * sqq - sq * sq;
+    if (!(det > 0)) return f;
+    struct fit best = { ((float)n * sqx - sx * sq) / det, (sq * sqx - sqq * sx) / det };
+    if (best.min < 0) best = (struct fit){ sqx / sqq, 0 };
+    return best.scale > 0 ? best : f;
+}
+
+static struct fit range_fit(const float *x, uint32_t n, float top)
+{
+    float low = 0, high = x[0];
+    for (uint32_t i = 0; i < n; i++) {
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+    }
+    struct fit best = { 0, -low };
+    if (!(high - low > 0x1p-100f)) return best; /* one value throughout, or nothing that a half could scale */
+    float least = INFINITY;
+    for (uint32_t i = 0; i < CANDIDATES; i++) {
+        const struct fit f = range_solve(x, n, top, (struct fit){ (high - low) / candidate(top, i), -low });
+        const float error = range_error(x, n, top, f, NULL);
+        if (error < least) {
+            least = error;
+            best = f;
+        }
+    }
+    return best;
+}
+
+/* 256 values in sub-blocks of n: levels 0..top, coded scales and minima 0..codes. d, dmin: as halves in the file (8 bytes of room). */
+struct range_block {
+    float d, dmin;
+    uint8_t scale[16], min[16], q[256];
+};
+
+/* The coded pair next to `f` with the least error. */
+static void range_code(const float *x, uint32_t n, float top, float codes, struct fit f, struct range_block *b, uint32_t j)
+{
+    const float s0 = b->d > 0 ? wk_round(fminf(f.scale / b->d, codes)) : 0, m0 = b->dmin > 0 ? wk_round(fminf(f.min / b->dmin, codes)) : 0;
+    float least = INFINITY;
+    for (float s = fmaxf(s0 - 1, 0); s <= fminf(s0 + 1, codes); s++) {
+        for (float m = fmaxf(m0 - 1, 0); m <= fminf(m0 + 1, codes); m++) {
+            const float error = range_error(x, n, top, (struct fit){ b->d * s, b->dmin * m }, NULL);
+            if (error < least) {
+                least = error;
+                b->scale[j] = (uint8_t)s;
+                b->min[j] = (uint8_t)m;
+            }
+        }
+    }
+    range_error(x, n, top, (struct fit){ b->d * (float)b->scale[j], b->dmin * (float)b->min[j] }, b->q + (uint64_t)j * n);
+}
+
+/* halves: where d and dmin go. */
+static wk_status range_encode(const float *x, uint32_t n, float top, float codes, struct range_block *b, uint8_t *halves, uint64_t at, const struct wk_err *err)
+{
+    struct fit fits[16];
+    float scale = 0, min = 0;
+    for (uint32_t j = 0; j < 256 / n; j++) {
+        fits[j] = range_fit(x + (uint64_t)j * n, n, top);
+        scale = fmaxf(scale, fits[j].scale);
+        min = fmaxf(min, fits[j].min);
+    }
+    wk_status status = wk_store_half(halves, scale / codes, at, err);
+    if (!status) status = wk_store_half(halves + 2, min / codes, at, err);
+    if (status) return status;
+    b->d = wk_load_half(halves);
+    b->dmin = wk_load_half(halves + 2);
+    for (uint32_t j = 0; j < 256 / n; j++) range_code(x + (uint64_t)j * n, n, top, codes, fits[j], b, j);
+    return WK_OK;
+}
+
+/* ---- scale alone: x ~ scale q, -half <= q < half --------------------------------------------------------------------- */
+
+static float symmetric_error(const float *x, float half, float scale, uint8_t *q)
+{
+    const float inverse = scale != 0 ? 1.0f / scale : 0;
+    float error = 0;
+    for (uint32_t i = 0; i < 16; i++) {
+        const float level = wk_round(wk_clamp(x[i] * inverse, -half, half - 1)), miss = x[i] - scale * level;
+        if (q) q[i] = (uint8_t)(int32_t)(level + half);
+        error += miss * miss;
+    }
+    return error;
+}
+
+/* The value farthest from zero lies at about -half: a scale may be negative. */
+static float symmetric_fit(const float *x, float half)
+{
+    float far = 0, best = 0, most = 0;
+    for (uint32_t i = 0; i < 16; i++) {
+        if (fabsf(x[i]) > fabsf(far)) far = x[i];
+    }
+    if (!(fabsf(far) > 0x1p-100f)) return 0;
+    for (uint32_t c = 0; c < CANDIDATES; c++) {
+        const float inverse = -candidate(half, c) / far;
+        float sqq = 0, sqx = 0;
+        for (uint32_t i = 0; i < 16; i++) {
+            const float q = wk_round(wk_clamp(x[i] * inverse, -half, half - 1));
+            sqq += q * q;
+            sqx += q * x[i];
+        }
+        if (sqq > 0 && sqx * sqx > most * sqq) { /* the error is sum x^2 - sqx^2 / sqq */
+            most = sqx * sqx / sqq;
+            best = sqx / sqq;
+        }
+    }
+    return best;
+}
+
+/* 16 sub-blocks of 16: coded scales -codes .. codes - 1, stored plus `codes`; levels plus half. */
+static wk_status symmetric_encode(const float *x, float half, float codes, uint8_t scale[16], uint8_t q[256], uint8_t *d_at, uint64_t at, const struct wk_err *err)
+{
+    float fits[16], far = 0;
+    for (uint32_t j = 0; j < 16; j++) {
+        fits[j] = symmetric_fit(x + 16 * j, half);
+        if (fabsf(fits[j]) > fabsf(far)) far = fits[j];
+    }
+    const wk_status status = wk_store_half(d_at, far / -codes, at, err);
+    if (status) return status;
+    const float d = wk_load_half(d_at);
+    for (uint32_t j = 0; j < 16; j++) {
+        const float code = d != 0 ? wk_round(wk_clamp(fits[j] / d, -codes, codes - 1)) : 0;
+        float least = INFINITY, best = 0;
+        for (float c = fmaxf(code - 1, -codes); c <= fminf(code + 1, codes - 1); c++) {
+            const float error = symmetric_error(x + 16 * j, half, d * c, NULL);
+            if (error < least) {
+                least = error;
+                best = c;
+            }
+        }
+        symmetric_error(x + 16 * j, half, d * best, q + 16 * j);
+        scale[j] = (uint8_t)(int32_t)(best + codes);
+    }
+    return WK_OK;
+}
+
+/* ---- the five types ---------------------------------------------------------------------------------------------- */
+
+/* The 12 bytes of eight 6-bit scales and minima. */
+static void store_k4_scales(uint8_t *sc, const struct range_block *r)
+{
+    for (uint32_t j = 0; j < 4; j++) {
+        sc[j] = (uint8_t)(r->scale[j] | (r->scale[j + 4] >> 4) << 6);
+        sc[j + 4] = (uint8_t)(r->min[j] | (r->min[j + 4] >> 4) << 6);
+        sc[j + 8] = (uint8_t)((r->scale[j + 4] & 15) | (r->min[j + 4] & 15) << 4);
+    }
+}
+
+static void store_k4_nibbles(uint8_t *qs, const uint8_t *q)
+{
+    for (uint32_t i = 0; i < 128; i++) {
+        const uint8_t *pair = q + i / 32 * 64 + i % 32;
+        qs[i] = (uint8_t)((pair[0] & 15) | (pair[32] & 15) << 4);
+    }
+}
+
+wk_status q4_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+{
+    wk_status status = wk_check_finite(x, n, err);
+    uint8_t *b = blocks;
+    for (uint64_t i = 0; !status && i < n; i += 256, b += 144) {
+        struct range_block r;
+        status = range_encode(x + i, 32, 15, 63, &r, b, i, err);
+        if (status) return status;
+        store_k4_scales(b + 4, &r);
+        store_k4_nibbles(b + 16, r.q);
+    }
+    return status;
+}
+
+wk_status q5_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+{
+    wk_status status = wk_check_finite(x, n, err);
+    uint8_t *b = blocks;
+    for (uint64_t i = 0; !status && i < n; i += 256, b += 176) {
+        struct range_block r;
+        status = range_encode(x + i, 32, 31, 63, &r, b, i, err);
+        if (status) return status;
+        store_k4_scales(b + 4, &r);
+        store_k4_nibbles(b + 48, r.q);
+        for (uint32_t l = 0; l < 32; l++) {
+            uint32_t bits = 0;
+            for (uint32_t j = 0; j < 8; j++) bits |= (uint32_t)(r.q[32 * j + l] >> 4) << j;
+            b[16 + l] = (uint8_t)bits;
+        }
+    }
+    return status;
+}
+
+/* 256 two-bit values: four quarters of 32 share 32 bytes. */
+static void store_pairs(uint8_t *qs, const uint8_t *q)
+{
+    for (uint32_t i = 0; i < 64; i++) {
+        const uint8_t *v = q + i / 32 * 128 + i % 32;
+        qs[i] = (uint8_t)((v[0] & 3) | (v[32] & 3) << 2 | (v[64] & 3) << 4 | (v[96] & 3) << 6);
+    }
+}
+
+wk_status q2_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+{
+    wk_status status = wk_check_finite(x, n, err);
+    uint8_t *b = blocks;
+    for (uint64_t i = 0; !status && i < n; i += 256, b += 84) {
+        struct range_block r;
+        status = range_encode(x + i, 16, 3, 15, &r, b + 80, i, err);
+        if (status) return status;
+        for (uint32_t j = 0; j < 16; j++) b[j] = (uint8_t)(r.scale[j] | r.min[j] << 4);
+        store_pairs(b + 16, r.q);
+    }
+    return status;
+}
+
+wk_status q3_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+{
+    wk_status status = wk_check_finite(x, n, err);
+    uint8_t *b = blocks, scale[16], q[256];
+    for (uint64_t i = 0; !status && i < n; i += 256, b += 110) {
+        status = symmetric_encode(x + i, 4, 32, scale, q, b + 108, i, err);
+        if (status) return status;
+        memset(b, 0, 32);
+        for (uint32_t v = 0; v < 256; v++) b[v % 32] |= (uint8_t)((q[v] >> 2) << v / 32);
+        store_pairs(b + 32, q);
+        for (uint32_t s = 0; s < 8; s++) b[96 + s] = (uint8_t)((scale[s] & 15) | (scale[s + 8] & 15) << 4);
+        for (uint32_t s = 0; s < 4; s++)
+            b[104 + s] = (uint8_t)(scale[s] >> 4 | (scale[s + 4] >> 4) << 2 | (scale[s + 8] >> 4) << 4 | (scale[s + 12] >> 4) << 6);
+    }
+    return status;
+}
+
+wk_status q6_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+{
+    wk_status status = wk_check_finite(x, n, err);
+    uint8_t *b = blocks, scale[16], q[256];
+    for (uint64_t i = 0; !status && i < n; i += 256, b += 210) {
+        status = symmetric_encode(x + i, 32, 128, scale, q, b + 208, i, err);
+        if (status) return status;
+        for (uint32_t j = 0; j < 16; j++) b[192 + j] = (uint8_t)(scale[j] ^ 0x80); /* plus 128 to signed */
+        for (uint32_t v = 0; v < 128; v++) { /* byte v of ql: values of two quarters */
+            const uint8_t *half = q + v / 64 * 128 + v % 64;
+            b[v] = (uint8_t)((half[0] & 15) | (half[64] & 15) << 4);
+        }
+        for (uint32_t v = 0; v < 64; v++) {
+            const uint8_t *half = q + v / 32 * 128 + v % 32;
+            b[128 + v] = (uint8_t)(half[0] >> 4 | (half[32] >> 4) << 2 | (half[64] >> 4) << 4 | (half[96] >> 4) << 6);
+        }
+    }
+    return status;
+}

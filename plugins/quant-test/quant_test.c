@@ -1,0 +1,273 @@
+/* quant-test/quant_test.c: the checks that every quantization plugin of this project passes; see quant_test.h. One program per plugin. */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "quant_test.h"
+
+const struct wk_quant *quant_test_plugin(void)
+{
+    static const struct wk_quant *quant;
+    if (quant) return quant;
+    char path[4096];
+    const char *folder = getenv("WORKER_PLUGIN_PATH");
+    if (!folder) fail_msg("WORKER_PLUGIN_PATH is not set");
+    (void)snprintf(path, sizeof path, "%s/%s", folder, QUANT_TEST_PLUGIN);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) fail_msg("%s", dlerror());
+    const struct wk_plugin *plugin = dlsym(handle, WK_PLUGIN_SYMBOL);
+    if (!plugin) fail_msg("%s exports no " WK_PLUGIN_SYMBOL, path);
+    assert_int_equal(plugin->struct_size, sizeof *plugin);
+    assert_int_equal(plugin->kind, WK_KIND_QUANT);
+    assert_non_null(plugin->quant);
+    quant = plugin->quant;
+    return quant;
+}
+
+uint64_t noise_bits(struct noise *s)
+{
+    s->state ^= s->state >> 12;
+    s->state ^= s->state << 25;
+    s->state ^= s->state >> 27;
+    return s->state * 0x2545f4914f6cdd1du;
+}
+
+float noise_uniform(struct noise *s)
+{
+    return (float)(noise_bits(s) >> 40) * 0x1p-24f;
+}
+
+float noise_gauss(struct noise *s)
+{
+    const float radius = sqrtf(-2 * logf(1 - noise_uniform(s)));
+    return radius * cosf(6.2831853f * noise_uniform(s));
+}
+
+void *aligned_bytes(uint64_t bytes)
+{
+    void *p = NULL;
+    if (posix_memalign(&p, 64, bytes ? bytes : 1)) fail_msg("out of memory");
+    return p;
+}
+
+uint8_t *golden(const char *name, const char *suffix, uint64_t *bytes)
+{
+    const char *folder = getenv("WORKER_TEST_DATA");
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/quant/%s%s", folder ? folder : "../shared/data", name, suffix);
+    FILE *file = fopen(path, "rb");
+    if (!file) return NULL;
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    const long size = ftell(file);
+    assert_true(size > 0);
+    rewind(file);
+    uint8_t *data = aligned_bytes((uint64_t)size);
+    assert_int_equal(fread(data, 1, (size_t)size, file), (size_t)size);
+    (void)fclose(file);
+    *bytes = (uint64_t)size;
+    return data;
+}
+
+uint64_t row_bytes(const struct wk_type_cpu *type, uint32_t k)
+{
+    return (uint64_t)(k / type->block) * type->block_bytes;
+}
+
+uint8_t *random_rows(const struct wk_type_cpu *type, uint32_t k, struct noise *s)
+{
+    const uint64_t bytes = row_bytes(type, k);
+    uint8_t *rows = aligned_bytes(16 * bytes);
+    float *x = aligned_bytes(k * sizeof *x);
+    for (uint32_t r = 0; r < 16; r++) {
+        for (uint32_t i = 0; i < k; i++) x[i] = noise_gauss(s) + 0.1f;
+        assert_int_equal(type->quantize(rows + r * bytes, x, k, NULL), WK_OK);
+    }
+    free(x);
+    return rows;
+}
+
+uint32_t machine_isa(void)
+{
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
+        return WK_ISA_AVX512;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? WK_ISA_AVX2 : WK_ISA_PORTABLE;
+}
+
+/* ---- formats ------------------------------------------------------------------------------------------------------ */
+
+/* All types against raw blocks and their values; false if there was not a single file. */
+static bool check_vectors(const char *raw_suffix, const char *value_suffix)
+{
+    const struct wk_quant *quant = quant_test_plugin();
+    bool any = false;
+    for (uint32_t i = 0; i < quant->n_types; i++) {
+        const struct wk_type_cpu *type = quant->types[i];
+        uint64_t raw_bytes, value_bytes;
+        uint8_t *raw = golden(type->name, raw_suffix, &raw_bytes), *values = golden(type->name, value_suffix, &value_bytes);
+        if (raw && values) {
+            const uint64_t n = value_bytes / sizeof(float);
+            assert_int_equal(raw_bytes, n / type->block * type->block_bytes);
+            float *y = aligned_bytes(value_bytes);
+            type->dequantize(y, raw, n);
+            for (uint64_t v = 0; v < n; v++) {
+                if (memcmp(y + v, values + 4 * v, 4)) {
+                    float expected;
+                    memcpy(&expected, values + 4 * v, 4);
+                    fail_msg("%s%s value %llu: %a, expected %a", type->name, raw_suffix, (unsigned long long)v, (double)y[v], (double)expected);
+                }
+            }
+            free(y);
+            any = true;
+        }
+        free(raw);
+        free(values);
+    }
+    return any;
+}
+
+void test_vectors(void **state)
+{
+    (void)state;
+    if (!check_vectors(".raw", ".f32")) skip();
+}
+
+void test_vectors_random(void **state)
+{
+    (void)state;
+    if (!check_vectors(".rand.raw", ".rand.f32")) skip();
+}
+
+/* pack writes all of the tile and unpack gets the bytes back, for random bytes at any alignment. */
+void test_round_trip(void **state)
+{
+    static const uint32_t lengths[] = { 1, 3, 7, 28, 152 }; /* in blocks of 32, or of 256 */
+    const struct wk_quant *quant = quant_test_plugin();
+    struct noise s = { *(uint64_t *)*state };
+    for (uint32_t i = 0; i < quant->n_types * 5; i++) {
+        const struct wk_type_cpu *type = quant->types[i / 5];
+        const uint32_t k = type->block == 256 ? lengths[i % 5] * 256 : type->block == 32 ? lengths[i % 5] * 32 : lengths[i % 5] * 32 + 1;
+        const uint64_t bytes = row_bytes(type, k), tile_bytes = type->tile_bytes(k);
+        assert_int_equal(tile_bytes % 64, 0);
+        assert_true(tile_bytes >= 16 * bytes && tile_bytes <= 16 * bytes + 64);
+        uint8_t *in = aligned_bytes(16 * bytes + 1), *out = aligned_bytes(16 * bytes + 1), *tile = aligned_bytes(tile_bytes), *again = aligned_bytes(tile_bytes);
+        for (uint64_t b = 0; b < 16 * bytes; b++) in[1 + b] = (uint8_t)(noise_bits(&s) >> 56);
+        const void *from[16];
+        void *to[16];
+        for (uint32_t r = 0; r < 16; r++) {
+            from[r] = in + 1 + r * bytes;
+            to[r] = out + 1 + r * bytes;
+        }
+        memset(tile, 0xa5, tile_bytes);
+        memset(again, 0x5a, tile_bytes);
+        memset(out, 0, 16 * bytes + 1);
+        type->pack(tile, from, k);
+        type->pack(again, from, k);
+        assert_memory_equal(tile, again, tile_bytes);
+        type->unpack(to, tile, k);
+        assert_memory_equal(in + 1, out + 1, 16 * bytes);
+        free(in);
+        free(out);
+        free(tile);
+        free(again);
+    }
+}
+
+static double rms_error(const float *a, const float *b, uint64_t n)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++) sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    return sqrt(sum / (double)n);
+}
+
+/* Largest root mean square error on Gaussian values of sigma 1, by bits a value. */
+static double error_bound(const struct wk_type_cpu *type)
+{
+    const double bits = 8.0 * type->block_bytes / type->block;
+    return bits >= 16 ? 0.003 : 2.2 * pow(2, -(bits - 0.5));
+}
+
+/* Noise, constants and extremes survive encoding; against a known encoder's output where the golden data have it. */
+void test_encoder(void **state)
+{
+    const struct wk_quant *quant = quant_test_plugin();
+    struct noise s = { *(uint64_t *)*state };
+    uint64_t source_bytes;
+    float *source = (float *)(void *)golden("source", ".f32", &source_bytes);
+    for (uint32_t i = 0; i < quant->n_types; i++) {
+        const struct wk_type_cpu *type = quant->types[i];
+        enum { N = 65536 };
+        float *x = aligned_bytes(N * sizeof *x), *y = aligned_bytes(N * sizeof *y);
+        uint8_t *blocks = aligned_bytes(row_bytes(type, N));
+        for (uint32_t v = 0; v < N; v++) x[v] = noise_gauss(&s);
+        assert_int_equal(type->quantize(blocks, x, N, NULL), WK_OK);
+        type->dequantize(y, blocks, N);
+        const double error = rms_error(x, y, N);
+        print_message("%-5s rms error on sigma 1: %.5f", type->name, error);
+        assert_true(error < error_bound(type));
+
+        static const float constants[] = { 0, 1, -1, 1e-30f, -3e4f, 5e-8f };
+        for (uint32_t c = 0; c < sizeof constants / sizeof *constants; c++) {
+            for (uint32_t v = 0; v < 256; v++) x[v] = constants[c];
+            assert_int_equal(type->quantize(blocks, x, 256, NULL), WK_OK);
+            type->dequantize(y, blocks, 256);
+            for (uint32_t v = 0; v < 256; v++) assert_true(fabsf(y[v] - x[v]) <= 0.04f * fabsf(x[v]) + 5e-7f);
+        }
+
+        uint64_t values_bytes;
+        float *values = (float *)(void *)golden(type->name, ".f32", &values_bytes);
+        if (source && values && values_bytes <= source_bytes && values_bytes <= N * sizeof *y) {
+            const uint64_t n = values_bytes / sizeof *values;
+            assert_int_equal(type->quantize(blocks, source, n, NULL), WK_OK);
+            type->dequantize(y, blocks, n);
+            const double ours = rms_error(source, y, n), theirs = rms_error(source, values, n);
+            print_message("; golden source: %.6g, known encoder %.6g", ours, theirs);
+            assert_true(ours <= 1.03 * theirs);
+        }
+        print_message("\n");
+        free(values);
+        free(x);
+        free(y);
+        free(blocks);
+    }
+    free(source);
+}
+
+void test_encoder_refuses(void **state)
+{
+    (void)state;
+    const struct wk_quant *quant = quant_test_plugin();
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    for (uint32_t i = 0; i < quant->n_types * 3; i++) {
+        const struct wk_type_cpu *type = quant->types[i / 3];
+        float x[512] = { 0 };
+        uint8_t blocks[2048];
+        char text[256] = "";
+        const struct wk_err err = { text, sizeof text };
+        x[300] = bad[i % 3];
+        assert_int_equal(type->quantize(blocks, x, 512, &err), WK_INVALID);
+        assert_non_null(strstr(text, "300"));
+        if (type->block > 1) {
+            x[300] = 3e38f; /* finite, but no half can scale it */
+            assert_int_equal(type->quantize(blocks, x, 512, &err), WK_INVALID);
+            assert_non_null(strstr(text, "65504"));
+        }
+    }
+}
+
+int main(void)
+{
+    uint64_t seed = 0x9e3779b97f4a7c15u;
+    if (getenv("QUANT_TEST_SEED")) seed = strtoull(getenv("QUANT_TEST_SEED"), NULL, 0) | 1;
+    print_message("seed 0x%llx (QUANT_TEST_SEED)\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vectors),         cmocka_unit_test(test_vectors_random),
+        cmocka_unit_test_prestate(test_round_trip, &seed), cmocka_unit_test_prestate(test_encoder, &seed),
+        cmocka_unit_test(test_encoder_refuses), cmocka_unit_test_prestate(test_product, &seed),
+        cmocka_unit_test_prestate(test_product_same_bits, &seed), cmocka_unit_test_prestate(test_product_nan, &seed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

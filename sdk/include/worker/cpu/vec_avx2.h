@@ -1,0 +1,113 @@
+/* worker/cpu/vec_avx2.h: the vocabulary of vec_portable.h for AVX2, FMA and F16C: two registers a vector. */
+#ifndef WORKER_CPU_VEC_H
+#define WORKER_CPU_VEC_H
+
+#include <immintrin.h>
+
+#include <worker/cpu/tile_common.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct wk_v {
+    __m256i v[2]; /* rows 0..7, 8..15 */
+};
+struct wk_f {
+    __m256 f[2];
+};
+
+WK_INLINE struct wk_v wk_load(const void *p)
+{
+    const __m256i *from = (const __m256i *)p;
+    return (struct wk_v){ { _mm256_load_si256(from), _mm256_load_si256(from + 1) } };
+}
+
+WK_INLINE __m256i wk_field8(__m256i v, int shift, uint32_t mask)
+{
+    const __m256i moved = shift >= 0 ? _mm256_srl_epi32(v, _mm_cvtsi32_si128(shift)) : _mm256_sll_epi32(v, _mm_cvtsi32_si128(-shift));
+    return _mm256_and_si256(moved, _mm256_set1_epi8((char)mask));
+}
+
+WK_INLINE struct wk_v wk_field(struct wk_v v, int shift, uint32_t mask)
+{
+    return (struct wk_v){ { wk_field8(v.v[0], shift, mask), wk_field8(v.v[1], shift, mask) } };
+}
+
+WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b)
+{
+    return (struct wk_v){ { _mm256_or_si256(a.v[0], b.v[0]), _mm256_or_si256(a.v[1], b.v[1]) } };
+}
+
+WK_INLINE struct wk_v wk_flip(struct wk_v v)
+{
+    const __m256i bit = _mm256_set1_epi8((char)0x80);
+    return (struct wk_v){ { _mm256_xor_si256(v.v[0], bit), _mm256_xor_si256(v.v[1], bit) } };
+}
+
+WK_INLINE __m256 wk_byte8(__m256i v, uint32_t i)
+{
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(v, _mm_cvtsi32_si128(8 * (int)i)), _mm256_set1_epi32(0xff)));
+}
+
+WK_INLINE struct wk_f wk_byte(struct wk_v v, uint32_t i)
+{
+    return (struct wk_f){ { wk_byte8(v.v[0], i), wk_byte8(v.v[1], i) } };
+}
+
+WK_INLINE __m256 wk_signed_byte8(__m256i v, uint32_t i)
+{
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(v, _mm_cvtsi32_si128(24 - 8 * (int)i)), 24));
+}
+
+WK_INLINE struct wk_f wk_signed_byte(struct wk_v v, uint32_t i)
+{
+    return (struct wk_f){ { wk_signed_byte8(v.v[0], i), wk_signed_byte8(v.v[1], i) } };
+}
+
+WK_INLINE struct wk_f wk_load_halves(const void *p)
+{
+    const __m128i *from = (const __m128i *)p;
+    return (struct wk_f){ { _mm256_cvtph_ps(_mm_load_si128(from)), _mm256_cvtph_ps(_mm_load_si128(from + 1)) } };
+}
+
+WK_INLINE __m256 wk_load_bf16s8(const __m128i *from)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_load_si128(from)), 16));
+}
+
+WK_INLINE struct wk_f wk_load_bf16s(const void *p)
+{
+    return (struct wk_f){ { wk_load_bf16s8((const __m128i *)p), wk_load_bf16s8((const __m128i *)p + 1) } };
+}
+
+WK_INLINE struct wk_f wk_load_floats(const void *p)
+{
+    return (struct wk_f){ { _mm256_load_ps((const float *)p), _mm256_load_ps((const float *)p + 8) } };
+}
+
+WK_INLINE void wk_store(float *p, struct wk_f f)
+{
+    _mm256_store_ps(p, f.f[0]);
+    _mm256_store_ps(p + 8, f.f[1]);
+}
+
+WK_INLINE struct wk_f wk_splat(float x)
+{
+    return (struct wk_f){ { _mm256_set1_ps(x), _mm256_set1_ps(x) } };
+}
+
+WK_INLINE struct wk_f wk_mul(struct wk_f a, struct wk_f b)
+{
+    return (struct wk_f){ { _mm256_mul_ps(a.f[0], b.f[0]), _mm256_mul_ps(a.f[1], b.f[1]) } };
+}
+
+WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b)
+{
+    return (struct wk_f){ { _mm256_sub_ps(a.f[0], b.f[0]), _mm256_sub_ps(a.f[1], b.f[1]) } };
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

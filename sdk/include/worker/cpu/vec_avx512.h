@@ -1,0 +1,92 @@
+/* worker/cpu/vec_avx512.h: the vocabulary of vec_portable.h for AVX-512: one register a vector. */
+#ifndef WORKER_CPU_VEC_H
+#define WORKER_CPU_VEC_H
+
+#include <immintrin.h>
+
+#include <worker/cpu/tile_common.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct wk_v {
+    __m512i v;
+};
+struct wk_f {
+    __m512 f;
+};
+
+WK_INLINE struct wk_v wk_load(const void *p)
+{
+    return (struct wk_v){ _mm512_load_si512(p) };
+}
+
+WK_INLINE struct wk_v wk_field(struct wk_v v, int shift, uint32_t mask)
+{
+    const __m512i moved = shift >= 0 ? _mm512_srl_epi32(v.v, _mm_cvtsi32_si128(shift)) : _mm512_sll_epi32(v.v, _mm_cvtsi32_si128(-shift));
+    return (struct wk_v){ _mm512_and_si512(moved, _mm512_set1_epi8((char)mask)) };
+}
+
+WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b)
+{
+    return (struct wk_v){ _mm512_or_si512(a.v, b.v) };
+}
+
+WK_INLINE struct wk_v wk_flip(struct wk_v v)
+{
+    return (struct wk_v){ _mm512_xor_si512(v.v, _mm512_set1_epi8((char)0x80)) };
+}
+
+WK_INLINE struct wk_f wk_byte(struct wk_v v, uint32_t i)
+{
+    const __m512i moved = _mm512_srl_epi32(v.v, _mm_cvtsi32_si128(8 * (int)i));
+    return (struct wk_f){ _mm512_cvtepi32_ps(_mm512_and_si512(moved, _mm512_set1_epi32(0xff))) };
+}
+
+WK_INLINE struct wk_f wk_signed_byte(struct wk_v v, uint32_t i)
+{
+    const __m512i moved = _mm512_sll_epi32(v.v, _mm_cvtsi32_si128(24 - 8 * (int)i));
+    return (struct wk_f){ _mm512_cvtepi32_ps(_mm512_srai_epi32(moved, 24)) };
+}
+
+WK_INLINE struct wk_f wk_load_halves(const void *p)
+{
+    return (struct wk_f){ _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)p)) };
+}
+
+WK_INLINE struct wk_f wk_load_bf16s(const void *p)
+{
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)p));
+    return (struct wk_f){ _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)) };
+}
+
+WK_INLINE struct wk_f wk_load_floats(const void *p)
+{
+    return (struct wk_f){ _mm512_load_ps(p) };
+}
+
+WK_INLINE void wk_store(float *p, struct wk_f f)
+{
+    _mm512_store_ps(p, f.f);
+}
+
+WK_INLINE struct wk_f wk_splat(float x)
+{
+    return (struct wk_f){ _mm512_set1_ps(x) };
+}
+
+WK_INLINE struct wk_f wk_mul(struct wk_f a, struct wk_f b)
+{
+    return (struct wk_f){ _mm512_mul_ps(a.f, b.f) };
+}
+
+WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b)
+{
+    return (struct wk_f){ _mm512_sub_ps(a.f, b.f) };
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,114 @@
+/* worker/cpu/vec_portable.h: the vocabulary of formats in plain C. vec_avx2.h and vec_avx512.h define the same names.
+ *
+ * struct wk_v: 16 rows x 4 bytes. struct wk_f: one float a row. Include exactly one vec_*.h in a source file. */
+#ifndef WORKER_CPU_VEC_H
+#define WORKER_CPU_VEC_H
+
+#include <worker/cpu/tile_common.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct wk_v {
+    uint32_t u[WK_TILE_ROWS];
+};
+struct wk_f {
+    float f[WK_TILE_ROWS];
+};
+
+#define WK_EACH_ROW(r) for (uint32_t r = 0; r < WK_TILE_ROWS; r++)
+
+/* 64 bytes from an address aligned to 64. */
+WK_INLINE struct wk_v wk_load(const void *p)
+{
+    struct wk_v v;
+    memcpy(v.u, p, sizeof v.u);
+    return v;
+}
+
+/* In every byte: (byte >> shift) & mask; a negative shift goes left. The mask must cover bits of the byte's own. */
+WK_INLINE struct wk_v wk_field(struct wk_v v, int shift, uint32_t mask)
+{
+    WK_EACH_ROW(r) v.u[r] = (shift >= 0 ? v.u[r] >> shift : v.u[r] << -shift) & mask * 0x01010101u;
+    return v;
+}
+
+WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b)
+{
+    WK_EACH_ROW(r) a.u[r] |= b.u[r];
+    return a;
+}
+
+/* Flip bit 7 of every byte: signed to unsigned with offset 128. */
+WK_INLINE struct wk_v wk_flip(struct wk_v v)
+{
+    WK_EACH_ROW(r) v.u[r] ^= 0x80808080u;
+    return v;
+}
+
+/* Byte i of every row as a float, unsigned and signed. */
+WK_INLINE struct wk_f wk_byte(struct wk_v v, uint32_t i)
+{
+    struct wk_f f;
+    WK_EACH_ROW(r) f.f[r] = (float)(int32_t)(v.u[r] >> 8 * i & 0xffu);
+    return f;
+}
+
+WK_INLINE struct wk_f wk_signed_byte(struct wk_v v, uint32_t i)
+{
+    struct wk_f f;
+    WK_EACH_ROW(r) f.f[r] = (float)(int8_t)(v.u[r] >> 8 * i & 0xffu);
+    return f;
+}
+
+/* 16 halves from an address aligned to 32; 16 bfloat16 likewise; 16 floats aligned to 64. */
+WK_INLINE struct wk_f wk_load_halves(const void *p)
+{
+    struct wk_f f;
+    WK_EACH_ROW(r) f.f[r] = wk_load_half((const uint8_t *)p + 2 * r);
+    return f;
+}
+
+WK_INLINE struct wk_f wk_load_bf16s(const void *p)
+{
+    struct wk_f f;
+    WK_EACH_ROW(r) f.f[r] = wk_bf16_to_float(wk_load_u16((const uint8_t *)p + 2 * r));
+    return f;
+}
+
+WK_INLINE struct wk_f wk_load_floats(const void *p)
+{
+    struct wk_f f;
+    memcpy(f.f, p, sizeof f.f);
+    return f;
+}
+
+WK_INLINE void wk_store(float *p, struct wk_f f)
+{
+    memcpy(p, f.f, sizeof f.f);
+}
+
+WK_INLINE struct wk_f wk_splat(float x)
+{
+    struct wk_f f;
+    WK_EACH_ROW(r) f.f[r] = x;
+    return f;
+}
+
+WK_INLINE struct wk_f wk_mul(struct wk_f a, struct wk_f b)
+{
+    WK_EACH_ROW(r) a.f[r] *= b.f[r];
+    return a;
+}
+
+WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b)
+{
+    WK_EACH_ROW(r) a.f[r] -= b.f[r];
+    return a;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,154 @@
+/* cli.c: the harness of the command line's tests. */
+#include "cli.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <regex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char scratch[256];
+
+static char *slurp(int fd, size_t *len)
+{
+    off_t size = lseek(fd, 0, SEEK_END);
+    char *text = calloc(1, (size_t)size + 1);
+    assert_non_null(text);
+    assert_int_equal(pread(fd, text, (size_t)size, 0), size);
+    *len = (size_t)size;
+    return text;
+}
+
+static int anonymous_file(void)
+{
+    char name[] = "/tmp/worker-cli-XXXXXX";
+    int fd = mkstemp(name);
+    assert_true(fd >= 0);
+    (void)unlink(name);
+    return fd;
+}
+
+static pid_t spawn(const char *const *args, int in, int out, int err)
+{
+    char *argv[CLI_MAX_ARGS + 2] = { (char *)(uintptr_t) "worker" };
+    for (int i = 0; args[i]; i++) {
+        assert_true(i < CLI_MAX_ARGS);
+        argv[i + 1] = (char *)(uintptr_t)args[i];
+    }
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)dup2(in, 0);
+        (void)dup2(out, 1);
+        (void)dup2(err, 2);
+        (void)execv(WORKER_BINARY, argv);
+        _exit(126);
+    }
+    return pid;
+}
+
+static void collect(pid_t pid, struct cli_result *r, int out, int err)
+{
+    int status;
+    size_t err_len;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    r->status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    r->out = slurp(out, &r->out_len);
+    r->err = slurp(err, &err_len);
+    if (r->status == -1 || strstr(r->err, "Sanitizer")) fail_msg("status %d, standard error:\n%s", r->status, r->err);
+}
+
+struct cli_result cli(const char *const *args, const char *input)
+{
+    struct cli_result r;
+    int in = anonymous_file(), out = anonymous_file(), err = anonymous_file();
+    if (input) assert_int_equal(pwrite(in, input, strlen(input), 0), strlen(input));
+    collect(spawn(args, in, out, err), &r, out, err);
+    (void)close(in);
+    (void)close(out);
+    (void)close(err);
+    return r;
+}
+
+struct cli_result cli_interrupt(const char *const *args)
+{
+    struct cli_result r;
+    char byte;
+    int in = anonymous_file(), out = anonymous_file(), err = anonymous_file(), ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t pid = spawn(args, in, ends[1], err);
+    (void)close(ends[1]);
+    for (bool first = true; read(ends[0], &byte, 1) == 1; first = false) {
+        assert_int_equal(write(out, &byte, 1), 1);
+        if (first) assert_int_equal(kill(pid, SIGINT), 0);
+    }
+    (void)close(ends[0]);
+    collect(pid, &r, out, err);
+    (void)close(in);
+    (void)close(out);
+    (void)close(err);
+    return r;
+}
+
+void cli_free(struct cli_result *r)
+{
+    free(r->out);
+    free(r->err);
+}
+
+bool matches(const char *text, const char *pattern)
+{
+    regex_t re;
+    assert_int_equal(regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    bool found = regexec(&re, text, 0, NULL, 0) == 0;
+    regfree(&re);
+    return found;
+}
+
+const char *last_line(char *text)
+{
+    size_t n = strlen(text);
+    while (n && text[n - 1] == '\n') text[--n] = '\0';
+    const char *newline = strrchr(text, '\n');
+    return newline ? newline + 1 : text;
+}
+
+unsigned files_here(void)
+{
+    unsigned n = 0;
+    DIR *d = opendir(".");
+    assert_non_null(d);
+    while (readdir(d)) n++;
+    (void)closedir(d);
+    return n;
+}
+
+int enter_scratch(void **state)
+{
+    (void)state;
+    /* Nothing of the user's own environment may leak into a test. */
+    static const char *const names[] = { "WORKER_MODEL", "WORKER_SEED", "WORKER_MAX_TOKENS", "WORKER_TEMPERATURE", "WORKER_DEVICE", "WORKER_LOG", "WORKER_EXACT" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) (void)unsetenv(names[i]);
+    (void)snprintf(scratch, sizeof scratch, "/tmp/worker-cli-test-XXXXXX");
+    return mkdtemp(scratch) && chdir(scratch) == 0 ? 0 : -1;
+}
+
+int leave_scratch(void **state)
+{
+    (void)state;
+    char command[300];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", scratch);
+    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
+}
+
+const char *data_path(const char *name, char out[512])
+{
+    const char *root = getenv("WORKER_TEST_DATA");
+    if (!root) return NULL;
+    (void)snprintf(out, 512, "%s/%s", root, name);
+    return access(out, R_OK) == 0 ? out : NULL;
+}

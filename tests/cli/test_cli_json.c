@@ -1,0 +1,205 @@
+/* test_cli_json.c: every JSON document against its schema, the plan against its own sum, and the documents made from the table of options. */
+#include "cli.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "maker.h"
+#include "options.h"
+#include "schema.h"
+
+static int setup(void **state)
+{
+    if (enter_scratch(state)) return -1;
+    make_tiny(&(struct tiny_model){ .path = "tiny.gguf" });
+    make_tiny(&(struct tiny_model){ .path = "vocabulary.gguf", .vocabulary_only = 1 });
+    return 0;
+}
+
+static json_t *document(struct cli_result r)
+{
+    json_error_t why;
+    json_t *d = json_loads(r.out, 0, &why);
+    if (!d) fail_msg("status %d, not JSON (%s): %s\n%s", r.status, why.text, r.out, r.err);
+    cli_free(&r);
+    return d;
+}
+
+static void assert_schema(const char *name, const json_t *value)
+{
+    char path[512], why[512] = "";
+    (void)snprintf(path, sizeof path, "%s/%s", WORKER_CONTRACTS, name);
+    json_t *schema = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(schema);
+    if (!schema_accepts(schema, value, why, sizeof why)) fail_msg("%s: %s", name, why);
+    json_decref(schema);
+}
+
+/* The checker itself must be able to say no. */
+static void checker_refuses(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = { "[]", "{}", "{\"model_id\":\"x\"}",
+        "{\"model_id\":\"\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],\"context_max\":1,\"vocab_size\":0}",
+        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"spiral\",\"attention\":\"mha\",\"quant\":[],\"context_max\":1,\"vocab_size\":0}",
+        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[1],\"context_max\":1,\"vocab_size\":0}",
+        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],\"context_max\":0,\"vocab_size\":0}",
+        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],\"context_max\":1,\"vocab_size\":0,\"more\":1}" };
+    json_t *schema = json_load_file(WORKER_CONTRACTS "/mcd-schema.json", 0, NULL);
+    char why[512];
+    assert_non_null(schema);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        json_t *value = json_loads(wrong[i], 0, NULL);
+        assert_non_null(value);
+        if (schema_accepts(schema, value, why, sizeof why)) fail_msg("accepted: %s", wrong[i]);
+        json_decref(value);
+    }
+    json_decref(schema);
+}
+
+static void profile(void **state)
+{
+    (void)state;
+    json_t *d = document(CLI("capabilities", "--json"));
+    assert_schema("ecp-schema.json", d);
+    struct cli_result text = CLI("capabilities");
+    assert_int_equal(text.status, 0);
+    assert_true(matches(text.out, "supports_quant .*q8_0"));
+    cli_free(&text);
+    json_decref(d);
+}
+
+static void descriptor(void **state)
+{
+    (void)state;
+    json_t *d = document(CLI("inspect", "--json", "tiny.gguf")), *mcd = json_object_get(d, "mcd");
+    assert_schema("mcd-schema.json", mcd);
+    assert_string_equal(json_string_value(json_object_get(mcd, "model_id")), "tiny");
+    assert_string_equal(json_string_value(json_object_get(mcd, "positional")), "rope_llama");
+    assert_string_equal(json_string_value(json_object_get(mcd, "attention")), "mqa");
+    assert_int_equal(json_integer_value(json_object_get(mcd, "context_max")), 64);
+    assert_int_equal(json_integer_value(json_object_get(mcd, "vocab_size")), TINY_VOCAB);
+    assert_int_equal(json_array_size(json_object_get(d, "tensors")), 12);
+    json_decref(d);
+    d = document(CLI("inspect", "--json", "vocabulary.gguf"));
+    assert_true(json_is_null(json_object_get(d, "mcd")));
+    assert_true(json_string_length(json_object_get(d, "reason")) > 0);
+    json_decref(d);
+}
+
+static void sidecar_names_the_model(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model_id\": \"org/tiny-one\", \"vocab_size\": 259, \"note\": \"kept out\"}";
+    make_tiny(&(struct tiny_model){ .path = "named.gguf" });
+    make_file("named.mcd.json", text, sizeof text - 1);
+    json_t *d = document(CLI("inspect", "--json", "named.gguf")), *mcd = json_object_get(d, "mcd");
+    assert_schema("mcd-schema.json", mcd);
+    assert_string_equal(json_string_value(json_object_get(mcd, "model_id")), "org/tiny-one");
+    json_decref(d);
+}
+
+static void plan_adds_up(void **state)
+{
+    (void)state;
+    json_t *d = document(CLI("plan", "tiny.gguf", "--json", "--max-sequences", "4")), *bytes = json_object_get(d, "bytes");
+    json_int_t total = 0;
+    const char *kind;
+    json_t *value;
+    json_object_foreach(bytes, kind, value) total += json_integer_value(value);
+    assert_true(json_is_true(json_object_get(d, "feasible")));
+    assert_int_equal(total, json_integer_value(json_object_get(d, "total")));
+    assert_true(json_integer_value(json_object_get(bytes, "weights")) > 0);
+    assert_int_equal(json_integer_value(json_object_get(d, "context")), 64);
+    /* keys and values, F16, one layer, one head of 16, 64 positions, 4 sequences: at least these */
+    assert_true(json_integer_value(json_object_get(bytes, "kv")) >= 4 * 64 * 2 * 16 * 2);
+    json_decref(d);
+}
+
+static void plan_names_what_is_missing(void **state)
+{
+    (void)state;
+    make_tiny(&(struct tiny_model){ .path = "strange.gguf", .architecture = "mamba", .embedding_type = 77 });
+    struct cli_result r = CLI("plan", "strange.gguf", "--json");
+    assert_int_equal(r.status, 1);
+    assert_true(matches(last_line(r.err), "MODEL_LOAD_FAILED: model requires ggml type 77"));
+    json_t *d = document(r);
+    assert_true(json_is_false(json_object_get(d, "feasible")));
+    assert_int_equal(json_array_size(json_object_get(d, "missing")), 2);
+    json_decref(d);
+}
+
+static void plugins_are_listed(void **state)
+{
+    (void)state;
+    json_t *d = document(CLI("plugin", "list", "--json")), *list = json_object_get(d, "plugins");
+    assert_true(json_array_size(list) >= 3);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *e = json_array_get(list, i), *one = document(CLI("plugin", "info", "--json", json_string_value(json_object_get(e, "path"))));
+        static const char *const keys[] = { "id", "kind", "claims", "path", "sha256" };
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+            assert_true(json_string_length(json_object_get(e, keys[k])) > 0);
+            assert_true(json_equal(json_object_get(e, keys[k]), json_object_get(one, keys[k]))); /* what runs is what the note says */
+        }
+        json_decref(one);
+    }
+    json_decref(d);
+}
+
+/* ---- documents ---------------------------------------------------------------------------------------------------------- */
+
+static char *made(const char *name)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", WORKER_DOCUMENTS, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 1000);
+    (void)fclose(f);
+    return text;
+}
+
+static void documents_name_every_option(void **state)
+{
+    (void)state;
+    char *man = made("worker.1"), *bash = made("worker.bash"), *zsh = made("_worker");
+    for (int i = 0; i < OPT_COUNT; i++) {
+        char plain[64], escaped[96] = "\\-\\-", *out = escaped + 4;
+        (void)snprintf(plain, sizeof plain, "--%s", option_table[i].name);
+        for (const char *p = option_table[i].name; *p; p++) {
+            if (*p == '-') *out++ = '\\';
+            *out++ = *p;
+        }
+        *out = '\0';
+        if (i != OPT_HELP && !strstr(man, escaped)) fail_msg("worker.1: no %s", plain);
+        if (!strstr(bash, plain)) fail_msg("bash completion: no %s", plain);
+        if (!strstr(zsh, plain)) fail_msg("zsh completion: no %s", plain);
+    }
+    free(man);
+    free(bash);
+    free(zsh);
+    assert_int_equal(system("bash -n '" WORKER_DOCUMENTS "/worker.bash'"), 0);
+    if (system("command -v zsh >/dev/null") == 0) assert_int_equal(system("zsh -n '" WORKER_DOCUMENTS "/_worker'"), 0);
+    if (system("command -v groff >/dev/null") == 0)
+        assert_int_equal(system("test -z \"$(groff -man -ww -Tutf8 '" WORKER_DOCUMENTS "/worker.1' 2>&1 >/dev/null)\""), 0);
+}
+
+static void bash_completes(void **state)
+{
+    (void)state;
+    assert_int_equal(system("bash -c '. " WORKER_DOCUMENTS "/worker.bash; COMP_WORDS=(worker run --temp); COMP_CWORD=2; _worker; test \"${COMPREPLY[*]}\" = --temperature'"), 0);
+    assert_int_equal(system("bash -c '. " WORKER_DOCUMENTS "/worker.bash; COMP_WORDS=(worker det); COMP_CWORD=1; _worker; test \"${COMPREPLY[*]}\" = detokenize'"), 0);
+    assert_int_equal(system("bash -c '. " WORKER_DOCUMENTS "/worker.bash; COMP_WORDS=(worker run --device c); COMP_CWORD=3; _worker; test \"${COMPREPLY[*]}\" = \"cpu cuda\"'"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(checker_refuses), cmocka_unit_test(profile), cmocka_unit_test(descriptor), cmocka_unit_test(sidecar_names_the_model),
+        cmocka_unit_test(plan_adds_up), cmocka_unit_test(plan_names_what_is_missing), cmocka_unit_test(plugins_are_listed), cmocka_unit_test(documents_name_every_option),
+        cmocka_unit_test(bash_completes) };
+    return cmocka_run_group_tests(tests, setup, leave_scratch);
+}

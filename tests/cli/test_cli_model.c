@@ -1,0 +1,328 @@
+/* test_cli_model.c: the commands at work: generation, tokens, scores, taps, on a crafted model and, where the data are, on a trained one. */
+#include "cli.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "maker.h"
+
+static int setup(void **state)
+{
+    if (enter_scratch(state)) return -1;
+    make_tiny(&(struct tiny_model){ .path = "tiny.gguf" });
+    make_tiny(&(struct tiny_model){ .path = "long.gguf", .context = 65536 });
+    make_tiny(&(struct tiny_model){ .path = "vocabulary.gguf", .vocabulary_only = 1 });
+    return 0;
+}
+
+static void assert_ok(const struct cli_result *r)
+{
+    if (r->status != 0) fail_msg("status %d, standard error:\n%s", r->status, r->err);
+}
+
+/* ---- run -------------------------------------------------------------------------------------------------------------- */
+
+static void same_seed_same_ids(void **state)
+{
+    (void)state;
+    struct cli_result a = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n", "20", "--temperature", "1.5");
+    struct cli_result b = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n", "20", "--temperature", "1.5", "--threads", "1");
+    struct cli_result c = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--seed", "18446744073709551615", "--ids", "-n", "20", "--temperature", "1.5");
+    assert_ok(&a);
+    assert_ok(&b);
+    assert_ok(&c);
+    assert_true(matches(a.out, "^[0-9]+( [0-9]+){0,19}\n$"));
+    assert_string_equal(a.out, b.out);
+    assert_string_not_equal(a.out, c.out);
+    assert_true(matches(c.err, "seed 18446744073709551615"));
+    assert_true(matches(a.err, "^worker: [0-9]+ prompt tokens in [0-9.]+ s \\([0-9.]+ tok/s\\), [0-9]+ tokens in [0-9.]+ s \\([0-9.]+ tok/s\\), seed 7, "
+                               "finish (stop|length), raw, device cpu \\([a-z0-9]+, [0-9]+ threads, 8-bit activations\\), model tiny\n$"));
+    cli_free(&a);
+    cli_free(&b);
+    cli_free(&c);
+}
+
+/* Without --seed a new one is drawn; giving the printed one back repeats the run. */
+static void printed_seed_repeats(void **state)
+{
+    (void)state;
+    unsigned long long seed;
+    char text[32];
+    struct cli_result a = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--ids", "-n", "30");
+    assert_ok(&a);
+    const char *at = strstr(a.err, "seed ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "seed %llu", &seed), 1);
+    (void)snprintf(text, sizeof text, "%llu", seed);
+    struct cli_result b = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--ids", "-n", "30", "--seed", text);
+    assert_ok(&b);
+    assert_string_equal(a.out, b.out);
+    cli_free(&a);
+    cli_free(&b);
+}
+
+static void environment_reaches_the_run(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("WORKER_MODEL", "tiny.gguf", 1) | setenv("WORKER_SEED", "99", 1) | setenv("WORKER_MAX_TOKENS", "3", 1), 0);
+    struct cli_result a = CLI("run", "-p", "abc"), b = CLI("run", "-p", "abc", "--seed", "5");
+    assert_int_equal(unsetenv("WORKER_MODEL") | unsetenv("WORKER_SEED") | unsetenv("WORKER_MAX_TOKENS"), 0);
+    assert_ok(&a);
+    assert_true(matches(a.err, "seed 99, "));
+    assert_true(matches(a.err, " [0-3] tokens in "));
+    assert_true(matches(b.err, "seed 5, "));
+    cli_free(&a);
+    cli_free(&b);
+}
+
+static void prompt_from_standard_input_and_file(void **state)
+{
+    (void)state;
+    static const char *const piped[] = { "run", "-m", "tiny.gguf", "--temperature", "0", "--ids", "-n", "8", NULL };
+    make_file("prompt.txt", "abc", 3);
+    struct cli_result a = CLI("run", "-m", "tiny.gguf", "--temperature", "0", "--ids", "-n", "8", "-p", "abc"), b = cli(piped, "abc");
+    struct cli_result c = CLI("run", "-m", "tiny.gguf", "--temperature", "0", "--ids", "-n", "8", "-f", "prompt.txt");
+    assert_ok(&a);
+    assert_ok(&b);
+    assert_ok(&c);
+    assert_string_equal(a.out, b.out);
+    assert_string_equal(a.out, c.out);
+    cli_free(&a);
+    cli_free(&b);
+    cli_free(&c);
+}
+
+/* logit_bias makes the byte 'z' certain: what comes out is then known. Its id is 3 + 'z'. */
+static void stop_string_is_not_printed(void **state)
+{
+    (void)state;
+    struct cli_result all = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "5", "--logit-bias", "125=100");
+    struct cli_result stopped = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "5", "--logit-bias", "125=100", "--stop", "zzz", "--stop", "q");
+    struct cli_result none = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "5", "--logit-bias", "125=100", "--stop", "zz9");
+    assert_ok(&all);
+    assert_ok(&stopped);
+    assert_ok(&none);
+    assert_string_equal(all.out, "zzzzz\n");
+    assert_string_equal(stopped.out, "\n");
+    assert_true(matches(stopped.err, " 3 tokens .*finish stop"));
+    assert_string_equal(none.out, "zzzzz\n"); /* what was held back for "zz9" is text after all */
+    assert_true(matches(none.err, "finish length"));
+    cli_free(&all);
+    cli_free(&stopped);
+    cli_free(&none);
+}
+
+/* The length limit may cut a character: 0xC3 alone (id 3 + 0xC3) is never printed; an impossible byte is U+FFFD. */
+static void output_is_valid_utf8(void **state)
+{
+    (void)state;
+    struct cli_result cut = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "1", "--logit-bias", "198=100");
+    struct cli_result bad = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "1", "--logit-bias", "258=100");
+    assert_ok(&cut);
+    assert_string_equal(cut.out, "\n");
+    assert_string_equal(bad.out, "\xef\xbf\xbd\n");
+    cli_free(&cut);
+    cli_free(&bad);
+}
+
+static void generation_ends_with_the_context(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--ids", "--temperature", "0", "--logit-bias", "125=100");
+    assert_ok(&r);
+    assert_true(matches(r.err, "finish length"));
+    cli_free(&r);
+}
+
+static void end_token_stops(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "--logit-bias", "2=100");
+    assert_ok(&r);
+    assert_string_equal(r.out, "\n");
+    assert_true(matches(r.err, ", 0 tokens in .*finish stop"));
+    cli_free(&r);
+}
+
+static void interrupt_still_reports(void **state)
+{
+    (void)state;
+    static const char *const args[] = { "run", "-m", "long.gguf", "-p", "abc", "--temperature", "0", "--logit-bias", "125=100", "-n", "1048576", NULL };
+    struct cli_result r = cli_interrupt(args);
+    assert_int_equal(r.status, 130);
+    assert_true(matches(r.err, "finish interrupt"));
+    assert_true(matches(r.out, "^z+\n$"));
+    cli_free(&r);
+}
+
+static void narration_holds_no_text(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("run", "-m", "tiny.gguf", "-p", "secretword", "--log", "json", "-n", "2");
+    assert_ok(&r);
+    assert_null(strstr(r.err, "secretword"));
+    assert_true(matches(r.err, "\"event\":\"execute_end\".*\"tokens_in\":[0-9]+.*\"prompt_sha256\":\"[0-9a-f]{64}\""));
+    cli_free(&r);
+}
+
+/* ---- tokenize, score, bench, debug -------------------------------------------------------------------------------------- */
+
+static void tokens_round_trip(void **state)
+{
+    (void)state;
+    struct cli_result ids = CLI("tokenize", "-m", "vocabulary.gguf", "abc \xc3\xa9"), raw = CLI("tokenize", "-m", "vocabulary.gguf", "--no-bos", "abc \xc3\xa9");
+    assert_ok(&ids);
+    assert_true(matches(ids.out, "^1 [0-9 ]+\n$"));
+    assert_string_equal(ids.out + 2, raw.out);
+    ids.out[strlen(ids.out) - 1] = '\0';
+    struct cli_result text = CLI("detokenize", "-m", "vocabulary.gguf", raw.out);
+    assert_ok(&text);
+    assert_string_equal(text.out, "abc \xc3\xa9");
+    cli_free(&ids);
+    cli_free(&raw);
+    cli_free(&text);
+}
+
+static void special_only_when_asked(void **state)
+{
+    (void)state;
+    struct cli_result plain = CLI("tokenize", "-m", "vocabulary.gguf", "--no-bos", "</s>"), special = CLI("tokenize", "-m", "vocabulary.gguf", "--no-bos", "--special", "</s>");
+    assert_ok(&plain);
+    assert_string_equal(special.out, "2\n");
+    assert_string_not_equal(plain.out, "2\n");
+    cli_free(&plain);
+    cli_free(&special);
+}
+
+static void score_is_sane(void **state)
+{
+    (void)state;
+    struct stat st;
+    struct cli_result r = CLI("score", "-m", "tiny.gguf", "--ids", "1 100 101 102 103", "--exact", "--logits", "logits.f32");
+    assert_ok(&r);
+    json_t *score = json_loads(r.out, 0, NULL);
+    const double nll = json_number_value(json_object_get(score, "nll")), perplexity = json_number_value(json_object_get(score, "perplexity"));
+    assert_int_equal(json_integer_value(json_object_get(score, "tokens")), 5);
+    assert_int_equal(json_integer_value(json_object_get(score, "scored")), 4);
+    assert_true(fabs(exp(nll) / perplexity - 1) < 1e-9);
+    assert_int_equal(stat("logits.f32", &st), 0);
+    assert_int_equal(st.st_size, 5 * TINY_VOCAB * 4);
+    /* The file holds what the perplexity was computed from. */
+    float logits[5][TINY_VOCAB];
+    double sum = 0;
+    FILE *f = fopen("logits.f32", "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(logits, sizeof logits, 1, f), 1);
+    (void)fclose(f);
+    for (int i = 0; i < 4; i++) {
+        double total = 0;
+        for (int v = 0; v < TINY_VOCAB; v++) total += exp((double)logits[i][v]);
+        sum += log(total) - (double)logits[i][100 + i];
+    }
+    assert_true(fabs(sum / 4 - nll) < 1e-6);
+    json_decref(score);
+    cli_free(&r);
+}
+
+static void bench_measures(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("bench", "-m", "tiny.gguf", "-p", "8", "-n", "4", "-r", "3", "--json");
+    assert_ok(&r);
+    json_t *b = json_loads(r.out, 0, NULL), *decode = json_object_get(b, "decode_tokens_per_second");
+    const double least = json_number_value(json_object_get(decode, "min")), median = json_number_value(json_object_get(decode, "median")),
+        most = json_number_value(json_object_get(decode, "max")), bytes = json_number_value(json_object_get(b, "bytes_per_token"));
+    assert_true(0 < least && least <= median && median <= most);
+    /* Every weight but the embedding is read, of which one row; the cache adds less than the whole of it. */
+    const double weights = 4.0 * (32 + 32 + 32 * (32 + 16 + 16 + 32) + 32 + 3 * 32 * 64 + 32 + 32 * TINY_VOCAB);
+    assert_true(bytes > weights && bytes < weights + 12 * 1 * (16 + 16) * 2);
+    assert_true(json_number_value(json_object_get(b, "read_bandwidth_bytes_per_second")) > 0);
+    json_decref(b);
+    cli_free(&r);
+}
+
+static void tap_writes_a_folder(void **state)
+{
+    (void)state;
+    char head[129] = "";
+    struct cli_result r = CLI("debug", "tap", "-m", "tiny.gguf", "--ids", "1 100 101", "--tap", "all", "--out", "taps", "--exact");
+    assert_ok(&r);
+    json_t *index = json_load_file("taps/index.json", 0, NULL), *taps = json_object_get(index, "taps");
+    assert_int_equal(json_array_size(json_object_get(index, "ids")), 3);
+    bool query = false, scores = false, logits = false;
+    for (size_t i = 0; i < json_array_size(taps); i++) {
+        const char *name = json_string_value(json_object_get(json_array_get(taps, i), "name"));
+        query = query || strcmp(name, "blk.0.attn_q.rope") == 0;
+        scores = scores || strcmp(name, "blk.0.attention.scores") == 0;
+        logits = logits || strcmp(name, "logits") == 0;
+    }
+    assert_true(query && scores && logits);
+    FILE *f = fopen("taps/blk.0.attn_q.rope.npy", "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(head, 1, 128, f), 128);
+    (void)fclose(f);
+    assert_memory_equal(head, "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3, 32), }", 69);
+    assert_int_equal(head[127], '\n');
+    struct stat st;
+    assert_int_equal(stat("taps/blk.0.attn_q.rope.npy", &st), 0);
+    assert_int_equal(st.st_size, 128 + 3 * 32 * 4);
+    struct cli_result again = CLI("debug", "tap", "-m", "tiny.gguf", "--ids", "1 100", "--tap", "all", "--out", "taps");
+    assert_int_equal(again.status, 1);
+    assert_true(matches(again.err, "OUTPUT_FAILED: taps: is not empty"));
+    json_decref(index);
+    cli_free(&r);
+    cli_free(&again);
+}
+
+static void tape_is_printed(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("debug", "tape", "-m", "tiny.gguf");
+    assert_ok(&r);
+    assert_true(matches(r.out, "attn_q"));
+    assert_true(matches(r.out, "digest [0-9a-f]{64}\n$"));
+    cli_free(&r);
+}
+
+/* ---- a trained model ---------------------------------------------------------------------------------------------------- */
+
+static void golden(const char *name, bool exact)
+{
+    char model[512], file[512], relative[96];
+    (void)snprintf(relative, sizeof relative, "stories260K/%s.gguf", name);
+    if (!data_path(relative, model)) skip();
+    (void)snprintf(relative, sizeof relative, "stories260K/golden/%s.json", name);
+    if (!data_path(relative, file)) skip();
+    json_t *expected = json_load_file(file, 0, NULL), *generated = json_object_get(expected, "generated");
+    char ids[4096] = "", count[16];
+    size_t n = json_array_size(generated), len = 0;
+    assert_true(n > 0);
+    for (size_t i = 0; i < n; i++) len += (size_t)snprintf(ids + len, sizeof ids - len, "%s%d", i ? " " : "", (int)json_integer_value(json_array_get(generated, i)));
+    (void)snprintf(ids + len, sizeof ids - len, "\n");
+    (void)snprintf(count, sizeof count, "%zu", n);
+    struct cli_result r = CLI("run", "-m", model, "-p", "Once upon a time", "--raw", "--temperature", "0", "--ids", "-n", count, exact ? "--exact" : "--log=plain");
+    assert_ok(&r);
+    assert_string_equal(r.out, ids);
+    json_decref(expected);
+    cli_free(&r);
+}
+
+static void golden_f32_exact(void **state) { (void)state; golden("stories260K-f32", true); }
+static void golden_f32_default(void **state) { (void)state; golden("stories260K-f32", false); }
+static void golden_q4_k_m_exact(void **state) { (void)state; golden("stories260K-ffn256-Q4_K_M", true); }
+static void golden_q8_0_default(void **state) { (void)state; golden("stories260K-ffn256-Q8_0", false); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(same_seed_same_ids), cmocka_unit_test(printed_seed_repeats), cmocka_unit_test(environment_reaches_the_run),
+        cmocka_unit_test(prompt_from_standard_input_and_file), cmocka_unit_test(stop_string_is_not_printed), cmocka_unit_test(output_is_valid_utf8),
+        cmocka_unit_test(generation_ends_with_the_context), cmocka_unit_test(end_token_stops), cmocka_unit_test(interrupt_still_reports),
+        cmocka_unit_test(narration_holds_no_text), cmocka_unit_test(tokens_round_trip), cmocka_unit_test(special_only_when_asked), cmocka_unit_test(score_is_sane),
+        cmocka_unit_test(bench_measures), cmocka_unit_test(tap_writes_a_folder), cmocka_unit_test(tape_is_printed), cmocka_unit_test(golden_f32_exact),
+        cmocka_unit_test(golden_f32_default), cmocka_unit_test(golden_q4_k_m_exact), cmocka_unit_test(golden_q8_0_default) };
+    return cmocka_run_group_tests(tests, setup, leave_scratch);
+}

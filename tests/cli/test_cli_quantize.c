@@ -1,0 +1,138 @@
+/* test_cli_quantize.c: the mixtures against published files, and models that run after quantizing. */
+#include "cli.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "maker.h"
+
+static json_t *inspect(const char *path)
+{
+    struct cli_result r = CLI("inspect", "--json", path);
+    if (r.status != 0) fail_msg("inspect %s: %s", path, r.err);
+    json_t *document = json_loads(r.out, 0, NULL);
+    assert_non_null(document);
+    cli_free(&r);
+    return document;
+}
+
+static void quantize(const char *in, const char *out, const char *type)
+{
+    struct cli_result r = CLI("quantize", in, out, type);
+    if (r.status != 0) fail_msg("quantize %s %s: %s", in, type, r.err);
+    assert_string_equal(r.out, "");
+    cli_free(&r);
+}
+
+static int tensors_of(const json_t *document, const char *type)
+{
+    const json_t *types = json_object_get(document, "types");
+    for (size_t i = 0; i < json_array_size(types); i++)
+        if (strcmp(json_string_value(json_object_get(json_array_get(types, i), "type")), type) == 0)
+            return (int)json_integer_value(json_object_get(json_array_get(types, i), "tensors"));
+    return 0;
+}
+
+/* Counts of the published Q4_K_M files of Qwen2.5-0.5B whose output is tied to the embedding. */
+static void qwen_mixture(void **state)
+{
+    (void)state;
+    make_qwen_shape("qwen.gguf");
+    quantize("qwen.gguf", "qwen-q4_k_m.gguf", "Q4_K_M");
+    json_t *d = inspect("qwen-q4_k_m.gguf");
+    assert_int_equal(tensors_of(d, "f32"), 121);
+    assert_int_equal(tensors_of(d, "q5_0"), 132);
+    assert_int_equal(tensors_of(d, "q8_0"), 13);
+    assert_int_equal(tensors_of(d, "q4_K"), 12);
+    assert_int_equal(tensors_of(d, "q6_K"), 12);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(d, "metadata"), "general.file_type")), 15);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(d, "metadata"), "general.quantization_version")), 2);
+    json_decref(d);
+}
+
+static void same_types(const char *path, const char *published)
+{
+    json_t *a = inspect(path), *b = inspect(published);
+    const json_t *x = json_object_get(a, "tensors"), *y = json_object_get(b, "tensors");
+    assert_int_equal(json_array_size(x), json_array_size(y));
+    for (size_t i = 0; i < json_array_size(x); i++) {
+        const json_t *ours = json_array_get(x, i), *theirs = NULL;
+        for (size_t k = 0; !theirs && k < json_array_size(y); k++)
+            if (json_equal(json_object_get(ours, "name"), json_object_get(json_array_get(y, k), "name"))) theirs = json_array_get(y, k);
+        assert_non_null(theirs);
+        assert_string_equal(json_string_value(json_object_get(ours, "name")), json_string_value(json_object_get(theirs, "name")));
+        if (!json_equal(json_object_get(ours, "type"), json_object_get(theirs, "type")))
+            fail_msg("%s: %s, published %s", json_string_value(json_object_get(ours, "name")), json_string_value(json_object_get(ours, "type")),
+                json_string_value(json_object_get(theirs, "type")));
+    }
+    json_decref(a);
+    json_decref(b);
+}
+
+static double perplexity(const char *model)
+{
+    struct cli_result r = CLI("score", "-m", model, "--exact", "--text", "Once upon a time, there was a little girl named Lily. She loved to play with her toys.");
+    if (r.status != 0) fail_msg("score %s: %s", model, r.err);
+    json_t *d = json_loads(r.out, 0, NULL);
+    const double p = json_number_value(json_object_get(d, "perplexity"));
+    json_decref(d);
+    cli_free(&r);
+    return p;
+}
+
+/* A trained model in every mixture that there is a published file of: the same type for each tensor, and a perplexity that is near. */
+static void stories_in_every_mixture(void **state)
+{
+    (void)state;
+    static const struct { const char *type; double worst; } mixtures[] = { { "Q8_0", 1.02 }, { "Q6_K", 1.05 }, { "Q5_K_M", 1.10 }, { "Q5_0", 1.15 }, { "Q4_K_M", 1.25 },
+        { "Q4_0", 1.40 }, { "F16", 1.001 }, { "BF16", 1.02 } };
+    char source[512], published[512], relative[96], out[64];
+    if (!data_path("stories260K/stories260K-ffn256-f32.gguf", source)) skip();
+    const double reference = perplexity(source);
+    assert_true(reference > 1 && reference < 20);
+    for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
+        (void)snprintf(relative, sizeof relative, "stories260K/stories260K-ffn256-%s.gguf", mixtures[i].type);
+        (void)snprintf(out, sizeof out, "%s.gguf", mixtures[i].type);
+        quantize(source, out, mixtures[i].type);
+        if (data_path(relative, published)) same_types(out, published);
+        const double p = perplexity(out);
+        if (!(p < reference * mixtures[i].worst && p > reference / mixtures[i].worst)) fail_msg("%s: perplexity %f, F32 has %f", mixtures[i].type, p, reference);
+        struct cli_result run = CLI("run", "-m", out, "-p", "Once upon a time", "--raw", "--temperature", "0", "-n", "12");
+        assert_int_equal(run.status, 0);
+        assert_true(run.out_len > 12);
+        cli_free(&run);
+    }
+}
+
+/* The same bytes for any number of threads. */
+static void threads_do_not_matter(void **state)
+{
+    (void)state;
+    struct stat a, b;
+    make_tiny(&(struct tiny_model){ .path = "tiny.gguf" });
+    struct cli_result one = CLI("quantize", "tiny.gguf", "one.gguf", "q4_k_m", "--threads", "1"), many = CLI("quantize", "tiny.gguf", "many.gguf", "Q4_K_M", "--threads", "7");
+    assert_int_equal(one.status | many.status, 0);
+    assert_int_equal(stat("one.gguf", &a) | stat("many.gguf", &b), 0);
+    assert_int_equal(a.st_size, b.st_size);
+    char *x = malloc((size_t)a.st_size), *y = malloc((size_t)a.st_size);
+    FILE *f = fopen("one.gguf", "rb"), *g = fopen("many.gguf", "rb");
+    assert_true(x && y && f && g);
+    assert_int_equal(fread(x, 1, (size_t)a.st_size, f) + fread(y, 1, (size_t)a.st_size, g), 2 * a.st_size);
+    assert_memory_equal(x, y, (size_t)a.st_size);
+    (void)fclose(f);
+    (void)fclose(g);
+    free(x);
+    free(y);
+    cli_free(&one);
+    cli_free(&many);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen_mixture), cmocka_unit_test(stories_in_every_mixture), cmocka_unit_test(threads_do_not_matter) };
+    return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
+}

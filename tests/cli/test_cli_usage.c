@@ -1,0 +1,155 @@
+/* test_cli_usage.c: help, version, environment, and wrong usage: everything that needs no model. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+
+static void help_names_every_option(void **state)
+{
+    (void)state;
+    for (int c = 0; c < CMD_COUNT; c++) {
+        struct cli_result r = CLI(command_table[c].name, "--help"), h = CLI("help", command_table[c].name);
+        assert_int_equal(r.status, 0);
+        assert_string_equal(r.err, "");
+        assert_string_equal(r.out, h.out);
+        for (int i = 0; i < OPT_COUNT; i++) {
+            const struct option_def *def = &option_table[i];
+            char name[64], variable[64], limits[96];
+            if (!option_of(def, (enum command)c)) continue;
+            (void)snprintf(name, sizeof name, "--%s", def->name);
+            option_environment(def, variable);
+            option_limits(def, limits, sizeof limits);
+            if (!strstr(r.out, name)) fail_msg("worker %s --help: no %s", command_table[c].name, name);
+            if (def->environment && !strstr(r.out, variable)) fail_msg("worker %s --help: no %s", command_table[c].name, variable);
+        }
+        cli_free(&r);
+        cli_free(&h);
+    }
+}
+
+static void overview_names_every_command(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("--help"), nothing = cli((const char *const[]){ NULL }, NULL);
+    for (int c = 0; c < CMD_COUNT; c++) assert_non_null(strstr(r.out, command_table[c].name));
+    assert_int_equal(r.status, 0);
+    assert_int_equal(nothing.status, 2);
+    assert_string_equal(nothing.out, "");
+    assert_string_equal(nothing.err, r.out);
+    cli_free(&r);
+    cli_free(&nothing);
+}
+
+static void version(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("--version");
+    assert_int_equal(r.status, 0);
+    assert_true(matches(r.out, "^worker [0-9]+\\.[0-9]+\\.[0-9]+ \\(plugin ABI [0-9]+\\.[0-9]+, headers [0-9a-f]{16}, compiled with [A-Za-z]+ [0-9.]+\\)\n$"));
+    cli_free(&r);
+}
+
+static const struct { const char *args[8]; const char *pattern; } wrong[] = {
+    { { "rum" }, "rum: unknown command; did you mean run\\?" },
+    { { "xyzzy" }, "xyzzy: unknown command; see worker --help" },
+    { { "help", "rum" }, "did you mean run\\?" },
+    { { "run", "--temprature", "1" }, "--temprature: unknown or ambiguous option; did you mean --temperature\\?" },
+    { { "run", "--zzzzzzzz" }, "--zzzzzzzz: unknown or ambiguous option; see" },
+    { { "run", "-Z" }, "-Z: unknown option" },
+    { { "run", "--chat=yes" }, "--chat=yes: takes no value" },
+    { { "run", "--seed" }, "--seed: needs a value" },
+    { { "run", "--temperature", "2.5" }, "--temperature: expected a number, 0 to 2, default 1, got \"2.5\"" },
+    { { "run", "--temperature", "nan" }, "--temperature: expected a number" },
+    { { "run", "--temperature", "0.5x" }, "--temperature: expected a number" },
+    { { "run", "--top-p", "-0.1" }, "--top-p: expected a number, 0 to 1" },
+    { { "run", "--top-k", "-1" }, "--top-k: expected a whole number, 0 to 16777216" },
+    { { "run", "--max-tokens", "0" }, "--max-tokens: expected a whole number, 1 to 1048576" },
+    { { "run", "--max-tokens", "99999999999999999999" }, "--max-tokens: expected a whole number" },
+    { { "run", "--seed", "18446744073709551616" }, "--seed: expected a whole number below 2\\^64" },
+    { { "run", "--repetition-penalty", "0" }, "--repetition-penalty: expected a number, 0.01 to 2" },
+    { { "run", "--device", "gpu" }, "--device: expected cpu\\|cuda, got \"gpu\"" },
+    { { "run", "--device", "cp" }, "--device: expected cpu\\|cuda" },
+    { { "run", "--chat", "--raw", "--prompt", "x" }, "--chat and --raw exclude each other" },
+    { { "run", "--prompt", "x", "--file", "y" }, "--prompt and --file exclude each other" },
+    { { "run", "--stop=" }, "--stop: .*empty" },
+    { { "run", "--prompt", "x", "--logit-bias", "7" }, "--logit-bias: .*ID=X" },
+    { { "run", "--prompt", "x", "--logit-bias", "7=101" }, "--logit-bias: .*-100 to 100" },
+    { { "run", "extra" }, "expected no operands, got 1 operand" },
+    { { "tokenize", "--model", "m" }, "expected either TEXT or --file FILE" },
+    { { "tokenize", "--model", "m", "a", "--file", "b" }, "expected either TEXT or --file FILE" },
+    { { "tokenize", "text" }, "--model FILE is needed" },
+    { { "detokenize", "--model", "m" }, "expected ID..., got 0 operands" },
+    { { "score", "--model", "m" }, "expected one of --ids, --text and --file" },
+    { { "score", "--model", "m", "--ids", "1", "--text", "x" }, "expected one of --ids, --text and --file" },
+    { { "inspect" }, "expected FILE, got 0 operands" },
+    { { "plugin", "install" }, "expected list or info FILE" },
+    { { "plugin", "info" }, "expected list or info FILE" },
+    { { "quantize", "a", "b" }, "expected IN OUT TYPE, got 2 operands" },
+    { { "debug", "tap", "--model", "m", "--text", "x" }, "tap needs --tap NAME and --out DIR" },
+    { { "debug", "dump" }, "expected tap or tape" },
+};
+
+static void wrong_usage(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct cli_result r = cli(wrong[i].args, NULL);
+        if (r.status != 2 || r.out[0] || !matches(r.err, wrong[i].pattern) || strchr(r.err, '\n') != r.err + strlen(r.err) - 1)
+            fail_msg("row %zu: status %d\nstandard output: %s\nstandard error: %s\nexpected: %s", i, r.status, r.out, r.err, wrong[i].pattern);
+        cli_free(&r);
+    }
+}
+
+static void stop_is_limited_to_four(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("run", "--stop", "a", "--stop", "b", "--stop", "c", "--stop", "d", "--stop", "e");
+    assert_int_equal(r.status, 2);
+    assert_true(matches(r.err, "--stop: given more than 4 times"));
+    cli_free(&r);
+}
+
+static void environment_is_checked_like_a_flag(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("WORKER_TEMPERATURE", "3", 1), 0);
+    struct cli_result bad = CLI("run", "--prompt", "x");
+    assert_int_equal(setenv("WORKER_TEMPERATURE", "1", 1), 0);
+    assert_int_equal(setenv("WORKER_EXACT", "maybe", 1), 0);
+    struct cli_result flag = CLI("run", "--prompt", "x");
+    assert_int_equal(unsetenv("WORKER_EXACT") | unsetenv("WORKER_TEMPERATURE"), 0);
+    assert_int_equal(bad.status, 2);
+    assert_true(matches(bad.err, "WORKER_TEMPERATURE: expected a number, 0 to 2"));
+    assert_int_equal(flag.status, 2);
+    assert_true(matches(flag.err, "WORKER_EXACT: expected 1 or 0, got \"maybe\""));
+    cli_free(&bad);
+    cli_free(&flag);
+}
+
+static void cuda_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("run", "--device", "cuda", "--model", "nowhere.gguf", "--prompt", "x");
+    assert_int_equal(r.status, 1);
+    assert_string_equal(r.out, "");
+    assert_string_equal(last_line(r.err), "worker: error: DEVICE_NOT_FOUND: device cuda: this build has no CUDA device module; use --device cpu");
+    assert_int_equal(setenv("WORKER_DEVICE", "cuda", 1), 0);
+    struct cli_result e = CLI("plan", "nowhere.gguf"), overridden = CLI("plan", "--device", "cpu", "nowhere.gguf");
+    assert_int_equal(unsetenv("WORKER_DEVICE"), 0);
+    assert_true(matches(e.err, "DEVICE_NOT_FOUND")); /* from the environment */
+    assert_true(matches(overridden.err, "MODEL_LOAD_FAILED")); /* a flag comes before the environment */
+    cli_free(&r);
+    cli_free(&e);
+    cli_free(&overridden);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(help_names_every_option), cmocka_unit_test(overview_names_every_command), cmocka_unit_test(version),
+        cmocka_unit_test(wrong_usage), cmocka_unit_test(stop_is_limited_to_four), cmocka_unit_test(environment_is_checked_like_a_flag),
+        cmocka_unit_test(cuda_is_refused_by_name) };
+    return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
+}

@@ -1,0 +1,19 @@
+/* commands.h: one function for each subcommand; each returns the process's exit status and has closed whatever it opened. */
+#ifndef WORKER_COMMANDS_H
+#define WORKER_COMMANDS_H
+
+#include "options.h"
+
+int command_run(const struct options *o);
+int command_tokenize(const struct options *o);
+int command_detokenize(const struct options *o);
+int command_score(const struct options *o);
+int command_inspect(const struct options *o);
+int command_plan(const struct options *o);
+int command_capabilities(const struct options *o);
+int command_plugin(const struct options *o);
+int command_quantize(const struct options *o);
+int command_bench(const struct options *o);
+int command_debug(const struct options *o);
+
+#endif

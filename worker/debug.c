@@ -1,0 +1,229 @@
+/* debug.c: `worker debug tape` and `worker debug tap`.
+ *
+ * A tap is a second reader of a value of the recorded pass: fusion leaves it whole, and its rows come out here, one .npy file (NumPy
+ * format 1.0, F32 [rows, width]) for each value, with an index.json that also holds the ids and the argmax of the last row. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "capabilities.h"
+#include "commands.h"
+#include "errors.h"
+#include "json_out.h"
+#include "output_file.h"
+#include "session_tokens.h"
+#include "setup.h"
+
+enum { MAX_TAPS = 256, TAP_NAME = TAPE_NAME + 8 /* ".scores" */ };
+
+struct tapped { char name[TAP_NAME]; float *data; uint32_t rows, width; };
+
+struct tap_run {
+    struct model *model;
+    struct session *session;
+    struct id_list tokens;
+    float *logits;                    /* [tokens][n_vocab] */
+    struct tapped *values; uint32_t n_values, cap;
+    bool no_memory;
+};
+
+/* ---- catching values ------------------------------------------------------------------------------------------------ */
+
+static void catch_value(void *user, const char *name, const float *data, uint32_t rows, uint32_t width)
+{
+    struct tap_run *t = user;
+    const uint64_t bytes = (uint64_t)rows * width * sizeof *data;
+    if (t->n_values == t->cap) {
+        uint32_t cap = t->cap ? t->cap * 2 : 64;
+        struct tapped *grown = realloc(t->values, cap * sizeof *grown);
+        if (!grown) {
+            t->no_memory = true;
+            return;
+        }
+        t->values = grown;
+        t->cap = cap;
+    }
+    struct tapped *v = &t->values[t->n_values];
+    *v = (struct tapped){ .data = malloc(bytes ? bytes : 1), .rows = rows, .width = width };
+    t->no_memory = t->no_memory || !v->data;
+    if (!v->data) return;
+    memcpy(v->data, data, bytes);
+    (void)snprintf(v->name, sizeof v->name, "%s", name);
+    t->n_values++;
+}
+
+static int run_once(struct tap_run *t)
+{
+    ERROR_TEXT(err);
+    t->logits = malloc((uint64_t)t->tokens.n * t->model->program->n_vocab * sizeof *t->logits);
+    if (!t->logits) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for logits");
+    wk_status status = session_open(t->model, &t->session, &err);
+    if (status) return fail_status(STAGE_MODEL, status, &err);
+    t->model->device->taps(t->model->executor, catch_value, t);
+    status = session_feed(t->session, t->tokens.ids, t->tokens.n, ROW_PROMPT, t->tokens.n, t->logits, &err);
+    t->model->device->taps(t->model->executor, NULL, NULL);
+    if (status) return fail_status(STAGE_STEP, status, &err);
+    return t->no_memory ? fail(CODE_INSUFFICIENT_MEMORY, "no memory for the tapped values") : EXIT_DONE;
+}
+
+/* ---- writing -------------------------------------------------------------------------------------------------------- */
+
+/* Makes the folder, or accepts one that is empty. */
+static int make_folder(const char *path)
+{
+    if (mkdir(path, 0777) == 0) return EXIT_DONE;
+    if (errno != EEXIST) return fail(CODE_OUTPUT_FAILED, "%s: cannot be made: %s", path, strerror(errno));
+    DIR *d = opendir(path);
+    if (!d) return fail(CODE_OUTPUT_FAILED, "%s: cannot be read: %s", path, strerror(errno));
+    bool empty = true;
+    for (const struct dirent *e; empty && (e = readdir(d));) empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    (void)closedir(d);
+    return empty ? EXIT_DONE : fail(CODE_OUTPUT_FAILED, "%s: is not empty; name a new folder", path);
+}
+
+/* NumPy format 1.0: magic, version, length of the header, the header as a Python literal padded so that data begin at a multiple of 64. */
+static bool write_npy(FILE *out, const float *data, uint32_t rows, uint32_t width)
+{
+    char head[128];
+    int n = snprintf(head, sizeof head, "{'descr': '<f4', 'fortran_order': False, 'shape': (%u, %u), }", rows, width);
+    memset(head + n, ' ', sizeof head - (size_t)n);
+    head[117] = '\n'; /* 10 bytes come before: 128 in all */
+    return fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, out) == 10 && fwrite(head, 1, 118, out) == 118 &&
+           fwrite(data, sizeof *data, (size_t)rows * width, out) == (size_t)rows * width;
+}
+
+/* A value's name is its file's name where a file system can have it. */
+static void file_name(const struct tapped *v, uint32_t i, char out[TAP_NAME + 8])
+{
+    const bool plain = v->name[0] != '.' && strspn(v->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(v->name);
+    if (plain) (void)snprintf(out, TAP_NAME + 8, "%s.npy", v->name);
+    else (void)snprintf(out, TAP_NAME + 8, "value-%u.npy", i);
+}
+
+static int write_file(const char *folder, const char *name, const struct tapped *v, const char *json)
+{
+    struct output_file f;
+    char *path;
+    if (asprintf(&path, "%s/%s", folder, name) < 0) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for a name");
+    int result = output_open(path, &f);
+    free(path);
+    if (result) return result;
+    if (v) (void)write_npy(f.stream, v->data, v->rows, v->width); /* a failed write shows in ferror at the end */
+    else (void)fprintf(f.stream, "%s\n", json);
+    return output_finish(&f);
+}
+
+static uint32_t last_argmax(const struct tap_run *t)
+{
+    const uint32_t n = t->model->program->n_vocab;
+    const float *row = t->logits + (uint64_t)(t->tokens.n - 1) * n;
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (row[i] > row[best]) best = i;
+    return best;
+}
+
+static int write_index(const struct tap_run *t, const char *folder, json_t *taps)
+{
+    json_t *ids = json_array();
+    for (uint32_t i = 0; i < t->tokens.n; i++) (void)json_array_append_new(ids, json_integer(t->tokens.ids[i]));
+    json_t *index = json_pack("{s:o, s:o, s:I, s:I, s:o}", "model", json_bytes(t->model->name, strlen(t->model->name)), "ids", ids, "context",
+        (json_int_t)t->model->dev.context, "argmax", (json_int_t)last_argmax(t), "taps", taps);
+    char *text = index ? json_dumps(index, JSON_INDENT(1)) : NULL;
+    json_decref(index);
+    if (!text) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the index");
+    int result = write_file(folder, "index.json", NULL, text);
+    free(text);
+    return result;
+}
+
+static int write_folder(const struct tap_run *t, const char *folder)
+{
+    json_t *taps = json_array();
+    int result = make_folder(folder);
+    for (uint32_t i = 0; !result && i < t->n_values; i++) {
+        const struct tapped *v = &t->values[i];
+        char name[TAP_NAME + 8];
+        file_name(v, i, name);
+        (void)json_array_append_new(taps, json_pack("{s:s, s:s, s:[I, I]}", "name", v->name, "file", name, "shape", (json_int_t)v->rows, (json_int_t)v->width));
+        result = write_file(folder, name, v, NULL);
+    }
+    if (result) {
+        json_decref(taps);
+        return result;
+    }
+    return write_index(t, folder, taps);
+}
+
+/* ---- the commands --------------------------------------------------------------------------------------------------- */
+
+/* --tap all: every value, and the scores of every attention, which have to be asked for by name. */
+static int expand_all(const struct options *o, const char ***names, uint32_t *n)
+{
+    struct opened x;
+    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = STEP_ROWS }, &x);
+    const struct tape_program *p = result ? NULL : x.model->program;
+    *names = p ? calloc((size_t)p->n_kv_layers + 1, sizeof **names) : NULL;
+    if (!result && !*names) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for names");
+    if (!result) (*names)[(*n)++] = strdup("*");
+    for (uint32_t i = 0; !result && i < p->n_kv_layers; i++) {
+        char *name;
+        if (asprintf(&name, "%s.scores", p->values[p->ops[p->kv_layers[i].op].out].name) < 0) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for names");
+        else (*names)[(*n)++] = name;
+    }
+    opened_close(&x);
+    return result;
+}
+
+static int tap(const struct options *o)
+{
+    struct opened x = { NULL, NULL };
+    struct tap_run t = { 0 };
+    const char *given[MAX_TAPS], **all = NULL, *folder = option_text(o, OPT_OUT);
+    uint32_t n_all = 0, n = option_list(o, OPT_TAP, given, MAX_TAPS);
+    if (!n || !folder) return fail_usage("debug", "tap needs --tap NAME and --out DIR");
+    int result = session_tokens_usage(o);
+    const bool every = n == 1 && strcmp(given[0], "all") == 0;
+    if (!result && every) result = expand_all(o, &all, &n_all);
+    struct model_needs needs = { .max_rows = STEP_ROWS, .max_wanted = STEP_ROWS, .load = true, .taps = every ? all : given, .n_taps = every ? n_all : n };
+    if (!result) result = open_model(o, &needs, &x);
+    t.model = x.model;
+    if (!result) result = session_tokens(o, t.model, &t.tokens);
+    if (!result && t.tokens.n > STEP_ROWS) result = fail(CODE_INVALID_REQUEST, "tap takes one step of at most %d tokens, the text has %u; shorten it", STEP_ROWS, t.tokens.n);
+    if (!result) result = run_once(&t);
+    if (!result) result = write_folder(&t, folder);
+    for (uint32_t i = 0; i < n_all; i++) free((char *)(uintptr_t)all[i]);
+    free(all);
+    for (uint32_t i = 0; i < t.n_values; i++) free(t.values[i].data);
+    free(t.values);
+    free(t.logits);
+    free(t.tokens.ids);
+    session_close(t.session);
+    opened_close(&x);
+    return result;
+}
+
+static int tape(const struct options *o)
+{
+    struct opened x;
+    char digest[65];
+    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = 1 }, &x);
+    if (!result) {
+        tape_print(x.model->program, stdout);
+        tape_digest(x.model->program, digest);
+        (void)printf("digest %s\n", digest);
+    }
+    opened_close(&x);
+    return result;
+}
+
+int command_debug(const struct options *o)
+{
+    const char *action = o->operands[0];
+    if (strcmp(action, "tap") == 0) return tap(o);
+    if (strcmp(action, "tape") == 0) return tape(o);
+    return fail_usage("debug", "expected tap or tape");
+}

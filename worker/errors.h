@@ -1,0 +1,40 @@
+/* errors.h: the stable error codes of the command line, their exit status, and the one way to fail.
+ *
+ * A failed command writes exactly one line with a code as the last line on standard error:
+ *     worker: error: MODEL_LOAD_FAILED: model.gguf: byte 0: ...
+ * or, under --log json, an event "error" with code and message. Codes are an interface: they are added to, never renamed. */
+#ifndef WORKER_ERRORS_H
+#define WORKER_ERRORS_H
+
+#include <worker/abi.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70, EXIT_INTERRUPTED = 130 };
+
+enum error_code {
+    CODE_INVALID_REQUEST = 0, CODE_CONTEXT_LENGTH_EXCEEDED, CODE_MODEL_LOAD_FAILED, CODE_PLUGIN_REFUSED, CODE_DEVICE_NOT_FOUND,
+    CODE_INSUFFICIENT_MEMORY, CODE_INSUFFICIENT_VRAM, CODE_INFERENCE_FAILED, CODE_CUDA_ERROR, CODE_OUTPUT_FAILED, CODE_INTERNAL, CODE_COUNT
+};
+
+struct error_def {
+    const char *name;
+    int status; /* the process's exit status */
+    const char *meaning;
+};
+extern const struct error_def error_table[CODE_COUNT];
+
+/* Where a wk_status came from decides which code it becomes. */
+enum stage { STAGE_PLUGINS, STAGE_MODEL, STAGE_TOKENS, STAGE_STEP, STAGE_OUTPUT };
+enum error_code error_code_of(enum stage stage, wk_status status);
+
+/* Text of several lines is printed line by line; the last one carries the code. Return the exit status. */
+__attribute__((format(printf, 2, 3))) int fail(enum error_code code, const char *format, ...);
+int fail_status(enum stage stage, wk_status status, const struct wk_err *err);
+/* Wrong usage found after parsing (options that exclude each other). */
+__attribute__((format(printf, 2, 3))) int fail_usage(const char *command, const char *format, ...);
+
+void errors_as_json(void); /* from now on, as --log json asks */
+
+/* A buffer for one error text; holds the up to 16 messages of a refused model. */
+#define ERROR_TEXT(name) char name##_text[4096] = ""; const struct wk_err name = { name##_text, sizeof name##_text }
+
+#endif

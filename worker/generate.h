@@ -1,0 +1,32 @@
+/* generate.h: one generation: prompt ids in, text or ids out, as `worker run` does it. */
+#ifndef WORKER_GENERATE_H
+#define WORKER_GENERATE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "model/model.h"
+#include "sample/sample.h"
+
+enum finish { FINISH_STOP = 0 /* an end-of-generation token or a stop string */, FINISH_LENGTH /* max_tokens or the context */, FINISH_INTERRUPT };
+const char *finish_name(enum finish f);
+
+struct generation {
+    struct model *model;                       /* loaded, with a tokenizer */
+    const uint32_t *prompt; uint32_t n_prompt; /* [1 .. context - 1] */
+    const struct sampler_params *params;
+    uint32_t max_tokens;
+    const char *const *stops; uint32_t n_stops;
+    bool ids;                                  /* print ids separated by spaces */
+    FILE *out;
+    /* Filled: */
+    uint32_t n_generated;                      /* without the end-of-generation token */
+    double prefill_seconds, decode_seconds;    /* decode: from the first logits to the last id */
+    enum finish finish;
+};
+
+/* Streams as it goes: whole UTF-8 characters only, nothing that may still become a stop string. A character that a limit cuts is
+ * dropped. Returns an exit status; a failure has been said. An interrupt is no failure: finish says so. */
+int generate(struct generation *g);
+
+#endif

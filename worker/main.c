@@ -1,0 +1,70 @@
+/* main.c: finds the subcommand and returns its exit status. */
+#include <stdio.h>
+#include <string.h>
+
+#include <worker/abi.h>
+
+#include "commands.h"
+#include "errors.h"
+#include "log/log.h"
+
+static int command_help(const struct options *o)
+{
+    if (o->n_operands == 0) {
+        help_overview(stdout);
+        return EXIT_DONE;
+    }
+    enum command c = command_named(o->operands[0]);
+    const char *nearest = c == CMD_COUNT ? command_nearest(o->operands[0]) : NULL;
+    if (c == CMD_COUNT)
+        return fail_usage("help", "%.80s: unknown command%s%s%s", o->operands[0], nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+    help_command(c, stdout);
+    return EXIT_DONE;
+}
+
+static int (*const commands[CMD_COUNT])(const struct options *) = {
+    [CMD_RUN] = command_run, [CMD_TOKENIZE] = command_tokenize, [CMD_DETOKENIZE] = command_detokenize, [CMD_SCORE] = command_score,
+    [CMD_INSPECT] = command_inspect, [CMD_PLAN] = command_plan, [CMD_CAPABILITIES] = command_capabilities, [CMD_PLUGIN] = command_plugin,
+    [CMD_QUANTIZE] = command_quantize, [CMD_BENCH] = command_bench, [CMD_DEBUG] = command_debug, [CMD_HELP] = command_help,
+};
+
+static int print_version(void)
+{
+    (void)printf("worker %s (plugin ABI %d.%d, headers %016llx, compiled with " WORKER_COMPILER ")\n", WORKER_VERSION, WK_ABI_MAJOR, WK_ABI_MINOR,
+        (unsigned long long)WK_HEADER_HASH);
+    return EXIT_DONE;
+}
+
+static int run_command(int argc, char **argv)
+{
+    struct options o;
+    if (argc < 2) {
+        help_overview(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) return print_version();
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        help_overview(stdout);
+        return EXIT_DONE;
+    }
+    if (!options_parse(argc, argv, &o)) return EXIT_USAGE;
+    int result = EXIT_DONE;
+    if (o.help) {
+        help_command(o.command, stdout);
+    } else {
+        const bool json = strcmp(option_text(&o, OPT_LOG), "json") == 0;
+        log_configure(LOG_INFO, json ? LOG_JSON : LOG_PLAIN);
+        if (json) errors_as_json();
+        result = commands[o.command](&o);
+    }
+    options_free(&o);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    int result = run_command(argc, argv);
+    /* A full disk or a closed pipe behind standard output is a failure too. */
+    if (fflush(stdout) != 0 && result == EXIT_DONE) result = fail(CODE_OUTPUT_FAILED, "standard output cannot be written");
+    return result;
+}

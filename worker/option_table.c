@@ -1,0 +1,93 @@
+/* option_table.c: the subcommands and the options, as data. What is said here is what the parser enforces and what every help text,
+ * the man page and the completions show. */
+#include "options.h"
+
+#define ON(c) (1u << (c))
+#define EVERY ((1u << CMD_COUNT) - 1)
+/* Commands by what they touch. */
+#define GENERATES ON(CMD_RUN)
+#define STEPS (ON(CMD_RUN) | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
+#define PLANS (STEPS | ON(CMD_PLAN))
+#define MODELS (STEPS | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE))
+#define PLUGINS (PLANS | ON(CMD_INSPECT) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_QUANTIZE))
+
+#define ANY64 0x1p64
+#define TEXT_MAX 1048576.0 /* bytes of one argument */
+
+const struct option_def option_table[OPT_COUNT] = {
+    [OPT_MODEL] = { "model", 'm', OPTION_TEXT, true, MODELS, "FILE", 1, 4096, NULL,
+        "model to use, a GGUF file; run without it uses the embedded model" },
+    [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, GENERATES, "TEXT", 0, TEXT_MAX, NULL,
+        "text to continue; without it and without --file it is read from standard input" },
+    [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, GENERATES | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG), "FILE", 1, 4096, NULL,
+        "read the text from FILE" },
+    [OPT_TEXT] = { "text", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "TEXT", 0, TEXT_MAX, NULL, "the text itself" },
+    [OPT_IDS] = { "ids", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "IDS", 1, TEXT_MAX, NULL, "token ids separated by spaces, instead of text" },
+    [OPT_MAX_TOKENS] = { "max-tokens", 'n', OPTION_INTEGER, true, GENERATES, "N", 1, 1048576, "2048", "stop after N generated tokens" },
+    [OPT_TEMPERATURE] = { "temperature", 0, OPTION_REAL, true, GENERATES, "T", 0, 2, "1",
+        "divide the logits by T; 0 takes the most likely token" },
+    [OPT_TOP_K] = { "top-k", 0, OPTION_INTEGER, true, GENERATES, "K", 0, 16777216, "0", "draw from the K most likely tokens; 0 is off" },
+    [OPT_TOP_P] = { "top-p", 0, OPTION_REAL, true, GENERATES, "P", 0, 1, "1", "draw from the smallest set of tokens that reaches probability P; 1 is off" },
+    [OPT_MIN_P] = { "min-p", 0, OPTION_REAL, true, GENERATES, "P", 0, 1, "0", "drop tokens less likely than P times the most likely one" },
+    [OPT_REPETITION_PENALTY] = { "repetition-penalty", 0, OPTION_REAL, true, GENERATES, "R", 0.01, 2, "1",
+        "divide the positive, multiply the negative logits of generated tokens by R; 1 is off" },
+    [OPT_PRESENCE_PENALTY] = { "presence-penalty", 0, OPTION_REAL, true, GENERATES, "X", -2, 2, "0", "subtract X from the logit of every generated token" },
+    [OPT_FREQUENCY_PENALTY] = { "frequency-penalty", 0, OPTION_REAL, true, GENERATES, "X", -2, 2, "0",
+        "subtract X from the logit of a token each time it was generated" },
+    [OPT_LOGIT_BIAS] = { "logit-bias", 0, OPTION_LIST, false, GENERATES, "ID=X", 0, 300, NULL, "add X, -100 to 100, to the logit of token ID; may be repeated" },
+    [OPT_SEED] = { "seed", 's', OPTION_INTEGER, true, GENERATES, "S", 0, ANY64, NULL, "seed of the draw; random when not given, always printed" },
+    [OPT_STOP] = { "stop", 0, OPTION_LIST, false, GENERATES, "TEXT", 0, 4, NULL, "stop before TEXT appears; may be repeated" },
+    [OPT_CHAT] = { "chat", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
+        "send the prompt as one user turn in the model's chat template; the default for a model that has one" },
+    [OPT_RAW] = { "raw", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL, "send the prompt as it is; the default for a model without a chat template" },
+    [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL, "print token ids separated by spaces instead of text" },
+    [OPT_SPECIAL] = { "special", 0, OPTION_FLAG, false, ON(CMD_TOKENIZE), NULL, 0, 1, NULL, "read the text of control tokens in the input as those tokens" },
+    [OPT_NO_BOS] = { "no-bos", 0, OPTION_FLAG, false, ON(CMD_TOKENIZE), NULL, 0, 1, NULL, "do not put the beginning-of-sequence token first" },
+    [OPT_LOGITS] = { "logits", 0, OPTION_TEXT, false, ON(CMD_SCORE), "OUT", 1, 4096, NULL,
+        "write the logits to OUT: raw little-endian F32 [tokens, vocabulary]" },
+    [OPT_TAP] = { "tap", 0, OPTION_LIST, false, ON(CMD_DEBUG), "NAME", 0, 256, NULL, "value to write, as debug tape names it; all for every one; may be repeated" },
+    [OPT_OUT] = { "out", 'o', OPTION_TEXT, false, ON(CMD_DEBUG), "DIR", 1, 4096, NULL, "folder for the tapped values; made if absent, must be empty" },
+    [OPT_DEVICE] = { "device", 'd', OPTION_CHOICE, true, PLANS, "cpu|cuda", 0, 0, "cpu", "where to compute" },
+    [OPT_THREADS] = { "threads", 't', OPTION_INTEGER, true, PLANS | ON(CMD_QUANTIZE), "N", 0, 1024, "0", "processor threads; 0 is one for each allowed processor" },
+    [OPT_EXACT] = { "exact", 0, OPTION_FLAG, true, PLANS, NULL, 0, 1, NULL, "32-bit activations and KV cache instead of 8-bit and 16-bit ones" },
+    [OPT_CONTEXT] = { "context", 'c', OPTION_INTEGER, true, PLANS, "N", 0, 16777216, "0", "positions of a sequence; 0 is the model's own, within a default limit" },
+    [OPT_MAX_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_PLAN), "N", 1, 4096, "1", "sequences served at once" },
+    [OPT_BENCH_PROMPT] = { "prompt-tokens", 'p', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "512", "tokens of the prefill" },
+    [OPT_BENCH_GENERATE] = { "generate-tokens", 'n', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "128", "tokens of the decode" },
+    [OPT_BENCH_REPEAT] = { "repeat", 'r', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1000, "5", "times that both are measured" },
+    [OPT_JSON] = { "json", 'j', OPTION_FLAG, false, ON(CMD_INSPECT) | ON(CMD_PLAN) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_BENCH), NULL, 0, 1, NULL,
+        "print JSON" },
+    [OPT_PLUGIN_DIR] = { "plugin-dir", 0, OPTION_LIST, false, PLUGINS, "DIR", 0, 16, NULL,
+        "look for plugins in DIR first; may be repeated; WORKER_PLUGIN_PATH (separated by colons) comes next, then the installed ones" },
+    [OPT_PREFER] = { "prefer", 0, OPTION_LIST, false, PLUGINS, "CLAIM=ID", 0, 64, NULL,
+        "where two plugins claim the same, take plugin ID: ggml:12=org.example.q4k or arch:llama=org.example.llama; may be repeated" },
+    [OPT_LOG] = { "log", 0, OPTION_CHOICE, true, EVERY, "plain|json", 0, 0, "plain", "how events are written to standard error" },
+    [OPT_HELP] = { "help", 'h', OPTION_FLAG, false, EVERY, NULL, 0, 1, NULL, "print this and exit" },
+};
+
+const struct command_def command_table[CMD_COUNT] = {
+    [CMD_RUN] = { "run", "", 0, 0, "generate text",
+        "Text streams to standard output as whole characters. A line with token counts, speed, seed and device follows on standard error. "
+        "The same seed gives the same tokens. Ctrl-C stops cleanly: the line is still printed and the exit status is 130." },
+    [CMD_TOKENIZE] = { "tokenize", "TEXT", 0, 1, "turn text into token ids",
+        "Prints the ids on one line. The model's file may hold a vocabulary alone." },
+    [CMD_DETOKENIZE] = { "detokenize", "ID...", 1, INT32_MAX, "turn token ids into text", "Prints the text of the ids and nothing else." },
+    [CMD_SCORE] = { "score", "", 0, 0, "measure how well a model predicts a text",
+        "Prints the perplexity as JSON: every token but the first is predicted from those before it." },
+    [CMD_INSPECT] = { "inspect", "FILE", 1, 1, "show what is in a model's file",
+        "Shows metadata, tensor types and what the model asks of a worker (its Model Capability Descriptor). Reads no weights." },
+    [CMD_PLAN] = { "plan", "FILE", 1, 1, "say what a model needs before loading it",
+        "Prints the exact bytes by kind, whether they fit, and each capability that is missing. Exit status 0 means that the model can run." },
+    [CMD_CAPABILITIES] = { "capabilities", "", 0, 0, "show what this worker can run",
+        "Shows what all plugins found and the devices serve together (the Engine Capability Profile)." },
+    [CMD_PLUGIN] = { "plugin", "list | info FILE", 1, 2, "show plugins",
+        "list shows every plugin found: loaded, shadowed or refused, and why. info reads one file's note without running any of its code." },
+    [CMD_QUANTIZE] = { "quantize", "IN OUT TYPE", 3, 3, "write a model in another encoding",
+        "TYPE is a mixture (Q4_K_M, Q4_K_S, Q5_K_M, Q5_K_S, Q6_K, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, BF16, F16, F32) or any type that a plugin serves. "
+        "OUT appears whole or not at all." },
+    [CMD_BENCH] = { "bench", "", 0, 0, "measure speed",
+        "Measures prefill and decode, and in the same run how fast as many threads read memory: decode's share of that is the figure to look at." },
+    [CMD_DEBUG] = { "debug", "tap | tape", 1, 1, "look inside a forward pass",
+        "tape prints the recorded operations and launches of a model. tap runs a text and writes values of the pass as .npy files with an index.json." },
+    [CMD_HELP] = { "help", "[COMMAND]", 0, 1, "explain a command", "Without COMMAND: an overview." },
+};

@@ -1,0 +1,295 @@
+/* options.c: parses the command line by the tables of option_table.c. Default, environment and flag pass through the same check. */
+#include "options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { LONG_FIRST = 256 /* getopt_long's val of option i is LONG_FIRST + i */ };
+
+void option_environment(const struct option_def *def, char out[64])
+{
+    int n = snprintf(out, 64, "WORKER_%s", def->name);
+    for (int i = 0; i < n && i < 63; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+}
+
+void option_limits(const struct option_def *def, char *out, size_t cap)
+{
+    char range[64] = "", preset[64] = "";
+    if (def->type == OPTION_INTEGER && def->max < 0x1p64) (void)snprintf(range, sizeof range, "%.0f to %.0f", def->min, def->max);
+    if (def->type == OPTION_REAL) (void)snprintf(range, sizeof range, "%g to %g", def->min, def->max);
+    if (def->type == OPTION_LIST) (void)snprintf(range, sizeof range, "at most %.0f", def->max);
+    if (def->preset) (void)snprintf(preset, sizeof preset, "%sdefault %s", range[0] ? ", " : "", def->preset);
+    (void)snprintf(out, cap, "%s%s", range, preset);
+}
+
+uint32_t option_list(const struct options *o, enum option_id id, const char **out, uint32_t cap)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->n_list && n < cap; i++)
+        if (o->list[i].option == id) out[n++] = o->list[i].text;
+    return n;
+}
+
+/* ---- names that were nearly right ----------------------------------------------------------------------------------- */
+
+/* Edit distance (Levenshtein 1965) of words of up to 31 bytes; longer ones are far from everything. */
+static unsigned distance(const char *a, const char *b)
+{
+    size_t na = strlen(a), nb = strlen(b);
+    unsigned row[32];
+    if (na > 31 || nb > 31) return 99;
+    for (size_t j = 0; j <= nb; j++) row[j] = (unsigned)j;
+    for (size_t i = 1; i <= na; i++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= nb; j++) {
+            unsigned replace = diagonal + (a[i - 1] != b[j - 1]);
+            unsigned shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
+            diagonal = row[j];
+            row[j] = replace < shorter + 1 ? replace : shorter + 1;
+        }
+    }
+    return row[nb];
+}
+
+static const char *nearer(const char *name, const char *candidate, const char *best)
+{
+    unsigned d = distance(name, candidate);
+    if (d > 1 + strlen(name) / 3) return best;
+    return best && distance(name, best) <= d ? best : candidate;
+}
+
+const char *command_nearest(const char *name)
+{
+    const char *best = NULL;
+    for (int c = 0; c < CMD_COUNT; c++) best = nearer(name, command_table[c].name, best);
+    return best;
+}
+
+static const char *option_nearest(enum command c, const char *name)
+{
+    const char *best = NULL;
+    for (int i = 0; i < OPT_COUNT; i++)
+        if (option_of(&option_table[i], c)) best = nearer(name, option_table[i].name, best);
+    return best;
+}
+
+enum command command_named(const char *name)
+{
+    int c = 0;
+    while (c < CMD_COUNT && strcmp(command_table[c].name, name) != 0) c++;
+    return (enum command)c;
+}
+
+/* ---- values --------------------------------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 3)))
+static bool usage(enum command c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)fprintf(stderr, "worker %s: ", command_table[c].name);
+    (void)vfprintf(stderr, format, args);
+    (void)fprintf(stderr, "; see worker %s --help\n", command_table[c].name);
+    va_end(args);
+    return false;
+}
+
+static bool word_of(const char *words, const char *text)
+{
+    size_t n = strlen(text);
+    for (const char *w = words; w && n; w = strchr(w, '|')) {
+        if (*w == '|') w++;
+        if (strncmp(w, text, n) == 0 && (w[n] == '|' || w[n] == '\0')) return true;
+    }
+    return false;
+}
+
+static bool parse_integer(const struct option_def *def, const char *text, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    if (!isdigit((unsigned char)text[0])) return false;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno || *end || (double)value < def->min || (def->max < 0x1p64 && (double)value > def->max)) return false;
+    *out = value;
+    return true;
+}
+
+static bool parse_real(const struct option_def *def, const char *text, double *out)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value < def->min || value > def->max) return false;
+    *out = value;
+    return true;
+}
+
+static bool parse_flag(const char *text, uint64_t *out)
+{
+    bool on = strcmp(text, "1") == 0 || strcasecmp(text, "true") == 0 || strcasecmp(text, "yes") == 0;
+    bool off = strcmp(text, "0") == 0 || strcasecmp(text, "false") == 0 || strcasecmp(text, "no") == 0;
+    *out = on;
+    return on || off;
+}
+
+/* Checks text against the option's type and range and stores it; `where` ("--seed", "WORKER_SEED") is for the message. */
+static bool store(struct options *o, enum option_id id, const char *text, const char *where)
+{
+    const struct option_def *def = &option_table[id];
+    struct option_value *v = &o->value[id];
+    char expected[128], limits[96];
+    bool ok = true;
+    option_limits(def, limits, sizeof limits);
+    switch (def->type) {
+    case OPTION_FLAG:
+        ok = parse_flag(text, &v->integer);
+        (void)snprintf(expected, sizeof expected, "1 or 0");
+        break;
+    case OPTION_INTEGER:
+        ok = parse_integer(def, text, &v->integer);
+        (void)snprintf(expected, sizeof expected, "a whole number%s%s", limits[0] ? ", " : " below 2^64", limits);
+        break;
+    case OPTION_REAL:
+        ok = parse_real(def, text, &v->real);
+        (void)snprintf(expected, sizeof expected, "a number, %s", limits);
+        break;
+    case OPTION_CHOICE:
+        ok = word_of(def->argument, text);
+        (void)snprintf(expected, sizeof expected, "%s", def->argument);
+        break;
+    case OPTION_TEXT:
+        ok = (double)strlen(text) >= def->min && (double)strlen(text) <= def->max;
+        (void)snprintf(expected, sizeof expected, "%.0f to %.0f bytes", def->min, def->max);
+        break;
+    case OPTION_LIST:
+        return false; /* lists have neither default nor environment: add_to_list */
+    }
+    if (!ok) return usage(o->command, "%s: expected %s, got \"%.80s\"", where, expected, text);
+    v->text = text;
+    return true;
+}
+
+static bool add_to_list(struct options *o, enum option_id id, const char *text)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->n_list; i++) n += o->list[i].option == id;
+    if ((double)n >= option_table[id].max) return usage(o->command, "--%s: given more than %.0f times", option_table[id].name, option_table[id].max);
+    o->list[o->n_list++] = (struct option_entry){ id, text };
+    o->value[id].given = true;
+    return true;
+}
+
+static bool defaults_and_environment(struct options *o)
+{
+    for (int i = 0; i < OPT_COUNT; i++) {
+        const struct option_def *def = &option_table[i];
+        char name[64];
+        if (!option_of(def, o->command)) continue;
+        if (def->preset && !store(o, (enum option_id)i, def->preset, "default")) return false;
+        if (!def->environment) continue;
+        option_environment(def, name);
+        const char *text = getenv(name);
+        if (!text) continue;
+        if (!store(o, (enum option_id)i, text, name)) return false;
+        o->value[i].given = true;
+    }
+    return true;
+}
+
+/* ---- the command line ----------------------------------------------------------------------------------------------- */
+
+struct getopt_tables {
+    struct option longs[OPT_COUNT + 1];
+    char shorts[2 * OPT_COUNT + 2];
+};
+
+static void make_getopt_tables(enum command c, struct getopt_tables *t)
+{
+    size_t n = 0, s = 0;
+    memset(t, 0, sizeof *t);
+    t->shorts[s++] = ':'; /* tell a missing argument from an unknown option */
+    for (int i = 0; i < OPT_COUNT; i++) {
+        const struct option_def *def = &option_table[i];
+        if (!option_of(def, c)) continue;
+        t->longs[n++] = (struct option){ def->name, def->argument ? required_argument : no_argument, NULL, LONG_FIRST + i };
+        if (!def->letter) continue;
+        t->shorts[s++] = def->letter;
+        if (def->argument) t->shorts[s++] = ':';
+    }
+}
+
+static enum option_id option_of_letter(enum command c, int letter)
+{
+    for (int i = 0; i < OPT_COUNT; i++)
+        if (option_table[i].letter == letter && option_of(&option_table[i], c)) return (enum option_id)i;
+    return OPT_COUNT;
+}
+
+/* getopt_long answered '?' or ':' about `word`; optopt is the letter or the long option's val, 0 for an unknown long name. */
+static bool complain(enum command c, int answer, const char *word)
+{
+    if (answer == ':') return usage(c, "%s: needs a value", word);
+    if (optopt >= LONG_FIRST) return usage(c, "%.80s: takes no value", word);
+    if (optopt) return usage(c, "-%c: unknown option", optopt);
+    char name[32];
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    const char *nearest = option_nearest(c, name);
+    return usage(c, "%.80s: unknown or ambiguous option%s%s%s", word, nearest ? "; did you mean --" : "", nearest ? nearest : "", nearest ? "?" : "");
+}
+
+static bool parse_arguments(struct options *o, int argc, char **argv)
+{
+    struct getopt_tables tables;
+    make_getopt_tables(o->command, &tables);
+    opterr = 0;
+    for (;;) {
+        int got = getopt_long(argc, argv, tables.shorts, tables.longs, NULL);
+        if (got == -1) break;
+        if (got == '?' || got == ':') return complain(o->command, got, argv[optind - 1]);
+        enum option_id id = got >= LONG_FIRST ? (enum option_id)(got - LONG_FIRST) : option_of_letter(o->command, got);
+        const struct option_def *def = &option_table[id];
+        char where[64];
+        (void)snprintf(where, sizeof where, "--%s", def->name);
+        if (def->type == OPTION_LIST ? !add_to_list(o, id, optarg) : !store(o, id, def->argument ? optarg : "1", where)) return false;
+        o->value[id].given = true;
+    }
+    o->operands = argv + optind;
+    o->n_operands = argc - optind;
+    return true;
+}
+
+bool options_parse(int argc, char **argv, struct options *out)
+{
+    memset(out, 0, sizeof *out);
+    const char *nearest = NULL;
+    out->command = command_named(argv[1]);
+    if (out->command == CMD_COUNT) {
+        nearest = command_nearest(argv[1]);
+        (void)fprintf(stderr, "worker: %.80s: unknown command%s%s%s; see worker --help\n", argv[1], nearest ? "; did you mean " : "", nearest ? nearest : "",
+            nearest ? "?" : "");
+        return false;
+    }
+    out->list = calloc((size_t)argc, sizeof *out->list);
+    if (!out->list) return usage(out->command, "out of memory");
+    const struct command_def *def = &command_table[out->command];
+    bool ok = defaults_and_environment(out) && parse_arguments(out, argc - 1, argv + 1);
+    out->help = option_flag(out, OPT_HELP);
+    if (ok && !out->help && (out->n_operands < def->min_operands || out->n_operands > def->max_operands))
+        ok = usage(out->command, "expected %s, got %d operand%s", def->operands[0] ? def->operands : "no operands", out->n_operands,
+            out->n_operands == 1 ? "" : "s");
+    if (!ok) options_free(out);
+    return ok;
+}
+
+void options_free(struct options *o)
+{
+    free(o->list);
+    o->list = NULL;
+}

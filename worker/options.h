@@ -1,0 +1,89 @@
+/* options.h: the command line as data: one table of subcommands and one of options.
+ *
+ * Parsing, ranges, defaults, names of environment variables, --help, the man page and the completions are all read from these two tables.
+ * A value comes from the flag, else from the environment, else from the table's default, and is checked against its range
+ * wherever it came from. [main thread] */
+#ifndef WORKER_OPTIONS_H
+#define WORKER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum command {
+    CMD_RUN = 0, CMD_TOKENIZE, CMD_DETOKENIZE, CMD_SCORE, CMD_INSPECT, CMD_PLAN, CMD_CAPABILITIES, CMD_PLUGIN, CMD_QUANTIZE, CMD_BENCH, CMD_DEBUG,
+    CMD_HELP, CMD_COUNT
+};
+
+enum option_id {
+    OPT_MODEL = 0, OPT_PROMPT, OPT_FILE, OPT_TEXT, OPT_IDS, OPT_MAX_TOKENS, OPT_TEMPERATURE, OPT_TOP_K, OPT_TOP_P, OPT_MIN_P, OPT_REPETITION_PENALTY,
+    OPT_PRESENCE_PENALTY, OPT_FREQUENCY_PENALTY, OPT_LOGIT_BIAS, OPT_SEED, OPT_STOP, OPT_CHAT, OPT_RAW, OPT_PRINT_IDS, OPT_SPECIAL, OPT_NO_BOS,
+    OPT_LOGITS, OPT_TAP, OPT_OUT, OPT_DEVICE, OPT_THREADS, OPT_EXACT, OPT_CONTEXT, OPT_MAX_SEQUENCES, OPT_BENCH_PROMPT, OPT_BENCH_GENERATE,
+    OPT_BENCH_REPEAT, OPT_JSON, OPT_PLUGIN_DIR, OPT_PREFER, OPT_LOG, OPT_HELP, OPT_COUNT
+};
+
+enum option_type { OPTION_FLAG = 0, OPTION_INTEGER, OPTION_REAL, OPTION_TEXT, OPTION_LIST /* text, repeatable */, OPTION_CHOICE };
+
+struct option_def {
+    const char *name;         /* long name; unique among the options of one command */
+    char letter;              /* short name, 0: none */
+    enum option_type type;
+    bool environment;         /* also taken from WORKER_<NAME> */
+    uint32_t commands;        /* mask of 1 << enum command */
+    const char *argument;     /* "FILE", a CHOICE's words as "cpu|cuda"; NULL for a flag */
+    double min, max;          /* INTEGER, REAL: inclusive (0x1p64: all 64 bits); LIST: max entries; TEXT: max bytes */
+    const char *preset;       /* default, as one would write it; NULL: none */
+    const char *help;
+};
+extern const struct option_def option_table[OPT_COUNT];
+
+struct command_def {
+    const char *name, *operands; /* operands: "TEXT", "list | info FILE"; "" for none */
+    int min_operands, max_operands;
+    const char *summary;         /* one line */
+    const char *description;     /* for the man page and the command's own help; plain sentences */
+};
+extern const struct command_def command_table[CMD_COUNT];
+
+struct option_value {
+    bool given;       /* by flag or environment */
+    uint64_t integer; /* INTEGER; FLAG: 0 or 1 */
+    double real;      /* REAL */
+    const char *text; /* TEXT, CHOICE; NULL: absent */
+};
+
+struct option_entry { enum option_id option; const char *text; };
+
+struct options {
+    enum command command;
+    struct option_value value[OPT_COUNT];
+    struct option_entry *list; uint32_t n_list; /* repeatable options in the order given */
+    char *const *operands; int n_operands;      /* argv's */
+    bool help;
+};
+
+static inline bool option_flag(const struct options *o, enum option_id id) { return o->value[id].integer != 0; }
+static inline uint64_t option_u64(const struct options *o, enum option_id id) { return o->value[id].integer; }
+static inline uint32_t option_u32(const struct options *o, enum option_id id) { return (uint32_t)o->value[id].integer; } /* the table's max is below 2^32 */
+static inline double option_real(const struct options *o, enum option_id id) { return o->value[id].real; }
+static inline const char *option_text(const struct options *o, enum option_id id) { return o->value[id].text; }
+/* Entries of a LIST in the order given, at most cap; returns how many. */
+uint32_t option_list(const struct options *o, enum option_id id, const char **out, uint32_t cap);
+
+/* Reads argv[1..]. False: a usage error has been printed on standard error. On true, options_free afterwards. */
+bool options_parse(int argc, char **argv, struct options *out);
+void options_free(struct options *o);
+
+/* The environment variable of an option: "WORKER_MAX_TOKENS". */
+void option_environment(const struct option_def *def, char out[64]);
+/* "0 to 2, default 1": "" when there is nothing to say. */
+void option_limits(const struct option_def *def, char *out, size_t cap);
+static inline bool option_of(const struct option_def *def, enum command c) { return def->commands >> c & 1; }
+
+void help_overview(FILE *out);
+void help_command(enum command c, FILE *out);
+enum command command_named(const char *name); /* CMD_COUNT: none */
+/* The candidate nearest to a mistyped name, or NULL if none is near. */
+const char *command_nearest(const char *name);
+
+#endif

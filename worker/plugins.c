@@ -1,0 +1,98 @@
+/* plugins.c: `worker plugin list` and `worker plugin info FILE`. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "errors.h"
+#include "json_out.h"
+#include "setup.h"
+
+static const char *state_name(enum plugin_state state)
+{
+    static const char *const names[] = { "loaded", "shadowed", "refused" };
+    return names[state];
+}
+
+static const char *kind_name(uint16_t kind)
+{
+    return kind == WK_KIND_ARCH ? "architecture" : kind == WK_KIND_QUANT ? "quantization" : "?";
+}
+
+/* A note's text fields come from a file that may be hostile: bounded, and only what is printable. */
+static const char *printable(const char *field, size_t cap, char *out)
+{
+    size_t i = 0;
+    for (; i + 1 < cap && field[i]; i++) out[i] = field[i] > ' ' && field[i] < 127 ? field[i] : '?';
+    out[i] = '\0';
+    return out;
+}
+
+static json_t *entry_json(const struct plugin_entry *e)
+{
+    char id[64], claims[168];
+    const struct wk_note_desc *n = &e->note;
+    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:s, s:s, s:s*}", "state", state_name(e->state), "id", printable(n->id, sizeof id, id), "kind",
+        kind_name(n->kind), "version", e->plugin ? e->plugin->version : NULL, "claims", printable(n->claims, sizeof claims, claims), "path", e->path, "sha256",
+        e->digest, "reason", e->reason);
+}
+
+static int list_json(const struct plugin_registry *r)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < plugin_count(r); i++) (void)json_array_append_new(array, entry_json(plugin_at(r, i)));
+    return json_print(json_pack("{s:o}", "plugins", array));
+}
+
+static int list_text(const struct plugin_registry *r)
+{
+    (void)printf("%-9s %-28s %-9s %-40s %s\n", "STATE", "ID", "VERSION", "CLAIMS", "PATH");
+    for (uint32_t i = 0; i < plugin_count(r); i++) {
+        const struct plugin_entry *e = plugin_at(r, i);
+        char id[64], claims[168];
+        (void)printf("%-9s %-28s %-9s %-40s %s\n", state_name(e->state), e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-",
+            e->plugin && e->plugin->version ? e->plugin->version : "-", e->note.claims[0] ? printable(e->note.claims, sizeof claims, claims) : "-", e->path);
+        if (e->reason) (void)printf("%-9s %s\n", "", e->reason);
+    }
+    return EXIT_DONE;
+}
+
+static int list(const struct options *o)
+{
+    struct plugin_registry *r;
+    int result = open_plugins(o, &r);
+    if (result) return result;
+    result = option_flag(o, OPT_JSON) ? list_json(r) : list_text(r);
+    plugin_registry_close(r);
+    return result;
+}
+
+static int info(const struct options *o)
+{
+    struct plugin_entry e = { 0 };
+    ERROR_TEXT(err);
+    wk_status status = plugin_inspect(o->operands[1], &e, &err);
+    if (status) return fail_status(STAGE_PLUGINS, status, &err);
+    int result = EXIT_DONE;
+    if (option_flag(o, OPT_JSON)) {
+        result = json_print(entry_json(&e));
+    } else {
+        char id[64], claims[168];
+        const struct wk_note_desc *n = &e.note;
+        (void)printf("path     %s\nsha256   %s\nid       %s\nkind     %s\nclaims   %s\nabi      %u.%u to %u.%u\nheaders  %08x%08x\n", e.path, e.digest,
+            printable(n->id, sizeof id, id), kind_name(n->kind), printable(n->claims, sizeof claims, claims), n->abi_major, n->abi_minor_min, n->abi_major,
+            n->abi_minor_built, n->header_hash[1], n->header_hash[0]);
+        if (e.reason) (void)printf("refused  %s\n", e.reason);
+    }
+    free(e.path);
+    free(e.reason);
+    return result;
+}
+
+int command_plugin(const struct options *o)
+{
+    const char *action = o->operands[0];
+    if (strcmp(action, "list") == 0 && o->n_operands == 1) return list(o);
+    if (strcmp(action, "info") == 0 && o->n_operands == 2) return info(o);
+    return fail_usage("plugin", "expected list or info FILE");
+}

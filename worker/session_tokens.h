@@ -1,0 +1,14 @@
+/* session_tokens.h: the tokens that score and debug work on, from --ids, --text or --file. */
+#ifndef WORKER_SESSION_TOKENS_H
+#define WORKER_SESSION_TOKENS_H
+
+#include "model/model.h"
+#include "options.h"
+#include "text.h"
+
+/* Between 1 and the context's length of ids, each in the vocabulary; the caller frees out->ids. */
+int session_tokens(const struct options *o, const struct model *m, struct id_list *out);
+/* Before the model is opened: exactly one of the three options is given. */
+int session_tokens_usage(const struct options *o);
+
+#endif

@@ -1,0 +1,156 @@
+/* setup.c: plugins, files and models as the options ask for them. */
+#include "setup.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "errors.h"
+#include "log/log.h"
+
+enum { MAX_DIRS = 16, MAX_PREFER = 64 };
+
+int open_plugins(const struct options *o, struct plugin_registry **out)
+{
+    const char *dirs[MAX_DIRS], *prefer[MAX_PREFER];
+    struct plugin_options p = { .dirs = dirs, .prefer = prefer, .isa = plugin_detect_isa() };
+    ERROR_TEXT(err);
+    p.n_dirs = option_list(o, OPT_PLUGIN_DIR, dirs, MAX_DIRS);
+    p.n_prefer = option_list(o, OPT_PREFER, prefer, MAX_PREFER);
+    wk_status status = plugin_registry_open(&p, out, &err);
+    return status ? fail_status(STAGE_PLUGINS, status, &err) : EXIT_DONE;
+}
+
+int open_path(const char *path, struct gguf **out)
+{
+    ERROR_TEXT(err);
+    wk_status status = gguf_open(path, out, &err);
+    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
+}
+
+int open_model_file(const struct options *o, bool embedded, struct gguf **out)
+{
+    const char *path = option_text(o, OPT_MODEL);
+    ERROR_TEXT(err);
+    *out = NULL;
+    if (path) return open_path(path, out);
+    if (!embedded) return fail_usage(command_table[o->command].name, "--model FILE is needed");
+    const struct embedded_model inside = embedded_model();
+    if (!inside.size) return fail(CODE_MODEL_LOAD_FAILED, "this build has no embedded model; name one with --model FILE");
+    wk_status status = gguf_open_memory(inside.bytes, inside.size, "embedded model", out, &err);
+    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
+}
+
+int find_device(const struct options *o, const struct device_ops **out)
+{
+    const char *name = option_text(o, OPT_DEVICE);
+    *out = NULL;
+    if (strcmp(name, "cpu") != 0) return fail(CODE_DEVICE_NOT_FOUND, "device %s: this build has no CUDA device module; use --device cpu", name);
+    *out = device_cpu();
+    return EXIT_DONE;
+}
+
+void model_options_from(const struct options *o, const struct device_ops *device, const struct model_needs *needs, struct model_options *out)
+{
+    const bool exact = option_flag(o, OPT_EXACT);
+    *out = (struct model_options){
+        .device = device,
+        .dev = { .threads = option_u32(o, OPT_THREADS), .isa = plugin_detect_isa(), .exact = exact, .kv_type = exact ? KV_F32 : KV_F16,
+            .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT), .max_rows = needs->max_rows, .max_wanted = needs->max_wanted,
+            .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES) : 1 },
+        .fuse = FUSE_ALL,
+        .taps = needs->taps,
+        .n_taps = needs->n_taps,
+    };
+}
+
+/* Refuses a plan that cannot fit before anything of it is allocated. */
+static int check_memory(const struct model *m)
+{
+    const uint64_t available = memory_available();
+    if (!available || m->plan.total <= available) return EXIT_DONE;
+    return fail(CODE_INSUFFICIENT_MEMORY, "%s: needs %" PRIu64 " bytes (KV cache %" PRIu64 " for a context of %u), the host has %" PRIu64
+        " available; lower --context or take a smaller model", m->name, m->plan.total, m->plan.bytes[MEMORY_KV], (unsigned)m->dev.context, available);
+}
+
+static int load(struct model *m)
+{
+    ERROR_TEXT(err);
+    int result = check_memory(m);
+    if (result) return result;
+    wk_status status = model_load(m, &err);
+    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
+}
+
+int open_model(const struct options *o, const struct model_needs *needs, struct opened *out)
+{
+    const struct device_ops *device;
+    struct gguf *file;
+    struct model_options options;
+    ERROR_TEXT(err);
+    *out = (struct opened){ NULL, NULL };
+    int result = find_device(o, &device);
+    if (!result) result = open_model_file(o, true, &file);
+    if (result) return result;
+    result = open_plugins(o, &out->plugins);
+    if (result) {
+        gguf_close(file);
+        return result;
+    }
+    model_options_from(o, device, needs, &options);
+    wk_status status = model_plan(file, out->plugins, &options, &out->model, &err);
+    if (status) return fail_status(STAGE_MODEL, status, &err);
+    return needs->load ? load(out->model) : EXIT_DONE;
+}
+
+void opened_close(struct opened *x)
+{
+    model_close(x->model);
+    plugin_registry_close(x->plugins);
+    *x = (struct opened){ NULL, NULL };
+}
+
+uint64_t memory_available(void)
+{
+    char line[128];
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1) break;
+    (void)fclose(f);
+    return kib * 1024;
+}
+
+const char *isa_name(uint32_t isa)
+{
+    static const char *const names[WK_ISA_COUNT] = { "portable", "avx2", "avx512" };
+    return isa < WK_ISA_COUNT ? names[isa] : "?";
+}
+
+double seconds_now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    stop_asked = 1;
+}
+
+void interrupts_catch(void)
+{
+    /* SA_RESETHAND: the second Ctrl-C finds the default action. */
+    struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
+    (void)sigaction(SIGINT, &action, NULL);
+}
+
+bool interrupted(void) { return stop_asked != 0; }

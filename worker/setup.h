@@ -1,0 +1,47 @@
+/* setup.h: opens what the subcommands share: plugins, files, models. Each function that returns an int has already said what is wrong
+ * when it returns an exit status other than EXIT_DONE, and then its result is NULL. [main thread] */
+#ifndef WORKER_SETUP_H
+#define WORKER_SETUP_H
+
+#include <stdint.h>
+
+#include "model/model.h"
+#include "options.h"
+
+/* The model that is part of the program; size 0: this build has none. */
+struct embedded_model { const void *bytes; uint64_t size; };
+struct embedded_model embedded_model(void);
+
+int open_plugins(const struct options *o, struct plugin_registry **out);
+/* --model, or the embedded model where `embedded` allows it. */
+int open_model_file(const struct options *o, bool embedded, struct gguf **out);
+int open_path(const char *path, struct gguf **out);
+
+enum { STEP_ROWS = 512 /* prompt tokens of one step */ };
+
+/* What a command needs of its model beyond the options. */
+struct model_needs {
+    uint32_t max_rows, max_wanted; /* of one step */
+    uint32_t context;              /* 0: --context */
+    bool load;                     /* false: planned only */
+    const char *const *taps; uint32_t n_taps;
+};
+/* The device that --device names. */
+int find_device(const struct options *o, const struct device_ops **out);
+void model_options_from(const struct options *o, const struct device_ops *device, const struct model_needs *needs, struct model_options *out);
+/* A model and the plugins it rests on. */
+struct opened { struct plugin_registry *plugins; struct model *model; };
+/* Opens --model or the embedded model, plans it and, if needed, loads it. opened_close in either case. */
+int open_model(const struct options *o, const struct model_needs *needs, struct opened *out);
+void opened_close(struct opened *x);
+
+/* Bytes of memory that the host can give without swapping; 0: unknown. */
+uint64_t memory_available(void);
+const char *isa_name(uint32_t isa);
+double seconds_now(void); /* monotonic */
+
+/* Ctrl-C: the first asks the command to stop, which it sees here; the second ends the process. */
+void interrupts_catch(void);
+bool interrupted(void);
+
+#endif

@@ -1,0 +1,104 @@
+/* text.c: reads prompts, texts and id lists. */
+#include "text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "errors.h"
+#include "tokenizer/utf8.h"
+
+/* Byte offset of the first byte that is not part of a UTF-8 character; len if there is none. */
+static size_t invalid_at(const char *bytes, size_t len)
+{
+    size_t at = 0;
+    while (at < len) {
+        size_t n = utf8_sequence((const unsigned char *)bytes + at, len - at);
+        if (!n) break;
+        at += n;
+    }
+    return at;
+}
+
+static int read_stream(FILE *in, const char *name, struct text *out)
+{
+    size_t cap = 0;
+    for (;;) {
+        if (out->len + 1 >= cap) {
+            cap = cap ? cap * 2 : 65536;
+            char *grown = realloc(out->bytes, cap);
+            if (!grown) return fail(CODE_INSUFFICIENT_MEMORY, "%s: no memory for the text", name);
+            out->bytes = grown;
+        }
+        size_t n = fread(out->bytes + out->len, 1, cap - out->len - 1, in);
+        out->len += n;
+        if (out->len > TEXT_MAX_BYTES) return fail(CODE_INVALID_REQUEST, "%s: longer than %d bytes; give a shorter text", name, TEXT_MAX_BYTES);
+        if (n == 0) break;
+    }
+    out->bytes[out->len] = '\0';
+    if (ferror(in)) return fail(CODE_INVALID_REQUEST, "%s: cannot be read: %s", name, strerror(errno));
+    return EXIT_DONE;
+}
+
+static int read_path(const char *path, struct text *out)
+{
+    if (strcmp(path, "-") == 0) return read_stream(stdin, "standard input", out);
+    FILE *in = fopen(path, "rbe");
+    if (!in) return fail(CODE_INVALID_REQUEST, "%s: cannot be opened: %s", path, strerror(errno));
+    int result = read_stream(in, path, out);
+    (void)fclose(in);
+    return result;
+}
+
+int text_read(const char *argument, const char *path, struct text *out)
+{
+    int result = EXIT_DONE;
+    *out = (struct text){ NULL, 0 };
+    if (argument) {
+        out->len = strlen(argument);
+        out->bytes = strdup(argument);
+        if (!out->bytes) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for the text");
+    } else {
+        result = read_path(path, out);
+    }
+    size_t bad = result ? 0 : invalid_at(out->bytes, out->len);
+    if (!result && bad < out->len)
+        result = fail(CODE_INVALID_REQUEST, "%s: byte %zu (0x%02x) is not valid UTF-8; convert the text to UTF-8", argument ? "text" : path, bad,
+            (unsigned)(unsigned char)out->bytes[bad]);
+    if (result) text_free(out);
+    return result;
+}
+
+void text_free(struct text *t)
+{
+    free(t->bytes);
+    *t = (struct text){ NULL, 0 };
+}
+
+int ids_parse(const char *text, uint32_t limit, struct id_list *out)
+{
+    uint32_t n = 0;
+    /* An id and its separator take at least two bytes. */
+    uint32_t *ids = malloc((strlen(text) / 2 + 1) * sizeof *ids);
+    *out = (struct id_list){ NULL, 0 };
+    if (!ids) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the ids");
+    for (const char *at = text; *at;) {
+        if (isspace((unsigned char)*at)) {
+            at++;
+            continue;
+        }
+        char *end;
+        errno = 0;
+        unsigned long long id = isdigit((unsigned char)*at) ? strtoull(at, &end, 10) : limit;
+        if (errno || id >= limit || (*end && !isspace((unsigned char)*end))) {
+            free(ids);
+            return fail(CODE_INVALID_REQUEST, "ids: \"%.24s\": expected whole numbers from 0 to %u, separated by spaces", at, limit - 1);
+        }
+        ids[n++] = (uint32_t)id;
+        at = end;
+    }
+    *out = (struct id_list){ ids, n };
+    return EXIT_DONE;
+}

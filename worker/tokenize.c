@@ -1,0 +1,89 @@
+/* tokenize.c: `worker tokenize` and `worker detokenize`. The model's file may be a vocabulary alone: no plugin and no weight is needed. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "commands.h"
+#include "errors.h"
+#include "setup.h"
+#include "text.h"
+
+static int open_tokenizer(const struct options *o, struct tokenizer **out)
+{
+    struct gguf *file;
+    ERROR_TEXT(err);
+    *out = NULL;
+    int result = open_model_file(o, false, &file);
+    if (result) return result;
+    wk_status status = tokenizer_open(file, out, &err);
+    gguf_close(file); /* the vocabulary has been copied */
+    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
+}
+
+static int print_ids(const struct options *o, const struct tokenizer *t, const struct text *text)
+{
+    struct tokens tokens = { 0 };
+    const bool special = option_flag(o, OPT_SPECIAL);
+    ERROR_TEXT(err);
+    wk_status status = tokenizer_encode(t, text->bytes, text->len, special, true, &tokens, &err);
+    if (status) return fail_status(STAGE_TOKENS, status, &err);
+    /* A beginning-of-sequence token that the text itself spells stays. */
+    size_t first = option_flag(o, OPT_NO_BOS) && tokenizer_adds_bos(t) && tokens.n && tokens.ids[0] == tokenizer_bos(t);
+    for (size_t i = first; i < tokens.n; i++) (void)printf("%s%u", i > first ? " " : "", tokens.ids[i]);
+    (void)putchar('\n');
+    tokens_free(&tokens);
+    return EXIT_DONE;
+}
+
+int command_tokenize(const struct options *o)
+{
+    struct tokenizer *t;
+    struct text text;
+    const char *argument = o->n_operands ? o->operands[0] : NULL, *path = option_text(o, OPT_FILE);
+    if (!argument == !path) return fail_usage("tokenize", "expected either TEXT or --file FILE");
+    int result = open_tokenizer(o, &t);
+    if (result) return result;
+    result = text_read(argument, path, &text);
+    if (!result) {
+        result = print_ids(o, t, &text);
+        text_free(&text);
+    }
+    tokenizer_close(t);
+    return result;
+}
+
+/* The operands as one list, so that ids may also come as "1 2 3" in one argument. */
+static int operands_to_ids(const struct options *o, uint32_t limit, struct id_list *out)
+{
+    char *joined = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&joined, &size);
+    if (!f) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the ids");
+    for (int i = 0; i < o->n_operands; i++) (void)fprintf(f, "%s ", o->operands[i]);
+    int result = fclose(f) ? fail(CODE_INSUFFICIENT_MEMORY, "no memory for the ids") : ids_parse(joined, limit, out);
+    free(joined);
+    return result;
+}
+
+int command_detokenize(const struct options *o)
+{
+    struct tokenizer *t;
+    struct id_list list;
+    ERROR_TEXT(err);
+    int result = open_tokenizer(o, &t);
+    if (result) return result;
+    result = operands_to_ids(o, tokenizer_size(t), &list);
+    if (!result) {
+        char *bytes;
+        size_t len;
+        wk_status status = tokenizer_decode(t, list.ids, list.n, true, &bytes, &len, &err);
+        if (status) {
+            result = fail_status(STAGE_TOKENS, status, &err);
+        } else {
+            (void)fwrite(bytes, 1, len, stdout);
+            free(bytes);
+        }
+        free(list.ids);
+    }
+    tokenizer_close(t);
+    return result;
+}
