@@ -158,32 +158,33 @@ json_t *capabilities_descriptor(const char *model_id, const struct plugin_regist
         c.positional, "attention", c.attention, "quant", quant, "context_max", (json_int_t)c.context_max, "vocab_size", (json_int_t)c.n_vocab);
 }
 
-static bool add_missing(char **missing, uint32_t *n, char *sentence)
+/* Takes the sentence, unless it has been said. False: nothing more can be added. */
+static bool add_missing(struct missing *m, char *sentence)
 {
     if (!sentence) return false;
-    for (uint32_t i = 0; i < *n; i++) {
-        if (strcmp(missing[i], sentence) != 0) continue;
+    for (uint32_t i = 0; i < m->n; i++) {
+        if (strcmp(m->sentence[i], sentence) != 0) continue;
         free(sentence);
         return true;
     }
-    if (*n == CAPABILITIES_MAX_MISSING) {
+    if (m->n == CAPABILITIES_MAX_MISSING) {
         free(sentence);
         return false;
     }
-    missing[(*n)++] = sentence;
+    m->sentence[m->n++] = sentence;
     return true;
 }
 
-uint32_t capabilities_missing(const struct gguf *file, const struct plugin_registry *r, char *missing[CAPABILITIES_MAX_MISSING])
+void capabilities_missing(const struct gguf *file, const struct plugin_registry *r, struct missing *out)
 {
     char architecture[TAPE_NAME] = "(not named)", served[1024], *sentence;
-    uint32_t n = 0;
+    *out = (struct missing){ .n = 0 };
     if (!architecture_of(file, architecture) || !plugin_find_arch(r, architecture, NULL)) {
         json_t *names = architecture_names(r);
         join(names, served, sizeof served);
         json_decref(names);
         if (asprintf(&sentence, "model requires architecture %s, worker only supports %s", architecture, served) < 0) sentence = NULL;
-        if (!add_missing(missing, &n, sentence)) return n;
+        if (!add_missing(out, sentence)) return;
     }
     json_t *types = type_names(r);
     join(types, served, sizeof served);
@@ -192,9 +193,23 @@ uint32_t capabilities_missing(const struct gguf *file, const struct plugin_regis
         const struct gguf_tensor *t = gguf_tensor_at(file, i);
         if (plugin_find_type(r, t->ggml_type, NULL)) continue;
         if (asprintf(&sentence, "model requires ggml type %u, worker only supports %s", t->ggml_type, served) < 0) sentence = NULL;
-        if (!add_missing(missing, &n, sentence)) break;
+        if (!add_missing(out, sentence)) return;
     }
-    return n;
+}
+
+int missing_refuse(const struct missing *m, const char *path)
+{
+    char text[4096] = "";
+    size_t len = 0;
+    for (uint32_t i = 0; i < m->n && len < sizeof text; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%s: %s", i ? "\n" : "", path, m->sentence[i]);
+    return m->n ? fail(CODE_MODEL_LOAD_FAILED, "%s", text) : EXIT_DONE;
+}
+
+void missing_free(struct missing *m)
+{
+    for (uint32_t i = 0; i < m->n; i++) free(m->sentence[i]);
+    m->n = 0;
 }
 
 /* ---- <model>.mcd.json ----------------------------------------------------------------------------------------------- */
@@ -234,4 +249,16 @@ wk_status capabilities_sidecar(const struct gguf *file, json_t *descriptor, cons
     }
     free(path);
     return status;
+}
+
+int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r, const struct tape_program *program)
+{
+    char model_id[128];
+    ERROR_TEXT(err);
+    capabilities_model_id(file, model_id);
+    json_t *descriptor = capabilities_descriptor(model_id, r, program);
+    if (!descriptor) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the descriptor");
+    wk_status status = capabilities_sidecar(file, descriptor, &err);
+    json_decref(descriptor);
+    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }

@@ -20,9 +20,15 @@ json_t *capabilities_descriptor(const char *model_id, const struct plugin_regist
 /* Records the model's pass on its header. *out NULL with a status: it cannot run here; err says why. The caller frees it with tape_free. */
 wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct tape_program **out, const struct wk_err *err);
 
-/* What the file asks for and nobody serves, one sentence each ("model requires architecture mamba, worker only supports llama, qwen2").
- * Each entry is the caller's to free. Returns how many. */
-uint32_t capabilities_missing(const struct gguf *file, const struct plugin_registry *r, char *missing[CAPABILITIES_MAX_MISSING]);
+/* What the file asks for and nobody serves, a sentence each: "model requires architecture mamba, worker only supports llama, qwen2". */
+struct missing { char *sentence[CAPABILITIES_MAX_MISSING]; uint32_t n; };
+void capabilities_missing(const struct gguf *file, const struct plugin_registry *r, struct missing *out);
+/* Refuses the file in one error that names each of them; EXIT_DONE: nothing is missing. */
+int missing_refuse(const struct missing *m, const char *path);
+void missing_free(struct missing *m);
+
+/* Refuses a model whose <model>.mcd.json contradicts it. */
+int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r, const struct tape_program *program);
 
 /* general.name, else the file's stem. */
 void capabilities_model_id(const struct gguf *file, char out[128]);

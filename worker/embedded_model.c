@@ -1,8 +1,6 @@
 /* embedded_model.c: the default model's file, as bytes of this program. The assembler includes it, so that it costs the compiler nothing. */
 #include "setup.h"
 
-#ifdef WORKER_EMBEDDED_MODEL
-
 /* 64-byte alignment: tensor data inside keep the alignment that they have in the file. */
 __asm__(".pushsection .rodata.embedded_model, \"a\", @progbits\n"
         ".balign 64\n"
@@ -20,12 +18,3 @@ struct embedded_model embedded_model(void)
 {
     return (struct embedded_model){ worker_embedded_begin, (uint64_t)(worker_embedded_end - worker_embedded_begin) };
 }
-
-#else
-
-struct embedded_model embedded_model(void)
-{
-    return (struct embedded_model){ NULL, 0 };
-}
-
-#endif

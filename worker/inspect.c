@@ -20,7 +20,7 @@ struct inspection {
     struct type_use types[64]; uint32_t n_types;
     json_t *descriptor;        /* NULL: the model cannot run here; why says so */
     char why[4096];
-    char *missing[CAPABILITIES_MAX_MISSING]; uint32_t n_missing;
+    struct missing missing;
 };
 
 static void name_type(const struct plugin_registry *r, uint32_t ggml_type, char out[32])
@@ -57,7 +57,7 @@ static int examine(struct inspection *n)
     ERROR_TEXT(err);
     capabilities_model_id(n->file, n->model_id);
     count_types(n);
-    n->n_missing = capabilities_missing(n->file, n->plugins, n->missing);
+    capabilities_missing(n->file, n->plugins, &n->missing);
     if (capabilities_record(n->file, n->plugins, &program, &why)) return EXIT_DONE;
     n->descriptor = capabilities_descriptor(n->model_id, n->plugins, program);
     tape_free(program);
@@ -90,7 +90,7 @@ static int print_json(const struct inspection *n)
     for (uint32_t i = 0; i < n->n_types; i++)
         (void)json_array_append_new(types, json_pack("{s:s, s:I, s:I, s:I}", "type", n->types[i].name, "ggml_type", (json_int_t)n->types[i].ggml_type, "tensors",
             (json_int_t)n->types[i].count, "bytes", (json_int_t)n->types[i].bytes));
-    for (uint32_t i = 0; i < n->n_missing; i++) (void)json_array_append_new(missing, json_string(n->missing[i]));
+    for (uint32_t i = 0; i < n->missing.n; i++) (void)json_array_append_new(missing, json_string(n->missing.sentence[i]));
     return json_print(json_pack("{s:o, s:I, s:I, s:I, s:I, s:o?, s:o?, s:o, s:o, s:o, s:o}", "path", json_bytes(gguf_path(n->file), strlen(gguf_path(n->file))),
         "gguf_version", (json_int_t)gguf_version(n->file), "file_bytes", (json_int_t)gguf_file_bytes(n->file), "shards", (json_int_t)gguf_shard_count(n->file),
         "alignment", (json_int_t)gguf_alignment(n->file), "mcd", n->descriptor ? json_incref(n->descriptor) : NULL, "reason",
@@ -112,7 +112,7 @@ static int print_text(const struct inspection *n)
         gguf_shard_count(n->file), gguf_shard_count(n->file) == 1 ? "" : "s", gguf_kv_count(n->file), gguf_tensor_count(n->file));
     if (n->descriptor) print_descriptor(n->descriptor);
     else (void)printf("%-14s %s\n", "cannot run", n->why);
-    for (uint32_t i = 0; i < n->n_missing; i++) (void)printf("%-14s %s\n", "missing", n->missing[i]);
+    for (uint32_t i = 0; i < n->missing.n; i++) (void)printf("%-14s %s\n", "missing", n->missing.sentence[i]);
     for (uint32_t i = 0; i < n->n_types; i++)
         (void)printf("%-14s %" PRIu64 " tensors, %" PRIu64 " bytes\n", n->types[i].name, n->types[i].count, n->types[i].bytes);
     return EXIT_DONE;
@@ -131,7 +131,7 @@ int command_inspect(const struct options *o)
         result = examine(&n);
     }
     if (!result) result = option_flag(o, OPT_JSON) ? print_json(&n) : print_text(&n);
-    for (uint32_t i = 0; i < n.n_missing; i++) free(n.missing[i]);
+    missing_free(&n.missing);
     json_decref(n.descriptor);
     plugin_registry_close(plugins);
     gguf_close(file);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <worker/abi.h>
+#include <worker/plugin.h>
 
 #include "commands.h"
 #include "errors.h"

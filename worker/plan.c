@@ -12,11 +12,11 @@
 
 struct planning {
     const struct model *model;     /* NULL: it cannot be planned */
-    const char *device;
+    const char *path, *device;
     uint32_t max_sequences;
     uint64_t available;
     bool fits;
-    char *missing[CAPABILITIES_MAX_MISSING]; uint32_t n_missing;
+    struct missing missing;
     wk_status status;              /* of model_plan */
     char why[4096];
 };
@@ -26,7 +26,7 @@ static int print_json(const struct planning *p)
     json_t *bytes = json_object(), *missing = json_array(), *reasons = json_array();
     for (int k = 0; p->model && k < MEMORY_KINDS; k++)
         (void)json_object_set_new(bytes, memory_kind_name((enum memory_kind)k), json_integer((json_int_t)p->model->plan.bytes[k]));
-    for (uint32_t i = 0; i < p->n_missing; i++) (void)json_array_append_new(missing, json_string(p->missing[i]));
+    for (uint32_t i = 0; i < p->missing.n; i++) (void)json_array_append_new(missing, json_string(p->missing.sentence[i]));
     if (!p->model) (void)json_array_append_new(reasons, json_bytes(p->why, strlen(p->why)));
     else if (!p->fits) (void)json_array_append_new(reasons, json_string("needs more memory than is available"));
     return json_print(json_pack("{s:b, s:s, s:s*, s:I, s:I, s:o, s:I, s:I, s:o, s:o}", "feasible", p->model && p->fits, "device", p->device, "model",
@@ -46,14 +46,9 @@ static int print_text(const struct planning *p)
 /* After the document: the same as an error, so that exit status and last line agree. */
 static int verdict(const struct planning *p)
 {
-    const struct wk_err err = { (char *)(uintptr_t)p->why, sizeof p->why };
-    if (p->n_missing) {
-        char text[4096];
-        size_t n = 0;
-        for (uint32_t i = 0; i < p->n_missing && n < sizeof text; i++) n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? "\n" : "", p->missing[i]);
-        return fail(CODE_MODEL_LOAD_FAILED, "%s", text);
-    }
-    if (!p->model) return fail_status(STAGE_MODEL, p->status, &err);
+    int result = missing_refuse(&p->missing, p->path);
+    if (result) return result;
+    if (!p->model) return refuse_model(p->status, p->path, p->why);
     if (!p->fits) return fail(CODE_INSUFFICIENT_MEMORY, "%s: needs %" PRIu64 " bytes, the host has %" PRIu64 " available; lower --context or --max-sequences",
         p->model->name, p->model->plan.total, p->available);
     return EXIT_DONE;
@@ -66,7 +61,7 @@ int command_plan(const struct options *o)
     struct plugin_registry *plugins = NULL;
     struct model *model = NULL;
     struct model_options options;
-    struct planning p = { .device = option_text(o, OPT_DEVICE), .max_sequences = option_u32(o, OPT_MAX_SEQUENCES), .available = memory_available() };
+    struct planning p = { .path = o->operands[0], .device = option_text(o, OPT_DEVICE), .max_sequences = option_u32(o, OPT_MAX_SEQUENCES), .available = memory_available() };
     const struct wk_err why = { p.why, sizeof p.why };
     int result = find_device(o, &device);
     if (!result) result = open_path(o->operands[0], &file);
@@ -75,14 +70,15 @@ int command_plan(const struct options *o)
         gguf_close(file);
         return result;
     }
-    p.n_missing = capabilities_missing(file, plugins, p.missing);
+    capabilities_missing(file, plugins, &p.missing);
     model_options_from(o, device, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = p.max_sequences }, &options);
     p.status = model_plan(file, plugins, &options, &model, &why);
     p.model = model;
     p.fits = model && (!p.available || model->plan.total <= p.available);
-    result = option_flag(o, OPT_JSON) ? print_json(&p) : print_text(&p);
+    result = model ? capabilities_check_sidecar(model->file, plugins, model->program) : EXIT_DONE;
+    if (!result) result = option_flag(o, OPT_JSON) ? print_json(&p) : print_text(&p);
     if (!result) result = verdict(&p);
-    for (uint32_t i = 0; i < p.n_missing; i++) free(p.missing[i]);
+    missing_free(&p.missing);
     model_close(model);
     plugin_registry_close(plugins);
     return result;

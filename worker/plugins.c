@@ -1,4 +1,5 @@
 /* plugins.c: `worker plugin list` and `worker plugin info FILE`. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +33,9 @@ static json_t *entry_json(const struct plugin_entry *e)
 {
     char id[64], claims[168];
     const struct wk_note_desc *n = &e->note;
-    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:s, s:s, s:s*}", "state", state_name(e->state), "id", printable(n->id, sizeof id, id), "kind",
+    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:s, s:s, s:s*, s:s*}", "state", state_name(e->state), "id", printable(n->id, sizeof id, id), "kind",
         kind_name(n->kind), "version", e->plugin ? e->plugin->version : NULL, "claims", printable(n->claims, sizeof claims, claims), "path", e->path, "sha256",
-        e->digest, "reason", e->reason);
+        e->digest, "reason", e->reason, "warnings", e->warnings);
 }
 
 static int list_json(const struct plugin_registry *r)
@@ -53,6 +54,7 @@ static int list_text(const struct plugin_registry *r)
         (void)printf("%-9s %-28s %-9s %-40s %s\n", state_name(e->state), e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-",
             e->plugin && e->plugin->version ? e->plugin->version : "-", e->note.claims[0] ? printable(e->note.claims, sizeof claims, claims) : "-", e->path);
         if (e->reason) (void)printf("%-9s %s\n", "", e->reason);
+        if (e->warnings) (void)printf("%-9s %s\n", "", e->warnings);
     }
     return EXIT_DONE;
 }
@@ -67,25 +69,31 @@ static int list(const struct options *o)
     return result;
 }
 
+static void print_info(const struct plugin_entry *e)
+{
+    char id[64], claims[168];
+    const struct wk_note_desc *n = &e->note;
+    (void)printf("path      %s\nsha256    %s\nid        %s\nkind      %s\nclaims    %s\nabi       %u.%u to %u.%u\nheaders   %08x%08x\n", e->path, e->digest,
+        printable(n->id, sizeof id, id), kind_name(n->kind), printable(n->claims, sizeof claims, claims), n->abi_major, n->abi_minor_min, n->abi_major,
+        n->abi_minor_built, n->header_hash[1], n->header_hash[0]);
+    if (e->warnings) (void)printf("warnings  %s\n", e->warnings);
+}
+
 static int info(const struct options *o)
 {
     struct plugin_entry e = { 0 };
     ERROR_TEXT(err);
-    wk_status status = plugin_inspect(o->operands[1], &e, &err);
-    if (status) return fail_status(STAGE_PLUGINS, status, &err);
+    char *path = realpath(o->operands[1], NULL); /* no code of it runs, so a relative path is harmless here */
+    if (!path) return fail(CODE_PLUGIN_REFUSED, "%s: %s", o->operands[1], strerror(errno));
+    wk_status status = plugin_inspect(path, &e, &err);
     int result = EXIT_DONE;
-    if (option_flag(o, OPT_JSON)) {
-        result = json_print(entry_json(&e));
-    } else {
-        char id[64], claims[168];
-        const struct wk_note_desc *n = &e.note;
-        (void)printf("path     %s\nsha256   %s\nid       %s\nkind     %s\nclaims   %s\nabi      %u.%u to %u.%u\nheaders  %08x%08x\n", e.path, e.digest,
-            printable(n->id, sizeof id, id), kind_name(n->kind), printable(n->claims, sizeof claims, claims), n->abi_major, n->abi_minor_min, n->abi_major,
-            n->abi_minor_built, n->header_hash[1], n->header_hash[0]);
-        if (e.reason) (void)printf("refused  %s\n", e.reason);
-    }
+    if (status) result = fail_status(STAGE_PLUGINS, status, &err);
+    else if (option_flag(o, OPT_JSON)) result = json_print(entry_json(&e));
+    else print_info(&e);
+    free(path);
     free(e.path);
     free(e.reason);
+    free(e.warnings);
     return result;
 }
 

@@ -8,8 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capabilities.h"
 #include "errors.h"
 #include "log/log.h"
+#include "parallel.h"
 
 enum { MAX_DIRS = 16, MAX_PREFER = 64 };
 
@@ -58,7 +60,7 @@ void model_options_from(const struct options *o, const struct device_ops *device
     const bool exact = option_flag(o, OPT_EXACT);
     *out = (struct model_options){
         .device = device,
-        .dev = { .threads = option_u32(o, OPT_THREADS), .isa = plugin_detect_isa(), .exact = exact, .kv_type = exact ? KV_F32 : KV_F16,
+        .dev = { .threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors(), .isa = plugin_detect_isa(), .exact = exact, .kv_type = exact ? KV_F32 : KV_F16,
             .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT), .max_rows = needs->max_rows, .max_wanted = needs->max_wanted,
             .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES) : 1 },
         .fuse = FUSE_ALL,
@@ -76,17 +78,39 @@ static int check_memory(const struct model *m)
         " available; lower --context or take a smaller model", m->name, m->plan.total, m->plan.bytes[MEMORY_KV], (unsigned)m->dev.context, available);
 }
 
-static int load(struct model *m)
+int refuse_model(wk_status status, const char *path, const char *text)
+{
+    const enum error_code code = error_code_of(STAGE_MODEL, status);
+    return strncmp(text, path, strlen(path)) == 0 ? fail(code, "%s", text) : fail(code, "%s: %s", path, text);
+}
+
+static int load(struct model *m, const char *path)
 {
     ERROR_TEXT(err);
     int result = check_memory(m);
     if (result) return result;
+    const double start = seconds_now();
+    LOG(LOG_INFO, "model_load_start", NULL, log_s("model", m->name), log_u("bytes", m->plan.total));
     wk_status status = model_load(m, &err);
-    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
+    if (status) return refuse_model(status, path, err_text);
+    log_progress("loading", 1);
+    LOG(LOG_INFO, "model_load_complete", NULL, log_s("model", m->name), log_f("seconds", seconds_now() - start));
+    return EXIT_DONE;
+}
+
+/* Everything that is missing is named before the tape is recorded: its messages would name the first alone. */
+static int refuse_missing(const struct gguf *file, const struct plugin_registry *plugins, const char *path)
+{
+    struct missing missing;
+    capabilities_missing(file, plugins, &missing);
+    int result = missing_refuse(&missing, path);
+    missing_free(&missing);
+    return result;
 }
 
 int open_model(const struct options *o, const struct model_needs *needs, struct opened *out)
 {
+    const char *path = option_text(o, OPT_MODEL) ? option_text(o, OPT_MODEL) : "embedded model";
     const struct device_ops *device;
     struct gguf *file;
     struct model_options options;
@@ -96,14 +120,17 @@ int open_model(const struct options *o, const struct model_needs *needs, struct 
     if (!result) result = open_model_file(o, true, &file);
     if (result) return result;
     result = open_plugins(o, &out->plugins);
+    if (!result) result = refuse_missing(file, out->plugins, path);
     if (result) {
         gguf_close(file);
         return result;
     }
     model_options_from(o, device, needs, &options);
+    if (needs->load) log_progress("loading", 0);
     wk_status status = model_plan(file, out->plugins, &options, &out->model, &err);
-    if (status) return fail_status(STAGE_MODEL, status, &err);
-    return needs->load ? load(out->model) : EXIT_DONE;
+    if (status) return refuse_model(status, path, err_text);
+    result = capabilities_check_sidecar(out->model->file, out->plugins, out->model->program);
+    return !result && needs->load ? load(out->model, path) : result;
 }
 
 void opened_close(struct opened *x)

@@ -29,6 +29,10 @@ struct model_needs {
 /* The device that --device names. */
 int find_device(const struct options *o, const struct device_ops **out);
 void model_options_from(const struct options *o, const struct device_ops *device, const struct model_needs *needs, struct model_options *out);
+/* Fails with a status of the model's room. A message that does not begin with the file's name is given it: several rooms can refuse a
+ * model, and not all of them know the name. */
+int refuse_model(wk_status status, const char *path, const char *text);
+
 /* A model and the plugins it rests on. */
 struct opened { struct plugin_registry *plugins; struct model *model; };
 /* Opens --model or the embedded model, plans it and, if needed, loads it. opened_close in either case. */

@@ -4,7 +4,8 @@
 
 #include "tape/internal.h"
 
-enum { READ_AS_NUMBERS = UINT32_MAX, MAX_LAYER = 65535 };
+enum { MAX_LAYER = 65535 };
+#define READ_AS_NUMBERS UINT32_MAX /* in tensor_of_file: used, but by no operation */
 
 /* ---- tensors of the file ---------------------------------------------------------------------------------------- */
 

@@ -272,6 +272,90 @@ static void check_write(struct machine *m, const struct tape_launch *l, uint32_t
     m->owner[x->buffer] = v;
 }
 
+/* ---- do the fields of a launch say what its operations say? -------------------------------------------------------------------------------- */
+
+/* v goes through maps, then meets the residual; what comes out? */
+static uint32_t check_tail(const struct tape_program *p, const struct tape_launch *l, uint32_t v)
+{
+    for (uint32_t i = 0; i < l->n_map; i++) {
+        const struct tape_op *map = &p->ops[l->map[i]];
+        assert_true(map->kind == WK_OP_MAP && map->in[0] == v);
+        v = map->out;
+    }
+    if (l->add == TAPE_NONE) return v;
+    const struct tape_op *add = &p->ops[l->add];
+    assert_int_equal(add->kind, WK_OP_ADD);
+    assert_true((add->in[0] == v && add->in[1] == l->residual) || (add->in[1] == v && add->in[0] == l->residual));
+    return add->out;
+}
+
+static void check_product(const struct tape_program *p, const struct tape_launch *l)
+{
+    uint32_t x = l->x;
+    if (l->norm != TAPE_NONE) {
+        assert_true(p->ops[l->norm].kind == WK_OP_NORM && p->ops[l->norm].in[0] == x && !p->ops[l->norm].u.norm.group && p->values[x].slots == 1);
+        x = p->ops[l->norm].out;
+    }
+    assert_in_range(l->n_seg, 1, 4);
+    for (uint32_t i = 0; i < l->n_seg; i++) {
+        const struct tape_segment *s = &l->seg[i];
+        const struct tape_op *o = &p->ops[s->op];
+        assert_true(o->in[0] == x && o->t[0] == s->tensor && o->t[1] == s->bias && o->u.linear.first == s->first && o->u.linear.n == s->n);
+        assert_int_equal(o->in[1], l->kind == LAUNCH_ROUTE ? TAPE_NONE : l->route);
+        assert_true(s->out == TAPE_NONE || s->out == o->out);
+    }
+    uint32_t v = p->ops[l->seg[0].op].out;
+    if (l->glu != TAPE_NONE) {
+        assert_true(l->n_seg == 2 && p->ops[l->glu].in[0] == v && p->ops[l->glu].in[1] == p->ops[l->seg[1].op].out);
+        v = p->ops[l->glu].out;
+    }
+    v = check_tail(p, l, v);
+    if (l->add != TAPE_NONE) assert_int_equal(p->ops[l->seg[0].op].kind, WK_OP_LINEAR);
+    const struct tape_op *last = &p->ops[l->ops[l->n_ops - 1]];
+    if (l->logits) assert_true(last->kind == WK_OP_OUTPUT && last->in[0] == v && l->out == v);
+    else if (l->kind == LAUNCH_ROUTE) assert_true(last->kind == WK_OP_ROUTE && last->in[0] == v && last->out == l->out);
+    else if (l->out != TAPE_NONE) assert_int_equal(l->out, v);
+    else for (uint32_t i = 0; i < l->n_seg; i++) assert_int_not_equal(l->seg[i].out, TAPE_NONE);
+}
+
+static uint32_t check_link(const struct tape_program *p, uint32_t op, uint16_t kind, uint32_t head, uint32_t v)
+{
+    if (op == TAPE_NONE) return v;
+    assert_true(p->ops[op].kind == kind && p->ops[op].in[0] == v);
+    assert_int_equal(kind == WK_OP_ROPE ? p->ops[op].u.rope.head : p->ops[op].u.norm.group, head);
+    return p->ops[op].out;
+}
+static void check_attend(const struct tape_program *p, const struct tape_launch *l)
+{
+    const struct tape_op *a = &p->ops[l->attention];
+    const uint32_t dk = a->u.attn.head_k, dv = a->u.attn.head_v;
+    assert_int_equal(a->in[0], check_link(p, l->q_rope, WK_OP_ROPE, dk, check_link(p, l->q_norm, WK_OP_NORM, dk, l->q)));
+    assert_int_equal(a->in[1], check_link(p, l->k_rope, WK_OP_ROPE, dk, check_link(p, l->k_norm, WK_OP_NORM, dk, l->k)));
+    assert_int_equal(a->in[2], check_link(p, l->v_norm, WK_OP_NORM, dv, l->v));
+    assert_int_equal(a->out, l->out);
+}
+
+static void check_fields(const struct tape_program *p, const struct tape_launch *l)
+{
+    const struct tape_op *first = &p->ops[l->ops[0]], *last = &p->ops[l->ops[l->n_ops - 1]];
+    switch (l->kind) {
+    case LAUNCH_PRODUCT:
+    case LAUNCH_ROUTE: check_product(p, l); break;
+    case LAUNCH_ATTEND: check_attend(p, l); break;
+    case LAUNCH_COMBINE:
+        assert_true(first->kind == WK_OP_COMBINE && first->in[0] == l->x && first->in[1] == l->route);
+        assert_int_equal(l->out, check_tail(p, l, first->out));
+        break;
+    case LAUNCH_NORM_ADD:
+        assert_true(l->ops[0] == l->norm && first->kind == WK_OP_NORM && first->in[0] == l->x && l->add != TAPE_NONE);
+        assert_int_equal(l->out, check_tail(p, l, first->out));
+        break;
+    case LAUNCH_ALONE: assert_true(l->n_ops == 1 && l->out == first->out && l->x == first->in[0]); break;
+    case LAUNCH_OUTPUT: assert_true(l->x == first->in[0] && last->kind == WK_OP_OUTPUT && (l->n_ops == 1 || last->in[0] == first->out)); break;
+    default: assert_true(l->kind == LAUNCH_EMBED && first->kind == WK_OP_EMBED && l->out == last->out); break;
+    }
+}
+
 static bool within(const struct tape_launch *l, uint32_t op)
 {
     for (uint32_t i = 0; i < l->n_ops; i++)
@@ -284,6 +368,7 @@ static void run_launch(struct machine *m, uint32_t i)
     const struct tape_program *p = m->p;
     const struct tape_launch *l = &p->launches[i];
     assert_in_range(l->n_ops, 1, 16);
+    check_fields(p, l);
     for (uint32_t k = 0; k < l->n_ops; k++) {
         const struct tape_op *o = &p->ops[l->ops[k]];
         if (k) assert_true(l->ops[k - 1] < l->ops[k]);

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <worker/rope.h>
 
-enum { E = T_E, TAPES = 150, LIVE = 12 };
+enum { E = T_E, X = 24, K = 12, TAPES = 150, LIVE = 12 };
 
 static uint32_t seed;
 static uint32_t dice(uint32_t sides)
@@ -55,6 +55,7 @@ static void attention(const struct wk_builder *b)
     const struct wk_attn a = { .heads = 4, .kv_heads = 4, .scale = 1, .window = dice(3) * 16 };
     wk_val x = pick(), q = linear(b, x), k = linear(b, x), v = dice(4) ? linear(b, x) : k;
     if (dice(2)) q = wk_head_norm(b, q, dice(2) ? "n8" : NULL, 8, 1e-5f);
+    else if (dice(3) == 0) q = wk_head_norm(b, q, NULL, 16, 1e-5f); /* not the heads of attention */
     if (dice(4)) q = rope_of(b, q, dice(4) ? 8 : 16);
     if (dice(4)) k = rope_of(b, k, 8);
     if (dice(4) == 0) k = wk_head_norm(b, k, NULL, 8, 1e-5f); /* after the rope, where no pattern expects it */
@@ -66,13 +67,14 @@ static void attention(const struct wk_builder *b)
 }
 static void experts(const struct wk_builder *b)
 {
-    wk_val x = pick(), r = wk_route(b, wk_linear(b, x, "r", T_X, WK_NONE), T_K, WK_SOFTMAX_TOPK, 1), y = wk_expert(b, x, r, "e0", T_X, E, WK_NONE);
+    wk_val x = pick(), r = wk_route(b, wk_linear(b, x, "r", X, WK_NONE), K, WK_SOFTMAX_TOPK, 1), y = wk_expert(b, x, r, "e0", X, E, WK_NONE);
     switch (dice(3)) {
-    case 0: y = wk_glu(b, WK_GLU_SILU, y, wk_expert(b, x, r, "e1", T_X, E, WK_NONE)); break;
+    case 0: y = wk_glu(b, WK_GLU_SILU, y, wk_expert(b, x, r, "e1", X, E, WK_NONE)); break;
     case 1: y = wk_gelu_tanh(b, y); break;
-    default: y = wk_add(b, y, wk_expert(b, x, r, "e1", T_X, E, WK_NONE)); break;
+    default: y = wk_add(b, y, wk_expert(b, x, r, "e1", X, E, WK_NONE)); break;
     }
-    put(wk_combine(b, wk_expert(b, y, r, "e2", T_X, E, WK_NONE), r));
+    if (dice(4) == 0) y = wk_rms_norm(b, y, NULL, 1e-5f);
+    put(wk_combine(b, wk_expert(b, y, r, "e2", X, E, WK_NONE), r));
 }
 static void step(const struct wk_builder *b)
 {
@@ -80,7 +82,7 @@ static void step(const struct wk_builder *b)
     switch (dice(12)) {
     case 0:
     case 1: put(linear(b, pick())); break;
-    case 2: x = pick(), put(linear(b, x)), put(linear(b, x)), pool.reads[pool.n - 1] += 0; break;
+    case 2: x = pick(), put(linear(b, x)), put(linear(b, x)); break;
     case 3: put(wk_rms_norm(b, pick(), dice(2) ? "n" : NULL, 1e-5f)); break;
     case 4:
     case 5: x = pick(), put(wk_add(b, x, pick())); break;
@@ -138,7 +140,7 @@ static struct gguf *make_file(struct gguf_build **out)
     gguf_build_floats(g, "position_embd.weight", T_C, E, 1, NULL);
     for (unsigned l = 0; l < 6; l++) {
         static const struct { const char *name; uint32_t rows, cols, slabs; } t[] = { { "w0", E, E, 1 }, { "w1", E, E, 1 }, { "w2", E, E, 1 }, { "w3", E, E, 1 },
-            { "w4", E, E, 1 }, { "w5", E, E, 1 }, { "r", T_X, E, 1 }, { "e0", E, E, T_X }, { "e1", E, E, T_X }, { "e2", E, E, T_X }, { "n", 1, E, 1 }, { "n8", 1, 8, 1 }, { "one", 1, E, 1 } };
+            { "w4", E, E, 1 }, { "w5", E, E, 1 }, { "r", X, E, 1 }, { "e0", E, E, X }, { "e1", E, E, X }, { "e2", E, E, X }, { "n", 1, E, 1 }, { "n8", 1, 8, 1 }, { "one", 1, E, 1 } };
         for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
             char name[40];
             (void)snprintf(name, sizeof name, "blk.%u.%s.weight", l, t[i].name);

@@ -118,7 +118,7 @@ static void finish(struct maker *m, const char *path)
     free(m->info);
 }
 
-/* <unk> <s> </s>, then a token for each byte. */
+/* <unk> <s> </s>, then a token for each byte, then the space. */
 static void byte_vocabulary(struct maker *m)
 {
     char name[16];
@@ -131,10 +131,11 @@ static void byte_vocabulary(struct maker *m)
         (void)snprintf(name, sizeof name, "<0x%02X>", b);
         put_text(m->metadata, name);
     }
+    put_text(m->metadata, "\xe2\x96\x81");
     key_array(m, "tokenizer.ggml.scores", F32, TINY_VOCAB);
     for (int i = 0; i < TINY_VOCAB; i++) put(m->metadata, &(float){ 0 }, sizeof(float));
     key_array(m, "tokenizer.ggml.token_type", 5 /* I32 */, TINY_VOCAB);
-    for (int i = 0; i < TINY_VOCAB; i++) put_u32(m->metadata, i == 0 ? 2 : i < 3 ? 3 : 6); /* unknown, control, byte */
+    for (int i = 0; i < TINY_VOCAB; i++) put_u32(m->metadata, i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1); /* unknown, control, byte, normal */
     key_u32(m, "tokenizer.ggml.bos_token_id", 1);
     key_u32(m, "tokenizer.ggml.eos_token_id", 2);
     key_u32(m, "tokenizer.ggml.unknown_token_id", 0);

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A llama model that can run: 1 layer, 2 heads of 16, a vocabulary of single bytes, random F32 weights from a fixed seed. */
+/* A llama model that can run: 1 layer, 2 heads of 16, a vocabulary of single bytes and the space, random F32 weights from a fixed seed. */
 struct tiny_model {
     const char *path;
     const char *architecture;   /* NULL: llama */
@@ -15,7 +15,7 @@ struct tiny_model {
     int vocabulary_only;        /* 1: no tensors */
     const char *chat_template;  /* NULL: none */
 };
-enum { TINY_EMBED = 32, TINY_VOCAB = 3 + 256, TINY_NAN_AT = 37 /* index of the NaN in blk.0.attn_q.weight */ };
+enum { TINY_EMBED = 32, TINY_VOCAB = 3 + 256 + 1, TINY_NAN_AT = 37 /* index of the NaN in blk.0.attn_q.weight */ };
 
 void make_tiny(const struct tiny_model *m);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "maker.h"
 
@@ -31,7 +32,8 @@ static void make_bad_files(void)
     make_tiny(&(struct tiny_model){ .path = "jinja.gguf", .chat_template = "{% for m in messages %}{{ m.strange }}{% endfor %}" });
     make_truncated("cut-header.gguf", "good.gguf", 200);
     make_truncated("cut-data.gguf", "good.gguf", 30000);
-    make_file("good.mcd.json", "{\"vocab_size\": 7}", 17); /* contradicts good.gguf; only inspect reads it */
+    make_tiny(&(struct tiny_model){ .path = "beside.gguf" });
+    make_file("beside.mcd.json", "{\"vocab_size\": 7}", 17);
 }
 
 static const char long_prompt[] = "This prompt has more bytes than the sixty-four positions of the model's context, and every byte is a token.";
@@ -50,14 +52,16 @@ static const struct { const char *args[14]; const char *input, *pattern; } bad[]
     { { "run", "--model", "cut-data.gguf", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: cut-data.gguf: " },
     { { "inspect", "page.gguf" }, NULL, "MODEL_LOAD_FAILED: page.gguf: " },
     { { "inspect", "--json", "cut-data.gguf" }, NULL, "MODEL_LOAD_FAILED: cut-data.gguf: " },
-    { { "inspect", "--json", "good.gguf" }, NULL, "MODEL_LOAD_FAILED: good.mcd.json: vocab_size is 7, but the model's file has 259" },
+    { { "inspect", "--json", "beside.gguf" }, NULL, "MODEL_LOAD_FAILED: beside.mcd.json: vocab_size is 7, but the model's file has 260" },
+    { { "plan", "beside.gguf" }, NULL, "MODEL_LOAD_FAILED: beside.mcd.json: vocab_size is 7" },
+    { { "run", "--model", "beside.gguf", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: beside.mcd.json: vocab_size is 7" },
     { { "tokenize", "--model", "page.gguf", "x" }, NULL, "MODEL_LOAD_FAILED: page.gguf: " },
     { { "quantize", "page.gguf", "new.gguf", "Q8_0" }, NULL, "MODEL_LOAD_FAILED: page.gguf: " },
     /* what nobody serves */
-    { { "run", "--model", "arch.gguf", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: .*mamba.*llama" },
-    { { "run", "--model", "type.gguf", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: .*77" },
-    { { "plan", "arch.gguf" }, NULL, "MODEL_LOAD_FAILED: model requires architecture mamba, worker only supports .*llama" },
-    { { "plan", "type.gguf" }, NULL, "MODEL_LOAD_FAILED: model requires ggml type 77, worker only supports .*f32" },
+    { { "run", "--model", "arch.gguf", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: arch.gguf: model requires architecture mamba, worker only supports .*llama" },
+    { { "run", "--model", "type.gguf", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: type.gguf: model requires ggml type 77, worker only supports .*f32" },
+    { { "plan", "arch.gguf" }, NULL, "MODEL_LOAD_FAILED: arch.gguf: model requires architecture mamba, worker only supports .*llama" },
+    { { "plan", "type.gguf" }, NULL, "MODEL_LOAD_FAILED: type.gguf: model requires ggml type 77, worker only supports .*f32" },
     { { "quantize", "type.gguf", "new.gguf", "Q8_0" }, NULL, "MODEL_LOAD_FAILED: tensor token_embd.weight: .*77" },
     { { "quantize", "good.gguf", "new.gguf", "Q9_X" }, NULL, "INVALID_REQUEST: Q9_X: neither a mixture .* nor a type" },
     { { "quantize", "good.gguf", "good.gguf", "Q8_0" }, NULL, "INVALID_REQUEST: good.gguf: is the input itself" },
@@ -67,7 +71,8 @@ static const struct { const char *args[14]; const char *input, *pattern; } bad[]
     { { "run", "--model", "jinja.gguf", "--prompt", "x" }, NULL, "INVALID_REQUEST: .*--raw" },
     { { "run", "--model", "good.gguf", "--chat", "--prompt", "x" }, NULL, "INVALID_REQUEST: .*--raw" },
     /* plugins */
-    { { "run", "--plugin-dir", "nodir", "--model", "good.gguf", "--prompt", "x" }, NULL, "PLUGIN_REFUSED: .*nodir" },
+    { { "run", "--plugin-dir", "/nodir", "--model", "good.gguf", "--prompt", "x" }, NULL, "PLUGIN_REFUSED: .*/nodir.*No such file" },
+    { { "run", "--plugin-dir", "relative", "--model", "good.gguf", "--prompt", "x" }, NULL, "PLUGIN_REFUSED: .*relative.*absolute" },
     { { "plugin", "info", "text.so" }, NULL, "PLUGIN_REFUSED: .*text.so" },
     { { "plugin", "info", "nowhere.so" }, NULL, "PLUGIN_REFUSED: .*nowhere.so" },
     { { "plugin", "list", "--prefer", "nonsense" }, NULL, "PLUGIN_REFUSED: .*nonsense" },
@@ -81,9 +86,9 @@ static const struct { const char *args[14]; const char *input, *pattern; } bad[]
     { { "run", "--model", "good.gguf", "--prompt", "x", "--top-k", "1000" }, NULL, "INVALID_REQUEST: .*top_k" },
     { { "tokenize", "--model", "good.gguf", "--file", "bytes.txt" }, NULL, "INVALID_REQUEST: bytes.txt: byte 3" },
     { { "detokenize", "--model", "good.gguf", "1", "two" }, NULL, "INVALID_REQUEST: ids: \"two" },
-    { { "detokenize", "--model", "good.gguf", "259" }, NULL, "INVALID_REQUEST: ids: \"259.*0 to 258" },
+    { { "detokenize", "--model", "good.gguf", "260" }, NULL, "INVALID_REQUEST: ids: \"260.*0 to 259" },
     { { "detokenize", "--model", "good.gguf", "99999999999999999999999" }, NULL, "INVALID_REQUEST: ids: " },
-    { { "score", "--model", "good.gguf", "--ids", "1 2 259" }, NULL, "INVALID_REQUEST: ids: \"259" },
+    { { "score", "--model", "good.gguf", "--ids", "1 2 260" }, NULL, "INVALID_REQUEST: ids: \"260" },
     { { "score", "--model", "good.gguf", "--ids", " " }, NULL, "INVALID_REQUEST: no tokens" },
     { { "score", "--model", "good.gguf", "--text", long_prompt }, NULL, "CONTEXT_LENGTH_EXCEEDED: " },
     { { "score", "--model", "good.gguf", "--text", "x", "--logits", "nodir/out" }, NULL, "OUTPUT_FAILED: nodir/out" },
@@ -121,13 +126,24 @@ static void json_narration_ends_in_an_error_event(void **state)
     cli_free(&r);
 }
 
+/* A new folder inside the working directory, as an absolute path. */
+static const char *make_folder(const char *name, char out[512])
+{
+    char here[400];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(mkdir(name, 0777), 0);
+    (void)snprintf(out, 512, "%s/%s", here, name);
+    return out;
+}
+
 /* A foreign file among plugins is named, and the others still serve. */
 static void foreign_shared_object(void **state)
 {
     (void)state;
-    assert_int_equal(mkdir("dir", 0777), 0);
+    char folder[512];
+    (void)make_folder("dir", folder);
     make_file("dir/foreign.so", "\177ELF but no more", 16);
-    struct cli_result list = CLI("plugin", "list", "--plugin-dir", "dir"), run = CLI("run", "--plugin-dir", "dir", "--model", "good.gguf", "--prompt", "x", "-n", "1");
+    struct cli_result list = CLI("plugin", "list", "--plugin-dir", folder), run = CLI("run", "--plugin-dir", folder, "--model", "good.gguf", "--prompt", "x", "-n", "1");
     assert_int_equal(list.status, 0);
     assert_true(matches(list.out, "refused .*foreign.so"));
     assert_true(matches(list.out, "loaded .*org.worker"));
@@ -142,7 +158,7 @@ static void other_headers(void **state)
 {
     (void)state;
     const char *folder = getenv("WORKER_PLUGIN_PATH");
-    char path[512], *bytes;
+    char path[512], other[512], *bytes;
     assert_non_null(folder);
     (void)snprintf(path, sizeof path, "%s/llama.so", folder);
     FILE *f = fopen(path, "rb");
@@ -160,14 +176,15 @@ static void other_headers(void **state)
         if (memcmp(bytes + i, "\x01\x00\x4b\x57worker\0\0", 12) == 0) note = bytes + i + 12;
     assert_non_null(note);
     note[16] ^= 0x55;
-    assert_int_equal(mkdir("other", 0777), 0);
+    (void)make_folder("other", other);
     make_file("other/llama.so", bytes, n);
     free(bytes);
-    struct cli_result list = CLI("plugin", "list", "--plugin-dir", "other"), info = CLI("plugin", "info", "other/llama.so");
+    struct cli_result list = CLI("plugin", "list", "--plugin-dir", other), info = CLI("plugin", "info", "other/llama.so");
     assert_int_equal(list.status, 0);
     assert_true(matches(list.out, "refused .*other/llama.so"));
     assert_true(matches(list.out, "header"));
-    assert_true(info.status == 0 ? matches(info.out, "refused .*header") : matches(info.err, "PLUGIN_REFUSED: .*header"));
+    assert_int_equal(info.status, 1);
+    assert_true(matches(info.err, "PLUGIN_REFUSED: .*other/llama.so.*header"));
     cli_free(&list);
     cli_free(&info);
 }

@@ -92,7 +92,7 @@ static void descriptor(void **state)
 static void sidecar_names_the_model(void **state)
 {
     (void)state;
-    static const char text[] = "{\"model_id\": \"org/tiny-one\", \"vocab_size\": 259, \"note\": \"kept out\"}";
+    static const char text[] = "{\"model_id\": \"org/tiny-one\", \"vocab_size\": 260, \"note\": \"kept out\"}";
     make_tiny(&(struct tiny_model){ .path = "named.gguf" });
     make_file("named.mcd.json", text, sizeof text - 1);
     json_t *d = document(CLI("inspect", "--json", "named.gguf")), *mcd = json_object_get(d, "mcd");
@@ -124,7 +124,7 @@ static void plan_names_what_is_missing(void **state)
     make_tiny(&(struct tiny_model){ .path = "strange.gguf", .architecture = "mamba", .embedding_type = 77 });
     struct cli_result r = CLI("plan", "strange.gguf", "--json");
     assert_int_equal(r.status, 1);
-    assert_true(matches(last_line(r.err), "MODEL_LOAD_FAILED: model requires ggml type 77"));
+    assert_true(matches(last_line(r.err), "MODEL_LOAD_FAILED: strange.gguf: model requires ggml type 77"));
     json_t *d = document(r);
     assert_true(json_is_false(json_object_get(d, "feasible")));
     assert_int_equal(json_array_size(json_object_get(d, "missing")), 2);

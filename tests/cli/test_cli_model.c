@@ -159,6 +159,22 @@ static void interrupt_still_reports(void **state)
     cli_free(&r);
 }
 
+/* A model with a template is talked to in it unless --raw; the line says which. In this one every byte of the wrapped prompt is a token. */
+static void chat_is_the_models_choice(void **state)
+{
+    (void)state;
+    static const char template[] = "{% for message in messages %}{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + eos_token }}{% endif %}"
+        "{% if loop.last and add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}{% endfor %}";
+    make_tiny(&(struct tiny_model){ .path = "chat.gguf", .chat_template = template });
+    struct cli_result chat = CLI("run", "-m", "chat.gguf", "-p", "abc", "-n", "1"), raw = CLI("run", "-m", "chat.gguf", "-p", "abc", "-n", "1", "--raw");
+    assert_ok(&chat);
+    assert_ok(&raw);
+    assert_true(matches(chat.err, "worker: 3[0-9] prompt tokens .*, zephyr, "));
+    assert_true(matches(raw.err, "worker: 5 prompt tokens .*, raw, "));
+    cli_free(&chat);
+    cli_free(&raw);
+}
+
 static void narration_holds_no_text(void **state)
 {
     (void)state;
@@ -321,7 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(same_seed_same_ids), cmocka_unit_test(printed_seed_repeats), cmocka_unit_test(environment_reaches_the_run),
         cmocka_unit_test(prompt_from_standard_input_and_file), cmocka_unit_test(stop_string_is_not_printed), cmocka_unit_test(output_is_valid_utf8),
         cmocka_unit_test(generation_ends_with_the_context), cmocka_unit_test(end_token_stops), cmocka_unit_test(interrupt_still_reports),
-        cmocka_unit_test(narration_holds_no_text), cmocka_unit_test(tokens_round_trip), cmocka_unit_test(special_only_when_asked), cmocka_unit_test(score_is_sane),
+        cmocka_unit_test(chat_is_the_models_choice), cmocka_unit_test(narration_holds_no_text), cmocka_unit_test(tokens_round_trip), cmocka_unit_test(special_only_when_asked), cmocka_unit_test(score_is_sane),
         cmocka_unit_test(bench_measures), cmocka_unit_test(tap_writes_a_folder), cmocka_unit_test(tape_is_printed), cmocka_unit_test(golden_f32_exact),
         cmocka_unit_test(golden_f32_default), cmocka_unit_test(golden_q4_k_m_exact), cmocka_unit_test(golden_q8_0_default) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 32, NAME = 128, MAX_ITEMS = 8192 };
+enum { ALIGNMENT = 32, NAME = 128 };
 
 struct bytes {
     unsigned char *at;
@@ -24,7 +24,7 @@ struct tensor {
 struct gguf_build {
     struct key *keys;
     struct tensor *tensors;
-    size_t n_keys, n_tensors;
+    size_t n_keys, n_tensors, cap_keys, cap_tensors;
     struct bytes file;
 };
 
@@ -54,6 +54,18 @@ static void put_str(struct bytes *b, const char *s)
 }
 static void pad(struct bytes *b) { put(b, NULL, (ALIGNMENT - b->n % ALIGNMENT) % ALIGNMENT); }
 
+/* Room for one more zeroed item. */
+static void *grow(void *items, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap) return items;
+    size_t more = *cap ? *cap * 2 : 64;
+    items = realloc(items, more * size);
+    if (!items) stop("out of memory");
+    memset((char *)items + n * size, 0, (more - n) * size);
+    *cap = more;
+    return items;
+}
+
 static void set_name(char out[NAME], const char *name)
 {
     if (snprintf(out, NAME, "%s", name) >= NAME) stop("name too long");
@@ -63,9 +75,6 @@ struct gguf_build *gguf_build_new(const char *architecture)
 {
     struct gguf_build *g = calloc(1, sizeof *g);
     if (!g) stop("out of memory");
-    g->keys = calloc(MAX_ITEMS, sizeof *g->keys);
-    g->tensors = calloc(MAX_ITEMS, sizeof *g->tensors);
-    if (!g->keys || !g->tensors) stop("out of memory");
     if (architecture) gguf_build_str(g, "general.architecture", architecture);
     return g;
 }
@@ -87,7 +96,7 @@ static struct bytes *key_value(struct gguf_build *g, const char *key, enum gguf_
 {
     size_t i = 0;
     while (i < g->n_keys && strcmp(g->keys[i].name, key) != 0) i++;
-    if (i == MAX_ITEMS) stop("too many keys");
+    g->keys = grow(g->keys, g->n_keys, &g->cap_keys, sizeof *g->keys);
     if (i == g->n_keys) set_name(g->keys[g->n_keys++].name, key);
     g->keys[i].value.n = 0;
     put_u32(&g->keys[i].value, (uint32_t)type);
@@ -171,7 +180,7 @@ static void put_tensor(struct gguf_build *g, const char *name, uint32_t ggml_typ
 {
     size_t i = 0;
     while (i < g->n_tensors && strcmp(g->tensors[i].name, name) != 0) i++;
-    if (i == MAX_ITEMS) stop("too many tensors");
+    g->tensors = grow(g->tensors, g->n_tensors, &g->cap_tensors, sizeof *g->tensors);
     if (i == g->n_tensors) set_name(g->tensors[g->n_tensors++].name, name);
     struct tensor *t = &g->tensors[i];
     t->ggml_type = ggml_type;

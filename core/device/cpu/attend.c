@@ -12,7 +12,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Largest value that a half holds after rounding. */
@@ -269,29 +268,29 @@ void attend_run(struct executor *x, const struct stage *s, struct lane *l)
     phase_end(l);
 }
 
-float *attend_scores(struct executor *x, const struct stage *s, uint32_t *keys)
+uint32_t attend_keys(const struct executor *x)
+{
+    uint32_t keys = 0;
+    for (uint32_t r = 0; r < x->step->n_rows; r++) if (x->position[r] + 1 > keys) keys = x->position[r] + 1;
+    return keys;
+}
+
+void attend_scores(struct executor *x, const struct stage *s, uint32_t keys, float *out)
 {
     const struct attend *a = &s->attend;
     struct lane *l = &x->lanes[0];
     const uint32_t group = a->heads / a->kv_heads, rows = stage_rows(x, s->rows);
-    *keys = 0;
-    for (uint32_t r = 0; r < x->step->n_rows; r++) if (x->position[r] + 1 > *keys) *keys = x->position[r] + 1;
-    const uint64_t n = (uint64_t)rows * a->heads * *keys;
-    float *out = malloc(n * sizeof *out);
-    if (!out) return NULL;
-    for (uint64_t i = 0; i < n; i++) out[i] = -INFINITY;
+    for (uint64_t i = 0; i < (uint64_t)rows * a->heads * keys; i++) out[i] = -INFINITY;
     for (uint32_t i = 0; i < rows; i++)
-        for (uint32_t head = 0; head < a->heads; head++) {
+        for (uint32_t head = 0; head < a->heads; head++, out += keys) {
             const uint32_t row = step_row(x, s->rows, i);
             const struct pass p = { a, x->seq[row], head / group, head, 1, i, 1, &row };
-            float *to = out + ((uint64_t)i * a->heads + head) * *keys;
             load_queries(x, &p, l);
             for (uint32_t split = first_key(a, x->position[row]) / ATTN_SPLIT; split <= x->position[row] / ATTN_SPLIT; split++) {
                 uint32_t from, end;
                 split_range(x, &p, split, &from, &end);
                 split_scores(x, &p, l, from, end);
-                memcpy(to + from, l->s + from % ATTN_SPLIT, (end - from) * sizeof *to);
+                memcpy(out + from, l->s + from % ATTN_SPLIT, (end - from) * sizeof *out);
             }
         }
-    return out;
 }

@@ -242,8 +242,9 @@ void norm_row(const struct executor *x, const struct tape_op *op, const float *w
 void turn_rows(struct executor *x, uint32_t thread);
 /* Bytes for the results of attention cut by position. */
 uint64_t attend_partial_bytes(const struct executor *x, uint32_t heads, uint32_t dv);
-/* Scores before the softmax of one attention: [rows of the stage][heads][keys], -inf where nothing is seen. NULL: out of memory. Caller frees. */
-float *attend_scores(struct executor *x, const struct stage *s, uint32_t *keys);
+/* Scores before the softmax of one attention: out [rows of the stage][heads][keys], -inf where nothing is seen. Debugging; thread 0. */
+uint32_t attend_keys(const struct executor *x); /* of the longest sequence */
+void attend_scores(struct executor *x, const struct stage *s, uint32_t keys, float *out);
 
 /* ---- small things that every stage needs ----------------------------------------------------------------------------- */
 

@@ -219,19 +219,44 @@ static void prepare_step(struct executor *x, struct step *s)
     atomic_store(&x->error, WK_OK);
 }
 
+/* Memory for a tap alone; a step without taps allocates nothing. */
+static void *tap_memory(struct executor *x, uint64_t bytes)
+{
+    void *p = malloc(bytes);
+    int32_t none = WK_OK;
+    if (!p && atomic_compare_exchange_strong(&x->error, &none, WK_NO_MEMORY)) (void)snprintf(x->error_text, sizeof x->error_text, "out of memory for the %" PRIu64 " bytes of a tap", bytes);
+    return p;
+}
+
 static void give_scores(struct executor *x, const struct stage *s)
 {
     char name[TAPE_NAME + 8];
-    uint32_t keys;
-    float *scores = attend_scores(x, s, &keys);
-    if (!scores) {
-        int32_t none = WK_OK;
-        if (atomic_compare_exchange_strong(&x->error, &none, WK_NO_MEMORY)) (void)snprintf(x->error_text, sizeof x->error_text, "out of memory for the scores of a tap");
-        return;
-    }
+    const uint32_t keys = attend_keys(x);
+    float *scores = tap_memory(x, (uint64_t)stage_rows(x, s->rows) * s->attend.heads * keys * sizeof *scores);
+    if (!scores) return;
+    attend_scores(x, s, keys, scores);
     (void)snprintf(name, sizeof name, "%s.scores", x->program->values[s->attend.op->out].name);
     x->tap(x->tap_user, name, scores, stage_rows(x, s->rows), s->attend.heads * keys);
     free(scores);
+}
+
+/* A route's rows hold ids behind the weights: the tap gets the weights alone. */
+static void give_route(struct executor *x, const struct tape_value *v, uint32_t rows)
+{
+    float *weights = tap_memory(x, (uint64_t)rows * v->slots * sizeof *weights);
+    if (!weights) return;
+    for (uint32_t r = 0; r < rows; r++) memcpy(weights + (uint64_t)r * v->slots, x->buffers[v->buffer] + (uint64_t)r * 2 * v->slots, v->slots * sizeof *weights);
+    x->tap(x->tap_user, v->name, weights, rows, v->slots);
+    free(weights);
+}
+
+static void give_value(struct executor *x, const struct stage *s, const struct tape_op *op)
+{
+    const struct tape_value *v = &x->program->values[op->out];
+    if (v->buffer == TAPE_NONE && !s->launch->logits) return; /* pooled on the way to the output */
+    const uint32_t rows = stage_rows(x, v->buffer != TAPE_NONE ? v->rows : ROWS_WANTED);
+    if (op->kind == WK_OP_ROUTE) give_route(x, v, rows);
+    else x->tap(x->tap_user, v->name, v->buffer != TAPE_NONE ? x->buffers[v->buffer] : x->step->logits, rows, v->width * v->slots);
 }
 
 /* Thread 0, between two barriers. */
@@ -241,11 +266,7 @@ static void give_taps(struct executor *x, const struct stage *s)
     for (uint32_t i = 0; i < s->launch->n_ops; i++) {
         const struct tape_op *op = &p->ops[s->launch->ops[i]];
         if (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores) give_scores(x, s);
-        if (op->out == TAPE_NONE || !p->values[op->out].tapped) continue;
-        const struct tape_value *v = &p->values[op->out];
-        if (v->buffer == TAPE_NONE && !s->launch->logits) continue; /* pooled on the way to the output */
-        const float *data = v->buffer != TAPE_NONE ? x->buffers[v->buffer] : x->step->logits;
-        x->tap(x->tap_user, v->name, data, stage_rows(x, v->buffer != TAPE_NONE ? v->rows : ROWS_WANTED), v->width * v->slots);
+        if (op->out != TAPE_NONE && p->values[op->out].tapped) give_value(x, s, op);
     }
 }
 

@@ -14,8 +14,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include <worker/hash.h> /* WK_HEADER_HASH: first 64 bits of SHA-256 over the other installed headers */
-
 #ifdef __cplusplus
 extern "C" {
 #define WK_STATIC_ASSERT(cond, text) static_assert(cond, text)

@@ -8,6 +8,7 @@
 
 #include <worker/abi.h>
 #include <worker/arch.h>
+#include <worker/hash.h> /* WK_HEADER_HASH: first 64 bits of SHA-256 over the other installed headers */
 #include <worker/quant.h>
 
 #ifdef __cplusplus

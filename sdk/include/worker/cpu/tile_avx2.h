@@ -7,10 +7,6 @@
 
 #include <worker/cpu/vec_avx2.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define WK_PAIR 1
 #define WK_PAIR_TOKENS 1
 
@@ -105,10 +101,6 @@ WK_INLINE void wk_tokens_f32(const struct wk_cpu_product *p, const float *values
         for (uint32_t n2 = 0; n2 < 8; n2++) _mm256_store_ps(at + 8 * n2, a[n2]);
     }
 }
-
-#ifdef __cplusplus
-}
-#endif
 
 #include <worker/cpu/tile_driver.h>
 #endif

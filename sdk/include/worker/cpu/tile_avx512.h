@@ -9,10 +9,6 @@
 
 #include <worker/cpu/vec_avx512.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define WK_PAIR 2
 #define WK_PAIR_TOKENS 4 /* from so many tokens on sharing activations is worth reading two tiles at once */
 
@@ -39,13 +35,32 @@ WK_INLINE __m512i wk_sum_factors(int32_t first, int32_t second)
     return _mm512_set1_epi32((int32_t)((uint32_t)(first & 0xffff) | (uint32_t)second << 16));
 }
 
-/* One 32-block of `tiles` tiles times `tokens` tokens (both constant), x bytes apart by stride; acc: [token][tiles][16]. */
-WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const uint32_t tiles, const uint32_t tokens, struct wk_v w[WK_PAIR][8],
-                           const struct wk_tile_scratch *s, const uint32_t j, const uint8_t *x, uint64_t stride, float *acc)
+/* Scales and minima of one 32-block by tile and sub-block, loaded once for all tokens (stores to the sums might alias them). */
+struct wk_factors {
+    __m512 scale[WK_PAIR][2], unmagic[WK_PAIR], min[WK_PAIR][2];
+};
+
+WK_INLINE void wk_load_factors(const struct wk_tile_format *f, const uint32_t tiles, const struct wk_tile_scratch *s, const uint32_t j, struct wk_factors *to)
+{
+    const uint32_t halves = WK_ACT_BLOCK / f->sub;
+    WK_UNROLL
+    for (uint32_t i = 0; i < tiles; i++) {
+        WK_UNROLL
+        for (uint32_t h = 0; h < halves; h++) {
+            to->scale[i][h] = _mm512_load_ps(s->scale[i] + (j * halves + h) * WK_TILE_ROWS);
+            if (f->has_min) to->min[i][h] = _mm512_load_ps(s->min[i] + (j * halves + h) * WK_TILE_ROWS);
+        }
+        to->unmagic[i] = _mm512_mul_ps(to->scale[i][0], _mm512_set1_ps(-WK_MAGIC_F));
+    }
+}
+
+/* The integer sums of one 32-block of `tiles` tiles and `tokens` tokens (both constant), the first of them with the magic bits. x: token
+ * t at t * stride bytes. */
+WK_INLINE void wk_dots(const struct wk_tile_format *f, const uint32_t tiles, const uint32_t tokens, struct wk_v w[WK_PAIR][8], const uint8_t *x,
+                       uint64_t stride, __m512i dot[2][WK_PAIR][2])
 {
     const uint32_t halves = WK_ACT_BLOCK / f->sub;
     const int32_t offset = -(int32_t)f->offset;
-    __m512i dot[4][2][2]; /* [token][tile][sub-block] */
     WK_UNROLL
     for (uint32_t t = 0; t < tokens; t++) {
         const __m512i sums = wk_broadcast4(x + t * stride + offsetof(struct wk_act_q8, sum));
@@ -70,24 +85,29 @@ WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const uint32_t tiles,
             for (uint32_t i = 0; i < tiles; i++) dot[t][i][h] = _mm512_dpbusd_epi32(dot[t][i][h], w[i][n].v, q);
         }
     }
+}
+
+/* The same block, scaled and added to acc [token][tiles][16]. */
+WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const uint32_t tiles, const uint32_t tokens, struct wk_v w[WK_PAIR][8],
+                           const struct wk_factors *factors, const uint8_t *x, uint64_t stride, float *acc)
+{
+    const uint32_t halves = WK_ACT_BLOCK / f->sub, minima = f->has_min ? halves : 0;
+    __m512i dot[2][WK_PAIR][2];
+    wk_dots(f, tiles, tokens, w, x, stride, dot);
     WK_UNROLL
     for (uint32_t t = 0; t < tokens; t++) {
         const __m512 d = _mm512_castsi512_ps(wk_broadcast4(x + t * stride + offsetof(struct wk_act_q8, d)));
-        const __m512i sums = wk_broadcast4(x + t * stride + offsetof(struct wk_act_q8, sum)), zero = _mm512_setzero_si512();
+        const __m512i sums = wk_broadcast4(x + t * stride + offsetof(struct wk_act_q8, sum));
+        __m512 sum[2];
+        WK_UNROLL
+        for (uint32_t h = 0; h < minima; h++)
+            sum[h] = _mm512_cvtepi32_ps(_mm512_dpwssd_epi32(_mm512_setzero_si512(), sums, wk_sum_factors(h == 0, h == 1 || halves == 1)));
         WK_UNROLL
         for (uint32_t i = 0; i < tiles; i++) {
-            const float *scale = s->scale[i] + j * halves * WK_TILE_ROWS, *min = s->min[i] + j * halves * WK_TILE_ROWS;
-            const __m512 s0 = _mm512_load_ps(scale);
-            __m512 v = _mm512_fmadd_ps(_mm512_castsi512_ps(dot[t][i][0]), s0, _mm512_mul_ps(s0, _mm512_set1_ps(-WK_MAGIC_F)));
-            if (halves == 2) v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][i][1]), _mm512_load_ps(scale + WK_TILE_ROWS), v);
-            if (f->has_min) {
-                const __m512 sum = _mm512_cvtepi32_ps(_mm512_dpwssd_epi32(zero, sums, wk_sum_factors(1, halves == 1)));
-                v = _mm512_fnmadd_ps(sum, _mm512_load_ps(min), v);
-            }
-            if (f->has_min && halves == 2) {
-                const __m512 sum = _mm512_cvtepi32_ps(_mm512_dpwssd_epi32(zero, sums, wk_sum_factors(0, 1)));
-                v = _mm512_fnmadd_ps(sum, _mm512_load_ps(min + WK_TILE_ROWS), v);
-            }
+            __m512 v = _mm512_fmadd_ps(_mm512_castsi512_ps(dot[t][i][0]), factors->scale[i][0], factors->unmagic[i]);
+            if (halves == 2) v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][i][1]), factors->scale[i][1], v);
+            WK_UNROLL
+            for (uint32_t h = 0; h < minima; h++) v = _mm512_fnmadd_ps(sum[h], factors->min[i][h], v);
             float *a = acc + (t * tiles + i) * WK_TILE_ROWS;
             _mm512_store_ps(a, _mm512_fmadd_ps(v, d, _mm512_load_ps(a)));
         }
@@ -97,15 +117,18 @@ WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const uint32_t tiles,
 WK_INLINE void wk_tokens_q8(const struct wk_cpu_product *p, const struct wk_tile_format *f, const uint32_t tiles, struct wk_v w[WK_PAIR][8],
                             struct wk_tile_scratch *s, const uint32_t j, uint32_t k0, uint32_t t0, uint32_t n)
 {
+    const uint64_t stride = p->x_stride;
     const uint8_t *x = (const uint8_t *)wk_x_q8(p, t0, k0);
     float *acc = s->acc;
+    struct wk_factors factors;
+    wk_load_factors(f, tiles, s, j, &factors);
     uint32_t t = 0;
     for (; t + 2 <= n; t += 2) {
-        wk_micro_q8(f, tiles, 2, w, s, j, x, p->x_stride, acc);
-        x += 2 * p->x_stride;
+        wk_micro_q8(f, tiles, 2, w, &factors, x, stride, acc);
+        x += 2 * stride;
         acc += 2 * tiles * WK_TILE_ROWS;
     }
-    if (t < n) wk_micro_q8(f, tiles, 1, w, s, j, x, p->x_stride, acc);
+    if (t < n) wk_micro_q8(f, tiles, 1, w, &factors, x, stride, acc);
 }
 
 /* `tokens` (constant) tokens times values [len][16]; acc: [token][4][16]. */
@@ -143,10 +166,6 @@ WK_INLINE void wk_tokens_f32(const struct wk_cpu_product *p, const float *values
     for (; t + 4 <= n; t += 4) wk_micro_f32(4, values, len, x + t * p->x_stride, p->x_stride, acc + (uint64_t)t * 4 * WK_TILE_ROWS);
     for (; t < n; t++) wk_micro_f32(1, values, len, x + t * p->x_stride, p->x_stride, acc + (uint64_t)t * 4 * WK_TILE_ROWS);
 }
-
-#ifdef __cplusplus
-}
-#endif
 
 #include <worker/cpu/tile_driver.h>
 #endif

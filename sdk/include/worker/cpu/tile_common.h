@@ -216,7 +216,7 @@ struct wk_tile_format {
     /* One record's scales, and minima if it has them: [block / sub][16 rows] each, 64-byte aligned. tail: as in struct
      * wk_tile_layout. */
     void (*scales)(const uint8_t *body, const uint8_t *tail, float *scale, float *min);
-    /* Values 32 j .. 32 j + 31 of a record as bytes: byte i of a row in w[n] is value 32 j + 4 n + i. j is a constant at compile time. */
+    /* Values 32 j .. 32 j + 31 of a record as bytes: byte i of a row in w[n] is value 32 j + 4 n + i. */
     void (*weights)(const uint8_t *body, uint32_t j, struct wk_v *w);
 };
 

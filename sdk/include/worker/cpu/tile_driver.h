@@ -3,28 +3,36 @@
  * A block of weights is expanded into registers (or the first cache) once and meets every token of the run before the next block: so
  * packed weights are read once, nothing expanded is ever written to memory, and one token or a hundred run the same code, hence the
  * same bits. The tile_*.h that includes this file brings
- *   WK_PAIR             tiles taken together when there are several tokens (they share each load of an activation): 1 or 2
+ *   WK_PAIR             tiles taken together (1 or 2) from WK_PAIR_TOKENS tokens on: they share each load of an activation
  *   wk_tokens_q8, wk_tokens_f32   one block of weights times n_tok tokens, into sums in scratch. */
 #ifndef WORKER_CPU_TILE_DRIVER_H
 #define WORKER_CPU_TILE_DRIVER_H
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* Eight 32-blocks of a 256-block are unrolled, so that j is constant where shifts depend on it. */
-#if defined(__clang__)
-#define WK_UNROLL_8 _Pragma("clang loop unroll(full)")
-#else
-#define WK_UNROLL_8 _Pragma("GCC unroll 8")
-#endif
 
 /* Ask for the cache lines of the `bytes` bytes that lie WK_AHEAD beyond p: one token leaves so little work a line that the hardware's own
  * prefetch covers half of the memory's latency. Past the end of the tiles it does nothing. */
 #define WK_AHEAD 4096u
 WK_INLINE void wk_fetch_ahead(const uint8_t *p, uint32_t bytes)
 {
-    for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch(p + WK_AHEAD + line);
+    for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch((const void *)((uintptr_t)p + WK_AHEAD + line));
+}
+
+/* The format's weights with j a constant, as shifts want it, without eight copies of what follows. */
+WK_INLINE void wk_weights(const struct wk_tile_format *f, const uint8_t *body, uint32_t j, struct wk_v *w)
+{
+    if (f->layout->block == WK_ACT_BLOCK) {
+        f->weights(body, 0, w);
+        return;
+    }
+    switch (j) {
+    case 0: f->weights(body, 0, w); break;
+    case 1: f->weights(body, 1, w); break;
+    case 2: f->weights(body, 2, w); break;
+    case 3: f->weights(body, 3, w); break;
+    case 4: f->weights(body, 4, w); break;
+    case 5: f->weights(body, 5, w); break;
+    case 6: f->weights(body, 6, w); break;
+    default: f->weights(body, 7, w); break;
+    }
 }
 
 WK_INLINE void wk_store_q8(const struct wk_cpu_product *p, const float *acc, uint32_t tiles, uint32_t tile, uint32_t t0, uint32_t n)
@@ -46,12 +54,11 @@ WK_INLINE void wk_tiles_q8(const struct wk_cpu_product *p, const struct wk_tile_
     for (uint32_t b = 0; b < blocks; b++) {
         const uint8_t *body = at + wk_record_body(block_bytes, b), *tail = at + wk_record_tail(block_bytes, blocks, b);
         for (uint32_t i = 0; i < tiles; i++) f->scales(body + i * tile_bytes, tail + i * tile_bytes, s->scale[i], s->min[i]);
-        WK_UNROLL_8
         for (uint32_t j = 0; j < f->layout->block / WK_ACT_BLOCK; j++) {
             struct wk_v w[WK_PAIR][8];
             for (uint32_t i = 0; i < tiles; i++) {
                 wk_fetch_ahead(at + i * tile_bytes + ((uint64_t)b * (f->layout->block / WK_ACT_BLOCK) + j) * step, step);
-                f->weights(body + i * tile_bytes, j, w[i]);
+                wk_weights(f, body + i * tile_bytes, j, w[i]);
             }
             wk_tokens_q8(p, f, tiles, w, s, j, b * f->layout->block + j * WK_ACT_BLOCK, t0, n);
         }
@@ -106,11 +113,10 @@ WK_INLINE void wk_tile_f32(const struct wk_cpu_product *p, const struct wk_tile_
     for (uint32_t b = 0; b < blocks; b++) {
         const uint8_t *body = at + wk_record_body(block_bytes, b), *tail = at + wk_record_tail(block_bytes, blocks, b);
         f->scales(body, tail, s->scale[0], s->min[0]);
-        WK_UNROLL_8
         for (uint32_t j = 0; j < f->layout->block / WK_ACT_BLOCK; j++) {
             struct wk_v w[8];
             wk_fetch_ahead(at + ((uint64_t)b * (f->layout->block / WK_ACT_BLOCK) + j) * step, step);
-            f->weights(body, j, w);
+            wk_weights(f, body, j, w);
             wk_values(f, w, j, s, s->values);
             wk_tokens_f32(p, s->values, WK_ACT_BLOCK, b * f->layout->block + j * WK_ACT_BLOCK, s->acc, t0, n);
         }
@@ -156,7 +162,4 @@ WK_INLINE void wk_plain_product(const struct wk_cpu_product *p, uint32_t element
     }
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,10 +4,6 @@
 
 #include <worker/cpu/vec_portable.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define WK_PAIR 1
 #define WK_PAIR_TOKENS 1
 
@@ -50,10 +46,6 @@ WK_INLINE void wk_tokens_f32(const struct wk_cpu_product *p, const float *values
         }
     }
 }
-
-#ifdef __cplusplus
-}
-#endif
 
 #include <worker/cpu/tile_driver.h>
 #endif

@@ -6,10 +6,6 @@
 
 #include <worker/cpu/tile_common.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct wk_v {
     __m256i v[2]; /* rows 0..7, 8..15 */
 };
@@ -107,7 +103,4 @@ WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b)
     return (struct wk_f){ { _mm256_sub_ps(a.f[0], b.f[0]), _mm256_sub_ps(a.f[1], b.f[1]) } };
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 
 #include <worker/cpu/tile_common.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct wk_v {
     __m512i v;
 };
@@ -86,7 +82,4 @@ WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b)
     return (struct wk_f){ _mm512_sub_ps(a.f, b.f) };
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,14 +1,11 @@
 /* worker/cpu/vec_portable.h: the vocabulary of formats in plain C. vec_avx2.h and vec_avx512.h define the same names.
  *
- * struct wk_v: 16 rows x 4 bytes. struct wk_f: one float a row. Include exactly one vec_*.h in a source file. */
+ * struct wk_v: 16 rows x 4 bytes. struct wk_f: one float a row. Include exactly one vec_*.h in a source
+ * file; these and tile_*.h are C11 only. */
 #ifndef WORKER_CPU_VEC_H
 #define WORKER_CPU_VEC_H
 
 #include <worker/cpu/tile_common.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct wk_v {
     uint32_t u[WK_TILE_ROWS];
@@ -108,7 +105,4 @@ WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b)
     return a;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

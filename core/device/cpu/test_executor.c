@@ -1,0 +1,524 @@
+/* test_executor.c: the CPU executor on small models that use every operation, with the real quantization plugins.
+ *
+ * Two kinds of proof. Exact arithmetic against a float64 evaluation of the tape, value by value. And bits: a row's logits must be the same
+ * however the prompt is cut, whatever shares the step, in any order of pages, on any number of threads, with any fusion off. */
+#include "test_zoo.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "gguf/gguf.h"
+#include "gguf/guard.h"
+#include "model/model.h"
+
+#include <cmocka.h>
+
+enum { TOKENS = 290, SEQUENCES = 3, ROWS = 320 };
+
+static struct plugin_registry *plugins;
+static char text[1024];
+static const struct wk_err err = { text, sizeof text };
+
+/* ---- sequences and schedules -------------------------------------------------------------------------------------- */
+
+struct sequence {
+    uint32_t tokens[ZOO_CONTEXT], n, position;
+    uint32_t *pages[TAPE_MAX_GROUPS];
+    const uint32_t *tables[TAPE_MAX_GROUPS];
+    float *logits; /* [n][ZOO_VOCAB] */
+    float pooled[256];
+    bool failed;
+};
+
+struct bench {
+    const struct tape_program *program;
+    struct executor *x;
+    struct memory_plan plan;
+    struct sequence s[SEQUENCES];
+    uint32_t random;
+};
+
+static uint32_t draw(struct bench *b, uint32_t below)
+{
+    b->random = b->random * 1664525u + 1013904223u;
+    return (b->random >> 8) % below;
+}
+
+static struct device_options options(uint32_t threads, uint32_t isa, bool exact)
+{
+    return (struct device_options){ .threads = threads, .isa = isa, .exact = exact, .kv_type = exact ? KV_F32 : KV_F16, .context = ZOO_CONTEXT, .max_sequences = SEQUENCES, .max_rows = ROWS, .max_wanted = ROWS };
+}
+
+/* Page tables: parts of one permutation of all pages, in order or shuffled. */
+static void deal_pages(struct bench *b, bool shuffled)
+{
+    for (uint32_t g = 0; g < b->program->n_groups; g++) {
+        const uint32_t all = b->plan.kv_pages[g], each = all / SEQUENCES;
+        uint32_t *order = calloc(all, sizeof *order);
+        assert_non_null(order);
+        for (uint32_t i = 0; i < all; i++) order[i] = i;
+        for (uint32_t i = all - 1; shuffled && i > 0; i--) {
+            const uint32_t j = draw(b, i + 1), t = order[i];
+            order[i] = order[j];
+            order[j] = t;
+        }
+        for (uint32_t s = 0; s < SEQUENCES; s++) {
+            b->s[s].pages[g] = calloc(each, sizeof **b->s[s].pages);
+            assert_non_null(b->s[s].pages[g]);
+            memcpy(b->s[s].pages[g], order + s * each, each * sizeof *order);
+            b->s[s].tables[g] = b->s[s].pages[g];
+        }
+        free(order);
+    }
+}
+
+static void bench_open(struct bench *b, const struct zoo *z, const struct device_options *o, bool shuffled)
+{
+    memset(b, 0, sizeof *b);
+    b->program = z->program;
+    b->random = 5;
+    const struct model_weights w = { z->file };
+    if (device_cpu()->plan(z->program, o, &b->plan, &err) || device_cpu()->open(z->program, &w, o, &b->x, &err)) fail_msg("%s", text);
+    deal_pages(b, shuffled);
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        uint32_t r = 100 + s;
+        for (uint32_t i = 0; i < ZOO_CONTEXT; i++) {
+            r = r * 1664525u + 1013904223u;
+            b->s[s].tokens[i] = (r >> 10) % ZOO_BAD_TOKEN;
+        }
+        b->s[s].logits = calloc((size_t)ZOO_CONTEXT * ZOO_VOCAB, sizeof(float));
+        assert_non_null(b->s[s].logits);
+    }
+}
+
+static void bench_close(struct bench *b)
+{
+    device_cpu()->close(b->x);
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(b->s[s].pages[g]);
+        free(b->s[s].logits);
+    }
+}
+
+/* One step: the next rows[s] tokens of each sequence, 0 for none; all rows wanted, or none of those before `from`. */
+static void step_sequences(struct bench *b, const uint32_t rows[SEQUENCES], uint32_t from)
+{
+    struct step_seq seqs[SEQUENCES];
+    uint32_t tokens[ROWS], wanted[ROWS], of[SEQUENCES];
+    float *logits = calloc((size_t)ROWS * ZOO_VOCAB, sizeof *logits), *pooled = calloc((size_t)SEQUENCES * 256, sizeof *pooled);
+    assert_non_null(logits);
+    assert_non_null(pooled);
+    struct step st = { .tokens = tokens, .seqs = seqs, .wanted = wanted, .logits = logits, .pooled = b->program->embedding_width ? pooled : NULL };
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        if (!rows[s]) continue;
+        seqs[st.n_seqs] = (struct step_seq){ .row = st.n_rows, .n_rows = rows[s], .position = b->s[s].position, .role = rows[s] == 1 ? ROW_GENERATED : ROW_PROMPT, .pages = b->s[s].tables };
+        of[st.n_seqs++] = s;
+        for (uint32_t i = 0; i < rows[s]; i++) {
+            if (b->s[s].position + i >= from) wanted[st.n_wanted++] = st.n_rows;
+            tokens[st.n_rows++] = b->s[s].tokens[b->s[s].position + i];
+        }
+    }
+    if (device_cpu()->step(b->x, &st, &err)) fail_msg("%s", text);
+    uint32_t w = 0;
+    for (uint32_t i = 0; i < st.n_seqs; i++) {
+        struct sequence *s = &b->s[of[i]];
+        s->failed |= seqs[i].failed;
+        memcpy(s->pooled, pooled + (size_t)i * 256, sizeof s->pooled);
+        for (uint32_t r = 0; r < seqs[i].n_rows; r++, s->position++)
+            if (s->position >= from) memcpy(s->logits + (size_t)s->position * ZOO_VOCAB, logits + (size_t)w++ * ZOO_VOCAB, ZOO_VOCAB * sizeof *logits);
+    }
+    free(logits);
+    free(pooled);
+}
+
+enum schedule { WHOLE, ONE_BY_ONE, CHUNKS, RAGGED };
+
+/* Sequence 0 alone, or all three together in chunks of every size (RAGGED). */
+static void feed(struct bench *b, enum schedule how, uint32_t n)
+{
+    while (b->s[0].position < n) {
+        uint32_t rows[SEQUENCES] = { 0 };
+        for (uint32_t s = 0; s < (how == RAGGED ? SEQUENCES : 1); s++) {
+            const uint32_t left = n - b->s[s].position, most = how == WHOLE ? ROWS : how == ONE_BY_ONE ? 1 : draw(b, 3) ? 1 + draw(b, 60) : 1;
+            rows[s] = left < most ? left : most;
+        }
+        step_sequences(b, rows, 0);
+    }
+}
+
+/* The bits of sequence 0 under some condition; caller frees. */
+static float *run_bits(enum zoo_kind kind, const struct device_options *o, uint32_t fuse, bool shuffled, enum schedule how, uint32_t ring_rows, uint32_t n)
+{
+    struct zoo z;
+    struct bench b;
+    zoo_open(&z, kind, plugins, ring_rows, fuse, NULL, 0);
+    bench_open(&b, &z, o, shuffled);
+    feed(&b, how, n);
+    assert_false(b.s[0].failed);
+    float *bits = b.s[0].logits;
+    b.s[0].logits = NULL;
+    bench_close(&b);
+    zoo_close(&z);
+    return bits;
+}
+
+static void same_bits(const float *a, float *b, uint32_t n, const char *what, uint32_t detail)
+{
+    for (size_t i = 0; i < (size_t)n * ZOO_VOCAB; i++)
+        if (memcmp(a + i, b + i, sizeof *a)) fail_msg("%s %u: position %zu, logit %zu: %.9g and %.9g", what, detail, i / ZOO_VOCAB, i % ZOO_VOCAB, (double)a[i], (double)b[i]);
+    free(b);
+}
+
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_LEARNED, ZOO_EXPERTS };
+
+/* ---- against float64 ---------------------------------------------------------------------------------------------- */
+
+struct tapped { const struct tape_program *p; const struct reference *r; uint32_t seen, scores; double bound; };
+
+static void check_close(const char *name, const float *a, const double *b, size_t n, double bound)
+{
+    double error = 0, square = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (isinf(b[i]) && (double)a[i] == b[i]) continue;
+        error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        square += b[i] * b[i];
+    }
+    if (!(error <= square * bound * bound)) fail_msg("%s: relative rms %g, expected at most %g", name, sqrt(error / square), bound);
+}
+
+static void on_tap(void *user, const char *name, const float *data, uint32_t rows, uint32_t width)
+{
+    struct tapped *t = user;
+    char value[TAPE_NAME + 8];
+    (void)snprintf(value, sizeof value, "%s", name);
+    char *dot = strstr(value, ".scores");
+    if (dot) *dot = 0;
+    const uint32_t v = tape_find_value(t->p, value);
+    if (v == TAPE_NONE) fail_msg("tap of %s, which is no value", name);
+    assert_int_equal(rows, t->r->n);
+    const struct tape_value *x = &t->p->values[v];
+    if (!dot) assert_int_equal(width, x->width * x->slots);
+    t->seen++;
+    t->scores += dot != NULL;
+    check_close(name, data, dot ? t->r->scores[v] : t->r->value[v], (size_t)rows * width, t->bound);
+}
+
+static void check_reference(enum zoo_kind kind, uint32_t isa, bool exact)
+{
+    enum { N = 100 };
+    static const char *const all[] = { "*", "blk.0.attention.scores" };
+    struct zoo z;
+    struct bench b;
+    struct reference r;
+    zoo_open(&z, kind, plugins, ROWS, FUSE_ALL, exact ? all : NULL, exact ? 2 : 0);
+    const struct device_options o = options(2, isa, exact);
+    bench_open(&b, &z, &o, true);
+    reference_run(&r, z.program, b.s[0].tokens, N);
+    struct tapped t = { z.program, &r, 0, 0, 1e-5 };
+    if (exact) device_cpu()->taps(b.x, on_tap, &t);
+    feed(&b, WHOLE, N);
+    const struct tape_op *last = &z.program->ops[z.program->n_ops - 1];
+    check_close("logits", b.s[0].logits, r.value[last->in[0]], (size_t)N * ZOO_VOCAB, exact ? 1e-5 : 6e-2);
+    if (r.embedding) check_close("embedding", b.s[0].pooled, r.embedding, z.program->embedding_width, exact ? 1e-5 : 6e-2);
+    if (exact) {
+        assert_true(t.seen >= z.program->n_values / 2);
+        assert_true(t.scores >= 1);
+    }
+    reference_free(&r);
+    bench_close(&b);
+    zoo_close(&z);
+}
+
+static void test_reference(void **state)
+{
+    (void)state;
+    for (uint32_t isa = 0; isa <= plugin_detect_isa(); isa++)
+        for (uint32_t kind = 0; kind < ZOO_KINDS; kind++) {
+            check_reference((enum zoo_kind)kind, isa, true);
+            check_reference((enum zoo_kind)kind, isa, false);
+        }
+}
+
+/* ---- bits --------------------------------------------------------------------------------------------------------- */
+
+static void test_schedules(void **state)
+{
+    (void)state;
+    for (uint32_t isa = 0; isa <= plugin_detect_isa(); isa++)
+        for (uint32_t k = 0; k < 3; k++) {
+            const struct device_options o = options(2, isa, isa == WK_ISA_AVX2);
+            const uint32_t n = isa == WK_ISA_PORTABLE ? 150 : TOKENS;
+            float *whole = run_bits(chat_kinds[k], &o, FUSE_ALL, false, WHOLE, ROWS, n);
+            same_bits(whole, run_bits(chat_kinds[k], &o, FUSE_ALL, false, ONE_BY_ONE, ROWS, n), n, "one by one", k);
+            /* A shorter ring wraps. */
+            same_bits(whole, run_bits(chat_kinds[k], &o, FUSE_ALL, true, CHUNKS, 64, n), n, "chunks in shuffled pages", k);
+            same_bits(whole, run_bits(chat_kinds[k], &o, FUSE_ALL, true, RAGGED, 64, n), n, "with other sequences", k);
+            free(whole);
+        }
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    static const uint32_t threads[] = { 2, 3, 5 };
+    for (uint32_t k = 0; k < 3; k++) {
+        struct device_options o = options(1, WK_ISA_AVX512, false);
+        float *one = run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, 64, TOKENS);
+        for (uint32_t t = 0; t < 3; t++) {
+            o.threads = threads[t];
+            same_bits(one, run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, 64, TOKENS), TOKENS, "threads", threads[t]);
+        }
+        free(one);
+    }
+}
+
+static void test_fusions(void **state)
+{
+    (void)state;
+    enum { N = 60 };
+    for (uint32_t k = 0; k < 3; k++) {
+        const struct device_options o = options(2, WK_ISA_AVX512, false);
+        float *all = run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, 64, N);
+        for (uint32_t bit = 1; bit < FUSE_ALL; bit <<= 1) same_bits(all, run_bits(chat_kinds[k], &o, FUSE_ALL & ~bit, false, CHUNKS, 64, N), N, "without fusion", bit);
+        same_bits(all, run_bits(chat_kinds[k], &o, 0, false, CHUNKS, 64, N), N, "without fusion", FUSE_ALL);
+        free(all);
+    }
+}
+
+/* Long pasts: with one KV head and idle threads a row's attention is cut by position; the cut must not show. */
+static void test_cut_by_position(void **state)
+{
+    (void)state;
+    enum { LONG = 1400 };
+    float *bits[2];
+    for (uint32_t t = 0; t < 2; t++) {
+        struct zoo z;
+        struct bench b;
+        const struct device_options o = options(1 + 2 * t, WK_ISA_AVX512, false);
+        zoo_open(&z, ZOO_WIDE, plugins, ROWS, FUSE_ALL, NULL, 0);
+        bench_open(&b, &z, &o, true);
+        while (b.s[0].position < LONG - 10) step_sequences(&b, (const uint32_t[SEQUENCES]){ b.s[0].position + ROWS < LONG - 10 ? ROWS : LONG - 10 - b.s[0].position, 0, 0 }, LONG);
+        for (uint32_t s = 1; s < 3; s++) step_sequences(&b, (const uint32_t[SEQUENCES]){ 0, s == 1, s == 2 }, LONG);
+        while (b.s[0].position < LONG) step_sequences(&b, (const uint32_t[SEQUENCES]){ 1, b.s[0].position % 2, 0 }, 0);
+        bits[t] = b.s[0].logits;
+        b.s[0].logits = NULL;
+        bench_close(&b);
+        zoo_close(&z);
+    }
+    assert_true(bits[0][(size_t)(LONG - 1) * ZOO_VOCAB] != 0.0f);
+    same_bits(bits[0], bits[1], LONG, "threads", 3);
+    free(bits[0]);
+}
+
+/* Only some rows wanted: the same bits as among all. */
+static void test_wanted(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 3; k++) {
+        struct zoo z;
+        struct bench b;
+        const struct device_options o = options(2, WK_ISA_AVX512, false);
+        float *whole = run_bits(chat_kinds[k], &o, FUSE_ALL, false, WHOLE, ROWS, 60);
+        zoo_open(&z, chat_kinds[k], plugins, ROWS, FUSE_ALL, NULL, 0);
+        bench_open(&b, &z, &o, false);
+        step_sequences(&b, (const uint32_t[SEQUENCES]){ 40, 7, 0 }, 1000);
+        step_sequences(&b, (const uint32_t[SEQUENCES]){ 20, 5, 3 }, 57);
+        assert_memory_equal(whole + (size_t)57 * ZOO_VOCAB, b.s[0].logits + (size_t)57 * ZOO_VOCAB, (size_t)3 * ZOO_VOCAB * sizeof *whole);
+        free(whole);
+        bench_close(&b);
+        zoo_close(&z);
+    }
+}
+
+/* ---- memory, errors, cancellation --------------------------------------------------------------------------------- */
+
+static void test_plan(void **state)
+{
+    (void)state;
+    for (uint32_t kind = 0; kind < ZOO_KINDS; kind++)
+        for (uint32_t exact = 0; exact < 2; exact++) {
+            struct zoo z;
+            struct bench b;
+            struct memory_plan used;
+            const struct device_options o = options(3, WK_ISA_AVX512, exact);
+            zoo_open(&z, (enum zoo_kind)kind, plugins, ROWS, FUSE_ALL, NULL, 0);
+            bench_open(&b, &z, &o, false);
+            device_cpu()->memory(b.x, &used);
+            for (uint32_t i = 0; i < MEMORY_KINDS; i++) assert_int_equal(used.bytes[i], b.plan.bytes[i]);
+            assert_int_equal(used.total, b.plan.total);
+            uint64_t kv = 0;
+            for (uint32_t l = 0; l < z.program->n_kv_layers; l++) {
+                const struct tape_kv_layer *k = &z.program->kv_layers[l];
+                kv += (uint64_t)b.plan.kv_pages[k->group] * KV_PAGE * k->kv_heads * (k->head_k + (k->head_v + 15) / 16 * 16) * (exact ? 4 : 2);
+            }
+            assert_int_equal(used.bytes[MEMORY_KV], kv);
+            bench_close(&b);
+            zoo_close(&z);
+        }
+}
+
+static void test_too_much(void **state)
+{
+    (void)state;
+    struct zoo z;
+    struct executor *x;
+    zoo_open(&z, ZOO_EXPERTS, plugins, ROWS, FUSE_ALL, NULL, 0);
+    const struct model_weights w = { z.file };
+    struct device_options o = options(1, WK_ISA_AVX512, false);
+    o.max_sequences = 65536;
+    o.max_rows = 1 << 20;
+    assert_int_equal(device_cpu()->open(z.program, &w, &o, &x, &err), WK_NO_MEMORY);
+    assert_null(x);
+    assert_non_null(strstr(text, "bytes"));
+    o = options(1, WK_ISA_AVX512, false);
+    o.context = ZOO_CONTEXT + 1;
+    assert_int_equal(device_cpu()->open(z.program, &w, &o, &x, &err), WK_INVALID);
+    zoo_close(&z);
+}
+
+static void refused(struct bench *b, struct step *st, const char *word)
+{
+    assert_int_equal(device_cpu()->step(b->x, st, &err), WK_INVALID);
+    if (!strstr(text, word)) fail_msg("\"%s\" does not name %s", text, word);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct zoo z;
+    struct bench b;
+    const struct device_options o = options(2, WK_ISA_AVX512, false);
+    zoo_open(&z, ZOO_DENSE, plugins, 64, FUSE_ALL, NULL, 0);
+    bench_open(&b, &z, &o, false);
+    float logits[2 * ZOO_VOCAB];
+    uint32_t tokens[ROWS] = { 1, 2, 3 }, wanted[2] = { 0, 2 };
+    struct step_seq good[2] = { { .row = 0, .n_rows = 2, .pages = b.s[0].tables }, { .row = 2, .n_rows = 1, .pages = b.s[1].tables } }, q[2];
+    const struct step fine = { .n_rows = 3, .n_seqs = 2, .n_wanted = 2, .tokens = tokens, .seqs = q, .wanted = wanted, .logits = logits };
+    struct step st = fine;
+#define RESET() (memcpy(q, good, sizeof q), st = fine)
+    RESET();
+    assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_OK);
+    tokens[1] = ZOO_VOCAB;
+    refused(&b, &st, "token 100");
+    tokens[1] = 2;
+    RESET(), q[1].row = 1, refused(&b, &st, "begins at row 1");
+    RESET(), q[1].n_rows = 2, refused(&b, &st, "has 2 rows");
+    RESET(), q[0].n_rows = 0, refused(&b, &st, "has 0 rows");
+    RESET(), q[0].position = ZOO_CONTEXT - 1, refused(&b, &st, "context");
+    RESET(), q[0].position = UINT32_MAX, refused(&b, &st, "context");
+    RESET(), q[0].pages = NULL, refused(&b, &st, "page table");
+    RESET(), st.n_rows = ROWS + 1, refused(&b, &st, "rows");
+    RESET(), st.n_seqs = 1, refused(&b, &st, "rows");
+    RESET(), st.logits = NULL, refused(&b, &st, "logits");
+    RESET(), wanted[1] = 3, refused(&b, &st, "wanted");
+    wanted[1] = 0, refused(&b, &st, "wanted");
+    wanted[1] = 2;
+    RESET(), q[1].n_rows = 1, st.n_rows = 2, refused(&b, &st, "rows");
+    /* One row too many for the ring of the window: 64 rows a chunk were planned. */
+    RESET(), q[0] = (struct step_seq){ .row = 0, .n_rows = 250, .position = 320, .pages = b.s[0].tables }, st.n_rows = 250, st.n_seqs = 1, st.n_wanted = 0, refused(&b, &st, "ring");
+    RESET(), b.s[1].pages[0][0] = b.plan.kv_pages[0], refused(&b, &st, "page");
+    bench_close(&b);
+    zoo_close(&z);
+}
+
+/* A sequence whose numbers become infinite is marked; its neighbour computes the bits that it computes alone. */
+static void test_infinite(void **state)
+{
+    (void)state;
+    const enum zoo_kind kinds[] = { ZOO_LEARNED, ZOO_EXPERTS };
+    for (uint32_t k = 0; k < 2; k++) {
+        struct zoo z;
+        struct bench b;
+        const struct device_options o = options(2, WK_ISA_AVX512, k == 1);
+        float *alone = run_bits(kinds[k], &o, FUSE_ALL, false, WHOLE, ROWS, 30);
+        zoo_open(&z, kinds[k], plugins, ROWS, FUSE_ALL, NULL, 0);
+        bench_open(&b, &z, &o, true);
+        b.s[1].tokens[4] = ZOO_BAD_TOKEN;
+        step_sequences(&b, (const uint32_t[SEQUENCES]){ 12, 20, 9 }, k ? 1000 : 0);
+        assert_true(b.s[1].failed);
+        step_sequences(&b, (const uint32_t[SEQUENCES]){ 18, 1, 1 }, 12);
+        assert_false(b.s[0].failed || b.s[2].failed);
+        assert_memory_equal(alone + (size_t)12 * ZOO_VOCAB, b.s[0].logits + (size_t)12 * ZOO_VOCAB, (size_t)18 * ZOO_VOCAB * sizeof *alone);
+        free(alone);
+        bench_close(&b);
+        zoo_close(&z);
+    }
+}
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    struct zoo z;
+    struct bench b;
+    const struct device_options o = options(3, WK_ISA_AVX512, false);
+    float *alone = run_bits(ZOO_DENSE, &o, FUSE_ALL, false, WHOLE, ROWS, 30), logits[ZOO_VOCAB];
+    const bool yes = true;
+    uint32_t wanted[1] = { 0 };
+    zoo_open(&z, ZOO_DENSE, plugins, ROWS, FUSE_ALL, NULL, 0);
+    bench_open(&b, &z, &o, false);
+    struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].tables };
+    struct step st = { .n_rows = 30, .n_seqs = 1, .n_wanted = 1, .tokens = b.s[0].tokens, .seqs = &q, .wanted = wanted, .logits = logits, .cancel = &yes };
+    assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_CANCELLED);
+    feed(&b, WHOLE, 30);
+    assert_memory_equal(alone, b.s[0].logits, (size_t)30 * ZOO_VOCAB * sizeof *alone);
+    free(alone);
+    bench_close(&b);
+    zoo_close(&z);
+}
+
+/* A file that is cut while it is mapped fails the step that first needs the lost bytes, and nothing else. */
+static void test_truncated(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/worker-test-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    struct zoo z, cut;
+    struct gguf *file;
+    struct bench b;
+    const struct device_options o = options(2, WK_ISA_AVX512, false);
+    assert_int_equal(gguf_guard_install(&err), WK_OK);
+    zoo_open(&z, ZOO_DENSE, plugins, ROWS, FUSE_ALL, NULL, 0);
+    zoo_save(ZOO_DENSE, path);
+    if (gguf_open(path, &file, &err)) fail_msg("%s", text);
+    cut.file = file;
+    cut.program = zoo_record(cut.file, ZOO_DENSE, plugins, ROWS, FUSE_ALL, NULL, 0);
+    bench_open(&b, &cut, &o, false);
+    assert_int_equal(ftruncate(fd, 4096), 0);
+    float logits[ZOO_VOCAB];
+    uint32_t wanted[1] = { 0 };
+    struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].tables };
+    struct step st = { .n_rows = 30, .n_seqs = 1, .n_wanted = 1, .tokens = b.s[0].tokens, .seqs = &q, .wanted = wanted, .logits = logits };
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_IO);
+    bench_close(&b);
+    zoo_close(&cut);
+    gguf_close(file);
+    zoo_close(&z);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+int main(void)
+{
+    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    if (plugin_registry_open(&o, &plugins, &err)) {
+        printf("%s\n", text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_threads), cmocka_unit_test(test_fusions), cmocka_unit_test(test_cut_by_position),
+        cmocka_unit_test(test_wanted), cmocka_unit_test(test_plan), cmocka_unit_test(test_too_much), cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite),
+        cmocka_unit_test(test_cancel), cmocka_unit_test(test_truncated),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    zoo_free();
+    plugin_registry_close(plugins);
+    return failed;
+}

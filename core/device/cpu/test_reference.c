@@ -1,0 +1,298 @@
+/* test_reference.c: section "the operations" of the tape's design, in double, one operation after the other, nothing fused. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf/gguf.h"
+#include "test_zoo.h"
+
+#include <cmocka.h>
+
+static void *need(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size);
+    assert_non_null(p);
+    return p;
+}
+
+static double *tensor_of(const struct tape_program *p, uint32_t tensor)
+{
+    if (tensor == TAPE_NONE) return NULL;
+    const struct tape_tensor *t = &p->tensors[tensor];
+    const size_t n = (size_t)t->rows * t->cols * t->slabs;
+    float *f = need(n, sizeof *f);
+    double *d = need(n, sizeof *d);
+    t->type->dequantize(f, gguf_tensor_data(p->file, t->file), n);
+    for (size_t i = 0; i < n; i++) d[i] = f[i];
+    free(f);
+    return d;
+}
+
+struct frame {
+    struct reference *r;
+    const struct tape_program *p;
+    const struct tape_op *op;
+    const uint32_t *tokens;
+    const double *w[2], *in[4];
+    uint32_t width[4], slots[4];
+    double *y;
+    uint32_t out_width, out_slots;
+};
+
+static void do_embed(struct frame *f)
+{
+    for (uint32_t t = 0; t < f->r->n; t++) {
+        const size_t row = f->op->u.embed.index == WK_BY_TOKEN ? f->tokens[t] : t + f->op->u.embed.offset;
+        for (uint32_t i = 0; i < f->out_width; i++) f->y[(size_t)t * f->out_width + i] = f->w[0][row * f->out_width + i];
+    }
+}
+
+static void do_linear(struct frame *f)
+{
+    const bool expert = f->op->kind == WK_OP_EXPERT;
+    const uint32_t k = f->width[0], n = f->out_width;
+    const struct tape_tensor *t = &f->p->tensors[f->op->t[0]];
+    for (uint32_t r = 0; r < f->r->n; r++)
+        for (uint32_t s = 0; s < f->out_slots; s++) {
+            const uint32_t e = expert ? f->r->ids[f->op->in[1]][r * f->out_slots + s] : 0;
+            const double *x = f->in[0] + ((size_t)r * f->slots[0] + (f->slots[0] == 1 ? 0 : s)) * k;
+            for (uint32_t j = 0; j < n; j++) {
+                const double *w = f->w[0] + ((size_t)e * t->rows + f->op->u.linear.first + j) * k;
+                double sum = f->w[1] ? f->w[1][expert ? (size_t)e * n + j : f->op->u.linear.first + j] : 0;
+                for (uint32_t i = 0; i < k; i++) sum += w[i] * x[i];
+                f->y[((size_t)r * f->out_slots + s) * n + j] = sum;
+            }
+        }
+}
+
+static void do_norm(struct frame *f)
+{
+    const uint32_t run = f->op->u.norm.group ? f->op->u.norm.group : f->width[0];
+    const size_t runs = (size_t)f->r->n * f->slots[0] * f->width[0] / run;
+    for (size_t g = 0; g < runs; g++) {
+        const double *x = f->in[0] + g * run;
+        double mean = 0, square = 0;
+        if (f->op->u.norm.kind == WK_NORM_LAYER) {
+            for (uint32_t i = 0; i < run; i++) mean += x[i];
+            mean /= run;
+        }
+        for (uint32_t i = 0; i < run; i++) square += (x[i] - mean) * (x[i] - mean);
+        const double factor = 1 / sqrt(square / run + (double)f->op->u.norm.eps);
+        for (uint32_t i = 0; i < run; i++) f->y[g * run + i] = (x[i] - mean) * factor * (f->w[0] ? f->w[0][i] : 1) + (f->w[1] ? f->w[1][i] : 0);
+    }
+}
+
+static void do_rope(struct frame *f)
+{
+    const uint32_t n = f->op->u.rope.n, head = f->op->u.rope.head;
+    const double m = f->op->u.rope.mscale;
+    for (uint32_t t = 0; t < f->r->n; t++)
+        for (uint32_t h = 0; h < f->width[0]; h += head) {
+            const double *x = f->in[0] + (size_t)t * f->width[0] + h;
+            double *y = f->y + (size_t)t * f->width[0] + h;
+            memcpy(y, x, head * sizeof *y);
+            for (uint32_t i = 0; i < n; i++) {
+                const uint32_t a = f->op->u.rope.style == WK_ROPE_HALVES ? i : 2 * i, b = f->op->u.rope.style == WK_ROPE_HALVES ? i + n : 2 * i + 1;
+                const double c = cos(t * f->op->u.rope.freq[i]), s = sin(t * f->op->u.rope.freq[i]);
+                y[a] = m * (x[a] * c - x[b] * s);
+                y[b] = m * (x[a] * s + x[b] * c);
+            }
+        }
+}
+
+static void attend_one(struct frame *f, uint32_t t, uint32_t h, double *score)
+{
+    const uint32_t heads = f->op->u.attn.heads, kv = f->op->u.attn.kv_heads, dk = f->op->u.attn.head_k, dv = f->op->u.attn.head_v, g = h / (heads / kv);
+    const double cap = f->op->u.attn.softcap;
+    double top = -INFINITY, sum = 0, *y = f->y + ((size_t)t * heads + h) * dv;
+    for (uint32_t j = 0; j < f->r->n; j++) {
+        score[j] = -INFINITY;
+        if (j > t || (f->op->u.attn.window && t - j >= f->op->u.attn.window)) continue;
+        double s = 0;
+        for (uint32_t d = 0; d < dk; d++) s += f->in[0][((size_t)t * heads + h) * dk + d] * f->in[1][((size_t)j * kv + g) * dk + d];
+        s *= f->op->u.attn.scale;
+        score[j] = cap != 0 ? cap * tanh(s / cap) : s;
+        if (score[j] > top) top = score[j];
+    }
+    if (f->w[0] && f->w[0][h] > top) top = f->w[0][h];
+    memset(y, 0, dv * sizeof *y);
+    for (uint32_t j = 0; j <= t; j++) {
+        const double e = exp(score[j] - top);
+        sum += e;
+        for (uint32_t d = 0; d < dv; d++) y[d] += e * f->in[2][((size_t)j * kv + g) * dv + d];
+    }
+    if (f->w[0]) sum += exp(f->w[0][h] - top);
+    for (uint32_t d = 0; d < dv; d++) y[d] /= sum;
+}
+
+static void do_attention(struct frame *f)
+{
+    const uint32_t heads = f->op->u.attn.heads, n = f->r->n;
+    double *scores = need((size_t)n * heads * n, sizeof *scores);
+    f->r->scores[f->op->out] = scores;
+    for (uint32_t t = 0; t < n; t++) for (uint32_t h = 0; h < heads; h++) attend_one(f, t, h, scores + ((size_t)t * heads + h) * n);
+}
+
+static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x))); }
+static double gelu_erf(double x) { return 0.5 * x * erfc(-x / sqrt(2)); }
+
+static double map_one(const struct tape_op *op, double x)
+{
+    const double p = op->u.map.p;
+    switch (op->u.map.fn) {
+    case WK_MAP_SCALE: return p * x;
+    case WK_MAP_GELU_TANH: return gelu_tanh(x);
+    case WK_MAP_GELU_ERF: return gelu_erf(x);
+    case WK_MAP_SILU: return x / (1 + exp(-x));
+    case WK_MAP_SIGMOID: return 1 / (1 + exp(-x));
+    case WK_MAP_TANH: return tanh(x);
+    case WK_MAP_RELU: return x > 0 ? x : 0;
+    case WK_MAP_SOFTCAP: return p * tanh(x / p);
+    default: fail_msg("unknown map"); return 0;
+    }
+}
+
+static double glu_one(const struct tape_op *op, double g, double u)
+{
+    const double limit = op->u.glu.limit;
+    switch (op->u.glu.fn) {
+    case WK_GLU_SILU: return g / (1 + exp(-g)) * u;
+    case WK_GLU_GELU_TANH: return gelu_tanh(g) * u;
+    case WK_GLU_GELU_ERF: return gelu_erf(g) * u;
+    case WK_GLU_CLAMP:
+        g = fmin(g, limit);
+        u = fmax(-limit, fmin(limit, u));
+        return g / (1 + exp(-(double)op->u.glu.alpha * g)) * (u + 1);
+    default: fail_msg("unknown glu"); return 0;
+    }
+}
+
+static void do_each(struct frame *f)
+{
+    const size_t n = (size_t)f->r->n * f->slots[0] * f->width[0];
+    for (size_t i = 0; i < n; i++) {
+        const double a = f->in[0][i];
+        const size_t row = i / f->width[0] / f->slots[0], slot = i / f->width[0] % f->slots[0];
+        const double b = f->in[1] ? f->in[1][(row * f->slots[1] + (f->slots[1] == 1 ? 0 : slot)) * f->width[1] + (f->width[1] == 1 ? 0 : i % f->width[0])] : 0;
+        f->y[i] = f->op->kind == WK_OP_MAP ? map_one(f->op, a) : f->op->kind == WK_OP_GLU ? glu_one(f->op, a, b) : f->op->kind == WK_OP_ADD ? a + b : a * b;
+    }
+}
+
+static void do_cols(struct frame *f)
+{
+    for (size_t r = 0; r < (size_t)f->r->n * f->slots[0]; r++)
+        for (uint32_t i = 0; i < f->out_width; i++) f->y[r * f->out_width + i] = f->in[0][r * f->width[0] + f->op->u.cols.first + i];
+}
+
+static void do_route(struct frame *f)
+{
+    const uint32_t n = f->width[0], k = f->op->u.route.k;
+    uint32_t *all = need((size_t)f->r->n * k, sizeof *all);
+    f->r->ids[f->op->out] = all;
+    for (uint32_t t = 0; t < f->r->n; t++) {
+        const double *r = f->in[0] + (size_t)t * n;
+        double *y = f->y + (size_t)t * k, whole = 0, picked = 0;
+        uint32_t *ids = all + (size_t)t * k;
+        bool taken[64] = { false };
+        for (uint32_t s = 0; s < k; s++) {
+            uint32_t best = TAPE_NONE;
+            for (uint32_t e = 0; e < n; e++) if (!taken[e] && (best == TAPE_NONE || r[e] > r[best])) best = e;
+            taken[best] = true;
+            ids[s] = best;
+        }
+        for (uint32_t e = 0; e < n; e++) whole += exp(r[e] - r[ids[0]]);
+        for (uint32_t s = 0; s < k; s++) picked += exp(r[ids[s]] - r[ids[0]]);
+        for (uint32_t s = 0; s < k; s++) y[s] = exp(r[ids[s]] - r[ids[0]]) / (f->op->u.route.score == WK_SOFTMAX_ALL ? whole : picked) * (double)f->op->u.route.scale;
+    }
+}
+
+static void do_combine(struct frame *f)
+{
+    for (uint32_t t = 0; t < f->r->n; t++)
+        for (uint32_t i = 0; i < f->width[0]; i++) {
+            double sum = 0;
+            for (uint32_t s = 0; s < f->slots[0]; s++) sum += f->in[1][(size_t)t * f->slots[0] + s] * f->in[0][((size_t)t * f->slots[0] + s) * f->width[0] + i];
+            f->y[(size_t)t * f->width[0] + i] = sum;
+        }
+}
+
+static void do_pool(struct frame *f)
+{
+    for (uint32_t i = 0; i < f->width[0]; i++) {
+        f->y[i] = 0;
+        for (uint32_t t = 0; t < f->r->n; t++) f->y[i] += f->in[0][(size_t)t * f->width[0] + i] / f->r->n;
+    }
+}
+
+static void do_output(struct frame *f)
+{
+    if (f->op->u.output.what != WK_OUT_EMBEDDING) return;
+    double square = 0;
+    for (uint32_t i = 0; i < f->width[0]; i++) square += f->in[0][i] * f->in[0][i];
+    f->r->embedding = need(f->width[0], sizeof(double));
+    for (uint32_t i = 0; i < f->width[0]; i++) f->r->embedding[i] = f->in[0][i] / (f->op->u.output.flags & WK_EMBEDDING_L2 ? sqrt(square) : 1);
+}
+
+/* The plugin's own function, on the rows rounded to F32. */
+static void do_custom(struct frame *f)
+{
+    for (uint32_t t = 0; t < f->r->n; t++) {
+        float *x[4] = { NULL }, *y = need(f->out_width, sizeof *y);
+        const float *in[4] = { NULL };
+        uint32_t n = 0;
+        for (; n < 4 && f->in[n]; n++) {
+            x[n] = need(f->width[n], sizeof **x);
+            for (uint32_t i = 0; i < f->width[n]; i++) x[n][i] = (float)f->in[n][(size_t)t * f->width[n] + i];
+            in[n] = x[n];
+        }
+        const struct wk_custom_call call = { sizeof call, 1, n, f->out_width, in, f->width, &t, f->op->u.custom.params, y };
+        f->op->u.custom.def->cpu(&call);
+        for (uint32_t i = 0; i < f->out_width; i++) f->y[(size_t)t * f->out_width + i] = y[i];
+        for (uint32_t i = 0; i < n; i++) free(x[i]);
+        free(y);
+    }
+}
+
+void reference_run(struct reference *r, const struct tape_program *p, const uint32_t *tokens, uint32_t n)
+{
+    static void (*const run[WK_OP_END])(struct frame *) = { [WK_OP_EMBED] = do_embed, [WK_OP_LINEAR] = do_linear, [WK_OP_NORM] = do_norm, [WK_OP_ROPE] = do_rope, [WK_OP_ATTENTION] = do_attention,
+        [WK_OP_MAP] = do_each, [WK_OP_GLU] = do_each, [WK_OP_ADD] = do_each, [WK_OP_MUL] = do_each, [WK_OP_COLS] = do_cols, [WK_OP_ROUTE] = do_route, [WK_OP_EXPERT] = do_linear,
+        [WK_OP_COMBINE] = do_combine, [WK_OP_POOL] = do_pool, [WK_OP_OUTPUT] = do_output, [WK_OP_CUSTOM] = do_custom };
+    *r = (struct reference){ .n = n, .value = need(p->n_values, sizeof *r->value), .ids = need(p->n_values, sizeof *r->ids), .scores = need(p->n_values, sizeof *r->scores), .n_values = p->n_values };
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        struct frame f = { .r = r, .p = p, .op = &p->ops[i], .tokens = tokens };
+        double *w0 = tensor_of(p, f.op->t[0]), *w1 = tensor_of(p, f.op->t[1]);
+        f.w[0] = w0;
+        f.w[1] = w1;
+        for (uint32_t j = 0; j < 4; j++) {
+            if (f.op->in[j] == TAPE_NONE) continue;
+            f.in[j] = r->value[f.op->in[j]];
+            f.width[j] = p->values[f.op->in[j]].width;
+            f.slots[j] = p->values[f.op->in[j]].slots;
+        }
+        if (f.op->out != TAPE_NONE) {
+            f.out_width = p->values[f.op->out].width;
+            f.out_slots = p->values[f.op->out].slots;
+            f.y = r->value[f.op->out] = need((size_t)n * f.out_width * f.out_slots, sizeof *f.y);
+        }
+        run[f.op->kind](&f);
+        free(w0);
+        free(w1);
+    }
+}
+
+void reference_free(struct reference *r)
+{
+    for (uint32_t i = 0; i < r->n_values; i++) {
+        free(r->value[i]);
+        free(r->ids[i]);
+        free(r->scores[i]);
+    }
+    free(r->value);
+    free(r->ids);
+    free(r->scores);
+    free(r->embedding);
+}
