@@ -26,6 +26,8 @@ function(worker_plugin name)
   if(NOT WORKER_SANITIZE)
     target_link_options(${name} PRIVATE LINKER:-z,defs)
   endif()
+  # The loader refuses what others could have written to, and a umask of 002 makes just that.
+  add_custom_command(TARGET ${name} POST_BUILD COMMAND chmod go-w $<TARGET_FILE:${name}> $<TARGET_FILE_DIR:${name}>)
   install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/worker/plugins COMPONENT worker)
 endfunction()
 

@@ -192,6 +192,8 @@ static int tap(const struct options *o)
     if (!result) result = open_model(o, &needs, &x);
     t.model = x.model;
     if (!result) result = session_tokens(o, t.model, &t.tokens);
+    if (!result && t.tokens.n > t.model->dev.context)
+        result = fail(CODE_CONTEXT_LENGTH_EXCEEDED, "the text has %u tokens, the context %u; shorten it or raise --context", t.tokens.n, t.model->dev.context);
     if (!result && t.tokens.n > STEP_ROWS) result = fail(CODE_INVALID_REQUEST, "tap takes one step of at most %d tokens, the text has %u; shorten it", STEP_ROWS, t.tokens.n);
     if (!result) result = run_once(&t);
     if (!result) result = write_folder(&t, folder);

@@ -73,7 +73,8 @@ const struct command_def command_table[CMD_COUNT] = {
         "Prints the ids on one line. The model's file may hold a vocabulary alone." },
     [CMD_DETOKENIZE] = { "detokenize", "ID...", 1, INT32_MAX, "turn token ids into text", "Prints the text of the ids and nothing else." },
     [CMD_SCORE] = { "score", "", 0, 0, "measure how well a model predicts a text",
-        "Prints the perplexity as JSON: every token but the first is predicted from those before it." },
+        "Prints the perplexity as JSON: every token but the first is predicted from those before it. A text longer than the context is "
+        "scored in windows of that length." },
     [CMD_INSPECT] = { "inspect", "FILE", 1, 1, "show what is in a model's file",
         "Shows metadata, tensor types and what the model asks of a worker (its Model Capability Descriptor). Reads no weights." },
     [CMD_PLAN] = { "plan", "FILE", 1, 1, "say what a model needs before loading it",

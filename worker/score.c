@@ -12,7 +12,7 @@
 #include "sample/sample.h"
 #include "setup.h"
 
-enum { SCORE_ROWS = 32 /* rows of logits computed at once */ };
+enum { SCORE_ROWS = 128 /* rows of logits computed at once */ };
 
 struct scoring {
     struct session *session;
@@ -20,36 +20,51 @@ struct scoring {
     struct id_list tokens;
     struct output_file out; /* stream NULL: not wanted */
     float *logits;          /* [SCORE_ROWS][n_vocab] */
-    double nll;             /* sum of -log p of tokens[1..] */
+    uint32_t window_end, windows, scored;
+    double nll;             /* sum of -log p of the scored tokens */
 };
 
-static int score_rows(struct scoring *s)
+/* Feeds tokens [first, end) and adds up what they say of those that follow them in the window. */
+static int score_rows(struct scoring *s, uint32_t first, uint32_t end)
 {
-    const uint32_t n_vocab = s->model->program->n_vocab;
+    const uint32_t n_vocab = s->model->program->n_vocab, n = end - first;
     ERROR_TEXT(err);
-    for (uint32_t first = 0; first < s->tokens.n; first += SCORE_ROWS) {
-        const uint32_t n = s->tokens.n - first < SCORE_ROWS ? s->tokens.n - first : SCORE_ROWS;
-        wk_status status = session_feed(s->session, s->tokens.ids + first, n, ROW_PROMPT, n, s->logits, &err);
-        for (uint32_t i = 0; !status && i < n && first + i + 1 < s->tokens.n; i++) {
-            const float *row = s->logits + (uint64_t)i * n_vocab;
-            double log_sum = 0;
-            status = sampler_log_sum(row, n_vocab, &log_sum, &err);
-            s->nll += log_sum - (double)row[s->tokens.ids[first + i + 1]];
-        }
-        if (status) return fail_status(STAGE_STEP, status, &err);
-        /* Raw bytes are little-endian because every processor that this builds for is. */
-        if (s->out.stream && fwrite(s->logits, (size_t)n_vocab * sizeof(float), n, s->out.stream) != n)
-            return fail(CODE_OUTPUT_FAILED, "%s: cannot be written", s->out.path);
+    wk_status status = session_feed(s->session, s->tokens.ids + first, n, ROW_PROMPT, n, s->logits, &err);
+    for (uint32_t i = 0; !status && i < n && first + i + 1 < s->window_end; i++) {
+        const float *row = s->logits + (uint64_t)i * n_vocab;
+        double log_sum = 0;
+        status = sampler_log_sum(row, n_vocab, &log_sum, &err);
+        s->nll += log_sum - (double)row[s->tokens.ids[first + i + 1]];
+        s->scored++;
     }
+    if (status) return fail_status(STAGE_STEP, status, &err);
+    /* Raw bytes are little-endian because every processor that this builds for is. */
+    if (s->out.stream && fwrite(s->logits, (size_t)n_vocab * sizeof(float), n, s->out.stream) != n)
+        return fail(CODE_OUTPUT_FAILED, "%s: cannot be written", s->out.path);
     return EXIT_DONE;
+}
+
+/* A text longer than the context is scored window by window: each starts anew, and its first token is not predicted. */
+static int score_windows(struct scoring *s)
+{
+    const uint32_t context = s->model->dev.context;
+    int result = EXIT_DONE;
+    for (uint32_t window = 0; !result && window < s->tokens.n; window += context) {
+        s->window_end = s->tokens.n - window < context ? s->tokens.n : window + context;
+        session_reset(s->session);
+        for (uint32_t first = window; !result && first < s->window_end; first += SCORE_ROWS)
+            result = score_rows(s, first, s->window_end - first < SCORE_ROWS ? s->window_end : first + SCORE_ROWS);
+        s->windows++;
+    }
+    return result;
 }
 
 static int print_score(const struct scoring *s)
 {
-    const uint32_t scored = s->tokens.n - 1;
-    const double mean = scored ? s->nll / scored : 0;
-    return json_print(json_pack("{s:o, s:I, s:I, s:o, s:o}", "model", json_bytes(s->model->name, strlen(s->model->name)), "tokens", (json_int_t)s->tokens.n, "scored",
-        (json_int_t)scored, "nll", scored ? json_real(mean) : json_null(), "perplexity", scored ? json_real(exp(mean)) : json_null()));
+    const double mean = s->scored ? s->nll / s->scored : 0;
+    return json_print(json_pack("{s:o, s:I, s:I, s:I, s:o, s:o}", "model", json_bytes(s->model->name, strlen(s->model->name)), "tokens", (json_int_t)s->tokens.n,
+        "windows", (json_int_t)s->windows, "scored", (json_int_t)s->scored, "nll", s->scored ? json_real(mean) : json_null(),
+        "perplexity", s->scored ? json_real(exp(mean)) : json_null()));
 }
 
 static int score(const struct options *o, struct scoring *s)
@@ -62,7 +77,7 @@ static int score(const struct options *o, struct scoring *s)
     wk_status status = session_open(s->model, &s->session, &err);
     if (status) return fail_status(STAGE_MODEL, status, &err);
     if (option_text(o, OPT_LOGITS)) result = output_open(option_text(o, OPT_LOGITS), &s->out);
-    if (!result) result = score_rows(s);
+    if (!result) result = score_windows(s);
     if (!result && s->out.stream) result = output_finish(&s->out);
     return result ? result : print_score(s);
 }

@@ -34,8 +34,6 @@ int session_tokens(const struct options *o, const struct model *m, struct id_lis
     for (uint32_t i = 0; !result && i < out->n; i++)
         if (out->ids[i] >= m->program->n_vocab) result = fail(CODE_INVALID_REQUEST, "%s: its tokenizer gives id %u, but the model has %u", m->name, out->ids[i], m->program->n_vocab);
     if (!result && out->n == 0) result = fail(CODE_INVALID_REQUEST, "no tokens: the text is empty");
-    if (!result && out->n > m->dev.context)
-        result = fail(CODE_CONTEXT_LENGTH_EXCEEDED, "the text has %u tokens, the context %u; shorten it or raise --context", out->n, m->dev.context);
     if (result) {
         free(out->ids);
         *out = (struct id_list){ NULL, 0 };

@@ -6,7 +6,7 @@
 #include "options.h"
 #include "text.h"
 
-/* Between 1 and the context's length of ids, each in the vocabulary; the caller frees out->ids. */
+/* At least one id, each in the vocabulary, perhaps more than the context holds; the caller frees out->ids. */
 int session_tokens(const struct options *o, const struct model *m, struct id_list *out);
 /* Before the model is opened: exactly one of the three options is given. */
 int session_tokens_usage(const struct options *o);

@@ -90,7 +90,7 @@ static const struct { const char *args[14]; const char *input, *pattern; } bad[]
     { { "detokenize", "--model", "good.gguf", "99999999999999999999999" }, NULL, "INVALID_REQUEST: ids: " },
     { { "score", "--model", "good.gguf", "--ids", "1 2 260" }, NULL, "INVALID_REQUEST: ids: \"260" },
     { { "score", "--model", "good.gguf", "--ids", " " }, NULL, "INVALID_REQUEST: no tokens" },
-    { { "score", "--model", "good.gguf", "--text", long_prompt }, NULL, "CONTEXT_LENGTH_EXCEEDED: " },
+    { { "debug", "tap", "--model", "good.gguf", "--text", long_prompt, "--tap", "logits", "--out", "taps" }, NULL, "CONTEXT_LENGTH_EXCEEDED: " },
     { { "score", "--model", "good.gguf", "--text", "x", "--logits", "nodir/out" }, NULL, "OUTPUT_FAILED: nodir/out" },
     { { "bench", "--model", "good.gguf", "--context", "32", "-p", "32", "-n", "1", "-r", "1" }, NULL, "CONTEXT_LENGTH_EXCEEDED: " },
     { { "debug", "tap", "--model", "good.gguf", "--text", "x", "--tap", "blk.0.nothing", "--out", "taps" }, NULL, "MODEL_LOAD_FAILED: .*blk.0.nothing" },

@@ -214,6 +214,27 @@ static void special_only_when_asked(void **state)
     cli_free(&special);
 }
 
+static double nll_of(const char *ids, const char *context, int windows, int scored)
+{
+    struct cli_result r = CLI("score", "-m", "tiny.gguf", "--ids", ids, "--exact", "--context", context);
+    assert_ok(&r);
+    json_t *score = json_loads(r.out, 0, NULL);
+    const double nll = json_number_value(json_object_get(score, "nll"));
+    assert_int_equal(json_integer_value(json_object_get(score, "windows")), windows);
+    assert_int_equal(json_integer_value(json_object_get(score, "scored")), scored);
+    json_decref(score);
+    cli_free(&r);
+    return nll;
+}
+
+/* A text longer than the context is its windows, each scored alone. */
+static void score_in_windows(void **state)
+{
+    (void)state;
+    const double first = nll_of("1 100 101 102", "4", 1, 3), second = nll_of("103 104", "4", 1, 1);
+    assert_true(fabs(nll_of("1 100 101 102 103 104", "4", 2, 4) - (3 * first + second) / 4) < 1e-9);
+}
+
 static void score_is_sane(void **state)
 {
     (void)state;
@@ -337,7 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(same_seed_same_ids), cmocka_unit_test(printed_seed_repeats), cmocka_unit_test(environment_reaches_the_run),
         cmocka_unit_test(prompt_from_standard_input_and_file), cmocka_unit_test(stop_string_is_not_printed), cmocka_unit_test(output_is_valid_utf8),
         cmocka_unit_test(generation_ends_with_the_context), cmocka_unit_test(end_token_stops), cmocka_unit_test(interrupt_still_reports),
-        cmocka_unit_test(chat_is_the_models_choice), cmocka_unit_test(narration_holds_no_text), cmocka_unit_test(tokens_round_trip), cmocka_unit_test(special_only_when_asked), cmocka_unit_test(score_is_sane),
+        cmocka_unit_test(chat_is_the_models_choice), cmocka_unit_test(narration_holds_no_text), cmocka_unit_test(tokens_round_trip), cmocka_unit_test(special_only_when_asked), cmocka_unit_test(score_is_sane), cmocka_unit_test(score_in_windows),
         cmocka_unit_test(bench_measures), cmocka_unit_test(tap_writes_a_folder), cmocka_unit_test(tape_is_printed), cmocka_unit_test(golden_f32_exact),
         cmocka_unit_test(golden_f32_default), cmocka_unit_test(golden_q4_k_m_exact), cmocka_unit_test(golden_q8_0_default) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
