@@ -13,6 +13,7 @@
 #include "json_out.h"
 #include "parallel.h"
 #include "setup.h"
+#include "text.h"
 
 struct spread { double median, least, most; };
 
@@ -128,7 +129,8 @@ static int print_result(struct bench *b, bool json)
             "prompt_tokens", (json_int_t)b->n_prompt, "generated_tokens", (json_int_t)b->n_generate, "repeats", (json_int_t)b->n_repeat, "prefill_tokens_per_second",
             "median", prefill.median, "min", prefill.least, "max", prefill.most, "decode_tokens_per_second", "median", decode.median, "min", decode.least, "max",
             decode.most, "bytes_per_token", b->bytes_per_token, "decode_bytes_per_second", rate, "read_bandwidth_bytes_per_second", b->bandwidth, "bandwidth_share", share));
-    (void)printf("model      %s, device %s (%s, %u threads%s)\n", m->name, m->device->name, isa_name(m->dev.isa), b->threads, m->dev.exact ? ", exact" : "");
+    char name[sizeof m->name];
+    (void)printf("model      %s, device %s (%s, %u threads%s)\n", text_printable(m->name, name, sizeof name), m->device->name, isa_name(m->dev.isa), b->threads, m->dev.exact ? ", exact" : "");
     (void)printf("prefill    %10.2f tok/s median of %u (%.2f to %.2f), %u tokens\n", prefill.median, b->n_repeat, prefill.least, prefill.most, b->n_prompt);
     (void)printf("decode     %10.2f tok/s median of %u (%.2f to %.2f), %u tokens\n", decode.median, b->n_repeat, decode.least, decode.most, b->n_generate);
     (void)printf("bytes      %10.2f MB a token, %.2f GB/s\n", b->bytes_per_token / 1e6, rate / 1e9);

@@ -9,6 +9,7 @@
 #include "errors.h"
 #include "json_out.h"
 #include "setup.h"
+#include "text.h"
 
 /* Tensors of one type. */
 struct type_use { uint32_t ggml_type; char name[32]; uint64_t count, bytes; };
@@ -107,12 +108,13 @@ static void print_descriptor(const json_t *descriptor)
 
 static int print_text(const struct inspection *n)
 {
-    (void)printf("%-14s %s\n%-14s %s\n", "file", gguf_path(n->file), "model", n->model_id);
+    char clean[4096];
+    (void)printf("%-14s %s\n%-14s %s\n", "file", gguf_path(n->file), "model", text_printable(n->model_id, clean, sizeof clean));
     (void)printf("%-14s GGUF v%u, %" PRIu64 " bytes in %u file%s, %" PRIu64 " keys, %" PRIu64 " tensors\n", "format", gguf_version(n->file), gguf_file_bytes(n->file),
         gguf_shard_count(n->file), gguf_shard_count(n->file) == 1 ? "" : "s", gguf_kv_count(n->file), gguf_tensor_count(n->file));
     if (n->descriptor) print_descriptor(n->descriptor);
-    else (void)printf("%-14s %s\n", "cannot run", n->why);
-    for (uint32_t i = 0; i < n->missing.n; i++) (void)printf("%-14s %s\n", "missing", n->missing.sentence[i]);
+    else (void)printf("%-14s %s\n", "cannot run", text_printable(n->why, clean, sizeof clean));
+    for (uint32_t i = 0; i < n->missing.n; i++) (void)printf("%-14s %s\n", "missing", text_printable(n->missing.sentence[i], clean, sizeof clean));
     for (uint32_t i = 0; i < n->n_types; i++)
         (void)printf("%-14s %" PRIu64 " tensors, %" PRIu64 " bytes\n", n->types[i].name, n->types[i].count, n->types[i].bytes);
     return EXIT_DONE;

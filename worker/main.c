@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "errors.h"
 #include "log/log.h"
+#include "setup.h"
 
 static int command_help(const struct options *o)
 {
@@ -52,7 +53,7 @@ static int run_command(int argc, char **argv)
     if (o.help) {
         help_command(o.command, stdout);
     } else {
-        const bool json = strcmp(option_text(&o, OPT_LOG), "json") == 0;
+        const bool json = log_is_json(&o);
         log_configure(LOG_INFO, json ? LOG_JSON : LOG_PLAIN);
         if (json) errors_as_json();
         result = commands[o.command](&o);
@@ -65,6 +66,7 @@ int main(int argc, char **argv)
 {
     int result = run_command(argc, argv);
     /* A full disk or a closed pipe behind standard output is a failure too. */
-    if (fflush(stdout) != 0 && result == EXIT_DONE) result = fail(CODE_OUTPUT_FAILED, "standard output cannot be written");
+    const bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (lost && result == EXIT_DONE) result = fail(CODE_OUTPUT_FAILED, "standard output cannot be written");
     return result;
 }

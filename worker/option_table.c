@@ -20,7 +20,7 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, GENERATES, "TEXT", 0, TEXT_MAX, NULL,
         "text to continue; without it and without --file it is read from standard input" },
     [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, GENERATES | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG), "FILE", 1, 4096, NULL,
-        "read the text from FILE" },
+        "read the text from FILE; - is standard input" },
     [OPT_TEXT] = { "text", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "TEXT", 0, TEXT_MAX, NULL, "the text itself" },
     [OPT_IDS] = { "ids", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "IDS", 1, TEXT_MAX, NULL, "token ids separated by spaces, instead of text" },
     [OPT_MAX_TOKENS] = { "max-tokens", 'n', OPTION_INTEGER, true, GENERATES, "N", 1, 1048576, "2048", "stop after N generated tokens" },

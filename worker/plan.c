@@ -9,6 +9,7 @@
 #include "errors.h"
 #include "json_out.h"
 #include "setup.h"
+#include "text.h"
 
 struct planning {
     const struct model *model;     /* NULL: it cannot be planned */
@@ -37,7 +38,8 @@ static int print_json(const struct planning *p)
 static int print_text(const struct planning *p)
 {
     if (!p->model) return EXIT_DONE; /* the reason is the error that follows */
-    (void)printf("%-14s %s on %s, context %u, %u sequence%s\n", "model", p->model->name, p->device, p->model->dev.context, p->max_sequences, p->max_sequences == 1 ? "" : "s");
+    char name[sizeof p->model->name];
+    (void)printf("%-14s %s on %s, context %u, %u sequence%s\n", "model", text_printable(p->model->name, name, sizeof name), p->device, p->model->dev.context, p->max_sequences, p->max_sequences == 1 ? "" : "s");
     for (int k = 0; k < MEMORY_KINDS; k++) (void)printf("%-14s %15" PRIu64 " bytes\n", memory_kind_name((enum memory_kind)k), p->model->plan.bytes[k]);
     (void)printf("%-14s %15" PRIu64 " bytes\n%-14s %15" PRIu64 " bytes\n%-14s %s\n", "total", p->model->plan.total, "available", p->available, "fits", p->fits ? "yes" : "no");
     return EXIT_DONE;

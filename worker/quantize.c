@@ -226,9 +226,13 @@ static bool is_input(const struct gguf *in, const char *out)
 }
 
 /* "290 tensors: 121 f32, 132 q5_0, ...": in order of first appearance. */
-static void report(const struct quantize *q, const char *out)
+static void report(const struct quantize *q, const char *out, bool json)
 {
     uint64_t fell_back = 0;
+    if (json) {
+        LOG(LOG_INFO, "quantize_complete", NULL, log_s("path", out), log_u("tensors", q->n), log_u("bytes", q->all_bytes));
+        return;
+    }
     (void)fprintf(stderr, "worker: %s: %" PRIu64 " tensors, %" PRIu64 " bytes:", out, q->n, q->all_bytes);
     for (uint64_t i = 0; i < q->n; i++) {
         uint64_t count = 0, earlier = 0;
@@ -242,7 +246,7 @@ static void report(const struct quantize *q, const char *out)
     (void)fputc('\n', stderr);
 }
 
-static int quantize_file(struct quantize *q, const char *out, const char *type)
+static int quantize_file(struct quantize *q, const char *out, const char *type, bool json)
 {
     ERROR_TEXT(err);
     q->mixture = mixture_named(type);
@@ -260,7 +264,7 @@ static int quantize_file(struct quantize *q, const char *out, const char *type)
     status = write_all(q, out, &err);
     if (status == WK_CANCELLED) return EXIT_INTERRUPTED;
     if (status) return fail_status(status == WK_IO ? STAGE_OUTPUT : STAGE_MODEL, status, &err);
-    report(q, out);
+    report(q, out, json);
     return EXIT_DONE;
 }
 
@@ -274,7 +278,7 @@ int command_quantize(const struct options *o)
     if (!result) {
         q.in = in;
         q.plugins = plugins;
-        result = quantize_file(&q, o->operands[1], o->operands[2]);
+        result = quantize_file(&q, o->operands[1], o->operands[2], log_is_json(o));
     }
     free(q.jobs);
     plugin_registry_close(plugins);

@@ -124,8 +124,8 @@ static double rate(double n, double seconds) { return seconds > 0 ? n / seconds 
 static void statistics(const struct run *r, const struct generation *g)
 {
     const struct model *m = r->x.model;
-    char digest[65];
-    if (strcmp(option_text(r->o, OPT_LOG), "json") == 0) {
+    char digest[65], name[sizeof m->name];
+    if (log_is_json(r->o)) {
         /* Counts and a digest: no text of the user goes into a log. */
         if (!sha256_hex(r->text.bytes, r->text.len, digest)) digest[0] = '\0';
         LOG(LOG_INFO, "execute_end", NULL, log_s("model", m->name), log_s("device", m->device->name), log_u("tokens_in", g->n_prompt), log_u("tokens_out", g->n_generated),
@@ -136,7 +136,7 @@ static void statistics(const struct run *r, const struct generation *g)
     (void)fprintf(stderr, "worker: %u prompt tokens in %.2f s (%.1f tok/s), %u tokens in %.2f s (%.1f tok/s), seed %" PRIu64
         ", finish %s, %s, device %s (%s, %u threads, %s activations), model %s\n", g->n_prompt, g->prefill_seconds, rate(g->n_prompt, g->prefill_seconds), g->n_generated,
         g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->params.seed, finish_name(g->finish), r->chat ? chat_name(r->chat) : "raw", m->device->name,
-        isa_name(m->dev.isa), m->dev.threads, m->dev.exact ? "exact" : "8-bit", m->name);
+        isa_name(m->dev.isa), m->dev.threads, m->dev.exact ? "exact" : "8-bit", text_printable(m->name, name, sizeof name));
 }
 
 static int generate_text(struct run *r)

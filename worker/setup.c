@@ -15,6 +15,8 @@
 
 enum { MAX_DIRS = 16, MAX_PREFER = 64 };
 
+bool log_is_json(const struct options *o) { return strcmp(option_text(o, OPT_LOG), "json") == 0; }
+
 int open_plugins(const struct options *o, struct plugin_registry **out)
 {
     const char *dirs[MAX_DIRS], *prefer[MAX_PREFER];
@@ -41,7 +43,6 @@ int open_model_file(const struct options *o, bool embedded, struct gguf **out)
     if (path) return open_path(path, out);
     if (!embedded) return fail_usage(command_table[o->command].name, "--model FILE is needed");
     const struct embedded_model inside = embedded_model();
-    if (!inside.size) return fail(CODE_MODEL_LOAD_FAILED, "this build has no embedded model; name one with --model FILE");
     wk_status status = gguf_open_memory(inside.bytes, inside.size, "embedded model", out, &err);
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }

@@ -8,9 +8,12 @@
 #include "model/model.h"
 #include "options.h"
 
-/* The model that is part of the program; size 0: this build has none. */
+/* The model that is part of the program. */
 struct embedded_model { const void *bytes; uint64_t size; };
 struct embedded_model embedded_model(void);
+
+/* --log json: then everything on standard error is an event. */
+bool log_is_json(const struct options *o);
 
 int open_plugins(const struct options *o, struct plugin_registry **out);
 /* --model, or the embedded model where `embedded` allows it. */

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,12 +64,25 @@ int text_read(const char *argument, const char *path, struct text *out)
     } else {
         result = read_path(path, out);
     }
-    size_t bad = result ? 0 : invalid_at(out->bytes, out->len);
+    const char *name = argument ? "text" : strcmp(path, "-") == 0 ? "standard input" : path;
+    const size_t bad = result ? 0 : invalid_at(out->bytes, out->len);
     if (!result && bad < out->len)
-        result = fail(CODE_INVALID_REQUEST, "%s: byte %zu (0x%02x) is not valid UTF-8; convert the text to UTF-8", argument ? "text" : path, bad,
+        result = fail(CODE_INVALID_REQUEST, "%s: byte %zu (0x%02x) is not valid UTF-8; convert the text to UTF-8", name, bad,
             (unsigned)(unsigned char)out->bytes[bad]);
     if (result) text_free(out);
     return result;
+}
+
+const char *text_printable(const char *text, char *out, size_t cap)
+{
+    size_t n = 0;
+    for (const unsigned char *p = (const unsigned char *)text; *p && n + 1 < cap; p++) {
+        const bool c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
+        out[n++] = *p < ' ' || *p == 0x7f || c1 ? '?' : (char)*p;
+        p += c1;
+    }
+    out[n] = '\0';
+    return out;
 }
 
 void text_free(struct text *t)

@@ -149,7 +149,7 @@ void make_tiny(const struct tiny_model *t)
     const uint32_t E = TINY_EMBED, F = 64, V = TINY_VOCAB;
     begin(&m);
     key_text(&m, "general.architecture", architecture);
-    key_text(&m, "general.name", "tiny");
+    key_text(&m, "general.name", t->name ? t->name : "tiny");
     static const struct { const char *key; uint32_t value; } numbers[] = { { "embedding_length", 32 }, { "block_count", 1 }, { "feed_forward_length", 64 },
         { "attention.head_count", 2 }, { "attention.head_count_kv", 1 }, { "rope.dimension_count", 16 } };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {

@@ -9,6 +9,7 @@
 struct tiny_model {
     const char *path;
     const char *architecture;   /* NULL: llama */
+    const char *name;           /* NULL: tiny */
     uint32_t context;           /* 0: 64 */
     uint32_t embedding_type;    /* ggml type written for token_embd; 0: F32. The bytes stay F32. */
     int nan_weight;             /* 1: one weight of the first layer is not a number */

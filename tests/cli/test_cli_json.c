@@ -89,6 +89,24 @@ static void descriptor(void **state)
     json_decref(d);
 }
 
+/* A file's own words cannot command a terminal. */
+static void names_are_harmless(void **state)
+{
+    (void)state;
+    make_tiny(&(struct tiny_model){ .path = "loud.gguf", .name = "\x1b]0;owned\x07\xc2\x9b" "31m" });
+    struct cli_result text = CLI("inspect", "loud.gguf"), plan = CLI("plan", "loud.gguf"), json = CLI("inspect", "--json", "loud.gguf"), run = CLI("run", "-m", "loud.gguf", "-p", "x", "-n", "1");
+    assert_int_equal(text.status | plan.status | json.status | run.status, 0);
+    assert_null(strpbrk(text.out, "\x1b\x07"));
+    assert_null(strstr(text.out, "\xc2\x9b"));
+    assert_null(strpbrk(plan.out, "\x1b\x07"));
+    assert_null(strpbrk(json.out, "\x1b\x07"));
+    assert_null(strpbrk(run.err, "\x1b\x07"));
+    cli_free(&text);
+    cli_free(&plan);
+    cli_free(&json);
+    cli_free(&run);
+}
+
 static void sidecar_names_the_model(void **state)
 {
     (void)state;
@@ -198,7 +216,8 @@ static void bash_completes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(checker_refuses), cmocka_unit_test(profile), cmocka_unit_test(descriptor), cmocka_unit_test(sidecar_names_the_model),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(checker_refuses), cmocka_unit_test(profile), cmocka_unit_test(descriptor), cmocka_unit_test(names_are_harmless),
+        cmocka_unit_test(sidecar_names_the_model),
         cmocka_unit_test(plan_adds_up), cmocka_unit_test(plan_names_what_is_missing), cmocka_unit_test(plugins_are_listed), cmocka_unit_test(documents_name_every_option),
         cmocka_unit_test(bash_completes) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);

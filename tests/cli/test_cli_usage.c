@@ -146,10 +146,17 @@ static void cuda_is_refused_by_name(void **state)
     cli_free(&overridden);
 }
 
+static void full_disk_is_a_failure(void **state)
+{
+    (void)state;
+    assert_int_equal(system("'" WORKER_BINARY "' --help >/dev/full 2>full.txt"), 1 << 8);
+    assert_int_equal(system("grep -q 'OUTPUT_FAILED: standard output cannot be written' full.txt"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(help_names_every_option), cmocka_unit_test(overview_names_every_command), cmocka_unit_test(version),
         cmocka_unit_test(wrong_usage), cmocka_unit_test(stop_is_limited_to_four), cmocka_unit_test(environment_is_checked_like_a_flag),
-        cmocka_unit_test(cuda_is_refused_by_name) };
+        cmocka_unit_test(cuda_is_refused_by_name), cmocka_unit_test(full_disk_is_a_failure) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }

@@ -282,7 +282,7 @@ static void walk(void *arg, uint32_t thread)
         const struct stage *s = &x->stages[i];
         if (idle(x, s)) continue;
         s->run(x, s, l);
-        if (thread == 0) x->stop[parity] = atomic_load_explicit(&x->error, memory_order_relaxed) != WK_OK || (x->step->cancel && *(const volatile bool *)x->step->cancel);
+        if (thread == 0) x->stop[parity] = atomic_load_explicit(&x->error, memory_order_relaxed) != WK_OK || (x->step->cancel && __atomic_load_n(x->step->cancel, __ATOMIC_RELAXED));
         pool_barrier(x->pool);
         if (x->stop[parity]) return;
         parity ^= 1;

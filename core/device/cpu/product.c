@@ -26,6 +26,14 @@ uint64_t product_row_bytes(uint32_t k, uint32_t act)
 
 /* ---- before: norm and conversion ---------------------------------------------------------------------------------- */
 
+/* A block with a value that is not finite has a scale that is not. */
+static bool finite_blocks(const struct wk_act_q8 *b, uint32_t k)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < (k + WK_ACT_BLOCK - 1) / WK_ACT_BLOCK; i++) sum += b[i].d - b[i].d;
+    return sum == 0.0f;
+}
+
 /* Row `i` of x, counted over slots. */
 static void prepare_row(struct executor *x, const struct stage *s, struct lane *l, uint32_t i, uint8_t *q8, float *f32)
 {
@@ -36,8 +44,12 @@ static void prepare_row(struct executor *x, const struct stage *s, struct lane *
         norm_row(x, p->norm, p->norm_w, p->norm_b, y, v, p->k);
         v = y;
     } else if (f32) memcpy(f32, v, p->k * sizeof *f32);
-    if (!x->kernels->bounded(v, p->k, FLT_MAX)) fail_row(x, s->rows, i / p->x.slots);
-    if (q8) x->kernels->quantize((struct wk_act_q8 *)q8, v, p->k);
+    bool good;
+    if (q8) {
+        x->kernels->quantize((struct wk_act_q8 *)q8, v, p->k);
+        good = finite_blocks((const struct wk_act_q8 *)q8, p->k);
+    } else good = x->kernels->bounded(v, p->k, FLT_MAX);
+    if (!good) fail_row(x, s->rows, i / p->x.slots);
 }
 
 static struct prepared prepare(struct executor *x, const struct stage *s, struct lane *l, uint32_t n, bool few)
@@ -68,7 +80,7 @@ static const uint8_t *item_row(const struct product *p, const struct prepared *a
     return a->rows[form] + (p->x.slots == p->slots ? item : item / p->slots) * a->stride[form];
 }
 
-static void multiply(struct executor *x, const struct product *p, struct lane *l, const struct prepared *a, const struct block *b, const struct product_segment *seg, float *y)
+static void multiply(struct executor *x, const struct product *p, struct lane *l, const struct prepared *a, const struct block *b, const struct product_segment *seg, float *y, uint64_t y_stride)
 {
     const struct matrix *m = seg->m;
     const uint32_t form = form_of(m);
@@ -78,26 +90,24 @@ static void multiply(struct executor *x, const struct product *p, struct lane *l
         rows = l->gather;
     }
     m->product(&(struct wk_cpu_product){
-        .struct_size = sizeof(struct wk_cpu_product), .act = m->act, .k = m->k, .n_tok = b->n, .n_tiles = b->n_tiles, .x_stride = a->stride[form],
-        .y_stride = (uint64_t)b->n_tiles * WK_TILE_ROWS, .tiles = weights_tiles(x, m, b->slab, b->tile, b->n_tiles), .x = rows, .y = y, .scratch = l->scratch });
+        .struct_size = sizeof(struct wk_cpu_product), .act = m->act, .k = m->k, .n_tok = b->n, .n_tiles = b->n_tiles, .x_stride = a->stride[form], .y_stride = y_stride,
+        .tiles = weights_tiles(x, m, b->slab, b->tile, b->n_tiles), .x = rows, .y = y, .scratch = l->scratch });
 }
 
-/* Columns [c, c + n) of one result: y, for a gated pair also u, are the bare products. */
-static void finish_row(struct executor *x, const struct stage *s, const struct block *b, uint32_t item, uint32_t c, uint32_t n, float *y, float *u)
+/* Columns [c, c + n) of one result, from y; for a gated pair also from u. Each step works in place, the last one into the result. */
+static void finish_row(struct executor *x, const struct product *p, const struct block *b, uint32_t item, uint32_t c, uint32_t n, float *y, float *u, float *out)
 {
-    const struct product *p = &s->product;
     const struct cpu_kernels *k = x->kernels;
     const struct product_segment *seg = &p->seg[b->seg];
-    float *out = (seg->out ? seg->out : x->step->logits) + (uint64_t)item * seg->m->n + c;
-    if (seg->bias) k->add(y, y, seg->bias + (uint64_t)b->slab * seg->m->n + c, n);
+    uint32_t steps = p->n_map + (seg->bias ? 1u : 0u) + (u ? 1u : 0u) + (p->residual.base ? 1u : 0u);
+    if (!steps) memcpy(out, y, n * sizeof *out);
+    if (seg->bias) k->add(--steps ? y : out, y, seg->bias + (uint64_t)b->slab * seg->m->n + c, n);
     if (u) {
         if (seg[1].bias) k->add(u, u, seg[1].bias + (uint64_t)b->slab * seg->m->n + c, n);
-        k->glu(y, y, u, n, p->glu->u.glu.fn, p->glu->u.glu.alpha, p->glu->u.glu.limit);
+        k->glu(--steps ? y : out, y, u, n, p->glu->u.glu.fn, p->glu->u.glu.alpha, p->glu->u.glu.limit);
     }
-    for (uint32_t i = 0; i < p->n_map; i++) k->map(y, y, n, p->map[i]->u.map.fn, p->map[i]->u.map.p);
+    for (uint32_t i = 0; i < p->n_map; i++) k->map(--steps ? y : out, y, n, p->map[i]->u.map.fn, p->map[i]->u.map.p);
     if (p->residual.base) k->add(out, operand_row(x, &p->residual, item / p->slots) + (uint64_t)(item % p->slots) * seg->m->n + c, y, n);
-    else memcpy(out, y, n * sizeof *out);
-    if (p->logits && !k->bounded(out, n, FLT_MAX)) fail_row(x, s->rows, item);
 }
 
 static void block_run(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, const struct block *b)
@@ -105,10 +115,20 @@ static void block_run(struct executor *x, const struct stage *s, struct lane *l,
     const struct product *p = &s->product;
     const struct product_segment *seg = &p->seg[b->seg];
     const uint32_t c = b->tile * WK_TILE_ROWS, width = b->n_tiles * WK_TILE_ROWS, n = seg->m->n - c < width ? seg->m->n - c : width;
-    multiply(x, p, l, a, b, seg, l->y[0]);
-    if (p->glu_pair) multiply(x, p, l, a, b, seg + 1, l->y[1]);
-    for (uint32_t t = 0; t < b->n; t++)
-        finish_row(x, s, b, block_item(b, t), c, n, l->y[0] + (uint64_t)t * width, p->glu_pair ? l->y[1] + (uint64_t)t * width : NULL);
+    float *out = (seg->out ? seg->out : x->step->logits) + c;
+    /* Whole tiles with nothing to do afterwards go straight to their place. */
+    const bool direct = n == width && !b->items && !seg->bias && !p->glu_pair && !p->n_map && !p->residual.base;
+    if (direct) multiply(x, p, l, a, b, seg, out + (uint64_t)b->first * seg->m->n, seg->m->n);
+    else {
+        multiply(x, p, l, a, b, seg, l->y[0], width);
+        if (p->glu_pair) multiply(x, p, l, a, b, seg + 1, l->y[1], width);
+    }
+    for (uint32_t t = 0; t < b->n; t++) {
+        const uint32_t item = block_item(b, t);
+        float *to = out + (uint64_t)item * seg->m->n;
+        if (!direct) finish_row(x, p, b, item, c, n, l->y[0] + (uint64_t)t * width, p->glu_pair ? l->y[1] + (uint64_t)t * width : NULL, to);
+        if (p->logits && !x->kernels->bounded(to, n, FLT_MAX)) fail_row(x, s->rows, item);
+    }
 }
 
 /* ---- items by expert ---------------------------------------------------------------------------------------------- */

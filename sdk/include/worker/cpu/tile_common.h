@@ -30,8 +30,13 @@
 extern "C" {
 #endif
 
-/* Everything below must melt into one function per format: constants of a format fold, its functions inline. */
+/* Everything below must melt into one function per format: constants of a format fold, its functions inline. Not so where speed does not
+ * count and the size of what sanitizers make of it does. */
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WK_INLINE static inline __attribute__((always_inline))
+#else
+#define WK_INLINE static inline
+#endif
 
 /* ---- layout: file block <-> record ------------------------------------------------------------------------------ */
 
