@@ -10,6 +10,9 @@ set(WORKER_SANITIZE "" CACHE STRING "sanitizers to build with: address,undefined
 if(WORKER_SANITIZE)
   target_compile_options(worker_flags INTERFACE -fsanitize=${WORKER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
   target_link_options(worker_flags INTERFACE -fsanitize=${WORKER_SANITIZE})
+  if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+    target_compile_options(worker_flags INTERFACE -Wno-maybe-uninitialized) # instrumented code hides initialization from gcc
+  endif()
 endif()
 
 option(WORKER_FUZZ "build the libFuzzer targets (clang only)" OFF)

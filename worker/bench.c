@@ -134,7 +134,8 @@ static int print_result(struct bench *b, bool json)
     (void)printf("prefill    %10.2f tok/s median of %u (%.2f to %.2f), %u tokens\n", prefill.median, b->n_repeat, prefill.least, prefill.most, b->n_prompt);
     (void)printf("decode     %10.2f tok/s median of %u (%.2f to %.2f), %u tokens\n", decode.median, b->n_repeat, decode.least, decode.most, b->n_generate);
     (void)printf("bytes      %10.2f MB a token, %.2f GB/s\n", b->bytes_per_token / 1e6, rate / 1e9);
-    (void)printf("bandwidth  %10.2f GB/s read by %u threads; decode reaches %.1f %% of it\n", b->bandwidth / 1e9, b->threads, 100 * share);
+    (void)printf("bandwidth  %10.2f GB/s read by %u threads; decode reaches %.1f %% of it%s\n", b->bandwidth / 1e9, b->threads, 100 * share,
+        share > 1 ? ": the caches hold the model" : "");
     return EXIT_DONE;
 }
 

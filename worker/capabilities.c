@@ -145,6 +145,16 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
     return tape_record(arch, file, &options, out, err);
 }
 
+uint32_t capabilities_context(const struct tape_program *program)
+{
+    char key[TAPE_NAME + 24];
+    uint64_t value = 0;
+    (void)snprintf(key, sizeof key, "%s.context_length", program->architecture);
+    const struct gguf_kv *kv = gguf_find(program->file, key);
+    if (!kv || gguf_u64_at(program->file, kv, 0, &value, NULL) || value == 0 || value > UINT32_MAX) return program->context;
+    return (uint32_t)value;
+}
+
 json_t *capabilities_descriptor(const char *model_id, const struct plugin_registry *r, const struct tape_program *program)
 {
     struct tape_capabilities c;
@@ -155,7 +165,7 @@ json_t *capabilities_descriptor(const char *model_id, const struct plugin_regist
         if (type) (void)json_array_append_new(quant, json_lower(type->name));
     }
     return json_pack("{s:o, s:s, s:s, s:s, s:o, s:I, s:I}", "model_id", json_bytes(model_id, strlen(model_id)), "architecture", program->architecture, "positional",
-        c.positional, "attention", c.attention, "quant", quant, "context_max", (json_int_t)c.context_max, "vocab_size", (json_int_t)c.n_vocab);
+        c.positional, "attention", c.attention, "quant", quant, "context_max", (json_int_t)capabilities_context(program), "vocab_size", (json_int_t)c.n_vocab);
 }
 
 /* Takes the sentence, unless it has been said. False: nothing more can be added. */

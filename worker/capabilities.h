@@ -14,6 +14,9 @@ enum { CAPABILITIES_MAX_MISSING = 80 };
 /* ECP as JSON (contracts/ecp-schema.json); NULL: out of memory. */
 json_t *capabilities_profile(const struct plugin_registry *r);
 
+/* Positions that the model is made for: {architecture}.context_length of its file, whatever context it was recorded with. */
+uint32_t capabilities_context(const struct tape_program *program);
+
 /* MCD as JSON (contracts/mcd-schema.json). NULL: out of memory. */
 json_t *capabilities_descriptor(const char *model_id, const struct plugin_registry *r, const struct tape_program *program);
 

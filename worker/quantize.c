@@ -259,11 +259,12 @@ static int quantize_file(struct quantize *q, const char *out, const char *type, 
     if (is_input(q->in, out)) return fail(CODE_INVALID_REQUEST, "%s: is the input itself; name another file", out);
     q->model = mixture_model_of(q->in);
     wk_status status = decide_all(q, &err);
-    if (status) return fail_status(STAGE_MODEL, status, &err);
+    if (status) return refuse_model(status, gguf_path(q->in), err_text);
     interrupts_catch();
     status = write_all(q, out, &err);
     if (status == WK_CANCELLED) return EXIT_INTERRUPTED;
-    if (status) return fail_status(status == WK_IO ? STAGE_OUTPUT : STAGE_MODEL, status, &err);
+    if (status == WK_IO) return fail_status(STAGE_OUTPUT, status, &err);
+    if (status) return refuse_model(status, gguf_path(q->in), err_text);
     report(q, out, json);
     return EXIT_DONE;
 }

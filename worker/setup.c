@@ -109,6 +109,15 @@ static int refuse_missing(const struct gguf *file, const struct plugin_registry 
     return result;
 }
 
+static void warn_of_context(const struct model *m)
+{
+    char text[128];
+    const uint32_t most = capabilities_context(m->program);
+    if (m->dev.context <= most) return;
+    (void)snprintf(text, sizeof text, "a context of %u is longer than the %u that the model is made for", m->dev.context, most);
+    LOG(LOG_WARN, "context_beyond_model", text, log_u("context", m->dev.context), log_u("context_max", most));
+}
+
 int open_model(const struct options *o, const struct model_needs *needs, struct opened *out)
 {
     const char *path = option_text(o, OPT_MODEL) ? option_text(o, OPT_MODEL) : "embedded model";
@@ -130,6 +139,7 @@ int open_model(const struct options *o, const struct model_needs *needs, struct 
     if (needs->load) log_progress("loading", 0);
     wk_status status = model_plan(file, out->plugins, &options, &out->model, &err);
     if (status) return refuse_model(status, path, err_text);
+    warn_of_context(out->model);
     result = capabilities_check_sidecar(out->model->file, out->plugins, out->model->program);
     return !result && needs->load ? load(out->model, path) : result;
 }

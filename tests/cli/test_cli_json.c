@@ -110,13 +110,16 @@ static void names_are_harmless(void **state)
 static void sidecar_names_the_model(void **state)
 {
     (void)state;
-    static const char text[] = "{\"model_id\": \"org/tiny-one\", \"vocab_size\": 260, \"note\": \"kept out\"}";
+    static const char text[] = "{\"model_id\": \"org/tiny-one\", \"vocab_size\": 260, \"context_max\": 64, \"note\": \"kept out\"}";
     make_tiny(&(struct tiny_model){ .path = "named.gguf" });
     make_file("named.mcd.json", text, sizeof text - 1);
     json_t *d = document(CLI("inspect", "--json", "named.gguf")), *mcd = json_object_get(d, "mcd");
     assert_schema("mcd-schema.json", mcd);
     assert_string_equal(json_string_value(json_object_get(mcd, "model_id")), "org/tiny-one");
     json_decref(d);
+    struct cli_result shorter = CLI("plan", "named.gguf", "--context", "32"); /* a context asked for is no contradiction */
+    assert_int_equal(shorter.status, 0);
+    cli_free(&shorter);
 }
 
 static void plan_adds_up(void **state)

@@ -138,6 +138,15 @@ static void generation_ends_with_the_context(void **state)
     cli_free(&r);
 }
 
+static void context_beyond_the_model_is_said(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("run", "-m", "tiny.gguf", "-p", "abc", "-n", "1", "--context", "128");
+    assert_ok(&r);
+    assert_true(matches(r.err, "warning: a context of 128 is longer than the 64 that the model is made for"));
+    cli_free(&r);
+}
+
 static void end_token_stops(void **state)
 {
     (void)state;
@@ -357,7 +366,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(same_seed_same_ids), cmocka_unit_test(printed_seed_repeats), cmocka_unit_test(environment_reaches_the_run),
         cmocka_unit_test(prompt_from_standard_input_and_file), cmocka_unit_test(stop_string_is_not_printed), cmocka_unit_test(output_is_valid_utf8),
-        cmocka_unit_test(generation_ends_with_the_context), cmocka_unit_test(end_token_stops), cmocka_unit_test(interrupt_still_reports),
+        cmocka_unit_test(generation_ends_with_the_context), cmocka_unit_test(context_beyond_the_model_is_said), cmocka_unit_test(end_token_stops), cmocka_unit_test(interrupt_still_reports),
         cmocka_unit_test(chat_is_the_models_choice), cmocka_unit_test(narration_holds_no_text), cmocka_unit_test(tokens_round_trip), cmocka_unit_test(special_only_when_asked), cmocka_unit_test(score_is_sane), cmocka_unit_test(score_in_windows),
         cmocka_unit_test(bench_measures), cmocka_unit_test(tap_writes_a_folder), cmocka_unit_test(tape_is_printed), cmocka_unit_test(golden_f32_exact),
         cmocka_unit_test(golden_f32_default), cmocka_unit_test(golden_q4_k_m_exact), cmocka_unit_test(golden_q8_0_default) };

@@ -147,7 +147,8 @@ static wk_status carve_cache(struct executor *x, struct carve *kv, const struct 
     const struct tape_program *p = x->program;
     for (uint32_t g = 0; g < p->n_groups; g++) {
         const uint64_t each = p->groups[g].ring_pages ? p->groups[g].ring_pages : ((uint64_t)x->o.context + KV_PAGE - 1) / KV_PAGE, n = each * x->o.max_sequences;
-        if (n > UINT32_MAX) return wk_fail(err, WK_NO_MEMORY, "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences", x->o.max_sequences, x->o.context);
+        if (n > UINT32_MAX)
+            return wk_fail(err, WK_NO_MEMORY, "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences", x->o.max_sequences, x->o.context);
         x->plan.kv_pages[g] = (uint32_t)n;
     }
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
@@ -171,6 +172,7 @@ static void carve_lane(struct lane *l, struct carve *c, const struct sizes *z)
     l->gather = carve(c, z->gather, 1);
     l->order = carve(c, z->order, sizeof *l->order);
     l->start = carve(c, z->experts + 1, sizeof *l->start);
+    l->used = carve(c, z->experts, sizeof *l->used);
     l->q = carve(c, ATTN_QUERIES * z->dk, sizeof *l->q);
     l->s = carve(c, ATTN_QUERIES * ATTN_SPLIT, sizeof *l->s);
     l->acc = carve(c, ATTN_QUERIES * z->dv, sizeof *l->acc);
@@ -255,7 +257,8 @@ wk_status build_lists(struct executor *x, const struct wk_err *err)
     x->stages = list_new(x, p->n_launches, sizeof *x->stages);
     x->row_ops = list_new(x, ops, sizeof *x->row_ops);
     x->cuts = list_new(x, cuts, sizeof *x->cuts);
-    if (!x->buffers || !x->cache || !x->lanes || !x->turns || !x->stages || !x->row_ops || !x->cuts) return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
+    if (!x->buffers || !x->cache || !x->lanes || !x->turns || !x->stages || !x->row_ops || !x->cuts)
+        return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
         if (op->kind != WK_OP_ROPE || turn_index(x, op) < x->n_turns) continue;

@@ -24,10 +24,11 @@
 
 enum {
     FEW_ROWS = 8,         /* up to here every thread prepares all activations for itself and owns a fixed run of tiles */
-    FEW_TILES = 32,       /* tiles a call then */
+    FEW_TILES = 32,       /* tiles a call then, at most; and about FEW_BYTES, some microseconds of a thread's share of the memory */
+    FEW_BYTES = 128 << 10,
     MANY_TILES = 4,       /* tiles a task beyond */
     CHUNK_ROWS = 256,     /* rows a task beyond, at most; and at most CHUNK_BYTES of activations, which stay in the L2 cache */
-    CHUNK_BYTES = 640 << 10,
+    CHUNK_BYTES = 320 << 10,
     ATTN_ROWS = 24,       /* query rows of a prompt's attention task */
     ATTN_HEADS = 8,       /* query heads of one KV head, */
     ATTN_QUERIES = 64,    /* and rows x heads, in one pass over the cache */
@@ -78,6 +79,7 @@ struct product {
     const struct tape_op *norm, *glu, *map[4];
     const float *norm_w, *norm_b;
     uint32_t n_map, acts;      /* acts: mask of the forms of x that its matrices want */
+    uint32_t piece;            /* tiles a call when there are few rows */
     uint32_t chunk;            /* rows a task when there are many */
     uint32_t *cut;             /* [threads + 1] first tile of each thread, over all segments, when there are few */
 };
@@ -130,9 +132,10 @@ struct lane {
     float *y[2];             /* results of products before their epilogue */
     void *scratch;           /* the plugins' */
     uint8_t *gather;         /* [CHUNK_ROWS] activation rows of one expert */
-    uint32_t *order, *start; /* items by expert */
+    uint32_t *order, *start, *used; /* items by expert; experts with any */
     float *q, *s, *acc, *sum; /* attention: [ATTN_QUERIES] x dk, ATTN_SPLIT, dv, dv */
     float *temp[MAX_LAUNCH_OPS];
+    _Alignas(64) _Atomic uint32_t next[2]; /* next piece of its run of tiles, by parity of the phase; any thread takes */
 };
 
 struct turn_table { const double *freq; uint32_t n; double mscale; float *rows; };
@@ -270,9 +273,11 @@ static inline void fail_row(struct executor *x, enum tape_rows rows, uint32_t i)
 static inline uint32_t share(const struct executor *x, uint32_t n, uint32_t t) { return (uint32_t)((uint64_t)n * t / x->o.threads); }
 
 /* A phase of tasks that threads take one by one; phases are separated by barriers. The order decides no sum. */
-static inline void phase_begin(struct executor *x, const struct lane *l)
+static inline void phase_begin(struct executor *x, struct lane *l)
 {
-    if (l->index == 0) atomic_store_explicit(&x->counter[(l->phase + 1) & 1], 0, memory_order_relaxed);
+    const uint32_t other = (l->phase + 1) & 1;
+    if (l->index == 0) atomic_store_explicit(&x->counter[other], 0, memory_order_relaxed);
+    atomic_store_explicit(&l->next[other], 0, memory_order_relaxed);
 }
 static inline uint32_t phase_take(struct executor *x, const struct lane *l) { return atomic_fetch_add_explicit(&x->counter[l->phase & 1], 1, memory_order_relaxed); }
 static inline void phase_end(struct lane *l) { l->phase++; }

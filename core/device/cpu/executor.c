@@ -81,8 +81,8 @@ static wk_status check_machine(const struct memory_plan *plan, const struct wk_e
     if (pages <= 0 || size <= 0) return WK_OK;
     const uint64_t have = (uint64_t)pages * (uint64_t)size;
     if (plan->total <= have) return WK_OK;
-    return wk_fail(err, WK_NO_MEMORY, "%" PRIu64 " bytes are needed (weights %" PRIu64 ", kv %" PRIu64 ", activations %" PRIu64 ", workspace %" PRIu64 "), the machine has %" PRIu64
-                   "; lower --context or --max-sequences", plan->total, plan->bytes[MEMORY_WEIGHTS], plan->bytes[MEMORY_KV], plan->bytes[MEMORY_ACTIVATIONS], plan->bytes[MEMORY_WORKSPACE], have);
+    return wk_fail(err, WK_NO_MEMORY, "%" PRIu64 " bytes are needed (weights %" PRIu64 ", kv %" PRIu64 ", activations %" PRIu64 ", workspace %" PRIu64 "), "
+                   "the machine has %" PRIu64 "; lower --context or --max-sequences", plan->total, plan->bytes[MEMORY_WEIGHTS], plan->bytes[MEMORY_KV], plan->bytes[MEMORY_ACTIVATIONS], plan->bytes[MEMORY_WORKSPACE], have);
 }
 
 static wk_status map_regions(struct executor *x, const struct wk_err *err)
@@ -154,11 +154,13 @@ static wk_status check_seq(const struct executor *x, const struct step *s, uint3
 {
     const struct step_seq *q = &s->seqs[i];
     if (q->row != row) return wk_fail(err, WK_INVALID, "sequence %u begins at row %u: expected %u, rows ascend without gaps", i, q->row, row);
-    if (q->n_rows < 1 || q->n_rows > s->n_rows - row) return wk_fail(err, WK_INVALID, "sequence %u has %u rows: expected 1 to %u", i, q->n_rows, s->n_rows - row);
+    if (q->n_rows < 1 || q->n_rows > s->n_rows - row)
+        return wk_fail(err, WK_INVALID, "sequence %u has %u rows: expected 1 to %u", i, q->n_rows, s->n_rows - row);
     if (q->position > x->o.context || q->n_rows > x->o.context - q->position)
         return wk_fail(err, WK_INVALID, "sequence %u: %u rows from position %u: the context is %u", i, q->n_rows, q->position, x->o.context);
     /* Nothing of a step is kept but keys and values, so what is pooled must be there at once. */
-    if (x->program->embedding_width && q->position) return wk_fail(err, WK_INVALID, "sequence %u: an embedding needs its whole prompt in one step, it begins at %u", i, q->position);
+    if (x->program->embedding_width && q->position)
+        return wk_fail(err, WK_INVALID, "sequence %u: an embedding needs its whole prompt in one step, it begins at %u", i, q->position);
     return check_pages(x, q, i, err);
 }
 
@@ -174,9 +176,11 @@ static wk_status check_step(const struct executor *x, const struct step *s, cons
         row += s->seqs[i].n_rows;
     }
     if (row != s->n_rows) return wk_fail(err, WK_INVALID, "the sequences have %u rows, the step %u", row, s->n_rows);
-    for (uint32_t i = 0; i < s->n_rows; i++) if (s->tokens[i] >= x->program->n_vocab) return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i], x->program->n_vocab);
+    for (uint32_t i = 0; i < s->n_rows; i++)
+        if (s->tokens[i] >= x->program->n_vocab) return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i], x->program->n_vocab);
     for (uint32_t i = 0; i < s->n_wanted; i++)
-        if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1])) return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i], s->n_rows);
+        if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1]))
+            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i], s->n_rows);
     if (s->n_wanted && !s->logits) return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
     if (x->program->embedding_width && !s->pooled) return wk_fail(err, WK_INVALID, "the tape has an embedding output but there is no room for it");
     return WK_OK;
@@ -215,7 +219,10 @@ static void prepare_step(struct executor *x, struct step *s)
         atomic_store_explicit(&x->counter[i], 0, memory_order_relaxed);
         x->stop[i] = false;
     }
-    for (uint32_t i = 0; i < x->o.threads; i++) x->lanes[i].phase = 0;
+    for (uint32_t i = 0; i < x->o.threads; i++) {
+        x->lanes[i].phase = 0;
+        for (uint32_t j = 0; j < 2; j++) atomic_store_explicit(&x->lanes[i].next[j], 0, memory_order_relaxed);
+    }
     atomic_store(&x->error, WK_OK);
 }
 
@@ -224,7 +231,8 @@ static void *tap_memory(struct executor *x, uint64_t bytes)
 {
     void *p = malloc(bytes);
     int32_t none = WK_OK;
-    if (!p && atomic_compare_exchange_strong(&x->error, &none, WK_NO_MEMORY)) (void)snprintf(x->error_text, sizeof x->error_text, "out of memory for the %" PRIu64 " bytes of a tap", bytes);
+    if (!p && atomic_compare_exchange_strong(&x->error, &none, WK_NO_MEMORY))
+        (void)snprintf(x->error_text, sizeof x->error_text, "out of memory for the %" PRIu64 " bytes of a tap", bytes);
     return p;
 }
 
@@ -273,6 +281,13 @@ static void give_taps(struct executor *x, const struct stage *s)
 /* Whether a stage has anything to do; attention stores keys and values even if no row of its result is wanted. */
 static bool idle(const struct executor *x, const struct stage *s) { return s->launch->kind != LAUNCH_ATTEND && stage_rows(x, s->rows) == 0; }
 
+/* The caller's flag is a plain bool that another thread may set. */
+static bool must_stop(const struct executor *x)
+{
+    const bool cancelled = x->step->cancel && __atomic_load_n(x->step->cancel, __ATOMIC_RELAXED);
+    return cancelled || atomic_load_explicit(&x->error, memory_order_relaxed) != WK_OK;
+}
+
 static void walk(void *arg, uint32_t thread)
 {
     struct executor *x = arg;
@@ -282,7 +297,7 @@ static void walk(void *arg, uint32_t thread)
         const struct stage *s = &x->stages[i];
         if (idle(x, s)) continue;
         s->run(x, s, l);
-        if (thread == 0) x->stop[parity] = atomic_load_explicit(&x->error, memory_order_relaxed) != WK_OK || (x->step->cancel && __atomic_load_n(x->step->cancel, __ATOMIC_RELAXED));
+        if (thread == 0) x->stop[parity] = must_stop(x);
         pool_barrier(x->pool);
         if (x->stop[parity]) return;
         parity ^= 1;

@@ -2,8 +2,9 @@
  * maps, residual) in the same stage.
  *
  * Few rows (decode): memory-bound. Every thread prepares all activations for itself, which is cheaper than a barrier, and reads its own
- * fixed run of tiles, the same ones every time. Many rows: rows are prepared once, by shares; then tasks of some tiles x a chunk of rows
- * whose activations fit the L2 cache are taken one by one. A result's bits come from its own tile and its own row, so neither split shows. */
+ * run of tiles, the same ones every time, in pieces that others may take when they are done with theirs. Many rows: rows are prepared once,
+ * by shares; then tasks of some tiles x a chunk of rows whose activations fit the L2 cache are taken one by one. A result's bits come from its
+ * own tile and its own row, so neither split shows. */
 #include "device/cpu/cpu.h"
 
 #include <float.h>
@@ -80,7 +81,8 @@ static const uint8_t *item_row(const struct product *p, const struct prepared *a
     return a->rows[form] + (p->x.slots == p->slots ? item : item / p->slots) * a->stride[form];
 }
 
-static void multiply(struct executor *x, const struct product *p, struct lane *l, const struct prepared *a, const struct block *b, const struct product_segment *seg, float *y, uint64_t y_stride)
+static void multiply(struct executor *x, const struct product *p, struct lane *l, const struct prepared *a, const struct block *b, const struct product_segment *seg,
+                     float *y, uint64_t y_stride)
 {
     const struct matrix *m = seg->m;
     const uint32_t form = form_of(m);
@@ -133,8 +135,9 @@ static void block_run(struct executor *x, const struct stage *s, struct lane *l,
 
 /* ---- items by expert ---------------------------------------------------------------------------------------------- */
 
-/* Fills l->order with the results of each expert, in order, and l->start [slabs + 1]. Every thread does it for itself. */
-static void sort_by_expert(struct executor *x, const struct product *p, struct lane *l, uint32_t rows)
+/* Fills l->order with the results of each expert, in order, l->start [slabs + 1], and l->used with the experts that have any; returns how many.
+ * Every thread does it for itself. */
+static uint32_t sort_by_expert(struct executor *x, const struct product *p, struct lane *l, uint32_t rows)
 {
     const uint32_t experts = p->seg[0].m->slabs;
     memset(l->start, 0, (experts + 1) * sizeof *l->start);
@@ -151,37 +154,54 @@ static void sort_by_expert(struct executor *x, const struct product *p, struct l
     /* The second pass moved each start to its end, which is the next one's start. */
     memmove(l->start + 1, l->start, experts * sizeof *l->start);
     l->start[0] = 0;
+    uint32_t used = 0;
+    for (uint32_t e = 0; e < experts; e++) if (l->start[e + 1] > l->start[e]) l->used[used++] = e;
+    return used;
 }
 
 /* ---- few rows ----------------------------------------------------------------------------------------------------- */
 
-/* This thread's run of tiles, for the given rows of one slab. */
-static void few_tiles(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, struct block b)
+/* Tiles [from, to), counted over the segments (a pair's tiles together), for the given rows of one slab. */
+static void few_tiles(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, struct block b, uint32_t from, uint32_t to)
 {
     const struct product *p = &s->product;
-    uint32_t from = p->cut[l->index], to = p->cut[l->index + 1], base = 0;
-    for (uint32_t g = 0; g < p->n_seg; g += p->glu_pair ? 2 : 1) {
-        const uint32_t tiles = p->seg[g].m->tiles, lo = from > base ? from - base : 0, hi = to > base ? to - base : 0;
+    for (uint32_t g = 0, base = 0; g < p->n_seg && base < to; g += p->glu_pair ? 2 : 1) {
+        const uint32_t tiles = p->seg[g].m->tiles, end = to - base < tiles ? to - base : tiles;
         b.seg = g;
-        for (b.tile = lo; b.tile < hi && b.tile < tiles; b.tile += b.n_tiles) {
-            const uint32_t left = (hi < tiles ? hi : tiles) - b.tile;
-            b.n_tiles = left < FEW_TILES ? left : FEW_TILES;
+        b.tile = from > base ? from - base : 0;
+        if (b.tile < end) {
+            b.n_tiles = end - b.tile;
             block_run(x, s, l, a, &b);
         }
         base += tiles;
     }
 }
 
-static void few_run(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, uint32_t rows)
+/* Piece i of the run that thread `owner` owns: for each used expert in turn, p->piece tiles. False: there is none. */
+static bool few_piece(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, uint32_t rows, uint32_t used, uint32_t owner, uint32_t i)
 {
     const struct product *p = &s->product;
-    if (!p->experts) {
-        few_tiles(x, s, l, a, (struct block){ .n = rows * p->slots });
-        return;
+    const uint32_t from = p->cut[owner], to = p->cut[owner + 1], pieces = (to - from + p->piece - 1) / p->piece;
+    if (i >= pieces * used) return false;
+    const uint32_t at = from + i % pieces * p->piece, end = to - at < p->piece ? to : at + p->piece;
+    if (p->experts) {
+        const uint32_t e = l->used[i / pieces];
+        few_tiles(x, s, l, a, (struct block){ .slab = e, .items = l->order + l->start[e], .n = l->start[e + 1] - l->start[e] }, at, end);
+    } else few_tiles(x, s, l, a, (struct block){ .n = rows * p->slots }, at, end);
+    return true;
+}
+
+/* First its own run in order, then pieces of the others': memory is never equally fast for all, and a barrier waits for the last. */
+static void few_run(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, uint32_t rows)
+{
+    const uint32_t parity = l->phase & 1;
+    uint32_t used = 1;
+    if (s->product.experts) used = sort_by_expert(x, &s->product, l, rows);
+    for (uint32_t t = 0; t < x->o.threads; t++) {
+        const uint32_t owner = (l->index + t) % x->o.threads;
+        _Atomic uint32_t *next = &x->lanes[owner].next[parity];
+        while (few_piece(x, s, l, a, rows, used, owner, atomic_fetch_add_explicit(next, 1, memory_order_relaxed)));
     }
-    sort_by_expert(x, p, l, rows);
-    for (uint32_t e = 0; e < p->seg[0].m->slabs; e++)
-        if (l->start[e + 1] > l->start[e]) few_tiles(x, s, l, a, (struct block){ .slab = e, .items = l->order + l->start[e], .n = l->start[e + 1] - l->start[e] });
 }
 
 /* ---- many rows: tasks of MANY_TILES tiles x a chunk ----------------------------------------------------------------- */
@@ -222,10 +242,10 @@ static void many_experts(struct executor *x, const struct stage *s, struct lane 
 {
     const struct product *p = &s->product;
     const uint32_t per_expert = tile_tasks(p);
-    sort_by_expert(x, p, l, rows);
-    for (uint32_t i; (i = phase_take(x, l)) < per_expert * p->seg[0].m->slabs;) {
+    const uint32_t used = sort_by_expert(x, p, l, rows);
+    for (uint32_t i; (i = phase_take(x, l)) < per_expert * used;) {
         struct block b = tile_task(p, i % per_expert);
-        b.slab = i / per_expert;
+        b.slab = l->used[i / per_expert];
         for (uint32_t at = l->start[b.slab], end = l->start[b.slab + 1]; at < end; at += b.n) {
             b.items = l->order + at;
             b.n = end - at < p->chunk ? end - at : p->chunk;
@@ -242,12 +262,9 @@ void product_run(struct executor *x, const struct stage *s, struct lane *l)
     const uint32_t rows = stage_rows(x, s->rows), n = rows * p->x.slots;
     const bool few = n <= FEW_ROWS;
     const struct prepared a = prepare(x, s, l, n, few);
-    if (few) {
-        few_run(x, s, l, &a, rows);
-        return;
-    }
     phase_begin(x, l);
-    if (p->experts) many_experts(x, s, l, &a, rows);
+    if (few) few_run(x, s, l, &a, rows);
+    else if (p->experts) many_experts(x, s, l, &a, rows);
     else many_dense(x, s, l, &a, n);
     phase_end(l);
 }

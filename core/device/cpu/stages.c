@@ -51,6 +51,8 @@ static void cut_tiles(const struct executor *x, struct product *p)
             while (t < x->o.threads && before * x->o.threads >= total * t) p->cut[t++] = tile;
     }
     while (t <= x->o.threads) p->cut[t++] = tile;
+    const uint64_t fit = tile && total ? (uint64_t)FEW_BYTES * tile / total : FEW_TILES;
+    p->piece = fit < 1 ? 1 : fit < FEW_TILES ? (uint32_t)fit : FEW_TILES;
 }
 
 static wk_status product_segments(struct executor *x, const struct tape_launch *l, struct product *p, const struct wk_err *err)
@@ -59,7 +61,10 @@ static wk_status product_segments(struct executor *x, const struct tape_launch *
         const struct tape_segment *g = &l->seg[i];
         const struct matrix *m = weights_matrix(x, g->tensor, g->first, g->n);
         const float *bias = vector_of(x, g->bias);
-        float *out = g->out != TAPE_NONE ? value_base(x, g->out) : l->kind == LAUNCH_ROUTE ? x->route_logits : l->out != TAPE_NONE && !l->logits ? value_base(x, l->out) : NULL;
+        float *out = NULL;
+        if (g->out != TAPE_NONE) out = value_base(x, g->out);
+        else if (l->kind == LAUNCH_ROUTE) out = x->route_logits;
+        else if (l->out != TAPE_NONE && !l->logits) out = value_base(x, l->out);
         if (!out && !l->logits) return broken(err, l, "a result has no buffer");
         if (m->k != x->program->values[l->x].width) return broken(err, l, "a matrix does not fit its input");
         p->acts |= m->act;

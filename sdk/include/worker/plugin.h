@@ -54,7 +54,12 @@ struct wk_plugin {
 #ifndef WK_RETAIN
 #define WK_RETAIN
 #endif
-#define WK_NOTE_SECTION __attribute__((section(".note.worker.plugin"), used, aligned(4))) WK_RETAIN
+#if defined(__clang__)
+#define WK_NOTE_PLAIN __attribute__((no_sanitize("address"))) /* no red zone inside a section that is read as notes */
+#else
+#define WK_NOTE_PLAIN
+#endif
+#define WK_NOTE_SECTION __attribute__((section(".note.worker.plugin"), used, aligned(4))) WK_NOTE_PLAIN WK_RETAIN
 
 /* C only: designated initializers. ... : further fields of struct wk_plugin (.name, .version, .arch or .quant, ...). */
 #define WORKER_PLUGIN(kind_, id_, claims_, ...)                                                                         \

@@ -23,59 +23,79 @@ WK_INLINE __m256i wk_broadcast4(const void *p)
     return _mm256_set1_epi32(x);
 }
 
-/* 8 rows (part) times the 4-byte groups of one sub-block of `words` words; exact. */
-WK_INLINE __m256i wk_dot8(const struct wk_v *w, const uint32_t part, const uint32_t words, const uint32_t bits, const int8_t *q, __m256i start)
+/* 8 rows (part) times one sub-block of `words` words for `tokens` tokens (all constant), added to dot; exact. q: the sub-block's activations
+ * of token 0, those of the next `stride` bytes on. */
+WK_INLINE void wk_dots(const struct wk_v *w, const uint32_t part, const uint32_t words, const uint32_t bits, const uint32_t tokens, const uint8_t *q,
+                       uint64_t stride, __m256i dot[2])
 {
     const uint32_t together = bits >= 7 ? 1 : bits == 6 ? 2 : 4;
     const __m256i ones = _mm256_set1_epi16(1);
-    __m256i dot = start;
     WK_UNROLL
     for (uint32_t n = 0; n < words; n += together) {
-        __m256i pairs = _mm256_setzero_si256();
+        __m256i pairs[2] = { _mm256_setzero_si256(), _mm256_setzero_si256() };
         WK_UNROLL
         for (uint32_t i = n; i < n + together; i++) {
-            const __m256i x = wk_broadcast4(q + 4 * i);
-            if (bits == 8) {
-                const __m256i v = _mm256_xor_si256(w[i].v[part], _mm256_set1_epi8((char)0x80));
-                pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v));
-            } else {
-                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w[i].v[part], x));
+            const __m256i v = bits == 8 ? _mm256_xor_si256(w[i].v[part], _mm256_set1_epi8((char)0x80)) : w[i].v[part];
+            WK_UNROLL
+            for (uint32_t t = 0; t < tokens; t++) {
+                const __m256i x = wk_broadcast4(q + t * stride + 4 * i);
+                if (bits == 8)
+                    pairs[t] = _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v));
+                else
+                    pairs[t] = _mm256_add_epi16(pairs[t], _mm256_maddubs_epi16(v, x));
             }
         }
-        dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, ones));
+        WK_UNROLL
+        for (uint32_t t = 0; t < tokens; t++) dot[t] = _mm256_add_epi32(dot[t], _mm256_madd_epi16(pairs[t], ones));
     }
-    return dot;
+}
+
+/* One 32-block of 8 rows times `tokens` tokens, added to acc [token][16]. */
+WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const struct wk_v *w, const uint32_t part, const uint32_t tokens, const struct wk_tile_scratch *s,
+                           const uint32_t j, const uint8_t *x, uint64_t stride, float *acc)
+{
+    const uint32_t halves = WK_ACT_BLOCK / f->sub, minima = f->has_min ? halves : 0;
+    const int32_t offset = (int32_t)f->offset - (f->bits == 8 ? 128 : 0);
+    const float *scale = s->scale[0] + j * halves * WK_TILE_ROWS + part * 8, *min = s->min[0] + j * halves * WK_TILE_ROWS + part * 8;
+    __m256 v[2];
+    WK_UNROLL
+    for (uint32_t h = 0; h < halves; h++) {
+        __m256i dot[2];
+        WK_UNROLL
+        for (uint32_t t = 0; t < tokens; t++)
+            dot[t] = _mm256_set1_epi32(-offset * wk_x_sum((const struct wk_act_q8 *)(const void *)(x + t * stride), halves, h));
+        wk_dots(w + h * 4, part, 8 / halves, f->bits, tokens, x + offsetof(struct wk_act_q8, q) + h * 16, stride, dot);
+        WK_UNROLL
+        for (uint32_t t = 0; t < tokens; t++) {
+            const __m256 d = _mm256_cvtepi32_ps(dot[t]), by = _mm256_load_ps(scale + h * WK_TILE_ROWS);
+            v[t] = h ? _mm256_fmadd_ps(d, by, v[t]) : _mm256_mul_ps(d, by);
+        }
+    }
+    WK_UNROLL
+    for (uint32_t t = 0; t < tokens; t++) {
+        const struct wk_act_q8 *a = (const struct wk_act_q8 *)(const void *)(x + t * stride);
+        WK_UNROLL
+        for (uint32_t h = 0; h < minima; h++)
+            v[t] = _mm256_fnmadd_ps(_mm256_set1_ps((float)wk_x_sum(a, halves, h)), _mm256_load_ps(min + h * WK_TILE_ROWS), v[t]);
+        float *at = acc + t * WK_TILE_ROWS + part * 8;
+        _mm256_store_ps(at, _mm256_fmadd_ps(v[t], _mm256_set1_ps(a->d), _mm256_load_ps(at)));
+    }
 }
 
 WK_INLINE void wk_tokens_q8(const struct wk_cpu_product *p, const struct wk_tile_format *f, const uint32_t tiles, struct wk_v w[WK_PAIR][8],
                             struct wk_tile_scratch *s, const uint32_t j, uint32_t k0, uint32_t t0, uint32_t n)
 {
-    const uint32_t halves = WK_ACT_BLOCK / f->sub, minima = f->has_min ? halves : 0;
-    const int32_t offset = (int32_t)f->offset - (f->bits == 8 ? 128 : 0);
+    const uint64_t stride = p->x_stride;
+    const uint8_t *x = (const uint8_t *)wk_x_q8(p, t0, k0);
     (void)tiles;
-    for (uint32_t t = 0; t < n; t++) {
-        const struct wk_act_q8 *x = wk_x_q8(p, t0 + t, k0);
-        float *acc = s->acc + (uint64_t)t * WK_TILE_ROWS;
-        const __m256 d = _mm256_set1_ps(x->d);
-        WK_UNROLL
-        for (uint32_t part = 0; part < 2; part++) {
-            __m256 v = _mm256_setzero_ps();
-            WK_UNROLL
-            for (uint32_t h = 0; h < halves; h++) {
-                const uint32_t at = (j * halves + h) * WK_TILE_ROWS + part * 8;
-                const __m256i start = _mm256_set1_epi32(-offset * wk_x_sum(x, halves, h));
-                const __m256 dot = _mm256_cvtepi32_ps(wk_dot8(w[0] + h * 4, part, 8 / halves, f->bits, x->q + h * 16, start));
-                const __m256 scale = _mm256_load_ps(s->scale[0] + at);
-                v = h ? _mm256_fmadd_ps(dot, scale, v) : _mm256_mul_ps(dot, scale);
-            }
-            WK_UNROLL
-            for (uint32_t h = 0; h < minima; h++) {
-                const uint32_t at = (j * halves + h) * WK_TILE_ROWS + part * 8;
-                v = _mm256_fnmadd_ps(_mm256_set1_ps((float)wk_x_sum(x, halves, h)), _mm256_load_ps(s->min[0] + at), v);
-            }
-            _mm256_store_ps(acc + part * 8, _mm256_fmadd_ps(v, d, _mm256_load_ps(acc + part * 8)));
-        }
+    uint32_t t = 0;
+    for (; t + 2 <= n; t += 2) {
+        wk_micro_q8(f, w[0], 0, 2, s, j, x + t * stride, stride, s->acc + (uint64_t)t * WK_TILE_ROWS);
+        wk_micro_q8(f, w[0], 1, 2, s, j, x + t * stride, stride, s->acc + (uint64_t)t * WK_TILE_ROWS);
     }
+    if (t == n) return;
+    wk_micro_q8(f, w[0], 0, 1, s, j, x + t * stride, stride, s->acc + (uint64_t)t * WK_TILE_ROWS);
+    wk_micro_q8(f, w[0], 1, 1, s, j, x + t * stride, stride, s->acc + (uint64_t)t * WK_TILE_ROWS);
 }
 
 WK_INLINE void wk_tokens_f32(const struct wk_cpu_product *p, const float *values, uint32_t len, uint32_t k0, float *acc, uint32_t t0, uint32_t n)

@@ -7,32 +7,37 @@
 #define WK_PAIR 1
 #define WK_PAIR_TOKENS 1
 
-/* One sub-block of one row: exact. w: the row's byte of every word, 64 bytes apart. */
-WK_INLINE int32_t wk_dot(const struct wk_v *w, uint32_t r, const int8_t *q, uint32_t n)
+/* Integers below 2^24 are exact in float, and every compiler turns loops over 16 floats into vectors: so the sums of products, at most
+ * 32 * 255 * 127, are formed in float. */
+WK_INLINE void wk_dots(const float (*weight)[WK_TILE_ROWS], const int8_t *q, uint32_t n, float *dot)
 {
-    int32_t dot = 0;
-    for (uint32_t i = 0; i < n; i++) dot += (int32_t)(w[i / 4].u[r] >> 8 * (i % 4) & 0xffu) * q[i];
-    return dot;
+    WK_EACH_ROW(r) dot[r] = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const float x = (float)q[i];
+        WK_EACH_ROW(r) dot[r] += weight[i][r] * x;
+    }
 }
 
 WK_INLINE void wk_tokens_q8(const struct wk_cpu_product *p, const struct wk_tile_format *f, const uint32_t tiles, struct wk_v w[WK_PAIR][8],
                             struct wk_tile_scratch *s, const uint32_t j, uint32_t k0, uint32_t t0, uint32_t n)
 {
     const uint32_t halves = WK_ACT_BLOCK / f->sub;
+    const float *scale = s->scale[0] + j * halves * WK_TILE_ROWS, *min = s->min[0] + j * halves * WK_TILE_ROWS;
+    float weight[WK_ACT_BLOCK][WK_TILE_ROWS];
     (void)tiles;
+    for (uint32_t i = 0; i < WK_ACT_BLOCK; i++) wk_store(weight[i], wk_sub(wk_byte(w[0][i / 4], i % 4), wk_splat((float)f->offset)));
     for (uint32_t t = 0; t < n; t++) {
         const struct wk_act_q8 *x = wk_x_q8(p, t0 + t, k0);
-        float *acc = s->acc + (uint64_t)t * WK_TILE_ROWS;
-        for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
-            const uint32_t at = j * halves * WK_TILE_ROWS + r;
-            float v = 0;
-            for (uint32_t h = 0; h < halves; h++) {
-                const int32_t dot = wk_dot(w[0] + h * 4, r, x->q + h * 16, f->sub) - (int32_t)f->offset * wk_x_sum(x, halves, h);
-                v += (float)dot * s->scale[0][at + h * WK_TILE_ROWS];
-            }
-            for (uint32_t h = 0; h < halves && f->has_min; h++) v -= (float)wk_x_sum(x, halves, h) * s->min[0][at + h * WK_TILE_ROWS];
-            acc[r] += v * x->d;
+        float *acc = s->acc + (uint64_t)t * WK_TILE_ROWS, v[WK_TILE_ROWS] = { 0 }, dot[WK_TILE_ROWS];
+        for (uint32_t h = 0; h < halves; h++) {
+            wk_dots((const float(*)[WK_TILE_ROWS])weight + h * 16, x->q + h * 16, f->sub, dot);
+            WK_EACH_ROW(r) v[r] += dot[r] * scale[h * WK_TILE_ROWS + r];
         }
+        for (uint32_t h = 0; h < halves && f->has_min; h++) {
+            const float sum = (float)wk_x_sum(x, halves, h);
+            WK_EACH_ROW(r) v[r] -= sum * min[h * WK_TILE_ROWS + r];
+        }
+        WK_EACH_ROW(r) acc[r] += v[r] * x->d;
     }
 }
 

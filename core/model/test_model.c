@@ -1,0 +1,207 @@
+/* test_model.c: opening in phases, defaults, refusals, and sessions: slots, chunks, limits. */
+#include "model/model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf_build.h"
+
+#include <cmocka.h>
+
+enum { E = 64, F = 96, V = 50, H = 4, CONTEXT = 200 };
+
+static struct plugin_registry *registry;
+static char text[2048];
+static const struct wk_err err = { text, sizeof text };
+
+/* ---- a small llama ------------------------------------------------------------------------------------------------ */
+
+static void put(struct gguf_build *g, const char *name, uint32_t rows, uint32_t cols)
+{
+    static uint32_t seed = 3;
+    float *v = calloc((size_t)rows * cols, sizeof *v);
+    assert_non_null(v);
+    for (uint32_t i = 0; i < rows * cols; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        v[i] = rows == 1 ? 1.0f : ((float)(seed >> 8) / 8388608.0f - 1.0f) * 0.2f;
+    }
+    gguf_build_floats(g, name, rows, cols, 1, v);
+    free(v);
+}
+
+static struct gguf_build *build(const char *architecture)
+{
+    struct gguf_build *g = gguf_build_new(architecture);
+    gguf_build_u32(g, "llama.context_length", CONTEXT);
+    gguf_build_u32(g, "llama.embedding_length", E);
+    gguf_build_u32(g, "llama.block_count", 1);
+    gguf_build_u32(g, "llama.feed_forward_length", F);
+    gguf_build_u32(g, "llama.attention.head_count", H);
+    gguf_build_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    static const struct { const char *name; uint32_t rows, cols; } tensors[] = {
+        { "token_embd.weight", V, E }, { "output_norm.weight", 1, E }, { "output.weight", V, E }, { "blk.0.attn_norm.weight", 1, E }, { "blk.0.attn_q.weight", E, E }, { "blk.0.attn_k.weight", E, E },
+        { "blk.0.attn_v.weight", E, E }, { "blk.0.attn_output.weight", E, E }, { "blk.0.ffn_norm.weight", 1, E }, { "blk.0.ffn_gate.weight", F, E }, { "blk.0.ffn_up.weight", F, E }, { "blk.0.ffn_down.weight", E, F },
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) put(g, tensors[i].name, tensors[i].rows, tensors[i].cols);
+    return g;
+}
+
+static struct model_options options(void)
+{
+    return (struct model_options){ .device = device_cpu(), .fuse = FUSE_ALL, .dev = { .threads = 2, .isa = WK_ISA_AVX512 } };
+}
+
+static struct model *load(struct gguf_build *g, const struct model_options *o)
+{
+    struct model *m;
+    if (model_plan(gguf_build_open(g), registry, o, &m, &err) || model_load(m, &err)) fail_msg("%s", text);
+    return m;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------ */
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct gguf_build *g = build("llama");
+    struct model_options o = options();
+    struct model *m = load(g, &o);
+    assert_int_equal(m->dev.context, CONTEXT); /* the file's, below the default */
+    assert_int_equal(m->dev.max_sequences, 1);
+    assert_int_equal(m->dev.max_rows, DEFAULT_ROWS);
+    assert_int_equal(m->dev.max_wanted, DEFAULT_ROWS);
+    assert_int_equal(m->program->n_vocab, V);
+    assert_null(m->tokenizer);
+    model_close(m);
+    gguf_build_u32(g, "llama.context_length", 1 << 20);
+    gguf_build_str(g, "general.name", "a small model");
+    assert_int_equal(model_plan(gguf_build_open(g), registry, &o, &m, &err), WK_OK);
+    assert_int_equal(m->dev.context, DEFAULT_CONTEXT);
+    assert_string_equal(m->name, "a small model");
+    assert_null(m->executor);
+    assert_true(m->plan.total > 0);
+    model_close(m);
+    gguf_build_free(g);
+}
+
+static void refused(struct gguf_build *g, const struct model_options *o, wk_status status, const char *word)
+{
+    struct model *m;
+    assert_int_equal(model_plan(gguf_build_open(g), registry, o, &m, &err), status);
+    assert_null(m);
+    if (!strstr(text, word)) fail_msg("\"%s\" does not name %s", text, word);
+    gguf_build_free(g);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    const struct model_options o = options();
+    refused(build(NULL), &o, WK_INVALID, "general.architecture");
+    refused(build("nonesuch"), &o, WK_UNSUPPORTED, "nonesuch");
+    struct gguf_build *g = build("llama");
+    gguf_build_drop(g, "blk.0.ffn_up.weight");
+    refused(g, &o, WK_INVALID, "ffn_up");
+    g = build("llama");
+    gguf_build_str(g, "tokenizer.ggml.model", "unheard-of");
+    refused(g, &o, WK_UNSUPPORTED, "unheard-of");
+    g = build("llama");
+    gguf_build_u32(g, "llama.context_length", 0);
+    refused(g, &o, WK_INVALID, "context_length");
+    g = build("llama");
+    gguf_build_str(g, "tokenizer.ggml.model", "no_vocab");
+    struct model *m = load(g, &o);
+    assert_null(m->tokenizer);
+    model_close(m);
+    gguf_build_free(g);
+    model_close(NULL);
+}
+
+/* ---- sessions ----------------------------------------------------------------------------------------------------- */
+
+static void tokens_of(uint32_t *tokens, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) tokens[i] = (i * 7 + 3) % V;
+}
+
+/* However long the chunks and however few rows a step gives: the same logits. */
+static void test_chunks(void **state)
+{
+    (void)state;
+    struct gguf_build *g = build("llama");
+    static float whole[CONTEXT * V], parts[CONTEXT * V];
+    uint32_t tokens[CONTEXT];
+    tokens_of(tokens, CONTEXT);
+    for (uint32_t run = 0; run < 2; run++) {
+        struct model_options o = options();
+        struct session *s;
+        if (run) o.dev.max_rows = 48, o.dev.max_wanted = 5;
+        struct model *m = load(g, &o);
+        float *y = run ? parts : whole;
+        assert_int_equal(session_open(m, &s, &err), WK_OK);
+        assert_int_equal(session_feed(s, tokens, 100, ROW_PROMPT, 37, y + (size_t)63 * V, &err), WK_OK);
+        assert_int_equal(session_feed(s, tokens + 100, 20, ROW_PROMPT, 0, NULL, &err), WK_OK);
+        assert_int_equal(session_feed(s, tokens + 120, 1, ROW_GENERATED, 1, y + (size_t)120 * V, &err), WK_OK);
+        assert_int_equal(session_length(s), 121);
+        session_close(s);
+        model_close(m);
+    }
+    assert_memory_equal(whole, parts, sizeof whole);
+    assert_true(whole[100 * V - 1] != 0.0f && whole[121 * V - 1] != 0.0f);
+    gguf_build_free(g);
+}
+
+static void test_slots(void **state)
+{
+    (void)state;
+    struct gguf_build *g = build("llama");
+    struct model_options o = options();
+    o.dev.max_sequences = 2;
+    struct model *m = load(g, &o);
+    struct session *a, *b, *c;
+    uint32_t tokens[CONTEXT];
+    float alone[V], y[V];
+    tokens_of(tokens, CONTEXT);
+    assert_int_equal(session_open(m, &a, &err), WK_OK);
+    assert_int_equal(session_feed(a, tokens, 40, ROW_PROMPT, 1, alone, &err), WK_OK);
+    /* Another sequence in between does not touch its pages. */
+    session_reset(a);
+    assert_int_equal(session_length(a), 0);
+    assert_int_equal(session_open(m, &b, &err), WK_OK);
+    assert_int_equal(session_feed(a, tokens, 39, ROW_PROMPT, 0, NULL, &err), WK_OK);
+    assert_int_equal(session_feed(b, tokens + 5, 64, ROW_PROMPT, 0, NULL, &err), WK_OK);
+    assert_int_equal(session_feed(a, tokens + 39, 1, ROW_GENERATED, 1, y, &err), WK_OK);
+    assert_memory_equal(alone, y, sizeof y);
+    assert_int_equal(session_open(m, &c, &err), WK_NO_MEMORY);
+    session_close(b);
+    assert_int_equal(session_open(m, &c, &err), WK_OK);
+    /* The context ends at its last position. */
+    assert_int_equal(session_feed(c, tokens, CONTEXT, ROW_PROMPT, 1, y, &err), WK_OK);
+    assert_int_equal(session_feed(c, tokens, 1, ROW_GENERATED, 1, y, &err), WK_INVALID);
+    assert_non_null(strstr(text, "context"));
+    tokens[0] = V;
+    session_reset(c);
+    assert_int_equal(session_feed(c, tokens, 1, ROW_PROMPT, 1, y, &err), WK_INVALID);
+    assert_int_equal(session_length(c), 0);
+    session_close(a);
+    session_close(c);
+    model_close(m);
+    gguf_build_free(g);
+}
+
+int main(void)
+{
+    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    if (plugin_registry_open(&o, &registry, &err)) {
+        printf("%s\n", text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_defaults), cmocka_unit_test(test_refusals), cmocka_unit_test(test_chunks), cmocka_unit_test(test_slots) };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    plugin_registry_close(registry);
+    return failed;
+}
