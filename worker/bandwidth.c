@@ -1,14 +1,16 @@
-/* bandwidth.c: a buffer four times the last-level cache, each thread reading its own part in 64-byte pieces, front to back. */
+/* bandwidth.c: a buffer four times the last-level cache, in huge pages where the system gives them; each thread reads its own part as
+ * four streams, asked for ahead of their use: one stream alone leaves half of the bandwidth of a large machine's core unused. */
 #include "bandwidth.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "parallel.h"
 #include "setup.h"
 
-enum { PASSES = 7, LINE = 64 };
+enum { PASSES = 7, LINE = 64, STREAMS = 4, AHEAD = 4096, HUGE_PAGE = 2 << 20 };
 #define BUFFER_MIN (256ull << 20)
 #define BUFFER_MAX (1024ull << 20)
 
@@ -16,7 +18,7 @@ typedef uint64_t line_vector __attribute__((vector_size(LINE)));
 
 struct reading {
     unsigned char *buffer; /* 64-byte aligned */
-    uint64_t bytes;        /* multiple of LINE * threads * 4 */
+    uint64_t bytes;        /* multiple of LINE * threads * STREAMS */
     uint64_t seen[PARALLEL_MAX]; /* keeps the loads alive */
 };
 
@@ -31,14 +33,18 @@ static void touch(void *user, uint32_t index, uint32_t n)
 static void read_part(void *user, uint32_t index, uint32_t n)
 {
     struct reading *r = user;
-    const uint64_t lines = r->bytes / n / LINE;
-    const line_vector *p = (const void *)(r->buffer + index * (r->bytes / n));
+    const uint64_t lines = r->bytes / n / STREAMS / LINE;
+    const line_vector *p = (const void *)(r->buffer + index * (r->bytes / n)), *q = p + lines, *s = q + lines, *t = s + lines;
     line_vector a = p[0], b = p[0], c = p[0], d = p[0];
-    for (uint64_t i = 0; i < lines; i += 4) {
+    for (uint64_t i = 0; i < lines; i++) { /* a prefetch past the end is only a hint */
+        __builtin_prefetch((const char *)(p + i) + AHEAD);
+        __builtin_prefetch((const char *)(q + i) + AHEAD);
+        __builtin_prefetch((const char *)(s + i) + AHEAD);
+        __builtin_prefetch((const char *)(t + i) + AHEAD);
         a ^= p[i];
-        b += p[i + 1];
-        c ^= p[i + 2];
-        d += p[i + 3];
+        b += q[i];
+        c ^= s[i];
+        d += t[i];
     }
     a ^= b ^ c ^ d;
     for (int i = 0; i < LINE / 8; i++) r->seen[index] ^= a[i];
@@ -50,7 +56,7 @@ static uint64_t buffer_bytes(uint32_t n)
     uint64_t bytes = cache > 0 ? 4 * (uint64_t)cache : BUFFER_MIN;
     if (bytes < BUFFER_MIN) bytes = BUFFER_MIN;
     if (bytes > BUFFER_MAX) bytes = BUFFER_MAX;
-    const uint64_t unit = (uint64_t)n * LINE * 4;
+    const uint64_t unit = (uint64_t)n * LINE * STREAMS;
     return bytes / unit * unit;
 }
 
@@ -60,8 +66,9 @@ double bandwidth_read(uint32_t n_threads)
     double best = 0;
     if (!r) return 0;
     r->bytes = buffer_bytes(n_threads);
-    r->buffer = aligned_alloc(LINE, r->bytes);
+    r->buffer = aligned_alloc(HUGE_PAGE, (r->bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     if (r->buffer) {
+        (void)madvise(r->buffer, r->bytes, MADV_HUGEPAGE); /* a system without them reads a little slower */
         parallel(n_threads, touch, r);
         for (int pass = 0; pass < PASSES; pass++) {
             const double start = seconds_now();

@@ -23,32 +23,49 @@ struct fit {
     float scale, min;
 };
 
-/* Squared error when x is rounded to the levels of `f`; the levels, if q is wanted. */
-static float range_error(const float *x, uint32_t n, float top, struct fit f, uint8_t *q)
+/* Sums run in four interleaved parts, so that a compiler may use vectors and still must keep this order. */
+enum { LANES = 4 };
+
+static float total(const float part[LANES])
+{
+    return (part[0] + part[1]) + (part[2] + part[3]);
+}
+
+/* Level of one value. */
+static inline float range_level(float x, float top, float min, float inverse)
+{
+    return wk_round(wk_clamp((x + min) * inverse, 0, top));
+}
+
+/* Squared error when x is rounded to the levels of `f`. */
+static float range_error(const float *x, uint32_t n, float top, struct fit f)
 {
     const float inverse = f.scale > 0 ? 1.0f / f.scale : 0;
-    float error = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const float level = wk_round(wk_clamp((x[i] + f.min) * inverse, 0, top)), miss = x[i] - (f.scale * level - f.min);
-        if (q) q[i] = (uint8_t)level;
-        error += miss * miss;
+    float error[LANES] = { 0 };
+    for (uint32_t i = 0; i < n; i += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            const float miss = x[i + l] - (f.scale * range_level(x[i + l], top, f.min, inverse) - f.min);
+            error[l] += miss * miss;
+        }
     }
-    return error;
+    return total(error);
 }
 
 /* Least squares for the levels that x gets under `f`. */
 static struct fit range_solve(const float *x, uint32_t n, float top, struct fit f)
 {
     const float inverse = 1.0f / f.scale;
-    float sx = 0, sq = 0, sqq = 0, sqx = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const float q = wk_round(wk_clamp((x[i] + f.min) * inverse, 0, top));
-        sx += x[i];
-        sq += q;
-        sqq += q * q;
-        sqx += q * x[i];
+    float xs[LANES] = { 0 }, qs[LANES] = { 0 }, qqs[LANES] = { 0 }, qxs[LANES] = { 0 };
+    for (uint32_t i = 0; i < n; i += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            const float q = range_level(x[i + l], top, f.min, inverse);
+            xs[l] += x[i + l];
+            qs[l] += q;
+            qqs[l] += q * q;
+            qxs[l] += q * x[i + l];
+        }
     }
-    const float det = (float)n * sqq - sq * sq;
+    const float sx = total(xs), sq = total(qs), sqq = total(qqs), sqx = total(qxs), det = (float)n * sqq - sq * sq;
     if (!(det > 0)) return f;
     struct fit best = { ((float)n * sqx - sx * sq) / det, (sq * sqx - sqq * sx) / det };
     if (best.min < 0) best = (struct fit){ sqx / sqq, 0 };
@@ -67,7 +84,7 @@ static struct fit range_fit(const float *x, uint32_t n, float top)
     float least = INFINITY;
     for (uint32_t i = 0; i < CANDIDATES; i++) {
         const struct fit f = range_solve(x, n, top, (struct fit){ (high - low) / candidate(top, i), -low });
-        const float error = range_error(x, n, top, f, NULL);
+        const float error = range_error(x, n, top, f);
         if (error < least) {
             least = error;
             best = f;
@@ -76,7 +93,8 @@ static struct fit range_fit(const float *x, uint32_t n, float top)
     return best;
 }
 
-/* 256 values in sub-blocks of n: levels 0..top, coded scales and minima 0..codes. d, dmin: as halves in the file (8 bytes of room). */
+/* 256 values in sub-blocks of n: levels 0..top, coded scales and minima 0..codes. d, dmin: as the file's halves
+ * have them. */
 struct range_block {
     float d, dmin;
     uint8_t scale[16], min[16], q[256];
@@ -85,11 +103,12 @@ struct range_block {
 /* The coded pair next to `f` with the least error. */
 static void range_code(const float *x, uint32_t n, float top, float codes, struct fit f, struct range_block *b, uint32_t j)
 {
-    const float s0 = b->d > 0 ? wk_round(fminf(f.scale / b->d, codes)) : 0, m0 = b->dmin > 0 ? wk_round(fminf(f.min / b->dmin, codes)) : 0;
+    const float s0 = b->d > 0 ? wk_round(fminf(f.scale / b->d, codes)) : 0;
+    const float m0 = b->dmin > 0 ? wk_round(fminf(f.min / b->dmin, codes)) : 0;
     float least = INFINITY;
     for (float s = fmaxf(s0 - 1, 0); s <= fminf(s0 + 1, codes); s++) {
         for (float m = fmaxf(m0 - 1, 0); m <= fminf(m0 + 1, codes); m++) {
-            const float error = range_error(x, n, top, (struct fit){ b->d * s, b->dmin * m }, NULL);
+            const float error = range_error(x, n, top, (struct fit){ b->d * s, b->dmin * m });
             if (error < least) {
                 least = error;
                 b->scale[j] = (uint8_t)s;
@@ -97,11 +116,13 @@ static void range_code(const float *x, uint32_t n, float top, float codes, struc
             }
         }
     }
-    range_error(x, n, top, (struct fit){ b->d * (float)b->scale[j], b->dmin * (float)b->min[j] }, b->q + (uint64_t)j * n);
+    const float scale = b->d * (float)b->scale[j], min = b->dmin * (float)b->min[j], inverse = scale > 0 ? 1.0f / scale : 0;
+    for (uint32_t i = 0; i < n; i++) b->q[j * n + i] = (uint8_t)range_level(x[i], top, min, inverse);
 }
 
 /* halves: where d and dmin go. */
-static wk_status range_encode(const float *x, uint32_t n, float top, float codes, struct range_block *b, uint8_t *halves, uint64_t at, const struct wk_err *err)
+static wk_status range_encode(const float *x, uint32_t n, float top, float codes, struct range_block *b, uint8_t *halves, uint64_t at,
+                              const struct wk_err *err)
 {
     struct fit fits[16];
     float scale = 0, min = 0;
@@ -121,16 +142,22 @@ static wk_status range_encode(const float *x, uint32_t n, float top, float codes
 
 /* ---- scale alone: x ~ scale q, -half <= q < half --------------------------------------------------------------------- */
 
-static float symmetric_error(const float *x, float half, float scale, uint8_t *q)
+static inline float symmetric_level(float x, float half, float inverse)
+{
+    return wk_round(wk_clamp(x * inverse, -half, half - 1));
+}
+
+static float symmetric_error(const float *x, float half, float scale)
 {
     const float inverse = scale != 0 ? 1.0f / scale : 0;
-    float error = 0;
-    for (uint32_t i = 0; i < 16; i++) {
-        const float level = wk_round(wk_clamp(x[i] * inverse, -half, half - 1)), miss = x[i] - scale * level;
-        if (q) q[i] = (uint8_t)(int32_t)(level + half);
-        error += miss * miss;
+    float error[LANES] = { 0 };
+    for (uint32_t i = 0; i < 16; i += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            const float miss = x[i + l] - scale * symmetric_level(x[i + l], half, inverse);
+            error[l] += miss * miss;
+        }
     }
-    return error;
+    return total(error);
 }
 
 /* The value farthest from zero lies at about -half: a scale may be negative. */
@@ -143,12 +170,15 @@ static float symmetric_fit(const float *x, float half)
     if (!(fabsf(far) > 0x1p-100f)) return 0;
     for (uint32_t c = 0; c < CANDIDATES; c++) {
         const float inverse = -candidate(half, c) / far;
-        float sqq = 0, sqx = 0;
-        for (uint32_t i = 0; i < 16; i++) {
-            const float q = wk_round(wk_clamp(x[i] * inverse, -half, half - 1));
-            sqq += q * q;
-            sqx += q * x[i];
+        float qqs[LANES] = { 0 }, qxs[LANES] = { 0 };
+        for (uint32_t i = 0; i < 16; i += LANES) {
+            for (uint32_t l = 0; l < LANES; l++) {
+                const float q = symmetric_level(x[i + l], half, inverse);
+                qqs[l] += q * q;
+                qxs[l] += q * x[i + l];
+            }
         }
+        const float sqq = total(qqs), sqx = total(qxs);
         if (sqq > 0 && sqx * sqx > most * sqq) { /* the error is sum x^2 - sqx^2 / sqq */
             most = sqx * sqx / sqq;
             best = sqx / sqq;
@@ -158,7 +188,8 @@ static float symmetric_fit(const float *x, float half)
 }
 
 /* 16 sub-blocks of 16: coded scales -codes .. codes - 1, stored plus `codes`; levels plus half. */
-static wk_status symmetric_encode(const float *x, float half, float codes, uint8_t scale[16], uint8_t q[256], uint8_t *d_at, uint64_t at, const struct wk_err *err)
+static wk_status symmetric_encode(const float *x, float half, float codes, uint8_t scale[16], uint8_t q[256], uint8_t *d_at, uint64_t at,
+                                  const struct wk_err *err)
 {
     float fits[16], far = 0;
     for (uint32_t j = 0; j < 16; j++) {
@@ -172,13 +203,14 @@ static wk_status symmetric_encode(const float *x, float half, float codes, uint8
         const float code = d != 0 ? wk_round(wk_clamp(fits[j] / d, -codes, codes - 1)) : 0;
         float least = INFINITY, best = 0;
         for (float c = fmaxf(code - 1, -codes); c <= fminf(code + 1, codes - 1); c++) {
-            const float error = symmetric_error(x + 16 * j, half, d * c, NULL);
+            const float error = symmetric_error(x + 16 * j, half, d * c);
             if (error < least) {
                 least = error;
                 best = c;
             }
         }
-        symmetric_error(x + 16 * j, half, d * best, q + 16 * j);
+        const float scale_j = d * best, inverse = scale_j != 0 ? 1.0f / scale_j : 0;
+        for (uint32_t i = 0; i < 16; i++) q[16 * j + i] = (uint8_t)(int32_t)(symmetric_level(x[16 * j + i], half, inverse) + half);
         scale[j] = (uint8_t)(int32_t)(best + codes);
     }
     return WK_OK;

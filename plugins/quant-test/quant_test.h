@@ -29,8 +29,10 @@ void *aligned_bytes(uint64_t bytes);
 /* A file of the golden data, or NULL if there is none; freed with free. */
 uint8_t *golden(const char *name, const char *suffix, uint64_t *bytes);
 
-/* 16 rows of k Gaussian values (sigma 1, a small mean) in the type's encoding: [16][row bytes]. */
-uint8_t *random_rows(const struct wk_type_cpu *type, uint32_t k, struct noise *s);
+/* What test matrices hold: Gaussian values (sigma 1, a small mean); the largest and smallest weights a block can have; arbitrary bits. */
+enum { ROWS_GAUSS, ROWS_EXTREME, ROWS_BITS };
+/* 16 rows of k values in the type's encoding: [16][row bytes]. */
+uint8_t *random_rows(const struct wk_type_cpu *type, uint32_t k, uint32_t kind, struct noise *s);
 uint64_t row_bytes(const struct wk_type_cpu *type, uint32_t k);
 
 /* Highest instruction set that this machine runs. */
@@ -43,6 +45,7 @@ void test_round_trip(void **state);
 void test_encoder(void **state);
 void test_encoder_refuses(void **state);
 void test_product(void **state);
+void test_product_extremes(void **state);
 void test_product_same_bits(void **state);
 void test_product_nan(void **state);
 

@@ -18,13 +18,14 @@ struct problem {
     float *weights; /* [48][k] */
 };
 
-static void problem_make(struct problem *p, const struct wk_type_cpu *type, uint32_t k, struct noise *s)
+/* kind: of rows; activations that go with extreme weights are extreme too, so that no sum of products could be larger. */
+static void problem_make(struct problem *p, const struct wk_type_cpu *type, uint32_t k, uint32_t kind, struct noise *s)
 {
     *p = (struct problem){ .type = type, .k = k, .tile_bytes = type->tile_bytes(k) };
     p->tiles = aligned_bytes(MAX_TILES * p->tile_bytes);
     p->weights = aligned_bytes((uint64_t)MAX_TILES * 16 * k * sizeof(float));
     for (uint32_t i = 0; i < MAX_TILES; i++) {
-        uint8_t *rows = random_rows(type, k, s);
+        uint8_t *rows = random_rows(type, k, kind, s);
         const void *from[16];
         for (uint32_t r = 0; r < 16; r++) {
             from[r] = rows + r * row_bytes(type, k);
@@ -39,7 +40,8 @@ static void problem_make(struct problem *p, const struct wk_type_cpu *type, uint
     for (uint32_t f = 0; f < 2; f++) p->x[f] = (uint8_t *)aligned_bytes(MAX_TOKENS * p->stride[f] + 8) + 8;
     for (uint32_t t = 0; t < MAX_TOKENS; t++) {
         float *x = (float *)(void *)(p->x[0] + t * p->stride[0]);
-        for (uint32_t i = 0; i < k; i++) x[i] = noise_gauss(s) * (i % 97 ? 1.0f : 8.0f);
+        for (uint32_t i = 0; i < k; i++)
+            x[i] = kind != ROWS_EXTREME ? noise_gauss(s) * (i % 97 ? 1.0f : 8.0f) : t % 3 == 2 && i % 2 ? 1 : t % 3 ? -1.0f : 1.0f;
         wk_quantize_act_q8(x, k, (struct wk_act_q8 *)(void *)(p->x[1] + t * p->stride[1]));
     }
 }
@@ -62,7 +64,8 @@ static double activation(const struct problem *p, uint32_t form, uint32_t t, uin
 }
 
 /* y: [n_tok][stride], poisoned here; the guard columns past n_tiles must stay poisoned. */
-static void run(const struct problem *p, uint32_t isa, uint32_t form, uint32_t tile, uint32_t n_tiles, uint32_t t0, uint32_t n_tok, float *y, uint64_t y_stride)
+static void run(const struct problem *p, uint32_t isa, uint32_t form, uint32_t tile, uint32_t n_tiles, uint32_t t0, uint32_t n_tok, float *y,
+                uint64_t y_stride)
 {
     const uint64_t scratch_bytes = p->type->scratch_bytes(p->k);
     void *scratch = aligned_bytes(scratch_bytes);
@@ -92,17 +95,18 @@ static void check_against_double(const struct problem *p, uint32_t isa, uint32_t
     for (uint32_t t = 0; t < n_tok; t++) {
         for (uint32_t row = 0; row < 16 * n_tiles; row++) {
             const float *w = p->weights + (uint64_t)row * p->k;
-            double sum = 0, magnitude = 0;
+            double sum = 0, magnitude = 0, most = 1;
             for (uint32_t i = 0; i < p->k; i++) {
                 const double x = activation(p, form, t, i);
                 sum += (double)w[i] * x;
-                magnitude += fmax(fabs((double)w[i]), 1) * fabs(x);
+                magnitude += fabs(x);
+                most = fmax(most, fabs((double)w[i]));
             }
-            /* Both sums and the scaled blocks round; sigma of the weights is 1. */
-            const double error = fabs((double)y[t * stride + row] - sum), bound = 4e-6 * magnitude;
+            /* Sums, scaled blocks and minima round, relative to the largest weight at most. */
+            const double error = fabs((double)y[t * stride + row] - sum), bound = 4e-6 * magnitude * most;
             if (!(error <= bound))
-                fail_msg("%s isa %u form %u k %u tiles %u tokens %u: y[%u][%u] = %.9g, expected %.9g", p->type->name, isa, form, p->k, n_tiles, n_tok, t, row,
-                         (double)y[t * stride + row], sum);
+                fail_msg("%s isa %u form %u k %u tiles %u tokens %u: y[%u][%u] = %.9g, expected %.9g", p->type->name, isa, form, p->k, n_tiles,
+                         n_tok, t, row, (double)y[t * stride + row], sum);
         }
     }
     free(y);
@@ -127,7 +131,7 @@ void test_product(void **state)
     struct noise s = { *(uint64_t *)*state };
     for (uint32_t i = 0; i < quant->n_types * 3; i++) {
         struct problem p;
-        problem_make(&p, quant->types[i / 3], length(quant->types[i / 3], i % 3), &s);
+        problem_make(&p, quant->types[i / 3], length(quant->types[i / 3], i % 3), ROWS_GAUSS, &s);
         for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
             if (!p.type->product[isa]) continue;
             for (uint32_t form = 0; form < forms(p.type); form++) {
@@ -143,6 +147,24 @@ void test_product(void **state)
     }
 }
 
+/* The largest sums that integers and saturating instructions meet, and bit patterns that no encoder makes. */
+void test_product_extremes(void **state)
+{
+    const struct wk_quant *quant = quant_test_plugin();
+    struct noise s = { *(uint64_t *)*state };
+    for (uint32_t i = 0; i < quant->n_types * 2; i++) {
+        struct problem p;
+        problem_make(&p, quant->types[i / 2], length(quant->types[i / 2], 1), i % 2 ? ROWS_BITS : ROWS_EXTREME, &s);
+        for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
+            for (uint32_t form = 0; p.type->product[isa] && form < forms(p.type); form++) {
+                check_against_double(&p, isa, form, 3, 7);
+                check_against_double(&p, isa, form, 1, 1);
+            }
+        }
+        problem_free(&p);
+    }
+}
+
 /* Every split of tiles and tokens gives the bits of the whole call. */
 void test_product_same_bits(void **state)
 {
@@ -151,7 +173,7 @@ void test_product_same_bits(void **state)
     struct noise s = { *(uint64_t *)*state };
     for (uint32_t i = 0; i < quant->n_types; i++) {
         struct problem p;
-        problem_make(&p, quant->types[i], length(quant->types[i], 2), &s);
+        problem_make(&p, quant->types[i], length(quant->types[i], 2), ROWS_GAUSS, &s);
         const uint64_t stride = 16 * MAX_TILES;
         float *whole = aligned_bytes(MAX_TOKENS * stride * sizeof *whole), *part = aligned_bytes(MAX_TOKENS * stride * sizeof *part);
         for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
@@ -179,7 +201,7 @@ void test_product_nan(void **state)
     struct noise s = { *(uint64_t *)*state };
     for (uint32_t i = 0; i < quant->n_types; i++) {
         struct problem p;
-        problem_make(&p, quant->types[i], length(quant->types[i], 1), &s);
+        problem_make(&p, quant->types[i], length(quant->types[i], 1), ROWS_GAUSS, &s);
         float *x = (float *)(void *)(p.x[0] + 2 * p.stride[0]), y[5 * 32];
         x[p.k - 1] = i % 2 ? NAN : INFINITY;
         wk_quantize_act_q8(x, p.k, (struct wk_act_q8 *)(void *)(p.x[1] + 2 * p.stride[1]));

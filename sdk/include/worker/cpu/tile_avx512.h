@@ -3,7 +3,7 @@
  * vpdpbusd takes 4 unsigned weights and 4 signed activations of every row; the activations are a 4-byte broadcast. With two tiles in
  * registers (16 vectors) a token costs 16 of them and 8 broadcasts. Converting the integer sum to float is free: the sum starts at
  * the bits of 1.5 * 2^23, so that it *is* the float 1.5 * 2^23 + dot (|dot| < 2^22), and fma(that, scale, -1.5 * 2^23 * scale) is
- * dot * scale rounded once: a scale has at most 19 significant bits, so the third operand is exact. */
+ * dot * scale rounded once: a scale has at most 22 significant bits, so the third operand is exact. */
 #ifndef WORKER_CPU_TILE_AVX512_H
 #define WORKER_CPU_TILE_AVX512_H
 

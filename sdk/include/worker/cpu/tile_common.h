@@ -218,8 +218,8 @@ struct wk_tile_format {
     uint32_t bits;    /* weight < 2^bits, at most 8 */
     uint32_t offset;
     uint32_t has_min;
-    /* One record's scales, and minima if it has them: [block / sub][16 rows] each, 64-byte aligned. tail: as in struct
-     * wk_tile_layout. */
+    /* One record's scales, and minima if it has them: [block / sub][16 rows] each, 64-byte aligned. tail: see below struct wk_tile_layout.
+     * A scale has at most 22 significant bits (a product of two halves has) and is below 2^100: tile_avx512.h relies on it. */
     void (*scales)(const uint8_t *body, const uint8_t *tail, float *scale, float *min);
     /* Values 32 j .. 32 j + 31 of a record as bytes: byte i of a row in w[n] is value 32 j + 4 n + i. */
     void (*weights)(const uint8_t *body, uint32_t j, struct wk_v *w);
