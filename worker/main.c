@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "errors.h"
+#include "gguf/guard.h"
 #include "log/log.h"
 #include "setup.h"
 
@@ -56,7 +57,9 @@ static int run_command(int argc, char **argv)
         const bool json = log_is_json(&o);
         log_configure(LOG_INFO, json ? LOG_JSON : LOG_PLAIN);
         if (json) errors_as_json();
-        result = commands[o.command](&o);
+        ERROR_TEXT(err);
+        const wk_status status = gguf_guard_install(&err); /* a model's file that is cut short under us becomes an error */
+        result = status ? fail_status(STAGE_MODEL, status, &err) : commands[o.command](&o);
     }
     options_free(&o);
     return result;

@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "commands.h"
 #include "errors.h"
+#include "gguf/guard.h"
 #include "log/log.h"
 #include "mixture.h"
 #include "parallel.h"
@@ -145,22 +146,43 @@ static wk_status convert(struct quantize *q, const struct tensor_job *job, struc
     const uint8_t *data = gguf_tensor_data(q->in, t);
     *c = (struct conversion){ .job = job, .from_row = job->from_bytes / rows, .to_row = job->to_bytes / rows };
     const uint64_t most = CHUNK_BYTES / c->to_row ? CHUNK_BYTES / c->to_row : 1, chunk = most < rows ? most : rows;
+    uint8_t *src = malloc(chunk * c->from_row); /* a copy, made under guard: the file may be cut short while we read it */
+    c->src = src;
     c->dst = malloc(chunk * c->to_row);
     c->values = malloc(q->threads * t->ne[0] * sizeof(float));
-    wk_status status = c->dst && c->values ? WK_OK : wk_fail(err, WK_NO_MEMORY, "tensor %.*s: no memory for its rows", (int)t->name.len, t->name.data);
+    wk_status status = src && c->dst && c->values ? WK_OK : wk_fail(err, WK_NO_MEMORY, "tensor %.*s: no memory for its rows", (int)t->name.len, t->name.data);
     for (c->first = 0; !status && c->first < rows; c->first += c->rows) {
         if (interrupted()) status = wk_fail(err, WK_CANCELLED, "stopped");
         if (status) break;
         c->rows = rows - c->first < chunk ? rows - c->first : chunk;
-        c->src = data + c->first * c->from_row;
+        status = gguf_guarded_copy(src, data + c->first * c->from_row, c->rows * c->from_row, err);
+        if (status) break;
         parallel(q->threads, convert_rows, c);
         status = conversion_result(c, q->threads, err);
         if (!status) status = gguf_writer_data(w, c->dst, c->rows * c->to_row, err);
         q->done_bytes += c->rows * c->to_row;
         log_progress("quantize", (double)q->done_bytes / (double)q->all_bytes);
     }
+    free(src);
     free(c->dst);
     free(c->values);
+    return status;
+}
+
+/* A tensor that keeps its type: its bytes, in pieces. */
+static wk_status copy_tensor(struct quantize *q, const struct tensor_job *job, struct gguf_writer *w, const struct wk_err *err)
+{
+    const uint8_t *data = gguf_tensor_data(q->in, job->tensor);
+    const uint64_t chunk = job->to_bytes < CHUNK_BYTES ? job->to_bytes : CHUNK_BYTES;
+    uint8_t *piece = malloc(chunk);
+    wk_status status = piece ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory for %" PRIu64 " bytes", chunk);
+    for (uint64_t at = 0; !status && at < job->to_bytes; at += chunk) {
+        const uint64_t n = job->to_bytes - at < chunk ? job->to_bytes - at : chunk;
+        status = gguf_guarded_copy(piece, data + at, n, err);
+        if (!status) status = gguf_writer_data(w, piece, n, err);
+    }
+    q->done_bytes += job->to_bytes;
+    free(piece);
     return status;
 }
 
@@ -187,12 +209,7 @@ static wk_status write_all(struct quantize *q, const char *path, const struct wk
         status = write_header(q, w, err);
         for (uint64_t i = 0; !status && i < q->n; i++) {
             const struct tensor_job *job = &q->jobs[i];
-            if (job->from != job->to) {
-                status = convert(q, job, c, w, err);
-                continue;
-            }
-            status = gguf_writer_data(w, gguf_tensor_data(q->in, job->tensor), job->to_bytes, err);
-            q->done_bytes += job->to_bytes;
+            status = job->from == job->to ? copy_tensor(q, job, w, err) : convert(q, job, c, w, err);
         }
         if (status) gguf_writer_abandon(w);
         else status = gguf_writer_finish(w, err);

@@ -2,6 +2,7 @@
  * names, refusals. Each failure is said once and then travels as id 0. */
 #include <string.h>
 
+#include "gguf/guard.h"
 #include "tape/internal.h"
 
 enum { MAX_LAYER = 65535 };
@@ -143,11 +144,11 @@ static uint32_t on_read(void *self, const char *name, float *dst, uint32_t n)
     const struct wk_err err = { text, sizeof text };
     uint64_t bytes;
     wk_status status = gguf_tensor_bytes(b->p->file, t, 1, sizeof *dst, &bytes, &err);
+    if (status == WK_OK) status = gguf_guarded_copy(dst, gguf_tensor_data(b->p->file, t), bytes, &err);
     if (status != WK_OK) {
         messages_say(b->messages, status, "%s", text);
         return 0;
     }
-    memcpy(dst, gguf_tensor_data(b->p->file, t), (size_t)bytes);
     uint32_t *known = &b->tensor_of_file[file_index(b->p->file, t)];
     if (!*known) *known = READ_AS_NUMBERS;
     return 1;
