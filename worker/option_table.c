@@ -58,7 +58,7 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_JSON] = { "json", 'j', OPTION_FLAG, false, ON(CMD_INSPECT) | ON(CMD_PLAN) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_BENCH), NULL, 0, 1, NULL,
         "print JSON" },
     [OPT_PLUGIN_DIR] = { "plugin-dir", 0, OPTION_LIST, false, PLUGINS, "DIR", 0, 16, NULL,
-        "look for plugins in DIR, an absolute path, first; may be repeated; WORKER_PLUGIN_PATH (separated by colons) comes next, then the installed ones" },
+        "look for plugins in DIR first; may be repeated; WORKER_PLUGIN_PATH (separated by colons) comes next, then the installed ones" },
     [OPT_PREFER] = { "prefer", 0, OPTION_LIST, false, PLUGINS, "CLAIM=ID", 0, 64, NULL,
         "where two plugins claim the same, take plugin ID: ggml:12=org.example.q4k or arch:llama=org.example.llama; may be repeated" },
     [OPT_LOG] = { "log", 0, OPTION_CHOICE, true, EVERY, "plain|json", 0, 0, "plain", "how events are written to standard error" },

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,7 +25,13 @@ int open_plugins(const struct options *o, struct plugin_registry **out)
     ERROR_TEXT(err);
     p.n_dirs = option_list(o, OPT_PLUGIN_DIR, dirs, MAX_DIRS);
     p.n_prefer = option_list(o, OPT_PREFER, prefer, MAX_PREFER);
+    /* The registry takes absolute paths alone. A folder given on the command line means what its user sees from here. */
+    char *made[MAX_DIRS] = { NULL }, *here = getcwd(NULL, 0);
+    for (uint32_t i = 0; i < p.n_dirs; i++)
+        if (dirs[i][0] != '/' && here && asprintf(&made[i], "%s/%s", here, dirs[i]) >= 0) dirs[i] = made[i];
     wk_status status = plugin_registry_open(&p, out, &err);
+    for (uint32_t i = 0; i < p.n_dirs; i++) free(made[i]);
+    free(here);
     return status ? fail_status(STAGE_PLUGINS, status, &err) : EXIT_DONE;
 }
 
