@@ -11,20 +11,10 @@
 #include "tokenizer/vocab_builder.h"
 
 static struct builder builder;
+static char error_text[512];
+static const struct wk_err open_err = { error_text, sizeof error_text };
 static const char *const pres[] = { "gpt-2", "llama-bpe", "qwen2", "qwen35", "gpt-4o", "tekken", "default", "starcoder", "falcon", "bloom", "viking",
                                     "seed-coder", "bailingmoe", "deepseek-llm", "deepseek-coder", "deepseek-v3", NULL /* SPM */ };
-
-static struct tokenizer *open_kind(const char *pre)
-{
-    char text[512];
-    struct wk_err err = { text, sizeof text };
-    struct tokenizer *t;
-    if (pre) builder_bpe(&builder, pre);
-    else builder_spm(&builder);
-    builder_token(&builder, "<x>", TOKEN_CONTROL, 0);
-    if (builder_open(&builder, &t, &err)) fail_msg("%s", text);
-    return t;
-}
 
 static double seconds(void)
 {
@@ -56,7 +46,8 @@ static void test_long_runs(void **state)
     char *text = malloc(MEBIBYTE);
     assert_non_null(text);
     for (size_t p = 0; p < sizeof pres / sizeof *pres; p++) {
-        struct tokenizer *t = open_kind(pres[p]);
+        struct tokenizer *t = builder_open_kind(&builder, pres[p], &open_err);
+        if (!t) fail_msg("%s", error_text);
         const char *slowest = "";
         double worst = 0;
         for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
@@ -79,7 +70,8 @@ static void test_long_runs(void **state)
 static void test_too_long(void **state)
 {
     (void)state;
-    struct tokenizer *t = open_kind("gpt-2");
+    struct tokenizer *t = builder_open_kind(&builder, "gpt-2", &open_err);
+    if (!t) fail_msg("%s", error_text);
     struct tokens ids = { 0 };
     char message[256];
     struct wk_err err = { message, sizeof message };

@@ -10,19 +10,9 @@
 #include "tokenizer/vocab_builder.h"
 
 static struct builder builder;
+static char error_text[512];
+static const struct wk_err open_err = { error_text, sizeof error_text };
 static const char *const pres[] = { "gpt-2", "llama-bpe", "gpt-4o", "default", "deepseek-llm", NULL /* SPM */ };
-
-static struct tokenizer *open_kind(const char *pre)
-{
-    char text[512];
-    struct wk_err err = { text, sizeof text };
-    struct tokenizer *t;
-    if (pre) builder_bpe(&builder, pre);
-    else builder_spm(&builder);
-    builder_token(&builder, "<x>", TOKEN_CONTROL, 0);
-    if (builder_open(&builder, &t, &err)) fail_msg("%s", text);
-    return t;
-}
 
 enum { THREADS = 8, ROUNDS = 100 };
 struct job { const struct tokenizer *t; struct tokens expected; bool equal; };
@@ -45,7 +35,8 @@ static void test_threads(void **state)
 {
     (void)state;
     for (size_t p = 0; p < sizeof pres / sizeof *pres; p++) {
-        struct tokenizer *t = open_kind(pres[p]);
+        struct tokenizer *t = builder_open_kind(&builder, pres[p], &open_err);
+        if (!t) fail_msg("%s", error_text);
         struct tokens expected = { 0 };
         struct job jobs[THREADS];
         pthread_t threads[THREADS];

@@ -173,4 +173,14 @@ static inline wk_status builder_open(struct builder *b, struct tokenizer **t, co
     return status;
 }
 
+/* The small vocabulary of a pre-tokenizer, or of SPM (pre NULL), with one control token "<x>". NULL with *err's text on failure. */
+static inline struct tokenizer *builder_open_kind(struct builder *b, const char *pre, const struct wk_err *err)
+{
+    struct tokenizer *t;
+    if (pre) builder_bpe(b, pre);
+    else builder_spm(b);
+    builder_token(b, "<x>", TOKEN_CONTROL, 0);
+    return builder_open(b, &t, err) ? NULL : t;
+}
+
 #endif
