@@ -1,10 +1,13 @@
 # Warnings, sanitizers and the three kinds of targets that the project has: modules of the core, plugins, tests.
 
 add_library(worker_flags INTERFACE)
-target_compile_options(worker_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wvla -Werror)
-target_compile_definitions(worker_flags INTERFACE _GNU_SOURCE)
 # One source of floating-point truth: no contraction behind our back; kernels ask for FMA by name.
-target_compile_options(worker_flags INTERFACE -ffp-contract=off -fno-math-errno)
+target_compile_options(worker_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wvla -Werror -ffp-contract=off -fno-math-errno)
+target_compile_definitions(worker_flags INTERFACE _GNU_SOURCE)
+# The same for the C files of a target that has CUDA files as well.
+add_library(worker_flags_c INTERFACE)
+target_compile_options(worker_flags_c INTERFACE "$<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wconversion;-Wshadow;-Wvla;-Werror;-ffp-contract=off;-fno-math-errno>")
+target_compile_definitions(worker_flags_c INTERFACE "$<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>")
 
 set(WORKER_SANITIZE "" CACHE STRING "sanitizers to build with: address,undefined or thread")
 if(WORKER_SANITIZE)

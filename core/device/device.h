@@ -14,7 +14,8 @@
 
 #include <worker/abi.h>
 
-enum { KV_PAGE = 32 }; /* positions a page */
+enum { KV_PAGE = 32 };   /* positions a page */
+enum { STEP_QUEUE = 4 }; /* submitted steps that may be under way */
 
 /* A row's role decides its kernel class, never the batch. */
 enum row_role { ROW_PROMPT = 0, ROW_GENERATED = 1 };
@@ -26,8 +27,12 @@ struct step_seq {
     enum row_role role;
     const uint32_t *const *pages;  /* [n_groups] page tables; group g: [ceil((position + n_rows) / KV_PAGE)] page ids, or for a window
                                       group a ring of tape_kv_group.ring_pages ids used as table[(p / KV_PAGE) % ring_pages] */
+    uint32_t slot;                 /* < max_sequences: whose sampler a submitted step uses, and whose last id TOKEN_LAST means */
     bool failed;                   /* out: a row became NaN or infinite; its logits are not to be used */
 };
+
+/* In step.tokens of a submitted step: the id that the row's slot was given by the step before. */
+#define TOKEN_LAST UINT32_MAX
 
 struct step {
     uint32_t n_rows, n_seqs, n_wanted;
@@ -50,6 +55,8 @@ struct memory_plan {
 
 enum kv_type { KV_F16 = 0, KV_F32 };
 
+struct wk_quant_cuda;
+
 struct device_options {
     uint32_t threads;        /* CPU; 0: one per allowed processor */
     uint32_t isa;            /* CPU: highest WK_ISA_* to use */
@@ -59,6 +66,10 @@ struct device_options {
     uint32_t max_sequences;
     uint32_t max_rows;       /* of one step */
     uint32_t max_wanted;     /* of one step */
+    uint32_t gpu;            /* CUDA: device index */
+    /* CUDA: the kernels of a ggml type; refuses with the plugin's name and what is missing. [main thread] */
+    wk_status (*find_cuda)(void *user, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err);
+    void *find_user;
 };
 
 struct tape_program;
@@ -68,12 +79,28 @@ struct executor;
 /* Filled with the bytes of tensor `tensor` after every step that a tap asks for; see tape taps. rows: all rows of the step. */
 typedef void (*tap_fn)(void *user, const char *name, const float *data, uint32_t rows, uint32_t width);
 
+/* What a sampled step gave each of its sequences: id UINT32_MAX where it had no wanted row. */
+struct step_ids {
+    uint32_t *ids;  /* [n_seqs], caller's */
+    bool *failed;   /* [n_seqs], caller's: no id could be picked from the logits (NaN or infinite), or `failed` of the step */
+};
+
+struct sampler_params;
+
 /* One device. [engine thread] for everything but name. */
 struct device_ops {
     const char *name; /* "cpu", "cuda" */
     wk_status (*plan)(const struct tape_program *program, const struct device_options *o, struct memory_plan *out, const struct wk_err *err);
     wk_status (*open)(const struct tape_program *program, const struct model_weights *weights, const struct device_options *o, struct executor **out, const struct wk_err *err);
     wk_status (*step)(struct executor *x, struct step *step, const struct wk_err *err);
+    /* Sampling on the device. sampler_set makes a slot ready for a new job: nothing generated yet; after one of the ids `ends` the slot's later
+     * steps give UINT32_MAX. submit enqueues a step whose wanted rows (at most one
+     * a sequence, its last) are sampled by their slots' samplers instead of giving logits, and counts the id as generated; it may return before the
+     * step has run. At most STEP_QUEUE steps are under way; collect waits for the oldest. What `step` points to is copied by submit. A step
+     * that is still under way when its sequence ended computes what nobody reads; its pages stay taken until it is collected. */
+    wk_status (*sampler_set)(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err);
+    wk_status (*submit)(struct executor *x, const struct step *step, const struct wk_err *err);
+    wk_status (*collect)(struct executor *x, struct step_ids *out, const struct wk_err *err);
     void (*taps)(struct executor *x, tap_fn fn, void *user); /* NULL fn: off */
     void (*memory)(const struct executor *x, struct memory_plan *used);
     void (*close)(struct executor *x); /* NULL allowed */

@@ -1,0 +1,182 @@
+/* kernels.h: the launches of the CUDA executor that know no format: rows, attention, large products, sampling. C on this side.
+ *
+ * Every function only enqueues on `stream` (a cudaStream_t): no allocation, no synchronisation, capturable unless it says otherwise.
+ * Pointers are device memory unless said otherwise. Rows are 256-byte aligned at the start of a buffer. They check shapes first and ask
+ * cudaGetLastError after the launch; the text names the launch. Activations ("act") and partials are those of worker/quant_cuda.h.
+ *
+ * All kernels that run in a decode graph take part in programmatic dependent launch when `dependent` is set (rules: worker/cuda/act.cuh). */
+#ifndef CORE_DEVICE_CUDA_KERNELS_H
+#define CORE_DEVICE_CUDA_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <worker/quant_cuda.h>
+
+#include "device/device.h"
+#include "sample/sample.h"
+#include "tape/tape.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- what a step's rows are, on the device ---------------------------------------------------------------------------
+ * Arrays of fixed address; their contents are sent ahead of each step. A row whose seq is CUDA_PADDING fills a bucket: it is computed, stores
+ * no key or value, and nobody looks at its result. */
+enum { CUDA_PADDING = -1 };
+struct cuda_seq {               /* on the device */
+    uint32_t row, n_rows;       /* rows [row, row + n_rows) of the batch; n_rows 0: padding */
+    uint32_t position;          /* of its first row */
+    uint32_t slot;              /* sampler slot */
+};
+struct cuda_batch {
+    uint32_t rows, seqs;        /* rows and sequences launched for (buckets) */
+    const uint32_t *token;      /* [rows]; CUDA_TOKEN_LAST was replaced by then */
+    const uint32_t *position;   /* [rows] */
+    const int32_t *row_seq;     /* [rows] */
+    const struct cuda_seq *seq; /* [seqs] */
+    const uint32_t *pages[TAPE_MAX_GROUPS]; /* group g: [seqs][page_stride[g]] */
+    uint32_t page_stride[TAPE_MAX_GROUPS];
+};
+
+/* ---- rows.cu: everything that computes a row from its own row --------------------------------------------------------- */
+
+struct cuda_rows { const float *x; uint64_t stride; const uint32_t *index; }; /* row i at x + (index ? index[i] : i) * stride */
+
+/* Whole-row norm (or none) and conversion: F32 rows to acts of `shift`. The same bits as a product's RMS prologue. */
+struct cuda_convert {
+    bool dependent;
+    uint32_t rows, width, norm;       /* norm: 0 none, WK_NORM_RMS, WK_NORM_LAYER */
+    float eps;
+    uint32_t shift;
+    struct cuda_rows x;
+    const float *part;                /* partials of x; NULL: the kernel makes them itself, in the same order */
+    const float *w, *b;               /* [width] or NULL */
+    void *act; float *sums;           /* out */
+    float *y; uint64_t y_stride;      /* out in F32 as well, when not NULL (then act may be NULL) */
+};
+wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct wk_err *err);
+
+/* y = sum of gathered embedding rows times scale (+ position row), with partials. `rows` come from a module's gather. */
+struct cuda_embed {
+    bool dependent;
+    uint32_t rows, width, n_parts;    /* parts are added in order: y = part[0] * scale[0] + part[1] * scale[1] ... */
+    const float *part_rows[4]; uint64_t part_stride[4]; float scale[4];
+    float *y; uint64_t y_stride; float *part;
+};
+wk_status cuda_embed(const struct cuda_embed *e, void *stream, const struct wk_err *err);
+
+/* turn[r][i] = { m cos(position[r] * freq[i]), m sin(...) }, angle and functions in F64, rounded once. freq: device, [n]. */
+struct cuda_turn { bool dependent; uint32_t rows, n; const uint32_t *position; const double *freq; double mscale; float *turn; };
+wk_status cuda_turn(const struct cuda_turn *t, void *stream, const struct wk_err *err);
+
+/* One operation by itself (LAUNCH_ALONE, NORM_ADD): F32 in, F32 out, with partials when part is not NULL. kind: WK_OP_NORM (rows or heads of
+ * `group`), WK_OP_ROPE, WK_OP_MAP, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_COLS. slots are rows of their own (rows counts them). */
+struct cuda_alone {
+    bool dependent;
+    const struct tape_op *op;
+    uint32_t rows, width;             /* of the result */
+    struct cuda_rows x[2]; uint32_t x_width[2], x_slots[2], slots;
+    const float *w, *b, *turn;
+    struct cuda_rows residual;        /* x NULL: none; added last */
+    float *y; uint64_t y_stride; float *part;
+};
+wk_status cuda_alone(const struct cuda_alone *a, void *stream, const struct wk_err *err);
+
+/* After a large product: y = (x [+ bias]) -> glu of two or maps -> + residual -> F32 (+ partials) or act. In place allowed for F32. */
+struct cuda_finish {
+    uint32_t rows, width;
+    const float *x, *u; uint64_t x_stride, u_stride; /* u: second input of glu, else NULL */
+    const float *bias, *u_bias;
+    uint32_t glu; float alpha, limit;
+    struct { uint32_t fn; float p; } map[4];
+    struct cuda_rows residual;
+    struct wk_cuda_output out;
+};
+wk_status cuda_finish(const struct cuda_finish *f, void *stream, const struct wk_err *err);
+
+/* Mixture of experts. logits: F32 rows [experts]; out: route rows: k weights F32, then k ids (uint32). */
+struct cuda_route { bool dependent; uint32_t rows, experts, k, score; float scale; struct cuda_rows logits; void *out; uint64_t out_stride; };
+wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err);
+/* y = sum over s in order of weight_s * x[i * k + s] (+ residual), with partials. */
+struct cuda_combine { bool dependent; uint32_t rows, width, k; const float *x; uint64_t x_stride; const void *route; uint64_t route_stride;
+                      struct cuda_rows residual; float *y; uint64_t y_stride; float *part; };
+wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct wk_err *err);
+
+/* Pooled rows: one a sequence of the batch, over its rows in order. running [seqs][width] F32 and counts live across chunks for MEAN. */
+struct cuda_pool { uint32_t seqs, width, how, l2; const struct cuda_seq *seq; const float *x; uint64_t x_stride; float *running; float *y; };
+wk_status cuda_pool(const struct cuda_pool *p, void *stream, const struct wk_err *err);
+
+/* ---- attend.cu, attend_prompt.cu --------------------------------------------------------------------------------------
+ * Cache of one KV layer: page p is f16 K [kv_heads][KV_PAGE][dk], then V [kv_heads][KV_PAGE][dv]; pages follow each other. */
+struct cuda_head_norm { const float *w, *b; float eps; uint32_t kind; }; /* kind 0: none */
+struct cuda_attend {
+    bool dependent;
+    const struct cuda_batch *batch;
+    uint32_t heads, kv_heads, dk, dv;
+    float scale, softcap;
+    uint32_t window, group, ring_pages;   /* group: page table of the batch; ring_pages 0: table indexed by position / KV_PAGE */
+    const float *q, *k, *v;               /* F32 rows, before head norms and rope */
+    uint64_t q_stride, k_stride, v_stride;
+    struct cuda_head_norm q_norm, k_norm, v_norm;
+    const float *q_turn, *k_turn;         /* [rows][n][2]; NULL: no rope */
+    uint32_t q_turn_n, q_turn_style, k_turn_n, k_turn_style;
+    const float *sinks;                   /* [heads] or NULL */
+    void *cache;
+    void *act; float *sums; uint32_t shift; /* out: acts of heads * dv, for every row */
+    float *out; uint64_t out_stride;        /* or F32 rows when act is NULL */
+    void *workspace;                      /* cuda_attend_workspace bytes */
+    uint32_t *counters;                   /* cuda_attend_counters zeros; zero again afterwards */
+};
+/* Rows of class few: generated rows, any number a sequence, few in practice; norms, rope and the store of k and v are inside. Grid and workspace depend on
+ * the buckets and the context only. */
+uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dv, uint32_t context);
+uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads, uint32_t context);
+wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err);
+/* Prompt rows: first the store (norms, rope, rounding of q into q_half [rows][heads * dk] and of k, v into the cache), then tiles of queries against
+ * the pages. Not in a graph. */
+wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err);
+wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err);
+/* Head sizes that both serve. */
+bool cuda_attend_serves(uint32_t dk, uint32_t dv);
+/* Debug: scores before the softmax, F32 out [rows][heads][keys], -inf where nothing is seen; after the store of the same rows. */
+wk_status cuda_attend_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream, const struct wk_err *err);
+
+/* ---- gemm.c: products of many rows through cuBLASLt with pinned algorithms ----------------------------------------------
+ * y [rows][n] F32 = x [rows][k] f16 . w [n][k] f16, times `scale` (undoes the shift of x), + c when not NULL (may not be y). The algorithm is
+ * chosen by (n, k) alone, never split along k, so a row's bits do not depend on `rows`. */
+struct cuda_gemm;
+wk_status cuda_gemm_open(struct cuda_gemm **out, const struct wk_err *err);
+void cuda_gemm_close(struct cuda_gemm *g);
+uint64_t cuda_gemm_workspace(void); /* bytes, 256-byte aligned memory of the caller's */
+struct cuda_gemm_call { uint32_t rows, n, k; const void *w; uint64_t w_stride; const void *x; uint64_t x_stride; const float *c; float *y; uint64_t y_stride; float scale; void *workspace; };
+wk_status cuda_gemm_run(struct cuda_gemm *g, const struct cuda_gemm_call *c, void *stream, const struct wk_err *err);
+
+/* ---- sampler.cu: core/sample/sample.h, bit for bit ------------------------------------------------------------------- */
+
+struct cuda_sampler;  /* state of all slots, in device memory given by the host */
+uint64_t cuda_sampler_bytes(uint32_t slots, uint32_t n_vocab, uint32_t rows);
+wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, void *memory, struct cuda_sampler **out, const struct wk_err *err);
+void cuda_sampler_close(struct cuda_sampler *s);
+/* Makes a slot ready for a new job; ordered before later work on the stream. Copies what it is given. ends: ids after which the slot is finished. */
+wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, void *stream, const struct wk_err *err);
+/* The rows whose sequence is in the batch: one id each, appended to the slot's history, left in last[slot], and written with its serial number into
+ * the mapped ring `out`. Row i of logits belongs to sequence i of the batch. greedy: every slot of the batch is plain greedy (no bias, no penalties). */
+struct cuda_sampled { uint32_t serial, id; };       /* id UINT32_MAX: the row has no finite logits */
+struct cuda_sample {
+    bool dependent, greedy;
+    uint32_t rows;
+    const struct cuda_seq *seq;
+    const float *logits; uint64_t stride;
+    const uint32_t *serial;                         /* device word: number of this step */
+    struct cuda_sampled *out;                       /* mapped host memory as the device sees it: [ring][rows_max], ring entry = serial % CUDA_RING */
+};
+enum { CUDA_RING = 8 };
+wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, void *stream, const struct wk_err *err);
+const uint32_t *cuda_sampler_last(const struct cuda_sampler *s); /* [slots] on the device */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,28 @@
+/* launch.cuh: how every kernel of this room is launched: with programmatic dependence when asked for, and with the launch's own error as text. */
+#ifndef CORE_DEVICE_CUDA_LAUNCH_CUH
+#define CORE_DEVICE_CUDA_LAUNCH_CUH
+
+#include <cuda_runtime.h>
+
+#include <worker/abi.h>
+
+/* Text "what: cudaErrorName: text"; WK_NO_MEMORY for a lack of memory, else WK_INTERNAL. */
+wk_status cuda_status(cudaError_t code, const char *what, const struct wk_err *err);
+
+template <class... Params, class... Args>
+static wk_status cuda_launch(const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, bool dependent, void *stream, const struct wk_err *err, Args... args)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = (cudaStream_t)stream;
+    config.attrs = &attribute;
+    config.numAttrs = dependent ? 1 : 0;
+    return cuda_status(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), what, err);
+}
+
+#endif

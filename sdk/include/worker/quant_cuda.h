@@ -1,0 +1,138 @@
+/* worker/quant_cuda.h: the CUDA side of a quantization plugin: a second shared object, NAME-cuda.so, beside NAME.so.
+ *
+ * It is loaded only by processes that run on CUDA. It re-orders a format's bits for the device (the same bits, in tiles of 16 rows),
+ * gathers single rows, expands tiles to f16 for large products, and multiplies tiles with up to 64 rows of activations, reading every weight
+ * once. Templates in worker/cuda/ make all of that from one small device header per format.
+ *
+ * Every call that takes a stream only enqueues: no allocation, no synchronisation, capturable into a graph. Pointers are device
+ * memory of the host's unless said otherwise, 256-byte aligned at the start of every buffer and tile run. No CUDA header is needed to read this file: a
+ * stream is a cudaStream_t given as void *.
+ *
+ * Activations ("act"): a row of k values is f16 x[k32] and F32 sums[k32 / 16][2], k32 = k rounded up to 32, values past k are 0. x holds the real
+ * value times 2^-shift, rounded to nearest even, clamped to +-65504; sums[i] = { sum of x[16 i + j] for j % 4 in {0, 1}, the same for j % 4 in {2, 3} } of
+ * the rounded values, added in the order of worker/cuda/act.cuh. Rows follow each other without gaps.
+ * Partials: beside an F32 row of n values, F32 part[ceil(n / 16)]: the sum of the squares of each 16 values, in the order of act.cuh.
+ *
+ * Determinism: the bits of row i of a product depend on the weights and on row i of the input alone: not on the number of rows, the other
+ * rows, the other segments, or the machine's number of multiprocessors. */
+#ifndef WORKER_QUANT_CUDA_H
+#define WORKER_QUANT_CUDA_H
+
+#include <worker/abi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { WK_CUDA_FEW = 64 };            /* most rows of one product call */
+enum { WK_CUDA_FEW_NORM = 8 };        /* most rows with an RMS prologue */
+
+static inline uint32_t wk_act_k(uint32_t k) { return (k + 31u) & ~31u; } /* f16 values a row; F32 sums a row: wk_act_k(k) / 8 */
+
+/* What a product reads. */
+enum { WK_CUDA_IN_ACT = 0, WK_CUDA_IN_RMS = 1 };
+struct wk_cuda_input {
+    uint32_t kind;             /* WK_CUDA_IN_* */
+    uint32_t shift;            /* ACT: of the stored values */
+    float eps;                 /* RMS: y = x / sqrt(mean(x^2) + eps) * w, rounded to an act of shift 0 */
+    uint32_t pad;
+    const void *x;             /* ACT: f16 rows; RMS: F32 rows, x_stride apart */
+    const float *aux;          /* ACT: sums; RMS: partials */
+    const float *w;            /* RMS: [k]; NULL: ones */
+    uint64_t x_stride;         /* RMS: floats from row to row */
+    const uint32_t *row_index; /* [rows]: row i of the product is row row_index[i] of x (and of the residual); NULL: row i */
+};
+
+/* Where a segment's results go. */
+enum { WK_CUDA_OUT_F32 = 0, WK_CUDA_OUT_ACT = 1 };
+struct wk_cuda_output {
+    uint32_t kind, shift;      /* WK_CUDA_OUT_*; ACT: shift of what is stored */
+    void *y;                   /* F32 rows, y_stride apart, or f16 rows of wk_act_k(n) */
+    float *aux;                /* ACT: sums; F32: partials, or NULL: none */
+    uint64_t y_stride;         /* F32: floats from row to row */
+};
+
+struct wk_cuda_segment {
+    const void *tiles;         /* first tile of a run of ceil(n / 16); experts: of expert 0 */
+    const float *bias;         /* [n], experts: [experts][n]; NULL: none */
+    uint32_t ggml_type, n;
+    struct wk_cuda_output out;
+};
+
+/* rows x (segments of n columns): v = sum over k + bias; then of the two segments glu, or the maps in order; then + residual; then stored.
+ * The functions are those of worker/arch.h (WK_GLU_*, WK_MAP_*), in F32. */
+enum { WK_CUDA_DEPENDENT = 1u << 0 };  /* launched with programmatic dependence on what precedes it in the stream */
+struct wk_cuda_product {
+    uint32_t struct_size, flags;
+    uint32_t rows, k;          /* rows: 1..WK_CUDA_FEW (RMS: 1..WK_CUDA_FEW_NORM); all are computed */
+    uint32_t n_seg, glu;       /* glu: WK_GLU_* of seg[0] (gate) and seg[1] (up), results by seg[0].out; 0: none */
+    float alpha, limit;
+    struct { uint32_t fn; float p; } map[4]; /* applied while fn != 0; only without glu */
+    struct wk_cuda_input input;
+    struct wk_cuda_segment seg[4];
+    const float *residual;     /* F32 rows; one segment, or glu; NULL: none */
+    uint64_t residual_stride;
+    /* Experts: each row i is an item: input row i / x_items, weights of expert expert[(i / top_k) * expert_stride + i % top_k]; NULL: dense. Then
+     * rows has no upper limit, the input is an act, and there is no residual. */
+    const uint32_t *expert;
+    uint32_t expert_stride, top_k, x_items, pad;
+};
+
+/* Whole tiles of one matrix. Rows past n_rows are zeros in the tiles. */
+struct wk_cuda_tiles {
+    uint32_t struct_size, k;
+    uint32_t n_tiles, n_rows;
+    void *tiles;               /* [n_tiles][tile_bytes(k)] */
+    void *rows;                /* [n_rows] rows as in the file, row_bytes apart, 16-byte aligned at the start */
+    uint64_t row_bytes;
+};
+
+/* y[r][i] = f16 of W[r][i], r < n_rows. */
+struct wk_cuda_expand {
+    uint32_t struct_size, k;
+    uint32_t n_rows, pad;
+    const void *tiles;
+    void *y;                   /* f16, y_stride apart */
+    uint64_t y_stride;         /* halves, a multiple of 8 */
+};
+
+/* y[i][0..k) = W[index[i]], F32, exactly as the plugin's CPU side dequantizes. */
+struct wk_cuda_gather {
+    uint32_t struct_size, flags; /* WK_CUDA_DEPENDENT */
+    uint32_t k, rows;
+    const void *tiles;
+    const uint32_t *index;     /* [rows], each < the matrix's rows */
+    float *y;
+    uint64_t y_stride;         /* floats */
+};
+
+struct wk_type_cuda {
+    uint32_t struct_size, ggml_type;
+    /* Bytes of a tile of 16 rows of k values: a multiple of 16; at least the rows' own bytes and at most 1/8 more (+ 256). Pure. */
+    uint64_t (*tile_bytes)(uint32_t k);
+    wk_status (*pack)(const struct wk_cuda_tiles *t, void *stream, const struct wk_err *err);   /* tiles from rows */
+    wk_status (*unpack)(const struct wk_cuda_tiles *t, void *stream, const struct wk_err *err); /* rows from tiles: the file's bytes, exactly */
+    wk_status (*expand)(const struct wk_cuda_expand *e, void *stream, const struct wk_err *err);
+    wk_status (*gather)(const struct wk_cuda_gather *g, void *stream, const struct wk_err *err);
+};
+
+/* The exported struct, WK_PLUGIN_CUDA_SYMBOL. */
+struct wk_quant_cuda {
+    uint32_t struct_size, n_types;
+    uint32_t header_hash[2];
+    const char *id;                              /* of the plugin that it belongs to */
+    const struct wk_type_cuda *const *types;     /* [n_types], static */
+    /* Once a device, before anything else; checks that its kernels run there. WK_UNSUPPORTED with the architectures that it was built for. */
+    wk_status (*open)(int32_t device, const struct wk_err *err);
+    /* 1: one call of product takes segments of these types together. Always 1 for equal types. Pure. */
+    int32_t (*serves)(const uint32_t *ggml_types, uint32_t n);
+    /* Needs no workspace. WK_INVALID, naming the field, for what the contract above excludes. */
+    wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
+};
+
+#define WK_PLUGIN_CUDA_SYMBOL "worker_plugin_cuda_v0"
+
+#ifdef __cplusplus
+}
+#endif
+#endif
