@@ -32,8 +32,19 @@ if(WORKER_HAS_CUDA)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   add_library(worker_cuda_flags INTERFACE)
   target_compile_options(worker_cuda_flags INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr;-Werror=all-warnings;-Xptxas=-v;-Xcompiler=-Wall,-Wextra,-Wshadow,-fvisibility=hidden>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr;-Werror=all-warnings;-Xptxas=-v;-Xcompiler=-Wall,-Wextra,-Wshadow=local,-fvisibility=hidden>")
 endif()
+
+# What every CUDA module of a quantization plugin is built with, as worker_add_plugin_cuda of the installed SDK does.
+function(worker_cuda_module_options target)
+  target_link_libraries(${target} PRIVATE worker_sdk worker_flags_c worker_cuda_flags)
+  string(REPLACE ";" " " built "${CMAKE_CUDA_ARCHITECTURES}")
+  target_compile_definitions(${target} PRIVATE "WK_CUDA_BUILT=\"${built}\"") # for the text of a refusal
+  set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY ${WORKER_PLUGIN_BUILD_DIR} CUDA_VISIBILITY_PRESET hidden
+    LINK_DEPENDS ${CMAKE_SOURCE_DIR}/sdk/cmake/plugin-cuda.map)
+  target_link_options(${target} PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/sdk/cmake/plugin-cuda.map LINKER:-z,now LINKER:-z,noexecstack)
+  add_custom_command(TARGET ${target} POST_BUILD COMMAND chmod go-w $<TARGET_FILE:${target}> $<TARGET_FILE_DIR:${target}>)
+endfunction()
 
 # worker_plugin_cuda(PLUGIN source...): PLUGIN-cuda.so beside PLUGIN.so: its kernels, and in C the exported struct.
 function(worker_plugin_cuda plugin)
@@ -41,11 +52,7 @@ function(worker_plugin_cuda plugin)
     return()
   endif()
   add_library(${plugin}-cuda MODULE ${ARGN})
-  target_link_libraries(${plugin}-cuda PRIVATE worker_sdk worker_flags_c worker_cuda_flags)
-  set_target_properties(${plugin}-cuda PROPERTIES PREFIX "" SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY ${WORKER_PLUGIN_BUILD_DIR} CUDA_VISIBILITY_PRESET hidden
-    LINK_DEPENDS ${CMAKE_SOURCE_DIR}/sdk/cmake/plugin-cuda.map)
-  target_link_options(${plugin}-cuda PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/sdk/cmake/plugin-cuda.map LINKER:-z,now LINKER:-z,noexecstack)
-  add_custom_command(TARGET ${plugin}-cuda POST_BUILD COMMAND chmod go-w $<TARGET_FILE:${plugin}-cuda> $<TARGET_FILE_DIR:${plugin}-cuda>)
+  worker_cuda_module_options(${plugin}-cuda)
   install(TARGETS ${plugin}-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/worker/plugins COMPONENT worker)
 endfunction()
 

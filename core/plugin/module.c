@@ -246,6 +246,92 @@ static wk_status start(struct module *m, const struct module_copy *c, const stru
     return WK_OK;
 }
 
+/* ---- CUDA modules ------------------------------------------------------------------------------------------------- */
+
+struct cuda_copy {
+    struct wk_quant_cuda quant; /* first: the caller frees the block by it */
+    const struct wk_type_cuda *list[VET_MAX_CLAIMS];
+    struct wk_type_cuda types[VET_MAX_CLAIMS];
+};
+
+static wk_status find_exported_cuda(const struct module *m, const struct wk_note_desc *n, const struct wk_quant_cuda **out, const struct wk_err *err)
+{
+    const struct wk_quant_cuda *q = dlsym(m->handle, WK_PLUGIN_CUDA_SYMBOL);
+    if (!q) return wk_fail(err, WK_INVALID, "does not export %s; define it with WORKER_PLUGIN_CUDA and link with the SDK's plugin-cuda.map", WK_PLUGIN_CUDA_SYMBOL);
+    wk_status status = check_size(q->struct_size, sizeof *q, "struct wk_quant_cuda", err);
+    if (status != WK_OK) return status;
+    REQUIRE(q, "struct wk_quant_cuda", id);
+    REQUIRE(q, "struct wk_quant_cuda", types);
+    REQUIRE(q, "struct wk_quant_cuda", open);
+    REQUIRE(q, "struct wk_quant_cuda", serves);
+    REQUIRE(q, "struct wk_quant_cuda", product);
+    const char *differs = strcmp(q->id, n->id) ? "id" : memcmp(q->header_hash, n->header_hash, sizeof q->header_hash) ? "header hash" : NULL;
+    if (differs) return wk_fail(err, WK_INVALID, "its exported struct differs from its note in: %s; make both with WORKER_PLUGIN_CUDA", differs);
+    *out = q;
+    return WK_OK;
+}
+
+static wk_status copy_type_cuda(struct wk_type_cuda *t, const struct wk_type_cuda *theirs, const struct claims *claims, const struct wk_err *err)
+{
+    wk_status status = check_size(theirs->struct_size, sizeof *t, "struct wk_type_cuda", err);
+    if (status != WK_OK) return status;
+    copy_prefix(t, sizeof *t, theirs, theirs->struct_size);
+    REQUIRE(t, "struct wk_type_cuda", tile_bytes);
+    REQUIRE(t, "struct wk_type_cuda", pack);
+    REQUIRE(t, "struct wk_type_cuda", unpack);
+    REQUIRE(t, "struct wk_type_cuda", gather);
+    if (!type_claimed(claims, t->ggml_type)) return wk_fail(err, WK_INVALID, "ggml type %u is not in its note's claims", t->ggml_type);
+    return WK_OK;
+}
+
+static wk_status copy_quant_cuda(struct cuda_copy *c, const struct wk_quant_cuda *theirs, const struct claims *claims, const struct wk_err *err)
+{
+    copy_prefix(&c->quant, sizeof c->quant, theirs, theirs->struct_size);
+    if (theirs->n_types != claims->n) return wk_fail(err, WK_INVALID, "struct wk_quant_cuda has %u types, its note claims %u", theirs->n_types, claims->n);
+    for (uint32_t i = 0; i < claims->n; i++) {
+        if (!theirs->types[i]) return wk_fail(err, WK_INVALID, "struct wk_quant_cuda.types[%u] is NULL", i);
+        wk_status status = copy_type_cuda(&c->types[i], theirs->types[i], claims, err);
+        if (status != WK_OK) return status;
+        for (uint32_t j = 0; j < i; j++)
+            if (c->types[j].ggml_type == c->types[i].ggml_type) return wk_fail(err, WK_INVALID, "serves ggml type %u twice", c->types[i].ggml_type);
+        c->list[i] = &c->types[i];
+    }
+    c->quant.types = c->list;
+    return WK_OK;
+}
+
+/* The module is the plugin's own: its id, and no type that the plugin does not have. */
+static wk_status check_belongs(const struct wk_note_desc *n, const struct claims *claims, const struct wk_plugin *plugin, const struct wk_err *err)
+{
+    if (n->kind != WK_KIND_QUANT_CUDA) return wk_fail(err, WK_INVALID, "is a plugin of kind %u, not a CUDA module (kind %d)", n->kind, WK_KIND_QUANT_CUDA);
+    if (strcmp(n->id, plugin->id) != 0) return wk_fail(err, WK_INVALID, "belongs to %s, not to %s", n->id, plugin->id);
+    for (uint32_t i = 0; i < claims->n; i++) {
+        uint32_t j = 0;
+        while (j < plugin->quant->n_types && plugin->quant->types[j]->ggml_type != claims->type[i]) j++;
+        if (j == plugin->quant->n_types) return wk_fail(err, WK_INVALID, "claims ggml type %u, which its plugin does not serve", claims->type[i]);
+    }
+    return WK_OK;
+}
+
+wk_status module_open_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin, struct wk_quant_cuda **out, const struct wk_err *err)
+{
+    struct module *m = NULL;
+    const struct wk_quant_cuda *theirs = NULL;
+    struct cuda_copy *copy = NULL;
+    struct claims claims;
+    wk_status status = claims_parse(v->note.kind, v->note.claims, &claims, err);
+    if (status == WK_OK) status = check_belongs(&v->note, &claims, plugin, err);
+    if (status == WK_OK) status = map(v, file_name, 0, &m, err); /* 0: no init that would be told an instruction set */
+    if (status == WK_OK) status = find_exported_cuda(m, &v->note, &theirs, err);
+    if (status == WK_OK && !(copy = calloc(1, sizeof *copy))) status = wk_fail(err, WK_NO_MEMORY, "out of memory");
+    if (status == WK_OK) status = copy_quant_cuda(copy, theirs, &claims, err);
+    if (status == WK_OK) *out = &copy->quant;
+    else free(copy);
+    return status;
+}
+
+/* ---- plugins ------------------------------------------------------------------------------------------------------ */
+
 wk_status module_open(const struct vetted *v, const char *file_name, uint32_t isa, struct wk_plugin **out, const struct wk_err *err)
 {
     struct module *m = NULL;

@@ -1,4 +1,4 @@
-/* registry.c: which folders are looked into, what became of every file, and who serves which architecture and type. */
+/* registry.c: which folders are looked into, what became of every file, who serves which architecture and type, and with which CUDA module. */
 #include "plugin/plugin.h"
 
 #include <dirent.h>
@@ -23,6 +23,14 @@ struct service {
     uint32_t entry;
 };
 
+/* What became of an entry's CUDA module, once somebody asked. */
+struct cuda_module {
+    bool asked;
+    wk_status status;
+    char failure[REASON];
+    struct wk_quant_cuda *quant;
+};
+
 struct folder {
     char *path;
     dev_t device;
@@ -32,6 +40,7 @@ struct folder {
 struct plugin_registry {
     struct plugin_entry *entries;
     uint32_t n_entries;
+    struct cuda_module *cuda; /* [n_entries] */
     struct service *services;
     uint32_t n_services;
     struct folder folders[MAX_FOLDERS];
@@ -49,6 +58,7 @@ static void clear_entry(struct plugin_entry *e)
     free(e->path);
     free(e->reason);
     free(e->warnings);
+    free(e->cuda);
     free((void *)(uintptr_t)e->plugin); /* const to everybody else */
 }
 
@@ -91,6 +101,26 @@ static const struct plugin_entry *loaded_with_id(const struct plugin_registry *r
     return NULL;
 }
 
+/* STEM-cuda.so beside STEM.so. */
+static char *cuda_path(const char *path)
+{
+    char *out;
+    return asprintf(&out, "%.*s-cuda.so", (int)(strlen(path) - 3), path) < 0 ? NULL : out;
+}
+
+/* Its CUDA module, if the file is there. Fails only for lack of memory. */
+static wk_status note_cuda(struct plugin_entry *e, const struct wk_err *err)
+{
+    struct stat st;
+    if (!e->plugin || !e->plugin->quant) return WK_OK;
+    e->cuda = cuda_path(e->path);
+    if (!e->cuda) return no_memory(err);
+    if (lstat(e->cuda, &st) == 0) return WK_OK;
+    free(e->cuda);
+    e->cuda = NULL;
+    return WK_OK;
+}
+
 /* Vets and loads one file and appends its entry. Fails only for lack of memory. */
 static wk_status add_file(struct plugin_registry *r, const char *folder, const char *name, uint32_t isa, const struct wk_err *err)
 {
@@ -106,6 +136,8 @@ static wk_status add_file(struct plugin_registry *r, const char *folder, const c
     }
     enum plugin_state state = PLUGIN_LOADED;
     wk_status status = vet_file(e->path, &v, &text);
+    if (status == WK_OK && v.note.kind == WK_KIND_QUANT_CUDA)
+        status = wk_fail(&text, WK_INVALID, "the CUDA module of a quantization plugin, %s; it is loaded as NAME-cuda.so from the folder of that plugin's NAME.so", v.note.id);
     if (status == WK_OK) {
         const struct plugin_entry *first = loaded_with_id(r, v.note.id);
         if (first) {
@@ -121,7 +153,8 @@ static wk_status add_file(struct plugin_registry *r, const char *folder, const c
     r->n_entries++;
     if (status != WK_OK && !v.foreign) warn("plugin_refused", e->path, reason);
     if (status == WK_OK && v.warnings[0]) warn("plugin_doubtful", e->path, v.warnings);
-    return fill_entry(e, &v, state, reason, err);
+    status = fill_entry(e, &v, state, reason, err);
+    return status == WK_OK ? note_cuda(e, err) : status;
 }
 
 /* ---- folders ------------------------------------------------------------------------------------------------------ */
@@ -130,6 +163,19 @@ static int is_plugin_name(const struct dirent *d)
 {
     const size_t n = strlen(d->d_name);
     return d->d_name[0] != '.' && n > 3 && strcmp(d->d_name + n - 3, ".so") == 0;
+}
+
+/* Is it the CUDA module of another of these names? They are sorted. */
+static bool is_cuda_of_another(const char *name, struct dirent *const *names, int n)
+{
+    static const char ending[] = "-cuda.so";
+    char plugin[NAME_MAX + 1];
+    const size_t length = strlen(name), end = sizeof ending - 1;
+    if (length <= end || strcmp(name + length - end, ending) != 0) return false;
+    (void)snprintf(plugin, sizeof plugin, "%.*s.so", (int)(length - end), name);
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i]->d_name, plugin) == 0) return true;
+    return false;
 }
 static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
@@ -145,10 +191,9 @@ static wk_status scan(struct plugin_registry *r, const char *path, const char *f
         if (grown) r->entries = grown;
         else status = no_memory(err);
     }
-    for (int i = 0; i < n; i++) {
-        if (status == WK_OK) status = add_file(r, path, names[i]->d_name, isa, err);
-        free(names[i]);
-    }
+    for (int i = 0; i < n && status == WK_OK; i++)
+        if (!is_cuda_of_another(names[i]->d_name, names, n)) status = add_file(r, path, names[i]->d_name, isa, err);
+    for (int i = 0; i < n; i++) free(names[i]);
     free(names);
     return status;
 }
@@ -295,6 +340,7 @@ wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_reg
     if (status == WK_OK) status = collect_services(r, err);
     if (status == WK_OK) status = check_preferences(r, o, err);
     if (status == WK_OK) status = resolve_services(r, o, err);
+    if (status == WK_OK && !(r->cuda = calloc(r->n_entries ? r->n_entries : 1, sizeof *r->cuda))) status = no_memory(err);
     if (status == WK_OK) *out = r;
     else plugin_registry_close(r);
     return status;
@@ -304,8 +350,10 @@ void plugin_registry_close(struct plugin_registry *r)
 {
     if (!r) return;
     for (uint32_t i = 0; i < r->n_entries; i++) clear_entry(&r->entries[i]);
+    for (uint32_t i = 0; r->cuda && i < r->n_entries; i++) free(r->cuda[i].quant);
     for (uint32_t i = 0; i < r->n_folders; i++) free(r->folders[i].path);
     free(r->entries);
+    free(r->cuda);
     free(r->services);
     free(r);
 }
@@ -340,6 +388,35 @@ const struct wk_type_cpu *plugin_find_type_named(const struct plugin_registry *r
     for (uint32_t i = 0; i < r->n_services; i++)
         if (r->services[i].type_cpu && strcasecmp(r->services[i].name, name) == 0) return r->services[i].type_cpu;
     return NULL;
+}
+
+static void load_cuda(const struct plugin_entry *e, struct cuda_module *m)
+{
+    struct vetted v;
+    const struct wk_err text = { m->failure, sizeof m->failure };
+    m->asked = true;
+    m->status = vet_file(e->cuda, &v, &text);
+    if (m->status == WK_OK) m->status = module_open_cuda(&v, strrchr(e->cuda, '/') + 1, e->plugin, &m->quant, &text);
+    vet_release(&v);
+}
+
+wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err)
+{
+    *out = NULL;
+    const struct plugin_entry *e = NULL;
+    const struct wk_type_cpu *t = plugin_find_type(r, ggml_type, &e);
+    if (!t) return wk_fail(err, WK_UNSUPPORTED, "ggml type %u: no plugin serves it", ggml_type);
+    if (!e->cuda)
+        return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no CUDA kernels: %.*s-cuda.so is not there", ggml_type, t->name, file_name(e), (int)(strlen(e->path) - 3), e->path);
+    struct cuda_module *m = &r->cuda[e - r->entries];
+    if (!m->asked) load_cuda(e, m);
+    if (m->status != WK_OK) return wk_fail(err, m->status, "ggml type %u (%s): %s was refused: %s", ggml_type, t->name, e->cuda, m->failure);
+    for (uint32_t i = 0; i < m->quant->n_types; i++) {
+        if (m->quant->types[i]->ggml_type != ggml_type) continue;
+        *out = m->quant;
+        return WK_OK;
+    }
+    return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no kernels for this type", ggml_type, t->name, e->cuda);
 }
 
 /* A text that grows as snprintf does: `length` counts what would have been written. */

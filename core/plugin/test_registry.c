@@ -301,6 +301,122 @@ static void test_truncated_copies(void **state)
     free(bytes);
 }
 
+/* ---- CUDA modules: no GPU is needed to find or refuse one ------------------------------------------------------------ */
+
+static void test_cuda_found(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    const struct wk_quant_cuda *q, *again;
+    char path[512];
+    put(p->dir[0], "good", "good.so");
+    put(p->dir[0], "cuda_good", "good-cuda.so");
+    put(p->dir[0], "imports_exit", "other.so");
+    (void)snprintf(path, sizeof path, "%s/good-cuda.so", p->dir[0]);
+    assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    assert_int_equal(plugin_count(r), 2); /* the module is no entry */
+    assert_non_null(plugin_at(r, 0)->cuda);
+    assert_string_equal(plugin_at(r, 0)->cuda, path);
+    assert_null(plugin_at(r, 1)->cuda);
+    assert_int_equal(plugin_find_cuda(r, 200, &q, &p->err), WK_OK);
+    assert_int_equal(q->n_types, 1);
+    assert_int_equal(q->types[0]->ggml_type, 200);
+    assert_string_equal(q->id, "org.example.zoo");
+    assert_int_equal(unlink(path), 0); /* once */
+    assert_int_equal(plugin_find_cuda(r, 200, &again, &p->err), WK_OK);
+    assert_ptr_equal(again, q);
+    assert_int_equal(plugin_find_cuda(r, 7, &q, &p->err), WK_UNSUPPORTED);
+    assert_string_equal(p->text, "ggml type 7: no plugin serves it");
+    assert_null(q);
+    plugin_registry_close(r);
+
+    struct plugin_entry e;
+    put(p->dir[0], "cuda_good", "good-cuda.so");
+    assert_int_equal(plugin_inspect(path, &e, &p->err), WK_OK);
+    assert_int_equal(e.note.kind, WK_KIND_QUANT_CUDA);
+    assert_null(e.warnings); /* it imports setenv, as CUDA's runtime does */
+    free(e.path);
+}
+
+static void test_cuda_absent(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    const struct wk_quant_cuda *q;
+    char words[512];
+    put(p->dir[0], "good", "good.so");
+    put(p->dir[1], "cuda_good", "good-cuda.so"); /* without its plugin: a file like any other */
+    put(p->dir[1], "needs_dl", "needs_dl.so");
+    assert_int_equal(open_dirs(p, 2, NULL, &r), WK_OK);
+    assert_int_equal(plugin_find_cuda(r, 200, &q, &p->err), WK_UNSUPPORTED);
+    (void)snprintf(words, sizeof words, "ggml type 200 (zoo_F): good.so has no CUDA kernels: %s/good-cuda.so is not there", p->dir[0]);
+    assert_string_equal(p->text, words);
+    assert_int_equal(plugin_count(r), 3);
+    assert_int_equal(plugin_at(r, 1)->state, PLUGIN_REFUSED);
+    assert_words(plugin_at(r, 1)->reason, "the CUDA module of a quantization plugin, org.example.zoo");
+    assert_words(plugin_at(r, 2)->reason, "needs the library \"libdl.so.2\"");
+    plugin_registry_close(r);
+}
+
+static void test_cuda_fewer_types(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    const struct wk_quant_cuda *q;
+    char words[512];
+    put(p->dir[0], "two_types", "two.so");
+    put(p->dir[0], "cuda_two", "two-cuda.so");
+    assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    assert_int_equal(plugin_find_cuda(r, 200, &q, &p->err), WK_OK);
+    assert_int_equal(plugin_find_cuda(r, 202, &q, &p->err), WK_UNSUPPORTED);
+    (void)snprintf(words, sizeof words, "ggml type 202 (zoo_G): %s/two-cuda.so has no kernels for this type", p->dir[0]);
+    assert_string_equal(p->text, words);
+    plugin_registry_close(r);
+}
+
+static void test_cuda_refused(void **state)
+{
+    static const struct { const char *zoo, *words; wk_status status; } rows[] = {
+        /* before any code runs */
+        { "cuda_wrong_hash", "was built with other SDK headers: hash", WK_UNSUPPORTED }, { "cuda_other_id", "belongs to org.example.rival, not to org.example.zoo", WK_INVALID },
+        { "cuda_other_claim", "claims ggml type 201, which its plugin does not serve", WK_INVALID }, { "good", "is a plugin of kind 2, not a CUDA module", WK_INVALID },
+        { "no_note", "not a worker plugin: no note", WK_INVALID }, { "cuda_malloc", "imports cudaMallocAsync; device memory", WK_INVALID },
+        /* after it is mapped */
+        { "cuda_no_symbol", "does not export worker_plugin_cuda_v0", WK_INVALID }, { "cuda_differs", "differs from its note in: id", WK_INVALID },
+        { "cuda_small_struct", "struct wk_quant_cuda says struct_size 16", WK_INVALID }, { "cuda_odd_size", "struct wk_type_cuda says struct_size", WK_INVALID },
+        { "cuda_other_type", "ggml type 201 is not in its note's claims", WK_INVALID }, { "cuda_type_twice", "has 2 types, its note claims 1", WK_INVALID },
+        { "cuda_null_product", "struct wk_quant_cuda.product is NULL", WK_INVALID }, { "cuda_null_gather", "struct wk_type_cuda.gather is NULL", WK_INVALID },
+    };
+    struct place *p = *state;
+    char path[512], words[600];
+    put(p->dir[0], "good", "zoo.so");
+    (void)snprintf(path, sizeof path, "%s/zoo-cuda.so", p->dir[0]);
+    (void)snprintf(words, sizeof words, "ggml type 200 (zoo_F): %s was refused: ", path);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct plugin_registry *r;
+        const struct wk_quant_cuda *q;
+        put(p->dir[0], rows[i].zoo, "zoo-cuda.so");
+        assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK); /* the plugin serves the CPU in spite of it */
+        assert_int_equal(plugin_count(r), 1);
+        for (int twice = 0; twice < 2; twice++) {
+            p->text[0] = '\0';
+            assert_int_equal(plugin_find_cuda(r, 200, &q, &p->err), rows[i].status);
+            assert_null(q);
+            assert_int_equal(strncmp(p->text, words, strlen(words)), 0);
+            assert_words(p->text, rows[i].words);
+        }
+        plugin_registry_close(r);
+    }
+    struct plugin_registry *r;
+    const struct wk_quant_cuda *q;
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(ZOO_DIR "/cuda_good.so", path), 0);
+    assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    assert_int_equal(plugin_find_cuda(r, 200, &q, &p->err), WK_INVALID);
+    assert_words(p->text, "was refused: a symbolic link");
+    plugin_registry_close(r);
+}
+
 /* ---- several ------------------------------------------------------------------------------------------------------ */
 
 static void test_shadowed(void **state)
@@ -428,7 +544,7 @@ int main(void)
 #define ROW(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         ROW(test_good_quant), ROW(test_good_arch), ROW(test_refused), ROW(test_not_plugins), ROW(test_inspect), ROW(test_truncated_copies),
-        ROW(test_shadowed), ROW(test_conflict), ROW(test_folders), ROW(test_without_proc), cmocka_unit_test(test_isa),
+        ROW(test_cuda_found), ROW(test_cuda_absent), ROW(test_cuda_fewer_types), ROW(test_cuda_refused), ROW(test_shadowed), ROW(test_conflict), ROW(test_folders), ROW(test_without_proc), cmocka_unit_test(test_isa),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

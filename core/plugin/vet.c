@@ -28,7 +28,7 @@ static wk_status check_owner(const struct stat *st, const char *noun, const stru
 }
 
 /* Opens the file through its folder's descriptor, so that what is tested is what is read. */
-static wk_status open_file(const char *path, int *fd, const struct wk_err *err)
+wk_status vet_open(const char *path, int *fd, const struct wk_err *err)
 {
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -82,7 +82,7 @@ wk_status vet_file(const char *path, struct vetted *out, const struct wk_err *er
     out->memfd = -1;
     int fd = -1;
     uint64_t size = 0;
-    wk_status status = open_file(path, &fd, err);
+    wk_status status = vet_open(path, &fd, err);
     if (status == WK_OK) {
         const char *name = strrchr(path, '/') + 1;
         char shown[64];
@@ -156,7 +156,8 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
     if (!id_ok) memset(n->id, 0, sizeof n->id);
     if (!claims_ok) memset(n->claims, 0, sizeof n->claims);
     if ((status = check_versions(n, err)) != WK_OK) return status;
-    if (n->kind != WK_KIND_ARCH && n->kind != WK_KIND_QUANT) return wk_fail(err, WK_INVALID, "plugin kind %u is unknown; %d is an architecture, %d a quantization", n->kind, WK_KIND_ARCH, WK_KIND_QUANT);
+    if (n->kind != WK_KIND_ARCH && n->kind != WK_KIND_QUANT && n->kind != WK_KIND_QUANT_CUDA)
+        return wk_fail(err, WK_INVALID, "plugin kind %u is unknown; %d is an architecture, %d a quantization, %d a quantization's CUDA kernels", n->kind, WK_KIND_ARCH, WK_KIND_QUANT, WK_KIND_QUANT_CUDA);
     if (n->flags) return wk_fail(err, WK_UNSUPPORTED, "note flags 0x%x are unknown to this worker; use a newer one", n->flags);
     if (!id_ok) return wk_fail(err, WK_INVALID, "its id is not of the form \"org.example.name\" (lower-case letters, digits, '.', '-'; at most 63)");
     if (!claims_ok) return wk_fail(err, WK_INVALID, "its claims are not a line of text of at most %zu bytes", sizeof n->claims - 1);
@@ -221,12 +222,14 @@ static const char *const allowed_libraries[] = {
     "libasan.so.*", "libubsan.so.*", "libtsan.so.*", "libclang_rt.*",
 #endif
 };
+/* What a CUDA runtime that was linked in asks for besides, where these are not parts of libc. */
+static const char *const runtime_libraries[] = { "libdl.so.2", "librt.so.1" };
 
 /* Device memory, streams and synchronization are the host's (rules.md, R-device). */
 static const char *const refused_symbols[] = {
     "cudaMalloc*", "cudaFree*", "cudaHostAlloc", "cudaHostRegister", "cudaStreamCreate*", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaDeviceReset", "cudaSetDevice",
 };
-/* Legal to link, against the rules to call unasked (rules.md, R-process). */
+/* Legal to link, against the rules to call unasked (rules.md, R-process). Not looked for in CUDA modules: a CUDA runtime that was linked in brings them. */
 static const char *const doubtful_symbols[] = {
     "exit", "_exit", "abort", "fork", "sigaction", "signal", "pthread_create", "setenv", "setlocale", "chdir",
 };
@@ -240,6 +243,7 @@ static bool matches(const char *name, const char *pattern)
 
 struct import_check {
     bool doubtful[COUNT(doubtful_symbols)];
+    uint16_t kind;
     const struct wk_err *err;
 };
 
@@ -248,6 +252,8 @@ static wk_status check_library(void *user, const char *name)
     const struct import_check *c = user;
     for (size_t i = 0; i < COUNT(allowed_libraries); i++)
         if (matches(name, allowed_libraries[i])) return WK_OK;
+    for (size_t i = 0; c->kind == WK_KIND_QUANT_CUDA && i < COUNT(runtime_libraries); i++)
+        if (matches(name, runtime_libraries[i])) return WK_OK;
     return wk_fail(c->err, WK_INVALID, "needs the library \"%s\", which plugins may not bring in; link it statically or do without", name);
 }
 
@@ -256,14 +262,14 @@ static wk_status check_symbol(void *user, const char *name)
     struct import_check *c = user;
     for (size_t i = 0; i < COUNT(refused_symbols); i++)
         if (matches(name, refused_symbols[i])) return wk_fail(c->err, WK_INVALID, "imports %s; device memory, streams and synchronization belong to the host", name);
-    for (size_t i = 0; i < COUNT(doubtful_symbols); i++)
+    for (size_t i = 0; c->kind != WK_KIND_QUANT_CUDA && i < COUNT(doubtful_symbols); i++)
         if (matches(name, doubtful_symbols[i])) c->doubtful[i] = true;
     return WK_OK;
 }
 
 static wk_status check_imports(const struct elf_view *elf, struct vetted *out, const struct wk_err *err)
 {
-    struct import_check c = { { false }, err };
+    struct import_check c = { { false }, out->note.kind, err };
     wk_status status = elf_each_needed(elf, check_library, &c);
     if (status == WK_OK) status = elf_each_import(elf, check_symbol, &c);
     size_t used = 0;

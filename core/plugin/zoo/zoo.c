@@ -163,8 +163,17 @@ static const struct wk_type_cpu zoo_type = {
     .tile_bytes = zoo_tile_bytes, .scratch_bytes = zoo_scratch_bytes, .pack = ZOO_PACK, .unpack = zoo_unpack,
     .dequantize = zoo_dequantize, .quantize = zoo_quantize, .product = { ZOO_PRODUCT },
 };
+#ifdef ZOO_TWO_TYPES
+static const struct wk_type_cpu zoo_second_type = {
+    .struct_size = ZOO_TYPE_SIZE, .ggml_type = 202, .block = 1, .block_bytes = 4, .acts = WK_ACT_F32, .name = "zoo_G",
+    .tile_bytes = zoo_tile_bytes, .scratch_bytes = zoo_scratch_bytes, .pack = zoo_pack, .unpack = zoo_unpack,
+    .dequantize = zoo_dequantize, .quantize = zoo_quantize, .product = { zoo_product },
+};
+static const struct wk_type_cpu *const zoo_types[] = { &zoo_type, &zoo_second_type };
+#else
 static const struct wk_type_cpu *const zoo_types[] = { &zoo_type };
-ZOO_UNUSED static const struct wk_quant zoo_quant = { sizeof(struct wk_quant), 1, zoo_types };
+#endif
+ZOO_UNUSED static const struct wk_quant zoo_quant = { sizeof(struct wk_quant), sizeof zoo_types / sizeof *zoo_types, zoo_types };
 #define ZOO_VTABLE .quant = ZOO_QUANT
 #endif
 

@@ -78,7 +78,8 @@ static inline wk_status wk_fail(const struct wk_err *err, wk_status status, cons
 #define WK_NOTE_TYPE 0x574b0001u
 #define WK_NOTE_NAME "worker"
 
-enum { WK_KIND_ARCH = 1, WK_KIND_QUANT = 2 };
+/* No bit turns one into another. */
+enum { WK_KIND_ARCH = 1, WK_KIND_QUANT = 2, WK_KIND_QUANT_CUDA = 4 /* a quantization plugin's kernels: worker/plugin_cuda.h */ };
 
 struct wk_note_desc {
     uint32_t desc_size;  /* sizeof(struct wk_note_desc) */
@@ -88,7 +89,7 @@ struct wk_note_desc {
     uint32_t flags;      /* 0 */
     uint32_t header_hash[2]; /* low, high half of WK_HEADER_HASH: 32-bit, since a descriptor is aligned to 4 bytes only */
     char id[64];         /* "org.worker.llama": reverse domain, [a-z0-9.-], terminated */
-    char claims[168];    /* "arch:llama,qwen2" or "ggml:0,1,30", terminated */
+    char claims[168];    /* "arch:llama,qwen2" or "ggml:0,1,30" (both QUANT kinds), terminated */
 };
 WK_STATIC_ASSERT(sizeof(struct wk_note_desc) == 256, "the note's layout is fixed");
 

@@ -87,7 +87,7 @@ struct wk_cuda_tiles {
     uint64_t row_bytes;
 };
 
-/* y[r][i] = f16 of W[r][i], r < n_rows. */
+/* y[r][i] = f16 of W[r][i], r < n_rows; from k to a multiple of 8 zeros. */
 struct wk_cuda_expand {
     uint32_t struct_size, k;
     uint32_t n_rows, pad;
@@ -103,16 +103,16 @@ struct wk_cuda_gather {
     const void *tiles;
     const uint32_t *index;     /* [rows], each < the matrix's rows */
     float *y;
-    uint64_t y_stride;         /* floats */
+    uint64_t y_stride;         /* floats, a multiple of 4 */
 };
 
 struct wk_type_cuda {
     uint32_t struct_size, ggml_type;
-    /* Bytes of a tile of 16 rows of k values: a multiple of 16; at least the rows' own bytes and at most 1/8 more (+ 256). Pure. */
+    /* Bytes of a tile of 16 rows of k values: a multiple of 16; at least the rows' own bytes and at most 1/8 more (+ 2048). Pure. */
     uint64_t (*tile_bytes)(uint32_t k);
     wk_status (*pack)(const struct wk_cuda_tiles *t, void *stream, const struct wk_err *err);   /* tiles from rows */
     wk_status (*unpack)(const struct wk_cuda_tiles *t, void *stream, const struct wk_err *err); /* rows from tiles: the file's bytes, exactly */
-    wk_status (*expand)(const struct wk_cuda_expand *e, void *stream, const struct wk_err *err);
+    wk_status (*expand)(const struct wk_cuda_expand *e, void *stream, const struct wk_err *err); /* NULL: f16 would lose bits; large products go through `product` */
     wk_status (*gather)(const struct wk_cuda_gather *g, void *stream, const struct wk_err *err);
 };
 

@@ -8,12 +8,16 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-/* x * 2^-shift as f16; clamped, NaN stays NaN. */
-__device__ __forceinline__ __half wk_act_half(float x, uint32_t shift)
+/* Two values times 2^-shift as f16, `low` in the low half: rounded to nearest even; what is out of range, infinities too, becomes +-65504; a NaN stays
+ * NaN. One instruction does it all. */
+__device__ __forceinline__ __half2 wk_act_half2(float low, float high, uint32_t shift)
 {
-    const float s = __fmul_rn(x, __uint_as_float((127u - shift) << 23));
-    return s != s ? __float2half_rn(s) : __float2half_rn(fminf(fmaxf(s, -65504.0f), 65504.0f));
+    const float factor = __uint_as_float((127u - shift) << 23);
+    union { uint32_t u; __half2 h; } both;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(both.u) : "f"(__fmul_rn(high, factor)), "f"(__fmul_rn(low, factor)));
+    return both.h;
 }
+__device__ __forceinline__ __half wk_act_half(float x, uint32_t shift) { return __low2half(wk_act_half2(x, 0.0f, shift)); }
 
 /* One thread holds value j of a run of 16 that lies in 16 neighbouring lanes (j = lane % 16). Sum of squares of the run, in every lane of it. */
 __device__ __forceinline__ float wk_square_sum16(float x)
@@ -35,15 +39,39 @@ __device__ __forceinline__ float2 wk_act_sum16(__half h)
     return (threadIdx.x & 2) ? make_float2(other, s) : make_float2(s, other);
 }
 
-/* 1 / sqrt(mean + eps) of a row from its partials part[n16], n16 = ceil(n / 16), by one whole warp; in every lane. Lane l adds the partials l,
- * l + 32, ... in order, then the lanes are added by a fixed tree. */
+/* The same two where 4 neighbouring lanes hold a run, 4 values each: the same trees, the same bits. */
+__device__ __forceinline__ float wk_square_sum16(float4 x)
+{
+    float s = __fadd_rn(__fadd_rn(__fmul_rn(x.x, x.x), __fmul_rn(x.y, x.y)), __fadd_rn(__fmul_rn(x.z, x.z), __fmul_rn(x.w, x.w)));
+    s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 1));
+    return __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 2));
+}
+__device__ __forceinline__ float2 wk_act_sum16(__half2 low, __half2 high)
+{
+    const float2 a = __half22float2(low), b = __half22float2(high);
+    float2 s = make_float2(__fadd_rn(a.x, a.y), __fadd_rn(b.x, b.y));
+    s = make_float2(__fadd_rn(s.x, __shfl_xor_sync(0xffffffffu, s.x, 1)), __fadd_rn(s.y, __shfl_xor_sync(0xffffffffu, s.y, 1)));
+    return make_float2(__fadd_rn(s.x, __shfl_xor_sync(0xffffffffu, s.x, 2)), __fadd_rn(s.y, __shfl_xor_sync(0xffffffffu, s.y, 2)));
+}
+
+/* The lanes of a warp by a fixed tree; in every lane. */
+__device__ __forceinline__ float wk_warp_sum(float s)
+{
+#pragma unroll
+    for (int d = 1; d < 32; d <<= 1) s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, d));
+    return s;
+}
+
+/* 1 / sqrt(sum / n + eps) */
+__device__ __forceinline__ float wk_norm_scale(float sum, uint32_t n, float eps) { return __frsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)n), eps)); }
+
+/* The same of a row from its partials part[n16], n16 = ceil(n / 16), by one whole warp; in every lane. Lane l adds the partials l,
+ * l + 32, ... in order, then the lanes are added. */
 __device__ __forceinline__ float wk_rms_scale(const float *part, uint32_t n16, uint32_t n, float eps)
 {
     float s = 0.0f;
     for (uint32_t i = threadIdx.x & 31u; i < n16; i += 32) s = __fadd_rn(s, __ldcg(part + i));
-#pragma unroll
-    for (int d = 1; d < 32; d <<= 1) s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, d));
-    return __frsqrt_rn(__fadd_rn(__fdiv_rn(s, (float)n), eps));
+    return wk_norm_scale(wk_warp_sum(s), n, eps);
 }
 
 /* The normed value: (x * scale) * w. */

@@ -1,0 +1,70 @@
+/* quant-basic/cuda/q4_1.cuh: Q4_1 on the device (contract: worker/cuda/format.cuh).
+ *
+ * Half a unit is one block of the 16 rows: 32 lanes x { word of row g, of row g+8 }, then 8 x { d of row g, d of row g+8, m of row g, m of row g+8 }. */
+#ifndef QUANT_BASIC_CUDA_Q4_1_CUH
+#define QUANT_BASIC_CUDA_Q4_1_CUH
+
+#include <worker/cuda/format.cuh>
+
+struct q4_1 {
+    static constexpr uint32_t type = 3, block = 32, block_bytes = 20, unit = 64, super = 1, group = 32, slot = 640, parts = 1, mins = WK_MINS_GROUP;
+    static constexpr float bias0 = WK_NIBBLE_BIAS0, bias1 = WK_NIBBLE_BIAS1;
+    static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 640; }
+    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 32) * 320; }
+
+    struct scales { uint2 d[2]; };
+    struct quants { uint2 q[2]; };
+    static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
+    {
+#pragma unroll
+        for (int b = 0; b < 2; b++) s.d[b] = *reinterpret_cast<const uint2 *>(unit + b * 320 + 256 + lane / 4 * 8);
+    }
+    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
+    {
+#pragma unroll
+        for (int b = 0; b < 2; b++) q.q[b] = *reinterpret_cast<const uint2 *>(unit + b * 320 + lane * 8);
+    }
+    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
+    {
+        uint32_t x[4], y[4];
+        wk_nibbles(q.q[b].x, x);
+        wk_nibbles(q.q[b].y, y);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            a[0][i][0] = x[2 * i];
+            a[0][i][1] = y[2 * i];
+            a[0][i][2] = x[2 * i + 1];
+            a[0][i][3] = y[2 * i + 1];
+        }
+    }
+    static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return wk_half2_float(s.d[i].x); }
+    static __device__ __forceinline__ float2 min(const scales &s, uint32_t, uint32_t i)
+    {
+        const float2 m = wk_half2_float(s.d[i].y);
+        return make_float2(-m.x, -m.y);
+    }
+
+    static __device__ __forceinline__ uint32_t pack(const wk_tile_rows &r, uint32_t u, uint32_t word)
+    {
+        const uint32_t b = 2 * u + word / 80, w = word % 80;
+        if (w >= 64) return r.half<q4_1>((w - 64) / 2, b, w % 2 * 2) | r.half<q4_1>((w - 64) / 2 + 8, b, w % 2 * 2) << 16;
+        const uint32_t lane = w / 2, row = lane / 4 + (w & 1 ? 8 : 0), first = 8 * (lane % 4); /* value j: low (j < 16) or high nibble of byte j % 16 */
+        uint32_t v = 0;
+        for (uint32_t i = 0; i < 8; i++) v |= wk_nibble_put(r.byte<q4_1>(row, b, 4 + (first + i) % 16) >> (first < 16 ? 0 : 4) & 15u, i);
+        return v;
+    }
+    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t b, uint32_t half)
+    {
+        const unsigned char *p = tile + (uint64_t)b * 320;
+        if (half < 2) return reinterpret_cast<const uint16_t *>(p + 256)[row % 8 * 4 + half * 2 + row / 8];
+        uint32_t v = 0;
+        for (uint32_t i = 0; i < 4; i++) { /* nibble i of the two bytes: values j, j + 16, j + 1, j + 17 */
+            const uint32_t j = 2 * half - 4 + i / 2 + i % 2 * 16;
+            const uint32_t w = *reinterpret_cast<const uint32_t *>(p + (row % 8 * 4 + j / 8) * 8 + row / 8 * 4);
+            v |= wk_nibble_get(w, j % 8) << (4 * i);
+        }
+        return v;
+    }
+};
+
+#endif

@@ -1,0 +1,103 @@
+/* quant-q4k/cuda/q2_k.cuh: Q2_K on the device (contract: worker/cuda/format.cuh).
+ *
+ * A super-unit is one block of the 16 rows, in two units of eight groups of 16. A unit is: 32 lanes x 4 words, a word for each 32 values: rows g and g+8, values
+ * 4t .. 4t+3 of both 16s; then 8 x { scale bytes of row g, of row g+8 }. The even unit ends with 8 x { d and dmin of row g, of row g+8 }.
+ *
+ * Fields of 2 bits: pair m = 2 (16) + (row / 8) of the lower two values of four at bits 4m of either half of the word, of the upper two at 4m + 2. */
+#ifndef QUANT_Q4K_CUDA_Q2_K_CUH
+#define QUANT_Q4K_CUDA_Q2_K_CUH
+
+#include <worker/cuda/format.cuh>
+
+struct q2_k {
+    static constexpr uint32_t type = 10, block = 256, block_bytes = 84, unit = 128, super = 2, group = 16, slot = 704, parts = 1, mins = WK_MINS_SUPER + 2;
+    static constexpr float bias0 = 64.0f, bias1 = 16.0f;
+    static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)(u / 2) * 1344 + u % 2 * 704; }
+    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 256) * 1344; }
+
+    struct scales {
+        uint4 now;      /* the scales of this unit: eight bytes of row g, eight of row g + 8 */
+        uint4 mins;     /* the minima likewise: of the even unit in the lower four bits, of the odd unit above */
+        uint2 dm;       /* d and dmin of row g, of row g + 8 */
+    };
+    struct quants { uint4 q; };
+    static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t u, uint32_t lane)
+    {
+        const uint32_t low = 0x0f0f0f0fu;
+        const uint4 sc = *reinterpret_cast<const uint4 *>(unit + 512 + lane / 4 * 16);
+        s.now = make_uint4(sc.x & low, sc.y & low, sc.z & low, sc.w & low);
+        if (u % 2 == 0) {
+            s.dm = *reinterpret_cast<const uint2 *>(unit + 640 + lane / 4 * 8);
+            s.mins = make_uint4(sc.x >> 4 & low, sc.y >> 4 & low, sc.z >> 4 & low, sc.w >> 4 & low);
+        } else {
+            s.mins = make_uint4(wk_and_or(sc.x, ~low, s.mins.x), wk_and_or(sc.y, ~low, s.mins.y), wk_and_or(sc.z, ~low, s.mins.z), wk_and_or(sc.w, ~low, s.mins.w));
+        }
+    }
+    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane) { q.q = reinterpret_cast<const uint4 *>(unit)[lane]; }
+    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
+    {
+        const uint32_t w = b == 0 ? q.q.x : b == 1 ? q.q.y : b == 2 ? q.q.z : q.q.w;
+#pragma unroll
+        for (int m = 0; m < 4; m++) {
+            const uint32_t v = m ? w >> 4 * (m - 1) : w << 4;
+            a[0][m / 2][m % 2] = wk_and_or(v, 0x00300030u, 0x54005400u);
+            a[0][m / 2][m % 2 + 2] = wk_and_or(v, 0x00c000c0u, 0x4c004c00u);
+        }
+    }
+    static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i)
+    {
+        const float2 a = wk_half2_float(s.dm.x), b = wk_half2_float(s.dm.y);
+        return make_float2(__fmul_rn(a.x, __fsub_rn(wk_byte_float(i < 4 ? s.now.x : s.now.y, i % 4), 32768.0f)),
+                           __fmul_rn(b.x, __fsub_rn(wk_byte_float(i < 4 ? s.now.z : s.now.w, i % 4), 32768.0f)));
+    }
+    /* Minimum of group i of unit u, of row g (h 0) or g + 8. */
+    static __device__ __forceinline__ float integer(const uint4 &m, uint32_t u, uint32_t h, uint32_t i)
+    {
+        return (float)((h ? (i / 4 ? m.w : m.z) : i / 4 ? m.y : m.x) >> (i % 4 * 8 + u % 2 * 4) & 15u);
+    }
+    static __device__ __forceinline__ float2 min(const scales &s, uint32_t u, uint32_t i)
+    {
+        const float2 m = min_scale(s);
+        return make_float2(__fmul_rn(m.x, integer(s.mins, u, 0, i)), __fmul_rn(m.y, integer(s.mins, u, 1, i)));
+    }
+    static __device__ __forceinline__ void min_fragment(const scales &s, uint32_t j, uint32_t lane, uint32_t a[4])
+    {
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) a[i] = __float_as_uint(integer(s.mins, j, i % 2, i / 2 * 4 + lane % 4)); /* lane (g, t): groups t and t + 4 of unit j, rows g and g + 8 */
+    }
+    static __device__ __forceinline__ float2 min_scale(const scales &s) { return make_float2(wk_half2_float(s.dm.x).y, wk_half2_float(s.dm.y).y); }
+
+    /* Value v of the file's block: byte 16 + 32 (v / 128) + v % 32, bits 2 (v / 32 % 4). */
+    static __device__ __forceinline__ uint32_t pack(const wk_tile_rows &r, uint32_t u, uint32_t word)
+    {
+        const uint32_t b = u / 2;
+        if (word >= 160) return r.half<q2_k>((word - 160) / 2 + word % 2 * 8, b, 80) | r.half<q2_k>((word - 160) / 2 + word % 2 * 8, b, 82) << 16;
+        if (word >= 128) {
+            const uint32_t w = word - 128, row = w / 4 + w / 2 % 2 * 8, at = u % 2 * 8 + w % 2 * 4;
+            return r.half<q2_k>(row, b, at) | r.half<q2_k>(row, b, at + 2) << 16;
+        }
+        const uint32_t lane = word / 4, at = 16 + u % 2 * 32 + lane % 4 * 4, shift = word % 4 * 2;
+        uint32_t v = 0;
+        for (uint32_t i = 0; i < 16; i++) { /* i: pair m of the 16 and the row, value i % 4 */
+            const uint32_t m = i / 4;
+            v |= (r.byte<q2_k>(lane / 4 + m % 2 * 8, b, at + m / 2 * 16 + i % 4) >> shift & 3u) << (4 * m + i / 2 % 2 * 2 + i % 2 * 16);
+        }
+        return v;
+    }
+    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t b, uint32_t half)
+    {
+        const uint32_t at = 2 * half;
+        const unsigned char *even = tile + offset(2 * b);
+        if (at >= 80) return reinterpret_cast<const uint16_t *>(even + 640)[row % 8 * 4 + row / 8 * 2 + (at - 80) / 2];
+        if (at < 16) return *reinterpret_cast<const uint16_t *>(tile + offset(2 * b + at / 8) + 512 + row % 8 * 16 + row / 8 * 8 + at % 8);
+        uint32_t x = 0;
+        for (uint32_t i = 0; i < 8; i++) { /* field i of the two bytes: value `in` of 32 number i % 4 */
+            const uint32_t in = (at - 16) % 32 + i / 4, m = in / 16 * 2 + row / 8, lane = row % 8 * 4 + in % 16 / 4;
+            const uint32_t w = reinterpret_cast<const uint32_t *>(tile + offset(2 * b + (at - 16) / 32))[lane * 4 + i % 4];
+            x |= (w >> (4 * m + in / 2 % 2 * 2 + in % 2 * 16) & 3u) << (2 * i);
+        }
+        return x;
+    }
+};
+
+#endif

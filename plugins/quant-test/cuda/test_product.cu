@@ -1,0 +1,594 @@
+/* test_product.cu: products of quantized tiles against a double-precision reference over the CPU side's dequantized weights; and the promise that a row's bits
+ * depend on nothing but its weights and its input. Exit status 77: no GPU here. */
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <cuda_runtime.h>
+
+#include "quant_formats.cuh"
+
+static int failures;
+#define CHECK(cond, ...) do { if (!(cond)) { if (failures++ < 40) { printf("FAIL %s:%d: ", __FILE__, __LINE__); printf(__VA_ARGS__); printf("\n"); } } } while (0)
+static void ok(cudaError_t e, int line)
+{
+    if (e == cudaSuccess) return;
+    printf("line %d: %s\n", line, cudaGetErrorString(e));
+    exit(1);
+}
+#define OK(call) ok(call, __LINE__)
+
+static uint64_t seed = 88172645463325252u;
+static uint32_t random32(void)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed >> 16);
+}
+static float uniform(float a, float b) { return a + (b - a) * (float)(random32() & 0xffffffu) / 16777216.0f; }
+static float normal(void)
+{
+    float s = 0.0f;
+    for (int i = 0; i < 12; i++) s += uniform(0.0f, 1.0f);
+    return s - 6.0f;
+}
+
+template <class T> static T *device(uint64_t n)
+{
+    T *p = NULL;
+    OK(cudaMalloc(&p, n * sizeof(T) + 256));
+    OK(cudaMemset(p, 0xff, n * sizeof(T) + 256)); /* NaN wherever nothing is written */
+    return p;
+}
+template <class T> static T *upload(const T *h, uint64_t n)
+{
+    T *p = device<T>(n);
+    OK(cudaMemcpy(p, h, n * sizeof(T), cudaMemcpyHostToDevice));
+    return p;
+}
+template <class T> static T *download(const T *d, uint64_t n)
+{
+    T *h = (T *)malloc(n * sizeof(T));
+    OK(cudaMemcpy(h, d, n * sizeof(T), cudaMemcpyDeviceToHost));
+    return h;
+}
+
+struct matrix {
+    const struct format *f;
+    uint32_t n, k;
+    float *w;             /* device, dequantized [n][k] */
+    unsigned char *tiles; /* device */
+};
+static struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k)
+{
+    const uint64_t blocks = (uint64_t)n * (k / f->block), bytes = blocks * f->block_bytes;
+    unsigned char *raw = (unsigned char *)malloc(bytes);
+    for (uint64_t i = 0; i < bytes; i++) raw[i] = (unsigned char)random32();
+    for (uint64_t b = 0; b < blocks; b++)
+        for (int j = 0; j < 2; j++)
+            if (f->halves[j] != 0xffff) {
+                const __half d = __float2half(uniform(0.004f, 0.02f) * (j == 0 && f->type != 12 && f->type != 13 && (random32() & 1) ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f));
+                memcpy(raw + b * f->block_bytes + f->halves[j], &d, 2);
+            }
+    float *w = (float *)malloc((uint64_t)n * k * 4);
+    f->dequantize(w, raw, (uint64_t)n * k);
+    struct matrix m = { f, n, k, upload(w, (uint64_t)n * k), NULL };
+    const uint64_t size = (n + 15) / 16 * f->tile_bytes(k);
+    m.tiles = device<unsigned char>(size);
+    unsigned char *rows = upload(raw, bytes);
+    f->pack(m.tiles, rows, n, k);
+    uint16_t *back = device<uint16_t>(bytes / 2);
+    f->unpack(back, m.tiles, n, k);
+    OK(cudaDeviceSynchronize());
+    uint16_t *b = download(back, bytes / 2);
+    CHECK(memcmp(b, raw, bytes) == 0, "%s %u x %u: unpacked rows are not the file's", f->name, n, k);
+    free(b);
+    OK(cudaFree(back));
+    OK(cudaFree(rows));
+    free(raw);
+    free(w);
+    return m;
+}
+static void free_matrix(struct matrix *m)
+{
+    OK(cudaFree(m->w));
+    OK(cudaFree(m->tiles));
+}
+
+/* F32 rows, and what the contract makes of them, in its plainest form: a lane a value. */
+struct activations {
+    uint32_t n, k, shift;
+    float *x, *part;     /* F32 rows, stride k, and partials */
+    __half *act;
+    float *sums;
+};
+static __global__ void convert_kernel(const float *x, const float *part, const float *w, float eps, uint32_t k, uint32_t shift, bool rms, __half *act, float *sums)
+{
+    const uint32_t k32 = (k + 31) & ~31u, row = blockIdx.x;
+    const float scale = rms ? wk_rms_scale(part + row * ((k + 15) / 16), (k + 15) / 16, k, eps) : 1.0f;
+    for (uint32_t i = threadIdx.x; i < k32; i += 32) {
+        const float v = i < k ? x[(uint64_t)row * k + i] : 0.0f;
+        const __half h = wk_act_half(rms ? wk_rms_value(v, scale, i < k && w ? w[i] : 1.0f) : v, shift);
+        const float2 s = wk_act_sum16(h);
+        act[(uint64_t)row * k32 + i] = h;
+        if (i % 16 == 0) reinterpret_cast<float2 *>(sums)[(uint64_t)row * (k32 / 16) + i / 16] = s;
+    }
+}
+static __global__ void partials_kernel(const float *x, uint32_t k, float *part)
+{
+    const uint32_t k32 = (k + 31) & ~31u, row = blockIdx.x;
+    for (uint32_t i = threadIdx.x; i < k32; i += 32) {
+        const float s = wk_square_sum16(i < k ? x[(uint64_t)row * k + i] : 0.0f);
+        if (i % 16 == 0 && i < k) part[(uint64_t)row * ((k + 15) / 16) + i / 16] = s;
+    }
+}
+static struct activations make_rows(uint32_t n, uint32_t k, uint32_t shift)
+{
+    float *x = (float *)malloc((uint64_t)n * k * 4);
+    for (uint64_t i = 0; i < (uint64_t)n * k; i++) x[i] = normal() * (random32() % 97 ? 1.0f : 12.0f);
+    const uint64_t k32 = wk_act_k(k);
+    struct activations r = { n, k, shift, upload(x, (uint64_t)n * k), device<float>((uint64_t)n * ((k + 15) / 16)), device<__half>(n * k32), device<float>(n * k32 / 8) };
+    convert_kernel<<<n, 32>>>(r.x, NULL, NULL, 0.0f, k, shift, false, r.act, r.sums);
+    partials_kernel<<<n, 32>>>(r.x, k, r.part);
+    OK(cudaDeviceSynchronize());
+    free(x);
+    return r;
+}
+static void free_rows(struct activations *r)
+{
+    OK(cudaFree(r->x));
+    OK(cudaFree(r->part));
+    OK(cudaFree(r->act));
+    OK(cudaFree(r->sums));
+}
+
+static __global__ void reference_kernel(const float *w, const __half *act, uint32_t n, uint32_t k, uint32_t k32, double scale, double *y)
+{
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
+    if (i >= n) return;
+    double s = 0.0;
+    for (uint32_t j = 0; j < k; j++) s += (double)w[(uint64_t)i * k + j] * (double)__half2float(act[(uint64_t)row * k32 + j]);
+    y[(uint64_t)row * n + i] = s * scale;
+}
+static double *reference(const struct matrix *m, const struct activations *r)
+{
+    double *y = device<double>((uint64_t)r->n * m->n);
+    reference_kernel<<<dim3((m->n + 63) / 64, r->n), 64>>>(m->w, r->act, m->n, m->k, wk_act_k(m->k), ldexp(1.0, (int)r->shift), y);
+    OK(cudaDeviceSynchronize());
+    double *h = download(y, (uint64_t)r->n * m->n);
+    OK(cudaFree(y));
+    return h;
+}
+
+static char text[256];
+static const struct wk_err err = { text, sizeof text };
+static struct wk_cuda_product base(const struct matrix *m, const struct activations *r, uint32_t rows, float *y)
+{
+    struct wk_cuda_product p;
+    memset(&p, 0, sizeof p);
+    p.struct_size = sizeof p;
+    p.rows = rows;
+    p.k = m->k;
+    p.n_seg = 1;
+    p.input.kind = WK_CUDA_IN_ACT;
+    p.input.shift = r->shift;
+    p.input.x = r->act;
+    p.input.aux = r->sums;
+    p.seg[0].tiles = m->tiles;
+    p.seg[0].ggml_type = m->f->type;
+    p.seg[0].n = m->n;
+    p.seg[0].out.y = y;
+    p.seg[0].out.y_stride = m->n;
+    return p;
+}
+static void run(const struct matrix *m, const struct wk_cuda_product *p)
+{
+    text[0] = 0;
+    const wk_status s = m->f->family->product(p, NULL, &err);
+    CHECK(s == WK_OK, "%s %u x %u, %u rows: status %d: %s", m->f->name, m->n, m->k, p->rows, s, text);
+    OK(cudaDeviceSynchronize());
+}
+/* Relative rms distance; NaN if anything is. */
+static double distance(const float *y, const double *ref, uint64_t n)
+{
+    double e = 0.0, s = 0.0;
+    for (uint64_t i = 0; i < n; i++) {
+        e += ((double)y[i] - ref[i]) * ((double)y[i] - ref[i]);
+        s += ref[i] * ref[i];
+    }
+    return sqrt(e / s);
+}
+
+static void test_shapes(bool quick)
+{
+    const uint32_t ks[] = { 32, 64, 96, 256, 896, 2880, 4096, 4864, 11008 }, ns[] = { 17, 1000 }, counts[] = { 64, 1, 2, 3, 7, 8, 9, 16, 17, 33 };
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++) {
+        double worst = 0.0;
+        for (uint32_t k : ks) {
+            if (k % f->block || (quick && k > 4096)) continue;
+            for (uint32_t n : ns) {
+                struct matrix m = make_matrix(f, n, k);
+                struct activations r = make_rows(64, k, k == 896 ? 4 : 0);
+                double *ref = reference(&m, &r);
+                float *all = NULL;
+                for (uint32_t rows : counts) {
+                    float *y = device<float>((uint64_t)rows * n), *part = device<float>((uint64_t)rows * ((n + 15) / 16));
+                    struct wk_cuda_product p = base(&m, &r, rows, y);
+                    p.seg[0].out.aux = part;
+                    run(&m, &p);
+                    float *h = download(y, (uint64_t)rows * n), *hp = download(part, (uint64_t)rows * ((n + 15) / 16));
+                    const double d = distance(h, ref, (uint64_t)rows * n);
+                    CHECK(d < 3e-5, "%s %u x %u, %u rows: distance %.3g", f->name, n, k, rows, d);
+                    if (d > worst) worst = d;
+                    for (uint32_t i = 0; i < rows * ((n + 15) / 16); i++) {
+                        double s = 0.0;
+                        const uint32_t row = i / ((n + 15) / 16), tile = i % ((n + 15) / 16);
+                        for (uint32_t j = tile * 16; j < n && j < tile * 16 + 16; j++) s += (double)h[(uint64_t)row * n + j] * (double)h[(uint64_t)row * n + j];
+                        CHECK(fabs(hp[i] - s) <= 1e-5 * s, "%s %u x %u, %u rows: partial %u: %g, expected %g", f->name, n, k, rows, i, (double)hp[i], s);
+                    }
+                    if (!all) {
+                        all = h;
+                    } else {
+                        CHECK(memcmp(all, h, (uint64_t)rows * n * 4) == 0, "%s %u x %u: %u rows are not the bits of 64", f->name, n, k, rows);
+                        free(h);
+                    }
+                    free(hp);
+                    OK(cudaFree(y));
+                    OK(cudaFree(part));
+                }
+                free(all);
+                free(ref);
+                free_rows(&r);
+                free_matrix(&m);
+            }
+        }
+        printf("%-5s largest relative distance %.2e\n", f->name, worst);
+    }
+}
+
+/* RMS prologue: the bits of a conversion by itself, then the product. */
+static void test_rms(void)
+{
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++)
+        for (uint32_t k : { 256u, 896u, 1024u, 2880u, 4096u, 8192u }) {
+            if (k % f->block) continue;
+            struct matrix m = make_matrix(f, 100, k);
+            struct activations r = make_rows(8, k, 0);
+            float *w = (float *)malloc(k * 4);
+            for (uint32_t i = 0; i < k; i++) w[i] = uniform(0.5f, 1.5f);
+            float *dw = upload(w, k);
+            convert_kernel<<<8, 32>>>(r.x, r.part, dw, 1e-5f, k, 0, true, r.act, r.sums);
+            for (uint32_t rows : { 1u, 2u, 5u, 8u }) {
+                float *y = device<float>(800), *z = device<float>(800);
+                struct wk_cuda_product p = base(&m, &r, rows, y);
+                run(&m, &p);
+                p.input.kind = WK_CUDA_IN_RMS;
+                p.input.eps = 1e-5f;
+                p.input.x = r.x;
+                p.input.aux = r.part;
+                p.input.w = dw;
+                p.input.x_stride = k;
+                p.seg[0].out.y = z;
+                run(&m, &p);
+                float *a = download(y, rows * 100), *b = download(z, rows * 100);
+                CHECK(a[0] == a[0] && memcmp(a, b, rows * 400) == 0, "%s, k %u, %u rows: norm in the prologue gives other bits", f->name, k, rows);
+                free(a);
+                free(b);
+                OK(cudaFree(y));
+                OK(cudaFree(z));
+            }
+            free(w);
+            OK(cudaFree(dw));
+            free_rows(&r);
+            free_matrix(&m);
+        }
+}
+
+static double silu(double x) { return x / (1 + exp(-x)); }
+
+/* bias, glu or maps, residual, gathered rows, act output. */
+static void test_epilogue(void)
+{
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++)
+        for (uint32_t n : { 17u, 40u, 528u, 4000u })
+            for (uint32_t rows : { 1u, 5u, 20u, 64u }) {
+                const uint32_t k = 512, n32 = wk_act_k(n);
+                struct matrix m = make_matrix(f, n, k), u = make_matrix(f, n, k);
+                struct activations r = make_rows(70, k, 0);
+                double *ref = reference(&m, &r), *up = reference(&u, &r);
+                float *bias = (float *)malloc(n * 4), *res = (float *)malloc(70u * n * 4);
+                uint32_t index[64];
+                for (uint32_t i = 0; i < n; i++) bias[i] = normal();
+                for (uint32_t i = 0; i < 70 * n; i++) res[i] = normal();
+                for (uint32_t i = 0; i < 64; i++) index[i] = (i * 37 + 5) % 70;
+                float *dbias = upload(bias, n), *dres = upload(res, 70 * n);
+                uint32_t *dindex = upload(index, 64);
+                for (int glu = 0; glu < 2; glu++) {
+                    double *want = (double *)malloc(rows * n * sizeof(double));
+                    for (uint32_t i = 0; i < rows; i++)
+                        for (uint32_t j = 0; j < n; j++) {
+                            const double a = ref[index[i] * n + j] + (double)bias[j];
+                            want[i * n + j] = (glu ? silu(a) * (up[index[i] * n + j] + (double)bias[j]) : 0.25 * fmax(a, 0)) + (double)res[index[i] * n + j];
+                        }
+                    float *y = device<float>(rows * n), *part = device<float>(rows * ((n + 15) / 16)), *sums = device<float>(rows * n32 / 8);
+                    __half *act = device<__half>(rows * n32);
+                    struct wk_cuda_product p = base(&m, &r, rows, y);
+                    p.input.row_index = dindex;
+                    p.residual = dres;
+                    p.residual_stride = n;
+                    p.seg[0].bias = dbias;
+                    p.seg[0].out.aux = part;
+                    if (glu) {
+                        p.glu = WK_GLU_SILU;
+                        p.n_seg = 2;
+                        p.seg[1] = p.seg[0];
+                        p.seg[1].tiles = u.tiles;
+                    } else {
+                        p.map[0].fn = WK_MAP_RELU;
+                        p.map[1].fn = WK_MAP_SCALE;
+                        p.map[1].p = 0.25f;
+                    }
+                    run(&m, &p);
+                    float *h = download(y, rows * n);
+                    const double d = distance(h, want, rows * n);
+                    CHECK(d < 3e-5, "%s, n %u, %u rows, glu %d: distance %.3g", f->name, n, rows, glu, d);
+                    p.seg[0].out.kind = WK_CUDA_OUT_ACT;
+                    p.seg[0].out.shift = 2;
+                    p.seg[0].out.y = act;
+                    p.seg[0].out.aux = sums;
+                    run(&m, &p);
+                    __half *ha = download(act, rows * n32);
+                    float *hs = download(sums, rows * n32 / 8);
+                    for (uint32_t i = 0; i < rows; i++)
+                        for (uint32_t j = 0; j < n32; j += 16) {
+                            float v[16];
+                            for (uint32_t q = 0; q < 16; q++) {
+                                const __half expected = __float2half_rn(j + q < n ? h[i * n + j + q] * 0.25f : 0.0f);
+                                v[q] = __half2float(ha[i * n32 + j + q]);
+                                CHECK(v[q] == __half2float(expected), "%s, n %u, %u rows, glu %d: act %u,%u is %g, expected %g", f->name, n, rows, glu, i, j + q, (double)v[q],
+                                      (double)__half2float(expected));
+                            }
+                            const float a = ((v[0] + v[1]) + (v[4] + v[5])) + ((v[8] + v[9]) + (v[12] + v[13])), b = ((v[2] + v[3]) + (v[6] + v[7])) + ((v[10] + v[11]) + (v[14] + v[15]));
+                            const float *s = hs + (i * n32 + j) / 8;
+                            CHECK(s[0] == a && s[1] == b, "%s, n %u, %u rows: sums %g %g, expected %g %g", f->name, n, rows, (double)s[0], (double)s[1], (double)a, (double)b);
+                        }
+                    free(want);
+                    free(h);
+                    free(ha);
+                    free(hs);
+                    OK(cudaFree(y));
+                    OK(cudaFree(part));
+                    OK(cudaFree(act));
+                    OK(cudaFree(sums));
+                }
+                free(bias);
+                free(res);
+                free(ref);
+                free(up);
+                OK(cudaFree(dbias));
+                OK(cudaFree(dres));
+                OK(cudaFree(dindex));
+                free_rows(&r);
+                free_matrix(&m);
+                free_matrix(&u);
+            }
+}
+
+/* Segments side by side, of one type or several: the bits of each by itself. glu of two types against each other too. */
+static void test_segments(void)
+{
+    const uint32_t families[2][3] = { { 0, 1, 2 }, { 3, 4, 5 } };
+    for (int family = 0; family < 2; family++)
+        for (uint32_t k : { 512u, 896u, 4096u })
+            for (uint32_t rows : { 1u, 4u, 8u, 12u, 40u }) {
+                if (family && k == 896) continue;
+                const uint32_t ns[4] = { 250, 16, 1000, 31 };
+                struct matrix m[4];
+                struct activations r = make_rows(rows, k, 0);
+                float *y[4], *z[4];
+                struct wk_cuda_product p = {};
+                for (int i = 0; i < 4; i++) {
+                    m[i] = make_matrix(formats + families[family][i % 3], ns[i], k);
+                    y[i] = device<float>(rows * ns[i]);
+                    z[i] = device<float>(rows * ns[i]);
+                    const struct wk_cuda_product one = base(&m[i], &r, rows, z[i]);
+                    run(&m[i], &one);
+                    if (i == 0) p = one;
+                    p.seg[i] = one.seg[0];
+                    p.seg[i].out.y = y[i];
+                }
+                p.n_seg = 4;
+                run(&m[0], &p);
+                for (int i = 0; i < 4; i++) {
+                    float *a = download(y[i], rows * ns[i]), *b = download(z[i], rows * ns[i]);
+                    CHECK(a[0] == a[0] && memcmp(a, b, rows * ns[i] * 4) == 0, "family %d, k %u, %u rows: segment %d beside others gives other bits", family, k, rows, i);
+                    free(a);
+                    free(b);
+                }
+                struct matrix up = make_matrix(formats + families[family][1], ns[2], k); /* of m[2]'s height, of another type */
+                double *g = reference(&m[2], &r), *u = reference(&up, &r), *want = (double *)malloc(rows * ns[2] * sizeof(double));
+                for (uint32_t i = 0; i < rows * ns[2]; i++) want[i] = silu(g[i]) * u[i];
+                p = base(&m[2], &r, rows, y[2]);
+                p.seg[1] = p.seg[0];
+                p.seg[1].tiles = up.tiles;
+                p.seg[1].ggml_type = up.f->type;
+                p.n_seg = 2;
+                p.glu = WK_GLU_SILU;
+                run(&m[2], &p);
+                float *a = download(y[2], rows * ns[2]);
+                const double d = distance(a, want, rows * ns[2]);
+                CHECK(d < 3e-5, "family %d, k %u, %u rows: glu of two types: distance %.3g", family, k, rows, d);
+                free(a);
+                free(g);
+                free(u);
+                free(want);
+                free_matrix(&up);
+                for (int i = 0; i < 4; i++) {
+                    OK(cudaFree(y[i]));
+                    OK(cudaFree(z[i]));
+                    free_matrix(&m[i]);
+                }
+                free_rows(&r);
+            }
+}
+
+/* Each item: the bits of a dense product with its expert's matrix. */
+static void test_experts(void)
+{
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++) {
+        const uint32_t n = 72, k = 512, experts = 5, top_k = 2, rows = 7;
+        const uint64_t tiles = (n + 15) / 16 * f->tile_bytes(k);
+        unsigned char *slabs = device<unsigned char>(experts * tiles);
+        struct matrix m[experts];
+        for (uint32_t e = 0; e < experts; e++) {
+            m[e] = make_matrix(f, n, k);
+            OK(cudaMemcpy(slabs + e * tiles, m[e].tiles, tiles, cudaMemcpyDeviceToDevice));
+        }
+        float *bias = (float *)malloc(experts * n * 4);
+        for (uint32_t i = 0; i < experts * n; i++) bias[i] = normal();
+        float *dbias = upload(bias, experts * n), *y = device<float>(rows * top_k * n), *z = device<float>(rows * n);
+        uint32_t ids[rows * 3];
+        for (uint32_t &id : ids) id = random32() % experts;
+        uint32_t *dids = upload(ids, rows * 3);
+        struct activations r = make_rows(rows, k, 0);
+        struct wk_cuda_product p = base(&m[0], &r, rows * top_k, y);
+        p.seg[0].tiles = slabs;
+        p.seg[0].bias = dbias;
+        p.expert = dids;
+        p.expert_stride = 3;
+        p.top_k = top_k;
+        p.x_items = top_k;
+        run(&m[0], &p);
+        float *h = download(y, rows * top_k * n);
+        for (uint32_t e = 0; e < experts; e++) {
+            struct wk_cuda_product q = base(&m[e], &r, rows, z);
+            q.seg[0].bias = dbias + e * n;
+            run(&m[e], &q);
+            float *d = download(z, rows * n);
+            for (uint32_t i = 0; i < rows * top_k; i++)
+                if (ids[i / top_k * 3 + i % top_k] == e) CHECK(memcmp(h + i * n, d + i / top_k * n, n * 4) == 0, "%s: item %u of expert %u has other bits", f->name, i, e);
+            free(d);
+        }
+        free(h);
+        free(bias);
+        OK(cudaFree(dbias));
+        OK(cudaFree(dids));
+        OK(cudaFree(slabs));
+        OK(cudaFree(y));
+        OK(cudaFree(z));
+        free_rows(&r);
+        for (uint32_t e = 0; e < experts; e++) free_matrix(&m[e]);
+    }
+}
+
+/* A chain of dependent launches in a graph: the bits of plain ones. */
+static void test_dependent(void)
+{
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++)
+        for (uint32_t rows : { 1u, 8u, 40u }) {
+            const uint32_t k = 1024, links = 12;
+            struct matrix m = make_matrix(f, k, k);
+            struct activations r = make_rows(rows, k, 0);
+            __half *act[2] = { device<__half>(rows * k), device<__half>(rows * k) };
+            float *sums[2] = { device<float>(rows * k / 8), device<float>(rows * k / 8) }, *y[2] = { device<float>(rows * k), device<float>(rows * k) };
+            cudaStream_t stream;
+            OK(cudaStreamCreate(&stream));
+            for (int how = 0; how < 2; how++) {
+                cudaGraph_t graph;
+                cudaGraphExec_t exec;
+                if (how) OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+                for (uint32_t i = 0; i < links; i++) {
+                    struct wk_cuda_product p = base(&m, &r, rows, y[how]);
+                    p.flags = how ? WK_CUDA_DEPENDENT : 0;
+                    p.map[0].fn = WK_MAP_TANH;
+                    if (i) {
+                        p.input.x = act[i % 2];
+                        p.input.aux = sums[i % 2];
+                    }
+                    if (i + 1 < links) {
+                        p.seg[0].out.kind = WK_CUDA_OUT_ACT;
+                        p.seg[0].out.y = act[(i + 1) % 2];
+                        p.seg[0].out.aux = sums[(i + 1) % 2];
+                    }
+                    const wk_status s = f->family->product(&p, stream, &err);
+                    CHECK(s == WK_OK, "%s: %s", f->name, text);
+                }
+                if (how) {
+                    OK(cudaStreamEndCapture(stream, &graph));
+                    OK(cudaGraphInstantiate(&exec, graph, 0));
+                    for (int i = 0; i < 20; i++) OK(cudaGraphLaunch(exec, stream));
+                }
+                OK(cudaStreamSynchronize(stream));
+                if (how) {
+                    OK(cudaGraphExecDestroy(exec));
+                    OK(cudaGraphDestroy(graph));
+                }
+            }
+            float *a = download(y[0], rows * k), *b = download(y[1], rows * k);
+            CHECK(a[0] == a[0] && memcmp(a, b, rows * k * 4) == 0, "%s, %u rows: dependent launches give other bits", f->name, rows);
+            free(a);
+            free(b);
+            for (int i = 0; i < 2; i++) {
+                OK(cudaFree(act[i]));
+                OK(cudaFree(sums[i]));
+                OK(cudaFree(y[i]));
+            }
+            OK(cudaStreamDestroy(stream));
+            free_rows(&r);
+            free_matrix(&m);
+        }
+}
+
+/* What the contract excludes is refused by name. */
+static void test_refusals(void)
+{
+    struct matrix m = make_matrix(formats, 32, 64);
+    struct activations r = make_rows(4, 64, 0);
+    float *y = device<float>(4 * 32);
+    struct { const char *names; void (*spoil)(struct wk_cuda_product *); } cases[] = {
+        { "rows", [](struct wk_cuda_product *p) { p->rows = 65; } },         { "rows", [](struct wk_cuda_product *p) { p->rows = 0; } },
+        { "k", [](struct wk_cuda_product *p) { p->k = 33; } },               { "k", [](struct wk_cuda_product *p) { p->k = 0; } },
+        { "kind", [](struct wk_cuda_product *p) { p->input.kind = 2; } },    { "aux", [](struct wk_cuda_product *p) { p->input.aux = NULL; } },
+        { "glu", [](struct wk_cuda_product *p) { p->glu = WK_GLU_SILU; } },  { "map", [](struct wk_cuda_product *p) { p->map[1].fn = WK_MAP_END; } },
+        { "seg 0", [](struct wk_cuda_product *p) { p->seg[0].n = 0; } },     { "y_stride", [](struct wk_cuda_product *p) { p->seg[0].out.y_stride = 31; } },
+        { "out", [](struct wk_cuda_product *p) { p->seg[0].out.y = NULL; } },
+        { "residual", [](struct wk_cuda_product *p) { p->residual = p->input.aux; p->seg[1] = p->seg[0]; p->n_seg = 2; } },
+        { "expert", [](struct wk_cuda_product *p) { p->expert = (const uint32_t *)p->input.aux; } },
+    };
+    for (auto &c : cases) {
+        struct wk_cuda_product p = base(&m, &r, 4, y);
+        c.spoil(&p);
+        text[0] = 0;
+        CHECK(m.f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, c.names), "'%s' was not refused: '%s'", c.names, text);
+    }
+    OK(cudaFree(y));
+    free_rows(&r);
+    free_matrix(&m);
+}
+
+int main(int argc, char **argv)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || !count) {
+        printf("test_product: no GPU here\n");
+        return 77;
+    }
+    const bool quick = argc > 1 && !strcmp(argv[1], "quick");
+    const struct wk_product_family *families[] = { &quant_basic_q8, &quant_q4k_k };
+    for (const struct wk_product_family *f : families)
+        if (f->open(0, &err)) {
+            printf("open: %s\n", text);
+            return 1;
+        }
+    test_shapes(quick);
+    test_rms();
+    test_epilogue();
+    test_segments();
+    test_experts();
+    test_dependent();
+    test_refusals();
+    printf("test_product: %d failures\n", failures);
+    return failures != 0;
+}

@@ -1,0 +1,369 @@
+/* test_tiles.cu: the CUDA modules as the host loads them, every type that they serve: tiles there and back, rows, expansion, against the CPU side of the same
+ * plugin; products of any of them against a sum in F64. Arguments: types to test, by name; none: all. */
+extern "C" {
+#include "plugin/plugin.h" /* before cmocka.h, which makes `fail` a macro */
+}
+
+#include "device/cuda/test_device.cuh"
+
+enum { BITS, VALUES, WIDE }; /* arbitrary bits; encoded Gaussian-like values; the same times powers of two from 2^-40 to 2^39, by runs of 32 (plain types) */
+
+static struct plugin_registry *registry;
+static char **names;
+static int n_names;
+
+struct pair { const struct wk_type_cpu *cpu; const struct wk_type_cuda *cuda; const struct wk_quant_cuda *module; };
+
+/* Calls fn for every type that is served on CUDA, and fails if one is not. */
+static void each_type(void (*fn)(const struct pair *))
+{
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < plugin_count(registry); i++) {
+        const struct plugin_entry *e = plugin_at(registry, i);
+        for (uint32_t j = 0; e->plugin && e->plugin->quant && j < e->plugin->quant->n_types; j++) {
+            struct pair p = { e->plugin->quant->types[j], NULL, NULL };
+            bool wanted = n_names == 0;
+            for (int n = 0; n < n_names; n++) wanted = wanted || strcmp(names[n], p.cpu->name) == 0;
+            if (!wanted) continue;
+            LAUNCH(plugin_find_cuda(registry, p.cpu->ggml_type, &p.module, &error_text));
+            for (uint32_t k = 0; k < p.module->n_types; k++)
+                if (p.module->types[k]->ggml_type == p.cpu->ggml_type) p.cuda = p.module->types[k];
+            LAUNCH(p.module->open(0, &error_text));
+            fn(&p);
+            done++;
+        }
+    }
+    assert_in_range(done, n_names ? n_names : 1, 1000);
+}
+
+static uint64_t bytes_of_row(const struct wk_type_cpu *t, uint32_t k) { return (uint64_t)(k / t->block) * t->block_bytes; }
+
+static void fill_rows(const struct wk_type_cpu *t, uint8_t *rows, uint32_t n, uint32_t k, int kind)
+{
+    const uint64_t bytes = bytes_of_row(t, k);
+    if (kind == BITS) {
+        for (uint64_t i = 0; i < n * bytes; i++) rows[i] = (uint8_t)next_noise();
+        return;
+    }
+    float *x = (float *)malloc(k * sizeof(float));
+    for (uint32_t r = 0; r < n; r++) {
+        for (uint32_t i = 0; i < k; i++) x[i] = noise(1.0f) + noise(1.0f) + 0.05f;
+        for (uint32_t i = 0; kind == WIDE && i < k; i++) x[i] = ldexpf(x[i], (int)((i / 32 * 37 + r * 11) % 80) - 40);
+        LAUNCH(t->quantize(rows + r * bytes, x, k, &error_text));
+    }
+    free(x);
+}
+
+struct matrix { const struct pair *p; uint32_t n, k, n_tiles; array<uint8_t> rows; array<uint8_t> tiles; };
+
+static struct wk_cuda_tiles tiles_call(const struct matrix *m, void *rows)
+{
+    struct wk_cuda_tiles t = { sizeof t, m->k, m->n_tiles, m->n, m->tiles.device, rows, bytes_of_row(m->p->cpu, m->k) };
+    return t;
+}
+
+static struct matrix make_matrix(const struct pair *p, uint32_t n, uint32_t k, int kind)
+{
+    struct matrix m = { p, n, k, (n + 15) / 16, {}, {} };
+    const uint64_t bytes = bytes_of_row(p->cpu, k), tile = p->cuda->tile_bytes(k);
+    assert_int_equal(tile % 16, 0);
+    assert_in_range(tile, 16 * bytes, 16 * bytes + 2 * bytes + 2048);
+    m.rows = make<uint8_t>(n * bytes);
+    m.tiles = make<uint8_t>(m.n_tiles * tile);
+    fill_rows(p->cpu, m.rows.host, n, k, kind);
+    send(&m.rows);
+    const struct wk_cuda_tiles t = tiles_call(&m, m.rows.device);
+    LAUNCH(p->cuda->pack(&t, NULL, &error_text));
+    return m;
+}
+static void drop_matrix(struct matrix *m)
+{
+    drop(&m->rows);
+    drop(&m->tiles);
+}
+
+/* The sign of a zero may differ, and which of infinity and NaN a scale that is not finite becomes. */
+static bool same(float a, float b)
+{
+    if (memcmp(&a, &b, 4) == 0 || a == b) return true;
+    return !isfinite(a) && !isfinite(b);
+}
+static bool same_half(uint16_t got, float want) { return same(half_value(got), half_value(half_bits(want))) || (!isfinite(want) && (got & 0x7c00u) == 0x7c00u); }
+
+static void check_there_and_back(struct matrix *m)
+{
+    array<uint8_t> back = make<uint8_t>(m->rows.n);
+    const struct wk_cuda_tiles t = tiles_call(m, back.device);
+    LAUNCH(m->p->cuda->unpack(&t, NULL, &error_text));
+    receive(&back);
+    receive(&m->tiles);
+    for (size_t i = 0; i < back.n; i++)
+        if (back.host[i] != m->rows.host[i])
+            fail_msg("%s, %u x %u: byte %zu of row %zu is %02x, was %02x", m->p->cpu->name, m->n, m->k, i % (back.n / m->n), i / (back.n / m->n), back.host[i], m->rows.host[i]);
+    drop(&back);
+}
+
+static void check_gather(const struct matrix *m)
+{
+    const uint32_t rows = m->n < 5 ? 5 : m->n, stride = (m->k + 15) / 16 * 16 + 16;
+    array<uint32_t> index = make<uint32_t>(rows);
+    array<float> y = make<float>((size_t)rows * stride);
+    float *want = (float *)malloc(m->k * sizeof(float));
+    for (uint32_t i = 0; i < rows; i++) index.host[i] = i == 0 ? m->n - 1 : next_noise() % m->n;
+    send(&index);
+    for (uint32_t dependent = 0; dependent < 2; dependent++) {
+        poison(&y);
+        const struct wk_cuda_gather g = { sizeof g, dependent ? (uint32_t)WK_CUDA_DEPENDENT : 0u, m->k, rows, m->tiles.device, index.device, y.device, stride };
+        LAUNCH(m->p->cuda->gather(&g, NULL, &error_text));
+        receive(&y);
+        for (uint32_t i = 0; i < rows; i++) {
+            m->p->cpu->dequantize(want, m->rows.host + index.host[i] * bytes_of_row(m->p->cpu, m->k), m->k);
+            for (uint32_t j = 0; j < m->k; j++)
+                if (!same(y.host[i * stride + j], want[j])) fail_msg("%s, %u x %u: value %u of row %u is %.9g, not %.9g", m->p->cpu->name, m->n, m->k, j, index.host[i], (double)y.host[i * stride + j], (double)want[j]);
+            for (uint32_t j = m->k; j < stride; j++)
+                if (!isnan(y.host[i * stride + j])) fail_msg("%s, %u x %u: written past the row: value %u", m->p->cpu->name, m->n, m->k, j);
+        }
+    }
+    free(want);
+    drop(&index);
+    drop(&y);
+}
+
+static void check_expand(const struct matrix *m)
+{
+    const uint32_t whole = (m->k + 7) / 8 * 8, stride = whole + 8;
+    array<uint16_t> y = make<uint16_t>((size_t)m->n * stride);
+    float *want = (float *)malloc(m->k * sizeof(float));
+    const struct wk_cuda_expand e = { sizeof e, m->k, m->n, 0, m->tiles.device, y.device, stride };
+    LAUNCH(m->p->cuda->expand(&e, NULL, &error_text));
+    receive(&y);
+    for (uint32_t r = 0; r < m->n; r++) {
+        const uint16_t *got = y.host + (size_t)r * stride;
+        m->p->cpu->dequantize(want, m->rows.host + r * bytes_of_row(m->p->cpu, m->k), m->k);
+        for (uint32_t j = 0; j < m->k; j++)
+            if (!same_half(got[j], want[j])) fail_msg("%s, %u x %u: half %u of row %u is %.9g, not that of %.9g", m->p->cpu->name, m->n, m->k, j, r, (double)half_value(got[j]), (double)want[j]);
+        for (uint32_t j = m->k; j < stride; j++)
+            if (got[j] != (j < whole ? 0 : 0xffff)) fail_msg("%s, %u x %u: past the row, half %u: %04x", m->p->cpu->name, m->n, m->k, j, got[j]);
+    }
+    free(want);
+    drop(&y);
+}
+
+static void check_type(const struct pair *p)
+{
+    static const uint32_t rows[] = { 1, 7, 16, 17, 33, 100 }, lengths[] = { 1, 2, 3, 4, 7, 8, 11, 15, 27, 43 }, single[] = { 1, 5, 31, 32, 33, 64, 100, 896, 1001, 2880 };
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const uint32_t k = p->cpu->block == 1 ? single[i] : lengths[i] * p->cpu->block;
+        for (int kind = BITS; kind <= VALUES; kind++) {
+            struct matrix m = make_matrix(p, rows[(i + (uint32_t)kind) % 6], k, kind);
+            check_there_and_back(&m);
+            check_gather(&m);
+            if (p->cuda->expand) check_expand(&m);
+            else assert_int_equal(p->cpu->ggml_type, 0);
+            drop_matrix(&m);
+        }
+    }
+}
+static void test_types(void **state)
+{
+    (void)state;
+    each_type(check_type);
+}
+
+/* Rows of tiles past the matrix are zeros: whoever pads a matrix reads them. */
+static void check_padding(const struct pair *p)
+{
+    if (!p->cuda->expand) return;
+    const uint32_t k = p->cpu->block == 1 ? 70 : 3 * p->cpu->block, stride = (k + 7) / 8 * 8;
+    struct matrix m = make_matrix(p, 18, k, VALUES);
+    array<uint16_t> y = make<uint16_t>((size_t)32 * stride);
+    const struct wk_cuda_expand e = { sizeof e, k, 32, 0, m.tiles.device, y.device, stride };
+    LAUNCH(p->cuda->expand(&e, NULL, &error_text));
+    receive(&y);
+    for (uint32_t i = 18 * stride; i < 32 * stride; i++)
+        if (y.host[i] & 0x7fffu) fail_msg("%s: half %u of padding row %u is %04x", p->cpu->name, i % stride, i / stride, y.host[i]);
+    drop(&y);
+    drop_matrix(&m);
+}
+static void test_padding(void **state)
+{
+    (void)state;
+    each_type(check_padding);
+}
+
+/* The same tiles, whatever else is packed with them. */
+static void check_alone(const struct pair *p)
+{
+    const uint32_t k = p->cpu->block == 1 ? 320 : 5 * p->cpu->block;
+    struct matrix m = make_matrix(p, 48, k, BITS);
+    array<uint8_t> one = make<uint8_t>(p->cuda->tile_bytes(k));
+    struct wk_cuda_tiles t = tiles_call(&m, m.rows.device + 32 * bytes_of_row(p->cpu, k));
+    t.tiles = one.device;
+    t.n_tiles = 1;
+    t.n_rows = 16;
+    LAUNCH(p->cuda->pack(&t, NULL, &error_text));
+    receive(&one);
+    receive(&m.tiles);
+    assert_memory_equal(one.host, m.tiles.host + 2 * one.n, one.n);
+    drop(&one);
+    drop_matrix(&m);
+}
+static void test_alone(void **state)
+{
+    (void)state;
+    each_type(check_alone);
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------------- */
+
+struct act { array<uint16_t> x; array<float> sums; };
+
+static struct act make_act(uint32_t rows, uint32_t k)
+{
+    const uint32_t k32 = wk_act_k(k);
+    struct act a = { make<uint16_t>((size_t)rows * k32), make<float>((size_t)rows * k32 / 8) };
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < k32; i += 16) {
+            float s[2] = { 0.0f, 0.0f };
+            for (uint32_t j = 0; j < 16; j++) {
+                const uint16_t h = i + j < k ? half_bits(noise(2.0f)) : (uint16_t)0;
+                a.x.host[(size_t)r * k32 + i + j] = h;
+                s[j / 2 % 2] += half_value(h); /* exact: 16 halves of one magnitude */
+            }
+            memcpy(a.sums.host + ((size_t)r * k32 + i) / 8, s, sizeof s);
+        }
+    send(&a.x);
+    send(&a.sums);
+    return a;
+}
+
+/* Relative to the sum of |w x|: products of plain types are exact, their sums in F32; a block format's sums hold its bias too. */
+static double tolerance(const struct wk_type_cpu *t) { return t->block == 1 ? 2e-6 : 4e-5; }
+
+static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint32_t rows, int kind)
+{
+    struct matrix m = make_matrix(p, n, k, kind);
+    struct act a = make_act(rows, k);
+    array<float> y = make<float>((size_t)rows * n);
+    float *w = (float *)malloc(k * sizeof(float));
+    struct wk_cuda_product c = {};
+    c.struct_size = sizeof c;
+    c.rows = rows;
+    c.k = k;
+    c.n_seg = 1;
+    c.input.x = a.x.device;
+    c.input.aux = a.sums.device;
+    c.seg[0].tiles = m.tiles.device;
+    c.seg[0].ggml_type = p->cpu->ggml_type;
+    c.seg[0].n = n;
+    c.seg[0].out.y = y.device;
+    c.seg[0].out.y_stride = n;
+    LAUNCH(p->module->product(&c, NULL, &error_text));
+    receive(&y);
+    double worst = 0.0;
+    for (uint32_t i = 0; i < n; i++) {
+        p->cpu->dequantize(w, m.rows.host + i * bytes_of_row(p->cpu, k), k);
+        for (uint32_t r = 0; r < rows; r++) {
+            double want = 0.0, size = 1e-300;
+            for (uint32_t j = 0; j < k; j++) {
+                const double x = (double)w[j] * (double)half_value(a.x.host[(size_t)r * wk_act_k(k) + j]);
+                want += x;
+                size += fabs(x);
+            }
+            const double off = fabs((double)y.host[(size_t)r * n + i] - want) / size;
+            if (!(off <= worst)) worst = off;
+        }
+    }
+    if (!(worst <= tolerance(p->cpu))) fail_msg("%s, %u x %u, %u rows: off by %g of the sum of magnitudes", p->cpu->name, n, k, rows, worst);
+    free(w);
+    drop(&a.x);
+    drop(&a.sums);
+    drop(&y);
+    drop_matrix(&m);
+}
+
+static void check_product(const struct pair *p)
+{
+    static const struct { uint32_t n, blocks, rows; } shapes[] = { { 17, 1, 1 }, { 40, 3, 1 }, { 33, 9, 3 }, { 100, 16, 8 }, { 48, 5, 33 }, { 257, 11, 64 } };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const uint32_t k = shapes[i].blocks * (p->cpu->block == 1 ? 77 : p->cpu->block);
+        check_product_of(p, shapes[i].n, k, shapes[i].rows, VALUES);
+        if (p->cpu->ggml_type == 0 || p->cpu->ggml_type == 30) check_product_of(p, shapes[i].n, k, shapes[i].rows, WIDE);
+    }
+}
+static void test_products(void **state)
+{
+    (void)state;
+    each_type(check_product);
+}
+
+static void check_serves(const struct pair *p)
+{
+    const uint32_t same_types[] = { p->cpu->ggml_type, p->cpu->ggml_type, p->cpu->ggml_type }, other[] = { p->cpu->ggml_type, 9999 };
+    assert_int_equal(p->module->serves(same_types, 1), 1);
+    assert_int_equal(p->module->serves(same_types, 3), 1);
+    assert_int_equal(p->module->serves(other, 2), 0);
+}
+static void test_serves(void **state)
+{
+    (void)state;
+    each_type(check_serves);
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------------------------- */
+
+static void assert_refused(wk_status status, const char *words)
+{
+    assert_int_equal(status, WK_INVALID);
+    if (!strstr(error_memory, words)) fail_msg("expected \"%s\" in: %s", words, error_memory);
+}
+
+static void check_refusals(const struct pair *p)
+{
+    struct matrix m = make_matrix(p, 20, p->cpu->block * 2, VALUES);
+    const struct wk_cuda_tiles good = tiles_call(&m, m.rows.device);
+    array<uint16_t> y = make<uint16_t>(64);
+    struct wk_cuda_tiles t = good;
+    t.struct_size = 8;
+    assert_refused(p->cuda->pack(&t, NULL, &error_text), "pack: struct_size 8");
+    t = good;
+    t.k = 0;
+    assert_refused(p->cuda->unpack(&t, NULL, &error_text), "unpack: k 0");
+    t = good;
+    t.n_rows = 33;
+    assert_refused(p->cuda->pack(&t, NULL, &error_text), "pack: n_rows 33 in 2 tiles");
+    t = good;
+    t.row_bytes--;
+    assert_refused(p->cuda->pack(&t, NULL, &error_text), "pack: row_bytes");
+    t = good;
+    t.rows = NULL;
+    assert_refused(p->cuda->pack(&t, NULL, &error_text), "pack: tiles or rows is missing");
+    struct wk_cuda_expand e = { sizeof e, m.k, 1, 0, m.tiles.device, y.device, m.k + 1 };
+    if (p->cuda->expand) assert_refused(p->cuda->expand(&e, NULL, &error_text), "expand: y_stride");
+    struct wk_cuda_gather g = { sizeof g, 0, m.k, 1, m.tiles.device, NULL, (float *)y.device, m.k };
+    assert_refused(p->cuda->gather(&g, NULL, &error_text), "gather: tiles, index or y is missing");
+    drop(&y);
+    drop_matrix(&m);
+}
+static void test_refusals(void **state)
+{
+    (void)state;
+    each_type(check_refusals);
+}
+
+int main(int argc, char **argv)
+{
+    if (no_gpu()) return 77;
+    const struct plugin_options o = { NULL, 0, plugin_detect_isa(), NULL, 0 };
+    if (plugin_registry_open(&o, &registry, &error_text) != WK_OK) {
+        (void)fprintf(stderr, "%s\n", error_memory);
+        return 1;
+    }
+    names = argv + 1;
+    n_names = argc - 1;
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_types), cmocka_unit_test(test_padding), cmocka_unit_test(test_alone), cmocka_unit_test(test_products),
+        cmocka_unit_test(test_serves), cmocka_unit_test(test_refusals) };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    plugin_registry_close(registry);
+    return failed;
+}

@@ -1,0 +1,20 @@
+/* toy8_cuda.c: what toy8-cuda.so exports. */
+#include <worker/cuda/product.h>
+#include <worker/plugin_cuda.h>
+
+extern const struct wk_type_cuda toy8_type;
+extern const struct wk_product_family toy8_family;
+wk_status toy8_image(int32_t device, const struct wk_err *err);
+
+static const struct wk_type_cuda *const types[] = { &toy8_type };
+static const struct wk_product_family *const families[] = { &toy8_family };
+
+static wk_status open(int32_t device, const struct wk_err *err)
+{
+    const wk_status status = toy8_image(device, err);
+    return status ? status : wk_families_open(families, 1, device, err);
+}
+static int32_t serves(const uint32_t *ggml_types, uint32_t n) { return wk_family_of(families, 1, ggml_types, n) != NULL; }
+static wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) { return wk_families_product(families, 1, p, stream, err); }
+
+WORKER_PLUGIN_CUDA("org.example.toy8", "ggml:1000", .n_types = 1, .types = types, .open = open, .serves = serves, .product = product);

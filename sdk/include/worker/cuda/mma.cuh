@@ -1,0 +1,105 @@
+/* worker/cuda/mma.cuh: the instructions that a product is made of: tensor-core steps and asynchronous copies, sm_80 and later. */
+#ifndef WORKER_CUDA_MMA_CUH
+#define WORKER_CUDA_MMA_CUH
+
+#include <stdint.h>
+
+/* c += A (16 x 16, row) B (16 x 8, column), f16 with F32 sums. */
+__device__ __forceinline__ void wk_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* c += A (16 x 8) B (8 x 8), tf32 with F32 sums. */
+__device__ __forceinline__ void wk_mma_tf32(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* x as the sum of two tf32 numbers: 22 bits of it. */
+__device__ __forceinline__ float2 wk_tf32_split(float x)
+{
+    uint32_t high, low;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(x));
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(low) : "f"(__fsub_rn(x, __uint_as_float(high))));
+    return make_float2(__uint_as_float(high), __uint_as_float(low));
+}
+
+/* 16 bytes from global to shared memory, past L1; the part past `bytes` (0 or 16) is zeros. */
+__device__ __forceinline__ void wk_copy16(uint32_t shared, const void *global)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+__device__ __forceinline__ void wk_copy16_part(uint32_t shared, const void *global, uint32_t bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wk_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void wk_copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+/* All groups but the newest `pending` have arrived; pending is the same for the whole launch. */
+enum { WK_COPY_PENDING = 6 };
+__device__ __forceinline__ void wk_copy_wait(uint32_t pending)
+{
+    switch (pending) {
+    case 0: wk_copy_wait<0>(); break;
+    case 1: wk_copy_wait<1>(); break;
+    case 2: wk_copy_wait<2>(); break;
+    case 3: wk_copy_wait<3>(); break;
+    case 4: wk_copy_wait<4>(); break;
+    case 5: wk_copy_wait<5>(); break;
+    default: wk_copy_wait<WK_COPY_PENDING>(); break;
+    }
+}
+
+/* ---- stages of a warp's ring: an mbarrier each ---------------------------------------------------------------------
+ * One instruction of one lane brings a stage on sm_90; before it, 16-byte copies of all lanes that arrive at the same barrier. */
+__device__ __forceinline__ void wk_barrier_init(uint32_t bar)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(bar) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+    asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(bar) : "memory");
+#endif
+}
+
+/* `bytes` (a multiple of 16) from global to shared memory, the part past `there` as zeros; by a whole warp. */
+__device__ __forceinline__ void wk_stage_copy(uint32_t shared, const unsigned char *from, uint32_t bytes, int32_t there, uint32_t bar, uint32_t lane)
+{
+    const bool cut = there < (int32_t)bytes;
+    const uint32_t some = cut ? (uint32_t)max(there, 0) : bytes;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (cut) {
+        for (uint32_t i = some + lane * 16; i < bytes; i += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(shared + i), "r"(0) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    if (lane == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(some) : "memory");
+        if (some)
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(from), "r"(some), "r"(bar) : "memory");
+    }
+#else
+    for (uint32_t i = lane * 16; i < bytes; i += 512) wk_copy16_part(shared + i, from + (i < some ? i : 0), i < some ? 16 : 0);
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+#endif
+}
+
+/* Until the stage of this parity (0: the first use) has arrived; then what it brought is visible to the lane. */
+__device__ __forceinline__ void wk_stage_wait(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    do {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+#endif
+    } while (!done);
+}
+
+#endif

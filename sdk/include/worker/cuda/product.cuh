@@ -1,0 +1,345 @@
+/* worker/cuda/product.cuh: the launches of a family of formats: WK_PRODUCT_FAMILY(name, format...) defines `const struct wk_product_family name`.
+ *
+ * All formats of a family have the same unit and super-unit. What is checked, which kernel takes a product and how its shared memory is cut is decided here
+ * from the shape; none of it changes a bit of the result (product_args.cuh). */
+#ifndef WORKER_CUDA_PRODUCT_CUH
+#define WORKER_CUDA_PRODUCT_CUH
+
+#include <cuda_runtime.h>
+
+#include <worker/cuda/product.h>
+#include <worker/cuda/product_few.cuh>
+#include <worker/cuda/product_wide.cuh>
+
+/* What the kernels' shapes depend on besides the product; one device a process. */
+struct wk_product_device {
+    uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
+};
+enum { WK_BLOCK_RESERVED = 1024 }; /* what a block takes beside what it asked for */
+
+static inline wk_status wk_product_status(cudaError_t code, const char *what, const struct wk_err *err)
+{
+    if (code == cudaSuccess) return WK_OK;
+    (void)cudaGetLastError();
+    return wk_fail(err, code == cudaErrorNoKernelImageForDevice ? WK_UNSUPPORTED : WK_INTERNAL, "%s: %s: %s", what, cudaGetErrorName(code), cudaGetErrorString(code));
+}
+
+static inline wk_status wk_product_device_read(int32_t device, wk_product_device *d, const struct wk_err *err)
+{
+    int v[3] = { 0, 0, 0 };
+    const cudaDeviceAttr attribute[3] = { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMaxSharedMemoryPerMultiprocessor };
+    for (int i = 0; i < 3; i++) {
+        const wk_status status = wk_product_status(cudaDeviceGetAttribute(&v[i], attribute[i], device), "product: device attribute", err);
+        if (status) return status;
+    }
+    d->processors = (uint32_t)v[0];
+    d->block_bytes = (uint32_t)v[1];
+    d->processor_bytes = (uint32_t)v[2];
+    return WK_OK;
+}
+
+/* Everything the contract excludes, by the field's name. */
+static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t block, const struct wk_err *err)
+{
+#define WK_NEED(cond, ...) do { if (!(cond)) return wk_fail(err, WK_INVALID, "product: " __VA_ARGS__); } while (0)
+    WK_NEED(p->k > 0 && p->k % block == 0 && p->k <= 1u << 24, "k %u", p->k);
+    WK_NEED(p->rows > 0 && (p->expert || p->rows <= WK_CUDA_FEW), "rows %u", p->rows);
+    WK_NEED(p->input.kind <= WK_CUDA_IN_RMS && (p->input.kind == WK_CUDA_IN_ACT || p->rows <= WK_CUDA_FEW_NORM), "input kind %u with %u rows", p->input.kind, p->rows);
+    WK_NEED(p->input.kind == WK_CUDA_IN_RMS || p->input.shift < 64, "input shift %u", p->input.shift);
+    WK_NEED(p->input.x && p->input.aux, "input x or aux is missing");
+    WK_NEED(!p->glu || (p->glu < WK_GLU_END && p->n_seg == 2 && p->seg[0].n == p->seg[1].n), "glu %u of %u segments of %u and %u", p->glu, p->n_seg, p->seg[0].n, p->seg[1].n);
+    for (uint32_t i = 0; i < 4; i++) WK_NEED(p->map[i].fn < WK_MAP_END && !(p->glu && p->map[i].fn), "map %u", p->map[i].fn);
+    for (uint32_t i = 0; i < p->n_seg; i++) {
+        const wk_cuda_segment *s = &p->seg[i];
+        WK_NEED(s->tiles && s->n > 0 && s->n <= 1u << 24, "seg %u: n %u", i, s->n);
+        if (p->glu && i) continue;
+        WK_NEED(s->out.kind <= WK_CUDA_OUT_ACT && s->out.y && (s->out.kind == WK_CUDA_OUT_F32 || (s->out.aux && s->out.shift < 64)), "seg %u: out", i);
+        WK_NEED(s->out.kind == WK_CUDA_OUT_ACT || p->rows == 1 || s->out.y_stride >= s->n, "seg %u: y_stride", i);
+    }
+    WK_NEED(!p->residual || p->n_seg == 1 || p->glu, "residual with %u segments", p->n_seg);
+    WK_NEED(!p->expert || (p->input.kind == WK_CUDA_IN_ACT && !p->residual && p->top_k && p->x_items && p->expert_stride >= p->top_k), "expert: input, residual, top_k or x_items");
+#undef WK_NEED
+    return WK_OK;
+}
+
+template <class First, class... Rest> struct wk_product_of {
+    static constexpr uint32_t n_types = 1 + sizeof...(Rest), unit = First::unit, super = First::super;
+    static_assert(n_types <= WK_TYPES_MAX && super <= 2 && ((Rest::unit == unit && Rest::super == super) && ...), "formats of a family have units of one size");
+    static constexpr uint32_t types[n_types] = { First::type, Rest::type... };
+    static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... };
+    static inline wk_product_device device;
+
+    static uint32_t index(uint32_t type)
+    {
+        uint32_t i = 0;
+        while (types[i] != type) i++;
+        return i;
+    }
+    static uint64_t tile_bytes(uint32_t i, uint32_t k)
+    {
+        uint64_t bytes = 0, j = 0;
+        ((bytes = j++ == i ? First::tile_bytes(k) : bytes), ..., (bytes = j++ == i ? Rest::tile_bytes(k) : bytes));
+        return bytes;
+    }
+    static uint32_t step_bytes(uint32_t i, uint32_t units)
+    {
+        uint32_t j = 0, bytes = (uint32_t)First::offset(units);
+        ((bytes = ++j == i ? (uint32_t)Rest::offset(units) : bytes), ...);
+        return bytes;
+    }
+    static uint32_t terms_bytes(uint32_t i, uint32_t k, uint32_t columns)
+    {
+        uint32_t j = 0, bytes = wk_terms_bytes<First>(k, columns);
+        ((bytes = ++j == i ? wk_terms_bytes<Rest>(k, columns) : bytes), ...);
+        return bytes;
+    }
+
+    static wk_status open(int32_t device_index, const struct wk_err *err)
+    {
+        wk_status status = wk_product_device_read(device_index, &device, err);
+        const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>,  (const void *)wk_product_few<8, First, Rest...>,  (const void *)wk_product_wide<1, First, Rest...>,
+                                  (const void *)wk_product_wide<2, First, Rest...>, (const void *)wk_product_wide<4, First, Rest...>, (const void *)wk_product_wide<8, First, Rest...> };
+        for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
+            status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
+        return status;
+    }
+
+    /* All that does not depend on the number of columns. */
+    static void common(const wk_cuda_product *p, wk_product_args *a)
+    {
+        *a = wk_product_args();
+        a->rows = p->rows;
+        a->k = p->k;
+        a->k32 = wk_act_k(p->k);
+        /* Steps of 256 values, shorter where 16 warps would not all have work. Part of the order of arithmetic: by k alone. */
+        a->step_units = super > 1 ? super : p->k >= 4096 ? 256 / unit : p->k >= 2048 ? 128 / unit : 1;
+        a->steps = (p->k + a->step_units * unit - 1) / (a->step_units * unit);
+        a->step_shift = wk_log2(a->step_units * unit);
+        a->n_seg = p->n_seg;
+        a->glu = p->glu;
+        a->in = p->input;
+        a->in_scale = 1.0f;
+        if (p->input.kind == WK_CUDA_IN_ACT)
+            for (uint32_t i = 0; i < p->input.shift; i++) a->in_scale *= 2.0f;
+        a->residual = p->residual;
+        a->residual_stride = p->residual_stride;
+        a->alpha = p->alpha;
+        a->limit = p->limit;
+        for (int i = 0; i < 4; i++) a->map[i] = { p->map[i].fn, p->map[i].p };
+        a->expert = p->expert;
+        a->expert_stride = p->expert_stride;
+        a->top_k = p->top_k;
+        a->x_items = p->x_items;
+        for (uint32_t i = 0; i < p->n_seg; i++) {
+            const wk_cuda_segment *s = &p->seg[i];
+            const uint32_t type = index(s->ggml_type);
+            a->seg[i] = { static_cast<const unsigned char *>(s->tiles), s->bias, s->out.y, s->out.aux, s->out.y_stride, tile_bytes(type, p->k),
+                          step_bytes(type, a->step_units), 0, s->n, (s->n + 15) / 16, type, s->out.kind, s->out.shift, 0 };
+            a->types |= 1u << type;
+            if (slots[type] > a->slot) a->slot = slots[type];
+        }
+    }
+
+    static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }
+
+    /* Shared memory of product_few for `columns` (1, or 2 to 8); 0: it does not fit. */
+    static uint32_t few_shape(wk_product_args *a, uint32_t columns)
+    {
+        const uint32_t padded = a->steps * a->step_units * unit, wide = columns == 1 ? 1 : 8;
+        uint32_t slot = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) slot = max_of(slot, a->seg[i].step_bytes); /* a stage is a step, or half of it, or a quarter */
+        for (a->run = 1; super == 1 && a->run < a->step_units && slot > WK_FEW_STAGE; a->run *= 2) slot /= 2;
+        a->stage_units = a->step_units / a->run;
+        for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->seg[i].step_bytes / a->run;
+        uint32_t at = 0;
+        a->x_stride = columns == 1 ? padded : padded + 32;
+        const uint32_t x_at = at;
+        at += align(columns * a->x_stride * 2);
+        const uint32_t sums_at = at;
+        if (a->in.kind == WK_CUDA_IN_RMS) at += align(columns * padded / 2);
+        uint32_t terms_at[WK_TYPES_MAX] = {};
+        for (uint32_t i = 0; i < n_types; i++)
+            if (a->types >> i & 1u) {
+                terms_at[i] = at;
+                at += align(terms_bytes(i, padded, wide));
+            }
+        const uint32_t red_at = at, in_item = a->glu ? 2 : 1, grid = device.processors;
+        a->round = 1;
+        while (columns == 1 && a->step_units == 1 && super == 1 && 2 * a->round * in_item <= WK_FEW_TILES && a->items >= 8 * a->round * grid) a->round *= 2;
+        at += 2 * WK_SLOTS * a->round * in_item * 16 * wide * 4;
+        const uint32_t bars_at = at;
+        at += WK_SLOTS * WK_FEW_DEPTH * 8;
+        /* Several blocks a multiprocessor, if what they ask for ahead keeps the memory busy; room for two in any case, the other one of the next launch. */
+        const uint32_t most = columns == 1 ? (uint32_t)WK_FEW_BLOCKS : 2u, useful = (a->items + grid - 1) / grid;
+        uint32_t depth = 0;
+        for (a->blocks = useful < 2 ? 2 : useful < most ? useful : most; a->blocks; a->blocks--) {
+            uint32_t room = device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
+            if (room > device.block_bytes) room = device.block_bytes;
+            depth = room > at ? (room - at) / (WK_SLOTS * slot) : 0;
+            if (depth >= 2 && (depth - 1) * WK_SLOTS * slot * a->blocks >= WK_FEW_FLIGHT) break;
+        }
+        if (!a->blocks) a->blocks = 1;
+        if (depth < 2) return 0;
+        a->depth = depth < (uint32_t)WK_FEW_DEPTH ? depth : (uint32_t)WK_FEW_DEPTH;
+        a->slot = slot;
+        const uint32_t ring = WK_SLOTS * a->depth * slot;
+        a->bars_at = ring + bars_at;
+        a->x_at = ring + x_at;
+        a->sums_at = ring + sums_at;
+        a->red_at = ring + red_at;
+        for (uint32_t i = 0; i < n_types; i++) a->terms_at[i] = ring + terms_at[i];
+        return ring + at;
+    }
+
+    /* Shared memory of product_wide; 0: it does not fit. */
+    static uint32_t wide_shape(wk_product_args *a, uint32_t columns)
+    {
+        uint32_t terms = 0;
+        for (uint32_t i = 0; i < n_types; i++)
+            if (a->types >> i & 1u) terms = max_of(terms, terms_bytes(i, unit * super, columns));
+        const uint32_t slot = wk_wide_stage(a->slot, unit, columns), fixed = align(terms * WK_WIDE_WARPS) + wk_wide_red(columns);
+        const uint32_t depth = device.block_bytes > fixed ? (device.block_bytes - fixed) / (WK_WIDE_WARPS * slot) : 0;
+        if (depth < 2) return 0;
+        a->depth = depth < WK_COPY_PENDING + 2 ? depth : WK_COPY_PENDING + 2;
+        a->slot = slot;
+        a->stage_units = a->blocks = 1;
+        a->terms_at[0] = WK_WIDE_WARPS * a->depth * slot;
+        a->red_at = a->terms_at[0] + align(terms * WK_WIDE_WARPS);
+        return a->red_at + wk_wide_red(columns);
+    }
+    static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+    static uint32_t count_items(wk_product_args *a, uint32_t tiles_an_item)
+    {
+        uint32_t items = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) {
+            if (a->glu && i) break;
+            items += a->glu ? a->seg[i].n_tiles : (a->seg[i].n_tiles + tiles_an_item - 1) / tiles_an_item;
+            a->seg[i].end = items;
+        }
+        a->items = items;
+        return items;
+    }
+
+    static wk_status start(void (*kernel)(const wk_product_args), const wk_product_args &a, uint32_t grid_y, uint32_t threads, uint32_t shared, uint32_t flags, void *stream,
+                           const struct wk_err *err)
+    {
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        const uint32_t most = a.blocks * device.processors;
+        config.gridDim = dim3(a.items < most ? a.items : most, grid_y);
+        config.blockDim = dim3(threads);
+        config.dynamicSmemBytes = shared;
+        config.stream = static_cast<cudaStream_t>(stream);
+        config.attrs = &attribute;
+        config.numAttrs = flags & WK_CUDA_DEPENDENT ? 1 : 0;
+        return wk_product_status(cudaLaunchKernelEx(&config, kernel, a), "product", err);
+    }
+
+    /* Rows [first, first + n) of a product as one of its own. */
+    static wk_cuda_product part(const wk_cuda_product *p, uint32_t first, uint32_t n)
+    {
+        wk_cuda_product q = *p;
+        q.rows = n;
+        if (p->input.row_index) {
+            q.input.row_index += first;
+        } else if (p->input.kind == WK_CUDA_IN_RMS) {
+            q.input.x = static_cast<const float *>(p->input.x) + first * p->input.x_stride;
+            q.input.aux += (uint64_t)first * ((p->k + 15) / 16);
+        } else {
+            q.input.x = static_cast<const __half *>(p->input.x) + (uint64_t)first * wk_act_k(p->k);
+            q.input.aux += (uint64_t)first * (wk_act_k(p->k) / 8);
+        }
+        if (p->residual && !p->input.row_index) q.residual += first * p->residual_stride;
+        for (uint32_t i = 0; i < p->n_seg; i++) {
+            wk_cuda_output *o = &q.seg[i].out;
+            const uint32_t n32 = wk_act_k(p->seg[i].n);
+            if (o->kind == WK_CUDA_OUT_F32) {
+                o->y = static_cast<float *>(o->y) + first * o->y_stride;
+                if (o->aux) o->aux += (uint64_t)first * ((p->seg[i].n + 15) / 16);
+            } else {
+                o->y = static_cast<__half *>(o->y) + (uint64_t)first * n32;
+                if (o->aux) o->aux += (uint64_t)first * (n32 / 8);
+            }
+        }
+        return q;
+    }
+
+    /* One launch; false: this many rows do not fit in one. */
+    static bool launch(const wk_cuda_product *p, void *stream, wk_status *status, const struct wk_err *err)
+    {
+        wk_product_args a;
+        uint32_t shared;
+        common(p, &a);
+        if (p->rows <= 8) {
+            count_items(&a, 1);
+            const uint32_t slot = a.slot;
+            shared = few_shape(&a, p->rows);
+            if (shared) {
+                void (*kernel)(const wk_product_args) = p->rows == 1 ? wk_product_few<1, First, Rest...> : wk_product_few<8, First, Rest...>;
+                *status = start(kernel, a, 1, WK_FEW_THREADS, shared, p->flags, stream, err);
+                return true;
+            }
+            a.slot = slot;
+        }
+        if (p->input.kind == WK_CUDA_IN_RMS || (p->glu && a.seg[0].type != a.seg[1].type)) return false;
+        count_items(&a, WK_WIDE_TILES);
+        const uint32_t tiles = p->rows <= 8 ? 1 : p->rows <= 16 ? 2 : p->rows <= 32 ? 4 : 8;
+        shared = wide_shape(&a, 8 * tiles);
+        if (!shared) return false;
+        void (*kernel)(const wk_product_args) = tiles == 1 ? wk_product_wide<1, First, Rest...> : tiles == 2 ? wk_product_wide<2, First, Rest...>
+                                              : tiles == 4 ? wk_product_wide<4, First, Rest...> : wk_product_wide<8, First, Rest...>;
+        *status = start(kernel, a, 1, WK_WIDE_THREADS, shared, p->flags, stream, err);
+        return true;
+    }
+
+    static wk_status experts(const wk_cuda_product *p, void *stream, const struct wk_err *err)
+    {
+        wk_product_args a;
+        common(p, &a);
+        count_items(&a, 1);
+        const uint32_t shared = few_shape(&a, 1);
+        if (!shared) return wk_fail(err, WK_INVALID, "product: k %u is too large for experts", p->k);
+        for (a.first_row = 0; a.first_row < p->rows; a.first_row += 65535u) {
+            const uint32_t n = p->rows - a.first_row < 65535u ? p->rows - a.first_row : 65535u;
+            const wk_status status = start(wk_product_few<1, First, Rest...>, a, n, WK_FEW_THREADS, shared, p->flags, stream, err);
+            if (status) return status;
+        }
+        return WK_OK;
+    }
+
+    static wk_status product(const wk_cuda_product *p, void *stream, const struct wk_err *err)
+    {
+        wk_status status = wk_product_check(p, block(p), err);
+        if (status) return status;
+        if (p->expert) return experts(p, stream, err);
+        uint32_t most = p->rows;
+        for (uint32_t first = 0; first < p->rows;) {
+            const uint32_t n = p->rows - first < most ? p->rows - first : most;
+            const wk_cuda_product q = part(p, first, n);
+            if (!launch(&q, stream, &status, err)) {
+                if (most == 1) return wk_fail(err, WK_INVALID, "product: k %u is too large for this input", p->k);
+                most = n / 2 > 0 ? n / 2 : 1;
+                continue;
+            }
+            if (status) return status;
+            first += n;
+        }
+        return WK_OK;
+    }
+    static uint32_t block(const wk_cuda_product *p) /* largest of the types in it: what k is a multiple of */
+    {
+        const uint32_t blocks[n_types] = { First::block, Rest::block... };
+        uint32_t b = 1;
+        for (uint32_t i = 0; i < p->n_seg; i++) b = max_of(b, blocks[index(p->seg[i].ggml_type)]);
+        return b;
+    }
+};
+
+#define WK_PRODUCT_FAMILY(name, ...)                                                                                                                                  \
+    extern "C" const struct wk_product_family name;                                                                                                                   \
+    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::product }
+
+#endif

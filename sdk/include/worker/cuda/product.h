@@ -1,0 +1,62 @@
+/* worker/cuda/product.h: the product of a module made of families of formats. C.
+ *
+ * A family is a set of formats that share one kernel (worker/cuda/product.cuh) and may stand side by side in one launch. */
+#ifndef WORKER_CUDA_PRODUCT_H
+#define WORKER_CUDA_PRODUCT_H
+
+#include <worker/quant_cuda.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct wk_product_family {
+    const uint32_t *types; /* ggml types [n_types] */
+    uint32_t n_types, pad;
+    wk_status (*open)(int32_t device, const struct wk_err *err);
+    wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
+};
+
+static inline int32_t wk_family_has(const struct wk_product_family *f, uint32_t type)
+{
+    for (uint32_t i = 0; i < f->n_types; i++)
+        if (f->types[i] == type) return 1;
+    return 0;
+}
+
+/* The family that has all these types, or NULL. */
+static inline const struct wk_product_family *wk_family_of(const struct wk_product_family *const *families, uint32_t n_families, const uint32_t *types, uint32_t n)
+{
+    for (uint32_t i = 0; i < n_families; i++) {
+        uint32_t j = 0;
+        while (j < n && wk_family_has(families[i], types[j])) j++;
+        if (j == n && n) return families[i];
+    }
+    return NULL;
+}
+
+static inline wk_status wk_families_open(const struct wk_product_family *const *families, uint32_t n_families, int32_t device, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < n_families; i++) {
+        const wk_status status = families[i]->open(device, err);
+        if (status) return status;
+    }
+    return WK_OK;
+}
+
+static inline wk_status wk_families_product(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p, void *stream,
+                                            const struct wk_err *err)
+{
+    uint32_t types[4];
+    if (p->struct_size < sizeof *p) return wk_fail(err, WK_INVALID, "product: struct_size %u", p->struct_size);
+    if (p->n_seg < 1 || p->n_seg > 4) return wk_fail(err, WK_INVALID, "product: n_seg %u", p->n_seg);
+    for (uint32_t i = 0; i < p->n_seg; i++) types[i] = p->seg[i].ggml_type;
+    const struct wk_product_family *f = wk_family_of(families, n_families, types, p->n_seg);
+    if (!f) return wk_fail(err, WK_INVALID, "product: seg ggml_type: these types (the first is %u) are not served together", types[0]);
+    return f->product(p, stream, err);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
