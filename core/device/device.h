@@ -70,6 +70,32 @@ struct device_options {
     /* CUDA: the kernels of a ggml type; refuses with the plugin's name and what is missing. [main thread] */
     wk_status (*find_cuda)(void *user, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err);
     void *find_user;
+    /* CUDA, of loading: told how far it is, 0 to 1, on the thread that opens; NULL: nobody wants to know. */
+    void (*progress)(void *user, double fraction);
+    void *progress_user;
+    const char *digest;      /* CUDA: 64 hex digits that the weights must have, else nothing is opened; NULL: any */
+    uint32_t upload_chunk;   /* CUDA: bytes sent at a time; 0: as measured best */
+};
+
+/* A device as it is found, before anything is opened on it. */
+struct device_info {
+    char name[64];                /* "NVIDIA H200" */
+    uint32_t index, count;        /* of count devices */
+    uint32_t major, minor;        /* compute capability */
+    uint32_t multiprocessors;
+    uint32_t driver, runtime;     /* CUDA versions, 13000 for 13.0 */
+    uint64_t memory;              /* bytes in all */
+};
+/* taken: by this process's regions; overhead: what is neither free nor taken: context, kernels, other processes. */
+struct device_memory { uint64_t total, free, taken, overhead; };
+
+/* The weights as they lie on the device. sealed: all bytes are there, their digest is that of the file's, nothing writes to them. */
+struct shard_handle {
+    uint32_t gpu_device;
+    uint64_t vram_bytes;          /* of everything that the model holds there */
+    bool sealed, write_protected; /* write_protected: the driver refuses kernels that would write to the weights */
+    char digest[65];              /* SHA-256, "" until it is known */
+    uint32_t shard_index, total_shards;
 };
 
 struct tape_program;
@@ -79,7 +105,7 @@ struct executor;
 /* Filled with the bytes of tensor `tensor` after every step that a tap asks for; see tape taps. rows: all rows of the step. */
 typedef void (*tap_fn)(void *user, const char *name, const float *data, uint32_t rows, uint32_t width);
 
-/* What a sampled step gave each of its sequences: id UINT32_MAX where it had no wanted row. */
+/* What a sampled step gave each of its sequences: id UINT32_MAX where it had no wanted row, its slot had come to an end, or no id could be picked. */
 struct step_ids {
     uint32_t *ids;  /* [n_seqs], caller's */
     bool *failed;   /* [n_seqs], caller's: no id could be picked from the logits (NaN or infinite), or `failed` of the step */
@@ -93,19 +119,47 @@ struct device_ops {
     wk_status (*plan)(const struct tape_program *program, const struct device_options *o, struct memory_plan *out, const struct wk_err *err);
     wk_status (*open)(const struct tape_program *program, const struct model_weights *weights, const struct device_options *o, struct executor **out, const struct wk_err *err);
     wk_status (*step)(struct executor *x, struct step *step, const struct wk_err *err);
-    /* Sampling on the device. sampler_set makes a slot ready for a new job: nothing generated yet; after one of the ids `ends` the slot's later
-     * steps give UINT32_MAX. submit enqueues a step whose wanted rows (at most one
+    /* Sampling on the device. sampler_set makes a slot ready for a new job: nothing generated yet; after one of the ids `ends` (at most
+     * SAMPLER_MAX_ENDS) the slot's later steps give UINT32_MAX, and after a failure too, as failed. submit enqueues a step whose wanted rows (at most one
      * a sequence, its last) are sampled by their slots' samplers instead of giving logits, and counts the id as generated; it may return before the
      * step has run. At most STEP_QUEUE steps are under way; collect waits for the oldest. What `step` points to is copied by submit. A step
      * that is still under way when its sequence ended computes what nobody reads; its pages stay taken until it is collected. */
     wk_status (*sampler_set)(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err);
     wk_status (*submit)(struct executor *x, const struct step *step, const struct wk_err *err);
     wk_status (*collect)(struct executor *x, struct step_ids *out, const struct wk_err *err);
+    uint32_t run_ahead; /* steps worth having under way, 1 to STEP_QUEUE; 1: submit itself runs them */
     void (*taps)(struct executor *x, tap_fn fn, void *user); /* NULL fn: off */
     void (*memory)(const struct executor *x, struct memory_plan *used);
     void (*close)(struct executor *x); /* NULL allowed */
+
+    /* Devices other than the CPU; NULL there. */
+    /* Is there such a device, and can it run this? Takes nothing on it. WK_UNSUPPORTED: no driver, an old one, or no device at all; WK_INVALID: this
+     * index is not there or is too old; each its own text. */
+    wk_status (*probe)(uint32_t gpu, struct device_info *out, const struct wk_err *err);
+    /* Begins what takes time and depends on no model, in a thread. memory and open wait for it. */
+    void (*warm)(uint32_t gpu);
+    wk_status (*device_memory)(uint32_t gpu, struct device_memory *out, const struct wk_err *err);
+    void (*handle)(const struct executor *x, struct shard_handle *out);                     /* [any thread] */
+    wk_status (*seal)(struct executor *x, const struct wk_err *err);                        /* waits until the handle is sealed, or fails */
+    wk_status (*verify)(struct executor *x, char digest[65], const struct wk_err *err);     /* the digest again, from device memory */
+    wk_status (*residency)(struct executor *x, const struct wk_err *err);                   /* every byte in device memory, and nowhere else? */
+    wk_status (*bandwidth)(struct executor *x, double *out, const struct wk_err *err);      /* bytes a second that reading alone reaches, measured */
+    bool (*dead)(void);                          /* true: an error ended the device's context, the process has to end. [any thread] */
 };
 
 const struct device_ops *device_cpu(void);
+/* Loads the CUDA module of this installation, device-cuda.so, once a process. WK_UNSUPPORTED: there is none, or it cannot be used, and why. No device
+ * is looked at: that is probe's. [main thread] */
+wk_status device_cuda(const struct device_ops **out, const struct wk_err *err);
+
+/* What device-cuda.so exports, as DEVICE_CUDA_SYMBOL. Module and program come from one build and say so to each other. */
+struct device_module {
+    uint32_t struct_size, ops_size;
+    char version[16];             /* of the program */
+    uint64_t header_hash;         /* of the SDK's headers */
+    const struct device_ops *ops;
+    wk_status (*start)(const struct wk_err *err); /* before anything else of the module */
+};
+#define DEVICE_CUDA_SYMBOL "worker_device_cuda_v0"
 
 #endif

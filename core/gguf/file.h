@@ -15,6 +15,7 @@ struct shard {
     const uint8_t *base;  /* [size] */
     uint64_t size;
     void *map;            /* what to unmap; NULL: the bytes are borrowed */
+    uint64_t loaded;      /* of a mapping: bytes from the start that are private memory, whole pages */
     uint32_t version;
     uint64_t alignment;
     uint64_t data_start;  /* byte offset of the data section */

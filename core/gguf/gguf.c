@@ -81,6 +81,7 @@ static wk_status open_shard(struct gguf *file, struct shard *s, uint32_t index, 
         struct cursor c = { .base = s->base, .size = s->size, .limit = s->size < MAX_METADATA_BYTES ? s->size : MAX_METADATA_BYTES,
                             .load = load_pages, .fd = fd, .name = s->path, .err = err };
         status = gguf_parse(file, s, index, &c);
+        s->loaded = c.loaded;
     }
     (void)close(fd);
     return status;
@@ -242,6 +243,16 @@ void gguf_close(struct gguf *file)
     free(file->shards);
     free(file->tensors);
     free(file);
+}
+
+/* The addresses stay reserved, without access: a stray read is a fault, and gguf_close unmaps what it mapped. */
+void gguf_release_tensors(const struct gguf *file)
+{
+    for (uint32_t i = 0; i < file->n_shards; i++) {
+        const struct shard *s = &file->shards[i];
+        if (!s->map || s->loaded >= s->size) continue;
+        (void)mmap((uint8_t *)s->map + s->loaded, page_round_up(s->size - s->loaded), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    }
 }
 
 const char *gguf_path(const struct gguf *file)

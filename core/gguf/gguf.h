@@ -86,8 +86,11 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *file, uint64_t i);  
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *file, const char *name, size_t len); /* NULL: absent; O(1) */
 /* Bytes of a tensor whose type has `block` values in `block_bytes`: checked against ne[0] and against the room it has in the file. */
 wk_status gguf_tensor_bytes(const struct gguf *file, const struct gguf_tensor *t, uint32_t block, uint32_t block_bytes, uint64_t *out, const struct wk_err *err);
-/* First byte in the mapping; valid for the `room` of the tensor, until gguf_close. */
+/* First byte in the mapping; valid for the `room` of the tensor, until gguf_close or gguf_release_tensors. */
 const void *gguf_tensor_data(const struct gguf *file, const struct gguf_tensor *t);
+/* Unmaps the tensors' data, once they are elsewhere: nothing of the file stays mapped, metadata and tensor table can be used as before. Nobody may read
+ * tensor data afterwards. Bytes that were borrowed stay. [any thread] */
+void gguf_release_tensors(const struct gguf *file);
 
 /* ---- writing (gguf_write.c): used by `worker quantize` and by tests ------------------------------------------------ */
 struct gguf_writer; /* collects metadata and tensor headers, then streams data; writes to a temporary name and renames at the end */

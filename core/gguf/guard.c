@@ -30,6 +30,11 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
             siglongjmp(r->back, 1);
         }
     }
+    /* Not ours: another copy of this file in a module of the process may have the region. */
+    if ((before.sa_flags & SA_SIGINFO) && before.sa_sigaction) {
+        before.sa_sigaction(number, info, context);
+        return;
+    }
     (void)sigaction(number, &before, NULL);
     if (info->si_code <= 0) (void)raise(number); /* a fault repeats by itself when we return, a sent signal does not */
 }
@@ -39,7 +44,9 @@ wk_status gguf_guard_install(const struct wk_err *err)
     struct sigaction action = { .sa_sigaction = on_sigbus };
     (void)sigemptyset(&action.sa_mask);
     action.sa_flags = SA_SIGINFO | SA_ONSTACK; /* threads that set an alternate stack up have a reason */
-    if (sigaction(SIGBUS, &action, &before) != 0) return wk_fail(err, WK_IO, "the handler for SIGBUS cannot be installed: %s", strerror(errno));
+    struct sigaction old;
+    if (sigaction(SIGBUS, &action, &old) != 0) return wk_fail(err, WK_IO, "the handler for SIGBUS cannot be installed: %s", strerror(errno));
+    if (!(old.sa_flags & SA_SIGINFO) || old.sa_sigaction != on_sigbus) before = old; /* installed once or twice: the same */
     return WK_OK;
 }
 

@@ -345,6 +345,83 @@ static void test_guard_elsewhere(void **state)
     }
 }
 
+static void exit_with_seven(int number, siginfo_t *info, void *context)
+{
+    (void)number;
+    (void)info;
+    (void)context;
+    _exit(7);
+}
+
+/* Who had the signal before gets what is not ours, even after something was, and after the handler was installed a second time. */
+static void test_guard_passes_on(void **state)
+{
+    (void)state;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const struct sigaction action = { .sa_sigaction = exit_with_seven, .sa_flags = SA_SIGINFO };
+        if (sigaction(SIGBUS, &action, NULL) != 0 || gguf_guard_install(NULL) != WK_OK || gguf_guard_install(NULL) != WK_OK) _exit(1);
+        struct gguf *file = open_megabyte();
+        uint8_t *data = (uint8_t *)(uintptr_t)gguf_tensor_data(file, gguf_tensor_at(file, 0));
+        if (truncate(in_folder("shrinks.gguf"), 0) != 0) _exit(2);
+        if (gguf_guarded(touch_outside, data, data, TENSOR_BYTES, NULL) != WK_IO) _exit(3);
+        touch_outside(data);
+        _exit(4);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 7);
+}
+
+/* ---- tensors that are elsewhere by now ------------------------------------------------------------------------------------ */
+
+static bool is_mapped(const char *path)
+{
+    char line[4096];
+    bool found = false;
+    FILE *f = fopen("/proc/self/maps", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) found = found || strstr(line, path);
+    (void)fclose(f);
+    return found;
+}
+
+static void test_release(void **state)
+{
+    (void)state;
+    struct gguf *file = open_megabyte();
+    const struct gguf_tensor *t = gguf_tensor_at(file, 0);
+    const uint8_t *data = gguf_tensor_data(file, t);
+    assert_true(is_mapped("shrinks.gguf"));
+    gguf_release_tensors(file);
+    assert_false(is_mapped("shrinks.gguf"));
+    assert_ptr_equal(gguf_tensor_find(file, "t", 1), t); /* the table is there still, also when the file is not */
+    assert_int_equal(unlink(in_folder("shrinks.gguf")), 0);
+    assert_int_equal(t->ne[0], TENSOR_BYTES / 4);
+    gguf_release_tensors(file);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)signal(SIGSEGV, SIG_DFL);
+        touch_outside((void *)(uintptr_t)data);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    gguf_close(file);
+
+    struct build b = two_tensors(); /* borrowed bytes stay as they are */
+    assert_int_equal(gguf_open_memory(b.bytes, b.n, "memory", &file, &test_err), WK_OK);
+    gguf_release_tensors(file);
+    volatile uint8_t sum = *(const uint8_t *)gguf_tensor_data(file, gguf_tensor_at(file, 1));
+    (void)sum;
+    gguf_close(file);
+    free_build(&b);
+}
+
 /* ---- golden containers --------------------------------------------------------------------------------------------------- */
 
 static const char *data_path(const char *name)
@@ -484,7 +561,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kinds), cmocka_unit_test(test_large_metadata), cmocka_unit_test(test_metadata_limit),
         cmocka_unit_test(test_split_rules), cmocka_unit_test(test_split_tensor_limit),
-        cmocka_unit_test(test_guard_elsewhere), cmocka_unit_test(test_guard), cmocka_unit_test(test_data_containers),
+        cmocka_unit_test(test_guard_elsewhere), cmocka_unit_test(test_guard_passes_on), cmocka_unit_test(test_guard), cmocka_unit_test(test_release), cmocka_unit_test(test_data_containers),
         cmocka_unit_test(test_data_all_types), cmocka_unit_test(test_data_everything),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,17 +1,8 @@
 /* session.c: one sequence that owns the pages of one of the model's sequence slots: no scheduler, no sharing. */
-#include "model/model.h"
+#include "model/session.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct session {
-    struct model *model;
-    uint32_t slot, length;
-    uint32_t *ids;                             /* of all groups, one after the other */
-    const uint32_t *pages[TAPE_MAX_GROUPS];    /* [n_groups] into ids */
-    uint32_t *wanted;                          /* [max_wanted] */
-    float *pooled;                             /* [embedding_width]; NULL: the tape has no embedding output */
-};
 
 static uint32_t pages_of(const struct model *m, uint32_t group) { return m->plan.kv_pages[group] / m->dev.max_sequences; }
 
@@ -66,7 +57,7 @@ void session_close(struct session *s)
 
 static wk_status feed_chunk(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted, float *logits, const struct wk_err *err)
 {
-    struct step_seq seq = { .row = 0, .n_rows = n, .position = s->length, .role = role, .pages = s->pages };
+    struct step_seq seq = session_rows(s, 0, n, role);
     struct step step = { .n_rows = n, .n_seqs = 1, .n_wanted = wanted, .tokens = tokens, .seqs = &seq, .wanted = s->wanted, .logits = logits, .pooled = s->pooled };
     for (uint32_t i = 0; i < wanted; i++) s->wanted[i] = n - wanted + i;
     wk_status st = s->model->device->step(s->model->executor, &step, err);

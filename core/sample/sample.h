@@ -29,8 +29,12 @@
 
 #include <worker/abi.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define SAMPLER_GREEDY 1e-5f /* below it, a temperature is 0: the weights of all but the best would be 0 anyway */
-enum { SAMPLER_MAX_VOCAB = 1 << 18, SAMPLER_MAX_BIAS = 1024 };
+enum { SAMPLER_MAX_VOCAB = 1 << 18, SAMPLER_MAX_BIAS = 1024, SAMPLER_MAX_ENDS = 64 /* ids after which a job is over */ };
 
 struct sampler_bias { uint32_t id; float bias; };
 
@@ -71,4 +75,7 @@ wk_status sampler_accept(struct sampler *s, uint32_t id, const struct wk_err *er
  * ids; -inf logits count nothing. WK_INVALID as for sampler_pick. [any thread] */
 wk_status sampler_log_sum(const float *logits, uint32_t n_vocab, double *out, const struct wk_err *err);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -195,6 +195,7 @@ static void carve_workspace(struct executor *x, struct carve *c)
     x->wanted.blocks = carve(c, x->o.max_wanted, sizeof *x->wanted.blocks);
     x->failed = carve(c, x->o.max_sequences, sizeof *x->failed);
     for (uint32_t i = 0; i < x->o.threads; i++) carve_lane(&x->lanes[i], c, &z);
+    sampling_carve(x, c);
 }
 
 wk_status build_carve(struct executor *x, const struct wk_err *err)
@@ -264,5 +265,6 @@ wk_status build_lists(struct executor *x, const struct wk_err *err)
         if (op->kind != WK_OP_ROPE || turn_index(x, op) < x->n_turns) continue;
         x->turns[x->n_turns++] = (struct turn_table){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
     }
-    return weights_find(x, err);
+    wk_status s = sampling_open(x, err);
+    return s ? s : weights_find(x, err);
 }

@@ -5,6 +5,7 @@
  *   executor.c  device_ops: plan, open, step, taps, memory, close
  *   product.c   products of tiles with rows: dense and experts, their prologues and epilogues
  *   attend.c    attention over the paged cache
+ *   sampling.c  sampled steps: submit and collect
  *   rows.c      everything that computes a row from its own row: embed, norms, maps, route, combine, pool, output
  *   pool.c      threads;  kernels*.c  arithmetic of one row, by instruction set
  *
@@ -20,6 +21,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/pool.h"
 #include "device/device.h"
+#include "sample/sample.h"
 #include "tape/tape.h"
 
 enum {
@@ -153,6 +155,20 @@ struct row_set { uint32_t n, n_blocks; struct row_block *blocks; };
 struct carve { uint8_t *base; uint64_t used; };
 void *carve(struct carve *c, uint64_t n, uint64_t size); /* n pieces of `size` bytes */
 
+/* Sampled steps; sampling.c's. */
+struct sampling_slot;
+struct sampling {
+    struct sampler_scratch *scratch;
+    struct sampling_slot *slots;  /* [max_sequences] */
+    struct step_seq *seqs;        /* [max_sequences] of the step that runs, */
+    uint32_t *tokens;             /* [max_rows] */
+    float *logits;                /* and its sampled rows */
+    uint32_t *ids;                /* [STEP_QUEUE][max_sequences] not collected yet, */
+    bool *failed;
+    uint32_t n_seqs[STEP_QUEUE], first, n_waiting;
+    uint32_t n_steps;
+};
+
 struct executor {
     const struct tape_program *program;
     struct device_options o;
@@ -184,6 +200,8 @@ struct executor {
     float *shared_f32;
     float *route_logits;          /* [max_rows][experts] */
     float *partials;              /* attention cut by position */
+
+    struct sampling sampling;
 
     /* of the step that runs */
     struct step *step;
@@ -227,6 +245,21 @@ uint32_t product_chunk_rows(uint32_t k, uint32_t acts);
 /* ---- stages.c: launches to stages, in the memory that was carved ------------------------------------------------------- */
 
 wk_status build_stages(struct executor *x, const struct wk_err *err);
+
+/* ---- executor.c ----------------------------------------------------------------------------------------------------- */
+
+wk_status executor_check_counts(const struct executor *x, const struct step *s, const struct wk_err *err); /* rows, sequences, wanted rows */
+wk_status executor_step(struct executor *x, struct step *step, const struct wk_err *err);
+
+/* ---- sampling.c ----------------------------------------------------------------------------------------------------- */
+
+wk_status sampling_open(struct executor *x, const struct wk_err *err); /* what is not carved */
+void sampling_carve(struct executor *x, struct carve *workspace);
+void sampling_close(struct executor *x);
+/* As device_ops says. */
+wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err);
+wk_status sampling_submit(struct executor *x, const struct step *step, const struct wk_err *err);
+wk_status sampling_collect(struct executor *x, struct step_ids *out, const struct wk_err *err);
 
 /* ---- stages ------------------------------------------------------------------------------------------------------- */
 

@@ -33,6 +33,7 @@ static void executor_free(struct executor *x)
 {
     if (!x) return;
     pool_close(x->pool);
+    sampling_close(x);
     for (uint32_t i = 0; i < MEMORY_KINDS; i++) if (x->region[i].base) (void)munmap(x->region[i].base, x->region[i].bytes);
     for (uint32_t i = 0; i < x->n_lists; i++) free(x->lists[i]);
     free(x);
@@ -164,11 +165,18 @@ static wk_status check_seq(const struct executor *x, const struct step *s, uint3
     return check_pages(x, q, i, err);
 }
 
-static wk_status check_step(const struct executor *x, const struct step *s, const struct wk_err *err)
+wk_status executor_check_counts(const struct executor *x, const struct step *s, const struct wk_err *err)
 {
     if (s->n_rows < 1 || s->n_rows > x->o.max_rows) return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
     if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
     if (s->n_wanted > x->o.max_wanted) return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
+    return WK_OK;
+}
+
+static wk_status check_step(const struct executor *x, const struct step *s, const struct wk_err *err)
+{
+    wk_status counts = executor_check_counts(x, s, err);
+    if (counts) return counts;
     uint32_t row = 0;
     for (uint32_t i = 0; i < s->n_seqs; i++) {
         wk_status st = check_seq(x, s, i, row, err);
@@ -307,7 +315,7 @@ static void walk(void *arg, uint32_t thread)
     }
 }
 
-static wk_status cpu_step(struct executor *x, struct step *step, const struct wk_err *err)
+wk_status executor_step(struct executor *x, struct step *step, const struct wk_err *err)
 {
     wk_status s = check_step(x, step, err);
     if (s) return s;
@@ -328,6 +336,7 @@ static void cpu_taps(struct executor *x, tap_fn fn, void *user)
 
 const struct device_ops *device_cpu(void)
 {
-    static const struct device_ops ops = { .name = "cpu", .plan = cpu_plan, .open = cpu_open, .step = cpu_step, .taps = cpu_taps, .memory = cpu_memory, .close = executor_free };
+    static const struct device_ops ops = { .name = "cpu", .plan = cpu_plan, .open = cpu_open, .step = executor_step,
+                                           .sampler_set = sampling_set, .submit = sampling_submit, .collect = sampling_collect, .run_ahead = 1, .taps = cpu_taps, .memory = cpu_memory, .close = executor_free };
     return &ops;
 }

@@ -19,7 +19,7 @@ enum { E = 256, V = ZOO_VOCAB, F = 320, X = 6, K = 3, L = 2 };
 
 const char *zoo_name(enum zoo_kind kind)
 {
-    static const char *const names[ZOO_KINDS] = { "dense", "learned", "experts", "embedding", "wide" };
+    static const char *const names[ZOO_KINDS] = { "dense", "learned", "experts", "embedding", "wide", "maps" };
     return names[kind];
 }
 
@@ -66,9 +66,9 @@ static void swirl(const struct wk_custom_call *c)
 }
 static const struct wk_custom_def swirl_def = { sizeof swirl_def, 0, "swirl", swirl_width, swirl };
 
-static void learned_record(const struct wk_builder *b, const void *model)
+/* custom: whether the two halves meet in the plugin's own operation or in a sum. */
+static void record_learned(const struct wk_builder *b, bool custom)
 {
-    (void)model;
     enum { H = 4, G = 4, DK = 16, DV = 24 };
     const float half = 0.5f;
     const struct wk_attn att = { .heads = H, .kv_heads = G, .scale = 0.25f };
@@ -86,10 +86,23 @@ static void learned_record(const struct wk_builder *b, const void *model)
         wk_val gate = wk_map(b, wk_linear(b, h, "gate", 1, WK_REQ), WK_MAP_SIGMOID, 0);
         wk_val low = wk_map(b, wk_cols(b, h, 0, E / 2), WK_MAP_TANH, 0), high = wk_map(b, wk_cols(b, h, E / 2, E / 2), WK_MAP_SILU, 0);
         wk_val in[2] = { wk_mul(b, low, gate), wk_map(b, wk_mul(b, high, low), WK_MAP_RELU, 0) };
-        x = wk_add(b, x, wk_linear(b, wk_custom(b, &swirl_def, in, 2, &half, sizeof half), "mix", E, WK_NONE));
+        wk_val joined = custom ? wk_custom(b, &swirl_def, in, 2, &half, sizeof half) : wk_add(b, in[0], in[1]);
+        x = wk_add(b, x, wk_linear(b, joined, "mix", E, WK_NONE));
     }
     wk_end_layers(b);
     wk_logits(b, wk_linear(b, wk_layer_norm(b, x, "output_norm", 1e-5f), "output", V, WK_REQ));
+}
+
+static void learned_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    record_learned(b, true);
+}
+
+static void maps_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    record_learned(b, false);
 }
 
 static void experts_record(const struct wk_builder *b, const void *model)
@@ -167,7 +180,7 @@ static void close_nothing(void *model) { (void)model; }
 
 static const char *const arch_names[] = { "zoo" };
 #define ZOO_ARCH(r) { .struct_size = sizeof(struct wk_arch), .n_names = 1, .names = arch_names, .open = open_nothing, .record = r, .close = close_nothing }
-static const struct wk_arch archs[ZOO_KINDS] = { ZOO_ARCH(dense_record), ZOO_ARCH(learned_record), ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record), ZOO_ARCH(wide_record) };
+static const struct wk_arch archs[ZOO_KINDS] = { ZOO_ARCH(dense_record), ZOO_ARCH(learned_record), ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record), ZOO_ARCH(wide_record), ZOO_ARCH(maps_record) };
 
 /* ---- files ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -256,7 +269,8 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
     seed = 77 + (uint64_t)kind;
     switch (kind) {
     case ZOO_DENSE: put_all(g, plugins, kind, SHAPES(dense_shapes), L); break;
-    case ZOO_LEARNED: put_all(g, plugins, kind, SHAPES(learned_shapes), L); break;
+    case ZOO_LEARNED:
+    case ZOO_MAPS: put_all(g, plugins, kind, SHAPES(learned_shapes), L); break;
     case ZOO_EXPERTS:
         put_all(g, plugins, kind, SHAPES(experts_shapes), 3);
         put(g, plugins, "blk.0.ffn_gate_exps.bias", X, F, 1, 0, 0.3f, true);

@@ -13,6 +13,7 @@ enum zoo_kind {
     ZOO_EXPERTS,   /* all routes, experts with biases, clamped and erf gates, sinks, a shared expert */
     ZOO_EMBEDDING, /* mean pooling, L2 */
     ZOO_WIDE,      /* one KV head, long context: attention cut by position */
+    ZOO_MAPS,      /* ZOO_LEARNED without its custom operation */
     ZOO_KINDS
 };
 const char *zoo_name(enum zoo_kind kind);

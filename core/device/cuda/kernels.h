@@ -42,12 +42,14 @@ struct cuda_batch {
 
 /* ---- rows.cu: everything that computes a row from its own row --------------------------------------------------------- */
 
+enum { CUDA_NORM_NONE = 0, CUDA_NORM_RMS = 1 + WK_NORM_RMS, CUDA_NORM_LAYER = 1 + WK_NORM_LAYER };
+
 struct cuda_rows { const float *x; uint64_t stride; const uint32_t *index; }; /* row i at x + (index ? index[i] : i) * stride */
 
 /* Whole-row norm (or none) and conversion: F32 rows to acts of `shift`. The same bits as a product's RMS prologue. */
 struct cuda_convert {
     bool dependent;
-    uint32_t rows, width, norm;       /* norm: 0 none, WK_NORM_RMS, WK_NORM_LAYER */
+    uint32_t rows, width, norm;       /* norm: CUDA_NORM_* */
     float eps;
     uint32_t shift;
     struct cuda_rows x;
@@ -67,12 +69,9 @@ struct cuda_embed {
 };
 wk_status cuda_embed(const struct cuda_embed *e, void *stream, const struct wk_err *err);
 
-/* turn[r][i] = { m cos(position[r] * freq[i]), m sin(...) }, angle and functions in F64, rounded once. freq: device, [n]. */
-struct cuda_turn { bool dependent; uint32_t rows, n; const uint32_t *position; const double *freq; double mscale; float *turn; };
-wk_status cuda_turn(const struct cuda_turn *t, void *stream, const struct wk_err *err);
-
 /* One operation by itself (LAUNCH_ALONE, NORM_ADD): F32 in, F32 out, with partials when part is not NULL. kind: WK_OP_NORM (rows or heads of
- * `group`), WK_OP_ROPE, WK_OP_MAP, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_COLS. slots are rows of their own (rows counts them). */
+ * `group`), WK_OP_ROPE, WK_OP_MAP, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_COLS. slots are rows of their own (rows counts them; an input of one slot is
+ * repeated). y may be an input where each value is made of the same values of the inputs: not for COLS and ROPE. Norms by groups leave no partials. */
 struct cuda_alone {
     bool dependent;
     const struct tape_op *op;
@@ -86,6 +85,7 @@ wk_status cuda_alone(const struct cuda_alone *a, void *stream, const struct wk_e
 
 /* After a large product: y = (x [+ bias]) -> glu of two or maps -> + residual -> F32 (+ partials) or act. In place allowed for F32. */
 struct cuda_finish {
+    bool dependent;
     uint32_t rows, width;
     const float *x, *u; uint64_t x_stride, u_stride; /* u: second input of glu, else NULL */
     const float *bias, *u_bias;
@@ -104,13 +104,16 @@ struct cuda_combine { bool dependent; uint32_t rows, width, k; const float *x; u
                       struct cuda_rows residual; float *y; uint64_t y_stride; float *part; };
 wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct wk_err *err);
 
-/* Pooled rows: one a sequence of the batch, over its rows in order. running [seqs][width] F32 and counts live across chunks for MEAN. */
-struct cuda_pool { uint32_t seqs, width, how, l2; const struct cuda_seq *seq; const float *x; uint64_t x_stride; float *running; float *y; };
+/* Pooled rows: one a sequence of the batch, over all its rows in order, also those of earlier chunks. how: WK_POOL_*, or 0: row i as it is. l2: then
+ * divided by its length. running [slots][width] F32, by seq.slot, lives across a prompt's chunks (MEAN: the sum, FIRST: the row; else NULL). A padding
+ * sequence's row is not written. */
+struct cuda_pool { uint32_t seqs, width, how, l2; const struct cuda_seq *seq; const float *x; uint64_t x_stride; float *running; float *y; uint64_t y_stride; };
 wk_status cuda_pool(const struct cuda_pool *p, void *stream, const struct wk_err *err);
 
 /* ---- attend.cu, attend_prompt.cu --------------------------------------------------------------------------------------
- * Cache of one KV layer: page p is f16 K [kv_heads][KV_PAGE][dk], then V [kv_heads][KV_PAGE][dv]; pages follow each other. */
-struct cuda_head_norm { const float *w, *b; float eps; uint32_t kind; }; /* kind 0: none */
+ * Cache of one KV layer: pages of cuda_attend_page_bytes follow each other, 256-byte aligned; a page holds for every KV head its K, then its V, in the
+ * layout of attend.cuh. Zeroed before first use; a page taken from another sequence may hold anything. */
+struct cuda_head_norm { const float *w, *b; float eps; uint32_t kind; }; /* kind: CUDA_NORM_* */
 struct cuda_attend {
     bool dependent;
     const struct cuda_batch *batch;
@@ -124,33 +127,47 @@ struct cuda_attend {
     uint32_t q_turn_n, q_turn_style, k_turn_n, k_turn_style;
     const float *sinks;                   /* [heads] or NULL */
     void *cache;
-    void *act; float *sums; uint32_t shift; /* out: acts of heads * dv, for every row */
+    void *act; float *sums; uint32_t shift; /* out: acts of heads * dv, for every row of a sequence; only when dv % 16 == 0 */
     float *out; uint64_t out_stride;        /* or F32 rows when act is NULL */
     void *workspace;                      /* cuda_attend_workspace bytes */
     uint32_t *counters;                   /* cuda_attend_counters zeros; zero again afterwards */
 };
-/* Rows of class few: generated rows, any number a sequence, few in practice; norms, rope and the store of k and v are inside. Grid and workspace depend on
- * the buckets and the context only. */
-uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dv, uint32_t context);
-uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads, uint32_t context);
+/* Head sizes that are served; bytes of one page of one KV layer (dk, dv served). */
+bool cuda_attend_serves(uint32_t dk, uint32_t dv);
+uint64_t cuda_attend_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv);
+/* Rows of class few: at most WK_CUDA_FEW rows of as many sequences, any number a sequence, few in practice; norms, rope and the store of k and v are
+ * inside. Grid, workspace and counters depend on the buckets and the context (most positions of a sequence) only. Page tables, positions, seq and
+ * turns are read before wk_depend, as is what earlier steps stored in the cache. */
+uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t context); /* bytes */
+uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads);                                             /* words */
 wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err);
-/* Prompt rows: first the store (norms, rope, rounding of q into q_half [rows][heads * dk] and of k, v into the cache), then tiles of queries against
- * the pages. Not in a graph. */
+/* Prompt rows: first the store (norms, rope, rounding of q into q_half, of k and v into the cache), then tiles of queries against the pages; any
+ * number of rows and sequences. Not in a graph, never `dependent`. q_half: cuda_attend_query_bytes, 256-byte aligned. */
+uint64_t cuda_attend_query_bytes(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv);
 wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err);
 wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err);
-/* Head sizes that both serve. */
-bool cuda_attend_serves(uint32_t dk, uint32_t dv);
 /* Debug: scores before the softmax, F32 out [rows][heads][keys], -inf where nothing is seen; after the store of the same rows. */
 wk_status cuda_attend_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream, const struct wk_err *err);
 
-/* ---- gemm.c: products of many rows through cuBLASLt with pinned algorithms ----------------------------------------------
- * y [rows][n] F32 = x [rows][k] f16 . w [n][k] f16, times `scale` (undoes the shift of x), + c when not NULL (may not be y). The algorithm is
- * chosen by (n, k) alone, never split along k, so a row's bits do not depend on `rows`. */
+/* ---- gemm.c: products of many rows through cuBLASLt ---------------------------------------------------------------------
+ * y [rows][n] F32 = x [rows][k] f16 . w [n][k] f16, times `scale` (undoes the shift of x), + c when not NULL (c may be y). A row's bits
+ * do not depend on `rows`: algorithms never divide k. Matrices 16-byte aligned; w_stride and x_stride multiples of
+ * 8 halves, c_stride and y_stride of 4 floats; what lies between a row's end and the next is neither read nor written. */
 struct cuda_gemm;
 wk_status cuda_gemm_open(struct cuda_gemm **out, const struct wk_err *err);
-void cuda_gemm_close(struct cuda_gemm *g);
+void cuda_gemm_close(struct cuda_gemm *g); /* NULL allowed */
 uint64_t cuda_gemm_workspace(void); /* bytes, 256-byte aligned memory of the caller's */
-struct cuda_gemm_call { uint32_t rows, n, k; const void *w; uint64_t w_stride; const void *x; uint64_t x_stride; const float *c; float *y; uint64_t y_stride; float scale; void *workspace; };
+/* Chooses the algorithms of a shape ahead of its first product, on the host alone. WK_UNSUPPORTED: there is none. */
+wk_status cuda_gemm_prepare(struct cuda_gemm *g, uint32_t n, uint32_t k, const struct wk_err *err);
+struct cuda_gemm_call {
+    uint32_t rows, n, k;
+    const void *w; uint64_t w_stride;
+    const void *x; uint64_t x_stride;
+    const float *c; uint64_t c_stride;
+    float *y; uint64_t y_stride;
+    float scale;
+    void *workspace;
+};
 wk_status cuda_gemm_run(struct cuda_gemm *g, const struct cuda_gemm_call *c, void *stream, const struct wk_err *err);
 
 /* ---- sampler.cu: core/sample/sample.h, bit for bit ------------------------------------------------------------------- */
@@ -159,11 +176,15 @@ struct cuda_sampler;  /* state of all slots, in device memory given by the host 
 uint64_t cuda_sampler_bytes(uint32_t slots, uint32_t n_vocab, uint32_t rows);
 wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, void *memory, struct cuda_sampler **out, const struct wk_err *err);
 void cuda_sampler_close(struct cuda_sampler *s);
-/* Makes a slot ready for a new job; ordered before later work on the stream. Copies what it is given. ends: ids after which the slot is finished. */
+/* Makes a slot ready for a new job; ordered before later work on the stream. Copies what it is given. ends: ids after which the slot is finished,
+ * at most SAMPLER_MAX_ENDS. */
+enum { CUDA_SAMPLER_ROWS = 64 };                    /* most rows a call */
 wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, void *stream, const struct wk_err *err);
-/* The rows whose sequence is in the batch: one id each, appended to the slot's history, left in last[slot], and written with its serial number into
- * the mapped ring `out`. Row i of logits belongs to sequence i of the batch. greedy: every slot of the batch is plain greedy (no bias, no penalties). */
-struct cuda_sampled { uint32_t serial, id; };       /* id UINT32_MAX: the row has no finite logits */
+/* One id for each row, appended to its slot's history, left in last[slot], and written with its serial number into the mapped ring `out` (one 8-byte
+ * store). Row i of logits belongs to seq[i], whose slot no other row has. greedy: every slot of the batch is cuda_sampler_plain. */
+enum { CUDA_NO_ID = 0xfffffffe };                   /* no id can be picked from the row's logits, or could in an earlier step since cuda_sampler_set;
+                                                       UINT32_MAX: padding (seq.n_rows 0), or the slot came to an end before */
+struct cuda_sampled { uint32_t serial, id; };
 struct cuda_sample {
     bool dependent, greedy;
     uint32_t rows;
@@ -174,7 +195,11 @@ struct cuda_sample {
 };
 enum { CUDA_RING = 8 };
 wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, void *stream, const struct wk_err *err);
-const uint32_t *cuda_sampler_last(const struct cuda_sampler *s); /* [slots] on the device */
+const uint32_t *cuda_sampler_last(const struct cuda_sampler *s); /* [slots] on the device; 0 until a first id */
+/* No more than the best id is wanted: no bias, no penalties. */
+bool cuda_sampler_plain(const struct sampler_params *p);
+/* From now on as on devices without clusters: a test runs both ways. */
+void cuda_sampler_without_clusters(struct cuda_sampler *s);
 
 #ifdef __cplusplus
 }

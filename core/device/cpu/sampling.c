@@ -1,0 +1,163 @@
+/* sampling.c: sampled steps on the CPU: each runs to its end inside submit, which then picks the ids by core/sample; collect hands them out.
+ *
+ * So that callers have one way for every device, the rules are those of a device that runs ahead: ids wait in a queue of STEP_QUEUE steps, and
+ * TOKEN_LAST stands for the id that a slot was given before. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+
+enum slot_state { SLOT_EMPTY = 0, SLOT_RUNS, SLOT_ENDED, SLOT_FAILED };
+
+struct sampling_slot {
+    struct sampler *sampler;
+    uint32_t state;                /* enum slot_state */
+    uint32_t last;                 /* id; UINT32_MAX: none yet */
+    uint32_t in_step;              /* number of the last step that it was in */
+    uint32_t n_ends, ends[SAMPLER_MAX_ENDS];
+};
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+wk_status sampling_open(struct executor *x, const struct wk_err *err)
+{
+    const uint32_t n_vocab = x->program->n_vocab;
+    if (n_vocab < 1 || n_vocab > SAMPLER_MAX_VOCAB) return WK_OK; /* nothing to sample: sampler_set says so */
+    x->list_bytes += (uint64_t)n_vocab * 20;                        /* as sample.h says */
+    return sampler_scratch_open(n_vocab, &x->sampling.scratch, err);
+}
+
+void sampling_carve(struct executor *x, struct carve *workspace)
+{
+    struct sampling *s = &x->sampling;
+    const uint32_t n = x->o.max_sequences, wanted = x->o.max_wanted < n ? x->o.max_wanted : n;
+    s->slots = carve(workspace, n, sizeof *s->slots);
+    s->seqs = carve(workspace, n, sizeof *s->seqs);
+    s->tokens = carve(workspace, x->o.max_rows, sizeof *s->tokens);
+    s->ids = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->ids);
+    s->failed = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->failed);
+    s->logits = carve(workspace, (uint64_t)wanted * x->program->n_vocab, sizeof *s->logits);
+}
+
+void sampling_close(struct executor *x)
+{
+    struct sampling *s = &x->sampling;
+    for (uint32_t i = 0; s->slots && i < x->o.max_sequences; i++) sampler_close(s->slots[i].sampler);
+    sampler_scratch_close(s->scratch);
+}
+
+/* ---- a job in a slot ------------------------------------------------------------------------------------------------ */
+
+wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err)
+{
+    struct sampler *sampler;
+    if (slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "sampler slot %u: there are %u", slot, x->o.max_sequences);
+    if (n_ends > SAMPLER_MAX_ENDS) return wk_fail(err, WK_INVALID, "%u ids that end a sequence: expected at most %d", n_ends, SAMPLER_MAX_ENDS);
+    wk_status status = sampler_open(p, x->program->n_vocab, &sampler, err);
+    if (status) return status;
+    struct sampling_slot *s = &x->sampling.slots[slot];
+    sampler_close(s->sampler);
+    *s = (struct sampling_slot){ .sampler = sampler, .state = SLOT_RUNS, .last = UINT32_MAX, .n_ends = n_ends };
+    if (n_ends) memcpy(s->ends, ends, n_ends * sizeof *ends);
+    return WK_OK;
+}
+
+/* ---- a step --------------------------------------------------------------------------------------------------------- */
+
+/* Slots, and that only last rows of sequences are wanted. */
+static wk_status check_slots(struct executor *x, const struct step *step, const struct wk_err *err)
+{
+    struct sampling *s = &x->sampling;
+    uint32_t wanted = 0;
+    s->n_steps++;
+    for (uint32_t i = 0; i < step->n_seqs; i++) {
+        const struct step_seq *q = &step->seqs[i];
+        if (q->slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u: there are %u", i, q->slot, x->o.max_sequences);
+        struct sampling_slot *slot = &s->slots[q->slot];
+        if (slot->in_step == s->n_steps) return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u is in this step twice", i, q->slot);
+        slot->in_step = s->n_steps;
+        if (wanted == step->n_wanted || step->wanted[wanted] != q->row + q->n_rows - 1) continue;
+        if (slot->state == SLOT_EMPTY) return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u was never set", i, q->slot);
+        wanted++;
+    }
+    if (wanted < step->n_wanted) return wk_fail(err, WK_INVALID, "row %u is to be sampled, but it is not the last of a sequence", step->wanted[wanted]);
+    return WK_OK;
+}
+
+static wk_status fill_tokens(struct executor *x, const struct step *step, const struct wk_err *err)
+{
+    struct sampling *s = &x->sampling;
+    memcpy(s->tokens, step->tokens, step->n_rows * sizeof *s->tokens);
+    for (uint32_t i = 0; i < step->n_seqs; i++) {
+        const struct step_seq *q = &step->seqs[i];
+        const uint32_t last = s->slots[q->slot].last;
+        for (uint32_t r = q->row; r < step->n_rows && r - q->row < q->n_rows; r++) {
+            if (s->tokens[r] != TOKEN_LAST) continue;
+            if (s->slots[q->slot].state == SLOT_EMPTY || last == UINT32_MAX) return wk_fail(err, WK_INVALID, "row %u: sampler slot %u has given no id yet", r, q->slot);
+            s->tokens[r] = last;
+        }
+    }
+    return WK_OK;
+}
+
+/* The next id of a slot; UINT32_MAX: it is over, or none can be picked. */
+static uint32_t pick(struct executor *x, struct sampling_slot *slot, const float *logits)
+{
+    uint32_t id;
+    if (slot->state != SLOT_RUNS) return UINT32_MAX;
+    if (sampler_pick(slot->sampler, x->sampling.scratch, logits, NULL, &id, NULL) || sampler_accept(slot->sampler, id, NULL)) {
+        slot->state = SLOT_FAILED;
+        return UINT32_MAX;
+    }
+    slot->last = id;
+    for (uint32_t i = 0; i < slot->n_ends; i++)
+        if (slot->ends[i] == id) slot->state = SLOT_ENDED;
+    return id;
+}
+
+static void sample(struct executor *x, const struct step *step)
+{
+    struct sampling *s = &x->sampling;
+    const uint32_t entry = (s->first + s->n_waiting) % STEP_QUEUE * x->o.max_sequences;
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < step->n_seqs; i++) {
+        const struct step_seq *q = &step->seqs[i];
+        struct sampling_slot *slot = &s->slots[q->slot];
+        const bool sampled = wanted < step->n_wanted && step->wanted[wanted] == q->row + q->n_rows - 1;
+        if (sampled && q->failed && slot->state == SLOT_RUNS) slot->state = SLOT_FAILED;
+        s->ids[entry + i] = sampled ? pick(x, slot, step->logits + (uint64_t)wanted++ * x->program->n_vocab) : UINT32_MAX;
+        s->failed[entry + i] = q->failed || (sampled && slot->state == SLOT_FAILED);
+    }
+    s->n_seqs[(s->first + s->n_waiting) % STEP_QUEUE] = step->n_seqs;
+    s->n_waiting++;
+}
+
+wk_status sampling_submit(struct executor *x, const struct step *step, const struct wk_err *err)
+{
+    struct sampling *s = &x->sampling;
+    if (s->n_waiting == STEP_QUEUE) return wk_fail(err, WK_INVALID, "%d steps are under way: collect one before the next", STEP_QUEUE);
+    wk_status status = executor_check_counts(x, step, err);
+    if (!status) status = check_slots(x, step, err);
+    if (!status) status = fill_tokens(x, step, err);
+    if (status) return status;
+    struct step run = *step;
+    memcpy(s->seqs, step->seqs, step->n_seqs * sizeof *s->seqs);
+    run.seqs = s->seqs;
+    run.tokens = s->tokens;
+    run.logits = s->logits;
+    status = executor_step(x, &run, err);
+    if (!status) sample(x, &run);
+    return status;
+}
+
+wk_status sampling_collect(struct executor *x, struct step_ids *out, const struct wk_err *err)
+{
+    struct sampling *s = &x->sampling;
+    if (!s->n_waiting) return wk_fail(err, WK_INVALID, "no step is under way");
+    const uint32_t entry = s->first * x->o.max_sequences;
+    memcpy(out->ids, s->ids + entry, s->n_seqs[s->first] * sizeof *out->ids);
+    memcpy(out->failed, s->failed + entry, s->n_seqs[s->first] * sizeof *out->failed);
+    s->first = (s->first + 1) % STEP_QUEUE;
+    s->n_waiting--;
+    return WK_OK;
+}

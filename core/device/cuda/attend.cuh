@@ -1,0 +1,193 @@
+/* attend.cuh: what both attention kernels share: the layout of the paged cache, their arguments, and how a head of q, k or v is finished.
+ *
+ * Layout. Heads are padded with zeros to one of the sizes that kernels exist for (attend_head). A page holds for each KV head 32 positions of K, then of
+ * V: blocks of 8 positions x 8 values in 128 bytes, [position / 8][value / 8][position % 8][value % 8]. So a page of a head is one run of
+ * memory that goes to shared memory as it is, where every fragment load, straight or transposed, reads whole blocks: no bank is hit twice.
+ *
+ * Arithmetic. q, k and v are rounded to f16 after norm and rotation; scores are sums in FP32; probabilities are 2^(s - m) rounded to f16; values are
+ * summed in FP32. Masked positions have probability 0 exactly and add nothing, so a tile that a row does not see leaves its bits as they are. */
+#ifndef CORE_DEVICE_CUDA_ATTEND_CUH
+#define CORE_DEVICE_CUDA_ATTEND_CUH
+
+#include <worker/arch.h>
+#include <worker/cuda/act.cuh>
+
+#include "device/cuda/kernels.h"
+#include "device/cuda/mma.cuh"
+
+enum { ATTEND_MAX_HEAD = 256 };
+
+/* Size of the kernels that serve a head; 0: none do. */
+static inline uint32_t attend_head(uint32_t dk, uint32_t dv)
+{
+    static const uint32_t sizes[] = { 16, 32, 64, 80, 96, 128, 256 };
+    const uint32_t d = dk > dv ? dk : dv;
+    if (dk == 0 || dv == 0) return 0;
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (d <= sizes[i]) return sizes[i];
+    return 0;
+}
+
+/* Halves from the start of a page's K or V of one head to value 8 c of the position in `slot`. */
+template <int D> __device__ __forceinline__ uint32_t block_offset(uint32_t slot, uint32_t c) { return ((slot >> 3) * (D / 8) + c) * 64 + (slot & 7) * 8; }
+
+/* One of q, k, v before it is finished. */
+struct attend_source {
+    const float *x;
+    uint64_t stride;
+    const float *turn; /* [rows][n][2] or NULL */
+    uint32_t turn_n, turn_style;
+    struct cuda_head_norm norm;
+};
+
+struct attend_args {
+    struct attend_source q, k, v;
+    const struct cuda_seq *seq;
+    const uint32_t *pages;
+    __half *cache;
+    const float *sinks;
+    __half *act;
+    float *sums, *out;
+    float *part;          /* workspace: [rows * heads][max_splits][D] */
+    float2 *part_max_sum; /* [rows * heads][max_splits] */
+    uint32_t *counters;
+    uint64_t page_halves, out_stride;
+    float scale, softcap;
+    uint32_t seqs, page_stride, ring_pages, window;
+    uint32_t heads, kv_heads, group, dk, dv; /* group: query heads of a KV head */
+    uint32_t group_magic;                    /* x / group = high word of x * group_magic, for small x; group > 1 */
+    uint32_t shift, act_k, max_splits, head; /* head: the padded size */
+};
+
+static inline struct attend_source attend_source_of(const float *x, uint64_t stride, const float *turn, uint32_t n, uint32_t style, struct cuda_head_norm norm)
+{
+    const struct attend_source s = { x, stride, turn, turn ? n : 0, style, norm };
+    return s;
+}
+
+/* Checks the shapes; text names the field. */
+wk_status attend_check(const struct cuda_attend *a, const char *what, struct attend_args *out, const struct wk_err *err);
+
+__device__ __forceinline__ uint32_t first_key(uint32_t window, uint32_t position) { return window && position + 1 > window ? position + 1 - window : 0; }
+
+__device__ __forceinline__ const uint32_t *page_entry(const attend_args &a, uint32_t seq, uint32_t page)
+{
+    return a.pages + (uint64_t)seq * a.page_stride + (a.ring_pages ? page % a.ring_pages : page);
+}
+template <int D> __device__ __forceinline__ __half *page_of(const attend_args &a, uint32_t id, uint32_t kv)
+{
+    return a.cache + (uint64_t)id * a.page_halves + (uint64_t)kv * (64 * D);
+}
+
+/* ---- finishing a head: by one whole warp, in shared memory ----------------------------------------------------------- */
+
+/* Values lane, lane + 32, ... of a head, and the turns of pairs lane, lane + 32, ...: asked for together, so that only one wait is seen. */
+template <int D> struct head_values { float x[(D + 31) / 32]; float2 turn[(D + 63) / 64]; };
+
+/* live: or zeros, without a load. */
+template <int D> __device__ __forceinline__ void load_head(head_values<D> &h, const attend_source &s, uint32_t row, uint32_t head, uint32_t d, bool live = true)
+{
+    const uint32_t lane = threadIdx.x & 31u, values = live ? d : 0, turns = live ? s.turn_n : 0;
+    const float *x = s.x + row * s.stride + head * d;
+    const float2 *turn = reinterpret_cast<const float2 *>(s.turn) + (uint64_t)row * s.turn_n;
+#pragma unroll
+    for (int j = 0; j < (D + 31) / 32; j++) h.x[j] = lane + 32 * j < values ? __ldcg(x + lane + 32 * j) : 0.0f;
+#pragma unroll
+    for (int j = 0; j < (D + 63) / 64; j++) h.turn[j] = lane + 32 * j < turns ? __ldcg(turn + lane + 32 * j) : make_float2(0.0f, 0.0f);
+}
+
+/* Sum over a head from the sums of its runs of 16 (the same in all lanes of a run): the tree of wk_rms_scale, the runs being its lanes. */
+template <int D> __device__ __forceinline__ float add_runs(const float (&run)[(D + 31) / 32])
+{
+    constexpr int N = D <= 32 ? 1 : D <= 64 ? 2 : D <= 128 ? 4 : 8;
+    float s[N];
+#pragma unroll
+    for (int j = 0; j < N; j++) s[j] = j < (D + 31) / 32 ? __fadd_rn(run[j < (D + 31) / 32 ? j : 0], __shfl_xor_sync(0xffffffffu, run[j < (D + 31) / 32 ? j : 0], 16)) : 0.0f;
+#pragma unroll
+    for (int n = 1; n < N; n <<= 1)
+#pragma unroll
+        for (int j = 0; j < N; j += 2 * n) s[j] = __fadd_rn(s[j], s[j + n]);
+    return s[0];
+}
+
+/* The sum of a run of 16 in 16 neighbouring lanes, by wk_square_sum16's tree. */
+__device__ __forceinline__ float run_sum(float x)
+{
+#pragma unroll
+    for (int d = 1; d < 16; d <<= 1) x = __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+template <int D> __device__ __forceinline__ void norm_head(head_values<D> &h, const struct cuda_head_norm &n, uint32_t d)
+{
+    constexpr int N = (D + 31) / 32;
+    const uint32_t lane = threadIdx.x & 31u;
+    float run[N];
+    if (n.kind == CUDA_NORM_LAYER) {
+#pragma unroll
+        for (int j = 0; j < N; j++) run[j] = run_sum(h.x[j]);
+        const float mean = __fdiv_rn(add_runs<D>(run), (float)d);
+#pragma unroll
+        for (int j = 0; j < N; j++) h.x[j] = lane + 32 * j < d ? __fadd_rn(h.x[j], -mean) : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) run[j] = wk_square_sum16(h.x[j]);
+    const float scale = __frsqrt_rn(__fadd_rn(__fdiv_rn(add_runs<D>(run), (float)d), n.eps));
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const uint32_t i = lane + 32 * j;
+        if (i >= d) continue;
+        h.x[j] = wk_rms_value(h.x[j], scale, n.w ? __ldg(n.w + i) : 1.0f);
+        if (n.b) h.x[j] = __fadd_rn(h.x[j], __ldg(n.b + i));
+    }
+}
+
+/* Norm and rotation of the head that the warp has loaded, into row[0, D): zeros past d. Ends with the warp in step. */
+template <int D> __device__ __forceinline__ void finish_head(float *row, head_values<D> &h, const attend_source &s, uint32_t d)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    if (s.norm.kind != CUDA_NORM_NONE) norm_head<D>(h, s.norm, d);
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < (D + 31) / 32; j++)
+        if (lane + 32 * j < D) row[lane + 32 * j] = h.x[j];
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < (D + 63) / 64; j++) {
+        const uint32_t i = lane + 32 * j;
+        if (i >= s.turn_n) break;
+        const uint32_t ia = s.turn_style == WK_ROPE_PAIRS ? 2 * i : i, ib = s.turn_style == WK_ROPE_PAIRS ? 2 * i + 1 : i + s.turn_n;
+        const float a = row[ia], b = row[ib];
+        row[ia] = __fsub_rn(__fmul_rn(a, h.turn[j].x), __fmul_rn(b, h.turn[j].y));
+        row[ib] = __fadd_rn(__fmul_rn(a, h.turn[j].y), __fmul_rn(b, h.turn[j].x));
+    }
+    __syncwarp();
+}
+
+/* Eight finished values as f16. */
+__device__ __forceinline__ uint4 half_chunk(const float *row)
+{
+    __half2 h[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) h[i] = __halves2half2(wk_act_half(row[2 * i], 0), wk_act_half(row[2 * i + 1], 0));
+    return make_uint4(half_bits(h[0]), half_bits(h[1]), half_bits(h[2]), half_bits(h[3]));
+}
+
+/* ---- scores -------------------------------------------------------------------------------------------------------- */
+
+/* scale and soft-cap: c tanh(s / c), tanh x = 1 - 2 / (e^2x + 1). */
+__device__ __forceinline__ float capped(float s, float cap)
+{
+    const float e = exp2_fast(__fmul_rn(s, __fdividef(2.885390081777927f, cap)));
+    return __fmul_rn(cap, __fadd_rn(1.0f, -__fdividef(2.0f, __fadd_rn(e, 1.0f))));
+}
+
+/* What 1 / sum becomes with a sink; max in units of log2. */
+__device__ __forceinline__ float value_factor(float max, float sum, const float *sinks, uint32_t head)
+{
+    if (!sinks) return __fdividef(1.0f, sum);
+    const float sink = __fmul_rn(__ldg(sinks + head), 1.4426950408889634f), m = fmaxf(sink, max), w = exp2_fast(__fadd_rn(max, -m));
+    return __fdividef(w, __fmaf_rn(sum, w, exp2_fast(__fadd_rn(sink, -m))));
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* context.c: preflight, the device's context, and the errors that end it.
+ *
+ * Making a context takes a third of a second and depends on no model: cuda_warm begins it in a thread as soon as the device is known, and whoever needs
+ * the context waits for that thread. A context that an error has ended stays ended: the flag is the process's, since it has one device. */
+#include "device/cuda/context.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_MAJOR = 8 };
+
+static _Atomic bool dead;
+static char first_loss[400]; /* the text of the error that ended the context, under: */
+static pthread_mutex_t loss_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(cudaStream_t) live_stream; /* of the open device: asking it finds an error that nobody has seen yet */
+
+/* ---- errors --------------------------------------------------------------------------------------------------------- */
+
+/* Codes after which the context goes on. Whatever is not here ends it: the runtime says so of 226, 700, 702, 710, 714 to 719, 721, 810 and 911, an
+ * uncorrectable memory error (214, 220) leaves wrong numbers behind, and a code that is unknown today is not one to go on after. */
+static bool survives(int code)
+{
+    switch (code) {
+    case cudaSuccess: case cudaErrorInvalidValue: case cudaErrorMemoryAllocation: case cudaErrorInitializationError: case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidPitchValue: case cudaErrorInvalidSymbol: case cudaErrorInvalidMemcpyDirection: case cudaErrorInsufficientDriver:
+    case cudaErrorMissingConfiguration: case cudaErrorInvalidDeviceFunction: case cudaErrorNoDevice: case cudaErrorInvalidDevice:
+    case cudaErrorInvalidKernelImage: case cudaErrorNoKernelImageForDevice: case cudaErrorInvalidResourceHandle: case cudaErrorIllegalState:
+    case cudaErrorSymbolNotFound: case cudaErrorNotReady: case cudaErrorLaunchOutOfResources: case cudaErrorHostMemoryAlreadyRegistered:
+    case cudaErrorHostMemoryNotRegistered: case cudaErrorNotPermitted: case cudaErrorNotSupported: case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch: case cudaErrorCompatNotSupportedOnDevice: case cudaErrorOperatingSystem:
+        return true;
+    default:
+        return code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorCapturedEvent; /* a capture that failed, not the context */
+    }
+}
+
+static wk_status fail_code(int code, const char *what, const char *name, const char *text, const struct wk_err *err)
+{
+    if (survives(code)) return wk_fail(err, code == cudaErrorMemoryAllocation ? WK_NO_MEMORY : WK_INTERNAL, "%s: %s: %s", what, name, text);
+    /* Everything fails after the first: the first is the one to read. */
+    (void)pthread_mutex_lock(&loss_lock);
+    if (!first_loss[0]) (void)snprintf(first_loss, sizeof first_loss, "%s: %s: %s; the device's context is lost, the process has to end", what, name, text);
+    (void)wk_fail(err, WK_INTERNAL, "%s", first_loss);
+    (void)pthread_mutex_unlock(&loss_lock);
+    atomic_store(&dead, true);
+    return WK_INTERNAL;
+}
+
+wk_status cuda_check(struct cuda_device *d, int code, const char *what, const struct wk_err *err)
+{
+    (void)d;
+    if (code == cudaSuccess) return WK_OK;
+    if (survives(code)) (void)cudaGetLastError(); /* it is not to show up at the next call */
+    return fail_code(code, what, cudaGetErrorName((cudaError_t)code), cudaGetErrorString((cudaError_t)code), err);
+}
+
+wk_status cuda_check_driver(struct cuda_device *d, CUresult code, const char *what, const struct wk_err *err)
+{
+    const char *name = "unknown error", *text = "";
+    if (code == CUDA_SUCCESS) return WK_OK;
+    (void)d->driver.error_name(code, &name);
+    (void)d->driver.error_string(code, &text);
+    return fail_code((int)code, what, name ? name : "unknown error", text ? text : "", err); /* the two enumerations agree */
+}
+
+bool cuda_dead(void)
+{
+    const cudaStream_t stream = atomic_load(&live_stream);
+    if (!atomic_load(&dead) && stream && !survives(cudaStreamQuery(stream))) atomic_store(&dead, true);
+    return atomic_load(&dead);
+}
+
+bool cuda_device_dead(const struct cuda_device *d)
+{
+    (void)d;
+    return cuda_dead();
+}
+
+/* ---- preflight ------------------------------------------------------------------------------------------------------ */
+
+/* How many devices there are, or why there is none. */
+static wk_status count_devices(struct device_info *out, const struct wk_err *err)
+{
+    int driver = 0, runtime = 0, count = 0;
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    out->driver = (uint32_t)driver;
+    out->runtime = (uint32_t)runtime;
+    if (driver == 0) return wk_fail(err, WK_UNSUPPORTED, "device cuda: no NVIDIA driver here: libcuda.so.1 is not installed, or not visible in this container");
+    const cudaError_t code = cudaGetDeviceCount(&count);
+    if (code == cudaErrorInsufficientDriver)
+        return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver is too old: it serves CUDA %d.%d, this program needs %d.%d; update the driver",
+                       driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (code == cudaErrorNoDevice || (code == cudaSuccess && count == 0)) {
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver is there, but no GPU%s%.60s%s", visible ? " (CUDA_VISIBLE_DEVICES is \"" : "", visible ? visible : "", visible ? "\")" : "");
+    }
+    if (code == cudaErrorSystemNotReady)
+        return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver is not ready: %s; is the fabric manager running?", cudaGetErrorString(code));
+    if (code != cudaSuccess) return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver refuses: %s: %s", cudaGetErrorName(code), cudaGetErrorString(code));
+    out->count = (uint32_t)count;
+    return WK_OK;
+}
+
+wk_status cuda_probe(uint32_t gpu, struct device_info *out, const struct wk_err *err)
+{
+    struct cudaDeviceProp p;
+    *out = (struct device_info){ .index = gpu };
+    wk_status s = count_devices(out, err);
+    if (s) return s;
+    if (gpu >= out->count) {
+        if (out->count == 1) return wk_fail(err, WK_INVALID, "device cuda: there is no GPU %u: this machine has one, GPU 0", gpu);
+        return wk_fail(err, WK_INVALID, "device cuda: there is no GPU %u: this machine has %u, GPU 0 to %u", gpu, out->count, out->count - 1);
+    }
+    const cudaError_t code = cudaGetDeviceProperties(&p, (int)gpu);
+    if (code != cudaSuccess) return wk_fail(err, WK_UNSUPPORTED, "device cuda: GPU %u cannot be examined: %s: %s", gpu, cudaGetErrorName(code), cudaGetErrorString(code));
+    (void)snprintf(out->name, sizeof out->name, "%.63s", p.name);
+    out->major = (uint32_t)p.major;
+    out->minor = (uint32_t)p.minor;
+    out->multiprocessors = (uint32_t)p.multiProcessorCount;
+    out->memory = p.totalGlobalMem;
+    if (out->major < LEAST_MAJOR)
+        return wk_fail(err, WK_INVALID, "device cuda: GPU %u (%s) has compute capability %u.%u; %d.0 or newer is needed", gpu, out->name, out->major, out->minor, LEAST_MAJOR);
+    return WK_OK;
+}
+
+/* ---- the context ---------------------------------------------------------------------------------------------------- */
+
+static struct {
+    pthread_t thread;
+    bool running;
+    uint32_t gpu;
+    cudaError_t code;
+} warming;
+
+/* Makes the context and keeps its own demands small: kernels here take no memory by themselves. Shared memory and L1 cache are divided as each kernel asks. */
+static cudaError_t make_context(uint32_t gpu)
+{
+    cudaError_t code = cudaSetDevice((int)gpu);
+    if (code == cudaSuccess) code = cudaFree(NULL);
+    if (code == cudaSuccess) code = cudaDeviceSetLimit(cudaLimitMallocHeapSize, 1);
+    if (code == cudaSuccess) code = cudaDeviceSetCacheConfig(cudaFuncCachePreferNone);
+    return code;
+}
+
+static void *warm_thread(void *arg)
+{
+    (void)arg;
+    warming.code = make_context(warming.gpu);
+    return NULL;
+}
+
+static void warm_join(void)
+{
+    if (warming.running) (void)pthread_join(warming.thread, NULL);
+    warming.running = false;
+}
+
+void cuda_warm(uint32_t gpu)
+{
+    static bool registered;
+    if (warming.running) return;
+    warming.gpu = gpu;
+    warming.running = pthread_create(&warming.thread, NULL, warm_thread, NULL) == 0; /* else the context is made when it is needed */
+    /* The runtime must not be torn down under a thread that makes a context. */
+    if (!registered && atexit(warm_join) == 0) registered = true;
+}
+
+/* Makes the context the calling thread's, once it is there. */
+static wk_status use_context(uint32_t gpu, const struct wk_err *err)
+{
+    char what[40];
+    (void)snprintf(what, sizeof what, "GPU %u: context", gpu);
+    const bool warmed = warming.running && warming.gpu == gpu;
+    warm_join();
+    const cudaError_t code = warmed && warming.code != cudaSuccess ? warming.code : make_context(gpu);
+    return cuda_check(NULL, code, what, err);
+}
+
+wk_status cuda_device_memory(uint32_t gpu, struct device_memory *out, const struct wk_err *err)
+{
+    size_t free_bytes = 0, total = 0;
+    *out = (struct device_memory){ 0 };
+    wk_status s = use_context(gpu, err);
+    if (!s) s = cuda_check(NULL, cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo", err);
+    if (s) return s;
+    out->total = total;
+    out->free = free_bytes;
+    out->taken = cuda_memory_taken();
+    out->overhead = total - free_bytes > out->taken ? total - free_bytes - out->taken : 0;
+    return WK_OK;
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------------------- */
+
+static wk_status entry(const char *symbol, void *slot, const struct wk_err *err)
+{
+    void *function = NULL;
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t code = cudaGetDriverEntryPointByVersion(symbol, &function, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t code = cudaGetDriverEntryPoint(symbol, &function, cudaEnableDefault, &found);
+#endif
+    if (code != cudaSuccess || found != cudaDriverEntryPointSuccess || !function)
+        return wk_fail(err, WK_UNSUPPORTED, "device cuda: the driver has no %s; update the driver", symbol);
+    memcpy(slot, &function, sizeof function); /* function pointers of all kinds have one size here */
+    return WK_OK;
+}
+
+static wk_status find_entries(struct cuda_driver *a, const struct wk_err *err)
+{
+    const struct { const char *symbol; void *slot; } wanted[] = {
+        { "cuMemGetAllocationGranularity", &a->granularity }, { "cuMemCreate", &a->create }, { "cuMemRelease", &a->release },
+        { "cuMemAddressReserve", &a->reserve }, { "cuMemAddressFree", &a->free }, { "cuMemMap", &a->map }, { "cuMemUnmap", &a->unmap },
+        { "cuMemSetAccess", &a->set_access }, { "cuPointerGetAttribute", &a->attribute }, { "cuGetErrorName", &a->error_name },
+        { "cuGetErrorString", &a->error_string },
+    };
+    wk_status s = WK_OK;
+    for (size_t i = 0; !s && i < sizeof wanted / sizeof *wanted; i++) s = entry(wanted[i].symbol, wanted[i].slot, err);
+    return s;
+}
+
+static wk_status find_granule(struct cuda_device *d, const struct wk_err *err)
+{
+    enum { GRANULE = 2 << 20 }; /* what memory.h promises; a larger one of the driver's is a multiple */
+    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index } };
+    size_t granule = 0;
+    wk_status s = cuda_check_driver(d, d->driver.granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "cuMemGetAllocationGranularity", err);
+    d->granule = granule > GRANULE ? granule : GRANULE;
+    return s;
+}
+
+wk_status cuda_device_open(uint32_t gpu, const struct gguf *file, struct cuda_device **out, const struct wk_err *err)
+{
+    *out = NULL;
+    if (atomic_load(&dead)) return wk_fail(err, WK_INTERNAL, "GPU %u: an error has ended its context in this process", gpu);
+    struct cuda_device *d = calloc(1, sizeof *d);
+    if (!d) return wk_fail(err, WK_NO_MEMORY, "out of memory for a device");
+    wk_status s = cuda_probe(gpu, &d->info, err);
+    if (!s && file) d->prefetch = cuda_prefetch_begin(file);
+    if (!s) s = use_context(gpu, err);
+    if (!s) s = find_entries(&d->driver, err);
+    if (!s) s = find_granule(d, err);
+    if (!s) s = cuda_check(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "cudaStreamCreate", err);
+    if (s) {
+        cuda_device_close(d);
+        return s;
+    }
+    atomic_store(&live_stream, d->stream);
+    *out = d;
+    return WK_OK;
+}
+
+void cuda_device_close(struct cuda_device *d)
+{
+    if (!d) return;
+    cuda_prefetch_end(d->prefetch);
+    cuda_digest_end(d);
+    if (!cuda_dead()) {
+        atomic_store(&live_stream, NULL);
+        if (d->stream) (void)cudaStreamSynchronize(d->stream);
+        cuda_memory_close(d);
+        if (d->stream) (void)cudaStreamDestroy(d->stream);
+    }
+    atomic_store(&live_stream, NULL);
+    free(d);
+}
+
+void *cuda_device_stream(const struct cuda_device *d) { return d->stream; }
+const struct device_info *cuda_device_info(const struct cuda_device *d) { return &d->info; }

@@ -1,0 +1,96 @@
+/* graph.c: the programs of generated rows as CUDA graphs: one for each bucket of rows and each end (logits, sampler, plain greedy), captured when
+ * the model is opened, so that a step launches one thing and the request path makes nothing.
+ *
+ * Lengths, page tables and tokens are data on the device, so nothing is ever captured again. Before the captures each bucket runs once on padding
+ * alone: that loads every kernel, and a kernel that does not run here says so before anybody waits for an answer. */
+#include "device/cuda/executor.h"
+
+#include <cuda_runtime_api.h>
+
+/* Device memory that the driver takes for one kernel node of an instantiated graph: measured, rounded up. It cannot be taken by us, so the
+ * plan counts it and memory() reports the plan. */
+enum { NODE_BYTES = 1024 };
+
+static uint32_t bucket_at(uint32_t i) { return 1u << i; }
+
+/* Buckets that decoding of max_sequences needs; a larger run, which only several rows a sequence can make, is launched kernel by kernel. */
+static uint32_t captured(const struct executor *x)
+{
+    const uint32_t rows = x->o.max_sequences < x->o.max_rows ? x->o.max_sequences : x->o.max_rows, most = cuda_bucket(rows);
+    uint32_t n = 1;
+    while (n < BUCKETS && bucket_at(n) <= most) n++;
+    return x->program->n_vocab && !x->program->embedding_width ? n : 0;
+}
+
+static uint32_t nodes(const struct executor *x, uint32_t rows)
+{
+    const struct tape_program *p = x->program;
+    uint32_t n = 4; /* inputs, gather, sampler's two */
+    for (uint32_t i = 0; i < p->n_launches; i++) n += 1u + (p->launches[i].norm != TAPE_NONE && rows > WK_CUDA_FEW_NORM) + (p->launches[i].kind == LAUNCH_ROUTE ? 2u : 0u);
+    return n;
+}
+
+uint64_t cuda_graph_bytes(const struct executor *x)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < captured(x); i++) n += (uint64_t)nodes(x, bucket_at(i)) * PROGRAM_KINDS;
+    return n * NODE_BYTES;
+}
+
+/* ---- capture --------------------------------------------------------------------------------------------------------------------- */
+
+static wk_status capture(struct executor *x, uint32_t rows, enum program_kind kind, void **exec, const struct wk_err *err)
+{
+    const struct run run = { .few = true, .rows = rows, .seqs = rows };
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t instance = NULL;
+    wk_status s = cuda_check(x->device, (int)cudaStreamBeginCapture(x->stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", err);
+    if (s) return s;
+    s = cuda_enqueue_run(x, &run, kind, NULL, NULL, err);
+    const cudaError_t end = cudaStreamEndCapture(x->stream, &graph);
+    if (!s) s = cuda_check(x->device, (int)end, "cudaStreamEndCapture", err);
+    if (!s) s = cuda_check(x->device, (int)cudaGraphInstantiate(&instance, graph, 0), "cudaGraphInstantiate", err);
+    if (graph) (void)cudaGraphDestroy(graph);
+    if (!s) s = cuda_check(x->device, (int)cudaGraphUpload(instance, x->stream), "cudaGraphUpload", err);
+    *exec = instance;
+    return s;
+}
+
+static wk_status run_padding(struct executor *x, uint32_t rows, enum program_kind kind, const struct wk_err *err)
+{
+    wk_status s = cuda_padding_run(x, rows, err);
+    if (!s) s = cuda_enqueue_run(x, &x->run, kind, NULL, NULL, err);
+    if (!s) s = cuda_check(x->device, (int)cudaStreamSynchronize(x->stream), "the first run of the kernels", err);
+    x->oldest = x->next_serial;
+    return s;
+}
+
+wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err)
+{
+    wk_status s = WK_OK;
+    /* Wanted rows of prompts use the kernels of every bucket, captured or not. */
+    for (uint32_t rows = 1; x->program->n_vocab && rows <= cuda_bucket(x->o.max_rows) && !s; rows *= 2) {
+        s = run_padding(x, rows, PROGRAM_SAMPLED, err);
+        if (!s) s = run_padding(x, rows, PROGRAM_GREEDY, err);
+    }
+    for (uint32_t i = 0; i < captured(x) && !s; i++)
+        for (uint32_t kind = 0; kind < PROGRAM_KINDS && !s; kind++) s = capture(x, bucket_at(i), (enum program_kind)kind, &x->graphs[i][kind].exec, err);
+    return s ? s : cuda_check(x->device, (int)cudaStreamSynchronize(x->stream), "capture", err);
+}
+
+void cuda_graphs_close(struct executor *x)
+{
+    for (uint32_t i = 0; i < BUCKETS; i++)
+        for (uint32_t kind = 0; kind < PROGRAM_KINDS; kind++) {
+            if (x->graphs[i][kind].exec && !cuda_device_dead(x->device)) (void)cudaGraphExecDestroy(x->graphs[i][kind].exec);
+            x->graphs[i][kind].exec = NULL;
+        }
+}
+
+wk_status cuda_launch_few(struct executor *x, const struct run *r, enum program_kind kind, const struct wk_err *err)
+{
+    uint32_t i = 0;
+    while (bucket_at(i) < r->rows) i++;
+    if (x->eager || !x->graphs[i][kind].exec) return cuda_enqueue_run(x, r, kind, NULL, NULL, err);
+    return cuda_check(x->device, (int)cudaGraphLaunch(x->graphs[i][kind].exec, x->stream), "cudaGraphLaunch", err);
+}

@@ -1,0 +1,131 @@
+/* norm.cu: norms over whole rows or runs of a row, one block each: to acts, F32, or both.
+ *
+ * A block holds its run in registers, up to 16,384 values; a longer one is read again for each pass. Partial i of a run goes to lane i % 32 in order of
+ * i, then the lanes meet in a fixed tree: the order of wk_rms_scale, for every block size. Every warp adds all partials for itself, which
+ * saves a barrier. */
+#include "device/cuda/row.cuh"
+
+#include "device/cuda/launch.cuh"
+
+/* A panel: CHUNKS times four values a thread. */
+template <uint32_t CHUNKS> struct panel { float4 v[CHUNKS]; };
+
+template <bool WHOLE, uint32_t CHUNKS> static __device__ __forceinline__ void load_panel(struct panel<CHUNKS> &p, const float *x, uint32_t base, uint32_t width, bool wide)
+{
+#pragma unroll
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        const uint32_t e = base + (c * blockDim.x + threadIdx.x) * 4;
+        p.v[c] = load4<WHOLE>(x + e, left_of(width, e), wide);
+    }
+}
+
+template <bool WHOLE> static __device__ __forceinline__ float4 centred(float4 v, float mean, uint32_t left)
+{
+    return within<WHOLE>(make_float4(__fsub_rn(v.x, mean), __fsub_rn(v.y, mean), __fsub_rn(v.z, mean), __fsub_rn(v.w, mean)), left);
+}
+
+static __device__ __forceinline__ float sum16(float4 v)
+{
+    float s = __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w));
+    s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 1));
+    return __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 2));
+}
+
+/* Sum over the run of x, or of (x - mean)^2; in every thread. `p` holds the first panel, and again the only one. */
+template <bool SQUARES, bool WHOLE, uint32_t CHUNKS, uint32_t MOST> static __device__ __forceinline__ float run_sum(struct panel<CHUNKS> &p, const float *x, float mean, uint32_t width, bool wide)
+{
+    __shared__ float part[MOST * CHUNKS / 4];
+    const uint32_t panel_width = 4 * CHUNKS * blockDim.x;
+    float sum = 0.0f;
+    for (uint32_t base = 0; base < width; base += panel_width) {
+        if (base) __syncthreads();
+        if (width > panel_width) load_panel<WHOLE>(p, x, base, width, wide);
+#pragma unroll
+        for (uint32_t c = 0; c < CHUNKS; c++) {
+            const uint32_t i = c * blockDim.x + threadIdx.x;
+            const float s = SQUARES ? wk_square_sum16(centred<WHOLE>(p.v[c], mean, left_of(width, base + 4 * i))) : sum16(p.v[c]);
+            if ((i & 3u) == 0) part[i / 4] = s;
+        }
+        __syncthreads();
+        const uint32_t n = min(CHUNKS * blockDim.x / 4, (width - base + 15) / 16);
+        for (uint32_t i = threadIdx.x & 31u; i < n; i += 32) sum = __fadd_rn(sum, part[i]);
+    }
+    return wk_warp_sum(sum);
+}
+
+static __device__ __forceinline__ float4 scaled(float4 v, float scale, float4 w)
+{
+    return make_float4(wk_rms_value(v.x, scale, w.x), wk_rms_value(v.y, scale, w.y), wk_rms_value(v.z, scale, w.z), wk_rms_value(v.w, scale, w.w));
+}
+
+/* One chunk: for few rows, where time is latency; the weights are then asked for before the wait for x, and given partials used. Where time is
+ * bandwidth the whole row is read anyway, and its sum costs less than registers for another path.
+ * PLAIN: the usual conversion: aligned rows of a multiple of 32 values, with weights (LAYER: and bias), to acts alone. Tests for anything else would be a
+ * third of its instructions. */
+template <bool LAYER, bool PLAIN, uint32_t CHUNKS, uint32_t MOST, uint32_t BLOCKS> static __global__ void __launch_bounds__(MOST, BLOCKS) norm_kernel(const __grid_constant__ struct norm_launch p)
+{
+    const uint32_t row = PLAIN ? blockIdx.x : blockIdx.x / p.runs, start = PLAIN ? 0 : blockIdx.x % p.runs * p.width, panel_width = 4 * CHUNKS * blockDim.x, width = p.width;
+    const bool w_wide = ((uintptr_t)p.w | (uintptr_t)p.b) % 16 == 0, has_w = PLAIN || p.w, has_b = PLAIN ? LAYER : p.b != NULL;
+    struct panel<CHUNKS> values;
+    struct row_sink out = p.out;
+    float4 w = all4(1.0f), b = all4(0.0f);
+    if (!PLAIN && p.runs > 1) {
+        out.y += start;
+        out.width = width;
+    }
+    wk_release();
+    if (CHUNKS == 1) {
+        const uint32_t e = threadIdx.x * 4, left = left_of(width, e);
+        if (has_w) w = constant4<PLAIN>(p.w + e, left, w_wide);
+        if (has_b) b = constant4<PLAIN>(p.b + e, left, w_wide);
+    }
+    wk_depend();
+    const uint32_t source = source_index(p.x, row);
+    const float *x = p.x.x + source * p.x.stride + start;
+    const float *residual = !PLAIN && p.residual.x ? source_row(p.residual, row) + start : NULL;
+    load_panel<PLAIN>(values, x, 0, width, p.x.wide);
+    const float mean = LAYER ? __fdiv_rn(run_sum<false, PLAIN, CHUNKS, MOST>(values, x, 0.0f, width, p.x.wide), (float)width) : 0.0f;
+    const float scale = CHUNKS == 1 && !LAYER && p.part ? wk_rms_scale(p.part + (uint64_t)source * ((width + 15) / 16), (width + 15) / 16, width, p.eps)
+                                                        : wk_norm_scale(run_sum<true, PLAIN, CHUNKS, MOST>(values, x, mean, width, p.x.wide), width, p.eps);
+    for (uint32_t base = 0; base < act_width(width); base += panel_width) {
+        if (width > panel_width) load_panel<PLAIN>(values, x, base, width, p.x.wide);
+#pragma unroll
+        for (uint32_t c = 0; c < CHUNKS; c++) {
+            const uint32_t e = base + (c * blockDim.x + threadIdx.x) * 4, left = left_of(width, e);
+            float4 v = LAYER ? centred<PLAIN>(values.v[c], mean, left) : values.v[c];
+            if (CHUNKS > 1 && has_w) w = constant4<PLAIN>(p.w + e, left, w_wide);
+            if (CHUNKS > 1 && has_b) b = constant4<PLAIN>(p.b + e, left, w_wide);
+            v = scaled(v, scale, w);
+            if (has_b) v = add4(v, b);
+            if (residual) v = add4(v, load4<false>(residual + e, left, p.residual.wide));
+            if (PLAIN) act4(out, row, width, e, v);
+            else sink4<false>(out, row, e, v);
+        }
+    }
+}
+
+template <uint32_t CHUNKS, uint32_t MOST, uint32_t BLOCKS> static wk_status launch(const char *what, const struct norm_launch *n, uint32_t blocks, void *stream, const struct wk_err *err)
+{
+    /* As few panels as the largest block allows, of equal size. */
+    const uint32_t each = 4 * CHUNKS, panels = (n->width + each * MOST - 1) / (each * MOST), threads = ((n->width + each * panels - 1) / (each * panels) + 31) / 32 * 32;
+    const bool layer = n->norm == CUDA_NORM_LAYER;
+    const bool plain = n->runs == 1 && n->width % 32 == 0 && n->x.wide && n->w && aligned16(n->w) && aligned16(n->b) && !n->b == !layer && !n->residual.x && n->out.act && !n->out.y && !n->out.part;
+    void (*const kernel[2][2])(struct norm_launch) = { { norm_kernel<false, false, CHUNKS, MOST, BLOCKS>, norm_kernel<false, true, CHUNKS, MOST, BLOCKS> },
+                                                       { norm_kernel<true, false, CHUNKS, MOST, BLOCKS>, norm_kernel<true, true, CHUNKS, MOST, BLOCKS> } };
+    return cuda_launch(what, kernel[layer][plain], blocks, threads, 0, n->dependent, stream, err, *n);
+}
+
+wk_status norm_rows(const char *what, const struct norm_launch *launched, void *stream, const struct wk_err *err)
+{
+    enum { FEW_BLOCKS = 128, SHORT = 512 };
+    struct norm_launch n = *launched;
+    const uint64_t blocks = (uint64_t)n.rows * n.runs;
+    wk_status status = check_grid(what, blocks, err);
+    if (status != WK_OK) return status;
+    if (n.runs > 1 && (n.out.act || n.out.part)) return wk_fail(err, WK_INTERNAL, "%s: norms by groups leave no act and no partials", what);
+    if (n.runs > 1 && n.width % 4) n.x.wide = n.residual.wide = n.out.wide = false;
+    if (n.width <= SHORT || (n.width <= 4096 && blocks <= FEW_BLOCKS)) return launch<1, 1024, 1>(what, &n, (uint32_t)blocks, stream, err);
+    if (n.width <= 4096) return launch<4, 256, 5>(what, &n, (uint32_t)blocks, stream, err);
+    if (n.width <= 8192) return launch<4, 512, 2>(what, &n, (uint32_t)blocks, stream, err);
+    return launch<4, 1024, 1>(what, &n, (uint32_t)blocks, stream, err);
+}

@@ -1,0 +1,529 @@
+/* plan.c: from a tape to bytes: which matrices and vectors are kept, in what form each value lies in its buffer, and the carving of all
+ * device memory. Pure: planning needs no GPU, only the plugins' word on the size of a tile.
+ *
+ * One function carves for planning and for opening, so what is announced is what is taken. Sizes are maxima over the launches: the stages of
+ * a run follow each other on one stream and share one workspace. */
+#include "device/cuda/executor.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+/* ---- lists ---------------------------------------------------------------------------------------------------------- */
+
+void *cuda_list(struct executor *x, uint64_t n, uint64_t size)
+{
+    if (x->n_lists == sizeof x->lists / sizeof *x->lists || n > SIZE_MAX) return NULL;
+    void *list = calloc(n ? (size_t)n : 1, (size_t)size);
+    if (list) x->lists[x->n_lists++] = list;
+    return list;
+}
+
+void cuda_lists_free(struct executor *x)
+{
+    for (uint32_t i = 0; i < x->n_lists; i++) free(x->lists[i]);
+    x->n_lists = 0;
+}
+
+uint32_t cuda_bucket(uint32_t rows)
+{
+    uint32_t b = 1;
+    while (b < rows && b < RUN_ROWS) b *= 2;
+    return b;
+}
+
+/* ---- options and what is not served ----------------------------------------------------------------------------------- */
+
+static wk_status check_options(const struct tape_program *p, const struct device_options *o, const struct wk_err *err)
+{
+    enum { MAX_ROWS = 1 << 16, MAX_CONTEXT = 1 << 26, MAX_SEQUENCES = 1 << 16 };
+    if (o->exact) return wk_fail(err, WK_UNSUPPORTED, "--exact is the CPU's: on cuda activations are f16; use --device cpu");
+    if (o->kv_type != KV_F16) return wk_fail(err, WK_UNSUPPORTED, "an F32 cache is the CPU's: on cuda keys and values are f16; use --device cpu");
+    if (o->context < 1 || o->context > MAX_CONTEXT) return wk_fail(err, WK_INVALID, "context of %u positions: expected 1 to %d", o->context, MAX_CONTEXT);
+    if (o->context > p->context) return wk_fail(err, WK_INVALID, "context of %u positions: the tape was recorded for %u", o->context, p->context);
+    if (o->max_sequences < 1 || o->max_sequences > MAX_SEQUENCES) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
+    if (o->max_rows < 1 || o->max_rows > MAX_ROWS) return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %d", o->max_rows, MAX_ROWS);
+    if (o->max_wanted < 1 || o->max_wanted > o->max_rows) return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted, o->max_rows);
+    if (!o->find_cuda) return wk_fail(err, WK_INTERNAL, "cuda was not told where the plugins' kernels are");
+    return WK_OK;
+}
+
+static wk_status check_ops(const struct tape_program *p, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        const struct tape_op *op = &p->ops[i];
+        if (op->kind == WK_OP_CUSTOM)
+            return wk_fail(err, WK_UNSUPPORTED, "%s: operation \"%s\" is the plugin's own and has code for the CPU alone; use --device cpu", p->values[op->out].name, op->u.custom.def->name);
+        if (op->kind == WK_OP_ATTENTION && !cuda_attend_serves(op->u.attn.head_k, op->u.attn.head_v))
+            return wk_fail(err, WK_UNSUPPORTED, "%s: heads of %u (keys) and %u (values): cuda does not serve these sizes; use --device cpu", p->values[op->out].name, op->u.attn.head_k, op->u.attn.head_v);
+    }
+    return WK_OK;
+}
+
+/* ---- matrices and vectors --------------------------------------------------------------------------------------------- */
+
+const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n)
+{
+    for (uint32_t i = 0; i < x->n_matrices; i++) {
+        const struct cuda_matrix *m = &x->matrices[i];
+        if (m->tensor == &x->program->tensors[tensor] && m->first == first && m->n == n) return m;
+    }
+    return NULL;
+}
+
+static wk_status find_type(struct executor *x, const struct tape_tensor *t, struct cuda_matrix *m, const struct wk_err *err)
+{
+    const uint32_t ggml_type = t->type->ggml_type;
+    wk_status s = x->o.find_cuda(x->o.find_user, ggml_type, &m->module, err);
+    if (s) return s;
+    for (uint32_t i = 0; i < m->module->n_types && !m->type; i++)
+        if (m->module->types[i]->ggml_type == ggml_type) m->type = m->module->types[i];
+    if (!m->type) return wk_fail(err, WK_UNSUPPORTED, "%s: %s has no CUDA kernels for its type %u", t->name, m->module->id, ggml_type);
+    for (uint32_t i = 0; i < x->n_modules; i++) if (x->modules[i] == m->module) return WK_OK;
+    x->modules[x->n_modules++] = m->module;
+    return WK_OK;
+}
+
+static wk_status add_matrix(struct executor *x, uint32_t tensor, uint32_t first, uint32_t n, const struct wk_err *err)
+{
+    if (cuda_matrix_of(x, tensor, first, n)) return WK_OK;
+    const struct tape_tensor *t = &x->program->tensors[tensor];
+    struct cuda_matrix *m = &x->matrices[x->n_matrices];
+    *m = (struct cuda_matrix){ .tensor = t, .first = first, .n = n, .k = t->cols, .slabs = t->slabs, .tiles = (n + 15) / 16 };
+    wk_status s = find_type(x, t, m, err);
+    if (s) return s;
+    m->tile_bytes = m->type->tile_bytes(t->cols);
+    x->n_matrices++;
+    return WK_OK;
+}
+
+/* Every row range that a product reads, every table that an embedding reads (whole: often the head's own tiles), every small vector. */
+static wk_status find_weights(struct executor *x, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    uint32_t most = p->n_ops;
+    for (uint32_t i = 0; i < p->n_launches; i++) most += p->launches[i].n_seg;
+    x->matrices = cuda_list(x, most, sizeof *x->matrices);
+    x->modules = cuda_list(x, most, sizeof *x->modules);
+    x->vectors = cuda_list(x, p->n_tensors, sizeof *x->vectors);
+    x->is_vector = cuda_list(x, p->n_tensors, sizeof *x->is_vector);
+    if (!x->matrices || !x->modules || !x->vectors || !x->is_vector) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u matrices", most);
+    for (uint32_t i = 0; i < p->n_launches; i++)
+        for (uint32_t g = 0; g < p->launches[i].n_seg; g++) {
+            const struct tape_segment *seg = &p->launches[i].seg[g];
+            wk_status s = add_matrix(x, seg->tensor, seg->first, seg->n, err);
+            if (s) return s;
+        }
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        const struct tape_op *op = &p->ops[i];
+        const bool product = op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT;
+        wk_status s = op->kind == WK_OP_EMBED ? add_matrix(x, op->t[0], 0, p->tensors[op->t[0]].rows, err) : WK_OK;
+        if (s) return s;
+        for (uint32_t t = product || op->kind == WK_OP_EMBED ? 1 : 0; t < 4; t++) if (op->t[t] != TAPE_NONE) x->is_vector[op->t[t]] = true;
+    }
+    return WK_OK;
+}
+
+/* ---- values: rows, forms ------------------------------------------------------------------------------------------------ */
+
+typedef void (*value_fn)(struct executor *x, const struct tape_launch *l, uint32_t v);
+
+static void each_result(struct executor *x, const struct tape_launch *l, value_fn fn)
+{
+    for (uint32_t g = 0; g < l->n_seg; g++) if (l->seg[g].out != TAPE_NONE) fn(x, l, l->seg[g].out);
+    if (l->out != TAPE_NONE && !l->logits) fn(x, l, l->out);
+}
+
+static bool made_inside(const struct executor *x, const struct tape_launch *l, uint32_t v)
+{
+    for (uint32_t i = 0; i < l->n_ops; i++) if (l->ops[i] == x->program->values[v].op) return true;
+    return false;
+}
+
+static void each_input(struct executor *x, const struct tape_launch *l, value_fn fn)
+{
+    for (uint32_t i = 0; i < l->n_ops; i++)
+        for (uint32_t j = 0; j < 4; j++) {
+            const uint32_t v = x->program->ops[l->ops[i]].in[j];
+            if (v != TAPE_NONE && !made_inside(x, l, v)) fn(x, l, v);
+        }
+}
+
+enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_launch *l)
+{
+    const struct tape_program *p = x->program;
+    if (l->kind == LAUNCH_PRODUCT && l->logits) return ROWS_WANTED;
+    if (l->kind == LAUNCH_OUTPUT) return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
+    return x->values[l->out != TAPE_NONE ? l->out : l->seg[0].out].rows;
+}
+
+static void hold_all(struct executor *x, const struct tape_launch *l, uint32_t v)
+{
+    (void)l;
+    if (x->values[v].rows == ROWS_WANTED) x->values[v].rows = ROWS_ALL;
+}
+
+/* Attention reads q and gives its result for all rows of a run, and so do embeddings and rotations, whose indices and tables are by row; whoever
+ * wants fewer picks them. What such values are made from is then there for all rows too. So a row's class does not depend on fusion. */
+static void find_rows(struct executor *x)
+{
+    const struct tape_program *p = x->program;
+    for (uint32_t i = p->n_launches; i-- > 0;) {
+        const struct tape_launch *l = &p->launches[i];
+        const bool rope = l->kind == LAUNCH_ALONE && p->ops[l->ops[0]].kind == WK_OP_ROPE;
+        if (l->kind == LAUNCH_OUTPUT) continue;
+        if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_EMBED || rope) each_result(x, l, hold_all);
+        if (l->kind == LAUNCH_ATTEND || cuda_launch_rows(x, l) == ROWS_ALL) each_input(x, l, hold_all);
+        if (cuda_launch_rows(x, l) == ROWS_ALL) each_result(x, l, hold_all);
+    }
+}
+
+static void keep_f32(struct executor *x, const struct tape_launch *l, uint32_t v)
+{
+    const struct tape_program *p = x->program;
+    const bool product = l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ROUTE;
+    const bool picks = cuda_launch_rows(x, l) == ROWS_WANTED && x->values[v].rows == ROWS_ALL;
+    if (product && v == l->x && l->norm == TAPE_NONE && v != l->residual && !(l->route != TAPE_NONE && picks)) return;
+    x->values[v].form = VALUE_F32;
+    if (product && v == l->x && l->norm != TAPE_NONE && p->ops[l->norm].u.norm.kind == WK_NORM_RMS && x->values[v].slots == 1) x->values[v].partials = true;
+}
+
+static bool is_route(const struct executor *x, uint32_t v) { return x->program->ops[x->program->values[v].op].kind == WK_OP_ROUTE; }
+
+static void find_form(struct executor *x, const struct tape_launch *l, uint32_t v)
+{
+    struct cuda_value *y = &x->values[v];
+    const uint16_t kind = x->program->ops[x->program->values[v].op].kind;
+    const bool acts = l->kind == LAUNCH_PRODUCT || (l->kind == LAUNCH_ATTEND && x->program->ops[l->attention].u.attn.head_v % 16 == 0);
+    if (!acts || x->program->values[v].tapped) y->form = VALUE_F32;
+    if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_ROUTE || (kind == WK_OP_NORM && x->program->ops[x->program->values[v].op].u.norm.group)) y->partials = false;
+    y->shift = kind == WK_OP_NORM || kind == WK_OP_ATTENTION ? 0 : ACT_SHIFT;
+    y->stride = cuda_stride(is_route(x, v) ? 2 * y->slots : y->width);
+}
+
+static wk_status find_values(struct executor *x, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    x->values = cuda_list(x, p->n_values, sizeof *x->values);
+    if (!x->values) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u values", p->n_values);
+    for (uint32_t v = 0; v < p->n_values; v++)
+        x->values[v] = (struct cuda_value){ .form = p->values[v].buffer == TAPE_NONE ? VALUE_NONE : VALUE_ACT, .rows = p->values[v].rows, .width = p->values[v].width, .slots = p->values[v].slots };
+    find_rows(x);
+    for (uint32_t i = 0; i < p->n_launches; i++) {
+        each_input(x, &p->launches[i], keep_f32);
+        if (p->launches[i].kind == LAUNCH_OUTPUT) x->values[p->launches[i].x].form = VALUE_F32;
+    }
+    for (uint32_t i = 0; i < p->n_launches; i++) each_result(x, &p->launches[i], find_form);
+    return WK_OK;
+}
+
+/* ---- sizes ---------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t most_rows(const struct executor *x, enum tape_rows rows) { return rows == ROWS_ALL ? x->cap_all : rows == ROWS_WANTED ? x->cap_wanted : RUN_SEQS; }
+
+static void most(uint64_t *a, uint64_t b)
+{
+    if (b > *a) *a = b;
+}
+
+/* Bytes of rows that are acts, and of their sums. */
+static uint64_t act_bytes(uint64_t items, uint32_t k) { return items * wk_act_k(k) * 2; }
+static uint64_t sums_bytes(uint64_t items, uint32_t k) { return items * (wk_act_k(k) / 8) * sizeof(float); }
+
+static uint64_t value_bytes(struct executor *x, uint32_t v)
+{
+    struct cuda_value *y = &x->values[v];
+    const uint64_t rows = most_rows(x, y->rows), items = is_route(x, v) ? rows : rows * y->slots;
+    uint64_t bytes = y->form == VALUE_ACT ? act_bytes(items, y->width) : items * y->stride * sizeof(float);
+    y->aux_offset = (bytes + 255) & ~255ull;
+    if (y->form == VALUE_ACT) return y->aux_offset + sums_bytes(items, y->width);
+    return y->partials ? y->aux_offset + items * cuda_parts(y->width) * sizeof(float) : bytes;
+}
+
+struct sizes { uint64_t act, sums, tmp, expanded, gather, q_half, attend, counters, running; };
+
+static void product_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)
+{
+    const struct cuda_value *v = &x->values[l->x];
+    const bool experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE;
+    const enum tape_rows rows = cuda_launch_rows(x, l);
+    /* A few generated rows are converted before they are picked. */
+    const uint64_t n = most_rows(x, rows) > RUN_ROWS ? most_rows(x, rows) : RUN_ROWS, results = n * (experts ? x->values[l->route].slots : v->slots);
+    most(&z->act, act_bytes(n * v->slots, v->width));
+    most(&z->sums, sums_bytes(n * v->slots, v->width));
+    uint64_t columns = 0;
+    for (uint32_t g = 0; g < l->n_seg; g++) {
+        if (cuda_expands(cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n))) columns += cuda_stride(l->seg[g].n);
+        if (!l->logits) most(&z->tmp, results * cuda_stride(l->seg[g].n));
+    }
+    if (rows != ROWS_ALL || experts) return;
+    /* Side by side; tmp is there twice. */
+    most(&z->expanded, columns * wk_act_k(v->width) * 2);
+    most(&z->tmp, (results * columns + 1) / 2);
+}
+
+static struct sizes measure(const struct executor *x)
+{
+    const struct tape_program *p = x->program;
+    struct sizes z = { .act = 1 };
+    for (uint32_t i = 0; i < p->n_launches; i++) {
+        const struct tape_launch *l = &p->launches[i];
+        if (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ROUTE) product_sizes(x, l, &z);
+        if (l->kind == LAUNCH_EMBED) most(&z.gather, x->cap_all * cuda_stride(p->values[l->out].width));
+        if (l->kind == LAUNCH_OUTPUT && p->ops[l->ops[0]].kind == WK_OP_POOL) most(&z.running, (uint64_t)x->o.max_sequences * p->values[l->x].width * p->values[l->x].slots);
+    }
+    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
+        const struct tape_kv_layer *k = &p->kv_layers[i];
+        const uint32_t heads = p->ops[k->op].u.attn.heads, rows = x->cap_all < RUN_ROWS ? x->cap_all : RUN_ROWS;
+        most(&z.q_half, cuda_attend_query_bytes(x->cap_all, heads, k->head_k, k->head_v));
+        for (uint32_t b = 1; b <= rows; b *= 2) {
+            most(&z.attend, cuda_attend_workspace(b, heads, k->head_k, k->head_v, x->o.context));
+            most(&z.counters, cuda_attend_counters(b, heads));
+        }
+    }
+    z.tmp = (z.tmp + 63) & ~63ull; /* both halves aligned */
+    return z;
+}
+
+/* ---- carving ---------------------------------------------------------------------------------------------------------------- */
+
+static void *carve(struct cuda_carve *c, uint64_t n, uint64_t size)
+{
+    uint64_t bytes, end, at = c->used;
+    if (!checked_mul_u64(n, size, &bytes) || !checked_round_up_u64(bytes, 256, &bytes) || !checked_add_u64(at, bytes, &end)) {
+        c->used = UINT64_MAX;
+        return NULL;
+    }
+    c->used = end;
+    return c->base ? c->base + at : NULL;
+}
+
+static uint64_t tensor_values(const struct tape_tensor *t) { return (uint64_t)t->rows * t->cols * t->slabs; }
+
+static void carve_weights(struct executor *x, struct cuda_carve *c)
+{
+    const struct tape_program *p = x->program;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n_matrices; i++) {
+        struct cuda_matrix *m = &x->matrices[i];
+        m->data = carve(c, (uint64_t)m->tiles * m->slabs, m->tile_bytes);
+    }
+    for (uint32_t t = 0; t < p->n_tensors; t++) {
+        if (!x->is_vector[t]) continue;
+        const uint64_t raw = cuda_vector_raw(&p->tensors[t]);
+        x->vectors[t] = carve(c, tensor_values(&p->tensors[t]), sizeof(float));
+        x->vector_loads[n++] = (struct cuda_vector){ &p->tensors[t], x->vectors[t], raw ? carve(c, raw, 1) : NULL };
+    }
+    x->upload.n_vectors = n;
+}
+
+static uint32_t group_pages(const struct executor *x, uint32_t g)
+{
+    const struct tape_kv_group *k = &x->program->groups[g];
+    return k->ring_pages ? k->ring_pages : (x->o.context + KV_PAGE - 1) / KV_PAGE;
+}
+
+static wk_status carve_cache(struct executor *x, struct cuda_carve *c, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        const uint64_t n = (uint64_t)group_pages(x, g) * x->o.max_sequences;
+        if (n > UINT32_MAX)
+            return wk_fail(err, WK_NO_MEMORY, "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences", x->o.max_sequences, x->o.context);
+        x->plan.kv_pages[g] = (uint32_t)n;
+    }
+    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
+        const struct tape_kv_layer *k = &p->kv_layers[i];
+        const uint64_t bytes = cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);
+        x->cache[i] = carve(c, x->plan.kv_pages[k->group], bytes);
+        x->plan.kv_bytes_per_page_set += bytes;
+    }
+    return WK_OK;
+}
+
+/* The arrays that prepare fills, in one order for the host's blocks and the device. */
+static void carve_inputs(struct executor *x, struct cuda_carve *c)
+{
+    struct prepare *p = &x->prepare;
+    p->token = carve(c, x->cap_all, sizeof *p->token);
+    p->position = carve(c, x->cap_all, sizeof *p->position);
+    p->row_seq = carve(c, x->cap_all, sizeof *p->row_seq);
+    p->wanted = carve(c, x->cap_all, sizeof *p->wanted);
+    p->seq = carve(c, RUN_SEQS, sizeof *p->seq);
+    p->sampled = carve(c, RUN_SEQS, sizeof *p->sampled);
+    p->pages = carve(c, (uint64_t)RUN_SEQS * x->page_stride, sizeof *p->pages);
+    p->serial = carve(c, 1, sizeof *p->serial);
+    p->ticket = carve(c, 1, sizeof *p->ticket);
+    for (uint32_t i = 0; i < p->n_turns; i++) p->turn[i].turn = carve(c, (uint64_t)x->cap_all * p->turn[i].n, 2 * sizeof(float));
+    for (uint32_t i = 0; i < p->n_offsets; i++) p->by_position[i].index = carve(c, x->cap_all, sizeof(uint32_t));
+    x->batch = (struct cuda_batch){ .token = p->token, .position = p->position, .row_seq = p->row_seq, .seq = p->seq };
+    for (uint32_t g = 0; g < x->program->n_groups; g++) {
+        x->batch.pages[g] = p->pages ? p->pages + x->page_offset[g] : NULL;
+        x->batch.page_stride[g] = x->page_stride;
+    }
+}
+
+static void carve_activations(struct executor *x, struct cuda_carve *c)
+{
+    const struct tape_program *p = x->program;
+    memset(x->buffer_bytes, 0, p->n_buffers * sizeof *x->buffer_bytes);
+    for (uint32_t v = 0; v < p->n_values; v++) if (x->values[v].form) most(&x->buffer_bytes[p->values[v].buffer], value_bytes(x, v));
+    for (uint32_t i = 0; i < p->n_buffers; i++) x->buffers[i] = carve(c, x->buffer_bytes[i], 1);
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        struct cuda_value *y = &x->values[v];
+        if (!y->form || !x->buffers[p->values[v].buffer]) continue;
+        y->data = x->buffers[p->values[v].buffer];
+        y->aux = y->form == VALUE_ACT || y->partials ? (float *)(void *)(y->data + y->aux_offset) : NULL;
+    }
+    carve_inputs(x, c);
+    x->logits_stride = cuda_stride(p->n_vocab);
+    x->logits = carve(c, p->n_vocab ? RUN_ROWS * x->logits_stride : 0, sizeof *x->logits);
+    x->pooled = carve(c, (uint64_t)RUN_SEQS * p->embedding_width, sizeof *x->pooled);
+}
+
+static void carve_workspace(struct executor *x, struct cuda_carve *c)
+{
+    const struct sizes z = measure(x);
+    uint64_t pairs = 0;
+    for (uint32_t i = 0; i < x->prepare.n_turns; i++) pairs += x->prepare.turn[i].n;
+    x->act = carve(c, z.act, 1);
+    x->act_sums = carve(c, z.sums, 1);
+    x->tmp[0] = carve(c, 2 * z.tmp, sizeof *x->tmp[0]);
+    x->tmp[1] = x->tmp[0] ? x->tmp[0] + z.tmp : NULL;
+    x->expanded = carve(c, z.expanded, 1);
+    x->gemm_space = carve(c, cuda_gemm_workspace(), 1);
+    x->gather_rows = z.gather;
+    x->gather = carve(c, MAX_PARTS * z.gather, sizeof *x->gather);
+    x->q_half = carve(c, z.q_half, 1);
+    x->attend_space = carve(c, z.attend, 1);
+    x->attend_counters = carve(c, z.counters, sizeof *x->attend_counters);
+    x->running = carve(c, z.running, sizeof *x->running);
+    x->freq = carve(c, pairs, sizeof *x->freq);
+    x->sampler_memory = carve(c, x->program->n_vocab ? cuda_sampler_bytes(x->o.max_sequences, x->program->n_vocab, RUN_ROWS) : 0, 1);
+}
+
+wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err)
+{
+    struct cuda_carve c[MEMORY_KINDS];
+    for (uint32_t i = 0; i < MEMORY_KINDS; i++) c[i] = (struct cuda_carve){ x->region[i], 0 };
+    x->plan = (struct memory_plan){ .total = 0 };
+    carve_weights(x, &c[MEMORY_WEIGHTS]);
+    wk_status s = carve_cache(x, &c[MEMORY_KV], err);
+    if (s) return s;
+    carve_activations(x, &c[MEMORY_ACTIVATIONS]);
+    carve_workspace(x, &c[MEMORY_WORKSPACE]);
+    c[MEMORY_GRAPHS].used = cuda_graph_bytes(x);
+    for (uint32_t i = 0; i < MEMORY_KINDS; i++) {
+        x->plan.bytes[i] = c[i].used;
+        if (!checked_add_u64(x->plan.total, c[i].used, &x->plan.total)) x->plan.total = UINT64_MAX;
+    }
+    return WK_OK;
+}
+
+/* ---- tables of rotations and positions ---------------------------------------------------------------------------------------- */
+
+/* Ropes of equal tables share their cosines and sines. */
+uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *op)
+{
+    for (uint32_t i = 0; i < x->prepare.n_turns; i++) {
+        const struct prepare_turn *t = &x->prepare.turn[i];
+        if (t->freq == op->u.rope.freq && t->n == op->u.rope.n && t->mscale == op->u.rope.mscale) return i;
+    }
+    return x->prepare.n_turns;
+}
+
+static wk_status add_turn(struct executor *x, const struct tape_op *op, const struct wk_err *err)
+{
+    if (cuda_turn_index(x, op) < x->prepare.n_turns) return WK_OK;
+    if (x->prepare.n_turns == PREPARE_TURNS) return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth table of rotations: cuda has room for %d", x->program->values[op->out].name, PREPARE_TURNS);
+    x->prepare.turn[x->prepare.n_turns++] = (struct prepare_turn){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
+    return WK_OK;
+}
+
+static wk_status add_offset(struct executor *x, const struct tape_op *op, const struct wk_err *err)
+{
+    struct prepare *p = &x->prepare;
+    if (op->u.embed.index != WK_BY_POSITION) return WK_OK;
+    for (uint32_t i = 0; i < p->n_offsets; i++) if (p->by_position[i].offset == op->u.embed.offset) return WK_OK;
+    if (p->n_offsets == PREPARE_OFFSETS) return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth offset of positions: cuda has room for %d", x->program->values[op->out].name, PREPARE_OFFSETS);
+    p->by_position[p->n_offsets++].offset = op->u.embed.offset;
+    return WK_OK;
+}
+
+static wk_status find_tables(struct executor *x, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        wk_status s = p->ops[i].kind == WK_OP_ROPE ? add_turn(x, &p->ops[i], err) : p->ops[i].kind == WK_OP_EMBED ? add_offset(x, &p->ops[i], err) : WK_OK;
+        if (s) return s;
+    }
+    x->prepare.n_groups = p->n_groups;
+    x->prepare.n_vocab = p->n_vocab;
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        x->page_offset[g] = x->prepare.page_offset[g] = x->page_stride;
+        x->prepare.ring_pages[g] = p->groups[g].ring_pages;
+        x->page_stride += group_pages(x, g);
+    }
+    x->prepare.page_stride = x->page_stride;
+    x->prepare.layout = prepare_layout(x->cap_all, RUN_SEQS, x->page_stride);
+    return WK_OK;
+}
+
+/* ---- all ---------------------------------------------------------------------------------------------------------------------- */
+
+static wk_status make_lists(struct executor *x, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    uint64_t loads = 0;
+    for (uint32_t i = 0; i < x->n_matrices; i++) loads += x->matrices[i].slabs;
+    if (loads > UINT32_MAX) return wk_fail(err, WK_INVALID, "%" PRIu64 " matrices in all", loads);
+    x->upload.n_loads = (uint32_t)loads;
+    x->loads = cuda_list(x, loads, sizeof *x->loads);
+    x->vector_loads = cuda_list(x, p->n_tensors, sizeof *x->vector_loads);
+    x->buffers = cuda_list(x, p->n_buffers, sizeof *x->buffers);
+    x->buffer_bytes = cuda_list(x, p->n_buffers, sizeof *x->buffer_bytes);
+    x->stages = cuda_list(x, p->n_launches, sizeof *x->stages);
+    x->cache = cuda_list(x, p->n_kv_layers, sizeof *x->cache);
+    x->run.row_of = cuda_list(x, x->cap_all, sizeof *x->run.row_of);
+    x->run.wanted_of = cuda_list(x, x->cap_all, sizeof *x->run.wanted_of);
+    x->wanted_at = cuda_list(x, x->o.max_rows, sizeof *x->wanted_at);
+    x->slot_greedy = cuda_list(x, x->o.max_sequences, sizeof *x->slot_greedy);
+    for (uint32_t i = 0; i < STEP_QUEUE; i++) {
+        x->pending[i].ids = cuda_list(x, x->o.max_sequences, sizeof *x->pending[i].ids);
+        x->pending[i].failed = cuda_list(x, x->o.max_sequences, sizeof *x->pending[i].failed);
+        if (!x->pending[i].ids || !x->pending[i].failed) return wk_fail(err, WK_NO_MEMORY, "out of memory for the ids of %u sequences", x->o.max_sequences);
+    }
+    if (!x->loads || !x->vector_loads || !x->buffers || !x->buffer_bytes || !x->stages || !x->cache || !x->run.row_of || !x->run.wanted_of || !x->wanted_at || !x->slot_greedy)
+        return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
+    return WK_OK;
+}
+
+wk_status cuda_executor_plan(const struct tape_program *program, const struct device_options *o, struct executor **out, const struct wk_err *err)
+{
+    *out = NULL;
+    wk_status s = check_options(program, o, err);
+    if (!s) s = check_ops(program, err);
+    if (s) return s;
+    struct executor *x = calloc(1, sizeof *x);
+    if (!x) return wk_fail(err, WK_NO_MEMORY, "out of memory for an executor");
+    x->program = program;
+    x->o = *o;
+    x->next_serial = x->oldest = 1;
+    const uint32_t bucket = cuda_bucket(o->max_rows);
+    x->cap_all = o->max_rows > bucket ? o->max_rows : bucket;
+    x->cap_wanted = o->max_wanted > bucket ? o->max_wanted : bucket;
+    s = find_weights(x, err);
+    if (!s) s = find_values(x, err);
+    if (!s) s = find_tables(x, err);
+    if (!s) s = make_lists(x, err);
+    if (!s) s = cuda_executor_carve(x, err);
+    if (s) {
+        cuda_lists_free(x);
+        free(x);
+        return s;
+    }
+    *out = x;
+    return WK_OK;
+}

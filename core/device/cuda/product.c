@@ -1,0 +1,321 @@
+/* product.c: enqueues the products of a stage.
+ *
+ * Few rows (generated ones, and the wanted ones of prompts): the plugins' kernels, 64 rows a call, every weight read once a call; norm in the
+ * prologue up to 8 rows, else converted before. Many rows (prompts): the matrices of a launch are expanded to f16, side by side, and given to one product
+ * of the library. Routers, experts and formats that f16 would round always take the plugins' kernels. What a call cannot do at its end (types that no module serves together, a residual that is picked
+ * by other rows than the input) is done by one launch after it, on the same numbers in the same order, so no bit depends on it. */
+#include "device/cuda/executor.h"
+
+/* The input as it lies before a product: acts, or F32 rows with their partials. */
+struct input {
+    struct wk_cuda_input in;
+    uint32_t k;
+    uint64_t aux_stride;       /* floats of sums or partials a row */
+};
+/* Results of one segment or of the stage. */
+struct output { struct wk_cuda_output out; uint32_t n; };
+
+static const float *f32(const struct cuda_value *v) { return (const float *)(const void *)v->data; }
+
+/* ---- the input -------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t norm_kind(const struct cuda_product_stage *p) { return p->norm ? 1 + p->norm->u.norm.kind : CUDA_NORM_NONE; }
+
+/* F32 rows to acts in the workspace. first: of the wanted rows, when they are picked. */
+static wk_status convert(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const uint32_t *pick, uint32_t first, uint32_t rows, struct input *i, const struct wk_err *err)
+{
+    const struct cuda_value *v = p->x.v;
+    const uint32_t slots = v->slots;
+    const struct cuda_convert c = {
+        .dependent = r->few, .rows = rows * slots, .width = v->width, .norm = norm_kind(p), .eps = p->norm ? p->norm->u.norm.eps : 0.0f, .shift = p->norm ? 0 : v->shift,
+        .x = { f32(v) + (pick ? 0 : (uint64_t)first * slots * v->stride), v->stride, pick ? pick + first : NULL },
+        .part = r->few && norm_kind(p) == CUDA_NORM_RMS ? v->aux : NULL, .w = p->norm_w, .b = p->norm_b, .act = x->act, .sums = x->act_sums };
+    *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .shift = c.shift, .x = x->act, .aux = x->act_sums }, .k = v->width, .aux_stride = wk_act_k(v->width) / 8 };
+    return cuda_convert(&c, x->stream, err);
+}
+
+/* Rows [first, first + rows) of the stage as input of products. Picked rows stay where they are wherever that is possible. */
+static wk_status make_input(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t first, uint32_t rows, struct input *i, const struct wk_err *err)
+{
+    const struct cuda_value *v = p->x.v;
+    const uint32_t *pick = p->x.gather ? x->prepare.wanted : NULL;
+    if (v->form == VALUE_ACT) {
+        const uint64_t at = pick ? 0 : (uint64_t)first * v->slots;
+        const uint32_t k32 = wk_act_k(v->width);
+        *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .shift = v->shift, .x = v->data + at * k32 * 2, .aux = v->aux + at * (k32 / 8), .row_index = pick ? pick + first : NULL }, .k = v->width, .aux_stride = k32 / 8 };
+        return WK_OK;
+    }
+    if (r->few && norm_kind(p) == CUDA_NORM_RMS && !p->norm_b && !p->experts && v->aux && rows <= WK_CUDA_FEW_NORM) {
+        *i = (struct input){ .in = { .kind = WK_CUDA_IN_RMS, .eps = p->norm->u.norm.eps, .x = v->data, .aux = v->aux, .w = p->norm_w, .x_stride = v->stride, .row_index = pick }, .k = v->width, .aux_stride = cuda_parts(v->width) };
+        return WK_OK;
+    }
+    /* A residual that is picked too wants the input unpicked; in a run of few rows both can stay. */
+    const bool keep = pick && r->few && !p->experts;
+    wk_status s = convert(x, p, r, keep ? NULL : pick, keep ? 0 : first, keep ? r->rows : rows, i, err);
+    if (keep) i->in.row_index = pick;
+    return s;
+}
+
+/* The same input from item `first` on. */
+static struct wk_cuda_input input_from(const struct input *i, uint32_t first)
+{
+    struct wk_cuda_input in = i->in;
+    if (in.row_index) {
+        in.row_index += first;
+        return in;
+    }
+    const uint64_t bytes = in.kind == WK_CUDA_IN_ACT ? (uint64_t)wk_act_k(i->k) * 2 : in.x_stride * sizeof(float);
+    in.x = (const uint8_t *)in.x + first * bytes;
+    in.aux += first * i->aux_stride;
+    return in;
+}
+
+/* ---- the output ------------------------------------------------------------------------------------------------------------- */
+
+static struct output value_output(const struct cuda_value *v, const struct run *r, uint32_t n)
+{
+    const bool act = v->form == VALUE_ACT;
+    /* Partials help the prologues of generated rows alone. */
+    return (struct output){ .out = { .kind = act ? WK_CUDA_OUT_ACT : WK_CUDA_OUT_F32, .shift = act ? v->shift : 0, .y = v->data, .aux = act || r->few ? v->aux : NULL, .y_stride = v->stride }, .n = n };
+}
+
+static struct output plain_output(float *y, uint32_t n) { return (struct output){ .out = { .kind = WK_CUDA_OUT_F32, .y = y, .y_stride = cuda_stride(n) }, .n = n }; }
+
+static struct wk_cuda_output output_from(const struct output *o, uint32_t first)
+{
+    struct wk_cuda_output out = o->out;
+    const bool act = out.kind == WK_CUDA_OUT_ACT;
+    out.y = (uint8_t *)out.y + first * (act ? (uint64_t)wk_act_k(o->n) * 2 : out.y_stride * sizeof(float));
+    if (out.aux) out.aux += (uint64_t)first * (act ? wk_act_k(o->n) / 8 : cuda_parts(o->n));
+    return out;
+}
+
+/* Where the results of a stage without own outputs go: its value, or the logits from row `first` of the chunk on. */
+static struct output stage_output(const struct executor *x, const struct cuda_product_stage *p, const struct run *r)
+{
+    const uint32_t n = p->seg[0].m->n;
+    return p->out ? value_output(p->out, r, n) : (struct output){ .out = { .kind = WK_CUDA_OUT_F32, .y = x->logits, .y_stride = x->logits_stride }, .n = n };
+}
+
+/* ---- few rows: one call of a module ------------------------------------------------------------------------------------------ */
+
+struct call {
+    uint32_t first_seg, n_seg;
+    bool epilogue;             /* glu, maps and residual inside */
+    struct output out[4];
+};
+
+/* Items [at, at + n) of the call. */
+static wk_status product_call(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, const struct call *c, uint32_t at, uint32_t n, const struct wk_err *err)
+{
+    struct wk_cuda_product q = { .struct_size = sizeof q, .flags = r->few ? WK_CUDA_DEPENDENT : 0, .rows = n, .k = p->k, .n_seg = c->n_seg, .input = input_from(i, at) };
+    for (uint32_t g = 0; g < c->n_seg; g++) {
+        const struct cuda_segment *seg = &p->seg[c->first_seg + g];
+        q.seg[g] = (struct wk_cuda_segment){ .tiles = seg->m->data, .bias = seg->bias, .ggml_type = seg->m->type->ggml_type, .n = seg->m->n, .out = output_from(&c->out[g], at) };
+    }
+    if (c->epilogue && p->glu) q.glu = p->glu->u.glu.fn, q.alpha = p->glu->u.glu.alpha, q.limit = p->glu->u.glu.limit;
+    for (uint32_t m = 0; c->epilogue && m < p->n_map; m++) q.map[m].fn = p->map[m]->u.map.fn, q.map[m].p = p->map[m]->u.map.p;
+    if (c->epilogue && p->residual.v) {
+        q.residual = f32(p->residual.v) + (i->in.row_index ? 0 : at * p->residual.v->stride);
+        q.residual_stride = p->residual.v->stride;
+    }
+    if (p->experts) {
+        q.expert = (const uint32_t *)(const void *)p->route->data + p->route->slots;
+        q.expert_stride = (uint32_t)p->route->stride;
+        q.top_k = p->route->slots;
+        q.x_items = p->x.v->slots == 1 ? p->route->slots : 1;
+    }
+    return p->seg[c->first_seg].m->module->product(&q, x->stream, err);
+}
+
+static wk_status product_calls(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, const struct call *c, uint32_t items, const struct wk_err *err)
+{
+    wk_status s = WK_OK;
+    for (uint32_t at = 0, n; at < items && !s; at += n) {
+        n = p->experts || items - at < WK_CUDA_FEW ? items - at : WK_CUDA_FEW;
+        s = product_call(x, p, r, i, c, at, n, err);
+    }
+    return s;
+}
+
+/* Segments from `first` on that one call takes. */
+static uint32_t served_together(const struct cuda_product_stage *p, uint32_t first)
+{
+    uint32_t types[4], n = 0;
+    for (uint32_t g = first; g < p->n_seg; g++) {
+        types[n] = p->seg[g].m->type->ggml_type;
+        if (p->seg[g].m->module != p->seg[first].m->module || (n && (p->experts || !p->seg[first].m->module->serves(types, n + 1)))) break;
+        n++;
+    }
+    return n;
+}
+
+/* A gated activation's two segments in one call. Experts of one launch have equal shapes and, as far as files go, equal types. */
+static bool glu_together(const struct cuda_product_stage *p)
+{
+    const uint32_t types[2] = { p->seg[0].m->type->ggml_type, p->seg[1].m->type->ggml_type };
+    return p->seg[0].m->module == p->seg[1].m->module && p->seg[0].m->module->serves(types, 2);
+}
+
+/* ---- afterwards ------------------------------------------------------------------------------------------------------------- */
+
+/* bias of the segments, glu or maps, residual: on results that lie in a and, for glu, in b. */
+static wk_status finish(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct output *a, const struct output *b, bool with_bias, uint32_t first, uint32_t rows,
+                        const struct output *to, const struct wk_err *err)
+{
+    struct cuda_finish f = { .dependent = r->few, .rows = rows * p->slots, .width = a->n, .x = a->out.y, .x_stride = a->out.y_stride, .out = to->out };
+    if (b) f.u = b->out.y, f.u_stride = b->out.y_stride;
+    if (with_bias) f.bias = p->seg[0].bias, f.u_bias = b ? p->seg[1].bias : NULL;
+    if (p->glu) f.glu = p->glu->u.glu.fn, f.alpha = p->glu->u.glu.alpha, f.limit = p->glu->u.glu.limit;
+    for (uint32_t m = 0; m < p->n_map; m++) f.map[m].fn = p->map[m]->u.map.fn, f.map[m].p = p->map[m]->u.map.p;
+    if (p->residual.v) {
+        const bool pick = p->residual.gather;
+        f.residual = (struct cuda_rows){ f32(p->residual.v) + (pick ? 0 : (uint64_t)first * p->residual.v->stride), p->residual.v->stride, pick ? x->prepare.wanted + first : NULL };
+    }
+    return cuda_finish(&f, x->stream, err);
+}
+
+/* ---- a stage on few rows ------------------------------------------------------------------------------------------------------ */
+
+static wk_status few_glu(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
+{
+    const struct output to = stage_output(x, p, r);
+    const struct output half[2] = { plain_output(x->tmp[0], to.n), plain_output(x->tmp[1], to.n) };
+    if (glu_together(p)) return product_calls(x, p, r, i, &(struct call){ .n_seg = 2, .epilogue = true, .out = { to, to } }, rows * p->slots, err);
+    wk_status s = product_calls(x, p, r, i, &(struct call){ .first_seg = 0, .n_seg = 1, .out = { half[0] } }, rows * p->slots, err);
+    if (!s) s = product_calls(x, p, r, i, &(struct call){ .first_seg = 1, .n_seg = 1, .out = { half[1] } }, rows * p->slots, err);
+    return s ? s : finish(x, p, r, &half[0], &half[1], false, first, rows, &to, err);
+}
+
+static wk_status few_single(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
+{
+    const struct output to = stage_output(x, p, r);
+    /* One list of picked rows serves input and residual; where only one of them is picked, the residual comes after. */
+    const bool inside = !p->residual.v || p->residual.gather == (i->in.row_index != NULL);
+    if (inside) return product_calls(x, p, r, i, &(struct call){ .n_seg = 1, .epilogue = true, .out = { to } }, rows * p->slots, err);
+    const struct output plain = plain_output(x->tmp[0], to.n);
+    wk_status s = product_calls(x, p, r, i, &(struct call){ .n_seg = 1, .out = { plain } }, rows * p->slots, err);
+    return s ? s : finish(x, p, r, &plain, NULL, false, first, rows, &to, err);
+}
+
+static wk_status few_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t first_seg, uint32_t n_seg, uint32_t rows, const struct wk_err *err)
+{
+    wk_status s = WK_OK;
+    for (uint32_t g = first_seg, n; g < first_seg + n_seg && !s; g += n) {
+        n = served_together(p, g);
+        if (n > first_seg + n_seg - g) n = first_seg + n_seg - g;
+        struct call c = { .first_seg = g, .n_seg = n };
+        for (uint32_t j = 0; j < n; j++) c.out[j] = value_output(p->seg[g + j].out, r, p->seg[g + j].m->n);
+        s = product_calls(x, p, r, i, &c, rows * p->slots, err);
+    }
+    return s;
+}
+
+/* ---- a stage on many rows ----------------------------------------------------------------------------------------------------- */
+
+/* Segments side by side: each begins at a multiple of 16 columns, and what lies between is nobody's. */
+struct columns { uint32_t n_seg, seg[4], at[4], n; };
+
+static struct columns columns_of(const struct cuda_product_stage *p)
+{
+    struct columns c = { 0 };
+    for (uint32_t g = 0; g < p->n_seg; g++) {
+        if (!cuda_expands(p->seg[g].m)) continue;
+        c.seg[c.n_seg] = g;
+        c.at[c.n_seg++] = c.n = (uint32_t)cuda_stride(c.n);
+        c.n += p->seg[g].m->n;
+    }
+    return c;
+}
+
+uint32_t cuda_product_columns(const struct cuda_product_stage *p) { return columns_of(p).n; }
+
+/* y = x . all these columns, + c when not NULL: expansion, then one product of the library. */
+static wk_status large_product(struct executor *x, const struct cuda_product_stage *p, const struct input *i, const struct columns *l, uint32_t items, const struct output *to, const struct cuda_value *c,
+                               const struct wk_err *err)
+{
+    const uint32_t k32 = wk_act_k(p->k);
+    wk_status s = WK_OK;
+    for (uint32_t g = 0; g < l->n_seg && !s; g++) {
+        const struct cuda_matrix *m = p->seg[l->seg[g]].m;
+        const struct wk_cuda_expand e = { .struct_size = sizeof e, .k = m->k, .n_rows = m->n, .tiles = m->data, .y = (uint8_t *)x->expanded + (uint64_t)l->at[g] * k32 * 2, .y_stride = k32 };
+        s = m->type->expand(&e, x->stream, err);
+    }
+    const struct cuda_gemm_call g = { .rows = items, .n = l->n, .k = p->k, .w = x->expanded, .w_stride = k32, .x = i->in.x, .x_stride = k32, .c = c ? f32(c) : NULL, .c_stride = c ? c->stride : 0,
+                                      .y = to->out.y, .y_stride = to->out.y_stride, .scale = (float)(1u << i->in.shift), .workspace = x->gemm_space };
+    return s ? s : cuda_gemm_run(x->gemm, &g, x->stream, err);
+}
+
+/* Columns of a product that were made side by side. */
+static struct output columns_at(const struct output *all, uint32_t at, uint32_t n)
+{
+    struct output o = *all;
+    o.out.y = (float *)o.out.y + at;
+    o.n = n;
+    return o;
+}
+
+static wk_status many_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t rows, const struct wk_err *err)
+{
+    const struct columns l = columns_of(p);
+    const struct output to = stage_output(x, p, r);
+    const bool apart = to.out.kind == WK_CUDA_OUT_ACT || p->glu;
+    /* A sum is rounded once, here or in a launch of its own. */
+    const bool after = apart || p->n_map || p->seg[0].bias;
+    const struct output all = apart ? plain_output(x->tmp[0], l.n) : to;
+    wk_status s = large_product(x, p, i, &l, rows * p->slots, &all, after ? NULL : p->residual.v, err);
+    if (s || !after) return s;
+    const struct output a = columns_at(&all, 0, to.n), b = columns_at(&all, l.at[p->glu ? 1 : 0], to.n);
+    return finish(x, p, r, &a, p->glu ? &b : NULL, true, 0, rows, &to, err);
+}
+
+static wk_status many_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t rows, const struct wk_err *err)
+{
+    const struct columns l = columns_of(p);
+    wk_status s = WK_OK;
+    for (uint32_t g = 0; g < p->n_seg && !s; g++) if (!cuda_expands(p->seg[g].m)) s = few_siblings(x, p, r, i, g, 1, rows, err);
+    if (s || !l.n_seg) return s;
+    const struct cuda_segment *only = &p->seg[l.seg[0]];
+    if (l.n_seg == 1 && !only->bias && only->out->form == VALUE_F32) {
+        const struct output to = value_output(only->out, r, only->m->n);
+        return large_product(x, p, i, &l, rows * p->slots, &to, NULL, err);
+    }
+    const struct output all = plain_output(x->tmp[0], l.n);
+    s = large_product(x, p, i, &l, rows * p->slots, &all, NULL, err);
+    for (uint32_t g = 0; g < l.n_seg && !s; g++) {
+        const struct cuda_segment *seg = &p->seg[l.seg[g]];
+        const struct output to = value_output(seg->out, r, seg->m->n);
+        s = cuda_finish(&(struct cuda_finish){ .rows = rows * p->slots, .width = to.n, .x = (float *)all.out.y + l.at[g], .x_stride = all.out.y_stride, .bias = seg->bias, .out = to.out }, x->stream, err);
+    }
+    return s;
+}
+
+/* ---- stages ------------------------------------------------------------------------------------------------------------------- */
+
+static bool joined(const struct cuda_stage *s) { return s->product.out || s->logits; }
+
+wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
+{
+    const struct cuda_product_stage *p = &s->product;
+    const bool few = r->few || s->rows != ROWS_ALL || p->experts || (joined(s) && !(cuda_expands(p->seg[0].m) && cuda_expands(p->seg[p->n_seg - 1].m)));
+    struct input i;
+    wk_status st = make_input(x, p, r, first, rows, &i, err);
+    if (st) return st;
+    if (!few) return joined(s) ? many_joined(x, p, r, &i, rows, err) : many_siblings(x, p, r, &i, rows, err);
+    if (!joined(s)) return few_siblings(x, p, r, &i, 0, p->n_seg, rows, err);
+    return p->glu ? few_glu(x, p, r, &i, first, rows, err) : few_single(x, p, r, &i, first, rows, err);
+}
+
+wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
+{
+    const struct cuda_product_stage *p = &s->product;
+    const struct output logits = plain_output(x->tmp[0], p->seg[0].m->n);
+    struct input i;
+    wk_status st = make_input(x, p, r, 0, rows, &i, err);
+    if (!st) st = product_calls(x, p, r, &i, &(struct call){ .n_seg = 1, .out = { logits } }, rows, err);
+    if (st) return st;
+    const struct tape_op *op = s->row.op;
+    const struct cuda_route c = { .dependent = r->few, .rows = rows, .experts = logits.n, .k = op->u.route.k, .score = op->u.route.score, .scale = op->u.route.scale,
+                                  .logits = { x->tmp[0], logits.out.y_stride, NULL }, .out = s->row.out->data, .out_stride = s->row.out->stride };
+    return cuda_route(&c, x->stream, err);
+}

@@ -1,0 +1,205 @@
+/* run.c: cuts a step into runs and writes their inputs into the ring.
+ *
+ * What the caller gave is checked before anything is changed. Generated rows come first, in runs of up to 64 rows padded to a bucket; then
+ * prompts. The rows of one sequence follow each other in order within a run and from run to run. */
+#include "device/cuda/executor.h"
+
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+/* ---- checks -------------------------------------------------------------------------------------------------------------------- */
+
+static wk_status check_pages(const struct executor *x, const struct step_seq *q, uint32_t seq, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        const uint32_t ring = p->groups[g].ring_pages, window = p->groups[g].window, last = (q->position + q->n_rows - 1) / KV_PAGE;
+        const uint32_t oldest = window && q->position + 1 > window ? (q->position + 1 - window) / KV_PAGE : 0;
+        if (ring && last - oldest + 1 > ring)
+            return wk_fail(err, WK_INVALID, "sequence %u: %u rows reach over %u pages of a ring of %u; give shorter chunks", seq, q->n_rows, last - oldest + 1, ring);
+        if (!q->pages || !q->pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: no page table for cache group %u", seq, g);
+        for (uint32_t i = oldest; i <= last; i++) {
+            const uint32_t id = q->pages[g][ring ? i % ring : i];
+            if (id >= x->plan.kv_pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: page %u of group %u: there are %u", seq, id, g, x->plan.kv_pages[g]);
+        }
+    }
+    return WK_OK;
+}
+
+static wk_status check_seq(const struct executor *x, const struct step *s, uint32_t i, uint32_t row, bool sampled, const struct wk_err *err)
+{
+    const struct step_seq *q = &s->seqs[i];
+    if (q->row != row) return wk_fail(err, WK_INVALID, "sequence %u begins at row %u: expected %u, rows ascend without gaps", i, q->row, row);
+    if (q->n_rows < 1 || q->n_rows > s->n_rows - row) return wk_fail(err, WK_INVALID, "sequence %u has %u rows: expected 1 to %u", i, q->n_rows, s->n_rows - row);
+    if (q->position > x->o.context || q->n_rows > x->o.context - q->position)
+        return wk_fail(err, WK_INVALID, "sequence %u: %u rows from position %u: the context is %u", i, q->n_rows, q->position, x->o.context);
+    /* Nothing of a step is kept but keys and values, so what is pooled must be there at once. */
+    if (x->program->embedding_width && q->position) return wk_fail(err, WK_INVALID, "sequence %u: an embedding needs its whole prompt in one step, it begins at %u", i, q->position);
+    if (sampled && q->slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "sequence %u: slot %u: there are %u", i, q->slot, x->o.max_sequences);
+    return check_pages(x, q, i, err);
+}
+
+static wk_status check_wanted(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
+{
+    uint32_t seq = 0;
+    if (s->n_wanted > x->o.max_wanted) return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
+    for (uint32_t i = 0; i < s->n_wanted; i++) {
+        if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1]))
+            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i], s->n_rows);
+        while (seq < s->n_seqs && s->seqs[seq].row + s->seqs[seq].n_rows <= s->wanted[i]) seq++;
+        if (sampled && s->wanted[i] != s->seqs[seq].row + s->seqs[seq].n_rows - 1)
+            return wk_fail(err, WK_INVALID, "wanted row %u is %u: only the last row of a sequence can be sampled", i, s->wanted[i]);
+    }
+    if (s->n_wanted && !x->program->n_vocab) return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_wanted);
+    if (s->n_wanted && !sampled && !s->logits) return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
+    return WK_OK;
+}
+
+wk_status cuda_check_step(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
+{
+    if (s->n_rows < 1 || s->n_rows > x->o.max_rows) return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
+    if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < s->n_seqs; i++) {
+        wk_status st = check_seq(x, s, i, row, sampled, err);
+        if (st) return st;
+        row += s->seqs[i].n_rows;
+    }
+    if (row != s->n_rows) return wk_fail(err, WK_INVALID, "the sequences have %u rows, the step %u", row, s->n_rows);
+    for (uint32_t i = 0; i < s->n_rows; i++)
+        if (s->tokens[i] >= x->program->n_vocab && !(sampled && s->tokens[i] == TOKEN_LAST))
+            return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i], x->program->n_vocab);
+    if (x->program->embedding_width && sampled) return wk_fail(err, WK_INVALID, "the tape has an embedding output, which a sampled step does not give");
+    if (x->program->embedding_width && !s->pooled) return wk_fail(err, WK_INVALID, "the tape has an embedding output but there is no room for it");
+    return check_wanted(x, s, sampled, err);
+}
+
+/* ---- blocks -------------------------------------------------------------------------------------------------------------------- */
+
+struct block { uint32_t *token, *position, *wanted, *pages; int32_t *row_seq; struct cuda_seq *seq, *sampled; };
+
+static struct block block_of(const struct executor *x, uint32_t serial)
+{
+    const struct prepare_layout *l = &x->prepare.layout;
+    uint8_t *b = x->host + (uint64_t)(serial % CUDA_RING) * l->bytes;
+    return (struct block){ .token = (uint32_t *)(void *)(b + l->token), .position = (uint32_t *)(void *)(b + l->position), .wanted = (uint32_t *)(void *)(b + l->wanted),
+                           .pages = (uint32_t *)(void *)(b + l->pages), .row_seq = (int32_t *)(void *)(b + l->row_seq), .seq = (struct cuda_seq *)(void *)(b + l->seq),
+                           .sampled = (struct cuda_seq *)(void *)(b + l->sampled) };
+}
+
+static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q, uint32_t end)
+{
+    for (uint32_t g = 0; g < x->program->n_groups; g++) {
+        const uint32_t ring = x->program->groups[g].ring_pages, n = (end + KV_PAGE - 1) / KV_PAGE;
+        memcpy(b->pages + (uint64_t)seq * x->page_stride + x->page_offset[g], q->pages[g], (ring && n > ring ? ring : n) * sizeof(uint32_t));
+    }
+}
+
+/* Rows [done, done + n) of a sequence of the step. */
+static void put_rows(struct executor *x, const struct run_cursor *c, const struct block *b, uint32_t n)
+{
+    struct run *r = &x->run;
+    const struct step_seq *q = &c->step->seqs[c->seq];
+    const uint32_t seq = r->n_seqs++;
+    r->seq_of[seq] = c->seq;
+    b->seq[seq] = (struct cuda_seq){ .row = r->n_rows, .n_rows = n, .position = q->position + c->done, .slot = q->slot };
+    for (uint32_t i = c->done; i < c->done + n; i++) {
+        const uint32_t from = q->row + i, row = r->n_rows++;
+        b->token[row] = c->step->tokens[from];
+        b->position[row] = q->position + i;
+        b->row_seq[row] = (int32_t)seq;
+        r->row_of[row] = from;
+        if (x->wanted_at[from] == TAPE_NONE) continue;
+        if (c->sampled) b->sampled[r->n_wanted] = (struct cuda_seq){ .row = row, .n_rows = 1, .position = q->position + i, .slot = q->slot };
+        r->wanted_of[r->n_wanted] = c->sampled ? c->seq : x->wanted_at[from];
+        b->wanted[r->n_wanted++] = row;
+    }
+    put_pages(x, b, seq, q, q->position + c->done + n);
+}
+
+/* Fills the run up to its bucket. What is computed for padding goes nowhere. */
+static void put_padding(struct run *r, const struct block *b)
+{
+    r->rows = r->few ? cuda_bucket(r->n_rows) : r->n_rows;
+    r->seqs = r->few ? r->rows : r->n_seqs;
+    for (uint32_t i = r->n_rows; i < r->rows; i++) {
+        b->token[i] = b->position[i] = 0;
+        b->row_seq[i] = CUDA_PADDING;
+    }
+    for (uint32_t i = r->n_wanted; i < r->rows; i++) b->wanted[i] = 0;
+    for (uint32_t i = r->n_seqs; i < r->seqs; i++) b->seq[i] = (struct cuda_seq){ .n_rows = 0 };
+    for (uint32_t i = r->n_wanted < RUN_SEQS ? r->n_wanted : RUN_SEQS; i < r->seqs; i++) b->sampled[i] = (struct cuda_seq){ .n_rows = 0 };
+}
+
+static struct block begin_run(struct executor *x, bool few)
+{
+    struct run *r = &x->run;
+    r->few = few;
+    r->serial = x->next_serial;
+    r->n_rows = r->n_seqs = r->n_wanted = 0;
+    return block_of(x, r->serial);
+}
+
+/* ---- runs ---------------------------------------------------------------------------------------------------------------------- */
+
+void cuda_begin_step(struct executor *x, const struct step *s)
+{
+    for (uint32_t i = 0; i < s->n_rows; i++) x->wanted_at[i] = TAPE_NONE;
+    for (uint32_t i = 0; i < s->n_wanted; i++) x->wanted_at[s->wanted[i]] = i;
+}
+
+/* Embeddings are made of prompts, whatever they are called. */
+static bool is_few(const struct executor *x, const struct step_seq *q) { return q->role == ROW_GENERATED && !x->program->embedding_width; }
+
+wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, const struct wk_err *err)
+{
+    const struct step *s = c->step;
+    *more = false;
+    while (c->seq < s->n_seqs && is_few(x, &s->seqs[c->seq]) != c->few) c->seq++;
+    if (c->seq == s->n_seqs) return WK_OK;
+    wk_status st = cuda_make_room(x, err);
+    if (st) return st;
+    const struct block b = begin_run(x, c->few);
+    struct run *r = &x->run;
+    for (uint32_t most = c->few && x->cap_all > RUN_ROWS ? RUN_ROWS : x->cap_all; c->seq < s->n_seqs && r->n_seqs < RUN_SEQS && r->n_rows < most;) {
+        const struct step_seq *q = &s->seqs[c->seq];
+        if (is_few(x, q) != c->few) {
+            c->seq++;
+            continue;
+        }
+        const uint32_t left = q->n_rows - c->done, n = left < most - r->n_rows ? left : most - r->n_rows;
+        put_rows(x, c, &b, n);
+        c->done += n;
+        if (c->done == q->n_rows) c->seq++, c->done = 0;
+    }
+    put_padding(r, &b);
+    x->next_serial++;
+    *more = true;
+    return WK_OK;
+}
+
+wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_err *err)
+{
+    wk_status st = cuda_make_room(x, err);
+    if (st) return st;
+    const struct block b = begin_run(x, true);
+    x->run.n_rows = rows; /* for its bucket */
+    put_padding(&x->run, &b);
+    x->run.n_rows = 0;
+    for (uint32_t i = 0; i < x->run.rows; i++) {
+        b.token[i] = b.position[i] = b.wanted[i] = 0;
+        b.row_seq[i] = CUDA_PADDING;
+    }
+    x->next_serial++;
+    return WK_OK;
+}
+
+void cuda_resync(struct executor *x)
+{
+    uint32_t serial = 0;
+    if (cudaStreamSynchronize(x->stream) || cudaMemcpy(&serial, x->prepare.serial, sizeof serial, cudaMemcpyDeviceToHost)) {
+        (void)cuda_check(x->device, (int)cudaGetLastError(), "after a failed step", NULL);
+        return;
+    }
+    x->next_serial = x->oldest = serial + 1;
+}

@@ -1,0 +1,178 @@
+/* stages.c: enqueues one stage, and the stages of a whole run in the order of the tape. Nothing here waits or allocates, so a run of few rows
+ * can be captured as it is.
+ *
+ * In a run of few rows everything after the embedding's gather is launched with programmatic dependence on what precedes it: two full edges, behind
+ * the inputs and before them, are what later kernels need to read inputs and tables early. */
+#include "device/cuda/executor.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------------ */
+
+static float *f32(const struct cuda_value *v) { return (float *)(void *)v->data; }
+
+static struct cuda_rows rows_of(const struct executor *x, const struct cuda_operand *o, uint32_t first)
+{
+    if (!o->v) return (struct cuda_rows){ NULL, 0, NULL };
+    return (struct cuda_rows){ f32(o->v) + (o->gather ? 0 : (uint64_t)first * o->v->slots * o->v->stride), o->v->stride, o->gather ? x->prepare.wanted + first : NULL };
+}
+
+static float *partials_of(const struct cuda_value *v, const struct run *r) { return v->partials && r->few ? v->aux : NULL; }
+
+static wk_status enqueue_embed(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
+{
+    const struct cuda_value *out = s->row.out;
+    struct cuda_embed e = { .dependent = r->few, .rows = rows, .width = out->width, .n_parts = s->n_parts, .y = f32(out), .y_stride = out->stride, .part = partials_of(out, r) };
+    for (uint32_t i = 0; i < s->n_parts; i++) {
+        const struct cuda_part *p = &s->part[i];
+        const struct wk_cuda_gather g = { .struct_size = sizeof g, .k = p->m->k, .rows = rows, .tiles = p->m->data, .index = p->index, .y = p->rows, .y_stride = cuda_stride(p->m->k) };
+        wk_status st = p->m->type->gather(&g, x->stream, err);
+        if (st) return st;
+        e.part_rows[i] = p->rows;
+        e.part_stride[i] = g.y_stride;
+        e.scale[i] = p->scale;
+    }
+    return cuda_embed(&e, x->stream, err);
+}
+
+static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
+{
+    const struct cuda_row_stage *c = &s->row;
+    struct cuda_alone a = { .dependent = r->few, .op = c->op, .rows = rows * c->out->slots, .width = c->out->width, .slots = c->out->slots, .w = c->w, .b = c->b, .turn = c->turn,
+                            .residual = rows_of(x, &c->residual, 0), .y = f32(c->out), .y_stride = c->out->stride, .part = partials_of(c->out, r) };
+    for (uint32_t j = 0; j < 2 && c->x[j].v; j++) {
+        a.x[j] = rows_of(x, &c->x[j], 0);
+        a.x_width[j] = c->x[j].v->width;
+        a.x_slots[j] = c->x[j].v->slots;
+    }
+    return cuda_alone(&a, x->stream, err);
+}
+
+static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
+{
+    const struct cuda_row_stage *c = &s->row;
+    const struct cuda_route a = { .dependent = r->few, .rows = rows, .experts = c->x[0].v->width, .k = c->op->u.route.k, .score = c->op->u.route.score, .scale = c->op->u.route.scale,
+                                  .logits = rows_of(x, &c->x[0], 0), .out = c->out->data, .out_stride = c->out->stride };
+    return cuda_route(&a, x->stream, err);
+}
+
+static wk_status enqueue_combine(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
+{
+    const struct cuda_row_stage *c = &s->row;
+    const struct cuda_combine a = { .dependent = r->few, .rows = rows, .width = c->out->width, .k = c->x[1].v->slots, .x = f32(c->x[0].v), .x_stride = c->x[0].v->stride,
+                                    .route = c->x[1].v->data, .route_stride = c->x[1].v->stride, .residual = rows_of(x, &c->residual, 0), .y = f32(c->out), .y_stride = c->out->stride,
+                                    .part = partials_of(c->out, r) };
+    return cuda_combine(&a, x->stream, err);
+}
+
+/* Logits that no product makes at its end: copied, picked, to where all logits are. */
+static wk_status enqueue_copy(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
+{
+    const struct cuda_value *v = s->row.x[0].v;
+    static const struct tape_op none = { .kind = WK_OP_COLS };
+    struct tape_op whole = none;
+    whole.u.cols.n = v->width;
+    const struct cuda_alone a = { .dependent = r->few, .op = &whole, .rows = rows, .width = v->width, .x = { rows_of(x, &s->row.x[0], first) }, .x_width = { v->width }, .x_slots = { 1 }, .slots = 1,
+                                  .y = x->logits, .y_stride = x->logits_stride };
+    return cuda_alone(&a, x->stream, err);
+}
+
+static wk_status enqueue_pool(struct executor *x, const struct cuda_stage *s, const struct run *r, const struct wk_err *err)
+{
+    const struct tape_launch *l = s->launch;
+    const struct tape_op *first = &x->program->ops[l->ops[0]];
+    const struct cuda_value *v = s->row.x[0].v;
+    const struct cuda_pool p = { .seqs = r->seqs, .width = v->width, .how = first->kind == WK_OP_POOL ? first->u.pool.how : 0, .l2 = s->row.op->u.output.flags & WK_EMBEDDING_L2 ? 1 : 0, .seq = x->prepare.seq,
+                                 .x = f32(v), .x_stride = v->stride, .running = x->running, .y = x->pooled, .y_stride = x->program->embedding_width };
+    return cuda_pool(&p, x->stream, err);
+}
+
+/* ---- attention ---------------------------------------------------------------------------------------------------------------- */
+
+static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, const struct run *r, const struct wk_err *err)
+{
+    struct cuda_batch batch = x->batch;
+    batch.rows = r->rows;
+    batch.seqs = r->seqs;
+    struct cuda_attend a = s->attend.call;
+    a.batch = &batch;
+    a.dependent = r->few;
+    if (r->few) return cuda_attend(&a, x->o.context, x->stream, err);
+    wk_status st = cuda_attend_store(&a, x->q_half, x->stream, err);
+    /* A chunk of a prompt of which no row is wanted stores keys and values in its last layer, and no more. */
+    if (st || (s->attend.wanted && !r->n_wanted)) return st;
+    return cuda_attend_prompt(&a, x->q_half, x->stream, err);
+}
+
+/* ---- a stage ------------------------------------------------------------------------------------------------------------------ */
+
+wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_status status, const char *text, const struct wk_err *err)
+{
+    const struct tape_launch *l = s->launch;
+    char layer[32] = "", lost[256] = "";
+    const struct wk_err e = { lost, sizeof lost };
+    const char *name = l->n_seg ? x->program->tensors[l->seg[0].tensor].name : l->out != TAPE_NONE ? x->program->values[l->out].name : "output";
+    if (l->layer != TAPE_NONE) (void)snprintf(layer, sizeof layer, " of layer %u", l->layer);
+    const int code = (int)cudaPeekAtLastError();
+    if (code && cuda_check(x->device, code, "launch", &e)) text = text[0] ? text : lost;
+    return wk_fail(err, status, "launch %s%s (%s): %s", launch_kind_name(l->kind), layer, name, text);
+}
+
+static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
+{
+    switch (s->launch->kind) {
+    case LAUNCH_EMBED: return enqueue_embed(x, s, r, rows, err);
+    case LAUNCH_PRODUCT: return cuda_enqueue_product(x, s, r, first, rows, err);
+    case LAUNCH_ROUTE: return cuda_enqueue_route(x, s, r, rows, err);
+    case LAUNCH_ATTEND: return enqueue_attend(x, s, r, err);
+    case LAUNCH_COMBINE: return enqueue_combine(x, s, r, rows, err);
+    case LAUNCH_OUTPUT: return s->logits ? enqueue_copy(x, s, r, first, rows, err) : enqueue_pool(x, s, r, err);
+    default: break;
+    }
+    if (s->row.op->kind == WK_OP_ROUTE) return enqueue_route_alone(x, s, r, rows, err);
+    return s->row.op->kind == WK_OP_COMBINE ? enqueue_combine(x, s, r, rows, err) : enqueue_alone(x, s, r, rows, err);
+}
+
+wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
+{
+    char text[512] = "";
+    const struct wk_err e = { text, sizeof text };
+    wk_status st = enqueue(x, s, r, first, rows, &e);
+    return st ? cuda_launch_failed(x, s, st, text, err) : WK_OK;
+}
+
+/* ---- a run -------------------------------------------------------------------------------------------------------------------- */
+
+static bool cancelled(const bool *cancel) { return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED); }
+
+wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program_kind kind, const bool *cancel, stage_fn seen, const struct wk_err *err)
+{
+    wk_status st = cuda_prepare(&x->prepare, r->rows, r->seqs, x->stream, err);
+    for (uint32_t i = 0; i < x->program->n_launches && !st; i++) {
+        const struct cuda_stage *s = &x->stages[i];
+        const uint32_t rows = cuda_stage_rows(r, s->rows);
+        if (cancelled(cancel)) return wk_fail(err, WK_CANCELLED, "cancelled");
+        if (!rows || (s->logits && !r->few)) continue;
+        st = cuda_enqueue_stage(x, s, r, 0, rows, err);
+        if (!st && seen && s->tapped) st = seen(x, s, r, err);
+    }
+    if (!st && r->few && kind != PROGRAM_LOGITS) st = cuda_enqueue_sample(x, r, r->rows, kind == PROGRAM_GREEDY, err);
+    return st;
+}
+
+wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < x->program->n_launches; i++) {
+        wk_status st = x->stages[i].logits ? cuda_enqueue_stage(x, &x->stages[i], r, first, rows, err) : WK_OK;
+        if (st) return st;
+    }
+    return WK_OK;
+}
+
+wk_status cuda_enqueue_sample(struct executor *x, const struct run *r, uint32_t rows, bool greedy, const struct wk_err *err)
+{
+    const struct cuda_sample c = { .dependent = r->few, .greedy = greedy, .rows = rows, .seq = x->prepare.sampled, .logits = x->logits, .stride = x->logits_stride, .serial = x->prepare.serial, .out = x->results_device };
+    return cuda_sampler_run(x->sampler, &c, x->stream, err);
+}

@@ -1,0 +1,640 @@
+/* test_attend.cu: attention of both classes against float64, and a row's bits alone, in any batch, in any pages, in any chunks.
+ *
+ * What a sequence holds is a function of its name and the position, so the same sequence can be run again in other company. Its past
+ * goes through cuda_attend_store into pages that are NaN everywhere before. */
+#include "device/cuda/attend.cuh"
+#include "device/cuda/test_device.cuh"
+
+struct form {
+    const char *name;
+    uint32_t heads, kv_heads, dk, dv, window;
+    float softcap;
+    bool sinks;
+    uint32_t norm;             /* of q and k, CUDA_NORM_* */
+    uint32_t turn_n, style;
+    bool plain;                /* F32 results, not acts */
+};
+
+struct sequence { uint32_t name, past, rows; }; /* rows at positions past .. */
+
+enum { MOST_ROWS = 1024, CHUNK = 450 }; /* CHUNK: most rows of a run over a window */
+
+/* ---- what a sequence holds ---------------------------------------------------------------------------------------------- */
+
+static uint32_t mixed(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t h = a * 2654435761u ^ b * 2246822519u ^ c * 3266489917u;
+    h ^= h >> 15;
+    h *= 2246822519u;
+    h ^= h >> 13;
+    h *= 3266489917u;
+    return h ^ h >> 16;
+}
+/* Value i of q (0), k (1) or v (2) at a position. */
+static float input(uint32_t name, uint32_t position, uint32_t which, uint32_t i)
+{
+    return (which == 2 ? 1.0f : 1.5f) * ((float)(mixed(name * 4 + which, position, i) >> 8) / 8388608.0f - 1.0f);
+}
+/* The same in every world. */
+static array<float> constants(uint32_t which, uint32_t n, float scale)
+{
+    array<float> a = make<float>(n);
+    for (uint32_t i = 0; i < n; i++) a.host[i] = scale * input(1000 + which, 0, 2, i);
+    send(&a);
+    return a;
+}
+static double frequency(uint32_t i, uint32_t n)
+{
+    static double kept[ATTEND_MAX_HEAD];
+    static uint32_t kept_n;
+    if (kept_n != n)
+        for (uint32_t j = 0; j < n; j++) kept[j] = pow(10000.0, -(double)j / n);
+    kept_n = n;
+    return kept[i];
+}
+static const float norm_eps = 1e-5f;
+
+/* Norm and rotation in double. */
+static void finish(const struct form *f, uint32_t name, uint32_t position, uint32_t which, uint32_t head, const float *w, const float *b, double *y)
+{
+    const uint32_t d = which == 2 ? f->dv : f->dk;
+    for (uint32_t i = 0; i < d; i++) y[i] = input(name, position, which, head * d + i);
+    if (which == 2) return;
+    if (f->norm != CUDA_NORM_NONE) {
+        double mean = 0, square = 0;
+        if (f->norm == CUDA_NORM_LAYER)
+            for (uint32_t i = 0; i < d; i++) mean += y[i] / d;
+        for (uint32_t i = 0; i < d; i++) square += (y[i] - mean) * (y[i] - mean) / d;
+        for (uint32_t i = 0; i < d; i++) y[i] = (y[i] - mean) / sqrt(square + norm_eps) * w[i] + (f->norm == CUDA_NORM_LAYER ? b[i] : 0);
+    }
+    for (uint32_t i = 0; i < f->turn_n; i++) {
+        const double angle = position * frequency(i, f->turn_n), c = cos(angle), s = sin(angle);
+        const uint32_t ia = f->style == WK_ROPE_PAIRS ? 2 * i : i, ib = f->style == WK_ROPE_PAIRS ? 2 * i + 1 : i + f->turn_n;
+        const double x = y[ia], z = y[ib];
+        y[ia] = x * c - z * s;
+        y[ib] = x * s + z * c;
+    }
+}
+static double as_half(double x) { return half_value(half_bits((float)x)); }
+
+/* ---- a cache, and runs over it ----------------------------------------------------------------------------------------------- */
+
+struct world {
+    struct form f;
+    uint32_t n_seqs, context, ring, stride, head; /* stride: pages a sequence's table has */
+    uint64_t page_halves;
+    array<uint32_t> table, counters;
+    array<uint16_t> cache, query;
+    array<float> norm_w, norm_b, sinks;
+    array<char> work;
+};
+
+static float scale_of(const struct form *f) { return 1.0f / sqrtf((float)f->dk); }
+
+/* shuffle: how the pages lie. */
+static struct world make_world(const struct form *f, uint32_t n_seqs, uint32_t context, uint32_t shuffle)
+{
+    struct world w = {};
+    w.f = *f;
+    w.n_seqs = n_seqs;
+    w.context = context;
+    w.ring = f->window ? (f->window + CHUNK + KV_PAGE - 1) / KV_PAGE + 1 : 0;
+    w.stride = w.ring ? w.ring : (context + KV_PAGE - 1) / KV_PAGE;
+    w.head = attend_head(f->dk, f->dv);
+    w.page_halves = cuda_attend_page_bytes(f->kv_heads, f->dk, f->dv) / 2;
+    const uint32_t pages = n_seqs * w.stride + 3;
+    w.table = make<uint32_t>(n_seqs * w.stride);
+    uint32_t *order = (uint32_t *)malloc(pages * sizeof *order);
+    for (uint32_t i = 0; i < pages; i++) order[i] = i;
+    for (uint32_t i = pages - 1; i > 0; i--) {
+        const uint32_t j = mixed(shuffle, i, 7) % (i + 1), x = order[i];
+        order[i] = order[j];
+        order[j] = x;
+    }
+    for (uint32_t i = 0; i < n_seqs * w.stride; i++) w.table.host[i] = order[i];
+    free(order);
+    send(&w.table);
+    w.cache = make<uint16_t>(pages * w.page_halves);
+    w.query = make<uint16_t>((size_t)MOST_ROWS * f->heads * w.head);
+    w.norm_w = constants(0, f->dk, 2);
+    w.norm_b = constants(1, f->dk, 1);
+    w.sinks = constants(2, f->heads, 3);
+    w.counters = make<uint32_t>(cuda_attend_counters(WK_CUDA_FEW, f->heads));
+    CUDA_OK(cudaMemset(w.counters.device, 0, w.counters.n * 4));
+    w.work = make<char>(cuda_attend_workspace(WK_CUDA_FEW, f->heads, f->dk, f->dv, context));
+    return w;
+}
+static void drop_world(struct world *w)
+{
+    drop(&w->table);
+    drop(&w->cache);
+    drop(&w->query);
+    drop(&w->norm_w);
+    drop(&w->norm_b);
+    drop(&w->sinks);
+    drop(&w->counters);
+    drop(&w->work);
+}
+
+enum how { STORE, FEW, PROMPT };
+
+struct batch {
+    uint32_t rows, seqs;
+    array<struct cuda_seq> seq;
+    array<float> q, k, v, turn, out, sums;
+    array<uint16_t> act;
+    struct cuda_batch b;
+    struct cuda_attend a;
+};
+
+/* Rows of the sequences, one after another; row and seq padding behind them. */
+static struct batch make_batch(const struct world *w, const struct sequence *s, uint32_t n, uint32_t padding)
+{
+    const struct form *f = &w->f;
+    struct batch b = {};
+    b.seqs = n + padding;
+    b.seq = make<struct cuda_seq>(b.seqs);
+    for (uint32_t i = 0; i < n; i++) {
+        b.seq.host[i] = cuda_seq{ b.rows, s[i].rows, s[i].past, 0 };
+        b.rows += s[i].rows;
+    }
+    for (uint32_t i = n; i < b.seqs; i++) b.seq.host[i] = cuda_seq{ b.rows, 0, 0, 0 };
+    b.rows += padding;
+    send(&b.seq);
+    b.q = make<float>((size_t)b.rows * f->heads * f->dk);
+    b.k = make<float>((size_t)b.rows * f->kv_heads * f->dk);
+    b.v = make<float>((size_t)b.rows * f->kv_heads * f->dv);
+    b.turn = make<float>((size_t)b.rows * f->turn_n * 2 + 2);
+    for (uint32_t i = 0, row = 0; i < n; i++)
+        for (uint32_t r = 0; r < s[i].rows; r++, row++) {
+            const uint32_t position = s[i].past + r;
+            for (uint32_t j = 0; j < f->heads * f->dk; j++) b.q.host[(size_t)row * f->heads * f->dk + j] = input(s[i].name, position, 0, j);
+            for (uint32_t j = 0; j < f->kv_heads * f->dk; j++) b.k.host[(size_t)row * f->kv_heads * f->dk + j] = input(s[i].name, position, 1, j);
+            for (uint32_t j = 0; j < f->kv_heads * f->dv; j++) b.v.host[(size_t)row * f->kv_heads * f->dv + j] = input(s[i].name, position, 2, j);
+            for (uint32_t j = 0; j < f->turn_n; j++) {
+                b.turn.host[((size_t)row * f->turn_n + j) * 2] = (float)cos(position * frequency(j, f->turn_n));
+                b.turn.host[((size_t)row * f->turn_n + j) * 2 + 1] = (float)sin(position * frequency(j, f->turn_n));
+            }
+        }
+    send(&b.q);
+    send(&b.k);
+    send(&b.v);
+    send(&b.turn);
+    const uint32_t width = f->heads * f->dv;
+    b.act = make<uint16_t>((size_t)b.rows * wk_act_k(width));
+    b.sums = make<float>((size_t)b.rows * wk_act_k(width) / 8);
+    b.out = make<float>((size_t)b.rows * width);
+    return b;
+}
+static void drop_batch(struct batch *b)
+{
+    drop(&b->seq);
+    drop(&b->q);
+    drop(&b->k);
+    drop(&b->v);
+    drop(&b->turn);
+    drop(&b->out);
+    drop(&b->sums);
+    drop(&b->act);
+}
+
+/* tables[i]: which of the world's page tables sequence i of the batch has; they are laid out in the batch's order. */
+static void run_batch(const struct world *w, struct batch *b, const uint32_t *tables, uint32_t n, enum how how)
+{
+    const struct form *f = &w->f;
+    array<uint32_t> pages = make<uint32_t>((size_t)b->seqs * w->stride);
+    for (uint32_t i = 0; i < n; i++) memcpy(pages.host + (size_t)i * w->stride, w->table.host + (size_t)tables[i] * w->stride, w->stride * 4);
+    send(&pages);
+    b->b = cuda_batch{};
+    b->b.rows = b->rows;
+    b->b.seqs = b->seqs;
+    b->b.seq = b->seq.device;
+    b->b.pages[1] = pages.device;
+    b->b.page_stride[1] = w->stride;
+    struct cuda_attend a = {};
+    a.batch = &b->b;
+    a.heads = f->heads;
+    a.kv_heads = f->kv_heads;
+    a.dk = f->dk;
+    a.dv = f->dv;
+    a.scale = scale_of(f);
+    a.softcap = f->softcap;
+    a.window = f->window;
+    a.group = 1;
+    a.ring_pages = w->ring;
+    a.q = b->q.device;
+    a.k = b->k.device;
+    a.v = b->v.device;
+    a.q_stride = f->heads * f->dk;
+    a.k_stride = f->kv_heads * f->dk;
+    a.v_stride = f->kv_heads * f->dv;
+    a.q_norm = a.k_norm = cuda_head_norm{ w->norm_w.device, f->norm == CUDA_NORM_LAYER ? w->norm_b.device : NULL, norm_eps, f->norm };
+    if (f->turn_n) a.q_turn = a.k_turn = b->turn.device;
+    a.q_turn_n = a.k_turn_n = f->turn_n;
+    a.q_turn_style = a.k_turn_style = f->style;
+    a.sinks = f->sinks ? w->sinks.device : NULL;
+    a.cache = w->cache.device;
+    a.shift = 3;
+    if (f->plain) {
+        a.out = b->out.device;
+        a.out_stride = f->heads * f->dv;
+    } else {
+        a.act = b->act.device;
+        a.sums = b->sums.device;
+    }
+    a.workspace = w->work.device;
+    a.counters = w->counters.device;
+    b->a = a;
+    if (how == FEW) {
+        LAUNCH(cuda_attend(&a, w->context, NULL, &error_text));
+    } else {
+        LAUNCH(cuda_attend_store(&a, w->query.device, NULL, &error_text));
+        if (how == PROMPT) LAUNCH(cuda_attend_prompt(&a, w->query.device, NULL, &error_text));
+    }
+    receive(&w->cache);
+    receive(&w->query);
+    receive(&w->counters);
+    receive(&w->work);
+    receive(&b->act);
+    receive(&b->sums);
+    receive(&b->out);
+    for (size_t i = 0; i < w->counters.n; i++) assert_int_equal(w->counters.host[i], 0);
+    drop(&pages);
+}
+
+/* Brings a sequence's past into the cache, in chunks; of a window only what the ring holds. */
+static void fill_past(const struct world *w, const struct sequence *s, uint32_t table)
+{
+    const uint32_t keep = w->ring ? (w->ring - 1) * KV_PAGE : UINT32_MAX;
+    for (uint32_t at = s->past > keep ? s->past - keep : 0, rows; at < s->past; at += rows) {
+        rows = s->past - at < (uint32_t)MOST_ROWS ? s->past - at : (uint32_t)MOST_ROWS;
+        const struct sequence chunk = { s->name, at, rows };
+        struct batch b = make_batch(w, &chunk, 1, 0);
+        run_batch(w, &b, &table, 1, STORE);
+        drop_batch(&b);
+    }
+}
+
+/* ---- against float64 -------------------------------------------------------------------------------------------------------------- */
+
+static double result(const struct form *f, const struct batch *b, uint32_t row, uint32_t i)
+{
+    const uint32_t width = f->heads * f->dv;
+    return f->plain ? b->out.host[(size_t)row * width + i] : 8.0 * half_value(b->act.host[(size_t)row * wk_act_k(width) + i]);
+}
+
+/* One row, one head: relative error of the head's values, by norms. */
+static double head_error(const struct world *w, const struct sequence *s, uint32_t position, uint32_t head, const struct batch *b, uint32_t row)
+{
+    const struct form *f = &w->f;
+    const uint32_t kv = head / (f->heads / f->kv_heads), low = f->window && position + 1 > f->window ? position + 1 - f->window : 0;
+    double q[256], k[256], y[256] = { 0 }, max = f->sinks ? w->sinks.host[head] : -INFINITY, sum = 0, wrong = 0, size = 0;
+    double *score = (double *)malloc((position + 1) * sizeof *score);
+    finish(f, s->name, position, 0, head, w->norm_w.host, w->norm_b.host, q);
+    for (uint32_t p = low; p <= position; p++) {
+        finish(f, s->name, p, 1, kv, w->norm_w.host, w->norm_b.host, k);
+        double x = 0;
+        for (uint32_t i = 0; i < f->dk; i++) x += as_half(q[i]) * as_half(k[i]);
+        x *= scale_of(f);
+        if (f->softcap != 0.0f) x = f->softcap * tanh(x / f->softcap);
+        score[p] = x;
+        if (x > max) max = x;
+    }
+    if (f->sinks) sum = exp(w->sinks.host[head] - max);
+    for (uint32_t p = low; p <= position; p++) {
+        const double e = exp(score[p] - max);
+        sum += e;
+        finish(f, s->name, p, 2, kv, NULL, NULL, k);
+        for (uint32_t i = 0; i < f->dv; i++) y[i] += e * as_half(k[i]);
+    }
+    free(score);
+    for (uint32_t i = 0; i < f->dv; i++) {
+        const double d = result(f, b, row, head * f->dv + i) - y[i] / sum;
+        wrong += d * d;
+        size += y[i] / sum * (y[i] / sum);
+    }
+    return sqrt(wrong) <= 1e30 ? sqrt(wrong / size) : INFINITY;
+}
+
+/* Sums of an act, as worker/quant_cuda.h states them, and zeros past the row. */
+static void check_act(const struct form *f, const struct batch *b, uint32_t row)
+{
+    const uint32_t width = f->heads * f->dv, k = wk_act_k(width);
+    const uint16_t *x = b->act.host + (size_t)row * k;
+    for (uint32_t i = 0; i < k / 16; i++) {
+        float h[16];
+        for (uint32_t j = 0; j < 16; j++) h[j] = half_value(x[16 * i + j]);
+        for (uint32_t j = 0; j < 2; j++) {
+            const float *y = h + 2 * j, sum = ((y[0] + y[1]) + (y[4] + y[5])) + ((y[8] + y[9]) + (y[12] + y[13]));
+            if (memcmp(&sum, &b->sums.host[(size_t)row * (k / 8) + 2 * i + j], 4) != 0)
+                fail_msg("%s: row %u: sum %u of run %u is %g, expected %g", f->name, row, j, i, b->sums.host[(size_t)row * (k / 8) + 2 * i + j], sum);
+        }
+    }
+    for (uint32_t i = width; i < k; i++) assert_int_equal(x[i], 0);
+}
+
+/* every: how many rows are passed over between two that are compared. */
+static void check_batch(const struct world *w, const struct batch *b, const struct sequence *s, uint32_t n, uint32_t every, const char *how)
+{
+    const struct form *f = &w->f;
+    const uint32_t group = f->heads / f->kv_heads;
+    double worst = 0;
+    for (uint32_t i = 0, row = 0; i < n; row += s[i].rows, i++)
+        for (uint32_t r = 0; r < s[i].rows; r++) {
+            if (!f->plain) check_act(f, b, row + r);
+            if (r % every && r != s[i].rows - 1) continue;
+            for (uint32_t head = 0; head < f->heads; head += group > 1 ? group - 1 : f->heads > 8 ? 5 : 1) {
+                const double e = head_error(w, &s[i], s[i].past + r, head, b, row + r);
+                if (e > worst) worst = e;
+                if (!(e <= 3e-3)) fail_msg("%s, %s: sequence %u (past %u, %u rows), row %u, head %u: off by %.3g", f->name, how, i, s[i].past, s[i].rows, r, head, e);
+            }
+        }
+    print_message("    %-40s %-7s worst error %.2g\n", f->name, how, worst);
+}
+
+static const struct form forms[] = {
+    { "128, no groups, halves", 4, 4, 128, 128, 0, 0, false, CUDA_NORM_NONE, 64, WK_ROPE_HALVES, false },
+    { "96, no groups, part turned, pairs", 3, 3, 96, 96, 0, 0, false, CUDA_NORM_NONE, 40, WK_ROPE_PAIRS, false },
+    { "64, 7 a group", 14, 2, 64, 64, 0, 0, false, CUDA_NORM_NONE, 32, WK_ROPE_HALVES, false },
+    { "128, 4 a group, head norm", 8, 2, 128, 128, 0, 0, false, CUDA_NORM_RMS, 64, WK_ROPE_HALVES, false },
+    { "64, 8 a group, window, sinks", 16, 2, 64, 64, 128, 0, true, CUDA_NORM_NONE, 32, WK_ROPE_HALVES, false },
+    { "64, 4 a group, window of 8, sinks", 8, 2, 64, 64, 8, 0, true, CUDA_NORM_NONE, 32, WK_ROPE_HALVES, false },
+    { "256, 2 a group, soft-cap, window", 4, 2, 256, 256, 100, 5, false, CUDA_NORM_NONE, 128, WK_ROPE_HALVES, false },
+    { "80, no groups, layer norm", 3, 3, 80, 80, 0, 0, false, CUDA_NORM_LAYER, 16, WK_ROPE_HALVES, false },
+    { "16, 2 a group", 4, 2, 16, 16, 0, 0, false, CUDA_NORM_NONE, 8, WK_ROPE_HALVES, false },
+    { "8, 4 a group, F32", 8, 2, 8, 8, 0, 0, false, CUDA_NORM_RMS, 4, WK_ROPE_PAIRS, true },
+    { "32, 12 a group, no rotation", 12, 1, 32, 32, 0, 0, false, CUDA_NORM_NONE, 0, 0, false },
+    { "48 and 32, soft-cap", 3, 1, 48, 32, 0, 20, true, CUDA_NORM_RMS, 24, WK_ROPE_HALVES, false },
+    { "72 and 25, F32", 6, 3, 72, 25, 70, 0, false, CUDA_NORM_NONE, 36, WK_ROPE_PAIRS, true },
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+static void run_and_check(const struct form *f, const struct sequence *s, uint32_t n, uint32_t padding, enum how how, uint32_t every)
+{
+    struct world w = make_world(f, n, 2048, 5);
+    uint32_t tables[WK_CUDA_FEW];
+    for (uint32_t i = 0; i < n; i++) {
+        tables[i] = (i * 5 + 3) % n;
+        fill_past(&w, &s[i], tables[i]);
+    }
+    struct batch b = make_batch(&w, s, n, padding);
+    run_batch(&w, &b, tables, n, how);
+    check_batch(&w, &b, s, n, every, how == FEW ? "few" : "prompt");
+    drop_batch(&b);
+    drop_world(&w);
+}
+
+static void test_few(void **state)
+{
+    (void)state;
+    static const struct sequence mixed_lengths[] = { { 1, 0, 1 }, { 2, 300, 1 }, { 3, 31, 2 }, { 4, 1030, 1 }, { 5, 255, 1 }, { 6, 250, 13 }, { 7, 64, 1 } };
+    for (uint32_t i = 0; i < FORMS; i++) run_and_check(&forms[i], mixed_lengths, 7, 3, FEW, 1);
+    static const struct sequence alone[] = { { 9, 127, 1 } }, most[] = { { 8, 230, 64 } };
+    for (uint32_t i = 0; i < 7; i++) {
+        run_and_check(&forms[i], alone, 1, 0, FEW, 1);
+        run_and_check(&forms[i], most, 1, 0, FEW, 3);
+    }
+}
+
+static void test_prompt(void **state)
+{
+    (void)state;
+    static const struct sequence chunks[] = { { 1, 0, 130 }, { 2, 300, 1 }, { 3, 31, 70 }, { 4, 700, 150 }, { 5, 0, 1 }, { 6, 64, 64 } };
+    for (uint32_t i = 0; i < FORMS; i++) run_and_check(&forms[i], chunks, 6, 2, PROMPT, 29);
+}
+
+/* ---- bits ------------------------------------------------------------------------------------------------------------------------------ */
+
+struct row_bits { uint16_t x[2048]; uint32_t bytes; };
+
+static void keep(struct row_bits *r, const struct form *f, const struct batch *b, uint32_t row)
+{
+    const uint32_t width = f->heads * f->dv;
+    r->bytes = f->plain ? width * 4 : wk_act_k(width) * 2;
+    assert_true(r->bytes <= sizeof r->x);
+    memcpy(r->x, f->plain ? (const void *)(b->out.host + (size_t)row * width) : (const void *)(b->act.host + (size_t)row * wk_act_k(width)), r->bytes);
+}
+static void same_bits(const struct row_bits *x, const struct row_bits *y, const struct form *f, const char *what, uint32_t position)
+{
+    if (x->bytes != y->bytes || memcmp(x->x, y->x, x->bytes) != 0) fail_msg("%s: %s: position %u has other bits", f->name, what, position);
+}
+
+/* Result of the last of `rows` rows when the sequence runs alone. */
+static struct row_bits alone(const struct form *f, const struct sequence *s, enum how how, uint32_t shuffle, uint32_t context)
+{
+    struct world w = make_world(f, 1, context, shuffle);
+    const uint32_t table = 0;
+    struct row_bits bits;
+    fill_past(&w, s, 0);
+    struct batch b = make_batch(&w, s, 1, 0);
+    run_batch(&w, &b, &table, 1, how);
+    keep(&bits, f, &b, s->rows - 1);
+    drop_batch(&b);
+    drop_world(&w);
+    return bits;
+}
+
+/* Alone, in other pages, with a larger context, and among others with several rows at once. */
+static void test_few_bits(void **state)
+{
+    (void)state;
+    static const struct sequence together[] = { { 1, 767, 3 }, { 2, 290, 1 }, { 3, 20, 9 }, { 4, 255, 2 }, { 5, 0, 1 } };
+    for (uint32_t i = 0; i < FORMS; i++) {
+        const struct form *f = &forms[i];
+        struct world w = make_world(f, 5, 1024, 11);
+        const uint32_t tables[] = { 4, 2, 0, 1, 3 };
+        for (uint32_t s = 0; s < 5; s++) fill_past(&w, &together[s], tables[s]);
+        struct batch b = make_batch(&w, together, 5, 2);
+        run_batch(&w, &b, tables, 5, FEW);
+        for (uint32_t s = 0, row = 0; s < 5; row += together[s].rows, s++)
+            for (uint32_t r = 0; r < together[s].rows; r++) {
+                struct row_bits there;
+                const struct sequence single = { together[s].name, together[s].past + r, 1 };
+                keep(&there, f, &b, row + r);
+                const struct row_bits here = alone(f, &single, FEW, 1, 1024), elsewhere = alone(f, &single, FEW, 99, 2048);
+                same_bits(&here, &there, f, "alone and in a batch", single.past);
+                same_bits(&here, &elsewhere, f, "in other pages", single.past);
+            }
+        drop_batch(&b);
+        drop_world(&w);
+    }
+}
+
+/* More items than blocks: runs of several splits and tiles a block, cut anywhere and at tiles. The same bits as alone. */
+static void test_many(void **state)
+{
+    (void)state;
+    static const struct form wide = { "16, 32 heads", 32, 32, 16, 16, 0, 0, false, CUDA_NORM_NONE, 8, WK_ROPE_HALVES, false };
+    static const struct form narrow = { "128, 2 a group", 8, 4, 128, 128, 0, 0, false, CUDA_NORM_RMS, 64, WK_ROPE_HALVES, false };
+    const struct form *const both[] = { &wide, &narrow };
+    struct sequence s[WK_CUDA_FEW];
+    uint32_t tables[WK_CUDA_FEW], n = 0, rows = 0;
+    for (; rows < WK_CUDA_FEW - 1; n++) {
+        s[n] = sequence{ 100 + n, mixed(n, 3, 9) % 700, n % 16 == 5 ? 3u : 1u };
+        rows += s[n].rows;
+        tables[n] = n;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct form *f = both[i];
+        struct world w = make_world(f, n, 1024, 5);
+        for (uint32_t k = 0; k < n; k++) fill_past(&w, &s[k], tables[k]);
+        struct batch b = make_batch(&w, s, n, 0);
+        run_batch(&w, &b, tables, n, FEW);
+        check_batch(&w, &b, s, n, 2, "few");
+        for (uint32_t k = 0, row = 0; k < n; row += s[k].rows, k++) {
+            struct row_bits there;
+            if (k % 7) continue;
+            keep(&there, f, &b, row + s[k].rows - 1);
+            const struct row_bits here = alone(f, &s[k], FEW, 1, 1024);
+            same_bits(&here, &there, f, "alone and among many", s[k].past);
+        }
+        drop_batch(&b);
+        drop_world(&w);
+    }
+}
+
+/* A prompt at once and in chunks that begin anywhere. */
+static void test_prompt_bits(void **state)
+{
+    (void)state;
+    static const uint32_t cuts[] = { 0, 1, 40, 64, 161, 290, 300, 420 };
+    for (uint32_t i = 0; i < FORMS; i++) {
+        const struct form *f = &forms[i];
+        struct world w = make_world(f, 2, 1024, 3), x = make_world(f, 2, 1024, 4);
+        const struct sequence whole[] = { { 7, 0, 420 }, { 8, 0, 33 } };
+        const uint32_t tables[] = { 1, 0 };
+        struct batch all = make_batch(&w, whole, 2, 0);
+        run_batch(&w, &all, tables, 2, PROMPT);
+        for (uint32_t c = 0; c + 1 < sizeof cuts / sizeof *cuts; c++) {
+            const struct sequence chunk = { 7, cuts[c], cuts[c + 1] - cuts[c] };
+            const uint32_t table = 0;
+            struct batch b = make_batch(&x, &chunk, 1, 0);
+            run_batch(&x, &b, &table, 1, PROMPT);
+            for (uint32_t r = 0; r < chunk.rows; r++) {
+                struct row_bits here, there;
+                keep(&here, f, &b, r);
+                keep(&there, f, &all, chunk.past + r);
+                same_bits(&here, &there, f, "in a chunk and at once", chunk.past + r);
+            }
+            drop_batch(&b);
+        }
+        drop_batch(&all);
+        drop_world(&w);
+        drop_world(&x);
+    }
+}
+
+/* Both classes leave the same keys and values behind. */
+static void test_same_cache(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < FORMS; i++) {
+        const struct form *f = &forms[i];
+        struct world w = make_world(f, 1, 512, 3), x = make_world(f, 1, 512, 3);
+        const struct sequence s = { 7, 30, 40 };
+        const uint32_t table = 0;
+        struct batch b = make_batch(&w, &s, 1, 0), c = make_batch(&x, &s, 1, 0);
+        fill_past(&w, &s, 0);
+        fill_past(&x, &s, 0);
+        run_batch(&w, &b, &table, 1, PROMPT);
+        run_batch(&x, &c, &table, 1, FEW);
+        assert_memory_equal(w.cache.host, x.cache.host, w.cache.n * 2);
+        drop_batch(&b);
+        drop_batch(&c);
+        drop_world(&w);
+        drop_world(&x);
+    }
+}
+
+/* Scores of taps, and -inf where nothing is seen. */
+static void test_scores(void **state)
+{
+    (void)state;
+    static const uint32_t which[] = { 1, 5, 6, 9, 12 };
+    for (uint32_t i = 0; i < sizeof which / sizeof *which; i++) {
+        const struct form *f = &forms[which[i]];
+        struct world w = make_world(f, 1, 512, 3);
+        const struct sequence s = { 3, 50, 20 };
+        const uint32_t table = 0, keys = 75, group = f->heads / f->kv_heads;
+        fill_past(&w, &s, 0);
+        struct batch b = make_batch(&w, &s, 1, 0);
+        run_batch(&w, &b, &table, 1, STORE);
+        array<float> out = make<float>((size_t)b.rows * f->heads * keys);
+        array<uint32_t> pages = make<uint32_t>(w.stride);
+        memcpy(pages.host, w.table.host, w.stride * 4);
+        send(&pages);
+        b.b.pages[1] = pages.device;
+        b.a.batch = &b.b;
+        LAUNCH(cuda_attend_scores(&b.a, w.query.device, keys, out.device, NULL, &error_text));
+        receive(&out);
+        for (uint32_t r = 0; r < s.rows; r++)
+            for (uint32_t head = 0; head < f->heads; head++) {
+                double q[256], k[256];
+                const uint32_t position = s.past + r, low = f->window && position + 1 > f->window ? position + 1 - f->window : 0;
+                finish(f, s.name, position, 0, head, w.norm_w.host, w.norm_b.host, q);
+                for (uint32_t p = 0; p < keys; p++) {
+                    const float got = out.host[((size_t)r * f->heads + head) * keys + p];
+                    if (p > position || p < low) {
+                        assert_true(got == -INFINITY);
+                        continue;
+                    }
+                    double x = 0;
+                    finish(f, s.name, p, 1, head / group, w.norm_w.host, w.norm_b.host, k);
+                    for (uint32_t j = 0; j < f->dk; j++) x += q[j] * k[j];
+                    x *= scale_of(f);
+                    if (f->softcap != 0.0f) x = f->softcap * tanh(x / f->softcap);
+                    if (!(fabs(got - x) <= 4e-3)) fail_msg("%s: row %u head %u key %u: %g, expected %g", f->name, r, head, p, got, x);
+                }
+            }
+        drop(&out);
+        drop(&pages);
+        drop_batch(&b);
+        drop_world(&w);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct form f = forms[0];
+    struct world w = make_world(&f, 1, 512, 3);
+    const struct sequence s = { 3, 0, 1 };
+    const uint32_t table = 0;
+    struct batch b = make_batch(&w, &s, 1, 0);
+    run_batch(&w, &b, &table, 1, FEW);
+    struct cuda_attend a = b.a;
+    a.dk = 257;
+    assert_int_equal(cuda_attend(&a, 512, NULL, &error_text), WK_UNSUPPORTED);
+    assert_non_null(strstr(error_memory, "257"));
+    assert_false(cuda_attend_serves(257, 128));
+    assert_false(cuda_attend_serves(0, 8));
+    assert_true(cuda_attend_serves(1, 256));
+    a = b.a;
+    a.kv_heads = 3;
+    assert_int_equal(cuda_attend(&a, 512, NULL, &error_text), WK_INVALID);
+    a = b.a;
+    a.q_turn_n = 65;
+    assert_int_equal(cuda_attend_store(&a, w.query.device, NULL, &error_text), WK_INVALID);
+    assert_non_null(strstr(error_memory, "q_turn_n"));
+    a = b.a;
+    a.dv = 120;
+    assert_int_equal(cuda_attend_prompt(&a, w.query.device, NULL, &error_text), WK_INVALID);
+    a = b.a;
+    struct cuda_batch wide = b.b;
+    wide.rows = WK_CUDA_FEW + 1;
+    a.batch = &wide;
+    assert_int_equal(cuda_attend(&a, 512, NULL, &error_text), WK_INVALID);
+    drop_batch(&b);
+    drop_world(&w);
+}
+
+int main(int argc, char **argv)
+{
+    if (no_gpu()) return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_few), cmocka_unit_test(test_prompt), cmocka_unit_test(test_few_bits), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_prompt_bits), cmocka_unit_test(test_same_cache), cmocka_unit_test(test_scores),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

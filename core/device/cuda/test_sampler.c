@@ -1,0 +1,446 @@
+/* test_sampler.c: the sampler on the device against core/sample: the same ids from the same logits, whatever the parameters, the history and the
+ * neighbours in a batch. An argument limits the largest vocabulary that is tried (for runs under a checker). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/kernels.h"
+#include "sample/sample.h"
+
+#include <cmocka.h>
+
+enum { SLOTS = 64, PADDED = 13 /* floats between rows, NaN */ };
+
+static uint32_t largest = SAMPLER_MAX_VOCAB;
+static char text[512];
+static const struct wk_err err = { text, sizeof text };
+
+static uint64_t next_random(uint64_t *s) /* xorshift64 */
+{
+    *s ^= *s << 13;
+    *s ^= *s >> 7;
+    return *s ^= *s << 17;
+}
+static double next_unit(uint64_t *s) { return (double)(next_random(s) >> 11) * 0x1p-53; }
+static uint32_t below(uint64_t *s, uint32_t n) { return (uint32_t)(next_random(s) % n); }
+
+static void cuda_ok(cudaError_t code)
+{
+    if (code) fail_msg("%s", cudaGetErrorString(code));
+}
+static void ok(wk_status status)
+{
+    if (status) fail_msg("%s", text);
+}
+
+/* ---- a device sampler with everything around it, and host samplers beside it ------------------------------------------------------ */
+
+struct rig {
+    uint32_t n, rows;
+    uint64_t stride;
+    struct cuda_sampler *device;
+    void *memory;
+    float *d_logits, *logits;          /* [rows][stride] */
+    struct cuda_seq *d_seq, seq[SLOTS];
+    uint32_t *d_serial, serial;
+    struct cuda_sampled *ring, *d_ring;
+    struct sampler *host[SLOTS];
+    struct sampler_scratch *scratch;
+    uint32_t ends[SLOTS][SAMPLER_MAX_ENDS], n_ends[SLOTS], over[SLOTS]; /* over: what the slot gives from now on; 0: it runs */
+};
+
+static void rig_open(struct rig *r, uint32_t n, uint32_t rows, uint64_t stride)
+{
+    *r = (struct rig){ .n = n, .rows = rows, .stride = stride };
+    const uint64_t bytes = cuda_sampler_bytes(SLOTS, n, rows);
+    cuda_ok(cudaMalloc(&r->memory, bytes));
+    cuda_ok(cudaMemset(r->memory, 0xff, bytes));
+    ok(cuda_sampler_open(SLOTS, n, rows, r->memory, &r->device, &err));
+    cuda_ok(cudaMalloc((void **)&r->d_logits, rows * stride * sizeof(float)));
+    cuda_ok(cudaMalloc((void **)&r->d_seq, sizeof r->seq));
+    cuda_ok(cudaMalloc((void **)&r->d_serial, sizeof *r->d_serial));
+    cuda_ok(cudaHostAlloc((void **)&r->ring, (size_t)CUDA_RING * rows * sizeof *r->ring, cudaHostAllocMapped));
+    cuda_ok(cudaHostGetDevicePointer((void **)&r->d_ring, r->ring, 0));
+    r->logits = malloc(rows * stride * sizeof(float));
+    assert_non_null(r->logits);
+    for (uint64_t i = 0; i < rows * stride; i++) r->logits[i] = NAN;
+    ok(sampler_scratch_open(n, &r->scratch, &err));
+}
+
+static void rig_close(struct rig *r)
+{
+    for (uint32_t i = 0; i < SLOTS; i++) sampler_close(r->host[i]);
+    sampler_scratch_close(r->scratch);
+    cuda_sampler_close(r->device);
+    cuda_ok(cudaFree(r->memory));
+    cuda_ok(cudaFree(r->d_logits));
+    cuda_ok(cudaFree(r->d_seq));
+    cuda_ok(cudaFree(r->d_serial));
+    cuda_ok(cudaFreeHost(r->ring));
+    free(r->logits);
+}
+
+static void rig_set(struct rig *r, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends)
+{
+    sampler_close(r->host[slot]);
+    ok(sampler_open(p, r->n, &r->host[slot], &err));
+    ok(cuda_sampler_set(r->device, slot, p, ends, n_ends, NULL, &err));
+    memcpy(r->ends[slot], ends, n_ends * sizeof *ends);
+    r->n_ends[slot] = n_ends;
+    r->over[slot] = 0;
+}
+
+/* Sends the first `rows` rows and the sequences, and waits for the ids. */
+static void rig_run(struct rig *r, uint32_t rows, bool greedy, uint32_t *ids)
+{
+    const struct cuda_sample c = { .greedy = greedy, .rows = rows, .seq = r->d_seq, .logits = r->d_logits, .stride = r->stride, .serial = r->d_serial, .out = r->d_ring };
+    r->serial++;
+    cuda_ok(cudaMemcpy(r->d_logits, r->logits, rows * r->stride * sizeof(float), cudaMemcpyHostToDevice));
+    cuda_ok(cudaMemcpy(r->d_seq, r->seq, sizeof r->seq, cudaMemcpyHostToDevice));
+    cuda_ok(cudaMemcpy(r->d_serial, &r->serial, sizeof r->serial, cudaMemcpyHostToDevice));
+    ok(cuda_sampler_run(r->device, &c, NULL, &err));
+    cuda_ok(cudaDeviceSynchronize());
+    const struct cuda_sampled *got = r->ring + (size_t)(r->serial % CUDA_RING) * r->rows;
+    for (uint32_t i = 0; i < rows; i++) {
+        assert_int_equal(got[i].serial, r->serial);
+        ids[i] = got[i].id;
+    }
+}
+
+/* What the slot must give for row i, by core/sample; the slot moves on. */
+static uint32_t expected(struct rig *r, uint32_t i)
+{
+    const uint32_t slot = r->seq[i].slot;
+    uint32_t id = CUDA_NO_ID;
+    if (!r->seq[i].n_rows) return UINT32_MAX;
+    if (r->over[slot]) return r->over[slot];
+    if (sampler_pick(r->host[slot], r->scratch, r->logits + i * r->stride, NULL, &id, NULL)) return r->over[slot] = CUDA_NO_ID;
+    ok(sampler_accept(r->host[slot], id, &err));
+    for (uint32_t k = 0; k < r->n_ends[slot]; k++)
+        if (r->ends[slot][k] == id) r->over[slot] = UINT32_MAX;
+    return id;
+}
+
+static void rig_compare(struct rig *r, uint32_t rows, bool greedy, const char *what)
+{
+    uint32_t ids[SLOTS], want[SLOTS], last[SLOTS];
+    rig_run(r, rows, greedy, ids);
+    cuda_ok(cudaMemcpy(last, cuda_sampler_last(r->device), sizeof last, cudaMemcpyDeviceToHost));
+    for (uint32_t i = 0; i < rows; i++) {
+        want[i] = expected(r, i);
+        if (ids[i] != want[i]) fail_msg("%s: vocabulary %u, row %u of %u: id %u, expected %u", what, r->n, i, rows, ids[i], want[i]);
+        if (want[i] < r->n) assert_int_equal(last[r->seq[i].slot], want[i]);
+    }
+}
+
+/* ---- inputs ------------------------------------------------------------------------------------------------------------------------- */
+
+static void make_logits(uint64_t *seed, float *l, uint32_t n)
+{
+    static float *base; /* values like a model's: sums of uniform ones; drawn once, used from random places on */
+    if (!base) {
+        uint64_t s = 99;
+        base = malloc(SAMPLER_MAX_VOCAB * sizeof *base);
+        assert_non_null(base);
+        for (uint32_t i = 0; i < SAMPLER_MAX_VOCAB; i++) base[i] = (float)(next_unit(&s) + next_unit(&s) + next_unit(&s) + next_unit(&s) - 2.0);
+    }
+    static const float scales[] = { 0.01f, 1, 4, 12, 50, 1e6f, 1e37f };
+    const uint32_t kind = below(seed, 12), from = below(seed, SAMPLER_MAX_VOCAB);
+    const float scale = scales[below(seed, 7)], middle = kind == 3 ? 1e4f : kind == 4 ? -30 : 0;
+    for (uint32_t i = 0; i < n; i++) l[i] = base[(from + i) % SAMPLER_MAX_VOCAB] * scale + middle;
+    if (kind == 0) for (uint32_t i = 0; i < n; i++) l[i] = scale;                                             /* all equal */
+    if (kind == 1) for (uint32_t i = 0; i < n; i++) l[i] = rintf(l[i] / scale * 3) * 0.5f;                     /* many ties, both zeros */
+    if (kind == 2) for (uint32_t i = 0; i < n; i++) if (i % 7) l[i] = -INFINITY;
+    if (kind == 5) for (uint32_t i = 0; i < n; i++) l[i] = -INFINITY;
+    if (kind == 5 && below(seed, 2)) l[below(seed, n)] = -3e38f;                                               /* one finite logit is enough */
+    if (kind == 6) l[below(seed, n)] = (float[]){ NAN, -NAN, INFINITY }[below(seed, 3)];
+    if (kind == 7) for (uint32_t i = 0; i < 5; i++) l[below(seed, n)] = scale * 3 + (float)i;                  /* a few far above the rest */
+    if (kind == 8) for (uint32_t i = 0; i < n; i++) l[i] = i % 2 ? 0.0f : -0.0f;
+    if (kind == 9) for (uint32_t i = 0; i < n; i++) l[i] = nextafterf(1.0f, i % 3 ? 2.0f : 0.0f);              /* neighbours of one float */
+}
+
+static struct sampler_params make_params(uint64_t *seed, uint32_t n, struct sampler_bias *bias)
+{
+    static const float temperature[] = { 0, 9e-6f, 1e-5f, 0.1f, 0.7f, 1, 1, 1.3f, 2 }, top_p[] = { 0, 1e-12f, 0.1f, 0.5f, 0.9f, 0.95f, 0.999f, 1, 1, 1 };
+    static const float min_p[] = { 0, 0, 0, 1e-13f, 0.05f, 0.5f, 1 }, penalty[] = { 0, 0, 0, 0.5f, -0.25f, 2, -2 }, repetition[] = { 1, 1, 1, 1.3f, 0.01f, 2 };
+    const uint32_t top_k[] = { 0, 0, 0, 1, 2, 40, n / 2, n - 1, n, 1 + below(seed, n) };
+    struct sampler_params p = { .temperature = temperature[below(seed, 9)], .top_p = top_p[below(seed, 10)], .min_p = min_p[below(seed, 7)], .presence_penalty = penalty[below(seed, 7)],
+        .frequency_penalty = penalty[below(seed, 7)], .repetition_penalty = repetition[below(seed, 6)], .top_k = top_k[below(seed, 10)], .seed = next_random(seed), .logit_bias = bias };
+    if (below(seed, 4) == 0) p.top_p = (float)next_unit(seed);
+    if (p.top_k > n) p.top_k = n;
+    const uint32_t biased = below(seed, 6);
+    p.n_logit_bias = biased == 0 ? below(seed, SAMPLER_MAX_BIAS + 1) : biased == 1 ? 1 + below(seed, 5) : 0;
+    const uint32_t range = below(seed, 2) ? n : (n + 9) / 10; /* some ids more than once */
+    for (uint32_t i = 0; i < p.n_logit_bias; i++) bias[i] = (struct sampler_bias){ below(seed, range), (float)(next_unit(seed) * 200 - 100) * (below(seed, 2) ? 1.0f : 0.01f) };
+    return p;
+}
+
+static void shuffle_slots(uint64_t *seed, struct rig *r)
+{
+    for (uint32_t i = 0; i < SLOTS; i++) r->seq[i] = (struct cuda_seq){ .n_rows = 1, .slot = i };
+    for (uint32_t i = SLOTS - 1; i > 0; i--) {
+        const uint32_t j = below(seed, i + 1);
+        const struct cuda_seq t = r->seq[i];
+        r->seq[i] = r->seq[j];
+        r->seq[j] = t;
+    }
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------------------------------------- */
+
+struct size { uint32_t n, rows, rounds; };
+static const struct size sizes[] = { { 1, 64, 10 }, { 2, 64, 10 }, { 31, 64, 20 }, { 1000, 64, 20 }, { 4097, 33, 10 }, { 32064, 16, 8 }, { 50257, 9, 8 }, { 151936, 8, 8 }, { 262144, 5, 6 } };
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+/* Rows of different parameters in one call, three ids each. */
+static void compare_random(bool clusters)
+{
+    static struct sampler_bias bias[SAMPLER_MAX_BIAS];
+    uint32_t compared = 0;
+    for (uint32_t k = 0; k < N_SIZES && sizes[k].n <= largest; k++) {
+        struct rig r;
+        uint64_t seed = 12345 + k;
+        rig_open(&r, sizes[k].n, sizes[k].rows, sizes[k].n + (k % 2 ? PADDED : 0));
+        if (!clusters) cuda_sampler_without_clusters(r.device);
+        for (uint32_t round = 0; round < sizes[k].rounds; round++) {
+            const uint32_t rows = 1 + below(&seed, sizes[k].rows);
+            shuffle_slots(&seed, &r);
+            for (uint32_t i = 0; i < rows; i++) {
+                const struct sampler_params p = make_params(&seed, r.n, bias);
+                const uint32_t ends[2] = { below(&seed, r.n), below(&seed, r.n) };
+                rig_set(&r, r.seq[i].slot, &p, ends, below(&seed, 3));
+                if (below(&seed, 20) == 0) r.seq[i].n_rows = 0;
+            }
+            for (uint32_t step = 0; step < 3; step++) {
+                for (uint32_t i = 0; i < rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
+                rig_compare(&r, rows, false, clusters ? "clusters" : "no clusters");
+                compared += rows;
+            }
+        }
+        rig_close(&r);
+    }
+    printf("%u rows compared\n", compared);
+}
+
+static void test_random_clusters(void **state)
+{
+    (void)state;
+    compare_random(true);
+}
+static void test_random_no_clusters(void **state)
+{
+    (void)state;
+    compare_random(false);
+}
+
+static void test_greedy(void **state)
+{
+    (void)state;
+    const struct sampler_params plain = { .repetition_penalty = 1, .top_p = 0.5f, .min_p = 0.5f, .top_k = 1 };
+    assert_true(cuda_sampler_plain(&plain));
+    for (uint32_t k = 0; k < N_SIZES && sizes[k].n <= largest; k++) {
+        struct rig r;
+        uint64_t seed = 777 + k;
+        rig_open(&r, sizes[k].n, sizes[k].rows, sizes[k].n + (k % 2 ? 0 : PADDED));
+        for (uint32_t round = 0; round < sizes[k].rounds; round++) {
+            const uint32_t rows = 1 + below(&seed, sizes[k].rows);
+            shuffle_slots(&seed, &r);
+            for (uint32_t i = 0; i < rows; i++) {
+                const uint32_t end = below(&seed, r.n);
+                rig_set(&r, r.seq[i].slot, &plain, &end, 1);
+                if (below(&seed, 20) == 0) r.seq[i].n_rows = 0;
+            }
+            for (uint32_t step = 0; step < 3; step++) {
+                for (uint32_t i = 0; i < rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
+                rig_compare(&r, rows, true, "greedy");
+            }
+        }
+        rig_close(&r);
+    }
+}
+
+/* Fifty ids a slot: counts and draws depend on all that came before. */
+static void test_sequences(void **state)
+{
+    (void)state;
+    static struct sampler_bias bias[SAMPLER_MAX_BIAS];
+    static const uint32_t vocab[] = { 17, 1000, 32064 };
+    for (uint32_t k = 0; k < 3 && vocab[k] <= largest; k++) {
+        struct rig r;
+        uint64_t seed = 4242 + k;
+        rig_open(&r, vocab[k], 12, vocab[k] + PADDED);
+        shuffle_slots(&seed, &r);
+        for (uint32_t i = 0; i < 12; i++) {
+            struct sampler_params p = make_params(&seed, r.n, bias);
+            p.presence_penalty = 0.7f;
+            p.frequency_penalty = 0.3f;
+            p.repetition_penalty = i % 2 ? 1.2f : 0.9f;
+            p.temperature = 0.8f;
+            rig_set(&r, r.seq[i].slot, &p, NULL, 0);
+        }
+        for (uint32_t i = 0; i < 12; i++)
+            for (uint32_t id = 0; id < r.n; id++) r.logits[i * r.stride + id] = (float)(next_unit(&seed) * 3);
+        for (uint32_t step = 0; step < 50; step++) {
+            rig_compare(&r, 12, false, "sequence");
+            for (uint32_t i = 0; i < 12; i++) r.logits[i * r.stride + below(&seed, r.n)] += 1.5f;
+        }
+        rig_close(&r);
+    }
+}
+
+/* A row's ids with 63 neighbours and by itself, in another slot and another place of the batch. */
+static void test_neighbours(void **state)
+{
+    (void)state;
+    enum { N = 5000, STEPS = 10 };
+    static struct sampler_bias bias[SAMPLER_MAX_BIAS];
+    static uint32_t many[STEPS][SLOTS];
+    struct rig all, one;
+    struct sampler_params p[SLOTS];
+    uint64_t seed = 31;
+    rig_open(&all, N, SLOTS, N);
+    rig_open(&one, N, 1, N);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        all.seq[i] = (struct cuda_seq){ .n_rows = 1, .slot = i };
+        p[i] = make_params(&seed, N, bias);
+        p[i].n_logit_bias = 0;
+        rig_set(&all, i, &p[i], NULL, 0);
+    }
+    for (uint32_t i = 0; i < SLOTS * N; i++) all.logits[i] = (float)(next_unit(&seed) * 8);
+    for (uint32_t step = 0; step < STEPS; step++) rig_run(&all, SLOTS, false, many[step]);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        uint32_t id;
+        one.seq[0] = (struct cuda_seq){ .n_rows = 1, .slot = (i * 7 + 3) % SLOTS };
+        rig_set(&one, one.seq[0].slot, &p[i], NULL, 0);
+        memcpy(one.logits, all.logits + (size_t)i * N, N * sizeof(float));
+        for (uint32_t step = 0; step < STEPS; step++) {
+            rig_run(&one, 1, false, &id);
+            assert_int_equal(id, many[step][i]);
+        }
+    }
+    rig_close(&all);
+    rig_close(&one);
+}
+
+/* After an end nothing changes any more; a new job in the slot begins anew. */
+static void test_ends(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    const struct sampler_params draws = { .temperature = 1, .repetition_penalty = 1.1f, .top_p = 1, .seed = 5 }, best = { .repetition_penalty = 1, .top_p = 1 };
+    uint32_t ends[SAMPLER_MAX_ENDS], id, first;
+    struct rig r;
+    rig_open(&r, N, 1, N);
+    for (uint32_t i = 0; i < SAMPLER_MAX_ENDS; i++) ends[i] = 1000 + i;
+    r.seq[0] = (struct cuda_seq){ .n_rows = 1, .slot = 63 };
+    for (uint32_t i = 0; i < N; i++) r.logits[i] = 0;
+    rig_set(&r, 63, &draws, ends, SAMPLER_MAX_ENDS);
+    rig_run(&r, 1, false, &first);
+    ends[SAMPLER_MAX_ENDS - 1] = first;
+    for (uint32_t greedy = 0; greedy < 2; greedy++) {
+        for (uint32_t i = 0; i < N; i++) r.logits[i] = greedy ? (float)(i == first) : 0.0f;
+        rig_set(&r, 63, greedy ? &best : &draws, ends, SAMPLER_MAX_ENDS);
+        rig_run(&r, 1, greedy, &id);
+        assert_int_equal(id, first);
+        for (uint32_t step = 0; step < 3; step++) {
+            uint32_t last;
+            rig_run(&r, 1, greedy, &id);
+            assert_int_equal(id, UINT32_MAX);
+            cuda_ok(cudaMemcpy(&last, cuda_sampler_last(r.device) + 63, sizeof last, cudaMemcpyDeviceToHost));
+            assert_int_equal(last, first);
+        }
+        r.logits[7] = NAN;
+        rig_run(&r, 1, greedy, &id);
+        assert_int_equal(id, UINT32_MAX); /* over before these logits */
+    }
+    rig_close(&r);
+}
+
+/* Captured once, replayed: the work of a decode graph, with dependent launches. */
+static void test_graph(void **state)
+{
+    (void)state;
+    enum { N = 20000, ROWS = 5, STEPS = 20 };
+    for (uint32_t greedy = 0; greedy < 2; greedy++) {
+        struct rig r;
+        cudaStream_t stream;
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        uint64_t seed = 8;
+        rig_open(&r, N, ROWS, N);
+        for (uint32_t i = 0; i < ROWS; i++) {
+            const struct sampler_params p = { .temperature = greedy ? 0.0f : 0.9f, .top_k = greedy ? 0 : 50 * i, .top_p = greedy ? 1.0f : 0.9f, .repetition_penalty = 1, .seed = i };
+            r.seq[i] = (struct cuda_seq){ .n_rows = 1, .slot = i };
+            rig_set(&r, i, &p, NULL, 0);
+        }
+        cuda_ok(cudaDeviceSynchronize());
+        cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        const struct cuda_sample c = { .dependent = true, .greedy = greedy, .rows = ROWS, .seq = r.d_seq, .logits = r.d_logits, .stride = r.stride, .serial = r.d_serial, .out = r.d_ring };
+        cuda_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        cuda_ok(cudaMemcpyAsync(r.d_logits, r.d_logits, sizeof(float), cudaMemcpyDeviceToDevice, stream)); /* something to depend on */
+        ok(cuda_sampler_run(r.device, &c, stream, &err));
+        cuda_ok(cudaStreamEndCapture(stream, &graph));
+        cuda_ok(cudaGraphInstantiate(&exec, graph, 0));
+        cuda_ok(cudaMemcpy(r.d_seq, r.seq, sizeof r.seq, cudaMemcpyHostToDevice));
+        for (uint32_t step = 0; step < STEPS; step++) {
+            for (uint32_t i = 0; i < ROWS * N; i++) r.logits[i] = (float)(next_unit(&seed) * 20);
+            r.serial++;
+            cuda_ok(cudaMemcpy(r.d_logits, r.logits, ROWS * N * sizeof(float), cudaMemcpyHostToDevice));
+            cuda_ok(cudaMemcpy(r.d_serial, &r.serial, sizeof r.serial, cudaMemcpyHostToDevice));
+            cuda_ok(cudaGraphLaunch(exec, stream));
+            cuda_ok(cudaStreamSynchronize(stream));
+            for (uint32_t i = 0; i < ROWS; i++) {
+                const struct cuda_sampled *got = &r.ring[(size_t)(r.serial % CUDA_RING) * ROWS + i];
+                assert_int_equal(got->serial, r.serial);
+                assert_int_equal(got->id, expected(&r, i));
+            }
+        }
+        cuda_ok(cudaGraphExecDestroy(exec));
+        cuda_ok(cudaGraphDestroy(graph));
+        cuda_ok(cudaStreamDestroy(stream));
+        rig_close(&r);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct cuda_sampler *none;
+    struct rig r;
+    const uint32_t ends[SAMPLER_MAX_ENDS + 1] = { 0 };
+    struct sampler_params p = { .temperature = 1, .repetition_penalty = 1, .top_p = 1 };
+    rig_open(&r, 100, 4, 100);
+    assert_int_equal(cuda_sampler_open(1, SAMPLER_MAX_VOCAB + 1, 1, r.memory, &none, &err), WK_INVALID);
+    assert_int_equal(cuda_sampler_open(1, 100, CUDA_SAMPLER_ROWS + 1, r.memory, &none, &err), WK_INVALID);
+    assert_null(none);
+    assert_int_equal(cuda_sampler_set(r.device, SLOTS, &p, NULL, 0, NULL, &err), WK_INVALID);
+    assert_int_equal(cuda_sampler_set(r.device, 0, &p, ends, SAMPLER_MAX_ENDS + 1, NULL, &err), WK_INVALID);
+    p.top_k = 101;
+    assert_int_equal(cuda_sampler_set(r.device, 0, &p, NULL, 0, NULL, &err), WK_INVALID);
+    assert_non_null(strstr(text, "top_k is 101"));
+    const struct cuda_sample c = { .rows = 5, .seq = r.d_seq, .logits = r.d_logits, .stride = 100, .serial = r.d_serial, .out = r.d_ring };
+    assert_int_equal(cuda_sampler_run(r.device, &c, NULL, &err), WK_INTERNAL);
+    rig_close(&r);
+}
+
+int main(int argc, char **argv)
+{
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        printf("no GPU here\n");
+        return 77;
+    }
+    if (argc > 1) largest = (uint32_t)strtoul(argv[1], NULL, 10);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy), cmocka_unit_test(test_random_clusters), cmocka_unit_test(test_random_no_clusters), cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_neighbours), cmocka_unit_test(test_ends), cmocka_unit_test(test_graph), cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

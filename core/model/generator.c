@@ -1,0 +1,243 @@
+/* generator.c: prompts in chunks, then steps of one row a sequence, kept under way. */
+#include "model/generator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/session.h"
+
+enum sequence_state { SEQUENCE_OVER = 0, SEQUENCE_RUNS };
+
+struct sequence {
+    struct session *session;
+    enum sequence_state state;
+    uint32_t first;                          /* id of the prompt's last row, not given out yet; GENERATOR_NONE: given */
+    uint32_t left;                           /* ids wanted beyond those of the steps submitted */
+    uint32_t n_ends, ends[SAMPLER_MAX_ENDS];
+};
+
+struct generator {
+    struct model *model;
+    struct sequence *sequences; uint32_t n;
+    bool begun;                              /* generator_next was called since the last start */
+    /* Steps under way, oldest first: which sequences they have. */
+    struct { uint32_t n; uint32_t *member; } under_way[STEP_QUEUE];
+    uint32_t oldest, n_under_way;
+    /* For one step, or its result: [n] */
+    struct step_seq *seqs;
+    uint32_t *tokens, *wanted, *ids;
+    bool *failed;
+};
+
+/* ---- steps ----------------------------------------------------------------------------------------------------------- */
+
+static wk_status submit(struct generator *g, const struct step *step, const struct wk_err *err)
+{
+    const uint32_t at = (g->oldest + g->n_under_way) % STEP_QUEUE;
+    wk_status status = g->model->device->submit(g->model->executor, step, err);
+    if (status) return status;
+    g->under_way[at].n = step->n_seqs;
+    g->n_under_way++;
+    for (uint32_t i = 0; i < step->n_seqs; i++) g->sequences[g->under_way[at].member[i]].session->length += step->seqs[i].n_rows;
+    return WK_OK;
+}
+
+/* Members of the step that is submitted next. */
+static uint32_t *next_members(struct generator *g) { return g->under_way[(g->oldest + g->n_under_way) % STEP_QUEUE].member; }
+
+/* Waits for the oldest step: g->ids and g->failed, in order of its members. */
+static wk_status collect(struct generator *g, uint32_t *step, const struct wk_err *err)
+{
+    wk_status status = g->model->device->collect(g->model->executor, &(struct step_ids){ g->ids, g->failed }, err);
+    *step = g->oldest;
+    g->oldest = (g->oldest + 1) % STEP_QUEUE;
+    g->n_under_way--;
+    return status;
+}
+
+/* What a step gave a sequence, as generator_next says it. */
+static uint32_t take(struct sequence *q, uint32_t id, bool failed)
+{
+    if (q->state == SEQUENCE_OVER) return GENERATOR_NONE;
+    if (failed || id == UINT32_MAX) {
+        q->state = SEQUENCE_OVER;
+        return GENERATOR_FAILED;
+    }
+    for (uint32_t i = 0; i < q->n_ends; i++)
+        if (q->ends[i] == id) q->state = SEQUENCE_OVER;
+    return id;
+}
+
+static wk_status drain(struct generator *g, const struct wk_err *err)
+{
+    wk_status status = WK_OK;
+    for (uint32_t step; !status && g->n_under_way;) status = collect(g, &step, err);
+    return status;
+}
+
+/* ---- open and close ----------------------------------------------------------------------------------------------- */
+
+void generator_close(struct generator *g)
+{
+    if (!g) return;
+    for (uint32_t step; g->n_under_way;) (void)collect(g, &step, NULL);
+    for (uint32_t i = 0; g->sequences && i < g->n; i++) session_close(g->sequences[i].session);
+    for (uint32_t i = 0; i < STEP_QUEUE; i++) free(g->under_way[i].member);
+    free(g->sequences);
+    free(g->seqs);
+    free(g->tokens);
+    free(g->wanted);
+    free(g->ids);
+    free(g->failed);
+    free(g);
+}
+
+static bool allocate(struct generator *g)
+{
+    bool ok = true;
+    g->sequences = calloc(g->n, sizeof *g->sequences);
+    g->seqs = calloc(g->n, sizeof *g->seqs);
+    g->tokens = calloc(g->n, sizeof *g->tokens);
+    g->wanted = calloc(g->n, sizeof *g->wanted);
+    g->ids = calloc(g->n, sizeof *g->ids);
+    g->failed = calloc(g->n, sizeof *g->failed);
+    for (uint32_t i = 0; i < STEP_QUEUE; i++) {
+        g->under_way[i].member = calloc(g->n, sizeof *g->under_way[i].member);
+        ok = ok && g->under_way[i].member;
+    }
+    return ok && g->sequences && g->seqs && g->tokens && g->wanted && g->ids && g->failed;
+}
+
+wk_status generator_open(struct model *m, uint32_t n, struct generator **out, const struct wk_err *err)
+{
+    *out = NULL;
+    if (!m->program->n_vocab || m->program->embedding_width) return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
+    if (n < 1 || n > m->dev.max_wanted || n > m->dev.max_rows)
+        return wk_fail(err, WK_INVALID, "%u sequences that generate together: expected 1 to %u, what a step gives", n, m->dev.max_wanted < m->dev.max_rows ? m->dev.max_wanted : m->dev.max_rows);
+    if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE) return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name, m->device->run_ahead, STEP_QUEUE);
+    struct generator *g = calloc(1, sizeof *g);
+    if (!g) return wk_fail(err, WK_NO_MEMORY, "out of memory for a generator");
+    g->model = m;
+    g->n = n;
+    wk_status status = allocate(g) ? WK_OK : wk_fail(err, WK_NO_MEMORY, "out of memory for a generator of %u sequences", n);
+    for (uint32_t i = 0; !status && i < n; i++) {
+        g->sequences[i].first = GENERATOR_NONE;
+        status = session_open(m, &g->sequences[i].session, err);
+    }
+    if (status) {
+        generator_close(g);
+        return status;
+    }
+    *out = g;
+    return WK_OK;
+}
+
+/* ---- a prompt -------------------------------------------------------------------------------------------------------- */
+
+static wk_status submit_chunk(struct generator *g, uint32_t i, const uint32_t *tokens, uint32_t n, enum row_role role, bool last, const struct wk_err *err)
+{
+    const struct session *s = g->sequences[i].session;
+    const uint32_t wanted = n - 1;
+    struct step_seq seq = session_rows(s, 0, n, role);
+    const struct step step = { .n_rows = n, .n_seqs = 1, .n_wanted = last, .tokens = tokens, .seqs = &seq, .wanted = &wanted };
+    next_members(g)[0] = i;
+    return submit(g, &step, err);
+}
+
+/* To the first id, or to what stopped it. */
+static wk_status run_prompt(struct generator *g, uint32_t i, const struct generator_job *job, const struct wk_err *err)
+{
+    const uint32_t most_rows = g->model->dev.max_rows, ahead = g->model->device->run_ahead;
+    const enum row_role role = job->n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT;
+    wk_status status = WK_OK;
+    uint32_t step;
+    bool failed = false;
+    for (uint32_t at = 0, n; !status && at < job->n_prompt; at += n) {
+        n = job->n_prompt - at < most_rows ? job->n_prompt - at : most_rows;
+        if (job->stop && job->stop()) return wk_fail(err, WK_CANCELLED, "cancelled");
+        status = submit_chunk(g, i, job->prompt + at, n, role, at + n == job->n_prompt, err);
+        while (!status && (g->n_under_way == ahead || at + n == job->n_prompt) && g->n_under_way) {
+            status = collect(g, &step, err);
+            failed = failed || g->failed[0];
+        }
+    }
+    if (status) return status;
+    struct sequence *q = &g->sequences[i];
+    q->state = SEQUENCE_RUNS;
+    q->first = take(q, g->ids[0], failed);
+    return WK_OK;
+}
+
+wk_status generator_start(struct generator *g, uint32_t i, const struct generator_job *job, const struct wk_err *err)
+{
+    const struct model *m = g->model;
+    if (i >= g->n) return wk_fail(err, WK_INVALID, "sequence %u of %u", i, g->n);
+    if (job->n_prompt < 1 || job->n_prompt > m->dev.context) return wk_fail(err, WK_INVALID, "a prompt of %u tokens: expected 1 to %u, the context", job->n_prompt, m->dev.context);
+    if (job->most < 1) return wk_fail(err, WK_INVALID, "no ids are wanted");
+    if (job->n_ends > SAMPLER_MAX_ENDS) return wk_fail(err, WK_INVALID, "%u ids that end a sequence: expected at most %d", job->n_ends, SAMPLER_MAX_ENDS);
+    wk_status status = drain(g, err);
+    if (status) return status;
+    for (uint32_t k = 0; g->begun && k < g->n; k++) g->sequences[k].state = SEQUENCE_OVER, g->sequences[k].first = GENERATOR_NONE;
+    g->begun = false;
+    struct sequence *q = &g->sequences[i];
+    q->state = SEQUENCE_OVER;
+    q->first = GENERATOR_NONE;
+    q->left = job->most - 1;
+    q->n_ends = job->n_ends;
+    if (job->n_ends) memcpy(q->ends, job->ends, job->n_ends * sizeof *q->ends);
+    session_reset(q->session);
+    status = m->device->sampler_set(m->executor, q->session->slot, job->params, job->ends, job->n_ends, err);
+    if (!status) status = run_prompt(g, i, job, err);
+    if (status) (void)drain(g, NULL);
+    return status;
+}
+
+/* ---- ids ------------------------------------------------------------------------------------------------------------- */
+
+/* One more step of all sequences that want one; *any: there was one. */
+static wk_status submit_row_each(struct generator *g, bool *any, const struct wk_err *err)
+{
+    uint32_t n = 0, *member = next_members(g);
+    for (uint32_t i = 0; i < g->n; i++) {
+        struct sequence *q = &g->sequences[i];
+        if (q->state == SEQUENCE_OVER || !q->left || session_length(q->session) == g->model->dev.context) continue;
+        q->left--;
+        g->seqs[n] = session_rows(q->session, n, 1, ROW_GENERATED);
+        g->tokens[n] = TOKEN_LAST;
+        g->wanted[n] = n;
+        member[n++] = i;
+    }
+    *any = n > 0;
+    if (!n) return WK_OK;
+    const struct step step = { .n_rows = n, .n_seqs = n, .n_wanted = n, .tokens = g->tokens, .seqs = g->seqs, .wanted = g->wanted };
+    return submit(g, &step, err);
+}
+
+static bool give_first(struct generator *g, uint32_t *ids)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < g->n; i++) {
+        ids[i] = g->sequences[i].first;
+        any = any || ids[i] != GENERATOR_NONE;
+        g->sequences[i].first = GENERATOR_NONE;
+    }
+    return any;
+}
+
+wk_status generator_next(struct generator *g, uint32_t *ids, const struct wk_err *err)
+{
+    const uint32_t ahead = g->model->device->run_ahead;
+    const bool first = give_first(g, ids);
+    wk_status status = WK_OK;
+    uint32_t step;
+    g->begun = true;
+    /* A device that runs steps inside submit shows the first id before it computes the second. */
+    for (bool any = !first || ahead > 1; !status && any && g->n_under_way < ahead;) status = submit_row_each(g, &any, err);
+    if (status || first || !g->n_under_way) return status;
+    status = collect(g, &step, err);
+    for (uint32_t i = 0; !status && i < g->under_way[step].n; i++) {
+        const uint32_t member = g->under_way[step].member[i];
+        ids[member] = take(&g->sequences[member], g->ids[i], g->failed[i]);
+    }
+    return status;
+}

@@ -1,0 +1,308 @@
+/* test_generator.c: sampled steps and sequences that generate together, against logits and core/sample one by one. */
+#include "model/generator.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf_build.h"
+
+#include <cmocka.h>
+
+enum { E = 64, F = 96, V = 50, H = 4, CONTEXT = 200, N = 6 };
+
+static struct plugin_registry *registry;
+static char text[2048];
+static const struct wk_err err = { text, sizeof text };
+
+static void ok(wk_status status)
+{
+    if (status) fail_msg("%s", text);
+}
+
+/* ---- a small llama ------------------------------------------------------------------------------------------------ */
+
+static void put(struct gguf_build *g, const char *name, uint32_t rows, uint32_t cols, float scale)
+{
+    static uint32_t seed = 3;
+    float *v = calloc((size_t)rows * cols, sizeof *v);
+    assert_non_null(v);
+    for (uint32_t i = 0; i < rows * cols; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        v[i] = (rows == 1 ? 1.0f : (float)(seed >> 8) / 8388608.0f - 1.0f) * scale;
+    }
+    gguf_build_floats(g, name, rows, cols, 1, v);
+    free(v);
+}
+
+static struct gguf_build *file; /* the model's bytes: freed after it */
+
+static struct model *load(uint32_t sequences, uint32_t max_rows, float head)
+{
+    struct gguf_build *g = file = gguf_build_new("llama");
+    struct model *m;
+    gguf_build_u32(g, "llama.context_length", CONTEXT);
+    gguf_build_u32(g, "llama.embedding_length", E);
+    gguf_build_u32(g, "llama.block_count", 1);
+    gguf_build_u32(g, "llama.feed_forward_length", F);
+    gguf_build_u32(g, "llama.attention.head_count", H);
+    gguf_build_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    static const struct { const char *name; uint32_t rows, cols; float scale; } tensors[] = {
+        { "token_embd.weight", V, E, 0.2f }, { "output_norm.weight", 1, E, 1 }, { "blk.0.attn_norm.weight", 1, E, 1 }, { "blk.0.attn_q.weight", E, E, 0.2f }, { "blk.0.attn_k.weight", E, E, 0.2f },
+        { "blk.0.attn_v.weight", E, E, 0.2f }, { "blk.0.attn_output.weight", E, E, 0.2f }, { "blk.0.ffn_norm.weight", 1, E, 1 }, { "blk.0.ffn_gate.weight", F, E, 0.2f },
+        { "blk.0.ffn_up.weight", F, E, 0.2f }, { "blk.0.ffn_down.weight", E, F, 0.2f },
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) put(g, tensors[i].name, tensors[i].rows, tensors[i].cols, tensors[i].scale);
+    put(g, "output.weight", V, E, head);
+    const struct model_options o = { .device = device_cpu(), .fuse = FUSE_ALL, .dev = { .threads = 2, .isa = WK_ISA_AVX512, .max_sequences = sequences, .max_rows = max_rows } };
+    ok(model_plan(gguf_build_open(g), registry, &o, &m, &err));
+    ok(model_load(m, &err));
+    return m;
+}
+
+static void unload(struct model *m)
+{
+    model_close(m);
+    gguf_build_free(file);
+}
+
+static const struct sampler_bias bias[] = { { 3, 1.0f }, { 7, -100.0f } };
+
+static struct sampler_params params(uint32_t i)
+{
+    return (struct sampler_params){ .temperature = i % 3 ? 1.2f : 0.0f, .top_k = i % 2 ? 20 : 0, .top_p = i % 4 ? 1.0f : 0.9f, .repetition_penalty = i % 3 == 2 ? 1.3f : 1.0f, .presence_penalty = i == 4 ? 0.5f : 0.0f,
+        .logit_bias = bias, .n_logit_bias = i == 5 ? 2 : 0, .seed = i + 1 };
+}
+
+static uint32_t prompt_of(uint32_t i, uint32_t *tokens)
+{
+    static const uint32_t length[N] = { 1, 9, 64, 65, 130, 40 };
+    for (uint32_t k = 0; k < length[i]; k++) tokens[k] = (k * 7 + i * 3) % V;
+    return length[i];
+}
+
+/* n ids of job i by logits and core/sample; its last ids are UINT32_MAX after `end`. */
+static void one_by_one(struct model *m, uint32_t i, uint32_t n, uint32_t end, uint32_t *ids)
+{
+    struct session *s;
+    struct sampler *sampler;
+    struct sampler_scratch *scratch;
+    uint32_t tokens[CONTEXT];
+    float logits[V];
+    const struct sampler_params p = params(i);
+    const uint32_t n_prompt = prompt_of(i, tokens);
+    ok(session_open(m, &s, &err));
+    ok(sampler_open(&p, V, &sampler, &err));
+    ok(sampler_scratch_open(V, &scratch, &err));
+    ok(session_feed(s, tokens, n_prompt, ROW_PROMPT, 1, logits, &err));
+    for (uint32_t k = 0; k < n; k++) {
+        if (k && ids[k - 1] == end) end = ids[k] = UINT32_MAX;
+        else if (k && ids[k - 1] == UINT32_MAX) ids[k] = UINT32_MAX;
+        else {
+            ok(sampler_pick(sampler, scratch, logits, NULL, &ids[k], &err));
+            ok(sampler_accept(sampler, ids[k], &err));
+            if (session_length(s) < CONTEXT) ok(session_feed(s, &ids[k], 1, ROW_GENERATED, 1, logits, &err));
+            else assert_int_equal(k, n - 1);
+        }
+    }
+    sampler_close(sampler);
+    sampler_scratch_close(scratch);
+    session_close(s);
+}
+
+/* ---- generators ------------------------------------------------------------------------------------------------------ */
+
+static void start(struct generator *g, uint32_t at, uint32_t i, uint32_t most, const uint32_t *end)
+{
+    uint32_t tokens[CONTEXT];
+    const struct sampler_params p = params(i);
+    const uint32_t n = prompt_of(i, tokens);
+    ok(generator_start(g, at, &(struct generator_job){ .params = &p, .ends = end, .n_ends = end != NULL, .prompt = tokens, .n_prompt = n, .most = most }, &err));
+}
+
+/* Alone, together, and by single logits: the same ids; each stops where its job says. */
+static void test_together(void **state)
+{
+    (void)state;
+    enum { MOST = 30 };
+    struct model *m = load(N, 48, 2);
+    struct generator *g;
+    uint32_t want[N][MOST + 2], ids[N], most[N];
+    for (uint32_t i = 0; i < N; i++) {
+        most[i] = MOST - 3 * i;
+        one_by_one(m, i, most[i], UINT32_MAX, want[i]);
+        want[i][most[i]] = want[i][most[i] + 1] = UINT32_MAX;
+    }
+    const uint32_t end = want[1][10];
+    uint32_t at_end = 0;
+    while (want[1][at_end] != end) at_end++;
+    for (uint32_t k = at_end + 1; k < MOST + 2; k++) want[1][k] = UINT32_MAX;
+    ok(generator_open(m, N, &g, &err));
+    for (uint32_t round = 0; round < 2; round++) { /* a second round in the same slots */
+        for (uint32_t i = 0; i < N; i++) start(g, (i + round) % N, i, most[i], i == 1 ? &end : NULL);
+        for (uint32_t k = 0; k < MOST + 2; k++) {
+            ok(generator_next(g, ids, &err));
+            for (uint32_t i = 0; i < N; i++) assert_int_equal(ids[(i + round) % N], k < most[i] + 2 ? want[i][k] : UINT32_MAX);
+        }
+    }
+    generator_close(g);
+    ok(generator_open(m, 1, &g, &err));
+    for (uint32_t i = 0; i < N; i++) {
+        start(g, 0, i, most[i], i == 1 ? &end : NULL);
+        for (uint32_t k = 0; k < most[i] + 2; k++) {
+            ok(generator_next(g, ids, &err));
+            assert_int_equal(ids[0], want[i][k]);
+        }
+    }
+    generator_close(g);
+    unload(m);
+}
+
+static void test_context_end(void **state)
+{
+    (void)state;
+    struct model *m = load(1, 512, 2);
+    struct generator *g;
+    uint32_t want[CONTEXT], id, n = 0;
+    one_by_one(m, 4, CONTEXT - 130 + 1, UINT32_MAX, want);
+    ok(generator_open(m, 1, &g, &err));
+    start(g, 0, 4, 1000, NULL);
+    for (; ok(generator_next(g, &id, &err)), id != GENERATOR_NONE; n++) assert_int_equal(id, want[n]);
+    assert_int_equal(n, CONTEXT - 130 + 1);
+    generator_close(g);
+    unload(m);
+}
+
+/* Logits that overflow: the sequence fails, and stays failed; the others do not notice. */
+static void test_failure(void **state)
+{
+    (void)state;
+    struct model *m = load(2, 512, 1e38f);
+    struct generator *g;
+    uint32_t ids[2], failed = 0;
+    ok(generator_open(m, 2, &g, &err));
+    start(g, 0, 0, 20, NULL);
+    start(g, 1, 1, 20, NULL);
+    for (uint32_t k = 0; k < 20; k++) {
+        ok(generator_next(g, ids, &err));
+        failed += ids[0] == GENERATOR_FAILED;
+        assert_true(ids[0] == (k ? GENERATOR_NONE : GENERATOR_FAILED));
+    }
+    assert_int_equal(failed, 1);
+    generator_close(g);
+    unload(m);
+}
+
+static bool stop_now(void) { return true; }
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct model *m = load(2, 64, 2);
+    struct generator *g, *more;
+    const uint32_t tokens[CONTEXT + 1] = { 0 }, wrong = V;
+    const struct sampler_params p = params(0), bad = { .temperature = 3, .repetition_penalty = 1 };
+    uint32_t ids[2];
+    struct generator_job job = { .params = &p, .prompt = tokens, .n_prompt = CONTEXT + 1, .most = 1 };
+    assert_int_equal(generator_open(m, 65, &g, &err), WK_INVALID);
+    assert_int_equal(generator_open(m, 3, &g, &err), WK_NO_MEMORY);
+    assert_null(g);
+    ok(generator_open(m, 2, &g, &err));
+    assert_int_equal(generator_open(m, 1, &more, &err), WK_NO_MEMORY);
+    assert_int_equal(generator_start(g, 0, &job, &err), WK_INVALID);
+    assert_non_null(strstr(text, "context"));
+    job.n_prompt = 1;
+    job.params = &bad;
+    assert_int_equal(generator_start(g, 0, &job, &err), WK_INVALID);
+    assert_non_null(strstr(text, "temperature is 3"));
+    job.params = &p;
+    job.prompt = &wrong;
+    assert_int_equal(generator_start(g, 0, &job, &err), WK_INVALID);
+    assert_non_null(strstr(text, "token 50"));
+    job.prompt = tokens;
+    job.stop = stop_now;
+    assert_int_equal(generator_start(g, 0, &job, &err), WK_CANCELLED);
+    ok(generator_next(g, ids, &err));
+    assert_true(ids[0] == GENERATOR_NONE && ids[1] == GENERATOR_NONE);
+    generator_close(g);
+    unload(m);
+}
+
+/* ---- the device's own rules -------------------------------------------------------------------------------------------- */
+
+static void test_submit(void **state)
+{
+    (void)state;
+    struct model *m = load(2, 64, 2);
+    const struct device_ops *d = m->device;
+    const uint32_t pages[CONTEXT / KV_PAGE + 1] = { 0, 1, 2, 3, 4, 5, 6 }, *const groups[] = { pages };
+    const struct sampler_params p = params(1);
+    uint32_t tokens[4] = { 1, 2, 3, 4 }, wanted = 3, ids[2];
+    bool failed[2];
+    struct step_seq seq = { .n_rows = 4, .pages = groups, .slot = 1 };
+    struct step step = { .n_rows = 4, .n_seqs = 1, .n_wanted = 1, .tokens = tokens, .seqs = &seq, .wanted = &wanted };
+    struct step_ids out = { ids, failed };
+#define REFUSED(words)                                                     \
+    do {                                                                   \
+        assert_int_equal(d->submit(m->executor, &step, &err), WK_INVALID); \
+        if (!strstr(text, words)) fail_msg("%s", text);                    \
+    } while (0)
+    assert_int_equal(d->collect(m->executor, &out, &err), WK_INVALID);
+    REFUSED("never set");
+    assert_int_equal(d->sampler_set(m->executor, 2, &p, NULL, 0, &err), WK_INVALID);
+    assert_int_equal(d->sampler_set(m->executor, 1, &p, tokens, SAMPLER_MAX_ENDS + 1, &err), WK_INVALID);
+    ok(d->sampler_set(m->executor, 1, &p, NULL, 0, &err));
+    wanted = 2;
+    REFUSED("not the last of a sequence");
+    wanted = 3;
+    seq.slot = 2;
+    REFUSED("slot 2");
+    seq.slot = 1;
+    tokens[3] = TOKEN_LAST;
+    REFUSED("no id yet");
+    tokens[3] = V;
+    REFUSED("token 50");
+    tokens[3] = 4;
+    ok(d->submit(m->executor, &step, &err));
+    tokens[0] = TOKEN_LAST;
+    seq.n_rows = step.n_rows = 1;
+    wanted = 0;
+    for (uint32_t k = 1; k < STEP_QUEUE; k++) {
+        seq.position = 3 + k;
+        ok(d->submit(m->executor, &step, &err));
+    }
+    REFUSED("under way");
+    for (uint32_t k = 0; k < STEP_QUEUE; k++) {
+        ok(d->collect(m->executor, &out, &err));
+        assert_true(ids[0] < V && !failed[0]);
+    }
+    step.n_wanted = 0; /* nothing sampled: the slot stays where it is */
+    ok(d->submit(m->executor, &step, &err));
+    ok(d->collect(m->executor, &out, &err));
+    assert_int_equal(ids[0], UINT32_MAX);
+    assert_false(failed[0]);
+    assert_int_equal(d->collect(m->executor, &out, &err), WK_INVALID);
+    struct step_seq twice[2] = { { .row = 0, .n_rows = 1, .pages = groups, .slot = 1 }, { .row = 1, .n_rows = 1, .pages = groups, .slot = 1 } };
+    step.seqs = twice;
+    step.n_seqs = step.n_rows = 2;
+    REFUSED("twice");
+    unload(m);
+}
+
+int main(void)
+{
+    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    if (plugin_registry_open(&o, &registry, &err)) {
+        printf("%s\n", text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_together), cmocka_unit_test(test_context_end), cmocka_unit_test(test_failure), cmocka_unit_test(test_refusals), cmocka_unit_test(test_submit),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    plugin_registry_close(registry);
+    return failed;
+}
