@@ -7,12 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "golden.h"
 #include "model/model.h"
 
 #include <cmocka.h> /* after all others: its macro `fail` is also a name of arch.h */
@@ -47,52 +47,6 @@ static struct plugin_registry *registry;
 static char text[1024];
 static const struct wk_err err = { text, sizeof text };
 
-struct golden {
-    uint32_t n_vocab, n_prompt, n_generated, n_steps;
-    uint32_t *tokens; /* [n_prompt + n_generated] */
-    float *logits;    /* [n_steps][n_vocab] */
-};
-
-/* ---- golden files ------------------------------------------------------------------------------------------------- */
-
-static void path_of(char *out, size_t cap, const char *name)
-{
-    const char *data = getenv("WORKER_TEST_DATA");
-    (void)snprintf(out, cap, "%s/%s", data ? data : "../shared/data", name);
-}
-
-static void read_golden(const char *name, struct golden *g)
-{
-    char path[1024];
-    json_error_t e;
-    path_of(path, sizeof path, name);
-    json_t *j = json_load_file(path, 0, &e), *prompt, *generated, *steps;
-    if (!j) fail_msg("%s: %s", path, e.text);
-    prompt = json_object_get(j, "prompt_tokens");
-    generated = json_object_get(j, "generated");
-    steps = json_object_get(j, "steps");
-    *g = (struct golden){ .n_vocab = (uint32_t)json_integer_value(json_object_get(j, "n_vocab")), .n_prompt = (uint32_t)json_array_size(prompt),
-                          .n_generated = (uint32_t)json_array_size(generated), .n_steps = (uint32_t)json_array_size(steps) };
-    g->tokens = calloc((size_t)g->n_prompt + g->n_generated, sizeof *g->tokens);
-    g->logits = calloc((size_t)g->n_steps * g->n_vocab, sizeof *g->logits);
-    assert_non_null(g->tokens);
-    assert_non_null(g->logits);
-    for (uint32_t i = 0; i < g->n_prompt; i++) g->tokens[i] = (uint32_t)json_integer_value(json_array_get(prompt, i));
-    for (uint32_t i = 0; i < g->n_generated; i++) g->tokens[g->n_prompt + i] = (uint32_t)json_integer_value(json_array_get(generated, i));
-    for (uint32_t i = 0; i < g->n_steps; i++) {
-        json_t *l = json_object_get(json_array_get(steps, i), "logits");
-        assert_int_equal(json_array_size(l), g->n_vocab);
-        for (uint32_t v = 0; v < g->n_vocab; v++) g->logits[(size_t)i * g->n_vocab + v] = (float)json_number_value(json_array_get(l, v));
-    }
-    json_decref(j);
-}
-
-static void free_golden(struct golden *g)
-{
-    free(g->tokens);
-    free(g->logits);
-}
-
 /* ---- models ------------------------------------------------------------------------------------------------------- */
 
 /* NULL: no plugin serves its architecture. */
@@ -101,7 +55,7 @@ static struct model *open_model(const struct golden_case *c, uint32_t isa, bool 
     char path[1024];
     struct gguf *file;
     struct model *m;
-    path_of(path, sizeof path, c->model);
+    golden_path(path, sizeof path, c->model);
     if (gguf_open(path, &file, &err)) fail_msg("%s", text);
     const struct model_options o = { .device = device_cpu(), .fuse = FUSE_ALL,
                                      .dev = { .threads = 2, .isa = isa, .exact = exact, .kv_type = exact ? KV_F32 : KV_F16, .context = c->context, .max_rows = 96, .max_wanted = 96 } };
@@ -111,53 +65,15 @@ static struct model *open_model(const struct golden_case *c, uint32_t isa, bool 
     return m;
 }
 
-static uint32_t argmax(const float *x, uint32_t n)
-{
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++) if (x[i] > x[best]) best = i;
-    return best;
-}
-
-static float top_gap(const float *x, uint32_t n)
-{
-    const uint32_t best = argmax(x, n);
-    float second = -INFINITY;
-    for (uint32_t i = 0; i < n; i++) if (i != best && x[i] > second) second = x[i];
-    return x[best] - second;
-}
-
-struct distance { double rms, most; uint32_t wrong; }; /* wrong: other choices although the gap is twice the error */
-
-static struct distance compare(const struct golden *g, const float *y)
-{
-    const size_t n = (size_t)g->n_steps * g->n_vocab;
-    double sum = 0, square = 0, difference = 0;
-    struct distance d = { 0, 0, 0 };
-    for (size_t i = 0; i < n; i++) {
-        const double e = (double)y[i] - g->logits[i];
-        sum += g->logits[i];
-        square += (double)g->logits[i] * g->logits[i];
-        difference += e * e;
-        if (!(fabs(e) <= d.most)) d.most = fabs(e);
-    }
-    const double mean = sum / (double)n;
-    d.rms = sqrt(difference / (double)n) / sqrt(square / (double)n - mean * mean);
-    for (uint32_t i = 0; i < g->n_steps; i++) {
-        const float *a = g->logits + (size_t)i * g->n_vocab, *b = y + (size_t)i * g->n_vocab;
-        if (top_gap(a, g->n_vocab) > 2 * d.most && argmax(a, g->n_vocab) != argmax(b, g->n_vocab)) d.wrong++;
-    }
-    return d;
-}
-
 /* ---- tests -------------------------------------------------------------------------------------------------------- */
 
-static struct distance feed_all(struct model *m, const struct golden *g)
+static struct golden_distance feed_all(struct model *m, const struct golden *g)
 {
     struct session *s;
     float *y = calloc((size_t)g->n_steps * g->n_vocab, sizeof *y);
     assert_non_null(y);
     if (session_open(m, &s, &err) || session_feed(s, g->tokens, g->n_steps, ROW_PROMPT, g->n_steps, y, &err)) fail_msg("%s", text);
-    const struct distance d = compare(g, y);
+    const struct golden_distance d = golden_compare(g, y);
     session_close(s);
     free(y);
     return d;
@@ -171,7 +87,7 @@ static void check_greedy(struct model *m, const struct golden *g)
     assert_non_null(y);
     if (session_open(m, &s, &err) || session_feed(s, g->tokens, g->n_prompt, ROW_PROMPT, 1, y, &err)) fail_msg("%s", text);
     for (uint32_t i = 0; i < g->n_generated; i++) {
-        const uint32_t id = argmax(y, g->n_vocab);
+        const uint32_t id = golden_argmax(y, g->n_vocab);
         assert_int_equal(id, g->tokens[g->n_prompt + i]);
         if (i + 1 < g->n_generated && session_feed(s, &id, 1, ROW_GENERATED, 1, y, &err)) fail_msg("%s", text);
     }
@@ -189,8 +105,8 @@ static void check_case(const struct golden_case *c, uint32_t isa)
             print_message("%s: skipped: %s\n", c->golden, text);
             return;
         }
-        read_golden(c->golden, &g);
-        const struct distance d = feed_all(m, &g);
+        golden_read(c->golden, &g);
+        const struct golden_distance d = feed_all(m, &g);
         print_message("%-52s %-8s %-7s rel. rms %.1e, largest difference %.1e\n", c->golden, names[isa], exact ? "exact" : "default", d.rms, d.most);
         /* The default cache is F16, so even F32 models are a rounding of keys and values away. */
         const double bound = exact ? 1e-5 : c->loose < 3e-3 ? 3e-3 : c->loose;
@@ -198,7 +114,7 @@ static void check_case(const struct golden_case *c, uint32_t isa)
         assert_int_equal(d.wrong, 0);
         if (exact) check_greedy(m, &g);
         model_close(m);
-        free_golden(&g);
+        golden_free(&g);
     }
 }
 
@@ -223,7 +139,7 @@ static void test_avx512(void **state)
 int main(void)
 {
     char path[1024];
-    path_of(path, sizeof path, cases[0].golden);
+    golden_path(path, sizeof path, cases[0].golden);
     FILE *probe = fopen(path, "rb");
     if (!probe) {
         printf("no golden data at %s: set WORKER_TEST_DATA\n", path);

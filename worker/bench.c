@@ -1,7 +1,8 @@
 /* bench.c: `worker bench`: prefill and decode speed, and decode's share of what this machine's memory gives.
  *
- * A decode step cannot be faster than reading the weights and the cache that it uses once; so the figure to look at is bytes read a
- * second as a share of the bandwidth that as many threads reach by only reading, measured in the same run. */
+ * Both are measured as `worker run` generates: sampled on the device, with steps under way ahead of what has been seen. A decode step cannot be
+ * faster than reading the weights, and the cache of each of its sequences, once; so the figure to look at is bytes read a second as a share of the
+ * bandwidth that the GPU, or as many threads, reach by only reading, measured in the same run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "commands.h"
 #include "errors.h"
 #include "json_out.h"
+#include "model/generator.h"
 #include "parallel.h"
 #include "setup.h"
 #include "text.h"
@@ -18,14 +20,18 @@
 struct spread { double median, least, most; };
 
 struct bench {
+    struct opened *x;
     struct model *model;
-    struct session *session;
-    uint32_t n_prompt, n_generate, n_repeat, threads;
-    uint32_t *tokens;               /* [n_prompt] */
-    float *logits;                  /* [n_vocab] */
-    double *prefill, *decode;       /* [n_repeat] tokens a second */
+    struct generator *generator;
+    struct sampler_params params;
+    uint32_t sequences, n_prompt, n_generate, n_repeat, threads;
+    uint32_t depth;                 /* positions before the decode: n_prompt, or what --depth says */
+    uint32_t *tokens;               /* [longest prompt] */
+    uint32_t *ids;                  /* [sequences] */
+    double *prefill, *decode;       /* [n_repeat] tokens a second, of all sequences together */
     double bandwidth;               /* bytes a second */
-    double bytes_per_token;         /* weights and cache that an average decode step reads */
+    double bytes_per_token;         /* weights and cache that an average decode step reads, by its sequences */
+    double began, opened, first;    /* seconds: when the command began; from there to the open model, to the first token */
 };
 
 static int ascending(const void *a, const void *b)
@@ -41,15 +47,15 @@ static struct spread spread_of(double *values, uint32_t n)
     return (struct spread){ median, values[0], values[n - 1] };
 }
 
-/* Bytes of a tensor that one token's pass reads through operation `op`. */
-static double operand_bytes(const struct tape_program *p, const struct tape_op *op, uint32_t k)
+/* Bytes of a tensor that a pass of n tokens reads through operation `op`. */
+static double operand_bytes(const struct tape_program *p, const struct tape_op *op, uint32_t k, uint32_t n)
 {
     const struct tape_tensor *t = &p->tensors[op->t[k]];
     const double rows = (double)t->rows * t->slabs;
     switch (op->kind) {
-    case WK_OP_EMBED: return (double)t->bytes / rows; /* one row */
+    case WK_OP_EMBED: return (double)t->bytes / rows * n; /* one row each */
     case WK_OP_LINEAR: return k == 0 ? (double)t->bytes * op->u.linear.n / rows : (double)t->bytes;
-    case WK_OP_EXPERT: return (double)t->bytes / op->u.linear.n_expert * p->values[op->in[1]].slots; /* the chosen experts */
+    case WK_OP_EXPERT: return (double)t->bytes * fmin(1, (double)p->values[op->in[1]].slots * n / op->u.linear.n_expert); /* the chosen experts, if no two choose the same */
     default: return (double)t->bytes;
     }
 }
@@ -72,48 +78,75 @@ static double cache_bytes(const struct model *m, double position)
 static double decode_bytes(const struct bench *b)
 {
     const struct tape_program *p = b->model->program;
-    double bytes = cache_bytes(b->model, b->n_prompt + b->n_generate / 2.0);
+    double bytes = b->sequences * cache_bytes(b->model, b->depth + b->n_generate / 2.0);
     for (uint32_t i = 0; i < p->n_ops; i++)
         for (uint32_t k = 0; k < 4; k++)
-            if (p->ops[i].t[k] != TAPE_NONE) bytes += operand_bytes(p, &p->ops[i], k);
-    return bytes;
+            if (p->ops[i].t[k] != TAPE_NONE) bytes += operand_bytes(p, &p->ops[i], k, b->sequences);
+    return bytes / b->sequences;
 }
 
-/* One prefill and one decode from an empty cache. The tokens are arbitrary: speed does not depend on them. */
+/* All sequences from an empty cache through n tokens, to their first ids. The tokens are arbitrary: speed does not depend on them. */
+static wk_status start_all(struct bench *b, uint32_t n, const struct wk_err *err)
+{
+    wk_status status = WK_OK;
+    for (uint32_t i = 0; !status && i < b->sequences; i++) {
+        struct sampler_params params = b->params;
+        params.seed = i;
+        const struct generator_job job = { .params = &params, .prompt = b->tokens, .n_prompt = n, .most = b->n_generate + 1, .stop = interrupted };
+        status = generator_start(b->generator, i, &job, err);
+    }
+    return status;
+}
+
+static wk_status next(struct bench *b, const struct wk_err *err)
+{
+    wk_status status = generator_next(b->generator, b->ids, err);
+    for (uint32_t i = 0; !status && i < b->sequences; i++)
+        if (b->ids[i] >= b->model->program->n_vocab) return wk_fail(err, WK_INVALID, "a step gave no token: the weights are damaged or overflow");
+    return status;
+}
+
 static wk_status measure(struct bench *b, uint32_t round, const struct wk_err *err)
 {
-    const uint32_t n_vocab = b->model->program->n_vocab;
-    session_reset(b->session);
     double start = seconds_now();
-    wk_status status = session_feed(b->session, b->tokens, b->n_prompt, ROW_PROMPT, 1, b->logits, err);
-    b->prefill[round] = b->n_prompt / (seconds_now() - start);
+    wk_status status = start_all(b, b->n_prompt, err);
+    b->prefill[round] = (double)b->sequences * b->n_prompt / (seconds_now() - start);
+    if (b->first <= 0) b->first = seconds_now() - b->began;
+    if (!status && b->depth != b->n_prompt) status = start_all(b, b->depth, err);
+    if (!status) status = next(b, err);
     start = seconds_now();
     for (uint32_t i = 0; !status && i < b->n_generate; i++) {
-        const uint32_t token = (b->tokens[i % b->n_prompt] + 1) % n_vocab;
-        status = session_feed(b->session, &token, 1, ROW_GENERATED, 1, b->logits, err);
+        if (interrupted()) return wk_fail(err, WK_CANCELLED, "interrupted");
+        status = next(b, err);
     }
-    b->decode[round] = b->n_generate / (seconds_now() - start);
+    b->decode[round] = (double)b->sequences * b->n_generate / (seconds_now() - start);
     return status;
+}
+
+static wk_status measure_bandwidth(struct bench *b, const struct wk_err *err)
+{
+    if (b->model->device->bandwidth) return b->model->device->bandwidth(b->model->executor, &b->bandwidth, err);
+    b->bandwidth = bandwidth_read(b->threads);
+    return b->bandwidth > 0 ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to measure the bandwidth with");
 }
 
 static int measure_all(struct bench *b)
 {
-    const uint32_t n_vocab = b->model->program->n_vocab;
+    const uint32_t n_vocab = b->model->program->n_vocab, longest = b->depth > b->n_prompt ? b->depth : b->n_prompt;
     ERROR_TEXT(err);
-    b->tokens = malloc(b->n_prompt * sizeof *b->tokens);
-    b->logits = malloc(n_vocab * sizeof *b->logits);
+    b->tokens = malloc(longest * sizeof *b->tokens);
+    b->ids = malloc(b->sequences * sizeof *b->ids);
     b->prefill = malloc(b->n_repeat * sizeof *b->prefill);
     b->decode = malloc(b->n_repeat * sizeof *b->decode);
-    if (!b->tokens || !b->logits || !b->prefill || !b->decode) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the measurements");
-    for (uint32_t i = 0; i < b->n_prompt; i++) b->tokens[i] = (uint32_t)((uint64_t)i * 7919 % n_vocab);
-    wk_status status = session_open(b->model, &b->session, &err);
+    if (!b->tokens || !b->ids || !b->prefill || !b->decode) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the measurements");
+    for (uint32_t i = 0; i < longest; i++) b->tokens[i] = (uint32_t)((uint64_t)i * 7919 % n_vocab);
+    wk_status status = generator_open(b->model, b->sequences, &b->generator, &err);
     if (status) return fail_status(STAGE_MODEL, status, &err);
     status = measure(b, 0, &err); /* not counted: it packs the weights and warms the caches */
     for (uint32_t r = 0; !status && r < b->n_repeat && !interrupted(); r++) status = measure(b, r, &err);
-    if (status) return fail_status(STAGE_STEP, status, &err);
     if (interrupted()) return EXIT_INTERRUPTED;
-    b->bandwidth = bandwidth_read(b->threads);
-    if (b->bandwidth <= 0) return fail(CODE_INSUFFICIENT_MEMORY, "no memory to measure the bandwidth with");
+    if (!status) status = measure_bandwidth(b, &err);
+    if (status) return fail_status(STAGE_STEP, status, &err);
     b->bytes_per_token = decode_bytes(b);
     return EXIT_DONE;
 }
@@ -123,38 +156,60 @@ static int print_result(struct bench *b, bool json)
     const struct spread prefill = spread_of(b->prefill, b->n_repeat), decode = spread_of(b->decode, b->n_repeat);
     const double rate = decode.median * b->bytes_per_token, share = rate / b->bandwidth;
     const struct model *m = b->model;
+    const bool gpu = m->device->probe != NULL;
     if (json)
-        return json_print(json_pack("{s:o, s:s, s:s, s:i, s:b, s:I, s:I, s:I, s:{s:f, s:f, s:f}, s:{s:f, s:f, s:f}, s:f, s:f, s:f, s:f}", "model",
-            json_bytes(m->name, strlen(m->name)), "device", m->device->name, "isa", isa_name(m->dev.isa), "threads", (int)b->threads, "exact", m->dev.exact,
+        return json_print(json_pack("{s:o, s:s, s:s*, s:s*, s:i, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:{s:f, s:f, s:f}, s:{s:f, s:f, s:f}, s:f, s:f, s:f, s:f}", "model",
+            json_bytes(m->name, strlen(m->name)), "device", m->device->name, "gpu", gpu ? b->x->gpu.name : NULL, "isa", gpu ? NULL : isa_name(m->dev.isa), "threads",
+            (int)b->threads, "exact", m->dev.exact,
+            "sequences", (json_int_t)b->sequences, "depth", (json_int_t)b->depth, "temperature", (double)b->params.temperature, "open_seconds", b->opened, "first_token_seconds", b->first,
             "prompt_tokens", (json_int_t)b->n_prompt, "generated_tokens", (json_int_t)b->n_generate, "repeats", (json_int_t)b->n_repeat, "prefill_tokens_per_second",
             "median", prefill.median, "min", prefill.least, "max", prefill.most, "decode_tokens_per_second", "median", decode.median, "min", decode.least, "max",
             decode.most, "bytes_per_token", b->bytes_per_token, "decode_bytes_per_second", rate, "read_bandwidth_bytes_per_second", b->bandwidth, "bandwidth_share", share));
-    char name[sizeof m->name];
-    (void)printf("model      %s, device %s (%s, %u threads%s)\n", text_printable(m->name, name, sizeof name), m->device->name, isa_name(m->dev.isa), b->threads, m->dev.exact ? ", exact" : "");
-    (void)printf("prefill    %10.2f tok/s median of %u (%.2f to %.2f), %u tokens\n", prefill.median, b->n_repeat, prefill.least, prefill.most, b->n_prompt);
-    (void)printf("decode     %10.2f tok/s median of %u (%.2f to %.2f), %u tokens\n", decode.median, b->n_repeat, decode.least, decode.most, b->n_generate);
+    char name[sizeof m->name], device[DEVICE_TEXT], readers[32] = "the GPU", each[48] = "";
+    if (!gpu) (void)snprintf(readers, sizeof readers, "%u threads", b->threads);
+    (void)printf("model      %s, device %s\n", text_printable(m->name, name, sizeof name), opened_device(b->x, device));
+    if (b->sequences > 1) (void)snprintf(each, sizeof each, ", each of %u sequences", b->sequences);
+    (void)printf("prefill    %10.2f tok/s median of %u (%.2f to %.2f), %u tokens%s\n", prefill.median, b->n_repeat, prefill.least, prefill.most, b->n_prompt, each);
+    (void)printf("decode     %10.2f tok/s median of %u (%.2f to %.2f), %u tokens after %u%s, temperature %g\n", decode.median, b->n_repeat, decode.least, decode.most, b->n_generate, b->depth,
+        each, (double)b->params.temperature);
     (void)printf("bytes      %10.2f MB a token, %.2f GB/s\n", b->bytes_per_token / 1e6, rate / 1e9);
-    (void)printf("bandwidth  %10.2f GB/s read by %u threads; decode reaches %.1f %% of it%s\n", b->bandwidth / 1e9, b->threads, 100 * share,
+    (void)printf("start      %10.2f s to the open model, %.2f s to the first token\n", b->opened, b->first);
+    (void)printf("bandwidth  %10.2f GB/s read by %s; decode reaches %.1f %% of it%s\n", b->bandwidth / 1e9, readers, 100 * share,
         share > 1 ? ": the caches hold the model" : "");
     return EXIT_DONE;
+}
+
+static void read_options(const struct options *o, struct bench *b)
+{
+    b->sequences = option_u32(o, OPT_BENCH_SEQUENCES);
+    b->n_prompt = option_u32(o, OPT_BENCH_PROMPT);
+    b->n_generate = option_u32(o, OPT_BENCH_GENERATE);
+    b->n_repeat = option_u32(o, OPT_BENCH_REPEAT);
+    b->depth = option_u32(o, OPT_BENCH_DEPTH) ? option_u32(o, OPT_BENCH_DEPTH) : b->n_prompt;
+    b->threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors();
+    b->params = (struct sampler_params){ .temperature = (float)option_real(o, OPT_TEMPERATURE), .top_k = option_u32(o, OPT_TOP_K), .top_p = (float)option_real(o, OPT_TOP_P),
+        .min_p = (float)option_real(o, OPT_MIN_P), .repetition_penalty = 1 };
 }
 
 int command_bench(const struct options *o)
 {
     struct opened x;
-    struct bench b = { .n_prompt = option_u32(o, OPT_BENCH_PROMPT), .n_generate = option_u32(o, OPT_BENCH_GENERATE), .n_repeat = option_u32(o, OPT_BENCH_REPEAT),
-        .threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors() };
-    const uint32_t context = option_u32(o, OPT_CONTEXT) ? 0 : b.n_prompt + b.n_generate;
+    struct bench b = { .began = seconds_now() };
+    read_options(o, &b);
+    const uint32_t needed = (b.depth > b.n_prompt ? b.depth : b.n_prompt) + b.n_generate;
     interrupts_catch();
-    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = 1, .context = context, .load = true }, &x);
-    if (!result && b.n_prompt + b.n_generate > x.model->dev.context)
-        result = fail(CODE_CONTEXT_LENGTH_EXCEEDED, "%u + %u tokens do not fit the context of %u; lower -p or -n or raise --context", b.n_prompt, b.n_generate, x.model->dev.context);
+    const struct model_needs needs = { .max_rows = STEP_ROWS_BEST, .max_wanted = b.sequences, .sequences = b.sequences, .context = option_u32(o, OPT_CONTEXT) ? 0 : needed, .load = true };
+    int result = open_model(o, &needs, &x);
+    if (!result && needed > x.model->dev.context)
+        result = fail(CODE_CONTEXT_LENGTH_EXCEEDED, "%u + %u tokens do not fit the context of %u; lower -p, -n or --depth or raise --context", needed - b.n_generate, b.n_generate, x.model->dev.context);
+    b.opened = seconds_now() - b.began;
+    b.x = &x;
     b.model = x.model;
     if (!result) result = measure_all(&b);
     if (!result) result = print_result(&b, option_flag(o, OPT_JSON));
-    session_close(b.session);
+    generator_close(b.generator);
     free(b.tokens);
-    free(b.logits);
+    free(b.ids);
     free(b.prefill);
     free(b.decode);
     opened_close(&x);

@@ -78,9 +78,12 @@ json_t *capabilities_profile(const struct plugin_registry *r)
 {
     char worker_id[96] = "worker-";
     if (gethostname(worker_id + 7, sizeof worker_id - 8) != 0) (void)snprintf(worker_id, sizeof worker_id, "worker-local");
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:I, s:i, s:[s]}", "worker_id", worker_id, "supports_architecture", architecture_names(r), "supports_positional",
+    struct device_info gpu = { 0 };
+    const struct device_ops *cuda;
+    const bool has_gpu = !device_cuda(&cuda, NULL) && !cuda->probe(0, &gpu, NULL);
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:[s, s*]}", "worker_id", worker_id, "supports_architecture", architecture_names(r), "supports_positional",
         words(positional, sizeof positional / sizeof *positional), "supports_attention", words(attention, sizeof attention / sizeof *attention), "supports_quant",
-        type_names(r), "max_context", (json_int_t)option_table[OPT_CONTEXT].max, "vram_bytes", 0, "devices", "cpu");
+        type_names(r), "max_context", (json_int_t)option_table[OPT_CONTEXT].max, "vram_bytes", (json_int_t)gpu.memory, "devices", "cpu", has_gpu ? "cuda" : NULL);
 }
 
 static int print_profile(const json_t *profile)

@@ -13,6 +13,7 @@ int command_plan(const struct options *o);
 int command_capabilities(const struct options *o);
 int command_plugin(const struct options *o);
 int command_quantize(const struct options *o);
+int command_verify(const struct options *o);
 int command_bench(const struct options *o);
 int command_debug(const struct options *o);
 

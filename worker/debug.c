@@ -180,7 +180,7 @@ static int expand_all(const struct options *o, const char ***names, uint32_t *n)
 
 static int tap(const struct options *o)
 {
-    struct opened x = { NULL, NULL };
+    struct opened x = { 0 };
     struct tap_run t = { 0 };
     const char *given[MAX_TAPS], **all = NULL, *folder = option_text(o, OPT_OUT);
     uint32_t n_all = 0, n = option_list(o, OPT_TAP, given, MAX_TAPS);

@@ -9,25 +9,30 @@
 #include "log/log.h"
 
 const struct error_def error_table[CODE_COUNT] = {
-    [CODE_INVALID_REQUEST] = { "INVALID_REQUEST", EXIT_FAILED, "the text, ids or parameters given cannot be used" },
-    [CODE_CONTEXT_LENGTH_EXCEEDED] = { "CONTEXT_LENGTH_EXCEEDED", EXIT_FAILED, "the text is longer than the context" },
-    [CODE_MODEL_LOAD_FAILED] = { "MODEL_LOAD_FAILED", EXIT_FAILED, "the model's file cannot be read, is wrong, or asks for what no plugin serves" },
-    [CODE_PLUGIN_REFUSED] = { "PLUGIN_REFUSED", EXIT_FAILED, "a plugin or plugin folder that was named cannot be used" },
-    [CODE_DEVICE_NOT_FOUND] = { "DEVICE_NOT_FOUND", EXIT_FAILED, "the device asked for is not there" },
-    [CODE_INSUFFICIENT_MEMORY] = { "INSUFFICIENT_MEMORY", EXIT_FAILED, "the host's memory is too small" },
-    [CODE_INSUFFICIENT_VRAM] = { "INSUFFICIENT_VRAM", EXIT_FAILED, "the device's memory is too small" },
-    [CODE_INFERENCE_FAILED] = { "INFERENCE_FAILED", EXIT_FAILED, "a step failed, for example on weights that are not numbers" },
-    [CODE_CUDA_ERROR] = { "CUDA_ERROR", EXIT_DEVICE_LOST, "the device was lost; start the process again" },
-    [CODE_OUTPUT_FAILED] = { "OUTPUT_FAILED", EXIT_FAILED, "a result could not be written" },
-    [CODE_INTERNAL] = { "INTERNAL", EXIT_FAILED, "a promise inside worker or one of its plugins was broken" },
+    [CODE_INVALID_REQUEST] = { "INVALID_REQUEST", EXIT_FAILED, 99, "the text, ids or parameters given cannot be used" },
+    [CODE_CONTEXT_LENGTH_EXCEEDED] = { "CONTEXT_LENGTH_EXCEEDED", EXIT_FAILED, 99, "the text is longer than the context" },
+    [CODE_MODEL_LOAD_FAILED] = { "MODEL_LOAD_FAILED", EXIT_FAILED, 4, "the model's file cannot be read, is wrong, or asks for what no plugin serves" },
+    [CODE_PLUGIN_REFUSED] = { "PLUGIN_REFUSED", EXIT_FAILED, 99, "a plugin or plugin folder that was named cannot be used" },
+    [CODE_DEVICE_NOT_FOUND] = { "DEVICE_NOT_FOUND", EXIT_FAILED, 1, "the device asked for is not there: no device module, no driver, or no GPU" },
+    [CODE_INVALID_DEVICE] = { "INVALID_DEVICE", EXIT_FAILED, 3, "there are GPUs, but not the one asked for, or it is too old" },
+    [CODE_INSUFFICIENT_MEMORY] = { "INSUFFICIENT_MEMORY", EXIT_FAILED, 2, "the host's memory is too small" },
+    [CODE_INSUFFICIENT_VRAM] = { "INSUFFICIENT_VRAM", EXIT_FAILED, 2, "the device's memory is too small" },
+    [CODE_VRAM_RESIDENCY_FAILED] = { "VRAM_RESIDENCY_FAILED", EXIT_FAILED, 6, "part of the model is not in the device's memory" },
+    [CODE_INFERENCE_FAILED] = { "INFERENCE_FAILED", EXIT_FAILED, 5, "a step failed, for example on weights that are not numbers" },
+    [CODE_CUDA_ERROR] = { "CUDA_ERROR", EXIT_DEVICE_LOST, 7, "the device was lost; start the process again" },
+    [CODE_OUTPUT_FAILED] = { "OUTPUT_FAILED", EXIT_FAILED, 99, "a result could not be written" },
+    [CODE_INTERNAL] = { "INTERNAL", EXIT_FAILED, 99, "a promise inside worker or one of its plugins was broken" },
 };
 
 static bool as_json;
+static bool (*device_dead)(void);
 
 void errors_as_json(void) { as_json = true; }
+void errors_watch_device(bool (*dead)(void)) { device_dead = dead; }
 
 enum error_code error_code_of(enum stage stage, wk_status status)
 {
+    if (device_dead && device_dead()) return CODE_CUDA_ERROR;
     if (status == WK_NO_MEMORY) return CODE_INSUFFICIENT_MEMORY;
     if (status == WK_INTERNAL && stage != STAGE_PLUGINS) return CODE_INTERNAL;
     switch (stage) {
@@ -41,12 +46,15 @@ enum error_code error_code_of(enum stage stage, wk_status status)
 }
 
 /* The log escapes what a terminal could obey and wipes a progress bar that stands in the way. */
-static int say(enum error_code code, char *text)
+static int say(enum error_code code, const struct log_field *fields, char *text)
 {
+    enum { MORE = 8 };
     char line[4096 + 32];
     for (size_t n = strlen(text); n && text[n - 1] == '\n'; n--) text[n - 1] = '\0';
     if (as_json) {
-        LOG(LOG_ERROR, "error", text, log_s("code", error_table[code].name));
+        struct log_field all[MORE + 3] = { log_s("code", error_table[code].name), log_u("device_code", error_table[code].number) };
+        for (int i = 0; fields && i < MORE && fields[i].kind != LOG_END; i++) all[i + 2] = fields[i];
+        log_event(LOG_ERROR, "error", text, all);
         return error_table[code].status;
     }
     char *last = text;
@@ -66,12 +74,22 @@ int fail(enum error_code code, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return say(code, text);
+    return say(code, NULL, text);
+}
+
+int fail_with(enum error_code code, const struct log_field *fields, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return say(code, fields, text);
 }
 
 int fail_status(enum stage stage, wk_status status, const struct wk_err *err)
 {
-    return say(error_code_of(stage, status), err->text);
+    return say(error_code_of(stage, status), NULL, err->text);
 }
 
 int fail_usage(const char *command, const char *format, ...)

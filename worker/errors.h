@@ -6,18 +6,24 @@
 #ifndef WORKER_ERRORS_H
 #define WORKER_ERRORS_H
 
+#include <stdbool.h>
+
 #include <worker/abi.h>
+
+#include "log/log.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70, EXIT_INTERRUPTED = 130 };
 
 enum error_code {
-    CODE_INVALID_REQUEST = 0, CODE_CONTEXT_LENGTH_EXCEEDED, CODE_MODEL_LOAD_FAILED, CODE_PLUGIN_REFUSED, CODE_DEVICE_NOT_FOUND,
-    CODE_INSUFFICIENT_MEMORY, CODE_INSUFFICIENT_VRAM, CODE_INFERENCE_FAILED, CODE_CUDA_ERROR, CODE_OUTPUT_FAILED, CODE_INTERNAL, CODE_COUNT
+    CODE_INVALID_REQUEST = 0, CODE_CONTEXT_LENGTH_EXCEEDED, CODE_MODEL_LOAD_FAILED, CODE_PLUGIN_REFUSED, CODE_DEVICE_NOT_FOUND, CODE_INVALID_DEVICE,
+    CODE_INSUFFICIENT_MEMORY, CODE_INSUFFICIENT_VRAM, CODE_VRAM_RESIDENCY_FAILED, CODE_INFERENCE_FAILED, CODE_CUDA_ERROR, CODE_OUTPUT_FAILED, CODE_INTERNAL,
+    CODE_COUNT
 };
 
 struct error_def {
     const char *name;
     int status; /* the process's exit status */
+    int number; /* of the device interface, as events give it */
     const char *meaning;
 };
 extern const struct error_def error_table[CODE_COUNT];
@@ -29,10 +35,14 @@ enum error_code error_code_of(enum stage stage, wk_status status);
 /* Text of several lines is printed line by line; the last one carries the code. Return the exit status. */
 __attribute__((format(printf, 2, 3))) int fail(enum error_code code, const char *format, ...);
 int fail_status(enum stage stage, wk_status status, const struct wk_err *err);
+/* The same with fields of its own in the event. fields: terminated by an entry of kind LOG_END, at most 8. */
+__attribute__((format(printf, 3, 4))) int fail_with(enum error_code code, const struct log_field *fields, const char *format, ...);
 /* Wrong usage found after parsing (options that exclude each other). */
 __attribute__((format(printf, 2, 3))) int fail_usage(const char *command, const char *format, ...);
 
 void errors_as_json(void); /* from now on, as --log json asks */
+/* From now on every failure after which dead() is true is the loss of the device, whatever failed for it. */
+void errors_watch_device(bool (*dead)(void));
 
 /* A buffer for one error text; holds the up to 16 messages of a refused model. */
 #define ERROR_TEXT(name) char name##_text[4096] = ""; const struct wk_err name = { name##_text, sizeof name##_text }

@@ -1,10 +1,11 @@
-/* generate.c: prefill, then sample and feed back until something ends it. */
+/* generate.c: a prompt, then id after id until something ends it. The device samples; what it has computed beyond the end is dropped. */
 #include "generate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "errors.h"
+#include "model/generator.h"
 #include "setup.h"
 #include "tokenizer/stop.h"
 #include "tokenizer/utf8.h"
@@ -12,12 +13,9 @@
 /* What one generation holds while it runs. */
 struct running {
     struct generation *g;
-    struct session *session;
-    struct sampler *sampler;
-    struct sampler_scratch *scratch;
+    struct generator *generator;
     struct stop_matcher *stops;
     struct utf8_stream utf8;
-    float *logits;          /* [n_vocab] */
     char *certain, *text;   /* bytes that no stop string can take back; the same as whole characters */
     size_t piece_cap;       /* bytes of a token that both have room for */
 };
@@ -31,30 +29,24 @@ const char *finish_name(enum finish f)
 static int open_running(struct running *r)
 {
     const struct generation *g = r->g;
-    const uint32_t n_vocab = g->model->program->n_vocab;
     size_t lens[STOP_MAX];
     ERROR_TEXT(err);
     for (uint32_t i = 0; i < g->n_stops; i++) lens[i] = strlen(g->stops[i]);
     wk_status status = stop_open(g->stops, lens, g->n_stops, &r->stops, &err);
-    if (!status) status = sampler_open(g->params, n_vocab, &r->sampler, &err);
-    if (!status) status = sampler_scratch_open(n_vocab, &r->scratch, &err);
+    if (!status) status = sampler_check(g->params, g->model->program->n_vocab, &err);
     if (status) return fail_status(STAGE_TOKENS, status, &err);
-    status = session_open(g->model, &r->session, &err);
+    status = generator_open(g->model, 1, &r->generator, &err);
     if (status) return fail_status(STAGE_MODEL, status, &err);
     r->piece_cap = TOKENIZER_MAX_TOKEN_BYTES;
-    r->logits = malloc(n_vocab * sizeof *r->logits);
     r->certain = malloc(STOP_ROOM(r->piece_cap));
     r->text = malloc(UTF8_STREAM_ROOM(STOP_ROOM(r->piece_cap)));
-    return r->logits && r->certain && r->text ? EXIT_DONE : fail(CODE_INSUFFICIENT_MEMORY, "no memory for logits and text");
+    return r->certain && r->text ? EXIT_DONE : fail(CODE_INSUFFICIENT_MEMORY, "no memory for text");
 }
 
 static void close_running(struct running *r)
 {
-    session_close(r->session);
-    sampler_scratch_close(r->scratch);
-    sampler_close(r->sampler);
+    generator_close(r->generator);
     stop_close(r->stops);
-    free(r->logits);
     free(r->certain);
     free(r->text);
 }
@@ -93,40 +85,33 @@ static void end_text(struct running *r)
     (void)fflush(r->g->out);
 }
 
+/* The prompt, up to the first id. */
 static wk_status prefill(struct running *r, const struct wk_err *err)
 {
     struct generation *g = r->g;
-    wk_status status = WK_OK;
+    size_t n_ends;
+    const uint32_t *ends = tokenizer_end_ids(g->model->tokenizer, &n_ends);
+    const struct generator_job job = { .params = g->params, .ends = ends, .n_ends = (uint32_t)n_ends, .prompt = g->prompt, .n_prompt = g->n_prompt, .most = g->max_tokens, .stop = interrupted };
     const double start = seconds_now();
-    for (uint32_t at = 0; !status && at < g->n_prompt;) {
-        const uint32_t left = g->n_prompt - at, n = left < STEP_ROWS ? left : STEP_ROWS;
-        if (interrupted()) return wk_fail(err, WK_CANCELLED, "interrupted");
-        status = session_feed(r->session, g->prompt + at, n, ROW_PROMPT, n == left, n == left ? r->logits : NULL, err);
-        at += n;
-    }
+    wk_status status = generator_start(r->generator, 0, &job, err);
     g->prefill_seconds = seconds_now() - start;
     return status;
 }
 
-/* One id after the other; r->logits hold those for the next one. */
 static wk_status decode(struct running *r, const struct wk_err *err)
 {
     struct generation *g = r->g;
-    for (;;) {
-        uint32_t id = 0;
+    for (uint32_t id;;) {
         if (interrupted()) return wk_fail(err, WK_CANCELLED, "interrupted");
-        wk_status status = sampler_pick(r->sampler, r->scratch, r->logits, NULL, &id, err);
-        if (!status) status = sampler_accept(r->sampler, id, err);
-        if (status) return status;
+        wk_status status = generator_next(r->generator, &id, err);
+        if (status || id == GENERATOR_NONE) return status; /* none: the limit or the context's end */
+        if (id == GENERATOR_FAILED) return wk_fail(err, WK_INVALID, "a number became infinite or NaN: the weights are damaged or overflow; no token can be picked");
         g->finish = FINISH_STOP;
         if (tokenizer_ends(g->model->tokenizer, id)) return WK_OK;
         const bool stopped = give_out(r, id);
         g->n_generated++;
         if (stopped) return WK_OK;
         g->finish = FINISH_LENGTH;
-        if (g->n_generated == g->max_tokens || session_length(r->session) == g->model->dev.context) return WK_OK;
-        status = session_feed(r->session, &id, 1, ROW_GENERATED, 1, r->logits, err);
-        if (status) return status;
     }
 }
 

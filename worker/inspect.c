@@ -81,6 +81,15 @@ static json_t *tensors_json(const struct inspection *n)
     return array;
 }
 
+/* A device for which every type of the file has kernels here; whether there is such a device is not asked. */
+static bool has_kernels(const struct inspection *n)
+{
+    const struct wk_quant_cuda *kernels;
+    bool all = true;
+    for (uint32_t i = 0; all && i < n->n_types; i++) all = !plugin_find_cuda(n->plugins, n->types[i].ggml_type, &kernels, NULL);
+    return all;
+}
+
 static int print_json(const struct inspection *n)
 {
     json_t *metadata = json_object(), *types = json_array(), *missing = json_array();
@@ -92,10 +101,10 @@ static int print_json(const struct inspection *n)
         (void)json_array_append_new(types, json_pack("{s:s, s:I, s:I, s:I}", "type", n->types[i].name, "ggml_type", (json_int_t)n->types[i].ggml_type, "tensors",
             (json_int_t)n->types[i].count, "bytes", (json_int_t)n->types[i].bytes));
     for (uint32_t i = 0; i < n->missing.n; i++) (void)json_array_append_new(missing, json_string(n->missing.sentence[i]));
-    return json_print(json_pack("{s:o, s:I, s:I, s:I, s:I, s:o?, s:o?, s:o, s:o, s:o, s:o}", "path", json_bytes(gguf_path(n->file), strlen(gguf_path(n->file))),
+    return json_print(json_pack("{s:o, s:I, s:I, s:I, s:I, s:o?, s:o?, s:[s*, s*], s:o, s:o, s:o, s:o}", "path", json_bytes(gguf_path(n->file), strlen(gguf_path(n->file))),
         "gguf_version", (json_int_t)gguf_version(n->file), "file_bytes", (json_int_t)gguf_file_bytes(n->file), "shards", (json_int_t)gguf_shard_count(n->file),
         "alignment", (json_int_t)gguf_alignment(n->file), "mcd", n->descriptor ? json_incref(n->descriptor) : NULL, "reason",
-        n->descriptor ? NULL : json_bytes(n->why, strlen(n->why)), "missing", missing, "types", types, "metadata", metadata, "tensors", tensors_json(n)));
+        n->descriptor ? NULL : json_bytes(n->why, strlen(n->why)), "devices", n->descriptor ? "cpu" : NULL, n->descriptor && has_kernels(n) ? "cuda" : NULL, "missing", missing, "types", types, "metadata", metadata, "tensors", tensors_json(n)));
 }
 
 static void print_descriptor(const json_t *descriptor)
@@ -113,6 +122,7 @@ static int print_text(const struct inspection *n)
     (void)printf("%-14s GGUF v%u, %" PRIu64 " bytes in %u file%s, %" PRIu64 " keys, %" PRIu64 " tensors\n", "format", gguf_version(n->file), gguf_file_bytes(n->file),
         gguf_shard_count(n->file), gguf_shard_count(n->file) == 1 ? "" : "s", gguf_kv_count(n->file), gguf_tensor_count(n->file));
     if (n->descriptor) print_descriptor(n->descriptor);
+    if (n->descriptor) (void)printf("%-14s cpu%s\n", "kernels for", has_kernels(n) ? ", cuda" : "");
     else (void)printf("%-14s %s\n", "cannot run", text_printable(n->why, clean, sizeof clean));
     for (uint32_t i = 0; i < n->missing.n; i++) (void)printf("%-14s %s\n", "missing", text_printable(n->missing.sentence[i], clean, sizeof clean));
     for (uint32_t i = 0; i < n->n_types; i++)

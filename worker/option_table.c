@@ -6,9 +6,11 @@
 #define EVERY ((1u << CMD_COUNT) - 1)
 /* Commands by what they touch. */
 #define GENERATES ON(CMD_RUN)
+#define SAMPLES (GENERATES | ON(CMD_BENCH))
 #define STEPS (ON(CMD_RUN) | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
-#define PLANS (STEPS | ON(CMD_PLAN))
-#define MODELS (STEPS | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE))
+#define LOADS (STEPS | ON(CMD_VERIFY))
+#define PLANS (LOADS | ON(CMD_PLAN))
+#define MODELS (LOADS | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE))
 #define PLUGINS (PLANS | ON(CMD_INSPECT) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_QUANTIZE))
 
 #define ANY64 0x1p64
@@ -24,11 +26,11 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_TEXT] = { "text", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "TEXT", 0, TEXT_MAX, NULL, "the text itself" },
     [OPT_IDS] = { "ids", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "IDS", 1, TEXT_MAX, NULL, "token ids separated by spaces, instead of text" },
     [OPT_MAX_TOKENS] = { "max-tokens", 'n', OPTION_INTEGER, true, GENERATES, "N", 1, 1048576, "2048", "stop after N generated tokens" },
-    [OPT_TEMPERATURE] = { "temperature", 0, OPTION_REAL, true, GENERATES, "T", 0, 2, "1",
+    [OPT_TEMPERATURE] = { "temperature", 0, OPTION_REAL, true, SAMPLES, "T", 0, 2, "1",
         "divide the logits by T; 0 takes the most likely token" },
-    [OPT_TOP_K] = { "top-k", 0, OPTION_INTEGER, true, GENERATES, "K", 0, 16777216, "0", "draw from the K most likely tokens; 0 is off" },
-    [OPT_TOP_P] = { "top-p", 0, OPTION_REAL, true, GENERATES, "P", 0, 1, "1", "draw from the smallest set of tokens that reaches probability P; 1 is off" },
-    [OPT_MIN_P] = { "min-p", 0, OPTION_REAL, true, GENERATES, "P", 0, 1, "0", "drop tokens less likely than P times the most likely one" },
+    [OPT_TOP_K] = { "top-k", 0, OPTION_INTEGER, true, SAMPLES, "K", 0, 16777216, "0", "draw from the K most likely tokens; 0 is off" },
+    [OPT_TOP_P] = { "top-p", 0, OPTION_REAL, true, SAMPLES, "P", 0, 1, "1", "draw from the smallest set of tokens that reaches probability P; 1 is off" },
+    [OPT_MIN_P] = { "min-p", 0, OPTION_REAL, true, SAMPLES, "P", 0, 1, "0", "drop tokens less likely than P times the most likely one" },
     [OPT_REPETITION_PENALTY] = { "repetition-penalty", 0, OPTION_REAL, true, GENERATES, "R", 0.01, 2, "1",
         "divide the positive, multiply the negative logits of generated tokens by R; 1 is off" },
     [OPT_PRESENCE_PENALTY] = { "presence-penalty", 0, OPTION_REAL, true, GENERATES, "X", -2, 2, "0", "subtract X from the logit of every generated token" },
@@ -47,15 +49,23 @@ const struct option_def option_table[OPT_COUNT] = {
         "write the logits to OUT: raw little-endian F32 [tokens, vocabulary]" },
     [OPT_TAP] = { "tap", 0, OPTION_LIST, false, ON(CMD_DEBUG), "NAME", 0, 256, NULL, "value to write, as debug tape names it; all for every one; may be repeated" },
     [OPT_OUT] = { "out", 'o', OPTION_TEXT, false, ON(CMD_DEBUG), "DIR", 1, 4096, NULL, "folder for the tapped values; made if absent, must be empty" },
-    [OPT_DEVICE] = { "device", 'd', OPTION_CHOICE, true, PLANS, "cpu|cuda", 0, 0, "cpu", "where to compute" },
-    [OPT_THREADS] = { "threads", 't', OPTION_INTEGER, true, PLANS | ON(CMD_QUANTIZE), "N", 0, 1024, "0", "processor threads; 0 is one for each allowed processor" },
+    [OPT_DEVICE] = { "device", 'd', OPTION_CHOICE, true, PLANS, "cpu|cuda", 0, 0, "cpu",
+        "where to compute; nothing ever falls back to another device" },
+    [OPT_GPU_DEVICE] = { "gpu-device", 0, OPTION_INTEGER, true, PLANS, "N", 0, 1023, "0", "which GPU of --device cuda, counted from 0" },
+    [OPT_DIGEST] = { "digest", 0, OPTION_TEXT, true, LOADS, "SHA256", 64, 64, NULL,
+        "refuse a model whose weights have another SHA-256 (of the tensors' bytes in the file's order, as verify prints it); only with --device cuda" },
+    [OPT_UPLOAD_CHUNK] = { "upload-chunk-mb", 0, OPTION_INTEGER, true, LOADS, "N", 0, 64, "0",
+        "mebibytes that one copy to a GPU takes at a time; 0 is what was measured best" },
+    [OPT_THREADS] = { "threads", 't', OPTION_INTEGER, true, PLANS | ON(CMD_QUANTIZE), "N", 0, 1024, "0", "processor threads of --device cpu; 0 is one for each allowed processor" },
     [OPT_EXACT] = { "exact", 0, OPTION_FLAG, true, PLANS, NULL, 0, 1, NULL, "32-bit activations and KV cache instead of 8-bit and 16-bit ones" },
     [OPT_CONTEXT] = { "context", 'c', OPTION_INTEGER, true, PLANS, "N", 0, 16777216, "0", "positions of a sequence; 0 is the model's own, within a default limit" },
     [OPT_MAX_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_PLAN), "N", 1, 4096, "1", "sequences served at once" },
     [OPT_BENCH_PROMPT] = { "prompt-tokens", 'p', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "512", "tokens of the prefill" },
     [OPT_BENCH_GENERATE] = { "generate-tokens", 'n', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "128", "tokens of the decode" },
     [OPT_BENCH_REPEAT] = { "repeat", 'r', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1000, "5", "times that both are measured" },
-    [OPT_JSON] = { "json", 'j', OPTION_FLAG, false, ON(CMD_INSPECT) | ON(CMD_PLAN) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_BENCH), NULL, 0, 1, NULL,
+    [OPT_BENCH_DEPTH] = { "depth", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 0, 1048576, "0", "positions in the cache before the decode; 0 is those of the prefill" },
+    [OPT_BENCH_SEQUENCES] = { "sequences", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 512, "1", "sequences that generate together; their speeds are added" },
+    [OPT_JSON] = { "json", 'j', OPTION_FLAG, false, ON(CMD_INSPECT) | ON(CMD_PLAN) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_BENCH) | ON(CMD_VERIFY), NULL, 0, 1, NULL,
         "print JSON" },
     [OPT_PLUGIN_DIR] = { "plugin-dir", 0, OPTION_LIST, false, PLUGINS, "DIR", 0, 16, NULL,
         "look for plugins in DIR first; may be repeated; WORKER_PLUGIN_PATH (separated by colons) comes next, then the installed ones" },
@@ -86,8 +96,11 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_QUANTIZE] = { "quantize", "IN OUT TYPE", 3, 3, "write a model in another encoding",
         "TYPE is a mixture (Q4_K_M, Q4_K_S, Q5_K_M, Q5_K_S, Q6_K, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, BF16, F16, F32) or any type that a plugin serves. "
         "OUT appears whole or not at all." },
+    [CMD_VERIFY] = { "verify", "", 0, 0, "load a model onto a GPU and prove what lies there",
+        "Loads the model, waits until it is sealed, checks that every byte lies in the GPU's own memory, reads the weights back, undoes their re-ordering and "
+        "compares their SHA-256 with the file's. Prints the handle of the sealed weights. Needs --device cuda." },
     [CMD_BENCH] = { "bench", "", 0, 0, "measure speed",
-        "Measures prefill and decode, and in the same run how fast as many threads read memory: decode's share of that is the figure to look at." },
+        "Measures prefill and decode with sampling, and in the same run how fast the GPU, or as many threads, read memory: decode's share of that is the figure to look at." },
     [CMD_DEBUG] = { "debug", "tap | tape", 1, 1, "look inside a forward pass",
         "tape prints the recorded operations and launches of a model. tap runs a text and writes values of the pass as .npy files with an index.json." },
     [CMD_HELP] = { "help", "[COMMAND]", 0, 1, "explain a command", "Without COMMAND: an overview." },

@@ -258,7 +258,7 @@ static bool parse_arguments(struct options *o, int argc, char **argv)
         char where[64];
         (void)snprintf(where, sizeof where, "--%s", def->name);
         if (def->type == OPTION_LIST ? !add_to_list(o, id, optarg) : !store(o, id, def->argument ? optarg : "1", where)) return false;
-        o->value[id].given = true;
+        o->value[id].given = o->value[id].flag = true;
     }
     o->operands = argv + optind;
     o->n_operands = argc - optind;

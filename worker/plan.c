@@ -15,11 +15,13 @@ struct planning {
     const struct model *model;     /* NULL: it cannot be planned */
     const char *path, *device;
     uint32_t max_sequences;
-    uint64_t available;
+    struct device_info gpu;        /* --device cuda */
+    bool gpu_missing;              /* why_gpu says why: the plan is made, what is available is not known */
+    uint64_t available;            /* 0: not known */
     bool fits;
     struct missing missing;
     wk_status status;              /* of model_plan */
-    char why[4096];
+    char why[4096], why_gpu[512];
 };
 
 static int print_json(const struct planning *p)
@@ -30,9 +32,11 @@ static int print_json(const struct planning *p)
     for (uint32_t i = 0; i < p->missing.n; i++) (void)json_array_append_new(missing, json_string(p->missing.sentence[i]));
     if (!p->model) (void)json_array_append_new(reasons, json_bytes(p->why, strlen(p->why)));
     else if (!p->fits) (void)json_array_append_new(reasons, json_string("needs more memory than is available"));
-    return json_print(json_pack("{s:b, s:s, s:s*, s:I, s:I, s:o, s:I, s:I, s:o, s:o}", "feasible", p->model && p->fits, "device", p->device, "model",
+    if (p->gpu_missing) (void)json_array_append_new(reasons, json_string(p->why_gpu));
+    return json_print(json_pack("{s:b, s:s, s:s*, s:s*, s:I, s:I, s:o, s:I, s:o, s:o, s:o}", "feasible", p->model && p->fits, "device", p->device, "gpu",
+        p->gpu.name[0] ? p->gpu.name : NULL, "model",
         p->model ? p->model->name : NULL, "context", (json_int_t)(p->model ? p->model->dev.context : 0), "max_sequences", (json_int_t)p->max_sequences, "bytes", bytes,
-        "total", (json_int_t)(p->model ? p->model->plan.total : 0), "available", (json_int_t)p->available, "missing", missing, "reasons", reasons));
+        "total", (json_int_t)(p->model ? p->model->plan.total : 0), "available", p->gpu_missing ? json_null() : json_integer((json_int_t)p->available), "missing", missing, "reasons", reasons));
 }
 
 static int print_text(const struct planning *p)
@@ -41,7 +45,13 @@ static int print_text(const struct planning *p)
     char name[sizeof p->model->name];
     (void)printf("%-14s %s on %s, context %u, %u sequence%s\n", "model", text_printable(p->model->name, name, sizeof name), p->device, p->model->dev.context, p->max_sequences, p->max_sequences == 1 ? "" : "s");
     for (int k = 0; k < MEMORY_KINDS; k++) (void)printf("%-14s %15" PRIu64 " bytes\n", memory_kind_name((enum memory_kind)k), p->model->plan.bytes[k]);
-    (void)printf("%-14s %15" PRIu64 " bytes\n%-14s %15" PRIu64 " bytes\n%-14s %s\n", "total", p->model->plan.total, "available", p->available, "fits", p->fits ? "yes" : "no");
+    (void)printf("%-14s %15" PRIu64 " bytes\n", "total", p->model->plan.total);
+    if (p->gpu_missing) {
+        (void)printf("%-14s not known: %s\n", "available", p->why_gpu);
+        return EXIT_DONE;
+    }
+    if (p->gpu.name[0]) (void)printf("%-14s GPU %u, %s\n", "gpu", p->gpu.index, p->gpu.name);
+    (void)printf("%-14s %15" PRIu64 " bytes\n%-14s %s\n", "available", p->available, "fits", p->fits ? "yes" : "no");
     return EXIT_DONE;
 }
 
@@ -51,9 +61,24 @@ static int verdict(const struct planning *p)
     int result = missing_refuse(&p->missing, p->path);
     if (result) return result;
     if (!p->model) return refuse_model(p->status, p->path, p->why);
+    if (!p->fits && p->gpu.name[0])
+        return fail(CODE_INSUFFICIENT_VRAM, "%s: needs %" PRIu64 " bytes, GPU %u (%s) has %" PRIu64 " available; lower --context or --max-sequences", p->path,
+            p->model->plan.total, p->gpu.index, p->gpu.name, p->available);
     if (!p->fits) return fail(CODE_INSUFFICIENT_MEMORY, "%s: needs %" PRIu64 " bytes, the host has %" PRIu64 " available; lower --context or --max-sequences",
         p->model->name, p->model->plan.total, p->available);
     return EXIT_DONE;
+}
+
+/* A plan for a GPU needs none; where there is one, what it has free is known too. */
+static int look_at_device(const struct options *o, const struct device_ops *device, struct planning *p)
+{
+    const struct wk_err why = { p->why_gpu, sizeof p->why_gpu };
+    if (device->probe && device->probe(option_u32(o, OPT_GPU_DEVICE), &p->gpu, &why)) {
+        p->gpu = (struct device_info){ 0 };
+        p->gpu_missing = true;
+        return EXIT_DONE;
+    }
+    return device_available(device, &p->gpu, &p->available);
 }
 
 int command_plan(const struct options *o)
@@ -63,9 +88,10 @@ int command_plan(const struct options *o)
     struct plugin_registry *plugins = NULL;
     struct model *model = NULL;
     struct model_options options;
-    struct planning p = { .path = o->operands[0], .device = option_text(o, OPT_DEVICE), .max_sequences = option_u32(o, OPT_MAX_SEQUENCES), .available = memory_available() };
+    struct planning p = { .path = o->operands[0], .device = option_text(o, OPT_DEVICE), .max_sequences = option_u32(o, OPT_MAX_SEQUENCES) };
     const struct wk_err why = { p.why, sizeof p.why };
     int result = find_device(o, &device);
+    if (!result) result = look_at_device(o, device, &p);
     if (!result) result = open_path(o->operands[0], &file);
     if (!result) result = open_plugins(o, &plugins);
     if (result) {
@@ -73,7 +99,7 @@ int command_plan(const struct options *o)
         return result;
     }
     capabilities_missing(file, plugins, &p.missing);
-    model_options_from(o, device, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = p.max_sequences }, &options);
+    model_options_from(o, device, plugins, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = p.max_sequences }, &options);
     p.status = model_plan(file, plugins, &options, &model, &why);
     p.model = model;
     p.fits = model && (!p.available || model->plan.total <= p.available);

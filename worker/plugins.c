@@ -17,7 +17,7 @@ static const char *state_name(enum plugin_state state)
 
 static const char *kind_name(uint16_t kind)
 {
-    return kind == WK_KIND_ARCH ? "architecture" : kind == WK_KIND_QUANT ? "quantization" : "?";
+    return kind == WK_KIND_ARCH ? "architecture" : kind == WK_KIND_QUANT ? "quantization" : kind == WK_KIND_QUANT_CUDA ? "quantization-cuda" : "?";
 }
 
 /* A note's text fields come from a file that may be hostile: bounded, and only what is printable. */
@@ -33,8 +33,8 @@ static json_t *entry_json(const struct plugin_entry *e)
 {
     char id[64], claims[168];
     const struct wk_note_desc *n = &e->note;
-    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:s, s:s, s:s*, s:s*}", "state", state_name(e->state), "id", printable(n->id, sizeof id, id), "kind",
-        kind_name(n->kind), "version", e->plugin ? e->plugin->version : NULL, "claims", printable(n->claims, sizeof claims, claims), "path", e->path, "sha256",
+    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:s, s:s*, s:s, s:s*, s:s*}", "state", state_name(e->state), "id", printable(n->id, sizeof id, id), "kind",
+        kind_name(n->kind), "version", e->plugin ? e->plugin->version : NULL, "claims", printable(n->claims, sizeof claims, claims), "path", e->path, "cuda", e->cuda, "sha256",
         e->digest, "reason", e->reason, "warnings", e->warnings);
 }
 
@@ -47,12 +47,12 @@ static int list_json(const struct plugin_registry *r)
 
 static int list_text(const struct plugin_registry *r)
 {
-    (void)printf("%-9s %-28s %-9s %-40s %s\n", "STATE", "ID", "VERSION", "CLAIMS", "PATH");
+    (void)printf("%-9s %-28s %-9s %-40s %-5s %s\n", "STATE", "ID", "VERSION", "CLAIMS", "CUDA", "PATH");
     for (uint32_t i = 0; i < plugin_count(r); i++) {
         const struct plugin_entry *e = plugin_at(r, i);
         char id[64], claims[168];
-        (void)printf("%-9s %-28s %-9s %-40s %s\n", state_name(e->state), e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-",
-            e->plugin && e->plugin->version ? e->plugin->version : "-", e->note.claims[0] ? printable(e->note.claims, sizeof claims, claims) : "-", e->path);
+        (void)printf("%-9s %-28s %-9s %-40s %-5s %s\n", state_name(e->state), e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-",
+            e->plugin && e->plugin->version ? e->plugin->version : "-", e->note.claims[0] ? printable(e->note.claims, sizeof claims, claims) : "-", e->cuda ? "yes" : "-", e->path);
         if (e->reason) (void)printf("%-9s %s\n", "", e->reason);
         if (e->warnings) (void)printf("%-9s %s\n", "", e->warnings);
     }

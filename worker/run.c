@@ -124,7 +124,7 @@ static double rate(double n, double seconds) { return seconds > 0 ? n / seconds 
 static void statistics(const struct run *r, const struct generation *g)
 {
     const struct model *m = r->x.model;
-    char digest[65], name[sizeof m->name];
+    char digest[65], name[sizeof m->name], device[DEVICE_TEXT];
     if (log_is_json(r->o)) {
         /* Counts and a digest: no text of the user goes into a log. */
         if (!sha256_hex(r->text.bytes, r->text.len, digest)) digest[0] = '\0';
@@ -134,9 +134,9 @@ static void statistics(const struct run *r, const struct generation *g)
         return;
     }
     (void)fprintf(stderr, "worker: %u prompt tokens in %.2f s (%.1f tok/s), %u tokens in %.2f s (%.1f tok/s), seed %" PRIu64
-        ", finish %s, %s, device %s (%s, %u threads, %s activations), model %s\n", g->n_prompt, g->prefill_seconds, rate(g->n_prompt, g->prefill_seconds), g->n_generated,
-        g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->params.seed, finish_name(g->finish), r->chat ? chat_name(r->chat) : "raw", m->device->name,
-        isa_name(m->dev.isa), m->dev.threads, m->dev.exact ? "exact" : "8-bit", text_printable(m->name, name, sizeof name));
+        ", finish %s, %s, device %s, model %s\n", g->n_prompt, g->prefill_seconds, rate(g->n_prompt, g->prefill_seconds), g->n_generated,
+        g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->params.seed, finish_name(g->finish), r->chat ? chat_name(r->chat) : "raw",
+        opened_device(&r->x, device), text_printable(m->name, name, sizeof name));
 }
 
 static int generate_text(struct run *r)
@@ -157,7 +157,7 @@ int command_run(const struct options *o)
     if (!result) result = read_prompt(&r);
     if (!result) {
         interrupts_catch();
-        result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = 1, .load = true }, &r.x);
+        result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1, .load = true }, &r.x);
     }
     if (!result) result = make_prompt(&r);
     if (!result) result = generate_text(&r);

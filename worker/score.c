@@ -84,7 +84,7 @@ static int score(const struct options *o, struct scoring *s)
 
 int command_score(const struct options *o)
 {
-    struct opened x = { NULL, NULL };
+    struct opened x = { 0 };
     struct scoring s = { 0 };
     int result = session_tokens_usage(o);
     if (!result) result = open_model(o, &(struct model_needs){ .max_rows = SCORE_ROWS, .max_wanted = SCORE_ROWS, .load = true }, &x);

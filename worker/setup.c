@@ -11,6 +11,7 @@
 
 #include "capabilities.h"
 #include "errors.h"
+#include "json_out.h"
 #include "log/log.h"
 #include "parallel.h"
 
@@ -54,36 +55,105 @@ int open_model_file(const struct options *o, bool embedded, struct gguf **out)
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 
+/* ---- devices ---------------------------------------------------------------------------------------------------------- */
+
 int find_device(const struct options *o, const struct device_ops **out)
 {
-    const char *name = option_text(o, OPT_DEVICE);
+    static const enum option_id of_cuda[] = { OPT_GPU_DEVICE, OPT_DIGEST, OPT_UPLOAD_CHUNK };
+    ERROR_TEXT(err);
     *out = NULL;
-    if (strcmp(name, "cpu") != 0) return fail(CODE_DEVICE_NOT_FOUND, "device %s: this build has no CUDA device module; use --device cpu", name);
-    *out = device_cpu();
+    if (strcmp(option_text(o, OPT_DEVICE), "cpu") == 0) {
+        for (size_t i = 0; i < sizeof of_cuda / sizeof *of_cuda; i++)
+            if (o->value[of_cuda[i]].flag) return fail_usage(command_table[o->command].name, "--%s needs --device cuda", option_table[of_cuda[i]].name);
+        *out = device_cpu();
+        return EXIT_DONE;
+    }
+    const char *digest = option_text(o, OPT_DIGEST);
+    if (digest && strspn(digest, "0123456789abcdef") != 64) return fail_usage(command_table[o->command].name, "--digest: expected 64 lower-case hexadecimal digits");
+    wk_status status = device_cuda(out, &err);
+    if (!status) errors_watch_device((*out)->dead);
+    return status ? fail(CODE_DEVICE_NOT_FOUND, "%s", err_text) : EXIT_DONE;
+}
+
+int probe_device(const struct options *o, const struct device_ops *device, bool warm, struct device_info *out)
+{
+    const uint32_t gpu = option_u32(o, OPT_GPU_DEVICE);
+    ERROR_TEXT(err);
+    *out = (struct device_info){ 0 };
+    if (!device->probe) return EXIT_DONE;
+    wk_status status = device->probe(gpu, out, &err);
+    if (status) return fail_with(status == WK_INVALID ? CODE_INVALID_DEVICE : CODE_DEVICE_NOT_FOUND, (const struct log_field[]){ log_u("gpu_device", gpu), { 0 } }, "%s", err_text);
+    if (warm) device->warm(gpu);
     return EXIT_DONE;
 }
 
-void model_options_from(const struct options *o, const struct device_ops *device, const struct model_needs *needs, struct model_options *out)
+int device_available(const struct device_ops *device, const struct device_info *gpu, uint64_t *out)
+{
+    struct device_memory memory;
+    ERROR_TEXT(err);
+    if (!device->device_memory) {
+        *out = memory_available();
+        return EXIT_DONE;
+    }
+    wk_status status = device->device_memory(gpu->index, &memory, &err);
+    *out = memory.free;
+    return status ? fail_status(STAGE_STEP, status, &err) : EXIT_DONE;
+}
+
+const char *opened_device(const struct opened *x, char out[DEVICE_TEXT])
+{
+    const struct model *m = x->model;
+    if (m->device->probe) (void)snprintf(out, DEVICE_TEXT, "%s (GPU %u, %s)", m->device->name, x->gpu.index, x->gpu.name);
+    else (void)snprintf(out, DEVICE_TEXT, "%s (%s, %u threads, %s activations)", m->device->name, isa_name(m->dev.isa), m->dev.threads, m->dev.exact ? "exact" : "8-bit");
+    return out;
+}
+
+/* ---- models ----------------------------------------------------------------------------------------------------------- */
+
+static wk_status find_cuda(void *user, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err) { return plugin_find_cuda(user, ggml_type, out, err); }
+
+static void on_progress(void *user, double fraction)
+{
+    (void)user;
+    log_progress("loading", fraction);
+}
+
+void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins, const struct model_needs *needs, struct model_options *out)
 {
     const bool exact = option_flag(o, OPT_EXACT);
+    const uint32_t rows = needs->max_rows ? needs->max_rows : device->run_ahead > 1 ? STEP_ROWS_GPU : STEP_ROWS;
     *out = (struct model_options){
         .device = device,
         .dev = { .threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors(), .isa = plugin_detect_isa(), .exact = exact, .kv_type = exact ? KV_F32 : KV_F16,
-            .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT), .max_rows = needs->max_rows, .max_wanted = needs->max_wanted,
-            .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES) : 1 },
+            .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT), .max_rows = rows, .max_wanted = needs->max_wanted,
+            .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES) : needs->sequences ? needs->sequences : 1,
+            .gpu = option_u32(o, OPT_GPU_DEVICE), .find_cuda = find_cuda, .find_user = (void *)(uintptr_t)plugins, /* the registry is immutable to us */
+            .progress = on_progress, .digest = option_text(o, OPT_DIGEST), .upload_chunk = option_u32(o, OPT_UPLOAD_CHUNK) << 20 },
         .fuse = FUSE_ALL,
         .taps = needs->taps,
         .n_taps = needs->n_taps,
     };
 }
 
-/* Refuses a plan that cannot fit before anything of it is allocated. */
-static int check_memory(const struct model *m)
+static int refuse_vram(const struct opened *x, const char *path, uint64_t available, const char *text)
 {
-    const uint64_t available = memory_available();
-    if (!available || m->plan.total <= available) return EXIT_DONE;
+    const struct model *m = x->model;
+    const struct log_field fields[] = { log_u("gpu_device", x->gpu.index), log_s("model", m->name), log_s("path", path), log_u("vram_required", m->plan.total),
+                                        log_u("vram_available", available), { 0 } };
+    return fail_with(CODE_INSUFFICIENT_VRAM, fields, "%s: needs %" PRIu64 " bytes (weights %" PRIu64 ", KV cache %" PRIu64 " for a context of %u), GPU %u (%s) has %" PRIu64
+        " available of %" PRIu64 "%s%s; lower --context or take a smaller model", path, m->plan.total, m->plan.bytes[MEMORY_WEIGHTS], m->plan.bytes[MEMORY_KV],
+        (unsigned)m->dev.context, x->gpu.index, x->gpu.name, available, x->gpu.memory, text[0] ? ": " : "", text);
+}
+
+/* Refuses a plan that cannot fit before anything of it is allocated. */
+static int check_memory(const struct opened *x, const char *path, uint64_t *available)
+{
+    const struct model *m = x->model;
+    int result = device_available(m->device, &x->gpu, available);
+    if (result || !*available || m->plan.total <= *available) return result;
+    if (m->device->probe) return refuse_vram(x, path, *available, "");
     return fail(CODE_INSUFFICIENT_MEMORY, "%s: needs %" PRIu64 " bytes (KV cache %" PRIu64 " for a context of %u), the host has %" PRIu64
-        " available; lower --context or take a smaller model", m->name, m->plan.total, m->plan.bytes[MEMORY_KV], (unsigned)m->dev.context, available);
+        " available; lower --context or take a smaller model", m->name, m->plan.total, m->plan.bytes[MEMORY_KV], (unsigned)m->dev.context, *available);
 }
 
 int refuse_model(wk_status status, const char *path, const char *text)
@@ -92,17 +162,55 @@ int refuse_model(wk_status status, const char *path, const char *text)
     return strncmp(text, path, strlen(path)) == 0 ? fail(code, "%s", text) : fail(code, "%s: %s", path, text);
 }
 
-static int load(struct model *m, const char *path)
+void shard_id(const struct opened *x, const struct shard_handle *h, char out[128])
 {
+    (void)snprintf(out, 128, "%.80s:gpu%u:%u-of-%u", x->model->name, h->gpu_device, h->shard_index + 1, h->total_shards);
+}
+
+json_t *opened_handle(const struct opened *x, const char *path)
+{
+    struct shard_handle h;
+    char id[128];
+    if (!x->model->device->handle) return NULL;
+    x->model->device->handle(x->model->executor, &h);
+    shard_id(x, &h, id);
+    return json_pack("{s:o, s:I, s:I, s:b, s:b, s:s, s:o, s:I, s:I}", "shard_id", json_bytes(id, strlen(id)), "gpu_device", (json_int_t)h.gpu_device, "vram_bytes",
+        (json_int_t)h.vram_bytes, "sealed", h.sealed, "write_protected", h.write_protected, "digest", h.digest, "model_ref", json_bytes(path, strlen(path)),
+        "shard_index", (json_int_t)h.shard_index, "total_shards", (json_int_t)h.total_shards);
+}
+
+static void say_loaded(const struct opened *x, const char *path, double seconds)
+{
+    const struct model *m = x->model;
+    struct shard_handle h = { 0 };
+    char id[128];
+    if (!m->device->handle) {
+        LOG(LOG_INFO, "model_load_complete", NULL, log_s("model", m->name), log_f("seconds", seconds));
+        return;
+    }
+    m->device->handle(m->executor, &h);
+    shard_id(x, &h, id);
+    LOG(LOG_INFO, "model_load_complete", NULL, log_s("model", m->name), log_f("seconds", seconds), log_s("shard_id", id), log_u("gpu_device", h.gpu_device),
+        log_s("gpu", x->gpu.name), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed), log_b("write_protected", h.write_protected), log_s("digest", h.digest),
+        log_s("model_ref", path), log_u("shard_index", h.shard_index), log_u("total_shards", h.total_shards));
+}
+
+static int load(const struct opened *x, const char *path)
+{
+    struct model *m = x->model;
+    uint64_t available = 0;
     ERROR_TEXT(err);
-    int result = check_memory(m);
+    int result = check_memory(x, path, &available);
     if (result) return result;
     const double start = seconds_now();
-    LOG(LOG_INFO, "model_load_start", NULL, log_s("model", m->name), log_u("bytes", m->plan.total));
+    LOG(LOG_INFO, "model_load_start", NULL, log_s("model", m->name), log_s("device", m->device->name), log_u("bytes", m->plan.total));
     wk_status status = model_load(m, &err);
+    if (status == WK_NO_MEMORY && m->device->probe) return refuse_vram(x, path, available, err_text);
     if (status) return refuse_model(status, path, err_text);
     log_progress("loading", 1);
-    LOG(LOG_INFO, "model_load_complete", NULL, log_s("model", m->name), log_f("seconds", seconds_now() - start));
+    if (m->device->residency && (status = m->device->residency(m->executor, &err)))
+        return m->device->dead() ? fail_status(STAGE_STEP, status, &err) : fail(CODE_VRAM_RESIDENCY_FAILED, "%s: %s", path, err_text);
+    say_loaded(x, path, seconds_now() - start);
     return EXIT_DONE;
 }
 
@@ -132,8 +240,9 @@ int open_model(const struct options *o, const struct model_needs *needs, struct 
     struct gguf *file;
     struct model_options options;
     ERROR_TEXT(err);
-    *out = (struct opened){ NULL, NULL };
+    *out = (struct opened){ 0 };
     int result = find_device(o, &device);
+    if (!result && needs->load) result = probe_device(o, device, true, &out->gpu);
     if (!result) result = open_model_file(o, true, &file);
     if (result) return result;
     result = open_plugins(o, &out->plugins);
@@ -142,20 +251,20 @@ int open_model(const struct options *o, const struct model_needs *needs, struct 
         gguf_close(file);
         return result;
     }
-    model_options_from(o, device, needs, &options);
+    model_options_from(o, device, out->plugins, needs, &options);
     if (needs->load) log_progress("loading", 0);
     wk_status status = model_plan(file, out->plugins, &options, &out->model, &err);
     if (status) return refuse_model(status, path, err_text);
     warn_of_context(out->model);
     result = capabilities_check_sidecar(out->model->file, out->plugins, out->model->program);
-    return !result && needs->load ? load(out->model, path) : result;
+    return !result && needs->load ? load(out, path) : result;
 }
 
 void opened_close(struct opened *x)
 {
     model_close(x->model);
     plugin_registry_close(x->plugins);
-    *x = (struct opened){ NULL, NULL };
+    *x = (struct opened){ 0 };
 }
 
 uint64_t memory_available(void)

@@ -3,7 +3,10 @@
 #ifndef WORKER_SETUP_H
 #define WORKER_SETUP_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include <jansson.h>
 
 #include "model/model.h"
 #include "options.h"
@@ -20,30 +23,42 @@ int open_plugins(const struct options *o, struct plugin_registry **out);
 int open_model_file(const struct options *o, bool embedded, struct gguf **out);
 int open_path(const char *path, struct gguf **out);
 
-enum { STEP_ROWS = 512 /* prompt tokens of one step */ };
+enum { STEP_ROWS = 512, STEP_ROWS_GPU = 2048, /* prompt tokens of one step: of a processor, of a GPU; */ STEP_ROWS_BEST = 0 /* those of the device */ };
 
 /* What a command needs of its model beyond the options. */
 struct model_needs {
     uint32_t max_rows, max_wanted; /* of one step */
+    uint32_t sequences;            /* 0: one */
     uint32_t context;              /* 0: --context */
     bool load;                     /* false: planned only */
     const char *const *taps; uint32_t n_taps;
 };
-/* The device that --device names. */
+/* The device that --device names. Of a GPU: its module. */
 int find_device(const struct options *o, const struct device_ops **out);
-void model_options_from(const struct options *o, const struct device_ops *device, const struct model_needs *needs, struct model_options *out);
+/* Is the GPU there, and can it be used? Of the CPU: *out is empty. warm: what it needs begins to be made. */
+int probe_device(const struct options *o, const struct device_ops *device, bool warm, struct device_info *out);
+void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins, const struct model_needs *needs, struct model_options *out);
 /* Fails with a status of the model's room. A message that does not begin with the file's name is given it: several rooms can refuse a
  * model, and not all of them know the name. */
 int refuse_model(wk_status status, const char *path, const char *text);
 
-/* A model and the plugins it rests on. */
-struct opened { struct plugin_registry *plugins; struct model *model; };
+/* A model, the plugins it rests on, and where it runs. */
+struct opened { struct plugin_registry *plugins; struct model *model; struct device_info gpu; };
+/* "cpu (avx512, 8 threads, 8-bit activations)", "cuda (GPU 0, NVIDIA H200)". */
+enum { DEVICE_TEXT = 160 };
+const char *opened_device(const struct opened *x, char out[DEVICE_TEXT]);
+/* The handle of the weights on a GPU, as far as it is known by now; NULL: there is none, or no memory. */
+json_t *opened_handle(const struct opened *x, const char *path);
+/* A shard's name: its model, device and index. */
+void shard_id(const struct opened *x, const struct shard_handle *h, char out[128]);
 /* Opens --model or the embedded model, plans it and, if needed, loads it. opened_close in either case. */
 int open_model(const struct options *o, const struct model_needs *needs, struct opened *out);
 void opened_close(struct opened *x);
 
 /* Bytes of memory that the host can give without swapping; 0: unknown. */
 uint64_t memory_available(void);
+/* The same of the device: of a GPU, what is free on it, with a context made there. */
+int device_available(const struct device_ops *device, const struct device_info *gpu, uint64_t *out);
 const char *isa_name(uint32_t isa);
 double seconds_now(void); /* monotonic */
 

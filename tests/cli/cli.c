@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static char scratch[256];
+const char *cli_program = WORKER_BINARY;
 
 static char *slurp(int fd, size_t *len)
 {
@@ -45,7 +47,7 @@ static pid_t spawn(const char *const *args, int in, int out, int err)
         (void)dup2(in, 0);
         (void)dup2(out, 1);
         (void)dup2(err, 2);
-        (void)execv(WORKER_BINARY, argv);
+        (void)execv(cli_program, argv);
         _exit(126);
     }
     return pid;
@@ -151,4 +153,28 @@ const char *data_path(const char *name, char out[512])
     if (!root) return NULL;
     (void)snprintf(out, 512, "%s/%s", root, name);
     return access(out, R_OK) == 0 ? out : NULL;
+}
+
+void cli_install(char module[256])
+{
+    FILE *from = fopen(WORKER_BINARY, "rb");
+    assert_non_null(from);
+    assert_int_equal(mkdir("prefix", 0755), 0);
+    assert_int_equal(mkdir("prefix/bin", 0755), 0);
+    FILE *to = fopen("prefix/bin/worker", "wb");
+    assert_non_null(to);
+    char buffer[1 << 16];
+    for (size_t n; (n = fread(buffer, 1, sizeof buffer, from)) > 0;) assert_int_equal(fwrite(buffer, 1, n, to), n);
+    (void)fclose(from);
+    assert_int_equal(fclose(to), 0);
+    assert_int_equal(chmod("prefix/bin/worker", 0755), 0);
+    char parts[] = WORKER_LIBDIR "/worker", *save = NULL;
+    (void)snprintf(module, 256, "prefix");
+    for (char *p = strtok_r(parts, "/", &save); p; p = strtok_r(NULL, "/", &save)) {
+        const size_t n = strlen(module);
+        (void)snprintf(module + n, 256 - n, "/%s", p);
+        assert_int_equal(mkdir(module, 0755), 0);
+    }
+    const size_t n = strlen(module);
+    (void)snprintf(module + n, 256 - n, "/device-cuda.so");
 }

@@ -18,6 +18,11 @@ struct cli_result {
     size_t out_len;
 };
 
+/* What is run: the program in the build tree, unless a test installs a copy. */
+extern const char *cli_program;
+/* Copies the program to ./prefix/bin/worker and makes the folders ./prefix/lib/worker, without a module in them; path: where that belongs. */
+void cli_install(char module[256]);
+
 /* Runs worker with a NULL-terminated list of arguments; input NULL: standard input is empty. A sanitizer's report or a signal fails the test. */
 struct cli_result cli(const char *const *args, const char *input);
 #define CLI(...) cli((const char *const[]){ __VA_ARGS__, NULL }, NULL)

@@ -291,6 +291,27 @@ static void bench_measures(void **state)
     cli_free(&r);
 }
 
+/* Three sequences read the weights once for all of them, and each its own cache of 40 positions and more. */
+static void bench_of_several(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("bench", "-m", "tiny.gguf", "-p", "8", "-n", "4", "-r", "1", "--sequences", "3", "--depth", "40", "--temperature", "0", "--json");
+    assert_ok(&r);
+    json_t *b = json_loads(r.out, 0, NULL);
+    const double bytes = json_number_value(json_object_get(b, "bytes_per_token")), weights = 4.0 * (32 + 32 * (32 + 16 + 16 + 32) + 32 + 3 * 32 * 64 + 32 + 32 * TINY_VOCAB);
+    assert_int_equal(json_integer_value(json_object_get(b, "sequences")), 3);
+    assert_int_equal(json_integer_value(json_object_get(b, "depth")), 40);
+    assert_true(bytes > weights / 3 + 40 * (16 + 16) * 2 && bytes < weights / 3 + 4 * 32 + 44 * (16 + 16) * 2);
+    assert_true(json_number_value(json_object_get(b, "first_token_seconds")) >= json_number_value(json_object_get(b, "open_seconds")));
+    assert_true(json_number_value(json_object_get(json_object_get(b, "decode_tokens_per_second"), "median")) > 0);
+    json_decref(b);
+    cli_free(&r);
+    r = CLI("bench", "-m", "tiny.gguf", "-p", "8", "-n", "4", "--depth", "61", "--context", "64");
+    assert_int_equal(r.status, 1);
+    assert_non_null(strstr(r.err, "CONTEXT_LENGTH_EXCEEDED: 61 + 4"));
+    cli_free(&r);
+}
+
 static void tap_writes_a_folder(void **state)
 {
     (void)state;
@@ -368,7 +389,7 @@ int main(void)
         cmocka_unit_test(prompt_from_standard_input_and_file), cmocka_unit_test(stop_string_is_not_printed), cmocka_unit_test(output_is_valid_utf8),
         cmocka_unit_test(generation_ends_with_the_context), cmocka_unit_test(context_beyond_the_model_is_said), cmocka_unit_test(end_token_stops), cmocka_unit_test(interrupt_still_reports),
         cmocka_unit_test(chat_is_the_models_choice), cmocka_unit_test(narration_holds_no_text), cmocka_unit_test(tokens_round_trip), cmocka_unit_test(special_only_when_asked), cmocka_unit_test(score_is_sane), cmocka_unit_test(score_in_windows),
-        cmocka_unit_test(bench_measures), cmocka_unit_test(tap_writes_a_folder), cmocka_unit_test(tape_is_printed), cmocka_unit_test(golden_f32_exact),
+        cmocka_unit_test(bench_measures), cmocka_unit_test(bench_of_several), cmocka_unit_test(tap_writes_a_folder), cmocka_unit_test(tape_is_printed), cmocka_unit_test(golden_f32_exact),
         cmocka_unit_test(golden_f32_default), cmocka_unit_test(golden_q4_k_m_exact), cmocka_unit_test(golden_q8_0_default) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

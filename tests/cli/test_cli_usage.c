@@ -129,23 +129,6 @@ static void environment_is_checked_like_a_flag(void **state)
     cli_free(&flag);
 }
 
-static void cuda_is_refused_by_name(void **state)
-{
-    (void)state;
-    struct cli_result r = CLI("run", "--device", "cuda", "--model", "nowhere.gguf", "--prompt", "x");
-    assert_int_equal(r.status, 1);
-    assert_string_equal(r.out, "");
-    assert_string_equal(last_line(r.err), "worker: error: DEVICE_NOT_FOUND: device cuda: this build has no CUDA device module; use --device cpu");
-    assert_int_equal(setenv("WORKER_DEVICE", "cuda", 1), 0);
-    struct cli_result e = CLI("plan", "nowhere.gguf"), overridden = CLI("plan", "--device", "cpu", "nowhere.gguf");
-    assert_int_equal(unsetenv("WORKER_DEVICE"), 0);
-    assert_true(matches(e.err, "DEVICE_NOT_FOUND")); /* from the environment */
-    assert_true(matches(overridden.err, "MODEL_LOAD_FAILED")); /* a flag comes before the environment */
-    cli_free(&r);
-    cli_free(&e);
-    cli_free(&overridden);
-}
-
 static void full_disk_is_a_failure(void **state)
 {
     (void)state;
@@ -157,6 +140,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(help_names_every_option), cmocka_unit_test(overview_names_every_command), cmocka_unit_test(version),
         cmocka_unit_test(wrong_usage), cmocka_unit_test(stop_is_limited_to_four), cmocka_unit_test(environment_is_checked_like_a_flag),
-        cmocka_unit_test(cuda_is_refused_by_name), cmocka_unit_test(full_disk_is_a_failure) };
+        cmocka_unit_test(full_disk_is_a_failure) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }

@@ -1,0 +1,297 @@
+/* bench/gpu/bench_product_cuda.cu: how near products of quantized tiles come to the GPU's read bandwidth.
+ *
+ *     bench_product_cuda [all|shapes|models] [all|format] [columns...]
+ *
+ * shapes: each format at matrices of real models, 1 to 64 columns: dependent launches in a graph over copies that together exceed the L2 cache; GB/s of tiles and
+ * the share of R. models: all products of a decode step in a row as an executor launches them (norms in prologues, residuals, gated activation), no attention.
+ * R is what a plain read of several GB reaches on an H200. Medians of 15 replays. */
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "../../plugins/quant-test/cuda/quant_formats.cuh"
+
+static const double R = 4.54e12;
+static void ok(cudaError_t e, int line)
+{
+    if (e == cudaSuccess) return;
+    printf("line %d: %s\n", line, cudaGetErrorString(e));
+    exit(1);
+}
+#define OK(call) ok(call, __LINE__)
+static char text[256];
+static const struct wk_err err = { text, sizeof text };
+static cudaStream_t stream;
+
+static __global__ void fill_kernel(uint32_t *p, uint64_t n, uint32_t seed)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
+        uint32_t h = (uint32_t)i * 2654435761u ^ seed;
+        h ^= h >> 16;
+        h *= 0x85ebca6bu;
+        h ^= h >> 13;
+        h *= 0xc2b2ae35u;
+        p[i] = h ^ h >> 16;
+    }
+}
+/* Scales of blocks of random bytes become small f16 numbers. */
+static __global__ void scale_kernel(unsigned char *rows, uint64_t blocks, uint32_t block_bytes, uint32_t at)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < blocks; i += (uint64_t)gridDim.x * blockDim.x) rows[i * block_bytes + at + 1] = 0x10;
+}
+static __global__ void float_kernel(float *x, uint64_t n, float value) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = value * (float)((int)(i * 2654435761u >> 16 & 255) - 127); }
+static __global__ void half_kernel(__half *x, uint64_t n) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = __float2half(0.01f * (float)((int)(i * 2654435761u >> 16 & 255) - 127)); }
+
+static const struct format *find(const char *name)
+{
+    for (const struct format &f : formats)
+        if (!strcmp(f.name, name)) return &f;
+    return NULL;
+}
+static unsigned char *tiles_of(const struct format *f, uint32_t n, uint32_t k, uint32_t seed)
+{
+    const uint64_t blocks = (uint64_t)n * (k / f->block), bytes = blocks * f->block_bytes, size = (n + 15) / 16 * f->tile_bytes(k);
+    unsigned char *rows, *tiles;
+    OK(cudaMalloc(&rows, bytes + 16));
+    OK(cudaMalloc(&tiles, size));
+    fill_kernel<<<2048, 256>>>((uint32_t *)rows, bytes / 4, seed);
+    for (uint32_t at : f->halves)
+        if (at != 0xffff) scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, at);
+    f->pack(tiles, rows, n, k);
+    OK(cudaDeviceSynchronize());
+    OK(cudaFree(rows));
+    return tiles;
+}
+
+enum { MAX_K = 16384, MAX_N = 160000, ROWS = 64 };
+static __half *act[2];
+static float *sums[2], *res, *part, *y, *weight;
+static void buffers(void)
+{
+    for (int i = 0; i < 2; i++) {
+        OK(cudaMalloc(&act[i], ROWS * MAX_K * sizeof(__half)));
+        OK(cudaMalloc(&sums[i], ROWS * MAX_K / 8 * sizeof(float)));
+        half_kernel<<<256, 256>>>(act[i], ROWS * MAX_K);
+        float_kernel<<<256, 256>>>(sums[i], ROWS * MAX_K / 8, 0.01f);
+    }
+    OK(cudaMalloc(&res, ROWS * MAX_K * sizeof(float)));
+    OK(cudaMalloc(&part, ROWS * MAX_K / 16 * sizeof(float)));
+    OK(cudaMalloc(&weight, MAX_K * sizeof(float)));
+    OK(cudaMalloc(&y, (uint64_t)ROWS * MAX_N * sizeof(float)));
+    float_kernel<<<256, 256>>>(res, ROWS * MAX_K, 0.01f);
+    float_kernel<<<256, 256>>>(weight, MAX_K, 0.01f);
+    float_kernel<<<256, 256>>>(part, ROWS * MAX_K / 16, 0.1f);
+    OK(cudaDeviceSynchronize());
+}
+
+static void enqueue(const struct format *f, const struct wk_cuda_product *p)
+{
+    if (f->family->product(p, stream, &err)) {
+        printf("%s\n", text);
+        exit(1);
+    }
+}
+template <class Fn> static double graph_seconds(Fn fn)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaEvent_t a, b;
+    double t[15];
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    fn();
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphInstantiate(&exec, graph, 0));
+    OK(cudaEventCreate(&a));
+    OK(cudaEventCreate(&b));
+    for (int i = -3; i < 15; i++) {
+        OK(cudaEventRecord(a, stream));
+        OK(cudaGraphLaunch(exec, stream));
+        OK(cudaEventRecord(b, stream));
+        OK(cudaEventSynchronize(b));
+        float ms;
+        OK(cudaEventElapsedTime(&ms, a, b));
+        if (i >= 0) t[i] = 1e-3 * ms;
+    }
+    std::sort(t, t + 15);
+    OK(cudaGraphExecDestroy(exec));
+    OK(cudaGraphDestroy(graph));
+    return t[7];
+}
+static struct wk_cuda_product product(uint32_t rows, uint32_t k)
+{
+    struct wk_cuda_product p;
+    memset(&p, 0, sizeof p);
+    p.struct_size = sizeof p;
+    p.flags = WK_CUDA_DEPENDENT;
+    p.rows = rows;
+    p.k = k;
+    p.n_seg = 1;
+    p.input.x = act[0];
+    p.input.aux = sums[0];
+    p.seg[0].out.y = y;
+    return p;
+}
+
+static bool wanted_columns[ROWS + 1];
+static void shapes(const char *only)
+{
+    static const uint32_t list[][2] = { { 128256, 4096 }, { 22016, 4096 }, { 9216, 3072 }, { 4096, 4096 }, { 4096, 11008 }, { 151936, 896 }, { 9728, 896 }, { 1152, 896 }, { 896, 896 }, { 896, 4864 } };
+    for (const struct format &f : formats) {
+        if (only && strcmp(only, f.name)) continue;
+        for (auto &s : list) {
+            const uint32_t n = s[0], k = s[1];
+            if (k % f.block || (only == NULL && k == 896 && f.type == 2)) continue;
+            const uint64_t bytes = (n + 15) / 16 * f.tile_bytes(k);
+            const uint32_t copies = (uint32_t)std::min<uint64_t>(std::max<uint64_t>(2, 240000000 / bytes), 64);
+            unsigned char *w[64];
+            for (uint32_t i = 0; i < copies; i++) w[i] = tiles_of(&f, n, k, i + 1);
+            printf("%-5s %6u x %5u %6.1f MB:", f.name, n, k, (double)bytes * 1e-6);
+            for (uint32_t columns : { 1u, 8u, 32u, 64u }) {
+                if (!wanted_columns[columns]) continue;
+                const double t = graph_seconds([&] {
+                    for (uint32_t i = 0; i < copies; i++) {
+                        struct wk_cuda_product p = product(columns, k);
+                        p.seg[0].tiles = w[i];
+                        p.seg[0].ggml_type = f.type;
+                        p.seg[0].n = n;
+                        p.seg[0].out.y_stride = n;
+                        enqueue(&f, &p);
+                    }
+                }) / copies;
+                printf("  %2u: %7.2f us %4.0f GB/s %3.0f %%", columns, 1e6 * t, (double)bytes / t * 1e-9, (double)bytes / t / R * 100);
+                if (columns >= 32) printf(" %3.0f TFLOP/s", 2e-12 * n * k * columns / t);
+            }
+            printf("\n");
+            for (uint32_t i = 0; i < copies; i++) OK(cudaFree(w[i]));
+        }
+    }
+}
+
+/* A segment of a layer's product, by kind of layer (two alternate). */
+struct seg { uint32_t n; const char *type[2]; };
+struct model {
+    const char *name;
+    uint32_t layers, width, hidden, attn; /* attn: width of attention's output */
+    struct seg qkv[3], o, gate, up, down, head;
+};
+static const struct model models[] = {
+    { "Qwen2.5-0.5B Q4_K_M", 24, 896, 4864, 896, { { 896, { "q5_0", "q5_0" } }, { 128, { "q5_0", "q5_0" } }, { 128, { "q8_0", "q5_0" } } }, { 896, { "q5_0", "q5_0" } },
+      { 4864, { "q5_0", "q5_0" } }, { 4864, { "q5_0", "q5_0" } }, { 896, { "q6_K", "q4_K" } }, { 151936, { "q8_0", "q8_0" } } },
+    { "Phi-3-mini Q4_K_M", 32, 3072, 8192, 3072, { { 9216, { "q5_K", "q5_K" } }, { 0, { NULL, NULL } }, { 0, { NULL, NULL } } }, { 3072, { "q4_K", "q4_K" } }, { 8192, { "q4_K", "q4_K" } },
+      { 8192, { "q4_K", "q4_K" } }, { 3072, { "q6_K", "q4_K" } }, { 32064, { "q6_K", "q6_K" } } },
+    { "Llama-2-7B Q8_0", 32, 4096, 11008, 4096, { { 4096, { "q8_0", "q8_0" } }, { 4096, { "q8_0", "q8_0" } }, { 4096, { "q8_0", "q8_0" } } }, { 4096, { "q8_0", "q8_0" } },
+      { 11008, { "q8_0", "q8_0" } }, { 11008, { "q8_0", "q8_0" } }, { 4096, { "q8_0", "q8_0" } }, { 32000, { "q8_0", "q8_0" } } },
+};
+
+static void run_model(const struct model *m)
+{
+    struct { const struct format *f; unsigned char *w; } t[40][7], head;
+    uint64_t bytes = 0;
+    uint32_t seed = 0, products = 4 * m->layers + 1;
+    auto make = [&](const struct seg &s, uint32_t kind, uint32_t k, const struct format **f, unsigned char **w) {
+        *f = s.n ? find(s.type[kind]) : NULL;
+        *w = *f ? tiles_of(*f, s.n, k, ++seed) : NULL;
+        if (*f) bytes += (s.n + 15) / 16 * (*f)->tile_bytes(k);
+    };
+    for (uint32_t l = 0; l < m->layers; l++) {
+        for (int i = 0; i < 3; i++) make(m->qkv[i], l % 2, m->width, &t[l][i].f, &t[l][i].w);
+        make(m->o, l % 2, m->attn, &t[l][3].f, &t[l][3].w);
+        make(m->gate, l % 2, m->width, &t[l][4].f, &t[l][4].w);
+        make(m->up, l % 2, m->width, &t[l][5].f, &t[l][5].w);
+        make(m->down, l % 2, m->hidden, &t[l][6].f, &t[l][6].w);
+    }
+    make(m->head, 0, m->width, &head.f, &head.w);
+    printf("%s, %u products, %.3f GB:", m->name, products, (double)bytes * 1e-9);
+    for (uint32_t columns : { 1u, 2u, 8u, 16u, 32u, 64u }) {
+        if (!wanted_columns[columns]) continue;
+        auto input = [&](struct wk_cuda_product *p) { /* norm in the prologue, where it may be */
+            if (columns > WK_CUDA_FEW_NORM) return;
+            p->input.kind = WK_CUDA_IN_RMS;
+            p->input.eps = 1e-5f;
+            p->input.x = res;
+            p->input.aux = part;
+            p->input.w = weight;
+            p->input.x_stride = m->width;
+        };
+        auto residual = [&](struct wk_cuda_product *p) {
+            p->seg[0].out.y = res;
+            p->seg[0].out.y_stride = m->width;
+            p->seg[0].out.aux = part;
+            p->residual = res;
+            p->residual_stride = m->width;
+        };
+        auto segment = [&](struct wk_cuda_product *p, uint32_t i, uint32_t n, const struct format *f, const unsigned char *w) {
+            p->seg[i].tiles = w;
+            p->seg[i].ggml_type = f->type;
+            p->seg[i].n = n;
+        };
+        const double s = graph_seconds([&] {
+            for (uint32_t l = 0; l < m->layers; l++) {
+                struct wk_cuda_product p = product(columns, m->width);
+                input(&p);
+                p.n_seg = 0;
+                for (uint32_t i = 0, at = 0; i < 3 && t[l][i].f; i++) {
+                    segment(&p, p.n_seg, m->qkv[i].n, t[l][i].f, t[l][i].w);
+                    p.seg[p.n_seg].out.y = y + at;
+                    p.seg[p.n_seg++].out.y_stride = 16384;
+                    at += m->qkv[i].n;
+                }
+                enqueue(t[l][0].f, &p);
+                p = product(columns, m->attn);
+                segment(&p, 0, m->width, t[l][3].f, t[l][3].w);
+                residual(&p);
+                enqueue(t[l][3].f, &p);
+                p = product(columns, m->width);
+                input(&p);
+                p.n_seg = 2;
+                p.glu = WK_GLU_SILU;
+                segment(&p, 0, m->hidden, t[l][4].f, t[l][4].w);
+                segment(&p, 1, m->hidden, t[l][5].f, t[l][5].w);
+                p.seg[0].out.kind = WK_CUDA_OUT_ACT;
+                p.seg[0].out.y = act[1];
+                p.seg[0].out.aux = sums[1];
+                p.seg[0].out.shift = 4;
+                enqueue(t[l][4].f, &p);
+                p = product(columns, m->hidden);
+                p.input.x = act[1];
+                p.input.aux = sums[1];
+                p.input.shift = 4;
+                segment(&p, 0, m->width, t[l][6].f, t[l][6].w);
+                residual(&p);
+                enqueue(t[l][6].f, &p);
+            }
+            struct wk_cuda_product p = product(columns, m->width);
+            input(&p);
+            segment(&p, 0, m->head.n, head.f, head.w);
+            p.seg[0].out.y_stride = m->head.n;
+            enqueue(head.f, &p);
+        });
+        printf("\n  %2u columns: %8.1f us, %5.2f a product, %.2f TB/s, %4.1f %% of R, %.0f tok/s", columns, 1e6 * s, 1e6 * s / products, (double)bytes / s * 1e-12, (double)bytes / s / R * 100,
+               columns / s);
+    }
+    printf("\n");
+    for (uint32_t l = 0; l < m->layers; l++)
+        for (auto &x : t[l]) OK(cudaFree(x.w));
+    OK(cudaFree(head.w));
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "all", *only = argc > 2 && strcmp(argv[2], "all") ? argv[2] : NULL;
+    for (uint32_t i = 1; i <= ROWS; i++) wanted_columns[i] = argc <= 3;
+    for (int i = 3; i < argc; i++)
+        if (atoi(argv[i]) > 0 && atoi(argv[i]) <= ROWS) wanted_columns[atoi(argv[i])] = true;
+    const struct wk_product_family *families[] = { &quant_basic_q8, &quant_q4k_k };
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (const struct wk_product_family *f : families)
+        if (f->open(0, &err)) {
+            printf("open: %s\n", text);
+            return 1;
+        }
+    buffers();
+    if (strcmp(what, "models")) shapes(only);
+    if (strcmp(what, "shapes"))
+        for (const struct model &m : models) run_model(&m);
+    return 0;
+}

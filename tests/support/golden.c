@@ -1,0 +1,86 @@
+/* golden.c: golden files (JSON with token ids and the logits of every position) and distances from them. */
+#include "golden.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+void golden_path(char *out, size_t cap, const char *name)
+{
+    const char *data = getenv("WORKER_TEST_DATA");
+    (void)snprintf(out, cap, "%s/%s", data ? data : "../shared/data", name);
+}
+
+void golden_read(const char *name, struct golden *g)
+{
+    char path[1024];
+    json_error_t e;
+    golden_path(path, sizeof path, name);
+    json_t *j = json_load_file(path, 0, &e), *prompt, *generated, *steps;
+    if (!j) fail_msg("%s: %s", path, e.text);
+    prompt = json_object_get(j, "prompt_tokens");
+    generated = json_object_get(j, "generated");
+    steps = json_object_get(j, "steps");
+    *g = (struct golden){ .n_vocab = (uint32_t)json_integer_value(json_object_get(j, "n_vocab")), .n_prompt = (uint32_t)json_array_size(prompt),
+                          .n_generated = (uint32_t)json_array_size(generated), .n_steps = (uint32_t)json_array_size(steps) };
+    g->tokens = calloc((size_t)g->n_prompt + g->n_generated, sizeof *g->tokens);
+    g->logits = calloc((size_t)g->n_steps * g->n_vocab, sizeof *g->logits);
+    assert_non_null(g->tokens);
+    assert_non_null(g->logits);
+    for (uint32_t i = 0; i < g->n_prompt; i++) g->tokens[i] = (uint32_t)json_integer_value(json_array_get(prompt, i));
+    for (uint32_t i = 0; i < g->n_generated; i++) g->tokens[g->n_prompt + i] = (uint32_t)json_integer_value(json_array_get(generated, i));
+    for (uint32_t i = 0; i < g->n_steps; i++) {
+        json_t *l = json_object_get(json_array_get(steps, i), "logits");
+        assert_int_equal(json_array_size(l), g->n_vocab);
+        for (uint32_t v = 0; v < g->n_vocab; v++) g->logits[(size_t)i * g->n_vocab + v] = (float)json_number_value(json_array_get(l, v));
+    }
+    json_decref(j);
+}
+
+void golden_free(struct golden *g)
+{
+    free(g->tokens);
+    free(g->logits);
+}
+
+uint32_t golden_argmax(const float *x, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++) if (x[i] > x[best]) best = i;
+    return best;
+}
+
+static float top_gap(const float *x, uint32_t n)
+{
+    const uint32_t best = golden_argmax(x, n);
+    float second = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) if (i != best && x[i] > second) second = x[i];
+    return x[best] - second;
+}
+
+struct golden_distance golden_compare(const struct golden *g, const float *y)
+{
+    const size_t n = (size_t)g->n_steps * g->n_vocab;
+    double sum = 0, square = 0, difference = 0;
+    struct golden_distance d = { 0, 0, 0 };
+    for (size_t i = 0; i < n; i++) {
+        const double e = (double)y[i] - g->logits[i];
+        sum += g->logits[i];
+        square += (double)g->logits[i] * g->logits[i];
+        difference += e * e;
+        if (!(fabs(e) <= d.most)) d.most = fabs(e);
+    }
+    const double mean = sum / (double)n;
+    d.rms = sqrt(difference / (double)n) / sqrt(square / (double)n - mean * mean);
+    for (uint32_t i = 0; i < g->n_steps; i++) {
+        const float *a = g->logits + (size_t)i * g->n_vocab, *b = y + (size_t)i * g->n_vocab;
+        if (top_gap(a, g->n_vocab) > 2 * d.most && golden_argmax(a, g->n_vocab) != golden_argmax(b, g->n_vocab)) d.wrong++;
+    }
+    return d;
+}

@@ -1,0 +1,23 @@
+/* golden.h: golden logits of real and tiny models, and how far others are from them. For tests alone: what goes wrong fails the test. */
+#ifndef TESTS_SUPPORT_GOLDEN_H
+#define TESTS_SUPPORT_GOLDEN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct golden {
+    uint32_t n_vocab, n_prompt, n_generated, n_steps;
+    uint32_t *tokens; /* [n_prompt + n_generated] */
+    float *logits;    /* [n_steps][n_vocab] */
+};
+
+/* A file's place among the test data. */
+void golden_path(char *out, size_t cap, const char *name);
+void golden_read(const char *name, struct golden *g);
+void golden_free(struct golden *g);
+
+struct golden_distance { double rms, most; uint32_t wrong; }; /* wrong: other choices although the gap is twice the error */
+struct golden_distance golden_compare(const struct golden *g, const float *y); /* y: [n_steps][n_vocab] */
+uint32_t golden_argmax(const float *x, uint32_t n);
+
+#endif

@@ -1,0 +1,129 @@
+/* test_golden_cuda.c: real and tiny models end to end on CUDA against golden logits.
+ *
+ * Activations and cache are f16, sums F32: a relative rms of 2e-3 is allowed for trained weights; the tiny models' are random and amplify roundings: a float64
+ * evaluation with f16 activations and an f16 cache alone is 2.6e-3 away there, so 3e-3. Other choices are allowed only where the golden's two best logits
+ * are closer than twice the largest difference. Every position is computed twice, as a prompt and token by token. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/module.h"
+#include "golden.h"
+#include "model/model.h"
+
+#include <cmocka.h>
+
+struct golden_case { const char *model, *golden; uint32_t context; };
+
+static const struct golden_case cases[] = {
+    { "tiny/tiny-llama.gguf", "tiny/tiny-llama.golden.json", 512 },
+    { "tiny/tiny-llama.gguf", "tiny/tiny-llama.long.golden.json", 512 },
+    { "tiny/tiny-qwen2.gguf", "tiny/tiny-qwen2.golden.json", 512 },
+    { "tiny/tiny-phi3.gguf", "tiny/tiny-phi3.golden.json", 128 },
+    { "tiny/tiny-gpt2.gguf", "tiny/tiny-gpt2.numpy64.golden.json", 128 },
+    { "tiny/tiny-gpt-oss.gguf", "tiny/tiny-gpt-oss.golden.json", 512 },
+    { "tiny/tiny-gpt-oss.gguf", "tiny/tiny-gpt-oss.long.golden.json", 512 },
+    { "stories260K/stories260K-f32.gguf", "stories260K/golden/stories260K-f32.json", 128 },
+    { "stories260K/stories260K-ffn256-f32.gguf", "stories260K/golden/stories260K-ffn256-f32.json", 128 },
+    { "stories260K/stories260K-ffn256-F16.gguf", "stories260K/golden/stories260K-ffn256-F16.json", 128 },
+    { "stories260K/stories260K-ffn256-BF16.gguf", "stories260K/golden/stories260K-ffn256-BF16.json", 128 },
+    { "stories260K/stories260K-ffn256-Q8_0.gguf", "stories260K/golden/stories260K-ffn256-Q8_0.json", 128 },
+    { "stories260K/stories260K-ffn256-Q5_0.gguf", "stories260K/golden/stories260K-ffn256-Q5_0.json", 128 },
+    { "stories260K/stories260K-ffn256-Q4_0.gguf", "stories260K/golden/stories260K-ffn256-Q4_0.json", 128 },
+    { "stories260K/stories260K-ffn256-Q4_K_M.gguf", "stories260K/golden/stories260K-ffn256-Q4_K_M.json", 128 },
+    { "stories260K/stories260K-ffn256-Q5_K_M.gguf", "stories260K/golden/stories260K-ffn256-Q5_K_M.json", 128 },
+    { "stories260K/stories260K-ffn256-Q6_K.gguf", "stories260K/golden/stories260K-ffn256-Q6_K.json", 128 },
+};
+
+static struct plugin_registry *registry;
+static char text[1024];
+static const struct wk_err err = { text, sizeof text };
+
+static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda **out, const struct wk_err *e) { return plugin_find_cuda(user, type, out, e); }
+
+/* NULL: no plugin serves its architecture. */
+static struct model *open_model(const struct golden_case *c)
+{
+    char path[1024];
+    struct gguf *file;
+    struct model *m;
+    golden_path(path, sizeof path, c->model);
+    if (gguf_open(path, &file, &err)) fail_msg("%s", text);
+    const struct model_options o = { .device = &cuda_device_ops, .fuse = FUSE_ALL, .dev = { .context = c->context, .max_rows = 96, .max_wanted = 96, .find_cuda = find_cuda, .find_user = registry } };
+    wk_status s = model_plan(file, registry, &o, &m, &err);
+    if (s == WK_UNSUPPORTED && strstr(text, "architecture")) return NULL;
+    if (s || model_load(m, &err)) fail_msg("%s: %s", c->model, text);
+    return m;
+}
+
+/* All positions, `rows` tokens a step. */
+static struct golden_distance feed(struct model *m, const struct golden *g, enum row_role role, uint32_t rows)
+{
+    struct session *s;
+    float *y = calloc((size_t)g->n_steps * g->n_vocab, sizeof *y);
+    assert_non_null(y);
+    if (session_open(m, &s, &err)) fail_msg("%s", text);
+    for (uint32_t at = 0, n; at < g->n_steps; at += n) {
+        n = g->n_steps - at < rows ? g->n_steps - at : rows;
+        if (session_feed(s, g->tokens + at, n, role, n, y + (size_t)at * g->n_vocab, &err)) fail_msg("%s", text);
+    }
+    const struct golden_distance d = golden_compare(g, y);
+    session_close(s);
+    free(y);
+    return d;
+}
+
+static void test_golden(void **state)
+{
+    (void)state;
+    uint32_t missed = 0;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct golden_case *c = &cases[i];
+        struct golden g;
+        struct model *m = open_model(c);
+        if (!m) {
+            print_message("%s: skipped: %s\n", c->golden, text);
+            continue;
+        }
+        golden_read(c->golden, &g);
+        const struct golden_distance many = feed(m, &g, ROW_PROMPT, g.n_steps), few = feed(m, &g, ROW_GENERATED, 1);
+        print_message("%-52s prompt: rel. rms %.1e, largest difference %.1e; token by token: %.1e, %.1e\n", c->golden, many.rms, many.most, few.rms, few.most);
+        const double bound = strncmp(c->model, "tiny/", 5) ? 2e-3 : 3e-3;
+        missed += !(many.rms <= bound) || !(few.rms <= bound) || many.wrong || few.wrong;
+        model_close(m);
+        golden_free(&g);
+    }
+    assert_int_equal(missed, 0);
+}
+
+int main(void)
+{
+    char path[1024];
+    int n = 0;
+    golden_path(path, sizeof path, cases[0].golden);
+    FILE *probe = fopen(path, "rb");
+    if (!probe) {
+        printf("no golden data at %s: set WORKER_TEST_DATA\n", path);
+        return 77;
+    }
+    (void)fclose(probe);
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n < 1) {
+        (void)fprintf(stderr, "no GPU here: skipped\n");
+        return 77;
+    }
+    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    if (plugin_registry_open(&o, &registry, &err)) {
+        printf("%s\n", text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_golden) };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    plugin_registry_close(registry);
+    return failed;
+}
