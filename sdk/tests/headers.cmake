@@ -1,6 +1,7 @@
 # Every installed header compiles by itself, in each language and with each compiler that is there. -Wpadded: no struct that crosses the
 # boundary has a hole (worker/cpu/ is code for plugins alone; nothing of it crosses).
-# Usage: cmake -D INCLUDE_DIR=... -D WORK_DIR=... -D ARCH=... -P headers.cmake
+# Headers for kernels (*.cuh) likewise with nvcc, where there is one.
+# Usage: cmake -D INCLUDE_DIR=... -D WORK_DIR=... -D ARCH=... [-D NVCC=...] -P headers.cmake
 file(MAKE_DIRECTORY ${WORK_DIR})
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE_DIR} ${INCLUDE_DIR}/worker/*.h)
 list(REMOVE_ITEM headers worker/cpu/tile_driver.h) # the end of the three tile_*.h, not a header
@@ -38,6 +39,20 @@ foreach(row "gcc;c;c11" "gcc;c;c17" "g++;c++;c++17" "clang;c;c11" "clang;c;c17" 
     math(EXPR compiled "${compiled} + 1")
   endforeach()
 endforeach()
+file(GLOB_RECURSE kernel_headers RELATIVE ${INCLUDE_DIR} ${INCLUDE_DIR}/worker/*.cuh)
+if(NVCC)
+  foreach(header IN LISTS kernel_headers)
+    file(WRITE ${WORK_DIR}/one.cu "#include <${header}>\n")
+    execute_process(COMMAND ${NVCC} -std=c++17 -arch=sm_80 --expt-relaxed-constexpr -Werror=all-warnings -Xcompiler=-Wall,-Wextra -I${INCLUDE_DIR} -cubin -o ${WORK_DIR}/one.cubin
+      ${WORK_DIR}/one.cu RESULT_VARIABLE result ERROR_VARIABLE text)
+    if(NOT result EQUAL 0)
+      message(SEND_ERROR "${header} with nvcc:\n${text}")
+    endif()
+    math(EXPR compiled "${compiled} + 1")
+  endforeach()
+else()
+  message(STATUS "no nvcc: *.cuh skipped")
+endif()
 if(compiled EQUAL 0)
   message(FATAL_ERROR "no compiler or no header was found")
 endif()

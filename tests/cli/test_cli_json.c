@@ -165,6 +165,12 @@ static void plugins_are_listed(void **state)
             assert_true(json_equal(json_object_get(e, keys[k]), json_object_get(one, keys[k]))); /* what runs is what the note says */
         }
         json_decref(one);
+        if (!json_object_get(e, "cuda")) continue; /* a build with CUDA: the module says that it belongs to this plugin */
+        assert_string_equal(json_string_value(json_object_get(e, "kind")), "quantization");
+        one = document(CLI("plugin", "info", "--json", json_string_value(json_object_get(e, "cuda"))));
+        assert_string_equal(json_string_value(json_object_get(one, "kind")), "quantization-cuda");
+        assert_true(json_equal(json_object_get(one, "id"), json_object_get(e, "id")));
+        json_decref(one);
     }
     json_decref(d);
 }

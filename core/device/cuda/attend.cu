@@ -106,14 +106,6 @@ template <int D> __device__ __forceinline__ void copy_page(const attend_args &a,
     copy_commit();
 }
 
-/* K and V into the L2 cache. */
-template <int D> __device__ __forceinline__ void prefetch_page(const attend_args &a, uint32_t id, uint32_t kv)
-{
-    const char *from = reinterpret_cast<const char *>(page_of<D>(a, id, kv));
-#pragma unroll
-    for (uint32_t i = threadIdx.x & 31u; i < D; i += 32) prefetch_l2(from + i * 128);
-}
-
 /* ---- shared memory --------------------------------------------------------------------------------------------------- */
 
 template <int D, int W> struct few_shared {
@@ -144,23 +136,25 @@ template <int W> __device__ __forceinline__ jobs jobs_of(const attend_args &a, c
     return j;
 }
 
-/* One of them, between its loads and its end. */
-template <int D> struct job { head_values<D> h; uint32_t id; };
+/* One of them: where it lies (found ahead, while nothing may be read yet), and its values. */
+template <int D> struct job { head_place at; head_values<D> h; uint32_t id; };
 
-template <int D, int W> __device__ __forceinline__ void job_load(job<D> &x, const attend_args &a, const item &t, const jobs &j, uint32_t i, bool live)
+template <int D> __device__ __forceinline__ void job_find(job<D> &x, const attend_args &a, const item &t, const jobs &j, uint32_t i)
 {
     if (i < j.queries) {
         const uint32_t query = t.tile * QUERIES + i, at = by_group(a, query);
-        load_head<D>(x.h, a.q, t.row + at, t.kv * a.group + (query - at * a.group), a.dk, live);
-    } else {
+        x.at = place_head(a.q, t.row + at, t.kv * a.group + (query - at * a.group), a.dk);
+    } else if (i < j.n) {
         const uint32_t p = j.from + (i - j.queries) / 2;
         const bool v = (i - j.queries) & 1;
         x.id = __ldg(page_entry(a, t.seq, p / KV_PAGE));
-        load_head<D>(x.h, v ? a.v : a.k, t.row + (p - t.position), t.kv, v ? a.dv : a.dk, live);
+        x.at = place_head(v ? a.v : a.k, t.row + (p - t.position), t.kv, v ? a.dv : a.dk);
+    } else {
+        x.at.values = x.at.turns = 0;
     }
 }
 
-template <int D, int W> __device__ __forceinline__ void job_finish(few_shared<D, W> &m, job<D> &x, const attend_args &a, const item &t, const jobs &j, uint32_t i, bool live)
+template <int D, int W> __device__ __forceinline__ void job_finish(few_shared<D, W> &m, job<D> &x, const attend_args &a, const item &t, const jobs &j, uint32_t i)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = i - j.queries;
     const bool q = i < j.queries, v = !q && (n & 1);
@@ -174,7 +168,7 @@ template <int D, int W> __device__ __forceinline__ void job_finish(few_shared<D,
     }
     const uint32_t p = j.from + n / 2, at = (v ? 32 * D : 0) + block_offset<D>(p % KV_PAGE, lane);
     *reinterpret_cast<uint4 *>(m.slot[p / KV_PAGE % W] + at) = chunk;
-    if (live && (p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page_of<D>(a, x.id, t.kv) + at) = chunk;
+    if ((p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page_of<D>(a, x.id, t.kv) + at) = chunk;
 }
 
 /* Values of the page's positions after `high` become 0: what another sequence left there may be NaN. */
@@ -186,7 +180,7 @@ template <int D> __device__ __forceinline__ void clear_unwritten(__half *v, uint
 
 /* The tile's queries (if they are wanted) and the split's new positions; x: the warp's first job, loaded. Ends with the block in step, and with the
  * slots' copies landed if the split has new positions. */
-template <int D, int W> __device__ __forceinline__ void prepare(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, uint32_t n, job<D> &x, bool live)
+template <int D, int W> __device__ __forceinline__ void prepare(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, uint32_t n, job<D> &x)
 {
     const uint32_t warp = threadIdx.x / 32, start = (t.split * W + warp) * KV_PAGE, high = tile_high(t, a);
     if (j.to > j.from) {
@@ -199,9 +193,10 @@ template <int D, int W> __device__ __forceinline__ void prepare(few_shared<D, W>
     }
 #pragma unroll 1
     for (uint32_t i = warp; i < j.n; i += W) {
-        job<D> next = {};
-        if (i + W < j.n) job_load<D, W>(next, a, t, j, i + W, live);
-        job_finish<D, W>(m, x, a, t, j, i, live);
+        job<D> next;
+        job_find<D>(next, a, t, j, i + W);
+        load_head<D>(next.h, next.at);
+        job_finish<D, W>(m, x, a, t, j, i);
         x = next;
     }
     if (j.queries && n < QUERIES && warp == W - 1) /* queries that do not exist */
@@ -344,10 +339,10 @@ template <int D, int W> __device__ __forceinline__ total add_parts(few_shared<D,
 }
 
 /* The tile's results. */
-template <int D, int W> __device__ __forceinline__ void store_results(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n, bool live)
+template <int D, int W> __device__ __forceinline__ void store_results(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n)
 {
     const uint32_t lane = threadIdx.x & 31u;
-#pragma unroll 1
+#pragma unroll 2
     for (uint32_t base = threadIdx.x - lane; base < n * D; base += 32 * W) {
         const uint32_t i = base + lane, query = i / D, d = i % D, all = t.tile * QUERIES + query, at = by_group(a, all), head = t.kv * a.group + (all - at * a.group);
         const bool valid = i < n * D && d < a.dv;
@@ -360,15 +355,15 @@ template <int D, int W> __device__ __forceinline__ void store_results(few_shared
             const uint64_t to = (uint64_t)(t.row + at) * a.act_k + head * a.dv + d;
             const __half h = wk_act_half(x, a.shift);
             const float2 sums = wk_act_sum16(h);
-            if (valid && live) a.act[to] = h;
-            if (valid && live && d % 16 == 0) reinterpret_cast<float2 *>(a.sums)[to / 16] = sums;
-        } else if (valid && live) {
+            if (valid) a.act[to] = h;
+            if (valid && d % 16 == 0) reinterpret_cast<float2 *>(a.sums)[to / 16] = sums;
+        } else if (valid) {
             a.out[(t.row + at) * a.out_stride + head * a.dv + d] = x;
         }
     }
     /* What an act has past the row's end is 0. */
     const uint32_t width = a.heads * a.dv;
-    if (live && a.act && a.act_k > width && t.kv == a.kv_heads - 1 && threadIdx.x < a.act_k - width)
+    if (a.act && a.act_k > width && t.kv == a.kv_heads - 1 && threadIdx.x < a.act_k - width)
         for (uint32_t query = 0; query < n; query++) {
             const uint64_t to = (uint64_t)(t.row + by_group(a, t.tile * QUERIES + query)) * a.act_k + width + threadIdx.x;
             a.act[to] = __float2half_rn(0.0f);
@@ -385,15 +380,15 @@ __device__ __forceinline__ uint64_t part_index(const attend_args &a, const item 
 }
 
 /* The split's result to the workspace. */
-template <int D, int W> __device__ __forceinline__ void leave_split(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n, bool live)
+template <int D, int W> __device__ __forceinline__ void leave_split(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n)
 {
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < n * D; i += 32 * W) {
         const uint32_t query = i / D, d = i % D;
         const uint64_t to = part_index(a, t, query, t.split);
         const total r = add_parts<D, W>(m, queries, query, d);
-        if (live) a.part[to * D + d] = r.y;
-        if (live && d == 0) a.part_max_sum[to] = make_float2(r.max, r.sum);
+        a.part[to * D + d] = r.y;
+        if (d == 0) a.part_max_sum[to] = make_float2(r.max, r.sum);
     }
 }
 
@@ -419,10 +414,10 @@ template <int D, int W> __device__ __forceinline__ bool leave_tile(few_shared<D,
 }
 
 /* All splits of the tile as W parts: split s belongs to part s % W, added there in order, a warp a part. Ends in step. */
-template <int D, int W> __device__ __forceinline__ void gather_splits(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n, bool live)
+template <int D, int W> __device__ __forceinline__ void gather_splits(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n)
 {
     constexpr uint32_t VECTORS = D / 4, AT_ONCE = 4;
-    const uint32_t index = threadIdx.x / 32, lane = threadIdx.x & 31u, from = live ? (t.first + W - 1 - index) / W * W + index : t.last + 1;
+    const uint32_t index = threadIdx.x / 32, lane = threadIdx.x & 31u, from = (t.first + W - 1 - index) / W * W + index;
 #pragma unroll 1
     for (uint32_t i = lane; i < n * VECTORS; i += 32 * AT_ONCE) {
         float max[AT_ONCE], sum[AT_ONCE];
@@ -534,51 +529,21 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
     const uint32_t id = seen ? __ldg(page_entry(a, t.seq, t.split * W + warp)) : 0;
     copy_page<D>(a, seen, id, t.kv, slot, 0);
     copy_page<D>(a, seen, id, t.kv, slot, 1);
-
-    /* A short run is rehearsed while the block waits for its predecessor: once through everything with nothing read and nothing stored. The code and the
-     * arguments are then in the caches, which is half of the time that a first pass takes. */
-    bool live = end - begin > 4, have = false; /* have: `done` is to be brought to its end */
-    if (live) wk_depend();
-    item done = t;
-    uint32_t q[D / 8], done_n = 0, run = 0; /* run: splits of the tile that the block has done */
-    job<D> x = {};
+    uint32_t q[D / 8], run = 0; /* run: splits of the tile that the block has done */
+    uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+    jobs j = jobs_of<W>(a, t, n);
+    job<D> x;
+    job_find<D>(x, a, t, j, warp);
+    wk_depend();
+    load_head<D>(x.h, x.at);
 #pragma unroll 1
-    for (uint32_t index = begin;;) {
-        /* The item's heads are on their way while the one before is brought to its end. */
-        const bool exists = index < end, same = have && exists && t.seq == done.seq && t.kv == done.kv && t.tile == done.tile;
-        const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
-        const jobs j = jobs_of<W>(a, t, exists && !same ? n : 0);
-        if (exists && warp < j.n) job_load<D, W>(x, a, t, j, warp, live);
-        if (have || !live) {
-            bool whole = done.first == done.last;
-            if (!live) done_n = n;
-            run++;
-            if (!whole) {
-                leave_split<D, W>(m, a, done, queries, done_n, live);
-                if (!live || (!same && leave_tile<D, W>(m, a, done, run))) {
-                    gather_splits<D, W>(m, a, done, queries, done_n, live);
-                    whole = true;
-                }
-            }
-            if (whole) store_results<D, W>(m, a, done, queries, done_n, live);
-            if (!same) run = 0;
-        }
-        if (!exists) break;
-        prepare<D, W>(m, a, t, j, n, x, live);
+    for (uint32_t index = begin; index < end; index++) {
         /* The item after this one, whose page goes into the slot as soon as it is free. */
         item next = t;
-        const bool more = live && index + 1 < end;
-        if (more) item_next<W>(next, a, m.seqs);
-        const bool next_seen = more && page_seen<W>(next, a, warp);
+        if (index + 1 < end) item_next<W>(next, a, m.seqs);
+        const bool next_seen = index + 1 < end && page_seen<W>(next, a, warp), same = index + 1 < end && next.seq == t.seq && next.kv == t.kv && next.tile == t.tile;
         const uint32_t next_id = next_seen ? __ldg(page_entry(a, next.seq, next.split * W + warp)) : 0;
-        /* And the one after that: into the L2 cache, so that the memory has work while the slots wait for their use. */
-        item ahead = next;
-        bool ahead_seen = index + 1 + live < end;
-        if (ahead_seen) {
-            item_next<W>(ahead, a, m.seqs);
-            ahead_seen = page_seen<W>(ahead, a, warp);
-        }
-        const uint32_t ahead_id = ahead_seen ? __ldg(page_entry(a, ahead.seq, ahead.split * W + warp)) : 0, ahead_kv = ahead.kv;
+        prepare<D, W>(m, a, t, j, n, x);
         if (j.queries) {
 #pragma unroll
             for (int c = 0; c < D / 8; c += 2) load_matrices_2(q[c], q[c + 1], shared_address(m.q) + c * 128 + (lane & 15) * 16);
@@ -602,20 +567,30 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
             __syncwarp();
         }
         copy_page<D>(a, next_seen, next_id, next.kv, slot, 1);
-        if (ahead_seen) prefetch_page<D>(a, ahead_id, ahead_kv);
         leave_part<D, W>(m, r, queries, n);
         __syncthreads();
-        if (!live) {
-            wk_depend();
-            live = true;
-            continue;
+        /* The next item's heads are on their way while this one is stored. */
+        const uint32_t last_n = n;
+        if (index + 1 < end) {
+            left = next.n_rows * a.group - next.tile * QUERIES;
+            n = left < QUERIES ? left : QUERIES;
+            j = jobs_of<W>(a, next, same ? 0 : n);
+            job_find<D>(x, a, next, j, warp);
+            load_head<D>(x.h, x.at);
         }
-        have = true;
-        done = t;
-        done_n = n;
+        bool whole = t.first == t.last;
+        run++;
+        if (!whole) {
+            leave_split<D, W>(m, a, t, queries, last_n);
+            if (!same && leave_tile<D, W>(m, a, t, run)) {
+                gather_splits<D, W>(m, a, t, queries, last_n);
+                whole = true;
+            }
+        }
+        if (whole) store_results<D, W>(m, a, t, queries, last_n);
+        if (!same) run = 0;
         t = next;
         seen = next_seen;
-        index++;
     }
 }
 

@@ -84,16 +84,21 @@ template <int D> __device__ __forceinline__ __half *page_of(const attend_args &a
 /* Values lane, lane + 32, ... of a head, and the turns of pairs lane, lane + 32, ...: asked for together, so that only one wait is seen. */
 template <int D> struct head_values { float x[(D + 31) / 32]; float2 turn[(D + 63) / 64]; };
 
-/* live: or zeros, without a load. */
-template <int D> __device__ __forceinline__ void load_head(head_values<D> &h, const attend_source &s, uint32_t row, uint32_t head, uint32_t d, bool live = true)
+/* Where a head and its turns lie, and how many of them there are. */
+struct head_place { const float *x; const float2 *turn; uint32_t values, turns; };
+
+__device__ __forceinline__ head_place place_head(const attend_source &s, uint32_t row, uint32_t head, uint32_t d)
 {
-    const uint32_t lane = threadIdx.x & 31u, values = live ? d : 0, turns = live ? s.turn_n : 0;
-    const float *x = s.x + row * s.stride + head * d;
-    const float2 *turn = reinterpret_cast<const float2 *>(s.turn) + (uint64_t)row * s.turn_n;
+    return head_place{ s.x + row * s.stride + head * d, reinterpret_cast<const float2 *>(s.turn) + (uint64_t)row * s.turn_n, d, s.turn_n };
+}
+
+template <int D> __device__ __forceinline__ void load_head(head_values<D> &h, const head_place &p)
+{
+    const uint32_t lane = threadIdx.x & 31u;
 #pragma unroll
-    for (int j = 0; j < (D + 31) / 32; j++) h.x[j] = lane + 32 * j < values ? __ldcg(x + lane + 32 * j) : 0.0f;
+    for (int j = 0; j < (D + 31) / 32; j++) h.x[j] = lane + 32 * j < p.values ? __ldcg(p.x + lane + 32 * j) : 0.0f;
 #pragma unroll
-    for (int j = 0; j < (D + 63) / 64; j++) h.turn[j] = lane + 32 * j < turns ? __ldcg(turn + lane + 32 * j) : make_float2(0.0f, 0.0f);
+    for (int j = 0; j < (D + 63) / 64; j++) h.turn[j] = lane + 32 * j < p.turns ? __ldcg(p.turn + lane + 32 * j) : make_float2(0.0f, 0.0f);
 }
 
 /* Sum over a head from the sums of its runs of 16 (the same in all lanes of a run): the tree of wk_rms_scale, the runs being its lanes. */

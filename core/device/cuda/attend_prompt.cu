@@ -40,9 +40,9 @@ template <int D> __global__ void __launch_bounds__(32 * STORE_WARPS) attend_stor
 #pragma unroll
     for (uint32_t i = 0; i < STORE_HEADS; i++) {
         const uint32_t unit = first + i;
-        if (unit < a.heads) load_head<D>(h[i], a.q, row, unit, a.dk);
-        else if (unit < a.heads + a.kv_heads) load_head<D>(h[i], a.k, row, unit - a.heads, a.dk);
-        else if (unit < units) load_head<D>(h[i], a.v, row, unit - a.heads - a.kv_heads, a.dv);
+        if (unit < a.heads) load_head<D>(h[i], place_head(a.q, row, unit, a.dk));
+        else if (unit < a.heads + a.kv_heads) load_head<D>(h[i], place_head(a.k, row, unit - a.heads, a.dk));
+        else if (unit < units) load_head<D>(h[i], place_head(a.v, row, unit - a.heads - a.kv_heads, a.dv));
     }
     uint32_t seq = 0, position = 0, id = 0;
     bool stored = false;

@@ -136,13 +136,14 @@ static struct {
     cudaError_t code;
 } warming;
 
-/* Makes the context and keeps its own demands small: kernels here take no memory by themselves. Shared memory and L1 cache are divided as each kernel asks. */
+/* Makes the context and keeps its own demands small: kernels here take no memory by themselves. All kernels get one division of L1 cache and shared memory:
+ * a multiprocessor changes it only when it is empty, and a chain of dependent launches is never to wait for that. */
 static cudaError_t make_context(uint32_t gpu)
 {
     cudaError_t code = cudaSetDevice((int)gpu);
     if (code == cudaSuccess) code = cudaFree(NULL);
     if (code == cudaSuccess) code = cudaDeviceSetLimit(cudaLimitMallocHeapSize, 1);
-    if (code == cudaSuccess) code = cudaDeviceSetCacheConfig(cudaFuncCachePreferNone);
+    if (code == cudaSuccess) code = cudaDeviceSetCacheConfig(cudaFuncCachePreferShared);
     return code;
 }
 

@@ -203,8 +203,8 @@ wk_status cuda_build_upload(struct executor *x, const struct wk_err *err);
 
 wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
 wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err);
-/* Columns of the stage's large product: those of its segments that expand, side by side. */
-uint32_t cuda_product_columns(const struct cuda_product_stage *p);
+/* Chooses the library's algorithms for the stage's large products. */
+wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err);
 /* One stage. A stage of logits makes those of `rows` wanted rows from `first` on, at x->logits. */
 wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
 /* Everything up to the logits (many: without them). seen: called after every stage, NULL: not. */

@@ -53,7 +53,7 @@ struct cuda_convert {
     float eps;
     uint32_t shift;
     struct cuda_rows x;
-    const float *part;                /* partials of x; NULL: the kernel makes them itself, in the same order */
+    const float *part;                /* partials of x, at the same rows (by index too); NULL: the kernel makes them itself, in the same order */
     const float *w, *b;               /* [width] or NULL */
     void *act; float *sums;           /* out */
     float *y; uint64_t y_stride;      /* out in F32 as well, when not NULL (then act may be NULL) */

@@ -12,16 +12,19 @@ wk_status cuda_status(cudaError_t code, const char *what, const struct wk_err *e
 template <class... Params, class... Args>
 static wk_status cuda_launch(const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, bool dependent, void *stream, const struct wk_err *err, Args... args)
 {
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    /* One division of L1 and shared memory for all: a multiprocessor changes it only when empty, and then no launch overlaps the one before. */
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = (cudaStream_t)stream;
-    config.attrs = &attribute;
-    config.numAttrs = dependent ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = dependent ? 2 : 1;
     return cuda_status(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), what, err);
 }
 

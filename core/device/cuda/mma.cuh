@@ -52,8 +52,6 @@ __device__ __forceinline__ void copy16_or_zero(uint32_t shared, const void *glob
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
-__device__ __forceinline__ void prefetch_l2(const void *global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
-
 /* 2^x: within 2 ulp, 2^0 = 1, 2^-inf = 0. */
 __device__ __forceinline__ float exp2_fast(float x)
 {

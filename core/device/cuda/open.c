@@ -93,12 +93,7 @@ static wk_status open_libraries(struct executor *x, const struct wk_err *err)
     wk_status s = cuda_gemm_open(&x->gemm, err);
     if (!s && vocab) s = cuda_sampler_open(x->o.max_sequences, vocab, RUN_ROWS, x->sampler_memory, &x->sampler, err);
     if (!s && vocab) x->prepare.last = cuda_sampler_last(x->sampler);
-    for (uint32_t i = 0; i < x->program->n_launches && !s; i++) {
-        const struct cuda_stage *g = &x->stages[i];
-        const bool large = g->launch->kind == LAUNCH_PRODUCT && g->rows == ROWS_ALL && !g->product.experts;
-        const uint32_t columns = large ? cuda_product_columns(&g->product) : 0;
-        if (columns) s = cuda_gemm_prepare(x->gemm, columns, g->product.k, err);
-    }
+    for (uint32_t i = 0; i < x->program->n_launches && !s; i++) s = cuda_prepare_products(x, &x->stages[i], err);
     return s;
 }
 

@@ -216,19 +216,43 @@ static wk_status few_siblings(struct executor *x, const struct cuda_product_stag
 /* Segments side by side: each begins at a multiple of 16 columns, and what lies between is nobody's. */
 struct columns { uint32_t n_seg, seg[4], at[4], n; };
 
-static struct columns columns_of(const struct cuda_product_stage *p)
+enum { NARROW = 1024 }; /* columns below which no tile of the library fills the machine */
+
+static struct columns one_segment(const struct cuda_product_stage *p, uint32_t g) { return (struct columns){ .n_seg = 1, .seg = { g }, .n = p->seg[g].m->n }; }
+
+static void add_segment(const struct cuda_product_stage *p, struct columns *c, uint32_t g)
+{
+    c->seg[c->n_seg] = g;
+    c->at[c->n_seg++] = c->n = (uint32_t)cuda_stride(c->n);
+    c->n += p->seg[g].m->n;
+}
+
+/* The next large product of the stage, which takes its segments from *g on; n_seg 0: there is none. A gated activation's two are one product: they meet
+ * afterwards anyway. So are siblings of which one has a bias, which is added afterwards, or few columns; the rest go straight to their values. */
+static struct columns next_columns(const struct cuda_product_stage *p, uint32_t *g)
 {
     struct columns c = { 0 };
-    for (uint32_t g = 0; g < p->n_seg; g++) {
-        if (!cuda_expands(p->seg[g].m)) continue;
-        c.seg[c.n_seg] = g;
-        c.at[c.n_seg++] = c.n = (uint32_t)cuda_stride(c.n);
-        c.n += p->seg[g].m->n;
+    bool join = p->glu != NULL;
+    for (uint32_t i = 0; i < p->n_seg; i++) join |= cuda_expands(p->seg[i].m) && (p->seg[i].bias || p->seg[i].m->n < NARROW);
+    for (; *g < p->n_seg; ++*g) {
+        if (!cuda_expands(p->seg[*g].m)) continue;
+        if (join) add_segment(p, &c, *g);
+        else return one_segment(p, (*g)++);
     }
     return c;
 }
 
-uint32_t cuda_product_columns(const struct cuda_product_stage *p) { return columns_of(p).n; }
+wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err)
+{
+    const struct cuda_product_stage *p = &s->product;
+    if (s->launch->kind != LAUNCH_PRODUCT || s->rows != ROWS_ALL || p->experts) return WK_OK;
+    for (uint32_t g = 0;;) {
+        const struct columns c = next_columns(p, &g);
+        if (!c.n_seg) return WK_OK;
+        wk_status st = cuda_gemm_prepare(x->gemm, c.n, p->k, err);
+        if (st) return st;
+    }
+}
 
 /* y = x . all these columns, + c when not NULL: expansion, then one product of the library. */
 static wk_status large_product(struct executor *x, const struct cuda_product_stage *p, const struct input *i, const struct columns *l, uint32_t items, const struct output *to, const struct cuda_value *c,
@@ -257,7 +281,8 @@ static struct output columns_at(const struct output *all, uint32_t at, uint32_t 
 
 static wk_status many_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t rows, const struct wk_err *err)
 {
-    const struct columns l = columns_of(p);
+    uint32_t first = 0;
+    const struct columns l = next_columns(p, &first);
     const struct output to = stage_output(x, p, r);
     const bool apart = to.out.kind == WK_CUDA_OUT_ACT || p->glu;
     /* A sum is rounded once, here or in a launch of its own. */
@@ -269,23 +294,32 @@ static wk_status many_joined(struct executor *x, const struct cuda_product_stage
     return finish(x, p, r, &a, p->glu ? &b : NULL, true, 0, rows, &to, err);
 }
 
+/* One large product of siblings: straight into the value, or side by side and from there, with the biases. */
+static wk_status many_columns(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, const struct columns *l, uint32_t items, const struct wk_err *err)
+{
+    const struct cuda_segment *only = &p->seg[l->seg[0]];
+    if (l->n_seg == 1 && !only->bias && only->out->form == VALUE_F32) {
+        const struct output to = value_output(only->out, r, only->m->n);
+        return large_product(x, p, i, l, items, &to, NULL, err);
+    }
+    const struct output all = plain_output(x->tmp[0], l->n);
+    wk_status s = large_product(x, p, i, l, items, &all, NULL, err);
+    for (uint32_t g = 0; g < l->n_seg && !s; g++) {
+        const struct cuda_segment *seg = &p->seg[l->seg[g]];
+        const struct output to = value_output(seg->out, r, seg->m->n);
+        s = cuda_finish(&(struct cuda_finish){ .rows = items, .width = to.n, .x = (float *)all.out.y + l->at[g], .x_stride = all.out.y_stride, .bias = seg->bias, .out = to.out }, x->stream, err);
+    }
+    return s;
+}
+
 static wk_status many_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t rows, const struct wk_err *err)
 {
-    const struct columns l = columns_of(p);
     wk_status s = WK_OK;
     for (uint32_t g = 0; g < p->n_seg && !s; g++) if (!cuda_expands(p->seg[g].m)) s = few_siblings(x, p, r, i, g, 1, rows, err);
-    if (s || !l.n_seg) return s;
-    const struct cuda_segment *only = &p->seg[l.seg[0]];
-    if (l.n_seg == 1 && !only->bias && only->out->form == VALUE_F32) {
-        const struct output to = value_output(only->out, r, only->m->n);
-        return large_product(x, p, i, &l, rows * p->slots, &to, NULL, err);
-    }
-    const struct output all = plain_output(x->tmp[0], l.n);
-    s = large_product(x, p, i, &l, rows * p->slots, &all, NULL, err);
-    for (uint32_t g = 0; g < l.n_seg && !s; g++) {
-        const struct cuda_segment *seg = &p->seg[l.seg[g]];
-        const struct output to = value_output(seg->out, r, seg->m->n);
-        s = cuda_finish(&(struct cuda_finish){ .rows = rows * p->slots, .width = to.n, .x = (float *)all.out.y + l.at[g], .x_stride = all.out.y_stride, .bias = seg->bias, .out = to.out }, x->stream, err);
+    for (uint32_t g = 0; !s;) {
+        const struct columns l = next_columns(p, &g);
+        if (!l.n_seg) break;
+        s = many_columns(x, p, r, i, &l, rows * p->slots, err);
     }
     return s;
 }

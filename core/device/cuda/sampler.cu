@@ -19,10 +19,11 @@
 namespace {
 
 enum {
-    GREEDY_BLOCK = 256, GREEDY_BLOCKS = 1056, /* blocks of all rows together, about */
+    GREEDY_BLOCK = 256, GREEDY_IDS = 4096, GREEDY_BLOCKS = 1056, /* ids a block, at least; blocks of all rows together, about */
     BLOCK = 512, WARPS = BLOCK / 32,
     PARTS_MAX = 16, PART_IDS = 4096,         /* ids a part, where there are enough parts */
-    PART_SHARED = 110 << 10,                 /* most shared memory of a part, so that two fit a multiprocessor */
+    PART_SHARED = 110 << 10,                 /* most shared memory of a part, so that two fit a multiprocessor, */
+    PART_ALONE = 116 << 10,                  /* and what a part asks for to have a multiprocessor for itself */
     BIN_BITS = 11, BINS = 1 << BIN_BITS, BUFFERS = 3,
     BIAS_A_LAUNCH = 448                      /* entries that fit into a launch's parameters */
 };
@@ -71,7 +72,7 @@ struct job {
 struct cuda_sampler {
     struct space space;
     uint32_t slots, parts_least, parts_most;
-    uint32_t multiprocessors, blocks_at_once; /* blocks_at_once: of sample_full without clusters that the device holds together */
+    uint32_t multiprocessors, blocks_at_once; /* blocks_at_once: of sample_full that the device holds together */
     bool clusters;
 };
 
@@ -661,8 +662,8 @@ wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
     if (!code) code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sample_full<false>, BLOCK, largest);
     s->multiprocessors = (uint32_t)multiprocessors;
     s->blocks_at_once = (uint32_t)blocks * s->multiprocessors;
-    s->clusters = major >= 9;
-    if (!code && s->clusters) code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)largest);
+    s->clusters = major >= 9 && shared >= PART_ALONE; /* devices with less have small clusters as well */
+    if (!code && s->clusters) code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, PART_ALONE);
     if (!code && s->clusters) code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     if (code) return cuda_status(code, "sampler kernels", err);
     if (s->blocks_at_once < s->parts_most) return wk_fail(err, WK_UNSUPPORTED, "the sampler needs %u blocks of %u bytes at once, the device holds %u", s->parts_most, largest, s->blocks_at_once);
@@ -671,7 +672,7 @@ wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
 
 wk_status launch_greedy(const struct cuda_sampler *s, const struct job *j, bool dependent, void *stream, const struct wk_err *err)
 {
-    const uint32_t least = 4 * GREEDY_BLOCK, want = (s->space.n_vocab + least - 1) / least, most = GREEDY_BLOCKS / j->rows ? GREEDY_BLOCKS / j->rows : 1;
+    const uint32_t want = (s->space.n_vocab + GREEDY_IDS - 1) / GREEDY_IDS, most = GREEDY_BLOCKS / j->rows ? GREEDY_BLOCKS / j->rows : 1;
     const uint32_t blocks = want < most ? want : most, ids = ((s->space.n_vocab + blocks - 1) / blocks + 3) & ~3u;
     const dim3 grid((s->space.n_vocab + ids - 1) / ids, j->rows);
     return cuda_launch("sample_greedy", sample_greedy, grid, dim3(GREEDY_BLOCK), 0, dependent, stream, err, s->space, *j, ids);
@@ -681,14 +682,14 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
 {
     uint32_t parts = s->parts_most;
     while (parts > s->parts_least && parts * j->rows > 2 * s->multiprocessors) parts /= 2;
-    const uint32_t together = s->blocks_at_once / parts, rows = s->clusters || j->rows < together ? j->rows : together;
+    const uint32_t together = s->blocks_at_once / parts, rows = j->rows < together ? j->rows : together, shared = part_shared(s, parts);
     j->part_ids = part_ids(s, parts);
     j->run = (j->part_ids + BLOCK - 1) / BLOCK | 1u;
     cudaLaunchAttribute attribute[2] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(parts, rows);
     config.blockDim = dim3(BLOCK);
-    config.dynamicSmemBytes = part_shared(s, parts);
+    config.dynamicSmemBytes = shared;
     config.stream = (cudaStream_t)stream;
     config.attrs = attribute;
     config.numAttrs = 1;
@@ -697,6 +698,8 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
         attribute[0].val.cooperative = 1;
         return cuda_status(cudaLaunchKernelEx(&config, sample_full<false>, s->space, *j), "sample_full", err);
     }
+    /* Two parts of a cluster would share a multiprocessor although others are idle. */
+    if (parts * rows <= s->multiprocessors && shared < (uint32_t)PART_ALONE) config.dynamicSmemBytes = PART_ALONE;
     attribute[0].id = cudaLaunchAttributeClusterDimension;
     attribute[0].val.clusterDim.x = parts;
     attribute[0].val.clusterDim.y = 1;

@@ -371,6 +371,33 @@ static void test_truncated(void **state)
     }
 }
 
+/* The model leaves less than the staging would like: it is sent all the same. Less than one slot needs: that is said, and nothing is lost. */
+static void test_full_device(void **state)
+{
+    (void)state;
+    static const uint64_t left[] = { (uint64_t)30 << 20, (uint64_t)4 << 20 };
+    for (int i = 0; i < 2; i++) {
+        struct fixture f;
+        struct cuda_device *d;
+        struct device_memory m;
+        struct shard_handle h;
+        void *ballast;
+        fixture_open(&f, &d);
+        OK(cuda_device_memory(0, &m, &err));
+        OK(cuda_memory_take(d, MEMORY_KV, m.free - left[i], &ballast, &err));
+        const wk_status s = cuda_upload(d, &f.upload, &err);
+        if (i == 0 && s) fail_msg("%s", text);
+        if (i == 1) {
+            assert_int_equal(s, WK_NO_MEMORY);
+            assert_non_null(strstr(text, "workspace: required "));
+        }
+        cuda_handle(d, &h);
+        if (i == 1) assert_false(h.write_protected || h.sealed);
+        assert_false(cuda_dead());
+        fixture_close(&f, d);
+    }
+}
+
 /* A plugin's kernel fails in the middle: its text, nothing sealed, and all memory comes back. */
 static _Atomic int packs_left;
 static wk_status failing_pack(const struct wk_cuda_tiles *t, void *stream, const struct wk_err *e)
@@ -491,7 +518,7 @@ int main(int argc, char **argv)
     cuda_warm(0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_probe), cmocka_unit_test(test_regions), cmocka_unit_test(test_too_much), cmocka_unit_test(test_planted_host_page),
-        cmocka_unit_test(test_upload), cmocka_unit_test(test_values), cmocka_unit_test(test_tampered), cmocka_unit_test(test_truncated), cmocka_unit_test(test_failing_pack),
+        cmocka_unit_test(test_upload), cmocka_unit_test(test_values), cmocka_unit_test(test_tampered), cmocka_unit_test(test_truncated), cmocka_unit_test(test_failing_pack), cmocka_unit_test(test_full_device),
         cmocka_unit_test(test_write_to_sealed), cmocka_unit_test(test_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,7 +180,7 @@ static void test_convert(void **state)
                 for (uint32_t form = 0; form < 4; form++) {
                     const uint32_t n = widths[i];
                     const bool weights = norm && form != 1, bias = norm == CUDA_NORM_LAYER && form != 2;
-                    if (convert_counts[j] > 3 && n > 10000) continue;
+                    if (convert_counts[j] > 3 && (n > 10000 || form & 1)) continue;
                     const struct convert_case c = { convert_counts[j], n, form & 1 ? n + 1 : (n + 15) / 16 * 16, norm, form == 3 ? 4u : 0u, weights, bias, (form & 2) != 0, form == 2, form != 1 };
                     convert_one(&c);
                 }
@@ -281,7 +281,7 @@ static void test_functions(void **state)
         receive(&y);
         for (uint32_t i = 0; i < N; i++) {
             const double v = x.host[i], expected = map ? map_exact(fn, v, 30.0) : glu_exact(glu, v, u.host[i], 1.702f, 7.0);
-            close_to(y.host[i], expected, 5e-7 + 1.5e-7 * exponent(fn, glu, v), 1e-36, map ? "map" : "glu", fn, 0, i);
+            close_to(y.host[i], expected, 5e-7 + 1.5e-7 * exponent(fn, glu, v), 1e-34, map ? "map" : "glu", fn, 0, i);
         }
     }
     /* A NaN stays one, whatever the limits. */

@@ -241,17 +241,28 @@ static void *run_lane(void *arg)
 
 /* ---- all of them ------------------------------------------------------------------------------------------------------ */
 
+/* As many lanes as are worth it; where the model leaves less of the device than their staging takes, fewer. */
+static wk_status make_staging(struct upload *u, const struct wk_err *err)
+{
+    const uint64_t lane_bytes = SLOTS * u->slot_bytes, processors = pool_processors();
+    const uint64_t lanes = at_most(at_most(LANES, processors), at_most(u->n_chunks, RING_MOST / lane_bytes));
+    wk_status s = WK_NO_MEMORY;
+    for (u->n_lanes = lanes ? (uint32_t)lanes : 1; u->n_lanes && s == WK_NO_MEMORY; u->n_lanes /= 2) {
+        s = cuda_region_map(u->d, MEMORY_WORKSPACE, u->n_lanes * lane_bytes, &u->staging, err);
+        if (!s) return WK_OK;
+    }
+    return s;
+}
+
 static wk_status make_ring(struct upload *u, const struct wk_err *err)
 {
-    const uint64_t processors = pool_processors();
-    uint64_t lanes = at_most(at_most(LANES, processors), at_most(u->n_chunks, RING_MOST / (SLOTS * u->slot_bytes)));
-    u->n_lanes = lanes ? (uint32_t)lanes : 1;
+    wk_status s = make_staging(u, err);
+    if (s) return s;
     const uint64_t lane_bytes = SLOTS * u->slot_bytes, bytes = u->n_lanes * lane_bytes;
     void *ring = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (ring == MAP_FAILED) return wk_fail(err, WK_NO_MEMORY, "out of memory: %" PRIu64 " bytes for staging", bytes);
     u->ring = ring;
     (void)madvise(ring, bytes, MADV_HUGEPAGE); /* a wish */
-    wk_status s = cuda_region_map(u->d, MEMORY_WORKSPACE, bytes, &u->staging, err);
     for (int i = 0; !s && i < STREAMS; i++) s = cuda_check(u->d, cudaStreamCreateWithFlags(&u->stream[i], cudaStreamNonBlocking), "cudaStreamCreate", err);
     for (uint32_t i = 0; i < u->n_lanes; i++) {
         u->lane[i].u = u;

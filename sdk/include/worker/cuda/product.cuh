@@ -101,6 +101,9 @@ template <class First, class... Rest> struct wk_product_of {
                                   (const void *)wk_product_wide<2, First, Rest...>, (const void *)wk_product_wide<4, First, Rest...>, (const void *)wk_product_wide<8, First, Rest...> };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
+        /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
+        for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
+            status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
         return status;
     }
 
@@ -155,8 +158,6 @@ template <class First, class... Rest> struct wk_product_of {
         a->x_stride = columns == 1 ? padded : padded + 32;
         const uint32_t x_at = at;
         at += align(columns * a->x_stride * 2);
-        const uint32_t sums_at = at;
-        if (a->in.kind == WK_CUDA_IN_RMS) at += align(columns * padded / 2);
         uint32_t terms_at[WK_TYPES_MAX] = {};
         for (uint32_t i = 0; i < n_types; i++)
             if (a->types >> i & 1u) {
@@ -185,7 +186,6 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t ring = WK_SLOTS * a->depth * slot;
         a->bars_at = ring + bars_at;
         a->x_at = ring + x_at;
-        a->sums_at = ring + sums_at;
         a->red_at = ring + red_at;
         for (uint32_t i = 0; i < n_types; i++) a->terms_at[i] = ring + terms_at[i];
         return ring + at;

@@ -33,7 +33,7 @@ struct wk_product_args {
     uint32_t step_shift, run;     /* log2 of the values in a step; stages in a step */
     uint32_t blocks;              /* a multiprocessor */
     uint32_t n_seg, glu, items, round; /* items: tiles (glu: pairs of tiles) in all; round: items between two barriers of a block */
-    uint32_t bars_at, x_at, x_stride, sums_at, red_at; /* shared memory: bytes; x_stride: halves from column to column */
+    uint32_t bars_at, x_at, x_stride, red_at; /* shared memory: bytes; x_stride: halves from column to column */
     uint32_t terms_at[WK_TYPES_MAX], types;   /* types: mask of family members in this launch */
     float in_scale;               /* 2^shift of the input */
     struct wk_cuda_input in;
@@ -95,23 +95,6 @@ template <class F, int COLUMNS> struct wk_terms {
             m[0] = s.x;
             m[2] = s.y;
         }
-    }
-    /* The term of group i from the act's sums of its column; sums of runs past `runs` are 0. */
-    __device__ __forceinline__ void make(const float *sums, uint32_t runs, uint32_t column, uint32_t i) const
-    {
-        float a = 0.0f, b = 0.0f;
-        if (F::group == 32) {
-            if (2 * i < runs) {
-                const float4 s = reinterpret_cast<const float4 *>(sums)[i];
-                a = __fadd_rn(s.x, s.z);
-                b = __fadd_rn(s.y, s.w);
-            }
-        } else if (i < runs) {
-            const float2 s = reinterpret_cast<const float2 *>(sums)[i];
-            a = s.x;
-            b = s.y;
-        }
-        put(i, column, a, b);
     }
 };
 

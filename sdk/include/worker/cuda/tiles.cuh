@@ -278,6 +278,9 @@ template <class F> struct wk_tiles_of {
         WK_TILES_NEED(g->tiles && g->index && g->y, "gather: tiles, index or y is missing");
         WK_TILES_NEED(g->y_stride >= g->k && g->y_stride % 4 == 0, "gather: y_stride %llu", (unsigned long long)g->y_stride);
         if (!g->rows) return WK_OK;
+        /* The same division of L1 and shared memory as the products': a multiprocessor has to be empty to change it, and launches of a step are to overlap. */
+        const wk_status status = wk_tiles_status(cudaFuncSetAttribute(wk_gather_rows<F>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "gather", err);
+        if (status) return status;
         cudaLaunchAttribute attribute = {};
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;
