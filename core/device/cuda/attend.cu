@@ -373,10 +373,10 @@ template <int D, int W> __device__ __forceinline__ void store_results(few_shared
 
 /* ---- splits ---------------------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint64_t part_index(const attend_args &a, const item &t, uint32_t query, uint32_t split)
+__device__ __forceinline__ uint32_t part_index(const attend_args &a, const item &t, uint32_t query, uint32_t split)
 {
     const uint32_t all = t.tile * QUERIES + query, at = by_group(a, all);
-    return ((uint64_t)(t.row + at) * a.heads + t.kv * a.group + (all - at * a.group)) * a.max_splits + (split - t.first);
+    return ((t.row + at) * a.heads + t.kv * a.group + (all - at * a.group)) * a.max_splits + (split - t.first);
 }
 
 /* The split's result to the workspace. */
@@ -416,13 +416,13 @@ template <int D, int W> __device__ __forceinline__ bool leave_tile(few_shared<D,
 /* All splits of the tile as W parts: split s belongs to part s % W, added there in order, a warp a part. Ends in step. */
 template <int D, int W> __device__ __forceinline__ void gather_splits(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n)
 {
-    constexpr uint32_t VECTORS = D / 4, AT_ONCE = 4;
+    constexpr uint32_t VECTORS = D / 4, AT_ONCE = 2;
     const uint32_t index = threadIdx.x / 32, lane = threadIdx.x & 31u, from = (t.first + W - 1 - index) / W * W + index;
 #pragma unroll 1
     for (uint32_t i = lane; i < n * VECTORS; i += 32 * AT_ONCE) {
         float max[AT_ONCE], sum[AT_ONCE];
         float4 y[AT_ONCE];
-        uint64_t base[AT_ONCE];
+        uint32_t base[AT_ONCE];
 #pragma unroll
         for (uint32_t k = 0; k < AT_ONCE; k++) {
             const uint32_t v = i + 32 * k < n * VECTORS ? i + 32 * k : 0;
@@ -529,7 +529,7 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
     const uint32_t id = seen ? __ldg(page_entry(a, t.seq, t.split * W + warp)) : 0;
     copy_page<D>(a, seen, id, t.kv, slot, 0);
     copy_page<D>(a, seen, id, t.kv, slot, 1);
-    uint32_t q[D / 8], run = 0; /* run: splits of the tile that the block has done */
+    uint32_t run = 0; /* splits of the tile that the block has done */
     uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
     jobs j = jobs_of<W>(a, t, n);
     job<D> x;
@@ -539,15 +539,15 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
 #pragma unroll 1
     for (uint32_t index = begin; index < end; index++) {
         /* The item after this one, whose page goes into the slot as soon as it is free. */
+        const bool more = index + 1 < end;
         item next = t;
-        if (index + 1 < end) item_next<W>(next, a, m.seqs);
-        const bool next_seen = index + 1 < end && page_seen<W>(next, a, warp), same = index + 1 < end && next.seq == t.seq && next.kv == t.kv && next.tile == t.tile;
-        const uint32_t next_id = next_seen ? __ldg(page_entry(a, next.seq, next.split * W + warp)) : 0;
+        if (more) item_next<W>(next, a, m.seqs);
+        const bool next_seen = more && page_seen<W>(next, a, warp);
+        const uint32_t next_id = next_seen ? __ldg(page_entry(a, next.seq, next.split * W + warp)) : 0, next_kv = next.kv;
         prepare<D, W>(m, a, t, j, n, x);
-        if (j.queries) {
+        uint32_t q[D / 8];
 #pragma unroll
-            for (int c = 0; c < D / 8; c += 2) load_matrices_2(q[c], q[c + 1], shared_address(m.q) + c * 128 + (lane & 15) * 16);
-        }
+        for (int c = 0; c < D / 8; c += 2) load_matrices_2(q[c], q[c + 1], shared_address(m.q) + c * 128 + (lane & 15) * 16);
         part<D> r = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, {} };
         float s[2][4];
         if (seen) {
@@ -556,7 +556,7 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
             page_scores<D>(s, q, slot);
             __syncwarp();
         }
-        copy_page<D>(a, next_seen, next_id, next.kv, slot, 0);
+        copy_page<D>(a, next_seen, next_id, next_kv, slot, 0);
         if (seen) {
             uint32_t p[2][2];
             finish_scores(s, a, t, (t.split * W + warp) * KV_PAGE);
@@ -566,12 +566,15 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
             page_values<D>(r, p, slot + 64 * D);
             __syncwarp();
         }
-        copy_page<D>(a, next_seen, next_id, next.kv, slot, 1);
+        copy_page<D>(a, next_seen, next_id, next_kv, slot, 1);
         leave_part<D, W>(m, r, queries, n);
         __syncthreads();
         /* The next item's heads are on their way while this one is stored. */
         const uint32_t last_n = n;
-        if (index + 1 < end) {
+        next = t;
+        if (more) item_next<W>(next, a, m.seqs);
+        const bool same = more && next.seq == t.seq && next.kv == t.kv && next.tile == t.tile;
+        if (more) {
             left = next.n_rows * a.group - next.tile * QUERIES;
             n = left < QUERIES ? left : QUERIES;
             j = jobs_of<W>(a, next, same ? 0 : n);
@@ -698,6 +701,7 @@ wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *strea
     if (b->rows == 0 || b->rows > WK_CUDA_FEW || b->seqs == 0 || b->seqs > WK_CUDA_FEW) return wk_fail(err, WK_INVALID, "attend: %u rows of %u sequences", b->rows, b->seqs);
     if (!a->workspace || !a->counters) return wk_fail(err, WK_INVALID, "attend: no workspace or counters");
     x.max_splits = max_splits_of(x.head, context);
+    if ((uint64_t)b->rows * a->heads * x.max_splits > UINT32_MAX) return wk_fail(err, WK_INVALID, "attend: %u rows of %u heads with a context of %u", b->rows, a->heads, context);
     x.part = static_cast<float *>(a->workspace);
     x.part_max_sum = reinterpret_cast<float2 *>(static_cast<char *>(a->workspace) + part_bytes((uint64_t)b->rows * a->heads * x.max_splits, x.head));
     x.counters = a->counters;

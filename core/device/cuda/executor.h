@@ -144,6 +144,7 @@ struct executor {
     struct cuda_stage *stages;      /* [n_launches] */
     uint8_t **cache;                /* [n_kv_layers] */
     uint32_t cap_all, cap_wanted;   /* rows of a run at most, padding included */
+    uint32_t n_logits;              /* a row; 0: the tape gives embeddings alone */
     uint32_t page_stride, page_offset[TAPE_MAX_GROUPS];
 
     struct prepare prepare;         /* what the first kernel of a run is given */

@@ -19,7 +19,7 @@ static uint32_t captured(const struct executor *x)
     const uint32_t rows = x->o.max_sequences < x->o.max_rows ? x->o.max_sequences : x->o.max_rows, most = cuda_bucket(rows);
     uint32_t n = 1;
     while (n < BUCKETS && bucket_at(n) <= most) n++;
-    return x->program->n_vocab && !x->program->embedding_width ? n : 0;
+    return x->program->embedding_width ? 0 : n; /* embeddings are made of prompts */
 }
 
 static uint32_t nodes(const struct executor *x, uint32_t rows)
@@ -69,7 +69,7 @@ wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err)
 {
     wk_status s = WK_OK;
     /* Wanted rows of prompts use the kernels of every bucket, captured or not. */
-    for (uint32_t rows = 1; x->program->n_vocab && rows <= cuda_bucket(x->o.max_rows) && !s; rows *= 2) {
+    for (uint32_t rows = 1; x->n_logits && rows <= cuda_bucket(x->o.max_rows) && !s; rows *= 2) {
         s = run_padding(x, rows, PROGRAM_SAMPLED, err);
         if (!s) s = run_padding(x, rows, PROGRAM_GREEDY, err);
     }

@@ -89,10 +89,9 @@ static wk_status send_tables(struct executor *x, const struct wk_err *err)
 
 static wk_status open_libraries(struct executor *x, const struct wk_err *err)
 {
-    const uint32_t vocab = x->program->n_vocab;
     wk_status s = cuda_gemm_open(&x->gemm, err);
-    if (!s && vocab) s = cuda_sampler_open(x->o.max_sequences, vocab, RUN_ROWS, x->sampler_memory, &x->sampler, err);
-    if (!s && vocab) x->prepare.last = cuda_sampler_last(x->sampler);
+    if (!s && x->n_logits) s = cuda_sampler_open(x->o.max_sequences, x->n_logits, RUN_ROWS, x->sampler_memory, &x->sampler, err);
+    if (!s && x->n_logits) x->prepare.last = cuda_sampler_last(x->sampler);
     for (uint32_t i = 0; i < x->program->n_launches && !s; i++) s = cuda_prepare_products(x, &x->stages[i], err);
     return s;
 }
@@ -107,9 +106,9 @@ static wk_status warm_prompt(struct executor *x, const struct wk_err *err)
     if (n > ROWS) n = ROWS;
     const uint32_t wanted = n - 1;
     for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) pages[g] = &page;
-    float *logits = calloc((size_t)x->program->n_vocab + 1, sizeof *logits), *pooled = calloc((size_t)x->program->embedding_width + 1, sizeof *pooled);
+    float *logits = calloc((size_t)x->n_logits + 1, sizeof *logits), *pooled = calloc((size_t)x->program->embedding_width + 1, sizeof *pooled);
     struct step_seq seq = { .n_rows = n, .role = ROW_PROMPT, .pages = pages };
-    struct step step = { .n_rows = n, .n_seqs = 1, .n_wanted = x->program->n_vocab ? 1 : 0, .tokens = tokens, .seqs = &seq, .wanted = &wanted, .logits = logits, .pooled = pooled };
+    struct step step = { .n_rows = n, .n_seqs = 1, .n_wanted = x->n_logits ? 1 : 0, .tokens = tokens, .seqs = &seq, .wanted = &wanted, .logits = logits, .pooled = pooled };
     wk_status s = logits && pooled ? cuda_step(x, &step, err) : wk_fail(err, WK_NO_MEMORY, "out of memory for a first step");
     free(logits);
     free(pooled);

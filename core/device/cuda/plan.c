@@ -378,8 +378,8 @@ static void carve_activations(struct executor *x, struct cuda_carve *c)
         y->aux = y->form == VALUE_ACT || y->partials ? (float *)(void *)(y->data + y->aux_offset) : NULL;
     }
     carve_inputs(x, c);
-    x->logits_stride = cuda_stride(p->n_vocab);
-    x->logits = carve(c, p->n_vocab ? RUN_ROWS * x->logits_stride : 0, sizeof *x->logits);
+    x->logits_stride = cuda_stride(x->n_logits);
+    x->logits = carve(c, RUN_ROWS * x->logits_stride, sizeof *x->logits);
     x->pooled = carve(c, (uint64_t)RUN_SEQS * p->embedding_width, sizeof *x->pooled);
 }
 
@@ -401,7 +401,7 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
     x->attend_counters = carve(c, z.counters, sizeof *x->attend_counters);
     x->running = carve(c, z.running, sizeof *x->running);
     x->freq = carve(c, pairs, sizeof *x->freq);
-    x->sampler_memory = carve(c, x->program->n_vocab ? cuda_sampler_bytes(x->o.max_sequences, x->program->n_vocab, RUN_ROWS) : 0, 1);
+    x->sampler_memory = carve(c, x->n_logits ? cuda_sampler_bytes(x->o.max_sequences, x->n_logits, RUN_ROWS) : 0, 1);
 }
 
 wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err)
@@ -511,6 +511,7 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     x->program = program;
     x->o = *o;
     x->next_serial = x->oldest = 1;
+    for (uint32_t i = 0; i < program->n_ops; i++) if (program->ops[i].kind == WK_OP_OUTPUT && program->ops[i].u.output.what == WK_OUT_LOGITS) x->n_logits = program->n_vocab;
     const uint32_t bucket = cuda_bucket(o->max_rows);
     x->cap_all = o->max_rows > bucket ? o->max_rows : bucket;
     x->cap_wanted = o->max_wanted > bucket ? o->max_wanted : bucket;

@@ -50,7 +50,7 @@ static wk_status check_wanted(const struct executor *x, const struct step *s, bo
         if (sampled && s->wanted[i] != s->seqs[seq].row + s->seqs[seq].n_rows - 1)
             return wk_fail(err, WK_INVALID, "wanted row %u is %u: only the last row of a sequence can be sampled", i, s->wanted[i]);
     }
-    if (s->n_wanted && !x->program->n_vocab) return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_wanted);
+    if (s->n_wanted && !x->n_logits) return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_wanted);
     if (s->n_wanted && !sampled && !s->logits) return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
     return WK_OK;
 }

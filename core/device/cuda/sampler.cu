@@ -685,28 +685,30 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
     const uint32_t together = s->blocks_at_once / parts, rows = j->rows < together ? j->rows : together, shared = part_shared(s, parts);
     j->part_ids = part_ids(s, parts);
     j->run = (j->part_ids + BLOCK - 1) / BLOCK | 1u;
-    cudaLaunchAttribute attribute[2] = {};
+    cudaLaunchAttribute attribute[3] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(parts, rows);
     config.blockDim = dim3(BLOCK);
     config.dynamicSmemBytes = shared;
     config.stream = (cudaStream_t)stream;
     config.attrs = attribute;
-    config.numAttrs = 1;
+    config.numAttrs = 2;
+    attribute[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout; /* as cuda_launch says */
+    attribute[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     if (!s->clusters) { /* devices before sm_90 have no dependent launches either */
-        attribute[0].id = cudaLaunchAttributeCooperative;
-        attribute[0].val.cooperative = 1;
+        attribute[1].id = cudaLaunchAttributeCooperative;
+        attribute[1].val.cooperative = 1;
         return cuda_status(cudaLaunchKernelEx(&config, sample_full<false>, s->space, *j), "sample_full", err);
     }
     /* Two parts of a cluster would share a multiprocessor although others are idle. */
     if (parts * rows <= s->multiprocessors && shared < (uint32_t)PART_ALONE) config.dynamicSmemBytes = PART_ALONE;
-    attribute[0].id = cudaLaunchAttributeClusterDimension;
-    attribute[0].val.clusterDim.x = parts;
-    attribute[0].val.clusterDim.y = 1;
-    attribute[0].val.clusterDim.z = 1;
-    attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[1].val.programmaticStreamSerializationAllowed = 1;
-    config.numAttrs = dependent ? 2 : 1;
+    attribute[1].id = cudaLaunchAttributeClusterDimension;
+    attribute[1].val.clusterDim.x = parts;
+    attribute[1].val.clusterDim.y = 1;
+    attribute[1].val.clusterDim.z = 1;
+    attribute[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[2].val.programmaticStreamSerializationAllowed = 1;
+    config.numAttrs = dependent ? 3 : 2;
     return cuda_status(cudaLaunchKernelEx(&config, sample_full<true>, s->space, *j), "sample_full", err);
 }
 

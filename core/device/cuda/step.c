@@ -122,7 +122,7 @@ static bool finite(const float *y, uint64_t n)
 /* Wanted rows [first, first + n) of the run, which lie at x->logits, to the caller. */
 static wk_status give_logits(struct executor *x, struct step *s, const struct run *r, uint32_t first, uint32_t n, const struct wk_err *err)
 {
-    const uint64_t vocab = x->program->n_vocab, bytes = vocab * sizeof(float);
+    const uint64_t vocab = x->n_logits, bytes = vocab * sizeof(float);
     for (uint32_t i = 0, run; i < n; i += run) {
         const uint32_t at = r->wanted_of[first + i];
         for (run = 1; i + run < n && r->wanted_of[first + i + run] == at + run; run++) continue;
@@ -144,7 +144,7 @@ static wk_status give_pooled(struct executor *x, struct step *s, const struct ru
 
 static void find_failed(const struct executor *x, struct step *s)
 {
-    const uint64_t vocab = x->program->n_vocab, width = x->program->embedding_width;
+    const uint64_t vocab = x->n_logits, width = x->program->embedding_width;
     for (uint32_t i = 0, seq = 0; i < s->n_wanted; i++) {
         while (s->seqs[seq].row + s->seqs[seq].n_rows <= s->wanted[i]) seq++;
         if (!finite(s->logits + i * vocab, vocab)) s->seqs[seq].failed = true;

@@ -46,11 +46,13 @@ static void fill_rows(const struct wk_type_cpu *t, uint8_t *rows, uint32_t n, ui
         return;
     }
     float *x = (float *)malloc(k * sizeof(float));
-    for (uint32_t r = 0; r < n; r++) {
+    const uint32_t different = n < 7 ? n : 7; /* encoders take their time; no two rows that share a lane or a word are alike */
+    for (uint32_t r = different; r-- > 0;) {
         for (uint32_t i = 0; i < k; i++) x[i] = noise(1.0f) + noise(1.0f) + 0.05f;
         for (uint32_t i = 0; kind == WIDE && i < k; i++) x[i] = ldexpf(x[i], (int)((i / 32 * 37 + r * 11) % 80) - 40);
         LAUNCH(t->quantize(rows + r * bytes, x, k, &error_text));
     }
+    for (uint32_t r = different; r < n; r++) memcpy(rows + r * bytes, rows + r % different * bytes, bytes);
     free(x);
 }
 

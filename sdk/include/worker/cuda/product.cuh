@@ -67,6 +67,7 @@ template <class First, class... Rest> struct wk_product_of {
     static_assert(n_types <= WK_TYPES_MAX && super <= 2 && ((Rest::unit == unit && Rest::super == super) && ...), "formats of a family have units of one size");
     static constexpr uint32_t types[n_types] = { First::type, Rest::type... };
     static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... };
+    static constexpr int widest = super == 2 || ((First::parts > 1) || ... || (Rest::parts > 1)) ? 4 : 8; /* column tiles that the registers have room for */
     static inline wk_product_device device;
 
     static uint32_t index(uint32_t type)
@@ -98,7 +99,7 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
         const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>,  (const void *)wk_product_few<8, First, Rest...>,  (const void *)wk_product_wide<1, First, Rest...>,
-                                  (const void *)wk_product_wide<2, First, Rest...>, (const void *)wk_product_wide<4, First, Rest...>, (const void *)wk_product_wide<8, First, Rest...> };
+                                  (const void *)wk_product_wide<2, First, Rest...>, (const void *)wk_product_wide<4, First, Rest...>, (const void *)wk_product_wide<widest, First, Rest...> };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
@@ -107,6 +108,8 @@ template <class First, class... Rest> struct wk_product_of {
         return status;
     }
 
+    static uint64_t step_cost(uint32_t k, uint32_t step) { return ((k + step - 1) / step + WK_SLOTS - 1) / WK_SLOTS * (uint64_t)(step + 32); }
+
     /* All that does not depend on the number of columns. */
     static void common(const wk_cuda_product *p, wk_product_args *a)
     {
@@ -114,8 +117,10 @@ template <class First, class... Rest> struct wk_product_of {
         a->rows = p->rows;
         a->k = p->k;
         a->k32 = wk_act_k(p->k);
-        /* Steps of 256 values, shorter where 16 warps would not all have work. Part of the order of arithmetic: by k alone. */
-        a->step_units = super > 1 ? super : p->k >= 4096 ? 256 / unit : p->k >= 2048 ? 128 / unit : 1;
+        /* Part of the order of arithmetic, so by k alone: steps of 256 values or fewer, as short as keeps 8 warps evenly busy; 32: what a step costs besides. */
+        a->step_units = super > 1 ? super : 256 / unit;
+        for (uint32_t units = a->step_units / 2; super == 1 && units; units /= 2)
+            if (step_cost(p->k, units * unit) < step_cost(p->k, a->step_units * unit)) a->step_units = units;
         a->steps = (p->k + a->step_units * unit - 1) / (a->step_units * unit);
         a->step_shift = wk_log2(a->step_units * unit);
         a->n_seg = p->n_seg;
@@ -171,7 +176,7 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t bars_at = at;
         at += WK_SLOTS * WK_FEW_DEPTH * 8;
         /* Several blocks a multiprocessor, if what they ask for ahead keeps the memory busy; room for two in any case, the other one of the next launch. */
-        const uint32_t most = columns == 1 ? (uint32_t)WK_FEW_BLOCKS : 2u, useful = (a->items + grid - 1) / grid;
+        const uint32_t most = columns == 1 ? wk_few_blocks(super) : 2u, useful = (a->items + grid - 1) / grid;
         uint32_t depth = 0;
         for (a->blocks = useful < 2 ? 2 : useful < most ? useful : most; a->blocks; a->blocks--) {
             uint32_t room = device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
@@ -197,7 +202,7 @@ template <class First, class... Rest> struct wk_product_of {
         uint32_t terms = 0;
         for (uint32_t i = 0; i < n_types; i++)
             if (a->types >> i & 1u) terms = max_of(terms, terms_bytes(i, unit * super, columns));
-        const uint32_t slot = wk_wide_stage(a->slot, unit, columns), fixed = align(terms * WK_WIDE_WARPS) + wk_wide_red(columns);
+        const uint32_t slot = wk_wide_stage(a->slot, unit, columns), fixed = align(terms * WK_WIDE_WARPS) + wk_wide_red(columns) + columns * 4;
         const uint32_t depth = device.block_bytes > fixed ? (device.block_bytes - fixed) / (WK_WIDE_WARPS * slot) : 0;
         if (depth < 2) return 0;
         a->depth = depth < WK_COPY_PENDING + 2 ? depth : WK_COPY_PENDING + 2;
@@ -205,7 +210,8 @@ template <class First, class... Rest> struct wk_product_of {
         a->stage_units = a->blocks = 1;
         a->terms_at[0] = WK_WIDE_WARPS * a->depth * slot;
         a->red_at = a->terms_at[0] + align(terms * WK_WIDE_WARPS);
-        return a->red_at + wk_wide_red(columns);
+        a->x_at = a->red_at + wk_wide_red(columns);
+        return a->x_at + columns * 4;
     }
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
@@ -286,12 +292,13 @@ template <class First, class... Rest> struct wk_product_of {
         }
         if (p->input.kind == WK_CUDA_IN_RMS || (p->glu && a.seg[0].type != a.seg[1].type)) return false;
         count_items(&a, WK_WIDE_TILES);
-        const uint32_t tiles = p->rows <= 8 ? 1 : p->rows <= 16 ? 2 : p->rows <= 32 ? 4 : 8;
+        uint32_t tiles = 1; /* of columns; columns past the widest kernel's are blocks of their own, which find the weights in L2 */
+        while (tiles < widest && 8 * tiles < p->rows) tiles *= 2;
         shared = wide_shape(&a, 8 * tiles);
         if (!shared) return false;
         void (*kernel)(const wk_product_args) = tiles == 1 ? wk_product_wide<1, First, Rest...> : tiles == 2 ? wk_product_wide<2, First, Rest...>
-                                              : tiles == 4 ? wk_product_wide<4, First, Rest...> : wk_product_wide<8, First, Rest...>;
-        *status = start(kernel, a, 1, WK_WIDE_THREADS, shared, p->flags, stream, err);
+                                              : tiles == 4 ? wk_product_wide<4, First, Rest...> : wk_product_wide<widest, First, Rest...>;
+        *status = start(kernel, a, (p->rows + 8 * tiles - 1) / (8 * tiles), WK_WIDE_THREADS, shared, p->flags, stream, err);
         return true;
     }
 

@@ -10,7 +10,7 @@
 #include <worker/cuda/epilogue.cuh>
 #include <worker/cuda/prologue.cuh>
 
-enum { WK_FEW_STAGE = 2400 /* bytes */, WK_FEW_FLIGHT = 48 << 10 /* bytes a multiprocessor asks for ahead */, WK_FEW_THREADS = 256, WK_FEW_BLOCKS = 3, WK_FEW_DEPTH = 8, WK_FEW_TILES = 4 /* most tiles between two barriers of a block */ };
+enum { WK_FEW_STAGE = 2400 /* bytes */, WK_FEW_FLIGHT = 48 << 10 /* bytes a multiprocessor asks for ahead */, WK_FEW_THREADS = 256, WK_FEW_DEPTH = 8, WK_FEW_TILES = 4 /* most tiles between two barriers of a block */ };
 
 /* x, where the compiler cannot make it again: it is kept in a register. */
 __device__ __forceinline__ uint32_t wk_kept(uint32_t x)
@@ -180,7 +180,10 @@ template <int COLUMNS> __device__ __forceinline__ wk_output_at wk_few_output(con
     return o;
 }
 
-template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THREADS, COLUMNS == 1 ? WK_FEW_BLOCKS : 2) wk_product_few(const __grid_constant__ wk_product_args p)
+/* Blocks a multiprocessor with one column: what the registers of their kernels allow. */
+__host__ __device__ constexpr uint32_t wk_few_blocks(uint32_t super) { return super == 2 ? 2 : 3; }
+
+template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THREADS, COLUMNS == 1 ? wk_few_blocks(wk_family<F...>::super) : 2) wk_product_few(const __grid_constant__ wk_product_args p)
 {
     extern __shared__ uint4 wk_shared[];
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);

@@ -17,12 +17,12 @@ __host__ __device__ constexpr uint32_t wk_wide_red(uint32_t columns) { return WK
 /* Activations of 32 values of k of the lane's column of each of NT column tiles. */
 template <int NT, uint32_t GROUP> struct wk_wide_b {
     uint4 v[NT];
-    __device__ __forceinline__ void load(const __half *x, const uint32_t row[NT], uint32_t k, uint32_t k32, uint32_t t)
+    __device__ __forceinline__ void load(const __half *x, const uint32_t *row, uint32_t k, uint32_t k32, uint32_t t)
     {
         if (k < k32) {
 #pragma unroll
             for (int n = 0; n < NT; n++) {
-                const __half *at = x + row[n] + k;
+                const __half *at = x + row[n * 8] + k;
                 if (GROUP == 32) {
                     v[n] = *reinterpret_cast<const uint4 *>(at + t * 8);
                 } else {
@@ -59,9 +59,9 @@ __device__ __forceinline__ void wk_wide_block(float y[WK_WIDE_TILES][NT][4], con
 #pragma unroll
                 for (uint32_t part = 0; part < F::parts; part++) {
                     float c[4] = { bias.x, bias.y, bias.x, bias.y };
-                    if (h == 0) wk_mma(c, a[m][part][0], x.v[n].x, x.v[n].y);
-                    else wk_mma(c, a[m][part][1], x.v[n].z, x.v[n].w);
-                    if (F::group == 32) wk_mma(c, a[m][part][1], x.v[n].z, x.v[n].w);
+                    if (h == 0) wk_mma<NT == 8>(c, a[m][part][0], x.v[n].x, x.v[n].y);
+                    else wk_mma<NT == 8>(c, a[m][part][1], x.v[n].z, x.v[n].w);
+                    if (F::group == 32) wk_mma<NT == 8>(c, a[m][part][1], x.v[n].z, x.v[n].w);
                     float2 f = scale[m];
                     if constexpr (F::parts > 1) f = make_float2(__fmul_rn(f.x, F::part_scale(part)), __fmul_rn(f.y, F::part_scale(part)));
                     y[m][n][0] = __fmaf_rn(f.x, c[0], y[m][n][0]);
@@ -138,7 +138,7 @@ struct wk_wide_item {
 
 struct wk_wide_stream {
     wk_wide_item now;
-    uint32_t item, unit, end;
+    uint32_t item, unit;
     /* The warp's first unit of an item is that of partition `warp`; after partition warp's last step comes partition warp + 8. */
     __device__ __forceinline__ void begin(const wk_product_args &p, uint32_t warp)
     {
@@ -146,15 +146,15 @@ struct wk_wide_stream {
         if (warp >= p.steps) item = p.items;
         if (item < p.items) now.locate(p, item);
         unit = warp * p.step_units;
-        end = unit + p.step_units;
     }
 };
 
-/* Unit that follows `unit`, the last of its step if `end`: the next step of the partition, else the first of the warp's other one, else (returns false) of the next item. */
-__device__ __forceinline__ bool wk_wide_next(const wk_product_args &p, uint32_t warp, uint32_t &unit, uint32_t &end)
+/* Unit that follows `unit`: in its step, else the next step of its partition, else the first of the warp's other one, else (returns false) of the next item. shift: log2 of
+ * the units in a step. */
+__device__ __forceinline__ bool wk_wide_next(const wk_product_args &p, uint32_t warp, uint32_t shift, uint32_t &unit)
 {
-    if (++unit < end) return true;
-    uint32_t step = (unit - 1) / p.step_units;
+    if (++unit & ((1u << shift) - 1)) return true;
+    uint32_t step = (unit >> shift) - 1;
     const bool second = step % WK_PARTITIONS != warp;
     step += WK_PARTITIONS;
     bool more = true;
@@ -165,8 +165,7 @@ __device__ __forceinline__ bool wk_wide_next(const wk_product_args &p, uint32_t 
             more = false;
         }
     }
-    unit = step * p.step_units;
-    end = unit + p.step_units;
+    unit = step << shift;
     return more;
 }
 
@@ -176,15 +175,14 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     constexpr uint32_t columns = 8 * NT;
     const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32, t = lane % 4, g = lane / 4;
-    const uint32_t ring_bytes = p.depth * p.slot;
+    const uint32_t shift = p.step_shift - wk_log2(wk_family<F...>::unit), column0 = blockIdx.y * columns, rows = min(p.rows - column0, columns), ring_bytes = p.depth * p.slot;
     const unsigned char *const ring = shared + warp * ring_bytes;
     const uint32_t ring_at = (uint32_t)__cvta_generic_to_shared(ring);
     const __half *const x = static_cast<const __half *>(p.in.x);
 
     uint32_t sum_row[NT > 4 ? NT / 4 : 1]; /* of column lane + 32 j: where its sums begin */
-    uint32_t row[NT];                      /* of this lane's column of each column tile: where its values begin */
+    uint32_t *const starts = reinterpret_cast<uint32_t *>(shared + p.x_at), *const row = starts + g; /* where each column's values begin */
     wk_wide_stream f;
-    uint32_t to = 0;
 
     auto weights = [&](uint32_t at) {
         wk_for_type<F...>(f.now.type, [&](auto format) {
@@ -219,32 +217,35 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
     wk_release();
     for (uint32_t i = 0; i + 1 < p.depth && f.item < p.items; i++) {
         weights(i * p.slot);
-        if (!wk_wide_next(p, warp, f.unit, f.end)) {
+        if (!wk_wide_next(p, warp, shift, f.unit)) {
             f.item += gridDim.x;
             if (f.item < p.items) f.now.locate(p, f.item);
         }
     }
     wk_depend();
 #pragma unroll
-    for (uint32_t j = 0; j < (columns + 31) / 32; j++) sum_row[j] = wk_input_row(p, min(lane + 32 * j, p.rows - 1)) * (p.k32 / 8);
-#pragma unroll
-    for (int n = 0; n < NT; n++) row[n] = wk_input_row(p, min(n * 8 + g, p.rows - 1)) * p.k32;
+    for (uint32_t j = 0; j < (columns + 31) / 32; j++) sum_row[j] = wk_input_row(p, column0 + min(lane + 32 * j, rows - 1)) * (p.k32 / 8);
+    if (threadIdx.x < columns) starts[threadIdx.x] = wk_input_row(p, column0 + min(threadIdx.x, rows - 1)) * p.k32;
+    __syncthreads();
     for (uint32_t i = 0; i + 1 < p.depth; i++) {
         if (late.item < p.items) {
             sums(i * p.slot, late.unit);
-            if (!wk_wide_next(p, warp, late.unit, late.end)) late.item += gridDim.x;
+            if (!wk_wide_next(p, warp, shift, late.unit)) late.item += gridDim.x;
         }
         wk_copy_commit();
     }
-    to = (p.depth - 1) * p.slot;
 
     float *const red = reinterpret_cast<float *>(shared + p.red_at);
     float *const slot = red + warp * WK_WIDE_TILES * 16 * (columns + 8) + g * (columns + 8) + 2 * t;
     uint32_t from = 0;
     for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x) {
-        wk_wide_item now;
-        now.locate(p, item);
-        wk_for_type<F...>(now.type, [&](auto format) {
+        uint32_t type;
+        {
+            wk_wide_item of;
+            of.locate(p, item);
+            type = of.type;
+        }
+        wk_for_type<F...>(type, [&](auto format) {
             using T = decltype(format);
             unsigned char *const own = shared + p.terms_at[0] + warp * wk_terms_bytes<T>(T::unit * T::super, columns);
             const wk_terms<T, columns> terms(own, T::unit * T::super);
@@ -263,15 +264,15 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
                         wk_copy_wait(p.depth - 2);
                         __syncwarp();
                         if (f.item < p.items) {
+                            const uint32_t to = (from ? from : ring_bytes) - p.slot; /* the stage before, which is free */
                             weights(to);
                             sums(to, f.unit);
-                            if (!wk_wide_next(p, warp, f.unit, f.end)) {
+                            if (!wk_wide_next(p, warp, shift, f.unit)) {
                                 f.item += gridDim.x;
                                 if (f.item < p.items) f.now.locate(p, f.item);
                             }
                         }
                         wk_copy_commit();
-                        to = to + p.slot == ring_bytes ? 0 : to + p.slot;
                         const unsigned char *const stage = ring + from;
                         from = from + p.slot == ring_bytes ? 0 : from + p.slot;
                         /* terms of the unit: of a super-unit, bias groups start over, sums for minima are collected */
@@ -298,8 +299,8 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
                         }
 #pragma unroll
                         for (uint32_t i = 0; i < blocks; i++) {
-                            uint32_t next = unit, next_end = end;
-                            if (i + 1 == blocks) (void)wk_wide_next(p, warp, next, next_end);
+                            uint32_t next = unit;
+                            if (i + 1 == blocks) (void)wk_wide_next(p, warp, shift, next);
                             b[(i + 1) & 1].load(x, row, i + 1 == blocks ? next * T::unit : unit * T::unit + (i + 1) * 32, p.k32, t);
                             uint32_t a[WK_WIDE_TILES][T::parts][2][4];
 #pragma unroll
@@ -330,12 +331,14 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
             }
         });
         __syncthreads();
-        const uint32_t outputs = (p.glu ? 1 : now.n_tiles) * 16 * p.rows;
+        wk_wide_item now;
+        now.locate(p, item);
+        const uint32_t outputs = (p.glu ? 1 : now.n_tiles) * 16 * rows;
         for (uint32_t id = threadIdx.x; (id & ~31u) < outputs; id += WK_WIDE_THREADS) {
             wk_output_at o;
             o.r = id % 16;
-            o.row = id / 16 % p.rows;
-            const uint32_t m = id / 16 / p.rows;
+            const uint32_t column = id / 16 % rows, m = id / 16 / rows;
+            o.row = column0 + column;
             o.on = id < outputs;
             o.seg = now.seg;
             o.tile = now.tile + m;
@@ -343,7 +346,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
             float sum[2] = { 0.0f, 0.0f };
             if (o.on) {
                 for (uint32_t j = 0; j < (p.glu ? 2 : 1); j++) {
-                    const float *v = red + ((m + j) * 16 + o.r) * (columns + 8) + o.row;
+                    const float *v = red + ((m + j) * 16 + o.r) * (columns + 8) + column;
                     float a = 0.0f;
 #pragma unroll
                     for (uint32_t i = 0; i < WK_SLOTS; i++) a = __fadd_rn(a, v[i * WK_WIDE_TILES * 16 * (columns + 8)]);

@@ -155,11 +155,11 @@ __device__ __forceinline__ uint32_t wk_two_halves(float a, float b)
     return *reinterpret_cast<const uint32_t *>(&h);
 }
 
-/* Block (tile, y): a run of the tile for each warp. */
-template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_expand_tiles(const unsigned char *tiles, uint64_t tile_bytes, uint32_t k, uint32_t n_rows, __half *y, uint64_t y_stride)
+/* Blocks of a tile one after the other, `parts` of them: a run of the tile for each warp. */
+template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_expand_tiles(const unsigned char *tiles, uint64_t tile_bytes, uint32_t k, uint32_t n_rows, __half *y, uint64_t y_stride, uint32_t parts)
 {
-    const uint32_t lane = threadIdx.x & 31u, g = lane / 4, t = lane % 4, row = blockIdx.x * 16 + g;
-    wk_each_block<F>(tiles + blockIdx.x * tile_bytes, tile_bytes, k, blockIdx.y * WK_TILES_WARPS + threadIdx.x / 32, [&](uint32_t first, const float v[2][8]) {
+    const uint32_t lane = threadIdx.x & 31u, g = lane / 4, t = lane % 4, tile = blockIdx.x / parts, row = tile * 16 + g;
+    wk_each_block<F>(tiles + tile * tile_bytes, tile_bytes, k, blockIdx.x % parts * WK_TILES_WARPS + threadIdx.x / 32, [&](uint32_t first, const float v[2][8]) {
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             uint4 out = make_uint4(wk_two_halves(v[h][0], v[h][1]), wk_two_halves(v[h][2], v[h][3]), wk_two_halves(v[h][4], v[h][5]), wk_two_halves(v[h][6], v[h][7]));
@@ -267,8 +267,10 @@ template <class F> struct wk_tiles_of {
         WK_TILES_NEED(e->tiles && e->y, "expand: tiles or y is missing");
         WK_TILES_NEED(e->y_stride >= e->k && e->y_stride % 8 == 0, "expand: y_stride %llu", (unsigned long long)e->y_stride);
         if (!e->n_rows) return WK_OK;
-        wk_expand_tiles<F><<<dim3((e->n_rows + 15) / 16, steps(e->k, wk_run_values<F>() * WK_TILES_WARPS)), WK_TILES_THREADS, 0, static_cast<cudaStream_t>(stream)>>>(
-            static_cast<const unsigned char *>(e->tiles), F::tile_bytes(e->k), e->k, e->n_rows, static_cast<__half *>(e->y), e->y_stride);
+        const uint32_t tiles = (e->n_rows - 1) / 16 + 1, parts = steps(e->k, wk_run_values<F>() * WK_TILES_WARPS);
+        WK_TILES_NEED((uint64_t)tiles * parts <= INT32_MAX, "expand: n_rows %u of k %u", e->n_rows, e->k);
+        wk_expand_tiles<F><<<tiles * parts, WK_TILES_THREADS, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<const unsigned char *>(e->tiles), F::tile_bytes(e->k), e->k, e->n_rows,
+                                                                                                    static_cast<__half *>(e->y), e->y_stride, parts);
         return wk_tiles_status(cudaGetLastError(), "expand", err);
     }
     static wk_status gather(const wk_cuda_gather *g, void *stream, const struct wk_err *err)
