@@ -1,7 +1,9 @@
 /* bench_attend.cu: attention of generated rows and of prompts, by model shape and depth, as a share of the limits (4.54 TB/s read, 790 TFLOP/s f16).
  *
  * Generated rows: a graph of one launch a layer with dependent launch, every layer with its own cache; once back to back, and once with a
- * product's stand-in between (132 blocks with 96 KiB of shared memory, a prefetch, a few rows to read): what attention adds to it. */
+ * product's stand-in between (132 blocks with 96 KiB of shared memory, a prefetch, a few rows to read): what attention adds to it.
+ *
+ *   bench_attend [few | prompt | key]     key: sixteen lines in two seconds */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>

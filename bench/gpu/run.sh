@@ -5,7 +5,7 @@
 #
 # WORKER: the built program, its plugins found as usual (WORKER_PLUGIN_PATH). SHAPE_MODELS.py NAME FILE writes a GGUF file with the shapes and
 # types of the model NAME and random weights. FOLDER: where these files go, and stay for the next run. MODELS, REPEATS: what to measure, how often.
-set -eu
+set -euo pipefail
 if [ $# -lt 2 ]; then
   echo "usage: $0 WORKER SHAPE_MODELS.py [FOLDER]" >&2
   exit 2
@@ -17,7 +17,8 @@ models=${MODELS:-qwen2.5-0.5b phi-3-mini llama-2-7b}
 repeats=${REPEATS:-3}
 here=$(cd "$(dirname "$0")" && pwd)
 results=$(mktemp)
-trap 'rm -f "$results"' EXIT
+trap 'python3 "$here/table.py" "$results"; rm -f "$results"' EXIT # also of what there is when stopped
+trap 'exit 124' TERM INT
 mkdir -p "$folder"
 
 measure() { # NAME OPTION...
@@ -43,4 +44,3 @@ for name in $models; do
     measure "$name" -p 512 -n 128 --sequences $sequences --temperature 1
   done
 done
-python3 "$here/table.py" "$results"

@@ -499,7 +499,8 @@ template <int D, int W> __device__ __forceinline__ uint32_t list_items(few_share
     return m.before[a.seqs];
 }
 
-/* The block's run of items [*begin, *end). Where a block has several tiles, whole ones: nothing of them has to meet in the workspace. */
+/* Where a block's run that would begin at item `index` begins; t: that item, unless it is behind the last. Where a block has several tiles it takes
+ * whole ones, so that nothing of them has to meet another block's. */
 template <int W> __device__ __forceinline__ uint32_t cut_items(item &t, const attend_args &a, const cuda_seq *seqs, const uint32_t *before, uint32_t index, uint32_t total)
 {
     if (index >= total) return total;
@@ -517,10 +518,10 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
     few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, slot = shared_address(m.slot[warp]);
     wk_release();
-    const uint32_t total = list_items<D, W>(m, a), share = total / gridDim.x, more = total % gridDim.x;
+    const uint32_t total = list_items<D, W>(m, a), share = total / gridDim.x, rest = total % gridDim.x;
     item t, u;
-    const uint32_t first = blockIdx.x * share + (blockIdx.x < more ? blockIdx.x : more);
-    const uint32_t end = cut_items<W>(u, a, m.seqs, m.before, first + share + (blockIdx.x < more), total), begin = cut_items<W>(t, a, m.seqs, m.before, first, total);
+    const uint32_t first = blockIdx.x * share + (blockIdx.x < rest ? blockIdx.x : rest);
+    const uint32_t end = cut_items<W>(u, a, m.seqs, m.before, first + share + (blockIdx.x < rest), total), begin = cut_items<W>(t, a, m.seqs, m.before, first, total);
     if (begin >= end) {
         wk_depend();
         return;
@@ -569,7 +570,7 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
         copy_page<D>(a, next_seen, next_id, next_kv, slot, 1);
         leave_part<D, W>(m, r, queries, n);
         __syncthreads();
-        /* The next item's heads are on their way while this one is stored. */
+        /* The next item's heads are on their way while this one is stored. The item is found anew: kept until here, it would cost registers. */
         const uint32_t last_n = n;
         next = t;
         if (more) item_next<W>(next, a, m.seqs);

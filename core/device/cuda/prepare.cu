@@ -1,8 +1,8 @@
 /* prepare.cu: a run's inputs from pinned memory to their fixed places. One block a row; block i also takes sequence i and its page tables.
  *
  * A graph cannot be given the place of its inputs, so the device counts runs: the block of run n lies at n % CUDA_RING. The last block to finish
- * moves the count on; the next run begins after this one has ended, so nobody reads it meanwhile. Reads over the bus are few and all at once:
- * measured against a copy before each graph, that saves the switch between the copy engine and the kernels. */
+ * moves the count on; the next run begins after this one has ended, so nobody reads it meanwhile. Reads over the bus are few and all at once, and
+ * no copy engine has to take turns with the kernels between one graph and the next. */
 #include "device/cuda/prepare.h"
 
 #include "device/cuda/launch.cuh"

@@ -43,14 +43,23 @@ static array<float> constants(uint32_t which, uint32_t n, float scale)
     send(&a);
     return a;
 }
-static double frequency(uint32_t i, uint32_t n)
+/* Turns of a position: cosines and sines of n pairs. Kept for the n asked for last. */
+static const double *turns(uint32_t position, uint32_t n)
 {
-    static double kept[ATTEND_MAX_HEAD];
+    enum { POSITIONS = 2048 };
+    static double kept[POSITIONS][ATTEND_MAX_HEAD];
     static uint32_t kept_n;
+    assert_true(position < POSITIONS && 2 * n <= ATTEND_MAX_HEAD);
     if (kept_n != n)
-        for (uint32_t j = 0; j < n; j++) kept[j] = pow(10000.0, -(double)j / n);
+        for (uint32_t i = 0; i < n; i++) {
+            const double frequency = pow(10000.0, -(double)i / n);
+            for (uint32_t p = 0; p < POSITIONS; p++) {
+                kept[p][2 * i] = cos(p * frequency);
+                kept[p][2 * i + 1] = sin(p * frequency);
+            }
+        }
     kept_n = n;
-    return kept[i];
+    return kept[position];
 }
 static const float norm_eps = 1e-5f;
 
@@ -68,7 +77,7 @@ static void finish(const struct form *f, uint32_t name, uint32_t position, uint3
         for (uint32_t i = 0; i < d; i++) y[i] = (y[i] - mean) / sqrt(square + norm_eps) * w[i] + (f->norm == CUDA_NORM_LAYER ? b[i] : 0);
     }
     for (uint32_t i = 0; i < f->turn_n; i++) {
-        const double angle = position * frequency(i, f->turn_n), c = cos(angle), s = sin(angle);
+        const double c = turns(position, f->turn_n)[2 * i], s = turns(position, f->turn_n)[2 * i + 1];
         const uint32_t ia = f->style == WK_ROPE_PAIRS ? 2 * i : i, ib = f->style == WK_ROPE_PAIRS ? 2 * i + 1 : i + f->turn_n;
         const double x = y[ia], z = y[ib];
         y[ia] = x * c - z * s;
@@ -171,10 +180,7 @@ static struct batch make_batch(const struct world *w, const struct sequence *s, 
             for (uint32_t j = 0; j < f->heads * f->dk; j++) b.q.host[(size_t)row * f->heads * f->dk + j] = input(s[i].name, position, 0, j);
             for (uint32_t j = 0; j < f->kv_heads * f->dk; j++) b.k.host[(size_t)row * f->kv_heads * f->dk + j] = input(s[i].name, position, 1, j);
             for (uint32_t j = 0; j < f->kv_heads * f->dv; j++) b.v.host[(size_t)row * f->kv_heads * f->dv + j] = input(s[i].name, position, 2, j);
-            for (uint32_t j = 0; j < f->turn_n; j++) {
-                b.turn.host[((size_t)row * f->turn_n + j) * 2] = (float)cos(position * frequency(j, f->turn_n));
-                b.turn.host[((size_t)row * f->turn_n + j) * 2 + 1] = (float)sin(position * frequency(j, f->turn_n));
-            }
+            for (uint32_t j = 0; j < 2 * f->turn_n; j++) b.turn.host[(size_t)row * f->turn_n * 2 + j] = (float)turns(position, f->turn_n)[j];
         }
     send(&b.q);
     send(&b.k);

@@ -247,7 +247,8 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
     struct matrix m = make_matrix(p, n, k, kind);
     struct act a = make_act(rows, k);
     array<float> y = make<float>((size_t)rows * n);
-    float *w = (float *)malloc(k * sizeof(float));
+    float *w = (float *)malloc(k * sizeof(float)), *x = (float *)malloc((size_t)rows * k * sizeof(float));
+    for (uint32_t i = 0; i < rows * k; i++) x[i] = half_value(a.x.host[(size_t)(i / k) * wk_act_k(k) + i % k]);
     struct wk_cuda_product c = {};
     c.struct_size = sizeof c;
     c.rows = rows;
@@ -268,9 +269,9 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
         for (uint32_t r = 0; r < rows; r++) {
             double want = 0.0, size = 1e-300;
             for (uint32_t j = 0; j < k; j++) {
-                const double x = (double)w[j] * (double)half_value(a.x.host[(size_t)r * wk_act_k(k) + j]);
-                want += x;
-                size += fabs(x);
+                const double term = (double)w[j] * (double)x[(size_t)r * k + j];
+                want += term;
+                size += fabs(term);
             }
             const double off = fabs((double)y.host[(size_t)r * n + i] - want) / size;
             if (!(off <= worst)) worst = off;
@@ -278,6 +279,7 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
     }
     if (!(worst <= tolerance(p->cpu))) fail_msg("%s, %u x %u, %u rows: off by %g of the sum of magnitudes", p->cpu->name, n, k, rows, worst);
     free(w);
+    free(x);
     drop(&a.x);
     drop(&a.sums);
     drop(&y);
