@@ -530,7 +530,7 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
     const uint32_t id = seen ? __ldg(page_entry(a, t.seq, t.split * W + warp)) : 0;
     copy_page<D>(a, seen, id, t.kv, slot, 0);
     copy_page<D>(a, seen, id, t.kv, slot, 1);
-    uint32_t run = 0; /* splits of the tile that the block has done */
+    uint32_t q[D / 8], run = 0; /* run: splits of the tile that the block has done */
     uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
     jobs j = jobs_of<W>(a, t, n);
     job<D> x;
@@ -540,15 +540,15 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
 #pragma unroll 1
     for (uint32_t index = begin; index < end; index++) {
         /* The item after this one, whose page goes into the slot as soon as it is free. */
-        const bool more = index + 1 < end;
         item next = t;
-        if (more) item_next<W>(next, a, m.seqs);
-        const bool next_seen = more && page_seen<W>(next, a, warp);
-        const uint32_t next_id = next_seen ? __ldg(page_entry(a, next.seq, next.split * W + warp)) : 0, next_kv = next.kv;
+        if (index + 1 < end) item_next<W>(next, a, m.seqs);
+        const bool next_seen = index + 1 < end && page_seen<W>(next, a, warp), same = index + 1 < end && next.seq == t.seq && next.kv == t.kv && next.tile == t.tile;
+        const uint32_t next_id = next_seen ? __ldg(page_entry(a, next.seq, next.split * W + warp)) : 0;
         prepare<D, W>(m, a, t, j, n, x);
-        uint32_t q[D / 8];
+        if (j.queries) {
 #pragma unroll
-        for (int c = 0; c < D / 8; c += 2) load_matrices_2(q[c], q[c + 1], shared_address(m.q) + c * 128 + (lane & 15) * 16);
+            for (int c = 0; c < D / 8; c += 2) load_matrices_2(q[c], q[c + 1], shared_address(m.q) + c * 128 + (lane & 15) * 16);
+        }
         part<D> r = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, {} };
         float s[2][4];
         if (seen) {
@@ -557,7 +557,7 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
             page_scores<D>(s, q, slot);
             __syncwarp();
         }
-        copy_page<D>(a, next_seen, next_id, next_kv, slot, 0);
+        copy_page<D>(a, next_seen, next_id, next.kv, slot, 0);
         if (seen) {
             uint32_t p[2][2];
             finish_scores(s, a, t, (t.split * W + warp) * KV_PAGE);
@@ -567,15 +567,12 @@ template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 :
             page_values<D>(r, p, slot + 64 * D);
             __syncwarp();
         }
-        copy_page<D>(a, next_seen, next_id, next_kv, slot, 1);
+        copy_page<D>(a, next_seen, next_id, next.kv, slot, 1);
         leave_part<D, W>(m, r, queries, n);
         __syncthreads();
-        /* The next item's heads are on their way while this one is stored. The item is found anew: kept until here, it would cost registers. */
+        /* The next item's heads are on their way while this one is stored. */
         const uint32_t last_n = n;
-        next = t;
-        if (more) item_next<W>(next, a, m.seqs);
-        const bool same = more && next.seq == t.seq && next.kv == t.kv && next.tile == t.tile;
-        if (more) {
+        if (index + 1 < end) {
             left = next.n_rows * a.group - next.tile * QUERIES;
             n = left < QUERIES ? left : QUERIES;
             j = jobs_of<W>(a, next, same ? 0 : n);

@@ -10,7 +10,7 @@
 #include <worker/cuda/epilogue.cuh>
 #include <worker/cuda/prologue.cuh>
 
-enum { WK_FEW_STAGE = 2400 /* bytes */, WK_FEW_FLIGHT = 16 << 10 /* bytes that a multiprocessor asks for ahead: three times that, with several columns twice */, WK_FEW_THREADS = 256, WK_FEW_DEPTH = 8, WK_FEW_TILES = 4 /* most tiles between two barriers of a block */ };
+enum { WK_FEW_STAGE = 2400 /* bytes */, WK_FEW_FLIGHT = 48 << 10 /* bytes a multiprocessor asks for ahead */, WK_FEW_THREADS = 256, WK_FEW_DEPTH = 8, WK_FEW_TILES = 4 /* most tiles between two barriers of a block */ };
 
 /* x, where the compiler cannot make it again: it is kept in a register. */
 __device__ __forceinline__ uint32_t wk_kept(uint32_t x)
@@ -84,24 +84,26 @@ __device__ __forceinline__ void wk_few_unit(float *y, typename F::scales &s, con
         }
     }
     if constexpr (F::mins > WK_MINS_SUPER && PLACE == F::super - 1) { /* the super-unit's minima: integers times sums, on the tensor cores */
-        constexpr uint32_t n = F::mins - WK_MINS_SUPER;
-        float c[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        {
+            constexpr uint32_t n = F::mins - WK_MINS_SUPER;
+            float c[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 #pragma unroll
-        for (uint32_t j = 0; j < n; j++) {
-            uint32_t a[4];
-            F::min_fragment(s, j, lane, a);
-            const float4 v = reinterpret_cast<const float4 *>(terms.min)[((u / F::super * n + j) * COLUMNS + (COLUMNS == 1 ? 0 : lane / 4)) * 4 + t];
-            wk_mma_tf32(c, a, __float_as_uint(v.x), __float_as_uint(v.y));
-            wk_mma_tf32(c, a, __float_as_uint(v.z), __float_as_uint(v.w));
-        }
-        const float2 m = F::min_scale(s);
-        y[0] = __fmaf_rn(-m.x, c[0], y[0]);
-        if constexpr (COLUMNS == 1) {
-            y[1] = __fmaf_rn(-m.y, c[2], y[1]);
-        } else {
-            y[1] = __fmaf_rn(-m.x, c[1], y[1]);
-            y[2] = __fmaf_rn(-m.y, c[2], y[2]);
-            y[3] = __fmaf_rn(-m.y, c[3], y[3]);
+            for (uint32_t j = 0; j < n; j++) {
+                uint32_t a[4];
+                F::min_fragment(s, j, lane, a);
+                const float4 v = reinterpret_cast<const float4 *>(terms.min)[((u / F::super * n + j) * COLUMNS + (COLUMNS == 1 ? 0 : lane / 4)) * 4 + t];
+                wk_mma_tf32(c, a, __float_as_uint(v.x), __float_as_uint(v.y));
+                wk_mma_tf32(c, a, __float_as_uint(v.z), __float_as_uint(v.w));
+            }
+            const float2 m = F::min_scale(s);
+            y[0] = __fmaf_rn(-m.x, c[0], y[0]);
+            if constexpr (COLUMNS == 1) {
+                y[1] = __fmaf_rn(-m.y, c[2], y[1]);
+            } else {
+                y[1] = __fmaf_rn(-m.x, c[1], y[1]);
+                y[2] = __fmaf_rn(-m.y, c[2], y[2]);
+                y[3] = __fmaf_rn(-m.y, c[3], y[3]);
+            }
         }
     }
 }

@@ -17,12 +17,12 @@ __host__ __device__ constexpr uint32_t wk_wide_red(uint32_t columns) { return WK
 /* Activations of 32 values of k of the lane's column of each of NT column tiles. */
 template <int NT, uint32_t GROUP> struct wk_wide_b {
     uint4 v[NT];
-    __device__ __forceinline__ void load(const __half *x, const uint32_t row[NT], uint32_t k, uint32_t k32, uint32_t t)
+    __device__ __forceinline__ void load(const __half *x, const uint32_t *row, uint32_t k, uint32_t k32, uint32_t t)
     {
         if (k < k32) {
 #pragma unroll
             for (int n = 0; n < NT; n++) {
-                const __half *at = x + row[n] + k;
+                const __half *at = x + row[n * 8] + k;
                 if (GROUP == 32) {
                     v[n] = *reinterpret_cast<const uint4 *>(at + t * 8);
                 } else {
@@ -59,9 +59,9 @@ __device__ __forceinline__ void wk_wide_block(float y[WK_WIDE_TILES][NT][4], con
 #pragma unroll
                 for (uint32_t part = 0; part < F::parts; part++) {
                     float c[4] = { bias.x, bias.y, bias.x, bias.y };
-                    if (h == 0) wk_mma(c, a[m][part][0], x.v[n].x, x.v[n].y);
-                    else wk_mma(c, a[m][part][1], x.v[n].z, x.v[n].w);
-                    if (F::group == 32) wk_mma(c, a[m][part][1], x.v[n].z, x.v[n].w);
+                    if (h == 0) wk_mma<NT == 8>(c, a[m][part][0], x.v[n].x, x.v[n].y);
+                    else wk_mma<NT == 8>(c, a[m][part][1], x.v[n].z, x.v[n].w);
+                    if (F::group == 32) wk_mma<NT == 8>(c, a[m][part][1], x.v[n].z, x.v[n].w);
                     float2 f = scale[m];
                     if constexpr (F::parts > 1) f = make_float2(__fmul_rn(f.x, F::part_scale(part)), __fmul_rn(f.y, F::part_scale(part)));
                     y[m][n][0] = __fmaf_rn(f.x, c[0], y[m][n][0]);
@@ -119,6 +119,7 @@ __device__ __forceinline__ void wk_wide_mins(float y[WK_WIDE_TILES][NT][4], cons
 /* A pair of tiles: where they are. */
 struct wk_wide_item {
     uint32_t seg, tile, n_tiles;  /* n_tiles: 1 or 2 of this segment; with glu tile `tile` of both segments */
+    uint32_t type, bytes;
     const unsigned char *at[WK_WIDE_TILES];
     __device__ __forceinline__ void locate(const wk_product_args &p, uint32_t item)
     {
@@ -128,13 +129,25 @@ struct wk_wide_item {
         const wk_segment_args &s = p.seg[seg], &up = p.seg[p.glu ? 1 : seg];
         tile = p.glu ? item : item * WK_WIDE_TILES;
         n_tiles = p.glu || tile + 1 == s.n_tiles ? 1 : 2;
+        type = s.type;
+        bytes = (uint32_t)s.tile_bytes;
         at[0] = s.tiles + tile * s.tile_bytes;
         at[1] = up.tiles + (p.glu ? tile : tile + n_tiles - 1) * up.tile_bytes;
     }
 };
 
-/* Where a warp's stream of stages stands: the next unit of an item. The item's tiles are looked up for each: a register costs more than that. */
-struct wk_wide_stream { uint32_t item, unit; };
+struct wk_wide_stream {
+    wk_wide_item now;
+    uint32_t item, unit;
+    /* The warp's first unit of an item is that of partition `warp`; after partition warp's last step comes partition warp + 8. */
+    __device__ __forceinline__ void begin(const wk_product_args &p, uint32_t warp)
+    {
+        item = blockIdx.x;
+        if (warp >= p.steps) item = p.items;
+        if (item < p.items) now.locate(p, item);
+        unit = warp * p.step_units;
+    }
+};
 
 /* Unit that follows `unit`: in its step, else the next step of its partition, else the first of the warp's other one, else (returns false) of the next item. shift: log2 of
  * the units in a step. */
@@ -160,52 +173,60 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
 {
     extern __shared__ uint4 wk_shared[];
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
-    constexpr uint32_t columns = 8 * NT, unit_k = wk_family<F...>::unit, behind = columns * (unit_k / 2); /* the tiles' place in a stage: behind the sums */
-    static_assert(NT <= 4, "a lane brings the sums of one column");
+    constexpr uint32_t columns = 8 * NT;
     const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32, t = lane % 4, g = lane / 4;
-    const uint32_t shift = p.step_shift - wk_log2(unit_k), column0 = blockIdx.y * columns, rows = min(p.rows - column0, columns), ring_bytes = p.depth * p.slot;
+    const uint32_t shift = p.step_shift - wk_log2(wk_family<F...>::unit), column0 = blockIdx.y * columns, rows = min(p.rows - column0, columns), ring_bytes = p.depth * p.slot;
     const unsigned char *const ring = shared + warp * ring_bytes;
     const uint32_t ring_at = (uint32_t)__cvta_generic_to_shared(ring);
     const __half *const x = static_cast<const __half *>(p.in.x);
 
-    uint32_t sum_row;                      /* of column lane: where its sums begin */
-    uint32_t row[NT];                      /* of this lane's column of each column tile: where its values begin */
-    wk_wide_stream f = { warp < p.steps ? blockIdx.x : p.items, warp << shift };
+    uint32_t sum_row[NT > 4 ? NT / 4 : 1]; /* of column lane + 32 j: where its sums begin */
+    uint32_t *const starts = reinterpret_cast<uint32_t *>(shared + p.x_at), *const row = starts + g; /* where each column's values begin */
+    wk_wide_stream f;
 
     auto weights = [&](uint32_t at) {
-        wk_wide_item of;
-        of.locate(p, f.item);
-        const uint32_t bytes = (uint32_t)p.seg[of.seg].tile_bytes;
-        wk_for_type<F...>(p.seg[of.seg].type, [&](auto format) {
+        wk_for_type<F...>(f.now.type, [&](auto format) {
             using T = decltype(format);
             const uint32_t first = (uint32_t)T::offset(f.unit), last = (uint32_t)T::offset(f.unit + 1);
 #pragma unroll
             for (int m = 0; m < WK_WIDE_TILES; m++)
 #pragma unroll 2
                 for (uint32_t i = first + lane * 16; i < last; i += 512)
-                    wk_copy16_part(ring_at + at + behind + m * T::slot + (i - first), of.at[m] + (i < bytes ? i : 0), i < bytes ? 16 : 0);
+                    wk_copy16_part(ring_at + at + m * T::slot + (i - first), f.now.at[m] + (i < f.now.bytes ? i : 0), i < f.now.bytes ? 16 : 0);
         });
     };
-    auto sums = [&](uint32_t at, uint32_t unit) { /* before the tiles: of column c at c * unit_k / 2 bytes */
-        if (columns >= 32 || lane < columns) {
+    auto sums = [&](uint32_t at, uint32_t unit) { /* column c's at c * unit / 2 bytes behind the tiles */
+        wk_for_type<F...>(f.now.type, [&](auto format) {
+            using T = decltype(format);
 #pragma unroll
-            for (uint32_t i = 0; i < unit_k / 32; i++) {
-                const uint32_t k = unit * unit_k + i * 32;
-                wk_copy16_part(ring_at + at + lane * (unit_k / 2) + i * 16, p.in.aux + (k < p.k32 ? sum_row + k / 8 : 0), k < p.k32 ? 16 : 0);
+            for (uint32_t j = 0; j < (columns + 31) / 32; j++) {
+                const uint32_t c = lane + 32 * j;
+                if (c < columns) {
+#pragma unroll
+                    for (uint32_t i = 0; i < T::unit / 32; i++) {
+                        const uint32_t k = unit * T::unit + i * 32;
+                        wk_copy16_part(ring_at + at + WK_WIDE_TILES * T::slot + c * (T::unit / 2) + i * 16, p.in.aux + (k < p.k32 ? sum_row[j] + k / 8 : 0), k < p.k32 ? 16 : 0);
+                    }
+                }
             }
-        }
+        });
     };
 
+    f.begin(p, warp);
     wk_wide_stream late = f; /* where the sums of the stages asked for before the wait belong */
     wk_release();
     for (uint32_t i = 0; i + 1 < p.depth && f.item < p.items; i++) {
         weights(i * p.slot);
-        if (!wk_wide_next(p, warp, shift, f.unit)) f.item += gridDim.x;
+        if (!wk_wide_next(p, warp, shift, f.unit)) {
+            f.item += gridDim.x;
+            if (f.item < p.items) f.now.locate(p, f.item);
+        }
     }
     wk_depend();
-    sum_row = wk_input_row(p, column0 + min(lane, rows - 1)) * (p.k32 / 8);
 #pragma unroll
-    for (int n = 0; n < NT; n++) row[n] = wk_input_row(p, column0 + min(n * 8 + g, rows - 1)) * p.k32;
+    for (uint32_t j = 0; j < (columns + 31) / 32; j++) sum_row[j] = wk_input_row(p, column0 + min(lane + 32 * j, rows - 1)) * (p.k32 / 8);
+    if (threadIdx.x < columns) starts[threadIdx.x] = wk_input_row(p, column0 + min(threadIdx.x, rows - 1)) * p.k32;
+    __syncthreads();
     for (uint32_t i = 0; i + 1 < p.depth; i++) {
         if (late.item < p.items) {
             sums(i * p.slot, late.unit);
@@ -222,7 +243,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
         {
             wk_wide_item of;
             of.locate(p, item);
-            type = p.seg[of.seg].type;
+            type = of.type;
         }
         wk_for_type<F...>(type, [&](auto format) {
             using T = decltype(format);
@@ -246,7 +267,10 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
                             const uint32_t to = (from ? from : ring_bytes) - p.slot; /* the stage before, which is free */
                             weights(to);
                             sums(to, f.unit);
-                            if (!wk_wide_next(p, warp, shift, f.unit)) f.item += gridDim.x;
+                            if (!wk_wide_next(p, warp, shift, f.unit)) {
+                                f.item += gridDim.x;
+                                if (f.item < p.items) f.now.locate(p, f.item);
+                            }
                         }
                         wk_copy_commit();
                         const unsigned char *const stage = ring + from;
@@ -257,7 +281,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
                         for (uint32_t i = 0; i < (groups * columns + 31) / 32; i++) {
                             const uint32_t j = i * 32 + lane, c = j % columns;
                             if (j >= groups * columns) break;
-                            const unsigned char *raw = stage + c * (unit_k / 2);
+                            const unsigned char *raw = stage + WK_WIDE_TILES * T::slot + c * (T::unit / 2);
                             if (T::group == 32) {
                                 const float4 v = *reinterpret_cast<const float4 *>(raw + j / columns * 16);
                                 terms.put(first + j / columns, c, __fadd_rn(v.x, v.z), __fadd_rn(v.y, v.w));
@@ -270,8 +294,8 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
                         typename T::quants q[WK_WIDE_TILES];
 #pragma unroll
                         for (int m = 0; m < WK_WIDE_TILES; m++) {
-                            T::load(s[m], stage + behind + m * T::slot, unit, lane);
-                            T::load(q[m], stage + behind + m * T::slot, unit, lane);
+                            T::load(s[m], stage + m * T::slot, unit, lane);
+                            T::load(q[m], stage + m * T::slot, unit, lane);
                         }
 #pragma unroll
                         for (uint32_t i = 0; i < blocks; i++) {
@@ -310,44 +334,27 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
         wk_wide_item now;
         now.locate(p, item);
         const uint32_t outputs = (p.glu ? 1 : now.n_tiles) * 16 * rows;
-        for (uint32_t first = threadIdx.x; (first & ~31u) < outputs; first += WK_WIDE_THREADS * WK_AHEAD) {
-            wk_output_at o[WK_AHEAD];
-            wk_output_more more[WK_AHEAD];
+        for (uint32_t id = threadIdx.x; (id & ~31u) < outputs; id += WK_WIDE_THREADS) {
+            wk_output_at o;
+            o.r = id % 16;
+            const uint32_t column = id / 16 % rows, m = id / 16 / rows;
+            o.row = column0 + column;
+            o.on = id < outputs;
+            o.seg = now.seg;
+            o.tile = now.tile + m;
+            const wk_output_more more = wk_output_ahead(p, o, 0);
+            float sum[2] = { 0.0f, 0.0f };
+            if (o.on) {
+                for (uint32_t j = 0; j < (p.glu ? 2 : 1); j++) {
+                    const float *v = red + ((m + j) * 16 + o.r) * (columns + 8) + column;
+                    float a = 0.0f;
 #pragma unroll
-            for (uint32_t i = 0; i < WK_AHEAD; i++) { /* all that is asked of memory, then its use */
-                const uint32_t id = first + i * WK_WIDE_THREADS;
-                o[i].r = id % 16;
-                o[i].row = column0 + id / 16 % rows;
-                o[i].on = id < outputs;
-                o[i].seg = now.seg;
-                o[i].tile = now.tile + id / 16 / rows;
-                more[i] = wk_output_ahead(p, o[i], 0);
-            }
-#pragma unroll 1
-            for (uint32_t i = 0; i < WK_AHEAD; i++) {
-                const uint32_t id = first + i * WK_WIDE_THREADS;
-                if ((id & ~31u) >= outputs) break;
-                wk_output_at at = o[0];
-                wk_output_more with = more[0];
-#pragma unroll
-                for (uint32_t j = 1; j < WK_AHEAD; j++) /* the i-th, from registers */
-                    if (i == j) {
-                        at = o[j];
-                        with = more[j];
-                    }
-                float sum[2] = { 0.0f, 0.0f };
-                if (at.on) {
-                    const float *v = red + ((at.tile - now.tile) * 16 + at.r) * (columns + 8) + at.row - column0;
-#pragma unroll
-                    for (uint32_t j = 0; j < 2; j++) {
-                        if (j == 0 || p.glu)
-#pragma unroll
-                            for (uint32_t q = 0; q < WK_SLOTS; q++) sum[j] = __fadd_rn(sum[j], v[q * WK_WIDE_TILES * 16 * (columns + 8)]);
-                        v += 16 * (columns + 8);
-                    }
+                    for (uint32_t i = 0; i < WK_SLOTS; i++) a = __fadd_rn(a, v[i * WK_WIDE_TILES * 16 * (columns + 8)]);
+                    if (j == 0) sum[0] = a;
+                    else sum[1] = a;
                 }
-                wk_output(p, at, with, sum[0], sum[1]);
             }
+            wk_output(p, o, more, sum[0], sum[1]);
         }
         __syncthreads();
     }
