@@ -4,17 +4,12 @@
 
 #include <stdint.h>
 
-/* c += A (16 x 16, row) B (16 x 8, column), f16 with F32 sums. ORDERED: the compiler leaves these where they are written, which costs speed where registers are
- * plenty, and fewer registers where they are not. */
-template <bool ORDERED = false> __device__ __forceinline__ void wk_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+/* c += A (16 x 16, row) B (16 x 8, column), f16 with F32 sums. */
+__device__ __forceinline__ void wk_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-#define WK_MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-    if constexpr (ORDERED) {
-        asm volatile(WK_MMA : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    } else {
-        asm(WK_MMA : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
-#undef WK_MMA
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* c += A (16 x 8) B (8 x 8), tf32 with F32 sums. */

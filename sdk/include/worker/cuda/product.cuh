@@ -67,7 +67,7 @@ template <class First, class... Rest> struct wk_product_of {
     static_assert(n_types <= WK_TYPES_MAX && super <= 2 && ((Rest::unit == unit && Rest::super == super) && ...), "formats of a family have units of one size");
     static constexpr uint32_t types[n_types] = { First::type, Rest::type... };
     static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... };
-    static constexpr int widest = super == 2 || ((First::parts > 1) || ... || (Rest::parts > 1)) ? 4 : 8; /* column tiles that the registers have room for */
+    static constexpr int widest = 4; /* tiles of 8 columns that a block's registers have room for */
     static inline wk_product_device device;
 
     static uint32_t index(uint32_t type)
@@ -99,7 +99,7 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
         const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>,  (const void *)wk_product_few<8, First, Rest...>,  (const void *)wk_product_wide<1, First, Rest...>,
-                                  (const void *)wk_product_wide<2, First, Rest...>, (const void *)wk_product_wide<4, First, Rest...>, (const void *)wk_product_wide<widest, First, Rest...> };
+                                  (const void *)wk_product_wide<2, First, Rest...>, (const void *)wk_product_wide<widest, First, Rest...> };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
@@ -202,7 +202,7 @@ template <class First, class... Rest> struct wk_product_of {
         uint32_t terms = 0;
         for (uint32_t i = 0; i < n_types; i++)
             if (a->types >> i & 1u) terms = max_of(terms, terms_bytes(i, unit * super, columns));
-        const uint32_t slot = wk_wide_stage(a->slot, unit, columns), fixed = align(terms * WK_WIDE_WARPS) + wk_wide_red(columns) + columns * 4;
+        const uint32_t slot = wk_wide_stage(a->slot, unit, columns), fixed = align(terms * WK_WIDE_WARPS) + wk_wide_red(columns);
         const uint32_t depth = device.block_bytes > fixed ? (device.block_bytes - fixed) / (WK_WIDE_WARPS * slot) : 0;
         if (depth < 2) return 0;
         a->depth = depth < WK_COPY_PENDING + 2 ? depth : WK_COPY_PENDING + 2;
@@ -210,8 +210,7 @@ template <class First, class... Rest> struct wk_product_of {
         a->stage_units = a->blocks = 1;
         a->terms_at[0] = WK_WIDE_WARPS * a->depth * slot;
         a->red_at = a->terms_at[0] + align(terms * WK_WIDE_WARPS);
-        a->x_at = a->red_at + wk_wide_red(columns);
-        return a->x_at + columns * 4;
+        return a->red_at + wk_wide_red(columns);
     }
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
@@ -290,8 +289,9 @@ template <class First, class... Rest> struct wk_product_of {
             }
             a.slot = slot;
         }
-        if (p->input.kind == WK_CUDA_IN_RMS || (p->glu && a.seg[0].type != a.seg[1].type)) return false;
-        if (a.types & (a.types - 1)) { /* several types side by side are the narrow kernel's: here each segment is a launch of its own */
+        if (p->input.kind == WK_CUDA_IN_RMS) return false;
+        if (a.types & (a.types - 1)) { /* the wide kernel takes one type: each segment is a launch of its own, gated pairs are the narrow kernel's */
+            if (p->glu) return false;
             *status = WK_OK;
             for (uint32_t i = 0; i < p->n_seg && !*status; i++) {
                 wk_cuda_product q = *p;
@@ -306,8 +306,7 @@ template <class First, class... Rest> struct wk_product_of {
         while (tiles < widest && 8 * tiles < p->rows) tiles *= 2;
         shared = wide_shape(&a, 8 * tiles);
         if (!shared) return false;
-        void (*kernel)(const wk_product_args) = tiles == 1 ? wk_product_wide<1, First, Rest...> : tiles == 2 ? wk_product_wide<2, First, Rest...>
-                                              : tiles == 4 ? wk_product_wide<4, First, Rest...> : wk_product_wide<widest, First, Rest...>;
+        void (*kernel)(const wk_product_args) = tiles == 1 ? wk_product_wide<1, First, Rest...> : tiles == 2 ? wk_product_wide<2, First, Rest...> : wk_product_wide<widest, First, Rest...>;
         *status = start(kernel, a, (p->rows + 8 * tiles - 1) / (8 * tiles), WK_WIDE_THREADS, shared, p->flags, stream, err);
         return true;
     }

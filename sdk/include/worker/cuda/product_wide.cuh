@@ -17,12 +17,12 @@ __host__ __device__ constexpr uint32_t wk_wide_red(uint32_t columns) { return WK
 /* Activations of 32 values of k of the lane's column of each of NT column tiles. */
 template <int NT, uint32_t GROUP> struct wk_wide_b {
     uint4 v[NT];
-    __device__ __forceinline__ void load(const __half *x, const uint32_t *row, uint32_t k, uint32_t k32, uint32_t t)
+    __device__ __forceinline__ void load(const __half *x, const uint32_t row[NT], uint32_t k, uint32_t k32, uint32_t t)
     {
         if (k < k32) {
 #pragma unroll
             for (int n = 0; n < NT; n++) {
-                const __half *at = x + row[n * 8] + k;
+                const __half *at = x + row[n] + k;
                 if (GROUP == 32) {
                     v[n] = *reinterpret_cast<const uint4 *>(at + t * 8);
                 } else {
@@ -59,9 +59,9 @@ __device__ __forceinline__ void wk_wide_block(float y[WK_WIDE_TILES][NT][4], con
 #pragma unroll
                 for (uint32_t part = 0; part < F::parts; part++) {
                     float c[4] = { bias.x, bias.y, bias.x, bias.y };
-                    if (h == 0) wk_mma<NT == 8>(c, a[m][part][0], x.v[n].x, x.v[n].y);
-                    else wk_mma<NT == 8>(c, a[m][part][1], x.v[n].z, x.v[n].w);
-                    if (F::group == 32) wk_mma<NT == 8>(c, a[m][part][1], x.v[n].z, x.v[n].w);
+                    if (h == 0) wk_mma(c, a[m][part][0], x.v[n].x, x.v[n].y);
+                    else wk_mma(c, a[m][part][1], x.v[n].z, x.v[n].w);
+                    if (F::group == 32) wk_mma(c, a[m][part][1], x.v[n].z, x.v[n].w);
                     float2 f = scale[m];
                     if constexpr (F::parts > 1) f = make_float2(__fmul_rn(f.x, F::part_scale(part)), __fmul_rn(f.y, F::part_scale(part)));
                     y[m][n][0] = __fmaf_rn(f.x, c[0], y[m][n][0]);
@@ -181,7 +181,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
     const __half *const x = static_cast<const __half *>(p.in.x);
 
     uint32_t sum_row[NT > 4 ? NT / 4 : 1]; /* of column lane + 32 j: where its sums begin */
-    uint32_t *const starts = reinterpret_cast<uint32_t *>(shared + p.x_at), *const row = starts + g; /* where each column's values begin */
+    uint32_t row[NT];                      /* of this lane's column of each column tile: where its values begin */
     wk_wide_stream f;
 
     auto weights = [&](uint32_t at) {
@@ -225,8 +225,8 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
     wk_depend();
 #pragma unroll
     for (uint32_t j = 0; j < (columns + 31) / 32; j++) sum_row[j] = wk_input_row(p, column0 + min(lane + 32 * j, rows - 1)) * (p.k32 / 8);
-    if (threadIdx.x < columns) starts[threadIdx.x] = wk_input_row(p, column0 + min(threadIdx.x, rows - 1)) * p.k32;
-    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < NT; n++) row[n] = wk_input_row(p, column0 + min(n * 8 + g, rows - 1)) * p.k32;
     for (uint32_t i = 0; i + 1 < p.depth; i++) {
         if (late.item < p.items) {
             sums(i * p.slot, late.unit);
