@@ -1,4 +1,4 @@
-/* worker/cpu/half.h: 16-bit floats in portable C, bit for bit what F16C does.
+/* worker/cpu/half.h: 16-bit floats in portable C, bit for bit what F16C does; and scales that are bare exponents.
  *
  * Reference code may not use instructions that the oldest machine lacks, so the conversions are integer arithmetic on the bit patterns. */
 #ifndef WORKER_CPU_HALF_H
@@ -59,6 +59,12 @@ static inline uint16_t wk_float_to_bf16(float f)
     const uint32_t bits = wk_float_bits(f);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* 2^(e - 128), exact for every e: half of what E8M0 means by it, the scale of values that are stored as twice themselves. */
+static inline float wk_exponent_to_float(uint8_t e)
+{
+    return wk_float_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }
 
 /* Unaligned little-endian loads: blocks in a file are aligned to 2 bytes at best. */

@@ -41,6 +41,12 @@ WK_INLINE struct wk_v wk_flip(struct wk_v v)
     return (struct wk_v){ { _mm256_xor_si256(v.v[0], bit), _mm256_xor_si256(v.v[1], bit) } };
 }
 
+WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[16])
+{
+    const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
+    return (struct wk_v){ { _mm256_shuffle_epi8(t, wk_field8(v.v[0], shift, 15)), _mm256_shuffle_epi8(t, wk_field8(v.v[1], shift, 15)) } };
+}
+
 WK_INLINE __m256 wk_byte8(__m256i v, uint32_t i)
 {
     return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(v, _mm_cvtsi32_si128(8 * (int)i)), _mm256_set1_epi32(0xff)));
@@ -75,6 +81,21 @@ WK_INLINE __m256 wk_load_bf16s8(const __m128i *from)
 WK_INLINE struct wk_f wk_load_bf16s(const void *p)
 {
     return (struct wk_f){ { wk_load_bf16s8((const __m128i *)p), wk_load_bf16s8((const __m128i *)p + 1) } };
+}
+
+WK_INLINE __m256 wk_exponents8(__m128i bytes)
+{
+    const __m256i e = _mm256_cvtepu8_epi32(bytes), too_large = _mm256_cmpgt_epi32(e, _mm256_set1_epi32(227));
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    const __m256i f = _mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1)));
+    return _mm256_castsi256_ps(_mm256_or_si256(f, too_large)); /* all bits set: a quiet NaN */
+}
+
+WK_INLINE struct wk_f wk_load_exponents(const void *p)
+{
+    const __m128i bytes = _mm_load_si128((const __m128i *)p);
+    return (struct wk_f){ { wk_exponents8(bytes), wk_exponents8(_mm_srli_si128(bytes, 8)) } };
 }
 
 WK_INLINE struct wk_f wk_load_floats(const void *p)

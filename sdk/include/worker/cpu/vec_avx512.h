@@ -34,6 +34,13 @@ WK_INLINE struct wk_v wk_flip(struct wk_v v)
     return (struct wk_v){ _mm512_xor_si512(v.v, _mm512_set1_epi8((char)0x80)) };
 }
 
+/* vpermb takes six bits of each index; the table four times over makes two of them irrelevant and saves the masks. */
+WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[16])
+{
+    const __m512i t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table));
+    return (struct wk_v){ _mm512_permutexvar_epi8(_mm512_srl_epi32(v.v, _mm_cvtsi32_si128(shift)), t) };
+}
+
 WK_INLINE struct wk_f wk_byte(struct wk_v v, uint32_t i)
 {
     const __m512i moved = _mm512_srl_epi32(v.v, _mm_cvtsi32_si128(8 * (int)i));
@@ -55,6 +62,15 @@ WK_INLINE struct wk_f wk_load_bf16s(const void *p)
 {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)p));
     return (struct wk_f){ _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)) };
+}
+
+WK_INLINE struct wk_f wk_load_exponents(const void *p)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p));
+    const __mmask16 subnormal = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), too_large = _mm512_cmpgt_epu32_mask(e, _mm512_set1_epi32(227));
+    __m512i f = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    f = _mm512_mask_sllv_epi32(f, subnormal, _mm512_set1_epi32(0x00200000), e);
+    return (struct wk_f){ _mm512_castsi512_ps(_mm512_mask_mov_epi32(f, too_large, _mm512_set1_epi32(0x7fc00000))) };
 }
 
 WK_INLINE struct wk_f wk_load_floats(const void *p)

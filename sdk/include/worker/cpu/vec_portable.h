@@ -44,6 +44,17 @@ WK_INLINE struct wk_v wk_flip(struct wk_v v)
     return v;
 }
 
+/* Every byte replaced by table[(byte >> shift) & 15]; shift: 0 .. 4. */
+WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[16])
+{
+    WK_EACH_ROW(r)
+    {
+        const uint32_t u = v.u[r] >> shift;
+        v.u[r] = table[u & 15u] | (uint32_t)table[u >> 8 & 15u] << 8 | (uint32_t)table[u >> 16 & 15u] << 16 | (uint32_t)table[u >> 24 & 15u] << 24;
+    }
+    return v;
+}
+
 /* Byte i of every row as a float, unsigned and signed. */
 WK_INLINE struct wk_f wk_byte(struct wk_v v, uint32_t i)
 {
@@ -71,6 +82,15 @@ WK_INLINE struct wk_f wk_load_bf16s(const void *p)
 {
     struct wk_f f;
     WK_EACH_ROW(r) f.f[r] = wk_bf16_to_float(wk_load_u16((const uint8_t *)p + 2 * r));
+    return f;
+}
+
+/* 16 exponents from an address aligned to 16: wk_exponent_to_float of each, and NaN from 2^100 on, where no scale may be. */
+WK_INLINE struct wk_f wk_load_exponents(const void *p)
+{
+    const uint8_t *e = (const uint8_t *)p;
+    struct wk_f f;
+    WK_EACH_ROW(r) f.f[r] = e[r] < 228 ? wk_exponent_to_float(e[r]) : wk_float_from_bits(0x7fc00000u);
     return f;
 }
 

@@ -1,0 +1,7 @@
+/* quant-mxfp4/product_avx2.c: the product compiled for one instruction set; the host calls it only where it exists. */
+#include <worker/cpu/tile_avx2.h>
+
+#include "formats.h"
+
+#define PRODUCT(name) name##_product_avx2
+#include "products.h"

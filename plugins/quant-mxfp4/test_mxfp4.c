@@ -1,0 +1,155 @@
+/* quant-mxfp4/test_mxfp4.c: what of MXFP4 the checks that all formats share do not reach: every exponent and nibble, the encoder's bytes. */
+#include <worker/cpu/act_q8.h>
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "formats.h"
+
+static const double level[16] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6 };
+
+static void test_every_value(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 256; e++) {
+        uint8_t block[17] = { (uint8_t)e };
+        float y[32];
+        for (uint32_t j = 0; j < 16; j++) block[1 + j] = (uint8_t)(j | (15 - j) << 4);
+        mxfp4_dequantize(y, block, 32);
+        for (uint32_t j = 0; j < 32; j++) {
+            const float expected = (float)ldexp(level[j < 16 ? j : 31 - j], e - 127);
+            assert_memory_equal(&y[j], &expected, sizeof expected);
+        }
+    }
+}
+
+static uint8_t *golden(const char *name, size_t bytes)
+{
+    char path[4096];
+    const char *folder = getenv("WORKER_TEST_DATA");
+    (void)snprintf(path, sizeof path, "%s/quant/%s", folder ? folder : "../shared/data", name);
+    FILE *file = fopen(path, "rb");
+    if (!file) return NULL;
+    uint8_t *data = malloc(bytes);
+    assert_non_null(data);
+    assert_int_equal(fread(data, 1, bytes, file), bytes);
+    (void)fclose(file);
+    return data;
+}
+
+static void test_known_encoder(void **state)
+{
+    enum { N = 4096 };
+    (void)state;
+    uint8_t ours[N / 32 * 17], *source = golden("source.f32", N * sizeof(float)), *theirs = golden("mxfp4.raw", sizeof ours);
+    if (!source || !theirs) {
+        free(source);
+        free(theirs);
+        skip();
+    }
+    assert_int_equal(mxfp4_quantize(ours, (const float *)(const void *)source, N, NULL), WK_OK);
+    assert_memory_equal(ours, theirs, sizeof ours);
+    free(source);
+    free(theirs);
+}
+
+/* One value beside a larger one that fixes the exponent: its nibble. */
+static uint8_t encode(float largest, float x, uint8_t *e)
+{
+    float values[32] = { largest, x };
+    uint8_t block[17];
+    assert_int_equal(mxfp4_quantize(block, values, 32, NULL), WK_OK);
+    *e = block[0];
+    return block[2] & 15;
+}
+
+static void test_encoder_edges(void **state)
+{
+    static const float tie[7] = { 0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5 };
+    (void)state;
+    uint8_t e;
+    for (uint8_t i = 0; i < 7; i++) { /* the level nearer zero; a hair above, the next */
+        assert_int_equal(encode(4, tie[i], &e), i);
+        assert_int_equal(e, 127);
+        assert_int_equal(encode(4, nextafterf(tie[i], 9), &e), i + 1);
+        assert_int_equal(encode(4, -tie[i], &e), i ? 8 + i : 0);
+        assert_int_equal(encode(4, -nextafterf(tie[i], 9), &e), 9 + i);
+    }
+    assert_int_equal(encode(nextafterf(8, 0), 8 - 0x1p-20f, &e), 7);
+    assert_int_equal(e, 127);
+    assert_int_equal(encode(FLT_MAX, -FLT_MAX, &e), 15);
+    assert_int_equal(e, 252);
+    assert_int_equal(encode(0, -0.0f, &e), 0);
+    assert_int_equal(e, 0);
+    assert_int_equal(encode(0x1p-127f, -0x1p-128f, &e), 9); /* the smallest exponent: steps of 2^-128 */
+    assert_int_equal(e, 0);
+}
+
+static void call(void (*product)(const struct wk_cpu_product *), uint32_t act, const void *tile, const void *x, float y[16])
+{
+    static _Alignas(64) struct wk_tile_scratch scratch;
+    const struct wk_cpu_product p = { .struct_size = sizeof p, .act = act, .k = 32, .n_tok = 1, .n_tiles = 1, .y_stride = 16, .tiles = tile, .x = x,
+                                      .y = y, .scratch = &scratch };
+    product(&p);
+}
+
+/* Row r of tile t has exponent 16 t + r and -6 in one place, where the activation is 1; a scale that no product takes makes its row NaN. */
+static void check_exponents(void (*product)(const struct wk_cpu_product *))
+{
+    float x[32] = { [19] = 1 };
+    struct wk_act_q8 q;
+    wk_quantize_act_q8(x, 32, &q);
+    for (uint32_t t = 0; t < 16; t++) {
+        _Alignas(64) uint8_t tile[320];
+        uint8_t rows[16][17] = { 0 };
+        const void *from[16];
+        for (uint32_t r = 0; r < 16; r++) {
+            rows[r][0] = (uint8_t)(16 * t + r);
+            rows[r][1 + 3] = 0xf0;
+            from[r] = rows[r];
+        }
+        wk_layout_pack(&mxfp4_layout, tile, from, 32);
+        float exact[16], near[16];
+        call(product, WK_ACT_F32, tile, x, exact);
+        call(product, WK_ACT_Q8, tile, &q, near);
+        for (int r = 0; r < 16; r++) {
+            const double w = ldexp(-6, 16 * (int)t + r - 127);
+            assert_int_equal(isnan(exact[r]), 16 * t + (uint32_t)r >= 228);
+            assert_int_equal(isnan(near[r]), 16 * t + (uint32_t)r >= 228);
+            if (isnan(exact[r])) continue;
+            assert_true((double)exact[r] == w);
+            assert_true(fabs((double)near[r] - w) <= 1e-6 * fabs(w) + 0x1p-149);
+        }
+    }
+}
+
+static void test_exponents_in_products(void **state)
+{
+    (void)state;
+    check_exponents(mxfp4_product_portable);
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return;
+    check_exponents(mxfp4_product_avx2);
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vbmi") || !__builtin_cpu_supports("avx512vnni"))
+        return;
+    check_exponents(mxfp4_product_avx512);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_value),
+        cmocka_unit_test(test_known_encoder),
+        cmocka_unit_test(test_encoder_edges),
+        cmocka_unit_test(test_exponents_in_products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
