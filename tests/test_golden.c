@@ -21,26 +21,33 @@ struct golden_case {
     const char *model, *golden;
     uint32_t context;   /* the goldens' own: LongRoPE chooses its factors by it */
     double loose;       /* bound of the relative rms with 8-bit activations */
+    bool truncate;      /* the golden rounds YaRN's bounds, as llama.cpp does */
 };
 
+/* tiny-gpt-oss has random weights: a rounding now and then chooses another expert, after which a position is somewhere else. The F16 cache alone does so
+ * once in the 304 positions of the long golden. */
 static const struct golden_case cases[] = {
-    { "tiny/tiny-llama.gguf", "tiny/tiny-llama.golden.json", 512, 1e-5 },
-    { "tiny/tiny-llama.gguf", "tiny/tiny-llama.long.golden.json", 512, 1e-5 },
-    { "tiny/tiny-qwen2.gguf", "tiny/tiny-qwen2.golden.json", 512, 1e-5 },
-    { "tiny/tiny-phi3.gguf", "tiny/tiny-phi3.golden.json", 128, 1e-5 },
-    { "tiny/tiny-gpt2.gguf", "tiny/tiny-gpt2.numpy64.golden.json", 128, 1e-5 },
-    { "tiny/tiny-gpt-oss.gguf", "tiny/tiny-gpt-oss.golden.json", 512, 3e-2 },
-    { "tiny/tiny-gpt-oss.gguf", "tiny/tiny-gpt-oss.long.golden.json", 512, 3e-2 },
-    { "stories260K/stories260K-f32.gguf", "stories260K/golden/stories260K-f32.json", 128, 1e-5 },
-    { "stories260K/stories260K-ffn256-f32.gguf", "stories260K/golden/stories260K-ffn256-f32.json", 128, 1e-5 },
-    { "stories260K/stories260K-ffn256-F16.gguf", "stories260K/golden/stories260K-ffn256-F16.json", 128, 1e-5 },
-    { "stories260K/stories260K-ffn256-BF16.gguf", "stories260K/golden/stories260K-ffn256-BF16.json", 128, 1e-5 },
-    { "stories260K/stories260K-ffn256-Q8_0.gguf", "stories260K/golden/stories260K-ffn256-Q8_0.json", 128, 2e-2 },
-    { "stories260K/stories260K-ffn256-Q5_0.gguf", "stories260K/golden/stories260K-ffn256-Q5_0.json", 128, 2e-2 },
-    { "stories260K/stories260K-ffn256-Q4_0.gguf", "stories260K/golden/stories260K-ffn256-Q4_0.json", 128, 2e-2 },
-    { "stories260K/stories260K-ffn256-Q4_K_M.gguf", "stories260K/golden/stories260K-ffn256-Q4_K_M.json", 128, 2e-2 },
-    { "stories260K/stories260K-ffn256-Q5_K_M.gguf", "stories260K/golden/stories260K-ffn256-Q5_K_M.json", 128, 2e-2 },
-    { "stories260K/stories260K-ffn256-Q6_K.gguf", "stories260K/golden/stories260K-ffn256-Q6_K.json", 128, 2e-2 },
+    { "tiny/tiny-llama.gguf", "tiny/tiny-llama.golden.json", 512, 1e-5, false },
+    { "tiny/tiny-llama.gguf", "tiny/tiny-llama.long.golden.json", 512, 1e-5, false },
+    { "tiny/tiny-qwen2.gguf", "tiny/tiny-qwen2.golden.json", 512, 1e-5, false },
+    { "tiny/tiny-phi3.gguf", "tiny/tiny-phi3.golden.json", 128, 1e-5, false },
+    { "tiny/tiny-gpt2.gguf", "tiny/tiny-gpt2.numpy64.golden.json", 128, 1e-5, false },
+    { "tiny/tiny-gpt-oss.gguf", "tiny/tiny-gpt-oss.golden.json", 512, 8e-2, true },
+    { "tiny/tiny-gpt-oss.gguf", "tiny/tiny-gpt-oss.long.golden.json", 512, 8e-2, true },
+    { "tiny/tiny-gpt-oss.gguf", "tiny/tiny-gpt-oss.long.openai-yarn.json", 512, 8e-2, false },
+    { "tiny/tiny-gpt-oss-f32.gguf", "tiny/tiny-gpt-oss.golden.json", 512, 1e-5, true },
+    { "tiny/tiny-gpt-oss-f32.gguf", "tiny/tiny-gpt-oss.long.golden.json", 512, 2e-2, true },
+    { "tiny/tiny-gpt-oss-f32.gguf", "tiny/tiny-gpt-oss.long.openai-yarn.json", 512, 1e-5, false },
+    { "stories260K/stories260K-f32.gguf", "stories260K/golden/stories260K-f32.json", 128, 1e-5, false },
+    { "stories260K/stories260K-ffn256-f32.gguf", "stories260K/golden/stories260K-ffn256-f32.json", 128, 1e-5, false },
+    { "stories260K/stories260K-ffn256-F16.gguf", "stories260K/golden/stories260K-ffn256-F16.json", 128, 1e-5, false },
+    { "stories260K/stories260K-ffn256-BF16.gguf", "stories260K/golden/stories260K-ffn256-BF16.json", 128, 1e-5, false },
+    { "stories260K/stories260K-ffn256-Q8_0.gguf", "stories260K/golden/stories260K-ffn256-Q8_0.json", 128, 2e-2, false },
+    { "stories260K/stories260K-ffn256-Q5_0.gguf", "stories260K/golden/stories260K-ffn256-Q5_0.json", 128, 2e-2, false },
+    { "stories260K/stories260K-ffn256-Q4_0.gguf", "stories260K/golden/stories260K-ffn256-Q4_0.json", 128, 2e-2, false },
+    { "stories260K/stories260K-ffn256-Q4_K_M.gguf", "stories260K/golden/stories260K-ffn256-Q4_K_M.json", 128, 2e-2, false },
+    { "stories260K/stories260K-ffn256-Q5_K_M.gguf", "stories260K/golden/stories260K-ffn256-Q5_K_M.json", 128, 2e-2, false },
+    { "stories260K/stories260K-ffn256-Q6_K.gguf", "stories260K/golden/stories260K-ffn256-Q6_K.json", 128, 2e-2, false },
 };
 
 static struct plugin_registry *registry;
@@ -49,14 +56,11 @@ static const struct wk_err err = { text, sizeof text };
 
 /* ---- models ------------------------------------------------------------------------------------------------------- */
 
-/* NULL: no plugin serves its architecture. */
-static struct model *open_model(const struct golden_case *c, uint32_t isa, bool exact)
+/* NULL: no plugin serves its architecture. `built`: memory behind the model, to be freed after it. */
+static struct model *open_model(const struct golden_case *c, uint32_t isa, bool exact, struct gguf_build **built)
 {
-    char path[1024];
-    struct gguf *file;
     struct model *m;
-    golden_path(path, sizeof path, c->model);
-    if (gguf_open(path, &file, &err)) fail_msg("%s", text);
+    struct gguf *file = golden_open(c->model, c->truncate, built);
     const struct model_options o = { .device = device_cpu(), .fuse = FUSE_ALL,
                                      .dev = { .threads = 2, .isa = isa, .exact = exact, .kv_type = exact ? KV_F32 : KV_F16, .context = c->context, .max_rows = 96, .max_wanted = 96 } };
     wk_status s = model_plan(file, registry, &o, &m, &err);
@@ -100,20 +104,23 @@ static void check_case(const struct golden_case *c, uint32_t isa)
     static const char *const names[] = { "portable", "avx2", "avx512" };
     struct golden g;
     for (uint32_t exact = 0; exact < 2; exact++) {
-        struct model *m = open_model(c, isa, exact);
+        struct gguf_build *built;
+        struct model *m = open_model(c, isa, exact, &built);
         if (!m) {
-            print_message("%s: skipped: %s\n", c->golden, text);
+            print_message("%s: skipped: %s\n", c->model, text);
+            gguf_build_free(built);
             return;
         }
         golden_read(c->golden, &g);
         const struct golden_distance d = feed_all(m, &g);
-        print_message("%-52s %-8s %-7s rel. rms %.1e, largest difference %.1e\n", c->golden, names[isa], exact ? "exact" : "default", d.rms, d.most);
+        print_message("%-42s %-52s %-8s %-7s rel. rms %.1e, largest difference %.1e\n", c->model, c->golden, names[isa], exact ? "exact" : "default", d.rms, d.most);
         /* The default cache is F16, so even F32 models are a rounding of keys and values away. */
         const double bound = exact ? 1e-5 : c->loose < 3e-3 ? 3e-3 : c->loose;
         if (!(d.rms <= bound)) fail_msg("relative rms %g is above %g", d.rms, bound);
         assert_int_equal(d.wrong, 0);
         if (exact) check_greedy(m, &g);
         model_close(m);
+        gguf_build_free(built);
         golden_free(&g);
     }
 }

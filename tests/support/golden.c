@@ -56,6 +56,38 @@ uint32_t golden_argmax(const float *x, uint32_t n)
     return best;
 }
 
+static void copy_tensors(struct gguf_build *g, const struct gguf *from)
+{
+    for (uint64_t i = 0; i < gguf_tensor_count(from); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(from, i);
+        char name[128];
+        (void)snprintf(name, sizeof name, "%.*s", (int)t->name.len, t->name.data);
+        gguf_build_tensor(g, name, t->ggml_type, (uint32_t)t->ne[1], (uint32_t)t->ne[0], (uint32_t)t->ne[2], gguf_tensor_data(from, t), (size_t)t->room);
+    }
+}
+
+struct gguf *golden_open(const char *model, bool truncate, struct gguf_build **built)
+{
+    char path[1024], text[1024], architecture[64], key[128];
+    const struct wk_err err = { text, sizeof text };
+    struct gguf *file;
+    struct gguf_str s;
+    *built = NULL;
+    golden_path(path, sizeof path, model);
+    if (gguf_open(path, &file, &err) != WK_OK) fail_msg("%s", text);
+    if (!truncate) return file;
+    const struct gguf_kv *kv = gguf_find(file, "general.architecture");
+    if (!kv || gguf_str(file, kv, &s, &err) != WK_OK) fail_msg("%s: no architecture", path);
+    (void)snprintf(architecture, sizeof architecture, "%.*s", (int)s.len, s.data);
+    (void)snprintf(key, sizeof key, "%s.rope.scaling.yarn_truncate", architecture);
+    *built = gguf_build_new(architecture);
+    gguf_build_copy_keys(*built, file);
+    copy_tensors(*built, file);
+    gguf_build_bool(*built, key, 1);
+    gguf_close(file);
+    return gguf_build_open(*built);
+}
+
 static float top_gap(const float *x, uint32_t n)
 {
     const uint32_t best = golden_argmax(x, n);

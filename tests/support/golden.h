@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gguf_build.h"
+
 struct golden {
     uint32_t n_vocab, n_prompt, n_generated, n_steps;
     uint32_t *tokens; /* [n_prompt + n_generated] */
@@ -15,6 +17,9 @@ struct golden {
 void golden_path(char *out, size_t cap, const char *name);
 void golden_read(const char *name, struct golden *g);
 void golden_free(struct golden *g);
+
+/* A model of the test data. truncate: a copy in memory that asks for YaRN's bounds rounded to whole pairs, *built behind it; else *built is NULL. */
+struct gguf *golden_open(const char *model, bool truncate, struct gguf_build **built);
 
 struct golden_distance { double rms, most; uint32_t wrong; }; /* wrong: other choices although the gap is twice the error */
 struct golden_distance golden_compare(const struct golden *g, const float *y); /* y: [n_steps][n_vocab] */
