@@ -131,3 +131,12 @@ uint32_t tape_find_value(const struct tape_program *p, const char *name)
         if (strcmp(p->values[i].name, name) == 0) return i;
     return TAPE_NONE;
 }
+
+bool tape_launch_tapped(const struct tape_program *p, const struct tape_launch *l)
+{
+    for (uint32_t i = 0; i < l->n_ops; i++) {
+        const struct tape_op *op = &p->ops[l->ops[i]];
+        if ((op->out != TAPE_NONE && p->values[op->out].tapped) || (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores)) return true;
+    }
+    return false;
+}

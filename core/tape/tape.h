@@ -161,6 +161,7 @@ void tape_print(const struct tape_program *p, FILE *out);
 /* SHA-256 over the canonical operations (not over fusion), hex: part of a fingerprint. */
 void tape_digest(const struct tape_program *p, char hex[65]);
 uint32_t tape_find_value(const struct tape_program *p, const char *name); /* TAPE_NONE: none */
+bool tape_launch_tapped(const struct tape_program *p, const struct tape_launch *l); /* a tap asks for one of its values, or for its scores */
 
 /* What the model asks of a worker, found while recording (Model Capability Descriptor). */
 struct tape_capabilities {

@@ -196,15 +196,6 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
 
 /* ---- all ---------------------------------------------------------------------------------------------------------- */
 
-static bool any_tapped(const struct tape_program *p, const struct tape_launch *l)
-{
-    for (uint32_t i = 0; i < l->n_ops; i++) {
-        const struct tape_op *op = &p->ops[l->ops[i]];
-        if ((op->out != TAPE_NONE && p->values[op->out].tapped) || (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores)) return true;
-    }
-    return false;
-}
-
 wk_status build_stages(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
@@ -214,7 +205,7 @@ wk_status build_stages(struct executor *x, const struct wk_err *err)
         const struct tape_launch *l = &p->launches[i];
         struct stage *s = &x->stages[i];
         wk_status st;
-        *s = (struct stage){ .launch = l, .rows = build_launch_rows(p, l), .tapped = any_tapped(p, l) };
+        *s = (struct stage){ .launch = l, .rows = build_launch_rows(p, l), .tapped = tape_launch_tapped(p, l) };
         switch (l->kind) {
         case LAUNCH_PRODUCT:
             s->run = product_run;

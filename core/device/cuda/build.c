@@ -178,22 +178,13 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
 
 /* ---- all ----------------------------------------------------------------------------------------------------------------------- */
 
-static bool any_tapped(const struct tape_program *p, const struct tape_launch *l)
-{
-    for (uint32_t i = 0; i < l->n_ops; i++) {
-        const struct tape_op *op = &p->ops[l->ops[i]];
-        if ((op->out != TAPE_NONE && p->values[op->out].tapped) || (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores)) return true;
-    }
-    return false;
-}
-
 wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
         struct cuda_stage *s = &x->stages[i];
-        *s = (struct cuda_stage){ .launch = l, .rows = cuda_launch_rows(x, l), .tapped = any_tapped(p, l) };
+        *s = (struct cuda_stage){ .launch = l, .rows = cuda_launch_rows(x, l), .tapped = tape_launch_tapped(p, l) };
         s->logits = (l->kind == LAUNCH_PRODUCT && l->logits) || (l->kind == LAUNCH_OUTPUT && s->rows == ROWS_WANTED);
         wk_status st;
         switch (l->kind) {

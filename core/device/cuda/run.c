@@ -7,37 +7,9 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
+#include "device/step_check.h"
+
 /* ---- checks -------------------------------------------------------------------------------------------------------------------- */
-
-static wk_status check_pages(const struct executor *x, const struct step_seq *q, uint32_t seq, const struct wk_err *err)
-{
-    const struct tape_program *p = x->program;
-    for (uint32_t g = 0; g < p->n_groups; g++) {
-        const uint32_t ring = p->groups[g].ring_pages, window = p->groups[g].window, last = (q->position + q->n_rows - 1) / KV_PAGE;
-        const uint32_t oldest = window && q->position + 1 > window ? (q->position + 1 - window) / KV_PAGE : 0;
-        if (ring && last - oldest + 1 > ring)
-            return wk_fail(err, WK_INVALID, "sequence %u: %u rows reach over %u pages of a ring of %u; give shorter chunks", seq, q->n_rows, last - oldest + 1, ring);
-        if (!q->pages || !q->pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: no page table for cache group %u", seq, g);
-        for (uint32_t i = oldest; i <= last; i++) {
-            const uint32_t id = q->pages[g][ring ? i % ring : i];
-            if (id >= x->plan.kv_pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: page %u of group %u: there are %u", seq, id, g, x->plan.kv_pages[g]);
-        }
-    }
-    return WK_OK;
-}
-
-static wk_status check_seq(const struct executor *x, const struct step *s, uint32_t i, uint32_t row, bool sampled, const struct wk_err *err)
-{
-    const struct step_seq *q = &s->seqs[i];
-    if (q->row != row) return wk_fail(err, WK_INVALID, "sequence %u begins at row %u: expected %u, rows ascend without gaps", i, q->row, row);
-    if (q->n_rows < 1 || q->n_rows > s->n_rows - row) return wk_fail(err, WK_INVALID, "sequence %u has %u rows: expected 1 to %u", i, q->n_rows, s->n_rows - row);
-    if (q->position > x->o.context || q->n_rows > x->o.context - q->position)
-        return wk_fail(err, WK_INVALID, "sequence %u: %u rows from position %u: the context is %u", i, q->n_rows, q->position, x->o.context);
-    /* Nothing of a step is kept but keys and values, so what is pooled must be there at once. */
-    if (x->program->embedding_width && q->position) return wk_fail(err, WK_INVALID, "sequence %u: an embedding needs its whole prompt in one step, it begins at %u", i, q->position);
-    if (sampled && q->slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "sequence %u: slot %u: there are %u", i, q->slot, x->o.max_sequences);
-    return check_pages(x, q, i, err);
-}
 
 static wk_status check_wanted(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
 {
@@ -59,13 +31,10 @@ wk_status cuda_check_step(const struct executor *x, const struct step *s, bool s
 {
     if (s->n_rows < 1 || s->n_rows > x->o.max_rows) return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
     if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
-    uint32_t row = 0;
-    for (uint32_t i = 0; i < s->n_seqs; i++) {
-        wk_status st = check_seq(x, s, i, row, sampled, err);
-        if (st) return st;
-        row += s->seqs[i].n_rows;
-    }
-    if (row != s->n_rows) return wk_fail(err, WK_INVALID, "the sequences have %u rows, the step %u", row, s->n_rows);
+    wk_status sequences = step_check_sequences(x->program, &x->o, x->plan.kv_pages, s, err);
+    if (sequences) return sequences;
+    for (uint32_t i = 0; sampled && i < s->n_seqs; i++)
+        if (s->seqs[i].slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "sequence %u: slot %u: there are %u", i, s->seqs[i].slot, x->o.max_sequences);
     for (uint32_t i = 0; i < s->n_rows; i++)
         if (s->tokens[i] >= x->program->n_vocab && !(sampled && s->tokens[i] == TOKEN_LAST))
             return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i], x->program->n_vocab);

@@ -1,0 +1,46 @@
+/* step_check.c: a step's sequences and their page tables, checked the same way for every device. */
+#include "device/step_check.h"
+
+#include "tape/tape.h"
+
+static wk_status check_pages(const struct tape_program *p, const uint32_t *kv_pages, const struct step_seq *q, uint32_t seq, const struct wk_err *err)
+{
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        const uint32_t ring = p->groups[g].ring_pages, window = p->groups[g].window, last = (q->position + q->n_rows - 1) / KV_PAGE;
+        const uint32_t oldest = window && q->position + 1 > window ? (q->position + 1 - window) / KV_PAGE : 0;
+        if (ring && last - oldest + 1 > ring)
+            return wk_fail(err, WK_INVALID, "sequence %u: %u rows reach over %u pages of a ring of %u; give shorter chunks", seq, q->n_rows, last - oldest + 1, ring);
+        if (!q->pages || !q->pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: no page table for cache group %u", seq, g);
+        for (uint32_t i = oldest; i <= last; i++) {
+            const uint32_t id = q->pages[g][ring ? i % ring : i];
+            if (id >= kv_pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: page %u of group %u: there are %u", seq, id, g, kv_pages[g]);
+        }
+    }
+    return WK_OK;
+}
+
+static wk_status check_seq(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages, const struct step *s, uint32_t i, uint32_t row, const struct wk_err *err)
+{
+    const struct step_seq *q = &s->seqs[i];
+    if (q->row != row) return wk_fail(err, WK_INVALID, "sequence %u begins at row %u: expected %u, rows ascend without gaps", i, q->row, row);
+    if (q->n_rows < 1 || q->n_rows > s->n_rows - row)
+        return wk_fail(err, WK_INVALID, "sequence %u has %u rows: expected 1 to %u", i, q->n_rows, s->n_rows - row);
+    if (q->position > o->context || q->n_rows > o->context - q->position)
+        return wk_fail(err, WK_INVALID, "sequence %u: %u rows from position %u: the context is %u", i, q->n_rows, q->position, o->context);
+    /* Nothing of a step is kept but keys and values, so what is pooled must be there at once. */
+    if (p->embedding_width && q->position)
+        return wk_fail(err, WK_INVALID, "sequence %u: an embedding needs its whole prompt in one step, it begins at %u", i, q->position);
+    return check_pages(p, kv_pages, q, i, err);
+}
+
+wk_status step_check_sequences(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages, const struct step *s, const struct wk_err *err)
+{
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < s->n_seqs; i++) {
+        wk_status st = check_seq(p, o, kv_pages, s, i, row, err);
+        if (st) return st;
+        row += s->seqs[i].n_rows;
+    }
+    if (row != s->n_rows) return wk_fail(err, WK_INVALID, "the sequences have %u rows, the step %u", row, s->n_rows);
+    return WK_OK;
+}
