@@ -21,7 +21,27 @@ static const struct wk_err err = { text, sizeof text };
 
 /* ---- a module ------------------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t tile_bytes(uint32_t k) { return 16ull * ((k + 31u) & ~31u) * 4; }
+/* Tiles of the formats that the models have: rows in whole multiples of 16 bytes. */
+static uint64_t tile(uint64_t row_bytes) { return 16 * ((row_bytes + 15) & ~15ull); }
+static uint64_t tile_f32(uint32_t k) { return tile(4ull * k); }
+static uint64_t tile_f16(uint32_t k) { return tile(2ull * k); }
+static uint64_t tile_q5_0(uint32_t k) { return tile(k / 32 * 22ull); }
+static uint64_t tile_q8_0(uint32_t k) { return tile(k / 32 * 34ull); }
+static uint64_t tile_q4_k(uint32_t k) { return tile(k / 256 * 144ull); }
+static uint64_t tile_q6_k(uint32_t k) { return tile(k / 256 * 210ull); }
+static uint64_t no_tile(uint32_t k) { return k; }
+static uint64_t (*tile_of(uint32_t type))(uint32_t)
+{
+    switch (type) {
+    case 0: return tile_f32;
+    case 1: case 30: return tile_f16;
+    case 6: return tile_q5_0;
+    case 8: return tile_q8_0;
+    case 12: return tile_q4_k;
+    case 14: return tile_q6_k;
+    default: return no_tile;
+    }
+}
 static int32_t serves(const uint32_t *types, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) if (types[i] != types[0]) return 0;
@@ -99,7 +119,7 @@ static void test_weights(void **state)
                     if (c < n) continue;
                     cuts[n][0] = first;
                     cuts[n++][1] = rows;
-                    bytes += rounded((rows + 15) / 16 * tile_bytes(x->cols) * x->slabs);
+                    bytes += rounded((rows + 15) / 16 * tile_of(x->type->ggml_type)(x->cols) * x->slabs);
                 }
             }
             if (vector) bytes += rounded((uint64_t)x->rows * x->cols * x->slabs * 4) + rounded(cuda_vector_raw(x));
@@ -154,12 +174,17 @@ static void test_refusals(void **state)
     o = options(), o.find_cuda = NULL, refuse(ZOO_DENSE, &o, WK_INTERNAL, "kernels");
     uint32_t missing = 14; /* Q6_K */
     o = options(), o.find_user = &missing, refuse(ZOO_DENSE, &o, WK_UNSUPPORTED, "type 14");
+    types[14].tile_bytes = no_tile; /* a module that promises too little */
+    o = options(), refuse(ZOO_DENSE, &o, WK_INVALID, "of type 14 is");
+    types[14].tile_bytes = tile_f32; /* and too much */
+    o = options(), refuse(ZOO_DENSE, &o, WK_INVALID, "of type 14 is");
+    types[14].tile_bytes = tile_of(14);
 }
 
 int main(void)
 {
     for (uint32_t i = 0; i < 32; i++) {
-        types[i] = (struct wk_type_cuda){ .struct_size = sizeof types[i], .ggml_type = i, .tile_bytes = tile_bytes };
+        types[i] = (struct wk_type_cuda){ .struct_size = sizeof types[i], .ggml_type = i, .tile_bytes = tile_of(i) };
         list[i] = &types[i];
     }
     const struct plugin_options o = { .isa = plugin_detect_isa() };
