@@ -56,39 +56,7 @@ __device__ __forceinline__ void wk_copy_wait(uint32_t pending)
     }
 }
 
-/* ---- stages of a warp's ring: an mbarrier each ---------------------------------------------------------------------
- * One instruction of one lane brings a stage on sm_90; before it, 16-byte copies of all lanes that arrive at the same barrier. */
-__device__ __forceinline__ void wk_barrier_init(uint32_t bar)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(bar) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#else
-    asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(bar) : "memory");
-#endif
-}
-
-/* `bytes` (a multiple of 16) from global to shared memory, the part past `there` as zeros; by a whole warp. */
-__device__ __forceinline__ void wk_stage_copy(uint32_t shared, const unsigned char *from, uint32_t bytes, int32_t there, uint32_t bar, uint32_t lane)
-{
-    const bool cut = there < (int32_t)bytes;
-    const uint32_t some = cut ? (uint32_t)max(there, 0) : bytes;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (cut) {
-        for (uint32_t i = some + lane * 16; i < bytes; i += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(shared + i), "r"(0) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
-    if (lane == 0) {
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(some) : "memory");
-        if (some)
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(from), "r"(some), "r"(bar) : "memory");
-    }
-#else
-    for (uint32_t i = lane * 16; i < bytes; i += 512) wk_copy16_part(shared + i, from + (i < some ? i : 0), i < some ? 16 : 0);
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
-#endif
-}
-
+/* ---- barriers in memory --------------------------------------------------------------------------------------------- */
 /* Until the stage of this parity (0: the first use) has arrived; then what it brought is visible to the lane. */
 __device__ __forceinline__ void wk_stage_wait(uint32_t bar, uint32_t parity)
 {
@@ -100,6 +68,54 @@ __device__ __forceinline__ void wk_stage_wait(uint32_t bar, uint32_t parity)
         asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
 #endif
     } while (!done);
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+enum { WK_BAR_COPIES = 1 }; /* arrivals of a wk_stage_copy8 */
+#else
+enum { WK_BAR_COPIES = 32 };
+#endif
+__device__ __forceinline__ void wk_bar_init(uint32_t bar, uint32_t arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory"); }
+__device__ __forceinline__ void wk_bar_init_done()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wk_bar_arrive(uint32_t bar) { asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(bar) : "memory"); }
+
+/* Eight chunks from `from` + at, `apart` from each other, to `to` one after the other; what lies past `there` as zeros if it lies before `end`. By a whole warp. */
+__device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char *from, uint32_t at, uint32_t chunk, uint32_t apart, uint32_t there, uint32_t end, uint32_t bar, uint32_t lane)
+{
+    auto length = [&](uint32_t i) { return at + i * apart < there ? min(chunk, there - (at + i * apart)) : 0u; };
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (at + 7 * apart + chunk > there && there < end) { /* near the end of a tile that is cut short */
+        for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
+            for (uint32_t j = length(i) + lane * 16; j < chunk; j += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + i * chunk + j), "r"(0) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncwarp();
+    }
+    if (lane == 0) {
+        auto copy = [&](uint32_t t, uint32_t f, uint32_t bytes) {
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(t), "l"(from + f), "r"(bytes), "r"(bar) : "memory");
+        };
+        if (chunk == apart) {
+            const uint32_t bytes = min(8 * chunk, there - at);
+            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+            copy(to, at, bytes);
+        } else {
+            uint32_t bytes = 0;
+            for (uint32_t i = 0; i < 8; i++) bytes += length(i);
+            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+            for (uint32_t i = 0; i < 8; i++)
+                if (length(i)) copy(to + i * chunk, at + i * apart, length(i));
+        }
+    }
+#else
+    for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
+        for (uint32_t j = lane * 16, n = length(i); j < chunk; j += 512) wk_copy16_part(to + i * chunk + j, from + (j < n ? at + i * apart + j : 0), j < n ? 16 : 0);
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+#endif
 }
 
 #endif

@@ -98,7 +98,8 @@ template <class First, class... Rest> struct wk_product_of {
     static wk_status open(int32_t device_index, const struct wk_err *err)
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
-        const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>,  (const void *)wk_product_few<8, First, Rest...>,  (const void *)wk_product_wide<1, First, Rest...>,
+        const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>, (const void *)wk_product_few<1, First>, (const void *)wk_product_few<1, Rest>...,
+                                  (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,  (const void *)wk_product_wide<1, First, Rest...>,
                                   (const void *)wk_product_wide<2, First, Rest...>, (const void *)wk_product_wide<widest, First, Rest...> };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
@@ -150,50 +151,67 @@ template <class First, class... Rest> struct wk_product_of {
 
     static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }
 
-    /* Shared memory of product_few for `columns` (1, or 2 to 8); 0: it does not fit. */
-    static uint32_t few_shape(wk_product_args *a, uint32_t columns)
+    /* Shared memory of product_few for `columns` (1 or 8), of which `copies` (experts: rows) are launched side by side; 0: it does not fit. */
+    static uint32_t few_shape(wk_product_args *a, uint32_t columns, uint32_t copies)
     {
-        const uint32_t padded = a->steps * a->step_units * unit, wide = columns == 1 ? 1 : 8;
-        uint32_t slot = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) slot = max_of(slot, a->seg[i].step_bytes); /* a stage is a step, or half of it, or a quarter */
-        for (a->run = 1; super == 1 && a->run < a->step_units && slot > WK_FEW_STAGE; a->run *= 2) slot /= 2;
+        const uint32_t padded = a->steps * a->step_units * unit, grid = device.processors;
+        uint32_t chunk = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) chunk = max_of(chunk, a->seg[i].step_bytes);
+        for (a->run = 1; super == 1 && a->run < a->step_units && chunk > WK_FEW_STAGE; a->run *= 2) chunk /= 2;
         a->stage_units = a->step_units / a->run;
+        a->stages = (a->steps + WK_SLOTS - 1) / WK_SLOTS * a->run;
         for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->seg[i].step_bytes / a->run;
+        a->slot = WK_SLOTS * chunk;
+        if (a->steps < WK_SLOTS) a->slot = a->steps * chunk; /* the last step's chunk ends the stage */
         uint32_t at = 0;
-        a->x_stride = columns == 1 ? padded : padded + 32;
         const uint32_t x_at = at;
-        at += align(columns * a->x_stride * 2);
+        a->x_stride = columns == 1 ? padded : padded + 32;
+        at += align((columns == 1 ? 1 : a->rows) * a->x_stride * 2);
         uint32_t terms_at[WK_TYPES_MAX] = {};
         for (uint32_t i = 0; i < n_types; i++)
             if (a->types >> i & 1u) {
                 terms_at[i] = at;
-                at += align(terms_bytes(i, padded, wide));
+                at += align(terms_bytes(i, padded, columns));
             }
-        const uint32_t red_at = at, in_item = a->glu ? 2 : 1, grid = device.processors;
-        a->round = 1;
-        while (columns == 1 && a->step_units == 1 && super == 1 && 2 * a->round * in_item <= WK_FEW_TILES && a->items >= 8 * a->round * grid) a->round *= 2;
-        at += 2 * WK_SLOTS * a->round * in_item * 16 * wide * 4;
+        const uint32_t red_at = at;
+        at += WK_FEW_SUMS * WK_SLOTS * 16 * columns * 4;
         const uint32_t bars_at = at;
-        at += WK_SLOTS * WK_FEW_DEPTH * 8;
-        /* Several blocks a multiprocessor, if what they ask for ahead keeps the memory busy; room for two in any case, the other one of the next launch. */
-        const uint32_t most = columns == 1 ? wk_few_blocks(super) : 2u, useful = (a->items + grid - 1) / grid;
-        uint32_t depth = 0;
-        for (a->blocks = useful < 2 ? 2 : useful < most ? useful : most; a->blocks; a->blocks--) {
-            uint32_t room = device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
-            if (room > device.block_bytes) room = device.block_bytes;
-            depth = room > at ? (room - at) / (WK_SLOTS * slot) : 0;
-            if (depth >= 2 && (depth - 1) * WK_SLOTS * slot * a->blocks >= WK_FEW_FLIGHT) break;
-        }
-        if (!a->blocks) a->blocks = 1;
-        if (depth < 2) return 0;
-        a->depth = depth < (uint32_t)WK_FEW_DEPTH ? depth : (uint32_t)WK_FEW_DEPTH;
-        a->slot = slot;
-        const uint32_t ring = WK_SLOTS * a->depth * slot;
+        at += WK_FEW_BARS * 8;
+        const uint32_t in_item = a->glu ? 2 : 1;
+        a->blocks = a->items * (uint64_t)copies > grid ? 2 : 1;
+        uint32_t room = device.processor_bytes / 2 - WK_BLOCK_RESERVED;
+        if (room > device.block_bytes) room = device.block_bytes;
+        uint32_t depth = room > at ? (room - at) / a->slot : 0;
+        if (depth < 2) depth = device.block_bytes > at ? (device.block_bytes - at) / a->slot : 0, a->blocks = 1;
+        const uint32_t most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
+        if (depth > most) depth = most;
+        if (depth > WK_FEW_DEPTH) depth = WK_FEW_DEPTH;
+        if (depth < 2 && depth < most) return 0;
+        a->depth = depth;
+        a->flight = WK_FEW_FLIGHT / (a->blocks * a->slot);
+        a->flight = a->flight < 1 ? 1 : a->flight < depth ? a->flight : depth;
+        const uint32_t ring = align(depth * a->slot);
         a->bars_at = ring + bars_at;
         a->x_at = ring + x_at;
         a->red_at = ring + red_at;
         for (uint32_t i = 0; i < n_types; i++) a->terms_at[i] = ring + terms_at[i];
-        return ring + at;
+        /* One block a multiprocessor: the next one would take the place of which a neighbour has more. */
+        return a->blocks == 1 ? max_of(ring + at, device.processor_bytes / 2) : ring + at;
+    }
+    /* A kernel of one type knows it as its first. */
+    static void single_type(wk_product_args *a)
+    {
+        const uint32_t type = a->seg[0].type;
+        a->terms_at[0] = a->terms_at[type];
+        a->types = 1;
+        for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;
+    }
+    /* The kernel for a launch: of one type if it has one. */
+    static void (*few_kernel(uint32_t types, uint32_t columns))(const wk_product_args)
+    {
+        static void (*const single[2][n_types])(const wk_product_args) = { { wk_product_few<1, First>, wk_product_few<1, Rest>... }, { wk_product_few<8, First>, wk_product_few<8, Rest>... } };
+        if (types & (types - 1)) return columns == 1 ? wk_product_few<1, First, Rest...> : wk_product_few<8, First, Rest...>;
+        return single[columns != 1][wk_log2(types)];
     }
 
     /* Shared memory of product_wide; 0: it does not fit. */
@@ -279,12 +297,12 @@ template <class First, class... Rest> struct wk_product_of {
         uint32_t shared;
         common(p, &a);
         if (p->rows <= 8) {
+            const uint32_t slot = a.slot, types = a.types, columns = p->rows == 1 ? 1 : 8;
             count_items(&a, 1);
-            const uint32_t slot = a.slot;
-            shared = few_shape(&a, p->rows);
+            shared = few_shape(&a, columns, 1);
             if (shared) {
-                void (*kernel)(const wk_product_args) = p->rows == 1 ? wk_product_few<1, First, Rest...> : wk_product_few<8, First, Rest...>;
-                *status = start(kernel, a, 1, WK_FEW_THREADS, shared, p->flags, stream, err);
+                if (!(types & (types - 1))) single_type(&a);
+                *status = start(few_kernel(types, columns), a, 1, WK_FEW_THREADS, shared, p->flags, stream, err);
                 return true;
             }
             a.slot = slot;
@@ -316,11 +334,12 @@ template <class First, class... Rest> struct wk_product_of {
         wk_product_args a;
         common(p, &a);
         count_items(&a, 1);
-        const uint32_t shared = few_shape(&a, 1);
+        const uint32_t types = a.types, shared = few_shape(&a, 1, p->rows);
         if (!shared) return wk_fail(err, WK_INVALID, "product: k %u is too large for experts", p->k);
+        if (!(types & (types - 1))) single_type(&a);
         for (a.first_row = 0; a.first_row < p->rows; a.first_row += 65535u) {
             const uint32_t n = p->rows - a.first_row < 65535u ? p->rows - a.first_row : 65535u;
-            const wk_status status = start(wk_product_few<1, First, Rest...>, a, n, WK_FEW_THREADS, shared, p->flags, stream, err);
+            const wk_status status = start(few_kernel(types, 1), a, n, WK_FEW_THREADS, shared, p->flags, stream, err);
             if (status) return status;
         }
         return WK_OK;

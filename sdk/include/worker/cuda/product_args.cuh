@@ -29,10 +29,11 @@ struct wk_segment_args {
 
 struct wk_product_args {
     uint32_t rows, k, k32, steps; /* k32: k rounded up to 32 */
-    uint32_t step_units, stage_units, depth, slot; /* units a step and a stage of the ring, powers of 2; stages a warp; bytes a stage */
-    uint32_t step_shift, run;     /* log2 of the values in a step; stages in a step */
+    uint32_t step_units, stage_units, depth, slot; /* units of a warp in a step and in a stage of the ring, powers of 2; stages of the ring; bytes a stage */
+    uint32_t step_shift, run, stages; /* log2 of the values in a step; stages in a step; stages in a tile */
+    uint32_t flight;              /* stages that are under way at once */
     uint32_t blocks;              /* a multiprocessor */
-    uint32_t n_seg, glu, items, round; /* items: tiles (glu: pairs of tiles) in all; round: items between two barriers of a block */
+    uint32_t n_seg, glu, items;   /* items: tiles (glu: pairs of tiles) in all */
     uint32_t bars_at, x_at, x_stride, red_at; /* shared memory: bytes; x_stride: halves from column to column */
     uint32_t terms_at[WK_TYPES_MAX], types;   /* types: mask of family members in this launch */
     float in_scale;               /* 2^shift of the input */

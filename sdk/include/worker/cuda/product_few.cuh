@@ -1,22 +1,89 @@
-/* worker/cuda/product_few.cuh: products of 1 to 8 rows whose activations fit in shared memory.
+/* worker/cuda/product_few.cuh: products of 1 to 8 rows whose activations fit in shared memory, and of experts, a row each.
  *
- * A block of 8 warps takes tile after tile; the warps share k: warp w has partitions w and w + 8, their steps by turns. Each warp streams its part of the tiles
- * through a ring of its own in shared memory, a few stages ahead, across tiles: the first stages are asked for before the wait for the preceding launch.
- * Several blocks share a multiprocessor, so that one finishes a tile while others multiply, and the next launch's blocks fill their rings as this
- * one's leave. */
+ * A block is a pipeline. One warp streams the block's tiles through a ring of stages in shared memory, as far ahead as the ring is deep, across tiles and before
+ * the preceding launch has ended. Eight warps multiply: a stage holds a piece of a step of k for each of them; warp w has partitions w and w + 8. One warp adds
+ * the eight sums of a tile, finishes the outputs and stores them while the others are at the next tile. They meet only at barriers in memory, so none waits for
+ * more than what it needs. */
 #ifndef WORKER_CUDA_PRODUCT_FEW_CUH
 #define WORKER_CUDA_PRODUCT_FEW_CUH
 
 #include <worker/cuda/epilogue.cuh>
 #include <worker/cuda/prologue.cuh>
 
-enum { WK_FEW_STAGE = 2400 /* bytes */, WK_FEW_FLIGHT = 48 << 10 /* bytes a multiprocessor asks for ahead */, WK_FEW_THREADS = 256, WK_FEW_DEPTH = 8, WK_FEW_TILES = 4 /* most tiles between two barriers of a block */ };
+enum { WK_FEW_FLIGHT = 96 << 10 /* bytes that a multiprocessor asks for before any has arrived */, WK_FEW_STAGE = 3072 /* most bytes of a warp's part of a stage, if k can be cut so */, WK_FEW_THREADS = 32 * (WK_SLOTS + 2), WK_FEW_DEPTH = 8 /* most stages */, WK_FEW_SUMS = 4 /* tiles whose sums may wait to be finished */, WK_FEW_BARS = 2 * (WK_FEW_DEPTH + WK_FEW_SUMS) };
 
-/* x, where the compiler cannot make it again: it is kept in a register. */
-__device__ __forceinline__ uint32_t wk_kept(uint32_t x)
+/* Barriers of a block, in shared memory. */
+struct wk_few_bars {
+    uint32_t at;
+    __device__ __forceinline__ uint32_t full(uint32_t stage) const { return at + stage * 8; }
+    __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return at + (WK_FEW_DEPTH + stage) * 8; }
+    __device__ __forceinline__ uint32_t summed(uint32_t i) const { return at + (2 * WK_FEW_DEPTH + i) * 8; }
+    __device__ __forceinline__ uint32_t finished(uint32_t i) const { return at + (2 * WK_FEW_DEPTH + WK_FEW_SUMS + i) * 8; }
+    __device__ __forceinline__ void init(uint32_t depth) const /* by one lane */
+    {
+        for (uint32_t i = 0; i < depth; i++) {
+            wk_bar_init(full(i), WK_BAR_COPIES);
+            wk_bar_init(empty(i), WK_SLOTS);
+        }
+        for (uint32_t i = 0; i < WK_FEW_SUMS; i++) {
+            wk_bar_init(summed(i), WK_SLOTS);
+            wk_bar_init(finished(i), 1);
+        }
+        wk_bar_init_done();
+    }
+};
+/* A place in a ring of barriers: which one, and what its parity is when it is done. A wait with parity 1 for what was never in use does not wait. */
+struct wk_turn {
+    uint32_t i, parity;
+    __device__ __forceinline__ void next(uint32_t n)
+    {
+        if (++i == n) {
+            i = 0;
+            parity ^= 1u;
+        }
+    }
+};
+
+/* Item as segment and tile. With glu an item is a tile of both segments. */
+__device__ __forceinline__ uint32_t wk_few_segment(const wk_product_args &p, uint32_t item, uint32_t *tile)
 {
-    asm volatile("" : "+r"(x));
-    return x;
+    uint32_t s = 0;
+    *tile = item;
+    if (!p.glu)
+        for (; s + 1 < p.n_seg && item >= p.seg[s].end; s++) *tile = item - p.seg[s].end;
+    return s;
+}
+
+/* The streaming warp. A stage: chunk w is a piece of step w of eight steps. */
+__device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t ring, const wk_few_bars &bars, uint32_t lane)
+{
+    const uint32_t in_item = p.glu ? 2 : 1, expert = wk_expert(p);
+    wk_turn turn = { 0, 1 }, old = { 0, 0 };
+    uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
+    for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x)
+        for (uint32_t j = 0; j < in_item; j++) {
+            uint32_t tile, s = wk_few_segment(p, item, &tile);
+            if (p.glu) s = j;
+            const wk_segment_args &seg = p.seg[s];
+            const unsigned char *const from = seg.tiles + ((uint64_t)expert * seg.n_tiles + tile) * seg.tile_bytes;
+            uint32_t at = 0, left = p.run;
+            for (uint32_t stage = 0; stage < p.stages; stage++) {
+                if (more) {
+                    more--;
+                } else {
+                    wk_stage_wait(bars.full(old.i), old.parity);
+                    old.next(p.depth);
+                }
+                wk_stage_wait(bars.empty(turn.i), turn.parity);
+                wk_stage_copy8(ring + turn.i * p.slot, from, at, seg.stage_bytes, seg.step_bytes, (uint32_t)seg.tile_bytes, p.steps * seg.step_bytes, bars.full(turn.i), lane);
+                at += seg.stage_bytes;
+                if (--left == 0) {
+                    left = p.run;
+                    at += (WK_SLOTS - 1) * seg.step_bytes;
+                }
+                turn.next(p.depth);
+            }
+        }
 }
 
 /* Unit u of a tile times COLUMNS (1 or 8): y += . PLACE: u % super; x: this lane's column at the unit's first k. */
@@ -108,158 +175,62 @@ __device__ __forceinline__ void wk_few_unit(float *y, typename F::scales &s, con
     }
 }
 
-/* Experts: the block's item, and whose weights it takes; known only after the preceding launch. */
-__device__ __forceinline__ uint32_t wk_item(const wk_product_args &p) { return p.first_row + blockIdx.y; }
-__device__ __forceinline__ uint32_t wk_expert(const wk_product_args &p)
+/* N units of a stage. */
+template <class T, int COLUMNS, uint32_t N> __device__ __forceinline__ void wk_few_units(float *y, const unsigned char *at, uint32_t u, const __half *x, const wk_terms<T, COLUMNS> &terms, uint32_t lane)
 {
-    return p.expert ? __ldcg(p.expert + (uint64_t)(wk_item(p) / p.top_k) * p.expert_stride + wk_item(p) % p.top_k) : 0;
+    typename T::scales s;
+#pragma unroll
+    for (uint32_t v = 0; v < N; v++) {
+        if (T::super == 2 && v % 2) wk_few_unit<T, COLUMNS, 1>(y, s, at + T::offset(v), u + v, x + v * T::unit, terms, lane);
+        else wk_few_unit<T, COLUMNS, 0>(y, s, at + T::offset(v), u + v, x + v * T::unit, terms, lane);
+    }
 }
 
-/* Where a warp's stream of stages stands: tile after tile of the block, step after step of the warp's, stage after stage. */
-struct wk_stream {
-    const unsigned char *from;   /* the next stage */
-    uint32_t bytes, run, steps;  /* of a stage; stages left in the step; steps left in the tile */
-    uint32_t left, item, seg;    /* tiles left to the block; this one */
-    int32_t there;               /* bytes from the stage to the tile's end */
-
-    __device__ __forceinline__ void locate(const wk_product_args &p, uint32_t warp)
-    {
-        uint32_t i = item;
-        if (!p.glu)
-            for (seg = 0; seg + 1 < p.n_seg && item >= p.seg[seg].end; seg++) i = item - p.seg[seg].end;
-        const wk_segment_args &s = p.seg[seg];
-        const uint32_t at = warp * s.step_bytes;
-        from = s.tiles + ((uint64_t)wk_expert(p) * s.n_tiles + i) * s.tile_bytes + at;
-        there = (int32_t)((uint32_t)s.tile_bytes - at);
-        bytes = s.stage_bytes;
-        run = p.run;
-        steps = wk_own_steps(p, warp);
-    }
-    __device__ __forceinline__ void begin(const wk_product_args &p, uint32_t warp)
-    {
-        item = blockIdx.x;
-        seg = 0;
-        left = warp < p.steps ? ((p.items - item - 1) / gridDim.x + 1) << (p.glu ? 1 : 0) : 0;
-        locate(p, warp);
-    }
-    /* Asks for the next stage. */
-    __device__ __forceinline__ void fetch(const wk_product_args &p, uint32_t to, uint32_t bar, uint32_t warp, uint32_t lane)
-    {
-        if (!left) return;
-        wk_stage_copy(to, from, bytes, there, bar, lane);
-        uint32_t on = bytes;
-        if (!--run) {
-            run = p.run;
-            if (!--steps) {
-                if (--left) {
-                    if (p.glu) seg ^= 1u;
-                    if (!p.glu || !seg) item += gridDim.x;
-                    locate(p, warp);
-                }
-                return;
-            }
-            on += (WK_SLOTS - 1) * p.seg[seg].step_bytes;
-        }
-        from += on;
-        there -= (int32_t)on;
-    }
-};
-
-/* Output `id` of the round that begins with item `base`: 16 rows of a tile, then the columns, then the items. */
-template <int COLUMNS> __device__ __forceinline__ wk_output_at wk_few_output(const wk_product_args &p, uint32_t id, uint32_t base, uint32_t rows)
+/* A multiplying warp. */
+template <int COLUMNS, class... F> __device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, unsigned char *shared, const wk_few_bars &bars, uint32_t warp, uint32_t lane)
 {
-    wk_output_at o;
-    const uint32_t item = base + id / 16 / rows * gridDim.x;
-    o.r = id % 16;
-    o.row = COLUMNS == 1 ? wk_item(p) : id / 16 % rows;
-    o.on = id < p.round * 16 * rows && item < p.items;
-    o.seg = 0;
-    o.tile = item;
-    if (!p.glu)
-        for (; o.seg + 1 < p.n_seg && item >= p.seg[o.seg].end; o.seg++) o.tile = item - p.seg[o.seg].end;
-    return o;
-}
-
-/* Blocks a multiprocessor with one column: what the registers of their kernels allow. */
-__host__ __device__ constexpr uint32_t wk_few_blocks(uint32_t super) { return super == 2 ? 2 : 3; }
-
-template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THREADS, COLUMNS == 1 ? wk_few_blocks(wk_family<F...>::super) : 2) wk_product_few(const __grid_constant__ wk_product_args p)
-{
-    extern __shared__ uint4 wk_shared[];
-    unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     constexpr uint32_t super = wk_family<F...>::super, unit_k = wk_family<F...>::unit;
-    const uint32_t lane = wk_kept(threadIdx.x & 31u), warp = wk_kept(threadIdx.x / 32), t = lane % 4, g = lane / 4;
-    const unsigned char *const ring = shared + warp * p.depth * p.slot;
-    const uint32_t ring_at = (uint32_t)__cvta_generic_to_shared(ring), rows = COLUMNS == 1 ? 1 : p.rows;
-    const uint32_t bars = (uint32_t)__cvta_generic_to_shared(shared + p.bars_at) + warp * p.depth * 8;
-    if (lane < p.depth) wk_barrier_init(bars + lane * 8);
-    __syncwarp();
-
-    wk_stream f;
-    wk_release();
-    if (p.expert) wk_depend();
-    f.begin(p, warp);
-    for (uint32_t i = 0; i < p.depth; i++) f.fetch(p, ring_at + i * p.slot, bars + i * 8, warp, lane);
-    if (!p.expert) wk_depend();
-    wk_prologue<COLUMNS, F...>(p, shared, p.expert ? wk_item(p) / p.x_items : p.first_row, warp);
-
-    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (COLUMNS == 1 ? 0 : min(g, rows - 1) * p.x_stride);
-    const uint32_t in_item = p.glu ? 2 : 1, outputs = p.round * 16 * rows;
-    uint32_t now = 0, free = p.depth, parity = 0, turn = 0; /* stages: the next one to multiply, and the one before it; depth: none yet */
-    for (uint32_t base = blockIdx.x; base < p.items; base += p.round * gridDim.x, turn++) {
-        float *const half = reinterpret_cast<float *>(shared + p.red_at) + (turn & 1u) * WK_SLOTS * p.round * in_item * 16 * COLUMNS;
-        /* The outputs of a round are finished by changing warps; what they read besides is asked for now. */
-        const uint32_t id = (threadIdx.x + turn * 32) & (WK_FEW_THREADS - 1);
-        wk_output_more more = { 0.0f, 0.0f };
-        if (id < outputs) more = wk_output_ahead(p, wk_few_output<COLUMNS>(p, id, base, rows), wk_expert(p));
-
-        for (uint32_t j = 0; j < p.round * in_item; j++) {
-            const uint32_t tile = base + (p.glu ? j / 2 : j) * gridDim.x;
-            if (tile >= p.items) break;
+    constexpr int ny = COLUMNS == 1 ? 2 : 4;
+    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
+    float *const sums = reinterpret_cast<float *>(shared + p.red_at) + (warp * 16 + lane / 4) * COLUMNS;
+    const uint32_t in_item = p.glu ? 2 : 1;
+    wk_turn turn = { 0, 0 }, sum = { 0, 1 };
+    for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x)
+        for (uint32_t j = 0; j < in_item; j++) {
             uint32_t type = 0;
             if constexpr (sizeof...(F) > 1) {
-                uint32_t s = p.glu ? j & 1u : 0;
-                if (!p.glu)
-                    for (; s + 1 < p.n_seg && tile >= p.seg[s].end; s++) { }
+                uint32_t tile, s = wk_few_segment(p, item, &tile);
+                if (p.glu) s = j;
                 type = p.seg[s].type;
             }
-            constexpr int ny = COLUMNS == 1 ? 2 : 4;
             float y[ny] = {}, z[ny] = {}; /* of the partition that the next step is in, and of the other */
             wk_for_type<F...>(type, [&](auto format) {
                 using T = decltype(format);
                 const wk_terms<T, COLUMNS> terms(shared + p.terms_at[type], p.steps << p.step_shift);
-                auto stage = [&]() { /* the next stage has arrived, and one is asked for in place of the last */
-                    wk_stage_wait(bars + now * 8, parity);
-                    __syncwarp();
-                    if (free < p.depth) f.fetch(p, ring_at + free * p.slot, bars + free * 8, warp, lane);
-                    const unsigned char *at = ring + now * p.slot;
-                    free = now;
-                    if (++now == p.depth) {
-                        now = 0;
-                        parity ^= 1u;
-                    }
-                    return at;
-                };
+                const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : p.stage_units) * warp;
+                uint32_t step = warp;
 #pragma unroll 1
-                for (uint32_t step = warp; step < p.steps; step += WK_SLOTS) {
+                for (uint32_t stage = 0; stage < p.stages; step += WK_SLOTS) {
                     const __half *xs = x + (step << p.step_shift);
-                    typename T::scales s;
-                    if constexpr (super == 2) {
-                        const unsigned char *at = stage();
-                        wk_few_unit<T, COLUMNS, 0>(y, s, at, 2 * step, xs, terms, lane);
-                        wk_few_unit<T, COLUMNS, 1>(y, s, at + T::offset(1), 2 * step + 1, xs + unit_k, terms, lane);
-                    } else {
-                        uint32_t u = step << p.step_shift >> wk_log2(unit_k);
+                    uint32_t u = step << p.step_shift >> wk_log2(unit_k);
 #pragma unroll 1
-                        for (uint32_t i = 0; i < p.run; i++) {
-                            const unsigned char *at = stage();
-#pragma unroll 1
-                            for (uint32_t v = 0; v < p.stage_units; v++, u++) {
-                                wk_few_unit<T, COLUMNS, 0>(y, s, at, u, xs, terms, lane);
-                                at += T::slot;
-                                xs += unit_k;
+                    for (uint32_t i = super == 2 ? 1 : p.run; i; i--, stage++) {
+                        wk_stage_wait(bars.full(turn.i), turn.parity);
+                        if (step < p.steps) {
+                            const unsigned char *at = shared + turn.i * p.slot + chunk;
+                            if constexpr (super == 2) {
+                                wk_few_units<T, COLUMNS, 2>(y, at, u, xs, terms, lane);
+                            } else {
+                                if (4 * T::slot <= WK_FEW_STAGE && p.stage_units == 4) wk_few_units<T, COLUMNS, 4>(y, at, u, xs, terms, lane);
+                                else if (p.stage_units == 2) wk_few_units<T, COLUMNS, 2>(y, at, u, xs, terms, lane);
+                                else wk_few_units<T, COLUMNS, 1>(y, at, u, xs, terms, lane);
+                                u += p.stage_units;
+                                xs += p.stage_units * unit_k;
                             }
                         }
+                        __syncwarp();
+                        if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
+                        turn.next(p.depth);
                     }
 #pragma unroll
                     for (int i = 0; i < ny; i++) {
@@ -269,35 +240,138 @@ template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THRE
                     }
                 }
             });
+            wk_stage_wait(bars.finished(sum.i), sum.parity);
 #pragma unroll
             for (int i = 0; i < ny; i++) y[i] = __fadd_rn(y[i], z[i]);
-            float *const mine = half + (j * WK_SLOTS + warp) * 16 * COLUMNS;
+            float *const to = sums + sum.i * WK_SLOTS * 16 * COLUMNS;
             if constexpr (COLUMNS == 1) {
-                if (t == 0) {
-                    mine[g] = y[0];
-                    mine[g + 8] = y[1];
+                if (lane % 4 == 0) {
+                    to[0] = y[0];
+                    to[8] = y[1];
                 }
             } else {
-                *reinterpret_cast<float2 *>(mine + g * 8 + 2 * t) = make_float2(y[0], y[1]);
-                *reinterpret_cast<float2 *>(mine + (g + 8) * 8 + 2 * t) = make_float2(y[2], y[3]);
+                *reinterpret_cast<float2 *>(to + lane % 4 * 2) = make_float2(y[0], y[1]);
+                *reinterpret_cast<float2 *>(to + 8 * COLUMNS + lane % 4 * 2) = make_float2(y[2], y[3]);
+            }
+            __syncwarp();
+            if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
+            sum.next(WK_FEW_SUMS);
+        }
+}
+
+/* Where an output goes, at hand before its sum is: F32 as it is, maybe with a residual and a partial sum of squares. All else is wk_output's. */
+struct wk_few_place {
+    uint64_t y, aux; /* addresses; aux: 0 where this lane stores none */
+    uint32_t plain, squares, in;
+    __device__ __forceinline__ wk_few_place(const wk_product_args &p, const wk_output_at &o)
+    {
+        const wk_segment_args &s = p.seg[o.seg];
+        const uint32_t j = o.tile * 16 + o.r;
+        in = o.on && j < s.n;
+        plain = !p.glu && !p.map[0].fn && s.kind == WK_CUDA_OUT_F32;
+        squares = s.aux != NULL;
+        y = reinterpret_cast<uint64_t>(static_cast<float *>(s.y) + o.row * s.y_stride + j);
+        aux = squares && o.on && o.r == 0 ? reinterpret_cast<uint64_t>(s.aux + (uint64_t)o.row * s.n_tiles + o.tile) : 0;
+        asm volatile("" : "+l"(y), "+l"(aux), "+r"(plain), "+r"(squares), "+r"(in));
+    }
+    static __device__ __forceinline__ void store(uint64_t at, float v) { asm volatile("st.global.f32 [%0], %1;" ::"l"(at), "f"(v) : "memory"); }
+    __device__ __forceinline__ void put(const wk_product_args &p, const wk_output_at &o, const wk_output_more &more, float sum, float up) const
+    {
+        if (!plain) {
+            wk_output(p, o, more, sum, up);
+            return;
+        }
+        float v = __fadd_rn(__fmul_rn(sum, p.in_scale), more.bias);
+        if (p.residual) v = __fadd_rn(v, more.other);
+        if (in) store(y, v);
+        if (squares) {
+            const float q = wk_square_sum16(in ? v : 0.0f);
+            if (aux) store(aux, q);
+        }
+    }
+};
+
+/* A word of every line of the arguments is read: what is read after the wait is then at hand. */
+__device__ __forceinline__ void wk_few_touch(const wk_product_args &p)
+{
+    const uint32_t *const words = reinterpret_cast<const uint32_t *>(&p);
+    uint32_t any = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < sizeof p / 4; i += 16) any |= words[i];
+    if (any == 0xfffffffeu) wk_release(); /* for nothing, but the reads are kept */
+}
+
+/* The sum of row r, column c of the tile whose sums are at place i. */
+template <int COLUMNS> __device__ __forceinline__ float wk_few_sum(const wk_product_args &p, const unsigned char *shared, uint32_t i, uint32_t r, uint32_t c)
+{
+    const float *const v = reinterpret_cast<const float *>(shared + p.red_at) + (i * WK_SLOTS * 16 + r) * COLUMNS + c;
+    float a = 0.0f;
+#pragma unroll
+    for (uint32_t slot = 0; slot < WK_SLOTS; slot++) a = __fadd_rn(a, v[slot * 16 * COLUMNS]);
+    return a;
+}
+
+/* The finishing warp: 16 rows of the item's tile in 16 lanes; one column: with glu the upper lanes add the second segment's; more: two columns at a time. */
+template <int COLUMNS> __device__ __forceinline__ void wk_few_finish(const wk_product_args &p, const unsigned char *shared, const wk_few_bars &bars, uint32_t lane)
+{
+    wk_few_touch(p);
+    wk_depend();
+    const uint32_t expert = wk_expert(p), in_item = p.glu ? 2 : 1;
+    wk_turn sum = { 0, 0 };
+    wk_output_at o;
+    o.r = lane % 16;
+    for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x) {
+        const uint32_t first = sum.i; /* pairs begin at even places */
+        o.seg = wk_few_segment(p, item, &o.tile);
+        o.row = COLUMNS == 1 ? wk_item(p) : lane / 16;
+        o.on = COLUMNS == 1 ? lane < 16 : o.row < p.rows;
+        wk_output_more more = wk_output_ahead(p, o, expert);
+        const wk_few_place place(p, o);
+        wk_stage_wait(bars.summed(first), sum.parity);
+        if (p.glu) wk_stage_wait(bars.summed(first + 1), sum.parity);
+        if constexpr (COLUMNS == 1) {
+            const float a = wk_few_sum<1>(p, shared, p.glu ? first + lane / 16 : first, o.r, 0);
+            const float up = p.glu ? __shfl_down_sync(0xffffffffu, a, 16) : 0.0f;
+            place.put(p, o, more, a, up);
+        } else {
+#pragma unroll 1
+            for (uint32_t c = 0; c < p.rows; c += 2) {
+                const wk_output_at now = o;
+                const wk_output_more with = more;
+                o.row += 2;
+                o.on = o.row < p.rows;
+                if (c + 2 < p.rows) more = wk_output_ahead(p, o, expert);
+                const float a = wk_few_sum<COLUMNS>(p, shared, first, now.r, now.row), up = p.glu ? wk_few_sum<COLUMNS>(p, shared, first + 1, now.r, now.row) : 0.0f;
+                wk_few_place(p, now).put(p, now, with, a, up);
             }
         }
-        __syncthreads();
-        if ((id & ~31u) < outputs) {
-            const wk_output_at o = wk_few_output<COLUMNS>(p, id, base, rows);
-            float sum[2] = { 0.0f, 0.0f };
-            if (o.on) {
-                const float *v = half + id / 16 / rows * in_item * WK_SLOTS * 16 * COLUMNS + o.r * COLUMNS + (COLUMNS == 1 ? 0 : o.row);
-#pragma unroll
-                for (uint32_t j = 0; j < 2; j++) {
-                    if (j < in_item)
-#pragma unroll
-                        for (uint32_t i = 0; i < WK_SLOTS; i++) sum[j] = __fadd_rn(sum[j], v[i * 16 * COLUMNS]);
-                    v += WK_SLOTS * 16 * COLUMNS;
-                }
-            }
-            wk_output(p, o, more, sum[0], sum[1]);
+        __syncwarp();
+        for (uint32_t i = 0; i < in_item; i++) {
+            if (lane == 0) wk_bar_arrive(bars.finished(first + i));
+            sum.next(WK_FEW_SUMS);
         }
+    }
+}
+
+template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THREADS, 2) wk_product_few(const __grid_constant__ wk_product_args p)
+{
+    extern __shared__ uint4 wk_shared[];
+    unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
+    const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
+    const wk_few_bars bars = { base + p.bars_at };
+    if (warp == 0) {
+    }
+    if (warp == WK_SLOTS && lane == 0) bars.init(p.depth);
+    wk_release();
+    __syncthreads();
+    if (warp == WK_SLOTS) {
+        if (p.expert) wk_depend();
+        wk_few_stream(p, base, bars, lane);
+    } else if (warp > WK_SLOTS) {
+        wk_few_finish<COLUMNS>(p, shared, bars, lane);
+    } else {
+        wk_prologue<COLUMNS, F...>(p, shared, warp, lane);
+        wk_few_multiply<COLUMNS, F...>(p, shared, bars, warp, lane);
     }
 }
 

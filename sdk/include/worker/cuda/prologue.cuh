@@ -1,13 +1,17 @@
 /* worker/cuda/prologue.cuh: activations into shared memory, and what they add to each group of a tile (wk_terms).
  *
- * A warp brings just the steps of k that it multiplies, of all columns, so no barrier is needed before the first product, only __syncwarp. All that is
- * asked of memory is asked before any of it is used: the way there and back is most of what a prologue costs. */
+ * Eight warps; each brings just the steps of k that it multiplies, of all columns, so no barrier is needed before the first product, only __syncwarp. Addresses
+ * and constants are at hand before the wait for the preceding launch; after it all is asked for before any of it is used: the way there and back is most of what
+ * a prologue costs. */
 #ifndef WORKER_CUDA_PROLOGUE_CUH
 #define WORKER_CUDA_PROLOGUE_CUH
 
 #include <worker/cuda/product_args.cuh>
 
 enum { WK_AHEAD = 4 }; /* loads of a lane under way */
+
+/* The eight multiplying warps wait for each other. */
+__device__ __forceinline__ void wk_sync_slots() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
 /* Row of the input that row i of the product reads. */
 __device__ __forceinline__ uint32_t wk_input_row(const wk_product_args &p, uint32_t i) { return p.in.row_index ? __ldg(p.in.row_index + i) : i; }
@@ -38,12 +42,132 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_put_terms(
     }(), ...);
 }
 
+/* Experts: the block's item, and whose weights it takes; known only after the preceding launch. */
+__device__ __forceinline__ uint32_t wk_item(const wk_product_args &p) { return p.first_row + blockIdx.y; }
+__device__ __forceinline__ uint32_t wk_expert(const wk_product_args &p)
+{
+    return p.expert ? __ldcg(p.expert + (uint64_t)(wk_item(p) / p.top_k) * p.expert_stride + wk_item(p) % p.top_k) : 0;
+}
+/* x, computed here and not where it is used: before a wait. (It takes an instruction that needs it.) */
+__device__ __forceinline__ uint64_t wk_now(uint64_t x)
+{
+    asm volatile("" : "+l"(x));
+    if ((uint32_t)x == 0xfffffff1u) wk_release();
+    return x;
+}
+
+/* An act: a lane has eight values of every 256 of the warp's, and the sums of 32 of every 1024. In k these are 2048 and 8192 apart: eight warps by turns. */
+template <class... F> __device__ __forceinline__ void wk_one_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+{
+    const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 8), b0 = wk_own_k(p, warp, lane * 32);
+    const uint32_t row = p.expert ? wk_item(p) / p.x_items : p.first_row;
+    const __half *from = static_cast<const __half *>(p.in.x) + wk_now((uint64_t)row * p.k32 + k0);
+    const float *sums = p.in.aux + wk_now(((uint64_t)row * p.k32 + b0) / 8);
+    __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + k0;
+    wk_depend();
+    if (p.in.row_index) {
+        const uint64_t there = (uint64_t)__ldg(p.in.row_index + row) - row;
+        from += there * p.k32;
+        sums += there * (p.k32 / 8);
+    }
+#pragma unroll 1
+    for (uint32_t i = 0; i < padded; i += 8192) {
+        uint4 v[WK_AHEAD];
+        float4 s = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (uint32_t j = 0; j < WK_AHEAD; j++) {
+            v[j] = make_uint4(0, 0, 0, 0);
+            if (k0 + i + 2048 * j < p.k32) v[j] = *reinterpret_cast<const uint4 *>(from + i + 2048 * j);
+        }
+        if (b0 + i < p.k32) s = *reinterpret_cast<const float4 *>(sums + i / 8);
+#pragma unroll
+        for (uint32_t j = 0; j < WK_AHEAD; j++)
+            if (k0 + i + 2048 * j < padded) *reinterpret_cast<uint4 *>(x + i + 2048 * j) = v[j];
+        if (b0 + i < padded) wk_put_terms<1, F...>(p, shared, 0, (b0 + i) / 32, s);
+    }
+}
+
+/* Four values of a row from the i-th of k, `fill` past the end; WHOLE: all or none, 16-byte aligned. */
+template <bool WHOLE> __device__ __forceinline__ float4 wk_four(const float *at, uint32_t i, uint32_t k, float fill)
+{
+    float4 v = make_float4(fill, fill, fill, fill);
+    if (WHOLE) {
+        if (i < k) v = *reinterpret_cast<const float4 *>(at);
+    } else {
+        if (i < k) v.x = at[0];
+        if (i + 1 < k) v.y = at[1];
+        if (i + 2 < k) v.z = at[2];
+        if (i + 3 < k) v.w = at[3];
+    }
+    return v;
+}
+
+/* An F32 row by the RMS norm: a lane has four values of every 128 of the warp's, 32 in 8 lanes. WHOLE: rows and weights may be read 16 bytes at a time. */
+template <bool WHOLE, class... F> __device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+{
+    const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 4), runs = (p.k + 15) / 16;
+    const uint32_t odd = p.step_shift == 8 ? 128 : 1024; /* in k, from an even 128 of the warp to the next; from even to even: 2048 */
+    const float *from = static_cast<const float *>(p.in.x) + wk_now(p.first_row * p.in.x_stride + k0), *part = p.in.aux + wk_now((uint64_t)p.first_row * runs + lane), *const weights = p.in.w + k0;
+    __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + k0;
+    auto load = [&](float4 *to, const float *at, uint32_t i, float fill) {
+#pragma unroll
+        for (uint32_t j = 0; j < WK_AHEAD; j++) {
+            const uint32_t k = i + j / 2 * 2048 + j % 2 * odd;
+            to[j] = wk_four<WHOLE>(at + k, k0 + k, p.k, fill);
+        }
+    };
+    float4 v[WK_AHEAD], w[WK_AHEAD];
+    if (p.in.w) load(w, weights, 0, 1.0f);
+    else for (uint32_t j = 0; j < WK_AHEAD; j++) w[j] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    wk_depend();
+    if (p.in.row_index) {
+        const uint64_t there = (uint64_t)__ldg(p.in.row_index + p.first_row) - p.first_row;
+        from += there * p.in.x_stride;
+        part += there * runs;
+    }
+    float scale = 0.0f;
+#pragma unroll 1
+    for (uint32_t i = 0; i < padded; i += 4096) {
+        if (i == 0) {
+            float s = 0.0f, q[8];
+#pragma unroll
+            for (uint32_t j = 0; j < 8; j++) q[j] = 32 * j + lane < runs ? part[32 * j] : 0.0f;
+            load(v, from, i, 0.0f);
+#pragma unroll
+            for (uint32_t j = 0; j < 8; j++) s = __fadd_rn(s, q[j]);
+#pragma unroll 1
+            for (uint32_t n = 256 + lane; n < runs; n += 32) s = __fadd_rn(s, part[n - lane]);
+            scale = wk_norm_scale(wk_warp_sum(s), p.k, p.in.eps);
+        } else if (p.in.w) {
+            load(v, from, i, 0.0f);
+            load(w, weights, i, 1.0f);
+        } else {
+            load(v, from, i, 0.0f);
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < WK_AHEAD; j++) {
+            const uint32_t k = i + j / 2 * 2048 + j % 2 * odd;
+            if ((warp << p.step_shift) + k >= padded) break; /* no lane's */
+            const __half2 low = wk_act_half2(wk_rms_value(v[j].x, scale, w[j].x), wk_rms_value(v[j].y, scale, w[j].y), 0);
+            const __half2 high = wk_act_half2(wk_rms_value(v[j].z, scale, w[j].z), wk_rms_value(v[j].w, scale, w[j].w), 0);
+            const float2 s = wk_act_sum16(low, high);
+            const float2 t = make_float2(__shfl_xor_sync(0xffffffffu, s.x, 4), __shfl_xor_sync(0xffffffffu, s.y, 4)); /* of the other half of the 32 */
+            if (k0 + k >= padded) continue; /* padded is a multiple of 32: a group's lanes together */
+            uint2 bits;
+            bits.x = *reinterpret_cast<const uint32_t *>(&low);
+            bits.y = *reinterpret_cast<const uint32_t *>(&high);
+            *reinterpret_cast<uint2 *>(x + k) = bits;
+            if (lane % 8 == 0) wk_put_terms<1, F...>(p, shared, 0, (k0 + k) / 32, make_float4(s.x, s.y, t.x, t.y));
+        }
+    }
+}
+
 /* Act rows: values 16 bytes at a time, zeros past k32; sums of 32 values at a time. A lane keeps to one column. */
-template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_act(const wk_product_args &p, unsigned char *shared, uint32_t item, uint32_t warp, uint32_t rows)
+template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t rows)
 {
     constexpr uint32_t apart = 32 / COLUMNS;
-    const uint32_t lane = threadIdx.x & 31u, c = lane % COLUMNS, own = wk_own_steps(p, warp) << p.step_shift, row = COLUMNS == 1 || c < rows ? wk_input_row(p, COLUMNS == 1 ? item : c) : 0;
-    if (COLUMNS > 1 && c >= rows) return;
+    const uint32_t lane = threadIdx.x & 31u, c = lane % COLUMNS, own = wk_own_steps(p, warp) << p.step_shift, row = c < rows ? wk_input_row(p, c) : 0;
+    if (c >= rows) return;
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + c * p.x_stride;
     const __half *const from = static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32;
     const float *const sums = p.in.aux + (uint64_t)row * (p.k32 / 8);
@@ -68,31 +192,29 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_a
 }
 
 /* F32 rows by the RMS norm: 4 values a lane, 32 of one column in 8 lanes. */
-template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_rms(const wk_product_args &p, unsigned char *shared, uint32_t item, uint32_t warp, uint32_t rows)
+template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t rows)
 {
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at);
     const uint32_t lane = threadIdx.x & 31u, blocks = wk_own_steps(p, warp) << p.step_shift >> 5, runs = (p.k + 15) / 16;
     const bool whole = p.k % 4 == 0 && p.in.x_stride % 4 == 0 && (reinterpret_cast<uintptr_t>(p.in.x) | reinterpret_cast<uintptr_t>(p.in.w)) % 16 == 0;
     float scale = 0.0f;
     float *const scales = reinterpret_cast<float *>(shared + p.red_at);
-    if (COLUMNS > 1) { /* a warp a row; the numbers' place is that of sums not yet made */
-        if (warp < rows) {
-            scale = wk_rms_scale(p.in.aux + (uint64_t)wk_input_row(p, warp) * runs, runs, p.k, p.in.eps);
-            if (lane == 0) scales[warp] = scale;
-        }
-        __syncthreads();
+    if (warp < rows) { /* a warp a row; the numbers' place is that of sums not yet made */
+        scale = wk_rms_scale(p.in.aux + (uint64_t)wk_input_row(p, warp) * runs, runs, p.k, p.in.eps);
+        if (lane == 0) scales[warp] = scale;
     }
-    const uint32_t rounds = COLUMNS == 1 ? (blocks + 3) / 4 : 2 * blocks; /* all lanes take part in the sums */
+    wk_sync_slots();
+    const uint32_t rounds = 2 * blocks; /* all lanes take part in the sums */
     for (uint32_t r = 0; r < rounds; r += WK_AHEAD) {
         float4 v[WK_AHEAD], w[WK_AHEAD];
 #pragma unroll
         for (uint32_t j = 0; j < WK_AHEAD; j++) {
-            const uint32_t b = COLUMNS == 1 ? (r + j) * 4 + lane / 8 : (r + j) / 2, c = COLUMNS == 1 ? 0 : (r + j) % 2 * 4 + lane / 8;
+            const uint32_t b = (r + j) / 2, c = (r + j) % 2 * 4 + lane / 8;
             const uint32_t k = wk_own_k(p, warp, b * 32) + lane % 8 * 4;
             v[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             w[j] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
             if (b >= blocks || c >= rows || k >= p.k) continue;
-            const float *row = static_cast<const float *>(p.in.x) + wk_input_row(p, COLUMNS == 1 ? item : c) * p.in.x_stride + k;
+            const float *row = static_cast<const float *>(p.in.x) + wk_input_row(p, c) * p.in.x_stride + k;
             if (whole) {
                 v[j] = *reinterpret_cast<const float4 *>(row);
                 if (p.in.w) w[j] = __ldg(reinterpret_cast<const float4 *>(p.in.w + k));
@@ -109,13 +231,12 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_r
                 }
             }
         }
-        if (COLUMNS == 1 && r == 0) scale = wk_rms_scale(p.in.aux + (uint64_t)wk_input_row(p, item) * runs, runs, p.k, p.in.eps);
 #pragma unroll
         for (uint32_t j = 0; j < WK_AHEAD; j++) {
             if (r + j >= rounds) break;
-            const uint32_t b = COLUMNS == 1 ? (r + j) * 4 + lane / 8 : (r + j) / 2, c = COLUMNS == 1 ? 0 : (r + j) % 2 * 4 + lane / 8;
+            const uint32_t b = (r + j) / 2, c = (r + j) % 2 * 4 + lane / 8;
             const uint32_t k = wk_own_k(p, warp, b * 32) + lane % 8 * 4;
-            if (COLUMNS > 1) scale = scales[min(c, rows - 1)];
+            scale = scales[min(c, rows - 1)];
             const __half2 low = __halves2half2(wk_act_half(wk_rms_value(v[j].x, scale, w[j].x), 0), wk_act_half(wk_rms_value(v[j].y, scale, w[j].y), 0));
             const __half2 high = __halves2half2(wk_act_half(wk_rms_value(v[j].z, scale, w[j].z), 0), wk_act_half(wk_rms_value(v[j].w, scale, w[j].w), 0));
             const float2 s = wk_act_sum16(low, high);
@@ -128,15 +249,21 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_r
             if (lane % 8 == 0) wk_put_terms<COLUMNS, F...>(p, shared, c, k / 32, make_float4(s.x, s.y, t.x, t.y));
         }
     }
-    if (COLUMNS > 1) __syncthreads(); /* scales are read before sums of products take their place */
+    wk_sync_slots(); /* scales are read before sums of products take their place */
 }
 
-/* All columns of the launch (1: only row `item`). */
-template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue(const wk_product_args &p, unsigned char *shared, uint32_t item, uint32_t warp)
+/* All columns of the launch. Waits for the preceding one. */
+template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
 {
-    const uint32_t rows = COLUMNS == 1 ? 1 : p.rows;
-    if (p.in.kind == WK_CUDA_IN_RMS) wk_prologue_rms<COLUMNS, F...>(p, shared, item, warp, rows);
-    else wk_prologue_act<COLUMNS, F...>(p, shared, item, warp, rows);
+    if constexpr (COLUMNS == 1) {
+        if (p.in.kind == WK_CUDA_IN_ACT) wk_one_act<F...>(p, shared, warp, lane);
+        else if (p.k % 4 == 0 && p.in.x_stride % 4 == 0 && (reinterpret_cast<uintptr_t>(p.in.x) | reinterpret_cast<uintptr_t>(p.in.w)) % 16 == 0) wk_one_rms<true, F...>(p, shared, warp, lane);
+        else wk_one_rms<false, F...>(p, shared, warp, lane);
+    } else {
+        wk_depend();
+        if (p.in.kind == WK_CUDA_IN_RMS) wk_prologue_rms<COLUMNS, F...>(p, shared, warp, p.rows);
+        else wk_prologue_act<COLUMNS, F...>(p, shared, warp, p.rows);
+    }
     __syncwarp();
 }
 
