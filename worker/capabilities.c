@@ -1,90 +1,12 @@
-/* capabilities.c: MCD, ECP and `worker capabilities`. */
+/* capabilities.c: `worker capabilities`, and how the command line refuses a model that nobody serves. */
 #include "capabilities.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
 #include "commands.h"
 #include "errors.h"
 #include "json_out.h"
 #include "setup.h"
-
-/* What the tape's operations and the CPU executor serve, whatever the plugin: the words of tape_describe. */
-static const char *const positional[] = { "rope_llama", "rope_neox", "yarn", "longrope", "learned", "none" };
-static const char *const attention[] = { "mha", "gqa", "mqa", "swa", "sinks" };
-
-/* ---- names ---------------------------------------------------------------------------------------------------------- */
-
-static json_t *words(const char *const *list, size_t n)
-{
-    json_t *array = json_array();
-    for (size_t i = 0; i < n; i++) (void)json_array_append_new(array, json_string(list[i]));
-    return array;
-}
-
-static json_t *type_names(const struct plugin_registry *r)
-{
-    json_t *array = json_array();
-    for (uint32_t i = 0; i < plugin_count(r); i++) {
-        const struct plugin_entry *e = plugin_at(r, i);
-        if (e->state != PLUGIN_LOADED || !e->plugin->quant) continue;
-        for (uint32_t t = 0; t < e->plugin->quant->n_types; t++) (void)json_array_append_new(array, json_lower(e->plugin->quant->types[t]->name));
-    }
-    return array;
-}
-
-static json_t *architecture_names(const struct plugin_registry *r)
-{
-    json_t *array = json_array();
-    for (uint32_t i = 0; i < plugin_count(r); i++) {
-        const struct plugin_entry *e = plugin_at(r, i);
-        if (e->state != PLUGIN_LOADED || !e->plugin->arch) continue;
-        for (uint32_t n = 0; n < e->plugin->arch->n_names; n++) (void)json_array_append_new(array, json_string(e->plugin->arch->names[n]));
-    }
-    return array;
-}
-
-/* "a, b, c" into out, cut where it does not fit. */
-static void join(const json_t *array, char *out, size_t cap)
-{
-    size_t n = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < json_array_size(array) && n < cap; i++) {
-        int k = snprintf(out + n, cap - n, "%s%s", i ? ", " : "", json_string_value(json_array_get(array, i)));
-        if (k > 0) n += (size_t)k;
-    }
-    if (!json_array_size(array)) (void)snprintf(out, cap, "none");
-}
-
-void capabilities_model_id(const struct gguf *file, char out[128])
-{
-    struct gguf_str name;
-    const struct gguf_kv *kv = gguf_find(file, "general.name");
-    if (kv && !gguf_str(file, kv, &name, NULL) && name.len && name.len < 128) {
-        (void)snprintf(out, 128, "%.*s", (int)name.len, name.data);
-        return;
-    }
-    const char *slash = strrchr(gguf_path(file), '/'), *stem = slash ? slash + 1 : gguf_path(file), *dot = strrchr(stem, '.');
-    (void)snprintf(out, 128, "%.*s", (int)(dot && dot > stem ? dot - stem : (ptrdiff_t)strlen(stem)), stem);
-}
-
-/* ---- profile -------------------------------------------------------------------------------------------------------- */
-
-json_t *capabilities_profile(const struct plugin_registry *r)
-{
-    char worker_id[96] = "worker-";
-    if (gethostname(worker_id + 7, sizeof worker_id - 8) != 0) (void)snprintf(worker_id, sizeof worker_id, "worker-local");
-    struct device_info gpu = { 0 };
-    const struct device_ops *cuda;
-    const bool has_gpu = !device_cuda(&cuda, NULL) && !cuda->probe(0, &gpu, NULL);
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:[s, s*]}", "worker_id", worker_id, "supports_architecture", architecture_names(r), "supports_positional",
-        words(positional, sizeof positional / sizeof *positional), "supports_attention", words(attention, sizeof attention / sizeof *attention), "supports_quant",
-        type_names(r), "max_context", (json_int_t)option_table[OPT_CONTEXT].max, "vram_bytes", (json_int_t)gpu.memory, "devices", "cpu", has_gpu ? "cuda" : NULL);
-}
 
 static int print_profile(const json_t *profile)
 {
@@ -95,7 +17,7 @@ static int print_profile(const json_t *profile)
     for (; at; at = json_object_iter_next((json_t *)(uintptr_t)profile, at)) {
         key = json_object_iter_key(at);
         value = json_object_iter_value(at);
-        if (json_is_array(value)) join(value, text, sizeof text);
+        if (json_is_array(value)) capabilities_join(value, text, sizeof text);
         else if (json_is_string(value)) (void)snprintf(text, sizeof text, "%s", json_string_value(value));
         else (void)snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         (void)printf("%-22s %s\n", key, text);
@@ -108,7 +30,10 @@ int command_capabilities(const struct options *o)
     struct plugin_registry *r;
     int result = open_plugins(o, &r);
     if (result) return result;
-    json_t *profile = capabilities_profile(r);
+    struct device_info gpu = { 0 };
+    const struct device_ops *cuda;
+    const bool has_gpu = !device_cuda(&cuda, NULL) && !cuda->probe(0, &gpu, NULL);
+    json_t *profile = capabilities_profile(r, NULL, has_gpu ? &gpu : NULL);
     if (option_flag(o, OPT_JSON) || !profile) {
         result = json_print(profile);
     } else {
@@ -119,97 +44,6 @@ int command_capabilities(const struct options *o)
     return result;
 }
 
-/* ---- descriptor ----------------------------------------------------------------------------------------------------- */
-
-static const struct wk_type_cpu *find_type(void *user, uint32_t ggml_type) { return plugin_find_type(user, ggml_type, NULL); }
-static void describe_types(void *user, char *text, size_t cap) { (void)plugin_describe(user, WK_KIND_QUANT, text, cap); }
-
-static bool architecture_of(const struct gguf *file, char out[TAPE_NAME])
-{
-    struct gguf_str name;
-    const struct gguf_kv *kv = gguf_find(file, "general.architecture");
-    if (!kv || gguf_str(file, kv, &name, NULL) || name.len >= TAPE_NAME) return false;
-    (void)snprintf(out, TAPE_NAME, "%.*s", (int)name.len, name.data);
-    return true;
-}
-
-wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct tape_program **out, const struct wk_err *err)
-{
-    char architecture[TAPE_NAME], loaded[512];
-    *out = NULL;
-    if (!architecture_of(file, architecture)) return wk_fail(err, WK_INVALID, "%s: no usable general.architecture", gguf_path(file));
-    const struct wk_arch *arch = plugin_find_arch(r, architecture, NULL);
-    if (!arch) {
-        (void)plugin_describe(r, WK_KIND_ARCH, loaded, sizeof loaded);
-        return wk_fail(err, WK_UNSUPPORTED, "architecture %s: no plugin serves it; loaded: %s", architecture, loaded);
-    }
-    struct tape_options options = { .max_rows = 1, .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types,
-        .user = (void *)(uintptr_t)r /* both callbacks only read */ };
-    return tape_record(arch, file, &options, out, err);
-}
-
-uint32_t capabilities_context(const struct tape_program *program)
-{
-    char key[TAPE_NAME + 24];
-    uint64_t value = 0;
-    (void)snprintf(key, sizeof key, "%s.context_length", program->architecture);
-    const struct gguf_kv *kv = gguf_find(program->file, key);
-    if (!kv || gguf_u64_at(program->file, kv, 0, &value, NULL) || value == 0 || value > UINT32_MAX) return program->context;
-    return (uint32_t)value;
-}
-
-json_t *capabilities_descriptor(const char *model_id, const struct plugin_registry *r, const struct tape_program *program)
-{
-    struct tape_capabilities c;
-    json_t *quant = json_array();
-    tape_describe(program, &c);
-    for (uint32_t i = 0; i < c.n_types; i++) {
-        const struct wk_type_cpu *type = plugin_find_type(r, c.types[i], NULL);
-        if (type) (void)json_array_append_new(quant, json_lower(type->name));
-    }
-    return json_pack("{s:o, s:s, s:s, s:s, s:o, s:I, s:I}", "model_id", json_bytes(model_id, strlen(model_id)), "architecture", program->architecture, "positional",
-        c.positional, "attention", c.attention, "quant", quant, "context_max", (json_int_t)capabilities_context(program), "vocab_size", (json_int_t)c.n_vocab);
-}
-
-/* Takes the sentence, unless it has been said. False: nothing more can be added. */
-static bool add_missing(struct missing *m, char *sentence)
-{
-    if (!sentence) return false;
-    for (uint32_t i = 0; i < m->n; i++) {
-        if (strcmp(m->sentence[i], sentence) != 0) continue;
-        free(sentence);
-        return true;
-    }
-    if (m->n == CAPABILITIES_MAX_MISSING) {
-        free(sentence);
-        return false;
-    }
-    m->sentence[m->n++] = sentence;
-    return true;
-}
-
-void capabilities_missing(const struct gguf *file, const struct plugin_registry *r, struct missing *out)
-{
-    char architecture[TAPE_NAME] = "(not named)", served[1024], *sentence;
-    *out = (struct missing){ .n = 0 };
-    if (!architecture_of(file, architecture) || !plugin_find_arch(r, architecture, NULL)) {
-        json_t *names = architecture_names(r);
-        join(names, served, sizeof served);
-        json_decref(names);
-        if (asprintf(&sentence, "model requires architecture %s, worker only supports %s", architecture, served) < 0) sentence = NULL;
-        if (!add_missing(out, sentence)) return;
-    }
-    json_t *types = type_names(r);
-    join(types, served, sizeof served);
-    json_decref(types);
-    for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(file, i);
-        if (plugin_find_type(r, t->ggml_type, NULL)) continue;
-        if (asprintf(&sentence, "model requires ggml type %u, worker only supports %s", t->ggml_type, served) < 0) sentence = NULL;
-        if (!add_missing(out, sentence)) return;
-    }
-}
-
 int missing_refuse(const struct missing *m, const char *path)
 {
     char text[4096] = "";
@@ -217,51 +51,6 @@ int missing_refuse(const struct missing *m, const char *path)
     for (uint32_t i = 0; i < m->n && len < sizeof text; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "%s%s: %s", i ? "\n" : "", path, m->sentence[i]);
     return m->n ? fail(CODE_MODEL_LOAD_FAILED, "%s", text) : EXIT_DONE;
-}
-
-void missing_free(struct missing *m)
-{
-    for (uint32_t i = 0; i < m->n; i++) free(m->sentence[i]);
-    m->n = 0;
-}
-
-/* ---- <model>.mcd.json ----------------------------------------------------------------------------------------------- */
-
-static wk_status compare_sidecar(const char *path, const json_t *given, json_t *descriptor, const struct wk_err *err)
-{
-    const char *key;
-    json_t *stated, *found;
-    if (!json_is_object(given)) return wk_fail(err, WK_INVALID, "%s: expected a JSON object", path);
-    json_object_foreach((json_t *)(uintptr_t)given, key, stated)
-    {
-        found = json_object_get(descriptor, key);
-        if (!found || strcmp(key, "model_id") == 0 || json_equal(found, stated)) continue;
-        char *is = json_dumps(found, JSON_ENCODE_ANY), *says = json_dumps(stated, JSON_ENCODE_ANY);
-        wk_status status = wk_fail(err, WK_INVALID, "%s: %s is %.200s, but the model's file has %.200s; correct or remove it", path, key, says ? says : "?", is ? is : "?");
-        free(is);
-        free(says);
-        return status;
-    }
-    json_t *id = json_object_get(given, "model_id");
-    if (json_is_string(id)) (void)json_object_set(descriptor, "model_id", id);
-    return WK_OK;
-}
-
-wk_status capabilities_sidecar(const struct gguf *file, json_t *descriptor, const struct wk_err *err)
-{
-    char *path;
-    const char *model = gguf_path(file);
-    const size_t len = strlen(model), stem = len > 5 && strcasecmp(model + len - 5, ".gguf") == 0 ? len - 5 : len;
-    json_error_t why;
-    if (asprintf(&path, "%.*s.mcd.json", (int)stem, model) < 0) return wk_fail(err, WK_NO_MEMORY, "no memory");
-    wk_status status = WK_OK;
-    if (access(path, F_OK) == 0) {
-        json_t *given = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-        status = given ? compare_sidecar(path, given, descriptor, err) : wk_fail(err, WK_INVALID, "%s: line %d: %s", path, why.line, why.text);
-        json_decref(given);
-    }
-    free(path);
-    return status;
 }
 
 int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r, const struct tape_program *program)

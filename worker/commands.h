@@ -16,5 +16,6 @@ int command_quantize(const struct options *o);
 int command_verify(const struct options *o);
 int command_bench(const struct options *o);
 int command_debug(const struct options *o);
+int command_serve(const struct options *o);
 
 #endif

@@ -21,11 +21,13 @@ const struct error_def error_table[CODE_COUNT] = {
     [CODE_INFERENCE_FAILED] = { "INFERENCE_FAILED", EXIT_FAILED, 5, "a step failed, for example on weights that are not numbers" },
     [CODE_CUDA_ERROR] = { "CUDA_ERROR", EXIT_DEVICE_LOST, 7, "the device was lost; start the process again" },
     [CODE_OUTPUT_FAILED] = { "OUTPUT_FAILED", EXIT_FAILED, 99, "a result could not be written" },
+    [CODE_LISTEN_FAILED] = { "LISTEN_FAILED", EXIT_FAILED, 99, "the address or port cannot be listened on, for example because it is in use" },
     [CODE_INTERNAL] = { "INTERNAL", EXIT_FAILED, 99, "a promise inside worker or one of its plugins was broken" },
 };
 
 static bool as_json;
 static bool (*device_dead)(void);
+static _Thread_local struct error_caught *catching;
 
 void errors_as_json(void) { as_json = true; }
 void errors_watch_device(bool (*dead)(void)) { device_dead = dead; }
@@ -45,15 +47,36 @@ enum error_code error_code_of(enum stage stage, wk_status status)
     return CODE_INTERNAL;
 }
 
+void errors_catch(struct error_caught *into)
+{
+    catching = into;
+    if (into) into->text[0] = '\0';
+}
+
+static int keep(struct error_caught *c, enum error_code code, const struct log_field *fields, const char *text)
+{
+    int n = 0;
+    c->code = code;
+    (void)snprintf(c->text, sizeof c->text, "%s", text);
+    for (; fields && n < ERROR_FIELDS && fields[n].kind != LOG_END; n++) {
+        c->field[n] = fields[n];
+        if (fields[n].kind != LOG_STR) continue;
+        (void)snprintf(c->strings[n], sizeof c->strings[n], "%s", fields[n].str ? fields[n].str : "");
+        c->field[n].str = c->strings[n];
+    }
+    c->field[n] = (struct log_field){ 0 };
+    return error_table[code].status;
+}
+
 /* The log escapes what a terminal could obey and wipes a progress bar that stands in the way. */
 static int say(enum error_code code, const struct log_field *fields, char *text)
 {
-    enum { MORE = 8 };
     char line[4096 + 32];
     for (size_t n = strlen(text); n && text[n - 1] == '\n'; n--) text[n - 1] = '\0';
+    if (catching) return keep(catching, code, fields, text);
     if (as_json) {
-        struct log_field all[MORE + 3] = { log_s("code", error_table[code].name), log_u("device_code", error_table[code].number) };
-        for (int i = 0; fields && i < MORE && fields[i].kind != LOG_END; i++) all[i + 2] = fields[i];
+        struct log_field all[ERROR_FIELDS + 3] = { log_s("code", error_table[code].name), log_u("device_code", error_table[code].number) };
+        for (int i = 0; fields && i < ERROR_FIELDS && fields[i].kind != LOG_END; i++) all[i + 2] = fields[i];
         log_event(LOG_ERROR, "error", text, all);
         return error_table[code].status;
     }
@@ -86,6 +109,8 @@ int fail_with(enum error_code code, const struct log_field *fields, const char *
     va_end(args);
     return say(code, fields, text);
 }
+
+int error_say(struct error_caught *caught) { return say(caught->code, caught->field, caught->text); }
 
 int fail_status(enum stage stage, wk_status status, const struct wk_err *err)
 {

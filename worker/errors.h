@@ -16,7 +16,8 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70, EX
 
 enum error_code {
     CODE_INVALID_REQUEST = 0, CODE_CONTEXT_LENGTH_EXCEEDED, CODE_MODEL_LOAD_FAILED, CODE_PLUGIN_REFUSED, CODE_DEVICE_NOT_FOUND, CODE_INVALID_DEVICE,
-    CODE_INSUFFICIENT_MEMORY, CODE_INSUFFICIENT_VRAM, CODE_VRAM_RESIDENCY_FAILED, CODE_INFERENCE_FAILED, CODE_CUDA_ERROR, CODE_OUTPUT_FAILED, CODE_INTERNAL,
+    CODE_INSUFFICIENT_MEMORY, CODE_INSUFFICIENT_VRAM, CODE_VRAM_RESIDENCY_FAILED, CODE_INFERENCE_FAILED, CODE_CUDA_ERROR, CODE_OUTPUT_FAILED, CODE_LISTEN_FAILED,
+    CODE_INTERNAL,
     CODE_COUNT
 };
 
@@ -37,6 +38,18 @@ __attribute__((format(printf, 2, 3))) int fail(enum error_code code, const char 
 int fail_status(enum stage stage, wk_status status, const struct wk_err *err);
 /* The same with fields of its own in the event. fields: terminated by an entry of kind LOG_END, at most 8. */
 __attribute__((format(printf, 3, 4))) int fail_with(enum error_code code, const struct log_field *fields, const char *format, ...);
+/* What a failure said, kept for somebody else to say: while a thread catches, its failures write nothing. */
+enum { ERROR_FIELDS = 8 };
+struct error_caught {
+    enum error_code code;
+    char text[4096];                       /* lines as given; "": nothing failed */
+    struct log_field field[ERROR_FIELDS + 1];
+    char strings[ERROR_FIELDS][512];       /* that the fields point to */
+};
+void errors_catch(struct error_caught *into); /* NULL: no more. [of the calling thread] */
+/* Says it after all; returns the exit status. */
+int error_say(struct error_caught *caught);
+
 /* Wrong usage found after parsing (options that exclude each other). */
 __attribute__((format(printf, 2, 3))) int fail_usage(const char *command, const char *format, ...);
 

@@ -1,23 +1,16 @@
 /* generate.c: a prompt, then id after id until something ends it. The device samples; what it has computed beyond the end is dropped. */
 #include "generate.h"
 
-#include <stdlib.h>
-#include <string.h>
-
+#include "reply.h"
 #include "errors.h"
 #include "model/generator.h"
 #include "setup.h"
-#include "tokenizer/stop.h"
-#include "tokenizer/utf8.h"
 
 /* What one generation holds while it runs. */
 struct running {
     struct generation *g;
     struct generator *generator;
-    struct stop_matcher *stops;
-    struct utf8_stream utf8;
-    char *certain, *text;   /* bytes that no stop string can take back; the same as whole characters */
-    size_t piece_cap;       /* bytes of a token that both have room for */
+    struct reply *reply;
 };
 
 const char *finish_name(enum finish f)
@@ -29,58 +22,36 @@ const char *finish_name(enum finish f)
 static int open_running(struct running *r)
 {
     const struct generation *g = r->g;
-    size_t lens[STOP_MAX];
+    const struct reply_options reply = { .tokenizer = g->model->tokenizer, .stops = g->stops, .n_stops = g->n_stops, .harmony = g->harmony,
+        .out = g->ids ? NULL : g->out, .aside = g->ids ? NULL : g->aside, .dim = g->dim };
     ERROR_TEXT(err);
-    for (uint32_t i = 0; i < g->n_stops; i++) lens[i] = strlen(g->stops[i]);
-    wk_status status = stop_open(g->stops, lens, g->n_stops, &r->stops, &err);
+    wk_status status = reply_open(&reply, &r->reply, &err);
     if (!status) status = sampler_check(g->params, g->model->program->n_vocab, &err);
     if (status) return fail_status(STAGE_TOKENS, status, &err);
     status = generator_open(g->model, 1, &r->generator, &err);
-    if (status) return fail_status(STAGE_MODEL, status, &err);
-    r->piece_cap = TOKENIZER_MAX_TOKEN_BYTES;
-    r->certain = malloc(STOP_ROOM(r->piece_cap));
-    r->text = malloc(UTF8_STREAM_ROOM(STOP_ROOM(r->piece_cap)));
-    return r->certain && r->text ? EXIT_DONE : fail(CODE_INSUFFICIENT_MEMORY, "no memory for text");
+    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 
 static void close_running(struct running *r)
 {
     generator_close(r->generator);
-    stop_close(r->stops);
-    free(r->certain);
-    free(r->text);
+    reply_close(r->reply);
 }
 
-static void write_certain(struct running *r, size_t n)
-{
-    size_t len = utf8_stream_push(&r->utf8, r->certain, n, r->text);
-    if (r->g->ids || !len) return;
-    (void)fwrite(r->text, 1, len, r->g->out);
-    (void)fflush(r->g->out);
-}
-
-/* Takes one id's bytes; true: a stop string is complete. */
+/* Takes one id; true: a stop string is complete. */
 static bool give_out(struct running *r, uint32_t id)
 {
     struct generation *g = r->g;
-    struct token_bytes piece = tokenizer_piece(g->model->tokenizer, id, false);
-    size_t n = 0;
-    bool stopped = stop_push(r->stops, piece.data, piece.len, r->certain, &n) != STOP_NONE;
     if (g->ids) {
         (void)fprintf(g->out, "%s%u", g->n_generated ? " " : "", id);
         (void)fflush(g->out);
     }
-    write_certain(r, n);
-    return stopped;
+    return reply_take(r->reply, id);
 }
 
-/* What is still held back. After a stop string there is nothing; a limit drops a character that it cut. */
 static void end_text(struct running *r)
 {
-    write_certain(r, stop_flush(r->stops, r->certain));
-    if (r->g->finish != FINISH_STOP) utf8_stream_drop(&r->utf8);
-    size_t n = utf8_stream_flush(&r->utf8, r->text);
-    if (!r->g->ids) (void)fwrite(r->text, 1, n, r->g->out);
+    reply_end(r->reply, r->g->finish != FINISH_STOP);
     (void)fputc('\n', r->g->out);
     (void)fflush(r->g->out);
 }
@@ -127,6 +98,7 @@ int generate(struct generation *g)
         g->decode_seconds = seconds_now() - start;
         if (status == WK_CANCELLED) g->finish = FINISH_INTERRUPT;
         if (!status || g->n_generated) end_text(&r);
+        g->answered = reply_begun(r.reply);
         if (status && status != WK_CANCELLED) result = fail_status(STAGE_STEP, status, &err);
     }
     close_running(&r);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "chat/harmony.h"
 #include "model/model.h"
 #include "sample/sample.h"
 
@@ -18,11 +19,13 @@ struct generation {
     uint32_t max_tokens;
     const char *const *stops; uint32_t n_stops;
     bool ids;                                  /* print ids separated by spaces */
-    FILE *out;
+    const struct harmony_ids *harmony;         /* NULL: the output is text as it is */
+    FILE *out, *aside; bool dim;               /* reply.h */
     /* Filled: */
     uint32_t n_generated;                      /* without the end-of-generation token */
     double prefill_seconds, decode_seconds;    /* decode: from the first logits to the last id */
     enum finish finish;
+    bool answered;                             /* something of the output was for the user */
 };
 
 /* Streams as it goes: whole UTF-8 characters only, nothing that may still become a stop string. A character that a limit cuts is

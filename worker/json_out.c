@@ -1,14 +1,10 @@
 /* json_out.c: JSON values from what a model's file holds. */
 #include "json_out.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "errors.h"
-#include "tokenizer/utf8.h"
 
 int json_print(json_t *document)
 {
@@ -16,26 +12,6 @@ int json_print(json_t *document)
     int failed = json_dumpf(document, stdout, JSON_INDENT(2)) || putchar('\n') == EOF;
     json_decref(document);
     return failed ? fail(CODE_OUTPUT_FAILED, "standard output cannot be written") : EXIT_DONE;
-}
-
-json_t *json_bytes(const char *bytes, size_t len)
-{
-    struct utf8_stream stream = { 0 };
-    char *text = malloc(UTF8_STREAM_ROOM(len) + 3);
-    if (!text) return NULL;
-    size_t n = utf8_stream_push(&stream, bytes, len, text);
-    n += utf8_stream_flush(&stream, text + n);
-    json_t *value = json_stringn(text, n);
-    free(text);
-    return value;
-}
-
-json_t *json_lower(const char *name)
-{
-    char text[64];
-    size_t i = 0;
-    for (; name[i] && i < sizeof text - 1; i++) text[i] = (char)tolower((unsigned char)name[i]);
-    return json_stringn(text, i);
 }
 
 json_t *json_kv(const struct gguf *file, const struct gguf_kv *kv)

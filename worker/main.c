@@ -28,7 +28,7 @@ static int command_help(const struct options *o)
 static int (*const commands[CMD_COUNT])(const struct options *) = {
     [CMD_RUN] = command_run, [CMD_TOKENIZE] = command_tokenize, [CMD_DETOKENIZE] = command_detokenize, [CMD_SCORE] = command_score,
     [CMD_INSPECT] = command_inspect, [CMD_PLAN] = command_plan, [CMD_CAPABILITIES] = command_capabilities, [CMD_PLUGIN] = command_plugin,
-    [CMD_QUANTIZE] = command_quantize, [CMD_VERIFY] = command_verify, [CMD_BENCH] = command_bench, [CMD_DEBUG] = command_debug, [CMD_HELP] = command_help,
+    [CMD_QUANTIZE] = command_quantize, [CMD_VERIFY] = command_verify, [CMD_BENCH] = command_bench, [CMD_DEBUG] = command_debug, [CMD_SERVE] = command_serve, [CMD_HELP] = command_help,
 };
 
 static int print_version(void)
@@ -72,6 +72,6 @@ int main(int argc, char **argv)
     /* A full disk or a closed pipe behind standard output is a failure too. */
     const bool lost = fflush(stdout) != 0 || ferror(stdout);
     if (lost && result == EXIT_DONE) result = fail(CODE_OUTPUT_FAILED, "standard output cannot be written");
-    if (result == EXIT_DEVICE_LOST) _exit(result); /* the driver may hang or crash in what runs at the end of a process */
+    if (result == EXIT_DEVICE_LOST || exits_without_closing()) _exit(result); /* the driver may hang or crash in what runs at the end of a process */
     return result;
 }

@@ -8,7 +8,7 @@
 #define GENERATES ON(CMD_RUN)
 #define SAMPLES (GENERATES | ON(CMD_BENCH))
 #define STEPS (ON(CMD_RUN) | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
-#define LOADS (STEPS | ON(CMD_VERIFY))
+#define LOADS (STEPS | ON(CMD_VERIFY) | ON(CMD_SERVE))
 #define PLANS (LOADS | ON(CMD_PLAN))
 #define MODELS (LOADS | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE))
 #define PLUGINS (PLANS | ON(CMD_INSPECT) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_QUANTIZE))
@@ -42,6 +42,10 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_CHAT] = { "chat", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
         "send the prompt as one user turn in the model's chat template; the default for a model that has one" },
     [OPT_RAW] = { "raw", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL, "send the prompt as it is; the default for a model without a chat template" },
+    [OPT_REASONING] = { "reasoning", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL, "write a gpt-oss model's reasoning, which is not part of its answer, to standard error" },
+    [OPT_REASONING_EFFORT] = { "reasoning-effort", 0, OPTION_CHOICE, true, GENERATES, "low|medium|high", 0, 0, "medium", "how long a gpt-oss model thinks before it answers" },
+    [OPT_TOKENIZER] = { "tokenizer", 0, OPTION_TEXT, true, STEPS | ON(CMD_SERVE) | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE), "FILE", 1, 4096, NULL,
+        "tokenizer.json to use instead of the vocabulary in the model's file; a file that has none uses the tokenizer.json beside it" },
     [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL, "print token ids separated by spaces instead of text" },
     [OPT_SPECIAL] = { "special", 0, OPTION_FLAG, false, ON(CMD_TOKENIZE), NULL, 0, 1, NULL, "read the text of control tokens in the input as those tokens" },
     [OPT_NO_BOS] = { "no-bos", 0, OPTION_FLAG, false, ON(CMD_TOKENIZE), NULL, 0, 1, NULL, "do not put the beginning-of-sequence token first" },
@@ -65,6 +69,35 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_BENCH_REPEAT] = { "repeat", 'r', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1000, "5", "times that both are measured" },
     [OPT_BENCH_DEPTH] = { "depth", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 0, 1048576, "0", "positions in the cache before the decode; 0 is those of the prefill" },
     [OPT_BENCH_SEQUENCES] = { "sequences", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 512, "1", "sequences that generate together; their speeds are added" },
+    [OPT_WORKER_ID] = { "worker-id", 0, OPTION_TEXT, true, ON(CMD_SERVE), "UUID", 36, 36, NULL, "name of this worker in events, health and the ready callback; made up when not given" },
+    [OPT_HOST] = { "host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "ADDRESS", 1, 64, "127.0.0.1",
+        "IPv4 address to listen on; 0.0.0.0 is all of them: then everybody who reaches this machine can use the worker, there are no keys" },
+    [OPT_PORT] = { "port", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1024, 65535, "7531", "port to listen on" },
+    [OPT_ADMIN_PORT] = { "admin-port", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 65535, "0",
+        "second port with threads of its own for probes, metrics, cancel and shutdown; 0 is none" },
+    [OPT_MODEL_DIR] = { "model-dir", 0, OPTION_TEXT, true, ON(CMD_SERVE), "DIR", 1, 4096, NULL, "folder in which /worker/plan and /worker/commit find models, and nowhere else" },
+    [OPT_MODEL_ID] = { "model-id", 0, OPTION_TEXT, true, ON(CMD_SERVE), "NAME", 1, 255, NULL, "name of the model in answers; its own when not given" },
+    [OPT_WAIT_FOR_COMMIT] = { "wait-for-commit", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL, "start without a model and wait for POST /worker/commit" },
+    [OPT_ROLE] = { "role", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "unified", 0, 0, "unified", "part of a deployment that this worker plays; a worker that does it all is the only one yet" },
+    [OPT_CALLBACK_URL] = { "callback-url", 0, OPTION_TEXT, true, ON(CMD_SERVE), "URL", 8, 2048, NULL, "http address that is told by a POST when the worker is ready" },
+    [OPT_ORIGIN] = { "origin", 0, OPTION_LIST, false, ON(CMD_SERVE), "ORIGIN", 0, 16, NULL, "let web pages of ORIGIN, like https://chat.example.org, use this worker (CORS); may be repeated" },
+    [OPT_MAX_TOKENS_IN] = { "max-tokens-in", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 16777216, "0", "longest prompt in tokens; 0 is what the context holds" },
+    [OPT_MAX_TOKENS_OUT] = { "max-tokens-out", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 1048576, "2048", "largest max_tokens of a request, and its default" },
+    [OPT_MAX_PROMPT_CHARS] = { "max-prompt-chars", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 1048576, "32768", "longest prompt in characters" },
+    [OPT_MAX_STREAMS] = { "max-streams", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 4096, "512", "requests that may stream at once, waiting ones included; one more gets 429" },
+    [OPT_INFERENCE_TIMEOUT] = { "inference-timeout-sec", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 86400, "300", "seconds from a request's arrival after which it ends with INFERENCE_TIMEOUT" },
+    [OPT_SHUTDOWN_TIMEOUT] = { "shutdown-timeout-sec", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 3600, "30", "seconds that running requests have to finish after SIGTERM, before they are cancelled" },
+    [OPT_RESIDENCY] = { "residency-sec", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 86400, "60", "seconds between two checks that every byte of the model is in the GPU's own memory" },
+    [OPT_KV_CACHE_SIZE] = { "kv-cache-size-mb", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 16777216, "0", "mebibytes of the cache of keys and values; 0 is as much as is useful and fits" },
+    [OPT_SERVE_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 512, "16", "requests computed at once; 1 serves one after another" },
+    [OPT_BATCH_TOKENS] = { "max-batch-tokens", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 65536, "0",
+        "tokens of all requests computed in one step: more makes long prompts faster and the pauses of other streams longer; 0 is what was measured best for the device" },
+    [OPT_MAX_QUEUE] = { "max-queue", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 65536, "1024", "requests that may wait; one more gets 429" },
+    [OPT_NO_PREFIX_CACHE] = { "no-prefix-cache", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL, "do not keep the keys and values of prompts for later requests that begin alike" },
+    [OPT_FAIRNESS_PREEMPT] = { "fairness-preempt", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL, "let a request of high priority take the place of a lower one, which is computed again later" },
+    [OPT_FAIRNESS_HIGH_PRI] = { "fairness-high-pri", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 1000, "5", "priority from which a request is one of high priority" },
+    [OPT_FAIRNESS_TIMESLICE] = { "fairness-timeslice", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 1048576, "0", "tokens after which a request of low priority yields to waiting ones; 0 is never" },
+    [OPT_CONFIG] = { "config", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL, "file with lines of key = value, for what neither flag nor environment gives" },
     [OPT_JSON] = { "json", 'j', OPTION_FLAG, false, ON(CMD_INSPECT) | ON(CMD_PLAN) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_BENCH) | ON(CMD_VERIFY), NULL, 0, 1, NULL,
         "print JSON" },
     [OPT_PLUGIN_DIR] = { "plugin-dir", 0, OPTION_LIST, false, PLUGINS, "DIR", 0, 16, NULL,
@@ -73,6 +106,13 @@ const struct option_def option_table[OPT_COUNT] = {
         "where two plugins claim the same, take plugin ID: ggml:12=org.example.q4k or arch:llama=org.example.llama; may be repeated" },
     [OPT_LOG] = { "log", 0, OPTION_CHOICE, true, EVERY, "plain|json", 0, 0, "plain", "how events are written to standard error" },
     [OPT_HELP] = { "help", 'h', OPTION_FLAG, false, EVERY, NULL, 0, 1, NULL, "print this and exit" },
+};
+
+const struct option_key option_keys[] = {
+    { OPT_FAIRNESS_PREEMPT, "scheduler.fairness.enable_preemption" },
+    { OPT_FAIRNESS_HIGH_PRI, "scheduler.fairness.high_priority_threshold" },
+    { OPT_FAIRNESS_TIMESLICE, "scheduler.fairness.max_timeslice_tokens" },
+    { OPT_COUNT, NULL },
 };
 
 const struct command_def command_table[CMD_COUNT] = {
@@ -103,5 +143,10 @@ const struct command_def command_table[CMD_COUNT] = {
         "Measures prefill and decode with sampling, and in the same run how fast the GPU, or as many threads, read memory: decode's share of that is the figure to look at." },
     [CMD_DEBUG] = { "debug", "tap | tape", 1, 1, "look inside a forward pass",
         "tape prints the recorded operations and launches of a model. tap runs a text and writes values of the pass as .npy files with an index.json." },
+    [CMD_SERVE] = { "serve", "", 0, 0, "serve a model over HTTP",
+        "Listens at once and loads the model meanwhile: /livez answers from the first moment, /readyz when work can be done. Without --model it serves the embedded model; with "
+        "--wait-for-commit it waits for one. Prints its address and a line to try when it is ready. SIGTERM and Ctrl-C let running requests finish; a second one ends it at once. "
+        "worker --worker-id UUID --model FILE ..., without the word serve, is the same. --gpu-device alone means --device cuda. In a file of --config the key of an option is its name "
+        "with _ for -, those of the fairness are scheduler.fairness.enable_preemption, high_priority_threshold and max_timeslice_tokens." },
     [CMD_HELP] = { "help", "[COMMAND]", 0, 1, "explain a command", "Without COMMAND: an overview." },
 };

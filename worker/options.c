@@ -18,6 +18,17 @@ void option_environment(const struct option_def *def, char out[64])
     for (int i = 0; i < n && i < 63; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
+void option_file_key(enum option_id id, char out[64])
+{
+    for (const struct option_key *k = option_keys; k->key; k++) {
+        if (k->option != id) continue;
+        (void)snprintf(out, 64, "%s", k->key);
+        return;
+    }
+    (void)snprintf(out, 64, "%s", option_table[id].name);
+    for (char *c = out; *c; c++) *c = *c == '-' ? '_' : *c;
+}
+
 void option_limits(const struct option_def *def, char *out, size_t cap)
 {
     char range[64] = "", preset[64] = "";
@@ -176,14 +187,22 @@ static bool store(struct options *o, enum option_id id, const char *text, const 
     return true;
 }
 
-static bool add_to_list(struct options *o, enum option_id id, const char *text)
+static bool add_to_list(struct options *o, enum option_id id, const char *text, const char *where)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < o->n_list; i++) n += o->list[i].option == id;
-    if ((double)n >= option_table[id].max) return usage(o->command, "--%s: given more than %.0f times", option_table[id].name, option_table[id].max);
+    if ((double)n >= option_table[id].max) return usage(o->command, "%s: given more than %.0f times", where, option_table[id].max);
+    struct option_entry *longer = realloc(o->list, (o->n_list + 1) * sizeof *longer);
+    if (!longer) return usage(o->command, "out of memory");
+    o->list = longer;
     o->list[o->n_list++] = (struct option_entry){ id, text };
-    o->value[id].given = true;
     return true;
+}
+
+bool option_from_file(struct options *o, enum option_id id, const char *text, const char *where)
+{
+    if (o->value[id].given) return true; /* by flag or environment */
+    return option_table[id].type == OPTION_LIST ? add_to_list(o, id, text, where) : store(o, id, text, where);
 }
 
 static bool defaults_and_environment(struct options *o)
@@ -257,7 +276,7 @@ static bool parse_arguments(struct options *o, int argc, char **argv)
         const struct option_def *def = &option_table[id];
         char where[64];
         (void)snprintf(where, sizeof where, "--%s", def->name);
-        if (def->type == OPTION_LIST ? !add_to_list(o, id, optarg) : !store(o, id, def->argument ? optarg : "1", where)) return false;
+        if (def->type == OPTION_LIST ? !add_to_list(o, id, optarg, where) : !store(o, id, def->argument ? optarg : "1", where)) return false;
         o->value[id].given = o->value[id].flag = true;
     }
     o->operands = argv + optind;
@@ -265,21 +284,24 @@ static bool parse_arguments(struct options *o, int argc, char **argv)
     return true;
 }
 
+/* `worker --model ...` is `worker serve --model ...`: how a pool manager starts one. */
+static enum command command_of(const char *word) { return word[0] == '-' && word[1] ? CMD_SERVE : command_named(word); }
+
 bool options_parse(int argc, char **argv, struct options *out)
 {
     memset(out, 0, sizeof *out);
     const char *nearest = NULL;
-    out->command = command_named(argv[1]);
+    out->command = command_of(argv[1]);
     if (out->command == CMD_COUNT) {
         nearest = command_nearest(argv[1]);
         (void)fprintf(stderr, "worker: %.80s: unknown command%s%s%s; see worker --help\n", argv[1], nearest ? "; did you mean " : "", nearest ? nearest : "",
             nearest ? "?" : "");
         return false;
     }
-    out->list = calloc((size_t)argc, sizeof *out->list);
-    if (!out->list) return usage(out->command, "out of memory");
     const struct command_def *def = &command_table[out->command];
-    bool ok = defaults_and_environment(out) && parse_arguments(out, argc - 1, argv + 1);
+    const int named = argv[1][0] != '-';
+    bool ok = defaults_and_environment(out) && parse_arguments(out, argc - named, argv + named);
+    if (ok && option_of(&option_table[OPT_CONFIG], out->command) && option_text(out, OPT_CONFIG)) ok = config_read(out, option_text(out, OPT_CONFIG));
     out->help = option_flag(out, OPT_HELP);
     if (ok && !out->help && (out->n_operands < def->min_operands || out->n_operands > def->max_operands))
         ok = usage(out->command, "expected %s, got %d operand%s", def->operands[0] ? def->operands : "no operands", out->n_operands,
@@ -290,6 +312,10 @@ bool options_parse(int argc, char **argv, struct options *out)
 
 void options_free(struct options *o)
 {
+    for (uint32_t i = 0; i < o->n_kept; i++) free(o->kept[i]);
+    free(o->kept);
     free(o->list);
+    o->kept = NULL;
     o->list = NULL;
+    o->n_kept = o->n_list = 0;
 }

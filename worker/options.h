@@ -1,8 +1,8 @@
 /* options.h: the command line as data: one table of subcommands and one of options.
  *
- * Parsing, ranges, defaults, names of environment variables, --help, the man page and the completions are all read from these two tables.
- * A value comes from the flag, else from the environment, else from the table's default, and is checked against its range
- * wherever it came from. [main thread] */
+ * Parsing, ranges, defaults, names of environment variables and of keys in a configuration file, --help, the man page and the completions are all read from these two
+ * tables. A value comes from the flag, else from the environment, else from the file that --config names, else from the table's default, and is checked against its
+ * range wherever it came from. [main thread] */
 #ifndef WORKER_OPTIONS_H
 #define WORKER_OPTIONS_H
 
@@ -12,15 +12,19 @@
 
 enum command {
     CMD_RUN = 0, CMD_TOKENIZE, CMD_DETOKENIZE, CMD_SCORE, CMD_INSPECT, CMD_PLAN, CMD_CAPABILITIES, CMD_PLUGIN, CMD_QUANTIZE, CMD_VERIFY, CMD_BENCH,
-    CMD_DEBUG,
+    CMD_DEBUG, CMD_SERVE,
     CMD_HELP, CMD_COUNT
 };
 
 enum option_id {
     OPT_MODEL = 0, OPT_PROMPT, OPT_FILE, OPT_TEXT, OPT_IDS, OPT_MAX_TOKENS, OPT_TEMPERATURE, OPT_TOP_K, OPT_TOP_P, OPT_MIN_P, OPT_REPETITION_PENALTY,
-    OPT_PRESENCE_PENALTY, OPT_FREQUENCY_PENALTY, OPT_LOGIT_BIAS, OPT_SEED, OPT_STOP, OPT_CHAT, OPT_RAW, OPT_PRINT_IDS, OPT_SPECIAL, OPT_NO_BOS,
+    OPT_PRESENCE_PENALTY, OPT_FREQUENCY_PENALTY, OPT_LOGIT_BIAS, OPT_SEED, OPT_STOP, OPT_CHAT, OPT_RAW, OPT_REASONING, OPT_REASONING_EFFORT, OPT_TOKENIZER, OPT_PRINT_IDS, OPT_SPECIAL, OPT_NO_BOS,
     OPT_LOGITS, OPT_TAP, OPT_OUT, OPT_DEVICE, OPT_GPU_DEVICE, OPT_DIGEST, OPT_UPLOAD_CHUNK, OPT_THREADS, OPT_EXACT, OPT_CONTEXT, OPT_MAX_SEQUENCES, OPT_BENCH_PROMPT, OPT_BENCH_GENERATE,
-    OPT_BENCH_REPEAT, OPT_BENCH_DEPTH, OPT_BENCH_SEQUENCES, OPT_JSON, OPT_PLUGIN_DIR, OPT_PREFER, OPT_LOG, OPT_HELP, OPT_COUNT
+    OPT_BENCH_REPEAT, OPT_BENCH_DEPTH, OPT_BENCH_SEQUENCES,
+    OPT_WORKER_ID, OPT_HOST, OPT_PORT, OPT_ADMIN_PORT, OPT_MODEL_DIR, OPT_MODEL_ID, OPT_WAIT_FOR_COMMIT, OPT_ROLE, OPT_CALLBACK_URL, OPT_ORIGIN, OPT_MAX_TOKENS_IN,
+    OPT_MAX_TOKENS_OUT, OPT_MAX_PROMPT_CHARS, OPT_MAX_STREAMS, OPT_INFERENCE_TIMEOUT, OPT_SHUTDOWN_TIMEOUT, OPT_RESIDENCY, OPT_KV_CACHE_SIZE, OPT_SERVE_SEQUENCES, OPT_BATCH_TOKENS,
+    OPT_MAX_QUEUE, OPT_NO_PREFIX_CACHE, OPT_FAIRNESS_PREEMPT, OPT_FAIRNESS_HIGH_PRI, OPT_FAIRNESS_TIMESLICE, OPT_CONFIG,
+    OPT_JSON, OPT_PLUGIN_DIR, OPT_PREFER, OPT_LOG, OPT_HELP, OPT_COUNT
 };
 
 enum option_type { OPTION_FLAG = 0, OPTION_INTEGER, OPTION_REAL, OPTION_TEXT, OPTION_LIST /* text, repeatable */, OPTION_CHOICE };
@@ -36,6 +40,9 @@ struct option_def {
     const char *preset;       /* default, as one would write it; NULL: none */
     const char *help;
 };
+/* Keys of a configuration file that are not their option's name with _ for -; ends with OPT_COUNT. */
+struct option_key { enum option_id option; const char *key; };
+extern const struct option_key option_keys[];
 extern const struct option_def option_table[OPT_COUNT];
 
 struct command_def {
@@ -62,6 +69,7 @@ struct options {
     struct option_entry *list; uint32_t n_list; /* repeatable options in the order given */
     char *const *operands; int n_operands;      /* argv's */
     bool help;
+    char **kept; uint32_t n_kept;               /* texts from a configuration file */
 };
 
 static inline bool option_flag(const struct options *o, enum option_id id) { return o->value[id].integer != 0; }
@@ -76,6 +84,13 @@ uint32_t option_list(const struct options *o, enum option_id id, const char **ou
 bool options_parse(int argc, char **argv, struct options *out);
 void options_free(struct options *o);
 
+/* Takes a configuration file's values for what neither flag nor environment gave (config_file.c). False: an unknown key or a bad value has been said with its line. */
+bool config_read(struct options *o, const char *path);
+/* Takes one value from it. where: "worker.ini:7: max_queue". False: it has been said. For config_read. */
+bool option_from_file(struct options *o, enum option_id id, const char *text, const char *where);
+
+/* The key of an option in a configuration file: "max_queue", "scheduler.fairness.enable_preemption". */
+void option_file_key(enum option_id id, char out[64]);
 /* The environment variable of an option: "WORKER_MAX_TOKENS". */
 void option_environment(const struct option_def *def, char out[64]);
 /* "0 to 2, default 1": "" when there is nothing to say. */

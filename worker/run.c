@@ -15,7 +15,7 @@
 #include "log/log.h"
 #include "setup.h"
 #include "text.h"
-#include "tokenizer/chat.h"
+#include "chat/chat.h"
 #include "tokenizer/stop.h"
 
 enum { MAX_BIAS = 300 };
@@ -24,6 +24,7 @@ struct run {
     const struct options *o;
     struct opened x;
     struct chat *chat;                     /* NULL: raw */
+    struct harmony_ids harmony;            /* of a chat in that format */
     struct text text;
     struct tokens tokens;
     struct sampler_params params;
@@ -88,23 +89,39 @@ static int choose_chat(struct run *r)
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 
+/* Channels and reasoning are harmony's. */
+static int check_reasoning(struct run *r)
+{
+    static const enum option_id of_harmony[] = { OPT_REASONING, OPT_REASONING_EFFORT };
+    const struct model *m = r->x.model;
+    if (r->chat && chat_is_harmony(r->chat))
+        return harmony_find_ids(m->tokenizer, &r->harmony) ? EXIT_DONE : fail(CODE_MODEL_LOAD_FAILED, "%s: its chat template is harmony's, but its vocabulary has no such control tokens", m->name);
+    for (size_t i = 0; i < sizeof of_harmony / sizeof *of_harmony; i++)
+        if (r->o->value[of_harmony[i]].flag)
+            return fail_usage("run", "--%s is for chats with gpt-oss models; %s", option_table[of_harmony[i]].name, r->chat ? chat_name(r->chat) : "this prompt is sent as it is");
+    return EXIT_DONE;
+}
+
 static wk_status encode(struct run *r, const struct wk_err *err)
 {
     const struct tokenizer *t = r->x.model->tokenizer;
     struct chat_prompt wrapped;
     if (!r->chat) return tokenizer_encode(t, r->text.bytes, r->text.len, false, true, &r->tokens, err);
     /* No date: the same prompt and seed give the same text tomorrow. */
-    const struct chat_turn turn = { .user = { r->text.bytes, r->text.len } };
+    const struct chat_turn turn = { .user = { r->text.bytes, r->text.len }, .reasoning = option_text(r->o, OPT_REASONING_EFFORT) };
     wk_status status = chat_wrap(r->chat, &turn, &wrapped, err);
-    return status ? status : tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &r->tokens, err);
+    if (!status) status = tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &r->tokens, err);
+    chat_prompt_free(&wrapped);
+    return status;
 }
 
 static int make_prompt(struct run *r)
 {
     const struct model *m = r->x.model;
     ERROR_TEXT(err);
-    if (!m->tokenizer) return fail(CODE_MODEL_LOAD_FAILED, "%s: the file has no tokenizer; only worker score --ids and worker bench can use it", m->name);
+    if (!m->tokenizer) return fail(CODE_MODEL_LOAD_FAILED, "%s: the file has no tokenizer; give a tokenizer.json with --tokenizer, or use worker score --ids or worker bench", m->name);
     int result = choose_chat(r);
+    if (!result) result = check_reasoning(r);
     if (result) return result;
     wk_status status = encode(r, &err);
     if (status) return fail_status(STAGE_TOKENS, status, &err);
@@ -143,8 +160,15 @@ static int generate_text(struct run *r)
 {
     struct generation g = { .model = r->x.model, .prompt = r->tokens.ids, .n_prompt = (uint32_t)r->tokens.n, .params = &r->params,
         .max_tokens = option_u32(r->o, OPT_MAX_TOKENS), .stops = r->stops, .n_stops = r->n_stops, .ids = option_flag(r->o, OPT_PRINT_IDS), .out = stdout };
+    if (r->chat && chat_is_harmony(r->chat)) {
+        g.harmony = &r->harmony;
+        g.aside = option_flag(r->o, OPT_REASONING) ? stderr : NULL;
+        g.dim = isatty(STDERR_FILENO);
+    }
     int result = generate(&g);
     if (result) return result;
+    if (g.harmony && !g.answered && g.finish == FINISH_LENGTH)
+        LOG(LOG_WARN, "no_answer", "the limit came while the model was still reasoning: raise --max-tokens or lower --reasoning-effort", log_u("tokens_out", g.n_generated));
     statistics(r, &g);
     return g.finish == FINISH_INTERRUPT ? EXIT_INTERRUPTED : EXIT_DONE;
 }
@@ -153,6 +177,7 @@ int command_run(const struct options *o)
 {
     struct run r = { .o = o };
     if (option_flag(o, OPT_CHAT) && option_flag(o, OPT_RAW)) return fail_usage("run", "--chat and --raw exclude each other");
+    if (option_flag(o, OPT_REASONING) && log_is_json(o)) return fail_usage("run", "--reasoning and --log json exclude each other: both write to standard error");
     int result = read_params(&r);
     if (!result) result = read_prompt(&r);
     if (!result) {

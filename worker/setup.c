@@ -128,10 +128,11 @@ void model_options_from(const struct options *o, const struct device_ops *device
             .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT), .max_rows = rows, .max_wanted = needs->max_wanted,
             .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES) : needs->sequences ? needs->sequences : 1,
             .gpu = option_u32(o, OPT_GPU_DEVICE), .find_cuda = find_cuda, .find_user = (void *)(uintptr_t)plugins, /* the registry is immutable to us */
-            .progress = on_progress, .digest = option_text(o, OPT_DIGEST), .upload_chunk = option_u32(o, OPT_UPLOAD_CHUNK) << 20 },
+            .progress = on_progress, .digest = needs->digest ? needs->digest : option_text(o, OPT_DIGEST), .upload_chunk = option_u32(o, OPT_UPLOAD_CHUNK) << 20 },
         .fuse = FUSE_ALL,
         .taps = needs->taps,
         .n_taps = needs->n_taps,
+        .tokenizer = option_text(o, OPT_TOKENIZER),
     };
 }
 
@@ -233,20 +234,24 @@ static void warn_of_context(const struct model *m)
     LOG(LOG_WARN, "context_beyond_model", text, log_u("context", m->dev.context), log_u("context_max", most));
 }
 
-int open_model(const struct options *o, const struct model_needs *needs, struct opened *out)
+/* The KV cache, where it is not simply one of full length for every sequence. */
+static int size_kv(const struct opened *x, const char *path, const struct model_needs *needs)
 {
-    const char *path = option_text(o, OPT_MODEL) ? option_text(o, OPT_MODEL) : "embedded model";
-    const struct device_ops *device;
-    struct gguf *file;
+    uint64_t available = 0;
+    ERROR_TEXT(err);
+    int result = needs->kv_bytes ? EXIT_DONE : device_available(x->model->device, &x->gpu, &available);
+    if (result) return result;
+    const uint64_t least = x->model->plan.kv_bytes_per_page_set, fits = needs->kv_bytes ? 0 : model_kv_auto(x->model, needs->kv_sequences, available);
+    /* Not even a page fits: the smallest plan is made, and refused with its figures. */
+    wk_status status = model_set_kv(x->model, needs->kv_bytes ? needs->kv_bytes : fits > least ? fits : least, &err);
+    return status ? refuse_model(status, path, err_text) : EXIT_DONE;
+}
+
+int open_model_on(const struct options *o, const struct device_ops *device, struct gguf *file, const char *path, const struct model_needs *needs, struct opened *out)
+{
     struct model_options options;
     ERROR_TEXT(err);
-    *out = (struct opened){ 0 };
-    int result = find_device(o, &device);
-    if (!result && needs->load) result = probe_device(o, device, true, &out->gpu);
-    if (!result) result = open_model_file(o, true, &file);
-    if (result) return result;
-    result = open_plugins(o, &out->plugins);
-    if (!result) result = refuse_missing(file, out->plugins, path);
+    int result = refuse_missing(file, out->plugins, path);
     if (result) {
         gguf_close(file);
         return result;
@@ -257,7 +262,26 @@ int open_model(const struct options *o, const struct model_needs *needs, struct 
     if (status) return refuse_model(status, path, err_text);
     warn_of_context(out->model);
     result = capabilities_check_sidecar(out->model->file, out->plugins, out->model->program);
+    if (!result && needs->kv_sequences) result = size_kv(out, path, needs);
     return !result && needs->load ? load(out, path) : result;
+}
+
+int open_model(const struct options *o, const struct model_needs *needs, struct opened *out)
+{
+    const char *path = option_text(o, OPT_MODEL) ? option_text(o, OPT_MODEL) : "embedded model";
+    const struct device_ops *device;
+    struct gguf *file;
+    *out = (struct opened){ 0 };
+    int result = find_device(o, &device);
+    if (!result && needs->load) result = probe_device(o, device, true, &out->gpu);
+    if (!result) result = open_model_file(o, true, &file);
+    if (result) return result;
+    result = open_plugins(o, &out->plugins);
+    if (result) {
+        gguf_close(file);
+        return result;
+    }
+    return open_model_on(o, device, file, path, needs, out);
 }
 
 void opened_close(struct opened *x)
@@ -308,3 +332,8 @@ void interrupts_catch(void)
 }
 
 bool interrupted(void) { return stop_asked != 0; }
+
+static bool closes_nothing;
+
+void exit_without_closing(void) { closes_nothing = true; }
+bool exits_without_closing(void) { return closes_nothing; }

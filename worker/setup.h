@@ -30,6 +30,9 @@ struct model_needs {
     uint32_t max_rows, max_wanted; /* of one step */
     uint32_t sequences;            /* 0: one */
     uint32_t context;              /* 0: --context */
+    const char *digest;            /* NULL: --digest */
+    uint32_t kv_sequences;         /* 0: KV cache for all sequences at full length; else for so many of them, or as much as the device has room for */
+    uint64_t kv_bytes;             /* with kv_sequences: exactly so much; 0: as much as is useful and fits */
     bool load;                     /* false: planned only */
     const char *const *taps; uint32_t n_taps;
 };
@@ -51,6 +54,9 @@ const char *opened_device(const struct opened *x, char out[DEVICE_TEXT]);
 json_t *opened_handle(const struct opened *x, const char *path);
 /* A shard's name: its model, device and index. */
 void shard_id(const struct opened *x, const struct shard_handle *h, char out[128]);
+/* Plans and, if needed, loads the model of an open file, which becomes the model's also on failure, on a device that was found and probed. Of `out`, plugins and gpu are
+ * given; path: what messages call it. */
+int open_model_on(const struct options *o, const struct device_ops *device, struct gguf *file, const char *path, const struct model_needs *needs, struct opened *out);
 /* Opens --model or the embedded model, plans it and, if needed, loads it. opened_close in either case. */
 int open_model(const struct options *o, const struct model_needs *needs, struct opened *out);
 void opened_close(struct opened *x);
@@ -65,5 +71,9 @@ double seconds_now(void); /* monotonic */
 /* Ctrl-C: the first asks the command to stop, which it sees here; the second ends the process. */
 void interrupts_catch(void);
 bool interrupted(void);
+
+/* The process ends without closing anything, not even what runs at the end of a process: a thread or a device may hang. */
+void exit_without_closing(void);
+bool exits_without_closing(void);
 
 #endif

@@ -64,6 +64,7 @@ struct device_options {
     enum kv_type kv_type;
     uint32_t context;        /* positions a sequence */
     uint32_t max_sequences;
+    uint64_t kv_bytes;       /* of the KV cache; 0: room for max_sequences of full length. Less: sequences share its pages as they need them */
     uint32_t max_rows;       /* of one step */
     uint32_t max_wanted;     /* of one step */
     uint32_t gpu;            /* CUDA: device index */

@@ -172,7 +172,9 @@ wk_status generator_start(struct generator *g, uint32_t i, const struct generato
 {
     const struct model *m = g->model;
     if (i >= g->n) return wk_fail(err, WK_INVALID, "sequence %u of %u", i, g->n);
-    if (job->n_prompt < 1 || job->n_prompt > m->dev.context) return wk_fail(err, WK_INVALID, "a prompt of %u tokens: expected 1 to %u, the context", job->n_prompt, m->dev.context);
+    const uint32_t reach = g->sequences[i].session->reach;
+    if (job->n_prompt < 1 || job->n_prompt > reach)
+        return wk_fail(err, WK_INVALID, "a prompt of %u tokens: expected 1 to %u, %s", job->n_prompt, reach, reach == m->dev.context ? "the context" : "its share of the KV cache");
     if (job->most < 1) return wk_fail(err, WK_INVALID, "no ids are wanted");
     if (job->n_ends > SAMPLER_MAX_ENDS) return wk_fail(err, WK_INVALID, "%u ids that end a sequence: expected at most %d", job->n_ends, SAMPLER_MAX_ENDS);
     wk_status status = drain(g, err);
@@ -200,7 +202,7 @@ static wk_status submit_row_each(struct generator *g, bool *any, const struct wk
     uint32_t n = 0, *member = next_members(g);
     for (uint32_t i = 0; i < g->n; i++) {
         struct sequence *q = &g->sequences[i];
-        if (q->state == SEQUENCE_OVER || !q->left || session_length(q->session) == g->model->dev.context) continue;
+        if (q->state == SEQUENCE_OVER || !q->left || session_length(q->session) == q->session->reach) continue;
         q->left--;
         g->seqs[n] = session_rows(q->session, n, 1, ROW_GENERATED);
         g->tokens[n] = TOKEN_LAST;

@@ -71,14 +71,6 @@ static wk_status record(struct model *m, const struct model_options *o, const st
     return tape_record(m->arch, m->file, &t, &m->program, err);
 }
 
-/* A file without a vocabulary still runs on token ids. */
-static wk_status open_tokenizer(struct model *m, const struct wk_err *err)
-{
-    char kind[32];
-    if (!file_text(m->file, "tokenizer.ggml.model", kind, sizeof kind) || !strcmp(kind, "no_vocab")) return WK_OK;
-    return tokenizer_open(m->file, &m->tokenizer, err);
-}
-
 wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o, struct model **out, const struct wk_err *err)
 {
     *out = NULL;
@@ -95,7 +87,7 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     wk_status s = find_arch(m, err);
     if (!s) s = resolve_options(m, err);
     if (!s) s = record(m, o, err);
-    if (!s) s = open_tokenizer(m, err);
+    if (!s) s = tokenizer_open_for(m->file, o->tokenizer, m->program->n_vocab, &m->tokenizer, err); /* without any, it still runs on ids */
     if (!s) s = m->device->plan(m->program, &m->dev, &m->plan, err);
     if (s) {
         model_close(m);
@@ -112,6 +104,23 @@ wk_status model_load(struct model *m, const struct wk_err *err)
     if (!m->session_slots) m->session_slots = calloc(m->dev.max_sequences, sizeof *m->session_slots);
     if (!m->session_slots) return wk_fail(err, WK_NO_MEMORY, "out of memory for %u sequences", m->dev.max_sequences);
     return m->device->open(m->program, &weights, &m->dev, &m->executor, err);
+}
+
+uint64_t model_kv_auto(const struct model *m, uint32_t sequences, uint64_t available)
+{
+    const uint64_t gpu_reserve = 512u << 20, all = m->plan.bytes[MEMORY_KV] / m->dev.max_sequences * sequences, others = m->plan.total - m->plan.bytes[MEMORY_KV];
+    if (!available) return all;
+    uint64_t room = available > others ? available - others : 0;
+    if (!m->device->probe) room /= 2;
+    else room = room > gpu_reserve ? room - gpu_reserve : 0;
+    return room < all ? (room ? room : 1) : all;
+}
+
+wk_status model_set_kv(struct model *m, uint64_t kv_bytes, const struct wk_err *err)
+{
+    if (m->executor) return wk_fail(err, WK_INTERNAL, "the cache of a loaded model has its size");
+    m->dev.kv_bytes = kv_bytes;
+    return m->device->plan(m->program, &m->dev, &m->plan, err);
 }
 
 void model_close(struct model *m)

@@ -19,6 +19,7 @@ struct model_options {
     struct device_options dev;     /* context 0: min(the file's, DEFAULT_CONTEXT); max_*: 0: 1 sequence, 512 rows, all of them wanted */
     uint32_t fuse;                 /* FUSE_* */
     const char *const *taps; uint32_t n_taps;
+    const char *tokenizer;         /* path of a tokenizer.json; NULL: the file's vocabulary, else the tokenizer.json beside it */
 };
 
 struct model {
@@ -26,7 +27,7 @@ struct model {
     const struct plugin_registry *plugins;
     const struct wk_arch *arch;
     struct tape_program *program;
-    struct tokenizer *tokenizer;   /* NULL: the file has none */
+    struct tokenizer *tokenizer;   /* NULL: there is none */
     const struct device_ops *device;
     struct device_options dev;     /* as resolved */
     struct memory_plan plan;
@@ -44,7 +45,13 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
 wk_status model_load(struct model *m, const struct wk_err *err);
 void model_close(struct model *m); /* NULL allowed */
 
-/* One sequence with pages of its own, for callers that run one thing at a time (run, score, bench, tests). */
+/* Bytes of KV cache to take where nobody said how many: room for `sequences` of full length, but no more than `available` bytes of the device's memory leave
+ * beside the rest of the plan (of host memory half, of a GPU's all but a reserve). The model is planned with dev.kv_bytes 0. available 0: unknown. */
+uint64_t model_kv_auto(const struct model *m, uint32_t sequences, uint64_t available);
+/* Plans again with so many; before model_load. */
+wk_status model_set_kv(struct model *m, uint64_t kv_bytes, const struct wk_err *err);
+
+/* One sequence with pages of its own, an equal share of the cache, for callers that run one thing at a time (run, score, bench, tests). */
 struct session;
 wk_status session_open(struct model *m, struct session **out, const struct wk_err *err);
 void session_close(struct session *s);

@@ -4,7 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The session's share of a group's pages, and how far it reaches: a ring that is there whole reaches anywhere. */
 static uint32_t pages_of(const struct model *m, uint32_t group) { return m->plan.kv_pages[group] / m->dev.max_sequences; }
+
+static uint32_t reach(const struct model *m)
+{
+    uint64_t positions = m->dev.context;
+    for (uint32_t g = 0; g < m->program->n_groups; g++) {
+        const uint32_t ring = m->program->groups[g].ring_pages, n = pages_of(m, g);
+        if ((!ring || n < ring) && (uint64_t)n * KV_PAGE < positions) positions = (uint64_t)n * KV_PAGE;
+    }
+    return (uint32_t)positions;
+}
 
 /* Page i of the slot is page slot * pages_of + i of the cache. */
 static void deal_pages(struct session *s)
@@ -40,6 +51,7 @@ wk_status session_open(struct model *m, struct session **out, const struct wk_er
     s->model = m;
     s->slot = slot;
     m->session_slots[slot] = true;
+    s->reach = reach(m);
     deal_pages(s);
     *out = s;
     return WK_OK;
@@ -72,6 +84,7 @@ wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, en
     const struct device_options *d = &s->model->dev;
     if (wanted > n || (wanted > 0) != (logits != NULL)) return wk_fail(err, WK_INTERNAL, "%u logits of %u tokens, %s room for them", wanted, n, logits ? "with" : "without");
     if (n > d->context - s->length) return wk_fail(err, WK_INVALID, "%u tokens after %u: the context is %u", n, s->length, d->context);
+    if (n > s->reach - s->length) return wk_fail(err, WK_NO_MEMORY, "%u tokens after %u: this sequence's share of the KV cache holds %u", n, s->length, s->reach);
     for (uint32_t at = 0, rows; at < n; at += rows) {
         rows = n - at < d->max_rows ? n - at : d->max_rows;
         /* Rows before the wanted ones, or as many wanted ones as a step gives. */

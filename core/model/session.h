@@ -7,6 +7,7 @@
 struct session {
     struct model *model;
     uint32_t slot, length;
+    uint32_t reach;                            /* positions that its share of the cache holds, at most the context */
     uint32_t *ids;                             /* of all groups, one after the other */
     const uint32_t *pages[TAPE_MAX_GROUPS];    /* [n_groups] into ids */
     uint32_t *wanted;                          /* [max_wanted] */

@@ -27,7 +27,8 @@ static void ok(wk_status status)
 
 static void put(struct gguf_build *g, const char *name, uint32_t rows, uint32_t cols, float scale)
 {
-    static uint32_t seed = 3;
+    uint32_t seed = 3; /* by name: every model of this file has the same weights */
+    for (const char *c = name; *c; c++) seed = seed * 31 + (unsigned char)*c;
     float *v = calloc((size_t)rows * cols, sizeof *v);
     assert_non_null(v);
     for (uint32_t i = 0; i < rows * cols; i++) {
@@ -40,7 +41,7 @@ static void put(struct gguf_build *g, const char *name, uint32_t rows, uint32_t 
 
 static struct gguf_build *file; /* the model's bytes: freed after it */
 
-static struct model *load(uint32_t sequences, uint32_t max_rows, float head)
+static struct model *plan(uint32_t sequences, uint32_t max_rows, float head)
 {
     struct gguf_build *g = file = gguf_build_new("llama");
     struct model *m;
@@ -59,6 +60,12 @@ static struct model *load(uint32_t sequences, uint32_t max_rows, float head)
     put(g, "output.weight", V, E, head);
     const struct model_options o = { .device = device_cpu(), .fuse = FUSE_ALL, .dev = { .threads = 2, .isa = WK_ISA_AVX512, .max_sequences = sequences, .max_rows = max_rows } };
     ok(model_plan(gguf_build_open(g), registry, &o, &m, &err));
+    return m;
+}
+
+static struct model *load(uint32_t sequences, uint32_t max_rows, float head)
+{
+    struct model *m = plan(sequences, max_rows, head);
     ok(model_load(m, &err));
     return m;
 }
@@ -231,6 +238,50 @@ static void test_refusals(void **state)
     unload(m);
 }
 
+/* A cache smaller than all sequences at full length: each session has its share, and its ids are the same as far as that reaches. */
+static void test_shares(void **state)
+{
+    (void)state;
+    struct model *m = load(2, 64, 2);
+    struct generator *g;
+    struct session *s;
+    uint32_t want[40], n = 0, tokens[CONTEXT] = { 0 };
+    one_by_one(m, 5, 24 + 1, UINT32_MAX, want); /* 40 tokens, then 24 fill 2 pages */
+    const uint64_t page = m->plan.bytes[MEMORY_KV] / m->plan.kv_pages[0];
+    assert_int_equal(model_set_kv(m, page, &err), WK_INTERNAL); /* it is loaded */
+    unload(m);
+    m = plan(2, 64, 2);
+    assert_int_equal(model_kv_auto(m, 2, 0), 14 * page);
+    assert_int_equal(model_kv_auto(m, 1, 0), 7 * page);
+    assert_int_equal(model_kv_auto(m, 2, m->plan.total + 100 * page), 14 * page);
+    assert_int_equal(model_kv_auto(m, 2, m->plan.total - 4 * page), 5 * page); /* half of what is left */
+    assert_int_equal(model_set_kv(m, model_kv_auto(m, 2, 1), &err), WK_INVALID);
+    assert_non_null(strstr(text, "holds no page"));
+    assert_int_equal(model_set_kv(m, UINT64_MAX, &err), WK_NO_MEMORY);
+    ok(model_set_kv(m, 5 * page + 1, &err));
+    assert_int_equal(m->plan.kv_pages[0], 5);
+    assert_int_equal(m->plan.bytes[MEMORY_KV], 5 * page);
+    ok(model_load(m, &err));
+    ok(generator_open(m, 2, &g, &err));
+    start(g, 0, 5, 1000, NULL);
+    start(g, 1, 5, 1000, NULL);
+    for (uint32_t ids[2]; ok(generator_next(g, ids, &err)), ids[0] != GENERATOR_NONE; n++) {
+        assert_int_equal(ids[0], want[n]);
+        assert_int_equal(ids[1], want[n]);
+    }
+    assert_int_equal(n, 24 + 1);
+    const struct sampler_params p = params(0);
+    assert_int_equal(generator_start(g, 0, &(struct generator_job){ .params = &p, .prompt = tokens, .n_prompt = 65, .most = 1 }, &err), WK_INVALID);
+    assert_non_null(strstr(text, "its share of the KV cache"));
+    generator_close(g);
+    ok(session_open(m, &s, &err));
+    ok(session_feed(s, tokens, 60, ROW_PROMPT, 0, NULL, &err));
+    assert_int_equal(session_feed(s, tokens, 5, ROW_PROMPT, 0, NULL, &err), WK_NO_MEMORY);
+    assert_non_null(strstr(text, "share of the KV cache holds 64"));
+    session_close(s);
+    unload(m);
+}
+
 /* ---- the device's own rules -------------------------------------------------------------------------------------------- */
 
 static void test_submit(void **state)
@@ -300,7 +351,7 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_together), cmocka_unit_test(test_context_end), cmocka_unit_test(test_failure), cmocka_unit_test(test_refusals), cmocka_unit_test(test_submit),
+        cmocka_unit_test(test_together), cmocka_unit_test(test_context_end), cmocka_unit_test(test_failure), cmocka_unit_test(test_refusals), cmocka_unit_test(test_shares), cmocka_unit_test(test_submit),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_registry_close(registry);

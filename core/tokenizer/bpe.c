@@ -15,56 +15,80 @@ static struct bpe_merge *find_merge(const struct bpe_merges *m, const struct voc
     }
 }
 
-/* "left right", split at the first space from index 1 on (a symbol may itself be a space). All three tokens must be ones that text may
- * become: a merge that builds a control token would let any user forge it. */
-static wk_status add_merge(struct bpe_merges *m, const struct vocab *v, char *joined, struct gguf_str s, uint32_t rank, const struct wk_err *err)
+/* All three tokens must be ones that text may become: a merge that builds a control token would let any user forge it. */
+wk_status bpe_add_merge(struct bpe_merges *m, const struct vocab *v, struct token_bytes left, struct token_bytes right, bool *twice,
+                        const struct wk_err *why)
 {
-    const char *space = s.len > 1 ? memchr(s.data + 1, ' ', (size_t)s.len - 1) : NULL;
-    if (!space || s.len - 1 > v->longest)
-        return wk_fail(err, WK_INVALID, "tokenizer.ggml.merges[%u]: expected two tokens separated by a space, found '%.*s'", rank,
-                       (int)(s.len < 64 ? s.len : 64), s.data);
-    const size_t left_len = (size_t)(space - s.data), right_len = (size_t)s.len - left_len - 1;
-    memcpy(joined, s.data, left_len);
-    memcpy(joined + left_len, space + 1, right_len);
-    const uint32_t ids[3] = { vocab_find(v, s.data, left_len), vocab_find(v, space + 1, right_len), vocab_find(v, joined, left_len + right_len) };
-    for (int i = 0; i < 3; i++)
+    const struct token_bytes parts[2] = { left, right };
+    uint32_t ids[3];
+    *twice = false;
+    for (int i = 0; i < 3; i++) {
+        if (i == 2 && left.len + right.len > v->longest) ids[i] = TOKEN_NONE;
+        else if (i == 2) {
+            memcpy(m->joined, left.data, left.len);
+            memcpy(m->joined + left.len, right.data, right.len);
+            ids[i] = vocab_find(v, m->joined, left.len + right.len);
+        } else ids[i] = vocab_find(v, parts[i].data, parts[i].len);
         if (ids[i] == TOKEN_NONE || !vocab_is_text(v, ids[i]))
-            return wk_fail(err, WK_INVALID, "tokenizer.ggml.merges[%u]: the %s of '%.*s' is not a normal token of the vocabulary", rank,
-                           i == 0 ? "left part" : i == 1 ? "right part" : "result", (int)(s.len < 64 ? s.len : 64), s.data);
+            return wk_fail(why, WK_INVALID, "the %s of '%.*s' and '%.*s' is not a normal token of the vocabulary", i == 0 ? "left part" : i == 1 ? "right part" : "result",
+                           (int)(left.len < 64 ? left.len : 64), left.data, (int)(right.len < 64 ? right.len : 64), right.data);
+    }
     struct bpe_merge *slot = find_merge(m, v, ids[0], ids[1]);
-    if (slot->left == TOKEN_NONE) *slot = (struct bpe_merge){ ids[0], ids[1], rank, ids[2] }; /* of two equal ones the first counts */
+    *twice = slot->left != TOKEN_NONE;
+    if (!*twice) *slot = (struct bpe_merge){ ids[0], ids[1], m->n++, ids[2] };
     return WK_OK;
+}
+
+wk_status bpe_begin(struct bpe_merges *m, const struct vocab *v, uint64_t n, const char *where, const struct wk_err *err)
+{
+    if (n > 4u * TOKENIZER_MAX_VOCAB)
+        return wk_fail(err, WK_INVALID, "%s: %llu merges; at most %u are supported", where, (unsigned long long)n, 4u * TOKENIZER_MAX_VOCAB);
+    uint32_t slots = 16;
+    while (slots < n + n / 2) slots *= 2;
+    m->slot = malloc(slots * sizeof *m->slot);
+    m->joined = malloc(v->longest + 1);
+    if (!m->slot || !m->joined) return wk_fail(err, WK_NO_MEMORY, "no memory for %llu merges", (unsigned long long)n);
+    memset(m->slot, 0xFF, slots * sizeof *m->slot);
+    m->mask = slots - 1;
+    return WK_OK;
+}
+
+/* "left right", split at the first space from index 1 on (a symbol may itself be a space). */
+bool bpe_split(const char *s, size_t len, struct token_bytes *left, struct token_bytes *right)
+{
+    const char *space = len > 1 ? memchr(s + 1, ' ', len - 1) : NULL;
+    if (!space) return false;
+    *left = (struct token_bytes){ s, (size_t)(space - s) };
+    *right = (struct token_bytes){ space + 1, len - left->len - 1 };
+    return true;
 }
 
 wk_status bpe_open(struct bpe_merges *m, const struct vocab *v, const struct gguf *file, const struct wk_err *err)
 {
-    const struct gguf_kv *kv = gguf_find(file, "tokenizer.ggml.merges");
+    static const char key[] = "tokenizer.ggml.merges";
+    const struct gguf_kv *kv = gguf_find(file, key);
     struct gguf_strings it;
     struct gguf_str s;
-    wk_status status = WK_OK;
-    if (!kv) return wk_fail(err, WK_INVALID, "tokenizer.ggml.merges is absent; byte-level BPE needs it");
+    if (!kv) return wk_fail(err, WK_INVALID, "%s is absent; byte-level BPE needs it", key);
     if (gguf_strings_begin(file, kv, &it, err)) return WK_INVALID;
-    if (kv->count > 4u * TOKENIZER_MAX_VOCAB)
-        return wk_fail(err, WK_INVALID, "tokenizer.ggml.merges: %llu merges; at most %u are supported", (unsigned long long)kv->count,
-                       4u * TOKENIZER_MAX_VOCAB);
-    uint32_t slots = 16;
-    while (slots < kv->count + kv->count / 2) slots *= 2;
-    m->slot = malloc(slots * sizeof *m->slot);
-    char *joined = malloc(v->longest + 1);
-    if (!m->slot || !joined) {
-        free(joined);
-        return wk_fail(err, WK_NO_MEMORY, "no memory for %llu merges", (unsigned long long)kv->count);
+    wk_status status = bpe_begin(m, v, kv->count, key, err);
+    for (uint32_t i = 0; !status && gguf_strings_next(&it, &s); i++) {
+        struct token_bytes left, right;
+        char text[256];
+        const struct wk_err why = { text, sizeof text };
+        bool twice; /* of two equal ones the first counts */
+        if (!bpe_split(s.data, (size_t)s.len, &left, &right))
+            return wk_fail(err, WK_INVALID, "%s[%u]: expected two tokens separated by a space, found '%.*s'", key, i, (int)(s.len < 64 ? s.len : 64), s.data);
+        status = bpe_add_merge(m, v, left, right, &twice, &why);
+        if (status) (void)wk_fail(err, status, "%s[%u]: %s", key, i, text);
     }
-    memset(m->slot, 0xFF, slots * sizeof *m->slot);
-    m->mask = slots - 1;
-    for (uint32_t rank = 0; !status && gguf_strings_next(&it, &s); rank++) status = add_merge(m, v, joined, s, rank, err);
-    free(joined);
     return status;
 }
 
 void bpe_close(struct bpe_merges *m)
 {
     free(m->slot);
+    free(m->joined);
 }
 
 struct bpe_model { const struct vocab *vocab; const struct bpe_merges *merges; };
@@ -77,6 +101,15 @@ static bool bpe_rule(const void *model, const char *text, const struct symbol *l
     if (merge->left == TOKEN_NONE) return false;
     *priority = merge->rank;
     *id = merge->id;
+    return true;
+}
+
+bool bpe_merge_symbols(const struct vocab *v, const struct bpe_merges *m, struct encoder *e, const char *text, struct tokens *out)
+{
+    const struct bpe_model bpe = { v, m };
+    if (!merger_run(&e->merger, bpe_rule, &bpe, text)) return false;
+    for (uint32_t i = 0; i != SYMBOL_END; i = e->merger.symbol[i].next)
+        if (!tokens_add(out, e->merger.symbol[i].id)) return false;
     return true;
 }
 
@@ -102,10 +135,7 @@ static bool encode_word(const struct bpe_model *bpe, bool ignore_merges, struct 
     merger_clear(&e->merger);
     for (uint32_t i = 0; i < n; i++)
         if (!merger_add(&e->merger, i, 1, bpe->vocab->byte_id[(unsigned char)word[i]])) return false;
-    if (!merger_run(&e->merger, bpe_rule, bpe, word)) return false;
-    for (uint32_t i = 0; i != SYMBOL_END; i = e->merger.symbol[i].next)
-        if (!tokens_add(out, e->merger.symbol[i].id)) return false;
-    return true;
+    return bpe_merge_symbols(bpe->vocab, bpe->merges, e, word, out);
 }
 
 wk_status bpe_encode(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *p, struct encoder *e, const char *text,

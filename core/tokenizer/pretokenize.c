@@ -123,6 +123,14 @@ static wk_status compile(const char *pattern, void **out, const struct wk_err *e
     return WK_OK;
 }
 
+static wk_status add(struct pretokenizer *p, const char *pattern, const struct wk_err *err)
+{
+    if (p->n_steps == PRETOKENIZER_MAX_STEPS) return wk_fail(err, WK_UNSUPPORTED, "more than %d steps are not supported", PRETOKENIZER_MAX_STEPS);
+    const wk_status status = compile(pattern, &p->step[p->n_steps], err);
+    if (!status) p->n_steps++;
+    return status;
+}
+
 wk_status pretokenizer_open(struct pretokenizer *p, const char *name, size_t len, const struct wk_err *err)
 {
     memset(p, 0, sizeof *p);
@@ -131,11 +139,87 @@ wk_status pretokenizer_open(struct pretokenizer *p, const char *name, size_t len
     if (d == end) return refuse_name(name, len, err);
     p->ignore_merges = d->flags & IGNORE_MERGES;
     p->add_bos = d->flags & ADD_BOS;
-    for (; p->n_steps < PRETOKENIZER_MAX_STEPS && d->steps[p->n_steps]; p->n_steps++) {
-        const wk_status status = compile(d->steps[p->n_steps], &p->step[p->n_steps], err);
-        if (status) return status;
+    wk_status status = WK_OK;
+    for (size_t i = 0; !status && i < PRETOKENIZER_MAX_STEPS && d->steps[i]; i++) status = add(p, d->steps[i], err);
+    return status;
+}
+
+/* ---- steps of a tokenizer.json ----------------------------------------------------------------------------------------- */
+
+/* Regular expressions as published, beside what is run for them. */
+#define AS_SPACES "\\s+(?!\\S)|\\s+"
+#define AS_LINES "\\s*[\\r\\n]+|" AS_SPACES
+#define AS_SYMBOLS " ?[^\\s\\p{L}\\p{N}]+"
+#define AS_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define AS_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define AS_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define AS_CASED(suffix) "[^\\r\\n\\p{L}\\p{N}]?" AS_UPPER "*" AS_LOWER "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?" AS_UPPER "+" AS_LOWER "*" suffix
+static const struct known_regex { const char *regex, *pattern; bool total; } known_regexes[] = {
+    { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" AS_SYMBOLS "|" AS_SPACES, GPT2, true },
+    { CONTRACTION "|" AS_WORD "|\\p{N}{1,3}|" AS_SYMBOLS "[\\r\\n]*|" AS_LINES, LLAMA3, true },
+    { CONTRACTION "|" AS_WORD "|\\p{N}|" AS_SYMBOLS "[\\r\\n]*|" AS_LINES, QWEN2, true },
+    { CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" AS_LINES, QWEN35, true },
+    { AS_CASED(CONTRACTION "?") "|\\p{N}{1,3}|" AS_SYMBOLS "[\\r\\n/]*|" AS_LINES, GPT4O, true },
+    { AS_CASED("") "|\\p{N}|" AS_SYMBOLS "[\\r\\n/]*|" AS_LINES, TEKKEN, true },
+    { "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" AS_LINES, DEEPSEEK3, false },
+    { "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]++", false },
+    { "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+", DEEPSEEK_CJK, false },
+    { "[\\r\\n]", "[\\r\\n]", false },
+    { "\\s?\\p{L}+", "[" S "]?\\p{L}++", false },
+    { "\\s?\\p{P}+", "[" S "]?\\p{P}++", false },
+    { "\\p{N}{1,3}", "\\p{N}{1,3}+", false },
+    { "\\p{N}+", "\\p{N}++", false },
+    { "\\p{N}", "\\p{N}", false },
+    { "[0-9][0-9][0-9]", "[0-9][0-9][0-9]", false },
+};
+
+/* Is the text the published one? Some files have line breaks where others have \r and \n. */
+static bool same_regex(const char *published, const char *text, size_t len)
+{
+    size_t i = 0;
+    for (; i < len && *published; i++) {
+        const char name = text[i] == '\r' ? 'r' : text[i] == '\n' ? 'n' : '\0';
+        if (name ? published[0] != '\\' || published[1] != name : *published != text[i]) return false;
+        published += name ? 2 : 1;
     }
-    return WK_OK;
+    return i == len && !*published;
+}
+
+wk_status pretokenizer_add_regex(struct pretokenizer *p, const char *regex, size_t len, bool *total, const struct wk_err *err)
+{
+    for (size_t i = 0; i < sizeof known_regexes / sizeof *known_regexes; i++)
+        if (same_regex(known_regexes[i].regex, regex, len)) {
+            *total = known_regexes[i].total;
+            return add(p, known_regexes[i].pattern, err);
+        }
+    return wk_fail(err, WK_UNSUPPORTED, "unknown regular expression '%.*s'%s; only published ones are run (GPT-2, Llama 3, Qwen, GPT-4o, Tekken, DeepSeek)",
+                   (int)(len < 160 ? len : 160), regex, len > 160 ? "..." : "");
+}
+
+wk_status pretokenizer_add_step(struct pretokenizer *p, enum pretokenizer_step step, const struct wk_err *err)
+{
+    static const char *const patterns[] = { [STEP_GPT2] = GPT2, [STEP_DIGIT] = "\\p{N}", [STEP_DIGITS] = "\\p{N}++",
+        [STEP_PUNCTUATION] = "[\\p{P}\\$\\+<=>\\^`\\|~]", [STEP_PUNCTUATION_RUN] = "[\\p{P}\\$\\+<=>\\^`\\|~]++" };
+    return add(p, patterns[step], err);
+}
+
+wk_status pretokenizer_add_literal(struct pretokenizer *p, const char *text, size_t len, enum pretokenizer_merge merge, const struct wk_err *err)
+{
+    char literal[12 * PRETOKENIZER_MAX_LITERAL + 1], pattern[2 * sizeof literal + 64];
+    size_t n = 0;
+    if (!len || len > PRETOKENIZER_MAX_LITERAL) return wk_fail(err, WK_UNSUPPORTED, "a text to cut at must have 1 to %d bytes, found %zu", PRETOKENIZER_MAX_LITERAL, len);
+    for (size_t i = 0; i < len;) {
+        const size_t sequence = utf8_sequence((const unsigned char *)text + i, len - i);
+        if (!sequence) return wk_fail(err, WK_INVALID, "a text to cut at is not UTF-8");
+        n += (size_t)snprintf(literal + n, sizeof literal - n, "\\x{%x}", (unsigned)utf8_decode((const unsigned char *)text + i, sequence));
+        i += sequence;
+    }
+    if (merge != LITERAL_ISOLATED && utf8_sequence((const unsigned char *)text, len) != len)
+        return wk_fail(err, WK_UNSUPPORTED, "a text of several characters can be a piece of its own only, not part of a neighbour");
+    if (merge == LITERAL_ISOLATED) (void)snprintf(pattern, sizeof pattern, "%s", literal);
+    else if (merge == LITERAL_WITH_PREVIOUS) (void)snprintf(pattern, sizeof pattern, "[^%s]*+%s?+", literal, literal);
+    else (void)snprintf(pattern, sizeof pattern, "%s?+[^%s]*+", literal, literal);
+    return add(p, pattern, err);
 }
 
 void pretokenizer_close(struct pretokenizer *p)

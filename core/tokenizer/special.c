@@ -1,92 +1,67 @@
-/* special.c: special tokens claim text by length, not by position, so the automaton alone does not decide: it finds the longest
+/* special.c: in GGUF tokenizers special tokens claim text by length, not by position, so the automaton alone does not decide: it finds the longest
  * special that ends at each byte; a heap then takes these in order of claim (longest special first, then leftmost). One that meets
  * bytes already taken is replaced by the next shorter special that ends on the same byte. Two texts overlap only if the shorter one's first
- * or last byte lies in the longer, so two bytes tell. */
+ * or last byte lies in the longer, so two bytes tell.
+ *
+ * Those of a tokenizer.json claim it by position. There the automaton has the reversed texts and reads the text backwards, and so knows the longest special
+ * that begins at each byte: one walk forwards takes them. */
 #include "tokenizer/special.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
+#include "tokenizer/utf8.h"
 #include "tokenizer/vocab.h"
 
 struct special_state {
     uint32_t parent, fail;
     uint32_t out;    /* index of the special spelt by this state + 1, 0: none */
     uint32_t shorter; /* nearest state on the fail chain that has an out (a dictionary link), 0: none */
+    uint32_t plain;   /* the same of specials that are no control tokens */
     unsigned char byte;
 };
-
-static bool is_special(const struct vocab *v, uint32_t id)
-{
-    const enum token_type type = v->type[id];
-    return (type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED || type == TOKEN_UNKNOWN) && vocab_text(v, id).len;
-}
-
-/* A USER_DEFINED token that begins or ends a text is a control token by what it does (Phi-3's </s>). */
-static bool is_control(const struct vocab *v, uint32_t id)
-{
-    return v->type[id] != TOKEN_USER_DEFINED || id == v->bos || id == v->eos || vocab_ends(v, id);
-}
 
 /* ---- building ---------------------------------------------------------------------------------------------------------- */
 
 static uint32_t *find_edge(const struct specials *s, uint32_t state, unsigned char byte)
 {
-    uint32_t at = (uint32_t)hash_mix((uint64_t)state << 8 | byte, s->vocab->seed) & s->edge_mask;
+    uint32_t at = (uint32_t)hash_mix((uint64_t)state << 8 | byte, s->seed) & s->edge_mask;
     for (;; at = (at + 1) & s->edge_mask) {
         const uint32_t child = s->edge[at];
         if (!child || (s->state[child].parent == state && s->state[child].byte == byte)) return &s->edge[at];
     }
 }
 
-struct by_length { size_t len; uint32_t id; };
 static int compare_length(const void *a, const void *b)
 {
-    const struct by_length *x = a, *y = b;
-    if (x->len != y->len) return x->len > y->len ? -1 : 1;
+    const struct special *x = *(const struct special *const *)a, *y = *(const struct special *const *)b;
+    if (x->text.len != y->text.len) return x->text.len > y->text.len ? -1 : 1;
     return x->id < y->id ? -1 : 1;
 }
 
-static wk_status collect(struct specials *s, size_t *bytes, const struct wk_err *err)
+static bool allocate(struct specials *s, size_t bytes)
 {
-    const struct vocab *v = s->vocab;
-    *bytes = 0;
-    for (uint32_t id = 0; id < v->n; id++)
-        if (is_special(v, id)) {
-            s->n++;
-            *bytes += vocab_text(v, id).len;
-        }
-    if (*bytes > SPECIAL_MAX_BYTES)
-        return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens: the texts of special tokens have %zu bytes; at most %d are supported", *bytes,
-                       SPECIAL_MAX_BYTES);
     const size_t n = s->n ? s->n : 1;
-    struct by_length *order = malloc(n * sizeof *order);
+    uint32_t edges = 16;
+    while (edges < 2 * bytes) edges *= 2;
     s->id = malloc(n * sizeof *s->id);
+    s->len = malloc(n * sizeof *s->len);
     s->terminal = malloc(n * sizeof *s->terminal);
     s->control = malloc(n);
-    if (!order || !s->id || !s->terminal || !s->control) {
-        free(order);
-        return wk_fail(err, WK_NO_MEMORY, "no memory for %u special tokens", s->n);
-    }
-    uint32_t i = 0;
-    for (uint32_t id = 0; id < v->n; id++)
-        if (is_special(v, id)) order[i++] = (struct by_length){ vocab_text(v, id).len, id };
-    qsort(order, s->n, sizeof *order, compare_length);
-    for (i = 0; i < s->n; i++) {
-        s->id[i] = order[i].id;
-        s->control[i] = is_control(v, order[i].id);
-    }
-    free(order);
-    return WK_OK;
+    s->flags = malloc(n);
+    s->edge = calloc(edges, sizeof *s->edge);
+    s->state = calloc(bytes + 1, sizeof *s->state);
+    s->edge_mask = edges - 1;
+    s->n_states = 1; /* the root */
+    return s->id && s->len && s->terminal && s->control && s->flags && s->edge && s->state;
 }
 
-static void insert(struct specials *s, uint32_t index)
+static void insert(struct specials *s, uint32_t index, struct token_bytes text)
 {
-    const struct token_bytes text = vocab_text(s->vocab, s->id[index]);
     uint32_t at = 0;
     for (size_t i = 0; i < text.len; i++) {
-        const unsigned char byte = (unsigned char)text.data[i];
+        const unsigned char byte = (unsigned char)text.data[s->leftmost ? text.len - 1 - i : i];
         uint32_t *edge = find_edge(s, at, byte);
         if (!*edge) {
             s->state[s->n_states] = (struct special_state){ .parent = at, .byte = byte };
@@ -96,6 +71,24 @@ static void insert(struct specials *s, uint32_t index)
     }
     s->terminal[index] = at;
     if (!s->state[at].out) s->state[at].out = index + 1; /* of two specials with one text the first counts */
+}
+
+/* Longest text first. */
+static wk_status insert_all(struct specials *s, const struct special *list, const struct wk_err *err)
+{
+    const struct special **order = malloc((s->n ? s->n : 1) * sizeof *order);
+    if (!order) return wk_fail(err, WK_NO_MEMORY, "no memory for %u special tokens", s->n);
+    for (uint32_t i = 0; i < s->n; i++) order[i] = &list[i];
+    qsort(order, s->n, sizeof *order, compare_length);
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->id[i] = order[i]->id;
+        s->len[i] = (uint32_t)order[i]->text.len;
+        s->control[i] = order[i]->control;
+        s->flags[i] = order[i]->flags;
+        insert(s, i, order[i]->text);
+    }
+    free(order);
+    return WK_OK;
 }
 
 static uint32_t next_state(const struct specials *s, uint32_t state, unsigned char byte)
@@ -125,7 +118,9 @@ static wk_status link_states(struct specials *s, const struct wk_err *err)
     for (uint32_t i = 1; i < s->n_states; i++) {
         struct special_state *state = &s->state[queue[i]];
         if (state->parent) state->fail = next_state(s, s->state[state->parent].fail, state->byte);
-        state->shorter = s->state[state->fail].out ? state->fail : s->state[state->fail].shorter;
+        const struct special_state *fail = &s->state[state->fail];
+        state->shorter = fail->out ? state->fail : fail->shorter;
+        state->plain = fail->out && !s->control[fail->out - 1] ? state->fail : fail->plain;
     }
     free(queue);
     free(first);
@@ -133,29 +128,49 @@ static wk_status link_states(struct specials *s, const struct wk_err *err)
     return WK_OK;
 }
 
-wk_status specials_open(struct specials *s, const struct vocab *v, const struct wk_err *err)
+wk_status specials_open(struct specials *s, const struct special *list, uint32_t n, bool leftmost, uint64_t seed, const char *where, const struct wk_err *err)
 {
-    size_t bytes;
-    memset(s, 0, sizeof *s);
-    s->vocab = v;
-    const wk_status status = collect(s, &bytes, err);
-    if (status) return status;
-    uint32_t edges = 16;
-    while (edges < 2 * bytes) edges *= 2;
-    s->edge = calloc(edges, sizeof *s->edge);
-    s->state = calloc(bytes + 1, sizeof *s->state);
-    if (!s->edge || !s->state) return wk_fail(err, WK_NO_MEMORY, "no memory for the automaton of %u special tokens", s->n);
-    s->edge_mask = edges - 1;
-    s->n_states = 1; /* the root */
-    for (uint32_t i = 0; i < s->n; i++) insert(s, i);
-    return link_states(s, err);
+    size_t bytes = 0;
+    *s = (struct specials){ .seed = seed, .leftmost = leftmost, .n = n };
+    for (uint32_t i = 0; i < n; i++) bytes += list[i].text.len;
+    if (bytes > SPECIAL_MAX_BYTES)
+        return wk_fail(err, WK_INVALID, "%s: the texts of special tokens have %zu bytes; at most %d are supported", where, bytes, SPECIAL_MAX_BYTES);
+    if (!allocate(s, bytes)) return wk_fail(err, WK_NO_MEMORY, "no memory for the automaton of %u special tokens", n);
+    const wk_status status = insert_all(s, list, err);
+    return status ? status : link_states(s, err);
+}
+
+bool special_is_control(const struct vocab *v, uint32_t id)
+{
+    return v->type[id] != TOKEN_USER_DEFINED || id == v->bos || id == v->eos || vocab_ends(v, id);
+}
+
+static bool is_special(const struct vocab *v, uint32_t id)
+{
+    const enum token_type type = v->type[id];
+    return (type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED || type == TOKEN_UNKNOWN) && vocab_text(v, id).len;
+}
+
+wk_status specials_open_vocab(struct specials *s, const struct vocab *v, const struct wk_err *err)
+{
+    uint32_t n = 0, at = 0;
+    for (uint32_t id = 0; id < v->n; id++) n += is_special(v, id);
+    struct special *list = malloc((n ? n : 1) * sizeof *list);
+    if (!list) return wk_fail(err, WK_NO_MEMORY, "no memory for %u special tokens", n);
+    for (uint32_t id = 0; id < v->n; id++)
+        if (is_special(v, id)) list[at++] = (struct special){ vocab_text(v, id), id, special_is_control(v, id), 0 };
+    const wk_status status = specials_open(s, list, n, false, v->seed, v->where, err);
+    free(list);
+    return status;
 }
 
 void specials_close(struct specials *s)
 {
     free(s->id);
+    free(s->len);
     free(s->terminal);
     free(s->control);
+    free(s->flags);
     free(s->state);
     free(s->edge);
 }
@@ -221,7 +236,7 @@ static bool settle(const struct specials *s, struct claims *c, const struct trus
 {
     while (c->n) {
         const uint32_t index = (uint32_t)(c->key[0] >> 32), end = (uint32_t)c->key[0];
-        const uint32_t len = (uint32_t)vocab_text(s->vocab, s->id[index]).len, begin = end - len;
+        const uint32_t len = s->len[index], begin = end - len;
         const uint32_t shorter = s->state[s->terminal[index]].shorter;
         const bool dead = taken[end - 1];
         if (!dead && !taken[begin] && (!s->control[index] || allows_control(spans, n_spans, begin, end))) {
@@ -273,5 +288,82 @@ wk_status specials_split(const struct specials *s, const char *text, uint32_t n,
     ok = ok && fill_gaps(out, first, n);
     free(taken);
     free(claims.key);
+    return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to find special tokens in %u bytes of text", n);
+}
+
+/* ---- leftmost first ---------------------------------------------------------------------------------------------------- */
+
+/* The white space that ends at text[end], and that begins at text[begin]: how many bytes it has. */
+static uint32_t space_before(const char *text, uint32_t begin, uint32_t end)
+{
+    uint32_t at = end;
+    while (at > begin) {
+        uint32_t c = at - 1;
+        while (c > begin && at - c < 4 && ((unsigned char)text[c] & 0xC0) == 0x80) c--;
+        const size_t len = utf8_sequence((const unsigned char *)text + c, at - c);
+        if (len != at - c || !unicode_is_space(utf8_decode((const unsigned char *)text + c, len))) break;
+        at = c;
+    }
+    return end - at;
+}
+static uint32_t space_after(const char *text, uint32_t begin, uint32_t end)
+{
+    uint32_t at = begin;
+    while (at < end) {
+        const size_t len = utf8_sequence((const unsigned char *)text + at, end - at);
+        if (!len || !unicode_is_space(utf8_decode((const unsigned char *)text + at, len))) break;
+        at += (uint32_t)len;
+    }
+    return at - begin;
+}
+
+/* Is the character that ends at `begin`, or the one that begins at `end`, one of a word? */
+static bool beside_word(const char *text, uint32_t n, uint32_t begin, uint32_t end)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    uint32_t c = begin ? begin - 1 : 0;
+    while (c && begin - c < 4 && (bytes[c] & 0xC0) == 0x80) c--;
+    const size_t before = begin ? utf8_sequence(bytes + c, begin - c) : 0, after = utf8_sequence(bytes + end, n - end);
+    return (before && before == begin - c && unicode_is_word(utf8_decode(bytes + c, before))) || (after && unicode_is_word(utf8_decode(bytes + end, after)));
+}
+
+/* found: [n] the special + 1 to take where it begins: the longest that may stand there. */
+static void find_beginnings(const struct specials *s, const char *text, uint32_t n, const struct trust_span *spans, size_t n_spans, uint32_t *found)
+{
+    uint32_t state = 0;
+    size_t span = n_spans - 1;
+    for (uint32_t i = n; i-- > 0;) {
+        state = next_state(s, state, (unsigned char)text[i]);
+        while (span && spans[span - 1].end > i) span--;
+        uint32_t at = s->state[state].out ? state : s->state[state].shorter;
+        while (at && s->control[s->state[at].out - 1] && !(spans[span].control && s->len[s->state[at].out - 1] <= spans[span].end - i))
+            at = spans[span].control ? s->state[at].shorter : s->state[at].plain;
+        found[i] = at ? s->state[at].out : 0;
+    }
+}
+
+wk_status specials_split_leftmost(const struct specials *s, const char *text, uint32_t n, const struct trust_span *spans, size_t n_spans,
+                                  struct fragments *out, const struct wk_err *err)
+{
+    const size_t first = out->n;
+    uint32_t *found = s->n ? malloc(n * sizeof *found) : NULL;
+    bool ok = found || !s->n;
+    if (ok && s->n) {
+        uint32_t done = 0;
+        find_beginnings(s, text, n, spans, n_spans, found);
+        for (uint32_t i = 0; ok && i < n;) {
+            const uint32_t index = found[i] - 1;
+            uint32_t begin = i, end = found[i] ? i + s->len[index] : i + 1;
+            if (found[i] && !((s->flags[index] & SPECIAL_WORD) && beside_word(text, n, begin, end))) {
+                if (s->flags[index] & SPECIAL_STRIPS_LEFT) begin -= space_before(text, done, begin);
+                if (s->flags[index] & SPECIAL_STRIPS_RIGHT) end += space_after(text, end, n);
+                ok = put_fragment(out, (struct fragment){ begin, end - begin, s->id[index] });
+                done = end;
+            }
+            i = end;
+        }
+    }
+    ok = ok && fill_gaps(out, first, n);
+    free(found);
     return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to find special tokens in %u bytes of text", n);
 }

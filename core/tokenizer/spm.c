@@ -14,7 +14,7 @@ static uint32_t score_priority(float score)
     return ~(bits >> 31 ? ~bits : bits | 0x80000000u);
 }
 
-static uint32_t find_text(const struct vocab *v, const char *text, size_t len)
+uint32_t spm_find_text(const struct vocab *v, const char *text, size_t len)
 {
     const uint32_t id = vocab_find(v, text, len);
     return id != TOKEN_NONE && vocab_is_text(v, id) ? id : TOKEN_NONE;
@@ -23,7 +23,7 @@ static uint32_t find_text(const struct vocab *v, const char *text, size_t len)
 static bool spm_rule(const void *model, const char *text, const struct symbol *l, const struct symbol *r, uint32_t *priority, uint32_t *id)
 {
     const struct vocab *v = model;
-    *id = find_text(v, text + l->at, (size_t)l->len + r->len);
+    *id = spm_find_text(v, text + l->at, (size_t)l->len + r->len);
     if (*id == TOKEN_NONE) return false;
     *priority = score_priority(v->score[*id]);
     return true;
@@ -61,7 +61,7 @@ wk_status spm_encode(const struct vocab *v, struct encoder *e, const char *text,
     merger_clear(&e->merger);
     for (size_t i = 0; ok && i < len;) {
         const size_t sequence = utf8_sequence(bytes + i, len - i), take = sequence ? sequence : 1;
-        ok = merger_add(&e->merger, (uint32_t)i, (uint32_t)take, find_text(v, e->buffer + i, take));
+        ok = merger_add(&e->merger, (uint32_t)i, (uint32_t)take, spm_find_text(v, e->buffer + i, take));
         i += take;
     }
     ok = ok && merger_run(&e->merger, spm_rule, v, e->buffer);

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <time.h>
 
-#include "tokenizer/vocab_builder.h"
+#include "tokenizer/hf_builder.h"
 
 static struct builder builder;
 static char error_text[512];
@@ -81,8 +81,50 @@ static void test_too_long(void **state)
     tokenizer_close(t);
 }
 
+/* Long texts of one kind, for a vocabulary made to be slow: the test's TIMEOUT is the judge. */
+static void test_json_made_to_be_slow(void **state)
+{
+    (void)state;
+    enum { MEBIBYTE = 1 << 20 };
+    static const char *const units[] = { "a", " ", ".", "\u2581", "\u0301", "e\u0301", "<", "\xFF", "aaaaaaaaab" };
+    struct hf_text added = { 0 };
+    char one[700];
+    hf_say(&added, "[");
+    for (int i = 0; i < 400; i++) { /* a, aa, aaa ... and one that never ends */
+        memset(one, 'a', (size_t)(40 + i));
+        one[40 + i] = '\0';
+        char entry[900];
+        (void)snprintf(entry, sizeof entry, "%s{\"id\":%d,\"content\":\"%s%s\",\"special\":%s,\"lstrip\":true,\"normalized\":%s}", i ? "," : "", 400 + i, one, i % 3 ? "" : "!", i % 2 ? "true" : "false",
+                       i % 5 ? "false" : "true");
+        hf_say(&added, entry);
+    }
+    hf_say(&added, "]");
+    char *text = malloc(MEBIBYTE);
+    assert_non_null(text);
+    for (int kind = 0; kind < 2; kind++) {
+        const struct hf_parts bytes = { .added = added.data, .normalizer = "{\"type\":\"NFC\"}" }, characters = { .added = added.data, .post_processor = "null", .normalizer = "null",
+            .pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"always\",\"split\":true}" };
+        struct hf_text json = kind ? hf_byte_level(&builder, &bytes, false) : hf_byte_fallback(&builder, &characters, false);
+        struct tokenizer *t;
+        if (tokenizer_open_json_text(json.data, json.n, "made", NULL, 0, &t, &open_err)) fail_msg("%s", error_text);
+        free(json.data);
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++)
+            for (int special = 0; special < 2; special++) {
+                struct tokens got = { 0 };
+                const size_t len = strlen(units[u]), n = MEBIBYTE / len * len;
+                for (size_t i = 0; i < n; i++) text[i] = units[u][i % len];
+                assert_int_equal(tokenizer_encode(t, text, n, special, false, &got, NULL), WK_OK);
+                assert_true(got.n > 0);
+                tokens_free(&got);
+            }
+        tokenizer_close(t);
+    }
+    free(text);
+    free(added.data);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_too_long), cmocka_unit_test(test_long_runs) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_too_long), cmocka_unit_test(test_long_runs), cmocka_unit_test(test_json_made_to_be_slow) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 
-#include "tokenizer/vocab_builder.h"
+#include "tokenizer/hf_builder.h"
 
 static struct builder builder;
 static char error_text[512];
@@ -16,7 +16,7 @@ static const char *const pres[] = { "gpt-2", "llama-bpe", "gpt-4o", "default", "
 
 enum { THREADS = 8, ROUNDS = 100 };
 struct job { const struct tokenizer *t; struct tokens expected; bool equal; };
-static const char shared_text[] = "the the 123 aaaaaaa ... \xE4\xB8\xAD\xE4\xB8\xAD <x> \xFF the\n\n  in the";
+static const char shared_text[] = "the the 123 qq aaaaaaa ... \xE4\xB8\xAD\xE4\xB8\xAD <x> \xFF the\n\n  in the";
 
 static void *encode_often(void *arg)
 {
@@ -31,11 +31,23 @@ static void *encode_often(void *arg)
     return NULL;
 }
 
+/* The two kinds of tokenizer.json, with a normalizer and added tokens. */
+static struct tokenizer *open_json(bool byte_level)
+{
+    const struct hf_parts parts = { .added = "[{\"id\":400,\"content\":\"<x>\",\"special\":true,\"lstrip\":true},{\"id\":401,\"content\":\"qq\",\"single_word\":true,\"special\":false}]",
+        .normalizer = byte_level ? "{\"type\":\"NFC\"}" : NULL, .post_processor = "null" };
+    struct hf_text text = byte_level ? hf_byte_level(&builder, &parts, false) : hf_byte_fallback(&builder, &parts, false);
+    struct tokenizer *t;
+    (void)tokenizer_open_json_text(text.data, text.n, "made", NULL, 0, &t, &open_err);
+    free(text.data);
+    return t;
+}
+
 static void test_threads(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < sizeof pres / sizeof *pres; p++) {
-        struct tokenizer *t = builder_open_kind(&builder, pres[p], &open_err);
+    for (size_t p = 0; p < sizeof pres / sizeof *pres + 2; p++) {
+        struct tokenizer *t = p < sizeof pres / sizeof *pres ? builder_open_kind(&builder, pres[p], &open_err) : open_json(p % 2);
         if (!t) fail_msg("%s", error_text);
         struct tokens expected = { 0 };
         struct job jobs[THREADS];

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "gguf/gguf.h"
 #include "tokenizer/model.h"
@@ -14,7 +15,9 @@ struct tokenizer {
     struct specials specials;
     struct bpe_merges merges;  /* BPE */
     struct pretokenizer words; /* BPE */
-    bool strips_right;         /* Phi-3: whitespace after most specials vanishes */
+    bool strips_right;         /* Phi-3 in a GGUF file: whitespace after most specials vanishes */
+    bool json;                 /* from a tokenizer.json: then pipeline has the specials, not `specials` */
+    struct hf_pipeline pipeline;
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------------------------- */
@@ -65,7 +68,14 @@ static wk_status open_model(struct tokenizer *t, const struct gguf *file, const 
         return wk_fail(err, WK_UNSUPPORTED, "tokenizer.ggml.model: '%.*s' is not supported; supported are gpt2 (byte-level BPE) and llama (SentencePiece)",
                        (int)(model.len < 64 ? model.len : 64), model.data);
     t->strips_right = contains(name, "phi-3") || contains(name, "phi3");
-    return status ? status : specials_open(&t->specials, &t->vocab, err);
+    return status ? status : specials_open_vocab(&t->specials, &t->vocab, err);
+}
+
+static wk_status finish(struct tokenizer *t, wk_status status, struct tokenizer **out)
+{
+    if (status) tokenizer_close(t);
+    else *out = t;
+    return status;
 }
 
 wk_status tokenizer_open(const struct gguf *file, struct tokenizer **out, const struct wk_err *err)
@@ -73,16 +83,52 @@ wk_status tokenizer_open(const struct gguf *file, struct tokenizer **out, const 
     *out = NULL;
     struct tokenizer *t = calloc(1, sizeof *t);
     if (!t) return wk_fail(err, WK_NO_MEMORY, "no memory for the tokenizer");
-    const wk_status status = open_model(t, file, err);
-    if (status) tokenizer_close(t);
-    else *out = t;
-    return status;
+    return finish(t, open_model(t, file, err), out);
+}
+
+wk_status tokenizer_open_json(const char *path, const struct gguf *file, uint32_t rows, struct tokenizer **out, const struct wk_err *err)
+{
+    *out = NULL;
+    struct tokenizer *t = calloc(1, sizeof *t);
+    if (!t) return wk_fail(err, WK_NO_MEMORY, "no memory for the tokenizer");
+    t->json = true;
+    return finish(t, hf_open(path, file, rows, &t->vocab, &t->merges, &t->words, &t->pipeline, err), out);
+}
+
+wk_status tokenizer_open_json_text(const char *text, size_t len, const char *name, const struct gguf *file, uint32_t rows, struct tokenizer **out, const struct wk_err *err)
+{
+    *out = NULL;
+    struct tokenizer *t = calloc(1, sizeof *t);
+    if (!t) return wk_fail(err, WK_NO_MEMORY, "no memory for the tokenizer");
+    t->json = true;
+    return finish(t, hf_open_text(text, len, name, file, rows, &t->vocab, &t->merges, &t->words, &t->pipeline, err), out);
+}
+
+/* The tokenizer.json in the folder of a file that was opened by its path. false: there is none. */
+static bool find_beside(const struct gguf *file, char *out, size_t cap)
+{
+    const char *path = gguf_path(file), *slash = strrchr(path, '/');
+    const int n = snprintf(out, cap, "%.*stokenizer.json", slash ? (int)(slash + 1 - path) : 0, path);
+    return n > 0 && (size_t)n < cap && access(path, F_OK) == 0 && access(out, F_OK) == 0;
+}
+
+wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct tokenizer **out, const struct wk_err *err)
+{
+    struct gguf_str model;
+    char beside[4096];
+    *out = NULL;
+    if (json) return tokenizer_open_json(json, file, rows, out, err);
+    const wk_status status = read_string(file, "tokenizer.ggml.model", "no_vocab", &model, err);
+    if (status) return status;
+    if (model.len && !equals(model, "no_vocab")) return tokenizer_open(file, out, err);
+    return find_beside(file, beside, sizeof beside) ? tokenizer_open_json(beside, file, rows, out, err) : WK_OK;
 }
 
 void tokenizer_close(struct tokenizer *t)
 {
     if (!t) return;
     specials_close(&t->specials);
+    hf_pipeline_close(&t->pipeline);
     bpe_close(&t->merges);
     pretokenizer_close(&t->words);
     vocab_close(&t->vocab);
@@ -91,7 +137,7 @@ void tokenizer_close(struct tokenizer *t)
 
 /* ---- queries ----------------------------------------------------------------------------------------------------------- */
 
-const char *tokenizer_kind(const struct tokenizer *t) { return t->vocab.model == VOCAB_BPE ? "gguf-bpe" : "gguf-spm"; }
+const char *tokenizer_kind(const struct tokenizer *t) { return t->json ? "hf-json" : t->vocab.model == VOCAB_BPE ? "gguf-bpe" : "gguf-spm"; }
 uint32_t tokenizer_size(const struct tokenizer *t) { return t->vocab.n; }
 uint32_t tokenizer_bos(const struct tokenizer *t) { return t->vocab.bos; }
 uint32_t tokenizer_eos(const struct tokenizer *t) { return t->vocab.eos; }
@@ -196,6 +242,9 @@ static wk_status encode_fragments(const struct tokenizer *t, struct encoder *e, 
 static void encoder_free(struct encoder *e)
 {
     free(e->fragments.list);
+    free(e->inner.list);
+    free(e->normal.data);
+    free(e->spare.data);
     pretokenizer_scratch_free(&e->words);
     merger_free(&e->merger);
     free(e->buffer);
@@ -219,7 +268,8 @@ wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokeniz
     struct joined j = { 0 };
     struct encoder e = { 0 };
     wk_status status = join(parts, n_parts, &j, err);
-    if (!status && j.n) {
+    if (!status && j.n && t->json) status = hf_encode(&t->vocab, &t->merges, &t->words, &t->pipeline, &e, j.text, j.n, j.spans, j.n_spans, out, err);
+    else if (!status && j.n) {
         status = specials_split(&t->specials, j.text, j.n, j.spans, j.n_spans, &e.fragments, err);
         if (!status) status = encode_fragments(t, &e, j.text, out, err);
     }

@@ -1,8 +1,8 @@
 /* tokenizer.h: text to token ids and back, as the model's own tokenizer does it.
  *
- * Kinds: gguf-bpe (byte-level BPE, `tokenizer.ggml.model` = gpt2) and gguf-spm (SentencePiece BPE with byte fallback, = llama). The
- * vocabulary is copied out of the file: nothing of it is needed after tokenizer_open. A tokenizer is immutable once open; every function
- * may be called by any thread at the same time.
+ * Kinds: gguf-bpe (byte-level BPE, `tokenizer.ggml.model` = gpt2), gguf-spm (SentencePiece BPE with byte fallback, = llama) and hf-json (either of
+ * the two, from a tokenizer.json as Hugging Face's tokenizers write it). The vocabulary is copied out of the file: nothing of it is needed after
+ * tokenizer_open. A tokenizer is immutable once open; every function may be called by any thread at the same time.
  *
  * Any bytes can be encoded. What is not UTF-8 is no error: byte-level BPE cuts the text into well-formed runs, pre-tokenised each for
  * itself, and single stray bytes, each a piece of its own (so decoding gives back exactly the bytes); SPM falls back to byte tokens. */
@@ -22,7 +22,7 @@ struct tokenizer; /* opaque */
 enum {
     TOKENIZER_MAX_VOCAB = 1 << 20,
     TOKENIZER_MAX_TOKEN_BYTES = 64 << 10,
-    TOKENIZER_MAX_TEXT = 8 << 20 /* bytes of one encode; about 60 bytes of scratch memory each at worst */
+    TOKENIZER_MAX_TEXT = 8 << 20 /* bytes of one encode; about 100 bytes of scratch memory each at worst */
 };
 
 enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
@@ -30,9 +30,18 @@ enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEF
 /* Refuses, with the key, index and value: an unknown tokenizer model or pre-tokenizer, parallel arrays of other lengths, ids out of
  * range, malformed byte tokens and merges, two normal tokens of one text, a vocabulary that cannot express every byte. */
 wk_status tokenizer_open(const struct gguf *file, struct tokenizer **out, const struct wk_err *err);
+/* The same from a tokenizer.json. Its schema is closed: a normalizer, pre-tokenizer, expression, member or model that is not known to the last detail is
+ * refused by name, with its path in the JSON. file: the model that it is for, or NULL; which ids begin and end a text is taken from there, and an
+ * embedded vocabulary must agree. rows: ids that the model has, 0: unknown; larger ids are refused, smaller vocabularies padded with unused tokens. */
+wk_status tokenizer_open_json(const char *path, const struct gguf *file, uint32_t rows, struct tokenizer **out, const struct wk_err *err);
+/* The same from memory; name: what messages call it. */
+wk_status tokenizer_open_json_text(const char *text, size_t len, const char *name, const struct gguf *file, uint32_t rows, struct tokenizer **out, const struct wk_err *err);
+/* The one that a model is to use: json, if it is given; else the vocabulary in its file; else the tokenizer.json in the file's folder. There is none of
+ * them: WK_OK, and *out is NULL. */
+wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct tokenizer **out, const struct wk_err *err);
 void tokenizer_close(struct tokenizer *t); /* NULL allowed */
 
-const char *tokenizer_kind(const struct tokenizer *t); /* "gguf-bpe", "gguf-spm" */
+const char *tokenizer_kind(const struct tokenizer *t); /* "gguf-bpe", "gguf-spm", "hf-json" */
 uint32_t tokenizer_size(const struct tokenizer *t);    /* number of ids, padding included */
 
 /* Bytes of the tokenizer's, valid until tokenizer_close; not terminated. */

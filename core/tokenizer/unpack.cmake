@@ -1,7 +1,7 @@
-# Run with -DFROM=<test data>/vocab -DTO=<build folder>: makes every vocabulary a plain .gguf in TO. What is missing is left out; tests skip it.
+# Run with -DFROM=<test data> -DTO=<build folder>: makes every vocabulary a plain .gguf or tokenizer.json in TO. What is missing is left out; tests skip it.
 file(MAKE_DIRECTORY ${TO})
-file(GLOB packed ${FROM}/*.gguf.xz)
-file(GLOB plain ${FROM}/*.gguf)
+file(GLOB packed ${FROM}/vocab/*.gguf.xz ${FROM}/tokenizer_json/*.json.xz)
+file(GLOB plain ${FROM}/vocab/*.gguf)
 find_program(XZ xz)
 if(packed AND NOT XZ)
   message("xz is not installed: packed vocabularies stay out of the tests")

@@ -43,6 +43,19 @@ uint32_t utf8_decode(const unsigned char *b, size_t len)
     }
 }
 
+size_t utf8_encode(uint32_t c, char out[4])
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    const size_t len = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const unsigned char leads[] = { 0, 0, 0xC0, 0xE0, 0xF0 };
+    for (size_t i = len; i-- > 1; c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)(leads[len] | c);
+    return len;
+}
+
 static size_t put_replacement(char *out)
 {
     memcpy(out, "\xEF\xBF\xBD", 3);

@@ -14,6 +14,8 @@
 size_t utf8_sequence(const unsigned char *bytes, size_t n);
 /* Decodes a sequence whose length utf8_sequence gave. */
 uint32_t utf8_decode(const unsigned char *bytes, size_t len);
+/* Writes the character c (no surrogate, at most U+10FFFF) to out; returns its length. */
+size_t utf8_encode(uint32_t c, char out[4]);
 
 struct utf8_stream {
     unsigned char held[4];

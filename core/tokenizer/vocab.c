@@ -57,7 +57,7 @@ uint32_t vocab_find(const struct vocab *v, const char *text, size_t len)
 }
 
 /* Padding tokens may repeat a text: a normal token wins, else the first. Two normal tokens of one text would make ids ambiguous. */
-static wk_status build_table(struct vocab *v, const struct wk_err *err)
+wk_status vocab_table(struct vocab *v, const struct wk_err *err)
 {
     uint32_t slots = 16;
     while (slots < 2 * v->n) slots *= 2;
@@ -71,7 +71,7 @@ static wk_status build_table(struct vocab *v, const struct wk_err *err)
         uint32_t *slot = find_slot(v, text.data, text.len);
         if (*slot == TOKEN_NONE || (v->type[*slot] != TOKEN_NORMAL && v->type[id] == TOKEN_NORMAL)) *slot = id;
         else if (v->type[*slot] == TOKEN_NORMAL && v->type[id] == TOKEN_NORMAL)
-            return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens: tokens %u and %u are both normal and have the same text", *slot, id);
+            return wk_fail(err, WK_INVALID, "%s: tokens %u and %u are both normal and have the same text", v->where, *slot, id);
     }
     return WK_OK;
 }
@@ -180,17 +180,8 @@ static wk_status read_flag(const struct gguf *file, const char *key, bool *flag,
     return kv ? gguf_bool_at(file, kv, 0, flag, err) : WK_OK;
 }
 
-static wk_status read_roles(struct vocab *v, const struct gguf *file, const struct wk_err *err)
+wk_status vocab_read_roles(struct vocab *v, const struct gguf *file, const struct wk_err *err)
 {
-    const bool spm = v->model == VOCAB_SPM;
-    v->bos = v->eos = v->unk = v->pad = v->eot = v->eom = TOKEN_NONE;
-    if (spm) { /* SentencePiece's fixed ids, as far as so small a vocabulary has them */
-        v->unk = 0;
-        if (v->n > 1) v->bos = 1;
-        if (v->n > 2) v->eos = 2;
-    }
-    v->add_bos = v->add_space_prefix = spm;
-    v->add_eos = false;
     const struct { const char *key; uint32_t *id; } ids[] = {
         { "tokenizer.ggml.bos_token_id", &v->bos },     { "tokenizer.ggml.eos_token_id", &v->eos },
         { "tokenizer.ggml.unknown_token_id", &v->unk }, { "tokenizer.ggml.padding_token_id", &v->pad },
@@ -199,8 +190,19 @@ static wk_status read_roles(struct vocab *v, const struct gguf *file, const stru
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (read_id(v, file, ids[i].key, ids[i].id, err)) return WK_INVALID;
     if (read_flag(file, "tokenizer.ggml.add_bos_token", &v->add_bos, err)) return WK_INVALID;
-    if (read_flag(file, "tokenizer.ggml.add_eos_token", &v->add_eos, err)) return WK_INVALID;
-    return read_flag(file, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, err);
+    return read_flag(file, "tokenizer.ggml.add_eos_token", &v->add_eos, err);
+}
+
+/* What holds where a GGUF file has no key. */
+static void preset_roles(struct vocab *v)
+{
+    const bool spm = v->model == VOCAB_SPM;
+    if (spm) { /* SentencePiece's fixed ids, as far as so small a vocabulary has them */
+        v->unk = 0;
+        if (v->n > 1) v->bos = 1;
+        if (v->n > 2) v->eos = 2;
+    }
+    v->add_bos = v->add_space_prefix = spm;
 }
 
 static void add_end(struct vocab *v, uint32_t id)
@@ -212,17 +214,17 @@ static void add_end(struct vocab *v, uint32_t id)
 }
 
 /* Files name one eos and often the wrong one; the texts are what chat models really end a turn with. In the harmony format
- * `<|end|>` closes a message, not the answer. */
+ * `<|end|>` closes a message, not the answer, whatever a file says. */
 static void find_ends(struct vocab *v)
 {
     static const char *const texts[] = { "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
                                          "<|eom_id|>", "<EOT>", "<|return|>", "<|call|>" };
     const bool harmony = vocab_find(v, "<|return|>", 10) != TOKEN_NONE && vocab_find(v, "<|call|>", 8) != TOKEN_NONE;
+    const uint32_t roles[] = { v->eos, v->eot, v->eom }, message_end = harmony ? vocab_find(v, "<|end|>", 7) : TOKEN_NONE;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!harmony || strcmp(texts[i], "<|end|>")) add_end(v, vocab_find(v, texts[i], strlen(texts[i])));
-    add_end(v, v->eos);
-    add_end(v, v->eot);
-    add_end(v, v->eom);
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (roles[i] != message_end) add_end(v, roles[i]);
 }
 
 bool vocab_ends(const struct vocab *v, uint32_t id)
@@ -276,8 +278,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* `<0xHH>` with exactly two hexadecimal digits -> 0..255, else -1. */
-static int byte_token_value(struct token_bytes t)
+int vocab_byte_value(struct token_bytes t)
 {
     if (t.len != 6 || memcmp(t.data, "<0x", 3) != 0 || t.data[5] != '>') return -1;
     const int high = hex_digit(t.data[3]), low = hex_digit(t.data[4]);
@@ -289,7 +290,7 @@ static int byte_token_value(struct token_bytes t)
 static void infer_types(struct vocab *v)
 {
     for (uint32_t id = 0; v->model == VOCAB_SPM && id < v->n; id++)
-        if (byte_token_value(vocab_text(v, id)) >= 0) v->type[id] = TOKEN_BYTE;
+        if (vocab_byte_value(vocab_text(v, id)) >= 0) v->type[id] = TOKEN_BYTE;
     const uint32_t control[] = { v->bos, v->eos, v->pad, v->eot, v->eom };
     for (size_t i = 0; i < sizeof control / sizeof *control; i++)
         if (control[i] != TOKEN_NONE) v->type[control[i]] = TOKEN_CONTROL;
@@ -338,9 +339,9 @@ static wk_status build_pieces(struct vocab *v, const struct wk_err *err)
         char *out = v->piece + at;
         v->piece_at[id] = at;
         if (v->type[id] == TOKEN_BYTE) {
-            const int value = byte_token_value(text);
+            const int value = vocab_byte_value(text);
             if (value < 0)
-                return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens[%u]: a byte token must be spelt <0xHH>, found '%.*s'", id,
+                return wk_fail(err, WK_INVALID, "%s[%u]: a byte token must be spelt <0xHH>, found '%.*s'", v->where, id,
                                (int)(text.len < 32 ? text.len : 32), text.data);
             *out = (char)value;
             at++;
@@ -370,26 +371,40 @@ static wk_status find_bytes(struct vocab *v, const struct wk_err *err)
             const size_t len = vocab_put_symbol((unsigned char)b, symbol);
             const uint32_t id = vocab_find(v, symbol, len);
             if (id == TOKEN_NONE || !vocab_is_text(v, id))
-                return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens: byte-level BPE needs a normal token for every byte; 0x%02X has none", b);
+                return wk_fail(err, WK_INVALID, "%s: byte-level BPE needs a normal token for every byte; 0x%02X has none", v->where, b);
             v->byte_id[b] = id;
         } else if (v->byte_id[b] == TOKEN_NONE && v->unk == TOKEN_NONE)
-            return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens: no token <0x%02X> and no unknown token to stand in for it", b);
+            return wk_fail(err, WK_INVALID, "%s: no token <0x%02X> and no unknown token to stand in for it", v->where, b);
     }
     return WK_OK;
+}
+
+void vocab_begin(struct vocab *v, enum vocab_model model, const char *where)
+{
+    *v = (struct vocab){ .model = model, .where = where };
+    v->bos = v->eos = v->unk = v->pad = v->eot = v->eom = TOKEN_NONE;
+    if (getrandom(&v->seed, sizeof v->seed, GRND_NONBLOCK) != (ssize_t)sizeof v->seed) v->seed = (uint64_t)(uintptr_t)v;
+}
+
+wk_status vocab_complete(struct vocab *v, const struct wk_err *err)
+{
+    wk_status status = build_pieces(v, err);
+    if (!status) status = find_bytes(v, err);
+    if (!status) find_ends(v);
+    return status;
 }
 
 wk_status vocab_open(struct vocab *v, const struct gguf *file, enum vocab_model model, const struct wk_err *err)
 {
     wk_status status;
-    memset(v, 0, sizeof *v);
-    v->model = model;
-    if (getrandom(&v->seed, sizeof v->seed, GRND_NONBLOCK) != (ssize_t)sizeof v->seed) v->seed = (uint64_t)(uintptr_t)v;
-    if ((status = read_texts(v, file, err)) || (status = read_types(v, file, err)) || (status = read_roles(v, file, err))) return status;
+    vocab_begin(v, model, "tokenizer.ggml.tokens");
+    if ((status = read_texts(v, file, err)) || (status = read_types(v, file, err))) return status;
+    preset_roles(v);
+    if ((status = vocab_read_roles(v, file, err)) || (status = read_flag(file, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, err))) return status;
     if (model == VOCAB_SPM && (status = read_scores(v, file, err))) return status;
     if (!gguf_find(file, "tokenizer.ggml.token_type")) infer_types(v);
-    if ((status = build_table(v, err)) || (status = build_pieces(v, err)) || (status = find_bytes(v, err))) return status;
-    find_ends(v);
-    return WK_OK;
+    if ((status = vocab_table(v, err))) return status;
+    return vocab_complete(v, err);
 }
 
 void vocab_close(struct vocab *v)

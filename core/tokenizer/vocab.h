@@ -12,11 +12,12 @@
 
 struct gguf;
 
-enum vocab_model { VOCAB_SPM, VOCAB_BPE };
+enum vocab_model { VOCAB_SPM /* U+2581 is a space, bytes have tokens <0xHH> */, VOCAB_BPE /* texts in the byte alphabet */ };
 
 struct vocab {
     enum vocab_model model;
     uint32_t n;
+    const char *where;     /* the list of tokens in messages: "tokenizer.ggml.tokens" */
     uint64_t seed;         /* of all hash tables: a file cannot be made to collide */
 
     char *text;            /* [text_at[n]] all texts one after the other, as the file spells them */
@@ -24,7 +25,7 @@ struct vocab {
     char *piece;           /* the bytes that each token stands for */
     uint32_t *piece_at;    /* [n + 1] */
     uint8_t *type;         /* [n] enum token_type */
-    float *score;          /* [n], SPM only */
+    float *score;          /* [n], GGUF's SPM only */
     size_t longest;        /* bytes of the longest text */
 
     uint32_t *slot;        /* [slot_mask + 1] open-addressing table of text -> id, TOKEN_NONE: free */
@@ -38,6 +39,11 @@ struct vocab {
 };
 
 wk_status vocab_open(struct vocab *v, const struct gguf *file, enum vocab_model model, const struct wk_err *err);
+/* In steps, for texts from elsewhere: vocab_begin; fill n, text, text_at, longest, type; vocab_table; roles; vocab_complete. */
+void vocab_begin(struct vocab *v, enum vocab_model model, const char *where);
+wk_status vocab_table(struct vocab *v, const struct wk_err *err);    /* vocab_find works from now on */
+wk_status vocab_read_roles(struct vocab *v, const struct gguf *file, const struct wk_err *err); /* from the file's keys; an absent one leaves a role alone */
+wk_status vocab_complete(struct vocab *v, const struct wk_err *err); /* bytes, pieces, ends */
 void vocab_close(struct vocab *v);
 
 uint32_t vocab_find(const struct vocab *v, const char *text, size_t len); /* id or TOKEN_NONE */
@@ -55,6 +61,8 @@ static inline bool vocab_is_text(const struct vocab *v, uint32_t id)
     return v->type[id] == TOKEN_NORMAL || v->type[id] == TOKEN_USER_DEFINED;
 }
 bool vocab_ends(const struct vocab *v, uint32_t id);
+/* `<0xHH>` with exactly two hexadecimal digits -> 0..255, else -1. */
+int vocab_byte_value(struct token_bytes t);
 
 /* The byte alphabet of byte-level BPE: byte -> code point that stands for it in a token's text. */
 uint32_t vocab_byte_symbol(unsigned char byte);

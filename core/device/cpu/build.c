@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "device/kv_pages.h"
 
 void *carve(struct carve *c, uint64_t n, uint64_t size)
 {
@@ -145,12 +146,10 @@ static uint64_t layer_page_bytes(const struct executor *x, const struct tape_kv_
 static wk_status carve_cache(struct executor *x, struct carve *kv, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
-    for (uint32_t g = 0; g < p->n_groups; g++) {
-        const uint64_t each = p->groups[g].ring_pages ? p->groups[g].ring_pages : ((uint64_t)x->o.context + KV_PAGE - 1) / KV_PAGE, n = each * x->o.max_sequences;
-        if (n > UINT32_MAX)
-            return wk_fail(err, WK_NO_MEMORY, "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences", x->o.max_sequences, x->o.context);
-        x->plan.kv_pages[g] = (uint32_t)n;
-    }
+    uint64_t group[TAPE_MAX_GROUPS] = { 0 };
+    for (uint32_t i = 0; i < p->n_kv_layers; i++) group[p->kv_layers[i].group] += layer_page_bytes(x, &p->kv_layers[i]);
+    wk_status s = kv_pages(p, &x->o, group, x->plan.kv_pages, err);
+    if (s) return s;
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
         const uint64_t bytes = layer_page_bytes(x, &p->kv_layers[i]);
         x->cache[i] = carve(kv, x->plan.kv_pages[p->kv_layers[i].group], bytes);

@@ -364,6 +364,35 @@ static void test_plan(void **state)
         }
 }
 
+/* Bytes of cache are dealt to a ring and a table as whole sequences need them. */
+static void test_kv_bytes(void **state)
+{
+    (void)state;
+    struct zoo z;
+    struct memory_plan all, p;
+    struct device_options o = options(1, WK_ISA_AVX512, false);
+    zoo_open(&z, ZOO_DENSE, plugins, ROWS, FUSE_ALL, NULL, 0);
+    assert_int_equal(device_cpu()->plan(z.program, &o, &all, &err), WK_OK);
+    const uint64_t page = all.bytes[MEMORY_KV] / (all.kv_pages[0] + all.kv_pages[1]); /* both groups have a layer of the same size */
+    for (uint32_t n = 1; n <= 2 * SEQUENCES; n++) {
+        o.kv_bytes = all.bytes[MEMORY_KV] / SEQUENCES * n + page / 2;
+        assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_OK);
+        for (uint32_t g = 0; g < 2; g++) assert_int_equal(p.kv_pages[g], all.kv_pages[g] / SEQUENCES * n);
+        assert_int_equal(p.bytes[MEMORY_KV], all.bytes[MEMORY_KV] / SEQUENCES * n);
+        assert_int_equal(p.kv_bytes_per_page_set, all.kv_bytes_per_page_set);
+    }
+    o.kv_bytes = page;
+    assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_INVALID);
+    assert_non_null(strstr(text, "holds no page of 32 positions"));
+    const char *least = strstr(text, "at least ");
+    assert_non_null(least);
+    o.kv_bytes = strtoull(least + 9, NULL, 10);
+    assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_OK);
+    o.kv_bytes = UINT64_MAX;
+    assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_NO_MEMORY);
+    zoo_close(&z);
+}
+
 static void test_too_much(void **state)
 {
     (void)state;
@@ -521,7 +550,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_threads), cmocka_unit_test(test_fusions), cmocka_unit_test(test_cut_by_position),
-        cmocka_unit_test(test_wanted), cmocka_unit_test(test_plan), cmocka_unit_test(test_too_much), cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite),
+        cmocka_unit_test(test_wanted), cmocka_unit_test(test_plan), cmocka_unit_test(test_kv_bytes), cmocka_unit_test(test_too_much), cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite),
         cmocka_unit_test(test_cancel), cmocka_unit_test(test_truncated),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "device/kv_pages.h"
 
 /* ---- lists ---------------------------------------------------------------------------------------------------------- */
 
@@ -333,12 +334,13 @@ static uint32_t group_pages(const struct executor *x, uint32_t g)
 static wk_status carve_cache(struct executor *x, struct cuda_carve *c, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
-    for (uint32_t g = 0; g < p->n_groups; g++) {
-        const uint64_t n = (uint64_t)group_pages(x, g) * x->o.max_sequences;
-        if (n > UINT32_MAX)
-            return wk_fail(err, WK_NO_MEMORY, "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences", x->o.max_sequences, x->o.context);
-        x->plan.kv_pages[g] = (uint32_t)n;
+    uint64_t group[TAPE_MAX_GROUPS] = { 0 };
+    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
+        const struct tape_kv_layer *k = &p->kv_layers[i];
+        group[k->group] += cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);
     }
+    wk_status s = kv_pages(p, &x->o, group, x->plan.kv_pages, err);
+    if (s) return s;
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
         const struct tape_kv_layer *k = &p->kv_layers[i];
         const uint64_t bytes = cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);

@@ -151,6 +151,12 @@ static void test_sizes(void **state)
     assert_int_equal(more.bytes[MEMORY_KV], 2 * kv);
     assert_int_equal(more.bytes[MEMORY_WEIGHTS], base.bytes[MEMORY_WEIGHTS]);
     assert_true(more.bytes[MEMORY_GRAPHS] > base.bytes[MEMORY_GRAPHS]);
+    o.kv_bytes = kv; /* the cache no longer follows the sequences */
+    assert_int_equal(plan(ZOO_DENSE, &o).bytes[MEMORY_KV], kv);
+    o.kv_bytes = 2 * kv / 3 + 1;
+    const struct memory_plan part = plan(ZOO_DENSE, &o);
+    for (uint32_t g = 0; g < 2; g++) assert_int_equal(part.kv_pages[g], base.kv_pages[g] * 2 / 3);
+    o.kv_bytes = 1, refuse(ZOO_DENSE, &o, WK_INVALID, "holds no page");
     o = options();
     o.max_rows = 2000;
     assert_true(plan(ZOO_DENSE, &o).bytes[MEMORY_ACTIVATIONS] > base.bytes[MEMORY_ACTIVATIONS]);

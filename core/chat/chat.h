@@ -1,24 +1,26 @@
 /* chat.h: one user turn in the form that an instruct model was trained on.
  *
  * Templates of files are Jinja programs by strangers: they are recognised, never run. Each known family is a function here. */
-#ifndef CORE_TOKENIZER_CHAT_H
-#define CORE_TOKENIZER_CHAT_H
+#ifndef CORE_CHAT_CHAT_H
+#define CORE_CHAT_CHAT_H
 
 #include <stddef.h>
 
 #include <worker/abi.h>
 
+#include "chat/harmony.h"
 #include "tokenizer/tokenizer.h"
 
 struct gguf;
 struct chat; /* opaque; immutable once open, any thread */
 
-/* Chooses by tokenizer.chat_template, or where the file has none by its special tokens. Refuses what it does not know, saying so. `t`
+/* Chooses by tokenizer.chat_template, or where the file has none by its special tokens. Refuses what it does not know, by name where it has one. `t`
  * and *out are the caller's; *out does not keep `file`, but needs `t`. */
 wk_status chat_open(const struct gguf *file, const struct tokenizer *t, struct chat **out, const struct wk_err *err);
 /* The same for a template's text, NULL: none. name: general.name, NULL: none. */
 wk_status chat_open_text(const char *template, size_t len, const char *name, const struct tokenizer *t, struct chat **out, const struct wk_err *err);
 void chat_close(struct chat *c);          /* NULL allowed */
+bool chat_is_harmony(const struct chat *c);  /* then answers have channels: harmony.h */
 const char *chat_name(const struct chat *c); /* "chatml", "llama-2", "llama-3", "phi-3", "zephyr", "mistral", "gemma", "harmony" */
 
 /* What one prompt says. Texts are bytes of the caller's; system.bytes NULL: none given, so the template's own default holds. */
@@ -35,9 +37,12 @@ struct chat_prompt {
     struct tokenizer_part part[CHAT_MAX_PARTS];
     size_t n;
     char date[128];
+    struct harmony_prompt made; /* harmony's text; else empty */
 };
 
-/* Encode the result with add_special: whether bos comes first is the file's decision or the template's, and it is never doubled. */
+/* Encode the result with add_special: whether bos comes first is the file's decision or the template's, and it is never doubled. chat_prompt_free
+ * afterwards, also after a failure. */
 wk_status chat_wrap(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *out, const struct wk_err *err);
+void chat_prompt_free(struct chat_prompt *p);
 
 #endif

@@ -1,8 +1,7 @@
 /* chat.c: see chat.h. The forms are the models' published chat formats; where a template trims texts, names a default system prompt or
  * writes bos, that is read off the template's text. */
-#include "tokenizer/chat.h"
+#include "chat/chat.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,36 +160,28 @@ static wk_status gemma(const struct chat *c, const struct chat_turn *turn, struc
 
 static wk_status harmony(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
 {
-    const char *reasoning = turn->reasoning ? turn->reasoning : "medium";
-    if (strcmp(reasoning, "low") && strcmp(reasoning, "medium") && strcmp(reasoning, "high"))
-        return wk_fail(err, WK_INVALID, "reasoning effort must be low, medium or high, not '%.32s'", reasoning);
-    literal(p, "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n");
-    if (turn->year && turn->month && turn->day) {
-        (void)snprintf(p->date, sizeof p->date, "Current date: %04d-%02d-%02d\n", turn->year, turn->month, turn->day);
-        literal(p, p->date);
-    }
-    literal(p, "\nReasoning: ");
-    literal(p, reasoning);
-    literal(p, "\n\n# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>");
-    if (turn->system.data) {
-        literal(p, "<|start|>developer<|message|># Instructions\n\n");
-        text(c, p, turn->system);
-        literal(p, "<|end|>");
-    }
-    literal(p, "<|start|>user<|message|>");
-    text(c, p, turn->user);
-    literal(p, "<|end|><|start|>assistant");
-    return WK_OK;
+    (void)c;
+    (void)snprintf(p->date, sizeof p->date, "%04d-%02d-%02d", turn->year, turn->month, turn->day);
+    const struct harmony_system system = { .date = turn->year && turn->month && turn->day ? p->date : NULL, .effort = turn->reasoning };
+    const struct harmony_developer developer = { .instructions = turn->system };
+    const struct harmony_message user = { .role = HARMONY_USER, .content = turn->user };
+    const struct harmony_conversation conversation = { .system = &system, .developer = &developer, .messages = &user, .n_messages = 1, .answer = true };
+    const wk_status status = harmony_render(&conversation, &p->made, err);
+    for (size_t i = 0; !status && i < p->made.n; i++) put(p, p->made.parts[i].bytes, p->made.parts[i].len, p->made.parts[i].parse_special);
+    return status;
 }
 
 wk_status chat_wrap(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *out, const struct wk_err *err)
 {
     out->n = 0;
+    out->made = (struct harmony_prompt){ 0 };
     if (turn->month < 0 || turn->month > 12 || turn->day < 0 || turn->day > 31 || turn->year < 0 || turn->year > 9999)
         return wk_fail(err, WK_INVALID, "%d-%d-%d is no date", turn->year, turn->month, turn->day);
     put(out, c->bos.data, c->bos.len, true);
     return c->family->form(c, turn, out, err);
 }
+
+void chat_prompt_free(struct chat_prompt *p) { harmony_prompt_free(&p->made); }
 
 const char *chat_name(const struct chat *c) { return c->family->name; }
 
@@ -199,6 +190,8 @@ const char *chat_name(const struct chat *c) { return c->family->name; }
 static const struct family CHATML = { "chatml", chatml }, LLAMA2 = { "llama-2", llama2 }, LLAMA3 = { "llama-3", llama3 },
                            PHI3 = { "phi-3", phi3 }, ZEPHYR = { "zephyr", zephyr }, MISTRAL = { "mistral", mistral },
                            GEMMA = { "gemma", gemma }, HARMONY = { "harmony", harmony };
+
+bool chat_is_harmony(const struct chat *c) { return c->family == &HARMONY; }
 
 /* The expression around the user's text: from `<|user|>` to the end of its {{ }}; does it hold `what`? */
 static bool user_turn_has(const char *t, const char *what)
@@ -220,6 +213,31 @@ static const struct family *by_template(const char *t)
     return NULL;
 }
 
+/* Whose template it is, of those that are known by sight alone; NULL: nobody's. */
+static const char *stranger(const char *t)
+{
+    static const struct { const char *mark, *name; } strangers[] = { { "<|im_sep|>", "Phi-4" }, { "<\xEF\xBD\x9CUser\xEF\xBD\x9C>", "DeepSeek" },
+        { "<|START_OF_TURN_TOKEN|>", "Command R" }, { "<|header_start|>", "Llama 4" }, { "[gMASK]", "GLM" }, { "<|start_of_role|>", "Granite" }, { "[|assistant|]", "EXAONE" },
+        { "GPT4 Correct", "OpenChat" }, { "<|hy_", "Hunyuan" }, { "<reserved_106>", "Baichuan" }, { "<|User|>", "DeepSeek" }, { "### Instruction:", "Alpaca" },
+        { "ASSISTANT:", "Vicuna" }, { "<|assistant|>", "a relative of Phi-3 or Zephyr" } };
+    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
+        if (strstr(t, strangers[i].mark)) return strangers[i].name;
+    return NULL;
+}
+
+static wk_status refuse(const char *template, const char *name, const struct wk_err *err)
+{
+    static const char known[] = "known are chatml, llama-2, llama-3, phi-3, zephyr, mistral, gemma and harmony: write the prompt in the model's form yourself and send it as it is (--raw)";
+    if (!template) return wk_fail(err, WK_UNSUPPORTED, "%s has no chat template and its tokens show no known family; %s", name && *name ? name : "the file", known);
+    const char *whose = stranger(template);
+    char begin[49];
+    (void)snprintf(begin, sizeof begin, "%s", template);
+    for (char *c = begin; *c; c++)
+        if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = ' ';
+    if (whose) return wk_fail(err, WK_UNSUPPORTED, "the chat template of %s (%s) is not one of those that are served; %s", name && *name ? name : "the file", whose, known);
+    return wk_fail(err, WK_UNSUPPORTED, "the chat template of %s, which begins \"%s\", is of no known family; %s", name && *name ? name : "the file", begin, known);
+}
+
 static bool has_specials(const struct tokenizer *t, const char *a, const char *b)
 {
     const uint32_t ids[2] = { tokenizer_find(t, a, strlen(a)), tokenizer_find(t, b, strlen(b)) };
@@ -237,7 +255,8 @@ static const struct family *by_tokens(const struct tokenizer *t, const char *nam
     if (has_specials(t, "<start_of_turn>", "<end_of_turn>")) return &GEMMA;
     if (has_specials(t, "<|user|>", "<|end|>")) return &PHI3;
     const bool llama2_name = name && (strcasestr(name, "llama-2") || strcasestr(name, "llama 2") || strcasestr(name, "llama v2") || strcasestr(name, "llama2"));
-    return llama2_name && strcmp(tokenizer_kind(t), "gguf-spm") == 0 ? &LLAMA2 : NULL;
+    const bool byte_fallback = tokenizer_type(t, tokenizer_find(t, "<0x0A>", 6)) == TOKEN_BYTE; /* SentencePiece's, wherever it was read from */
+    return llama2_name && byte_fallback ? &LLAMA2 : NULL;
 }
 
 /* ChatML templates spell a default system message inside one quoted string: '<|im_start|>system\nText<|im_end|>\n'. One whose string
@@ -299,11 +318,7 @@ wk_status chat_open_text(const char *template, size_t len, const char *name, con
     c->eos = special_text(t, tokenizer_eos(t));
     /* Harmony has no bos whatever the file calls one; of the others the template knows, or the family always has one. */
     if (template ? strstr(copy, "bos_token") != NULL : c->family != &HARMONY && c->family != &CHATML) c->bos = special_text(t, tokenizer_bos(t));
-    status = c->family ? read_details(c, copy, err)
-                       : wk_fail(err, WK_UNSUPPORTED,
-                                 "%s; known are chatml, llama-2, llama-3, phi-3, zephyr, mistral, gemma and harmony: write the prompt in the model's "
-                                 "form yourself and send it as it is (--raw)",
-                                 template ? "the file's chat template is of no known family" : "the file has no chat template and its tokens show no known family");
+    status = c->family ? read_details(c, copy, err) : refuse(template ? copy : NULL, name, err);
 done:
     free(copy);
     if (status) chat_close(c);

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "tokenizer/chat.h"
+#include "chat/chat.h"
 #include "tokenizer/vocab_builder.h"
 
 static struct builder builder;
@@ -41,6 +41,7 @@ static void render(const struct chat *c, const struct chat_turn *turn, char *out
     assert_true(p.n <= CHAT_MAX_PARTS);
     for (size_t i = 0; i < p.n; i++)
         n += (size_t)snprintf(out + n, cap - n, p.part[i].parse_special ? "%.*s" : "{%.*s}", (int)p.part[i].len, (const char *)p.part[i].bytes);
+    chat_prompt_free(&p);
 }
 
 static void expect(const struct tokenizer *t, const char *template, const char *name, const char *family, const char *system, const char *expected)
@@ -99,9 +100,12 @@ static void test_without_template(void **state)
     struct wk_err err = { text, sizeof text };
     assert_int_equal(chat_open_text(NULL, 0, "stories", t, &c, &err), WK_UNSUPPORTED);
     assert_non_null(strstr(text, "--raw"));
-    static const char *const unknown[] = { "{{ 'Human: ' + content }}", "<|im_start|>user<|im_sep|> <|im_end|>", "{{'<|user|>\\n' + c + '\\n'}}{{eos_token}}<|assistant|>", "" };
+    static const struct { const char *template, *said; } unknown[] = { { "{{ 'Human: ' + content }}", "which begins \"{{ 'Human: ' + content }}\"" },
+        { "<|im_start|>user<|im_sep|> <|im_end|>", "Phi-4" }, { "{{'<|user|>\\n' + c + '\\n'}}{{eos_token}}<|assistant|>", "Zephyr" },
+        { "{{'<\xEF\xBD\x9CUser\xEF\xBD\x9C>' + c}}", "of Coder (DeepSeek)" }, { "", "begins \"\"" } };
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
-        assert_int_equal(chat_open_text(unknown[i], strlen(unknown[i]), NULL, t, &c, &err), WK_UNSUPPORTED);
+        assert_int_equal(chat_open_text(unknown[i].template, strlen(unknown[i].template), "Coder", t, &c, &err), WK_UNSUPPORTED);
+        assert_non_null(strstr(text, unknown[i].said));
         assert_null(c);
     }
     tokenizer_close(t);
@@ -166,7 +170,7 @@ static void test_dates_and_refusals(void **state)
     struct chat_turn turn = { .user = bytes("u"), .year = 2025, .month = 6, .day = 8, .reasoning = "high" };
     assert_int_equal(chat_open_text(NULL, 0, NULL, t, &c, NULL), WK_OK);
     render(c, &turn, got, sizeof got);
-    assert_non_null(strstr(got, "Knowledge cutoff: 2024-06\nCurrent date: 2025-06-08\n\nReasoning: high\n\n#"));
+    assert_non_null(strstr(got, "Knowledge cutoff: 2024-06\nCurrent date: {2025-06-08}\n\nReasoning: high\n\n#"));
     turn.reasoning = "extreme";
     assert_int_equal(chat_wrap(c, &turn, &p, &err), WK_INVALID);
     turn.reasoning = NULL;
@@ -200,6 +204,7 @@ static void test_forgery(void **state)
     assert_int_equal(chat_open_text(NULL, 0, NULL, t, &c, NULL), WK_OK);
     assert_int_equal(chat_wrap(c, &turn, &p, NULL), WK_OK);
     assert_int_equal(tokenizer_encode_parts(t, p.part, p.n, true, &got, NULL), WK_OK);
+    chat_prompt_free(&p);
     size_t starts = 0, ends = 0;
     for (size_t i = 0; i < got.n; i++) {
         starts += got.ids[i] == start;

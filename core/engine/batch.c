@@ -1,0 +1,335 @@
+/* batch.c: steps: what is in them, and what their ids mean.
+ *
+ * A step has rows of one kernel class. Those of generated rows hold the next row of every running job, then prompts of few tokens and ids that preempted
+ * jobs compute again; those of prompt rows hold chunks of longer prompts, the most important job's first. Where both classes have work, the device's
+ * time is shared; chunks are cut so that one takes about SHARED_SECONDS. None of this is seen in a job's ids: they depend on the class of its rows, and
+ * that on its prompt's length alone. */
+#include "engine/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tape/tape.h"
+
+enum {
+    FEW_GRAPH = 64,    /* rows that a GPU computes at once: what its last graph has room for costs little */
+    FEW_LEAST = 16,    /* room for prompts beside rows that give ids, at least */
+    FEW_ALONE = 256,   /* generated rows where no job waits for an id */
+    PROMPTS_IN_A_ROW = 2, /* steps, while jobs wait for ids: bounds the gap between two of their ids */
+    CHUNK_FIRST = 512, /* rows of the first prompt step, whose time nobody knows */
+    CHUNK_LEAST = 64
+};
+static const double SHARED_SECONDS = 0.012, ALONE_SECONDS = 0.050, PROMPT_SHARE = 0.25, AHEAD_SECONDS = 0.006;
+
+wk_status batch_open(struct engine *e, const struct wk_err *err)
+{
+    const uint32_t n = e->o.max_sequences;
+    bool ok = true;
+    e->seqs = calloc(n, sizeof *e->seqs);
+    e->wanted = calloc(n, sizeof *e->wanted);
+    e->step_ids = calloc(n, sizeof *e->step_ids);
+    e->step_failed = calloc(n, sizeof *e->step_failed);
+    e->tokens = calloc(e->o.max_batch_tokens, sizeof *e->tokens);
+    for (uint32_t i = 0; i < STEP_QUEUE; i++) {
+        e->under_way[i].member = calloc(n, sizeof *e->under_way[i].member);
+        ok = ok && e->under_way[i].member;
+    }
+    ok = ok && e->seqs && e->wanted && e->step_ids && e->step_failed && e->tokens;
+    return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "out of memory for steps of %u jobs and %u rows", n, e->o.max_batch_tokens);
+}
+
+void batch_close(struct engine *e)
+{
+    for (uint32_t i = 0; i < STEP_QUEUE; i++) free(e->under_way[i].member);
+    free(e->seqs);
+    free(e->wanted);
+    free(e->step_ids);
+    free(e->step_failed);
+    free(e->tokens);
+}
+
+/* ---- what a job can do next -------------------------------------------------------------------------------------------- */
+
+static bool gives_id(const struct job *j) { return j->fed >= job_known(j) && j->sampled < j->most; }
+static bool reads(const struct job *j, enum step_kind kind)
+{
+    return j->fed < job_known(j) && (kind == STEP_PROMPT) == (j->fed < j->n_prompt && j->role == ROW_PROMPT);
+}
+
+struct work { uint32_t ids, few, prompts; }; /* jobs that have such rows */
+
+static struct work look(const struct engine *e)
+{
+    struct work w = { 0 };
+    for (uint32_t i = 0; i < e->n_running; i++) {
+        const struct job *j = e->running[i];
+        w.ids += gives_id(j);
+        w.few += reads(j, STEP_GENERATED);
+        w.prompts += reads(j, STEP_PROMPT);
+    }
+    return w;
+}
+
+/* ---- which step, how large ------------------------------------------------------------------------------------------------ */
+
+/* Prompts as many as there are, at least a quarter for one and three for several: until they are read, their jobs' places give no ids. */
+static double share_of(enum step_kind kind, const struct work *w)
+{
+    const double jobs = (double)w->prompts / (w->prompts + w->few + w->ids), few = w->prompts < 3 ? PROMPT_SHARE * w->prompts : 3 * PROMPT_SHARE;
+    const double prompt = jobs > few ? jobs : few;
+    return !w->prompts || !(w->ids + w->few) ? 1.0 : kind == STEP_PROMPT ? prompt : 1.0 - prompt;
+}
+
+/* A class that had nothing to do saved up no time. */
+static enum step_kind choose(struct engine *e, const struct work *w)
+{
+    const bool present[STEP_KINDS] = { w->ids + w->few > 0, w->prompts > 0 };
+    for (uint32_t k = 0; k < STEP_KINDS; k++) {
+        if (present[k] && !e->present[k] && e->spent[k] < e->spent[1 - k]) e->spent[k] = e->spent[1 - k];
+        e->present[k] = present[k];
+    }
+    enum step_kind kind = present[STEP_PROMPT] ? STEP_PROMPT : STEP_GENERATED;
+    if (present[STEP_GENERATED] && present[STEP_PROMPT] && e->spent[STEP_PROMPT] >= e->spent[STEP_GENERATED]) kind = STEP_GENERATED;
+    if (kind == STEP_PROMPT && w->ids && e->prompts_in_a_row >= PROMPTS_IN_A_ROW) { /* what they are owed then is forgotten */
+        e->spent[STEP_PROMPT] = e->spent[STEP_GENERATED];
+        kind = STEP_GENERATED;
+    }
+    e->prompts_in_a_row = kind == STEP_PROMPT ? e->prompts_in_a_row + 1 : 0;
+    return kind;
+}
+
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+static uint32_t most_rows(const struct engine *e, enum step_kind kind, const struct work *w)
+{
+    const uint32_t all = e->o.max_batch_tokens;
+    if (kind == STEP_GENERATED) return least(all, w->ids ? ((w->ids + FEW_LEAST) / FEW_GRAPH + 1) * FEW_GRAPH : FEW_ALONE);
+    if (e->row_seconds <= 0) return least(all, CHUNK_FIRST);
+    const double rows = (w->ids ? SHARED_SECONDS : ALONE_SECONDS) / e->row_seconds;
+    return rows >= all ? all : least(all, rows < CHUNK_LEAST ? CHUNK_LEAST : (uint32_t)rows & ~(uint32_t)(KV_PAGE - 1));
+}
+
+/* ---- building ----------------------------------------------------------------------------------------------------------- */
+
+static struct step_record *next_record(struct engine *e) { return &e->under_way[(e->oldest + e->n_under_way) % STEP_QUEUE]; }
+
+static void no_pages(struct engine *e, struct job *j)
+{
+    char text[sizeof j->text];
+    (void)snprintf(text, sizeof text, "the KV cache has no page for position %u: its %u pages of %d positions are in use", j->fed, e->pool[0].n, KV_PAGE);
+    engine_end_job(e, j, JOB_NO_MEMORY, text);
+}
+
+/* Rows of j go into the step; false: its pages are gone, and it is over. */
+static bool add(struct engine *e, struct step *s, struct job *j, uint32_t n)
+{
+    struct step_record *r = next_record(e);
+    if (!pages_grow(e, j, j->fed + n)) {
+        no_pages(e, j);
+        return false;
+    }
+    const uint32_t known = job_known(j);
+    const bool id = j->fed >= known, sampled = id || (!j->n_ids && j->fed + n == j->n_prompt);
+    for (uint32_t i = 0, p = j->fed; i < n; i++, p++) e->tokens[s->n_rows + i] = id ? TOKEN_LAST : p < j->n_prompt ? j->prompt[p] : j->ids[p - j->n_prompt];
+    e->seqs[s->n_seqs] = (struct step_seq){ .row = s->n_rows, .n_rows = n, .position = j->fed, .role = j->fed < j->n_prompt ? j->role : ROW_GENERATED, .pages = j->tables, .slot = j->slot };
+    r->member[s->n_seqs++] = (struct step_member){ j, n, sampled };
+    s->n_rows += n;
+    if (sampled) e->wanted[s->n_wanted++] = s->n_rows - 1;
+    return true;
+}
+
+/* One row each of the jobs that give ids. A job that ends here leaves the list. */
+static void add_ids(struct engine *e, struct step *s)
+{
+    for (uint32_t i = 0; i < e->n_running;) {
+        struct job *j = e->running[i];
+        if (!gives_id(j) || add(e, s, j, 1)) i++;
+    }
+}
+
+static void add_chunks(struct engine *e, struct step *s, enum step_kind kind, uint32_t most)
+{
+    for (uint32_t i = 0; i < e->n_running && s->n_rows < most;) {
+        struct job *j = e->running[i];
+        if (!reads(j, kind)) {
+            i++;
+            continue;
+        }
+        const uint32_t end = kind == STEP_PROMPT ? j->n_prompt : job_known(j);
+        if (add(e, s, j, least(end - j->fed, most - s->n_rows))) i++;
+    }
+}
+
+/* ---- submit ---------------------------------------------------------------------------------------------------------------- */
+
+static void tell_started(struct engine *e, const struct step_record *r)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct job *j = r->member[i].job;
+        if (atomic_load(&j->started_ns)) continue;
+        const uint64_t now = engine_now();
+        atomic_store(&j->started_ns, now);
+        stats_add(&e->stats.queue_seconds, now - atomic_load(&j->queued_ns));
+        job_tell_started(j);
+    }
+    notifier_flush(&e->notifier);
+}
+
+/* A device that runs a step inside submit can be told to stop; the others are never far behind. False: a job of it is to end already. */
+static bool arm_cancel(struct engine *e, const struct step_record *r)
+{
+    __atomic_store_n(&e->step_cancel, false, __ATOMIC_RELAXED);
+    bool armed = true;
+    for (uint32_t i = 0; i < r->n; i++) {
+        atomic_store(&r->member[i].job->in_step, true);
+        armed = armed && atomic_load(&r->member[i].job->request) == REQUEST_NONE;
+    }
+    return armed && !(atomic_load(&e->attention) & ATTEND_CLOSE);
+}
+
+static wk_status run(struct engine *e, struct step *s, const struct step_record *r, const struct wk_err *err)
+{
+    const struct device_ops *d = e->model->device;
+    if (d->run_ahead > 1) return d->submit(e->model->executor, s, err);
+    s->cancel = &e->step_cancel;
+    const wk_status status = arm_cancel(e, r) ? d->submit(e->model->executor, s, err) : WK_CANCELLED;
+    for (uint32_t i = 0; i < r->n; i++) atomic_store(&r->member[i].job->in_step, false);
+    return status;
+}
+
+static void refused(struct engine *e, const struct step_record *r, wk_status status, const char *text)
+{
+    if (e->model->device->dead && e->model->device->dead()) engine_die(e, text);
+    else
+        for (uint32_t i = 0; i < r->n; i++) engine_end_job(e, r->member[i].job, status == WK_NO_MEMORY ? JOB_NO_MEMORY : JOB_FAILED, text);
+}
+
+/* The step is under way. */
+static void commit(struct engine *e, struct step_record *r, const struct step *s, const struct work *w)
+{
+    r->n_rows = s->n_rows;
+    r->share = share_of(r->kind, w);
+    r->charged = r->kind == STEP_PROMPT ? e->row_seconds * s->n_rows : e->step_seconds;
+    e->spent[r->kind] += r->charged / r->share;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct job *j = r->member[i].job;
+        j->fed += r->member[i].n_rows;
+        j->sampled += r->member[i].sampled;
+        j->in_flight++;
+    }
+    e->n_under_way++;
+    e->stats.steps++;
+    e->stats.step_rows += s->n_rows;
+    e->stats.batch_rows = s->n_rows;
+    e->stats.batch_sequences = s->n_seqs;
+}
+
+bool batch_wants_more(const struct engine *e)
+{
+    double seconds = 0;
+    for (uint32_t i = 0; i < e->n_under_way; i++) seconds += e->under_way[(e->oldest + i) % STEP_QUEUE].charged;
+    return e->n_under_way < e->model->device->run_ahead && (e->n_under_way < 2 || seconds < AHEAD_SECONDS);
+}
+
+enum batch_result batch_submit(struct engine *e)
+{
+    struct step_record *r = next_record(e);
+    struct step s = { .tokens = e->tokens, .seqs = e->seqs, .wanted = e->wanted };
+    char text[sizeof e->dead_text] = "";
+    const struct work w = look(e);
+    if (!w.ids && !w.few && !w.prompts) return BATCH_NOTHING;
+    r->kind = choose(e, &w);
+    if (r->kind == STEP_GENERATED) add_ids(e, &s);
+    add_chunks(e, &s, r->kind, most_rows(e, r->kind, &w));
+    r->n = s.n_seqs;
+    if (!r->n) return BATCH_AGAIN;
+    tell_started(e, r);
+    r->submitted_ns = engine_now();
+    const wk_status status = run(e, &s, r, &(struct wk_err){ text, sizeof text });
+    if (!status) {
+        commit(e, r, &s, &w);
+        return BATCH_SUBMITTED;
+    }
+    if (status != WK_CANCELLED) refused(e, r, status, text);
+    return BATCH_AGAIN;
+}
+
+/* ---- collect --------------------------------------------------------------------------------------------------------------- */
+
+static void first_id(struct engine *e, struct job *j, uint64_t now)
+{
+    atomic_store(&j->first_token_ns, now);
+    atomic_store(&j->state, JOB_DECODE);
+    stats_add(&e->stats.prefill_seconds, now - atomic_load(&j->started_ns));
+    stats_add(&e->stats.first_token_seconds, now - atomic_load(&j->queued_ns));
+    e->stats.prompt_tokens += j->n_prompt;
+}
+
+static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)
+{
+    for (uint32_t i = 0; i < j->n_ends; i++)
+        if (j->ends[i] == id) {
+            engine_end_job(e, j, JOB_STOP, NULL);
+            return;
+        }
+    if (j->n_ids) stats_add(&e->stats.inter_token_seconds, now - atomic_load(&j->last_token_ns));
+    else first_id(e, j, now);
+    atomic_store(&j->last_token_ns, now);
+    job_tell_id(j, id);
+    j->n_ids++;
+    e->stats.generated_tokens++;
+    *(j->priority >= atomic_load_explicit(&e->high_priority, memory_order_relaxed) ? &e->stats.high_tokens : &e->stats.low_tokens) += 1;
+    const uint32_t slice = atomic_load_explicit(&e->timeslice_tokens, memory_order_relaxed);
+    if (slice && ++j->slice >= slice) e->schedule_due = true;
+    if (j->n_ids == j->most) engine_end_job(e, j, JOB_LENGTH, NULL);
+}
+
+static void take(struct engine *e, const struct step_member *m, uint32_t id, bool failed, uint64_t now)
+{
+    struct job *j = m->job;
+    j->in_flight--;
+    if (j->over) {
+        if (!j->in_flight) engine_settle(e, j);
+        return;
+    }
+    j->stored += m->n_rows;
+    if (failed || (m->sampled && id == UINT32_MAX)) {
+        engine_end_job(e, j, JOB_FAILED, failed ? "a logit became infinite or NaN: the weights are damaged or overflow" : "the device gave no id");
+        return;
+    }
+    if (j->stored - m->n_rows < j->n_prompt) {
+        atomic_store(&j->n_done, least(j->stored, j->n_prompt));
+        pages_keep_prefix(e, j);
+    }
+    if (m->sampled) take_id(e, j, id, now);
+    if (j->pending_drop && !j->in_flight) schedule_drop_pages(e, j);
+    else if (!j->over && j->running && j->n_ids && j->stored >= job_known(j)) atomic_store(&j->state, JOB_DECODE);
+}
+
+/* How long the step had the device, against what was thought. Short chunks say little about the time of a row. */
+static void account(struct engine *e, const struct step_record *r, uint64_t now)
+{
+    const uint64_t from = r->submitted_ns > e->last_collect_ns ? r->submitted_ns : e->last_collect_ns;
+    const double seconds = (double)(now - from) * 1e-9, row = seconds / r->n_rows;
+    e->last_collect_ns = now;
+    e->spent[r->kind] += (seconds - r->charged) / r->share;
+    if (r->kind == STEP_GENERATED) e->step_seconds += (seconds - e->step_seconds) / 4;
+    else if (e->row_seconds <= 0) e->row_seconds = row;
+    else e->row_seconds += (row - e->row_seconds) * (r->n_rows < 256 ? r->n_rows / 1024.0 : 0.25);
+}
+
+void batch_collect(struct engine *e)
+{
+    struct step_record *r = &e->under_way[e->oldest];
+    char text[sizeof e->dead_text] = "";
+    const wk_status status = e->model->device->collect(e->model->executor, &(struct step_ids){ e->step_ids, e->step_failed }, &(struct wk_err){ text, sizeof text });
+    if (status) {
+        engine_die(e, text);
+        return;
+    }
+    const uint64_t now = engine_now();
+    account(e, r, now);
+    e->oldest = (e->oldest + 1) % STEP_QUEUE;
+    e->n_under_way--;
+    for (uint32_t i = 0; i < r->n; i++) take(e, &r->member[i], e->step_ids[i], e->step_failed[i], now);
+}

@@ -1,0 +1,488 @@
+/* engine.c: open and close, the engine's thread, and how others reach it.
+ *
+ * The thread goes round: what others ask, deadlines, who runs, steps submitted as far ahead as the device is worth, the oldest collected, ends told, figures
+ * published. It sleeps when there is no job. Others leave word in lists under a lock and in one word of bits that the thread looks at between steps. */
+#include "engine/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log/log.h"
+#include "tape/tape.h"
+
+enum { IDLE_NS = 500000000 };
+
+void engine_attention(struct engine *e, uint32_t bits)
+{
+    atomic_fetch_or(&e->attention, bits);
+    if (atomic_load(&e->asleep) && atomic_exchange(&e->asleep, 0)) futex_wake_one(&e->asleep);
+}
+
+/* ---- the table of ids -------------------------------------------------------------------------------------------------- */
+
+static struct job **bucket(struct engine *e, const char *id)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *id; id++) h = (h ^ (unsigned char)*id) * 1099511628211u;
+    return &e->ids[(h ^ h >> 32) & (e->n_ids - 1)];
+}
+
+static struct job *find_id(struct engine *e, const char *id)
+{
+    struct job *j = *bucket(e, id);
+    while (j && strcmp(j->id, id)) j = j->id_next;
+    return j;
+}
+
+static void enlist(struct engine *e, struct job *j)
+{
+    struct job **at = bucket(e, j->id);
+    j->id_next = *at;
+    *at = j;
+    j->live_prev = e->live_last;
+    *(e->live_last ? &e->live_last->live_next : &e->live_first) = j;
+    e->live_last = j;
+    *e->inbox_end = j;
+    e->inbox_end = &j->inbox_next;
+}
+
+static void delist(struct engine *e, struct job *j)
+{
+    struct job **at = bucket(e, j->id);
+    while (*at != j) at = &(*at)->id_next;
+    *at = j->id_next;
+    *(j->live_prev ? &j->live_prev->live_next : &e->live_first) = j->live_next;
+    *(j->live_next ? &j->live_next->live_prev : &e->live_last) = j->live_prev;
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------------- */
+
+void engine_settle(struct engine *e, struct job *j)
+{
+    pages_drop(e, j);
+    if (j->slot != ENGINE_NONE) e->slots[e->n_slots++] = j->slot;
+    j->slot = ENGINE_NONE;
+    e->schedule_due = true;
+    if (j->told) job_unref(j);
+}
+
+void engine_end_job(struct engine *e, struct job *j, enum job_end end, const char *text)
+{
+    schedule_remove(e, j);
+    j->over = true;
+    j->end = end;
+    if (text) (void)snprintf(j->text, sizeof j->text, "%s", text);
+    e->ended[e->n_ended++] = j;
+    if (!j->in_flight) engine_settle(e, j);
+}
+
+/* After everything of them is accounted for: who reads the end finds the figures as they are after it, and the id free again. */
+static void tell_ended(struct engine *e)
+{
+    if (!e->n_ended) return;
+    const uint64_t now = engine_now();
+    (void)pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; i < e->n_ended; i++) delist(e, e->ended[i]);
+    (void)pthread_mutex_unlock(&e->lock);
+    for (uint32_t i = 0; i < e->n_ended; i++) {
+        struct job *j = e->ended[i];
+        const uint64_t first = atomic_load(&j->first_token_ns);
+        e->stats.ended[j->end]++;
+        stats_add(&e->stats.job_seconds, now - atomic_load(&j->queued_ns));
+        if (first) stats_add(&e->stats.decode_seconds, atomic_load(&j->last_token_ns) - first);
+        atomic_store(&j->ended_ns, now);
+        atomic_store(&j->state, JOB_OVER);
+    }
+    atomic_fetch_sub(&e->live, e->n_ended);
+    stats_publish(e);
+    for (uint32_t i = 0; i < e->n_ended; i++) {
+        struct job *j = e->ended[i];
+        job_tell_end(j, j->end);
+        j->told = true;
+        if (!j->in_flight) job_unref(j);
+    }
+    e->n_ended = 0;
+    notifier_flush(&e->notifier);
+}
+
+static void end_all(struct engine *e, enum job_end end, const char *text)
+{
+    while (e->n_running) engine_end_job(e, e->running[e->n_running - 1], end, text);
+    while (e->n_waiting) engine_end_job(e, e->waiting[e->n_waiting - 1], end, text);
+}
+
+void engine_die(struct engine *e, const char *text)
+{
+    (void)snprintf(e->dead_text, sizeof e->dead_text, "%s", text);
+    atomic_store(&e->dead, true);
+    LOG(LOG_ERROR, "engine_dead", text, log_u("jobs", e->n_running + e->n_waiting));
+    /* Steps under way are lost with it. */
+    for (; e->n_under_way; e->n_under_way--, e->oldest = (e->oldest + 1) % STEP_QUEUE)
+        for (uint32_t i = 0; i < e->under_way[e->oldest].n; i++) {
+            struct job *j = e->under_way[e->oldest].member[i].job;
+            if (!--j->in_flight && j->over) engine_settle(e, j);
+        }
+    end_all(e, JOB_DEVICE_LOST, text);
+}
+
+/* ---- what others ask ----------------------------------------------------------------------------------------------------- */
+
+static struct job *take_inbox(struct engine *e)
+{
+    (void)pthread_mutex_lock(&e->lock);
+    struct job *first = e->inbox;
+    e->inbox = NULL;
+    e->inbox_end = &e->inbox;
+    (void)pthread_mutex_unlock(&e->lock);
+    return first;
+}
+
+static void receive(struct engine *e)
+{
+    for (struct job *j = take_inbox(e), *next; j; j = next) {
+        next = j->inbox_next;
+        schedule_wait(e, j, atomic_load(&j->queued_ns));
+        if (j->deadline_ns && (!e->next_deadline || j->deadline_ns < e->next_deadline)) e->next_deadline = j->deadline_ns;
+    }
+    if (atomic_load(&e->dead)) end_all(e, JOB_DEVICE_LOST, e->dead_text);
+}
+
+typedef enum job_end (*verdict)(const struct engine *e, const struct job *j, uint64_t now); /* JOB_END_COUNT: it goes on */
+
+static enum job_end as_requested(const struct engine *e, const struct job *j, uint64_t now)
+{
+    (void)e, (void)now;
+    const uint32_t request = atomic_load(&j->request);
+    return request == REQUEST_STOP ? JOB_STOP : request == REQUEST_CANCEL ? JOB_CANCELLED : JOB_END_COUNT;
+}
+
+static enum job_end as_drained(const struct engine *e, const struct job *j, uint64_t now)
+{
+    (void)e, (void)now;
+    return j->slot == ENGINE_NONE ? JOB_DRAINED : JOB_END_COUNT;
+}
+
+static enum job_end as_late(const struct engine *e, const struct job *j, uint64_t now)
+{
+    (void)e;
+    return j->deadline_ns && j->deadline_ns <= now ? JOB_TIMEOUT : JOB_END_COUNT;
+}
+
+/* Ending takes a job out of its list: from the back, nobody is missed. */
+static void judge(struct engine *e, verdict of, uint64_t now)
+{
+    for (uint32_t i = e->n_running + e->n_waiting; i-- > 0;) {
+        struct job *j = i < e->n_running ? e->running[i] : e->waiting[i - e->n_running];
+        const enum job_end end = of(e, j, now);
+        if (end != JOB_END_COUNT) engine_end_job(e, j, end, NULL);
+    }
+}
+
+static void expire(struct engine *e, uint64_t now)
+{
+    if (!e->next_deadline || now < e->next_deadline) return;
+    judge(e, as_late, now);
+    e->next_deadline = 0;
+    for (uint32_t i = 0; i < e->n_running + e->n_waiting; i++) {
+        const struct job *j = i < e->n_running ? e->running[i] : e->waiting[i - e->n_running];
+        if (j->deadline_ns && (!e->next_deadline || j->deadline_ns < e->next_deadline)) e->next_deadline = j->deadline_ns;
+    }
+}
+
+/* Calls run with no step under way. */
+static void run_calls(struct engine *e)
+{
+    (void)pthread_mutex_lock(&e->lock);
+    struct engine_call_record *first = e->calls;
+    e->calls = NULL;
+    (void)pthread_mutex_unlock(&e->lock);
+    for (struct engine_call_record *c = first, *next; c; c = next) {
+        next = c->next;
+        const bool ok = !atomic_load(&e->dead);
+        if (ok) c->fn(c->user);
+        (void)pthread_mutex_lock(&e->lock);
+        c->ok = ok;
+        c->done = true; /* c is its caller's again */
+        (void)pthread_cond_broadcast(&e->called);
+        (void)pthread_mutex_unlock(&e->lock);
+    }
+}
+
+static void attend(struct engine *e, uint64_t now)
+{
+    const uint32_t bits = atomic_load_explicit(&e->attention, memory_order_relaxed) ? atomic_exchange(&e->attention, 0) : 0;
+    if (bits) receive(e);
+    if (bits & ATTEND_REQUEST) judge(e, as_requested, now);
+    if (bits && atomic_load(&e->draining)) judge(e, as_drained, now);
+    if (bits & ATTEND_CLOSE) e->closing = true;
+    if (bits & ATTEND_CALL) e->call_waits = true;
+    if (e->closing) end_all(e, JOB_CANCELLED, NULL);
+    if (e->call_waits && !e->n_under_way) {
+        e->call_waits = false;
+        run_calls(e);
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------------------------ */
+
+static void idle(struct engine *e, uint64_t now)
+{
+    uint64_t until = now + IDLE_NS;
+    if (e->next_deadline && e->next_deadline < until) until = e->next_deadline;
+    if (e->n_waiting && e->schedule_at < until) until = e->schedule_at;
+    atomic_store(&e->asleep, 1);
+    if (!atomic_load(&e->attention) && until > now) futex_wait_until(&e->asleep, 1, until);
+    atomic_store(&e->asleep, 0);
+}
+
+/* Fills the device's queue; true: there is something to come back for at once. */
+static bool submit_ahead(struct engine *e)
+{
+    enum batch_result result = BATCH_SUBMITTED;
+    while (result == BATCH_SUBMITTED && batch_wants_more(e) && !atomic_load(&e->dead)) {
+        result = batch_submit(e);
+        atomic_store(&e->steps_under_way, e->n_under_way);
+    }
+    return result == BATCH_AGAIN || e->n_under_way > 0;
+}
+
+static void *engine_main(void *arg)
+{
+    for (struct engine *e = arg;;) {
+        const uint64_t now = engine_now();
+        bool more = false;
+        attend(e, now);
+        expire(e, now);
+        if (!e->call_waits && !e->closing) schedule(e, now);
+        tell_ended(e); /* before a step that may take long */
+        if (!e->call_waits && !e->closing) more = submit_ahead(e);
+        if (e->n_under_way) batch_collect(e);
+        tell_ended(e);
+        stats_publish(e);
+        atomic_store(&e->steps_under_way, e->n_under_way);
+        notifier_flush(&e->notifier);
+        if (more || e->n_under_way || e->call_waits || (e->schedule_due && e->n_waiting)) continue;
+        if (e->closing) return NULL;
+        idle(e, now);
+    }
+}
+
+/* ---- open and close ---------------------------------------------------------------------------------------------------------- */
+
+static wk_status check_options(const struct model *m, const struct engine_options *o, const struct wk_err *err)
+{
+    const uint32_t rows = m->dev.max_rows;
+    if (!m->executor) return wk_fail(err, WK_INVALID, "the model is not loaded");
+    if (!m->program->n_vocab || m->program->embedding_width) return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
+    if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE) return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name, m->device->run_ahead, STEP_QUEUE);
+    const uint32_t wanted = m->dev.max_wanted < rows ? m->dev.max_wanted : rows, sequences = m->dev.max_sequences < wanted ? m->dev.max_sequences : wanted;
+    if (o->max_sequences < 1 || o->max_sequences > sequences) return wk_fail(err, WK_INVALID, "max_sequences is %u: expected 1 to %u, the model's sequences and wanted rows", o->max_sequences, sequences);
+    if (o->max_batch_tokens < o->max_sequences || o->max_batch_tokens > rows)
+        return wk_fail(err, WK_INVALID, "max_batch_tokens is %u: expected %u (a row for every sequence) to %u, the rows of a step", o->max_batch_tokens, o->max_sequences, rows);
+    if (o->max_queue < 1 || o->max_queue > 1 << 20) return wk_fail(err, WK_INVALID, "max_queue is %u: expected 1 to %d", o->max_queue, 1 << 20);
+    return WK_OK;
+}
+
+static bool allocate(struct engine *e)
+{
+    const uint32_t jobs = e->o.max_sequences + e->o.max_queue;
+    for (e->n_ids = 1; e->n_ids < 2 * jobs;) e->n_ids *= 2;
+    e->n_slots = e->model->dev.max_sequences;
+    e->ids = calloc(e->n_ids, sizeof *e->ids);
+    e->running = calloc(e->o.max_sequences, sizeof *e->running);
+    e->waiting = calloc(jobs, sizeof *e->waiting);
+    e->ended = calloc(jobs, sizeof *e->ended);
+    e->victims = calloc(jobs, sizeof *e->victims);
+    e->slots = calloc(e->n_slots, sizeof *e->slots);
+    if (!e->ids || !e->running || !e->waiting || !e->ended || !e->victims || !e->slots) return false;
+    for (uint32_t i = 0; i < e->n_slots; i++) e->slots[i] = e->n_slots - 1 - i;
+    return true;
+}
+
+static void engine_free(struct engine *e)
+{
+    notifier_close(&e->notifier);
+    pages_close(e);
+    batch_close(e);
+    (void)pthread_mutex_destroy(&e->lock);
+    (void)pthread_mutex_destroy(&e->published.reading);
+    (void)pthread_cond_destroy(&e->called);
+    free(e->ids);
+    free(e->running);
+    free(e->waiting);
+    free(e->ended);
+    free(e->victims);
+    free(e->slots);
+    free(e);
+}
+
+static struct engine *engine_new(struct model *m, const struct engine_options *o)
+{
+    struct engine *e = calloc(1, sizeof *e);
+    if (!e) return NULL;
+    e->model = m;
+    e->o = *o;
+    e->inbox_end = &e->inbox;
+    engine_tune(e, o->preempt, o->high_priority, o->timeslice_tokens);
+    (void)pthread_mutex_init(&e->lock, NULL);
+    (void)pthread_mutex_init(&e->published.reading, NULL);
+    (void)pthread_cond_init(&e->called, NULL);
+    stats_open(e);
+    return e;
+}
+
+wk_status engine_open(struct model *m, const struct engine_options *o, struct engine **out, const struct wk_err *err)
+{
+    *out = NULL;
+    wk_status s = check_options(m, o, err);
+    if (s) return s;
+    struct engine *e = engine_new(m, o);
+    if (!e) return wk_fail(err, WK_NO_MEMORY, "out of memory for an engine");
+    if (!allocate(e)) s = wk_fail(err, WK_NO_MEMORY, "out of memory for an engine of %u jobs", o->max_sequences + o->max_queue);
+    if (!s) s = pages_open(e, err);
+    if (!s) s = batch_open(e, err);
+    if (!s) s = notifier_open(&e->notifier, o->max_sequences + o->max_queue, err);
+    if (!s) {
+        stats_publish(e);
+        s = engine_thread(&e->thread, engine_main, e, err);
+    }
+    if (s) {
+        engine_free(e);
+        return s;
+    }
+    if (e->prefix_off_by_window) LOG(LOG_INFO, "prefix_cache_off", "the model's attention windows write over old pages, so prompts share none", log_s("model", m->name));
+    *out = e;
+    return WK_OK;
+}
+
+void engine_close(struct engine *e)
+{
+    if (!e) return;
+    engine_attention(e, ATTEND_CLOSE);
+    __atomic_store_n(&e->step_cancel, true, __ATOMIC_RELAXED);
+    (void)pthread_join(e->thread, NULL);
+    engine_free(e);
+}
+
+/* ---- submit -------------------------------------------------------------------------------------------------------------------- */
+
+static enum submit_refusal check_spec(const struct engine *e, const struct engine_job *spec, const struct wk_err *err)
+{
+    const struct model *m = e->model;
+    const uint32_t n_vocab = m->program->n_vocab;
+    const size_t length = spec->id ? strnlen(spec->id, ENGINE_JOB_ID_MAX + 1) : 0;
+    wk_status s = WK_OK;
+    if (length < 1 || length > ENGINE_JOB_ID_MAX) s = wk_fail(err, WK_INVALID, "the job's id has %zu bytes or more: expected 1 to %d", length, ENGINE_JOB_ID_MAX);
+    else if (spec->n_prompt < 1) s = wk_fail(err, WK_INVALID, "the prompt has no tokens");
+    else if (spec->max_tokens < 1) s = wk_fail(err, WK_INVALID, "max_tokens is 0: expected at least 1");
+    else if (spec->n_ends > SAMPLER_MAX_ENDS) s = wk_fail(err, WK_INVALID, "%u ids that end the job: expected at most %d", spec->n_ends, SAMPLER_MAX_ENDS);
+    else s = sampler_check(spec->params, n_vocab, err);
+    for (uint32_t i = 0; !s && i < spec->n_prompt; i++)
+        if (spec->prompt[i] >= n_vocab) s = wk_fail(err, WK_INVALID, "token %u of the prompt is %u: the vocabulary has %u", i, spec->prompt[i], n_vocab);
+    if (s) return SUBMIT_INVALID;
+    if (spec->n_prompt >= m->dev.context) {
+        (void)wk_fail(err, WK_INVALID, "a prompt of %u tokens leaves no room for an id in a context of %u", spec->n_prompt, m->dev.context);
+        return SUBMIT_CONTEXT;
+    }
+    for (uint32_t g = 0; g < e->n_groups; g++)
+        if (pages_needed(&e->pool[g], spec->n_prompt) > e->pool[g].n) {
+            (void)wk_fail(err, WK_NO_MEMORY, "a prompt of %u tokens needs %u pages of the KV cache, which has %u in all", spec->n_prompt, pages_needed(&e->pool[g], spec->n_prompt), e->pool[g].n);
+            return SUBMIT_NEVER_FITS;
+        }
+    return SUBMIT_OK;
+}
+
+/* Under the lock. */
+static enum submit_refusal try_enlist(struct engine *e, struct job *j, const struct wk_err *err)
+{
+    if (atomic_load(&e->dead)) return (void)wk_fail(err, WK_INTERNAL, "the engine is dead: %s", e->dead_text), SUBMIT_DEAD;
+    if (atomic_load(&e->draining)) return (void)wk_fail(err, WK_UNSUPPORTED, "the engine takes no more jobs"), SUBMIT_DRAINING;
+    if (find_id(e, j->id)) return (void)wk_fail(err, WK_INVALID, "a job \"%s\" is queued or running already", j->id), SUBMIT_EXISTS;
+    if (atomic_load(&e->live) >= e->o.max_sequences + e->o.max_queue) {
+        atomic_fetch_add(&e->refused_full, 1);
+        return (void)wk_fail(err, WK_NO_MEMORY, "%u jobs run and %u wait: the queue is full", e->o.max_sequences, e->o.max_queue), SUBMIT_QUEUE_FULL;
+    }
+    atomic_store(&j->queued_ns, engine_now());
+    atomic_fetch_add(&e->live, 1);
+    atomic_fetch_add(&e->submitted, 1);
+    enlist(e, j);
+    return SUBMIT_OK;
+}
+
+enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err)
+{
+    struct job *j;
+    *out = NULL;
+    enum submit_refusal refusal = check_spec(e, spec, err);
+    if (refusal) return refusal;
+    if (job_new(e, spec, &j, err)) return SUBMIT_NO_MEMORY;
+    (void)pthread_mutex_lock(&e->lock);
+    refusal = try_enlist(e, j, err);
+    (void)pthread_mutex_unlock(&e->lock);
+    if (refusal) {
+        job_unref(j); /* the reader's and the engine's */
+        job_unref(j);
+        return refusal;
+    }
+    engine_attention(e, ATTEND_INBOX);
+    *out = j;
+    return SUBMIT_OK;
+}
+
+/* ---- for any thread -------------------------------------------------------------------------------------------------------------- */
+
+bool engine_cancel(struct engine *e, const char *id)
+{
+    (void)pthread_mutex_lock(&e->lock);
+    struct job *j = find_id(e, id);
+    if (j) job_cancel(j);
+    (void)pthread_mutex_unlock(&e->lock);
+    return j != NULL;
+}
+
+static void view(const struct job *j, struct job_view *out)
+{
+    *out = (struct job_view){ .state = (enum job_state)atomic_load(&j->state), .priority = j->priority, .n_prompt = j->n_prompt, .n_done = atomic_load(&j->n_done),
+                              .n_generated = job_generated(j), .queued_ns = atomic_load(&j->queued_ns) };
+    (void)strcpy(out->id, j->id);
+}
+
+uint32_t engine_jobs(struct engine *e, struct job_view *out, uint32_t most)
+{
+    uint32_t n = 0;
+    (void)pthread_mutex_lock(&e->lock);
+    for (const struct job *j = e->live_first; j; j = j->live_next, n++)
+        if (n < most) view(j, &out[n]);
+    (void)pthread_mutex_unlock(&e->lock);
+    return n;
+}
+
+void engine_tune(struct engine *e, bool preempt, int32_t high_priority, uint32_t timeslice_tokens)
+{
+    atomic_store(&e->preempt, preempt);
+    atomic_store(&e->high_priority, high_priority);
+    atomic_store(&e->timeslice_tokens, timeslice_tokens);
+}
+
+bool engine_call(struct engine *e, void (*fn)(void *user), void *user)
+{
+    struct engine_call_record c = { .fn = fn, .user = user };
+    (void)pthread_mutex_lock(&e->lock);
+    c.next = e->calls;
+    e->calls = &c;
+    engine_attention(e, ATTEND_CALL);
+    while (!c.done) (void)pthread_cond_wait(&e->called, &e->lock);
+    (void)pthread_mutex_unlock(&e->lock);
+    return c.ok;
+}
+
+void engine_drain(struct engine *e)
+{
+    (void)pthread_mutex_lock(&e->lock); /* nobody is in the middle of a submission that will be missed */
+    atomic_store(&e->draining, true);
+    (void)pthread_mutex_unlock(&e->lock);
+    engine_attention(e, ATTEND_DRAIN);
+}
+
+bool engine_idle(struct engine *e) { return !atomic_load(&e->live) && !atomic_load(&e->steps_under_way); }

@@ -1,0 +1,275 @@
+/* internal.h: the inside of the engine, shared by its files and by nobody else.
+ *
+ *   engine.c   open, close, the engine's thread and how others reach it: submit, cancel, calls, drain
+ *   job.c      a job's memory, its events and its reader; the notifier, which wakes readers so that the engine's thread need not
+ *   pages.c    the KV cache's pages: free ones, promised ones, those of a job
+ *   prefix.c   whole pages of prompts that are kept for later jobs: a tree over pages
+ *   schedule.c who runs: admission, ageing, time slices, preemption
+ *   batch.c    steps: what is in them, submit, collect, what their ids mean
+ *   stats.c    counters, histograms, coherent copies of them
+ *
+ * Who touches what: the engine's thread alone, unless a field says otherwise. `lock` guards the table of ids, the list of live jobs, the inbox and the
+ * calls; it is held for a few instructions a job, never across a step. Everything that readers see is atomic. */
+#ifndef CORE_ENGINE_INTERNAL_H
+#define CORE_ENGINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/engine.h"
+
+#define ENGINE_NONE UINT32_MAX
+
+uint64_t engine_now(void); /* CLOCK_MONOTONIC, nanoseconds */
+/* Waits while *word == value, until woken or deadline_ns (0: without end); may return early. */
+void futex_wait_until(_Atomic uint32_t *word, uint32_t value, uint64_t deadline_ns);
+void futex_wake_one(_Atomic uint32_t *word);
+
+wk_status engine_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const struct wk_err *err);
+
+/* ---- pages.c --------------------------------------------------------------------------------------------------------- */
+
+/* One KV group's pages. free + evictable >= promised, always: a page that was promised can be had. */
+struct page_pool {
+    uint32_t n, n_free, *free; /* [n] a stack */
+    uint32_t promised;         /* that admitted jobs may still take */
+    uint32_t ring;             /* pages of a sequence that are used in turn; 0: a page for every KV_PAGE positions */
+};
+
+/* A job's pages of one group. */
+struct job_pages {
+    uint32_t *table;           /* [cap] page ids: block i, or of a ring block i % ring */
+    uint32_t cap, held;        /* entries that there may be, that there are */
+    uint32_t promise;          /* pages that it was promised and has not taken */
+};
+
+/* ---- job.c ----------------------------------------------------------------------------------------------------------- */
+
+enum { REQUEST_NONE = 0, REQUEST_STOP, REQUEST_CANCEL };
+
+struct job {
+    struct engine *engine;
+    /* As submitted. */
+    char id[ENGINE_JOB_ID_MAX + 1];
+    uint32_t *prompt, n_prompt, *ends, n_ends;
+    uint32_t most;                       /* ids: max_tokens, or what the context has room for */
+    struct sampler_params params;
+    struct sampler_bias *bias;
+    int32_t priority;
+    uint64_t deadline_ns;
+    enum row_role role;                  /* of its prompt's rows */
+
+    /* Between engine and reader. events: number of ids, and EVENT_BITS; the engine's thread writes, its ids lie before it. */
+    uint32_t *ids;                       /* [most] */
+    _Atomic uint64_t events;
+    _Atomic uint32_t waiting;            /* 1: the reader sleeps on it */
+    _Atomic uint32_t notifying;          /* 1: it lies in the notifier's ring */
+    _Atomic uint32_t refs;               /* reader, engine, notifier */
+    struct { bool started, over; uint32_t n; } read; /* the reader's */
+
+    /* What anybody may read. */
+    _Atomic uint32_t state, n_cached, n_done, preemptions, yields;
+    _Atomic uint64_t queued_ns, started_ns, first_token_ns, last_token_ns, ended_ns;
+    char text[256];                      /* before the end is told */
+
+    _Atomic uint32_t request;            /* REQUEST_*: the first that came; any thread */
+    _Atomic bool in_step;                /* a step that can be cancelled has rows of it */
+
+    /* Under the engine's lock. */
+    struct job *live_prev, *live_next, *id_next, *inbox_next;
+
+    /* The engine's thread. */
+    enum job_end end;
+    bool over, told, running;            /* told: the reader knows that it is over */
+    bool has_pages, pending_drop;        /* has_pages: promised or held; pending_drop: they go once no step has them */
+    uint32_t slot;                       /* the device's sampler; ENGINE_NONE: none yet */
+    uint32_t in_flight;                  /* steps under way that have rows of it */
+    uint32_t fed;                        /* positions in submitted steps */
+    uint32_t stored;                     /* positions in collected steps */
+    uint32_t sampled;                    /* ids of submitted steps */
+    uint32_t n_ids;                      /* ids of collected steps */
+    uint32_t slice;                      /* ids since it last began to run */
+    uint64_t waiting_ns;                 /* since when it has been waiting */
+    int64_t rank;                        /* effective priority when it last began to run */
+    uint64_t turn;                       /* how many began to run before it */
+    struct job_pages pages[TAPE_MAX_GROUPS];
+    const uint32_t *tables[TAPE_MAX_GROUPS];
+    uint32_t *nodes, n_nodes;            /* of the prefix cache, held: blocks [0, n_nodes) of its prompt */
+};
+
+#define EVENT_STARTED_BIT (1ull << 32)
+#define EVENT_OVER_BIT (1ull << 33)
+#define EVENT_END_SHIFT 40               /* enum job_end */
+
+/* A checked job with all memory that it will need. */
+wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err);
+void job_unref(struct job *j);
+/* The engine's side: what the reader shall see. */
+void job_tell_started(struct job *j);
+void job_tell_id(struct job *j, uint32_t id);
+void job_tell_end(struct job *j, enum job_end end);
+static inline uint32_t job_generated(const struct job *j) { return (uint32_t)atomic_load_explicit(&j->events, memory_order_acquire); }
+/* Positions whose tokens are known: the prompt, and ids that were generated before it was preempted. */
+static inline uint32_t job_known(const struct job *j) { return j->n_prompt + (j->n_ids ? j->n_ids - 1 : 0); }
+/* Positions that it will have stored at most. */
+static inline uint32_t job_positions(const struct job *j) { return j->n_prompt + j->most - 1; }
+
+/* Wakes readers: the engine's thread hands it jobs whose readers sleep, once a step. */
+struct notifier {
+    pthread_t thread;
+    bool started;
+    struct job **ring;
+    uint32_t cap;                        /* a power of two */
+    _Atomic uint32_t head, tail;         /* taken, given */
+    _Atomic uint32_t asleep;
+    _Atomic bool stop;
+};
+wk_status notifier_open(struct notifier *n, uint32_t jobs, const struct wk_err *err);
+void notifier_flush(struct notifier *n); /* lets it run if something was given */
+void notifier_close(struct notifier *n);
+
+/* ---- prefix.c -------------------------------------------------------------------------------------------------------- */
+
+struct prefix_node {
+    uint32_t tokens[KV_PAGE];
+    uint32_t parent;                     /* ENGINE_NONE: the prompt's beginning */
+    uint32_t role, hash;
+    uint32_t next;                       /* in its bucket, or in the list of unused nodes */
+    uint32_t older, newer;               /* among nodes that no job holds */
+    uint32_t refs;
+};
+struct prefix {
+    uint64_t seed;
+    uint32_t cap, n_groups;
+    struct prefix_node *nodes;           /* [cap] */
+    uint32_t *pages;                     /* [cap][n_groups] */
+    uint32_t *buckets, n_buckets;        /* a power of two */
+    uint32_t unused, oldest, newest, evictable;
+};
+/* Room for cap whole pages. Zeroed: a cache that finds and keeps nothing. */
+wk_status prefix_open(struct prefix *p, uint32_t cap, uint32_t n_groups, const struct wk_err *err);
+void prefix_close(struct prefix *p);
+/* The longest chain of kept pages that tokens begin with, at most n pages: into nodes, none of them held. */
+uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t *tokens, uint32_t n, uint32_t *nodes);
+void prefix_hold(struct prefix *p, uint32_t node);
+/* Holders of a node hold all nodes above it and drop the lowest first, so that what is evicted has nothing below it. */
+void prefix_drop(struct prefix *p, uint32_t node);
+/* Keeps pages [n_groups] below `parent`, and holds the node. There may be one already: if others hold it, the caller's pages stay its own; if nobody
+ * does, it gets them, *returned becomes true, and `pages` are those that it had and are free now: what can be evicted is never taken back unseen. */
+uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, uint32_t *pages, bool *returned);
+/* Gives up the node that nobody has held for the longest time. */
+const uint32_t *prefix_evict(struct prefix *p); /* its pages [n_groups]; NULL: there is none */
+static inline const uint32_t *prefix_pages(const struct prefix *p, uint32_t node) { return p->pages + (uint64_t)node * p->n_groups; }
+
+/* ---- the engine ------------------------------------------------------------------------------------------------------ */
+
+/* Steps are of one kernel class each: generated rows (the next row of every running job; short prompts; ids of preempted jobs again), or prompt rows. */
+enum step_kind { STEP_GENERATED = 0, STEP_PROMPT, STEP_KINDS };
+
+struct step_member { struct job *job; uint32_t n_rows; bool sampled; };
+struct step_record {
+    enum step_kind kind;
+    uint32_t n, n_rows;
+    uint64_t submitted_ns;
+    double share, charged;               /* the class's part of the time, and the seconds that it was charged in advance */
+    struct step_member *member;          /* [max_sequences] */
+};
+
+struct engine_call_record { void (*fn)(void *user); void *user; bool done, ok; struct engine_call_record *next; };
+
+/* Why the engine's thread should look up. */
+enum { ATTEND_INBOX = 1, ATTEND_REQUEST = 2, ATTEND_CALL = 4, ATTEND_DRAIN = 8, ATTEND_CLOSE = 16 };
+
+struct engine {
+    struct model *model;
+    struct engine_options o;             /* preempt, high_priority, timeslice_tokens: see tune */
+    pthread_t thread;
+    bool thread_started;
+
+    /* Any thread. */
+    _Atomic uint32_t attention, asleep;
+    _Atomic uint32_t live;               /* jobs that are not over */
+    _Atomic uint32_t steps_under_way;
+    _Atomic uint64_t submitted, refused_full;
+    _Atomic bool draining, dead;
+    char dead_text[256];                 /* before dead */
+    _Atomic bool preempt;
+    _Atomic int32_t high_priority;
+    _Atomic uint32_t timeslice_tokens;
+    bool step_cancel;                    /* of the step that runs inside submit; atomic builtins alone: the device reads it as a plain bool */
+
+    pthread_mutex_t lock;
+    pthread_cond_t called;
+    struct job **ids; uint32_t n_ids;    /* hash table by id; a power of two */
+    struct job *live_first, *live_last, *inbox, **inbox_end;
+    struct engine_call_record *calls;
+
+    /* The engine's thread. */
+    struct page_pool pool[TAPE_MAX_GROUPS]; uint32_t n_groups;
+    struct prefix prefix;
+    bool prefix_off_by_window;           /* wished for, but the model's windows write over old pages */
+    struct job **running; uint32_t n_running;  /* [max_sequences] by rank, then turn */
+    struct job **waiting; uint32_t n_waiting;  /* [max_sequences + max_queue] */
+    struct job **ended; uint32_t n_ended;      /* [max_sequences + max_queue] over, to be told */
+    struct job **victims;                      /* [max_sequences + max_queue] */
+    uint32_t *slots, n_slots;            /* free ones, a stack */
+    uint64_t next_deadline, schedule_at, turns;
+    bool schedule_due, call_waits, closing;
+
+    struct step_record under_way[STEP_QUEUE]; uint32_t oldest, n_under_way;
+    struct step_seq *seqs;
+    uint32_t *tokens, *wanted, *step_ids;
+    bool *step_failed;
+    double spent[STEP_KINDS];            /* seconds of the device by share: the class that has had less is next */
+    bool present[STEP_KINDS];            /* there was something of the class when the last step was chosen */
+    uint32_t prompts_in_a_row;
+    double row_seconds;                  /* of a prompt row, lately; 0: not known */
+    double step_seconds;                 /* of a step of generated rows, lately */
+    uint64_t last_collect_ns;
+
+    struct notifier notifier;
+    struct engine_stats stats;           /* the thread's own */
+    struct { struct engine_stats copy[3]; _Atomic uint32_t middle; uint32_t back, front; pthread_mutex_t reading; } published;
+};
+
+void engine_attention(struct engine *e, uint32_t bits); /* [any thread] */
+/* Ends a job: its place is free at once, its pages and slot when no step under way has it; told by engine_tell_ended. text: NULL, or why. */
+void engine_end_job(struct engine *e, struct job *j, enum job_end end, const char *text);
+/* What a job that is over, and in no step any more, still has. */
+void engine_settle(struct engine *e, struct job *j);
+/* The device is lost: every job ends. */
+void engine_die(struct engine *e, const char *text);
+
+/* pages.c */
+wk_status pages_open(struct engine *e, const struct wk_err *err);
+void pages_close(struct engine *e);
+uint32_t pages_needed(const struct page_pool *p, uint64_t positions);
+/* Can all that j may need be promised? Finds its prompt's kept pages, into j->nodes and *found. */
+bool pages_can_promise(const struct engine *e, struct job *j, uint32_t *found);
+void pages_promise(struct engine *e, struct job *j, uint32_t found); /* after pages_can_promise said yes */
+bool pages_grow(struct engine *e, struct job *j, uint32_t positions); /* false: they are gone */
+void pages_keep_prefix(struct engine *e, struct job *j);              /* whole pages of its prompt that are stored */
+void pages_drop(struct engine *e, struct job *j);                     /* all of it */
+/* Would the pages of these jobs, given back, be enough for j? */
+bool pages_would_do(const struct engine *e, struct job *j, struct job *const *victims, uint32_t n);
+
+/* schedule.c */
+void schedule(struct engine *e, uint64_t now);
+void schedule_remove(struct engine *e, struct job *j);   /* from running or waiting */
+void schedule_wait(struct engine *e, struct job *j, uint64_t now);
+void schedule_drop_pages(struct engine *e, struct job *j); /* a preempted job's, if no step has it */
+
+/* batch.c */
+wk_status batch_open(struct engine *e, const struct wk_err *err);
+void batch_close(struct engine *e);
+enum batch_result { BATCH_NOTHING = 0, BATCH_SUBMITTED, BATCH_AGAIN /* a job has ended or is to end: look at the others first */ };
+enum batch_result batch_submit(struct engine *e); /* one step */
+bool batch_wants_more(const struct engine *e);    /* too few steps under way; long ones are soon enough, for what comes new waits behind them */
+void batch_collect(struct engine *e); /* the oldest step */
+
+/* stats.c */
+void stats_open(struct engine *e);
+void stats_add(struct engine_histogram *h, uint64_t ns);
+void stats_publish(struct engine *e);
+
+#endif

@@ -1,0 +1,269 @@
+/* job.c: a job's memory, its events and its reader; and the notifier.
+ *
+ * All that a job will ever need is one block of memory, taken by who submits it: prompt, ids, page tables. The ids are the ring: there is room for all of
+ * them, so the engine's thread never waits for a reader. One word says how many there are and whether the job is over.
+ *
+ * A reader that finds nothing says so and sleeps on a word of its own. The engine's thread looks at that word after each event, and hands jobs with
+ * sleepers to the notifier, which makes the system calls. Either side writes its own word before it reads the other's, so no wake-up is lost. */
+#include "engine/internal.h"
+
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "model/generator.h"
+#include "tape/tape.h"
+
+uint64_t engine_now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void futex_wait_until(_Atomic uint32_t *word, uint32_t value, uint64_t deadline_ns)
+{
+    const struct timespec t = { .tv_sec = (time_t)(deadline_ns / 1000000000u), .tv_nsec = (long)(deadline_ns % 1000000000u) };
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value, deadline_ns ? &t : NULL, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void futex_wake_one(_Atomic uint32_t *word) { (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
+
+const char *job_end_name(enum job_end end)
+{
+    static const char *const names[JOB_END_COUNT] = { "stop", "length", "cancelled", "timeout", "no_memory", "failed", "device_lost", "drained" };
+    return (unsigned)end < JOB_END_COUNT ? names[end] : "unknown";
+}
+
+const char *job_state_name(enum job_state state)
+{
+    static const char *const names[] = { "queued", "prefill", "decode", "yielded", "preempted", "over" };
+    return (unsigned)state < sizeof names / sizeof *names ? names[state] : "unknown";
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------------- */
+
+/* Entries of a group's page table: a job holds no more pages than there are. */
+static uint32_t table_cap(const struct page_pool *p, uint32_t positions)
+{
+    const uint32_t n = pages_needed(p, positions);
+    return n < p->n ? n : p->n;
+}
+
+static void copy_spec(struct job *j, const struct engine_job *spec)
+{
+    (void)strcpy(j->id, spec->id); /* checked by engine_submit */
+    memcpy(j->prompt, spec->prompt, spec->n_prompt * sizeof *j->prompt);
+    if (spec->n_ends) memcpy(j->ends, spec->ends, spec->n_ends * sizeof *j->ends);
+    j->params = *spec->params;
+    if (j->params.n_logit_bias) memcpy(j->bias, spec->params->logit_bias, j->params.n_logit_bias * sizeof *j->bias);
+    j->params.logit_bias = j->bias;
+    j->n_prompt = spec->n_prompt;
+    j->n_ends = spec->n_ends;
+    j->priority = spec->priority;
+    j->deadline_ns = spec->deadline_ns;
+}
+
+wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err)
+{
+    const uint32_t room = e->model->dev.context - spec->n_prompt, most = spec->max_tokens < room ? spec->max_tokens : room, positions = spec->n_prompt + most - 1;
+    const uint32_t n_nodes = e->prefix.cap ? spec->n_prompt / KV_PAGE : 0;
+    uint64_t words = (uint64_t)spec->n_prompt + spec->n_ends + most + n_nodes + 2ull * spec->params->n_logit_bias;
+    for (uint32_t g = 0; g < e->n_groups; g++) words += table_cap(&e->pool[g], positions);
+    *out = NULL;
+    struct job *j = malloc(sizeof *j + words * sizeof(uint32_t));
+    if (!j) return wk_fail(err, WK_NO_MEMORY, "out of memory for a job of %u prompt tokens and %u ids", spec->n_prompt, most);
+    *j = (struct job){ .engine = e, .most = most, .slot = ENGINE_NONE, .refs = 2, .role = spec->n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT };
+    uint32_t *at = (uint32_t *)(void *)(j + 1);
+    j->bias = (struct sampler_bias *)(void *)at;
+    at += 2ull * spec->params->n_logit_bias;
+    j->prompt = at, at += spec->n_prompt;
+    j->ends = at, at += spec->n_ends;
+    j->nodes = at, at += n_nodes;
+    for (uint32_t g = 0; g < e->n_groups; g++) {
+        j->pages[g].cap = table_cap(&e->pool[g], positions);
+        j->tables[g] = j->pages[g].table = at;
+        at += j->pages[g].cap;
+    }
+    j->ids = at; /* last: what is never generated is never touched */
+    copy_spec(j, spec);
+    *out = j;
+    return WK_OK;
+}
+
+void job_unref(struct job *j)
+{
+    if (atomic_fetch_sub(&j->refs, 1) == 1) free(j);
+}
+
+/* ---- what the engine tells ------------------------------------------------------------------------------------------- */
+
+static void notify(struct job *j)
+{
+    struct notifier *n = &j->engine->notifier;
+    if (!atomic_load(&j->waiting) || atomic_exchange(&j->notifying, 1)) return;
+    const uint32_t tail = atomic_load_explicit(&n->tail, memory_order_relaxed);
+    if (tail - atomic_load_explicit(&n->head, memory_order_acquire) == n->cap) { /* it lags behind: once by ourselves */
+        atomic_store(&j->notifying, 0);
+        if (atomic_exchange(&j->waiting, 0)) futex_wake_one(&j->waiting);
+        return;
+    }
+    atomic_fetch_add_explicit(&j->refs, 1, memory_order_relaxed);
+    n->ring[tail & (n->cap - 1)] = j;
+    atomic_store(&n->tail, tail + 1);
+}
+
+static void tell(struct job *j, uint64_t events)
+{
+    atomic_store(&j->events, events);
+    notify(j);
+}
+
+void job_tell_started(struct job *j) { tell(j, atomic_load_explicit(&j->events, memory_order_relaxed) | EVENT_STARTED_BIT); }
+
+void job_tell_id(struct job *j, uint32_t id)
+{
+    const uint64_t events = atomic_load_explicit(&j->events, memory_order_relaxed);
+    j->ids[(uint32_t)events] = id;
+    tell(j, events + 1);
+}
+
+void job_tell_end(struct job *j, enum job_end end)
+{
+    tell(j, atomic_load_explicit(&j->events, memory_order_relaxed) | EVENT_OVER_BIT | (uint64_t)end << EVENT_END_SHIFT);
+}
+
+/* ---- the reader ------------------------------------------------------------------------------------------------------ */
+
+static bool read_event(struct job *j, struct job_event *out)
+{
+    const uint64_t events = atomic_load(&j->events);
+    if (!j->read.started && (events & EVENT_STARTED_BIT)) {
+        j->read.started = true;
+        *out = (struct job_event){ .kind = EVENT_STARTED };
+        return true;
+    }
+    if (j->read.n < (uint32_t)events) {
+        *out = (struct job_event){ .kind = EVENT_TOKEN, .id = j->ids[j->read.n], .index = j->read.n };
+        j->read.n++;
+        return true;
+    }
+    if (!(events & EVENT_OVER_BIT)) return false;
+    j->read.over = true;
+    *out = (struct job_event){ .kind = EVENT_END, .end = (enum job_end)(events >> EVENT_END_SHIFT) };
+    return true;
+}
+
+bool job_next(struct job *j, struct job_event *out, int timeout_ms)
+{
+    if (j->read.over) return false;
+    if (read_event(j, out)) return true;
+    if (!timeout_ms) return false;
+    const uint64_t deadline = timeout_ms < 0 ? 0 : engine_now() + (uint64_t)timeout_ms * 1000000u;
+    for (;;) {
+        atomic_store(&j->waiting, 1);
+        const bool there = read_event(j, out);
+        const bool late = !there && deadline && engine_now() >= deadline;
+        if (there || late) {
+            atomic_store(&j->waiting, 0);
+            return there;
+        }
+        futex_wait_until(&j->waiting, 1, deadline);
+    }
+}
+
+static void ask(struct job *j, uint32_t request)
+{
+    uint32_t none = REQUEST_NONE;
+    (void)atomic_compare_exchange_strong(&j->request, &none, request);
+    if (atomic_load(&j->in_step)) __atomic_store_n(&j->engine->step_cancel, true, __ATOMIC_RELAXED);
+    engine_attention(j->engine, ATTEND_REQUEST);
+}
+
+static bool is_over(const struct job *j) { return atomic_load(&j->events) & EVENT_OVER_BIT; }
+
+void job_stop(struct job *j) { if (!is_over(j)) ask(j, REQUEST_STOP); }
+void job_cancel(struct job *j) { if (!is_over(j)) ask(j, REQUEST_CANCEL); }
+
+void job_release(struct job *j)
+{
+    if (!j) return;
+    job_cancel(j);
+    job_unref(j);
+}
+
+void job_figures(const struct job *j, struct job_figures *out)
+{
+    const uint64_t events = atomic_load(&j->events);
+    *out = (struct job_figures){ .n_prompt = j->n_prompt, .n_cached = atomic_load(&j->n_cached), .n_generated = (uint32_t)events, .preemptions = atomic_load(&j->preemptions),
+        .yields = atomic_load(&j->yields), .queued_ns = atomic_load(&j->queued_ns), .started_ns = atomic_load(&j->started_ns), .first_token_ns = atomic_load(&j->first_token_ns),
+        .last_token_ns = atomic_load(&j->last_token_ns), .ended_ns = atomic_load(&j->ended_ns) };
+    if (events & EVENT_OVER_BIT) (void)strcpy(out->text, j->text);
+}
+
+/* ---- the notifier ---------------------------------------------------------------------------------------------------- */
+
+static void *notifier_main(void *arg)
+{
+    struct notifier *n = arg;
+    uint32_t head = 0;
+    for (;;) {
+        if (head == atomic_load(&n->tail)) {
+            if (atomic_load(&n->stop)) return NULL;
+            atomic_store(&n->asleep, 1);
+            if (head == atomic_load(&n->tail) && !atomic_load(&n->stop)) futex_wait_until(&n->asleep, 1, 0);
+            atomic_store(&n->asleep, 0);
+            continue;
+        }
+        struct job *j = n->ring[head & (n->cap - 1)];
+        atomic_store(&n->head, ++head);
+        atomic_store(&j->notifying, 0);
+        if (atomic_exchange(&j->waiting, 0)) futex_wake_one(&j->waiting);
+        job_unref(j);
+    }
+}
+
+/* Signals that are not a thread's own fault belong to the main thread. */
+wk_status engine_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const struct wk_err *err)
+{
+    static const int own[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT };
+    sigset_t blocked, before;
+    (void)sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) (void)sigdelset(&blocked, own[i]);
+    (void)pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    const int failed = pthread_create(thread, NULL, fn, arg);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed ? wk_fail(err, WK_NO_MEMORY, "no thread for the engine: %s", strerror(failed)) : WK_OK;
+}
+
+wk_status notifier_open(struct notifier *n, uint32_t jobs, const struct wk_err *err)
+{
+    n->cap = 1;
+    while (n->cap < jobs) n->cap *= 2;
+    n->ring = calloc(n->cap, sizeof *n->ring);
+    if (!n->ring) return wk_fail(err, WK_NO_MEMORY, "out of memory for an engine of %u jobs", jobs);
+    wk_status s = engine_thread(&n->thread, notifier_main, n, err);
+    n->started = !s;
+    return s;
+}
+
+void notifier_flush(struct notifier *n)
+{
+    if (atomic_load_explicit(&n->tail, memory_order_relaxed) == atomic_load(&n->head)) return;
+    if (atomic_exchange(&n->asleep, 0)) futex_wake_one(&n->asleep);
+}
+
+void notifier_close(struct notifier *n)
+{
+    if (n->started) {
+        atomic_store(&n->stop, true);
+        if (atomic_exchange(&n->asleep, 0)) futex_wake_one(&n->asleep);
+        (void)pthread_join(n->thread, NULL);
+    }
+    free(n->ring);
+}

@@ -1,0 +1,298 @@
+/* test_ids.c: what a job gives does not depend on who else there is, nor on how steps are cut; what is refused; figures. */
+#include "engine/test_jobs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { JOBS = 40 };
+
+static struct test_answer answers[JOBS];
+
+static void name_of(uint32_t i, char name[16]) { (void)snprintf(name, 16, "job-%u", i); }
+
+/* All at once, in every size of batch and of steps, with steps under way and without, cached prompts or not. */
+static void test_among_others(void **state)
+{
+    (void)state;
+    static const struct { uint32_t ahead, sequences, rows; bool cache; } cases[] = { { 1, 1, 64, false }, { 1, 3, 33, false }, { 4, 8, 8, true }, { 1, 8, 512, false }, { 2, 40, 64, true }, { 4, 40, 512, true } };
+    struct test_model single = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
+    test_answers(single.m, answers, JOBS);
+    test_unload(&single);
+    for (uint32_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct test_model t = test_llama(test_device(cases[c].ahead, UINT64_MAX), (struct device_options){ .max_sequences = cases[c].sequences, .max_rows = 512 }, 2);
+        struct engine *e = test_engine(t.m, (struct engine_options){ .max_batch_tokens = cases[c].rows, .prefix_cache = cases[c].cache });
+        struct job *jobs[JOBS];
+        char name[16];
+        for (uint32_t round = 0; round < 2; round++) {
+            for (uint32_t i = 0; i < JOBS; i++) {
+                const uint32_t which = (i * 7 + round) % JOBS;
+                const struct test_job job = test_make(which);
+                name_of(which, name);
+                jobs[which] = test_submit(e, name, &job, 0, 0);
+            }
+            for (uint32_t i = 0; i < JOBS; i++) name_of(i, name), test_check(jobs[i], name, &answers[i], false);
+            test_wait_idle(e);
+        }
+        engine_close(e);
+        test_unload(&t);
+    }
+}
+
+/* A model whose windows come round in their rings, alone and among others, with enough pages for all and for a few. */
+static void test_windows(void **state)
+{
+    (void)state;
+    enum { N = 10 };
+    const char *data = getenv("WORKER_TEST_DATA");
+    char path[1024], name[16];
+    static struct test_answer want[N];
+    (void)snprintf(path, sizeof path, "%s/tiny/tiny-gpt-oss-f32.gguf", data ? data : "../shared/data");
+    FILE *probe = fopen(path, "rb");
+    if (!probe) {
+        print_message("no %s: skipped\n", path);
+        skip();
+    }
+    (void)fclose(probe);
+    struct test_model single = test_file(device_cpu(), path, (struct device_options){ .max_sequences = 1, .max_rows = 32, .context = 384 });
+    test_answers(single.m, want, N);
+    const uint64_t all = single.m->plan.bytes[MEMORY_KV];
+    bool round = false;
+    for (uint32_t g = 0; g < single.m->program->n_groups; g++) round = round || (single.m->program->groups[g].ring_pages && single.m->program->groups[g].ring_pages < 384 / KV_PAGE);
+    assert_true(round);
+    test_unload(&single);
+    for (uint32_t c = 0; c < 2; c++) {
+        struct test_model t = test_file(device_cpu(), path, (struct device_options){ .max_sequences = N, .max_rows = 32, .context = 384, .kv_bytes = c ? 2 * all : 0 });
+        struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
+        struct engine_stats s;
+        struct job *jobs[N];
+        for (uint32_t i = 0; i < N; i++) {
+            const struct test_job job = test_make(i);
+            name_of(i, name);
+            jobs[i] = test_submit(e, name, &job, 0, 0);
+        }
+        for (uint32_t i = 0; i < N; i++) name_of(i, name), test_check(jobs[i], name, &want[i], false);
+        test_wait_idle(e);
+        engine_stats(e, &s);
+        assert_int_equal(s.cached_tokens + s.pages_cached + s.prefix_misses, 0); /* no prefix cache */
+        engine_close(e);
+        test_unload(&t);
+    }
+}
+
+/* The embedded model: real vocabulary and weights. */
+static void test_haiku(void **state)
+{
+    (void)state;
+    enum { N = 12 };
+    static struct test_answer want[N];
+    char name[16];
+    struct test_model single = test_file(device_cpu(), HAIKU_MODEL, (struct device_options){ .max_sequences = 1, .max_rows = 256, .context = TEST_CONTEXT });
+    test_answers(single.m, want, N);
+    test_unload(&single);
+    struct test_model t = test_file(device_cpu(), HAIKU_MODEL, (struct device_options){ .max_sequences = N, .max_rows = 256, .context = TEST_CONTEXT });
+    struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = N / 2, .prefix_cache = true, .timeslice_tokens = 7 });
+    struct job *jobs[N];
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < N; i++) {
+            const struct test_job job = test_make(i);
+            name_of(i, name);
+            jobs[i] = test_submit(e, name, &job, 0, 0);
+        }
+        for (uint32_t i = 0; i < N; i++) name_of(i, name), test_check(jobs[i], name, &want[i], false);
+    }
+    test_wait_idle(e);
+    engine_close(e);
+    test_unload(&t);
+}
+
+static enum submit_refusal refusal(struct engine *e, struct engine_job spec)
+{
+    struct job *j = (struct job *)(void *)&spec;
+    test_text[0] = 0;
+    const enum submit_refusal r = engine_submit(e, &spec, &j, &test_err);
+    assert_null(j);
+    assert_true(r != SUBMIT_OK && test_text[0]);
+    return r;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct test_model t = test_llama(test_device(1, 0), (struct device_options){ .max_sequences = 2, .kv_bytes = 0 }, 2);
+    const uint64_t page = t.m->plan.bytes[MEMORY_KV] / t.m->plan.kv_pages[0];
+    test_unload(&t);
+    t = test_llama(test_device(1, 0), (struct device_options){ .max_sequences = 2, .kv_bytes = 5 * page }, 2);
+    assert_int_equal(t.m->plan.kv_pages[0], 5);
+    struct engine *e;
+    struct engine_options bad[] = { { .max_sequences = 3, .max_batch_tokens = 64, .max_queue = 1 }, { .max_sequences = 0, .max_batch_tokens = 64, .max_queue = 1 },
+        { .max_sequences = 2, .max_batch_tokens = 65, .max_queue = 1 }, { .max_sequences = 2, .max_batch_tokens = 1, .max_queue = 1 }, { .max_sequences = 2, .max_batch_tokens = 64 } };
+    static const char *const named[] = { "max_sequences is 3", "max_sequences is 0", "max_batch_tokens is 65", "max_batch_tokens is 1", "max_queue is 0" };
+    for (uint32_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(engine_open(t.m, &bad[i], &e, &test_err), WK_INVALID);
+        assert_null(e);
+        assert_non_null(strstr(test_text, named[i]));
+    }
+    e = test_engine(t.m, (struct engine_options){ .max_queue = 1 });
+    struct test_job job = test_make(0), five = test_make(0);
+    char long_id[ENGINE_JOB_ID_MAX + 2];
+    memset(long_id, 'x', sizeof long_id - 1);
+    long_id[sizeof long_id - 1] = 0;
+    const struct engine_job good = { .id = "a", .prompt = job.tokens, .n_prompt = job.n, .max_tokens = 5, .params = &job.params };
+    struct engine_job spec = good;
+#define REFUSED(field, value, as, words)                     \
+    do {                                                     \
+        spec = good;                                         \
+        spec.field = value;                                  \
+        assert_int_equal(refusal(e, spec), as);              \
+        if (!strstr(test_text, words)) fail_msg("%s", test_text); \
+    } while (0)
+    const uint32_t wrong[] = { 1, TEST_VOCAB };
+    struct sampler_params hot = job.params;
+    hot.temperature = 3;
+    REFUSED(id, "", SUBMIT_INVALID, "id has 0 bytes");
+    REFUSED(id, NULL, SUBMIT_INVALID, "id has 0 bytes");
+    REFUSED(id, long_id, SUBMIT_INVALID, "129 bytes");
+    REFUSED(n_prompt, 0, SUBMIT_INVALID, "no tokens");
+    REFUSED(max_tokens, 0, SUBMIT_INVALID, "max_tokens is 0");
+    REFUSED(n_ends, SAMPLER_MAX_ENDS + 1, SUBMIT_INVALID, "65 ids");
+    REFUSED(params, &hot, SUBMIT_INVALID, "temperature is 3");
+    spec = good, spec.prompt = wrong, spec.n_prompt = 2;
+    assert_int_equal(refusal(e, spec), SUBMIT_INVALID);
+    assert_non_null(strstr(test_text, "token 1 of the prompt is 50"));
+    static uint32_t many[TEST_CONTEXT];
+    spec = good, spec.prompt = many, spec.n_prompt = TEST_CONTEXT;
+    assert_int_equal(refusal(e, spec), SUBMIT_CONTEXT);
+    spec.n_prompt = 5 * KV_PAGE + 1;
+    assert_int_equal(refusal(e, spec), SUBMIT_NEVER_FITS);
+    assert_non_null(strstr(test_text, "6 pages"));
+    /* Two run, one waits. */
+    struct job *a = test_submit(e, "a", &job, 0, 0), *b = test_submit(e, "b", &job, 0, 0), *c = test_submit(e, "c", &job, 0, 0);
+    spec = good, spec.id = "b";
+    assert_int_equal(refusal(e, spec), SUBMIT_EXISTS);
+    spec.id = "d";
+    assert_int_equal(refusal(e, spec), SUBMIT_QUEUE_FULL);
+    struct job_view views[4];
+    assert_int_equal(engine_jobs(e, views, 4), 3);
+    assert_string_equal(views[0].id, "a");
+    assert_string_equal(views[2].id, "c");
+    assert_int_equal(engine_jobs(e, views, 1), 3);
+    test_permit(UINT64_MAX);
+    uint32_t ids[TEST_CONTEXT];
+    enum job_end end;
+    assert_int_equal(test_read(a, ids, TEST_CONTEXT, &end), job.most);
+    job_release(a);
+    job_release(test_submit(e, "a", &job, 0, 0)); /* the id is free again */
+    test_read(b, ids, TEST_CONTEXT, &end);
+    test_read(c, ids, TEST_CONTEXT, &end);
+    job_release(b);
+    job_release(c);
+    test_wait_idle(e);
+    /* A prompt that fits, and more ids than there are pages for: it goes as far as it can, and the next one is served. */
+    five.n = 100, five.most = 200, five.n_ends = 0;
+    a = test_submit(e, "five", &five, 0, 0);
+    assert_int_equal(test_read(a, ids, TEST_CONTEXT, &end), 5 * KV_PAGE - 100 + 1);
+    assert_int_equal(end, JOB_NO_MEMORY);
+    struct job_figures f;
+    job_figures(a, &f);
+    assert_non_null(strstr(f.text, "5 pages"));
+    job_release(a);
+    test_wait_idle(e);
+    a = test_submit(e, "next", &job, 0, 0);
+    assert_int_equal(test_read(a, ids, TEST_CONTEXT, &end), job.most);
+    job_release(a);
+    struct engine_stats s;
+    test_wait_idle(e);
+    engine_stats(e, &s);
+    assert_int_equal(s.refused_full, 1);
+    assert_int_equal(s.submitted, 6);
+    engine_close(e);
+    test_unload(&t);
+}
+
+/* Prompt and ids fill the context; 0-based numbers to the end. */
+static void test_context_end(void **state)
+{
+    (void)state;
+    struct test_model t = test_llama(test_device(4, UINT64_MAX), (struct device_options){ .max_sequences = 2 }, 2);
+    struct engine *e = test_engine(t.m, (struct engine_options){ 0 });
+    struct test_job job = test_make(8);
+    uint32_t want[TEST_CONTEXT], ids[TEST_CONTEXT];
+    enum job_end end;
+    job.most = 10000, job.n_ends = 0;
+    struct job *j = test_submit(e, "long", &job, 0, 0);
+    assert_int_equal(test_read(j, ids, TEST_CONTEXT, &end), TEST_CONTEXT - job.n);
+    assert_int_equal(end, JOB_LENGTH);
+    job_release(j);
+    test_wait_idle(e);
+    engine_close(e);
+    assert_int_equal(test_alone(t.m, &job, want, &end), TEST_CONTEXT - job.n);
+    assert_memory_equal(ids, want, (TEST_CONTEXT - job.n) * sizeof *ids);
+    test_unload(&t);
+}
+
+static uint64_t counted(const struct engine_histogram *h)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < ENGINE_BUCKETS; i++) n += h->count[i];
+    assert_int_equal(n, h->n);
+    return n;
+}
+
+static void test_figures(void **state)
+{
+    (void)state;
+    struct test_model t = test_llama(test_device(1, UINT64_MAX), (struct device_options){ .max_sequences = 4 }, 2);
+    struct engine *e = test_engine(t.m, (struct engine_options){ .max_queue = 100 });
+    struct job *jobs[8];
+    struct engine_stats s;
+    struct job_figures f;
+    uint32_t ids[TEST_CONTEXT], prompt = 0, generated = 0, ended[JOB_END_COUNT] = { 0 };
+    enum job_end end;
+    char name[16];
+    for (uint32_t i = 0; i < 8; i++) {
+        const struct test_job job = test_make(i + 1);
+        name_of(i, name);
+        jobs[i] = test_submit(e, name, &job, i == 2 ? 9 : 0, 0);
+        prompt += job.n;
+    }
+    uint32_t high = 0, gaps = 0;
+    for (uint32_t i = 0; i < 8; i++) {
+        const uint32_t n = test_read(jobs[i], ids, TEST_CONTEXT, &end);
+        generated += n, ended[end]++, gaps += n ? n - 1 : 0;
+        if (i == 2) high = n;
+        job_figures(jobs[i], &f);
+        assert_true(f.queued_ns <= f.started_ns && f.started_ns < f.first_token_ns && f.first_token_ns <= f.last_token_ns && f.last_token_ns <= f.ended_ns);
+        assert_true(f.n_generated == n && f.n_cached == 0 && !f.preemptions && !f.yields && !f.text[0]);
+        job_release(jobs[i]);
+    }
+    test_wait_idle(e);
+    engine_stats(e, &s);
+    for (uint32_t i = 0; i < JOB_END_COUNT; i++) assert_int_equal(s.ended[i], ended[i]);
+    assert_int_equal(s.prompt_tokens, prompt);
+    assert_int_equal(s.generated_tokens, generated);
+    assert_int_equal(s.high_tokens, high);
+    assert_int_equal(s.low_tokens, generated - high);
+    assert_int_equal(counted(&s.queue_seconds), 8);
+    assert_int_equal(counted(&s.prefill_seconds), 8);
+    assert_int_equal(counted(&s.first_token_seconds), 8);
+    assert_int_equal(counted(&s.decode_seconds), 8);
+    assert_int_equal(counted(&s.job_seconds), 8);
+    assert_int_equal(counted(&s.inter_token_seconds), gaps);
+    assert_true(s.steps > 0 && s.step_rows >= prompt && s.pages == t.m->plan.kv_pages[0]);
+    assert_true(fabs(engine_bucket(0) - 1e-4) < 1e-12 && fabs(engine_bucket(4) - 2e-3) < 1e-12 && isinf(engine_bucket(ENGINE_BUCKETS - 1)));
+    const uint64_t before = s.progress_ns;
+    while (engine_stats(e, &s), s.progress_ns == before) continue; /* idle too */
+    engine_close(e);
+    test_unload(&t);
+}
+
+int main(void)
+{
+    if (test_open_plugins()) return 1;
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_among_others), cmocka_unit_test(test_windows), cmocka_unit_test(test_haiku), cmocka_unit_test(test_refusals), cmocka_unit_test(test_context_end), cmocka_unit_test(test_figures) };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    test_close_plugins();
+    return failed;
+}

@@ -1,0 +1,190 @@
+/* answer.c: what goes back: whole answers, errors as JSON, and streams of events. Everything is written to the socket directly, with a deadline. */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "internal.h"
+
+enum {
+    HEAD_BYTES = 1024,
+    EVENT_NAME_MAX = 64,
+    SEND_BUFFER = 65536,   /* what a reader who has stopped can have us hold, about; in the kernel */
+    PROBE_MS = 50,         /* least time between two comments to a client that has shut down its side */
+    RESET_MS = 2           /* a closed socket that is near answers such a comment sooner than this */
+};
+
+static const struct status { int number; const char *phrase, *code; } statuses[] = {
+    { 200, "OK", "" }, { 202, "Accepted", "" }, { 204, "No Content", "" },
+    { 400, "Bad Request", "INVALID_REQUEST" }, { 401, "Unauthorized", "UNAUTHORIZED" }, { 403, "Forbidden", "FORBIDDEN" }, { 404, "Not Found", "NOT_FOUND" },
+    { 405, "Method Not Allowed", "METHOD_NOT_ALLOWED" }, { 408, "Request Timeout", "REQUEST_TIMEOUT" }, { 409, "Conflict", "CONFLICT" },
+    { 411, "Length Required", "LENGTH_REQUIRED" }, { 413, "Content Too Large", "PAYLOAD_TOO_LARGE" }, { 414, "URI Too Long", "URI_TOO_LONG" },
+    { 415, "Unsupported Media Type", "UNSUPPORTED_MEDIA_TYPE" }, { 417, "Expectation Failed", "EXPECTATION_FAILED" },
+    { 421, "Misdirected Request", "MISDIRECTED" }, { 429, "Too Many Requests", "QUEUE_FULL" },
+    { 431, "Request Header Fields Too Large", "HEADERS_TOO_LARGE" }, { 499, "Client Closed Request", "CANCELLED" },
+    { 500, "Internal Server Error", "INTERNAL" }, { 503, "Service Unavailable", "NOT_READY" }, { 504, "Gateway Timeout", "INFERENCE_TIMEOUT" },
+};
+
+static const struct status *status_of(int number)
+{
+    static const struct status other = { 0, "Other", "INTERNAL" };
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].number == number) return &statuses[i];
+    return &other;
+}
+
+const char *status_code(int status) { return status_of(status)->code; }
+
+/* ---- whole answers ------------------------------------------------------------------------------------------------------------- */
+
+void http_extra(struct http_request *r, const char *name, const char *value)
+{
+    if (r->n_extra == HTTP_EXTRA_MAX || strpbrk(name, "\r\n:") || strpbrk(value, "\r\n")) return;
+    r->n_extra++;
+    http_text_format(&r->extra, "%s: %s\r\n", name, value);
+}
+
+/* IMF-fixdate, in whatever locale. */
+static void format_date(char out[32])
+{
+    static const char days[][4] = { "Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat" };
+    static const char months[][4] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+    const time_t now = time(NULL);
+    struct tm t;
+    if (!gmtime_r(&now, &t)) t = (struct tm){ .tm_mday = 1, .tm_year = 70, .tm_wday = 4 };
+    (void)snprintf(out, 32, "%.3s, %02u %.3s %04u %02u:%02u:%02u GMT", days[t.tm_wday], (unsigned)t.tm_mday % 100, months[t.tm_mon],
+                   (unsigned)(t.tm_year + 1900) % 10000, (unsigned)t.tm_hour % 100, (unsigned)t.tm_min % 100, (unsigned)t.tm_sec % 100);
+}
+
+/* Status line and the headers that every answer has. */
+static size_t format_head(const struct http_request *r, int status, char out[HEAD_BYTES])
+{
+    char date[32];
+    format_date(date);
+    int n = snprintf(out, HEAD_BYTES, "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: close\r\nX-Request-Id: %s\r\nX-Content-Type-Options: nosniff\r\n", status,
+                     status_of(status)->phrase, date, r->id);
+    if (r->origin[0] && r->vetted)
+        n += snprintf(out + n, HEAD_BYTES - (size_t)n, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id\r\nVary: Origin\r\n",
+                      r->origin);
+    return (size_t)n;
+}
+
+void http_answer(struct http_request *r, int status, const char *type, const void *bytes, size_t n)
+{
+    if (r->answered) return;
+    r->answered = true;
+    r->status = status;
+    char head[HEAD_BYTES], tail[160];
+    const size_t head_n = format_head(r, status, head);
+    int tail_n = 0;
+    if (status != 204) {
+        if (type) tail_n = snprintf(tail, sizeof tail, "Content-Type: %.100s\r\n", type);
+        tail_n += snprintf(tail + tail_n, sizeof tail - (size_t)tail_n, "Content-Length: %zu\r\n", n);
+    }
+    tail_n += snprintf(tail + tail_n, sizeof tail - (size_t)tail_n, "\r\n");
+    struct iovec parts[] = {
+        { head, head_n },
+        { r->extra.data, r->extra.n },
+        { tail, (size_t)tail_n },
+        { (void *)(uintptr_t)bytes, r->head || status == 204 ? 0 : n },
+    };
+    (void)socket_send(r, parts, 4, true);
+}
+
+void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field)
+{
+    struct http_text t = { 0 };
+    http_text_format(&t, "{\"code\":");
+    http_text_json(&t, code, strlen(code));
+    http_text_format(&t, ",\"message\":");
+    http_text_json(&t, message, strlen(message));
+    http_text_format(&t, ",\"retriable\":%s", retriable ? "true" : "false");
+    if (job_id) {
+        http_text_format(&t, ",\"job_id\":");
+        http_text_json(&t, job_id, strlen(job_id));
+    }
+    if (field) {
+        http_text_format(&t, ",\"field\":");
+        http_text_json(&t, field, strlen(field));
+    }
+    http_text_add(&t, "}\n", 2);
+    if (status == 429 || status == 503) http_extra(r, "Retry-After", "1");
+    if (t.failed) http_answer(r, 500, NULL, NULL, 0);
+    else http_answer(r, status, "application/json", t.data, t.n);
+    http_text_free(&t);
+}
+
+void answer_refusal(struct http_request *r, int status, const char *message)
+{
+    atomic_fetch_add(&r->s->refused, 1);
+    http_error(r, status, status_code(status), message, false, NULL, NULL);
+    if (!r->vetted) answer_end(r);
+}
+
+void answer_end(struct http_request *r)
+{
+    if (r->streaming && r->chunked && !r->gone) {
+        char end[] = "0\r\n\r\n";
+        (void)socket_send(r, &(struct iovec){ end, sizeof end - 1 }, 1, false);
+    }
+    int left = 0;
+    if (!r->unread && !ioctl(r->fd, FIONREAD, &left) && left > 0) r->unread = true;
+    socket_finish(r);
+    if (r->s->o.log) r->s->o.log(r->s->user, r->method, r->path, r->status, r->in, r->out, (double)(http_now_ns() - r->begun_ns) * 1e-9);
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------------------------------- */
+
+bool http_stream_begin(struct http_request *r)
+{
+    if (r->answered) return false;
+    r->answered = true;
+    r->status = 200;
+    r->chunked = !r->guard.old;
+    const int buffer = SEND_BUFFER;
+    const unsigned patience = r->s->o.write_ms;
+    (void)setsockopt(r->fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+    (void)setsockopt(r->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
+    char head[HEAD_BYTES], tail[160];
+    const size_t head_n = format_head(r, 200, head);
+    const int tail_n = snprintf(tail, sizeof tail, "Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s\r\n",
+                                r->chunked ? "Transfer-Encoding: chunked\r\n" : "");
+    struct iovec parts[] = { { head, head_n }, { r->extra.data, r->extra.n }, { tail, (size_t)tail_n } };
+    if (!socket_send(r, parts, 3, false) || r->head) return false;
+    return r->streaming = true;
+}
+
+bool http_event(struct http_request *r, const char *event, const char *data, size_t n)
+{
+    if (!r->streaming || r->gone) return false;
+    char name[EVENT_NAME_MAX + 16], prefix[EVENT_NAME_MAX + 48], end[] = "\n\n\r\n";
+    const int name_n = event ? snprintf(name, sizeof name, "event: %.*s\ndata: ", EVENT_NAME_MAX, event) : snprintf(name, sizeof name, "data: ");
+    int prefix_n = 0;
+    if (r->chunked) prefix_n = snprintf(prefix, sizeof prefix, "%zx\r\n", (size_t)name_n + n + 2);
+    memcpy(prefix + prefix_n, name, (size_t)name_n);
+    struct iovec parts[] = { { prefix, (size_t)(prefix_n + name_n) }, { (void *)(uintptr_t)data, n }, { end, r->chunked ? 4 : 2 } };
+    return socket_send(r, parts, 3, false);
+}
+
+bool http_ping(struct http_request *r)
+{
+    struct pollfd p = { .fd = r->fd, .events = POLLRDHUP };
+    if (r->gone) return false;
+    if (poll(&p, 1, 0) > 0 && (p.revents & (POLLERR | POLLHUP | POLLNVAL))) {
+        r->gone = true;
+        return false;
+    }
+    if (!r->streaming) return true;
+    const uint64_t silent_ms = (http_now_ns() - r->wrote_ns) / 1000000;
+    if (silent_ms < (p.revents & POLLRDHUP ? PROBE_MS : HTTP_PING_MS)) return true;
+    char whole[] = "8\r\n: ping\n\n\r\n";
+    struct iovec part = r->chunked ? (struct iovec){ whole, sizeof whole - 1 } : (struct iovec){ whole + 3, 8 };
+    struct pollfd reset = { .fd = r->fd };
+    if (socket_send(r, &part, 1, false) && p.revents & POLLRDHUP && poll(&reset, 1, RESET_MS) > 0) r->gone = true;
+    return !r->gone;
+}

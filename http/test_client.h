@@ -1,0 +1,125 @@
+/* test_client.h: a client that sends exactly the bytes that a test says, and a server in the same process for it. */
+#ifndef HTTP_TEST_CLIENT_H
+#define HTTP_TEST_CLIENT_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "http.h"
+
+enum { PATIENCE_MS = 30000 }; /* no answer for this long means that there is none; nothing else is timed */
+
+static inline uint64_t now_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static inline void pause_ms(long ms) { (void)nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL); }
+
+static inline int try_connect(uint16_t port)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a)) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static inline int connect_to(uint16_t port)
+{
+    const int fd = try_connect(port);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* As much as the server takes; it may close in the middle. */
+static inline bool send_bytes(int fd, const char *bytes, size_t n)
+{
+    while (n) {
+        const ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
+        if (sent <= 0) return false;
+        bytes += sent;
+        n -= (size_t)sent;
+    }
+    return true;
+}
+static inline bool send_text(int fd, const char *text) { return send_bytes(fd, text, strlen(text)); }
+
+/* Reads until the end or a reset, or until `until` has come; false: neither came. out is terminated. */
+static inline bool read_until(int fd, char *out, size_t cap, const char *until)
+{
+    size_t n = 0;
+    const uint64_t end = now_ms() + PATIENCE_MS;
+    out[0] = 0;
+    while (n < cap - 1) {
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+        if (now_ms() >= end || poll(&p, 1, 100) < 0) return false;
+        if (!p.revents) continue;
+        const ssize_t got = recv(fd, out + n, cap - 1 - n, 0);
+        if (got <= 0) return !until;
+        n += (size_t)got;
+        out[n] = 0;
+        if (until && strstr(out, until)) return true;
+    }
+    return false;
+}
+
+static inline unsigned count_of(const char *text, const char *what)
+{
+    unsigned n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+    return n;
+}
+
+/* The status of an answer; 0: there is none. */
+static inline int status_in(const char *answer) { return strncmp(answer, "HTTP/1.1 ", 9) ? 0 : atoi(answer + 9); }
+
+/* One request, all of its answer, closed by the server. */
+static inline int exchange(uint16_t port, const char *request, char *answer, size_t cap)
+{
+    const int fd = connect_to(port);
+    (void)send_text(fd, request);
+    assert_true(read_until(fd, answer, cap, NULL));
+    (void)close(fd);
+    return status_in(answer);
+}
+
+static inline struct http_server *open_server(const struct http_options *o, const struct http_route *routes, uint32_t n, void *user)
+{
+    char text[512] = { 0 };
+    const struct wk_err err = { text, sizeof text };
+    struct http_server *s = NULL;
+    if (http_open(o, routes, n, user, &s, &err)) fail_msg("%s", text);
+    return s;
+}
+
+/* Waits until what() is true; fails after PATIENCE_MS. */
+#define wait_for(condition)                                                                                                  \
+    do {                                                                                                                     \
+        const uint64_t wait_end = now_ms() + PATIENCE_MS;                                                                    \
+        while (!(condition)) {                                                                                               \
+            if (now_ms() > wait_end) fail_msg("never came: %s", #condition);                                                 \
+            pause_ms(2);                                                                                                     \
+        }                                                                                                                    \
+    } while (0)
+
+#endif

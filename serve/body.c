@@ -1,0 +1,308 @@
+/* body.c: JSON bodies. */
+#include "body.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/utf8.h"
+
+enum { MAX_MARKS = 4, SHOWN_BYTES = 80 };
+
+/* ---- a walk over the tokens -------------------------------------------------------------------------------------------- */
+
+struct span { size_t at, n; };
+
+struct walk {
+    const char *bytes;
+    size_t n, at;
+    uint32_t depth;
+    struct { bool object, named; struct span key; } level[BODY_MAX_DEPTH + 1];
+    struct span mark[MAX_MARKS]; /* numbers that become strings */
+    uint32_t n_marks;
+};
+
+/* The names that lead to where the walk stands, joined by dots. */
+static void field_of(const struct walk *w, char out[96])
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (uint32_t d = 1; d <= w->depth && d <= BODY_MAX_DEPTH; d++) {
+        const struct span key = w->level[d].key;
+        if (!w->level[d].object || !key.n || n + key.n + 2 > 96) continue;
+        n += (size_t)snprintf(out + n, 96 - n, "%s%.*s", n ? "." : "", (int)key.n, w->bytes + key.at);
+    }
+    struct utf8_stream stream = { 0 };
+    char clean[UTF8_STREAM_ROOM(96) + 3];
+    size_t m = utf8_stream_push(&stream, out, n, clean);
+    if (m > 90) m = 0; /* a name that is no UTF-8 grew: not worth showing */
+    memcpy(out, clean, m);
+    out[m] = '\0';
+}
+
+/* Behind the string that begins at w->at, or at the end. */
+static struct span string_at(const struct walk *w)
+{
+    size_t i = w->at + 1;
+    while (i < w->n && w->bytes[i] != '"') i += w->bytes[i] == '\\' && i + 1 < w->n ? 2 : 1;
+    return (struct span){ w->at + 1, (i < w->n ? i : w->n) - w->at - 1 };
+}
+
+static bool too_large(const struct walk *w, struct span number, struct body_error *why)
+{
+    field_of(w, why->field);
+    (void)snprintf(why->text, sizeof why->text, "%s%snumber out of range: %.*s", why->field, why->field[0] ? ": " : "", (int)(number.n < 40 ? number.n : 40), w->bytes + number.at);
+    return false;
+}
+
+/* A number: leaves what fits to Jansson, marks the uint64 of a seed, refuses the rest. */
+static bool number_at(struct walk *w, struct body_error *why)
+{
+    struct span number = { w->at, 0 };
+    char text[64];
+    char *end;
+    while (w->at < w->n && memchr("+-.0123456789eE", w->bytes[w->at], 15)) w->at++;
+    number.n = w->at - number.at;
+    const bool whole = !memchr(w->bytes + number.at, '.', number.n) && !memchr(w->bytes + number.at, 'e', number.n) && !memchr(w->bytes + number.at, 'E', number.n);
+    if (number.n >= sizeof text) return too_large(w, number, why);
+    memcpy(text, w->bytes + number.at, number.n);
+    text[number.n] = '\0';
+    errno = 0;
+    if (!whole) return isfinite(strtod(text, &end)) || too_large(w, number, why);
+    (void)strtoll(text, &end, 10);
+    if (!errno) return true;
+    errno = 0;
+    (void)strtoull(text, &end, 10);
+    const struct span key = w->level[w->depth].key;
+    const bool seed = w->depth && w->level[w->depth].object && key.n == 4 && memcmp(w->bytes + key.at, "seed", 4) == 0;
+    if (errno || text[0] == '-' || !seed || w->n_marks == MAX_MARKS) return too_large(w, number, why);
+    w->mark[w->n_marks++] = number;
+    return true;
+}
+
+static bool open_level(struct walk *w, bool object, struct body_error *why)
+{
+    if (w->depth == BODY_MAX_DEPTH) {
+        field_of(w, why->field);
+        (void)snprintf(why->text, sizeof why->text, "nested deeper than %d", BODY_MAX_DEPTH);
+        return false;
+    }
+    w->depth++;
+    memset(&w->level[w->depth], 0, sizeof w->level[w->depth]);
+    w->level[w->depth].object = object;
+    w->at++;
+    return true;
+}
+
+/* Walks until `stop`, or to where the bytes are no JSON: that is Jansson's to say. False: refused here. */
+static bool walk(struct walk *w, size_t stop, struct body_error *why)
+{
+    while (w->at < w->n && w->at < stop) {
+        const char c = w->bytes[w->at];
+        if (c == '"') {
+            const struct span s = string_at(w);
+            if (w->depth && w->level[w->depth].object && !w->level[w->depth].named) {
+                w->level[w->depth].key = s;
+                w->level[w->depth].named = true;
+            }
+            w->at = s.at + s.n + 1;
+        } else if (c == '{' || c == '[') {
+            if (!open_level(w, c == '{', why)) return false;
+        } else if (c == '-' || (c >= '0' && c <= '9')) {
+            if (!number_at(w, why)) return false;
+        } else {
+            if ((c == '}' || c == ']') && w->depth) w->depth--;
+            if (c == ',' && w->depth) {
+                w->level[w->depth].named = false;
+                w->level[w->depth].key.n = 0;
+            }
+            w->at++;
+        }
+    }
+    return true;
+}
+
+/* A copy with the marked numbers in quotes. */
+static char *quoted(const struct walk *w, size_t *n)
+{
+    char *copy = malloc(w->n + 2 * MAX_MARKS + 1);
+    size_t from = 0, to = 0;
+    if (!copy) return NULL;
+    for (uint32_t i = 0; i < w->n_marks; i++) {
+        const struct span m = w->mark[i];
+        memcpy(copy + to, w->bytes + from, m.at - from);
+        to += m.at - from;
+        copy[to++] = '"';
+        memcpy(copy + to, w->bytes + m.at, m.n);
+        to += m.n;
+        copy[to++] = '"';
+        from = m.at + m.n;
+    }
+    memcpy(copy + to, w->bytes + from, w->n - from);
+    *n = to + w->n - from;
+    return copy;
+}
+
+static bool parse(const char *bytes, size_t n, json_t **out, struct body_error *why)
+{
+    json_error_t said;
+    struct body_error unused;
+    *out = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &said);
+    if (*out && json_is_object(*out)) return true;
+    if (*out) {
+        json_decref(*out);
+        *out = NULL;
+        (void)snprintf(why->text, sizeof why->text, "expected a JSON object");
+        return false;
+    }
+    struct walk w = { .bytes = bytes, .n = n };
+    (void)walk(&w, said.position > 1 ? (size_t)said.position - 1 : 0, &unused); /* to what the offending token belongs to */
+    field_of(&w, why->field);
+    (void)snprintf(why->text, sizeof why->text, "not JSON: line %d, column %d: %s", said.line, said.column, said.text);
+    return false;
+}
+
+bool body_parse(const char *bytes, size_t n, json_t **out, struct body_error *why)
+{
+    struct walk w = { .bytes = bytes, .n = n };
+    *out = NULL;
+    why->field[0] = why->text[0] = '\0';
+    if (!walk(&w, n, why)) return false;
+    if (!w.n_marks) return parse(bytes, n, out, why);
+    size_t m;
+    char *copy = quoted(&w, &m);
+    if (!copy) {
+        (void)snprintf(why->text, sizeof why->text, "no memory for the body");
+        return false;
+    }
+    const bool ok = parse(copy, m, out, why);
+    free(copy);
+    return ok;
+}
+
+/* ---- members ----------------------------------------------------------------------------------------------------------- */
+
+static void name_field(const struct body_object *o, const char *name, struct body_error *why)
+{
+    (void)snprintf(why->field, sizeof why->field, "%s%.80s", o->prefix, name);
+}
+
+/* A value as JSON, cut at a character's end. */
+static void show(const json_t *value, char out[SHOWN_BYTES + 8])
+{
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    const size_t n = text ? strlen(text) : 0;
+    (void)snprintf(out, SHOWN_BYTES + 8, "%.*s%s", SHOWN_BYTES, text ? text : "nothing", n > SHOWN_BYTES ? "..." : "");
+    free(text);
+}
+
+bool body_fail(const struct body_object *o, const char *name, struct body_error *why, const char *expected, ...)
+{
+    char shown[SHOWN_BYTES + 8], what[256];
+    va_list args;
+    va_start(args, expected);
+    (void)vsnprintf(what, sizeof what, expected, args);
+    va_end(args);
+    name_field(o, name, why);
+    show(json_object_get(o->object, name), shown);
+    (void)snprintf(why->text, sizeof why->text, "%s: expected %s, got %s", why->field, what, shown);
+    return false;
+}
+
+bool body_knows(const struct body_object *o, const char *const *names, size_t n, struct body_error *why)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)o->object, key, value)
+    {
+        size_t i = 0;
+        while (i < n && strcmp(names[i], key) != 0) i++;
+        if (i < n) continue;
+        name_field(o, key, why);
+        (void)snprintf(why->text, sizeof why->text, "%s: unknown field", why->field);
+        return false;
+    }
+    return true;
+}
+
+bool body_required(const struct body_object *o, const char *name, struct body_error *why)
+{
+    if (json_object_get(o->object, name)) return true;
+    name_field(o, name, why);
+    (void)snprintf(why->text, sizeof why->text, "%s: is missing", why->field);
+    return false;
+}
+
+bool body_integer(const struct body_object *o, const char *name, int64_t min, int64_t max, int64_t *out, struct body_error *why)
+{
+    const json_t *value = json_object_get(o->object, name);
+    if (!value) return true;
+    const int64_t v = json_integer_value(value);
+    if (!json_is_integer(value) || v < min || v > max) return body_fail(o, name, why, "a whole number from %" PRId64 " to %" PRId64, min, max);
+    *out = v;
+    return true;
+}
+
+bool body_real(const struct body_object *o, const char *name, double min, double max, double *out, struct body_error *why)
+{
+    const json_t *value = json_object_get(o->object, name);
+    if (!value) return true;
+    const double v = json_number_value(value);
+    if (!json_is_number(value) || !(v >= min && v <= max)) return body_fail(o, name, why, "a number from %g to %g", min, max);
+    *out = v;
+    return true;
+}
+
+bool body_flag(const struct body_object *o, const char *name, bool *out, struct body_error *why)
+{
+    const json_t *value = json_object_get(o->object, name);
+    if (!value) return true;
+    if (!json_is_boolean(value)) return body_fail(o, name, why, "true or false");
+    *out = json_is_true(value);
+    return true;
+}
+
+bool body_uint64(const struct body_object *o, const char *name, uint64_t *out, bool *given, struct body_error *why)
+{
+    static const char *const expected = "a whole number from 0 to 18446744073709551615, or a string of its digits";
+    const json_t *value = json_object_get(o->object, name);
+    if (!value) return true;
+    if (json_is_integer(value) && json_integer_value(value) >= 0) {
+        *out = (uint64_t)json_integer_value(value);
+    } else if (json_is_string(value)) {
+        const char *text = json_string_value(value);
+        const size_t n = json_string_length(value);
+        if (!n || n > 20 || strspn(text, "0123456789") != n) return body_fail(o, name, why, "%s", expected);
+        errno = 0;
+        *out = strtoull(text, NULL, 10);
+        if (errno) return body_fail(o, name, why, "%s", expected);
+    } else {
+        return body_fail(o, name, why, "%s", expected);
+    }
+    *given = true;
+    return true;
+}
+
+bool body_string(const struct body_object *o, const char *name, size_t least, size_t most, const char **out, size_t *n, struct body_error *why)
+{
+    const json_t *value = json_object_get(o->object, name);
+    if (!value) return true;
+    if (!json_is_string(value) || json_string_length(value) < least || json_string_length(value) > most)
+        return body_fail(o, name, why, "a string of %zu to %zu bytes", least, most);
+    *out = json_string_value(value);
+    *n = json_string_length(value);
+    return true;
+}
+
+bool body_name(const struct body_object *o, const char *name, size_t most, const char **out, struct body_error *why)
+{
+    size_t n = 0;
+    if (!body_string(o, name, 1, most, out, &n, why)) return false;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)(*out)[i] < 0x20 || (*out)[i] == 0x7f) return body_fail(o, name, why, "a string without control characters");
+    return true;
+}

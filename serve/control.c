@@ -1,0 +1,265 @@
+/* control.c: what drives a worker from outside: cancel and shutdown, plan and commit, and the list of jobs. */
+#include "inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "body.h"
+#include "capability/json_text.h"
+#include "jobs.h"
+#include "log/log.h"
+#include "model_ref.h"
+#include "job_request.h"
+
+enum { CONTROL_BODY_MAX = 64 << 10, JOBS_SHOWN = 1024 };
+
+/* The body as an object of these names; false: answered. */
+static bool read_control(struct serve *s, struct http_request *r, const char *const *names, size_t n_names, json_t **out)
+{
+    struct body_error why;
+    const char *bytes;
+    size_t n;
+    *out = NULL;
+    if (!http_body(r, CONTROL_BODY_MAX, true, &bytes, &n)) return false;
+    if (body_parse(n ? bytes : "{}", n ? n : 2, out, &why) && body_knows(&(struct body_object){ *out, "" }, names, n_names, &why)) return true;
+    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why.field, "%s", why.text);
+    json_decref(*out);
+    return false;
+}
+
+static void refuse_field(struct serve *s, struct http_request *r, const struct body_error *why) { serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why->field, "%s", why->text); }
+
+/* ---- cancel, shutdown --------------------------------------------------------------------------------------------------- */
+
+static void on_cancel(void *user, struct http_request *r)
+{
+    static const char *const names[] = { "job_id" };
+    struct serve *s = user;
+    struct body_error why;
+    const char *id = NULL;
+    json_t *body;
+    if (!read_control(s, r, names, 1, &body)) return;
+    const struct body_object o = { body, "" };
+    if (!body_required(&o, "job_id", &why) || !body_name(&o, "job_id", ENGINE_JOB_ID_MAX, &id, &why)) {
+        refuse_field(s, r, &why);
+    } else {
+        const struct serve_model *m = atomic_load(&s->model);
+        const bool found = m && engine_cancel(m->engine, id);
+        LOG(LOG_INFO, "cancel", NULL, log_s("worker_id", s->o->worker_id), log_s("job_id", id), log_b("found", found));
+        serve_answer(s, r, 202, json_pack("{s:s, s:b}", "job_id", id, "found", found));
+    }
+    json_decref(body);
+}
+
+static void on_shutdown(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    json_t *body;
+    if (!read_control(s, r, NULL, 0, &body)) return;
+    json_decref(body);
+    atomic_store(&s->stop_asked, true);
+    serve_answer(s, r, 202, json_pack("{s:s}", "status", "draining"));
+    serve_wake(s);
+}
+
+/* ---- plan, commit, ready ------------------------------------------------------------------------------------------------ */
+
+static bool resolve(struct serve *s, struct http_request *r, const char *field, const char *ref, char path[MODEL_PATH_MAX])
+{
+    char why[512];
+    if (model_ref_resolve(s->o->model_dir, ref, path, why, sizeof why)) return true;
+    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, field, "%s", why);
+    return false;
+}
+
+/* Texts name files as the client does: where --model-dir lies is nobody's business. */
+static void hide_folder(const struct serve *s, char *text)
+{
+    const size_t n = s->o->model_dir ? strlen(s->o->model_dir) : 0;
+    for (char *at = text; n && (at = strstr(at, s->o->model_dir));) memmove(at, at + n + (at[n] == '/'), strlen(at + n + (at[n] == '/')) + 1);
+}
+
+static json_t *strings(const char *one, const char *two)
+{
+    json_t *list = json_array();
+    if (one) (void)json_array_append_new(list, json_bytes(one, strlen(one)));
+    if (two) (void)json_array_append_new(list, json_bytes(two, strlen(two)));
+    return list;
+}
+
+/* What loading `path` would take. bytes: by kind, also on a CPU, where vram_required is 0. */
+static json_t *plan_document(struct serve *s, const char *path, bool single)
+{
+    static const char *const no_tensor_parallel = "shard_layout tensor_parallel: this worker serves a model on one device";
+    struct serve_failure why;
+    struct model *m = NULL;
+    uint64_t available = 0;
+    const bool gpu = s->device->probe != NULL;
+    const bool planned = s->o->loader.plan(s->o->loader.user, path, &m, &available, &why);
+    if (!planned) hide_folder(s, why.text);
+    const bool fits = planned && (!available || m->plan.total <= available);
+    const uint64_t vram = planned && gpu ? m->plan.total : 0;
+    json_t *bytes = json_object(), *shards = json_array();
+    for (int k = 0; planned && k < MEMORY_KINDS; k++) (void)json_object_set_new(bytes, memory_kind_name((enum memory_kind)k), json_integer((json_int_t)m->plan.bytes[k]));
+    if (planned && single)
+        (void)json_array_append_new(shards, json_pack("{s:i, s:I, s:o}", "shard_index", 0, "vram_bytes", (json_int_t)vram, "gpu_device", gpu ? json_integer((json_int_t)s->info.index) : json_null()));
+    json_t *document = json_pack("{s:b, s:I, s:o, s:o, s:s, s:o, s:I, s:I}", "feasible", fits && single, "vram_required", (json_int_t)vram, "shard_plan", shards, "reasons",
+        strings(single ? NULL : no_tensor_parallel, !planned ? why.text : fits ? NULL : "needs more memory than is available"), "device", s->device->name, "bytes", bytes,
+        "total_bytes", (json_int_t)(planned ? m->plan.total : 0), "available_bytes", (json_int_t)available);
+    model_close(m);
+    return document;
+}
+
+static void on_plan(void *user, struct http_request *r)
+{
+    static const char *const names[] = { "model_ref", "shard_layout", "tp_degree" };
+    struct serve *s = user;
+    struct body_error why;
+    const char *ref = NULL, *layout = "single";
+    char path[MODEL_PATH_MAX];
+    int64_t degree = 1;
+    json_t *body;
+    if (!read_control(s, r, names, 3, &body)) return;
+    const struct body_object o = { body, "" };
+    if (!body_required(&o, "model_ref", &why) || !body_name(&o, "model_ref", MODEL_PATH_MAX / 2, &ref, &why) || !body_name(&o, "shard_layout", 32, &layout, &why) ||
+        !body_integer(&o, "tp_degree", 1, 1024, &degree, &why)) {
+        refuse_field(s, r, &why);
+    } else if (strcmp(layout, "single") != 0 && strcmp(layout, "tensor_parallel") != 0) {
+        (void)body_fail(&o, "shard_layout", &why, "\"single\" or \"tensor_parallel\"");
+        refuse_field(s, r, &why);
+    } else if (strcmp(layout, "single") == 0 && degree != 1) {
+        (void)body_fail(&o, "tp_degree", &why, "1 with shard_layout single");
+        refuse_field(s, r, &why);
+    } else if (resolve(s, r, "model_ref", ref, path)) {
+        serve_answer(s, r, 200, plan_document(s, path, degree == 1));
+    }
+    json_decref(body);
+}
+
+struct commit { const char *ref, *file, *shard_id, *digest; int64_t shard_index; };
+
+static bool read_commit(const json_t *body, struct commit *c, struct body_error *why)
+{
+    const struct body_object o = { body, "" };
+    if (!body_required(&o, "model_ref", why) || !body_name(&o, "model_ref", MODEL_PATH_MAX / 2, &c->ref, why) || !body_name(&o, "model_bytes", MODEL_PATH_MAX / 2, &c->file, why) ||
+        !body_name(&o, "shard_id", REQUEST_MAX_HANDLE, &c->shard_id, why) || !body_integer(&o, "shard_index", 0, 0, &c->shard_index, why) ||
+        !body_name(&o, "digest", 64, &c->digest, why))
+        return false;
+    if (c->digest && (strlen(c->digest) != 64 || strspn(c->digest, "0123456789abcdef") != 64)) return body_fail(&o, "digest", why, "64 lower-case hexadecimal digits");
+    return true;
+}
+
+static void commit(struct serve *s, struct http_request *r, const struct commit *c)
+{
+    char path[MODEL_PATH_MAX];
+    if (!resolve(s, r, c->file ? "model_bytes" : "model_ref", c->file ? c->file : c->ref, path)) return;
+    while (serve_state_of(s) == SERVE_STARTING) (void)usleep(1000); /* the first milliseconds: ports are being bound */
+    if (!load_claim(s)) {
+        serve_refuse(s, r, SERVE_NOT_READY, NULL, NULL, "another model is being loaded");
+        return;
+    }
+    if (serve_state_of(s) != SERVE_WAITING) { /* decided before the claim was ours */
+        const bool has = atomic_load(&s->model) != NULL;
+        atomic_store(&s->loading, false);
+        serve_refuse(s, r, has ? SERVE_ALREADY_COMMITTED : SERVE_NOT_READY, NULL, NULL, "%s",
+                     has ? "this worker has its model, and serves no second one: start another worker" : "the worker is shutting down, or unhealthy");
+        return;
+    }
+    /* In a thread of the loader's own, whatever the connection's has for a stack; it goes on if the client leaves. */
+    struct load l = { .s = s, .path = path, .ref = c->ref, .digest = c->digest, .shard_id = c->shard_id, .seal = true };
+    if (load_start(&l)) load_join(&l);
+    const struct serve_model *m = l.ok ? atomic_load(&s->model) : NULL;
+    if (m) {
+        const bool sealed = m->model->device->handle && load_sealed(m);
+        serve_answer(s, r, 200, json_pack("{s:o, s:b, s:I}", "handle", load_handle(s, m), "sealed", sealed, "total_bytes", (json_int_t)m->model->plan.total));
+    } else {
+        hide_folder(s, l.why.text);
+        serve_refuse(s, r, serve_code_named(l.why.code), NULL, NULL, "%s", l.why.text);
+    }
+}
+
+static void on_commit(void *user, struct http_request *r)
+{
+    static const char *const names[] = { "model_ref", "shard_id", "shard_index", "model_bytes", "digest" };
+    struct serve *s = user;
+    struct body_error why;
+    struct commit c = { 0 };
+    json_t *body;
+    if (!read_control(s, r, names, 5, &body)) return;
+    if (read_commit(body, &c, &why)) commit(s, r, &c);
+    else refuse_field(s, r, &why);
+    json_decref(body);
+}
+
+static void on_ready(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    const struct serve_model *m = atomic_load(&s->model);
+    json_t *handles = json_array();
+    if (m) (void)json_array_append_new(handles, load_handle(s, m));
+    serve_answer(s, r, 200, json_pack("{s:b, s:o, s:n}", "ready", m && serve_state_of(s) == SERVE_READY && load_sealed(m), "handles", handles, "nccl_group_id"));
+}
+
+/* ---- jobs --------------------------------------------------------------------------------------------------------------- */
+
+static json_t *live_job(const struct job_view *v)
+{
+    return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:f}", "job_id", v->id, "state", job_state_name(v->state), "priority", (int)v->priority, "tokens_in", (json_int_t)v->n_prompt,
+        "prompt_tokens_done", (json_int_t)v->n_done, "tokens_out", (json_int_t)v->n_generated, "seconds", (double)(serve_now_ns() - v->queued_ns) * 1e-9);
+}
+
+static json_t *past_job(const struct job_record *j)
+{
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:f}", "job_id", j->id, "state", job_verdict_name(j->verdict), "end", j->end, "tokens_in", (json_int_t)j->tokens_in, "tokens_out",
+        (json_int_t)j->tokens_out, "seconds", j->seconds);
+}
+
+static uint32_t live_jobs(struct serve *s, struct job_view **out)
+{
+    const struct serve_model *m = atomic_load(&s->model);
+    *out = calloc(JOBS_SHOWN, sizeof **out);
+    const uint32_t n = m && *out ? engine_jobs(m->engine, *out, JOBS_SHOWN) : 0;
+    return n < JOBS_SHOWN ? n : JOBS_SHOWN;
+}
+
+static void on_jobs(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    struct job_view *live;
+    struct job_record *past = calloc(JOB_LOG_MOST, sizeof *past);
+    const uint32_t n = live_jobs(s, &live), n_past = past ? job_log_all(s->jobs, past) : 0;
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++) (void)json_array_append_new(list, live_job(&live[i]));
+    for (uint32_t i = 0; i < n_past; i++) (void)json_array_append_new(list, past_job(&past[i]));
+    serve_answer(s, r, 200, json_pack("{s:o}", "jobs", list));
+    free(live);
+    free(past);
+}
+
+static void on_job(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    struct job_view *live;
+    struct job_record past;
+    const char *id = http_rest(r);
+    const uint32_t n = live_jobs(s, &live);
+    uint32_t i = 0;
+    while (i < n && strcmp(live[i].id, id) != 0) i++;
+    if (i < n) serve_answer(s, r, 200, live_job(&live[i]));
+    else if (job_log_find(s->jobs, id, &past)) serve_answer(s, r, 200, past_job(&past));
+    else serve_refuse(s, r, SERVE_NOT_FOUND, NULL, NULL, "no job of this id is queued or running, or among the last %d that are over", JOB_LOG_MOST);
+    free(live);
+}
+
+const struct http_route serve_control_routes[] = {
+    { "POST", "/cancel", on_cancel, false },
+    { "POST", "/shutdown", on_shutdown, false },
+    { "POST", "/worker/plan", on_plan, false },
+    { "POST", "/worker/commit", on_commit, false },
+    { "GET", "/worker/ready", on_ready, false },
+    { "GET", "/worker/jobs", on_jobs, false },
+    { "GET", "/worker/jobs/", on_job, false },
+};
+const uint32_t serve_n_control_routes = sizeof serve_control_routes / sizeof *serve_control_routes;

@@ -1,0 +1,38 @@
+/* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, and of /worker/execute. What is accepted is within its ranges, what is refused says why. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job_request.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool promise)
+{
+    if (!promise) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct job_request_limits limits = { .max_prompt_chars = 64, .max_tokens_out = 2048 };
+    int64_t ms;
+    for (int form = 0; form < 2; form++) {
+        struct job_request r;
+        struct body_error why;
+        if (!(form ? job_request_worker_execute : job_request_execute)((const char *)data, size, &limits, &r, &why)) {
+            require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
+            continue;
+        }
+        require(r.prompt_chars >= 1 && r.prompt_chars <= 64 && r.prompt_len >= r.prompt_chars && r.max_tokens >= 1 && r.max_tokens <= 2048 && r.n_stops <= STOP_MAX);
+        require(r.params.temperature >= 0 && r.params.temperature <= 2 && r.params.repetition_penalty > 0 && (form ? r.handle_id != NULL : r.job_id[0] != 0));
+        for (uint32_t i = 0; i < r.n_stops; i++) require(r.stop_lens[i] >= 1 && r.stop_lens[i] <= STOP_MAX_BYTES && r.stops[i][r.stop_lens[i]] == '\0');
+        job_request_free(&r);
+    }
+    char *text = malloc(size + 1);
+    require(text != NULL);
+    memcpy(text, data, size);
+    text[size] = '\0';
+    if (job_request_deadline(text, &ms)) require(ms > -100000000 && ms < INT64_C(1000000000000000));
+    free(text);
+    return 0;
+}

@@ -1,0 +1,364 @@
+/* serve.c: the main thread: binds, starts the loader, watches over it all, and ends it: by a signal, by /shutdown, by the loss of the device. */
+#include "inside.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "callback.h"
+#include "jobs.h"
+#include "log/log.h"
+#include "ops.h"
+
+enum {
+    TURN_MS = 100,                   /* the main thread looks around at least so often */
+    DRAIN_TURN_MS = 10,
+    LEAVE_MS = 12000,                /* after the cancel: until handlers have returned; longer than a write may hang */
+    LOST_MS = 1000,                  /* after the loss of the device: for streams to say so */
+    RESERVE = 32, ADMIN_THREADS = 4, HEADER_MS = 5000, BODY_MS = 10000, WRITE_MS = 10000,
+    EXIT_OK = 0, EXIT_FAIL = 1, EXIT_LOST = 70,
+};
+
+/* What the main thread holds beside struct serve. */
+struct supervisor {
+    struct serve *s;
+    struct load load;                /* of the model that the process was started with */
+    bool load_started, ready_told;
+    struct watch *watch;
+    struct http_route *routes; uint32_t n_routes;
+    int signals;                     /* signalfd */
+};
+
+const char *serve_state_name(enum serve_state state)
+{
+    static const char *const names[] = { "starting", "waiting", "loading", "ready", "draining", "unhealthy", "over" };
+    return names[state];
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------------- */
+
+void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code, const char *job_id, const char *field, const char *format, ...)
+{
+    char text[1024];
+    const struct serve_code_def *def = &serve_codes[code];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    atomic_fetch_add(&s->refused[code], 1);
+    LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)), log_s("code", def->name), log_u("status", def->status), log_s("field", field),
+        log_s("request_id", http_id(r)));
+    http_error(r, def->status, def->name, text, def->retriable, job_id && job_id[0] ? job_id : NULL, field && field[0] ? field : NULL);
+}
+
+void serve_answer(struct serve *s, struct http_request *r, int status, json_t *document)
+{
+    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    json_decref(document);
+    if (text) http_answer(r, status, "application/json", text, strlen(text));
+    else serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for an answer");
+    free(text);
+}
+
+const struct serve_model *serve_ready(struct serve *s, struct http_request *r, const char *job_id)
+{
+    const enum serve_state state = serve_state_of(s);
+    const char *why = state == SERVE_WAITING || (state == SERVE_STARTING && s->o->wait_for_commit) ? "no model yet: POST /worker/commit" : state == SERVE_UNHEALTHY ? s->unhealthy_text : state >= SERVE_DRAINING ? "the worker is shutting down" :
+                      "the model is being loaded";
+    if (state == SERVE_READY) return atomic_load(&s->model);
+    serve_refuse(s, r, SERVE_NOT_READY, job_id, NULL, "%s", why);
+    return NULL;
+}
+
+void serve_wake(struct serve *s)
+{
+    const uint64_t one = 1;
+    if (write(s->wake, &one, sizeof one) < 0) return; /* the counter is full: it is awake already */
+}
+
+void serve_set_unhealthy(struct serve *s, enum serve_code code, const char *text)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    (void)pthread_mutex_lock(&lock);
+    const enum serve_state state = serve_state_of(s);
+    if (state != SERVE_UNHEALTHY && state != SERVE_DRAINING && state != SERVE_OVER) {
+        (void)snprintf(s->unhealthy_code, sizeof s->unhealthy_code, "%s", serve_codes[code].name);
+        (void)snprintf(s->unhealthy_text, sizeof s->unhealthy_text, "%s", text);
+        atomic_store(&s->state, SERVE_UNHEALTHY);
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------------------- */
+
+static void on_answered(void *user, const char *method, const char *path, int status, uint64_t bytes_in, uint64_t bytes_out, double seconds)
+{
+    (void)user;
+    metrics_answered(status);
+    LOG(LOG_DEBUG, "request", NULL, log_s("method", method), log_s("path", path), log_u("status", status), log_u("bytes_in", bytes_in), log_u("bytes_out", bytes_out),
+        log_f("seconds", seconds));
+}
+
+static bool gather_routes(struct supervisor *v)
+{
+    const struct { const struct http_route *routes; uint32_t n; } part[] = {
+        { serve_execute_routes, serve_n_execute_routes }, { serve_control_routes, serve_n_control_routes }, { serve_health_routes, serve_n_health_routes },
+        { serve_metrics_routes, serve_n_metrics_routes }, { serve_text_routes, serve_n_text_routes },       { serve_page_routes, serve_n_page_routes },
+    };
+    uint32_t n = 0;
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) n += part[i].n;
+    v->routes = calloc(n, sizeof *v->routes);
+    if (!v->routes) return false;
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        for (uint32_t k = 0; k < part[i].n; k++) v->routes[v->n_routes++] = part[i].routes[k];
+    return true;
+}
+
+/* The admin port has everything but what may hold a thread for long. */
+static uint32_t without_streams(struct supervisor *v)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < v->n_routes; i++) {
+        const struct http_route route = v->routes[i];
+        if (route.stream) continue;
+        for (uint32_t k = i; k > n; k--) v->routes[k] = v->routes[k - 1];
+        v->routes[n++] = route;
+    }
+    return n;
+}
+
+static bool bind_ports(struct supervisor *v, struct serve_failure *why)
+{
+    struct serve *s = v->s;
+    const struct serve_options *o = s->o;
+    struct http_options http = { .host = o->host, .port = o->port, .max_streams = o->max_streams, .reserve = RESERVE, .header_ms = HEADER_MS, .body_ms = BODY_MS, .write_ms = WRITE_MS,
+        .origins = o->origins, .n_origins = o->n_origins, .log = on_answered };
+    const struct wk_err err = { why->text, sizeof why->text };
+    (void)snprintf(why->code, sizeof why->code, "LISTEN_FAILED");
+    if (!gather_routes(v)) return wk_fail(&err, WK_NO_MEMORY, "no memory for the routes") == WK_OK;
+    const uint32_t n = without_streams(v);
+    struct http_server *server;
+    if (http_open(&http, v->routes, v->n_routes, s, &server, &err)) return false;
+    atomic_store(&s->main, server);
+    if (!o->admin_port) return true;
+    http.port = o->admin_port;
+    http.max_streams = 0;
+    http.reserve = ADMIN_THREADS;
+    if (http_open(&http, v->routes, n, s, &server, &err)) return false;
+    atomic_store(&s->admin, server);
+    return true;
+}
+
+static bool open_supervisor(struct supervisor *v, const struct serve_options *o, struct serve_failure *why)
+{
+    struct serve *s = v->s;
+    sigset_t set;
+    s->o = o;
+    s->started_ns = serve_now_ns();
+    s->jobs = job_log_open();
+    s->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    (void)pthread_mutex_init(&s->memory_lock, NULL);
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    v->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (!s->jobs || s->wake < 0 || v->signals < 0) {
+        (void)snprintf(why->code, sizeof why->code, "INSUFFICIENT_MEMORY");
+        (void)snprintf(why->text, sizeof why->text, "no memory or no descriptor for the service: %s", strerror(errno));
+        return false;
+    }
+    return bind_ports(v, why);
+}
+
+/* ---- the main thread's turns -------------------------------------------------------------------------------------------- */
+
+/* Sleeps until something happens, at most ms. True: a signal came. */
+static bool turn(struct supervisor *v, int ms)
+{
+    struct pollfd p[2] = { { .fd = v->signals, .events = POLLIN }, { .fd = v->s->wake, .events = POLLIN } };
+    struct signalfd_siginfo signal_info;
+    uint64_t count;
+    notify_turn(v->s);
+    (void)poll(p, 2, notify_wait(ms));
+    if (p[1].revents && read(v->s->wake, &count, sizeof count) < 0) p[1].revents = 0; /* somebody else's wake: the next turn sees it */
+    return p[0].revents && read(v->signals, &signal_info, sizeof signal_info) == sizeof signal_info;
+}
+
+static bool device_lost(const struct serve *s, char text[256])
+{
+    const struct serve_model *m = atomic_load(&s->model);
+    struct engine_stats e;
+    if (m) engine_stats(m->engine, &e);
+    const bool engine_dead = m && e.dead;
+    if (!engine_dead && !(s->device->dead && s->device->dead())) return false;
+    (void)snprintf(text, 256, "%s", engine_dead && e.dead_text[0] ? e.dead_text : "the device was lost");
+    return true;
+}
+
+/* The loader is joined as soon as it is done. */
+static void end_load(struct supervisor *v)
+{
+    if (!v->load_started || atomic_load(&v->s->loading)) return;
+    load_join(&v->load);
+    v->load_started = false;
+}
+
+/* Tells the process's supervisor, once. */
+static void tell_ready(struct supervisor *v)
+{
+    char text[400];
+    const struct serve_model *m = atomic_load(&v->s->model);
+    if (v->ready_told || serve_state_of(v->s) != SERVE_READY) return;
+    v->ready_told = true;
+    (void)snprintf(text, sizeof text, "%s on %s, port %u", m->name, v->s->device_text, http_port(v->s->main));
+    notify_ready(text);
+}
+
+/* Streams end with CUDA_ERROR, health is 503, and the process ends without asking the device for anything. */
+static int end_lost(struct supervisor *v, const char *text)
+{
+    struct serve *s = v->s;
+    const uint64_t until = serve_now_ns() + LOST_MS * 1000000ull;
+    serve_set_unhealthy(s, SERVE_CUDA_ERROR, text);
+    while ((atomic_load(&s->streams) || atomic_load(&s->loading)) && serve_now_ns() < until) (void)turn(v, DRAIN_TURN_MS);
+    end_load(v);
+    LOG(LOG_ERROR, "error", text, log_s("code", "CUDA_ERROR"), log_u("device_code", 7), log_s("worker_id", s->o->worker_id), log_u("gpu_device", s->info.index));
+    return EXIT_LOST;
+}
+
+static bool is_idle(const struct serve *s)
+{
+    const struct serve_model *m = atomic_load(&s->model);
+    return !atomic_load(&s->streams) && !atomic_load(&s->loading) && (!m || engine_idle(m->engine));
+}
+
+static void cancel_all(struct serve *s)
+{
+    enum { AT_ONCE = 64 };
+    const struct serve_model *m = atomic_load(&s->model);
+    struct job_view *jobs = m ? calloc(AT_ONCE, sizeof *jobs) : NULL;
+    if (!jobs) return;
+    const uint32_t n = engine_jobs(m->engine, jobs, AT_ONCE);
+    for (uint32_t i = 0; i < n && i < AT_ONCE; i++) (void)engine_cancel(m->engine, jobs[i].id);
+    free(jobs);
+}
+
+/* True: everything has ended by itself or was cancelled; false: something hangs, or a second signal came (*status is then not 0). */
+static bool drain(struct supervisor *v, const char *reason, int *status)
+{
+    struct serve *s = v->s;
+    const uint64_t begun = serve_now_ns(), cancel_at = begun + s->o->shutdown_timeout_s * 1000000000ull, leave_at = cancel_at + LEAVE_MS * 1000000ull;
+    atomic_store(&s->state, SERVE_DRAINING); /* before anything else: readiness goes first */
+    notify_stopping();
+    LOG(LOG_INFO, "shutdown", NULL, log_s("worker_id", s->o->worker_id), log_s("reason", reason), log_u("streams", atomic_load(&s->streams)), log_u("gpu_device", s->info.index));
+    char text[256];
+    while (!is_idle(s)) {
+        const struct serve_model *m = atomic_load(&s->model);
+        if (device_lost(s, text)) {
+            *status = end_lost(v, text);
+            return false;
+        }
+        const uint64_t now = serve_now_ns();
+        if (m) engine_drain(m->engine); /* also of a model that was loading when this began */
+        if (now >= cancel_at) cancel_all(s);
+        if (now >= leave_at) return false;
+        if (turn(v, DRAIN_TURN_MS)) {
+            LOG(LOG_WARN, "shutdown_now", "a second signal: ending at once", log_s("worker_id", s->o->worker_id));
+            *status = EXIT_FAIL;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Until there is a reason to end; *reason NULL: the start failed, or the device was lost: the exit status says which. */
+static int supervise(struct supervisor *v, const char **reason)
+{
+    struct serve *s = v->s;
+    char text[256];
+    *reason = NULL;
+    for (;;) {
+        if (turn(v, TURN_MS)) *reason = "signal";
+        else if (atomic_load(&s->stop_asked)) *reason = "request";
+        if (*reason) return EXIT_OK;
+        if (device_lost(s, text)) return end_lost(v, text);
+        end_load(v);
+        tell_ready(v);
+        if (atomic_load(&s->load_failed)) return EXIT_FAIL;
+    }
+}
+
+static void close_supervisor(struct supervisor *v)
+{
+    struct serve *s = v->s;
+    atomic_store(&s->state, SERVE_OVER);
+    if (v->load_started) load_join(&v->load);
+    watch_stop(v->watch);
+    callback_stop(s->callback);
+    http_close(s->admin);
+    http_close(s->main);
+    load_close(s);
+    job_log_close(s->jobs);
+    free(v->routes);
+    if (v->signals >= 0) (void)close(v->signals);
+    if (s->wake >= 0) (void)close(s->wake);
+    (void)pthread_mutex_destroy(&s->memory_lock);
+}
+
+/* The model, or waiting for one. */
+static bool begin(struct supervisor *v, struct serve_failure *why)
+{
+    struct serve *s = v->s;
+    LOG(LOG_INFO, "startup", NULL, log_s("worker_id", s->o->worker_id), log_s("host", s->o->host), log_u("port", http_port(s->main)), log_u("admin_port", s->admin ? http_port(s->admin) : 0),
+        log_s("model_ref", s->o->model_path ? s->o->model_path : s->o->wait_for_commit ? NULL : "embedded model"), log_s("device", s->device->name), log_u("gpu_device", s->info.index),
+        log_s("role", s->o->role));
+    v->watch = watch_start(s);
+    if (!v->watch) {
+        (void)snprintf(why->code, sizeof why->code, "INSUFFICIENT_MEMORY");
+        (void)snprintf(why->text, sizeof why->text, "no thread to watch the device");
+        return false;
+    }
+    if (s->o->wait_for_commit) {
+        atomic_store(&s->state, SERVE_WAITING);
+        if (s->o->json) return true;
+        (void)printf("worker: waits for POST http://%s:%u/worker/commit\n", s->o->host, http_port(s->main));
+        (void)fflush(stdout);
+        return true;
+    }
+    v->load = (struct load){ .s = s, .path = s->o->model_path };
+    (void)load_claim(s);
+    v->load_started = load_start(&v->load);
+    if (!v->load_started) *why = v->load.why;
+    return v->load_started;
+}
+
+int serve_run(const struct serve_options *o, struct serve *s, bool *at_once, struct serve_failure *why)
+{
+    struct supervisor v = { .s = s, .signals = -1 };
+    const char *reason = NULL;
+    int status = EXIT_FAIL;
+    *at_once = false;
+    notify_open();
+    if (open_supervisor(&v, o, why) && begin(&v, why)) {
+        status = supervise(&v, &reason);
+        if (status == EXIT_LOST) {
+            *at_once = true;
+            return status;
+        }
+        if (reason && !drain(&v, reason, &status)) {
+            *at_once = true;
+            return status;
+        }
+        if (!reason) *why = s->failure;
+    }
+    close_supervisor(&v);
+    if (reason) LOG(LOG_INFO, "stopped", NULL, log_s("worker_id", o->worker_id), log_f("uptime_seconds", (double)(serve_now_ns() - s->started_ns) * 1e-9));
+    return status;
+}

@@ -1,0 +1,140 @@
+/* token_text.c: see token_text.h. */
+#include "token_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/stop.h"
+#include "tokenizer/utf8.h"
+
+struct token_text {
+    const struct tokenizer *tokenizer;
+    struct stop_matcher *stops;
+    struct utf8_stream utf8;
+    size_t pushed, certain_n;    /* bytes that went into the matcher, and came out */
+    uint32_t n_ids;
+    int stopped;
+    bool waiting;                /* line [1] waits */
+    bool channels, begun;        /* harmony; some of its text was for the user */
+    struct harmony_parser parser;
+    char *certain;               /* [STOP_ROOM(piece_max + what a header can turn out to be)] */
+    char *text[2]; size_t n[2];  /* of the line to send, and of the one that waits: [text_room] each */
+    uint32_t waiting_id;
+};
+
+size_t token_text_piece_max(const struct tokenizer *t)
+{
+    size_t most = 1;
+    for (uint32_t id = 0; id < tokenizer_size(t); id++) {
+        const size_t n = tokenizer_piece(t, id, false).len;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const char *const *stops, const size_t *stop_lens, size_t n_stops, struct token_text **out,
+                          const struct wk_err *err)
+{
+    struct token_text *x = calloc(1, sizeof *x);
+    *out = NULL;
+    if (!x) return wk_fail(err, WK_NO_MEMORY, "no memory for text");
+    x->tokenizer = t;
+    x->stopped = STOP_NONE;
+    const size_t certain = STOP_ROOM(piece_max + HARMONY_HEADER + 2), room = UTF8_STREAM_ROOM(certain) + UTF8_STREAM_ROOM(STOP_ROOM(HARMONY_HEADER)) + 3; /* a line, and the end */
+    x->certain = malloc(certain);
+    x->text[0] = malloc(room);
+    x->text[1] = malloc(room);
+    wk_status status = x->certain && x->text[0] && x->text[1] ? stop_open(stops, stop_lens, n_stops, &x->stops, err) : wk_fail(err, WK_NO_MEMORY, "no memory for text");
+    if (status) {
+        token_text_close(x);
+        return status;
+    }
+    *out = x;
+    return WK_OK;
+}
+
+void token_text_channels(struct token_text *x, const struct harmony_ids *ids)
+{
+    x->channels = true;
+    harmony_begin(&x->parser, ids, true);
+}
+
+void token_text_close(struct token_text *x)
+{
+    if (!x) return;
+    stop_close(x->stops);
+    free(x->certain);
+    free(x->text[0]);
+    free(x->text[1]);
+    free(x);
+}
+
+int token_text_stopped(const struct token_text *x) { return x->stopped; }
+
+/* The line that waits, as line of the caller; it waits no longer. */
+static struct token_line give_waiting(struct token_text *x)
+{
+    x->waiting = false;
+    return (struct token_line){ x->waiting_id, x->n_ids - 1, x->text[1], x->n[1] };
+}
+
+/* Takes bytes of the text; what they make certain goes to certain[at..). Returns its end. */
+static size_t push_bytes(struct token_text *x, struct token_bytes bytes, size_t at)
+{
+    size_t n = 0;
+    if (x->stopped != STOP_NONE) return at;
+    x->stopped = stop_push(x->stops, bytes.data, bytes.len, x->certain + at, &n);
+    x->pushed += bytes.len;
+    x->certain_n += n;
+    return at + n;
+}
+
+/* The same of what events say to the user; a second message for the user stands apart from the first. */
+static size_t push_events(struct token_text *x, const struct harmony_event *events, size_t n_events)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < n_events; i++) {
+        if (events[i].kind == HARMONY_END || !harmony_visible(&x->parser.header)) continue;
+        if (events[i].kind == HARMONY_TEXT) at = push_bytes(x, events[i].text, at);
+        else if (x->begun) at = push_bytes(x, (struct token_bytes){ "\n\n", 2 }, at);
+        x->begun = x->begun || events[i].kind == HARMONY_TEXT;
+    }
+    return at;
+}
+
+int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2])
+{
+    const struct token_bytes piece = tokenizer_piece(x->tokenizer, id, false);
+    struct harmony_event events[HARMONY_EVENTS];
+    int n_lines = 0;
+    if (x->waiting) out[n_lines++] = give_waiting(x);
+    const size_t n = x->channels ? push_events(x, events, harmony_push(&x->parser, id, piece, events)) : push_bytes(x, piece, 0);
+    x->n_ids++;
+    x->n[0] = utf8_stream_push(&x->utf8, x->certain, n, x->text[0]);
+    if (x->stopped != STOP_NONE) x->n[0] += utf8_stream_flush(&x->utf8, x->text[0] + x->n[0]);
+    else if (x->certain_n < x->pushed || x->utf8.n || (x->channels && harmony_holds(&x->parser))) {
+        /* The line given out above lies in text[1] and must live on: the new one stays in text[0] until it is asked for, under the name text[1]. */
+        char *line = x->text[1];
+        x->text[1] = x->text[0];
+        x->text[0] = line;
+        x->n[1] = x->n[0];
+        x->waiting_id = id;
+        x->waiting = true;
+        return n_lines;
+    }
+    out[n_lines++] = (struct token_line){ id, x->n_ids - 1, x->text[0], x->n[0] };
+    return n_lines;
+}
+
+int token_text_end(struct token_text *x, bool cut, struct token_line out[1])
+{
+    struct harmony_event events[HARMONY_EVENTS];
+    if (!x->waiting) return 0;
+    size_t n = x->channels ? push_events(x, events, harmony_finish(&x->parser, events)) : 0;
+    n += stop_flush(x->stops, x->certain + n);
+    x->n[1] += utf8_stream_push(&x->utf8, x->certain, n, x->text[1] + x->n[1]);
+    if (cut) utf8_stream_drop(&x->utf8);
+    else x->n[1] += utf8_stream_flush(&x->utf8, x->text[1] + x->n[1]);
+    out[0] = give_waiting(x);
+    return 1;
+}

@@ -1,0 +1,139 @@
+"""The built program as a service, for the tests of this folder: started on a free port, asked over plain sockets, ended."""
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+SKIPPED = 77
+# Parameters of a job that never comes to an end of its own: what was generated once becomes ever more likely, and an end never was.
+ENDLESS = {"prompt": "Once upon a time", "max_tokens": 2000, "temperature": 0, "repetition_penalty": 0.01}
+failures = []
+
+
+def check(name, good, detail=""):
+    """One line a check; the exit status of done() is what all of them make."""
+    print(("ok      " if good else "FAILED  ") + name + ("" if good or detail == "" else ": " + str(detail)[:2000]), flush=True)
+    if not good:
+        failures.append(name)
+
+
+def done():
+    sys.exit(1 if failures else 0)
+
+
+def skip(why):
+    print("skipped: " + why)
+    sys.exit(SKIPPED)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Worker:
+    """worker serve ARGUMENTS, ready unless wait is False. Its standard error is in .log once it has ended."""
+
+    def __init__(self, program, *arguments, wait=True, environment=None):
+        self.port, self.admin = free_port(), free_port()
+        command = [program, "serve", "--port", str(self.port), "--admin-port", str(self.admin), *arguments]
+        self.stderr = open("/tmp/worker-test-%d-%d.log" % (os.getpid(), self.port), "w+", encoding="utf-8", errors="replace")
+        os.unlink(self.stderr.name)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.stderr, env=dict(os.environ, **(environment or {})))
+        if wait:
+            self.until(lambda: self.get("/readyz")[0] == 200)
+
+    def until(self, what, seconds=120):
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                if what():
+                    return
+            except OSError:
+                pass
+            if self.process.poll() is not None:
+                raise RuntimeError("the worker ended with %s: %s" % (self.process.returncode, self.said()))
+            if time.monotonic() > end:
+                raise TimeoutError("the worker does not get there: " + self.said())
+            time.sleep(0.02)
+
+    def said(self):
+        self.stderr.seek(0)
+        return self.stderr.read()
+
+    def ask(self, method, path, body=None, headers=None, port=None):
+        """(status, headers, bytes) of one request; body: an object, or bytes as they are."""
+        c = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=60)
+        try:
+            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            c.request(method, path, data, dict({"Content-Type": "application/json"} if data is not None else {}, **(headers or {})))
+            r = c.getresponse()
+            return r.status, {k.lower(): v for k, v in r.getheaders()}, r.read()
+        finally:
+            c.close()
+
+    def get(self, path, port=None):
+        status, headers, data = self.ask("GET", path, port=port)
+        return status, json.loads(data) if headers.get("content-type", "").startswith("application/json") else data.decode()
+
+    def post(self, path, body, **more):
+        status, headers, data = self.ask("POST", path, body, **more)
+        return status, json.loads(data) if headers.get("content-type", "").startswith("application/json") else data.decode()
+
+    def execute(self, **body):
+        """(status, events): [(name, data)] of a stream, or the error's JSON."""
+        status, answer = self.post("/execute", dict({"job_id": "job-%d" % time.monotonic_ns()}, **body))
+        return status, events(answer) if isinstance(answer, str) else answer
+
+    def metrics(self, port=None):
+        return Metrics(self.get("/metrics", port)[1])
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(60)
+        status = self.process.returncode
+        return status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate() # its own end is part of what a sanitizer looks at
+            try:
+                self.process.wait(1) # not for streams that a test has left
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+        if "Sanitizer" in self.said():
+            check("no sanitizer has anything to say", False, self.said())
+
+
+def events(text):
+    out = []
+    for block in text.split("\n\n"):
+        name = re.search(r"^event: (.*)$", block, re.M)
+        data = re.search(r"^data: (.*)$", block, re.M)
+        if data:
+            out.append((name.group(1) if name else "", json.loads(data.group(1))))
+    return out
+
+
+class Metrics:
+    """One answer of /metrics: types by family, samples by name and labels."""
+
+    def __init__(self, text):
+        self.text = text
+        self.types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+        self.samples = {}
+        for name, labels, value in re.findall(r"^([a-z_]+)(?:\{(.*)\})? (\S+)$", text, re.M):
+            self.samples[name, tuple(sorted(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)))] = float(value)
+
+    def __call__(self, name, **labels):
+        return self.samples.get((name, tuple(sorted(labels.items()))), 0.0)

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""POST /execute as clients meet it: the same ids as worker run, texts whole, every refusal with its code, cancels and disconnects in every phase."""
+import json
+import http.client
+import random
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+from service import Worker, check, done, events
+
+program = sys.argv[1]
+HAIKU = {"prompt": "Write a haiku about GPU computing", "chat": True, "max_tokens": 50, "temperature": 0.7, "seed": 42}
+
+
+def text_of(stream):
+    return "".join(d["t"] for n, d in stream if n == "token")
+
+
+def ids_of(stream):
+    return [d["id"] for n, d in stream if n == "token"]
+
+
+def run(*arguments):
+    return subprocess.run([program, "run", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def well_formed(stream):
+    """started, tokens 0, 1, 2, ..., perhaps metrics, one end."""
+    names = [n for n, _ in stream if n != "metrics"]
+    tokens = [d for n, d in stream if n == "token"]
+    return (names[:1] == ["started"] and names[-1:] == ["end"] and names[1:-1] == ["token"] * len(tokens) and [d["i"] for d in tokens] == list(range(len(tokens)))
+            and stream[-1][1]["tokens_out"] == len(tokens))
+
+
+class Stream:
+    """One /execute whose events are read as they come."""
+
+    def __init__(self, w, body, headers=None, port=None):
+        self.c = http.client.HTTPConnection("127.0.0.1", port or w.port, timeout=60)
+        self.c.request("POST", "/execute", json.dumps(body), dict({"Content-Type": "application/json"}, **(headers or {})))
+        self.sock = self.c.sock
+        self.r = self.c.getresponse()
+        self.status = self.r.status
+
+    def __iter__(self):
+        name = ""
+        for line in self.r:
+            line = line.decode().rstrip("\n")
+            if line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: "):
+                yield name, json.loads(line[6:])
+
+    def rest(self):
+        return list(self)
+
+    def leave(self, how):
+        if how == "rst":
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.r.close()
+        self.sock.close()
+
+
+def same_ids(w):
+    status, first = w.execute(**HAIKU)
+    _, second = w.execute(**HAIKU)
+    check("haiku: 200 and a well-formed stream", status == 200 and well_formed(first), first)
+    check("haiku: the same ids twice", ids_of(first) == ids_of(second) and len(ids_of(first)) > 5)
+    arguments = ["--prompt", HAIKU["prompt"], "--chat", "--seed", "42", "--temperature", "0.7", "--max-tokens", "50"]
+    check("haiku: the ids of worker run", " ".join(map(str, ids_of(first))) == run(*arguments, "--ids").strip())
+    check("haiku: the text of worker run", text_of(first) == run(*arguments)[:-1])
+    check("haiku: three lines", len(text_of(first).strip().split("\n")) == 3, text_of(first))
+    started, end = first[0][1], first[-1][1]
+    check("started has its fields", set(started) == {"job_id", "model", "started_at", "seed", "tokens_in", "fingerprint"} and started["seed"] == 42 and started["model"] == "haiku", started)
+    check("end has its fields", end["finish_reason"] == "stop" and end["stop_string"] is None and end["tokens_in"] == started["tokens_in"] and end["first_token_ms"] > 0, end)
+    _, greedy = w.execute(prompt="Once", max_tokens=50, temperature=0, seed=42)
+    _, again = w.execute(prompt="Once", max_tokens=50, temperature=0, seed=42)
+    check("temperature 0, 50 tokens: twice the same", ids_of(greedy) == ids_of(again) and well_formed(greedy))
+    for seed, sent in ((18446744073709551615, 18446744073709551615), (9223372036854775808, "9223372036854775808"), (9007199254740993, 9007199254740993)):
+        _, s = w.execute(prompt="Once", max_tokens=12, seed=sent)
+        check("seed %d is exact" % seed, s[0][1]["seed"] == seed and ids_of(s) == list(map(int, run("--raw", "--prompt", "Once", "-n", "12", "--seed", str(seed), "--ids").split())), s[0])
+    _, a = w.execute(prompt="Once", max_tokens=30)
+    _, b = w.execute(prompt="Once", max_tokens=30)
+    _, c = w.execute(prompt="Once", max_tokens=30, seed=a[0][1]["seed"])
+    check("no seed: another each time, given back, and good for a repeat", a[0][1]["seed"] != b[0][1]["seed"] and ids_of(a) == ids_of(c))
+
+
+def texts(w):
+    for prompt in ("你好世界", "Hello 👋 World 🌍", "Mixed: 日本語 English العربية", "a\u0000b", "é" * 100):
+        for seed in range(4):
+            status, s = w.execute(prompt=prompt, max_tokens=20, temperature=2, seed=seed)
+            good = status == 200 and well_formed(s)
+            if good and "\0" not in prompt: # an argument cannot hold one
+                good = text_of(s) == run("--raw", "--prompt", prompt, "-n", "20", "--temperature", "2", "--seed", str(seed))[:-1]
+            check("text of %r, seed %d" % (prompt[:12], seed), good, s)
+    whole = text_of(w.execute(**HAIKU)[1])
+    for stop in (["\n"], ["wakes up"], ["ke up\nn"], [whole[10:14], "zzz"], ["zzz"], [whole[-3:]], [whole[:1]]):
+        _, s = w.execute(**dict(HAIKU, stop=stop))
+        at = min((whole.find(x) for x in stop if x in whole), default=-1)
+        expected = whole[:at] if at >= 0 else whole
+        end = s[-1][1]
+        good = text_of(s) == expected and well_formed(s) and (end["stop_string"] in stop) == (at >= 0) and end["finish_reason"] == "stop"
+        check("stop %r" % stop, good, s)
+    _, s = w.execute(**dict(HAIKU, stop=["zzz"], max_tokens=4))
+    check("length", s[-1][1]["finish_reason"] == "length" and s[-1][1]["tokens_out"] == 4 and text_of(s) == run("--prompt", HAIKU["prompt"], "--chat", "--seed", "42", "--temperature", "0.7", "-n", "4")[:-1], s)
+
+
+def refused(w):
+    """Every field with every kind of wrong value: 400, the field's name, and a server that goes on."""
+    values = ["null", "true", "{}", "[]", "[1]", '"text"', "-1", "1.5", "1e400", "NaN", "-Infinity", "9223372036854775808", "18446744073709551616", "99999999999999999999999999", "\"\\ud800\"", "\"\xff\"", ""]
+    accepts = {"job_id": {'"text"'}, "prompt": {'"text"'}, "max_tokens": set(), "temperature": {"1.5"}, "top_p": set(), "top_k": set(), "min_p": set(), "repetition_penalty": {"1.5"}, "stop": {"[]"},
+               "seed": {"9223372036854775808"}, "priority": {"-1"}, "chat": {"true"}, "metrics": {"true"}, "unknown": set()}
+    bad = 0
+    for field, good in accepts.items():
+        for value in values:
+            if value in good:
+                continue
+            members = ['"%s":%s' % (field, value)] + ['"%s":"x"' % f for f in ("job_id", "prompt") if f != field]
+            random.Random(bad).shuffle(members)
+            status, answer = w.post("/execute", ("{" + ",".join(members) + "}").encode("latin-1"))
+            bad += 1
+            if status != 400 or answer.get("code") != "INVALID_REQUEST" or answer.get("field") != field or answer.get("retriable") is not False or not answer.get("message"):
+                check("%s: %s" % (field, value), False, (status, answer))
+    check("%d wrong values, each refused by name" % bad, bad > 100)
+    for name, body, field in (("no body", b"", None), ("not JSON", b"{", None), ("a list", b"[]", None), ("trailing bytes", b'{"job_id":"a","prompt":"b"}x', None), ("duplicate", b'{"job_id":"a","job_id":"a","prompt":"x"}', "job_id"),
+                              ("no job_id", b'{"prompt":"x"}', "job_id"), ("long job_id", json.dumps({"job_id": "x" * 129, "prompt": "x"}).encode(), "job_id"), ("no prompt", b'{"job_id":"a"}', "prompt"),
+                              ("long prompt", json.dumps({"job_id": "a", "prompt": "é" * 32769}).encode(), "prompt"), ("top_k above the vocabulary", b'{"job_id":"a","prompt":"x","top_k":2049}', "top_k"),
+                              ("stop of 33 tokens", json.dumps({"job_id": "a", "prompt": "x", "stop": ["\x01" * 33]}).encode(), "stop")):
+        status, answer = w.post("/execute", body)
+        check(name, status == 400 and answer["code"] == "INVALID_REQUEST" and answer.get("field") == field, (status, answer))
+    status, answer = w.post("/execute", {"job_id": "c", "prompt": "word " * 600})
+    check("CONTEXT_LENGTH_EXCEEDED", status == 400 and answer["code"] == "CONTEXT_LENGTH_EXCEEDED" and answer["n_ctx"] == 512 and answer["n_prompt_tokens"] > 512 and answer["job_id"] == "c", (status, answer))
+    status, _, _ = w.ask("POST", "/execute", b"x" * 2000000)
+    check("PAYLOAD_TOO_LARGE", status == 413, status)
+    status, _, _ = w.ask("POST", "/execute", b"{}", {"Content-Type": "text/plain"})
+    check("another Content-Type", status == 415, status)
+    for header in ("soon", "", "2026-11-21", "-5"):
+        status, answer = w.post("/execute", {"job_id": "d", "prompt": "x"}, headers={"X-Deadline": header})
+        check("X-Deadline %r" % header, status == 400 and answer["field"] == "X-Deadline", (status, answer))
+    status, answer = w.post("/execute", {"job_id": "d", "prompt": "x"}, headers={"X-Deadline": "2020-01-01T00:00:00Z"})
+    check("X-Deadline of the past: 504", status == 504 and answer["code"] == "INFERENCE_TIMEOUT" and answer["retriable"] is False, (status, answer))
+    status, answer = w.post("/worker/execute", {"handle_id": "no such", "prompt": "x"})
+    check("unknown handle: 404", status == 404 and answer["code"] == "NOT_FOUND" and answer["field"] == "handle_id", (status, answer))
+    check("the server lives", well_formed(w.execute(**HAIKU)[1]))
+
+
+# A text that never ends: what was generated once becomes ever more likely.
+ENDLESS = {"prompt": "x", "temperature": 0, "repetition_penalty": 0.01}
+
+
+def quiet(w):
+    """All jobs over, all pages back."""
+    m = w.metrics()
+    health = w.get("/health")[1]
+    return health["queue"]["running"] == 0 and health["queue"]["queued"] == 0 and health["kv_cache"]["pages_used"] == 0 and m is not None
+
+
+def phases(program_):
+    with Worker(program_, "--max-sequences", "1", "--max-queue", "2", "--context", "8192", "--max-tokens-out", "8000") as w:
+        body = dict(ENDLESS, max_tokens=6000)
+        a = Stream(w, dict(body, job_id="a"))
+        events_a = iter(a)
+        check("a runs", next(events_a)[0] == "started" and next(events_a)[0] == "token")
+        status, answer = w.post("/execute", dict(body, job_id="a"))
+        check("JOB_EXISTS", status == 409 and answer["code"] == "JOB_EXISTS" and answer["job_id"] == "a" and answer["retriable"] is False, (status, answer))
+        waiting = []
+        for name in ("b", "c"):
+            waiting.append(threading.Thread(target=lambda n: results.__setitem__(n, w.execute(**dict(body, job_id=n, max_tokens=5))), args=(name,)))
+        results = {}
+        for t in waiting:
+            t.start()
+        w.until(lambda: len(w.get("/worker/jobs")[1]["jobs"]) >= 3 and w.get("/worker/jobs/c")[0] == 200 and w.get("/worker/jobs/b")[0] == 200, 10)
+        states = {j["job_id"]: j["state"] for j in w.get("/worker/jobs")[1]["jobs"] if j["job_id"] in "abc"}
+        check("one decodes, two wait", states == {"a": "decode", "b": "queued", "c": "queued"}, states)
+        status, headers, answer = w.ask("POST", "/execute", dict(body, job_id="d"))
+        check("QUEUE_FULL", status == 429 and json.loads(answer)["code"] == "QUEUE_FULL" and json.loads(answer)["retriable"] is True and "retry-after" in headers, (status, answer))
+        status, answer = w.post("/cancel", {"job_id": "b"})
+        check("cancel a queued job: 202", status == 202 and answer["found"] is True, (status, answer))
+        begun = time.monotonic()
+        status, answer = w.post("/cancel", {"job_id": "a"})
+        rest = list(events_a)
+        check("cancel in decode: error CANCELLED", status == 202 and rest[-1][0] == "error" and rest[-1][1]["code"] == "CANCELLED" and rest[-1][1]["retriable"] is False and rest[-1][1]["job_id"] == "a", rest[-1:])
+        check("... and far before its end", len(rest) < 5900, len(rest))
+        for t in waiting:
+            t.join()
+        check("the cancelled one that waited", results["b"][0] == 200 and results["b"][1][-1][0] == "error" and results["b"][1][-1][1]["code"] == "CANCELLED" and len(results["b"][1]) == 1, results["b"])
+        check("the other one ran", well_formed(results["c"][1]), results["c"])
+        for again in ("a", "b", "never"):
+            status, answer = w.post("/cancel", {"job_id": again})
+            check("cancel again, or nothing: 202", status == 202 and answer["found"] is False, (status, answer))
+        for bad, field in ((b"{}", "job_id"), (b'{"job_id":1}', "job_id"), (b'{"job_id":"a","x":1}', "x"), (b"", "job_id")):
+            status, answer = w.post("/cancel", bad)
+            check("cancel %s" % bad, status == 400 and answer["field"] == field, (status, answer))
+        check("jobs that are over are listed", w.get("/worker/jobs/a")[1]["state"] == "cancelled" and w.get("/worker/jobs/c")[1]["state"] == "finished" and w.get("/worker/jobs/none")[0] == 404)
+        w.until(lambda: quiet(w), 5)
+        # a disconnect in each phase
+        prompt = "word " * 2000
+        for how in ("fin", "rst"):
+            s = Stream(w, dict(body, job_id="decode-" + how))
+            next(iter(s))
+            s.leave(how)
+            w.until(lambda: w.get("/worker/jobs/decode-" + how)[1].get("state") == "cancelled", 5)
+            front = Stream(w, dict(body, job_id="front-" + how))
+            next(iter(front))
+            queued = Stream(w, dict(body, job_id="queued-" + how))
+            queued.leave(how)
+            w.until(lambda: w.get("/worker/jobs/queued-" + how)[1].get("state") == "cancelled", 5)
+            front.leave(how)
+            w.until(lambda: w.get("/worker/jobs/front-" + how)[1].get("state") == "cancelled", 5)
+            s = Stream(w, {"job_id": "prefill-" + how, "prompt": prompt, "max_tokens": 900})
+            s.leave(how)
+            w.until(lambda: w.get("/worker/jobs/prefill-" + how)[1].get("state") == "cancelled", 10)
+            w.until(lambda: quiet(w), 5)
+            check("disconnect (%s) while queued, in prefill, in decode: cancelled, pages back" % how, True)
+        s = Stream(w, {"job_id": "prefill", "prompt": prompt, "max_tokens": 900})
+        w.post("/cancel", {"job_id": "prefill"})
+        rest = s.rest()
+        check("cancel in prefill", rest[-1][0] == "error" and rest[-1][1]["code"] == "CANCELLED" and len(rest) < 3, rest[-1:])
+        soon = str(int(time.time() * 1000) + 300)
+        s = Stream(w, dict(body, job_id="late"), {"X-Deadline": soon}).rest()
+        check("X-Deadline while running: error INFERENCE_TIMEOUT", s[-1][0] == "error" and s[-1][1]["code"] == "INFERENCE_TIMEOUT" or s[-1][0] == "end" and s[-1][1]["decode_time_ms"] < 300, s[-1:])
+        front = Stream(w, dict(body, job_id="front"))
+        next(iter(front))
+        s = Stream(w, dict(body, job_id="late-queued"), {"X-Deadline": str(int(time.time() * 1000) + 50)}).rest()
+        check("X-Deadline while queued", len(s) == 1 and s[0][1]["code"] == "INFERENCE_TIMEOUT", s[-1:])
+        front.leave("fin")
+        w.until(lambda: quiet(w), 5)
+        s, m = Stream(w, dict(body, job_id="metrics", metrics=True, max_tokens=8000)), []
+        for name, data in s:
+            m += [data] if name == "metrics" else []
+            if m:
+                break
+        s.leave("fin")
+        check("metrics events", len(m) == 1 and set(m[0]) == {"tokens_out", "tokens_per_second", "queue_depth", "vram_bytes_used", "kv_used"} and m[0]["tokens_out"] > 0 and 0 < m[0]["kv_used"] <= 1, m)
+        check("a long prefix was kept or not, the ids are the same", ids_of(w.execute(prompt=prompt, max_tokens=8, seed=5)[1]) == ids_of(w.execute(prompt=prompt, max_tokens=8, seed=5)[1]))
+
+
+def timeout(program_):
+    with Worker(program_, "--context", "16384", "--max-tokens-out", "16000", "--inference-timeout-sec", "1", "--max-tokens-in", "20") as w:
+        _, s = w.execute(**dict(ENDLESS, max_tokens=16000))
+        check("--inference-timeout-sec", s[-1][0] == "error" and s[-1][1]["code"] == "INFERENCE_TIMEOUT" and s[0][0] == "started", s[-1])
+        status, answer = w.post("/execute", {"job_id": "c", "prompt": "word " * 30})
+        check("--max-tokens-in", status == 400 and answer["code"] == "CONTEXT_LENGTH_EXCEEDED" and "at most 20" in answer["message"], (status, answer))
+
+
+def small_cache(program_):
+    """M-1825: a cache that one job outgrows: that job ends with VRAM_OOM, its pages come back, the next is served."""
+    with Worker(program_, "--kv-cache-size-mb", "1", "--context", "8192", "--max-tokens-out", "8000") as w:
+        pages = w.get("/health")[1]["kv_cache"]["pages"]
+        check("a cache of 1 MiB is smaller than one job", 1 <= pages < 8192 // 32, pages)
+        for turn in range(2):
+            status, s = w.execute(**dict(ENDLESS, max_tokens=6000))
+            check("VRAM_OOM while running", status == 200 and s[0][0] == "started" and s[-1][0] == "error" and s[-1][1]["code"] == "VRAM_OOM" and s[-1][1]["retriable"] is False, s[-1])
+            w.until(lambda: quiet(w), 5)
+            _, s = w.execute(prompt="Once", max_tokens=20, seed=3)
+            check("... and the next is served", well_formed(s), s)
+        status, answer = w.post("/execute", {"job_id": "never", "prompt": "word " * 32 * pages})
+        check("a prompt that never fits", (status, answer["code"]) in ((500, "VRAM_OOM"), (400, "CONTEXT_LENGTH_EXCEEDED"), (400, "INVALID_REQUEST")), (status, answer))
+
+
+def many_at_once(w):
+    alone = {s: ids_of(w.execute(prompt="Once %d" % s, max_tokens=60, seed=s, temperature=1.5)[1]) for s in range(24)}
+    together = {}
+
+    def one(s):
+        together[s] = ids_of(w.execute(prompt="Once %d" % s, max_tokens=60, seed=s, temperature=1.5, priority=s % 7 - 3)[1])
+    threads = [threading.Thread(target=one, args=(s,)) for s in range(24)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    check("24 at once: the ids of each alone", alone == together)
+
+
+with Worker(program) as w:
+    same_ids(w)
+    texts(w)
+    refused(w)
+    many_at_once(w)
+phases(program)
+timeout(program)
+small_cache(program)
+done()

@@ -1,0 +1,129 @@
+"""/metrics: the document and the answer have the same names, types and labels; promtool accepts it; real requests move what they should.
+usage: test_metrics.py PROGRAM SOURCE"""
+import re
+import shutil
+import subprocess
+import sys
+import threading
+
+from service import ENDLESS, Worker, check, done
+
+program, source = sys.argv[1:3]
+
+
+def documented():
+    """name -> (type, labels) of the tables in docs/metrics.md"""
+    out = {}
+    for line in open(source + "/docs/metrics.md", encoding="utf-8"):
+        m = re.match(r"\| `(\w+)` \| (\w+) \|([^|]*)\|", line)
+        if m:
+            out[m.group(1)] = (m.group(2), set(re.findall(r"`(\w+)`", m.group(3))))
+    return out
+
+
+def answered(m):
+    """name -> (type, labels) of an answer"""
+    out = {name: (kind, set()) for name, kind in m.types.items()}
+    for name, labels in m.samples:
+        family = name if name in out else re.sub(r"_(bucket|sum|count)$", "", name)
+        out[family][1].update(key for key, _ in labels if key != "le")
+    return out
+
+
+def bucket_sums(m):
+    """Histograms: buckets rise, the last one is the count."""
+    for name in (n for n, kind in m.types.items() if kind == "histogram"):
+        values = [(float("inf") if dict(labels)["le"] == "+Inf" else float(dict(labels)["le"]), v) for (n, labels), v in m.samples.items() if n == name + "_bucket"]
+        values.sort()
+        if [v for _, v in values] != sorted(v for _, v in values) or values[-1][1] != m(name + "_count") or values[-1][0] != float("inf"):
+            return name
+    return ""
+
+
+def moves(w):
+    before = w.metrics()
+    status, stream = w.execute(prompt="Write a haiku about GPU computing", chat=True, max_tokens=20, temperature=0)
+    end = stream[-1][1]
+    check("a job runs", status == 200 and stream[-1][0] == "end", stream)
+    w.execute(prompt="x", temperature=9)
+    w.execute(prompt="one more", max_tokens=5, temperature=0, priority=9)
+    w.ask("GET", "/nowhere")
+    w.ask("POST", "/execute", {"job_id": "late", "prompt": "x"}, {"X-Deadline": "2001-01-01T00:00:00Z"})
+    w.ask("POST", "/execute", {"job_id": "soon", "prompt": "x", "max_tokens": 1}, {"X-Deadline": "2100-01-01T00:00:00Z"})
+    after = w.metrics()
+    by = lambda name, **labels: after(name, **labels) - before(name, **labels)
+    reason = "stop" if end["finish_reason"] == "stop" else "length"
+    check("requests_total", by("worker_requests_total", outcome=reason) >= 1 and sum(by("worker_requests_total", outcome=o) for o in ("stop", "length")) == 3, after.text)
+    check("requests_accepted_total", by("worker_requests_accepted_total") == 3)
+    check("requests_refused_total", by("worker_requests_refused_total", code="INVALID_REQUEST") == 1 and by("worker_requests_refused_total", code="INFERENCE_TIMEOUT") == 1)
+    check("tokens_generated_total", by("worker_tokens_generated_total") >= end["tokens_out"] + 2, by("worker_tokens_generated_total"))
+    check("prompt_tokens_total", by("worker_prompt_tokens_total") > end["tokens_in"])
+    check("steps", by("worker_steps_total") >= end["tokens_out"] and by("worker_step_tokens_total") >= by("worker_steps_total"))
+    for name in ("queue_wait", "prefill_duration", "time_to_first_token", "decode_duration", "inference_duration"):
+        check(name + "_seconds", by("worker_" + name + "_seconds_count") == 3, by("worker_" + name + "_seconds_count"))
+    check("inter_token_latency_seconds", by("worker_inter_token_latency_seconds_count") >= end["tokens_out"] - 1)
+    check("a job takes as long as its parts", after("worker_inference_duration_seconds_sum") >= after("worker_time_to_first_token_seconds_sum") > 0)
+    check("fairness_tokens_total", by("worker_fairness_tokens_total", priority="high") > 0 and by("worker_fairness_tokens_total", priority="low") > 0)
+    check("deadline_remaining_seconds", by("worker_deadline_remaining_seconds_count") == 2 and by("worker_deadline_remaining_seconds_bucket", le="0") == 1)
+    check("http responses", by("worker_http_responses_total", code="404") == 1 and by("worker_http_responses_total", code="400") == 1 and by("worker_http_responses_total", code="504") == 1)
+    check("http requests", by("worker_http_requests_total", port="main") >= 5 and by("worker_http_refused_total", port="main") == 1)
+    check("gauges of the idle worker", after("worker_requests_running") == 0 and after("worker_requests_queued") == 0 and after("worker_kv_cache_usage_ratio") == 0)
+    check("health gauges", after("worker_healthy") == 1 and after("worker_ready") == 1 and after("worker_startup_seconds") > 0 and after("worker_uptime_seconds") > 0)
+    check("process", after("process_resident_memory_bytes") > 1e6 and after("process_open_fds") > 3 and after("process_threads") > 4 and after("process_cpu_seconds_total") > 0)
+
+
+def hits(w):
+    text = "The prefix cache keeps the pages of a prompt so that the next prompt which begins with the same text need not be computed again. " * 3
+    before = w.metrics()
+    first = w.execute(prompt=text, max_tokens=4, temperature=0)[1]
+    again = w.execute(prompt=text, max_tokens=4, temperature=0)[1]
+    after = w.metrics()
+    check("a second time the prefix is found", again[-1][1]["tokens_cached"] > 0 and after("worker_prefix_matched_tokens_total") - before("worker_prefix_matched_tokens_total") >= again[-1][1]["tokens_cached"],
+          again[-1])
+    check("a miss, then a hit", after("worker_prefix_misses_total") - before("worker_prefix_misses_total") == 1 and
+          after("worker_prefix_full_hits_total") + after("worker_prefix_partial_hits_total") - before("worker_prefix_full_hits_total") - before("worker_prefix_partial_hits_total") == 1)
+    check("cached pages are seen", after("worker_kv_cache_pages", state="cached") > 0)
+    check("and nothing changes", [e[1]["id"] for e in first if e[0] == "token"] == [e[1]["id"] for e in again if e[0] == "token"])
+
+
+def gauges(w):
+    """The four of the endpoint picker, while jobs run and wait, from the admin port."""
+    jobs = [threading.Thread(target=w.execute, kwargs=dict(ENDLESS, max_tokens=150, job_id="g%d" % i)) for i in range(6)]
+    for j in jobs:
+        j.start()
+    running, queued, used = 0, 0, 0
+    while any(j.is_alive() for j in jobs):
+        m = w.metrics(w.admin)
+        running, queued, used = max(running, m("worker_requests_running")), max(queued, m("worker_requests_queued")), max(used, m("worker_kv_cache_usage_ratio"))
+    for j in jobs:
+        j.join()
+    after = w.metrics()
+    check("running goes to --max-sequences and no further", running == 2, running)
+    check("queued rises", 4 <= queued <= 6, queued)
+    check("KV use rises", 0 < used <= 1, used)
+    check("all of it returns", after("worker_requests_running") == 0 and after("worker_requests_queued") == 0 and after("worker_kv_cache_usage_ratio") == 0)
+    info = [dict(labels) for name, labels in after.samples if name == "worker_kv_cache_info"]
+    check("kv_cache_info", len(info) == 1 and info[0]["block_size"] == "32" and int(info[0]["num_gpu_blocks"]) > 0, info)
+
+
+with Worker(program, "--max-sequences", "2") as w:
+    moves(w)
+    hits(w)
+    gauges(w)
+    m = w.metrics()
+    doc, real = documented(), answered(m)
+    check("every metric is documented", not set(real) - set(doc), set(real) - set(doc))
+    check("every documented metric is there", not set(doc) - set(real), set(doc) - set(real))
+    wrong = {n: (doc[n], real[n]) for n in doc if n in real and (doc[n][0] != real[n][0] or doc[n][1] != real[n][1])}
+    check("types and labels are as documented", not wrong, wrong)
+    check("buckets rise to the count", bucket_sums(m) == "", bucket_sums(m))
+    check("the answer ends with a line end", m.text.endswith("\n"))
+    status, headers, _ = w.ask("GET", "/metrics", port=w.admin)
+    check("content type", status == 200 and headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8", headers)
+    if shutil.which("promtool"):
+        lint = subprocess.run(["promtool", "check", "metrics"], input=m.text, capture_output=True, text=True)
+        check("promtool check metrics", lint.returncode == 0 and not lint.stderr.strip(), lint.stdout + lint.stderr)
+    else:
+        print("not checked: promtool is not installed (package prometheus)")
+    check("the worker ends", w.end() == 0, w.said())
+done()

@@ -1,0 +1,92 @@
+"""/tokenize, /detokenize and /capabilities give what the command line gives; the probes say what state the worker is in.
+usage: test_text.py PROGRAM SOURCE"""
+import json
+import subprocess
+import sys
+import threading
+
+from service import ENDLESS, Worker, check, done
+
+program, source = sys.argv[1:3]
+TEXTS = ["Hello", "", " two  spaces ", "你好世界", "Hello 👋 World 🌍", "Mixed: 日本語 English العربية", "line\nend\ttab", "<|im_start|>user", "a" * 3000, "\u0000zero"]
+
+
+def command(*arguments):
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def text_routes(w):
+    for text in TEXTS:
+        llama, vllm = w.post("/tokenize", {"content": text})[1], w.post("/tokenize", {"prompt": text})[1]
+        check("count %r" % text[:12], llama["count"] == len(llama["tokens"]) and vllm["count"] == len(vllm["tokens"]), llama)
+        if "\0" not in text and text:
+            said = [int(i) for i in command("tokenize", "--model", source + "/models/haiku/haiku-q4_k_m.gguf", "--", text).split()]
+            check("as the command line has it %r" % text[:12], vllm["tokens"] == said, (vllm["tokens"][:8], said[:8]))
+        with_special = w.post("/tokenize", {"content": text, "add_special": True})[1]
+        check("add_special %r" % text[:12], with_special["tokens"] == vllm["tokens"])
+        back = w.post("/detokenize", {"tokens": vllm["tokens"]})[1]
+        check("there and back %r" % text[:12], back == {"content": text, "prompt": text}, back)
+    pieces = w.post("/tokenize", {"content": "Hello world", "with_pieces": True, "return_token_strs": True})[1]
+    check("pieces join to the text", "".join(t["piece"] for t in pieces["tokens"]) == "Hello world" == "".join(pieces["token_strs"]), pieces)
+    plain, special = (w.post("/tokenize", {"content": "<|im_start|>", "parse_special": p})[1]["tokens"] for p in (False, True))
+    check("text is no control token unless it is asked for", len(plain) > 1 and plain != special, (plain, special))
+    control = w.get("/health")[1]["eos_ids"][0]
+    check("control tokens are shown on request", w.post("/detokenize", {"tokens": [control]})[1]["content"] == "" and w.post("/detokenize", {"tokens": [control], "special": True})[1]["content"] != "")
+    vocab = w.get("/health")[1]["vocab_size"]
+    for tokens in ([vocab], [-1], [1.5], ["1"], [None], "1 2", 5, None):
+        status, e = w.post("/detokenize", {"tokens": tokens})
+        check("tokens %r" % (tokens,), status == 400 and e["code"] == "INVALID_REQUEST" and e["field"] == "tokens", e)
+    status, e = w.post("/tokenize", {"content": "x", "model": "another"})
+    check("another model", status == 404 and e["field"] == "model", e)
+    check("this model", w.post("/tokenize", {"content": "x", "model": w.get("/health")[1]["model"]})[0] == 200)
+    check("the largest text", w.post("/tokenize", {"content": "a" * (4 << 20)})[0] == 200)
+    check("a larger one", w.post("/tokenize", {"content": "a" * ((8 << 20) + 1)})[0] == 400)
+
+
+def capabilities(w):
+    c = w.get("/capabilities")[1]
+    profile = json.loads(command("capabilities", "--json"))
+    check("profile", {k: v for k, v in c["worker"].items() if k != "worker_id"} == {k: v for k, v in profile.items() if k != "worker_id"}, c["worker"])
+    check("descriptor", c["model"]["model_id"] == w.get("/health")[1]["model"] and c["model"]["architecture"] in c["worker"]["supports_architecture"] and
+          set(c["model"]["quant"]) <= set(c["worker"]["supports_quant"]), c["model"])
+
+
+def draining(w):
+    """Readiness goes first; a running stream goes on; probes of the admin port answer until the end."""
+    stream = []
+    long = threading.Thread(target=lambda: stream.append(w.execute(job_id="long", **ENDLESS)))
+    long.start()
+    w.until(lambda: w.metrics()("worker_requests_running") == 1)
+    w.post("/shutdown", {}, port=w.admin)
+    states = set()
+    try:
+        while True:
+            states.add((w.get("/readyz", w.admin)[0], w.get("/livez", w.admin)[0], w.get("/healthz", w.admin)[0], w.get("/health", w.admin)[1]["state"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    long.join()
+    check("draining is alive and healthy, but not ready", any(s[:3] == (503, 200, 503) for s in states), states)
+    check("the stream was finished", stream[0][0] == 200 and stream[0][1][-1][0] == "end", stream[0][1][-1])
+    check("exit status", w.process.wait(30) == 0, w.said())
+
+
+with Worker(program, "--shutdown-timeout-sec", "600") as w:
+    health = w.get("/health")[1]
+    check("health", health["status"] == "healthy" and health["state"] == "ready" and health["reason"] is None and health["resident"] is False and health["vram_bytes_used"] == 0 and
+          health["quant_kind"] and health["tokenizer_kind"] == "gguf-bpe" and health["queue"]["running"] == 0, health)
+    check("the admin port says the same", w.get("/health", w.admin)[1]["fingerprint"] == health["fingerprint"])
+    text_routes(w)
+    capabilities(w)
+    check("HEAD", w.ask("HEAD", "/health")[0] == 200 and w.ask("HEAD", "/health")[2] == b"")
+    draining(w)
+
+with Worker(program, "--wait-for-commit", "--model-dir", source + "/models/haiku", wait=False) as w:
+    w.until(lambda: w.get("/health")[1]["state"] == "waiting")
+    check("waiting: alive", w.get("/livez") == (200, {"status": "alive"}))
+    check("waiting: not ready", w.get("/readyz") == (503, {"status": "not_ready", "role": "unified", "reason": "no model backend loaded"}), w.get("/readyz"))
+    check("waiting: degraded", w.get("/healthz") == (503, {"status": "degraded", "reason": "model_not_loaded"}), w.get("/healthz"))
+    status, h = w.get("/health")
+    check("waiting: unhealthy", status == 503 and h["status"] == "unhealthy" and h["state"] == "waiting" and "model" not in h, h)
+    check("waiting: a profile and no descriptor", w.get("/capabilities")[1]["model"] is None)
+    check("waiting: ends", w.end() == 0, w.said())
+done()

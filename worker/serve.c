@@ -1,0 +1,258 @@
+/* serve.c: `worker serve`: options to a service, and the one place that opens its models. */
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "capability/capability.h"
+#include "commands.h"
+#include "errors.h"
+#include "parallel.h"
+#include "serve/callback.h"
+#include "serve/serve.h"
+#include "setup.h"
+
+enum { MAX_ORIGINS = 16, PARKED = 2 /* slots for each sequence: jobs that yielded or were preempted keep theirs */ };
+
+struct serving {
+    struct options o;                  /* with --device as --gpu-device implies it */
+    const struct device_ops *device;
+    struct plugin_registry *plugins;
+    struct device_info gpu;
+    pthread_mutex_t lock;              /* one model is opened at a time */
+    struct error_caught caught;        /* of the last that failed, under the lock */
+    struct serve_options s;
+    const char *origins[MAX_ORIGINS];
+    char worker_id[37], model_dir[4096], device_text[DEVICE_TEXT];
+};
+
+/* ---- models ------------------------------------------------------------------------------------------------------------- */
+
+static int open_one(struct serving *v, const char *path, const char *digest, bool load, bool seal, struct opened *x)
+{
+    const char *name = path ? path : "embedded model";
+    const struct embedded_model inside = embedded_model();
+    struct gguf *file;
+    ERROR_TEXT(err);
+    wk_status status = path ? gguf_open(path, &file, &err) : gguf_open_memory(inside.bytes, inside.size, name, &file, &err);
+    if (status) return refuse_model(status, name, err_text);
+    if (digest && !v->device->handle) {
+        gguf_close(file);
+        return fail(CODE_MODEL_LOAD_FAILED, "%s: a digest can be demanded of weights in a GPU's memory only: on the CPU they stay in the file", name);
+    }
+    const uint32_t sequences = v->s.engine.max_sequences;
+    const struct model_needs needs = { .max_rows = option_u32(&v->o, OPT_BATCH_TOKENS), .max_wanted = sequences, .sequences = PARKED * sequences, .kv_sequences = sequences,
+        .kv_bytes = option_u64(&v->o, OPT_KV_CACHE_SIZE) << 20, .load = load, .digest = digest };
+    *x = (struct opened){ .plugins = v->plugins, .gpu = v->gpu };
+    int result = open_model_on(&v->o, v->device, file, name, &needs, x);
+    if (result || !seal || !v->device->seal) return result;
+    status = v->device->seal(x->model->executor, &err);
+    return status ? refuse_model(status, name, err_text) : EXIT_DONE;
+}
+
+/* Opens a model with what fails kept as text: a failed commit is an answer, not the end. */
+static bool open_caught(struct serving *v, const char *path, const char *digest, bool load, bool seal, struct model **out, uint64_t *available, struct serve_failure *why)
+{
+    struct opened x = { 0 };
+    (void)pthread_mutex_lock(&v->lock);
+    errors_catch(&v->caught);
+    int result = open_one(v, path, digest, load, seal, &x);
+    if (!result && available) result = device_available(v->device, &v->gpu, available);
+    errors_catch(NULL);
+    if (result) {
+        (void)snprintf(why->code, sizeof why->code, "%s", error_table[v->caught.code].name);
+        (void)snprintf(why->text, sizeof why->text, "%s", v->caught.text);
+        model_close(x.model);
+        x.model = NULL;
+    }
+    (void)pthread_mutex_unlock(&v->lock);
+    *out = x.model;
+    return !result;
+}
+
+static bool plan_one(void *user, const char *path, struct model **out, uint64_t *available, struct serve_failure *why)
+{
+    return open_caught(user, path, NULL, false, false, out, available, why);
+}
+
+static bool load_one(void *user, const char *path, const char *digest, bool seal, struct model **out, struct serve_failure *why)
+{
+    return open_caught(user, path, digest, true, seal, out, NULL, why);
+}
+
+static char *profile(void *user)
+{
+    struct serving *v = user;
+    json_t *document = capabilities_profile(v->plugins, v->s.worker_id, v->device->probe ? &v->gpu : NULL);
+    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    json_decref(document);
+    return text;
+}
+
+/* ---- options ------------------------------------------------------------------------------------------------------------ */
+
+static int choose_worker_id(struct serving *v)
+{
+    const char *given = option_text(&v->o, OPT_WORKER_ID);
+    unsigned char b[16];
+    if (!given) {
+        if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b) return fail(CODE_INTERNAL, "the system gives no random numbers: %s; name the worker with --worker-id", strerror(errno));
+        b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* version 4 of RFC 9562 */
+        b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+        size_t n = 0;
+        for (size_t i = 0; i < sizeof b; i++) n += (size_t)snprintf(v->worker_id + n, sizeof v->worker_id - n, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", b[i]);
+        return EXIT_DONE;
+    }
+    for (size_t i = 0; i < 36; i++) {
+        const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash ? given[i] != '-' : !isxdigit((unsigned char)given[i])) return fail_usage("serve", "--worker-id: expected a UUID like 123e4567-e89b-42d3-a456-426614174000, got \"%s\"", given);
+    }
+    (void)snprintf(v->worker_id, sizeof v->worker_id, "%s", given);
+    return EXIT_DONE;
+}
+
+static int check_model(const struct serving *v)
+{
+    struct stat st;
+    const char *path = option_text(&v->o, OPT_MODEL);
+    if (!path) return EXIT_DONE;
+    if (option_flag(&v->o, OPT_WAIT_FOR_COMMIT)) return fail_usage("serve", "--model and --wait-for-commit exclude each other");
+    if (stat(path, &st) || access(path, R_OK)) return fail(CODE_MODEL_LOAD_FAILED, "%s: %s", path, strerror(errno));
+    return S_ISREG(st.st_mode) ? EXIT_DONE : fail(CODE_MODEL_LOAD_FAILED, "%s: not a regular file", path);
+}
+
+static int choose_model_dir(struct serving *v)
+{
+    const char *given = option_text(&v->o, OPT_MODEL_DIR);
+    struct stat st;
+    if (!given) return option_flag(&v->o, OPT_WAIT_FOR_COMMIT) ? fail_usage("serve", "--wait-for-commit needs --model-dir: the folder that models are committed from") : EXIT_DONE;
+    char *real = realpath(given, NULL);
+    const bool ok = real && strlen(real) < sizeof v->model_dir && stat(real, &st) == 0 && S_ISDIR(st.st_mode);
+    if (ok) (void)snprintf(v->model_dir, sizeof v->model_dir, "%s", real);
+    free(real);
+    return ok ? EXIT_DONE : fail_usage("serve", "--model-dir %s: not a folder", given);
+}
+
+static int check_addresses(const struct serving *v)
+{
+    const struct options *o = &v->o;
+    struct in_addr address;
+    ERROR_TEXT(err);
+    const char *host = option_text(o, OPT_HOST), *url = option_text(o, OPT_CALLBACK_URL);
+    const uint32_t admin = option_u32(o, OPT_ADMIN_PORT);
+    if (inet_pton(AF_INET, host, &address) != 1) return fail_usage("serve", "--host: expected an IPv4 address like 127.0.0.1, got \"%s\"", host);
+    if (admin && admin < 1024) return fail_usage("serve", "--admin-port: expected 0 or 1024 to 65535, got %u", admin);
+    if (admin == option_u32(o, OPT_PORT)) return fail_usage("serve", "--port and --admin-port are both %u", admin);
+    if (url && callback_check(url, &err)) return fail_usage("serve", "--callback-url: %s", err_text);
+    if ((ntohl(address.s_addr) >> 24) != 127)
+        LOG(LOG_WARN, "exposed", "everybody who can reach this address can use this worker: it asks for no key; put a proxy that does before it", log_s("host", host));
+    return EXIT_DONE;
+}
+
+/* --gpu-device alone says where to compute as well. */
+static int choose_device(struct serving *v)
+{
+    struct option_value *device = &v->o.value[OPT_DEVICE];
+    if (v->o.value[OPT_GPU_DEVICE].given && !device->given) device->text = "cuda";
+    int result = find_device(&v->o, &v->device);
+    return result ? result : probe_device(&v->o, v->device, false, &v->gpu);
+}
+
+static void service_options(struct serving *v)
+{
+    const struct options *o = &v->o;
+    v->s = (struct serve_options){
+        .worker_id = v->worker_id, .host = option_text(o, OPT_HOST), .port = (uint16_t)option_u32(o, OPT_PORT), .admin_port = (uint16_t)option_u32(o, OPT_ADMIN_PORT),
+        .model_path = option_text(o, OPT_MODEL), .wait_for_commit = option_flag(o, OPT_WAIT_FOR_COMMIT), .model_dir = v->model_dir[0] ? v->model_dir : NULL,
+        .model_id = option_text(o, OPT_MODEL_ID), .role = option_text(o, OPT_ROLE), .callback_url = option_text(o, OPT_CALLBACK_URL), .origins = v->origins,
+        .n_origins = option_list(o, OPT_ORIGIN, v->origins, MAX_ORIGINS), .max_tokens_in = option_u32(o, OPT_MAX_TOKENS_IN), .max_tokens_out = option_u32(o, OPT_MAX_TOKENS_OUT),
+        .max_prompt_chars = option_u32(o, OPT_MAX_PROMPT_CHARS), .max_streams = option_u32(o, OPT_MAX_STREAMS), .inference_timeout_s = option_u32(o, OPT_INFERENCE_TIMEOUT),
+        .shutdown_timeout_s = option_u32(o, OPT_SHUTDOWN_TIMEOUT), .residency_s = option_u32(o, OPT_RESIDENCY), .json = log_is_json(o),
+        .engine = { .max_sequences = option_u32(o, OPT_SERVE_SEQUENCES), .max_batch_tokens = option_u32(o, OPT_BATCH_TOKENS), .max_queue = option_u32(o, OPT_MAX_QUEUE),
+            .prefix_cache = !option_flag(o, OPT_NO_PREFIX_CACHE), .preempt = option_flag(o, OPT_FAIRNESS_PREEMPT), .high_priority = (int32_t)option_u32(o, OPT_FAIRNESS_HIGH_PRI),
+            .timeslice_tokens = option_u32(o, OPT_FAIRNESS_TIMESLICE) },
+        .loader = { .user = v, .plan = plan_one, .load = load_one, .profile = profile },
+    };
+}
+
+static void name_device(struct serving *v)
+{
+    const uint32_t threads = option_u32(&v->o, OPT_THREADS) ? option_u32(&v->o, OPT_THREADS) : parallel_processors();
+    if (v->device->probe) (void)snprintf(v->device_text, sizeof v->device_text, "%s (GPU %u, %s)", v->device->name, v->gpu.index, v->gpu.name);
+    else (void)snprintf(v->device_text, sizeof v->device_text, "%s (%s, %u threads, %s activations)", v->device->name, isa_name(plugin_detect_isa()), threads,
+                        option_flag(&v->o, OPT_EXACT) ? "exact" : "8-bit");
+}
+
+/* ---- the command -------------------------------------------------------------------------------------------------------- */
+
+/* The main thread reads them from a descriptor: no thread may be started before they are blocked. */
+static void block_signals(void)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* The last line on standard error, with what is known of the model's and the device's memory. */
+static int say_failure(struct serving *v, const struct serve_failure *why)
+{
+    enum error_code code = CODE_INTERNAL;
+    if (v->caught.text[0]) return error_say(&v->caught);
+    for (int i = 0; i < CODE_COUNT; i++)
+        if (strcmp(error_table[i].name, why->code) == 0) code = (enum error_code)i;
+    return fail(code, "%s", why->text);
+}
+
+static int serve(struct serving *v)
+{
+    struct serve_failure why = { 0 };
+    bool at_once;
+    struct serve *s = calloc(1, sizeof *s);
+    if (!s) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the service");
+    s->device = v->device;
+    s->info = v->gpu;
+    s->device_text = v->device_text;
+    s->plugins = v->plugins;
+    if (v->device->warm) v->device->warm(v->gpu.index);
+    const int status = serve_run(&v->s, s, &at_once, &why);
+    if (at_once) {
+        exit_without_closing();
+        return status; /* threads may still use all of it */
+    }
+    free(s);
+    return status == EXIT_FAILED && why.code[0] ? say_failure(v, &why) : status;
+}
+
+int command_serve(const struct options *o)
+{
+    struct serving *v = calloc(1, sizeof *v);
+    if (!v) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the service");
+    v->o = *o;
+    (void)pthread_mutex_init(&v->lock, NULL);
+    block_signals();
+    int result = choose_worker_id(v);
+    if (!result) result = check_addresses(v);
+    if (!result) result = check_model(v);
+    if (!result) result = choose_model_dir(v);
+    if (!result) result = choose_device(v);
+    if (!result) result = open_plugins(o, &v->plugins);
+    if (!result) {
+        service_options(v);
+        name_device(v);
+        result = serve(v);
+    }
+    if (exits_without_closing()) return result;
+    plugin_registry_close(v->plugins);
+    (void)pthread_mutex_destroy(&v->lock);
+    free(v);
+    return result;
+}
