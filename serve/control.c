@@ -89,26 +89,41 @@ static json_t *strings(const char *one, const char *two)
     return list;
 }
 
+/* One call of the loader's plan, on a stack of its own: a connection's is small, and a GPU's driver is not modest. */
+struct planning { struct serve *s; const char *path; struct model *m; uint64_t available; struct serve_failure why; bool ok; };
+
+static void *run_plan(void *user)
+{
+    struct planning *p = user;
+    p->ok = p->s->o->loader.plan(p->s->o->loader.user, p->path, &p->m, &p->available, &p->why);
+    return NULL;
+}
+
+static void plan(struct planning *p)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run_plan, p)) (void)snprintf(p->why.text, sizeof p->why.text, "no thread to plan in");
+    else (void)pthread_join(thread, NULL);
+}
+
 /* What loading `path` would take. bytes: by kind, also on a CPU, where vram_required is 0. */
 static json_t *plan_document(struct serve *s, const char *path, bool single)
 {
     static const char *const no_tensor_parallel = "shard_layout tensor_parallel: this worker serves a model on one device";
-    struct serve_failure why;
-    struct model *m = NULL;
-    uint64_t available = 0;
+    struct planning p = { .s = s, .path = path };
     const bool gpu = s->device->probe != NULL;
-    const bool planned = s->o->loader.plan(s->o->loader.user, path, &m, &available, &why);
-    if (!planned) hide_folder(s, why.text);
-    const bool fits = planned && (!available || m->plan.total <= available);
-    const uint64_t vram = planned && gpu ? m->plan.total : 0;
+    plan(&p);
+    if (!p.ok) hide_folder(s, p.why.text);
+    const bool fits = p.ok && (!p.available || p.m->plan.total <= p.available);
+    const uint64_t vram = p.ok && gpu ? p.m->plan.total : 0;
     json_t *bytes = json_object(), *shards = json_array();
-    for (int k = 0; planned && k < MEMORY_KINDS; k++) (void)json_object_set_new(bytes, memory_kind_name((enum memory_kind)k), json_integer((json_int_t)m->plan.bytes[k]));
-    if (planned && single)
+    for (int k = 0; p.ok && k < MEMORY_KINDS; k++) (void)json_object_set_new(bytes, memory_kind_name((enum memory_kind)k), json_integer((json_int_t)p.m->plan.bytes[k]));
+    if (p.ok && single)
         (void)json_array_append_new(shards, json_pack("{s:i, s:I, s:o}", "shard_index", 0, "vram_bytes", (json_int_t)vram, "gpu_device", gpu ? json_integer((json_int_t)s->info.index) : json_null()));
     json_t *document = json_pack("{s:b, s:I, s:o, s:o, s:s, s:o, s:I, s:I}", "feasible", fits && single, "vram_required", (json_int_t)vram, "shard_plan", shards, "reasons",
-        strings(single ? NULL : no_tensor_parallel, !planned ? why.text : fits ? NULL : "needs more memory than is available"), "device", s->device->name, "bytes", bytes,
-        "total_bytes", (json_int_t)(planned ? m->plan.total : 0), "available_bytes", (json_int_t)available);
-    model_close(m);
+        strings(single ? NULL : no_tensor_parallel, !p.ok ? p.why.text : fits ? NULL : "needs more memory than is available"), "device", s->device->name, "bytes", bytes,
+        "total_bytes", (json_int_t)(p.ok ? p.m->plan.total : 0), "available_bytes", (json_int_t)p.available);
+    model_close(p.m);
     return document;
 }
 

@@ -139,6 +139,7 @@ struct device_ops {
     wk_status (*probe)(uint32_t gpu, struct device_info *out, const struct wk_err *err);
     /* Begins what takes time and depends on no model, in a thread. memory and open wait for it. */
     void (*warm)(uint32_t gpu);
+    /* Makes the device the calling thread's, too: a thread that is to run steps and did not open the executor begins with it. */
     wk_status (*device_memory)(uint32_t gpu, struct device_memory *out, const struct wk_err *err);
     void (*handle)(const struct executor *x, struct shard_handle *out);                     /* [any thread] */
     wk_status (*seal)(struct executor *x, const struct wk_err *err);                        /* waits until the handle is sealed, or fails */

@@ -247,8 +247,16 @@ static bool submit_ahead(struct engine *e)
     return result == BATCH_AGAIN || e->n_under_way > 0;
 }
 
+/* A GPU is current by thread: steps go to the model's, whichever that is. */
+static void take_device(const struct engine *e)
+{
+    struct device_memory unused;
+    if (e->model->device->device_memory) (void)e->model->device->device_memory(e->model->dev.gpu, &unused, NULL);
+}
+
 static void *engine_main(void *arg)
 {
+    take_device(arg);
     for (struct engine *e = arg;;) {
         const uint64_t now = engine_now();
         bool more = false;
