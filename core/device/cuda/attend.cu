@@ -2,596 +2,726 @@
  *
  * Work. An item is one split of W pages at absolute positions, of one KV head of one sequence, for a tile of 8 queries (rows x query heads of that KV
  * head), so K and V are read once for all of them. A fixed grid deals the items of the step out by their lengths, in runs; a block without
- * items waits for its predecessor and leaves. Each of the W warps has the page of its index, in a private slot of shared memory that is filled
- * again as soon as it has been used: the first pages are on their way before the launches that this one depends on have finished. Only what
- * earlier steps stored is used of such a page: the block finishes k and v of the step's rows itself, puts them into its copy of the page, and
- * stores them if its tile holds the row's first query. So each is stored once, and no block waits for another.
+ * items waits for its predecessor and leaves. What earlier steps stored of an item's pages comes in bulk copies, the next item's while this one is
+ * computed, the first one's before the launches that this one depends on have finished. The step's own k and v the block finishes itself, puts them
+ * into its copy of the page, and stores them if its tile holds the row's first query: each is stored once, and no block waits for another.
  *
  * Tensor cores work with positions (K) or values (V, transposed) as the 16 rows and queries as the 8 columns: a column's sums do not depend on
- * its neighbours, and one query costs what eight do, which is little beside the reading.
+ * its neighbours, and one query costs what eight do, which is little beside the reading. First a warp has a page and makes its scores; then the warps
+ * agree on the maximum, leave the probabilities in shared memory, and each sums runs of 16 values over all pages of the split.
  *
- * Splits of one tile meet in the workspace: the last block to finish, by an integer counter, adds them up. Orders of addition come from absolute
- * positions alone: within a page, then pages of a split in order, then splits by their index modulo W, then those in order. */
-#include "device/cuda/attend.cuh"
+ * Splits are added in order, by the block that has all of a tile's, as it goes; else from the workspace, by the last block to finish, which an
+ * integer counter finds. All orders of addition come from absolute positions alone, so both ways give the same bits. */
+#include "device/cuda/attend_few.cuh"
 
 #include "device/cuda/launch.cuh"
 
-enum { QUERIES = 8 };
+enum { RAW_KEY = QUERIES, RAW_VALUE, RAW_TURNS_Q, RAW_TURNS_K, RAW_ROWS, BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asks for */ };
 
-/* ---- items --------------------------------------------------------------------------------------------------------- */
+/* ---- shared memory, and pages on their way into it ---------------------------------------------------------------------- */
 
-struct item {
-    uint32_t seq, kv, tile, split;
-    uint32_t row, n_rows, position; /* of the sequence */
-    uint32_t tiles, first, last;    /* tiles of queries; splits that any of them sees */
-};
+/* What the step holds in all. */
+struct list { uint32_t items, tiles; };
 
-__device__ __forceinline__ uint32_t by_group(const attend_args &a, uint32_t x) { return a.group == 1 ? x : __umulhi(x, a.group_magic); }
-__device__ __forceinline__ uint32_t tiles_of(const attend_args &a, uint32_t n_rows) { return (n_rows * a.group + QUERIES - 1) / QUERIES; }
-
-template <int W> __device__ __forceinline__ uint32_t first_split(const attend_args &a, const cuda_seq &s) { return first_key(a.window, s.position) / (W * KV_PAGE); }
-template <int W> __device__ __forceinline__ uint32_t last_split(const cuda_seq &s) { return (s.position + s.n_rows - 1) / (W * KV_PAGE); }
-
-template <int W> __device__ __forceinline__ uint32_t items_of(const attend_args &a, const cuda_seq &s)
-{
-    return s.n_rows ? a.kv_heads * tiles_of(a, s.n_rows) * (last_split<W>(s) - first_split<W>(a, s) + 1) : 0;
-}
-
-template <int W> __device__ __forceinline__ void item_sequence(item &t, const attend_args &a, const cuda_seq *seqs)
-{
-    const cuda_seq s = seqs[t.seq];
-    t.row = s.row;
-    t.n_rows = s.n_rows;
-    t.position = s.position;
-    t.tiles = tiles_of(a, s.n_rows);
-    t.first = first_split<W>(a, s);
-    t.last = last_split<W>(s);
-}
-
-/* Item `index` of the step; before[s]: items of the sequences ahead of s. */
-template <int W> __device__ __forceinline__ void item_seek(item &t, const attend_args &a, const cuda_seq *seqs, const uint32_t *before, uint32_t index)
-{
-    t.seq = 0;
-    while (before[t.seq + 1] <= index) t.seq++;
-    item_sequence<W>(t, a, seqs);
-    const uint32_t splits = t.last - t.first + 1, i = index - before[t.seq];
-    t.split = t.first + i % splits;
-    t.tile = i / splits % t.tiles;
-    t.kv = i / splits / t.tiles;
-}
-
-/* The next one, which exists. */
-template <int W> __device__ __forceinline__ void item_next(item &t, const attend_args &a, const cuda_seq *seqs)
-{
-    if (++t.split <= t.last) return;
-    t.split = t.first;
-    if (++t.tile < t.tiles) return;
-    t.tile = 0;
-    if (++t.kv < a.kv_heads) return;
-    t.kv = 0;
-    do t.seq++;
-    while (seqs[t.seq].n_rows == 0);
-    item_sequence<W>(t, a, seqs);
-    t.split = t.first;
-}
-
-/* The tile's rows in the sequence, and the positions that its queries see: of its first row from low on, of its last up to high. */
-__device__ __forceinline__ uint32_t tile_row(const item &t, const attend_args &a) { return by_group(a, t.tile * QUERIES); }
-__device__ __forceinline__ uint32_t tile_low(const item &t, const attend_args &a) { return first_key(a.window, t.position + tile_row(t, a)); }
-__device__ __forceinline__ uint32_t tile_high(const item &t, const attend_args &a)
-{
-    const uint32_t row = by_group(a, t.tile * QUERIES + QUERIES - 1);
-    return t.position + (row < t.n_rows ? row : t.n_rows - 1);
-}
-
-/* Does the item see anything of its page `warp`? */
-template <int W> __device__ __forceinline__ bool page_seen(const item &t, const attend_args &a, uint32_t warp)
-{
-    const uint32_t page = t.split * W + warp;
-    return page >= tile_low(t, a) / KV_PAGE && page <= tile_high(t, a) / KV_PAGE;
-}
-
-/* ---- a warp's slot: one page of K and V, filled an item ahead ------------------------------------------------------------------- */
-
-/* which: 0 K, 1 V of page `id`. Always closes a group, so that groups can be counted. */
-template <int D> __device__ __forceinline__ void copy_page(const attend_args &a, bool seen, uint32_t id, uint32_t kv, uint32_t slot, uint32_t which)
-{
-    if (seen) {
-        const uint32_t lane = threadIdx.x & 31u;
-        const uint4 *from = reinterpret_cast<const uint4 *>(page_of<D>(a, id, kv) + which * (32 * D)) + lane;
-        const uint32_t to = slot + which * (64 * D) + lane * 16;
-#pragma unroll
-        for (int i = 0; i < D / 8; i++) copy16(to + i * 512, from + i * 32);
-    }
-    copy_commit();
-}
-
-/* ---- shared memory --------------------------------------------------------------------------------------------------- */
-
-template <int D, int W> struct few_shared {
-    __half slot[W][64 * D];
-    __half q[QUERIES * D];                    /* [D / 8][QUERIES][8] */
-    float row[W][D];                          /* a head that is being finished */
-    float max[QUERIES][W], sum[QUERIES][W];   /* of every part: maximum (log2) and sum */
+template <int D, int W> struct alignas(128) few_shared {
+    __half k[W][32 * D];                    /* a page for each warp */
+    __half q[QUERIES * D];                  /* [D / 8][QUERIES][8] */
+    __half p[W][KV_PAGE * QUERIES];         /* probabilities: [position][query] */
+    float raw[RAW_ROWS][D];                 /* of the next tile, as they are: queries, a key, a value, the turns of queries and keys */
+    float max[W][QUERIES], sum[W][QUERIES]; /* of every page: maximum (log2), and the sum of its probabilities */
     cuda_seq seqs[WK_CUDA_FEW];
-    uint32_t before[WK_CUDA_FEW + 4], last[4];
-    float y[4];                               /* [W][queries][D + 4]: unscaled values of every part */
+    uint32_t before[WK_CUDA_FEW + 4], last; /* before: items ahead of each sequence */
+    struct list all;
+    __half *at[2][W];                       /* where the item's pages lie, and the next one's */
+    uint64_t k_bar[W], v_bar[2];
 };
-template <int D, int W> static size_t few_bytes(uint32_t queries) { return sizeof(few_shared<D, W>) + (size_t)W * queries * (D + 4) * sizeof(float); }
+/* Behind it one or two stages of values: W pages each. */
+template <int D, int W> static size_t few_bytes(uint32_t stages) { return sizeof(few_shared<D, W>) + (size_t)stages * W * 32 * D * sizeof(__half); }
+
+/* What a warp reads of an item: a page, or nothing of it. */
+struct page { __half *at; bool seen; };
+
+template <int D, int W> __device__ __forceinline__ page page_of_item(const item &t, const attend_args &a, uint32_t warp)
+{
+    const uint32_t number = t.split * W + warp;
+    page p;
+    p.seen = number >= t.low / KV_PAGE && number <= t.high / KV_PAGE;
+    p.at = p.seen ? page_of<D>(a, __ldg(page_entry(a, t.seq, number)), t.kv) : a.cache;
+    return p;
+}
+/* The block's first item. guess: entry `warp` of the first sequence's table, which was asked for before the item was known. */
+template <int D, int W> __device__ __forceinline__ page first_page(const item &t, const attend_args &a, uint32_t warp, uint32_t guess)
+{
+    if (t.seq || t.split) return page_of_item<D, W>(t, a, warp);
+    page p;
+    p.seen = warp >= t.low / KV_PAGE && warp <= t.high / KV_PAGE;
+    p.at = page_of<D>(a, p.seen ? guess : 0, t.kv);
+    return p;
+}
+/* which: 0 K, 1 V. By a whole warp, once an item, also when it reads nothing. */
+template <int D> __device__ __forceinline__ void copy_page(const page &p, uint32_t which, uint32_t to, uint32_t bar)
+{
+    copy_run(to, p.at + which * (32 * D), p.seen ? 64 * D : 0, bar);
+}
 
 /* ---- before attention: q of the tile, k and v of the step's rows -------------------------------------------------------- */
 
-/* Heads to finish: the tile's n queries, if they are wanted, then k and v of the new positions [from, to) of the split. */
-struct jobs { uint32_t queries, from, to, n; };
+/* Heads to finish: the tile's queries, if they are wanted, and k and v of the new positions [from, to) of the split. */
+struct jobs { uint32_t queries, from, to; };
 
-template <int W> __device__ __forceinline__ jobs jobs_of(const attend_args &a, const item &t, uint32_t queries)
+template <int W, int FORM> __device__ __forceinline__ jobs jobs_of(const item &t, uint32_t queries)
 {
-    const uint32_t start = t.split * (W * KV_PAGE), end = tile_high(t, a) + 1;
+    const uint32_t start = t.split * (W * KV_PAGE), end = t.high + 1;
     jobs j;
     j.queries = queries;
     j.from = t.position > start ? t.position : start;
     j.to = end < start + W * KV_PAGE ? end : start + W * KV_PAGE;
     if (j.to < j.from) j.to = j.from;
-    j.n = queries + 2 * (j.to - j.from);
+    if (FORM == FORM_ONE) j.from = t.position, j.to = t.position + (t.split == t.last);
     return j;
 }
 
-/* One of them: where it lies (found ahead, while nothing may be read yet), and its values. */
-template <int D> struct job { head_place at; head_values<D> h; uint32_t id; };
+/* How many heads the block finishes at once: neighbours in different warps. */
+template <int D, int W> __device__ __forceinline__ constexpr uint32_t jobs_at_once() { return W * (32 / head_lanes<D>()); }
 
-template <int D> __device__ __forceinline__ void job_find(job<D> &x, const attend_args &a, const item &t, const jobs &j, uint32_t i)
+/* A new key or value into the block's copy of its page, and into the page itself by the tile that has the row's first query. which: 0 K, 1 V.
+ * copied: copies will overwrite the page's slot. */
+template <int D, int FORM> __device__ __forceinline__ void put_row(const attend_args &a, const item &t, uint32_t p, uint32_t which, __half *slot, __half *page, uint4 x, bool copied)
 {
-    if (i < j.queries) {
-        const uint32_t query = t.tile * QUERIES + i, at = by_group(a, query);
-        x.at = place_head(a.q, t.row + at, t.kv * a.group + (query - at * a.group), a.dk);
-    } else if (i < j.n) {
-        const uint32_t p = j.from + (i - j.queries) / 2;
-        const bool v = (i - j.queries) & 1;
-        x.id = __ldg(page_entry(a, t.seq, p / KV_PAGE));
-        x.at = place_head(v ? a.v : a.k, t.row + (p - t.position), t.kv, v ? a.dv : a.dk);
-    } else {
-        x.at.values = x.at.turns = 0;
-    }
+    const uint32_t at = block_offset<D>(p % KV_PAGE, threadIdx.x % head_lanes<D>());
+    *reinterpret_cast<uint4 *>(slot + at) = x;
+    if (copied) stores_before_copies();
+    if (FORM == FORM_ONE ? t.tile == 0 : (p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
 }
 
-template <int D, int W> __device__ __forceinline__ void job_finish(few_shared<D, W> &m, job<D> &x, const attend_args &a, const item &t, const jobs &j, uint32_t i)
-{
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = i - j.queries;
-    const bool q = i < j.queries, v = !q && (n & 1);
-    const attend_source &s = q ? a.q : v ? a.v : a.k;
-    finish_head<D>(m.row[warp], x.h, s, v ? a.dv : a.dk);
-    if (lane >= D / 8) return;
-    const uint4 chunk = half_chunk(m.row[warp] + lane * 8);
-    if (q) {
-        *reinterpret_cast<uint4 *>(m.q + (lane * QUERIES + i) * 8) = chunk;
-        return;
-    }
-    const uint32_t p = j.from + n / 2, at = (v ? 32 * D : 0) + block_offset<D>(p % KV_PAGE, lane);
-    *reinterpret_cast<uint4 *>(m.slot[p / KV_PAGE % W] + at) = chunk;
-    if ((p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page_of<D>(a, x.id, t.kv) + at) = chunk;
-}
+/* Where the block's pages and the copies into them stand. */
+struct phase { uint32_t parity, stage, v_parity; bool first, more, raw; /* first: of the block's items; more: it has another; raw: the tile's heads are in `raw` */ };
 
-/* Values of the page's positions after `high` become 0: what another sequence left there may be NaN. */
-template <int D> __device__ __forceinline__ void clear_unwritten(__half *v, uint32_t start, uint32_t high)
+/* Heads of a tile of one row to `raw`, ahead of its pages: behind them they would be long on their way. Waited for by their threads, then a barrier. */
+template <int D, int W> __device__ __forceinline__ void copy_heads(few_shared<D, W> &m, const attend_args &a, const item &t)
 {
-    for (uint32_t i = (high + 1 - start) * (D / 8) + (threadIdx.x & 31u); i < KV_PAGE * (D / 8); i += 32)
-        *reinterpret_cast<uint4 *>(v + block_offset<D>(i / (D / 8), i % (D / 8))) = make_uint4(0, 0, 0, 0);
-}
-
-/* The tile's queries (if they are wanted) and the split's new positions; x: the warp's first job, loaded. Ends with the block in step, and with the
- * slots' copies landed if the split has new positions. */
-template <int D, int W> __device__ __forceinline__ void prepare(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, uint32_t n, job<D> &x)
-{
-    const uint32_t warp = threadIdx.x / 32, start = (t.split * W + warp) * KV_PAGE, high = tile_high(t, a);
-    if (j.to > j.from) {
-        if (start <= high && start + KV_PAGE > t.position) {
-            copy_wait<0>();
-            __syncwarp();
-            if (start + KV_PAGE > high) clear_unwritten<D>(m.slot[warp] + 32 * D, start, high);
+    constexpr uint32_t PIECES = D / 4;
+    const uint32_t left = a.group - t.tile * QUERIES;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < RAW_ROWS * PIECES; i += 32 * W) {
+        const uint32_t row = i / PIECES, value = i % PIECES * 4;
+        const float *from;
+        uint32_t n = a.dk;
+        if (row < QUERIES) {
+            from = a.q.x + t.row * a.q.stride + (t.kv * a.group + t.tile * QUERIES + row) * a.dk;
+            if (row >= left) continue;
+        } else if (row == RAW_KEY) {
+            from = a.k.x + t.row * a.k.stride + t.kv * a.dk;
+        } else if (row == RAW_VALUE) {
+            from = a.v.x + t.row * a.v.stride + t.kv * a.dv;
+            n = a.dv;
+        } else {
+            const attend_source &s = row == RAW_TURNS_Q ? a.q : a.k;
+            from = s.turn + (uint64_t)t.row * s.turn_n * 2;
+            n = 2 * s.turn_n;
         }
-        __syncthreads();
+        if (value < n) copy16(shared_address(&m.raw[row][value]), from + value);
+    }
+    copy_commit();
+}
+
+/* What a lane needs of query or key i, row `row` of the batch. */
+template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_head_run(head_run &r, const attend_source &s, const attend_args &a, const float *turn, bool first)
+{
+    if (r.x) load_turns<D, FORM, RAW>(r, s, turn);
+    if (first) wk_depend();
+    load_run<D, FORM, RAW>(r, s, a.dk, true);
+}
+
+/* Queries and keys; value: the lane's first value, loaded on the way: it is finished when the tile's scores are there. */
+template <int D, int W, int FORM> __device__ __forceinline__ void finish_keys(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, const phase &now, head_run &value)
+{
+    const uint32_t rows = j.to - j.from, n = j.queries + rows, v = W - 1 - threadIdx.x / 32 + W * ((threadIdx.x & 31u) / head_lanes<D>());
+    bool first_round = true;
+#pragma unroll 1
+    for (uint32_t first = threadIdx.x / 32, i = first + W * ((threadIdx.x & 31u) / head_lanes<D>());; i += jobs_at_once<D, W>()) {
+        const bool q = i < j.queries;
+        const uint32_t query = t.tile * QUERIES + i, at = row_of_query<FORM>(a, query), p = j.from + (i - j.queries), row = t.row + (q ? at : p - t.position);
+        const attend_source &s = q ? a.q : a.k;
+        head_run r;
+        if (FORM == FORM_PLAIN && now.raw) {
+            r.x = i < n ? m.raw[q ? i : (uint32_t)RAW_KEY] : NULL;
+            value.x = v < rows ? m.raw[RAW_VALUE] : NULL;
+            load_head_run<D, FORM, true>(r, s, a, m.raw[q ? RAW_TURNS_Q : RAW_TURNS_K], false);
+            load_run<D, FORM, true>(value, a.v, a.dv, false);
+        } else {
+            r.x = i < n ? s.x + row * s.stride + (q ? t.kv * a.group + (query - at * a.group) : t.kv) * a.dk : NULL;
+            load_head_run<D, FORM, false>(r, s, a, s.turn + (uint64_t)row * s.turn_n * 2, now.first && first_round);
+            if (first_round) {
+                value.x = v < rows ? a.v.x + (t.row + (j.from + v - t.position)) * a.v.stride + t.kv * a.dv : NULL;
+                load_run<D, FORM, false>(value, a.v, a.dv, false);
+            }
+        }
+        first_round = false;
+        if (!FORM && (a.q.norm.kind != CUDA_NORM_NONE || a.k.norm.kind != CUDA_NORM_NONE)) norm_run<D>(r, s, a.dk);
+        if (i < n && run_first<D>() < D) {
+            const uint4 x = turn_run(r, s);
+            if (q) {
+                *reinterpret_cast<uint4 *>(m.q + (run_first<D>() * QUERIES + i * 8)) = x;
+            } else {
+                const uint32_t slot = p / KV_PAGE % W;
+                barrier_wait(shared_address(&m.k_bar[slot]), now.parity);
+                put_row<D, FORM>(a, t, p, 0, m.k[slot], m.at[now.parity][slot], x, now.more);
+            }
+        }
+        first += jobs_at_once<D, W>();
+        if ((FORM == FORM_ONE && jobs_at_once<D, W>() > QUERIES) || first >= n) break;
+    }
+}
+
+/* The new values, and zeros in place of the values after `high`: what another sequence left there may be NaN. v: the item's pages, which have arrived. */
+template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, const phase &now, head_run &r, __half *v)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, end = t.high + 1, n = j.to - j.from;
+    if (end % KV_PAGE && end / KV_PAGE == t.split * W + warp) { /* a lane has position lane % 8 of every 8, and every fourth run of values */
+        __half *const from = v + warp * (32 * D) + block_offset<D>(lane % 8, lane / 8);
+#pragma unroll
+        for (uint32_t i = 0; i < KV_PAGE; i += 8)
+#pragma unroll
+            for (uint32_t c = 0; c < D / 8; c += 4)
+                if (i + lane % 8 >= end % KV_PAGE && c + lane / 8 < D / 8) *reinterpret_cast<uint4 *>(from + block_offset<D>(i, c)) = make_uint4(0, 0, 0, 0);
+        if (now.more) stores_before_copies();
     }
 #pragma unroll 1
-    for (uint32_t i = warp; i < j.n; i += W) {
-        job<D> next;
-        job_find<D>(next, a, t, j, i + W);
-        load_head<D>(next.h, next.at);
-        job_finish<D, W>(m, x, a, t, j, i);
-        x = next;
+    for (uint32_t first = W - 1 - warp, i = first + W * (lane / head_lanes<D>()); first < n;) {
+        if (!FORM && a.v.norm.kind != CUDA_NORM_NONE) norm_run<D>(r, a.v, a.dv);
+        const uint32_t slot = (j.from + i) / KV_PAGE % W;
+        if (i < n && run_first<D>() < D) put_row<D, FORM>(a, t, j.from + i, 1, v + slot * (32 * D), m.at[now.parity][slot], half_run(r.own), now.more);
+        i += jobs_at_once<D, W>();
+        first += jobs_at_once<D, W>();
+        if (FORM == FORM_ONE || first >= n) break;
+        r.x = i < n ? a.v.x + (t.row + (j.from + i - t.position)) * a.v.stride + t.kv * a.dv : NULL;
+        load_run<D, FORM, false>(r, a.v, a.dv, false);
     }
-    if (j.queries && n < QUERIES && warp == W - 1) /* queries that do not exist */
-        for (uint32_t c = n * (D / 8) + (threadIdx.x & 31u); c < QUERIES * (D / 8); c += 32)
-            *reinterpret_cast<uint4 *>(m.q + (c % (D / 8) * QUERIES + c / (D / 8)) * 8) = make_uint4(0, 0, 0, 0);
-    __syncthreads();
 }
 
-/* ---- one page by one warp ---------------------------------------------------------------------------------------------- */
+/* ---- scores: a page by a warp ------------------------------------------------------------------------------------------ */
 
-/* A part's result: queries 2t, 2t + 1; y[i] = C fragment of values 16 i .. of V^T P^T. */
-template <int D> struct part { float max[2], sum[2], y[D / 16][4]; };
-
-/* s[i][0..1] = scores of position 16 i + g, s[i][2..3] of position 16 i + 8 + g. */
-template <int D> __device__ __forceinline__ void page_scores(float (&s)[2][4], const uint32_t (&q)[D / 8], uint32_t k)
+/* s[i][0..1] = scores of position 16 i + g, s[i][2..3] of position 16 i + 8 + g; of queries 2t, 2t + 1. */
+template <int D> __device__ __forceinline__ void page_scores(float (&s)[2][4], uint32_t q, uint32_t k)
 {
     const uint32_t lane = threadIdx.x & 31u, address = k + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
+    float x[2][2][4] = {}; /* even and odd runs of 16 */
 #pragma unroll
-    for (int i = 0; i < 2; i++) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
-#pragma unroll
-    for (int c = 0; c < D / 16; c++)
+    for (int c = 0; c < D / 16; c++) {
+        uint32_t b[2];
+        load_matrices_2(b[0], b[1], q + c * 256 + (lane & 15) * 16);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             uint32_t r[4];
             load_matrices(r, address + i * (2 * D * 16) + c * 256);
-            mma_f16(s[i], r[0], r[1], r[2], r[3], q[2 * c], q[2 * c + 1]);
+            mma_f16(x[c & 1][i], r[0], r[1], r[2], r[3], b[0], b[1]);
         }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fadd_rn(x[0][i / 4][i % 4], x[1][i / 4][i % 4]);
 }
 
 /* Scale to log2, soft-cap, and -inf where a query does not see the position. */
-__device__ __forceinline__ void finish_scores(float (&s)[2][4], const attend_args &a, const item &t, uint32_t start)
+template <int FORM> __device__ __forceinline__ void finish_scores(float (&s)[2][4], const attend_args &a, const item &t, uint32_t start)
 {
     const uint32_t lane = threadIdx.x & 31u;
     const float log2e = 1.4426950408889634f, scale = __fmul_rn(a.scale, log2e);
-    if (a.softcap == 0.0f) {
+    if (__builtin_expect(a.softcap == 0.0f, 1)) {
 #pragma unroll
         for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(s[i / 4][i % 4], scale);
     } else {
 #pragma unroll
         for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(capped(__fmul_rn(s[i / 4][i % 4], a.scale), a.softcap), log2e);
     }
-    if (start + KV_PAGE <= t.position + tile_row(t, a) + 1 && start >= first_key(a.window, tile_high(t, a))) return;
+    if (start + KV_PAGE <= t.position + row_of_query<FORM>(a, t.tile * QUERIES) + 1 && start >= first_key(a.window, t.high)) return;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        const uint32_t at = by_group(a, t.tile * QUERIES + 2 * (lane & 3) + j), position = t.position + at, low = first_key(a.window, position);
+        const uint32_t position = t.position + row_of_query<FORM>(a, t.tile * QUERIES + 2 * (lane & 3) + j), low = first_key(a.window, position), seen = position - low;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t p = start + 8 * i + (lane >> 2);
-            if (at >= t.n_rows || p > position || p < low) s[i / 2][2 * (i % 2) + j] = -INFINITY;
+        for (uint32_t i = 0; i < 4; i++)
+            if (start + (lane >> 2) - low + 8 * i > seen) s[i / 2][2 * (i % 2) + j] = -INFINITY;
+    }
+}
+
+/* The page's maxima; every warp calls it. */
+template <int D, int W> __device__ __forceinline__ void leave_max(few_shared<D, W> &m, const float (&s)[2][4])
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    float top[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) top[j] = fmaxf(fmaxf(s[0][j], s[0][2 + j]), fmaxf(s[1][j], s[1][2 + j]));
+#pragma unroll
+    for (int d = 4; d < 32; d <<= 1)
+#pragma unroll
+        for (int j = 0; j < 2; j++) top[j] = fmaxf(top[j], __shfl_xor_sync(0xffffffffu, top[j], d));
+    if (lane < 4) *reinterpret_cast<float2 *>(&m.max[threadIdx.x / 32][2 * lane]) = make_float2(top[0], top[1]);
+}
+
+/* Maxima over the split of queries 2t, 2t + 1. */
+template <int D, int W> __device__ __forceinline__ float2 split_max(const few_shared<D, W> &m)
+{
+    float2 x[W], top = make_float2(-INFINITY, -INFINITY);
+#pragma unroll
+    for (int i = 0; i < W; i++) x[i] = *reinterpret_cast<const float2 *>(&m.max[i][2 * (threadIdx.x & 3u)]);
+#pragma unroll
+    for (int i = 0; i < W; i++) top = make_float2(fmaxf(top.x, x[i].x), fmaxf(top.y, x[i].y));
+    return top;
+}
+
+/* Probabilities of the page, rounded to f16, and their sum as rounded. */
+template <int D, int W> __device__ __forceinline__ void leave_probabilities(few_shared<D, W> &m, const float (&s)[2][4], float2 top)
+{
+    const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32;
+    const float base[2] = { top.x == -INFINITY ? 0.0f : top.x, top.y == -INFINITY ? 0.0f : top.y };
+    float sum[2] = { 0.0f, 0.0f };
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const __half2 h = __floats2half2_rn(exp2_fast(__fadd_rn(s[i / 2][i % 2 * 2], -base[0])), exp2_fast(__fadd_rn(s[i / 2][i % 2 * 2 + 1], -base[1])));
+        *reinterpret_cast<__half2 *>(&m.p[warp][(8 * i + (lane >> 2)) * QUERIES + 2 * (lane & 3)]) = h;
+        sum[0] = __fadd_rn(sum[0], __low2float(h));
+        sum[1] = __fadd_rn(sum[1], __high2float(h));
+    }
+#pragma unroll
+    for (int d = 4; d < 32; d <<= 1)
+#pragma unroll
+        for (int j = 0; j < 2; j++) sum[j] = __fadd_rn(sum[j], __shfl_xor_sync(0xffffffffu, sum[j], d));
+    if (lane < 4) *reinterpret_cast<float2 *>(&m.sum[warp][2 * lane]) = make_float2(sum[0], sum[1]);
+}
+template <int D, int W> __device__ __forceinline__ float2 split_sum(const few_shared<D, W> &m)
+{
+    float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        const float2 x = *reinterpret_cast<const float2 *>(&m.sum[i][2 * (threadIdx.x & 3u)]);
+        sum = make_float2(__fadd_rn(sum.x, x.x), __fadd_rn(sum.y, x.y));
+    }
+    return sum;
+}
+
+/* ---- values: runs of 16 by a warp ---------------------------------------------------------------------------------------- */
+
+/* y = C fragment of values 16 slice .. of V^T P^T over the split's pages; pages outside [low, high] have no values and no probabilities. */
+template <int D, int W> __device__ __forceinline__ void slice_values(float (&y)[4], const few_shared<D, W> &m, uint32_t slice, uint32_t v, uint32_t low, uint32_t high)
+{
+    constexpr int CHAINS = W < 4 ? W : 4;
+    const uint32_t lane = threadIdx.x & 31u, p_at = shared_address(m.p) + lane * 16;
+    const uint32_t address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
+    float x[CHAINS][4] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < W; i++) {
+        if (i < low || i > high) continue;
+        const uint32_t at = address + i * (64 * D);
+        uint32_t p[4], a[4], b[4];
+        load_matrices_turned(p, p_at + i * (KV_PAGE * QUERIES * 2));
+        load_matrices_turned(a, at);
+        load_matrices_turned(b, at + 2 * D * 16);
+        mma_f16(x[i % CHAINS], a[0], a[1], a[2], a[3], p[0], p[1]);
+        mma_f16(x[i % CHAINS], b[0], b[1], b[2], b[3], p[2], p[3]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1 % CHAINS][i]), __fadd_rn(x[2 % CHAINS][i], x[3 % CHAINS][i]));
+}
+
+/* What the splits of a tile have come to: maxima (log2) and sums of queries 2t, 2t + 1; y: fragments of the warp's runs of values, not divided yet. */
+template <int D, int W> struct total {
+    static constexpr int slices = (D / 16 + W - 1) / W;
+    float max[2], sum[2], y[slices][4];
+};
+template <int D, int W> __device__ __forceinline__ void total_begin(total<D, W> &r)
+{
+#pragma unroll
+    for (int j = 0; j < 2; j++) r.max[j] = -INFINITY, r.sum[j] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4 * r.slices; i++) r.y[i / 4][i % 4] = 0.0f;
+}
+/* Factors of what is there and of what is added, when the maximum becomes the larger one of both. */
+struct factors { float old, add; };
+__device__ __forceinline__ factors raise(float &max, float to)
+{
+    const float top = fmaxf(max, to), base = top == -INFINITY ? 0.0f : top;
+    const factors f = { exp2_fast(__fadd_rn(max, -base)), exp2_fast(__fadd_rn(to, -base)) };
+    max = top;
+    return f;
+}
+__device__ __forceinline__ float grown(float x, float y, const factors &f) { return __fmaf_rn(y, f.add, __fmul_rn(x, f.old)); }
+
+/* ---- splits of one tile in several blocks ------------------------------------------------------------------------------------ */
+
+template <int FORM> __device__ __forceinline__ uint32_t part_index(const attend_args &a, const item &t, uint32_t query, uint32_t split)
+{
+    const uint32_t all = t.tile * QUERIES + query, at = row_of_query<FORM>(a, all);
+    return ((t.row + at) * a.heads + t.kv * a.group + (all - at * a.group)) * a.max_splits + (split - t.first);
+}
+
+/* The split's result to the workspace. */
+template <int D, int W, int FORM> __device__ __forceinline__ void leave_split(const attend_args &a, const item &t, const total<D, W> &r, uint32_t n)
+{
+    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2;
+#pragma unroll
+    for (uint32_t j = 0; j < 2; j++) {
+        const uint32_t query = 2 * (threadIdx.x & 3u) + j;
+        if (query >= n) break;
+        const uint32_t to = part_index<FORM>(a, t, query, t.split);
+#pragma unroll
+        for (uint32_t i = 0; i < r.slices; i++) {
+            const uint32_t slice = warp + i * W;
+            if (slice >= D / 16) break;
+            float *y = a.part + (uint64_t)to * D + 16 * slice + g;
+            y[0] = r.y[i][j];
+            y[8] = r.y[i][2 + j];
+        }
+        if (warp == 0 && g == 0) a.part_max_sum[to] = make_float2(r.max[j], r.sum[j]);
+    }
+}
+
+__device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+/* The block leaves the tile after `run` of its splits, of which t is the last. True, in every thread, if all of the tile's splits are there now. */
+template <int D, int W, int FORM> __device__ __forceinline__ bool leave_tile(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t run)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        fence_device(); /* for all that the barrier has brought together */
+        const uint32_t tiles_a_row = (a.group + QUERIES - 1) / QUERIES;
+        uint32_t *counter = a.counters + (uint64_t)(t.row * tiles_a_row + t.tile) * a.kv_heads + t.kv;
+        m.last = atomicAdd(counter, run) + run == t.last - t.first + 1;
+        if (m.last) *counter = 0;
+        if (m.last) fence_device();
+    }
+    __syncthreads();
+    return m.last != 0;
+}
+
+/* All splits of the tile, in order: of a block that goes on, or when they are too many for its memory. */
+template <int D, int W, int FORM> __device__ __forceinline__ void gather_splits(const attend_args &a, const item &t, total<D, W> &r, uint32_t n)
+{
+    constexpr uint32_t AT_ONCE = FORM == FORM_ANY ? 2 : 4;
+    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2, query = 2 * (threadIdx.x & 3u);
+    const uint32_t from[2] = { part_index<FORM>(a, t, query < n ? query : 0, t.first), part_index<FORM>(a, t, query + 1 < n ? query + 1 : 0, t.first) };
+    const total<D, W> none = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, {} };
+    r = none;
+#pragma unroll
+    for (uint32_t i = 0; i < r.slices; i++) {
+        const uint32_t slice = warp + i * W < D / 16 ? warp + i * W : 0, splits = t.last - t.first + 1;
+#pragma unroll
+        for (int j = 0; j < 2; j++) r.max[j] = -INFINITY, r.sum[j] = 0.0f;
+#pragma unroll 1
+        for (uint32_t s = 0; s < splits; s += AT_ONCE) {
+            float2 ms[AT_ONCE][2];
+            float y[AT_ONCE][4];
+#pragma unroll
+            for (uint32_t k = 0; k < AT_ONCE; k++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    const bool there = s + k < splits && query + j < n;
+                    const float *at = a.part + (uint64_t)(from[j] + s + k) * D + 16 * slice + g;
+                    ms[k][j] = there ? __ldcg(a.part_max_sum + from[j] + s + k) : make_float2(-INFINITY, 0.0f);
+                    y[k][j] = there ? __ldcg(at) : 0.0f;
+                    y[k][2 + j] = there ? __ldcg(at + 8) : 0.0f;
+                }
+#pragma unroll
+            for (uint32_t k = 0; k < AT_ONCE; k++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    if (s + k >= splits) break;
+                    const factors f = raise(r.max[j], ms[k][j].x);
+                    r.sum[j] = grown(r.sum[j], ms[k][j].y, f);
+                    r.y[i][j] = grown(r.y[i][j], y[k][j], f);
+                    r.y[i][2 + j] = grown(r.y[i][2 + j], y[k][2 + j], f);
+                }
         }
     }
 }
 
-/* Maxima over the page for the lane's two queries. p: the page's probabilities as B fragments. */
-template <int D> __device__ __forceinline__ void page_softmax(part<D> &r, const float (&s)[2][4], uint32_t (&p)[2][2])
+/* The same by a block that ends here, through its memory for keys: all asked for at once. */
+template <int D, int W> __device__ __forceinline__ constexpr uint32_t gather_rows() { return W * 16; } /* of D values, that it has room for */
+template <int D, int W, int FORM> __device__ __forceinline__ void gather_at_once(few_shared<D, W> &m, const attend_args &a, const item &t, total<D, W> &r, uint32_t n)
 {
-    float base[2];
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        float top = fmaxf(fmaxf(s[0][j], s[0][2 + j]), fmaxf(s[1][j], s[1][2 + j]));
-#pragma unroll
-        for (int d = 4; d < 32; d <<= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, d));
-        base[j] = top == -INFINITY ? 0.0f : top;
-        r.max[j] = top;
+    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2, splits = t.last - t.first + 1;
+    float *const rows = reinterpret_cast<float *>(m.k);     /* [n][splits][D] */
+    float2 *const max_sum = reinterpret_cast<float2 *>(m.p); /* [n][splits] */
+    static_assert(sizeof m.p >= gather_rows<D, W>() * sizeof(float2) && sizeof m.k >= gather_rows<D, W>() * D * sizeof(float), "room for all");
+#pragma unroll 1
+    for (uint32_t query = 0; query < n; query++) {
+        const float *from = a.part + (uint64_t)part_index<FORM>(a, t, query, t.first) * D;
+        for (uint32_t i = threadIdx.x * 4; i < splits * D; i += 128 * W) copy16(shared_address(rows + query * splits * D + i), from + i);
     }
+    copy_commit();
+    for (uint32_t i = threadIdx.x; i < n * splits; i += 32 * W) max_sum[i] = __ldcg(a.part_max_sum + part_index<FORM>(a, t, i / splits, t.first) + i % splits);
+    copy_wait<0>();
+    __syncthreads();
+    total_begin(r);
+#pragma unroll 4
+    for (uint32_t s = 0; s < splits; s++)
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+        for (uint32_t j = 0; j < 2; j++) {
+            const uint32_t query = 2 * (threadIdx.x & 3u) + j, row = (query < n ? query : 0) * splits + s;
+            const float2 ms = max_sum[row];
+            const factors f = raise(r.max[j], ms.x);
+            r.sum[j] = grown(r.sum[j], ms.y, f);
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            p[i][h] = turn_matrix(pack_half(exp2_fast(__fadd_rn(s[i][2 * h], -base[0])), exp2_fast(__fadd_rn(s[i][2 * h + 1], -base[1]))));
+            for (uint32_t i = 0; i < r.slices; i++) {
+                const float *y = rows + row * D + 16 * (warp + i * W < D / 16 ? warp + i * W : 0) + g;
+                r.y[i][j] = grown(r.y[i][j], y[0], f);
+                r.y[i][2 + j] = grown(r.y[i][2 + j], y[8], f);
+            }
+        }
 }
 
-/* y = V^T p, and sum = 1^T p: the sum of the probabilities as they were rounded. */
-template <int D> __device__ __forceinline__ void page_values(part<D> &r, const uint32_t (&p)[2][2], uint32_t v)
+/* ---- results --------------------------------------------------------------------------------------------------------------- */
+
+/* The act's sums of a run of 16 of which lane 4 g + t holds values g and g + 8: the trees of wk_act_sum16. .x, .y: as there, in the lanes of g 0. */
+__device__ __forceinline__ float2 fragment_sum16(__half low, __half high)
 {
-    const uint32_t lane = threadIdx.x & 31u, ones = 0x3c003c00u, address = v + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
-    float sum[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+    float s[2] = { __half2float(low), __half2float(high) };
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        mma_f16(sum, ones, ones, ones, ones, p[i][0], p[i][1]);
-#pragma unroll
-        for (int c = 0; c < D / 16; c++) {
-            uint32_t m[4];
-            load_matrices_turned(m, address + i * (2 * D * 16) + c * 256);
-            mma_f16(r.y[c], m[0], m[1], m[2], m[3], p[i][0], p[i][1]);
-        }
+        s[i] = __fadd_rn(s[i], __shfl_xor_sync(0xffffffffu, s[i], 4));
+        s[i] = __fadd_rn(s[i], __shfl_xor_sync(0xffffffffu, s[i], 16));
     }
-    r.sum[0] = sum[0];
-    r.sum[1] = sum[1];
-}
-
-/* ---- bringing parts together ------------------------------------------------------------------------------------------- */
-
-template <int D, int W> __device__ __forceinline__ float *part_row(few_shared<D, W> &m, uint32_t queries, uint32_t index, uint32_t query)
-{
-    return m.y + (index * queries + query) * (D + 4);
-}
-
-/* A warp's result becomes part `warp`. */
-template <int D, int W> __device__ __forceinline__ void leave_part(few_shared<D, W> &m, const part<D> &r, uint32_t queries, uint32_t n)
-{
-    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2, t = threadIdx.x & 3u;
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        const uint32_t query = 2 * t + j;
-        if (query >= n) continue;
-        float *y = part_row<D, W>(m, queries, warp, query) + g;
-#pragma unroll
-        for (int i = 0; i < D / 16; i++) {
-            y[16 * i] = r.y[i][j];
-            y[16 * i + 8] = r.y[i][2 + j];
-        }
-        if (g == 0) {
-            m.max[query][warp] = r.max[j];
-            m.sum[query][warp] = r.sum[j];
-        }
-    }
-}
-
-/* Value d of a query over all parts, unscaled; the maximum and sum that go with it. */
-struct total { float max, sum, y; };
-template <int D, int W> __device__ __forceinline__ total add_parts(few_shared<D, W> &m, uint32_t queries, uint32_t query, uint32_t d)
-{
-    float max[W], x[W];
-    total r = { -INFINITY, 0.0f, 0.0f };
-#pragma unroll
-    for (int i = 0; i < W; i++) {
-        max[i] = m.max[query][i];
-        x[i] = part_row<D, W>(m, queries, i, query)[d];
-        r.max = fmaxf(r.max, max[i]);
-    }
-    const float base = r.max == -INFINITY ? 0.0f : r.max;
-#pragma unroll
-    for (int i = 0; i < W; i++) {
-        const float f = exp2_fast(__fadd_rn(max[i], -base));
-        r.sum = __fmaf_rn(m.sum[query][i], f, r.sum);
-        r.y = __fmaf_rn(x[i], f, r.y);
-    }
-    return r;
+    const float all = __fadd_rn(s[0], s[1]);
+    return make_float2(all, __shfl_xor_sync(0xffffffffu, all, 8));
 }
 
 /* The tile's results. */
-template <int D, int W> __device__ __forceinline__ void store_results(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n)
+template <int D, int W, int FORM> __device__ __forceinline__ void store_results(const attend_args &a, const item &t, const total<D, W> &r, uint32_t n)
 {
-    const uint32_t lane = threadIdx.x & 31u;
-#pragma unroll 2
-    for (uint32_t base = threadIdx.x - lane; base < n * D; base += 32 * W) {
-        const uint32_t i = base + lane, query = i / D, d = i % D, all = t.tile * QUERIES + query, at = by_group(a, all), head = t.kv * a.group + (all - at * a.group);
-        const bool valid = i < n * D && d < a.dv;
-        float x = 0.0f;
-        if (valid) {
-            const total r = add_parts<D, W>(m, queries, query, d);
-            x = __fmul_rn(r.y, value_factor(r.max, r.sum, a.sinks, head));
-        }
-        if (a.act) {
+    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2;
+#pragma unroll
+    for (uint32_t j = 0; j < 2; j++) {
+        const uint32_t query = 2 * (threadIdx.x & 3u) + j, all = t.tile * QUERIES + (query < n ? query : 0), at = row_of_query<FORM>(a, all), head = t.kv * a.group + (all - at * a.group);
+        const float factor = value_factor(r.max[j], r.sum[j], a.sinks, head);
+#pragma unroll
+        for (uint32_t i = 0; i < r.slices; i++) {
+            const uint32_t first = 16 * (warp + i * W), d = first + g;
+            if (first >= a.dv) break;
+            const float x = __fmul_rn(r.y[i][j], factor), y = __fmul_rn(r.y[i][2 + j], factor);
+            if (!a.act) {
+                float *to = a.out + (t.row + at) * a.out_stride + head * a.dv + d;
+                if (query < n && d < a.dv) to[0] = x;
+                if (query < n && d + 8 < a.dv) to[8] = y;
+                continue;
+            }
+            const __half low = wk_act_half(x, a.shift), high = wk_act_half(y, a.shift);
+            const float2 sums = fragment_sum16(low, high);
             const uint64_t to = (uint64_t)(t.row + at) * a.act_k + head * a.dv + d;
-            const __half h = wk_act_half(x, a.shift);
-            const float2 sums = wk_act_sum16(h);
-            if (valid) a.act[to] = h;
-            if (valid && d % 16 == 0) reinterpret_cast<float2 *>(a.sums)[to / 16] = sums;
-        } else if (valid) {
-            a.out[(t.row + at) * a.out_stride + head * a.dv + d] = x;
+            if (query >= n) continue;
+            a.act[to] = low;
+            a.act[to + 8] = high;
+            if (g == 0) reinterpret_cast<float2 *>(a.sums)[to / 16] = sums;
         }
     }
     /* What an act has past the row's end is 0. */
     const uint32_t width = a.heads * a.dv;
     if (a.act && a.act_k > width && t.kv == a.kv_heads - 1 && threadIdx.x < a.act_k - width)
         for (uint32_t query = 0; query < n; query++) {
-            const uint64_t to = (uint64_t)(t.row + by_group(a, t.tile * QUERIES + query)) * a.act_k + width + threadIdx.x;
+            const uint64_t to = (uint64_t)(t.row + row_of_query<FORM>(a, t.tile * QUERIES + query)) * a.act_k + width + threadIdx.x;
             a.act[to] = __float2half_rn(0.0f);
             if (threadIdx.x % 16 == 0) reinterpret_cast<float2 *>(a.sums)[to / 16] = make_float2(0.0f, 0.0f);
         }
 }
 
-/* ---- splits ---------------------------------------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ uint32_t part_index(const attend_args &a, const item &t, uint32_t query, uint32_t split)
-{
-    const uint32_t all = t.tile * QUERIES + query, at = by_group(a, all);
-    return ((t.row + at) * a.heads + t.kv * a.group + (all - at * a.group)) * a.max_splits + (split - t.first);
-}
-
-/* The split's result to the workspace. */
-template <int D, int W> __device__ __forceinline__ void leave_split(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n)
-{
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < n * D; i += 32 * W) {
-        const uint32_t query = i / D, d = i % D;
-        const uint64_t to = part_index(a, t, query, t.split);
-        const total r = add_parts<D, W>(m, queries, query, d);
-        a.part[to * D + d] = r.y;
-        if (d == 0) a.part_max_sum[to] = make_float2(r.max, r.sum);
-    }
-}
-
-/* The block leaves the tile after `run` of its splits, of which t is the last. True, in every thread, if all of the tile's splits are there now. */
-template <int D, int W> __device__ __forceinline__ bool leave_tile(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t run)
-{
-    const uint32_t all = t.last - t.first + 1;
-    if (run == all) {
-        __syncthreads();
-        return true;
-    }
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        const uint32_t tiles_a_row = (a.group + QUERIES - 1) / QUERIES;
-        uint32_t *counter = a.counters + (uint64_t)(t.row * tiles_a_row + t.tile) * a.kv_heads + t.kv;
-        m.last[0] = atomicAdd(counter, run) + run == all;
-        if (m.last[0]) *counter = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    return m.last[0] != 0;
-}
-
-/* All splits of the tile as W parts: split s belongs to part s % W, added there in order, a warp a part. Ends in step. */
-template <int D, int W> __device__ __forceinline__ void gather_splits(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t queries, uint32_t n)
-{
-    constexpr uint32_t VECTORS = D / 4, AT_ONCE = 2;
-    const uint32_t index = threadIdx.x / 32, lane = threadIdx.x & 31u, from = (t.first + W - 1 - index) / W * W + index;
-#pragma unroll 1
-    for (uint32_t i = lane; i < n * VECTORS; i += 32 * AT_ONCE) {
-        float max[AT_ONCE], sum[AT_ONCE];
-        float4 y[AT_ONCE];
-        uint32_t base[AT_ONCE];
-#pragma unroll
-        for (uint32_t k = 0; k < AT_ONCE; k++) {
-            const uint32_t v = i + 32 * k < n * VECTORS ? i + 32 * k : 0;
-            base[k] = part_index(a, t, v / VECTORS, t.first);
-            max[k] = -INFINITY;
-            sum[k] = 0.0f;
-            y[k] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        }
-#pragma unroll 1
-        for (uint32_t s = from; s <= t.last; s += W) {
-            float2 ms[AT_ONCE];
-            float4 x[AT_ONCE];
-#pragma unroll
-            for (uint32_t k = 0; k < AT_ONCE; k++) {
-                const uint64_t at = base[k] + (s - t.first);
-                ms[k] = make_float2(-INFINITY, 0.0f);
-                if (i + 32 * k >= n * VECTORS) continue;
-                ms[k] = __ldcg(a.part_max_sum + at);
-                x[k] = __ldcg(reinterpret_cast<const float4 *>(a.part + at * D) + (i + 32 * k) % VECTORS);
-            }
-#pragma unroll
-            for (uint32_t k = 0; k < AT_ONCE; k++) {
-                if (i + 32 * k >= n * VECTORS) continue;
-                const float top = fmaxf(max[k], ms[k].x), low = top == -INFINITY ? 0.0f : top, f = exp2_fast(__fadd_rn(max[k], -low)), e = exp2_fast(__fadd_rn(ms[k].x, -low));
-                sum[k] = __fmaf_rn(ms[k].y, e, __fmul_rn(sum[k], f));
-                y[k].x = __fmaf_rn(x[k].x, e, __fmul_rn(y[k].x, f));
-                y[k].y = __fmaf_rn(x[k].y, e, __fmul_rn(y[k].y, f));
-                y[k].z = __fmaf_rn(x[k].z, e, __fmul_rn(y[k].z, f));
-                y[k].w = __fmaf_rn(x[k].w, e, __fmul_rn(y[k].w, f));
-                max[k] = top;
-            }
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < AT_ONCE; k++) {
-            const uint32_t v = i + 32 * k, query = v / VECTORS;
-            if (v >= n * VECTORS) break;
-            *reinterpret_cast<float4 *>(part_row<D, W>(m, queries, index, query) + v % VECTORS * 4) = y[k];
-            if (v % VECTORS == 0) {
-                m.max[query][index] = max[k];
-                m.sum[query][index] = sum[k];
-            }
-        }
-    }
-    __syncthreads();
-}
-
 /* ---- the kernel -------------------------------------------------------------------------------------------------------------- */
 
-/* Sequences to shared memory and the items ahead of each; ends in step. */
-template <int D, int W> __device__ __forceinline__ uint32_t list_items(few_shared<D, W> &m, const attend_args &a)
+/* Sequences to shared memory and the items ahead of each, by the first warp. */
+template <int D, int W, int FORM> __device__ __forceinline__ void list_items(few_shared<D, W> &m, const attend_args &a)
 {
-    if (threadIdx.x < 32) {
-        const uint32_t lane = threadIdx.x;
-        uint32_t carry = 0;
-        for (uint32_t base = 0; base < a.seqs; base += 32) {
-            cuda_seq s = {};
-            if (base + lane < a.seqs) {
-                const uint4 x = __ldcg(reinterpret_cast<const uint4 *>(a.seq + base + lane));
-                s = cuda_seq{ x.x, x.y, x.z, x.w };
-                m.seqs[base + lane] = s;
-            }
-            uint32_t n = items_of<W>(a, s);
-#pragma unroll
-            for (uint32_t d = 1; d < 32; d <<= 1) {
-                const uint32_t below = __shfl_up_sync(0xffffffffu, n, d);
-                if (lane >= d) n += below;
-            }
-            if (base + lane < a.seqs) m.before[base + lane + 1] = carry + n;
-            carry += __shfl_sync(0xffffffffu, n, 31);
+    const uint32_t lane = threadIdx.x;
+    list all = { 0, 0 };
+    for (uint32_t base = 0; base < a.seqs; base += 32) {
+        cuda_seq s = {};
+        if (base + lane < a.seqs) {
+            const uint4 x = __ldcg(reinterpret_cast<const uint4 *>(a.seq + base + lane));
+            s = cuda_seq{ x.x, x.y, x.z, x.w };
+            m.seqs[base + lane] = s;
         }
-        if (lane == 0) m.before[0] = 0;
+        item t = {};
+        if (s.n_rows) item_sequence<W, FORM>(t, a, s);
+        const uint32_t tiles = s.n_rows ? a.kv_heads * t.tiles : 0;
+        uint32_t n = tiles * (t.last - t.first + 1);
+#pragma unroll
+        for (uint32_t d = 1; d < 32; d <<= 1) {
+            const uint32_t below = __shfl_up_sync(0xffffffffu, n, d);
+            if (lane >= d) n += below;
+        }
+        if (base + lane < a.seqs) m.before[base + lane + 1] = all.items + n;
+        all.items += __shfl_sync(0xffffffffu, n, 31);
+        all.tiles += __reduce_add_sync(0xffffffffu, tiles);
     }
-    __syncthreads();
-    return m.before[a.seqs];
+    if (lane == 0) {
+        m.before[0] = 0;
+        m.all = all;
+    }
 }
 
-/* Where a block's run that would begin at item `index` begins; t: that item, unless it is behind the last. Where a block has several tiles it takes
- * whole ones, so that nothing of them has to meet another block's. */
-template <int W> __device__ __forceinline__ uint32_t cut_items(item &t, const attend_args &a, const cuda_seq *seqs, const uint32_t *before, uint32_t index, uint32_t total)
+template <int D, int W, int FORM> __device__ __forceinline__ void item_seek(item &t, const few_shared<D, W> &m, const attend_args &a, uint32_t index)
 {
-    if (index >= total) return total;
-    item_seek<W>(t, a, seqs, before, index);
-    const uint32_t splits = t.last - t.first + 1, ahead = t.last + 1 - t.split;
-    if (ahead == splits || splits * 4 * gridDim.x > total) return index;
-    t.split = t.last;
-    if (index + ahead < total) item_next<W>(t, a, seqs);
-    return index + ahead;
+    uint32_t seq = 0;
+    while (m.before[seq + 1] <= index) seq++;
+    item_within<W, FORM>(t, a, m.seqs[seq], seq, index - m.before[seq]);
 }
 
-template <int D, int W> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, uint32_t queries)
+/* The first tile that begins at item `index` or behind it. */
+template <int D, int W, int FORM> __device__ __forceinline__ uint32_t next_tile(const few_shared<D, W> &m, const attend_args &a, uint32_t index)
+{
+    if (index >= m.all.items) return m.all.items;
+    item t;
+    item_seek<D, W, FORM>(t, m, a, index);
+    return t.split == t.first ? index : index + (t.last + 1 - t.split);
+}
+
+/* The block's items: [begin, end), t: the first. Whole tiles if they can be dealt out evenly, so that nothing of them has to meet another block's. */
+struct share { uint32_t begin, end; };
+template <int D, int W, int FORM> __device__ __forceinline__ share deal(item &t, few_shared<D, W> &m, const attend_args &a)
+{
+    share s;
+    if (FORM == FORM_ONE || a.seqs == 1) {
+        const uint4 x = __ldcg(reinterpret_cast<const uint4 *>(a.seq));
+        const cuda_seq q = { x.x, x.y, x.z, x.w };
+        item_sequence<W, FORM>(t, a, q);
+        const uint32_t items = q.n_rows ? a.kv_heads * t.tiles * (t.last - t.first + 1) : 0;
+        s.begin = blockIdx.x;
+        s.end = s.begin + 1;
+        if (items > gridDim.x) {
+            const uint32_t each = items / gridDim.x, rest = items - each * gridDim.x;
+            s.begin = blockIdx.x * each + (blockIdx.x < rest ? blockIdx.x : rest);
+            s.end = s.begin + each + (blockIdx.x < rest);
+        }
+        if (s.begin >= items) return share{ 0, 0 };
+        item_within<W, FORM>(t, a, q, 0, s.begin);
+        return s;
+    }
+    if (threadIdx.x < 32) list_items<D, W, FORM>(m, a);
+    __syncthreads();
+    const list all = m.all;
+    const uint32_t each = all.items / gridDim.x, rest = all.items - each * gridDim.x, rounds = (all.tiles + gridDim.x - 1) / gridDim.x;
+    s.begin = blockIdx.x * each + (blockIdx.x < rest ? blockIdx.x : rest);
+    s.end = s.begin + each + (blockIdx.x < rest);
+    if (rounds * gridDim.x * 4 <= all.tiles * 5) s = share{ next_tile<D, W, FORM>(m, a, s.begin), next_tile<D, W, FORM>(m, a, s.end) };
+    if (s.begin < s.end) item_seek<D, W, FORM>(t, m, a, s.begin);
+    return s;
+}
+
+/* stages: of values: with two the next item's are asked for before this one's are used. */
+template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, uint32_t stages)
 {
     extern __shared__ __align__(128) unsigned char memory[];
     few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, slot = shared_address(m.slot[warp]);
+    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), v_slot = shared_address(&m + 1) + warp * (64 * D);
     wk_release();
-    const uint32_t total = list_items<D, W>(m, a), share = total / gridDim.x, rest = total % gridDim.x;
-    item t, u;
-    const uint32_t first = blockIdx.x * share + (blockIdx.x < rest ? blockIdx.x : rest);
-    const uint32_t end = cut_items<W>(u, a, m.seqs, m.before, first + share + (blockIdx.x < rest), total), begin = cut_items<W>(t, a, m.seqs, m.before, first, total);
-    if (begin >= end) {
+    const uint32_t guess = warp < a.table_pages ? __ldg(page_entry(a, 0, warp)) : 0;
+    if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
+    if (threadIdx.x == 0) begin_barrier(v_bar, W);
+    if (threadIdx.x == 0) begin_barrier(v_bar + 8, W);
+    item t;
+    const share all = deal<D, W, FORM>(t, m, a);
+    if (all.begin >= all.end) {
         wk_depend();
         return;
     }
-    bool seen = page_seen<W>(t, a, warp);
-    const uint32_t id = seen ? __ldg(page_entry(a, t.seq, t.split * W + warp)) : 0;
-    copy_page<D>(a, seen, id, t.kv, slot, 0);
-    copy_page<D>(a, seen, id, t.kv, slot, 1);
-    uint32_t q[D / 8], run = 0; /* run: splits of the tile that the block has done */
-    uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
-    jobs j = jobs_of<W>(a, t, n);
-    job<D> x;
-    job_find<D>(x, a, t, j, warp);
-    wk_depend();
-    load_head<D>(x.h, x.at);
+    page pages = first_page<D, W>(t, a, warp, guess);
+    if ((threadIdx.x & 31u) == 0) m.at[0][warp] = pages.at;
+    __syncwarp();
+    copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
+    __syncthreads(); /* barriers are there */
+    copy_page<D>(pages, 1, v_slot, v_bar);
+    phase now = { 0, 0, 0, true, false, false };
+    bool same = false, whole = false; /* the item is of the tile of the one before; the block has all splits of its tile */
+    uint32_t run = 0;                 /* splits of the tile that the block has done */
+    total<D, W> r;
 #pragma unroll 1
-    for (uint32_t index = begin; index < end; index++) {
-        /* The item after this one, whose page goes into the slot as soon as it is free. */
+    for (uint32_t index = all.begin;; index++) {
         item next = t;
-        if (index + 1 < end) item_next<W>(next, a, m.seqs);
-        const bool next_seen = index + 1 < end && page_seen<W>(next, a, warp), same = index + 1 < end && next.seq == t.seq && next.kv == t.kv && next.tile == t.tile;
-        const uint32_t next_id = next_seen ? __ldg(page_entry(a, next.seq, next.split * W + warp)) : 0;
-        prepare<D, W>(m, a, t, j, n, x);
-        if (j.queries) {
-#pragma unroll
-            for (int c = 0; c < D / 8; c += 2) load_matrices_2(q[c], q[c + 1], shared_address(m.q) + c * 128 + (lane & 15) * 16);
+        now.more = index + 1 < all.end;
+        if (now.more) {
+            item_next<W, FORM>(next, a, m.seqs);
+            pages = page_of_item<D, W>(next, a, warp);
         }
-        part<D> r = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, {} };
+        const bool next_same = now.more && t.split < t.last, next_raw = FORM == FORM_PLAIN && now.more && !next_same && next.n_rows == 1;
+        const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+        const jobs j = jobs_of<W, FORM>(t, same ? 0 : n);
+        __half *const v = reinterpret_cast<__half *>(&m + 1) + now.stage * (W * 32 * D);
+        head_run value;
+        if (!same || j.to > j.from) {
+            if (now.raw) __syncthreads(); /* their threads have waited for the tile's heads */
+            finish_keys<D, W, FORM>(m, a, t, j, now, value);
+            if (now.first && j.to > j.from) { /* its values are there, or as late as its keys */
+                barrier_wait(v_bar, 0);
+                finish_values<D, W, FORM>(m, a, t, j, now, value, v);
+            }
+            __syncthreads();
+        }
+        if (next_raw) copy_heads(m, a, next);
+        if (now.more && (threadIdx.x & 31u) == 0) m.at[now.parity ^ 1u][warp] = pages.at;
+        if (!same) {
+            whole = t.split == t.first && t.last - t.first < all.end - index;
+            run = 0;
+        }
+        if (!same || !whole) total_begin(r);
+
         float s[2][4];
-        if (seen) {
-            copy_wait<1>();
-            __syncwarp();
-            page_scores<D>(s, q, slot);
-            __syncwarp();
+        const uint32_t low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
+#pragma unroll
+        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
+        barrier_wait(k_bar, now.parity);
+        if (base + warp >= low && base + warp <= high) {
+            page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
+            finish_scores<FORM>(s, a, t, (base + warp) * KV_PAGE);
         }
-        copy_page<D>(a, next_seen, next_id, next.kv, slot, 0);
-        if (seen) {
-            uint32_t p[2][2];
-            finish_scores(s, a, t, (t.split * W + warp) * KV_PAGE);
-            page_softmax<D>(r, s, p);
-            copy_wait<1>();
-            __syncwarp();
-            page_values<D>(r, p, slot + 64 * D);
-            __syncwarp();
-        }
-        copy_page<D>(a, next_seen, next_id, next.kv, slot, 1);
-        leave_part<D, W>(m, r, queries, n);
+        __syncwarp();
+        if (now.more) copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
+        leave_max(m, s);
         __syncthreads();
-        /* The next item's heads are on their way while this one is stored. */
-        const uint32_t last_n = n;
-        if (index + 1 < end) {
-            left = next.n_rows * a.group - next.tile * QUERIES;
-            n = left < QUERIES ? left : QUERIES;
-            j = jobs_of<W>(a, next, same ? 0 : n);
-            job_find<D>(x, a, next, j, warp);
-            load_head<D>(x.h, x.at);
+        /* Every warp is through with the values of the item before. */
+        if (now.more && stages == 2) copy_page<D>(pages, 1, v_slot + (now.stage ^ 1u) * (W * 64 * D), v_bar + (now.stage ^ 1u) * 8);
+        const float2 top = split_max(m);
+        leave_probabilities(m, s, top);
+        if (__builtin_expect(j.to > j.from && !now.first, 0)) {
+            barrier_wait(v_bar + now.stage * 8, now.v_parity);
+            finish_values<D, W, FORM>(m, a, t, j, now, value, v);
         }
-        bool whole = t.first == t.last;
+        __syncthreads();
+
+        const float2 sum = split_sum(m);
+        factors f[2];
+        f[0] = raise(r.max[0], top.x);
+        f[1] = raise(r.max[1], top.y);
+        r.sum[0] = grown(r.sum[0], sum.x, f[0]);
+        r.sum[1] = grown(r.sum[1], sum.y, f[1]);
+        barrier_wait(v_bar + now.stage * 8, now.v_parity);
+#pragma unroll
+        for (uint32_t i = 0; i < r.slices; i++) {
+            if (warp + i * W >= D / 16 || high < base || low >= base + W) break; /* nothing is seen of the split, nothing is added */
+            float y[4];
+            slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0, high < base + W ? high - base : W - 1);
+#pragma unroll
+            for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
+        }
+        if (now.more && stages == 1) {
+            __syncthreads();
+            copy_page<D>(pages, 1, v_slot, v_bar);
+        }
+        if (next_raw) copy_wait<0>();
+
         run++;
-        if (!whole) {
-            leave_split<D, W>(m, a, t, queries, last_n);
-            if (!same && leave_tile<D, W>(m, a, t, run)) {
-                gather_splits<D, W>(m, a, t, queries, last_n);
+        if (__builtin_expect(!whole, 0)) leave_split<D, W, FORM>(a, t, r, n);
+        if (!next_same) {
+            if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
+                if (!now.more && n * (t.last - t.first + 1) <= gather_rows<D, W>()) gather_at_once<D, W, FORM>(m, a, t, r, n);
+                else gather_splits<D, W, FORM>(a, t, r, n);
                 whole = true;
             }
+            if (whole) store_results<D, W, FORM>(a, t, r, n);
         }
-        if (whole) store_results<D, W>(m, a, t, queries, last_n);
-        if (!same) run = 0;
+        if (!now.more) break;
         t = next;
-        seen = next_seen;
+        same = next_same;
+        now.first = false;
+        now.raw = next_raw;
+        now.parity ^= 1u;
+        now.v_parity ^= stages == 1 || now.stage;
+        now.stage ^= stages - 1;
     }
 }
 
@@ -627,6 +757,13 @@ static wk_status check_source(const char *what, const char *name, const float *x
     if (style != WK_ROPE_PAIRS && style != WK_ROPE_HALVES) return wk_fail(err, WK_INVALID, "%s: %s_turn_style is %u", what, name, style);
     if (2 * (uint64_t)n > d) return wk_fail(err, WK_INVALID, "%s: %s_turn_n is %u for heads of %u", what, name, n, d);
     return WK_OK;
+}
+
+/* Can heads of d values be read by runs of 8, and turned with runs of 8 or within them? */
+static bool in_runs(const struct attend_source *s, uint32_t d)
+{
+    const bool turned = !s->turn || ((uintptr_t)s->turn % 16 == 0 && s->turn_n % (s->turn_style == WK_ROPE_PAIRS ? 4 : 8) == 0);
+    return d % 8 == 0 && (uintptr_t)s->x % 16 == 0 && s->stride % 4 == 0 && turned;
 }
 
 wk_status attend_check(const struct cuda_attend *a, const char *what, struct attend_args *out, const struct wk_err *err)
@@ -673,21 +810,32 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
     return WK_OK;
 }
 
-/* Blocks: enough for every item that the buckets and the context allow, at most as many as stand side by side; bits do not depend on it. */
-template <int D, int W> static wk_status launch_few(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
+/* Blocks: enough for every item that the buckets and the context allow, at most as many as stand side by side; few rows leave room for the launches
+ * before and behind. Bits depend on none of it. */
+template <int D, int W, int FORM> static wk_status launch_form(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
 {
-    const uint32_t rows = a->batch->rows, all = rows * x.group, queries = all < QUERIES ? all : (uint32_t)QUERIES;
-    const size_t bytes = few_bytes<D, W>(queries);
-    int device = 0, processors = 0, most = 0;
+    const uint32_t rows = a->batch->rows;
+    int device = 0, processors = 0, most = 0, all = 0;
     wk_status s = cuda_status(cudaGetDevice(&device), "attend", err);
     if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "attend", err);
     if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "attend", err);
-    if (s == WK_OK && bytes > (size_t)most) s = wk_fail(err, WK_UNSUPPORTED, "attend: %zu bytes of shared memory are needed, the device has %d", bytes, most);
-    if (s == WK_OK) s = cuda_status(cudaFuncSetAttribute(attend_few<D, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend", err);
+    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "attend", err);
     if (s != WK_OK) return s;
-    const uint64_t side = rows > 4 && 2 * (bytes + 1024) <= (size_t)most + 1024 ? 2 : 1;
-    const uint64_t items = (uint64_t)x.kv_heads * ((all + QUERIES - 1) / QUERIES + x.seqs) * max_splits_of(D, context), blocks = side * (uint64_t)processors;
-    return cuda_launch("attend", attend_few<D, W>, dim3((uint32_t)(items < blocks ? items : blocks)), dim3(32 * W), bytes, a->dependent, stream, err, x, queries);
+    const uint64_t items = (uint64_t)x.kv_heads * ((rows * x.group + QUERIES - 1) / QUERIES + x.seqs) * max_splits_of(D, context), tiles = (uint64_t)x.kv_heads * x.seqs;
+    const uint64_t side = rows > 4 && tiles > (uint64_t)processors && 2 * (few_bytes<D, W>(1) + BLOCK_RESERVED) <= (size_t)all ? 2 : 1, blocks = side * (uint64_t)processors;
+    const uint32_t stages = rows > 4 && side == 1 && few_bytes<D, W>(2) <= (size_t)most ? 2 : 1;
+    const size_t bytes = few_bytes<D, W>(stages);
+    if (bytes > (size_t)most) return wk_fail(err, WK_UNSUPPORTED, "attend: %zu bytes of shared memory are needed, the device has %d", bytes, most);
+    s = cuda_status(cudaFuncSetAttribute(attend_few<D, W, FORM>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend", err);
+    if (s != WK_OK) return s;
+    return cuda_launch("attend", attend_few<D, W, FORM>, dim3((uint32_t)(items < blocks ? items : blocks)), dim3(32 * W), bytes, a->dependent, stream, err, x, stages);
+}
+
+template <int D, int W> static wk_status launch_few(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
+{
+    const bool norms = x.q.norm.kind != CUDA_NORM_NONE || x.k.norm.kind != CUDA_NORM_NONE || x.v.norm.kind != CUDA_NORM_NONE;
+    if (norms || !in_runs(&x.q, x.dk) || !in_runs(&x.k, x.dk) || !in_runs(&x.v, x.dv)) return launch_form<D, W, FORM_ANY>(a, x, context, stream, err);
+    return a->batch->rows == 1 && x.seqs == 1 ? launch_form<D, W, FORM_ONE>(a, x, context, stream, err) : launch_form<D, W, FORM_PLAIN>(a, x, context, stream, err);
 }
 
 wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err)
@@ -699,6 +847,7 @@ wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *strea
     if (b->rows == 0 || b->rows > WK_CUDA_FEW || b->seqs == 0 || b->seqs > WK_CUDA_FEW) return wk_fail(err, WK_INVALID, "attend: %u rows of %u sequences", b->rows, b->seqs);
     if (!a->workspace || !a->counters) return wk_fail(err, WK_INVALID, "attend: no workspace or counters");
     x.max_splits = max_splits_of(x.head, context);
+    x.table_pages = (context + KV_PAGE - 1) / KV_PAGE;
     if ((uint64_t)b->rows * a->heads * x.max_splits > UINT32_MAX) return wk_fail(err, WK_INVALID, "attend: %u rows of %u heads with a context of %u", b->rows, a->heads, context);
     x.part = static_cast<float *>(a->workspace);
     x.part_max_sum = reinterpret_cast<float2 *>(static_cast<char *>(a->workspace) + part_bytes((uint64_t)b->rows * a->heads * x.max_splits, x.head));

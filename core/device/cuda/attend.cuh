@@ -57,6 +57,7 @@ struct attend_args {
     uint32_t heads, kv_heads, group, dk, dv; /* group: query heads of a KV head */
     uint32_t group_magic;                    /* x / group = high word of x * group_magic, for small x; group > 1 */
     uint32_t shift, act_k, max_splits, head; /* head: the padded size */
+    uint32_t table_pages; /* of a sequence, at most */
 };
 
 static inline struct attend_source attend_source_of(const float *x, uint64_t stride, const float *turn, uint32_t n, uint32_t style, struct cuda_head_norm norm)

@@ -52,6 +52,55 @@ __device__ __forceinline__ void copy16_or_zero(uint32_t shared, const void *glob
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
+/* ---- copies of whole runs, and the barrier in shared memory at which they arrive ------------------------------------------------- */
+
+/* For the copies of `warps` warps a phase. Before others use it: a barrier of the block. */
+__device__ __forceinline__ void begin_barrier(uint32_t bar, uint32_t warps)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(warps) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(32 * warps) : "memory");
+#endif
+}
+
+/* `bytes` (a multiple of 16, or 0) of global to shared memory, both 16-byte aligned, and an arrival; by a whole warp. */
+__device__ __forceinline__ void copy_run(uint32_t shared, const void *global, uint32_t bytes, uint32_t bar)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (lane) return;
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    if (bytes)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global), "r"(bytes), "r"(bar) : "memory");
+#else
+    for (uint32_t i = lane * 16; i < bytes; i += 512) copy16(shared + i, static_cast<const char *>(global) + i);
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+#endif
+}
+
+/* Until the phase of this parity (0: the first) is over; then what it brought is visible to the lane. */
+__device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    do {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+#endif
+    } while (!done);
+}
+
+/* Ordinary stores of this thread to shared memory come before the bulk copies that others ask for after the next barrier of the block. */
+__device__ __forceinline__ void stores_before_copies()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /* 2^x: within 2 ulp, 2^0 = 1, 2^-inf = 0. */
 __device__ __forceinline__ float exp2_fast(float x)
 {

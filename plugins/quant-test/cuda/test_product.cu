@@ -435,6 +435,45 @@ static void test_segments(void)
             }
 }
 
+/* Matrices high enough to fill a GPU with tiles, which products of many rows take another way; k with which all of the activations fit a block's memory, and longer: the
+ * bits of one row. */
+static void test_high(void)
+{
+    for (const struct format *f : { formats, formats + 3 })
+        for (uint32_t k : { 512u, 2048u })
+            for (int glu = 0; glu < 2; glu++) {
+                const uint32_t n = 27100, rows = 40, stride = n + 4;
+                struct matrix m = make_matrix(f, n, k);
+                struct activations r = make_rows(rows, k, 0);
+                float *y = device<float>(rows * stride), *z = device<float>(stride);
+                struct wk_cuda_product p = base(&m, &r, rows, y);
+                p.seg[0].out.y_stride = stride;
+                if (glu) { /* of itself */
+                    p.seg[1] = p.seg[0];
+                    p.n_seg = 2;
+                    p.glu = WK_GLU_SILU;
+                }
+                run(&m, &p);
+                float *all = download(y, rows * stride);
+                for (uint32_t row : { 0u, 7u, 13u, 31u, 39u }) {
+                    struct wk_cuda_product one = p;
+                    one.rows = 1;
+                    one.input.x = r.act + (uint64_t)row * wk_act_k(k);
+                    one.input.aux = r.sums + (uint64_t)row * (wk_act_k(k) / 8);
+                    one.seg[0].out.y = z;
+                    run(&m, &one);
+                    float *h = download(z, n);
+                    CHECK(h[0] == h[0] && memcmp(h, all + (uint64_t)row * stride, n * 4) == 0, "%s %u x %u, glu %d: row %u of %u has other bits than alone", f->name, n, k, glu, row, rows);
+                    free(h);
+                }
+                free(all);
+                OK(cudaFree(y));
+                OK(cudaFree(z));
+                free_rows(&r);
+                free_matrix(&m);
+            }
+}
+
 /* Each item: the bits of a dense product with its expert's matrix. */
 static void test_experts(void)
 {
@@ -586,6 +625,7 @@ int main(void)
     test_rms();
     test_epilogue();
     test_segments();
+    test_high();
     test_experts();
     test_dependent();
     test_refusals();

@@ -67,4 +67,104 @@ __device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_out
     }
 }
 
+/* ---- four values a lane: rows 4 (lane % 4) .. + 3 of a tile, for row `row` of the product, in four neighbouring lanes --------------------------- */
+
+struct wk_four_at {
+    uint32_t seg, tile, row;
+    bool on;
+};
+struct wk_four_more { float bias[4], other[4]; };
+
+/* v[i] where j + i < n. */
+__device__ __forceinline__ void wk_four_load(float o[4], const float *v, uint32_t j, uint32_t n)
+{
+    if (j + 4 <= n && (reinterpret_cast<uintptr_t>(v) & 15u) == 0) {
+        const float4 x = *reinterpret_cast<const float4 *>(v);
+        o[0] = x.x, o[1] = x.y, o[2] = x.z, o[3] = x.w;
+    } else {
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) o[i] = j + i < n ? v[i] : 0.0f;
+    }
+}
+__device__ __forceinline__ const float *wk_four_residual(const wk_product_args &p, const wk_four_at &o, uint32_t j)
+{
+    return p.residual + (p.in.row_index ? __ldg(p.in.row_index + o.row) : o.row) * p.residual_stride + j;
+}
+__device__ __forceinline__ wk_four_more wk_four_ahead(const wk_product_args &p, const wk_four_at &o)
+{
+    wk_four_more m = {};
+    const wk_segment_args &s = p.seg[o.seg];
+    const uint32_t j = o.tile * 16 + threadIdx.x % 4 * 4;
+    if (!o.on) return m;
+    if (s.bias) wk_four_load(m.bias, s.bias + j, j, s.n);
+    if (p.glu && p.seg[1].bias) wk_four_load(m.other, p.seg[1].bias + j, j, s.n);
+    if (!p.glu && p.residual) wk_four_load(m.other, wk_four_residual(p, o, j), j, s.n);
+    return m;
+}
+__device__ __forceinline__ void wk_four_output(const wk_product_args &p, const wk_four_at &o, wk_four_more &more, float sum[4], float up[4])
+{
+    const wk_segment_args &s = p.seg[o.seg];
+    const uint32_t j = o.tile * 16 + threadIdx.x % 4 * 4;
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = __fadd_rn(__fmul_rn(sum[i], p.in_scale), more.bias[i]);
+    if (p.glu) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) up[i] = __fadd_rn(__fmul_rn(up[i], p.in_scale), more.other[i]);
+        if (p.residual && o.on) wk_four_load(more.other, wk_four_residual(p, o, j), j, s.n);
+    }
+    if (p.glu || p.map[0].fn) { /* the functions stand here once: the values pass by */
+#pragma unroll 1
+        for (int i = 0; i < 4; i++) {
+            float x = v[0];
+            if (p.glu) {
+                x = wk_glu_value(p.glu, x, up[0], p.alpha, p.limit);
+                up[0] = up[1], up[1] = up[2], up[2] = up[3];
+            } else {
+#pragma unroll 1
+                for (int m = 0; m < 4 && p.map[m].fn; m++) x = wk_map_value(p.map[m].fn, x, p.map[m].p);
+            }
+            v[0] = v[1], v[1] = v[2], v[2] = v[3], v[3] = x;
+        }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        if (p.residual) v[i] = __fadd_rn(v[i], more.other[i]);
+        if (j + i >= s.n) v[i] = 0.0f;
+    }
+    if (s.kind == WK_CUDA_OUT_F32) {
+        float *const y = static_cast<float *>(s.y) + o.row * s.y_stride + j;
+        if (o.on) {
+            if (j + 4 <= s.n && (reinterpret_cast<uintptr_t>(y) & 15u) == 0) {
+                *reinterpret_cast<float4 *>(y) = make_float4(v[0], v[1], v[2], v[3]);
+            } else {
+#pragma unroll
+                for (uint32_t i = 0; i < 4; i++)
+                    if (j + i < s.n) y[i] = v[i];
+            }
+        }
+        if (s.aux) {
+            const float q = wk_square_sum16(make_float4(v[0], v[1], v[2], v[3]));
+            if (o.on && threadIdx.x % 4 == 0) s.aux[(uint64_t)o.row * s.n_tiles + o.tile] = q;
+        }
+    } else {
+        union { uint2 bits; __half2 h[2]; } h;
+        h.h[0] = wk_act_half2(v[0], v[1], s.shift);
+        h.h[1] = wk_act_half2(v[2], v[3], s.shift);
+        const float2 sums = wk_act_sum16(h.h[0], h.h[1]);
+        const uint32_t n32 = (s.n + 31) & ~31u;
+        if (o.on) {
+            __half *const y = static_cast<__half *>(s.y) + (uint64_t)o.row * n32 + j;
+            float2 *const aux = reinterpret_cast<float2 *>(s.aux) + (uint64_t)o.row * (n32 / 16) + o.tile;
+            const bool last = o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0; /* the act ends at a multiple of 32 */
+            *reinterpret_cast<uint2 *>(y) = h.bits;
+            if (last) *reinterpret_cast<uint2 *>(y + 16) = make_uint2(0, 0);
+            if (threadIdx.x % 4 == 0) {
+                aux[0] = sums;
+                if (last) aux[1] = make_float2(0.0f, 0.0f);
+            }
+        }
+    }
+}
+
 #endif

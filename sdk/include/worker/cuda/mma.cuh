@@ -12,6 +12,14 @@ __device__ __forceinline__ void wk_mma(float c[4], const uint32_t a[4], uint32_t
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* The same where columns 2t and 2t + 1 of c begin with from.x and from.y. */
+__device__ __forceinline__ void wk_mma_from(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, float2 from)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%10,%11};"
+        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(from.x), "f"(from.y));
+}
+
 /* c += A (16 x 8) B (8 x 8), tf32 with F32 sums. */
 __device__ __forceinline__ void wk_mma_tf32(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
@@ -40,21 +48,6 @@ __device__ __forceinline__ void wk_copy16_part(uint32_t shared, const void *glob
 }
 __device__ __forceinline__ void wk_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void wk_copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-
-/* All groups but the newest `pending` have arrived; pending is the same for the whole launch. */
-enum { WK_COPY_PENDING = 6 };
-__device__ __forceinline__ void wk_copy_wait(uint32_t pending)
-{
-    switch (pending) {
-    case 0: wk_copy_wait<0>(); break;
-    case 1: wk_copy_wait<1>(); break;
-    case 2: wk_copy_wait<2>(); break;
-    case 3: wk_copy_wait<3>(); break;
-    case 4: wk_copy_wait<4>(); break;
-    case 5: wk_copy_wait<5>(); break;
-    default: wk_copy_wait<WK_COPY_PENDING>(); break;
-    }
-}
 
 /* ---- barriers in memory --------------------------------------------------------------------------------------------- */
 /* Until the stage of this parity (0: the first use) has arrived; then what it brought is visible to the lane. */

@@ -14,8 +14,9 @@
 /* What the kernels' shapes depend on besides the product; one device a process. */
 struct wk_product_device {
     uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
+    bool clusters;                                     /* blocks can share their memories */
 };
-enum { WK_BLOCK_RESERVED = 1024 }; /* what a block takes beside what it asked for */
+enum { WK_BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asked for */, WK_FEW_ROWS = 4 /* most rows for which the narrow kernel is the faster one */ };
 
 static inline wk_status wk_product_status(cudaError_t code, const char *what, const struct wk_err *err)
 {
@@ -26,15 +27,16 @@ static inline wk_status wk_product_status(cudaError_t code, const char *what, co
 
 static inline wk_status wk_product_device_read(int32_t device, wk_product_device *d, const struct wk_err *err)
 {
-    int v[3] = { 0, 0, 0 };
-    const cudaDeviceAttr attribute[3] = { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMaxSharedMemoryPerMultiprocessor };
-    for (int i = 0; i < 3; i++) {
+    int v[4] = { 0, 0, 0, 0 };
+    const cudaDeviceAttr attribute[4] = { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMaxSharedMemoryPerMultiprocessor, cudaDevAttrClusterLaunch };
+    for (int i = 0; i < 4; i++) {
         const wk_status status = wk_product_status(cudaDeviceGetAttribute(&v[i], attribute[i], device), "product: device attribute", err);
         if (status) return status;
     }
     d->processors = (uint32_t)v[0];
     d->block_bytes = (uint32_t)v[1];
     d->processor_bytes = (uint32_t)v[2];
+    d->clusters = v[3] != 0;
     return WK_OK;
 }
 
@@ -66,8 +68,8 @@ template <class First, class... Rest> struct wk_product_of {
     static constexpr uint32_t n_types = 1 + sizeof...(Rest), unit = First::unit, super = First::super;
     static_assert(n_types <= WK_TYPES_MAX && super <= 2 && ((Rest::unit == unit && Rest::super == super) && ...), "formats of a family have units of one size");
     static constexpr uint32_t types[n_types] = { First::type, Rest::type... };
-    static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... };
-    static constexpr int widest = 4; /* tiles of 8 columns that a block's registers have room for */
+    static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... }, groups[n_types] = { First::group, Rest::group... };
+    static constexpr uint32_t widest = 4; /* tiles of 8 columns that a warp's registers have room for */
     static inline wk_product_device device;
 
     static uint32_t index(uint32_t type)
@@ -99,8 +101,8 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
         const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>, (const void *)wk_product_few<1, First>, (const void *)wk_product_few<1, Rest>...,
-                                  (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,  (const void *)wk_product_wide<1, First, Rest...>,
-                                  (const void *)wk_product_wide<2, First, Rest...>, (const void *)wk_product_wide<widest, First, Rest...> };
+                                  (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,  (const void *)wide_of(1, 1), (const void *)wide_of(1, 2),
+                                  (const void *)wide_of(2, 1), (const void *)wide_of(2, 2), (const void *)wide_of(4, 1), (const void *)wide_of(4, 2) };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
@@ -214,21 +216,77 @@ template <class First, class... Rest> struct wk_product_of {
         return single[columns != 1][wk_log2(types)];
     }
 
-    /* Shared memory of product_wide; 0: it does not fit. */
-    static uint32_t wide_shape(wk_product_args *a, uint32_t columns)
+    /* How product_wide takes `tiles` tiles of 8 columns and `high` tiles of rows at a time; false: it does not fit. */
+    static bool wide_shape(wk_wide_args *w, uint32_t tiles, uint32_t high, uint32_t serial, void (*kernel)(const wk_wide_args), cudaLaunchConfig_t *config)
     {
-        uint32_t terms = 0;
-        for (uint32_t i = 0; i < n_types; i++)
-            if (a->types >> i & 1u) terms = max_of(terms, terms_bytes(i, unit * super, columns));
-        const uint32_t slot = wk_wide_stage(a->slot, unit, columns), fixed = align(terms * WK_WIDE_WARPS) + wk_wide_red(columns);
-        const uint32_t depth = device.block_bytes > fixed ? (device.block_bytes - fixed) / (WK_WIDE_WARPS * slot) : 0;
-        if (depth < 2) return 0;
-        a->depth = depth < WK_COPY_PENDING + 2 ? depth : WK_COPY_PENDING + 2;
-        a->slot = slot;
-        a->stage_units = a->blocks = 1;
-        a->terms_at[0] = WK_WIDE_WARPS * a->depth * slot;
-        a->red_at = a->terms_at[0] + align(terms * WK_WIDE_WARPS);
-        return a->red_at + wk_wide_red(columns);
+        wk_product_args *a = &w->p;
+        const uint32_t columns = 8 * tiles;
+        w->serial = serial;
+        w->column_groups = (a->rows + columns - 1) / columns;
+        w->slot_steps = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
+        w->magic = 65536 / w->slot_steps + 1;
+        w->items = wide_items(a, high);
+        uint32_t slot = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) slot = max_of(slot, a->seg[i].step_bytes); /* a stage is a step, or half of it, or a quarter */
+        for (a->run = 1; super == 1 && a->run < a->step_units && slot > WK_WIDE_STAGE; a->run *= 2) slot /= 2;
+        a->stage_units = a->step_units / a->run;
+        for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->seg[i].step_bytes / a->run;
+        w->apart = slot;
+        a->slot = slot *= high;
+        bool sixteen = true; /* a lane's column begins where its loads, of 8 or 16 bytes, meet no other's banks */
+        for (uint32_t i = 0; i < n_types; i++) sixteen = sixteen && (!(a->types >> i & 1u) || groups[i] == 16);
+        w->places = high > 1 || !a->glu ? high * tiles : (tiles + 1) / 2 * 2;
+        w->buffer = WK_SLOTS * w->places * WK_WIDE_CELL;
+        for (w->whole = serial;; w->whole = 0) {
+            const uint32_t held = (w->slot_steps << a->step_shift) * (w->whole ? (uint32_t)WK_SLOTS : 1u);
+            a->x_stride = held + (sixteen ? 16 : 32);
+            uint32_t at = align(columns * a->x_stride * 2);
+            for (uint32_t i = 0; i < n_types; i++)
+                if (a->types >> i & 1u) {
+                    a->terms_at[i] = at;
+                    at += align(terms_bytes(i, held, columns));
+                }
+            w->inputs = at;
+            if (serial && !w->whole) at *= 2;
+            a->bars_at = at;
+            at += WK_WIDE_WARPS * WK_WIDE_DEPTH * 8 + 16;
+            a->red_at = at;
+            for (a->blocks = tiles * high < 8 ? 2 : 1; a->blocks; a->blocks--) { /* room for two blocks, one of them the next launch's, if possible */
+                uint32_t room = device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
+                if (room > device.block_bytes) room = device.block_bytes;
+                for (uint32_t buffers = 1; buffers <= (serial ? 1 : 2); buffers++) {
+                    const uint32_t fixed = at + buffers * w->buffer;
+                    if (room < fixed + 2 * WK_WIDE_WARPS * slot) continue;
+                    a->depth = (room - fixed) / (WK_WIDE_WARPS * slot);
+                    if (a->depth > WK_WIDE_DEPTH) a->depth = WK_WIDE_DEPTH;
+                    const uint32_t ring = WK_WIDE_WARPS * a->depth * slot;
+                    config->dynamicSmemBytes = ring + fixed;
+                    int clusters = (int)(a->blocks * device.processors);
+                    if (!serial) {
+                        config->gridDim = dim3(WK_SLOTS);
+                        if (cudaOccupancyMaxActiveClusters(&clusters, kernel, config) != cudaSuccess || clusters < 1) {
+                            (void)cudaGetLastError();
+                            continue;
+                        }
+                    }
+                    w->workers = max_of((uint32_t)clusters / w->column_groups, 1);
+                    if (w->workers > w->items) w->workers = w->items;
+                    if (w->workers < w->items && buffers == 1 && !serial) continue;
+                    config->gridDim = dim3(w->workers * w->column_groups * (serial ? 1 : WK_SLOTS));
+                    a->x_at = ring;
+                    for (uint32_t i = 0; i < n_types; i++) a->terms_at[i] += ring;
+                    a->bars_at += ring;
+                    a->red_at += ring;
+                    return true;
+                }
+            }
+            if (!w->whole) return false;
+        }
+    }
+    static uint32_t wide_items(wk_product_args *a, uint32_t high)
+    {
+        const uint32_t of_item = a->glu && high == 1 ? WK_WIDE_WARPS / 2 : WK_WIDE_WARPS;
+        return (count_items(a, high) + of_item - 1) / of_item;
     }
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
@@ -290,43 +348,73 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
+    typedef void (*wide_kernel)(const wk_wide_args);
+    static wide_kernel wide_of(uint32_t tiles, uint32_t high)
+    {
+        switch (tiles * 2 + high) {
+        case 3: return wk_product_wide<1, 1, First, Rest...>;
+        case 4: return wk_product_wide<1, 2, First, Rest...>;
+        case 5: return wk_product_wide<2, 1, First, Rest...>;
+        case 6: return wk_product_wide<2, 2, First, Rest...>;
+        case 9: return wk_product_wide<4, 1, First, Rest...>;
+        default: return wk_product_wide<4, 2, First, Rest...>;
+        }
+    }
+    static bool wide_launch(const wk_cuda_product *p, const wk_wide_args *w, uint32_t tiles, uint32_t high, uint32_t serial, void *stream, wk_status *status, const struct wk_err *err)
+    {
+        const wide_kernel kernel = wide_of(tiles, high);
+        cudaLaunchAttribute attribute[2] = {};
+        attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[0].val.programmaticStreamSerializationAllowed = 1;
+        attribute[1].id = cudaLaunchAttributeClusterDimension;
+        attribute[1].val.clusterDim.x = WK_SLOTS;
+        attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
+        cudaLaunchConfig_t config = {};
+        config.blockDim = dim3(WK_WIDE_THREADS);
+        config.stream = static_cast<cudaStream_t>(stream);
+        config.attrs = p->flags & WK_CUDA_DEPENDENT ? attribute : attribute + 1;
+        config.numAttrs = (p->flags & WK_CUDA_DEPENDENT ? 1 : 0) + (serial ? 0 : 1);
+        wk_wide_args shaped = *w;
+        if (!wide_shape(&shaped, tiles, high, serial, kernel, &config)) return false;
+        *status = wk_product_status(cudaLaunchKernelEx(&config, kernel, shaped), "product", err);
+        return true;
+    }
+    static bool wide(const wk_cuda_product *p, wk_wide_args *w, void *stream, wk_status *status, const struct wk_err *err)
+    {
+        const bool pairs_of_two = p->glu && p->seg[0].ggml_type != p->seg[1].ggml_type; /* a row of two tiles is of one type */
+        uint32_t tiles = 1;
+        while (tiles < widest && 8 * tiles < p->rows) tiles *= 2;
+        for (; tiles; tiles /= 2) {
+            const uint32_t groups = (p->rows + 8 * tiles - 1) / (8 * tiles), rows = wide_items(&w->p, 2), blocks = rows * groups;
+            /* Serial, if it fills three quarters of its rounds of one block a multiprocessor. */
+            const bool serial = blocks * 4 >= (blocks + device.processors - 1) / device.processors * device.processors * 3;
+            if ((serial || !device.clusters) && !pairs_of_two && wide_launch(p, w, tiles, 2, 1, stream, status, err)) return true;
+            if (!device.clusters) continue;
+            /* Two tiles a row, if there are enough of them and room. */
+            const bool high = p->glu ? !pairs_of_two : blocks * WK_SLOTS * 10 >= device.processors * 9 && w->p.k32 / WK_SLOTS * tiles * 16 <= WK_WIDE_ROOM;
+            if (wide_launch(p, w, tiles, high ? 2 : 1, 0, stream, status, err)) return true;
+            if (high && wide_launch(p, w, tiles, 1, 0, stream, status, err)) return true;
+        }
+        return false;
+    }
+
     /* One launch; false: this many rows do not fit in one. */
     static bool launch(const wk_cuda_product *p, void *stream, wk_status *status, const struct wk_err *err)
     {
-        wk_product_args a;
-        uint32_t shared;
-        common(p, &a);
-        if (p->rows <= 8) {
-            const uint32_t slot = a.slot, types = a.types, columns = p->rows == 1 ? 1 : 8;
+        wk_wide_args w = {};
+        common(p, &w.p);
+        if (p->rows <= WK_FEW_ROWS) {
+            wk_product_args a = w.p;
+            const uint32_t types = a.types, columns = p->rows == 1 ? 1 : 8;
             count_items(&a, 1);
-            shared = few_shape(&a, columns, 1);
+            const uint32_t shared = few_shape(&a, columns, 1);
             if (shared) {
                 if (!(types & (types - 1))) single_type(&a);
                 *status = start(few_kernel(types, columns), a, 1, WK_FEW_THREADS, shared, p->flags, stream, err);
                 return true;
             }
-            a.slot = slot;
         }
-        if (p->input.kind == WK_CUDA_IN_RMS) return false;
-        if (a.types & (a.types - 1)) { /* the wide kernel takes one type: each segment is a launch of its own, gated pairs are the narrow kernel's */
-            if (p->glu) return false;
-            *status = WK_OK;
-            for (uint32_t i = 0; i < p->n_seg && !*status; i++) {
-                wk_cuda_product q = *p;
-                q.n_seg = 1;
-                q.seg[0] = p->seg[i];
-                if (!launch(&q, stream, status, err)) return false;
-            }
-            return true;
-        }
-        count_items(&a, WK_WIDE_TILES);
-        uint32_t tiles = 1; /* of columns; columns past the widest kernel's are blocks of their own, which find the weights in L2 */
-        while (tiles < widest && 8 * tiles < p->rows) tiles *= 2;
-        shared = wide_shape(&a, 8 * tiles);
-        if (!shared) return false;
-        void (*kernel)(const wk_product_args) = tiles == 1 ? wk_product_wide<1, First, Rest...> : tiles == 2 ? wk_product_wide<2, First, Rest...> : wk_product_wide<widest, First, Rest...>;
-        *status = start(kernel, a, (p->rows + 8 * tiles - 1) / (8 * tiles), WK_WIDE_THREADS, shared, p->flags, stream, err);
-        return true;
+        return p->rows > 1 && wide(p, &w, stream, status, err);
     }
 
     static wk_status experts(const wk_cuda_product *p, void *stream, const struct wk_err *err)

@@ -10,7 +10,14 @@
 #include <worker/cuda/epilogue.cuh>
 #include <worker/cuda/prologue.cuh>
 
-enum { WK_FEW_FLIGHT = 96 << 10 /* bytes that a multiprocessor asks for before any has arrived */, WK_FEW_STAGE = 3072 /* most bytes of a warp's part of a stage, if k can be cut so */, WK_FEW_THREADS = 32 * (WK_SLOTS + 2), WK_FEW_DEPTH = 8 /* most stages */, WK_FEW_SUMS = 4 /* tiles whose sums may wait to be finished */, WK_FEW_BARS = 2 * (WK_FEW_DEPTH + WK_FEW_SUMS) };
+enum {
+    WK_FEW_THREADS = 32 * (WK_SLOTS + 2),
+    WK_FEW_FLIGHT = 104 << 10,                          /* bytes that a multiprocessor asks for before any has arrived */
+    WK_FEW_STAGE = 3072,                                /* most bytes of a warp's part of a stage, where a step can be cut */
+    WK_FEW_DEPTH = 8,                                   /* most stages */
+    WK_FEW_SUMS = 4,                                    /* tiles whose sums may wait to be finished */
+    WK_FEW_BARS = 2 * (WK_FEW_DEPTH + WK_FEW_SUMS)
+};
 
 /* Barriers of a block, in shared memory. */
 struct wk_few_bars {
