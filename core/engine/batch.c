@@ -15,11 +15,11 @@ enum {
     FEW_GRAPH = 64,    /* rows that a GPU computes at once: what its last graph has room for costs little */
     FEW_LEAST = 16,    /* room for prompts beside rows that give ids, at least */
     FEW_ALONE = 256,   /* generated rows where no job waits for an id */
-    PROMPTS_IN_A_ROW = 2, /* steps, while jobs wait for ids: bounds the gap between two of their ids */
+    PROMPTS_IN_A_ROW = 1, /* steps, while jobs wait for ids: bounds the gap between two of their ids */
     CHUNK_FIRST = 512, /* rows of the first prompt step, whose time nobody knows */
     CHUNK_LEAST = 64
 };
-static const double SHARED_SECONDS = 0.012, ALONE_SECONDS = 0.050, PROMPT_SHARE = 0.25, AHEAD_SECONDS = 0.006;
+static const double SHARED_SECONDS = 0.030, ALONE_SECONDS = 0.050, PROMPT_SHARE = 0.25, AHEAD_SECONDS = 0.006;
 
 wk_status batch_open(struct engine *e, const struct wk_err *err)
 {

@@ -95,11 +95,12 @@ static wk_status add_matrix(struct executor *x, uint32_t tensor, uint32_t first,
     *m = (struct cuda_matrix){ .tensor = t, .first = first, .n = n, .k = t->cols, .slabs = t->slabs, .tiles = (n + 15) / 16 };
     wk_status s = find_type(x, t, m, err);
     if (s) return s;
-    /* A module's promise, of which everything that is laid out below is made. */
+    /* A module's word, of which everything that is laid out below is made: no less than the rows' own bytes, no more than 8 bytes a value. */
     const uint64_t bytes = m->type->tile_bytes(t->cols), least = WK_TILE_ROWS * (t->bytes / ((uint64_t)t->rows * t->slabs));
-    if (bytes % 16 || bytes < least || bytes > least + least / 8 + 2048)
+    const uint64_t most = (uint64_t)WK_TILE_ROWS * t->cols * 8 + 2048;
+    if (bytes % 16 || bytes < least || bytes > most)
         return wk_fail(err, WK_INVALID, "%s: %s: tile_bytes(%u) of type %u is %" PRIu64 "; a multiple of 16 in %" PRIu64 "..%" PRIu64 " expected", t->name, m->module->id, t->cols,
-            m->type->ggml_type, bytes, least, least + least / 8 + 2048);
+            m->type->ggml_type, bytes, least, most);
     m->tile_bytes = bytes;
     x->n_matrices++;
     return WK_OK;

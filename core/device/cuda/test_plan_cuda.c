@@ -29,6 +29,7 @@ static uint64_t tile_q5_0(uint32_t k) { return tile(k / 32 * 22ull); }
 static uint64_t tile_q8_0(uint32_t k) { return tile(k / 32 * 34ull); }
 static uint64_t tile_q4_k(uint32_t k) { return tile(k / 256 * 144ull); }
 static uint64_t tile_q6_k(uint32_t k) { return tile(k / 256 * 210ull); }
+static uint64_t tile_wide(uint32_t k) { return tile(24ull * k); }
 static uint64_t no_tile(uint32_t k) { return k; }
 static uint64_t (*tile_of(uint32_t type))(uint32_t)
 {
@@ -182,7 +183,7 @@ static void test_refusals(void **state)
     o = options(), o.find_user = &missing, refuse(ZOO_DENSE, &o, WK_UNSUPPORTED, "type 14");
     types[14].tile_bytes = no_tile; /* a module that promises too little */
     o = options(), refuse(ZOO_DENSE, &o, WK_INVALID, "of type 14 is");
-    types[14].tile_bytes = tile_f32; /* and too much */
+    types[14].tile_bytes = tile_wide; /* and too much */
     o = options(), refuse(ZOO_DENSE, &o, WK_INVALID, "of type 14 is");
     types[14].tile_bytes = tile_of(14);
 }

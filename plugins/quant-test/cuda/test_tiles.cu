@@ -14,7 +14,9 @@ static int n_names;
 
 struct pair { const struct wk_type_cpu *cpu; const struct wk_type_cuda *cuda; const struct wk_quant_cuda *module; };
 
-/* Calls fn for every type that is served on CUDA, and fails if one is not. */
+enum { TYPES_SERVED = 13 };
+
+/* Calls fn for every type that is served on CUDA, and fails if there are fewer than there should be, or one of those that were named is not. */
 static void each_type(void (*fn)(const struct pair *))
 {
     uint32_t done = 0;
@@ -25,7 +27,9 @@ static void each_type(void (*fn)(const struct pair *))
             bool wanted = n_names == 0;
             for (int n = 0; n < n_names; n++) wanted = wanted || strcmp(names[n], p.cpu->name) == 0;
             if (!wanted) continue;
-            LAUNCH(plugin_find_cuda(registry, p.cpu->ggml_type, &p.module, &error_text));
+            const wk_status found = plugin_find_cuda(registry, p.cpu->ggml_type, &p.module, &error_text);
+            if (found == WK_UNSUPPORTED && !n_names) continue;
+            LAUNCH(found);
             for (uint32_t k = 0; k < p.module->n_types; k++)
                 if (p.module->types[k]->ggml_type == p.cpu->ggml_type) p.cuda = p.module->types[k];
             LAUNCH(p.module->open(0, &error_text));
@@ -33,7 +37,7 @@ static void each_type(void (*fn)(const struct pair *))
             done++;
         }
     }
-    assert_in_range(done, n_names ? n_names : 1, 1000);
+    assert_in_range(done, n_names ? n_names : TYPES_SERVED, 1000);
 }
 
 static uint64_t bytes_of_row(const struct wk_type_cpu *t, uint32_t k) { return (uint64_t)(k / t->block) * t->block_bytes; }

@@ -366,8 +366,6 @@ template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THRE
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_few_bars bars = { base + p.bars_at };
-    if (warp == 0) {
-    }
     if (warp == WK_SLOTS && lane == 0) bars.init(p.depth);
     wk_release();
     __syncthreads();
