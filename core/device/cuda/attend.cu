@@ -165,7 +165,7 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_keys(fe
                 *reinterpret_cast<uint4 *>(m.q + (run_first<D>() * QUERIES + i * 8)) = x;
             } else {
                 const uint32_t slot = p / KV_PAGE % W;
-                barrier_wait(shared_address(&m.k_bar[slot]), now.parity);
+                wk_stage_wait(shared_address(&m.k_bar[slot]), now.parity);
                 put_row<D, FORM>(a, t, p, 0, m.k[slot], m.at[now.parity][slot], x, now.more);
             }
         }
@@ -647,7 +647,7 @@ template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <=
             if (now.raw) __syncthreads(); /* their threads have waited for the tile's heads */
             finish_keys<D, W, FORM>(m, a, t, j, now, value);
             if (now.first && j.to > j.from) { /* its values are there, or as late as its keys */
-                barrier_wait(v_bar, 0);
+                wk_stage_wait(v_bar, 0);
                 finish_values<D, W, FORM>(m, a, t, j, now, value, v);
             }
             __syncthreads();
@@ -664,7 +664,7 @@ template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <=
         const uint32_t low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
 #pragma unroll
         for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
-        barrier_wait(k_bar, now.parity);
+        wk_stage_wait(k_bar, now.parity);
         if (base + warp >= low && base + warp <= high) {
             page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
             finish_scores<FORM>(s, a, t, (base + warp) * KV_PAGE);
@@ -678,7 +678,7 @@ template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <=
         const float2 top = split_max(m);
         leave_probabilities(m, s, top);
         if (__builtin_expect(j.to > j.from && !now.first, 0)) {
-            barrier_wait(v_bar + now.stage * 8, now.v_parity);
+            wk_stage_wait(v_bar + now.stage * 8, now.v_parity);
             finish_values<D, W, FORM>(m, a, t, j, now, value, v);
         }
         __syncthreads();
@@ -689,7 +689,7 @@ template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <=
         f[1] = raise(r.max[1], top.y);
         r.sum[0] = grown(r.sum[0], sum.x, f[0]);
         r.sum[1] = grown(r.sum[1], sum.y, f[1]);
-        barrier_wait(v_bar + now.stage * 8, now.v_parity);
+        wk_stage_wait(v_bar + now.stage * 8, now.v_parity);
 #pragma unroll
         for (uint32_t i = 0; i < r.slices; i++) {
             if (warp + i * W >= D / 16 || high < base || low >= base + W) break; /* nothing is seen of the split, nothing is added */

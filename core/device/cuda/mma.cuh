@@ -8,6 +8,8 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+#include <worker/cuda/mma.cuh>
+
 __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 __device__ __forceinline__ void mma_f16(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
@@ -54,15 +56,11 @@ template <int N> __device__ __forceinline__ void copy_wait() { asm volatile("cp.
 
 /* ---- copies of whole runs, and the barrier in shared memory at which they arrive ------------------------------------------------- */
 
-/* For the copies of `warps` warps a phase. Before others use it: a barrier of the block. */
+/* For the copies of `warps` warps a phase; wk_stage_wait waits for one. Before others use it: a barrier of the block. */
 __device__ __forceinline__ void begin_barrier(uint32_t bar, uint32_t warps)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(warps) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#else
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(32 * warps) : "memory");
-#endif
+    wk_bar_init(bar, WK_BAR_COPIES * warps);
+    wk_bar_init_done();
 }
 
 /* `bytes` (a multiple of 16, or 0) of global to shared memory, both 16-byte aligned, and an arrival; by a whole warp. */
@@ -78,19 +76,6 @@ __device__ __forceinline__ void copy_run(uint32_t shared, const void *global, ui
     for (uint32_t i = lane * 16; i < bytes; i += 512) copy16(shared + i, static_cast<const char *>(global) + i);
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 #endif
-}
-
-/* Until the phase of this parity (0: the first) is over; then what it brought is visible to the lane. */
-__device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity)
-{
-    uint32_t done;
-    do {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
-#else
-        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
-#endif
-    } while (!done);
 }
 
 /* Ordinary stores of this thread to shared memory come before the bulk copies that others ask for after the next barrier of the block. */

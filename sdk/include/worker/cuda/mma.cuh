@@ -64,7 +64,7 @@ __device__ __forceinline__ void wk_stage_wait(uint32_t bar, uint32_t parity)
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-enum { WK_BAR_COPIES = 1 }; /* arrivals of a wk_stage_copy8 */
+enum { WK_BAR_COPIES = 1 }; /* arrivals of a warp's copy */
 #else
 enum { WK_BAR_COPIES = 32 };
 #endif
