@@ -166,20 +166,28 @@ static bool read_commit(const json_t *body, struct commit *c, struct body_error 
     return true;
 }
 
+/* A model that serves is the answer even while its load still ends: the loader says "ready" before it lets the claim go. */
+static void refuse_commit(struct serve *s, struct http_request *r, bool claimed)
+{
+    const bool has = atomic_load(&s->model) != NULL;
+    serve_refuse(s, r, has ? SERVE_ALREADY_COMMITTED : SERVE_NOT_READY, NULL, NULL, "%s",
+                 has       ? "this worker has its model, and serves no second one: start another worker"
+                 : claimed ? "another model is being loaded"
+                           : "the worker is shutting down, or unhealthy");
+}
+
 static void commit(struct serve *s, struct http_request *r, const struct commit *c)
 {
     char path[MODEL_PATH_MAX];
     if (!resolve(s, r, c->file ? "model_bytes" : "model_ref", c->file ? c->file : c->ref, path)) return;
     while (serve_state_of(s) == SERVE_STARTING) (void)usleep(1000); /* the first milliseconds: ports are being bound */
     if (!load_claim(s)) {
-        serve_refuse(s, r, SERVE_NOT_READY, NULL, NULL, "another model is being loaded");
+        refuse_commit(s, r, true);
         return;
     }
     if (serve_state_of(s) != SERVE_WAITING) { /* decided before the claim was ours */
-        const bool has = atomic_load(&s->model) != NULL;
         atomic_store(&s->loading, false);
-        serve_refuse(s, r, has ? SERVE_ALREADY_COMMITTED : SERVE_NOT_READY, NULL, NULL, "%s",
-                     has ? "this worker has its model, and serves no second one: start another worker" : "the worker is shutting down, or unhealthy");
+        refuse_commit(s, r, false);
         return;
     }
     /* In a thread of the loader's own, whatever the connection's has for a stack; it goes on if the client leaves. */
