@@ -44,13 +44,14 @@ function(worker_test name)
   endif()
   cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LABELS;LINK;DEPENDS" ${ARGN})
   add_executable(${name} ${T_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support)
   target_link_libraries(${name} PRIVATE worker_core worker_flags PkgConfig::CMOCKA ${T_LINK})
   if(T_DEPENDS)
     add_dependencies(${name} ${T_DEPENDS})
   endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT T_TIMEOUT)
-    set(T_TIMEOUT 60)
+    set(T_TIMEOUT 600) # ends what hangs; no test is about time
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "WORKER_TEST_DATA=${WORKER_TEST_DATA};WORKER_PLUGIN_PATH=${WORKER_PLUGIN_BUILD_DIR}"

@@ -96,7 +96,7 @@ static void send_metrics(struct stream *x, uint64_t now)
     if (x->m->model->device->handle) x->m->model->device->handle(x->m->model->executor, &h);
     const double seconds = f.first_token_ns ? (double)(f.last_token_ns - f.first_token_ns) * 1e-9 : 0;
     http_text_format(&x->line, "{\"tokens_out\":%u,\"tokens_per_second\":%.3f,\"queue_depth\":%u,\"vram_bytes_used\":%" PRIu64 ",\"kv_used\":%.6f}", f.n_generated,
-                     seconds > 0 ? (f.n_generated - 1) / seconds : 0.0, e.queued, h.vram_bytes, e.pages ? (double)e.pages_used / (double)e.pages : 0.0);
+                     seconds > 0 ? (f.n_generated - 1) / seconds : 0.0, e.queued, h.vram_bytes, e.usage);
     (void)send_event(x, "metrics");
     x->next_metrics_ns = now + METRICS_MS * 1000000ull;
 }
@@ -176,13 +176,13 @@ static void finish(struct stream *x, enum job_end end)
     error_text(end, &e.f, e.text);
     e.first_ms = ms_between(x->arrived_ns, e.f.first_token_ns);
     e.decode_ms = ms_between(e.f.first_token_ns, e.f.last_token_ns);
+    struct job_record record = { .verdict = e.good ? JOB_FINISHED : end == JOB_CANCELLED ? JOB_WAS_CANCELLED : JOB_HAS_FAILED, .end = e.good ? e.reason : e.code->name,
+        .tokens_in = (uint32_t)x->prompt.n, .tokens_out = x->tokens_out, .seconds = serve_seconds(e.f.ended_ns - x->arrived_ns) };
+    memcpy(record.id, x->q.job_id, sizeof record.id);
+    job_log_add(x->s->jobs, &record); /* before the client knows: who has read the end finds the job listed as it ended */
     if (e.good) send_end(x, &e);
     else send_error(x, &e);
     narrate_end(x, end, &e);
-    struct job_record record = { .verdict = e.good ? JOB_FINISHED : end == JOB_CANCELLED ? JOB_WAS_CANCELLED : JOB_HAS_FAILED, .end = e.good ? e.reason : e.code->name,
-        .tokens_in = (uint32_t)x->prompt.n, .tokens_out = x->tokens_out, .seconds = ms_between(x->arrived_ns, e.f.ended_ns) * 1e-3 };
-    memcpy(record.id, x->q.job_id, sizeof record.id);
-    job_log_add(x->s->jobs, &record);
 }
 
 /* ---- following the job -------------------------------------------------------------------------------------------------- */

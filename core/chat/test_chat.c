@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "chat/chat.h"
+#include "test_data.h"
 #include "tokenizer/vocab_builder.h"
 
 static struct builder builder;
@@ -113,19 +114,9 @@ static void test_without_template(void **state)
 
 static char *read_template(const char *name)
 {
-    const char *root = getenv("WORKER_TEST_DATA");
-    char path[512];
-    (void)snprintf(path, sizeof path, "%s/templates/%s.jinja", root ? root : "../shared/data", name);
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        print_message("skipped: %s is absent\n", path);
-        return NULL;
-    }
-    char *text = calloc(1, 1 << 20);
-    assert_non_null(text);
-    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
-    fclose(f);
-    return text;
+    char path[128];
+    (void)snprintf(path, sizeof path, "templates/%s.jinja", name);
+    return data_read(path, NULL);
 }
 
 static void test_shipped_templates(void **state)

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "chat/harmony.h"
+#include "test_data.h"
 #include "tokenizer/vocab_builder.h"
 
 static struct builder builder;
@@ -41,19 +42,11 @@ static int close_vocabulary(void **state)
 /* The text of a data file without white space at its end; NULL: it is not there. */
 static char *read_data(const char *name)
 {
-    const char *root = getenv("WORKER_TEST_DATA");
-    char path[512];
-    (void)snprintf(path, sizeof path, "%s/harmony/%s.txt", root ? root : "../shared/data", name);
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        print_message("skipped: %s is absent\n", path);
-        return NULL;
-    }
-    char *text = calloc(1, 1 << 16);
-    assert_non_null(text);
-    size_t n = fread(text, 1, (1 << 16) - 1, f);
-    while (n && strchr(" \r\n", text[n - 1])) text[--n] = '\0';
-    fclose(f);
+    char path[128];
+    size_t n;
+    (void)snprintf(path, sizeof path, "harmony/%s.txt", name);
+    char *text = data_read(path, &n);
+    while (text && n && strchr(" \r\n", text[n - 1])) text[--n] = '\0';
     return text;
 }
 
@@ -200,8 +193,9 @@ static void test_history(void **state)
         .content = bytes("{\"result\": \"https://openai.com/\"}") };
     char *expected = read_data("test_tool_response_parsing");
     if (expected) {
-        strcat(expected, "<|end|>");
-        expect_text(&(struct harmony_conversation){ .messages = &tool, .n_messages = 1 }, expected);
+        char ended[4096];
+        assert_in_range(snprintf(ended, sizeof ended, "%s<|end|>", expected), 8, sizeof ended - 1);
+        expect_text(&(struct harmony_conversation){ .messages = &tool, .n_messages = 1 }, ended);
     }
     free(expected);
 }
@@ -466,17 +460,13 @@ static void test_published_ids(void **state)
         { "test_simple_reasoning_response", "[analysis|User asks: \"What is 2 + 2?\" Simple arithmetic. Provide answer.]![final|2 + 2 = 4.]~" },
         { "test_simple_tool_call", "[analysis|User asks: \"What is the weather in Tokyo?\" We need to use lookup_weather tool.]![analysis>lookup_weather code|{\"location\": \"Tokyo\"}]~" },
     };
-    const char *unpacked = getenv("WORKER_TEST_VOCAB");
-    char path[512], text[512];
+    char path[DATA_PATH_MAX], text[512];
     const struct wk_err err = { text, sizeof text };
     struct gguf *file;
     struct tokenizer *t;
     struct harmony_ids published;
-    (void)snprintf(path, sizeof path, "%s/ggml-vocab-gpt-4o.gguf", unpacked ? unpacked : ".");
-    if (gguf_open(path, &file, &err)) {
-        print_message("skipped: %s\n", text);
-        skip();
-    }
+    if (!data_is_there(data_vocabulary(path, "ggml-vocab-gpt-4o.gguf"))) skip();
+    if (gguf_open(path, &file, &err)) fail_msg("%s", text);
     assert_int_equal(tokenizer_open(file, &t, &err), WK_OK);
     gguf_close(file);
     assert_true(harmony_find_ids(t, &published));

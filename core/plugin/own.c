@@ -51,5 +51,5 @@ wk_status plugin_open_own(const char *name, void **handle, const struct wk_err *
     if (access(installed, F_OK) == 0) return map(installed, handle, err);
     const bool tree = access(cache, F_OK) == 0 && strcmp(installed, built) != 0;
     if (tree && access(built, F_OK) == 0) return map(built, handle, err);
-    return wk_fail(err, WK_UNSUPPORTED, "this installation has no %s (looked at: %s%s%s)", name, installed, tree ? ", " : "", tree ? built : "");
+    return wk_fail(err, WK_UNSUPPORTED, "this installation has no %s (looked at: %s%s%s): a build where nvcc is found has it", name, installed, tree ? ", " : "", tree ? built : "");
 }

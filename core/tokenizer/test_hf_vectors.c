@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "gguf/gguf.h"
+#include "test_data.h"
 #include "tokenizer/tokenizer.h"
 
 /* A tokenizer.json and what it is compared with: the GGUF vocabulary, the vectors of texts with special tokens. nfc: the JSON normalises, so that only
@@ -24,52 +25,14 @@ static const struct pair { const char *json, *vocabulary; uint32_t size; bool ad
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 static int files_seen;
 
-static char *read_path(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    assert_int_equal(fseek(f, 0, SEEK_END), 0);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    char *text = malloc(*n + 1);
-    assert_non_null(text);
-    assert_int_equal(fread(text, 1, *n, f), *n);
-    text[*n] = '\0';
-    fclose(f);
-    return text;
-}
-
-static char *read_data(const char *relative, size_t *n)
-{
-    const char *root = getenv("WORKER_TEST_DATA");
-    char path[512];
-    (void)snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/data", relative);
-    return read_path(path, n);
-}
-
-static bool is_there(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    if (f) fclose(f);
-    else print_message("skipped: %s is absent\n", path);
-    return f != NULL;
-}
-
-static const char *unpacked(const char *name, char path[512])
-{
-    const char *folder = getenv("WORKER_TEST_VOCAB");
-    (void)snprintf(path, 512, "%s/%s", folder ? folder : ".", name);
-    return path;
-}
-
 /* NULL: it is not there. file: as of tokenizer_open_json. */
 static struct tokenizer *open_json(const struct pair *p, const struct gguf *file)
 {
-    char name[64], path[512], text[512];
+    char name[64], path[DATA_PATH_MAX], text[512];
     const struct wk_err err = { text, sizeof text };
     struct tokenizer *t;
     (void)snprintf(name, sizeof name, "%s-tokenizer.json", p->json);
-    if (!is_there(unpacked(name, path))) return NULL;
+    if (!data_is_there(data_vocabulary(path, name))) return NULL;
     if (tokenizer_open_json(path, file, 0, &t, &err)) fail_msg("%s", text);
     files_seen++;
     return t;
@@ -77,11 +40,11 @@ static struct tokenizer *open_json(const struct pair *p, const struct gguf *file
 
 static struct gguf *open_gguf(const struct pair *p)
 {
-    char name[64], path[512], text[512];
+    char name[64], path[DATA_PATH_MAX], text[512];
     const struct wk_err err = { text, sizeof text };
     struct gguf *file;
     (void)snprintf(name, sizeof name, "ggml-vocab-%s.gguf", p->vocabulary);
-    if (!is_there(unpacked(name, path))) return NULL;
+    if (!data_is_there(data_vocabulary(path, name))) return NULL;
     if (gguf_open(path, &file, &err)) fail_msg("%s", text);
     return file;
 }
@@ -142,12 +105,12 @@ static void test_roles_of_the_model(void **state)
 static void test_wrong_model(void **state)
 {
     (void)state;
-    char name[64], path[512], text[512];
+    char name[64], path[DATA_PATH_MAX], text[512];
     const struct wk_err err = { text, sizeof text };
     struct gguf *file = open_gguf(&pairs[2]);
     struct tokenizer *t;
     (void)snprintf(name, sizeof name, "%s-tokenizer.json", pairs[1].json);
-    if (file && is_there(unpacked(name, path))) {
+    if (file && data_is_there(data_vocabulary(path, name))) {
         assert_int_equal(tokenizer_open_json(path, file, 0, &t, &err), WK_INVALID);
         assert_non_null(strstr(text, "belongs to another model"));
         assert_int_equal(tokenizer_open_json(path, NULL, 50000, &t, &err), WK_INVALID);
@@ -171,10 +134,9 @@ static json_t *load_vectors(const char *relative)
 {
     json_error_t error;
     size_t n;
-    char *text = read_data(relative, &n);
+    char *text = data_read(relative, &n);
     json_t *root = text ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : NULL;
     if (text && !root) fail_msg("%s: line %d: %s", relative, error.line, error.text);
-    if (!text) print_message("skipped: %s is absent\n", relative);
     free(text);
     return root;
 }
@@ -239,7 +201,7 @@ static void compare_vocabulary_cases(const struct pair *p, const struct tokenize
     char relative[96];
     size_t n;
     (void)snprintf(relative, sizeof relative, "vocab/ggml-vocab-%s.gguf.inp", p->vocabulary);
-    char *in = read_data(relative, &n);
+    char *in = data_read(relative, &n);
     for (char *at = in; at;) {
         char *end = memmem(at, (size_t)(in + n - at), separator, sizeof separator - 1);
         compare(p, json, gguf, at, (size_t)((end ? end : in + n) - at));

@@ -12,51 +12,21 @@
 #include <string.h>
 
 #include "gguf/gguf.h"
+#include "test_data.h"
 #include "tokenizer/tokenizer.h"
 
 static const char *const vocabularies[] = { "gpt-2", "gpt-4o", "llama-bpe", "llama-spm", "phi-3", "qwen2" };
 static int vocabularies_seen;
 
-static const char *data_path(char *out, size_t cap, const char *format, const char *name)
-{
-    const char *root = getenv("WORKER_TEST_DATA");
-    char relative[256];
-    (void)snprintf(relative, sizeof relative, format, name);
-    (void)snprintf(out, cap, "%s/%s", root ? root : "../shared/data", relative);
-    return out;
-}
-
-static char *read_file(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    assert_int_equal(fseek(f, 0, SEEK_END), 0);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    char *text = malloc(*n + 1);
-    assert_non_null(text);
-    assert_int_equal(fread(text, 1, *n, f), *n);
-    text[*n] = '\0';
-    fclose(f);
-    return text;
-}
-
 /* NULL: the vocabulary is not there. */
 static struct tokenizer *open_vocabulary(const char *name)
 {
-    char path[512], text[512];
+    char path[DATA_PATH_MAX], file_name[64], text[512];
     struct wk_err err = { text, sizeof text };
     struct gguf *file;
     struct tokenizer *t;
-    const char *unpacked = getenv("WORKER_TEST_VOCAB");
-    (void)snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf", unpacked ? unpacked : ".", name);
-    size_t n;
-    char *probe = read_file(path, &n);
-    free(probe);
-    if (!probe) {
-        print_message("skipped: %s is absent\n", path);
-        return NULL;
-    }
+    (void)snprintf(file_name, sizeof file_name, "ggml-vocab-%s.gguf", name);
+    if (!data_is_there(data_vocabulary(path, file_name))) return NULL;
     if (gguf_open(path, &file, &err)) fail_msg("%s", text);
     if (tokenizer_open(file, &t, &err)) fail_msg("%s: %s", path, text);
     gguf_close(file);
@@ -86,10 +56,11 @@ static void test_46_cases_each(void **state)
     (void)state;
     for (size_t v = 0; v < sizeof vocabularies / sizeof *vocabularies; v++) {
         struct tokenizer *t = open_vocabulary(vocabularies[v]);
-        char path[512];
+        char in_name[64], out_name[64];
         size_t n, n_out;
-        char *in = read_file(data_path(path, sizeof path, "vocab/ggml-vocab-%s.gguf.inp", vocabularies[v]), &n);
-        char *out = read_file(data_path(path, sizeof path, "vocab/ggml-vocab-%s.gguf.out", vocabularies[v]), &n_out);
+        (void)snprintf(in_name, sizeof in_name, "vocab/ggml-vocab-%s.gguf.inp", vocabularies[v]);
+        (void)snprintf(out_name, sizeof out_name, "vocab/ggml-vocab-%s.gguf.out", vocabularies[v]);
+        char *in = data_read(in_name, &n), *out = data_read(out_name, &n_out);
         static const char separator[] = "\n__ggml_vocab_test__\n";
         const char *line = out;
         int cases = 0;
@@ -127,14 +98,13 @@ static void print_ids(const char *label, const uint32_t *ids, size_t n)
 }
 
 /* The file's JSON; NULL if it is absent. */
-static json_t *load_json(const char *format, const char *name)
+static json_t *load_json(const char *name)
 {
-    char path[512];
     json_error_t error;
     size_t n;
-    char *text = read_file(data_path(path, sizeof path, format, name), &n);
+    char *text = data_read(name, &n);
     json_t *root = text ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : NULL;
-    if (text && !root) fail_msg("%s: line %d: %s", path, error.line, error.text);
+    if (text && !root) fail_msg("%s: line %d: %s", name, error.line, error.text);
     free(text);
     return root;
 }
@@ -144,7 +114,9 @@ static void test_hugging_face(void **state)
     (void)state;
     size_t wrong = 0, cases = 0;
     for (size_t v = 0; v < sizeof vocabularies / sizeof *vocabularies; v++) {
-        json_t *root = load_json("tokvec/hf-%s.json", vocabularies[v]), *c;
+        char file[64];
+        (void)snprintf(file, sizeof file, "tokvec/hf-%s.json", vocabularies[v]);
+        json_t *root = load_json(file), *c;
         struct tokenizer *t = root ? open_vocabulary(vocabularies[v]) : NULL;
         size_t i;
         json_array_foreach(json_object_get(root, "cases"), i, c) {
@@ -190,7 +162,7 @@ static bool is_gguf_own(const char *vocabulary, const char *text)
 static void test_special_texts(void **state)
 {
     (void)state;
-    json_t *root = load_json("tokvec/%s", "special-and-chat.json"), *c;
+    json_t *root = load_json("tokvec/special-and-chat.json"), *c;
     if (!root) skip();
     for (size_t v = 0; v < sizeof vocabularies / sizeof *vocabularies; v++) {
         struct tokenizer *t = open_vocabulary(vocabularies[v]);

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "test_data.h"
+
 struct opened {
     struct gguf_build *build;
     struct gguf *file;
@@ -328,15 +330,11 @@ static void real_files(void **state)
 {
     (void)state;
     static const struct { const char *name; uint32_t launches; } files[] = { { "tiny/tiny-gpt2.gguf", 5 }, { "tiny/tiny-gpt-oss-f32.gguf", 7 }, { "tiny/tiny-gpt-oss.gguf", 7 } };
-    const char *folder = getenv("WORKER_TEST_DATA");
     unsigned found = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        char path[4096], text[400];
+        char path[DATA_PATH_MAX], text[400];
         const struct wk_err err = { text, sizeof text };
-        (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : "", files[i].name);
-        FILE *there = fopen(path, "rb");
-        if (!there) continue;
-        (void)fclose(there);
+        if (!data_is_there(data_path(path, files[i].name))) continue;
         found++;
         struct gguf *file;
         if (gguf_open(path, &file, &err) != WK_OK) fail_msg("%s", text);
@@ -348,10 +346,7 @@ static void real_files(void **state)
         tape_free(p);
         gguf_close(file);
     }
-    if (!found) {
-        print_message("no model files under WORKER_TEST_DATA: skipped\n");
-        skip();
-    }
+    if (!found) skip();
 }
 
 int main(void)

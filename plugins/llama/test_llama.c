@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "test_data.h"
+
 struct opened {
     struct gguf_build *build;
     struct gguf *file;
@@ -197,15 +199,11 @@ static void real_files(void **state)
 {
     (void)state;
     static const char *const names[] = { "tiny/tiny-llama.gguf", "tiny/tiny-qwen2.gguf", "tiny/tiny-phi3.gguf", "stories260K/stories260K-f32.gguf", "stories260K/stories260K-ffn256-Q4_K_M.gguf" };
-    const char *folder = getenv("WORKER_TEST_DATA");
     unsigned found = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[4096], text[400];
+        char path[DATA_PATH_MAX], text[400];
         const struct wk_err err = { text, sizeof text };
-        (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : "", names[i]);
-        FILE *there = fopen(path, "rb");
-        if (!there) continue;
-        (void)fclose(there);
+        if (!data_is_there(data_path(path, names[i]))) continue;
         found++;
         struct gguf *file;
         if (gguf_open(path, &file, &err) != WK_OK) fail_msg("%s", text);
@@ -216,10 +214,7 @@ static void real_files(void **state)
         tape_free(p);
         gguf_close(file);
     }
-    if (!found) {
-        print_message("no model files under WORKER_TEST_DATA: skipped\n");
-        skip();
-    }
+    if (!found) skip();
 }
 
 int main(void)

@@ -2,15 +2,20 @@
 import http.client
 import json
 import os
+import random
 import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 SKIPPED = 77
-# Parameters of a job that never comes to an end of its own: what was generated once becomes ever more likely, and an end never was.
-ENDLESS = {"prompt": "Once upon a time", "max_tokens": 2000, "temperature": 0, "repetition_penalty": 0.01}
+PATIENCE = 120  # seconds: what has not come by then never does; nothing else here is timed
+# Parameters of a job that does not end by itself while a test looks on, and the options of a worker that lets it run for minutes on any machine: what was generated once
+# becomes ever more likely, and an end never was. Its end is a cancel.
+ENDLESS = {"prompt": "Once upon a time", "max_tokens": 32000, "temperature": 0, "repetition_penalty": 0.01}
+LONG = ("--context", "32768", "--max-tokens-out", "32000")
 failures = []
 
 
@@ -31,9 +36,16 @@ def skip(why):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that nobody has, from below those that the kernel gives to the connections of whatever else runs here: it is still free when the worker binds it."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
+        low = int(f.read().split()[0])
+    while True:
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", random.randrange(10000, low) if low > 12000 else 0))
+                return s.getsockname()[1]
+            except OSError:
+                pass
 
 
 class Worker:
@@ -48,8 +60,8 @@ class Worker:
         if wait:
             self.until(lambda: self.get("/readyz")[0] == 200)
 
-    def until(self, what, seconds=120):
-        end = time.monotonic() + seconds
+    def until(self, what):
+        end = time.monotonic() + PATIENCE
         while True:
             try:
                 if what():
@@ -68,7 +80,7 @@ class Worker:
 
     def ask(self, method, path, body=None, headers=None, port=None):
         """(status, headers, bytes) of one request; body: an object, or bytes as they are."""
-        c = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=60)
+        c = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=PATIENCE)
         try:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             c.request(method, path, data, dict({"Content-Type": "application/json"} if data is not None else {}, **(headers or {})))
@@ -93,12 +105,14 @@ class Worker:
     def metrics(self, port=None):
         return Metrics(self.get("/metrics", port)[1])
 
+    def status(self):
+        """Of the program, which ends by itself."""
+        return self.process.wait(PATIENCE)
+
     def end(self):
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(60)
-        status = self.process.returncode
-        return status
+        return self.status()
 
     def __enter__(self):
         return self
@@ -113,6 +127,60 @@ class Worker:
         self.process.wait()
         if "Sanitizer" in self.said():
             check("no sanitizer has anything to say", False, self.said())
+
+
+class Job(threading.Thread):
+    """One POST /execute, ENDLESS unless the body says otherwise, read by a thread of its own: .status, and .events as they come, or the error's JSON as .answer."""
+
+    def __init__(self, w, job_id, **body):
+        super().__init__(daemon=True)
+        self.w, self.job_id, self.body = w, job_id, dict(ENDLESS, job_id=job_id, **body)
+        self.status, self.events, self.answer = None, [], None
+        self.start()
+
+    def run(self):
+        c = http.client.HTTPConnection("127.0.0.1", self.w.port, timeout=PATIENCE)
+        try:
+            c.request("POST", "/execute", json.dumps(self.body), {"Content-Type": "application/json"})
+            r = c.getresponse()
+            self.status = r.status
+            if r.status == 200:
+                self.events.extend(each_event(r))
+            else:
+                self.answer = json.loads(r.read())
+        except (OSError, http.client.HTTPException):  # cut off with its worker
+            pass
+        finally:
+            c.close()
+
+    def until(self, *names):
+        """Waits until an event of each name has come."""
+        self.w.until(lambda: set(names) <= {name for name, _ in self.events})
+        return self
+
+    def over(self):
+        """The events, once it is."""
+        self.join(PATIENCE)
+        return self.events
+
+    def cancel(self):
+        self.w.post("/cancel", {"job_id": self.job_id})
+        return self.over()
+
+
+def each_event(lines):
+    """(name, data) of every event of a stream that is still coming."""
+    name = ""
+    for line in lines:
+        line = line.decode().rstrip("\n")
+        if line.startswith("event: "):
+            name = line[7:]
+        elif line.startswith("data: "):
+            yield name, json.loads(line[6:])
+
+
+def cancelled(stream):
+    return stream[-1][0] == "error" and stream[-1][1]["code"] == "CANCELLED" and stream[-1][1]["retriable"] is False
 
 
 def events(text):

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 
-from service import Worker, check, done, free_port
+from service import PATIENCE, Worker, check, done, free_port
 
 program, source = sys.argv[1], sys.argv[2]
 fake = sys.argv[3] if len(sys.argv) > 3 else None
@@ -127,13 +127,13 @@ def on_fake(installed):
         with start(fault) as w:
             status, stream = w.execute(prompt="x", max_tokens=5)
             check("%s: error CUDA_ERROR" % fault, status == 200 and stream[-1][0] == "error" and stream[-1][1]["code"] == "CUDA_ERROR" and stream[-1][1]["retriable"] is True, stream)
-            check("... and the process ends with 70", w.process.wait(10) == 70)
+            check("... and the process ends with 70", w.status() == 70)
             last = w.said().strip().split("\n")[-1]
             check("... saying so last", "CUDA_ERROR" in last or "lost" in last, last)
     with start("host-page", wait=False) as w:
-        check("host memory found at start: exit 1", w.process.wait(20) == 1 and "VRAM_RESIDENCY_FAILED" in w.said(), w.said())
+        check("host memory found at start: exit 1", w.status() == 1 and "VRAM_RESIDENCY_FAILED" in w.said(), w.said())
     with start("host-page-later", "--residency-sec", "1") as w:
-        w.until(lambda: w.get("/readyz")[0] == 503, 20)
+        w.until(lambda: w.get("/readyz")[0] == 503)
         status, health = w.get("/health")
         check("host memory found later: unhealthy", status == 503 and health["status"] == "unhealthy", health)
         status, answer = w.post("/execute", {"job_id": "a", "prompt": "x"})
@@ -141,7 +141,7 @@ def on_fake(installed):
         check("... but a clean end", w.end() == 0 and "VRAM_RESIDENCY_FAILED" in w.said() or "host memory" in w.said(), w.said())
     for fault, code, status in (("no-driver", "DEVICE_NOT_FOUND", 1), ("full", "INSUFFICIENT_VRAM", 1), ("lost-in-upload", "CUDA_ERROR", 70), ("no-memory", "INSUFFICIENT_VRAM", 1)):
         r = subprocess.run([installed, "--worker-id", "123e4567-e89b-42d3-a456-426614174000", "--model", HAIKU, "--gpu-device", "0", "--port", str(free_port()), "--log", "json"], capture_output=True, text=True,
-                           env=dict(os.environ, WORKER_FAKE=fault), timeout=60, check=False)
+                           env=dict(os.environ, WORKER_FAKE=fault), timeout=PATIENCE, check=False)
         last = json.loads(r.stderr.strip().split("\n")[-1])
         good = r.returncode == status and last["event"] == "error" and last["level"] == "error" and last["code"] == code and last["message"]
         if fault == "full":

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from service import Worker, check, done, events
+from service import ENDLESS, LONG, PATIENCE, Job, Worker, cancelled, check, done, each_event
 
 program = sys.argv[1]
 HAIKU = {"prompt": "Write a haiku about GPU computing", "chat": True, "max_tokens": 50, "temperature": 0.7, "seed": 42}
@@ -40,23 +40,14 @@ class Stream:
     """One /execute whose events are read as they come."""
 
     def __init__(self, w, body, headers=None, port=None):
-        self.c = http.client.HTTPConnection("127.0.0.1", port or w.port, timeout=60)
+        self.c = http.client.HTTPConnection("127.0.0.1", port or w.port, timeout=PATIENCE)
         self.c.request("POST", "/execute", json.dumps(body), dict({"Content-Type": "application/json"}, **(headers or {})))
         self.sock = self.c.sock
         self.r = self.c.getresponse()
         self.status = self.r.status
 
     def __iter__(self):
-        name = ""
-        for line in self.r:
-            line = line.decode().rstrip("\n")
-            if line.startswith("event: "):
-                name = line[7:]
-            elif line.startswith("data: "):
-                yield name, json.loads(line[6:])
-
-    def rest(self):
-        return list(self)
+        return each_event(self.r)
 
     def leave(self, how):
         if how == "rst":
@@ -148,114 +139,108 @@ def refused(w):
     check("the server lives", well_formed(w.execute(**HAIKU)[1]))
 
 
-# A text that never ends: what was generated once becomes ever more likely.
-ENDLESS = {"prompt": "x", "temperature": 0, "repetition_penalty": 0.01}
-
-
 def quiet(w):
     """All jobs over, all pages back."""
-    m = w.metrics()
     health = w.get("/health")[1]
-    return health["queue"]["running"] == 0 and health["queue"]["queued"] == 0 and health["kv_cache"]["pages_used"] == 0 and m is not None
+    return health["queue"]["running"] == 0 and health["queue"]["queued"] == 0 and health["kv_cache"]["pages_used"] == 0
+
+
+def state_of(w, job_id):
+    return w.get("/worker/jobs/" + job_id)[1].get("state")
+
+
+def with_deadline(w, ms, body):
+    """The events of a job that has so long, or longer where that had passed when the request arrived."""
+    while True:
+        s = Stream(w, body, {"X-Deadline": str(int(time.time() * 1000) + ms)})
+        if s.status == 200:
+            return list(s)
+        ms *= 4
+
+
+def cancels(w):
+    a = Job(w, "a").until("token")
+    status, answer = w.post("/execute", dict(ENDLESS, job_id="a"))
+    check("JOB_EXISTS", status == 409 and answer["code"] == "JOB_EXISTS" and answer["job_id"] == "a" and answer["retriable"] is False, (status, answer))
+    b, c = Job(w, "b"), Job(w, "c", max_tokens=5)
+    w.until(lambda: {j["job_id"] for j in w.get("/worker/jobs")[1]["jobs"]} >= set("abc"))
+    states = {j["job_id"]: j["state"] for j in w.get("/worker/jobs")[1]["jobs"] if j["job_id"] in "abc"}
+    check("one decodes, two wait", states == {"a": "decode", "b": "queued", "c": "queued"}, states)
+    status, headers, answer = w.ask("POST", "/execute", dict(ENDLESS, job_id="d"))
+    check("QUEUE_FULL", status == 429 and json.loads(answer)["code"] == "QUEUE_FULL" and json.loads(answer)["retriable"] is True and "retry-after" in headers, (status, answer))
+    status, answer = w.post("/cancel", {"job_id": "b"})
+    check("cancel a queued job: 202", status == 202 and answer["found"] is True, (status, answer))
+    check("it ends with CANCELLED", b.over() and b.status == 200 and cancelled(b.events) and len(b.events) == 1, b.events)
+    status, answer = w.post("/cancel", {"job_id": "a"})
+    check("cancel in decode: error CANCELLED", status == 202 and cancelled(a.over()) and a.events[-1][1]["job_id"] == "a", a.events[-1:])
+    check("the other one ran", well_formed(c.over()), c.events)
+    for again in ("a", "b", "never"):
+        status, answer = w.post("/cancel", {"job_id": again})
+        check("cancel again, or nothing: 202", status == 202 and answer["found"] is False, (status, answer))
+    for bad, field in ((b"{}", "job_id"), (b'{"job_id":1}', "job_id"), (b'{"job_id":"a","x":1}', "x"), (b"", "job_id")):
+        status, answer = w.post("/cancel", bad)
+        check("cancel %s" % bad, status == 400 and answer["field"] == field, (status, answer))
+    check("jobs that are over are listed", state_of(w, "a") == "cancelled" and state_of(w, "c") == "finished" and w.get("/worker/jobs/none")[0] == 404)
+    w.until(lambda: quiet(w))
+    check("cancel in prefill", cancelled(Job(w, "prefill", prompt="word " * 2000).until("started").cancel()))
+
+
+def disconnects(w):
+    """In each phase, in both ways."""
+    for how in ("fin", "rst"):
+        s = Stream(w, dict(ENDLESS, job_id="decode-" + how))
+        next(iter(s))
+        s.leave(how)
+        w.until(lambda: state_of(w, "decode-" + how) == "cancelled")
+        front = Job(w, "front-" + how).until("token")
+        Stream(w, dict(ENDLESS, job_id="queued-" + how)).leave(how)
+        w.until(lambda: state_of(w, "queued-" + how) == "cancelled")
+        front.cancel()
+        Stream(w, dict(ENDLESS, job_id="prefill-" + how, prompt="word " * 2000 + how)).leave(how)
+        w.until(lambda: state_of(w, "prefill-" + how) == "cancelled")
+        w.until(lambda: quiet(w))
+        check("disconnect (%s) while queued, in prefill, in decode: cancelled, pages back" % how, True)
+
+
+def deadlines(w):
+    s = with_deadline(w, 300, dict(ENDLESS, job_id="late"))
+    check("X-Deadline while running: error INFERENCE_TIMEOUT", s[-1][0] == "error" and s[-1][1]["code"] == "INFERENCE_TIMEOUT", s[-1:])
+    front = Job(w, "front").until("token")
+    s = with_deadline(w, 50, dict(ENDLESS, job_id="late-queued"))
+    check("X-Deadline while queued", len(s) == 1 and s[0][1]["code"] == "INFERENCE_TIMEOUT", s[-1:])
+    front.cancel()
+    w.until(lambda: quiet(w))
 
 
 def phases(program_):
-    with Worker(program_, "--max-sequences", "1", "--max-queue", "2", "--context", "8192", "--max-tokens-out", "8000") as w:
-        body = dict(ENDLESS, max_tokens=6000)
-        a = Stream(w, dict(body, job_id="a"))
-        events_a = iter(a)
-        check("a runs", next(events_a)[0] == "started" and next(events_a)[0] == "token")
-        status, answer = w.post("/execute", dict(body, job_id="a"))
-        check("JOB_EXISTS", status == 409 and answer["code"] == "JOB_EXISTS" and answer["job_id"] == "a" and answer["retriable"] is False, (status, answer))
-        waiting = []
-        for name in ("b", "c"):
-            waiting.append(threading.Thread(target=lambda n: results.__setitem__(n, w.execute(**dict(body, job_id=n, max_tokens=5))), args=(name,)))
-        results = {}
-        for t in waiting:
-            t.start()
-        w.until(lambda: len(w.get("/worker/jobs")[1]["jobs"]) >= 3 and w.get("/worker/jobs/c")[0] == 200 and w.get("/worker/jobs/b")[0] == 200, 10)
-        states = {j["job_id"]: j["state"] for j in w.get("/worker/jobs")[1]["jobs"] if j["job_id"] in "abc"}
-        check("one decodes, two wait", states == {"a": "decode", "b": "queued", "c": "queued"}, states)
-        status, headers, answer = w.ask("POST", "/execute", dict(body, job_id="d"))
-        check("QUEUE_FULL", status == 429 and json.loads(answer)["code"] == "QUEUE_FULL" and json.loads(answer)["retriable"] is True and "retry-after" in headers, (status, answer))
-        status, answer = w.post("/cancel", {"job_id": "b"})
-        check("cancel a queued job: 202", status == 202 and answer["found"] is True, (status, answer))
-        begun = time.monotonic()
-        status, answer = w.post("/cancel", {"job_id": "a"})
-        rest = list(events_a)
-        check("cancel in decode: error CANCELLED", status == 202 and rest[-1][0] == "error" and rest[-1][1]["code"] == "CANCELLED" and rest[-1][1]["retriable"] is False and rest[-1][1]["job_id"] == "a", rest[-1:])
-        check("... and far before its end", len(rest) < 5900, len(rest))
-        for t in waiting:
-            t.join()
-        check("the cancelled one that waited", results["b"][0] == 200 and results["b"][1][-1][0] == "error" and results["b"][1][-1][1]["code"] == "CANCELLED" and len(results["b"][1]) == 1, results["b"])
-        check("the other one ran", well_formed(results["c"][1]), results["c"])
-        for again in ("a", "b", "never"):
-            status, answer = w.post("/cancel", {"job_id": again})
-            check("cancel again, or nothing: 202", status == 202 and answer["found"] is False, (status, answer))
-        for bad, field in ((b"{}", "job_id"), (b'{"job_id":1}', "job_id"), (b'{"job_id":"a","x":1}', "x"), (b"", "job_id")):
-            status, answer = w.post("/cancel", bad)
-            check("cancel %s" % bad, status == 400 and answer["field"] == field, (status, answer))
-        check("jobs that are over are listed", w.get("/worker/jobs/a")[1]["state"] == "cancelled" and w.get("/worker/jobs/c")[1]["state"] == "finished" and w.get("/worker/jobs/none")[0] == 404)
-        w.until(lambda: quiet(w), 5)
-        # a disconnect in each phase
-        prompt = "word " * 2000
-        for how in ("fin", "rst"):
-            s = Stream(w, dict(body, job_id="decode-" + how))
-            next(iter(s))
-            s.leave(how)
-            w.until(lambda: w.get("/worker/jobs/decode-" + how)[1].get("state") == "cancelled", 5)
-            front = Stream(w, dict(body, job_id="front-" + how))
-            next(iter(front))
-            queued = Stream(w, dict(body, job_id="queued-" + how))
-            queued.leave(how)
-            w.until(lambda: w.get("/worker/jobs/queued-" + how)[1].get("state") == "cancelled", 5)
-            front.leave(how)
-            w.until(lambda: w.get("/worker/jobs/front-" + how)[1].get("state") == "cancelled", 5)
-            s = Stream(w, {"job_id": "prefill-" + how, "prompt": prompt, "max_tokens": 900})
-            s.leave(how)
-            w.until(lambda: w.get("/worker/jobs/prefill-" + how)[1].get("state") == "cancelled", 10)
-            w.until(lambda: quiet(w), 5)
-            check("disconnect (%s) while queued, in prefill, in decode: cancelled, pages back" % how, True)
-        s = Stream(w, {"job_id": "prefill", "prompt": prompt, "max_tokens": 900})
-        w.post("/cancel", {"job_id": "prefill"})
-        rest = s.rest()
-        check("cancel in prefill", rest[-1][0] == "error" and rest[-1][1]["code"] == "CANCELLED" and len(rest) < 3, rest[-1:])
-        soon = str(int(time.time() * 1000) + 300)
-        s = Stream(w, dict(body, job_id="late"), {"X-Deadline": soon}).rest()
-        check("X-Deadline while running: error INFERENCE_TIMEOUT", s[-1][0] == "error" and s[-1][1]["code"] == "INFERENCE_TIMEOUT" or s[-1][0] == "end" and s[-1][1]["decode_time_ms"] < 300, s[-1:])
-        front = Stream(w, dict(body, job_id="front"))
-        next(iter(front))
-        s = Stream(w, dict(body, job_id="late-queued"), {"X-Deadline": str(int(time.time() * 1000) + 50)}).rest()
-        check("X-Deadline while queued", len(s) == 1 and s[0][1]["code"] == "INFERENCE_TIMEOUT", s[-1:])
-        front.leave("fin")
-        w.until(lambda: quiet(w), 5)
-        s, m = Stream(w, dict(body, job_id="metrics", metrics=True, max_tokens=8000)), []
-        for name, data in s:
-            m += [data] if name == "metrics" else []
-            if m:
-                break
-        s.leave("fin")
-        check("metrics events", len(m) == 1 and set(m[0]) == {"tokens_out", "tokens_per_second", "queue_depth", "vram_bytes_used", "kv_used"} and m[0]["tokens_out"] > 0 and 0 < m[0]["kv_used"] <= 1, m)
-        check("a long prefix was kept or not, the ids are the same", ids_of(w.execute(prompt=prompt, max_tokens=8, seed=5)[1]) == ids_of(w.execute(prompt=prompt, max_tokens=8, seed=5)[1]))
+    with Worker(program_, *LONG, "--max-sequences", "1", "--max-queue", "2") as w:
+        cancels(w)
+        disconnects(w)
+        deadlines(w)
+        s = Job(w, "metrics", metrics=True).until("metrics").cancel()
+        m = next(data for name, data in s if name == "metrics")
+        check("metrics events", set(m) == {"tokens_out", "tokens_per_second", "queue_depth", "vram_bytes_used", "kv_used"} and m["tokens_out"] > 0 and 0 < m["kv_used"] <= 1, m)
+        again = {"prompt": "word " * 2000, "max_tokens": 8, "seed": 5}
+        check("a long prefix was kept or not, the ids are the same", ids_of(w.execute(**again)[1]) == ids_of(w.execute(**again)[1]))
 
 
 def timeout(program_):
-    with Worker(program_, "--context", "16384", "--max-tokens-out", "16000", "--inference-timeout-sec", "1", "--max-tokens-in", "20") as w:
-        _, s = w.execute(**dict(ENDLESS, max_tokens=16000))
-        check("--inference-timeout-sec", s[-1][0] == "error" and s[-1][1]["code"] == "INFERENCE_TIMEOUT" and s[0][0] == "started", s[-1])
+    with Worker(program_, *LONG, "--max-sequences", "1", "--inference-timeout-sec", "1", "--max-tokens-in", "20") as w:
+        _, s = w.execute(**ENDLESS)
+        check("--inference-timeout-sec", s[-1][0] == "error" and s[-1][1]["code"] == "INFERENCE_TIMEOUT", s[-1])
         status, answer = w.post("/execute", {"job_id": "c", "prompt": "word " * 30})
         check("--max-tokens-in", status == 400 and answer["code"] == "CONTEXT_LENGTH_EXCEEDED" and "at most 20" in answer["message"], (status, answer))
 
 
 def small_cache(program_):
     """M-1825: a cache that one job outgrows: that job ends with VRAM_OOM, its pages come back, the next is served."""
-    with Worker(program_, "--kv-cache-size-mb", "1", "--context", "8192", "--max-tokens-out", "8000") as w:
+    with Worker(program_, *LONG, "--kv-cache-size-mb", "1") as w:
         pages = w.get("/health")[1]["kv_cache"]["pages"]
-        check("a cache of 1 MiB is smaller than one job", 1 <= pages < 8192 // 32, pages)
+        check("a cache of 1 MiB is smaller than one job", 1 <= pages < 32768 // 32, pages)
         for turn in range(2):
-            status, s = w.execute(**dict(ENDLESS, max_tokens=6000))
+            status, s = w.execute(**ENDLESS)
             check("VRAM_OOM while running", status == 200 and s[0][0] == "started" and s[-1][0] == "error" and s[-1][1]["code"] == "VRAM_OOM" and s[-1][1]["retriable"] is False, s[-1])
-            w.until(lambda: quiet(w), 5)
+            w.until(lambda: quiet(w))
             _, s = w.execute(prompt="Once", max_tokens=20, seed=3)
             check("... and the next is served", well_formed(s), s)
         status, answer = w.post("/execute", {"job_id": "never", "prompt": "word " * 32 * pages})

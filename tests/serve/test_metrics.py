@@ -4,9 +4,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 
-from service import ENDLESS, Worker, check, done
+from service import Job, LONG, Worker, check, done
 
 program, source = sys.argv[1:3]
 
@@ -50,6 +49,7 @@ def moves(w):
     w.ask("GET", "/nowhere")
     w.ask("POST", "/execute", {"job_id": "late", "prompt": "x"}, {"X-Deadline": "2001-01-01T00:00:00Z"})
     w.ask("POST", "/execute", {"job_id": "soon", "prompt": "x", "max_tokens": 1}, {"X-Deadline": "2100-01-01T00:00:00Z"})
+    w.until(lambda: all(w.metrics()("worker_http_responses_total", code=c) == 1 for c in ("400", "404", "504")))  # an answer is counted once it has gone
     after = w.metrics()
     by = lambda name, **labels: after(name, **labels) - before(name, **labels)
     reason = "stop" if end["finish_reason"] == "stop" else "length"
@@ -88,25 +88,22 @@ def hits(w):
 
 def gauges(w):
     """The four of the endpoint picker, while jobs run and wait, from the admin port."""
-    jobs = [threading.Thread(target=w.execute, kwargs=dict(ENDLESS, max_tokens=150, job_id="g%d" % i)) for i in range(6)]
+    jobs = [Job(w, "g%d" % i) for i in range(6)]
+    during = w.metrics(w.admin)
+    while during("worker_requests_running") < 2 or during("worker_requests_running") + during("worker_requests_queued") < 6 or not during("worker_kv_cache_usage_ratio"):
+        during = w.metrics(w.admin)
     for j in jobs:
-        j.start()
-    running, queued, used = 0, 0, 0
-    while any(j.is_alive() for j in jobs):
-        m = w.metrics(w.admin)
-        running, queued, used = max(running, m("worker_requests_running")), max(queued, m("worker_requests_queued")), max(used, m("worker_kv_cache_usage_ratio"))
-    for j in jobs:
-        j.join()
+        j.cancel()
     after = w.metrics()
-    check("running goes to --max-sequences and no further", running == 2, running)
-    check("queued rises", 4 <= queued <= 6, queued)
-    check("KV use rises", 0 < used <= 1, used)
+    check("running goes to --max-sequences and no further", during("worker_requests_running") == 2, during.text)
+    check("the others are queued", during("worker_requests_queued") == 4, during.text)
+    check("KV use rises", 0 < during("worker_kv_cache_usage_ratio") <= 1, during.text)
     check("all of it returns", after("worker_requests_running") == 0 and after("worker_requests_queued") == 0 and after("worker_kv_cache_usage_ratio") == 0)
     info = [dict(labels) for name, labels in after.samples if name == "worker_kv_cache_info"]
     check("kv_cache_info", len(info) == 1 and info[0]["block_size"] == "32" and int(info[0]["num_gpu_blocks"]) > 0, info)
 
 
-with Worker(program, "--max-sequences", "2") as w:
+with Worker(program, *LONG, "--max-sequences", "2") as w:
     moves(w)
     hits(w)
     gauges(w)

@@ -6,9 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 
-from service import ENDLESS, Worker, check, done, events, skip
+from service import LONG, Job, Worker, cancelled, check, done, events, skip
 
 program, source = sys.argv[1:3]
 try:
@@ -43,6 +42,11 @@ def response(method, path, status):
     return document["components"]["responses"][r["$ref"].rsplit("/", 1)[1]] if r and "$ref" in r else r
 
 
+def wrong_events(schema, stream):
+    known = schema["x-events"]
+    return "; ".join(name + ": " + (problems(known[name], e) if name in known else "unknown") for name, e in stream if name not in known or problems(known[name], e))
+
+
 seen = set()
 
 
@@ -61,8 +65,7 @@ def fits(what, method, path, status, headers, data, template=None):
     if kind.startswith("application/json"):
         wrong = problems(schema, json.loads(data))
     elif kind.startswith("text/event-stream"):
-        wrong = "; ".join(filter(None, (name + ": " + problems(schema["x-events"][name], e) if name in schema["x-events"] and problems(schema["x-events"][name], e) else
-                                        "" if name in schema["x-events"] else "unknown event " + name for name, e in events(data.decode()))))
+        wrong = wrong_events(schema, events(data.decode()))
     else:
         wrong = problems(schema, data.decode())
     check(what, not wrong, wrong)
@@ -110,7 +113,7 @@ unused = [n for n in document["components"]["schemas"] if json.dumps({"$ref": "#
 check("no schema is left over", not unused, unused)
 
 model_dir = source + "/models/haiku"
-with Worker(program, "--max-sequences", "2", "--model-dir", model_dir) as w:
+with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "--model-dir", model_dir) as w:
     status, data = ask(w, "GET", "/openapi.json", want=200)
     check("the document that is served is the repository's", json.loads(data) == document)
     for path in ("/health", "/livez", "/readyz", "/healthz", "/metrics", "/capabilities", "/worker/ready"):
@@ -149,19 +152,17 @@ with Worker(program, "--max-sequences", "2", "--model-dir", model_dir) as w:
     ask(w, "POST", "/cancel", {}, want=400)
     ask(w, "POST", "/cancel", {"job_id": "nobody"}, port=w.admin, want=202)
 
-    stream = []
-    long = threading.Thread(target=lambda: stream.append(w.ask("POST", "/execute", {"job_id": "long", "metrics": True, **ENDLESS})))
-    long.start()
-    w.until(lambda: any(j["job_id"] == "long" for j in w.get("/worker/jobs")[1]["jobs"]))
+    long = Job(w, "long", metrics=True).until("started", "token", "metrics")
     ask(w, "GET", "/worker/jobs", want=200)
     ask(w, "POST", "/execute", {"job_id": "long", "prompt": "y"}, want=409)
     ask(w, "POST", "/cancel", {"job_id": "long"}, want=202)
-    long.join()
-    fits("a cancelled stream", "POST", "/execute", *stream[0])
+    check("a stream is cancelled", cancelled(long.over()))
+    wrong = wrong_events(response("POST", "/execute", 200)["content"]["text/event-stream"]["schema"], long.events)
+    check("its events are as documented", not wrong, wrong)
     schemathesis(w)
     ask(w, "POST", "/shutdown", {"now": True}, want=400)
     ask(w, "POST", "/shutdown", want=202)
-    check("the worker ends", w.process.wait(30) == 0, w.said())
+    check("the worker ends", w.status() == 0, w.said())
 check("every operation was asked", not described - seen, described - seen - {"POST /worker/commit"})
 
 with Worker(program, "--wait-for-commit", "--model-dir", model_dir, wait=False) as w:

@@ -6,7 +6,7 @@ import threading
 import time
 
 import browser
-from service import Worker, check, done, skip
+from service import LONG, Worker, check, done, skip
 
 program = sys.argv[1]
 if not browser.find():
@@ -46,7 +46,7 @@ def generate(b, w):
 
 
 def stop(b, w):
-    b.run("document.getElementById('temperature').value = 0; document.getElementById('repetition_penalty').value = 0.05; document.getElementById('max_tokens').value = 2000; document.getElementById('chat').checked = false; document.getElementById('seed').value = '18446744073709551615'")
+    b.run("document.getElementById('temperature').value = 0; document.getElementById('repetition_penalty').value = 0.05; document.getElementById('max_tokens').value = 32000; document.getElementById('chat').checked = false; document.getElementById('seed').value = '18446744073709551615'")
     b.run("document.getElementById('go').click()")
     b.wait("document.querySelectorAll('#out span').length > 2")
     check("stop can be pressed", not b.run("document.getElementById('halt').disabled"))
@@ -97,7 +97,7 @@ def picture(path):
 if len(sys.argv) > 3:
     picture(sys.argv[3])
     done()
-with Worker(program, "--context", "4096") as w:
+with Worker(program, *LONG, "--max-tokens-in", "4000") as w:
     policy(w)
     for width, dark in ((1240, False), (375, True)):
         b = browser.Browser(width, 860, dark)

@@ -5,33 +5,30 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 
-from service import ENDLESS, Worker, check, done
+from service import LONG, PATIENCE, Job, Worker, cancelled, check, done
 
 program, source = sys.argv[1:3]
 
 with tempfile.TemporaryDirectory() as folder:
     s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     s.bind(folder + "/notify")
-    s.settimeout(60)
-    with Worker(program, "--shutdown-timeout-sec", "600", environment={"NOTIFY_SOCKET": folder + "/notify", "WATCHDOG_USEC": "3000000"}) as w:
+    s.settimeout(PATIENCE)
+    with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "600", environment={"NOTIFY_SOCKET": folder + "/notify", "WATCHDOG_USEC": "3000000"}) as w:
         first = s.recv(4096).decode()
         while first == "WATCHDOG=1":  # it may come while the model is loading
             first = s.recv(4096).decode()
         check("READY=1 with a status", first.startswith("READY=1\nSTATUS=") and "port %d" % w.port in first, first)
         check("only then is it ready", w.get("/readyz")[0] == 200)
         check("the watchdog is fed", s.recv(4096) == b"WATCHDOG=1" and s.recv(4096) == b"WATCHDOG=1")
-        long = threading.Thread(target=lambda: w.execute(**ENDLESS))
-        long.start()
-        w.until(lambda: w.metrics()("worker_requests_running") == 1)
+        long = Job(w, "long").until("token")
         w.process.terminate()
         said = s.recv(4096)
         while said == b"WATCHDOG=1":
             said = s.recv(4096)
         check("STOPPING=1 on SIGTERM, before the end", said.startswith(b"STOPPING=1\n"), said)
-        long.join()
-        check("exit status 0", w.process.wait(60) == 0, w.said())
+        check("the stream goes on", cancelled(long.cancel()), long.events[-1:])
+        check("exit status 0", w.status() == 0, w.said())
 
     if shutil.which("systemd-analyze"):
         unit = open(source + "/systemd/worker@.service.in", encoding="utf-8").read()

@@ -3,9 +3,8 @@ usage: test_text.py PROGRAM SOURCE"""
 import json
 import subprocess
 import sys
-import threading
 
-from service import ENDLESS, Worker, check, done
+from service import LONG, Job, Worker, cancelled, check, done
 
 program, source = sys.argv[1:3]
 TEXTS = ["Hello", "", " two  spaces ", "你好世界", "Hello 👋 World 🌍", "Mixed: 日本語 English العربية", "line\nend\ttab", "<|im_start|>user", "a" * 3000, "\u0000zero"]
@@ -53,24 +52,18 @@ def capabilities(w):
 
 def draining(w):
     """Readiness goes first; a running stream goes on; probes of the admin port answer until the end."""
-    stream = []
-    long = threading.Thread(target=lambda: stream.append(w.execute(job_id="long", **ENDLESS)))
-    long.start()
-    w.until(lambda: w.metrics()("worker_requests_running") == 1)
+    long = Job(w, "long").until("token")
     w.post("/shutdown", {}, port=w.admin)
-    states = set()
-    try:
-        while True:
-            states.add((w.get("/readyz", w.admin)[0], w.get("/livez", w.admin)[0], w.get("/healthz", w.admin)[0], w.get("/health", w.admin)[1]["state"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    long.join()
-    check("draining is alive and healthy, but not ready", any(s[:3] == (503, 200, 503) for s in states), states)
-    check("the stream was finished", stream[0][0] == 200 and stream[0][1][-1][0] == "end", stream[0][1][-1])
-    check("exit status", w.process.wait(30) == 0, w.said())
+    w.until(lambda: w.get("/readyz", w.admin)[0] == 503)
+    states = [w.get(path, w.admin)[0] for path in ("/readyz", "/livez", "/healthz")] + [w.get("/health", w.admin)[1]["state"]]
+    check("draining is alive and healthy, but not ready", states == [503, 200, 503, "draining"], states)
+    n = len(long.events)
+    w.until(lambda: len(long.events) > n)
+    check("the stream goes on, and can be cancelled", cancelled(long.cancel()), long.events[-1:])
+    check("exit status", w.status() == 0, w.said())
 
 
-with Worker(program, "--shutdown-timeout-sec", "600") as w:
+with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "600") as w:
     health = w.get("/health")[1]
     check("health", health["status"] == "healthy" and health["state"] == "ready" and health["reason"] is None and health["resident"] is False and health["vram_bytes_used"] == 0 and
           health["quant_kind"] and health["tokenizer_kind"] == "gguf-bpe" and health["queue"]["running"] == 0, health)
