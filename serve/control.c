@@ -230,7 +230,7 @@ static void on_ready(void *user, struct http_request *r)
 static json_t *live_job(const struct job_view *v)
 {
     return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:f}", "job_id", v->id, "state", job_state_name(v->state), "priority", (int)v->priority, "tokens_in", (json_int_t)v->n_prompt,
-        "prompt_tokens_done", (json_int_t)v->n_done, "tokens_out", (json_int_t)v->n_generated, "seconds", (double)(serve_now_ns() - v->queued_ns) * 1e-9);
+        "prompt_tokens_done", (json_int_t)v->n_done, "tokens_out", (json_int_t)v->n_generated, "seconds", serve_seconds(serve_now_ns() - v->queued_ns));
 }
 
 static json_t *past_job(const struct job_record *j)

@@ -17,7 +17,7 @@ static const double stalled_after = 60;
 static double seconds_since(uint64_t ns)
 {
     const uint64_t now = serve_now_ns();
-    return now > ns ? (double)(now - ns) * 1e-9 : 0;
+    return now > ns ? serve_seconds(now - ns) : 0;
 }
 
 static void say(struct serve_condition *c, const char *reason, const char *text)

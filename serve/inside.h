@@ -14,6 +14,9 @@ static inline uint64_t serve_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* As answers tell a time: to the millisecond. */
+static inline double serve_seconds(uint64_t ns) { return (double)(ns / 1000000) * 1e-3; }
+
 /* ---- serve.c ---- */
 /* Answers with a code of the table, counts it, and narrates it. job_id, field: NULL or "": none. [a handler] */
 __attribute__((format(printf, 6, 7)))

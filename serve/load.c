@@ -175,7 +175,6 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     name_quantization(s, model, m->quant_kind);
     name_shard(s, model, l->shard_id, m->shard_id);
     make_fingerprint(s, model, m->fingerprint);
-    m->kv_bytes_per_token = model->plan.kv_bytes_per_page_set / KV_PAGE;
     m->piece_max = token_text_piece_max(model->tokenizer);
     struct engine_options engine = s->o->engine;
     if (!engine.max_batch_tokens || engine.max_batch_tokens > model->dev.max_rows) engine.max_batch_tokens = model->dev.max_rows;

@@ -195,7 +195,7 @@ static void put_batches(struct http_text *t, const struct engine_stats *e)
 static void put_cache(struct http_text *t, const struct engine_stats *e)
 {
     const uint64_t taken = e->pages_used + e->pages_cached;
-    gauge(t, "worker_kv_cache_usage_ratio", e->pages ? (double)e->pages_used / (double)e->pages : 0, "Share of the KV pages that jobs hold, 0 to 1.");
+    gauge(t, "worker_kv_cache_usage_ratio", e->usage, "Share of the KV pages that jobs hold, 0 to 1; with attention windows, of the layers where they hold most.");
     family(t, "worker_kv_cache_info", "gauge", "Tokens of a KV page and number of pages; always 1.");
     http_text_format(t, "worker_kv_cache_info{block_size=\"%d\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", (int)KV_PAGE, e->pages);
     family(t, "worker_kv_cache_pages", "gauge", "KV pages by state; used: by jobs, cached: by the prefix cache alone.");

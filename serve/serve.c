@@ -60,9 +60,11 @@ void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code,
 
 void serve_answer(struct serve *s, struct http_request *r, int status, json_t *document)
 {
-    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    char *text = document ? json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+    const size_t n = text ? strlen(text) : 0;
     json_decref(document);
-    if (text) http_answer(r, status, "application/json", text, strlen(text));
+    if (text) text[n] = '\n'; /* in place of the terminator: a line, for who reads it in a terminal */
+    if (text) http_answer(r, status, "application/json", text, n + 1);
     else serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for an answer");
     free(text);
 }

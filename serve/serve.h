@@ -66,7 +66,6 @@ struct serve_model {
     struct chat *chat;                     /* NULL: the model has no chat template that is known; no_chat says why */
     char no_chat[256];
     char name[256], path[4096], plugin[64], quant_kind[32], fingerprint[80], shard_id[192];
-    uint64_t kv_bytes_per_token;
     size_t piece_max;                      /* bytes of the longest token */
 };
 

@@ -24,6 +24,20 @@ struct planning {
     char why[4096], why_gpu[512];
 };
 
+static uint64_t group_bytes(const struct model *m, uint32_t g) { return m->plan.kv_pages[g] * m->plan.kv_page_bytes[g]; }
+
+/* The KV cache by attention window; window 0: layers that see all positions. */
+static json_t *kv_groups(const struct model *m)
+{
+    json_t *groups = json_array();
+    for (uint32_t g = 0; m && g < m->program->n_groups; g++) {
+        const struct tape_kv_group *k = &m->program->groups[g];
+        (void)json_array_append_new(groups, json_pack("{s:I, s:I, s:I, s:I}", "window", (json_int_t)k->window, "layers", (json_int_t)k->n_layers, "pages",
+            (json_int_t)m->plan.kv_pages[g], "bytes", (json_int_t)group_bytes(m, g)));
+    }
+    return groups;
+}
+
 static int print_json(const struct planning *p)
 {
     json_t *bytes = json_object(), *missing = json_array(), *reasons = json_array();
@@ -33,10 +47,21 @@ static int print_json(const struct planning *p)
     if (!p->model) (void)json_array_append_new(reasons, json_bytes(p->why, strlen(p->why)));
     else if (!p->fits) (void)json_array_append_new(reasons, json_string("needs more memory than is available"));
     if (p->gpu_missing) (void)json_array_append_new(reasons, json_string(p->why_gpu));
-    return json_print(json_pack("{s:b, s:s, s:s*, s:s*, s:I, s:I, s:o, s:I, s:o, s:o, s:o}", "feasible", p->model && p->fits, "device", p->device, "gpu",
+    return json_print(json_pack("{s:b, s:s, s:s*, s:s*, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o}", "feasible", p->model && p->fits, "device", p->device, "gpu",
         p->gpu.name[0] ? p->gpu.name : NULL, "model",
         p->model ? p->model->name : NULL, "context", (json_int_t)(p->model ? p->model->dev.context : 0), "max_sequences", (json_int_t)p->max_sequences, "bytes", bytes,
-        "total", (json_int_t)(p->model ? p->model->plan.total : 0), "available", p->gpu_missing ? json_null() : json_integer((json_int_t)p->available), "missing", missing, "reasons", reasons));
+        "kv_groups", kv_groups(p->model), "total", (json_int_t)(p->model ? p->model->plan.total : 0), "available", p->gpu_missing ? json_null() : json_integer((json_int_t)p->available), "missing", missing, "reasons", reasons));
+}
+
+/* Where windows make a difference. */
+static void print_groups(const struct model *m)
+{
+    char window[32];
+    for (uint32_t g = 0; m->program->n_groups > 1 && g < m->program->n_groups; g++) {
+        const struct tape_kv_group *k = &m->program->groups[g];
+        (void)snprintf(window, sizeof window, k->window ? "  window %u" : "  all", k->window);
+        (void)printf("%-14s %15" PRIu64 " bytes, %u pages, %u layer%s\n", window, group_bytes(m, g), m->plan.kv_pages[g], k->n_layers, k->n_layers == 1 ? "" : "s");
+    }
 }
 
 static int print_text(const struct planning *p)
@@ -44,7 +69,10 @@ static int print_text(const struct planning *p)
     if (!p->model) return EXIT_DONE; /* the reason is the error that follows */
     char name[sizeof p->model->name];
     (void)printf("%-14s %s on %s, context %u, %u sequence%s\n", "model", text_printable(p->model->name, name, sizeof name), p->device, p->model->dev.context, p->max_sequences, p->max_sequences == 1 ? "" : "s");
-    for (int k = 0; k < MEMORY_KINDS; k++) (void)printf("%-14s %15" PRIu64 " bytes\n", memory_kind_name((enum memory_kind)k), p->model->plan.bytes[k]);
+    for (int k = 0; k < MEMORY_KINDS; k++) {
+        (void)printf("%-14s %15" PRIu64 " bytes\n", memory_kind_name((enum memory_kind)k), p->model->plan.bytes[k]);
+        if (k == MEMORY_KV) print_groups(p->model);
+    }
     (void)printf("%-14s %15" PRIu64 " bytes\n", "total", p->model->plan.total);
     if (p->gpu_missing) {
         (void)printf("%-14s not known: %s\n", "available", p->why_gpu);

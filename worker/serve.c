@@ -38,10 +38,9 @@ struct serving {
 static int open_one(struct serving *v, const char *path, const char *digest, bool load, bool seal, struct opened *x)
 {
     const char *name = path ? path : "embedded model";
-    const struct embedded_model inside = embedded_model();
     struct gguf *file;
     ERROR_TEXT(err);
-    wk_status status = path ? gguf_open(path, &file, &err) : gguf_open_memory(inside.bytes, inside.size, name, &file, &err);
+    wk_status status = open_named(path, &file, &err);
     if (status) return refuse_model(status, name, err_text);
     if (digest && !v->device->handle) {
         gguf_close(file);
@@ -124,6 +123,7 @@ static int check_model(const struct serving *v)
     const char *path = option_text(&v->o, OPT_MODEL);
     if (!path) return EXIT_DONE;
     if (option_flag(&v->o, OPT_WAIT_FOR_COMMIT)) return fail_usage("serve", "--model and --wait-for-commit exclude each other");
+    if (embedded_named(path)) return EXIT_DONE;
     if (stat(path, &st) || access(path, R_OK)) return fail(CODE_MODEL_LOAD_FAILED, "%s: %s", path, strerror(errno));
     return S_ISREG(st.st_mode) ? EXIT_DONE : fail(CODE_MODEL_LOAD_FAILED, "%s: not a regular file", path);
 }

@@ -36,23 +36,35 @@ int open_plugins(const struct options *o, struct plugin_registry **out)
     return status ? fail_status(STAGE_PLUGINS, status, &err) : EXIT_DONE;
 }
 
+bool embedded_named(const char *path) { return strncmp(path, "embedded:", strlen("embedded:")) == 0; }
+
+wk_status open_named(const char *path, struct gguf **out, const struct wk_err *err)
+{
+    uint32_t n, i = 0;
+    char known[256];
+    int len = 0;
+    const struct embedded_model *m = embedded_models(&n);
+    *out = NULL;
+    if (path && !embedded_named(path)) return gguf_open(path, out, err);
+    while (path && i < n && strcmp(path, m[i].name) != 0) i++;
+    if (i < n) return gguf_open_memory(m[i].begin, (uint64_t)(m[i].end - m[i].begin), path ? path : "embedded model", out, err);
+    for (i = 0; i < n && len >= 0 && (size_t)len < sizeof known; i++) len += snprintf(known + len, sizeof known - (size_t)len, "%s%s", i ? ", " : "", m[i].name);
+    return wk_fail(err, WK_INVALID, "%s: not a model of this program, which has %s", path, known);
+}
+
 int open_path(const char *path, struct gguf **out)
 {
     ERROR_TEXT(err);
-    wk_status status = gguf_open(path, out, &err);
+    wk_status status = open_named(path, out, &err);
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 
 int open_model_file(const struct options *o, bool embedded, struct gguf **out)
 {
     const char *path = option_text(o, OPT_MODEL);
-    ERROR_TEXT(err);
     *out = NULL;
-    if (path) return open_path(path, out);
-    if (!embedded) return fail_usage(command_table[o->command].name, "--model FILE is needed");
-    const struct embedded_model inside = embedded_model();
-    wk_status status = gguf_open_memory(inside.bytes, inside.size, "embedded model", out, &err);
-    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
+    if (!path && !embedded) return fail_usage(command_table[o->command].name, "--model FILE is needed");
+    return open_path(path, out);
 }
 
 /* ---- devices ---------------------------------------------------------------------------------------------------------- */
@@ -126,7 +138,7 @@ void model_options_from(const struct options *o, const struct device_ops *device
         .device = device,
         .dev = { .threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors(), .isa = plugin_detect_isa(), .exact = exact, .kv_type = exact ? KV_F32 : KV_F16,
             .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT), .max_rows = rows, .max_wanted = needs->max_wanted,
-            .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES) : needs->sequences ? needs->sequences : 1,
+            .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES) : needs->sequences ? needs->sequences : 1, .kv_sequences = needs->kv_sequences,
             .gpu = option_u32(o, OPT_GPU_DEVICE), .find_cuda = find_cuda, .find_user = (void *)(uintptr_t)plugins, /* the registry is immutable to us */
             .progress = on_progress, .digest = needs->digest ? needs->digest : option_text(o, OPT_DIGEST), .upload_chunk = option_u32(o, OPT_UPLOAD_CHUNK) << 20 },
         .fuse = FUSE_ALL,
@@ -241,7 +253,9 @@ static int size_kv(const struct opened *x, const char *path, const struct model_
     ERROR_TEXT(err);
     int result = needs->kv_bytes ? EXIT_DONE : device_available(x->model->device, &x->gpu, &available);
     if (result) return result;
-    const uint64_t least = x->model->plan.kv_bytes_per_page_set, fits = needs->kv_bytes ? 0 : model_kv_auto(x->model, needs->kv_sequences, available);
+    uint64_t least = 0;
+    for (uint32_t g = 0; g < x->model->program->n_groups; g++) least += x->model->plan.kv_page_bytes[g];
+    const uint64_t fits = needs->kv_bytes ? 0 : model_kv_auto(x->model, available);
     /* Not even a page fits: the smallest plan is made, and refused with its figures. */
     wk_status status = model_set_kv(x->model, needs->kv_bytes ? needs->kv_bytes : fits > least ? fits : least, &err);
     return status ? refuse_model(status, path, err_text) : EXIT_DONE;

@@ -11,9 +11,10 @@
 #include "model/model.h"
 #include "options.h"
 
-/* The model that is part of the program. */
-struct embedded_model { const void *bytes; uint64_t size; };
-struct embedded_model embedded_model(void);
+/* The models that are part of the program. The first is what commands take that are given none. */
+struct embedded_model { const char *name; /* "embedded:haiku" */ const unsigned char *begin, *end; };
+const struct embedded_model *embedded_models(uint32_t *n);
+bool embedded_named(const char *path); /* such a name, whether there is one or not: no file */
 
 /* --log json: then everything on standard error is an event. */
 bool log_is_json(const struct options *o);
@@ -22,6 +23,8 @@ int open_plugins(const struct options *o, struct plugin_registry **out);
 /* --model, or the embedded model where `embedded` allows it. */
 int open_model_file(const struct options *o, bool embedded, struct gguf **out);
 int open_path(const char *path, struct gguf **out);
+/* A file, or an embedded model by its name; NULL: the first of these. */
+wk_status open_named(const char *path, struct gguf **out, const struct wk_err *err);
 
 enum { STEP_ROWS = 512, STEP_ROWS_GPU = 2048, /* prompt tokens of one step: of a processor, of a GPU; */ STEP_ROWS_BEST = 0 /* those of the device */ };
 

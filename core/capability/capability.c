@@ -103,7 +103,7 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
         (void)plugin_describe(r, WK_KIND_ARCH, loaded, sizeof loaded);
         return wk_fail(err, WK_UNSUPPORTED, "architecture %s: no plugin serves it; loaded: %s", architecture, loaded);
     }
-    struct tape_options options = { .max_rows = 1, .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types,
+    struct tape_options options = { .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types,
         .user = (void *)(uintptr_t)r /* both callbacks only read */ };
     return tape_record(arch, file, &options, out, err);
 }

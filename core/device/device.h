@@ -25,8 +25,8 @@ struct step_seq {
     uint32_t row, n_rows;
     uint32_t position;             /* of its first row = number of positions already stored */
     enum row_role role;
-    const uint32_t *const *pages;  /* [n_groups] page tables; group g: [ceil((position + n_rows) / KV_PAGE)] page ids, or for a window
-                                      group a ring of tape_kv_group.ring_pages ids used as table[(p / KV_PAGE) % ring_pages] */
+    const uint32_t *const *pages;  /* [n_groups] page tables: position p of the sequence lies in page pages[g][p / KV_PAGE] of group g. Read for positions from the
+                                      first that row `position` sees to position + n_rows - 1; what a window hides has no page */
     uint32_t slot;                 /* < max_sequences: whose sampler a submitted step uses, and whose last id TOKEN_LAST means */
     bool failed;                   /* out: a row became NaN or infinite; its logits are not to be used */
 };
@@ -49,8 +49,8 @@ enum memory_kind { MEMORY_WEIGHTS = 0, MEMORY_KV, MEMORY_ACTIVATIONS, MEMORY_WOR
 const char *memory_kind_name(enum memory_kind kind);
 struct memory_plan {
     uint64_t bytes[MEMORY_KINDS], total;
-    uint64_t kv_bytes_per_page_set; /* one page of every KV layer of every group */
-    uint32_t kv_pages[8];           /* pages of each KV group */
+    uint64_t kv_page_bytes[8]; /* of a page of each KV group, of all its layers together */
+    uint32_t kv_pages[8];      /* pages of each KV group */
 };
 
 enum kv_type { KV_F16 = 0, KV_F32 };
@@ -64,7 +64,8 @@ struct device_options {
     enum kv_type kv_type;
     uint32_t context;        /* positions a sequence */
     uint32_t max_sequences;
-    uint64_t kv_bytes;       /* of the KV cache; 0: room for max_sequences of full length. Less: sequences share its pages as they need them */
+    uint32_t kv_sequences;   /* sequences of full length that the KV cache has room for; 0: max_sequences */
+    uint64_t kv_bytes;       /* of the KV cache; 0: what kv_sequences can use. Less: sequences share its pages as they need them */
     uint32_t max_rows;       /* of one step */
     uint32_t max_wanted;     /* of one step */
     uint32_t gpu;            /* CUDA: device index */
@@ -123,8 +124,9 @@ struct device_ops {
     /* Sampling on the device. sampler_set makes a slot ready for a new job: nothing generated yet; after one of the ids `ends` (at most
      * SAMPLER_MAX_ENDS) the slot's later steps give UINT32_MAX, and after a failure too, as failed. submit enqueues a step whose wanted rows (at most one
      * a sequence, its last) are sampled by their slots' samplers instead of giving logits, and counts the id as generated; it may return before the
-     * step has run. At most STEP_QUEUE steps are under way; collect waits for the oldest. What `step` points to is copied by submit. A step
-     * that is still under way when its sequence ended computes what nobody reads; its pages stay taken until it is collected. */
+     * step has run. At most STEP_QUEUE steps are under way; collect waits for the oldest. What `step` points to is copied by submit. A step begins
+     * when the one before has ended: a page that no later step reads may be another sequence's in the next, though this one is under way. A step
+     * that is still under way when its sequence ended computes what nobody reads. */
     wk_status (*sampler_set)(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err);
     wk_status (*submit)(struct executor *x, const struct step *step, const struct wk_err *err);
     wk_status (*collect)(struct executor *x, struct step_ids *out, const struct wk_err *err);

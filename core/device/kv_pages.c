@@ -3,48 +3,70 @@
 
 #include <inttypes.h>
 
-#include "base/checked.h"
 #include "tape/tape.h"
 
-/* Of one sequence at full length. */
-static uint32_t pages_each(const struct tape_program *p, const struct device_options *o, uint32_t g)
+typedef unsigned __int128 wide;
+
+/* What the groups can use, and its bytes: of those without windows, of those with. */
+struct needs { uint64_t pages[TAPE_MAX_GROUPS]; bool bounded[TAPE_MAX_GROUPS]; wide bytes[2]; };
+
+static uint32_t sequences(const struct device_options *o) { return o->kv_sequences ? o->kv_sequences : o->max_sequences; }
+
+static void find_needs(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes, struct needs *n)
 {
-    return p->groups[g].ring_pages ? p->groups[g].ring_pages : (uint32_t)(((uint64_t)o->context + KV_PAGE - 1) / KV_PAGE);
+    *n = (struct needs){ 0 };
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        const uint32_t window = kv_window(p->groups[g].window, o->context);
+        const uint64_t all = sequences(o) * kv_pages_of(o->context), rest = sequences(o) * kv_rest(window, o->context), pages = rest + (window ? kv_pages_of(o->max_rows) : 0);
+        n->pages[g] = pages < all ? pages : all;
+        n->bounded[g] = window > 0;
+        n->bytes[n->bounded[g]] += (wide)bytes[g] * n->pages[g];
+    }
 }
 
-/* Of one sequence at full length; UINT64_MAX: more than that. */
-static uint64_t sequence_bytes(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes)
+/* Parts of kv bytes: for groups without windows, for those with. What neither can use is shared out as the rest is. */
+static void split(const struct needs *n, uint64_t kv, uint64_t part[2])
 {
-    uint64_t sum = 0, all;
-    for (uint32_t g = 0; g < p->n_groups; g++)
-        if (!checked_mul_u64(bytes[g], pages_each(p, o, g), &all) || !checked_add_u64(sum, all, &sum)) return UINT64_MAX;
-    return sum;
+    const wide most = n->bytes[0] ? kv / 2 : kv;
+    part[1] = (uint64_t)(n->bytes[1] < most ? n->bytes[1] : most);
+    part[0] = kv - part[1];
+    if (kv >= n->bytes[0] + n->bytes[1]) part[1] = (uint64_t)(kv * n->bytes[1] / (n->bytes[0] + n->bytes[1]));
+    else if (part[0] > n->bytes[0]) part[1] = kv - (uint64_t)n->bytes[0];
+    part[0] = kv - part[1];
 }
 
-/* Pages of group g when kv_bytes are dealt out; at most UINT64_MAX. */
-static uint64_t deal(const struct tape_program *p, const struct device_options *o, uint32_t g, uint64_t sequence)
+/* Pages of group g of kv bytes; at most UINT64_MAX. */
+static uint64_t deal(const struct needs *n, uint64_t kv, uint32_t g)
 {
-    const unsigned __int128 n = (unsigned __int128)o->kv_bytes * pages_each(p, o, g) / sequence;
-    return n > UINT64_MAX ? UINT64_MAX : (uint64_t)n;
+    uint64_t part[2];
+    split(n, kv, part);
+    const wide pages = part[n->bounded[g]] * (wide)n->pages[g] / n->bytes[n->bounded[g]];
+    return pages > UINT64_MAX ? UINT64_MAX : (uint64_t)pages;
 }
 
 /* So that every group gets a page. */
-static uint64_t least_bytes(const struct tape_program *p, const struct device_options *o, uint64_t sequence)
+static uint64_t least_bytes(const struct tape_program *p, const struct needs *n)
 {
-    uint32_t fewest = UINT32_MAX;
-    for (uint32_t g = 0; g < p->n_groups; g++) if (pages_each(p, o, g) < fewest) fewest = pages_each(p, o, g);
-    return sequence / fewest + (sequence % fewest > 0);
+    uint64_t low = 0, high = UINT64_MAX; /* too few, enough */
+    while (high - low > 1) {
+        const uint64_t kv = low + (high - low) / 2;
+        bool enough = true;
+        for (uint32_t g = 0; g < p->n_groups; g++) enough = enough && deal(n, kv, g) > 0;
+        *(enough ? &high : &low) = kv;
+    }
+    return high;
 }
 
 wk_status kv_pages(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes, uint32_t *out, const struct wk_err *err)
 {
-    const uint64_t sequence = sequence_bytes(p, o, bytes);
+    struct needs needs;
+    find_needs(p, o, bytes, &needs);
     for (uint32_t g = 0; g < p->n_groups; g++) {
-        const uint64_t each = pages_each(p, o, g), n = o->kv_bytes ? deal(p, o, g, sequence) : each * o->max_sequences;
+        const uint64_t n = o->kv_bytes ? deal(&needs, o->kv_bytes, g) : needs.pages[g];
         if (n < 1)
-            return wk_fail(err, WK_INVALID, "a KV cache of %" PRIu64 " bytes holds no page of %d positions: expected at least %" PRIu64, o->kv_bytes, KV_PAGE, least_bytes(p, o, sequence));
+            return wk_fail(err, WK_INVALID, "a KV cache of %" PRIu64 " bytes holds no page of %d positions: expected at least %" PRIu64, o->kv_bytes, KV_PAGE, least_bytes(p, &needs));
         if (n > UINT32_MAX)
-            return wk_fail(err, WK_NO_MEMORY, "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences", o->max_sequences, o->context);
+            return wk_fail(err, WK_NO_MEMORY, "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences", sequences(o), o->context);
         out[g] = (uint32_t)n;
     }
     return WK_OK;

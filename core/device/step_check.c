@@ -1,18 +1,16 @@
 /* step_check.c: a step's sequences and their page tables, checked the same way for every device. */
 #include "device/step_check.h"
 
+#include "device/kv_pages.h"
 #include "tape/tape.h"
 
 static wk_status check_pages(const struct tape_program *p, const uint32_t *kv_pages, const struct step_seq *q, uint32_t seq, const struct wk_err *err)
 {
     for (uint32_t g = 0; g < p->n_groups; g++) {
-        const uint32_t ring = p->groups[g].ring_pages, window = p->groups[g].window, last = (q->position + q->n_rows - 1) / KV_PAGE;
-        const uint32_t oldest = window && q->position + 1 > window ? (q->position + 1 - window) / KV_PAGE : 0;
-        if (ring && last - oldest + 1 > ring)
-            return wk_fail(err, WK_INVALID, "sequence %u: %u rows reach over %u pages of a ring of %u; give shorter chunks", seq, q->n_rows, last - oldest + 1, ring);
+        const uint32_t oldest = kv_first(p->groups[g].window, q->position) / KV_PAGE, last = (q->position + q->n_rows - 1) / KV_PAGE;
         if (!q->pages || !q->pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: no page table for cache group %u", seq, g);
         for (uint32_t i = oldest; i <= last; i++) {
-            const uint32_t id = q->pages[g][ring ? i % ring : i];
+            const uint32_t id = q->pages[g][i];
             if (id >= kv_pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: page %u of group %u: there are %u", seq, id, g, kv_pages[g]);
         }
     }

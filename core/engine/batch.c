@@ -6,6 +6,7 @@
  * that on its prompt's length alone. */
 #include "engine/internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -116,15 +117,18 @@ static struct step_record *next_record(struct engine *e) { return &e->under_way[
 static void no_pages(struct engine *e, struct job *j)
 {
     char text[sizeof j->text];
-    (void)snprintf(text, sizeof text, "the KV cache has no page for position %u: its %u pages of %d positions are in use", j->fed, e->pool[0].n, KV_PAGE);
+    uint64_t pages = 0;
+    for (uint32_t g = 0; g < e->n_groups; g++) pages += e->pool[g].n;
+    (void)snprintf(text, sizeof text, "the KV cache has no page for position %u: its %" PRIu64 " pages of %d positions are in use", j->fed, pages, KV_PAGE);
     engine_end_job(e, j, JOB_NO_MEMORY, text);
 }
 
-/* Rows of j go into the step; false: its pages are gone, and it is over. */
+/* Rows of j go into the step, as many of n as there are pages for; false: for none, and it is over. */
 static bool add(struct engine *e, struct step *s, struct job *j, uint32_t n)
 {
     struct step_record *r = next_record(e);
-    if (!pages_grow(e, j, j->fed + n)) {
+    n = pages_grow(e, j, n);
+    if (!n) {
         no_pages(e, j);
         return false;
     }
@@ -214,6 +218,7 @@ static void commit(struct engine *e, struct step_record *r, const struct step *s
     for (uint32_t i = 0; i < r->n; i++) {
         struct job *j = r->member[i].job;
         j->fed += r->member[i].n_rows;
+        pages_settle(e, j);
         j->sampled += r->member[i].sampled;
         j->in_flight++;
     }
@@ -250,6 +255,7 @@ enum batch_result batch_submit(struct engine *e)
         commit(e, r, &s, &w);
         return BATCH_SUBMITTED;
     }
+    for (uint32_t i = 0; i < r->n; i++) pages_settle(e, r->member[i].job);
     if (status != WK_CANCELLED) refused(e, r, status, text);
     return BATCH_AGAIN;
 }
@@ -288,19 +294,17 @@ static void take(struct engine *e, const struct step_member *m, uint32_t id, boo
 {
     struct job *j = m->job;
     j->in_flight--;
+    j->stored += m->n_rows;
+    if (!failed) pages_prove(e, j);
     if (j->over) {
         if (!j->in_flight) engine_settle(e, j);
         return;
     }
-    j->stored += m->n_rows;
     if (failed || (m->sampled && id == UINT32_MAX)) {
         engine_end_job(e, j, JOB_FAILED, failed ? "a logit became infinite or NaN: the weights are damaged or overflow" : "the device gave no id");
         return;
     }
-    if (j->stored - m->n_rows < j->n_prompt) {
-        atomic_store(&j->n_done, least(j->stored, j->n_prompt));
-        pages_keep_prefix(e, j);
-    }
+    if (j->stored - m->n_rows < j->n_prompt) atomic_store(&j->n_done, least(j->stored, j->n_prompt));
     if (m->sampled) take_id(e, j, id, now);
     if (j->pending_drop && !j->in_flight) schedule_drop_pages(e, j);
     else if (!j->over && j->running && j->n_ids && j->stored >= job_known(j)) atomic_store(&j->state, JOB_DECODE);

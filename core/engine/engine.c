@@ -359,7 +359,6 @@ wk_status engine_open(struct model *m, const struct engine_options *o, struct en
         engine_free(e);
         return s;
     }
-    if (e->prefix_off_by_window) LOG(LOG_INFO, "prefix_cache_off", "the model's attention windows write over old pages, so prompts share none", log_s("model", m->name));
     *out = e;
     return WK_OK;
 }

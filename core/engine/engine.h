@@ -114,6 +114,7 @@ struct engine_stats {
     uint64_t high_tokens, low_tokens;              /* generated, by priority class */
     uint32_t queued, running, prefilling, batch_rows, batch_sequences;
     uint64_t pages, pages_used, pages_cached;      /* of all KV groups; used: by jobs; cached: by the prefix cache alone */
+    double usage;                                  /* share of its pages that jobs hold of the KV group in which they hold most */
     struct engine_histogram queue_seconds, prefill_seconds, first_token_seconds, inter_token_seconds, decode_seconds, job_seconds;
     uint64_t progress_ns;                          /* when the engine's thread last did something; it does at least every second, also idle */
     bool draining, dead;

@@ -32,15 +32,16 @@ wk_status engine_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const
 /* One KV group's pages. free + evictable >= promised, always: a page that was promised can be had. */
 struct page_pool {
     uint32_t n, n_free, *free; /* [n] a stack */
-    uint32_t promised;         /* that admitted jobs may still take */
-    uint32_t ring;             /* pages of a sequence that are used in turn; 0: a page for every KV_PAGE positions */
+    uint32_t promised;         /* that admitted jobs may still take; and of each kept page behind a window the jobs that use it, but for one: each has paid for it */
+    uint32_t window;           /* positions that a row sees; 0: all */
 };
 
-/* A job's pages of one group. */
+/* A job's pages of one group, by blocks of KV_PAGE positions. Behind a window it holds, once a step is under way, those that its next row sees; a step's rows may
+ * take more while the step is built. */
 struct job_pages {
-    uint32_t *table;           /* [cap] page ids: block i, or of a ring block i % ring */
-    uint32_t cap, held;        /* entries that there may be, that there are */
-    uint32_t promise;          /* pages that it was promised and has not taken */
+    uint32_t *table;           /* [cap] page ids; those of blocks [first, end) are held */
+    uint32_t cap, first, end;
+    uint32_t promise;          /* pages that it was promised and has not taken; behind a window those that it gives back are promised again */
 };
 
 /* ---- job.c ----------------------------------------------------------------------------------------------------------- */
@@ -94,7 +95,7 @@ struct job {
     uint64_t turn;                       /* how many began to run before it */
     struct job_pages pages[TAPE_MAX_GROUPS];
     const uint32_t *tables[TAPE_MAX_GROUPS];
-    uint32_t *nodes, n_nodes;            /* of the prefix cache, held: blocks [0, n_nodes) of its prompt */
+    uint32_t *nodes, n_nodes, n_proven;  /* of the prefix cache, held: blocks [0, n_nodes) of its prompt; blocks [n_proven, n_nodes) are its own, in steps under way */
 };
 
 #define EVENT_STARTED_BIT (1ull << 32)
@@ -130,36 +131,54 @@ void notifier_close(struct notifier *n);
 
 /* ---- prefix.c -------------------------------------------------------------------------------------------------------- */
 
+/* Who uses what is kept, and the rest in order of last use. */
+struct prefix_list {
+    struct prefix_link { uint32_t users, older, newer; } *link; /* [cap] older, newer: while nobody uses it */
+    uint32_t oldest, newest, n;          /* n: in the list */
+};
 struct prefix_node {
     uint32_t tokens[KV_PAGE];
     uint32_t parent;                     /* ENGINE_NONE: the prompt's beginning */
     uint32_t role, hash;
     uint32_t next;                       /* in its bucket, or in the list of unused nodes */
-    uint32_t older, newer;               /* among nodes that no job holds */
-    uint32_t refs;
+    bool proven;                         /* its step was collected, and was good: it can be found */
 };
 struct prefix {
     uint64_t seed;
     uint32_t cap, n_groups;
     struct prefix_node *nodes;           /* [cap] */
-    uint32_t *pages;                     /* [cap][n_groups] */
+    uint32_t *pages;                     /* [cap][n_groups]; ENGINE_NONE: of a group with a window, not kept */
     uint32_t *buckets, n_buckets;        /* a power of two */
-    uint32_t unused, oldest, newest, evictable;
+    uint32_t unused;
+    struct prefix_list held;             /* nodes, by jobs */
+    /* Of each group with a window: nodes that have a page of it, by jobs whose next rows see this page; back: pages that a row right behind a page sees. */
+    struct { uint32_t width, back; struct prefix_list used; } window[TAPE_MAX_GROUPS]; /* width 0: no window */
 };
-/* Room for cap whole pages. Zeroed: a cache that finds and keeps nothing. */
-wk_status prefix_open(struct prefix *p, uint32_t cap, uint32_t n_groups, const struct wk_err *err);
+/* Room for cap whole pages of groups with these windows (0: none) [n_groups]. cap 0: a cache that finds and keeps nothing. */
+wk_status prefix_open(struct prefix *p, uint32_t cap, const uint32_t *windows, uint32_t n_groups, const struct wk_err *err);
 void prefix_close(struct prefix *p);
-/* The longest chain of kept pages that tokens begin with, at most n pages: into nodes, none of them held. */
+/* The longest chain of kept pages that tokens begin with and a job can go on from, at most n pages: of groups with windows only pages that its next row
+ * sees must be there. Into nodes [n], none of them held. */
 uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t *tokens, uint32_t n, uint32_t *nodes);
 void prefix_hold(struct prefix *p, uint32_t node);
 /* Holders of a node hold all nodes above it and drop the lowest first, so that what is evicted has nothing below it. */
 void prefix_drop(struct prefix *p, uint32_t node);
-/* Keeps pages [n_groups] below `parent`, and holds the node. There may be one already: if others hold it, the caller's pages stay its own; if nobody
- * does, it gets them, *returned becomes true, and `pages` are those that it had and are free now: what can be evicted is never taken back unseen. */
-uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, uint32_t *pages, bool *returned);
-/* Gives up the node that nobody has held for the longest time. */
-const uint32_t *prefix_evict(struct prefix *p); /* its pages [n_groups]; NULL: there is none */
-static inline const uint32_t *prefix_pages(const struct prefix *p, uint32_t node) { return p->pages + (uint64_t)node * p->n_groups; }
+/* The node of these tokens below `parent`, held: a proven one that was there, or (*added) a new one without pages, which nobody finds before it is proven.
+ * ENGINE_NONE: another job computes it just now, or there is no room. */
+uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, bool *added);
+/* Gives up an unproven node, whose pages nobody uses, or the one that nobody has held for the longest time (there must be one): its pages [n_groups]. */
+const uint32_t *prefix_remove(struct prefix *p, uint32_t node);
+const uint32_t *prefix_evict(struct prefix *p);
+static inline uint32_t *prefix_pages(const struct prefix *p, uint32_t node) { return p->pages + (uint64_t)node * p->n_groups; }
+
+/* A node's page of a group with a window: given by the job that uses it; used by one more job, or by one less: how many use it besides. */
+void prefix_give_page(struct prefix *p, uint32_t group, uint32_t node, uint32_t page);
+uint32_t prefix_use_page(struct prefix *p, uint32_t group, uint32_t node);
+uint32_t prefix_leave_page(struct prefix *p, uint32_t group, uint32_t node);
+/* Takes the page of the group that nobody has used for the longest time (there must be one). */
+uint32_t prefix_evict_page(struct prefix *p, uint32_t group);
+/* Pages of the group that are kept for nobody. */
+static inline uint32_t prefix_evictable(const struct prefix *p, uint32_t group) { return p->window[group].width ? p->window[group].used.n : p->held.n; }
 
 /* ---- the engine ------------------------------------------------------------------------------------------------------ */
 
@@ -207,7 +226,6 @@ struct engine {
     /* The engine's thread. */
     struct page_pool pool[TAPE_MAX_GROUPS]; uint32_t n_groups;
     struct prefix prefix;
-    bool prefix_off_by_window;           /* wished for, but the model's windows write over old pages */
     struct job **running; uint32_t n_running;  /* [max_sequences] by rank, then turn */
     struct job **waiting; uint32_t n_waiting;  /* [max_sequences + max_queue] */
     struct job **ended; uint32_t n_ended;      /* [max_sequences + max_queue] over, to be told */
@@ -243,13 +261,17 @@ void engine_die(struct engine *e, const char *text);
 /* pages.c */
 wk_status pages_open(struct engine *e, const struct wk_err *err);
 void pages_close(struct engine *e);
+/* Pages of one group that a job of so many positions holds at most between steps. */
 uint32_t pages_needed(const struct page_pool *p, uint64_t positions);
 /* Can all that j may need be promised? Finds its prompt's kept pages, into j->nodes and *found. */
 bool pages_can_promise(const struct engine *e, struct job *j, uint32_t *found);
 void pages_promise(struct engine *e, struct job *j, uint32_t found); /* after pages_can_promise said yes */
-bool pages_grow(struct engine *e, struct job *j, uint32_t positions); /* false: they are gone */
-void pages_keep_prefix(struct engine *e, struct job *j);              /* whole pages of its prompt that are stored */
-void pages_drop(struct engine *e, struct job *j);                     /* all of it */
+/* Takes pages for as many of j's next `rows` rows as there are pages for; returns how many. 0: none is left that was not promised to others. */
+uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows);
+/* A step with j's rows up to `fed` is under way, or its step came to nothing: keeps whole pages of its prompt, gives back what its next row does not see. */
+void pages_settle(struct engine *e, struct job *j);
+void pages_prove(struct engine *e, struct job *j);                    /* j's rows up to `stored` are good */
+void pages_drop(struct engine *e, struct job *j);                     /* all of it; no step under way has it */
 /* Would the pages of these jobs, given back, be enough for j? */
 bool pages_would_do(const struct engine *e, struct job *j, struct job *const *victims, uint32_t n);
 

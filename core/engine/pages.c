@@ -2,43 +2,54 @@
  *
  * A job is admitted when every page that it may come to need can be promised to it: then it never waits for another in the middle. What it needs more than
  * the whole cache has is not promised: such a job runs as far as there are pages. Kept pages that no job holds count as free, for they are given
- * up when one is needed. */
+ * up when one is needed.
+ *
+ * Of a group with a window a job needs at any time what its next row sees, so that much is promised, whatever its length: what it gives back behind the
+ * window is promised to it again. A chunk of a prompt takes more, out of what nobody was promised, while its step is built: its rows are stored before any of
+ * them attends. Once the step is under way all but the next row's window goes back, for the device runs steps one after the other; so every step
+ * finds what the one before had. Where it is less than a chunk wants, the chunk is cut.
+ *
+ * A kept page behind a window may be in the windows of several jobs. Each counts it as its own: when one goes on, it will need another. */
 #include "engine/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/kv_pages.h"
 #include "tape/tape.h"
 
 /* ---- pools ----------------------------------------------------------------------------------------------------------- */
 
-static wk_status pool_open(struct page_pool *p, uint32_t n, uint32_t ring, const struct wk_err *err)
+static wk_status pool_open(struct page_pool *p, uint32_t n, uint32_t window, const struct wk_err *err)
 {
-    *p = (struct page_pool){ .n = n, .n_free = n, .ring = ring, .free = calloc((size_t)n + 1, sizeof *p->free) };
+    *p = (struct page_pool){ .n = n, .n_free = n, .window = window, .free = calloc((size_t)n + 1, sizeof *p->free) };
     if (!p->free) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u cache pages", n);
     for (uint32_t i = 0; i < n; i++) p->free[i] = n - 1 - i;
     return WK_OK;
 }
 
-/* Rings that come round: their old pages are written over, so there is nothing that a later job could be given. */
-static bool comes_round(const struct model *m, uint32_t ring) { return ring && ring < (m->dev.context + KV_PAGE - 1) / KV_PAGE; }
+/* Nodes of the prefix cache: each has a page of every group without a window. Where all have one, as many as have pages, and those above them. */
+static uint32_t most_nodes(const struct engine *e)
+{
+    uint32_t least = UINT32_MAX, most = 0;
+    for (uint32_t g = 0; g < e->n_groups; g++) {
+        if (!e->pool[g].window && e->pool[g].n < least) least = e->pool[g].n;
+        if (e->pool[g].n > most) most = e->pool[g].n;
+    }
+    return least < UINT32_MAX ? least : most ? most + (uint32_t)kv_pages_of(e->model->dev.context) : 0;
+}
 
 wk_status pages_open(struct engine *e, const struct wk_err *err)
 {
     const struct model *m = e->model;
-    uint32_t least = UINT32_MAX;
-    bool rings = false;
+    uint32_t windows[TAPE_MAX_GROUPS] = { 0 };
     wk_status s = WK_OK;
     e->n_groups = m->program->n_groups;
     for (uint32_t g = 0; !s && g < e->n_groups; g++) {
-        const uint32_t ring = m->program->groups[g].ring_pages;
-        rings = rings || comes_round(m, ring);
-        s = pool_open(&e->pool[g], m->plan.kv_pages[g], comes_round(m, ring) ? ring : 0, err);
-        if (m->plan.kv_pages[g] < least) least = m->plan.kv_pages[g];
+        windows[g] = kv_window(m->program->groups[g].window, m->dev.context);
+        s = pool_open(&e->pool[g], m->plan.kv_pages[g], windows[g], err);
     }
-    if (!s) s = prefix_open(&e->prefix, e->o.prefix_cache && !rings && e->n_groups ? least : 0, e->n_groups, err);
-    e->prefix_off_by_window = e->o.prefix_cache && rings;
-    return s;
+    return s ? s : prefix_open(&e->prefix, e->o.prefix_cache ? most_nodes(e) : 0, windows, e->n_groups, err);
 }
 
 void pages_close(struct engine *e)
@@ -47,27 +58,37 @@ void pages_close(struct engine *e)
     prefix_close(&e->prefix);
 }
 
-uint32_t pages_needed(const struct page_pool *p, uint64_t positions)
-{
-    const uint64_t n = (positions + KV_PAGE - 1) / KV_PAGE;
-    return (uint32_t)(p->ring && n > p->ring ? p->ring : n);
-}
+uint32_t pages_needed(const struct page_pool *p, uint64_t positions) { return (uint32_t)kv_rest(p->window, positions); }
 
+static void put_free(struct engine *e, uint32_t g, uint32_t page) { e->pool[g].free[e->pool[g].n_free++] = page; }
+
+/* A node that nobody holds, with all its pages. */
 static void evict(struct engine *e)
 {
     const uint32_t *pages = prefix_evict(&e->prefix);
-    for (uint32_t g = 0; g < e->n_groups; g++) e->pool[g].free[e->pool[g].n_free++] = pages[g];
-    e->stats.prefix_evicted_pages += e->n_groups;
+    for (uint32_t g = 0; g < e->n_groups; g++) {
+        if (pages[g] == ENGINE_NONE) continue;
+        put_free(e, g, pages[g]);
+        e->stats.prefix_evicted_pages++;
+    }
 }
 
-/* One page; promised: it was promised before, and so is there. */
-static bool take(struct engine *e, struct page_pool *p, bool promised, uint32_t *page)
+static void evict_page(struct engine *e, uint32_t g)
 {
-    if (!promised && p->n_free + e->prefix.evictable <= p->promised) return false;
-    if (!p->n_free) evict(e);
-    p->promised -= promised;
-    *page = p->free[--p->n_free];
-    return true;
+    put_free(e, g, prefix_evict_page(&e->prefix, g));
+    e->stats.prefix_evicted_pages++;
+}
+
+/* Pages of group g that nobody was promised. */
+static uint64_t spare(const struct engine *e, uint32_t g) { return (uint64_t)e->pool[g].n_free + prefix_evictable(&e->prefix, g) - e->pool[g].promised; }
+
+/* One page that is there: promised, or spare. */
+static uint32_t take(struct engine *e, uint32_t g)
+{
+    struct page_pool *p = &e->pool[g];
+    if (!p->n_free && p->window) evict_page(e, g);
+    else if (!p->n_free) evict(e);
+    return p->free[--p->n_free];
 }
 
 /* ---- promises ---------------------------------------------------------------------------------------------------------- */
@@ -79,21 +100,22 @@ static uint32_t share(const struct page_pool *p, const struct job *j)
     return n < p->n ? n : p->n;
 }
 
-/* Pages of group g that would be there for j if `returned` more were, and `pinned` fewer could be evicted. */
+/* Pages of group g that would be there for j if `returned` more were, and `pinned` fewer could be evicted. Behind a window nothing that is found comes free. */
 static bool fits(const struct engine *e, uint32_t g, const struct job *j, uint32_t found, uint64_t returned, uint32_t pinned)
 {
-    const struct page_pool *p = &e->pool[g];
-    const uint64_t there = (uint64_t)p->n_free + e->prefix.evictable - pinned + returned, need = share(p, j);
-    return there >= p->promised + (need > found ? need - found : 0);
+    const uint64_t there = spare(e, g) + returned, need = share(&e->pool[g], j);
+    return e->pool[g].window ? there >= need : there >= (need > found ? need - found : 0) + pinned;
 }
 
 /* Kept pages that j's prompt begins with, but its last row has to run. */
 static uint32_t find(const struct engine *e, struct job *j) { return prefix_find(&e->prefix, j->role, j->prompt, (j->n_prompt - 1) / KV_PAGE, j->nodes); }
 
+static uint32_t users(const struct engine *e, uint32_t node) { return e->prefix.held.link[node].users; }
+
 static uint32_t pinned_by(const struct engine *e, const struct job *j, uint32_t found)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < found; i++) n += e->prefix.nodes[j->nodes[i]].refs == 0;
+    for (uint32_t i = 0; i < found; i++) n += users(e, j->nodes[i]) == 0;
     return n;
 }
 
@@ -106,15 +128,12 @@ bool pages_can_promise(const struct engine *e, struct job *j, uint32_t *found)
     return true;
 }
 
-/* Pages of group g that are there for j once a victim gives up its own: kept ones stay that others hold, or that j is to hold. */
+/* Pages of group g that are there for j once a victim gives up its own: without a window, kept ones stay that others hold, or that j is to hold. */
 static uint32_t returns(const struct engine *e, const struct job *victim, const struct job *j, uint32_t found, uint32_t g)
 {
-    uint32_t n = victim->pages[g].held + victim->pages[g].promise;
-    for (uint32_t b = 0; b < victim->n_nodes; b++) {
-        const uint32_t node = victim->nodes[b];
-        const bool stays = e->prefix.nodes[node].refs > 1 || (b < found && j->nodes[b] == node);
-        n -= stays && victim->pages[g].table[b] == prefix_pages(&e->prefix, node)[g];
-    }
+    const struct job_pages *q = &victim->pages[g];
+    uint32_t n = q->end - q->first + q->promise;
+    for (uint32_t b = 0; !e->pool[g].window && b < victim->n_nodes; b++) n -= users(e, victim->nodes[b]) > 1 || (b < found && j->nodes[b] == victim->nodes[b]);
     return n;
 }
 
@@ -129,63 +148,137 @@ bool pages_would_do(const struct engine *e, struct job *j, struct job *const *vi
     return true;
 }
 
+/* Of a group with a window: one more or one less job has node's page in its window. */
+static void use_page(struct engine *e, uint32_t g, uint32_t node) { e->pool[g].promised += prefix_use_page(&e->prefix, g, node) > 0; }
+static void leave_page(struct engine *e, uint32_t g, uint32_t node) { e->pool[g].promised -= prefix_leave_page(&e->prefix, g, node) > 0; }
+
 void pages_promise(struct engine *e, struct job *j, uint32_t found)
 {
     for (uint32_t i = 0; i < found; i++) prefix_hold(&e->prefix, j->nodes[i]);
-    j->n_nodes = found;
+    j->n_nodes = j->n_proven = found;
     j->fed = j->stored = found * KV_PAGE;
     j->has_pages = true;
     for (uint32_t g = 0; g < e->n_groups; g++) {
         struct job_pages *q = &j->pages[g];
         const uint32_t need = share(&e->pool[g], j);
-        for (uint32_t i = 0; i < found; i++) q->table[i] = prefix_pages(&e->prefix, j->nodes[i])[g];
-        q->held = found;
-        q->promise = need > found ? need - found : 0;
+        q->first = kv_first(e->pool[g].window, j->fed) / KV_PAGE;
+        q->end = found;
+        for (uint32_t b = q->first; b < found; b++) {
+            q->table[b] = prefix_pages(&e->prefix, j->nodes[b])[g];
+            if (e->pool[g].window) use_page(e, g, j->nodes[b]);
+        }
+        q->promise = need > q->end - q->first ? need - (q->end - q->first) : 0;
         e->pool[g].promised += q->promise;
     }
 }
 
-bool pages_grow(struct engine *e, struct job *j, uint32_t positions)
+uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows)
 {
     for (uint32_t g = 0; g < e->n_groups; g++) {
+        const uint64_t reach = (j->pages[g].end + j->pages[g].promise + spare(e, g)) * KV_PAGE;
+        if (reach < (uint64_t)j->fed + rows) rows = reach > j->fed ? (uint32_t)(reach - j->fed) : 0;
+    }
+    for (uint32_t g = 0; rows && g < e->n_groups; g++) {
         struct job_pages *q = &j->pages[g];
-        for (const uint32_t need = pages_needed(&e->pool[g], positions); q->held < need; q->held++) {
-            if (!take(e, &e->pool[g], q->promise > 0, &q->table[q->held])) return false;
-            if (q->promise) q->promise--;
+        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)j->fed + rows); q->end < end; q->end++) {
+            q->table[q->end] = take(e, g);
+            if (!q->promise) continue;
+            q->promise--;
+            e->pool[g].promised--;
         }
     }
-    return true;
+    return rows;
+}
+
+/* ---- keeping ----------------------------------------------------------------------------------------------------------- */
+
+/* The node is given j's pages where it has none; where it has, they take the place of j's own, which are the same in every bit. */
+static void keep_block(struct engine *e, struct job *j, uint32_t block, uint32_t node)
+{
+    for (uint32_t g = 0; g < e->n_groups; g++) {
+        uint32_t *kept = &prefix_pages(&e->prefix, node)[g], *own = &j->pages[g].table[block];
+        if (block < j->pages[g].first) continue;
+        if (*kept == ENGINE_NONE && e->pool[g].window) prefix_give_page(&e->prefix, g, node, *own);
+        else if (*kept == ENGINE_NONE) *kept = *own;
+        else {
+            put_free(e, g, *own);
+            *own = *kept;
+            if (e->pool[g].window) use_page(e, g, node);
+        }
+    }
+}
+
+static void keep_prefix(struct engine *e, struct job *j)
+{
+    struct prefix *p = &e->prefix;
+    for (const uint32_t rows = j->fed < j->n_prompt ? j->fed : j->n_prompt; p->cap && (j->n_nodes + 1) * KV_PAGE <= rows; j->n_nodes++) {
+        const uint32_t b = j->n_nodes;
+        bool added;
+        if (p->unused == ENGINE_NONE && p->held.n) evict(e);
+        const uint32_t node = prefix_add(p, j->role, b ? j->nodes[b - 1] : ENGINE_NONE, j->prompt + b * KV_PAGE, &added);
+        if (node == ENGINE_NONE) return;
+        j->nodes[b] = node;
+        keep_block(e, j, b, node);
+        if (!added) j->n_proven = b + 1; /* nothing is below a node that is not proven, so neither is what is above this one */
+    }
+}
+
+void pages_prove(struct engine *e, struct job *j)
+{
+    while (j->n_proven < j->n_nodes && (j->n_proven + 1) * KV_PAGE <= j->stored) e->prefix.nodes[j->nodes[j->n_proven++]].proven = true;
 }
 
 /* ---- giving back ------------------------------------------------------------------------------------------------------- */
 
-void pages_keep_prefix(struct engine *e, struct job *j)
+/* Blocks [from, to) of group g. */
+static void give_back(struct engine *e, struct job *j, uint32_t g, uint32_t from, uint32_t to)
 {
-    const uint32_t rows = j->stored < j->n_prompt ? j->stored : j->n_prompt;
-    uint32_t pages[TAPE_MAX_GROUPS];
-    while (e->prefix.cap && (j->n_nodes + 1) * KV_PAGE <= rows) {
-        const uint32_t b = j->n_nodes;
-        bool returned;
-        for (uint32_t g = 0; g < e->n_groups; g++) pages[g] = j->pages[g].table[b];
-        j->nodes[b] = prefix_add(&e->prefix, j->role, b ? j->nodes[b - 1] : ENGINE_NONE, j->prompt + b * KV_PAGE, pages, &returned);
-        for (uint32_t g = 0; returned && g < e->n_groups; g++) e->pool[g].free[e->pool[g].n_free++] = pages[g];
-        j->n_nodes++;
+    for (uint32_t b = from; b < to; b++) {
+        const uint32_t page = j->pages[g].table[b];
+        const bool kept = b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == page;
+        if (!kept) put_free(e, g, page);
+        else if (e->pool[g].window) leave_page(e, g, j->nodes[b]); /* without one, the node is dropped as a whole */
     }
+}
+
+static void trim(struct engine *e, struct job *j, uint32_t g)
+{
+    struct page_pool *p = &e->pool[g];
+    struct job_pages *q = &j->pages[g];
+    const uint32_t first = kv_first(p->window, j->fed) / KV_PAGE, end = (uint32_t)kv_pages_of(j->fed), need = share(p, j);
+    give_back(e, j, g, q->first, first);
+    give_back(e, j, g, end, q->end);
+    q->first = first;
+    q->end = end;
+    p->promised -= q->promise;
+    q->promise = need > end - first ? need - (end - first) : 0;
+    p->promised += q->promise;
+}
+
+void pages_settle(struct engine *e, struct job *j)
+{
+    keep_prefix(e, j);
+    for (uint32_t g = 0; g < e->n_groups; g++) if (e->pool[g].window) trim(e, j, g);
 }
 
 void pages_drop(struct engine *e, struct job *j)
 {
     for (uint32_t g = 0; g < e->n_groups; g++) {
-        struct page_pool *p = &e->pool[g];
         struct job_pages *q = &j->pages[g];
-        for (uint32_t b = q->held; b-- > 0;) {
-            const bool kept = b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == q->table[b];
-            if (!kept) p->free[p->n_free++] = q->table[b];
-        }
-        p->promised -= q->promise;
-        q->held = q->promise = 0;
+        give_back(e, j, g, q->first, q->end);
+        e->pool[g].promised -= q->promise;
+        q->first = q->end = q->promise = 0;
     }
-    while (j->n_nodes) prefix_drop(&e->prefix, j->nodes[--j->n_nodes]);
+    while (j->n_nodes) {
+        const uint32_t node = j->nodes[--j->n_nodes];
+        if (j->n_nodes < j->n_proven) {
+            prefix_drop(&e->prefix, node);
+            continue;
+        }
+        const uint32_t *pages = prefix_remove(&e->prefix, node);
+        for (uint32_t g = 0; g < e->n_groups; g++) if (pages[g] != ENGINE_NONE) put_free(e, g, pages[g]);
+    }
+    j->n_proven = 0;
     j->has_pages = j->pending_drop = false;
     j->fed = j->stored = 0;
 }

@@ -1,23 +1,44 @@
 /* prefix.c: whole pages of prompts, kept for later prompts that begin the same: a tree whose edges are KV_PAGE tokens.
  *
  * A node is found by its parent, its kernel class and its tokens, compared whole. Rows of another class would have other bits, so a hit gives what a miss
- * would have given. Nodes that no job holds wait in order of their last use; the oldest goes first. All memory is taken at the start. */
+ * would have given. A node comes with the step that computes it and is found once that was collected. Nodes that no job holds wait in order of their last use;
+ * the oldest goes first. All memory is taken at the start.
+ *
+ * Of a group with a window a node's page has a life of its own: it is used while it is in the window of a job that passed or came upon it, then waits in the
+ * group's own order, and may go before its node. The chain can be gone on from behind any node whose last pages are there, as many as the window spans. */
 #include "engine/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-wk_status prefix_open(struct prefix *p, uint32_t cap, uint32_t n_groups, const struct wk_err *err)
+static bool list_open(struct prefix_list *l, uint32_t cap)
 {
-    *p = (struct prefix){ .cap = cap, .n_groups = n_groups, .n_buckets = 1, .unused = ENGINE_NONE, .oldest = ENGINE_NONE, .newest = ENGINE_NONE };
+    *l = (struct prefix_list){ .link = calloc(cap, sizeof *l->link), .oldest = ENGINE_NONE, .newest = ENGINE_NONE };
+    return l->link != NULL;
+}
+
+static bool allocate(struct prefix *p, const uint32_t *windows)
+{
+    p->nodes = calloc(p->cap, sizeof *p->nodes);
+    p->pages = calloc((size_t)p->cap * p->n_groups, sizeof *p->pages);
+    p->buckets = malloc((size_t)p->n_buckets * sizeof *p->buckets);
+    bool there = p->nodes && p->pages && p->buckets && list_open(&p->held, p->cap);
+    for (uint32_t g = 0; there && g < p->n_groups; g++) {
+        p->window[g].width = windows[g];
+        p->window[g].back = windows[g] ? (windows[g] - 1 + KV_PAGE - 1) / KV_PAGE : 0;
+        there = !windows[g] || list_open(&p->window[g].used, p->cap);
+    }
+    return there;
+}
+
+wk_status prefix_open(struct prefix *p, uint32_t cap, const uint32_t *windows, uint32_t n_groups, const struct wk_err *err)
+{
+    *p = (struct prefix){ .cap = cap, .n_groups = n_groups, .n_buckets = 1, .unused = ENGINE_NONE };
     if (!cap) return WK_OK;
     if (getentropy(&p->seed, sizeof p->seed)) return wk_fail(err, WK_IO, "no random bytes for the prefix cache's hashes");
     while (p->n_buckets < cap && p->n_buckets < 1u << 31) p->n_buckets *= 2;
-    p->nodes = calloc(cap, sizeof *p->nodes);
-    p->pages = calloc((size_t)cap * n_groups, sizeof *p->pages);
-    p->buckets = malloc((size_t)p->n_buckets * sizeof *p->buckets);
-    if (!p->nodes || !p->pages || !p->buckets) return wk_fail(err, WK_NO_MEMORY, "out of memory for a prefix cache of %u pages", cap);
+    if (!allocate(p, windows)) return wk_fail(err, WK_NO_MEMORY, "out of memory for a prefix cache of %u pages", cap);
     memset(p->buckets, 0xff, (size_t)p->n_buckets * sizeof *p->buckets);
     for (uint32_t i = cap; i-- > 0;) {
         p->nodes[i].next = p->unused;
@@ -31,7 +52,11 @@ void prefix_close(struct prefix *p)
     free(p->nodes);
     free(p->pages);
     free(p->buckets);
+    free(p->held.link);
+    for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(p->window[g].used.link);
 }
+
+/* ---- looking ------------------------------------------------------------------------------------------------------------- */
 
 /* Seeded, so that nobody can make prompts that all meet in one bucket. */
 static uint32_t hash_of(const struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens)
@@ -56,77 +81,108 @@ static uint32_t look(const struct prefix *p, enum row_role role, uint32_t parent
 
 uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t *tokens, uint32_t n, uint32_t *nodes)
 {
-    uint32_t found = 0, parent = ENGINE_NONE;
-    for (; p->cap && found < n; found++, tokens += KV_PAGE) {
-        parent = look(p, role, parent, hash_of(p, role, parent, tokens), tokens);
-        if (parent == ENGINE_NONE) break;
-        nodes[found] = parent;
+    uint32_t found = 0, at = ENGINE_NONE, row[TAPE_MAX_GROUPS] = { 0 }; /* row: nodes one behind the other that have a page of the group */
+    for (uint32_t i = 0; p->cap && i < n; i++, tokens += KV_PAGE) {
+        at = look(p, role, at, hash_of(p, role, at, tokens), tokens);
+        if (at == ENGINE_NONE || !p->nodes[at].proven) break;
+        nodes[i] = at;
+        bool whole = true;
+        for (uint32_t g = 0; g < p->n_groups; g++) {
+            row[g] = prefix_pages(p, at)[g] == ENGINE_NONE ? 0 : row[g] + 1;
+            whole = whole && (row[g] >= p->window[g].back || row[g] == i + 1);
+        }
+        if (whole) found = i + 1;
     }
     return found;
 }
 
 /* ---- order of last use ------------------------------------------------------------------------------------------------- */
 
-static void unlink_node(struct prefix *p, struct prefix_node *n)
+static void list_out(struct prefix_list *l, uint32_t i)
 {
-    *(n->older == ENGINE_NONE ? &p->oldest : &p->nodes[n->older].newer) = n->newer;
-    *(n->newer == ENGINE_NONE ? &p->newest : &p->nodes[n->newer].older) = n->older;
-    p->evictable--;
+    const struct prefix_link *at = &l->link[i];
+    *(at->older == ENGINE_NONE ? &l->oldest : &l->link[at->older].newer) = at->newer;
+    *(at->newer == ENGINE_NONE ? &l->newest : &l->link[at->newer].older) = at->older;
+    l->n--;
 }
 
-void prefix_hold(struct prefix *p, uint32_t node)
+/* How many use it besides. */
+static uint32_t list_use(struct prefix_list *l, uint32_t i)
 {
-    struct prefix_node *n = &p->nodes[node];
-    if (n->refs++ == 0) unlink_node(p, n);
+    if (!l->link[i].users) list_out(l, i);
+    return l->link[i].users++;
 }
 
-void prefix_drop(struct prefix *p, uint32_t node)
+static uint32_t list_leave(struct prefix_list *l, uint32_t i)
 {
-    struct prefix_node *n = &p->nodes[node];
-    if (--n->refs) return;
-    n->older = p->newest;
-    n->newer = ENGINE_NONE;
-    *(p->newest == ENGINE_NONE ? &p->oldest : &p->nodes[p->newest].newer) = node;
-    p->newest = node;
-    p->evictable++;
+    if (--l->link[i].users) return l->link[i].users;
+    l->link[i].older = l->newest;
+    l->link[i].newer = ENGINE_NONE;
+    *(l->newest == ENGINE_NONE ? &l->oldest : &l->link[l->newest].newer) = i;
+    l->newest = i;
+    l->n++;
+    return 0;
 }
+
+void prefix_hold(struct prefix *p, uint32_t node) { (void)list_use(&p->held, node); }
+void prefix_drop(struct prefix *p, uint32_t node) { (void)list_leave(&p->held, node); }
+uint32_t prefix_use_page(struct prefix *p, uint32_t group, uint32_t node) { return list_use(&p->window[group].used, node); }
+uint32_t prefix_leave_page(struct prefix *p, uint32_t group, uint32_t node) { return list_leave(&p->window[group].used, node); }
 
 /* ---- in and out -------------------------------------------------------------------------------------------------------- */
 
-uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, uint32_t *pages, bool *returned)
+uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, bool *added)
 {
-    const uint32_t hash = hash_of(p, role, parent, tokens), there = look(p, role, parent, hash, tokens);
-    *returned = there != ENGINE_NONE && p->nodes[there].refs == 0;
-    for (uint32_t g = 0; *returned && g < p->n_groups; g++) {
-        uint32_t *kept = &p->pages[(uint64_t)there * p->n_groups + g], page = *kept;
-        *kept = pages[g];
-        pages[g] = page;
-    }
+    const uint32_t hash = hash_of(p, role, parent, tokens), there = look(p, role, parent, hash, tokens), at = p->unused;
+    *added = false;
+    if (there != ENGINE_NONE && !p->nodes[there].proven) return ENGINE_NONE;
     if (there != ENGINE_NONE) {
         prefix_hold(p, there);
         return there;
     }
-    /* Every node has a page of its own in every group, so there are never more than cap. */
-    const uint32_t at = p->unused;
+    if (at == ENGINE_NONE) return ENGINE_NONE;
+    *added = true;
     struct prefix_node *n = &p->nodes[at];
     p->unused = n->next;
-    *n = (struct prefix_node){ .parent = parent, .role = (uint32_t)role, .hash = hash, .next = p->buckets[hash & (p->n_buckets - 1)], .refs = 1 };
+    *n = (struct prefix_node){ .parent = parent, .role = (uint32_t)role, .hash = hash, .next = p->buckets[hash & (p->n_buckets - 1)] };
     p->buckets[hash & (p->n_buckets - 1)] = at;
+    p->held.link[at].users = 1;
     memcpy(n->tokens, tokens, sizeof n->tokens);
-    memcpy(p->pages + (uint64_t)at * p->n_groups, pages, p->n_groups * sizeof *pages);
+    for (uint32_t g = 0; g < p->n_groups; g++) prefix_pages(p, at)[g] = ENGINE_NONE;
     return at;
+}
+
+void prefix_give_page(struct prefix *p, uint32_t group, uint32_t node, uint32_t page)
+{
+    prefix_pages(p, node)[group] = page;
+    p->window[group].used.link[node].users = 1;
+}
+
+uint32_t prefix_evict_page(struct prefix *p, uint32_t group)
+{
+    const uint32_t at = p->window[group].used.oldest, page = prefix_pages(p, at)[group];
+    list_out(&p->window[group].used, at);
+    prefix_pages(p, at)[group] = ENGINE_NONE;
+    return page;
+}
+
+const uint32_t *prefix_remove(struct prefix *p, uint32_t node)
+{
+    struct prefix_node *n = &p->nodes[node];
+    uint32_t *from = &p->buckets[n->hash & (p->n_buckets - 1)];
+    while (*from != node) from = &p->nodes[*from].next;
+    *from = n->next;
+    n->next = p->unused;
+    p->unused = node;
+    p->held.link[node].users = 0;
+    for (uint32_t g = 0; g < p->n_groups; g++)
+        if (p->window[g].width && prefix_pages(p, node)[g] != ENGINE_NONE) list_out(&p->window[g].used, node);
+    return prefix_pages(p, node);
 }
 
 const uint32_t *prefix_evict(struct prefix *p)
 {
-    const uint32_t at = p->oldest;
-    if (at == ENGINE_NONE) return NULL;
-    struct prefix_node *n = &p->nodes[at];
-    uint32_t *from = &p->buckets[n->hash & (p->n_buckets - 1)];
-    while (*from != at) from = &p->nodes[*from].next;
-    *from = n->next;
-    unlink_node(p, n);
-    n->next = p->unused;
-    p->unused = at;
-    return p->pages + (uint64_t)at * p->n_groups;
+    const uint32_t at = p->held.oldest;
+    list_out(&p->held, at);
+    return prefix_remove(p, at);
 }

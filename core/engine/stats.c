@@ -45,10 +45,13 @@ void stats_publish(struct engine *e)
     s->prefilling = 0;
     for (uint32_t i = 0; i < e->n_running; i++) s->prefilling += e->running[i]->n_ids == 0;
     s->pages = s->pages_used = s->pages_cached = 0;
+    s->usage = 0;
     for (uint32_t g = 0; g < e->n_groups; g++) {
-        s->pages += e->pool[g].n;
-        s->pages_used += e->pool[g].n - e->pool[g].n_free - e->prefix.evictable;
-        s->pages_cached += e->prefix.evictable;
+        const uint32_t n = e->pool[g].n, cached = prefix_evictable(&e->prefix, g), used = n - e->pool[g].n_free - cached;
+        s->pages += n;
+        s->pages_used += used;
+        s->pages_cached += cached;
+        if ((double)used / n > s->usage) s->usage = (double)used / n;
     }
     e->published.copy[e->published.back] = *s;
     e->published.back = atomic_exchange(&e->published.middle, e->published.back | FRESH) & ~(uint32_t)FRESH;

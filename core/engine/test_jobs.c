@@ -26,6 +26,7 @@ int test_open_plugins(void)
     return 1;
 }
 
+const struct plugin_registry *test_plugins(void) { return registry; }
 void test_close_plugins(void) { plugin_registry_close(registry); }
 
 uint64_t test_now(void)

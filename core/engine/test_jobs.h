@@ -20,6 +20,7 @@ void ok(wk_status status);
 /* The registry of the plugins; before anything else. 0, or the program's exit status. */
 int test_open_plugins(void);
 void test_close_plugins(void);
+const struct plugin_registry *test_plugins(void);
 
 /* ---- models ---- */
 enum { TEST_VOCAB = 50, TEST_CONTEXT = 400 };

@@ -62,32 +62,42 @@ static void test_priorities(void **state)
 {
     (void)state;
     open_all(1, 0, 1, 0, (struct engine_options){ 0 });
-    struct job *first = submit(0, "first", -5), *zero = submit(0, "zero", 0), *again = submit(0, "again", 0), *three = submit(0, "three", 3), *low = submit(0, "low", INT32_MIN), *top = submit(0, "top", INT32_MAX);
-    test_await_gate(0);
+    struct job *first = submit(0, "first", -5);
+    test_await_gate(0); /* it has the only place before any other comes */
+    struct job *zero = submit(0, "zero", 0), *again = submit(0, "again", 0), *three = submit(0, "three", 3), *low = submit(0, "low", INT32_MIN), *top = submit(0, "top", INT32_MAX);
     test_permit(UINT64_MAX);
     struct job *const order[] = { first, top, three, zero, again, low };
     for (uint32_t i = 0; i < 6; i++) wait_ended(order[i]);
-    /* The first may have begun before the others came. */
-    for (uint32_t i = 2; i < 6; i++) assert_true(started(order[i - 1]) < started(order[i]));
+    for (uint32_t i = 1; i < 6; i++) assert_true(started(order[i - 1]) < started(order[i]));
     for (uint32_t i = 0; i < 6; i++) test_check(order[i], "priority", &answers[0], false);
     close_all();
 }
 
-/* Two seconds of waiting are worth one priority: whom newer ones of a higher priority pass at first, they pass no more. */
-static void test_ageing(void **state)
+/* Two seconds of waiting are worth one priority: whom newer ones of a higher priority pass at first, they pass no more. False: the machine was so slow that more
+ * than one was earned. */
+static bool age_by_one(void)
 {
-    (void)state;
     open_all(1, 0, 1, 0, (struct engine_options){ 0 });
-    struct job *running = submit(0, "running", 0), *old = submit(0, "old", 0);
+    struct job *running = submit(0, "running", 0);
     test_await_gate(0);
+    const uint64_t before = test_now();
+    struct job *old = submit(0, "old", 0);
     (void)nanosleep(&(struct timespec){ .tv_sec = 2, .tv_nsec = 50000000 }, NULL);
     struct job *even = submit(0, "even", 1), *higher = submit(0, "higher", 2);
     test_permit(UINT64_MAX);
     struct job *const order[] = { running, higher, old, even };
     for (uint32_t i = 0; i < 4; i++) wait_ended(order[i]);
-    for (uint32_t i = 1; i < 4; i++) assert_true(started(order[i - 1]) < started(order[i]));
+    const bool in_time = test_now() - before < 4000000000u;
+    for (uint32_t i = 1; i < 4; i++) assert_true(!in_time || started(order[i - 1]) < started(order[i]));
     for (uint32_t i = 0; i < 4; i++) test_check(order[i], "ageing", &answers[0], false);
     close_all();
+    return in_time;
+}
+
+static void test_ageing(void **state)
+{
+    (void)state;
+    while (!age_by_one()) continue;
 }
 
 /* A small job does not pass a large one that waits for pages: it would wait for ever. */

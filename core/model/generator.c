@@ -35,10 +35,10 @@ static wk_status submit(struct generator *g, const struct step *step, const stru
 {
     const uint32_t at = (g->oldest + g->n_under_way) % STEP_QUEUE;
     wk_status status = g->model->device->submit(g->model->executor, step, err);
+    for (uint32_t i = 0; i < step->n_seqs; i++) session_advance(g->sequences[g->under_way[at].member[i]].session, status ? 0 : step->seqs[i].n_rows);
     if (status) return status;
     g->under_way[at].n = step->n_seqs;
     g->n_under_way++;
-    for (uint32_t i = 0; i < step->n_seqs; i++) g->sequences[g->under_way[at].member[i]].session->length += step->seqs[i].n_rows;
     return WK_OK;
 }
 
@@ -153,7 +153,7 @@ static wk_status run_prompt(struct generator *g, uint32_t i, const struct genera
     uint32_t step;
     bool failed = false;
     for (uint32_t at = 0, n; !status && at < job->n_prompt; at += n) {
-        n = job->n_prompt - at < most_rows ? job->n_prompt - at : most_rows;
+        n = session_grow(g->sequences[i].session, job->n_prompt - at < most_rows ? job->n_prompt - at : most_rows);
         if (job->stop && job->stop()) return wk_fail(err, WK_CANCELLED, "cancelled");
         status = submit_chunk(g, i, job->prompt + at, n, role, at + n == job->n_prompt, err);
         while (!status && (g->n_under_way == ahead || at + n == job->n_prompt) && g->n_under_way) {
@@ -204,6 +204,7 @@ static wk_status submit_row_each(struct generator *g, bool *any, const struct wk
         struct sequence *q = &g->sequences[i];
         if (q->state == SEQUENCE_OVER || !q->left || session_length(q->session) == q->session->reach) continue;
         q->left--;
+        (void)session_grow(q->session, 1);
         g->seqs[n] = session_rows(q->session, n, 1, ROW_GENERATED);
         g->tokens[n] = TOKEN_LAST;
         g->wanted[n] = n;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/kv_pages.h"
+
 /* A text of the file, cut to fit and terminated; false if absent, empty or no text. */
 static bool file_text(const struct gguf *file, const char *key, char *out, size_t cap)
 {
@@ -66,7 +68,7 @@ static wk_status record(struct model *m, const struct model_options *o, const st
 {
     /* The registry is immutable; the tape hands it back as it was given. */
     void *registry = (void *)(uintptr_t)m->plugins;
-    const struct tape_options t = { .context = m->dev.context, .max_rows = m->dev.max_rows, .fuse = o->fuse, .taps = o->taps, .n_taps = o->n_taps,
+    const struct tape_options t = { .context = m->dev.context, .fuse = o->fuse, .taps = o->taps, .n_taps = o->n_taps,
                                     .find_type = find_type, .describe_types = describe_types, .user = registry };
     return tape_record(m->arch, m->file, &t, &m->program, err);
 }
@@ -97,18 +99,30 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     return WK_OK;
 }
 
+static bool list_pages(struct model *m)
+{
+    for (uint32_t g = 0; g < m->program->n_groups; g++) {
+        if (!kv_window(m->program->groups[g].window, m->dev.context) || m->session_pages[g].ids) continue;
+        uint32_t *ids = malloc(m->plan.kv_pages[g] * sizeof *ids);
+        if (!ids) return false;
+        m->session_pages[g].ids = ids;
+        for (uint32_t i = m->session_pages[g].n = m->plan.kv_pages[g]; i > 0; i--) *ids++ = i - 1;
+    }
+    return true;
+}
+
 wk_status model_load(struct model *m, const struct wk_err *err)
 {
     const struct model_weights weights = { m->file };
     if (m->executor) return WK_OK;
     if (!m->session_slots) m->session_slots = calloc(m->dev.max_sequences, sizeof *m->session_slots);
-    if (!m->session_slots) return wk_fail(err, WK_NO_MEMORY, "out of memory for %u sequences", m->dev.max_sequences);
+    if (!m->session_slots || !list_pages(m)) return wk_fail(err, WK_NO_MEMORY, "out of memory for %u sequences", m->dev.max_sequences);
     return m->device->open(m->program, &weights, &m->dev, &m->executor, err);
 }
 
-uint64_t model_kv_auto(const struct model *m, uint32_t sequences, uint64_t available)
+uint64_t model_kv_auto(const struct model *m, uint64_t available)
 {
-    const uint64_t gpu_reserve = 512u << 20, all = m->plan.bytes[MEMORY_KV] / m->dev.max_sequences * sequences, others = m->plan.total - m->plan.bytes[MEMORY_KV];
+    const uint64_t gpu_reserve = 512u << 20, all = m->plan.bytes[MEMORY_KV], others = m->plan.total - all;
     if (!available) return all;
     uint64_t room = available > others ? available - others : 0;
     if (!m->device->probe) room /= 2;
@@ -131,5 +145,6 @@ void model_close(struct model *m)
     tape_free(m->program);
     gguf_close(m->file);
     free(m->session_slots);
+    for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(m->session_pages[g].ids);
     free(m);
 }

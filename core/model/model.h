@@ -33,7 +33,9 @@ struct model {
     struct memory_plan plan;
     struct executor *executor;     /* NULL after model_plan */
     char name[128];                /* general.name, else the file's stem */
-    bool *session_slots;           /* [dev.max_sequences] taken by sessions; an engine that deals pages itself opens none */
+    /* Of sessions; an engine that deals pages itself opens none. */
+    bool *session_slots;           /* [dev.max_sequences] taken */
+    struct { uint32_t n, *ids; } session_pages[TAPE_MAX_GROUPS]; /* free ones of groups with windows: sessions take them for a step's rows */
 };
 
 /* The weights as an executor sees them: bytes in the mapping. */
@@ -45,13 +47,13 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
 wk_status model_load(struct model *m, const struct wk_err *err);
 void model_close(struct model *m); /* NULL allowed */
 
-/* Bytes of KV cache to take where nobody said how many: room for `sequences` of full length, but no more than `available` bytes of the device's memory leave
- * beside the rest of the plan (of host memory half, of a GPU's all but a reserve). The model is planned with dev.kv_bytes 0. available 0: unknown. */
-uint64_t model_kv_auto(const struct model *m, uint32_t sequences, uint64_t available);
+/* Bytes of KV cache to take where nobody said how many: those of the plan, made with dev.kv_bytes 0, but no more than `available` bytes of the device's memory
+ * leave beside the rest of it (of host memory half, of a GPU's all but a reserve). available 0: unknown. */
+uint64_t model_kv_auto(const struct model *m, uint64_t available);
 /* Plans again with so many; before model_load. */
 wk_status model_set_kv(struct model *m, uint64_t kv_bytes, const struct wk_err *err);
 
-/* One sequence with pages of its own, an equal share of the cache, for callers that run one thing at a time (run, score, bench, tests). */
+/* One sequence with an equal share of the cache, for callers that run one thing at a time (run, score, bench, tests). */
 struct session;
 wk_status session_open(struct model *m, struct session **out, const struct wk_err *err);
 void session_close(struct session *s);

@@ -1,31 +1,80 @@
-/* session.c: one sequence that owns the pages of one of the model's sequence slots: no scheduler, no sharing. */
+/* session.c: one sequence that owns the pages of one of the model's sequence slots: no scheduler, no sharing but of the pages behind windows, which a
+ * session has while it needs them: a few at rest, more for the rows of a step. */
 #include "model/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The session's share of a group's pages, and how far it reaches: a ring that is there whole reaches anywhere. */
-static uint32_t pages_of(const struct model *m, uint32_t group) { return m->plan.kv_pages[group] / m->dev.max_sequences; }
+#include "device/kv_pages.h"
+
+static uint32_t window_of(const struct model *m, uint32_t group) { return kv_window(m->program->groups[group].window, m->dev.context); }
+
+/* The session's share of a group's pages, and how far it reaches: with what it needs at rest it reaches anywhere. */
+static uint32_t share_of(const struct model *m, uint32_t group)
+{
+    const uint32_t equal = m->plan.kv_pages[group] / m->dev.max_sequences, rest = (uint32_t)kv_rest(window_of(m, group), m->dev.context);
+    return equal < rest ? equal : rest;
+}
 
 static uint32_t reach(const struct model *m)
 {
     uint64_t positions = m->dev.context;
     for (uint32_t g = 0; g < m->program->n_groups; g++) {
-        const uint32_t ring = m->program->groups[g].ring_pages, n = pages_of(m, g);
-        if ((!ring || n < ring) && (uint64_t)n * KV_PAGE < positions) positions = (uint64_t)n * KV_PAGE;
+        const uint64_t n = share_of(m, g);
+        if (n < kv_rest(window_of(m, g), m->dev.context) && n * KV_PAGE < positions) positions = n * KV_PAGE;
     }
     return (uint32_t)positions;
 }
 
-/* Page i of the slot is page slot * pages_of + i of the cache. */
+static uint32_t table_of(const struct model *m, uint32_t group) { return window_of(m, group) ? (uint32_t)kv_pages_of(m->dev.context) : share_of(m, group); }
+
+/* Without a window, page i of the slot is page slot * share + i of the cache. */
 static void deal_pages(struct session *s)
 {
     const struct model *m = s->model;
     uint32_t *at = s->ids;
     for (uint32_t g = 0; g < m->program->n_groups; g++) {
-        const uint32_t n = pages_of(m, g);
-        s->pages[g] = at;
-        for (uint32_t i = 0; i < n; i++) *at++ = s->slot * n + i;
+        const uint32_t n = table_of(m, g);
+        s->pages[g] = s->held[g].table = at;
+        for (uint32_t i = 0; !window_of(m, g) && i < n; i++) at[i] = s->slot * n + i;
+        at += n;
+    }
+}
+
+/* ---- pages behind windows ---------------------------------------------------------------------------------------------- */
+
+uint32_t session_grow(struct session *s, uint32_t n)
+{
+    struct model *m = s->model;
+    for (uint32_t g = 0; g < m->program->n_groups; g++) {
+        if (!window_of(m, g)) continue;
+        /* Beyond what all sessions hold at rest, a step's rows may use what there is. */
+        const uint32_t share = share_of(m, g), most = m->plan.kv_pages[g] - (m->dev.max_sequences - 1) * share;
+        const uint64_t rows = (uint64_t)(s->held[g].first + most) * KV_PAGE - s->length;
+        if (rows < n) n = (uint32_t)rows;
+    }
+    for (uint32_t g = 0; g < m->program->n_groups; g++)
+        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)s->length + n); window_of(m, g) && s->held[g].end < end; s->held[g].end++)
+            s->held[g].table[s->held[g].end] = m->session_pages[g].ids[--m->session_pages[g].n];
+    return n;
+}
+
+/* Blocks [from, to) of group g. */
+static void give_back(struct session *s, uint32_t g, uint32_t from, uint32_t to)
+{
+    for (; from < to; from++) s->model->session_pages[g].ids[s->model->session_pages[g].n++] = s->held[g].table[from];
+}
+
+void session_advance(struct session *s, uint32_t n)
+{
+    s->length += n;
+    for (uint32_t g = 0; g < s->model->program->n_groups; g++) {
+        const uint32_t window = window_of(s->model, g), first = kv_first(window, s->length) / KV_PAGE, end = (uint32_t)kv_pages_of(s->length);
+        if (!window) continue;
+        give_back(s, g, s->held[g].first, first);
+        give_back(s, g, end, s->held[g].end);
+        s->held[g].first = first;
+        s->held[g].end = end;
     }
 }
 
@@ -38,7 +87,7 @@ wk_status session_open(struct model *m, struct session **out, const struct wk_er
     if (slot == m->dev.max_sequences) return wk_fail(err, WK_NO_MEMORY, "all %u sequences of the model are in use", m->dev.max_sequences);
     struct session *s = calloc(1, sizeof *s);
     uint64_t pages = 0;
-    for (uint32_t g = 0; g < m->program->n_groups; g++) pages += pages_of(m, g);
+    for (uint32_t g = 0; g < m->program->n_groups; g++) pages += table_of(m, g);
     if (s) {
         s->ids = calloc(pages + 1, sizeof *s->ids);
         s->wanted = calloc(m->dev.max_wanted, sizeof *s->wanted);
@@ -60,7 +109,10 @@ wk_status session_open(struct model *m, struct session **out, const struct wk_er
 void session_close(struct session *s)
 {
     if (!s) return;
-    if (s->model) s->model->session_slots[s->slot] = false;
+    if (s->model) {
+        session_reset(s);
+        s->model->session_slots[s->slot] = false;
+    }
     free(s->ids);
     free(s->wanted);
     free(s->pooled);
@@ -73,10 +125,9 @@ static wk_status feed_chunk(struct session *s, const uint32_t *tokens, uint32_t 
     struct step step = { .n_rows = n, .n_seqs = 1, .n_wanted = wanted, .tokens = tokens, .seqs = &seq, .wanted = s->wanted, .logits = logits, .pooled = s->pooled };
     for (uint32_t i = 0; i < wanted; i++) s->wanted[i] = n - wanted + i;
     wk_status st = s->model->device->step(s->model->executor, &step, err);
-    if (st) return st;
-    if (seq.failed) return wk_fail(err, WK_INVALID, "a number became infinite or NaN between positions %u and %u: the weights are damaged or overflow", s->length, s->length + n);
-    s->length += n;
-    return WK_OK;
+    if (!st && seq.failed) st = wk_fail(err, WK_INVALID, "a number became infinite or NaN between positions %u and %u: the weights are damaged or overflow", s->length, s->length + n);
+    session_advance(s, st ? 0 : n);
+    return st;
 }
 
 wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted, float *logits, const struct wk_err *err)
@@ -91,6 +142,7 @@ wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, en
         const uint32_t plain = n - wanted > at ? n - wanted - at : 0;
         if (plain && rows > plain && rows - plain > d->max_wanted) rows = plain;
         if (!plain && rows > d->max_wanted) rows = d->max_wanted;
+        rows = session_grow(s, rows);
         const uint32_t want = rows > plain ? rows - plain : 0;
         wk_status st = feed_chunk(s, tokens + at, rows, role, want, logits, err);
         if (st) return st;
@@ -100,4 +152,12 @@ wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, en
 }
 
 uint32_t session_length(const struct session *s) { return s->length; }
-void session_reset(struct session *s) { s->length = 0; }
+
+void session_reset(struct session *s)
+{
+    s->length = 0;
+    for (uint32_t g = 0; g < s->model->program->n_groups; g++) {
+        give_back(s, g, s->held[g].first, s->held[g].end);
+        s->held[g].first = s->held[g].end = 0;
+    }
+}

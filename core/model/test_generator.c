@@ -251,11 +251,10 @@ static void test_shares(void **state)
     assert_int_equal(model_set_kv(m, page, &err), WK_INTERNAL); /* it is loaded */
     unload(m);
     m = plan(2, 64, 2);
-    assert_int_equal(model_kv_auto(m, 2, 0), 14 * page);
-    assert_int_equal(model_kv_auto(m, 1, 0), 7 * page);
-    assert_int_equal(model_kv_auto(m, 2, m->plan.total + 100 * page), 14 * page);
-    assert_int_equal(model_kv_auto(m, 2, m->plan.total - 4 * page), 5 * page); /* half of what is left */
-    assert_int_equal(model_set_kv(m, model_kv_auto(m, 2, 1), &err), WK_INVALID);
+    assert_int_equal(model_kv_auto(m, 0), 14 * page);
+    assert_int_equal(model_kv_auto(m, m->plan.total + 100 * page), 14 * page);
+    assert_int_equal(model_kv_auto(m, m->plan.total - 4 * page), 5 * page); /* half of what is left */
+    assert_int_equal(model_set_kv(m, model_kv_auto(m, 1), &err), WK_INVALID);
     assert_non_null(strstr(text, "holds no page"));
     assert_int_equal(model_set_kv(m, UINT64_MAX, &err), WK_NO_MEMORY);
     ok(model_set_kv(m, 5 * page + 1, &err));

@@ -82,6 +82,6 @@ bool taps_pass(struct tape_program *p, const struct tape_options *o, struct mess
 void roles_pass(struct tape_program *p, const struct uses *u);
 void demand_pass(struct tape_program *p);                                      /* sets values[].rows */
 bool fuse_pass(struct tape_program *p, const struct uses *u, uint32_t fuse, struct arena *arena, struct arena *scratch);
-bool plan_pass(struct tape_program *p, uint32_t max_rows, struct arena *arena, struct arena *scratch);
+bool plan_pass(struct tape_program *p, struct arena *arena, struct arena *scratch);
 
 #endif

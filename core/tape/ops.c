@@ -228,7 +228,7 @@ static bool take_rope(struct builder *b, const union any_op *a, struct draft *d)
     return as_input(b, d, 0);
 }
 
-/* The group of KV layers of one window, made when first seen; its ring is sized when max_rows is looked at. */
+/* The group of KV layers of one window, made when first seen. */
 static bool take_kv_layer(struct builder *b, struct draft *d)
 {
     struct tape_program *p = b->p;

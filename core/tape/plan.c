@@ -1,11 +1,11 @@
-/* plan.c: which buffer each value that crosses launches lives in, and how many pages the rings of windowed layers have.
+/* plan.c: which buffer each value that crosses launches lives in.
  *
  * Interval colouring: a value lives from the launch that makes it to the last that reads it; a launch's results never share a buffer
  * with what it reads; a tapped value lives to the end of the step. Rows for all and for the wanted alone are kept apart, since there
  * are thousands of the ones and few of the others. */
 #include "tape/internal.h"
 
-enum { KV_PAGE_POSITIONS = 32, ROW_ALIGN = 64 };
+enum { ROW_ALIGN = 64 };
 
 struct life {
     uint32_t from, to; /* launches; from TAPE_NONE: the value has no buffer */
@@ -82,22 +82,10 @@ static bool colour(struct tape_program *p, const struct life *life, struct arena
     return true;
 }
 
-/* A window's oldest page is still read while a chunk's newest is written. A ring longer than the context is a plain table. */
-static void size_rings(struct tape_program *p, uint32_t max_rows)
-{
-    const uint64_t whole = ((uint64_t)p->context + KV_PAGE_POSITIONS - 1) / KV_PAGE_POSITIONS;
-    for (uint32_t g = 0; g < p->n_groups; g++) {
-        if (!p->groups[g].window) continue;
-        uint64_t ring = ((uint64_t)p->groups[g].window + max_rows + KV_PAGE_POSITIONS - 1) / KV_PAGE_POSITIONS + 1;
-        p->groups[g].ring_pages = (uint32_t)(ring < whole ? ring : whole);
-    }
-}
-
-bool plan_pass(struct tape_program *p, uint32_t max_rows, struct arena *arena, struct arena *scratch)
+bool plan_pass(struct tape_program *p, struct arena *arena, struct arena *scratch)
 {
     struct life *life = arena_take(scratch, p->n_values, sizeof *life);
     if (!life) return false;
     live(p, life);
-    size_rings(p, max_rows);
     return colour(p, life, arena, scratch);
 }

@@ -99,5 +99,5 @@ void tape_print(const struct tape_program *p, FILE *out)
     for (uint32_t i = 0; i < p->n_buffers; i++)
         fprintf(out, "buffer %u: %llu bytes a row, %s\n", i, (unsigned long long)p->buffers[i].row_bytes, rows_name(p->buffers[i].rows));
     for (uint32_t i = 0; i < p->n_groups; i++)
-        fprintf(out, "KV group %u: %u layers, window %u, ring of %u pages\n", i, p->groups[i].n_layers, p->groups[i].window, p->groups[i].ring_pages);
+        fprintf(out, "KV group %u: %u layers, window %u\n", i, p->groups[i].n_layers, p->groups[i].window);
 }

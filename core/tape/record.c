@@ -54,7 +54,7 @@ static bool run_passes(struct builder *b)
         roles_pass(p, &uses);
         demand_pass(p);
     }
-    ok = ok && fuse_pass(p, &uses, b->options->fuse, b->arena, b->scratch) && plan_pass(p, b->options->max_rows, b->arena, b->scratch);
+    ok = ok && fuse_pass(p, &uses, b->options->fuse, b->arena, b->scratch) && plan_pass(p, b->arena, b->scratch);
     if (!ok) messages_no_memory(b->messages);
     return ok;
 }

@@ -74,7 +74,7 @@ struct tape_op {
 
 /* A KV layer is one attention operation; layers of one window form a group with one page table. */
 struct tape_kv_layer { uint32_t op, group, kv_heads, head_k, head_v; };
-struct tape_kv_group { uint32_t window, n_layers, ring_pages; }; /* ring_pages 0: no window, a page for every 32 positions */
+struct tape_kv_group { uint32_t window, n_layers; }; /* window: positions that a row sees, its own included; 0: all */
 
 /* One step of the executor. Which fields mean something depends on the kind; an index that means nothing is TAPE_NONE. Launches stand in
  * an order in which they can run. A launch never reads and writes one buffer, but for nothing else may be assumed of buffers. */
@@ -141,7 +141,6 @@ enum {
 
 struct tape_options {
     uint32_t context;            /* positions a sequence; 0: the file's context_length */
-    uint32_t max_rows;           /* longest prompt chunk, for the rings of windowed layers */
     uint32_t fuse;               /* mask of FUSE_* */
     const char *const *taps;     /* [n_taps] value names; "*": all */
     uint32_t n_taps;

@@ -217,7 +217,7 @@ static void describe_types(void *user, char *text, size_t cap)
 
 struct tape_options test_options(void)
 {
-    return (struct tape_options){ .max_rows = 64, .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types };
+    return (struct tape_options){ .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types };
 }
 
 struct tape_program *test_record(const struct wk_arch *arch, const struct gguf *file, const struct tape_options *o)

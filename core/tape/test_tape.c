@@ -240,7 +240,7 @@ static void a_fusion_that_is_off_changes_launches(void **state)
     }
 }
 
-static void windows_make_groups_and_rings(void **state)
+static void windows_make_groups(void **state)
 {
     (void)state;
     struct tape_options o = test_options();
@@ -250,16 +250,11 @@ static void windows_make_groups_and_rings(void **state)
     assert_int_equal(r.p->n_groups, 2);
     assert_int_equal(r.p->groups[0].window, 40);
     assert_int_equal(r.p->groups[0].n_layers, 2);
-    assert_int_equal(r.p->groups[0].ring_pages, (40 + 64 + 31) / 32 + 1);
-    assert_int_equal(r.p->groups[1].ring_pages, 0);
+    assert_int_equal(r.p->groups[1].window, 0);
+    assert_int_equal(r.p->groups[1].n_layers, T_L - 2);
     assert_int_equal(r.p->n_kv_layers, T_L);
     assert_int_equal(r.p->kv_layers[1].group, 1);
     assert_true(r.p->kv_layers[2].kv_heads == T_G && r.p->kv_layers[2].head_k == T_D && r.p->kv_layers[2].head_v == T_D);
-    close_model(&r);
-
-    o.context = 64; /* the ring is never longer than the context */
-    r = record_model("gpt-oss", &o);
-    assert_int_equal(r.p->groups[0].ring_pages, 2);
     close_model(&r);
 }
 
@@ -361,7 +356,7 @@ int main(void)
         cmocka_unit_test(launches_a_layer), cmocka_unit_test(launches_hold_their_parts), cmocka_unit_test(softcapped_logits_are_one_product),
         cmocka_unit_test(order_of_recording_does_not_matter), cmocka_unit_test(tail_of_the_last_layer_is_for_wanted_rows), cmocka_unit_test(taps_keep_values),
         cmocka_unit_test(unknown_tap_is_refused), cmocka_unit_test(each_fusion_off), cmocka_unit_test(a_fusion_that_is_off_changes_launches),
-        cmocka_unit_test(windows_make_groups_and_rings), cmocka_unit_test(equal_ropes_share_a_table), cmocka_unit_test(roles_follow_data),
+        cmocka_unit_test(windows_make_groups), cmocka_unit_test(equal_ropes_share_a_table), cmocka_unit_test(roles_follow_data),
         cmocka_unit_test(capabilities), cmocka_unit_test(print_says_all), cmocka_unit_test(digests_differ_with_the_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,7 +64,7 @@ static struct plugin_registry *registry(void) /* the examples by WORKER_PLUGIN_P
 
 static wk_status record(struct plugin_registry *r, struct gguf_build *g, struct gguf **file, struct tape_program **p, char text[2048])
 {
-    const struct tape_options o = { .max_rows = 32, .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types, .user = r };
+    const struct tape_options o = { .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types, .user = r };
     const struct wk_arch *arch = plugin_find_arch(r, "parallel", NULL);
     assert_non_null(arch);
     *file = gguf_build_open(g);

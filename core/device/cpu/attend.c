@@ -14,6 +14,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "device/kv_pages.h"
+
 /* Largest value that a half holds after rounding. */
 #define HALF_MOST 65519.0f
 
@@ -21,8 +23,7 @@ static const uint32_t *page_table(const struct executor *x, const struct attend 
 
 static uint8_t *page_of(const struct executor *x, const struct attend *a, uint32_t seq, uint32_t head, uint32_t position)
 {
-    const uint32_t ring = x->program->groups[a->group].ring_pages, page = position / KV_PAGE;
-    return a->cache + page_table(x, a, seq)[ring ? page % ring : page] * a->page_bytes + head * a->head_bytes;
+    return a->cache + page_table(x, a, seq)[position / KV_PAGE] * a->page_bytes + head * a->head_bytes;
 }
 
 /* ---- finishing q, k, v -------------------------------------------------------------------------------------------- */
@@ -68,7 +69,7 @@ struct pass {
     const uint32_t *row;                /* [rows] the same as rows of the step */
 };
 
-static uint32_t first_key(const struct attend *a, uint32_t position) { return a->window && position + 1 > a->window ? position + 1 - a->window : 0; }
+static uint32_t first_key(const struct attend *a, uint32_t position) { return kv_first(a->window, position); }
 
 /* q of query i = row * heads + head at l->q + i * dk. */
 static void load_queries(struct executor *x, const struct pass *p, struct lane *l)

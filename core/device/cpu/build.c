@@ -146,16 +146,10 @@ static uint64_t layer_page_bytes(const struct executor *x, const struct tape_kv_
 static wk_status carve_cache(struct executor *x, struct carve *kv, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
-    uint64_t group[TAPE_MAX_GROUPS] = { 0 };
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) group[p->kv_layers[i].group] += layer_page_bytes(x, &p->kv_layers[i]);
-    wk_status s = kv_pages(p, &x->o, group, x->plan.kv_pages, err);
-    if (s) return s;
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
-        const uint64_t bytes = layer_page_bytes(x, &p->kv_layers[i]);
-        x->cache[i] = carve(kv, x->plan.kv_pages[p->kv_layers[i].group], bytes);
-        x->plan.kv_bytes_per_page_set += bytes;
-    }
-    return WK_OK;
+    for (uint32_t i = 0; i < p->n_kv_layers; i++) x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(x, &p->kv_layers[i]);
+    wk_status s = kv_pages(p, &x->o, x->plan.kv_page_bytes, x->plan.kv_pages, err);
+    for (uint32_t i = 0; !s && i < p->n_kv_layers; i++) x->cache[i] = carve(kv, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(x, &p->kv_layers[i]));
+    return s;
 }
 
 static void carve_lane(struct lane *l, struct carve *c, const struct sizes *z)

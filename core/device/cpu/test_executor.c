@@ -30,8 +30,7 @@ static const struct wk_err err = { text, sizeof text };
 
 struct sequence {
     uint32_t tokens[ZOO_CONTEXT], n, position;
-    uint32_t *pages[TAPE_MAX_GROUPS];
-    const uint32_t *tables[TAPE_MAX_GROUPS];
+    struct zoo_tables kv;
     float *logits; /* [n][ZOO_VOCAB] */
     float pooled[256];
     bool failed;
@@ -41,6 +40,7 @@ struct bench {
     const struct tape_program *program;
     struct executor *x;
     struct memory_plan plan;
+    struct zoo_pages pages;
     struct sequence s[SEQUENCES];
     uint32_t random;
 };
@@ -56,29 +56,6 @@ static struct device_options options(uint32_t threads, uint32_t isa, bool exact)
     return (struct device_options){ .threads = threads, .isa = isa, .exact = exact, .kv_type = exact ? KV_F32 : KV_F16, .context = ZOO_CONTEXT, .max_sequences = SEQUENCES, .max_rows = ROWS, .max_wanted = ROWS };
 }
 
-/* Page tables: parts of one permutation of all pages, in order or shuffled. */
-static void deal_pages(struct bench *b, bool shuffled)
-{
-    for (uint32_t g = 0; g < b->program->n_groups; g++) {
-        const uint32_t all = b->plan.kv_pages[g], each = all / SEQUENCES;
-        uint32_t *order = calloc(all, sizeof *order);
-        assert_non_null(order);
-        for (uint32_t i = 0; i < all; i++) order[i] = i;
-        for (uint32_t i = all - 1; shuffled && i > 0; i--) {
-            const uint32_t j = draw(b, i + 1), t = order[i];
-            order[i] = order[j];
-            order[j] = t;
-        }
-        for (uint32_t s = 0; s < SEQUENCES; s++) {
-            b->s[s].pages[g] = calloc(each, sizeof **b->s[s].pages);
-            assert_non_null(b->s[s].pages[g]);
-            memcpy(b->s[s].pages[g], order + s * each, each * sizeof *order);
-            b->s[s].tables[g] = b->s[s].pages[g];
-        }
-        free(order);
-    }
-}
-
 static void bench_open(struct bench *b, const struct zoo *z, const struct device_options *o, bool shuffled)
 {
     memset(b, 0, sizeof *b);
@@ -86,8 +63,9 @@ static void bench_open(struct bench *b, const struct zoo *z, const struct device
     b->random = 5;
     const struct model_weights w = { z->file };
     if (device_cpu()->plan(z->program, o, &b->plan, &err) || device_cpu()->open(z->program, &w, o, &b->x, &err)) fail_msg("%s", text);
-    deal_pages(b, shuffled);
+    zoo_pages_open(&b->pages, b->program, &b->plan, shuffled ? 5 : 0);
     for (uint32_t s = 0; s < SEQUENCES; s++) {
+        zoo_tables_open(&b->s[s].kv, b->program->n_groups);
         uint32_t r = 100 + s;
         for (uint32_t i = 0; i < ZOO_CONTEXT; i++) {
             r = r * 1664525u + 1013904223u;
@@ -101,8 +79,9 @@ static void bench_open(struct bench *b, const struct zoo *z, const struct device
 static void bench_close(struct bench *b)
 {
     device_cpu()->close(b->x);
+    zoo_pages_close(&b->pages);
     for (uint32_t s = 0; s < SEQUENCES; s++) {
-        for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(b->s[s].pages[g]);
+        zoo_tables_close(&b->s[s].kv);
         free(b->s[s].logits);
     }
 }
@@ -118,7 +97,8 @@ static void step_sequences(struct bench *b, const uint32_t rows[SEQUENCES], uint
     struct step st = { .tokens = tokens, .seqs = seqs, .wanted = wanted, .logits = logits, .pooled = b->program->embedding_width ? pooled : NULL };
     for (uint32_t s = 0; s < SEQUENCES; s++) {
         if (!rows[s]) continue;
-        seqs[st.n_seqs] = (struct step_seq){ .row = st.n_rows, .n_rows = rows[s], .position = b->s[s].position, .role = rows[s] == 1 ? ROW_GENERATED : ROW_PROMPT, .pages = b->s[s].tables };
+        zoo_hold(&b->pages, &b->s[s].kv, b->s[s].position, rows[s], 0);
+        seqs[st.n_seqs] = (struct step_seq){ .row = st.n_rows, .n_rows = rows[s], .position = b->s[s].position, .role = rows[s] == 1 ? ROW_GENERATED : ROW_PROMPT, .pages = b->s[s].kv.tables };
         of[st.n_seqs++] = s;
         for (uint32_t i = 0; i < rows[s]; i++) {
             if (b->s[s].position + i >= from) wanted[st.n_wanted++] = st.n_rows;
@@ -133,6 +113,7 @@ static void step_sequences(struct bench *b, const uint32_t rows[SEQUENCES], uint
         memcpy(s->pooled, pooled + (size_t)i * 256, sizeof s->pooled);
         for (uint32_t r = 0; r < seqs[i].n_rows; r++, s->position++)
             if (s->position >= from) memcpy(s->logits + (size_t)s->position * ZOO_VOCAB, logits + (size_t)w++ * ZOO_VOCAB, ZOO_VOCAB * sizeof *logits);
+        zoo_hold(&b->pages, &s->kv, s->position, 0, 0);
     }
     free(logits);
     free(pooled);
@@ -154,11 +135,11 @@ static void feed(struct bench *b, enum schedule how, uint32_t n)
 }
 
 /* The bits of sequence 0 under some condition; caller frees. */
-static float *run_bits(enum zoo_kind kind, const struct device_options *o, uint32_t fuse, bool shuffled, enum schedule how, uint32_t ring_rows, uint32_t n)
+static float *run_bits(enum zoo_kind kind, const struct device_options *o, uint32_t fuse, bool shuffled, enum schedule how, uint32_t n)
 {
     struct zoo z;
     struct bench b;
-    zoo_open(&z, kind, plugins, ring_rows, fuse, NULL, 0);
+    zoo_open(&z, kind, plugins, fuse, NULL, 0);
     bench_open(&b, &z, o, shuffled);
     feed(&b, how, n);
     assert_false(b.s[0].failed);
@@ -176,7 +157,8 @@ static void same_bits(const float *a, float *b, uint32_t n, const char *what, ui
     free(b);
 }
 
-static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_LEARNED, ZOO_EXPERTS };
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_LEARNED, ZOO_EXPERTS, ZOO_WINDOWS };
+enum { CHAT_KINDS = 4 };
 
 /* ---- against float64 ---------------------------------------------------------------------------------------------- */
 
@@ -217,7 +199,7 @@ static void check_reference(enum zoo_kind kind, uint32_t isa, bool exact)
     struct zoo z;
     struct bench b;
     struct reference r;
-    zoo_open(&z, kind, plugins, ROWS, FUSE_ALL, exact ? all : NULL, exact ? 2 : 0);
+    zoo_open(&z, kind, plugins, FUSE_ALL, exact ? all : NULL, exact ? 2 : 0);
     const struct device_options o = options(2, isa, exact);
     bench_open(&b, &z, &o, true);
     reference_run(&r, z.program, b.s[0].tokens, N);
@@ -252,14 +234,13 @@ static void test_schedules(void **state)
 {
     (void)state;
     for (uint32_t isa = 0; isa <= plugin_detect_isa(); isa++)
-        for (uint32_t k = 0; k < 3; k++) {
+        for (uint32_t k = 0; k < CHAT_KINDS; k++) {
             const struct device_options o = options(2, isa, isa == WK_ISA_AVX2);
             const uint32_t n = isa == WK_ISA_PORTABLE ? 150 : TOKENS;
-            float *whole = run_bits(chat_kinds[k], &o, FUSE_ALL, false, WHOLE, ROWS, n);
-            same_bits(whole, run_bits(chat_kinds[k], &o, FUSE_ALL, false, ONE_BY_ONE, ROWS, n), n, "one by one", k);
-            /* A shorter ring wraps. */
-            same_bits(whole, run_bits(chat_kinds[k], &o, FUSE_ALL, true, CHUNKS, 64, n), n, "chunks in shuffled pages", k);
-            same_bits(whole, run_bits(chat_kinds[k], &o, FUSE_ALL, true, RAGGED, 64, n), n, "with other sequences", k);
+            float *whole = run_bits(chat_kinds[k], &o, FUSE_ALL, false, WHOLE, n);
+            same_bits(whole, run_bits(chat_kinds[k], &o, FUSE_ALL, false, ONE_BY_ONE, n), n, "one by one", k);
+            same_bits(whole, run_bits(chat_kinds[k], &o, FUSE_ALL, true, CHUNKS, n), n, "chunks in shuffled pages", k);
+            same_bits(whole, run_bits(chat_kinds[k], &o, FUSE_ALL, true, RAGGED, n), n, "with other sequences", k);
             free(whole);
         }
 }
@@ -268,12 +249,12 @@ static void test_threads(void **state)
 {
     (void)state;
     static const uint32_t threads[] = { 2, 3, 5 };
-    for (uint32_t k = 0; k < 3; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct device_options o = options(1, WK_ISA_AVX512, false);
-        float *one = run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, 64, TOKENS);
+        float *one = run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, TOKENS);
         for (uint32_t t = 0; t < 3; t++) {
             o.threads = threads[t];
-            same_bits(one, run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, 64, TOKENS), TOKENS, "threads", threads[t]);
+            same_bits(one, run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, TOKENS), TOKENS, "threads", threads[t]);
         }
         free(one);
     }
@@ -283,11 +264,11 @@ static void test_fusions(void **state)
 {
     (void)state;
     enum { N = 60 };
-    for (uint32_t k = 0; k < 3; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         const struct device_options o = options(2, WK_ISA_AVX512, false);
-        float *all = run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, 64, N);
-        for (uint32_t bit = 1; bit < FUSE_ALL; bit <<= 1) same_bits(all, run_bits(chat_kinds[k], &o, FUSE_ALL & ~bit, false, CHUNKS, 64, N), N, "without fusion", bit);
-        same_bits(all, run_bits(chat_kinds[k], &o, 0, false, CHUNKS, 64, N), N, "without fusion", FUSE_ALL);
+        float *all = run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, N);
+        for (uint32_t bit = 1; bit < FUSE_ALL; bit <<= 1) same_bits(all, run_bits(chat_kinds[k], &o, FUSE_ALL & ~bit, false, CHUNKS, N), N, "without fusion", bit);
+        same_bits(all, run_bits(chat_kinds[k], &o, 0, false, CHUNKS, N), N, "without fusion", FUSE_ALL);
         free(all);
     }
 }
@@ -302,7 +283,7 @@ static void test_cut_by_position(void **state)
         struct zoo z;
         struct bench b;
         const struct device_options o = options(1 + 2 * t, WK_ISA_AVX512, false);
-        zoo_open(&z, ZOO_WIDE, plugins, ROWS, FUSE_ALL, NULL, 0);
+        zoo_open(&z, ZOO_WIDE, plugins, FUSE_ALL, NULL, 0);
         bench_open(&b, &z, &o, true);
         while (b.s[0].position < LONG - 10) step_sequences(&b, (const uint32_t[SEQUENCES]){ b.s[0].position + ROWS < LONG - 10 ? ROWS : LONG - 10 - b.s[0].position, 0, 0 }, LONG);
         for (uint32_t s = 1; s < 3; s++) step_sequences(&b, (const uint32_t[SEQUENCES]){ 0, s == 1, s == 2 }, LONG);
@@ -321,12 +302,12 @@ static void test_cut_by_position(void **state)
 static void test_wanted(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < 3; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct zoo z;
         struct bench b;
         const struct device_options o = options(2, WK_ISA_AVX512, false);
-        float *whole = run_bits(chat_kinds[k], &o, FUSE_ALL, false, WHOLE, ROWS, 60);
-        zoo_open(&z, chat_kinds[k], plugins, ROWS, FUSE_ALL, NULL, 0);
+        float *whole = run_bits(chat_kinds[k], &o, FUSE_ALL, false, WHOLE, 60);
+        zoo_open(&z, chat_kinds[k], plugins, FUSE_ALL, NULL, 0);
         bench_open(&b, &z, &o, false);
         step_sequences(&b, (const uint32_t[SEQUENCES]){ 40, 7, 0 }, 1000);
         step_sequences(&b, (const uint32_t[SEQUENCES]){ 20, 5, 3 }, 57);
@@ -348,7 +329,7 @@ static void test_plan(void **state)
             struct bench b;
             struct memory_plan used;
             const struct device_options o = options(3, WK_ISA_AVX512, exact);
-            zoo_open(&z, (enum zoo_kind)kind, plugins, ROWS, FUSE_ALL, NULL, 0);
+            zoo_open(&z, (enum zoo_kind)kind, plugins, FUSE_ALL, NULL, 0);
             bench_open(&b, &z, &o, false);
             device_cpu()->memory(b.x, &used);
             for (uint32_t i = 0; i < MEMORY_KINDS; i++) assert_int_equal(used.bytes[i], b.plan.bytes[i]);
@@ -364,23 +345,38 @@ static void test_plan(void **state)
         }
 }
 
-/* Bytes of cache are dealt to a ring and a table as whole sequences need them. */
+/* A window's group has what it spans for each sequence, and one step's rows; of bytes that are given it has all that it can use, up to half. */
 static void test_kv_bytes(void **state)
 {
     (void)state;
     struct zoo z;
     struct memory_plan all, p;
     struct device_options o = options(1, WK_ISA_AVX512, false);
-    zoo_open(&z, ZOO_DENSE, plugins, ROWS, FUSE_ALL, NULL, 0);
+    zoo_open(&z, ZOO_DENSE, plugins, FUSE_ALL, NULL, 0);
     assert_int_equal(device_cpu()->plan(z.program, &o, &all, &err), WK_OK);
-    const uint64_t page = all.bytes[MEMORY_KV] / (all.kv_pages[0] + all.kv_pages[1]); /* both groups have a layer of the same size */
-    for (uint32_t n = 1; n <= 2 * SEQUENCES; n++) {
-        o.kv_bytes = all.bytes[MEMORY_KV] / SEQUENCES * n + page / 2;
+    assert_int_equal(all.kv_pages[0], SEQUENCES * 3 + ROWS / KV_PAGE);
+    assert_int_equal(all.kv_pages[1], SEQUENCES * ZOO_CONTEXT / KV_PAGE);
+    const uint64_t pages = all.kv_pages[0] + all.kv_pages[1], page = all.bytes[MEMORY_KV] / pages; /* both groups have a layer of the same size */
+    for (uint64_t n = 2; n <= 3 * pages; n++) {
+        o.kv_bytes = page * n + page / 2;
         assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_OK);
-        for (uint32_t g = 0; g < 2; g++) assert_int_equal(p.kv_pages[g], all.kv_pages[g] / SEQUENCES * n);
-        assert_int_equal(p.bytes[MEMORY_KV], all.bytes[MEMORY_KV] / SEQUENCES * n);
-        assert_int_equal(p.kv_bytes_per_page_set, all.kv_bytes_per_page_set);
+        const uint64_t window = n >= pages ? o.kv_bytes * all.kv_pages[0] / pages / page : n < 2 * all.kv_pages[0] ? o.kv_bytes / 2 / page : all.kv_pages[0];
+        if (p.kv_pages[0] != window) fail_msg("%u of %u pages have a window, expected %u", p.kv_pages[0], (unsigned)n, (unsigned)window);
+        assert_in_range(p.kv_pages[0] + p.kv_pages[1], n - 1, n);
+        assert_int_equal(p.bytes[MEMORY_KV], page * (p.kv_pages[0] + p.kv_pages[1]));
+        assert_true(p.kv_page_bytes[0] == page && p.kv_page_bytes[1] == page);
     }
+    o.kv_bytes = all.bytes[MEMORY_KV];
+    assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_OK);
+    assert_memory_equal(&p, &all, sizeof p);
+    /* Never more than whole sequences have. */
+    o.kv_bytes = 0, o.max_rows = o.max_wanted = 100000;
+    assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_OK);
+    assert_int_equal(p.kv_pages[0], p.kv_pages[1]);
+    o.kv_sequences = 1; /* more slots than sequences that have pages */
+    assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_OK);
+    assert_true(p.kv_pages[0] == ZOO_CONTEXT / KV_PAGE && p.kv_pages[1] == ZOO_CONTEXT / KV_PAGE);
+    o = options(1, WK_ISA_AVX512, false);
     o.kv_bytes = page;
     assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_INVALID);
     assert_non_null(strstr(text, "holds no page of 32 positions"));
@@ -398,7 +394,7 @@ static void test_too_much(void **state)
     (void)state;
     struct zoo z;
     struct executor *x;
-    zoo_open(&z, ZOO_EXPERTS, plugins, ROWS, FUSE_ALL, NULL, 0);
+    zoo_open(&z, ZOO_EXPERTS, plugins, FUSE_ALL, NULL, 0);
     const struct model_weights w = { z.file };
     struct device_options o = options(1, WK_ISA_AVX512, false);
     o.max_sequences = 65536;
@@ -431,11 +427,12 @@ static void test_refusals(void **state)
     struct zoo z;
     struct bench b;
     const struct device_options o = options(2, WK_ISA_AVX512, false);
-    zoo_open(&z, ZOO_DENSE, plugins, 64, FUSE_ALL, NULL, 0);
+    zoo_open(&z, ZOO_DENSE, plugins, FUSE_ALL, NULL, 0);
     bench_open(&b, &z, &o, false);
     float logits[2 * ZOO_VOCAB];
     uint32_t tokens[ROWS] = { 1, 2, 3 }, wanted[2] = { 0, 2 };
-    struct step_seq good[2] = { { .row = 0, .n_rows = 2, .pages = b.s[0].tables }, { .row = 2, .n_rows = 1, .pages = b.s[1].tables } }, q[2];
+    for (uint32_t s = 0; s < 2; s++) zoo_hold(&b.pages, &b.s[s].kv, 0, 3, 0);
+    struct step_seq good[2] = { { .row = 0, .n_rows = 2, .pages = b.s[0].kv.tables }, { .row = 2, .n_rows = 1, .pages = b.s[1].kv.tables } }, q[2];
     const struct step fine = { .n_rows = 3, .n_seqs = 2, .n_wanted = 2, .tokens = tokens, .seqs = q, .wanted = wanted, .logits = logits };
     struct step st = fine;
 #define RESET() (memcpy(q, good, sizeof q), st = fine)
@@ -457,9 +454,17 @@ static void test_refusals(void **state)
     wanted[1] = 0, refused(&b, &st, "wanted");
     wanted[1] = 2;
     RESET(), q[1].n_rows = 1, st.n_rows = 2, refused(&b, &st, "rows");
-    /* One row too many for the ring of the window: 64 rows a chunk were planned. */
-    RESET(), q[0] = (struct step_seq){ .row = 0, .n_rows = 250, .position = 320, .pages = b.s[0].tables }, st.n_rows = 250, st.n_seqs = 1, st.n_wanted = 0, refused(&b, &st, "ring");
-    RESET(), b.s[1].pages[0][0] = b.plan.kv_pages[0], refused(&b, &st, "page");
+    /* Behind the window, 40 positions here, a table is not read; within it, it is, and the group without one is read from its beginning. */
+    zoo_hold(&b.pages, &b.s[0].kv, 320, 3, 0);
+    RESET(), q[0] = (struct step_seq){ .row = 0, .n_rows = 3, .position = 320, .pages = b.s[0].kv.tables }, st.n_seqs = 1;
+    assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_OK);
+    assert_int_equal(b.s[0].kv.pages[0][7], UINT32_MAX);
+    for (uint32_t g = 0; g < 2; g++) {
+        uint32_t *entry = &b.s[0].kv.pages[g][g ? 0 : 8];
+        const uint32_t id = *entry;
+        *entry = b.plan.kv_pages[g], refused(&b, &st, "page"), *entry = id;
+    }
+    RESET(), b.s[1].kv.pages[0][0] = b.plan.kv_pages[0], refused(&b, &st, "page");
     bench_close(&b);
     zoo_close(&z);
 }
@@ -473,8 +478,8 @@ static void test_infinite(void **state)
         struct zoo z;
         struct bench b;
         const struct device_options o = options(2, WK_ISA_AVX512, k == 1);
-        float *alone = run_bits(kinds[k], &o, FUSE_ALL, false, WHOLE, ROWS, 30);
-        zoo_open(&z, kinds[k], plugins, ROWS, FUSE_ALL, NULL, 0);
+        float *alone = run_bits(kinds[k], &o, FUSE_ALL, false, WHOLE, 30);
+        zoo_open(&z, kinds[k], plugins, FUSE_ALL, NULL, 0);
         bench_open(&b, &z, &o, true);
         b.s[1].tokens[4] = ZOO_BAD_TOKEN;
         step_sequences(&b, (const uint32_t[SEQUENCES]){ 12, 20, 9 }, k ? 1000 : 0);
@@ -494,12 +499,13 @@ static void test_cancel(void **state)
     struct zoo z;
     struct bench b;
     const struct device_options o = options(3, WK_ISA_AVX512, false);
-    float *alone = run_bits(ZOO_DENSE, &o, FUSE_ALL, false, WHOLE, ROWS, 30), logits[ZOO_VOCAB];
+    float *alone = run_bits(ZOO_DENSE, &o, FUSE_ALL, false, WHOLE, 30), logits[ZOO_VOCAB];
     const bool yes = true;
     uint32_t wanted[1] = { 0 };
-    zoo_open(&z, ZOO_DENSE, plugins, ROWS, FUSE_ALL, NULL, 0);
+    zoo_open(&z, ZOO_DENSE, plugins, FUSE_ALL, NULL, 0);
     bench_open(&b, &z, &o, false);
-    struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].tables };
+    zoo_hold(&b.pages, &b.s[0].kv, 0, 30, 0);
+    struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].kv.tables };
     struct step st = { .n_rows = 30, .n_seqs = 1, .n_wanted = 1, .tokens = b.s[0].tokens, .seqs = &q, .wanted = wanted, .logits = logits, .cancel = &yes };
     assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_CANCELLED);
     feed(&b, WHOLE, 30);
@@ -521,16 +527,17 @@ static void test_truncated(void **state)
     struct bench b;
     const struct device_options o = options(2, WK_ISA_AVX512, false);
     assert_int_equal(gguf_guard_install(&err), WK_OK);
-    zoo_open(&z, ZOO_DENSE, plugins, ROWS, FUSE_ALL, NULL, 0);
+    zoo_open(&z, ZOO_DENSE, plugins, FUSE_ALL, NULL, 0);
     zoo_save(ZOO_DENSE, path);
     if (gguf_open(path, &file, &err)) fail_msg("%s", text);
     cut.file = file;
-    cut.program = zoo_record(cut.file, ZOO_DENSE, plugins, ROWS, FUSE_ALL, NULL, 0);
+    cut.program = zoo_record(cut.file, ZOO_DENSE, plugins, FUSE_ALL, NULL, 0);
     bench_open(&b, &cut, &o, false);
     assert_int_equal(ftruncate(fd, 4096), 0);
     float logits[ZOO_VOCAB];
     uint32_t wanted[1] = { 0 };
-    struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].tables };
+    zoo_hold(&b.pages, &b.s[0].kv, 0, 30, 0);
+    struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].kv.tables };
     struct step st = { .n_rows = 30, .n_seqs = 1, .n_wanted = 1, .tokens = b.s[0].tokens, .seqs = &q, .wanted = wanted, .logits = logits };
     for (uint32_t i = 0; i < 2; i++) assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_IO);
     bench_close(&b);

@@ -11,15 +11,16 @@
 
 #include <worker/rope.h>
 
+#include "device/kv_pages.h"
 #include "gguf_build.h"
 
 #include <cmocka.h>
 
-enum { E = 256, V = ZOO_VOCAB, F = 320, X = 6, K = 3, L = 2 };
+enum { E = 256, V = ZOO_VOCAB, F = 320, X = 6, K = 3, L = 2, WINDOWS = 4 };
 
 const char *zoo_name(enum zoo_kind kind)
 {
-    static const char *const names[ZOO_KINDS] = { "dense", "learned", "experts", "embedding", "wide", "maps" };
+    static const char *const names[ZOO_KINDS] = { "dense", "learned", "experts", "embedding", "wide", "maps", "windows" };
     return names[kind];
 }
 
@@ -169,6 +170,27 @@ static void wide_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
 }
 
+static void windows_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    static const uint32_t widths[] = { 1, 33, 64, 200 };
+    enum { H = 4, G = 2, D = 32 };
+    double freq[16];
+    wk_rope_frequencies(freq, 16, 500);
+    const struct wk_freqs rope = wk_freqs_of(freq, 16, WK_ROPE_HALVES, 1);
+    struct wk_attn att = { .heads = H, .kv_heads = G, .scale = 0.2f };
+    wk_val x = wk_embed(b, "token_embd", V, E);
+    for (uint32_t l = 0; l < WINDOWS; l++) {
+        wk_layer(b, l);
+        att.window = widths[l];
+        wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope), k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
+        x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
+    }
+    wk_end_layers(b);
+    wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
+}
+
 static wk_status open_nothing(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
     (void)meta;
@@ -180,7 +202,7 @@ static void close_nothing(void *model) { (void)model; }
 
 static const char *const arch_names[] = { "zoo" };
 #define ZOO_ARCH(r) { .struct_size = sizeof(struct wk_arch), .n_names = 1, .names = arch_names, .open = open_nothing, .record = r, .close = close_nothing }
-static const struct wk_arch archs[ZOO_KINDS] = { ZOO_ARCH(dense_record), ZOO_ARCH(learned_record), ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record), ZOO_ARCH(wide_record), ZOO_ARCH(maps_record) };
+static const struct wk_arch archs[ZOO_KINDS] = { ZOO_ARCH(dense_record), ZOO_ARCH(learned_record), ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record), ZOO_ARCH(wide_record), ZOO_ARCH(maps_record), ZOO_ARCH(windows_record) };
 
 /* ---- files ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -282,6 +304,7 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
         put(g, plugins, "blk.2.ffn_down.weight", E, F, 1, 0, 0.06f, false);
         break;
     case ZOO_EMBEDDING: put_all(g, plugins, kind, SHAPES(embedding_shapes), 1); break;
+    case ZOO_WINDOWS: put_all(g, plugins, kind, SHAPES(embedding_shapes), WINDOWS); break;
     default: put_all(g, plugins, kind, SHAPES(wide_shapes), 1); break;
     }
     return g;
@@ -290,12 +313,12 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
 static const struct wk_type_cpu *find_type(void *user, uint32_t type) { return plugin_find_type(user, type, NULL); }
 static void describe_types(void *user, char *text, size_t cap) { (void)plugin_describe(user, WK_KIND_QUANT, text, cap); }
 
-struct tape_program *zoo_record(const struct gguf *file, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t max_rows, uint32_t fuse, const char *const *taps, uint32_t n_taps)
+struct tape_program *zoo_record(const struct gguf *file, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t fuse, const char *const *taps, uint32_t n_taps)
 {
     static char text[4096];
     const struct wk_err err = { text, sizeof text };
     struct tape_program *p;
-    const struct tape_options o = { .context = ZOO_CONTEXT, .max_rows = max_rows, .fuse = fuse, .taps = taps, .n_taps = n_taps, .find_type = find_type, .describe_types = describe_types,
+    const struct tape_options o = { .context = ZOO_CONTEXT, .fuse = fuse, .taps = taps, .n_taps = n_taps, .find_type = find_type, .describe_types = describe_types,
                                     .user = (void *)(uintptr_t)plugins };
     if (tape_record(&archs[kind], file, &o, &p, &err)) fail_msg("%s: %s", zoo_name(kind), text);
     return p;
@@ -304,7 +327,7 @@ struct tape_program *zoo_record(const struct gguf *file, enum zoo_kind kind, con
 /* Each kind's file, made when first asked for: quantizing takes longer than the tests. */
 static struct { struct gguf_build *build; struct gguf *file; const void *bytes; size_t size; } files[ZOO_KINDS];
 
-void zoo_open(struct zoo *z, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t max_rows, uint32_t fuse, const char *const *taps, uint32_t n_taps)
+void zoo_open(struct zoo *z, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t fuse, const char *const *taps, uint32_t n_taps)
 {
     if (!files[kind].build) {
         files[kind].build = build_file(kind, plugins);
@@ -312,7 +335,7 @@ void zoo_open(struct zoo *z, enum zoo_kind kind, const struct plugin_registry *p
         if (gguf_open_memory(files[kind].bytes, files[kind].size, zoo_name(kind), &files[kind].file, NULL)) fail_msg("%s: cannot open what was built", zoo_name(kind));
     }
     z->file = files[kind].file;
-    z->program = zoo_record(z->file, kind, plugins, max_rows, fuse, taps, n_taps);
+    z->program = zoo_record(z->file, kind, plugins, fuse, taps, n_taps);
 }
 
 void zoo_close(struct zoo *z) { tape_free(z->program); }
@@ -331,4 +354,62 @@ void zoo_save(enum zoo_kind kind, const char *path)
     assert_non_null(f);
     assert_int_equal(fwrite(files[kind].bytes, 1, files[kind].size, f), files[kind].size);
     assert_int_equal(fclose(f), 0);
+}
+
+/* ---- pages ------------------------------------------------------------------------------------------------------------------------ */
+
+enum { BLOCKS = ZOO_CONTEXT / KV_PAGE };
+
+void zoo_pages_open(struct zoo_pages *p, const struct tape_program *program, const struct memory_plan *plan, uint32_t order)
+{
+    *p = (struct zoo_pages){ .program = program };
+    for (uint32_t g = 0; g < program->n_groups; g++) {
+        const uint32_t n = p->n_free[g] = plan->kv_pages[g];
+        uint32_t *ids = p->free[g] = calloc(n, sizeof *ids);
+        assert_non_null(ids);
+        for (uint32_t i = 0; i < n; i++) ids[i] = n - 1 - i;
+        for (uint32_t i = n - 1; order && i > 0; i--) {
+            order = order * 1664525u + 1013904223u;
+            const uint32_t j = (order >> 8) % (i + 1), id = ids[i];
+            ids[i] = ids[j];
+            ids[j] = id;
+        }
+    }
+}
+
+void zoo_pages_close(struct zoo_pages *p)
+{
+    for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(p->free[g]);
+}
+
+void zoo_tables_open(struct zoo_tables *t, uint32_t n_groups)
+{
+    *t = (struct zoo_tables){ 0 };
+    for (uint32_t g = 0; g < n_groups; g++) {
+        t->tables[g] = t->pages[g] = malloc(BLOCKS * sizeof **t->pages);
+        assert_non_null(t->pages[g]);
+        memset(t->pages[g], 0xff, BLOCKS * sizeof **t->pages);
+    }
+}
+
+void zoo_tables_close(struct zoo_tables *t)
+{
+    for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(t->pages[g]);
+}
+
+void zoo_hold(struct zoo_pages *p, struct zoo_tables *t, uint32_t position, uint32_t n, uint32_t back)
+{
+    for (uint32_t g = 0; g < p->program->n_groups; g++) {
+        const uint32_t from = kv_first(p->program->groups[g].window, position > back ? position - back : 0) / KV_PAGE, end = (uint32_t)kv_pages_of(position + n);
+        for (uint32_t i = 0; i < BLOCKS; i++) {
+            if ((i >= from && i < end) || t->pages[g][i] == UINT32_MAX) continue;
+            p->free[g][p->n_free[g]++] = t->pages[g][i];
+            t->pages[g][i] = UINT32_MAX;
+        }
+        for (uint32_t i = from; i < end; i++) {
+            if (t->pages[g][i] != UINT32_MAX) continue;
+            if (!p->n_free[g]) fail_msg("group %u has too few pages for %u rows at %u", g, n, position);
+            t->pages[g][i] = p->free[g][--p->n_free[g]];
+        }
+    }
 }
