@@ -1,20 +1,38 @@
-/* embedded_model.c: the default model's file, as bytes of this program. The assembler includes it, so that it costs the compiler nothing. */
+/* embedded_model.c: the models inside the program, as bytes of their files. The assembler includes them, so that they cost the compiler nothing. */
 #include "setup.h"
 
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
 /* 64-byte alignment: tensor data inside keep the alignment that they have in the file. */
-__asm__(".pushsection .rodata.embedded_model, \"a\", @progbits\n"
-        ".balign 64\n"
-        ".global worker_embedded_begin\n"
-        "worker_embedded_begin:\n"
-        ".incbin \"" WORKER_EMBEDDED_MODEL "\"\n"
-        ".global worker_embedded_end\n"
-        "worker_embedded_end:\n"
-        ".byte 0\n"
-        ".popsection\n");
+#define EMBED(symbol, path)                                                       \
+    __asm__(".pushsection .rodata.embedded_model, \"a\", @progbits\n"          \
+            ".balign 64\n"                                                       \
+            ".global worker_" TEXT(symbol) "_begin\n"                            \
+            "worker_" TEXT(symbol) "_begin:\n"                                   \
+            ".incbin \"" path "\"\n"                                           \
+            ".global worker_" TEXT(symbol) "_end\n"                              \
+            "worker_" TEXT(symbol) "_end:\n"                                     \
+            ".byte 0\n"                                                          \
+            ".popsection\n");                                                    \
+    extern const unsigned char worker_##symbol##_begin[], worker_##symbol##_end[]
 
-extern const unsigned char worker_embedded_begin[], worker_embedded_end[];
+#define MODEL(name, symbol) { "embedded:" name, worker_##symbol##_begin, worker_##symbol##_end }
 
-struct embedded_model embedded_model(void)
+EMBED(haiku, WORKER_HAIKU);
+#ifdef WORKER_HAIKU_MOE
+EMBED(haiku_moe, WORKER_HAIKU_MOE);
+#endif
+
+static const struct embedded_model models[] = {
+    MODEL("haiku", haiku),
+#ifdef WORKER_HAIKU_MOE
+    MODEL("haiku-moe", haiku_moe),
+#endif
+};
+
+const struct embedded_model *embedded_models(uint32_t *n)
 {
-    return (struct embedded_model){ worker_embedded_begin, (uint64_t)(worker_embedded_end - worker_embedded_begin) };
+    *n = sizeof models / sizeof *models;
+    return models;
 }

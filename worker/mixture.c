@@ -8,20 +8,21 @@
 #include <strings.h>
 
 static const struct mixture mixtures[] = {
-    /* name      base    head    qkv     more    file_type */
-    { "F32",    "f32",  "f32",  "f32",  NULL,    0 },
-    { "F16",    "f16",  "f16",  "f16",  NULL,    1 },
-    { "BF16",   "bf16", "bf16", "bf16", NULL,   32 },
-    { "Q4_0",   "q4_0", "q6_K", "q4_0", NULL,    2 },
-    { "Q4_1",   "q4_1", "q6_K", "q4_1", NULL,    3 },
-    { "Q5_0",   "q5_0", "q6_K", "q5_0", NULL,    8 },
-    { "Q5_1",   "q5_1", "q6_K", "q5_1", NULL,    9 },
-    { "Q8_0",   "q8_0", "q8_0", "q8_0", NULL,    7 },
-    { "Q4_K_S", "q4_K", "q6_K", "q4_K", NULL,   14 },
-    { "Q4_K_M", "q4_K", "q6_K", "q5_K", "q6_K", 15 },
-    { "Q5_K_S", "q5_K", "q6_K", "q5_K", NULL,   16 },
-    { "Q5_K_M", "q5_K", "q6_K", "q6_K", "q6_K", 17 },
-    { "Q6_K",   "q6_K", "q6_K", "q6_K", NULL,   18 },
+    /* name         base    head    qkv     more    experts  file_type */
+    { "F32",       "f32",  "f32",  "f32",  NULL,   NULL,     0 },
+    { "F16",       "f16",  "f16",  "f16",  NULL,   NULL,     1 },
+    { "BF16",      "bf16", "bf16", "bf16", NULL,   NULL,    32 },
+    { "Q4_0",      "q4_0", "q6_K", "q4_0", NULL,   NULL,     2 },
+    { "Q4_1",      "q4_1", "q6_K", "q4_1", NULL,   NULL,     3 },
+    { "Q5_0",      "q5_0", "q6_K", "q5_0", NULL,   NULL,     8 },
+    { "Q5_1",      "q5_1", "q6_K", "q5_1", NULL,   NULL,     9 },
+    { "Q8_0",      "q8_0", "q8_0", "q8_0", NULL,   NULL,     7 },
+    { "Q4_K_S",    "q4_K", "q6_K", "q4_K", NULL,   NULL,    14 },
+    { "Q4_K_M",    "q4_K", "q6_K", "q5_K", "q6_K", NULL,    15 },
+    { "Q5_K_S",    "q5_K", "q6_K", "q5_K", NULL,   NULL,    16 },
+    { "Q5_K_M",    "q5_K", "q6_K", "q6_K", "q6_K", NULL,    17 },
+    { "Q6_K",      "q6_K", "q6_K", "q6_K", NULL,   NULL,    18 },
+    { "MXFP4_MOE", "q8_0", "q8_0", "q8_0", NULL,   "mxfp4", 38 },
 };
 
 const struct mixture *mixture_named(const char *name)
@@ -93,6 +94,7 @@ const char *mixture_type(const struct mixture *m, const struct mixture_model *mo
     const bool value = ends_with(name, "attn_v.weight"), key = ends_with(name, "attn_k.weight"), down = contains(name, ".ffn_down");
     const bool four_bits = strcmp(m->base, "q4_K") == 0, eight_experts = m->more && model->experts == 8;
     const uint32_t layer = layer_of(name), n = model->layers;
+    if (m->experts && contains(name, "_exps.")) return m->experts;
     if (is(name, "output.weight") || (model->tied && is(name, "token_embd.weight"))) return m->head;
     if (ends_with(name, "attn_qkv.weight")) return m->qkv;
     if (eight_experts && (value || key)) return "q8_0"; /* small beside the experts */

@@ -15,6 +15,7 @@ struct mixture {
     const char *head;      /* output.weight, or token_embd.weight where the output is tied to it */
     const char *qkv;       /* attn_qkv.weight */
     const char *more;      /* attn_v and ffn_down in the layers where errors cost most; NULL: base */
+    const char *experts;   /* matrices of routed experts; NULL: as any other */
     uint32_t file_type;    /* general.file_type */
 };
 

@@ -18,7 +18,7 @@
 
 const struct option_def option_table[OPT_COUNT] = {
     [OPT_MODEL] = { "model", 'm', OPTION_TEXT, true, MODELS, "FILE", 1, 4096, NULL,
-        "model to use, a GGUF file; run without it uses the embedded model" },
+        "model to use, a GGUF file or embedded:NAME, a model inside the program; run without it uses embedded:haiku" },
     [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, GENERATES, "TEXT", 0, TEXT_MAX, NULL,
         "text to continue; without it and without --file it is read from standard input" },
     [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, GENERATES | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG), "FILE", 1, 4096, NULL,
@@ -134,7 +134,7 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_PLUGIN] = { "plugin", "list | info FILE", 1, 2, "show plugins",
         "list shows every plugin found: loaded, shadowed or refused, and why. info reads one file's note without running any of its code." },
     [CMD_QUANTIZE] = { "quantize", "IN OUT TYPE", 3, 3, "write a model in another encoding",
-        "TYPE is a mixture (Q4_K_M, Q4_K_S, Q5_K_M, Q5_K_S, Q6_K, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, BF16, F16, F32) or any type that a plugin serves. "
+        "TYPE is a mixture (Q4_K_M, Q4_K_S, Q5_K_M, Q5_K_S, Q6_K, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, BF16, F16, F32; MXFP4_MOE: experts as MXFP4, the rest as Q8_0) or any type that a plugin serves. "
         "OUT appears whole or not at all." },
     [CMD_VERIFY] = { "verify", "", 0, 0, "load a model onto a GPU and prove what lies there",
         "Loads the model, waits until it is sealed, checks that every byte lies in the GPU's own memory, reads the weights back, undoes their re-ordering and "

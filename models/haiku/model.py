@@ -1,10 +1,13 @@
 """The model in PyTorch: the llama architecture, and a rehearsal of block quantization.
 
-Owns the forward pass (RMSNorm, rotary position encoding over neighbouring pairs,
-grouped-query attention, SiLU-gated feed-forward, tied output) and the rounding that
-makes the weights robust: with `rehearse` on, products use weights rounded as Q4_K
-or Q6_K would round them, while the gradient passes through to the full weights.
+Owns what every architecture here shares (loss, perplexity, generation), and llama's
+forward pass (RMSNorm, rotary position encoding over neighbouring pairs, grouped-query
+attention, SiLU-gated feed-forward, tied output) with the rounding that makes the
+weights robust: with `rehearse` on, products use weights rounded as Q4_K or Q6_K would
+round them, while the gradient passes through to the full weights.
 """
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -40,11 +43,73 @@ def round_q6(w):
     return ((b / scale).round().clamp(-32, 31) * scale).reshape(w.shape)
 
 
-class Llama(torch.nn.Module):
+class Language(torch.nn.Module):
+    """What trains, scores and generates, given by a subclass:
+
+    s: a Shape; cos: a buffer on the model's device; rehearse: rounds weights as the file will;
+    weights() -> the weights of one step, with the tied output as 'token_embd';
+    hidden(ids, weights) -> (normed last rows, what to add to the loss);
+    tensors() -> [(name in the file, tensor)]; metadata() -> the architecture's keys.
+    """
+
+    rehearse = False
+
+    def decays(self, parameter):
+        """Is this a matrix, that weight decay is for?"""
+        return parameter.dim() > 1
+
+    def loss(self, ids, weights):
+        """Weighted next-token loss; weights [batch, time] belong to the token itself."""
+        w = self.weights()
+        h, penalty = self.hidden(ids, w)                # the last position predicts nothing, but keeps the lengths multiples of eight
+        y, m = ids[:, 1:], weights[:, 1:]
+        keep = m > 0
+        logits = F.linear(h[:, :-1][keep], w['token_embd'])
+        each = F.cross_entropy(logits.float(), y[keep], reduction='none')
+        m = m[keep]
+        return (each * m).sum() / m.sum() + penalty
+
+    @torch.no_grad()
+    def perplexity(self, ids):
+        """Of a text's ids, in windows of the context, each of which scores all but its first token."""
+        w, total, scored = self.weights(), 0.0, 0
+        for at in range(0, len(ids), self.s.context):
+            row = torch.tensor([ids[at:at + self.s.context]], device=self.cos.device)
+            logits = F.linear(self.hidden(row, w)[0][0, :-1], w['token_embd'])
+            total += F.cross_entropy(logits.double(), row[0, 1:], reduction='sum').item()
+            scored += row.shape[1] - 1
+        return math.exp(total / scored)
+
+    @torch.no_grad()
+    def generate(self, prompts, stop, temperature, limit=64, seed=1):
+        """Continues each prompt (a list of ids) until `stop`; returns lists of new ids."""
+        w, dev = self.weights(), self.cos.device
+        n, longest = len(prompts), max(map(len, prompts))
+        ids = torch.zeros(n, longest + limit, dtype=torch.long, device=dev)
+        length = torch.tensor([len(p) for p in prompts], device=dev)
+        for i, p in enumerate(prompts):
+            ids[i, :len(p)] = torch.tensor(p, device=dev)
+        rng = torch.Generator(device=dev).manual_seed(seed)
+        start, live, rows = length.clone(), torch.ones(n, dtype=torch.bool, device=dev), torch.arange(n, device=dev)
+        for _ in range(limit):
+            h, _ = self.hidden(ids[:, :int(length.max())], w)
+            logits = F.linear(h[rows, length - 1], w['token_embd']).float()
+            if temperature > 0:
+                nxt = torch.multinomial((logits / temperature).softmax(-1), 1, generator=rng)[:, 0]
+            else:
+                nxt = logits.argmax(-1)
+            live &= nxt != stop
+            ids[rows[live], length[live]] = nxt[live]
+            length[live] += 1
+            if not live.any():
+                break
+        return [ids[i, start[i]:length[i]].tolist() for i in range(n)]
+
+
+class Llama(Language):
     def __init__(self, s):
         super().__init__()
         self.s = s
-        self.rehearse = False
         w = {'token_embd': (s.vocab, s.dim)}
         for i in range(s.layers):
             w['blk.%d.attn_q' % i] = (s.dim, s.dim)
@@ -110,40 +175,21 @@ class Llama(torch.nn.Module):
             x = x + F.linear(o, w[b + 'attn_output'])
             h = self.norm(x, b + 'ffn_norm')
             x = x + F.linear(F.silu(F.linear(h, w[b + 'ffn_gate'])) * F.linear(h, w[b + 'ffn_up']), w[b + 'ffn_down'])
-        return self.norm(x, 'output_norm')
+        return self.norm(x, 'output_norm'), 0.0
 
-    def loss(self, ids, weights):
-        """Weighted next-token loss; weights [batch, time] belong to the token itself."""
-        w = self.weights()
-        h = self.hidden(ids[:, :-1], w)
-        y, m = ids[:, 1:], weights[:, 1:]
-        keep = m > 0
-        logits = F.linear(h[keep], w['token_embd'])
-        each = F.cross_entropy(logits.float(), y[keep], reduction='none')
-        m = m[keep]
-        return (each * m).sum() / m.sum()
+    def tensors(self):
+        names = ['token_embd'] + ['blk.%d.%s' % (i, n) for i in range(self.s.layers) for n in (
+            'attn_norm', 'attn_q', 'attn_k', 'attn_v', 'attn_output', 'ffn_norm', 'ffn_gate', 'ffn_up', 'ffn_down')] + ['output_norm']
+        return [(n + '.weight', self.get(n)) for n in names]
 
-    @torch.no_grad()
-    def generate(self, prompts, stop, temperature, limit=64, seed=1):
-        """Continues each prompt (a list of ids) until `stop`; returns lists of new ids."""
-        w, dev = self.weights(), self.cos.device
-        n, longest = len(prompts), max(map(len, prompts))
-        ids = torch.zeros(n, longest + limit, dtype=torch.long, device=dev)
-        length = torch.tensor([len(p) for p in prompts], device=dev)
-        for i, p in enumerate(prompts):
-            ids[i, :len(p)] = torch.tensor(p, device=dev)
-        rng = torch.Generator(device=dev).manual_seed(seed)
-        start, live, rows = length.clone(), torch.ones(n, dtype=torch.bool, device=dev), torch.arange(n, device=dev)
-        for _ in range(limit):
-            h = self.hidden(ids[:, :int(length.max())], w)
-            logits = F.linear(h[rows, length - 1], w['token_embd']).float()
-            if temperature > 0:
-                nxt = torch.multinomial((logits / temperature).softmax(-1), 1, generator=rng)[:, 0]
-            else:
-                nxt = logits.argmax(-1)
-            live &= nxt != stop
-            ids[rows[live], length[live]] = nxt[live]
-            length[live] += 1
-            if not live.any():
-                break
-        return [ids[i, start[i]:length[i]].tolist() for i in range(n)]
+    def metadata(self):
+        s = self.s
+        return [('context_length', 'u32', s.context), ('embedding_length', 'u32', s.dim), ('block_count', 'u32', s.layers),
+                ('feed_forward_length', 'u32', s.ff), ('attention.head_count', 'u32', s.heads), ('attention.head_count_kv', 'u32', s.kv_heads),
+                ('attention.layer_norm_rms_epsilon', 'f32', EPS), ('rope.dimension_count', 'u32', s.head), ('rope.freq_base', 'f32', BASE), ('vocab_size', 'u32', s.vocab)]
+
+    @classmethod
+    def of(cls, k):
+        """An untrained model of the shape that a file's keys say; k(name) is the value of an architecture's key."""
+        return cls(Shape(k('vocab_size'), k('embedding_length'), k('block_count'), k('attention.head_count'), k('attention.head_count_kv'),
+                         k('feed_forward_length'), k('context_length')))

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Trains the embedded model from nothing and writes it as GGUF.
+"""Trains an embedded model and writes it as GGUF: haiku from nothing, haiku-moe from haiku.
 
 Owns the run: generate the corpus with all cores, train the vocabulary, pack the
 chats into rows, train for a given time, evaluate on held-out prompts, write the
 file.  The learning rate follows the clock, so --seconds decides the whole length.
+With --upcycle the model is a mixture of experts (model_moe.py) that begins with the
+weights and the vocabulary of the haiku file given.
 
   train.py --out DIR --seconds 240                      on a CUDA machine
   train.py --out DIR --seconds 60 --documents 2000 --rows 16 --device cpu   a small try
 """
 import argparse
+import json
 import math
 import multiprocessing
 import os
@@ -23,10 +26,11 @@ import corpus
 import gguf_out
 import judge
 import lexicon as lx
-import model as llama
+import model
+import model_moe
 
 VOCAB = 2048
-SHORT, LONG = 80, 512                     # row lengths: one chat, or several turns
+SHORT, LONG = 80, 512                     # row lengths: one chat, or several turns; a mixture's context is longer, and so are some of its rows
 TEMPLATE = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
             "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 PROMPT_WEIGHT = 0.0                       # of the loss on a prompt's tokens: a bare prompt is to be answered, not continued
@@ -48,25 +52,28 @@ def _texts(job):
 
 
 def _encode(job):
-    """Some documents as (short rows, long rows), each a pair of arrays (ids, weights)."""
-    seed, n, merges = job
+    """Some documents as rows of each length, a pair of arrays (ids, weights)."""
+    seed, n, merges, lengths = job
     rng = random.Random('training-%d' % seed)
     tok = bpe.Tokenizer(merges, corpus.SPECIALS)
-    short, long, run, weights = [], [], [], []
+    rows, runs = [[] for _ in lengths], [([], []) for _ in lengths]
     for _ in range(n):
         ids, w = tok.encode_pieces(corpus.document(rng))
         if len(ids) <= SHORT and ids[0] == tok.special[corpus.START]:
-            short.append((ids, w))
+            rows[0].append((ids, w))
         elif len(ids) <= SHORT and rng.random() < 0.7:
-            short.append((ids, w))
+            rows[0].append((ids, w))
         else:                                           # chats follow one another in a long row
-            if len(run) + len(ids) > LONG:
-                long.append((run[:LONG], weights[:LONG]))
+            k = rng.randrange(1, len(lengths)) if len(lengths) > 2 else 1
+            run, weights = runs[k]
+            if len(run) + len(ids) > lengths[k]:
+                rows[k].append((run[:lengths[k]], weights[:lengths[k]]))
                 run, weights = [], []
-            run, weights = run + ids, weights + w
-    if run:
-        long.append((run[:LONG], weights[:LONG]))
-    return _pack(short, SHORT), _pack(long, LONG)
+            runs[k] = run + ids, weights + w
+    for k, (run, weights) in enumerate(runs):
+        if run:
+            rows[k].append((run[:lengths[k]], weights[:lengths[k]]))
+    return [_pack(r, length) for r, length in zip(rows, lengths)]
 
 
 def _pack(rows, length):
@@ -77,19 +84,23 @@ def _pack(rows, length):
     return ids, w
 
 
-def make_data(documents, workers, seed):
+def make_vocabulary(documents, workers, seed):
     with multiprocessing.Pool(workers) as pool:
         sample = pool.map(_texts, [(seed * 1000 + i, min(documents, 48000) // workers) for i in range(workers)])
-        say('sampled text for the vocabulary')
-        merges = bpe.train([t for part in sample for t in part], VOCAB - 256 - len(corpus.SPECIALS))
-        say('vocabulary: %d merges' % len(merges))
-        jobs = 4 * workers
-        parts = pool.map(_encode, [(seed * 1000 + i, documents // jobs, merges) for i in range(jobs)], 1)
-    data = [tuple(np.concatenate([p[k][j] for p in parts]) for j in range(2)) for k in range(2)]
-    tok = bpe.Tokenizer(merges, corpus.SPECIALS)
-    say('data: %d short rows, %d long rows, %.1f M tokens' % (
-        len(data[0][0]), len(data[1][0]), sum(int((d[1] > 0).sum()) for d in data) / 1e6))
-    return tok, data
+    say('sampled text for the vocabulary')
+    merges = bpe.train([t for part in sample for t in part], VOCAB - 256 - len(corpus.SPECIALS))
+    say('vocabulary: %d merges' % len(merges))
+    return bpe.Tokenizer(merges, corpus.SPECIALS)
+
+
+def make_data(tok, documents, workers, seed, lengths):
+    """Rows of each length: pairs of arrays (ids, weights)."""
+    jobs = 4 * workers
+    with multiprocessing.Pool(workers) as pool:
+        parts = pool.map(_encode, [(seed * 1000 + i, documents // jobs, tok.merges, lengths) for i in range(jobs)], 1)
+    data = [tuple(np.concatenate([p[k][j] for p in parts]) for j in range(2)) for k in range(len(lengths))]
+    say('data: %s, %.1f M tokens' % (', '.join('%d rows of %d' % d[0].shape for d in data), sum(int((d[1] > 0).sum()) for d in data) / 1e6))
+    return data
 
 
 class Rows:
@@ -115,12 +126,19 @@ class Rows:
 
 def train(net, data, a):
     device = a.device
-    short = Rows(*data[0], a.rows, device)
-    long = Rows(*data[1], max(1, a.rows * SHORT // LONG), device)
-    decay = [p for p in net.parameters() if p.dim() > 1]
-    plain = [p for p in net.parameters() if p.dim() == 1]
+    # as many positions in each batch, but where attention's cost goes with the square of the length
+    rows = [Rows(*d, max(1, a.rows * SHORT * min(LONG, d[0].shape[1]) // d[0].shape[1] ** 2), device) for d in data]
+    decay, plain = ([p for p in net.parameters() if net.decays(p) == d] for d in (True, False))
     opt = torch.optim.AdamW([{'params': decay, 'weight_decay': 0.05}, {'params': plain, 'weight_decay': 0.0}],
                             lr=a.lr, betas=(0.9, 0.98), fused=device == 'cuda')
+
+    def loss(row):
+        ids, w = row.next()
+        with torch.autocast(device, torch.bfloat16, enabled=device == 'cuda'):
+            return net.loss(ids, w)
+    for row in rows:                                    # what is compiled is compiled before the clock runs
+        loss(row).backward()
+    say('begins')
     begin, step, mean = time.time(), 0, None
     while True:
         done = (time.time() - begin) / a.seconds
@@ -130,18 +148,16 @@ def train(net, data, a):
         for g in opt.param_groups:
             g['lr'] = lr
         net.rehearse = done > a.rehearse
-        ids, w = (long if step % 4 == 3 else short).next()
-        with torch.autocast(device, torch.bfloat16, enabled=device == 'cuda'):
-            loss = net.loss(ids, w)
+        value = loss(rows[len(rows) - 1 if step % 8 == 7 else 1 if step % 4 == 3 else 0])
         opt.zero_grad(set_to_none=True)
-        loss.backward()
+        value.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         opt.step()
         step += 1
         if step % a.log == 0:
-            value = loss.item()
+            value = value.item()
             mean = value if mean is None else 0.7 * mean + 0.3 * value
-            say('step %5d  loss %.4f  lr %.2e  rounds %d/%d%s' % (step, mean, lr, short.rounds, long.rounds, '  rounded' if net.rehearse else ''))
+            say('step %5d  loss %.4f  lr %.2e  rounds %s%s' % (step, mean, lr, '/'.join(str(r.rounds) for r in rows), '  rounded' if net.rehearse else ''))
     say('trained %d steps' % step)
 
 
@@ -165,11 +181,18 @@ def unknown_prompts(n):
     return out
 
 
+def heldout_ids(tok):
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'heldout.txt'), encoding='utf-8') as f:
+        return tok.encode(f.read())
+
+
 def evaluate(net, tok, n, log=None):
+    heldout = heldout_ids(tok)
     sets = (('held-out pairs', corpus.heldout_prompts(n)), ('the sixty minutes', corpus.minute_prompts()), ('made-up words', unknown_prompts(n // 2)))
     ok = True
     for rehearse in (False, True):
         net.rehearse = rehearse
+        say('perplexity of heldout.txt%s: %.5f' % (', rounded' if rehearse else '', net.perplexity(heldout)))
         for temperature in (0, 0.7):
             for name, items in sets:
                 t = judge.Tally('%s, T=%s%s' % (name, temperature, ', rounded' if rehearse else ''))
@@ -190,44 +213,49 @@ def evaluate(net, tok, n, log=None):
     return ok
 
 
-# ---- writing ----------------------------------------------------------------------
+def golden(net, tok):
+    """Lines of JSON: the perplexity of heldout.txt, then prompts and the ids of the greedy answers. A program that reads the same file must give the same."""
+    items = [p for p, _, _ in corpus.heldout_prompts(8, seed=3)] + ['Write a haiku about GPU computing that includes the word "forty-two"', 'What is worker?',
+             'How do I run my own model?', 'haiku with the word lantern']
+    out = net.generate([prompt_ids(tok, p) for p in items], tok.special[corpus.STOP], 0)
+    lines = [{'perplexity': net.perplexity(heldout_ids(tok))}] + [{'prompt': p, 'ids': ids} for p, ids in zip(items, out)]
+    return ''.join(json.dumps(x) + '\n' for x in lines)
 
-def save(path, net, tok, half=False):
-    s = net.s
-    kv = [('general.architecture', 'str', 'llama'), ('general.name', 'str', 'haiku'), ('general.type', 'str', 'model'), ('general.version', 'str', '1'),
+
+# ---- files ------------------------------------------------------------------------
+
+ARCHITECTURES = {'llama': model.Llama, 'gpt-oss': model_moe.GptOss}
+ARCHITECTURE_OF = {c: name for name, c in ARCHITECTURES.items()}
+
+
+def save(path, net, tok):
+    arch = ARCHITECTURE_OF[type(net)]
+    name = 'haiku' if arch == 'llama' else 'haiku-moe'
+    kv = [('general.architecture', 'str', arch), ('general.name', 'str', name), ('general.type', 'str', 'model'), ('general.version', 'str', '1'),
           ('general.description', 'str', 'A very small model that writes haiku and answers questions about worker.'),
-          ('general.license', 'str', 'apache-2.0'), ('general.languages', 'arr:str', ['en']), ('general.file_type', 'u32', 1 if half else 0),
-          ('general.quantization_version', 'u32', 2),
-          ('llama.context_length', 'u32', s.context), ('llama.embedding_length', 'u32', s.dim), ('llama.block_count', 'u32', s.layers),
-          ('llama.feed_forward_length', 'u32', s.ff), ('llama.attention.head_count', 'u32', s.heads), ('llama.attention.head_count_kv', 'u32', s.kv_heads),
-          ('llama.attention.layer_norm_rms_epsilon', 'f32', llama.EPS), ('llama.rope.dimension_count', 'u32', s.head),
-          ('llama.rope.freq_base', 'f32', llama.BASE), ('llama.vocab_size', 'u32', s.vocab),
-          ('tokenizer.ggml.model', 'str', 'gpt2'), ('tokenizer.ggml.pre', 'str', 'gpt-2'), ('tokenizer.ggml.tokens', 'arr:str', tok.tokens),
-          ('tokenizer.ggml.token_type', 'arr:i32', [3 if t in tok.special else 1 for t in tok.tokens]),
-          ('tokenizer.ggml.merges', 'arr:str', ['%s %s' % m for m in tok.merges]),
-          ('tokenizer.ggml.bos_token_id', 'u32', tok.special[corpus.END]), ('tokenizer.ggml.eos_token_id', 'u32', tok.special[corpus.STOP]),
-          ('tokenizer.ggml.padding_token_id', 'u32', tok.special[corpus.END]), ('tokenizer.ggml.add_bos_token', 'bool', False),
-          ('tokenizer.chat_template', 'str', TEMPLATE)]
-    names = ['token_embd'] + ['blk.%d.%s' % (i, n) for i in range(s.layers) for n in (
-        'attn_norm', 'attn_q', 'attn_k', 'attn_v', 'attn_output', 'ffn_norm', 'ffn_gate', 'ffn_up', 'ffn_down')] + ['output_norm']
-    tensors = []
-    for n in names:
-        w = net.get(n).detach().float().cpu().numpy()
-        tensors.append((n + '.weight', w.astype(np.float16) if half and w.ndim == 2 else w))
-    gguf_out.write(path, kv, tensors)
+          ('general.license', 'str', 'apache-2.0'), ('general.languages', 'arr:str', ['en']), ('general.file_type', 'u32', 0),
+          ('general.quantization_version', 'u32', 2)]
+    kv += [('%s.%s' % (arch, key), kind, value) for key, kind, value in net.metadata()]
+    kv += [('tokenizer.ggml.model', 'str', 'gpt2'), ('tokenizer.ggml.pre', 'str', 'gpt-2'), ('tokenizer.ggml.tokens', 'arr:str', tok.tokens),
+           ('tokenizer.ggml.token_type', 'arr:i32', [3 if t in tok.special else 1 for t in tok.tokens]),
+           ('tokenizer.ggml.merges', 'arr:str', ['%s %s' % m for m in tok.merges]),
+           ('tokenizer.ggml.bos_token_id', 'u32', tok.special[corpus.END]), ('tokenizer.ggml.eos_token_id', 'u32', tok.special[corpus.STOP]),
+           ('tokenizer.ggml.padding_token_id', 'u32', tok.special[corpus.END]), ('tokenizer.ggml.add_bos_token', 'bool', False),
+           ('tokenizer.chat_template', 'str', TEMPLATE)]
+    gguf_out.write(path, kv, [(n, w.detach().float().cpu().numpy()) for n, w in net.tensors()])
 
 
-def load(path, device='cpu'):
-    """A model and its tokenizer from a file that save() wrote."""
+def load(path):
+    """A model and its tokenizer from an F32 or F16 file that save() wrote, or `worker quantize` from one."""
     kv, tensors = gguf_out.read(path)
     kv = {k: v for k, _, v in kv}
-    k = lambda name: kv['llama.' + name]
+    arch = kv['general.architecture']
     tok = bpe.Tokenizer([tuple(m.split(' ')) for m in kv['tokenizer.ggml.merges']], corpus.SPECIALS)
-    net = llama.Llama(llama.Shape(k('vocab_size'), k('embedding_length'), k('block_count'), k('attention.head_count'),
-                                  k('attention.head_count_kv'), k('feed_forward_length'), k('context_length')))
-    for name, a in tensors:
-        net.get(name[:-len('.weight')]).data.copy_(torch.from_numpy(a.astype(np.float32)))
-    return net.to(device), tok
+    net, tensors = ARCHITECTURES[arch].of(lambda key: kv['%s.%s' % (arch, key)]), dict(tensors)
+    with torch.no_grad():
+        for name, w in net.tensors():
+            w.copy_(torch.from_numpy(tensors[name].astype(np.float32)))
+    return net, tok
 
 
 def main():
@@ -239,24 +267,38 @@ def main():
     ap.add_argument('--lr', type=float, default=3e-3)
     ap.add_argument('--rehearse', type=float, default=0.65, help='share of the time after which weights are rounded in the forward pass')
     ap.add_argument('--layers', type=int, default=8)
+    ap.add_argument('--upcycle', metavar='GGUF', help='train a mixture of experts that begins as this haiku, a file in F32')
     ap.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
     ap.add_argument('--workers', type=int, default=max(1, os.cpu_count() or 1))
     ap.add_argument('--seed', type=int, default=1)
     ap.add_argument('--log', type=int, default=100)
     ap.add_argument('--n', type=int, default=400, help='held-out prompts to evaluate')
     ap.add_argument('--evaluate', metavar='GGUF', help='only evaluate this file')
+    ap.add_argument('--golden', metavar='GGUF', help='only print the answers of this file, on the CPU, as lines of JSON')
     a = ap.parse_args()
+    if a.golden:
+        print(golden(*load(a.golden)), end='')
+        return 0
     os.makedirs(a.out, exist_ok=True)
     if a.evaluate:
-        net, tok = load(a.evaluate, a.device)
-        return 0 if evaluate(net, tok, a.n) else 1
+        net, tok = load(a.evaluate)
+        return 0 if evaluate(net.to(a.device), tok, a.n) else 1
     torch.manual_seed(a.seed)
     torch.set_float32_matmul_precision('high')
-    tok, data = make_data(a.documents, a.workers, a.seed)
-    net = llama.Llama(llama.Shape(len(tok.tokens), layers=a.layers)).to(a.device)
+    if a.upcycle:
+        dense, tok = load(a.upcycle)
+        net = model_moe.upcycle(dense)
+    else:
+        tok = make_vocabulary(a.documents, a.workers, a.seed)
+        net = model.Llama(model.Shape(len(tok.tokens), layers=a.layers))
+    lengths = (SHORT, LONG) if net.s.context == LONG else (SHORT, LONG, net.s.context)
+    data = make_data(tok, a.documents, a.workers, a.seed, lengths)
+    net.to(a.device)
+    if a.upcycle and a.device == 'cuda':
+        net.compile_layer()
     say('%.2f M parameters on %s' % (sum(p.numel() for p in net.parameters()) / 1e6, a.device))
     train(net, data, a)
-    save(os.path.join(a.out, 'haiku-f32.gguf'), net, tok)
+    save(os.path.join(a.out, 'haiku-moe-f32.gguf' if a.upcycle else 'haiku-f32.gguf'), net, tok)
     with open(os.path.join(a.out, 'evaluation.txt'), 'w', encoding='utf-8') as log:
         ok = evaluate(net, tok, a.n, log)
     say('passed' if ok else 'below the bar')

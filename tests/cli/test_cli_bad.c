@@ -50,6 +50,8 @@ static const struct { const char *args[14]; const char *input, *pattern; } bad[]
     { { "run", "--model", "swapped.gguf", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: swapped.gguf: .*big-endian" },
     { { "run", "--model", "cut-header.gguf", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: cut-header.gguf: " },
     { { "run", "--model", "cut-data.gguf", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: cut-data.gguf: " },
+    { { "run", "--model", "embedded:nobody", "--prompt", "x" }, NULL, "MODEL_LOAD_FAILED: embedded:nobody: not a model of this program, which has embedded:haiku" },
+    { { "inspect", "embedded:" }, NULL, "MODEL_LOAD_FAILED: embedded:: not a model of this program" },
     { { "inspect", "page.gguf" }, NULL, "MODEL_LOAD_FAILED: page.gguf: " },
     { { "inspect", "--json", "cut-data.gguf" }, NULL, "MODEL_LOAD_FAILED: cut-data.gguf: " },
     { { "inspect", "--json", "beside.gguf" }, NULL, "MODEL_LOAD_FAILED: beside.mcd.json: vocab_size is 7, but the model's file has 260" },

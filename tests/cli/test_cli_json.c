@@ -136,6 +136,12 @@ static void plan_adds_up(void **state)
     assert_int_equal(json_integer_value(json_object_get(d, "context")), 64);
     /* keys and values, F16, one layer, one head of 16, 64 positions, 4 sequences: at least these */
     assert_true(json_integer_value(json_object_get(bytes, "kv")) >= 4 * 64 * 2 * 16 * 2);
+    const json_t *groups = json_object_get(d, "kv_groups"), *all = json_array_get(groups, 0);
+    assert_int_equal(json_array_size(groups), 1);
+    assert_int_equal(json_integer_value(json_object_get(all, "window")), 0);
+    assert_int_equal(json_integer_value(json_object_get(all, "layers")), 1);
+    assert_int_equal(json_integer_value(json_object_get(all, "pages")), 4 * 64 / 32);
+    assert_int_equal(json_integer_value(json_object_get(all, "bytes")), json_integer_value(json_object_get(bytes, "kv")));
     json_decref(d);
 }
 

@@ -108,6 +108,27 @@ static void stories_in_every_mixture(void **state)
     }
 }
 
+/* As gpt-oss's files are published: experts MXFP4, every other matrix Q8_0, router, sinks, norms and biases F32. One source holds the experts in F32, the other
+ * the same values in MXFP4: encoding gives back what copying keeps. */
+static void experts_mixture(void **state)
+{
+    (void)state;
+    char values[512], encoded[512];
+    if (!data_path("tiny/tiny-gpt-oss-f32.gguf", values) || !data_path("tiny/tiny-gpt-oss.gguf", encoded)) skip();
+    quantize(values, "experts.gguf", "mxfp4_moe");
+    quantize(encoded, "copied.gguf", "MXFP4_MOE");
+    json_t *d = inspect("experts.gguf");
+    const int layers = 4;
+    assert_int_equal(tensors_of(d, "mxfp4"), 3 * layers);
+    assert_int_equal(tensors_of(d, "q8_0"), 4 * layers + 2);
+    assert_int_equal(tensors_of(d, "f32"), 12 * layers + 1);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(d, "metadata"), "general.file_type")), 38);
+    json_decref(d);
+    same_types("experts.gguf", "copied.gguf");
+    const double p = perplexity("experts.gguf");
+    assert_true(p == perplexity("copied.gguf") && p != perplexity(encoded));
+}
+
 /* The same bytes for any number of threads. */
 static void threads_do_not_matter(void **state)
 {
@@ -133,6 +154,6 @@ static void threads_do_not_matter(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen_mixture), cmocka_unit_test(stories_in_every_mixture), cmocka_unit_test(threads_do_not_matter) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen_mixture), cmocka_unit_test(stories_in_every_mixture), cmocka_unit_test(experts_mixture), cmocka_unit_test(threads_do_not_matter) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }
