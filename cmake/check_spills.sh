@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_spills.sh LOG BYTES[,WORD=BYTES] ARCHITECTURE...: reads what ptxas -v wrote into a build's log; fails if a hot kernel (its name has product or attend in
+# check_spills.sh LOG BYTES[,WORD=BYTES]... ARCHITECTURE...: reads what ptxas -v wrote into a build's log; fails if a hot kernel (its name has product or attend in
 # it) stores more than BYTES of spilled registers (other bytes for names with WORD in them), or if the log shows no such kernel for one of the architectures
 # ("sm_80", "sm_90a"): then nothing was checked.
 set -eu
@@ -9,7 +9,10 @@ awk -v wanted="$*" -v limits="$limits" '
     BEGIN {
         n = split(limits, limit, ",")
         most = limit[1]
-        if (n > 1) split(limit[2], other, "=")
+        for (i = 2; i <= n; i++) {
+            split(limit[i], pair, "=")
+            other[pair[1]] = pair[2]
+        }
     }
     /Compiling entry function/ {
         split($0, part, "\047")
@@ -22,7 +25,8 @@ awk -v wanted="$*" -v limits="$limits" '
         match($0, /[0-9]+ bytes spill stores, [0-9]+ bytes spill loads/)
         text = substr($0, RSTART, RLENGTH)
         split(text, word, " ")
-        allowed = other[1] != "" && index(name, other[1]) ? other[2] : most
+        allowed = most
+        for (part_of in other) if (index(name, part_of)) allowed = other[part_of]
         if (allowed == most && word[1] + 0 > worst) worst = word[1] + 0
         if (word[1] + 0 > allowed + 0) {
             print arch " " name ": " text

@@ -79,6 +79,13 @@ static void test_haiku(void **state)
     test_model_file(HAIKU_MODEL);
 }
 
+static void test_haiku_moe(void **state)
+{
+    (void)state;
+    if (!HAIKU_MOE_MODEL[0]) skip();
+    test_model_file(HAIKU_MOE_MODEL);
+}
+
 static void test_stories(void **state)
 {
     (void)state;
@@ -102,7 +109,7 @@ int main(void)
         return 77;
     }
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_haiku), cmocka_unit_test(test_stories) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_haiku), cmocka_unit_test(test_haiku_moe), cmocka_unit_test(test_stories) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

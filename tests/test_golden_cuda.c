@@ -2,7 +2,11 @@
  *
  * Activations and cache are f16, sums F32: a relative rms of 2e-3 is allowed for trained weights; the tiny models' are random and amplify roundings: a float64
  * evaluation with f16 activations and an f16 cache alone is 2.6e-3 away there, so 3e-3. Other choices are allowed only where the golden's two best logits
- * are closer than twice the largest difference. Every position is computed twice, as a prompt and token by token. */
+ * are closer than twice the largest difference. Every position is computed twice, as a prompt and token by token.
+ *
+ * A random router's choices lie close together: in the same float64 evaluation of tiny-gpt-oss, one to five of 1216 fall otherwise for one rounding or
+ * another, 6 to 29 of 304 positions are more than 3e-3 away (those of the choice by up to 0.5, a few by attending to them), and without the worst twelve the rest is at 1.4e-3 to 2e-3. So one position
+ * in 25 is left out there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,8 +68,10 @@ static struct model *open_model(const struct golden_case *c, struct gguf_build *
     return m;
 }
 
+enum { CHOICES = 25 }; /* of a model with experts one position in 25 may be off */
+
 /* All positions, `rows` tokens a step. */
-static struct golden_distance feed(struct model *m, const struct golden *g, enum row_role role, uint32_t rows)
+static struct golden_distance feed(struct model *m, const struct golden *g, enum row_role role, uint32_t rows, uint32_t left_out)
 {
     struct session *s;
     float *y = calloc((size_t)g->n_steps * g->n_vocab, sizeof *y);
@@ -75,7 +81,7 @@ static struct golden_distance feed(struct model *m, const struct golden *g, enum
         n = g->n_steps - at < rows ? g->n_steps - at : rows;
         if (session_feed(s, g->tokens + at, n, role, n, y + (size_t)at * g->n_vocab, &err)) fail_msg("%s", text);
     }
-    const struct golden_distance d = golden_compare(g, y);
+    const struct golden_distance d = golden_compare_but(g, y, left_out);
     session_close(s);
     free(y);
     return d;
@@ -96,7 +102,8 @@ static void test_golden(void **state)
             continue;
         }
         golden_read(c->golden, &g);
-        const struct golden_distance many = feed(m, &g, ROW_PROMPT, g.n_steps), few = feed(m, &g, ROW_GENERATED, 1);
+        const uint32_t left_out = strstr(c->model, "gpt-oss") ? g.n_steps / CHOICES : 0;
+        const struct golden_distance many = feed(m, &g, ROW_PROMPT, g.n_steps, left_out), few = feed(m, &g, ROW_GENERATED, 1, left_out);
         print_message("%-52s prompt: rel. rms %.1e, largest difference %.1e; token by token: %.1e, %.1e\n", c->golden, many.rms, many.most, few.rms, few.most);
         const double bound = strncmp(c->model, "tiny/", 5) ? 2e-3 : 3e-3;
         missed += !(many.rms <= bound) || !(few.rms <= bound) || many.wrong || few.wrong;

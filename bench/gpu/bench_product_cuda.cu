@@ -1,9 +1,10 @@
 /* bench/gpu/bench_product_cuda.cu: how near products of quantized tiles come to the GPU's read bandwidth.
  *
- *     bench_product_cuda [all|shapes|models] [all|format] [columns...]
+ *     bench_product_cuda [all|shapes|models|experts] [all|format] [columns...]
  *
  * shapes: each format at matrices of real models, 1 to 64 columns: dependent launches in a graph over copies that together exceed the L2 cache; GB/s of tiles and
  * the share of R. models: all products of a decode step in a row as an executor launches them (norms in prologues, residuals, gated activation), no attention.
+ * experts: gate|up and down of GPT-OSS-20B's experts (top 4 of 32, 2880 x 2880) in a row, item by item and by groups, for one to 2048 rows.
  * R is what a plain read of several GB reaches on an H200. Medians of 15 replays. */
 #include <algorithm>
 #include <cstdio>
@@ -35,10 +36,10 @@ static __global__ void fill_kernel(uint32_t *p, uint64_t n, uint32_t seed)
         p[i] = h ^ h >> 16;
     }
 }
-/* Scales of blocks of random bytes become small f16 numbers. */
-static __global__ void scale_kernel(unsigned char *rows, uint64_t blocks, uint32_t block_bytes, uint32_t at)
+/* Scales of blocks of random bytes become small numbers: the upper byte of an f16, or an exponent. */
+static __global__ void scale_kernel(unsigned char *rows, uint64_t blocks, uint32_t block_bytes, uint32_t at, unsigned char value)
 {
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < blocks; i += (uint64_t)gridDim.x * blockDim.x) rows[i * block_bytes + at + 1] = 0x10;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < blocks; i += (uint64_t)gridDim.x * blockDim.x) rows[i * block_bytes + at] = value;
 }
 static __global__ void float_kernel(float *x, uint64_t n, float value) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = value * (float)((int)(i * 2654435761u >> 16 & 255) - 127); }
 static __global__ void half_kernel(__half *x, uint64_t n) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = __float2half(0.01f * (float)((int)(i * 2654435761u >> 16 & 255) - 127)); }
@@ -57,7 +58,8 @@ static unsigned char *tiles_of(const struct format *f, uint32_t n, uint32_t k, u
     OK(cudaMalloc(&tiles, size));
     fill_kernel<<<2048, 256>>>((uint32_t *)rows, bytes / 4, seed);
     for (uint32_t at : f->halves)
-        if (at != 0xffff) scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, at);
+        if (at != 0xffff) scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, at + 1, 0x10);
+    if (f->halves[0] == 0xffff) scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, 0, 116);
     f->pack(tiles, rows, n, k);
     OK(cudaDeviceSynchronize());
     OK(cudaFree(rows));
@@ -136,7 +138,8 @@ static struct wk_cuda_product product(uint32_t rows, uint32_t k)
 static bool wanted_columns[ROWS + 1];
 static void shapes(const char *only)
 {
-    static const uint32_t list[][2] = { { 128256, 4096 }, { 22016, 4096 }, { 9216, 3072 }, { 4096, 4096 }, { 4096, 11008 }, { 151936, 896 }, { 9728, 896 }, { 1152, 896 }, { 896, 896 }, { 896, 4864 } };
+    static const uint32_t list[][2] = { { 128256, 4096 }, { 22016, 4096 }, { 9216, 3072 }, { 4096, 4096 }, { 4096, 11008 }, { 151936, 896 }, { 9728, 896 }, { 1152, 896 }, { 896, 896 }, { 896, 4864 },
+        { 201088, 2880 }, { 23040, 2880 }, { 5760, 2880 }, { 2880, 2880 } };
     for (const struct format &f : formats) {
         if (only && strcmp(only, f.name)) continue;
         for (auto &s : list) {
@@ -276,13 +279,103 @@ static void run_model(const struct model *m)
     OK(cudaFree(head.w));
 }
 
+/* Layers of gate|up and down with a choice of experts each; two layers' weights by turns exceed the cache many times. */
+static void experts(const struct format *f)
+{
+    enum { WIDTH = 2880, EXPERTS = 32, TOP = 4, LAYERS = 8, MOST = 2048 };
+    const uint64_t tiles = WIDTH / 16 * f->tile_bytes(WIDTH);
+    unsigned char *w[2][3];
+    __half *x, *hidden;
+    float *x_sums, *hidden_sums, *out, *bias;
+    for (uint32_t i = 0; i < 6; i++) w[i / 3][i % 3] = tiles_of(f, EXPERTS * WIDTH, WIDTH, i + 1);
+    OK(cudaMalloc(&x, MOST * WIDTH * sizeof *x));
+    OK(cudaMalloc(&x_sums, MOST * WIDTH / 8 * sizeof *x_sums));
+    OK(cudaMalloc(&hidden, (uint64_t)MOST * TOP * WIDTH * sizeof *hidden));
+    OK(cudaMalloc(&hidden_sums, (uint64_t)MOST * TOP * WIDTH / 8 * sizeof *hidden_sums));
+    OK(cudaMalloc(&out, (uint64_t)MOST * TOP * WIDTH * sizeof *out));
+    OK(cudaMalloc(&bias, EXPERTS * WIDTH * sizeof *bias));
+    half_kernel<<<256, 256>>>(x, MOST * WIDTH);
+    float_kernel<<<256, 256>>>(x_sums, MOST * WIDTH / 8, 0.01f);
+    float_kernel<<<256, 256>>>(bias, EXPERTS * WIDTH, 0.01f);
+    printf("%s, %u experts of 3 x %u x %u, top %u: microseconds a layer\n", f->name, EXPERTS, WIDTH, WIDTH, TOP);
+    for (uint32_t rows : { 1u, 2u, 4u, 8u, 16u, 32u, 64u, 512u, (uint32_t)MOST }) {
+        uint32_t *ids[LAYERS], *groups[LAYERS], seed = rows;
+        double used = 0;
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            uint32_t *id = (uint32_t *)malloc(rows * TOP * sizeof *id);
+            for (uint32_t r = 0; r < rows; r++) { /* four different ones a row: the first of a shuffle */
+                uint32_t all[EXPERTS];
+                for (uint32_t e = 0; e < EXPERTS; e++) all[e] = e;
+                for (uint32_t s = 0; s < TOP; s++) {
+                    seed = seed * 1664525u + 1013904223u;
+                    std::swap(all[s], all[s + (seed >> 8) % (EXPERTS - s)]);
+                    id[r * TOP + s] = all[s];
+                }
+            }
+            uint32_t *g = items_by_expert(id, TOP, rows, TOP, EXPERTS, 0);
+            for (uint32_t e = 0; e < EXPERTS; e++) used += g[EXPERTS + e + 1] > g[EXPERTS + e] ? 1.0 / LAYERS : 0;
+            const uint64_t words = wk_cuda_group_words(EXPERTS, rows * TOP);
+            OK(cudaMalloc(&ids[l], rows * TOP * sizeof *id));
+            OK(cudaMalloc(&groups[l], words * sizeof *g));
+            OK(cudaMemcpy(ids[l], id, rows * TOP * sizeof *id, cudaMemcpyHostToDevice));
+            OK(cudaMemcpy(groups[l], g, words * sizeof *g, cudaMemcpyHostToDevice));
+            free(id);
+            free(g);
+        }
+        printf("  %4u rows, %4.1f experts:", rows, used);
+        for (uint32_t grouped = rows > ROWS; grouped < 2; grouped++)
+            for (uint32_t part = 1; part < 4; part++) { /* gate|up, down, both */
+                const double t = graph_seconds([&] {
+                    for (uint32_t l = 0; l < LAYERS; l++) {
+                        struct wk_cuda_product p = product(rows * TOP, WIDTH);
+                        p.expert = ids[l];
+                        p.groups = grouped ? groups[l] : NULL;
+                        p.n_experts = EXPERTS;
+                        p.expert_stride = p.top_k = p.x_items = TOP;
+                        p.input.x = x;
+                        p.input.aux = x_sums;
+                        p.n_seg = 2;
+                        p.glu = WK_GLU_CLAMP;
+                        p.alpha = 1.702f;
+                        p.limit = 7.0f;
+                        for (uint32_t i = 0; i < 2; i++) p.seg[i] = { w[l % 2][i], bias, f->type, WIDTH, { WK_CUDA_OUT_ACT, 4, hidden, hidden_sums, 0 } };
+                        if (part & 1) enqueue(f, &p);
+                        p.glu = 0;
+                        p.n_seg = p.x_items = 1;
+                        p.input.x = hidden;
+                        p.input.aux = hidden_sums;
+                        p.input.shift = 4;
+                        p.seg[0] = { w[l % 2][2], bias, f->type, WIDTH, { WK_CUDA_OUT_F32, 0, out, NULL, WIDTH } };
+                        if (grouped && part == 3) p.flags |= WK_CUDA_GROUPS_KNOWN;
+                        if (part & 2) enqueue(f, &p);
+                    }
+                }) / LAYERS;
+                const double bytes = used * (double)tiles * (part == 3 ? 3 : part == 1 ? 2 : 1);
+                printf("%s %6.1f us", part == 1 ? grouped ? "  groups" : "  items" : part == 2 ? " +" : " =", 1e6 * t);
+                if (part == 3) printf(" (%2.0f %% of R)", bytes / t / R * 100);
+                if (part == 3 && rows > 16) printf(" %.0f TFLOP/s", 6e-12 * rows * TOP * WIDTH * WIDTH / t);
+            }
+        printf("\n");
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            OK(cudaFree(ids[l]));
+            OK(cudaFree(groups[l]));
+        }
+    }
+    for (uint32_t i = 0; i < 6; i++) OK(cudaFree(w[i / 3][i % 3]));
+    OK(cudaFree(x));
+    OK(cudaFree(x_sums));
+    OK(cudaFree(hidden));
+    OK(cudaFree(hidden_sums));
+    OK(cudaFree(out));
+    OK(cudaFree(bias));
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all", *only = argc > 2 && strcmp(argv[2], "all") ? argv[2] : NULL;
     for (uint32_t i = 1; i <= ROWS; i++) wanted_columns[i] = argc <= 3;
     for (int i = 3; i < argc; i++)
         if (atoi(argv[i]) > 0 && atoi(argv[i]) <= ROWS) wanted_columns[atoi(argv[i])] = true;
-    const struct wk_product_family *families[] = { &quant_basic_q8, &quant_q4k_k };
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (const struct wk_product_family *f : families)
         if (f->open(0, &err)) {
@@ -290,8 +383,12 @@ int main(int argc, char **argv)
             return 1;
         }
     buffers();
-    if (strcmp(what, "models")) shapes(only);
-    if (strcmp(what, "shapes"))
+    const bool all = !strcmp(what, "all");
+    if (all || !strcmp(what, "shapes")) shapes(only);
+    if (all || !strcmp(what, "experts"))
+        for (const struct format &f : formats)
+            if (2880 % f.block == 0 && (!only || !strcmp(only, f.name))) experts(&f);
+    if (all || !strcmp(what, "models"))
         for (const struct model &m : models) run_model(&m);
     return 0;
 }

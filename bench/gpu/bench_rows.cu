@@ -122,7 +122,7 @@ static void combine(uint32_t rows, uint32_t width, uint32_t k)
 }
 static void pick(uint32_t rows, uint32_t experts, uint32_t k)
 {
-    const struct cuda_route r = { true, rows, experts, k, WK_SOFTMAX_TOPK, 1.0f, { x, experts, NULL }, route, 2 * k };
+    const struct cuda_route r = { true, rows, experts, k, WK_SOFTMAX_TOPK, 1.0f, { x, experts, NULL }, route, 2 * k, NULL, NULL, NULL };
     CHECK(cuda_route(&r, stream, &err));
 }
 static void embed(uint32_t rows, uint32_t width)

@@ -13,7 +13,7 @@ fi
 worker=$1
 maker=$2
 folder=${3:-/tmp/worker-shapes}
-models=${MODELS:-qwen2.5-0.5b phi-3-mini llama-2-7b}
+models=${MODELS:-qwen2.5-0.5b phi-3-mini llama-2-7b gpt-oss-20b gpt2-124m}
 repeats=${REPEATS:-3}
 here=$(cd "$(dirname "$0")" && pwd)
 results=$(mktemp)
@@ -39,7 +39,7 @@ for name in $models; do
   cat "$folder/$name.gguf" >/dev/null # into the page cache
   measure "$name" -p 512 -n 128 --depth 128 --temperature 0
   measure "$name" -p 512 -n 128 --depth 128 --temperature 1
-  measure "$name" -p 2048 -n 128 --depth 3840 --temperature 0
+  [ "$name" = gpt2-124m ] || measure "$name" -p 2048 -n 128 --depth 3840 --temperature 0 # gpt2 has 1024 positions
   for sequences in 8 32 64; do
     measure "$name" -p 512 -n 128 --sequences $sequences --temperature 1
   done

@@ -3,17 +3,18 @@ import json
 import sys
 
 # tokens a second: must, target, llama.cpp on the same machine
-DECODE = {"qwen2.5-0.5b": (2700, 3600, 905), "phi-3-mini": (1080, 1300, 337), "llama-2-7b": (510, 545, 273)}
+DECODE = {"qwen2.5-0.5b": (2700, 3600, 905), "phi-3-mini": (1080, 1300, 337), "llama-2-7b": (510, 545, 273), "gpt-oss-20b": (920, 1100, 311)}
 # must and target as a share of the floor, for any depth
-SHARE = {"qwen2.5-0.5b": (0.25, 0.33), "phi-3-mini": (0.60, 0.72), "llama-2-7b": (0.84, 0.90)}
+SHARE = {"qwen2.5-0.5b": (0.25, 0.33), "phi-3-mini": (0.60, 0.72), "llama-2-7b": (0.84, 0.90), "gpt-oss-20b": (0.55, 0.66)}
 PREFILL = {
     512: {"qwen2.5-0.5b": (120e3, 220e3, 46.6e3)},
-    2048: {"qwen2.5-0.5b": (245e3, 390e3, 49.5e3), "phi-3-mini": (46e3, 62e3, 14.6e3), "llama-2-7b": (29e3, 38e3, 11.1e3)},
+    2048: {"qwen2.5-0.5b": (245e3, 390e3, 49.5e3), "phi-3-mini": (46e3, 62e3, 14.6e3), "llama-2-7b": (29e3, 38e3, 11.1e3), "gpt-oss-20b": (41e3, 60e3, 10.9e3)},
 }
 BATCH = {
     "qwen2.5-0.5b": {8: (18e3, None, 3.9e3), 32: (50e3, None, 6.7e3), 64: (80e3, None, 9.4e3)},
     "phi-3-mini": {8: (4.5e3, None, 1.1e3), 32: (7e3, None, 2.0e3), 64: (8e3, None, 2.2e3)},
     "llama-2-7b": {8: (2.2e3, None, 1.1e3), 32: (4.5e3, None, 2.7e3), 64: (5.5e3, None, 3.6e3)},
+    "gpt-oss-20b": {8: (2.5e3, None, 0.88e3), 32: (7e3, None, 1.46e3), 64: (12e3, None, 2.27e3)},
 }
 DEPTH_POINTS = 0.05  # at depth the same share, within this
 

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "cuda/mxfp4_bits.h"
 #include "formats.h"
 
 static const double level[16] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6 };
@@ -28,6 +29,54 @@ static void test_every_value(void **state)
             assert_memory_equal(&y[j], &expected, sizeof expected);
         }
     }
+}
+
+/* ---- the bits of a device's tiles (cuda/mxfp4_bits.h) ------------------------------------------------------------------- */
+
+static uint32_t noise(uint32_t *state) { return *state = *state * 1664525u + 1013904223u; }
+
+static void test_device_words(void **state)
+{
+    (void)state;
+    uint32_t random = 1;
+    for (uint32_t n = 0; n < 100000; n++) { /* 8 values as a word and back; each nibble alone in each place first */
+        uint8_t q[8] = { 0 };
+        uint32_t pair[4] = { 0 }, back[4];
+        for (uint32_t i = 0; i < 8; i++) q[i] = (uint8_t)(n < 128 ? (i == n / 16 ? n % 16 : 0) : noise(&random) >> 28);
+        for (uint32_t i = 0; i < 8; i++) pair[i / 2] |= mxfp4_half(q[i]) << 16 * (i % 2);
+        const uint32_t word = mxfp4_word(pair);
+        mxfp4_pairs(word, back);
+        assert_memory_equal(back, pair, sizeof pair);
+        for (uint32_t i = 0; i < 8; i++) assert_int_equal(mxfp4_nibble(back[i / 2], i % 2), q[i]);
+        const uint32_t any = noise(&random);
+        mxfp4_pairs(any, back);
+        assert_int_equal(mxfp4_word(back), any); /* and no word is left over */
+    }
+}
+
+/* What a product makes of each nibble under each exponent, against what dequantize does: f16 of the pair, times the scale. */
+static void test_device_values(void **state)
+{
+    (void)state;
+    for (uint32_t e = 0; e < 256; e++)
+        for (uint32_t place = 0; place < 4; place++) {
+            const uint32_t b = place / 2, h = place % 2, other = (e * 37 + 11) & 255;
+            uint32_t four[4] = { other, other ^ 255, other ^ 85, other ^ 170 };
+            four[place] = e;
+            const uint32_t word = mxfp4_exponents(four);
+            for (uint32_t i = 0; i < 4; i++) assert_int_equal(mxfp4_exponent(word, i / 2, i % 2), four[i]);
+            const uint32_t both = mxfp4_scale_pair(word, b);
+            const float scale = wk_float_from_bits(h ? both & 0xffff0000u : both << 16);
+            assert_int_equal(isfinite(scale) != 0, e <= 240);
+            assert_true(e > 240 || isnormal(scale));
+            for (uint32_t q = 0; e <= 240 && q < 16; q++) {
+                uint8_t block[17] = { (uint8_t)e, (uint8_t)q };
+                float y[32];
+                mxfp4_dequantize(y, block, 32);
+                const float value = wk_half_to_float((uint16_t)mxfp4_half(q)) * scale;
+                assert_true(value == y[0] || (isinf(value) && isinf(y[0])));
+            }
+        }
 }
 
 static uint8_t *golden(const char *name, size_t bytes)
@@ -147,6 +196,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_value),
+        cmocka_unit_test(test_device_words),
+        cmocka_unit_test(test_device_values),
         cmocka_unit_test(test_known_encoder),
         cmocka_unit_test(test_encoder_edges),
         cmocka_unit_test(test_exponents_in_products),

@@ -23,6 +23,8 @@ struct gguf *golden_open(const char *model, bool truncate, struct gguf_build **b
 
 struct golden_distance { double rms, most; uint32_t wrong; }; /* wrong: other choices although the gap is twice the error */
 struct golden_distance golden_compare(const struct golden *g, const float *y); /* y: [n_steps][n_vocab] */
+/* The same without the `left_out` positions that are farthest off: where rounding decides between experts, the others' logits are another function's. */
+struct golden_distance golden_compare_but(const struct golden *g, const float *y, uint32_t left_out);
 uint32_t golden_argmax(const float *x, uint32_t n);
 
 #endif

@@ -27,16 +27,34 @@ static wk_status operand_of(const struct executor *x, const struct tape_launch *
 
 /* ---- products ------------------------------------------------------------------------------------------------------------ */
 
+static wk_status router_of(struct executor *x, const struct tape_launch *l, const struct tape_segment *g, struct cuda_product_stage *p, const struct wk_err *err)
+{
+    const struct tape_tensor *t = &x->program->tensors[g->tensor];
+    const float *bias = vector_of(x, g->bias);
+    const struct cuda_value *out = value_of(x, g->out);
+    p->routers[p->n_routers++] = (struct cuda_router_segment){ x->vectors[g->tensor] + (uint64_t)g->first * t->cols, bias ? bias + g->first : NULL, g->n, out };
+    if (t->cols != p->k || t->slabs != 1) return broken(err, WK_INTERNAL, l, "a router does not fit its input");
+    if (l->kind == LAUNCH_ROUTE) return WK_OK;
+    if (!out || out->form != VALUE_F32 || out->partials || p->x.v->slots != 1) return broken(err, WK_UNSUPPORTED, l, "cuda makes a router's logits for a route, of rows of one slot");
+    return WK_OK;
+}
+
 static wk_status segments_of(struct executor *x, const struct tape_launch *l, struct cuda_product_stage *p, const struct wk_err *err)
 {
     for (uint32_t i = 0; i < l->n_seg; i++) {
         const struct tape_segment *g = &l->seg[i];
+        if (cuda_is_router(x->program, g)) {
+            wk_status s = router_of(x, l, g, p, err);
+            if (s) return s;
+            continue;
+        }
         const struct cuda_matrix *m = cuda_matrix_of(x, g->tensor, g->first, g->n);
         const float *bias = vector_of(x, g->bias);
+        const struct cuda_value *out = value_of(x, g->out);
         /* The bias of experts is a row a slab; a dense one covers the whole tensor. */
-        p->seg[i] = (struct cuda_segment){ m, bias && !p->experts ? bias + g->first : bias, value_of(x, g->out) };
+        p->seg[p->n_seg++] = (struct cuda_segment){ m, bias && !p->experts ? bias + g->first : bias, out };
         if (m->k != p->k) return broken(err, WK_INTERNAL, l, "a matrix does not fit its input");
-        if (g->out != TAPE_NONE && !p->seg[i].out) return broken(err, WK_INTERNAL, l, "a result has no buffer");
+        if (g->out != TAPE_NONE && !out) return broken(err, WK_INTERNAL, l, "a result has no buffer");
     }
     return WK_OK;
 }
@@ -45,7 +63,7 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
 {
     struct cuda_product_stage *p = &s->product;
     const bool experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE;
-    *p = (struct cuda_product_stage){ .n_seg = l->n_seg, .k = x->program->values[l->x].width, .experts = experts, .n_map = l->n_map, .out = l->logits ? NULL : value_of(x, l->out),
+    *p = (struct cuda_product_stage){ .k = x->program->values[l->x].width, .experts = experts, .n_map = l->n_map, .out = l->logits ? NULL : value_of(x, l->out),
                                       .norm = op_at(x, l->norm), .glu = op_at(x, l->glu) };
     wk_status st = operand_of(x, l, s->rows, l->x, &p->x, err);
     if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, s->rows, l->residual, &p->residual, err);
@@ -89,7 +107,7 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     if (q->rows != ROWS_ALL || k->rows != ROWS_ALL || v->rows != ROWS_ALL || out->rows != ROWS_ALL) return broken(err, WK_INTERNAL, l, "a value of attention is not there for all rows");
     struct cuda_attend *a = &s->attend.call;
     *a = (struct cuda_attend){ .heads = op->u.attn.heads, .kv_heads = op->u.attn.kv_heads, .dk = op->u.attn.head_k, .dv = op->u.attn.head_v, .scale = op->u.attn.scale,
-                               .softcap = op->u.attn.softcap, .window = op->u.attn.window, .group = layer->group, .ring_pages = p->groups[layer->group].ring_pages,
+                               .softcap = op->u.attn.softcap, .window = op->u.attn.window, .group = layer->group, .ring_pages = x->prepare.ring_pages[layer->group],
                                .q = (const float *)(const void *)q->data, .k = (const float *)(const void *)k->data, .v = (const float *)(const void *)v->data,
                                .q_stride = q->stride, .k_stride = k->stride, .v_stride = v->stride, .q_norm = head_norm(x, l->q_norm), .k_norm = head_norm(x, l->k_norm),
                                .v_norm = head_norm(x, l->v_norm), .q_turn = turn_of(x, q_rope), .k_turn = turn_of(x, k_rope), .sinks = vector_of(x, op->t[0]),
@@ -190,6 +208,8 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
         switch (l->kind) {
         case LAUNCH_PRODUCT:
             st = product_stage(x, l, s, err);
+            if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_ROUTE) s->product.after_route = cuda_product_after_route(s, &s[-1]);
+            if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_PRODUCT) s->product.after_experts = cuda_product_follows(&s->product, &s[-1].product);
             break;
         case LAUNCH_ROUTE:
             st = product_stage(x, l, s, err);

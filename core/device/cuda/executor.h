@@ -27,6 +27,7 @@ enum {
     RUN_ROWS = WK_CUDA_FEW, /* generated rows a run */
     RUN_SEQS = 64,          /* sequences a run */
     BUCKETS = 7,            /* 1 2 4 ... 64 rows */
+    GROUP_ROWS = 2,         /* fewest rows whose experts are multiplied by groups; one row's differ, and go item by item */
     MAX_PARTS = 4,          /* gathered rows that one embedding launch adds */
     ACT_SHIFT = 4           /* of results of gated activations, maps and products: 2^-4 keeps their outliers inside of f16 */
 };
@@ -43,8 +44,8 @@ struct cuda_matrix {
     uint8_t *data;
 };
 
-/* May prompts multiply an f16 copy of it? A choice between experts is not to hang on that rounding. */
-static inline bool cuda_expands(const struct cuda_matrix *m) { return m->type->expand && m->tensor->role != ROLE_ROUTER; }
+/* May prompts multiply an f16 copy of it? */
+static inline bool cuda_expands(const struct cuda_matrix *m) { return m->type->expand != NULL; }
 
 /* How a value lies in its buffer. F32: item (row * slots + slot) at data + item * stride, partials behind; ACT: f16 rows and sums behind. */
 enum value_form { VALUE_NONE = 0, VALUE_F32, VALUE_ACT };
@@ -54,18 +55,22 @@ struct cuda_value {
     uint32_t width, slots, shift; /* shift: of its acts, stored or made from it */
     uint64_t stride;        /* F32: floats */
     bool partials;
-    uint64_t aux_offset;    /* of partials or sums */
+    uint64_t aux_offset;    /* of partials, sums or groups */
     uint8_t *data;
     float *aux;             /* NULL: none */
+    uint32_t *groups;       /* of a route: its items by expert (worker/quant_cuda.h); NULL: none */
 };
 
 /* ---- stages (build.c) --------------------------------------------------------------------------------------------------- */
 
 struct cuda_operand { const struct cuda_value *v; bool gather; /* row i is the value's row wanted[i] */ };
 struct cuda_segment { const struct cuda_matrix *m; const float *bias; const struct cuda_value *out; /* NULL: the launch's */ };
+struct cuda_router_segment { const float *w, *bias; uint32_t n; const struct cuda_value *out; /* NULL: a route follows in the launch */ };
 struct cuda_product_stage {
     uint32_t n_seg, k, slots, n_map; /* slots: results a row */
-    bool experts;
+    bool experts, after_experts, after_route; /* after_experts: its launch follows one of products with the same experts; after_route: the route before left its input in act */
+    uint32_t n_routers;                  /* linears that choose experts stand here and not in seg */
+    struct cuda_router_segment routers[4];
     struct cuda_segment seg[4];
     struct cuda_operand x, residual;
     const struct cuda_value *route, *out; /* out NULL: the step's logits, or results by segment */
@@ -156,6 +161,7 @@ struct executor {
     float *gather;                  /* [MAX_PARTS][cap_all] rows of tables */
     uint64_t gather_rows;           /* floats of one part's rows */
     void *q_half, *attend_space; uint32_t *attend_counters;
+    uint32_t *route_ticket;         /* cuda_route's one, cuda_router's */
     double *freq;                   /* of all turn tables */
     float *logits; uint64_t logits_stride;
     float *pooled, *running;
@@ -192,6 +198,8 @@ const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tens
 uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *rope);
 uint32_t cuda_bucket(uint32_t rows);      /* 1 2 4 ... 64 */
 enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_launch *l);
+/* A linear whose result a route reads: its weights are kept as plain F32 rows, as vectors are, and multiplied by cuda_router. */
+bool cuda_is_router(const struct tape_program *p, const struct tape_segment *g);
 static inline uint64_t cuda_stride(uint32_t width) { return ((uint64_t)width + 15) & ~15ull; }
 static inline uint32_t cuda_parts(uint32_t width) { return (width + 15) / 16; }
 
@@ -202,6 +210,10 @@ wk_status cuda_build_upload(struct executor *x, const struct wk_err *err);
 
 /* ---- product.c, stages.c: enqueue only ------------------------------------------------------------------------------------ */
 
+/* Is the first launch of p behind no other than the only one of `before`, the stage in front of it, with the same groups of experts? */
+bool cuda_product_follows(const struct cuda_product_stage *p, const struct cuda_product_stage *before);
+/* Does the route in front of s leave the rows that s reads, converted, in x->act? */
+bool cuda_product_after_route(const struct cuda_stage *s, const struct cuda_stage *route);
 wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
 wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err);
 /* Chooses the library's algorithms for the stage's large products. */

@@ -96,9 +96,26 @@ struct cuda_finish {
 };
 wk_status cuda_finish(const struct cuda_finish *f, void *stream, const struct wk_err *err);
 
-/* Mixture of experts. logits: F32 rows [experts]; out: route rows: k weights F32, then k ids (uint32). */
-struct cuda_route { bool dependent; uint32_t rows, experts, k, score; float scale; struct cuda_rows logits; void *out; uint64_t out_stride; };
+/* Mixture of experts. logits: F32 rows [experts]; out: route rows: k weights F32, then k ids (uint32). groups: out: the rows' items by expert
+ * (wk_cuda_group_words), but for rows of row_seq CUDA_PADDING (row_seq NULL: none is), which then no product computes; NULL: not wanted. With groups, ticket:
+ * a word of the caller's, 0 before and after. */
+struct cuda_route { bool dependent; uint32_t rows, experts, k, score; float scale; struct cuda_rows logits; void *out; uint64_t out_stride;
+                    uint32_t *groups, *ticket; const int32_t *row_seq; };
 wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err);
+/* The linear in front of a route, and the route. w: plain F32 rows [experts][k]: y = x . w (+ bias), F32 rows. A row's bits do not depend on `rows`. in: what a product
+ * reads; the RMS norm's rows are left in act and sums as well, like cuda_convert's, for the experts. route.k 0: no choice; else rows, experts and logits of route
+ * are taken from here, and it needs cuda_router_tickets(rows) tickets. */
+struct cuda_router {
+    bool dependent;
+    uint32_t rows, k, experts;
+    struct wk_cuda_input in;
+    const float *w, *bias;            /* bias: [experts] or NULL */
+    void *act; float *sums;           /* RMS: out; NULL: not wanted */
+    float *y; uint64_t y_stride;
+    struct cuda_route route;
+};
+uint32_t cuda_router_tickets(uint32_t rows);
+wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk_err *err);
 /* y = sum over s in order of weight_s * x[i * k + s] (+ residual), with partials. */
 struct cuda_combine { bool dependent; uint32_t rows, width, k; const float *x; uint64_t x_stride; const void *route; uint64_t route_stride;
                       struct cuda_rows residual; float *y; uint64_t y_stride; float *part; };
@@ -119,7 +136,7 @@ struct cuda_attend {
     const struct cuda_batch *batch;
     uint32_t heads, kv_heads, dk, dv;
     float scale, softcap;
-    uint32_t window, group, ring_pages;   /* group: page table of the batch; ring_pages 0: table indexed by position / KV_PAGE */
+    uint32_t window, group, ring_pages;   /* group: page table of the batch; ring_pages: the entry of a position is position / KV_PAGE, modulo ring_pages unless that is 0 */
     const float *q, *k, *v;               /* F32 rows, before head norms and rope */
     uint64_t q_stride, k_stride, v_stride;
     struct cuda_head_norm q_norm, k_norm, v_norm;

@@ -153,7 +153,7 @@ static wk_status open_executor(const struct tape_program *program, const struct 
 static void memory(const struct executor *x, struct memory_plan *used)
 {
     cuda_memory_used(x->device, used);
-    used->kv_bytes_per_page_set = x->plan.kv_bytes_per_page_set;
+    memcpy(used->kv_page_bytes, x->plan.kv_page_bytes, sizeof used->kv_page_bytes);
     memcpy(used->kv_pages, x->plan.kv_pages, sizeof used->kv_pages);
     used->bytes[MEMORY_GRAPHS] = x->plan.bytes[MEMORY_GRAPHS];
     used->total = 0;

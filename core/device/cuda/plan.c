@@ -106,6 +106,14 @@ static wk_status add_matrix(struct executor *x, uint32_t tensor, uint32_t first,
     return WK_OK;
 }
 
+bool cuda_is_router(const struct tape_program *p, const struct tape_segment *g)
+{
+    const struct tape_op *linear = &p->ops[g->op];
+    for (uint32_t i = 0; linear->kind == WK_OP_LINEAR && i < p->n_ops; i++)
+        if (p->ops[i].kind == WK_OP_ROUTE && p->ops[i].in[0] == linear->out) return true;
+    return false;
+}
+
 /* Every row range that a product reads, every table that an embedding reads (whole: often the head's own tiles), every small vector. */
 static wk_status find_weights(struct executor *x, const struct wk_err *err)
 {
@@ -120,8 +128,10 @@ static wk_status find_weights(struct executor *x, const struct wk_err *err)
     for (uint32_t i = 0; i < p->n_launches; i++)
         for (uint32_t g = 0; g < p->launches[i].n_seg; g++) {
             const struct tape_segment *seg = &p->launches[i].seg[g];
-            wk_status s = add_matrix(x, seg->tensor, seg->first, seg->n, err);
+            const bool router = cuda_is_router(p, seg);
+            wk_status s = router ? WK_OK : add_matrix(x, seg->tensor, seg->first, seg->n, err);
             if (s) return s;
+            if (router) x->is_vector[seg->tensor] = true;
         }
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
@@ -130,6 +140,9 @@ static wk_status find_weights(struct executor *x, const struct wk_err *err)
         if (s) return s;
         for (uint32_t t = product || op->kind == WK_OP_EMBED ? 1 : 0; t < 4; t++) if (op->t[t] != TAPE_NONE) x->is_vector[op->t[t]] = true;
     }
+    for (uint32_t i = 0; i < x->n_matrices; i++)
+        if (x->is_vector[x->matrices[i].tensor - p->tensors])
+            return wk_fail(err, WK_UNSUPPORTED, "%s: cuda keeps a tensor as a matrix or as a vector or router, not as both", x->matrices[i].tensor->name);
     return WK_OK;
 }
 
@@ -239,17 +252,20 @@ static void most(uint64_t *a, uint64_t b)
 static uint64_t act_bytes(uint64_t items, uint32_t k) { return items * wk_act_k(k) * 2; }
 static uint64_t sums_bytes(uint64_t items, uint32_t k) { return items * (wk_act_k(k) / 8) * sizeof(float); }
 
+static uint32_t route_experts(const struct executor *x, uint32_t v) { return x->program->values[x->program->ops[x->program->values[v].op].in[0]].width; }
+
 static uint64_t value_bytes(struct executor *x, uint32_t v)
 {
     struct cuda_value *y = &x->values[v];
     const uint64_t rows = most_rows(x, y->rows), items = is_route(x, v) ? rows : rows * y->slots;
     uint64_t bytes = y->form == VALUE_ACT ? act_bytes(items, y->width) : items * y->stride * sizeof(float);
     y->aux_offset = (bytes + 255) & ~255ull;
+    if (is_route(x, v)) return y->aux_offset + wk_cuda_group_words(route_experts(x, v), rows * y->slots) * sizeof(uint32_t);
     if (y->form == VALUE_ACT) return y->aux_offset + sums_bytes(items, y->width);
     return y->partials ? y->aux_offset + items * cuda_parts(y->width) * sizeof(float) : bytes;
 }
 
-struct sizes { uint64_t act, sums, tmp, expanded, gather, q_half, attend, counters, running; };
+struct sizes { uint64_t act, sums, tmp, expanded, gather, q_half, attend, counters, tickets, running; };
 
 static void product_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)
 {
@@ -262,7 +278,7 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
     most(&z->sums, sums_bytes(n * v->slots, v->width));
     uint64_t columns = 0;
     for (uint32_t g = 0; g < l->n_seg; g++) {
-        if (cuda_expands(cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n))) columns += cuda_stride(l->seg[g].n);
+        if (!cuda_is_router(x->program, &l->seg[g]) && cuda_expands(cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n))) columns += cuda_stride(l->seg[g].n);
         if (!l->logits) most(&z->tmp, results * cuda_stride(l->seg[g].n));
     }
     if (rows != ROWS_ALL || experts) return;
@@ -290,6 +306,7 @@ static struct sizes measure(const struct executor *x)
             most(&z.counters, cuda_attend_counters(b, heads));
         }
     }
+    for (uint32_t i = 0; i < p->n_ops; i++) if (p->ops[i].kind == WK_OP_ROUTE) z.tickets = cuda_router_tickets(x->cap_all);
     z.tmp = (z.tmp + 63) & ~63ull; /* both halves aligned */
     return z;
 }
@@ -326,29 +343,22 @@ static void carve_weights(struct executor *x, struct cuda_carve *c)
     x->upload.n_vectors = n;
 }
 
-static uint32_t group_pages(const struct executor *x, uint32_t g)
+/* Entries of a window's table that are used in turn: as many as a run's rows see. 0: a table has an entry for every page. */
+static uint32_t ring_pages(const struct executor *x, uint32_t g)
 {
-    const struct tape_kv_group *k = &x->program->groups[g];
-    return k->ring_pages ? k->ring_pages : (x->o.context + KV_PAGE - 1) / KV_PAGE;
+    const uint64_t seen = kv_touched((uint64_t)x->program->groups[g].window + x->cap_all - 1);
+    return x->program->groups[g].window && seen < kv_pages_of(x->o.context) ? (uint32_t)seen : 0;
 }
+
+static uint64_t layer_page_bytes(const struct tape_kv_layer *k) { return cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v); }
 
 static wk_status carve_cache(struct executor *x, struct cuda_carve *c, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
-    uint64_t group[TAPE_MAX_GROUPS] = { 0 };
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
-        const struct tape_kv_layer *k = &p->kv_layers[i];
-        group[k->group] += cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);
-    }
-    wk_status s = kv_pages(p, &x->o, group, x->plan.kv_pages, err);
-    if (s) return s;
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
-        const struct tape_kv_layer *k = &p->kv_layers[i];
-        const uint64_t bytes = cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);
-        x->cache[i] = carve(c, x->plan.kv_pages[k->group], bytes);
-        x->plan.kv_bytes_per_page_set += bytes;
-    }
-    return WK_OK;
+    for (uint32_t i = 0; i < p->n_kv_layers; i++) x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(&p->kv_layers[i]);
+    wk_status s = kv_pages(p, &x->o, x->plan.kv_page_bytes, x->plan.kv_pages, err);
+    for (uint32_t i = 0; !s && i < p->n_kv_layers; i++) x->cache[i] = carve(c, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(&p->kv_layers[i]));
+    return s;
 }
 
 /* The arrays that prepare fills, in one order for the host's blocks and the device. */
@@ -384,6 +394,7 @@ static void carve_activations(struct executor *x, struct cuda_carve *c)
         if (!y->form || !x->buffers[p->values[v].buffer]) continue;
         y->data = x->buffers[p->values[v].buffer];
         y->aux = y->form == VALUE_ACT || y->partials ? (float *)(void *)(y->data + y->aux_offset) : NULL;
+        y->groups = is_route(x, v) ? (uint32_t *)(void *)(y->data + y->aux_offset) : NULL;
     }
     carve_inputs(x, c);
     x->logits_stride = cuda_stride(x->n_logits);
@@ -407,6 +418,7 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
     x->q_half = carve(c, z.q_half, 1);
     x->attend_space = carve(c, z.attend, 1);
     x->attend_counters = carve(c, z.counters, sizeof *x->attend_counters);
+    x->route_ticket = carve(c, z.tickets, sizeof *x->route_ticket);
     x->running = carve(c, z.running, sizeof *x->running);
     x->freq = carve(c, pairs, sizeof *x->freq);
     x->sampler_memory = carve(c, x->n_logits ? cuda_sampler_bytes(x->o.max_sequences, x->n_logits, RUN_ROWS) : 0, 1);
@@ -471,8 +483,8 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
     x->prepare.n_vocab = p->n_vocab;
     for (uint32_t g = 0; g < p->n_groups; g++) {
         x->page_offset[g] = x->prepare.page_offset[g] = x->page_stride;
-        x->prepare.ring_pages[g] = p->groups[g].ring_pages;
-        x->page_stride += group_pages(x, g);
+        x->prepare.ring_pages[g] = ring_pages(x, g);
+        x->page_stride += x->prepare.ring_pages[g] ? x->prepare.ring_pages[g] : (uint32_t)kv_pages_of(x->o.context);
     }
     x->prepare.page_stride = x->page_stride;
     x->prepare.layout = prepare_layout(x->cap_all, RUN_SEQS, x->page_stride);

@@ -31,7 +31,7 @@ struct prepare {
     struct cuda_seq *seq, *sampled;
     const uint32_t *last;        /* sampled ids by slot */
     uint32_t n_vocab, page_stride, n_groups, n_turns, n_offsets;
-    uint32_t page_offset[TAPE_MAX_GROUPS], ring_pages[TAPE_MAX_GROUPS]; /* of a sequence's tables */
+    uint32_t page_offset[TAPE_MAX_GROUPS], ring_pages[TAPE_MAX_GROUPS]; /* of a sequence's tables; ring_pages: entries that are used in turn, or 0 */
     struct prepare_turn turn[PREPARE_TURNS];
     struct { uint32_t offset; uint32_t *index; } by_position[PREPARE_OFFSETS]; /* index[r] = position + offset: rows of a table of positions */
 };

@@ -2,7 +2,7 @@
  *
  * Few rows (generated ones, and the wanted ones of prompts): the plugins' kernels, 64 rows a call, every weight read once a call; norm in the
  * prologue up to 8 rows, else converted before. Many rows (prompts): the matrices of a launch are expanded to f16, side by side, and given to one product
- * of the library. Routers, experts and formats that f16 would round always take the plugins' kernels. What a call cannot do at its end (types that no module serves together, a residual that is picked
+ * of the library. Experts and formats that f16 would round always take the plugins' kernels, routers the host's own. What a call cannot do at its end (types that no module serves together, a residual that is picked
  * by other rows than the input) is done by one launch after it, on the same numbers in the same order, so no bit depends on it. */
 #include "device/cuda/executor.h"
 
@@ -39,6 +39,10 @@ static wk_status make_input(struct executor *x, const struct cuda_product_stage 
 {
     const struct cuda_value *v = p->x.v;
     const uint32_t *pick = p->x.gather ? x->prepare.wanted : NULL;
+    if (p->after_route) {
+        *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .x = x->act, .aux = x->act_sums }, .k = v->width, .aux_stride = wk_act_k(v->width) / 8 };
+        return WK_OK;
+    }
     if (v->form == VALUE_ACT) {
         const uint64_t at = pick ? 0 : (uint64_t)first * v->slots;
         const uint32_t k32 = wk_act_k(v->width);
@@ -124,6 +128,9 @@ static wk_status product_call(struct executor *x, const struct cuda_product_stag
         q.expert_stride = (uint32_t)p->route->stride;
         q.top_k = p->route->slots;
         q.x_items = p->x.v->slots == 1 ? p->route->slots : 1;
+        q.n_experts = p->seg[0].m->slabs;
+        if (n >= GROUP_ROWS * q.top_k) q.groups = p->route->groups;
+        if (q.groups && r->few && p->after_experts) q.flags |= WK_CUDA_GROUPS_KNOWN;
     }
     return p->seg[c->first_seg].m->module->product(&q, x->stream, err);
 }
@@ -150,11 +157,16 @@ static uint32_t served_together(const struct cuda_product_stage *p, uint32_t fir
     return n;
 }
 
-/* A gated activation's two segments in one call. Experts of one launch have equal shapes and, as far as files go, equal types. */
+/* A gated activation's two segments in one call. Experts by groups are of one type a call, which files make them anyway. */
 static bool glu_together(const struct cuda_product_stage *p)
 {
     const uint32_t types[2] = { p->seg[0].m->type->ggml_type, p->seg[1].m->type->ggml_type };
-    return p->seg[0].m->module == p->seg[1].m->module && p->seg[0].m->module->serves(types, 2);
+    return p->seg[0].m->module == p->seg[1].m->module && (p->experts ? types[0] == types[1] : p->seg[0].m->module->serves(types, 2));
+}
+
+bool cuda_product_follows(const struct cuda_product_stage *p, const struct cuda_product_stage *before)
+{
+    return p->experts && before->experts && p->route == before->route && p->x.v == before->out && p->x.v->form == VALUE_ACT && (before->glu ? glu_together(before) : before->n_seg == 1);
 }
 
 /* ---- afterwards ------------------------------------------------------------------------------------------------------------- */
@@ -324,6 +336,36 @@ static wk_status many_siblings(struct executor *x, const struct cuda_product_sta
     return s;
 }
 
+/* ---- routers -------------------------------------------------------------------------------------------------------------------- */
+
+/* The rows as a router reads them, and leaves them in x->act: by its own norm, where their partials are there. */
+static wk_status router_input(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t rows, struct cuda_router *c, const struct wk_err *err)
+{
+    const struct cuda_value *v = p->x.v;
+    struct input i;
+    if (v->form == VALUE_F32 && r->few && norm_kind(p) == CUDA_NORM_RMS && !p->norm_b && v->aux) {
+        c->in = (struct wk_cuda_input){ .kind = WK_CUDA_IN_RMS, .eps = p->norm->u.norm.eps, .x = v->data, .aux = v->aux, .w = p->norm_w, .x_stride = v->stride, .row_index = p->x.gather ? x->prepare.wanted : NULL };
+        c->act = x->act;
+        c->sums = x->act_sums;
+        return WK_OK;
+    }
+    wk_status s = make_input(x, p, r, 0, rows, &i, err);
+    c->in = i.in;
+    return s;
+}
+
+static wk_status enqueue_router(struct executor *x, const struct cuda_product_stage *p, const struct cuda_router_segment *g, const struct run *r, uint32_t rows, struct cuda_router *c, const struct wk_err *err)
+{
+    c->dependent = r->few;
+    c->rows = rows;
+    c->k = p->k;
+    c->experts = g->n;
+    c->w = g->w;
+    c->bias = g->bias;
+    wk_status s = router_input(x, p, r, rows, c, err);
+    return s ? s : cuda_router(c, x->stream, err);
+}
+
 /* ---- stages ------------------------------------------------------------------------------------------------------------------- */
 
 static bool joined(const struct cuda_stage *s) { return s->product.out || s->logits; }
@@ -331,6 +373,12 @@ static bool joined(const struct cuda_stage *s) { return s->product.out || s->log
 wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
     const struct cuda_product_stage *p = &s->product;
+    for (uint32_t g = 0; g < p->n_routers; g++) {
+        const struct cuda_router_segment *q = &p->routers[g];
+        wk_status st = enqueue_router(x, p, q, r, rows, &(struct cuda_router){ .y = (float *)(void *)q->out->data, .y_stride = q->out->stride }, err);
+        if (st) return st;
+    }
+    if (!p->n_seg) return WK_OK;
     const bool few = r->few || s->rows != ROWS_ALL || p->experts || (joined(s) && !(cuda_expands(p->seg[0].m) && cuda_expands(p->seg[p->n_seg - 1].m)));
     struct input i;
     wk_status st = make_input(x, p, r, first, rows, &i, err);
@@ -340,16 +388,17 @@ wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, c
     return p->glu ? few_glu(x, p, r, &i, first, rows, err) : few_single(x, p, r, &i, first, rows, err);
 }
 
+bool cuda_product_after_route(const struct cuda_stage *s, const struct cuda_stage *route)
+{
+    const struct cuda_product_stage *p = &s->product, *q = &route->product;
+    return p->experts && p->norm && p->norm == q->norm && p->x.v == q->x.v && !p->x.gather && !q->x.gather && s->rows == route->rows;
+}
+
 wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
 {
-    const struct cuda_product_stage *p = &s->product;
-    const struct output logits = plain_output(x->tmp[0], p->seg[0].m->n);
-    struct input i;
-    wk_status st = make_input(x, p, r, 0, rows, &i, err);
-    if (!st) st = product_calls(x, p, r, &i, &(struct call){ .n_seg = 1, .out = { logits } }, rows, err);
-    if (st) return st;
     const struct tape_op *op = s->row.op;
-    const struct cuda_route c = { .dependent = r->few, .rows = rows, .experts = logits.n, .k = op->u.route.k, .score = op->u.route.score, .scale = op->u.route.scale,
-                                  .logits = { x->tmp[0], logits.out.y_stride, NULL }, .out = s->row.out->data, .out_stride = s->row.out->stride };
-    return cuda_route(&c, x->stream, err);
+    struct cuda_router c = { .y = x->tmp[0], .y_stride = cuda_stride(s->product.routers[0].n),
+                             .route = { .k = op->u.route.k, .score = op->u.route.score, .scale = op->u.route.scale, .out = s->row.out->data, .out_stride = s->row.out->stride,
+                                        .groups = rows >= GROUP_ROWS ? s->row.out->groups : NULL, .ticket = x->route_ticket, .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL } };
+    return enqueue_router(x, &s->product, &s->product.routers[0], r, rows, &c, err);
 }

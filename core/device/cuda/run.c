@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
+#include "device/kv_pages.h"
 #include "device/step_check.h"
 
 /* ---- checks -------------------------------------------------------------------------------------------------------------------- */
@@ -56,11 +57,15 @@ static struct block block_of(const struct executor *x, uint32_t serial)
                            .sampled = (struct cuda_seq *)(void *)(b + l->sampled) };
 }
 
-static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q, uint32_t end)
+/* The pages that rows at positions [from, end) see; those of a window in turn, where the kernels look for them. */
+static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q, uint32_t from, uint32_t end)
 {
     for (uint32_t g = 0; g < x->program->n_groups; g++) {
-        const uint32_t ring = x->program->groups[g].ring_pages, n = (end + KV_PAGE - 1) / KV_PAGE;
-        memcpy(b->pages + (uint64_t)seq * x->page_stride + x->page_offset[g], q->pages[g], (ring && n > ring ? ring : n) * sizeof(uint32_t));
+        const uint32_t ring = x->prepare.ring_pages[g], first = kv_first(x->program->groups[g].window, from) / KV_PAGE, n = (end + KV_PAGE - 1) / KV_PAGE;
+        uint32_t *to = b->pages + (uint64_t)seq * x->page_stride + x->page_offset[g];
+        if (!ring) memcpy(to + first, q->pages[g] + first, (n - first) * sizeof *to);
+        else
+            for (uint32_t i = first; i < n; i++) to[i % ring] = q->pages[g][i];
     }
 }
 
@@ -83,7 +88,7 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
         r->wanted_of[r->n_wanted] = c->sampled ? c->seq : x->wanted_at[from];
         b->wanted[r->n_wanted++] = row;
     }
-    put_pages(x, b, seq, q, q->position + c->done + n);
+    put_pages(x, b, seq, q, q->position + c->done, q->position + c->done + n);
 }
 
 /* Fills the run up to its bucket. What is computed for padding goes nowhere. */

@@ -54,7 +54,8 @@ static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage
 {
     const struct cuda_row_stage *c = &s->row;
     const struct cuda_route a = { .dependent = r->few, .rows = rows, .experts = c->x[0].v->width, .k = c->op->u.route.k, .score = c->op->u.route.score, .scale = c->op->u.route.scale,
-                                  .logits = rows_of(x, &c->x[0], 0), .out = c->out->data, .out_stride = c->out->stride };
+                                  .logits = rows_of(x, &c->x[0], 0), .out = c->out->data, .out_stride = c->out->stride, .groups = rows >= GROUP_ROWS ? c->out->groups : NULL, .ticket = x->route_ticket,
+                                  .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL };
     return cuda_route(&a, x->stream, err);
 }
 

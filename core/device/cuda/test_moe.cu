@@ -50,7 +50,7 @@ static void test_route(void **state)
                 for (uint32_t j = 0; j < rows; j++) index.host[j] = rows - j;
                 send(&r);
                 send(&index);
-                const struct cuda_route call = { form == 0, rows, experts, k, score, 1.5f, { r.device, stride, form ? index.device : NULL }, out.device, out_stride };
+                const struct cuda_route call = { form == 0, rows, experts, k, score, 1.5f, { r.device, stride, form ? index.device : NULL }, out.device, out_stride, NULL, NULL, NULL };
                 LAUNCH(cuda_route(&call, NULL, &error_text));
                 receive(&out);
                 for (uint32_t j = 0; j < rows; j++) {
@@ -76,7 +76,7 @@ static void test_broken_rows(void **state)
     r.host[2 * EXPERTS + 17] = NAN;
     r.host[3 * EXPERTS + 5] = INFINITY;
     send(&r);
-    const struct cuda_route call = { false, ROWS, EXPERTS, K, WK_SOFTMAX_TOPK, 1, { r.device, EXPERTS, NULL }, out.device, 2 * K };
+    const struct cuda_route call = { false, ROWS, EXPERTS, K, WK_SOFTMAX_TOPK, 1, { r.device, EXPERTS, NULL }, out.device, 2 * K, NULL, NULL, NULL };
     LAUNCH(cuda_route(&call, NULL, &error_text));
     receive(&out);
     for (uint32_t i = 0; i < ROWS; i++) {
@@ -91,6 +91,238 @@ static void test_broken_rows(void **state)
     }
     drop(&r);
     drop(&out);
+}
+
+/* The items by expert are those of the ids that stand in the rows, sorted; padding has none; the ticket is 0 again, so a second run gives the same. */
+static void test_groups(void **state)
+{
+    (void)state;
+    static const uint32_t cases[][3] = { { 1, 1, 1 }, { 2, 8, 2 }, { 7, 32, 4 }, { 64, 32, 4 }, { 33, 33, 33 }, { 64, 600, 40 }, { 9, 5000, 3 }, { 700, 128, 8 }, { 3000, 32, 4 } };
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (uint32_t padding = 0; padding < 3; padding++) {
+            const uint32_t rows = cases[i][0], experts = cases[i][1], k = cases[i][2], stride = (2 * k + 15) / 16 * 16;
+            const size_t words = wk_cuda_group_words(experts, (uint64_t)rows * k);
+            array<float> r = make_noise((size_t)rows * experts, 4), out = make<float>((size_t)rows * stride);
+            array<uint32_t> groups = make<uint32_t>(words), ticket = make<uint32_t>(1);
+            array<int32_t> seq = make<int32_t>(rows);
+            for (uint32_t j = 0; j < rows; j++) seq.host[j] = padding == 2 || j % 3 == 1 ? CUDA_PADDING : (int32_t)j;
+            /* Half of the rows choose among few experts. */
+            for (uint32_t j = 0; j < rows; j += 2)
+                for (uint32_t e = 0; e < experts; e++) r.host[(size_t)j * experts + e] += e < k + 2 ? 20.0f : 0.0f;
+            ticket.host[0] = 0;
+            send(&r);
+            send(&seq);
+            send(&ticket);
+            const struct cuda_route call = { padding == 1, rows, experts, k, WK_SOFTMAX_TOPK, 1, { r.device, experts, NULL }, out.device, stride, groups.device, ticket.device, padding ? seq.device : NULL };
+            for (uint32_t run = 0; run < 2; run++) {
+                poison(&groups);
+                LAUNCH(cuda_route(&call, NULL, &error_text));
+            }
+            receive(&out);
+            receive(&groups);
+            receive(&ticket);
+            assert_int_equal(ticket.host[0], 0);
+            uint32_t used = 0, items = 0;
+            for (uint32_t e = 0; e < experts; e++) {
+                const uint32_t first = items;
+                for (uint32_t j = 0; j < rows * k; j++) {
+                    uint32_t id;
+                    memcpy(&id, out.host + (size_t)(j / k) * stride + k + j % k, 4);
+                    if (id != e || (padding && seq.host[j / k] < 0)) continue;
+                    if (groups.host[2 * experts + 1 + items] != j) fail_msg("%u rows, top %u of %u: item %u is %u, expected %u", rows, k, experts, items, groups.host[2 * experts + 1 + items], j);
+                    items++;
+                }
+                if (items == first) continue;
+                assert_int_equal(groups.host[used], e);
+                assert_int_equal(groups.host[experts + used], first);
+                used++;
+            }
+            assert_int_equal(items, padding == 2 ? 0 : padding ? (rows - (rows + 1) / 3) * k : rows * k);
+            for (uint32_t e = used; e < experts; e++) assert_int_equal(groups.host[e], 0);
+            for (uint32_t e = used; e <= experts; e++) assert_int_equal(groups.host[experts + e], items);
+            drop(&r);
+            drop(&out);
+            drop(&groups);
+            drop(&ticket);
+            drop(&seq);
+        }
+}
+
+/* ---- router ----------------------------------------------------------------------------------------------------------- */
+
+struct router_case {
+    uint32_t rows, k, experts, top;
+    array<float> x, part, norm, w, bias, y, sums, out;
+    array<uint16_t> act;
+    array<uint32_t> groups, tickets, index;
+    struct cuda_router call;
+};
+
+enum { ROUTER_ROWS = 70 };
+
+static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t top)
+{
+    const uint32_t k32 = wk_act_k(k), stride = (k + 15) / 16 * 16 + 4, logits = (experts + 15) / 16 * 16, out = (2 * top + 15) / 16 * 16;
+    struct router_case c = { rows, k, experts, top, make_noise((size_t)ROUTER_ROWS * stride, 3), make<float>((size_t)ROUTER_ROWS * ((k + 15) / 16)), make_noise(k, 1), make_noise((size_t)experts * k, 0.3f),
+                             make_noise(experts, 1), make<float>((size_t)rows * logits), make<float>((size_t)ROUTER_ROWS * k32 / 8), make<float>((size_t)rows * out), make<uint16_t>((size_t)ROUTER_ROWS * k32),
+                             make<uint32_t>(wk_cuda_group_words(experts, (uint64_t)rows * top)), make<uint32_t>(cuda_router_tickets(rows)), make<uint32_t>(rows), {} };
+    struct cuda_embed e = {}; /* rows as they are, with their partials */
+    e.rows = ROUTER_ROWS;
+    e.width = k;
+    e.n_parts = 1;
+    e.part_rows[0] = c.x.device;
+    e.part_stride[0] = stride;
+    e.scale[0] = 1.0f;
+    e.y = c.x.device;
+    e.y_stride = stride;
+    e.part = c.part.device;
+    LAUNCH(cuda_embed(&e, NULL, &error_text));
+    memset(c.tickets.host, 0, c.tickets.n * sizeof(uint32_t));
+    send(&c.tickets);
+    for (uint32_t i = 0; i < rows; i++) c.index.host[i] = (i * 37 + 5) % ROUTER_ROWS;
+    send(&c.index);
+    c.call.rows = rows;
+    c.call.k = k;
+    c.call.experts = experts;
+    c.call.in.kind = WK_CUDA_IN_RMS;
+    c.call.in.eps = 1e-5f;
+    c.call.in.x = c.x.device;
+    c.call.in.aux = c.part.device;
+    c.call.in.w = c.norm.device;
+    c.call.in.x_stride = stride;
+    c.call.w = c.w.device;
+    c.call.bias = c.bias.device;
+    c.call.act = c.act.device;
+    c.call.sums = c.sums.device;
+    c.call.y = c.y.device;
+    c.call.y_stride = logits;
+    c.call.route.k = top;
+    c.call.route.score = WK_SOFTMAX_TOPK;
+    c.call.route.scale = 1.0f;
+    c.call.route.out = c.out.device;
+    c.call.route.out_stride = out;
+    c.call.route.groups = rows > 1 ? c.groups.device : NULL;
+    c.call.route.ticket = c.tickets.device;
+    return c;
+}
+static void drop_router(struct router_case *c)
+{
+    array<float> *const floats[] = { &c->x, &c->part, &c->norm, &c->w, &c->bias, &c->y, &c->sums, &c->out };
+    for (array<float> *a : floats) drop(a);
+    drop(&c->act);
+    array<uint32_t> *const words[] = { &c->groups, &c->tickets, &c->index };
+    for (array<uint32_t> *a : words) drop(a);
+}
+
+/* Logits against the acts in F64; one more act than rows that were asked for: none is written. */
+static void check_logits(struct router_case *c, const array<uint16_t> *act)
+{
+    const uint32_t k32 = wk_act_k(c->k);
+    receive(&c->y);
+    for (uint32_t r = 0; r < c->rows; r++)
+        for (uint32_t e = 0; e < c->experts; e++) {
+            double want = c->bias.host[e], size = fabs(want);
+            for (uint32_t i = 0; i < c->k; i++) {
+                const double term = (double)half_value(act->host[(size_t)r * k32 + i]) * c->w.host[(size_t)e * c->k + i];
+                want += term;
+                size += fabs(term);
+            }
+            const float y = c->y.host[(size_t)r * c->call.y_stride + e];
+            if (!(fabs(y - want) <= 1e-6 * size)) fail_msg("%u rows, k %u: logit %u of row %u is %.9g, expected %.9g", c->rows, c->k, e, r, y, want);
+        }
+}
+
+static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t top)
+{
+    struct router_case c = make_router(rows, k, experts, top);
+    const uint32_t k32 = wk_act_k(k), logits = (uint32_t)c.call.y_stride, out = (uint32_t)c.call.route.out_stride;
+    for (uint32_t run = 0; run < 2; run++) { /* tickets are 0 again */
+        poison(&c.out);
+        poison(&c.groups);
+        poison(&c.act);
+        c.call.dependent = run;
+        LAUNCH(cuda_router(&c.call, NULL, &error_text));
+    }
+    receive(&c.act);
+    receive(&c.sums);
+    receive(&c.out);
+    receive(&c.groups);
+    receive(&c.tickets);
+    check_logits(&c, &c.act);
+    for (size_t i = 0; i < c.tickets.n; i++) assert_int_equal(c.tickets.host[i], 0);
+    for (size_t i = (size_t)rows * k32; i < c.act.n; i++) assert_int_equal(c.act.host[i], 0xffff);
+
+    /* The act is cuda_convert's, the choice cuda_route's. */
+    array<uint16_t> act = make<uint16_t>((size_t)rows * k32);
+    array<float> sums = make<float>((size_t)rows * k32 / 8), chosen = make<float>((size_t)rows * out), y = make<float>((size_t)rows * logits);
+    array<uint32_t> groups = make<uint32_t>(c.groups.n);
+    const struct cuda_convert convert = { false, rows, k, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, NULL }, c.part.device, c.norm.device, NULL, act.device, sums.device, NULL, 0 };
+    LAUNCH(cuda_convert(&convert, NULL, &error_text));
+    struct cuda_route route = c.call.route;
+    route.rows = rows;
+    route.experts = experts;
+    route.logits = { c.y.device, logits, NULL };
+    route.out = chosen.device;
+    route.groups = rows > 1 ? groups.device : NULL;
+    LAUNCH(cuda_route(&route, NULL, &error_text));
+    receive(&act);
+    receive(&sums);
+    receive(&chosen);
+    receive(&groups);
+    assert_memory_equal(act.host, c.act.host, act.n * 2);
+    assert_memory_equal(sums.host, c.sums.host, sums.n * 4);
+    assert_memory_equal(chosen.host, c.out.host, chosen.n * 4);
+    assert_memory_equal(groups.host, c.groups.host, groups.n * 4);
+
+    /* From the act, without a choice, and a row by itself: the same logits. */
+    struct cuda_router from = c.call;
+    from.in = { WK_CUDA_IN_ACT, 0, 0.0f, 0, act.device, sums.device, NULL, 0, NULL };
+    from.act = NULL;
+    from.sums = NULL;
+    from.route.k = 0;
+    from.y = y.device;
+    LAUNCH(cuda_router(&from, NULL, &error_text));
+    receive(&y);
+    assert_memory_equal(y.host, c.y.host, y.n * 4);
+    poison(&y);
+    from.rows = 1;
+    from.in.x = act.device + (size_t)(rows - 1) * k32;
+    from.in.aux = sums.device + (size_t)(rows - 1) * k32 / 8;
+    LAUNCH(cuda_router(&from, NULL, &error_text));
+    receive(&y);
+    assert_memory_equal(y.host, c.y.host + (size_t)(rows - 1) * logits, experts * sizeof(float));
+    array<float> *const floats[] = { &sums, &chosen, &y };
+    for (array<float> *a : floats) drop(a);
+    drop(&act);
+    drop(&groups);
+    drop_router(&c);
+}
+
+static void test_router(void **state)
+{
+    (void)state;
+    static const uint32_t cases[][4] = { { 1, 2880, 32, 4 }, { 1, 96, 8, 4 }, { 3, 100, 5, 2 }, { 8, 2880, 32, 4 }, { 9, 64, 33, 4 }, { 33, 96, 8, 4 }, { 64, 500, 32, 4 }, { 2, 3500, 6, 6 }, { 17, 1030, 128, 8 }, { 5, 40, 900, 3 } };
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) check_router(cases[i][0], cases[i][1], cases[i][2], cases[i][3]);
+}
+
+/* Picked rows: those of the index, in its order. */
+static void test_picked_router(void **state)
+{
+    (void)state;
+    for (uint32_t rows = 3; rows <= 21; rows += 18) {
+        struct router_case c = make_router(rows, 160, 8, 2);
+        c.call.in.row_index = c.index.device;
+        LAUNCH(cuda_router(&c.call, NULL, &error_text));
+        receive(&c.act);
+        check_logits(&c, &c.act);
+        array<uint16_t> act = make<uint16_t>((size_t)rows * 160);
+        const struct cuda_convert convert = { false, rows, 160, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, c.index.device }, c.part.device, c.norm.device, NULL, act.device, c.sums.device, NULL, 0 };
+        LAUNCH(cuda_convert(&convert, NULL, &error_text));
+        receive(&act);
+        assert_memory_equal(act.host, c.act.host, act.n * 2);
+        drop(&act);
+        drop_router(&c);
+    }
 }
 
 /* ---- combine ---------------------------------------------------------------------------------------------------------- */
@@ -234,6 +466,7 @@ int main(void)
 {
     const int skipped = no_gpu();
     if (skipped) return skipped;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_route), cmocka_unit_test(test_broken_rows), cmocka_unit_test(test_combine), cmocka_unit_test(test_pool), cmocka_unit_test(test_length) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_route), cmocka_unit_test(test_broken_rows), cmocka_unit_test(test_groups), cmocka_unit_test(test_router), cmocka_unit_test(test_picked_router),
+                                        cmocka_unit_test(test_combine), cmocka_unit_test(test_pool), cmocka_unit_test(test_length) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

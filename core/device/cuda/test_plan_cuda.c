@@ -68,7 +68,7 @@ static struct memory_plan plan(enum zoo_kind kind, const struct device_options *
 {
     struct zoo z;
     struct memory_plan p;
-    zoo_open(&z, kind, plugins, o->max_rows, FUSE_ALL, NULL, 0);
+    zoo_open(&z, kind, plugins, FUSE_ALL, NULL, 0);
     if (cuda_device_ops.plan(z.program, o, &p, &err)) fail_msg("%s: %s", zoo_name(kind), text);
     zoo_close(&z);
     return p;
@@ -78,7 +78,7 @@ static void refuse(enum zoo_kind kind, const struct device_options *o, wk_status
 {
     struct zoo z;
     struct memory_plan p;
-    zoo_open(&z, kind, plugins, 100, FUSE_ALL, NULL, 0);
+    zoo_open(&z, kind, plugins, FUSE_ALL, NULL, 0);
     assert_int_equal(cuda_device_ops.plan(z.program, o, &p, &err), status);
     if (!strstr(text, word)) fail_msg("\"%s\" does not name %s", text, word);
     zoo_close(&z);
@@ -97,7 +97,7 @@ static void test_weights(void **state)
         struct zoo z;
         struct memory_plan p;
         const struct device_options o = options();
-        zoo_open(&z, (enum zoo_kind)kind, plugins, o.max_rows, FUSE_ALL, NULL, 0);
+        zoo_open(&z, (enum zoo_kind)kind, plugins, FUSE_ALL, NULL, 0);
         assert_int_equal(cuda_device_ops.plan(z.program, &o, &p, &err), WK_OK);
         uint64_t bytes = 0;
         for (uint32_t t = 0; t < z.program->n_tensors; t++) {
@@ -109,7 +109,7 @@ static void test_weights(void **state)
                 const struct tape_op *op = &z.program->ops[i];
                 for (uint32_t s = 0; s < 4; s++) {
                     if (op->t[s] != t) continue;
-                    const bool product = (op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT) && s == 0;
+                    const bool product = (op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT) && s == 0 && x->role != ROLE_ROUTER; /* a router is kept as a vector */
                     if (!product && op->kind != WK_OP_EMBED) {
                         vector = true;
                         continue;
@@ -141,22 +141,29 @@ static void test_sizes(void **state)
         total += base.bytes[i];
     }
     assert_int_equal(base.total, total);
-    /* Group 0: a ring; group 1: no window, a page for every 32 positions. */
-    assert_int_equal(base.kv_pages[0], 3 * ((40 + 100 + KV_PAGE - 1) / KV_PAGE + 1));
+    /* Group 0: what 40 positions touch, for each sequence, and a step's rows; group 1: no window, a page for every 32 positions. */
+    assert_int_equal(base.kv_pages[0], 3 * 3 + 4);
     assert_int_equal(base.kv_pages[1], 3 * ZOO_CONTEXT / KV_PAGE);
     for (uint32_t g = 0; g < 2; g++) kv += base.kv_pages[g] * cuda_attend_page_bytes(2, 20, 20);
     assert_int_equal(base.bytes[MEMORY_KV], kv);
-    assert_int_equal(base.kv_bytes_per_page_set, 2 * cuda_attend_page_bytes(2, 20, 20));
+    for (uint32_t g = 0; g < 2; g++) assert_int_equal(base.kv_page_bytes[g], cuda_attend_page_bytes(2, 20, 20));
     o.max_sequences = 6;
     const struct memory_plan more = plan(ZOO_DENSE, &o);
-    assert_int_equal(more.bytes[MEMORY_KV], 2 * kv);
+    assert_int_equal(more.bytes[MEMORY_KV], 2 * kv - 4 * cuda_attend_page_bytes(2, 20, 20)); /* one step's rows, whoever's they are */
     assert_int_equal(more.bytes[MEMORY_WEIGHTS], base.bytes[MEMORY_WEIGHTS]);
     assert_true(more.bytes[MEMORY_GRAPHS] > base.bytes[MEMORY_GRAPHS]);
     o.kv_bytes = kv; /* the cache no longer follows the sequences */
     assert_int_equal(plan(ZOO_DENSE, &o).bytes[MEMORY_KV], kv);
-    o.kv_bytes = 2 * kv / 3 + 1;
+    o.kv_bytes = 2 * kv / 3; /* what is short is short for the group without a window */
     const struct memory_plan part = plan(ZOO_DENSE, &o);
-    for (uint32_t g = 0; g < 2; g++) assert_int_equal(part.kv_pages[g], base.kv_pages[g] * 2 / 3);
+    assert_int_equal(part.kv_pages[0], more.kv_pages[0]);
+    assert_int_equal(part.kv_pages[1], kv * 2 / 3 / cuda_attend_page_bytes(2, 20, 20) - more.kv_pages[0]);
+    o.kv_bytes = 0, o.kv_sequences = 3; /* more slots than sequences that have pages */
+    assert_int_equal(plan(ZOO_DENSE, &o).bytes[MEMORY_KV], kv);
+    o.kv_sequences = 0;
+    o.context = 32; /* a window that is wider hides nothing */
+    const struct memory_plan narrow = plan(ZOO_DENSE, &o);
+    for (uint32_t g = 0; g < 2; g++) assert_int_equal(narrow.kv_pages[g], 6);
     o.kv_bytes = 1, refuse(ZOO_DENSE, &o, WK_INVALID, "holds no page");
     o = options();
     o.max_rows = 2000;

@@ -2,23 +2,27 @@
 #ifndef QUANT_TEST_QUANT_FORMATS_CUH
 #define QUANT_TEST_QUANT_FORMATS_CUH
 
+#include <stdlib.h>
+
 #include <worker/cuda/product.cuh>
 
 #include "../../quant-basic/cuda/q4_0.cuh"
 #include "../../quant-basic/cuda/q5_0.cuh"
 #include "../../quant-basic/cuda/q8_0.cuh"
+#include "../../quant-mxfp4/cuda/mxfp4.cuh"
 #include "../../quant-q4k/cuda/q4_k.cuh"
 #include "../../quant-q4k/cuda/q5_k.cuh"
 #include "../../quant-q4k/cuda/q6_k.cuh"
 
 extern "C" {
-extern const struct wk_product_family quant_basic_q8, quant_q4k_k;
+extern const struct wk_product_family quant_basic_q8, quant_q4k_k, quant_mxfp4;
 void q8_0_dequantize(float *y, const void *blocks, uint64_t n);
 void q5_0_dequantize(float *y, const void *blocks, uint64_t n);
 void q4_0_dequantize(float *y, const void *blocks, uint64_t n);
 void q4_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q5_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q6_K_dequantize(float *y, const void *blocks, uint64_t n);
+void mxfp4_dequantize(float *y, const void *blocks, uint64_t n);
 }
 
 template <class F> static __global__ void pack_kernel(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k)
@@ -30,33 +34,54 @@ template <class F> static __global__ void pack_kernel(unsigned char *tiles, cons
         for (uint32_t w = threadIdx.x; F::offset(u) + w * 4 < (u + 1 < units ? F::offset(u + 1) : bytes); w += blockDim.x)
             *(uint32_t *)(tiles + blockIdx.x * bytes + F::offset(u) + w * 4) = F::pack(r, u, w);
 }
-template <class F> static __global__ void unpack_kernel(uint16_t *rows, const unsigned char *tiles, uint32_t n, uint32_t k)
+template <class F> static __global__ void unpack_kernel(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k)
 {
-    const uint32_t halves = F::block_bytes / 2, row_halves = k / F::block * halves;
+    const uint32_t halves = (F::block_bytes + 1) / 2, row_halves = k / F::block * halves;
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n * row_halves; i += gridDim.x * blockDim.x) {
-        const uint32_t row = i / row_halves, j = i % row_halves;
-        rows[i] = (uint16_t)F::unpack(tiles + row / 16 * F::tile_bytes(k), row % 16, j / halves, j % halves);
+        const uint32_t row = i / row_halves, block = i % row_halves / halves, half = i % halves, v = F::unpack(tiles + row / 16 * F::tile_bytes(k), row % 16, block, half);
+        unsigned char *to = rows + ((uint64_t)row * (k / F::block) + block) * F::block_bytes + 2 * half;
+        to[0] = (unsigned char)v;
+        if (2 * half + 1 < F::block_bytes) to[1] = (unsigned char)(v >> 8);
     }
 }
 
 struct format {
     const char *name;
-    uint32_t type, block, block_bytes, halves[2]; /* byte offsets of f16 fields, 0xffff: none */
+    uint32_t type, block, block_bytes, halves[2]; /* byte offsets of f16 fields, 0xffff: none; a block without any begins with an exponent of 8 bits */
     const struct wk_product_family *family;
     void (*dequantize)(float *, const void *, uint64_t);
     uint64_t (*tile_bytes)(uint32_t);
     void (*pack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);
-    void (*unpack)(uint16_t *, const unsigned char *, uint32_t, uint32_t);
+    void (*unpack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);
 };
 template <class F> static uint64_t tile_bytes_of(uint32_t k) { return F::tile_bytes(k); }
 template <class F> static void pack_of(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k) { pack_kernel<F><<<(n + 15) / 16, 256>>>(tiles, rows, n, k); }
-template <class F> static void unpack_of(uint16_t *rows, const unsigned char *tiles, uint32_t n, uint32_t k) { unpack_kernel<F><<<256, 256>>>(rows, tiles, n, k); }
+template <class F> static void unpack_of(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k) { unpack_kernel<F><<<256, 256>>>(rows, tiles, n, k); }
 #define FORMAT(F, name, h0, h1, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, &family, deq, tile_bytes_of<F>, pack_of<F>, unpack_of<F> }
 static const struct format formats[] = {
     FORMAT(q8_0, "q8_0", 0, 0xffff, quant_basic_q8, q8_0_dequantize), FORMAT(q5_0, "q5_0", 0, 0xffff, quant_basic_q8, q5_0_dequantize),
     FORMAT(q4_0, "q4_0", 0, 0xffff, quant_basic_q8, q4_0_dequantize), FORMAT(q4_k, "q4_K", 0, 2, quant_q4k_k, q4_K_dequantize),
     FORMAT(q5_k, "q5_K", 0, 2, quant_q4k_k, q5_K_dequantize),         FORMAT(q6_k, "q6_K", 208, 0xffff, quant_q4k_k, q6_K_dequantize),
+    FORMAT(mxfp4, "mxfp4", 0xffff, 0xffff, quant_mxfp4, mxfp4_dequantize),
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
+static const struct wk_product_family *const families[] = { &quant_basic_q8, &quant_q4k_k, &quant_mxfp4 };
+
+/* The items of `ids` ([rows][stride], the first k of each row) by expert, as worker/quant_cuda.h lays them out, in the plainest way; rows below `skip` have
+ * none. The caller frees it. */
+static inline uint32_t *items_by_expert(const uint32_t *ids, uint32_t stride, uint32_t rows, uint32_t k, uint32_t experts, uint32_t skip)
+{
+    uint32_t *g = (uint32_t *)calloc(wk_cuda_group_words(experts, rows * k), 4), used = 0, items = 0;
+    for (uint32_t e = 0; e < experts; e++) {
+        const uint32_t before = items;
+        for (uint32_t i = skip * k; i < rows * k; i++)
+            if (ids[i / k * stride + i % k] == e) g[2 * experts + 1 + items++] = i;
+        if (items == before) continue;
+        g[used] = e;
+        g[experts + used++] = before;
+    }
+    for (uint32_t i = used; i <= experts; i++) g[experts + i] = items;
+    return g;
+}
 
 #endif

@@ -68,7 +68,9 @@ static struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k)
     for (uint64_t i = 0; i < bytes; i++) raw[i] = (unsigned char)random32();
     for (uint64_t b = 0; b < blocks; b++)
         for (int j = 0; j < 2; j++)
-            if (f->halves[j] != 0xffff) {
+            if (f->halves[j] == 0xffff) {
+                if (j == 0) raw[b * f->block_bytes] = (unsigned char)(116 + random32() % 8);
+            } else {
                 const __half d = __float2half(uniform(0.004f, 0.02f) * (j == 0 && f->type != 12 && f->type != 13 && (random32() & 1) ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f));
                 memcpy(raw + b * f->block_bytes + f->halves[j], &d, 2);
             }
@@ -79,10 +81,10 @@ static struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k)
     m.tiles = device<unsigned char>(size);
     unsigned char *rows = upload(raw, bytes);
     f->pack(m.tiles, rows, n, k);
-    uint16_t *back = device<uint16_t>(bytes / 2);
+    unsigned char *back = device<unsigned char>(bytes);
     f->unpack(back, m.tiles, n, k);
     OK(cudaDeviceSynchronize());
-    uint16_t *b = download(back, bytes / 2);
+    unsigned char *b = download(back, bytes);
     CHECK(memcmp(b, raw, bytes) == 0, "%s %u x %u: unpacked rows are not the file's", f->name, n, k);
     free(b);
     OK(cudaFree(back));
@@ -380,18 +382,18 @@ static void test_epilogue(void)
 /* Segments side by side, of one type or several: the bits of each by itself. glu of two types against each other too. */
 static void test_segments(void)
 {
-    const uint32_t families[2][3] = { { 0, 1, 2 }, { 3, 4, 5 } };
-    for (int family = 0; family < 2; family++)
+    const uint32_t members[3][3] = { { 0, 1, 2 }, { 3, 4, 5 }, { 6, 6, 6 } };
+    for (int family = 0; family < 3; family++)
         for (uint32_t k : { 512u, 896u, 4096u })
             for (uint32_t rows : { 1u, 4u, 8u, 12u, 40u }) {
-                if (family && k == 896) continue;
+                if (family == 1 && k == 896) continue;
                 const uint32_t ns[4] = { 250, 16, k > 1000 ? 1000u : 9000u, 31 }; /* 9000: several items a block, of more than one type */
                 struct matrix m[4];
                 struct activations r = make_rows(rows, k, 0);
                 float *y[4], *z[4];
                 struct wk_cuda_product p = {};
                 for (int i = 0; i < 4; i++) {
-                    m[i] = make_matrix(formats + families[family][i % 3], ns[i], k);
+                    m[i] = make_matrix(formats + members[family][i % 3], ns[i], k);
                     y[i] = device<float>(rows * ns[i]);
                     z[i] = device<float>(rows * ns[i]);
                     const struct wk_cuda_product one = base(&m[i], &r, rows, z[i]);
@@ -408,7 +410,7 @@ static void test_segments(void)
                     free(a);
                     free(b);
                 }
-                struct matrix up = make_matrix(formats + families[family][1], ns[2], k); /* of m[2]'s height, of another type */
+                struct matrix up = make_matrix(formats + members[family][1], ns[2], k); /* of m[2]'s height, of another type */
                 double *g = reference(&m[2], &r), *u = reference(&up, &r), *want = (double *)malloc(rows * ns[2] * sizeof(double));
                 for (uint32_t i = 0; i < rows * ns[2]; i++) want[i] = silu(g[i]) * u[i];
                 p = base(&m[2], &r, rows, y[2]);
@@ -439,7 +441,7 @@ static void test_segments(void)
  * bits of one row. */
 static void test_high(void)
 {
-    for (const struct format *f : { formats, formats + 3 })
+    for (const struct format *f : { formats, formats + 3, formats + 6 })
         for (uint32_t k : { 512u, 2048u })
             for (int glu = 0; glu < 2; glu++) {
                 const uint32_t n = 27100, rows = 40, stride = n + 4;
@@ -523,6 +525,149 @@ static void test_experts(void)
     }
 }
 
+/* Two products as dependent launches of a graph, some times over. */
+static void chain(const struct format *f, const struct wk_cuda_product *p, const struct wk_cuda_product *q)
+{
+    struct wk_cuda_product link[2] = { *p, *q };
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    OK(cudaMemset(q->seg[0].out.y, 0xff, (uint64_t)q->rows * q->seg[0].out.y_stride * 4));
+    OK(cudaStreamCreate(&stream));
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    for (struct wk_cuda_product &l : link) {
+        l.flags |= WK_CUDA_DEPENDENT;
+        const wk_status s = f->family->product(&l, stream, &err);
+        CHECK(s == WK_OK, "%s: %s", f->name, text);
+    }
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < 5; i++) OK(cudaGraphLaunch(exec, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaGraphExecDestroy(exec));
+    OK(cudaGraphDestroy(graph));
+    OK(cudaStreamDestroy(stream));
+}
+
+/* By groups: the bits of item by item, for every spread of items: all of one expert, few or all experts used, more items than columns; F32 and act results, the latter
+ * read by a product that knows the groups early; rows without items stay as they were. */
+static void test_groups(void)
+{
+    enum { EXPERTS = 9, K = 3 };
+    struct { uint32_t n, k; } shapes[] = { { 256, 256 }, { 40, 2880 }, { 24, 9216 } };
+    const uint32_t counts[] = { 1, 2, 3, 7, 8, 16, 33, 64, 150 };
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++)
+        for (auto &shape : shapes) {
+            const uint32_t n = shape.n, n32 = wk_act_k(n), k = f->block == 256 ? (shape.k + 255) / 256 * 256 : shape.k, down_k = f->block == 256 ? 256 : n32;
+            const uint64_t tiles = (n + 15) / 16 * f->tile_bytes(k), down_tiles = 3 * f->tile_bytes(down_k);
+            unsigned char *slabs[2] = { device<unsigned char>(EXPERTS * tiles), device<unsigned char>(EXPERTS * tiles) }, *down = device<unsigned char>(EXPERTS * down_tiles);
+            for (uint32_t e = 0; e < EXPERTS; e++)
+                for (int j = 0; j < 3; j++) {
+                    struct matrix m = j < 2 ? make_matrix(f, n, k) : make_matrix(f, 33, down_k);
+                    const uint64_t bytes = j < 2 ? tiles : down_tiles;
+                    OK(cudaMemcpy((j < 2 ? slabs[j] : down) + e * bytes, m.tiles, bytes, cudaMemcpyDeviceToDevice));
+                    free_matrix(&m);
+                }
+            float *bias = (float *)malloc(EXPERTS * n * 4);
+            for (uint32_t i = 0; i < EXPERTS * n; i++) bias[i] = normal();
+            float *dbias = upload(bias, EXPERTS * n);
+            free(bias);
+            for (uint32_t rows : counts)
+                for (uint32_t spread = 0; spread < 3; spread++) {
+                    /* All counts by one format of a family; long rows: few of them. */
+                    const bool first = f == formats || f->family != f[-1].family;
+                    if ((!first && rows != 3 && rows != 33) || (rows > 64 && k > 256) || (rows > 8 && k > 256 && spread == 2) || (k > 4096 && (rows != 33 || spread))) continue;
+                    const uint32_t items = rows * K, stride = K + 2, skip = spread == 1 && rows > 4 ? 2 : 0;
+                    uint32_t *ids = (uint32_t *)malloc(rows * stride * 4);
+                    for (uint32_t i = 0; i < rows * stride; i++) /* ranks of a row differ, but in the last spread */
+                        ids[i] = spread == 0 ? (i / stride * 5 + i % stride * (1 + i / stride % 2)) % EXPERTS : spread == 1 ? (random32() % 3 + i % stride * 3) % EXPERTS : 4;
+                    uint32_t *g = items_by_expert(ids, stride, rows, K, EXPERTS, skip), *dids = upload(ids, rows * stride), *dgroups = upload(g, wk_cuda_group_words(EXPERTS, items));
+                    struct activations r = make_rows(rows, k, 1);
+                    float *y[2], *z[2], *sums[2], *part[2];
+                    __half *act[2];
+                    for (int how = 0; how < 2; how++) {
+                        y[how] = device<float>(items * n);
+                        part[how] = device<float>(items * ((n + 15) / 16));
+                        z[how] = device<float>(items * 33);
+                        act[how] = device<__half>(items * n32);
+                        sums[how] = device<float>(items * n32 / 8);
+                        struct matrix m = { f, n, k, NULL, slabs[0] };
+                        struct wk_cuda_product p = base(&m, &r, items, y[how]);
+                        p.seg[0].bias = dbias;
+                        p.seg[0].out.aux = part[how];
+                        p.expert = dids;
+                        p.expert_stride = stride;
+                        p.top_k = p.x_items = K;
+                        p.n_experts = EXPERTS;
+                        p.groups = how ? dgroups : NULL;
+                        run(&m, &p);
+                        p.n_seg = 2;
+                        p.seg[1] = p.seg[0];
+                        p.seg[1].tiles = slabs[1];
+                        p.glu = WK_GLU_CLAMP;
+                        p.alpha = 1.702f;
+                        p.limit = 7.0f;
+                        p.seg[0].out = { WK_CUDA_OUT_ACT, 2, act[how], sums[how], 0 };
+                        run(&m, &p);
+                        if (down_k != n32) continue;
+                        struct matrix d = { f, 33, down_k, NULL, down };
+                        struct activations a = { items, down_k, 2, NULL, NULL, act[how], sums[how] };
+                        struct wk_cuda_product q = base(&d, &a, items, z[how]);
+                        q.expert = dids;
+                        q.expert_stride = stride;
+                        q.top_k = K;
+                        q.x_items = 1;
+                        q.n_experts = EXPERTS;
+                        q.groups = p.groups;
+                        q.flags = how ? WK_CUDA_GROUPS_KNOWN : 0;
+                        run(&d, &q);
+                        if (how && (rows == 3 || rows == 64)) chain(f, &p, &q);
+                    }
+                    const uint32_t from = skip * K;
+                    float *a = download(y[0], items * n), *b = download(y[1], items * n);
+                    CHECK(a[from * n] == a[from * n] && memcmp(a + from * n, b + from * n, (items - from) * n * 4) == 0, "%s %u x %u, %u rows, spread %u: groups give other bits", f->name, n, k, rows, spread);
+                    for (uint32_t i = 0; i < from * n; i++) CHECK(b[i] != b[i], "%s %u x %u, %u rows: an item that is in no group was computed", f->name, n, k, rows);
+                    free(a);
+                    free(b);
+                    const uint32_t n16 = (n + 15) / 16;
+                    a = download(part[0], items * n16), b = download(part[1], items * n16);
+                    CHECK(memcmp(a + from * n16, b + from * n16, (items - from) * n16 * 4) == 0, "%s %u x %u, %u rows, spread %u: groups give other partials", f->name, n, k, rows, spread);
+                    free(a);
+                    free(b);
+                    __half *h = download(act[0], items * n32), *o = download(act[1], items * n32);
+                    a = download(sums[0], items * n32 / 8), b = download(sums[1], items * n32 / 8);
+                    CHECK(memcmp(h + from * n32, o + from * n32, (items - from) * n32 * 2) == 0 && memcmp(a + from * n32 / 8, b + from * n32 / 8, (items - from) * n32 / 2) == 0,
+                          "%s %u x %u, %u rows, spread %u: groups give another gated act", f->name, n, k, rows, spread);
+                    free(h);
+                    free(o);
+                    free(a);
+                    free(b);
+                    if (down_k == n32) {
+                        a = download(z[0], items * 33), b = download(z[1], items * 33);
+                        CHECK(a[from * 33] == a[from * 33] && memcmp(a + from * 33, b + from * 33, (items - from) * 33 * 4) == 0, "%s, %u rows, spread %u: the second product by groups gives other bits", f->name, rows, spread);
+                        free(a);
+                        free(b);
+                    }
+                    for (int how = 0; how < 2; how++) {
+                        OK(cudaFree(y[how]));
+                        OK(cudaFree(z[how]));
+                        OK(cudaFree(part[how]));
+                        OK(cudaFree(act[how]));
+                        OK(cudaFree(sums[how]));
+                    }
+                    free_rows(&r);
+                    free(ids);
+                    free(g);
+                    OK(cudaFree(dids));
+                    OK(cudaFree(dgroups));
+                }
+            OK(cudaFree(dbias));
+            OK(cudaFree(slabs[0]));
+            OK(cudaFree(slabs[1]));
+            OK(cudaFree(down));
+        }
+}
+
 /* A chain of dependent launches in a graph: the bits of plain ones. */
 static void test_dependent(void)
 {
@@ -596,6 +741,8 @@ static void test_refusals(void)
         { "out", [](struct wk_cuda_product *p) { p->seg[0].out.y = NULL; } },
         { "residual", [](struct wk_cuda_product *p) { p->residual = p->input.aux; p->seg[1] = p->seg[0]; p->n_seg = 2; } },
         { "expert", [](struct wk_cuda_product *p) { p->expert = (const uint32_t *)p->input.aux; } },
+        { "groups", [](struct wk_cuda_product *p) { p->groups = (const uint32_t *)p->input.aux; } },
+        { "flags", [](struct wk_cuda_product *p) { p->flags = WK_CUDA_GROUPS_KNOWN; } },
     };
     for (auto &c : cases) {
         struct wk_cuda_product p = base(&m, &r, 4, y);
@@ -615,7 +762,6 @@ int main(void)
         printf("test_product: no GPU here\n");
         return 77;
     }
-    const struct wk_product_family *families[] = { &quant_basic_q8, &quant_q4k_k };
     for (const struct wk_product_family *f : families)
         if (f->open(0, &err)) {
             printf("open: %s\n", text);
@@ -627,6 +773,7 @@ int main(void)
     test_segments();
     test_high();
     test_experts();
+    test_groups();
     test_dependent();
     test_refusals();
     printf("test_product: %d failures\n", failures);

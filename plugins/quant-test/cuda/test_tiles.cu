@@ -14,7 +14,7 @@ static int n_names;
 
 struct pair { const struct wk_type_cpu *cpu; const struct wk_type_cuda *cuda; const struct wk_quant_cuda *module; };
 
-enum { TYPES_SERVED = 13 };
+enum { TYPES_SERVED = 14 };
 
 /* Calls fn for every type that is served on CUDA, and fails if there are fewer than there should be, or one of those that were named is not. */
 static void each_type(void (*fn)(const struct pair *))

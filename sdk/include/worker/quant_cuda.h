@@ -61,7 +61,10 @@ struct wk_cuda_segment {
 
 /* rows x (segments of n columns): v = sum over k + bias; then of the two segments glu, or the maps in order; then + residual; then stored.
  * The functions are those of worker/arch.h (WK_GLU_*, WK_MAP_*), in F32. */
-enum { WK_CUDA_DEPENDENT = 1u << 0 };  /* launched with programmatic dependence on what precedes it in the stream */
+enum {
+    WK_CUDA_DEPENDENT = 1u << 0,       /* launched with programmatic dependence on what precedes it in the stream */
+    WK_CUDA_GROUPS_KNOWN = 1u << 1     /* what precedes it is a product with the same groups, which lets this one begin only behind its own wait: they are made */
+};
 struct wk_cuda_product {
     uint32_t struct_size, flags;
     uint32_t rows, k;          /* rows: 1..WK_CUDA_FEW (RMS: 1..WK_CUDA_FEW_NORM); all are computed */
@@ -75,8 +78,18 @@ struct wk_cuda_product {
     /* Experts: each row i is an item: input row i / x_items, weights of expert expert[(i / top_k) * expert_stride + i % top_k]; NULL: dense. Then
      * rows has no upper limit, the input is an act, and there is no residual. */
     const uint32_t *expert;
-    uint32_t expert_stride, top_k, x_items, pad;
+    uint32_t expert_stride, top_k, x_items, n_experts;
+    /* The items by expert, n_experts of them (wk_cuda_group_words): each used expert's weights are then read once for several of its items; all segments are
+     * of one type; items that are not in the groups are not computed. Such a product lets what follows it begin
+     * only behind its own wait. NULL: item by item. The results are the same. */
+    const uint32_t *groups;
 };
+
+/* Items by expert, made on the device after each choice of experts, for all products of it; words:
+ *   [0, n_experts)                  the experts that have items, ascending; then 0
+ *   [n_experts, 2 n_experts + 1)    first[i]: place below of the first item of the i-th of them; from the last of them on the number of items there are
+ *   [2 n_experts + 1, ...)          the items, those of an expert side by side, ascending */
+static inline uint64_t wk_cuda_group_words(uint32_t n_experts, uint64_t items) { return 2 * (uint64_t)n_experts + 1 + items; }
 
 /* Whole tiles of one matrix. Rows past n_rows are zeros in the tiles. */
 struct wk_cuda_tiles {

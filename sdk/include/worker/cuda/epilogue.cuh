@@ -90,14 +90,14 @@ __device__ __forceinline__ const float *wk_four_residual(const wk_product_args &
 {
     return p.residual + (p.in.row_index ? __ldg(p.in.row_index + o.row) : o.row) * p.residual_stride + j;
 }
-__device__ __forceinline__ wk_four_more wk_four_ahead(const wk_product_args &p, const wk_four_at &o)
+__device__ __forceinline__ wk_four_more wk_four_ahead(const wk_product_args &p, const wk_four_at &o, uint32_t expert = 0)
 {
     wk_four_more m = {};
     const wk_segment_args &s = p.seg[o.seg];
     const uint32_t j = o.tile * 16 + threadIdx.x % 4 * 4;
     if (!o.on) return m;
-    if (s.bias) wk_four_load(m.bias, s.bias + j, j, s.n);
-    if (p.glu && p.seg[1].bias) wk_four_load(m.other, p.seg[1].bias + j, j, s.n);
+    if (s.bias) wk_four_load(m.bias, s.bias + (uint64_t)expert * s.n + j, j, s.n);
+    if (p.glu && p.seg[1].bias) wk_four_load(m.other, p.seg[1].bias + (uint64_t)expert * s.n + j, j, s.n);
     if (!p.glu && p.residual) wk_four_load(m.other, wk_four_residual(p, o, j), j, s.n);
     return m;
 }

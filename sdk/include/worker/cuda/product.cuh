@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 
 #include <worker/cuda/product.h>
+#include <worker/cuda/product_experts.cuh>
 #include <worker/cuda/product_few.cuh>
 #include <worker/cuda/product_wide.cuh>
 
@@ -60,6 +61,9 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
     }
     WK_NEED(!p->residual || p->n_seg == 1 || p->glu, "residual with %u segments", p->n_seg);
     WK_NEED(!p->expert || (p->input.kind == WK_CUDA_IN_ACT && !p->residual && p->top_k && p->x_items && p->expert_stride >= p->top_k), "expert: input, residual, top_k or x_items");
+    WK_NEED(!p->groups || (p->expert && p->n_experts > 0 && p->n_experts <= 1u << 24), "groups of %u experts", p->n_experts);
+    for (uint32_t i = 1; p->groups && i < p->n_seg; i++) WK_NEED(p->seg[i].ggml_type == p->seg[0].ggml_type, "groups: seg %u is of another type", i);
+    WK_NEED(!(p->flags & WK_CUDA_GROUPS_KNOWN) || p->groups, "flags %u without groups", p->flags);
 #undef WK_NEED
     return WK_OK;
 }
@@ -102,7 +106,8 @@ template <class First, class... Rest> struct wk_product_of {
         wk_status status = wk_product_device_read(device_index, &device, err);
         const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>, (const void *)wk_product_few<1, First>, (const void *)wk_product_few<1, Rest>...,
                                   (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,  (const void *)wide_of(1, 1), (const void *)wide_of(1, 2),
-                                  (const void *)wide_of(2, 1), (const void *)wide_of(2, 2), (const void *)wide_of(4, 1), (const void *)wide_of(4, 2) };
+                                  (const void *)wide_of(2, 1), (const void *)wide_of(2, 2), (const void *)wide_of(4, 1), (const void *)wide_of(4, 2),
+                                  (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_experts<2, First>, (const void *)wk_product_experts<2, Rest>... };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
@@ -153,10 +158,9 @@ template <class First, class... Rest> struct wk_product_of {
 
     static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }
 
-    /* Shared memory of product_few for `columns` (1 or 8), of which `copies` (experts: rows) are launched side by side; 0: it does not fit. */
-    static uint32_t few_shape(wk_product_args *a, uint32_t columns, uint32_t copies)
+    /* A stage of the ring of product_few: a piece of a step for each slot. */
+    static void few_stages(wk_product_args *a)
     {
-        const uint32_t padded = a->steps * a->step_units * unit, grid = device.processors;
         uint32_t chunk = 0;
         for (uint32_t i = 0; i < a->n_seg; i++) chunk = max_of(chunk, a->seg[i].step_bytes);
         for (a->run = 1; super == 1 && a->run < a->step_units && chunk > WK_FEW_STAGE; a->run *= 2) chunk /= 2;
@@ -165,6 +169,12 @@ template <class First, class... Rest> struct wk_product_of {
         for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->seg[i].step_bytes / a->run;
         a->slot = WK_SLOTS * chunk;
         if (a->steps < WK_SLOTS) a->slot = a->steps * chunk; /* the last step's chunk ends the stage */
+    }
+    /* Shared memory of product_few for `columns` (1 or 8), of which `copies` (experts: rows) are launched side by side; 0: it does not fit. */
+    static uint32_t few_shape(wk_product_args *a, uint32_t columns, uint32_t copies)
+    {
+        const uint32_t padded = a->steps * a->step_units * unit, grid = device.processors;
+        few_stages(a);
         uint32_t at = 0;
         const uint32_t x_at = at;
         a->x_stride = columns == 1 ? padded : padded + 32;
@@ -302,21 +312,26 @@ template <class First, class... Rest> struct wk_product_of {
         return items;
     }
 
-    static wk_status start(void (*kernel)(const wk_product_args), const wk_product_args &a, uint32_t grid_y, uint32_t threads, uint32_t shared, uint32_t flags, void *stream,
-                           const struct wk_err *err)
+    template <class Args>
+    static wk_status begin(void (*kernel)(const Args), const Args &a, dim3 grid, uint32_t threads, uint32_t shared, uint32_t flags, void *stream, const struct wk_err *err)
     {
         cudaLaunchAttribute attribute = {};
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;
         cudaLaunchConfig_t config = {};
-        const uint32_t most = a.blocks * device.processors;
-        config.gridDim = dim3(a.items < most ? a.items : most, grid_y);
+        config.gridDim = grid;
         config.blockDim = dim3(threads);
         config.dynamicSmemBytes = shared;
         config.stream = static_cast<cudaStream_t>(stream);
         config.attrs = &attribute;
         config.numAttrs = flags & WK_CUDA_DEPENDENT ? 1 : 0;
         return wk_product_status(cudaLaunchKernelEx(&config, kernel, a), "product", err);
+    }
+    static wk_status start(void (*kernel)(const wk_product_args), const wk_product_args &a, uint32_t grid_y, uint32_t threads, uint32_t shared, uint32_t flags, void *stream,
+                           const struct wk_err *err)
+    {
+        const uint32_t most = a.blocks * device.processors;
+        return begin(kernel, a, dim3(a.items < most ? a.items : most, grid_y), threads, shared, flags, stream, err);
     }
 
     /* Rows [first, first + n) of a product as one of its own. */
@@ -417,8 +432,77 @@ template <class First, class... Rest> struct wk_product_of {
         return p->rows > 1 && wide(p, &w, stream, status, err);
     }
 
+    /* Shared memory of product_experts of 8 NT columns, of which `capacity` are used; 0: it does not fit. */
+    template <int NT> static uint32_t experts_shape(wk_experts_args *w)
+    {
+        typedef wk_experts_shape<NT> shape;
+        wk_product_args *a = &w->p;
+        const uint32_t padded = a->steps * a->step_units * unit, type = a->seg[0].type;
+        uint32_t at = 0;
+        a->x_stride = padded + (groups[type] == 16 ? 16 : 32); /* lanes that load together meet no other's banks */
+        const uint32_t x_at = at;
+        at += w->capacity * a->x_stride * 2;
+        const uint32_t terms_at = at;
+        at += align(terms_bytes(type, padded, shape::columns));
+        const uint32_t red_at = at;
+        at += shape::sums;
+        const uint32_t bars_at = at;
+        at += shape::bars;
+        const uint32_t start_at = at;
+        at += align(sizeof(wk_experts_walk));
+        uint32_t depth = 0;
+        for (a->blocks = NT == 1 ? 2 : 1; a->blocks; a->blocks--) {
+            uint32_t room = device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
+            if (room > device.block_bytes) room = device.block_bytes;
+            depth = room > at ? (room - at) / (shape::groups * a->slot) : 0;
+            if (depth >= 2) break;
+        }
+        if (depth < 2) return 0;
+        a->depth = depth < WK_FEW_DEPTH ? depth : (uint32_t)WK_FEW_DEPTH;
+        a->flight = WK_FEW_FLIGHT / (a->blocks * shape::groups * a->slot);
+        a->flight = a->flight < 1 ? 1 : a->flight < a->depth ? a->flight : a->depth;
+        const uint32_t ring = align(shape::groups * a->depth * a->slot);
+        a->x_at = ring + x_at;
+        a->terms_at[type] = ring + terms_at;
+        a->red_at = ring + red_at;
+        a->bars_at = ring + bars_at;
+        w->start_at = ring + start_at;
+        return ring + at;
+    }
+    static void (*experts_kernel(uint32_t type, uint32_t tiles))(const wk_experts_args)
+    {
+        static void (*const kernels[2][n_types])(const wk_experts_args) = { { wk_product_experts<1, First>, wk_product_experts<1, Rest>... }, { wk_product_experts<2, First>, wk_product_experts<2, Rest>... } };
+        return kernels[tiles - 1][type];
+    }
+    /* Items by expert. As many columns as the mean expert's items ask for twice over, if there is room for them. */
+    static wk_status experts_grouped(const wk_cuda_product *p, void *stream, const struct wk_err *err)
+    {
+        wk_experts_args w = {};
+        common(p, &w.p);
+        count_items(&w.p, 1);
+        few_stages(&w.p);
+        w.groups = p->groups;
+        w.experts = p->n_experts;
+        w.known = p->flags & WK_CUDA_GROUPS_KNOWN ? 1 : 0;
+        if ((uint64_t)p->rows * w.p.items > UINT32_MAX) return wk_fail(err, WK_INVALID, "product: rows %u of %u tiles with experts", p->rows, w.p.items);
+        const uint32_t type = w.p.seg[0].type, each = p->rows / p->top_k > 1 ? p->rows / p->top_k : 1; /* an expert's items, as a rule at most */
+        uint32_t tiles = p->rows / 4 > p->n_experts && each > 8 ? 2 : 1, shared = 0;
+        w.capacity = 8 * tiles < each ? 8 * tiles : each;
+        if (tiles == 2) shared = experts_shape<2>(&w);
+        if (!shared) {
+            tiles = 1;
+            if (w.capacity > 8) w.capacity = 8;
+            for (; w.capacity && !(shared = experts_shape<1>(&w));) w.capacity /= 2;
+        }
+        if (!shared) return wk_fail(err, WK_INVALID, "product: k %u is too large for experts", p->k);
+        single_type(&w.p);
+        const uint64_t units = (uint64_t)p->rows * w.p.items, most = w.p.blocks * device.processors;
+        return begin(experts_kernel(type, tiles), w, dim3((uint32_t)(units < most ? units : most)), tiles == 2 ? wk_experts_shape<2>::threads : wk_experts_shape<1>::threads, shared, p->flags, stream, err);
+    }
+
     static wk_status experts(const wk_cuda_product *p, void *stream, const struct wk_err *err)
     {
+        if (p->groups) return experts_grouped(p, stream, err);
         wk_product_args a;
         common(p, &a);
         count_items(&a, 1);

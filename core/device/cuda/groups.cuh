@@ -1,0 +1,96 @@
+/* groups.cuh: the items of experts by expert (wk_cuda_group_words in worker/quant_cuda.h), made by one block of whatever kernel has just chosen them.
+ *
+ * A counting sort of whole numbers, so its result depends on nothing but the choice: each warp counts a run of items, the counts become places, and each warp goes
+ * over its run again in order. Lanes with the same expert find each other by a vote; nothing is added by atomics. */
+#ifndef CORE_DEVICE_CUDA_GROUPS_CUH
+#define CORE_DEVICE_CUDA_GROUPS_CUH
+
+#include <stdint.h>
+
+struct group_items {
+    const uint32_t *ids;       /* [rows][k], stride words from row to row, each < experts */
+    uint64_t stride;
+    const int32_t *row_seq;    /* rows with a negative one (padding) have no items; NULL: all have */
+    uint32_t rows, k, experts;
+    uint32_t *groups;          /* out */
+};
+
+/* Words of shared memory for so many warps; with fewer words fewer warps take part, with 2 * experts one. */
+static __host__ __device__ inline uint64_t group_shared_words(uint32_t experts, uint32_t warps) { return ((uint64_t)warps + 1) * experts; }
+
+/* fn(id, item, lanes) for items [first, end) of a warp, 32 at a time in order: lanes: those with the same id; what is no item has id UINT32_MAX. */
+template <class Fn> static __device__ __forceinline__ void group_walk(const group_items &g, uint32_t first, uint32_t end, Fn fn)
+{
+    enum { AHEAD = 4 };
+    for (uint32_t i = first; i < end; i += 32 * AHEAD) {
+        uint32_t id[AHEAD];
+#pragma unroll
+        for (uint32_t j = 0; j < AHEAD; j++) {
+            const uint32_t item = i + 32 * j + threadIdx.x % 32, row = item / g.k;
+            id[j] = item < end && (!g.row_seq || g.row_seq[row] >= 0) ? __ldcg(g.ids + row * g.stride + item % g.k) : UINT32_MAX;
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < AHEAD; j++)
+            if (i + 32 * j < end) fn(id[j], i + 32 * j + threadIdx.x % 32, __match_any_sync(0xffffffffu, id[j]));
+    }
+}
+
+/* By all threads of a block of whole warps, after a barrier behind the ids' stores. shared: `words` of them. */
+static __device__ void group_items_make(const group_items &g, uint32_t *shared, uint32_t words)
+{
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, items = g.rows * g.k, warps = min(blockDim.x / 32, words / g.experts - 1);
+    const uint32_t run = ((items + warps - 1) / warps + 31) & ~31u, first = min(warp * run, items), end = warp < warps ? min(first + run, items) : first;
+    uint32_t *const before = shared, *const count = shared + g.experts, *const own = count + warp * g.experts; /* [experts], [warps][experts] */
+    for (uint32_t i = threadIdx.x; i < warps * g.experts; i += blockDim.x) count[i] = 0;
+    __syncthreads();
+    group_walk(g, first, end, [&](uint32_t id, uint32_t, uint32_t lanes) {
+        if (id != UINT32_MAX && lane == (uint32_t)__ffs((int)lanes) - 1) own[id] += (uint32_t)__popc(lanes);
+        __syncwarp();
+    });
+    __syncthreads();
+    for (uint32_t e = threadIdx.x; e < g.experts; e += blockDim.x) {
+        uint32_t sum = 0;
+        for (uint32_t w = 0; w < warps; w++) {
+            const uint32_t n = count[w * g.experts + e];
+            count[w * g.experts + e] = sum;
+            sum += n;
+        }
+        before[e] = sum;
+    }
+    __syncthreads();
+    if (warp == 0) {
+        uint32_t places = 0, used = 0;
+        for (uint32_t i = 0; i < g.experts; i += 32) {
+            const uint32_t e = i + lane, n = e < g.experts ? before[e] : 0, some = __ballot_sync(0xffffffffu, n != 0);
+            uint32_t sum = n;
+            for (uint32_t d = 1; d < 32; d <<= 1) {
+                const uint32_t below = __shfl_up_sync(0xffffffffu, sum, d);
+                if (lane >= d) sum += below;
+            }
+            if (n) {
+                const uint32_t at = used + (uint32_t)__popc(some & ((1u << lane) - 1));
+                g.groups[at] = e;
+                g.groups[g.experts + at] = places + sum - n;
+            }
+            if (e < g.experts) before[e] = places + sum - n;
+            places += __shfl_sync(0xffffffffu, sum, 31);
+            used += (uint32_t)__popc(some);
+        }
+        for (uint32_t i = used + lane; i <= g.experts; i += 32) {
+            if (i < g.experts) g.groups[i] = 0;
+            g.groups[g.experts + i] = places;
+        }
+    }
+    __syncthreads();
+    group_walk(g, first, end, [&](uint32_t id, uint32_t item, uint32_t lanes) {
+        const uint32_t place = id != UINT32_MAX ? before[id] + own[id] + (uint32_t)__popc(lanes & ((1u << lane) - 1)) : 0;
+        __syncwarp();
+        if (id != UINT32_MAX) {
+            if (lane == (uint32_t)__ffs((int)lanes) - 1) own[id] += (uint32_t)__popc(lanes);
+            g.groups[2 * g.experts + 1 + place] = item;
+        }
+        __syncwarp();
+    });
+}
+
+#endif

@@ -1,0 +1,22 @@
+/* quant-mxfp4/cuda/plugin.c: what quant-mxfp4-cuda.so exports. */
+#include <worker/cuda/product.h>
+#include <worker/plugin_cuda.h>
+
+extern const struct wk_type_cuda mxfp4_cuda;
+static const struct wk_type_cuda *const types[] = { &mxfp4_cuda };
+
+extern const struct wk_product_family quant_mxfp4;
+static const struct wk_product_family *const families[] = { &quant_mxfp4 };
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+wk_status quant_mxfp4_image(int32_t device, const struct wk_err *err);
+
+static wk_status open(int32_t device, const struct wk_err *err)
+{
+    const wk_status status = quant_mxfp4_image(device, err);
+    return status ? status : wk_families_open(families, N_FAMILIES, device, err);
+}
+static int32_t serves(const uint32_t *ggml_types, uint32_t n) { return wk_family_of(families, N_FAMILIES, ggml_types, n) != NULL; }
+static wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) { return wk_families_product(families, N_FAMILIES, p, stream, err); }
+
+WORKER_PLUGIN_CUDA("org.worker.quant-mxfp4", "ggml:39", .n_types = sizeof types / sizeof *types, .types = types, .open = open, .serves = serves, .product = product);
