@@ -115,7 +115,7 @@ struct warp {
     uint32_t exited, lanes; /* lanes: those that the block has */
     struct block *block;
     const struct kernel *kernel;
-    uint32_t index, n_groups, barrier_reads;
+    uint32_t index, n_groups;
     struct group group[LANES], *now;
     const struct insn *insn;
     unsigned char *local;
@@ -181,7 +181,7 @@ uint32_t emulator_random(void);
 #define LOCAL_WINDOW 0x0002000000000000ull
 
 extern uint64_t arena_base, arena_bytes;
-/* Device memory ends at a page that nobody may touch, and is never given out twice. fill: a byte, -1: as the system gives it. */
+/* Device memory ends at a page that nobody may touch, and is never given out twice. */
 void *arena_reserve(uint64_t bytes, uint64_t align);
 bool arena_open(void *p, uint64_t bytes, bool write);
 void arena_shut(void *p, uint64_t bytes);
