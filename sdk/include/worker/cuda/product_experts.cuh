@@ -146,6 +146,7 @@ template <int NT> __device__ __forceinline__ void wk_experts_stream(const wk_exp
                         if (unit + g >= last) break;
                         const wk_few_bars bars = wk_experts_bars(a, base, g);
                         const wk_segment_args &to = *seg[g];
+                        __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
                         if (more[g]) {
                             more[g]--;
                         } else {
