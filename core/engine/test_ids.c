@@ -12,6 +12,23 @@ static struct test_answer answers[JOBS];
 
 static void name_of(uint32_t i, char name[16]) { (void)snprintf(name, 16, "job-%u", i); }
 
+/* The first n jobs at once, the second time with what the first left in the cache. n: no multiple of 7, and at most JOBS. */
+static void run_twice(struct engine *e, const struct test_answer *want, uint32_t n)
+{
+    struct job *jobs[JOBS];
+    char name[16];
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t which = (i * 7 + round) % n;
+            const struct test_job job = test_make(which);
+            name_of(which, name);
+            jobs[which] = test_submit(e, name, &job, 0, 0);
+        }
+        for (uint32_t i = 0; i < n; i++) name_of(i, name), test_check(jobs[i], name, &want[i], false);
+        test_wait_idle(e);
+    }
+}
+
 /* All at once, in every size of batch and of steps, with steps under way and without, cached prompts or not. */
 static void test_among_others(void **state)
 {
@@ -23,18 +40,7 @@ static void test_among_others(void **state)
     for (uint32_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct test_model t = test_llama(test_device(cases[c].ahead, UINT64_MAX), (struct device_options){ .max_sequences = cases[c].sequences, .max_rows = 512 }, 2);
         struct engine *e = test_engine(t.m, (struct engine_options){ .max_batch_tokens = cases[c].rows, .prefix_cache = cases[c].cache });
-        struct job *jobs[JOBS];
-        char name[16];
-        for (uint32_t round = 0; round < 2; round++) {
-            for (uint32_t i = 0; i < JOBS; i++) {
-                const uint32_t which = (i * 7 + round) % JOBS;
-                const struct test_job job = test_make(which);
-                name_of(which, name);
-                jobs[which] = test_submit(e, name, &job, 0, 0);
-            }
-            for (uint32_t i = 0; i < JOBS; i++) name_of(i, name), test_check(jobs[i], name, &answers[i], false);
-            test_wait_idle(e);
-        }
+        run_twice(e, answers, JOBS);
         engine_close(e);
         test_unload(&t);
     }
@@ -46,7 +52,7 @@ static void test_windows(void **state)
     (void)state;
     enum { N = 10 };
     const char *data = getenv("WORKER_TEST_DATA");
-    char path[1024], name[16];
+    char path[1024];
     static struct test_answer want[N];
     (void)snprintf(path, sizeof path, "%s/tiny/tiny-gpt-oss-f32.gguf", data ? data : "../shared/data");
     FILE *probe = fopen(path, "rb");
@@ -66,16 +72,7 @@ static void test_windows(void **state)
         struct test_model t = test_file(device_cpu(), path, (struct device_options){ .max_sequences = N, .max_rows = 32, .context = 384, .kv_bytes = c ? 2 * all : 0 });
         struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
         struct engine_stats s;
-        struct job *jobs[N];
-        for (uint32_t round = 0; round < 2; round++) {
-            for (uint32_t i = 0; i < N; i++) {
-                const struct test_job job = test_make(i);
-                name_of(i, name);
-                jobs[i] = test_submit(e, name, &job, 0, 0);
-            }
-            for (uint32_t i = 0; i < N; i++) name_of(i, name), test_check(jobs[i], name, &want[i], false);
-        }
-        test_wait_idle(e);
+        run_twice(e, want, N);
         engine_stats(e, &s);
         if (!c) assert_true(s.cached_tokens > 0 && s.prefix_full_hits > 0);
         engine_close(e);
@@ -88,22 +85,12 @@ static void test_trained(const char *path)
 {
     enum { N = 12 };
     static struct test_answer want[N];
-    char name[16];
     struct test_model single = test_file(device_cpu(), path, (struct device_options){ .max_sequences = 1, .max_rows = 256, .context = TEST_CONTEXT });
     test_answers(single.m, want, N);
     test_unload(&single);
     struct test_model t = test_file(device_cpu(), path, (struct device_options){ .max_sequences = N, .max_rows = 256, .context = TEST_CONTEXT });
     struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = N / 2, .prefix_cache = true, .timeslice_tokens = 7 });
-    struct job *jobs[N];
-    for (uint32_t round = 0; round < 2; round++) {
-        for (uint32_t i = 0; i < N; i++) {
-            const struct test_job job = test_make(i);
-            name_of(i, name);
-            jobs[i] = test_submit(e, name, &job, 0, 0);
-        }
-        for (uint32_t i = 0; i < N; i++) name_of(i, name), test_check(jobs[i], name, &want[i], false);
-    }
-    test_wait_idle(e);
+    run_twice(e, want, N);
     engine_close(e);
     test_unload(&t);
 }

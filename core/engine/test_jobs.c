@@ -40,18 +40,6 @@ uint64_t test_now(void)
 
 enum { E = 64, F = 96, H = 4 };
 
-static void put(struct gguf_build *g, uint32_t seed, const char *name, uint32_t rows, uint32_t cols, float scale)
-{
-    float *v = calloc((size_t)rows * cols, sizeof *v);
-    assert_non_null(v);
-    for (uint32_t i = 0; i < rows * cols; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (rows == 1 ? 1.0f : (float)(seed >> 8) / 8388608.0f - 1.0f) * scale;
-    }
-    gguf_build_floats(g, name, rows, cols, 1, v);
-    free(v);
-}
-
 static struct gguf_build *llama_file(float head)
 {
     struct gguf_build *g = gguf_build_new("llama");
@@ -66,8 +54,8 @@ static struct gguf_build *llama_file(float head)
         { "blk.0.attn_k.weight", E, E, 0.2f }, { "blk.0.attn_v.weight", E, E, 0.2f }, { "blk.0.attn_output.weight", E, E, 0.2f }, { "blk.0.ffn_norm.weight", 1, E, 1 },
         { "blk.0.ffn_gate.weight", F, E, 0.2f }, { "blk.0.ffn_up.weight", F, E, 0.2f }, { "blk.0.ffn_down.weight", E, F, 0.2f },
     };
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) put(g, (uint32_t)i + 3, tensors[i].name, tensors[i].rows, tensors[i].cols, tensors[i].scale);
-    put(g, 100, "output.weight", TEST_VOCAB, E, head);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) gguf_build_noise(g, (uint32_t)i + 3, tensors[i].name, tensors[i].rows, tensors[i].cols, tensors[i].scale);
+    gguf_build_noise(g, 100, "output.weight", TEST_VOCAB, E, head);
     return g;
 }
 

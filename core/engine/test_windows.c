@@ -52,30 +52,18 @@ static void close_nothing(void *model) { (void)model; }
 static const char *const names[] = { "windows" };
 static const struct wk_arch arch = { .struct_size = sizeof arch, .n_names = 1, .names = names, .open = open_nothing, .record = record, .close = close_nothing };
 
-static void put(struct gguf_build *g, uint32_t seed, const char *name, uint32_t rows, uint32_t cols, float scale)
-{
-    float *v = calloc((size_t)rows * cols, sizeof *v);
-    assert_non_null(v);
-    for (uint32_t i = 0; i < rows * cols; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (rows == 1 ? 1.0f : (float)(seed >> 8) / 8388608.0f - 1.0f) * scale;
-    }
-    gguf_build_floats(g, name, rows, cols, 1, v);
-    free(v);
-}
-
 static struct gguf_build *build(uint32_t layers)
 {
     static const struct { const char *name; uint32_t rows, cols; } tensors[] = { { "norm", 1, E }, { "q", H * D, E }, { "k", G * D, E }, { "v", G * D, E }, { "o", E, H * D } };
     struct gguf_build *g = gguf_build_new("windows");
     char name[64];
-    put(g, 1, "token_embd.weight", V, E, 1);
-    put(g, 2, "output_norm.weight", 1, E, 1);
-    put(g, 3, "output.weight", V, E, 1);
+    gguf_build_noise(g, 1, "token_embd.weight", V, E, 1);
+    gguf_build_noise(g, 2, "output_norm.weight", 1, E, 1);
+    gguf_build_noise(g, 3, "output.weight", V, E, 1);
     for (uint32_t l = 0; l < layers; l++)
         for (uint32_t i = 0; i < 5; i++) {
             (void)snprintf(name, sizeof name, "blk.%u.%s.weight", l, tensors[i].name);
-            put(g, 10 + 5 * l + i, name, tensors[i].rows, tensors[i].cols, tensors[i].rows == 1 ? 1 : 0.6f);
+            gguf_build_noise(g, 10 + 5 * l + i, name, tensors[i].rows, tensors[i].cols, tensors[i].rows == 1 ? 1 : 0.6f);
         }
     return g;
 }

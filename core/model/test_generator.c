@@ -29,14 +29,7 @@ static void put(struct gguf_build *g, const char *name, uint32_t rows, uint32_t 
 {
     uint32_t seed = 3; /* by name: every model of this file has the same weights */
     for (const char *c = name; *c; c++) seed = seed * 31 + (unsigned char)*c;
-    float *v = calloc((size_t)rows * cols, sizeof *v);
-    assert_non_null(v);
-    for (uint32_t i = 0; i < rows * cols; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (rows == 1 ? 1.0f : (float)(seed >> 8) / 8388608.0f - 1.0f) * scale;
-    }
-    gguf_build_floats(g, name, rows, cols, 1, v);
-    free(v);
+    gguf_build_noise(g, seed, name, rows, cols, scale);
 }
 
 static struct gguf_build *file; /* the model's bytes: freed after it */

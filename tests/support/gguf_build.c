@@ -199,6 +199,17 @@ void gguf_build_floats(struct gguf_build *g, const char *name, uint32_t rows, ui
 {
     gguf_build_tensor(g, name, 0, rows, cols, slabs, data, (size_t)rows * cols * slabs * sizeof *data);
 }
+void gguf_build_noise(struct gguf_build *g, uint32_t seed, const char *name, uint32_t rows, uint32_t cols, float scale)
+{
+    float *v = calloc((size_t)rows * cols, sizeof *v);
+    if (!v) stop("out of memory");
+    for (uint32_t i = 0; i < rows * cols; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        v[i] = (rows == 1 ? 1.0f : (float)(seed >> 8) / 8388608.0f - 1.0f) * scale;
+    }
+    gguf_build_floats(g, name, rows, cols, 1, v);
+    free(v);
+}
 void gguf_build_dims(struct gguf_build *g, const char *name, uint32_t ggml_type, uint32_t n_dims, const uint64_t *ne, size_t bytes)
 {
     put_tensor(g, name, ggml_type, n_dims, ne, NULL, bytes);

@@ -31,6 +31,8 @@ void gguf_build_copy_keys(struct gguf_build *g, const struct gguf *from);
 void gguf_build_tensor(struct gguf_build *g, const char *name, uint32_t ggml_type, uint32_t rows, uint32_t cols, uint32_t slabs, const void *data, size_t bytes);
 /* F32; data [slabs * rows * cols] or NULL: zeros. */
 void gguf_build_floats(struct gguf_build *g, const char *name, uint32_t rows, uint32_t cols, uint32_t slabs, const float *data);
+/* F32, made of `seed` alone: a single row is `scale` throughout, as a norm's weights are, others lie evenly in [-scale, scale). */
+void gguf_build_noise(struct gguf_build *g, uint32_t seed, const char *name, uint32_t rows, uint32_t cols, float scale);
 /* Any dimensions at all, zeros. */
 void gguf_build_dims(struct gguf_build *g, const char *name, uint32_t ggml_type, uint32_t n_dims, const uint64_t *ne, size_t bytes);
 
