@@ -35,6 +35,18 @@ template <class Fn> static __device__ __forceinline__ void group_walk(const grou
     }
 }
 
+/* Is this block the last of `blocks` to come here? In every thread; what the others stored before is then seen. The ticket is a word of 0, and is left so. */
+static __device__ __forceinline__ bool last_of(uint32_t *ticket, uint32_t blocks)
+{
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicInc(ticket, blocks - 1) == blocks - 1;
+    __syncthreads();
+    if (last) __threadfence();
+    return last;
+}
+
 /* By all threads of a block of whole warps, after a barrier behind the ids' stores. shared: `words` of them. */
 static __device__ void group_items_make(const group_items &g, uint32_t *shared, uint32_t words)
 {

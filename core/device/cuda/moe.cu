@@ -22,19 +22,12 @@ static __global__ void __launch_bounds__(MOST_THREADS) route_kernel(const __grid
 {
     extern __shared__ uint4 shared[];
     __shared__ uint32_t picked[TAPE_MAX_SLOTS];
-    __shared__ bool last;
     uint32_t *const keys = (uint32_t *)shared;
     const uint32_t row = blockIdx.x;
     wk_release();
     wk_depend();
     choose_experts(p.choice, { keys, (float *)(keys + route_padded(p.choice.experts)), picked }, source_row(p.logits, row), p.out + row * p.out_stride, threadIdx.x, blockDim.x, [] { __syncthreads(); });
-    if (!p.groups) return;
-    __threadfence(); /* this row's ids before the ticket */
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicInc(p.ticket, gridDim.x - 1) == gridDim.x - 1;
-    __syncthreads();
-    if (!last) return;
-    __threadfence(); /* all rows' ids behind it */
+    if (!p.groups || !last_of(p.ticket, gridDim.x)) return;
     group_items_make({ (const uint32_t *)p.out + p.choice.k, p.out_stride, p.row_seq, p.rows, p.choice.k, p.choice.experts, p.groups }, keys, p.words);
 }
 

@@ -50,18 +50,6 @@ static __device__ __forceinline__ float4 router_values(const struct router_launc
     return make_float4(low.x, low.y, high.x, high.y);
 }
 
-/* Is this block the last of `blocks` to come here? In every thread; what the others stored before is then seen. */
-static __device__ __forceinline__ bool last_of(uint32_t *ticket, uint32_t blocks)
-{
-    __shared__ bool last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicInc(ticket, blocks - 1) == blocks - 1;
-    __syncthreads();
-    if (last) __threadfence();
-    return last;
-}
-
 /* Experts of the rows whose logits are there, then items by expert. space: keys and logits of each warp's row; then what groups need. */
 static __device__ void router_choose(const struct router_launch &p, uint32_t *space)
 {
