@@ -96,27 +96,66 @@ void http_answer(struct http_request *r, int status, const char *type, const voi
     (void)socket_send(r, parts, 4, true);
 }
 
-void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field)
+/* What OpenAI calls a failure of this status. */
+static const char *type_of(int status)
 {
-    struct http_text t = { 0 };
-    http_text_format(&t, "{\"code\":");
-    http_text_json(&t, code, strlen(code));
-    http_text_format(&t, ",\"message\":");
-    http_text_json(&t, message, strlen(message));
-    http_text_format(&t, ",\"retriable\":%s", retriable ? "true" : "false");
+    switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 429: return "rate_limit_error";
+    case 503: return "unavailable_error";
+    default: return status < 500 ? "invalid_request_error" : "server_error";
+    }
+}
+
+void http_text_openai_error(struct http_text *t, int status, const char *code, const char *message, const char *field, const char *more)
+{
+    http_text_format(t, "{\"error\":{\"message\":");
+    http_text_json(t, message, strlen(message));
+    http_text_format(t, ",\"type\":\"%s\",\"param\":", type_of(status));
+    if (field) http_text_json(t, field, strlen(field));
+    else http_text_format(t, "null");
+    http_text_format(t, ",\"code\":\"");
+    for (const char *c = code; *c; c++) http_text_add(t, &(char){ (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c) }, 1);
+    http_text_format(t, "\"%s}}", more);
+}
+
+static void format_error(struct http_text *t, const char *code, const char *message, bool retriable, const char *job_id, const char *field, const char *more)
+{
+    http_text_format(t, "{\"code\":");
+    http_text_json(t, code, strlen(code));
+    http_text_format(t, ",\"message\":");
+    http_text_json(t, message, strlen(message));
+    http_text_format(t, ",\"retriable\":%s", retriable ? "true" : "false");
     if (job_id) {
-        http_text_format(&t, ",\"job_id\":");
-        http_text_json(&t, job_id, strlen(job_id));
+        http_text_format(t, ",\"job_id\":");
+        http_text_json(t, job_id, strlen(job_id));
     }
     if (field) {
-        http_text_format(&t, ",\"field\":");
-        http_text_json(&t, field, strlen(field));
+        http_text_format(t, ",\"field\":");
+        http_text_json(t, field, strlen(field));
     }
-    http_text_add(&t, "}\n", 2);
+    http_text_format(t, "%s}", more);
+}
+
+void http_error_more(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field, const char *more)
+{
+    struct http_text t = { 0 };
+    const bool openai = strncmp(r->path, "/v1/", 4) == 0;
+    if (openai) http_text_openai_error(&t, status, code, message, field, more);
+    else format_error(&t, code, message, retriable, job_id, field, more);
+    http_text_add(&t, "\n", 1);
     if (status == 429 || status == 503) http_extra(r, "Retry-After", "1");
+    if (openai && !retriable && (status == 408 || status == 409 || status >= 500)) http_extra(r, "x-should-retry", "false"); /* its clients would, twice */
     if (t.failed) http_answer(r, 500, NULL, NULL, 0);
     else http_answer(r, status, "application/json", t.data, t.n);
     http_text_free(&t);
+}
+
+void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field)
+{
+    http_error_more(r, status, code, message, retriable, job_id, field, "");
 }
 
 void answer_refusal(struct http_request *r, int status, const char *message)
@@ -169,6 +208,13 @@ bool http_event(struct http_request *r, const char *event, const char *data, siz
     memcpy(prefix + prefix_n, name, (size_t)name_n);
     struct iovec parts[] = { { prefix, (size_t)(prefix_n + name_n) }, { (void *)(uintptr_t)data, n }, { end, r->chunked ? 4 : 2 } };
     return socket_send(r, parts, 3, false);
+}
+
+bool http_left(struct http_request *r)
+{
+    struct pollfd p = { .fd = r->fd, .events = POLLRDHUP };
+    if (poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLERR | POLLHUP | POLLNVAL))) r->gone = true;
+    return r->gone;
 }
 
 bool http_ping(struct http_request *r)

@@ -76,8 +76,11 @@ bool http_body(struct http_request *r, size_t most, bool json, const char **byte
 /* ---- one whole answer; a handler that returns without one is answered 500 ---- */
 void http_extra(struct http_request *r, const char *name, const char *value); /* a header of the answer to come, at most HTTP_EXTRA_MAX; copied */
 void http_answer(struct http_request *r, int status, const char *type, const void *bytes, size_t n);
-/* {code, message, retriable, job_id, field}: job_id and field may be NULL and are then left out. Retry-After: 1 with 429 and 503. */
+/* {code, message, retriable, job_id, field}: job_id and field may be NULL and are then left out. Retry-After: 1 with 429 and 503. On paths below /v1/ in OpenAI's form,
+ * whose clients read no other, and tell no retriable failure by its status alone: x-should-retry: false. */
 void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field);
+/* more: further members, ",\"n_ctx\":512". */
+void http_error_more(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field, const char *more);
 
 /* ---- a stream of server-sent events; ends when the handler returns ----
  * How soon a client's leaving is seen: a reset connection by the next http_event or http_ping, one whose process closed it by the second http_event, or by the
@@ -90,6 +93,9 @@ bool http_event(struct http_request *r, const char *event, const char *data, siz
 /* Is anybody still there? To be called at least every 100 ms while there is nothing to send. Looks at the socket; writes a comment only if nothing was
  * written for HTTP_PING_MS, or if the client has shut down its side (to learn whether it still reads). Before http_stream_begin it only looks. */
 bool http_ping(struct http_request *r);
+/* For a handler that writes nothing until it has the whole answer: has the client left? One that has shut down its sending side counts as gone: nothing can be written
+ * that would tell. To be called every 100 ms or so. */
+bool http_left(struct http_request *r);
 
 /* ---- text ---- */
 struct http_text { char *data; size_t n, cap; bool failed; };              /* zeroed: empty; terminated; failed: out of memory, what was added is incomplete */
@@ -97,6 +103,8 @@ void http_text_add(struct http_text *t, const char *bytes, size_t n);
 __attribute__((format(printf, 2, 3))) void http_text_format(struct http_text *t, const char *format, ...);
 /* bytes as a JSON string with quotes: valid UTF-8 goes through, each maximal subpart of what is not becomes U+FFFD; control characters escaped. */
 void http_text_json(struct http_text *t, const char *bytes, size_t n);
+/* {"error": {message, type, param, code}}, the code in lower case; field NULL: param is null. */
+void http_text_openai_error(struct http_text *t, int status, const char *code, const char *message, const char *field, const char *more);
 void http_text_free(struct http_text *t);
 
 #endif

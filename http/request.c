@@ -193,7 +193,8 @@ static void answer_options(struct http_request *r, const char *allow)
     http_extra(r, "Allow", allow);
     if (r->origin[0] && mg_get_header(r->connection, "Access-Control-Request-Method")) {
         http_extra(r, "Access-Control-Allow-Methods", allow);
-        http_extra(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Deadline, X-Request-Id, Traceparent");
+        http_extra(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Deadline, X-Request-Id, Traceparent, OpenAI-Organization, OpenAI-Project, X-Stainless-Arch, X-Stainless-Lang, "
+                   "X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout"); /* what OpenAI's clients send */
         http_extra(r, "Access-Control-Max-Age", "600");
     }
     http_answer(r, 204, NULL, NULL, 0);
@@ -286,7 +287,7 @@ int request_serve(struct http_request *r, const struct mg_request_info *info)
         else if (allow[0]) {
             http_extra(r, "Allow", allow);
             answer_refusal(r, 405, "this path does not serve this method");
-        } else answer_refusal(r, 404, "there is no such path");
+        } else answer_refusal(r, 404, "there is no such path; GET /openapi.json names those there are");
     }
     answer_end(r);
     return r->status;

@@ -7,6 +7,7 @@ const struct serve_code_def serve_codes[SERVE_CODE_COUNT] = {
     [SERVE_INVALID_REQUEST] = { "INVALID_REQUEST", 400, false, "the request cannot be used; field names what is wrong" },
     [SERVE_CONTEXT_LENGTH_EXCEEDED] = { "CONTEXT_LENGTH_EXCEEDED", 400, false, "the prompt has more tokens than the context or --max-tokens-in leaves room for" },
     [SERVE_NOT_FOUND] = { "NOT_FOUND", 404, false, "no such path, job or handle" },
+    [SERVE_MODEL_NOT_FOUND] = { "MODEL_NOT_FOUND", 404, false, "the request names another model than the one that is served" },
     [SERVE_JOB_EXISTS] = { "JOB_EXISTS", 409, false, "a job of this id is queued or running" },
     [SERVE_ALREADY_COMMITTED] = { "ALREADY_COMMITTED", 409, false, "this process serves a model already, and no second one" },
     [SERVE_QUEUE_FULL] = { "QUEUE_FULL", 429, true, "as many jobs wait as may" },

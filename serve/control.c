@@ -227,7 +227,7 @@ static void on_ready(void *user, struct http_request *r)
 
 /* ---- jobs --------------------------------------------------------------------------------------------------------------- */
 
-static json_t *live_job(const struct job_view *v)
+static json_t *open_job(const struct job_view *v)
 {
     return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:f}", "job_id", v->id, "state", job_state_name(v->state), "priority", (int)v->priority, "tokens_in", (json_int_t)v->n_prompt,
         "prompt_tokens_done", (json_int_t)v->n_done, "tokens_out", (json_int_t)v->n_generated, "seconds", serve_seconds(serve_now_ns() - v->queued_ns));
@@ -239,41 +239,31 @@ static json_t *past_job(const struct job_record *j)
         (json_int_t)j->tokens_out, "seconds", j->seconds);
 }
 
-static uint32_t live_jobs(struct serve *s, struct job_view **out)
-{
-    const struct serve_model *m = atomic_load(&s->model);
-    *out = calloc(JOBS_SHOWN, sizeof **out);
-    const uint32_t n = m && *out ? engine_jobs(m->engine, *out, JOBS_SHOWN) : 0;
-    return n < JOBS_SHOWN ? n : JOBS_SHOWN;
-}
-
 static void on_jobs(void *user, struct http_request *r)
 {
     struct serve *s = user;
-    struct job_view *live;
+    struct job_view *open = calloc(JOBS_SHOWN, sizeof *open);
     struct job_record *past = calloc(JOB_LOG_MOST, sizeof *past);
-    const uint32_t n = live_jobs(s, &live), n_past = past ? job_log_all(s->jobs, past) : 0;
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < n; i++) (void)json_array_append_new(list, live_job(&live[i]));
+    uint32_t n_past = 0;
+    const uint32_t n = open && past ? job_log_all(s->jobs, open, JOBS_SHOWN, past, &n_past) : 0;
+    json_t *list = open && past ? json_array() : NULL;
+    for (uint32_t i = 0; i < n; i++) (void)json_array_append_new(list, open_job(&open[i]));
     for (uint32_t i = 0; i < n_past; i++) (void)json_array_append_new(list, past_job(&past[i]));
     serve_answer(s, r, 200, json_pack("{s:o}", "jobs", list));
-    free(live);
+    free(open);
     free(past);
 }
 
 static void on_job(void *user, struct http_request *r)
 {
     struct serve *s = user;
-    struct job_view *live;
+    struct job_view open;
     struct job_record past;
-    const char *id = http_rest(r);
-    const uint32_t n = live_jobs(s, &live);
-    uint32_t i = 0;
-    while (i < n && strcmp(live[i].id, id) != 0) i++;
-    if (i < n) serve_answer(s, r, 200, live_job(&live[i]));
-    else if (job_log_find(s->jobs, id, &past)) serve_answer(s, r, 200, past_job(&past));
-    else serve_refuse(s, r, SERVE_NOT_FOUND, NULL, NULL, "no job of this id is queued or running, or among the last %d that are over", JOB_LOG_MOST);
-    free(live);
+    switch (job_log_find(s->jobs, http_rest(r), &open, &past)) {
+    case JOB_FOUND_OPEN: serve_answer(s, r, 200, open_job(&open)); return;
+    case JOB_FOUND_PAST: serve_answer(s, r, 200, past_job(&past)); return;
+    default: serve_refuse(s, r, SERVE_NOT_FOUND, NULL, NULL, "no job of this id is queued or running, or among the last %d that are over", JOB_LOG_MOST);
+    }
 }
 
 const struct http_route serve_control_routes[] = {

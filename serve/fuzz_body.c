@@ -1,9 +1,9 @@
-/* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, and of /worker/execute. What is accepted is within its ranges, what is refused says why. */
+/* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, /worker/execute and of both completions of /v1. What is accepted is within its ranges, what is refused says why. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "job_request.h"
+#include "openai_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -14,7 +14,7 @@ static void require(bool promise)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct job_request_limits limits = { .max_prompt_chars = 64, .max_tokens_out = 2048 };
+    static const struct job_request_limits limits = { .max_prompt_chars = 64, .max_tokens_out = 2048, .most_tokens = 4096 };
     int64_t ms;
     for (int form = 0; form < 2; form++) {
         struct job_request r;
@@ -27,6 +27,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(r.params.temperature >= 0 && r.params.temperature <= 2 && r.params.repetition_penalty > 0 && (form ? r.handle_id != NULL : r.job_id[0] != 0));
         for (uint32_t i = 0; i < r.n_stops; i++) require(r.stop_lens[i] >= 1 && r.stop_lens[i] <= STOP_MAX_BYTES && r.stops[i][r.stop_lens[i]] == '\0');
         job_request_free(&r);
+    }
+    for (int form = 0; form < 2; form++) {
+        static struct openai_request r;
+        struct body_error why;
+        if (!(form ? openai_request_chat : openai_request_completion)((const char *)data, size, &limits, &r, &why)) {
+            require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
+            continue;
+        }
+        require(r.q.max_tokens >= 1 && r.q.max_tokens <= 4096 && r.q.n_stops <= STOP_MAX && (form ? r.turn.user.data != NULL : r.ids ? r.n_ids > 0 : r.q.prompt_len > 0));
+        require(r.q.params.temperature >= 0 && r.q.params.temperature <= 2 && r.q.params.repetition_penalty > 0 && r.q.params.n_logit_bias <= SAMPLER_MAX_BIAS);
+        size_t bytes = r.turn.system.len + r.turn.user.len;
+        for (size_t i = 0; i < r.turn.n_past; i++) bytes += r.turn.past[i].text.len;
+        require(!form || bytes == r.q.prompt_len);
+        openai_request_free(&r);
     }
     char *text = malloc(size + 1);
     require(text != NULL);

@@ -19,6 +19,7 @@ enum { REQUEST_STOP_TOKENS = 32, REQUEST_MAX_PRIORITY = 1000, REQUEST_MAX_HANDLE
 struct job_request_limits {
     uint32_t max_prompt_chars; /* code points */
     uint32_t max_tokens_out;   /* also the default of max_tokens */
+    uint32_t most_tokens;      /* the largest max_tokens of /v1, whose clients name large ones: what the context has no room for ends with "length" */
     uint32_t n_vocab;          /* largest top_k; 0: not known yet */
 };
 

@@ -1,4 +1,4 @@
-/* jobs.c: a ring under a lock. */
+/* jobs.c: a list and a ring under one lock. */
 #include "jobs.h"
 
 #include <pthread.h>
@@ -7,6 +7,7 @@
 
 struct job_log {
     pthread_mutex_t lock;
+    struct job_place *oldest, *newest;
     uint32_t next, n;
     struct job_record record[JOB_LOG_MOST];
 };
@@ -30,32 +31,72 @@ void job_log_close(struct job_log *l)
     free(l);
 }
 
-void job_log_add(struct job_log *l, const struct job_record *r)
+/* ---- open streams -------------------------------------------------------------------------------------------------------- */
+
+void job_log_enter(struct job_log *l, struct job_place *p)
 {
     (void)pthread_mutex_lock(&l->lock);
-    l->record[l->next] = *r;
-    l->next = (l->next + 1) % JOB_LOG_MOST;
-    if (l->n < JOB_LOG_MOST) l->n++;
+    p->older = l->newest;
+    p->newer = NULL;
+    *(l->newest ? &l->newest->newer : &l->oldest) = p;
+    l->newest = p;
     (void)pthread_mutex_unlock(&l->lock);
 }
 
-uint32_t job_log_all(struct job_log *l, struct job_record out[JOB_LOG_MOST])
+void job_log_follow(struct job_log *l, struct job_place *p, struct job *job)
 {
     (void)pthread_mutex_lock(&l->lock);
-    const uint32_t n = l->n;
-    for (uint32_t i = 0; i < n; i++) out[i] = l->record[(l->next + JOB_LOG_MOST - 1 - i) % JOB_LOG_MOST];
+    p->job = job;
+    (void)pthread_mutex_unlock(&l->lock);
+}
+
+void job_log_leave(struct job_log *l, struct job_place *p, const struct job_record *r)
+{
+    (void)pthread_mutex_lock(&l->lock);
+    *(p->older ? &p->older->newer : &l->oldest) = p->newer;
+    *(p->newer ? &p->newer->older : &l->newest) = p->older;
+    if (r) {
+        l->record[l->next] = *r;
+        l->next = (l->next + 1) % JOB_LOG_MOST;
+        if (l->n < JOB_LOG_MOST) l->n++;
+    }
+    (void)pthread_mutex_unlock(&l->lock);
+}
+
+static void look(const struct job_place *p, struct job_view *out)
+{
+    if (p->job) job_look(p->job, out);
+    else *out = p->view;
+}
+
+/* ---- both ---------------------------------------------------------------------------------------------------------------- */
+
+static const struct job_record *past(const struct job_log *l, uint32_t i) { return &l->record[(l->next + JOB_LOG_MOST - 1 - i) % JOB_LOG_MOST]; }
+
+uint32_t job_log_all(struct job_log *l, struct job_view *open, uint32_t most, struct job_record out[JOB_LOG_MOST], uint32_t *n_past)
+{
+    uint32_t n = 0;
+    (void)pthread_mutex_lock(&l->lock);
+    for (const struct job_place *p = l->oldest; p && n < most; p = p->newer) look(p, &open[n++]);
+    *n_past = l->n;
+    for (uint32_t i = 0; i < l->n; i++) out[i] = *past(l, i);
     (void)pthread_mutex_unlock(&l->lock);
     return n;
 }
 
-bool job_log_find(struct job_log *l, const char *id, struct job_record *out)
+enum job_found job_log_find(struct job_log *l, const char *id, struct job_view *open, struct job_record *out)
 {
-    bool found = false;
+    enum job_found found = JOB_FOUND_NONE;
     (void)pthread_mutex_lock(&l->lock);
+    for (const struct job_place *p = l->newest; p && !found; p = p->older) {
+        if (strcmp(p->view.id, id) != 0) continue;
+        look(p, open);
+        found = JOB_FOUND_OPEN;
+    }
     for (uint32_t i = 0; i < l->n && !found; i++) {
-        const struct job_record *r = &l->record[(l->next + JOB_LOG_MOST - 1 - i) % JOB_LOG_MOST];
-        found = strcmp(r->id, id) == 0;
-        if (found) *out = *r;
+        if (strcmp(past(l, i)->id, id) != 0) continue;
+        *out = *past(l, i);
+        found = JOB_FOUND_PAST;
     }
     (void)pthread_mutex_unlock(&l->lock);
     return found;

@@ -148,8 +148,9 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
     if (model->device->handle) (void)printf("  digest   %s\n", h.digest[0] ? h.digest : "not known yet: GET /health has it once the weights are sealed");
     (void)printf("try it:\n"
                  "  curl -N http://%s:%u/execute -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", \"prompt\": \"Write a haiku about GPU computing\"%s, \"max_tokens\": 100}'\n"
+                 "OpenAI's clients: base URL http://%s:%u/v1, model %s\n"
                  "Ctrl-C ends it.\n",
-        s->o->host, http_port(s->main), m->chat ? ", \"chat\": true" : "");
+        s->o->host, http_port(s->main), m->chat ? ", \"chat\": true" : "", s->o->host, http_port(s->main), m->name);
     (void)fflush(stdout);
 }
 
@@ -176,6 +177,7 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     name_shard(s, model, l->shard_id, m->shard_id);
     make_fingerprint(s, model, m->fingerprint);
     m->piece_max = token_text_piece_max(model->tokenizer);
+    m->ready_at = (int64_t)time(NULL);
     struct engine_options engine = s->o->engine;
     if (!engine.max_batch_tokens || engine.max_batch_tokens > model->dev.max_rows) engine.max_batch_tokens = model->dev.max_rows;
     return !engine_open(m->model, &engine, &m->engine, &err) || fail(why, "INTERNAL", text);

@@ -111,7 +111,7 @@ static void on_answered(void *user, const char *method, const char *path, int st
 static bool gather_routes(struct supervisor *v)
 {
     const struct { const struct http_route *routes; uint32_t n; } part[] = {
-        { serve_execute_routes, serve_n_execute_routes }, { serve_control_routes, serve_n_control_routes }, { serve_health_routes, serve_n_health_routes },
+        { serve_execute_routes, serve_n_execute_routes }, { serve_openai_routes, serve_n_openai_routes }, { serve_control_routes, serve_n_control_routes }, { serve_health_routes, serve_n_health_routes },
         { serve_metrics_routes, serve_n_metrics_routes }, { serve_text_routes, serve_n_text_routes },       { serve_page_routes, serve_n_page_routes },
     };
     uint32_t n = 0;

@@ -52,6 +52,7 @@ struct serve_options {
     const char *callback_url;              /* NULL: none */
     const char *const *origins; uint32_t n_origins; /* CORS: allowed origins */
     uint32_t max_tokens_in, max_tokens_out; /* 0: the context; 2048 */
+    bool limit_tokens_out;                 /* max_tokens_out was asked for: it holds for /v1 as well */
     uint32_t max_prompt_chars;             /* of /execute: 32768 */
     uint32_t max_streams, inference_timeout_s, shutdown_timeout_s, residency_s;
     bool json;                             /* standard error carries events: nothing is written for people */
@@ -67,6 +68,7 @@ struct serve_model {
     char no_chat[256];
     char name[256], path[4096], plugin[64], quant_kind[32], fingerprint[80], shard_id[192];
     size_t piece_max;                      /* bytes of the longest token */
+    int64_t ready_at;                      /* seconds since 1970 */
 };
 
 struct serve {
@@ -107,7 +109,7 @@ static inline enum serve_state serve_state_of(const struct serve *s) { return (e
 const char *serve_state_name(enum serve_state state);
 
 /* Routes of each part, gathered by serve.c; handlers get the struct serve as user. */
-extern const struct http_route serve_execute_routes[], serve_control_routes[], serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[];
-extern const uint32_t serve_n_execute_routes, serve_n_control_routes, serve_n_health_routes, serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes;
+extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[], serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[];
+extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes, serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes;
 
 #endif

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct job_request_limits limits = { 32768, 2048, 0 };
+static const struct job_request_limits limits = { .max_prompt_chars = 32768, .max_tokens_out = 2048, .most_tokens = 2048 };
 
 static void good(const char *body, struct job_request *out)
 {

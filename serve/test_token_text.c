@@ -144,15 +144,16 @@ static int close_tokenizer(void **state)
     return 0;
 }
 
-/* Harmony: one line an id as always, and the lines' text is the answer's alone. */
+/* Harmony: one line an id as always, and the lines' text is the answer's alone; reasoning comes beside it. */
 static void test_channels(void **state)
 {
     (void)state;
-    static const struct { const char *output, *stop, *expected; } cases[] = {
-        { "<|channel|>analysis<|message|>I think END.<|end|><|start|>assistant<|channel|>final<|message|>4\xC3\xA9.", NULL, "4\xC3\xA9." },
-        { "<|channel|>analysis<|message|>I think END.<|end|><|start|>assistant<|channel|>final<|message|>The END of it", "END", "The " },
-        { "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message|>EN", "END", "I look.\n\nEN" },
-        { "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}", NULL, "" }, { "Hello there", NULL, "Hello there" }, { "<|channel|>final", NULL, "" },
+    static const struct { const char *output, *stop, *expected, *reasoning; uint32_t reasoning_ids; } cases[] = {
+        { "<|channel|>analysis<|message|>I th\xC3\xA9nk END.<|end|><|start|>assistant<|channel|>final<|message|>4\xC3\xA9.", NULL, "4\xC3\xA9.", "I th\xC3\xA9nk END.", 12 },
+        { "<|channel|>analysis<|message|>I think END.<|end|><|start|>assistant<|channel|>final<|message|>The END of it", "END", "The ", "I think END.", 11 },
+        { "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b\xC3", NULL, "", "a\n\nb", 3 },
+        { "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message|>EN", "END", "I look.\n\nEN", "", 0 },
+        { "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}", NULL, "", "", 0 }, { "Hello there", NULL, "Hello there", "", 0 }, { "<|channel|>final", NULL, "", "", 0 },
     };
     static const char *const specials[] = { "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>" };
     static struct builder builder;
@@ -168,12 +169,21 @@ static void test_channels(void **state)
         struct token_text *x;
         struct token_line line[2];
         const size_t len = cases[i].stop ? strlen(cases[i].stop) : 0;
-        size_t given = 0;
+        char reasoning[64] = "";
+        size_t given = 0, n = 0;
         assert_int_equal(tokenizer_encode(t, cases[i].output, strlen(cases[i].output), true, false, &ids, NULL), WK_OK);
         j = (struct joined){ .ids = ids.ids };
         assert_int_equal(token_text_open(t, token_text_piece_max(t), &cases[i].stop, &len, len != 0, &x, NULL), WK_OK);
         token_text_channels(x, &harmony);
-        while (given < ids.n && token_text_stopped(x) == STOP_NONE) join(&j, line, token_text_push(x, ids.ids[given++], line));
+        while (given < ids.n && token_text_stopped(x) == STOP_NONE) {
+            join(&j, line, token_text_push(x, ids.ids[given++], line));
+            const struct token_bytes said = token_text_reasoning(x);
+            assert_true(n + said.len < sizeof reasoning);
+            memcpy(reasoning + n, said.data, said.len);
+            n += said.len;
+        }
+        assert_string_equal(reasoning, cases[i].reasoning);
+        assert_int_equal(token_text_reasoning_ids(x), cases[i].reasoning_ids);
         join(&j, line, token_text_end(x, false, line));
         assert_int_equal(j.lines, given);
         assert_int_equal(j.n, strlen(cases[i].expected));

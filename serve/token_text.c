@@ -17,6 +17,9 @@ struct token_text {
     bool waiting;                /* line [1] waits */
     bool channels, begun;        /* harmony; some of its text was for the user */
     struct harmony_parser parser;
+    struct utf8_stream aside;    /* reasoning */
+    char *aside_text; size_t aside_n; /* of the last id: as much room as a line has */
+    uint32_t n_aside;            /* ids of reasoning */
     char *certain;               /* [STOP_ROOM(piece_max + what a header can turn out to be)] */
     char *text[2]; size_t n[2];  /* of the line to send, and of the one that waits: [text_room] each */
     uint32_t waiting_id;
@@ -42,9 +45,10 @@ wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const cha
     x->stopped = STOP_NONE;
     const size_t certain = STOP_ROOM(piece_max + HARMONY_HEADER + 2), room = UTF8_STREAM_ROOM(certain) + UTF8_STREAM_ROOM(STOP_ROOM(HARMONY_HEADER)) + 3; /* a line, and the end */
     x->certain = malloc(certain);
+    x->aside_text = malloc(room);
     x->text[0] = malloc(room);
     x->text[1] = malloc(room);
-    wk_status status = x->certain && x->text[0] && x->text[1] ? stop_open(stops, stop_lens, n_stops, &x->stops, err) : wk_fail(err, WK_NO_MEMORY, "no memory for text");
+    wk_status status = x->certain && x->aside_text && x->text[0] && x->text[1] ? stop_open(stops, stop_lens, n_stops, &x->stops, err) : wk_fail(err, WK_NO_MEMORY, "no memory for text");
     if (status) {
         token_text_close(x);
         return status;
@@ -64,12 +68,15 @@ void token_text_close(struct token_text *x)
     if (!x) return;
     stop_close(x->stops);
     free(x->certain);
+    free(x->aside_text);
     free(x->text[0]);
     free(x->text[1]);
     free(x);
 }
 
 int token_text_stopped(const struct token_text *x) { return x->stopped; }
+struct token_bytes token_text_reasoning(const struct token_text *x) { return (struct token_bytes){ x->aside_text, x->aside_n }; }
+uint32_t token_text_reasoning_ids(const struct token_text *x) { return x->n_aside; }
 
 /* The line that waits, as line of the caller; it waits no longer. */
 static struct token_line give_waiting(struct token_text *x)
@@ -87,6 +94,21 @@ static size_t push_bytes(struct token_text *x, struct token_bytes bytes, size_t 
     x->pushed += bytes.len;
     x->certain_n += n;
     return at + n;
+}
+
+/* What events say to nobody but the model itself. */
+static void take_reasoning(struct token_text *x, const struct harmony_event *events, size_t n_events)
+{
+    bool any = false;
+    x->aside_n = 0;
+    for (size_t i = 0; i < n_events; i++) {
+        if (harmony_visible(&x->parser.header) || x->parser.header.channel != HARMONY_ANALYSIS) continue;
+        const struct token_bytes said = events[i].kind == HARMONY_TEXT ? events[i].text : events[i].kind == HARMONY_BEGIN && x->n_aside ? (struct token_bytes){ "\n\n", 2 } : (struct token_bytes){ 0 };
+        if (events[i].kind == HARMONY_BEGIN) utf8_stream_drop(&x->aside);
+        if (said.len) x->aside_n += utf8_stream_push(&x->aside, said.data, said.len, x->aside_text + x->aside_n);
+        any = any || events[i].kind == HARMONY_TEXT;
+    }
+    x->n_aside += any;
 }
 
 /* The same of what events say to the user; a second message for the user stands apart from the first. */
@@ -108,7 +130,9 @@ int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2])
     struct harmony_event events[HARMONY_EVENTS];
     int n_lines = 0;
     if (x->waiting) out[n_lines++] = give_waiting(x);
-    const size_t n = x->channels ? push_events(x, events, harmony_push(&x->parser, id, piece, events)) : push_bytes(x, piece, 0);
+    const size_t n_events = x->channels ? harmony_push(&x->parser, id, piece, events) : 0;
+    const size_t n = x->channels ? push_events(x, events, n_events) : push_bytes(x, piece, 0);
+    take_reasoning(x, events, n_events);
     x->n_ids++;
     x->n[0] = utf8_stream_push(&x->utf8, x->certain, n, x->text[0]);
     if (x->stopped != STOP_NONE) x->n[0] += utf8_stream_flush(&x->utf8, x->text[0] + x->n[0]);

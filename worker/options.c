@@ -202,6 +202,7 @@ static bool add_to_list(struct options *o, enum option_id id, const char *text, 
 bool option_from_file(struct options *o, enum option_id id, const char *text, const char *where)
 {
     if (o->value[id].given) return true; /* by flag or environment */
+    o->value[id].filed = true;
     return option_table[id].type == OPTION_LIST ? add_to_list(o, id, text, where) : store(o, id, text, where);
 }
 

@@ -55,6 +55,7 @@ extern const struct command_def command_table[CMD_COUNT];
 
 struct option_value {
     bool given;       /* by flag or environment */
+    bool filed;       /* by --config's file, and not given */
     bool flag;        /* by flag */
     uint64_t integer; /* INTEGER; FLAG: 0 or 1 */
     double real;      /* REAL */

@@ -173,6 +173,7 @@ static void service_options(struct serving *v)
         .model_path = option_text(o, OPT_MODEL), .wait_for_commit = option_flag(o, OPT_WAIT_FOR_COMMIT), .model_dir = v->model_dir[0] ? v->model_dir : NULL,
         .model_id = option_text(o, OPT_MODEL_ID), .role = option_text(o, OPT_ROLE), .callback_url = option_text(o, OPT_CALLBACK_URL), .origins = v->origins,
         .n_origins = option_list(o, OPT_ORIGIN, v->origins, MAX_ORIGINS), .max_tokens_in = option_u32(o, OPT_MAX_TOKENS_IN), .max_tokens_out = option_u32(o, OPT_MAX_TOKENS_OUT),
+        .limit_tokens_out = o->value[OPT_MAX_TOKENS_OUT].given || o->value[OPT_MAX_TOKENS_OUT].filed,
         .max_prompt_chars = option_u32(o, OPT_MAX_PROMPT_CHARS), .max_streams = option_u32(o, OPT_MAX_STREAMS), .inference_timeout_s = option_u32(o, OPT_INFERENCE_TIMEOUT),
         .shutdown_timeout_s = option_u32(o, OPT_SHUTDOWN_TIMEOUT), .residency_s = option_u32(o, OPT_RESIDENCY), .json = log_is_json(o),
         .engine = { .max_sequences = option_u32(o, OPT_SERVE_SEQUENCES), .max_batch_tokens = option_u32(o, OPT_BATCH_TOKENS), .max_queue = option_u32(o, OPT_MAX_QUEUE),

@@ -2,13 +2,14 @@
  * writes bos, that is read off the template's text. */
 #include "chat/chat.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gguf/gguf.h"
 
-enum { MAX_TEMPLATE = 256 << 10, MAX_DEFAULT_SYSTEM = 4096 };
+enum { MAX_TEMPLATE = 256 << 10, MAX_DEFAULT_SYSTEM = 4096, TURN_PARTS = 16 /* of a prompt of one message */, PAST_PARTS = 5 /* of another message, at most */ };
 
 typedef wk_status form_fn(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err);
 struct family { const char *name; form_fn *form; };
@@ -20,6 +21,9 @@ struct chat {
     bool states_dates;              /* Llama-3.1: knowledge cutoff and today's date */
     bool refuses_system;            /* Gemma-2 */
     bool open_space, close_space;   /* Mistral: "[INST] " and " [/INST]" */
+    bool answer_space, eos_space;   /* Mistral: a space before an answer, and behind the eos that ends it */
+    bool system_last;               /* Mistral: the system message stands in the last user message, not in the first */
+    bool drops_thoughts;            /* Qwen3: answers of the past stand without what is before </think> */
     char *default_system;           /* ChatML: used if none is given, or NULL */
 };
 
@@ -27,7 +31,7 @@ struct chat {
 
 static void put(struct chat_prompt *p, const char *bytes, size_t len, bool trusted)
 {
-    p->part[p->n++] = (struct tokenizer_part){ bytes, len, trusted }; /* no form has more than CHAT_MAX_PARTS */
+    p->own[p->n++] = (struct tokenizer_part){ bytes, len, trusted }; /* there is room: chat_wrap */
 }
 static void literal(struct chat_prompt *p, const char *text)
 {
@@ -49,6 +53,27 @@ static const char *month_name(int month)
     return names[(month - 1) % 12];
 }
 
+/* Messages of the two sides in turn, the user's first: for templates that raise an exception otherwise. */
+static wk_status alternate(const struct chat *c, const struct chat_turn *turn, const struct wk_err *err)
+{
+    for (size_t i = 0; i <= turn->n_past; i++) {
+        const bool assistant = i < turn->n_past && turn->past[i].assistant;
+        if (assistant != (i % 2 == 1))
+            return wk_fail(err, WK_UNSUPPORTED, "the %s template has no form for two messages of one side behind each other: user and assistant take turns, the user begins", c->family->name);
+    }
+    return WK_OK;
+}
+
+/* An answer of the past. */
+static void answer(const struct chat *c, struct chat_prompt *p, struct token_bytes t)
+{
+    static const char mark[] = "</think>";
+    const char *end = NULL;
+    for (const char *at = t.data; c->drops_thoughts && at && (at = memmem(at, (size_t)(t.data + t.len - at), mark, sizeof mark - 1));) end = at += sizeof mark - 1;
+    while (end && end < t.data + t.len && *end == '\n') end++;
+    text(c, p, end ? (struct token_bytes){ end, (size_t)(t.data + t.len - end) } : t);
+}
+
 /* ---- forms ------------------------------------------------------------------------------------------------------------- */
 
 static wk_status chatml(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
@@ -60,6 +85,12 @@ static wk_status chatml(const struct chat *c, const struct chat_turn *turn, stru
         else literal(p, c->default_system);
         literal(p, "<|im_end|>\n");
     }
+    for (size_t i = 0; i < turn->n_past; i++) {
+        const bool assistant = turn->past[i].assistant;
+        literal(p, assistant ? "<|im_start|>assistant\n" : "<|im_start|>user\n");
+        (assistant ? answer : text)(c, p, turn->past[i].text);
+        literal(p, "<|im_end|>\n");
+    }
     literal(p, "<|im_start|>user\n");
     text(c, p, turn->user);
     literal(p, "<|im_end|>\n<|im_start|>assistant\n");
@@ -68,29 +99,44 @@ static wk_status chatml(const struct chat *c, const struct chat_turn *turn, stru
 
 static wk_status llama2(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
 {
-    (void)err;
-    literal(p, "[INST] ");
-    if (turn->system.data) {
-        literal(p, "<<SYS>>\n");
-        text(c, p, turn->system);
-        literal(p, "\n<</SYS>>\n\n");
+    const wk_status status = alternate(c, turn, err);
+    for (size_t i = 0; !status && i <= turn->n_past; i += 2) {
+        literal(p, "[INST] ");
+        if (!i && turn->system.data) {
+            literal(p, "<<SYS>>\n");
+            text(c, p, turn->system);
+            literal(p, "\n<</SYS>>\n\n");
+        }
+        text(c, p, i < turn->n_past ? turn->past[i].text : turn->user);
+        literal(p, " [/INST]");
+        if (i == turn->n_past) break;
+        literal(p, " ");
+        text(c, p, turn->past[i + 1].text);
+        literal(p, " ");
+        put(p, c->eos.data, c->eos.len, true);
+        put(p, c->bos.data, c->bos.len, true);
     }
-    text(c, p, turn->user);
-    literal(p, " [/INST]");
-    return WK_OK;
+    return status;
 }
 
 static wk_status mistral(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
 {
-    (void)err;
-    literal(p, c->open_space ? "[INST] " : "[INST]");
-    if (turn->system.data) {
-        text(c, p, turn->system);
-        literal(p, "\n\n");
+    const wk_status status = alternate(c, turn, err);
+    for (size_t i = 0; !status && i <= turn->n_past; i += 2) {
+        literal(p, c->open_space ? "[INST] " : "[INST]");
+        if (turn->system.data && i == (c->system_last ? turn->n_past : 0)) {
+            text(c, p, turn->system);
+            literal(p, "\n\n");
+        }
+        text(c, p, i < turn->n_past ? turn->past[i].text : turn->user);
+        literal(p, c->close_space ? " [/INST]" : "[/INST]");
+        if (i == turn->n_past) break;
+        if (c->answer_space) literal(p, " ");
+        text(c, p, turn->past[i + 1].text);
+        put(p, c->eos.data, c->eos.len, true);
+        if (c->eos_space) literal(p, " ");
     }
-    text(c, p, turn->user);
-    literal(p, c->close_space ? " [/INST]" : "[/INST]");
-    return WK_OK;
+    return status;
 }
 
 /* Without a date the template's own default day stands, so that a prompt's ids do not depend on the clock. */
@@ -108,6 +154,11 @@ static wk_status llama3(const struct chat *c, const struct chat_turn *turn, stru
         if (turn->system.data) text(c, p, turn->system);
         literal(p, "<|eot_id|>");
     }
+    for (size_t i = 0; i < turn->n_past; i++) {
+        literal(p, turn->past[i].assistant ? "<|start_header_id|>assistant<|end_header_id|>\n\n" : "<|start_header_id|>user<|end_header_id|>\n\n");
+        text(c, p, turn->past[i].text);
+        literal(p, "<|eot_id|>");
+    }
     literal(p, "<|start_header_id|>user<|end_header_id|>\n\n");
     text(c, p, turn->user);
     literal(p, "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
@@ -120,6 +171,11 @@ static wk_status phi3(const struct chat *c, const struct chat_turn *turn, struct
     if (turn->system.len) {
         literal(p, "<|system|>\n");
         text(c, p, turn->system);
+        literal(p, "<|end|>\n");
+    }
+    for (size_t i = 0; i < turn->n_past; i++) {
+        literal(p, turn->past[i].assistant ? "<|assistant|>\n" : "<|user|>\n");
+        text(c, p, turn->past[i].text);
         literal(p, "<|end|>\n");
     }
     literal(p, "<|user|>\n");
@@ -137,6 +193,12 @@ static wk_status zephyr(const struct chat *c, const struct chat_turn *turn, stru
         put(p, c->eos.data, c->eos.len, true);
         literal(p, "\n");
     }
+    for (size_t i = 0; i < turn->n_past; i++) {
+        literal(p, turn->past[i].assistant ? "<|assistant|>\n" : "<|user|>\n");
+        text(c, p, turn->past[i].text);
+        put(p, c->eos.data, c->eos.len, true);
+        literal(p, "\n");
+    }
     literal(p, "<|user|>\n");
     text(c, p, turn->user);
     put(p, c->eos.data, c->eos.len, true);
@@ -148,14 +210,19 @@ static wk_status gemma(const struct chat *c, const struct chat_turn *turn, struc
 {
     if (turn->system.data && c->refuses_system)
         return wk_fail(err, WK_UNSUPPORTED, "this model's chat template has no system message; put its text into the prompt");
-    literal(p, "<start_of_turn>user\n");
-    if (turn->system.data) {
-        text(c, p, turn->system);
-        literal(p, "\n\n");
+    const wk_status status = alternate(c, turn, err);
+    for (size_t i = 0; !status && i <= turn->n_past; i++) {
+        const bool model = i < turn->n_past && turn->past[i].assistant;
+        literal(p, model ? "<start_of_turn>model\n" : "<start_of_turn>user\n");
+        if (!i && turn->system.data) {
+            text(c, p, turn->system);
+            literal(p, "\n\n");
+        }
+        text(c, p, i < turn->n_past ? turn->past[i].text : turn->user);
+        literal(p, "<end_of_turn>\n");
     }
-    text(c, p, turn->user);
-    literal(p, "<end_of_turn>\n<start_of_turn>model\n");
-    return WK_OK;
+    literal(p, "<start_of_turn>model\n");
+    return status;
 }
 
 static wk_status harmony(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
@@ -164,24 +231,44 @@ static wk_status harmony(const struct chat *c, const struct chat_turn *turn, str
     (void)snprintf(p->date, sizeof p->date, "%04d-%02d-%02d", turn->year, turn->month, turn->day);
     const struct harmony_system system = { .date = turn->year && turn->month && turn->day ? p->date : NULL, .effort = turn->reasoning };
     const struct harmony_developer developer = { .instructions = turn->system };
-    const struct harmony_message user = { .role = HARMONY_USER, .content = turn->user };
-    const struct harmony_conversation conversation = { .system = &system, .developer = &developer, .messages = &user, .n_messages = 1, .answer = true };
+    struct harmony_message *messages = calloc(turn->n_past + 1, sizeof *messages);
+    if (!messages) return wk_fail(err, WK_NO_MEMORY, "no memory for a conversation of %zu messages", turn->n_past + 1);
+    for (size_t i = 0; i < turn->n_past; i++) {
+        const bool assistant = turn->past[i].assistant;
+        messages[i] = (struct harmony_message){ .role = assistant ? HARMONY_ASSISTANT : HARMONY_USER, .channel = { "final", assistant ? 5 : 0 }, .content = turn->past[i].text };
+    }
+    messages[turn->n_past] = (struct harmony_message){ .role = HARMONY_USER, .content = turn->user };
+    const struct harmony_conversation conversation = { .system = &system, .developer = &developer, .messages = messages, .n_messages = turn->n_past + 1, .answer = true };
     const wk_status status = harmony_render(&conversation, &p->made, err);
-    for (size_t i = 0; !status && i < p->made.n; i++) put(p, p->made.parts[i].bytes, p->made.parts[i].len, p->made.parts[i].parse_special);
-    return status;
+    free(messages);
+    if (status) return status;
+    p->part = p->made.parts;
+    p->n = p->made.n;
+    return WK_OK;
 }
 
 wk_status chat_wrap(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *out, const struct wk_err *err)
 {
     out->n = 0;
     out->made = (struct harmony_prompt){ 0 };
+    out->part = out->own = NULL;
     if (turn->month < 0 || turn->month > 12 || turn->day < 0 || turn->day > 31 || turn->year < 0 || turn->year > 9999)
         return wk_fail(err, WK_INVALID, "%d-%d-%d is no date", turn->year, turn->month, turn->day);
+    if (turn->n_past < SIZE_MAX / (PAST_PARTS * 2 * sizeof *out->own)) out->own = calloc(TURN_PARTS + turn->n_past * PAST_PARTS, sizeof *out->own);
+    if (!out->own) return wk_fail(err, WK_NO_MEMORY, "no memory for a conversation of %zu messages", turn->n_past + 1);
+    out->part = out->own;
     put(out, c->bos.data, c->bos.len, true);
-    return c->family->form(c, turn, out, err);
+    const wk_status status = c->family->form(c, turn, out, err);
+    if (status) chat_prompt_free(out);
+    return status;
 }
 
-void chat_prompt_free(struct chat_prompt *p) { harmony_prompt_free(&p->made); }
+void chat_prompt_free(struct chat_prompt *p)
+{
+    harmony_prompt_free(&p->made);
+    free(p->own);
+    p->part = p->own = NULL;
+}
 
 const char *chat_name(const struct chat *c) { return c->family->name; }
 
@@ -296,6 +383,10 @@ static wk_status read_details(struct chat *c, const char *t, const struct wk_err
     c->refuses_system = strstr(t, "System role not supported");
     c->open_space = !*t || strstr(t, "[INST] ");
     c->close_space = !*t || strstr(t, " [/INST]");
+    c->answer_space = strstr(t, "\" \" + message") || strstr(t, "' ' + message");
+    c->eos_space = strstr(t, "eos_token + ' '") || strstr(t, "eos_token + \" \"");
+    c->system_last = strstr(t, "loop.last");
+    c->drops_thoughts = strstr(t, "split('</think>')");
     if (c->family == &CHATML && !find_default_system(t, c))
         return wk_fail(err, WK_INVALID, "tokenizer.chat_template: its default system message is longer than %d bytes", MAX_DEFAULT_SYSTEM);
     return WK_OK;

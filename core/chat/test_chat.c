@@ -39,7 +39,6 @@ static void render(const struct chat *c, const struct chat_turn *turn, char *out
     struct wk_err err = { text, sizeof text };
     size_t n = 0;
     if (chat_wrap(c, turn, &p, &err)) fail_msg("%s", text);
-    assert_true(p.n <= CHAT_MAX_PARTS);
     for (size_t i = 0; i < p.n; i++)
         n += (size_t)snprintf(out + n, cap - n, p.part[i].parse_special ? "%.*s" : "{%.*s}", (int)p.part[i].len, (const char *)p.part[i].bytes);
     chat_prompt_free(&p);
@@ -150,6 +149,59 @@ static void test_shipped_templates(void **state)
     tokenizer_close(t);
 }
 
+/* What jinja2 makes of the same conversation with the same templates, whose strftime_now gives 26 Jul 2024. */
+static void test_conversations(void **state)
+{
+    (void)state;
+#define THOUGHT "<think>\nhm\n</think>\n\nA1"
+    static const struct { const char *template, *file, *family, *system, *expected; } cases[] = {
+        { NULL, "Qwen-Qwen2.5-7B-Instruct", "chatml", "S",
+          "<|im_start|>system\n{S}<|im_end|>\n<|im_start|>user\n{U1}<|im_end|>\n<|im_start|>assistant\n{" THOUGHT "}<|im_end|>\n<|im_start|>user\n{ U2 }<|im_end|>\n<|im_start|>assistant\n" },
+        { NULL, "Qwen-Qwen3-0.6B", "chatml", "S",
+          "<|im_start|>system\n{S}<|im_end|>\n<|im_start|>user\n{U1}<|im_end|>\n<|im_start|>assistant\n{A1}<|im_end|>\n<|im_start|>user\n{ U2 }<|im_end|>\n<|im_start|>assistant\n" },
+        { NULL, "google-gemma-2-2b-it", "gemma", NULL,
+          "<bos><start_of_turn>user\n{U1}<end_of_turn>\n<start_of_turn>model\n{" THOUGHT "}<end_of_turn>\n<start_of_turn>user\n{U2}<end_of_turn>\n<start_of_turn>model\n" },
+        { NULL, "meta-llama-Llama-3.1-8B-Instruct", "llama-3", "S",
+          "<bos><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n{S}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{U1}<|eot_id|>"
+          "<|start_header_id|>assistant<|end_header_id|>\n\n{" THOUGHT "}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{U2}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n" },
+        { NULL, "microsoft-Phi-3.5-mini-instruct", "phi-3", "S",
+          "<|system|>\n{S}<|end|>\n<|user|>\n{U1}<|end|>\n<|assistant|>\n{" THOUGHT "}<|end|>\n<|user|>\n{ U2 }<|end|>\n<|assistant|>\n" },
+        { NULL, "mistralai-Mistral-Nemo-Instruct-2407", "mistral", "S", "<bos>[INST]{U1}[/INST]{" THOUGHT "}<eos>[INST]{S}\n\n{ U2 }[/INST]" },
+        { NULL, "openai-gpt-oss-120b", "harmony", "S",
+          "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n\nReasoning: medium\n\n"
+          "# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|><|start|>developer<|message|># Instructions\n\n{S}<|end|><|start|>user<|message|>{U1}<|end|>"
+          "<|start|>assistant<|channel|>{final}<|message|>{" THOUGHT "}<|end|><|start|>user<|message|>{ U2 }<|end|><|start|>assistant" },
+        { "{{ bos_token + '[INST] ' + '<<SYS>>' + message['content'].strip() + ' [/INST]' }}{{ ' ' + message['content'].strip() + ' ' + eos_token }}", NULL, "llama-2", "S",
+          "<bos>[INST] <<SYS>>\n{S}\n<</SYS>>\n\n{U1} [/INST] {" THOUGHT "} <eos><bos>[INST] {U2} [/INST]" },
+        { "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}{{ message['content'] + eos_token + ' ' }}", NULL, "mistral", "S",
+          "<bos>[INST] {S}\n\n{U1} [/INST]{" THOUGHT "}<eos> [INST] { U2 } [/INST]" },
+        { "{{ '<|user|>\n' + m['content'] + eos_token }}{{ '<|assistant|>\n' }}", NULL, "zephyr", NULL,
+          "<|user|>\n{U1}<eos>\n<|assistant|>\n{" THOUGHT "}<eos>\n<|user|>\n{ U2 }<eos>\n<|assistant|>\n" },
+    };
+    char text[512], got[2048];
+    struct wk_err err = { text, sizeof text };
+    struct tokenizer *t = tokenizer_with((const char *const[]){ NULL }, false);
+    const struct chat_message past[] = { { false, bytes("U1") }, { true, bytes(THOUGHT) } }, twice[] = { { false, bytes("U1") }, { false, bytes("U1") } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *template = cases[i].template ? strdup(cases[i].template) : read_template(cases[i].file);
+        struct chat_turn turn = { .system = bytes(cases[i].system), .past = past, .n_past = 2, .user = bytes(" U2 ") };
+        struct chat *c;
+        struct chat_prompt p;
+        if (!template) continue;
+        if (chat_open_text(template, strlen(template), NULL, t, &c, &err)) fail_msg("%s", text);
+        assert_string_equal(chat_name(c), cases[i].family);
+        render(c, &turn, got, sizeof got);
+        assert_string_equal(got, cases[i].expected);
+        turn.past = twice;
+        const bool strict = strstr("llama-2 mistral gemma", chat_name(c)) != NULL;
+        assert_int_equal(chat_wrap(c, &turn, &p, &err), strict ? WK_UNSUPPORTED : WK_OK);
+        chat_prompt_free(&p);
+        chat_close(c);
+        free(template);
+    }
+    tokenizer_close(t);
+}
+
 static void test_dates_and_refusals(void **state)
 {
     (void)state;
@@ -211,7 +263,7 @@ static void test_forgery(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families), cmocka_unit_test(test_without_template), cmocka_unit_test(test_shipped_templates),
+        cmocka_unit_test(test_families), cmocka_unit_test(test_without_template), cmocka_unit_test(test_shipped_templates), cmocka_unit_test(test_conversations),
         cmocka_unit_test(test_dates_and_refusals), cmocka_unit_test(test_forgery),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -448,7 +448,7 @@ bool engine_cancel(struct engine *e, const char *id)
     return j != NULL;
 }
 
-static void view(const struct job *j, struct job_view *out)
+void job_look(const struct job *j, struct job_view *out)
 {
     *out = (struct job_view){ .state = (enum job_state)atomic_load(&j->state), .priority = j->priority, .n_prompt = j->n_prompt, .n_done = atomic_load(&j->n_done),
                               .n_generated = job_generated(j), .queued_ns = atomic_load(&j->queued_ns) };
@@ -460,7 +460,7 @@ uint32_t engine_jobs(struct engine *e, struct job_view *out, uint32_t most)
     uint32_t n = 0;
     (void)pthread_mutex_lock(&e->lock);
     for (const struct job *j = e->live_first; j; j = j->live_next, n++)
-        if (n < most) view(j, &out[n]);
+        if (n < most) job_look(j, &out[n]);
     (void)pthread_mutex_unlock(&e->lock);
     return n;
 }

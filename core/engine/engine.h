@@ -100,6 +100,8 @@ bool engine_cancel(struct engine *e, const char *id);
 /* Jobs queued and running, oldest first, at most `most`; returns how many there are. [any thread] */
 struct job_view { char id[ENGINE_JOB_ID_MAX + 1]; enum job_state state; int32_t priority; uint32_t n_prompt, n_done /* prompt rows stored */, n_generated; uint64_t queued_ns; };
 uint32_t engine_jobs(struct engine *e, struct job_view *out, uint32_t most);
+/* One job, also one that is over (JOB_OVER), until job_release. [any thread] */
+void job_look(const struct job *j, struct job_view *out);
 
 /* Counters since the start and gauges of now, written by the engine after every step; one coherent copy without stopping it. [any thread] */
 enum { ENGINE_BUCKETS = 24 }; /* le: engine_bucket(i) seconds; the last: +Inf */

@@ -245,13 +245,18 @@ void gguf_close(struct gguf *file)
     free(file);
 }
 
-/* The addresses stay reserved, without access: a stray read is a fault, and gguf_close unmaps what it mapped. */
+/* The addresses stay reserved, without access: a stray read is a fault, and gguf_close unmaps what it mapped. By pieces, since whatever else in the process wants memory
+ * waits for one to end: a whole model at once stops it for tens of milliseconds. */
 void gguf_release_tensors(const struct gguf *file)
 {
+    enum { PIECE = 16 << 20 };
     for (uint32_t i = 0; i < file->n_shards; i++) {
         const struct shard *s = &file->shards[i];
-        if (!s->map || s->loaded >= s->size) continue;
-        (void)mmap((uint8_t *)s->map + s->loaded, page_round_up(s->size - s->loaded), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+        const uint64_t end = s->map && s->loaded < s->size ? s->loaded + page_round_up(s->size - s->loaded) : 0;
+        for (uint64_t at = s->loaded, n; at < end; at += n) {
+            n = end - at < PIECE ? end - at : PIECE;
+            (void)mmap((uint8_t *)s->map + at, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+        }
     }
 }
 

@@ -188,7 +188,7 @@ def events(text):
     for block in text.split("\n\n"):
         name = re.search(r"^event: (.*)$", block, re.M)
         data = re.search(r"^data: (.*)$", block, re.M)
-        if data:
+        if data and data.group(1) != "[DONE]": # how OpenAI ends a stream
             out.append((name.group(1) if name else "", json.loads(data.group(1))))
     return out
 

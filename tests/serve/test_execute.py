@@ -185,6 +185,26 @@ def cancels(w):
     check("cancel in prefill", cancelled(Job(w, "prefill", prompt="word " * 2000).until("started").cancel()))
 
 
+def listed_to_the_end(w):
+    """A job is listed from before it runs until its last event is sent: a reader that lags behind does not make it vanish. The socket holds less than the job writes."""
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.settimeout(PATIENCE)
+        slow.connect(("127.0.0.1", w.port))
+        body = json.dumps(dict(ENDLESS, job_id="slow", max_tokens=4000))
+        slow.sendall(("POST /execute HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)).encode())
+        seen, got, more, begun = [], b"", slow.recv(1024), time.monotonic()
+        while "over" not in seen and time.monotonic() < begun + 5: # one that reads nothing is given up after 10 s
+            status, answer = w.get("/worker/jobs/slow")
+            seen.append(answer.get("state", status))
+        while more:
+            got, more = (got + more)[-4096:], slow.recv(65536)
+        w.until(lambda: state_of(w, "slow") == "finished")
+    check("a slow reader gets all of it", b"event: end" in got, got)
+    check("a job is listed until its last event is sent", set(seen) <= {"queued", "prefill", "decode", "over"}, set(seen))
+    check("... once", [j["state"] for j in w.get("/worker/jobs")[1]["jobs"] if j["job_id"] == "slow"] == ["finished"])
+
+
 def disconnects(w):
     """In each phase, in both ways."""
     for how in ("fin", "rst"):
@@ -215,6 +235,7 @@ def deadlines(w):
 def phases(program_):
     with Worker(program_, *LONG, "--max-sequences", "1", "--max-queue", "2") as w:
         cancels(w)
+        listed_to_the_end(w)
         disconnects(w)
         deadlines(w)
         s = Job(w, "metrics", metrics=True).until("metrics").cancel()

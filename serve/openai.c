@@ -1,0 +1,246 @@
+/* openai.c: OpenAI's interface: /v1/chat/completions, /v1/completions, /v1/models.
+ *
+ * Chunks are events without a name and errors have OpenAI's form (http_error gives it to every answer below /v1/): its clients understand nothing else. What is not
+ * served is refused, never left out of an answer in silence. */
+#include "stream.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "openai_request.h"
+
+struct completion {
+    struct openai_request q;
+    bool chat;
+    int64_t created;
+    struct http_text text, reasoning; /* of a whole answer, so far */
+};
+
+/* ---- what answers and chunks share ----------------------------------------------------------------------------------------- */
+
+static const struct completion *own(const struct stream *x) { return x->own; }
+
+/* {"id": ..., "choices":[{"index":0, */
+static void begin(struct stream *x, bool chunk)
+{
+    const struct completion *c = own(x);
+    http_text_format(&x->line, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", x->q.job_id,
+                     !c->chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion", c->created);
+    http_text_json(&x->line, x->m->name, strlen(x->m->name));
+    http_text_format(&x->line, ",\"system_fingerprint\":\"%s\",\"choices\":[", x->m->fingerprint);
+}
+
+static void put_usage(struct stream *x, const struct ending *e)
+{
+    http_text_format(&x->line, "\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"total_tokens\":%zu,\"prompt_tokens_details\":{\"cached_tokens\":%u}", x->prompt.n,
+                     x->tokens_out, x->prompt.n + x->tokens_out, e->f.n_cached);
+    if (own(x)->chat) http_text_format(&x->line, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}", token_text_reasoning_ids(x->text));
+    http_text_format(&x->line, "}");
+}
+
+/* One chunk. member: of the delta of a chat, before the text, NULL: an empty delta; reason NULL: not the last. */
+static void send_chunk(struct stream *x, const char *member, const char *text, size_t n, const char *reason)
+{
+    const struct completion *c = own(x);
+    begin(x, true);
+    http_text_format(&x->line, "{\"index\":0,%s%s", c->chat ? "\"delta\":{" : "\"text\":", c->chat && member ? member : "");
+    if (member || !c->chat) http_text_json(&x->line, text, n);
+    http_text_format(&x->line, "%s,\"logprobs\":null,\"finish_reason\":", c->chat ? "}" : "");
+    if (reason) http_text_format(&x->line, "\"%s\"}]", reason);
+    else http_text_format(&x->line, "null}]");
+    http_text_format(&x->line, c->q.usage ? ",\"usage\":null}" : "}");
+    (void)stream_event(x, NULL);
+}
+
+/* ---- forms --------------------------------------------------------------------------------------------------------------- */
+
+static wk_status encode(struct stream *x, const struct wk_err *err)
+{
+    const struct tokenizer *t = x->m->model->tokenizer;
+    const struct openai_request *q = &own(x)->q;
+    struct chat_prompt wrapped;
+    if (q->ids) {
+        x->prompt.ids = calloc(q->n_ids, sizeof *x->prompt.ids);
+        if (!x->prompt.ids) return wk_fail(err, WK_NO_MEMORY, "no memory for %zu ids", q->n_ids);
+        memcpy(x->prompt.ids, q->ids, q->n_ids * sizeof *q->ids);
+        x->prompt.n = x->prompt.cap = q->n_ids;
+        for (size_t i = 0; i < q->n_ids; i++)
+            if (q->ids[i] >= x->m->model->program->n_vocab) return wk_fail(err, WK_INVALID, "element %zu is %u: the vocabulary has %u ids", i, q->ids[i], x->m->model->program->n_vocab);
+        return WK_OK;
+    }
+    if (!x->q.chat) return tokenizer_encode(t, x->q.prompt, x->q.prompt_len, false, true, &x->prompt, err);
+    wk_status status = chat_wrap(x->m->chat, &q->turn, &wrapped, err); /* no date: the same request gives the same text tomorrow */
+    if (!status) status = tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &x->prompt, err);
+    chat_prompt_free(&wrapped);
+    return status;
+}
+
+static void stream_started(struct stream *x)
+{
+    if (own(x)->chat) send_chunk(x, "\"role\":\"assistant\",\"content\":", "", 0, NULL);
+}
+
+static void stream_token(struct stream *x)
+{
+    const struct token_bytes said = token_text_reasoning(x->text);
+    if (said.len) send_chunk(x, "\"reasoning_content\":", said.data, said.len, NULL);
+}
+
+static void stream_line(struct stream *x, const struct token_line *line)
+{
+    if (line->n) send_chunk(x, "\"content\":", line->text, line->n, NULL);
+}
+
+static void stream_end(struct stream *x, const struct ending *e)
+{
+    send_chunk(x, NULL, "", 0, e->reason);
+    if (own(x)->q.usage && !x->gone) {
+        begin(x, true);
+        http_text_format(&x->line, "],");
+        put_usage(x, e);
+        http_text_format(&x->line, "}");
+        (void)stream_event(x, NULL);
+    }
+    if (x->gone) return;
+    http_text_format(&x->line, "[DONE]");
+    (void)stream_event(x, NULL);
+}
+
+static void stream_error(struct stream *x, const struct ending *e)
+{
+    http_text_openai_error(&x->line, e->code->status, e->code->name, e->text, NULL, "");
+    (void)stream_event(x, NULL);
+}
+
+static void whole_started(struct stream *x) { (void)x; }
+
+static void whole_token(struct stream *x)
+{
+    const struct token_bytes said = token_text_reasoning(x->text);
+    http_text_add(&((struct completion *)x->own)->reasoning, said.data, said.len);
+}
+
+static void whole_line(struct stream *x, const struct token_line *line) { http_text_add(&((struct completion *)x->own)->text, line->text, line->n); }
+
+static void whole_end(struct stream *x, const struct ending *e)
+{
+    const struct completion *c = own(x);
+    begin(x, false);
+    http_text_format(&x->line, c->chat ? "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":" : "{\"index\":0,\"text\":");
+    http_text_json(&x->line, c->text.n ? c->text.data : "", c->text.n);
+    if (c->reasoning.n) {
+        http_text_format(&x->line, ",\"reasoning_content\":");
+        http_text_json(&x->line, c->reasoning.data, c->reasoning.n);
+    }
+    http_text_format(&x->line, "%s,\"logprobs\":null,\"finish_reason\":\"%s\"}],", c->chat ? ",\"refusal\":null}" : "", e->reason);
+    put_usage(x, e);
+    http_text_format(&x->line, "}\n");
+    if (x->line.failed || c->text.failed || c->reasoning.failed) http_error(x->r, 500, "INTERNAL", "no memory for the answer", false, x->q.job_id, NULL);
+    else http_answer(x->r, 200, "application/json", x->line.data, x->line.n);
+}
+
+static void whole_error(struct stream *x, const struct ending *e)
+{
+    http_error(x->r, e->code->status, e->code->name, e->text, e->code->retriable, x->q.job_id, NULL);
+}
+
+static struct stream_form form_of(const struct completion *c)
+{
+    const char *field = c->chat ? "messages" : "prompt";
+    return c->q.stream ? (struct stream_form){ .encode = encode, .started = stream_started, .token = stream_token, .line = stream_line, .end = stream_end, .error = stream_error, .field = field } :
+                         (struct stream_form){ .encode = encode, .started = whole_started, .token = whole_token, .line = whole_line, .end = whole_end, .error = whole_error, .field = field, .whole = true };
+}
+
+/* ---- the routes ------------------------------------------------------------------------------------------------------------ */
+
+/* What only the model tells; without one it is not ready, which comes next. */
+static bool suits_model(struct serve *s, struct http_request *r, const struct completion *c)
+{
+    const struct serve_model *m = atomic_load(&s->model);
+    if (!m) return true;
+    if (c->q.model && strcmp(c->q.model, m->name) != 0)
+        serve_refuse(s, r, SERVE_MODEL_NOT_FOUND, NULL, "model", "model: this worker serves %s, not %.255s", m->name, c->q.model);
+    else if (c->chat && !m->chat)
+        serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, "messages", "messages: this model has no chat template that is known: %s; /v1/completions takes a prompt as it is", m->no_chat);
+    else if (c->q.turn.reasoning && !chat_is_harmony(m->chat))
+        serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, "reasoning_effort", "reasoning_effort: this model knows none; leave it out");
+    else
+        return true;
+    return false;
+}
+
+static bool read_request(struct serve *s, struct http_request *r, struct completion *c)
+{
+    const struct serve_model *m = atomic_load(&s->model);
+    const struct job_request_limits limits = { s->o->max_prompt_chars, s->o->max_tokens_out, s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX, m ? m->model->program->n_vocab : 0 };
+    struct body_error why;
+    const char *bytes;
+    size_t n;
+    if (!http_body(r, HTTP_BODY_MAX, true, &bytes, &n)) return false;
+    if (!(c->chat ? openai_request_chat : openai_request_completion)(bytes, n, &limits, &c->q, &why)) {
+        serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why.field, "%s", why.text);
+        return false;
+    }
+    if (suits_model(s, r, c)) return true;
+    openai_request_free(&c->q);
+    return false;
+}
+
+static void complete(struct serve *s, struct http_request *r, bool chat)
+{
+    const uint64_t arrived_ns = serve_now_ns();
+    struct completion *c = calloc(1, sizeof *c);
+    atomic_fetch_add(&s->streams, 1); /* before the state is read: who drains waits for us, or we see that it drains */
+    if (!c) {
+        serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for the request");
+    } else {
+        c->chat = chat;
+        c->created = (int64_t)time(NULL);
+        if (read_request(s, r, c)) {
+            const struct stream_form form = form_of(c);
+            struct stream x = { .form = &form, .s = s, .r = r, .own = c, .q = c->q.q, .arrived_ns = arrived_ns };
+            stream_run(&x, chat ? "chatcmpl-" : "cmpl-");
+            openai_request_free(&c->q);
+        }
+        http_text_free(&c->text);
+        http_text_free(&c->reasoning);
+        free(c);
+    }
+    atomic_fetch_sub(&s->streams, 1);
+}
+
+static void on_chat(void *user, struct http_request *r) { complete(user, r, true); }
+static void on_completion(void *user, struct http_request *r) { complete(user, r, false); }
+
+static json_t *model_card(const struct serve *s, const struct serve_model *m)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:s, s:s}", "id", m->name, "object", "model", "created", (json_int_t)m->ready_at, "owned_by", "worker", "max_model_len",
+        (json_int_t)m->model->dev.context, "context_length", (json_int_t)m->model->dev.context, "device", s->device_text, "quantization", m->quant_kind);
+}
+
+static void on_models(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    const struct serve_model *m = atomic_load(&s->model);
+    json_t *list = json_array();
+    if (m) (void)json_array_append_new(list, model_card(s, m));
+    serve_answer(s, r, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+static void on_model(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    const struct serve_model *m = atomic_load(&s->model);
+    if (m && strcmp(http_rest(r), m->name) == 0) serve_answer(s, r, 200, model_card(s, m));
+    else serve_refuse(s, r, SERVE_MODEL_NOT_FOUND, NULL, "model", "model: this worker serves %s", m ? m->name : "none yet");
+}
+
+const struct http_route serve_openai_routes[] = {
+    { "POST", "/v1/chat/completions", on_chat, true },
+    { "POST", "/v1/completions", on_completion, true },
+    { "GET", "/v1/models", on_models, false },
+    { "GET", "/v1/models/", on_model, false },
+};
+const uint32_t serve_n_openai_routes = sizeof serve_openai_routes / sizeof *serve_openai_routes;
