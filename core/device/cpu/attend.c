@@ -194,15 +194,16 @@ static void cut_task(struct executor *x, const struct stage *s, struct lane *l, 
 /* Is it worth two more barriers? Few rows, a long past, and threads that would otherwise wait. */
 static bool worth_cutting(const struct executor *x, const struct attend *a, const struct row_set *set)
 {
-    if (set->n > SPLIT_ROWS || x->o.threads == 1) return false;
+    const uint32_t threads = pool_active(x->pool);
+    if (set->n > SPLIT_ROWS || threads == 1) return false;
     uint32_t longest = 0;
     for (uint32_t b = 0; b < set->n_blocks; b++) {
         if (set->blocks[b].n > 1) return false;
         const uint32_t row = set == &x->wanted ? x->step->wanted[set->blocks[b].first] : set->blocks[b].first, seen = x->position[row] + 1 - first_key(a, x->position[row]);
         if (seen > longest) longest = seen;
     }
-    const uint32_t tasks = set->n * a->kv_heads, rounds = (tasks + x->o.threads - 1) / x->o.threads;
-    return longest >= 4 * ATTN_SPLIT && 4 * tasks < 3 * rounds * x->o.threads;
+    const uint32_t tasks = set->n * a->kv_heads, rounds = (tasks + threads - 1) / threads;
+    return longest >= 4 * ATTN_SPLIT && 4 * tasks < 3 * rounds * threads;
 }
 
 static void cut_run(struct executor *x, const struct stage *s, struct lane *l, uint32_t n)

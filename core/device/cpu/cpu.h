@@ -302,15 +302,15 @@ static inline void fail_row(struct executor *x, enum tape_rows rows, uint32_t i)
 {
     atomic_store_explicit(&x->failed[row_sequence(x, rows, i)], 1, memory_order_relaxed);
 }
-/* First of `n` things that thread t of the pool does; t = threads gives n. */
-static inline uint32_t share(const struct executor *x, uint32_t n, uint32_t t) { return (uint32_t)((uint64_t)n * t / x->o.threads); }
+/* First of `n` things that thread t of the step does; t = its threads gives n. */
+static inline uint32_t share(const struct executor *x, uint32_t n, uint32_t t) { return (uint32_t)((uint64_t)n * t / pool_active(x->pool)); }
 
 /* A phase of tasks that threads take one by one; phases are separated by barriers. The order decides no sum. */
 static inline void phase_begin(struct executor *x, struct lane *l)
 {
     const uint32_t other = (l->phase + 1) & 1;
     if (l->index == 0) atomic_store_explicit(&x->counter[other], 0, memory_order_relaxed);
-    atomic_store_explicit(&l->next[other], 0, memory_order_relaxed);
+    for (uint32_t t = l->index; t < x->o.threads; t += pool_active(x->pool)) atomic_store_explicit(&x->lanes[t].next[other], 0, memory_order_relaxed);
 }
 static inline uint32_t phase_take(struct executor *x, const struct lane *l) { return atomic_fetch_add_explicit(&x->counter[l->phase & 1], 1, memory_order_relaxed); }
 static inline void phase_end(struct lane *l) { l->phase++; }

@@ -11,7 +11,7 @@ void turn_rows(struct executor *x, uint32_t thread)
 {
     const uint32_t rows = x->step->n_rows;
     /* From the last thread down: with one row the embedding is thread 0's. */
-    thread = x->o.threads - 1 - thread;
+    thread = pool_active(x->pool) - 1 - thread;
     for (uint32_t t = 0; t < x->n_turns; t++) {
         const struct turn_table *table = &x->turns[t];
         for (uint32_t r = share(x, rows, thread); r < share(x, rows, thread + 1); r++) {

@@ -1,8 +1,10 @@
-/* test_pool.c: every thread runs, barriers order what is written before and read after, also with far more threads than processors. */
+/* test_pool.c: every thread runs, barriers order what is written before and read after, also with far more threads than processors and where others want them. */
 #include "device/cpu/pool.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,7 @@ static void stages(void *arg, uint32_t thread)
     for (uint32_t s = 1; s <= STAGES; s++) {
         w->cell[thread] = s;
         pool_barrier(w->pool);
-        if (w->cell[(thread + 1) % w->threads] != s) w->errors++;
+        if (w->cell[(thread + 1) % pool_active(w->pool)] != s) w->errors++;
         pool_barrier(w->pool);
     }
 }
@@ -67,6 +69,39 @@ static void test_sleep(void **state)
     free(w.cell);
 }
 
+/* Others want every processor, then no longer: the pool runs with fewer threads and with more again, and every step is whole. */
+static _Atomic bool wanted;
+static void *want(void *arg)
+{
+    (void)arg;
+    while (wanted) {
+    }
+    return NULL;
+}
+static void test_busy(void **state)
+{
+    (void)state;
+    enum { OTHERS = 8, RUNS = 60 };
+    pthread_t others[OTHERS];
+    const uint32_t threads = pool_processors() < 8 ? pool_processors() : 8;
+    struct work w = { .threads = threads, .cell = calloc(threads, sizeof(uint32_t)) };
+    assert_non_null(w.cell);
+    assert_int_equal(pool_open(threads, &w.pool, NULL), WK_OK);
+    for (uint32_t after = 0; after < 2; after++) {
+        wanted = !after;
+        for (uint32_t i = 0; i < OTHERS && wanted; i++) assert_int_equal(pthread_create(&others[i], NULL, want, NULL), 0);
+        for (uint32_t run = 0; run < RUNS; run++) {
+            pool_run(w.pool, stages, &w);
+            assert_true(pool_active(w.pool) >= 1 && pool_active(w.pool) <= threads);
+        }
+        wanted = false;
+        for (uint32_t i = 0; i < OTHERS && !after; i++) assert_int_equal(pthread_join(others[i], NULL), 0);
+    }
+    assert_int_equal(w.errors, 0);
+    pool_close(w.pool);
+    free(w.cell);
+}
+
 static void test_refusal(void **state)
 {
     (void)state;
@@ -80,6 +115,6 @@ static void test_refusal(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_barriers), cmocka_unit_test(test_sleep), cmocka_unit_test(test_refusal) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_barriers), cmocka_unit_test(test_sleep), cmocka_unit_test(test_busy), cmocka_unit_test(test_refusal) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
