@@ -4,7 +4,7 @@
  *
  * shapes: each format at matrices of real models, 1 to 64 columns: dependent launches in a graph over copies that together exceed the L2 cache; GB/s of tiles and
  * the share of R. models: all products of a decode step in a row as an executor launches them (norms in prologues, residuals, gated activation), no attention.
- * experts: gate|up and down of GPT-OSS-20B's experts (top 4 of 32, 2880 x 2880) in a row, item by item and by groups, for one to 2048 rows.
+ * experts: gate|up and down of GPT-OSS-20B's experts (top 4 of 32, 2880 x 2880) in a row, for one to 2048 rows.
  * R is what a plain read of several GB reaches on an H200. Medians of 15 replays. */
 #include <algorithm>
 #include <cstdio>
@@ -66,7 +66,7 @@ static unsigned char *tiles_of(const struct format *f, uint32_t n, uint32_t k, u
     return tiles;
 }
 
-enum { MAX_K = 16384, MAX_N = 160000, ROWS = 64 };
+enum { MAX_K = 16384, MAX_N = 201088, ROWS = 64 }; /* of any matrix below; y is [ROWS][MAX_N] */
 static __half *act[2];
 static float *sums[2], *res, *part, *y, *weight;
 static void buffers(void)
@@ -145,6 +145,10 @@ static void shapes(const char *only)
         for (auto &s : list) {
             const uint32_t n = s[0], k = s[1];
             if (k % f.block || (only == NULL && k == 896 && f.type == 2)) continue;
+            if (n > MAX_N || k > MAX_K) {
+                printf("%u x %u: at most %u x %u\n", n, k, (unsigned)MAX_N, (unsigned)MAX_K);
+                exit(1);
+            }
             const uint64_t bytes = (n + 15) / 16 * f.tile_bytes(k);
             const uint32_t copies = (uint32_t)std::min<uint64_t>(std::max<uint64_t>(2, 240000000 / bytes), 64);
             unsigned char *w[64];
@@ -323,38 +327,37 @@ static void experts(const struct format *f)
             free(g);
         }
         printf("  %4u rows, %4.1f experts:", rows, used);
-        for (uint32_t grouped = rows > ROWS; grouped < 2; grouped++)
-            for (uint32_t part = 1; part < 4; part++) { /* gate|up, down, both */
-                const double t = graph_seconds([&] {
-                    for (uint32_t l = 0; l < LAYERS; l++) {
-                        struct wk_cuda_product p = product(rows * TOP, WIDTH);
-                        p.expert = ids[l];
-                        p.groups = grouped ? groups[l] : NULL;
-                        p.n_experts = EXPERTS;
-                        p.expert_stride = p.top_k = p.x_items = TOP;
-                        p.input.x = x;
-                        p.input.aux = x_sums;
-                        p.n_seg = 2;
-                        p.glu = WK_GLU_CLAMP;
-                        p.alpha = 1.702f;
-                        p.limit = 7.0f;
-                        for (uint32_t i = 0; i < 2; i++) p.seg[i] = { w[l % 2][i], bias, f->type, WIDTH, { WK_CUDA_OUT_ACT, 4, hidden, hidden_sums, 0 } };
-                        if (part & 1) enqueue(f, &p);
-                        p.glu = 0;
-                        p.n_seg = p.x_items = 1;
-                        p.input.x = hidden;
-                        p.input.aux = hidden_sums;
-                        p.input.shift = 4;
-                        p.seg[0] = { w[l % 2][2], bias, f->type, WIDTH, { WK_CUDA_OUT_F32, 0, out, NULL, WIDTH } };
-                        if (grouped && part == 3) p.flags |= WK_CUDA_GROUPS_KNOWN;
-                        if (part & 2) enqueue(f, &p);
-                    }
-                }) / LAYERS;
-                const double bytes = used * (double)tiles * (part == 3 ? 3 : part == 1 ? 2 : 1);
-                printf("%s %6.1f us", part == 1 ? grouped ? "  groups" : "  items" : part == 2 ? " +" : " =", 1e6 * t);
-                if (part == 3) printf(" (%2.0f %% of R)", bytes / t / R * 100);
-                if (part == 3 && rows > 16) printf(" %.0f TFLOP/s", 6e-12 * rows * TOP * WIDTH * WIDTH / t);
-            }
+        for (uint32_t part = 1; part < 4; part++) { /* gate|up, down, both */
+            const double t = graph_seconds([&] {
+                for (uint32_t l = 0; l < LAYERS; l++) {
+                    struct wk_cuda_product p = product(rows * TOP, WIDTH);
+                    p.expert = ids[l];
+                    p.groups = groups[l];
+                    p.n_experts = EXPERTS;
+                    p.expert_stride = p.top_k = p.x_items = TOP;
+                    p.input.x = x;
+                    p.input.aux = x_sums;
+                    p.n_seg = 2;
+                    p.glu = WK_GLU_CLAMP;
+                    p.alpha = 1.702f;
+                    p.limit = 7.0f;
+                    for (uint32_t i = 0; i < 2; i++) p.seg[i] = { w[l % 2][i], bias, f->type, WIDTH, { WK_CUDA_OUT_ACT, 4, hidden, hidden_sums, 0 } };
+                    if (part & 1) enqueue(f, &p);
+                    p.glu = 0;
+                    p.n_seg = p.x_items = 1;
+                    p.input.x = hidden;
+                    p.input.aux = hidden_sums;
+                    p.input.shift = 4;
+                    p.seg[0] = { w[l % 2][2], bias, f->type, WIDTH, { WK_CUDA_OUT_F32, 0, out, NULL, WIDTH } };
+                    if (part == 3) p.flags |= WK_CUDA_GROUPS_KNOWN;
+                    if (part & 2) enqueue(f, &p);
+                }
+            }) / LAYERS;
+            const double bytes = used * (double)tiles * (part == 3 ? 3 : part == 1 ? 2 : 1);
+            printf("%s %6.1f us", part == 1 ? " " : part == 2 ? " +" : " =", 1e6 * t);
+            if (part == 3) printf(" (%2.0f %% of R)", bytes / t / R * 100);
+            if (part == 3 && rows > 16) printf(" %.0f TFLOP/s", 6e-12 * rows * TOP * WIDTH * WIDTH / t);
+        }
         printf("\n");
         for (uint32_t l = 0; l < LAYERS; l++) {
             OK(cudaFree(ids[l]));

@@ -125,21 +125,6 @@ static void pick(uint32_t rows, uint32_t experts, uint32_t k)
     const struct cuda_route r = { true, rows, experts, k, WK_SOFTMAX_TOPK, 1.0f, { x, experts, NULL }, route, 2 * k, NULL, NULL, NULL };
     CHECK(cuda_route(&r, stream, &err));
 }
-static void embed(uint32_t rows, uint32_t width)
-{
-    struct cuda_embed e = {};
-    e.dependent = true;
-    e.rows = rows;
-    e.width = width;
-    e.n_parts = 1;
-    e.part_rows[0] = x;
-    e.part_stride[0] = width;
-    e.scale[0] = 1.0f;
-    e.y = y;
-    e.y_stride = width;
-    e.part = part;
-    CHECK(cuda_embed(&e, stream, &err));
-}
 
 /* ---- measurements --------------------------------------------------------------------------------------------------- */
 
@@ -196,7 +181,6 @@ static void few_rows(void)
         chain("convert RMS, 4096, partials given", rows, [&] { convert(rows, 4096, CUDA_NORM_RMS, true, true); });
         chain("convert RMS, 4096", rows, [&] { convert(rows, 4096, CUDA_NORM_RMS, false, true); });
         chain("convert layer norm, 768", rows, [&] { convert(rows, 768, CUDA_NORM_LAYER, false, true); });
-        chain("embed 4096", rows, [&] { embed(rows, 4096); });
         chain("route 4 of 32", rows, [&] { pick(rows, 32, 4); });
         chain("route 8 of 128", rows, [&] { pick(rows, 128, 8); });
         chain("combine 4 x 2880", rows, [&] { combine(rows, 2880, 4); });

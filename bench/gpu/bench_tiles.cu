@@ -72,7 +72,7 @@ static void run_type(const struct wk_type_cpu *cpu, const struct wk_type_cuda *t
     OK(cudaMemset(rows, 0x35, file));
     OK(cudaMemcpy(index, host, sizeof host, cudaMemcpyHostToDevice));
     struct place p = { type, { sizeof(struct wk_cuda_tiles), K, ROWS / 16, ROWS, packed, rows, row }, { sizeof(struct wk_cuda_expand), K, ROWS, 0, packed, halves, K },
-        { sizeof(struct wk_cuda_gather), 0, K, PROMPT, packed, index, y, K } };
+        { sizeof(struct wk_cuda_gather), 0, K, PROMPT, packed, index, y, K, 1.0f, 0, NULL } };
     const double there = seconds(&p, pack), back = seconds(&p, unpack), wide = type->expand ? seconds(&p, expand) : INFINITY, many = seconds(&p, gather);
     p.gather.rows = 1;
     const double one = seconds(&p, gather);

@@ -265,6 +265,7 @@ static wk_status find_exported_cuda(const struct module *m, const struct wk_note
     REQUIRE(q, "struct wk_quant_cuda", open);
     REQUIRE(q, "struct wk_quant_cuda", serves);
     REQUIRE(q, "struct wk_quant_cuda", product);
+    if (!q->panels != !q->large) return wk_fail(err, WK_INVALID, "struct wk_quant_cuda has one of panels and large; expected both or neither");
     const char *differs = strcmp(q->id, n->id) ? "id" : memcmp(q->header_hash, n->header_hash, sizeof q->header_hash) ? "header hash" : NULL;
     if (differs) return wk_fail(err, WK_INVALID, "its exported struct differs from its note in: %s; make both with WORKER_PLUGIN_CUDA", differs);
     *out = q;

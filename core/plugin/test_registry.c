@@ -386,6 +386,7 @@ static void test_cuda_refused(void **state)
         { "cuda_small_struct", "struct wk_quant_cuda says struct_size 16", WK_INVALID }, { "cuda_odd_size", "struct wk_type_cuda says struct_size", WK_INVALID },
         { "cuda_other_type", "ggml type 201 is not in its note's claims", WK_INVALID }, { "cuda_type_twice", "has 2 types, its note claims 1", WK_INVALID },
         { "cuda_null_product", "struct wk_quant_cuda.product is NULL", WK_INVALID }, { "cuda_null_gather", "struct wk_type_cuda.gather is NULL", WK_INVALID },
+        { "cuda_half_large", "struct wk_quant_cuda has one of panels and large", WK_INVALID },
     };
     struct place *p = *state;
     char path[512], words[600];

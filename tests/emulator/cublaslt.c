@@ -1,5 +1,5 @@
-/* cublaslt.c: the products that core/device/cuda/gemm.c asks of cuBLASLt: y = scale w^T x + beta c, halves in, F32 out, each sum whole and in the order of k. One algorithm, which
- * says of itself what the library's on Hopper say. */
+/* cublaslt.c: the products that core/device/cuda/gemm.c asks of cuBLASLt: y = scale w^T x + beta c, halves in, F32 out, each sum whole and in the order of k. One way to
+ * compute, which says of itself what the library's on Hopper say; but what is chosen for another power of two of rows is another algorithm with code of its own. */
 #include "runtime.h"
 
 #include <cublasLt.h>
@@ -8,7 +8,7 @@
 
 #include <immintrin.h>
 
-enum { VERSION = 130100, FAMILY = 66 };
+enum { VERSION = 130100, FAMILY = 66, CODES = 32, CODE_BYTES = 1 << 16 /* of an algorithm */ };
 struct layout { int32_t type; uint64_t rows, cols; int64_t stride; };
 struct described { int32_t transposed_a, transposed_b; };
 _Static_assert(sizeof(struct layout) <= sizeof(cublasLtMatrixLayoutOpaque_t) && sizeof(struct described) <= sizeof(cublasLtMatmulDescOpaque_t), "what is kept in the library's structs fits");
@@ -62,11 +62,12 @@ static cublasStatus_t check(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
     if (o->transposed_a != CUBLAS_OP_T || o->transposed_b != CUBLAS_OP_N || w->type != CUDA_R_16F || x->type != CUDA_R_16F || y->type != CUDA_R_32F || z->type != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
     return w->rows == x->rows && y->rows == w->cols && y->cols == x->cols && z->rows == y->rows && z->cols == y->cols ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
-static void describe(cublasLtMatmulHeuristicResult_t *r, cublasStatus_t state)
+static void describe(cublasLtMatmulHeuristicResult_t *r, cublasStatus_t state, uint64_t code)
 {
     memset(r, 0, sizeof *r);
     r->state = state;
     r->algo.data[0] = FAMILY;
+    r->algo.data[1] = code;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int most, cublasLtMatmulHeuristicResult_t *out, int *found)
@@ -74,7 +75,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     (void)handle, (void)preference;
     const cublasStatus_t s = check(desc, a, b, c, d);
     *found = s == CUBLAS_STATUS_SUCCESS && most > 0;
-    if (*found) describe(out, s);
+    uint64_t code = 0;
+    while (code + 1 < CODES && ((const struct layout *)(const void *)b)->cols >> code > 1) code++;
+    if (*found) describe(out, s, code);
     return s;
 }
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -82,7 +85,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
 {
     (void)handle;
     const cublasStatus_t s = algo->data[0] == FAMILY ? check(desc, a, b, c, d) : CUBLAS_STATUS_NOT_SUPPORTED;
-    describe(out, s);
+    describe(out, s, algo->data[1]);
     return s;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void *value, size_t bytes, size_t *written)
@@ -126,9 +129,12 @@ static void multiply(const void *told)
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a, cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb, const void *beta, const void *c,
                               cublasLtMatrixLayout_t lc, void *d, cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
-    (void)handle, (void)algo, (void)workspace, (void)workspace_bytes;
-    const cublasStatus_t s = check(desc, la, lb, lc, ld);
+    static _Atomic bool loaded[CODES];
+    (void)handle, (void)workspace, (void)workspace_bytes;
+    const cublasStatus_t s = algo->data[0] == FAMILY && algo->data[1] < CODES ? check(desc, la, lb, lc, ld) : CUBLAS_STATUS_INVALID_VALUE;
     if (s != CUBLAS_STATUS_SUCCESS) return s;
+    if (!loaded[algo->data[1]]) code_loaded(CODE_BYTES);
+    loaded[algo->data[1]] = true;
     struct product *p = malloc(sizeof *p);
     if (!p) return CUBLAS_STATUS_ALLOC_FAILED;
     *p = (struct product){ *(const struct layout *)(const void *)la, *(const struct layout *)(const void *)lb, *(const struct layout *)(const void *)lc, *(const struct layout *)(const void *)ld,

@@ -53,7 +53,7 @@ struct kernel {
     char *name; /* as in the PTX */
     const char *text;
     uint32_t line;
-    bool parsed;
+    bool parsed, loaded; /* loaded: was launched, so that its code is in the device's memory */
     struct insn *code;
     uint32_t n_code;
     int32_t *args;

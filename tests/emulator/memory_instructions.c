@@ -467,6 +467,13 @@ static enum outcome cp_async_bulk(struct warp *w, const struct insn *i)
     return NEXT;
 }
 
+/* There is no cache: a policy is a number that nobody looks at. */
+static enum outcome createpolicy(struct warp *w, const struct insn *i)
+{
+    EACH_ACTIVE(w) r64(w, i, 0)[l] = 0;
+    return NEXT;
+}
+
 static void st_async(struct warp *w, const struct insn *i, uint32_t n, bool wide)
 {
     EACH_ACTIVE(w) {
@@ -537,6 +544,8 @@ const struct instruction memory_instructions[] = {
     { "mbarrier.test_wait.parity.shared.b64", "p:mi", mbarrier_try, false }, { "mbarrier.test_wait.parity.shared::cta.b64", "p:mi", mbarrier_try, false },
     { "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64", "p:mi", mbarrier_try, false }, { "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64", "p:mi", mbarrier_try, false },
     { "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", ":mmim", cp_async_bulk, false },
+    { "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint", ":mmiml", cp_async_bulk, false },
+    { "createpolicy.fractional.L2::evict_first.b64", "l:", createpolicy, false },
     { "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32", ":miiiim", st_async_v4, false }, { "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32", ":miiiim", st_async_v4, false },
     { "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32", ":miim", st_async_v2, false }, { "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32", ":miim", st_async_v2, false },
     { "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32", ":mim", st_async_32, false }, { "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32", ":mim", st_async_32, false },

@@ -33,10 +33,12 @@ static uint64_t setting(const char *name, uint64_t otherwise)
 }
 static int multiprocessors(void) { return (int)setting("EMULATOR_MULTIPROCESSORS", 132); }
 uint64_t device_total(void) { return setting("EMULATOR_MEMORY_MB", 2048) << 20; }
+static _Atomic uint64_t code_bytes;
+void code_loaded(uint64_t bytes) { code_bytes += bytes; }
 uint64_t device_left(void) /* a context takes some, too */
 {
     enum { CONTEXT = 64 << 20 };
-    const uint64_t taken = CONTEXT + device_used() + driver_used(), total = device_total();
+    const uint64_t taken = CONTEXT + code_bytes + device_used() + driver_used(), total = device_total();
     return total > taken ? total - taken : 0;
 }
 
@@ -342,6 +344,8 @@ static cudaError_t launch(const void *host, dim3 grid, dim3 threads, void **args
     else if (k->cluster[0]) memcpy(w.launch.cluster, k->cluster, sizeof w.launch.cluster);
     const cudaError_t e = check_launch(&w.launch);
     if (e) return said(e);
+    if (!k->loaded) code_loaded((uint64_t)k->n_code * 16);
+    k->loaded = true;
     if (!(w.launch.params = calloc(1, k->param_bytes + 16))) abort();
     for (uint32_t i = 0; i < k->n_params; i++) memcpy(w.launch.params + k->params[i].offset, args[i], k->params[i].bytes);
     return enqueue(stream, w);

@@ -26,4 +26,7 @@ bool driver_pointer(uint64_t at, bool *host);
 uint64_t driver_used(void);
 uint64_t device_total(void), device_left(void);
 
+/* Code comes into device memory when it is first launched, as the driver does it, and stays. */
+void code_loaded(uint64_t bytes);
+
 #endif

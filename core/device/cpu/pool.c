@@ -37,7 +37,7 @@ struct gate {
 
 struct pool {
     uint32_t threads, started;
-    bool crowded; /* more threads than processors */
+    bool crowded, bound; /* more threads than processors; just as many, so that each has its own */
     _Atomic uint32_t active; /* threads of this step and the next: those below */
     _Alignas(64) _Atomic uint32_t arrived;
     struct gate stage, step, size; /* the turn of a step: ACTIVE bits: its threads, above: its number; size: whenever `active` has grown */
@@ -131,7 +131,7 @@ static void *thread_main(void *arg)
         turn = atomic_load(&p->step.turn);
         const uint32_t active = turn & ((1u << ACTIVE) - 1);
         if (s.index >= active) continue; /* of a step without this thread nothing else is looked at: the next may have begun */
-        const bool bind = active == p->threads && !p->crowded;
+        const bool bind = active == p->threads && p->bound;
         if (bind && !bound) pin(p->processor[s.index]);
         if (bound && !bind) (void)sched_setaffinity(0, sizeof p->allowed, &p->allowed);
         bound = bind;
@@ -140,22 +140,59 @@ static void *thread_main(void *arg)
     }
 }
 
+/* The beginning of a small file of the kernel's as a text, empty where there is none. */
+static void read_text(const char *path, char *text, size_t bytes)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : read(fd, text, bytes - 1);
+    text[n > 0 ? n : 0] = 0;
+    if (fd >= 0) (void)close(fd);
+}
+
+uint32_t pool_within(uint32_t processors, const char *cpu_max)
+{
+    unsigned long long quota, period;
+    if (sscanf(cpu_max, "%llu %llu", &quota, &period) != 2 || !quota || !period) return processors;
+    const unsigned long long whole = quota / period + (quota % period != 0);
+    return whole < processors ? (uint32_t)whole : processors;
+}
+
+/* What the process's control group and those above it leave: a container's limit, a service's. */
+static uint32_t within_groups(uint32_t processors)
+{
+    char text[1024], path[1200];
+    read_text("/proc/self/cgroup", text, sizeof text);
+    char *group = strstr(text, "0::/");
+    if (!group) return processors;
+    group += 3;
+    group[strcspn(group, "\n")] = 0;
+    for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+        char limit[64];
+        *end = 0;
+        (void)snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
+        read_text(path, limit, sizeof limit);
+        processors = pool_within(processors, limit);
+    }
+    return processors;
+}
+
 uint32_t pool_processors(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return (uint32_t)CPU_COUNT(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return within_groups((uint32_t)CPU_COUNT(&set));
     long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (uint32_t)n : 1;
+    return within_groups(n > 0 ? (uint32_t)n : 1);
 }
 
-/* Deals the allowed processors to threads. Fewer than threads: nobody is bound. */
+/* Deals the allowed processors to threads. Where there are more of them than threads, whoever deals out time knows better which are free. */
 static void choose_processors(struct pool *p)
 {
     uint32_t n = 0;
     if (sched_getaffinity(0, sizeof p->allowed, &p->allowed) == 0)
-        for (int c = 0; c < CPU_SETSIZE && n < p->threads; c++)
-            if (CPU_ISSET((unsigned)c, &p->allowed)) p->processor[n++] = c;
+        for (int c = 0; c < CPU_SETSIZE; c++)
+            if (CPU_ISSET((unsigned)c, &p->allowed) && n++ < p->threads) p->processor[n - 1] = c;
     p->crowded = n < p->threads;
+    p->bound = n == p->threads;
 }
 
 /* ---- who has the processors ------------------------------------------------------------------------------------------------------ */
@@ -171,13 +208,9 @@ static int64_t now(void)
 static int64_t delay_of(pid_t id)
 {
     char path[64], text[128];
-    (void)snprintf(path, sizeof path, "/proc/self/task/%d/schedstat", (int)id);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    const ssize_t n = read(fd, text, sizeof text - 1);
-    (void)close(fd);
     long long computed, delay;
-    text[n > 0 ? n : 0] = 0;
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/schedstat", (int)id);
+    read_text(path, text, sizeof text);
     return sscanf(text, "%lld %lld", &computed, &delay) == 2 ? delay : 0;
 }
 
@@ -277,7 +310,7 @@ void pool_run(struct pool *p, void (*fn)(void *arg, uint32_t thread), void *arg)
 {
     cpu_set_t before;
     const uint32_t active = pool_active(p);
-    const bool watched = !p->crowded && p->threads > 1, bound = watched && active == p->threads && sched_getaffinity(0, sizeof before, &before) == 0;
+    const bool watched = !p->crowded && p->threads > 1, bound = watched && p->bound && active == p->threads && sched_getaffinity(0, sizeof before, &before) == 0;
     const int64_t since = watched ? now() : 0;
     if (bound) pin(p->processor[0]);
     p->fn = fn;

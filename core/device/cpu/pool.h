@@ -14,18 +14,20 @@ struct pool;
 
 enum { POOL_MAX_THREADS = 1024 };
 
-/* Processors that this thread may run on. */
+/* Processors that this thread may run on, within its control group's limit on their time. */
 uint32_t pool_processors(void);
+/* As many of them as a control group's cpu.max ("QUOTA PERIOD" in microseconds, or "max PERIOD") leaves, rounded up; any other text limits nothing. */
+uint32_t pool_within(uint32_t processors, const char *cpu_max);
 
-/* threads: 1 .. POOL_MAX_THREADS. One processor a thread while there are enough of them. */
+/* threads: 1 .. POOL_MAX_THREADS. Where there are just as many processors, each thread is bound to one. */
 wk_status pool_open(uint32_t threads, struct pool **out, const struct wk_err *err);
 void pool_close(struct pool *p); /* NULL allowed; not while running */
 
 /* Threads of the running step or, between steps, of the next: 1 .. those that were opened. */
 uint32_t pool_active(const struct pool *p);
 
-/* Runs fn(arg, thread) on every active thread, thread = 0 .. active - 1, and returns when all are done. One caller at a time; while all are active the
- * caller is kept on one processor. */
+/* Runs fn(arg, thread) on every active thread, thread = 0 .. active - 1, and returns when all are done. One caller at a time; while threads are bound and all
+ * active, the caller is kept on its processor. */
 void pool_run(struct pool *p, void (*fn)(void *arg, uint32_t thread), void *arg);
 
 /* Every thread of a running pool must come here before any goes on; what was written before is seen after. */

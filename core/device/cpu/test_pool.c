@@ -102,6 +102,16 @@ static void test_busy(void **state)
     free(w.cell);
 }
 
+static void test_limits(void **state)
+{
+    (void)state;
+    static const struct { uint32_t of; const char *limit; uint32_t left; } rows[] = {
+        { 64, "max 100000\n", 64 }, { 64, "200000 100000\n", 2 }, { 64, "150000 100000", 2 }, { 64, "1000 100000", 1 }, { 2, "800000 100000", 2 }, { 8, "18446744073709551615 1", 8 },
+        { 8, "", 8 }, { 8, "0 100000", 8 }, { 8, "100000 0", 8 }, { 8, "x", 8 }, { 8, "100000", 8 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_int_equal(pool_within(rows[i].of, rows[i].limit), rows[i].left);
+}
+
 static void test_refusal(void **state)
 {
     (void)state;
@@ -115,6 +125,6 @@ static void test_refusal(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_barriers), cmocka_unit_test(test_sleep), cmocka_unit_test(test_busy), cmocka_unit_test(test_refusal) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_barriers), cmocka_unit_test(test_sleep), cmocka_unit_test(test_busy), cmocka_unit_test(test_limits), cmocka_unit_test(test_refusal) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,58 +11,27 @@
  * agree on the maximum, leave the probabilities in shared memory, and each sums runs of 16 values over all pages of the split.
  *
  * Splits are added in order, by the block that has all of a tile's, as it goes; else from the workspace, by the last block to finish, which an
- * integer counter finds. All orders of addition come from absolute positions alone, so both ways give the same bits. */
-#include "device/cuda/attend_few.cuh"
+ * integer counter finds; else, of one row with few heads, in shared memory by the blocks of a cluster (attend_one.cuh). All orders of addition come
+ * from absolute positions alone, so every way gives the same bits. */
+#include "device/cuda/attend_one.cuh"
 
 #include "device/cuda/launch.cuh"
 
 enum { RAW_KEY = QUERIES, RAW_VALUE, RAW_TURNS_Q, RAW_TURNS_K, RAW_ROWS, BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asks for */ };
 
-/* ---- shared memory, and pages on their way into it ---------------------------------------------------------------------- */
+/* ---- shared memory ------------------------------------------------------------------------------------------------------------ */
 
 /* What the step holds in all. */
 struct list { uint32_t items, tiles; };
 
-template <int D, int W> struct alignas(128) few_shared {
-    __half k[W][32 * D];                    /* a page for each warp */
-    __half q[QUERIES * D];                  /* [D / 8][QUERIES][8] */
-    __half p[W][KV_PAGE * QUERIES];         /* probabilities: [position][query] */
-    float raw[RAW_ROWS][D];                 /* of the next tile, as they are: queries, a key, a value, the turns of queries and keys */
-    float max[W][QUERIES], sum[W][QUERIES]; /* of every page: maximum (log2), and the sum of its probabilities */
+template <int D, int W> struct alignas(128) few_shared : split_shared<D, W> {
+    alignas(16) float raw[RAW_ROWS][D]; /* of the next tile, as they are: queries, a key, a value, the turns of queries and keys */
     cuda_seq seqs[WK_CUDA_FEW];
-    uint32_t before[WK_CUDA_FEW + 4], last; /* before: items ahead of each sequence */
+    uint32_t before[WK_CUDA_FEW + 4];   /* items ahead of each sequence */
     struct list all;
-    __half *at[2][W];                       /* where the item's pages lie, and the next one's */
-    uint64_t k_bar[W], v_bar[2];
 };
 /* Behind it one or two stages of values: W pages each. */
 template <int D, int W> static size_t few_bytes(uint32_t stages) { return sizeof(few_shared<D, W>) + (size_t)stages * W * 32 * D * sizeof(__half); }
-
-/* What a warp reads of an item: a page, or nothing of it. */
-struct page { __half *at; bool seen; };
-
-template <int D, int W> __device__ __forceinline__ page page_of_item(const item &t, const attend_args &a, uint32_t warp)
-{
-    const uint32_t number = t.split * W + warp;
-    page p;
-    p.seen = number >= t.low / KV_PAGE && number <= t.high / KV_PAGE;
-    p.at = p.seen ? page_of<D>(a, __ldg(page_entry(a, t.seq, number)), t.kv) : a.cache;
-    return p;
-}
-/* The block's first item. guess: entry `warp` of the first sequence's table, which was asked for before the item was known. */
-template <int D, int W> __device__ __forceinline__ page first_page(const item &t, const attend_args &a, uint32_t warp, uint32_t guess)
-{
-    if (t.seq || t.split) return page_of_item<D, W>(t, a, warp);
-    page p;
-    p.seen = warp >= t.low / KV_PAGE && warp <= t.high / KV_PAGE;
-    p.at = page_of<D>(a, p.seen ? guess : 0, t.kv);
-    return p;
-}
-/* which: 0 K, 1 V. By a whole warp, once an item, also when it reads nothing. */
-template <int D> __device__ __forceinline__ void copy_page(const page &p, uint32_t which, uint32_t to, uint32_t bar)
-{
-    copy_run(to, p.at + which * (32 * D), p.seen ? 64 * D : 0, bar);
-}
 
 /* ---- before attention: q of the tile, k and v of the step's rows -------------------------------------------------------- */
 
@@ -77,7 +46,6 @@ template <int W, int FORM> __device__ __forceinline__ jobs jobs_of(const item &t
     j.from = t.position > start ? t.position : start;
     j.to = end < start + W * KV_PAGE ? end : start + W * KV_PAGE;
     if (j.to < j.from) j.to = j.from;
-    if (FORM == FORM_ONE) j.from = t.position, j.to = t.position + (t.split == t.last);
     return j;
 }
 
@@ -91,7 +59,7 @@ template <int D, int FORM> __device__ __forceinline__ void put_row(const attend_
     const uint32_t at = block_offset<D>(p % KV_PAGE, threadIdx.x % head_lanes<D>());
     *reinterpret_cast<uint4 *>(slot + at) = x;
     if (copied) stores_before_copies();
-    if (FORM == FORM_ONE ? t.tile == 0 : (p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
+    if ((p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
 }
 
 /* Where the block's pages and the copies into them stand. */
@@ -170,7 +138,7 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_keys(fe
             }
         }
         first += jobs_at_once<D, W>();
-        if ((FORM == FORM_ONE && jobs_at_once<D, W>() > QUERIES) || first >= n) break;
+        if (first >= n) break;
     }
 }
 
@@ -194,332 +162,10 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(
         if (i < n && run_first<D>() < D) put_row<D, FORM>(a, t, j.from + i, 1, v + slot * (32 * D), m.at[now.parity][slot], half_run(r.own), now.more);
         i += jobs_at_once<D, W>();
         first += jobs_at_once<D, W>();
-        if (FORM == FORM_ONE || first >= n) break;
+        if (first >= n) break;
         r.x = i < n ? a.v.x + (t.row + (j.from + i - t.position)) * a.v.stride + t.kv * a.dv : NULL;
         load_run<D, FORM, false>(r, a.v, a.dv, false);
     }
-}
-
-/* ---- scores: a page by a warp ------------------------------------------------------------------------------------------ */
-
-/* s[i][0..1] = scores of position 16 i + g, s[i][2..3] of position 16 i + 8 + g; of queries 2t, 2t + 1. */
-template <int D> __device__ __forceinline__ void page_scores(float (&s)[2][4], uint32_t q, uint32_t k)
-{
-    const uint32_t lane = threadIdx.x & 31u, address = k + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
-    float x[2][2][4] = {}; /* even and odd runs of 16 */
-#pragma unroll
-    for (int c = 0; c < D / 16; c++) {
-        uint32_t b[2];
-        load_matrices_2(b[0], b[1], q + c * 256 + (lane & 15) * 16);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t r[4];
-            load_matrices(r, address + i * (2 * D * 16) + c * 256);
-            mma_f16(x[c & 1][i], r[0], r[1], r[2], r[3], b[0], b[1]);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fadd_rn(x[0][i / 4][i % 4], x[1][i / 4][i % 4]);
-}
-
-/* Scale to log2, soft-cap, and -inf where a query does not see the position. */
-template <int FORM> __device__ __forceinline__ void finish_scores(float (&s)[2][4], const attend_args &a, const item &t, uint32_t start)
-{
-    const uint32_t lane = threadIdx.x & 31u;
-    const float log2e = 1.4426950408889634f, scale = __fmul_rn(a.scale, log2e);
-    if (__builtin_expect(a.softcap == 0.0f, 1)) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(s[i / 4][i % 4], scale);
-    } else {
-#pragma unroll
-        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(capped(__fmul_rn(s[i / 4][i % 4], a.scale), a.softcap), log2e);
-    }
-    if (start + KV_PAGE <= t.position + row_of_query<FORM>(a, t.tile * QUERIES) + 1 && start >= first_key(a.window, t.high)) return;
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        const uint32_t position = t.position + row_of_query<FORM>(a, t.tile * QUERIES + 2 * (lane & 3) + j), low = first_key(a.window, position), seen = position - low;
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            if (start + (lane >> 2) - low + 8 * i > seen) s[i / 2][2 * (i % 2) + j] = -INFINITY;
-    }
-}
-
-/* The page's maxima; every warp calls it. */
-template <int D, int W> __device__ __forceinline__ void leave_max(few_shared<D, W> &m, const float (&s)[2][4])
-{
-    const uint32_t lane = threadIdx.x & 31u;
-    float top[2];
-#pragma unroll
-    for (int j = 0; j < 2; j++) top[j] = fmaxf(fmaxf(s[0][j], s[0][2 + j]), fmaxf(s[1][j], s[1][2 + j]));
-#pragma unroll
-    for (int d = 4; d < 32; d <<= 1)
-#pragma unroll
-        for (int j = 0; j < 2; j++) top[j] = fmaxf(top[j], __shfl_xor_sync(0xffffffffu, top[j], d));
-    if (lane < 4) *reinterpret_cast<float2 *>(&m.max[threadIdx.x / 32][2 * lane]) = make_float2(top[0], top[1]);
-}
-
-/* Maxima over the split of queries 2t, 2t + 1. */
-template <int D, int W> __device__ __forceinline__ float2 split_max(const few_shared<D, W> &m)
-{
-    float2 x[W], top = make_float2(-INFINITY, -INFINITY);
-#pragma unroll
-    for (int i = 0; i < W; i++) x[i] = *reinterpret_cast<const float2 *>(&m.max[i][2 * (threadIdx.x & 3u)]);
-#pragma unroll
-    for (int i = 0; i < W; i++) top = make_float2(fmaxf(top.x, x[i].x), fmaxf(top.y, x[i].y));
-    return top;
-}
-
-/* Probabilities of the page, rounded to f16, and their sum as rounded. */
-template <int D, int W> __device__ __forceinline__ void leave_probabilities(few_shared<D, W> &m, const float (&s)[2][4], float2 top)
-{
-    const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32;
-    const float base[2] = { top.x == -INFINITY ? 0.0f : top.x, top.y == -INFINITY ? 0.0f : top.y };
-    float sum[2] = { 0.0f, 0.0f };
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const __half2 h = __floats2half2_rn(exp2_fast(__fadd_rn(s[i / 2][i % 2 * 2], -base[0])), exp2_fast(__fadd_rn(s[i / 2][i % 2 * 2 + 1], -base[1])));
-        *reinterpret_cast<__half2 *>(&m.p[warp][(8 * i + (lane >> 2)) * QUERIES + 2 * (lane & 3)]) = h;
-        sum[0] = __fadd_rn(sum[0], __low2float(h));
-        sum[1] = __fadd_rn(sum[1], __high2float(h));
-    }
-#pragma unroll
-    for (int d = 4; d < 32; d <<= 1)
-#pragma unroll
-        for (int j = 0; j < 2; j++) sum[j] = __fadd_rn(sum[j], __shfl_xor_sync(0xffffffffu, sum[j], d));
-    if (lane < 4) *reinterpret_cast<float2 *>(&m.sum[warp][2 * lane]) = make_float2(sum[0], sum[1]);
-}
-template <int D, int W> __device__ __forceinline__ float2 split_sum(const few_shared<D, W> &m)
-{
-    float2 sum = make_float2(0.0f, 0.0f);
-#pragma unroll
-    for (int i = 0; i < W; i++) {
-        const float2 x = *reinterpret_cast<const float2 *>(&m.sum[i][2 * (threadIdx.x & 3u)]);
-        sum = make_float2(__fadd_rn(sum.x, x.x), __fadd_rn(sum.y, x.y));
-    }
-    return sum;
-}
-
-/* ---- values: runs of 16 by a warp ---------------------------------------------------------------------------------------- */
-
-/* y = C fragment of values 16 slice .. of V^T P^T over the split's pages; pages outside [low, high] have no values and no probabilities. */
-template <int D, int W> __device__ __forceinline__ void slice_values(float (&y)[4], const few_shared<D, W> &m, uint32_t slice, uint32_t v, uint32_t low, uint32_t high)
-{
-    constexpr int CHAINS = W < 4 ? W : 4;
-    const uint32_t lane = threadIdx.x & 31u, p_at = shared_address(m.p) + lane * 16;
-    const uint32_t address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
-    float x[CHAINS][4] = {};
-#pragma unroll
-    for (uint32_t i = 0; i < W; i++) {
-        if (i < low || i > high) continue;
-        const uint32_t at = address + i * (64 * D);
-        uint32_t p[4], a[4], b[4];
-        load_matrices_turned(p, p_at + i * (KV_PAGE * QUERIES * 2));
-        load_matrices_turned(a, at);
-        load_matrices_turned(b, at + 2 * D * 16);
-        mma_f16(x[i % CHAINS], a[0], a[1], a[2], a[3], p[0], p[1]);
-        mma_f16(x[i % CHAINS], b[0], b[1], b[2], b[3], p[2], p[3]);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1 % CHAINS][i]), __fadd_rn(x[2 % CHAINS][i], x[3 % CHAINS][i]));
-}
-
-/* What the splits of a tile have come to: maxima (log2) and sums of queries 2t, 2t + 1; y: fragments of the warp's runs of values, not divided yet. */
-template <int D, int W> struct total {
-    static constexpr int slices = (D / 16 + W - 1) / W;
-    float max[2], sum[2], y[slices][4];
-};
-template <int D, int W> __device__ __forceinline__ void total_begin(total<D, W> &r)
-{
-#pragma unroll
-    for (int j = 0; j < 2; j++) r.max[j] = -INFINITY, r.sum[j] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 4 * r.slices; i++) r.y[i / 4][i % 4] = 0.0f;
-}
-/* Factors of what is there and of what is added, when the maximum becomes the larger one of both. */
-struct factors { float old, add; };
-__device__ __forceinline__ factors raise(float &max, float to)
-{
-    const float top = fmaxf(max, to), base = top == -INFINITY ? 0.0f : top;
-    const factors f = { exp2_fast(__fadd_rn(max, -base)), exp2_fast(__fadd_rn(to, -base)) };
-    max = top;
-    return f;
-}
-__device__ __forceinline__ float grown(float x, float y, const factors &f) { return __fmaf_rn(y, f.add, __fmul_rn(x, f.old)); }
-
-/* ---- splits of one tile in several blocks ------------------------------------------------------------------------------------ */
-
-template <int FORM> __device__ __forceinline__ uint32_t part_index(const attend_args &a, const item &t, uint32_t query, uint32_t split)
-{
-    const uint32_t all = t.tile * QUERIES + query, at = row_of_query<FORM>(a, all);
-    return ((t.row + at) * a.heads + t.kv * a.group + (all - at * a.group)) * a.max_splits + (split - t.first);
-}
-
-/* The split's result to the workspace. */
-template <int D, int W, int FORM> __device__ __forceinline__ void leave_split(const attend_args &a, const item &t, const total<D, W> &r, uint32_t n)
-{
-    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2;
-#pragma unroll
-    for (uint32_t j = 0; j < 2; j++) {
-        const uint32_t query = 2 * (threadIdx.x & 3u) + j;
-        if (query >= n) break;
-        const uint32_t to = part_index<FORM>(a, t, query, t.split);
-#pragma unroll
-        for (uint32_t i = 0; i < r.slices; i++) {
-            const uint32_t slice = warp + i * W;
-            if (slice >= D / 16) break;
-            float *y = a.part + (uint64_t)to * D + 16 * slice + g;
-            y[0] = r.y[i][j];
-            y[8] = r.y[i][2 + j];
-        }
-        if (warp == 0 && g == 0) a.part_max_sum[to] = make_float2(r.max[j], r.sum[j]);
-    }
-}
-
-__device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-
-/* The block leaves the tile after `run` of its splits, of which t is the last. True, in every thread, if all of the tile's splits are there now. */
-template <int D, int W, int FORM> __device__ __forceinline__ bool leave_tile(few_shared<D, W> &m, const attend_args &a, const item &t, uint32_t run)
-{
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        fence_device(); /* for all that the barrier has brought together */
-        const uint32_t tiles_a_row = (a.group + QUERIES - 1) / QUERIES;
-        uint32_t *counter = a.counters + (uint64_t)(t.row * tiles_a_row + t.tile) * a.kv_heads + t.kv;
-        m.last = atomicAdd(counter, run) + run == t.last - t.first + 1;
-        if (m.last) *counter = 0;
-        if (m.last) fence_device();
-    }
-    __syncthreads();
-    return m.last != 0;
-}
-
-/* All splits of the tile, in order: of a block that goes on, or when they are too many for its memory. */
-template <int D, int W, int FORM> __device__ __forceinline__ void gather_splits(const attend_args &a, const item &t, total<D, W> &r, uint32_t n)
-{
-    constexpr uint32_t AT_ONCE = FORM == FORM_ANY ? 2 : 4;
-    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2, query = 2 * (threadIdx.x & 3u);
-    const uint32_t from[2] = { part_index<FORM>(a, t, query < n ? query : 0, t.first), part_index<FORM>(a, t, query + 1 < n ? query + 1 : 0, t.first) };
-    const total<D, W> none = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, {} };
-    r = none;
-#pragma unroll
-    for (uint32_t i = 0; i < r.slices; i++) {
-        const uint32_t slice = warp + i * W < D / 16 ? warp + i * W : 0, splits = t.last - t.first + 1;
-#pragma unroll
-        for (int j = 0; j < 2; j++) r.max[j] = -INFINITY, r.sum[j] = 0.0f;
-#pragma unroll 1
-        for (uint32_t s = 0; s < splits; s += AT_ONCE) {
-            float2 ms[AT_ONCE][2];
-            float y[AT_ONCE][4];
-#pragma unroll
-            for (uint32_t k = 0; k < AT_ONCE; k++)
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    const bool there = s + k < splits && query + j < n;
-                    const float *at = a.part + (uint64_t)(from[j] + s + k) * D + 16 * slice + g;
-                    ms[k][j] = there ? __ldcg(a.part_max_sum + from[j] + s + k) : make_float2(-INFINITY, 0.0f);
-                    y[k][j] = there ? __ldcg(at) : 0.0f;
-                    y[k][2 + j] = there ? __ldcg(at + 8) : 0.0f;
-                }
-#pragma unroll
-            for (uint32_t k = 0; k < AT_ONCE; k++)
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    if (s + k >= splits) break;
-                    const factors f = raise(r.max[j], ms[k][j].x);
-                    r.sum[j] = grown(r.sum[j], ms[k][j].y, f);
-                    r.y[i][j] = grown(r.y[i][j], y[k][j], f);
-                    r.y[i][2 + j] = grown(r.y[i][2 + j], y[k][2 + j], f);
-                }
-        }
-    }
-}
-
-/* The same by a block that ends here, through its memory for keys: all asked for at once. */
-template <int D, int W> __device__ __forceinline__ constexpr uint32_t gather_rows() { return W * 16; } /* of D values, that it has room for */
-template <int D, int W, int FORM> __device__ __forceinline__ void gather_at_once(few_shared<D, W> &m, const attend_args &a, const item &t, total<D, W> &r, uint32_t n)
-{
-    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2, splits = t.last - t.first + 1;
-    float *const rows = reinterpret_cast<float *>(m.k);     /* [n][splits][D] */
-    float2 *const max_sum = reinterpret_cast<float2 *>(m.p); /* [n][splits] */
-    static_assert(sizeof m.p >= gather_rows<D, W>() * sizeof(float2) && sizeof m.k >= gather_rows<D, W>() * D * sizeof(float), "room for all");
-#pragma unroll 1
-    for (uint32_t query = 0; query < n; query++) {
-        const float *from = a.part + (uint64_t)part_index<FORM>(a, t, query, t.first) * D;
-        for (uint32_t i = threadIdx.x * 4; i < splits * D; i += 128 * W) copy16(shared_address(rows + query * splits * D + i), from + i);
-    }
-    copy_commit();
-    for (uint32_t i = threadIdx.x; i < n * splits; i += 32 * W) max_sum[i] = __ldcg(a.part_max_sum + part_index<FORM>(a, t, i / splits, t.first) + i % splits);
-    copy_wait<0>();
-    __syncthreads();
-    total_begin(r);
-#pragma unroll 4
-    for (uint32_t s = 0; s < splits; s++)
-#pragma unroll
-        for (uint32_t j = 0; j < 2; j++) {
-            const uint32_t query = 2 * (threadIdx.x & 3u) + j, row = (query < n ? query : 0) * splits + s;
-            const float2 ms = max_sum[row];
-            const factors f = raise(r.max[j], ms.x);
-            r.sum[j] = grown(r.sum[j], ms.y, f);
-#pragma unroll
-            for (uint32_t i = 0; i < r.slices; i++) {
-                const float *y = rows + row * D + 16 * (warp + i * W < D / 16 ? warp + i * W : 0) + g;
-                r.y[i][j] = grown(r.y[i][j], y[0], f);
-                r.y[i][2 + j] = grown(r.y[i][2 + j], y[8], f);
-            }
-        }
-}
-
-/* ---- results --------------------------------------------------------------------------------------------------------------- */
-
-/* The act's sums of a run of 16 of which lane 4 g + t holds values g and g + 8: the trees of wk_act_sum16. .x, .y: as there, in the lanes of g 0. */
-__device__ __forceinline__ float2 fragment_sum16(__half low, __half high)
-{
-    float s[2] = { __half2float(low), __half2float(high) };
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        s[i] = __fadd_rn(s[i], __shfl_xor_sync(0xffffffffu, s[i], 4));
-        s[i] = __fadd_rn(s[i], __shfl_xor_sync(0xffffffffu, s[i], 16));
-    }
-    const float all = __fadd_rn(s[0], s[1]);
-    return make_float2(all, __shfl_xor_sync(0xffffffffu, all, 8));
-}
-
-/* The tile's results. */
-template <int D, int W, int FORM> __device__ __forceinline__ void store_results(const attend_args &a, const item &t, const total<D, W> &r, uint32_t n)
-{
-    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2;
-#pragma unroll
-    for (uint32_t j = 0; j < 2; j++) {
-        const uint32_t query = 2 * (threadIdx.x & 3u) + j, all = t.tile * QUERIES + (query < n ? query : 0), at = row_of_query<FORM>(a, all), head = t.kv * a.group + (all - at * a.group);
-        const float factor = value_factor(r.max[j], r.sum[j], a.sinks, head);
-#pragma unroll
-        for (uint32_t i = 0; i < r.slices; i++) {
-            const uint32_t first = 16 * (warp + i * W), d = first + g;
-            if (first >= a.dv) break;
-            const float x = __fmul_rn(r.y[i][j], factor), y = __fmul_rn(r.y[i][2 + j], factor);
-            if (!a.act) {
-                float *to = a.out + (t.row + at) * a.out_stride + head * a.dv + d;
-                if (query < n && d < a.dv) to[0] = x;
-                if (query < n && d + 8 < a.dv) to[8] = y;
-                continue;
-            }
-            const __half low = wk_act_half(x, a.shift), high = wk_act_half(y, a.shift);
-            const float2 sums = fragment_sum16(low, high);
-            const uint64_t to = (uint64_t)(t.row + at) * a.act_k + head * a.dv + d;
-            if (query >= n) continue;
-            a.act[to] = low;
-            a.act[to + 8] = high;
-            if (g == 0) reinterpret_cast<float2 *>(a.sums)[to / 16] = sums;
-        }
-    }
-    /* What an act has past the row's end is 0. */
-    const uint32_t width = a.heads * a.dv;
-    if (a.act && a.act_k > width && t.kv == a.kv_heads - 1 && threadIdx.x < a.act_k - width)
-        for (uint32_t query = 0; query < n; query++) {
-            const uint64_t to = (uint64_t)(t.row + row_of_query<FORM>(a, t.tile * QUERIES + query)) * a.act_k + width + threadIdx.x;
-            a.act[to] = __float2half_rn(0.0f);
-            if (threadIdx.x % 16 == 0) reinterpret_cast<float2 *>(a.sums)[to / 16] = make_float2(0.0f, 0.0f);
-        }
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------------------- */
@@ -529,13 +175,15 @@ template <int D, int W, int FORM> __device__ __forceinline__ void list_items(few
 {
     const uint32_t lane = threadIdx.x;
     list all = { 0, 0 };
-    for (uint32_t base = 0; base < a.seqs; base += 32) {
-        cuda_seq s = {};
-        if (base + lane < a.seqs) {
-            const uint4 x = __ldcg(reinterpret_cast<const uint4 *>(a.seq + base + lane));
-            s = cuda_seq{ x.x, x.y, x.z, x.w };
-            m.seqs[base + lane] = s;
-        }
+    cuda_seq seqs[WK_CUDA_FEW / 32] = {}; /* all asked for before the first is looked at */
+#pragma unroll
+    for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32)
+        if (base + lane < a.seqs) seqs[base / 32] = load_seq(a.seq + base + lane);
+#pragma unroll
+    for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32) {
+        if (base >= a.seqs) break;
+        const cuda_seq s = seqs[base / 32];
+        if (base + lane < a.seqs) m.seqs[base + lane] = s;
         item t = {};
         if (s.n_rows) item_sequence<W, FORM>(t, a, s);
         const uint32_t tiles = s.n_rows ? a.kv_heads * t.tiles : 0;
@@ -557,8 +205,10 @@ template <int D, int W, int FORM> __device__ __forceinline__ void list_items(few
 
 template <int D, int W, int FORM> __device__ __forceinline__ void item_seek(item &t, const few_shared<D, W> &m, const attend_args &a, uint32_t index)
 {
-    uint32_t seq = 0;
-    while (m.before[seq + 1] <= index) seq++;
+    uint32_t seq = 0; /* the last with items ahead of it up to `index`: it has the item, those of its like without items lie before it */
+#pragma unroll
+    for (uint32_t step = WK_CUDA_FEW / 2; step; step /= 2)
+        if (seq + step < a.seqs && m.before[seq + step] <= index) seq += step;
     item_within<W, FORM>(t, a, m.seqs[seq], seq, index - m.before[seq]);
 }
 
@@ -572,30 +222,14 @@ template <int D, int W, int FORM> __device__ __forceinline__ uint32_t next_tile(
 }
 
 /* The block's items: [begin, end), t: the first. Whole tiles if they can be dealt out evenly, so that nothing of them has to meet another block's. */
-struct share { uint32_t begin, end; };
 template <int D, int W, int FORM> __device__ __forceinline__ share deal(item &t, few_shared<D, W> &m, const attend_args &a)
 {
-    share s;
-    if (FORM == FORM_ONE || a.seqs == 1) {
-        const uint4 x = __ldcg(reinterpret_cast<const uint4 *>(a.seq));
-        const cuda_seq q = { x.x, x.y, x.z, x.w };
-        item_sequence<W, FORM>(t, a, q);
-        const uint32_t items = q.n_rows ? a.kv_heads * t.tiles * (t.last - t.first + 1) : 0;
-        s.begin = blockIdx.x;
-        s.end = s.begin + 1;
-        if (items > gridDim.x) {
-            const uint32_t each = items / gridDim.x, rest = items - each * gridDim.x;
-            s.begin = blockIdx.x * each + (blockIdx.x < rest ? blockIdx.x : rest);
-            s.end = s.begin + each + (blockIdx.x < rest);
-        }
-        if (s.begin >= items) return share{ 0, 0 };
-        item_within<W, FORM>(t, a, q, 0, s.begin);
-        return s;
-    }
+    if (a.seqs == 1) return deal_sequence<W, FORM>(t, a, load_seq(a.seq));
     if (threadIdx.x < 32) list_items<D, W, FORM>(m, a);
     __syncthreads();
     const list all = m.all;
     const uint32_t each = all.items / gridDim.x, rest = all.items - each * gridDim.x, rounds = (all.tiles + gridDim.x - 1) / gridDim.x;
+    share s;
     s.begin = blockIdx.x * each + (blockIdx.x < rest ? blockIdx.x : rest);
     s.end = s.begin + each + (blockIdx.x < rest);
     if (rounds * gridDim.x * 4 <= all.tiles * 5) s = share{ next_tile<D, W, FORM>(m, a, s.begin), next_tile<D, W, FORM>(m, a, s.end) };
@@ -675,6 +309,10 @@ template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <=
         __syncthreads();
         /* Every warp is through with the values of the item before. */
         if (now.more && stages == 2) copy_page<D>(pages, 1, v_slot + (now.stage ^ 1u) * (W * 64 * D), v_bar + (now.stage ^ 1u) * 8);
+        if (a.sinks && !same && threadIdx.x < n) {
+            const uint32_t query = t.tile * QUERIES + threadIdx.x;
+            m.sinks[threadIdx.x] = __ldg(a.sinks + t.kv * a.group + (query - row_of_query<FORM>(a, query) * a.group));
+        }
         const float2 top = split_max(m);
         leave_probabilities(m, s, top);
         if (__builtin_expect(j.to > j.from && !now.first, 0)) {
@@ -712,7 +350,7 @@ template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <=
                 else gather_splits<D, W, FORM>(a, t, r, n);
                 whole = true;
             }
-            if (whole) store_results<D, W, FORM>(a, t, r, n);
+            if (whole) store_results<D, W, FORM>(m, a, t, r, n);
         }
         if (!now.more) break;
         t = next;
@@ -810,32 +448,87 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
     return WK_OK;
 }
 
+struct device_size { int processors, block_bytes, processor_bytes, clusters; };
+
+static wk_status size_device(struct device_size *d, const struct wk_err *err)
+{
+    int device = 0;
+    wk_status s = cuda_status(cudaGetDevice(&device), "attend", err);
+    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, device), "attend", err);
+    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&d->block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "attend", err);
+    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&d->processor_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "attend", err);
+    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&d->clusters, cudaDevAttrClusterLaunch, device), "attend", err);
+    return s;
+}
+
+template <class... Params, class... Args>
+static wk_status launch(void (*kernel)(Params...), const struct device_size *d, uint64_t blocks, uint32_t cluster, uint32_t warps, size_t bytes, const struct cuda_attend *a, void *stream, const struct wk_err *err,
+                        Args... args)
+{
+    if (bytes > (size_t)d->block_bytes) return wk_fail(err, WK_UNSUPPORTED, "attend: %zu bytes of shared memory are needed, the device has %d", bytes, d->block_bytes);
+    const wk_status s = cuda_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend", err);
+    return s == WK_OK ? cuda_launch_clusters("attend", kernel, dim3((uint32_t)blocks), cluster, dim3(32 * warps), bytes, a->dependent, stream, err, args...) : s;
+}
+
 /* Blocks: enough for every item that the buckets and the context allow, at most as many as stand side by side; few rows leave room for the launches
  * before and behind. Bits depend on none of it. */
 template <int D, int W, int FORM> static wk_status launch_form(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
 {
     const uint32_t rows = a->batch->rows;
-    int device = 0, processors = 0, most = 0, all = 0;
-    wk_status s = cuda_status(cudaGetDevice(&device), "attend", err);
-    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "attend", err);
-    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "attend", err);
-    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "attend", err);
+    struct device_size d = {};
+    const wk_status s = size_device(&d, err);
     if (s != WK_OK) return s;
     const uint64_t items = (uint64_t)x.kv_heads * ((rows * x.group + QUERIES - 1) / QUERIES + x.seqs) * max_splits_of(D, context), tiles = (uint64_t)x.kv_heads * x.seqs;
-    const uint64_t side = rows > 4 && tiles > (uint64_t)processors && 2 * (few_bytes<D, W>(1) + BLOCK_RESERVED) <= (size_t)all ? 2 : 1, blocks = side * (uint64_t)processors;
-    const uint32_t stages = rows > 4 && side == 1 && few_bytes<D, W>(2) <= (size_t)most ? 2 : 1;
-    const size_t bytes = few_bytes<D, W>(stages);
-    if (bytes > (size_t)most) return wk_fail(err, WK_UNSUPPORTED, "attend: %zu bytes of shared memory are needed, the device has %d", bytes, most);
-    s = cuda_status(cudaFuncSetAttribute(attend_few<D, W, FORM>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend", err);
+    const uint64_t side = rows > 4 && tiles > (uint64_t)d.processors && 2 * (few_bytes<D, W>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1, blocks = side * (uint64_t)d.processors;
+    const uint32_t stages = rows > 4 && side == 1 && few_bytes<D, W>(2) <= (size_t)d.block_bytes ? 2 : 1;
+    return launch(attend_few<D, W, FORM>, &d, items < blocks ? items : blocks, 1, W, few_bytes<D, W>(stages), a, stream, err, x, stages);
+}
+
+/* Blocks of a cluster that share the splits of a tile, when tiles are few: 1, or as many as a context has splits, if the device can hold such clusters. */
+template <int D> static uint32_t cluster_of(const struct device_size *d, uint64_t tiles, uint32_t splits)
+{
+    uint32_t size = 1;
+    if (!d->clusters || tiles > ONE_CLUSTER_TILES) return 1;
+    while (size < splits && size < ONE_CLUSTER) size *= 2;
+    if (size > 8 && cudaFuncSetAttribute(attend_one<D>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) size = 8;
+    for (; size > 1; size /= 2) {
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim.x = size;
+        attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(size);
+        config.blockDim = dim3(32 * ONE_WARPS);
+        config.dynamicSmemBytes = one_bytes<D>(size);
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+        int there = 0;
+        if (cudaOccupancyMaxActiveClusters(&there, attend_one<D>, &config) == cudaSuccess && (uint64_t)there >= tiles) break;
+    }
+    (void)cudaGetLastError();
+    return size;
+}
+
+template <int D> static wk_status launch_one(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
+{
+    struct device_size d = {};
+    wk_status s = size_device(&d, err);
+    if (s == WK_OK) s = cuda_status(cudaFuncSetAttribute(attend_one<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)one_bytes<D>(ONE_CLUSTER)), "attend", err);
     if (s != WK_OK) return s;
-    return cuda_launch("attend", attend_few<D, W, FORM>, dim3((uint32_t)(items < blocks ? items : blocks)), dim3(32 * W), bytes, a->dependent, stream, err, x, stages);
+    const uint32_t splits = (context + ONE_WARPS * KV_PAGE - 1) / (ONE_WARPS * KV_PAGE);
+    const uint64_t tiles = (uint64_t)x.kv_heads * ((x.group + QUERIES - 1) / QUERIES), items = tiles * max_splits_of(D, context);
+    const uint32_t cluster = cluster_of<D>(&d, tiles, splits);
+    const uint64_t most = splits <= cluster ? tiles * cluster : items, blocks = most < (uint64_t)d.processors ? most : (uint64_t)d.processors;
+    return launch(attend_one<D>, &d, cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster, ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster);
 }
 
 template <int D, int W> static wk_status launch_few(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
 {
     const bool norms = x.q.norm.kind != CUDA_NORM_NONE || x.k.norm.kind != CUDA_NORM_NONE || x.v.norm.kind != CUDA_NORM_NONE;
     if (norms || !in_runs(&x.q, x.dk) || !in_runs(&x.k, x.dk) || !in_runs(&x.v, x.dv)) return launch_form<D, W, FORM_ANY>(a, x, context, stream, err);
-    return a->batch->rows == 1 && x.seqs == 1 ? launch_form<D, W, FORM_ONE>(a, x, context, stream, err) : launch_form<D, W, FORM_PLAIN>(a, x, context, stream, err);
+    if constexpr (W == ONE_WARPS)
+        if (a->batch->rows == 1 && x.seqs == 1) return launch_one<D>(a, x, context, stream, err);
+    return launch_form<D, W, FORM_PLAIN>(a, x, context, stream, err);
 }
 
 wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err)

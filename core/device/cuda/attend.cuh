@@ -189,10 +189,11 @@ __device__ __forceinline__ float capped(float s, float cap)
 }
 
 /* What 1 / sum becomes with a sink; max in units of log2. */
-__device__ __forceinline__ float value_factor(float max, float sum, const float *sinks, uint32_t head)
+__device__ __forceinline__ float value_factor(float max, float sum, bool sinks, float sink)
 {
     if (!sinks) return __fdividef(1.0f, sum);
-    const float sink = __fmul_rn(__ldg(sinks + head), 1.4426950408889634f), m = fmaxf(sink, max), w = exp2_fast(__fadd_rn(max, -m));
+    sink = __fmul_rn(sink, 1.4426950408889634f);
+    const float m = fmaxf(sink, max), w = exp2_fast(__fadd_rn(max, -m));
     return __fdividef(w, __fmaf_rn(sum, w, exp2_fast(__fadd_rn(sink, -m))));
 }
 

@@ -1,5 +1,5 @@
 /* attend_few.cuh: what attention of generated rows is dealt out by, and what it is given: the items of a step, and how a head of q, k or v is finished on a
- * short way from memory to the tensor cores. attend.cu has the rest. */
+ * short way from memory to the tensor cores. attend_split.cuh has what is done with an item, attend.cu and attend_one.cuh the kernels. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_FEW_CUH
 #define CORE_DEVICE_CUDA_ATTEND_FEW_CUH
 
@@ -7,8 +7,8 @@
 
 enum { QUERIES = 8 }; /* of a tile */
 
-/* What a kernel is for: anything; heads without norms that can be read and turned by runs of 8; the same, and one row in all: what is decided by rows and
- * sequences falls away, and with it a fifth of the time from the wait to the result. The arithmetic is one. */
+/* What a kernel is for: anything; heads without norms that can be read and turned by runs of 8; the same, and one row in all (attend_one.cuh): what is decided by
+ * rows and sequences falls away. The arithmetic is one. */
 enum { FORM_ANY, FORM_PLAIN, FORM_ONE };
 
 /* ---- items --------------------------------------------------------------------------------------------------------- */

@@ -28,12 +28,26 @@ __device__ __forceinline__ bool find_row(const attend_args &a, uint32_t row, uin
     return false;
 }
 
+/* Biases of q, k and v, or NULL. */
+struct store_bias { const float *q, *k, *v; };
+
+template <int D> __device__ __forceinline__ void add_bias(head_values<D> &h, const float *bias, uint32_t head, uint32_t d)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    if (!bias) return;
+#pragma unroll
+    for (int j = 0; j < (D + 31) / 32; j++)
+        if (lane + 32 * j < d) h.x[j] = __fadd_rn(h.x[j], __ldg(bias + head * d + lane + 32 * j));
+}
+
 /* A warp finishes STORE_HEADS heads of q, k and v of one row, all asked for before the first is used. q_half: [rows][heads][D]. */
-template <int D> __global__ void __launch_bounds__(32 * STORE_WARPS) attend_store(const __grid_constant__ attend_args a, __half *q_half, uint32_t rows)
+template <int D> __global__ void __launch_bounds__(32 * STORE_WARPS) attend_store(const __grid_constant__ attend_args a, const __grid_constant__ struct store_bias bias, __half *q_half, uint32_t rows)
 {
     __shared__ float row_of[STORE_WARPS][D];
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, units = a.heads + 2 * a.kv_heads, first = blockIdx.y * STORE_HEADS;
     const uint32_t row = blockIdx.x * STORE_WARPS + warp;
+    wk_release();
+    wk_depend();
     if (row >= rows) return;
     float *x = row_of[warp];
     head_values<D> h[STORE_HEADS];
@@ -54,6 +68,7 @@ template <int D> __global__ void __launch_bounds__(32 * STORE_WARPS) attend_stor
         if (unit >= units) break;
         const bool q = unit < a.heads, v = unit >= a.heads + a.kv_heads;
         if (!q && !stored) break;
+        add_bias<D>(h[i], q ? bias.q : v ? bias.v : bias.k, q ? unit : unit - a.heads - (v ? a.kv_heads : 0), v ? a.dv : a.dk);
         finish_head<D>(x, h[i], q ? a.q : v ? a.v : a.k, v ? a.dv : a.dk);
         if (lane >= D / 8) continue;
         __half *to = q ? q_half + ((uint64_t)row * a.heads + unit) * D + lane * 8
@@ -147,6 +162,8 @@ template <int D, int ROWS, int W, int BLOCKS> __global__ void __launch_bounds__(
     constexpr int M = 16 * ROWS * W, T = 32 * W;
     const uint32_t warp = threadIdx.x / 32, head = blockIdx.x, kv = head / a.group;
     tile t;
+    wk_release();
+    wk_depend();
     if (!find_tile<M>(a, blockIdx.y, t)) return;
     const uint32_t first = warp * 16 * ROWS, position = t.position + first; /* of the warp */
     const uint32_t begin = t.low / KEYS * KEYS, q_at = shared_address(m.q) + first * D * 2;
@@ -227,7 +244,7 @@ static wk_status check_prompt(const struct cuda_attend *a, const char *what, con
 template <int D> static wk_status launch_store(const struct cuda_attend *a, const struct attend_args &x, void *q_half, void *stream, const struct wk_err *err)
 {
     const dim3 grid((a->batch->rows + STORE_WARPS - 1) / STORE_WARPS, (x.heads + 2 * x.kv_heads + STORE_HEADS - 1) / STORE_HEADS);
-    return cuda_launch("attend_store", attend_store<D>, grid, dim3(32 * STORE_WARPS), 0, false, stream, err, x, static_cast<__half *>(q_half), a->batch->rows);
+    return cuda_launch("attend_store", attend_store<D>, grid, dim3(32 * STORE_WARPS), 0, true, stream, err, x, store_bias{ a->q_bias, a->k_bias, a->v_bias }, static_cast<__half *>(q_half), a->batch->rows);
 }
 
 wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err)
@@ -253,7 +270,7 @@ template <int D, int ROWS, int W, int BLOCKS> static wk_status launch_prompt(con
     const wk_status s = cuda_status(cudaFuncSetAttribute(attend_prompt<D, ROWS, W, BLOCKS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend_prompt", err);
     if (s != WK_OK) return s;
     const dim3 grid(x.heads, a->batch->rows / (16 * ROWS * W) + x.seqs);
-    return cuda_launch("attend_prompt", attend_prompt<D, ROWS, W, BLOCKS>, grid, dim3(32 * W), bytes, false, stream, err, x, static_cast<const __half *>(q_half));
+    return cuda_launch("attend_prompt", attend_prompt<D, ROWS, W, BLOCKS>, grid, dim3(32 * W), bytes, true, stream, err, x, static_cast<const __half *>(q_half));
 }
 
 wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err)

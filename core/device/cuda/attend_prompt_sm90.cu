@@ -4,9 +4,10 @@
  * Pages come in by bulk copies, three or four tiles ahead, announced by one barrier a stage; a second barrier a stage says that every warp is done with
  * it. No other barrier holds the warpgroups together, so that one forms its probabilities while another has the tensor cores. The first thread asks
  * for the copies: tile i + STAGES - 2 when it begins tile i, so its own warpgroup may be one tile ahead of the others. */
+#include <worker/cuda/wgmma.cuh>
+
 #include "device/cuda/attend_tile.cuh"
 #include "device/cuda/launch.cuh"
-#include "device/cuda/wgmma.cuh"
 
 template <int D, int G, int STAGES> struct group_shared {
     __half q[64 * G * D];
@@ -16,7 +17,7 @@ template <int D, int G, int STAGES> struct group_shared {
 
 /* ---- barriers and bulk copies ------------------------------------------------------------------------------------------------ */
 
-#if HAS_WGMMA
+#if WK_HAS_WGMMA
 __device__ __forceinline__ void barrier_init(uint64_t *b, uint32_t count) { asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(shared_address(b)), "r"(count) : "memory"); }
 __device__ __forceinline__ void barrier_arrive(uint64_t *b)
 {
@@ -57,10 +58,12 @@ template <int D, class Stage> __device__ __forceinline__ void ask_keys(Stage &s,
 
 template <int D, int G, int BLOCKS, int STAGES> __global__ void __launch_bounds__(128 * G, BLOCKS) attend_prompt_sm90(const __grid_constant__ attend_args a, const __half *q_half)
 {
-#if HAS_WGMMA
+#if WK_HAS_WGMMA
     extern __shared__ __align__(128) unsigned char memory[];
     group_shared<D, G, STAGES> &m = *reinterpret_cast<group_shared<D, G, STAGES> *>(memory);
     constexpr int M = 64 * G, T = 128 * G;
+    wk_release();
+    wk_depend();
     const uint32_t warp = threadIdx.x / 32, head = blockIdx.x, kv = head / a.group;
     tile t;
     if (!find_tile<M>(a, blockIdx.y, t)) return;
@@ -68,7 +71,7 @@ template <int D, int G, int BLOCKS, int STAGES> __global__ void __launch_bounds_
     const uint32_t begin = t.low / KEYS * KEYS, tiles = t.high / KEYS - t.low / KEYS + 1;
     const bool folded = a.softcap == 0.0f && a.scale > 0.0f;
     const float f = folded ? a.scale * 1.4426950408889634f : 1.0f;
-    const uint64_t q_at = wgmma_operand(shared_address(m.q) + group_first * D * 2, 128, D * 16);
+    const uint64_t q_at = wk_wgmma_plain(shared_address(m.q) + group_first * D * 2, 128, D * 16);
 
     uint32_t ids[TILE_PAGES] = {}; /* of the tile that is asked for next */
     if (threadIdx.x == 0) {
@@ -76,7 +79,7 @@ template <int D, int G, int BLOCKS, int STAGES> __global__ void __launch_bounds_
             barrier_init(&m.full[i], 1);
             barrier_init(&m.empty[i], 4 * G);
         }
-        wgmma_publish();
+        wk_publish();
         for (uint32_t i = 0; i < STAGES - 2 && i < tiles; i++) {
             load_ids(ids, a, t, begin + i * KEYS);
             ask_keys<D>(m.stage[i], &m.full[i], a, t, begin + i * KEYS, ids, kv);
@@ -87,7 +90,7 @@ template <int D, int G, int BLOCKS, int STAGES> __global__ void __launch_bounds_
     load_queries<D, M, T>(shared_address(m.q), q_half, a, t, head);
     copy_commit();
     copy_wait<0>();
-    wgmma_publish();
+    wk_publish();
     __syncthreads();
 
     state<D, 1> w = {};
@@ -108,17 +111,17 @@ template <int D, int G, int BLOCKS, int STAGES> __global__ void __launch_bounds_
         barrier_wait(&m.full[at], i / STAGES & 1); /* also for a tile that is passed over: nobody may be a round ahead of the others */
         if (edge) {
             clear_unseen<D, T>(m.stage[at].v, t, key);
-            wgmma_publish();
+            wk_publish();
             __syncthreads();
         }
         if (seen) {
             float s[1][KEYS / 8][4];
-            const uint64_t k_at = wgmma_operand(shared_address(m.stage[at].k), 128, D * 16), v_at = wgmma_operand(shared_address(m.stage[at].v), D * 16, 128);
-            wgmma_begin();
+            const uint64_t k_at = wk_wgmma_plain(shared_address(m.stage[at].k), 128, D * 16), v_at = wk_wgmma_plain(shared_address(m.stage[at].v), D * 16, 128);
+            wk_wgmma_begin();
 #pragma unroll
-            for (int c = 0; c < D / 16; c++) wgmma_64(s[0], q_at + c * 16, k_at + c * 16, c != 0);
-            wgmma_commit();
-            wgmma_wait<0>();
+            for (int c = 0; c < D / 16; c++) wk_wgmma_64(s[0], q_at + c * 16, k_at + c * 16, c != 0);
+            wk_wgmma_commit();
+            wk_wgmma_wait<0>();
             if (!folded) cap_scores<1>(s, a);
             if (key + KEYS - 1 > position || key < first_key(a.window, position + 15)) mask_scores<1>(s, a.window, position, key);
             tile_softmax<D, 1>(w, s, f);
@@ -130,11 +133,11 @@ template <int D, int G, int BLOCKS, int STAGES> __global__ void __launch_bounds_
                 p[n][2] = pack_half(s[0][2 * n + 1][0], s[0][2 * n + 1][1]);
                 p[n][3] = pack_half(s[0][2 * n + 1][2], s[0][2 * n + 1][3]);
             }
-            wgmma_begin();
+            wk_wgmma_begin();
 #pragma unroll
-            for (int n = 0; n < KEYS / 16; n++) wgmma_add(w.y[0], p[n], v_at + n * (2 * D));
-            wgmma_commit();
-            wgmma_wait<0>();
+            for (int n = 0; n < KEYS / 16; n++) wk_wgmma<D>::add_turned(w.y[0], p[n], v_at + n * (2 * D));
+            wk_wgmma_commit();
+            wk_wgmma_wait<0>();
         }
         if ((threadIdx.x & 31u) == 0) barrier_arrive(&m.empty[at]);
     }
@@ -153,7 +156,7 @@ template <int D, int G, int BLOCKS, int STAGES> static wk_status launch_sm90(con
     const wk_status s = cuda_status(cudaFuncSetAttribute(attend_prompt_sm90<D, G, BLOCKS, STAGES>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend_prompt", err);
     if (s != WK_OK) return s;
     const dim3 grid(a.heads, rows / (64 * G) + a.seqs);
-    return cuda_launch("attend_prompt", attend_prompt_sm90<D, G, BLOCKS, STAGES>, grid, dim3(128 * G), bytes, false, stream, err, a, static_cast<const __half *>(q_half));
+    return cuda_launch("attend_prompt", attend_prompt_sm90<D, G, BLOCKS, STAGES>, grid, dim3(128 * G), bytes, true, stream, err, a, static_cast<const __half *>(q_half));
 }
 
 wk_status attend_prompt_sm90_launch(const struct attend_args *a, uint32_t rows, const void *q_half, void *stream, const struct wk_err *err, bool *done)

@@ -188,7 +188,7 @@ template <int D, int ROWS> __device__ void store_tile(state<D, ROWS> &w, const a
             float sum = w.sum[r][h];
             sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
             sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
-            const float factor = value_factor(__fmul_rn(w.max[r][h], f), sum, a.sinks, head);
+            const float factor = value_factor(__fmul_rn(w.max[r][h], f), sum, a.sinks != NULL, a.sinks ? __ldg(a.sinks + head) : 0.0f);
 #pragma unroll
             for (int c = 0; c < D / 16; c++)
                 store_run(a, t.row + i, head * a.dv + 16 * c, i < t.n && 16 * c < a.dv, __fmul_rn(w.y[r][2 * c][2 * h], factor), __fmul_rn(w.y[r][2 * c][2 * h + 1], factor),

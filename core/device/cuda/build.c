@@ -161,10 +161,7 @@ static wk_status embed_stage(struct executor *x, const struct tape_launch *l, st
     }
     if (!used) order[used++] = 0;
     s->n_parts = used;
-    for (uint32_t i = 0; i < used; i++) {
-        s->part[i] = part[order[i]];
-        s->part[i].rows = x->gather + i * x->gather_rows;
-    }
+    for (uint32_t i = 0; i < used; i++) s->part[i] = part[order[i]];
     s->row.out = value_of(x, l->out);
     return s->row.out && s->row.out->form == VALUE_F32 ? WK_OK : broken(err, WK_INTERNAL, l, "its result has no rows");
 }
@@ -205,11 +202,15 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
         *s = (struct cuda_stage){ .launch = l, .rows = cuda_launch_rows(x, l), .tapped = tape_launch_tapped(p, l) };
         s->logits = (l->kind == LAUNCH_PRODUCT && l->logits) || (l->kind == LAUNCH_OUTPUT && s->rows == ROWS_WANTED);
         wk_status st;
+        if (i == 0 && l->kind != LAUNCH_EMBED) return broken(err, WK_INTERNAL, l, "the first launch takes no rows of a table");
         switch (l->kind) {
         case LAUNCH_PRODUCT:
             st = product_stage(x, l, s, err);
             if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_ROUTE) s->product.after_route = cuda_product_after_route(s, &s[-1]);
             if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_PRODUCT) s->product.after_experts = cuda_product_follows(&s->product, &s[-1].product);
+            if (st) break;
+            s->product.large = cuda_product_large(s);
+            if (s->product.after_experts) s->product.from_panels = (s[-1].product.to_panels = cuda_product_panels(x, &s[-1], s)) != 0;
             break;
         case LAUNCH_ROUTE:
             st = product_stage(x, l, s, err);
@@ -218,6 +219,8 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
             break;
         case LAUNCH_ATTEND:
             st = attend_stage(x, l, s, err);
+            s->attend.many = s->attend.call;
+            if (!st && i > 0) cuda_product_attended(x, &s[-1], s);
             break;
         case LAUNCH_EMBED:
             st = embed_stage(x, l, s, err);

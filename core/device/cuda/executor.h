@@ -27,8 +27,7 @@ enum {
     RUN_ROWS = WK_CUDA_FEW, /* generated rows a run */
     RUN_SEQS = 64,          /* sequences a run */
     BUCKETS = 7,            /* 1 2 4 ... 64 rows */
-    GROUP_ROWS = 2,         /* fewest rows whose experts are multiplied by groups; one row's differ, and go item by item */
-    MAX_PARTS = 4,          /* gathered rows that one embedding launch adds */
+    MAX_PARTS = 4,          /* tables that one embedding adds */
     ACT_SHIFT = 4           /* of results of gated activations, maps and products: 2^-4 keeps their outliers inside of f16 */
 };
 
@@ -40,6 +39,7 @@ struct cuda_matrix {
     const struct wk_type_cuda *type;
     const struct wk_quant_cuda *module;
     uint32_t first, n, k, slabs, tiles; /* tiles of a slab */
+    uint32_t panels;        /* order of k of the panels that its module's large products read; 0: it has none for it, or not on this device */
     uint64_t tile_bytes;
     uint8_t *data;
 };
@@ -55,6 +55,7 @@ struct cuda_value {
     uint32_t width, slots, shift; /* shift: of its acts, stored or made from it */
     uint64_t stride;        /* F32: floats */
     bool partials;
+    uint32_t experts;       /* its buffer has room for panels of items of so many; 0: it has not */
     uint64_t aux_offset;    /* of partials, sums or groups */
     uint8_t *data;
     float *aux;             /* NULL: none */
@@ -68,6 +69,9 @@ struct cuda_segment { const struct cuda_matrix *m; const float *bias; const stru
 struct cuda_router_segment { const float *w, *bias; uint32_t n; const struct cuda_value *out; /* NULL: a route follows in the launch */ };
 struct cuda_product_stage {
     uint32_t n_seg, k, slots, n_map; /* slots: results a row */
+    bool large, from_panels;             /* large: prompts go through large products; from_panels: they read what the launch before left */
+    uint32_t to_panels;                  /* order of k of the panels that they leave for the launch behind; 0: they leave what everybody reads */
+    bool attended;                       /* of prompts the next launch, an attention, reads the columns where the large product leaves them */
     bool experts, after_experts, after_route; /* after_experts: its launch follows one of products with the same experts; after_route: the route before left its input in act */
     uint32_t n_routers;                  /* linears that choose experts stand here and not in seg */
     struct cuda_router_segment routers[4];
@@ -79,12 +83,12 @@ struct cuda_product_stage {
 };
 struct cuda_attend_stage {
     const struct tape_op *op;
-    struct cuda_attend call;        /* all that does not change from run to run */
+    struct cuda_attend call, many;  /* all that does not change from run to run; many: of prompts */
     const struct cuda_value *out;
     bool wanted;                    /* its result is for the wanted rows alone */
 };
 /* One part of an embedding: rows of a table. */
-struct cuda_part { const struct cuda_matrix *m; const uint32_t *index; float scale; float *rows; };
+struct cuda_part { const struct cuda_matrix *m; const uint32_t *index; float scale; };
 struct cuda_row_stage {             /* one operation, or a norm and a sum */
     const struct tape_op *op;
     struct cuda_operand x[2], residual;
@@ -157,11 +161,9 @@ struct executor {
     uint8_t *host;                  /* the ring of prepare's blocks, in pinned memory */
     uint8_t *act; float *act_sums;  /* converted rows of a product */
     float *tmp[2];                  /* results before cuda_finish; [1] follows [0] */
-    void *expanded, *gemm_space;
-    float *gather;                  /* [MAX_PARTS][cap_all] rows of tables */
-    uint64_t gather_rows;           /* floats of one part's rows */
+    void *expanded, *gemm_space;    /* expanded: f16 weights, or panels */
     void *q_half, *attend_space; uint32_t *attend_counters;
-    uint32_t *route_ticket;         /* cuda_route's one, cuda_router's */
+    uint32_t *route_ticket;         /* cuda_route's one, cuda_router's, a large product's one */
     double *freq;                   /* of all turn tables */
     float *logits; uint64_t logits_stride;
     float *pooled, *running;
@@ -208,16 +210,24 @@ static inline uint32_t cuda_parts(uint32_t width) { return (width + 15) / 16; }
 wk_status cuda_build_stages(struct executor *x, const struct wk_err *err);
 wk_status cuda_build_upload(struct executor *x, const struct wk_err *err);
 
+/* May attend read q, k and v of prompts where the large product of s leaves them, side by side and without their biases? Then it and s are told so. */
+void cuda_product_attended(const struct executor *x, struct cuda_stage *s, struct cuda_stage *attend);
+
 /* ---- product.c, stages.c: enqueue only ------------------------------------------------------------------------------------ */
 
 /* Is the first launch of p behind no other than the only one of `before`, the stage in front of it, with the same groups of experts? */
 bool cuda_product_follows(const struct cuda_product_stage *p, const struct cuda_product_stage *before);
+/* Do large products serve a matrix of the stage on this device? Do they leave its results as panels, in the order of k that is returned (0: no), for `next`? */
+bool cuda_product_large(const struct cuda_stage *s);
+uint32_t cuda_product_panels(const struct executor *x, const struct cuda_stage *s, const struct cuda_stage *next);
 /* Does the route in front of s leave the rows that s reads, converted, in x->act? */
 bool cuda_product_after_route(const struct cuda_stage *s, const struct cuda_stage *route);
 wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
 wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err);
 /* Chooses the library's algorithms for the stage's large products. */
 wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err);
+/* Runs each of them once, whatever their matrices hold: the library's code lies in device memory before a request comes. */
+wk_status cuda_load_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err);
 /* One stage. A stage of logits makes those of `rows` wanted rows from `first` on, at x->logits. */
 wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
 /* Everything up to the logits (many: without them). seen: called after every stage, NULL: not. */
@@ -225,7 +235,7 @@ typedef wk_status (*stage_fn)(struct executor *x, const struct cuda_stage *s, co
 wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program_kind kind, const bool *cancel, stage_fn seen, const struct wk_err *err);
 /* Logits of wanted rows [first, first + rows) of a prompt run. */
 wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
-wk_status cuda_enqueue_sample(struct executor *x, const struct run *r, uint32_t rows, bool greedy, const struct wk_err *err);
+wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, bool greedy, const struct wk_err *err);
 static inline uint32_t cuda_stage_rows(const struct run *r, enum tape_rows rows)
 {
     if (rows == ROWS_POOLED) return r->seqs;

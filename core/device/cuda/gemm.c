@@ -24,6 +24,7 @@ enum { FAMILY = 66, COMPARED_VERSION = 1301, COMPARED_MAJOR = 9 };
 
 struct pinned {
     uint32_t n, k;
+    bool loaded[2]; /* without and with an addend */
     cublasLtMatmulAlgo_t algo[CLASSES];
 };
 
@@ -179,7 +180,7 @@ static wk_status start(struct cuda_gemm *g, const struct wk_err *err)
     return WK_OK;
 }
 
-static wk_status add_shape(struct cuda_gemm *g, uint32_t n, uint32_t k, const struct pinned **out, const struct wk_err *err)
+static wk_status add_shape(struct cuda_gemm *g, uint32_t n, uint32_t k, struct pinned **out, const struct wk_err *err)
 {
     if (g->n_shapes == g->cap) {
         const uint32_t cap = g->cap ? 2 * g->cap : 16;
@@ -192,6 +193,7 @@ static wk_status add_shape(struct cuda_gemm *g, uint32_t n, uint32_t k, const st
     wk_status status = g->handle ? WK_OK : start(g, err);
     s->n = n;
     s->k = k;
+    s->loaded[0] = s->loaded[1] = false;
     if (status == WK_OK) status = choose_all(g, s, err);
     if (status != WK_OK) return status;
     g->n_shapes++;
@@ -199,7 +201,7 @@ static wk_status add_shape(struct cuda_gemm *g, uint32_t n, uint32_t k, const st
     return WK_OK;
 }
 
-static wk_status find_shape(struct cuda_gemm *g, uint32_t n, uint32_t k, const struct pinned **out, const struct wk_err *err)
+static wk_status find_shape(struct cuda_gemm *g, uint32_t n, uint32_t k, struct pinned **out, const struct wk_err *err)
 {
     for (uint32_t i = 0; i < g->n_shapes; i++)
         if (g->shapes[i].n == n && g->shapes[i].k == k) {
@@ -211,7 +213,7 @@ static wk_status find_shape(struct cuda_gemm *g, uint32_t n, uint32_t k, const s
 
 wk_status cuda_gemm_prepare(struct cuda_gemm *g, uint32_t n, uint32_t k, const struct wk_err *err)
 {
-    const struct pinned *shape;
+    struct pinned *shape;
     return find_shape(g, n, k, &shape, err);
 }
 
@@ -231,7 +233,7 @@ static wk_status check_call(const struct cuda_gemm_call *c, const struct wk_err 
 
 wk_status cuda_gemm_run(struct cuda_gemm *g, const struct cuda_gemm_call *c, void *stream, const struct wk_err *err)
 {
-    const struct pinned *shape;
+    struct pinned *shape;
     struct problem p;
     wk_status status = check_call(c, err);
     if (status == WK_OK) status = find_shape(g, c->n, c->k, &shape, err);
@@ -244,4 +246,18 @@ wk_status cuda_gemm_run(struct cuda_gemm *g, const struct cuda_gemm_call *c, voi
                                          (size_t)cuda_gemm_workspace(), stream);
     if (!code) return WK_OK;
     return wk_fail(err, WK_INTERNAL, "large product of %u rows, %u x %u: %s", c->rows, c->n, c->k, cublasLtGetStatusName(code));
+}
+
+wk_status cuda_gemm_load(struct cuda_gemm *g, const struct cuda_gemm_call *c, void *stream, const struct wk_err *err)
+{
+    struct pinned *shape;
+    wk_status status = find_shape(g, c->n, c->k, &shape, err);
+    if (status != WK_OK || shape->loaded[c->c != NULL]) return status;
+    shape->loaded[c->c != NULL] = true;
+    for (uint32_t class = 0, rows = 1; class < CLASSES && rows <= c->rows && status == WK_OK; rows = class_rows[class++] + 1) {
+        struct cuda_gemm_call least = *c;
+        least.rows = rows;
+        status = cuda_gemm_run(g, &least, stream, err);
+    }
+    return status;
 }

@@ -25,8 +25,11 @@ static uint32_t captured(const struct executor *x)
 static uint32_t nodes(const struct executor *x, uint32_t rows)
 {
     const struct tape_program *p = x->program;
-    uint32_t n = 4; /* inputs, gather, sampler's two */
-    for (uint32_t i = 0; i < p->n_launches; i++) n += 1u + (p->launches[i].norm != TAPE_NONE && rows > WK_CUDA_FEW_NORM) + (p->launches[i].kind == LAUNCH_ROUTE ? 2u : 0u);
+    uint32_t n = 3; /* inputs, sampler's two */
+    for (uint32_t i = 0; i < p->n_launches; i++) {
+        const struct tape_launch *l = &p->launches[i];
+        n += 1u + (l->norm != TAPE_NONE && rows > WK_CUDA_FEW_NORM) + (l->kind == LAUNCH_ROUTE ? 2u : 0u) + (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
+    }
     return n;
 }
 

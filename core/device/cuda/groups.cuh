@@ -47,6 +47,22 @@ static __device__ __forceinline__ bool last_of(uint32_t *ticket, uint32_t blocks
     return last;
 }
 
+/* The items of one row, picks [n] in shared memory, by a warp. */
+static __device__ __forceinline__ void group_items_one(const uint32_t *picks, uint32_t n, uint32_t experts, uint32_t *groups, uint32_t lane)
+{
+    for (uint32_t i = lane; i < n; i += 32) {
+        const uint32_t own = picks[i];
+        uint32_t place = 0;
+        for (uint32_t j = 0; j < n; j++) place += picks[j] < own;
+        groups[place] = own;
+        groups[2 * experts + 1 + place] = i;
+    }
+    for (uint32_t i = lane; i <= experts; i += 32) {
+        if (i >= n && i < experts) groups[i] = 0;
+        groups[experts + i] = min(i, n);
+    }
+}
+
 /* By all threads of a block of whole warps, after a barrier behind the ids' stores. shared: `words` of them. */
 static __device__ void group_items_make(const group_items &g, uint32_t *shared, uint32_t words)
 {

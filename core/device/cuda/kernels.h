@@ -4,7 +4,7 @@
  * Pointers are device memory unless said otherwise. Rows are 256-byte aligned at the start of a buffer. They check shapes first and ask
  * cudaGetLastError after the launch; the text names the launch. Activations ("act") and partials are those of worker/quant_cuda.h.
  *
- * All kernels that run in a decode graph take part in programmatic dependent launch when `dependent` is set (rules: worker/cuda/act.cuh). */
+ * Kernels take part in programmatic dependent launch when `dependent` is set, as in every run (rules: worker/cuda/act.cuh). */
 #ifndef CORE_DEVICE_CUDA_KERNELS_H
 #define CORE_DEVICE_CUDA_KERNELS_H
 
@@ -60,15 +60,6 @@ struct cuda_convert {
 };
 wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct wk_err *err);
 
-/* y = sum of gathered embedding rows times scale (+ position row), with partials. `rows` come from a module's gather. */
-struct cuda_embed {
-    bool dependent;
-    uint32_t rows, width, n_parts;    /* parts are added in order: y = part[0] * scale[0] + part[1] * scale[1] ... */
-    const float *part_rows[4]; uint64_t part_stride[4]; float scale[4];
-    float *y; uint64_t y_stride; float *part;
-};
-wk_status cuda_embed(const struct cuda_embed *e, void *stream, const struct wk_err *err);
-
 /* One operation by itself (LAUNCH_ALONE, NORM_ADD): F32 in, F32 out, with partials when part is not NULL. kind: WK_OP_NORM (rows or heads of
  * `group`), WK_OP_ROPE, WK_OP_MAP, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_COLS. slots are rows of their own (rows counts them; an input of one slot is
  * repeated). y may be an input where each value is made of the same values of the inputs: not for COLS and ROPE. Norms by groups leave no partials. */
@@ -116,6 +107,10 @@ struct cuda_router {
 };
 uint32_t cuda_router_tickets(uint32_t rows);
 wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk_err *err);
+/* Acts of k values become panels (worker/quant_cuda.h) in the order of k of `group`: item i is row i / x_items of x. groups: of all `items`. places: as many as
+ * wk_cuda_panel_places says. */
+struct cuda_panels { uint32_t k, items, x_items, experts, group; const uint32_t *groups; const void *x; void *y; uint64_t places; };
+wk_status cuda_panels(const struct cuda_panels *p, void *stream, const struct wk_err *err);
 /* y = sum over s in order of weight_s * x[i * k + s] (+ residual), with partials. */
 struct cuda_combine { bool dependent; uint32_t rows, width, k; const float *x; uint64_t x_stride; const void *route; uint64_t route_stride;
                       struct cuda_rows residual; float *y; uint64_t y_stride; float *part; };
@@ -139,6 +134,7 @@ struct cuda_attend {
     uint32_t window, group, ring_pages;   /* group: page table of the batch; ring_pages: the entry of a position is position / KV_PAGE, modulo ring_pages unless that is 0 */
     const float *q, *k, *v;               /* F32 rows, before head norms and rope */
     uint64_t q_stride, k_stride, v_stride;
+    const float *q_bias, *k_bias, *v_bias; /* added first, by cuda_attend_store alone; NULL: none */
     struct cuda_head_norm q_norm, k_norm, v_norm;
     const float *q_turn, *k_turn;         /* [rows][n][2]; NULL: no rope */
     uint32_t q_turn_n, q_turn_style, k_turn_n, k_turn_style;
@@ -159,7 +155,7 @@ uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint3
 uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads);                                             /* words */
 wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err);
 /* Prompt rows: first the store (norms, rope, rounding of q into q_half, of k and v into the cache), then tiles of queries against the pages; any
- * number of rows and sequences. Not in a graph, never `dependent`. q_half: cuda_attend_query_bytes, 256-byte aligned. */
+ * number of rows and sequences. Not in a graph; always dependent launches. q_half: cuda_attend_query_bytes, 256-byte aligned. */
 uint64_t cuda_attend_query_bytes(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv);
 wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err);
 wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err);
@@ -186,6 +182,9 @@ struct cuda_gemm_call {
     void *workspace;
 };
 wk_status cuda_gemm_run(struct cuda_gemm *g, const struct cuda_gemm_call *c, void *stream, const struct wk_err *err);
+/* Runs what calls of this shape with up to c->rows rows use, once: its code comes into device memory now, not with a request. What x and w hold does not
+ * matter; y is overwritten. Does nothing for a shape that it had before. */
+wk_status cuda_gemm_load(struct cuda_gemm *g, const struct cuda_gemm_call *c, void *stream, const struct wk_err *err);
 
 /* ---- sampler.cu: core/sample/sample.h, bit for bit ------------------------------------------------------------------- */
 

@@ -9,23 +9,38 @@
 /* Text "what: cudaErrorName: text"; WK_NO_MEMORY for a lack of memory, else WK_INTERNAL. */
 wk_status cuda_status(cudaError_t code, const char *what, const struct wk_err *err);
 
+/* cluster: blocks next to each other in x that may write each other's shared memory; 1: none. */
 template <class... Params, class... Args>
-static wk_status cuda_launch(const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, bool dependent, void *stream, const struct wk_err *err, Args... args)
+static wk_status cuda_launch_clusters(const char *what, void (*kernel)(Params...), dim3 grid, uint32_t cluster, dim3 block, size_t shared, bool dependent, void *stream, const struct wk_err *err, Args... args)
 {
     /* One division of L1 and shared memory for all: a multiprocessor changes it only when empty, and then no launch overlaps the one before. */
-    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchAttribute attributes[3] = {};
+    cudaLaunchConfig_t config = {};
     attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
     attributes[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
+    config.numAttrs = 1;
+    if (dependent) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs].val.clusterDim.x = cluster;
+        attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
+        config.numAttrs++;
+    }
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = (cudaStream_t)stream;
     config.attrs = attributes;
-    config.numAttrs = dependent ? 2 : 1;
     return cuda_status(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), what, err);
+}
+
+template <class... Params, class... Args>
+static wk_status cuda_launch(const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, bool dependent, void *stream, const struct wk_err *err, Args... args)
+{
+    return cuda_launch_clusters(what, kernel, grid, 1, block, shared, dependent, stream, err, args...);
 }
 
 #endif

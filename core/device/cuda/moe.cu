@@ -26,7 +26,8 @@ static __global__ void __launch_bounds__(MOST_THREADS) route_kernel(const __grid
     const uint32_t row = blockIdx.x;
     wk_release();
     wk_depend();
-    choose_experts(p.choice, { keys, (float *)(keys + route_padded(p.choice.experts)), picked }, source_row(p.logits, row), p.out + row * p.out_stride, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+    const float *const logits = source_row(p.logits, row);
+    choose_experts(p.choice, { keys, (float *)(keys + route_padded(p.choice.experts)), picked }, [=](uint32_t e) { return __ldcg(logits + e); }, p.out + row * p.out_stride, threadIdx.x, blockDim.x, [] { __syncthreads(); });
     if (!p.groups || !last_of(p.ticket, gridDim.x)) return;
     group_items_make({ (const uint32_t *)p.out + p.choice.k, p.out_stride, p.row_seq, p.rows, p.choice.k, p.choice.experts, p.groups }, keys, p.words);
 }
@@ -55,39 +56,46 @@ enum { THREADS = 128 };
 
 struct combine_launch {
     uint32_t k, rows;
-    struct row_source x, residual;
-    const float *route;
-    uint64_t route_stride;
+    const float *x, *route;
+    uint64_t x_stride, route_stride;
+    struct row_source residual;
     struct row_sink out;
+    bool x_wide;
 };
 
-/* The first product is rounded, then each further one is added to the sum with one rounding. Four of them are read at a time. */
-static __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ struct combine_launch p)
+/* The first product is rounded, then each further one is added to the sum with one rounding. Addresses are made before the wait, and the first four products asked for at once behind it. */
+template <bool WHOLE> static __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ struct combine_launch p)
 {
     enum { AHEAD = 4 };
     const uint32_t row = grid_row(), e = (blockIdx.x * THREADS + threadIdx.x) * 4, left = left_of(p.out.width, e);
+    const float *x = p.x + (uint64_t)row * p.k * p.x_stride + e, *weight = p.route + row * p.route_stride;
+    float4 v = all4(0.0f), residual = all4(0.0f);
     wk_release();
     wk_depend();
     if (row >= p.rows) return;
-    const float *weight = p.route + row * p.route_stride;
-    float4 v = all4(0.0f), residual = all4(0.0f);
-    if (p.residual.x) residual = load4<false>(source_row(p.residual, row) + e, left, p.residual.wide);
+    if (p.residual.x) residual = load4<WHOLE>(source_row(p.residual, row) + e, left, p.residual.wide);
+#pragma unroll 1
     for (uint32_t s = 0; s < p.k; s += AHEAD) {
-        float4 x[AHEAD];
+        float4 y[AHEAD];
         float w[AHEAD];
+#pragma unroll
+        for (uint32_t i = 0; i < AHEAD; i++, x += p.x_stride, weight++) {
+            y[i] = all4(0.0f);
+            w[i] = 0.0f;
+            if (s + i < p.k) {
+                y[i] = load4<WHOLE>(x, left, p.x_wide);
+                w[i] = __ldcg(weight);
+            }
+        }
 #pragma unroll
         for (uint32_t i = 0; i < AHEAD; i++)
             if (s + i < p.k) {
-                x[i] = load4<false>(source_row(p.x, row * p.k + s + i) + e, left, p.x.wide);
-                w[i] = __ldcg(weight + s + i);
+                const float4 sum = make_float4(__fmaf_rn(y[i].x, w[i], v.x), __fmaf_rn(y[i].y, w[i], v.y), __fmaf_rn(y[i].z, w[i], v.z), __fmaf_rn(y[i].w, w[i], v.w));
+                v = s + i ? sum : mul4(y[i], all4(w[i]));
             }
-#pragma unroll
-        for (uint32_t i = 0; i < AHEAD; i++)
-            if (s + i == 0) v = mul4(x[i], all4(w[i]));
-            else if (s + i < p.k) v = make_float4(__fmaf_rn(x[i].x, w[i], v.x), __fmaf_rn(x[i].y, w[i], v.y), __fmaf_rn(x[i].z, w[i], v.z), __fmaf_rn(x[i].w, w[i], v.w));
     }
     if (p.residual.x) v = add4(v, residual);
-    sink4<false>(p.out, row, e, within<false>(v, left));
+    sink4<WHOLE>(p.out, row, e, within<WHOLE>(v, left));
 }
 
 wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct wk_err *err)
@@ -95,6 +103,7 @@ wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct 
     wk_status status = check_rows("combine", c->rows, c->width, err);
     if (status != WK_OK) return status;
     if (!c->k || c->k > TAPE_MAX_SLOTS) return wk_fail(err, WK_INTERNAL, "combine: %u experts", c->k);
-    const struct combine_launch p = { c->k, c->rows, source_of(c->x, c->x_stride), source_of(&c->residual), (const float *)c->route, c->route_stride, sink_f32(c->y, c->y_stride, c->part, c->width) };
-    return cuda_launch("combine", combine_kernel, row_grid(c->rows, (c->width + 4 * THREADS - 1) / (4 * THREADS)), THREADS, 0, c->dependent, stream, err, p);
+    const struct combine_launch p = { c->k, c->rows, c->x, (const float *)c->route, c->x_stride, c->route_stride, source_of(&c->residual), sink_f32(c->y, c->y_stride, c->part, c->width), aligned16(c->x) && c->x_stride % 4 == 0 };
+    const bool all = p.x_wide && whole(&p.residual) && whole(&p.out);
+    return cuda_launch("combine", all ? combine_kernel<true> : combine_kernel<false>, row_grid(c->rows, (c->width + 4 * THREADS - 1) / (4 * THREADS)), THREADS, 0, c->dependent, stream, err, p);
 }

@@ -38,10 +38,15 @@ static void close_executor(struct executor *x)
 
 /* ---- open ------------------------------------------------------------------------------------------------------------------------------- */
 
+enum { LARGE_MAJOR = 9 }; /* compute capability of devices that have large products */
+
 static wk_status open_modules(struct executor *x, const struct wk_err *err)
 {
     wk_status s = WK_OK;
+    int major = 0;
     for (uint32_t i = 0; i < x->n_modules && !s; i++) s = x->modules[i]->open((int32_t)x->o.gpu, err);
+    if (!s) s = cuda_check(x->device, (int)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, (int)x->o.gpu), "compute capability", err);
+    for (uint32_t i = 0; i < x->n_matrices && !s; i++) if (major != LARGE_MAJOR) x->matrices[i].panels = 0;
     return s;
 }
 
@@ -128,6 +133,7 @@ static wk_status open_all(struct executor *x, const struct wk_err *err)
     if (!s) s = send_tables(x, err);
     if (!s) s = open_libraries(x, err);
     if (!s) s = cuda_upload(x->device, &x->upload, err);
+    for (uint32_t i = 0; i < x->program->n_launches && !s; i++) s = cuda_load_products(x, &x->stages[i], err);
     if (!s) s = warm_prompt(x, err);
     return s ? s : cuda_graphs_open(x, err);
 }

@@ -102,6 +102,9 @@ static wk_status add_matrix(struct executor *x, uint32_t tensor, uint32_t first,
         return wk_fail(err, WK_INVALID, "%s: %s: tile_bytes(%u) of type %u is %" PRIu64 "; a multiple of 16 in %" PRIu64 "..%" PRIu64 " expected", t->name, m->module->id, t->cols,
             m->type->ggml_type, bytes, least, most);
     m->tile_bytes = bytes;
+    m->panels = m->module->panels && t->slabs > 1 && t->slabs <= WK_CUDA_LARGE_EXPERTS ? m->module->panels(m->type->ggml_type) : 0;
+    if (m->panels != 0 && m->panels != 16 && m->panels != 32)
+        return wk_fail(err, WK_INVALID, "%s: %s: panels(%u) is %u; 0, 16 or 32 expected", t->name, m->module->id, m->type->ggml_type, m->panels);
     x->n_matrices++;
     return WK_OK;
 }
@@ -223,6 +226,14 @@ static void find_form(struct executor *x, const struct tape_launch *l, uint32_t 
     y->stride = cuda_stride(is_route(x, v) ? 2 * y->slots : y->width);
 }
 
+/* Experts of which large products read panels; 0: they serve none of the launch's matrices. */
+static uint32_t panel_experts(const struct executor *x, const struct tape_launch *l)
+{
+    for (uint32_t g = 0; l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE && g < l->n_seg; g++)
+        if (!cuda_is_router(x->program, &l->seg[g]) && cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n)->panels) return x->program->tensors[l->seg[g].tensor].slabs;
+    return 0;
+}
+
 static wk_status find_values(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
@@ -235,7 +246,11 @@ static wk_status find_values(struct executor *x, const struct wk_err *err)
         each_input(x, &p->launches[i], keep_f32);
         if (p->launches[i].kind == LAUNCH_OUTPUT) x->values[p->launches[i].x].form = VALUE_F32;
     }
-    for (uint32_t i = 0; i < p->n_launches; i++) each_result(x, &p->launches[i], find_form);
+    for (uint32_t i = 0; i < p->n_launches; i++) {
+        const struct tape_launch *l = &p->launches[i];
+        each_result(x, l, find_form);
+        if (l->out != TAPE_NONE && l->glu != TAPE_NONE) x->values[l->out].experts = panel_experts(x, l);
+    }
     return WK_OK;
 }
 
@@ -261,11 +276,15 @@ static uint64_t value_bytes(struct executor *x, uint32_t v)
     uint64_t bytes = y->form == VALUE_ACT ? act_bytes(items, y->width) : items * y->stride * sizeof(float);
     y->aux_offset = (bytes + 255) & ~255ull;
     if (is_route(x, v)) return y->aux_offset + wk_cuda_group_words(route_experts(x, v), rows * y->slots) * sizeof(uint32_t);
-    if (y->form == VALUE_ACT) return y->aux_offset + sums_bytes(items, y->width);
+    if (y->form == VALUE_ACT) {
+        bytes = y->aux_offset + sums_bytes(items, y->width);
+        if (y->experts) most(&bytes, wk_cuda_panel_bytes(y->width, wk_cuda_panel_places(y->experts, items)));
+        return bytes;
+    }
     return y->partials ? y->aux_offset + items * cuda_parts(y->width) * sizeof(float) : bytes;
 }
 
-struct sizes { uint64_t act, sums, tmp, expanded, gather, q_half, attend, counters, tickets, running; };
+struct sizes { uint64_t act, sums, tmp, expanded, q_half, attend, counters, tickets, running; };
 
 static void product_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)
 {
@@ -281,6 +300,7 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
         if (!cuda_is_router(x->program, &l->seg[g]) && cuda_expands(cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n))) columns += cuda_stride(l->seg[g].n);
         if (!l->logits) most(&z->tmp, results * cuda_stride(l->seg[g].n));
     }
+    if (panel_experts(x, l)) most(&z->expanded, wk_cuda_panel_bytes(v->width, wk_cuda_panel_places(panel_experts(x, l), results)));
     if (rows != ROWS_ALL || experts) return;
     /* Side by side; tmp is there twice. */
     most(&z->expanded, columns * wk_act_k(v->width) * 2);
@@ -294,7 +314,6 @@ static struct sizes measure(const struct executor *x)
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
         if (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ROUTE) product_sizes(x, l, &z);
-        if (l->kind == LAUNCH_EMBED) most(&z.gather, x->cap_all * cuda_stride(p->values[l->out].width));
         if (l->kind == LAUNCH_OUTPUT && p->ops[l->ops[0]].kind == WK_OP_POOL) most(&z.running, (uint64_t)x->o.max_sequences * p->values[l->x].width * p->values[l->x].slots);
     }
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
@@ -413,8 +432,6 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
     x->tmp[1] = x->tmp[0] ? x->tmp[0] + z.tmp : NULL;
     x->expanded = carve(c, z.expanded, 1);
     x->gemm_space = carve(c, cuda_gemm_workspace(), 1);
-    x->gather_rows = z.gather;
-    x->gather = carve(c, MAX_PARTS * z.gather, sizeof *x->gather);
     x->q_half = carve(c, z.q_half, 1);
     x->attend_space = carve(c, z.attend, 1);
     x->attend_counters = carve(c, z.counters, sizeof *x->attend_counters);
@@ -479,6 +496,7 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
         wk_status s = p->ops[i].kind == WK_OP_ROPE ? add_turn(x, &p->ops[i], err) : p->ops[i].kind == WK_OP_EMBED ? add_offset(x, &p->ops[i], err) : WK_OK;
         if (s) return s;
     }
+    if (p->n_vocab >= PREPARE_LAST) return wk_fail(err, WK_UNSUPPORTED, "a vocabulary of %u ids: cuda expects fewer than %u", p->n_vocab, PREPARE_LAST);
     x->prepare.n_groups = p->n_groups;
     x->prepare.n_vocab = p->n_vocab;
     for (uint32_t g = 0; g < p->n_groups; g++) {

@@ -1,53 +1,54 @@
 /* prepare.cu: a run's inputs from pinned memory to their fixed places. One block a row; block i also takes sequence i and its page tables.
  *
- * A graph cannot be given the place of its inputs, so the device counts runs: the block of run n lies at n % CUDA_RING. The last block to finish
- * moves the count on; the next run begins after this one has ended, so nobody reads it meanwhile. Reads over the bus are few and all at once, and
- * no copy engine has to take turns with the kernels between one graph and the next. */
+ * A graph cannot be given the place of its inputs, so the device counts runs: the block of run n lies at n % CUDA_RING. The last block to have read the
+ * count moves it on; the next run begins after this one has ended, so nobody reads it meanwhile. No copy engine has to take turns with the kernels
+ * between one graph and the next.
+ *
+ * Nothing can start before this kernel has ended, so it makes one journey over the bus: every word that may be wanted is asked for at once, the page
+ * tables' first entries before anybody knows how many there are. Meanwhile a generated row's rotations are made for the position behind the one that the
+ * row had in the run before; if the row is at another, they are made again. */
 #include "device/cuda/prepare.h"
+
+#include <worker/cuda/act.cuh>
 
 #include "device/cuda/launch.cuh"
 
-enum { THREADS = 128 };
+enum { THREADS = 128, ENTRY = 16, WORDS = 3 * ENTRY / 4 };
+static_assert(sizeof(struct prepare_row) == ENTRY && sizeof(struct cuda_seq) == ENTRY && WORDS <= 32, "entries that a warp takes word by word");
 
 struct prepare_layout prepare_layout(uint32_t rows, uint32_t seqs, uint32_t page_stride)
 {
     struct prepare_layout l;
-    const uint64_t row_bytes = ((uint64_t)rows * 4 + 15) & ~15ull;
-    l.token = 0;
-    l.position = l.token + row_bytes;
-    l.row_seq = l.position + row_bytes;
-    l.seq = l.row_seq + row_bytes;
-    l.sampled = l.seq + (uint64_t)seqs * sizeof(struct cuda_seq);
-    l.wanted = l.sampled + (uint64_t)seqs * sizeof(struct cuda_seq);
-    l.pages = l.wanted + row_bytes;
+    l.entry[0] = 0;
+    l.entry[1] = l.entry[0] + (uint64_t)rows * ENTRY;
+    l.entry[2] = l.entry[1] + (uint64_t)seqs * ENTRY;
+    l.pages = l.entry[2] + (uint64_t)seqs * ENTRY;
     l.bytes = (l.pages + (uint64_t)seqs * page_stride * 4 + 255) & ~255ull;
     return l;
 }
 
-/* Pages that a sequence's table of group g has by now. */
-static __device__ uint32_t pages_of(const struct prepare &p, uint32_t g, const struct cuda_seq &q)
+/* The host writes a block while the device runs: nothing of it may come out of a cache. */
+static __device__ __forceinline__ uint32_t from_host(const void *p) { return *(const volatile uint32_t *)p; }
+
+/* By one thread. A finished slot has no id to go on with; what is computed for it is read by nobody. */
+static __device__ __forceinline__ void put_row(const struct prepare &p, uint32_t row, const struct prepare_row &r)
 {
-    if (p.ring_pages[g]) return p.ring_pages[g];
-    return (q.position + q.n_rows + KV_PAGE - 1) / KV_PAGE;
+    const uint32_t token = r.token & PREPARE_LAST ? __ldcg(p.last + (r.token & ~PREPARE_LAST)) : r.token;
+    p.position[row] = r.position;
+    p.row_seq[row] = r.seq;
+    p.wanted[row] = r.wanted;
+#pragma unroll 1
+    for (uint32_t i = 0; i < p.n_offsets; i++) p.by_position[i].index[row] = r.position + p.by_position[i].offset;
+    p.token[row] = token < p.n_vocab ? token : 0;
 }
 
-static __device__ void take_row(const struct prepare &p, const uint8_t *block, uint32_t row)
+static __device__ __forceinline__ void make_turns(const struct prepare &p, uint32_t row, uint32_t position)
 {
-    const uint32_t position = *(const uint32_t *)(block + p.layout.position + 4ull * row);
-    if (threadIdx.x == 0) {
-        const int32_t seq = *(const int32_t *)(block + p.layout.row_seq + 4ull * row);
-        uint32_t token = *(const uint32_t *)(block + p.layout.token + 4ull * row);
-        if (token == TOKEN_LAST && seq >= 0) token = p.last[((const struct cuda_seq *)(block + p.layout.seq))[seq].slot];
-        /* A finished slot has no id to go on with; what is computed for it is read by nobody. */
-        p.token[row] = token < p.n_vocab ? token : 0;
-        p.position[row] = position;
-        p.row_seq[row] = seq;
-        p.wanted[row] = *(const uint32_t *)(block + p.layout.wanted + 4ull * row);
-        for (uint32_t i = 0; i < p.n_offsets; i++) p.by_position[i].index[row] = position + p.by_position[i].offset;
-    }
+#pragma unroll 1
     for (uint32_t t = 0; t < p.n_turns; t++) {
         const struct prepare_turn &turn = p.turn[t];
         float2 *y = (float2 *)turn.turn + (uint64_t)row * turn.n;
+#pragma unroll 1
         for (uint32_t i = threadIdx.x; i < turn.n; i += THREADS) {
             double s, c;
             sincos((double)position * turn.freq[i], &s, &c);
@@ -56,34 +57,58 @@ static __device__ void take_row(const struct prepare &p, const uint8_t *block, u
     }
 }
 
-static __device__ void take_seq(const struct prepare &p, const uint8_t *block, uint32_t i)
+/* early: entry threadIdx.x of the host's table. */
+static __device__ __forceinline__ void put_pages(const struct prepare &p, uint32_t row, const uint32_t *table, uint32_t end, uint32_t early)
 {
-    const struct cuda_seq q = ((const struct cuda_seq *)(block + p.layout.seq))[i];
-    if (threadIdx.x == 0) {
-        p.seq[i] = q;
-        p.sampled[i] = ((const struct cuda_seq *)(block + p.layout.sampled))[i];
-    }
-    if (!q.n_rows) return;
-    const uint64_t at = (uint64_t)i * p.page_stride;
+    uint32_t first = 0; /* entry of the host's table at which the group's begin */
+#pragma unroll 1
     for (uint32_t g = 0; g < p.n_groups; g++) {
-        const uint32_t n = pages_of(p, g, q);
-        const uint32_t *from = (const uint32_t *)(block + p.layout.pages) + at + p.page_offset[g];
-        for (uint32_t j = threadIdx.x; j < n; j += THREADS) p.pages[at + p.page_offset[g] + j] = from[j];
+        const uint32_t n = prepare_pages(p.ring_pages[g], end);
+        uint32_t *to = p.pages + (uint64_t)row * p.page_stride + p.page_offset[g];
+#pragma unroll 1
+        for (uint32_t j = first - first % THREADS + threadIdx.x; j < first + n; j += THREADS)
+            if (j >= first) to[j - first] = j < THREADS ? early : from_host(table + j);
+        first += n;
     }
+}
+
+/* Every block has read the count when the last one comes here. */
+static __device__ __forceinline__ void count_run(const struct prepare &p, uint32_t serial)
+{
+    if (gridDim.x > 1 && atomicAdd(p.ticket, 1) != gridDim.x - 1) return;
+    *p.ticket = 0;
+    *p.serial = serial;
 }
 
 static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_constant__ struct prepare p, uint32_t seqs)
 {
+    __shared__ union { uint32_t word[WORDS]; struct { struct prepare_row row; struct cuda_seq seq, sampled; } of; } in;
+    const uint32_t row = blockIdx.x, i = threadIdx.x;
+    wk_release();
+    uint32_t position = *(volatile uint32_t *)(p.position + row) + 1, word = 0, early = 0;
     const uint32_t serial = *(volatile uint32_t *)p.serial + 1;
+    const bool guess = gridDim.x <= WK_CUDA_FEW, with_seq = row < seqs;
     const uint8_t *block = p.ring + serial % CUDA_RING * p.layout.bytes;
-    take_row(p, block, blockIdx.x);
-    if (blockIdx.x < seqs) take_seq(p, block, blockIdx.x);
-    __syncthreads();
-    if (threadIdx.x) return;
-    __threadfence();
-    if (atomicAdd(p.ticket, 1) != gridDim.x - 1) return;
-    *p.ticket = 0;
-    *p.serial = serial;
+    const uint32_t *table = (const uint32_t *)(block + p.layout.pages) + (uint64_t)row * p.page_stride;
+    if (i < (with_seq ? WORDS : ENTRY / 4)) word = from_host(block + p.layout.entry[i / 4] + row * ENTRY + i % 4 * 4);
+    if (with_seq && i < p.page_stride) early = from_host(table + i);
+#pragma unroll 1
+    for (bool guessed = guess;; guessed = false) {
+        if (!guessed) {
+            if (i < WORDS) in.word[i] = word;
+            __syncthreads();
+            if (guess && in.of.row.position == position) break;
+            position = in.of.row.position;
+        }
+        make_turns(p, row, position);
+        if (!guessed) break;
+    }
+    if (i == 0) put_row(p, row, in.of.row);
+    if (i == 32) count_run(p, serial);
+    if (!with_seq) return;
+    if (i == 64) p.seq[row] = in.of.seq;
+    if (i == 96) p.sampled[row] = in.of.sampled;
+    if (in.of.seq.n_rows) put_pages(p, row, table, in.of.seq.position + in.of.seq.n_rows, early);
 }
 
 wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, void *stream, const struct wk_err *err)

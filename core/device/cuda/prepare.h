@@ -13,20 +13,34 @@
 extern "C" {
 #endif
 
+#ifdef __CUDACC__
+#define PREPARE_BOTH __host__ __device__
+#else
+#define PREPARE_BOTH
+#endif
+
 enum { PREPARE_TURNS = 4, PREPARE_OFFSETS = 4 };
 
-/* One run's inputs as the host writes them: uint32_t token[rows], position[rows]; int32_t row_seq[rows]; struct cuda_seq seq[seqs], sampled[seqs];
- * uint32_t wanted[rows], pages[seqs][page_stride]; each array 16-byte aligned. Offsets by the capacities; bytes: of a block. */
-struct prepare_layout { uint64_t token, position, row_seq, seq, sampled, wanted, pages, bytes; };
+/* One run's inputs as the host writes them: struct prepare_row row[rows]; struct cuda_seq seq[seqs], sampled[seqs]; uint32_t pages[seqs][page_stride]: the tables of a
+ * sequence's groups one behind the other without gaps, as many entries of each as prepare_pages says. No array is needed to find what is wanted of
+ * another, so the device asks for all at once. Offsets by the capacities; bytes: of a block. */
+struct prepare_row {
+    uint32_t token;              /* or PREPARE_LAST | slot: the id that was sampled last for it */
+    uint32_t position;
+    int32_t seq;                 /* CUDA_PADDING: none */
+    uint32_t wanted;             /* an entry of the list of wanted rows; it has nothing to do with this row */
+};
+#define PREPARE_LAST 0x80000000u /* no id is that large */
+struct prepare_layout { uint64_t entry[3], pages, bytes; }; /* entry: of row, seq, sampled: 16 bytes each */
 struct prepare_layout prepare_layout(uint32_t rows, uint32_t seqs, uint32_t page_stride);
 
 struct prepare_turn { const double *freq; float *turn; double mscale; uint32_t n, pad; }; /* turn [rows][n][2] = mscale x cos, mscale x sin of position x freq: F64, rounded once */
 struct prepare {
-    const uint8_t *ring;         /* [CUDA_RING] blocks of layout.bytes, pinned memory as the device sees it */
-    struct prepare_layout layout;
     uint32_t *serial;            /* of the run before, then of this one */
     uint32_t *ticket;            /* 0 between runs */
-    uint32_t *token, *position, *wanted, *pages;
+    const uint8_t *ring;         /* [CUDA_RING] blocks of layout.bytes, pinned memory as the device sees it */
+    struct prepare_layout layout;
+    uint32_t *token, *position, *wanted, *pages; /* position: also read, as what the run before left */
     int32_t *row_seq;
     struct cuda_seq *seq, *sampled;
     const uint32_t *last;        /* sampled ids by slot */
@@ -35,7 +49,11 @@ struct prepare {
     struct prepare_turn turn[PREPARE_TURNS];
     struct { uint32_t offset; uint32_t *index; } by_position[PREPARE_OFFSETS]; /* index[r] = position + offset: rows of a table of positions */
 };
-/* Not dependent on what precedes it, and what follows it must not be either. seqs <= rows. */
+/* Entries of a table that a sequence has at the end of its rows. */
+static inline PREPARE_BOTH uint32_t prepare_pages(uint32_t ring_pages, uint32_t end) { return ring_pages ? ring_pages : (end + KV_PAGE - 1) / KV_PAGE; }
+
+/* Not dependent on what precedes it. What follows may be, and lets the next launch begin only when it has waited itself: so everything later may read
+ * these inputs at once. seqs <= rows. */
 wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, void *stream, const struct wk_err *err);
 
 /* Writes the serial of the run to a mapped word: how the host sees that a run without sampled rows has ended. */

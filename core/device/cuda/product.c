@@ -2,7 +2,8 @@
  *
  * Few rows (generated ones, and the wanted ones of prompts): the plugins' kernels, 64 rows a call, every weight read once a call; norm in the
  * prologue up to 8 rows, else converted before. Many rows (prompts): the matrices of a launch are expanded to f16, side by side, and given to one product
- * of the library. Experts and formats that f16 would round always take the plugins' kernels, routers the host's own. What a call cannot do at its end (types that no module serves together, a residual that is picked
+ * of the library, the experts of a layer to the plugins' large products where they have them. Formats that f16 would round and other experts always take the plugins' kernels for few
+ * rows, routers the host's own. What a call cannot do at its end (types that no module serves together, a residual that is picked
  * by other rows than the input) is done by one launch after it, on the same numbers in the same order, so no bit depends on it. */
 #include "device/cuda/executor.h"
 
@@ -27,7 +28,7 @@ static wk_status convert(struct executor *x, const struct cuda_product_stage *p,
     const struct cuda_value *v = p->x.v;
     const uint32_t slots = v->slots;
     const struct cuda_convert c = {
-        .dependent = r->few, .rows = rows * slots, .width = v->width, .norm = norm_kind(p), .eps = p->norm ? p->norm->u.norm.eps : 0.0f, .shift = p->norm ? 0 : v->shift,
+        .dependent = true, .rows = rows * slots, .width = v->width, .norm = norm_kind(p), .eps = p->norm ? p->norm->u.norm.eps : 0.0f, .shift = p->norm ? 0 : v->shift,
         .x = { f32(v) + (pick ? 0 : (uint64_t)first * slots * v->stride), v->stride, pick ? pick + first : NULL },
         .part = r->few && norm_kind(p) == CUDA_NORM_RMS ? v->aux : NULL, .w = p->norm_w, .b = p->norm_b, .act = x->act, .sums = x->act_sums };
     *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .shift = c.shift, .x = x->act, .aux = x->act_sums }, .k = v->width, .aux_stride = wk_act_k(v->width) / 8 };
@@ -112,7 +113,7 @@ struct call {
 /* Items [at, at + n) of the call. */
 static wk_status product_call(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, const struct call *c, uint32_t at, uint32_t n, const struct wk_err *err)
 {
-    struct wk_cuda_product q = { .struct_size = sizeof q, .flags = r->few ? WK_CUDA_DEPENDENT : 0, .rows = n, .k = p->k, .n_seg = c->n_seg, .input = input_from(i, at) };
+    struct wk_cuda_product q = { .struct_size = sizeof q, .flags = WK_CUDA_DEPENDENT, .rows = n, .k = p->k, .n_seg = c->n_seg, .input = input_from(i, at) };
     for (uint32_t g = 0; g < c->n_seg; g++) {
         const struct cuda_segment *seg = &p->seg[c->first_seg + g];
         q.seg[g] = (struct wk_cuda_segment){ .tiles = seg->m->data, .bias = seg->bias, .ggml_type = seg->m->type->ggml_type, .n = seg->m->n, .out = output_from(&c->out[g], at) };
@@ -129,8 +130,8 @@ static wk_status product_call(struct executor *x, const struct cuda_product_stag
         q.top_k = p->route->slots;
         q.x_items = p->x.v->slots == 1 ? p->route->slots : 1;
         q.n_experts = p->seg[0].m->slabs;
-        if (n >= GROUP_ROWS * q.top_k) q.groups = p->route->groups;
-        if (q.groups && r->few && p->after_experts) q.flags |= WK_CUDA_GROUPS_KNOWN;
+        q.groups = p->route->groups;
+        if (r->few && p->after_experts) q.flags |= WK_CUDA_GROUPS_KNOWN;
     }
     return p->seg[c->first_seg].m->module->product(&q, x->stream, err);
 }
@@ -172,10 +173,10 @@ bool cuda_product_follows(const struct cuda_product_stage *p, const struct cuda_
 /* ---- afterwards ------------------------------------------------------------------------------------------------------------- */
 
 /* bias of the segments, glu or maps, residual: on results that lie in a and, for glu, in b. */
-static wk_status finish(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct output *a, const struct output *b, bool with_bias, uint32_t first, uint32_t rows,
+static wk_status finish(struct executor *x, const struct cuda_product_stage *p, const struct output *a, const struct output *b, bool with_bias, uint32_t first, uint32_t rows,
                         const struct output *to, const struct wk_err *err)
 {
-    struct cuda_finish f = { .dependent = r->few, .rows = rows * p->slots, .width = a->n, .x = a->out.y, .x_stride = a->out.y_stride, .out = to->out };
+    struct cuda_finish f = { .dependent = true, .rows = rows * p->slots, .width = a->n, .x = a->out.y, .x_stride = a->out.y_stride, .out = to->out };
     if (b) f.u = b->out.y, f.u_stride = b->out.y_stride;
     if (with_bias) f.bias = p->seg[0].bias, f.u_bias = b ? p->seg[1].bias : NULL;
     if (p->glu) f.glu = p->glu->u.glu.fn, f.alpha = p->glu->u.glu.alpha, f.limit = p->glu->u.glu.limit;
@@ -196,7 +197,7 @@ static wk_status few_glu(struct executor *x, const struct cuda_product_stage *p,
     if (glu_together(p)) return product_calls(x, p, r, i, &(struct call){ .n_seg = 2, .epilogue = true, .out = { to, to } }, rows * p->slots, err);
     wk_status s = product_calls(x, p, r, i, &(struct call){ .first_seg = 0, .n_seg = 1, .out = { half[0] } }, rows * p->slots, err);
     if (!s) s = product_calls(x, p, r, i, &(struct call){ .first_seg = 1, .n_seg = 1, .out = { half[1] } }, rows * p->slots, err);
-    return s ? s : finish(x, p, r, &half[0], &half[1], false, first, rows, &to, err);
+    return s ? s : finish(x, p, &half[0], &half[1], false, first, rows, &to, err);
 }
 
 static wk_status few_single(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
@@ -207,7 +208,7 @@ static wk_status few_single(struct executor *x, const struct cuda_product_stage 
     if (inside) return product_calls(x, p, r, i, &(struct call){ .n_seg = 1, .epilogue = true, .out = { to } }, rows * p->slots, err);
     const struct output plain = plain_output(x->tmp[0], to.n);
     wk_status s = product_calls(x, p, r, i, &(struct call){ .n_seg = 1, .out = { plain } }, rows * p->slots, err);
-    return s ? s : finish(x, p, r, &plain, NULL, false, first, rows, &to, err);
+    return s ? s : finish(x, p, &plain, NULL, false, first, rows, &to, err);
 }
 
 static wk_status few_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t first_seg, uint32_t n_seg, uint32_t rows, const struct wk_err *err)
@@ -240,11 +241,11 @@ static void add_segment(const struct cuda_product_stage *p, struct columns *c, u
 }
 
 /* The next large product of the stage, which takes its segments from *g on; n_seg 0: there is none. A gated activation's two are one product: they meet
- * afterwards anyway. So are siblings of which one has a bias, which is added afterwards, or few columns; the rest go straight to their values. */
+ * afterwards anyway. So are siblings that an attention reads side by side, of which one has a bias, which is added afterwards, or few columns; the rest go straight to their values. */
 static struct columns next_columns(const struct cuda_product_stage *p, uint32_t *g)
 {
     struct columns c = { 0 };
-    bool join = p->glu != NULL;
+    bool join = p->glu || p->attended;
     for (uint32_t i = 0; i < p->n_seg; i++) join |= cuda_expands(p->seg[i].m) && (p->seg[i].bias || p->seg[i].m->n < NARROW);
     for (; *g < p->n_seg; ++*g) {
         if (!cuda_expands(p->seg[*g].m)) continue;
@@ -266,6 +267,50 @@ wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, 
     }
 }
 
+/* Where the joined columns of a stage go: apart from its value, if a gated activation or a conversion is to follow. */
+static struct output joined_output(const struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t n)
+{
+    const struct output to = stage_output(x, p, r);
+    return to.out.kind == WK_CUDA_OUT_ACT || p->glu ? plain_output(x->tmp[0], n) : to;
+}
+/* Does a launch of its own finish them? A sum is rounded once: the residual is then added there, else in the product. */
+static bool finished_apart(const struct cuda_product_stage *p) { return (p->out && p->out->form == VALUE_ACT) || p->glu || p->n_map || p->seg[0].bias; }
+
+/* Where columns of siblings go: straight into the value of one, or side by side for what comes after. */
+static bool straight(const struct cuda_product_stage *p, const struct columns *l)
+{
+    const struct cuda_segment *only = &p->seg[l->seg[0]];
+    return l->n_seg == 1 && !only->bias && only->out->form == VALUE_F32;
+}
+static struct output sibling_output(const struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct columns *l)
+{
+    return straight(p, l) ? value_output(p->seg[l->seg[0]].out, r, l->n) : plain_output(x->tmp[0], l->n);
+}
+
+static struct cuda_gemm_call large_call(const struct executor *x, const struct cuda_product_stage *p, const struct wk_cuda_input *in, const struct columns *l, uint32_t items, const struct output *to,
+                                        const struct cuda_value *c)
+{
+    const uint32_t k32 = wk_act_k(p->k);
+    return (struct cuda_gemm_call){ .rows = items, .n = l->n, .k = p->k, .w = x->expanded, .w_stride = k32, .x = in->x, .x_stride = k32, .c = c ? f32(c) : NULL, .c_stride = c ? c->stride : 0,
+                                    .y = to->out.y, .y_stride = to->out.y_stride, .scale = (float)(1u << in->shift), .workspace = x->gemm_space };
+}
+
+wk_status cuda_load_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err)
+{
+    const struct cuda_product_stage *p = &s->product;
+    if (s->launch->kind != LAUNCH_PRODUCT || s->rows != ROWS_ALL || p->experts) return WK_OK;
+    const struct run r = { .rows = x->cap_all };
+    const struct wk_cuda_input in = { .x = p->x.v->form == VALUE_ACT ? p->x.v->data : x->act };
+    for (uint32_t g = 0;;) {
+        const struct columns l = next_columns(p, &g);
+        if (!l.n_seg) return WK_OK;
+        const struct output to = p->out ? joined_output(x, p, &r, l.n) : sibling_output(x, p, &r, &l);
+        const struct cuda_gemm_call c = large_call(x, p, &in, &l, x->cap_all * p->slots, &to, p->out && !finished_apart(p) ? p->residual.v : NULL);
+        wk_status st = cuda_gemm_load(x->gemm, &c, x->stream, err);
+        if (st) return st;
+    }
+}
+
 /* y = x . all these columns, + c when not NULL: expansion, then one product of the library. */
 static wk_status large_product(struct executor *x, const struct cuda_product_stage *p, const struct input *i, const struct columns *l, uint32_t items, const struct output *to, const struct cuda_value *c,
                                const struct wk_err *err)
@@ -274,11 +319,10 @@ static wk_status large_product(struct executor *x, const struct cuda_product_sta
     wk_status s = WK_OK;
     for (uint32_t g = 0; g < l->n_seg && !s; g++) {
         const struct cuda_matrix *m = p->seg[l->seg[g]].m;
-        const struct wk_cuda_expand e = { .struct_size = sizeof e, .k = m->k, .n_rows = m->n, .tiles = m->data, .y = (uint8_t *)x->expanded + (uint64_t)l->at[g] * k32 * 2, .y_stride = k32 };
+        const struct wk_cuda_expand e = { .struct_size = sizeof e, .k = m->k, .n_rows = m->n, .flags = WK_CUDA_DEPENDENT, .tiles = m->data, .y = (uint8_t *)x->expanded + (uint64_t)l->at[g] * k32 * 2, .y_stride = k32 };
         s = m->type->expand(&e, x->stream, err);
     }
-    const struct cuda_gemm_call g = { .rows = items, .n = l->n, .k = p->k, .w = x->expanded, .w_stride = k32, .x = i->in.x, .x_stride = k32, .c = c ? f32(c) : NULL, .c_stride = c ? c->stride : 0,
-                                      .y = to->out.y, .y_stride = to->out.y_stride, .scale = (float)(1u << i->in.shift), .workspace = x->gemm_space };
+    const struct cuda_gemm_call g = large_call(x, p, &i->in, l, items, to, c);
     return s ? s : cuda_gemm_run(x->gemm, &g, x->stream, err);
 }
 
@@ -295,33 +339,53 @@ static wk_status many_joined(struct executor *x, const struct cuda_product_stage
 {
     uint32_t first = 0;
     const struct columns l = next_columns(p, &first);
-    const struct output to = stage_output(x, p, r);
-    const bool apart = to.out.kind == WK_CUDA_OUT_ACT || p->glu;
-    /* A sum is rounded once, here or in a launch of its own. */
-    const bool after = apart || p->n_map || p->seg[0].bias;
-    const struct output all = apart ? plain_output(x->tmp[0], l.n) : to;
-    wk_status s = large_product(x, p, i, &l, rows * p->slots, &all, after ? NULL : p->residual.v, err);
-    if (s || !after) return s;
+    const struct output to = stage_output(x, p, r), all = joined_output(x, p, r, l.n);
+    const bool apart = finished_apart(p);
+    wk_status s = large_product(x, p, i, &l, rows * p->slots, &all, apart ? NULL : p->residual.v, err);
+    if (s || !apart) return s;
     const struct output a = columns_at(&all, 0, to.n), b = columns_at(&all, l.at[p->glu ? 1 : 0], to.n);
-    return finish(x, p, r, &a, p->glu ? &b : NULL, true, 0, rows, &to, err);
+    return finish(x, p, &a, p->glu ? &b : NULL, true, 0, rows, &to, err);
 }
 
 /* One large product of siblings: straight into the value, or side by side and from there, with the biases. */
 static wk_status many_columns(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, const struct columns *l, uint32_t items, const struct wk_err *err)
 {
-    const struct cuda_segment *only = &p->seg[l->seg[0]];
-    if (l->n_seg == 1 && !only->bias && only->out->form == VALUE_F32) {
-        const struct output to = value_output(only->out, r, only->m->n);
-        return large_product(x, p, i, l, items, &to, NULL, err);
-    }
-    const struct output all = plain_output(x->tmp[0], l->n);
+    const struct output all = sibling_output(x, p, r, l);
     wk_status s = large_product(x, p, i, l, items, &all, NULL, err);
-    for (uint32_t g = 0; g < l->n_seg && !s; g++) {
+    for (uint32_t g = 0; g < l->n_seg && !s && !straight(p, l) && !p->attended; g++) {
         const struct cuda_segment *seg = &p->seg[l->seg[g]];
         const struct output to = value_output(seg->out, r, seg->m->n);
-        s = cuda_finish(&(struct cuda_finish){ .rows = items, .width = to.n, .x = (float *)all.out.y + l->at[g], .x_stride = all.out.y_stride, .bias = seg->bias, .out = to.out }, x->stream, err);
+        s = cuda_finish(&(struct cuda_finish){ .dependent = true, .rows = items, .width = to.n, .x = (float *)all.out.y + l->at[g], .x_stride = all.out.y_stride, .bias = seg->bias, .out = to.out }, x->stream, err);
     }
     return s;
+}
+
+static bool read_once(const struct tape_program *p, uint32_t value)
+{
+    uint32_t readers = 0;
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        for (uint32_t j = 0; j < 4; j++) readers += p->ops[i].in[j] == value;
+    return readers == 1;
+}
+
+void cuda_product_attended(const struct executor *x, struct cuda_stage *s, struct cuda_stage *attend)
+{
+    struct cuda_product_stage *p = &s->product;
+    struct cuda_attend *a = &attend->attend.many;
+    const uint32_t value[3] = { attend->launch->q, attend->launch->k, attend->launch->v };
+    if (s->launch->kind != LAUNCH_PRODUCT || s->rows != ROWS_ALL || s->tapped || attend->tapped || p->experts || p->n_routers || p->n_map || p->glu || p->residual.v || p->out || p->n_seg != 3) return;
+    for (uint32_t g = 0; g < 3; g++)
+        if (!cuda_expands(p->seg[g].m) || p->seg[g].out != &x->values[value[g]] || !read_once(x->program, value[g])) return;
+    uint32_t g = 0;
+    p->attended = true;
+    const struct columns l = next_columns(p, &g);
+    a->q = x->tmp[0];
+    a->k = x->tmp[0] + l.at[1];
+    a->v = x->tmp[0] + l.at[2];
+    a->q_stride = a->k_stride = a->v_stride = cuda_stride(l.n);
+    a->q_bias = p->seg[0].bias;
+    a->k_bias = p->seg[1].bias;
+    a->v_bias = p->seg[2].bias;
 }
 
 static wk_status many_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t rows, const struct wk_err *err)
@@ -334,6 +398,113 @@ static wk_status many_siblings(struct executor *x, const struct cuda_product_sta
         s = many_columns(x, p, r, i, &l, rows * p->slots, err);
     }
     return s;
+}
+
+/* ---- experts of prompts ----------------------------------------------------------------------------------------------------------
+ * Which way a matrix goes is its own, never the launch's: so no bit depends on what was fused. */
+
+bool cuda_product_large(const struct cuda_stage *s)
+{
+    const struct cuda_product_stage *p = &s->product;
+    bool any = false;
+    for (uint32_t g = 0; g < p->n_seg; g++) any |= p->seg[g].m->panels != 0;
+    return any && p->experts && s->rows == ROWS_ALL;
+}
+
+/* The order of k of the panels that all segments read; 0: there is none. */
+static uint32_t common_panels(const struct cuda_product_stage *p)
+{
+    for (uint32_t g = 1; g < p->n_seg; g++) if (p->seg[g].m->panels != p->seg[0].m->panels) return 0;
+    return p->seg[0].m->panels;
+}
+
+uint32_t cuda_product_panels(const struct executor *x, const struct cuda_stage *s, const struct cuda_stage *next)
+{
+    const struct cuda_product_stage *p = &s->product, *q = &next->product;
+    uint32_t readers = 0;
+    if (!p->large || !q->large || !p->glu || !glu_together(p) || !p->seg[0].m->panels || !p->out->experts) return 0;
+    for (uint32_t i = 0; i < x->program->n_ops; i++)
+        for (uint32_t j = 0; j < 4; j++) readers += x->program->ops[i].in[j] == s->launch->out;
+    return readers == q->n_seg ? common_panels(q) : 0;
+}
+
+/* The input as its readers want it: acts, and panels of one order at a time. */
+struct experts_input {
+    struct input acts;
+    struct wk_cuda_input panels;
+    uint32_t group;            /* of the panels; 0: not made */
+};
+
+static wk_status experts_input(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t rows, struct experts_input *i, const struct wk_err *err)
+{
+    const struct cuda_value *v = p->x.v;
+    *i = (struct experts_input){ .panels = { .kind = WK_CUDA_IN_PANELS, .shift = v->shift, .x = v->data, .x_stride = wk_cuda_panel_places(p->seg[0].m->slabs, rows * p->slots) } };
+    if (p->from_panels) {
+        i->group = common_panels(p);
+        return WK_OK;
+    }
+    wk_status s = make_input(x, p, r, 0, rows, &i->acts, err);
+    i->panels.shift = i->acts.in.shift;
+    i->panels.x = x->expanded;
+    return s;
+}
+
+static wk_status experts_panels(struct executor *x, const struct cuda_product_stage *p, uint32_t items, uint32_t group, struct experts_input *i, const struct wk_err *err)
+{
+    if (i->group == group) return WK_OK;
+    i->group = group;
+    const struct cuda_panels c = { .k = p->k, .items = items, .x_items = p->x.v->slots == 1 ? p->slots : 1, .experts = p->seg[0].m->slabs, .group = group, .groups = p->route->groups,
+                                   .x = i->acts.in.x, .y = x->expanded, .places = i->panels.x_stride };
+    return cuda_panels(&c, x->stream, err);
+}
+
+/* n_seg segments from g on by their module's large products, 2 of them as a gated activation. */
+static wk_status experts_call(struct executor *x, const struct cuda_product_stage *p, struct experts_input *i, uint32_t g, uint32_t n_seg, uint32_t items, const struct wk_cuda_output *out, const struct wk_err *err)
+{
+    const struct cuda_matrix *m = p->seg[g].m;
+    wk_status s = experts_panels(x, p, items, m->panels, i, err);
+    if (s) return s;
+    struct wk_cuda_product q = { .struct_size = sizeof q, .rows = items, .k = p->k, .n_seg = n_seg, .input = i->panels, .top_k = p->slots, .n_experts = m->slabs, .groups = p->route->groups, .ticket = x->route_ticket,
+                                 .out_group = p->to_panels };
+    if (n_seg > 1) q.glu = p->glu->u.glu.fn, q.alpha = p->glu->u.glu.alpha, q.limit = p->glu->u.glu.limit;
+    for (uint32_t j = 0; j < n_seg; j++) q.seg[j] = (struct wk_cuda_segment){ .tiles = p->seg[g + j].m->data, .bias = p->seg[g + j].bias, .ggml_type = p->seg[g + j].m->type->ggml_type, .n = m->n, .out = *out };
+    return m->module->large(&q, x->stream, err);
+}
+
+/* One segment's results as F32 rows. */
+static wk_status experts_segment(struct executor *x, const struct cuda_product_stage *p, const struct run *r, struct experts_input *i, uint32_t g, uint32_t items, const struct output *to, const struct wk_err *err)
+{
+    if (p->seg[g].m->panels) return experts_call(x, p, i, g, 1, items, &to->out, err);
+    return product_calls(x, p, r, &i->acts, &(struct call){ .first_seg = g, .n_seg = 1, .out = { *to } }, items, err);
+}
+
+/* The same, to where they go. */
+static wk_status experts_single(struct executor *x, const struct cuda_product_stage *p, const struct run *r, struct experts_input *i, uint32_t g, uint32_t rows, const struct output *to, const struct wk_err *err)
+{
+    const bool is_value = to->out.kind == WK_CUDA_OUT_F32 && !p->n_map;
+    const struct output plain = is_value ? *to : plain_output(x->tmp[0], to->n);
+    wk_status s = experts_segment(x, p, r, i, g, rows * p->slots, &plain, err);
+    return s || is_value ? s : finish(x, p, &plain, NULL, false, 0, rows, to, err);
+}
+
+static wk_status experts_many(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t rows, const struct wk_err *err)
+{
+    struct experts_input i;
+    wk_status s = experts_input(x, p, r, rows, &i, err);
+    for (uint32_t g = 0; !p->out && g < p->n_seg && !s; g++) {
+        const struct output to = value_output(p->seg[g].out, r, p->seg[g].m->n);
+        s = experts_single(x, p, r, &i, g, rows, &to, err);
+    }
+    if (s || !p->out) return s;
+    const struct output to = value_output(p->out, r, p->seg[0].m->n);
+    if (!p->glu) return experts_single(x, p, r, &i, 0, rows, &to, err);
+    if (p->to_panels) {
+        const struct wk_cuda_output out = { .kind = WK_CUDA_OUT_PANELS, .shift = p->out->shift, .y = p->out->data, .y_stride = i.panels.x_stride };
+        return experts_call(x, p, &i, 0, 2, rows * p->slots, &out, err);
+    }
+    const struct output half[2] = { plain_output(x->tmp[0], to.n), plain_output(x->tmp[1], to.n) };
+    for (uint32_t g = 0; g < 2 && !s; g++) s = experts_segment(x, p, r, &i, g, rows * p->slots, &half[g], err);
+    return s ? s : finish(x, p, &half[0], &half[1], false, 0, rows, &to, err);
 }
 
 /* ---- routers -------------------------------------------------------------------------------------------------------------------- */
@@ -356,7 +527,7 @@ static wk_status router_input(struct executor *x, const struct cuda_product_stag
 
 static wk_status enqueue_router(struct executor *x, const struct cuda_product_stage *p, const struct cuda_router_segment *g, const struct run *r, uint32_t rows, struct cuda_router *c, const struct wk_err *err)
 {
-    c->dependent = r->few;
+    c->dependent = true;
     c->rows = rows;
     c->k = p->k;
     c->experts = g->n;
@@ -379,6 +550,7 @@ wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, c
         if (st) return st;
     }
     if (!p->n_seg) return WK_OK;
+    if (p->large && !r->few) return experts_many(x, p, r, rows, err);
     const bool few = r->few || s->rows != ROWS_ALL || p->experts || (joined(s) && !(cuda_expands(p->seg[0].m) && cuda_expands(p->seg[p->n_seg - 1].m)));
     struct input i;
     wk_status st = make_input(x, p, r, first, rows, &i, err);
@@ -399,6 +571,6 @@ wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, con
     const struct tape_op *op = s->row.op;
     struct cuda_router c = { .y = x->tmp[0], .y_stride = cuda_stride(s->product.routers[0].n),
                              .route = { .k = op->u.route.k, .score = op->u.route.score, .scale = op->u.route.scale, .out = s->row.out->data, .out_stride = s->row.out->stride,
-                                        .groups = rows >= GROUP_ROWS ? s->row.out->groups : NULL, .ticket = x->route_ticket, .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL } };
+                                        .groups = s->row.out->groups, .ticket = x->route_ticket, .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL } };
     return enqueue_router(x, &s->product, &s->product.routers[0], r, rows, &c, err);
 }

@@ -117,7 +117,7 @@ static wk_status submit_run(struct executor *x, const struct step *s, const stru
     if (st) return st;
     if (!r->n_wanted) return cuda_mark(x->prepare.serial, x->mark_device, x->stream, err);
     st = cuda_enqueue_logits(x, r, 0, r->n_wanted, err);
-    return st ? st : cuda_enqueue_sample(x, r, r->n_wanted, greedy, err);
+    return st ? st : cuda_enqueue_sample(x, r->n_wanted, greedy, err);
 }
 
 static void record(struct executor *x, uint32_t step)

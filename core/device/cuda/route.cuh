@@ -34,13 +34,14 @@ static __device__ __forceinline__ uint32_t place_of(const uint32_t *keys, uint32
     return place;
 }
 
-/* Row x of logits -> out: k weights, k ids. By `threads` threads, whole warps, of which this is number t; sync is their barrier. */
-template <class Sync>
-static __device__ __forceinline__ void choose_experts(const struct route_choice &c, const struct route_space &s, const float *x, float *out, uint32_t t, uint32_t threads, Sync sync)
+/* Logits logit(e) -> out: k weights, k ids. By `threads` threads, whole warps, of which this is number t; sync is their barrier. */
+template <class Logit, class Sync>
+static __device__ __forceinline__ void choose_experts(const struct route_choice &c, const struct route_space &s, Logit logit, float *out, uint32_t t, uint32_t threads, Sync sync)
 {
     for (uint32_t e = t; e < c.experts; e += threads) {
-        s.logits[e] = __ldcg(x + e);
-        s.keys[e] = key_of(s.logits[e]);
+        const float x = logit(e);
+        s.logits[e] = x;
+        s.keys[e] = key_of(x);
     }
     if (t < route_padded(c.experts) - c.experts) s.keys[c.experts + t] = 0;
     sync();

@@ -1,17 +1,26 @@
 /* router.cu: from a row to its experts in one launch: RMS norm, act for the experts, logits of the router's plain F32 rows, choice, items by expert.
  *
- * A warp has an expert: lane l takes four values of every 128 of k, a sum for each of the four places, in order of k; then the four and the lanes are added by a fixed tree. So a
- * row's logits depend on no other row, and not on how many are taken at once. Up to eight rows a block has one row and four experts, and the weights of the first 3072 values are in
- * registers when the wait for the preceding launch ends; more rows are taken eight a block. The last block to end of each eight rows chooses their experts, a warp a
- * row; the last of these puts the items by expert. */
+ * Eight blocks share a row, or eight rows; a block multiplies four experts at a time. Its eight warps share k: lane l of warp w takes four values from 128 w + 4 l of every 1024,
+ * a sum an expert, in order of k; then the lanes are added by a fixed tree, 3072 values at a time, and then the warps by a fixed tree. So a row's logits depend on no other row, and not
+ * on how many are taken at once. The weights of the first four experts and 3072 values and the norm's are in registers when the wait for the preceding launch ends, and all that is read
+ * after it is asked for at once. The first of the eight blocks chooses: where there are clusters the others put their logits into its shared memory; before sm_90 the last one to end
+ * takes its place and reads them from y. The last to choose puts the items by expert. */
 #include "device/cuda/groups.cuh"
 #include "device/cuda/launch.cuh"
 #include "device/cuda/route.cuh"
 
-enum { THREADS = 128, WARPS = THREADS / 32, TOGETHER = 8 /* rows that share a ticket */, MOST_BYTES = 24 * 1024 /* of dynamic shared memory */ };
+enum {
+    WARPS = 8, THREADS = 32 * WARPS,
+    SHARERS = 8,                   /* blocks that share rows */
+    TOGETHER = 8,                  /* rows that blocks share at most */
+    AHEAD = 3, TURN = 128 * WARPS, /* values of all warps at a time, and how many times from one reading */
+    PIECE = AHEAD * TURN,
+    QUAD = 4,                      /* experts of a block at a time */
+    MOST_BYTES = 40 * 1024         /* of dynamic shared memory */
+};
 
 struct router_launch {
-    uint32_t rows, k;
+    uint32_t rows, k, each; /* each: rows that blocks share */
     struct wk_cuda_input in;
     float in_scale;
     bool x_wide, w_wide, norm_wide;
@@ -20,120 +29,219 @@ struct router_launch {
     float *sums, *y, *out; /* out: of the choice */
     uint64_t y_stride, out_stride;
     struct route_choice choice;
-    uint32_t *groups, *tickets, words; /* tickets: of the items by expert, then of each eight rows; words of shared memory */
+    uint32_t *groups, *tickets, words; /* tickets: of the items by expert, then of the rows that blocks share; words of shared memory */
     const int32_t *row_seq;
 };
 
 /* Every value of a row that is read here was written by an earlier kernel: past L1. */
 static __device__ __forceinline__ uint32_t input_row(const struct wk_cuda_input &in, uint32_t row) { return in.row_index ? __ldcg(in.row_index + row) : row; }
 
-/* Four values of the act of a row: of its own, or made from F32 by the norm and, if this block is to, stored. All lanes of a warp, e growing by 4. */
-static __device__ __forceinline__ float4 router_values(const struct router_launch &p, uint32_t row, uint32_t from, float scale, uint32_t e, bool stores)
+/* ---- between the blocks that share rows ----------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ void sharers_arrive()
 {
-    const uint32_t k32 = act_width(p.k);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void sharers_wait()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+/* *at of the first sharer. */
+static __device__ __forceinline__ void first_put(float *at, float v)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("{ .reg .b32 a; mapa.shared::cluster.u32 a, %0, 0; st.shared::cluster.f32 [a], %1; }" ::"r"((uint32_t)__cvta_generic_to_shared(at)), "f"(v) : "memory");
+#endif
+}
+
+/* ---- a row -------------------------------------------------------------------------------------------------------------------- */
+
+/* wk_rms_scale of a row, its first 32 * 8 partials asked for at once. */
+static __device__ __forceinline__ float router_scale(const struct router_launch &p, uint32_t source, uint32_t lane)
+{
+    const uint32_t parts = (p.k + 15) / 16;
+    const float *const part = p.in.aux + (uint64_t)source * parts;
+    float q[8], sum = 0.0f;
+#pragma unroll
+    for (uint32_t j = 0; j < 8; j++) q[j] = 32 * j + lane < parts ? __ldcg(part + 32 * j + lane) : 0.0f;
+#pragma unroll
+    for (uint32_t j = 0; j < 8; j++) sum = __fadd_rn(sum, q[j]);
+#pragma unroll 1
+    for (uint32_t i = 256 + lane; i < parts; i += 32) sum = __fadd_rn(sum, __ldcg(part + i));
+    return wk_norm_scale(wk_warp_sum(sum), p.k, p.in.eps);
+}
+
+/* What a lane reads of a row: four values (RMS), or their act. */
+union router_four { float4 f; uint2 h; };
+static __device__ __forceinline__ router_four router_read(const struct router_launch &p, uint32_t source, uint32_t e)
+{
+    router_four v;
+    v.f = all4(0.0f);
+    if (p.in.kind == WK_CUDA_IN_RMS) v.f = load4<false>((const float *)p.in.x + source * p.in.x_stride + e, left_of(p.k, e), p.x_wide);
+    else if (e < act_width(p.k)) v.h = __ldcg((const uint2 *)((const __half *)p.in.x + (uint64_t)source * act_width(p.k) + e));
+    return v;
+}
+
+/* The same as an act, of its own or by the norm; stored, if this block is to. All lanes of a warp, e growing by 4. */
+static __device__ __forceinline__ float4 router_values(const struct router_launch &p, uint32_t row, router_four v, float scale, float4 w, uint32_t e, bool stores)
+{
     union { uint2 u; __half2 h[2]; } both;
-    both.u = make_uint2(0, 0);
-    if (p.in.kind == WK_CUDA_IN_ACT) {
-        if (e < k32) both.u = __ldcg((const uint2 *)((const __half *)p.in.x + (uint64_t)from * k32 + e));
-    } else {
-        const uint32_t left = left_of(p.k, e);
-        const float4 x = load4<false>((const float *)p.in.x + from * p.in.x_stride + e, left, p.x_wide), w = p.in.w ? constant4<false>(p.in.w + e, left, p.norm_wide) : all4(1.0f);
-        both.h[0] = wk_act_half2(wk_rms_value(x.x, scale, w.x), wk_rms_value(x.y, scale, w.y), 0);
-        both.h[1] = wk_act_half2(wk_rms_value(x.z, scale, w.z), wk_rms_value(x.w, scale, w.w), 0);
-        const float2 sums = wk_act_sum16(both.h[0], both.h[1]);
-        if (stores && e < k32) {
-            *(uint2 *)(p.act + (uint64_t)row * k32 + e) = both.u;
-            if ((threadIdx.x & 3u) == 0) *(float2 *)(p.sums + (uint64_t)row * (k32 / 8) + e / 8) = sums;
+    both.u = v.h;
+    if (p.in.kind == WK_CUDA_IN_RMS) {
+        both.h[0] = wk_act_half2(wk_rms_value(v.f.x, scale, w.x), wk_rms_value(v.f.y, scale, w.y), 0);
+        both.h[1] = wk_act_half2(wk_rms_value(v.f.z, scale, w.z), wk_rms_value(v.f.w, scale, w.w), 0);
+        if (stores) {
+            const uint32_t k32 = act_width(p.k);
+            const float2 sums = wk_act_sum16(both.h[0], both.h[1]);
+            if (e < k32) {
+                *(uint2 *)(p.act + (uint64_t)row * k32 + e) = both.u;
+                if ((threadIdx.x & 3u) == 0) *(float2 *)(p.sums + (uint64_t)row * (k32 / 8) + e / 8) = sums;
+            }
         }
     }
     const float2 low = __half22float2(both.h[0]), high = __half22float2(both.h[1]);
     return make_float4(low.x, low.y, high.x, high.y);
 }
 
-/* Experts of the rows whose logits are there, then items by expert. space: keys and logits of each warp's row; then what groups need. */
-static __device__ void router_choose(const struct router_launch &p, uint32_t *space)
+/* Sum l / 8 of four, over all lanes, by a tree: in lane l. */
+static __device__ __forceinline__ float sum_of_four(const float s[QUAD], uint32_t lane)
+{
+    const bool high = lane & 16u, odd = lane & 8u;
+    const float a = __fadd_rn(high ? s[2] : s[0], __shfl_xor_sync(0xffffffffu, high ? s[0] : s[2], 16));
+    const float b = __fadd_rn(high ? s[3] : s[1], __shfl_xor_sync(0xffffffffu, high ? s[1] : s[3], 16));
+    float sum = __fadd_rn(odd ? b : a, __shfl_xor_sync(0xffffffffu, odd ? a : b, 8));
+#pragma unroll
+    for (int d = 4; d; d >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, d));
+    return sum;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------------------------------------- */
+
+/* Experts of rows [first, end), a warp a row, then items by expert. space: keys and logits of each row; then what groups need. */
+static __device__ void router_choose(const struct router_launch &p, uint32_t first, uint32_t end, uint32_t *space)
 {
     __shared__ uint32_t picked[WARPS][TAPE_MAX_SLOTS];
-    const bool few = p.rows <= TOGETHER;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = few ? 0 : blockIdx.y * TOGETHER, end = min(first + TOGETHER, p.rows), padded = route_padded(p.choice.experts);
-    if (!last_of(p.tickets + (few ? 0 : 1 + blockIdx.y), few ? gridDim.x * gridDim.y : gridDim.x)) return;
-    uint32_t *const keys = space + warp * 2 * padded;
-    for (uint32_t row = first + warp; row < end; row += WARPS) {
-        choose_experts(p.choice, { keys, (float *)(keys + padded), picked[warp] }, p.y + row * p.y_stride, p.out + row * p.out_stride, lane, 32, [] { __syncwarp(); });
-        __syncwarp();
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, padded = route_padded(p.choice.experts), row = first + warp;
+    float *const out = p.out + row * p.out_stride;
+    if (row < end) {
+        uint32_t *const keys = space + warp * 2 * padded;
+        float *const logits = (float *)(keys + padded);
+        auto logit = [&](uint32_t e) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+            return logits[e];
+#else
+            return __ldcg(p.y + row * p.y_stride + e);
+#endif
+        };
+        choose_experts(p.choice, { keys, logits, picked[warp] }, logit, out, lane, 32, [] { __syncwarp(); });
     }
-    if (!p.groups || (!few && !last_of(p.tickets, gridDim.y))) return;
+    if (!p.groups) return;
+    if (p.rows == 1) {
+        if (warp == 0) group_items_one(picked[0], !p.row_seq || p.row_seq[0] >= 0 ? p.choice.k : 0, p.choice.experts, p.groups, lane);
+        return;
+    }
+    if (gridDim.y > 1 && !last_of(p.tickets, gridDim.y)) return;
     __syncthreads(); /* the ids that this block stored, and its keys */
     group_items_make({ (const uint32_t *)p.out + p.choice.k, p.out_stride, p.row_seq, p.rows, p.choice.k, p.choice.experts, p.groups }, space, p.words);
 }
 
-/* Block (x, y): experts WARPS * x and on, rows ROWS * y and on. */
-template <uint32_t ROWS> static __global__ void __launch_bounds__(THREADS) router_kernel(const __grid_constant__ struct router_launch p)
+/* ---- the kernel --------------------------------------------------------------------------------------------------------------- */
+
+/* Block (x, y): experts QUAD * x and on of every QUAD * SHARERS, rows each * y and on. Dynamic shared memory: router_choose's. */
+static __global__ void __launch_bounds__(THREADS, 2) router_kernel(const __grid_constant__ struct router_launch p)
 {
-    enum { PIECE = ROWS == 1 ? 3072 : 512, AHEAD = PIECE / 128 }; /* values of k at a time */
     extern __shared__ uint4 shared[];
-    __shared__ float4 x[ROWS][PIECE / 4];
-    __shared__ float scales[ROWS];
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, expert = blockIdx.x * WARPS + warp, first = blockIdx.y * ROWS, rows = min(ROWS, p.rows - first), k32 = act_width(p.k);
+    __shared__ __align__(16) float parts[TOGETHER][QUAD][WARPS];
+    __shared__ float scales[TOGETHER];
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * p.each, rows = min(p.each, p.rows - first), own = threadIdx.x * 4;
+    const uint32_t experts = p.choice.experts, padded = route_padded(experts), result_row = threadIdx.x / QUAD, result = threadIdx.x % QUAD; /* what this thread finishes */
     const bool rms = p.in.kind == WK_CUDA_IN_RMS;
-    const float *const weights = p.w + (uint64_t)min(expert, p.choice.experts - 1) * p.k;
-    float4 w[AHEAD], sum[ROWS];
-    auto load = [&](uint32_t from) {
+    float4 w[QUAD][AHEAD], norm[AHEAD];
+    float bias = 0.0f, scale = 0.0f;
+    router_four v[AHEAD], next[AHEAD];
+    auto load = [&](uint32_t expert, uint32_t from) {
 #pragma unroll
         for (uint32_t j = 0; j < AHEAD; j++) {
-            const uint32_t e = from + (j * 32 + lane) * 4;
-            w[j] = constant4<false>(weights + e, left_of(p.k, e), p.w_wide);
+            const uint32_t e = from + j * TURN + own;
+#pragma unroll
+            for (uint32_t i = 0; i < QUAD; i++) w[i][j] = constant4<false>(p.w + (uint64_t)min(expert + i, experts - 1) * p.k + e, left_of(p.k, e), p.w_wide);
+            norm[j] = p.in.w ? constant4<false>(p.in.w + e, left_of(p.k, e), p.norm_wide) : all4(1.0f);
         }
+        if (p.bias && result_row < rows) bias = __ldg(p.bias + min(expert + result, experts - 1));
     };
+    auto read = [&](router_four *to, uint32_t source, uint32_t from) {
 #pragma unroll
-    for (uint32_t r = 0; r < ROWS; r++) sum[r] = all4(0.0f);
+        for (uint32_t j = 0; j < AHEAD; j++) to[j] = router_read(p, source, from + j * TURN + own);
+    };
     wk_release();
-    load(0);
+    sharers_arrive(); /* the first sharer is there before its memory is written */
+    load(blockIdx.x * QUAD, 0);
+    sharers_wait();
     wk_depend();
-    if (rms)
-        for (uint32_t r = warp; r < rows; r += WARPS) {
-            const uint32_t parts = (p.k + 15) / 16;
-            const float scale = wk_rms_scale(p.in.aux + (uint64_t)input_row(p.in, first + r) * parts, parts, p.k, p.in.eps);
-            if (lane == 0) scales[r] = scale;
-        }
-    __syncthreads();
-    for (uint32_t from = 0;;) {
-        const uint32_t end = min(from + PIECE, k32);
-        for (uint32_t r = 0; r < rows; r++) {
-            const uint32_t source = input_row(p.in, first + r);
-            const float scale = rms ? scales[r] : 0.0f;
-            for (uint32_t i = from; i < end; i += 4 * THREADS) {
-                const uint32_t e = i + threadIdx.x * 4;
-                const float4 v = router_values(p, first + r, source, scale, e, p.act && i / (4 * THREADS) % gridDim.x == blockIdx.x);
-                if (e < end) x[r][(e - from) / 4] = v;
+    const uint32_t source = input_row(p.in, first);
+    read(v, source, 0);
+    if (rms) scale = router_scale(p, rows == 1 ? source : input_row(p.in, first + min(warp, rows - 1)), lane);
+    if (rows > 1) {
+        if (lane == 0) scales[warp] = scale;
+        __syncthreads();
+    }
+#pragma unroll 1
+    for (uint32_t expert = blockIdx.x * QUAD, again = 0; !again || expert < experts; expert += QUAD * SHARERS, again = 1) { /* blocks without experts store acts */
+#pragma unroll 1
+        for (uint32_t from = 0; from < p.k; from += PIECE) {
+            if (again || from) {
+                load(expert, from);
+                read(v, source, from);
+            }
+#pragma unroll 1
+            for (uint32_t r = 0; r < rows; r++) {
+                if (r + 1 < rows) read(next, input_row(p.in, first + r + 1), from);
+                if (rows > 1) scale = scales[r];
+                float sum[QUAD] = { 0.0f, 0.0f, 0.0f, 0.0f };
+#pragma unroll
+                for (uint32_t j = 0; j < AHEAD; j++) {
+                    const uint32_t e = from + j * TURN + own;
+                    const float4 x = router_values(p, first + r, v[j], scale, norm[j], e, p.act && !again && e / TURN % SHARERS == blockIdx.x);
+#pragma unroll
+                    for (uint32_t i = 0; i < QUAD; i++) sum[i] = __fmaf_rn(w[i][j].w, x.w, __fmaf_rn(w[i][j].z, x.z, __fmaf_rn(w[i][j].y, x.y, __fmaf_rn(w[i][j].x, x.x, sum[i]))));
+                    v[j] = next[j];
+                }
+                const float s = sum_of_four(sum, lane);
+                float *const part = &parts[r][lane / 8][warp];
+                if (lane % 8 == 0) *part = from ? __fadd_rn(*part, s) : s;
             }
         }
         __syncthreads();
-#pragma unroll
-        for (uint32_t j = 0; j < AHEAD; j++) {
-            const uint32_t at = j * 32 + lane;
-            if (from + at * 4 >= p.k) break;
-#pragma unroll
-            for (uint32_t r = 0; r < ROWS; r++) {
-                if (r >= rows) break;
-                const float4 v = x[r][at];
-                sum[r] = make_float4(__fmaf_rn(w[j].x, v.x, sum[r].x), __fmaf_rn(w[j].y, v.y, sum[r].y), __fmaf_rn(w[j].z, v.z, sum[r].z), __fmaf_rn(w[j].w, v.w, sum[r].w));
-            }
+        if (result_row < rows && expert + result < experts) {
+            const float4 *const part = (const float4 *)parts[result_row][result];
+            const float4 a = add4(part[0], part[1]);
+            const float y = __fadd_rn(__fmul_rn(__fadd_rn(__fadd_rn(a.x, a.y), __fadd_rn(a.z, a.w)), p.in_scale), bias);
+            p.y[(first + result_row) * p.y_stride + expert + result] = y;
+            if (p.choice.k) first_put((float *)shared + (2 * result_row + 1) * padded + expert + result, y);
         }
-        from += PIECE;
-        if (from >= p.k) break;
-        load(from);
         __syncthreads();
     }
-#pragma unroll
-    for (uint32_t r = 0; r < ROWS; r++) {
-        const float s = wk_warp_sum(__fadd_rn(__fadd_rn(sum[r].x, sum[r].y), __fadd_rn(sum[r].z, sum[r].w)));
-        if (r < rows && expert < p.choice.experts && lane == 0) p.y[(first + r) * p.y_stride + expert] = __fadd_rn(__fmul_rn(s, p.in_scale), p.bias ? __ldg(p.bias + expert) : 0.0f);
-    }
-    if (p.choice.k) router_choose(p, (uint32_t *)shared);
+    if (!p.choice.k) return;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    sharers_arrive();
+    sharers_wait();
+    if (blockIdx.x) return;
+#else
+    if (!last_of(p.tickets + 1 + blockIdx.y, SHARERS)) return;
+#endif
+    router_choose(p, first, first + rows, (uint32_t *)shared);
 }
 
-uint32_t cuda_router_tickets(uint32_t rows) { return 1 + (rows + TOGETHER - 1) / TOGETHER; }
+/* Of any number of rows up to this. */
+uint32_t cuda_router_tickets(uint32_t rows)
+{
+    const uint32_t groups = (rows + TOGETHER - 1) / TOGETHER, single = rows < TOGETHER ? rows : (uint32_t)TOGETHER;
+    return 1 + (groups > single ? groups : single);
+}
 
 static wk_status check_router(const struct cuda_router *r, const struct wk_err *err)
 {
@@ -147,25 +255,36 @@ static wk_status check_router(const struct cuda_router *r, const struct wk_err *
     return WK_OK;
 }
 
+/* Blocks of a cluster: the code for sm_90 needs one. */
+static wk_status router_cluster(uint32_t *cluster, const struct wk_err *err)
+{
+    int device = 0, clusters = 0;
+    cudaError_t code = cudaGetDevice(&device);
+    if (code == cudaSuccess) code = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
+    *cluster = clusters ? SHARERS : 1;
+    return cuda_status(code, "router", err);
+}
+
 wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk_err *err)
 {
+    uint32_t cluster;
     wk_status status = check_router(r, err);
+    if (status == WK_OK) status = router_cluster(&cluster, err);
     if (status != WK_OK) return status;
     const struct wk_cuda_input *in = &r->in;
-    struct router_launch p = { r->rows, r->k, *in, 1.0f, aligned16(in->x) && in->x_stride % 4 == 0, aligned16(r->w) && r->k % 4 == 0, aligned16(in->w), r->w, r->bias, (__half *)r->act, r->sums, r->y,
-                               (float *)r->route.out, r->y_stride, r->route.out_stride, { r->experts, r->route.k, r->route.score, r->route.scale }, r->route.groups, r->route.ticket, 0, r->route.row_seq };
+    const uint32_t each = r->rows <= TOGETHER ? 1 : (uint32_t)TOGETHER, height = (r->rows + each - 1) / each;
+    struct router_launch p = { r->rows, r->k, each, *in, 1.0f, aligned16(in->x) && in->x_stride % 4 == 0, aligned16(r->w) && r->k % 4 == 0, aligned16(in->w), r->w, r->bias, (__half *)r->act, r->sums,
+                               r->y, (float *)r->route.out, r->y_stride, r->route.out_stride, { r->experts, r->route.k, r->route.score, r->route.scale }, r->route.groups, r->route.ticket, 0,
+                               r->route.row_seq };
     for (uint32_t i = 0; i < in->shift && in->kind == WK_CUDA_IN_ACT; i++) p.in_scale *= 2.0f;
     /* Keys and logits of a row a warp, which is more than groups need. More experts than fit choose in a launch of their own. */
-    const uint64_t picks = 2ull * WARPS * route_padded(r->experts);
+    const uint64_t picks = 2ull * each * route_padded(r->experts);
     const bool apart = r->route.k && picks > MOST_BYTES / sizeof(uint32_t);
     const uint64_t words = r->route.k && !apart ? picks : 0;
     p.words = (uint32_t)words;
     if (apart) p.choice.k = 0;
-    const uint32_t each = r->rows <= TOGETHER ? 1 : TOGETHER, blocks = (r->experts + WARPS - 1) / WARPS, height = (r->rows + each - 1) / each;
     if (height > 65535) return wk_fail(err, WK_UNSUPPORTED, "router: %u rows", r->rows);
-    const dim3 grid(blocks, height);
-    status = r->rows <= TOGETHER ? cuda_launch("router", router_kernel<1>, grid, THREADS, words * sizeof(uint32_t), r->dependent, stream, err, p)
-                                 : cuda_launch("router", router_kernel<TOGETHER>, grid, THREADS, words * sizeof(uint32_t), r->dependent, stream, err, p);
+    status = cuda_launch_clusters("router", router_kernel, dim3(SHARERS, height), cluster, THREADS, words * sizeof(uint32_t), r->dependent, stream, err, p);
     if (status != WK_OK || !apart) return status;
     struct cuda_route route = r->route;
     route.dependent = r->dependent;

@@ -1,5 +1,4 @@
-/* rows.cu: conversions, embeddings and operations that stand alone: each becomes one launch of norm.cu, finish.cu or of the two small
- * kernels here (sums of embedding rows, rotations). */
+/* rows.cu: conversions and operations that stand alone: each becomes one launch of norm.cu, of finish.cu or of the small kernel here (rotations). */
 #include "device/cuda/row.cuh"
 
 #include "device/cuda/launch.cuh"
@@ -36,45 +35,9 @@ wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct 
     return norm_rows("convert", &n, stream, err);
 }
 
-/* ---- embeddings ----------------------------------------------------------------------------------------------------- */
+/* ---- one operation alone -------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 128 };
-
-struct embed_launch {
-    struct row_source part[4];
-    float scale[4];
-    uint32_t n, rows;
-    struct row_sink out;
-};
-
-static __global__ void __launch_bounds__(THREADS) embed_kernel(const __grid_constant__ struct embed_launch p)
-{
-    const uint32_t row = grid_row(), e = (blockIdx.x * THREADS + threadIdx.x) * 4, left = left_of(p.out.width, e);
-    wk_release();
-    wk_depend();
-    if (row >= p.rows) return;
-    float4 v = mul4(load4<false>(source_row(p.part[0], row) + e, left, p.part[0].wide), all4(p.scale[0]));
-    for (uint32_t i = 1; i < p.n; i++) v = add4(v, mul4(load4<false>(source_row(p.part[i], row) + e, left, p.part[i].wide), all4(p.scale[i])));
-    sink4<false>(p.out, row, e, v);
-}
-
-wk_status cuda_embed(const struct cuda_embed *e, void *stream, const struct wk_err *err)
-{
-    struct embed_launch p = {};
-    wk_status status = check_rows("embed", e->rows, e->width, err);
-    if (status != WK_OK) return status;
-    if (e->n_parts < 1 || e->n_parts > 4) return wk_fail(err, WK_INTERNAL, "embed: sum of %u rows", e->n_parts);
-    p.n = e->n_parts;
-    p.rows = e->rows;
-    for (uint32_t i = 0; i < e->n_parts; i++) {
-        p.part[i] = source_of(e->part_rows[i], e->part_stride[i]);
-        p.scale[i] = e->scale[i];
-    }
-    p.out = sink_f32(e->y, e->y_stride, e->part, e->width);
-    return cuda_launch("embed", embed_kernel, row_grid(e->rows, (e->width + 4 * THREADS - 1) / (4 * THREADS)), THREADS, 0, e->dependent, stream, err, p);
-}
-
-/* ---- one operation alone -------------------------------------------------------------------------------------------- */
 
 struct rope_launch {
     struct row_source x, residual;

@@ -46,26 +46,26 @@ wk_status cuda_check_step(const struct executor *x, const struct step *s, bool s
 
 /* ---- blocks -------------------------------------------------------------------------------------------------------------------- */
 
-struct block { uint32_t *token, *position, *wanted, *pages; int32_t *row_seq; struct cuda_seq *seq, *sampled; };
+struct block { struct prepare_row *row; struct cuda_seq *seq, *sampled; uint32_t *pages; };
 
 static struct block block_of(const struct executor *x, uint32_t serial)
 {
     const struct prepare_layout *l = &x->prepare.layout;
     uint8_t *b = x->host + (uint64_t)(serial % CUDA_RING) * l->bytes;
-    return (struct block){ .token = (uint32_t *)(void *)(b + l->token), .position = (uint32_t *)(void *)(b + l->position), .wanted = (uint32_t *)(void *)(b + l->wanted),
-                           .pages = (uint32_t *)(void *)(b + l->pages), .row_seq = (int32_t *)(void *)(b + l->row_seq), .seq = (struct cuda_seq *)(void *)(b + l->seq),
-                           .sampled = (struct cuda_seq *)(void *)(b + l->sampled) };
+    return (struct block){ .row = (struct prepare_row *)(void *)(b + l->entry[0]), .seq = (struct cuda_seq *)(void *)(b + l->entry[1]), .sampled = (struct cuda_seq *)(void *)(b + l->entry[2]),
+                           .pages = (uint32_t *)(void *)(b + l->pages) };
 }
 
 /* The pages that rows at positions [from, end) see; those of a window in turn, where the kernels look for them. */
 static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q, uint32_t from, uint32_t end)
 {
+    uint32_t *to = b->pages + (uint64_t)seq * x->page_stride;
     for (uint32_t g = 0; g < x->program->n_groups; g++) {
         const uint32_t ring = x->prepare.ring_pages[g], first = kv_first(x->program->groups[g].window, from) / KV_PAGE, n = (end + KV_PAGE - 1) / KV_PAGE;
-        uint32_t *to = b->pages + (uint64_t)seq * x->page_stride + x->page_offset[g];
         if (!ring) memcpy(to + first, q->pages[g] + first, (n - first) * sizeof *to);
         else
             for (uint32_t i = first; i < n; i++) to[i % ring] = q->pages[g][i];
+        to += prepare_pages(ring, end);
     }
 }
 
@@ -79,14 +79,15 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
     b->seq[seq] = (struct cuda_seq){ .row = r->n_rows, .n_rows = n, .position = q->position + c->done, .slot = q->slot };
     for (uint32_t i = c->done; i < c->done + n; i++) {
         const uint32_t from = q->row + i, row = r->n_rows++;
-        b->token[row] = c->step->tokens[from];
-        b->position[row] = q->position + i;
-        b->row_seq[row] = (int32_t)seq;
+        const uint32_t token = c->step->tokens[from];
+        b->row[row].token = token == TOKEN_LAST ? PREPARE_LAST | q->slot : token;
+        b->row[row].position = q->position + i;
+        b->row[row].seq = (int32_t)seq;
         r->row_of[row] = from;
         if (x->wanted_at[from] == TAPE_NONE) continue;
         if (c->sampled) b->sampled[r->n_wanted] = (struct cuda_seq){ .row = row, .n_rows = 1, .position = q->position + i, .slot = q->slot };
         r->wanted_of[r->n_wanted] = c->sampled ? c->seq : x->wanted_at[from];
-        b->wanted[r->n_wanted++] = row;
+        b->row[r->n_wanted++].wanted = row;
     }
     put_pages(x, b, seq, q, q->position + c->done, q->position + c->done + n);
 }
@@ -96,11 +97,8 @@ static void put_padding(struct run *r, const struct block *b)
 {
     r->rows = r->few ? cuda_bucket(r->n_rows) : r->n_rows;
     r->seqs = r->few ? r->rows : r->n_seqs;
-    for (uint32_t i = r->n_rows; i < r->rows; i++) {
-        b->token[i] = b->position[i] = 0;
-        b->row_seq[i] = CUDA_PADDING;
-    }
-    for (uint32_t i = r->n_wanted; i < r->rows; i++) b->wanted[i] = 0;
+    for (uint32_t i = r->n_rows; i < r->rows; i++) b->row[i].token = b->row[i].position = 0, b->row[i].seq = CUDA_PADDING;
+    for (uint32_t i = r->n_wanted; i < r->rows; i++) b->row[i].wanted = 0;
     for (uint32_t i = r->n_seqs; i < r->seqs; i++) b->seq[i] = (struct cuda_seq){ .n_rows = 0 };
     for (uint32_t i = r->n_wanted < RUN_SEQS ? r->n_wanted : RUN_SEQS; i < r->seqs; i++) b->sampled[i] = (struct cuda_seq){ .n_rows = 0 };
 }
@@ -160,10 +158,7 @@ wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_er
     x->run.n_rows = rows; /* for its bucket */
     put_padding(&x->run, &b);
     x->run.n_rows = 0;
-    for (uint32_t i = 0; i < x->run.rows; i++) {
-        b.token[i] = b.position[i] = b.wanted[i] = 0;
-        b.row_seq[i] = CUDA_PADDING;
-    }
+    for (uint32_t i = 0; i < x->run.rows; i++) b.row[i] = (struct prepare_row){ .seq = CUDA_PADDING };
     x->next_serial++;
     return WK_OK;
 }

@@ -2,8 +2,8 @@
  *
  * Two kernels. sample_greedy serves batches whose slots all take the plain best id: many small blocks a row, each leaves its best by an integer
  * maximum, and the last of them (an integer counter) writes the id. sample_full serves everything else: a few blocks a row, `parts`, that keep
- * the row's logits in shared memory as integers in the order of the floats and meet at barriers: a cluster where the device has them
- * (sm_90 on), else a cooperative launch with a counter in memory. It never sorts: a cut (top-k, top-p) is found by histograms, the first over the
+ * the row's logits in shared memory as integers in the order of the floats and meet at barriers: a cluster where the device has them (sm_90 on) and rows are
+ * few, else a cooperative launch with a counter in memory: large clusters find room in few places of the device, however idle it is. It never sorts: a cut (top-k, top-p) is found by histograms, the first over the
  * distance from the best logit, where values lie evenly, the next over ever smaller intervals, until one id is left.
  *
  * Every sum and maximum is of integers, so neither the number of blocks nor their order shows in an id. */
@@ -320,7 +320,7 @@ __device__ u64 make_keys(const struct space &v, const struct part &p)
 {
     const struct slot &s = p.h->s;
     const uint32_t *counts = v.counts + (u64)p.h->slot * v.n_vocab + p.first;
-    const bool greedy = s.greedy, penalised = s.penalised;
+    const bool divide = !s.greedy && s.temperature != 1.0f, penalised = s.penalised; /* what is divided by 1 stays as it is */
     const float temperature = s.temperature;
     uint32_t best = 0, at = 0;
 #pragma unroll 4
@@ -331,7 +331,7 @@ __device__ u64 make_keys(const struct space &v, const struct part &p)
             l = __fsub_rn(l, s.presence);
             l = __fsub_rn(l, __fmul_rn(s.frequency, __uint2float_rn(times)));
         }
-        if (!greedy) l = __fdiv_rn(l, temperature);
+        if (divide) l = __fdiv_rn(l, temperature);
         if (times) l = l > 0 ? __fdiv_rn(l, s.repetition) : __fmul_rn(l, s.repetition);
         const uint32_t key = order_key(l);
         p.key[i] = key;
@@ -695,13 +695,13 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
     config.numAttrs = 2;
     attribute[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout; /* as cuda_launch says */
     attribute[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-    if (!s->clusters) { /* devices before sm_90 have no dependent launches either */
+    if (!s->clusters || 2 * parts * rows > s->multiprocessors) {
         attribute[1].id = cudaLaunchAttributeCooperative;
         attribute[1].val.cooperative = 1;
         return cuda_status(cudaLaunchKernelEx(&config, sample_full<false>, s->space, *j), "sample_full", err);
     }
     /* Two parts of a cluster would share a multiprocessor although others are idle. */
-    if (parts * rows <= s->multiprocessors && shared < (uint32_t)PART_ALONE) config.dynamicSmemBytes = PART_ALONE;
+    if (shared < (uint32_t)PART_ALONE) config.dynamicSmemBytes = PART_ALONE;
     attribute[1].id = cudaLaunchAttributeClusterDimension;
     attribute[1].val.clusterDim.x = parts;
     attribute[1].val.clusterDim.y = 1;

@@ -138,7 +138,9 @@ static void *digest_thread(void *arg)
     (void)pthread_mutex_lock(&d->lock);
     while (!s && !d->resident && !atomic_load(&d->stop)) (void)pthread_cond_wait(&d->changed, &d->lock);
     if (!s && !d->resident) s = WK_CANCELLED;
-    if (!s) gguf_release_tensors(d->file);
+    (void)pthread_mutex_unlock(&d->lock);
+    if (!s) gguf_release_tensors(d->file); /* it takes a while, and handles are asked for meanwhile */
+    (void)pthread_mutex_lock(&d->lock);
     d->sealed = s == WK_OK;
     d->status = s;
     memcpy(d->hex, hex, sizeof d->hex);

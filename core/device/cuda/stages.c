@@ -1,8 +1,8 @@
 /* stages.c: enqueues one stage, and the stages of a whole run in the order of the tape. Nothing here waits or allocates, so a run of few rows
  * can be captured as it is.
  *
- * In a run of few rows everything after the embedding's gather is launched with programmatic dependence on what precedes it: two full edges, behind
- * the inputs and before them, are what later kernels need to read inputs and tables early. */
+ * In a run of few rows everything after the inputs is launched with programmatic dependence on what precedes it. The launch behind the inputs, a gather, lets the
+ * next begin only when it has waited for them itself, so that all later kernels may read inputs and tables early. */
 #include "device/cuda/executor.h"
 
 #include <cuda_runtime_api.h>
@@ -21,26 +21,24 @@ static struct cuda_rows rows_of(const struct executor *x, const struct cuda_oper
 
 static float *partials_of(const struct cuda_value *v, const struct run *r) { return v->partials && r->few ? v->aux : NULL; }
 
+/* The tables' rows, scaled, one added to the other: a launch each, by the module that knows the table's format. */
 static wk_status enqueue_embed(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
 {
     const struct cuda_value *out = s->row.out;
-    struct cuda_embed e = { .dependent = r->few, .rows = rows, .width = out->width, .n_parts = s->n_parts, .y = f32(out), .y_stride = out->stride, .part = partials_of(out, r) };
-    for (uint32_t i = 0; i < s->n_parts; i++) {
+    wk_status st = WK_OK;
+    for (uint32_t i = 0; i < s->n_parts && !st; i++) {
         const struct cuda_part *p = &s->part[i];
-        const struct wk_cuda_gather g = { .struct_size = sizeof g, .k = p->m->k, .rows = rows, .tiles = p->m->data, .index = p->index, .y = p->rows, .y_stride = cuda_stride(p->m->k) };
-        wk_status st = p->m->type->gather(&g, x->stream, err);
-        if (st) return st;
-        e.part_rows[i] = p->rows;
-        e.part_stride[i] = g.y_stride;
-        e.scale[i] = p->scale;
+        const struct wk_cuda_gather g = { .struct_size = sizeof g, .flags = WK_CUDA_DEPENDENT, .k = p->m->k, .rows = rows, .tiles = p->m->data, .index = p->index, .y = f32(out),
+                                          .y_stride = out->stride, .scale = p->scale, .add = i > 0, .part = i + 1 == s->n_parts ? partials_of(out, r) : NULL };
+        st = p->m->type->gather(&g, x->stream, err);
     }
-    return cuda_embed(&e, x->stream, err);
+    return st;
 }
 
 static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
 {
     const struct cuda_row_stage *c = &s->row;
-    struct cuda_alone a = { .dependent = r->few, .op = c->op, .rows = rows * c->out->slots, .width = c->out->width, .slots = c->out->slots, .w = c->w, .b = c->b, .turn = c->turn,
+    struct cuda_alone a = { .dependent = true, .op = c->op, .rows = rows * c->out->slots, .width = c->out->width, .slots = c->out->slots, .w = c->w, .b = c->b, .turn = c->turn,
                             .residual = rows_of(x, &c->residual, 0), .y = f32(c->out), .y_stride = c->out->stride, .part = partials_of(c->out, r) };
     for (uint32_t j = 0; j < 2 && c->x[j].v; j++) {
         a.x[j] = rows_of(x, &c->x[j], 0);
@@ -50,11 +48,11 @@ static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, c
     return cuda_alone(&a, x->stream, err);
 }
 
-static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
+static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage *s, uint32_t rows, const struct wk_err *err)
 {
     const struct cuda_row_stage *c = &s->row;
-    const struct cuda_route a = { .dependent = r->few, .rows = rows, .experts = c->x[0].v->width, .k = c->op->u.route.k, .score = c->op->u.route.score, .scale = c->op->u.route.scale,
-                                  .logits = rows_of(x, &c->x[0], 0), .out = c->out->data, .out_stride = c->out->stride, .groups = rows >= GROUP_ROWS ? c->out->groups : NULL, .ticket = x->route_ticket,
+    const struct cuda_route a = { .dependent = true, .rows = rows, .experts = c->x[0].v->width, .k = c->op->u.route.k, .score = c->op->u.route.score, .scale = c->op->u.route.scale,
+                                  .logits = rows_of(x, &c->x[0], 0), .out = c->out->data, .out_stride = c->out->stride, .groups = c->out->groups, .ticket = x->route_ticket,
                                   .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL };
     return cuda_route(&a, x->stream, err);
 }
@@ -62,20 +60,20 @@ static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage
 static wk_status enqueue_combine(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
 {
     const struct cuda_row_stage *c = &s->row;
-    const struct cuda_combine a = { .dependent = r->few, .rows = rows, .width = c->out->width, .k = c->x[1].v->slots, .x = f32(c->x[0].v), .x_stride = c->x[0].v->stride,
+    const struct cuda_combine a = { .dependent = true, .rows = rows, .width = c->out->width, .k = c->x[1].v->slots, .x = f32(c->x[0].v), .x_stride = c->x[0].v->stride,
                                     .route = c->x[1].v->data, .route_stride = c->x[1].v->stride, .residual = rows_of(x, &c->residual, 0), .y = f32(c->out), .y_stride = c->out->stride,
                                     .part = partials_of(c->out, r) };
     return cuda_combine(&a, x->stream, err);
 }
 
 /* Logits that no product makes at its end: copied, picked, to where all logits are. */
-static wk_status enqueue_copy(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
+static wk_status enqueue_copy(struct executor *x, const struct cuda_stage *s, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
     const struct cuda_value *v = s->row.x[0].v;
     static const struct tape_op none = { .kind = WK_OP_COLS };
     struct tape_op whole = none;
     whole.u.cols.n = v->width;
-    const struct cuda_alone a = { .dependent = r->few, .op = &whole, .rows = rows, .width = v->width, .x = { rows_of(x, &s->row.x[0], first) }, .x_width = { v->width }, .x_slots = { 1 }, .slots = 1,
+    const struct cuda_alone a = { .dependent = true, .op = &whole, .rows = rows, .width = v->width, .x = { rows_of(x, &s->row.x[0], first) }, .x_width = { v->width }, .x_slots = { 1 }, .slots = 1,
                                   .y = x->logits, .y_stride = x->logits_stride };
     return cuda_alone(&a, x->stream, err);
 }
@@ -97,9 +95,9 @@ static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, 
     struct cuda_batch batch = x->batch;
     batch.rows = r->rows;
     batch.seqs = r->seqs;
-    struct cuda_attend a = s->attend.call;
+    struct cuda_attend a = r->few ? s->attend.call : s->attend.many;
     a.batch = &batch;
-    a.dependent = r->few;
+    a.dependent = true;
     if (r->few) return cuda_attend(&a, x->o.context, x->stream, err);
     wk_status st = cuda_attend_store(&a, x->q_half, x->stream, err);
     /* A chunk of a prompt of which no row is wanted stores keys and values in its last layer, and no more. */
@@ -129,10 +127,10 @@ static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const s
     case LAUNCH_ROUTE: return cuda_enqueue_route(x, s, r, rows, err);
     case LAUNCH_ATTEND: return enqueue_attend(x, s, r, err);
     case LAUNCH_COMBINE: return enqueue_combine(x, s, r, rows, err);
-    case LAUNCH_OUTPUT: return s->logits ? enqueue_copy(x, s, r, first, rows, err) : enqueue_pool(x, s, r, err);
+    case LAUNCH_OUTPUT: return s->logits ? enqueue_copy(x, s, first, rows, err) : enqueue_pool(x, s, r, err);
     default: break;
     }
-    if (s->row.op->kind == WK_OP_ROUTE) return enqueue_route_alone(x, s, r, rows, err);
+    if (s->row.op->kind == WK_OP_ROUTE) return enqueue_route_alone(x, s, rows, err);
     return s->row.op->kind == WK_OP_COMBINE ? enqueue_combine(x, s, r, rows, err) : enqueue_alone(x, s, r, rows, err);
 }
 
@@ -159,7 +157,7 @@ wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program
         st = cuda_enqueue_stage(x, s, r, 0, rows, err);
         if (!st && seen && s->tapped) st = seen(x, s, r, err);
     }
-    if (!st && r->few && kind != PROGRAM_LOGITS) st = cuda_enqueue_sample(x, r, r->rows, kind == PROGRAM_GREEDY, err);
+    if (!st && r->few && kind != PROGRAM_LOGITS) st = cuda_enqueue_sample(x, r->rows, kind == PROGRAM_GREEDY, err);
     return st;
 }
 
@@ -172,8 +170,8 @@ wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t 
     return WK_OK;
 }
 
-wk_status cuda_enqueue_sample(struct executor *x, const struct run *r, uint32_t rows, bool greedy, const struct wk_err *err)
+wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, bool greedy, const struct wk_err *err)
 {
-    const struct cuda_sample c = { .dependent = r->few, .greedy = greedy, .rows = rows, .seq = x->prepare.sampled, .logits = x->logits, .stride = x->logits_stride, .serial = x->prepare.serial, .out = x->results_device };
+    const struct cuda_sample c = { .dependent = true, .greedy = greedy, .rows = rows, .seq = x->prepare.sampled, .logits = x->logits, .stride = x->logits_stride, .serial = x->prepare.serial, .out = x->results_device };
     return cuda_sampler_run(x->sampler, &c, x->stream, err);
 }

@@ -62,10 +62,16 @@ wk_status expand(const struct wk_cuda_expand *e, void *stream, const struct wk_e
     return check(cudaGetLastError(), "expand", err);
 }
 
-__global__ void gather_kernel(struct wk_cuda_gather g)
+__global__ void __launch_bounds__(128) gather_kernel(struct wk_cuda_gather g)
 {
     const float *w = weights(g.tiles, g.k, g.index[blockIdx.x]);
-    for (uint32_t i = threadIdx.x; i < g.k; i += blockDim.x) g.y[blockIdx.x * g.y_stride + i] = w[i];
+    float *y = g.y + blockIdx.x * g.y_stride, *part = g.part + (uint64_t)blockIdx.x * ((g.k + 15) / 16);
+    for (uint32_t at = 0; at < g.k; at += blockDim.x) {
+        const uint32_t c = at + threadIdx.x;
+        const float x = c < g.k ? __fmul_rn(w[c], g.scale) : 0.0f, v = g.add && c < g.k ? __fadd_rn(y[c], x) : x, square = wk_square_sum16(v);
+        if (c < g.k) y[c] = v;
+        if (g.part && c < g.k && c % 16 == 0) part[c / 16] = square;
+    }
 }
 wk_status gather(const struct wk_cuda_gather *g, void *stream, const struct wk_err *err)
 {
@@ -165,7 +171,7 @@ int32_t serves(const uint32_t *types, uint32_t n)
 #define TYPE(t) { sizeof(struct wk_type_cuda), t, tile_bytes, pack<t>, unpack<t>, expand, gather }
 const struct wk_type_cuda types[] = { TYPE(0), TYPE(1), TYPE(2), TYPE(6), TYPE(8), TYPE(12), TYPE(13), TYPE(14), TYPE(30) };
 const struct wk_type_cuda *const list[] = { &types[0], &types[1], &types[2], &types[3], &types[4], &types[5], &types[6], &types[7], &types[8] };
-const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list, { 0, 0 }, "test", list, open, serves, product };
+const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list, { 0, 0 }, "test", list, open, serves, product, NULL, NULL };
 
 }
 

@@ -1,4 +1,6 @@
-/* test_moe.cu: routes, combinations and pooled rows against float64; ties, NaN, chunks. */
+/* test_moe.cu: routes, panels, combinations and pooled rows against float64; ties, NaN, chunks. */
+#include <worker/cuda/panels.cuh>
+
 #include "device/cuda/kernels.h"
 #include "device/cuda/test_device.cuh"
 
@@ -166,17 +168,20 @@ static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t expert
     struct router_case c = { rows, k, experts, top, make_noise((size_t)ROUTER_ROWS * stride, 3), make<float>((size_t)ROUTER_ROWS * ((k + 15) / 16)), make_noise(k, 1), make_noise((size_t)experts * k, 0.3f),
                              make_noise(experts, 1), make<float>((size_t)rows * logits), make<float>((size_t)ROUTER_ROWS * k32 / 8), make<float>((size_t)rows * out), make<uint16_t>((size_t)ROUTER_ROWS * k32),
                              make<uint32_t>(wk_cuda_group_words(experts, (uint64_t)rows * top)), make<uint32_t>(cuda_router_tickets(rows)), make<uint32_t>(rows), {} };
-    struct cuda_embed e = {}; /* rows as they are, with their partials */
-    e.rows = ROUTER_ROWS;
-    e.width = k;
-    e.n_parts = 1;
-    e.part_rows[0] = c.x.device;
-    e.part_stride[0] = stride;
-    e.scale[0] = 1.0f;
-    e.y = c.x.device;
-    e.y_stride = stride;
-    e.part = c.part.device;
-    LAUNCH(cuda_embed(&e, NULL, &error_text));
+    struct tape_op as_is = {}; /* rows as they are, with their partials */
+    as_is.kind = WK_OP_MAP;
+    as_is.u.map.fn = WK_MAP_SCALE;
+    as_is.u.map.p = 1.0f;
+    struct cuda_alone a = {};
+    a.op = &as_is;
+    a.rows = ROUTER_ROWS;
+    a.width = a.x_width[0] = k;
+    a.slots = a.x_slots[0] = 1;
+    a.x[0] = { c.x.device, stride, NULL };
+    a.y = c.x.device;
+    a.y_stride = stride;
+    a.part = c.part.device;
+    LAUNCH(cuda_alone(&a, NULL, &error_text));
     memset(c.tickets.host, 0, c.tickets.n * sizeof(uint32_t));
     send(&c.tickets);
     for (uint32_t i = 0; i < rows; i++) c.index.host[i] = (i * 37 + 5) % ROUTER_ROWS;
@@ -201,7 +206,7 @@ static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t expert
     c.call.route.scale = 1.0f;
     c.call.route.out = c.out.device;
     c.call.route.out_stride = out;
-    c.call.route.groups = rows > 1 ? c.groups.device : NULL;
+    c.call.route.groups = c.groups.device;
     c.call.route.ticket = c.tickets.device;
     return c;
 }
@@ -263,7 +268,7 @@ static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t t
     route.experts = experts;
     route.logits = { c.y.device, logits, NULL };
     route.out = chosen.device;
-    route.groups = rows > 1 ? groups.device : NULL;
+    route.groups = groups.device;
     LAUNCH(cuda_route(&route, NULL, &error_text));
     receive(&act);
     receive(&sums);
@@ -323,6 +328,58 @@ static void test_picked_router(void **state)
         drop(&act);
         drop_router(&c);
     }
+}
+
+/* ---- panels ------------------------------------------------------------------------------------------------------------- */
+
+/* Every value at its place, zeros behind k, nothing between experts; items of rows and of items, both orders of k. */
+static void check_panels(uint32_t rows, uint32_t top, uint32_t x_items, uint32_t k, uint32_t experts, uint32_t group)
+{
+    const uint32_t items = rows * top, k32 = wk_act_k(k), panels = (k + 63) / 64;
+    const uint64_t places = wk_cuda_panel_places(experts, items);
+    array<uint16_t> x = make<uint16_t>((size_t)items / x_items * k32), y = make<uint16_t>(wk_cuda_panel_bytes(k, places) / 2);
+    array<uint32_t> groups = make<uint32_t>(wk_cuda_group_words(experts, items));
+    for (size_t i = 0; i < x.n; i++) x.host[i] = i % k32 < k ? (uint16_t)next_noise() : 0;
+    uint32_t used = 0, n = 0, at = 0;
+    array<uint16_t> expected = make<uint16_t>(y.n);
+    for (uint32_t e = 0; e < experts; e++) {
+        const uint32_t first = n;
+        for (uint32_t i = 0; i < items; i++)
+            if ((i * 7 + i / top) % experts == e && e != 1) groups.host[2 * experts + 1 + n++] = i; /* expert 1: as if of padding */
+        if (n == first) continue;
+        groups.host[used] = e;
+        groups.host[experts + used++] = first;
+        for (uint32_t i = first; i < n; i++)
+            for (uint32_t v = 0; v < panels * 64; v++)
+                expected.host[((v / 64) * places + at + i - first) * 64 + wk_panel_at(group, at + i - first, v) / 2] = v < k ? x.host[(size_t)(groups.host[2 * experts + 1 + i] / x_items) * k32 + v] : 0;
+        at += (n - first + 7) & ~7u;
+    }
+    for (uint32_t i = used; i <= experts; i++) groups.host[experts + i] = n;
+    send(&x);
+    send(&groups);
+    const struct cuda_panels call = { k, items, x_items, experts, group, groups.device, x.device, y.device, places };
+    LAUNCH(cuda_panels(&call, NULL, &error_text));
+    receive(&y);
+    for (size_t i = 0; i < y.n; i++)
+        if (y.host[i] != expected.host[i]) fail_msg("%u items of %u values, %u experts, order %u: half %zu is %04x, expected %04x", items, k, experts, group, i, y.host[i], expected.host[i]);
+    drop(&x);
+    drop(&y);
+    drop(&groups);
+    drop(&expected);
+}
+
+static void test_panels(void **state)
+{
+    (void)state;
+    for (uint32_t group = 16; group <= 32; group += 16) {
+        check_panels(1, 1, 1, 32, 2, group);
+        check_panels(13, 4, 4, 96, 5, group);
+        check_panels(70, 2, 1, 2880, 3, group);
+        check_panels(40, 4, 4, 1000, 40, group);
+    }
+    struct cuda_panels none = { 64, 4, 4, WK_CUDA_LARGE_EXPERTS + 1, 32, (const uint32_t *)&none, &none, &none, 8 };
+    assert_int_equal(cuda_panels(&none, NULL, &error_text), WK_INTERNAL);
+    assert_non_null(strstr(error_memory, "513 experts"));
 }
 
 /* ---- combine ---------------------------------------------------------------------------------------------------------- */
@@ -467,6 +524,6 @@ int main(void)
     const int skipped = no_gpu();
     if (skipped) return skipped;
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_route), cmocka_unit_test(test_broken_rows), cmocka_unit_test(test_groups), cmocka_unit_test(test_router), cmocka_unit_test(test_picked_router),
-                                        cmocka_unit_test(test_combine), cmocka_unit_test(test_pool), cmocka_unit_test(test_length) };
+                                        cmocka_unit_test(test_panels), cmocka_unit_test(test_combine), cmocka_unit_test(test_pool), cmocka_unit_test(test_length) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -388,47 +388,6 @@ static void test_finish(void **state)
             }
 }
 
-/* ---- embed ------------------------------------------------------------------------------------------------------------ */
-
-static void test_embed(void **state)
-{
-    (void)state;
-    for (uint32_t i = 0; i < WIDTHS; i++)
-        for (uint32_t parts = 1; parts <= 4; parts++) {
-            const uint32_t n = widths[i], stride = (n + 15) / 16 * 16, rows = row_counts[parts % COUNTS], n16 = (n + 15) / 16;
-            array<float> p[4], y = make<float>((size_t)rows * stride), part = make<float>((size_t)rows * n16);
-            struct cuda_embed e = {};
-            e.rows = rows;
-            e.width = n;
-            e.n_parts = parts;
-            for (uint32_t j = 0; j < 4; j++) {
-                p[j] = make_noise((size_t)rows * stride, 2);
-                e.part_rows[j] = p[j].device;
-                e.part_stride[j] = stride;
-                e.scale[j] = j ? 0.5f * (float)j : 1.25f;
-            }
-            e.y = y.device;
-            e.y_stride = stride;
-            e.part = part.device;
-            LAUNCH(cuda_embed(&e, NULL, &error_text));
-            receive(&y);
-            receive(&part);
-            for (uint32_t r = 0; r < rows; r++) {
-                for (uint32_t j = 0; j < n; j++) {
-                    const size_t at = (size_t)r * stride + j;
-                    float expected = p[0].host[at] * e.scale[0];
-                    for (uint32_t q = 1; q < parts; q++) expected += p[q].host[at] * e.scale[q];
-                    if (y.host[at] != expected) fail_msg("embed: width %u, value %u: %.9g, expected %.9g", n, j, y.host[at], expected);
-                }
-                untouched(y.host + (size_t)r * stride, n, stride);
-                check_part(part.host + (size_t)r * n16, y.host + (size_t)r * stride, n);
-            }
-            for (uint32_t j = 0; j < 4; j++) drop(&p[j]);
-            drop(&y);
-            drop(&part);
-        }
-}
-
 /* ---- operations alone ------------------------------------------------------------------------------------------------- */
 
 struct alone_case { struct tape_op op; uint32_t rows, width, slots, x_width[2], x_slots1; bool residual, part; };
@@ -689,7 +648,7 @@ int main(void)
     const int skipped = no_gpu();
     if (skipped) return skipped;
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_sums), cmocka_unit_test(test_convert), cmocka_unit_test(test_extremes), cmocka_unit_test(test_functions),
-                                        cmocka_unit_test(test_finish), cmocka_unit_test(test_embed), cmocka_unit_test(test_alone), cmocka_unit_test(test_heads),
+                                        cmocka_unit_test(test_finish), cmocka_unit_test(test_alone), cmocka_unit_test(test_heads),
                                         cmocka_unit_test(test_neighbours), cmocka_unit_test(test_refusals) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

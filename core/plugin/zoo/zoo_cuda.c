@@ -33,6 +33,9 @@
 #ifndef ZOO_PRODUCT
 #define ZOO_PRODUCT zoo_product
 #endif
+#ifndef ZOO_PANELS
+#define ZOO_PANELS NULL
+#endif
 #ifndef ZOO_N_TYPES
 #define ZOO_N_TYPES 1
 #endif
@@ -50,13 +53,14 @@ ZOO_UNUSED static wk_status zoo_gather(const struct wk_cuda_gather *g, void *str
 static wk_status zoo_open(int32_t device, const struct wk_err *err) { __builtin_trap(); return device && err; }
 static int32_t zoo_serves(const uint32_t *types, uint32_t n) { __builtin_trap(); return types && n; }
 ZOO_UNUSED static wk_status zoo_product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) { __builtin_trap(); return p && stream && err; }
+ZOO_UNUSED static uint32_t zoo_panels(uint32_t type) { __builtin_trap(); return type; }
 
 static const struct wk_type_cuda zoo_type = {
     .struct_size = ZOO_TYPE_SIZE, .ggml_type = ZOO_TYPE, .tile_bytes = zoo_tile_bytes, .pack = zoo_tiles, .unpack = zoo_tiles, .expand = zoo_expand, .gather = ZOO_GATHER,
 };
 static const struct wk_type_cuda *const zoo_types[] = { &zoo_type, &zoo_type };
 
-#define ZOO_FIELDS .n_types = ZOO_N_TYPES, .types = zoo_types, .open = zoo_open, .serves = zoo_serves, .product = ZOO_PRODUCT
+#define ZOO_FIELDS .n_types = ZOO_N_TYPES, .types = zoo_types, .open = zoo_open, .serves = zoo_serves, .product = ZOO_PRODUCT, .panels = ZOO_PANELS
 #ifdef ZOO_GOOD
 WORKER_PLUGIN_CUDA(ZOO_ID, ZOO_CLAIMS, ZOO_FIELDS);
 #else

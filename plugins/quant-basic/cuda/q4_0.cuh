@@ -39,6 +39,7 @@ struct q4_0 {
         }
     }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return wk_half2_float(s.d[i]); }
+    static __device__ __forceinline__ uint32_t half_scale(const scales &s, uint32_t i, uint32_t h) { return __byte_perm(s.d[i], 0, h ? 0x3232 : 0x1010); }
 
     static __device__ __forceinline__ uint32_t pack(const wk_tile_rows &r, uint32_t u, uint32_t word)
     {

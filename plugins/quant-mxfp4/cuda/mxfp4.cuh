@@ -41,6 +41,17 @@ struct mxfp4 {
         const uint32_t pair = mxfp4_scale_pair(s.e, i);
         return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
     }
+    /* As an f16, 2^(e - 113), for e from 99 to 128: below, every value of the block is 0 in f16; above, it is none, for blocks whose values reach 12. */
+    static __device__ __forceinline__ bool half_scales(const scales &s)
+    {
+        const uint32_t low = 0xbf80bf80u /* -129 << 7 */, none = 0xffffffffu;
+        return ((__viaddmax_s16x2(s.e & 0x7f807f80u, low, none) & __viaddmax_s16x2(mxfp4_turned(s.e, 1) & 0x7f807f80u, low, none)) & 0x80008000u) == 0x80008000u;
+    }
+    static __device__ __forceinline__ uint32_t half_scale(const scales &s, uint32_t i, uint32_t h)
+    {
+        const uint32_t exponents = __vmins2(__viaddmax_s16x2(mxfp4_turned(s.e, i) & 0x7f807f80u, 0xcf00cf00u /* -98 << 7 */, 0u), 31u << 7 | 31u << 23); /* of an f16, at bit 7 */
+        return __byte_perm(exponents << 3, 0, h ? 0x3232 : 0x1010);
+    }
 
     /* Where the words of a row lie: 8 values from 8t of block b; the exponent of block b. */
     static __device__ __forceinline__ uint32_t values_word(const unsigned char *tile, uint32_t row, uint32_t b, uint32_t t)

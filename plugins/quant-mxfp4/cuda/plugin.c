@@ -8,15 +8,20 @@ static const struct wk_type_cuda *const types[] = { &mxfp4_cuda };
 extern const struct wk_product_family quant_mxfp4;
 static const struct wk_product_family *const families[] = { &quant_mxfp4 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
+extern const struct wk_large_family quant_mxfp4_large;
 
 wk_status quant_mxfp4_image(int32_t device, const struct wk_err *err);
 
 static wk_status open(int32_t device, const struct wk_err *err)
 {
-    const wk_status status = quant_mxfp4_image(device, err);
-    return status ? status : wk_families_open(families, N_FAMILIES, device, err);
+    wk_status status = quant_mxfp4_image(device, err);
+    if (!status) status = wk_families_open(families, N_FAMILIES, device, err);
+    return status ? status : quant_mxfp4_large.open(device, err);
 }
 static int32_t serves(const uint32_t *ggml_types, uint32_t n) { return wk_family_of(families, N_FAMILIES, ggml_types, n) != NULL; }
 static wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) { return wk_families_product(families, N_FAMILIES, p, stream, err); }
+static uint32_t panels(uint32_t ggml_type) { return wk_large_panels(&quant_mxfp4_large, ggml_type); }
+static wk_status large(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) { return wk_large_run(&quant_mxfp4_large, p, stream, err); }
 
-WORKER_PLUGIN_CUDA("org.worker.quant-mxfp4", "ggml:39", .n_types = sizeof types / sizeof *types, .types = types, .open = open, .serves = serves, .product = product);
+WORKER_PLUGIN_CUDA("org.worker.quant-mxfp4", "ggml:39", .n_types = sizeof types / sizeof *types, .types = types, .open = open, .serves = serves,
+                   .product = product, .panels = panels, .large = large);

@@ -437,14 +437,15 @@ static void test_segments(void)
             }
 }
 
-/* Matrices high enough to fill a GPU with tiles, which products of many rows take another way; k with which all of the activations fit a block's memory, and longer: the
- * bits of one row. */
+/* Matrices high enough to fill a GPU with tiles, which products of many rows take another way; k with which all of the activations fit a block's memory, and longer; the
+ * highest that models have, a vocabulary's, at the most rows: the bits of one row. */
 static void test_high(void)
 {
+    const struct { uint32_t n, k, rows, last; } shapes[] = { { 27100, 512, 40, 39 }, { 27100, 2048, 40, 39 }, { 201088, 256, 64, 63 } };
     for (const struct format *f : { formats, formats + 3, formats + 6 })
-        for (uint32_t k : { 512u, 2048u })
+        for (auto &shape : shapes)
             for (int glu = 0; glu < 2; glu++) {
-                const uint32_t n = 27100, rows = 40, stride = n + 4;
+                const uint32_t n = shape.n, k = shape.k, rows = shape.rows, stride = n + 4;
                 struct matrix m = make_matrix(f, n, k);
                 struct activations r = make_rows(rows, k, 0);
                 float *y = device<float>(rows * stride), *z = device<float>(stride);
@@ -457,7 +458,7 @@ static void test_high(void)
                 }
                 run(&m, &p);
                 float *all = download(y, rows * stride);
-                for (uint32_t row : { 0u, 7u, 13u, 31u, 39u }) {
+                for (uint32_t row : { 0u, 7u, 13u, 31u, shape.last }) {
                     struct wk_cuda_product one = p;
                     one.rows = 1;
                     one.input.x = r.act + (uint64_t)row * wk_act_k(k);
@@ -476,11 +477,11 @@ static void test_high(void)
             }
 }
 
-/* Each item: the bits of a dense product with its expert's matrix. */
+/* Each item: the product with its expert's matrix. */
 static void test_experts(void)
 {
     for (const struct format *f = formats; f < formats + N_FORMATS; f++) {
-        const uint32_t n = 72, k = 512, experts = 5, top_k = 2, rows = 7;
+        const uint32_t n = 72, k = 512, experts = 5, top_k = 2;
         const uint64_t tiles = (n + 15) / 16 * f->tile_bytes(k);
         unsigned char *slabs = device<unsigned char>(experts * tiles);
         struct matrix m[experts];
@@ -490,37 +491,43 @@ static void test_experts(void)
         }
         float *bias = (float *)malloc(experts * n * 4);
         for (uint32_t i = 0; i < experts * n; i++) bias[i] = normal();
-        float *dbias = upload(bias, experts * n), *y = device<float>(rows * top_k * n), *z = device<float>(rows * n);
-        uint32_t ids[rows * 3];
-        for (uint32_t &id : ids) id = random32() % experts;
-        uint32_t *dids = upload(ids, rows * 3);
-        struct activations r = make_rows(rows, k, 0);
-        struct wk_cuda_product p = base(&m[0], &r, rows * top_k, y);
-        p.seg[0].tiles = slabs;
-        p.seg[0].bias = dbias;
-        p.expert = dids;
-        p.expert_stride = 3;
-        p.top_k = top_k;
-        p.x_items = top_k;
-        run(&m[0], &p);
-        float *h = download(y, rows * top_k * n);
-        for (uint32_t e = 0; e < experts; e++) {
-            struct wk_cuda_product q = base(&m[e], &r, rows, z);
-            q.seg[0].bias = dbias + e * n;
-            run(&m[e], &q);
-            float *d = download(z, rows * n);
-            for (uint32_t i = 0; i < rows * top_k; i++)
-                if (ids[i / top_k * 3 + i % top_k] == e) CHECK(memcmp(h + i * n, d + i / top_k * n, n * 4) == 0, "%s: item %u of expert %u has other bits", f->name, i, e);
-            free(d);
+        float *dbias = upload(bias, experts * n);
+        for (uint32_t rows : { 1u, 7u, 60u }) {
+            uint32_t ids[60 * 3];
+            for (uint32_t &id : ids) id = random32() % experts;
+            uint32_t *dids = upload(ids, rows * 3), *g = items_by_expert(ids, 3, rows, top_k, experts, 0), *dgroups = upload(g, wk_cuda_group_words(experts, rows * top_k));
+            float *y = device<float>(rows * top_k * n);
+            struct activations r = make_rows(rows, k, 0);
+            struct wk_cuda_product p = base(&m[0], &r, rows * top_k, y);
+            p.seg[0].tiles = slabs;
+            p.seg[0].bias = dbias;
+            p.expert = dids;
+            p.expert_stride = 3;
+            p.top_k = p.x_items = top_k;
+            p.n_experts = experts;
+            p.groups = dgroups;
+            run(&m[0], &p);
+            float *h = download(y, rows * top_k * n);
+            double *want = (double *)malloc(rows * top_k * n * sizeof *want);
+            for (uint32_t e = 0; e < experts; e++) {
+                double *ref = reference(&m[e], &r);
+                for (uint32_t i = 0; i < rows * top_k; i++)
+                    for (uint32_t j = 0; j < n && ids[i / top_k * 3 + i % top_k] == e; j++) want[i * n + j] = ref[i / top_k * n + j] + bias[e * n + j];
+                free(ref);
+            }
+            const double d = distance(h, want, rows * top_k * n);
+            CHECK(d < 3e-5, "%s, experts of %u rows: distance %.3g", f->name, rows, d);
+            free(want);
+            free(h);
+            free(g);
+            OK(cudaFree(dids));
+            OK(cudaFree(dgroups));
+            OK(cudaFree(y));
+            free_rows(&r);
         }
-        free(h);
         free(bias);
         OK(cudaFree(dbias));
-        OK(cudaFree(dids));
         OK(cudaFree(slabs));
-        OK(cudaFree(y));
-        OK(cudaFree(z));
-        free_rows(&r);
         for (uint32_t e = 0; e < experts; e++) free_matrix(&m[e]);
     }
 }
@@ -549,8 +556,8 @@ static void chain(const struct format *f, const struct wk_cuda_product *p, const
     OK(cudaStreamDestroy(stream));
 }
 
-/* By groups: the bits of item by item, for every spread of items: all of one expert, few or all experts used, more items than columns; F32 and act results, the latter
- * read by a product that knows the groups early; rows without items stay as they were. */
+/* All rows' items together: the bits of a row by itself, for every spread of items: all of one expert, few or all experts used, more items than columns; F32 and act
+ * results, the latter read by a product that knows the groups early; rows without items stay as they were. */
 static void test_groups(void)
 {
     enum { EXPERTS = 9, K = 3 };
@@ -581,7 +588,7 @@ static void test_groups(void)
                     uint32_t *ids = (uint32_t *)malloc(rows * stride * 4);
                     for (uint32_t i = 0; i < rows * stride; i++) /* ranks of a row differ, but in the last spread */
                         ids[i] = spread == 0 ? (i / stride * 5 + i % stride * (1 + i / stride % 2)) % EXPERTS : spread == 1 ? (random32() % 3 + i % stride * 3) % EXPERTS : 4;
-                    uint32_t *g = items_by_expert(ids, stride, rows, K, EXPERTS, skip), *dids = upload(ids, rows * stride), *dgroups = upload(g, wk_cuda_group_words(EXPERTS, items));
+                    uint32_t *dids = upload(ids, rows * stride);
                     struct activations r = make_rows(rows, k, 1);
                     float *y[2], *z[2], *sums[2], *part[2];
                     __half *act[2];
@@ -591,60 +598,70 @@ static void test_groups(void)
                         z[how] = device<float>(items * 33);
                         act[how] = device<__half>(items * n32);
                         sums[how] = device<float>(items * n32 / 8);
-                        struct matrix m = { f, n, k, NULL, slabs[0] };
-                        struct wk_cuda_product p = base(&m, &r, items, y[how]);
-                        p.seg[0].bias = dbias;
-                        p.seg[0].out.aux = part[how];
-                        p.expert = dids;
-                        p.expert_stride = stride;
-                        p.top_k = p.x_items = K;
-                        p.n_experts = EXPERTS;
-                        p.groups = how ? dgroups : NULL;
-                        run(&m, &p);
-                        p.n_seg = 2;
-                        p.seg[1] = p.seg[0];
-                        p.seg[1].tiles = slabs[1];
-                        p.glu = WK_GLU_CLAMP;
-                        p.alpha = 1.702f;
-                        p.limit = 7.0f;
-                        p.seg[0].out = { WK_CUDA_OUT_ACT, 2, act[how], sums[how], 0 };
-                        run(&m, &p);
-                        if (down_k != n32) continue;
-                        struct matrix d = { f, 33, down_k, NULL, down };
-                        struct activations a = { items, down_k, 2, NULL, NULL, act[how], sums[how] };
-                        struct wk_cuda_product q = base(&d, &a, items, z[how]);
-                        q.expert = dids;
-                        q.expert_stride = stride;
-                        q.top_k = K;
-                        q.x_items = 1;
-                        q.n_experts = EXPERTS;
-                        q.groups = p.groups;
-                        q.flags = how ? WK_CUDA_GROUPS_KNOWN : 0;
-                        run(&d, &q);
-                        if (how && (rows == 3 || rows == 64)) chain(f, &p, &q);
+                        const uint32_t together = how ? rows : 1;
+                        for (uint32_t row = how ? 0 : skip; row < rows; row += together) {
+                            uint32_t *g = items_by_expert(ids + row * stride, stride, together, K, EXPERTS, how ? skip : 0), *dgroups = upload(g, wk_cuda_group_words(EXPERTS, together * K));
+                            const uint64_t item = (uint64_t)row * K;
+                            struct matrix m = { f, n, k, NULL, slabs[0] };
+                            struct wk_cuda_product p = base(&m, &r, together * K, y[how] + item * n);
+                            p.input.x = r.act + (uint64_t)row * wk_act_k(k);
+                            p.input.aux = r.sums + (uint64_t)row * (wk_act_k(k) / 8);
+                            p.seg[0].bias = dbias;
+                            p.seg[0].out.aux = part[how] + item * ((n + 15) / 16);
+                            p.expert = dids;
+                            p.expert_stride = stride;
+                            p.top_k = p.x_items = K;
+                            p.n_experts = EXPERTS;
+                            p.groups = dgroups;
+                            run(&m, &p);
+                            p.n_seg = 2;
+                            p.seg[1] = p.seg[0];
+                            p.seg[1].tiles = slabs[1];
+                            p.glu = WK_GLU_CLAMP;
+                            p.alpha = 1.702f;
+                            p.limit = 7.0f;
+                            p.seg[0].out = { WK_CUDA_OUT_ACT, 2, act[how] + item * n32, sums[how] + item * (n32 / 8), 0 };
+                            run(&m, &p);
+                            if (down_k == n32) {
+                                struct matrix d = { f, 33, down_k, NULL, down };
+                                struct activations a = { together * K, down_k, 2, NULL, NULL, act[how] + item * n32, sums[how] + item * (n32 / 8) };
+                                struct wk_cuda_product q = base(&d, &a, together * K, z[how] + item * 33);
+                                q.expert = dids;
+                                q.expert_stride = stride;
+                                q.top_k = K;
+                                q.x_items = 1;
+                                q.n_experts = EXPERTS;
+                                q.groups = p.groups;
+                                q.flags = how ? WK_CUDA_GROUPS_KNOWN : 0;
+                                run(&d, &q);
+                                if (how && (rows == 1 || rows == 3 || rows == 64)) chain(f, &p, &q);
+                            }
+                            free(g);
+                            OK(cudaFree(dgroups));
+                        }
                     }
                     const uint32_t from = skip * K;
                     float *a = download(y[0], items * n), *b = download(y[1], items * n);
-                    CHECK(a[from * n] == a[from * n] && memcmp(a + from * n, b + from * n, (items - from) * n * 4) == 0, "%s %u x %u, %u rows, spread %u: groups give other bits", f->name, n, k, rows, spread);
+                    CHECK(a[from * n] == a[from * n] && memcmp(a + from * n, b + from * n, (items - from) * n * 4) == 0, "%s %u x %u, %u rows, spread %u: other bits than a row by itself", f->name, n, k, rows, spread);
                     for (uint32_t i = 0; i < from * n; i++) CHECK(b[i] != b[i], "%s %u x %u, %u rows: an item that is in no group was computed", f->name, n, k, rows);
                     free(a);
                     free(b);
                     const uint32_t n16 = (n + 15) / 16;
                     a = download(part[0], items * n16), b = download(part[1], items * n16);
-                    CHECK(memcmp(a + from * n16, b + from * n16, (items - from) * n16 * 4) == 0, "%s %u x %u, %u rows, spread %u: groups give other partials", f->name, n, k, rows, spread);
+                    CHECK(memcmp(a + from * n16, b + from * n16, (items - from) * n16 * 4) == 0, "%s %u x %u, %u rows, spread %u: other partials than a row by itself", f->name, n, k, rows, spread);
                     free(a);
                     free(b);
                     __half *h = download(act[0], items * n32), *o = download(act[1], items * n32);
                     a = download(sums[0], items * n32 / 8), b = download(sums[1], items * n32 / 8);
                     CHECK(memcmp(h + from * n32, o + from * n32, (items - from) * n32 * 2) == 0 && memcmp(a + from * n32 / 8, b + from * n32 / 8, (items - from) * n32 / 2) == 0,
-                          "%s %u x %u, %u rows, spread %u: groups give another gated act", f->name, n, k, rows, spread);
+                          "%s %u x %u, %u rows, spread %u: another gated act than a row by itself", f->name, n, k, rows, spread);
                     free(h);
                     free(o);
                     free(a);
                     free(b);
                     if (down_k == n32) {
                         a = download(z[0], items * 33), b = download(z[1], items * 33);
-                        CHECK(a[from * 33] == a[from * 33] && memcmp(a + from * 33, b + from * 33, (items - from) * 33 * 4) == 0, "%s, %u rows, spread %u: the second product by groups gives other bits", f->name, rows, spread);
+                        CHECK(a[from * 33] == a[from * 33] && memcmp(a + from * 33, b + from * 33, (items - from) * 33 * 4) == 0, "%s, %u rows, spread %u: the second product gives other bits than a row by itself", f->name, rows, spread);
                         free(a);
                         free(b);
                     }
@@ -657,9 +674,7 @@ static void test_groups(void)
                     }
                     free_rows(&r);
                     free(ids);
-                    free(g);
                     OK(cudaFree(dids));
-                    OK(cudaFree(dgroups));
                 }
             OK(cudaFree(dbias));
             OK(cudaFree(slabs[0]));

@@ -109,30 +109,60 @@ static void check_there_and_back(struct matrix *m)
     drop(&back);
 }
 
-static void check_gather(const struct matrix *m)
+/* One call of gather: rows [0, rows) at once, scaled, added to what lies there or not, with partials or not. */
+struct gather_case { uint32_t rows; bool dependent, add, part; float scale; };
+
+static void gather_one(const struct matrix *m, const struct gather_case *c)
 {
-    const uint32_t rows = m->n < 5 ? 5 : m->n, stride = (m->k + 15) / 16 * 16 + 16;
-    array<uint32_t> index = make<uint32_t>(rows);
-    array<float> y = make<float>((size_t)rows * stride);
-    float *want = (float *)malloc(m->k * sizeof(float));
-    for (uint32_t i = 0; i < rows; i++) index.host[i] = i == 0 ? m->n - 1 : next_noise() % m->n;
+    const uint32_t stride = (m->k + 15) / 16 * 16 + 16, n16 = (m->k + 15) / 16;
+    array<uint32_t> index = make<uint32_t>(c->rows);
+    array<float> y = make<float>((size_t)c->rows * stride), part = make<float>((size_t)c->rows * n16 + 1);
+    float *want = (float *)malloc(m->k * sizeof(float)), *old = (float *)malloc(m->k * sizeof(float));
+    for (uint32_t i = 0; i < c->rows; i++) index.host[i] = i == 0 ? m->n - 1 : next_noise() % m->n;
     send(&index);
-    for (uint32_t dependent = 0; dependent < 2; dependent++) {
-        poison(&y);
-        const struct wk_cuda_gather g = { sizeof g, dependent ? (uint32_t)WK_CUDA_DEPENDENT : 0u, m->k, rows, m->tiles.device, index.device, y.device, stride };
-        LAUNCH(m->p->cuda->gather(&g, NULL, &error_text));
-        receive(&y);
-        for (uint32_t i = 0; i < rows; i++) {
-            m->p->cpu->dequantize(want, m->rows.host + index.host[i] * bytes_of_row(m->p->cpu, m->k), m->k);
-            for (uint32_t j = 0; j < m->k; j++)
-                if (!same(y.host[i * stride + j], want[j])) fail_msg("%s, %u x %u: value %u of row %u is %.9g, not %.9g", m->p->cpu->name, m->n, m->k, j, index.host[i], (double)y.host[i * stride + j], (double)want[j]);
-            for (uint32_t j = m->k; j < stride; j++)
-                if (!isnan(y.host[i * stride + j])) fail_msg("%s, %u x %u: written past the row: value %u", m->p->cpu->name, m->n, m->k, j);
+    for (uint32_t j = 0; j < m->k; j++) old[j] = (float)((int32_t)(next_noise() % 2001) - 1000) * 0x1p-11f;
+    poison(&y);
+    poison(&part);
+    if (c->add) {
+        for (uint32_t i = 0; i < c->rows; i++) memcpy(y.host + (size_t)i * stride, old, m->k * sizeof *old);
+        send(&y);
+    }
+    const struct wk_cuda_gather g = { sizeof g, c->dependent ? (uint32_t)WK_CUDA_DEPENDENT : 0u, m->k, c->rows, m->tiles.device, index.device, y.device, stride, c->scale, c->add, c->part ? part.device : NULL };
+    LAUNCH(m->p->cuda->gather(&g, NULL, &error_text));
+    receive(&y);
+    receive(&part);
+    for (uint32_t i = 0; i < c->rows; i++) {
+        const float *row = y.host + (size_t)i * stride;
+        m->p->cpu->dequantize(want, m->rows.host + index.host[i] * bytes_of_row(m->p->cpu, m->k), m->k);
+        for (uint32_t j = 0; j < m->k; j++) {
+            const float scaled = want[j] * c->scale, expected = c->add ? old[j] + scaled : scaled;
+            if (!same(row[j], expected)) fail_msg("%s, %u x %u: value %u of row %u is %.9g, not %.9g", m->p->cpu->name, m->n, m->k, j, index.host[i], (double)row[j], (double)expected);
+        }
+        for (uint32_t j = m->k; j < stride; j++)
+            if (!isnan(row[j])) fail_msg("%s, %u x %u: written past the row: value %u", m->p->cpu->name, m->n, m->k, j);
+        for (uint32_t j = 0; j < n16; j++) {
+            float s[16] = {}; /* the tree of wk_square_sum16 */
+            for (uint32_t q = 0; q < 16 && 16 * j + q < m->k; q++) s[q] = row[16 * j + q] * row[16 * j + q];
+            for (uint32_t d = 1; d < 16; d *= 2)
+                for (uint32_t q = 0; q < 16; q += 2 * d) s[q] += s[q + d];
+            if (c->part ? !same(part.host[(size_t)i * n16 + j], s[0]) : !isnan(part.host[(size_t)i * n16 + j]))
+                fail_msg("%s, %u x %u: partial %u of row %u is %.9g, not %.9g", m->p->cpu->name, m->n, m->k, j, index.host[i], (double)part.host[(size_t)i * n16 + j], (double)s[0]);
         }
     }
+    if (!isnan(part.host[(size_t)c->rows * n16])) fail_msg("%s, %u x %u: written past the partials", m->p->cpu->name, m->n, m->k);
+    free(old);
     free(want);
     drop(&index);
     drop(&y);
+    drop(&part);
+}
+
+/* Up to 64 rows a warp takes 32 values, then more. */
+static void check_gather(const struct matrix *m)
+{
+    const uint32_t rows = m->n < 5 ? 5 : m->n < WK_CUDA_FEW ? m->n : (uint32_t)WK_CUDA_FEW;
+    const struct gather_case cases[] = { { rows, false, false, false, 1.0f }, { rows, true, false, true, 1.0f }, { 1, true, true, true, 0.75f }, { WK_CUDA_FEW + 3, false, true, true, 1.5f }, { WK_CUDA_FEW + 3, true, false, false, 1.0f } };
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) gather_one(m, &cases[i]);
 }
 
 static void check_expand(const struct matrix *m)
@@ -348,7 +378,7 @@ static void check_refusals(const struct pair *p)
     assert_refused(p->cuda->pack(&t, NULL, &error_text), "pack: tiles or rows is missing");
     struct wk_cuda_expand e = { sizeof e, m.k, 1, 0, m.tiles.device, y.device, m.k + 1 };
     if (p->cuda->expand) assert_refused(p->cuda->expand(&e, NULL, &error_text), "expand: y_stride");
-    struct wk_cuda_gather g = { sizeof g, 0, m.k, 1, m.tiles.device, NULL, (float *)y.device, m.k };
+    struct wk_cuda_gather g = { sizeof g, 0, m.k, 1, m.tiles.device, NULL, (float *)y.device, m.k, 1.0f, 0, NULL };
     assert_refused(p->cuda->gather(&g, NULL, &error_text), "gather: tiles, index or y is missing");
     drop(&y);
     drop_matrix(&m);

@@ -12,6 +12,7 @@
  * value times 2^-shift, rounded to nearest even, clamped to +-65504; sums[i] = { sum of x[16 i + j] for j % 4 in {0, 1}, the same for j % 4 in {2, 3} } of
  * the rounded values, added in the order of worker/cuda/act.cuh. Rows follow each other without gaps.
  * Partials: beside an F32 row of n values, F32 part[ceil(n / 16)]: the sum of the squares of each 16 values, in the order of act.cuh.
+ * Panels: the f16 values of an act, of items by expert, cut along k as tensor cores want them (worker/cuda/panels.cuh).
  *
  * Determinism: the bits of row i of a product depend on the weights and on row i of the input alone: not on the number of rows, the other
  * rows, the other segments, or the machine's number of multiprocessors. */
@@ -30,26 +31,26 @@ enum { WK_CUDA_FEW_NORM = 8 };        /* most rows with an RMS prologue */
 static inline uint32_t wk_act_k(uint32_t k) { return (k + 31u) & ~31u; } /* f16 values a row; F32 sums a row: wk_act_k(k) / 8 */
 
 /* What a product reads. */
-enum { WK_CUDA_IN_ACT = 0, WK_CUDA_IN_RMS = 1 };
+enum { WK_CUDA_IN_ACT = 0, WK_CUDA_IN_RMS = 1, WK_CUDA_IN_PANELS = 2 };
 struct wk_cuda_input {
-    uint32_t kind;             /* WK_CUDA_IN_* */
-    uint32_t shift;            /* ACT: of the stored values */
+    uint32_t kind;             /* WK_CUDA_IN_*; PANELS: of `large` alone */
+    uint32_t shift;            /* ACT, PANELS: of the stored values */
     float eps;                 /* RMS: y = x / sqrt(mean(x^2) + eps) * w, rounded to an act of shift 0 */
     uint32_t pad;
-    const void *x;             /* ACT: f16 rows; RMS: F32 rows, x_stride apart */
+    const void *x;             /* ACT: f16 rows; RMS: F32 rows, x_stride apart; PANELS: [ceil(k / 64)][x_stride] rows of 128 bytes */
     const float *aux;          /* ACT: sums; RMS: partials */
     const float *w;            /* RMS: [k]; NULL: ones */
-    uint64_t x_stride;         /* RMS: floats from row to row */
+    uint64_t x_stride;         /* RMS: floats from row to row; PANELS: places in a panel */
     const uint32_t *row_index; /* [rows]: row i of the product is row row_index[i] of x (and of the residual); NULL: row i */
 };
 
 /* Where a segment's results go. */
-enum { WK_CUDA_OUT_F32 = 0, WK_CUDA_OUT_ACT = 1 };
+enum { WK_CUDA_OUT_F32 = 0, WK_CUDA_OUT_ACT = 1, WK_CUDA_OUT_PANELS = 2 };
 struct wk_cuda_output {
-    uint32_t kind, shift;      /* WK_CUDA_OUT_*; ACT: shift of what is stored */
-    void *y;                   /* F32 rows, y_stride apart, or f16 rows of wk_act_k(n) */
+    uint32_t kind, shift;      /* WK_CUDA_OUT_*; ACT, PANELS: shift of what is stored; PANELS: of `large` alone */
+    void *y;                   /* F32 rows, y_stride apart; f16 rows of wk_act_k(n); panels, as an input of n values has them */
     float *aux;                /* ACT: sums; F32: partials, or NULL: none */
-    uint64_t y_stride;         /* F32: floats from row to row */
+    uint64_t y_stride;         /* F32: floats from row to row; PANELS: places in a panel */
 };
 
 struct wk_cuda_segment {
@@ -80,9 +81,11 @@ struct wk_cuda_product {
     const uint32_t *expert;
     uint32_t expert_stride, top_k, x_items, n_experts;
     /* The items by expert, n_experts of them (wk_cuda_group_words): each used expert's weights are then read once for several of its items; all segments are
-     * of one type; items that are not in the groups are not computed. Such a product lets what follows it begin
-     * only behind its own wait. NULL: item by item. The results are the same. */
+     * of one type; items that are not in the groups are not computed; an item's bits are the same whatever others there are. Such a product lets what follows it begin
+     * only behind its own wait. NULL: dense. */
     const uint32_t *groups;
+    uint32_t *ticket;          /* `large`: a word, 0 before and after */
+    uint32_t out_group, pad;   /* results PANELS: their order of k: what `panels` says of the type that reads them */
 };
 
 /* Items by expert, made on the device after each choice of experts, for all products of it; words:
@@ -90,6 +93,12 @@ struct wk_cuda_product {
  *   [n_experts, 2 n_experts + 1)    first[i]: place below of the first item of the i-th of them; from the last of them on the number of items there are
  *   [2 n_experts + 1, ...)          the items, those of an expert side by side, ascending */
 static inline uint64_t wk_cuda_group_words(uint32_t n_experts, uint64_t items) { return 2 * (uint64_t)n_experts + 1 + items; }
+
+/* Panels of items: those of the i-th used expert lie side by side from a multiple of 8 on, behind those of the experts before it; what lies between is
+ * nobody's. Places in a panel that always suffice; bytes of panels of k values. */
+enum { WK_CUDA_LARGE_EXPERTS = 512 };
+static inline uint64_t wk_cuda_panel_places(uint32_t n_experts, uint64_t items) { return ((items + 7) & ~7ull) + 7ull * n_experts; }
+static inline uint64_t wk_cuda_panel_bytes(uint32_t k, uint64_t places) { return ((uint64_t)k + 63) / 64 * places * 128; }
 
 /* Whole tiles of one matrix. Rows past n_rows are zeros in the tiles. */
 struct wk_cuda_tiles {
@@ -103,13 +112,14 @@ struct wk_cuda_tiles {
 /* y[r][i] = f16 of W[r][i], r < n_rows; from k to a multiple of 8 zeros. */
 struct wk_cuda_expand {
     uint32_t struct_size, k;
-    uint32_t n_rows, pad;
+    uint32_t n_rows, flags;    /* WK_CUDA_DEPENDENT */
     const void *tiles;
     void *y;                   /* f16, y_stride apart */
     uint64_t y_stride;         /* halves, a multiple of 8 */
 };
 
-/* y[i][0..k) = W[index[i]], F32, exactly as the plugin's CPU side dequantizes. */
+/* y[i][0..k) = W[index[i]] * scale, or y[i][0..k) + that: F32, W exactly as the plugin's CPU side dequantizes, product and sum rounded. With WK_CUDA_DEPENDENT the launch
+ * waits for the one before, and lets the next begin only then: what comes later may read at once what the launch before wrote. */
 struct wk_cuda_gather {
     uint32_t struct_size, flags; /* WK_CUDA_DEPENDENT */
     uint32_t k, rows;
@@ -117,6 +127,9 @@ struct wk_cuda_gather {
     const uint32_t *index;     /* [rows], each < the matrix's rows */
     float *y;
     uint64_t y_stride;         /* floats, a multiple of 4 */
+    float scale;
+    uint32_t add;              /* 1: to what lies at y */
+    float *part;               /* out: partials of y's rows; NULL: none */
 };
 
 struct wk_type_cuda {
@@ -142,6 +155,12 @@ struct wk_quant_cuda {
     int32_t (*serves)(const uint32_t *ggml_types, uint32_t n);
     /* Needs no workspace. WK_INVALID, naming the field, for what the contract above excludes. */
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
+    /* Products of experts with many items each, for prompts, on devices of compute capability 9.0 alone; both NULL: there are none.
+     * panels: the order of k (32 or 16) of the panels that `large` reads of this type; 0: it does not serve the type. Pure.
+     * large: by groups of at most WK_CUDA_LARGE_EXPERTS experts, the input PANELS in that order. Either one segment, results F32 without partials, or two of one
+     * type with glu, results PANELS. No maps, no residual. An item's bits depend on its expert's weights and its own input alone, but they are not those of `product`. */
+    uint32_t (*panels)(uint32_t ggml_type);
+    wk_status (*large)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
 };
 
 #define WK_PLUGIN_CUDA_SYMBOL "worker_plugin_cuda_v0"

@@ -46,6 +46,14 @@ __device__ __forceinline__ float wk_square_sum16(float4 x)
     s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 1));
     return __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 2));
 }
+/* And where 2 of them do, an even one and the next, 8 values each. */
+__device__ __forceinline__ float wk_square_sum16(float4 low, float4 high)
+{
+    const float a = __fadd_rn(__fadd_rn(__fmul_rn(low.x, low.x), __fmul_rn(low.y, low.y)), __fadd_rn(__fmul_rn(low.z, low.z), __fmul_rn(low.w, low.w)));
+    const float b = __fadd_rn(__fadd_rn(__fmul_rn(high.x, high.x), __fmul_rn(high.y, high.y)), __fadd_rn(__fmul_rn(high.z, high.z), __fmul_rn(high.w, high.w)));
+    const float s = __fadd_rn(a, b);
+    return __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 1));
+}
 __device__ __forceinline__ float2 wk_act_sum16(__half2 low, __half2 high)
 {
     const float2 a = __half22float2(low), b = __half22float2(high);

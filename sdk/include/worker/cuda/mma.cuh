@@ -89,8 +89,11 @@ __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char 
         __syncwarp();
     }
     if (lane == 0) {
+        uint64_t once; /* what is read once a step makes room in L2 first, not what every layer reads again */
+        asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
         auto copy = [&](uint32_t t, uint32_t f, uint32_t bytes) {
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(t), "l"(from + f), "r"(bytes), "r"(bar) : "memory");
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(t), "l"(from + f), "r"(bytes), "r"(bar), "l"(once)
+                         : "memory");
         };
         if (chunk == apart) {
             const uint32_t bytes = min(8 * chunk, there - at);

@@ -61,7 +61,7 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
     }
     WK_NEED(!p->residual || p->n_seg == 1 || p->glu, "residual with %u segments", p->n_seg);
     WK_NEED(!p->expert || (p->input.kind == WK_CUDA_IN_ACT && !p->residual && p->top_k && p->x_items && p->expert_stride >= p->top_k), "expert: input, residual, top_k or x_items");
-    WK_NEED(!p->groups || (p->expert && p->n_experts > 0 && p->n_experts <= 1u << 24), "groups of %u experts", p->n_experts);
+    WK_NEED(!p->groups == !p->expert && (!p->groups || (p->n_experts > 0 && p->n_experts <= 1u << 24)), "groups of %u experts", p->n_experts);
     for (uint32_t i = 1; p->groups && i < p->n_seg; i++) WK_NEED(p->seg[i].ggml_type == p->seg[0].ggml_type, "groups: seg %u is of another type", i);
     WK_NEED(!(p->flags & WK_CUDA_GROUPS_KNOWN) || p->groups, "flags %u without groups", p->flags);
 #undef WK_NEED
@@ -107,7 +107,7 @@ template <class First, class... Rest> struct wk_product_of {
         const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>, (const void *)wk_product_few<1, First>, (const void *)wk_product_few<1, Rest>...,
                                   (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,  (const void *)wide_of(1, 1), (const void *)wide_of(1, 2),
                                   (const void *)wide_of(2, 1), (const void *)wide_of(2, 2), (const void *)wide_of(4, 1), (const void *)wide_of(4, 2),
-                                  (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_experts<2, First>, (const void *)wk_product_experts<2, Rest>... };
+                                  (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_experts<8, First>, (const void *)wk_product_experts<8, Rest>... };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
@@ -299,6 +299,7 @@ template <class First, class... Rest> struct wk_product_of {
         return (count_items(a, high) + of_item - 1) / of_item;
     }
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
+    static uint32_t min_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
     static uint32_t count_items(wk_product_args *a, uint32_t tiles_an_item)
     {
@@ -432,36 +433,52 @@ template <class First, class... Rest> struct wk_product_of {
         return p->rows > 1 && wide(p, &w, stream, status, err);
     }
 
-    /* Shared memory of product_experts of 8 NT columns, of which `capacity` are used; 0: it does not fit. */
-    template <int NT> static uint32_t experts_shape(wk_experts_args *w)
+    /* A stage of the ring of product_experts: so many steps of each slot as make `bytes`, or a piece of one. */
+    static void experts_stages(wk_experts_args *w, uint32_t bytes)
     {
-        typedef wk_experts_shape<NT> shape;
+        wk_product_args *a = &w->p;
+        few_stages(a);
+        const uint32_t all = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
+        w->rounds = a->run > 1 ? 1 : min_of(all, max_of(bytes / a->slot, 1));
+        if (w->rounds == 1) return;
+        a->stages = (all + w->rounds - 1) / w->rounds;
+        a->slot = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) {
+            a->seg[i].stage_bytes = a->seg[i].step_bytes * w->rounds;
+            a->slot = max_of(a->slot, a->seg[i].stage_bytes * WK_SLOTS);
+        }
+    }
+    /* Shared memory of product_experts of 1 or 8 columns, of which `capacity` are used; 0: it does not fit. */
+    template <int COLUMNS> static uint32_t experts_shape(wk_experts_args *w)
+    {
         wk_product_args *a = &w->p;
         const uint32_t padded = a->steps * a->step_units * unit, type = a->seg[0].type;
         uint32_t at = 0;
-        a->x_stride = padded + (groups[type] == 16 ? 16 : 32); /* lanes that load together meet no other's banks */
+        a->x_stride = COLUMNS > 1 ? padded + (groups[type] == 16 ? 16 : 32) : padded; /* lanes that load together meet no other's banks */
         const uint32_t x_at = at;
         at += w->capacity * a->x_stride * 2;
         const uint32_t terms_at = at;
-        at += align(terms_bytes(type, padded, shape::columns));
+        at += align(terms_bytes(type, padded, COLUMNS));
         const uint32_t red_at = at;
-        at += shape::sums;
+        at += wk_experts_shape<COLUMNS>::sums;
         const uint32_t bars_at = at;
-        at += shape::bars;
+        at += WK_FEW_BARS * 8;
         const uint32_t start_at = at;
         at += align(sizeof(wk_experts_walk));
         uint32_t depth = 0;
-        for (a->blocks = NT == 1 ? 2 : 1; a->blocks; a->blocks--) {
+        for (a->blocks = 2; a->blocks; a->blocks--) {
             uint32_t room = device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
             if (room > device.block_bytes) room = device.block_bytes;
-            depth = room > at ? (room - at) / (shape::groups * a->slot) : 0;
+            room = room > at ? room - at : 0;
+            experts_stages(w, room / WK_EXPERTS_STAGES);
+            depth = room / a->slot;
             if (depth >= 2) break;
         }
         if (depth < 2) return 0;
         a->depth = depth < WK_FEW_DEPTH ? depth : (uint32_t)WK_FEW_DEPTH;
-        a->flight = WK_FEW_FLIGHT / (a->blocks * shape::groups * a->slot);
+        a->flight = WK_FEW_FLIGHT / (a->blocks * a->slot);
         a->flight = a->flight < 1 ? 1 : a->flight < a->depth ? a->flight : a->depth;
-        const uint32_t ring = align(shape::groups * a->depth * a->slot);
+        const uint32_t ring = align(a->depth * a->slot);
         a->x_at = ring + x_at;
         a->terms_at[type] = ring + terms_at;
         a->red_at = ring + red_at;
@@ -469,52 +486,29 @@ template <class First, class... Rest> struct wk_product_of {
         w->start_at = ring + start_at;
         return ring + at;
     }
-    static void (*experts_kernel(uint32_t type, uint32_t tiles))(const wk_experts_args)
+    static void (*experts_kernel(uint32_t type, uint32_t columns))(const wk_experts_args)
     {
-        static void (*const kernels[2][n_types])(const wk_experts_args) = { { wk_product_experts<1, First>, wk_product_experts<1, Rest>... }, { wk_product_experts<2, First>, wk_product_experts<2, Rest>... } };
-        return kernels[tiles - 1][type];
+        static void (*const kernels[2][n_types])(const wk_experts_args) = { { wk_product_experts<1, First>, wk_product_experts<1, Rest>... }, { wk_product_experts<8, First>, wk_product_experts<8, Rest>... } };
+        return kernels[columns > 1][type];
     }
-    /* Items by expert. As many columns as the mean expert's items ask for twice over, if there is room for them. */
-    static wk_status experts_grouped(const wk_cuda_product *p, void *stream, const struct wk_err *err)
+    /* One column where no expert has more than one item, as a rule. */
+    static wk_status experts(const wk_cuda_product *p, void *stream, const struct wk_err *err)
     {
         wk_experts_args w = {};
         common(p, &w.p);
         count_items(&w.p, 1);
-        few_stages(&w.p);
         w.groups = p->groups;
         w.experts = p->n_experts;
         w.known = p->flags & WK_CUDA_GROUPS_KNOWN ? 1 : 0;
         if ((uint64_t)p->rows * w.p.items > UINT32_MAX) return wk_fail(err, WK_INVALID, "product: rows %u of %u tiles with experts", p->rows, w.p.items);
-        const uint32_t type = w.p.seg[0].type, each = p->rows / p->top_k > 1 ? p->rows / p->top_k : 1; /* an expert's items, as a rule at most */
-        uint32_t tiles = p->rows / 4 > p->n_experts && each > 8 ? 2 : 1, shared = 0;
-        w.capacity = 8 * tiles < each ? 8 * tiles : each;
-        if (tiles == 2) shared = experts_shape<2>(&w);
-        if (!shared) {
-            tiles = 1;
-            if (w.capacity > 8) w.capacity = 8;
-            for (; w.capacity && !(shared = experts_shape<1>(&w));) w.capacity /= 2;
-        }
+        const uint32_t type = w.p.seg[0].type, rows = p->rows / p->top_k;
+        uint32_t shared = 0;
+        for (w.capacity = rows > 8 ? 8 : rows > 1 ? rows : 1; w.capacity > 1 && !(shared = experts_shape<8>(&w));) w.capacity /= 2;
+        if (w.capacity == 1) shared = experts_shape<1>(&w);
         if (!shared) return wk_fail(err, WK_INVALID, "product: k %u is too large for experts", p->k);
         single_type(&w.p);
         const uint64_t units = (uint64_t)p->rows * w.p.items, most = w.p.blocks * device.processors;
-        return begin(experts_kernel(type, tiles), w, dim3((uint32_t)(units < most ? units : most)), tiles == 2 ? wk_experts_shape<2>::threads : wk_experts_shape<1>::threads, shared, p->flags, stream, err);
-    }
-
-    static wk_status experts(const wk_cuda_product *p, void *stream, const struct wk_err *err)
-    {
-        if (p->groups) return experts_grouped(p, stream, err);
-        wk_product_args a;
-        common(p, &a);
-        count_items(&a, 1);
-        const uint32_t types = a.types, shared = few_shape(&a, 1, p->rows);
-        if (!shared) return wk_fail(err, WK_INVALID, "product: k %u is too large for experts", p->k);
-        if (!(types & (types - 1))) single_type(&a);
-        for (a.first_row = 0; a.first_row < p->rows; a.first_row += 65535u) {
-            const uint32_t n = p->rows - a.first_row < 65535u ? p->rows - a.first_row : 65535u;
-            const wk_status status = start(few_kernel(types, 1), a, n, WK_FEW_THREADS, shared, p->flags, stream, err);
-            if (status) return status;
-        }
-        return WK_OK;
+        return begin(experts_kernel(type, w.capacity), w, dim3((uint32_t)(units < most ? units : most)), WK_FEW_THREADS, shared, p->flags, stream, err);
     }
 
     static wk_status product(const wk_cuda_product *p, void *stream, const struct wk_err *err)

@@ -1,27 +1,29 @@
-/* worker/cuda/product_experts.cuh: products of experts whose items lie by expert: each used expert's weights are read once for up to 8 or 16 items.
+/* worker/cuda/product_experts.cuh: products of experts whose items lie by expert: each used expert's weights are read once for up to eight of its items.
  *
  * A unit of work is a tile (glu: a pair) of one expert for one chunk of its items. Units in the order (expert, chunk, tile) are dealt in runs of equal length to a grid
  * that fills the GPU, from the counts that the device made: a block keeps a chunk's activations for all its tiles and seldom sees more than two chunks. Inside, a
- * block is the pipeline of product_few.cuh: a warp streams tiles through a ring across units, eight warps share k, a warp finishes. With 16 columns there are
- * two such groups of eight and one, which take the units by turns, have rings of their own and share the activations. A block that finds its part of the work also lets the next launch
- * begin only then: so products that follow each other on one choice of experts can stream weights before the one before has ended (WK_CUDA_GROUPS_KNOWN). */
+ * block is the pipeline of product_few.cuh: a warp streams tiles through a ring across units, eight warps share k, a warp finishes. With weights of four bits the issue of
+ * instructions is as scarce as bandwidth: a stage of the ring holds as many steps of each slot as leave room for three stages, one item alone has kernels of its own.
+ * A block that finds its part of the work also lets the next launch begin only then: so products that follow each other on one choice of experts can stream weights
+ * before the one before has ended (WK_CUDA_GROUPS_KNOWN).
+ *
+ * Order. Slot s of 8 has the steps s, s + 8, ... (product_args.cuh) and adds their groups in order; the sum is slot 0 + slot 1 + ... An item's bits depend on its expert's weights and
+ * its own input alone. */
 #ifndef WORKER_CUDA_PRODUCT_EXPERTS_CUH
 #define WORKER_CUDA_PRODUCT_EXPERTS_CUH
 
 #include <worker/cuda/product_few.cuh>
-#include <worker/cuda/product_wide.cuh>
 
-/* NT tiles of 8 columns, and as many groups of warps. */
-template <int NT> struct wk_experts_shape {
-    static constexpr uint32_t columns = 8 * NT, groups = NT, warps = groups * WK_SLOTS, finishers = groups, threads = 32 * (warps + finishers + 1);
-    static constexpr uint32_t places = NT == 1 ? WK_FEW_SUMS : 2; /* tiles of a group whose sums may wait */
-    static constexpr uint32_t place = WK_SLOTS * NT * WK_WIDE_CELL, sums = groups * places * place, bars = groups * WK_FEW_BARS * 8;
+/* By columns, 1 or 8. A cell: a slot's sums of a tile, 16 rows of all columns; a place: those of all slots. */
+template <int COLUMNS> struct wk_experts_shape {
+    static constexpr uint32_t cell = 64 * COLUMNS, place = WK_SLOTS * cell, sums = WK_FEW_SUMS * place;
 };
+enum { WK_EXPERTS_STAGES = 3 /* fewest stages of the ring, if one holds more than a step of each slot */ };
 
 struct wk_experts_args {
     wk_product_args p;         /* items: units of a chunk */
     const uint32_t *groups;    /* worker/quant_cuda.h */
-    uint32_t experts, capacity, known, start_at; /* capacity: most columns of a chunk; known: groups may be read before the wait; start_at: shared memory: bytes */
+    uint32_t experts, capacity, rounds, known, start_at; /* capacity: most columns of a chunk; rounds: steps of a slot in a stage; known: groups may be read before the wait; start_at: shared memory: bytes */
 };
 
 /* A block's way through its units: those from `tile` on of a chunk of an expert's items, then the next chunk's. */
@@ -41,13 +43,16 @@ struct wk_experts_walk {
     }
 };
 
-/* Where the block begins, by one warp, for all to read. */
+/* Where the block begins, by one warp, for all to read. All that is known of 32 experts is asked for at once. */
 __device__ __forceinline__ void wk_experts_start(const wk_experts_args &a, wk_experts_walk *to, uint32_t lane)
 {
     const uint32_t *const first = a.groups + a.experts;
-    auto chunks = [&](uint32_t i) { return i < a.experts ? (__ldcg(first + i + 1) - __ldcg(first + i) + a.capacity - 1) / a.capacity : 0u; };
-    uint32_t n = chunks(lane), all = n;
-    for (uint32_t i = lane + 32; i < a.experts; i += 32) all += chunks(i);
+    struct used { uint32_t expert, at, end; };
+    auto read = [&](uint32_t i) { return i < a.experts ? used{ __ldcg(a.groups + i), __ldcg(first + i), __ldcg(first + i + 1) } : used{ 0, 0, 0 }; };
+    auto chunks = [&](const used &u) { return (u.end - u.at + a.capacity - 1) / a.capacity; };
+    used u = read(lane);
+    uint32_t all = chunks(u);
+    for (uint32_t i = lane + 32; i < a.experts; i += 32) all += chunks(read(i));
     all = __reduce_add_sync(0xffffffffu, all) * a.p.items;
     const uint32_t each = all / gridDim.x, rest = all % gridDim.x, from = blockIdx.x * each + min(blockIdx.x, rest), left = each + (blockIdx.x < rest ? 1 : 0);
     const uint32_t chunk = from / a.p.items;
@@ -55,272 +60,344 @@ __device__ __forceinline__ void wk_experts_start(const wk_experts_args &a, wk_ex
         if (lane == 0) to->left = 0;
         return;
     }
-    for (uint32_t i = 0, before = 0;;) {
-        uint32_t sum = n; /* of this lane's and those below */
+    for (uint32_t i = lane, before = 0;;) {
+        uint32_t n = chunks(u), sum = n; /* of this lane's and those below */
 #pragma unroll
         for (uint32_t d = 1; d < 32; d <<= 1) {
             const uint32_t below = __shfl_up_sync(0xffffffffu, sum, d);
             if (lane >= d) sum += below;
         }
         const bool here = chunk < before + sum && chunk >= before + sum - n;
-        if (here) {
-            const uint32_t used = i + lane;
-            *to = { left, used, __ldcg(a.groups + used), __ldcg(first + used) + (chunk - (before + sum - n)) * a.capacity, __ldcg(first + used + 1), from - chunk * a.p.items };
-        }
+        if (here) *to = { left, i, u.expert, u.at + (chunk - (before + sum - n)) * a.capacity, u.end, from - chunk * a.p.items };
         if (__any_sync(0xffffffffu, here)) return;
         before += __shfl_sync(0xffffffffu, sum, 31);
         i += 32;
-        n = chunks(i + lane);
+        u = read(i);
     }
 }
 
 /* A cell of sums, 16 rows x 8 columns: byte of a row's. Four rows are read at once, and no banks collide when they are. */
 __device__ __forceinline__ uint32_t wk_experts_cell(uint32_t row, uint32_t column) { return (column * 16 + (row / 4 ^ column / 2) * 4 + row % 4) * 4; }
 
-/* Barriers of a group: of its ring and its sums. */
-__device__ __forceinline__ wk_few_bars wk_experts_bars(const wk_experts_args &a, uint32_t base, uint32_t group) { return { base + a.p.bars_at + group * WK_FEW_BARS * 8 }; }
-
-/* The warps of one slot in all groups wait for each other. */
-template <int NT> __device__ __forceinline__ void wk_experts_meet(uint32_t slot)
+/* A warp's steps of a chunk's columns: the rows of the items' inputs. A lane keeps to one column. */
+template <int COLUMNS, class F> __device__ __forceinline__ void wk_experts_inputs(const wk_experts_args &a, unsigned char *shared, const wk_experts_walk &walk, uint32_t slot, uint32_t lane)
 {
-    if (NT == 1) __syncwarp();
-    else asm volatile("bar.sync %0, %1;" ::"r"(slot + 1), "n"(32 * NT) : "memory");
-}
-
-/* A warp's steps of a chunk's columns: the rows of the items' inputs. A lane keeps to one column. Groups of warps share the work, and each waits for its own part. */
-template <int NT, class F> __device__ __forceinline__ void wk_experts_inputs(const wk_experts_args &a, unsigned char *shared, const wk_experts_walk &walk, uint32_t group, uint32_t slot, uint32_t lane)
-{
-    constexpr uint32_t columns = wk_experts_shape<NT>::columns, apart = 32 / columns;
+    constexpr uint32_t apart = 32 / COLUMNS;
     const wk_product_args &p = a.p;
-    asm volatile("" : "+r"(lane), "+r"(slot), "+r"(group)); /* computed again for each chunk: what is kept between them would take registers from the loop over k */
-    const uint32_t c = lane % columns, own = wk_own_steps(p, slot) << p.step_shift;
+    asm volatile("" : "+r"(lane), "+r"(slot)); /* computed again for each chunk: what is kept between them would take registers from the loop over k */
+    const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, slot) << p.step_shift;
     if (c < walk.columns(a)) {
-        const uint32_t row = wk_input_row(p, __ldcg(a.groups + 2 * a.experts + 1 + walk.at + c) / p.x_items);
+        /* All items of a single row have its input, whatever their order. */
+        const uint32_t row = wk_input_row(p, p.rows > p.x_items ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + c) / p.x_items : 0);
         const __half *const from = static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32;
         const float *const sums = p.in.aux + (uint64_t)row * (p.k32 / 8);
-        const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at) + c * p.x_stride * 2, first = lane / columns + group * apart;
+        const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at) + c * p.x_stride * 2, first = lane / COLUMNS;
 #pragma unroll 4
-        for (uint32_t i = first; i < own / 8; i += NT * apart) {
+        for (uint32_t i = first; i < own / 8; i += apart) {
             const uint32_t k = wk_own_k(p, slot, i * 8);
             wk_copy16_part(x + k * 2, from + (k < p.k32 ? k : 0), k < p.k32 ? 16 : 0);
         }
-        if constexpr (wk_terms<F, (int)columns>::biased || F::mins != 0)
+        if constexpr (wk_terms<F, COLUMNS>::biased || F::mins != 0)
 #pragma unroll 2
-            for (uint32_t i = first; i < own / 32; i += NT * apart) {
+            for (uint32_t i = first; i < own / 32; i += apart) {
                 const uint32_t k = wk_own_k(p, slot, i * 32);
                 float4 s = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
                 if (k < p.k32) s = *reinterpret_cast<const float4 *>(sums + k / 8);
-                wk_put_terms<(int)columns, F>(p, shared, c, k / 32, s);
+                wk_put_terms<COLUMNS, F>(p, shared, c, k / 32, s);
             }
     }
     wk_copy_commit();
     wk_copy_wait<0>();
 }
 
-/* The streaming warp. Groups of warps have units by turns and rings of their own, filled by turns stage for stage; a chunk's units are dealt anew, so that no group waits for
- * another's units behind the chunk's end. */
-template <int NT> __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_experts_walk walk, uint32_t base, uint32_t lane)
+/* The streaming warp. */
+__device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring, const wk_few_bars &bars, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1;
-    wk_turn turn[NT], old[NT];
-    uint32_t more[NT]; /* stages that may still be asked for before one has arrived */
-#pragma unroll
-    for (int g = 0; g < NT; g++) turn[g] = { 0, 1 }, old[g] = { 0, 0 }, more[g] = p.flight;
+    wk_turn turn = { 0, 1 }, old = { 0, 0 };
+    uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
     for (; walk.left; walk.next(a))
-        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit += NT)
+        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++)
             for (uint32_t j = 0; j < in_item; j++) {
-                const unsigned char *from[NT];
-                const wk_segment_args *seg[NT];
-#pragma unroll
-                for (int g = 0; g < NT; g++) {
-                    uint32_t tile, s = wk_few_segment(p, min(unit + g, last - 1), &tile);
-                    if (p.glu) s = j;
-                    seg[g] = &p.seg[s];
-                    from[g] = seg[g]->tiles + ((uint64_t)walk.expert * seg[g]->n_tiles + tile) * seg[g]->tile_bytes;
-                }
+                uint32_t tile, s = wk_few_segment(p, unit, &tile);
+                if (p.glu) s = j;
+                const wk_segment_args &seg = p.seg[s];
+                const unsigned char *const from = seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_bytes;
                 for (uint32_t stage = 0; stage < p.stages; stage++) {
-                    const uint32_t step = stage / p.run * WK_SLOTS, piece = stage % p.run;
-#pragma unroll
-                    for (int g = 0; g < NT; g++) {
-                        if (unit + g >= last) break;
-                        const wk_few_bars bars = wk_experts_bars(a, base, g);
-                        const wk_segment_args &to = *seg[g];
-                        __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
-                        if (more[g]) {
-                            more[g]--;
-                        } else {
-                            wk_stage_wait(bars.full(old[g].i), old[g].parity);
-                            old[g].next(p.depth);
-                        }
-                        wk_stage_wait(bars.empty(turn[g].i), turn[g].parity);
-                        wk_stage_copy8(base + (g * p.depth + turn[g].i) * p.slot, from[g], step * to.step_bytes + piece * to.stage_bytes, to.stage_bytes, to.step_bytes, (uint32_t)to.tile_bytes,
-                                       p.steps * to.step_bytes, bars.full(turn[g].i), lane);
-                        turn[g].next(p.depth);
+                    const uint32_t at = p.run > 1 ? stage / p.run * WK_SLOTS * seg.step_bytes + stage % p.run * seg.stage_bytes : stage * WK_SLOTS * seg.stage_bytes;
+                    __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
+                    if (more) {
+                        more--;
+                    } else {
+                        wk_stage_wait(bars.full(old.i), old.parity);
+                        old.next(p.depth);
                     }
+                    wk_stage_wait(bars.empty(turn.i), turn.parity);
+                    wk_stage_copy8(ring + turn.i * p.slot, from, at, seg.stage_bytes, p.run > 1 ? seg.step_bytes : seg.stage_bytes, (uint32_t)seg.tile_bytes, p.steps * seg.step_bytes, bars.full(turn.i), lane);
+                    turn.next(p.depth);
                 }
             }
 }
 
-/* N units of k of a stage. bias, min: of the first. */
-template <class F, int NT, uint32_t N>
-__device__ __forceinline__ void wk_experts_units(float y[1][NT][4], const unsigned char *at, const __half *x, uint32_t x_tile, const float *bias, const float *min, uint32_t lane)
+/* A unit of a tile times a warp's columns: y += . PLACE: its number in the super-unit; x: this lane's column at the unit's first k; bias, min: of the unit's first group (minima on
+ * tensor cores: of the super-unit). One column: that of lanes 0, 4, ...; y[1] and y[3] are nothing. */
+template <class F, int COLUMNS, uint32_t PLACE>
+__device__ __forceinline__ void wk_experts_unit(float y[4], typename F::scales &s, const unsigned char *unit, const __half *x, const float *bias, const float *min, uint32_t lane)
 {
-    constexpr uint32_t columns = 8 * NT, groups = F::unit / F::group, min_floats = F::mins == WK_MINS_GROUP ? groups * columns : F::mins > WK_MINS_SUPER && F::super == 1 ? (F::mins - WK_MINS_SUPER) * 16 * columns : 0;
-    typename F::scales s[1];
+    const uint32_t t = lane % 4;
+    typename F::quants q;
+    F::load(s, unit, PLACE, lane);
+    F::load(q, unit, PLACE, lane);
+    auto add = [&](float2 f, const float c[4]) {
+        y[0] = __fmaf_rn(f.x, c[0], y[0]);
+        y[2] = __fmaf_rn(f.y, c[2], y[2]);
+        if constexpr (COLUMNS > 1) {
+            y[1] = __fmaf_rn(f.x, c[1], y[1]);
+            y[3] = __fmaf_rn(f.y, c[3], y[3]);
+        }
+    };
 #pragma unroll
-    for (uint32_t v = 0; v < N; v++) {
-        if (F::super == 2 && v % 2) wk_wide_unit<F, NT, 1, 1>(y, s, at + F::offset(v), 0, x + v * F::unit, x_tile, bias + v * groups * columns, min + v * min_floats, lane);
-        else wk_wide_unit<F, NT, 1, 0>(y, s, at + F::offset(v), 0, x + v * F::unit, x_tile, bias + v * groups * columns, min + v * min_floats, lane);
+    for (uint32_t b = 0; b < F::unit / 32; b++) {
+        uint32_t a[F::parts][2][4], v[4];
+        const __half *at = x + b * 32;
+        F::fragments(q, b, a);
+        if constexpr (F::group == 32) {
+            const uint4 w = *reinterpret_cast<const uint4 *>(at + t * 8);
+            v[0] = w.x, v[1] = w.y, v[2] = w.z, v[3] = w.w;
+        } else {
+            const uint2 w = *reinterpret_cast<const uint2 *>(at + t * 4), u = *reinterpret_cast<const uint2 *>(at + 16 + t * 4);
+            v[0] = w.x, v[1] = w.y, v[2] = u.x, v[3] = u.y;
+        }
+#pragma unroll
+        for (uint32_t h = 0; h < 32 / F::group; h++) {
+            const uint32_t i = b * (32 / F::group) + h;
+            const float2 scale = F::scale(s, i);
+            float2 from = make_float2(0.0f, 0.0f);
+            if constexpr (wk_terms<F, COLUMNS>::biased) from = *reinterpret_cast<const float2 *>(COLUMNS == 1 ? bias + i * 4 : bias + i * COLUMNS + 2 * t);
+#pragma unroll
+            for (uint32_t part = 0; part < F::parts; part++) {
+                float c[4];
+                wk_mma_from(c, a[part][h], v[2 * h], v[2 * h + 1], from);
+                if constexpr (F::group == 32) wk_mma(c, a[part][1], v[2], v[3]);
+                float2 f = scale;
+                if constexpr (F::parts > 1) f = make_float2(__fmul_rn(f.x, F::part_scale(part)), __fmul_rn(f.y, F::part_scale(part)));
+                add(f, c);
+            }
+            if constexpr (F::mins == WK_MINS_GROUP) {
+                const float *const sum = COLUMNS == 1 ? min + i : min + i * COLUMNS + 2 * t;
+                const float2 low = F::min(s, PLACE, i);
+                const float c[4] = { sum[0], COLUMNS == 1 ? 0.0f : sum[1], sum[0], COLUMNS == 1 ? 0.0f : sum[1] };
+                add(make_float2(-low.x, -low.y), c);
+            }
+        }
+    }
+    if constexpr (F::mins > WK_MINS_SUPER && PLACE == F::super - 1) { /* the super-unit's minima: integers times sums, on the tensor cores */
+        float c[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+#pragma unroll
+        for (uint32_t j = 0; j < F::mins - WK_MINS_SUPER; j++) {
+            uint32_t a[4];
+            F::min_fragment(s, j, lane, a);
+            const float4 v = reinterpret_cast<const float4 *>(min)[(j * COLUMNS + (COLUMNS == 1 ? 0 : lane / 4)) * 4 + t];
+            wk_mma_tf32(c, a, __float_as_uint(v.x), __float_as_uint(v.y));
+            wk_mma_tf32(c, a, __float_as_uint(v.z), __float_as_uint(v.w));
+        }
+        const float2 m = F::min_scale(s);
+        add(make_float2(-m.x, -m.y), c);
     }
 }
 
-/* A multiplying warp. */
-template <int NT, class F>
-__device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk_experts_walk walk, unsigned char *shared, const wk_few_bars &bars, uint32_t group, uint32_t slot, uint32_t lane)
+/* N units of k of a stage. bias, min: of the first. */
+template <class F, int COLUMNS, uint32_t N>
+__device__ __forceinline__ void wk_experts_units(float y[4], const unsigned char *at, const __half *x, const float *bias, const float *min, uint32_t lane)
 {
-    typedef wk_experts_shape<NT> shape;
-    constexpr uint32_t columns = shape::columns, super_floats = F::mins > WK_MINS_SUPER ? (F::mins - WK_MINS_SUPER) * 16 * columns : 0;
-    const wk_product_args &p = a.p;
-    const uint32_t in_item = p.glu ? 2 : 1, x_tile = 8 * p.x_stride, chunk = (uint32_t)F::offset(F::super == 2 ? 2 : p.stage_units) * slot;
-    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + min(lane / 4, a.capacity - 1) * p.x_stride;
-    const wk_terms<F, (int)columns> terms(shared + p.terms_at[0], p.steps << p.step_shift);
-    const unsigned char *const ring = shared + group * p.depth * p.slot + chunk;
-    unsigned char *const sums = shared + p.red_at + group * shape::places * shape::place + slot * NT * WK_WIDE_CELL;
-    const uint32_t in_cell = wk_experts_cell(lane / 4, lane % 4 * 2);
-    wk_turn turn = { 0, 0 }, sum = { 0, 1 };
-    for (; walk.left; walk.next(a)) {
-        wk_experts_meet<NT>(slot); /* the chunk before is done with */
-        wk_experts_inputs<NT, F>(a, shared, walk, group, slot, lane);
-        wk_experts_meet<NT>(slot);
-#pragma unroll 1
-        for (uint32_t i = (walk.units(a) + NT - 1 - group) / NT * in_item; i; i--) {
-            float y[1][NT][4] = {}, z[1][NT][4] = {}; /* of the partition that the next step is in, and of the other */
-            uint32_t step = slot;
-#pragma unroll 1
-            for (uint32_t stage = 0; stage < p.stages; step += WK_SLOTS) {
-                const uint32_t k = step << p.step_shift;
-                const __half *xs = x + k;
-                const float *bias = terms.bias + k / F::group * columns, *min = terms.min + (F::mins == WK_MINS_GROUP ? k / F::group * columns : k / (F::unit * F::super) * super_floats);
-#pragma unroll 1
-                for (uint32_t part = F::super == 2 ? 1 : p.run; part; part--, stage++) {
-                    wk_stage_wait(bars.full(turn.i), turn.parity);
-                    if (step < p.steps) {
-                        const unsigned char *const at = ring + turn.i * p.slot;
-                        if constexpr (F::super == 2) {
-                            wk_experts_units<F, NT, 2>(y, at, xs, x_tile, bias, min, lane);
-                        } else {
-                            const uint32_t units = p.stage_units;
-                            if (NT == 1 && 4 * F::slot <= WK_FEW_STAGE && units == 4) wk_experts_units<F, NT, 4>(y, at, xs, x_tile, bias, min, lane);
-                            else if (units == 2) wk_experts_units<F, NT, 2>(y, at, xs, x_tile, bias, min, lane);
-                            else wk_experts_units<F, NT, 1>(y, at, xs, x_tile, bias, min, lane);
-                            xs += units * F::unit;
-                            bias += units * (F::unit / F::group) * columns;
-                            min += units * (F::mins == WK_MINS_GROUP ? F::unit / F::group * columns : super_floats);
-                        }
-                    }
-                    __syncwarp();
-                    if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
-                    turn.next(p.depth);
-                }
+    constexpr uint32_t groups = F::unit / F::group, bias_floats = groups * (COLUMNS == 1 ? 4 : COLUMNS);
+    constexpr uint32_t min_floats = F::mins == WK_MINS_GROUP ? groups * COLUMNS : F::mins > WK_MINS_SUPER && F::super == 1 ? (F::mins - WK_MINS_SUPER) * 16 * COLUMNS : 0;
+    typename F::scales s;
 #pragma unroll
-                for (int j = 0; j < NT * 4; j++) {
-                    const float v = y[0][j / 4][j % 4];
-                    y[0][j / 4][j % 4] = z[0][j / 4][j % 4];
-                    z[0][j / 4][j % 4] = v;
+    for (uint32_t v = 0; v < N; v++) {
+        if (F::super == 2 && v % 2) wk_experts_unit<F, COLUMNS, 1>(y, s, at + F::offset(v), x + v * F::unit, bias + v * bias_floats, min + v * min_floats, lane);
+        else wk_experts_unit<F, COLUMNS, 0>(y, s, at + F::offset(v), x + v * F::unit, bias + v * bias_floats, min + v * min_floats, lane);
+    }
+}
+
+/* A multiplying warp. Stages of the ring hold `rounds` steps of each slot, or a piece of one. */
+template <int COLUMNS, class F>
+__device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk_experts_walk walk, unsigned char *shared, const wk_few_bars &bars, uint32_t slot, uint32_t lane)
+{
+    constexpr uint32_t super_floats = F::mins > WK_MINS_SUPER ? (F::mins - WK_MINS_SUPER) * 16 * COLUMNS : 0;
+    const wk_product_args &p = a.p;
+    const uint32_t in_item = p.glu ? 2 : 1, piece_units = F::super == 2 ? 2 : p.stage_units, chunk = (uint32_t)F::offset(piece_units), rounds = a.rounds, stages = p.stages, run = p.run, slot_bytes = p.slot;
+    const uint32_t step_values = 1u << p.step_shift, depth = p.depth, advance = run > 1 ? piece_units * F::unit : WK_SLOTS * step_values, own = wk_own_steps(p, slot);
+    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) + slot * step_values;
+    const wk_terms<F, COLUMNS> terms(shared + p.terms_at[0], p.steps << p.step_shift);
+    const unsigned char *const ring = shared + chunk * slot;
+    unsigned char *const sums = shared + p.red_at + slot * wk_experts_shape<COLUMNS>::cell;
+    const uint32_t in_cell = COLUMNS == 1 ? lane : wk_experts_cell(lane / 4, lane % 4 * 2);
+    wk_turn turn = { 0, 0 }, sum = { 0, 1 };
+    const unsigned char *at = ring;
+    for (; walk.left; walk.next(a)) {
+        __syncwarp(); /* the chunk before is done with */
+        wk_experts_inputs<COLUMNS, F>(a, shared, walk, slot, lane);
+        __syncwarp();
+#pragma unroll 1
+        for (uint32_t i = walk.units(a) * in_item; i; i--) {
+            float y[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+            const __half *xs = x;
+            uint32_t left = own, k = slot * step_values, piece = 0;
+#pragma unroll 1
+            for (uint32_t stage = stages; stage; stage--) {
+                const uint32_t here = min(rounds, left);
+                const unsigned char *from = at;
+                wk_stage_wait(bars.full(turn.i), turn.parity);
+#pragma unroll 1
+                for (uint32_t r = here; r; r--) {
+                    const float *const bias = terms.bias + k / F::group * (COLUMNS == 1 ? 4 : COLUMNS);
+                    const float *const min = terms.min + (F::mins == WK_MINS_GROUP ? k / F::group * COLUMNS : k / (F::unit * F::super) * super_floats);
+                    if constexpr (F::super == 2) {
+                        wk_experts_units<F, COLUMNS, 2>(y, from, xs, bias, min, lane);
+                    } else {
+                        if (4 * F::slot <= WK_FEW_STAGE && piece_units == 4) wk_experts_units<F, COLUMNS, 4>(y, from, xs, bias, min, lane);
+                        else if (piece_units == 2) wk_experts_units<F, COLUMNS, 2>(y, from, xs, bias, min, lane);
+                        else wk_experts_units<F, COLUMNS, 1>(y, from, xs, bias, min, lane);
+                    }
+                    from += chunk * WK_SLOTS;
+                    xs += advance;
+                    k += advance;
+                }
+                __syncwarp();
+                if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
+                turn.next(depth);
+                at = turn.i ? at + slot_bytes : ring;
+                left -= here;
+                if (run > 1) { /* a step is cut: on to its next piece, or behind the other slots' steps */
+                    if (++piece < run) {
+                        left += here;
+                    } else {
+                        xs += (WK_SLOTS - 1) * step_values;
+                        k += (WK_SLOTS - 1) * step_values;
+                        piece = 0;
+                    }
                 }
             }
             wk_stage_wait(bars.finished(sum.i), sum.parity);
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-                unsigned char *const cell = sums + sum.i * shape::place + n * WK_WIDE_CELL;
+            unsigned char *const cell = sums + sum.i * wk_experts_shape<COLUMNS>::place;
+            if constexpr (COLUMNS == 1) {
+                if (lane % 4 == 0) {
+                    *reinterpret_cast<float *>(cell + lane) = y[0];
+                    *reinterpret_cast<float *>(cell + lane + 32) = y[2];
+                }
+            } else {
 #pragma unroll
                 for (uint32_t j = 0; j < 4; j++) /* columns 2t, 2t + 1 of row g, and of row g + 8 */
-                    *reinterpret_cast<float *>(cell + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = __fadd_rn(y[0][n][j], z[0][n][j]);
+                    *reinterpret_cast<float *>(cell + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = y[j];
             }
             __syncwarp();
             if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
-            sum.next(shape::places);
+            sum.next(WK_FEW_SUMS);
         }
     }
 }
 
 /* Four rows of a column over all slots in order. */
-__device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char *cell, uint32_t stride)
+__device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char *cell)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) sum[i] = 0.0f;
 #pragma unroll
     for (uint32_t slot = 0; slot < WK_SLOTS; slot++) {
-        const float4 v = *reinterpret_cast<const float4 *>(cell + slot * stride);
+        const float4 v = *reinterpret_cast<const float4 *>(cell + slot * wk_experts_shape<8>::cell);
         sum[0] = __fadd_rn(sum[0], v.x), sum[1] = __fadd_rn(sum[1], v.y), sum[2] = __fadd_rn(sum[2], v.z), sum[3] = __fadd_rn(sum[3], v.w);
     }
 }
 
-/* A finishing warp: 8 columns at a time, four rows of a column a lane. */
-template <int NT> __device__ __forceinline__ void wk_experts_finish(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_few_bars &bars, uint32_t group, uint32_t lane)
+/* The finishing warp for 8 columns: four rows of a column a lane. */
+__device__ __forceinline__ void wk_experts_finish_eight(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_few_bars &bars, uint32_t lane)
 {
-    typedef wk_experts_shape<NT> shape;
+    typedef wk_experts_shape<8> shape;
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1;
-    const unsigned char *const cells = shared + p.red_at + group * shape::places * shape::place + wk_experts_cell(lane % 4 * 4, lane / 4);
+    const unsigned char *const cells = shared + p.red_at + wk_experts_cell(lane % 4 * 4, lane / 4);
     wk_turn sum = { 0, 0 };
+    wk_four_at o = {};
     for (; walk.left; walk.next(a)) {
-        const uint32_t columns = walk.columns(a);
-        uint32_t item[NT];
-#pragma unroll
-        for (int n = 0; n < NT; n++) item[n] = n * 8 + lane / 4 < columns ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + n * 8 + lane / 4) : 0;
+        o.on = lane / 4 < walk.columns(a);
+        o.row = o.on ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + lane / 4) : 0;
 #pragma unroll 1
-        for (uint32_t unit = walk.tile + group, last = walk.tile + walk.units(a); unit < last; unit += NT) {
+        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++) {
             const uint32_t place = sum.i; /* pairs begin at even places */
-            wk_four_at o = {};
             o.seg = wk_few_segment(p, unit, &o.tile);
-#pragma unroll 1
-            for (uint32_t n = 0; n * 8 < columns; n++) {
-                o.row = NT > 1 && n ? item[NT - 1] : item[0];
-                o.on = n * 8 + lane / 4 < columns;
-                wk_four_more more = wk_four_ahead(p, o, walk.expert);
-                if (n == 0) {
-                    wk_stage_wait(bars.summed(place), sum.parity);
-                    if (p.glu) wk_stage_wait(bars.summed(place + 1), sum.parity);
-                }
-                float v[4], up[4] = {};
-                wk_experts_add(v, cells + place * shape::place + n * WK_WIDE_CELL, NT * WK_WIDE_CELL);
-                if (p.glu) wk_experts_add(up, cells + (place + 1) * shape::place + n * WK_WIDE_CELL, NT * WK_WIDE_CELL);
-                if ((n + 1) * 8 >= columns) { /* all is read */
-                    __syncwarp();
-                    if (lane < in_item) wk_bar_arrive(bars.finished(place + lane));
-                }
-                wk_four_output(p, o, more, v, up);
-            }
-            for (uint32_t i = 0; i < in_item; i++) sum.next(shape::places);
+            wk_four_more more = wk_four_ahead(p, o, walk.expert);
+            wk_stage_wait(bars.summed(place), sum.parity);
+            if (p.glu) wk_stage_wait(bars.summed(place + 1), sum.parity);
+            float v[4], up[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+            wk_experts_add(v, cells + place * shape::place);
+            if (p.glu) wk_experts_add(up, cells + (place + 1) * shape::place);
+            __syncwarp();
+            if (lane < in_item) wk_bar_arrive(bars.finished(place + lane));
+            wk_four_output(p, o, more, v, up);
+            for (uint32_t i = 0; i < in_item; i++) sum.next(WK_FEW_SUMS);
         }
     }
 }
 
-template <int NT, class F> __global__ void __launch_bounds__(wk_experts_shape<NT>::threads, NT == 1 ? 2 : 1) wk_product_experts(const __grid_constant__ wk_experts_args a)
+/* The same for one column: 16 rows of a tile in 16 lanes, with glu the second segment's in the upper ones. */
+__device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_few_bars &bars, uint32_t lane)
 {
-    typedef wk_experts_shape<NT> shape;
+    typedef wk_experts_shape<1> shape;
+    const wk_product_args &p = a.p;
+    const uint32_t in_item = p.glu ? 2 : 1;
+    wk_turn sum = { 0, 0 };
+    wk_output_at o = {};
+    o.r = lane % 16;
+    o.on = lane < 16;
+    for (; walk.left; walk.next(a)) {
+        o.row = __ldcg(a.groups + 2 * a.experts + 1 + walk.at);
+#pragma unroll 1
+        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++) {
+            const uint32_t place = sum.i; /* pairs begin at even places */
+            o.seg = wk_few_segment(p, unit, &o.tile);
+            const wk_output_more more = wk_output_ahead(p, o, walk.expert);
+            wk_stage_wait(bars.summed(place), sum.parity);
+            if (p.glu) wk_stage_wait(bars.summed(place + 1), sum.parity);
+            const float *const v = reinterpret_cast<const float *>(shared + p.red_at + (place + (p.glu ? lane / 16 : 0)) * shape::place) + o.r;
+            float s = 0.0f;
+#pragma unroll
+            for (uint32_t slot = 0; slot < WK_SLOTS; slot++) s = __fadd_rn(s, v[slot * 16]);
+            __syncwarp();
+            if (lane < in_item) wk_bar_arrive(bars.finished(place + lane));
+            wk_output(p, o, more, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);
+            for (uint32_t i = 0; i < in_item; i++) sum.next(WK_FEW_SUMS);
+        }
+    }
+}
+
+template <int COLUMNS, class F> __global__ void __launch_bounds__(WK_FEW_THREADS, 2) wk_product_experts(const __grid_constant__ wk_experts_args a)
+{
     extern __shared__ uint4 wk_shared[];
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const wk_product_args &p = a.p;
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
+    const wk_few_bars bars = { base + p.bars_at };
     wk_experts_walk *const start = reinterpret_cast<wk_experts_walk *>(shared + a.start_at);
-    if (warp == shape::warps && lane < shape::groups) wk_experts_bars(a, base, lane).init(p.depth);
-    if (!a.known) wk_depend();
+    if (warp == WK_SLOTS && lane == 0) bars.init(p.depth);
+    if (!a.known) {
+        if (warp == WK_SLOTS) wk_few_touch(p);
+        wk_depend();
+    }
     if (warp == 0) wk_experts_start(a, start, lane);
     __syncthreads();
     const wk_experts_walk walk = *start;
-    if (warp > shape::warps + shape::finishers - 1) {
-        wk_experts_stream<NT>(a, walk, base, lane);
+    if (warp > WK_SLOTS) {
+        wk_experts_stream(a, walk, base, bars, lane);
         wk_depend();
         return;
     }
     wk_depend();
     wk_release(); /* not before: what the launch before last has made is then known to the next one */
-    const uint32_t group = warp < shape::warps ? warp / WK_SLOTS : warp - shape::warps;
-    if (warp < shape::warps) wk_experts_multiply<NT, F>(a, walk, shared, wk_experts_bars(a, base, group), group, warp % WK_SLOTS, lane);
-    else wk_experts_finish<NT>(a, walk, shared, wk_experts_bars(a, base, group), group, lane);
+    if (warp < WK_SLOTS) wk_experts_multiply<COLUMNS, F>(a, walk, shared, bars, warp, lane);
+    else if constexpr (COLUMNS == 1) wk_experts_finish_one(a, walk, shared, bars, lane);
+    else wk_experts_finish_eight(a, walk, shared, bars, lane);
 }
 
 #endif

@@ -3,7 +3,7 @@
  *   pack, unpack   a thread computes 4 bytes of a tile, 2 bytes of a row, by F::pack and F::unpack
  *   expand         a warp takes 256 values of the 16 rows through the fragments of the product and stores them in runs of 16 bytes; none for a format of several
  *                  parts, which has more bits than f16
- *   gather         the same for one row, in F32
+ *   gather         the same for single rows, in F32, scaled, added, with their partials
  *
  * value = scale * q - min, each operation rounded, which is what a CPU side dequantizes to. A format whose fragments are rounded (F32: they hold f16) says what
  * its values are by one member more:
@@ -110,37 +110,40 @@ template <class F> __device__ __forceinline__ void wk_values(const typename F::s
     }
 }
 
-/* Calls use(first k of the 32, v) for the warp's run of a tile. */
-template <class F, class Use> __device__ __forceinline__ void wk_each_block(const unsigned char *tile, uint64_t tile_bytes, uint32_t k, uint32_t run, Use use)
+/* Calls use(first k of the 32, v) for blocks [from, to) of 32 of a run of a tile, by a whole warp. SMALL: units in a loop, a part of the instructions. */
+template <class F, bool SMALL, class Use> __device__ __forceinline__ void wk_each_block(const unsigned char *tile, uint64_t tile_bytes, uint32_t k, uint32_t run, uint32_t from, uint32_t to, Use use)
 {
     constexpr bool cut = F::block % F::unit != 0 && !wk_has_eight<F>::yes;
-    constexpr uint32_t units = F::unit * F::super >= WK_TILES_RUN ? F::super : WK_TILES_RUN / F::unit;
+    constexpr uint32_t units = F::unit * F::super >= WK_TILES_RUN ? F::super : WK_TILES_RUN / F::unit, blocks = F::unit / 32;
     __shared__ uint4 shared[cut ? WK_TILES_WARPS : 1][cut ? F::slot / 16 : 1];
     const uint32_t lane = threadIdx.x & 31u, n_units = (k + F::unit - 1) / F::unit;
     float v[2][8];
     if constexpr (wk_has_eight<F>::yes) {
         (void)shared;
-#pragma unroll
-        for (uint32_t i = 0; i < units * (F::unit / 32); i++) {
-            const uint32_t at = run * units * F::unit + 32 * i;
-            if (at >= k) break;
+#pragma unroll SMALL ? 1 : units * blocks
+        for (uint32_t i = 0; i < units * blocks; i++) {
+            const uint32_t at = (run * units * blocks + i) * 32;
+            if (at >= k || i >= to) break;
+            if (i < from) continue;
             F::eight(tile, lane / 4, at / 8 + lane % 4, v[0]);
             F::eight(tile, lane / 4 + 8, at / 8 + lane % 4, v[1]);
             use(at, v);
         }
     } else {
         typename F::scales s;
-#pragma unroll
+#pragma unroll SMALL ? 1 : units
         for (uint32_t i = 0; i < units; i++) {
             const uint32_t u = run * units + i;
-            if (u >= n_units) break;
+            if (u >= n_units || i * blocks >= to) break;
             typename F::quants q;
             const unsigned char *unit = wk_whole_unit<F>(tile, tile_bytes, u, reinterpret_cast<unsigned char *>(shared[cut ? threadIdx.x / 32 : 0]));
-            F::load(s, unit, u, lane);
+            F::load(s, unit, u, lane); /* of every unit: those of a super-unit may come with its first */
+            if ((i + 1) * blocks <= from) continue;
             F::load(q, unit, u, lane);
 #pragma unroll
-            for (uint32_t b = 0; b < F::unit / 32; b++) {
+            for (uint32_t b = 0; b < blocks; b++) {
                 if (u * F::unit + 32 * b >= k) break;
+                if (i * blocks + b < from || i * blocks + b >= to) continue;
                 wk_values<F>(s, q, u, b, v);
                 use(u * F::unit + 32 * b, v);
             }
@@ -159,7 +162,9 @@ __device__ __forceinline__ uint32_t wk_two_halves(float a, float b)
 template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_expand_tiles(const unsigned char *tiles, uint64_t tile_bytes, uint32_t k, uint32_t n_rows, __half *y, uint64_t y_stride, uint32_t parts)
 {
     const uint32_t lane = threadIdx.x & 31u, g = lane / 4, t = lane % 4, tile = blockIdx.x / parts, row = tile * 16 + g;
-    wk_each_block<F>(tiles + tile * tile_bytes, tile_bytes, k, blockIdx.x % parts * WK_TILES_WARPS + threadIdx.x / 32, [&](uint32_t first, const float v[2][8]) {
+    wk_release();
+    wk_depend();
+    wk_each_block<F, false>(tiles + tile * tile_bytes, tile_bytes, k, blockIdx.x % parts * WK_TILES_WARPS + threadIdx.x / 32, 0, wk_run_values<F>() / 32, [&](uint32_t first, const float v[2][8]) {
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             uint4 out = make_uint4(wk_two_halves(v[h][0], v[h][1]), wk_two_halves(v[h][2], v[h][3]), wk_two_halves(v[h][4], v[h][5]), wk_two_halves(v[h][6], v[h][7]));
@@ -174,29 +179,69 @@ template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_expand
     });
 }
 
-/* Block (row of y, y): a run of the row for each warp. The other 15 rows of the tile are computed and dropped. */
-template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_gather_rows(const unsigned char *tiles, uint64_t tile_bytes, uint32_t k, const uint32_t *index, float *y, uint64_t y_stride)
+/* What lies at p, of which `left` values exist. */
+__device__ __forceinline__ float4 wk_four_at(const float *p, uint32_t left)
 {
-    wk_release();
-    wk_depend();
-    const uint32_t row = __ldcg(index + blockIdx.x), t = threadIdx.x % 4, g = (threadIdx.x & 31u) / 4;
-    float *out = y + blockIdx.x * y_stride;
-    wk_each_block<F>(tiles + (uint64_t)(row / 16) * tile_bytes, tile_bytes, k, blockIdx.y * WK_TILES_WARPS + threadIdx.x / 32, [&](uint32_t first, const float v[2][8]) {
-        if (g != row % 8) return;
-#pragma unroll
-        for (uint32_t i = 0; i < 2; i++) {
-            const uint32_t at = first + (F::group == 32 || wk_has_eight<F>::yes ? 8 * t + 4 * i : 4 * t + 16 * i);
-            float w[4];
-#pragma unroll
-            for (uint32_t j = 0; j < 4; j++) w[j] = row / 8 % 2 ? v[1][4 * i + j] : v[0][4 * i + j];
-            if (at + 4 <= k) {
-                *reinterpret_cast<float4 *>(out + at) = make_float4(w[0], w[1], w[2], w[3]);
-            } else {
-                for (uint32_t j = 0; j < 3; j++)
-                    if (at + j < k) out[at + j] = w[j];
-            }
+    if (left >= 4) return __ldcg(reinterpret_cast<const float4 *>(p));
+    return make_float4(left > 0 ? __ldcg(p) : 0.0f, left > 1 ? __ldcg(p + 1) : 0.0f, left > 2 ? __ldcg(p + 2) : 0.0f, 0.0f);
+}
+
+/* Does a warp take 32 values of a gathered row? */
+__host__ __device__ constexpr bool wk_gather_few(uint32_t rows, uint32_t k) { return rows <= WK_CUDA_FEW && k <= 1u << 23; }
+
+/* Block (row of y, y): a run of the row for each warp, or 32 values where rows are few. The other 15 rows of the tile are computed and dropped.
+ *
+ * A dependent launch of few rows takes a turn before it waits, with row 0 and no result: once a step, its instructions are in no cache, and so they come while
+ * the launch before is at work. */
+template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_gather_rows(const __grid_constant__ struct wk_cuda_gather c, uint64_t tile_bytes)
+{
+    constexpr bool eights = F::group == 32 || wk_has_eight<F>::yes; /* of a lane: 8 neighbours, or 4 of each 16 */
+    const unsigned char *tiles = static_cast<const unsigned char *>(c.tiles);
+    const uint32_t t = threadIdx.x % 4, g = (threadIdx.x & 31u) / 4;
+    float *y = c.y + blockIdx.x * c.y_stride;
+    float *part = c.part + (uint64_t)blockIdx.x * ((c.k + 15) / 16);
+    const bool few = wk_gather_few(gridDim.x, c.k);
+    const uint32_t warp = blockIdx.y * WK_TILES_WARPS + threadIdx.x / 32, blocks = wk_run_values<F>() / 32;
+    const uint32_t run = few ? warp / blocks : warp, from = few ? warp % blocks : 0, to = few ? from + 1 : blocks;
+    uint32_t row = 0, turn;
+    /* Not known to the compiler, which would make two pieces of code of the turns and nothing of the first. */
+    asm volatile("mov.u32 %0, %1;" : "=r"(turn) : "r"(c.flags & WK_CUDA_DEPENDENT && few ? 0u : 1u));
+#pragma unroll 1
+    for (; turn < 2; turn++) {
+        if (turn) {
+            wk_depend();
+            wk_release();
+            row = __ldcg(c.index + blockIdx.x);
         }
-    });
+        const bool mine = turn && g == row % 8;
+        wk_each_block<F, true>(tiles + (uint64_t)(row / 16) * tile_bytes, tile_bytes, c.k, run, from, to, [&](uint32_t first, const float v[2][8]) {
+            float4 w[2];
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) {
+                const uint32_t at = first + (eights ? 8 * t + 4 * i : 4 * t + 16 * i), left = at < c.k ? c.k - at : 0;
+                float x[4];
+#pragma unroll
+                for (uint32_t j = 0; j < 4; j++) x[j] = __fmul_rn(row / 8 % 2 ? v[1][4 * i + j] : v[0][4 * i + j], c.scale);
+                if (c.add && mine) {
+                    const float4 old = wk_four_at(y + at, left);
+                    x[0] = __fadd_rn(old.x, x[0]), x[1] = __fadd_rn(old.y, x[1]), x[2] = __fadd_rn(old.z, x[2]), x[3] = __fadd_rn(old.w, x[3]);
+                }
+                if (mine && left >= 4) *reinterpret_cast<float4 *>(y + at) = make_float4(x[0], x[1], x[2], x[3]);
+                else if (mine)
+                    for (uint32_t j = 0; j < 3; j++)
+                        if (j < left) y[at + j] = x[j];
+                w[i] = make_float4(left > 0 ? x[0] : 0.0f, left > 1 ? x[1] : 0.0f, left > 2 ? x[2] : 0.0f, left > 3 ? x[3] : 0.0f);
+            }
+            if (!c.part) return;
+            if constexpr (eights) {
+                const float s = wk_square_sum16(w[0], w[1]);
+                if (mine && t % 2 == 0 && first + 8 * t < c.k) part[(first + 8 * t) / 16] = s;
+            } else {
+                const float s[2] = { wk_square_sum16(w[0]), wk_square_sum16(w[1]) };
+                if (mine && t < 2 && first + 16 * t < c.k) part[first / 16 + t] = t ? s[1] : s[0];
+            }
+        });
+    }
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------ */
@@ -269,9 +314,16 @@ template <class F> struct wk_tiles_of {
         if (!e->n_rows) return WK_OK;
         const uint32_t tiles = (e->n_rows - 1) / 16 + 1, parts = steps(e->k, wk_run_values<F>() * WK_TILES_WARPS);
         WK_TILES_NEED((uint64_t)tiles * parts <= INT32_MAX, "expand: n_rows %u of k %u", e->n_rows, e->k);
-        wk_expand_tiles<F><<<tiles * parts, WK_TILES_THREADS, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<const unsigned char *>(e->tiles), F::tile_bytes(e->k), e->k, e->n_rows,
-                                                                                                    static_cast<__half *>(e->y), e->y_stride, parts);
-        return wk_tiles_status(cudaGetLastError(), "expand", err);
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(tiles * parts);
+        config.blockDim = dim3(WK_TILES_THREADS);
+        config.stream = static_cast<cudaStream_t>(stream);
+        config.attrs = &attribute;
+        config.numAttrs = e->flags & WK_CUDA_DEPENDENT ? 1 : 0;
+        return wk_tiles_status(cudaLaunchKernelEx(&config, wk_expand_tiles<F>, static_cast<const unsigned char *>(e->tiles), F::tile_bytes(e->k), e->k, e->n_rows, static_cast<__half *>(e->y), e->y_stride, parts), "expand", err);
     }
     static wk_status gather(const wk_cuda_gather *g, void *stream, const struct wk_err *err)
     {
@@ -279,6 +331,7 @@ template <class F> struct wk_tiles_of {
         WK_TILES_NEED(g->k > 0 && g->k % F::block == 0 && g->k <= 1u << 24, "gather: k %u", g->k);
         WK_TILES_NEED(g->tiles && g->index && g->y, "gather: tiles, index or y is missing");
         WK_TILES_NEED(g->y_stride >= g->k && g->y_stride % 4 == 0, "gather: y_stride %llu", (unsigned long long)g->y_stride);
+        WK_TILES_NEED(g->add <= 1, "gather: add %u", g->add);
         if (!g->rows) return WK_OK;
         /* The same division of L1 and shared memory as the products': a multiprocessor has to be empty to change it, and launches of a step are to overlap. */
         const wk_status status = wk_tiles_status(cudaFuncSetAttribute(wk_gather_rows<F>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "gather", err);
@@ -287,12 +340,12 @@ template <class F> struct wk_tiles_of {
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;
         cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(g->rows, steps(g->k, wk_run_values<F>() * WK_TILES_WARPS));
+        config.gridDim = dim3(g->rows, steps(g->k, (wk_gather_few(g->rows, g->k) ? 32 : wk_run_values<F>()) * WK_TILES_WARPS));
         config.blockDim = dim3(WK_TILES_THREADS);
         config.stream = static_cast<cudaStream_t>(stream);
         config.attrs = &attribute;
         config.numAttrs = g->flags & WK_CUDA_DEPENDENT ? 1 : 0;
-        return wk_tiles_status(cudaLaunchKernelEx(&config, wk_gather_rows<F>, static_cast<const unsigned char *>(g->tiles), F::tile_bytes(g->k), g->k, g->index, g->y, g->y_stride), "gather", err);
+        return wk_tiles_status(cudaLaunchKernelEx(&config, wk_gather_rows<F>, *g, F::tile_bytes(g->k)), "gather", err);
     }
 };
 #undef WK_TILES_NEED

@@ -1,0 +1,321 @@
+/* attend_one.cuh: attention of one generated row, when nothing runs beside it: heads without norms that can be read and turned by runs of 8. Its time is the
+ * way from the wait for q, k and v to the result, so all else is done before that wait: pages and turns are on their way, addresses are known. The arithmetic
+ * is attend.cu's, and so are the items. */
+#ifndef CORE_DEVICE_CUDA_ATTEND_ONE_CUH
+#define CORE_DEVICE_CUDA_ATTEND_ONE_CUH
+
+#include "device/cuda/attend_split.cuh"
+
+/* A block finishes at once the tile's queries, the new key and the new value: a head for each group of head_lanes lanes. */
+enum { ONE_WARPS = 8, JOB_KEY = QUERIES, JOB_VALUE, JOBS };
+/* A cluster: its blocks at most, and the tiles that it is for at most. Sent: a fragment of 16 values of 8 queries, 16 bytes a lane, then maximum and sum of queries 2t, 2t + 1. */
+enum { ONE_CLUSTER = 16, ONE_CLUSTER_TILES = 8, SENT_BYTES = 512 + 64 };
+
+template <int D> struct alignas(128) one_shared : split_shared<D, ONE_WARPS> {
+    alignas(16) __half value[D]; /* the new one, until its page has arrived */
+    uint64_t sent_bar;
+};
+/* Behind it the values, a page for each warp, and what the blocks of a cluster send of the slices that this one adds up: [slice][split]. */
+template <int D> static constexpr size_t one_bytes(uint32_t cluster) { return sizeof(one_shared<D>) + ONE_WARPS * 32 * D * sizeof(__half) + (cluster > 1 ? (D / 16 + ONE_CLUSTER) * SENT_BYTES : 0); }
+
+/* Cosines and sines of a lane's run as they lie in memory: of 8 values in halves of a head, of 4 pairs in the first half of it. */
+struct run_turn {
+    float4 x[4];
+    bool turned, pairs;
+    float sign; /* of the sine that an odd value of a pair, or any value in halves, is turned with */
+};
+
+template <int D> __device__ __forceinline__ uint32_t lane_job() { return threadIdx.x / 32 + ONE_WARPS * ((threadIdx.x & 31u) / head_lanes<D>()); }
+
+template <int D> __device__ __forceinline__ void load_turn(run_turn &r, const attend_args &a, uint32_t job)
+{
+    const attend_source &s = job < QUERIES ? a.q : a.k;
+    const uint32_t first = run_first<D>(), n = s.turn_n;
+    r.turned = job <= JOB_KEY && first < 2 * n;
+    r.pairs = job <= JOB_KEY && s.turn_style == WK_ROPE_PAIRS;
+    r.sign = r.turned && (r.pairs || first >= n) ? 1.0f : -1.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) r.x[i] = make_float4(1.0f, 0.0f, 1.0f, 0.0f);
+    if (!r.turned) return;
+    const float4 *const from = reinterpret_cast<const float4 *>(s.turn + (r.pairs ? first : 2 * (first < n ? first : first - n)));
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (i < 2 || !r.pairs) r.x[i] = __ldcg(from + i);
+}
+
+/* Where the lane's run lies, and what it is turned with, if that is not in the run; NULL: nothing. */
+struct run_place { const float *own, *other; };
+
+template <int D> __device__ __forceinline__ run_place place_run(const attend_args &a, const item &t, uint32_t job, uint32_t queries, bool newest)
+{
+    const attend_source &s = job < QUERIES ? a.q : job == JOB_KEY ? a.k : a.v;
+    const uint32_t head = job < QUERIES ? t.kv * a.group + t.tile * QUERIES + job : t.kv, d = job == JOB_VALUE ? a.dv : a.dk, first = run_first<D>();
+    const float *const x = s.x + head * d;
+    run_place r = { NULL, NULL };
+    if (!(job < QUERIES ? job < queries : job < JOBS && newest) || first >= d) return r;
+    r.own = x + first;
+    if (job < JOB_VALUE && s.turn_style == WK_ROPE_HALVES && first < 2 * s.turn_n) r.other = x + turn_partner(s, first);
+    return r;
+}
+
+/* The same sums as turn_run's. */
+__device__ __forceinline__ uint4 turn_values(const float (&own)[8], const float (&other)[8], const run_turn &r)
+{
+    float x[8];
+    if (r.pairs) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float c = i / 2 % 2 ? r.x[i / 4].z : r.x[i / 4].x, s = i / 2 % 2 ? r.x[i / 4].w : r.x[i / 4].y;
+            x[i] = __fadd_rn(__fmul_rn(own[i], c), __fmul_rn(own[i ^ 1], __fmul_rn(s, i % 2 ? r.sign : -1.0f)));
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float c = i % 2 ? r.x[i / 2].z : r.x[i / 2].x, s = i % 2 ? r.x[i / 2].w : r.x[i / 2].y;
+            x[i] = __fadd_rn(__fmul_rn(own[i], c), __fmul_rn(other[i], __fmul_rn(s, r.sign)));
+        }
+    }
+    return half_run(x);
+}
+
+/* The lane's run to where it is wanted: q; the page's copy, whose keys have arrived, and the page; m.value and the page. */
+template <int D> __device__ __forceinline__ void put_run(one_shared<D> &m, const attend_args &a, const item &t, uint32_t job, uint4 x, uint32_t parity, bool more)
+{
+    const uint32_t first = run_first<D>(), slot = t.high / KV_PAGE % ONE_WARPS, at = block_offset<D>(t.high % KV_PAGE, first / 8);
+    if (job < QUERIES) {
+        *reinterpret_cast<uint4 *>(m.q + (first * QUERIES + job * 8)) = x;
+        return;
+    }
+    if (job == JOB_KEY) {
+        wk_stage_wait(shared_address(&m.k_bar[slot]), parity);
+        *reinterpret_cast<uint4 *>(m.k[slot] + at) = x;
+        if (more) stores_before_copies();
+    } else {
+        *reinterpret_cast<uint4 *>(m.value + first) = x;
+    }
+    if (t.tile == 0 ) *reinterpret_cast<uint4 *>(m.at[parity][slot] + (job == JOB_VALUE ? 32 * D : 0) + at) = x;
+}
+
+/* The new value into the item's pages, which have arrived, and zeros behind it: what another sequence left there may be NaN. */
+template <int D> __device__ __forceinline__ void put_value(const one_shared<D> &m, __half *v, uint32_t high, bool more)
+{
+    const uint32_t lane = threadIdx.x & 31u, newest = high % KV_PAGE;
+    __half *const page = v + high / KV_PAGE % ONE_WARPS * (32 * D);
+#pragma unroll
+    for (uint32_t c = threadIdx.x / 32; c < D / 8; c += ONE_WARPS)
+        if (lane >= newest) *reinterpret_cast<uint4 *>(page + block_offset<D>(lane, c)) = lane == newest ? *reinterpret_cast<const uint4 *>(m.value + 8 * c) : make_uint4(0, 0, 0, 0);
+    if (more) stores_before_copies();
+}
+
+/* ---- splits of one tile in the blocks of a cluster ------------------------------------------------------------------------
+ * Every block has a split and sends slices of 16 values of it to the blocks that add them up, slice i to block i modulo their number. What is sent counts down a
+ * barrier in the memory that it goes to; the cluster's own barrier only says that every block has begun, and orders no memory. */
+
+__device__ __forceinline__ void cluster_arrive()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_meet()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void expect_bytes(uint32_t bar, uint32_t bytes)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+#endif
+}
+/* 16 bytes to the place in block `rank` that has this address here. */
+__device__ __forceinline__ void send16(uint32_t at, uint32_t bar, uint32_t rank, float x, float y, float z, float w)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("{ .reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %2; mapa.shared::cluster.u32 bar, %1, %2; "
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%3,%4,%5,%6}, [bar]; }" ::"r"(at),
+                 "r"(bar), "r"(rank), "f"(x), "f"(y), "f"(z), "f"(w)
+                 : "memory");
+#endif
+}
+
+/* Blocks that add up, of `splits`; slices of the block of this rank. */
+template <int D> __device__ __forceinline__ uint32_t adders(uint32_t splits) { return splits < D / 16 ? splits : D / 16; }
+template <int D> __device__ __forceinline__ uint32_t slices_of(uint32_t rank, uint32_t splits)
+{
+    const uint32_t n = adders<D>(splits);
+    return rank < n ? (D / 16 - 1 - rank) / n + 1 : 0;
+}
+
+/* The block's split to who adds it up. sent: where such things lie. */
+template <int D> __device__ __forceinline__ void send_split(const one_shared<D> &m, const item &t, const total<D, ONE_WARPS> &r, uint32_t sent)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, splits = t.last - t.first + 1, n = adders<D>(splits), bar = shared_address(&m.sent_bar);
+    static_assert(r.slices == 1, "a warp has one slice");
+    if (warp >= D / 16) return;
+    const uint32_t to = sent + ((warp / n) * splits + (t.split - t.first)) * SENT_BYTES;
+    send16(to + lane * 16, bar, warp % n, r.y[0][0], r.y[0][1], r.y[0][2], r.y[0][3]);
+    if (lane < 4) send16(to + 512 + lane * 16, bar, warp % n, r.max[0], r.sum[0], r.max[1], r.sum[1]);
+}
+
+/* All splits of the block's slices, in order, and their results. */
+template <int D> __device__ __forceinline__ void add_sent(const one_shared<D> &m, const attend_args &a, const item &t, const unsigned char *sent, uint32_t n)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, splits = t.last - t.first + 1, rank = t.split - t.first;
+    if (warp >= slices_of<D>(rank, splits)) return;
+    wk_stage_wait(shared_address(&m.sent_bar), 0);
+    const unsigned char *from = sent + warp * splits * SENT_BYTES;
+    float max[2] = { -INFINITY, -INFINITY }, sum[2] = {}, y[4] = {};
+#pragma unroll 4
+    for (uint32_t s = 0; s < splits; s++, from += SENT_BYTES) {
+        const float4 x = *reinterpret_cast<const float4 *>(from + lane * 16), of = *reinterpret_cast<const float4 *>(from + 512 + (lane & 3) * 16);
+        const factors f = raise(max[0], of.x), g = raise(max[1], of.z);
+        sum[0] = grown(sum[0], of.y, f);
+        sum[1] = grown(sum[1], of.w, g);
+        y[0] = grown(y[0], x.x, f);
+        y[1] = grown(y[1], x.y, g);
+        y[2] = grown(y[2], x.z, f);
+        y[3] = grown(y[3], x.w, g);
+    }
+    store_slice<FORM_ONE>(a, t, y, result_factors(m, a, max, sum), warp * adders<D>(splits) + rank, n);
+}
+
+/* cluster: blocks of one, 1: there are none. */
+template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one(const __grid_constant__ attend_args a, uint32_t cluster)
+{
+    constexpr int W = ONE_WARPS, FORM = FORM_ONE;
+    extern __shared__ __align__(128) unsigned char memory[];
+    one_shared<D> &m = *reinterpret_cast<one_shared<D> *>(memory);
+    const uint32_t warp = threadIdx.x / 32, job = lane_job<D>(), k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), v_slot = shared_address(&m + 1) + warp * (64 * D);
+    __half *const v = reinterpret_cast<__half *>(&m + 1);
+    wk_release();
+    const uint32_t guess = warp < a.table_pages ? __ldg(page_entry(a, 0, warp)) : 0;
+    run_turn turn;
+    load_turn<D>(turn, a, job);
+    const cuda_seq seq = load_seq(a.seq); /* last: the compiler waits for it at once */
+    if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
+    if (threadIdx.x == 0) begin_barrier(v_bar, W);
+    if (threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
+    if (cluster > 1) cluster_arrive();
+    item t;
+    share all = deal_sequence<W, FORM>(t, a, seq);
+    const uint32_t splits = t.last - t.first + 1;
+    const bool meet = seq.n_rows && splits > 1 && splits <= cluster; /* one split a block */
+    if (meet) {
+        const uint32_t tile = blockIdx.x / cluster, rank = blockIdx.x % cluster;
+        all.begin = tile * splits + rank;
+        all.end = rank < splits && tile < a.kv_heads * t.tiles ? all.begin + 1 : all.begin;
+        if (all.begin < all.end) item_within<W, FORM>(t, a, seq, 0, all.begin);
+    }
+    if (all.begin >= all.end) {
+        wk_depend();
+        return;
+    }
+    page pages = first_page<D, W>(t, a, warp, guess);
+    if ((threadIdx.x & 31u) == 0) m.at[0][warp] = pages.at;
+    __syncwarp();
+    copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
+    __syncthreads(); /* barriers are there */
+    copy_page<D>(pages, 1, v_slot, v_bar);
+    unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
+    if (meet && threadIdx.x == 0 && t.split - t.first < adders<D>(splits)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(t.split - t.first, splits) * splits * SENT_BYTES);
+    bool first = true, same = false, whole = false; /* first: of the block's items; same: of the tile of the one before; whole: the block has all splits of its tile */
+    uint32_t run = 0, parity = 0;                   /* run: splits of the tile that the block has done */
+    total<D, W> r;
+#pragma unroll 1
+    for (uint32_t index = all.begin;;) {
+        item next = t;
+        const bool more = index + 1 < all.end, next_same = more && t.split < t.last, newest = t.split == t.last;
+        const uint32_t left = a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+        if (more) {
+            item_next<W, FORM>(next, a, NULL);
+            pages = page_of_item<D, W>(next, a, warp);
+        }
+        float sink = 0.0f;
+        if (!same || newest) {
+            const run_place at = place_run<D>(a, t, job, same ? 0 : n, newest);
+            float own[8] = {}, other[8] = {};
+            if (!same && a.sinks && threadIdx.x < n) sink = __ldg(a.sinks + t.kv * a.group + t.tile * QUERIES + threadIdx.x);
+            if (!first) load_turn<D>(turn, a, job);
+            if (first) wk_depend();
+            if (at.own) load_8<false>(own, at.own);
+            if (at.other) load_8<false>(other, at.other);
+            if (run_first<D>() < D && (job < QUERIES ? !same : job < JOBS && newest)) put_run(m, a, t, job, turn_values(own, other, turn), parity, more);
+            __syncthreads();
+        }
+        if (more && (threadIdx.x & 31u) == 0) m.at[parity ^ 1u][warp] = pages.at;
+        if (!same) {
+            whole = t.split == t.first && t.last - t.first < all.end - index;
+            run = 0;
+        }
+        if (!same || !whole) total_begin(r);
+
+        float s[2][4];
+        const uint32_t low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
+#pragma unroll
+        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
+        wk_stage_wait(k_bar, parity);
+        if (base + warp >= low && base + warp <= high) {
+            page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
+            finish_scores<FORM>(s, a, t, (base + warp) * KV_PAGE);
+        }
+        __syncwarp();
+        if (more) copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
+        leave_max(m, s);
+        __syncthreads();
+        if (!same && threadIdx.x < QUERIES) m.sinks[threadIdx.x] = sink;
+        const float2 top = split_max(m);
+        leave_probabilities(m, s, top);
+        if (newest) {
+            wk_stage_wait(v_bar, parity);
+            put_value<D>(m, v, t.high, more);
+        }
+        __syncthreads();
+
+        const float2 sum = split_sum(m);
+        factors f[2];
+        f[0] = raise(r.max[0], top.x);
+        f[1] = raise(r.max[1], top.y);
+        r.sum[0] = grown(r.sum[0], sum.x, f[0]);
+        r.sum[1] = grown(r.sum[1], sum.y, f[1]);
+        wk_stage_wait(v_bar, parity);
+#pragma unroll
+        for (uint32_t i = 0; i < r.slices; i++) {
+            if (warp + i * W >= D / 16) break;
+            float y[4];
+            slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0, high < base + W ? high - base : W - 1);
+#pragma unroll
+            for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
+        }
+        if (more) {
+            __syncthreads();
+            copy_page<D>(pages, 1, v_slot, v_bar);
+        }
+        if (meet) {
+            cluster_meet();
+            send_split<D>(m, t, r, shared_address(sent));
+            add_sent<D>(m, a, t, sent, n);
+            if (t.split == t.first) store_end<FORM>(a, t, n);
+            break;
+        }
+        run++;
+        if (__builtin_expect(!whole, 0)) leave_split<D, W, FORM>(a, t, r, n);
+        if (!next_same) {
+            if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
+                if (!more && n * (t.last - t.first + 1) <= gather_rows<D, W>()) gather_at_once<D, W, FORM>(m, a, t, r, n);
+                else gather_splits<D, W, FORM>(a, t, r, n);
+                whole = true;
+            }
+            if (whole) store_results<D, W, FORM>(m, a, t, r, n);
+        }
+        if (!more) break;
+        t = next;
+        index++;
+        same = next_same;
+        first = false;
+        parity ^= 1u;
+    }
+}
+
+#endif

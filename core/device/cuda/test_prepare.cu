@@ -1,0 +1,199 @@
+/* test_prepare: a run's inputs, as the host writes them, against what lies on the device afterwards: tokens and last ids, page tables of several groups, shorter and
+ * longer than a block of threads, rotations at guessed positions and at others, runs one after the other around the ring. */
+#include "device/cuda/prepare.h"
+#include "device/cuda/test_device.cuh"
+
+enum { ROWS = 70, SEQS = 64, GROUPS = 3, SLOTS = 80, PAIRS = 48, TURNS = 2, OFFSETS = 2, VOCAB = 1000, CONTEXT = 9000 };
+
+/* Groups: all pages of the context, more than a block has threads; a ring; few pages in a table with room for all. */
+static const uint32_t ring_pages[GROUPS] = { 0, 13, 0 }, group_pages[GROUPS] = { (CONTEXT + KV_PAGE - 1) / KV_PAGE, 13, (CONTEXT + KV_PAGE - 1) / KV_PAGE };
+
+struct rig {
+    uint8_t *host;
+    struct prepare p;
+    array<uint32_t> word, last, token, position, wanted, pages, offset[OFFSETS];
+    array<int32_t> row_seq;
+    array<struct cuda_seq> seq, sampled;
+    array<double> freq;
+    array<float> turn[TURNS];
+    uint32_t serial;
+};
+
+static void open_rig(struct rig *r)
+{
+    *r = {};
+    struct prepare *p = &r->p;
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        p->page_offset[g] = p->page_stride;
+        p->ring_pages[g] = ring_pages[g];
+        p->page_stride += group_pages[g];
+    }
+    p->layout = prepare_layout(ROWS, SEQS, p->page_stride);
+    CUDA_OK(cudaHostAlloc((void **)&r->host, CUDA_RING * p->layout.bytes, cudaHostAllocMapped));
+    CUDA_OK(cudaHostGetDevicePointer((void **)&p->ring, r->host, 0));
+    memset(r->host, 0xee, CUDA_RING * p->layout.bytes);
+    r->word = make<uint32_t>(2);
+    r->word.host[0] = r->serial = UINT32_MAX - 2; /* on its way around */
+    r->word.host[1] = 0;
+    send(&r->word);
+    r->last = make<uint32_t>(SLOTS);
+    for (uint32_t i = 0; i < SLOTS; i++) r->last.host[i] = i % 7 == 3 ? UINT32_MAX : next_noise() % VOCAB;
+    send(&r->last);
+    p->serial = r->word.device;
+    p->ticket = r->word.device + 1;
+    p->last = r->last.device;
+    r->token = make<uint32_t>(ROWS), p->token = r->token.device;
+    r->position = make<uint32_t>(ROWS), p->position = r->position.device;
+    r->wanted = make<uint32_t>(ROWS), p->wanted = r->wanted.device;
+    r->row_seq = make<int32_t>(ROWS), p->row_seq = r->row_seq.device;
+    r->seq = make<struct cuda_seq>(SEQS), p->seq = r->seq.device;
+    r->sampled = make<struct cuda_seq>(SEQS), p->sampled = r->sampled.device;
+    r->pages = make<uint32_t>((size_t)SEQS * p->page_stride), p->pages = r->pages.device;
+    r->freq = make<double>(PAIRS);
+    for (uint32_t i = 0; i < PAIRS; i++) r->freq.host[i] = pow(10000.0, -(double)i / PAIRS);
+    send(&r->freq);
+    p->n_groups = GROUPS;
+    p->n_vocab = VOCAB;
+    p->n_turns = TURNS;
+    p->n_offsets = OFFSETS;
+    for (uint32_t t = 0; t < TURNS; t++) {
+        const uint32_t n = t ? 5 : PAIRS;
+        r->turn[t] = make<float>((size_t)ROWS * n * 2);
+        p->turn[t] = prepare_turn{ r->freq.device, r->turn[t].device, t ? 1.25 : 1.0, n, 0 };
+    }
+    for (uint32_t i = 0; i < OFFSETS; i++) {
+        r->offset[i] = make<uint32_t>(ROWS);
+        p->by_position[i].offset = 3 * i;
+        p->by_position[i].index = r->offset[i].device;
+    }
+}
+
+static void close_rig(struct rig *r)
+{
+    CUDA_OK(cudaFreeHost(r->host));
+    drop(&r->word), drop(&r->last), drop(&r->token), drop(&r->position), drop(&r->wanted), drop(&r->row_seq), drop(&r->seq), drop(&r->sampled), drop(&r->pages), drop(&r->freq);
+    for (uint32_t t = 0; t < TURNS; t++) drop(&r->turn[t]);
+    for (uint32_t i = 0; i < OFFSETS; i++) drop(&r->offset[i]);
+}
+
+struct inputs { struct prepare_row row[ROWS]; struct cuda_seq seq[SEQS], sampled[SEQS]; uint32_t page[SEQS][2 * CONTEXT / KV_PAGE + 64]; };
+
+/* Random inputs of a run of `rows` rows and `seqs` sequences, some of them padding; positions one further than before, or anywhere. */
+static void make_inputs(struct rig *r, struct inputs *in, uint32_t rows, uint32_t seqs, bool further)
+{
+    for (uint32_t i = 0; i < rows; i++) {
+        in->row[i].token = next_noise() % 3 ? next_noise() % VOCAB : PREPARE_LAST | next_noise() % SLOTS;
+        in->row[i].position = further ? in->row[i].position + 1 : next_noise() % CONTEXT;
+        in->row[i].seq = next_noise() % 5 ? (int32_t)(next_noise() % seqs) : CUDA_PADDING;
+        in->row[i].wanted = next_noise() % rows;
+    }
+    for (uint32_t i = 0; i < seqs; i++) {
+        in->seq[i] = cuda_seq{ i, next_noise() % 4 ? 1 + next_noise() % 3 : 0, i % 3 ? next_noise() % 600 : next_noise() % (CONTEXT - 8), next_noise() % SLOTS };
+        in->sampled[i] = cuda_seq{ i, next_noise() % 2, next_noise() % CONTEXT, next_noise() % SLOTS };
+        uint32_t n = 0;
+        for (uint32_t g = 0; g < GROUPS; g++) n += prepare_pages(ring_pages[g], in->seq[i].position + in->seq[i].n_rows);
+        for (uint32_t j = 0; j < n; j++) in->page[i][j] = next_noise();
+    }
+    uint8_t *block = r->host + (r->serial + 1) % CUDA_RING * r->p.layout.bytes;
+    memcpy(block + r->p.layout.entry[0], in->row, rows * sizeof *in->row);
+    memcpy(block + r->p.layout.entry[1], in->seq, seqs * sizeof *in->seq);
+    memcpy(block + r->p.layout.entry[2], in->sampled, seqs * sizeof *in->sampled);
+    for (uint32_t i = 0; i < seqs; i++) memcpy(block + r->p.layout.pages + (size_t)i * r->p.page_stride * 4, in->page[i], r->p.page_stride * 4 < sizeof in->page[i] ? r->p.page_stride * 4 : sizeof in->page[i]);
+}
+
+static void check_rows(const struct rig *r, const struct inputs *in, uint32_t rows)
+{
+    for (uint32_t i = 0; i < rows; i++) {
+        const struct prepare_row *row = &in->row[i];
+        const uint32_t token = row->token & PREPARE_LAST ? r->last.host[row->token & ~PREPARE_LAST] : row->token;
+        assert_int_equal(r->token.host[i], token < VOCAB ? token : 0);
+        assert_int_equal(r->position.host[i], row->position);
+        assert_int_equal(r->row_seq.host[i], row->seq);
+        assert_int_equal(r->wanted.host[i], row->wanted);
+        for (uint32_t k = 0; k < OFFSETS; k++) assert_int_equal(r->offset[k].host[i], row->position + 3 * k);
+        for (uint32_t t = 0; t < TURNS; t++)
+            for (uint32_t j = 0; j < r->p.turn[t].n; j++) {
+                const float *got = r->turn[t].host + ((size_t)i * r->p.turn[t].n + j) * 2;
+                const double angle = (double)row->position * r->freq.host[j], m = r->p.turn[t].mscale;
+                if (!(fabs(got[0] - m * cos(angle)) < 2e-7 && fabs(got[1] - m * sin(angle)) < 2e-7)) fail_msg("row %u at %u, table %u, pair %u: %.9g %.9g", i, row->position, t, j, (double)got[0], (double)got[1]);
+            }
+    }
+}
+
+static void check_pages(const struct rig *r, const struct inputs *in, uint32_t seqs)
+{
+    for (uint32_t i = 0; i < seqs; i++) {
+        assert_memory_equal(&r->seq.host[i], &in->seq[i], sizeof in->seq[i]);
+        assert_memory_equal(&r->sampled.host[i], &in->sampled[i], sizeof in->sampled[i]);
+        const uint32_t *from = in->page[i];
+        for (uint32_t g = 0; g < GROUPS; g++) {
+            const uint32_t n = in->seq[i].n_rows ? prepare_pages(ring_pages[g], in->seq[i].position + in->seq[i].n_rows) : 0;
+            const uint32_t *got = r->pages.host + (size_t)i * r->p.page_stride + r->p.page_offset[g];
+            for (uint32_t j = 0; j < group_pages[g]; j++)
+                if (got[j] != (j < n ? from[j] : UINT32_MAX)) fail_msg("sequence %u with %u rows from %u, group %u: entry %u of %u is %u", i, in->seq[i].n_rows, in->seq[i].position, g, j, n, got[j]);
+            from += n;
+        }
+    }
+}
+
+static void run_once(struct rig *r, struct inputs *in, uint32_t rows, uint32_t seqs, bool further)
+{
+    make_inputs(r, in, rows, seqs, further);
+    poison(&r->token), poison(&r->wanted), poison(&r->row_seq), poison(&r->seq), poison(&r->sampled), poison(&r->pages); /* positions stay: they are read */
+    LAUNCH(cuda_prepare(&r->p, rows, seqs, NULL, &error_text));
+    receive(&r->token), receive(&r->position), receive(&r->wanted), receive(&r->row_seq), receive(&r->seq), receive(&r->sampled), receive(&r->pages), receive(&r->word);
+    for (uint32_t t = 0; t < TURNS; t++) receive(&r->turn[t]);
+    for (uint32_t i = 0; i < OFFSETS; i++) receive(&r->offset[i]);
+    r->serial++;
+    assert_int_equal(r->word.host[0], r->serial);
+    assert_int_equal(r->word.host[1], 0);
+    check_rows(r, in, rows);
+    check_pages(r, in, seqs);
+}
+
+static void test_runs(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct inputs *in = (struct inputs *)calloc(1, sizeof *in);
+    assert_non_null(in);
+    open_rig(&r);
+    static const struct { uint32_t rows, seqs; } shapes[] = { { 1, 1 }, { 2, 2 }, { 64, 64 }, { 64, 3 }, { ROWS, 64 }, { ROWS, 1 } };
+    for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (uint32_t turn = 0; turn < 4; turn++) run_once(&r, in, shapes[i].rows, shapes[i].seqs, turn % 2);
+    close_rig(&r);
+    free(in);
+}
+
+/* Every length of a table around what a block of threads takes at once. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct inputs *in = (struct inputs *)calloc(1, sizeof *in);
+    assert_non_null(in);
+    open_rig(&r);
+    for (uint32_t pages = 1; pages < 281; pages += pages > 8 && pages < 120 ? 17 : 1) {
+        make_inputs(&r, in, 1, 1, false);
+        in->seq[0].n_rows = 1;
+        in->seq[0].position = pages * KV_PAGE - 1;
+        memcpy(r.host + (r.serial + 1) % CUDA_RING * r.p.layout.bytes + r.p.layout.entry[1], in->seq, sizeof *in->seq);
+        uint32_t *table = (uint32_t *)(r.host + (r.serial + 1) % CUDA_RING * r.p.layout.bytes + r.p.layout.pages);
+        for (uint32_t j = 0; j < 2 * pages + 13; j++) table[j] = in->page[0][j] = 7 * j + pages;
+        poison(&r.pages);
+        LAUNCH(cuda_prepare(&r.p, 1, 1, NULL, &error_text));
+        r.serial++;
+        receive(&r.seq), receive(&r.sampled), receive(&r.pages);
+        check_pages(&r, in, 1);
+    }
+    close_rig(&r);
+    free(in);
+}
+
+int main(void)
+{
+    const int skipped = no_gpu();
+    if (skipped) return skipped;
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_runs), cmocka_unit_test(test_lengths) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
