@@ -8,7 +8,7 @@
 #include <worker/cuda/format.cuh>
 
 struct toy8 {
-    static constexpr uint32_t type = 1000, block = 32, block_bytes = 36, unit = 64, super = 1, group = 32, slot = 1152, parts = 1, mins = WK_MINS_GROUP;
+    static constexpr uint32_t type = 1000, block = 32, block_bytes = 36, unit = 64, super = 1, group = 32, slot = 1152, parts = 1, mins = 1;
     static constexpr float bias0 = 1024.0f, bias1 = 1024.0f;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 1152; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 32) * 576; }

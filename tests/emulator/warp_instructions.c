@@ -308,6 +308,20 @@ static enum outcome ldmatrix_x1_trans(struct warp *w, const struct insn *i) { re
 static enum outcome ldmatrix_x2_trans(struct warp *w, const struct insn *i) { return load_matrices(w, i, 2, true); }
 static enum outcome ldmatrix_x4_trans(struct warp *w, const struct insn *i) { return load_matrices(w, i, 4, true); }
 
+/* The other way: lane l has two neighbours of row l / 4 of each matrix. */
+static enum outcome stmatrix_x4(struct warp *w, const struct insn *i)
+{
+    if (!gathered(w, ALL_LANES)) return block_for(w, "stmatrix with the rest of its warp", ALL_LANES);
+    need_warp(w);
+    for (unsigned l = 0; l < 32; l++) {
+        const uint64_t at = i->wide & 1 ? r64(w, i, 0)[l] + (uint64_t)(int64_t)i->imm[0] : r32(w, i, 0)[l] + (uint32_t)i->imm[0];
+        uint32_t row[4];
+        for (unsigned t = 0; t < 4; t++) row[t] = r32(w, i, 1 + l / 8)[l % 8 * 4 + t];
+        memcpy(locate(w, SPACE_SHARED, at, 16, 16, (int)l, true), row, 16);
+    }
+    return NEXT;
+}
+
 static enum outcome movmatrix(struct warp *w, const struct insn *i)
 {
     uint16_t m[8][8];
@@ -339,5 +353,6 @@ const struct instruction warp_instructions[] = {
     C("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", "iiii:iiiiiii", mma_f16_k8), C("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "iiii:iiiiiiiiii", mma_tf32),
     C("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "iiii:iiiiiiiiii", mma_s8),
     LDMATRIX("x1", "i", x1), LDMATRIX("x2", "ii", x2), LDMATRIX("x4", "iiii", x4), C("movmatrix.sync.aligned.m8n8.trans.b16", "i:i", movmatrix),
+    C("stmatrix.sync.aligned.m8n8.x4.shared.b16", ":miiii", stmatrix_x4), C("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16", ":miiii", stmatrix_x4),
     { NULL, NULL, NULL, false }
 };

@@ -1,7 +1,7 @@
 /* product.c: enqueues the products of a stage.
  *
  * Few rows (generated ones, and the wanted ones of prompts): the plugins' kernels, 64 rows a call, every weight read once a call; norm in the
- * prologue up to 8 rows, else converted before. Many rows (prompts): the matrices of a launch are expanded to f16, side by side, and given to one product
+ * prologue up to WK_CUDA_FEW_NORM rows, else converted before. Many rows (prompts): the matrices of a launch are expanded to f16, side by side, and given to one product
  * of the library, the experts of a layer to the plugins' large products where they have them. Formats that f16 would round and other experts always take the plugins' kernels for few
  * rows, routers the host's own. What a call cannot do at its end (types that no module serves together, a residual that is picked
  * by other rows than the input) is done by one launch after it, on the same numbers in the same order, so no bit depends on it. */

@@ -71,6 +71,8 @@ struct f16 {
             a[0][1][h + 2] = v.w;
         }
     }
+    static constexpr float unscale = 1.0f;
+    template <bool> static __device__ __forceinline__ void halves(const quants &q, const scales &, uint32_t, uint32_t b, uint32_t a[1][2][4]) { fragments(q, b, a); }
     static __device__ __forceinline__ float2 scale(const scales &, uint32_t) { return make_float2(1.0f, 1.0f); }
     static __device__ __forceinline__ void eight(const unsigned char *tile, uint32_t row, uint32_t i, float v[8])
     {
@@ -89,6 +91,7 @@ struct f16 {
 };
 
 struct bf16 {
+    static constexpr bool exact = true;
     static constexpr uint32_t type = 30, block = 1, block_bytes = 2, unit = 64, super = 1, group = 32, slot = 2080, parts = 1, mins = 0;
     static constexpr float bias0 = 0.0f, bias1 = 0.0f;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 2080; }
@@ -137,6 +140,7 @@ struct bf16 {
 };
 
 struct f32 {
+    static constexpr bool exact = true;
     static constexpr uint32_t type = 0, block = 1, block_bytes = 4, unit = 64, super = 1, group = 32, slot = 4128, parts = 2, mins = 0;
     static constexpr float bias0 = 0.0f, bias1 = 0.0f;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 4128; }

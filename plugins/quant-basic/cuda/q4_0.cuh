@@ -13,23 +13,24 @@ struct q4_0 {
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 576; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 32) * 288; }
 
-    struct scales { uint32_t d[2]; };
+    struct scales { uint32_t d[2], far; }; /* far: some |d| is 2^-2 or more */
     struct quants { uint2 q[2]; };
     static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
         for (int b = 0; b < 2; b++) s.d[b] = *reinterpret_cast<const uint32_t *>(unit + b * 288 + 256 + lane / 4 * 4);
+        s.far = wk_h2_any(s.d[0] | s.d[1], 0x3400); /* of either, or of none: too large a one does no harm */
     }
     static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
         for (int b = 0; b < 2; b++) q.q[b] = *reinterpret_cast<const uint2 *>(unit + b * 288 + lane * 8);
     }
-    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
+    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4], uint32_t c0 = 0x5c005c00u, uint32_t c1 = 0x4c004c00u)
     {
         uint32_t x[4], y[4];
-        wk_nibbles(q.q[b].x, x);
-        wk_nibbles(q.q[b].y, y);
+        wk_nibbles(q.q[b].x, x, c0, c1);
+        wk_nibbles(q.q[b].y, y, c0, c1);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             a[0][i][0] = x[2 * i];
@@ -38,8 +39,17 @@ struct q4_0 {
             a[0][i][3] = y[2 * i + 1];
         }
     }
+    static constexpr float unscale = 16.0f;
+    /* q 2^-18 times d 2^14, and q 2^-22 times 16 times that, less d / 2. */
+    template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
+    {
+        fragments(q, b, a, 0, 0);
+        if constexpr (FAR) wk_h2_lift(a[0]);
+        const uint32_t d = s.d[b], scale = wk_h2_mul(d, FAR ? 0x38003800u /* 2^-1 */ : 0x74007400u /* 2^14 */), more = wk_h2_mul(scale, 0x4c004c00u /* 16 */), less = wk_h2_mul(d, 0xb800b800u /* -1/2 */);
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) a[0][i / 4][i % 4] = wk_h2_fma(a[0][i / 4][i % 4], wk_h2_both(i % 4 < 2 ? more : scale, i % 2), wk_h2_both(less, i % 2));
+    }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return wk_half2_float(s.d[i]); }
-    static __device__ __forceinline__ uint32_t half_scale(const scales &s, uint32_t i, uint32_t h) { return __byte_perm(s.d[i], 0, h ? 0x3232 : 0x1010); }
 
     static __device__ __forceinline__ uint32_t pack(const wk_tile_rows &r, uint32_t u, uint32_t word)
     {

@@ -7,7 +7,7 @@
 #include <worker/cuda/format.cuh>
 
 struct q4_1 {
-    static constexpr uint32_t type = 3, block = 32, block_bytes = 20, unit = 64, super = 1, group = 32, slot = 640, parts = 1, mins = WK_MINS_GROUP;
+    static constexpr uint32_t type = 3, block = 32, block_bytes = 20, unit = 64, super = 1, group = 32, slot = 640, parts = 1, mins = 1;
     static constexpr float bias0 = WK_NIBBLE_BIAS0, bias1 = WK_NIBBLE_BIAS1;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 640; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 32) * 320; }

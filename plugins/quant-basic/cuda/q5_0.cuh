@@ -14,23 +14,46 @@ struct q5_0 {
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 704; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 64) * 704 + (k % 64 ? 576 : 0); }
 
-    struct scales { uint2 d; };
-    struct quants { uint32_t o[16]; };
-    static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane) { s.d = *reinterpret_cast<const uint2 *>(unit + lane / 4 * 8); }
+    struct scales {
+        uint2 d;
+        uint32_t far; /* some |d| is 2^-4 or more */
+    };
+    struct quants { uint32_t w[5]; };
+    static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
+    {
+        s.d = *reinterpret_cast<const uint2 *>(unit + lane / 4 * 8);
+        s.far = wk_h2_any(s.d.x | s.d.y, 0x2c00); /* of either, or of none: too large a one does no harm */
+    }
     static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
     {
         const uint4 v = *reinterpret_cast<const uint4 *>(unit + 64 + lane * 16);
-        const uint32_t w[5] = { v.x, v.y, v.z, v.w, *reinterpret_cast<const uint32_t *>(unit + 576 + lane * 4) };
-        wk_fives(w, q.o);
+        q.w[0] = v.x, q.w[1] = v.y, q.w[2] = v.z, q.w[3] = v.w, q.w[4] = *reinterpret_cast<const uint32_t *>(unit + 576 + lane * 4);
     }
     static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
     {
+        uint32_t o[16];
+        wk_fives(q.w, o); /* half of it is used and made */
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            a[0][i][0] = q.o[8 * b + 2 * i];
-            a[0][i][1] = q.o[8 * b + 4 + 2 * i];
-            a[0][i][2] = q.o[8 * b + 2 * i + 1];
-            a[0][i][3] = q.o[8 * b + 4 + 2 * i + 1];
+            a[0][i][0] = o[8 * b + 2 * i];
+            a[0][i][1] = o[8 * b + 4 + 2 * i];
+            a[0][i][2] = o[8 * b + 2 * i + 1];
+            a[0][i][3] = o[8 * b + 4 + 2 * i + 1];
+        }
+    }
+    static constexpr float unscale = 16.0f;
+    /* q 2^-19 times d 2^15 (pairs at bit 0 of their word: q 2^-24 times d 2^20), less d. */
+    template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
+    {
+        const uint32_t d = b ? s.d.y : s.d.x, scale = FAR ? d : wk_h2_mul(d, 0x78007800u /* 2^15 */), more = wk_h2_mul(scale, 0x50005000u /* 32 */), less = d ^ 0x80008000u;
+        uint32_t o[16];
+        wk_fives_low(q.w, o);
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) {
+            const uint32_t p = 8 * b + i % 2 * 4 + i / 4 * 2 + i % 4 / 2; /* pair of a[0][i / 4][i % 4] */
+            uint32_t v = o[p];
+            if constexpr (FAR) v = wk_h2_mul(v, 0x78007800u);
+            a[0][i / 4][i % 4] = wk_h2_fma(v, wk_h2_both(wk_five_low(p) ? more : scale, i % 2), wk_h2_both(less, i % 2));
         }
     }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return wk_half2_float(i ? s.d.y : s.d.x); }

@@ -8,7 +8,7 @@
 #include <worker/cuda/format.cuh>
 
 struct q5_1 {
-    static constexpr uint32_t type = 7, block = 32, block_bytes = 24, unit = 64, super = 1, group = 32, slot = 768, parts = 1, mins = WK_MINS_GROUP;
+    static constexpr uint32_t type = 7, block = 32, block_bytes = 24, unit = 64, super = 1, group = 32, slot = 768, parts = 1, mins = 1;
     static constexpr float bias0 = WK_FIVES_BIAS, bias1 = WK_FIVES_BIAS;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 768; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 64) * 768 + (k % 64 ? 640 : 0); }

@@ -38,8 +38,14 @@ struct q8_0 {
         a[0][1][2] = __byte_perm(v.y, c, 0x4342);
         a[0][1][3] = __byte_perm(v.w, c, 0x4342);
     }
+    static constexpr float unscale = 1.0f;
+    template <bool> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
+    {
+        fragments(q, b, a);
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) a[0][i / 4][i % 4] = wk_h2_mul(wk_h2_add(a[0][i / 4][i % 4], 0xe480e480u /* -1152 */), wk_h2_both(s.d[b], i % 2));
+    }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return wk_half2_float(s.d[i]); }
-    static __device__ __forceinline__ uint32_t half_scale(const scales &s, uint32_t i, uint32_t h) { return __byte_perm(s.d[i], 0, h ? 0x3232 : 0x1010); }
 
     static __device__ __forceinline__ uint32_t pack(const wk_tile_rows &r, uint32_t u, uint32_t word)
     {

@@ -14,6 +14,7 @@
 #include "mxfp4_bits.h"
 
 struct mxfp4 {
+    static constexpr bool exact = true;
     static constexpr uint32_t type = 39, block = 32, block_bytes = 17, unit = 64, super = 1, group = 32, slot = 544, parts = 1, mins = 0;
     static constexpr float bias0 = 0.0f, bias1 = 0.0f;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 544; }

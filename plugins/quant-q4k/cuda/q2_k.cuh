@@ -10,7 +10,7 @@
 #include <worker/cuda/format.cuh>
 
 struct q2_k {
-    static constexpr uint32_t type = 10, block = 256, block_bytes = 84, unit = 128, super = 2, group = 16, slot = 704, parts = 1, mins = WK_MINS_SUPER + 2;
+    static constexpr uint32_t type = 10, block = 256, block_bytes = 84, unit = 128, super = 2, group = 16, slot = 704, parts = 1, mins = 1;
     static constexpr float bias0 = 64.0f, bias1 = 16.0f;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)(u / 2) * 1344 + u % 2 * 704; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 256) * 1344; }
@@ -59,11 +59,6 @@ struct q2_k {
     {
         const float2 m = min_scale(s);
         return make_float2(__fmul_rn(m.x, integer(s.mins, u, 0, i)), __fmul_rn(m.y, integer(s.mins, u, 1, i)));
-    }
-    static __device__ __forceinline__ void min_fragment(const scales &s, uint32_t j, uint32_t lane, uint32_t a[4])
-    {
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++) a[i] = __float_as_uint(integer(s.mins, j, i % 2, i / 2 * 4 + lane % 4)); /* lane (g, t): groups t and t + 4 of unit j, rows g and g + 8 */
     }
     static __device__ __forceinline__ float2 min_scale(const scales &s) { return make_float2(wk_half2_float(s.dm.x).y, wk_half2_float(s.dm.y).y); }
 

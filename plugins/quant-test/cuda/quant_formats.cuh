@@ -45,6 +45,41 @@ template <class F> static __global__ void unpack_kernel(unsigned char *rows, con
     }
 }
 
+/* The weights that products multiply with, worker/cuda/halves.cuh, as F32 [n][k]. A warp a tile. */
+template <class F> static __global__ void weights_kernel(float *w, const unsigned char *tiles, uint32_t n, uint32_t k)
+{
+    __shared__ uint4 unit[F::super][F::slot / 16];
+    const uint32_t lane = threadIdx.x, g = lane / 4, t = lane % 4, units = (k + F::unit - 1) / F::unit;
+    const unsigned char *tile = tiles + blockIdx.x * F::tile_bytes(k);
+    for (uint32_t u = 0; u < units; u++) {
+        typename F::scales s;
+        for (uint32_t place = 0; place <= u % F::super; place++) { /* the unit, and in a super-unit those before it */
+            typename F::quants q;
+            const uint64_t first = F::offset(u - u % F::super + place);
+            __syncwarp();
+            for (uint32_t i = lane; i < F::slot / 16; i += 32) unit[place][i] = first + i * 16 < F::tile_bytes(k) ? *reinterpret_cast<const uint4 *>(tile + first + i * 16) : make_uint4(0, 0, 0, 0);
+            __syncwarp();
+            const unsigned char *at = reinterpret_cast<const unsigned char *>(unit[place]);
+            F::load(s, at, place, lane);
+            F::load(q, at, place, lane);
+            for (uint32_t b = 0; place == u % F::super && b < F::unit / 32; b++) {
+                wk_weights32<F> of;
+                if (wk_far<F>(s)) of.template make<true>(q, s, place, b);
+                else of.template make<false>(q, s, place, b);
+                for (uint32_t i = 0; i < 8; i++) {
+                    const uint32_t row = blockIdx.x * 16 + g + i % 2 * 8, at_k = u * F::unit + b * 32 + (F::group == 32 ? 8 * t + i / 4 * 4 : i / 4 * 16 + 4 * t) + i % 4 / 2 * 2;
+                    for (uint32_t j = 0; j < 2; j++) {
+                        const float2 two = wk_half2_float(of.a[0][i / 4][i % 4]);
+                        float v = j ? two.y : two.x;
+                        if (wk_is_exact<F>::yes) v *= i % 2 ? of.scale.y : of.scale.x;
+                        if (row < n && at_k + j < k) w[(uint64_t)row * k + at_k + j] = v * wk_unscale<F>();
+                    }
+                }
+            }
+        }
+    }
+}
+
 struct format {
     const char *name;
     uint32_t type, block, block_bytes, halves[2]; /* byte offsets of f16 fields, 0xffff: none; a block without any begins with an exponent of 8 bits */
@@ -53,11 +88,13 @@ struct format {
     uint64_t (*tile_bytes)(uint32_t);
     void (*pack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);
     void (*unpack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);
+    void (*weights)(float *, const unsigned char *, uint32_t, uint32_t);
 };
 template <class F> static uint64_t tile_bytes_of(uint32_t k) { return F::tile_bytes(k); }
 template <class F> static void pack_of(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k) { pack_kernel<F><<<(n + 15) / 16, 256>>>(tiles, rows, n, k); }
 template <class F> static void unpack_of(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k) { unpack_kernel<F><<<256, 256>>>(rows, tiles, n, k); }
-#define FORMAT(F, name, h0, h1, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, &family, deq, tile_bytes_of<F>, pack_of<F>, unpack_of<F> }
+template <class F> static void weights_of(float *w, const unsigned char *tiles, uint32_t n, uint32_t k) { weights_kernel<F><<<(n + 15) / 16, 32>>>(w, tiles, n, k); }
+#define FORMAT(F, name, h0, h1, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, &family, deq, tile_bytes_of<F>, pack_of<F>, unpack_of<F>, weights_of<F> }
 static const struct format formats[] = {
     FORMAT(q8_0, "q8_0", 0, 0xffff, quant_basic_q8, q8_0_dequantize), FORMAT(q5_0, "q5_0", 0, 0xffff, quant_basic_q8, q5_0_dequantize),
     FORMAT(q4_0, "q4_0", 0, 0xffff, quant_basic_q8, q4_0_dequantize), FORMAT(q4_k, "q4_K", 0, 2, quant_q4k_k, q4_K_dequantize),

@@ -1,4 +1,4 @@
-/* test_large.cu: products of experts with many items each (worker/cuda/product_large.cuh) against a plain kernel in F64 on the f16 values of the weights: a gated
+/* test_large.cu: products of experts with many items each (worker/cuda/product_large.cuh) against a plain kernel in F64 on the weights that products take (halves.cuh): a gated
  * activation from panels to panels, then a product of those to rows; what lies behind, between and beyond stays as it was; and an item's bits do not
  * depend on the others. Exit status 77: no GPU here that has them. */
 #include <cmath>
@@ -68,17 +68,20 @@ template <class T> static void drop(device<T> &d) { OK(cudaFree(d.p)); }
 
 struct weights {
     device<unsigned char> tiles;
-    device<__half> half; /* [experts][n][k]: what the CPU side dequantizes, rounded */
+    device<float> value; /* [experts][n][k]: as products take them; f16 values */
     device<float> bias;
     uint32_t n, k;
 };
+static __global__ void round_kernel(float *w, uint64_t n)
+{
+    for (uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) w[i] = __half2float(__float2half(w[i]));
+}
 static weights make_weights(const struct format *f, uint32_t experts, uint32_t n, uint32_t k)
 {
     const uint64_t blocks = (uint64_t)n * (k / f->block), slab = (n + 15) / 16 * f->tile_bytes(k);
-    weights w = { make<unsigned char>(experts * slab), {}, {}, n, k };
+    weights w = { make<unsigned char>(experts * slab), make<float>((size_t)experts * n * k), {}, n, k };
     std::vector<unsigned char> raw(blocks * f->block_bytes);
-    std::vector<float> values((size_t)n * k), bias((size_t)experts * n);
-    std::vector<__half> half((size_t)experts * n * k);
+    std::vector<float> bias((size_t)experts * n);
     for (float &b : bias) b = noise_float(1);
     for (uint32_t e = 0; e < experts; e++) {
         for (unsigned char &b : raw) b = (unsigned char)noise();
@@ -89,35 +92,35 @@ static weights make_weights(const struct format *f, uint32_t experts, uint32_t n
                 if (f->halves[j] != 0xffff) memcpy(block + f->halves[j], &d, 2);
                 else if (j == 0) block[0] = (unsigned char)(noise() % 64 ? 116 + noise() % 6 : noise() % 4 ? 90 + noise() % 26 : 122 + noise() % 10); /* some of any size, some beyond what a scale in f16 holds */
             }
-        f->dequantize(values.data(), raw.data(), (uint64_t)n * k);
-        for (size_t i = 0; i < values.size(); i++) half[e * values.size() + i] = __float2half(values[i]);
         device<unsigned char> rows = send(raw);
         f->pack(w.tiles.p + e * slab, rows.p, n, k);
+        f->weights(w.value.p + (size_t)e * n * k, w.tiles.p + e * slab, n, k);
         OK(cudaDeviceSynchronize());
         drop(rows);
     }
-    w.half = send(half);
+    if (f->halves[0] == 0xffff) round_kernel<<<256, 256>>>(w.value.p, (uint64_t)experts * n * k); /* a format of a wider range than f16 */
     w.bias = send(bias);
     return w;
 }
 static void drop(weights &w)
 {
     drop(w.tiles);
-    drop(w.half);
+    drop(w.value);
     drop(w.bias);
 }
 
 /* ---- a mixture ------------------------------------------------------------------------------------------------------------------------ */
 
 /* sum over k and sum of magnitudes, in F64. */
-static __global__ void plain_product(const __half *w, const __half *x, const uint32_t *expert, uint32_t n, uint32_t k, uint32_t x_items, double2 *out)
+static __global__ void plain_product(const float *w, const __half *x, const uint32_t *expert, uint32_t n, uint32_t k, uint32_t x_items, double2 *out)
 {
     const uint32_t j = blockIdx.x * blockDim.x + threadIdx.x, item = blockIdx.y;
     if (j >= n) return;
-    const __half *a = w + ((size_t)expert[item] * n + j) * k, *b = x + (size_t)(item / x_items) * k;
+    const float *const a = w + ((size_t)expert[item] * n + j) * k;
+    const __half *const b = x + (size_t)(item / x_items) * k;
     double sum = 0, size = 0;
     for (uint32_t i = 0; i < k; i++) {
-        const double v = (double)__half2float(a[i]) * (double)__half2float(b[i]);
+        const double v = (double)a[i] * (double)__half2float(b[i]);
         sum += v;
         size += v < 0 ? -v : v;
     }
@@ -128,7 +131,7 @@ static std::vector<double2> plain(const weights &w, const std::vector<uint16_t> 
     device<uint16_t> d_x = send(x);
     device<uint32_t> d_expert = send(expert);
     device<double2> out = make<double2>(expert.size() * w.n);
-    plain_product<<<dim3((w.n + 127) / 128, (unsigned)expert.size()), 128>>>(w.half.p, (const __half *)d_x.p, d_expert.p, w.n, w.k, x_items, out.p);
+    plain_product<<<dim3((w.n + 127) / 128, (unsigned)expert.size()), 128>>>(w.value.p, (const __half *)d_x.p, d_expert.p, w.n, w.k, x_items, out.p);
     OK(cudaGetLastError());
     std::vector<double2> r = receive(out);
     drop(d_x), drop(d_expert), drop(out);

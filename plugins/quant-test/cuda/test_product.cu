@@ -58,10 +58,11 @@ template <class T> static T *download(const T *d, uint64_t n)
 struct matrix {
     const struct format *f;
     uint32_t n, k;
-    float *w;             /* device, dequantized [n][k] */
+    float *w;             /* device [n][k]: as products take them (worker/cuda/halves.cuh), close to the CPU side's dequantized ones */
     unsigned char *tiles; /* device */
 };
-static struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k)
+/* far: the f16 fields are this much larger */
+static struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k, float far = 1.0f)
 {
     const uint64_t blocks = (uint64_t)n * (k / f->block), bytes = blocks * f->block_bytes;
     unsigned char *raw = (unsigned char *)malloc(bytes);
@@ -69,14 +70,14 @@ static struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k)
     for (uint64_t b = 0; b < blocks; b++)
         for (int j = 0; j < 2; j++)
             if (f->halves[j] == 0xffff) {
-                if (j == 0) raw[b * f->block_bytes] = (unsigned char)(116 + random32() % 8);
+                if (j == 0) raw[b * f->block_bytes] = (unsigned char)(116 + random32() % 8 + (far > 1.0f ? random32() % 2 * 10 : 0));
             } else {
-                const __half d = __float2half(uniform(0.004f, 0.02f) * (j == 0 && f->type != 12 && f->type != 13 && (random32() & 1) ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f));
+                const __half d = __float2half(uniform(0.004f, 0.02f) * (j == 0 && f->type != 12 && f->type != 13 && (random32() & 1) ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f) * (random32() % 2 ? far : 1.0f));
                 memcpy(raw + b * f->block_bytes + f->halves[j], &d, 2);
             }
     float *w = (float *)malloc((uint64_t)n * k * 4);
     f->dequantize(w, raw, (uint64_t)n * k);
-    struct matrix m = { f, n, k, upload(w, (uint64_t)n * k), NULL };
+    struct matrix m = { f, n, k, device<float>((uint64_t)n * k), NULL };
     const uint64_t size = (n + 15) / 16 * f->tile_bytes(k);
     m.tiles = device<unsigned char>(size);
     unsigned char *rows = upload(raw, bytes);
@@ -90,6 +91,18 @@ static struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k)
     OK(cudaFree(back));
     OK(cudaFree(rows));
     free(raw);
+    f->weights(m.w, m.tiles, n, k);
+    OK(cudaDeviceSynchronize());
+    float *halves = download(m.w, (uint64_t)n * k);
+    double e = 0.0, squares = 0.0, most = 0.0; /* each weight is off by 2^-11 of the largest term that it is the difference of, at most: q scale, or the minimum */
+    for (uint64_t i = 0; i < (uint64_t)n * k; i++) {
+        e += ((double)halves[i] - (double)w[i]) * ((double)halves[i] - (double)w[i]);
+        squares += (double)w[i] * (double)w[i];
+        most = fmax(most, fabs((double)halves[i] - (double)w[i]));
+    }
+    CHECK(e <= squares * 7e-4 * 7e-4, "%s %u x %u, far %g: weights of products are off by %.2g of their rms, at most %.2g of it", f->name, n, k, (double)far, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
+    if (n == 1000) printf("%s: weights off by %.2g rms, %.2g at most\n", f->name, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
+    free(halves);
     free(w);
     return m;
 }
@@ -263,7 +276,7 @@ static void test_rms(void)
             for (uint32_t i = 0; i < k; i++) w[i] = uniform(0.5f, 1.5f);
             float *dw = upload(w, k);
             convert_kernel<<<8, 32>>>(r.x, r.part, dw, 1e-5f, k, 0, true, r.act, r.sums);
-            for (uint32_t rows : { 1u, 2u, 5u, 8u }) {
+            for (uint32_t rows : { 1u, 2u, 3u, (uint32_t)WK_CUDA_FEW_NORM }) {
                 float *y = device<float>(800), *z = device<float>(800);
                 struct wk_cuda_product p = base(&m, &r, rows, y);
                 run(&m, &p);

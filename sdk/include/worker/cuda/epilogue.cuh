@@ -35,9 +35,9 @@ __device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_out
     const wk_segment_args &s = p.seg[o.seg];
     const uint32_t j = o.tile * 16 + o.r;
     const bool in = o.on && j < s.n;
-    float v = __fadd_rn(__fmul_rn(sum, p.in_scale), more.bias);
+    float v = __fadd_rn(__fmul_rn(sum, s.scale), more.bias);
     if (p.glu) {
-        v = wk_glu_value(p.glu, v, __fadd_rn(__fmul_rn(up, p.in_scale), more.other), p.alpha, p.limit);
+        v = wk_glu_value(p.glu, v, __fadd_rn(__fmul_rn(up, p.seg[1].scale), more.other), p.alpha, p.limit);
     } else {
 #pragma unroll 1
         for (int m = 0; m < 4 && p.map[m].fn; m++) v = wk_map_value(p.map[m].fn, v, p.map[m].p);
@@ -107,10 +107,10 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
     const uint32_t j = o.tile * 16 + threadIdx.x % 4 * 4;
     float v[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = __fadd_rn(__fmul_rn(sum[i], p.in_scale), more.bias[i]);
+    for (int i = 0; i < 4; i++) v[i] = __fadd_rn(__fmul_rn(sum[i], s.scale), more.bias[i]);
     if (p.glu) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) up[i] = __fadd_rn(__fmul_rn(up[i], p.in_scale), more.other[i]);
+        for (int i = 0; i < 4; i++) up[i] = __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]);
         if (p.residual && o.on) wk_four_load(more.other, wk_four_residual(p, o, j), j, s.n);
     }
     if (p.glu || p.map[0].fn) { /* the functions stand here once: the values pass by */

@@ -7,9 +7,8 @@
  *   group 16: lane (g, t) holds k = 4t .. 4t+3 of rows g and g+8 of each 16 values: one mma; B is an 8-byte load
  * Either way the lower pair of each four consecutive k is b0, the upper b1.
  *
- * A weight costs one instruction a pair: its bits are masked into the mantissa of an f16 constant, which makes q + bias exactly. What the bias adds to a
- * sum is known from the activations alone, so each group's accumulators start at minus that (wk_act sums: pairs of k % 4 in {0,1} and {2,3}). The
- * group's exact sum, in F32, is then multiplied by its scale:   y += scale * sum((q) x);  y -= min * sum(x).
+ * A quant costs one instruction a pair: its bits are masked into the mantissa of an f16 constant, which makes q + bias exactly. Products take weights that are scaled f16 (halves.cuh); a format
+ * that says no more than is below gets them by one subtraction and one product or fma a pair, and may have a shorter way of its own.
  *
  * A format is a struct with these members, all static:
  *
@@ -19,8 +18,8 @@
  *   uint32_t group;                      32 or 16: values that share a scale
  *   uint32_t slot;                       most bytes of a unit, a multiple of 16
  *   float bias0, bias1;                  fragments hold q + bias0 for k % 4 in {0,1}, q + bias1 for {2,3}; q: as in value() below
- *   uint32_t parts;                      1; more: the weight is the sum of parts fragments, each times part_scale(p) (a constant, power of two)
- *   uint32_t mins;                       0: none; WK_MINS_GROUP: min() of each group; WK_MINS_SUPER + n: n x 8 integers a super-unit, by min_fragment()
+ *   uint32_t parts;                      1; more (exact): the weight is the sum of parts fragments, each times part_scale(p) (a constant, power of two)
+ *   uint32_t mins;                       1: min() is to be subtracted; 0: there is none
  *   uint64_t offset(u)                   byte of unit u in the tile, a multiple of 16; u may be the number of units
  *   uint64_t tile_bytes(k)               a multiple of 16. The last unit may be cut short: bytes past the tile's end are read as 0
  *   struct scales;  void load(scales &s, const unsigned char *unit, uint32_t u, uint32_t lane)    registers of a lane; called for each unit of a super-unit in order:
@@ -29,20 +28,23 @@
  *   void fragments(const quants &q, uint32_t b, uint32_t a[parts][2][4])  32 values: A operands of k 8t..8t+3 and 8t+4..8t+7 (group 32) or of the two 16s
  *   float2 scale(const scales &s, uint32_t i)     group i of the unit: of rows g (.x) and g+8 (.y); finite for units cut short, too
  *   float2 min(const scales &s, uint32_t u, uint32_t i)   if mins: what value() subtracts in group i of unit u
- *   void min_fragment(const scales &s, uint32_t j, uint32_t lane, uint32_t a[4])   WK_MINS_SUPER: A (16 x 8) of mma.m16n8k8 tf32: the integers of groups 8j .. 8j+7
- *   float2 min_scale(const scales &s)             WK_MINS_SUPER: min() = min_scale * integer; both are called after load() of the last unit of a super-unit
  *   uint32_t pack(const struct wk_tile_rows &r, uint32_t u, uint32_t word)    word (4 bytes) of unit u from the file's rows
  *   uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t block, uint32_t half)  2 bytes of the file's block back
  *
+ * and, if it likes, these:
+ *
+ *   float unscale; template <bool FAR> void halves(const quants &q, const scales &s, uint32_t u, uint32_t b, uint32_t a[1][2][4])   products' weights, W / unscale as halves.cuh wants
+ *                                        them, of 32 values: number b of a unit at place u of its super-unit. By whole warps: lanes may ask each other
+ *   scales.far                           not 0, the same in all lanes, once load() has seen that halves<false> would be out of range here and halves<true> has to do it
+ *   bool exact                           values of a wider range than f16's: sums of 32 are multiplied by scale() in F32 (group 32, no minima, no bias)
+ *
  * so that W[r][k] = value = scale * q - min, each operation rounded (a scale is exact but for the sign of a
- * zero), which is what the CPU side dequantizes to. */
+ * zero), which is what the CPU side dequantizes to. load(), scale() and min() may be called by whole warps alone. */
 #ifndef WORKER_CUDA_FORMAT_CUH
 #define WORKER_CUDA_FORMAT_CUH
 
 #include <cuda_fp16.h>
 #include <stdint.h>
-
-enum { WK_MINS_GROUP = 1, WK_MINS_SUPER = 8 };
 
 /* The 16 rows of a tile as in the file; what lies outside the matrix reads as 0. */
 struct wk_tile_rows {
@@ -73,6 +75,53 @@ __device__ __forceinline__ float wk_byte_float(uint32_t w, uint32_t i)
     return __uint_as_float(__byte_perm(w, c, 0x7505u | i << 4));
 }
 
+/* ---- pairs of f16 in a word -------------------------------------------------------------------------------------------- */
+__device__ __forceinline__ uint32_t wk_h2_add(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+__device__ __forceinline__ uint32_t wk_h2_mul(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+__device__ __forceinline__ uint32_t wk_h2_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+__device__ __forceinline__ uint32_t wk_h2_round(float2 x) /* .x in the lower half */
+{
+    uint32_t d;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(x.y), "f"(x.x));
+    return d;
+}
+/* Half h of a pair, twice. */
+__device__ __forceinline__ uint32_t wk_h2_both(uint32_t x, uint32_t h)
+{
+    uint32_t d; /* so that it becomes part of the instruction that reads it */
+    if (h) asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h}; }" : "=r"(d) : "r"(x));
+    else asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l}; }" : "=r"(d) : "r"(x));
+    return d;
+}
+__device__ __forceinline__ uint32_t wk_h2_twice(uint32_t half) { return half | half << 16; }
+/* Does any lane of the warp have a half whose magnitude is at least the half `limit`, below infinity's? */
+__device__ __forceinline__ uint32_t wk_h2_any(uint32_t x, uint32_t limit)
+{
+    return (uint32_t)__any_sync(0xffffffffu, (((x & 0x7fff7fffu) + wk_h2_twice(0x8000u - limit)) & 0x80008000u) != 0);
+}
+/* Fields of bits as subnormals are q 2^(bit - 24). Where a scale that makes up for that would be out of range, these are first made 2^15 times larger, and the scale
+ * is 2^15 times smaller. */
+__device__ __forceinline__ void wk_h2_lift(uint32_t a[2][4])
+{
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i++) a[i / 4][i % 4] = wk_h2_mul(a[i / 4][i % 4], 0x78007800u /* 2^15 */);
+}
+
 __device__ __forceinline__ float2 wk_half2_float(uint32_t w)
 {
     const half2 h = *reinterpret_cast<const half2 *>(&w);
@@ -82,13 +131,13 @@ __device__ __forceinline__ float2 wk_half2_float(uint32_t w)
 /* ---- fields of 4 bits: 8 values of k, one row, a word -----------------------------------------------------------------
  * Value i at bit 4 (i / 2) + 16 (i % 2), the word then turned left by 2: pairs lie at bits 2..5 and 6..9 of each half, as they are and after one turn by 8. */
 enum { WK_NIBBLE_BIAS0 = 256, WK_NIBBLE_BIAS1 = 16 };
-__device__ __forceinline__ void wk_nibbles(uint32_t w, uint32_t o[4])
+__device__ __forceinline__ void wk_nibbles(uint32_t w, uint32_t o[4], uint32_t c0 = 0x5c005c00u, uint32_t c1 = 0x4c004c00u) /* 0, 0: as subnormals, q 2^-22 and q 2^-18 */
 {
     const uint32_t v = __funnelshift_r(w, w, 8);
-    o[0] = wk_and_or(w, 0x003c003cu, 0x5c005c00u);
-    o[1] = wk_and_or(w, 0x03c003c0u, 0x4c004c00u);
-    o[2] = wk_and_or(v, 0x003c003cu, 0x5c005c00u);
-    o[3] = wk_and_or(v, 0x03c003c0u, 0x4c004c00u);
+    o[0] = wk_and_or(w, 0x003c003cu, c0);
+    o[1] = wk_and_or(w, 0x03c003c0u, c1);
+    o[2] = wk_and_or(v, 0x003c003cu, c0);
+    o[3] = wk_and_or(v, 0x03c003c0u, c1);
 }
 __host__ __device__ __forceinline__ uint32_t wk_nibble_at(uint32_t i) { return (2 + 4 * (i / 2) + 16 * (i % 2)) & 31u; } /* may wrap: use the two below */
 __device__ __forceinline__ uint32_t wk_nibble_put(uint32_t q, uint32_t i) { return __funnelshift_l(q, q, wk_nibble_at(i)); }
@@ -97,9 +146,9 @@ __device__ __forceinline__ uint32_t wk_nibble_get(uint32_t w, uint32_t i) { retu
 /* ---- fields of 5 bits: 32 values as 16 pairs in 5 words ------------------------------------------------------------------
  * Word i holds pairs 3i, 3i+1, 3i+2 at bits 5, 10, 0 of each half; pair 15 is made of bit 15 of each: its bit i from word i. */
 enum { WK_FIVES_BIAS = 32 };
-__device__ __forceinline__ void wk_fives(const uint32_t w[5], uint32_t o[16])
+__device__ __forceinline__ void wk_fives(const uint32_t w[5], uint32_t o[16], uint32_t c = 0x50005000u) /* c 0: as subnormals */
 {
-    const uint32_t c = 0x50005000u, m = 0x03e003e0u;
+    const uint32_t m = 0x03e003e0u;
 #pragma unroll
     for (int i = 0; i < 5; i++) {
         o[3 * i] = wk_and_or(w[i], m, c);
@@ -112,6 +161,23 @@ __device__ __forceinline__ void wk_fives(const uint32_t w[5], uint32_t o[16])
     x = wk_and_or(w[3] >> 7, 0x01000100u, x);
     o[15] = wk_and_or(w[4] >> 6, 0x02000200u, x);
 }
+/* The same as subnormals, those of bits 0 .. 4 where they are: q 2^-24 for pairs of which wk_five_low says so, q 2^-19 for the others. */
+__device__ __forceinline__ void wk_fives_low(const uint32_t w[5], uint32_t o[16])
+{
+    const uint32_t m = 0x03e003e0u;
+#pragma unroll
+    for (int i = 0; i < 5; i++) {
+        o[3 * i] = w[i] & m;
+        o[3 * i + 1] = w[i] >> 5 & m;
+        o[3 * i + 2] = w[i] & 0x001f001fu;
+    }
+    uint32_t x = w[0] >> 10 & 0x00200020u;
+    x = wk_and_or(w[1] >> 9, 0x00400040u, x);
+    x = wk_and_or(w[2] >> 8, 0x00800080u, x);
+    x = wk_and_or(w[3] >> 7, 0x01000100u, x);
+    o[15] = wk_and_or(w[4] >> 6, 0x02000200u, x);
+}
+__host__ __device__ __forceinline__ constexpr bool wk_five_low(uint32_t p) { return p < 15 && p % 3 == 2; }
 /* Bit `bit` of the lower (upper 0) or upper value of pair p: its word, and its bit there. */
 __host__ __device__ __forceinline__ void wk_five_at(uint32_t p, uint32_t upper, uint32_t bit, uint32_t *word, uint32_t *at)
 {
@@ -123,9 +189,9 @@ __host__ __device__ __forceinline__ void wk_five_at(uint32_t p, uint32_t upper, 
  * Word i holds pairs 2i, 2i+1 at bits 4, 10 of each half; bits 0..3 of word 0 and 1: upper 4 bits of pair 6 and 7; bits 0,1 and 2,3 of word 2: their
  * lower 2. */
 enum { WK_SIXES_BIAS = 64 };
-__device__ __forceinline__ void wk_sixes(const uint32_t w[3], uint32_t o[8])
+__device__ __forceinline__ void wk_sixes(const uint32_t w[3], uint32_t o[8], uint32_t c = 0x54005400u) /* c 0: as subnormals */
 {
-    const uint32_t c = 0x54005400u, m = 0x03f003f0u;
+    const uint32_t m = 0x03f003f0u;
 #pragma unroll
     for (int i = 0; i < 3; i++) {
         o[2 * i] = wk_and_or(w[i], m, c);

@@ -12,31 +12,6 @@ __device__ __forceinline__ void wk_mma(float c[4], const uint32_t a[4], uint32_t
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* The same where columns 2t and 2t + 1 of c begin with from.x and from.y. */
-__device__ __forceinline__ void wk_mma_from(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, float2 from)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%10,%11};"
-        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(from.x), "f"(from.y));
-}
-
-/* c += A (16 x 8) B (8 x 8), tf32 with F32 sums. */
-__device__ __forceinline__ void wk_mma_tf32(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* x as the sum of two tf32 numbers: 22 bits of it. */
-__device__ __forceinline__ float2 wk_tf32_split(float x)
-{
-    uint32_t high, low;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(x));
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(low) : "f"(__fsub_rn(x, __uint_as_float(high))));
-    return make_float2(__uint_as_float(high), __uint_as_float(low));
-}
-
 /* 16 bytes from global to shared memory, past L1; the part past `bytes` (0 or 16) is zeros. */
 __device__ __forceinline__ void wk_copy16(uint32_t shared, const void *global)
 {

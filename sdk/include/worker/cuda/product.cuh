@@ -15,9 +15,9 @@
 /* What the kernels' shapes depend on besides the product; one device a process. */
 struct wk_product_device {
     uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
-    bool clusters;                                     /* blocks can share their memories */
+    bool clusters, wgmma;                              /* blocks can share their memories; product_wide's instructions */
 };
-enum { WK_BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asked for */, WK_FEW_ROWS = 4 /* most rows for which the narrow kernel is the faster one */ };
+enum { WK_BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asked for */, WK_FEW_ROWS = 4 /* most rows for which product_few is the faster one */ };
 
 static inline wk_status wk_product_status(cudaError_t code, const char *what, const struct wk_err *err)
 {
@@ -28,9 +28,9 @@ static inline wk_status wk_product_status(cudaError_t code, const char *what, co
 
 static inline wk_status wk_product_device_read(int32_t device, wk_product_device *d, const struct wk_err *err)
 {
-    int v[4] = { 0, 0, 0, 0 };
-    const cudaDeviceAttr attribute[4] = { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMaxSharedMemoryPerMultiprocessor, cudaDevAttrClusterLaunch };
-    for (int i = 0; i < 4; i++) {
+    int v[5] = { 0, 0, 0, 0, 0 };
+    const cudaDeviceAttr attribute[5] = { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMaxSharedMemoryPerMultiprocessor, cudaDevAttrClusterLaunch, cudaDevAttrComputeCapabilityMajor };
+    for (int i = 0; i < 5; i++) {
         const wk_status status = wk_product_status(cudaDeviceGetAttribute(&v[i], attribute[i], device), "product: device attribute", err);
         if (status) return status;
     }
@@ -38,6 +38,7 @@ static inline wk_status wk_product_device_read(int32_t device, wk_product_device
     d->block_bytes = (uint32_t)v[1];
     d->processor_bytes = (uint32_t)v[2];
     d->clusters = v[3] != 0;
+    d->wgmma = v[4] == 9;
     return WK_OK;
 }
 
@@ -73,7 +74,7 @@ template <class First, class... Rest> struct wk_product_of {
     static_assert(n_types <= WK_TYPES_MAX && super <= 2 && ((Rest::unit == unit && Rest::super == super) && ...), "formats of a family have units of one size");
     static constexpr uint32_t types[n_types] = { First::type, Rest::type... };
     static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... }, groups[n_types] = { First::group, Rest::group... };
-    static constexpr uint32_t widest = 4; /* tiles of 8 columns that a warp's registers have room for */
+    static constexpr float unscales[n_types] = { wk_unscale<First>(), wk_unscale<Rest>()... };
     static inline wk_product_device device;
 
     static uint32_t index(uint32_t type)
@@ -94,26 +95,18 @@ template <class First, class... Rest> struct wk_product_of {
         ((bytes = ++j == i ? (uint32_t)Rest::offset(units) : bytes), ...);
         return bytes;
     }
-    static uint32_t terms_bytes(uint32_t i, uint32_t k, uint32_t columns)
-    {
-        uint32_t j = 0, bytes = wk_terms_bytes<First>(k, columns);
-        ((bytes = ++j == i ? wk_terms_bytes<Rest>(k, columns) : bytes), ...);
-        return bytes;
-    }
-
     static wk_status open(int32_t device_index, const struct wk_err *err)
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
         const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>, (const void *)wk_product_few<1, First>, (const void *)wk_product_few<1, Rest>...,
-                                  (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,  (const void *)wide_of(1, 1), (const void *)wide_of(1, 2),
-                                  (const void *)wide_of(2, 1), (const void *)wide_of(2, 2), (const void *)wide_of(4, 1), (const void *)wide_of(4, 2),
+                                  (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,
                                   (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_experts<8, First>, (const void *)wk_product_experts<8, Rest>... };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
-        return status;
+        return status ? status : wide_open(err);
     }
 
     static uint64_t step_cost(uint32_t k, uint32_t step) { return ((k + step - 1) / step + WK_SLOTS - 1) / WK_SLOTS * (uint64_t)(step + 32); }
@@ -134,23 +127,20 @@ template <class First, class... Rest> struct wk_product_of {
         a->n_seg = p->n_seg;
         a->glu = p->glu;
         a->in = p->input;
-        a->in_scale = 1.0f;
+        float in_scale = 1.0f;
         if (p->input.kind == WK_CUDA_IN_ACT)
-            for (uint32_t i = 0; i < p->input.shift; i++) a->in_scale *= 2.0f;
+            for (uint32_t i = 0; i < p->input.shift; i++) in_scale *= 2.0f;
         a->residual = p->residual;
         a->residual_stride = p->residual_stride;
         a->alpha = p->alpha;
         a->limit = p->limit;
         for (int i = 0; i < 4; i++) a->map[i] = { p->map[i].fn, p->map[i].p };
-        a->expert = p->expert;
-        a->expert_stride = p->expert_stride;
-        a->top_k = p->top_k;
         a->x_items = p->x_items;
         for (uint32_t i = 0; i < p->n_seg; i++) {
             const wk_cuda_segment *s = &p->seg[i];
             const uint32_t type = index(s->ggml_type);
             a->seg[i] = { static_cast<const unsigned char *>(s->tiles), s->bias, s->out.y, s->out.aux, s->out.y_stride, tile_bytes(type, p->k),
-                          step_bytes(type, a->step_units), 0, s->n, (s->n + 15) / 16, type, s->out.kind, s->out.shift, 0 };
+                          step_bytes(type, a->step_units), 0, s->n, (s->n + 15) / 16, type, in_scale * unscales[type], s->out.kind, s->out.shift, 0 };
             a->types |= 1u << type;
             if (slots[type] > a->slot) a->slot = slots[type];
         }
@@ -170,8 +160,8 @@ template <class First, class... Rest> struct wk_product_of {
         a->slot = WK_SLOTS * chunk;
         if (a->steps < WK_SLOTS) a->slot = a->steps * chunk; /* the last step's chunk ends the stage */
     }
-    /* Shared memory of product_few for `columns` (1 or 8), of which `copies` (experts: rows) are launched side by side; 0: it does not fit. */
-    static uint32_t few_shape(wk_product_args *a, uint32_t columns, uint32_t copies)
+    /* Shared memory of product_few for `columns` (1 or 8); 0: it does not fit. */
+    static uint32_t few_shape(wk_product_args *a, uint32_t columns)
     {
         const uint32_t padded = a->steps * a->step_units * unit, grid = device.processors;
         few_stages(a);
@@ -179,23 +169,18 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t x_at = at;
         a->x_stride = columns == 1 ? padded : padded + 32;
         at += align((columns == 1 ? 1 : a->rows) * a->x_stride * 2);
-        uint32_t terms_at[WK_TYPES_MAX] = {};
-        for (uint32_t i = 0; i < n_types; i++)
-            if (a->types >> i & 1u) {
-                terms_at[i] = at;
-                at += align(terms_bytes(i, padded, columns));
-            }
         const uint32_t red_at = at;
         at += WK_FEW_SUMS * WK_SLOTS * 16 * columns * 4;
         const uint32_t bars_at = at;
         at += WK_FEW_BARS * 8;
         const uint32_t in_item = a->glu ? 2 : 1;
-        a->blocks = a->items * (uint64_t)copies > grid ? 2 : 1;
         uint32_t room = device.processor_bytes / 2 - WK_BLOCK_RESERVED;
         if (room > device.block_bytes) room = device.block_bytes;
-        uint32_t depth = room > at ? (room - at) / a->slot : 0;
+        uint32_t depth = room > at ? (room - at) / a->slot : 0, most = (a->items + grid - 1) / grid * in_item * a->stages;
+        /* Two blocks a multiprocessor, unless the rings of one have room for all there is: then the next launch's are there early, too. */
+        a->blocks = a->items > grid && (most > depth || most > WK_FEW_DEPTH) ? 2 : 1;
         if (depth < 2) depth = device.block_bytes > at ? (device.block_bytes - at) / a->slot : 0, a->blocks = 1;
-        const uint32_t most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
+        most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
         if (depth > most) depth = most;
         if (depth > WK_FEW_DEPTH) depth = WK_FEW_DEPTH;
         if (depth < 2 && depth < most) return 0;
@@ -206,15 +191,12 @@ template <class First, class... Rest> struct wk_product_of {
         a->bars_at = ring + bars_at;
         a->x_at = ring + x_at;
         a->red_at = ring + red_at;
-        for (uint32_t i = 0; i < n_types; i++) a->terms_at[i] = ring + terms_at[i];
         /* One block a multiprocessor: the next one would take the place of which a neighbour has more. */
         return a->blocks == 1 ? max_of(ring + at, device.processor_bytes / 2) : ring + at;
     }
     /* A kernel of one type knows it as its first. */
     static void single_type(wk_product_args *a)
     {
-        const uint32_t type = a->seg[0].type;
-        a->terms_at[0] = a->terms_at[type];
         a->types = 1;
         for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;
     }
@@ -226,78 +208,6 @@ template <class First, class... Rest> struct wk_product_of {
         return single[columns != 1][wk_log2(types)];
     }
 
-    /* How product_wide takes `tiles` tiles of 8 columns and `high` tiles of rows at a time; false: it does not fit. */
-    static bool wide_shape(wk_wide_args *w, uint32_t tiles, uint32_t high, uint32_t serial, void (*kernel)(const wk_wide_args), cudaLaunchConfig_t *config)
-    {
-        wk_product_args *a = &w->p;
-        const uint32_t columns = 8 * tiles;
-        w->serial = serial;
-        w->column_groups = (a->rows + columns - 1) / columns;
-        w->slot_steps = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
-        w->magic = 65536 / w->slot_steps + 1;
-        w->items = wide_items(a, high);
-        uint32_t slot = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) slot = max_of(slot, a->seg[i].step_bytes); /* a stage is a step, or half of it, or a quarter */
-        for (a->run = 1; super == 1 && a->run < a->step_units && slot > WK_WIDE_STAGE; a->run *= 2) slot /= 2;
-        a->stage_units = a->step_units / a->run;
-        for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->seg[i].step_bytes / a->run;
-        w->apart = slot;
-        a->slot = slot *= high;
-        bool sixteen = true; /* a lane's column begins where its loads, of 8 or 16 bytes, meet no other's banks */
-        for (uint32_t i = 0; i < n_types; i++) sixteen = sixteen && (!(a->types >> i & 1u) || groups[i] == 16);
-        w->places = high > 1 || !a->glu ? high * tiles : (tiles + 1) / 2 * 2;
-        w->buffer = WK_SLOTS * w->places * WK_WIDE_CELL;
-        for (w->whole = serial;; w->whole = 0) {
-            const uint32_t held = (w->slot_steps << a->step_shift) * (w->whole ? (uint32_t)WK_SLOTS : 1u);
-            a->x_stride = held + (sixteen ? 16 : 32);
-            uint32_t at = align(columns * a->x_stride * 2);
-            for (uint32_t i = 0; i < n_types; i++)
-                if (a->types >> i & 1u) {
-                    a->terms_at[i] = at;
-                    at += align(terms_bytes(i, held, columns));
-                }
-            w->inputs = at;
-            if (serial && !w->whole) at *= 2;
-            a->bars_at = at;
-            at += WK_WIDE_WARPS * WK_WIDE_DEPTH * 8 + 16;
-            a->red_at = at;
-            for (a->blocks = tiles * high < 8 ? 2 : 1; a->blocks; a->blocks--) { /* room for two blocks, one of them the next launch's, if possible */
-                uint32_t room = device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
-                if (room > device.block_bytes) room = device.block_bytes;
-                for (uint32_t buffers = 1; buffers <= (serial ? 1 : 2); buffers++) {
-                    const uint32_t fixed = at + buffers * w->buffer;
-                    if (room < fixed + 2 * WK_WIDE_WARPS * slot) continue;
-                    a->depth = (room - fixed) / (WK_WIDE_WARPS * slot);
-                    if (a->depth > WK_WIDE_DEPTH) a->depth = WK_WIDE_DEPTH;
-                    const uint32_t ring = WK_WIDE_WARPS * a->depth * slot;
-                    config->dynamicSmemBytes = ring + fixed;
-                    int clusters = (int)(a->blocks * device.processors);
-                    if (!serial) {
-                        config->gridDim = dim3(WK_SLOTS);
-                        if (cudaOccupancyMaxActiveClusters(&clusters, kernel, config) != cudaSuccess || clusters < 1) {
-                            (void)cudaGetLastError();
-                            continue;
-                        }
-                    }
-                    w->workers = max_of((uint32_t)clusters / w->column_groups, 1);
-                    if (w->workers > w->items) w->workers = w->items;
-                    if (w->workers < w->items && buffers == 1 && !serial) continue;
-                    config->gridDim = dim3(w->workers * w->column_groups * (serial ? 1 : WK_SLOTS));
-                    a->x_at = ring;
-                    for (uint32_t i = 0; i < n_types; i++) a->terms_at[i] += ring;
-                    a->bars_at += ring;
-                    a->red_at += ring;
-                    return true;
-                }
-            }
-            if (!w->whole) return false;
-        }
-    }
-    static uint32_t wide_items(wk_product_args *a, uint32_t high)
-    {
-        const uint32_t of_item = a->glu && high == 1 ? WK_WIDE_WARPS / 2 : WK_WIDE_WARPS;
-        return (count_items(a, high) + of_item - 1) / of_item;
-    }
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
     static uint32_t min_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
@@ -328,11 +238,10 @@ template <class First, class... Rest> struct wk_product_of {
         config.numAttrs = flags & WK_CUDA_DEPENDENT ? 1 : 0;
         return wk_product_status(cudaLaunchKernelEx(&config, kernel, a), "product", err);
     }
-    static wk_status start(void (*kernel)(const wk_product_args), const wk_product_args &a, uint32_t grid_y, uint32_t threads, uint32_t shared, uint32_t flags, void *stream,
-                           const struct wk_err *err)
+    static wk_status start(void (*kernel)(const wk_product_args), const wk_product_args &a, uint32_t shared, uint32_t flags, void *stream, const struct wk_err *err)
     {
         const uint32_t most = a.blocks * device.processors;
-        return begin(kernel, a, dim3(a.items < most ? a.items : most, grid_y), threads, shared, flags, stream, err);
+        return begin(kernel, a, dim3(a.items < most ? a.items : most), WK_FEW_THREADS, shared, flags, stream, err);
     }
 
     /* Rows [first, first + n) of a product as one of its own. */
@@ -364,73 +273,165 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
+    /* ---- product_wide ---- */
+
     typedef void (*wide_kernel)(const wk_wide_args);
-    static wide_kernel wide_of(uint32_t tiles, uint32_t high)
+    template <int NT, class F> static constexpr wide_kernel wide_one()
     {
-        switch (tiles * 2 + high) {
-        case 3: return wk_product_wide<1, 1, First, Rest...>;
-        case 4: return wk_product_wide<1, 2, First, Rest...>;
-        case 5: return wk_product_wide<2, 1, First, Rest...>;
-        case 6: return wk_product_wide<2, 2, First, Rest...>;
-        case 9: return wk_product_wide<4, 1, First, Rest...>;
-        default: return wk_product_wide<4, 2, First, Rest...>;
+        if constexpr (!wk_is_exact<F>::yes) return wk_product_wide<NT, F>;
+        else return NULL;
+    }
+    template <int NT> static wide_kernel wide_of(uint32_t types)
+    {
+        static const wide_kernel kernels[n_types] = { wide_one<NT, First>(), wide_one<NT, Rest>()... };
+        if (!(types & (types - 1))) return kernels[wk_log2(types)];
+        if constexpr (!wk_is_exact<First>::yes && ((Rest::group == First::group && !wk_is_exact<Rest>::yes) && ...)) return wk_product_wide<NT, First, Rest...>;
+        else return NULL;
+    }
+    static wide_kernel wide_of(uint32_t tiles, uint32_t types) { return tiles == 1 ? wide_of<1>(types) : tiles == 2 ? wide_of<2>(types) : tiles == 4 ? wide_of<4>(types) : wide_of<8>(types); }
+    static inline uint32_t wide_clusters[4][n_types + 1][4]; /* by log2 of tiles, type (n_types: several), log2 of blocks: clusters that the device holds at once */
+    static uint32_t wide_room(uint32_t tiles, bool mixed) /* shared memory of a block */
+    {
+        const uint32_t room = device.processor_bytes / wk_wide_together(tiles, mixed ? 2 : 1) - WK_BLOCK_RESERVED;
+        return room < device.block_bytes ? room : device.block_bytes;
+    }
+    static void wide_config(cudaLaunchConfig_t *config, cudaLaunchAttribute attribute[2], uint32_t blocks, uint32_t shared)
+    {
+        attribute[0].id = cudaLaunchAttributeClusterDimension;
+        attribute[0].val.clusterDim = { blocks, 1, 1 };
+        attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[1].val.programmaticStreamSerializationAllowed = 1;
+        *config = cudaLaunchConfig_t();
+        config->gridDim = dim3(blocks);
+        config->blockDim = dim3(WK_WIDE_THREADS);
+        config->dynamicSmemBytes = shared;
+        config->attrs = attribute;
+        config->numAttrs = 1;
+    }
+    static wk_status wide_open(const struct wk_err *err)
+    {
+        for (uint32_t tiles = 1; device.wgmma && tiles <= 8; tiles *= 2)
+            for (uint32_t type = 0; type <= n_types; type++) {
+                const wide_kernel kernel = type == n_types && n_types == 1 ? NULL : wide_of(tiles, type < n_types ? 1u << type : 3u);
+                if (!kernel) continue;
+                wk_status status = wk_product_status(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
+                if (!status) status = wk_product_status(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
+                if (status) return status;
+                for (uint32_t b = 0; b < 4; b++) {
+                    cudaLaunchAttribute attribute[2] = {};
+                    cudaLaunchConfig_t config;
+                    int clusters = (int)(device.processors * wk_wide_together(tiles, type == n_types ? 2 : 1));
+                    wide_config(&config, attribute, 1u << b, wide_room(tiles, type == n_types));
+                    if (b && (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess || clusters < 0)) {
+                        (void)cudaGetLastError();
+                        clusters = 0;
+                    }
+                    wide_clusters[wk_log2(tiles)][type][b] = (uint32_t)clusters;
+                }
+            }
+        return WK_OK;
+    }
+    /* Values of k that the busiest block of `blocks` has of an item. */
+    static uint32_t wide_k(const wk_product_args *a, uint32_t blocks)
+    {
+        uint32_t most = 0;
+        for (uint32_t rank = 0; rank < blocks; rank++) {
+            uint32_t steps = 0;
+            for (uint32_t leaf = rank * (WK_SLOTS / blocks); leaf < (rank + 1) * (WK_SLOTS / blocks); leaf++) {
+                const uint32_t slot = (leaf & 1u) << 2 | (leaf & 2u) | leaf >> 2;
+                if (slot < a->steps) steps += (a->steps - slot + WK_SLOTS - 1) / WK_SLOTS;
+            }
+            most = max_of(most, steps);
         }
+        return most << a->step_shift;
     }
-    static bool wide_launch(const wk_cuda_product *p, const wk_wide_args *w, uint32_t tiles, uint32_t high, uint32_t serial, void *stream, wk_status *status, const struct wk_err *err)
+    /* Shared memory of product_wide in clusters of `blocks`, `stage_k` values of k a stage; 0: it does not fit. */
+    static uint32_t wide_shape(wk_wide_args *w, uint32_t tiles, uint32_t blocks, uint32_t stage_k)
     {
-        const wide_kernel kernel = wide_of(tiles, high);
-        cudaLaunchAttribute attribute[2] = {};
-        attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attribute[0].val.programmaticStreamSerializationAllowed = 1;
-        attribute[1].id = cudaLaunchAttributeClusterDimension;
-        attribute[1].val.clusterDim.x = WK_SLOTS;
-        attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
-        cudaLaunchConfig_t config = {};
-        config.blockDim = dim3(WK_WIDE_THREADS);
-        config.stream = static_cast<cudaStream_t>(stream);
-        config.attrs = p->flags & WK_CUDA_DEPENDENT ? attribute : attribute + 1;
-        config.numAttrs = (p->flags & WK_CUDA_DEPENDENT ? 1 : 0) + (serial ? 0 : 1);
-        wk_wide_args shaped = *w;
-        if (!wide_shape(&shaped, tiles, high, serial, kernel, &config)) return false;
-        *status = wk_product_status(cudaLaunchKernelEx(&config, kernel, shaped), "product", err);
-        return true;
+        wk_product_args *a = &w->p;
+        const bool mixed = a->types & (a->types - 1);
+        const uint32_t each = a->glu ? 2 : 1, cells = WK_WIDE_TILES / each * tiles, step_k = 1u << a->step_shift, kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
+        uint32_t clusters = wide_clusters[wk_log2(tiles)][mixed ? n_types : wk_log2(a->types)][wk_log2(blocks)];
+        const uint32_t room = wide_room(tiles, mixed);
+        a->run = step_k > stage_k ? step_k / stage_k : 1;
+        if (clusters == 0 || a->steps * a->run > WK_WIDE_STAGES) return 0;
+        w->run_shift = wk_log2(a->run);
+        a->stage_units = a->step_units / a->run;
+        a->slot = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) {
+            a->seg[i].stage_bytes = step_bytes(a->seg[i].type, a->stage_units);
+            a->slot = max_of(a->slot, a->seg[i].stage_bytes);
+        }
+        w->stage_k = step_k / a->run;
+        w->x_bytes = (w->stage_k + 63) / 64 * tiles * 1024;
+        w->workers = clusters < a->items ? clusters : a->items;
+        w->blocks = blocks;
+        w->owned = (cells + blocks - 1) / blocks;
+        w->buffers = blocks > 1 && w->workers < a->items ? 2 : 1; /* one: each item is finished before the next */
+        w->buffer = w->owned * blocks * each * WK_WIDE_CELL;
+        const uint32_t fixed = 1024 + w->buffers * w->buffer + kept + WK_WIDE_BARS * 8 + WK_WIDE_STAGES * 2, stage = w->x_bytes + WK_WIDE_TILES * a->slot;
+        a->depth = room > fixed ? (room - fixed) / stage : 0;
+        if (a->depth > WK_WIDE_DEPTH) a->depth = WK_WIDE_DEPTH;
+        if (a->depth < 2) return 0;
+        a->x_at = a->depth * w->x_bytes;
+        a->red_at = a->depth * stage;
+        w->kept_at = a->red_at + w->buffers * w->buffer;
+        a->bars_at = w->kept_at + kept;
+        w->order_at = a->bars_at + WK_WIDE_BARS * 8;
+        return w->order_at + WK_WIDE_STAGES * 2 + 1024;
     }
-    static bool wide(const wk_cuda_product *p, wk_wide_args *w, void *stream, wk_status *status, const struct wk_err *err)
+    static bool wide(const wk_cuda_product *p, const wk_product_args &args, void *stream, wk_status *status, const struct wk_err *err)
     {
-        const bool pairs_of_two = p->glu && p->seg[0].ggml_type != p->seg[1].ggml_type; /* a row of two tiles is of one type */
+        wk_wide_args wide = {}, *const w = &wide;
+        wide.p = args;
         uint32_t tiles = 1;
-        while (tiles < widest && 8 * tiles < p->rows) tiles *= 2;
-        for (; tiles; tiles /= 2) {
-            const uint32_t groups = (p->rows + 8 * tiles - 1) / (8 * tiles), rows = wide_items(&w->p, 2), blocks = rows * groups;
-            /* Serial, if it fills three quarters of its rounds of one block a multiprocessor. */
-            const bool serial = blocks * 4 >= (blocks + device.processors - 1) / device.processors * device.processors * 3;
-            if ((serial || !device.clusters) && !pairs_of_two && wide_launch(p, w, tiles, 2, 1, stream, status, err)) return true;
-            if (!device.clusters) continue;
-            /* Two tiles a row, if there are enough of them and room. */
-            const bool high = p->glu ? !pairs_of_two : blocks * WK_SLOTS * 10 >= device.processors * 9 && w->p.k32 / WK_SLOTS * tiles * 16 <= WK_WIDE_ROOM;
-            if (wide_launch(p, w, tiles, high ? 2 : 1, 0, stream, status, err)) return true;
-            if (high && wide_launch(p, w, tiles, 1, 0, stream, status, err)) return true;
+        while (tiles < 8 && 8 * tiles < p->rows) tiles *= 2;
+        wk_product_args *a = &w->p;
+        const uint32_t types = a->types;
+        for (uint32_t i = 1; i < p->n_seg; i++)
+            if (groups[a->seg[i].type] != groups[a->seg[0].type] || (p->glu && a->seg[i].type != a->seg[0].type)) return false; /* a block's tiles of gate and up are asked for alike */
+        const wide_kernel kernel = device.wgmma ? wide_of(tiles, types) : NULL;
+        if (!kernel) return false;
+        count_items(a, WK_WIDE_TILES);
+        if (a->glu) a->items = a->seg[0].end = (a->seg[0].n_tiles + WK_WIDE_TILES / 2 - 1) / (WK_WIDE_TILES / 2);
+        /* As many blocks to an item as make the busiest multiprocessor's time the least: clocks of 64 values of k of an item, and of what an item costs besides. */
+        uint64_t best = UINT64_MAX;
+        uint32_t blocks = 0, stage_k = 0;
+        for (uint32_t b = 1; b <= (device.clusters ? 8u : 1u); b *= 2) {
+            uint32_t k = tiles == 4 ? 256 : 128;
+            if (!wide_shape(w, tiles, b, k) || (a->depth < 3 && k == 256)) k = 128;
+            if (!wide_shape(w, tiles, b, k)) continue;
+            const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = wide_k(a, b) / 64;
+            const uint64_t cost = rounds * (pieces * (300 + 40 * tiles) + 500 + 100 * tiles + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
+            if (cost < best) best = cost, blocks = b, stage_k = k;
         }
-        return false;
+        if (!blocks) return false;
+        cudaLaunchAttribute attribute[2] = {};
+        cudaLaunchConfig_t config;
+        wide_config(&config, attribute, blocks, wide_shape(w, tiles, blocks, stage_k));
+        config.gridDim = dim3(w->workers * blocks);
+        config.stream = static_cast<cudaStream_t>(stream);
+        if (!(types & (types - 1)))
+            for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;
+        config.numAttrs = p->flags & WK_CUDA_DEPENDENT ? 2 : 1;
+        *status = wk_product_status(cudaLaunchKernelEx(&config, kernel, *w), "product", err);
+        return true;
     }
 
     /* One launch; false: this many rows do not fit in one. */
     static bool launch(const wk_cuda_product *p, void *stream, wk_status *status, const struct wk_err *err)
     {
-        wk_wide_args w = {};
-        common(p, &w.p);
-        if (p->rows <= WK_FEW_ROWS) {
-            wk_product_args a = w.p;
-            const uint32_t types = a.types, columns = p->rows == 1 ? 1 : 8;
-            count_items(&a, 1);
-            const uint32_t shared = few_shape(&a, columns, 1);
-            if (shared) {
-                if (!(types & (types - 1))) single_type(&a);
-                *status = start(few_kernel(types, columns), a, 1, WK_FEW_THREADS, shared, p->flags, stream, err);
-                return true;
-            }
-        }
-        return p->rows > 1 && wide(p, &w, stream, status, err);
+        wk_product_args a;
+        common(p, &a);
+        const uint32_t types = a.types, columns = p->rows == 1 ? 1 : 8;
+        if (p->rows > WK_FEW_ROWS && wide(p, a, stream, status, err)) return true;
+        if (p->rows > 8) return false;
+        count_items(&a, 1);
+        const uint32_t shared = few_shape(&a, columns);
+        if (!shared) return false;
+        if (!(types & (types - 1))) single_type(&a);
+        *status = start(few_kernel(types, columns), a, shared, p->flags, stream, err);
+        return true;
     }
 
     /* A stage of the ring of product_experts: so many steps of each slot as make `bytes`, or a piece of one. */
@@ -457,8 +458,6 @@ template <class First, class... Rest> struct wk_product_of {
         a->x_stride = COLUMNS > 1 ? padded + (groups[type] == 16 ? 16 : 32) : padded; /* lanes that load together meet no other's banks */
         const uint32_t x_at = at;
         at += w->capacity * a->x_stride * 2;
-        const uint32_t terms_at = at;
-        at += align(terms_bytes(type, padded, COLUMNS));
         const uint32_t red_at = at;
         at += wk_experts_shape<COLUMNS>::sums;
         const uint32_t bars_at = at;
@@ -480,7 +479,6 @@ template <class First, class... Rest> struct wk_product_of {
         a->flight = a->flight < 1 ? 1 : a->flight < a->depth ? a->flight : a->depth;
         const uint32_t ring = align(a->depth * a->slot);
         a->x_at = ring + x_at;
-        a->terms_at[type] = ring + terms_at;
         a->red_at = ring + red_at;
         a->bars_at = ring + bars_at;
         w->start_at = ring + start_at;

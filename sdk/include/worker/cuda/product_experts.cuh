@@ -90,21 +90,12 @@ template <int COLUMNS, class F> __device__ __forceinline__ void wk_experts_input
         /* All items of a single row have its input, whatever their order. */
         const uint32_t row = wk_input_row(p, p.rows > p.x_items ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + c) / p.x_items : 0);
         const __half *const from = static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32;
-        const float *const sums = p.in.aux + (uint64_t)row * (p.k32 / 8);
         const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at) + c * p.x_stride * 2, first = lane / COLUMNS;
 #pragma unroll 4
         for (uint32_t i = first; i < own / 8; i += apart) {
             const uint32_t k = wk_own_k(p, slot, i * 8);
             wk_copy16_part(x + k * 2, from + (k < p.k32 ? k : 0), k < p.k32 ? 16 : 0);
         }
-        if constexpr (wk_terms<F, COLUMNS>::biased || F::mins != 0)
-#pragma unroll 2
-            for (uint32_t i = first; i < own / 32; i += apart) {
-                const uint32_t k = wk_own_k(p, slot, i * 32);
-                float4 s = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                if (k < p.k32) s = *reinterpret_cast<const float4 *>(sums + k / 8);
-                wk_put_terms<COLUMNS, F>(p, shared, c, k / 32, s);
-            }
     }
     wk_copy_commit();
     wk_copy_wait<0>();
@@ -140,97 +131,14 @@ __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_e
             }
 }
 
-/* A unit of a tile times a warp's columns: y += . PLACE: its number in the super-unit; x: this lane's column at the unit's first k; bias, min: of the unit's first group (minima on
- * tensor cores: of the super-unit). One column: that of lanes 0, 4, ...; y[1] and y[3] are nothing. */
-template <class F, int COLUMNS, uint32_t PLACE>
-__device__ __forceinline__ void wk_experts_unit(float y[4], typename F::scales &s, const unsigned char *unit, const __half *x, const float *bias, const float *min, uint32_t lane)
-{
-    const uint32_t t = lane % 4;
-    typename F::quants q;
-    F::load(s, unit, PLACE, lane);
-    F::load(q, unit, PLACE, lane);
-    auto add = [&](float2 f, const float c[4]) {
-        y[0] = __fmaf_rn(f.x, c[0], y[0]);
-        y[2] = __fmaf_rn(f.y, c[2], y[2]);
-        if constexpr (COLUMNS > 1) {
-            y[1] = __fmaf_rn(f.x, c[1], y[1]);
-            y[3] = __fmaf_rn(f.y, c[3], y[3]);
-        }
-    };
-#pragma unroll
-    for (uint32_t b = 0; b < F::unit / 32; b++) {
-        uint32_t a[F::parts][2][4], v[4];
-        const __half *at = x + b * 32;
-        F::fragments(q, b, a);
-        if constexpr (F::group == 32) {
-            const uint4 w = *reinterpret_cast<const uint4 *>(at + t * 8);
-            v[0] = w.x, v[1] = w.y, v[2] = w.z, v[3] = w.w;
-        } else {
-            const uint2 w = *reinterpret_cast<const uint2 *>(at + t * 4), u = *reinterpret_cast<const uint2 *>(at + 16 + t * 4);
-            v[0] = w.x, v[1] = w.y, v[2] = u.x, v[3] = u.y;
-        }
-#pragma unroll
-        for (uint32_t h = 0; h < 32 / F::group; h++) {
-            const uint32_t i = b * (32 / F::group) + h;
-            const float2 scale = F::scale(s, i);
-            float2 from = make_float2(0.0f, 0.0f);
-            if constexpr (wk_terms<F, COLUMNS>::biased) from = *reinterpret_cast<const float2 *>(COLUMNS == 1 ? bias + i * 4 : bias + i * COLUMNS + 2 * t);
-#pragma unroll
-            for (uint32_t part = 0; part < F::parts; part++) {
-                float c[4];
-                wk_mma_from(c, a[part][h], v[2 * h], v[2 * h + 1], from);
-                if constexpr (F::group == 32) wk_mma(c, a[part][1], v[2], v[3]);
-                float2 f = scale;
-                if constexpr (F::parts > 1) f = make_float2(__fmul_rn(f.x, F::part_scale(part)), __fmul_rn(f.y, F::part_scale(part)));
-                add(f, c);
-            }
-            if constexpr (F::mins == WK_MINS_GROUP) {
-                const float *const sum = COLUMNS == 1 ? min + i : min + i * COLUMNS + 2 * t;
-                const float2 low = F::min(s, PLACE, i);
-                const float c[4] = { sum[0], COLUMNS == 1 ? 0.0f : sum[1], sum[0], COLUMNS == 1 ? 0.0f : sum[1] };
-                add(make_float2(-low.x, -low.y), c);
-            }
-        }
-    }
-    if constexpr (F::mins > WK_MINS_SUPER && PLACE == F::super - 1) { /* the super-unit's minima: integers times sums, on the tensor cores */
-        float c[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
-#pragma unroll
-        for (uint32_t j = 0; j < F::mins - WK_MINS_SUPER; j++) {
-            uint32_t a[4];
-            F::min_fragment(s, j, lane, a);
-            const float4 v = reinterpret_cast<const float4 *>(min)[(j * COLUMNS + (COLUMNS == 1 ? 0 : lane / 4)) * 4 + t];
-            wk_mma_tf32(c, a, __float_as_uint(v.x), __float_as_uint(v.y));
-            wk_mma_tf32(c, a, __float_as_uint(v.z), __float_as_uint(v.w));
-        }
-        const float2 m = F::min_scale(s);
-        add(make_float2(-m.x, -m.y), c);
-    }
-}
-
-/* N units of k of a stage. bias, min: of the first. */
-template <class F, int COLUMNS, uint32_t N>
-__device__ __forceinline__ void wk_experts_units(float y[4], const unsigned char *at, const __half *x, const float *bias, const float *min, uint32_t lane)
-{
-    constexpr uint32_t groups = F::unit / F::group, bias_floats = groups * (COLUMNS == 1 ? 4 : COLUMNS);
-    constexpr uint32_t min_floats = F::mins == WK_MINS_GROUP ? groups * COLUMNS : F::mins > WK_MINS_SUPER && F::super == 1 ? (F::mins - WK_MINS_SUPER) * 16 * COLUMNS : 0;
-    typename F::scales s;
-#pragma unroll
-    for (uint32_t v = 0; v < N; v++) {
-        if (F::super == 2 && v % 2) wk_experts_unit<F, COLUMNS, 1>(y, s, at + F::offset(v), x + v * F::unit, bias + v * bias_floats, min + v * min_floats, lane);
-        else wk_experts_unit<F, COLUMNS, 0>(y, s, at + F::offset(v), x + v * F::unit, bias + v * bias_floats, min + v * min_floats, lane);
-    }
-}
-
 /* A multiplying warp. Stages of the ring hold `rounds` steps of each slot, or a piece of one. */
 template <int COLUMNS, class F>
 __device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk_experts_walk walk, unsigned char *shared, const wk_few_bars &bars, uint32_t slot, uint32_t lane)
 {
-    constexpr uint32_t super_floats = F::mins > WK_MINS_SUPER ? (F::mins - WK_MINS_SUPER) * 16 * COLUMNS : 0;
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1, piece_units = F::super == 2 ? 2 : p.stage_units, chunk = (uint32_t)F::offset(piece_units), rounds = a.rounds, stages = p.stages, run = p.run, slot_bytes = p.slot;
     const uint32_t step_values = 1u << p.step_shift, depth = p.depth, advance = run > 1 ? piece_units * F::unit : WK_SLOTS * step_values, own = wk_own_steps(p, slot);
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) + slot * step_values;
-    const wk_terms<F, COLUMNS> terms(shared + p.terms_at[0], p.steps << p.step_shift);
     const unsigned char *const ring = shared + chunk * slot;
     unsigned char *const sums = shared + p.red_at + slot * wk_experts_shape<COLUMNS>::cell;
     const uint32_t in_cell = COLUMNS == 1 ? lane : wk_experts_cell(lane / 4, lane % 4 * 2);
@@ -242,9 +150,9 @@ __device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk
         __syncwarp();
 #pragma unroll 1
         for (uint32_t i = walk.units(a) * in_item; i; i--) {
-            float y[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+            float y[2][4] = {};
             const __half *xs = x;
-            uint32_t left = own, k = slot * step_values, piece = 0;
+            uint32_t left = own, piece = 0;
 #pragma unroll 1
             for (uint32_t stage = stages; stage; stage--) {
                 const uint32_t here = min(rounds, left);
@@ -252,18 +160,15 @@ __device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk
                 wk_stage_wait(bars.full(turn.i), turn.parity);
 #pragma unroll 1
                 for (uint32_t r = here; r; r--) {
-                    const float *const bias = terms.bias + k / F::group * (COLUMNS == 1 ? 4 : COLUMNS);
-                    const float *const min = terms.min + (F::mins == WK_MINS_GROUP ? k / F::group * COLUMNS : k / (F::unit * F::super) * super_floats);
                     if constexpr (F::super == 2) {
-                        wk_experts_units<F, COLUMNS, 2>(y, from, xs, bias, min, lane);
+                        wk_few_units<F, COLUMNS, 2>(y, from, xs, lane);
                     } else {
-                        if (4 * F::slot <= WK_FEW_STAGE && piece_units == 4) wk_experts_units<F, COLUMNS, 4>(y, from, xs, bias, min, lane);
-                        else if (piece_units == 2) wk_experts_units<F, COLUMNS, 2>(y, from, xs, bias, min, lane);
-                        else wk_experts_units<F, COLUMNS, 1>(y, from, xs, bias, min, lane);
+                        if (4 * F::slot <= WK_FEW_STAGE && piece_units == 4) wk_few_units<F, COLUMNS, 4>(y, from, xs, lane);
+                        else if (piece_units == 2) wk_few_units<F, COLUMNS, 2>(y, from, xs, lane);
+                        else wk_few_units<F, COLUMNS, 1>(y, from, xs, lane);
                     }
                     from += chunk * WK_SLOTS;
                     xs += advance;
-                    k += advance;
                 }
                 __syncwarp();
                 if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
@@ -275,7 +180,6 @@ __device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk
                         left += here;
                     } else {
                         xs += (WK_SLOTS - 1) * step_values;
-                        k += (WK_SLOTS - 1) * step_values;
                         piece = 0;
                     }
                 }
@@ -284,13 +188,13 @@ __device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk
             unsigned char *const cell = sums + sum.i * wk_experts_shape<COLUMNS>::place;
             if constexpr (COLUMNS == 1) {
                 if (lane % 4 == 0) {
-                    *reinterpret_cast<float *>(cell + lane) = y[0];
-                    *reinterpret_cast<float *>(cell + lane + 32) = y[2];
+                    *reinterpret_cast<float *>(cell + lane) = __fadd_rn(y[0][0], y[1][0]);
+                    *reinterpret_cast<float *>(cell + lane + 32) = __fadd_rn(y[0][2], y[1][2]);
                 }
             } else {
 #pragma unroll
                 for (uint32_t j = 0; j < 4; j++) /* columns 2t, 2t + 1 of row g, and of row g + 8 */
-                    *reinterpret_cast<float *>(cell + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = y[j];
+                    *reinterpret_cast<float *>(cell + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = __fadd_rn(y[0][j], y[1][j]);
             }
             __syncwarp();
             if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
@@ -299,16 +203,17 @@ __device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk
     }
 }
 
-/* Four rows of a column over all slots in order. */
+/* Four rows of a column over all slots. */
 __device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char *cell)
 {
-#pragma unroll
-    for (int i = 0; i < 4; i++) sum[i] = 0.0f;
+    float v[4][WK_SLOTS];
 #pragma unroll
     for (uint32_t slot = 0; slot < WK_SLOTS; slot++) {
-        const float4 v = *reinterpret_cast<const float4 *>(cell + slot * wk_experts_shape<8>::cell);
-        sum[0] = __fadd_rn(sum[0], v.x), sum[1] = __fadd_rn(sum[1], v.y), sum[2] = __fadd_rn(sum[2], v.z), sum[3] = __fadd_rn(sum[3], v.w);
+        const float4 s = *reinterpret_cast<const float4 *>(cell + slot * wk_experts_shape<8>::cell);
+        v[0][slot] = s.x, v[1][slot] = s.y, v[2][slot] = s.z, v[3][slot] = s.w;
     }
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum[i] = wk_slots_sum(v[i]);
 }
 
 /* The finishing warp for 8 columns: four rows of a column a lane. */
@@ -361,9 +266,10 @@ __device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, 
             wk_stage_wait(bars.summed(place), sum.parity);
             if (p.glu) wk_stage_wait(bars.summed(place + 1), sum.parity);
             const float *const v = reinterpret_cast<const float *>(shared + p.red_at + (place + (p.glu ? lane / 16 : 0)) * shape::place) + o.r;
-            float s = 0.0f;
+            float sums[WK_SLOTS];
 #pragma unroll
-            for (uint32_t slot = 0; slot < WK_SLOTS; slot++) s = __fadd_rn(s, v[slot * 16]);
+            for (uint32_t slot = 0; slot < WK_SLOTS; slot++) sums[slot] = v[slot * 16];
+            const float s = wk_slots_sum(sums);
             __syncwarp();
             if (lane < in_item) wk_bar_arrive(bars.finished(place + lane));
             wk_output(p, o, more, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);

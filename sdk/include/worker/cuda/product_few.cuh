@@ -1,7 +1,7 @@
-/* worker/cuda/product_few.cuh: products of 1 to 8 rows whose activations fit in shared memory, and of experts, a row each.
+/* worker/cuda/product_few.cuh: products of 1 to 8 rows whose activations fit in shared memory.
  *
  * A block is a pipeline. One warp streams the block's tiles through a ring of stages in shared memory, as far ahead as the ring is deep, across tiles and before
- * the preceding launch has ended. Eight warps multiply: a stage holds a piece of a step of k for each of them; warp w has partitions w and w + 8. One warp adds
+ * the preceding launch has ended. Eight warps multiply: a stage holds a piece of a step of k for each of them; warp w has slot w. One warp adds
  * the eight sums of a tile, finishes the outputs and stores them while the others are at the next tile. They meet only at barriers in memory, so none waits for
  * more than what it needs. */
 #ifndef WORKER_CUDA_PRODUCT_FEW_CUH
@@ -64,7 +64,7 @@ __device__ __forceinline__ uint32_t wk_few_segment(const wk_product_args &p, uin
 /* The streaming warp. A stage: chunk w is a piece of step w of eight steps. */
 __device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t ring, const wk_few_bars &bars, uint32_t lane)
 {
-    const uint32_t in_item = p.glu ? 2 : 1, expert = wk_expert(p);
+    const uint32_t in_item = p.glu ? 2 : 1;
     wk_turn turn = { 0, 1 }, old = { 0, 0 };
     uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
     for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x)
@@ -72,9 +72,10 @@ __device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t
             uint32_t tile, s = wk_few_segment(p, item, &tile);
             if (p.glu) s = j;
             const wk_segment_args &seg = p.seg[s];
-            const unsigned char *const from = seg.tiles + ((uint64_t)expert * seg.n_tiles + tile) * seg.tile_bytes;
+            const unsigned char *const from = seg.tiles + (uint64_t)tile * seg.tile_bytes;
             uint32_t at = 0, left = p.run;
             for (uint32_t stage = 0; stage < p.stages; stage++) {
+                __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
                 if (more) {
                     more--;
                 } else {
@@ -93,103 +94,48 @@ __device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t
         }
 }
 
-/* Unit u of a tile times COLUMNS (1 or 8): y += . PLACE: u % super; x: this lane's column at the unit's first k. */
-template <class F, int COLUMNS, uint32_t PLACE>
-__device__ __forceinline__ void wk_few_unit(float *y, typename F::scales &s, const unsigned char *unit, uint32_t u, const __half *x, const wk_terms<F, COLUMNS> &terms, uint32_t lane)
+/* One unit of a tile, at its place in the super-unit, times COLUMNS (1 or 8): y[chain] += . x: this lane's column at the unit's first k. */
+template <class F, int COLUMNS, uint32_t PLACE, bool FAR>
+__device__ __forceinline__ void wk_few_unit(float y[2][4], const typename F::scales &s, const typename F::quants &q, const __half *x, uint32_t lane)
 {
-    constexpr uint32_t groups = F::unit / F::group;
-    const uint32_t t = lane % 4, first = u * groups;
-    typename F::quants q;
-    F::load(s, unit, PLACE, lane);
-    F::load(q, unit, PLACE, lane);
+    const uint32_t t = lane % 4;
 #pragma unroll
     for (uint32_t b = 0; b < F::unit / 32; b++) {
-        uint32_t a[F::parts][2][4], x4[4];
-        F::fragments(q, b, a);
+        uint32_t x4[4];
+        wk_weights32<F> w;
+        w.template make<FAR>(q, s, PLACE, b);
         if (F::group == 32) {
             const uint4 v = *reinterpret_cast<const uint4 *>(x + b * 32 + t * 8);
             x4[0] = v.x, x4[1] = v.y, x4[2] = v.z, x4[3] = v.w;
         } else {
-            const uint2 v = *reinterpret_cast<const uint2 *>(x + b * 32 + t * 4), w = *reinterpret_cast<const uint2 *>(x + b * 32 + 16 + t * 4);
-            x4[0] = v.x, x4[1] = v.y, x4[2] = w.x, x4[3] = w.y;
+            const uint2 v = *reinterpret_cast<const uint2 *>(x + b * 32 + t * 4), v1 = *reinterpret_cast<const uint2 *>(x + b * 32 + 16 + t * 4);
+            x4[0] = v.x, x4[1] = v.y, x4[2] = v1.x, x4[3] = v1.y;
         }
-#pragma unroll
-        for (uint32_t h = 0; h < 32 / F::group; h++) {
-            const uint32_t i = b * (32 / F::group) + h;
-            const float2 scale = F::scale(s, i);
-#pragma unroll
-            for (uint32_t part = 0; part < F::parts; part++) {
-                float c[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
-                if constexpr (wk_terms<F, COLUMNS>::biased) {
-                    if constexpr (COLUMNS == 1) {
-                        const float4 v = reinterpret_cast<const float4 *>(terms.bias)[first + i];
-                        c[0] = v.x, c[1] = v.y, c[2] = v.z, c[3] = v.w;
-                    } else {
-                        const float2 v = *reinterpret_cast<const float2 *>(terms.bias + (first + i) * COLUMNS + 2 * t);
-                        c[0] = c[2] = v.x;
-                        c[1] = c[3] = v.y;
-                    }
-                }
-                wk_mma(c, a[part][h], x4[2 * h], x4[2 * h + 1]);
-                if (F::group == 32) wk_mma(c, a[part][1], x4[2], x4[3]);
-                float2 f = scale;
-                if constexpr (F::parts > 1) f = make_float2(__fmul_rn(f.x, F::part_scale(part)), __fmul_rn(f.y, F::part_scale(part)));
-                y[0] = __fmaf_rn(f.x, c[0], y[0]);
-                if constexpr (COLUMNS == 1) {
-                    y[1] = __fmaf_rn(f.y, c[2], y[1]);
-                } else {
-                    y[1] = __fmaf_rn(f.x, c[1], y[1]);
-                    y[2] = __fmaf_rn(f.y, c[2], y[2]);
-                    y[3] = __fmaf_rn(f.y, c[3], y[3]);
-                }
-            }
-            if constexpr (F::mins == WK_MINS_GROUP) {
-                const float2 m = F::min(s, PLACE, i);
-                const float *sum = terms.min + (first + i) * COLUMNS + (COLUMNS == 1 ? 0 : 2 * t);
-                y[0] = __fmaf_rn(-m.x, sum[0], y[0]);
-                if constexpr (COLUMNS == 1) {
-                    y[1] = __fmaf_rn(-m.y, sum[0], y[1]);
-                } else {
-                    y[1] = __fmaf_rn(-m.x, sum[1], y[1]);
-                    y[2] = __fmaf_rn(-m.y, sum[0], y[2]);
-                    y[3] = __fmaf_rn(-m.y, sum[1], y[3]);
-                }
-            }
-        }
-    }
-    if constexpr (F::mins > WK_MINS_SUPER && PLACE == F::super - 1) { /* the super-unit's minima: integers times sums, on the tensor cores */
-        {
-            constexpr uint32_t n = F::mins - WK_MINS_SUPER;
-            float c[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
-#pragma unroll
-            for (uint32_t j = 0; j < n; j++) {
-                uint32_t a[4];
-                F::min_fragment(s, j, lane, a);
-                const float4 v = reinterpret_cast<const float4 *>(terms.min)[((u / F::super * n + j) * COLUMNS + (COLUMNS == 1 ? 0 : lane / 4)) * 4 + t];
-                wk_mma_tf32(c, a, __float_as_uint(v.x), __float_as_uint(v.y));
-                wk_mma_tf32(c, a, __float_as_uint(v.z), __float_as_uint(v.w));
-            }
-            const float2 m = F::min_scale(s);
-            y[0] = __fmaf_rn(-m.x, c[0], y[0]);
-            if constexpr (COLUMNS == 1) {
-                y[1] = __fmaf_rn(-m.y, c[2], y[1]);
-            } else {
-                y[1] = __fmaf_rn(-m.x, c[1], y[1]);
-                y[2] = __fmaf_rn(-m.y, c[2], y[2]);
-                y[3] = __fmaf_rn(-m.y, c[3], y[3]);
-            }
-        }
+        w.add(y, x4);
     }
 }
 
-/* N units of a stage. */
-template <class T, int COLUMNS, uint32_t N> __device__ __forceinline__ void wk_few_units(float *y, const unsigned char *at, uint32_t u, const __half *x, const wk_terms<T, COLUMNS> &terms, uint32_t lane)
+/* The units from v on that share scales. */
+template <class F, int COLUMNS, bool FAR> __device__ __forceinline__ void wk_few_super(float y[2][4], typename F::scales &s, const unsigned char *at, const __half *x, uint32_t lane)
 {
-    typename T::scales s;
+    typename F::quants q;
+    F::load(q, at, 0, lane);
+    wk_few_unit<F, COLUMNS, 0, FAR>(y, s, q, x, lane);
+    if constexpr (F::super == 2) {
+        F::load(s, at + F::offset(1), 1, lane);
+        F::load(q, at + F::offset(1), 1, lane);
+        wk_few_unit<F, COLUMNS, 1, FAR>(y, s, q, x + F::unit, lane);
+    }
+}
+/* N units of a stage. */
+template <class F, int COLUMNS, uint32_t N> __device__ __forceinline__ void wk_few_units(float y[2][4], const unsigned char *at, const __half *x, uint32_t lane)
+{
 #pragma unroll
-    for (uint32_t v = 0; v < N; v++) {
-        if (T::super == 2 && v % 2) wk_few_unit<T, COLUMNS, 1>(y, s, at + T::offset(v), u + v, x + v * T::unit, terms, lane);
-        else wk_few_unit<T, COLUMNS, 0>(y, s, at + T::offset(v), u + v, x + v * T::unit, terms, lane);
+    for (uint32_t v = 0; v < N; v += F::super) {
+        typename F::scales s;
+        F::load(s, at + F::offset(v), 0, lane);
+        if (wk_far<F>(s)) wk_few_super<F, COLUMNS, true>(y, s, at + F::offset(v), x + v * F::unit, lane);
+        else wk_few_super<F, COLUMNS, false>(y, s, at + F::offset(v), x + v * F::unit, lane);
     }
 }
 
@@ -197,7 +143,6 @@ template <class T, int COLUMNS, uint32_t N> __device__ __forceinline__ void wk_f
 template <int COLUMNS, class... F> __device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, unsigned char *shared, const wk_few_bars &bars, uint32_t warp, uint32_t lane)
 {
     constexpr uint32_t super = wk_family<F...>::super, unit_k = wk_family<F...>::unit;
-    constexpr int ny = COLUMNS == 1 ? 2 : 4;
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
     float *const sums = reinterpret_cast<float *>(shared + p.red_at) + (warp * 16 + lane / 4) * COLUMNS;
     const uint32_t in_item = p.glu ? 2 : 1;
@@ -210,28 +155,25 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_few_multip
                 if (p.glu) s = j;
                 type = p.seg[s].type;
             }
-            float y[ny] = {}, z[ny] = {}; /* of the partition that the next step is in, and of the other */
+            float y[2][4] = {}; /* columns 2t, 2t + 1 of row g, and of row g + 8 */
             wk_for_type<F...>(type, [&](auto format) {
                 using T = decltype(format);
-                const wk_terms<T, COLUMNS> terms(shared + p.terms_at[type], p.steps << p.step_shift);
                 const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : p.stage_units) * warp;
                 uint32_t step = warp;
 #pragma unroll 1
                 for (uint32_t stage = 0; stage < p.stages; step += WK_SLOTS) {
                     const __half *xs = x + (step << p.step_shift);
-                    uint32_t u = step << p.step_shift >> wk_log2(unit_k);
 #pragma unroll 1
                     for (uint32_t i = super == 2 ? 1 : p.run; i; i--, stage++) {
                         wk_stage_wait(bars.full(turn.i), turn.parity);
                         if (step < p.steps) {
                             const unsigned char *at = shared + turn.i * p.slot + chunk;
                             if constexpr (super == 2) {
-                                wk_few_units<T, COLUMNS, 2>(y, at, u, xs, terms, lane);
+                                wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
                             } else {
-                                if (4 * T::slot <= WK_FEW_STAGE && p.stage_units == 4) wk_few_units<T, COLUMNS, 4>(y, at, u, xs, terms, lane);
-                                else if (p.stage_units == 2) wk_few_units<T, COLUMNS, 2>(y, at, u, xs, terms, lane);
-                                else wk_few_units<T, COLUMNS, 1>(y, at, u, xs, terms, lane);
-                                u += p.stage_units;
+                                if (4 * T::slot <= WK_FEW_STAGE && p.stage_units == 4) wk_few_units<T, COLUMNS, 4>(y, at, xs, lane);
+                                else if (p.stage_units == 2) wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
+                                else wk_few_units<T, COLUMNS, 1>(y, at, xs, lane);
                                 xs += p.stage_units * unit_k;
                             }
                         }
@@ -239,26 +181,21 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_few_multip
                         if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
                         turn.next(p.depth);
                     }
-#pragma unroll
-                    for (int i = 0; i < ny; i++) {
-                        const float v = y[i];
-                        y[i] = z[i];
-                        z[i] = v;
-                    }
                 }
             });
             wk_stage_wait(bars.finished(sum.i), sum.parity);
+            float slot[4];
 #pragma unroll
-            for (int i = 0; i < ny; i++) y[i] = __fadd_rn(y[i], z[i]);
+            for (int i = 0; i < 4; i++) slot[i] = __fadd_rn(y[0][i], y[1][i]);
             float *const to = sums + sum.i * WK_SLOTS * 16 * COLUMNS;
             if constexpr (COLUMNS == 1) {
                 if (lane % 4 == 0) {
-                    to[0] = y[0];
-                    to[8] = y[1];
+                    to[0] = slot[0];
+                    to[8] = slot[2];
                 }
             } else {
-                *reinterpret_cast<float2 *>(to + lane % 4 * 2) = make_float2(y[0], y[1]);
-                *reinterpret_cast<float2 *>(to + 8 * COLUMNS + lane % 4 * 2) = make_float2(y[2], y[3]);
+                *reinterpret_cast<float2 *>(to + lane % 4 * 2) = make_float2(slot[0], slot[1]);
+                *reinterpret_cast<float2 *>(to + 8 * COLUMNS + lane % 4 * 2) = make_float2(slot[2], slot[3]);
             }
             __syncwarp();
             if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
@@ -288,7 +225,7 @@ struct wk_few_place {
             wk_output(p, o, more, sum, up);
             return;
         }
-        float v = __fadd_rn(__fmul_rn(sum, p.in_scale), more.bias);
+        float v = __fadd_rn(__fmul_rn(sum, p.seg[o.seg].scale), more.bias);
         if (p.residual) v = __fadd_rn(v, more.other);
         if (in) store(y, v);
         if (squares) {
@@ -312,10 +249,10 @@ __device__ __forceinline__ void wk_few_touch(const wk_product_args &p)
 template <int COLUMNS> __device__ __forceinline__ float wk_few_sum(const wk_product_args &p, const unsigned char *shared, uint32_t i, uint32_t r, uint32_t c)
 {
     const float *const v = reinterpret_cast<const float *>(shared + p.red_at) + (i * WK_SLOTS * 16 + r) * COLUMNS + c;
-    float a = 0.0f;
+    float s[WK_SLOTS];
 #pragma unroll
-    for (uint32_t slot = 0; slot < WK_SLOTS; slot++) a = __fadd_rn(a, v[slot * 16 * COLUMNS]);
-    return a;
+    for (uint32_t slot = 0; slot < WK_SLOTS; slot++) s[slot] = v[slot * 16 * COLUMNS];
+    return wk_slots_sum(s);
 }
 
 /* The finishing warp: 16 rows of the item's tile in 16 lanes; one column: with glu the upper lanes add the second segment's; more: two columns at a time. */
@@ -323,16 +260,16 @@ template <int COLUMNS> __device__ __forceinline__ void wk_few_finish(const wk_pr
 {
     wk_few_touch(p);
     wk_depend();
-    const uint32_t expert = wk_expert(p), in_item = p.glu ? 2 : 1;
+    const uint32_t in_item = p.glu ? 2 : 1;
     wk_turn sum = { 0, 0 };
     wk_output_at o;
     o.r = lane % 16;
     for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x) {
         const uint32_t first = sum.i; /* pairs begin at even places */
         o.seg = wk_few_segment(p, item, &o.tile);
-        o.row = COLUMNS == 1 ? wk_item(p) : lane / 16;
+        o.row = COLUMNS == 1 ? 0 : lane / 16;
         o.on = COLUMNS == 1 ? lane < 16 : o.row < p.rows;
-        wk_output_more more = wk_output_ahead(p, o, expert);
+        wk_output_more more = wk_output_ahead(p, o, 0);
         const wk_few_place place(p, o);
         wk_stage_wait(bars.summed(first), sum.parity);
         if (p.glu) wk_stage_wait(bars.summed(first + 1), sum.parity);
@@ -347,7 +284,7 @@ template <int COLUMNS> __device__ __forceinline__ void wk_few_finish(const wk_pr
                 const wk_output_more with = more;
                 o.row += 2;
                 o.on = o.row < p.rows;
-                if (c + 2 < p.rows) more = wk_output_ahead(p, o, expert);
+                if (c + 2 < p.rows) more = wk_output_ahead(p, o, 0);
                 const float a = wk_few_sum<COLUMNS>(p, shared, first, now.r, now.row), up = p.glu ? wk_few_sum<COLUMNS>(p, shared, first + 1, now.r, now.row) : 0.0f;
                 wk_few_place(p, now).put(p, now, with, a, up);
             }
@@ -370,12 +307,11 @@ template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THRE
     wk_release();
     __syncthreads();
     if (warp == WK_SLOTS) {
-        if (p.expert) wk_depend();
         wk_few_stream(p, base, bars, lane);
     } else if (warp > WK_SLOTS) {
         wk_few_finish<COLUMNS>(p, shared, bars, lane);
     } else {
-        wk_prologue<COLUMNS, F...>(p, shared, warp, lane);
+        wk_prologue<COLUMNS>(p, shared, warp, lane);
         wk_few_multiply<COLUMNS, F...>(p, shared, bars, warp, lane);
     }
 }

@@ -6,13 +6,14 @@
  * A operand (that is how tiles are laid out), and the tensor cores multiply them with the panels in shared memory. While they do, the warp makes the next 64 values:
  * two buffers of registers, one group of four wgmma under way. Weights never pass through shared memory as f16, which would take all of its bandwidth.
  *
- * A weight is value() of format.cuh rounded to f16, as in `expand`. A sum goes through k in order in one accumulator, from zero: a result depends on the weights
- * and its item alone, not on the chunk, its neighbours or the machine. */
+ * A weight is an f16, that of all products (halves.cuh), or the nearest one. A sum goes through k in order in one accumulator, from zero: a result depends on
+ * the weights and its item alone, not on the chunk, its neighbours or the machine. */
 #ifndef WORKER_CUDA_PRODUCT_LARGE_CUH
 #define WORKER_CUDA_PRODUCT_LARGE_CUH
 
 #include <worker/cuda/act.cuh>
 #include <worker/cuda/functions.cuh>
+#include <worker/cuda/halves.cuh>
 #include <worker/cuda/mma.cuh>
 #include <worker/cuda/panels.cuh>
 #include <worker/cuda/product.h>
@@ -31,7 +32,7 @@ struct wk_large_args {
     const uint32_t *used, *first, *items; /* the groups (quant_cuda.h) */
     const unsigned char *x;     /* panels */
     uint64_t x_panel;           /* bytes from panel to panel */
-    float in_scale;             /* 2^shift of the input */
+    float in_scale;             /* 2^shift of the input, times the format's unscale */
     uint64_t tile_bytes, slab;  /* slab: bytes from expert to expert */
     struct { const unsigned char *tiles; const float *bias; } seg[2]; /* of expert 0; bias: [experts][n], or NULL; gated: gate and up */
     uint32_t glu, shift, group; /* gated: WK_GLU_*; shift and order of k of the results */
@@ -128,41 +129,11 @@ template <class F, int STAGES, bool GATED> __device__ __forceinline__ void wk_la
     }
 }
 
-/* ---- weights as f16 ----------------------------------------------------------------------------------------------------------
- * A format whose scale is an f16 (or a power of two in its range) says so by one member more, and two instructions make a pair:
- *   uint32_t half_scale(const scales &s, uint32_t i, uint32_t h)   group i: scale of row g (h 0) or g + 8 in both halves, so that value = (fragment - bias) * it, rounded once
- *   bool half_scales(const scales &s)   where not every scale is one: are these? If any lane's are not, value() is taken in F32 */
+/* ---- weights as f16: four A operands of 64 values, the h-th of unit u -----------------------------------------------------------
+ * As all products take them (halves.cuh). An exact format, whose scales are F32 there, has two members more, and is the nearest f16 here:
+ *   bool half_scales(const scales &s)                           are the lane's scales f16 numbers? If any lane's are not, value() is taken in F32 and rounded
+ *   uint32_t half_scale(const scales &s, uint32_t i, uint32_t h)   group i: scale of row g (h 0) or g + 8 in both halves: value = fragment * it, rounded once */
 
-template <class F, class = void> struct wk_has_half_scale { static constexpr bool yes = false; };
-template <class F> struct wk_has_half_scale<F, decltype((void)F::half_scale(*static_cast<const typename F::scales *>(nullptr), 0u, 0u))> { static constexpr bool yes = true; };
-
-template <class F, class = void> struct wk_has_half_scales { static constexpr bool yes = false; };
-template <class F> struct wk_has_half_scales<F, decltype((void)F::half_scales(*static_cast<const typename F::scales *>(nullptr)))> { static constexpr bool yes = true; };
-
-__device__ __forceinline__ uint32_t wk_half2_mul(uint32_t a, uint32_t b)
-{
-    uint32_t d;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-__device__ __forceinline__ uint32_t wk_half2_sub(uint32_t a, uint32_t b)
-{
-    uint32_t d;
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-/* x, a whole number up to 2048, in both halves. */
-__host__ __device__ constexpr uint32_t wk_half2_const(float x)
-{
-    uint32_t e = 15, n = (uint32_t)x;
-    if (n == 0) return 0;
-    while (n >= 2048) n /= 2, e++; /* exact for those that occur */
-    while (n < 1024) n *= 2, e--;
-    const uint32_t h = (e + 10) << 10 | (n - 1024);
-    return h << 16 | h;
-}
-
-/* 64 values as four A operands, the h-th 64 of the unit; every operation in F32, then rounded. */
 template <class F> __device__ __forceinline__ void wk_weights_rounded(const typename F::scales &s, const typename F::quants &q, uint32_t u, uint32_t h, uint32_t (&a)[4][4])
 {
 #pragma unroll
@@ -170,36 +141,34 @@ template <class F> __device__ __forceinline__ void wk_weights_rounded(const type
         float v[2][8];
         wk_values<F>(s, q, u, 2 * h + b, v);
 #pragma unroll
-        for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t i = 0; i < 8; i++) a[2 * b + i / 4][i % 4] = wk_two_halves(v[i % 2][i / 4 * 4 + i % 4 / 2 * 2], v[i % 2][i / 4 * 4 + i % 4 / 2 * 2 + 1]);
+    }
+}
+template <class F, bool FAR> __device__ __forceinline__ void wk_weights_made(const typename F::scales &s, const typename F::quants &q, uint32_t u, uint32_t h, uint32_t (&a)[4][4])
+{
 #pragma unroll
-            for (uint32_t j = 0; j < 4; j++) a[2 * b + i][j] = wk_two_halves(v[j % 2][4 * i + j / 2 * 2], v[j % 2][4 * i + j / 2 * 2 + 1]);
+    for (uint32_t b = 0; b < 2; b++) {
+        uint32_t f[1][2][4];
+        if constexpr (wk_is_exact<F>::yes) {
+            static_assert(F::group == 32 && F::parts == 1 && F::bias0 == 0.0f && F::bias1 == 0.0f, "fragments are values");
+            F::fragments(q, 2 * h + b, f);
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++) f[0][i / 4][i % 4] = wk_h2_mul(f[0][i / 4][i % 4], F::half_scale(s, 2 * h + b, i % 2));
+        } else {
+            wk_halves<F, FAR>(q, s, u, 2 * h + b, f);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) a[2 * b + i / 4][i % 4] = f[0][i / 4][i % 4];
     }
 }
 template <class F> __device__ __forceinline__ void wk_weights(const typename F::scales &s, const typename F::quants &q, uint32_t u, uint32_t h, uint32_t (&a)[4][4])
 {
-    static_assert(F::parts == 1, "a format of several parts has more bits than f16");
-    if constexpr (wk_has_half_scale<F>::yes) {
-        if constexpr (wk_has_half_scales<F>::yes) {
-            if (!__all_sync(0xffffffffu, F::half_scales(s))) {
-                wk_weights_rounded<F>(s, q, u, h, a);
-                return;
-            }
-        }
-        constexpr uint32_t bias0 = wk_half2_const(F::bias0), bias1 = wk_half2_const(F::bias1);
-#pragma unroll
-        for (uint32_t b = 0; b < 2; b++) {
-            uint32_t f[1][2][4];
-            F::fragments(q, 2 * h + b, f);
-#pragma unroll
-            for (uint32_t i = 0; i < 2; i++)
-#pragma unroll
-                for (uint32_t j = 0; j < 4; j++) {
-                    const uint32_t bias = j / 2 ? bias1 : bias0, v = bias ? wk_half2_sub(f[0][i][j], bias) : f[0][i][j];
-                    a[2 * b + i][j] = wk_half2_mul(v, F::half_scale(s, F::group == 32 ? 2 * h + b : 4 * h + 2 * b + i, j % 2));
-                }
-        }
+    if constexpr (wk_is_exact<F>::yes) {
+        if (__all_sync(0xffffffffu, F::half_scales(s))) wk_weights_made<F, false>(s, q, u, h, a);
+        else wk_weights_rounded<F>(s, q, u, h, a);
     } else {
-        wk_weights_rounded<F>(s, q, u, h, a);
+        if (wk_far<F>(s)) wk_weights_made<F, true>(s, q, u, h, a);
+        else wk_weights_made<F, false>(s, q, u, h, a);
     }
 }
 
@@ -517,6 +486,7 @@ template <class F> struct wk_large_of {
         a->units = (a->k + F::unit - 1) / F::unit;
         a->tile_bytes = F::tile_bytes(a->k);
         a->slab = a->n_tiles * a->tile_bytes;
+        a->in_scale *= wk_unscale<F>();
         cudaLaunchAttribute attribute = {};
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;

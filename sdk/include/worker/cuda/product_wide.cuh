@@ -1,613 +1,591 @@
-/* worker/cuda/product_wide.cuh: products of 2 to 64 rows.
+/* worker/cuda/product_wide.cuh: products of 5 to 64 rows on sm_90a.
  *
- * A warp multiplies one slot of k (product_args.cuh) of one or two tiles with 8, 16 or 32 columns at a time. Its weights come through a ring of its own, across tiles, so
- * it waits for no other warp; the activations lie in shared memory for all 8 warps of a block. Two ways to spread the slots:
- *   side by side: a cluster of 8 blocks shares an item of 8 rows of tiles, block i has slot i, whose activations it brings once for all its items. A row's sums go
- *     straight into the shared memory of the block that finishes the row; it adds the 8 slots in order. They are waited for one item later, so the way is hidden.
- *   serial: a block takes all slots of its item in turn, the next slot's activations on their way: for matrices high enough to fill the GPU with items, and
- *     where there are no clusters (before sm_90). */
+ * A block takes items of 8 tiles (128 rows of weights; with glu four pairs). Four of its warps stream: a stage of the ring is a piece of a step of k, of the tiles as they lie in memory, by bulk
+ * copies, and of the activations, brought into the tensor cores' order on the way. Two warpgroups multiply, a tile a warp: a lane makes f16 weights, scale inside, in the very registers where wgmma
+ * wants its A operand (that is how tiles are laid out), 64 values of k at a time, while the 64 before are multiplied.
+ *
+ * Order of arithmetic: halves.cuh. A cluster of 1, 2, 4 or 8 blocks shares an item's slots, neighbours of the tree to a block; each block adds its own, sends its sum to the block that
+ * finishes the output, and that adds them by the rest of the tree. With two buffers for sums an item is finished while the next one is multiplied. */
 #ifndef WORKER_CUDA_PRODUCT_WIDE_CUH
 #define WORKER_CUDA_PRODUCT_WIDE_CUH
 
 #include <worker/cuda/epilogue.cuh>
-#include <worker/cuda/prologue.cuh>
+#include <worker/cuda/halves.cuh>
+#include <worker/cuda/product_args.cuh>
+#include <worker/cuda/wgmma.cuh>
 
-enum { WK_WIDE_THREADS = 256, WK_WIDE_WARPS = 8, WK_WIDE_STAGE = 2400 /* bytes */, WK_WIDE_DEPTH = 8, WK_WIDE_CELL = 512 /* bytes of 16 rows x 8 columns of sums */, WK_WIDE_ROOM = 64 << 10 /* bytes of activations beside which two tiles a row have room */ };
+enum {
+    WK_WIDE_TILES = 8,                                       /* an item, and warps that multiply */
+    WK_WIDE_STREAMS = 4,                                     /* warps that stream */
+    WK_WIDE_THREADS = 32 * (WK_WIDE_TILES + WK_WIDE_STREAMS),
+    WK_WIDE_DEPTH = 24,                                      /* most stages */
+    WK_WIDE_CELL = 512,                                      /* bytes of 16 rows x 8 columns of sums */
+    WK_WIDE_BARS = 2 * WK_WIDE_DEPTH + 4,
+    WK_WIDE_STAGES = 512                                     /* most stages of an item */
+};
 
 struct wk_wide_args {
-    wk_product_args p;
-    uint32_t serial;           /* 0: slot i of k is that of the cluster's block i; else a block takes all slots in turn: */
-    uint32_t whole;            /* serial: the activations of all slots are held; else two slots' by turns */
-    uint32_t column_groups, workers; /* groups of 8 NT columns; clusters (serial: blocks) that share a group's items */
-    uint32_t items;            /* of a column group: 8 rows of MT tiles each, a row a warp */
-    uint32_t slot_steps, magic; /* most steps of a slot; 2^16 / slot_steps + 1 */
-    uint32_t apart;            /* bytes from tile to tile in a stage */
-    uint32_t inputs;           /* bytes from the activations to those of the next slot */
-    uint32_t places, buffer;   /* cells of a slot in a block; bytes from an item's cells to the next one's */
+    wk_product_args p;         /* items: of 8 tiles; slot: bytes of a tile in a stage */
+    uint32_t workers;          /* clusters */
+    uint32_t blocks;           /* of a cluster: 1, 2, 4, 8 */
+    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item */
+    uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
+    uint32_t run_shift;        /* log2 of the stages in a step */
+    uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
+    uint32_t order_at;         /* where the order of the item's stages stands */
+    uint32_t kept_at;          /* where sums of two slots wait for those of two others, if a block has four */
 };
 
-/* The tiles of row `row` of an item: one, or two next to each other, or a pair of gate and up. One tile a row: gates in even rows, ups in odd ones. */
-struct wk_wide_place { uint32_t seg, tile, last; bool on; }; /* last: the second tile, or the first if there is none */
-template <int MT> __device__ __forceinline__ wk_wide_place wk_wide_at(const wk_wide_args &a, uint32_t item, uint32_t row)
-{
-    const wk_product_args &p = a.p;
-    uint32_t i = MT == 1 && p.glu ? item * (WK_WIDE_WARPS / 2) + row / 2 : item * WK_WIDE_WARPS + row;
-    wk_wide_place at = { MT == 1 && p.glu ? row & 1u : 0, 0, 0, i < p.items };
-    if (p.glu) {
-        at.tile = at.last = i;
-    } else {
-        for (const uint32_t all = i; at.seg + 1 < p.n_seg && all >= p.seg[at.seg].end; at.seg++) i = all - p.seg[at.seg].end;
-        at.tile = i * MT;
-        at.last = min(at.tile + MT, p.seg[at.seg].n_tiles) - 1;
-    }
-    return at;
-}
-
-/* A stage of MT tiles, `apart` bytes from one to the next in shared memory; there: bytes to the tiles' end, zeros follow. */
-template <int MT>
-__device__ __forceinline__ void wk_wide_copy(uint32_t shared, const unsigned char *const from[MT], uint32_t at, uint32_t bytes, uint32_t apart, int32_t there, uint32_t bar, uint32_t lane)
-{
-    const bool cut = there < (int32_t)bytes;
-    const uint32_t some = cut ? (uint32_t)max(there, 0) : bytes;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (cut) {
-#pragma unroll
-        for (int m = 0; m < MT; m++)
-            for (uint32_t i = some + lane * 16; i < bytes; i += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(shared + m * apart + i), "r"(0) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncwarp();
-    }
-    if (lane == 0) {
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(MT * some) : "memory");
-        if (some)
-#pragma unroll
-            for (int m = 0; m < MT; m++)
-                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared + m * apart), "l"(from[m] + at), "r"(some), "r"(bar) : "memory");
-    }
-#else
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-        for (uint32_t i = lane * 16; i < bytes; i += 512) wk_copy16_part(shared + m * apart + i, from[m] + (i < some ? at + i : 0), i < some ? 16 : 0);
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
-#endif
-}
-
-/* A warp's stages: item after item, slot after slot, its two partitions one after the other, step after step, stage after stage. */
-template <int MT> struct wk_wide_stream {
-    const unsigned char *tile[MT];
-    uint32_t tile_bytes, step_bytes, stage_bytes, item, slot, step, part;
-
-    __device__ __forceinline__ void locate(const wk_wide_args &a, uint32_t row)
-    {
-        if (item >= a.items) return;
-        const wk_wide_place at = wk_wide_at<MT>(a, item, row);
-        if (!at.on) {
-            item = a.items;
-            return;
-        }
-        const wk_segment_args &s = a.p.seg[at.seg];
-        tile[0] = s.tiles + at.tile * s.tile_bytes;
-        if (MT > 1) tile[MT - 1] = (a.p.glu ? a.p.seg[1].tiles : s.tiles) + at.last * s.tile_bytes;
-        tile_bytes = (uint32_t)s.tile_bytes;
-        step_bytes = s.step_bytes;
-        stage_bytes = s.stage_bytes;
-    }
-    __device__ __forceinline__ void begin(const wk_wide_args &a, uint32_t worker, uint32_t first, uint32_t row)
-    {
-        item = first < a.p.steps ? worker : a.items;
-        slot = step = first;
-        part = 0;
-        locate(a, row);
-    }
-    /* Asks for the next stage. */
-    __device__ __forceinline__ void fetch(const wk_wide_args &a, uint32_t to, uint32_t bar, uint32_t first, uint32_t row, uint32_t lane)
-    {
-        if (item >= a.items) return;
-        const uint32_t at = step * step_bytes + part * stage_bytes;
-        wk_wide_copy<MT>(to, tile, at, stage_bytes, a.apart, (int32_t)(tile_bytes - at), bar, lane);
-        if (++part < a.p.run) return;
-        part = 0;
-        step += WK_PARTITIONS;
-        if (step < a.p.steps) return;
-        if (!(step & WK_SLOTS) && slot + WK_SLOTS < a.p.steps) {
-            step = slot + WK_SLOTS;
-            return;
-        }
-        if (a.serial && slot + 1 < min((uint32_t)WK_SLOTS, a.p.steps)) {
-            step = ++slot;
-            return;
-        }
-        slot = step = first;
-        item += a.workers;
-        locate(a, row);
-    }
+template <int NT> struct wk_wide_shape {
+    static constexpr uint32_t stage_k = NT == 4 ? 256 : 128, panel = NT * 1024; /* most values of k of a stage; bytes of 64 values of all columns */
+    static constexpr uint32_t column_groups = NT < WK_WIDE_STREAMS ? 1 : NT / WK_WIDE_STREAMS; /* a streaming warp's groups of 8 columns, */
+    static constexpr uint32_t shares = NT < WK_WIDE_STREAMS ? WK_WIDE_STREAMS / NT : 1;        /* each shared by so many of them along k: */
+    static constexpr uint32_t runs = stage_k / 32 / shares;                                    /* runs of 32 values each */
 };
 
-/* ---- activations into shared memory ----------------------------------------------------------------------------------- */
+/* Blocks of a kernel of so many types that a multiprocessor has room for, and what that leaves of registers. */
+__host__ __device__ constexpr uint32_t wk_wide_together(uint32_t tiles, uint32_t types) { return tiles <= 2 && types == 1 ? 2 : 1; }
+__host__ __device__ constexpr uint32_t wk_wide_registers(uint32_t together, bool multiplies) { return together == 2 ? (multiplies ? 96 : 48) : multiplies ? 192 : 112; }
 
-/* Value i of what a block holds of a column: a slot's steps in order, or all slots' one after the other. */
-__device__ __forceinline__ uint32_t wk_wide_k(const wk_wide_args &a, uint32_t first, uint32_t i)
+/* ---- tensor cores --------------------------------------------------------------------------------------------------------- */
+
+/* 64 values of k as one group, every other 16 to the same sums. */
+template <int NT> __device__ __forceinline__ void wk_wide_multiply(float (&c)[2][NT][4], const uint32_t (&a)[4][4], uint32_t x)
 {
-    const uint32_t shift = a.p.step_shift, n = i >> shift, slot = n * a.magic >> 16;
-    return ((first + slot + (n - slot * a.slot_steps) * WK_SLOTS) << shift) + (i & ((1u << shift) - 1));
+    const uint64_t b = wk_wgmma_swizzled(x);
+    wk_wgmma_begin();
+#pragma unroll
+    for (int i = 0; i < 4; i++) wk_wgmma<8 * NT>::add(c[i % 2], a[i], b + 2 * i);
+    wk_wgmma_commit();
 }
-__device__ __forceinline__ uint32_t wk_wide_values(const wk_wide_args &a) { return (a.slot_steps << a.p.step_shift) * (a.whole ? (uint32_t)WK_SLOTS : 1u); }
-
-/* Terms of 32 values, number i of what the block holds. */
-template <int NT, class... F> __device__ __forceinline__ void wk_wide_put(const wk_wide_args &a, unsigned char *shared, uint32_t column, uint32_t i, float4 s)
+/* The buffer's registers have their values here and not later, between the products: the compiler knows nothing of what is under way. */
+__device__ __forceinline__ void wk_wide_hold(uint32_t (&a)[4][4])
 {
-    uint32_t type = 0;
-    ([&] {
-        if (a.p.types >> type & 1u) {
-            const wk_terms<F, 8 * NT> terms(shared + a.p.terms_at[type], wk_wide_values(a));
-            if constexpr (F::group == 32) {
-                terms.put(i, column, __fadd_rn(s.x, s.z), __fadd_rn(s.y, s.w));
-            } else {
-                terms.put(2 * i, column, s.x, s.y);
-                terms.put(2 * i + 1, column, s.z, s.w);
-            }
-        }
-        type++;
-    }(), ...);
+#pragma unroll
+    for (int i = 0; i < 4; i++) asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3]));
 }
 
-/* Act rows: a warp has columns warp, warp + 8, ... */
-template <int NT, class... F> __device__ __forceinline__ void wk_wide_acts(const wk_wide_args &a, unsigned char *shared, uint32_t first, uint32_t column0, uint32_t columns)
-{
-    const wk_product_args &p = a.p;
-    const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32, values = wk_wide_values(a);
-    const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at);
-    uint32_t row[NT];
-#pragma unroll
-    for (int j = 0; j < NT; j++) row[j] = warp + 8 * j < columns ? wk_input_row(p, column0 + warp + 8 * j) : 0;
-    for (uint32_t i = lane; i < values / 32; i += 32) {
-        const uint32_t k = wk_wide_k(a, first, i * 32);
-        float4 s[NT];
-#pragma unroll
-        for (int j = 0; j < NT; j++) {
-            s[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (k < p.k32 && warp + 8 * j < columns) s[j] = *reinterpret_cast<const float4 *>(p.in.aux + (uint64_t)row[j] * (p.k32 / 8) + k / 8);
-        }
-#pragma unroll
-        for (int j = 0; j < NT; j++) {
-            const char *const from = static_cast<const char *>(p.in.x) + ((uint64_t)row[j] * p.k32 + (k < p.k32 ? k : 0)) * 2;
-            if (warp + 8 * j < columns)
-#pragma unroll
-                for (uint32_t h = 0; h < 4; h++) wk_copy16_part(x + ((warp + 8 * j) * p.x_stride + i * 32 + h * 8) * 2, from + h * 16, k < p.k32 ? 16 : 0);
-        }
-#pragma unroll
-        for (int j = 0; j < NT; j++)
-            if (warp + 8 * j < columns) wk_wide_put<NT, F...>(a, shared, warp + 8 * j, i, s[j]);
-    }
-}
+/* ---- clusters --------------------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ float4 wk_wide_load4(const float *v, uint32_t k, uint32_t end, bool whole, float none)
-{
-    float4 r = make_float4(none, none, none, none);
-    if (k >= end) return r;
-    if (whole) return *reinterpret_cast<const float4 *>(v + k);
-    r.x = v[k];
-    if (k + 1 < end) r.y = v[k + 1];
-    if (k + 2 < end) r.z = v[k + 2];
-    if (k + 3 < end) r.w = v[k + 3];
-    return r;
-}
-
-/* F32 rows by the RMS norm: a warp a row, 4 values a lane, 32 in 8 lanes. */
-template <class... F> __device__ __forceinline__ void wk_wide_rms(const wk_wide_args &a, unsigned char *shared, uint32_t first, uint32_t column0, uint32_t columns)
-{
-    const wk_product_args &p = a.p;
-    const uint32_t lane = threadIdx.x & 31u, c = threadIdx.x / 32, blocks = wk_wide_values(a) / 32, runs = (p.k + 15) / 16;
-    if (c >= columns) return;
-    const bool whole = p.k % 4 == 0 && p.in.x_stride % 4 == 0 && (reinterpret_cast<uintptr_t>(p.in.x) | reinterpret_cast<uintptr_t>(p.in.w)) % 16 == 0;
-    const uint32_t row = wk_input_row(p, column0 + c);
-    const float *const from = static_cast<const float *>(p.in.x) + row * p.in.x_stride;
-    __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + c * p.x_stride;
-    float scale = 0.0f;
-    for (uint32_t b = lane / 8; b - lane / 8 < blocks; b += 4 * WK_AHEAD) {
-        float4 v[WK_AHEAD], w[WK_AHEAD];
-        uint32_t k[WK_AHEAD];
-#pragma unroll
-        for (uint32_t j = 0; j < WK_AHEAD; j++) {
-            k[j] = b + 4 * j < blocks ? wk_wide_k(a, first, (b + 4 * j) * 32 + lane % 8 * 4) : p.k32;
-            v[j] = wk_wide_load4(from, k[j], p.k, whole, 0.0f);
-            w[j] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-            if (p.in.w) w[j] = wk_wide_load4(p.in.w, k[j], p.k, whole, 1.0f);
-        }
-        if (b == lane / 8) scale = wk_rms_scale(p.in.aux + (uint64_t)row * runs, runs, p.k, p.in.eps);
-#pragma unroll
-        for (uint32_t j = 0; j < WK_AHEAD; j++) {
-            const __half2 low = wk_act_half2(wk_rms_value(v[j].x, scale, w[j].x), wk_rms_value(v[j].y, scale, w[j].y), 0);
-            const __half2 high = wk_act_half2(wk_rms_value(v[j].z, scale, w[j].z), wk_rms_value(v[j].w, scale, w[j].w), 0);
-            const float2 s = wk_act_sum16(low, high);
-            const float2 t = make_float2(__shfl_xor_sync(0xffffffffu, s.x, 4), __shfl_xor_sync(0xffffffffu, s.y, 4)); /* of the other half of the 32 */
-            if (b + 4 * j >= blocks) continue;
-            uint2 bits;
-            bits.x = *reinterpret_cast<const uint32_t *>(&low);
-            bits.y = *reinterpret_cast<const uint32_t *>(&high);
-            *reinterpret_cast<uint2 *>(x + (b + 4 * j) * 32 + lane % 8 * 4) = bits;
-            if (lane % 8 == 0) wk_wide_put<1, F...>(a, shared, c, b + 4 * j, make_float4(s.x, s.y, t.x, t.y));
-        }
-    }
-}
-
-/* Asks for what a block holds, slot `first` or all; it is there after wk_wide_ready. */
-template <int NT, class... F> __device__ __forceinline__ void wk_wide_inputs(const wk_wide_args &a, unsigned char *shared, uint32_t first, uint32_t column0, uint32_t columns)
-{
-    if constexpr (NT == 1) {
-        if (a.p.in.kind == WK_CUDA_IN_RMS) {
-            wk_wide_rms<F...>(a, shared, first, column0, columns);
-            return;
-        }
-    }
-    wk_wide_acts<NT, F...>(a, shared, first, column0, columns);
-}
-__device__ __forceinline__ void wk_wide_ready()
-{
-    wk_copy_commit();
-    wk_copy_wait<0>();
-    __syncthreads();
-}
-
-/* ---- multiplication ---------------------------------------------------------------------------------------------------- */
-
-/* A unit of MT tiles times 8 NT columns: y += . PLACE: its number in the super-unit; unit: of the first tile, the second `apart` bytes on; x: this lane's column of
- * the first column tile at the unit's first k, the other column tiles x_tile halves apart; bias, min: of the unit's first group (minima on tensor cores: of the super-unit). */
-template <class F, int NT, int MT, uint32_t PLACE>
-__device__ __forceinline__ void wk_wide_unit(float y[MT][NT][4], typename F::scales s[MT], const unsigned char *unit, uint32_t apart, const __half *x, uint32_t x_tile, const float *bias,
-                                             const float *min, uint32_t lane)
-{
-    constexpr uint32_t columns = 8 * NT;
-    const uint32_t t = lane % 4;
-    typename F::quants q[MT];
-#pragma unroll
-    for (int m = 0; m < MT; m++) {
-        F::load(s[m], unit + m * apart, PLACE, lane);
-        F::load(q[m], unit + m * apart, PLACE, lane);
-    }
-#pragma unroll
-    for (uint32_t b = 0; b < F::unit / 32; b++) {
-        uint32_t a[MT][F::parts][2][4], v[NT][4];
-#pragma unroll
-        for (int m = 0; m < MT; m++) F::fragments(q[m], b, a[m]);
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            const __half *at = x + n * x_tile + b * 32;
-            if constexpr (F::group == 32) {
-                const uint4 w = *reinterpret_cast<const uint4 *>(at + t * 8);
-                v[n][0] = w.x, v[n][1] = w.y, v[n][2] = w.z, v[n][3] = w.w;
-            } else {
-                const uint2 w = *reinterpret_cast<const uint2 *>(at + t * 4), u = *reinterpret_cast<const uint2 *>(at + 16 + t * 4);
-                v[n][0] = w.x, v[n][1] = w.y, v[n][2] = u.x, v[n][3] = u.y;
-            }
-        }
-#pragma unroll
-        for (uint32_t h = 0; h < 32 / F::group; h++) {
-            const uint32_t i = b * (32 / F::group) + h;
-            float2 from[NT];
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-                from[n] = make_float2(0.0f, 0.0f);
-                if constexpr (wk_terms<F, columns>::biased) from[n] = *reinterpret_cast<const float2 *>(bias + i * columns + n * 8 + 2 * t);
-            }
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-                const float2 scale = F::scale(s[m], i);
-#pragma unroll
-                for (uint32_t part = 0; part < F::parts; part++) {
-                    float c[NT][4];
-#pragma unroll
-                    for (int n = 0; n < NT; n++) wk_mma_from(c[n], a[m][part][h], v[n][2 * h], v[n][2 * h + 1], from[n]);
-                    if constexpr (F::group == 32)
-#pragma unroll
-                        for (int n = 0; n < NT; n++) wk_mma(c[n], a[m][part][1], v[n][2], v[n][3]);
-                    float2 f = scale;
-                    if constexpr (F::parts > 1) f = make_float2(__fmul_rn(f.x, F::part_scale(part)), __fmul_rn(f.y, F::part_scale(part)));
-#pragma unroll
-                    for (int n = 0; n < NT; n++) {
-                        y[m][n][0] = __fmaf_rn(f.x, c[n][0], y[m][n][0]);
-                        y[m][n][1] = __fmaf_rn(f.x, c[n][1], y[m][n][1]);
-                        y[m][n][2] = __fmaf_rn(f.y, c[n][2], y[m][n][2]);
-                        y[m][n][3] = __fmaf_rn(f.y, c[n][3], y[m][n][3]);
-                    }
-                }
-            }
-            if constexpr (F::mins == WK_MINS_GROUP)
-#pragma unroll
-                for (int n = 0; n < NT; n++) {
-                    const float2 sum = *reinterpret_cast<const float2 *>(min + i * columns + n * 8 + 2 * t);
-#pragma unroll
-                    for (int m = 0; m < MT; m++) {
-                        const float2 low = F::min(s[m], PLACE, i);
-                        y[m][n][0] = __fmaf_rn(-low.x, sum.x, y[m][n][0]);
-                        y[m][n][1] = __fmaf_rn(-low.x, sum.y, y[m][n][1]);
-                        y[m][n][2] = __fmaf_rn(-low.y, sum.x, y[m][n][2]);
-                        y[m][n][3] = __fmaf_rn(-low.y, sum.y, y[m][n][3]);
-                    }
-                }
-        }
-    }
-    if constexpr (F::mins > WK_MINS_SUPER && PLACE == F::super - 1) { /* the super-unit's minima: integers times sums, on the tensor cores */
-        constexpr uint32_t n_j = F::mins - WK_MINS_SUPER;
-        uint32_t a[MT][n_j][4];
-        float2 low[MT];
-#pragma unroll
-        for (int m = 0; m < MT; m++) {
-            low[m] = F::min_scale(s[m]);
-#pragma unroll
-            for (uint32_t j = 0; j < n_j; j++) F::min_fragment(s[m], j, lane, a[m][j]);
-        }
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            float c[MT][4] = {};
-#pragma unroll
-            for (uint32_t j = 0; j < n_j; j++) {
-                const float4 v = reinterpret_cast<const float4 *>(min)[(j * columns + n * 8 + lane / 4) * 4 + t];
-#pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    wk_mma_tf32(c[m], a[m][j], __float_as_uint(v.x), __float_as_uint(v.y));
-                    wk_mma_tf32(c[m], a[m][j], __float_as_uint(v.z), __float_as_uint(v.w));
-                }
-            }
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-                y[m][n][0] = __fmaf_rn(-low[m].x, c[m][0], y[m][n][0]);
-                y[m][n][1] = __fmaf_rn(-low[m].x, c[m][1], y[m][n][1]);
-                y[m][n][2] = __fmaf_rn(-low[m].y, c[m][2], y[m][n][2]);
-                y[m][n][3] = __fmaf_rn(-low[m].y, c[m][3], y[m][n][3]);
-            }
-        }
-    }
-}
-
-/* A warp's ring. */
-struct wk_wide_ring {
-    const unsigned char *at;
-    uint32_t shared, bars, now, free, parity; /* now: the next stage to multiply; free: the one before it; depth: none yet */
-    /* The next stage has arrived, and one is asked for in place of the last. */
-    template <int MT> __device__ __forceinline__ const unsigned char *next(const wk_wide_args &a, wk_wide_stream<MT> &f, uint32_t first, uint32_t row, uint32_t lane)
-    {
-        const uint32_t depth = a.p.depth, slot = a.p.slot;
-        wk_stage_wait(bars + now * 8, parity);
-        __syncwarp();
-        if (free < depth) f.fetch(a, shared + free * slot, bars + free * 8, first, row, lane);
-        const unsigned char *stage = at + now * slot;
-        free = now;
-        if (++now == depth) {
-            now = 0;
-            parity ^= 1u;
-        }
-        return stage;
-    }
-};
-
-/* Slot `slot` of MT tiles, number `place` of what the block holds: y = . */
-template <class T, int NT, int MT>
-__device__ __forceinline__ void wk_wide_slot(const wk_wide_args &a, float y[MT][NT][4], unsigned char *shared, uint32_t type, uint32_t slot, uint32_t place, wk_wide_ring &ring, wk_wide_stream<MT> &f,
-                                             uint32_t first, uint32_t row, uint32_t lane)
-{
-    constexpr uint32_t columns = 8 * NT, groups = T::unit / T::group, super_floats = T::mins > WK_MINS_SUPER ? (T::mins - WK_MINS_SUPER) * 16 * columns : 0;
-    const wk_product_args &p = a.p;
-    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + lane / 4 * p.x_stride;
-    const uint32_t x_tile = 8 * p.x_stride;
-    const wk_terms<T, columns> terms(shared + p.terms_at[type], wk_wide_values(a));
-    float z[MT][NT][4];
-#pragma unroll
-    for (int i = 0; i < MT * NT * 4; i++) y[i / (NT * 4)][i / 4 % NT][i % 4] = 0.0f;
-#pragma unroll 1
-    for (uint32_t half = 0; half < 2; half++) {
-#pragma unroll
-        for (int i = 0; i < MT * NT * 4; i++) {
-            z[i / (NT * 4)][i / 4 % NT][i % 4] = y[i / (NT * 4)][i / 4 % NT][i % 4];
-            y[i / (NT * 4)][i / 4 % NT][i % 4] = 0.0f;
-        }
-#pragma unroll 1
-        for (uint32_t step = slot + half * WK_SLOTS, i = half; step < p.steps; step += WK_PARTITIONS, i += 2) {
-            const uint32_t local = (place * a.slot_steps + i) << p.step_shift; /* values before the step */
-            const __half *xs = x + local;
-            const float *bias = terms.bias + local / T::group * columns, *min = terms.min + (T::mins == WK_MINS_GROUP ? local / T::group * columns : local / (T::unit * T::super) * super_floats);
-            typename T::scales s[MT];
-            if constexpr (T::super == 2) {
-                const unsigned char *at = ring.next(a, f, first, row, lane);
-                wk_wide_unit<T, NT, MT, 0>(y, s, at, a.apart, xs, x_tile, bias, min, lane);
-                wk_wide_unit<T, NT, MT, 1>(y, s, at + T::offset(1), a.apart, xs + T::unit, x_tile, bias + groups * columns, T::mins == WK_MINS_GROUP ? min + groups * columns : min, lane);
-            } else {
-#pragma unroll 1
-                for (uint32_t part = 0; part < p.run; part++) {
-                    const unsigned char *at = ring.next(a, f, first, row, lane);
-#pragma unroll 1
-                    for (uint32_t v = 0; v < p.stage_units; v++) {
-                        wk_wide_unit<T, NT, MT, 0>(y, s, at, a.apart, xs, x_tile, bias, min, lane);
-                        at += T::slot;
-                        xs += T::unit;
-                        bias += groups * columns;
-                        min += T::mins == WK_MINS_GROUP ? groups * columns : super_floats;
-                    }
-                }
-            }
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < MT * NT * 4; i++) y[i / (NT * 4)][i / 4 % NT][i % 4] = __fadd_rn(y[i / (NT * 4)][i / 4 % NT][i % 4], z[i / (NT * 4)][i / 4 % NT][i % 4]);
-}
-
-/* ---- the cluster -------------------------------------------------------------------------------------------------------- */
-
-/* The cluster's barrier says that every block has begun, or has read what was sent to it; it orders no memory, which would wait for every store to reach L2. What is sent
- * counts down a barrier of its own in the memory that it goes to. */
-__device__ __forceinline__ void wk_wide_arrive()
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void wk_wide_meet()
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
-/* `bytes` are to come. */
-__device__ __forceinline__ void wk_wide_expect(uint32_t bar, uint32_t bytes)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-#endif
-}
 /* 16 bytes into the shared memory of block `rank` of the cluster, at the place that has this address in one's own, and counted by its barrier. */
-__device__ __forceinline__ void wk_wide_send(uint32_t at, uint32_t bar, uint32_t rank, const float v[4])
+__device__ __forceinline__ void wk_wide_send(uint32_t at, uint32_t bar, uint32_t rank, const float (&v)[4])
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_WGMMA
     asm volatile("{ .reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %2; mapa.shared::cluster.u32 bar, %1, %2; "
                  "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%3,%4,%5,%6}, [bar]; }" ::"r"(at),
                  "r"(bar), "r"(rank), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
                  : "memory");
 #endif
 }
+__device__ __forceinline__ void wk_wide_arrive_at(uint32_t bar, uint32_t rank)
+{
+#if WK_HAS_WGMMA
+    asm volatile("{ .reg .b32 bar; mapa.shared::cluster.u32 bar, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [bar]; }" ::"r"(bar), "r"(rank) : "memory");
+#endif
+}
+__device__ __forceinline__ void wk_wide_expect(uint32_t bar, uint32_t bytes)
+{
+#if WK_HAS_WGMMA
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+#endif
+}
+__device__ __forceinline__ void wk_wide_cluster_arrive()
+{
+#if WK_HAS_WGMMA
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wk_wide_cluster_wait()
+{
+#if WK_HAS_WGMMA
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+/* Which order of k the fragments of type i have; all of a launch the same. */
+template <class F, class... Rest> __device__ __forceinline__ uint32_t wk_wide_group(uint32_t i)
+{
+    if constexpr (sizeof...(Rest) == 0) return F::group;
+    else return i == 0 ? F::group : wk_wide_group<Rest...>(i - 1);
+}
+
+/* ---- the block's work in order ------------------------------------------------------------------------------------------------ */
+
+/* Shared memory: the stages' activations, the stages' tiles, sums, barriers. */
+struct wk_wide_memory {
+    uint32_t base, x, w, sums, kept, bars; /* shared addresses */
+    unsigned char *at;               /* generic: of base */
+    __device__ __forceinline__ uint32_t full(uint32_t stage) const { return bars + stage * 8; }
+    __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return bars + (WK_WIDE_DEPTH + stage) * 8; }
+    __device__ __forceinline__ uint32_t ready(uint32_t buffer) const { return bars + (2 * WK_WIDE_DEPTH + buffer) * 8; }
+    __device__ __forceinline__ uint32_t freed(uint32_t buffer) const { return bars + (2 * WK_WIDE_DEPTH + 2 + buffer) * 8; }
+};
+
+/* Tile `i` of an item: with glu gates first, then their ups. */
+struct wk_wide_tile { uint32_t seg, tile; bool real; };
+__device__ __forceinline__ wk_wide_tile wk_wide_tile_of(const wk_product_args &p, uint32_t item, uint32_t i)
+{
+    wk_wide_tile at = { 0, 0, false };
+    if (p.glu) {
+        at.seg = i / 4;
+        at.tile = item * 4 + i % 4;
+    } else {
+        for (const uint32_t all = item; at.seg + 1 < p.n_seg && all >= p.seg[at.seg].end; at.seg++) item = all - p.seg[at.seg].end;
+        at.tile = item * WK_WIDE_TILES + i;
+    }
+    at.real = at.tile < p.seg[at.seg].n_tiles;
+    return at;
+}
+
+/* The slots as the tree has them: leaf i is slot i with its bits turned about. */
+__device__ __forceinline__ uint32_t wk_wide_slot(uint32_t leaf) { return (leaf & 1u) << 2 | (leaf & 2u) | leaf >> 2; }
+
+/* Stages of an item. */
+__device__ __forceinline__ uint32_t wk_wide_stages(const wk_wide_args &a, uint32_t rank)
+{
+    const uint32_t leaves = WK_SLOTS / a.blocks;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < leaves; i++) {
+        const uint32_t slot = wk_wide_slot(rank * leaves + i);
+        if (slot < a.p.steps) n += (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS;
+    }
+    return n * a.p.run;
+}
+/* Which stage of k the i-th of an item is: the block's slots as the tree has them, their steps, the steps' pieces. */
+__device__ __forceinline__ uint32_t wk_wide_order(const wk_wide_args &a, uint32_t rank, uint32_t i)
+{
+    uint32_t step = i >> a.run_shift;
+    for (uint32_t leaf = rank * (WK_SLOTS / a.blocks);; leaf++) {
+        const uint32_t slot = wk_wide_slot(leaf), n = slot < a.p.steps ? (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
+        if (step < n) return (slot + step * WK_SLOTS) * a.p.run + (i & (a.p.run - 1));
+        step -= n;
+    }
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------------------- */
+
+/* A lane's tile of an item. */
+struct wk_wide_weights {
+    const unsigned char *from;
+    uint32_t item, tile_bytes, step_bytes, stage_bytes, real; /* real: tiles */
+    bool on;
+    __device__ __forceinline__ void locate(const wk_wide_args &a, uint32_t i, uint32_t lane)
+    {
+        const wk_wide_tile t = wk_wide_tile_of(a.p, i, lane % WK_WIDE_TILES);
+        const wk_segment_args &s = a.p.seg[t.seg];
+        item = i;
+        from = s.tiles + t.tile * s.tile_bytes;
+        on = t.real && lane < WK_WIDE_TILES;
+        real = __popc(__ballot_sync(0xffffffffu, on));
+        tile_bytes = (uint32_t)s.tile_bytes;
+        step_bytes = s.step_bytes;
+        stage_bytes = s.stage_bytes;
+    }
+    /* Asks for piece k of all tiles; what lies past the end of k becomes zeros. */
+    __device__ __forceinline__ void fetch(const wk_wide_args &a, const wk_wide_memory &m, uint32_t stage, uint32_t i, uint32_t k, uint32_t lane)
+    {
+        if (i != item) locate(a, i, lane);
+        const uint32_t in = (k & (a.p.run - 1)) * stage_bytes, first = (k >> a.run_shift) * step_bytes + in, whole = min(stage_bytes, step_bytes - in);
+        const uint32_t bytes = first < tile_bytes ? min(whole, tile_bytes - first) : 0;
+#if WK_HAS_WGMMA
+        const uint32_t to = m.w + (stage * WK_WIDE_TILES + lane) * a.p.slot;
+        if (bytes < whole) {
+            if (lane < WK_WIDE_TILES)
+                for (uint32_t j = bytes; j < whole; j += 16) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
+            wk_publish();
+            __syncwarp();
+        }
+        if (lane == 0) wk_wide_expect(m.full(stage), real * bytes);
+        __syncwarp();
+        if (on && bytes)
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from + first), "r"(bytes), "r"(m.full(stage)) : "memory");
+#endif
+    }
+};
+
+/* A warp's columns of the activations, a stage in registers: lane (c, t) = (lane / 4, lane % 4) has of column c of eight and each run of 32 values those that the fragments have in lanes t.
+ * A column that is not there is the last one again: nobody reads what becomes of it. */
+template <int NT> struct wk_wide_inputs {
+    typedef wk_wide_shape<NT> shape;
+    const __half *row[shape::column_groups]; /* at the lane's first value of the warp's first run */
+    uint32_t first;                          /* that run */
+    uint4 v[2][shape::column_groups][shape::runs];
+
+    __device__ __forceinline__ void locate(const wk_wide_args &a, uint32_t group, uint32_t warp, uint32_t lane)
+    {
+        first = NT < WK_WIDE_STREAMS ? warp / NT * shape::runs : 0;
+#pragma unroll
+        for (uint32_t g = 0; g < shape::column_groups; g++) {
+            const uint32_t c = min((warp % NT + g * WK_WIDE_STREAMS) * 8 + lane / 4, a.p.rows - 1);
+            row[g] = static_cast<const __half *>(a.p.in.x) + (uint64_t)(a.p.in.row_index ? __ldg(a.p.in.row_index + c) : c) * a.p.k32 + first * 32 + lane % 4 * (group / 4);
+        }
+    }
+    static __device__ __forceinline__ uint4 read(const __half *from, uint32_t group)
+    {
+        if (group == 32) return __ldcg(reinterpret_cast<const uint4 *>(from));
+        const uint2 low = __ldcg(reinterpret_cast<const uint2 *>(from)), high = __ldcg(reinterpret_cast<const uint2 *>(from + 16));
+        return make_uint4(low.x, low.y, high.x, high.y);
+    }
+    /* Stage `at` of k; zeros past the end. */
+    template <int I> __device__ __forceinline__ void load(const wk_wide_args &a, uint32_t at, uint32_t group)
+    {
+        const uint32_t k0 = at * a.stage_k;
+        if (k0 + shape::stage_k <= a.p.k32) {
+#pragma unroll
+            for (uint32_t g = 0; g < shape::column_groups; g++)
+#pragma unroll
+                for (uint32_t i = 0; i < shape::runs; i++) v[I][g][i] = read(row[g] + k0 + 32 * i, group);
+        } else {
+#pragma unroll
+            for (uint32_t g = 0; g < shape::column_groups; g++)
+#pragma unroll
+                for (uint32_t i = 0; i < shape::runs; i++) v[I][g][i] = k0 + (first + i) * 32 < a.p.k32 ? read(row[g] + k0 + 32 * i, group) : make_uint4(0, 0, 0, 0);
+        }
+    }
+    /* Chunk p of 16 bytes of a column's run: the p-th pair of all lanes. */
+    template <int I> __device__ __forceinline__ void store(const wk_wide_args &a, uint32_t x, uint32_t warp, uint32_t lane)
+    {
+        const uint32_t c = lane % 8, p = lane / 8;
+#pragma unroll
+        for (uint32_t g = 0; g < shape::column_groups; g++)
+#pragma unroll
+            for (uint32_t i = 0; i < shape::runs; i++) {
+                const uint32_t run = first + i, to = x + run / 2 * shape::panel + ((warp % NT + g * WK_WIDE_STREAMS) * 8 + c) * 128 + (((run % 2 * 4 + p) ^ c) * 16);
+                const uint4 &w = v[I][g][i];
+                if (run * 32 >= a.stage_k) break;
+                asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+            }
+    }
+};
+
+/* A streaming warp: its columns of every stage, and the tiles of every fourth. */
+template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t group = wk_wide_group<F...>(p.seg[0].type), stages = wk_wide_stages(a, rank), all = worker < p.items ? (p.items - worker + a.workers - 1) / a.workers * stages : 0;
+    const uint16_t *const order = reinterpret_cast<const uint16_t *>(m.at + a.order_at);
+    if (all == 0) {
+        wk_depend();
+        return;
+    }
+    wk_wide_weights w;
+    w.locate(a, worker, lane);
+    uint32_t item = worker, at = warp; /* of the tiles that are asked for next */
+    auto ask = [&](uint32_t stage) {
+        while (at >= stages) {
+            at -= stages;
+            item += a.workers;
+        }
+        w.fetch(a, m, stage, item, order[at], lane);
+        at += WK_WIDE_STREAMS;
+    };
+    const uint32_t ahead = min(p.depth, all);
+#pragma unroll 1
+    for (uint32_t i = warp; i < ahead; i += WK_WIDE_STREAMS) ask(i);
+    wk_wide_inputs<NT> x;
+    wk_depend();
+    x.locate(a, group, warp, lane);
+    x.template load<0>(a, order[0], group);
+    x.template load<1>(a, order[stages > 1], group);
+    uint32_t stage = 0, parity = 1, next = stages > 2 ? 2 : 0; /* next: stage of the item whose activations are loaded next */
+#pragma unroll 1
+    for (uint32_t i = 0; i < all; i++) {
+        __syncwarp();
+        wk_stage_wait(m.empty(stage), parity);
+        if (i >= ahead && i % WK_WIDE_STREAMS == warp) ask(stage);
+        if (i & 1u) x.template store<1>(a, m.x + stage * a.x_bytes, warp, lane);
+        else x.template store<0>(a, m.x + stage * a.x_bytes, warp, lane);
+        wk_publish();
+        __syncwarp();
+        if (lane == 0) wk_bar_arrive(m.full(stage));
+        if (i & 1u) x.template load<1>(a, order[next], group);
+        else x.template load<0>(a, order[next], group);
+        if (++next == stages) next = 0;
+        if (++stage == p.depth) {
+            stage = 0;
+            parity ^= 1u;
+        }
+    }
+}
+
+/* ---- multiplication ------------------------------------------------------------------------------------------------------------ */
+
+struct wk_wide_ring {
+    uint32_t stage, parity, given; /* given: the barrier of a stage that is given back when the products under way are done; 0: none */
+    __device__ __forceinline__ void next(uint32_t depth)
+    {
+        if (++stage == depth) {
+            stage = 0;
+            parity ^= 1u;
+        }
+    }
+};
+
+/* Sums that wait in shared memory, 16 bytes a lane and column tile. */
+template <int NT> __device__ __forceinline__ void wk_wide_keep(unsigned char *at, const float (&c)[NT][4])
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++) reinterpret_cast<float4 *>(at + n * WK_WIDE_TILES * WK_WIDE_CELL)[threadIdx.x & 31u] = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
+}
+template <int NT> __device__ __forceinline__ void wk_wide_add_kept(float (&c)[NT][4], const unsigned char *at)
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        const float4 v = reinterpret_cast<const float4 *>(at + n * WK_WIDE_TILES * WK_WIDE_CELL)[threadIdx.x & 31u];
+        c[n][0] = __fadd_rn(v.x, c[n][0]);
+        c[n][1] = __fadd_rn(v.y, c[n][1]);
+        c[n][2] = __fadd_rn(v.z, c[n][2]);
+        c[n][3] = __fadd_rn(v.w, c[n][3]);
+    }
+}
+
+/* 64 values of a unit, the half-th, as f16. */
+template <class T, bool FAR> __device__ __forceinline__ void wk_wide_make(const typename T::quants &q, const typename T::scales &s, uint32_t place, uint32_t half, uint32_t (&to)[4][4])
+{
+#pragma unroll
+    for (uint32_t h = 0; h < 2; h++) {
+        uint32_t f[1][2][4];
+        wk_halves<T, FAR>(q, s, place, 2 * half + h, f);
+#pragma unroll
+        for (int j = 0; j < 8; j++) to[2 * h + j / 4][j % 4] = f[0][j / 4][j % 4];
+    }
+}
+
+/* A warp's cell among those of a column tile: with glu a gate's and its up's are next to each other. */
+__device__ __forceinline__ uint32_t wk_wide_place(const wk_product_args &p, uint32_t warp) { return p.glu ? warp % 4 * 2 + warp / 4 : warp; }
+
+/* The sum of the block's slots of the warp's tile. */
+template <class T, int NT>
+__device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_args &a, const wk_wide_memory &m, wk_wide_ring &ring, uint32_t rank, uint32_t warp, uint32_t lane)
+{
+    typedef wk_wide_shape<NT> shape;
+    constexpr uint32_t halves = T::unit / 64;               /* buffers of a unit */
+    constexpr uint32_t pieces = T::super * halves > 1 ? T::super * halves : 2; /* of the unrolled loop */
+    const wk_product_args &p = a.p;
+    const uint32_t leaves = WK_SLOTS / a.blocks, units = p.stage_units, step_pieces = 1u << (p.step_shift - 6);
+    uint32_t left = wk_wide_stages(a, rank) * units * halves, unit = 0, x = 0; /* left: pieces of the item; unit: in the stage */
+    const unsigned char *w = NULL;
+    typename T::scales s;
+    typename T::quants q;
+    uint32_t b[2][4][4];
+    float c[2][NT][4];
+    unsigned char *const four = m.at + (m.sums - m.base) + wk_wide_place(p, warp) * WK_WIDE_CELL, *const two = m.at + (m.kept - m.base) + warp * WK_WIDE_CELL; /* sums of so many slots wait */
+    auto open = [&] {
+        wk_stage_wait(m.full(ring.stage), ring.parity);
+        w = m.at + (m.w - m.base) + (ring.stage * WK_WIDE_TILES + warp) * p.slot;
+        x = m.x + ring.stage * a.x_bytes;
+    };
+    /* To the next piece, number i of the unrolled: its unit's place, and which half of it. */
+    auto advance = [&](uint32_t i) {
+        const uint32_t place = T::super > 1 ? i / halves : 0;
+        x += shape::panel;
+        if (i % halves) return;
+        if (++unit == units) {
+            unit = 0;
+            ring.given = m.empty(ring.stage);
+            ring.next(p.depth);
+            if (left) open();
+        } else {
+            w += T::offset(1);
+        }
+        if (left) {
+            T::load(s, w, place, lane);
+            T::load(q, w, place, lane);
+        }
+    };
+    auto make = [&](uint32_t i, uint32_t (&to)[4][4]) {
+        const uint32_t place = T::super > 1 ? i / halves : 0, half = i % halves;
+        if (wk_far<T>(s)) wk_wide_make<T, true>(q, s, place, half, to);
+        else wk_wide_make<T, false>(q, s, place, half, to);
+        wk_wide_hold(to);
+    };
+    if (left) {
+        open();
+        T::load(s, w, 0, lane);
+        T::load(q, w, 0, lane);
+        make(0, b[0]);
+    }
+#pragma unroll 1
+    for (uint32_t leaf = 0; leaf < leaves; leaf++) {
+        const uint32_t slot = wk_wide_slot(rank * leaves + leaf);
+        uint32_t n = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS * step_pieces : 0;
+#pragma unroll
+        for (int i = 0; i < 8 * NT; i++) c[i / 4 / NT][i / 4 % NT][i % 4] = 0.0f;
+#pragma unroll 1
+        while (n) {
+#pragma unroll
+            for (uint32_t i = 0; i < pieces; i++) {
+                wk_wide_multiply<NT>(c, b[i % 2], x);
+                n--;
+                left--;
+                const uint32_t before = ring.given;
+                ring.given = 0;
+                advance((i + 1) % pieces);
+                wk_wgmma_wait<1>(); /* the products before these are over */
+                if (before && lane == 0) wk_bar_arrive(before);
+                make((i + 1) % pieces, b[(i + 1) % 2]);
+                if ((T::super == 1 || i + 1 == pieces) && n == 0) {
+                    if (i % 2 == 0) {
+                        wk_wgmma_wait<0>();
+#pragma unroll
+                        for (int j = 0; j < 16; j++) b[0][j / 4][j % 4] = b[1][j / 4][j % 4];
+                    }
+                    break;
+                }
+            }
+        }
+        wk_wgmma_wait<0>();
+        if (ring.given && lane == 0) wk_bar_arrive(ring.given);
+        ring.given = 0;
+#pragma unroll
+        for (int i = 0; i < 4 * NT; i++) {
+            const float slots = __fadd_rn(c[0][i / 4][i % 4], c[1][i / 4][i % 4]);
+            sum[i / 4][i % 4] = leaf & 1u ? __fadd_rn(sum[i / 4][i % 4], slots) : slots;
+        }
+        if (leaf % 4 == 1 && leaf + 1 < leaves) wk_wide_keep(two, sum);
+        if (leaf % 4 == 3) {
+            wk_wide_add_kept(sum, two);
+            if (leaf == 3 && leaves == WK_SLOTS) wk_wide_keep(four, sum);
+            if (leaf == 7) wk_wide_add_kept(sum, four);
+        }
+    }
+}
+
+/* ---- sums to outputs ------------------------------------------------------------------------------------------------------------- */
 
 /* A cell: 16 bytes a lane (g, t), that of sums of rows g and g + 8 of columns 2t and 2t + 1, at such a place that no banks collide: of lanes in a row when
  * written, of equal t when read. */
 __device__ __forceinline__ uint32_t wk_wide_in_cell(uint32_t g, uint32_t t) { return (t * 8 + (g ^ 2 * t)) * 16; }
 
-/* Which block finishes column tile n of tile m of row `row` of an item, and the cell there. One tile a row and glu: two blocks share a pair's column tiles, gate and up
- * are next to each other. */
-template <int NT, int MT> __device__ __forceinline__ void wk_wide_owner(const wk_wide_args &a, uint32_t row, uint32_t m, uint32_t n, uint32_t *rank, uint32_t *cell)
+/* What the blocks have of a cell, `stride` bytes apart, by the tree; column tile n of tile `at`. With glu the up's cell is the next one. */
+__device__ __forceinline__ float wk_wide_tree(const unsigned char *at, uint32_t blocks, uint32_t stride)
 {
-    constexpr uint32_t half = (NT + 1) / 2;
-    if (MT == 1 && a.p.glu) {
-        *rank = (row & ~1u) + n / half;
-        *cell = n % half * 2 + (row & 1u);
-    } else {
-        *rank = row;
-        *cell = m * NT + n;
-    }
+    auto v = [&](uint32_t i) { return *reinterpret_cast<const float *>(at + i * stride); };
+    float sum = v(0);
+    if (blocks > 1) sum = __fadd_rn(sum, v(1));
+    if (blocks > 2) sum = __fadd_rn(sum, __fadd_rn(v(2), v(3)));
+    if (blocks > 4) sum = __fadd_rn(sum, __fadd_rn(__fadd_rn(v(4), v(5)), __fadd_rn(v(6), v(7))));
+    return sum;
 }
-/* The row whose tiles block `rank` finishes; cells of 16 x 8 outputs among them. */
-template <int MT> __device__ __forceinline__ uint32_t wk_wide_own_row(const wk_wide_args &a, uint32_t rank) { return MT == 1 && a.p.glu ? rank & ~1u : rank; }
-template <int NT, int MT> __device__ __forceinline__ uint32_t wk_wide_outputs(const wk_wide_args &a, uint32_t rank)
-{
-    return !a.p.glu ? MT * NT : MT > 1 ? NT : rank & 1u ? NT / 2 : (NT + 1) / 2;
-}
-
-/* Adds up and stores cells i, i + apart, ... of what is finished of an item's row `row`: `slots` sums each. Waits for them first, if there is a barrier. */
-template <int NT, int MT>
-__device__ __forceinline__ void wk_wide_finish(const wk_wide_args &a, const unsigned char *cells, uint32_t slots, uint32_t i, uint32_t apart, uint32_t item, uint32_t rank, uint32_t bar,
-                                               uint32_t parity, uint32_t column0, uint32_t columns)
+/* All cells of an item that the block finishes, by its eight warps; those of a warp are of one tile. bar: of the sums that come from other blocks; 0: they are there. */
+template <int NT>
+__device__ __forceinline__ void wk_wide_outputs(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank, uint32_t item, uint32_t buffer, uint32_t bar, uint32_t parity, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t lane = threadIdx.x & 31u, count = wk_wide_outputs<NT, MT>(a, rank), stride = a.places * WK_WIDE_CELL;
-    const wk_wide_place at = wk_wide_at<MT>(a, item, wk_wide_own_row<MT>(a, rank));
-    const uint32_t t = lane / 8, q = lane % 4, in_cell = t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4; /* column lane / 4, rows 4q .. */
-    bool waited = !bar;
+    const uint32_t each = p.glu ? 2 : 1, tiles = WK_WIDE_TILES / each, stride = a.owned * each * WK_WIDE_CELL, t = lane / 8, q = lane % 4; /* rows 4 q .. of column lane / 4 of a cell */
+    const uint32_t cell = rank * a.owned + warp, last = min(rank * a.owned + a.owned, tiles * ((p.rows + 7) / 8));
+    const wk_wide_tile at = wk_wide_tile_of(p, item, cell % tiles);
+    const unsigned char *from = m.at + (m.sums - m.base) + buffer * a.buffer + warp * each * WK_WIDE_CELL + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
+    wk_four_at o = { at.seg, at.tile, cell / tiles * 8 + lane / 4, false };
+    o.on = at.real && o.row < p.rows && cell < last;
+    wk_four_more more = wk_four_ahead(p, o);
+    if (bar) wk_stage_wait(bar, parity);
+    if (!at.real) return;
 #pragma unroll 1
-    for (;; i += apart) {
-        const uint32_t m = p.glu ? 0 : i / NT, n = MT == 1 && p.glu ? (rank & 1u) * ((NT + 1) / 2) + i : i % NT;
-        wk_four_at o = { at.seg, at.tile + m, column0 + n * 8 + lane / 4, at.on && i < count && n * 8 + lane / 4 < columns && at.tile + m <= at.last };
-        if (MT == 1 && p.glu) o.seg = 0;
-        wk_four_more more = wk_four_ahead(p, o);
-        if (!waited) wk_stage_wait(bar, parity);
-        waited = true;
-        if (i >= count || !at.on) break;
-        if (n * 8 >= columns || at.tile + m > at.last) continue;
-        const unsigned char *cell = cells + (MT == 1 && p.glu ? 2 * i : i) * WK_WIDE_CELL + in_cell;
-        const uint32_t other = MT == 1 ? WK_WIDE_CELL : NT * WK_WIDE_CELL;
-        float sum[4] = {}, up[4] = {};
-#pragma unroll 2
-        for (uint32_t j = 0; j < slots; j++) {
+    for (uint32_t i = cell; i < last; i += WK_WIDE_TILES) {
+        float sum[4], up[4] = {};
 #pragma unroll
-            for (uint32_t r = 0; r < 4; r++) {
-                const uint32_t to = (r ^ (2 * t & 2u)) * 16;
-                sum[r] = __fadd_rn(sum[r], *reinterpret_cast<const float *>(cell + to));
-                if (p.glu) up[r] = __fadd_rn(up[r], *reinterpret_cast<const float *>(cell + to + other));
-            }
-            cell += stride;
+        for (uint32_t r = 0; r < 4; r++) {
+            const unsigned char *const row = from + (r ^ (2 * t & 2u)) * 16;
+            sum[r] = wk_wide_tree(row, a.blocks, stride);
+            if (p.glu) up[r] = wk_wide_tree(row + WK_WIDE_CELL, a.blocks, stride);
         }
-        wk_four_output(p, o, more, sum, up);
+        const wk_four_at now = o;
+        wk_four_more with = more;
+        from += WK_WIDE_TILES * each * WK_WIDE_CELL;
+        o.row += WK_WIDE_TILES / tiles * 8;
+        o.on = o.row < p.rows && i + WK_WIDE_TILES < last;
+        if (!p.glu && p.residual && o.on) { /* the next cell's, on the way while this one is stored */
+            const uint32_t j = o.tile * 16 + q * 4;
+            wk_four_load(more.other, wk_four_residual(p, o, j), j, p.seg[o.seg].n);
+        }
+        wk_four_output(p, now, with, sum, up);
     }
 }
 
-template <int NT, int MT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS, NT * MT < 8 ? 2 : 1) wk_product_wide(const __grid_constant__ wk_wide_args a)
+template <int NT, class... F> __device__ __forceinline__ void wk_wide_consume(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
 {
-    extern __shared__ uint4 wk_shared[];
-    unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const wk_product_args &p = a.p;
-    const uint32_t lane = threadIdx.x & 31u, row = threadIdx.x / 32, in_cell = wk_wide_in_cell(lane / 4, lane % 4);
-    const uint32_t rank = a.serial ? 0 : blockIdx.x % WK_SLOTS, id = a.serial ? blockIdx.x : blockIdx.x / WK_SLOTS, slots = min((uint32_t)WK_SLOTS, p.steps);
-    const uint32_t column0 = id % a.column_groups * 8 * NT, columns = min(p.rows - column0, 8u * NT), worker = id / a.column_groups;
-    wk_wide_ring ring;
-    ring.at = shared + row * p.depth * p.slot;
-    ring.shared = (uint32_t)__cvta_generic_to_shared(ring.at);
-    ring.bars = (uint32_t)__cvta_generic_to_shared(shared + p.bars_at) + row * p.depth * 8;
-    ring.now = ring.parity = 0;
-    ring.free = p.depth;
-    if (lane < p.depth) wk_bar_init(ring.bars + lane * 8, WK_BAR_COPIES);
-    const uint32_t sent = (uint32_t)__cvta_generic_to_shared(shared + p.bars_at) + WK_WIDE_WARPS * WK_WIDE_DEPTH * 8; /* two barriers, of items in turn */
-    if (threadIdx.x < 2) wk_bar_init(sent + threadIdx.x * 8, 1);
-    wk_bar_init_done();
-    __syncwarp();
-    if (!a.serial) wk_wide_arrive();
-
-    wk_wide_stream<MT> f;
-    wk_release();
-    f.begin(a, worker, rank, row);
-    for (uint32_t i = 0; i < p.depth; i++) f.fetch(a, ring.shared + i * p.slot, ring.bars + i * 8, rank, row, lane);
+    const uint32_t each = p.glu ? 2 : 1, tiles = WK_WIDE_TILES / each, in_cell = wk_wide_in_cell(lane / 4, lane % 4), rounds = worker < p.items ? (p.items - worker + a.workers - 1) / a.workers : 0;
+    const uint32_t later = a.buffers - 1; /* an item is finished so many items after it was multiplied */
+    const uint32_t cells = tiles * NT > rank * a.owned ? min(a.owned, tiles * NT - rank * a.owned) : 0; /* that this block finishes */
+    wk_wide_ring ring = { 0, 0, 0 };
     wk_depend();
-    wk_wide_inputs<NT, F...>(a, shared, rank, column0, columns);
-    if (!a.serial || a.whole) wk_wide_ready();
-
-    unsigned char *const cells = shared + p.red_at + (a.serial ? row * MT * NT * WK_WIDE_CELL : 0);
-    uint32_t now = 0, parity = 0, held = 0; /* now: 1: the item's sums go to the second buffer; parity: of that buffer's barrier; held: where the slot's activations are */
+    if (a.blocks > 1) wk_wide_cluster_wait();
 #pragma unroll 1
-    for (uint32_t item = worker;; item += a.workers, parity ^= now, now ^= 1u) {
-        float y[MT][NT][4];
-        wk_wide_place at = {};
-        if (item < a.items) {
-            at = wk_wide_at<MT>(a, item, row);
-#pragma unroll 1
-            for (uint32_t slot = rank, last = a.serial ? slots : min(rank + 1, slots); slot < last; slot++) {
-                unsigned char *const inputs = shared + held;
-                if (a.serial && !a.whole) { /* this slot's activations are there; the next one's are asked for */
-                    const uint32_t next = slot + 1 < last ? slot + 1 : 0;
-                    wk_wide_ready();
-                    held ^= a.inputs;
-                    if (next || item + a.workers < a.items) wk_wide_inputs<NT, F...>(a, shared + held, next, column0, columns);
-                }
-                if (!at.on) continue;
-                const uint32_t type = p.seg[at.seg].type;
-                wk_for_type<F...>(type, [&](auto format) { wk_wide_slot<decltype(format), NT, MT>(a, y, inputs, type, slot, a.whole ? slot : 0, ring, f, rank, row, lane); });
-                if (a.serial) { /* the sum so far is kept where the finished one is read */
+    for (uint32_t r = 0; r < rounds + later; r++) {
+        if (r < rounds) {
+            const uint32_t item = worker + r * a.workers, buffer = r & later;
+            const wk_wide_tile at = wk_wide_tile_of(p, item, warp);
+            float c[NT][4];
+            if (a.blocks == 1 && p.glu) asm volatile("bar.sync 1, 256;" ::: "memory"); /* the cells have been read */
+            wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[at.seg].type : 0, [&](auto format) { wk_wide_sums<decltype(format), NT>(c, a, m, ring, rank, warp, lane); });
+            /* Of column tile n: cell n tiles + warp % tiles of all. */
+            if (a.blocks == 1) {
+                __syncwarp();
 #pragma unroll
-                    for (int i = 0; i < MT * NT; i++) {
-                        float *const v = y[i / NT][i % NT];
-                        float4 *const to = reinterpret_cast<float4 *>(cells + i * WK_WIDE_CELL + in_cell);
-                        if (slot) *to = make_float4(__fadd_rn(to->x, v[0]), __fadd_rn(to->y, v[1]), __fadd_rn(to->z, v[2]), __fadd_rn(to->w, v[3]));
-                        else *to = make_float4(v[0], v[1], v[2], v[3]);
-                    }
+                for (int n = 0; n < NT; n++)
+                    *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) + (n * WK_WIDE_TILES + wk_wide_place(p, warp)) * WK_WIDE_CELL + in_cell) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
+                if (p.glu) asm volatile("bar.sync 1, 256;" ::: "memory");
+                else __syncwarp();
+            } else {
+                if (r > later) wk_stage_wait(m.freed(buffer), (r / a.buffers - 1) & 1u); /* all have read what was there: nobody waits for the phase before */
+                if (threadIdx.x == 0) wk_wide_expect(m.ready(buffer), cells * each * a.blocks * WK_WIDE_CELL);
+#pragma unroll
+                for (int n = 0; n < NT; n++) {
+                    const uint32_t i = n * tiles + warp % tiles, to = i / a.owned, cell = i % a.owned * each + warp / tiles;
+                    wk_wide_send(m.sums + buffer * a.buffer + (rank * a.owned * each + cell) * WK_WIDE_CELL + in_cell, m.ready(buffer), to, c[n]);
                 }
             }
         }
-        if (a.serial) {
-            if (item >= a.items) break;
-            __syncwarp();
-            wk_wide_finish<NT, MT>(a, cells, 1, 0, 1, item, row, 0, 0, column0, columns);
-            __syncwarp();
-            continue;
-        }
-        if (item != worker) /* the item before: parity is of this one, and that of the other barrier differs from it in the first buffer */
-            wk_wide_finish<NT, MT>(a, cells + (now ^ 1u) * a.buffer, slots, row, WK_WIDE_WARPS, item - a.workers, rank, sent + (now ^ 1u) * 8, now ? parity : parity ^ 1u, column0, columns);
-        if (item >= a.items) break;
-        if (threadIdx.x == 0)
-            wk_wide_expect(sent + now * 8, wk_wide_at<MT>(a, item, wk_wide_own_row<MT>(a, rank)).on ? wk_wide_outputs<NT, MT>(a, rank) * (p.glu ? 2 : 1) * slots * WK_WIDE_CELL : 0);
-        wk_wide_meet(); /* the buffer's last sums have been read */
-        if (at.on && rank < slots)
-#pragma unroll
-            for (int i = 0; i < MT * NT; i++) {
-                uint32_t to, cell;
-                wk_wide_owner<NT, MT>(a, row, i / NT, i % NT, &to, &cell);
-                wk_wide_send((uint32_t)__cvta_generic_to_shared(cells) + now * a.buffer + (rank * a.places + cell) * WK_WIDE_CELL + in_cell, sent + now * 8, to, y[i / NT][i % NT]);
-            }
-        wk_wide_arrive();
+        if (r < later) continue;
+        const uint32_t done = r - later, buffer = done & later;
+        wk_wide_outputs<NT>(a, m, rank, worker + done * a.workers, buffer, a.blocks > 1 ? m.ready(buffer) : 0, done / a.buffers & 1u, warp, lane);
+        __syncwarp();
+        if (a.blocks > 1 && done + a.buffers < rounds && lane < a.blocks) wk_wide_arrive_at(m.freed(buffer), lane);
     }
+}
+
+template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS, wk_wide_together(NT, sizeof...(F))) wk_product_wide(const __grid_constant__ wk_wide_args a)
+{
+#if WK_HAS_WGMMA
+    extern __shared__ uint4 wk_shared[];
+    const wk_product_args &p = a.p;
+    const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const uint32_t rank = blockIdx.x % a.blocks, worker = blockIdx.x / a.blocks;
+    wk_wide_memory m;
+    m.base = (start + 1023u) & ~1023u;
+    m.at = reinterpret_cast<unsigned char *>(wk_shared) + (m.base - start);
+    m.x = m.base;
+    m.w = m.x + p.x_at;
+    m.sums = m.base + p.red_at;
+    m.kept = m.base + a.kept_at;
+    m.bars = m.base + p.bars_at;
+    if (threadIdx.x < p.depth) {
+        wk_bar_init(m.full(threadIdx.x), 1 + WK_WIDE_STREAMS);
+        wk_bar_init(m.empty(threadIdx.x), WK_WIDE_TILES);
+        if (threadIdx.x < 2) {
+            wk_bar_init(m.ready(threadIdx.x), 1);
+            wk_bar_init(m.freed(threadIdx.x), WK_WIDE_TILES * a.blocks);
+        }
+        wk_bar_init_done();
+    }
+    for (uint32_t i = threadIdx.x, n = wk_wide_stages(a, rank); i < n; i += WK_WIDE_THREADS) reinterpret_cast<uint16_t *>(m.at + a.order_at)[i] = (uint16_t)wk_wide_order(a, rank, i);
+    wk_release();
+    __syncthreads();
+    if (a.blocks > 1) wk_wide_cluster_arrive();
+    if (warp >= WK_WIDE_TILES) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(wk_wide_registers(wk_wide_together(NT, sizeof...(F)), false)));
+        wk_wide_stream<NT, F...>(a, m, rank, worker, warp - WK_WIDE_TILES, lane);
+        if (a.blocks > 1) wk_wide_cluster_wait();
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(wk_wide_registers(wk_wide_together(NT, sizeof...(F)), true)));
+        wk_wide_consume<NT, F...>(a, m, rank, worker, warp, lane);
+    }
+#else
+    asm volatile("trap;");
+    (void)a;
+#endif
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* worker/cuda/prologue.cuh: activations into shared memory, and what they add to each group of a tile (wk_terms).
+/* worker/cuda/prologue.cuh: activations into shared memory.
  *
  * Eight warps; each brings just the steps of k that it multiplies, of all columns, so no barrier is needed before the first product, only __syncwarp. Addresses
  * and constants are at hand before the wait for the preceding launch; after it all is asked for before any of it is used: the way there and back is most of what
@@ -16,7 +16,7 @@ __device__ __forceinline__ void wk_sync_slots() { asm volatile("bar.sync 1, 256;
 /* Row of the input that row i of the product reads. */
 __device__ __forceinline__ uint32_t wk_input_row(const wk_product_args &p, uint32_t i) { return p.in.row_index ? __ldg(p.in.row_index + i) : i; }
 
-/* A warp's steps are warp, warp + 8, ...: of its two partitions by turns. */
+/* A warp's steps are those of its slot: warp, warp + 8, ... */
 __device__ __forceinline__ uint32_t wk_own_steps(const wk_product_args &p, uint32_t warp) { return warp < p.steps ? (p.steps - warp + WK_SLOTS - 1) / WK_SLOTS : 0; }
 /* The i-th value of k of the warp's steps. */
 __device__ __forceinline__ uint32_t wk_own_k(const wk_product_args &p, uint32_t warp, uint32_t i)
@@ -24,30 +24,6 @@ __device__ __forceinline__ uint32_t wk_own_k(const wk_product_args &p, uint32_t 
     return ((warp + (i >> p.step_shift) * WK_SLOTS) << p.step_shift) + (i & ((1u << p.step_shift) - 1));
 }
 
-/* Terms of 32 values of k, number i in their column, for every type of the launch; s: the act's sums of both halves. */
-template <int COLUMNS, class... F> __device__ __forceinline__ void wk_put_terms(const wk_product_args &p, unsigned char *shared, uint32_t column, uint32_t i, float4 s)
-{
-    uint32_t type = 0;
-    ([&] {
-        if (p.types >> type & 1u) {
-            const wk_terms<F, COLUMNS> terms(shared + p.terms_at[type], p.steps << p.step_shift);
-            if constexpr (F::group == 32) {
-                terms.put(i, column, __fadd_rn(s.x, s.z), __fadd_rn(s.y, s.w));
-            } else {
-                terms.put(2 * i, column, s.x, s.y);
-                terms.put(2 * i + 1, column, s.z, s.w);
-            }
-        }
-        type++;
-    }(), ...);
-}
-
-/* Experts: the block's item, and whose weights it takes; known only after the preceding launch. */
-__device__ __forceinline__ uint32_t wk_item(const wk_product_args &p) { return p.first_row + blockIdx.y; }
-__device__ __forceinline__ uint32_t wk_expert(const wk_product_args &p)
-{
-    return p.expert ? __ldcg(p.expert + (uint64_t)(wk_item(p) / p.top_k) * p.expert_stride + wk_item(p) % p.top_k) : 0;
-}
 /* x, computed here and not where it is used: before a wait. (It takes an instruction that needs it.) */
 __device__ __forceinline__ uint64_t wk_now(uint64_t x)
 {
@@ -56,34 +32,25 @@ __device__ __forceinline__ uint64_t wk_now(uint64_t x)
     return x;
 }
 
-/* An act: a lane has eight values of every 256 of the warp's, and the sums of 32 of every 1024. In k these are 2048 and 8192 apart: eight warps by turns. */
-template <class... F> __device__ __forceinline__ void wk_one_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+/* An act: a lane has eight values of every 256 of the warp's, which in k are 2048 apart: eight warps by turns. */
+__device__ __forceinline__ void wk_one_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
 {
-    const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 8), b0 = wk_own_k(p, warp, lane * 32);
-    const uint32_t row = p.expert ? wk_item(p) / p.x_items : p.first_row;
-    const __half *from = static_cast<const __half *>(p.in.x) + wk_now((uint64_t)row * p.k32 + k0);
-    const float *sums = p.in.aux + wk_now(((uint64_t)row * p.k32 + b0) / 8);
+    const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 8);
+    const __half *from = static_cast<const __half *>(p.in.x) + wk_now(k0);
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + k0;
     wk_depend();
-    if (p.in.row_index) {
-        const uint64_t there = (uint64_t)__ldg(p.in.row_index + row) - row;
-        from += there * p.k32;
-        sums += there * (p.k32 / 8);
-    }
+    if (p.in.row_index) from += (uint64_t)__ldg(p.in.row_index) * p.k32;
 #pragma unroll 1
-    for (uint32_t i = 0; i < padded; i += 8192) {
+    for (uint32_t i = 0; i < padded; i += 2048 * WK_AHEAD) {
         uint4 v[WK_AHEAD];
-        float4 s = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
         for (uint32_t j = 0; j < WK_AHEAD; j++) {
             v[j] = make_uint4(0, 0, 0, 0);
             if (k0 + i + 2048 * j < p.k32) v[j] = *reinterpret_cast<const uint4 *>(from + i + 2048 * j);
         }
-        if (b0 + i < p.k32) s = *reinterpret_cast<const float4 *>(sums + i / 8);
 #pragma unroll
         for (uint32_t j = 0; j < WK_AHEAD; j++)
             if (k0 + i + 2048 * j < padded) *reinterpret_cast<uint4 *>(x + i + 2048 * j) = v[j];
-        if (b0 + i < padded) wk_put_terms<1, F...>(p, shared, 0, (b0 + i) / 32, s);
     }
 }
 
@@ -102,12 +69,12 @@ template <bool WHOLE> __device__ __forceinline__ float4 wk_four(const float *at,
     return v;
 }
 
-/* An F32 row by the RMS norm: a lane has four values of every 128 of the warp's, 32 in 8 lanes. WHOLE: rows and weights may be read 16 bytes at a time. */
-template <bool WHOLE, class... F> __device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+/* An F32 row by the RMS norm: a lane has four values of every 128 of the warp's. WHOLE: rows and weights may be read 16 bytes at a time. */
+template <bool WHOLE> __device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
 {
     const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 4), runs = (p.k + 15) / 16;
     const uint32_t odd = p.step_shift == 8 ? 128 : 1024; /* in k, from an even 128 of the warp to the next; from even to even: 2048 */
-    const float *from = static_cast<const float *>(p.in.x) + wk_now(p.first_row * p.in.x_stride + k0), *part = p.in.aux + wk_now((uint64_t)p.first_row * runs + lane), *const weights = p.in.w + k0;
+    const float *from = static_cast<const float *>(p.in.x) + wk_now(k0), *part = p.in.aux + wk_now(lane), *const weights = p.in.w + k0;
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + k0;
     auto load = [&](float4 *to, const float *at, uint32_t i, float fill) {
 #pragma unroll
@@ -121,7 +88,7 @@ template <bool WHOLE, class... F> __device__ __forceinline__ void wk_one_rms(con
     else for (uint32_t j = 0; j < WK_AHEAD; j++) w[j] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
     wk_depend();
     if (p.in.row_index) {
-        const uint64_t there = (uint64_t)__ldg(p.in.row_index + p.first_row) - p.first_row;
+        const uint64_t there = __ldg(p.in.row_index);
         from += there * p.in.x_stride;
         part += there * runs;
     }
@@ -150,41 +117,32 @@ template <bool WHOLE, class... F> __device__ __forceinline__ void wk_one_rms(con
             if ((warp << p.step_shift) + k >= padded) break; /* no lane's */
             const __half2 low = wk_act_half2(wk_rms_value(v[j].x, scale, w[j].x), wk_rms_value(v[j].y, scale, w[j].y), 0);
             const __half2 high = wk_act_half2(wk_rms_value(v[j].z, scale, w[j].z), wk_rms_value(v[j].w, scale, w[j].w), 0);
-            const float2 s = wk_act_sum16(low, high);
-            const float2 t = make_float2(__shfl_xor_sync(0xffffffffu, s.x, 4), __shfl_xor_sync(0xffffffffu, s.y, 4)); /* of the other half of the 32 */
-            if (k0 + k >= padded) continue; /* padded is a multiple of 32: a group's lanes together */
+            if (k0 + k >= padded) continue;
             uint2 bits;
             bits.x = *reinterpret_cast<const uint32_t *>(&low);
             bits.y = *reinterpret_cast<const uint32_t *>(&high);
             *reinterpret_cast<uint2 *>(x + k) = bits;
-            if (lane % 8 == 0) wk_put_terms<1, F...>(p, shared, 0, (k0 + k) / 32, make_float4(s.x, s.y, t.x, t.y));
         }
     }
 }
 
-/* Act rows: values 16 bytes at a time, zeros past k32; sums of 32 values at a time. A lane keeps to one column. */
-template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t rows)
+/* Act rows: values 16 bytes at a time, zeros past k32. A lane keeps to one column. */
+template <int COLUMNS> __device__ __forceinline__ void wk_prologue_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t rows)
 {
     constexpr uint32_t apart = 32 / COLUMNS;
     const uint32_t lane = threadIdx.x & 31u, c = lane % COLUMNS, own = wk_own_steps(p, warp) << p.step_shift, row = c < rows ? wk_input_row(p, c) : 0;
     if (c >= rows) return;
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + c * p.x_stride;
     const __half *const from = static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32;
-    const float *const sums = p.in.aux + (uint64_t)row * (p.k32 / 8);
-    /* chunk i, block b: eight and 32 values; a quarter as many blocks */
-    for (uint32_t i = lane / COLUMNS, b = i; i < own / 8; i += apart * WK_AHEAD, b += apart) {
+    for (uint32_t i = lane / COLUMNS; i < own / 8; i += apart * WK_AHEAD) {
         uint4 v[WK_AHEAD];
         uint32_t k[WK_AHEAD];
-        float4 s = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        const uint32_t at = wk_own_k(p, warp, b * 32);
-        if (b < own / 32 && at < p.k32) s = *reinterpret_cast<const float4 *>(sums + at / 8);
 #pragma unroll
         for (uint32_t j = 0; j < WK_AHEAD; j++) {
             k[j] = wk_own_k(p, warp, (i + apart * j) * 8);
             v[j] = make_uint4(0, 0, 0, 0);
             if (i + apart * j < own / 8 && k[j] < p.k32) v[j] = *reinterpret_cast<const uint4 *>(from + k[j]);
         }
-        if (b < own / 32) wk_put_terms<COLUMNS, F...>(p, shared, c, at / 32, s);
 #pragma unroll
         for (uint32_t j = 0; j < WK_AHEAD; j++)
             if (i + apart * j < own / 8) *reinterpret_cast<uint4 *>(x + k[j]) = v[j];
@@ -192,7 +150,7 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_a
 }
 
 /* F32 rows by the RMS norm: 4 values a lane, 32 of one column in 8 lanes. */
-template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t rows)
+__device__ __forceinline__ void wk_prologue_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t rows)
 {
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at);
     const uint32_t lane = threadIdx.x & 31u, blocks = wk_own_steps(p, warp) << p.step_shift >> 5, runs = (p.k + 15) / 16;
@@ -204,7 +162,7 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_r
         if (lane == 0) scales[warp] = scale;
     }
     wk_sync_slots();
-    const uint32_t rounds = 2 * blocks; /* all lanes take part in the sums */
+    const uint32_t rounds = 2 * blocks;
     for (uint32_t r = 0; r < rounds; r += WK_AHEAD) {
         float4 v[WK_AHEAD], w[WK_AHEAD];
 #pragma unroll
@@ -239,30 +197,27 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue_r
             scale = scales[min(c, rows - 1)];
             const __half2 low = __halves2half2(wk_act_half(wk_rms_value(v[j].x, scale, w[j].x), 0), wk_act_half(wk_rms_value(v[j].y, scale, w[j].y), 0));
             const __half2 high = __halves2half2(wk_act_half(wk_rms_value(v[j].z, scale, w[j].z), 0), wk_act_half(wk_rms_value(v[j].w, scale, w[j].w), 0));
-            const float2 s = wk_act_sum16(low, high);
-            const float2 t = make_float2(__shfl_xor_sync(0xffffffffu, s.x, 4), __shfl_xor_sync(0xffffffffu, s.y, 4)); /* of the other half of the 32 */
             if (b >= blocks || c >= rows) continue;
             uint2 bits;
             bits.x = *reinterpret_cast<const uint32_t *>(&low);
             bits.y = *reinterpret_cast<const uint32_t *>(&high);
             *reinterpret_cast<uint2 *>(x + c * p.x_stride + k) = bits;
-            if (lane % 8 == 0) wk_put_terms<COLUMNS, F...>(p, shared, c, k / 32, make_float4(s.x, s.y, t.x, t.y));
         }
     }
     wk_sync_slots(); /* scales are read before sums of products take their place */
 }
 
 /* All columns of the launch. Waits for the preceding one. */
-template <int COLUMNS, class... F> __device__ __forceinline__ void wk_prologue(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+template <int COLUMNS> __device__ __forceinline__ void wk_prologue(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
 {
     if constexpr (COLUMNS == 1) {
-        if (p.in.kind == WK_CUDA_IN_ACT) wk_one_act<F...>(p, shared, warp, lane);
-        else if (p.k % 4 == 0 && p.in.x_stride % 4 == 0 && (reinterpret_cast<uintptr_t>(p.in.x) | reinterpret_cast<uintptr_t>(p.in.w)) % 16 == 0) wk_one_rms<true, F...>(p, shared, warp, lane);
-        else wk_one_rms<false, F...>(p, shared, warp, lane);
+        if (p.in.kind == WK_CUDA_IN_ACT) wk_one_act(p, shared, warp, lane);
+        else if (p.k % 4 == 0 && p.in.x_stride % 4 == 0 && (reinterpret_cast<uintptr_t>(p.in.x) | reinterpret_cast<uintptr_t>(p.in.w)) % 16 == 0) wk_one_rms<true>(p, shared, warp, lane);
+        else wk_one_rms<false>(p, shared, warp, lane);
     } else {
         wk_depend();
-        if (p.in.kind == WK_CUDA_IN_RMS) wk_prologue_rms<COLUMNS, F...>(p, shared, warp, p.rows);
-        else wk_prologue_act<COLUMNS, F...>(p, shared, warp, p.rows);
+        if (p.in.kind == WK_CUDA_IN_RMS) wk_prologue_rms(p, shared, warp, p.rows);
+        else wk_prologue_act<COLUMNS>(p, shared, warp, p.rows);
     }
     __syncwarp();
 }
