@@ -30,16 +30,12 @@ static bool read_prompt(const struct body_object *o, const struct job_request_li
     return false;
 }
 
-static bool read_stop(const struct body_object *o, struct job_request *r, struct body_error *why)
+bool job_request_stops(const struct body_object *o, const json_t *v, struct job_request *r, struct body_error *why)
 {
-    const json_t *list = json_object_get(o->object, "stop");
-    if (!list) return true;
-    const size_t n = json_array_size(list);
-    if (!json_is_array(list) || n > STOP_MAX) return body_fail(o, "stop", why, "a list of at most %d strings", STOP_MAX);
+    const size_t n = json_is_string(v) ? 1 : json_array_size(v);
     for (size_t i = 0; i < n; i++) {
-        const json_t *s = json_array_get(list, i);
-        if (!json_is_string(s) || !json_string_length(s) || json_string_length(s) > STOP_MAX_BYTES)
-            return body_fail(o, "stop", why, "strings of 1 to %d bytes", STOP_MAX_BYTES);
+        const json_t *s = json_is_string(v) ? v : json_array_get(v, i);
+        if (!json_is_string(s) || !json_string_length(s) || json_string_length(s) > STOP_MAX_BYTES) return body_fail(o, "stop", why, "strings of 1 to %d bytes", STOP_MAX_BYTES);
         r->stops[i] = json_string_value(s);
         r->stop_lens[i] = json_string_length(s);
     }
@@ -47,25 +43,40 @@ static bool read_stop(const struct body_object *o, struct job_request *r, struct
     return true;
 }
 
-static bool read_params(const struct body_object *o, const struct job_request_limits *l, struct job_request *r, struct body_error *why)
+static bool read_stop(const struct body_object *o, struct job_request *r, struct body_error *why)
 {
-    int64_t max_tokens = l->max_tokens_out, top_k = 0, priority = 0;
+    const json_t *list = json_object_get(o->object, "stop");
+    if (!list) return true;
+    if (!json_is_array(list) || json_array_size(list) > STOP_MAX) return body_fail(o, "stop", why, "a list of at most %d strings", STOP_MAX);
+    return job_request_stops(o, list, r, why);
+}
+
+bool job_request_sampling(const struct body_object *o, const struct job_request_limits *l, bool top_k_off, struct job_request *r, struct body_error *why)
+{
+    int64_t top_k = 0, priority = 0;
     double temperature = 1, top_p = 1, min_p = 0, repetition = 1;
     const int64_t most_k = l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB;
-    if (!body_integer(o, "max_tokens", 1, l->max_tokens_out, &max_tokens, why) || !body_real(o, "temperature", 0, 2, &temperature, why) ||
-        !body_real(o, "top_p", 0, 1, &top_p, why) || !body_integer(o, "top_k", 0, most_k, &top_k, why) || !body_real(o, "min_p", 0, 1, &min_p, why) ||
-        !body_real(o, "repetition_penalty", 0, 2, &repetition, why) || !body_uint64(o, "seed", &r->params.seed, &r->seed_given, why) ||
-        !body_integer(o, "priority", -REQUEST_MAX_PRIORITY, REQUEST_MAX_PRIORITY, &priority, why) || !body_flag(o, "chat", &r->chat, why) ||
-        !body_flag(o, "metrics", &r->metrics, why) || !read_stop(o, r, why))
+    if (!body_real(o, "temperature", 0, 2, &temperature, why) || !body_real(o, "top_p", 0, 1, &top_p, why) || (!top_k_off && !body_integer(o, "top_k", 0, most_k, &top_k, why)) ||
+        !body_real(o, "min_p", 0, 1, &min_p, why) || !body_real(o, "repetition_penalty", 0, 2, &repetition, why) || !body_uint64(o, "seed", &r->params.seed, &r->seed_given, why) ||
+        !body_integer(o, "priority", -REQUEST_MAX_PRIORITY, REQUEST_MAX_PRIORITY, &priority, why))
         return false;
     if (!((float)repetition > 0)) return body_fail(o, "repetition_penalty", why, "a number above 0, at most 2");
-    r->max_tokens = (uint32_t)max_tokens;
     r->priority = (int32_t)priority;
     r->params.top_k = (uint32_t)top_k;
     r->params.temperature = (float)temperature;
     r->params.top_p = (float)top_p;
     r->params.min_p = (float)min_p;
     r->params.repetition_penalty = (float)repetition;
+    return true;
+}
+
+static bool read_params(const struct body_object *o, const struct job_request_limits *l, struct job_request *r, struct body_error *why)
+{
+    int64_t max_tokens = l->max_tokens_out;
+    if (!body_integer(o, "max_tokens", 1, l->max_tokens_out, &max_tokens, why) || !job_request_sampling(o, l, false, r, why) || !body_flag(o, "chat", &r->chat, why) ||
+        !body_flag(o, "metrics", &r->metrics, why) || !read_stop(o, r, why))
+        return false;
+    r->max_tokens = (uint32_t)max_tokens;
     return true;
 }
 

@@ -42,6 +42,11 @@ bool job_request_execute(const char *bytes, size_t n, const struct job_request_l
 bool job_request_worker_execute(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out, struct body_error *why);
 void job_request_free(struct job_request *r);
 
+/* What /execute and /v1 read alike. The members of sampling, seed and priority; top_k_off: top_k is not read, and off. */
+bool job_request_sampling(const struct body_object *o, const struct job_request_limits *l, bool top_k_off, struct job_request *r, struct body_error *why);
+/* The stop strings that `v` has: a string, or a list of at most STOP_MAX. */
+bool job_request_stops(const struct body_object *o, const json_t *v, struct job_request *r, struct body_error *why);
+
 /* Bytes that a body of either may have: every code point of the prompt as two \uXXXX, and the rest. */
 static inline size_t job_request_most_bytes(const struct job_request_limits *l) { return (size_t)l->max_prompt_chars * 12 + (STOP_MAX * STOP_MAX_BYTES * 6) + 16384; }
 

@@ -84,40 +84,22 @@ static bool read_stop(const struct body_object *o, struct job_request *q, struct
 {
     const json_t *v = json_object_get(o->object, "stop");
     if (!v) return true;
-    const size_t n = json_is_string(v) ? 1 : json_array_size(v);
-    if ((!json_is_string(v) && !json_is_array(v)) || n > STOP_MAX) return body_fail(o, "stop", why, "a string, or a list of at most %d", STOP_MAX);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *s = json_is_string(v) ? v : json_array_get(v, i);
-        if (!json_is_string(s) || !json_string_length(s) || json_string_length(s) > STOP_MAX_BYTES) return body_fail(o, "stop", why, "strings of 1 to %d bytes", STOP_MAX_BYTES);
-        q->stops[i] = json_string_value(s);
-        q->stop_lens[i] = json_string_length(s);
-    }
-    q->n_stops = (uint32_t)n;
-    return true;
+    if ((!json_is_string(v) && !json_is_array(v)) || json_array_size(v) > STOP_MAX) return body_fail(o, "stop", why, "a string, or a list of at most %d", STOP_MAX);
+    return job_request_stops(o, v, q, why);
 }
 
 static bool read_params(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens, struct openai_request *r, struct body_error *why)
 {
     struct job_request *q = &r->q;
-    int64_t max_tokens = default_tokens < l->max_tokens_out ? default_tokens : l->max_tokens_out, top_k = 0, priority = 0;
-    double temperature = 1, top_p = 1, min_p = 0, repetition = 1, presence = 0, frequency = 0;
-    const int64_t most_k = l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB;
+    int64_t max_tokens = default_tokens < l->max_tokens_out ? default_tokens : l->max_tokens_out;
+    double presence = 0, frequency = 0;
     const json_t *k = json_object_get(o->object, "top_k");
     const bool all = json_is_integer(k) && json_integer_value(k) == -1; /* vLLM's word for off */
     if (!body_integer(o, "max_tokens", 1, l->most_tokens, &max_tokens, why) || !body_integer(o, "max_completion_tokens", 1, l->most_tokens, &max_tokens, why) ||
-        !body_real(o, "temperature", 0, 2, &temperature, why) || !body_real(o, "top_p", 0, 1, &top_p, why) || (!all && !body_integer(o, "top_k", 0, most_k, &top_k, why)) ||
-        !body_real(o, "min_p", 0, 1, &min_p, why) || !body_real(o, "repetition_penalty", 0, 2, &repetition, why) || !body_real(o, "presence_penalty", -2, 2, &presence, why) ||
-        !body_real(o, "frequency_penalty", -2, 2, &frequency, why) || !body_uint64(o, "seed", &q->params.seed, &q->seed_given, why) ||
-        !body_integer(o, "priority", -REQUEST_MAX_PRIORITY, REQUEST_MAX_PRIORITY, &priority, why) || !read_stop(o, q, why) || !read_bias(o, l, r, why))
+        !job_request_sampling(o, l, all, q, why) || !body_real(o, "presence_penalty", -2, 2, &presence, why) || !body_real(o, "frequency_penalty", -2, 2, &frequency, why) ||
+        !read_stop(o, q, why) || !read_bias(o, l, r, why))
         return false;
-    if (!((float)repetition > 0)) return body_fail(o, "repetition_penalty", why, "a number above 0, at most 2");
     q->max_tokens = (uint32_t)max_tokens;
-    q->priority = (int32_t)priority;
-    q->params.top_k = (uint32_t)top_k;
-    q->params.temperature = (float)temperature;
-    q->params.top_p = (float)top_p;
-    q->params.min_p = (float)min_p;
-    q->params.repetition_penalty = (float)repetition;
     q->params.presence_penalty = (float)presence;
     q->params.frequency_penalty = (float)frequency;
     return true;
