@@ -14,15 +14,6 @@
 #include "../../plugins/quant-test/cuda/quant_formats.cuh"
 
 static const double R = 4.54e12;
-static void ok(cudaError_t e, int line)
-{
-    if (e == cudaSuccess) return;
-    printf("line %d: %s\n", line, cudaGetErrorString(e));
-    exit(1);
-}
-#define OK(call) ok(call, __LINE__)
-static char text[256];
-static const struct wk_err err = { text, sizeof text };
 static cudaStream_t stream;
 
 static __global__ void fill_kernel(uint32_t *p, uint64_t n, uint32_t seed)

@@ -2,6 +2,7 @@
 #ifndef QUANT_TEST_QUANT_FORMATS_CUH
 #define QUANT_TEST_QUANT_FORMATS_CUH
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <worker/cuda/product.cuh>
@@ -24,6 +25,17 @@ void q5_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q6_K_dequantize(float *y, const void *blocks, uint64_t n);
 void mxfp4_dequantize(float *y, const void *blocks, uint64_t n);
 }
+
+/* A call of the runtime that fails ends the program; text: what a family says of a product that it refuses. */
+static inline void ok(cudaError_t e, int line)
+{
+    if (e == cudaSuccess) return;
+    printf("line %d: %s\n", line, cudaGetErrorString(e));
+    exit(1);
+}
+#define OK(call) ok(call, __LINE__)
+static char text[256];
+static const struct wk_err err = { text, sizeof text };
 
 template <class F> static __global__ void pack_kernel(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k)
 {

@@ -17,15 +17,6 @@ static const struct wk_large_family *const large_families[] = { &quant_basic_lar
 
 static int failures;
 #define CHECK(cond, ...) do { if (!(cond)) { if (failures++ < 40) { printf("FAIL %s:%d: ", __FILE__, __LINE__); printf(__VA_ARGS__); printf("\n"); } } } while (0)
-static void ok(cudaError_t e, int line)
-{
-    if (e == cudaSuccess) return;
-    printf("line %d: %s\n", line, cudaGetErrorString(e));
-    exit(1);
-}
-#define OK(call) ok(call, __LINE__)
-static char text[256];
-static const struct wk_err err = { text, sizeof text };
 
 static uint32_t seed = 12345;
 static uint32_t noise(void)

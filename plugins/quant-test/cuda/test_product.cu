@@ -11,13 +11,6 @@
 
 static int failures;
 #define CHECK(cond, ...) do { if (!(cond)) { if (failures++ < 40) { printf("FAIL %s:%d: ", __FILE__, __LINE__); printf(__VA_ARGS__); printf("\n"); } } } while (0)
-static void ok(cudaError_t e, int line)
-{
-    if (e == cudaSuccess) return;
-    printf("line %d: %s\n", line, cudaGetErrorString(e));
-    exit(1);
-}
-#define OK(call) ok(call, __LINE__)
 
 static uint64_t seed = 88172645463325252u;
 static uint32_t random32(void)
@@ -177,8 +170,6 @@ static double *reference(const struct matrix *m, const struct activations *r)
     return h;
 }
 
-static char text[256];
-static const struct wk_err err = { text, sizeof text };
 static struct wk_cuda_product base(const struct matrix *m, const struct activations *r, uint32_t rows, float *y)
 {
     struct wk_cuda_product p;
