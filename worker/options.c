@@ -288,6 +288,14 @@ static bool parse_arguments(struct options *o, int argc, char **argv)
 /* `worker --model ...` is `worker serve --model ...`: how a pool manager starts one. */
 static enum command command_of(const char *word) { return word[0] == '-' && word[1] ? CMD_SERVE : command_named(word); }
 
+/* Where the command takes none: the option that was meant, by what it looks like. */
+static const char *operand_hint(enum command c, const char *operand)
+{
+    const char *dot = strrchr(operand, '.');
+    if (option_of(&option_table[OPT_MODEL], c) && (dot ? strcmp(dot, ".gguf") == 0 : strncmp(operand, "embedded:", 9) == 0)) return "; did you mean --model?";
+    return option_of(&option_table[OPT_PROMPT], c) ? "; did you mean --prompt?" : "";
+}
+
 bool options_parse(int argc, char **argv, struct options *out)
 {
     memset(out, 0, sizeof *out);
@@ -305,8 +313,8 @@ bool options_parse(int argc, char **argv, struct options *out)
     if (ok && option_of(&option_table[OPT_CONFIG], out->command) && option_text(out, OPT_CONFIG)) ok = config_read(out, option_text(out, OPT_CONFIG));
     out->help = option_flag(out, OPT_HELP);
     if (ok && !out->help && (out->n_operands < def->min_operands || out->n_operands > def->max_operands))
-        ok = usage(out->command, "expected %s, got %d operand%s", def->operands[0] ? def->operands : "no operands", out->n_operands,
-            out->n_operands == 1 ? "" : "s");
+        ok = usage(out->command, "expected %s, got %d operand%s%s", def->operands[0] ? def->operands : "no operands", out->n_operands,
+            out->n_operands == 1 ? "" : "s", def->operands[0] ? "" : operand_hint(out->command, out->operands[0]));
     if (!ok) options_free(out);
     return ok;
 }

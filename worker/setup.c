@@ -231,6 +231,9 @@ static int load(const struct opened *x, const char *path)
 static int refuse_missing(const struct gguf *file, const struct plugin_registry *plugins, const char *path)
 {
     struct missing missing;
+    if (!plugin_count(plugins))
+        return fail(CODE_PLUGIN_REFUSED, "%s: no plugin was found: beside bin/worker there is neither lib/worker/plugins of an installation nor plugins of a build; leave the program where it was "
+            "installed, or name their folder with --plugin-dir", path);
     capabilities_missing(file, plugins, &missing);
     int result = missing_refuse(&missing, path);
     missing_free(&missing);
