@@ -1,3 +1,6 @@
+#ifndef NORM_THREADS
+#define NORM_THREADS 32
+#endif
 /* norm.cu: norms over whole rows or runs of a row, one block each: to acts, F32, or both.
  *
  * A block holds its run in registers, up to 16,384 values; a longer one is read again for each pass. Partial i of a run goes to lane i % 32 in order of
@@ -58,8 +61,7 @@ static __device__ __forceinline__ float4 scaled(float4 v, float scale, float4 w)
     return make_float4(wk_rms_value(v.x, scale, w.x), wk_rms_value(v.y, scale, w.y), wk_rms_value(v.z, scale, w.z), wk_rms_value(v.w, scale, w.w));
 }
 
-/* One chunk: for few rows, where time is latency; the weights are then asked for before the wait for x, and given partials used. Where time is
- * bandwidth the whole row is read anyway, and its sum costs less than registers for another path.
+/* One chunk: for few rows, where time is latency; the weights are then asked for before the wait for x.
  * PLAIN: the usual conversion: aligned rows of a multiple of 32 values, with weights (LAYER: and bias), to acts alone. Tests for anything else would be a
  * third of its instructions. */
 template <bool LAYER, bool PLAIN, uint32_t CHUNKS, uint32_t MOST, uint32_t BLOCKS> static __global__ void __launch_bounds__(MOST, BLOCKS) norm_kernel(const __grid_constant__ struct norm_launch p)
@@ -80,13 +82,11 @@ template <bool LAYER, bool PLAIN, uint32_t CHUNKS, uint32_t MOST, uint32_t BLOCK
         if (has_b) b = constant4<PLAIN>(p.b + e, left, w_wide);
     }
     wk_depend();
-    const uint32_t source = source_index(p.x, row);
-    const float *x = p.x.x + source * p.x.stride + start;
+    const float *x = source_row(p.x, row) + start;
     const float *residual = !PLAIN && p.residual.x ? source_row(p.residual, row) + start : NULL;
     load_panel<PLAIN>(values, x, 0, width, p.x.wide);
     const float mean = LAYER ? __fdiv_rn(run_sum<false, PLAIN, CHUNKS, MOST>(values, x, 0.0f, width, p.x.wide), (float)width) : 0.0f;
-    const float scale = CHUNKS == 1 && !LAYER && p.part ? wk_rms_scale(p.part + (uint64_t)source * ((width + 15) / 16), (width + 15) / 16, width, p.eps)
-                                                        : wk_norm_scale(run_sum<true, PLAIN, CHUNKS, MOST>(values, x, mean, width, p.x.wide), width, p.eps);
+    const float scale = wk_norm_scale(run_sum<true, PLAIN, CHUNKS, MOST>(values, x, mean, width, p.x.wide), width, p.eps);
     for (uint32_t base = 0; base < act_width(width); base += panel_width) {
         if (width > panel_width) load_panel<PLAIN>(values, x, base, width, p.x.wide);
 #pragma unroll
@@ -104,15 +104,56 @@ template <bool LAYER, bool PLAIN, uint32_t CHUNKS, uint32_t MOST, uint32_t BLOCK
     }
 }
 
+static bool plain(const struct norm_launch *n)
+{
+    return n->runs == 1 && n->width % 32 == 0 && n->x.wide && n->w && aligned16(n->w) && aligned16(n->b) && !n->b == (n->norm != CUDA_NORM_LAYER) && !n->residual.x && n->out.act && !n->out.y && !n->out.part;
+}
+
 template <uint32_t CHUNKS, uint32_t MOST, uint32_t BLOCKS> static wk_status launch(const char *what, const struct norm_launch *n, uint32_t blocks, void *stream, const struct wk_err *err)
 {
     /* As few panels as the largest block allows, of equal size. */
     const uint32_t each = 4 * CHUNKS, panels = (n->width + each * MOST - 1) / (each * MOST), threads = ((n->width + each * panels - 1) / (each * panels) + 31) / 32 * 32;
     const bool layer = n->norm == CUDA_NORM_LAYER;
-    const bool plain = n->runs == 1 && n->width % 32 == 0 && n->x.wide && n->w && aligned16(n->w) && aligned16(n->b) && !n->b == !layer && !n->residual.x && n->out.act && !n->out.y && !n->out.part;
     void (*const kernel[2][2])(struct norm_launch) = { { norm_kernel<false, false, CHUNKS, MOST, BLOCKS>, norm_kernel<false, true, CHUNKS, MOST, BLOCKS> },
                                                        { norm_kernel<true, false, CHUNKS, MOST, BLOCKS>, norm_kernel<true, true, CHUNKS, MOST, BLOCKS> } };
-    return cuda_launch(what, kernel[layer][plain], blocks, threads, 0, n->dependent, stream, err, *n);
+    return cuda_launch(what, kernel[layer][plain(n)], blocks, threads, 0, n->dependent, stream, err, *n);
+}
+
+/* Aligned rows of a multiple of 32 values whose partials came with them, with weights, to acts: nobody has to see the whole row, so each warp has a run of
+ * it for itself and adds the partials beside. */
+struct given_launch {
+    const float *x;
+    uint64_t stride;
+    const float *part, *w;
+    float eps;
+    struct row_sink out;
+};
+
+template <uint32_t THREADS> static __global__ void __launch_bounds__(THREADS) given_kernel(const __grid_constant__ struct given_launch p)
+{
+    enum { AT_ONCE = 8 };
+    const uint32_t row = blockIdx.y, lane = threadIdx.x & 31u, e = (blockIdx.x * THREADS + threadIdx.x) * 4, width = p.out.width, parts = width / 16, left = left_of(width, e);
+    const float *x = p.x + row * p.stride + e, *part = p.part + (uint64_t)row * parts + lane;
+    float given[AT_ONCE], sum = 0.0f;
+    wk_release();
+    const float4 w = load4<true>(p.w + e, left, true);
+    asm volatile("" : "+l"(x), "+l"(part)); /* one address each, here */
+    wk_depend();
+#pragma unroll
+    for (uint32_t i = 0; i < AT_ONCE; i++) given[i] = i * 32 + lane < parts ? __ldcg(part + i * 32) : 0.0f;
+    const float4 v = load4<true>(x, left, true);
+#pragma unroll
+    for (uint32_t i = 0; i < AT_ONCE; i++) sum = __fadd_rn(sum, given[i]);
+#pragma unroll 1
+    for (uint32_t i = AT_ONCE * 32; i + lane < parts; i += 32) sum = __fadd_rn(sum, __ldcg(part + i));
+    act4(p.out, row, width, e, scaled(v, wk_norm_scale(wk_warp_sum(sum), width, p.eps), w));
+}
+
+static wk_status launch_given(const char *what, const struct norm_launch *n, void *stream, const struct wk_err *err)
+{
+    enum { THREADS = NORM_THREADS };
+    const struct given_launch g = { n->x.x, n->x.stride, n->part, n->w, n->eps, n->out };
+    return cuda_launch(what, given_kernel<THREADS>, dim3((n->width + 4 * THREADS - 1) / (4 * THREADS), n->rows), THREADS, 0, n->dependent, stream, err, g);
 }
 
 wk_status norm_rows(const char *what, const struct norm_launch *launched, void *stream, const struct wk_err *err)
@@ -123,6 +164,7 @@ wk_status norm_rows(const char *what, const struct norm_launch *launched, void *
     wk_status status = check_grid(what, blocks, err);
     if (status != WK_OK) return status;
     if (n.runs > 1 && (n.out.act || n.out.part)) return wk_fail(err, WK_INTERNAL, "%s: norms by groups leave no act and no partials", what);
+    if (n.part && n.norm == CUDA_NORM_RMS && n.rows <= WK_CUDA_FEW && !n.x.index && plain(&n)) return launch_given(what, &n, stream, err);
     if (n.runs > 1 && n.width % 4) n.x.wide = n.residual.wide = n.out.wide = false;
     if (n.width <= SHORT || (n.width <= 4096 && blocks <= FEW_BLOCKS)) return launch<1, 1024, 1>(what, &n, (uint32_t)blocks, stream, err);
     if (n.width <= 4096) return launch<4, 256, 5>(what, &n, (uint32_t)blocks, stream, err);

@@ -594,8 +594,8 @@ static void test_neighbours(void **state)
             c.act = act[0].device;
             c.sums = sums[0].device;
             LAUNCH(cuda_convert(&c, NULL, &error_text));
-            for (uint32_t r = 0; r < ROWS; r++) {
-                c.rows = 1;
+            for (uint32_t r = 0; r < ROWS; r += c.rows) {
+                c.rows = r + 1 < ROWS - r ? r + 1 : ROWS - r; /* 1, 2, 4 to 64, and the rest */
                 c.dependent = true;
                 c.x.x = x.device + (size_t)r * stride;
                 c.part = norm == CUDA_NORM_RMS ? part.device + (size_t)r * n16 : NULL;
