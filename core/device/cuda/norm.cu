@@ -1,6 +1,3 @@
-#ifndef NORM_THREADS
-#define NORM_THREADS 32
-#endif
 /* norm.cu: norms over whole rows or runs of a row, one block each: to acts, F32, or both.
  *
  * A block holds its run in registers, up to 16,384 values; a longer one is read again for each pass. Partial i of a run goes to lane i % 32 in order of
@@ -149,11 +146,13 @@ template <uint32_t THREADS> static __global__ void __launch_bounds__(THREADS) gi
     act4(p.out, row, width, e, scaled(v, wk_norm_scale(wk_warp_sum(sum), width, p.eps), w));
 }
 
+/* Of few blocks each has four warps. Many have one of 1,024 registers, what a product of more than 16 rows leaves free of a multiprocessor: so they are there before it ends. */
 static wk_status launch_given(const char *what, const struct norm_launch *n, void *stream, const struct wk_err *err)
 {
-    enum { THREADS = NORM_THREADS };
+    enum { RUN = 128, FEW_RUNS = 512 };
     const struct given_launch g = { n->x.x, n->x.stride, n->part, n->w, n->eps, n->out };
-    return cuda_launch(what, given_kernel<THREADS>, dim3((n->width + 4 * THREADS - 1) / (4 * THREADS), n->rows), THREADS, 0, n->dependent, stream, err, g);
+    const uint32_t runs = (n->width + RUN - 1) / RUN, warps = runs * n->rows <= FEW_RUNS ? 4 : 1;
+    return cuda_launch(what, warps == 4 ? given_kernel<128> : given_kernel<32>, dim3((runs + warps - 1) / warps, n->rows), 32 * warps, 0, n->dependent, stream, err, g);
 }
 
 wk_status norm_rows(const char *what, const struct norm_launch *launched, void *stream, const struct wk_err *err)
