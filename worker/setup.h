@@ -26,7 +26,7 @@ int open_path(const char *path, struct gguf **out);
 /* A file, or an embedded model by its name; NULL: the first of these. */
 wk_status open_named(const char *path, struct gguf **out, const struct wk_err *err);
 
-enum { STEP_ROWS = 512, STEP_ROWS_GPU = 2048, /* prompt tokens of one step: of a processor, of a GPU; */ STEP_ROWS_BEST = 0 /* those of the device */ };
+enum { STEP_ROWS = 512, STEP_ROWS_GPU = 4096, /* prompt tokens of one step: of a processor, of a GPU; */ STEP_ROWS_BEST = 0 /* those of the device */ };
 
 /* What a command needs of its model beyond the options. */
 struct model_needs {
