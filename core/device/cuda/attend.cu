@@ -517,9 +517,10 @@ template <int D> static wk_status launch_one(const struct cuda_attend *a, const 
     if (s != WK_OK) return s;
     const uint32_t splits = (context + ONE_WARPS * KV_PAGE - 1) / (ONE_WARPS * KV_PAGE);
     const uint64_t tiles = (uint64_t)x.kv_heads * ((x.group + QUERIES - 1) / QUERIES), items = tiles * max_splits_of(D, context);
-    const uint32_t cluster = cluster_of<D>(&d, tiles, splits);
+    const bool near = one_item_serves(x);
+    const uint32_t cluster = near ? cluster_of<D>(&d, tiles, splits) : 1;
     const uint64_t most = splits <= cluster ? tiles * cluster : items, blocks = most < (uint64_t)d.processors ? most : (uint64_t)d.processors;
-    return launch(attend_one<D>, &d, cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster, ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster);
+    return launch(attend_one<D>, &d, cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster, ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster, near);
 }
 
 template <int D, int W> static wk_status launch_few(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)

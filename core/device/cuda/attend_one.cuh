@@ -159,30 +159,241 @@ template <int D> __device__ __forceinline__ void send_split(const one_shared<D> 
     if (lane < 4) send16(to + 512 + lane * 16, bar, warp % n, r.max[0], r.sum[0], r.max[1], r.sum[1]);
 }
 
-/* All splits of the block's slices, in order, and their results. */
-template <int D> __device__ __forceinline__ void add_sent(const one_shared<D> &m, const attend_args &a, const item &t, const unsigned char *sent, uint32_t n)
+/* All splits of the warp's slice of those that the block adds up, in order; false: it has none. */
+template <int D> __device__ __forceinline__ bool add_sent(const one_shared<D> &m, const item &t, const unsigned char *sent, total<D, ONE_WARPS> &r)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, splits = t.last - t.first + 1, rank = t.split - t.first;
-    if (warp >= slices_of<D>(rank, splits)) return;
+    if (warp >= slices_of<D>(rank, splits)) return false;
     wk_stage_wait(shared_address(&m.sent_bar), 0);
     const unsigned char *from = sent + warp * splits * SENT_BYTES;
-    float max[2] = { -INFINITY, -INFINITY }, sum[2] = {}, y[4] = {};
+    total_begin(r);
 #pragma unroll 4
     for (uint32_t s = 0; s < splits; s++, from += SENT_BYTES) {
         const float4 x = *reinterpret_cast<const float4 *>(from + lane * 16), of = *reinterpret_cast<const float4 *>(from + 512 + (lane & 3) * 16);
-        const factors f = raise(max[0], of.x), g = raise(max[1], of.z);
-        sum[0] = grown(sum[0], of.y, f);
-        sum[1] = grown(sum[1], of.w, g);
-        y[0] = grown(y[0], x.x, f);
-        y[1] = grown(y[1], x.y, g);
-        y[2] = grown(y[2], x.z, f);
-        y[3] = grown(y[3], x.w, g);
+        const factors f = raise(r.max[0], of.x), g = raise(r.max[1], of.z);
+        r.sum[0] = grown(r.sum[0], of.y, f);
+        r.sum[1] = grown(r.sum[1], of.w, g);
+        r.y[0][0] = grown(r.y[0][0], x.x, f);
+        r.y[0][1] = grown(r.y[0][1], x.y, g);
+        r.y[0][2] = grown(r.y[0][2], x.z, f);
+        r.y[0][3] = grown(r.y[0][3], x.w, g);
     }
-    store_slice<FORM_ONE>(a, t, y, result_factors(m, a, max, sum), warp * adders<D>(splits) + rank, n);
+    return true;
 }
 
-/* cluster: blocks of one, 1: there are none. */
-template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one(const __grid_constant__ attend_args a, uint32_t cluster)
+/* ---- a block's only item ----------------------------------------------------------------------------------------------------
+ * The way from the wait to the result is what its time is, so it is short: a lane loads of the queries what it has of their fragments and turns it there; the
+ * warp of the newest page finishes the key, its neighbour the value; values are in registers before their probabilities are known. Heads of D values that are
+ * turned whole or not at all. */
+
+/* Whether the steps of a model may go this way. */
+static inline bool one_item_serves(const attend_args &a)
+{
+    const bool turned = a.q.turn_n == a.head / 2 && a.k.turn_n == a.head / 2, straight = !a.q.turn_n && !a.k.turn_n;
+    return a.act && a.dk == a.head && a.dv == a.head && a.head % 32 == 0 && a.head <= 128 && (straight || turned);
+}
+
+/* Lane 4 g + t: values 8 i + 2t and + 1 of query g, and cosines and sines of their turns: by halves of values 8 i + 2t and + 1, by pairs of runs 2 i and 2 i + 1. */
+template <int D> struct query_part {
+    float2 x[D / 8];
+    float4 turn[D / 16];
+};
+template <int D> __device__ __forceinline__ void load_part_turn(query_part<D> &q, const attend_source &s)
+{
+    const uint32_t t = threadIdx.x & 3u;
+#pragma unroll
+    for (int i = 0; i < D / 16; i++) {
+        if (s.turn_style == WK_ROPE_PAIRS) {
+            const float2 x = __ldcg(reinterpret_cast<const float2 *>(s.turn) + 8 * i + t), y = __ldcg(reinterpret_cast<const float2 *>(s.turn) + 8 * i + 4 + t);
+            q.turn[i] = make_float4(x.x, x.y, y.x, y.y);
+        } else {
+            q.turn[i] = __ldcg(reinterpret_cast<const float4 *>(s.turn) + 4 * i + t);
+        }
+    }
+}
+__device__ __forceinline__ float2 turned(float x, float y, float c, float s) { return make_float2(__fadd_rn(__fmul_rn(x, c), __fmul_rn(y, -s)), __fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s))); }
+template <int D> __device__ __forceinline__ void turn_part(query_part<D> &q, const attend_source &s)
+{
+    if (s.turn_style == WK_ROPE_PAIRS) {
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) q.x[i] = i % 2 ? turned(q.x[i].x, q.x[i].y, q.turn[i / 2].z, q.turn[i / 2].w) : turned(q.x[i].x, q.x[i].y, q.turn[i / 2].x, q.turn[i / 2].y);
+    } else {
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            const float2 x = turned(q.x[i].x, q.x[i + D / 16].x, q.turn[i].x, q.turn[i].y), y = turned(q.x[i].y, q.x[i + D / 16].y, q.turn[i].z, q.turn[i].w);
+            q.x[i] = make_float2(x.x, y.x);
+            q.x[i + D / 16] = make_float2(x.y, y.y);
+        }
+    }
+}
+
+/* page_scores of queries in registers. */
+template <int D> __device__ __forceinline__ void part_scores(float (&s)[2][4], const uint32_t (&q)[D / 8], uint32_t k)
+{
+    const uint32_t lane = threadIdx.x & 31u, address = k + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
+    float x[2][2][4] = {};
+#pragma unroll
+    for (int c = 0; c < D / 16; c++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t r[4];
+            load_matrices(r, address + i * (2 * D * 16) + c * 256);
+            mma_f16(x[c & 1][i], r[0], r[1], r[2], r[3], q[2 * c], q[2 * c + 1]);
+        }
+#pragma unroll
+    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fadd_rn(x[0][i / 4][i % 4], x[1][i / 4][i % 4]);
+}
+
+/* slice_values in two: fragments of the values, whose pages have arrived, and their sums once the probabilities are there. */
+template <int W> struct slice_part { uint32_t v[W][2][4]; };
+template <int D, int W> __device__ __forceinline__ void load_slice(slice_part<W> &r, uint32_t slice, uint32_t v, uint32_t low, uint32_t high)
+{
+    const uint32_t lane = threadIdx.x & 31u, address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
+#pragma unroll
+    for (uint32_t i = 0; i < W; i += 2) {
+        if (i + 1 < low || i > high) continue;
+        const uint32_t at[2] = { address + (i < low ? i + 1 : i) * (64 * D), address + (i + 1 > high ? i : i + 1) * (64 * D) };
+#pragma unroll
+        for (uint32_t k = 0; k < 2; k++) {
+            load_matrices_turned(r.v[i + k][0], at[k]);
+            load_matrices_turned(r.v[i + k][1], at[k] + 2 * D * 16);
+        }
+    }
+}
+template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4], const split_shared<D, W> &m, const slice_part<W> &r, uint32_t low, uint32_t high)
+{
+    const uint32_t p_at = shared_address(m.p) + (threadIdx.x & 31u) * 16;
+    float x[4][4] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < W; i += 2) {
+        if (i + 1 < low || i > high) continue;
+        uint32_t p[2][4];
+#pragma unroll
+        for (uint32_t k = 0; k < 2; k++) load_matrices_turned(p[k], p_at + (i + k) * (KV_PAGE * QUERIES * 2));
+#pragma unroll
+        for (uint32_t j = 0; j < 2; j++)
+#pragma unroll
+            for (uint32_t k = 0; k < 2; k++) mma_f16(x[(i + k) % 4], r.v[i + k][j][0], r.v[i + k][j][1], r.v[i + k][j][2], r.v[i + k][j][3], p[k][2 * j], p[k][2 * j + 1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1][i]), __fadd_rn(x[2][i], x[3][i]));
+}
+
+/* store_slice to an act. at: of lane 4 g + t, of query g, value 2t of the slice; the lane's query is there. */
+__device__ __forceinline__ void store_part(const attend_args &a, uint64_t at, bool valid, const float (&y)[4], float2 factor)
+{
+    const uint32_t low = turn_matrix(half_bits(wk_act_half2(__fmul_rn(y[0], factor.x), __fmul_rn(y[1], factor.y), a.shift))),
+                   high = turn_matrix(half_bits(wk_act_half2(__fmul_rn(y[2], factor.x), __fmul_rn(y[3], factor.y), a.shift)));
+    const float2 l = __half22float2(*reinterpret_cast<const __half2 *>(&low)), h = __half22float2(*reinterpret_cast<const __half2 *>(&high));
+    float below = __fadd_rn(l.x, l.y), above = __fadd_rn(h.x, h.y);
+    below = __fadd_rn(below, __shfl_xor_sync(0xffffffffu, below, 2));
+    above = __fadd_rn(above, __shfl_xor_sync(0xffffffffu, above, 2));
+    if (!valid) return;
+    *reinterpret_cast<uint32_t *>(a.act + at) = low;
+    *reinterpret_cast<uint32_t *>(a.act + at + 8) = high;
+    if ((threadIdx.x & 3u) < 2) a.sums[at / 16 * 2 + (threadIdx.x & 3u)] = __fadd_rn(below, above);
+}
+
+/* The item, its pages being on their way. meet: its tile has a split in each block of the cluster, and `sent` is where they send them. */
+template <int D> __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, __half *v, bool meet, unsigned char *sent)
+{
+    constexpr int W = ONE_WARPS;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, g = lane >> 2, base = t.split * W, low = t.low / KV_PAGE, high = t.high / KV_PAGE, slot = t.high % KV_PAGE;
+    const uint32_t from = low > base ? low - base : 0, to = high < base + W ? high - base : W - 1, left = a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+    const uint32_t head = t.kv * a.group + t.tile * QUERIES, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
+    const bool seen = warp >= from && warp <= to, newest = t.split == t.last, key = newest && warp == to, value = newest && warp == (to + 1) % W, run = lane < D / 8;
+    query_part<D> q;
+    run_turn turn;
+    if (seen && a.q.turn_n) load_part_turn(q, a.q);
+    if (key) load_turn<D>(turn, a, run ? (uint32_t)JOB_KEY : (uint32_t)JOB_VALUE);
+    float2 sink = make_float2(0.0f, 0.0f);
+    if (a.sinks) sink = make_float2(2 * (lane & 3) < n ? __ldg(a.sinks + head + 2 * (lane & 3)) : 0.0f, 2 * (lane & 3) + 1 < n ? __ldg(a.sinks + head + 2 * (lane & 3) + 1) : 0.0f);
+    float s[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
+    const float *const q_at = a.q.x + (head + (g < n ? g : 0)) * D + 2 * (lane & 3), *const own_at = (key ? a.k.x : a.v.x) + t.kv * D + run_first<D>();
+    const float *const other_at = key && turn.turned && !turn.pairs ? own_at + (run_first<D>() < D / 2 ? D / 2 : -(D / 2)) : NULL;
+    const uint32_t at = block_offset<D>(slot, lane);
+    __half *const page = m.at[0][to] + (key ? 0 : 32 * D) + at;
+    wk_depend();
+    float own[8] = {}, other[8] = {};
+    if ((key || value) && run) {
+        load_8<false>(own, own_at);
+        if (other_at) load_8<false>(other, other_at);
+    }
+    if (seen) {
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) q.x[i] = __ldcg(reinterpret_cast<const float2 *>(q_at + 8 * i));
+    }
+    if (value) { /* what another sequence left behind the newest position may be NaN */
+        wk_stage_wait(v_bar, 0);
+#pragma unroll
+        for (uint32_t c = 0; c < D / 8; c++)
+            if (lane > slot) *reinterpret_cast<uint4 *>(v + to * (32 * D) + block_offset<D>(lane, c)) = make_uint4(0, 0, 0, 0);
+        if (run) {
+            const uint4 x = half_run(own);
+            *reinterpret_cast<uint4 *>(v + to * (32 * D) + at) = x;
+            if (t.tile == 0) *reinterpret_cast<uint4 *>(page) = x;
+        }
+    }
+    if (seen) {
+        wk_stage_wait(k_bar, 0);
+        if (key) {
+            if (run) {
+                const uint4 x = turn_values(own, other, turn);
+                *reinterpret_cast<uint4 *>(m.k[to] + at) = x;
+                if (t.tile == 0) *reinterpret_cast<uint4 *>(page) = x;
+            }
+            __syncwarp();
+        }
+        if (a.q.turn_n) turn_part(q, a.q);
+        uint32_t b[D / 8];
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) b[i] = g < n ? half_bits(wk_act_half2(q.x[i].x, q.x[i].y, 0)) : 0;
+        part_scores<D>(s, b, shared_address(m.k[warp]));
+        finish_scores<FORM_ONE>(s, a, t, (base + warp) * KV_PAGE);
+    }
+    leave_max(m, s);
+    __syncthreads();
+    slice_part<W> x;
+    const bool sums = warp < D / 16;
+    wk_stage_wait(v_bar, 0);
+    if (sums) load_slice<D, W>(x, warp, shared_address(v), from, to);
+    const float2 top = split_max(m);
+    leave_probabilities(m, s, top);
+    __syncthreads();
+    total<D, W> r;
+    total_begin(r);
+    static_assert(r.slices == 1, "a warp has one slice");
+    const float2 sum = split_sum(m);
+    factors f[2];
+    f[0] = raise(r.max[0], top.x);
+    f[1] = raise(r.max[1], top.y);
+    r.sum[0] = grown(r.sum[0], sum.x, f[0]);
+    r.sum[1] = grown(r.sum[1], sum.y, f[1]);
+    if (sums) {
+        float y[4];
+        sum_slice<D, W>(y, m, x, from, to);
+#pragma unroll
+        for (int i = 0; i < 4; i++) r.y[0][i] = grown(r.y[0][i], y[i], f[i & 1]);
+    }
+    uint32_t slice = warp;
+    bool stores = sums;
+    if (meet) {
+        cluster_meet();
+        send_split<D>(m, t, r, shared_address(sent));
+        stores = add_sent<D>(m, t, sent, r);
+        slice = warp * adders<D>(t.last - t.first + 1) + (t.split - t.first);
+    }
+    if (stores) {
+        const float2 factor = make_float2(value_factor(r.max[0], r.sum[0], a.sinks != NULL, sink.x), value_factor(r.max[1], r.sum[1], a.sinks != NULL, sink.y));
+        store_part(a, (uint64_t)t.row * a.act_k + (head + g) * D + 16 * slice + 2 * (lane & 3), g < n, r.y[0], factor);
+    }
+    if (t.split == t.first) store_end<FORM_ONE>(a, t, n);
+}
+
+/* cluster: blocks of one, 1: there are none. near: do_item serves. */
+template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one(const __grid_constant__ attend_args a, uint32_t cluster, bool near)
 {
     constexpr int W = ONE_WARPS, FORM = FORM_ONE;
     extern __shared__ __align__(128) unsigned char memory[];
@@ -220,6 +431,11 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
     copy_page<D>(pages, 1, v_slot, v_bar);
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     if (meet && threadIdx.x == 0 && t.split - t.first < adders<D>(splits)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(t.split - t.first, splits) * splits * SENT_BYTES);
+    if constexpr (D % 32 == 0)
+        if (near && (meet || (splits == 1 && all.begin + 1 == all.end))) {
+            do_item<D>(m, a, t, v, meet, sent);
+            return;
+        }
     bool first = true, same = false, whole = false; /* first: of the block's items; same: of the tile of the one before; whole: the block has all splits of its tile */
     uint32_t run = 0, parity = 0;                   /* run: splits of the tile that the block has done */
     total<D, W> r;
@@ -291,13 +507,6 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
         if (more) {
             __syncthreads();
             copy_page<D>(pages, 1, v_slot, v_bar);
-        }
-        if (meet) {
-            cluster_meet();
-            send_split<D>(m, t, r, shared_address(sent));
-            add_sent<D>(m, a, t, sent, n);
-            if (t.split == t.first) store_end<FORM>(a, t, n);
-            break;
         }
         run++;
         if (__builtin_expect(!whole, 0)) leave_split<D, W, FORM>(a, t, r, n);

@@ -372,6 +372,8 @@ static const struct form forms[] = {
     { "32, 12 a group, no rotation", 12, 1, 32, 32, 0, 0, false, CUDA_NORM_NONE, 0, 0, false },
     { "48 and 32, soft-cap", 3, 1, 48, 32, 0, 20, true, CUDA_NORM_RMS, 24, WK_ROPE_HALVES, false },
     { "72 and 25, F32", 6, 3, 72, 25, 70, 0, false, CUDA_NORM_NONE, 36, WK_ROPE_PAIRS, true },
+    { "96, no groups, halves", 3, 3, 96, 96, 0, 0, false, CUDA_NORM_NONE, 48, WK_ROPE_HALVES, false },
+    { "128, 3 a group, pairs, sinks", 3, 1, 128, 128, 0, 0, true, CUDA_NORM_NONE, 64, WK_ROPE_PAIRS, false },
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -530,14 +532,15 @@ static void test_prompt_bits(void **state)
     }
 }
 
-/* Both classes leave the same keys and values behind. */
+/* Both classes leave the same keys and values behind: many rows, and one. */
 static void test_same_cache(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < FORMS; i++) {
-        const struct form *f = &forms[i];
+    static const struct sequence both[] = { { 7, 30, 40 }, { 8, 77, 1 } };
+    for (uint32_t i = 0; i < 2 * FORMS; i++) {
+        const struct form *f = &forms[i / 2];
         struct world w = make_world(f, 1, 512, 3), x = make_world(f, 1, 512, 3);
-        const struct sequence s = { 7, 30, 40 };
+        const struct sequence s = both[i % 2];
         const uint32_t table = 0;
         struct batch b = make_batch(&w, &s, 1, 0), c = make_batch(&x, &s, 1, 0);
         fill_past(&w, &s, 0);
