@@ -436,7 +436,7 @@ static struct late_copy *new_late(struct warp *w, uint32_t l, uint64_t destinati
     const uint64_t at[2] = { destination, barrier };
     for (int n = 0; n < 2; n++) {
         const uint32_t rank = (uint32_t)at[n] >> RANK_SHIFT;
-        (void)locate(w, SPACE_CLUSTER, at[n], n ? 8 : bytes, n ? 8 : 16, (int)l, true);
+        (void)locate(w, SPACE_CLUSTER, at[n], n ? 8 : bytes, n ? 8 : bytes < 16 ? bytes : 16, (int)l, true);
         to[n] = rank ? &w->block->cluster->block[rank - 1] : w->block;
     }
     if (to[0] != to[1]) fault(w, (int)l, "an asynchronous copy to shared address 0x%llx reports to a barrier of another block, 0x%llx", (unsigned long long)destination, (unsigned long long)barrier);

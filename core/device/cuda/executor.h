@@ -163,7 +163,7 @@ struct executor {
     float *tmp[2];                  /* results before cuda_finish; [1] follows [0] */
     void *expanded, *gemm_space;    /* expanded: f16 weights, or panels */
     void *q_half, *attend_space; uint32_t *attend_counters;
-    uint32_t *route_ticket;         /* cuda_route's one, cuda_router's, a large product's one */
+    uint32_t *route_ticket;         /* one, for routes and large products */
     double *freq;                   /* of all turn tables */
     float *logits; uint64_t logits_stride;
     float *pooled, *running;

@@ -39,33 +39,47 @@ template <class Fn> static __device__ __forceinline__ void group_walk(const grou
 static __device__ __forceinline__ bool last_of(uint32_t *ticket, uint32_t blocks)
 {
     __shared__ bool last;
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicInc(ticket, blocks - 1) == blocks - 1;
+    if (threadIdx.x == 0) { /* the fences hold for all that the block's barriers order */
+        __threadfence();
+        last = atomicInc(ticket, blocks - 1) == blocks - 1;
+        __threadfence();
+    }
     __syncthreads();
-    if (last) __threadfence();
     return last;
 }
 
-/* The items of one row, picks [n] in shared memory, by a warp. */
-static __device__ __forceinline__ void group_items_one(const uint32_t *picks, uint32_t n, uint32_t experts, uint32_t *groups, uint32_t lane)
+/* At most 32 items, by a warp: of expert `id` in the item's lane; UINT32_MAX: no item. */
+static __device__ __forceinline__ void group_items_few(uint32_t id, uint32_t items, uint32_t experts, uint32_t *groups, uint32_t lane)
 {
-    for (uint32_t i = lane; i < n; i += 32) {
-        const uint32_t own = picks[i];
-        uint32_t place = 0;
-        for (uint32_t j = 0; j < n; j++) place += picks[j] < own;
-        groups[place] = own;
-        groups[2 * experts + 1 + place] = i;
+    const uint32_t same = __match_any_sync(0xffffffffu, id), below = same & ((1u << lane) - 1), first = below ? UINT32_MAX : id;
+    const uint32_t n = (uint32_t)__popc(__ballot_sync(0xffffffffu, id != UINT32_MAX)), all = (uint32_t)__popc(__ballot_sync(0xffffffffu, first != UINT32_MAX));
+    uint32_t place = (uint32_t)__popc(below), used = 0; /* items and experts before this one */
+#pragma unroll 4
+    for (uint32_t i = 0; i < items; i++) {
+        place += __shfl_sync(0xffffffffu, id, i) < id;
+        used += __shfl_sync(0xffffffffu, first, i) < id;
     }
-    for (uint32_t i = lane; i <= experts; i += 32) {
-        if (i >= n && i < experts) groups[i] = 0;
-        groups[experts + i] = min(i, n);
+    if (id != UINT32_MAX) groups[2 * experts + 1 + place] = lane;
+    if (first != UINT32_MAX) {
+        groups[used] = id;
+        groups[experts + used] = place;
+    }
+    for (uint32_t i = all + lane; i <= experts; i += 32) {
+        if (i < experts) groups[i] = 0;
+        groups[experts + i] = n;
     }
 }
 
 /* By all threads of a block of whole warps, after a barrier behind the ids' stores. shared: `words` of them. */
 static __device__ void group_items_make(const group_items &g, uint32_t *shared, uint32_t words)
 {
+    if (g.rows * g.k <= 32) {
+        const uint32_t item = threadIdx.x, row = item / g.k;
+        if (item >= 32) return;
+        group_items_few(row < g.rows && (!g.row_seq || g.row_seq[row] >= 0) ? __ldcg(g.ids + row * g.stride + item % g.k) : UINT32_MAX, g.rows * g.k, g.experts, g.groups, item);
+        return;
+    }
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, items = g.rows * g.k, warps = min(blockDim.x / 32, words / g.experts - 1);
     const uint32_t run = ((items + warps - 1) / warps + 31) & ~31u, first = min(warp * run, items), end = warp < warps ? min(first + run, items) : first;
     uint32_t *const before = shared, *const count = shared + g.experts, *const own = count + warp * g.experts; /* [experts], [warps][experts] */

@@ -95,7 +95,7 @@ struct cuda_route { bool dependent; uint32_t rows, experts, k, score; float scal
 wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err);
 /* The linear in front of a route, and the route. w: plain F32 rows [experts][k]: y = x . w (+ bias), F32 rows. A row's bits do not depend on `rows`. in: what a product
  * reads; the RMS norm's rows are left in act and sums as well, like cuda_convert's, for the experts. route.k 0: no choice; else rows, experts and logits of route
- * are taken from here, and it needs cuda_router_tickets(rows) tickets. */
+ * are taken from here. */
 struct cuda_router {
     bool dependent;
     uint32_t rows, k, experts;
@@ -105,7 +105,6 @@ struct cuda_router {
     float *y; uint64_t y_stride;
     struct cuda_route route;
 };
-uint32_t cuda_router_tickets(uint32_t rows);
 wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk_err *err);
 /* Acts of k values become panels (worker/quant_cuda.h) in the order of k of `group`: item i is row i / x_items of x. groups: of all `items`. places: as many as
  * wk_cuda_panel_places says. */

@@ -3,10 +3,11 @@
  * Eight blocks share a row, or eight rows; a block multiplies four experts at a time. Its eight warps share k: lane l of warp w takes four values from 128 w + 4 l of every 1024,
  * a sum an expert, in order of k; then the lanes are added by a fixed tree, 3072 values at a time, and then the warps by a fixed tree. So a row's logits depend on no other row, and not
  * on how many are taken at once. The weights of the first four experts and 3072 values and the norm's are in registers when the wait for the preceding launch ends, and all that is read
- * after it is asked for at once. The first of the eight blocks chooses: where there are clusters the others put their logits into its shared memory; before sm_90 the last one to end
- * takes its place and reads them from y. The last to choose puts the items by expert. */
+ * after it is asked for at once. The first of the eight blocks chooses: each warp of the others sends what it has straight into its shared memory, counted at a barrier there (before sm_90
+ * one block does it all). The last to choose puts the items by expert. */
 #include "device/cuda/groups.cuh"
 #include "device/cuda/launch.cuh"
+#include "device/cuda/mma.cuh"
 #include "device/cuda/route.cuh"
 
 enum {
@@ -16,7 +17,7 @@ enum {
     AHEAD = 3, TURN = 128 * WARPS, /* values of all warps at a time, and how many times from one reading */
     PIECE = AHEAD * TURN,
     QUAD = 4,                      /* experts of a block at a time */
-    MOST_BYTES = 40 * 1024         /* of dynamic shared memory */
+    MOST_BYTES = 47 * 1024         /* of dynamic shared memory */
 };
 
 struct router_launch {
@@ -29,42 +30,72 @@ struct router_launch {
     float *sums, *y, *out; /* out: of the choice */
     uint64_t y_stride, out_stride;
     struct route_choice choice;
-    uint32_t *groups, *tickets, words; /* tickets: of the items by expert, then of the rows that blocks share; words of shared memory */
+    uint32_t *groups, *ticket, words; /* words of shared memory */
     const int32_t *row_seq;
 };
 
-/* Every value of a row that is read here was written by an earlier kernel: past L1. */
-static __device__ __forceinline__ uint32_t input_row(const struct wk_cuda_input &in, uint32_t row) { return in.row_index ? __ldcg(in.row_index + row) : row; }
+/* Every value of a row that is read here was written by an earlier kernel: past L1. Which rows they are is known before the wait for the preceding launch. */
+static __device__ __forceinline__ uint32_t input_row(const struct router_launch &p, uint32_t row) { return p.in.row_index ? __ldcg(p.in.row_index + row) : row; }
+/* Input row `source`, and its partials. */
+template <bool RMS> static __device__ __forceinline__ const void *router_row(const struct router_launch &p, uint32_t source)
+{
+    if (RMS) return (const float *)p.in.x + source * p.in.x_stride;
+    return (const __half *)p.in.x + (uint64_t)source * act_width(p.k);
+}
+static __device__ __forceinline__ const float *router_parts(const struct router_launch &p, uint32_t source) { return p.in.aux + (uint64_t)source * ((p.k + 15) / 16); }
 
 /* ---- between the blocks that share rows ----------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ void sharers_arrive()
+static __device__ __forceinline__ uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+/* Before anything is sent: the first sharer is there, and its barrier, which counts `bytes`. */
+static __device__ __forceinline__ void sharers_begin(uint64_t *arrived, uint32_t bytes)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        wk_bar_init(shared_at(arrived), 1);
+        wk_bar_init_done();
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_at(arrived)), "r"(bytes) : "memory");
+    }
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 #endif
 }
-static __device__ __forceinline__ void sharers_wait()
+static __device__ __forceinline__ void sharers_meet()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
 /* *at of the first sharer. */
-static __device__ __forceinline__ void first_put(float *at, float v)
+static __device__ __forceinline__ void first_put(float *at, float v, uint64_t *arrived)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .b32 a; mapa.shared::cluster.u32 a, %0, 0; st.shared::cluster.f32 [a], %1; }" ::"r"((uint32_t)__cvta_generic_to_shared(at)), "f"(v) : "memory");
+    asm volatile("{ .reg .b32 at, bar; mapa.shared::cluster.u32 at, %0, 0; mapa.shared::cluster.u32 bar, %1, 0; "
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [at], %2, [bar]; }" ::"r"(shared_at(at)),
+                 "r"(shared_at(arrived)), "f"(v)
+                 : "memory");
+#else
+    (void)arrived;
+    *at = v;
+#endif
+}
+/* All that was sent is there. By all threads of the first sharer. */
+static __device__ __forceinline__ void first_wait(uint64_t *arrived)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    wk_stage_wait(shared_at(arrived), 0);
+#else
+    (void)arrived;
+    __syncthreads();
 #endif
 }
 
 /* ---- a row -------------------------------------------------------------------------------------------------------------------- */
 
 /* wk_rms_scale of a row, its first 32 * 8 partials asked for at once. */
-static __device__ __forceinline__ float router_scale(const struct router_launch &p, uint32_t source, uint32_t lane)
+static __device__ __forceinline__ float router_scale(const struct router_launch &p, const float *part, uint32_t lane)
 {
     const uint32_t parts = (p.k + 15) / 16;
-    const float *const part = p.in.aux + (uint64_t)source * parts;
     float q[8], sum = 0.0f;
 #pragma unroll
     for (uint32_t j = 0; j < 8; j++) q[j] = 32 * j + lane < parts ? __ldcg(part + 32 * j + lane) : 0.0f;
@@ -75,23 +106,23 @@ static __device__ __forceinline__ float router_scale(const struct router_launch 
     return wk_norm_scale(wk_warp_sum(sum), p.k, p.in.eps);
 }
 
-/* What a lane reads of a row: four values (RMS), or their act. */
+/* What a lane reads of a row: four values (RMS), or their act. WHOLE: as in row.cuh. */
 union router_four { float4 f; uint2 h; };
-static __device__ __forceinline__ router_four router_read(const struct router_launch &p, uint32_t source, uint32_t e)
+template <bool RMS, bool WHOLE> static __device__ __forceinline__ router_four router_read(const struct router_launch &p, const void *row, uint32_t e)
 {
     router_four v;
     v.f = all4(0.0f);
-    if (p.in.kind == WK_CUDA_IN_RMS) v.f = load4<false>((const float *)p.in.x + source * p.in.x_stride + e, left_of(p.k, e), p.x_wide);
-    else if (e < act_width(p.k)) v.h = __ldcg((const uint2 *)((const __half *)p.in.x + (uint64_t)source * act_width(p.k) + e));
+    if (RMS) v.f = load4<WHOLE>((const float *)row + e, left_of(p.k, e), p.x_wide);
+    else if (e < act_width(p.k)) v.h = __ldcg((const uint2 *)((const __half *)row + e));
     return v;
 }
 
 /* The same as an act, of its own or by the norm; stored, if this block is to. All lanes of a warp, e growing by 4. */
-static __device__ __forceinline__ float4 router_values(const struct router_launch &p, uint32_t row, router_four v, float scale, float4 w, uint32_t e, bool stores)
+template <bool RMS> static __device__ __forceinline__ float4 router_values(const struct router_launch &p, uint32_t row, router_four v, float scale, float4 w, uint32_t e, bool stores)
 {
     union { uint2 u; __half2 h[2]; } both;
     both.u = v.h;
-    if (p.in.kind == WK_CUDA_IN_RMS) {
+    if (RMS) {
         both.h[0] = wk_act_half2(wk_rms_value(v.f.x, scale, w.x), wk_rms_value(v.f.y, scale, w.y), 0);
         both.h[1] = wk_act_half2(wk_rms_value(v.f.z, scale, w.z), wk_rms_value(v.f.w, scale, w.w), 0);
         if (stores) {
@@ -119,128 +150,125 @@ static __device__ __forceinline__ float sum_of_four(const float s[QUAD], uint32_
     return sum;
 }
 
+/* An expert's sums over all warps. */
+static __device__ __forceinline__ float sum_of_warps(const float *part)
+{
+    const float4 a = add4(*(const float4 *)part, *(const float4 *)(part + 4));
+    return __fadd_rn(__fadd_rn(a.x, a.y), __fadd_rn(a.z, a.w));
+}
+
 /* ---- the choice ------------------------------------------------------------------------------------------------------------- */
 
-/* Experts of rows [first, end), a warp a row, then items by expert. space: keys and logits of each row; then what groups need. */
-static __device__ void router_choose(const struct router_launch &p, uint32_t first, uint32_t end, uint32_t *space)
+/* Shared memory of the first sharer, in words: sums [rows][experts][WARPS], biases, keys and logits of each row; then what groups need. */
+static __host__ __device__ inline uint64_t router_words(uint32_t experts, uint32_t rows) { return (uint64_t)WARPS * rows * experts + (2ull * rows + 1) * route_padded(experts); }
+
+/* Experts of rows [first, first + rows), a warp a row, then items by expert. */
+static __device__ void router_choose(const struct router_launch &p, uint32_t first, uint32_t rows, uint32_t *shared)
 {
     __shared__ uint32_t picked[WARPS][TAPE_MAX_SLOTS];
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, padded = route_padded(p.choice.experts), row = first + warp;
-    float *const out = p.out + row * p.out_stride;
-    if (row < end) {
-        uint32_t *const keys = space + warp * 2 * padded;
-        float *const logits = (float *)(keys + padded);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, experts = p.choice.experts, k = p.choice.k, padded = route_padded(experts), row = first + warp;
+    const float *const parts = (const float *)shared + (uint64_t)WARPS * warp * experts, *const bias = (const float *)shared + (uint64_t)WARPS * rows * experts;
+    if (warp < rows) {
+        uint32_t *const keys = (uint32_t *)bias + (2 * warp + 1) * padded;
         auto logit = [&](uint32_t e) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-            return logits[e];
-#else
-            return __ldcg(p.y + row * p.y_stride + e);
-#endif
+            const float y = __fadd_rn(__fmul_rn(sum_of_warps(parts + WARPS * e), p.in_scale), bias[e]);
+            p.y[row * p.y_stride + e] = y;
+            return y;
         };
-        choose_experts(p.choice, { keys, logits, picked[warp] }, logit, out, lane, 32, [] { __syncwarp(); });
+        if (k) choose_experts(p.choice, { keys, (float *)(keys + padded), picked[warp] }, logit, p.out + row * p.out_stride, lane, 32, [] { __syncwarp(); });
+        else
+            for (uint32_t e = lane; e < experts; e += 32) (void)logit(e);
     }
-    if (!p.groups) return;
-    if (p.rows == 1) {
-        if (warp == 0) group_items_one(picked[0], !p.row_seq || p.row_seq[0] >= 0 ? p.choice.k : 0, p.choice.experts, p.groups, lane);
+    if (!k || !p.groups) return;
+    if (p.rows == 1 && k <= 32) {
+        if (warp == 0) group_items_few(lane < k && (!p.row_seq || p.row_seq[0] >= 0) ? picked[0][lane] : UINT32_MAX, k, experts, p.groups, lane);
         return;
     }
-    if (gridDim.y > 1 && !last_of(p.tickets, gridDim.y)) return;
+    if (gridDim.y > 1 && !last_of(p.ticket, gridDim.y)) return;
     __syncthreads(); /* the ids that this block stored, and its keys */
-    group_items_make({ (const uint32_t *)p.out + p.choice.k, p.out_stride, p.row_seq, p.rows, p.choice.k, p.choice.experts, p.groups }, space, p.words);
+    group_items_make({ (const uint32_t *)p.out + k, p.out_stride, p.row_seq, p.rows, k, experts, p.groups }, shared, p.words);
 }
 
 /* ---- the kernel --------------------------------------------------------------------------------------------------------------- */
 
-/* Block (x, y): experts QUAD * x and on of every QUAD * SHARERS, rows each * y and on. Dynamic shared memory: router_choose's. */
-static __global__ void __launch_bounds__(THREADS, 2) router_kernel(const __grid_constant__ struct router_launch p)
+/* Block (x, y): experts QUAD * x and on of every QUAD * the number of sharers, rows each * y and on. Dynamic shared memory: router_words. */
+template <bool RMS, bool WHOLE> static __global__ void __launch_bounds__(THREADS, 2) router_kernel(const __grid_constant__ struct router_launch p)
 {
     extern __shared__ uint4 shared[];
-    __shared__ __align__(16) float parts[TOGETHER][QUAD][WARPS];
+    __shared__ float before[TOGETHER][QUAD][WARPS]; /* sums of the pieces before */
     __shared__ float scales[TOGETHER];
+    __shared__ uint64_t arrived;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * p.each, rows = min(p.each, p.rows - first), own = threadIdx.x * 4;
-    const uint32_t experts = p.choice.experts, padded = route_padded(experts), result_row = threadIdx.x / QUAD, result = threadIdx.x % QUAD; /* what this thread finishes */
-    const bool rms = p.in.kind == WK_CUDA_IN_RMS;
+    const uint32_t experts = p.choice.experts, sharers = gridDim.x;
+    float *const sums = (float *)shared;
     float4 w[QUAD][AHEAD], norm[AHEAD];
-    float bias = 0.0f, scale = 0.0f;
+    float scale = 0.0f;
     router_four v[AHEAD], next[AHEAD];
     auto load = [&](uint32_t expert, uint32_t from) {
 #pragma unroll
         for (uint32_t j = 0; j < AHEAD; j++) {
             const uint32_t e = from + j * TURN + own;
 #pragma unroll
-            for (uint32_t i = 0; i < QUAD; i++) w[i][j] = constant4<false>(p.w + (uint64_t)min(expert + i, experts - 1) * p.k + e, left_of(p.k, e), p.w_wide);
-            norm[j] = p.in.w ? constant4<false>(p.in.w + e, left_of(p.k, e), p.norm_wide) : all4(1.0f);
+            for (uint32_t i = 0; i < QUAD; i++) w[i][j] = constant4<WHOLE>(p.w + (uint64_t)min(expert + i, experts - 1) * p.k + e, left_of(p.k, e), p.w_wide);
+            norm[j] = p.in.w ? constant4<WHOLE>(p.in.w + e, left_of(p.k, e), p.norm_wide) : all4(1.0f);
         }
-        if (p.bias && result_row < rows) bias = __ldg(p.bias + min(expert + result, experts - 1));
     };
-    auto read = [&](router_four *to, uint32_t source, uint32_t from) {
+    auto read = [&](router_four *to, const void *row, uint32_t from) {
 #pragma unroll
-        for (uint32_t j = 0; j < AHEAD; j++) to[j] = router_read(p, source, from + j * TURN + own);
+        for (uint32_t j = 0; j < AHEAD; j++) to[j] = router_read<RMS, WHOLE>(p, row, from + j * TURN + own);
     };
     wk_release();
-    sharers_arrive(); /* the first sharer is there before its memory is written */
+    sharers_begin(&arrived, rows * experts * WARPS * (uint32_t)sizeof(float));
     load(blockIdx.x * QUAD, 0);
-    sharers_wait();
+    if (blockIdx.x == 0) {
+        for (uint32_t e = threadIdx.x; e < experts; e += THREADS) sums[(uint64_t)WARPS * rows * experts + e] = p.bias ? __ldg(p.bias + e) : 0.0f;
+        __syncthreads();
+    }
+    const void *row = router_row<RMS>(p, input_row(p, first));
+    const float *parts = router_parts(p, input_row(p, first + min(warp, rows - 1)));
+    asm volatile("" : "+l"(row), "+l"(parts)); /* made here, not behind the wait */
+    sharers_meet();
     wk_depend();
-    const uint32_t source = input_row(p.in, first);
-    read(v, source, 0);
-    if (rms) scale = router_scale(p, rows == 1 ? source : input_row(p.in, first + min(warp, rows - 1)), lane);
+    read(v, row, 0);
+    if (RMS) scale = router_scale(p, parts, lane);
     if (rows > 1) {
         if (lane == 0) scales[warp] = scale;
         __syncthreads();
     }
 #pragma unroll 1
-    for (uint32_t expert = blockIdx.x * QUAD, again = 0; !again || expert < experts; expert += QUAD * SHARERS, again = 1) { /* blocks without experts store acts */
+    for (uint32_t expert = blockIdx.x * QUAD, again = 0; !again || expert < experts; expert += QUAD * sharers, again = 1) { /* blocks without experts store acts */
 #pragma unroll 1
         for (uint32_t from = 0; from < p.k; from += PIECE) {
             if (again || from) {
                 load(expert, from);
-                read(v, source, from);
+                read(v, row, from);
             }
 #pragma unroll 1
             for (uint32_t r = 0; r < rows; r++) {
-                if (r + 1 < rows) read(next, input_row(p.in, first + r + 1), from);
+                if (r + 1 < rows) read(next, router_row<RMS>(p, input_row(p, first + r + 1)), from);
                 if (rows > 1) scale = scales[r];
                 float sum[QUAD] = { 0.0f, 0.0f, 0.0f, 0.0f };
 #pragma unroll
                 for (uint32_t j = 0; j < AHEAD; j++) {
                     const uint32_t e = from + j * TURN + own;
-                    const float4 x = router_values(p, first + r, v[j], scale, norm[j], e, p.act && !again && e / TURN % SHARERS == blockIdx.x);
+                    const bool stores = p.act && !again && ((e / TURN + 1) & (sharers - 1)) == blockIdx.x; /* the first sharer has the most to do */
+                    const float4 x = router_values<RMS>(p, first + r, v[j], scale, norm[j], e, stores);
 #pragma unroll
                     for (uint32_t i = 0; i < QUAD; i++) sum[i] = __fmaf_rn(w[i][j].w, x.w, __fmaf_rn(w[i][j].z, x.z, __fmaf_rn(w[i][j].y, x.y, __fmaf_rn(w[i][j].x, x.x, sum[i]))));
                     v[j] = next[j];
                 }
-                const float s = sum_of_four(sum, lane);
-                float *const part = &parts[r][lane / 8][warp];
-                if (lane % 8 == 0) *part = from ? __fadd_rn(*part, s) : s;
+                float s = sum_of_four(sum, lane);
+                if (lane % 8 == 0) {
+                    if (from) s = __fadd_rn(before[r][lane / 8][warp], s);
+                    if (from + PIECE < p.k) before[r][lane / 8][warp] = s;
+                    else if (expert + lane / 8 < experts) first_put(sums + ((uint64_t)r * experts + expert + lane / 8) * WARPS + warp, s, &arrived);
+                }
             }
         }
-        __syncthreads();
-        if (result_row < rows && expert + result < experts) {
-            const float4 *const part = (const float4 *)parts[result_row][result];
-            const float4 a = add4(part[0], part[1]);
-            const float y = __fadd_rn(__fmul_rn(__fadd_rn(__fadd_rn(a.x, a.y), __fadd_rn(a.z, a.w)), p.in_scale), bias);
-            p.y[(first + result_row) * p.y_stride + expert + result] = y;
-            if (p.choice.k) first_put((float *)shared + (2 * result_row + 1) * padded + expert + result, y);
-        }
-        __syncthreads();
     }
-    if (!p.choice.k) return;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    sharers_arrive();
-    sharers_wait();
     if (blockIdx.x) return;
-#else
-    if (!last_of(p.tickets + 1 + blockIdx.y, SHARERS)) return;
-#endif
-    router_choose(p, first, first + rows, (uint32_t *)shared);
-}
-
-/* Of any number of rows up to this. */
-uint32_t cuda_router_tickets(uint32_t rows)
-{
-    const uint32_t groups = (rows + TOGETHER - 1) / TOGETHER, single = rows < TOGETHER ? rows : (uint32_t)TOGETHER;
-    return 1 + (groups > single ? groups : single);
+    first_wait(&arrived);
+    router_choose(p, first, rows, (uint32_t *)shared);
 }
 
 static wk_status check_router(const struct cuda_router *r, const struct wk_err *err)
@@ -272,24 +300,18 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
     if (status == WK_OK) status = router_cluster(&cluster, err);
     if (status != WK_OK) return status;
     const struct wk_cuda_input *in = &r->in;
-    const uint32_t each = r->rows <= TOGETHER ? 1 : (uint32_t)TOGETHER, height = (r->rows + each - 1) / each;
-    struct router_launch p = { r->rows, r->k, each, *in, 1.0f, aligned16(in->x) && in->x_stride % 4 == 0, aligned16(r->w) && r->k % 4 == 0, aligned16(in->w), r->w, r->bias, (__half *)r->act, r->sums,
-                               r->y, (float *)r->route.out, r->y_stride, r->route.out_stride, { r->experts, r->route.k, r->route.score, r->route.scale }, r->route.groups, r->route.ticket, 0,
-                               r->route.row_seq };
-    for (uint32_t i = 0; i < in->shift && in->kind == WK_CUDA_IN_ACT; i++) p.in_scale *= 2.0f;
-    /* Keys and logits of a row a warp, which is more than groups need. More experts than fit choose in a launch of their own. */
-    const uint64_t picks = 2ull * each * route_padded(r->experts);
-    const bool apart = r->route.k && picks > MOST_BYTES / sizeof(uint32_t);
-    const uint64_t words = r->route.k && !apart ? picks : 0;
-    p.words = (uint32_t)words;
-    if (apart) p.choice.k = 0;
+    /* Rows that blocks share: as many as have room, but of few rows each has blocks of its own. */
+    uint32_t each = r->rows <= TOGETHER ? 1 : (uint32_t)TOGETHER;
+    while (each > 1 && router_words(r->experts, each) > MOST_BYTES / sizeof(uint32_t)) each /= 2;
+    const uint32_t height = (r->rows + each - 1) / each;
+    const uint64_t words = router_words(r->experts, each);
+    if (words > MOST_BYTES / sizeof(uint32_t)) return wk_fail(err, WK_UNSUPPORTED, "router: %u experts; CUDA serves 1088", r->experts);
     if (height > 65535) return wk_fail(err, WK_UNSUPPORTED, "router: %u rows", r->rows);
-    status = cuda_launch_clusters("router", router_kernel, dim3(SHARERS, height), cluster, THREADS, words * sizeof(uint32_t), r->dependent, stream, err, p);
-    if (status != WK_OK || !apart) return status;
-    struct cuda_route route = r->route;
-    route.dependent = r->dependent;
-    route.rows = r->rows;
-    route.experts = r->experts;
-    route.logits = { r->y, r->y_stride, NULL };
-    return cuda_route(&route, stream, err);
+    struct router_launch p = { r->rows, r->k, each, *in, 1.0f, aligned16(in->x) && in->x_stride % 4 == 0, aligned16(r->w) && r->k % 4 == 0, aligned16(in->w), r->w, r->bias, (__half *)r->act, r->sums,
+                               r->y, (float *)r->route.out, r->y_stride, r->route.out_stride, { r->experts, r->route.k, r->route.score, r->route.scale }, r->route.groups, r->route.ticket,
+                               (uint32_t)words, r->route.row_seq };
+    for (uint32_t i = 0; i < in->shift && in->kind == WK_CUDA_IN_ACT; i++) p.in_scale *= 2.0f;
+    const bool all = r->k % 4 == 0 && p.x_wide && p.w_wide && p.norm_wide;
+    const auto kernel = in->kind != WK_CUDA_IN_RMS ? router_kernel<false, false> : all ? router_kernel<true, true> : router_kernel<true, false>;
+    return cuda_launch_clusters("router", kernel, dim3(cluster, height), cluster, THREADS, words * sizeof(uint32_t), r->dependent, stream, err, p);
 }

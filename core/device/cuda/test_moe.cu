@@ -167,7 +167,7 @@ static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t expert
     const uint32_t k32 = wk_act_k(k), stride = (k + 15) / 16 * 16 + 4, logits = (experts + 15) / 16 * 16, out = (2 * top + 15) / 16 * 16;
     struct router_case c = { rows, k, experts, top, make_noise((size_t)ROUTER_ROWS * stride, 3), make<float>((size_t)ROUTER_ROWS * ((k + 15) / 16)), make_noise(k, 1), make_noise((size_t)experts * k, 0.3f),
                              make_noise(experts, 1), make<float>((size_t)rows * logits), make<float>((size_t)ROUTER_ROWS * k32 / 8), make<float>((size_t)rows * out), make<uint16_t>((size_t)ROUTER_ROWS * k32),
-                             make<uint32_t>(wk_cuda_group_words(experts, (uint64_t)rows * top)), make<uint32_t>(cuda_router_tickets(rows)), make<uint32_t>(rows), {} };
+                             make<uint32_t>(wk_cuda_group_words(experts, (uint64_t)rows * top)), make<uint32_t>(1), make<uint32_t>(rows), {} };
     struct tape_op as_is = {}; /* rows as they are, with their partials */
     as_is.kind = WK_OP_MAP;
     as_is.u.map.fn = WK_MAP_SCALE;
