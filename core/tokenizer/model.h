@@ -60,6 +60,7 @@ bool bpe_merge_symbols(const struct vocab *v, const struct bpe_merges *m, struct
 
 /* spm.c. space: put the word boundary that SentencePiece puts before a text. */
 wk_status spm_encode(const struct vocab *v, struct encoder *e, const char *text, size_t n, bool space, struct tokens *out, const struct wk_err *err);
+bool spm_words_part(const struct vocab *v); /* what vocab.words_part says */
 uint32_t spm_find_text(const struct vocab *v, const char *text, size_t len); /* the token that text may become, or TOKEN_NONE */
 
 /* hf_parts.c: the parts of a tokenizer.json that are not its model. They come as raw JSON; name is the file's. */

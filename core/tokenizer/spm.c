@@ -53,21 +53,51 @@ static bool put_bytes(const struct vocab *v, const char *text, size_t n, struct 
     return true;
 }
 
-wk_status spm_encode(const struct vocab *v, struct encoder *e, const char *text, size_t n, bool space, struct tokens *out, const struct wk_err *err)
+enum { SPACE = 3 };
+static bool is_space(const char *at) { return memcmp(at, "\xE2\x96\x81", SPACE) == 0; }
+
+/* Where in text [at, len) a space stands first behind something else; len: nowhere. */
+static size_t word_end(const char *text, size_t at, size_t len)
 {
-    const size_t len = escape(e, text, n, space);
-    const unsigned char *bytes = (const unsigned char *)e->buffer;
-    bool ok = len > 0;
+    for (size_t i = at + 1; i + SPACE <= len; i++)
+        if (is_space(text + i) && (i < at + SPACE || !is_space(text + i - SPACE))) return i;
+    return len;
+}
+
+bool spm_words_part(const struct vocab *v)
+{
+    for (uint32_t id = 0; id < v->n; id++) {
+        const struct token_bytes t = vocab_text(v, id);
+        if (vocab_is_text(v, id) && word_end(t.data, 0, t.len) != t.len) return false;
+    }
+    return true;
+}
+
+/* Symbols of [at, end): merged, and their ids appended. */
+static bool encode_part(const struct vocab *v, struct encoder *e, size_t at, size_t end, struct tokens *out)
+{
+    bool ok = true;
     merger_clear(&e->merger);
-    for (size_t i = 0; ok && i < len;) {
-        const size_t sequence = utf8_sequence(bytes + i, len - i), take = sequence ? sequence : 1;
-        ok = merger_add(&e->merger, (uint32_t)i, (uint32_t)take, spm_find_text(v, e->buffer + i, take));
-        i += take;
+    while (ok && at < end) {
+        const size_t sequence = utf8_sequence((const unsigned char *)e->buffer + at, end - at), take = sequence ? sequence : 1;
+        ok = merger_add(&e->merger, (uint32_t)at, (uint32_t)take, spm_find_text(v, e->buffer + at, take));
+        at += take;
     }
     ok = ok && merger_run(&e->merger, spm_rule, v, e->buffer);
     for (uint32_t i = 0; ok && i != SYMBOL_END; i = e->merger.symbol[i].next) {
         const struct symbol *s = &e->merger.symbol[i];
         ok = s->id != TOKEN_NONE ? tokens_add(out, s->id) : put_bytes(v, e->buffer + s->at, s->len, out);
+    }
+    return ok;
+}
+
+wk_status spm_encode(const struct vocab *v, struct encoder *e, const char *text, size_t n, bool space, struct tokens *out, const struct wk_err *err)
+{
+    const size_t len = escape(e, text, n, space);
+    bool ok = len > 0;
+    for (size_t at = 0, end; ok && at < len; at = end) {
+        end = v->words_part ? word_end(e->buffer, at, len) : len;
+        ok = encode_part(v, e, at, end, out);
     }
     return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to encode %zu bytes of text", n);
 }

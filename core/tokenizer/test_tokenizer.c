@@ -375,6 +375,22 @@ static void test_spm_options(void **state)
     tokenizer_close(t);
 }
 
+/* Texts with a space inside make words one text: a merge may cross a word's end. */
+static void test_spm_words(void **state)
+{
+    (void)state;
+    for (int joined = 0; joined < 2; joined++) {
+        builder_spm(&builder);
+        builder_token(&builder, "a\xE2\x96\x81", joined ? TOKEN_NORMAL : TOKEN_UNUSED, -1);
+        struct tokenizer *t = must_open();
+        if (joined) EXPECT(t, "a a", false, false, "\xE2\x96\x81", "a\xE2\x96\x81", "a");
+        else EXPECT(t, "a a", false, false, "\xE2\x96\x81", "a", "\xE2\x96\x81", "a");
+        if (joined) EXPECT(t, " a  a", false, false, "\xE2\x96\x81\xE2\x96\x81", "a\xE2\x96\x81", "\xE2\x96\x81", "a");
+        else EXPECT(t, " a  a", false, false, "\xE2\x96\x81\xE2\x96\x81", "a", "\xE2\x96\x81\xE2\x96\x81", "a");
+        tokenizer_close(t);
+    }
+}
+
 /* ---- vocabularies that lie --------------------------------------------------------------------------------------------------- */
 
 static void expect_refused(wk_status status, const char *what)
@@ -501,7 +517,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_pretokenizers), cmocka_unit_test(test_bpe_against_definition),
         cmocka_unit_test(test_specials_against_definition), cmocka_unit_test(test_trust), cmocka_unit_test(test_parts_are_one_text),
-        cmocka_unit_test(test_spm), cmocka_unit_test(test_spm_options), cmocka_unit_test(test_ids_out_of_range),
+        cmocka_unit_test(test_spm), cmocka_unit_test(test_spm_options), cmocka_unit_test(test_spm_words), cmocka_unit_test(test_ids_out_of_range),
         cmocka_unit_test(test_lying_vocabularies), cmocka_unit_test(test_odd_but_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,13 @@ static wk_status open_bpe(struct tokenizer *t, const struct gguf *file, const st
     return status;
 }
 
+static wk_status open_spm(struct tokenizer *t, const struct gguf *file, const struct wk_err *err)
+{
+    const wk_status status = vocab_open(&t->vocab, file, VOCAB_SPM, err);
+    t->vocab.words_part = !status && spm_words_part(&t->vocab);
+    return status;
+}
+
 static wk_status open_model(struct tokenizer *t, const struct gguf *file, const struct wk_err *err)
 {
     struct gguf_str model, name;
@@ -61,7 +68,7 @@ static wk_status open_model(struct tokenizer *t, const struct gguf *file, const 
     if (!status) status = read_string(file, "general.name", "", &name, err);
     if (status) return status;
     if (equals(model, "gpt2")) status = open_bpe(t, file, err);
-    else if (equals(model, "llama")) status = vocab_open(&t->vocab, file, VOCAB_SPM, err);
+    else if (equals(model, "llama")) status = open_spm(t, file, err);
     else if (!model.len)
         return wk_fail(err, WK_UNSUPPORTED, "the file embeds no tokenizer (tokenizer.ggml.model is absent); give a tokenizer.json with --tokenizer");
     else

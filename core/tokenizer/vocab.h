@@ -27,6 +27,7 @@ struct vocab {
     uint8_t *type;         /* [n] enum token_type */
     float *score;          /* [n], GGUF's SPM only */
     size_t longest;        /* bytes of the longest text */
+    bool words_part;       /* SPM: no text has a space behind anything else, so that nothing merges across a word's end */
 
     uint32_t *slot;        /* [slot_mask + 1] open-addressing table of text -> id, TOKEN_NONE: free */
     uint32_t slot_mask;
