@@ -484,12 +484,12 @@ template <int D, int W, int FORM> static wk_status launch_form(const struct cuda
     return launch(attend_few<D, W, FORM>, &d, items < blocks ? items : blocks, 1, W, few_bytes<D, W>(stages), a, stream, err, x, stages);
 }
 
-/* Blocks of a cluster that share the splits of a tile, when tiles are few: 1, or as many as a context has splits, if the device can hold such clusters. */
+/* Blocks of a cluster that share the splits of a tile: 1, or as many as a context has splits and stand side by side for all tiles, if the device can hold such clusters. */
 template <int D> static uint32_t cluster_of(const struct device_size *d, uint64_t tiles, uint32_t splits)
 {
     uint32_t size = 1;
-    if (!d->clusters || tiles > ONE_CLUSTER_TILES) return 1;
-    while (size < splits && size < ONE_CLUSTER) size *= 2;
+    if (!d->clusters) return 1;
+    while (size < splits && size < ONE_CLUSTER && 2 * size * tiles <= (uint64_t)d->processors * (2 * (one_bytes<D>(2 * size) + BLOCK_RESERVED) <= (size_t)d->processor_bytes ? 2 : 1)) size *= 2;
     if (size > 8 && cudaFuncSetAttribute(attend_one<D>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) size = 8;
     for (; size > 1; size /= 2) {
         cudaLaunchAttribute attribute = {};
@@ -513,13 +513,15 @@ template <int D> static wk_status launch_one(const struct cuda_attend *a, const 
 {
     struct device_size d = {};
     wk_status s = size_device(&d, err);
-    if (s == WK_OK) s = cuda_status(cudaFuncSetAttribute(attend_one<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)one_bytes<D>(ONE_CLUSTER)), "attend", err);
+    size_t most_bytes = 0;
+    for (uint32_t size = 1; size <= ONE_CLUSTER; size *= 2) most_bytes = one_bytes<D>(size) > most_bytes ? one_bytes<D>(size) : most_bytes;
+    if (s == WK_OK) s = cuda_status(cudaFuncSetAttribute(attend_one<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most_bytes), "attend", err);
     if (s != WK_OK) return s;
-    const uint32_t splits = (context + ONE_WARPS * KV_PAGE - 1) / (ONE_WARPS * KV_PAGE);
-    const uint64_t tiles = (uint64_t)x.kv_heads * ((x.group + QUERIES - 1) / QUERIES), items = tiles * max_splits_of(D, context);
+    const uint32_t length = ONE_WARPS * KV_PAGE, whole = (context + length - 1) / length, within = x.window ? (x.window + length - 2) / length + 1 : whole, splits = within < whole ? within : whole;
+    const uint64_t tiles = (uint64_t)x.kv_heads * ((x.group + QUERIES - 1) / QUERIES), items = tiles * splits;
     const bool near = one_item_serves(x);
     const uint32_t cluster = near ? cluster_of<D>(&d, tiles, splits) : 1;
-    const uint64_t most = splits <= cluster ? tiles * cluster : items, blocks = most < (uint64_t)d.processors ? most : (uint64_t)d.processors;
+    const uint64_t most = cluster > 1 && splits <= SENT_SPLITS ? tiles * cluster : items, blocks = most < (uint64_t)d.processors ? most : (uint64_t)d.processors;
     return launch(attend_one<D>, &d, cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster, ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster, near);
 }
 

@@ -8,15 +8,34 @@
 
 /* A block finishes at once the tile's queries, the new key and the new value: a head for each group of head_lanes lanes. */
 enum { ONE_WARPS = 8, JOB_KEY = QUERIES, JOB_VALUE, JOBS };
-/* A cluster: its blocks at most, and the tiles that it is for at most. Sent: a fragment of 16 values of 8 queries, 16 bytes a lane, then maximum and sum of queries 2t, 2t + 1. */
-enum { ONE_CLUSTER = 16, ONE_CLUSTER_TILES = 8, SENT_BYTES = 512 + 64 };
+/* A cluster: its blocks at most, and the splits of a tile that they share at most. Sent: a fragment of 16 values of 8 queries, 16 bytes a lane, then maximum and sum of queries 2t, 2t + 1. */
+enum { ONE_CLUSTER = 16, SENT_SPLITS = 16, SENT_BYTES = 512 + 64 };
+
+/* Splits of a tile among the blocks of its cluster, in runs: how many a block has, and how many blocks have any. */
+struct parting { uint32_t splits, each, blocks; };
+__host__ __device__ constexpr parting part_splits(uint32_t splits, uint32_t cluster)
+{
+    const uint32_t each = (splits + cluster - 1) / cluster;
+    return parting{ splits, each, (splits + each - 1) / each };
+}
+/* Blocks that add up: block i slices i, i + their number, ...; slices of the block of this rank. */
+template <int D> __host__ __device__ constexpr uint32_t adders(const parting &p) { return p.blocks < D / 16 ? p.blocks : D / 16; }
+template <int D> __host__ __device__ constexpr uint32_t slices_of(uint32_t rank, const parting &p) { return rank < adders<D>(p) ? (D / 16 - 1 - rank) / adders<D>(p) + 1 : 0; }
 
 template <int D> struct alignas(128) one_shared : split_shared<D, ONE_WARPS> {
     alignas(16) __half value[D]; /* the new one, until its page has arrived */
     uint64_t sent_bar;
 };
 /* Behind it the values, a page for each warp, and what the blocks of a cluster send of the slices that this one adds up: [slice][split]. */
-template <int D> static constexpr size_t one_bytes(uint32_t cluster) { return sizeof(one_shared<D>) + ONE_WARPS * 32 * D * sizeof(__half) + (cluster > 1 ? (D / 16 + ONE_CLUSTER) * SENT_BYTES : 0); }
+template <int D> static constexpr size_t one_bytes(uint32_t cluster)
+{
+    uint32_t sent = 0;
+    for (uint32_t splits = 2; cluster > 1 && splits <= SENT_SPLITS; splits++) {
+        const uint32_t n = slices_of<D>(0, part_splits(splits, cluster)) * splits;
+        if (n > sent) sent = n;
+    }
+    return sizeof(one_shared<D>) + ONE_WARPS * 32 * D * sizeof(__half) + sent * SENT_BYTES;
+}
 
 /* Cosines and sines of a lane's run as they lie in memory: of 8 values in halves of a head, of 4 pairs in the first half of it. */
 struct run_turn {
@@ -108,7 +127,7 @@ template <int D> __device__ __forceinline__ void put_value(const one_shared<D> &
 }
 
 /* ---- splits of one tile in the blocks of a cluster ------------------------------------------------------------------------
- * Every block has a split and sends slices of 16 values of it to the blocks that add them up, slice i to block i modulo their number. What is sent counts down a
+ * Every block has a run of splits and sends slices of 16 values of each to the blocks that add them up, slice i to block i modulo their number. What is sent counts down a
  * barrier in the memory that it goes to; the cluster's own barrier only says that every block has begun, and orders no memory. */
 
 __device__ __forceinline__ void cluster_arrive()
@@ -140,30 +159,22 @@ __device__ __forceinline__ void send16(uint32_t at, uint32_t bar, uint32_t rank,
 #endif
 }
 
-/* Blocks that add up, of `splits`; slices of the block of this rank. */
-template <int D> __device__ __forceinline__ uint32_t adders(uint32_t splits) { return splits < D / 16 ? splits : D / 16; }
-template <int D> __device__ __forceinline__ uint32_t slices_of(uint32_t rank, uint32_t splits)
-{
-    const uint32_t n = adders<D>(splits);
-    return rank < n ? (D / 16 - 1 - rank) / n + 1 : 0;
-}
-
 /* The block's split to who adds it up. sent: where such things lie. */
-template <int D> __device__ __forceinline__ void send_split(const one_shared<D> &m, const item &t, const total<D, ONE_WARPS> &r, uint32_t sent)
+template <int D> __device__ __forceinline__ void send_split(const one_shared<D> &m, const item &t, const parting &p, const total<D, ONE_WARPS> &r, uint32_t sent)
 {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, splits = t.last - t.first + 1, n = adders<D>(splits), bar = shared_address(&m.sent_bar);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = adders<D>(p), bar = shared_address(&m.sent_bar);
     static_assert(r.slices == 1, "a warp has one slice");
     if (warp >= D / 16) return;
-    const uint32_t to = sent + ((warp / n) * splits + (t.split - t.first)) * SENT_BYTES;
+    const uint32_t to = sent + ((warp / n) * p.splits + (t.split - t.first)) * SENT_BYTES;
     send16(to + lane * 16, bar, warp % n, r.y[0][0], r.y[0][1], r.y[0][2], r.y[0][3]);
     if (lane < 4) send16(to + 512 + lane * 16, bar, warp % n, r.max[0], r.sum[0], r.max[1], r.sum[1]);
 }
 
-/* All splits of the warp's slice of those that the block adds up, in order; false: it has none. */
-template <int D> __device__ __forceinline__ bool add_sent(const one_shared<D> &m, const item &t, const unsigned char *sent, total<D, ONE_WARPS> &r)
+/* All splits of the warp's slice of those that the block of this rank adds up, in order; false: it has none. */
+template <int D> __device__ __forceinline__ bool add_sent(const one_shared<D> &m, const parting &p, uint32_t rank, const unsigned char *sent, total<D, ONE_WARPS> &r)
 {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, splits = t.last - t.first + 1, rank = t.split - t.first;
-    if (warp >= slices_of<D>(rank, splits)) return false;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, splits = p.splits;
+    if (warp >= slices_of<D>(rank, p)) return false;
     wk_stage_wait(shared_address(&m.sent_bar), 0);
     const unsigned char *from = sent + warp * splits * SENT_BYTES;
     total_begin(r);
@@ -294,8 +305,25 @@ __device__ __forceinline__ void store_part(const attend_args &a, uint64_t at, bo
     if ((threadIdx.x & 3u) < 2) a.sums[at / 16 * 2 + (threadIdx.x & 3u)] = __fadd_rn(below, above);
 }
 
-/* The item, its pages being on their way. meet: its tile has a split in each block of the cluster, and `sent` is where they send them. */
-template <int D> __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, __half *v, bool meet, unsigned char *sent)
+/* Results of the warp's slice of a tile: sink: of queries 2t, 2t + 1. */
+template <int D> __device__ __forceinline__ void store_total(const attend_args &a, const item &t, const total<D, ONE_WARPS> &r, float2 sink, uint32_t slice, uint32_t n)
+{
+    const uint32_t lane = threadIdx.x & 31u, head = t.kv * a.group + t.tile * QUERIES + (lane >> 2);
+    const float2 factor = make_float2(value_factor(r.max[0], r.sum[0], a.sinks != NULL, sink.x), value_factor(r.max[1], r.sum[1], a.sinks != NULL, sink.y));
+    store_part(a, (uint64_t)t.row * a.act_k + head * D + 16 * slice + 2 * (lane & 3), (lane >> 2) < n, r.y[0], factor);
+}
+
+/* The blocks of a cluster have sent what they have of a tile: the results of the slices that this one adds up. */
+template <int D> __device__ __forceinline__ void finish_sent(const one_shared<D> &m, const attend_args &a, const item &t, const parting &p, uint32_t rank, const unsigned char *sent, float2 sink, uint32_t n)
+{
+    total<D, ONE_WARPS> r;
+    if (add_sent<D>(m, p, rank, sent, r)) store_total<D>(a, t, r, sink, threadIdx.x / 32 * adders<D>(p) + rank, n);
+    if (rank == 0) store_end<FORM_ONE>(a, t, n);
+}
+
+/* The item, its pages being on their way. meet: its tile has splits in other blocks of the cluster, too, and `sent` is where they send them. */
+template <int D>
+__device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent)
 {
     constexpr int W = ONE_WARPS;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, g = lane >> 2, base = t.split * W, low = t.low / KV_PAGE, high = t.high / KV_PAGE, slot = t.high % KV_PAGE;
@@ -377,19 +405,14 @@ template <int D> __device__ __forceinline__ void do_item(one_shared<D> &m, const
 #pragma unroll
         for (int i = 0; i < 4; i++) r.y[0][i] = grown(r.y[0][i], y[i], f[i & 1]);
     }
-    uint32_t slice = warp;
-    bool stores = sums;
     if (meet) {
         cluster_meet();
-        send_split<D>(m, t, r, shared_address(sent));
-        stores = add_sent<D>(m, t, sent, r);
-        slice = warp * adders<D>(t.last - t.first + 1) + (t.split - t.first);
+        send_split<D>(m, t, part, r, shared_address(sent));
+        finish_sent<D>(m, a, t, part, rank, sent, sink, n);
+        return;
     }
-    if (stores) {
-        const float2 factor = make_float2(value_factor(r.max[0], r.sum[0], a.sinks != NULL, sink.x), value_factor(r.max[1], r.sum[1], a.sinks != NULL, sink.y));
-        store_part(a, (uint64_t)t.row * a.act_k + (head + g) * D + 16 * slice + 2 * (lane & 3), g < n, r.y[0], factor);
-    }
-    if (t.split == t.first) store_end<FORM_ONE>(a, t, n);
+    if (sums) store_total<D>(a, t, r, sink, warp, n);
+    store_end<FORM_ONE>(a, t, n);
 }
 
 /* cluster: blocks of one, 1: there are none. near: do_item serves. */
@@ -411,16 +434,17 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
     if (cluster > 1) cluster_arrive();
     item t;
     share all = deal_sequence<W, FORM>(t, a, seq);
-    const uint32_t splits = t.last - t.first + 1;
-    const bool meet = seq.n_rows && splits > 1 && splits <= cluster; /* one split a block */
+    const uint32_t splits = t.last - t.first + 1, rank = blockIdx.x % cluster;
+    const bool meet = seq.n_rows && cluster > 1 && splits > 1 && splits <= SENT_SPLITS;
+    const parting part = part_splits(splits, cluster);
     if (meet) {
-        const uint32_t tile = blockIdx.x / cluster, rank = blockIdx.x % cluster;
-        all.begin = tile * splits + rank;
-        all.end = rank < splits && tile < a.kv_heads * t.tiles ? all.begin + 1 : all.begin;
+        const uint32_t tile = blockIdx.x / cluster, from = rank * part.each, to = from + part.each;
+        all.begin = tile * splits + from;
+        all.end = tile < a.kv_heads * t.tiles && from < splits ? tile * splits + (to < splits ? to : splits) : all.begin;
         if (all.begin < all.end) item_within<W, FORM>(t, a, seq, 0, all.begin);
     }
-    if (all.begin >= all.end) {
-        wk_depend();
+    if (all.begin >= all.end) { /* the launch ends with the block that waits longest: one is enough */
+        if (blockIdx.x == 0) wk_depend();
         return;
     }
     page pages = first_page<D, W>(t, a, warp, guess);
@@ -430,10 +454,10 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
     __syncthreads(); /* barriers are there */
     copy_page<D>(pages, 1, v_slot, v_bar);
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
-    if (meet && threadIdx.x == 0 && t.split - t.first < adders<D>(splits)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(t.split - t.first, splits) * splits * SENT_BYTES);
+    if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * splits * SENT_BYTES);
     if constexpr (D % 32 == 0)
-        if (near && (meet || (splits == 1 && all.begin + 1 == all.end))) {
-            do_item<D>(m, a, t, v, meet, sent);
+        if (near && all.begin + 1 == all.end && (meet || splits == 1)) {
+            do_item<D>(m, a, t, v, meet, part, rank, sent);
             return;
         }
     bool first = true, same = false, whole = false; /* first: of the block's items; same: of the tile of the one before; whole: the block has all splits of its tile */
@@ -462,7 +486,7 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
         }
         if (more && (threadIdx.x & 31u) == 0) m.at[parity ^ 1u][warp] = pages.at;
         if (!same) {
-            whole = t.split == t.first && t.last - t.first < all.end - index;
+            whole = !meet && t.split == t.first && t.last - t.first < all.end - index;
             run = 0;
         }
         if (!same || !whole) total_begin(r);
@@ -509,8 +533,14 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
             copy_page<D>(pages, 1, v_slot, v_bar);
         }
         run++;
-        if (__builtin_expect(!whole, 0)) leave_split<D, W, FORM>(a, t, r, n);
-        if (!next_same) {
+        if constexpr (D % 32 == 0)
+            if (meet) {
+                if (first) cluster_meet();
+                send_split<D>(m, t, part, r, shared_address(sent));
+                if (!more) finish_sent<D>(m, a, t, part, rank, sent, *reinterpret_cast<const float2 *>(&m.sinks[2 * (threadIdx.x & 3u)]), n);
+            }
+        if (__builtin_expect(!whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
+        if (!next_same && !meet) {
             if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
                 if (!more && n * (t.last - t.first + 1) <= gather_rows<D, W>()) gather_at_once<D, W, FORM>(m, a, t, r, n);
                 else gather_splits<D, W, FORM>(a, t, r, n);

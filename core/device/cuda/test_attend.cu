@@ -468,6 +468,29 @@ static void test_few_bits(void **state)
     }
 }
 
+/* One row whose tiles are so many that a block of a cluster has several splits: the same bits as beside another sequence. */
+static void test_runs_of_splits(void **state)
+{
+    (void)state;
+    static const struct form f = { "32, 64 heads, sinks", 64, 64, 32, 32, 0, 0, true, CUDA_NORM_NONE, 16, WK_ROPE_HALVES, false };
+    static const struct sequence both[] = { { 1, 1500, 1 }, { 2, 1100, 1 } };
+    const uint32_t tables[] = { 1, 0 };
+    struct world w = make_world(&f, 2, 2048, 7);
+    for (uint32_t s = 0; s < 2; s++) fill_past(&w, &both[s], tables[s]);
+    struct batch b = make_batch(&w, both, 2, 0);
+    run_batch(&w, &b, tables, 2, FEW);
+    check_batch(&w, &b, both, 2, 1, "few");
+    for (uint32_t s = 0; s < 2; s++) {
+        struct row_bits there;
+        keep(&there, &f, &b, s);
+        const struct row_bits here = alone(&f, &both[s], FEW, 1, 2048), longer = alone(&f, &both[s], FEW, 1, 8192);
+        same_bits(&here, &there, &f, "alone and beside another", both[s].past);
+        same_bits(&here, &longer, &f, "with a longer context", both[s].past);
+    }
+    drop_batch(&b);
+    drop_world(&w);
+}
+
 /* More items than blocks: runs of several splits and tiles a block, cut anywhere and at tiles. The same bits as alone. */
 static void test_many(void **state)
 {
@@ -641,7 +664,7 @@ int main(int argc, char **argv)
 {
     if (no_gpu()) return 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_few), cmocka_unit_test(test_prompt), cmocka_unit_test(test_few_bits), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_few), cmocka_unit_test(test_prompt), cmocka_unit_test(test_few_bits), cmocka_unit_test(test_runs_of_splits), cmocka_unit_test(test_many),
         cmocka_unit_test(test_prompt_bits), cmocka_unit_test(test_same_cache), cmocka_unit_test(test_scores),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
