@@ -3,7 +3,7 @@
  * Generated rows: a graph of one launch a layer with dependent launch, every layer with its own cache; once back to back, and once with a
  * product's stand-in between (132 blocks with 96 KiB of shared memory, a prefetch, a few rows to read): what attention adds to it.
  *
- *   bench_attend [few | prompt | key]     key: sixteen lines in two seconds */
+ *   bench_attend [few | prompt | key | one]     key: sixteen lines in two seconds; one: one row at several depths, with pages for as many positions and for 4096 */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,6 +261,15 @@ int main(int argc, char **argv)
         prompt(&phi, 1, 0, 2048, 0);
         prompt(&llama, 1, 0, 512, 0);
         prompt(&llama, 1, 0, 2048, 0);
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "one")) {
+        static const uint32_t depths[] = { 128, 250, 640, 1500, 3840 };
+        const struct model *const models[] = { &qwen, &phi, &llama, &oss, &llama3 };
+        for (int i = 0; i < 5; i++) {
+            for (uint32_t d = 0; d < sizeof depths / sizeof *depths; d++) few(models[i], 1, depths[d], 1, depths[d] + 1, 0), few(models[i], 1, depths[d], 1, 4096, 0);
+            if (models[i] == &oss) few(&oss, 1, 128, 1, 256, 128), few(&oss, 1, 3840, 1, 4096, 128);
+        }
         return 0;
     }
     const bool all = argc < 2;

@@ -25,6 +25,7 @@ template <int D> __host__ __device__ constexpr uint32_t slices_of(uint32_t rank,
 template <int D> struct alignas(128) one_shared : split_shared<D, ONE_WARPS> {
     alignas(16) __half value[D]; /* the new one, until its page has arrived */
     uint64_t sent_bar;
+    uint64_t row_bar, max_bar, p_bar, sum_bar; /* do_item's: the new key and value are in their pages; maxima, probabilities, their sums are there */
 };
 /* Behind it the values, a page for each warp, and what the blocks of a cluster send of the slices that this one adds up: [slice][split]. */
 template <int D> static constexpr size_t one_bytes(uint32_t cluster)
@@ -160,14 +161,14 @@ __device__ __forceinline__ void send16(uint32_t at, uint32_t bar, uint32_t rank,
 }
 
 /* The block's split to who adds it up. sent: where such things lie. */
-template <int D> __device__ __forceinline__ void send_split(const one_shared<D> &m, const item &t, const parting &p, const total<D, ONE_WARPS> &r, uint32_t sent)
+template <int D> __device__ __forceinline__ void send_split(const one_shared<D> &m, const item &t, const parting &p, const total<D, ONE_WARPS> &r, uint32_t slice, uint32_t sent)
 {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = adders<D>(p), bar = shared_address(&m.sent_bar);
+    const uint32_t lane = threadIdx.x & 31u, n = adders<D>(p), bar = shared_address(&m.sent_bar);
     static_assert(r.slices == 1, "a warp has one slice");
-    if (warp >= D / 16) return;
-    const uint32_t to = sent + ((warp / n) * p.splits + (t.split - t.first)) * SENT_BYTES;
-    send16(to + lane * 16, bar, warp % n, r.y[0][0], r.y[0][1], r.y[0][2], r.y[0][3]);
-    if (lane < 4) send16(to + 512 + lane * 16, bar, warp % n, r.max[0], r.sum[0], r.max[1], r.sum[1]);
+    if (slice >= D / 16) return;
+    const uint32_t to = sent + ((slice / n) * p.splits + (t.split - t.first)) * SENT_BYTES;
+    send16(to + lane * 16, bar, slice % n, r.y[0][0], r.y[0][1], r.y[0][2], r.y[0][3]);
+    if (lane < 4) send16(to + 512 + lane * 16, bar, slice % n, r.max[0], r.sum[0], r.max[1], r.sum[1]);
 }
 
 /* All splits of the warp's slice of those that the block of this rank adds up, in order; false: it has none. */
@@ -201,7 +202,7 @@ template <int D> __device__ __forceinline__ bool add_sent(const one_shared<D> &m
 static inline bool one_item_serves(const attend_args &a)
 {
     const bool turned = a.q.turn_n == a.head / 2 && a.k.turn_n == a.head / 2, straight = !a.q.turn_n && !a.k.turn_n;
-    return a.act && a.dk == a.head && a.dv == a.head && a.head % 32 == 0 && a.head <= 128 && (straight || turned);
+    return a.act && a.softcap == 0.0f && a.dk == a.head && a.dv == a.head && a.head % 32 == 0 && a.head <= 128 && (straight || turned);
 }
 
 /* Lane 4 g + t: values 8 i + 2t and + 1 of query g, and cosines and sines of their turns: by halves of values 8 i + 2t and + 1, by pairs of runs 2 i and 2 i + 1. */
@@ -290,7 +291,7 @@ template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4],
     for (int i = 0; i < 4; i++) y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1][i]), __fadd_rn(x[2][i], x[3][i]));
 }
 
-/* store_slice to an act. at: of lane 4 g + t, of query g, value 2t of the slice; the lane's query is there. */
+/* store_slice to an act. at: of lane 4 g + t, query g's value 2t of the slice; valid: the query is there. */
 __device__ __forceinline__ void store_part(const attend_args &a, uint64_t at, bool valid, const float (&y)[4], float2 factor)
 {
     const uint32_t low = turn_matrix(half_bits(wk_act_half2(__fmul_rn(y[0], factor.x), __fmul_rn(y[1], factor.y), a.shift))),
@@ -305,19 +306,20 @@ __device__ __forceinline__ void store_part(const attend_args &a, uint64_t at, bo
     if ((threadIdx.x & 3u) < 2) a.sums[at / 16 * 2 + (threadIdx.x & 3u)] = __fadd_rn(below, above);
 }
 
-/* Results of the warp's slice of a tile: sink: of queries 2t, 2t + 1. */
-template <int D> __device__ __forceinline__ void store_total(const attend_args &a, const item &t, const total<D, ONE_WARPS> &r, float2 sink, uint32_t slice, uint32_t n)
+/* Results of a slice of the tile. act_at: of lane 4 g + t, query g's value 2t; sink: of queries 2t, 2t + 1. */
+template <int D> __device__ __forceinline__ void store_total(const attend_args &a, uint64_t act_at, const total<D, ONE_WARPS> &r, float2 sink, uint32_t slice, bool valid)
 {
-    const uint32_t lane = threadIdx.x & 31u, head = t.kv * a.group + t.tile * QUERIES + (lane >> 2);
     const float2 factor = make_float2(value_factor(r.max[0], r.sum[0], a.sinks != NULL, sink.x), value_factor(r.max[1], r.sum[1], a.sinks != NULL, sink.y));
-    store_part(a, (uint64_t)t.row * a.act_k + head * D + 16 * slice + 2 * (lane & 3), (lane >> 2) < n, r.y[0], factor);
+    store_part(a, act_at + 16 * slice, valid, r.y[0], factor);
 }
 
 /* The blocks of a cluster have sent what they have of a tile: the results of the slices that this one adds up. */
 template <int D> __device__ __forceinline__ void finish_sent(const one_shared<D> &m, const attend_args &a, const item &t, const parting &p, uint32_t rank, const unsigned char *sent, float2 sink, uint32_t n)
 {
+    const uint32_t lane = threadIdx.x & 31u, g = lane >> 2;
     total<D, ONE_WARPS> r;
-    if (add_sent<D>(m, p, rank, sent, r)) store_total<D>(a, t, r, sink, threadIdx.x / 32 * adders<D>(p) + rank, n);
+    if (add_sent<D>(m, p, rank, sent, r))
+        store_total<D>(a, (uint64_t)t.row * a.act_k + (t.kv * a.group + t.tile * QUERIES + g) * D + 2 * (lane & 3), r, sink, threadIdx.x / 32 * adders<D>(p) + rank, g < n);
     if (rank == 0) store_end<FORM_ONE>(a, t, n);
 }
 
@@ -326,97 +328,107 @@ template <int D>
 __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent)
 {
     constexpr int W = ONE_WARPS;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, g = lane >> 2, base = t.split * W, low = t.low / KV_PAGE, high = t.high / KV_PAGE, slot = t.high % KV_PAGE;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, g = lane >> 2, base = t.split * W, low = t.low / KV_PAGE, high = t.high / KV_PAGE, at_row = t.high % KV_PAGE;
     const uint32_t from = low > base ? low - base : 0, to = high < base + W ? high - base : W - 1, left = a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
-    const uint32_t head = t.kv * a.group + t.tile * QUERIES, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
-    const bool seen = warp >= from && warp <= to, newest = t.split == t.last, key = newest && warp == to, value = newest && warp == (to + 1) % W, run = lane < D / 8;
+    const uint32_t head = t.kv * a.group + t.tile * QUERIES, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), row_bar = shared_address(&m.row_bar);
+    const uint32_t max_bar = shared_address(&m.max_bar), p_bar = shared_address(&m.p_bar), sum_bar = shared_address(&m.sum_bar);
+    const bool seen = warp >= from && warp <= to, newest = t.split == t.last, finisher = newest && warp == (to + 1) % W;
+    const uint32_t slice = warp - (W - D / 16); /* of values: by the last warps, which have no page while a sequence is short */
     query_part<D> q;
-    run_turn turn;
     if (seen && a.q.turn_n) load_part_turn(q, a.q);
-    if (key) load_turn<D>(turn, a, run ? (uint32_t)JOB_KEY : (uint32_t)JOB_VALUE);
+    run_turn turn;
+    const uint32_t job = JOB_KEY + lane / head_lanes<D>();
+    if (finisher) load_turn<D>(turn, a, job);
+    const run_place row = place_run<D>(a, t, finisher ? job : (uint32_t)JOBS, 0, newest);
     float2 sink = make_float2(0.0f, 0.0f);
     if (a.sinks) sink = make_float2(2 * (lane & 3) < n ? __ldg(a.sinks + head + 2 * (lane & 3)) : 0.0f, 2 * (lane & 3) + 1 < n ? __ldg(a.sinks + head + 2 * (lane & 3) + 1) : 0.0f);
-    float s[2][4];
+    float s[2][4], scale = __fmul_rn(a.scale, 1.4426950408889634f);
 #pragma unroll
     for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
-    const float *const q_at = a.q.x + (head + (g < n ? g : 0)) * D + 2 * (lane & 3), *const own_at = (key ? a.k.x : a.v.x) + t.kv * D + run_first<D>();
-    const float *const other_at = key && turn.turned && !turn.pairs ? own_at + (run_first<D>() < D / 2 ? D / 2 : -(D / 2)) : NULL;
-    const uint32_t at = block_offset<D>(slot, lane);
-    __half *const page = m.at[0][to] + (key ? 0 : 32 * D) + at;
+    const float *q_at = a.q.x + (head + (g < n ? g : 0)) * D + 2 * (lane & 3);
+    const uint32_t start = (base + warp) * KV_PAGE, first_seen = first_key(a.window, t.position), in_page = block_offset<D>(at_row, run_first<D>() / 8);
+    bool masked = start + KV_PAGE > t.position + 1 || start < first_seen;
+    uint64_t act_at = (uint64_t)t.row * a.act_k + (head + g) * D + 2 * (lane & 3);
+    asm volatile("" : "+f"(scale), "+l"(q_at), "+l"(act_at), "+r"(reinterpret_cast<uint32_t &>(sink.x)));
     wk_depend();
-    float own[8] = {}, other[8] = {};
-    if ((key || value) && run) {
-        load_8<false>(own, own_at);
-        if (other_at) load_8<false>(other, other_at);
-    }
     if (seen) {
 #pragma unroll
         for (int i = 0; i < D / 8; i++) q.x[i] = __ldcg(reinterpret_cast<const float2 *>(q_at + 8 * i));
     }
-    if (value) { /* what another sequence left behind the newest position may be NaN */
+    if (finisher) { /* what another sequence left behind the newest position may be NaN */
+        float own[8] = {}, other[8] = {};
+        if (row.own) load_8<false>(own, row.own);
+        if (row.other) load_8<false>(other, row.other);
         wk_stage_wait(v_bar, 0);
 #pragma unroll
         for (uint32_t c = 0; c < D / 8; c++)
-            if (lane > slot) *reinterpret_cast<uint4 *>(v + to * (32 * D) + block_offset<D>(lane, c)) = make_uint4(0, 0, 0, 0);
-        if (run) {
-            const uint4 x = half_run(own);
-            *reinterpret_cast<uint4 *>(v + to * (32 * D) + at) = x;
-            if (t.tile == 0) *reinterpret_cast<uint4 *>(page) = x;
+            if (lane > at_row) *reinterpret_cast<uint4 *>(v + to * (32 * D) + block_offset<D>(lane, c)) = make_uint4(0, 0, 0, 0);
+        wk_stage_wait(shared_address(&m.k_bar[to]), 0);
+        if (row.own) {
+            const uint4 x = turn_values(own, other, turn);
+            *reinterpret_cast<uint4 *>((job == JOB_KEY ? m.k[to] : v + to * (32 * D)) + in_page) = x;
+            if (t.tile == 0) *reinterpret_cast<uint4 *>(m.at[0][to] + (job == JOB_KEY ? 0 : 32 * D) + in_page) = x;
         }
+        __syncwarp();
+        if (lane == 0) wk_bar_arrive(row_bar);
     }
     if (seen) {
-        wk_stage_wait(k_bar, 0);
-        if (key) {
-            if (run) {
-                const uint4 x = turn_values(own, other, turn);
-                *reinterpret_cast<uint4 *>(m.k[to] + at) = x;
-                if (t.tile == 0) *reinterpret_cast<uint4 *>(page) = x;
-            }
-            __syncwarp();
-        }
         if (a.q.turn_n) turn_part(q, a.q);
         uint32_t b[D / 8];
 #pragma unroll
         for (int i = 0; i < D / 8; i++) b[i] = g < n ? half_bits(wk_act_half2(q.x[i].x, q.x[i].y, 0)) : 0;
+        wk_stage_wait(k_bar, 0);
+        if (newest && warp == to) wk_stage_wait(row_bar, 0);
         part_scores<D>(s, b, shared_address(m.k[warp]));
-        finish_scores<FORM_ONE>(s, a, t, (base + warp) * KV_PAGE);
+#pragma unroll
+        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(s[i / 4][i % 4], scale);
+        if (masked) {
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                if (start + g - first_seen + 8 * i > t.position - first_seen) s[i / 2][2 * (i % 2)] = s[i / 2][2 * (i % 2) + 1] = -INFINITY;
+        }
     }
     leave_max(m, s);
-    __syncthreads();
+    __syncwarp();
+    if (lane == 0) wk_bar_arrive(max_bar);
     slice_part<W> x;
-    const bool sums = warp < D / 16;
-    wk_stage_wait(v_bar, 0);
-    if (sums) load_slice<D, W>(x, warp, shared_address(v), from, to);
+    if (slice < D / 16) {
+        wk_stage_wait(v_bar, 0);
+        if (newest) wk_stage_wait(row_bar, 0);
+        load_slice<D, W>(x, slice, shared_address(v), from, to);
+    }
+    wk_stage_wait(max_bar, 0);
     const float2 top = split_max(m);
-    leave_probabilities(m, s, top);
-    __syncthreads();
-    total<D, W> r;
-    total_begin(r);
-    static_assert(r.slices == 1, "a warp has one slice");
-    const float2 sum = split_sum(m);
-    factors f[2];
-    f[0] = raise(r.max[0], top.x);
-    f[1] = raise(r.max[1], top.y);
-    r.sum[0] = grown(r.sum[0], sum.x, f[0]);
-    r.sum[1] = grown(r.sum[1], sum.y, f[1]);
-    if (sums) {
-        float y[4];
-        sum_slice<D, W>(y, m, x, from, to);
+    leave_probabilities(m, s, top, [&] {
+        __syncwarp();
+        if (lane == 0) wk_bar_arrive(p_bar);
+    });
+    __syncwarp();
+    if (lane == 0) wk_bar_arrive(sum_bar);
+    if (slice < D / 16) {
+        total<D, W> r; /* that of the split, as it would be added to nothing */
+        wk_stage_wait(p_bar, 0);
+        sum_slice<D, W>(r.y[0], m, x, from, to);
 #pragma unroll
-        for (int i = 0; i < 4; i++) r.y[0][i] = grown(r.y[0][i], y[i], f[i & 1]);
-    }
-    if (meet) {
+        for (int i = 0; i < 4; i++) r.y[0][i] = __fadd_rn(r.y[0][i], 0.0f);
+        wk_stage_wait(sum_bar, 0);
+        const float2 sum = split_sum(m);
+        r.max[0] = top.x, r.max[1] = top.y, r.sum[0] = sum.x, r.sum[1] = sum.y;
+        if (!meet) {
+            store_total<D>(a, act_at, r, sink, slice, g < n);
+        } else {
+            cluster_meet();
+            send_split<D>(m, t, part, r, slice, shared_address(sent));
+        }
+    } else if (meet) {
         cluster_meet();
-        send_split<D>(m, t, part, r, shared_address(sent));
-        finish_sent<D>(m, a, t, part, rank, sent, sink, n);
-        return;
     }
-    if (sums) store_total<D>(a, t, r, sink, warp, n);
-    store_end<FORM_ONE>(a, t, n);
+    if (meet) finish_sent<D>(m, a, t, part, rank, sent, sink, n);
+    else store_end<FORM_ONE>(a, t, n);
 }
 
 /* cluster: blocks of one, 1: there are none. near: do_item serves. */
-template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one(const __grid_constant__ attend_args a, uint32_t cluster, bool near)
+template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, D <= 96 ? 2 : 1) attend_one(const __grid_constant__ attend_args a, uint32_t cluster, bool near)
 {
     constexpr int W = ONE_WARPS, FORM = FORM_ONE;
     extern __shared__ __align__(128) unsigned char memory[];
@@ -431,6 +443,11 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if (threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
+    if (threadIdx.x == 0) {
+        wk_bar_init(shared_address(&m.row_bar), 1);
+        for (uint32_t i = 0; i < 3; i++) wk_bar_init(shared_address(&m.max_bar + i), W);
+        wk_bar_init_done();
+    }
     if (cluster > 1) cluster_arrive();
     item t;
     share all = deal_sequence<W, FORM>(t, a, seq);
@@ -536,7 +553,7 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
         if constexpr (D % 32 == 0)
             if (meet) {
                 if (first) cluster_meet();
-                send_split<D>(m, t, part, r, shared_address(sent));
+                send_split<D>(m, t, part, r, warp, shared_address(sent));
                 if (!more) finish_sent<D>(m, a, t, part, rank, sent, *reinterpret_cast<const float2 *>(&m.sinks[2 * (threadIdx.x & 3u)]), n);
             }
         if (__builtin_expect(!whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
