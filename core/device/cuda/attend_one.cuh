@@ -256,37 +256,32 @@ template <int D> __device__ __forceinline__ void part_scores(float (&s)[2][4], c
     for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fadd_rn(x[0][i / 4][i % 4], x[1][i / 4][i % 4]);
 }
 
-/* slice_values in two: fragments of the values, whose pages have arrived, and their sums once the probabilities are there. */
+/* slice_values in two: fragments of the values, whose pages have arrived, and their sums once the probabilities are there. Without branches: a page outside of
+ * [low, high] has another's values and adds nothing. */
 template <int W> struct slice_part { uint32_t v[W][2][4]; };
 template <int D, int W> __device__ __forceinline__ void load_slice(slice_part<W> &r, uint32_t slice, uint32_t v, uint32_t low, uint32_t high)
 {
     const uint32_t lane = threadIdx.x & 31u, address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
 #pragma unroll
-    for (uint32_t i = 0; i < W; i += 2) {
-        if (i + 1 < low || i > high) continue;
-        const uint32_t at[2] = { address + (i < low ? i + 1 : i) * (64 * D), address + (i + 1 > high ? i : i + 1) * (64 * D) };
-#pragma unroll
-        for (uint32_t k = 0; k < 2; k++) {
-            load_matrices_turned(r.v[i + k][0], at[k]);
-            load_matrices_turned(r.v[i + k][1], at[k] + 2 * D * 16);
-        }
+    for (uint32_t i = 0; i < W; i++) {
+        const uint32_t at = address + min(max(i, low), high) * (64 * D);
+        load_matrices_turned(r.v[i][0], at);
+        load_matrices_turned(r.v[i][1], at + 2 * D * 16);
     }
 }
-template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4], const split_shared<D, W> &m, const slice_part<W> &r, uint32_t low, uint32_t high)
+template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4], const split_shared<D, W> &m, const slice_part<W> &r)
 {
     const uint32_t p_at = shared_address(m.p) + (threadIdx.x & 31u) * 16;
     float x[4][4] = {};
+    uint32_t p[W][4];
 #pragma unroll
-    for (uint32_t i = 0; i < W; i += 2) {
-        if (i + 1 < low || i > high) continue;
-        uint32_t p[2][4];
+    for (uint32_t i = 0; i < W; i++) load_matrices_turned(p[i], p_at + i * (KV_PAGE * QUERIES * 2));
 #pragma unroll
-        for (uint32_t k = 0; k < 2; k++) load_matrices_turned(p[k], p_at + (i + k) * (KV_PAGE * QUERIES * 2));
+    for (uint32_t i = 0; i < W; i += 4)
 #pragma unroll
         for (uint32_t j = 0; j < 2; j++)
 #pragma unroll
-            for (uint32_t k = 0; k < 2; k++) mma_f16(x[(i + k) % 4], r.v[i + k][j][0], r.v[i + k][j][1], r.v[i + k][j][2], r.v[i + k][j][3], p[k][2 * j], p[k][2 * j + 1]);
-    }
+            for (uint32_t k = 0; k < 4; k++) mma_f16(x[k], r.v[i + k][j][0], r.v[i + k][j][1], r.v[i + k][j][2], r.v[i + k][j][3], p[i + k][2 * j], p[i + k][2 * j + 1]);
 #pragma unroll
     for (int i = 0; i < 4; i++) y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1][i]), __fadd_rn(x[2][i], x[3][i]));
 }
@@ -328,7 +323,7 @@ template <int D>
 __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent)
 {
     constexpr int W = ONE_WARPS;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, g = lane >> 2, base = t.split * W, low = t.low / KV_PAGE, high = t.high / KV_PAGE, at_row = t.high % KV_PAGE;
+    const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x & 31u, g = lane >> 2, base = t.split * W, low = t.low / KV_PAGE, high = t.high / KV_PAGE, at_row = t.high % KV_PAGE;
     const uint32_t from = low > base ? low - base : 0, to = high < base + W ? high - base : W - 1, left = a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
     const uint32_t head = t.kv * a.group + t.tile * QUERIES, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), row_bar = shared_address(&m.row_bar);
     const uint32_t max_bar = shared_address(&m.max_bar), p_bar = shared_address(&m.p_bar), sum_bar = shared_address(&m.sum_bar);
@@ -342,35 +337,40 @@ __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, 
     const run_place row = place_run<D>(a, t, finisher ? job : (uint32_t)JOBS, 0, newest);
     float2 sink = make_float2(0.0f, 0.0f);
     if (a.sinks) sink = make_float2(2 * (lane & 3) < n ? __ldg(a.sinks + head + 2 * (lane & 3)) : 0.0f, 2 * (lane & 3) + 1 < n ? __ldg(a.sinks + head + 2 * (lane & 3) + 1) : 0.0f);
-    float s[2][4], scale = __fmul_rn(a.scale, 1.4426950408889634f);
+    const float scale = __fmul_rn(a.scale, 1.4426950408889634f);
+    float s[2][4];
 #pragma unroll
     for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
-    const float *q_at = a.q.x + (head + (g < n ? g : 0)) * D + 2 * (lane & 3);
+    const float *const q_at = a.q.x + (head + (g < n ? g : 0)) * D + 2 * (lane & 3);
     const uint32_t start = (base + warp) * KV_PAGE, first_seen = first_key(a.window, t.position), in_page = block_offset<D>(at_row, run_first<D>() / 8);
-    bool masked = start + KV_PAGE > t.position + 1 || start < first_seen;
-    uint64_t act_at = (uint64_t)t.row * a.act_k + (head + g) * D + 2 * (lane & 3);
-    asm volatile("" : "+f"(scale), "+l"(q_at), "+l"(act_at), "+r"(reinterpret_cast<uint32_t &>(sink.x)));
+    __half *const row_at = (job == JOB_KEY ? m.k[to] : v + to * (32 * D)) + in_page, *const row_page = m.at[0][to] + (job == JOB_KEY ? 0 : 32 * D) + in_page;
+    const bool masked = start + KV_PAGE > t.position + 1 || start < first_seen;
+    const uint64_t act_at = (uint64_t)t.row * a.act_k + (head + g) * D + 2 * (lane & 3);
+    if (meet) cluster_meet(); /* they have begun together */
     wk_depend();
     if (seen) {
 #pragma unroll
         for (int i = 0; i < D / 8; i++) q.x[i] = __ldcg(reinterpret_cast<const float2 *>(q_at + 8 * i));
     }
-    if (finisher) { /* what another sequence left behind the newest position may be NaN */
-        float own[8] = {}, other[8] = {};
-        if (row.own) load_8<false>(own, row.own);
-        if (row.other) load_8<false>(other, row.other);
+    if (newest && warp == (to + 2) % W) { /* what another sequence left behind the newest position may be NaN */
         wk_stage_wait(v_bar, 0);
 #pragma unroll
         for (uint32_t c = 0; c < D / 8; c++)
             if (lane > at_row) *reinterpret_cast<uint4 *>(v + to * (32 * D) + block_offset<D>(lane, c)) = make_uint4(0, 0, 0, 0);
-        wk_stage_wait(shared_address(&m.k_bar[to]), 0);
-        if (row.own) {
-            const uint4 x = turn_values(own, other, turn);
-            *reinterpret_cast<uint4 *>((job == JOB_KEY ? m.k[to] : v + to * (32 * D)) + in_page) = x;
-            if (t.tile == 0) *reinterpret_cast<uint4 *>(m.at[0][to] + (job == JOB_KEY ? 0 : 32 * D) + in_page) = x;
-        }
         __syncwarp();
         if (lane == 0) wk_bar_arrive(row_bar);
+    }
+    if (finisher) {
+        float own[8] = {}, other[8] = {};
+        if (row.own) load_8<false>(own, row.own);
+        if (row.other) load_8<false>(other, row.other);
+        wk_stage_wait(v_bar, 0);
+        wk_stage_wait(shared_address(&m.k_bar[to]), 0);
+        const uint4 x = turn_values(own, other, turn);
+        if (row.own) *reinterpret_cast<uint4 *>(row_at) = x;
+        __syncwarp();
+        if (lane == 0) wk_bar_arrive(row_bar);
+        if (row.own && t.tile == 0) *reinterpret_cast<uint4 *>(row_page) = x;
     }
     if (seen) {
         if (a.q.turn_n) turn_part(q, a.q);
@@ -408,20 +408,14 @@ __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, 
     if (slice < D / 16) {
         total<D, W> r; /* that of the split, as it would be added to nothing */
         wk_stage_wait(p_bar, 0);
-        sum_slice<D, W>(r.y[0], m, x, from, to);
+        sum_slice<D, W>(r.y[0], m, x);
 #pragma unroll
         for (int i = 0; i < 4; i++) r.y[0][i] = __fadd_rn(r.y[0][i], 0.0f);
         wk_stage_wait(sum_bar, 0);
         const float2 sum = split_sum(m);
         r.max[0] = top.x, r.max[1] = top.y, r.sum[0] = sum.x, r.sum[1] = sum.y;
-        if (!meet) {
-            store_total<D>(a, act_at, r, sink, slice, g < n);
-        } else {
-            cluster_meet();
-            send_split<D>(m, t, part, r, slice, shared_address(sent));
-        }
-    } else if (meet) {
-        cluster_meet();
+        if (meet) send_split<D>(m, t, part, r, slice, shared_address(sent));
+        else store_total<D>(a, act_at, r, sink, slice, g < n);
     }
     if (meet) finish_sent<D>(m, a, t, part, rank, sent, sink, n);
     else store_end<FORM_ONE>(a, t, n);
@@ -444,7 +438,7 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, D <= 96 ? 2 :
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if (threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
     if (threadIdx.x == 0) {
-        wk_bar_init(shared_address(&m.row_bar), 1);
+        wk_bar_init(shared_address(&m.row_bar), 2);
         for (uint32_t i = 0; i < 3; i++) wk_bar_init(shared_address(&m.max_bar + i), W);
         wk_bar_init_done();
     }
