@@ -60,7 +60,7 @@ template <int D> __device__ __forceinline__ void load_turn(run_turn &r, const at
     const float4 *const from = reinterpret_cast<const float4 *>(s.turn + (r.pairs ? first : 2 * (first < n ? first : first - n)));
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        if (i < 2 || !r.pairs) r.x[i] = __ldcg(from + i);
+        if (i < 2 || !r.pairs) r.x[i] = __ldg(from + i); /* every block reads them: from L1 after a multiprocessor's first warp */
 }
 
 /* Where the lane's run lies, and what it is turned with, if that is not in the run; NULL: nothing. */
@@ -216,10 +216,10 @@ template <int D> __device__ __forceinline__ void load_part_turn(query_part<D> &q
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
         if (s.turn_style == WK_ROPE_PAIRS) {
-            const float2 x = __ldcg(reinterpret_cast<const float2 *>(s.turn) + 8 * i + t), y = __ldcg(reinterpret_cast<const float2 *>(s.turn) + 8 * i + 4 + t);
+            const float2 x = __ldg(reinterpret_cast<const float2 *>(s.turn) + 8 * i + t), y = __ldg(reinterpret_cast<const float2 *>(s.turn) + 8 * i + 4 + t);
             q.turn[i] = make_float4(x.x, x.y, y.x, y.y);
         } else {
-            q.turn[i] = __ldcg(reinterpret_cast<const float4 *>(s.turn) + 4 * i + t);
+            q.turn[i] = __ldg(reinterpret_cast<const float4 *>(s.turn) + 4 * i + t);
         }
     }
 }
@@ -256,18 +256,19 @@ template <int D> __device__ __forceinline__ void part_scores(float (&s)[2][4], c
     for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fadd_rn(x[0][i / 4][i % 4], x[1][i / 4][i % 4]);
 }
 
-/* slice_values in two: fragments of the values, whose pages have arrived, and their sums once the probabilities are there. Without branches: a page outside of
- * [low, high] has another's values and adds nothing. */
+/* slice_values in two: fragments of the values, whose pages have arrived, and their sums once the probabilities are there. Without branches: a page that
+ * the split does not see is zeros. */
 template <int W> struct slice_part { uint32_t v[W][2][4]; };
-template <int D, int W> __device__ __forceinline__ void load_slice(slice_part<W> &r, uint32_t slice, uint32_t v, uint32_t low, uint32_t high)
+/* Pages FROM .. TO - 1 but `but`, or that one alone. */
+template <int D, uint32_t FROM, uint32_t TO, int W> __device__ __forceinline__ void load_slice(slice_part<W> &r, uint32_t slice, uint32_t v, uint32_t but, bool alone)
 {
     const uint32_t lane = threadIdx.x & 31u, address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
 #pragma unroll
-    for (uint32_t i = 0; i < W; i++) {
-        const uint32_t at = address + min(max(i, low), high) * (64 * D);
-        load_matrices_turned(r.v[i][0], at);
-        load_matrices_turned(r.v[i][1], at + 2 * D * 16);
-    }
+    for (uint32_t i = FROM; i < TO; i++)
+        if ((i == but) == alone) {
+            load_matrices_turned(r.v[i][0], address + i * (64 * D));
+            load_matrices_turned(r.v[i][1], address + i * (64 * D) + 2 * D * 16);
+        }
 }
 template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4], const split_shared<D, W> &m, const slice_part<W> &r)
 {
@@ -328,6 +329,7 @@ __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, 
     const uint32_t head = t.kv * a.group + t.tile * QUERIES, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), row_bar = shared_address(&m.row_bar);
     const uint32_t max_bar = shared_address(&m.max_bar), p_bar = shared_address(&m.p_bar), sum_bar = shared_address(&m.sum_bar);
     const bool seen = warp >= from && warp <= to, newest = t.split == t.last, finisher = newest && warp == (to + 1) % W;
+    constexpr uint32_t EARLY = D == 128 ? 8 : D == 96 ? 2 : 4; /* pages whose values are loaded before the scores: as registers allow */
     const uint32_t slice = warp - (W - D / 16); /* of values: by the last warps, which have no page while a sequence is short */
     query_part<D> q;
     if (seen && a.q.turn_n) load_part_turn(q, a.q);
@@ -350,7 +352,12 @@ __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, 
     wk_depend();
     if (seen) {
 #pragma unroll
-        for (int i = 0; i < D / 8; i++) q.x[i] = __ldcg(reinterpret_cast<const float2 *>(q_at + 8 * i));
+        for (int i = 0; i < D / 8; i++) q.x[i] = *reinterpret_cast<const float2 *>(q_at + 8 * i); /* by all warps of the block: from L1 after the first */
+    }
+    slice_part<W> x;
+    if (slice < D / 16) { /* while the queries are on their way */
+        wk_stage_wait(v_bar, 0);
+        load_slice<D, 0, EARLY>(x, slice, shared_address(v), newest ? to : W, false);
     }
     if (newest && warp == (to + 2) % W) { /* what another sequence left behind the newest position may be NaN */
         wk_stage_wait(v_bar, 0);
@@ -391,11 +398,12 @@ __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, 
     leave_max(m, s);
     __syncwarp();
     if (lane == 0) wk_bar_arrive(max_bar);
-    slice_part<W> x;
     if (slice < D / 16) {
-        wk_stage_wait(v_bar, 0);
-        if (newest) wk_stage_wait(row_bar, 0);
-        load_slice<D, W>(x, slice, shared_address(v), from, to);
+        if (newest) {
+            wk_stage_wait(row_bar, 0);
+            load_slice<D, 0, EARLY>(x, slice, shared_address(v), to, true);
+        }
+        load_slice<D, EARLY, W>(x, slice, shared_address(v), W, false);
     }
     wk_stage_wait(max_bar, 0);
     const float2 top = split_max(m);
@@ -431,9 +439,7 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, D <= 96 ? 2 :
     __half *const v = reinterpret_cast<__half *>(&m + 1);
     wk_release();
     const uint32_t guess = warp < a.table_pages ? __ldg(page_entry(a, 0, warp)) : 0;
-    run_turn turn;
-    load_turn<D>(turn, a, job);
-    const cuda_seq seq = load_seq(a.seq); /* last: the compiler waits for it at once */
+    const cuda_seq seq = load_seq(a.seq);
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if (threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
@@ -463,14 +469,21 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, D <= 96 ? 2 :
     __syncwarp();
     copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
     __syncthreads(); /* barriers are there */
+    const bool only = near && all.begin + 1 == all.end && (meet || splits == 1);
+    if (only && !pages.seen) { /* do_item takes values from every page */
+        for (uint32_t i = threadIdx.x & 31u; i < 32 * D / 8; i += 32) reinterpret_cast<uint4 *>(v + warp * 32 * D)[i] = make_uint4(0, 0, 0, 0);
+        __syncwarp();
+    }
     copy_page<D>(pages, 1, v_slot, v_bar);
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * splits * SENT_BYTES);
     if constexpr (D % 32 == 0)
-        if (near && all.begin + 1 == all.end && (meet || splits == 1)) {
+        if (only) {
             do_item<D>(m, a, t, v, meet, part, rank, sent);
             return;
         }
+    run_turn turn;
+    load_turn<D>(turn, a, job);
     bool first = true, same = false, whole = false; /* first: of the block's items; same: of the tile of the one before; whole: the block has all splits of its tile */
     uint32_t run = 0, parity = 0;                   /* run: splits of the tile that the block has done */
     total<D, W> r;

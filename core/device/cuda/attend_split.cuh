@@ -67,7 +67,7 @@ template <int W, int FORM> __device__ __forceinline__ share deal_sequence(item &
 }
 __device__ __forceinline__ cuda_seq load_seq(const cuda_seq *at)
 {
-    const uint4 x = __ldcg(reinterpret_cast<const uint4 *>(at));
+    const uint4 x = __ldg(reinterpret_cast<const uint4 *>(at)); /* by every warp of every block: from L1 after a multiprocessor's first */
     return cuda_seq{ x.x, x.y, x.z, x.w };
 }
 
