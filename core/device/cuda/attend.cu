@@ -484,12 +484,12 @@ template <int D, int W, int FORM> static wk_status launch_form(const struct cuda
     return launch(attend_few<D, W, FORM>, &d, items < blocks ? items : blocks, 1, W, few_bytes<D, W>(stages), a, stream, err, x, stages);
 }
 
-/* Blocks of a cluster that share the splits of a tile: 1, or as many as a context has splits and stand side by side for all tiles, if the device can hold such clusters. */
+/* Blocks of a cluster that share the splits of a tile, when tiles are few: 1, or as many as a context has splits and stand side by side, if the device can hold such clusters. */
 template <int D> static uint32_t cluster_of(const struct device_size *d, uint64_t tiles, uint32_t splits)
 {
     uint32_t size = 1;
-    if (!d->clusters) return 1;
-    while (size < splits && size < ONE_CLUSTER && 2 * size * tiles <= (uint64_t)d->processors * (2 * (one_bytes<D>(2 * size) + BLOCK_RESERVED) <= (size_t)d->processor_bytes ? 2 : 1)) size *= 2;
+    if (!d->clusters || tiles > ONE_CLUSTER_TILES) return 1;
+    while (size < splits && size < ONE_CLUSTER && 2 * size * tiles <= (uint64_t)d->processors) size *= 2;
     if (size > 8 && cudaFuncSetAttribute(attend_one<D>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) size = 8;
     for (; size > 1; size /= 2) {
         cudaLaunchAttribute attribute = {};

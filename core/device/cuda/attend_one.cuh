@@ -8,8 +8,8 @@
 
 /* A block finishes at once the tile's queries, the new key and the new value: a head for each group of head_lanes lanes. */
 enum { ONE_WARPS = 8, JOB_KEY = QUERIES, JOB_VALUE, JOBS };
-/* A cluster: its blocks at most, and the splits of a tile that they share at most. Sent: a fragment of 16 values of 8 queries, 16 bytes a lane, then maximum and sum of queries 2t, 2t + 1. */
-enum { ONE_CLUSTER = 16, SENT_SPLITS = 16, SENT_BYTES = 512 + 64 };
+/* A cluster: its blocks at most, the tiles that it is for at most, and the splits of a tile that its blocks share at most. Sent: a fragment of 16 values of 8 queries, 16 bytes a lane, then maximum and sum of queries 2t, 2t + 1. */
+enum { ONE_CLUSTER = 16, ONE_CLUSTER_TILES = 8, SENT_SPLITS = 16, SENT_BYTES = 512 + 64 };
 
 /* Splits of a tile among the blocks of its cluster, in runs: how many a block has, and how many blocks have any. */
 struct parting { uint32_t splits, each, blocks; };

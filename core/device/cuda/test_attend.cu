@@ -46,7 +46,7 @@ static array<float> constants(uint32_t which, uint32_t n, float scale)
 /* Turns of a position: cosines and sines of n pairs. Kept for the n asked for last. */
 static const double *turns(uint32_t position, uint32_t n)
 {
-    enum { POSITIONS = 2048 };
+    enum { POSITIONS = 3072 };
     static double kept[POSITIONS][ATTEND_MAX_HEAD];
     static uint32_t kept_n;
     assert_true(position < POSITIONS && 2 * n <= ATTEND_MAX_HEAD);
@@ -468,14 +468,14 @@ static void test_few_bits(void **state)
     }
 }
 
-/* One row whose tiles are so many that a block of a cluster has several splits: the same bits as beside another sequence. */
+/* One row whose splits are more than a cluster's blocks where these fill a multiprocessor each: the same bits as beside another sequence, and where no cluster is. */
 static void test_runs_of_splits(void **state)
 {
     (void)state;
-    static const struct form f = { "32, 64 heads, sinks", 64, 64, 32, 32, 0, 0, true, CUDA_NORM_NONE, 16, WK_ROPE_HALVES, false };
-    static const struct sequence both[] = { { 1, 1500, 1 }, { 2, 1100, 1 } };
+    static const struct form f = { "128, 2 a group, sinks", 16, 8, 128, 128, 0, 0, true, CUDA_NORM_NONE, 64, WK_ROPE_HALVES, false };
+    static const struct sequence both[] = { { 1, 2600, 1 }, { 2, 1500, 1 } };
     const uint32_t tables[] = { 1, 0 };
-    struct world w = make_world(&f, 2, 2048, 7);
+    struct world w = make_world(&f, 2, 4096, 7);
     for (uint32_t s = 0; s < 2; s++) fill_past(&w, &both[s], tables[s]);
     struct batch b = make_batch(&w, both, 2, 0);
     run_batch(&w, &b, tables, 2, FEW);
@@ -483,7 +483,7 @@ static void test_runs_of_splits(void **state)
     for (uint32_t s = 0; s < 2; s++) {
         struct row_bits there;
         keep(&there, &f, &b, s);
-        const struct row_bits here = alone(&f, &both[s], FEW, 1, 2048), longer = alone(&f, &both[s], FEW, 1, 8192);
+        const struct row_bits here = alone(&f, &both[s], FEW, 1, 4096), longer = alone(&f, &both[s], FEW, 1, 8192);
         same_bits(&here, &there, &f, "alone and beside another", both[s].past);
         same_bits(&here, &longer, &f, "with a longer context", both[s].past);
     }
