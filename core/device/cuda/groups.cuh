@@ -52,19 +52,21 @@ static __device__ __forceinline__ bool last_of(uint32_t *ticket, uint32_t blocks
 /* At most 32 items, by a warp: of expert `id` in the item's lane; UINT32_MAX: no item. */
 static __device__ __forceinline__ void group_items_few(uint32_t id, uint32_t items, uint32_t experts, uint32_t *groups, uint32_t lane)
 {
-    const uint32_t same = __match_any_sync(0xffffffffu, id), below = same & ((1u << lane) - 1), first = below ? UINT32_MAX : id;
-    const uint32_t n = (uint32_t)__popc(__ballot_sync(0xffffffffu, id != UINT32_MAX)), all = (uint32_t)__popc(__ballot_sync(0xffffffffu, first != UINT32_MAX));
-    uint32_t place = (uint32_t)__popc(below), used = 0; /* items and experts before this one */
+    uint32_t same = 0, less = 0; /* lanes of the same expert and of those before it */
 #pragma unroll 4
     for (uint32_t i = 0; i < items; i++) {
-        place += __shfl_sync(0xffffffffu, id, i) < id;
-        used += __shfl_sync(0xffffffffu, first, i) < id;
+        const uint32_t other = __shfl_sync(0xffffffffu, id, i);
+        if (other == id) same |= 1u << i;
+        if (other < id) less |= 1u << i;
     }
+    const uint32_t below = same & ((1u << lane) - 1), there = __ballot_sync(0xffffffffu, id != UINT32_MAX), firsts = __ballot_sync(0xffffffffu, id != UINT32_MAX && !below);
+    const uint32_t place = (uint32_t)(__popc(less) + __popc(below)), used = (uint32_t)__popc(less & firsts), n = (uint32_t)__popc(there), all = (uint32_t)__popc(firsts);
     if (id != UINT32_MAX) groups[2 * experts + 1 + place] = lane;
-    if (first != UINT32_MAX) {
+    if (firsts >> lane & 1u) {
         groups[used] = id;
         groups[experts + used] = place;
     }
+#pragma unroll 1
     for (uint32_t i = all + lane; i <= experts; i += 32) {
         if (i < experts) groups[i] = 0;
         groups[experts + i] = n;

@@ -21,13 +21,15 @@ struct route_launch {
 static __global__ void __launch_bounds__(MOST_THREADS) route_kernel(const __grid_constant__ struct route_launch p)
 {
     extern __shared__ uint4 shared[];
-    __shared__ uint32_t picked[TAPE_MAX_SLOTS];
     uint32_t *const keys = (uint32_t *)shared;
     const uint32_t row = blockIdx.x;
     wk_release();
     wk_depend();
     const float *const logits = source_row(p.logits, row);
-    choose_experts(p.choice, { keys, (float *)(keys + route_padded(p.choice.experts)), picked }, [=](uint32_t e) { return __ldcg(logits + e); }, p.out + row * p.out_stride, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+    const struct route_space space = { keys, (float *)(keys + route_padded(p.choice.experts)) };
+    (void)route_keys(p.choice.experts, space, [=](uint32_t e) { return __ldcg(logits + e); }, threadIdx.x, blockDim.x);
+    __syncthreads();
+    if (threadIdx.x < 32) (void)choose_experts(p.choice, best_of(keys, p.choice.experts, threadIdx.x), space, p.out + row * p.out_stride, threadIdx.x);
     if (!p.groups || !last_of(p.ticket, gridDim.x)) return;
     group_items_make({ (const uint32_t *)p.out + p.choice.k, p.out_stride, p.row_seq, p.rows, p.choice.k, p.choice.experts, p.groups }, keys, p.words);
 }

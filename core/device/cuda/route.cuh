@@ -1,6 +1,6 @@
-/* route.cuh: the choice of a row's k experts from its logits, by a warp or a block.
+/* route.cuh: the choice of a row's k experts from its logits.
  *
- * An expert's place is the number of experts before it; a thread counts them for its own, so k costs nothing. */
+ * A lane knows the best of the experts that it looks after; the warp picks the best of those k times, and whose was picked looks again. */
 #ifndef CORE_DEVICE_CUDA_ROUTE_CUH
 #define CORE_DEVICE_CUDA_ROUTE_CUH
 
@@ -10,8 +10,8 @@
 
 struct route_choice { uint32_t experts, k, score; float scale; };
 
-/* Where its threads meet: keys, with zeros behind the last [experts rounded up to 32], 16-byte aligned; logits, as many; picked [k]. */
-struct route_space { uint32_t *keys; float *logits; uint32_t *picked; };
+/* Where the choice is made: keys and logits of a row, [experts rounded up to 32]. */
+struct route_space { uint32_t *keys; float *logits; };
 static __host__ __device__ inline uint32_t route_padded(uint32_t experts) { return (experts + 31) & ~31u; }
 
 /* Orders as numbers do: -0 as 0; a NaN above all, so that it is picked and its row's weights show it. At least 1. */
@@ -22,59 +22,70 @@ static __device__ __forceinline__ uint32_t key_of(float x)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* How many of the experts have a greater key than expert e, or the same and a lower index. keys: 16-byte aligned, zeros behind the last. */
-static __device__ __forceinline__ uint32_t place_of(const uint32_t *keys, uint32_t experts, uint32_t e)
+/* The best of a thread's experts that are left, of equals the first; key 0: none is. */
+struct route_best { uint32_t key, expert; };
+static __device__ __forceinline__ route_best best_of(const uint32_t *keys, uint32_t experts, uint32_t lane)
 {
-    const uint32_t own = keys[e], before = own - 1;
-    uint32_t place = 0;
-    for (uint32_t i = 0; i < experts; i += 32) {
-        uint4 q[8];
-#pragma unroll
-        for (uint32_t j = 0; j < 8; j++) q[j] = *(const uint4 *)(keys + i + 4 * j);
-#pragma unroll
-        for (uint32_t j = 0; j < 8; j++) {
-            const uint32_t at = i + 4 * j;
-            place += (q[j].x > (at < e ? before : own)) + (q[j].y > (at + 1 < e ? before : own)) + (q[j].z > (at + 2 < e ? before : own)) + (q[j].w > (at + 3 < e ? before : own));
-        }
-    }
-    return place;
+    route_best best = { 0, 0 };
+#pragma unroll 4
+    for (uint32_t e = lane; e < route_padded(experts); e += 32)
+        if (keys[e] > best.key) best = { keys[e], e };
+    return best;
 }
 
-/* Logits logit(e) -> out: k weights, k ids. By `threads` threads, whole warps, of which this is number t; sync is their barrier. */
-template <class Logit, class Sync>
-static __device__ __forceinline__ void choose_experts(const struct route_choice &c, const struct route_space &s, Logit logit, float *out, uint32_t t, uint32_t threads, Sync sync)
+/* Thread t of `threads`: logits logit(e) and their keys to where the choice is made. */
+template <class Logit> static __device__ __forceinline__ route_best route_keys(uint32_t experts, const struct route_space &s, Logit logit, uint32_t t, uint32_t threads)
 {
-    for (uint32_t e = t; e < route_padded(c.experts); e += threads) {
-        const float x = e < c.experts ? logit(e) : 0.0f;
+    route_best best = { 0, 0 };
+#pragma unroll 1
+    for (uint32_t e = t; e < route_padded(experts); e += threads) {
+        const float x = e < experts ? logit(e) : 0.0f;
+        const uint32_t key = e < experts ? key_of(x) : 0;
         s.logits[e] = x;
-        s.keys[e] = e < c.experts ? key_of(x) : 0;
+        s.keys[e] = key;
+        if (key > best.key) best = { key, e };
     }
-    sync();
-    for (uint32_t e = t; e < c.experts; e += threads) {
-        const uint32_t place = place_of(s.keys, c.experts, e);
-        if (place < c.k) s.picked[place] = e;
+    return best;
+}
+
+/* What route_keys left -> out: k weights, k ids; back: pick `lane` of the first 32. By a warp; best: of the experts e with e % 32 == lane. */
+static __device__ __forceinline__ uint32_t choose_experts(const struct route_choice &c, route_best best, const struct route_space &s, float *out, uint32_t lane)
+{
+    uint32_t first = 0, own[2] = { 0, 0 }; /* picks lane and lane + 32 */
+#pragma unroll 1
+    for (uint32_t i = 0; i < c.k; i++) {
+        const uint32_t top = __reduce_max_sync(0xffffffffu, best.key), expert = __reduce_min_sync(0xffffffffu, best.key == top ? best.expert : UINT32_MAX);
+        if (i == 0) first = expert;
+        if (i == lane) own[0] = expert;
+        if (i == lane + 32) own[1] = expert;
+        if (expert % 32 != lane) continue;
+        if (c.experts > 32) {
+            s.keys[expert] = 0;
+            best = best_of(s.keys, c.experts, lane);
+        } else {
+            best.key = 0;
+        }
     }
-    sync();
-    if (t >= 32) return;
-    const float top = s.logits[s.picked[0]];
-    float weight[2] = { 0.0f, 0.0f }, sum = 0.0f; /* thread t: picks t and t + 32 */
+    __syncwarp();
+    const float top = s.logits[first];
+    float weight[2] = { 0.0f, 0.0f };
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
-        if (32 * i < c.k) {
-            if (t + 32 * i < c.k) weight[i] = expf(__fsub_rn(s.logits[s.picked[t + 32 * i]], top));
-            sum = __fadd_rn(sum, weight[i]);
-        }
+        if (lane + 32 * i < c.k) weight[i] = expf(__fsub_rn(s.logits[own[i]], top));
+    float sum = __fadd_rn(weight[0], weight[1]);
     if (c.score == WK_SOFTMAX_ALL) {
         sum = 0.0f;
-        for (uint32_t e = t; e < c.experts; e += 32) sum = __fadd_rn(sum, expf(__fsub_rn(s.logits[e], top)));
+#pragma unroll 1
+        for (uint32_t e = lane; e < c.experts; e += 32) sum = __fadd_rn(sum, expf(__fsub_rn(s.logits[e], top)));
     }
     sum = wk_warp_sum(sum);
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
-        if (t + 32 * i < c.k) {
-            out[t + 32 * i] = __fmul_rn(__fdiv_rn(weight[i], sum), c.scale);
-            ((uint32_t *)out)[c.k + t + 32 * i] = s.picked[t + 32 * i];
+        if (lane + 32 * i < c.k) {
+            out[lane + 32 * i] = __fmul_rn(__fdiv_rn(weight[i], sum), c.scale);
+            ((uint32_t *)out)[c.k + lane + 32 * i] = own[i];
         }
+    return own[0];
 }
 
 #endif

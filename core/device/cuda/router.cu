@@ -117,25 +117,28 @@ template <bool RMS, bool WHOLE> static __device__ __forceinline__ router_four ro
     return v;
 }
 
-/* The same as an act, of its own or by the norm; stored, if this block is to. All lanes of a warp, e growing by 4. */
-template <bool RMS> static __device__ __forceinline__ float4 router_values(const struct router_launch &p, uint32_t row, router_four v, float scale, float4 w, uint32_t e, bool stores)
+/* The same as an act, of its own or by the norm. */
+struct router_act { __half2 low, high; };
+template <bool RMS> static __device__ __forceinline__ router_act router_values(router_four v, float scale, float4 w)
 {
-    union { uint2 u; __half2 h[2]; } both;
-    both.u = v.h;
+    router_act a;
     if (RMS) {
-        both.h[0] = wk_act_half2(wk_rms_value(v.f.x, scale, w.x), wk_rms_value(v.f.y, scale, w.y), 0);
-        both.h[1] = wk_act_half2(wk_rms_value(v.f.z, scale, w.z), wk_rms_value(v.f.w, scale, w.w), 0);
-        if (stores) {
-            const uint32_t k32 = act_width(p.k);
-            const float2 sums = wk_act_sum16(both.h[0], both.h[1]);
-            if (e < k32) {
-                *(uint2 *)(p.act + (uint64_t)row * k32 + e) = both.u;
-                if ((threadIdx.x & 3u) == 0) *(float2 *)(p.sums + (uint64_t)row * (k32 / 8) + e / 8) = sums;
-            }
-        }
+        a.low = wk_act_half2(wk_rms_value(v.f.x, scale, w.x), wk_rms_value(v.f.y, scale, w.y), 0);
+        a.high = wk_act_half2(wk_rms_value(v.f.z, scale, w.z), wk_rms_value(v.f.w, scale, w.w), 0);
+    } else {
+        a.low = *(const __half2 *)&v.h.x;
+        a.high = *(const __half2 *)&v.h.y;
     }
-    const float2 low = __half22float2(both.h[0]), high = __half22float2(both.h[1]);
-    return make_float4(low.x, low.y, high.x, high.y);
+    return a;
+}
+/* All lanes of a warp, e growing by 4. */
+static __device__ __forceinline__ void router_store(const struct router_launch &p, uint32_t row, router_act a, uint32_t e)
+{
+    const uint32_t k32 = act_width(p.k);
+    const float2 sums = wk_act_sum16(a.low, a.high);
+    if (e >= k32) return;
+    *(uint2 *)(p.act + (uint64_t)row * k32 + e) = make_uint2(*(const uint32_t *)&a.low, *(const uint32_t *)&a.high);
+    if ((threadIdx.x & 3u) == 0) *(float2 *)(p.sums + (uint64_t)row * (k32 / 8) + e / 8) = sums;
 }
 
 /* Sum l / 8 of four, over all lanes, by a tree: in lane l. */
@@ -165,23 +168,23 @@ static __host__ __device__ inline uint64_t router_words(uint32_t experts, uint32
 /* Experts of rows [first, first + rows), a warp a row, then items by expert. */
 static __device__ void router_choose(const struct router_launch &p, uint32_t first, uint32_t rows, uint32_t *shared)
 {
-    __shared__ uint32_t picked[WARPS][TAPE_MAX_SLOTS];
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, experts = p.choice.experts, k = p.choice.k, padded = route_padded(experts), row = first + warp;
     const float *const parts = (const float *)shared + (uint64_t)WARPS * warp * experts, *const bias = (const float *)shared + (uint64_t)WARPS * rows * experts;
+    uint32_t pick = 0;
     if (warp < rows) {
         uint32_t *const keys = (uint32_t *)bias + (2 * warp + 1) * padded;
-        auto logit = [&](uint32_t e) {
+        const struct route_space space = { keys, (float *)(keys + padded) };
+        const route_best best = route_keys(experts, space, [&](uint32_t e) {
             const float y = __fadd_rn(__fmul_rn(sum_of_warps(parts + WARPS * e), p.in_scale), bias[e]);
             p.y[row * p.y_stride + e] = y;
             return y;
-        };
-        if (k) choose_experts(p.choice, { keys, (float *)(keys + padded), picked[warp] }, logit, p.out + row * p.out_stride, lane, 32, [] { __syncwarp(); });
-        else
-            for (uint32_t e = lane; e < experts; e += 32) (void)logit(e);
+        }, lane, 32);
+        __syncwarp();
+        if (k) pick = choose_experts(p.choice, best, space, p.out + row * p.out_stride, lane);
     }
     if (!k || !p.groups) return;
     if (p.rows == 1 && k <= 32) {
-        if (warp == 0) group_items_few(lane < k && (!p.row_seq || p.row_seq[0] >= 0) ? picked[0][lane] : UINT32_MAX, k, experts, p.groups, lane);
+        if (warp == 0) group_items_few(lane < k && (!p.row_seq || p.row_seq[0] >= 0) ? pick : UINT32_MAX, k, experts, p.groups, lane);
         return;
     }
     if (gridDim.y > 1 && !last_of(p.ticket, gridDim.y)) return;
@@ -221,6 +224,7 @@ template <bool RMS, bool WHOLE> static __global__ void __launch_bounds__(THREADS
     sharers_begin(&arrived, rows * experts * WARPS * (uint32_t)sizeof(float));
     load(blockIdx.x * QUAD, 0);
     if (blockIdx.x == 0) {
+#pragma unroll 1
         for (uint32_t e = threadIdx.x; e < experts; e += THREADS) sums[(uint64_t)WARPS * rows * experts + e] = p.bias ? __ldg(p.bias + e) : 0.0f;
         __syncthreads();
     }
@@ -248,13 +252,14 @@ template <bool RMS, bool WHOLE> static __global__ void __launch_bounds__(THREADS
                 if (r + 1 < rows) read(next, router_row<RMS>(p, input_row(p, first + r + 1)), from);
                 if (rows > 1) scale = scales[r];
                 float sum[QUAD] = { 0.0f, 0.0f, 0.0f, 0.0f };
+                router_act act[AHEAD];
 #pragma unroll
                 for (uint32_t j = 0; j < AHEAD; j++) {
-                    const uint32_t e = from + j * TURN + own;
-                    const bool stores = p.act && !again && ((e / TURN + 1) & (sharers - 1)) == blockIdx.x; /* the first sharer has the most to do */
-                    const float4 x = router_values<RMS>(p, first + r, v[j], scale, norm[j], e, stores);
+                    act[j] = router_values<RMS>(v[j], scale, norm[j]);
+                    const float2 low = __half22float2(act[j].low), high = __half22float2(act[j].high);
 #pragma unroll
-                    for (uint32_t i = 0; i < QUAD; i++) sum[i] = __fmaf_rn(w[i][j].w, x.w, __fmaf_rn(w[i][j].z, x.z, __fmaf_rn(w[i][j].y, x.y, __fmaf_rn(w[i][j].x, x.x, sum[i]))));
+                    for (uint32_t i = 0; i < QUAD; i++)
+                        sum[i] = __fmaf_rn(w[i][j].w, high.y, __fmaf_rn(w[i][j].z, high.x, __fmaf_rn(w[i][j].y, low.y, __fmaf_rn(w[i][j].x, low.x, sum[i]))));
                     v[j] = next[j];
                 }
                 float s = sum_of_four(sum, lane);
@@ -263,6 +268,11 @@ template <bool RMS, bool WHOLE> static __global__ void __launch_bounds__(THREADS
                     if (from + PIECE < p.k) before[r][lane / 8][warp] = s;
                     else if (expert + lane / 8 < experts) first_put(sums + ((uint64_t)r * experts + expert + lane / 8) * WARPS + warp, s, &arrived);
                 }
+                /* Behind what the first sharer waits for; itself it stores last. */
+                if (p.act && !again)
+#pragma unroll
+                    for (uint32_t j = 0; j < AHEAD; j++)
+                        if (((from / TURN + j + 1) & (sharers - 1)) == blockIdx.x) router_store(p, first + r, act[j], from + j * TURN + own);
             }
         }
     }
