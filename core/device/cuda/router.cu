@@ -1,6 +1,6 @@
 /* router.cu: from a row to its experts in one launch: RMS norm, act for the experts, logits of the router's plain F32 rows, choice, items by expert.
  *
- * Eight blocks share a row, or eight rows; a block multiplies four experts at a time. Its eight warps share k: lane l of warp w takes four values from 128 w + 4 l of every 1024,
+ * Eight blocks share a row, or up to 32 rows; a block multiplies four experts at a time, by one row or by four. Its eight warps share k: lane l of warp w takes four values from 128 w + 4 l of every 1024,
  * a sum an expert, in order of k; then the lanes are added by a fixed tree, 3072 values at a time, and then the warps by a fixed tree. So a row's logits depend on no other row, and not
  * on how many are taken at once. The weights of the first four experts and 3072 values and the norm's are in registers when the wait for the preceding launch ends, and all that is read
  * after it is asked for at once. The first of the eight blocks chooses: each warp of the others sends what it has straight into its shared memory, counted at a barrier there (before sm_90
@@ -13,7 +13,7 @@
 enum {
     WARPS = 8, THREADS = 32 * WARPS,
     SHARERS = 8,                   /* blocks that share rows */
-    TOGETHER = 8,                  /* rows that blocks share at most */
+    MOST_ROWS = 32,                /* that blocks share */
     AHEAD = 3, TURN = 128 * WARPS, /* values of all warps at a time, and how many times from one reading */
     PIECE = AHEAD * TURN,
     QUAD = 4,                      /* experts of a block at a time */
@@ -141,16 +141,21 @@ static __device__ __forceinline__ void router_store(const struct router_launch &
     if ((threadIdx.x & 3u) == 0) *(float2 *)(p.sums + (uint64_t)row * (k32 / 8) + e / 8) = sums;
 }
 
-/* Sum l / 8 of four, over all lanes, by a tree: in lane l. */
-static __device__ __forceinline__ float sum_of_four(const float s[QUAD], uint32_t lane)
+/* Sum lane * N / 32 of N, over all lanes, by a tree which is the same for every N. */
+template <int N> static __device__ __forceinline__ float sum_of(float (&s)[N], uint32_t lane)
 {
-    const bool high = lane & 16u, odd = lane & 8u;
-    const float a = __fadd_rn(high ? s[2] : s[0], __shfl_xor_sync(0xffffffffu, high ? s[0] : s[2], 16));
-    const float b = __fadd_rn(high ? s[3] : s[1], __shfl_xor_sync(0xffffffffu, high ? s[1] : s[3], 16));
-    float sum = __fadd_rn(odd ? b : a, __shfl_xor_sync(0xffffffffu, odd ? a : b, 8));
 #pragma unroll
-    for (int d = 4; d; d >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, d));
-    return sum;
+    for (int step = 0; step < 5; step++) {
+        const int n = N >> (step + 1), d = 16 >> step;
+        const bool high = lane & d;
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            const float low_sum = s[i], high_sum = s[i + n];
+            s[i] = __fadd_rn(high ? high_sum : low_sum, __shfl_xor_sync(0xffffffffu, high ? low_sum : high_sum, d));
+        }
+        if (n == 0) s[0] = __fadd_rn(s[0], __shfl_xor_sync(0xffffffffu, s[0], d));
+    }
+    return s[0];
 }
 
 /* An expert's sums over all warps. */
@@ -162,25 +167,25 @@ static __device__ __forceinline__ float sum_of_warps(const float *part)
 
 /* ---- the choice ------------------------------------------------------------------------------------------------------------- */
 
-/* Shared memory of the first sharer, in words: sums [rows][experts][WARPS], biases, keys and logits of each row; then what groups need. */
-static __host__ __device__ inline uint64_t router_words(uint32_t experts, uint32_t rows) { return (uint64_t)WARPS * rows * experts + (2ull * rows + 1) * route_padded(experts); }
+/* Shared memory of the first sharer, in words: sums [rows][experts][WARPS], biases, keys and logits of a row for each warp; then what groups need. */
+static __host__ __device__ inline uint64_t router_words(uint32_t experts, uint32_t rows) { return (uint64_t)WARPS * rows * experts + (2ull * (rows < WARPS ? rows : (uint32_t)WARPS) + 1) * route_padded(experts); }
 
 /* Experts of rows [first, first + rows), a warp a row, then items by expert. */
 static __device__ void router_choose(const struct router_launch &p, uint32_t first, uint32_t rows, uint32_t *shared)
 {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, experts = p.choice.experts, k = p.choice.k, padded = route_padded(experts), row = first + warp;
-    const float *const parts = (const float *)shared + (uint64_t)WARPS * warp * experts, *const bias = (const float *)shared + (uint64_t)WARPS * rows * experts;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, experts = p.choice.experts, k = p.choice.k, padded = route_padded(experts);
+    const float *const sums = (const float *)shared, *const bias = sums + (uint64_t)WARPS * rows * experts;
+    uint32_t *const keys = (uint32_t *)bias + (2 * warp + 1) * padded;
+    const struct route_space space = { keys, (float *)(keys + padded) };
     uint32_t pick = 0;
-    if (warp < rows) {
-        uint32_t *const keys = (uint32_t *)bias + (2 * warp + 1) * padded;
-        const struct route_space space = { keys, (float *)(keys + padded) };
-        const route_best best = route_keys(experts, space, [&](uint32_t e) {
-            const float y = __fadd_rn(__fmul_rn(sum_of_warps(parts + WARPS * e), p.in_scale), bias[e]);
-            p.y[row * p.y_stride + e] = y;
-            return y;
-        }, lane, 32);
+#pragma unroll 1
+    for (uint32_t r = warp; r < rows; r += WARPS) {
+        const float *const part = sums + (uint64_t)WARPS * r * experts;
+        float *const to = p.y + (first + r) * p.y_stride;
+        const route_best best = route_keys(experts, space, [&](uint32_t e) { return to[e] = __fadd_rn(__fmul_rn(sum_of_warps(part + WARPS * e), p.in_scale), bias[e]); }, lane, 32);
         __syncwarp();
-        if (k) pick = choose_experts(p.choice, best, space, p.out + row * p.out_stride, lane);
+        if (k) pick = choose_experts(p.choice, best, space, p.out + (first + r) * p.out_stride, lane);
+        __syncwarp();
     }
     if (!k || !p.groups) return;
     if (p.rows == 1 && k <= 32) {
@@ -194,31 +199,36 @@ static __device__ void router_choose(const struct router_launch &p, uint32_t fir
 
 /* ---- the kernel --------------------------------------------------------------------------------------------------------------- */
 
-/* Block (x, y): experts QUAD * x and on of every QUAD * the number of sharers, rows each * y and on. Dynamic shared memory: router_words. */
-template <bool RMS, bool WHOLE> static __global__ void __launch_bounds__(THREADS, 2) router_kernel(const __grid_constant__ struct router_launch p)
+/* Block (x, y): experts QUAD * x and on of every QUAD * the number of sharers, rows each * y and on, ROWS at a time. Dynamic shared memory: router_words. */
+template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds__(THREADS, 2) router_kernel(const __grid_constant__ struct router_launch p)
 {
+    enum { SUMS = ROWS * QUAD };
     extern __shared__ uint4 shared[];
-    __shared__ float before[TOGETHER][QUAD][WARPS]; /* sums of the pieces before */
-    __shared__ float scales[TOGETHER];
+    __shared__ float before[MOST_ROWS][QUAD][WARPS]; /* sums of the pieces before */
+    __shared__ float scales[MOST_ROWS];
     __shared__ uint64_t arrived;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * p.each, rows = min(p.each, p.rows - first), own = threadIdx.x * 4;
-    const uint32_t experts = p.choice.experts, sharers = gridDim.x;
+    const uint32_t experts = p.choice.experts, sharers = gridDim.x, result = lane * SUMS / 32, result_row = result / QUAD; /* which of the sums this lane has */
     float *const sums = (float *)shared;
     float4 w[QUAD][AHEAD], norm[AHEAD];
     float scale = 0.0f;
-    router_four v[AHEAD], next[AHEAD];
+    router_four v[ROWS][AHEAD];
     auto load = [&](uint32_t expert, uint32_t from) {
 #pragma unroll
         for (uint32_t j = 0; j < AHEAD; j++) {
             const uint32_t e = from + j * TURN + own;
 #pragma unroll
             for (uint32_t i = 0; i < QUAD; i++) w[i][j] = constant4<WHOLE>(p.w + (uint64_t)min(expert + i, experts - 1) * p.k + e, left_of(p.k, e), p.w_wide);
-            norm[j] = p.in.w ? constant4<WHOLE>(p.in.w + e, left_of(p.k, e), p.norm_wide) : all4(1.0f);
+            if (RMS) norm[j] = p.in.w ? constant4<WHOLE>(p.in.w + e, left_of(p.k, e), p.norm_wide) : all4(1.0f);
         }
     };
-    auto read = [&](router_four *to, const void *row, uint32_t from) {
+    auto read = [&](uint32_t i, const void *row, uint32_t from) {
 #pragma unroll
-        for (uint32_t j = 0; j < AHEAD; j++) to[j] = router_read<RMS, WHOLE>(p, row, from + j * TURN + own);
+        for (uint32_t j = 0; j < AHEAD; j++) v[i][j] = router_read<RMS, WHOLE>(p, row, from + j * TURN + own);
+    };
+    auto read_rows = [&](uint32_t r, uint32_t from) { /* past the last row: that one */
+#pragma unroll
+        for (uint32_t i = 0; i < ROWS; i++) read(i, router_row<RMS>(p, input_row(p, first + min(r + i, rows - 1))), from);
     };
     wk_release();
     sharers_begin(&arrived, rows * experts * WARPS * (uint32_t)sizeof(float));
@@ -228,15 +238,26 @@ template <bool RMS, bool WHOLE> static __global__ void __launch_bounds__(THREADS
         for (uint32_t e = threadIdx.x; e < experts; e += THREADS) sums[(uint64_t)WARPS * rows * experts + e] = p.bias ? __ldg(p.bias + e) : 0.0f;
         __syncthreads();
     }
-    const void *row = router_row<RMS>(p, input_row(p, first));
+    const void *row[ROWS];
+#pragma unroll
+    for (uint32_t i = 0; i < ROWS; i++) {
+        row[i] = router_row<RMS>(p, input_row(p, first + min(i, rows - 1)));
+        asm volatile("" : "+l"(row[i])); /* made here, not behind the wait */
+    }
     const float *parts = router_parts(p, input_row(p, first + min(warp, rows - 1)));
-    asm volatile("" : "+l"(row), "+l"(parts)); /* made here, not behind the wait */
+    asm volatile("" : "+l"(parts));
     sharers_meet();
     wk_depend();
-    read(v, row, 0);
+#pragma unroll
+    for (uint32_t i = 0; i < ROWS; i++) read(i, row[i], 0);
     if (RMS) scale = router_scale(p, parts, lane);
-    if (rows > 1) {
-        if (lane == 0) scales[warp] = scale;
+    if (RMS && rows > 1) {
+        if (lane == 0 && warp < rows) scales[warp] = scale;
+#pragma unroll 1
+        for (uint32_t r = warp + WARPS; r < rows; r += WARPS) {
+            scale = router_scale(p, router_parts(p, input_row(p, first + r)), lane);
+            if (lane == 0) scales[r] = scale;
+        }
         __syncthreads();
     }
 #pragma unroll 1
@@ -245,34 +266,40 @@ template <bool RMS, bool WHOLE> static __global__ void __launch_bounds__(THREADS
         for (uint32_t from = 0; from < p.k; from += PIECE) {
             if (again || from) {
                 load(expert, from);
-                read(v, row, from);
+                read_rows(0, from);
             }
 #pragma unroll 1
-            for (uint32_t r = 0; r < rows; r++) {
-                if (r + 1 < rows) read(next, router_row<RMS>(p, input_row(p, first + r + 1)), from);
-                if (rows > 1) scale = scales[r];
-                float sum[QUAD] = { 0.0f, 0.0f, 0.0f, 0.0f };
-                router_act act[AHEAD];
+            for (uint32_t r = 0; r < rows; r += ROWS) {
+                float sum[SUMS];
+                router_act act[ROWS][AHEAD];
 #pragma unroll
-                for (uint32_t j = 0; j < AHEAD; j++) {
-                    act[j] = router_values<RMS>(v[j], scale, norm[j]);
-                    const float2 low = __half22float2(act[j].low), high = __half22float2(act[j].high);
+                for (uint32_t i = 0; i < ROWS; i++) {
+                    if (RMS && rows > 1) scale = scales[min(r + i, rows - 1)];
 #pragma unroll
-                    for (uint32_t i = 0; i < QUAD; i++)
-                        sum[i] = __fmaf_rn(w[i][j].w, high.y, __fmaf_rn(w[i][j].z, high.x, __fmaf_rn(w[i][j].y, low.y, __fmaf_rn(w[i][j].x, low.x, sum[i]))));
-                    v[j] = next[j];
+                    for (uint32_t j = 0; j < AHEAD; j++) {
+                        act[i][j] = router_values<RMS>(v[i][j], scale, norm[j]);
+                        const float2 low = __half22float2(act[i][j].low), high = __half22float2(act[i][j].high);
+#pragma unroll
+                        for (uint32_t q = 0; q < QUAD; q++)
+                            sum[i * QUAD + q] = __fmaf_rn(w[q][j].w, high.y, __fmaf_rn(w[q][j].z, high.x, __fmaf_rn(w[q][j].y, low.y, __fmaf_rn(w[q][j].x, low.x, j ? sum[i * QUAD + q] : 0.0f))));
+                    }
                 }
-                float s = sum_of_four(sum, lane);
-                if (lane % 8 == 0) {
-                    if (from) s = __fadd_rn(before[r][lane / 8][warp], s);
-                    if (from + PIECE < p.k) before[r][lane / 8][warp] = s;
-                    else if (expert + lane / 8 < experts) first_put(sums + ((uint64_t)r * experts + expert + lane / 8) * WARPS + warp, s, &arrived);
+                if (r + ROWS < rows) read_rows(r + ROWS, from);
+                float s = sum_of(sum, lane);
+                if (lane % (32 / SUMS) == 0 && r + result_row < rows) {
+                    float *const part = &before[r + result_row][result % QUAD][warp];
+                    if (from) s = __fadd_rn(*part, s);
+                    if (from + PIECE < p.k) *part = s;
+                    else if (expert + result % QUAD < experts) first_put(sums + ((uint64_t)(r + result_row) * experts + expert + result % QUAD) * WARPS + warp, s, &arrived);
                 }
                 /* Behind what the first sharer waits for; itself it stores last. */
-                if (p.act && !again)
+                if (RMS && p.act && !again)
 #pragma unroll
                     for (uint32_t j = 0; j < AHEAD; j++)
-                        if (((from / TURN + j + 1) & (sharers - 1)) == blockIdx.x) router_store(p, first + r, act[j], from + j * TURN + own);
+                        if (((from / TURN + j + 1) & (sharers - 1)) == blockIdx.x)
+#pragma unroll
+                            for (uint32_t i = 0; i < ROWS; i++)
+                                if (r + i < rows) router_store(p, first + r + i, act[i][j], from + j * TURN + own);
             }
         }
     }
@@ -310,18 +337,20 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
     if (status == WK_OK) status = router_cluster(&cluster, err);
     if (status != WK_OK) return status;
     const struct wk_cuda_input *in = &r->in;
-    /* Rows that blocks share: as many as have room, but of few rows each has blocks of its own. */
-    uint32_t each = r->rows <= TOGETHER ? 1 : (uint32_t)TOGETHER;
-    while (each > 1 && router_words(r->experts, each) > MOST_BYTES / sizeof(uint32_t)) each /= 2;
+    /* Rows that blocks share: of few each has blocks of its own, of many not more than one round of blocks or two; as many as have room. No bit depends on it. */
+    const uint32_t high = in->kind == WK_CUDA_IN_RMS ? 16 : 32;
+    const uint64_t most = MOST_BYTES / sizeof(uint32_t);
+    uint32_t each = 1;
+    while (each < MOST_ROWS && each * high < r->rows && router_words(r->experts, 2 * each) <= most) each *= 2;
     const uint32_t height = (r->rows + each - 1) / each;
     const uint64_t words = router_words(r->experts, each);
-    if (words > MOST_BYTES / sizeof(uint32_t)) return wk_fail(err, WK_UNSUPPORTED, "router: %u experts; CUDA serves 1088", r->experts);
+    if (words > most) return wk_fail(err, WK_UNSUPPORTED, "router: %u experts; CUDA serves 1088", r->experts);
     if (height > 65535) return wk_fail(err, WK_UNSUPPORTED, "router: %u rows", r->rows);
     struct router_launch p = { r->rows, r->k, each, *in, 1.0f, aligned16(in->x) && in->x_stride % 4 == 0, aligned16(r->w) && r->k % 4 == 0, aligned16(in->w), r->w, r->bias, (__half *)r->act, r->sums,
                                r->y, (float *)r->route.out, r->y_stride, r->route.out_stride, { r->experts, r->route.k, r->route.score, r->route.scale }, r->route.groups, r->route.ticket,
                                (uint32_t)words, r->route.row_seq };
     for (uint32_t i = 0; i < in->shift && in->kind == WK_CUDA_IN_ACT; i++) p.in_scale *= 2.0f;
-    const bool all = r->k % 4 == 0 && p.x_wide && p.w_wide && p.norm_wide;
-    const auto kernel = in->kind != WK_CUDA_IN_RMS ? router_kernel<false, false> : all ? router_kernel<true, true> : router_kernel<true, false>;
+    const bool weights = r->k % 4 == 0 && p.w_wide, all = weights && p.x_wide && p.norm_wide;
+    const auto kernel = in->kind == WK_CUDA_IN_RMS ? all ? router_kernel<true, true, 1> : router_kernel<true, false, 1> : weights ? router_kernel<false, true, 4> : router_kernel<false, false, 4>;
     return cuda_launch_clusters("router", kernel, dim3(cluster, height), cluster, THREADS, words * sizeof(uint32_t), r->dependent, stream, err, p);
 }
