@@ -29,7 +29,10 @@ static __global__ void __launch_bounds__(MOST_THREADS) route_kernel(const __grid
     const struct route_space space = { keys, (float *)(keys + route_padded(p.choice.experts)) };
     (void)route_keys(p.choice.experts, space, [=](uint32_t e) { return __ldcg(logits + e); }, threadIdx.x, blockDim.x);
     __syncthreads();
-    if (threadIdx.x < 32) (void)choose_experts(p.choice, best_of(keys, p.choice.experts, threadIdx.x), space, p.out + row * p.out_stride, threadIdx.x);
+    if (threadIdx.x < 32) {
+        const route_picks picks = pick_experts(p.choice, best_of(keys, p.choice.experts, threadIdx.x), keys, threadIdx.x);
+        weigh_experts(p.choice, picks, space.logits, p.out + row * p.out_stride, threadIdx.x);
+    }
     if (!p.groups || !last_of(p.ticket, gridDim.x)) return;
     group_items_make({ (const uint32_t *)p.out + p.choice.k, p.out_stride, p.row_seq, p.rows, p.choice.k, p.choice.experts, p.groups }, keys, p.words);
 }

@@ -48,44 +48,51 @@ template <class Logit> static __device__ __forceinline__ route_best route_keys(u
     return best;
 }
 
-/* What route_keys left -> out: k weights, k ids; back: pick `lane` of the first 32. By a warp; best: of the experts e with e % 32 == lane. */
-static __device__ __forceinline__ uint32_t choose_experts(const struct route_choice &c, route_best best, const struct route_space &s, float *out, uint32_t lane)
+/* A row's picks: the first, and this lane's: pick `lane` and pick lane + 32. */
+struct route_picks { uint32_t first, own[2]; };
+
+/* By a warp; best: of the experts e with e % 32 == lane. What was picked has no key any more, where there are more than 32. */
+static __device__ __forceinline__ route_picks pick_experts(const struct route_choice &c, route_best best, uint32_t *keys, uint32_t lane)
 {
-    uint32_t first = 0, own[2] = { 0, 0 }; /* picks lane and lane + 32 */
+    route_picks picks = {};
 #pragma unroll 1
     for (uint32_t i = 0; i < c.k; i++) {
         const uint32_t top = __reduce_max_sync(0xffffffffu, best.key), expert = __reduce_min_sync(0xffffffffu, best.key == top ? best.expert : UINT32_MAX);
-        if (i == 0) first = expert;
-        if (i == lane) own[0] = expert;
-        if (i == lane + 32) own[1] = expert;
+        if (i == 0) picks.first = expert;
+        if (i == lane) picks.own[0] = expert;
+        if (i == lane + 32) picks.own[1] = expert;
         if (expert % 32 != lane) continue;
         if (c.experts > 32) {
-            s.keys[expert] = 0;
-            best = best_of(s.keys, c.experts, lane);
+            keys[expert] = 0;
+            best = best_of(keys, c.experts, lane);
         } else {
             best.key = 0;
         }
     }
-    __syncwarp();
-    const float top = s.logits[first];
+    return picks;
+}
+
+/* out: k weights, k ids. By a warp. */
+static __device__ __forceinline__ void weigh_experts(const struct route_choice &c, const route_picks &picks, const float *logits, float *out, uint32_t lane)
+{
+    const float top = logits[picks.first];
     float weight[2] = { 0.0f, 0.0f };
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
-        if (lane + 32 * i < c.k) weight[i] = expf(__fsub_rn(s.logits[own[i]], top));
+        if (lane + 32 * i < c.k) {
+            ((uint32_t *)out)[c.k + lane + 32 * i] = picks.own[i];
+            weight[i] = expf(__fsub_rn(logits[picks.own[i]], top));
+        }
     float sum = __fadd_rn(weight[0], weight[1]);
     if (c.score == WK_SOFTMAX_ALL) {
         sum = 0.0f;
 #pragma unroll 1
-        for (uint32_t e = lane; e < c.experts; e += 32) sum = __fadd_rn(sum, expf(__fsub_rn(s.logits[e], top)));
+        for (uint32_t e = lane; e < c.experts; e += 32) sum = __fadd_rn(sum, expf(__fsub_rn(logits[e], top)));
     }
     sum = wk_warp_sum(sum);
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
-        if (lane + 32 * i < c.k) {
-            out[lane + 32 * i] = __fmul_rn(__fdiv_rn(weight[i], sum), c.scale);
-            ((uint32_t *)out)[c.k + lane + 32 * i] = own[i];
-        }
-    return own[0];
+        if (lane + 32 * i < c.k) out[lane + 32 * i] = __fmul_rn(__fdiv_rn(weight[i], sum), c.scale);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* router.cu: from a row to its experts in one launch: RMS norm, act for the experts, logits of the router's plain F32 rows, choice, items by expert.
  *
- * Eight blocks share a row, or up to 32 rows; a block multiplies four experts at a time, by one row or by four. Its eight warps share k: lane l of warp w takes four values from 128 w + 4 l of every 1024,
+ * Eight blocks share a row, or up to 32 rows; a block multiplies four experts at a time, by one row or by four. Its twelve warps share k: lane l of warp w takes four values from 128 w + 4 l of every 1536,
  * a sum an expert, in order of k; then the lanes are added by a fixed tree, 3072 values at a time, and then the warps by a fixed tree. So a row's logits depend on no other row, and not
  * on how many are taken at once. The weights of the first four experts and 3072 values and the norm's are in registers when the wait for the preceding launch ends, and all that is read
  * after it is asked for at once. The first of the eight blocks chooses: each warp of the others sends what it has straight into its shared memory, counted at a barrier there (before sm_90
@@ -11,13 +11,13 @@
 #include "device/cuda/route.cuh"
 
 enum {
-    WARPS = 8, THREADS = 32 * WARPS,
+    WARPS = 12, THREADS = 32 * WARPS,
     SHARERS = 8,                   /* blocks that share rows */
     MOST_ROWS = 32,                /* that blocks share */
-    AHEAD = 3, TURN = 128 * WARPS, /* values of all warps at a time, and how many times from one reading */
+    AHEAD = 2, TURN = 128 * WARPS, /* values of all warps at a time, and how many times from one reading */
     PIECE = AHEAD * TURN,
     QUAD = 4,                      /* experts of a block at a time */
-    MOST_BYTES = 47 * 1024         /* of dynamic shared memory */
+    MOST_BYTES = 41 * 1024         /* of dynamic shared memory */
 };
 
 struct router_launch {
@@ -123,8 +123,8 @@ template <bool RMS> static __device__ __forceinline__ router_act router_values(r
 {
     router_act a;
     if (RMS) {
-        a.low = wk_act_half2(wk_rms_value(v.f.x, scale, w.x), wk_rms_value(v.f.y, scale, w.y), 0);
-        a.high = wk_act_half2(wk_rms_value(v.f.z, scale, w.z), wk_rms_value(v.f.w, scale, w.w), 0);
+        a.low = wk_act_half2(wk_rms_value(v.f.x, scale, w.x), wk_rms_value(v.f.y, scale, w.y));
+        a.high = wk_act_half2(wk_rms_value(v.f.z, scale, w.z), wk_rms_value(v.f.w, scale, w.w));
     } else {
         a.low = *(const __half2 *)&v.h.x;
         a.high = *(const __half2 *)&v.h.y;
@@ -141,34 +141,40 @@ static __device__ __forceinline__ void router_store(const struct router_launch &
     if ((threadIdx.x & 3u) == 0) *(float2 *)(p.sums + (uint64_t)row * (k32 / 8) + e / 8) = sums;
 }
 
-/* Sum lane * N / 32 of N, over all lanes, by a tree which is the same for every N. */
-template <int N> static __device__ __forceinline__ float sum_of(float (&s)[N], uint32_t lane)
+/* Sum lane * N / 32 of N, over all lanes, by a tree which is the same for every N. D: distance of the lanes that are added next. */
+template <int N, int D = 16> static __device__ __forceinline__ float sum_of(float *s, uint32_t lane)
 {
+    if constexpr (N > 1) {
+        const bool upper = lane & D;
 #pragma unroll
-    for (int step = 0; step < 5; step++) {
-        const int n = N >> (step + 1), d = 16 >> step;
-        const bool high = lane & d;
-#pragma unroll
-        for (int i = 0; i < n; i++) {
-            const float low_sum = s[i], high_sum = s[i + n];
-            s[i] = __fadd_rn(high ? high_sum : low_sum, __shfl_xor_sync(0xffffffffu, high ? low_sum : high_sum, d));
+        for (int i = 0; i < N / 2; i++) {
+            const float low = s[i], high = s[i + N / 2];
+            s[i] = __fadd_rn(upper ? high : low, __shfl_xor_sync(0xffffffffu, upper ? low : high, D));
         }
-        if (n == 0) s[0] = __fadd_rn(s[0], __shfl_xor_sync(0xffffffffu, s[0], d));
+        return sum_of<N / 2, D / 2>(s, lane);
+    } else if constexpr (D > 0) {
+        s[0] = __fadd_rn(s[0], __shfl_xor_sync(0xffffffffu, s[0], D));
+        return sum_of<1, D / 2>(s, lane);
+    } else {
+        return s[0];
     }
-    return s[0];
 }
 
 /* An expert's sums over all warps. */
 static __device__ __forceinline__ float sum_of_warps(const float *part)
 {
-    const float4 a = add4(*(const float4 *)part, *(const float4 *)(part + 4));
+    const float4 a = add4(add4(*(const float4 *)part, *(const float4 *)(part + 4)), *(const float4 *)(part + 8));
     return __fadd_rn(__fadd_rn(a.x, a.y), __fadd_rn(a.z, a.w));
 }
 
 /* ---- the choice ------------------------------------------------------------------------------------------------------------- */
 
 /* Shared memory of the first sharer, in words: sums [rows][experts][WARPS], biases, keys and logits of a row for each warp; then what groups need. */
-static __host__ __device__ inline uint64_t router_words(uint32_t experts, uint32_t rows) { return (uint64_t)WARPS * rows * experts + (2ull * (rows < WARPS ? rows : (uint32_t)WARPS) + 1) * route_padded(experts); }
+static __host__ __device__ inline uint64_t router_words(uint32_t experts, uint32_t rows)
+{
+    const uint32_t choosing = rows == 1 ? 2 : rows < WARPS ? rows : (uint32_t)WARPS;
+    return (uint64_t)WARPS * rows * experts + (2ull * choosing + 1) * route_padded(experts);
+}
 
 /* Experts of rows [first, first + rows), a warp a row, then items by expert. */
 static __device__ void router_choose(const struct router_launch &p, uint32_t first, uint32_t rows, uint32_t *shared)
@@ -177,22 +183,27 @@ static __device__ void router_choose(const struct router_launch &p, uint32_t fir
     const float *const sums = (const float *)shared, *const bias = sums + (uint64_t)WARPS * rows * experts;
     uint32_t *const keys = (uint32_t *)bias + (2 * warp + 1) * padded;
     const struct route_space space = { keys, (float *)(keys + padded) };
-    uint32_t pick = 0;
-#pragma unroll 1
-    for (uint32_t r = warp; r < rows; r += WARPS) {
+    auto look = [&](uint32_t r) {
         const float *const part = sums + (uint64_t)WARPS * r * experts;
         float *const to = p.y + (first + r) * p.y_stride;
         const route_best best = route_keys(experts, space, [&](uint32_t e) { return to[e] = __fadd_rn(__fmul_rn(sum_of_warps(part + WARPS * e), p.in_scale), bias[e]); }, lane, 32);
         __syncwarp();
-        if (k) pick = choose_experts(p.choice, best, space, p.out + (first + r) * p.out_stride, lane);
-        __syncwarp();
-    }
-    if (!k || !p.groups) return;
-    if (p.rows == 1 && k <= 32) {
-        if (warp == 0) group_items_few(lane < k && (!p.row_seq || p.row_seq[0] >= 0) ? pick : UINT32_MAX, k, experts, p.groups, lane);
+        return best;
+    };
+    if (p.rows == 1 && k && k <= 32) { /* two warps pick: one weighs, the other puts the items in order */
+        if (warp > 1) return;
+        const route_picks picks = pick_experts(p.choice, look(0), keys, lane);
+        if (warp == 0) weigh_experts(p.choice, picks, space.logits, p.out, lane);
+        else if (p.groups) group_items_few(lane < k && (!p.row_seq || p.row_seq[0] >= 0) ? picks.own[0] : UINT32_MAX, k, experts, p.groups, lane);
         return;
     }
-    if (gridDim.y > 1 && !last_of(p.ticket, gridDim.y)) return;
+#pragma unroll 1
+    for (uint32_t r = warp; r < rows; r += WARPS) {
+        const route_best best = look(r);
+        if (k) weigh_experts(p.choice, pick_experts(p.choice, best, keys, lane), space.logits, p.out + (first + r) * p.out_stride, lane);
+        __syncwarp();
+    }
+    if (!k || !p.groups || (gridDim.y > 1 && !last_of(p.ticket, gridDim.y))) return;
     __syncthreads(); /* the ids that this block stored, and its keys */
     group_items_make({ (const uint32_t *)p.out + k, p.out_stride, p.row_seq, p.rows, k, experts, p.groups }, shared, p.words);
 }
@@ -200,7 +211,7 @@ static __device__ void router_choose(const struct router_launch &p, uint32_t fir
 /* ---- the kernel --------------------------------------------------------------------------------------------------------------- */
 
 /* Block (x, y): experts QUAD * x and on of every QUAD * the number of sharers, rows each * y and on, ROWS at a time. Dynamic shared memory: router_words. */
-template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds__(THREADS, 2) router_kernel(const __grid_constant__ struct router_launch p)
+template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds__(THREADS) router_kernel(const __grid_constant__ struct router_launch p)
 {
     enum { SUMS = ROWS * QUAD };
     extern __shared__ uint4 shared[];
@@ -285,7 +296,7 @@ template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds
                     }
                 }
                 if (r + ROWS < rows) read_rows(r + ROWS, from);
-                float s = sum_of(sum, lane);
+                float s = sum_of<SUMS>(sum, lane);
                 if (lane % (32 / SUMS) == 0 && r + result_row < rows) {
                     float *const part = &before[r + result_row][result % QUAD][warp];
                     if (from) s = __fadd_rn(*part, s);
@@ -344,7 +355,7 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
     while (each < MOST_ROWS && each * high < r->rows && router_words(r->experts, 2 * each) <= most) each *= 2;
     const uint32_t height = (r->rows + each - 1) / each;
     const uint64_t words = router_words(r->experts, each);
-    if (words > most) return wk_fail(err, WK_UNSUPPORTED, "router: %u experts; CUDA serves 1088", r->experts);
+    if (words > most) return wk_fail(err, WK_UNSUPPORTED, "router: %u experts; CUDA serves 608", r->experts);
     if (height > 65535) return wk_fail(err, WK_UNSUPPORTED, "router: %u rows", r->rows);
     struct router_launch p = { r->rows, r->k, each, *in, 1.0f, aligned16(in->x) && in->x_stride % 4 == 0, aligned16(r->w) && r->k % 4 == 0, aligned16(in->w), r->w, r->bias, (__half *)r->act, r->sums,
                                r->y, (float *)r->route.out, r->y_stride, r->route.out_stride, { r->experts, r->route.k, r->route.score, r->route.scale }, r->route.groups, r->route.ticket,

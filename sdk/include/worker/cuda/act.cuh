@@ -8,14 +8,19 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-/* Two values times 2^-shift as f16, `low` in the low half: rounded to nearest even; what is out of range, infinities too, becomes +-65504; a NaN stays
- * NaN. One instruction does it all. */
+/* Two values as f16, `low` in the low half: rounded to nearest even; what is out of range, infinities too, becomes +-65504; a NaN stays NaN. One instruction
+ * does it all. */
+__device__ __forceinline__ __half2 wk_act_half2(float low, float high)
+{
+    union { uint32_t u; __half2 h; } both;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(both.u) : "f"(high), "f"(low));
+    return both.h;
+}
+/* The same of the values times 2^-shift. */
 __device__ __forceinline__ __half2 wk_act_half2(float low, float high, uint32_t shift)
 {
     const float factor = __uint_as_float((127u - shift) << 23);
-    union { uint32_t u; __half2 h; } both;
-    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(both.u) : "f"(__fmul_rn(high, factor)), "f"(__fmul_rn(low, factor)));
-    return both.h;
+    return wk_act_half2(__fmul_rn(low, factor), __fmul_rn(high, factor));
 }
 __device__ __forceinline__ __half wk_act_half(float x, uint32_t shift) { return __low2half(wk_act_half2(x, 0.0f, shift)); }
 
