@@ -211,7 +211,7 @@ static __device__ void router_choose(const struct router_launch &p, uint32_t fir
 /* ---- the kernel --------------------------------------------------------------------------------------------------------------- */
 
 /* Block (x, y): experts QUAD * x and on of every QUAD * the number of sharers, rows each * y and on, ROWS at a time. Dynamic shared memory: router_words. */
-template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds__(THREADS) router_kernel(const __grid_constant__ struct router_launch p)
+template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds__(THREADS, 2) router_kernel(const __grid_constant__ struct router_launch p)
 {
     enum { SUMS = ROWS * QUAD };
     extern __shared__ uint4 shared[];
