@@ -1,10 +1,10 @@
 /* router.cu: from a row to its experts in one launch: RMS norm, act for the experts, logits of the router's plain F32 rows, choice, items by expert.
  *
- * Eight blocks share a row, or up to 32 rows; a block multiplies four experts at a time, by one row or by four. Its twelve warps share k: lane l of warp w takes four values from 128 w + 4 l of every 1536,
- * a sum an expert, in order of k; then the lanes are added by a fixed tree, 3072 values at a time, and then the warps by a fixed tree. So a row's logits depend on no other row, and not
- * on how many are taken at once. The weights of the first four experts and 3072 values and the norm's are in registers when the wait for the preceding launch ends, and all that is read
- * after it is asked for at once. The first of the eight blocks chooses: each warp of the others sends what it has straight into its shared memory, counted at a barrier there (before sm_90
- * one block does it all). The last to choose puts the items by expert. */
+ * Eight blocks share a row, or up to 32 rows; a block multiplies four experts at a time, by one row or by four. Its twelve warps share k: lane l of warp w takes four values
+ * from 128 w + 4 l of every 1536, a sum an expert, in order of k; then the lanes are added by a fixed tree, 3072 values at a time, and then the warps by a fixed tree. So a row's logits
+ * depend on no other row, and not on how many are taken at once. The weights of the first four experts and 3072 values and the norm's are in registers when the wait for the preceding
+ * launch ends, and all that is read after it is asked for at once. The first of the eight blocks chooses: each warp sends what it has straight into its shared memory, counted at a
+ * barrier there (before sm_90 one block does it all). The last to choose puts the items by expert. */
 #include "device/cuda/groups.cuh"
 #include "device/cuda/launch.cuh"
 #include "device/cuda/mma.cuh"
@@ -211,7 +211,7 @@ static __device__ void router_choose(const struct router_launch &p, uint32_t fir
 /* ---- the kernel --------------------------------------------------------------------------------------------------------------- */
 
 /* Block (x, y): experts QUAD * x and on of every QUAD * the number of sharers, rows each * y and on, ROWS at a time. Dynamic shared memory: router_words. */
-template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds__(THREADS, 2) router_kernel(const __grid_constant__ struct router_launch p)
+template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds__(THREADS) router_kernel(const __grid_constant__ struct router_launch p)
 {
     enum { SUMS = ROWS * QUAD };
     extern __shared__ uint4 shared[];
@@ -349,7 +349,7 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
     if (status != WK_OK) return status;
     const struct wk_cuda_input *in = &r->in;
     /* Rows that blocks share: of few each has blocks of its own, of many not more than one round of blocks or two; as many as have room. No bit depends on it. */
-    const uint32_t high = in->kind == WK_CUDA_IN_RMS ? 16 : 32;
+    const uint32_t high = in->kind == WK_CUDA_IN_RMS ? 8 : 32;
     const uint64_t most = MOST_BYTES / sizeof(uint32_t);
     uint32_t each = 1;
     while (each < MOST_ROWS && each * high < r->rows && router_words(r->experts, 2 * each) <= most) each *= 2;
