@@ -172,7 +172,7 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t red_at = at;
         at += WK_FEW_SUMS * WK_SLOTS * 16 * columns * 4;
         const uint32_t bars_at = at;
-        at += WK_FEW_BARS * 8;
+        at += WK_FEW_BARS * 8 + sizeof(wk_few_own);
         const uint32_t in_item = a->glu ? 2 : 1;
         uint32_t room = device.processor_bytes / 2 - WK_BLOCK_RESERVED;
         if (room > device.block_bytes) room = device.block_bytes;
@@ -181,6 +181,7 @@ template <class First, class... Rest> struct wk_product_of {
         a->blocks = a->items > grid && (most > depth || most > WK_FEW_DEPTH) ? 2 : 1;
         if (depth < 2) depth = device.block_bytes > at ? (device.block_bytes - at) / a->slot : 0, a->blocks = 1;
         most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
+        a->turn = most > a->stages ? a->steps % WK_SLOTS : 0; /* with several tiles a block those slots that have a step more go round */
         if (depth > most) depth = most;
         if (depth > WK_FEW_DEPTH) depth = WK_FEW_DEPTH;
         if (depth < 2 && depth < most) return 0;

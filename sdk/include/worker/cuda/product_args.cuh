@@ -28,6 +28,7 @@ struct wk_product_args {
     uint32_t step_units, stage_units, depth, slot; /* units of a warp in a step and in a stage of the ring, powers of 2; stages of the ring; bytes a stage */
     uint32_t step_shift, run, stages; /* log2 of the values in a step; stages in a step; stages in a tile */
     uint32_t flight;              /* stages that are under way at once */
+    uint32_t turn;                /* product_few: slots that a warp moves on from tile to tile */
     uint32_t blocks;              /* a multiprocessor */
     uint32_t n_seg, glu, items;   /* items: tiles (glu: pairs of tiles) in all */
     uint32_t bars_at, x_at, x_stride, red_at; /* shared memory: bytes; x_stride: halves from column to column */

@@ -127,28 +127,58 @@ template <class F, int COLUMNS, bool FAR> __device__ __forceinline__ void wk_few
         wk_few_unit<F, COLUMNS, 1, FAR>(y, s, q, x + F::unit, lane);
     }
 }
-/* N units of a stage. */
+/* N units of a stage. Whether any is far is asked once, so that those which are not, as a rule all, are one run of instructions; else they are taken one by one. */
 template <class F, int COLUMNS, uint32_t N> __device__ __forceinline__ void wk_few_units(float y[2][4], const unsigned char *at, const __half *x, uint32_t lane)
 {
+    typename F::scales s[N / F::super];
+    uint32_t far = 0;
 #pragma unroll
     for (uint32_t v = 0; v < N; v += F::super) {
-        typename F::scales s;
-        F::load(s, at + F::offset(v), 0, lane);
-        if (wk_far<F>(s)) wk_few_super<F, COLUMNS, true>(y, s, at + F::offset(v), x + v * F::unit, lane);
-        else wk_few_super<F, COLUMNS, false>(y, s, at + F::offset(v), x + v * F::unit, lane);
+        F::load(s[v / F::super], at + F::offset(v), 0, lane);
+        far |= wk_far<F>(s[v / F::super]);
+    }
+    if (!far) {
+#pragma unroll
+        for (uint32_t v = 0; v < N; v += F::super) wk_few_super<F, COLUMNS, false>(y, s[v / F::super], at + F::offset(v), x + v * F::unit, lane);
+        return;
+    }
+    if constexpr (N == F::super) {
+        wk_few_super<F, COLUMNS, true>(y, s[0], at, x, lane);
+    } else {
+#pragma unroll 1
+        for (uint32_t v = 0; v < N; v += F::super) wk_few_units<F, COLUMNS, F::super>(y, at + F::offset(v), x + v * F::unit, lane);
     }
 }
 
+/* What a multiplying warp needs of the arguments, in registers before the wait: the compiler would read them again where the first product waits for them, one way to the constants and back after the
+ * other. What comes out of shared memory it cannot. */
+struct wk_few_own {
+    uint32_t steps, step_shift, stages, run, stage_units, slot, depth, items, x_at, red_at, turn, in_item;
+    static __device__ __forceinline__ void leave(const wk_product_args &p, unsigned char *at) /* by one lane */
+    {
+        *reinterpret_cast<uint4 *>(at) = make_uint4(p.steps, p.step_shift, p.stages, p.run);
+        *reinterpret_cast<uint4 *>(at + 16) = make_uint4(p.stage_units, p.slot, p.depth, p.items);
+        *reinterpret_cast<uint4 *>(at + 32) = make_uint4(p.x_at, p.red_at, p.turn, p.glu ? 2 : 1);
+    }
+    __device__ __forceinline__ explicit wk_few_own(uint32_t at)
+    {
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(steps), "=r"(step_shift), "=r"(stages), "=r"(run) : "r"(at));
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(stage_units), "=r"(slot), "=r"(depth), "=r"(items) : "r"(at + 16));
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x_at), "=r"(red_at), "=r"(turn), "=r"(in_item) : "r"(at + 32));
+    }
+};
+
 /* A multiplying warp. */
-template <int COLUMNS, class... F> __device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, unsigned char *shared, const wk_few_bars &bars, uint32_t warp, uint32_t lane)
+template <int COLUMNS, class... F>
+__device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, const wk_few_own &own, unsigned char *shared, const wk_few_bars &bars, uint32_t warp, uint32_t lane)
 {
     constexpr uint32_t super = wk_family<F...>::super, unit_k = wk_family<F...>::unit;
-    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
-    float *const sums = reinterpret_cast<float *>(shared + p.red_at) + (warp * 16 + lane / 4) * COLUMNS;
-    const uint32_t in_item = p.glu ? 2 : 1;
+    const __half *const x = reinterpret_cast<const __half *>(shared + own.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
+    float *const sums = reinterpret_cast<float *>(shared + own.red_at) + lane / 4 * COLUMNS;
     wk_turn turn = { 0, 0 }, sum = { 0, 1 };
-    for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x)
-        for (uint32_t j = 0; j < in_item; j++) {
+    uint32_t slot = warp, free = WK_FEW_SUMS; /* places of sums that were never in use */
+    for (uint32_t item = blockIdx.x; item < own.items; item += gridDim.x)
+        for (uint32_t j = 0; j < own.in_item; j++) {
             uint32_t type = 0;
             if constexpr (sizeof...(F) > 1) {
                 uint32_t tile, s = wk_few_segment(p, item, &tile);
@@ -158,48 +188,57 @@ template <int COLUMNS, class... F> __device__ __forceinline__ void wk_few_multip
             float y[2][4] = {}; /* columns 2t, 2t + 1 of row g, and of row g + 8 */
             wk_for_type<F...>(type, [&](auto format) {
                 using T = decltype(format);
-                const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : p.stage_units) * warp;
-                uint32_t step = warp;
+                const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * slot;
+                const __half *xs = x + (slot << own.step_shift);
+                uint32_t step = slot, left = own.stages, piece = own.run;
 #pragma unroll 1
-                for (uint32_t stage = 0; stage < p.stages; step += WK_SLOTS) {
-                    const __half *xs = x + (step << p.step_shift);
-#pragma unroll 1
-                    for (uint32_t i = super == 2 ? 1 : p.run; i; i--, stage++) {
-                        wk_stage_wait(bars.full(turn.i), turn.parity);
-                        if (step < p.steps) {
-                            const unsigned char *at = shared + turn.i * p.slot + chunk;
-                            if constexpr (super == 2) {
+                do {
+                    wk_stage_wait(bars.full(turn.i), turn.parity);
+                    if (step < own.steps) {
+                        const unsigned char *at = shared + turn.i * own.slot + chunk;
+                        if constexpr (super == 2) {
+                            wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
+                        } else {
+                            if (own.stage_units == 2) {
                                 wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
+                            } else if (4 * T::slot <= WK_FEW_STAGE && own.stage_units == 4) {
+                                wk_few_units<T, COLUMNS, 4>(y, at, xs, lane);
                             } else {
-                                if (4 * T::slot <= WK_FEW_STAGE && p.stage_units == 4) wk_few_units<T, COLUMNS, 4>(y, at, xs, lane);
-                                else if (p.stage_units == 2) wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
-                                else wk_few_units<T, COLUMNS, 1>(y, at, xs, lane);
-                                xs += p.stage_units * unit_k;
+                                wk_few_units<T, COLUMNS, 1>(y, at, xs, lane);
                             }
                         }
-                        __syncwarp();
-                        if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
-                        turn.next(p.depth);
                     }
-                }
+                    if (super == 2 || --piece == 0) {
+                        if (super == 1) xs -= (own.run - 1) * own.stage_units * unit_k, piece = own.run;
+                        xs += WK_SLOTS << own.step_shift;
+                        step += WK_SLOTS;
+                    } else {
+                        xs += own.stage_units * unit_k;
+                    }
+                    __syncwarp();
+                    if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
+                    turn.next(own.depth);
+                } while (--left);
             });
-            wk_stage_wait(bars.finished(sum.i), sum.parity);
-            float slot[4];
+            if (free) free--;
+            else wk_stage_wait(bars.finished(sum.i), sum.parity);
+            float v[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) slot[i] = __fadd_rn(y[0][i], y[1][i]);
-            float *const to = sums + sum.i * WK_SLOTS * 16 * COLUMNS;
+            for (int i = 0; i < 4; i++) v[i] = __fadd_rn(y[0][i], y[1][i]);
+            float *const to = sums + (sum.i * WK_SLOTS + slot) * 16 * COLUMNS;
             if constexpr (COLUMNS == 1) {
                 if (lane % 4 == 0) {
-                    to[0] = slot[0];
-                    to[8] = slot[2];
+                    to[0] = v[0];
+                    to[8] = v[2];
                 }
             } else {
-                *reinterpret_cast<float2 *>(to + lane % 4 * 2) = make_float2(slot[0], slot[1]);
-                *reinterpret_cast<float2 *>(to + 8 * COLUMNS + lane % 4 * 2) = make_float2(slot[2], slot[3]);
+                *reinterpret_cast<float2 *>(to + lane % 4 * 2) = make_float2(v[0], v[1]);
+                *reinterpret_cast<float2 *>(to + 8 * COLUMNS + lane % 4 * 2) = make_float2(v[2], v[3]);
             }
             __syncwarp();
             if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
             sum.next(WK_FEW_SUMS);
+            slot = (slot + own.turn) % WK_SLOTS;
         }
 }
 
@@ -304,6 +343,7 @@ template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THRE
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_few_bars bars = { base + p.bars_at };
     if (warp == WK_SLOTS && lane == 0) bars.init(p.depth);
+    if (warp > WK_SLOTS && lane == 0) wk_few_own::leave(p, shared + p.bars_at + WK_FEW_BARS * 8);
     wk_release();
     __syncthreads();
     if (warp == WK_SLOTS) {
@@ -311,8 +351,10 @@ template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THRE
     } else if (warp > WK_SLOTS) {
         wk_few_finish<COLUMNS>(p, shared, bars, lane);
     } else {
+        const wk_few_own own(base + p.bars_at + WK_FEW_BARS * 8);
         wk_prologue<COLUMNS>(p, shared, warp, lane);
-        wk_few_multiply<COLUMNS, F...>(p, shared, bars, warp, lane);
+        if (p.turn) wk_sync_slots(); /* warps change slots: they read what others brought */
+        wk_few_multiply<COLUMNS, F...>(p, own, shared, bars, warp, lane);
     }
 }
 
