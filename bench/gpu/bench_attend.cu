@@ -3,7 +3,8 @@
  * Generated rows: a graph of one launch a layer with dependent launch, every layer with its own cache; once back to back, and once with a
  * product's stand-in between (132 blocks with 96 KiB of shared memory, a prefetch, a few rows to read): what attention adds to it.
  *
- *   bench_attend [few | prompt | key | one]     key: sixteen lines in two seconds; one: one row at several depths, with pages for as many positions and for 4096 */
+ *   bench_attend [few | rows | prompt | key | one]     rows: several sequences; key: sixteen lines in two seconds; one: one row at several depths, with pages for as many positions
+ *                                                      and for 4096 */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,6 +274,15 @@ int main(int argc, char **argv)
         return 0;
     }
     const bool all = argc < 2;
+    if (all || !strcmp(argv[1], "rows")) {
+        static const struct { const struct model *m; uint32_t seqs, past, context, window; } cases[] = {
+            { &qwen, 8, 128, 1024, 0 }, { &qwen, 8, 640, 1024, 0 }, { &qwen, 8, 640, 4096, 0 }, { &qwen, 8, 3840, 4096, 0 }, { &qwen, 32, 128, 1024, 0 }, { &qwen, 32, 640, 1024, 0 },
+            { &qwen, 32, 1500, 2048, 0 }, { &qwen, 64, 640, 1024, 0 }, { &phi, 2, 640, 1024, 0 }, { &phi, 8, 128, 1024, 0 }, { &phi, 8, 640, 1024, 0 }, { &phi, 32, 640, 1024, 0 },
+            { &phi, 64, 640, 1024, 0 }, { &llama, 8, 128, 1024, 0 }, { &llama, 8, 640, 1024, 0 }, { &llama, 32, 640, 1024, 0 }, { &llama, 32, 1500, 2048, 0 }, { &oss, 8, 640, 1024, 0 },
+            { &oss, 8, 640, 1024, 128 }, { &oss, 32, 640, 1024, 0 }, { &oss, 32, 640, 1024, 128 }, { &oss, 64, 640, 1024, 0 }, { &llama3, 8, 640, 1024, 0 }, { &llama3, 32, 640, 1024, 0 },
+        };
+        for (const auto &c : cases) few(c.m, c.seqs, c.past, 1, c.context, c.window);
+    }
     if (all || !strcmp(argv[1], "few")) {
         const struct model *const models[] = { &qwen, &phi, &llama, &llama3, &oss };
         for (int i = 0; i < 5; i++) {

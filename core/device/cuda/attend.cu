@@ -11,18 +11,19 @@
  * agree on the maximum, leave the probabilities in shared memory, and each sums runs of 16 values over all pages of the split.
  *
  * Splits are added in order, by the block that has all of a tile's, as it goes; else from the workspace, by the last block to finish, which an
- * integer counter finds; else, of one row with few heads, in shared memory by the blocks of a cluster (attend_one.cuh). All orders of addition come
+ * integer counter finds; else, where tiles are few, in shared memory by the blocks of a cluster (attend_one.cuh). All orders of addition come
  * from absolute positions alone, so every way gives the same bits. */
 #include "device/cuda/attend_one.cuh"
 
 #include "device/cuda/launch.cuh"
 
+enum { FEW_CLUSTER = 4, FEW_SENT = 32 }; /* most blocks of a cluster; fragments that each has room for */
 enum { RAW_KEY = QUERIES, RAW_VALUE, RAW_TURNS_Q, RAW_TURNS_K, RAW_ROWS, BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asks for */ };
 
 /* ---- shared memory ------------------------------------------------------------------------------------------------------------ */
 
-/* What the step holds in all. */
-struct list { uint32_t items, tiles; };
+/* What the step holds in all. meet: the splits of a tile are dealt out to the blocks of a cluster, and the items ahead of a sequence are tiles. */
+struct list { uint32_t items, tiles; bool meet; };
 
 template <int D, int W> struct alignas(128) few_shared : split_shared<D, W> {
     alignas(16) float raw[RAW_ROWS][D]; /* of the next tile, as they are: queries, a key, a value, the turns of queries and keys */
@@ -30,8 +31,18 @@ template <int D, int W> struct alignas(128) few_shared : split_shared<D, W> {
     uint32_t before[WK_CUDA_FEW + 4];   /* items ahead of each sequence */
     struct list all;
 };
-/* Behind it one or two stages of values: W pages each. */
-template <int D, int W> static size_t few_bytes(uint32_t stages) { return sizeof(few_shared<D, W>) + (size_t)stages * W * 32 * D * sizeof(__half); }
+/* Behind it one or two stages of values, W pages each, and in clusters what their blocks send. */
+template <int D, int W> static size_t few_bytes(uint32_t stages, uint32_t cluster)
+{
+    return sizeof(few_shared<D, W>) + (size_t)stages * W * 32 * D * sizeof(__half) + (cluster > 1 ? FEW_SENT * SENT_BYTES : 0);
+}
+/* Most splits of a tile that the blocks of a cluster have room for, as they have for any fewer. */
+template <int D> __host__ __device__ constexpr uint32_t most_sent(uint32_t cluster)
+{
+    uint32_t splits = 1;
+    while (splits < FEW_SENT && slices_of<D>(0, part_splits(splits + 1, cluster)) * (splits + 1) <= FEW_SENT) splits++;
+    return splits;
+}
 
 /* ---- before attention: q of the tile, k and v of the step's rows -------------------------------------------------------- */
 
@@ -170,24 +181,39 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------------------- */
 
-/* Sequences to shared memory and the items ahead of each, by the first warp. */
-template <int D, int W, int FORM> __device__ __forceinline__ void list_items(few_shared<D, W> &m, const attend_args &a)
+/* Sequences to shared memory and the items ahead of each, by the first warp. cluster: blocks of one. */
+template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ void list_items(few_shared<D, W> &m, const attend_args &a, uint32_t cluster)
 {
+    enum { ROUNDS = WK_CUDA_FEW / 32 };
     const uint32_t lane = threadIdx.x;
-    list all = { 0, 0 };
-    cuda_seq seqs[WK_CUDA_FEW / 32] = {}; /* all asked for before the first is looked at */
+    list all = { 0, 0, false };
+    cuda_seq seqs[ROUNDS] = {}; /* all asked for before the first is looked at */
+    uint32_t tiles_of[ROUNDS] = {}, splits_of[ROUNDS] = {};
 #pragma unroll
     for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32)
         if (base + lane < a.seqs) seqs[base / 32] = load_seq(a.seq + base + lane);
 #pragma unroll
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        if (!seqs[i].n_rows) continue;
+        item t;
+        item_sequence<W, FORM>(t, a, seqs[i]);
+        tiles_of[i] = a.kv_heads * t.tiles;
+        splits_of[i] = t.last - t.first + 1;
+    }
+    if (MEETS) { /* unless the longest keeps a cluster busy for longer than the others' splits and a meeting in memory, which is about two of them */
+        uint32_t items = 0, splits = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < ROUNDS; i++) items += tiles_of[i] * splits_of[i], splits = splits_of[i] > splits ? splits_of[i] : splits;
+        items = __reduce_add_sync(0xffffffffu, items);
+        splits = __reduce_max_sync(0xffffffffu, splits);
+        all.meet = splits > 1 && splits <= (cluster == 2 ? most_sent<D>(2) : most_sent<D>(FEW_CLUSTER)) && (splits + cluster - 1) / cluster <= items / gridDim.x + 2;
+    }
+#pragma unroll
     for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32) {
         if (base >= a.seqs) break;
-        const cuda_seq s = seqs[base / 32];
-        if (base + lane < a.seqs) m.seqs[base + lane] = s;
-        item t = {};
-        if (s.n_rows) item_sequence<W, FORM>(t, a, s);
-        const uint32_t tiles = s.n_rows ? a.kv_heads * t.tiles : 0;
-        uint32_t n = tiles * (t.last - t.first + 1);
+        if (base + lane < a.seqs) m.seqs[base + lane] = seqs[base / 32];
+        const uint32_t tiles = tiles_of[base / 32];
+        uint32_t n = all.meet ? tiles : tiles * splits_of[base / 32];
 #pragma unroll
         for (uint32_t d = 1; d < 32; d <<= 1) {
             const uint32_t below = __shfl_up_sync(0xffffffffu, n, d);
@@ -203,12 +229,18 @@ template <int D, int W, int FORM> __device__ __forceinline__ void list_items(few
     }
 }
 
-template <int D, int W, int FORM> __device__ __forceinline__ void item_seek(item &t, const few_shared<D, W> &m, const attend_args &a, uint32_t index)
+/* The sequence of item `index`: the last with items ahead of it up to that; those of its like without items lie before it. */
+template <int D, int W> __device__ __forceinline__ uint32_t seek_seq(const few_shared<D, W> &m, const attend_args &a, uint32_t index)
 {
-    uint32_t seq = 0; /* the last with items ahead of it up to `index`: it has the item, those of its like without items lie before it */
+    uint32_t seq = 0;
 #pragma unroll
     for (uint32_t step = WK_CUDA_FEW / 2; step; step /= 2)
         if (seq + step < a.seqs && m.before[seq + step] <= index) seq += step;
+    return seq;
+}
+template <int D, int W, int FORM> __device__ __forceinline__ void item_seek(item &t, const few_shared<D, W> &m, const attend_args &a, uint32_t index)
+{
+    const uint32_t seq = seek_seq(m, a, index);
     item_within<W, FORM>(t, a, m.seqs[seq], seq, index - m.before[seq]);
 }
 
@@ -222,12 +254,22 @@ template <int D, int W, int FORM> __device__ __forceinline__ uint32_t next_tile(
 }
 
 /* The block's items: [begin, end), t: the first. Whole tiles if they can be dealt out evenly, so that nothing of them has to meet another block's. */
-template <int D, int W, int FORM> __device__ __forceinline__ share deal(item &t, few_shared<D, W> &m, const attend_args &a)
+template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(item &t, few_shared<D, W> &m, const attend_args &a, uint32_t cluster)
 {
-    if (a.seqs == 1) return deal_sequence<W, FORM>(t, a, load_seq(a.seq));
-    if (threadIdx.x < 32) list_items<D, W, FORM>(m, a);
+    if (!MEETS && a.seqs == 1) return deal_sequence<W, FORM>(t, a, load_seq(a.seq));
+    if (threadIdx.x < 32) list_items<D, W, FORM, MEETS>(m, a, cluster);
     __syncthreads();
     const list all = m.all;
+    if (MEETS && all.meet) {
+        const uint32_t tile = blockIdx.x / cluster, seq = seek_seq(m, a, tile);
+        if (tile >= all.items) return share{ 0, 0 };
+        item_sequence<W, FORM>(t, a, m.seqs[seq]);
+        t.seq = seq;
+        const uint32_t each = part_splits(t.last - t.first + 1, cluster).each;
+        t.split = t.first + blockIdx.x % cluster * each;
+        item_of_tile<FORM>(t, a, tile - m.before[seq]);
+        return share{ 0, t.split > t.last ? 0 : t.last - t.split < each ? t.last - t.split + 1 : each };
+    }
     const uint32_t each = all.items / gridDim.x, rest = all.items - each * gridDim.x, rounds = (all.tiles + gridDim.x - 1) / gridDim.x;
     share s;
     s.begin = blockIdx.x * each + (blockIdx.x < rest ? blockIdx.x : rest);
@@ -237,8 +279,8 @@ template <int D, int W, int FORM> __device__ __forceinline__ share deal(item &t,
     return s;
 }
 
-/* stages: of values: with two the next item's are asked for before this one's are used. */
-template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, uint32_t stages)
+/* stages: of values: with two the next item's are asked for before this one's are used. MEETS: several sequences, in clusters of so many blocks. */
+template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, uint32_t stages, uint32_t cluster)
 {
     extern __shared__ __align__(128) unsigned char memory[];
     few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
@@ -248,18 +290,26 @@ template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <=
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if (threadIdx.x == 0) begin_barrier(v_bar + 8, W);
+    if (MEETS && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
+    if (MEETS) cluster_arrive();
     item t;
-    const share all = deal<D, W, FORM>(t, m, a);
+    const share all = deal<D, W, FORM, MEETS>(t, m, a, cluster);
     if (all.begin >= all.end) {
         wk_depend();
         return;
     }
+    const bool meet = MEETS && m.all.meet && t.last > t.first;
     page pages = first_page<D, W>(t, a, warp, guess);
     if ((threadIdx.x & 31u) == 0) m.at[0][warp] = pages.at;
     __syncwarp();
     copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
     __syncthreads(); /* barriers are there */
     copy_page<D>(pages, 1, v_slot, v_bar);
+    const uint32_t rank = blockIdx.x % cluster;
+    const parting part = part_splits(t.last - t.first + 1, cluster); /* of the tile that the cluster has */
+    unsigned char *const sent = reinterpret_cast<unsigned char *>(&m + 1) + stages * (W * 64 * D);
+    if constexpr (MEETS)
+        if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
     phase now = { 0, 0, 0, true, false, false };
     bool same = false, whole = false; /* the item is of the tile of the one before; the block has all splits of its tile */
     uint32_t run = 0;                 /* splits of the tile that the block has done */
@@ -341,10 +391,15 @@ template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <=
             copy_page<D>(pages, 1, v_slot, v_bar);
         }
         if (next_raw) copy_wait<0>();
+        if constexpr (MEETS)
+            if (meet) {
+                if (now.first) cluster_meet(); /* all blocks' barriers are there */
+                send_split<D>(m, t, part, r, warp, shared_address(sent));
+            }
 
         run++;
-        if (__builtin_expect(!whole, 0)) leave_split<D, W, FORM>(a, t, r, n);
-        if (!next_same) {
+        if (__builtin_expect(!whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
+        if (!next_same && !meet) {
             if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
                 if (!now.more && n * (t.last - t.first + 1) <= gather_rows<D, W>()) gather_at_once<D, W, FORM>(m, a, t, r, n);
                 else gather_splits<D, W, FORM>(a, t, r, n);
@@ -361,6 +416,12 @@ template <int D, int W, int FORM> __global__ void __launch_bounds__(32 * W, D <=
         now.v_parity ^= stages == 1 || now.stage;
         now.stage ^= stages - 1;
     }
+    if constexpr (MEETS)
+        if (meet) {
+            const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+            if (add_sent<D>(m, part, rank, sent, r)) store_slice<FORM>(a, t, r.y[0], result_factors(m, a, r.max, r.sum), warp * adders<D>(part) + rank, n);
+            if (rank == 0) store_end<FORM>(a, t, n);
+        }
 }
 
 /* ---- launch ------------------------------------------------------------------------------------------------------------------ */
@@ -470,27 +531,13 @@ static wk_status launch(void (*kernel)(Params...), const struct device_size *d, 
     return s == WK_OK ? cuda_launch_clusters("attend", kernel, dim3((uint32_t)blocks), cluster, dim3(32 * warps), bytes, a->dependent, stream, err, args...) : s;
 }
 
-/* Blocks: enough for every item that the buckets and the context allow, at most as many as stand side by side; few rows leave room for the launches
- * before and behind. Bits depend on none of it. */
-template <int D, int W, int FORM> static wk_status launch_form(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
-{
-    const uint32_t rows = a->batch->rows;
-    struct device_size d = {};
-    const wk_status s = size_device(&d, err);
-    if (s != WK_OK) return s;
-    const uint64_t items = (uint64_t)x.kv_heads * ((rows * x.group + QUERIES - 1) / QUERIES + x.seqs) * max_splits_of(D, context), tiles = (uint64_t)x.kv_heads * x.seqs;
-    const uint64_t side = rows > 4 && tiles > (uint64_t)d.processors && 2 * (few_bytes<D, W>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1, blocks = side * (uint64_t)d.processors;
-    const uint32_t stages = rows > 4 && side == 1 && few_bytes<D, W>(2) <= (size_t)d.block_bytes ? 2 : 1;
-    return launch(attend_few<D, W, FORM>, &d, items < blocks ? items : blocks, 1, W, few_bytes<D, W>(stages), a, stream, err, x, stages);
-}
-
-/* Blocks of a cluster that share the splits of a tile, when tiles are few: 1, or as many as a context has splits and stand side by side, if the device can hold such clusters. */
-template <int D> static uint32_t cluster_of(const struct device_size *d, uint64_t tiles, uint32_t splits)
+/* Blocks of a cluster that share the splits of a tile: 1, or at most as many as there are splits and as multiprocessors for each tile, if the device holds so many
+ * clusters. bytes: shared memory of a block, by the size of a cluster. */
+template <class... Params> static uint32_t cluster_of(void (*kernel)(Params...), const struct device_size *d, uint32_t warps, size_t (*bytes)(uint32_t), uint64_t tiles, uint32_t splits)
 {
     uint32_t size = 1;
-    if (!d->clusters || tiles > ONE_CLUSTER_TILES) return 1;
-    while (size < splits && size < ONE_CLUSTER && 2 * size * tiles <= (uint64_t)d->processors) size *= 2;
-    if (size > 8 && cudaFuncSetAttribute(attend_one<D>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) size = 8;
+    while (d->clusters && size < splits && size < ONE_CLUSTER && 2 * size * tiles <= (uint64_t)d->processors) size *= 2;
+    if (size > 8 && cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) size = 8;
     for (; size > 1; size /= 2) {
         cudaLaunchAttribute attribute = {};
         attribute.id = cudaLaunchAttributeClusterDimension;
@@ -498,29 +545,56 @@ template <int D> static uint32_t cluster_of(const struct device_size *d, uint64_
         attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3(size);
-        config.blockDim = dim3(32 * ONE_WARPS);
-        config.dynamicSmemBytes = one_bytes<D>(size);
+        config.blockDim = dim3(32 * warps);
+        config.dynamicSmemBytes = bytes(size);
         config.attrs = &attribute;
         config.numAttrs = 1;
         int there = 0;
-        if (cudaOccupancyMaxActiveClusters(&there, attend_one<D>, &config) == cudaSuccess && (uint64_t)there >= tiles) break;
+        if (bytes(size) > (size_t)d->block_bytes || cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes(size)) != cudaSuccess) continue;
+        if (cudaOccupancyMaxActiveClusters(&there, kernel, &config) == cudaSuccess && (uint64_t)there >= tiles) break;
     }
     (void)cudaGetLastError();
     return size;
 }
 
+/* Most splits that a tile's rows see. */
+static uint32_t seen_splits(const struct attend_args &x, uint32_t split, uint32_t rows, uint32_t context)
+{
+    const uint32_t all = (context + split - 1) / split, most = x.window ? (x.window + rows + split - 2) / split + 1 : all;
+    return most < all ? most : all;
+}
+
+/* Blocks: enough for every item that the buckets and the context allow, at most as many as stand side by side; few rows leave room for the launches
+ * before and behind. Several sequences with few tiles: a cluster for each tile. Bits depend on none of it. */
+template <int D, int W, int FORM> static wk_status launch_form(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
+{
+    const uint32_t rows = a->batch->rows;
+    struct device_size d = {};
+    const wk_status s = size_device(&d, err);
+    if (s != WK_OK) return s;
+    const uint64_t items = (uint64_t)x.kv_heads * ((rows * x.group + QUERIES - 1) / QUERIES + x.seqs) * max_splits_of(D, context), tiles = (uint64_t)x.kv_heads * x.seqs;
+    const uint64_t side = rows > 4 && tiles > (uint64_t)d.processors && 2 * (few_bytes<D, W>(1, 1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1, most = side * (uint64_t)d.processors;
+    const uint64_t most_tiles = (uint64_t)x.kv_heads * rows * ((x.group + QUERIES - 1) / QUERIES);
+    const uint64_t blocks = items < most ? items : most;
+    if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS) {
+        const uint32_t splits = seen_splits(x, W * KV_PAGE, rows, context), most_blocks = splits < FEW_CLUSTER ? splits : (uint32_t)FEW_CLUSTER;
+        const uint32_t cluster = x.seqs > 1 ? cluster_of(attend_few<D, W, FORM, true>, &d, W, [](uint32_t size) { return few_bytes<D, W>(1, size); }, most_tiles, most_blocks) : 1;
+        const uint64_t clusters = blocks / cluster > most_tiles ? blocks / cluster : most_tiles;
+        if (cluster > 1) return launch(attend_few<D, W, FORM, true>, &d, clusters * cluster, cluster, W, few_bytes<D, W>(1, cluster), a, stream, err, x, 1, cluster);
+    }
+    const uint32_t stages = rows > 4 && side == 1 && few_bytes<D, W>(2, 1) <= (size_t)d.block_bytes ? 2 : 1;
+    return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(stages, 1), a, stream, err, x, stages, 1);
+}
+
 template <int D> static wk_status launch_one(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
 {
     struct device_size d = {};
-    wk_status s = size_device(&d, err);
-    size_t most_bytes = 0;
-    for (uint32_t size = 1; size <= ONE_CLUSTER; size *= 2) most_bytes = one_bytes<D>(size) > most_bytes ? one_bytes<D>(size) : most_bytes;
-    if (s == WK_OK) s = cuda_status(cudaFuncSetAttribute(attend_one<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most_bytes), "attend", err);
+    const wk_status s = size_device(&d, err);
     if (s != WK_OK) return s;
     const uint32_t length = ONE_WARPS * KV_PAGE, whole = (context + length - 1) / length, within = x.window ? (x.window + length - 2) / length + 1 : whole, splits = within < whole ? within : whole;
     const uint64_t tiles = (uint64_t)x.kv_heads * ((x.group + QUERIES - 1) / QUERIES), items = tiles * splits;
     const bool near = one_item_serves(x);
-    const uint32_t cluster = near ? cluster_of<D>(&d, tiles, splits) : 1;
+    const uint32_t cluster = near && tiles <= ONE_CLUSTER_TILES ? cluster_of(attend_one<D>, &d, ONE_WARPS, one_bytes<D>, tiles, splits) : 1;
     const uint64_t most = cluster > 1 && splits <= SENT_SPLITS ? tiles * cluster : items, blocks = most < (uint64_t)d.processors ? most : (uint64_t)d.processors;
     return launch(attend_one<D>, &d, cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster, ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster, near);
 }

@@ -40,6 +40,15 @@ template <int FORM> __device__ __forceinline__ void item_tile(item &t, const att
     t.high = t.position + (to < t.n_rows ? to : t.n_rows - 1);
 }
 
+/* Tile `tile` of the sequence that t is of, over all KV heads. */
+template <int FORM> __device__ __forceinline__ void item_of_tile(item &t, const attend_args &a, uint32_t tile)
+{
+    t.kv = tile;
+    if (t.tiles > 1) t.kv /= t.tiles;
+    t.tile = tile - t.kv * t.tiles;
+    item_tile<FORM>(t, a);
+}
+
 /* Item i of a sequence. */
 template <int W, int FORM> __device__ __forceinline__ void item_within(item &t, const attend_args &a, const cuda_seq &s, uint32_t seq, uint32_t i)
 {
@@ -49,10 +58,7 @@ template <int W, int FORM> __device__ __forceinline__ void item_within(item &t, 
     t.seq = seq;
     if (splits > 1) tile /= splits;
     t.split = t.first + (i - tile * splits);
-    t.kv = tile;
-    if (t.tiles > 1) t.kv /= t.tiles;
-    t.tile = tile - t.kv * t.tiles;
-    item_tile<FORM>(t, a);
+    item_of_tile<FORM>(t, a, tile);
 }
 
 /* The next one, which exists. */

@@ -24,7 +24,6 @@ template <int D> __host__ __device__ constexpr uint32_t slices_of(uint32_t rank,
 
 template <int D> struct alignas(128) one_shared : split_shared<D, ONE_WARPS> {
     alignas(16) __half value[D]; /* the new one, until its page has arrived */
-    uint64_t sent_bar;
     uint64_t row_bar, max_bar, p_bar, sum_bar; /* do_item's: the new key and value are in their pages; maxima, probabilities, their sums are there */
 };
 /* Behind it the values, a page for each warp, and what the blocks of a cluster send of the slices that this one adds up: [slice][split]. */
@@ -161,7 +160,7 @@ __device__ __forceinline__ void send16(uint32_t at, uint32_t bar, uint32_t rank,
 }
 
 /* The block's split to who adds it up. sent: where such things lie. */
-template <int D> __device__ __forceinline__ void send_split(const one_shared<D> &m, const item &t, const parting &p, const total<D, ONE_WARPS> &r, uint32_t slice, uint32_t sent)
+template <int D> __device__ __forceinline__ void send_split(const split_shared<D, ONE_WARPS> &m, const item &t, const parting &p, const total<D, ONE_WARPS> &r, uint32_t slice, uint32_t sent)
 {
     const uint32_t lane = threadIdx.x & 31u, n = adders<D>(p), bar = shared_address(&m.sent_bar);
     static_assert(r.slices == 1, "a warp has one slice");
@@ -172,7 +171,7 @@ template <int D> __device__ __forceinline__ void send_split(const one_shared<D> 
 }
 
 /* All splits of the warp's slice of those that the block of this rank adds up, in order; false: it has none. */
-template <int D> __device__ __forceinline__ bool add_sent(const one_shared<D> &m, const parting &p, uint32_t rank, const unsigned char *sent, total<D, ONE_WARPS> &r)
+template <int D> __device__ __forceinline__ bool add_sent(const split_shared<D, ONE_WARPS> &m, const parting &p, uint32_t rank, const unsigned char *sent, total<D, ONE_WARPS> &r)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, splits = p.splits;
     if (warp >= slices_of<D>(rank, p)) return false;

@@ -16,7 +16,7 @@ template <int D, int W> struct alignas(128) split_shared {
     float sinks[QUERIES];                   /* of the tile */
     uint32_t last;
     __half *at[2][W];                       /* where the item's pages lie, and the next one's */
-    uint64_t k_bar[W], v_bar[2];
+    uint64_t k_bar[W], v_bar[2], sent_bar;  /* sent_bar: what other blocks of a cluster send */
 };
 
 /* What a warp reads of an item: a page, or nothing of it. */
