@@ -15,7 +15,7 @@
 /* What the kernels' shapes depend on besides the product; one device a process. */
 struct wk_product_device {
     uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
-    bool clusters, wgmma;                              /* blocks can share their memories; product_wide's instructions */
+    bool clusters, wgmma;                              /* blocks can share their memories, and there are bulk copies; product_wide's instructions */
 };
 enum { WK_BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asked for */, WK_FEW_ROWS = 4 /* most rows for which product_few is the faster one */ };
 
@@ -100,7 +100,8 @@ template <class First, class... Rest> struct wk_product_of {
         wk_status status = wk_product_device_read(device_index, &device, err);
         const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>, (const void *)wk_product_few<1, First>, (const void *)wk_product_few<1, Rest>...,
                                   (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,
-                                  (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_experts<8, First>, (const void *)wk_product_experts<8, Rest>... };
+                                  (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_experts<8, First>, (const void *)wk_product_experts<8, Rest>...,
+                                  (const void *)wk_product_experts<16, First>, (const void *)wk_product_experts<16, Rest>... };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
@@ -435,24 +436,22 @@ template <class First, class... Rest> struct wk_product_of {
         return true;
     }
 
-    /* A stage of the ring of product_experts: so many steps of each slot as make `bytes`, or a piece of one. */
+    /* A stage of the rings of product_experts: so many steps of each slot as make `bytes`, or a piece of one. */
     static void experts_stages(wk_experts_args *w, uint32_t bytes)
     {
         wk_product_args *a = &w->p;
         few_stages(a);
         const uint32_t all = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
-        w->rounds = a->run > 1 ? 1 : min_of(all, max_of(bytes / a->slot, 1));
+        w->rounds = a->run > 1 ? 1 : min_of(min_of(all, WK_EXPERTS_ROUNDS / 4), max_of(bytes / a->slot, 1));
+        while (all % w->rounds) w->rounds--; /* no stage is partly empty */
         if (w->rounds == 1) return;
-        a->stages = (all + w->rounds - 1) / w->rounds;
-        a->slot = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) {
-            a->seg[i].stage_bytes = a->seg[i].step_bytes * w->rounds;
-            a->slot = max_of(a->slot, a->seg[i].stage_bytes * WK_SLOTS);
-        }
+        a->stages = all / w->rounds;
+        a->slot = w->rounds * WK_SLOTS * a->seg[0].step_bytes;
     }
-    /* Shared memory of product_experts of 1 or 8 columns, of which `capacity` are used; 0: it does not fit. */
+    /* Shared memory of product_experts of 1, 8 or 16 columns, of which `capacity` are used; 0: it does not fit. */
     template <int COLUMNS> static uint32_t experts_shape(wk_experts_args *w)
     {
+        typedef wk_experts_shape<COLUMNS> shape;
         wk_product_args *a = &w->p;
         const uint32_t padded = a->steps * a->step_units * unit, type = a->seg[0].type;
         uint32_t at = 0;
@@ -460,37 +459,52 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t x_at = at;
         at += w->capacity * a->x_stride * 2;
         const uint32_t red_at = at;
-        at += wk_experts_shape<COLUMNS>::sums;
+        at += shape::places * shape::place;
         const uint32_t bars_at = at;
-        at += WK_FEW_BARS * 8;
+        at += WK_EXPERTS_BARS * 8;
         const uint32_t start_at = at;
         at += align(sizeof(wk_experts_walk));
         uint32_t depth = 0;
-        for (a->blocks = 2; a->blocks; a->blocks--) {
+        for (a->blocks = shape::blocks; a->blocks; a->blocks--) {
             uint32_t room = device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
             if (room > device.block_bytes) room = device.block_bytes;
             room = room > at ? room - at : 0;
-            experts_stages(w, room / WK_EXPERTS_STAGES);
-            depth = room / a->slot;
+            experts_stages(w, room / (WK_EXPERTS_STAGES * shape::groups));
+            depth = room / (shape::groups * a->slot);
             if (depth >= 2) break;
         }
         if (depth < 2) return 0;
-        a->depth = depth < WK_FEW_DEPTH ? depth : (uint32_t)WK_FEW_DEPTH;
+        a->depth = min_of(depth, WK_EXPERTS_ROUNDS / (shape::groups * w->rounds)); /* of a group's ring */
+        w->tail = a->steps * a->seg[0].step_bytes - (uint32_t)a->seg[0].tile_bytes;
+        w->whole = device.clusters && a->run == 1 && (!w->tail || a->depth >= a->stages) ? 1 : 0;
+        if (w->tail && w->whole) a->depth -= a->depth % a->stages; /* a stage of a tile is always at the same places */
+        else w->tail = 0;
         a->flight = WK_FEW_FLIGHT / (a->blocks * a->slot);
-        a->flight = a->flight < 1 ? 1 : a->flight < a->depth ? a->flight : a->depth;
-        const uint32_t ring = align(a->depth * a->slot);
+        a->flight = min_of(max_of(a->flight, 1), a->depth + (shape::groups - 1) * (a->depth / a->stages * a->stages)); /* what has arrived is seen before its place is asked for again */
+        const uint32_t ring = align(shape::groups * a->depth * a->slot);
         a->x_at = ring + x_at;
         a->red_at = ring + red_at;
         a->bars_at = ring + bars_at;
         w->start_at = ring + start_at;
         return ring + at;
     }
-    static void (*experts_kernel(uint32_t type, uint32_t columns))(const wk_experts_args)
+    template <int COLUMNS> static void (*experts_kernel(uint32_t type))(const wk_experts_args)
     {
-        static void (*const kernels[2][n_types])(const wk_experts_args) = { { wk_product_experts<1, First>, wk_product_experts<1, Rest>... }, { wk_product_experts<8, First>, wk_product_experts<8, Rest>... } };
-        return kernels[columns > 1][type];
+        static void (*const kernels[n_types])(const wk_experts_args) = { wk_product_experts<COLUMNS, First>, wk_product_experts<COLUMNS, Rest>... };
+        return kernels[type];
     }
-    /* One column where no expert has more than one item, as a rule. */
+    template <int COLUMNS> static bool experts(const wk_cuda_product *p, wk_experts_args *w, uint32_t capacity, void *stream, wk_status *status, const struct wk_err *err)
+    {
+        const uint32_t type = w->p.seg[0].type;
+        w->capacity = capacity;
+        const uint32_t shared = experts_shape<COLUMNS>(w);
+        if (!shared) return false;
+        single_type(&w->p);
+        const uint64_t units = (uint64_t)p->rows * w->p.items, most = w->p.blocks * device.processors;
+        *status = begin(experts_kernel<COLUMNS>(type), *w, dim3((uint32_t)(units < most ? units : most)), wk_experts_shape<COLUMNS>::threads, shared, p->flags, stream, err);
+        return true;
+    }
+    /* One column where no expert has more than one item, as a rule; 16 where many have more than eight. */
     static wk_status experts(const wk_cuda_product *p, void *stream, const struct wk_err *err)
     {
         wk_experts_args w = {};
@@ -500,14 +514,13 @@ template <class First, class... Rest> struct wk_product_of {
         w.experts = p->n_experts;
         w.known = p->flags & WK_CUDA_GROUPS_KNOWN ? 1 : 0;
         if ((uint64_t)p->rows * w.p.items > UINT32_MAX) return wk_fail(err, WK_INVALID, "product: rows %u of %u tiles with experts", p->rows, w.p.items);
-        const uint32_t type = w.p.seg[0].type, rows = p->rows / p->top_k;
-        uint32_t shared = 0;
-        for (w.capacity = rows > 8 ? 8 : rows > 1 ? rows : 1; w.capacity > 1 && !(shared = experts_shape<8>(&w));) w.capacity /= 2;
-        if (w.capacity == 1) shared = experts_shape<1>(&w);
-        if (!shared) return wk_fail(err, WK_INVALID, "product: k %u is too large for experts", p->k);
-        single_type(&w.p);
-        const uint64_t units = (uint64_t)p->rows * w.p.items, most = w.p.blocks * device.processors;
-        return begin(experts_kernel(type, w.capacity), w, dim3((uint32_t)(units < most ? units : most)), WK_FEW_THREADS, shared, p->flags, stream, err);
+        const uint32_t rows = p->rows / p->top_k;
+        wk_status status = WK_OK;
+        if (rows > 8 && p->rows > 4 * p->n_experts && experts<16>(p, &w, 16, stream, &status, err)) return status;
+        for (uint32_t capacity = rows > 8 ? 8 : rows; capacity > 1; capacity /= 2)
+            if (experts<8>(p, &w, capacity, stream, &status, err)) return status;
+        if (experts<1>(p, &w, 1, stream, &status, err)) return status;
+        return wk_fail(err, WK_INVALID, "product: k %u is too large for experts", p->k);
     }
 
     static wk_status product(const wk_cuda_product *p, void *stream, const struct wk_err *err)

@@ -1,29 +1,62 @@
-/* worker/cuda/product_experts.cuh: products of experts whose items lie by expert: each used expert's weights are read once for up to eight of its items.
+/* worker/cuda/product_experts.cuh: products of experts whose items lie by expert: each used expert's weights are read once for up to sixteen of its items.
  *
  * A unit of work is a tile (glu: a pair) of one expert for one chunk of its items. Units in the order (expert, chunk, tile) are dealt in runs of equal length to a grid
  * that fills the GPU, from the counts that the device made: a block keeps a chunk's activations for all its tiles and seldom sees more than two chunks. Inside, a
- * block is the pipeline of product_few.cuh: a warp streams tiles through a ring across units, eight warps share k, a warp finishes. With weights of four bits the issue of
- * instructions is as scarce as bandwidth: a stage of the ring holds as many steps of each slot as leave room for three stages, one item alone has kernels of its own.
+ * block is a pipeline like that of product_few.cuh: a warp streams tiles through rings across units, eight warps share a tile's k, warps finish. One item at a time: two blocks a multiprocessor;
+ * more: one block with two groups of eight warps, which have the tiles by turns, each from a ring of its own, and the activations once. So there is room for stages of whole tiles, and with
+ * weights of four bits the issue of instructions is as scarce as bandwidth: what a stage costs besides its products counts, and so does what the streaming warp does between two copies.
  * A block that finds its part of the work also lets the next launch begin only then: so products that follow each other on one choice of experts can stream weights
  * before the one before has ended (WK_CUDA_GROUPS_KNOWN).
  *
- * Order. Slot s of 8 has the steps s, s + 8, ... (product_args.cuh) and adds their groups in order; the sum is slot 0 + slot 1 + ... An item's bits depend on its expert's weights and
- * its own input alone. */
+ * Order: that of halves.cuh. An item's bits depend on its expert's weights and its own input alone. */
 #ifndef WORKER_CUDA_PRODUCT_EXPERTS_CUH
 #define WORKER_CUDA_PRODUCT_EXPERTS_CUH
 
+#include <type_traits>
+
 #include <worker/cuda/product_few.cuh>
 
-/* By columns, 1 or 8. A cell: a slot's sums of a tile, 16 rows of all columns; a place: those of all slots. */
+/* By columns, 1, 8 or 16. groups: of eight multiplying warps; blocks: a multiprocessor; parts: of eight columns; multiply, finish: warps that do. A cell: a slot's sums of a tile, 16 rows of a
+ * part's columns; a place: all of a tile. */
 template <int COLUMNS> struct wk_experts_shape {
-    static constexpr uint32_t cell = 64 * COLUMNS, place = WK_SLOTS * cell, sums = WK_FEW_SUMS * place;
+    static constexpr uint32_t groups = COLUMNS == 1 ? 1 : 2, blocks = 2 / groups, parts = COLUMNS > 8 ? COLUMNS / 8 : 1;
+    static constexpr uint32_t multiply = groups * WK_SLOTS, finish = groups, threads = 32 * (multiply + finish + 1);
+    static constexpr uint32_t cell = COLUMNS == 1 ? 64 : 512, part = WK_SLOTS * cell, place = parts * part, places = parts == 1 ? 4 : 2;
 };
-enum { WK_EXPERTS_STAGES = 3 /* fewest stages of the ring, if one holds more than a step of each slot */ };
+enum {
+    WK_EXPERTS_STAGES = 3,  /* fewest stages of a ring, if one holds more than a step of each slot */
+    WK_EXPERTS_ROUNDS = 18, /* most rounds in the rings: a round: a step of each slot, or a piece of one */
+    WK_EXPERTS_PLACES = 4,  /* tiles whose sums may wait to be finished */
+    WK_EXPERTS_BARS = 2 * (WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES)
+};
+
+/* Barriers of a block, in shared memory. */
+struct wk_experts_bars {
+    uint32_t at;
+    __device__ __forceinline__ uint32_t full(uint32_t round) const { return at + round * 8; }
+    __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return at + (WK_EXPERTS_ROUNDS + stage) * 8; }
+    __device__ __forceinline__ uint32_t summed(uint32_t i) const { return at + (2 * WK_EXPERTS_ROUNDS + i) * 8; }
+    __device__ __forceinline__ uint32_t finished(uint32_t i) const { return at + (2 * WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES + i) * 8; }
+    __device__ __forceinline__ void init(uint32_t lane, uint32_t parts) const /* by a warp */
+    {
+        static_assert(WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES <= 32, "a lane a pair of barriers");
+        if (lane < WK_EXPERTS_ROUNDS) {
+            wk_bar_init(full(lane), WK_BAR_COPIES);
+            wk_bar_init(empty(lane), WK_SLOTS);
+        } else if (lane < WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES) {
+            wk_bar_init(summed(lane - WK_EXPERTS_ROUNDS), WK_SLOTS);
+            wk_bar_init(finished(lane - WK_EXPERTS_ROUNDS), parts);
+        }
+        wk_bar_init_done();
+    }
+};
 
 struct wk_experts_args {
     wk_product_args p;         /* items: units of a chunk */
     const uint32_t *groups;    /* worker/quant_cuda.h */
-    uint32_t experts, capacity, rounds, known, start_at; /* capacity: most columns of a chunk; rounds: steps of a slot in a stage; known: groups may be read before the wait; start_at: shared memory: bytes */
+    uint32_t experts, capacity, rounds, known; /* capacity: most columns of a chunk; rounds: steps of a slot in a stage; known: groups may be read before the wait */
+    uint32_t whole, tail;      /* whole: a stage is a run of a tile's bytes; what the last one then lacks of whole steps, `tail` bytes, has its places in the rings */
+    uint32_t start_at;         /* shared memory: bytes */
 };
 
 /* A block's way through its units: those from `tile` on of a chunk of an expert's items, then the next chunk's. */
@@ -43,9 +76,27 @@ struct wk_experts_walk {
     }
 };
 
-/* Where the block begins, by one warp, for all to read. All that is known of 32 experts is asked for at once. */
-__device__ __forceinline__ void wk_experts_start(const wk_experts_args &a, wk_experts_walk *to, uint32_t lane)
+/* Units [from, from + left) of `all` are the block's. */
+__device__ __forceinline__ uint32_t wk_experts_share(uint32_t all, uint32_t *left)
 {
+    const uint32_t each = all / gridDim.x, rest = all % gridDim.x;
+    *left = each + (blockIdx.x < rest ? 1 : 0);
+    return blockIdx.x * each + min(blockIdx.x, rest);
+}
+
+/* Where the block begins, by one warp, for all to read. All that is known of 32 experts is asked for at once; if each has one item, as those of one row have, the place is known and only that. */
+template <int COLUMNS> __device__ __forceinline__ void wk_experts_start(const wk_experts_args &a, wk_experts_walk *to, uint32_t lane)
+{
+    if (COLUMNS == 1) {
+        uint32_t left;
+        const uint32_t *const numbers = a.groups + a.experts;
+        const uint32_t from = wk_experts_share(a.p.rows * a.p.items, &left), i = from / a.p.items, used = min(i, a.experts - 1);
+        const uint32_t expert = __ldcg(a.groups + used), at = __ldcg(numbers + used), end = __ldcg(numbers + used + 1), all = __ldcg(numbers + a.experts);
+        if (all == a.p.rows && at == i && end == i + 1) {
+            if (lane == 0) *to = { left, i, expert, at, end, from - i * a.p.items };
+            return;
+        }
+    }
     const uint32_t *const first = a.groups + a.experts;
     struct used { uint32_t expert, at, end; };
     auto read = [&](uint32_t i) { return i < a.experts ? used{ __ldcg(a.groups + i), __ldcg(first + i), __ldcg(first + i + 1) } : used{ 0, 0, 0 }; };
@@ -54,8 +105,8 @@ __device__ __forceinline__ void wk_experts_start(const wk_experts_args &a, wk_ex
     uint32_t all = chunks(u);
     for (uint32_t i = lane + 32; i < a.experts; i += 32) all += chunks(read(i));
     all = __reduce_add_sync(0xffffffffu, all) * a.p.items;
-    const uint32_t each = all / gridDim.x, rest = all % gridDim.x, from = blockIdx.x * each + min(blockIdx.x, rest), left = each + (blockIdx.x < rest ? 1 : 0);
-    const uint32_t chunk = from / a.p.items;
+    uint32_t left;
+    const uint32_t from = wk_experts_share(all, &left), chunk = from / a.p.items;
     if (!left) {
         if (lane == 0) to->left = 0;
         return;
@@ -79,18 +130,28 @@ __device__ __forceinline__ void wk_experts_start(const wk_experts_args &a, wk_ex
 /* A cell of sums, 16 rows x 8 columns: byte of a row's. Four rows are read at once, and no banks collide when they are. */
 __device__ __forceinline__ uint32_t wk_experts_cell(uint32_t row, uint32_t column) { return (column * 16 + (row / 4 ^ column / 2) * 4 + row % 4) * 4; }
 
-/* A warp's steps of a chunk's columns: the rows of the items' inputs. A lane keeps to one column. */
-template <int COLUMNS, class F> __device__ __forceinline__ void wk_experts_inputs(const wk_experts_args &a, unsigned char *shared, const wk_experts_walk &walk, uint32_t slot, uint32_t lane)
+/* The input row of a lane's column. All items of a single row have its input, whatever their order. */
+template <int COLUMNS> __device__ __forceinline__ uint32_t wk_experts_row(const wk_experts_args &a, const wk_experts_walk &walk, uint32_t lane)
 {
-    constexpr uint32_t apart = 32 / COLUMNS;
     const wk_product_args &p = a.p;
-    asm volatile("" : "+r"(lane), "+r"(slot)); /* computed again for each chunk: what is kept between them would take registers from the loop over k */
+    return walk.left && lane % COLUMNS < walk.columns(a) ? wk_input_row(p, p.rows > p.x_items ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + lane % COLUMNS) / p.x_items : 0) : 0;
+}
+/* A slot's steps of a chunk's columns, for the slot's warps of all groups: the rows of the items' inputs. A lane keeps to one column. */
+template <int COLUMNS> __device__ __forceinline__ void wk_experts_inputs(const wk_experts_args &a, unsigned char *shared, const wk_experts_walk &walk, uint32_t row, uint32_t group, uint32_t slot, uint32_t lane)
+{
+    typedef wk_experts_shape<COLUMNS> shape;
+    constexpr uint32_t apart = 32 * shape::groups / COLUMNS;
+    const wk_product_args &p = a.p;
+    asm volatile("" : "+r"(lane), "+r"(slot), "+r"(group)); /* computed again for each chunk: what is kept between them would take registers from the loop over k */
     const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, slot) << p.step_shift;
+    auto meet = [&] {
+        if (shape::groups > 1) asm volatile("bar.sync %0, %1;" ::"r"(1 + slot), "n"(32 * shape::groups) : "memory");
+        else __syncwarp();
+    };
+    meet(); /* the chunk before is done with */
     if (c < walk.columns(a)) {
-        /* All items of a single row have its input, whatever their order. */
-        const uint32_t row = wk_input_row(p, p.rows > p.x_items ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + c) / p.x_items : 0);
         const __half *const from = static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32;
-        const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at) + c * p.x_stride * 2, first = lane / COLUMNS;
+        const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at) + c * p.x_stride * 2, first = (group * 32 + lane) / COLUMNS;
 #pragma unroll 4
         for (uint32_t i = first; i < own / 8; i += apart) {
             const uint32_t k = wk_own_k(p, slot, i * 8);
@@ -99,15 +160,94 @@ template <int COLUMNS, class F> __device__ __forceinline__ void wk_experts_input
     }
     wk_copy_commit();
     wk_copy_wait<0>();
+    meet();
 }
 
-/* The streaming warp. */
-__device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring, const wk_few_bars &bars, uint32_t lane)
+/* A run of bytes into the ring, by one lane. */
+__device__ __forceinline__ void wk_experts_copy(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar, uint64_t policy)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy) : "memory");
+#endif
+}
+
+/* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all threads. */
+__device__ __forceinline__ void wk_experts_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t rings)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t at = (uint32_t)p.seg[0].tile_bytes - (p.stages - 1) * p.slot;
+    for (uint32_t stage = p.stages - 1; stage < rings * p.depth; stage += p.stages)
+        for (uint32_t i = threadIdx.x * 16; i < a.tail; i += blockDim.x * 16) *reinterpret_cast<uint4 *>(shared + stage * p.slot + at + i) = make_uint4(0, 0, 0, 0);
+}
+
+/* Stages in the order in which they are asked for: a tile's in the ring of the group that has it. */
+template <uint32_t GROUPS> struct wk_experts_order {
+    uint32_t group, stage;
+    wk_turn turn, first; /* in the group's ring; at the beginning of its tile: groups have a tile each by turns, so theirs are the same */
+    __device__ __forceinline__ explicit wk_experts_order(uint32_t parity) : group(0), stage(0), turn{ 0, parity }, first{ 0, parity } {}
+    __device__ __forceinline__ void next(uint32_t stages, uint32_t depth)
+    {
+        turn.next(depth);
+        if (GROUPS == 1 || ++stage < stages) return;
+        stage = 0;
+        if (group == 0) turn = first;
+        else first = turn;
+        group ^= 1u;
+    }
+    __device__ __forceinline__ uint32_t at(uint32_t depth) const { return GROUPS == 1 ? turn.i : group * depth + turn.i; }
+};
+
+/* The streaming warp, where stages are runs of a tile's bytes: one lane with little to compute between two copies, since it competes with the multiplying warps for their turns. */
+template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream_whole(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring, const wk_experts_bars &bars)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, slot = p.slot, stages = p.stages, rounds = a.rounds, bytes = slot / rounds;
+    const uint32_t tile_bytes = (uint32_t)p.seg[0].tile_bytes;
+    wk_experts_order<GROUPS> now(1), old(0);
+    uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
+    uint64_t once = 0; /* what is read once a step makes room in L2 first, not what every layer reads again */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
+#endif
+    for (; walk.left; walk.next(a))
+        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++)
+            for (uint32_t j = 0; j < in_item; j++) {
+                uint32_t tile, s = wk_few_segment(p, unit, &tile);
+                if (p.glu) s = j;
+                const wk_segment_args &seg = p.seg[s];
+                const unsigned char *from = seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * tile_bytes;
+                uint32_t left = tile_bytes;
+                for (uint32_t stage = stages; stage; stage--) {
+                    if (more) {
+                        more--;
+                    } else {
+                        wk_stage_wait(bars.full((old.at(depth) + 1) * rounds - 1), old.turn.parity);
+                        old.next(stages, depth);
+                    }
+                    const uint32_t at = now.at(depth);
+                    wk_stage_wait(bars.empty(at), now.turn.parity);
+                    uint32_t full = bars.full(at * rounds), to = ring + at * slot;
+                    for (uint32_t r = rounds; r; r--) {
+                        const uint32_t n = min(left, bytes);
+                        wk_experts_copy(to, from, n, full, once);
+                        to += bytes;
+                        from += n;
+                        left -= n;
+                        full += 8;
+                    }
+                    now.next(stages, depth);
+                }
+            }
+}
+
+/* The streaming warp, where a stage is pieces of steps, or tiles are cut short and a ring has no place for what they lack. */
+template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring, const wk_experts_bars &bars, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1;
-    wk_turn turn = { 0, 1 }, old = { 0, 0 };
-    uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
+    wk_experts_order<GROUPS> now(1), old(0);
+    uint32_t more = p.flight;
     for (; walk.left; walk.next(a))
         for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++)
             for (uint32_t j = 0; j < in_item; j++) {
@@ -115,91 +255,169 @@ __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_e
                 if (p.glu) s = j;
                 const wk_segment_args &seg = p.seg[s];
                 const unsigned char *const from = seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_bytes;
+                uint32_t at = 0, left = p.run;
                 for (uint32_t stage = 0; stage < p.stages; stage++) {
-                    const uint32_t at = p.run > 1 ? stage / p.run * WK_SLOTS * seg.step_bytes + stage % p.run * seg.stage_bytes : stage * WK_SLOTS * seg.stage_bytes;
                     __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
                     if (more) {
                         more--;
                     } else {
-                        wk_stage_wait(bars.full(old.i), old.parity);
-                        old.next(p.depth);
+                        wk_stage_wait(bars.full((old.at(p.depth) + 1) * a.rounds - 1), old.turn.parity);
+                        old.next(p.stages, p.depth);
                     }
-                    wk_stage_wait(bars.empty(turn.i), turn.parity);
-                    wk_stage_copy8(ring + turn.i * p.slot, from, at, seg.stage_bytes, p.run > 1 ? seg.step_bytes : seg.stage_bytes, (uint32_t)seg.tile_bytes, p.steps * seg.step_bytes, bars.full(turn.i), lane);
-                    turn.next(p.depth);
+                    const uint32_t stage_at = now.at(p.depth);
+                    wk_stage_wait(bars.empty(stage_at), now.turn.parity);
+                    for (uint32_t r = 0; r < a.rounds; r++) {
+                        wk_stage_copy8(ring + stage_at * p.slot + r * WK_SLOTS * seg.stage_bytes, from, at, seg.stage_bytes, seg.step_bytes, (uint32_t)seg.tile_bytes, p.steps * seg.step_bytes, bars.full(stage_at * a.rounds + r), lane);
+                        at += seg.stage_bytes;
+                        if (--left == 0) {
+                            left = p.run;
+                            at += (WK_SLOTS - 1) * seg.step_bytes;
+                        }
+                    }
+                    now.next(p.stages, p.depth);
                 }
             }
 }
 
-/* A multiplying warp. Stages of the ring hold `rounds` steps of each slot, or a piece of one. */
-template <int COLUMNS, class F>
-__device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk_experts_walk walk, unsigned char *shared, const wk_few_bars &bars, uint32_t slot, uint32_t lane)
+/* N units of a stage times PARTS tiles of eight columns, `apart` halves from each other. */
+template <class F, int PARTS, uint32_t N> __device__ __forceinline__ void wk_experts_units(float y[PARTS][2][4], const unsigned char *at, const __half *x, uint32_t apart, uint32_t lane)
 {
-    const wk_product_args &p = a.p;
-    const uint32_t in_item = p.glu ? 2 : 1, piece_units = F::super == 2 ? 2 : p.stage_units, chunk = (uint32_t)F::offset(piece_units), rounds = a.rounds, stages = p.stages, run = p.run, slot_bytes = p.slot;
-    const uint32_t step_values = 1u << p.step_shift, depth = p.depth, advance = run > 1 ? piece_units * F::unit : WK_SLOTS * step_values, own = wk_own_steps(p, slot);
-    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) + slot * step_values;
-    const unsigned char *const ring = shared + chunk * slot;
-    unsigned char *const sums = shared + p.red_at + slot * wk_experts_shape<COLUMNS>::cell;
-    const uint32_t in_cell = COLUMNS == 1 ? lane : wk_experts_cell(lane / 4, lane % 4 * 2);
-    wk_turn turn = { 0, 0 }, sum = { 0, 1 };
-    const unsigned char *at = ring;
-    for (; walk.left; walk.next(a)) {
-        __syncwarp(); /* the chunk before is done with */
-        wk_experts_inputs<COLUMNS, F>(a, shared, walk, slot, lane);
-        __syncwarp();
-#pragma unroll 1
-        for (uint32_t i = walk.units(a) * in_item; i; i--) {
-            float y[2][4] = {};
-            const __half *xs = x;
-            uint32_t left = own, piece = 0;
-#pragma unroll 1
-            for (uint32_t stage = stages; stage; stage--) {
-                const uint32_t here = min(rounds, left);
-                const unsigned char *from = at;
-                wk_stage_wait(bars.full(turn.i), turn.parity);
-#pragma unroll 1
-                for (uint32_t r = here; r; r--) {
-                    if constexpr (F::super == 2) {
-                        wk_few_units<F, COLUMNS, 2>(y, from, xs, lane);
-                    } else {
-                        if (4 * F::slot <= WK_FEW_STAGE && piece_units == 4) wk_few_units<F, COLUMNS, 4>(y, from, xs, lane);
-                        else if (piece_units == 2) wk_few_units<F, COLUMNS, 2>(y, from, xs, lane);
-                        else wk_few_units<F, COLUMNS, 1>(y, from, xs, lane);
-                    }
-                    from += chunk * WK_SLOTS;
-                    xs += advance;
+    const uint32_t t = lane % 4;
+    auto unit = [&](auto place, auto far, const typename F::scales &s, const unsigned char *from, const __half *xs) {
+        typename F::quants q;
+        F::load(q, from, place, lane);
+#pragma unroll
+        for (uint32_t b = 0; b < F::unit / 32; b++) {
+            wk_weights32<F> w;
+            w.template make<far>(q, s, place, b);
+#pragma unroll
+            for (int part = 0; part < PARTS; part++) {
+                const __half *const v = xs + part * apart + b * 32;
+                uint32_t x4[4];
+                if (F::group == 32) {
+                    const uint4 all = *reinterpret_cast<const uint4 *>(v + t * 8);
+                    x4[0] = all.x, x4[1] = all.y, x4[2] = all.z, x4[3] = all.w;
+                } else {
+                    const uint2 low = *reinterpret_cast<const uint2 *>(v + t * 4), high = *reinterpret_cast<const uint2 *>(v + 16 + t * 4);
+                    x4[0] = low.x, x4[1] = low.y, x4[2] = high.x, x4[3] = high.y;
                 }
-                __syncwarp();
-                if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
-                turn.next(depth);
-                at = turn.i ? at + slot_bytes : ring;
-                left -= here;
-                if (run > 1) { /* a step is cut: on to its next piece, or behind the other slots' steps */
-                    if (++piece < run) {
-                        left += here;
-                    } else {
-                        xs += (WK_SLOTS - 1) * step_values;
-                        piece = 0;
-                    }
-                }
+                w.add(y[part], x4);
             }
+        }
+    };
+    typedef std::integral_constant<uint32_t, 0> first;
+    typedef std::integral_constant<uint32_t, 1> second;
+#pragma unroll
+    for (uint32_t v = 0; v < N; v += F::super) {
+        typename F::scales s;
+        F::load(s, at + F::offset(v), 0, lane);
+        auto super = [&](auto far) {
+            unit(first(), far, s, at + F::offset(v), x + v * F::unit);
+            if constexpr (F::super == 2) {
+                F::load(s, at + F::offset(v + 1), 1, lane);
+                unit(second(), far, s, at + F::offset(v + 1), x + (v + 1) * F::unit);
+            }
+        };
+        if (wk_far<F>(s)) super(std::true_type());
+        else super(std::false_type());
+    }
+}
+
+/* Where a multiplying warp is in its group's ring. */
+struct wk_experts_ring {
+    const unsigned char *own; /* its part of the first stage */
+    uint32_t first;           /* number of that stage */
+    wk_turn turn;
+};
+
+/* A slot's sums of a tile. Stages of the ring hold `rounds` steps of each slot, or a piece of one, of UNITS units. */
+template <class F, int PARTS, uint32_t UNITS>
+__device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_experts_args &a, wk_experts_ring &ring, const wk_experts_bars &bars, const __half *x, uint32_t own, uint32_t lane)
+{
+    constexpr uint32_t chunk = (uint32_t)F::offset(UNITS);
+    const wk_product_args &p = a.p;
+    const uint32_t rounds = a.rounds, run = p.run, step_values = 1u << p.step_shift, advance = run > 1 ? UNITS * F::unit : WK_SLOTS * step_values, apart = 8 * p.x_stride;
+    uint32_t left = own, piece = 0;
+#pragma unroll 1
+    for (uint32_t stage = p.stages; stage; stage--) {
+        const uint32_t here = min(rounds, left);
+        const unsigned char *from = ring.own + ring.turn.i * p.slot;
+        uint32_t full = bars.full((ring.first + ring.turn.i) * rounds);
+#pragma unroll 1
+        for (uint32_t r = here; r; r--) {
+            wk_stage_wait(full, ring.turn.parity);
+            full += 8;
+            wk_experts_units<F, PARTS, UNITS>(y, from, x, apart, lane);
+            from += chunk * WK_SLOTS;
+            x += advance;
+        }
+        __syncwarp();
+        if (lane == 0) wk_bar_arrive(bars.empty(ring.first + ring.turn.i));
+        ring.turn.next(p.depth);
+        left -= here;
+        if (run > 1) { /* a step is cut: on to its next piece, or behind the other slots' steps */
+            if (++piece < run) {
+                left += here;
+            } else {
+                x += (WK_SLOTS - 1) * step_values;
+                piece = 0;
+            }
+        }
+    }
+}
+
+/* A multiplying warp. */
+template <int COLUMNS, class F> __device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk_experts_walk walk, unsigned char *shared, const wk_experts_bars &bars, uint32_t warp, uint32_t lane)
+{
+    typedef wk_experts_shape<COLUMNS> shape;
+    const wk_product_args &p = a.p;
+    const uint32_t in_item = p.glu ? 2 : 1, group = shape::groups == 1 ? 0 : warp / WK_SLOTS, slot = warp % WK_SLOTS, units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, slot);
+    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) + (slot << p.step_shift);
+    wk_experts_ring ring = { shared + group * p.depth * p.slot + (uint32_t)F::offset(units) * slot, group * p.depth, { 0, 0 } };
+    wk_turn sum = { group, 1 };
+    uint32_t turn = 0, row = a.known ? wk_experts_row<COLUMNS>(a, walk, lane) : 0; /* turn: group that has the next tile; row: asked for ahead of the wait if it may be */
+    wk_depend();
+    wk_release(); /* not before: what the launch before last has made is then known to the next one */
+    if (!a.known) row = wk_experts_row<COLUMNS>(a, walk, lane);
+    for (; walk.left; walk.next(a), row = wk_experts_row<COLUMNS>(a, walk, lane)) {
+        wk_experts_inputs<COLUMNS>(a, shared, walk, row, group, slot, lane);
+        const uint32_t tiles = walk.units(a) * in_item, parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
+#pragma unroll 1
+        for (uint32_t i = turn == group ? 0 : 1; i < tiles; i += shape::groups) {
+            float y[shape::parts][2][4] = {};
+            auto tile = [&](auto with) {
+                if constexpr (F::super == 2) {
+                    wk_experts_tile<F, with, 2>(y, a, ring, bars, x, own, lane);
+                } else {
+                    if (4 * F::slot <= WK_FEW_STAGE && units == 4) wk_experts_tile<F, with, 4>(y, a, ring, bars, x, own, lane);
+                    else if (units == 2) wk_experts_tile<F, with, 2>(y, a, ring, bars, x, own, lane);
+                    else wk_experts_tile<F, with, 1>(y, a, ring, bars, x, own, lane);
+                }
+            };
+            if (shape::parts == 1 || parts == 1) tile(std::integral_constant<int, 1>());
+            else tile(std::integral_constant<int, (int)shape::parts>());
             wk_stage_wait(bars.finished(sum.i), sum.parity);
-            unsigned char *const cell = sums + sum.i * wk_experts_shape<COLUMNS>::place;
+            uint32_t here = lane; /* computed again for each tile: what is kept would take registers from the loop over k */
+            asm volatile("" : "+r"(here));
+            const uint32_t in_cell = COLUMNS == 1 ? here : wk_experts_cell(here / 4, here % 4 * 2);
+            unsigned char *const cell = shared + p.red_at + slot * shape::cell + sum.i * shape::place;
             if constexpr (COLUMNS == 1) {
                 if (lane % 4 == 0) {
-                    *reinterpret_cast<float *>(cell + lane) = __fadd_rn(y[0][0], y[1][0]);
-                    *reinterpret_cast<float *>(cell + lane + 32) = __fadd_rn(y[0][2], y[1][2]);
+                    *reinterpret_cast<float *>(cell + lane) = __fadd_rn(y[0][0][0], y[0][1][0]);
+                    *reinterpret_cast<float *>(cell + lane + 32) = __fadd_rn(y[0][0][2], y[0][1][2]);
                 }
             } else {
 #pragma unroll
-                for (uint32_t j = 0; j < 4; j++) /* columns 2t, 2t + 1 of row g, and of row g + 8 */
-                    *reinterpret_cast<float *>(cell + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = __fadd_rn(y[0][j], y[1][j]);
+                for (uint32_t part = 0; part < shape::parts; part++)
+#pragma unroll
+                    for (uint32_t j = 0; j < 4; j++) /* columns 2t, 2t + 1 of row g, and of row g + 8 */
+                        if (part < parts) *reinterpret_cast<float *>(cell + part * shape::part + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = __fadd_rn(y[part][0][j], y[part][1][j]);
             }
             __syncwarp();
             if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
-            sum.next(WK_FEW_SUMS);
+            for (uint32_t g = 0; g < shape::groups; g++) sum.next(shape::places);
         }
+        turn = (turn + tiles) % shape::groups;
     }
 }
 
@@ -216,38 +434,49 @@ __device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char
     for (int i = 0; i < 4; i++) sum[i] = wk_slots_sum(v[i]);
 }
 
-/* The finishing warp for 8 columns: four rows of a column a lane. */
-__device__ __forceinline__ void wk_experts_finish_eight(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_few_bars &bars, uint32_t lane)
+/* A finishing warp for eight columns: four rows of a column a lane. Two warps: a part each, or every other unit, so that the sums of a place are always for the same ones. What a unit reads besides
+ * sums is asked for one ahead. */
+template <int COLUMNS> __device__ __forceinline__ void wk_experts_finish_eight(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_experts_bars &bars, uint32_t warp, uint32_t lane)
 {
-    typedef wk_experts_shape<8> shape;
+    typedef wk_experts_shape<COLUMNS> shape;
+    constexpr uint32_t apart = shape::finish / shape::parts;
     const wk_product_args &p = a.p;
-    const uint32_t in_item = p.glu ? 2 : 1;
-    const unsigned char *const cells = shared + p.red_at + wk_experts_cell(lane % 4 * 4, lane / 4);
-    wk_turn sum = { 0, 0 };
+    const uint32_t in_item = p.glu ? 2 : 1, part = apart == 1 ? warp : 0, own = apart == 1 ? 0 : warp;
+    const unsigned char *const cells = shared + p.red_at + part * shape::part + wk_experts_cell(lane % 4 * 4, lane / 4);
     wk_four_at o = {};
+    uint32_t before = 0; /* units of the block before the chunk's */
     for (; walk.left; walk.next(a)) {
-        o.on = lane / 4 < walk.columns(a);
-        o.row = o.on ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + lane / 4) : 0;
+        const uint32_t column = part * 8 + lane / 4, first = walk.tile, last = first + walk.units(a);
+        o.on = column < walk.columns(a);
+        o.row = o.on ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + column) : 0;
+        uint32_t unit = first + (own + apart - before % apart) % apart;
+        wk_four_more next = {};
+        o.seg = wk_few_segment(p, unit, &o.tile);
+        if (unit < last) next = wk_four_ahead(p, o, walk.expert);
 #pragma unroll 1
-        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++) {
-            const uint32_t place = sum.i; /* pairs begin at even places */
-            o.seg = wk_few_segment(p, unit, &o.tile);
-            wk_four_more more = wk_four_ahead(p, o, walk.expert);
-            wk_stage_wait(bars.summed(place), sum.parity);
-            if (p.glu) wk_stage_wait(bars.summed(place + 1), sum.parity);
+        for (; unit < last; unit += apart) {
+            const uint32_t number = (before + unit - first) * in_item, place = number % shape::places, parity = number / shape::places % 2; /* pairs begin at even places */
+            const wk_four_at now = o;
+            wk_four_more more = next;
+            if (unit + apart < last) {
+                o.seg = wk_few_segment(p, unit + apart, &o.tile);
+                next = wk_four_ahead(p, o, walk.expert);
+            }
+            wk_stage_wait(bars.summed(place), parity);
+            if (p.glu) wk_stage_wait(bars.summed(place + 1), parity);
             float v[4], up[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
             wk_experts_add(v, cells + place * shape::place);
             if (p.glu) wk_experts_add(up, cells + (place + 1) * shape::place);
             __syncwarp();
             if (lane < in_item) wk_bar_arrive(bars.finished(place + lane));
-            wk_four_output(p, o, more, v, up);
-            for (uint32_t i = 0; i < in_item; i++) sum.next(WK_FEW_SUMS);
+            wk_four_output(p, now, more, v, up);
         }
+        before += last - first;
     }
 }
 
 /* The same for one column: 16 rows of a tile in 16 lanes, with glu the second segment's in the upper ones. */
-__device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_few_bars &bars, uint32_t lane)
+__device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_experts_bars &bars, uint32_t lane)
 {
     typedef wk_experts_shape<1> shape;
     const wk_product_args &p = a.p;
@@ -258,11 +487,19 @@ __device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, 
     o.on = lane < 16;
     for (; walk.left; walk.next(a)) {
         o.row = __ldcg(a.groups + 2 * a.experts + 1 + walk.at);
+        uint32_t unit = walk.tile;
+        const uint32_t last = unit + walk.units(a);
+        o.seg = wk_few_segment(p, unit, &o.tile);
+        wk_output_more next = wk_output_ahead(p, o, walk.expert);
 #pragma unroll 1
-        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++) {
+        for (; unit < last; unit++) {
             const uint32_t place = sum.i; /* pairs begin at even places */
-            o.seg = wk_few_segment(p, unit, &o.tile);
-            const wk_output_more more = wk_output_ahead(p, o, walk.expert);
+            const wk_output_at now = o;
+            const wk_output_more more = next;
+            if (unit + 1 < last) {
+                o.seg = wk_few_segment(p, unit + 1, &o.tile);
+                next = wk_output_ahead(p, o, walk.expert);
+            }
             wk_stage_wait(bars.summed(place), sum.parity);
             if (p.glu) wk_stage_wait(bars.summed(place + 1), sum.parity);
             const float *const v = reinterpret_cast<const float *>(shared + p.red_at + (place + (p.glu ? lane / 16 : 0)) * shape::place) + o.r;
@@ -272,38 +509,44 @@ __device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, 
             const float s = wk_slots_sum(sums);
             __syncwarp();
             if (lane < in_item) wk_bar_arrive(bars.finished(place + lane));
-            wk_output(p, o, more, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);
-            for (uint32_t i = 0; i < in_item; i++) sum.next(WK_FEW_SUMS);
+            wk_output(p, now, more, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);
+            for (uint32_t i = 0; i < in_item; i++) sum.next(shape::places);
         }
     }
 }
 
-template <int COLUMNS, class F> __global__ void __launch_bounds__(WK_FEW_THREADS, 2) wk_product_experts(const __grid_constant__ wk_experts_args a)
+template <int COLUMNS, class F> __global__ void __launch_bounds__(wk_experts_shape<COLUMNS>::threads, wk_experts_shape<COLUMNS>::blocks) wk_product_experts(const __grid_constant__ wk_experts_args a)
 {
+    typedef wk_experts_shape<COLUMNS> shape;
     extern __shared__ uint4 wk_shared[];
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const wk_product_args &p = a.p;
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
-    const wk_few_bars bars = { base + p.bars_at };
+    const wk_experts_bars bars = { base + p.bars_at };
     wk_experts_walk *const start = reinterpret_cast<wk_experts_walk *>(shared + a.start_at);
-    if (warp == WK_SLOTS && lane == 0) bars.init(p.depth);
+    if (warp == shape::multiply) bars.init(lane, shape::parts);
+    if (a.tail) wk_experts_zeros(a, shared, shape::groups);
     if (!a.known) {
-        if (warp == WK_SLOTS) wk_few_touch(p);
+        if (warp >= shape::multiply) wk_few_touch(p);
         wk_depend();
     }
-    if (warp == 0) wk_experts_start(a, start, lane);
+    if (warp == 0) wk_experts_start<COLUMNS>(a, start, lane);
     __syncthreads();
     const wk_experts_walk walk = *start;
-    if (warp > WK_SLOTS) {
-        wk_experts_stream(a, walk, base, bars, lane);
+    if (warp == shape::multiply + shape::finish) {
+        if (!a.whole) wk_experts_stream<shape::groups>(a, walk, base, bars, lane);
+        else if (lane == 0) wk_experts_stream_whole<shape::groups>(a, walk, base, bars);
+        __syncwarp();
         wk_depend();
         return;
     }
-    wk_depend();
-    wk_release(); /* not before: what the launch before last has made is then known to the next one */
-    if (warp < WK_SLOTS) wk_experts_multiply<COLUMNS, F>(a, walk, shared, bars, warp, lane);
+    if (warp >= shape::multiply) {
+        wk_depend();
+        wk_release();
+    }
+    if (warp < shape::multiply) wk_experts_multiply<COLUMNS, F>(a, walk, shared, bars, warp, lane);
     else if constexpr (COLUMNS == 1) wk_experts_finish_one(a, walk, shared, bars, lane);
-    else wk_experts_finish_eight(a, walk, shared, bars, lane);
+    else wk_experts_finish_eight<COLUMNS>(a, walk, shared, bars, warp - shape::multiply, lane);
 }
 
 #endif
