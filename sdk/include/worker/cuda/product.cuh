@@ -10,6 +10,7 @@
 #include <worker/cuda/product.h>
 #include <worker/cuda/product_experts.cuh>
 #include <worker/cuda/product_few.cuh>
+#include <worker/cuda/product_middle.cuh>
 #include <worker/cuda/product_wide.cuh>
 
 /* What the kernels' shapes depend on besides the product; one device a process. */
@@ -275,26 +276,29 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
-    /* ---- product_wide ---- */
+    /* ---- product_middle (1 or 2 tiles of 8 columns) and product_wide (4 or 8) ---- */
 
     typedef void (*wide_kernel)(const wk_wide_args);
     template <int NT, class F> static constexpr wide_kernel wide_one()
     {
-        if constexpr (!wk_is_exact<F>::yes) return wk_product_wide<NT, F>;
+        if constexpr (!wk_is_exact<F>::yes && NT <= 2) return wk_product_middle<NT, F>;
+        else if constexpr (!wk_is_exact<F>::yes) return wk_product_wide<NT, F>;
         else return NULL;
     }
     template <int NT> static wide_kernel wide_of(uint32_t types)
     {
         static const wide_kernel kernels[n_types] = { wide_one<NT, First>(), wide_one<NT, Rest>()... };
         if (!(types & (types - 1))) return kernels[wk_log2(types)];
-        if constexpr (!wk_is_exact<First>::yes && ((Rest::group == First::group && !wk_is_exact<Rest>::yes) && ...)) return wk_product_wide<NT, First, Rest...>;
-        else return NULL;
+        if constexpr (wk_is_exact<First>::yes || !((Rest::group == First::group && !wk_is_exact<Rest>::yes) && ...)) return NULL;
+        else if constexpr (NT <= 2) return wk_product_middle<NT, First, Rest...>;
+        else return wk_product_wide<NT, First, Rest...>;
     }
     static wide_kernel wide_of(uint32_t tiles, uint32_t types) { return tiles == 1 ? wide_of<1>(types) : tiles == 2 ? wide_of<2>(types) : tiles == 4 ? wide_of<4>(types) : wide_of<8>(types); }
     static inline uint32_t wide_clusters[4][n_types + 1][4]; /* by log2 of tiles, type (n_types: several), log2 of blocks: clusters that the device holds at once */
+    static uint32_t wide_together(uint32_t tiles, bool mixed) { return tiles <= 2 ? wk_middle_together(mixed ? n_types : 1) : 1; } /* blocks a multiprocessor */
     static uint32_t wide_room(uint32_t tiles, bool mixed) /* shared memory of a block */
     {
-        const uint32_t room = device.processor_bytes / wk_wide_together(tiles, mixed ? 2 : 1) - WK_BLOCK_RESERVED;
+        const uint32_t room = device.processor_bytes / wide_together(tiles, mixed) - WK_BLOCK_RESERVED;
         return room < device.block_bytes ? room : device.block_bytes;
     }
     static void wide_config(cudaLaunchConfig_t *config, cudaLaunchAttribute attribute[2], uint32_t blocks, uint32_t shared)
@@ -322,7 +326,7 @@ template <class First, class... Rest> struct wk_product_of {
                 for (uint32_t b = 0; b < 4; b++) {
                     cudaLaunchAttribute attribute[2] = {};
                     cudaLaunchConfig_t config;
-                    int clusters = (int)(device.processors * wk_wide_together(tiles, type == n_types ? 2 : 1));
+                    int clusters = (int)(device.processors * wide_together(tiles, type == n_types));
                     wide_config(&config, attribute, 1u << b, wide_room(tiles, type == n_types));
                     if (b && (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess || clusters < 0)) {
                         (void)cudaGetLastError();
@@ -347,12 +351,12 @@ template <class First, class... Rest> struct wk_product_of {
         }
         return most << a->step_shift;
     }
-    /* Shared memory of product_wide in clusters of `blocks`, `stage_k` values of k a stage; 0: it does not fit. */
+    /* Shared memory of product_middle or product_wide in clusters of `blocks`, `stage_k` values of k a stage; 0: it does not fit. */
     static uint32_t wide_shape(wk_wide_args *w, uint32_t tiles, uint32_t blocks, uint32_t stage_k)
     {
         wk_product_args *a = &w->p;
         const bool mixed = a->types & (a->types - 1);
-        const uint32_t each = a->glu ? 2 : 1, cells = WK_WIDE_TILES / each * tiles, step_k = 1u << a->step_shift, kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
+        const uint32_t each = a->glu ? 2 : 1, cells = WK_WIDE_TILES / each * tiles, step_k = 1u << a->step_shift, kept = blocks <= 2 ? (tiles <= 2 ? 2 / blocks : 1) * WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
         uint32_t clusters = wide_clusters[wk_log2(tiles)][mixed ? n_types : wk_log2(a->types)][wk_log2(blocks)];
         const uint32_t room = wide_room(tiles, mixed);
         a->run = step_k > stage_k ? step_k / stage_k : 1;
@@ -369,8 +373,19 @@ template <class First, class... Rest> struct wk_product_of {
         w->workers = clusters < a->items ? clusters : a->items;
         w->blocks = blocks;
         w->owned = (cells + blocks - 1) / blocks;
-        w->buffers = blocks > 1 && w->workers < a->items ? 2 : 1; /* one: each item is finished before the next */
+        w->buffers = (blocks > 1 || tiles <= 2) && w->workers < a->items ? 2 : 1; /* one: each item is finished before the next */
         w->buffer = w->owned * blocks * each * WK_WIDE_CELL;
+        if (tiles <= 2) { /* all of the block's activations stay */
+            const uint32_t stages = wide_k(a, blocks) / w->stage_k, x = stages * w->x_bytes, fixed = x + w->buffers * w->buffer + kept + WK_MIDDLE_BARS * 8 + WK_WIDE_STAGES * 2;
+            a->depth = room > fixed ? min_of((room - fixed) / (WK_WIDE_TILES * a->slot), (uint32_t)WK_MIDDLE_DEPTH) : 0;
+            if (a->depth < 2 || stages > WK_MIDDLE_STAGES) return 0;
+            a->x_at = x;
+            a->red_at = x + a->depth * WK_WIDE_TILES * a->slot;
+            w->kept_at = a->red_at + w->buffers * w->buffer;
+            a->bars_at = w->kept_at + kept;
+            w->order_at = a->bars_at + WK_MIDDLE_BARS * 8;
+            return w->order_at + WK_WIDE_STAGES * 2;
+        }
         const uint32_t fixed = 1024 + w->buffers * w->buffer + kept + WK_WIDE_BARS * 8 + WK_WIDE_STAGES * 2, stage = w->x_bytes + WK_WIDE_TILES * a->slot;
         a->depth = room > fixed ? (room - fixed) / stage : 0;
         if (a->depth > WK_WIDE_DEPTH) a->depth = WK_WIDE_DEPTH;
@@ -400,11 +415,11 @@ template <class First, class... Rest> struct wk_product_of {
         uint64_t best = UINT64_MAX;
         uint32_t blocks = 0, stage_k = 0;
         for (uint32_t b = 1; b <= (device.clusters ? 8u : 1u); b *= 2) {
-            uint32_t k = tiles == 4 ? 256 : 128;
-            if (!wide_shape(w, tiles, b, k) || (a->depth < 3 && k == 256)) k = 128;
+            uint32_t k = tiles == 4 || (tiles <= 2 && super == 2) ? 256 : 128;
+            if (tiles > 2 && (!wide_shape(w, tiles, b, k) || (a->depth < 3 && k == 256))) k = 128;
             if (!wide_shape(w, tiles, b, k)) continue;
             const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = wide_k(a, b) / 64;
-            const uint64_t cost = rounds * (pieces * (300 + 40 * tiles) + 500 + 100 * tiles + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
+            const uint64_t cost = tiles <= 2 ? rounds * (pieces * (240 + 60 * tiles) + (b > 1 ? 350 * b : 0)) : rounds * (pieces * (300 + 40 * tiles) + 500 + 100 * tiles + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
             if (cost < best) best = cost, blocks = b, stage_k = k;
         }
         if (!blocks) return false;

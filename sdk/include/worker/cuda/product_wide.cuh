@@ -1,4 +1,4 @@
-/* worker/cuda/product_wide.cuh: products of 5 to 64 rows on sm_90a.
+/* worker/cuda/product_wide.cuh: products of 17 to 64 rows on sm_90a.
  *
  * A block takes items of 8 tiles (128 rows of weights; with glu four pairs). Four of its warps stream: a stage of the ring is a piece of a step of k, of the tiles as they lie in memory, by bulk
  * copies, and of the activations, brought into the tensor cores' order on the way. Two warpgroups multiply, a tile a warp: a lane makes f16 weights, scale inside, in the very registers where wgmma
@@ -21,6 +21,8 @@ enum {
     WK_WIDE_DEPTH = 24,                                      /* most stages */
     WK_WIDE_CELL = 512,                                      /* bytes of 16 rows x 8 columns of sums */
     WK_WIDE_BARS = 2 * WK_WIDE_DEPTH + 4,
+    WK_WIDE_REGISTERS = 192,                                 /* of a lane that multiplies, and of one that streams */
+    WK_WIDE_REGISTERS_STREAM = 112,
     WK_WIDE_STAGES = 512                                     /* most stages of an item */
 };
 
@@ -33,19 +35,13 @@ struct wk_wide_args {
     uint32_t run_shift;        /* log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
     uint32_t order_at;         /* where the order of the item's stages stands */
-    uint32_t kept_at;          /* where sums of two slots wait for those of two others, if a block has four */
+    uint32_t kept_at;          /* where sums of two slots wait for those of two others, if a block has four; product_middle: and those of four */
 };
 
 template <int NT> struct wk_wide_shape {
-    static constexpr uint32_t stage_k = NT == 4 ? 256 : 128, panel = NT * 1024; /* most values of k of a stage; bytes of 64 values of all columns */
-    static constexpr uint32_t column_groups = NT < WK_WIDE_STREAMS ? 1 : NT / WK_WIDE_STREAMS; /* a streaming warp's groups of 8 columns, */
-    static constexpr uint32_t shares = NT < WK_WIDE_STREAMS ? WK_WIDE_STREAMS / NT : 1;        /* each shared by so many of them along k: */
-    static constexpr uint32_t runs = stage_k / 32 / shares;                                    /* runs of 32 values each */
+    static constexpr uint32_t stage_k = NT == 4 ? 256 : 128, panel = NT * 1024;               /* most values of k of a stage; bytes of 64 values of all columns */
+    static constexpr uint32_t column_groups = NT / WK_WIDE_STREAMS, runs = stage_k / 32;      /* a streaming warp's groups of 8 columns, and runs of 32 values of each */
 };
-
-/* Blocks of a kernel of so many types that a multiprocessor has room for, and what that leaves of registers. */
-__host__ __device__ constexpr uint32_t wk_wide_together(uint32_t tiles, uint32_t types) { return tiles <= 2 && types == 1 ? 2 : 1; }
-__host__ __device__ constexpr uint32_t wk_wide_registers(uint32_t together, bool multiplies) { return together == 2 ? (multiplies ? 96 : 48) : multiplies ? 192 : 112; }
 
 /* ---- tensor cores --------------------------------------------------------------------------------------------------------- */
 
@@ -203,28 +199,28 @@ struct wk_wide_weights {
     }
 };
 
+/* A lane's words of a run of 32 values. */
+__device__ __forceinline__ uint4 wk_wide_read(const __half *from, uint32_t group)
+{
+    if (group == 32) return __ldcg(reinterpret_cast<const uint4 *>(from));
+    const uint2 low = __ldcg(reinterpret_cast<const uint2 *>(from)), high = __ldcg(reinterpret_cast<const uint2 *>(from + 16));
+    return make_uint4(low.x, low.y, high.x, high.y);
+}
+
 /* A warp's columns of the activations, a stage in registers: lane (c, t) = (lane / 4, lane % 4) has of column c of eight and each run of 32 values those that the fragments have in lanes t.
  * A column that is not there is the last one again: nobody reads what becomes of it. */
 template <int NT> struct wk_wide_inputs {
     typedef wk_wide_shape<NT> shape;
-    const __half *row[shape::column_groups]; /* at the lane's first value of the warp's first run */
-    uint32_t first;                          /* that run */
+    const __half *row[shape::column_groups]; /* at the lane's first value */
     uint4 v[2][shape::column_groups][shape::runs];
 
     __device__ __forceinline__ void locate(const wk_wide_args &a, uint32_t group, uint32_t warp, uint32_t lane)
     {
-        first = NT < WK_WIDE_STREAMS ? warp / NT * shape::runs : 0;
 #pragma unroll
         for (uint32_t g = 0; g < shape::column_groups; g++) {
-            const uint32_t c = min((warp % NT + g * WK_WIDE_STREAMS) * 8 + lane / 4, a.p.rows - 1);
-            row[g] = static_cast<const __half *>(a.p.in.x) + (uint64_t)(a.p.in.row_index ? __ldg(a.p.in.row_index + c) : c) * a.p.k32 + first * 32 + lane % 4 * (group / 4);
+            const uint32_t c = min((warp + g * WK_WIDE_STREAMS) * 8 + lane / 4, a.p.rows - 1);
+            row[g] = static_cast<const __half *>(a.p.in.x) + (uint64_t)(a.p.in.row_index ? __ldg(a.p.in.row_index + c) : c) * a.p.k32 + lane % 4 * (group / 4);
         }
-    }
-    static __device__ __forceinline__ uint4 read(const __half *from, uint32_t group)
-    {
-        if (group == 32) return __ldcg(reinterpret_cast<const uint4 *>(from));
-        const uint2 low = __ldcg(reinterpret_cast<const uint2 *>(from)), high = __ldcg(reinterpret_cast<const uint2 *>(from + 16));
-        return make_uint4(low.x, low.y, high.x, high.y);
     }
     /* Stage `at` of k; zeros past the end. */
     template <int I> __device__ __forceinline__ void load(const wk_wide_args &a, uint32_t at, uint32_t group)
@@ -234,12 +230,12 @@ template <int NT> struct wk_wide_inputs {
 #pragma unroll
             for (uint32_t g = 0; g < shape::column_groups; g++)
 #pragma unroll
-                for (uint32_t i = 0; i < shape::runs; i++) v[I][g][i] = read(row[g] + k0 + 32 * i, group);
+                for (uint32_t i = 0; i < shape::runs; i++) v[I][g][i] = wk_wide_read(row[g] + k0 + 32 * i, group);
         } else {
 #pragma unroll
             for (uint32_t g = 0; g < shape::column_groups; g++)
 #pragma unroll
-                for (uint32_t i = 0; i < shape::runs; i++) v[I][g][i] = k0 + (first + i) * 32 < a.p.k32 ? read(row[g] + k0 + 32 * i, group) : make_uint4(0, 0, 0, 0);
+                for (uint32_t i = 0; i < shape::runs; i++) v[I][g][i] = k0 + i * 32 < a.p.k32 ? wk_wide_read(row[g] + k0 + 32 * i, group) : make_uint4(0, 0, 0, 0);
         }
     }
     /* Chunk p of 16 bytes of a column's run: the p-th pair of all lanes. */
@@ -250,9 +246,9 @@ template <int NT> struct wk_wide_inputs {
         for (uint32_t g = 0; g < shape::column_groups; g++)
 #pragma unroll
             for (uint32_t i = 0; i < shape::runs; i++) {
-                const uint32_t run = first + i, to = x + run / 2 * shape::panel + ((warp % NT + g * WK_WIDE_STREAMS) * 8 + c) * 128 + (((run % 2 * 4 + p) ^ c) * 16);
+                const uint32_t to = x + i / 2 * shape::panel + ((warp + g * WK_WIDE_STREAMS) * 8 + c) * 128 + (((i % 2 * 4 + p) ^ c) * 16);
                 const uint4 &w = v[I][g][i];
-                if (run * 32 >= a.stage_k) break;
+                if (i * 32 >= a.stage_k) break;
                 asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
             }
     }
@@ -336,6 +332,22 @@ template <int NT> __device__ __forceinline__ void wk_wide_add_kept(float (&c)[NT
         c[n][1] = __fadd_rn(v.y, c[n][1]);
         c[n][2] = __fadd_rn(v.z, c[n][2]);
         c[n][3] = __fadd_rn(v.w, c[n][3]);
+    }
+}
+
+/* What a tile's sums of slots wait in, and how they are added. */
+template <int NT> __device__ __forceinline__ void wk_wide_slot_done(float (&sum)[NT][4], const float (&c)[2][NT][4], uint32_t leaf, uint32_t leaves, unsigned char *two, unsigned char *four)
+{
+#pragma unroll
+    for (int i = 0; i < 4 * NT; i++) {
+        const float slots = __fadd_rn(c[0][i / 4][i % 4], c[1][i / 4][i % 4]);
+        sum[i / 4][i % 4] = leaf & 1u ? __fadd_rn(sum[i / 4][i % 4], slots) : slots;
+    }
+    if (leaf % 4 == 1 && leaf + 1 < leaves) wk_wide_keep(two, sum);
+    if (leaf % 4 == 3) {
+        wk_wide_add_kept(sum, two);
+        if (leaf == 3 && leaves == WK_SLOTS) wk_wide_keep(four, sum);
+        if (leaf == 7) wk_wide_add_kept(sum, four);
     }
 }
 
@@ -437,17 +449,7 @@ __device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_
         wk_wgmma_wait<0>();
         if (ring.given && lane == 0) wk_bar_arrive(ring.given);
         ring.given = 0;
-#pragma unroll
-        for (int i = 0; i < 4 * NT; i++) {
-            const float slots = __fadd_rn(c[0][i / 4][i % 4], c[1][i / 4][i % 4]);
-            sum[i / 4][i % 4] = leaf & 1u ? __fadd_rn(sum[i / 4][i % 4], slots) : slots;
-        }
-        if (leaf % 4 == 1 && leaf + 1 < leaves) wk_wide_keep(two, sum);
-        if (leaf % 4 == 3) {
-            wk_wide_add_kept(sum, two);
-            if (leaf == 3 && leaves == WK_SLOTS) wk_wide_keep(four, sum);
-            if (leaf == 7) wk_wide_add_kept(sum, four);
-        }
+        wk_wide_slot_done<NT>(sum, c, leaf, leaves, two, four);
     }
 }
 
@@ -467,15 +469,14 @@ __device__ __forceinline__ float wk_wide_tree(const unsigned char *at, uint32_t 
     if (blocks > 4) sum = __fadd_rn(sum, __fadd_rn(__fadd_rn(v(4), v(5)), __fadd_rn(v(6), v(7))));
     return sum;
 }
-/* All cells of an item that the block finishes, by its eight warps; those of a warp are of one tile. bar: of the sums that come from other blocks; 0: they are there. */
-template <int NT>
-__device__ __forceinline__ void wk_wide_outputs(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank, uint32_t item, uint32_t buffer, uint32_t bar, uint32_t parity, uint32_t warp, uint32_t lane)
+/* An eighth of the cells of an item that the block finishes, number `warp`, all of one tile; sums: the item's. bar: of the sums that come from other warps; 0: they are there. */
+__device__ __forceinline__ void wk_wide_outputs(const wk_wide_args &a, const unsigned char *sums, uint32_t rank, uint32_t item, uint32_t bar, uint32_t parity, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t each = p.glu ? 2 : 1, tiles = WK_WIDE_TILES / each, stride = a.owned * each * WK_WIDE_CELL, t = lane / 8, q = lane % 4; /* rows 4 q .. of column lane / 4 of a cell */
     const uint32_t cell = rank * a.owned + warp, last = min(rank * a.owned + a.owned, tiles * ((p.rows + 7) / 8));
     const wk_wide_tile at = wk_wide_tile_of(p, item, cell % tiles);
-    const unsigned char *from = m.at + (m.sums - m.base) + buffer * a.buffer + warp * each * WK_WIDE_CELL + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
+    const unsigned char *from = sums + warp * each * WK_WIDE_CELL + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
     wk_four_at o = { at.seg, at.tile, cell / tiles * 8 + lane / 4, false };
     o.on = at.real && o.row < p.rows && cell < last;
     wk_four_more more = wk_four_ahead(p, o);
@@ -540,13 +541,13 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_consume(co
         }
         if (r < later) continue;
         const uint32_t done = r - later, buffer = done & later;
-        wk_wide_outputs<NT>(a, m, rank, worker + done * a.workers, buffer, a.blocks > 1 ? m.ready(buffer) : 0, done / a.buffers & 1u, warp, lane);
+        wk_wide_outputs(a, m.at + (m.sums - m.base) + buffer * a.buffer, rank, worker + done * a.workers, a.blocks > 1 ? m.ready(buffer) : 0, done / a.buffers & 1u, warp, lane);
         __syncwarp();
         if (a.blocks > 1 && done + a.buffers < rounds && lane < a.blocks) wk_wide_arrive_at(m.freed(buffer), lane);
     }
 }
 
-template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS, wk_wide_together(NT, sizeof...(F))) wk_product_wide(const __grid_constant__ wk_wide_args a)
+template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS, 1) wk_product_wide(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
@@ -575,11 +576,11 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
     __syncthreads();
     if (a.blocks > 1) wk_wide_cluster_arrive();
     if (warp >= WK_WIDE_TILES) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(wk_wide_registers(wk_wide_together(NT, sizeof...(F)), false)));
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((uint32_t)WK_WIDE_REGISTERS_STREAM));
         wk_wide_stream<NT, F...>(a, m, rank, worker, warp - WK_WIDE_TILES, lane);
         if (a.blocks > 1) wk_wide_cluster_wait();
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(wk_wide_registers(wk_wide_together(NT, sizeof...(F)), true)));
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((uint32_t)WK_WIDE_REGISTERS));
         wk_wide_consume<NT, F...>(a, m, rank, worker, warp, lane);
     }
 #else
