@@ -17,6 +17,7 @@ LANES3(fma_f32, float, __builtin_fmaf(a, b, c))
 LANES2(div_f32, float, a / b)
 LANES2(min_f32, float, min_of(a, b))
 LANES2(max_f32, float, max_of(a, b))
+LANES2(max_nan_f32, float, isnan(a) || isnan(b) ? NAN : max_of(a, b))
 LANES1(neg_f32, uint32_t, uint32_t, a ^ 0x80000000u)
 LANES1(abs_f32, uint32_t, uint32_t, a & 0x7fffffffu)
 LANES2(copysign_f32, uint32_t, (b & 0x7fffffffu) | (a & 0x80000000u)) /* the sign is the first operand's */
@@ -217,7 +218,7 @@ LANES1(rna_tf32, uint32_t, uint32_t, tf32_away(a))
 const struct instruction float_instructions[] = {
     F2("add.rn.f32", add_f32), F2("add.f32", add_f32), F2("sub.rn.f32", sub_f32), F2("sub.f32", sub_f32), F2("mul.rn.f32", mul_f32), F2("mul.f32", mul_f32), F3("fma.rn.f32", fma_f32),
     F3("fma.rm.f32", fma_rm_f32), F3("fma.rp.f32", fma_rp_f32), F3("fma.rz.f32", fma_rz_f32), F2("add.rz.f32", add_rz_f32), F2("mul.rz.f32", mul_rz_f32), F2("add.rm.f32", add_rm_f32),
-    F2("add.rp.f32", add_rp_f32), F2("div.rn.f32", div_f32), F2("div.approx.f32", div_f32), F2("div.full.f32", div_f32), F2("min.f32", min_f32), F2("max.f32", max_f32), F1("neg.f32", neg_f32),
+    F2("add.rp.f32", add_rp_f32), F2("div.rn.f32", div_f32), F2("div.approx.f32", div_f32), F2("div.full.f32", div_f32), F2("min.f32", min_f32), F2("max.f32", max_f32), F2("max.NaN.f32", max_nan_f32), F1("neg.f32", neg_f32),
     F1("abs.f32", abs_f32), F2("copysign.f32", copysign_f32), F1("sqrt.rn.f32", sqrt_f32), F1("sqrt.approx.f32", sqrt_f32), F1("rcp.rn.f32", rcp_f32), F1("rcp.approx.f32", rcp_f32),
     F1("rcp.approx.ftz.f32", rcp_ftz_f32), F1("rsqrt.approx.f32", rsqrt_f32), F1("rsqrt.approx.ftz.f32", rsqrt_ftz_f32), F1("ex2.approx.f32", ex2_f32), F1("ex2.approx.ftz.f32", ex2_ftz_f32),
     F1("lg2.approx.f32", lg2_f32), F1("lg2.approx.ftz.f32", lg2_ftz_f32), F1("sin.approx.f32", sin_f32), F1("cos.approx.f32", cos_f32), F1("sin.approx.ftz.f32", sin_f32), F1("cos.approx.ftz.f32", cos_f32),

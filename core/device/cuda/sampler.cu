@@ -42,7 +42,7 @@ struct slot {
 struct row_space {
     u64 best;                  /* greedy: largest rank + 1 */
     uint32_t arrived, barrier;
-    u64 part_best[PARTS_MAX], part_sum[PARTS_MAX];
+    u64 of_part[2][PARTS_MAX]; /* best rank, sum of weights */
     u64 mass[BUFFERS][BINS];
     uint32_t count[BUFFERS][BINS];
 };
@@ -225,13 +225,15 @@ __global__ void __launch_bounds__(GREEDY_BLOCK) sample_greedy(struct space v, st
 struct part {
     struct row_space *r;
     const struct head *h;
-    uint32_t *key;              /* shared: of ids [first, first + n) */
+    uint32_t *key;              /* shared: of ids [first, first + n); of a plain row: bits of its logits */
     uint32_t *count, *low, *middle, *high; /* shared [BINS]: count, and mass in three runs of 15 bits, whose sums over a part fit */
     uint32_t index, parts;
     uint32_t first, n;
     uint32_t level;             /* histograms made so far */
     u64 best;                   /* rank */
     double best_logit;
+    float best_float;           /* the same */
+    float divisor;              /* of a plain row: temperature */
 };
 
 /* What every part wrote before it, every part reads after it. */
@@ -256,16 +258,47 @@ __device__ __forceinline__ void row_barrier(const struct part &p)
     __syncthreads();
 }
 
+/* A number of each part's first thread, in the lanes of every warp; 0 in those that have no part. `which` of the two that a row exchanges. Blocks of a cluster
+ * leave it in each other's memory. */
+template <bool CLUSTER>
+__device__ u64 exchange(const struct part &p, uint32_t which, u64 mine)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    if (CLUSTER) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        __shared__ u64 of_part[2][PARTS_MAX];
+        if (which == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); /* all blocks have begun; a cluster has one row */
+        if (threadIdx.x < 32) {
+            mine = __shfl_sync(0xffffffffu, mine, 0);
+            if (lane < p.parts)
+                asm volatile("{ .reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::cluster.u64 [to], %2; }" ::"r"((uint32_t)__cvta_generic_to_shared(&of_part[which][p.index])), "r"(lane), "l"(mine) : "memory");
+        }
+        row_barrier<CLUSTER>(p);
+        return lane < p.parts ? of_part[which][lane] : 0;
+#endif
+    }
+    if (threadIdx.x == 0) p.r->of_part[which][p.index] = mine;
+    row_barrier<CLUSTER>(p);
+    return lane < p.parts ? __ldcg(&p.r->of_part[which][lane]) : 0;
+}
+
+/* Inclusive sums in order of lanes. */
+__device__ __forceinline__ u64 warp_scan(u64 x)
+{
+#pragma unroll
+    for (int d = 1; d < 32; d <<= 1) {
+        const u64 other = __shfl_up_sync(0xffffffffu, x, d);
+        if ((threadIdx.x & 31u) >= (uint32_t)d) x += other;
+    }
+    return x;
+}
+
 /* Inclusive sums in order of threads; *total: of all. */
 __device__ u64 block_scan(u64 x, u64 *total)
 {
     __shared__ u64 warp_total[WARPS];
     const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32;
-#pragma unroll
-    for (int d = 1; d < 32; d <<= 1) {
-        const u64 other = __shfl_up_sync(0xffffffffu, x, d);
-        if (lane >= (uint32_t)d) x += other;
-    }
+    x = warp_scan(x);
     __syncthreads(); /* the last call's totals have been read */
     if (lane == 31) warp_total[warp] = x;
     __syncthreads();
@@ -341,6 +374,17 @@ __device__ u64 make_keys(const struct space &v, const struct part &p)
     return block_max<WARPS>(best ? rank_of(best, p.first + at) : 0);
 }
 
+/* A plain row: nothing but a temperature, and maybe biases and min-p, stands between its logits and their weights. No order is wanted but who is the best, and since a division keeps the
+ * order, the best logit is the best one divided. Its rank with no id, in the first warp; one that cannot be picked if any logit is unusable. */
+__device__ u64 best_of_plain(const struct part &p)
+{
+    float best = -INFINITY;
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) asm("max.NaN.f32 %0, %0, %1;" : "+f"(best) : "f"(__uint_as_float(p.key[i])));
+    return block_max<WARPS>(rank_of(order_key(best), 0));
+}
+__device__ __forceinline__ float divided(const struct part &p, float l) { return p.divisor != 1.0f ? __fdiv_rn(l, p.divisor) : l; } /* what is divided by 1 stays as it is */
+
 /* ---- full: cuts -------------------------------------------------------------------------------------------------------------------------- */
 
 /* First histogram: distance from the best in 64ths, the last bin for all that is far; grows with the logit. */
@@ -376,7 +420,7 @@ __device__ void make_histogram(const struct part &p, u64 low, u64 high, bool dis
         const uint32_t key = p.key[i];
         const u64 rank = rank_of(key, p.first + i);
         if (rank < low || rank > high) continue;
-        const u64 w = MASS ? weight_of(key, p.best_logit) : 1;
+        const u64 w = MASS ? exact_weight(key_float(key), p.best_logit) : 1;
         if (!w) continue;
         const uint32_t bin = distance ? distance_bin(best, key) : (uint32_t)((rank - low) >> shift);
         atomicAdd(&p.count[bin], 1u);
@@ -475,19 +519,23 @@ __device__ u64 find_cut(struct part &p, u64 floor, u64 need)
 
 /* ---- full: the draw ------------------------------------------------------------------------------------------------------------------------ */
 
+template <bool PLAIN> __device__ __forceinline__ float drawn_logit(const struct part &p, uint32_t key) { return PLAIN ? divided(p, __uint_as_float(key)) : key_float(key); }
+
+template <bool PLAIN>
 __device__ __forceinline__ u64 drawn_weight(const struct part &p, uint32_t position, u64 cut)
 {
     const uint32_t key = p.key[position];
-    const u64 w = weight_of(key, p.best_logit);
-    return rank_of(key, p.first + position) >= cut && w >= p.h->s.least ? w : 0;
+    const u64 w = exact_weight(drawn_logit<PLAIN>(p, key), p.best_logit);
+    return (PLAIN || rank_of(key, p.first + position) >= cut) && w >= p.h->s.least ? w : 0;
 }
 
 /* By one whole warp: the id in the run of positions [first, first + n) at which the running sum exceeds target. */
+template <bool PLAIN>
 __device__ uint32_t walk_run(const struct part &p, uint32_t first, uint32_t n, u64 target, u64 cut)
 {
     const uint32_t lane = threadIdx.x & 31u;
     for (uint32_t at = 0;; at += 32) {
-        u64 w = at + lane < n ? drawn_weight(p, first + at + lane, cut) : 0;
+        u64 w = at + lane < n ? drawn_weight<PLAIN>(p, first + at + lane, cut) : 0;
 #pragma unroll
         for (int d = 1; d < 32; d <<= 1) {
             const u64 other = __shfl_up_sync(0xffffffffu, w, d);
@@ -499,40 +547,49 @@ __device__ uint32_t walk_run(const struct part &p, uint32_t first, uint32_t n, u
     }
 }
 
-/* Of this thread's run; two at a time, because one exponential alone waits for itself. */
+/* Of this thread's run. */
+template <bool PLAIN>
 __device__ u64 sum_of_run(const struct part &p, uint32_t from, uint32_t to, u64 cut)
 {
+    enum { AT_ONCE = 2 };
+    const u64 least = p.h->s.least;
     u64 sum = 0;
-    for (uint32_t i = from; i < to; i += 2) {
-        const uint32_t second = i + 1 < to ? i + 1 : i;
-        if (cut > rank_of(p.key[i], p.first + i) && cut > rank_of(p.key[second], p.first + second)) continue;
-        const u64 a = drawn_weight(p, i, cut), b = drawn_weight(p, second, cut);
-        sum += a + (second > i ? b : 0);
+    for (uint32_t i = from; i < to; i += AT_ONCE) {
+        float l[AT_ONCE];
+        bool in[AT_ONCE], any = false;
+        u64 w[AT_ONCE];
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            const uint32_t at = i + k < to ? i + k : i;
+            const uint32_t key = p.key[at];
+            l[k] = drawn_logit<PLAIN>(p, key);
+            in[k] = i + k < to && (PLAIN || rank_of(key, p.first + at) >= cut);
+            any |= in[k];
+        }
+        if (!any) continue;
+        if (PLAIN) weights_of(w, l, p.best_logit, p.best_float);
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE && !PLAIN; k++) w[k] = exact_weight(l[k], p.best_logit);
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++) sum += in[k] && w[k] >= least ? w[k] : 0;
     }
     return sum;
 }
 
 /* Step 10, over ranks of at least `cut`. */
-template <bool CLUSTER>
+template <bool CLUSTER, bool PLAIN>
 __device__ void draw(const struct space &v, const struct job &j, const struct part &p, uint32_t row, u64 cut)
 {
     const uint32_t from = threadIdx.x * j.run < p.n ? threadIdx.x * j.run : p.n, n = p.n - from < j.run ? p.n - from : j.run;
-    const u64 random = draw_bits(p.h->s.seed, p.h->s.n_generated), mine = sum_of_run(p, from, from + n, cut);
-    u64 of_part, total = 0, before = 0;
-    const u64 until = block_scan(mine, &of_part);
-    if (threadIdx.x == 0) p.r->part_sum[p.index] = of_part;
-    row_barrier<CLUSTER>(p);
+    const u64 random = draw_bits(p.h->s.seed, p.h->s.n_generated), mine = sum_of_run<PLAIN>(p, from, from + n, cut);
+    u64 of_part;
+    const u64 until = block_scan(mine, &of_part), parts = warp_scan(exchange<CLUSTER>(p, 1, of_part));
     if (p.level) clear_histogram(p, (p.level - 1) % BUFFERS);
-    for (uint32_t i = 0; i < p.parts; i++) {
-        const u64 sum = __ldcg(&p.r->part_sum[i]);
-        if (i == p.index) before = total + until - mine;
-        total += sum;
-    }
-    const u64 target = __umul64hi(random, total);
+    const u64 total = __shfl_sync(0xffffffffu, parts, 31), before = __shfl_sync(0xffffffffu, parts, (int)p.index) - of_part + until - mine, target = __umul64hi(random, total);
     const uint32_t owner = __ballot_sync(0xffffffffu, target >= before && target - before < mine);
     if (!owner) return;
     const int lane = __ffs((int)owner) - 1;
-    accept(v, j, *p.h, row, walk_run(p, __shfl_sync(0xffffffffu, from, lane), __shfl_sync(0xffffffffu, n, lane), __shfl_sync(0xffffffffu, target - before, lane), cut));
+    accept(v, j, *p.h, row, walk_run<PLAIN>(p, __shfl_sync(0xffffffffu, from, lane), __shfl_sync(0xffffffffu, n, lane), __shfl_sync(0xffffffffu, target - before, lane), cut));
 }
 
 template <bool CLUSTER>
@@ -555,25 +612,37 @@ __device__ void sample_row(const struct space &v, const struct job &j, uint32_t 
     load_part(v, j, p, &h, row);
     if (idle(v, j, h, row, p.index == 0)) return;
     if (h.s.n_bias) add_bias(v, p);
-    const u64 part_best = make_keys(v, p);
-    if (threadIdx.x == 0) p.r->part_best[p.index] = part_best;
-    row_barrier<CLUSTER>(p);
-    p.best = warp_max((threadIdx.x & 31u) < p.parts ? __ldcg(&p.r->part_best[threadIdx.x & 31u]) : 0);
+    const bool cuts = (h.s.top_k > 0 && h.s.top_k < v.n_vocab) || h.s.share < 1ull << 32, plain = !cuts && !h.s.greedy && !h.s.penalised;
+    p.best = warp_max(exchange<CLUSTER>(p, 0, plain ? best_of_plain(p) : make_keys(v, p)));
+    if (plain) {
+        p.divisor = h.s.temperature;
+        p.best = rank_of(order_key(divided(p, key_float(rank_key(p.best)))), 0);
+    }
     if (!can_pick(p.best) || h.s.greedy) {
         if (p.index == 0 && threadIdx.x < 32) accept_best(v, j, h, row, p.best);
         return;
     }
-    p.best_logit = (double)key_float(rank_key(p.best));
+    p.best_float = key_float(rank_key(p.best));
+    p.best_logit = (double)p.best_float;
+    if (plain) {
+        draw<CLUSTER, true>(v, j, p, row, 0);
+        return;
+    }
     u64 cut = 0;
     if (h.s.top_k > 0 && h.s.top_k < v.n_vocab) cut = find_cut<CLUSTER, false>(p, 0, h.s.top_k);
     if (h.s.share < 1ull << 32) cut = find_cut<CLUSTER, true>(p, cut, h.s.share);
-    draw<CLUSTER>(v, j, p, row, cut);
+    draw<CLUSTER, false>(v, j, p, row, cut);
 }
 
 template <bool CLUSTER>
 __global__ void __launch_bounds__(BLOCK, 2) sample_full(struct space v, struct job j)
 {
     extern __shared__ uint4 shared_words[];
+    if (CLUSTER) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+    }
     wk_depend();
     wk_release();
     for (uint32_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
@@ -698,6 +767,9 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
     if (!s->clusters || 2 * parts * rows > s->multiprocessors) {
         attribute[1].id = cudaLaunchAttributeCooperative;
         attribute[1].val.cooperative = 1;
+        attribute[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[2].val.programmaticStreamSerializationAllowed = 1;
+        config.numAttrs = dependent ? 3 : 2;
         return cuda_status(cudaLaunchKernelEx(&config, sample_full<false>, s->space, *j), "sample_full", err);
     }
     /* Two parts of a cluster would share a multiprocessor although others are idle. */

@@ -55,11 +55,56 @@ __device__ __forceinline__ double exp_fixed(double x)
     return __longlong_as_double(__double_as_longlong(p) + (long long)((u64)__double_as_longlong(t) << 52));
 }
 
-__device__ __forceinline__ u64 weight_of(uint32_t key, double best)
+__device__ __forceinline__ u64 exact_weight(float l, double best)
 {
-    double d = __dsub_rn((double)key_float(key), best);
+    double d = __dsub_rn((double)l, best);
     d = d < -40.0 ? -40.0 : d;
     return (u64)__double_as_longlong(__dadd_rn(__dmul_rn(exp_fixed(d), 0x1p44), 0x1p52)) & ((1ull << 52) - 1);
+}
+
+/* The same numbers by half of the operations, fused and a degree less, N at a time, because one alone waits for itself. Both recipes are within 2^-51 of each other, so a weight
+ * below 2^34 (e^-7) is known to 2^-16, one below 2^42 (e^-1.4) to 2^-8, and where its fraction is not within 3 of these of a half, so is the nearest integer. The others, one of
+ * some thousands and the very best, are made as they are defined. best: of the logits, twice. */
+template <int N> __device__ __forceinline__ void weights_of(u64 (&w)[N], const float (&l)[N], double best, float best_float)
+{
+    const double to_integer = 0x1.8p52;
+    float far[N];
+    double p[N], r[N];
+    u64 exponent[N];
+    bool all_far = true, any = false, exact[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        far[i] = __fsub_rn(l[i], best_float);
+        all_far &= far[i] < -32.0f;
+        w[i] = 0;
+    }
+    if (all_far) return; /* below a half */
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const double d = __dsub_rn((double)l[i], best), t = __fma_rn(d, 0x1.71547652b82fep+0, to_integer), n = __dsub_rn(t, to_integer);
+        r[i] = __fma_rn(n, -0x1.a39ef35793c76p-33, __fma_rn(n, -0x1.62e42feep-1, d));
+        exponent[i] = (u64)(__double_as_longlong(t) + 44) << 52;
+        p[i] = 1.0 / 479001600.0;
+    }
+    const double c[12] = { 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0, 1.0 / 40320.0, 1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0 };
+#pragma unroll
+    for (int k = 0; k < 12; k++)
+#pragma unroll
+        for (int i = 0; i < N; i++) p[i] = __fma_rn(p[i], r[i], c[k]);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const bool large = far[i] > -7.0f;
+        const uint32_t bits = large ? 8 : 16, near = 3u << (32 - bits); /* of the fraction */
+        const double y = __longlong_as_double((long long)((u64)__double_as_longlong(p[i]) + exponent[i]));
+        const u64 scaled = (u64)__double_as_longlong(__dadd_rn(y, large ? 0x1p44 : 0x1p36)) & ((1ull << 52) - 1);
+        exact[i] = far[i] >= -32.0f && (far[i] > -1.5f || ((uint32_t)scaled << (32 - bits)) - (0x80000000u - near) <= 2 * near);
+        any |= exact[i];
+        if (far[i] >= -32.0f) w[i] = (scaled + (1u << (bits - 1))) >> bits;
+    }
+    if (!any) return;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (exact[i]) w[i] = exact_weight(l[i], best);
 }
 
 /* The first two words of Philox4x32-10, low word first. */
