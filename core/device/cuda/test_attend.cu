@@ -3,6 +3,7 @@
  * What a sequence holds is a function of its name and the position, so the same sequence can be run again in other company. Its past
  * goes through cuda_attend_store into pages that are NaN everywhere before. */
 #include "device/cuda/attend.cuh"
+#include "device/cuda/launch.cuh"
 #include "device/cuda/test_device.cuh"
 
 struct form {
@@ -491,6 +492,67 @@ static void test_runs_of_splits(void **state)
     drop_world(&w);
 }
 
+struct copies { void *to[3]; const void *from[3]; uint32_t bytes[3]; };
+static __global__ void copy_all(const copies c, bool dependent)
+{
+    if (dependent) wk_release();
+    if (dependent) wk_depend();
+    for (int i = 0; i < 3; i++)
+        for (uint32_t j = threadIdx.x; j < c.bytes[i] / 4; j += blockDim.x) static_cast<uint32_t *>(c.to[i])[j] = static_cast<const uint32_t *>(c.from[i])[j];
+}
+
+/* Step by step in the same buffers, launches beginning before the ones ahead have ended: each sees what these wrote, and no other step's. */
+static void test_steps(void **state)
+{
+    (void)state;
+    enum { STEPS = 6 };
+    static const uint32_t which[] = { 2, 4, 13, 14 };
+    for (uint32_t k = 0; k < sizeof which / sizeof *which; k++) {
+        const struct form *f = &forms[which[k]];
+        const struct sequence begin = { 7, 253, 1 };
+        const uint32_t table = 0;
+        struct world w = make_world(f, 1, 512, 3), x = make_world(f, 1, 512, 3);
+        struct batch b[STEPS], all = make_batch(&w, &begin, 1, 0);
+        struct row_bits apart[STEPS], there;
+        fill_past(&w, &begin, 0);
+        fill_past(&x, &begin, 0);
+        for (uint32_t i = 0; i < STEPS; i++) {
+            const struct sequence s = { begin.name, begin.past + i, 1 };
+            b[i] = make_batch(&x, &s, 1, 0);
+            run_batch(&x, &b[i], &table, 1, FEW);
+            keep(&apart[i], f, &b[i], 0);
+            CUDA_OK(cudaMemset(b[i].act.device, 0xff, b[i].act.n * 2));
+        }
+        run_batch(&w, &all, &table, 1, FEW);
+        array<uint32_t> pages = make<uint32_t>(w.stride);
+        memcpy(pages.host, w.table.host, w.stride * 4);
+        send(&pages);
+        all.b.pages[1] = pages.device;
+        struct cuda_attend a = all.a;
+        a.batch = &all.b;
+        a.dependent = true;
+        for (uint32_t i = 0; i < STEPS; i++) {
+            const copies ahead = { { all.seq.device, all.turn.device }, { b[i].seq.device, b[i].turn.device }, { sizeof(struct cuda_seq), (uint32_t)all.turn.n * 4 } };
+            const copies rows = { { all.q.device, all.k.device, all.v.device }, { b[i].q.device, b[i].k.device, b[i].v.device }, { (uint32_t)all.q.n * 4, (uint32_t)all.k.n * 4, (uint32_t)all.v.n * 4 } };
+            a.act = b[i].act.device;
+            a.sums = b[i].sums.device;
+            LAUNCH(cuda_launch("copy", copy_all, dim3(1), dim3(256), 0, false, NULL, &error_text, ahead, false));
+            LAUNCH(cuda_launch("copy", copy_all, dim3(1), dim3(256), 0, true, NULL, &error_text, rows, true));
+            LAUNCH(cuda_attend(&a, w.context, NULL, &error_text));
+        }
+        for (uint32_t i = 0; i < STEPS; i++) {
+            receive(&b[i].act);
+            keep(&there, f, &b[i], 0);
+            same_bits(&apart[i], &there, f, "apart and one after another", begin.past + i);
+            drop_batch(&b[i]);
+        }
+        drop(&pages);
+        drop_batch(&all);
+        drop_world(&w);
+        drop_world(&x);
+    }
+}
+
 /* More items than blocks: runs of several splits and tiles a block, cut anywhere and at tiles. The same bits as alone. */
 static void test_many(void **state)
 {
@@ -664,7 +726,7 @@ int main(int argc, char **argv)
 {
     if (no_gpu()) return 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_few), cmocka_unit_test(test_prompt), cmocka_unit_test(test_few_bits), cmocka_unit_test(test_runs_of_splits), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_few), cmocka_unit_test(test_prompt), cmocka_unit_test(test_few_bits), cmocka_unit_test(test_runs_of_splits), cmocka_unit_test(test_steps), cmocka_unit_test(test_many),
         cmocka_unit_test(test_prompt_bits), cmocka_unit_test(test_same_cache), cmocka_unit_test(test_scores),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
