@@ -595,7 +595,8 @@ template <int D> static wk_status launch_one(const struct cuda_attend *a, const 
     const uint64_t tiles = (uint64_t)x.kv_heads * ((x.group + QUERIES - 1) / QUERIES), items = tiles * splits;
     const bool near = one_item_serves(x);
     const uint32_t cluster = near && tiles <= ONE_CLUSTER_TILES ? cluster_of(attend_one<D>, &d, ONE_WARPS, one_bytes<D>, tiles, splits) : 1;
-    const uint64_t most = cluster > 1 && splits <= SENT_SPLITS ? tiles * cluster : items, blocks = most < (uint64_t)d.processors ? most : (uint64_t)d.processors;
+    const uint64_t side = cluster == 1 && 2 * (one_bytes<D>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1; /* two on a multiprocessor: one's pages are on their way while the other computes */
+    const uint64_t most = cluster > 1 && splits <= SENT_SPLITS ? tiles * cluster : items, blocks = most < side * d.processors ? most : side * d.processors;
     return launch(attend_one<D>, &d, cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster, ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster, near);
 }
 

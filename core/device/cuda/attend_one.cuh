@@ -193,9 +193,9 @@ template <int D> __device__ __forceinline__ bool add_sent(const split_shared<D, 
 }
 
 /* ---- a block's only item ----------------------------------------------------------------------------------------------------
- * The way from the wait to the result is what its time is, so it is short: a lane loads of the queries what it has of their fragments and turns it there; the
- * warp of the newest page finishes the key, its neighbour the value; values are in registers before their probabilities are known. Heads of D values that are
- * turned whole or not at all. */
+ * The way from the wait to the result is what its time is, so it has few instructions, and warps wait for no more than they need: a lane loads of the queries what
+ * it has of their fragments and turns it there; the warp behind the newest page's finishes the new key and value; most values are in registers before their
+ * probabilities are known. Heads of D values that are turned whole or not at all. */
 
 /* Whether the steps of a model may go this way. */
 static inline bool one_item_serves(const attend_args &a)
