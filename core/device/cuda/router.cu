@@ -210,15 +210,16 @@ static __device__ void router_choose(const struct router_launch &p, uint32_t fir
 
 /* ---- the kernel --------------------------------------------------------------------------------------------------------------- */
 
-/* Block (x, y): experts QUAD * x and on of every QUAD * the number of sharers, rows each * y and on, ROWS at a time. Dynamic shared memory: router_words. */
-template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds__(THREADS) router_kernel(const __grid_constant__ struct router_launch p)
+/* Block (x, y): experts QUAD * x and on of every QUAD * the number of sharers, rows each * y and on, ROWS at a time. SINGLE: one row, at most PIECE values and QUAD experts a
+ * block, so that nothing is done twice. Dynamic shared memory: router_words. */
+template <bool RMS, bool WHOLE, int ROWS, bool SINGLE> static __global__ void __launch_bounds__(THREADS, ROWS > 1 ? 2 : 1) router_kernel(const __grid_constant__ struct router_launch p)
 {
     enum { SUMS = ROWS * QUAD };
     extern __shared__ uint4 shared[];
     __shared__ float before[MOST_ROWS][QUAD][WARPS]; /* sums of the pieces before */
     __shared__ float scales[MOST_ROWS];
     __shared__ uint64_t arrived;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * p.each, rows = min(p.each, p.rows - first), own = threadIdx.x * 4;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * p.each, rows = SINGLE ? 1 : min(p.each, p.rows - first), own = threadIdx.x * 4;
     const uint32_t experts = p.choice.experts, sharers = gridDim.x, result = lane * SUMS / 32, result_row = result / QUAD; /* which of the sums this lane has */
     float *const sums = (float *)shared;
     float4 w[QUAD][AHEAD], norm[AHEAD];
@@ -272,10 +273,10 @@ template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds
         __syncthreads();
     }
 #pragma unroll 1
-    for (uint32_t expert = blockIdx.x * QUAD, again = 0; !again || expert < experts; expert += QUAD * sharers, again = 1) { /* blocks without experts store acts */
+    for (uint32_t expert = blockIdx.x * QUAD, again = 0; !again || (!SINGLE && expert < experts); expert += QUAD * sharers, again = 1) { /* blocks without experts store acts */
 #pragma unroll 1
-        for (uint32_t from = 0; from < p.k; from += PIECE) {
-            if (again || from) {
+        for (uint32_t from = 0; !from || (!SINGLE && from < p.k); from += PIECE) {
+            if (!SINGLE && (again || from)) {
                 load(expert, from);
                 read_rows(0, from);
             }
@@ -299,8 +300,8 @@ template <bool RMS, bool WHOLE, int ROWS> static __global__ void __launch_bounds
                 float s = sum_of<SUMS>(sum, lane);
                 if (lane % (32 / SUMS) == 0 && r + result_row < rows) {
                     float *const part = &before[r + result_row][result % QUAD][warp];
-                    if (from) s = __fadd_rn(*part, s);
-                    if (from + PIECE < p.k) *part = s;
+                    if (!SINGLE && from) s = __fadd_rn(*part, s);
+                    if (!SINGLE && from + PIECE < p.k) *part = s;
                     else if (expert + result % QUAD < experts) first_put(sums + ((uint64_t)(r + result_row) * experts + expert + result % QUAD) * WARPS + warp, s, &arrived);
                 }
                 /* Behind what the first sharer waits for; itself it stores last. */
@@ -361,7 +362,8 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
                                r->y, (float *)r->route.out, r->y_stride, r->route.out_stride, { r->experts, r->route.k, r->route.score, r->route.scale }, r->route.groups, r->route.ticket,
                                (uint32_t)words, r->route.row_seq };
     for (uint32_t i = 0; i < in->shift && in->kind == WK_CUDA_IN_ACT; i++) p.in_scale *= 2.0f;
-    const bool weights = r->k % 4 == 0 && p.w_wide, all = weights && p.x_wide && p.norm_wide;
-    const auto kernel = in->kind == WK_CUDA_IN_RMS ? all ? router_kernel<true, true, 1> : router_kernel<true, false, 1> : weights ? router_kernel<false, true, 4> : router_kernel<false, false, 4>;
+    const bool weights = r->k % 4 == 0 && p.w_wide, all = weights && p.x_wide && p.norm_wide, single = each == 1 && r->k <= PIECE && r->experts <= QUAD * cluster;
+    const auto kernel = in->kind == WK_CUDA_IN_RMS ? !all ? router_kernel<true, false, 1, false> : single ? router_kernel<true, true, 1, true> : router_kernel<true, true, 1, false>
+                                                    : weights ? router_kernel<false, true, 4, false> : router_kernel<false, false, 4, false>;
     return cuda_launch_clusters("router", kernel, dim3(cluster, height), cluster, THREADS, words * sizeof(uint32_t), r->dependent, stream, err, p);
 }
