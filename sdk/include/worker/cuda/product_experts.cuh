@@ -24,7 +24,7 @@ template <int COLUMNS> struct wk_experts_shape {
     static constexpr uint32_t cell = COLUMNS == 1 ? 64 : 512, part = WK_SLOTS * cell, place = parts * part, places = parts == 1 ? 4 : 2;
 };
 enum {
-    WK_EXPERTS_STAGES = 3,  /* fewest stages of a ring, if one holds more than a step of each slot */
+    WK_EXPERTS_STAGES = 2,  /* fewest stages of a ring, if one holds more than a step of each slot */
     WK_EXPERTS_ROUNDS = 18, /* most rounds in the rings: a round: a step of each slot, or a piece of one */
     WK_EXPERTS_PLACES = 4,  /* tiles whose sums may wait to be finished */
     WK_EXPERTS_BARS = 2 * (WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES)
