@@ -46,7 +46,9 @@ static __device__ __forceinline__ const float *router_parts(const struct router_
 
 /* ---- between the blocks that share rows ----------------------------------------------------------------------------------- */
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 static __device__ __forceinline__ uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+#endif
 
 /* Before anything is sent: the first sharer is there, and its barrier, which counts `bytes`. */
 static __device__ __forceinline__ void sharers_begin(uint64_t *arrived, uint32_t bytes)
