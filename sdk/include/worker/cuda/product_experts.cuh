@@ -30,13 +30,8 @@ enum {
     WK_EXPERTS_BARS = 2 * (WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES)
 };
 
-/* Barriers of a block, in shared memory. */
-struct wk_experts_bars {
-    uint32_t at;
-    __device__ __forceinline__ uint32_t full(uint32_t round) const { return at + round * 8; }
-    __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return at + (WK_EXPERTS_ROUNDS + stage) * 8; }
-    __device__ __forceinline__ uint32_t summed(uint32_t i) const { return at + (2 * WK_EXPERTS_ROUNDS + i) * 8; }
-    __device__ __forceinline__ uint32_t finished(uint32_t i) const { return at + (2 * WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES + i) * 8; }
+/* full: of a round; empty: of a stage. */
+struct wk_experts_bars : wk_pipeline_bars<WK_EXPERTS_ROUNDS, WK_EXPERTS_PLACES> {
     __device__ __forceinline__ void init(uint32_t lane, uint32_t parts) const /* by a warp */
     {
         static_assert(WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES <= 32, "a lane a pair of barriers");

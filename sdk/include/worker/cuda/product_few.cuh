@@ -19,13 +19,15 @@ enum {
     WK_FEW_BARS = 2 * (WK_FEW_DEPTH + WK_FEW_SUMS)
 };
 
-/* Barriers of a block, in shared memory. */
-struct wk_few_bars {
+/* Barriers of a block, in shared memory: of at most STAGES stages and SUMS places of sums. */
+template <uint32_t STAGES, uint32_t SUMS> struct wk_pipeline_bars {
     uint32_t at;
     __device__ __forceinline__ uint32_t full(uint32_t stage) const { return at + stage * 8; }
-    __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return at + (WK_FEW_DEPTH + stage) * 8; }
-    __device__ __forceinline__ uint32_t summed(uint32_t i) const { return at + (2 * WK_FEW_DEPTH + i) * 8; }
-    __device__ __forceinline__ uint32_t finished(uint32_t i) const { return at + (2 * WK_FEW_DEPTH + WK_FEW_SUMS + i) * 8; }
+    __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return at + (STAGES + stage) * 8; }
+    __device__ __forceinline__ uint32_t summed(uint32_t i) const { return at + (2 * STAGES + i) * 8; }
+    __device__ __forceinline__ uint32_t finished(uint32_t i) const { return at + (2 * STAGES + SUMS + i) * 8; }
+};
+struct wk_few_bars : wk_pipeline_bars<WK_FEW_DEPTH, WK_FEW_SUMS> {
     __device__ __forceinline__ void init(uint32_t depth) const /* by one lane */
     {
         for (uint32_t i = 0; i < depth; i++) {

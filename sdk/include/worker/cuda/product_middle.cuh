@@ -28,9 +28,8 @@ template <int NT> struct wk_middle_shape {
 __host__ __device__ constexpr uint32_t wk_middle_together(uint32_t types) { return types == 1 ? 2 : 1; }
 __host__ __device__ constexpr uint32_t wk_middle_registers(uint32_t together, bool multiplies) { return together == 2 ? (multiplies ? 88 : 64) : multiplies ? 192 : 112; }
 
-struct wk_middle_memory {
-    uint32_t base, x, w, sums, kept, bars; /* shared addresses */
-    unsigned char *at;                     /* generic: of base */
+struct wk_middle_memory : wk_wide_places {
+    using wk_wide_places::wk_wide_places;
     __device__ __forceinline__ uint32_t full(uint32_t warp, uint32_t stage) const { return bars + (warp * WK_MIDDLE_DEPTH + stage) * 8; }
     __device__ __forceinline__ uint32_t x_full(uint32_t stage) const { return bars + (WK_MIDDLE_DEPTH * WK_WIDE_TILES + stage) * 8; }
     __device__ __forceinline__ uint32_t ready(uint32_t buffer) const { return x_full(WK_MIDDLE_STAGES + buffer); }
@@ -273,16 +272,8 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
-    const wk_product_args &p = a.p;
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), rank = blockIdx.x % a.blocks, worker = blockIdx.x / a.blocks;
-    wk_middle_memory m;
-    m.base = (uint32_t)__cvta_generic_to_shared(wk_shared);
-    m.at = reinterpret_cast<unsigned char *>(wk_shared);
-    m.x = m.base;
-    m.w = m.x + p.x_at;
-    m.sums = m.base + p.red_at;
-    m.kept = m.base + a.kept_at;
-    m.bars = m.base + p.bars_at;
+    const wk_middle_memory m(a, (uint32_t)__cvta_generic_to_shared(wk_shared), reinterpret_cast<unsigned char *>(wk_shared));
     for (uint32_t i = threadIdx.x; i < WK_MIDDLE_BARS; i += WK_WIDE_THREADS) {
         const uint32_t last = i - (WK_MIDDLE_BARS - 4); /* ready, ready, freed, freed */
         wk_bar_init(m.bars + i * 8, i < WK_MIDDLE_DEPTH * WK_WIDE_TILES ? 1 : i < WK_MIDDLE_BARS - 4 ? wk_middle_shape<NT>::warps : last > 1 ? WK_WIDE_STREAMS * a.blocks : a.blocks > 1 ? 1 : WK_WIDE_TILES);

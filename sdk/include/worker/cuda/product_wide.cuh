@@ -108,9 +108,16 @@ template <class F, class... Rest> __device__ __forceinline__ uint32_t wk_wide_gr
 /* ---- the block's work in order ------------------------------------------------------------------------------------------------ */
 
 /* Shared memory: the stages' activations, the stages' tiles, sums, barriers. */
-struct wk_wide_memory {
+struct wk_wide_places {
     uint32_t base, x, w, sums, kept, bars; /* shared addresses */
-    unsigned char *at;               /* generic: of base */
+    unsigned char *at;                     /* generic: of base */
+    __device__ __forceinline__ wk_wide_places(const wk_wide_args &a, uint32_t start, unsigned char *generic)
+        : base(start), x(start), w(start + a.p.x_at), sums(start + a.p.red_at), kept(start + a.kept_at), bars(start + a.p.bars_at), at(generic)
+    {
+    }
+};
+struct wk_wide_memory : wk_wide_places {
+    using wk_wide_places::wk_wide_places;
     __device__ __forceinline__ uint32_t full(uint32_t stage) const { return bars + stage * 8; }
     __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return bars + (WK_WIDE_DEPTH + stage) * 8; }
     __device__ __forceinline__ uint32_t ready(uint32_t buffer) const { return bars + (2 * WK_WIDE_DEPTH + buffer) * 8; }
@@ -554,14 +561,8 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
     const wk_product_args &p = a.p;
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const uint32_t rank = blockIdx.x % a.blocks, worker = blockIdx.x / a.blocks;
-    wk_wide_memory m;
-    m.base = (start + 1023u) & ~1023u;
-    m.at = reinterpret_cast<unsigned char *>(wk_shared) + (m.base - start);
-    m.x = m.base;
-    m.w = m.x + p.x_at;
-    m.sums = m.base + p.red_at;
-    m.kept = m.base + a.kept_at;
-    m.bars = m.base + p.bars_at;
+    const uint32_t base = (start + 1023u) & ~1023u;
+    const wk_wide_memory m(a, base, reinterpret_cast<unsigned char *>(wk_shared) + (base - start));
     if (threadIdx.x < p.depth) {
         wk_bar_init(m.full(threadIdx.x), 1 + WK_WIDE_STREAMS);
         wk_bar_init(m.empty(threadIdx.x), WK_WIDE_TILES);
