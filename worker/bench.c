@@ -15,7 +15,6 @@
 #include "model/generator.h"
 #include "parallel.h"
 #include "setup.h"
-#include "text.h"
 
 struct spread { double median, least, most; };
 
@@ -165,9 +164,9 @@ static int print_result(struct bench *b, bool json)
             "prompt_tokens", (json_int_t)b->n_prompt, "generated_tokens", (json_int_t)b->n_generate, "repeats", (json_int_t)b->n_repeat, "prefill_tokens_per_second",
             "median", prefill.median, "min", prefill.least, "max", prefill.most, "decode_tokens_per_second", "median", decode.median, "min", decode.least, "max",
             decode.most, "bytes_per_token", b->bytes_per_token, "decode_bytes_per_second", rate, "read_bandwidth_bytes_per_second", b->bandwidth, "bandwidth_share", share));
-    char name[sizeof m->name], device[DEVICE_TEXT], readers[32] = "the GPU", each[48] = "";
+    char device[DEVICE_TEXT], readers[32] = "the GPU", each[48] = "";
     if (!gpu) (void)snprintf(readers, sizeof readers, "%u threads", b->threads);
-    (void)printf("model      %s, device %s\n", text_printable(m->name, name, sizeof name), opened_device(b->x, device));
+    (void)printf("model      %s, device %s\n", m->name, opened_device(b->x, device));
     if (b->sequences > 1) (void)snprintf(each, sizeof each, ", each of %u sequences", b->sequences);
     (void)printf("prefill    %10.2f tok/s median of %u (%.2f to %.2f), %u tokens%s\n", prefill.median, b->n_repeat, prefill.least, prefill.most, b->n_prompt, each);
     (void)printf("decode     %10.2f tok/s median of %u (%.2f to %.2f), %u tokens after %u%s, temperature %g\n", decode.median, b->n_repeat, decode.least, decode.most, b->n_generate, b->depth,

@@ -55,9 +55,9 @@ int missing_refuse(const struct missing *m, const char *path)
 
 int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r, const struct tape_program *program)
 {
-    char model_id[128];
+    char model_id[MODEL_NAME];
     ERROR_TEXT(err);
-    capabilities_model_id(file, model_id);
+    model_name(file, model_id);
     json_t *descriptor = capabilities_descriptor(model_id, r, program);
     if (!descriptor) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the descriptor");
     wk_status status = capabilities_sidecar(file, descriptor, &err);

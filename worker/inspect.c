@@ -17,7 +17,7 @@ struct type_use { uint32_t ggml_type; char name[32]; uint64_t count, bytes; };
 struct inspection {
     const struct gguf *file;
     const struct plugin_registry *plugins;
-    char model_id[128];
+    char model_id[MODEL_NAME];
     struct type_use types[64]; uint32_t n_types;
     json_t *descriptor;        /* NULL: the model cannot run here; why says so */
     char why[4096];
@@ -56,7 +56,7 @@ static int examine(struct inspection *n)
     struct tape_program *program;
     const struct wk_err why = { n->why, sizeof n->why };
     ERROR_TEXT(err);
-    capabilities_model_id(n->file, n->model_id);
+    model_name(n->file, n->model_id);
     count_types(n);
     capabilities_missing(n->file, n->plugins, &n->missing);
     if (capabilities_record(n->file, n->plugins, &program, &why)) return EXIT_DONE;
@@ -118,7 +118,7 @@ static void print_descriptor(const json_t *descriptor)
 static int print_text(const struct inspection *n)
 {
     char clean[4096];
-    (void)printf("%-14s %s\n%-14s %s\n", "file", gguf_path(n->file), "model", text_printable(n->model_id, clean, sizeof clean));
+    (void)printf("%-14s %s\n%-14s %s\n", "file", gguf_path(n->file), "model", n->model_id);
     (void)printf("%-14s GGUF v%u, %" PRIu64 " bytes in %u file%s, %" PRIu64 " keys, %" PRIu64 " tensors\n", "format", gguf_version(n->file), gguf_file_bytes(n->file),
         gguf_shard_count(n->file), gguf_shard_count(n->file) == 1 ? "" : "s", gguf_kv_count(n->file), gguf_tensor_count(n->file));
     if (n->descriptor) print_descriptor(n->descriptor);

@@ -9,7 +9,6 @@
 #include "errors.h"
 #include "json_out.h"
 #include "setup.h"
-#include "text.h"
 
 struct planning {
     const struct model *model;     /* NULL: it cannot be planned */
@@ -67,8 +66,7 @@ static void print_groups(const struct model *m)
 static int print_text(const struct planning *p)
 {
     if (!p->model) return EXIT_DONE; /* the reason is the error that follows */
-    char name[sizeof p->model->name];
-    (void)printf("%-14s %s on %s, context %u, %u sequence%s\n", "model", text_printable(p->model->name, name, sizeof name), p->device, p->model->dev.context, p->max_sequences, p->max_sequences == 1 ? "" : "s");
+    (void)printf("%-14s %s on %s, context %u, %u sequence%s\n", "model", p->model->name, p->device, p->model->dev.context, p->max_sequences, p->max_sequences == 1 ? "" : "s");
     for (int k = 0; k < MEMORY_KINDS; k++) {
         (void)printf("%-14s %15" PRIu64 " bytes\n", memory_kind_name((enum memory_kind)k), p->model->plan.bytes[k]);
         if (k == MEMORY_KV) print_groups(p->model);

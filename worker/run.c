@@ -141,7 +141,7 @@ static double rate(double n, double seconds) { return seconds > 0 ? n / seconds 
 static void statistics(const struct run *r, const struct generation *g)
 {
     const struct model *m = r->x.model;
-    char digest[65], name[sizeof m->name], device[DEVICE_TEXT];
+    char digest[65], device[DEVICE_TEXT];
     if (log_is_json(r->o)) {
         /* Counts and a digest: no text of the user goes into a log. */
         if (!sha256_hex(r->text.bytes, r->text.len, digest)) digest[0] = '\0';
@@ -153,7 +153,7 @@ static void statistics(const struct run *r, const struct generation *g)
     (void)fprintf(stderr, "worker: %u prompt tokens in %.2f s (%.1f tok/s), %u tokens in %.2f s (%.1f tok/s), seed %" PRIu64
         ", finish %s, %s, device %s, model %s\n", g->n_prompt, g->prefill_seconds, rate(g->n_prompt, g->prefill_seconds), g->n_generated,
         g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->params.seed, finish_name(g->finish), r->chat ? chat_name(r->chat) : "raw",
-        opened_device(&r->x, device), text_printable(m->name, name, sizeof name));
+        opened_device(&r->x, device), m->name);
 }
 
 static int generate_text(struct run *r)

@@ -18,6 +18,7 @@
 #include "serve/callback.h"
 #include "serve/serve.h"
 #include "setup.h"
+#include "tokenizer/utf8.h"
 
 enum { MAX_ORIGINS = 16, PARKED = 2 /* slots for each sequence: jobs that yielded or were preempted keep theirs */ };
 
@@ -140,6 +141,17 @@ static int choose_model_dir(struct serving *v)
     return ok ? EXIT_DONE : fail_usage("serve", "--model-dir %s: not a folder", given);
 }
 
+/* Clients give it back letter by letter. */
+static int check_name(const struct serving *v)
+{
+    const char *name = option_text(&v->o, OPT_MODEL_ID);
+    for (size_t len; name && *name; name += len) {
+        len = utf8_sequence((const unsigned char *)name, strlen(name));
+        if (!len || (unsigned char)*name < 0x20 || *name == 0x7f) return fail_usage("serve", "--model-id: expected UTF-8 without control characters");
+    }
+    return EXIT_DONE;
+}
+
 static int check_addresses(const struct serving *v)
 {
     const struct options *o = &v->o;
@@ -241,6 +253,7 @@ int command_serve(const struct options *o)
     (void)pthread_mutex_init(&v->lock, NULL);
     block_signals();
     int result = choose_worker_id(v);
+    if (!result) result = check_name(v);
     if (!result) result = check_addresses(v);
     if (!result) result = check_model(v);
     if (!result) result = choose_model_dir(v);

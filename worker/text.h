@@ -15,7 +15,7 @@ enum { TEXT_MAX_BYTES = 64 << 20 };
 int text_read(const char *argument, const char *path, struct text *out);
 void text_free(struct text *t);
 
-/* Copy of a file's or a model's own words for a terminal: what it could obey (C0, DEL, C1) becomes '?'. Returns out. */
+/* Copy of a file's own words for a terminal: what it could obey (C0, DEL, C1) becomes '?'. Returns out. */
 const char *text_printable(const char *text, char *out, size_t cap);
 
 /* Ids separated by spaces or newlines, each below `limit`. */

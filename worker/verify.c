@@ -7,15 +7,14 @@
 #include "errors.h"
 #include "json_out.h"
 #include "setup.h"
-#include "text.h"
 
 static int print_text(const struct opened *x, const char *digest)
 {
     struct shard_handle h;
-    char id[128], clean[512], device[DEVICE_TEXT];
+    char id[128], device[DEVICE_TEXT];
     x->model->device->handle(x->model->executor, &h);
     shard_id(x, &h, id);
-    (void)printf("%-14s %s\n%-14s %s\n%-14s %" PRIu64 " bytes\n%-14s %s, %s\n%-14s %s\n%-14s %s\n", "shard", text_printable(id, clean, sizeof clean), "device",
+    (void)printf("%-14s %s\n%-14s %s\n%-14s %" PRIu64 " bytes\n%-14s %s, %s\n%-14s %s\n%-14s %s\n", "shard", id, "device",
         opened_device(x, device), "memory", h.vram_bytes, "sealed", h.sealed ? "yes" : "no", h.write_protected ? "write-protected" : "write protection not enforced by this driver",
         "digest", h.digest, "from device", digest);
     return EXIT_DONE;

@@ -55,18 +55,6 @@ void capabilities_join(const json_t *array, char *out, size_t cap)
     if (!json_array_size(array)) (void)snprintf(out, cap, "none");
 }
 
-void capabilities_model_id(const struct gguf *file, char out[128])
-{
-    struct gguf_str name;
-    const struct gguf_kv *kv = gguf_find(file, "general.name");
-    if (kv && !gguf_str(file, kv, &name, NULL) && name.len && name.len < 128) {
-        (void)snprintf(out, 128, "%.*s", (int)name.len, name.data);
-        return;
-    }
-    const char *slash = strrchr(gguf_path(file), '/'), *stem = slash ? slash + 1 : gguf_path(file), *dot = strrchr(stem, '.');
-    (void)snprintf(out, 128, "%.*s", (int)(dot && dot > stem ? dot - stem : (ptrdiff_t)strlen(stem)), stem);
-}
-
 /* ---- profile -------------------------------------------------------------------------------------------------------- */
 
 json_t *capabilities_profile(const struct plugin_registry *r, const char *worker_id, const struct device_info *gpu)

@@ -31,9 +31,6 @@ struct missing { char *sentence[CAPABILITIES_MAX_MISSING]; uint32_t n; };
 void capabilities_missing(const struct gguf *file, const struct plugin_registry *r, struct missing *out);
 void missing_free(struct missing *m);
 
-/* general.name, else the file's stem. */
-void capabilities_model_id(const struct gguf *file, char out[128]);
-
 /* <model>.mcd.json beside the file: may add or rename what the file leaves open, never contradict it. WK_OK also if there is none; else
  * its model_id replaces the given one. */
 wk_status capabilities_sidecar(const struct gguf *file, json_t *descriptor, const struct wk_err *err);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "device/kv_pages.h"
+#include "tokenizer/utf8.h"
 
 /* A text of the file, cut to fit and terminated; false if absent, empty or no text. */
 static bool file_text(const struct gguf *file, const char *key, char *out, size_t cap)
@@ -23,11 +24,29 @@ static bool file_text(const struct gguf *file, const char *key, char *out, size_
     return true;
 }
 
-static void name_model(struct model *m)
+/* Is the sequence of len bytes a character that one can show? */
+static bool is_shown(const char *text, size_t len)
 {
-    if (file_text(m->file, "general.name", m->name, sizeof m->name)) return;
-    const char *path = gguf_path(m->file), *slash = strrchr(path, '/'), *stem = slash ? slash + 1 : path, *dot = strrchr(stem, '.');
-    (void)snprintf(m->name, sizeof m->name, "%.*s", (int)(dot && dot > stem ? dot - stem : (ptrdiff_t)strlen(stem)), stem);
+    const uint32_t c = len ? utf8_decode((const unsigned char *)text, len) : 0;
+    return c >= 0x20 && !(c >= 0x7f && c < 0xa0);
+}
+
+void model_name(const struct gguf *file, char out[MODEL_NAME])
+{
+    const char *path = gguf_path(file), *slash = strrchr(path, '/'), *stem = slash ? slash + 1 : path, *dot = strrchr(stem, '.');
+    struct gguf_str name = { stem, dot && dot > stem ? (uint64_t)(dot - stem) : strlen(stem) }, given;
+    const struct gguf_kv *kv = gguf_find(file, "general.name");
+    if (kv && kv->type == GGUF_STRING && !gguf_str(file, kv, &given, NULL) && given.len) name = given;
+    size_t n = 0;
+    for (size_t i = 0; i < name.len;) {
+        const size_t len = utf8_sequence((const unsigned char *)name.data + i, name.len - i);
+        const struct gguf_str shown = is_shown(name.data + i, len) ? (struct gguf_str){ name.data + i, len } : (struct gguf_str){ "\xef\xbf\xbd", 3 };
+        if (n + shown.len >= MODEL_NAME) break;
+        memcpy(out + n, shown.data, shown.len);
+        n += shown.len;
+        i += len ? len : 1;
+    }
+    out[n] = 0;
 }
 
 static wk_status find_arch(struct model *m, const struct wk_err *err)
@@ -85,7 +104,7 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     m->plugins = plugins;
     m->device = o->device;
     m->dev = o->dev;
-    name_model(m);
+    model_name(m->file, m->name);
     wk_status s = find_arch(m, err);
     if (!s) s = resolve_options(m, err);
     if (!s) s = record(m, o, err);

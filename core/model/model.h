@@ -12,7 +12,7 @@
 #include "tape/tape.h"
 #include "tokenizer/tokenizer.h"
 
-enum { DEFAULT_CONTEXT = 4096, DEFAULT_ROWS = 512 };
+enum { DEFAULT_CONTEXT = 4096, DEFAULT_ROWS = 512, MODEL_NAME = 128 };
 
 struct model_options {
     const struct device_ops *device;
@@ -32,7 +32,7 @@ struct model {
     struct device_options dev;     /* as resolved */
     struct memory_plan plan;
     struct executor *executor;     /* NULL after model_plan */
-    char name[128];                /* general.name, else the file's stem */
+    char name[MODEL_NAME];         /* model_name */
     /* Of sessions; an engine that deals pages itself opens none. */
     bool *session_slots;           /* [dev.max_sequences] taken */
     struct { uint32_t n, *ids; } session_pages[TAPE_MAX_GROUPS]; /* free ones of groups with windows: sessions take them for a step's rows */
@@ -40,6 +40,9 @@ struct model {
 
 /* The weights as an executor sees them: bytes in the mapping. */
 struct model_weights { const struct gguf *file; };
+
+/* general.name, else the file's stem, as answers, metrics and terminals can show it: UTF-8, with U+FFFD for control characters and what is no character, cut to fit. */
+void model_name(const struct gguf *file, char out[MODEL_NAME]);
 
 /* File, plugins, tape and plan; allocates no device memory. `file` becomes the model's, also on failure. */
 wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o, struct model **out, const struct wk_err *err);

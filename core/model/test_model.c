@@ -88,6 +88,31 @@ static void test_defaults(void **state)
     gguf_build_free(g);
 }
 
+/* Whoever shows a name or puts it into a document gets text. */
+static void test_names(void **state)
+{
+    (void)state;
+    char longest[MODEL_NAME + 8];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = 0;
+    memcpy(longest + MODEL_NAME - 3, "\xe4\xbd\xa0", 3); /* one byte too long: a character goes whole or not at all */
+    const struct { const char *given; const char *shown; size_t n; } names[] = {
+        { "caf\xc3\xa9 \xf0\x9f\x8c\x8d", "caf\xc3\xa9 \xf0\x9f\x8c\x8d", 10 }, { "a\x1b[2J\nb\x7f\xc2\x9b", "a\xef\xbf\xbd[2J\xef\xbf\xbd""b\xef\xbf\xbd\xef\xbf\xbd", 17 },
+        { "\xff\xc3", "\xef\xbf\xbd\xef\xbf\xbd", 6 }, { longest, longest, MODEL_NAME - 3 },
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct gguf_build *g = build("llama");
+        char name[MODEL_NAME];
+        gguf_build_str(g, "general.name", names[i].given);
+        struct gguf *file = gguf_build_open(g);
+        model_name(file, name);
+        assert_int_equal(strlen(name), names[i].n);
+        assert_memory_equal(name, names[i].shown, names[i].n);
+        gguf_close(file);
+        gguf_build_free(g);
+    }
+}
+
 static void refused(struct gguf_build *g, const struct model_options *o, wk_status status, const char *word)
 {
     struct model *m;
@@ -200,7 +225,7 @@ int main(void)
         printf("%s\n", text);
         return 1;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_defaults), cmocka_unit_test(test_refusals), cmocka_unit_test(test_chunks), cmocka_unit_test(test_slots) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_defaults), cmocka_unit_test(test_names), cmocka_unit_test(test_refusals), cmocka_unit_test(test_chunks), cmocka_unit_test(test_slots) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_registry_close(registry);
     return failed;

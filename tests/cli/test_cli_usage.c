@@ -79,6 +79,8 @@ static const struct { const char *args[8]; const char *pattern; } wrong[] = {
     { { "run", "--prompt", "x", "--logit-bias", "7=101" }, "--logit-bias: .*-100 to 100" },
     { { "run", "extra" }, "expected no operands, got 1 operand; did you mean --prompt\\?; see" },
     { { "serve", "model.gguf" }, "expected no operands, got 1 operand; did you mean --model\\?; see" },
+    { { "serve", "--model-id", "a\xff" }, "--model-id: expected UTF-8" },
+    { { "serve", "--model-id", "a\x1b[2J" }, "--model-id: expected UTF-8" },
     { { "capabilities", "model.gguf" }, "expected no operands, got 1 operand; see" },
     { { "tokenize", "--model", "m" }, "expected either TEXT or --file FILE" },
     { { "tokenize", "--model", "m", "a", "--file", "b" }, "expected either TEXT or --file FILE" },
