@@ -70,8 +70,11 @@ const char *http_header(const struct http_request *r, const char *name);  /* NUL
 const char *http_id(const struct http_request *r);                        /* X-Request-Id as it came, if 1 to 64 of [A-Za-z0-9._-], else a fresh one; on every answer */
 const char *http_peer(const struct http_request *r);                      /* address */
 /* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400, 408, 413; 415 if `json` and the type
- * is another; 503 if all bodies of the server together would exceed 256 MiB) or the client is gone. Once per request. */
+ * is another; 503 if what has come of all bodies of the server, and what is reserved besides, would exceed 256 MiB) or the client is gone. Once per request. */
 bool http_body(struct http_request *r, size_t most, bool json, const char **bytes, size_t *n);
+/* Memory that the handler is about to take besides, for what it makes of the body: out of the same 256 MiB, until the request is over. False: an error was answered
+ * (413 if it is more than all of them, else 503). */
+bool http_reserve(struct http_request *r, size_t bytes);
 
 /* ---- one whole answer; a handler that returns without one is answered 500 ---- */
 void http_extra(struct http_request *r, const char *name, const char *value); /* a header of the answer to come, at most HTTP_EXTRA_MAX; copied */

@@ -25,7 +25,7 @@ struct http_server {
     bool loopback;                   /* it is 127.x */
     atomic_uint threads_ready, connections, streams, handlers;
     atomic_bool closing;
-    _Atomic uint64_t requests, refused, streams_refused, body_bytes;
+    _Atomic uint64_t requests, refused, streams_refused, reserved;
     char bind_error[256];            /* CivetWeb's last complaint while it starts */
 };
 
@@ -46,6 +46,7 @@ struct http_request {
     struct http_text extra; uint32_t n_extra;
     char *judged;                    /* the guard.head bytes that the guards passed, until CivetWeb has parsed them */
     char *body;                      /* guard.length bytes and a terminator */
+    size_t reserved;                 /* bytes of the server's memory for requests */
     bool vetted;                     /* the guards passed it: CivetWeb may read it */
     bool answered, head, streaming, chunked, gone, slot, unread; /* unread: something of the request may be left in the socket */
     int status;

@@ -18,7 +18,8 @@ enum {
     SLICE_MS = 50,
     PRESSED_BODY_MS = 1000, PRESSED_BODY_RATE = 65536, /* bytes a second that a body must come with while no thread is free, after its first second */
     BUFFERED_MAX = 32768,           /* more than CivetWeb can have read ahead */
-    BODIES_MAX = 256 << 20          /* bytes of all bodies that a server holds at once */
+    BODY_STEP = 256 << 10,          /* memory is taken as a body comes: who only says that much will come takes none from others */
+    RESERVED_MAX = 256 << 20        /* bytes of all bodies, and of what is made of them, that a server holds at once */
 };
 
 struct http_request *request_new(struct http_server *s, struct mg_connection *c, int fd, const char *peer)
@@ -50,7 +51,7 @@ void request_free(struct http_request *r)
     free(r->judged);
     http_text_free(&r->extra);
     free(r->body);
-    if (r->body) atomic_fetch_sub(&r->s->body_bytes, r->guard.length);
+    atomic_fetch_sub(&r->s->reserved, r->reserved);
     free(r);
 }
 
@@ -354,10 +355,17 @@ static bool wait_for_body(struct http_request *r, uint64_t from_ns, size_t got)
 static bool read_body(struct http_request *r, char *data, size_t size)
 {
     const uint64_t from = http_now_ns();
+    size_t room = size < BODY_STEP ? size : BODY_STEP;
+    if (!http_reserve(r, room)) return false;
     const int buffered = mg_read(r->connection, data, size < BUFFERED_MAX ? size : BUFFERED_MAX);
     size_t got = buffered > 0 ? (size_t)buffered : 0;
     while (got < size) {
-        const ssize_t n = recv(r->fd, data + got, size - got, MSG_DONTWAIT);
+        const size_t step = size - room < BODY_STEP ? size - room : BODY_STEP;
+        if (got == room) {
+            if (!http_reserve(r, step)) return false;
+            room += step;
+        }
+        const ssize_t n = recv(r->fd, data + got, room - got, MSG_DONTWAIT);
         if (n > 0) {
             got += (size_t)n;
             continue;
@@ -376,14 +384,27 @@ static bool read_body(struct http_request *r, char *data, size_t size)
     return true;
 }
 
-/* Memory for a body, out of what all bodies of a server together may have. */
-static bool make_room(struct http_request *r, size_t size)
+/* Out of what all requests of a server together may have. */
+static bool take_room(struct http_request *r, size_t bytes)
 {
-    if (atomic_fetch_add(&r->s->body_bytes, size) + size <= BODIES_MAX && (r->body = malloc(size + 1))) {
-        r->body[size] = 0;
+    if (atomic_fetch_add(&r->s->reserved, bytes) + bytes <= RESERVED_MAX) {
+        r->reserved += bytes;
         return true;
     }
-    atomic_fetch_sub(&r->s->body_bytes, size);
+    atomic_fetch_sub(&r->s->reserved, bytes);
+    return false;
+}
+
+bool http_reserve(struct http_request *r, size_t bytes)
+{
+    char text[96];
+    if (bytes > RESERVED_MAX) {
+        (void)snprintf(text, sizeof text, "the request would take %zu MiB of memory; at most %d are given", bytes >> 20, RESERVED_MAX >> 20);
+        answer_refusal(r, 413, text);
+        return false;
+    }
+    if (take_room(r, bytes)) return true;
+    http_error(r, 503, "NOT_READY", "there is no memory for a request of this size now", true, NULL, NULL);
     return false;
 }
 
@@ -408,10 +429,12 @@ bool http_body(struct http_request *r, size_t most, bool json, const char **byte
         answer_refusal(r, 415, "the body must be JSON, and Content-Type say so: application/json");
         return false;
     }
-    if (!make_room(r, size)) {
+    r->body = malloc(size + 1); /* addresses: what has not come yet takes no memory, and none of what others may have */
+    if (!r->body) {
         http_error(r, 503, "NOT_READY", "there is no memory for a body of this size now", true, NULL, NULL);
         return false;
     }
+    r->body[size] = 0;
     if (r->guard.expects && !r->guard.old) {
         char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
         if (!socket_send(r, &(struct iovec){ go_on, sizeof go_on - 1 }, 1, true)) return false;

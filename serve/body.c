@@ -184,6 +184,28 @@ bool body_parse(const char *bytes, size_t n, json_t **out, struct body_error *wh
     return ok;
 }
 
+/* As Jansson 2.14 and the C library's allocator have it, by the token that tells of it; measured by a test. */
+size_t body_memory(const char *bytes, size_t n)
+{
+    enum { OF_STRING = 96, OF_OBJECT = 256, OF_ARRAY = 144, OF_NAME = 64, OF_ELEMENT = 64, ROUNDED = 4096 };
+    size_t memory = 0;
+    bool inside = false;
+    for (size_t i = 0; i < n; i++) {
+        const char c = bytes[i];
+        if (inside) {
+            memory += c == '\\' ? 2 : 1;
+            i += c == '\\';
+            inside = c != '"';
+        } else if (c == '"') {
+            memory += OF_STRING;
+            inside = true;
+        } else {
+            memory += c == '{' ? OF_OBJECT : c == '[' ? OF_ARRAY : c == ':' ? OF_NAME : c == ',' ? OF_ELEMENT : 0;
+        }
+    }
+    return memory + ROUNDED;
+}
+
 /* ---- members ----------------------------------------------------------------------------------------------------------- */
 
 static void name_field(const struct body_object *o, const char *name, struct body_error *why)

@@ -17,6 +17,9 @@ struct body_error { char field[96], text[512]; }; /* field: "max_tokens", "param
 /* The document in bytes, an object; the caller's. Whole numbers of names `seed` may be any uint64: what is above 2^63 - 1 comes as a string of its digits. */
 bool body_parse(const char *bytes, size_t n, json_t **out, struct body_error *why);
 
+/* Bytes of memory that parsing these takes at most, for the caller to have room for it: a document of empty objects is 80 times its text. */
+size_t body_memory(const char *bytes, size_t n);
+
 /* One member of an object as it was checked; prefix stands before its name in errors ("params." or ""). */
 struct body_object { const json_t *object; const char *prefix; };
 

@@ -22,7 +22,7 @@ static bool read_control(struct serve *s, struct http_request *r, const char *co
     const char *bytes;
     size_t n;
     *out = NULL;
-    if (!http_body(r, CONTROL_BODY_MAX, true, &bytes, &n)) return false;
+    if (!serve_body(r, CONTROL_BODY_MAX, &bytes, &n)) return false;
     if (body_parse(n ? bytes : "{}", n ? n : 2, out, &why) && body_knows(&(struct body_object){ *out, "" }, names, n_names, &why)) return true;
     serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why.field, "%s", why.text);
     json_decref(*out);

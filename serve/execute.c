@@ -105,7 +105,7 @@ static bool read_request(struct stream *x, bool worker_form)
     struct body_error why;
     const char *bytes;
     size_t n;
-    if (!http_body(x->r, job_request_most_bytes(&limits), true, &bytes, &n)) return false;
+    if (!serve_body(x->r, job_request_most_bytes(&limits), &bytes, &n)) return false;
     if ((worker_form ? job_request_worker_execute : job_request_execute)(bytes, n, &limits, &x->q, &why)) return true;
     serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, NULL, why.field, "%s", why.text);
     return false;

@@ -178,7 +178,7 @@ static bool read_request(struct serve *s, struct http_request *r, struct complet
     struct body_error why;
     const char *bytes;
     size_t n;
-    if (!http_body(r, HTTP_BODY_MAX, true, &bytes, &n)) return false;
+    if (!serve_body(r, HTTP_BODY_MAX, &bytes, &n)) return false;
     if (!(c->chat ? openai_request_chat : openai_request_completion)(bytes, n, &limits, &c->q, &why)) {
         serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why.field, "%s", why.text);
         return false;

@@ -12,6 +12,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "body.h"
 #include "callback.h"
 #include "jobs.h"
 #include "log/log.h"
@@ -56,6 +57,11 @@ void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code,
     LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)), log_s("code", def->name), log_u("status", def->status), log_s("field", field),
         log_s("request_id", http_id(r)));
     http_error(r, def->status, def->name, text, def->retriable, job_id && job_id[0] ? job_id : NULL, field && field[0] ? field : NULL);
+}
+
+bool serve_body(struct http_request *r, size_t most, const char **bytes, size_t *n)
+{
+    return http_body(r, most, true, bytes, n) && http_reserve(r, body_memory(*bytes, *n));
 }
 
 void serve_answer(struct serve *s, struct http_request *r, int status, json_t *document)

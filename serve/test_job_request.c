@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,40 @@ static void test_bad_bodies(void **state)
         if (job_request_execute(b->body, n, &limits, &r, &why)) fail_msg("%s: accepted", b->body);
         if (n && strcmp(why.field, b->field) != 0) fail_msg("%s: field \"%s\", expected \"%s\" (%s)", b->body, why.field, b->field, why.text);
         assert_true(strlen(why.text) > 5);
+    }
+}
+
+/* 0 where a sanitizer has the allocator. */
+static size_t allocated(void)
+{
+    const struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* What is said before parsing is what parsing takes, and not far from it where that is most. */
+static void test_memory(void **state)
+{
+    (void)state;
+    static const struct { const char *begin, *unit, *end; double share; } kinds[] = {
+        { "{\"x\":[", "{},", "{}]}", 0.5 }, { "{\"x\":[", "[],", "[]]}", 0.5 }, { "{\"x\":[", "5,", "5]}", 0.5 }, { "{\"x\":[", "\"\",", "0]}", 0.5 }, { "{\"x\":[", "[1],", "[]]}", 0.5 },
+        { "{\"x\":[", "1.5,", "0]}", 0.5 }, { "{\"x\":[", "null,", "0]}", 0.1 }, { "{\"x\":[", "{\"a\":{}},", "0]}", 0.5 }, { "{\"x\":\"", "text, \\\"and\\\" {more}: [text]. ", "\"}", 0.5 },
+        { "{\"x\":[", "\"0123456789012345678901234\",", "0]}", 0.5 },
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        enum { UNITS = 50000 };
+        struct body_error why;
+        json_t *document;
+        char *body = malloc(64 + UNITS * strlen(kinds[k].unit)), *at = body;
+        assert_non_null(body);
+        at += sprintf(at, "%s", kinds[k].begin);
+        for (int i = 0; i < UNITS; i++) at = strcpy(at, kinds[k].unit) + strlen(kinds[k].unit);
+        at += sprintf(at, "%s", kinds[k].end);
+        const size_t before = allocated(), said = body_memory(body, (size_t)(at - body));
+        assert_true(body_parse(body, (size_t)(at - body), &document, &why));
+        const size_t took = allocated() - before;
+        if (allocated() && (took > said || (double)took < kinds[k].share * (double)said)) fail_msg("%s: takes %zu bytes, said were %zu", kinds[k].unit, took, said);
+        json_decref(document);
+        free(body);
     }
 }
 
@@ -186,7 +221,7 @@ static void test_deadlines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_bodies), cmocka_unit_test(test_defaults), cmocka_unit_test(test_seeds), cmocka_unit_test(test_edges), cmocka_unit_test(test_longest_prompt),
+        cmocka_unit_test(test_bad_bodies), cmocka_unit_test(test_memory), cmocka_unit_test(test_defaults), cmocka_unit_test(test_seeds), cmocka_unit_test(test_edges), cmocka_unit_test(test_longest_prompt),
         cmocka_unit_test(test_worker_execute), cmocka_unit_test(test_damaged_bodies), cmocka_unit_test(test_deadlines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,7 +47,7 @@ static bool body_of(struct serve *s, struct http_request *r, const struct serve_
     const char *bytes;
     size_t n;
     json_t *body = NULL;
-    if (!http_body(r, HTTP_BODY_MAX, true, &bytes, &n)) return false;
+    if (!serve_body(r, HTTP_BODY_MAX, &bytes, &n)) return false;
     if (body_parse(bytes, n, &body, &why)) {
         *out = (struct body_object){ body, "" };
         if (!body_knows(out, names, n_names, &why)) refuse_body(s, r, &why);
@@ -57,6 +57,12 @@ static bool body_of(struct serve *s, struct http_request *r, const struct serve_
     }
     refuse_body(s, r, &why);
     return false;
+}
+
+static void send(struct serve *s, struct http_request *r, const struct http_text *document)
+{
+    if (document->failed) serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for an answer");
+    else http_answer(r, 200, "application/json", document->data, document->n);
 }
 
 /* ---- /tokenize --------------------------------------------------------------------------------------------------------- */
@@ -72,24 +78,32 @@ static bool tokenize_fields(const struct body_object *o, struct tokenize *t, str
            body_flag(o, "parse_special", &t->parse_special, why) && body_flag(o, "with_pieces", &t->pieces, why) && body_flag(o, "return_token_strs", &t->strings, why);
 }
 
-static json_t *piece_of(const struct tokenizer *t, uint32_t id)
+/* Bytes that ids and answer take at most, about: an id for each byte, and what is written of it, in text that grows by doubling. */
+static size_t tokenize_memory(const struct tokenize *t) { return t->n * (size_t)(16 + (t->pieces ? 64 : 0) + (t->strings ? 24 : 0)); }
+
+static void put_piece(struct http_text *out, const struct tokenizer *t, uint32_t id)
 {
     const struct token_bytes piece = tokenizer_piece(t, id, true);
-    return json_bytes(piece.data ? piece.data : "", piece.len);
+    http_text_json(out, piece.data, piece.len);
 }
 
-static json_t *tokenized(const struct serve_model *m, const struct tokens *tokens, const struct tokenize *t)
+/* Written as it goes: as a tree of JSON, eight million ids are a gigabyte. */
+static void put_tokens(struct http_text *out, const struct serve_model *m, const struct tokens *tokens, const struct tokenize *t)
 {
-    json_t *ids = json_array(), *strings = t->strings ? json_array() : NULL;
+    http_text_format(out, "{\"tokens\":[");
     for (size_t i = 0; i < tokens->n; i++) {
-        const json_int_t id = (json_int_t)tokens->ids[i];
-        (void)json_array_append_new(ids, t->pieces ? json_pack("{s:I, s:o}", "id", id, "piece", piece_of(m->model->tokenizer, tokens->ids[i])) : json_integer(id));
-        if (strings) (void)json_array_append_new(strings, piece_of(m->model->tokenizer, tokens->ids[i]));
+        http_text_format(out, t->pieces ? "%s{\"id\":%u,\"piece\":" : "%s%u", i ? "," : "", tokens->ids[i]);
+        if (!t->pieces) continue;
+        put_piece(out, m->model->tokenizer, tokens->ids[i]);
+        http_text_add(out, "}", 1);
     }
-    json_t *o = json_pack("{s:o, s:I, s:I}", "tokens", ids, "count", (json_int_t)tokens->n, "max_model_len", (json_int_t)m->model->dev.context);
-    if (o && strings) (void)json_object_set_new(o, "token_strs", strings);
-    else json_decref(strings);
-    return o;
+    http_text_format(out, "],\"count\":%zu,\"max_model_len\":%u", tokens->n, m->model->dev.context);
+    if (t->strings) http_text_format(out, ",\"token_strs\":[");
+    for (size_t i = 0; t->strings && i < tokens->n; i++) {
+        if (i) http_text_add(out, ",", 1);
+        put_piece(out, m->model->tokenizer, tokens->ids[i]);
+    }
+    http_text_format(out, t->strings ? "]}\n" : "}\n");
 }
 
 static void tokenize(void *user, struct http_request *r)
@@ -101,12 +115,20 @@ static void tokenize(void *user, struct http_request *r)
     struct body_error why = { 0 };
     struct tokenize t;
     struct tokens tokens = { 0 };
+    struct http_text out = { 0 };
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
     if (!m || !body_of(s, r, m, names, sizeof names / sizeof *names, &o)) return;
-    if (!tokenize_fields(&o, &t, &why)) refuse_body(s, r, &why);
-    else if (tokenizer_encode(m->model->tokenizer, t.text, t.n, t.parse_special, t.add_special, &tokens, &err)) serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
-    else serve_answer(s, r, 200, tokenized(m, &tokens, &t));
+    if (!tokenize_fields(&o, &t, &why)) {
+        refuse_body(s, r, &why);
+    } else if (http_reserve(r, tokenize_memory(&t))) {
+        if (tokenizer_encode(m->model->tokenizer, t.text, t.n, t.parse_special, t.add_special, &tokens, &err)) serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
+        else {
+            put_tokens(&out, m, &tokens, &t);
+            send(s, r, &out);
+        }
+    }
+    http_text_free(&out);
     tokens_free(&tokens);
     json_decref((json_t *)(uintptr_t)o.object);
 }
@@ -139,6 +161,23 @@ static uint32_t *ids_of(const struct body_object *o, uint32_t n_vocab, size_t *n
     return ids;
 }
 
+/* The text once as it is, and twice as JSON. */
+static size_t detokenize_memory(const struct tokenizer *t, const uint32_t *ids, size_t n, bool special)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++) bytes += tokenizer_piece(t, ids[i], special).len;
+    return bytes * 8;
+}
+
+static void put_text(struct http_text *out, const char *text, size_t n)
+{
+    http_text_format(out, "{\"content\":");
+    http_text_json(out, text, n);
+    http_text_format(out, ",\"prompt\":");
+    http_text_json(out, text, n);
+    http_text_format(out, "}\n");
+}
+
 static void detokenize(void *user, struct http_request *r)
 {
     static const char *const names[] = { "tokens", "special", "model" };
@@ -149,20 +188,23 @@ static void detokenize(void *user, struct http_request *r)
     bool special = false;
     size_t n = 0, len = 0;
     char *decoded = NULL, text[512] = "";
+    struct http_text out = { 0 };
     const struct wk_err err = { text, sizeof text };
     if (!m || !body_of(s, r, m, names, sizeof names / sizeof *names, &o)) return;
     const struct tokenizer *t = m->model->tokenizer;
     uint32_t *ids = body_flag(&o, "special", &special, &why) ? ids_of(&o, tokenizer_size(t), &n, &why) : NULL;
     if (!ids) {
         refuse_body(s, r, &why);
-    } else if (tokenizer_decode(t, ids, n, special, &decoded, &len, &err)) {
-        serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
-    } else {
-        json_t *content = json_bytes(decoded, len);
-        serve_answer(s, r, 200, content ? json_pack("{s:O, s:o}", "content", content, "prompt", content) : NULL);
+    } else if (http_reserve(r, detokenize_memory(t, ids, n, special))) {
+        if (tokenizer_decode(t, ids, n, special, &decoded, &len, &err)) serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
+        else {
+            put_text(&out, decoded, len);
+            send(s, r, &out);
+        }
     }
     free(ids);
     free(decoded);
+    http_text_free(&out);
     json_decref((json_t *)(uintptr_t)o.object);
 }
 

@@ -39,6 +39,9 @@ def text_routes(w):
     check("another model", status == 404 and e["field"] == "model", e)
     check("this model", w.post("/tokenize", {"content": "x", "model": w.get("/health")[1]["model"]})[0] == 200)
     check("the largest text", w.post("/tokenize", {"content": "a" * (4 << 20)})[0] == 200)
+    status, e = w.post("/tokenize", {"content": "a" * (4 << 20), "with_pieces": True})
+    check("pieces of as much are too large", status == 413 and e["code"] == "PAYLOAD_TOO_LARGE", e)
+    check("pieces of less", w.post("/tokenize", {"content": "a" * (1 << 20), "with_pieces": True})[0] == 200)
     check("a larger one", w.post("/tokenize", {"content": "a" * ((8 << 20) + 1)})[0] == 400)
 
 
