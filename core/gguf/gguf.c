@@ -3,8 +3,10 @@
  * A file is mapped whole, read-only. Before the parser looks at a byte, the pages that hold it are replaced, in place, by private memory
  * filled with pread: what was validated cannot change when the file does, and a file that is cut while it is parsed gives
  * an ordinary short read. Only tensor data stay backed by the file; guard.h tells how to read those. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -54,12 +56,29 @@ static wk_status load_pages(struct cursor *c, uint64_t end)
     return WK_OK;
 }
 
+/* Refuses a folder, and says which of its files is the one to name. */
+static wk_status fail_folder(const char *path, const struct wk_err *err)
+{
+    char first[NAME_MAX + 1] = "";
+    bool safetensors = false;
+    DIR *folder = opendir(path);
+    for (const struct dirent *e; folder && (e = readdir(folder));) {
+        const char *dot = strrchr(e->d_name, '.');
+        if (dot && strcmp(dot, ".safetensors") == 0) safetensors = true;
+        if (!dot || strcmp(dot, ".gguf") != 0 || (first[0] && strcmp(e->d_name, first) > 0)) continue;
+        (void)snprintf(first, sizeof first, "%s", e->d_name);
+    }
+    if (folder) (void)closedir(folder);
+    if (first[0]) return wk_fail(err, WK_INVALID, "%s: is a directory, expected a GGUF file, such as the %s in it", path, first);
+    return wk_fail(err, WK_INVALID, "%s: is a directory, expected a GGUF file%s", path, safetensors ? "; it holds safetensors: convert the model to GGUF, or download it as such" : "");
+}
+
 /* Maps the regular file behind fd. */
 static wk_status map_file(struct shard *s, int fd, const struct wk_err *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) return wk_fail(err, WK_IO, "%s: cannot be examined: %s", s->path, strerror(errno));
-    if (S_ISDIR(st.st_mode)) return wk_fail(err, WK_INVALID, "%s: is a directory, expected a GGUF file", s->path);
+    if (S_ISDIR(st.st_mode)) return fail_folder(s->path, err);
     if (!S_ISREG(st.st_mode)) return wk_fail(err, WK_INVALID, "%s: is not a regular file", s->path);
     s->size = (uint64_t)st.st_size;
     if (s->size == 0) return WK_OK; /* nothing to map; the parser says what is missing */

@@ -38,6 +38,17 @@ bool gguf_name_ok(struct gguf_str name)
 
 /* ---- header ---------------------------------------------------------------------------------------------------------- */
 
+/* The 8 bytes of a safetensors file's length and the brace behind them? */
+static bool is_safetensors(struct cursor *c)
+{
+    uint64_t length;
+    c->pos = 0;
+    const uint8_t *p = cursor_left(c) > sizeof length ? cursor_take(c, sizeof length + 1, "the beginning") : NULL;
+    if (!p) return false;
+    memcpy(&length, p, sizeof length);
+    return p[sizeof length] == '{' && length < c->size;
+}
+
 /* Says what the file is instead, where its first bytes tell. */
 static wk_status fail_magic(struct cursor *c, const uint8_t magic[4])
 {
@@ -45,6 +56,8 @@ static wk_status fail_magic(struct cursor *c, const uint8_t magic[4])
     if (memcmp(magic, "vers", 4) == 0) hint = "; it looks like a Git LFS pointer: fetch the file itself with `git lfs pull`";
     else if (magic[0] == '<') hint = "; it looks like a web page: download the file itself";
     else if (memcmp(magic, "ggjt", 4) == 0 || memcmp(magic, "tjgg", 4) == 0) hint = "; it is a GGML file, older than GGUF: convert it";
+    else if (memcmp(magic, "PK\3\4", 4) == 0) hint = "; it looks like a PyTorch checkpoint or another zip archive: convert the model to GGUF";
+    else if (is_safetensors(c)) hint = "; it looks like a safetensors file: convert the model to GGUF, or download it as such";
     return cursor_fail(c, 0, WK_INVALID, "not a GGUF file: it begins with %02x %02x %02x %02x, expected 47 47 55 46 (\"GGUF\")%s",
                        magic[0], magic[1], magic[2], magic[3], hint);
 }

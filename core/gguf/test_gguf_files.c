@@ -84,7 +84,11 @@ static void test_kinds(void **state)
     expect_open("cut.gguf", WK_INVALID, "truncated");
     expect_open("missing.gguf", WK_IO, "cannot be opened: No such file");
     expect_open("dangling.gguf", WK_IO, "No such file");
-    expect_open(".", WK_INVALID, "is a directory");
+    expect_open(".", WK_INVALID, "is a directory, expected a GGUF file, such as the cut.gguf in it");
+    assert_int_equal(mkdir(in_folder("hf"), 0700), 0);
+    expect_open("hf", WK_INVALID, "is a directory, expected a GGUF file");
+    write_file("hf/model.safetensors", &empty);
+    expect_open("hf", WK_INVALID, "it holds safetensors");
     expect_open("fifo.gguf", WK_INVALID, "not a regular file");
     struct gguf *file;
     assert_int_equal(gguf_open("/dev/null", &file, &test_err), WK_INVALID);
