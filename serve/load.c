@@ -26,22 +26,18 @@ static const char *const file_types[] = { [0] = "F32", [1] = "F16", [2] = "Q4_0"
 static void name_quantization(const struct serve *s, const struct model *m, char out[32])
 {
     const struct gguf_kv *kv = gguf_find(m->file, "general.file_type");
+    struct tape_capabilities c;
     uint64_t type, most = 0;
     (void)snprintf(out, 32, "?");
     if (kv && !gguf_u64_at(m->file, kv, 0, &type, NULL) && type < sizeof file_types / sizeof *file_types && file_types[type]) {
         (void)snprintf(out, 32, "%s", file_types[type]);
         return;
     }
-    for (uint64_t i = 0; i < gguf_tensor_count(m->file); i++) {
-        const uint32_t candidate = gguf_tensor_at(m->file, i)->ggml_type;
-        const struct wk_type_cpu *known = plugin_find_type(s->plugins, candidate, NULL);
-        uint64_t bytes = 0;
-        for (uint64_t k = 0; k < gguf_tensor_count(m->file); k++) {
-            const struct gguf_tensor *t = gguf_tensor_at(m->file, k);
-            if (t->ggml_type == candidate) bytes += t->room;
-        }
-        if (!known || bytes <= most) continue;
-        most = bytes;
+    tape_describe(m->program, &c);
+    for (uint32_t i = 0; i < c.n_types; i++) {
+        const struct wk_type_cpu *known = plugin_find_type(s->plugins, c.types[i], NULL);
+        if (!known || c.type_bytes[i] <= most) continue;
+        most = c.type_bytes[i];
         (void)snprintf(out, 32, "%s", known->name);
     }
 }
@@ -237,6 +233,8 @@ bool load_start(struct load *l)
     int was = SERVE_STARTING, waits = SERVE_WAITING;
     if (!atomic_compare_exchange_strong(&l->s->state, &was, SERVE_LOADING)) (void)atomic_compare_exchange_strong(&l->s->state, &waits, SERVE_LOADING);
     if (pthread_create(&l->thread, NULL, run, l) == 0) return true;
+    was = SERVE_LOADING;
+    if (l->s->o->wait_for_commit) (void)atomic_compare_exchange_strong(&l->s->state, &was, SERVE_WAITING);
     atomic_store(&l->s->loading, false);
     return fail(&l->why, "INSUFFICIENT_MEMORY", "no thread to load a model in");
 }

@@ -8,19 +8,13 @@
 
 enum { COMPLETION_TOKENS = 16 /* OpenAI's default of max_tokens for /v1/completions */ };
 
-static uint32_t code_points(const char *text, size_t n)
-{
-    uint32_t count = 0;
-    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return count;
-}
-
 /* ---- what is not served ------------------------------------------------------------------------------------------------ */
 
-/* Does a value ask for nothing: false, 0, "", [] or {}? */
-static bool asks_nothing(const json_t *v)
+/* Does a value ask for nothing: false, 0, "", [] or {}? Not the 0 of what counts answers or their tokens: no answer, the tokens that were chosen. */
+static bool asks_nothing(const char *name, const json_t *v)
 {
-    return json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0) || (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)) ||
+    const bool counts = strcmp(name, "n") == 0 || strcmp(name, "best_of") == 0 || strcmp(name, "logprobs") == 0;
+    return json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0 && !counts) || (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)) ||
            (json_is_object(v) && !json_object_size(v));
 }
 
@@ -47,7 +41,7 @@ static bool refuse_unserved(const struct body_object *o, struct body_error *why)
     for (size_t i = 0; i < sizeof unserved / sizeof *unserved;) {
         const char *name = unserved[i].name;
         const json_t *v = json_object_get(o->object, name);
-        bool neutral = !v || (asks_nothing(v) && !(json_is_integer(v) && strcmp(name, "logprobs") == 0)); /* 0: of the tokens that were chosen */
+        bool neutral = !v || asks_nothing(name, v);
         for (; i < sizeof unserved / sizeof *unserved && strcmp(unserved[i].name, name) == 0; i++) neutral = neutral || equals(v, unserved[i].neutral);
         if (neutral) continue;
         (void)snprintf(why->field, sizeof why->field, "%s", name);
@@ -222,7 +216,7 @@ static bool read_messages(const struct body_object *o, struct openai_request *r,
     r->turn.past = r->messages;
     r->q.prompt = r->joined;
     r->q.prompt_len = bytes;
-    r->q.prompt_chars = code_points(r->joined, bytes);
+    r->q.prompt_chars = job_request_chars(r->joined, bytes);
     r->q.chat = true;
     return true;
 }
@@ -264,7 +258,7 @@ static bool read_prompt(const struct body_object *o, const struct job_request_li
     if (!json_is_string(p) || !json_string_length(p)) return body_fail(o, "prompt", why, "a text that is not empty, or a list of token ids");
     r->q.prompt = json_string_value(p);
     r->q.prompt_len = json_string_length(p);
-    r->q.prompt_chars = code_points(r->q.prompt, r->q.prompt_len);
+    r->q.prompt_chars = job_request_chars(r->q.prompt, r->q.prompt_len);
     return true;
 }
 

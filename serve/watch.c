@@ -91,6 +91,8 @@ struct watch *watch_start(struct serve *s)
     (void)pthread_cond_init(&w->stop_cond, &attributes);
     (void)pthread_condattr_destroy(&attributes);
     if (pthread_create(&w->thread, NULL, run, w) == 0) return w;
+    (void)pthread_cond_destroy(&w->stop_cond);
+    (void)pthread_mutex_destroy(&w->lock);
     free(w);
     return NULL;
 }

@@ -18,7 +18,7 @@
 
 const struct option_def option_table[OPT_COUNT] = {
     [OPT_MODEL] = { "model", 'm', OPTION_TEXT, true, MODELS, "FILE", 1, 4096, NULL,
-        "model to use, a GGUF file or embedded:NAME, a model inside the program; run, score, bench and serve use embedded:haiku without it" },
+        "model to use, a GGUF file or embedded:NAME, a model inside the program; without it embedded:haiku, but for tokenize and detokenize" },
     [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, GENERATES, "TEXT", 0, TEXT_MAX, NULL,
         "text to continue; without it and without --file it is read from standard input" },
     [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, GENERATES | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG), "FILE", 1, 4096, NULL,

@@ -95,7 +95,7 @@ def in_form(answer):
 def refused(w):
     """By name, with OpenAI's body, and the worker goes on."""
     tool = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"enum": [1]}}}}}]
-    for field, value in (("n", 2), ("n", 0.5), ("best_of", 3), ("logprobs", True), ("top_logprobs", 5), ("tools", tool), ("tool_choice", "required"), ("functions", tool), ("suffix", "x"), ("echo", True),
+    for field, value in (("n", 0), ("n", 2), ("n", 0.5), ("best_of", 3), ("logprobs", True), ("top_logprobs", 5), ("tools", tool), ("tool_choice", "required"), ("functions", tool), ("suffix", "x"), ("echo", True),
                          ("response_format", {"type": "json_object"}), ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}), ("guided_json", {"x": 1}),
                          ("repeat_penalty", 1.1), ("min_tokens", 3), ("ignore_eos", True), ("modalities", ["audio"]), ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", 1 << 31), ("max_tokens", "5"),
                          ("max_completion_tokens", 0), ("temperature", 3), ("temperature", "hot"), ("top_p", 1.5), ("top_k", -2), ("min_p", 2), ("presence_penalty", 3), ("frequency_penalty", -3),
