@@ -38,8 +38,6 @@ static const struct status *status_of(int number)
     return &other;
 }
 
-const char *status_code(int status) { return status_of(status)->code; }
-
 /* ---- whole answers ------------------------------------------------------------------------------------------------------------- */
 
 void http_extra(struct http_request *r, const char *name, const char *value)
@@ -161,7 +159,7 @@ void http_error(struct http_request *r, int status, const char *code, const char
 void answer_refusal(struct http_request *r, int status, const char *message)
 {
     atomic_fetch_add(&r->s->refused, 1);
-    http_error(r, status, status_code(status), message, false, NULL, NULL);
+    http_error(r, status, status_of(status)->code, message, false, NULL, NULL);
     if (!r->vetted) answer_end(r);
 }
 

@@ -68,7 +68,6 @@ const char *http_rest(const struct http_request *r);                      /* wha
 const char *http_query(struct http_request *r, const char *name);         /* decoded value, NULL: absent (or out of memory) */
 const char *http_header(const struct http_request *r, const char *name);  /* NULL: absent. Lists and X-Forwarded-* may have come more often: the first */
 const char *http_id(const struct http_request *r);                        /* X-Request-Id as it came, if 1 to 64 of [A-Za-z0-9._-], else a fresh one; on every answer */
-const char *http_peer(const struct http_request *r);                      /* address */
 /* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400, 408, 413; 415 if `json` and the type
  * is another; 503 if what has come of all bodies of the server, and what is reserved besides, would exceed 256 MiB) or the client is gone. Once per request. */
 bool http_body(struct http_request *r, size_t most, bool json, const char **bytes, size_t *n);

@@ -39,7 +39,7 @@ struct http_request {
     int fd;                          /* the connection's socket: CivetWeb's to close */
     uint64_t begun_ns;
     struct guard guard;              /* its spans are gone once the guards are done */
-    char method[8], path[GUARD_TARGET_MAX + 1], host[256], origin[256], peer[48], id[HTTP_ID_MAX + 1];
+    char method[8], path[GUARD_TARGET_MAX + 1], host[256], origin[256], id[HTTP_ID_MAX + 1];
     const struct http_route *route;
     char *rest;                      /* decoded, with its terminator; NULL: "" */
     char *decoded[DECODED_MAX]; uint32_t n_decoded;
@@ -71,13 +71,12 @@ bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole)
 void socket_finish(struct http_request *r);
 
 /* ---- request.c: from a vetted connection to an answer ---- */
-struct http_request *request_new(struct http_server *s, struct mg_connection *c, int fd, const char *peer);
+struct http_request *request_new(struct http_server *s, struct mg_connection *c, int fd);
 bool request_vet(struct http_request *r);   /* reads ahead, judges, and answers what does not pass. False: CivetWeb must not read it */
 int request_serve(struct http_request *r, const struct mg_request_info *info); /* routes it; returns the answer's status */
 void request_free(struct http_request *r);
 
 /* ---- answer.c ---- */
-const char *status_code(int status);        /* our name of what goes wrong: "NOT_FOUND" */
 void answer_refusal(struct http_request *r, int status, const char *message);
 void answer_end(struct http_request *r);    /* the end of the stream, or 500 if nobody answered; then the log */
 

@@ -22,7 +22,7 @@ enum {
     RESERVED_MAX = 256 << 20        /* bytes of all bodies, and of what is made of them, that a server holds at once */
 };
 
-struct http_request *request_new(struct http_server *s, struct mg_connection *c, int fd, const char *peer)
+struct http_request *request_new(struct http_server *s, struct mg_connection *c, int fd)
 {
     struct http_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
@@ -33,7 +33,6 @@ struct http_request *request_new(struct http_server *s, struct mg_connection *c,
     r->unread = true;
     (void)snprintf(r->method, sizeof r->method, "-");
     (void)snprintf(r->path, sizeof r->path, "-");
-    (void)snprintf(r->peer, sizeof r->peer, "%s", peer);
     unsigned char random[16];
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
         free(r);
@@ -301,7 +300,6 @@ const char *http_path(const struct http_request *r) { return r->path; }
 const char *http_rest(const struct http_request *r) { return r->rest ? r->rest : ""; }
 const char *http_header(const struct http_request *r, const char *name) { return mg_get_header(r->connection, name); }
 const char *http_id(const struct http_request *r) { return r->id; }
-const char *http_peer(const struct http_request *r) { return r->peer; }
 
 const char *http_query(struct http_request *r, const char *name)
 {

@@ -128,7 +128,7 @@ static int on_connection(const struct mg_connection *c, void **data)
     if (inet_pton(AF_INET, info->remote_addr, &peer) != 1) return 0;
     const int fd = socket_claim(s, peer, (uint16_t)info->remote_port);
     if (fd < 0) return 0; /* CivetWeb parses it then, and on_request lets it go */
-    struct http_request *r = request_new(s, (struct mg_connection *)(uintptr_t)c, fd, info->remote_addr);
+    struct http_request *r = request_new(s, (struct mg_connection *)(uintptr_t)c, fd);
     if (!r) {
         cut(fd);
         socket_unclaim(fd);

@@ -218,7 +218,7 @@ static void end_load(struct supervisor *v)
     v->load_started = false;
 }
 
-/* Tells the process's supervisor, once. */
+/* Tells the process's supervisor, once. A worker that waits for a commit has started when it waits. */
 static void tell_ready(struct supervisor *v)
 {
     char text[400];
@@ -226,7 +226,8 @@ static void tell_ready(struct supervisor *v)
     if (v->ready_told || serve_state_of(v->s) != SERVE_READY) return;
     v->ready_told = true;
     (void)snprintf(text, sizeof text, "%s on %s, port %u", m->name, v->s->device_text, http_port(v->s->main));
-    notify_ready(text);
+    if (v->s->o->wait_for_commit) notify_status(text);
+    else notify_ready(text);
 }
 
 /* Streams end with CUDA_ERROR, health is 503, and the process ends without asking the device for anything. */
@@ -335,6 +336,7 @@ static bool begin(struct supervisor *v, struct serve_failure *why)
     }
     if (s->o->wait_for_commit) {
         atomic_store(&s->state, SERVE_WAITING);
+        notify_ready("waits for POST /worker/commit");
         if (s->o->json) return true;
         (void)printf("worker: waits for POST http://%s:%u/worker/commit\n", s->o->host, http_port(s->main));
         (void)fflush(stdout);

@@ -15,7 +15,7 @@
 #include "model/model.h"
 #include "sample/sample.h"
 
-enum { ENGINE_JOB_ID_MAX = 128 /* bytes */, ENGINE_DEFAULT_SEQUENCES = 16, ENGINE_DEFAULT_BATCH_TOKENS = 8192, ENGINE_DEFAULT_QUEUE = 1024 };
+enum { ENGINE_JOB_ID_MAX = 128 /* bytes */ };
 
 struct engine_options {
     uint32_t max_sequences;      /* jobs that run at once; at most the model's dev.max_sequences and max_wanted. Yielded and preempted jobs keep their

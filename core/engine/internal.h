@@ -203,7 +203,6 @@ struct engine {
     struct model *model;
     struct engine_options o;             /* preempt, high_priority, timeslice_tokens: see tune */
     pthread_t thread;
-    bool thread_started;
 
     /* Any thread. */
     _Atomic uint32_t attention, asleep;

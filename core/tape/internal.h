@@ -64,8 +64,6 @@ const char *op_kind_name(uint32_t kind);
 
 /* Checks arch->keys against the file. On success meta is ready for open(); its strings are in `scratch`. */
 bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct arena *scratch, struct wk_meta *meta, struct messages *m);
-/* general.architecture as a terminated string of at most TAPE_NAME - 1 bytes that the plugin claims. */
-bool keys_architecture(const struct wk_arch *arch, const struct gguf *file, char out[TAPE_NAME], struct messages *m);
 /* The file's <architecture>.context_length where the caller asks for no other. */
 bool keys_context(const struct gguf *file, const char *architecture, uint32_t asked, uint32_t *out, struct messages *m);
 

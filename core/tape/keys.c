@@ -124,31 +124,8 @@ static uint32_t meta_tensor(void *self, const char *full_name, uint32_t *rows, u
     return 1;
 }
 
-bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct arena *scratch, struct wk_meta *meta, struct messages *m)
-{
-    char architecture[TAPE_NAME];
-    if (!keys_architecture(arch, file, architecture, m)) return false;
-    struct wk_key_value *values = arena_take(scratch, arch->n_keys ? arch->n_keys : 1, sizeof *values);
-    struct check *c = arena_take(scratch, 1, sizeof *c);
-    char *name = arena_take(scratch, sizeof architecture, 1);
-    if (!values || !c || !name) {
-        messages_no_memory(m);
-        return false;
-    }
-    *c = (struct check){ .file = file, .arch = arch, .scratch = scratch, .messages = m };
-    memcpy(name, architecture, sizeof architecture);
-    bool ok = true;
-    for (uint32_t i = 0; i < arch->n_keys; i++) {
-        const struct wk_key *k = &arch->keys[i];
-        const bool absolute = (k->flags & WK_KEY_ABSOLUTE) != 0;
-        (void)snprintf(c->name, sizeof c->name, "%s%s%s", absolute ? "" : name, absolute ? "" : ".", k->name);
-        ok = read_key(c, k, &values[i]) && ok;
-    }
-    *meta = (struct wk_meta){ .struct_size = sizeof *meta, .n_values = arch->n_keys, .architecture = name, .value = values, .self = c, .tensor = meta_tensor };
-    return ok;
-}
-
-bool keys_architecture(const struct wk_arch *arch, const struct gguf *file, char out[TAPE_NAME], struct messages *m)
+/* general.architecture as a terminated string of at most TAPE_NAME - 1 bytes that the plugin claims. */
+static bool find_architecture(const struct wk_arch *arch, const struct gguf *file, char out[TAPE_NAME], struct messages *m)
 {
     char text[MESSAGE_BYTES];
     const struct wk_err err = { text, sizeof text };
@@ -167,6 +144,30 @@ bool keys_architecture(const struct wk_arch *arch, const struct gguf *file, char
         if (s.len == strlen(arch->names[i]) && memcmp(s.data, arch->names[i], (size_t)s.len) == 0) return true;
     messages_say(m, WK_UNSUPPORTED, "general.architecture is %s, which this plugin does not serve", out);
     return false;
+}
+
+bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct arena *scratch, struct wk_meta *meta, struct messages *m)
+{
+    char architecture[TAPE_NAME];
+    if (!find_architecture(arch, file, architecture, m)) return false;
+    struct wk_key_value *values = arena_take(scratch, arch->n_keys ? arch->n_keys : 1, sizeof *values);
+    struct check *c = arena_take(scratch, 1, sizeof *c);
+    char *name = arena_take(scratch, sizeof architecture, 1);
+    if (!values || !c || !name) {
+        messages_no_memory(m);
+        return false;
+    }
+    *c = (struct check){ .file = file, .arch = arch, .scratch = scratch, .messages = m };
+    memcpy(name, architecture, sizeof architecture);
+    bool ok = true;
+    for (uint32_t i = 0; i < arch->n_keys; i++) {
+        const struct wk_key *k = &arch->keys[i];
+        const bool absolute = (k->flags & WK_KEY_ABSOLUTE) != 0;
+        (void)snprintf(c->name, sizeof c->name, "%s%s%s", absolute ? "" : name, absolute ? "" : ".", k->name);
+        ok = read_key(c, k, &values[i]) && ok;
+    }
+    *meta = (struct wk_meta){ .struct_size = sizeof *meta, .n_values = arch->n_keys, .architecture = name, .value = values, .self = c, .tensor = meta_tensor };
+    return ok;
 }
 
 bool keys_context(const struct gguf *file, const char *architecture, uint32_t asked, uint32_t *out, struct messages *m)

@@ -54,7 +54,6 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len)
 uint32_t tokenizer_bos(const struct tokenizer *t);
 uint32_t tokenizer_eos(const struct tokenizer *t);
 uint32_t tokenizer_unk(const struct tokenizer *t);
-uint32_t tokenizer_pad(const struct tokenizer *t);
 bool tokenizer_adds_bos(const struct tokenizer *t);
 bool tokenizer_adds_eos(const struct tokenizer *t);
 

@@ -242,7 +242,7 @@ static bool is_printable_byte(unsigned b)
     return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
 }
 
-uint32_t vocab_byte_symbol(unsigned char byte)
+static uint32_t byte_symbol(unsigned char byte)
 {
     if (is_printable_byte(byte)) return byte;
     if (byte <= 32) return 256u + byte;
@@ -252,7 +252,7 @@ uint32_t vocab_byte_symbol(unsigned char byte)
 
 size_t vocab_put_symbol(unsigned char byte, char out[2])
 {
-    const uint32_t c = vocab_byte_symbol(byte);
+    const uint32_t c = byte_symbol(byte);
     if (c < 0x80) {
         out[0] = (char)c;
         return 1;

@@ -65,9 +65,7 @@ bool vocab_ends(const struct vocab *v, uint32_t id);
 /* `<0xHH>` with exactly two hexadecimal digits -> 0..255, else -1. */
 int vocab_byte_value(struct token_bytes t);
 
-/* The byte alphabet of byte-level BPE: byte -> code point that stands for it in a token's text. */
-uint32_t vocab_byte_symbol(unsigned char byte);
-/* `byte`'s symbol as UTF-8 (1 or 2 bytes) at out; returns the length. */
+/* The byte alphabet of byte-level BPE: the code point that stands for `byte` in a token's text, as UTF-8 (1 or 2 bytes) at out; returns the length. */
 size_t vocab_put_symbol(unsigned char byte, char out[2]);
 
 /* Mixes two words into a hash (folded 64 x 64 bit product). */

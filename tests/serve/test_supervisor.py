@@ -30,6 +30,13 @@ with tempfile.TemporaryDirectory() as folder:
         check("the stream goes on", cancelled(long.cancel()), long.events[-1:])
         check("exit status 0", w.status() == 0, w.said())
 
+    with Worker(program, "--wait-for-commit", "--model-dir", source + "/models/haiku", wait=False, environment={"NOTIFY_SOCKET": folder + "/notify"}) as w:
+        check("waiting for a commit is started", s.recv(4096) == b"READY=1\nSTATUS=waits for POST /worker/commit")
+        check("commit", w.post("/worker/commit", {"model_ref": "haiku-q4_k_m.gguf"})[0] == 200)
+        said = s.recv(4096).decode()
+        check("then the status says what it serves", said.startswith("STATUS=") and "port %d" % w.port in said, said)
+        check("ends", w.end() == 0, w.said())
+
     if shutil.which("systemd-analyze"):
         unit = open(source + "/systemd/worker@.service.in", encoding="utf-8").read()
         check("unit", all(line in unit for line in ("Type=notify", "WatchdogSec=", "DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "DevicePolicy=closed", "DeviceAllow=/dev/nvidiactl rw")))
