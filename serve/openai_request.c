@@ -65,7 +65,7 @@ static bool read_bias(const struct body_object *o, const struct job_request_limi
         errno = 0;
         const unsigned long long id = strtoull(key, &end, 10);
         const double bias = json_number_value(value);
-        if (errno || !*key || strspn(key, "0123456789") != strlen(key) || id >= (l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB) || !json_is_number(value) || !(bias >= -100 && bias <= 100))
+        if (errno || !*key || strspn(key, "0123456789") != strlen(key) || (key[0] == '0' && key[1]) || id >= (l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB) || !json_is_number(value) || !(bias >= -100 && bias <= 100))
             return body_fail(o, "logit_bias", why, "token ids of the vocabulary with numbers from -100 to 100");
         r->bias[r->q.params.n_logit_bias++] = (struct sampler_bias){ (uint32_t)id, (float)bias };
     }

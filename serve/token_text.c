@@ -21,7 +21,7 @@ struct token_text {
     char *aside_text; size_t aside_n; /* of the last id: as much room as a line has */
     uint32_t n_aside;            /* ids of reasoning */
     char *certain;               /* [STOP_ROOM(piece_max + what a header can turn out to be)] */
-    char *text[2]; size_t n[2];  /* of the line to send, and of the one that waits: [text_room] each */
+    char *text[2]; size_t n[2];  /* of the line to send, and of the one that waits: as much room each */
     uint32_t waiting_id;
 };
 

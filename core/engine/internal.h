@@ -60,7 +60,7 @@ struct job {
     uint64_t deadline_ns;
     enum row_role role;                  /* of its prompt's rows */
 
-    /* Between engine and reader. events: number of ids, and EVENT_BITS; the engine's thread writes, its ids lie before it. */
+    /* Between engine and reader. events: number of ids, and EVENT_*_BIT; the engine's thread writes, its ids lie before it. */
     uint32_t *ids;                       /* [most] */
     _Atomic uint64_t events;
     _Atomic uint32_t waiting;            /* 1: the reader sleeps on it */
@@ -250,7 +250,7 @@ struct engine {
 };
 
 void engine_attention(struct engine *e, uint32_t bits); /* [any thread] */
-/* Ends a job: its place is free at once, its pages and slot when no step under way has it; told by engine_tell_ended. text: NULL, or why. */
+/* Ends a job: its place is free at once, its pages and slot when no step under way has it; told at the end of the turn. text: NULL, or why. */
 void engine_end_job(struct engine *e, struct job *j, enum job_end end, const char *text);
 /* What a job that is over, and in no step any more, still has. */
 void engine_settle(struct engine *e, struct job *j);

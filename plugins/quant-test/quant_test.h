@@ -15,7 +15,7 @@
 /* The plugin named by QUANT_TEST_PLUGIN in WORKER_PLUGIN_PATH, as the host would load it. */
 const struct wk_quant *quant_test_plugin(void);
 
-/* xorshift64*, seeded by quant_test_seed. */
+/* xorshift64*; any state but 0. */
 struct noise {
     uint64_t state;
 };

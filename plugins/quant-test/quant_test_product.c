@@ -13,7 +13,7 @@ enum { MAX_TILES = 3, MAX_TOKENS = 133 };
 struct problem {
     const struct wk_type_cpu *type;
     uint32_t k, pad;
-    uint64_t tile_bytes, stride[2]; /* of x_f32, x_q8 */
+    uint64_t tile_bytes, stride[2]; /* of x */
     uint8_t *tiles, *x[2];
     float *weights; /* [48][k] */
 };

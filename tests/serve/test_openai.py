@@ -100,7 +100,7 @@ def refused(w):
                          ("repeat_penalty", 1.1), ("min_tokens", 3), ("ignore_eos", True), ("modalities", ["audio"]), ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", 1 << 31), ("max_tokens", "5"),
                          ("max_completion_tokens", 0), ("temperature", 3), ("temperature", "hot"), ("top_p", 1.5), ("top_k", -2), ("min_p", 2), ("presence_penalty", 3), ("frequency_penalty", -3),
                          ("repetition_penalty", 0), ("seed", -1), ("seed", 1.5), ("stop", ["1", "2", "3", "4", "5"]), ("stop", [""]), ("stop", ""), ("stop", 5), ("stream", "yes"), ("logit_bias", {"x": 1}),
-                         ("logit_bias", {"99999999": 1}), ("logit_bias", {"5": 101}), ("logit_bias", [1]), ("stream_options", {"include_usage": True}), ("model", 5), ("reasoning_effort", "low"),
+                         ("logit_bias", {"99999999": 1}), ("logit_bias", {"5": 101}), ("logit_bias", {"05": 1}), ("logit_bias", [1]), ("stream_options", {"include_usage": True}), ("model", 5), ("reasoning_effort", "low"),
                          ("reasoning_effort", "extreme"), ("priority", 1001)):
         status, answer = w.post("/v1/chat/completions", dict(CHAT, **{field: value}))
         check("%s: %s" % (field, json.dumps(value)[:60]), status == 400 and in_form(answer) and answer["error"]["param"] == field and field in answer["error"]["message"], (status, answer))
