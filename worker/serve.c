@@ -20,7 +20,7 @@
 #include "setup.h"
 #include "tokenizer/utf8.h"
 
-enum { MAX_ORIGINS = 16, PARKED = 2 /* slots for each sequence: jobs that yielded or were preempted keep theirs */ };
+enum { MAX_ORIGINS = 16, PARKED = 2 /* slots for each sequence, and one more: jobs that yielded or were preempted keep theirs */ };
 
 struct serving {
     struct options o;                  /* with --device as --gpu-device implies it */
@@ -48,7 +48,7 @@ static int open_one(struct serving *v, const char *path, const char *digest, boo
         return fail(CODE_MODEL_LOAD_FAILED, "%s: a digest can be demanded of weights in a GPU's memory only: on the CPU they stay in the file", name);
     }
     const uint32_t sequences = v->s.engine.max_sequences;
-    const struct model_needs needs = { .max_rows = option_u32(&v->o, OPT_BATCH_TOKENS), .max_wanted = sequences, .sequences = PARKED * sequences, .kv_sequences = sequences,
+    const struct model_needs needs = { .max_rows = option_u32(&v->o, OPT_BATCH_TOKENS), .max_wanted = sequences, .sequences = PARKED * sequences + 1, .kv_sequences = sequences,
         .kv_bytes = option_u64(&v->o, OPT_KV_CACHE_SIZE) << 20, .load = load, .digest = digest };
     *x = (struct opened){ .plugins = v->plugins, .gpu = v->gpu };
     int result = open_model_on(&v->o, v->device, file, name, &needs, x);

@@ -47,10 +47,18 @@ static void set_state(struct job *j, enum job_state state) { atomic_store(&j->st
 
 /* ---- beginning ------------------------------------------------------------------------------------------------------------ */
 
-static bool can_begin(const struct engine *e, struct job *j, uint32_t *found)
+/* Is there a slot for a job that has none? Jobs that yielded keep theirs, so while a high job may take a place, half of those to spare wait for one. */
+static bool has_slot(const struct engine *e, const struct job *j, uint64_t now)
+{
+    const bool high = effective(j, now) >= atomic_load_explicit(&e->high_priority, memory_order_relaxed);
+    const uint32_t spare = e->model->dev.max_sequences - e->o.max_sequences;
+    return e->n_slots > (high || !atomic_load_explicit(&e->preempt, memory_order_relaxed) ? 0 : spare / 2);
+}
+
+static bool can_begin(const struct engine *e, struct job *j, uint64_t now, uint32_t *found)
 {
     *found = 0;
-    if (j->slot == ENGINE_NONE && !e->n_slots) return false;
+    if (j->slot == ENGINE_NONE && !has_slot(e, j, now)) return false;
     return j->has_pages || pages_can_promise(e, j, found);
 }
 
@@ -98,7 +106,7 @@ static struct job *first_waiting(const struct engine *e, uint64_t now, bool begu
     for (uint32_t i = 0; i < e->n_waiting; i++) {
         struct job *j = e->waiting[i];
         uint32_t here = 0;
-        if (begun && (j->slot == ENGINE_NONE || !can_begin(e, j, &here))) continue;
+        if (begun && (j->slot == ENGINE_NONE || !can_begin(e, j, now, &here))) continue;
         if (best && (effective(j, now) < effective(best, now) || (effective(j, now) == effective(best, now) && j->waiting_ns >= best->waiting_ns))) continue;
         best = j;
         *found = here;
@@ -218,7 +226,7 @@ void schedule(struct engine *e, uint64_t now)
     while (e->n_waiting && !pages_come(e) && !atomic_load_explicit(&e->dead, memory_order_relaxed)) {
         uint32_t found = 0;
         struct job *head = first_waiting(e, now, false, &found), *next = head;
-        if (!can_begin(e, head, &found)) next = first_waiting(e, now, true, &found);
+        if (!can_begin(e, head, now, &found)) next = first_waiting(e, now, true, &found);
         if (next && (e->n_running < e->o.max_sequences || slice_for(e, next, now))) begin(e, next, found, now);
         else if (!preempt_for(e, head, now)) return;
     }

@@ -234,6 +234,45 @@ static void test_no_preemption(void **state)
     close_all();
 }
 
+/* Jobs that take turns leave a slot for one that is urgent. */
+static void test_urgent_beside_slices(void **state)
+{
+    (void)state;
+    enum { LOW = 4, STEPS = 60, MORE = 12 };
+    open_all(1, 0, 2, 0, (struct engine_options){ .timeslice_tokens = 3, .preempt = true });
+    struct job *low[LOW];
+    struct job_figures f;
+    uint32_t yields = 0;
+    for (uint32_t i = 0; i < LOW; i++) {
+        struct test_job t = test_make(1);
+        char name[16];
+        (void)snprintf(name, sizeof name, "%u", i);
+        t.most = 100, t.n_ends = 0;
+        low[i] = test_submit(engine, name, &t, 0, 0);
+    }
+    test_permit(STEPS);
+    test_await_gate(STEPS);
+    for (uint32_t i = 0; i < LOW; i++) job_figures(low[i], &f), yields += f.yields;
+    assert_true(yields > 0);
+    struct job *high = submit(0, "high", 9);
+    test_permit(MORE);
+    test_await_gate(STEPS + MORE);
+    assert_true(started(high) > 0);
+    for (uint32_t i = 0; i < LOW; i++) {
+        job_figures(low[i], &f);
+        assert_int_equal(f.ended_ns, 0);
+    }
+    test_permit(UINT64_MAX);
+    test_check(high, "high", &answers[0], false);
+    for (uint32_t i = 0; i < LOW; i++) {
+        uint32_t ids[100];
+        enum job_end end;
+        assert_int_equal(test_read(low[i], ids, 100, &end), 100);
+        job_release(low[i]);
+    }
+    close_all();
+}
+
 /* Preempted again and again, at every id: prompt rows again as prompt rows, ids as generated rows. */
 static void test_often_preempted(void **state)
 {
@@ -275,7 +314,7 @@ int main(void)
     make_answers();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_priorities), cmocka_unit_test(test_ageing), cmocka_unit_test(test_no_passing), cmocka_unit_test(test_slices), cmocka_unit_test(test_preemption),
-        cmocka_unit_test(test_no_preemption), cmocka_unit_test(test_often_preempted),
+        cmocka_unit_test(test_no_preemption), cmocka_unit_test(test_often_preempted), cmocka_unit_test(test_urgent_beside_slices),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();

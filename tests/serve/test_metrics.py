@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 
-from service import Job, LONG, Worker, check, done
+from service import Job, LONG, Worker, cancelled, check, done
 
 program, source = sys.argv[1:3]
 
@@ -103,6 +103,35 @@ def gauges(w):
     check("kv_cache_info", len(info) == 1 and info[0]["block_size"] == "32" and int(info[0]["num_gpu_blocks"]) > 0, info)
 
 
+def fairness():
+    """What the scheduler's options do is seen: a high job takes a lower one's place, low ones take turns, and without a prefix cache nothing is found in it."""
+    with Worker(program, *LONG, "--max-sequences", "1", "--fairness-preempt", "--fairness-high-pri", "7", "--fairness-timeslice", "16", "--no-prefix-cache") as w:
+        low = [Job(w, "low-%d" % i, max_tokens=10000).until("token") for i in range(2)]  # pages for both; the second begins when the first has had its slice
+        m = w.metrics()
+        check("low jobs take turns", m("worker_fairness_yields_total") >= 1 and m("worker_requests_running") + m("worker_requests_queued") == 2, [s for s in m.samples.items() if "fairness" in s[0][0] or "requests_" in s[0][0]])
+        before = m("worker_fairness_preemptions_total")
+        urgent = w.execute(prompt="urgent", max_tokens=4, priority=7)[1]
+        m = w.metrics()
+        check("an urgent job comes before them", urgent[-1][0] == "end" and m("worker_fairness_preemptions_total") > before and m("worker_fairness_tokens_total", priority="high") == urgent[-1][1]["tokens_out"], urgent)
+        w.until(lambda: w.metrics()("worker_fairness_resumes_total") >= 2)
+        check("and end as they should", all(cancelled(j.cancel()) for j in low))
+        text = "The same prompt of more than a page of the cache, twice, must be computed twice where nothing is kept. " * 3
+        again = [w.execute(prompt=text, max_tokens=2, temperature=0)[1][-1][1] for _ in range(2)]
+        check("--no-prefix-cache", [e["tokens_cached"] for e in again] == [0, 0] and w.metrics()("worker_prefix_misses_total") == 0, again)
+
+
+def experts():
+    if subprocess.run([program, "inspect", "embedded:haiku-moe"], capture_output=True).returncode:
+        print("not checked: this program was built without its mixture of experts")
+        return
+    with Worker(program, "--model", "embedded:haiku-moe") as w:
+        check("experts are told", w.metrics()("worker_active_experts") > 1 and w.metrics()("worker_moe_requests_total") == 0)
+        check("a job runs", w.execute(prompt="Write a haiku about rain", chat=True, max_tokens=4)[0] == 200)
+        check("jobs of a model with experts are counted", w.metrics()("worker_moe_requests_total") == 1)
+
+
+fairness()
+experts()
 with Worker(program, *LONG, "--max-sequences", "2") as w:
     moves(w)
     hits(w)
