@@ -9,6 +9,7 @@
 
 #include <worker/cuda/product.h>
 #include <worker/cuda/product_experts.cuh>
+#include <worker/cuda/product_several.cuh>
 #include <worker/cuda/product_few.cuh>
 #include <worker/cuda/product_middle.cuh>
 #include <worker/cuda/product_wide.cuh>
@@ -101,8 +102,8 @@ template <class First, class... Rest> struct wk_product_of {
         wk_status status = wk_product_device_read(device_index, &device, err);
         const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>, (const void *)wk_product_few<1, First>, (const void *)wk_product_few<1, Rest>...,
                                   (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,
-                                  (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_experts<8, First>, (const void *)wk_product_experts<8, Rest>...,
-                                  (const void *)wk_product_experts<16, First>, (const void *)wk_product_experts<16, Rest>... };
+                                  (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_several<8, First>, (const void *)wk_product_several<8, Rest>...,
+                                  (const void *)wk_product_several<16, First>, (const void *)wk_product_several<16, Rest>... };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
@@ -503,20 +504,57 @@ template <class First, class... Rest> struct wk_product_of {
         w->start_at = ring + start_at;
         return ring + at;
     }
+    /* Shared memory of product_several of 8 or 16 columns, of which `capacity` are used; 0: it does not fit. */
+    template <int COLUMNS> static uint32_t several_shape(wk_experts_args *w)
+    {
+        wk_product_args *a = &w->p;
+        few_stages(a);
+        const uint32_t padded = a->steps * a->step_units * unit, type = a->seg[0].type, step_bytes = a->seg[0].step_bytes;
+        a->x_stride = padded + (groups[type] == 16 ? 16 : 32); /* lanes that load together meet no other's banks */
+        const uint32_t red_at = w->capacity * a->x_stride * 2, bars_at = red_at + WK_SEVERAL_PLACES * wk_several_shape<COLUMNS>::place, start_at = bars_at + WK_SEVERAL_BARS * 8;
+        const uint32_t at = start_at + align(sizeof(wk_experts_walk)), room = device.block_bytes > at ? device.block_bytes - at : 0;
+        w->tail = a->steps * step_bytes - (uint32_t)a->seg[0].tile_bytes;
+        /* What the last stage of a tile lacks of eight steps has no place in a ring that ends with it. */
+        const uint32_t lack = a->run == 1 && a->steps > WK_SLOTS ? (a->stages * WK_SLOTS - a->steps) * step_bytes : 0;
+        a->slot *= WK_SEVERAL_TILES;
+        a->blocks = 1;
+        auto ring = [&] { return align(a->depth * a->slot - (a->depth % a->stages ? 0 : lack)); };
+        a->depth = min_of(max_of(WK_FEW_FLIGHT / (WK_SEVERAL_GROUPS * a->slot), 2), WK_SEVERAL_STAGES / WK_SEVERAL_GROUPS);
+        while (WK_SEVERAL_GROUPS * ring() > room) a->depth--;
+        if (a->depth < 2) return 0;
+        w->whole = device.clusters && a->run == 1 && (!w->tail || a->depth >= a->stages) ? 1 : 0;
+        if (w->tail && w->whole) a->depth -= a->depth % a->stages; /* a stage of a tile is always at the same places */
+        else w->tail = 0;
+        w->ring = ring();
+        const uint32_t rings = WK_SEVERAL_GROUPS * w->ring;
+        a->x_at = rings;
+        a->red_at = rings + red_at;
+        a->bars_at = rings + bars_at;
+        w->start_at = rings + start_at;
+        return rings + at;
+    }
     template <int COLUMNS> static void (*experts_kernel(uint32_t type))(const wk_experts_args)
     {
-        static void (*const kernels[n_types])(const wk_experts_args) = { wk_product_experts<COLUMNS, First>, wk_product_experts<COLUMNS, Rest>... };
-        return kernels[type];
+        if constexpr (COLUMNS == 1) {
+            static void (*const kernels[n_types])(const wk_experts_args) = { wk_product_experts<1, First>, wk_product_experts<1, Rest>... };
+            return kernels[type];
+        } else {
+            static void (*const kernels[n_types])(const wk_experts_args) = { wk_product_several<COLUMNS, First>, wk_product_several<COLUMNS, Rest>... };
+            return kernels[type];
+        }
     }
     template <int COLUMNS> static bool experts(const wk_cuda_product *p, wk_experts_args *w, uint32_t capacity, void *stream, wk_status *status, const struct wk_err *err)
     {
         const uint32_t type = w->p.seg[0].type;
         w->capacity = capacity;
-        const uint32_t shared = experts_shape<COLUMNS>(w);
+        count_items(&w->p, COLUMNS == 1 ? 1 : WK_SEVERAL_TILES);
+        uint32_t shared = 0, threads = WK_SEVERAL_THREADS;
+        if constexpr (COLUMNS == 1) shared = experts_shape<1>(w), threads = wk_experts_shape<1>::threads;
+        else shared = several_shape<COLUMNS>(w);
         if (!shared) return false;
         single_type(&w->p);
         const uint64_t units = (uint64_t)p->rows * w->p.items, most = w->p.blocks * device.processors;
-        *status = begin(experts_kernel<COLUMNS>(type), *w, dim3((uint32_t)(units < most ? units : most)), wk_experts_shape<COLUMNS>::threads, shared, p->flags, stream, err);
+        *status = begin(experts_kernel<COLUMNS>(type), *w, dim3((uint32_t)(units < most ? units : most)), threads, shared, p->flags, stream, err);
         return true;
     }
     /* One column where no expert has more than one item, as a rule; 16 where many have more than eight. */

@@ -52,6 +52,7 @@ struct wk_experts_args {
     uint32_t experts, capacity, rounds, known; /* capacity: most columns of a chunk; rounds: steps of a slot in a stage; known: groups may be read before the wait */
     uint32_t whole, tail;      /* whole: a stage is a run of a tile's bytes; what the last one then lacks of whole steps, `tail` bytes, has its places in the rings */
     uint32_t start_at;         /* shared memory: bytes */
+    uint32_t ring;             /* product_several: bytes from a group's ring to the next one's */
 };
 
 /* A block's way through its units: those from `tile` on of a chunk of an expert's items, then the next chunk's. */

@@ -1,0 +1,360 @@
+/* worker/cuda/product_several.cuh: products of experts whose items lie by expert, up to sixteen items of an expert at once (one: product_experts.cuh).
+ *
+ * Units as there, but a unit is a pair of tiles: of gate and up, or two neighbours. A multiprocessor has one block: two groups of eight multiplying warps, one warp that streams and two that finish.
+ * The groups have units by turns, each from a ring of its own; a warp has a slot of both tiles of its group's unit, so that activations, which all groups find in shared memory once, are loaded
+ * once for two tiles: at sixteen columns they would otherwise take all that shared memory can give, and what a step costs besides its products is paid once for two.
+ * A stage of a ring: a step of each slot of both tiles, or a piece of one.
+ *
+ * Order: that of halves.cuh. An item's bits depend on its expert's weights and its own input alone. */
+#ifndef WORKER_CUDA_PRODUCT_SEVERAL_CUH
+#define WORKER_CUDA_PRODUCT_SEVERAL_CUH
+
+#include <worker/cuda/product_experts.cuh>
+
+/* By columns, 8 or 16. parts: of eight columns; multiply, finish: warps that do. A cell: a slot's sums of a tile, 16 rows of a part's columns; a tile: all of its cells; a place: of a unit. */
+enum {
+    WK_SEVERAL_TILES = 2,
+    WK_SEVERAL_GROUPS = 2,
+    WK_SEVERAL_STAGES = 12, /* most of both rings */
+    WK_SEVERAL_PLACES = 2,  /* units whose sums may wait to be finished: one of each group */
+    WK_SEVERAL_MULTIPLY = WK_SEVERAL_GROUPS * WK_SLOTS,
+    WK_SEVERAL_FINISH = 2,
+    WK_SEVERAL_THREADS = 32 * (WK_SEVERAL_MULTIPLY + WK_SEVERAL_FINISH + 1),
+    WK_SEVERAL_CELL = 16 * 8 * 4,
+    WK_SEVERAL_BARS = 2 * (WK_SEVERAL_STAGES + WK_SEVERAL_PLACES)
+};
+template <int COLUMNS> struct wk_several_shape {
+    static constexpr uint32_t parts = COLUMNS / 8, tile = parts * WK_SLOTS * WK_SEVERAL_CELL, place = WK_SEVERAL_TILES * tile;
+};
+
+struct wk_several_bars : wk_pipeline_bars<WK_SEVERAL_STAGES, WK_SEVERAL_PLACES> {
+    __device__ __forceinline__ void init(uint32_t lane, uint32_t parts) const /* by a warp */
+    {
+        static_assert(WK_SEVERAL_STAGES + WK_SEVERAL_PLACES <= 32, "a lane a pair of barriers");
+        if (lane < WK_SEVERAL_STAGES) {
+            wk_bar_init(full(lane), WK_SEVERAL_TILES * WK_BAR_COPIES);
+            wk_bar_init(empty(lane), WK_SLOTS);
+        } else if (lane < WK_SEVERAL_STAGES + WK_SEVERAL_PLACES) {
+            wk_bar_init(summed(lane - WK_SEVERAL_STAGES), WK_SLOTS);
+            wk_bar_init(finished(lane - WK_SEVERAL_STAGES), parts);
+        }
+        wk_bar_init_done();
+    }
+};
+
+/* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all threads. */
+__device__ __forceinline__ void wk_several_zeros(const wk_experts_args &a, unsigned char *shared)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t half = p.slot / 2, at = (uint32_t)p.seg[0].tile_bytes - (p.stages - 1) * half;
+    for (uint32_t stage = p.stages - 1; stage < WK_SEVERAL_GROUPS * p.depth; stage += p.stages)
+        for (uint32_t i = threadIdx.x * 16; i < WK_SEVERAL_TILES * a.tail; i += blockDim.x * 16)
+            *reinterpret_cast<uint4 *>(shared + stage / p.depth * a.ring + stage % p.depth * p.slot + at + (i < a.tail ? i : half + i - a.tail)) = make_uint4(0, 0, 0, 0);
+}
+
+/* ---- streaming ------------------------------------------------------------------------------------------------------------ */
+
+/* The block's units one after the other, as places of their tiles. */
+struct wk_several_units {
+    wk_experts_walk walk;
+    uint32_t unit, last;
+    __device__ __forceinline__ explicit wk_several_units(const wk_experts_args &a, const wk_experts_walk &from) : walk(from), unit(from.tile), last(from.tile + (from.left ? from.units(a) : 0)) {}
+    __device__ __forceinline__ bool next(const wk_experts_args &a, const unsigned char *tiles[2]) /* false: there is none */
+    {
+        const wk_product_args &p = a.p;
+        if (unit == last) {
+            if (!walk.left) return false;
+            walk.next(a);
+            if (!walk.left) return false;
+            unit = 0;
+            last = walk.units(a);
+        }
+        uint32_t tile;
+        const wk_segment_args &seg = p.seg[wk_few_segment(p, unit++, &tile)];
+        if (!p.glu) tile *= 2;
+        const uint64_t at = ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_bytes;
+        tiles[0] = seg.tiles + at;
+        tiles[1] = p.glu ? p.seg[1].tiles + at : tile + 1 < seg.n_tiles ? tiles[0] + seg.tile_bytes : tiles[0]; /* the last one alone: twice */
+        return true;
+    }
+};
+
+/* The streaming warp: stages of both groups by turns. WHOLE: a stage of a tile is a run of its bytes; by one lane with little to compute between two copies, since it competes with the
+ * multiplying warps for their turns. Else by all lanes: stages are pieces of steps, or tiles are cut short and a ring has no place for what they lack. */
+template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk_experts_args &a, const wk_experts_walk &walk, uint32_t rings, const wk_several_bars &bars, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t depth = p.depth, slot = p.slot, half = slot / 2, stages = p.stages, tile_bytes = (uint32_t)p.seg[0].tile_bytes;
+    wk_turn turn = { 0, 1 };
+    wk_several_units units(a, walk);
+    uint64_t once = 0; /* what is read once a step makes room in L2 first, not what every layer reads again */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
+#endif
+    for (;;) {
+        const unsigned char *tiles[WK_SEVERAL_GROUPS][2];
+        if (!units.next(a, tiles[0])) return;
+        const bool both = units.next(a, tiles[1]);
+        uint32_t at = 0, left = p.run;
+        for (uint32_t stage = 0; stage < stages; stage++) {
+#pragma unroll
+            for (uint32_t group = 0; group < WK_SEVERAL_GROUPS; group++) {
+                if (group && !both) break;
+                const uint32_t full = bars.full(group * depth + turn.i), to = rings + group * a.ring + turn.i * slot;
+                if (!WHOLE) __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
+                wk_stage_wait(bars.empty(group * depth + turn.i), turn.parity);
+                for (uint32_t i = 0; i < 2; i++) {
+                    if (WHOLE) wk_experts_copy(to + i * half, tiles[group][i] + at, min(half, tile_bytes - at), full, once);
+                    else wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].stage_bytes, p.seg[0].step_bytes, tile_bytes, p.steps * p.seg[0].step_bytes, full, lane);
+                }
+            }
+            turn.next(depth);
+            if (WHOLE) {
+                at += half;
+            } else {
+                at += p.seg[0].stage_bytes;
+                if (--left == 0) {
+                    left = p.run;
+                    at += (WK_SLOTS - 1) * p.seg[0].step_bytes;
+                }
+            }
+        }
+    }
+}
+
+/* ---- multiplying ------------------------------------------------------------------------------------------------------------ */
+
+/* N units of a stage of both tiles, `half` bytes from each other, times PARTS tiles of eight columns, `apart` halves from each other. */
+template <class F, int PARTS, uint32_t N> __device__ __forceinline__ void wk_several_stage(float y[2][PARTS][2][4], const unsigned char *at, uint32_t half, const __half *x, uint32_t apart, uint32_t lane)
+{
+    const uint32_t t = lane % 4;
+    auto unit = [&](auto place, auto any_far, const typename F::scales s[2], const unsigned char *from, const __half *xs) {
+        typename F::quants q[2];
+        F::load(q[0], from, place, lane);
+        F::load(q[1], from + half, place, lane);
+#pragma unroll
+        for (uint32_t b = 0; b < F::unit / 32; b++) {
+            uint32_t x4[PARTS][4];
+#pragma unroll
+            for (int part = 0; part < PARTS; part++) {
+                const __half *const v = xs + part * apart + b * 32;
+                if (F::group == 32) {
+                    const uint4 all = *reinterpret_cast<const uint4 *>(v + t * 8);
+                    x4[part][0] = all.x, x4[part][1] = all.y, x4[part][2] = all.z, x4[part][3] = all.w;
+                } else {
+                    const uint2 low = *reinterpret_cast<const uint2 *>(v + t * 4), high = *reinterpret_cast<const uint2 *>(v + 16 + t * 4);
+                    x4[part][0] = low.x, x4[part][1] = low.y, x4[part][2] = high.x, x4[part][3] = high.y;
+                }
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) {
+                wk_weights32<F> w;
+                if (any_far && wk_far<F>(s[i])) w.template make<true>(q[i], s[i], place, b);
+                else w.template make<false>(q[i], s[i], place, b);
+#pragma unroll
+                for (int part = 0; part < PARTS; part++) w.add(y[i][part], x4[part]);
+            }
+        }
+    };
+    typedef std::integral_constant<uint32_t, 0> first;
+    typedef std::integral_constant<uint32_t, 1> second;
+#pragma unroll
+    for (uint32_t v = 0; v < N; v += F::super) {
+        typename F::scales s[2];
+        F::load(s[0], at + F::offset(v), 0, lane);
+        F::load(s[1], at + half + F::offset(v), 0, lane);
+        auto super = [&](auto any_far) {
+            unit(first(), any_far, s, at + F::offset(v), x + v * F::unit);
+            if constexpr (F::super == 2) {
+                F::load(s[0], at + F::offset(v + 1), 1, lane);
+                F::load(s[1], at + half + F::offset(v + 1), 1, lane);
+                unit(second(), any_far, s, at + F::offset(v + 1), x + (v + 1) * F::unit);
+            }
+        };
+        if (wk_far<F>(s[0]) || wk_far<F>(s[1])) super(std::true_type());
+        else super(std::false_type());
+    }
+}
+
+/* Where a multiplying warp is in its group's ring. */
+struct wk_several_ring {
+    const unsigned char *at; /* its part of the stage */
+    uint32_t full, empty;    /* the stage's barriers */
+    wk_turn turn;
+    __device__ __forceinline__ void next(uint32_t slot, uint32_t depth)
+    {
+        at += slot;
+        full += 8;
+        empty += 8;
+        if (++turn.i < depth) return;
+        at -= depth * slot;
+        full -= 8 * depth;
+        empty -= 8 * depth;
+        turn = { 0, turn.parity ^ 1u };
+    }
+};
+
+/* A slot's sums of a unit. A stage holds a step of each slot, or a piece of one, of UNITS units. */
+template <class F, int PARTS, uint32_t UNITS>
+__device__ __forceinline__ void wk_several_sums(float y[2][PARTS][2][4], const wk_experts_args &a, wk_several_ring &ring, const __half *x, uint32_t own, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t run = p.run, step_values = 1u << p.step_shift, advance = run > 1 ? UNITS * F::unit : WK_SLOTS * step_values, apart = 8 * p.x_stride, half = p.slot / 2;
+    uint32_t left = own * run, piece = 0;
+#pragma unroll 1
+    for (uint32_t stage = p.stages; stage; stage--) {
+        if (left) {
+            left--;
+            wk_stage_wait(ring.full, ring.turn.parity);
+            wk_several_stage<F, PARTS, UNITS>(y, ring.at, half, x, apart, lane);
+            x += advance;
+            if (run > 1 && ++piece == run) { /* a cut step's end: on behind the other slots' */
+                x += (WK_SLOTS - 1) * step_values;
+                piece = 0;
+            }
+        }
+        __syncwarp();
+        if (lane == 0) wk_bar_arrive(ring.empty);
+        ring.next(p.slot, p.depth);
+    }
+}
+
+/* A multiplying warp. */
+template <int COLUMNS, class F> __device__ __forceinline__ void wk_several_multiply(const wk_experts_args &a, wk_experts_walk walk, unsigned char *shared, const wk_several_bars &bars, uint32_t warp, uint32_t lane)
+{
+    typedef wk_several_shape<COLUMNS> shape;
+    const wk_product_args &p = a.p;
+    const uint32_t group = warp / WK_SLOTS, slot = warp % WK_SLOTS, units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, slot);
+    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + min(lane / 4, a.capacity - 1) * p.x_stride + (slot << p.step_shift);
+    wk_several_ring ring = { shared + group * a.ring + (uint32_t)F::offset(units) * slot, bars.full(group * p.depth), bars.empty(group * p.depth), { 0, 0 } };
+    uint32_t turn = 0, sum = 1, row = a.known ? wk_experts_row<COLUMNS>(a, walk, lane) : 0; /* turn: group that has the next unit; sum: parity of its place; row: asked for ahead of the wait if it may be */
+    wk_depend();
+    wk_release(); /* not before: what the launch before last has made is then known to the next one */
+    if (!a.known) row = wk_experts_row<COLUMNS>(a, walk, lane);
+    for (; walk.left; walk.next(a), row = wk_experts_row<COLUMNS>(a, walk, lane)) {
+        wk_experts_inputs<COLUMNS>(a, shared, walk, row, group, slot, lane);
+        const uint32_t here = walk.units(a), parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
+#pragma unroll 1
+        for (uint32_t i = turn == group ? 0 : 1; i < here; i += WK_SEVERAL_GROUPS) {
+            float y[2][shape::parts][2][4] = {};
+            auto sums = [&](auto with) {
+                float v[2][with][2][4] = {};
+                if constexpr (F::super == 2) {
+                    wk_several_sums<F, with, 2>(v, a, ring, x, own, lane);
+                } else {
+                    if (4 * F::slot <= WK_FEW_STAGE && units == 4) wk_several_sums<F, with, 4>(v, a, ring, x, own, lane);
+                    else if (units == 2) wk_several_sums<F, with, 2>(v, a, ring, x, own, lane);
+                    else wk_several_sums<F, with, 1>(v, a, ring, x, own, lane);
+                }
+#pragma unroll
+                for (int j = 0; j < 8 * with; j++) y[j / (4 * with)][j / 4 % with][0][j % 4] = __fadd_rn(v[j / (4 * with)][j / 4 % with][0][j % 4], v[j / (4 * with)][j / 4 % with][1][j % 4]);
+            };
+            if (shape::parts == 1 || parts == 1) sums(std::integral_constant<int, 1>());
+            else sums(std::integral_constant<int, (int)shape::parts>());
+            wk_stage_wait(bars.finished(group), sum);
+            sum ^= 1u;
+            uint32_t own_lane = lane; /* computed again for each unit: what is kept would take registers from the loop over k */
+            asm volatile("" : "+r"(own_lane));
+            const uint32_t in_cell = wk_experts_cell(own_lane / 4, own_lane % 4 * 2);
+            unsigned char *const cells = shared + p.red_at + group * shape::place + slot * WK_SEVERAL_CELL;
+#pragma unroll
+            for (uint32_t tile = 0; tile < 2; tile++)
+#pragma unroll
+                for (uint32_t part = 0; part < shape::parts; part++)
+#pragma unroll
+                    for (uint32_t j = 0; j < 4; j++) /* columns 2t, 2t + 1 of row g, and of row g + 8 */
+                        if (part < parts) *reinterpret_cast<float *>(cells + tile * shape::tile + part * WK_SLOTS * WK_SEVERAL_CELL + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = y[tile][part][0][j];
+            __syncwarp();
+            if (lane == 0) wk_bar_arrive(bars.summed(group));
+        }
+        turn = (turn + here) % WK_SEVERAL_GROUPS;
+    }
+}
+
+/* ---- finishing -------------------------------------------------------------------------------------------------------------- */
+
+/* What a finishing warp is at: four rows of a column of a tile a lane; without glu there is a second tile, which the matrix may lack. */
+struct wk_several_at {
+    wk_four_at o;
+    wk_four_more more, second;
+    __device__ __forceinline__ wk_four_at other(const wk_product_args &p) const { return { o.seg, o.tile + 1, o.row, o.on && o.tile + 1 < p.seg[o.seg].n_tiles }; }
+    __device__ __forceinline__ void ahead(const wk_product_args &p, uint32_t unit, uint32_t expert)
+    {
+        o.seg = wk_few_segment(p, unit, &o.tile);
+        if (!p.glu) o.tile *= 2;
+        more = wk_four_ahead(p, o, expert);
+        if (!p.glu) second = wk_four_ahead(p, other(p), expert);
+    }
+};
+
+/* A finishing warp. Sixteen columns: a part each; eight: every other unit, so that the sums of a place are always for the same ones. What a unit reads besides sums is asked for one ahead. */
+template <int COLUMNS> __device__ __forceinline__ void wk_several_finish(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_several_bars &bars, uint32_t warp, uint32_t lane)
+{
+    typedef wk_several_shape<COLUMNS> shape;
+    constexpr uint32_t apart = WK_SEVERAL_FINISH / shape::parts;
+    const wk_product_args &p = a.p;
+    const uint32_t part = apart == 1 ? warp : 0, own = apart == 1 ? 0 : warp;
+    const unsigned char *const cells = shared + p.red_at + part * WK_SLOTS * WK_SEVERAL_CELL + wk_experts_cell(lane % 4 * 4, lane / 4);
+    wk_several_at next = {};
+    uint32_t before = 0; /* units of the block before the chunk's */
+    for (; walk.left; walk.next(a)) {
+        const uint32_t column = part * 8 + lane / 4, columns = walk.columns(a), first = walk.tile, last = first + walk.units(a);
+        const bool none = part * 8 >= columns;
+        next.o.on = column < columns;
+        next.o.row = next.o.on ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + column) : 0;
+        uint32_t unit = first + (own + apart - before % apart) % apart;
+        if (unit < last) next.ahead(p, unit, walk.expert);
+#pragma unroll 1
+        for (; unit < last; unit += apart) {
+            const uint32_t number = before + unit - first, place = number % WK_SEVERAL_PLACES, parity = number / WK_SEVERAL_PLACES % 2;
+            wk_several_at now = next;
+            if (unit + apart < last) next.ahead(p, unit + apart, walk.expert);
+            wk_stage_wait(bars.summed(place), parity);
+            float v[4], up[4];
+            if (!none) {
+                wk_experts_add(v, cells + place * shape::place);
+                wk_experts_add(up, cells + place * shape::place + shape::tile);
+            }
+            __syncwarp();
+            if (lane == 0) wk_bar_arrive(bars.finished(place));
+            if (none) continue;
+            wk_four_output(p, now.o, now.more, v, up);
+            if (!p.glu) wk_four_output(p, now.other(p), now.second, up, v);
+        }
+        before += last - first;
+    }
+}
+
+template <int COLUMNS, class F> __global__ void __launch_bounds__(WK_SEVERAL_THREADS, 1) wk_product_several(const __grid_constant__ wk_experts_args a)
+{
+    extern __shared__ uint4 wk_shared[];
+    unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
+    const wk_product_args &p = a.p;
+    const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
+    const wk_several_bars bars = { base + p.bars_at };
+    wk_experts_walk *const start = reinterpret_cast<wk_experts_walk *>(shared + a.start_at);
+    if (warp == WK_SEVERAL_MULTIPLY) bars.init(lane, wk_several_shape<COLUMNS>::parts);
+    if (a.tail) wk_several_zeros(a, shared);
+    if (!a.known) {
+        if (warp >= WK_SEVERAL_MULTIPLY) wk_few_touch(p);
+        wk_depend();
+    }
+    if (warp == 0) wk_experts_start<COLUMNS>(a, start, lane);
+    __syncthreads();
+    const wk_experts_walk walk = *start;
+    if (warp == WK_SEVERAL_MULTIPLY + WK_SEVERAL_FINISH) {
+        if (!a.whole) wk_several_stream<false>(a, walk, base, bars, lane);
+        else if (lane == 0) wk_several_stream<true>(a, walk, base, bars, lane);
+        __syncwarp();
+        wk_depend();
+        return;
+    }
+    if (warp >= WK_SEVERAL_MULTIPLY) {
+        wk_depend();
+        wk_release();
+    }
+    if (warp < WK_SEVERAL_MULTIPLY) wk_several_multiply<COLUMNS, F>(a, walk, shared, bars, warp, lane);
+    else wk_several_finish<COLUMNS>(a, walk, shared, bars, warp - WK_SEVERAL_MULTIPLY, lane);
+}
+
+#endif
