@@ -42,6 +42,13 @@ struct mxfp4 {
         const uint32_t pair = mxfp4_scale_pair(s.e, i);
         return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
     }
+    /* What products multiply sums of 32 by, 2^(e - 127); they have the fragments' 2^14 at their end. An e of 0 is taken as a scale of 0. */
+    static constexpr float unscale = 16384.0f;
+    static __device__ __forceinline__ float2 sum_scale(const scales &s, uint32_t i)
+    {
+        const uint32_t low = i ? s.e << 24 | s.e >> 8 : s.e << 16, high = i ? s.e << 8 | s.e >> 24 : s.e;
+        return make_float2(__uint_as_float(low & 0x7f800000u), __uint_as_float(high & 0x7f800000u));
+    }
     /* As an f16, 2^(e - 113), for e from 99 to 128: below, every value of the block is 0 in f16; above, it is none, for blocks whose values reach 12. */
     static __device__ __forceinline__ bool half_scales(const scales &s)
     {

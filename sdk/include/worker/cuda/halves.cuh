@@ -69,6 +69,10 @@ template <class F, bool FAR = false> __device__ __forceinline__ void wk_halves(c
     }
 }
 
+/* Exact formats: what a sum of 32 is multiplied by: scale / unscale. */
+template <class F> __device__ __forceinline__ auto wk_sum_scale(const typename F::scales &s, uint32_t b, int) -> decltype(F::sum_scale(s, b)) { return F::sum_scale(s, b); }
+template <class F> __device__ __forceinline__ float2 wk_sum_scale(const typename F::scales &s, uint32_t b, long) { return F::scale(s, b); }
+
 /* The same 32 values for several tiles of 8 columns: weights, made once, and y[chain] += them times a tile's x: words of B of the first 16, of the second. */
 template <class F> struct wk_weights32 {
     uint32_t a[F::parts][2][4];
@@ -78,7 +82,7 @@ template <class F> struct wk_weights32 {
         if constexpr (wk_is_exact<F>::yes) {
             static_assert(F::group == 32, "a scale for 32 values");
             F::fragments(q, b, a);
-            scale = F::scale(s, b);
+            scale = wk_sum_scale<F>(s, b, 0);
         } else {
             wk_halves<F, FAR>(q, s, u, b, a);
         }

@@ -520,7 +520,7 @@ template <class First, class... Rest> struct wk_product_of {
         a->blocks = 1;
         auto ring = [&] { return align(a->depth * a->slot - (a->depth % a->stages ? 0 : lack)); };
         a->depth = min_of(max_of(WK_FEW_FLIGHT / (WK_SEVERAL_GROUPS * a->slot), 2), WK_SEVERAL_STAGES / WK_SEVERAL_GROUPS);
-        while (WK_SEVERAL_GROUPS * ring() > room) a->depth--;
+        while (a->depth > 1 && WK_SEVERAL_GROUPS * ring() > room) a->depth--;
         if (a->depth < 2) return 0;
         w->whole = device.clusters && a->run == 1 && (!w->tail || a->depth >= a->stages) ? 1 : 0;
         if (w->tail && w->whole) a->depth -= a->depth % a->stages; /* a stage of a tile is always at the same places */

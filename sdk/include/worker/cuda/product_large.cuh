@@ -486,7 +486,7 @@ template <class F> struct wk_large_of {
         a->units = (a->k + F::unit - 1) / F::unit;
         a->tile_bytes = F::tile_bytes(a->k);
         a->slab = a->n_tiles * a->tile_bytes;
-        a->in_scale *= wk_unscale<F>();
+        if (!wk_is_exact<F>::yes) a->in_scale *= wk_unscale<F>(); /* those have it in their weights here */
         cudaLaunchAttribute attribute = {};
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;

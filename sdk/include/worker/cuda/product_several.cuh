@@ -18,7 +18,7 @@ enum {
     WK_SEVERAL_STAGES = 12, /* most of both rings */
     WK_SEVERAL_PLACES = 2,  /* units whose sums may wait to be finished: one of each group */
     WK_SEVERAL_MULTIPLY = WK_SEVERAL_GROUPS * WK_SLOTS,
-    WK_SEVERAL_FINISH = 2,
+    WK_SEVERAL_FINISH = 3,
     WK_SEVERAL_THREADS = 32 * (WK_SEVERAL_MULTIPLY + WK_SEVERAL_FINISH + 1),
     WK_SEVERAL_CELL = 16 * 8 * 4,
     WK_SEVERAL_BARS = 2 * (WK_SEVERAL_STAGES + WK_SEVERAL_PLACES)
@@ -28,7 +28,7 @@ template <int COLUMNS> struct wk_several_shape {
 };
 
 struct wk_several_bars : wk_pipeline_bars<WK_SEVERAL_STAGES, WK_SEVERAL_PLACES> {
-    __device__ __forceinline__ void init(uint32_t lane, uint32_t parts) const /* by a warp */
+    __device__ __forceinline__ void init(uint32_t lane) const /* by a warp */
     {
         static_assert(WK_SEVERAL_STAGES + WK_SEVERAL_PLACES <= 32, "a lane a pair of barriers");
         if (lane < WK_SEVERAL_STAGES) {
@@ -36,7 +36,7 @@ struct wk_several_bars : wk_pipeline_bars<WK_SEVERAL_STAGES, WK_SEVERAL_PLACES> 
             wk_bar_init(empty(lane), WK_SLOTS);
         } else if (lane < WK_SEVERAL_STAGES + WK_SEVERAL_PLACES) {
             wk_bar_init(summed(lane - WK_SEVERAL_STAGES), WK_SLOTS);
-            wk_bar_init(finished(lane - WK_SEVERAL_STAGES), parts);
+            wk_bar_init(finished(lane - WK_SEVERAL_STAGES), WK_SEVERAL_FINISH);
         }
         wk_bar_init_done();
     }
@@ -194,29 +194,54 @@ struct wk_several_ring {
     }
 };
 
-/* A slot's sums of a unit. A stage holds a step of each slot, or a piece of one, of UNITS units. */
+/* A slot's sums of a unit. A stage holds a step of each slot, or a piece of one, of UNITS units; own: those with one of this slot. */
 template <class F, int PARTS, uint32_t UNITS>
 __device__ __forceinline__ void wk_several_sums(float y[2][PARTS][2][4], const wk_experts_args &a, wk_several_ring &ring, const __half *x, uint32_t own, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t run = p.run, step_values = 1u << p.step_shift, advance = run > 1 ? UNITS * F::unit : WK_SLOTS * step_values, apart = 8 * p.x_stride, half = p.slot / 2;
-    uint32_t left = own * run, piece = 0;
-#pragma unroll 1
-    for (uint32_t stage = p.stages; stage; stage--) {
-        if (left) {
-            left--;
-            wk_stage_wait(ring.full, ring.turn.parity);
-            wk_several_stage<F, PARTS, UNITS>(y, ring.at, half, x, apart, lane);
-            x += advance;
-            if (run > 1 && ++piece == run) { /* a cut step's end: on behind the other slots' */
-                x += (WK_SLOTS - 1) * step_values;
-                piece = 0;
-            }
-        }
+    const uint32_t apart = 8 * p.x_stride, half = p.slot / 2;
+    auto leave = [&] {
         __syncwarp();
         if (lane == 0) wk_bar_arrive(ring.empty);
         ring.next(p.slot, p.depth);
+    };
+#pragma unroll 1
+    for (uint32_t stage = own; stage; stage--) {
+        wk_stage_wait(ring.full, ring.turn.parity);
+        wk_several_stage<F, PARTS, UNITS>(y, ring.at, half, x, apart, lane);
+        x += UNITS * F::unit;
+        leave();
     }
+#pragma unroll 1
+    for (uint32_t stage = own; stage < p.stages; stage++) {
+        wk_stage_wait(ring.full, ring.turn.parity); /* for nothing, but no parity is missed */
+        leave();
+    }
+}
+
+/* Activations of a chunk's columns: a slot's steps one after the other, as its warps come to them, behind those of the slots before. */
+__device__ __forceinline__ uint32_t wk_several_x(const wk_product_args &p, uint32_t slot) { return (slot * (p.steps / WK_SLOTS) + min(slot, p.steps % WK_SLOTS)) << p.step_shift; }
+/* By the slot's warps of both groups; row: of the lane's column. */
+template <int COLUMNS> __device__ __forceinline__ void wk_several_inputs(const wk_experts_args &a, unsigned char *shared, uint32_t columns, uint32_t row, uint32_t group, uint32_t slot, uint32_t lane)
+{
+    constexpr uint32_t apart = 32 * WK_SEVERAL_GROUPS / COLUMNS;
+    const wk_product_args &p = a.p;
+    asm volatile("" : "+r"(lane), "+r"(slot), "+r"(group)); /* computed again for each chunk: what is kept between them would take registers from the loop over k */
+    const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, slot) << p.step_shift;
+    auto meet = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + slot), "n"(32 * WK_SEVERAL_GROUPS) : "memory"); };
+    meet(); /* the chunk before is done with */
+    if (c < columns) {
+        const __half *const from = static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32;
+        const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at) + (c * p.x_stride + wk_several_x(p, slot)) * 2, first = (group * 32 + lane) / COLUMNS;
+#pragma unroll 4
+        for (uint32_t i = first; i < own / 8; i += apart) {
+            const uint32_t k = wk_own_k(p, slot, i * 8);
+            wk_copy16_part(x + i * 16, from + (k < p.k32 ? k : 0), k < p.k32 ? 16 : 0);
+        }
+    }
+    wk_copy_commit();
+    wk_copy_wait<0>();
+    meet();
 }
 
 /* A multiplying warp. */
@@ -224,15 +249,15 @@ template <int COLUMNS, class F> __device__ __forceinline__ void wk_several_multi
 {
     typedef wk_several_shape<COLUMNS> shape;
     const wk_product_args &p = a.p;
-    const uint32_t group = warp / WK_SLOTS, slot = warp % WK_SLOTS, units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, slot);
-    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + min(lane / 4, a.capacity - 1) * p.x_stride + (slot << p.step_shift);
+    const uint32_t group = warp / WK_SLOTS, slot = warp % WK_SLOTS, units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, slot) * p.run;
+    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + min(lane / 4, a.capacity - 1) * p.x_stride + wk_several_x(p, slot);
     wk_several_ring ring = { shared + group * a.ring + (uint32_t)F::offset(units) * slot, bars.full(group * p.depth), bars.empty(group * p.depth), { 0, 0 } };
     uint32_t turn = 0, sum = 1, row = a.known ? wk_experts_row<COLUMNS>(a, walk, lane) : 0; /* turn: group that has the next unit; sum: parity of its place; row: asked for ahead of the wait if it may be */
     wk_depend();
     wk_release(); /* not before: what the launch before last has made is then known to the next one */
     if (!a.known) row = wk_experts_row<COLUMNS>(a, walk, lane);
     for (; walk.left; walk.next(a), row = wk_experts_row<COLUMNS>(a, walk, lane)) {
-        wk_experts_inputs<COLUMNS>(a, shared, walk, row, group, slot, lane);
+        wk_several_inputs<COLUMNS>(a, shared, walk.columns(a), row, group, slot, lane);
         const uint32_t here = walk.units(a), parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
 #pragma unroll 1
         for (uint32_t i = turn == group ? 0 : 1; i < here; i += WK_SEVERAL_GROUPS) {
@@ -287,41 +312,51 @@ struct wk_several_at {
     }
 };
 
-/* A finishing warp. Sixteen columns: a part each; eight: every other unit, so that the sums of a place are always for the same ones. What a unit reads besides sums is asked for one ahead. */
+/* A finishing warp: the parts of all units go round among them. All see each unit's sums come and let its place go, so that none misses a barrier's parity. What a part reads besides sums is asked
+ * for one ahead. */
 template <int COLUMNS> __device__ __forceinline__ void wk_several_finish(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_several_bars &bars, uint32_t warp, uint32_t lane)
 {
     typedef wk_several_shape<COLUMNS> shape;
-    constexpr uint32_t apart = WK_SEVERAL_FINISH / shape::parts;
     const wk_product_args &p = a.p;
-    const uint32_t part = apart == 1 ? warp : 0, own = apart == 1 ? 0 : warp;
-    const unsigned char *const cells = shared + p.red_at + part * WK_SLOTS * WK_SEVERAL_CELL + wk_experts_cell(lane % 4 * 4, lane / 4);
+    const unsigned char *const cells = shared + p.red_at + wk_experts_cell(lane % 4 * 4, lane / 4);
     wk_several_at next = {};
-    uint32_t before = 0; /* units of the block before the chunk's */
+    wk_turn sum = { 0, 0 };
+    uint32_t own = warp; /* number of the warp's next part among the chunk's */
     for (; walk.left; walk.next(a)) {
-        const uint32_t column = part * 8 + lane / 4, columns = walk.columns(a), first = walk.tile, last = first + walk.units(a);
-        const bool none = part * 8 >= columns;
-        next.o.on = column < columns;
-        next.o.row = next.o.on ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + column) : 0;
-        uint32_t unit = first + (own + apart - before % apart) % apart;
-        if (unit < last) next.ahead(p, unit, walk.expert);
+        const uint32_t columns = walk.columns(a), many = shape::parts > 1 && columns > 8 ? 1 : 0, units = walk.units(a);
+        uint32_t rows[shape::parts];
+#pragma unroll
+        for (uint32_t part = 0; part < shape::parts; part++) rows[part] = part * 8 + lane / 4 < columns ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + part * 8 + lane / 4) : UINT32_MAX;
+        auto ahead = [&] {
+            if (own >> many >= units) return;
+            next.o.row = shape::parts > 1 && (own & many) ? rows[shape::parts - 1] : rows[0];
+            next.o.on = next.o.row != UINT32_MAX;
+            if (!next.o.on) next.o.row = 0;
+            next.ahead(p, walk.tile + (own >> many), walk.expert);
+        };
+        ahead();
 #pragma unroll 1
-        for (; unit < last; unit += apart) {
-            const uint32_t number = before + unit - first, place = number % WK_SEVERAL_PLACES, parity = number / WK_SEVERAL_PLACES % 2;
-            wk_several_at now = next;
-            if (unit + apart < last) next.ahead(p, unit + apart, walk.expert);
-            wk_stage_wait(bars.summed(place), parity);
-            float v[4], up[4];
-            if (!none) {
-                wk_experts_add(v, cells + place * shape::place);
-                wk_experts_add(up, cells + place * shape::place + shape::tile);
+        for (uint32_t unit = 0; unit < units; unit++) {
+            const uint32_t finished = bars.finished(sum.i);
+            const unsigned char *const sums = cells + sum.i * shape::place + (own & many) * (WK_SLOTS * WK_SEVERAL_CELL);
+            wk_stage_wait(bars.summed(sum.i), sum.parity);
+            sum.next(WK_SEVERAL_PLACES);
+            if (own >> many != unit) {
+                if (lane == 0) wk_bar_arrive(finished);
+                continue;
             }
+            wk_several_at now = next;
+            float v[4], up[4];
+            wk_experts_add(v, sums);
+            wk_experts_add(up, sums + shape::tile);
             __syncwarp();
-            if (lane == 0) wk_bar_arrive(bars.finished(place));
-            if (none) continue;
+            if (lane == 0) wk_bar_arrive(finished);
+            own += WK_SEVERAL_FINISH;
+            ahead();
             wk_four_output(p, now.o, now.more, v, up);
             if (!p.glu) wk_four_output(p, now.other(p), now.second, up, v);
         }
-        before += last - first;
+        own -= units << many;
     }
 }
 
@@ -333,7 +368,7 @@ template <int COLUMNS, class F> __global__ void __launch_bounds__(WK_SEVERAL_THR
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_several_bars bars = { base + p.bars_at };
     wk_experts_walk *const start = reinterpret_cast<wk_experts_walk *>(shared + a.start_at);
-    if (warp == WK_SEVERAL_MULTIPLY) bars.init(lane, wk_several_shape<COLUMNS>::parts);
+    if (warp == WK_SEVERAL_MULTIPLY) bars.init(lane);
     if (a.tail) wk_several_zeros(a, shared);
     if (!a.known) {
         if (warp >= WK_SEVERAL_MULTIPLY) wk_few_touch(p);
