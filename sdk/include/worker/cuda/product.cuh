@@ -377,15 +377,15 @@ template <class First, class... Rest> struct wk_product_of {
         w->buffers = (blocks > 1 || tiles <= 2) && w->workers < a->items ? 2 : 1; /* one: each item is finished before the next */
         w->buffer = w->owned * blocks * each * WK_WIDE_CELL;
         if (tiles <= 2) { /* all of the block's activations stay */
-            const uint32_t stages = wide_k(a, blocks) / w->stage_k, x = stages * w->x_bytes, fixed = x + w->buffers * w->buffer + kept + WK_MIDDLE_BARS * 8 + WK_WIDE_STAGES * 2;
+            a->stages = wide_k(a, blocks) / w->stage_k;
+            const uint32_t x = a->stages * w->x_bytes, fixed = x + w->buffers * w->buffer + kept + WK_MIDDLE_BARS * 8;
             a->depth = room > fixed ? min_of((room - fixed) / (WK_WIDE_TILES * a->slot), (uint32_t)WK_MIDDLE_DEPTH) : 0;
-            if (a->depth < 2 || stages > WK_MIDDLE_STAGES) return 0;
+            if (a->depth < 2 || a->stages > WK_MIDDLE_STAGES) return 0;
             a->x_at = x;
             a->red_at = x + a->depth * WK_WIDE_TILES * a->slot;
             w->kept_at = a->red_at + w->buffers * w->buffer;
             a->bars_at = w->kept_at + kept;
-            w->order_at = a->bars_at + WK_MIDDLE_BARS * 8;
-            return w->order_at + WK_WIDE_STAGES * 2;
+            return a->bars_at + WK_MIDDLE_BARS * 8;
         }
         const uint32_t fixed = 1024 + w->buffers * w->buffer + kept + WK_WIDE_BARS * 8 + WK_WIDE_STAGES * 2, stage = w->x_bytes + WK_WIDE_TILES * a->slot;
         a->depth = room > fixed ? (room - fixed) / stage : 0;
