@@ -612,7 +612,7 @@ static void test_groups(void)
                             p.input.aux = r.sums + (uint64_t)row * (wk_act_k(k) / 8);
                             p.seg[0].bias = dbias;
                             p.seg[0].out.aux = part[how] + item * ((n + 15) / 16);
-                            p.expert = dids;
+                            p.expert = dids + row * stride;
                             p.expert_stride = stride;
                             p.top_k = p.x_items = K;
                             p.n_experts = EXPERTS;
@@ -630,7 +630,7 @@ static void test_groups(void)
                                 struct matrix d = { f, 33, down_k, NULL, down };
                                 struct activations a = { together * K, down_k, 2, NULL, NULL, act[how] + item * n32, sums[how] + item * (n32 / 8) };
                                 struct wk_cuda_product q = base(&d, &a, together * K, z[how] + item * 33);
-                                q.expert = dids;
+                                q.expert = p.expert;
                                 q.expert_stride = stride;
                                 q.top_k = K;
                                 q.x_items = 1;

@@ -8,7 +8,7 @@
 #include <cuda_runtime.h>
 
 #include <worker/cuda/product.h>
-#include <worker/cuda/product_experts.cuh>
+#include <worker/cuda/product_experts_one.cuh>
 #include <worker/cuda/product_several.cuh>
 #include <worker/cuda/product_few.cuh>
 #include <worker/cuda/product_middle.cuh>
@@ -103,7 +103,7 @@ template <class First, class... Rest> struct wk_product_of {
         const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>, (const void *)wk_product_few<1, First>, (const void *)wk_product_few<1, Rest>...,
                                   (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,
                                   (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_several<8, First>, (const void *)wk_product_several<8, Rest>...,
-                                  (const void *)wk_product_several<16, First>, (const void *)wk_product_several<16, Rest>... };
+                                  (const void *)wk_product_several<16, First>, (const void *)wk_product_several<16, Rest>..., (const void *)wk_product_experts_one<First>, (const void *)wk_product_experts_one<Rest>... };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
@@ -557,6 +557,20 @@ template <class First, class... Rest> struct wk_product_of {
         *status = begin(experts_kernel<COLUMNS>(type), *w, dim3((uint32_t)(units < most ? units : most)), threads, shared, p->flags, stream, err);
         return true;
     }
+    /* One row: its items have the blocks in equal parts. */
+    static bool experts_one(const wk_cuda_product *p, wk_experts_args w, void *stream, wk_status *status, const struct wk_err *err)
+    {
+        static void (*const kernels[n_types])(const wk_experts_args) = { wk_product_experts_one<First>, wk_product_experts_one<Rest>... };
+        const uint32_t type = w.p.seg[0].type;
+        w.capacity = 1;
+        w.groups = p->expert;
+        const uint32_t shared = experts_shape<1>(&w);
+        if (!shared) return false;
+        single_type(&w.p);
+        const uint32_t workers = max_of(w.p.blocks * device.processors / p->top_k, 1);
+        *status = begin(kernels[type], w, dim3(p->top_k, min_of(w.p.items, min_of(workers, 65535))), wk_experts_shape<1>::threads, shared, p->flags, stream, err);
+        return true;
+    }
     /* One column where no expert has more than one item, as a rule; 16 where many have more than eight. */
     static wk_status experts(const wk_cuda_product *p, void *stream, const struct wk_err *err)
     {
@@ -569,6 +583,7 @@ template <class First, class... Rest> struct wk_product_of {
         if ((uint64_t)p->rows * w.p.items > UINT32_MAX) return wk_fail(err, WK_INVALID, "product: rows %u of %u tiles with experts", p->rows, w.p.items);
         const uint32_t rows = p->rows / p->top_k;
         wk_status status = WK_OK;
+        if (rows == 1 && experts_one(p, w, stream, &status, err)) return status;
         if (rows > 8 && p->rows > 4 * p->n_experts && experts<16>(p, &w, 16, stream, &status, err)) return status;
         for (uint32_t capacity = rows > 8 ? 8 : rows; capacity > 1; capacity /= 2)
             if (experts<8>(p, &w, capacity, stream, &status, err)) return status;

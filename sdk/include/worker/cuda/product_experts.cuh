@@ -159,11 +159,16 @@ template <int COLUMNS> __device__ __forceinline__ void wk_experts_inputs(const w
     meet();
 }
 
-/* A run of bytes into the ring, by one lane. */
-__device__ __forceinline__ void wk_experts_copy(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar, uint64_t policy)
+/* A run of bytes into the ring, by one lane: counted, then asked for. */
+__device__ __forceinline__ void wk_experts_expect(uint32_t bytes, uint32_t bar)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+#endif
+}
+__device__ __forceinline__ void wk_experts_fetch(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar, uint64_t policy)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy) : "memory");
 #endif
 }
@@ -226,7 +231,8 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream_who
                     uint32_t full = bars.full(at * rounds), to = ring + at * slot;
                     for (uint32_t r = rounds; r; r--) {
                         const uint32_t n = min(left, bytes);
-                        wk_experts_copy(to, from, n, full, once);
+                        wk_experts_expect(n, full);
+                        wk_experts_fetch(to, from, n, full, once);
                         to += bytes;
                         from += n;
                         left -= n;

@@ -32,14 +32,14 @@ __device__ __forceinline__ uint64_t wk_now(uint64_t x)
     return x;
 }
 
-/* An act: a lane has eight values of every 256 of the warp's, which in k are 2048 apart: eight warps by turns. */
-__device__ __forceinline__ void wk_one_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+/* Row i's act: a lane has eight values of every 256 of the warp's, which in k are 2048 apart: eight warps by turns. */
+__device__ __forceinline__ void wk_one_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane, uint32_t row = 0)
 {
     const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 8);
-    const __half *from = static_cast<const __half *>(p.in.x) + wk_now(k0);
+    const __half *from = static_cast<const __half *>(p.in.x) + wk_now((uint64_t)row * p.k32 + k0);
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + k0;
     wk_depend();
-    if (p.in.row_index) from += (uint64_t)__ldg(p.in.row_index) * p.k32;
+    if (p.in.row_index) from += ((uint64_t)__ldg(p.in.row_index + row) - row) * p.k32;
 #pragma unroll 1
     for (uint32_t i = 0; i < padded; i += 2048 * WK_AHEAD) {
         uint4 v[WK_AHEAD];

@@ -1,0 +1,170 @@
+/* worker/cuda/product_experts_one.cuh: products of one row's experts: each item has an expert of its own, and which item and which tiles of it a block has is known before the experts are.
+ *
+ * Block (rank, i) of a grid of top_k x workers has a run of units, tiles (glu: pairs), of item `rank`. The pipeline is that of product_experts.cuh, but no two warps meet once the wait for the
+ * preceding launch has ended: the streaming one reads the expert's number and asks for its tiles at once, the multiplying ones bring the input meanwhile, of which all is known but what it
+ * holds. What lies between the wait and the first copy is time in which memory does nothing: one journey, for the number.
+ *
+ * Order: that of halves.cuh. */
+#ifndef WORKER_CUDA_PRODUCT_EXPERTS_ONE_CUH
+#define WORKER_CUDA_PRODUCT_EXPERTS_ONE_CUH
+
+#include <worker/cuda/product_experts.cuh>
+
+/* A block's units: the run of its item's. */
+__device__ __forceinline__ wk_experts_walk wk_one_walk(const wk_experts_args &a)
+{
+    const uint32_t each = a.p.items / gridDim.y, rest = a.p.items % gridDim.y;
+    return { each + (blockIdx.y < rest ? 1 : 0), 0, 0, 0, 1, blockIdx.y * each + min(blockIdx.y, rest) };
+}
+
+/* The expert of the block's item. */
+__device__ __forceinline__ uint32_t wk_one_expert(const wk_experts_args &a)
+{
+    if (!a.known) wk_depend();
+    return __ldcg(a.groups + blockIdx.x);
+}
+
+/* The streaming lane, where stages are runs of a tile's bytes. The wait stands between a barrier's count and its copy, as if the expert were the first: so all that the first copy needs but the expert
+ * is there before, the instructions, too. */
+__device__ __forceinline__ void wk_one_stream_whole(const wk_experts_args &a, const wk_experts_walk &walk, uint32_t ring, const wk_experts_bars &bars)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, slot = p.slot, stages = p.stages, rounds = a.rounds, bytes = slot / rounds;
+    const uint32_t tile_bytes = (uint32_t)p.seg[0].tile_bytes;
+    uint64_t once = 0; /* what is read once a step makes room in L2 first, not what every layer reads again */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
+#endif
+    wk_turn now = { 0, 1 }, old = { 0, 0 };
+    uint32_t more = p.flight, expert = 0; /* more: stages that may still be asked for before one has arrived */
+    bool chosen = false;
+#pragma unroll 1
+    for (uint32_t unit = walk.tile, last = unit + walk.left; unit < last; unit++)
+#pragma unroll 1
+        for (uint32_t j = 0; j < in_item; j++) {
+            uint32_t tile, s = wk_few_segment(p, unit, &tile);
+            if (p.glu) s = j;
+            const wk_segment_args &seg = p.seg[s];
+            const unsigned char *from = seg.tiles + ((uint64_t)expert * seg.n_tiles + tile) * tile_bytes;
+            const uint64_t slab = (uint64_t)seg.n_tiles * tile_bytes;
+            uint32_t left = tile_bytes;
+#pragma unroll 1
+            for (uint32_t stage = stages; stage; stage--) {
+                if (more) {
+                    more--;
+                } else {
+                    wk_stage_wait(bars.full((old.i + 1) * rounds - 1), old.parity);
+                    old.next(depth);
+                }
+                wk_stage_wait(bars.empty(now.i), now.parity);
+                uint32_t full = bars.full(now.i * rounds), to = ring + now.i * slot;
+#pragma unroll 1
+                for (uint32_t r = rounds; r; r--) {
+                    const uint32_t n = min(left, bytes);
+                    wk_experts_expect(n, full);
+                    if (!chosen) {
+                        chosen = true;
+                        expert = wk_one_expert(a);
+                        from += expert * slab;
+                    }
+                    wk_experts_fetch(to, from, n, full, once);
+                    to += bytes;
+                    from += n;
+                    left -= n;
+                    full += 8;
+                }
+                now.next(depth);
+            }
+        }
+}
+
+/* A multiplying warp. */
+template <class F> __device__ __forceinline__ void wk_one_multiply(const wk_experts_args &a, const wk_experts_walk &walk, unsigned char *shared, const wk_experts_bars &bars, uint32_t warp, uint32_t lane)
+{
+    typedef wk_experts_shape<1> shape;
+    const wk_product_args &p = a.p;
+    const uint32_t units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, warp), tiles = walk.left * (p.glu ? 2 : 1);
+    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (warp << p.step_shift);
+    wk_experts_ring ring = { shared + (uint32_t)F::offset(units) * warp, 0, { 0, 0 } };
+    wk_turn sum = { 0, 1 };
+    wk_one_act(p, shared, warp, lane, blockIdx.x / p.x_items);
+    __syncwarp();
+#pragma unroll 1
+    for (uint32_t i = 0; i < tiles; i++) {
+        float y[1][2][4] = {};
+        if constexpr (F::super == 2) {
+            wk_experts_tile<F, 1, 2>(y, a, ring, bars, x, own, lane);
+        } else {
+            if (4 * F::slot <= WK_FEW_STAGE && units == 4) wk_experts_tile<F, 1, 4>(y, a, ring, bars, x, own, lane);
+            else if (units == 2) wk_experts_tile<F, 1, 2>(y, a, ring, bars, x, own, lane);
+            else wk_experts_tile<F, 1, 1>(y, a, ring, bars, x, own, lane);
+        }
+        wk_stage_wait(bars.finished(sum.i), sum.parity);
+        unsigned char *const cell = shared + p.red_at + warp * shape::cell + sum.i * shape::place;
+        if (lane % 4 == 0) {
+            *reinterpret_cast<float *>(cell + lane) = __fadd_rn(y[0][0][0], y[0][1][0]);
+            *reinterpret_cast<float *>(cell + lane + 32) = __fadd_rn(y[0][0][2], y[0][1][2]);
+        }
+        __syncwarp();
+        if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
+        sum.next(shape::places);
+    }
+}
+
+/* The finishing warp: 16 rows of a tile in 16 lanes, with glu the second segment's in the upper ones. What a unit reads besides sums is asked for one ahead. */
+__device__ __forceinline__ void wk_one_finish(const wk_experts_args &a, const wk_experts_walk &walk, const unsigned char *shared, const wk_experts_bars &bars, uint32_t lane)
+{
+    typedef wk_experts_shape<1> shape;
+    const wk_product_args &p = a.p;
+    const uint32_t in_item = p.glu ? 2 : 1, last = walk.tile + walk.left;
+    wk_few_touch(p);
+    const uint32_t expert = wk_one_expert(a);
+    wk_depend();
+    wk_release(); /* not before: what the launch before last has made is then known to the next one */
+    wk_turn sum = { 0, 0 };
+    wk_output_at o = {};
+    o.r = lane % 16;
+    o.on = lane < 16;
+    o.row = blockIdx.x;
+#pragma unroll 1
+    for (uint32_t unit = walk.tile; unit < last; unit++) {
+        o.seg = wk_few_segment(p, unit, &o.tile);
+        const wk_output_more more = wk_output_ahead(p, o, expert);
+        const wk_few_place to(p, o);
+        wk_stage_wait(bars.summed(sum.i), sum.parity);
+        if (p.glu) wk_stage_wait(bars.summed(sum.i + 1), sum.parity); /* pairs begin at even places */
+        const float *const v = reinterpret_cast<const float *>(shared + p.red_at + (sum.i + (p.glu ? lane / 16 : 0)) * shape::place) + o.r;
+        float sums[WK_SLOTS];
+#pragma unroll
+        for (uint32_t slot = 0; slot < WK_SLOTS; slot++) sums[slot] = v[slot * 16];
+        const float s = wk_slots_sum(sums);
+        __syncwarp();
+        if (lane < in_item) wk_bar_arrive(bars.finished(sum.i + lane));
+        to.put(p, o, more, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);
+        for (uint32_t i = 0; i < in_item; i++) sum.next(shape::places);
+    }
+}
+
+template <class F> __global__ void __launch_bounds__(wk_experts_shape<1>::threads, wk_experts_shape<1>::blocks) wk_product_experts_one(const __grid_constant__ wk_experts_args a)
+{
+    extern __shared__ uint4 wk_shared[];
+    unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
+    const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
+    const wk_experts_bars bars = { base + a.p.bars_at };
+    if (warp == WK_SLOTS) bars.init(lane, 1);
+    if (a.tail) wk_experts_zeros(a, shared, 1);
+    __syncthreads();
+    wk_experts_walk walk = wk_one_walk(a);
+    if (warp < WK_SLOTS) {
+        wk_one_multiply<F>(a, walk, shared, bars, warp, lane);
+    } else if (warp == WK_SLOTS) {
+        wk_one_finish(a, walk, shared, bars, lane);
+    } else if (!a.whole) {
+        walk.expert = wk_one_expert(a);
+        wk_experts_stream<1>(a, walk, base, bars, lane);
+    } else if (lane == 0) {
+        wk_one_stream_whole(a, walk, base, bars);
+    }
+}
+
+#endif
