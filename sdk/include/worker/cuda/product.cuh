@@ -566,6 +566,7 @@ template <class First, class... Rest> struct wk_product_of {
         w.groups = p->expert;
         const uint32_t shared = experts_shape<1>(&w);
         if (!shared) return false;
+        if (w.whole) w.p.flight = min_of(max_of(WK_ONE_FLIGHT / (w.p.blocks * (w.p.slot / w.rounds)), 1), w.p.depth * w.rounds);
         single_type(&w.p);
         const uint32_t workers = max_of(w.p.blocks * device.processors / p->top_k, 1);
         *status = begin(kernels[type], w, dim3(p->top_k, min_of(w.p.items, min_of(workers, 65535))), wk_experts_shape<1>::threads, shared, p->flags, stream, err);

@@ -10,11 +10,30 @@
 
 #include <worker/cuda/product_experts.cuh>
 
+enum { WK_ONE_FLIGHT = 36 << 10 /* bytes that a multiprocessor asks for before any has arrived: more would only be a longer queue, in which all else that is read stands, too */ };
+
 /* A block's units: the run of its item's. */
 __device__ __forceinline__ wk_experts_walk wk_one_walk(const wk_experts_args &a)
 {
     const uint32_t each = a.p.items / gridDim.y, rest = a.p.items % gridDim.y;
     return { each + (blockIdx.y < rest ? 1 : 0), 0, 0, 0, 1, blockIdx.y * each + min(blockIdx.y, rest) };
+}
+
+/* By all warps, a lane each: one warp's lanes would take their turns at it, which costs a block that begins late more than all else before its first copy. */
+__device__ __forceinline__ void wk_one_bars_init(const wk_experts_args &a, const wk_experts_bars &bars, uint32_t warp, uint32_t lane)
+{
+    typedef wk_experts_shape<1> shape;
+    const uint32_t rounds = a.p.depth * a.rounds, all = rounds + a.p.depth + 2 * shape::places;
+    if (lane) return;
+#pragma unroll 1
+    for (uint32_t i = warp; i < all; i += shape::threads / 32) {
+        const uint32_t j = i - rounds, k = j - a.p.depth;
+        if (i < rounds) wk_bar_init(bars.full(i), WK_BAR_COPIES);
+        else if (j < a.p.depth) wk_bar_init(bars.empty(j), WK_SLOTS);
+        else if (k < shape::places) wk_bar_init(bars.summed(k), WK_SLOTS);
+        else wk_bar_init(bars.finished(k - shape::places), 1);
+    }
+    wk_bar_init_done();
 }
 
 /* The expert of the block's item. */
@@ -35,8 +54,8 @@ __device__ __forceinline__ void wk_one_stream_whole(const wk_experts_args &a, co
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
 #endif
-    wk_turn now = { 0, 1 }, old = { 0, 0 };
-    uint32_t more = p.flight, expert = 0; /* more: stages that may still be asked for before one has arrived */
+    wk_turn now = { 0, 1 }, old = { 0, 0 }; /* a stage; a round */
+    uint32_t more = p.flight, expert = 0; /* more: rounds that may still be asked for before one has arrived */
     bool chosen = false;
 #pragma unroll 1
     for (uint32_t unit = walk.tile, last = unit + walk.left; unit < last; unit++)
@@ -50,17 +69,17 @@ __device__ __forceinline__ void wk_one_stream_whole(const wk_experts_args &a, co
             uint32_t left = tile_bytes;
 #pragma unroll 1
             for (uint32_t stage = stages; stage; stage--) {
-                if (more) {
-                    more--;
-                } else {
-                    wk_stage_wait(bars.full((old.i + 1) * rounds - 1), old.parity);
-                    old.next(depth);
-                }
-                wk_stage_wait(bars.empty(now.i), now.parity);
                 uint32_t full = bars.full(now.i * rounds), to = ring + now.i * slot;
+                wk_stage_wait(bars.empty(now.i), now.parity);
 #pragma unroll 1
                 for (uint32_t r = rounds; r; r--) {
                     const uint32_t n = min(left, bytes);
+                    if (more) {
+                        more--;
+                    } else {
+                        wk_stage_wait(bars.full(old.i), old.parity);
+                        old.next(depth * rounds);
+                    }
                     wk_experts_expect(n, full);
                     if (!chosen) {
                         chosen = true;
@@ -78,6 +97,16 @@ __device__ __forceinline__ void wk_one_stream_whole(const wk_experts_args &a, co
         }
 }
 
+/* Zeros where the ring has what tiles lack of whole steps: always the same places, which no copy writes, and no other warp reads. By the warp of the last step. */
+__device__ __forceinline__ void wk_one_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    unsigned char *const at = shared + (uint32_t)p.seg[0].tile_bytes - (p.stages - 1) * p.slot;
+#pragma unroll 1
+    for (uint32_t stage = p.stages - 1; stage < p.depth; stage += p.stages)
+        for (uint32_t i = lane * 16; i < a.tail; i += 512) *reinterpret_cast<uint4 *>(at + stage * p.slot + i) = make_uint4(0, 0, 0, 0);
+}
+
 /* A multiplying warp. */
 template <class F> __device__ __forceinline__ void wk_one_multiply(const wk_experts_args &a, const wk_experts_walk &walk, unsigned char *shared, const wk_experts_bars &bars, uint32_t warp, uint32_t lane)
 {
@@ -87,6 +116,7 @@ template <class F> __device__ __forceinline__ void wk_one_multiply(const wk_expe
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (warp << p.step_shift);
     wk_experts_ring ring = { shared + (uint32_t)F::offset(units) * warp, 0, { 0, 0 } };
     wk_turn sum = { 0, 1 };
+    if (a.tail && warp == (p.steps - 1) % WK_SLOTS) wk_one_zeros(a, shared, lane);
     wk_one_act(p, shared, warp, lane, blockIdx.x / p.x_items);
     __syncwarp();
 #pragma unroll 1
@@ -151,8 +181,9 @@ template <class F> __global__ void __launch_bounds__(wk_experts_shape<1>::thread
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_experts_bars bars = { base + a.p.bars_at };
-    if (warp == WK_SLOTS) bars.init(lane, 1);
-    if (a.tail) wk_experts_zeros(a, shared, 1);
+    const uint32_t line = reinterpret_cast<const uint32_t *>(&a)[min(warp * 16, (uint32_t)sizeof a / 4 - 1)];
+    wk_one_bars_init(a, bars, warp, lane);
+    asm volatile("" ::"r"(line)); /* a line of the arguments a warp, at once: else they come one after the other, as they are needed */
     __syncthreads();
     wk_experts_walk walk = wk_one_walk(a);
     if (warp < WK_SLOTS) {
