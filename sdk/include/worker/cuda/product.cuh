@@ -9,9 +9,9 @@
 
 #include <worker/cuda/product.h>
 #include <worker/cuda/product_experts_one.cuh>
-#include <worker/cuda/product_several.cuh>
 #include <worker/cuda/product_few.cuh>
 #include <worker/cuda/product_middle.cuh>
+#include <worker/cuda/product_several.cuh>
 #include <worker/cuda/product_wide.cuh>
 
 /* What the kernels' shapes depend on besides the product; one device a process. */
