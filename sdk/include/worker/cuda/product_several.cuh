@@ -104,7 +104,8 @@ template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk
                 if (!WHOLE) __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
                 wk_stage_wait(bars.empty(group * depth + turn.i), turn.parity);
                 for (uint32_t i = 0; i < 2; i++) {
-                    if (WHOLE) wk_experts_copy(to + i * half, tiles[group][i] + at, min(half, tile_bytes - at), full, once);
+                    const uint32_t n = min(half, tile_bytes - at);
+                    if (WHOLE) wk_experts_expect(n, full), wk_experts_fetch(to + i * half, tiles[group][i] + at, n, full, once);
                     else wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].stage_bytes, p.seg[0].step_bytes, tile_bytes, p.steps * p.seg[0].step_bytes, full, lane);
                 }
             }
