@@ -89,7 +89,10 @@ static void *take(size_t bytes)
     return p;
 }
 
-/* Everything that a step over `seqs` sequences needs; each has `past` positions and `rows` new ones. */
+/* Positions of sequence i before the step: evenly from past to past + spread, in no order. */
+static uint32_t past_of(uint32_t i, uint32_t seqs, uint32_t past, uint32_t spread) { return past + (seqs > 1 ? i * 7919 % seqs * spread / (seqs - 1) : 0); }
+
+/* Everything that a step over `seqs` sequences needs; each has `rows` new positions. */
 struct setup {
     struct cuda_batch b;
     struct cuda_attend a;
@@ -99,10 +102,10 @@ struct setup {
     void *q_half;
 };
 
-static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past, uint32_t rows, uint32_t context, uint32_t window)
+static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past, uint32_t spread, uint32_t rows, uint32_t context, uint32_t window)
 {
     struct setup s = {};
-    const uint32_t all = seqs * rows, stride = (past + rows + KV_PAGE - 1) / KV_PAGE, pages = seqs * stride;
+    const uint32_t all = seqs * rows, stride = (past + spread + rows + KV_PAGE - 1) / KV_PAGE, pages = seqs * stride;
     s.cache_halves = cuda_attend_page_bytes(m->kv_heads, m->d, m->d) / 2 * pages;
     s.layers = m->layers;
     while (s.layers > 2 && s.layers * s.cache_halves * 2 > (uint64_t)40e9) s.layers /= 2;
@@ -110,7 +113,7 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
     fill_half<<<1024, 256>>>(s.caches, s.layers * s.cache_halves, 1);
     struct cuda_seq *seq = (struct cuda_seq *)malloc(seqs * sizeof *seq);
     uint32_t *table = (uint32_t *)malloc(pages * sizeof *table);
-    for (uint32_t i = 0; i < seqs; i++) seq[i] = cuda_seq{ i * rows, rows, past, i };
+    for (uint32_t i = 0; i < seqs; i++) seq[i] = cuda_seq{ i * rows, rows, past_of(i, seqs, past, spread), i };
     for (uint32_t i = 0; i < pages; i++) table[i] = (uint32_t)((uint64_t)i * 7919 % pages);
     if (pages % 7919 == 0) exit(1);
     s.b.rows = all;
@@ -209,20 +212,23 @@ static double layer_time(struct setup *s, uint32_t context, enum order order)
     return times[3];
 }
 
-static void few(const struct model *m, uint32_t seqs, uint32_t past, uint32_t rows, uint32_t context, uint32_t window)
+static void few(const struct model *m, uint32_t seqs, uint32_t past, uint32_t rows, uint32_t context, uint32_t window, uint32_t spread = 0)
 {
-    struct setup s = prepare(m, seqs, past, rows, context, window);
+    struct setup s = prepare(m, seqs, past, spread, rows, context, window);
     const double alone = layer_time(&s, context, ATTEND_ONLY), between = layer_time(&s, context, BOTH) - layer_time(&s, context, STANDIN_ONLY);
-    const uint32_t seen = window && window < past + rows ? window + rows - 1 : past + rows;
-    const double bytes = (double)seqs * seen * m->kv_heads * m->d * 4;
-    printf("%-13s %2u x %u rows at %6u of %6u%s: %7.2f us a layer, %7.2f us between products, %8.1f GB/s %5.1f %%\n", m->name, seqs, rows, past, context, window ? " (window)" : "", alone, between,
+    double bytes = 0;
+    for (uint32_t i = 0; i < seqs; i++) {
+        const uint32_t end = past_of(i, seqs, past, spread) + rows;
+        bytes += (double)(window && window < end ? window + rows - 1 : end) * m->kv_heads * m->d * 4;
+    }
+    printf("%-13s %2u x %u rows at %6u + %3u of %6u%s: %7.2f us a layer, %7.2f us between products, %8.1f GB/s %5.1f %%\n", m->name, seqs, rows, past, spread, context, window ? " (window)" : "", alone, between,
            bytes / alone * 1e-3, 100 * bytes / alone * 1e6 / read_limit);
     drop(&s);
 }
 
 static void prompt(const struct model *m, uint32_t seqs, uint32_t past, uint32_t rows, uint32_t window)
 {
-    struct setup s = prepare(m, seqs, past, rows, past + rows, window);
+    struct setup s = prepare(m, seqs, past, 0, rows, past + rows, window);
     s.a.batch = &s.b;
     s.a.cache = s.caches;
     cudaEvent_t from, middle, to;
@@ -275,13 +281,15 @@ int main(int argc, char **argv)
     }
     const bool all = argc < 2;
     if (all || !strcmp(argv[1], "rows")) {
-        static const struct { const struct model *m; uint32_t seqs, past, context, window; } cases[] = {
-            { &qwen, 8, 128, 1024, 0 }, { &qwen, 8, 640, 1024, 0 }, { &qwen, 8, 640, 4096, 0 }, { &qwen, 8, 3840, 4096, 0 }, { &qwen, 32, 128, 1024, 0 }, { &qwen, 32, 640, 1024, 0 },
-            { &qwen, 32, 1500, 2048, 0 }, { &qwen, 64, 640, 1024, 0 }, { &phi, 2, 640, 1024, 0 }, { &phi, 8, 128, 1024, 0 }, { &phi, 8, 640, 1024, 0 }, { &phi, 32, 640, 1024, 0 },
-            { &phi, 64, 640, 1024, 0 }, { &llama, 8, 128, 1024, 0 }, { &llama, 8, 640, 1024, 0 }, { &llama, 32, 640, 1024, 0 }, { &llama, 32, 1500, 2048, 0 }, { &oss, 8, 640, 1024, 0 },
-            { &oss, 8, 640, 1024, 128 }, { &oss, 32, 640, 1024, 0 }, { &oss, 32, 640, 1024, 128 }, { &oss, 64, 640, 1024, 0 }, { &llama3, 8, 640, 1024, 0 }, { &llama3, 32, 640, 1024, 0 },
+        static const struct { const struct model *m; uint32_t seqs, past, context, window, spread; } cases[] = {
+            { &qwen, 8, 128, 1024, 0, 0 }, { &qwen, 8, 640, 1024, 0, 0 }, { &qwen, 8, 640, 4096, 0, 0 }, { &qwen, 8, 3840, 4096, 0, 0 }, { &qwen, 32, 128, 1024, 0, 0 },
+            { &qwen, 32, 640, 1024, 0, 0 }, { &qwen, 32, 1500, 2048, 0, 0 }, { &qwen, 64, 640, 1024, 0, 0 }, { &phi, 2, 640, 1024, 0, 0 }, { &phi, 8, 128, 1024, 0, 0 },
+            { &phi, 8, 640, 1024, 0, 0 }, { &phi, 32, 640, 1024, 0, 0 }, { &phi, 64, 640, 1024, 0, 0 }, { &llama, 8, 128, 1024, 0, 0 }, { &llama, 8, 640, 1024, 0, 0 },
+            { &llama, 32, 640, 1024, 0, 0 }, { &llama, 32, 1250, 2048, 0, 0 }, { &llama, 32, 1000, 2048, 0, 500 }, { &llama, 32, 1500, 2048, 0, 0 }, { &oss, 8, 640, 1024, 0, 0 },
+            { &oss, 8, 640, 1024, 128, 0 }, { &oss, 32, 640, 1024, 0, 0 }, { &oss, 32, 640, 1024, 128, 0 }, { &oss, 64, 640, 1024, 0, 0 }, { &oss, 64, 640, 1024, 128, 0 },
+            { &llama3, 8, 640, 1024, 0, 0 }, { &llama3, 32, 640, 1024, 0, 0 },
         };
-        for (const auto &c : cases) few(c.m, c.seqs, c.past, 1, c.context, c.window);
+        for (const auto &c : cases) few(c.m, c.seqs, c.past, 1, c.context, c.window, c.spread);
     }
     if (all || !strcmp(argv[1], "few")) {
         const struct model *const models[] = { &qwen, &phi, &llama, &llama3, &oss };

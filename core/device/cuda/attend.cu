@@ -1,10 +1,13 @@
 /* attend.cu: attention of generated rows: one launch does head norms, rotation, the store of k and v, and attention over the paged cache.
  *
  * Work. An item is one split of W pages at absolute positions, of one KV head of one sequence, for a tile of 8 queries (rows x query heads of that KV
- * head), so K and V are read once for all of them. A fixed grid deals the items of the step out by their lengths, in runs; a block without
- * items waits for its predecessor and leaves. What earlier steps stored of an item's pages comes in bulk copies, the next item's while this one is
- * computed, the first one's before the launches that this one depends on have finished. The step's own k and v the block finishes itself, puts them
- * into its copy of the page, and stores them if its tile holds the row's first query: each is stored once, and no block waits for another.
+ * head), so K and V are read once for all of them. A fixed grid deals the tiles of the step out evenly, or its pages, cut between items, where whole tiles would keep some
+ * blocks busy for longer than a meeting takes; a block without items waits for its predecessor and leaves. What earlier steps stored of an item's pages comes in bulk copies,
+ * the next item's while this one is computed, the first one's before the launches that this one depends on have finished. The step's own k and v the block finishes itself,
+ * puts them into its copy of the page, and stores them if its tile holds the row's first query: each is stored once, and no block waits for another.
+ *
+ * With one or two blocks a multiprocessor and its memory full, time is what an item takes from one barrier to the next: one warp looks ahead for all, a new key and value
+ * are finished with the queries, and what the next tile needs beside pages is asked for a tile ahead.
  *
  * Tensor cores work with positions (K) or values (V, transposed) as the 16 rows and queries as the 8 columns: a column's sums do not depend on
  * its neighbours, and one query costs what eight do, which is little beside the reading. First a warp has a page and makes its scores; then the warps
@@ -18,24 +21,32 @@
 #include "device/cuda/launch.cuh"
 
 enum { FEW_CLUSTER = 4, FEW_SENT = 32 }; /* most blocks of a cluster; fragments that each has room for */
-enum { RAW_KEY = QUERIES, RAW_VALUE, RAW_TURNS_Q, RAW_TURNS_K, RAW_ROWS, BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asks for */ };
+enum { PLACES = 4, MEETING = 6 };         /* items that are known: the one that is computed and those behind it; pages that are read while blocks meet in memory */
+enum { RAW_KEY = QUERIES, RAW_VALUE, RAW_TURNS_Q, RAW_TURNS_K, RAW_ROWS };
+enum { BLOCK_RESERVED = 1024 }; /* bytes that a block takes beside what it asks for */
 
 /* ---- shared memory ------------------------------------------------------------------------------------------------------------ */
 
-/* What the step holds in all. meet: the splits of a tile are dealt out to the blocks of a cluster, and the items ahead of a sequence are tiles. */
-struct list { uint32_t items, tiles; bool meet; };
+/* What the step is dealt out by: units are whole tiles where these can be dealt out evenly, so that nothing of them has to meet another block's, else pages.
+ * meet: the splits of a tile are dealt out to the blocks of a cluster. */
+struct list { uint32_t items, units; bool meet, whole; };
+/* Items and units ahead of a sequence. */
+struct ahead { uint32_t items, units; };
+
+/* A page's K and V of a head, behind each other; of each so many bytes are read. */
+struct alignas(16) page_copy { __half *from; uint32_t bytes; };
 
 template <int D, int W> struct alignas(128) few_shared : split_shared<D, W> {
     alignas(16) float raw[RAW_ROWS][D]; /* of the next tile, as they are: queries, a key, a value, the turns of queries and keys */
+    alignas(16) __half row[2][D];       /* of a tile of one row: the new key and value, until their page has arrived */
     cuda_seq seqs[WK_CUDA_FEW];
-    uint32_t before[WK_CUDA_FEW + 4];   /* items ahead of each sequence */
+    ahead before[WK_CUDA_FEW];
     struct list all;
+    item items[PLACES];
+    struct page_copy copies[PLACES][W]; /* of their pages */
 };
-/* Behind it one or two stages of values, W pages each, and in clusters what their blocks send. */
-template <int D, int W> static size_t few_bytes(uint32_t stages, uint32_t cluster)
-{
-    return sizeof(few_shared<D, W>) + (size_t)stages * W * 32 * D * sizeof(__half) + (cluster > 1 ? FEW_SENT * SENT_BYTES : 0);
-}
+/* Behind it a page of values for each warp, and in clusters what their blocks send. */
+template <int D, int W> static size_t few_bytes(uint32_t cluster) { return sizeof(few_shared<D, W>) + W * 32 * D * sizeof(__half) + (cluster > 1 ? FEW_SENT * SENT_BYTES : 0); }
 /* Most splits of a tile that the blocks of a cluster have room for, as they have for any fewer. */
 template <int D> __host__ __device__ constexpr uint32_t most_sent(uint32_t cluster)
 {
@@ -46,14 +57,21 @@ template <int D> __host__ __device__ constexpr uint32_t most_sent(uint32_t clust
 
 /* ---- before attention: q of the tile, k and v of the step's rows -------------------------------------------------------- */
 
-/* Heads to finish: the tile's queries, if they are wanted, and k and v of the new positions [from, to) of the split. */
-struct jobs { uint32_t queries, from, to; };
+/* Heads to finish: the tile's queries, if they are wanted, and k and v of the new positions [from, to) of the split. early: the only one, of a tile of one row, when
+ * its queries are, to be kept until its page is there. */
+struct jobs { uint32_t queries, from, to; bool early; };
 
 template <int W, int FORM> __device__ __forceinline__ jobs jobs_of(const item &t, uint32_t queries)
 {
     const uint32_t start = t.split * (W * KV_PAGE), end = t.high + 1;
     jobs j;
     j.queries = queries;
+    j.early = FORM == FORM_PLAIN && t.n_rows == 1;
+    if (j.early) {
+        j.from = t.position;
+        j.to = t.position + (queries > 0);
+        return j;
+    }
     j.from = t.position > start ? t.position : start;
     j.to = end < start + W * KV_PAGE ? end : start + W * KV_PAGE;
     if (j.to < j.from) j.to = j.from;
@@ -73,8 +91,64 @@ template <int D, int FORM> __device__ __forceinline__ void put_row(const attend_
     if ((p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
 }
 
-/* Where the block's pages and the copies into them stand. */
-struct phase { uint32_t parity, stage, v_parity; bool first, more, raw; /* first: of the block's items; more: it has another; raw: the tile's heads are in `raw` */ };
+/* Where the block stands: parity of the item's barriers; first: of the block's items; more: it has another; raw: the tile's heads are in `raw`. */
+struct phase { uint32_t index, parity; bool first, more, raw; };
+
+/* ---- pages on their way -------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ bool sees_page(const item &t, uint32_t number) { return number >= t.low / KV_PAGE && number <= t.high / KV_PAGE; }
+
+/* id: the page that the item's page `number` is in. Of K and V is copied what earlier steps have left, in whole blocks of 8 positions; what lies behind is never seen, or cleared. */
+template <int D> __device__ __forceinline__ page_copy copy_of_page(const attend_args &a, const item &t, uint32_t number, uint32_t id)
+{
+    const bool seen = sees_page(t, number);
+    const uint32_t start = number * KV_PAGE, n = t.position > start ? t.position - start : 0;
+    return page_copy{ page_of<D>(a, seen ? id : 0, t.kv), seen ? (n < KV_PAGE ? (n + 7) / 8 : KV_PAGE / 8) * (16 * D) : 0 };
+}
+__device__ __forceinline__ uint32_t look_up(const attend_args &a, const item &t, uint32_t number) { return sees_page(t, number) ? __ldg(page_entry(a, t.seq, number)) : 0; }
+
+/* The warp's page of item `index`. which: 0 K, 1 V. */
+template <int D, int W> __device__ __forceinline__ void ask_page(const few_shared<D, W> &m, uint32_t index, uint32_t which)
+{
+    const uint32_t warp = threadIdx.x / 32, to = which ? shared_address(&m + 1) + warp * (64 * D) : shared_address(m.k[warp]);
+    const page_copy c = m.copies[index % PLACES][warp];
+    copy_run(to, c.from + which * (32 * D), c.bytes, shared_address(which ? m.v_bar : m.k_bar + warp));
+}
+
+/* What the last warp does for all while the others sum values, most of which have more to do: the pages of item `index` + 2, which it has looked up in the item before,
+ * and the item behind it, of which it looks up the pages, its lanes one each. */
+template <int D, int W, int FORM> __device__ __forceinline__ void look_ahead(few_shared<D, W> &m, const attend_args &a, uint32_t index, uint32_t end, uint32_t &id)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    if (index + 2 >= end) return;
+    item t = m.items[(index + 2) % PLACES];
+    if (lane < W) m.copies[(index + 2) % PLACES][lane] = copy_of_page<D>(a, t, t.split * W + lane, id);
+    if (index + 3 >= end) return;
+    item_next<W, FORM>(t, a, m.seqs);
+    if (lane == 0) m.items[(index + 3) % PLACES] = t;
+    id = lane < W ? look_up(a, t, t.split * W + lane) : 0;
+}
+
+/* The same for the block's first items, of which t is the first: ahead of the wait for q, and behind it. */
+template <int D, int W, int FORM> __device__ __forceinline__ void look_first(few_shared<D, W> &m, const attend_args &a, item t, const share &all, uint32_t &id)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    for (uint32_t i = 1; i < PLACES - 1; i++) {
+        if (all.begin + i >= all.end) return;
+        item_next<W, FORM>(t, a, m.seqs);
+        if (lane == 0) m.items[(all.begin + i) % PLACES] = t;
+        if (i == 1) id = lane < W ? look_up(a, t, t.split * W + lane) : 0;
+    }
+    __syncwarp();
+}
+template <int D, int W> __device__ __forceinline__ void look_second(few_shared<D, W> &m, const attend_args &a, const share &all, uint32_t &id)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    if (all.begin + 1 >= all.end) return;
+    const item &t = m.items[(all.begin + 1) % PLACES], &next = m.items[(all.begin + 2) % PLACES];
+    if (lane < W) m.copies[(all.begin + 1) % PLACES][lane] = copy_of_page<D>(a, t, t.split * W + lane, id);
+    if (all.begin + 2 < all.end) id = lane < W ? look_up(a, next, next.split * W + lane) : 0;
+}
 
 /* Heads of a tile of one row to `raw`, ahead of its pages: behind them they would be long on their way. Waited for by their threads, then a barrier. */
 template <int D, int W> __device__ __forceinline__ void copy_heads(few_shared<D, W> &m, const attend_args &a, const item &t)
@@ -142,35 +216,59 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_keys(fe
             const uint4 x = turn_run(r, s);
             if (q) {
                 *reinterpret_cast<uint4 *>(m.q + (run_first<D>() * QUERIES + i * 8)) = x;
+            } else if (j.early) {
+                *reinterpret_cast<uint4 *>(m.row[0] + run_first<D>()) = x;
             } else {
                 const uint32_t slot = p / KV_PAGE % W;
                 wk_stage_wait(shared_address(&m.k_bar[slot]), now.parity);
-                put_row<D, FORM>(a, t, p, 0, m.k[slot], m.at[now.parity][slot], x, now.more);
+                put_row<D, FORM>(a, t, p, 0, m.k[slot], m.copies[now.index % PLACES][slot].from, x, now.more);
             }
         }
         first += jobs_at_once<D, W>();
         if (first >= n) break;
     }
+    if (j.early && v < rows && run_first<D>() < D) *reinterpret_cast<uint4 *>(m.row[1] + run_first<D>()) = half_run(value.own);
 }
 
-/* The new values, and zeros in place of the values after `high`: what another sequence left there may be NaN. v: the item's pages, which have arrived. */
+/* A key or value that was finished early, by the warp that has its page, which has arrived: into the copy, and into the page by the first tile. */
+template <int D, int W> __device__ __forceinline__ void put_early(const few_shared<D, W> &m, const item &t, uint32_t which, __half *copy, __half *page, bool copied)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+#pragma unroll
+    for (uint32_t c = 0; c < D / 8; c += 32) {
+        if (c + lane >= D / 8) break;
+        const uint32_t at = block_offset<D>(t.high % KV_PAGE, c + lane);
+        const uint4 x = *reinterpret_cast<const uint4 *>(m.row[which] + 8 * (c + lane));
+        *reinterpret_cast<uint4 *>(copy + at) = x;
+        if (t.tile == 0) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
+    }
+    if (copied) stores_before_copies();
+    __syncwarp();
+}
+
+/* Zeros in place of the values after `high`, by the warp that has their page, which has arrived: what another sequence left there may be NaN. */
+template <int D> __device__ __forceinline__ void clear_behind(__half *page, uint32_t high, bool copied)
+{
+    const uint32_t lane = threadIdx.x & 31u, end = (high + 1) % KV_PAGE; /* a lane has position lane % 8 of every 8, and every fourth run of values */
+    if (!end) return;
+#pragma unroll
+    for (uint32_t i = 0; i < KV_PAGE; i += 8)
+#pragma unroll
+        for (uint32_t c = 0; c < D / 8; c += 4)
+            if (i + lane % 8 >= end && c + lane / 8 < D / 8) *reinterpret_cast<uint4 *>(page + block_offset<D>(i + lane % 8, c + lane / 8)) = make_uint4(0, 0, 0, 0);
+    if (copied) stores_before_copies();
+}
+
+/* The new values. v: the item's pages, which have arrived. */
 template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, const phase &now, head_run &r, __half *v)
 {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, end = t.high + 1, n = j.to - j.from;
-    if (end % KV_PAGE && end / KV_PAGE == t.split * W + warp) { /* a lane has position lane % 8 of every 8, and every fourth run of values */
-        __half *const from = v + warp * (32 * D) + block_offset<D>(lane % 8, lane / 8);
-#pragma unroll
-        for (uint32_t i = 0; i < KV_PAGE; i += 8)
-#pragma unroll
-            for (uint32_t c = 0; c < D / 8; c += 4)
-                if (i + lane % 8 >= end % KV_PAGE && c + lane / 8 < D / 8) *reinterpret_cast<uint4 *>(from + block_offset<D>(i, c)) = make_uint4(0, 0, 0, 0);
-        if (now.more) stores_before_copies();
-    }
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = j.to - j.from;
+    if (t.high / KV_PAGE == t.split * W + warp) clear_behind<D>(v + warp * (32 * D), t.high, now.more);
 #pragma unroll 1
     for (uint32_t first = W - 1 - warp, i = first + W * (lane / head_lanes<D>()); first < n;) {
         if (!FORM && a.v.norm.kind != CUDA_NORM_NONE) norm_run<D>(r, a.v, a.dv);
         const uint32_t slot = (j.from + i) / KV_PAGE % W;
-        if (i < n && run_first<D>() < D) put_row<D, FORM>(a, t, j.from + i, 1, v + slot * (32 * D), m.at[now.parity][slot], half_run(r.own), now.more);
+        if (i < n && run_first<D>() < D) put_row<D, FORM>(a, t, j.from + i, 1, v + slot * (32 * D), m.copies[now.index % PLACES][slot].from, half_run(r.own), now.more);
         i += jobs_at_once<D, W>();
         first += jobs_at_once<D, W>();
         if (first >= n) break;
@@ -181,14 +279,22 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------------------- */
 
-/* Sequences to shared memory and the items ahead of each, by the first warp. cluster: blocks of one. */
+/* Pages that a sequence's tiles see, at most: the first, and how many. */
+struct pages_seen { uint32_t first, n; };
+__device__ __forceinline__ pages_seen tile_pages(const item &t, const attend_args &a)
+{
+    const uint32_t first = first_key(a.window, t.position) / KV_PAGE;
+    return pages_seen{ first, (t.position + t.n_rows - 1) / KV_PAGE - first + 1 };
+}
+
+/* Sequences to shared memory, and what is ahead of each, by the first warp. cluster: blocks of one. */
 template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ void list_items(few_shared<D, W> &m, const attend_args &a, uint32_t cluster)
 {
     enum { ROUNDS = WK_CUDA_FEW / 32 };
     const uint32_t lane = threadIdx.x;
-    list all = { 0, 0, false };
+    list all = { 0, 0, false, true };
     cuda_seq seqs[ROUNDS] = {}; /* all asked for before the first is looked at */
-    uint32_t tiles_of[ROUNDS] = {}, splits_of[ROUNDS] = {};
+    uint32_t tiles_of[ROUNDS] = {}, splits_of[ROUNDS] = {}, pages_of[ROUNDS] = {}, items = 0, tiles = 0, pages = 0, splits = 0, longest = 0;
 #pragma unroll
     for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32)
         if (base + lane < a.seqs) seqs[base / 32] = load_seq(a.seq + base + lane);
@@ -199,61 +305,67 @@ template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ void li
         item_sequence<W, FORM>(t, a, seqs[i]);
         tiles_of[i] = a.kv_heads * t.tiles;
         splits_of[i] = t.last - t.first + 1;
+        pages_of[i] = tile_pages(t, a).n;
+        items += tiles_of[i] * splits_of[i];
+        tiles += tiles_of[i];
+        pages += tiles_of[i] * pages_of[i];
+        splits = splits_of[i] > splits ? splits_of[i] : splits;
+        longest = pages_of[i] > longest ? pages_of[i] : longest;
     }
+    tiles = __reduce_add_sync(0xffffffffu, tiles);
+    pages = __reduce_add_sync(0xffffffffu, pages);
+    longest = __reduce_max_sync(0xffffffffu, longest);
     if (MEETS) { /* unless the longest keeps a cluster busy for longer than the others' splits and a meeting in memory, which is about two of them */
-        uint32_t items = 0, splits = 0;
-#pragma unroll
-        for (uint32_t i = 0; i < ROUNDS; i++) items += tiles_of[i] * splits_of[i], splits = splits_of[i] > splits ? splits_of[i] : splits;
         items = __reduce_add_sync(0xffffffffu, items);
         splits = __reduce_max_sync(0xffffffffu, splits);
         all.meet = splits > 1 && splits <= (cluster == 2 ? most_sent<D>(2) : most_sent<D>(FEW_CLUSTER)) && (splits + cluster - 1) / cluster <= items / gridDim.x + 2;
     }
+    const uint32_t rounds = (tiles + gridDim.x - 1) / gridDim.x;
+    all.whole = all.meet || rounds * longest <= pages / gridDim.x + MEETING;
 #pragma unroll
     for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32) {
         if (base >= a.seqs) break;
         if (base + lane < a.seqs) m.seqs[base + lane] = seqs[base / 32];
-        const uint32_t tiles = tiles_of[base / 32];
-        uint32_t n = all.meet ? tiles : tiles * splits_of[base / 32];
+        const ahead own = { tiles_of[base / 32] * (all.meet ? 1 : splits_of[base / 32]), tiles_of[base / 32] * (all.whole ? 1 : pages_of[base / 32]) };
+        ahead n = own;
 #pragma unroll
         for (uint32_t d = 1; d < 32; d <<= 1) {
-            const uint32_t below = __shfl_up_sync(0xffffffffu, n, d);
-            if (lane >= d) n += below;
+            const uint32_t x = __shfl_up_sync(0xffffffffu, n.items, d), y = __shfl_up_sync(0xffffffffu, n.units, d);
+            if (lane >= d) n.items += x, n.units += y;
         }
-        if (base + lane < a.seqs) m.before[base + lane + 1] = all.items + n;
-        all.items += __shfl_sync(0xffffffffu, n, 31);
-        all.tiles += __reduce_add_sync(0xffffffffu, tiles);
+        if (base + lane < a.seqs) m.before[base + lane] = ahead{ all.items + n.items - own.items, all.units + n.units - own.units };
+        all.items += __shfl_sync(0xffffffffu, n.items, 31);
+        all.units += __shfl_sync(0xffffffffu, n.units, 31);
     }
-    if (lane == 0) {
-        m.before[0] = 0;
-        m.all = all;
-    }
+    if (lane == 0) m.all = all;
 }
 
-/* The sequence of item `index`: the last with items ahead of it up to that; those of its like without items lie before it. */
-template <int D, int W> __device__ __forceinline__ uint32_t seek_seq(const few_shared<D, W> &m, const attend_args &a, uint32_t index)
+/* The sequence of item or unit `index`: the last with so many ahead of it; those of its like without any lie before it. By a whole warp. */
+template <int D, int W> __device__ __forceinline__ uint32_t seek_seq(const few_shared<D, W> &m, const attend_args &a, uint32_t ahead::*what, uint32_t index)
 {
-    uint32_t seq = 0;
+    const uint32_t lane = threadIdx.x & 31u;
+    uint32_t n = 0;
 #pragma unroll
-    for (uint32_t step = WK_CUDA_FEW / 2; step; step /= 2)
-        if (seq + step < a.seqs && m.before[seq + step] <= index) seq += step;
-    return seq;
-}
-template <int D, int W, int FORM> __device__ __forceinline__ void item_seek(item &t, const few_shared<D, W> &m, const attend_args &a, uint32_t index)
-{
-    const uint32_t seq = seek_seq(m, a, index);
-    item_within<W, FORM>(t, a, m.seqs[seq], seq, index - m.before[seq]);
+    for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32)
+        if (base < a.seqs) n += __popc(__ballot_sync(0xffffffffu, base + lane < a.seqs && m.before[base + lane].*what <= index));
+    return n - 1;
 }
 
-/* The first tile that begins at item `index` or behind it. */
-template <int D, int W, int FORM> __device__ __forceinline__ uint32_t next_tile(const few_shared<D, W> &m, const attend_args &a, uint32_t index)
+/* The item that the blocks from this unit on begin with: the nearest. */
+template <int D, int W, int FORM> __device__ __forceinline__ uint32_t item_of_unit(const few_shared<D, W> &m, const attend_args &a, uint32_t unit)
 {
-    if (index >= m.all.items) return m.all.items;
+    if (unit >= m.all.units) return m.all.items;
+    const uint32_t seq = seek_seq(m, a, &ahead::units, unit);
     item t;
-    item_seek<D, W, FORM>(t, m, a, index);
-    return t.split == t.first ? index : index + (t.last + 1 - t.split);
+    item_sequence<W, FORM>(t, a, m.seqs[seq]);
+    const uint32_t x = unit - m.before[seq].units, item = m.before[seq].items, splits = t.last - t.first + 1;
+    if (m.all.whole) return item + x * splits;
+    const pages_seen p = tile_pages(t, a);
+    const uint32_t tile = x / p.n, page = p.first + (x - tile * p.n), split = (page + W / 2) / W;
+    return item + tile * splits + (page == p.first || split < t.first ? 0 : split - t.first);
 }
 
-/* The block's items: [begin, end), t: the first. Whole tiles if they can be dealt out evenly, so that nothing of them has to meet another block's. */
+/* The block's items: [begin, end), t: the first. */
 template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(item &t, few_shared<D, W> &m, const attend_args &a, uint32_t cluster)
 {
     if (!MEETS && a.seqs == 1) return deal_sequence<W, FORM>(t, a, load_seq(a.seq));
@@ -261,35 +373,34 @@ template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ share d
     __syncthreads();
     const list all = m.all;
     if (MEETS && all.meet) {
-        const uint32_t tile = blockIdx.x / cluster, seq = seek_seq(m, a, tile);
+        const uint32_t tile = blockIdx.x / cluster, seq = seek_seq(m, a, &ahead::items, tile);
         if (tile >= all.items) return share{ 0, 0 };
         item_sequence<W, FORM>(t, a, m.seqs[seq]);
         t.seq = seq;
         const uint32_t each = part_splits(t.last - t.first + 1, cluster).each;
         t.split = t.first + blockIdx.x % cluster * each;
-        item_of_tile<FORM>(t, a, tile - m.before[seq]);
+        item_of_tile<FORM>(t, a, tile - m.before[seq].items);
         return share{ 0, t.split > t.last ? 0 : t.last - t.split < each ? t.last - t.split + 1 : each };
     }
-    const uint32_t each = all.items / gridDim.x, rest = all.items - each * gridDim.x, rounds = (all.tiles + gridDim.x - 1) / gridDim.x;
-    share s;
-    s.begin = blockIdx.x * each + (blockIdx.x < rest ? blockIdx.x : rest);
-    s.end = s.begin + each + (blockIdx.x < rest);
-    if (rounds * gridDim.x * 4 <= all.tiles * 5) s = share{ next_tile<D, W, FORM>(m, a, s.begin), next_tile<D, W, FORM>(m, a, s.end) };
-    if (s.begin < s.end) item_seek<D, W, FORM>(t, m, a, s.begin);
+    const uint32_t each = all.units / gridDim.x, rest = all.units - each * gridDim.x, from = blockIdx.x * each + (blockIdx.x < rest ? blockIdx.x : rest);
+    const share s = { item_of_unit<D, W, FORM>(m, a, from), item_of_unit<D, W, FORM>(m, a, from + each + (blockIdx.x < rest)) };
+    if (s.begin >= s.end) return s;
+    const uint32_t seq = seek_seq(m, a, &ahead::items, s.begin);
+    item_within<W, FORM>(t, a, m.seqs[seq], seq, s.begin - m.before[seq].items);
     return s;
 }
 
-/* stages: of values: with two the next item's are asked for before this one's are used. MEETS: several sequences, in clusters of so many blocks. */
-template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, uint32_t stages, uint32_t cluster)
+/* MEETS: several sequences, in clusters of so many blocks. */
+template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, uint32_t cluster)
 {
     extern __shared__ __align__(128) unsigned char memory[];
     few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
-    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), v_slot = shared_address(&m + 1) + warp * (64 * D);
+    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
+    __half *const v = reinterpret_cast<__half *>(&m + 1);
     wk_release();
     const uint32_t guess = warp < a.table_pages ? __ldg(page_entry(a, 0, warp)) : 0;
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
-    if (threadIdx.x == 0) begin_barrier(v_bar + 8, W);
     if (MEETS && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
     if (MEETS) cluster_arrive();
     item t;
@@ -299,85 +410,95 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
         return;
     }
     const bool meet = MEETS && m.all.meet && t.last > t.first;
-    page pages = first_page<D, W>(t, a, warp, guess);
-    if ((threadIdx.x & 31u) == 0) m.at[0][warp] = pages.at;
+    uint32_t ahead = t.seq || t.split ? look_up(a, t, t.split * W + warp) : guess; /* what the last warp has looked up */
+    if ((threadIdx.x & 31u) == 0) m.copies[all.begin % PLACES][warp] = copy_of_page<D>(a, t, t.split * W + warp, ahead);
     __syncwarp();
-    copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
+    ask_page(m, all.begin, 0);
     __syncthreads(); /* barriers are there */
-    copy_page<D>(pages, 1, v_slot, v_bar);
+    ask_page(m, all.begin, 1);
+    if (warp == W - 1) look_first<D, W, FORM>(m, a, t, all, ahead);
     const uint32_t rank = blockIdx.x % cluster;
     const parting part = part_splits(t.last - t.first + 1, cluster); /* of the tile that the cluster has */
-    unsigned char *const sent = reinterpret_cast<unsigned char *>(&m + 1) + stages * (W * 64 * D);
+    unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     if constexpr (MEETS)
         if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
-    phase now = { 0, 0, 0, true, false, false };
-    bool same = false, whole = false; /* the item is of the tile of the one before; the block has all splits of its tile */
-    uint32_t run = 0;                 /* splits of the tile that the block has done */
+    phase now = { all.begin, 0, true, false, false };
+    bool same = false, whole = false, next_raw = false; /* the item is of the tile of the one before; the block has all splits of its tile; the next tile's heads will be in `raw` */
+    uint32_t run = 0;                                   /* splits of the tile that the block has done */
     total<D, W> r;
 #pragma unroll 1
-    for (uint32_t index = all.begin;; index++) {
-        item next = t;
-        now.more = index + 1 < all.end;
-        if (now.more) {
-            item_next<W, FORM>(next, a, m.seqs);
-            pages = page_of_item<D, W>(next, a, warp);
-        }
-        const bool next_same = now.more && t.split < t.last, next_raw = FORM == FORM_PLAIN && now.more && !next_same && next.n_rows == 1;
-        const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+    for (;; now.index++) {
+        now.more = now.index + 1 < all.end;
+        const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES, low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
         const jobs j = jobs_of<W, FORM>(t, same ? 0 : n);
-        __half *const v = reinterpret_cast<__half *>(&m + 1) + now.stage * (W * 32 * D);
+        const bool newest = j.early && base + warp == high; /* the warp has the page of the new key and value */
         head_run value;
+        float sink = 0.0f;
         if (!same || j.to > j.from) {
-            if (now.raw) __syncthreads(); /* their threads have waited for the tile's heads */
+            if (now.raw && !same) {
+                copy_wait<0>();
+                __syncthreads();
+            }
             finish_keys<D, W, FORM>(m, a, t, j, now, value);
-            if (now.first && j.to > j.from) { /* its values are there, or as late as its keys */
+            if (a.sinks && !same && threadIdx.x < n) {
+                const uint32_t query = t.tile * QUERIES + threadIdx.x;
+                sink = __ldg(a.sinks + t.kv * a.group + (query - row_of_query<FORM>(a, query) * a.group));
+            }
+            if (now.first && j.to > j.from && !j.early) { /* its values are there, or as late as its keys */
                 wk_stage_wait(v_bar, 0);
                 finish_values<D, W, FORM>(m, a, t, j, now, value, v);
             }
+            if (now.first && warp == W - 1) look_second<D, W>(m, a, all, ahead);
             __syncthreads();
         }
-        if (next_raw) copy_heads(m, a, next);
-        if (now.more && (threadIdx.x & 31u) == 0) m.at[now.parity ^ 1u][warp] = pages.at;
         if (!same) {
-            whole = t.split == t.first && t.last - t.first < all.end - index;
+            next_raw = false;
+            if (FORM == FORM_PLAIN && t.last - t.split + 1 < all.end - now.index) {
+                item next = t;
+                next.split = next.last;
+                item_next<W, FORM>(next, a, m.seqs);
+                next_raw = next.n_rows == 1;
+                if (next_raw) copy_heads(m, a, next);
+            }
+            whole = t.split == t.first && t.last - t.first < all.end - now.index;
             run = 0;
         }
         if (!same || !whole) total_begin(r);
 
         float s[2][4];
-        const uint32_t low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
 #pragma unroll
         for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
         wk_stage_wait(k_bar, now.parity);
         if (base + warp >= low && base + warp <= high) {
+            if (newest) put_early<D>(m, t, 0, m.k[warp], m.copies[now.index % PLACES][warp].from, now.more);
             page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
             finish_scores<FORM>(s, a, t, (base + warp) * KV_PAGE);
         }
         __syncwarp();
-        if (now.more) copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
+        if (now.more) ask_page(m, now.index + 1, 0);
         leave_max(m, s);
         __syncthreads();
-        /* Every warp is through with the values of the item before. */
-        if (now.more && stages == 2) copy_page<D>(pages, 1, v_slot + (now.stage ^ 1u) * (W * 64 * D), v_bar + (now.stage ^ 1u) * 8);
-        if (a.sinks && !same && threadIdx.x < n) {
-            const uint32_t query = t.tile * QUERIES + threadIdx.x;
-            m.sinks[threadIdx.x] = __ldg(a.sinks + t.kv * a.group + (query - row_of_query<FORM>(a, query) * a.group));
-        }
+        if (a.sinks && !same && threadIdx.x < QUERIES) m.sinks[threadIdx.x] = sink;
         const float2 top = split_max(m);
         leave_probabilities(m, s, top);
-        if (__builtin_expect(j.to > j.from && !now.first, 0)) {
-            wk_stage_wait(v_bar + now.stage * 8, now.v_parity);
+        if (newest) {
+            wk_stage_wait(v_bar, now.parity);
+            clear_behind<D>(v + warp * (32 * D), t.high, now.more);
+            put_early<D>(m, t, 1, v + warp * (32 * D), m.copies[now.index % PLACES][warp].from, now.more);
+        } else if (__builtin_expect(!j.early && j.to > j.from && !now.first, 0)) {
+            wk_stage_wait(v_bar, now.parity);
             finish_values<D, W, FORM>(m, a, t, j, now, value, v);
         }
         __syncthreads();
 
+        if (warp == W - 1) look_ahead<D, W, FORM>(m, a, now.index, all.end, ahead);
         const float2 sum = split_sum(m);
         factors f[2];
         f[0] = raise(r.max[0], top.x);
         f[1] = raise(r.max[1], top.y);
         r.sum[0] = grown(r.sum[0], sum.x, f[0]);
         r.sum[1] = grown(r.sum[1], sum.y, f[1]);
-        wk_stage_wait(v_bar + now.stage * 8, now.v_parity);
+        wk_stage_wait(v_bar, now.parity);
 #pragma unroll
         for (uint32_t i = 0; i < r.slices; i++) {
             if (warp + i * W >= D / 16 || high < base || low >= base + W) break; /* nothing is seen of the split, nothing is added */
@@ -386,11 +507,10 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
 #pragma unroll
             for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
         }
-        if (now.more && stages == 1) {
+        if (now.more) {
             __syncthreads();
-            copy_page<D>(pages, 1, v_slot, v_bar);
+            ask_page(m, now.index + 1, 1);
         }
-        if (next_raw) copy_wait<0>();
         if constexpr (MEETS)
             if (meet) {
                 if (now.first) cluster_meet(); /* all blocks' barriers are there */
@@ -398,8 +518,9 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
             }
 
         run++;
+        same = now.more && t.split < t.last;
         if (__builtin_expect(!whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
-        if (!next_same && !meet) {
+        if (!same && !meet) {
             if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
                 if (!now.more && n * (t.last - t.first + 1) <= gather_rows<D, W>()) gather_at_once<D, W, FORM>(m, a, t, r, n);
                 else gather_splits<D, W, FORM>(a, t, r, n);
@@ -408,13 +529,10 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
             if (whole) store_results<D, W, FORM>(m, a, t, r, n);
         }
         if (!now.more) break;
-        t = next;
-        same = next_same;
+        t = m.items[(now.index + 1) % PLACES];
         now.first = false;
-        now.raw = next_raw;
+        if (!same) now.raw = next_raw;
         now.parity ^= 1u;
-        now.v_parity ^= stages == 1 || now.stage;
-        now.stage ^= stages - 1;
     }
     if constexpr (MEETS)
         if (meet) {
@@ -573,17 +691,16 @@ template <int D, int W, int FORM> static wk_status launch_form(const struct cuda
     const wk_status s = size_device(&d, err);
     if (s != WK_OK) return s;
     const uint64_t items = (uint64_t)x.kv_heads * ((rows * x.group + QUERIES - 1) / QUERIES + x.seqs) * max_splits_of(D, context), tiles = (uint64_t)x.kv_heads * x.seqs;
-    const uint64_t side = rows > 4 && tiles > (uint64_t)d.processors && 2 * (few_bytes<D, W>(1, 1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1, most = side * (uint64_t)d.processors;
+    const uint64_t side = rows > 4 && tiles > (uint64_t)d.processors && 2 * (few_bytes<D, W>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1, most = side * (uint64_t)d.processors;
     const uint64_t most_tiles = (uint64_t)x.kv_heads * rows * ((x.group + QUERIES - 1) / QUERIES);
     const uint64_t blocks = items < most ? items : most;
     if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS) {
         const uint32_t splits = seen_splits(x, W * KV_PAGE, rows, context), most_blocks = splits < FEW_CLUSTER ? splits : (uint32_t)FEW_CLUSTER;
-        const uint32_t cluster = x.seqs > 1 ? cluster_of(attend_few<D, W, FORM, true>, &d, W, [](uint32_t size) { return few_bytes<D, W>(1, size); }, most_tiles, most_blocks) : 1;
+        const uint32_t cluster = x.seqs > 1 ? cluster_of(attend_few<D, W, FORM, true>, &d, W, few_bytes<D, W>, most_tiles, most_blocks) : 1;
         const uint64_t clusters = blocks / cluster > most_tiles ? blocks / cluster : most_tiles;
-        if (cluster > 1) return launch(attend_few<D, W, FORM, true>, &d, clusters * cluster, cluster, W, few_bytes<D, W>(1, cluster), a, stream, err, x, 1, cluster);
+        if (cluster > 1) return launch(attend_few<D, W, FORM, true>, &d, clusters * cluster, cluster, W, few_bytes<D, W>(cluster), a, stream, err, x, cluster);
     }
-    const uint32_t stages = rows > 4 && side == 1 && few_bytes<D, W>(2, 1) <= (size_t)d.block_bytes ? 2 : 1;
-    return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(stages, 1), a, stream, err, x, stages, 1);
+    return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(1), a, stream, err, x, 1);
 }
 
 template <int D> static wk_status launch_one(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)

@@ -7,7 +7,7 @@
 
 /* ---- pages on their way into shared memory ------------------------------------------------------------------------------- */
 
-/* Shared memory of a split: what every kernel has. Behind it one or two stages of values: W pages each. */
+/* Shared memory of a split: what every kernel has. Behind it a page of values for each warp. */
 template <int D, int W> struct alignas(128) split_shared {
     __half k[W][32 * D];                    /* a page for each warp */
     __half q[QUERIES * D];                  /* [D / 8][QUERIES][8] */
@@ -16,7 +16,7 @@ template <int D, int W> struct alignas(128) split_shared {
     float sinks[QUERIES];                   /* of the tile */
     uint32_t last;
     __half *at[2][W];                       /* where the item's pages lie, and the next one's */
-    uint64_t k_bar[W], v_bar[2], sent_bar;  /* sent_bar: what other blocks of a cluster send */
+    uint64_t k_bar[W], v_bar[1], sent_bar;  /* sent_bar: what other blocks of a cluster send */
 };
 
 /* What a warp reads of an item: a page, or nothing of it. */
