@@ -94,6 +94,17 @@ static wk_status decide_all(struct quantize *q, const struct wk_err *err)
     return WK_OK;
 }
 
+/* From a file of quantized tensors another quantization is worse than from the original. */
+static void warn_of_loss(const struct quantize *q)
+{
+    char text[160];
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < q->n; i++) n += q->jobs[i].from != q->jobs[i].to && q->jobs[i].from->block > 1;
+    if (!n) return;
+    (void)snprintf(text, sizeof text, "%" PRIu64 " tensors are quantized already, and what that lost stays lost: better begin from a file in F32, F16 or BF16", n);
+    LOG(LOG_WARN, "requantized", text, log_u("tensors", n));
+}
+
 /* ---- data ----------------------------------------------------------------------------------------------------------- */
 
 /* Rows [first, first + rows) of one tensor. Thread i of n takes every n-th row. */
@@ -277,6 +288,7 @@ static int quantize_file(struct quantize *q, const char *out, const char *type, 
     q->model = mixture_model_of(q->in);
     wk_status status = decide_all(q, &err);
     if (status) return refuse_model(status, gguf_path(q->in), err_text);
+    warn_of_loss(q);
     interrupts_catch();
     status = write_all(q, out, &err);
     if (status == WK_CANCELLED) return EXIT_INTERRUPTED;

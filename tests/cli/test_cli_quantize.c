@@ -152,8 +152,22 @@ static void threads_do_not_matter(void **state)
     cli_free(&many);
 }
 
+/* Who begins from a quantized file is told; bytes that are copied have lost nothing. */
+static void loss_is_told(void **state)
+{
+    (void)state;
+    make_tiny(&(struct tiny_model){ .path = "plain.gguf" });
+    const struct { const char *in, *out, *type; bool told; } runs[] = { { "plain.gguf", "small.gguf", "Q8_0", false }, { "small.gguf", "smaller.gguf", "Q4_0", true }, { "small.gguf", "same.gguf", "Q8_0", false } };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct cli_result r = CLI("quantize", runs[i].in, runs[i].out, runs[i].type);
+        assert_int_equal(r.status, 0);
+        assert_int_equal(strstr(r.err, "quantized already") != NULL, runs[i].told);
+        cli_free(&r);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen_mixture), cmocka_unit_test(stories_in_every_mixture), cmocka_unit_test(experts_mixture), cmocka_unit_test(threads_do_not_matter) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen_mixture), cmocka_unit_test(stories_in_every_mixture), cmocka_unit_test(experts_mixture), cmocka_unit_test(threads_do_not_matter), cmocka_unit_test(loss_is_told) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }
