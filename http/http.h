@@ -38,6 +38,7 @@ struct http_options {
     uint32_t max_streams;          /* handlers of stream routes at once; one more gets 429 QUEUE_FULL with Retry-After within milliseconds */
     uint32_t reserve;              /* threads that stream routes cannot take; at least 1 */
     uint32_t header_ms, body_ms;   /* to send all of the header, of the body */
+    uint64_t memory;               /* bytes that all bodies, and what handlers reserve besides, may take together */
     uint32_t write_ms;             /* a client is gone if an event's bytes make no progress for this long, or a whole answer is not taken within it */
     const char *const *origins; uint32_t n_origins; /* CORS: allowed origins, "https://chat.example.org" */
     const char *const *hosts; uint32_t n_hosts;     /* on a loopback address: further names that Host may give, without a port */
@@ -69,9 +70,9 @@ const char *http_query(struct http_request *r, const char *name);         /* dec
 const char *http_header(const struct http_request *r, const char *name);  /* NULL: absent. Lists and X-Forwarded-* may have come more often: the first */
 const char *http_id(const struct http_request *r);                        /* X-Request-Id as it came, if 1 to 64 of [A-Za-z0-9._-], else a fresh one; on every answer */
 /* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400, 408, 413; 415 if `json` and the type
- * is another; 503 if what has come of all bodies of the server, and what is reserved besides, would exceed 256 MiB) or the client is gone. Once per request. */
+ * is another; 503 if what has come of all bodies of the server, and what is reserved besides, would exceed its memory) or the client is gone. Once per request. */
 bool http_body(struct http_request *r, size_t most, bool json, const char **bytes, size_t *n);
-/* Memory that the handler is about to take besides, for what it makes of the body: out of the same 256 MiB, until the request is over. False: an error was answered
+/* Memory that the handler is about to take besides, for what it makes of the body: out of the same, until the request is over. False: an error was answered
  * (413 if it is more than all of them, else 503). */
 bool http_reserve(struct http_request *r, size_t bytes);
 

@@ -1,5 +1,6 @@
 /* request.c: a connection's life: its head is looked at in the socket, judged, given to CivetWeb to parse, routed; its body read with a deadline. */
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,6 @@ enum {
     PRESSED_BODY_MS = 1000, PRESSED_BODY_RATE = 65536, /* bytes a second that a body must come with while no thread is free, after its first second */
     BUFFERED_MAX = 32768,           /* more than CivetWeb can have read ahead */
     BODY_STEP = 256 << 10,          /* memory is taken as a body comes: who only says that much will come takes none from others */
-    RESERVED_MAX = 256 << 20        /* bytes of all bodies, and of what is made of them, that a server holds at once */
 };
 
 struct http_request *request_new(struct http_server *s, struct mg_connection *c, int fd)
@@ -385,7 +385,7 @@ static bool read_body(struct http_request *r, char *data, size_t size)
 /* Out of what all requests of a server together may have. */
 static bool take_room(struct http_request *r, size_t bytes)
 {
-    if (atomic_fetch_add(&r->s->reserved, bytes) + bytes <= RESERVED_MAX) {
+    if (atomic_fetch_add(&r->s->reserved, bytes) + bytes <= r->s->o.memory) {
         r->reserved += bytes;
         return true;
     }
@@ -396,8 +396,8 @@ static bool take_room(struct http_request *r, size_t bytes)
 bool http_reserve(struct http_request *r, size_t bytes)
 {
     char text[96];
-    if (bytes > RESERVED_MAX) {
-        (void)snprintf(text, sizeof text, "the request would take %zu MiB of memory; at most %d are given", bytes >> 20, RESERVED_MAX >> 20);
+    if (bytes > r->s->o.memory) {
+        (void)snprintf(text, sizeof text, "the request would take %zu MiB of memory; at most %" PRIu64 " are given", bytes >> 20, r->s->o.memory >> 20);
         answer_refusal(r, 413, text);
         return false;
     }

@@ -183,6 +183,7 @@ static wk_status check_options(const struct http_options *o, const struct wk_err
     if (!o->reserve) return wk_fail(err, WK_INVALID, "the reserve of threads is 0; at least 1 is needed");
     if (o->max_streams > THREADS_MAX || o->reserve > THREADS_MAX - o->max_streams)
         return wk_fail(err, WK_INVALID, "%u streams and %u further threads are more than %u", o->max_streams, o->reserve, (unsigned)THREADS_MAX);
+    if (!o->memory) return wk_fail(err, WK_INVALID, "the memory for bodies is 0");
     if (!o->header_ms || !o->body_ms || !o->write_ms) return wk_fail(err, WK_INVALID, "a deadline of 0 ms: header_ms, body_ms and write_ms must be set");
     return WK_OK;
 }

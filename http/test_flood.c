@@ -48,7 +48,7 @@ static const struct http_route routes[] = { { "GET", "/good", handle_good, false
 
 static struct http_server *open_with(uint32_t max_streams, uint32_t reserve)
 {
-    const struct http_options o = { .host = "127.0.0.1", .max_streams = max_streams, .reserve = reserve, .header_ms = MINUTES, .body_ms = MINUTES, .write_ms = MINUTES };
+    const struct http_options o = { .host = "127.0.0.1", .max_streams = max_streams, .reserve = reserve, .header_ms = MINUTES, .body_ms = MINUTES, .write_ms = MINUTES, .memory = 64 << 20 };
     atomic_store(&go, false);
     return open_server(&o, routes, sizeof routes / sizeof *routes, NULL);
 }

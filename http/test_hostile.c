@@ -72,7 +72,7 @@ static int open_all(void **state)
 {
     (void)state;
     static const char *const origins[] = { "https://chat.example" }, *const hosts[] = { "friend.example" };
-    struct http_options o = { .host = "127.0.0.1", .max_streams = 0, .reserve = 16, .header_ms = PATIENCE_MS, .body_ms = PATIENCE_MS, .write_ms = PATIENCE_MS,
+    struct http_options o = { .host = "127.0.0.1", .max_streams = 0, .reserve = 16, .header_ms = PATIENCE_MS, .body_ms = PATIENCE_MS, .write_ms = PATIENCE_MS, .memory = 64 << 20,
         .origins = origins, .n_origins = 1, .hosts = hosts, .n_hosts = 1 };
     server = open_server(&o, routes, sizeof routes / sizeof *routes, NULL);
     o.header_ms = o.body_ms = 300;
@@ -185,9 +185,9 @@ static void bodies_together(void **state)
     static char answer[ANSWER];
     static const char small[] = "POST /big HTTP/1.1\r\n" H "Content-Length: 2\r\n\r\nhi";
     char head[128], *body = calloc(1, HTTP_BODY_MAX);
-    enum { FULL = (256 << 20) / HTTP_BODY_MAX };
+    enum { FULL = 4 };
     int fds[FULL];
-    struct http_options o = { .host = "127.0.0.1", .reserve = FULL + 4, .header_ms = PATIENCE_MS, .body_ms = 10 * PATIENCE_MS, .write_ms = PATIENCE_MS };
+    struct http_options o = { .host = "127.0.0.1", .reserve = FULL + 4, .header_ms = PATIENCE_MS, .body_ms = 10 * PATIENCE_MS, .write_ms = PATIENCE_MS, .memory = (uint64_t)FULL * HTTP_BODY_MAX };
     struct http_server *patient = open_server(&o, routes, sizeof routes / sizeof *routes, NULL);
     assert_non_null(body);
     (void)snprintf(head, sizeof head, "POST /big HTTP/1.1\r\n" H "Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", (int)HTTP_BODY_MAX);
@@ -211,7 +211,7 @@ static void slow_bodies(void **state)
     (void)state;
     static char answer[ANSWER];
     enum { THREADS = 2 };
-    struct http_options o = { .host = "127.0.0.1", .reserve = THREADS, .header_ms = 20 * PATIENCE_MS, .body_ms = 20 * PATIENCE_MS, .write_ms = PATIENCE_MS };
+    struct http_options o = { .host = "127.0.0.1", .reserve = THREADS, .header_ms = 20 * PATIENCE_MS, .body_ms = 20 * PATIENCE_MS, .write_ms = PATIENCE_MS, .memory = 64 << 20 };
     struct http_server *s = open_server(&o, routes, sizeof routes / sizeof *routes, NULL);
     int fds[THREADS];
     for (int i = 0; i < THREADS; i++) {
@@ -395,7 +395,7 @@ static void same_peer_twice(void **state)
     (void)state;
     static char first[ANSWER], second[ANSWER];
     static const char *const texts[] = { GET("/good") "\r\n", POST "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" INNER };
-    const struct http_options o = { .host = "0.0.0.0", .reserve = 1, .header_ms = PATIENCE_MS, .body_ms = PATIENCE_MS, .write_ms = PATIENCE_MS };
+    const struct http_options o = { .host = "0.0.0.0", .reserve = 1, .header_ms = PATIENCE_MS, .body_ms = PATIENCE_MS, .write_ms = PATIENCE_MS, .memory = 64 << 20 };
     const uint64_t end = now_ms() + PATIENCE_MS;
     for (int round = 0; round < 4;) {
         const int low = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

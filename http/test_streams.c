@@ -91,7 +91,7 @@ static const struct http_route routes[] = {
 
 static struct http_server *open_with(uint32_t max_streams, uint32_t write_ms)
 {
-    const struct http_options o = { .host = "127.0.0.1", .max_streams = max_streams, .reserve = 4, .header_ms = MINUTES, .body_ms = MINUTES, .write_ms = write_ms };
+    const struct http_options o = { .host = "127.0.0.1", .max_streams = max_streams, .reserve = 4, .header_ms = MINUTES, .body_ms = MINUTES, .write_ms = write_ms, .memory = 64 << 20 };
     atomic_store(&stop, false);
     atomic_store(&go, false);
     atomic_store(&began, 0);
@@ -420,7 +420,7 @@ static void close_under_load(void **state)
         assert_true(read_until(idle[i], answer, sizeof answer, NULL));
         (void)close(idle[i]);
     }
-    const struct http_options again = { .host = "127.0.0.1", .port = port, .reserve = 2, .header_ms = 1000, .body_ms = 1000, .write_ms = 1000 };
+    const struct http_options again = { .host = "127.0.0.1", .port = port, .reserve = 2, .header_ms = 1000, .body_ms = 1000, .write_ms = 1000, .memory = 64 << 20 };
     s = open_server(&again, routes, sizeof routes / sizeof *routes, NULL);
     assert_int_equal(exchange(port, GET("/good"), answer, sizeof answer), 200);
     http_close(s);
@@ -455,7 +455,7 @@ static void too_few_descriptors(void **state)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (!child) {
-        const struct http_options o = { .host = "127.0.0.1", .max_streams = 1000, .reserve = 10, .header_ms = 1000, .body_ms = 1000, .write_ms = 1000 };
+        const struct http_options o = { .host = "127.0.0.1", .max_streams = 1000, .reserve = 10, .header_ms = 1000, .body_ms = 1000, .write_ms = 1000, .memory = 64 << 20 };
         char text[256] = "";
         const struct wk_err err = { text, sizeof text };
         struct http_server *s = NULL;
@@ -470,20 +470,21 @@ static void too_few_descriptors(void **state)
 static void wrong_options(void **state)
 {
     (void)state;
-    const struct http_options right = { .host = "127.0.0.1", .reserve = 1, .header_ms = 1, .body_ms = 1, .write_ms = 1 };
+    const struct http_options right = { .host = "127.0.0.1", .reserve = 1, .header_ms = 1, .body_ms = 1, .write_ms = 1, .memory = 64 << 20 };
     struct http_server *s = open_server(&right, routes, 1, NULL), *other = NULL;
-    struct http_options o[7] = { right, right, right, right, right, right, right };
+    struct http_options o[8] = { right, right, right, right, right, right, right, right };
     o[0].host = "localhost";
     o[1].host = "::1";
     o[2].reserve = 0;
     o[3].max_streams = UINT32_MAX;
     o[4].write_ms = 0;
-    o[5].port = http_port(s);
-    o[6].host = "192.0.2.1";
-    for (int i = 0; i < 7; i++) {
+    o[5].memory = 0;
+    o[6].port = http_port(s);
+    o[7].host = "192.0.2.1";
+    for (int i = 0; i < 8; i++) {
         char text[256] = "";
         const struct wk_err err = { text, sizeof text };
-        assert_int_equal(http_open(&o[i], routes, 1, NULL, &other, &err), i < 5 ? WK_INVALID : WK_IO);
+        assert_int_equal(http_open(&o[i], routes, 1, NULL, &other, &err), i < 6 ? WK_INVALID : WK_IO);
         assert_null(other);
         if (!text[0]) fail_msg("no text for the options %d", i);
     }

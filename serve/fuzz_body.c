@@ -16,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct job_request_limits limits = { .max_prompt_chars = 64, .max_tokens_out = 2048, .most_tokens = 4096 };
     int64_t ms;
+    require(body_memory((const char *)data, size) >= size / 2);
     for (int form = 0; form < 2; form++) {
         struct job_request r;
         struct body_error why;

@@ -26,6 +26,7 @@ enum {
     RESERVE = 32, ADMIN_THREADS = 4, HEADER_MS = 5000, BODY_MS = 10000, WRITE_MS = 10000,
     EXIT_OK = 0, EXIT_FAIL = 1, EXIT_LOST = 70,
 };
+static const uint64_t MEMORY = UINT64_C(1) << 30; /* of a port's requests: 500 prompts of 128k tokens, in text */
 
 /* What the main thread holds beside struct serve. */
 struct supervisor {
@@ -146,7 +147,7 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
 {
     struct serve *s = v->s;
     const struct serve_options *o = s->o;
-    struct http_options http = { .host = o->host, .port = o->port, .max_streams = o->max_streams, .reserve = RESERVE, .header_ms = HEADER_MS, .body_ms = BODY_MS, .write_ms = WRITE_MS,
+    struct http_options http = { .host = o->host, .port = o->port, .max_streams = o->max_streams, .reserve = RESERVE, .header_ms = HEADER_MS, .body_ms = BODY_MS, .write_ms = WRITE_MS, .memory = MEMORY,
         .origins = o->origins, .n_origins = o->n_origins, .log = on_answered };
     const struct wk_err err = { why->text, sizeof why->text };
     (void)snprintf(why->code, sizeof why->code, "LISTEN_FAILED");

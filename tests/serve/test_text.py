@@ -39,9 +39,9 @@ def text_routes(w):
     check("another model", status == 404 and e["field"] == "model", e)
     check("this model", w.post("/tokenize", {"content": "x", "model": w.get("/health")[1]["model"]})[0] == 200)
     check("the largest text", w.post("/tokenize", {"content": "a" * (4 << 20)})[0] == 200)
-    status, e = w.post("/tokenize", {"content": "a" * (4 << 20), "with_pieces": True})
-    check("pieces of as much are too large", status == 413 and e["code"] == "PAYLOAD_TOO_LARGE", e)
-    check("pieces of less", w.post("/tokenize", {"content": "a" * (1 << 20), "with_pieces": True})[0] == 200)
+    check("pieces of a large one", len(w.post("/tokenize", {"content": "a " * (1 << 19), "with_pieces": True, "return_token_strs": True})[1]["token_strs"]) > 1 << 18)
+    status, e = w.ask("POST", "/tokenize", b'{"content":"","x":[' + b"{}," * (5 << 20) + b"{}]}")[::2]
+    check("what would take gigabytes once parsed", status == 413 and json.loads(e)["code"] == "PAYLOAD_TOO_LARGE", e)
     check("a larger one", w.post("/tokenize", {"content": "a" * ((8 << 20) + 1)})[0] == 400)
 
 
