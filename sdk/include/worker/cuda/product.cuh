@@ -512,7 +512,7 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t padded = a->steps * a->step_units * unit, type = a->seg[0].type, step_bytes = a->seg[0].step_bytes;
         a->x_stride = padded + (groups[type] == 16 ? 16 : 32); /* lanes that load together meet no other's banks */
         const uint32_t red_at = w->capacity * a->x_stride * 2, bars_at = red_at + WK_SEVERAL_PLACES * wk_several_shape<COLUMNS>::place, start_at = bars_at + WK_SEVERAL_BARS * 8;
-        const uint32_t at = start_at + align(sizeof(wk_experts_walk)), room = device.block_bytes > at ? device.block_bytes - at : 0;
+        const uint32_t at = start_at + align(sizeof(wk_several_walk)), room = device.block_bytes > at ? device.block_bytes - at : 0;
         w->tail = a->steps * step_bytes - (uint32_t)a->seg[0].tile_bytes;
         /* What the last stage of a tile lacks of eight steps has no place in a ring that ends with it. */
         const uint32_t lack = a->run == 1 && a->steps > WK_SLOTS ? (a->stages * WK_SLOTS - a->steps) * step_bytes : 0;
@@ -581,7 +581,7 @@ template <class First, class... Rest> struct wk_product_of {
         w.groups = p->groups;
         w.experts = p->n_experts;
         w.known = p->flags & WK_CUDA_GROUPS_KNOWN ? 1 : 0;
-        if ((uint64_t)p->rows * w.p.items > UINT32_MAX) return wk_fail(err, WK_INVALID, "product: rows %u of %u tiles with experts", p->rows, w.p.items);
+        if ((uint64_t)p->rows * w.p.items > UINT32_MAX / WK_SEVERAL_COST16) return wk_fail(err, WK_INVALID, "product: rows %u of %u tiles with experts", p->rows, w.p.items);
         const uint32_t rows = p->rows / p->top_k;
         wk_status status = WK_OK;
         if (rows == 1 && experts_one(p, w, stream, &status, err)) return status;

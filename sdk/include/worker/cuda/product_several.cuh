@@ -21,6 +21,7 @@ enum {
     WK_SEVERAL_FINISH = 3,
     WK_SEVERAL_THREADS = 32 * (WK_SEVERAL_MULTIPLY + WK_SEVERAL_FINISH + 1),
     WK_SEVERAL_CELL = 16 * 8 * 4,
+    WK_SEVERAL_COST8 = 5, WK_SEVERAL_COST16 = 7, /* of a unit for up to so many columns, about */
     WK_SEVERAL_BARS = 2 * (WK_SEVERAL_STAGES + WK_SEVERAL_PLACES)
 };
 template <int COLUMNS> struct wk_several_shape {
@@ -42,6 +43,72 @@ struct wk_several_bars : wk_pipeline_bars<WK_SEVERAL_STAGES, WK_SEVERAL_PLACES> 
     }
 };
 
+/* A block's way through its units: those from `tile` on of a chunk of an expert's items, then the next chunk's. A unit of a chunk of more than eight columns costs more, and blocks are dealt equal costs. */
+struct wk_several_walk {
+    uint32_t left, used, expert, at, end, tile; /* cost; number among the used experts; places of the chunk's first item and behind the expert's last; first unit here */
+    static __device__ __forceinline__ uint32_t cost(uint32_t columns) { return columns > 8 ? WK_SEVERAL_COST16 : WK_SEVERAL_COST8; }
+    __device__ __forceinline__ uint32_t columns(const wk_experts_args &a) const { return min(a.capacity, end - at); }
+    __device__ __forceinline__ uint32_t units(const wk_experts_args &a) const
+    {
+        const uint32_t here = columns(a) > 8 ? (left + WK_SEVERAL_COST16 - 1) / WK_SEVERAL_COST16 : (left + WK_SEVERAL_COST8 - 1) / WK_SEVERAL_COST8;
+        return min(here, a.p.items - tile);
+    }
+    __device__ __forceinline__ void next(const wk_experts_args &a)
+    {
+        left -= min(left, units(a) * cost(columns(a)));
+        tile = 0;
+        at = min(at + a.capacity, end);
+        if (at < end || !left) return;
+        used++;
+        expert = __ldcg(a.groups + used);
+        end = __ldcg(a.groups + a.experts + used + 1);
+    }
+};
+
+/* Where the block begins, by one warp, for all to read. All that is known of 32 experts is asked for at once. A unit is the block's in whose share its cost begins. */
+__device__ __forceinline__ void wk_several_start(const wk_experts_args &a, wk_several_walk *to, uint32_t lane)
+{
+    const uint32_t *const first = a.groups + a.experts;
+    struct used { uint32_t expert, at, end; };
+    auto read = [&](uint32_t i) { return i < a.experts ? used{ __ldcg(a.groups + i), __ldcg(first + i), __ldcg(first + i + 1) } : used{ 0, 0, 0 }; };
+    auto costs = [&](const used &u) {
+        const uint32_t items = u.end - u.at, rest = items % a.capacity;
+        return a.p.items * (items / a.capacity * wk_several_walk::cost(a.capacity) + (rest ? wk_several_walk::cost(rest) : 0));
+    };
+    used u = read(lane);
+    uint32_t all = costs(u);
+    for (uint32_t i = lane + 32; i < a.experts; i += 32) all += costs(read(i));
+    all = __reduce_add_sync(0xffffffffu, all);
+    uint32_t left;
+    const uint32_t from = wk_experts_share(all, &left);
+    if (!left) {
+        if (lane == 0) to->left = 0;
+        return;
+    }
+    for (uint32_t i = lane, before = 0;;) {
+        uint32_t n = costs(u), sum = n; /* of this lane's and those below */
+#pragma unroll
+        for (uint32_t d = 1; d < 32; d <<= 1) {
+            const uint32_t below = __shfl_up_sync(0xffffffffu, sum, d);
+            if (lane >= d) sum += below;
+        }
+        const bool here = from < before + sum && from >= before + sum - n;
+        if (here) {
+            wk_several_walk walk = { left, i, u.expert, u.at, u.end, 0 };
+            uint32_t in = from - (before + sum - n), cost;
+            for (; in >= (cost = wk_several_walk::cost(walk.columns(a))) * a.p.items; in -= cost * a.p.items) walk.at += a.capacity;
+            walk.tile = (in + cost - 1) / cost;
+            walk.left -= min(walk.left, walk.tile * cost - in);
+            if (walk.tile == a.p.items) walk.next(a);
+            *to = walk;
+        }
+        if (__any_sync(0xffffffffu, here)) return;
+        before += __shfl_sync(0xffffffffu, sum, 31);
+        i += 32;
+        u = read(i);
+    }
+}
+
 /* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all threads. */
 __device__ __forceinline__ void wk_several_zeros(const wk_experts_args &a, unsigned char *shared)
 {
@@ -56,9 +123,9 @@ __device__ __forceinline__ void wk_several_zeros(const wk_experts_args &a, unsig
 
 /* The block's units one after the other, as places of their tiles. */
 struct wk_several_units {
-    wk_experts_walk walk;
+    wk_several_walk walk;
     uint32_t unit, last;
-    __device__ __forceinline__ explicit wk_several_units(const wk_experts_args &a, const wk_experts_walk &from) : walk(from), unit(from.tile), last(from.tile + (from.left ? from.units(a) : 0)) {}
+    __device__ __forceinline__ explicit wk_several_units(const wk_experts_args &a, const wk_several_walk &from) : walk(from), unit(from.tile), last(from.tile + (from.left ? from.units(a) : 0)) {}
     __device__ __forceinline__ bool next(const wk_experts_args &a, const unsigned char *tiles[2]) /* false: there is none */
     {
         const wk_product_args &p = a.p;
@@ -81,7 +148,7 @@ struct wk_several_units {
 
 /* The streaming warp: stages of both groups by turns. WHOLE: a stage of a tile is a run of its bytes; by one lane with little to compute between two copies, since it competes with the
  * multiplying warps for their turns. Else by all lanes: stages are pieces of steps, or tiles are cut short and a ring has no place for what they lack. */
-template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk_experts_args &a, const wk_experts_walk &walk, uint32_t rings, const wk_several_bars &bars, uint32_t lane)
+template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk_experts_args &a, const wk_several_walk &walk, uint32_t rings, const wk_several_bars &bars, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t depth = p.depth, slot = p.slot, half = slot / 2, stages = p.stages, tile_bytes = (uint32_t)p.seg[0].tile_bytes;
@@ -94,29 +161,37 @@ template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk
     for (;;) {
         const unsigned char *tiles[WK_SEVERAL_GROUPS][2];
         if (!units.next(a, tiles[0])) return;
-        const bool both = units.next(a, tiles[1]);
-        uint32_t at = 0, left = p.run;
-        for (uint32_t stage = 0; stage < stages; stage++) {
+        const uint32_t groups = units.next(a, tiles[1]) ? 2 : 1;
+        /* A unit that begins a chunk waits with its group until the one before has ended: stages of that one must not wait in turn for it to give a stage back. */
+        const bool apart = groups == 2 && units.unit == 1 && depth < stages;
+        const wk_turn begin = turn;
+        for (uint32_t first = 0, end = apart ? 1 : groups; first < groups; first = end, end = groups) {
+            uint32_t at = 0, left = p.run;
+            turn = begin;
+            for (uint32_t stage = 0; stage < stages; stage++) {
 #pragma unroll
-            for (uint32_t group = 0; group < WK_SEVERAL_GROUPS; group++) {
-                if (group && !both) break;
-                const uint32_t full = bars.full(group * depth + turn.i), to = rings + group * a.ring + turn.i * slot;
-                if (!WHOLE) __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
-                wk_stage_wait(bars.empty(group * depth + turn.i), turn.parity);
-                for (uint32_t i = 0; i < 2; i++) {
-                    const uint32_t n = min(half, tile_bytes - at);
-                    if (WHOLE) wk_experts_expect(n, full), wk_experts_fetch(to + i * half, tiles[group][i] + at, n, full, once);
-                    else wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].stage_bytes, p.seg[0].step_bytes, tile_bytes, p.steps * p.seg[0].step_bytes, full, lane);
+                for (uint32_t group = 0; group < WK_SEVERAL_GROUPS; group++) {
+                    if (group < first || group >= end) continue;
+                    const uint32_t full = bars.full(group * depth + turn.i), to = rings + group * a.ring + turn.i * slot;
+                    if (!WHOLE) __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
+                    wk_stage_wait(bars.empty(group * depth + turn.i), turn.parity);
+                    for (uint32_t i = 0; i < 2; i++) {
+                        if (WHOLE) {
+                            const uint32_t bytes = min(half, tile_bytes - at);
+                            wk_experts_expect(bytes, full);
+                            wk_experts_fetch(to + i * half, tiles[group][i] + at, bytes, full, once);
+                        } else wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].stage_bytes, p.seg[0].step_bytes, tile_bytes, p.steps * p.seg[0].step_bytes, full, lane);
+                    }
                 }
-            }
-            turn.next(depth);
-            if (WHOLE) {
-                at += half;
-            } else {
-                at += p.seg[0].stage_bytes;
-                if (--left == 0) {
-                    left = p.run;
-                    at += (WK_SLOTS - 1) * p.seg[0].step_bytes;
+                turn.next(depth);
+                if (WHOLE) {
+                    at += half;
+                } else {
+                    at += p.seg[0].stage_bytes;
+                    if (--left == 0) {
+                        left = p.run;
+                        at += (WK_SLOTS - 1) * p.seg[0].step_bytes;
+                    }
                 }
             }
         }
@@ -220,6 +295,12 @@ __device__ __forceinline__ void wk_several_sums(float y[2][PARTS][2][4], const w
     }
 }
 
+/* The input row of a lane's column. All items of a single row have its input, whatever their order. */
+template <int COLUMNS> __device__ __forceinline__ uint32_t wk_several_row(const wk_experts_args &a, const wk_several_walk &walk, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    return walk.left && lane % COLUMNS < walk.columns(a) ? wk_input_row(p, p.rows > p.x_items ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + lane % COLUMNS) / p.x_items : 0) : 0;
+}
 /* Activations of a chunk's columns: a slot's steps one after the other, as its warps come to them, behind those of the slots before. */
 __device__ __forceinline__ uint32_t wk_several_x(const wk_product_args &p, uint32_t slot) { return (slot * (p.steps / WK_SLOTS) + min(slot, p.steps % WK_SLOTS)) << p.step_shift; }
 /* By the slot's warps of both groups; row: of the lane's column. */
@@ -246,18 +327,18 @@ template <int COLUMNS> __device__ __forceinline__ void wk_several_inputs(const w
 }
 
 /* A multiplying warp. */
-template <int COLUMNS, class F> __device__ __forceinline__ void wk_several_multiply(const wk_experts_args &a, wk_experts_walk walk, unsigned char *shared, const wk_several_bars &bars, uint32_t warp, uint32_t lane)
+template <int COLUMNS, class F> __device__ __forceinline__ void wk_several_multiply(const wk_experts_args &a, wk_several_walk walk, unsigned char *shared, const wk_several_bars &bars, uint32_t warp, uint32_t lane)
 {
     typedef wk_several_shape<COLUMNS> shape;
     const wk_product_args &p = a.p;
     const uint32_t group = warp / WK_SLOTS, slot = warp % WK_SLOTS, units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, slot) * p.run;
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + min(lane / 4, a.capacity - 1) * p.x_stride + wk_several_x(p, slot);
     wk_several_ring ring = { shared + group * a.ring + (uint32_t)F::offset(units) * slot, bars.full(group * p.depth), bars.empty(group * p.depth), { 0, 0 } };
-    uint32_t turn = 0, sum = 1, row = a.known ? wk_experts_row<COLUMNS>(a, walk, lane) : 0; /* turn: group that has the next unit; sum: parity of its place; row: asked for ahead of the wait if it may be */
+    uint32_t turn = 0, sum = 1, row = a.known ? wk_several_row<COLUMNS>(a, walk, lane) : 0; /* turn: group that has the next unit; sum: parity of its place; row: asked for ahead of the wait if it may be */
     wk_depend();
     wk_release(); /* not before: what the launch before last has made is then known to the next one */
-    if (!a.known) row = wk_experts_row<COLUMNS>(a, walk, lane);
-    for (; walk.left; walk.next(a), row = wk_experts_row<COLUMNS>(a, walk, lane)) {
+    if (!a.known) row = wk_several_row<COLUMNS>(a, walk, lane);
+    for (; walk.left; walk.next(a), row = wk_several_row<COLUMNS>(a, walk, lane)) {
         wk_several_inputs<COLUMNS>(a, shared, walk.columns(a), row, group, slot, lane);
         const uint32_t here = walk.units(a), parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
 #pragma unroll 1
@@ -315,7 +396,7 @@ struct wk_several_at {
 
 /* A finishing warp: the parts of all units go round among them. All see each unit's sums come and let its place go, so that none misses a barrier's parity. What a part reads besides sums is asked
  * for one ahead. */
-template <int COLUMNS> __device__ __forceinline__ void wk_several_finish(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_several_bars &bars, uint32_t warp, uint32_t lane)
+template <int COLUMNS> __device__ __forceinline__ void wk_several_finish(const wk_experts_args &a, wk_several_walk walk, const unsigned char *shared, const wk_several_bars &bars, uint32_t warp, uint32_t lane)
 {
     typedef wk_several_shape<COLUMNS> shape;
     const wk_product_args &p = a.p;
@@ -368,16 +449,16 @@ template <int COLUMNS, class F> __global__ void __launch_bounds__(WK_SEVERAL_THR
     const wk_product_args &p = a.p;
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_several_bars bars = { base + p.bars_at };
-    wk_experts_walk *const start = reinterpret_cast<wk_experts_walk *>(shared + a.start_at);
+    wk_several_walk *const start = reinterpret_cast<wk_several_walk *>(shared + a.start_at);
     if (warp == WK_SEVERAL_MULTIPLY) bars.init(lane);
     if (a.tail) wk_several_zeros(a, shared);
     if (!a.known) {
         if (warp >= WK_SEVERAL_MULTIPLY) wk_few_touch(p);
         wk_depend();
     }
-    if (warp == 0) wk_experts_start<COLUMNS>(a, start, lane);
+    if (warp == 0) wk_several_start(a, start, lane);
     __syncthreads();
-    const wk_experts_walk walk = *start;
+    const wk_several_walk walk = *start;
     if (warp == WK_SEVERAL_MULTIPLY + WK_SEVERAL_FINISH) {
         if (!a.whole) wk_several_stream<false>(a, walk, base, bars, lane);
         else if (lane == 0) wk_several_stream<true>(a, walk, base, bars, lane);
