@@ -353,6 +353,7 @@ __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_e
             from += chunk * WK_SLOTS;
             x += advance;
         }
+        for (uint32_t r = here; r < rounds; r++, full += 8) wk_stage_wait(full, ring.turn.parity); /* for nothing, but no parity is missed */
         __syncwarp();
         if (lane == 0) wk_bar_arrive(bars.empty(ring.first + ring.turn.i));
         ring.turn.next(p.depth);
