@@ -81,7 +81,7 @@ struct wk_cuda_product {
     const uint32_t *expert;
     uint32_t expert_stride, top_k, x_items, n_experts;
     /* The items by expert, n_experts of them (wk_cuda_group_words): each used expert's weights are then read once for several of its items; all segments are
-     * of one type; items that are not in the groups are not computed; an item's bits are the same whatever others there are. Such a product lets what follows it begin
+     * of one type; items that are not in the groups are not computed, but for a single row's, which all are; an item's bits are the same whatever others there are. Such a product lets what follows it begin
      * only behind its own wait. NULL: dense. */
     const uint32_t *groups;
     uint32_t *ticket;          /* `large`: a word, 0 before and after */
