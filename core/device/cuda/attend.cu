@@ -710,11 +710,11 @@ template <int D> static wk_status launch_one(const struct cuda_attend *a, const 
     if (s != WK_OK) return s;
     const uint32_t length = ONE_WARPS * KV_PAGE, whole = (context + length - 1) / length, within = x.window ? (x.window + length - 2) / length + 1 : whole, splits = within < whole ? within : whole;
     const uint64_t tiles = (uint64_t)x.kv_heads * ((x.group + QUERIES - 1) / QUERIES), items = tiles * splits;
-    const bool near = one_item_serves(x);
-    const uint32_t cluster = near && tiles <= ONE_CLUSTER_TILES ? cluster_of(attend_one<D>, &d, ONE_WARPS, one_bytes<D>, tiles, splits) : 1;
+    const bool near = one_item_serves(x), late = tiles <= ONE_CLUSTER_TILES; /* few blocks: a late begin costs the launch behind less than its weights' copies would cost them */
+    const uint32_t cluster = near && late ? cluster_of(attend_one<D>, &d, ONE_WARPS, one_bytes<D>, tiles, splits) : 1;
     const uint64_t side = cluster == 1 && 2 * (one_bytes<D>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1; /* two on a multiprocessor: one's pages are on their way while the other computes */
     const uint64_t most = cluster > 1 && splits <= SENT_SPLITS ? tiles * cluster : items, blocks = most < side * d.processors ? most : side * d.processors;
-    return launch(attend_one<D>, &d, cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster, ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster, near);
+    return launch(attend_one<D>, &d, cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster, ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster, near, late);
 }
 
 template <int D, int W> static wk_status launch_few(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)

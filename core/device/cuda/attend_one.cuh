@@ -24,7 +24,6 @@ template <int D> __host__ __device__ constexpr uint32_t slices_of(uint32_t rank,
 
 template <int D> struct alignas(128) one_shared : split_shared<D, ONE_WARPS> {
     alignas(16) __half value[D]; /* the new one, until its page has arrived */
-    uint64_t row_bar, max_bar, p_bar, sum_bar; /* do_item's: the new key and value are in their pages; maxima, probabilities, their sums are there */
 };
 /* Behind it the values, a page for each warp, and what the blocks of a cluster send of the slices that this one adds up: [slice][split]. */
 template <int D> static constexpr size_t one_bytes(uint32_t cluster)
@@ -193,9 +192,9 @@ template <int D> __device__ __forceinline__ bool add_sent(const split_shared<D, 
 }
 
 /* ---- a block's only item ----------------------------------------------------------------------------------------------------
- * The way from the wait to the result is what its time is, so it has few instructions, and warps wait for no more than they need: a lane loads of the queries what
- * it has of their fragments and turns it there; the warp behind the newest page's finishes the new key and value; most values are in registers before their
- * probabilities are known. Heads of D values that are turned whole or not at all. */
+ * The way from the wait to the result is what its time is, and each of its instructions runs once: between the launches of a layer most of them come from far, 50 clocks
+ * and more for a line of eight. So it is short code, not much at once: a loop over values, barriers of the whole block, nothing that the loop over items has not. Heads of D
+ * values that are turned whole or not at all. */
 
 /* Whether the steps of a model may go this way. */
 static inline bool one_item_serves(const attend_args &a)
@@ -204,84 +203,26 @@ static inline bool one_item_serves(const attend_args &a)
     return a.act && a.softcap == 0.0f && a.dk == a.head && a.dv == a.head && a.head % 32 == 0 && a.head <= 128 && (straight || turned);
 }
 
-/* Lane 4 g + t: values 8 i + 2t and + 1 of query g, and cosines and sines of their turns: by halves of values 8 i + 2t and + 1, by pairs of runs 2 i and 2 i + 1. */
-template <int D> struct query_part {
-    float2 x[D / 8];
-    float4 turn[D / 16];
-};
-template <int D> __device__ __forceinline__ void load_part_turn(query_part<D> &q, const attend_source &s)
+/* slice_values by a loop, four pages at a time; those outside [from, to] add nothing. */
+template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4], const split_shared<D, W> &m, uint32_t slice, uint32_t v, uint32_t from, uint32_t to)
 {
-    const uint32_t t = threadIdx.x & 3u;
-#pragma unroll
-    for (int i = 0; i < D / 16; i++) {
-        if (s.turn_style == WK_ROPE_PAIRS) {
-            const float2 x = __ldg(reinterpret_cast<const float2 *>(s.turn) + 8 * i + t), y = __ldg(reinterpret_cast<const float2 *>(s.turn) + 8 * i + 4 + t);
-            q.turn[i] = make_float4(x.x, x.y, y.x, y.y);
-        } else {
-            q.turn[i] = __ldg(reinterpret_cast<const float4 *>(s.turn) + 4 * i + t);
-        }
-    }
-}
-__device__ __forceinline__ float2 turned(float x, float y, float c, float s) { return make_float2(__fadd_rn(__fmul_rn(x, c), __fmul_rn(y, -s)), __fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s))); }
-template <int D> __device__ __forceinline__ void turn_part(query_part<D> &q, const attend_source &s)
-{
-    if (s.turn_style == WK_ROPE_PAIRS) {
-#pragma unroll
-        for (int i = 0; i < D / 8; i++) q.x[i] = i % 2 ? turned(q.x[i].x, q.x[i].y, q.turn[i / 2].z, q.turn[i / 2].w) : turned(q.x[i].x, q.x[i].y, q.turn[i / 2].x, q.turn[i / 2].y);
-    } else {
-#pragma unroll
-        for (int i = 0; i < D / 16; i++) {
-            const float2 x = turned(q.x[i].x, q.x[i + D / 16].x, q.turn[i].x, q.turn[i].y), y = turned(q.x[i].y, q.x[i + D / 16].y, q.turn[i].z, q.turn[i].w);
-            q.x[i] = make_float2(x.x, y.x);
-            q.x[i + D / 16] = make_float2(x.y, y.y);
-        }
-    }
-}
-
-/* page_scores of queries in registers. */
-template <int D> __device__ __forceinline__ void part_scores(float (&s)[2][4], const uint32_t (&q)[D / 8], uint32_t k)
-{
-    const uint32_t lane = threadIdx.x & 31u, address = k + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
-    float x[2][2][4] = {};
-#pragma unroll
-    for (int c = 0; c < D / 16; c++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t r[4];
-            load_matrices(r, address + i * (2 * D * 16) + c * 256);
-            mma_f16(x[c & 1][i], r[0], r[1], r[2], r[3], q[2 * c], q[2 * c + 1]);
-        }
-#pragma unroll
-    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fadd_rn(x[0][i / 4][i % 4], x[1][i / 4][i % 4]);
-}
-
-/* slice_values in two: fragments of the values, whose pages have arrived, and their sums once the probabilities are there. Without branches: a page that
- * the split does not see is zeros. */
-template <int W> struct slice_part { uint32_t v[W][2][4]; };
-/* Pages FROM .. TO - 1 but `but`, or that one alone. */
-template <int D, uint32_t FROM, uint32_t TO, int W> __device__ __forceinline__ void load_slice(slice_part<W> &r, uint32_t slice, uint32_t v, uint32_t but, bool alone)
-{
-    const uint32_t lane = threadIdx.x & 31u, address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
-#pragma unroll
-    for (uint32_t i = FROM; i < TO; i++)
-        if ((i == but) == alone) {
-            load_matrices_turned(r.v[i][0], address + i * (64 * D));
-            load_matrices_turned(r.v[i][1], address + i * (64 * D) + 2 * D * 16);
-        }
-}
-template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4], const split_shared<D, W> &m, const slice_part<W> &r)
-{
-    const uint32_t p_at = shared_address(m.p) + (threadIdx.x & 31u) * 16;
+    const uint32_t lane = threadIdx.x & 31u, p_at = shared_address(m.p) + lane * 16, address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
     float x[4][4] = {};
-    uint32_t p[W][4];
+#pragma unroll 1
+    for (uint32_t i = from & ~3u; i <= to; i += 4) {
+        uint32_t p[4][4], r[4][2][4];
 #pragma unroll
-    for (uint32_t i = 0; i < W; i++) load_matrices_turned(p[i], p_at + i * (KV_PAGE * QUERIES * 2));
-#pragma unroll
-    for (uint32_t i = 0; i < W; i += 4)
+        for (uint32_t k = 0; k < 4; k++) {
+            const uint32_t at = address + min(max(i + k, from), to) * (64 * D);
+            load_matrices_turned(p[k], p_at + (i + k) * (KV_PAGE * QUERIES * 2));
+            load_matrices_turned(r[k][0], at);
+            load_matrices_turned(r[k][1], at + 2 * D * 16);
+        }
 #pragma unroll
         for (uint32_t j = 0; j < 2; j++)
 #pragma unroll
-            for (uint32_t k = 0; k < 4; k++) mma_f16(x[k], r.v[i + k][j][0], r.v[i + k][j][1], r.v[i + k][j][2], r.v[i + k][j][3], p[i + k][2 * j], p[i + k][2 * j + 1]);
+            for (uint32_t k = 0; k < 4; k++) mma_f16(x[k], r[k][j][0], r[k][j][1], r[k][j][2], r[k][j][3], p[k][2 * j], p[k][2 * j + 1]);
+    }
 #pragma unroll
     for (int i = 0; i < 4; i++) y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1][i]), __fadd_rn(x[2][i], x[3][i]));
 }
@@ -320,72 +261,39 @@ template <int D> __device__ __forceinline__ void finish_sent(const one_shared<D>
 
 /* The item, its pages being on their way. meet: its tile has splits in other blocks of the cluster, too, and `sent` is where they send them. */
 template <int D>
-__device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent)
+__device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent, bool late)
 {
     constexpr int W = ONE_WARPS;
-    const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x & 31u, g = lane >> 2, base = t.split * W, low = t.low / KV_PAGE, high = t.high / KV_PAGE, at_row = t.high % KV_PAGE;
+    const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x & 31u, g = lane >> 2, base = t.split * W, low = t.low / KV_PAGE, high = t.high / KV_PAGE;
     const uint32_t from = low > base ? low - base : 0, to = high < base + W ? high - base : W - 1, left = a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
-    const uint32_t head = t.kv * a.group + t.tile * QUERIES, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), row_bar = shared_address(&m.row_bar);
-    const uint32_t max_bar = shared_address(&m.max_bar), p_bar = shared_address(&m.p_bar), sum_bar = shared_address(&m.sum_bar);
-    const bool seen = warp >= from && warp <= to, newest = t.split == t.last, finisher = newest && warp == (to + 1) % W;
-    constexpr uint32_t EARLY = D == 128 ? 8 : D == 96 ? 2 : 4; /* pages whose values are loaded before the scores: as registers allow */
-    const uint32_t slice = warp - (W - D / 16); /* of values: by the last warps, which have no page while a sequence is short */
-    query_part<D> q;
-    if (seen && a.q.turn_n) load_part_turn(q, a.q);
+    const uint32_t head = t.kv * a.group + t.tile * QUERIES, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), job = lane_job<D>();
+    const bool seen = warp >= from && warp <= to, newest = t.split == t.last;
     run_turn turn;
-    const uint32_t job = JOB_KEY + lane / head_lanes<D>();
-    if (finisher) load_turn<D>(turn, a, job);
-    const run_place row = place_run<D>(a, t, finisher ? job : (uint32_t)JOBS, 0, newest);
+    load_turn<D>(turn, a, job);
+    const run_place place = place_run<D>(a, t, job, n, newest);
     float2 sink = make_float2(0.0f, 0.0f);
     if (a.sinks) sink = make_float2(2 * (lane & 3) < n ? __ldg(a.sinks + head + 2 * (lane & 3)) : 0.0f, 2 * (lane & 3) + 1 < n ? __ldg(a.sinks + head + 2 * (lane & 3) + 1) : 0.0f);
     const float scale = __fmul_rn(a.scale, 1.4426950408889634f);
     float s[2][4];
 #pragma unroll
     for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
-    const float *const q_at = a.q.x + (head + (g < n ? g : 0)) * D + 2 * (lane & 3);
-    const uint32_t start = (base + warp) * KV_PAGE, first_seen = first_key(a.window, t.position), in_page = block_offset<D>(at_row, run_first<D>() / 8);
-    __half *const row_at = (job == JOB_KEY ? m.k[to] : v + to * (32 * D)) + in_page, *const row_page = m.at[0][to] + (job == JOB_KEY ? 0 : 32 * D) + in_page;
+    const uint32_t start = (base + warp) * KV_PAGE, first_seen = first_key(a.window, t.position);
     const bool masked = start + KV_PAGE > t.position + 1 || start < first_seen;
     const uint64_t act_at = (uint64_t)t.row * a.act_k + (head + g) * D + 2 * (lane & 3);
     if (meet) cluster_meet(); /* they have begun together */
+    if (late) {
+        wk_stage_wait(v_bar, 0);
+        wk_release();
+    }
     wk_depend();
+    float own[8] = {}, other[8] = {};
+    if (place.own) load_8<false>(own, place.own);
+    if (place.other) load_8<false>(other, place.other);
+    if (run_first<D>() < D && (job < QUERIES || (job < JOBS && newest))) put_run(m, a, t, job, turn_values(own, other, turn), 0, false);
+    __syncthreads();
     if (seen) {
-#pragma unroll
-        for (int i = 0; i < D / 8; i++) q.x[i] = *reinterpret_cast<const float2 *>(q_at + 8 * i); /* by all warps of the block: from L1 after the first */
-    }
-    slice_part<W> x;
-    if (slice < D / 16) { /* while the queries are on their way */
-        wk_stage_wait(v_bar, 0);
-        load_slice<D, 0, EARLY>(x, slice, shared_address(v), newest ? to : W, false);
-    }
-    if (newest && warp == (to + 2) % W) { /* what another sequence left behind the newest position may be NaN */
-        wk_stage_wait(v_bar, 0);
-#pragma unroll
-        for (uint32_t c = 0; c < D / 8; c++)
-            if (lane > at_row) *reinterpret_cast<uint4 *>(v + to * (32 * D) + block_offset<D>(lane, c)) = make_uint4(0, 0, 0, 0);
-        __syncwarp();
-        if (lane == 0) wk_bar_arrive(row_bar);
-    }
-    if (finisher) {
-        float own[8] = {}, other[8] = {};
-        if (row.own) load_8<false>(own, row.own);
-        if (row.other) load_8<false>(other, row.other);
-        wk_stage_wait(v_bar, 0);
-        wk_stage_wait(shared_address(&m.k_bar[to]), 0);
-        const uint4 x = turn_values(own, other, turn);
-        if (row.own) *reinterpret_cast<uint4 *>(row_at) = x;
-        __syncwarp();
-        if (lane == 0) wk_bar_arrive(row_bar);
-        if (row.own && t.tile == 0) *reinterpret_cast<uint4 *>(row_page) = x;
-    }
-    if (seen) {
-        if (a.q.turn_n) turn_part(q, a.q);
-        uint32_t b[D / 8];
-#pragma unroll
-        for (int i = 0; i < D / 8; i++) b[i] = g < n ? half_bits(wk_act_half2(q.x[i].x, q.x[i].y, 0)) : 0;
         wk_stage_wait(k_bar, 0);
-        if (newest && warp == to) wk_stage_wait(row_bar, 0);
-        part_scores<D>(s, b, shared_address(m.k[warp]));
+        page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
 #pragma unroll
         for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(s[i / 4][i % 4], scale);
         if (masked) {
@@ -395,65 +303,48 @@ __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, 
         }
     }
     leave_max(m, s);
-    __syncwarp();
-    if (lane == 0) wk_bar_arrive(max_bar);
-    if (slice < D / 16) {
-        if (newest) {
-            wk_stage_wait(row_bar, 0);
-            load_slice<D, 0, EARLY>(x, slice, shared_address(v), to, true);
-        }
-        load_slice<D, EARLY, W>(x, slice, shared_address(v), W, false);
-    }
-    wk_stage_wait(max_bar, 0);
+    __syncthreads();
     const float2 top = split_max(m);
-    leave_probabilities(m, s, top, [&] {
-        __syncwarp();
-        if (lane == 0) wk_bar_arrive(p_bar);
-    });
-    __syncwarp();
-    if (lane == 0) wk_bar_arrive(sum_bar);
-    if (slice < D / 16) {
+    leave_probabilities(m, s, top);
+    wk_stage_wait(v_bar, 0);
+    if (newest) put_value<D>(m, v, t.high, false);
+    __syncthreads();
+    if (warp < D / 16) {
         total<D, W> r; /* that of the split, as it would be added to nothing */
-        wk_stage_wait(p_bar, 0);
-        sum_slice<D, W>(r.y[0], m, x);
+        sum_slice<D, W>(r.y[0], m, warp, shared_address(v), from, to);
 #pragma unroll
         for (int i = 0; i < 4; i++) r.y[0][i] = __fadd_rn(r.y[0][i], 0.0f);
-        wk_stage_wait(sum_bar, 0);
         const float2 sum = split_sum(m);
         r.max[0] = top.x, r.max[1] = top.y, r.sum[0] = sum.x, r.sum[1] = sum.y;
-        if (meet) send_split<D>(m, t, part, r, slice, shared_address(sent));
-        else store_total<D>(a, act_at, r, sink, slice, g < n);
+        if (meet) send_split<D>(m, t, part, r, warp, shared_address(sent));
+        else store_total<D>(a, act_at, r, sink, warp, g < n);
     }
     if (meet) finish_sent<D>(m, a, t, part, rank, sent, sink, n);
     else store_end<FORM_ONE>(a, t, n);
 }
 
-/* cluster: blocks of one, 1: there are none. near: do_item serves. */
-template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, D <= 96 ? 2 : 1) attend_one(const __grid_constant__ attend_args a, uint32_t cluster, bool near)
+/* cluster: blocks of one, 1: there are none. near: do_item serves. late: the launch behind begins once the pages are there, because its weights would be ahead of them and of q. */
+template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one(const __grid_constant__ attend_args a, uint32_t cluster, bool near, bool late)
 {
     constexpr int W = ONE_WARPS, FORM = FORM_ONE;
     extern __shared__ __align__(128) unsigned char memory[];
     one_shared<D> &m = *reinterpret_cast<one_shared<D> *>(memory);
     const uint32_t warp = threadIdx.x / 32, job = lane_job<D>(), k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), v_slot = shared_address(&m + 1) + warp * (64 * D);
     __half *const v = reinterpret_cast<__half *>(&m + 1);
-    wk_release();
+    if (!late) wk_release();
     const uint32_t guess = warp < a.table_pages ? __ldg(page_entry(a, 0, warp)) : 0;
     const cuda_seq seq = load_seq(a.seq);
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
-    if (threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
-    if (threadIdx.x == 0) {
-        wk_bar_init(shared_address(&m.row_bar), 2);
-        for (uint32_t i = 0; i < 3; i++) wk_bar_init(shared_address(&m.max_bar + i), W);
-        wk_bar_init_done();
-    }
+    if (cluster > 1 && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
     if (cluster > 1) cluster_arrive();
     item t;
     share all = deal_sequence<W, FORM>(t, a, seq);
-    const uint32_t splits = t.last - t.first + 1, rank = blockIdx.x % cluster;
+    const uint32_t splits = t.last - t.first + 1, rank = blockIdx.x & (cluster - 1);
     const bool meet = seq.n_rows && cluster > 1 && splits > 1 && splits <= SENT_SPLITS;
-    const parting part = part_splits(splits, cluster);
+    parting part = { splits, splits, 1 };
     if (meet) {
+        part = part_splits(splits, cluster);
         const uint32_t tile = blockIdx.x / cluster, from = rank * part.each, to = from + part.each;
         all.begin = tile * splits + from;
         all.end = tile < a.kv_heads * t.tiles && from < splits ? tile * splits + (to < splits ? to : splits) : all.begin;
@@ -469,16 +360,13 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, D <= 96 ? 2 :
     copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
     __syncthreads(); /* barriers are there */
     const bool only = near && all.begin + 1 == all.end && (meet || splits == 1);
-    if (only && !pages.seen) { /* do_item takes values from every page */
-        for (uint32_t i = threadIdx.x & 31u; i < 32 * D / 8; i += 32) reinterpret_cast<uint4 *>(v + warp * 32 * D)[i] = make_uint4(0, 0, 0, 0);
-        __syncwarp();
-    }
     copy_page<D>(pages, 1, v_slot, v_bar);
+    if (late && !only) wk_release();
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * splits * SENT_BYTES);
     if constexpr (D % 32 == 0)
         if (only) {
-            do_item<D>(m, a, t, v, meet, part, rank, sent);
+            do_item<D>(m, a, t, v, meet, part, rank, sent, late);
             return;
         }
     run_turn turn;

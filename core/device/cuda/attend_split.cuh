@@ -140,8 +140,8 @@ template <int D, int W> __device__ __forceinline__ float2 split_max(const split_
     return top;
 }
 
-/* Probabilities of the page, rounded to f16, and their sum as rounded. left: what is done between the two. */
-template <int D, int W, class Left> __device__ __forceinline__ void leave_probabilities(split_shared<D, W> &m, const float (&s)[2][4], float2 top, Left left)
+/* Probabilities of the page, rounded to f16, and their sum as rounded. */
+template <int D, int W> __device__ __forceinline__ void leave_probabilities(split_shared<D, W> &m, const float (&s)[2][4], float2 top)
 {
     const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32;
     const float base[2] = { top.x == -INFINITY ? 0.0f : top.x, top.y == -INFINITY ? 0.0f : top.y };
@@ -153,14 +153,12 @@ template <int D, int W, class Left> __device__ __forceinline__ void leave_probab
         sum[0] = __fadd_rn(sum[0], __low2float(h));
         sum[1] = __fadd_rn(sum[1], __high2float(h));
     }
-    left();
 #pragma unroll
     for (int d = 4; d < 32; d <<= 1)
 #pragma unroll
         for (int j = 0; j < 2; j++) sum[j] = __fadd_rn(sum[j], __shfl_xor_sync(0xffffffffu, sum[j], d));
     if (lane < 4) *reinterpret_cast<float2 *>(&m.sum[warp][2 * lane]) = make_float2(sum[0], sum[1]);
 }
-template <int D, int W> __device__ __forceinline__ void leave_probabilities(split_shared<D, W> &m, const float (&s)[2][4], float2 top) { leave_probabilities(m, s, top, [] {}); }
 template <int D, int W> __device__ __forceinline__ float2 split_sum(const split_shared<D, W> &m)
 {
     float2 sum = make_float2(0.0f, 0.0f);
