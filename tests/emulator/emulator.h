@@ -104,8 +104,8 @@ struct group {
     uint64_t which;
 };
 
-struct late_copy { struct late_copy *next; uint64_t destination; const unsigned char *source; unsigned char value[16]; uint32_t bytes, barrier; struct block *to; };
-struct lane_copy { uint32_t group; uint8_t lane, bytes, from; uint64_t destination, source; };
+struct late_copy { struct late_copy *next; uint64_t destination; const unsigned char *source; unsigned char value[16]; uint32_t bytes, barrier; struct block *to; struct warp *by; uint32_t lanes, turn; }; /* by: no copy, but arrivals of its lanes when their copies of up to that turn are there */
+struct lane_copy { uint32_t group, turn; uint8_t lane, bytes, from; uint64_t destination, source; };
 
 struct warp {
     unsigned char *r; /* registers, then constants */
@@ -121,7 +121,7 @@ struct warp {
     unsigned char *local;
     struct lane_copy *copies; /* cp.async under way */
     struct late_work *late; /* wgmma_instructions.c */
-    uint32_t n_copies, cap_copies, committed[LANES], cluster_phase[LANES];
+    uint32_t n_copies, cap_copies, copy_turn, committed[LANES], cluster_phase[LANES];
     bool idle; /* nothing to run until it is woken */
     uint32_t carry;
 };

@@ -247,7 +247,7 @@ static enum outcome start_copy(struct warp *w, const struct insn *i, bool sized)
     emulator_events++;
     EACH_ACTIVE(w) {
         const uint32_t bytes = r32(w, i, 2)[l], from = sized ? r32(w, i, 3)[l] : bytes;
-        struct lane_copy c = { w->committed[l], (uint8_t)l, (uint8_t)bytes, (uint8_t)from, address(w, i, 0, 0, l), address(w, i, 1, 1, l) };
+        struct lane_copy c = { w->committed[l], w->copy_turn, (uint8_t)l, (uint8_t)bytes, (uint8_t)from, address(w, i, 0, 0, l), address(w, i, 1, 1, l) };
         if ((bytes != 4 && bytes != 8 && bytes != 16) || from > bytes) fault(w, (int)l, "cp.async of %u bytes, %u of them from memory", bytes, from);
         if (c.source % bytes || c.destination % bytes) fault(w, (int)l, "cp.async: an address is not aligned to %u bytes: shared 0x%llx, global 0x%llx", bytes, (unsigned long long)c.destination, (unsigned long long)c.source);
         (void)locate(w, SPACE_SHARED, c.destination, bytes, bytes, (int)l, true);
@@ -383,6 +383,39 @@ static enum outcome mbarrier_arrive_expect(struct warp *w, const struct insn *i)
     }
     return NEXT;
 }
+/* An arrival when the lane's copies so far are there: as late as somebody waits for it. */
+static enum outcome cp_async_arrive(struct warp *w, const struct insn *i)
+{
+    for (uint32_t left = w->active; left;) {
+        const uint64_t at = address(w, i, 0, 0, (uint32_t)__builtin_ctz(left));
+        struct late_copy *c = calloc(1, sizeof *c), **end = &w->block->late;
+        if (!c) abort();
+        for (uint32_t l = 0; l < LANES; l++)
+            if (left >> l & 1 && address(w, i, 0, 0, l) == at) c->lanes |= 1u << l;
+        left &= ~c->lanes;
+        c->barrier = (uint32_t)at & ((1u << RANK_SHIFT) - 1);
+        c->by = w;
+        c->turn = w->copy_turn;
+        c->to = w->block;
+        while (*end) end = &(*end)->next;
+        *end = c;
+    }
+    w->copy_turn++;
+    emulator_events++;
+    return NEXT;
+}
+static void arrive_late(const struct late_copy *c)
+{
+    struct warp *w = c->by;
+    uint32_t kept = 0;
+    for (uint32_t n = 0; n < w->n_copies; n++) {
+        if (c->lanes >> w->copies[n].lane & 1 && w->copies[n].turn <= c->turn) arrive_copy(w, &w->copies[n]);
+        else w->copies[kept++] = w->copies[n];
+    }
+    w->n_copies = kept;
+    for (uint32_t l = 0; l < LANES; l++)
+        if (c->lanes >> l & 1) arrive(w, SPACE_SHARED, c->barrier, l, 1, 0);
+}
 static enum outcome mbarrier_arrive_cluster(struct warp *w, const struct insn *i) /* of another block: no state comes back */
 {
     EACH_ACTIVE(w) arrive(w, SPACE_CLUSTER, address(w, i, 1, 0, l), l, 1, 0);
@@ -499,8 +532,12 @@ void deliver_late(struct block *b, uint32_t barrier)
             continue;
         }
         *p = c->next;
-        memcpy(b->shared + (c->destination - SHARED_BASE), c->source ? c->source : c->value, c->bytes);
-        mbarrier_complete(b->warps, b, c->barrier, c->bytes);
+        if (c->by) {
+            arrive_late(c);
+        } else {
+            memcpy(b->shared + (c->destination - SHARED_BASE), c->source ? c->source : c->value, c->bytes);
+            mbarrier_complete(b->warps, b, c->barrier, c->bytes);
+        }
         free(c);
     }
 }
@@ -529,6 +566,7 @@ const struct instruction memory_instructions[] = {
     { name ".L2::256B", ":mmi", cp_async, false }, { name ".L2::256B", ":mmii", cp_async_sized, false }
     CP_ASYNC("cp.async.cg.shared.global"), CP_ASYNC("cp.async.ca.shared.global"), CP_ASYNC("cp.async.cg.shared::cta.global"), CP_ASYNC("cp.async.ca.shared::cta.global"),
     { "cp.async.commit_group", "", cp_async_commit, false }, { "cp.async.wait_group", ":i", cp_async_wait_group, false }, { "cp.async.wait_all", "", cp_async_wait_all, false },
+    { "cp.async.mbarrier.arrive.noinc.shared.b64", ":m", cp_async_arrive, false },
     { "mbarrier.init.shared.b64", ":mi", mbarrier_init, false }, { "mbarrier.init.shared::cta.b64", ":mi", mbarrier_init, false },
     { "mbarrier.inval.shared.b64", ":m", mbarrier_inval, false }, { "mbarrier.inval.shared::cta.b64", ":m", mbarrier_inval, false },
     { "mbarrier.arrive.shared.b64", "l:m", mbarrier_arrive, false }, { "mbarrier.arrive.shared::cta.b64", "l:m", mbarrier_arrive, false },

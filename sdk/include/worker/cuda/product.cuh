@@ -296,10 +296,10 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static wide_kernel wide_of(uint32_t tiles, uint32_t types) { return tiles == 1 ? wide_of<1>(types) : tiles == 2 ? wide_of<2>(types) : tiles == 4 ? wide_of<4>(types) : wide_of<8>(types); }
     static inline uint32_t wide_clusters[4][n_types + 1][4]; /* by log2 of tiles, type (n_types: several), log2 of blocks: clusters that the device holds at once */
-    static uint32_t wide_together(uint32_t tiles, bool mixed) { return tiles <= 2 ? wk_middle_together(mixed ? n_types : 1) : 1; } /* blocks a multiprocessor */
-    static uint32_t wide_room(uint32_t tiles, bool mixed) /* shared memory of a block */
+    static uint32_t wide_together(uint32_t tiles) { return tiles <= 2 ? WK_MIDDLE_TOGETHER : 1; } /* blocks a multiprocessor */
+    static uint32_t wide_room(uint32_t tiles) /* shared memory of a block */
     {
-        const uint32_t room = device.processor_bytes / wide_together(tiles, mixed) - WK_BLOCK_RESERVED;
+        const uint32_t room = device.processor_bytes / wide_together(tiles) - WK_BLOCK_RESERVED;
         return room < device.block_bytes ? room : device.block_bytes;
     }
     static void wide_config(cudaLaunchConfig_t *config, cudaLaunchAttribute attribute[2], uint32_t blocks, uint32_t shared)
@@ -327,8 +327,8 @@ template <class First, class... Rest> struct wk_product_of {
                 for (uint32_t b = 0; b < 4; b++) {
                     cudaLaunchAttribute attribute[2] = {};
                     cudaLaunchConfig_t config;
-                    int clusters = (int)(device.processors * wide_together(tiles, type == n_types));
-                    wide_config(&config, attribute, 1u << b, wide_room(tiles, type == n_types));
+                    int clusters = (int)(device.processors * wide_together(tiles));
+                    wide_config(&config, attribute, 1u << b, wide_room(tiles));
                     if (b && (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess || clusters < 0)) {
                         (void)cudaGetLastError();
                         clusters = 0;
@@ -352,16 +352,12 @@ template <class First, class... Rest> struct wk_product_of {
         }
         return most << a->step_shift;
     }
-    /* Shared memory of product_middle or product_wide in clusters of `blocks`, `stage_k` values of k a stage; 0: it does not fit. */
-    static uint32_t wide_shape(wk_wide_args *w, uint32_t tiles, uint32_t blocks, uint32_t stage_k)
+    /* A stage: `stage_k` values of k, or a step if that has fewer. */
+    static void wide_stages(wk_wide_args *w, uint32_t tiles, uint32_t stage_k)
     {
         wk_product_args *a = &w->p;
-        const bool mixed = a->types & (a->types - 1);
-        const uint32_t each = a->glu ? 2 : 1, cells = WK_WIDE_TILES / each * tiles, step_k = 1u << a->step_shift, kept = blocks <= 2 ? (tiles <= 2 ? 2 / blocks : 1) * WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
-        uint32_t clusters = wide_clusters[wk_log2(tiles)][mixed ? n_types : wk_log2(a->types)][wk_log2(blocks)];
-        const uint32_t room = wide_room(tiles, mixed);
+        const uint32_t step_k = 1u << a->step_shift;
         a->run = step_k > stage_k ? step_k / stage_k : 1;
-        if (clusters == 0 || a->steps * a->run > WK_WIDE_STAGES) return 0;
         w->run_shift = wk_log2(a->run);
         a->stage_units = a->step_units / a->run;
         a->slot = 0;
@@ -371,22 +367,52 @@ template <class First, class... Rest> struct wk_product_of {
         }
         w->stage_k = step_k / a->run;
         w->x_bytes = (w->stage_k + 63) / 64 * tiles * 1024;
+    }
+    static uint32_t wide_clusters_of(const wk_product_args *a, uint32_t tiles, uint32_t blocks)
+    {
+        return wide_clusters[wk_log2(tiles)][a->types & (a->types - 1) ? n_types : wk_log2(a->types)][wk_log2(blocks)];
+    }
+    static void wide_share(wk_wide_args *w, uint32_t blocks, uint32_t clusters, uint32_t cells)
+    {
+        wk_product_args *a = &w->p;
         w->workers = clusters < a->items ? clusters : a->items;
         w->blocks = blocks;
         w->owned = (cells + blocks - 1) / blocks;
-        w->buffers = (blocks > 1 || tiles <= 2) && w->workers < a->items ? 2 : 1; /* one: each item is finished before the next */
+    }
+    /* Shared memory of product_middle in clusters of `blocks` with items of `item_tiles`; 0: it does not fit. All of the block's activations stay. */
+    static uint32_t middle_shape(wk_wide_args *w, uint32_t tiles, uint32_t blocks, uint32_t item_tiles)
+    {
+        wk_product_args *a = &w->p;
+        const uint32_t each = a->glu ? 2 : 1, room = wide_room(tiles), clusters = wide_clusters_of(a, tiles, blocks);
+        uint32_t all = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) all += a->seg[i].n_tiles;
+        wide_stages(w, tiles, super == 2 ? 256 : 128);
+        a->stages = wide_k(a, blocks) / w->stage_k;
+        a->items = (all + item_tiles - 1) / item_tiles;
+        if (clusters == 0 || a->stages > WK_MIDDLE_STAGES) return 0;
+        w->tiles = item_tiles;
+        wide_share(w, blocks, clusters, item_tiles / each * tiles);
+        w->buffers = w->workers < a->items ? 2 : 1;
         w->buffer = w->owned * blocks * each * WK_WIDE_CELL;
-        if (tiles <= 2) { /* all of the block's activations stay */
-            a->stages = wide_k(a, blocks) / w->stage_k;
-            const uint32_t x = a->stages * w->x_bytes, fixed = x + w->buffers * w->buffer + kept + WK_MIDDLE_BARS * 8;
-            a->depth = room > fixed ? min_of((room - fixed) / (WK_WIDE_TILES * a->slot), (uint32_t)WK_MIDDLE_DEPTH) : 0;
-            if (a->depth < 2 || a->stages > WK_MIDDLE_STAGES) return 0;
-            a->x_at = x;
-            a->red_at = x + a->depth * WK_WIDE_TILES * a->slot;
-            w->kept_at = a->red_at + w->buffers * w->buffer;
-            a->bars_at = w->kept_at + kept;
-            return a->bars_at + WK_MIDDLE_BARS * 8;
-        }
+        const uint32_t x = a->stages * w->x_bytes, kept = blocks <= 2 ? 2 / blocks * WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0, fixed = x + w->buffers * w->buffer + kept + WK_MIDDLE_BARS * 8;
+        a->depth = room > fixed ? min_of((room - fixed) / (item_tiles * a->slot), (uint32_t)WK_MIDDLE_DEPTH) : 0;
+        if (a->depth < 2) return 0;
+        a->x_at = x;
+        a->red_at = x + a->depth * item_tiles * a->slot;
+        w->kept_at = a->red_at + w->buffers * w->buffer;
+        a->bars_at = w->kept_at + kept;
+        return a->bars_at + WK_MIDDLE_BARS * 8;
+    }
+    /* Shared memory of product_wide in clusters of `blocks`, `stage_k` values of k a stage; 0: it does not fit. */
+    static uint32_t wide_shape(wk_wide_args *w, uint32_t tiles, uint32_t blocks, uint32_t stage_k)
+    {
+        wk_product_args *a = &w->p;
+        const uint32_t each = a->glu ? 2 : 1, room = wide_room(tiles), clusters = wide_clusters_of(a, tiles, blocks), kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
+        wide_stages(w, tiles, stage_k);
+        if (clusters == 0 || a->steps * a->run > WK_WIDE_STAGES) return 0;
+        wide_share(w, blocks, clusters, WK_WIDE_TILES / each * tiles);
+        w->buffers = blocks > 1 && w->workers < a->items ? 2 : 1; /* one: each item is finished before the next */
+        w->buffer = w->owned * blocks * each * WK_WIDE_CELL;
         const uint32_t fixed = 1024 + w->buffers * w->buffer + kept + WK_WIDE_BARS * 8 + WK_WIDE_STAGES * 2, stage = w->x_bytes + WK_WIDE_TILES * a->slot;
         a->depth = room > fixed ? (room - fixed) / stage : 0;
         if (a->depth > WK_WIDE_DEPTH) a->depth = WK_WIDE_DEPTH;
@@ -397,6 +423,50 @@ template <class First, class... Rest> struct wk_product_of {
         a->bars_at = w->kept_at + kept;
         w->order_at = a->bars_at + WK_WIDE_BARS * 8;
         return w->order_at + WK_WIDE_STAGES * 2 + 1024;
+    }
+    /* Clocks of the multiplying warps of the busiest multiprocessor, as measured for the products of four models: a stage takes each warp so long alone, longer beside others, and longest where few stages are
+     * under way; the blocks of a last, partial round have more room. Eight blocks find places together late if all such places are wanted. Of equal choices that with the larger items is the better one. */
+    static uint64_t middle_cost(const wk_wide_args *w, uint32_t tiles)
+    {
+        const wk_product_args *a = &w->p;
+        const uint32_t rounds = (a->items + w->workers - 1) / w->workers, last = a->items - (rounds - 1) * w->workers;
+        auto stage = [&](uint32_t clusters) {
+            const uint32_t warps = clusters * w->blocks > device.processors ? WK_MIDDLE_TOGETHER * w->tiles : w->tiles;
+            return max_of((400 + 50 * warps) * w->stage_k / 256 + 300, 4200 / (2 * a->depth - 1));
+        };
+        const uint64_t clocks = a->stages * ((uint64_t)(rounds - 1) * stage(w->workers) + stage(last));
+        return (clocks + (w->blocks == 8 && w->workers == wide_clusters_of(a, tiles, 8) ? 700 : 0)) * (100 + WK_MIDDLE_TILES - w->tiles);
+    }
+    /* Blocks to an item, and tiles of an item. Returns shared memory; 0: nothing fits. */
+    static uint32_t middle_choice(wk_wide_args *w, uint32_t tiles)
+    {
+        uint32_t blocks = 0, item_tiles = 0;
+        uint64_t best = UINT64_MAX;
+        for (uint32_t b = 1; b <= (device.clusters ? 8u : 1u); b *= 2)
+            for (uint32_t t = WK_MIDDLE_TILES; t >= WK_MIDDLE_TILES / 2; t -= 2) {
+                if (!middle_shape(w, tiles, b, t)) continue;
+                const uint64_t cost = middle_cost(w, tiles);
+                if (cost < best) best = cost, blocks = b, item_tiles = t;
+            }
+        return blocks ? middle_shape(w, tiles, blocks, item_tiles) : 0;
+    }
+    /* The same for product_wide: blocks to an item, and values of k of a stage. */
+    static uint32_t wide_choice(wk_wide_args *w, uint32_t tiles)
+    {
+        wk_product_args *a = &w->p;
+        count_items(a, WK_WIDE_TILES);
+        if (a->glu) a->items = a->seg[0].end = (a->seg[0].n_tiles + WK_WIDE_TILES / 2 - 1) / (WK_WIDE_TILES / 2);
+        uint64_t best = UINT64_MAX;
+        uint32_t blocks = 0, stage_k = 0;
+        for (uint32_t b = 1; b <= (device.clusters ? 8u : 1u); b *= 2) {
+            uint32_t k = tiles == 4 ? 256 : 128;
+            if (!wide_shape(w, tiles, b, k) || (a->depth < 3 && k == 256)) k = 128;
+            if (!wide_shape(w, tiles, b, k)) continue;
+            const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = wide_k(a, b) / 64;
+            const uint64_t cost = rounds * (pieces * (300 + 40 * tiles) + 500 + 100 * tiles + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
+            if (cost < best) best = cost, blocks = b, stage_k = k;
+        }
+        return blocks ? wide_shape(w, tiles, blocks, stage_k) : 0;
     }
     static bool wide(const wk_cuda_product *p, const wk_product_args &args, void *stream, wk_status *status, const struct wk_err *err)
     {
@@ -409,25 +479,13 @@ template <class First, class... Rest> struct wk_product_of {
         for (uint32_t i = 1; i < p->n_seg; i++)
             if (groups[a->seg[i].type] != groups[a->seg[0].type] || (p->glu && a->seg[i].type != a->seg[0].type)) return false; /* a block's tiles of gate and up are asked for alike */
         const wide_kernel kernel = device.wgmma ? wide_of(tiles, types) : NULL;
-        if (!kernel) return false;
-        count_items(a, WK_WIDE_TILES);
-        if (a->glu) a->items = a->seg[0].end = (a->seg[0].n_tiles + WK_WIDE_TILES / 2 - 1) / (WK_WIDE_TILES / 2);
-        /* As many blocks to an item as make the busiest multiprocessor's time the least: clocks of 64 values of k of an item, and of what an item costs besides. */
-        uint64_t best = UINT64_MAX;
-        uint32_t blocks = 0, stage_k = 0;
-        for (uint32_t b = 1; b <= (device.clusters ? 8u : 1u); b *= 2) {
-            uint32_t k = tiles == 4 || (tiles <= 2 && super == 2) ? 256 : 128;
-            if (tiles > 2 && (!wide_shape(w, tiles, b, k) || (a->depth < 3 && k == 256))) k = 128;
-            if (!wide_shape(w, tiles, b, k)) continue;
-            const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = wide_k(a, b) / 64;
-            const uint64_t cost = tiles <= 2 ? rounds * (pieces * (240 + 60 * tiles) + (b > 1 ? 350 * b : 0)) : rounds * (pieces * (300 + 40 * tiles) + 500 + 100 * tiles + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
-            if (cost < best) best = cost, blocks = b, stage_k = k;
-        }
-        if (!blocks) return false;
+        const uint32_t shared = !kernel ? 0 : tiles <= 2 ? middle_choice(w, tiles) : wide_choice(w, tiles);
+        if (!shared) return false;
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
-        wide_config(&config, attribute, blocks, wide_shape(w, tiles, blocks, stage_k));
-        config.gridDim = dim3(w->workers * blocks);
+        wide_config(&config, attribute, w->blocks, shared);
+        if (tiles <= 2) config.blockDim = dim3(32 * (w->tiles + WK_MIDDLE_STREAMS));
+        config.gridDim = dim3(w->workers * w->blocks);
         config.stream = static_cast<cudaStream_t>(stream);
         if (!(types & (types - 1)))
             for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;

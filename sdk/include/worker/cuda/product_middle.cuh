@@ -1,7 +1,7 @@
 /* worker/cuda/product_middle.cuh: products of 5 to 16 rows on sm_90a.
  *
- * A block takes items of 8 tiles (with glu four pairs), a tile a warp, and multiplies by mma.sync: with so few columns wgmma, whose four warps meet at every instruction, costs more than the
- * weights. Each of the eight warps streams its own tile through a ring of its own: as soon as it has read a stage it asks for the one that comes into its place, so no warp asks for all (a copy
+ * A block takes items of up to 8 tiles (with glu four pairs), a tile a warp, and multiplies by mma.sync: with so few columns wgmma, whose four warps meet at every instruction, costs more than the
+ * weights. Each of these warps streams its own tile through a ring of its own: as soon as it has read a stage it asks for the one that comes into its place, so no warp asks for all (a copy
  * costs some hundred clocks beside warps that multiply). Four warps bring the activations, once, all of the block's share of k; then they finish outputs while the others are at the next item.
  * A launch is mostly beginning and end: each warp makes only the barriers that it needs, and asks before it meets any other.
  *
@@ -13,26 +13,45 @@
 #include <worker/cuda/product_wide.cuh>
 
 enum {
+    WK_MIDDLE_TILES = 8,   /* most tiles of an item, and warps that multiply */
+    WK_MIDDLE_STREAMS = 4, /* warps that bring activations and finish outputs */
+    WK_MIDDLE_TOGETHER = 2, /* blocks a multiprocessor */
     WK_MIDDLE_DEPTH = 12,  /* most stages of a ring */
     WK_MIDDLE_STAGES = 96, /* most stages of a block's share of an item */
-    WK_MIDDLE_BARS = WK_MIDDLE_DEPTH * WK_WIDE_TILES + WK_MIDDLE_STAGES + 4
+    WK_MIDDLE_BARS = WK_MIDDLE_DEPTH * WK_MIDDLE_TILES + WK_MIDDLE_STAGES + 4,
+    WK_MIDDLE_THREADS = 32 * (WK_MIDDLE_TILES + WK_MIDDLE_STREAMS)
 };
-
-/* Blocks of a kernel of so many types that a multiprocessor has room for. */
-__host__ __device__ constexpr uint32_t wk_middle_together(uint32_t types) { return types == 1 ? 2 : 1; }
 
 struct wk_middle_memory : wk_wide_places {
     using wk_wide_places::wk_wide_places;
     __device__ __forceinline__ uint32_t full(uint32_t warp, uint32_t stage) const { return bars + (warp * WK_MIDDLE_DEPTH + stage) * 8; }
-    __device__ __forceinline__ uint32_t x_full(uint32_t stage) const { return bars + (WK_MIDDLE_DEPTH * WK_WIDE_TILES + stage) * 8; }
+    __device__ __forceinline__ uint32_t x_full(uint32_t stage) const { return bars + (WK_MIDDLE_DEPTH * WK_MIDDLE_TILES + stage) * 8; }
     __device__ __forceinline__ uint32_t ready(uint32_t buffer) const { return x_full(WK_MIDDLE_STAGES + buffer); }
     __device__ __forceinline__ uint32_t freed(uint32_t buffer) const { return x_full(WK_MIDDLE_STAGES + 2 + buffer); }
 };
 
+/* Tile `i` of an item: of all segments' tiles in a row; with glu gates first, then their ups. */
+__device__ __forceinline__ wk_wide_tile wk_middle_tile_of(const wk_wide_args &a, uint32_t item, uint32_t i)
+{
+    const wk_product_args &p = a.p;
+    wk_wide_tile at = { 0, item * a.tiles + i, false };
+    if (p.glu) {
+        at.seg = i >= a.tiles / 2;
+        at.tile = item * (a.tiles / 2) + i - at.seg * (a.tiles / 2);
+    } else {
+        for (; at.seg + 1 < p.n_seg && at.tile >= p.seg[at.seg].n_tiles; at.seg++) at.tile -= p.seg[at.seg].n_tiles;
+    }
+    at.real = at.tile < p.seg[at.seg].n_tiles;
+    return at;
+}
+
+/* Slots of a block. */
+__device__ __forceinline__ uint32_t wk_middle_leaves(const wk_wide_args &a) { return WK_SLOTS >> (31 - __clz(a.blocks)); }
+
 /* The stages of a block's share of an item in order: its slots as the tree has them, their steps, the steps' pieces. */
 struct wk_middle_walk {
-    uint32_t leaf, step, piece;
-    __device__ __forceinline__ bool leaves(const wk_wide_args &a, uint32_t end) /* to the next leaf that has steps */
+    uint32_t leaf, end, step, piece;
+    __device__ __forceinline__ bool leaves(const wk_wide_args &a) /* to the next leaf that has steps */
     {
         for (; leaf < end; leaf++) {
             step = wk_wide_slot(leaf);
@@ -42,18 +61,19 @@ struct wk_middle_walk {
     }
     __device__ __forceinline__ bool begin(const wk_wide_args &a, uint32_t rank) /* false: the block has none */
     {
-        leaf = rank * (WK_SLOTS / a.blocks);
+        leaf = rank * wk_middle_leaves(a);
+        end = leaf + wk_middle_leaves(a);
         piece = 0;
-        return leaves(a, leaf + WK_SLOTS / a.blocks);
+        return leaves(a);
     }
-    __device__ __forceinline__ bool next(const wk_wide_args &a, uint32_t rank) /* false: there are no more */
+    __device__ __forceinline__ bool next(const wk_wide_args &a) /* false: there are no more */
     {
         if (++piece < a.p.run) return true;
         piece = 0;
         step += WK_SLOTS;
         if (step < a.p.steps) return true;
         leaf++;
-        return leaves(a, (rank + 1) * (WK_SLOTS / a.blocks));
+        return leaves(a);
     }
 };
 
@@ -77,8 +97,8 @@ template <int NT, class... F> __device__ __forceinline__ void wk_middle_bring(co
         row[n] = static_cast<const __half *>(a.p.in.x) + (uint64_t)(a.p.in.row_index ? __ldg(a.p.in.row_index + c) : c) * a.p.k32 + lane % 4 * 8;
     }
 #pragma unroll 1
-    for (uint32_t i = 0; more; i++, more = walk.next(a, rank)) {
-        if (i % WK_WIDE_STREAMS != warp) continue;
+    for (uint32_t i = 0; more; i++, more = walk.next(a)) {
+        if (i % WK_MIDDLE_STREAMS != warp) continue;
         const uint32_t k0 = (walk.step * a.p.run + walk.piece) * a.stage_k, to = at + i * a.x_bytes;
 #pragma unroll 4
         for (uint32_t j = 0; j < runs; j++)
@@ -103,7 +123,7 @@ struct wk_middle_tiles {
     {
         item = walk.begin(a, rank) ? i : a.p.items;
         if (item >= a.p.items) return;
-        const wk_wide_tile t = wk_wide_tile_of(a.p, i, warp);
+        const wk_wide_tile t = wk_middle_tile_of(a, i, warp);
         const wk_segment_args &s = a.p.seg[t.seg];
         from = s.tiles + t.tile * s.tile_bytes;
         tile_bytes = t.real ? (uint32_t)s.tile_bytes : 0;
@@ -128,7 +148,7 @@ struct wk_middle_tiles {
                 asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from + first), "r"(bytes), "r"(bar) : "memory");
         }
 #endif
-        if (!walk.next(a, rank)) locate(a, item + a.workers, rank, warp);
+        if (!walk.next(a)) locate(a, item + a.workers, rank, warp);
     }
 };
 
@@ -199,7 +219,7 @@ struct wk_middle_ring {
     }
     __device__ __forceinline__ void next(const wk_wide_args &a, const wk_middle_memory &m, uint32_t warp)
     {
-        at += WK_WIDE_TILES * a.p.slot;
+        at += a.tiles * a.p.slot;
         bar += 8;
         if (--left == 0) {
             begin(a, m, warp);
@@ -213,7 +233,7 @@ template <class T, int NT>
 __device__ __forceinline__ void wk_middle_sums(float (&sum)[NT][4], const wk_wide_args &a, const wk_middle_memory &m, wk_middle_tiles &tiles, wk_middle_ring &ring, uint32_t rank, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t leaves = WK_SLOTS / a.blocks;
+    const uint32_t leaves = wk_middle_leaves(a);
     unsigned char *const two = m.at + (m.kept - m.base) + warp * WK_WIDE_CELL, *const four = two + NT * WK_WIDE_TILES * WK_WIDE_CELL; /* sums of so many slots wait */
     wk_middle_x<T, NT> x(m.at, lane);
     uint32_t x_bar = m.x_full(0);
@@ -247,33 +267,42 @@ __device__ __forceinline__ void wk_middle_sums(float (&sum)[NT][4], const wk_wid
 
 /* ---- sums to outputs ------------------------------------------------------------------------------------------------------------- */
 
-/* A finishing warp: columns 2 warp and 2 warp + 1 of all cells that the block finishes, a value a lane. */
+/* A finishing warp: every fourth of the cells that the block finishes; a lane has rows 4 (lane % 4) .. + 3 of column lane / 4. Warps without a cell wait, too: each gives a buffer back once. */
 __device__ __forceinline__ void wk_middle_finish(const wk_wide_args &a, const wk_middle_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t each = p.glu ? 2 : 1, tiles_log2 = p.glu ? 2 : 3, tiles = 1u << tiles_log2, stride = a.owned * each * WK_WIDE_CELL;
-    const uint32_t begin = rank * a.owned, end = min(begin + a.owned, tiles * ((p.rows + 7) / 8));
-    const unsigned char *const own = m.at + (m.sums - m.base) + wk_wide_in_cell(lane % 8, warp) + (lane / 8 % 2 * 2 + lane / 16) * 4;
+    const uint32_t each = p.glu ? 2 : 1, tiles = a.tiles / each, stride = a.owned * each * WK_WIDE_CELL, t = lane / 8, q = lane % 4;
+    const uint32_t begin = rank * a.owned + warp, end = min((rank + 1) * a.owned, tiles * ((p.rows + 7) / 8));
+    const unsigned char *const own = m.at + (m.sums - m.base) + warp * each * WK_WIDE_CELL + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
     auto place = [&](uint32_t item, uint32_t cell) {
-        const wk_wide_tile t = wk_wide_tile_of(p, item, cell % tiles);
-        const uint32_t row = (cell >> tiles_log2) * 8 + warp * 2 + lane / 16;
-        return wk_output_at{ t.seg, t.tile, lane % 16, row, t.real && cell < end && row < p.rows };
+        const uint32_t n = cell >= tiles, row = n * 8 + lane / 4;
+        const wk_wide_tile at = wk_middle_tile_of(a, item, cell - n * tiles);
+        return wk_four_at{ at.seg, at.tile, row, at.real && cell < end && row < p.rows };
     };
     wk_turn turn = { 0, 0 };
 #pragma unroll 1
     for (uint32_t item = worker; item < p.items; item += a.workers) {
-        wk_output_at next = place(item, begin);
-        wk_output_more next_more = wk_output_ahead(p, next, 0);
+        wk_four_at next = place(item, begin);
+        wk_four_more next_more = wk_four_ahead(p, next);
         const unsigned char *from = own + turn.i * a.buffer;
         wk_stage_wait(m.ready(turn.i), turn.parity);
 #pragma unroll 1
-        for (uint32_t cell = begin; cell < end; cell++) {
-            const wk_output_at o = next;
-            const wk_output_more more = next_more;
-            next = place(item, cell + 1); /* what it reads is on the way while this one is stored */
-            next_more = wk_output_ahead(p, next, 0);
-            wk_output(p, o, more, wk_wide_tree(from, a.blocks, stride), p.glu ? wk_wide_tree(from + WK_WIDE_CELL, a.blocks, stride) : 0.0f);
-            from += each * WK_WIDE_CELL;
+        for (uint32_t cell = begin; cell < end; cell += WK_MIDDLE_STREAMS) {
+            const wk_four_at o = next;
+            wk_four_more more = next_more;
+            float sum[4], up[4] = {};
+#pragma unroll
+            for (uint32_t r = 0; r < 4; r++) {
+                const unsigned char *const row = from + (r ^ (2 * t & 2u)) * 16;
+                sum[r] = wk_wide_tree(row, a.blocks, stride);
+                if (p.glu) up[r] = wk_wide_tree(row + WK_WIDE_CELL, a.blocks, stride);
+            }
+            if (cell + WK_MIDDLE_STREAMS < end) { /* what the next one reads is on the way while this one is stored */
+                next = place(item, cell + WK_MIDDLE_STREAMS);
+                next_more = wk_four_ahead(p, next);
+            }
+            wk_four_output(p, o, more, sum, up);
+            from += WK_MIDDLE_STREAMS * each * WK_WIDE_CELL;
         }
         __syncwarp();
         if (item + a.buffers * a.workers < p.items && lane < a.blocks) wk_wide_arrive_at(m.freed(turn.i), lane);
@@ -286,8 +315,15 @@ template <int NT, class... F>
 __device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const wk_middle_memory &m, wk_middle_tiles &own, wk_middle_ring &ring, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t each = p.glu ? 2 : 1, tiles = WK_WIDE_TILES / each, in_cell = wk_wide_in_cell(lane / 4, lane % 4), owned_log2 = 31 - __clz(a.owned);
+    const uint32_t each = p.glu ? 2 : 1, tiles = a.tiles / each, pair = warp >= tiles;
     const uint32_t cells = tiles * NT > rank * a.owned ? min(a.owned, tiles * NT - rank * a.owned) : 0; /* that this block finishes */
+    uint32_t to[NT], there[NT]; /* block that gets the sums of column tile n, and their place there: cell n tiles + warp's tile of all */
+#pragma unroll
+    for (uint32_t n = 0; n < NT; n++) {
+        const uint32_t i = n * tiles + warp - pair * tiles;
+        to[n] = i / a.owned;
+        there[n] = ((rank * a.owned + i - to[n] * a.owned) * each + pair) * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
+    }
     wk_turn turn = { 0, 1 };
     uint32_t free = a.buffers; /* that were never in use */
     wk_depend();
@@ -295,16 +331,15 @@ __device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const w
 #pragma unroll 1
     for (uint32_t item = worker; item < p.items; item += a.workers) {
         float c[NT][4];
-        wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[wk_wide_tile_of(p, item, warp).seg].type : 0, [&](auto format) { wk_middle_sums<decltype(format), NT>(c, a, m, own, ring, rank, warp, lane); });
+        wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[wk_middle_tile_of(a, item, warp).seg].type : 0, [&](auto format) { wk_middle_sums<decltype(format), NT>(c, a, m, own, ring, rank, warp, lane); });
         if (free) free--;
         else wk_stage_wait(m.freed(turn.i), turn.parity); /* all have read what was there */
         if (a.blocks > 1 && warp == 0 && lane == 0) wk_wide_expect(m.ready(turn.i), cells * each * a.blocks * WK_WIDE_CELL);
-        /* Of column tile n: cell n tiles + warp % tiles of all. */
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            const uint32_t i = n * tiles + warp % tiles, to = i >> owned_log2, there = turn.i * a.buffer + ((rank * a.owned + i % a.owned) * each + warp / tiles) * WK_WIDE_CELL + in_cell;
-            if (a.blocks > 1) wk_wide_send(m.sums + there, m.ready(turn.i), to, c[n]);
-            else *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) + there) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
+            const uint32_t at = turn.i * a.buffer + there[n];
+            if (a.blocks > 1) wk_wide_send(m.sums + at, m.ready(turn.i), to[n], c[n]);
+            else *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) + at) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
         }
         __syncwarp();
         if (a.blocks == 1 && lane == 0) wk_bar_arrive(m.ready(turn.i));
@@ -316,15 +351,15 @@ __device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const w
 __device__ __forceinline__ void wk_middle_begin(const wk_wide_args &a, const wk_middle_memory &m, uint32_t warp)
 {
 #pragma unroll 1
-    for (uint32_t i = warp; i < a.p.stages; i += WK_WIDE_STREAMS) wk_bar_init(m.x_full(i), 32);
+    for (uint32_t i = warp; i < a.p.stages; i += WK_MIDDLE_STREAMS) wk_bar_init(m.x_full(i), 32);
     if (warp < a.buffers) {
-        wk_bar_init(m.ready(warp), a.blocks > 1 ? 1 : WK_WIDE_TILES);
-        wk_bar_init(m.freed(warp), WK_WIDE_STREAMS * a.blocks);
+        wk_bar_init(m.ready(warp), a.blocks > 1 ? 1 : a.tiles);
+        wk_bar_init(m.freed(warp), WK_MIDDLE_STREAMS * a.blocks);
     }
     wk_bar_init_done();
 }
 
-template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS, wk_middle_together(sizeof...(F))) wk_product_middle(const __grid_constant__ wk_wide_args a)
+template <int NT, class... F> __global__ void __launch_bounds__(WK_MIDDLE_THREADS, WK_MIDDLE_TOGETHER) wk_product_middle(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
@@ -333,14 +368,14 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
     const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), rank = blockIdx.x & (a.blocks - 1), worker = blockIdx.x >> (31 - __clz(a.blocks));
     const wk_middle_memory m(a, base, static_cast<unsigned char *>(__cvta_shared_to_generic(base)));
     wk_release();
-    if (warp >= WK_WIDE_TILES) {
+    if (warp >= a.tiles) {
         wk_few_touch(a.p);
-        if (lane == 0) wk_middle_begin(a, m, warp - WK_WIDE_TILES);
+        if (lane == 0) wk_middle_begin(a, m, warp - a.tiles);
         __syncthreads();
         if (a.blocks > 1) wk_wide_cluster_arrive();
-        wk_middle_bring<NT, F...>(a, m, rank, worker, warp - WK_WIDE_TILES, lane);
+        wk_middle_bring<NT, F...>(a, m, rank, worker, warp - a.tiles, lane);
         if (a.blocks > 1) wk_wide_cluster_wait();
-        wk_middle_finish(a, m, rank, worker, warp - WK_WIDE_TILES, lane);
+        wk_middle_finish(a, m, rank, worker, warp - a.tiles, lane);
     } else { /* a warp's ring is its own: it asks before it meets any other */
         wk_middle_ring ring;
         wk_middle_tiles own;
