@@ -37,6 +37,7 @@
  *                                        them, of 32 values: number b of a unit at place u of its super-unit. By whole warps: lanes may ask each other
  *   scales.far                           not 0, the same in all lanes, once load() has seen that halves<false> would be out of range here and halves<true> has to do it
  *   bool exact                           values of a wider range than f16's: sums of 32 are multiplied by scale() in F32 (group 32, no minima, no bias)
+ *   float unscale; float2 sum_scale(s, i)    exact: what products multiply them by instead, scale() / unscale
  *
  * so that W[r][k] = value = scale * q - min, each operation rounded (a scale is exact but for the sign of a
  * zero), which is what the CPU side dequantizes to. load(), scale() and min() may be called by whole warps alone. */
