@@ -437,48 +437,7 @@ __device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char
     for (int i = 0; i < 4; i++) sum[i] = wk_slots_sum(v[i]);
 }
 
-/* A finishing warp for eight columns: four rows of a column a lane. Two warps: a part each, or every other unit, so that the sums of a place are always for the same ones. What a unit reads besides
- * sums is asked for one ahead. */
-template <int COLUMNS> __device__ __forceinline__ void wk_experts_finish_eight(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_experts_bars &bars, uint32_t warp, uint32_t lane)
-{
-    typedef wk_experts_shape<COLUMNS> shape;
-    constexpr uint32_t apart = shape::finish / shape::parts;
-    const wk_product_args &p = a.p;
-    const uint32_t in_item = p.glu ? 2 : 1, part = apart == 1 ? warp : 0, own = apart == 1 ? 0 : warp;
-    const unsigned char *const cells = shared + p.red_at + part * shape::part + wk_experts_cell(lane % 4 * 4, lane / 4);
-    wk_four_at o = {};
-    uint32_t before = 0; /* units of the block before the chunk's */
-    for (; walk.left; walk.next(a)) {
-        const uint32_t column = part * 8 + lane / 4, first = walk.tile, last = first + walk.units(a);
-        o.on = column < walk.columns(a);
-        o.row = o.on ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + column) : 0;
-        uint32_t unit = first + (own + apart - before % apart) % apart;
-        wk_four_more next = {};
-        o.seg = wk_few_segment(p, unit, &o.tile);
-        if (unit < last) next = wk_four_ahead(p, o, walk.expert);
-#pragma unroll 1
-        for (; unit < last; unit += apart) {
-            const uint32_t number = (before + unit - first) * in_item, place = number % shape::places, parity = number / shape::places % 2; /* pairs begin at even places */
-            const wk_four_at now = o;
-            wk_four_more more = next;
-            if (unit + apart < last) {
-                o.seg = wk_few_segment(p, unit + apart, &o.tile);
-                next = wk_four_ahead(p, o, walk.expert);
-            }
-            wk_stage_wait(bars.summed(place), parity);
-            if (p.glu) wk_stage_wait(bars.summed(place + 1), parity);
-            float v[4], up[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
-            wk_experts_add(v, cells + place * shape::place);
-            if (p.glu) wk_experts_add(up, cells + (place + 1) * shape::place);
-            __syncwarp();
-            if (lane < in_item) wk_bar_arrive(bars.finished(place + lane));
-            wk_four_output(p, now, more, v, up);
-        }
-        before += last - first;
-    }
-}
-
-/* The same for one column: 16 rows of a tile in 16 lanes, with glu the second segment's in the upper ones. */
+/* The finishing warp: 16 rows of a tile in 16 lanes, with glu the second segment's in the upper ones. */
 __device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_experts_bars &bars, uint32_t lane)
 {
     typedef wk_experts_shape<1> shape;
@@ -548,8 +507,7 @@ template <int COLUMNS, class F> __global__ void __launch_bounds__(wk_experts_sha
         wk_release();
     }
     if (warp < shape::multiply) wk_experts_multiply<COLUMNS, F>(a, walk, shared, bars, warp, lane);
-    else if constexpr (COLUMNS == 1) wk_experts_finish_one(a, walk, shared, bars, lane);
-    else wk_experts_finish_eight<COLUMNS>(a, walk, shared, bars, warp - shape::multiply, lane);
+    else wk_experts_finish_one(a, walk, shared, bars, lane);
 }
 
 #endif
