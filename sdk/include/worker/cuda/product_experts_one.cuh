@@ -97,16 +97,6 @@ __device__ __forceinline__ void wk_one_stream_whole(const wk_experts_args &a, co
         }
 }
 
-/* Zeros where the ring has what tiles lack of whole steps: always the same places, which no copy writes, and no other warp reads. By the warp of the last step. */
-__device__ __forceinline__ void wk_one_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t lane)
-{
-    const wk_product_args &p = a.p;
-    unsigned char *const at = shared + (uint32_t)p.seg[0].tile_bytes - (p.stages - 1) * p.slot;
-#pragma unroll 1
-    for (uint32_t stage = p.stages - 1; stage < p.depth; stage += p.stages)
-        for (uint32_t i = lane * 16; i < a.tail; i += 512) *reinterpret_cast<uint4 *>(at + stage * p.slot + i) = make_uint4(0, 0, 0, 0);
-}
-
 /* A multiplying warp. */
 template <class F> __device__ __forceinline__ void wk_one_multiply(const wk_experts_args &a, const wk_experts_walk &walk, unsigned char *shared, const wk_experts_bars &bars, uint32_t warp, uint32_t lane)
 {
@@ -116,7 +106,6 @@ template <class F> __device__ __forceinline__ void wk_one_multiply(const wk_expe
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (warp << p.step_shift);
     wk_experts_ring ring = { shared + (uint32_t)F::offset(units) * warp, 0, { 0, 0 } };
     wk_turn sum = { 0, 1 };
-    if (a.tail && warp == (p.steps - 1) % WK_SLOTS) wk_one_zeros(a, shared, lane);
     wk_one_act(p, shared, warp, lane, blockIdx.x / p.x_items);
     __syncwarp();
 #pragma unroll 1
@@ -181,9 +170,8 @@ template <class F> __global__ void __launch_bounds__(wk_experts_shape<1>::thread
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_experts_bars bars = { base + a.p.bars_at };
-    const uint32_t line = reinterpret_cast<const uint32_t *>(&a)[min(warp * 16, (uint32_t)sizeof a / 4 - 1)];
     wk_one_bars_init(a, bars, warp, lane);
-    asm volatile("" ::"r"(line)); /* a line of the arguments a warp, at once: else they come one after the other, as they are needed */
+    if (a.tail) wk_experts_zeros(a, shared, 1);
     __syncthreads();
     wk_experts_walk walk = wk_one_walk(a);
     if (warp < WK_SLOTS) {
