@@ -267,27 +267,71 @@ __device__ __forceinline__ void wk_middle_sums(float (&sum)[NT][4], const wk_wid
 
 /* ---- sums to outputs ------------------------------------------------------------------------------------------------------------- */
 
-/* A finishing warp: every fourth of the cells that the block finishes; a lane has rows 4 (lane % 4) .. + 3 of column lane / 4. Warps without a cell wait, too: each gives a buffer back once. */
+/* Cells of an item that the block finishes: the first, and one past the last. */
+__device__ __forceinline__ uint2 wk_middle_cells(const wk_wide_args &a, uint32_t rank)
+{
+    const uint32_t tiles = a.p.glu ? a.tiles / 2 : a.tiles;
+    return make_uint2(rank * a.owned, min((rank + 1) * a.owned, tiles * ((a.p.rows + 7) / 8)));
+}
+/* Tile of a cell of an item, and its columns' first row. */
+__device__ __forceinline__ wk_wide_tile wk_middle_cell(const wk_wide_args &a, uint32_t item, uint32_t cell, uint32_t &row)
+{
+    const uint32_t tiles = a.p.glu ? a.tiles / 2 : a.tiles, n = cell >= tiles;
+    row = n * 8;
+    return wk_middle_tile_of(a, item, cell - n * tiles);
+}
+/* A finishing warp gives the sums' place back; all do, each once an item. */
+__device__ __forceinline__ void wk_middle_free(const wk_wide_args &a, const wk_middle_memory &m, uint32_t item, wk_turn &turn, uint32_t lane)
+{
+    __syncwarp();
+    if (item + a.buffers * a.workers < a.p.items && lane < a.blocks) wk_wide_arrive_at(m.freed(turn.i), lane);
+    turn.next(a.buffers);
+}
+
+/* A finishing warp where the block has one cell of an item: columns 2 warp and 2 warp + 1 of it, a value a lane: with a gate four after the other would take longer than all else. */
+__device__ __forceinline__ void wk_middle_finish_one(const wk_wide_args &a, const wk_middle_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t stride = (p.glu ? 2 : 1) * WK_WIDE_CELL;
+    const unsigned char *const own = m.at + (m.sums - m.base) + wk_wide_in_cell(lane % 8, warp) + (lane / 8 % 2 * 2 + lane / 16) * 4;
+    const uint2 cells = wk_middle_cells(a, rank);
+    wk_turn turn = { 0, 0 };
+#pragma unroll 1
+    for (uint32_t item = worker; item < p.items; item += a.workers) {
+        uint32_t row;
+        const wk_wide_tile at = wk_middle_cell(a, item, cells.x, row);
+        row += warp * 2 + lane / 16;
+        const wk_output_at o = { at.seg, at.tile, lane % 16, row, at.real && cells.x < cells.y && row < p.rows };
+        const wk_output_more more = wk_output_ahead(p, o, 0);
+        const unsigned char *const from = own + turn.i * a.buffer;
+        wk_stage_wait(m.ready(turn.i), turn.parity);
+        if (cells.x < cells.y) wk_output(p, o, more, wk_wide_tree(from, a.blocks, stride), p.glu ? wk_wide_tree(from + WK_WIDE_CELL, a.blocks, stride) : 0.0f);
+        wk_middle_free(a, m, item, turn, lane);
+    }
+}
+
+/* A finishing warp: every fourth of the block's cells; a lane has rows 4 (lane % 4) .. + 3 of column lane / 4. */
 __device__ __forceinline__ void wk_middle_finish(const wk_wide_args &a, const wk_middle_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t each = p.glu ? 2 : 1, tiles = a.tiles / each, stride = a.owned * each * WK_WIDE_CELL, t = lane / 8, q = lane % 4;
-    const uint32_t begin = rank * a.owned + warp, end = min((rank + 1) * a.owned, tiles * ((p.rows + 7) / 8));
+    const uint32_t each = p.glu ? 2 : 1, stride = a.owned * each * WK_WIDE_CELL, t = lane / 8, q = lane % 4;
+    const uint2 cells = wk_middle_cells(a, rank);
     const unsigned char *const own = m.at + (m.sums - m.base) + warp * each * WK_WIDE_CELL + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
     auto place = [&](uint32_t item, uint32_t cell) {
-        const uint32_t n = cell >= tiles, row = n * 8 + lane / 4;
-        const wk_wide_tile at = wk_middle_tile_of(a, item, cell - n * tiles);
-        return wk_four_at{ at.seg, at.tile, row, at.real && cell < end && row < p.rows };
+        uint32_t row;
+        const wk_wide_tile at = wk_middle_cell(a, item, cell, row);
+        row += lane / 4;
+        return wk_four_at{ at.seg, at.tile, row, at.real && cell < cells.y && row < p.rows };
     };
     wk_turn turn = { 0, 0 };
 #pragma unroll 1
     for (uint32_t item = worker; item < p.items; item += a.workers) {
-        wk_four_at next = place(item, begin);
+        wk_four_at next = place(item, cells.x + warp);
         wk_four_more next_more = wk_four_ahead(p, next);
         const unsigned char *from = own + turn.i * a.buffer;
         wk_stage_wait(m.ready(turn.i), turn.parity);
 #pragma unroll 1
-        for (uint32_t cell = begin; cell < end; cell += WK_MIDDLE_STREAMS) {
+        for (uint32_t cell = cells.x + warp; cell < cells.y; cell += WK_MIDDLE_STREAMS) {
             const wk_four_at o = next;
             wk_four_more more = next_more;
             float sum[4], up[4] = {};
@@ -297,16 +341,14 @@ __device__ __forceinline__ void wk_middle_finish(const wk_wide_args &a, const wk
                 sum[r] = wk_wide_tree(row, a.blocks, stride);
                 if (p.glu) up[r] = wk_wide_tree(row + WK_WIDE_CELL, a.blocks, stride);
             }
-            if (cell + WK_MIDDLE_STREAMS < end) { /* what the next one reads is on the way while this one is stored */
+            if (cell + WK_MIDDLE_STREAMS < cells.y) { /* what the next one reads is on the way while this one is stored */
                 next = place(item, cell + WK_MIDDLE_STREAMS);
                 next_more = wk_four_ahead(p, next);
             }
             wk_four_output(p, o, more, sum, up);
             from += WK_MIDDLE_STREAMS * each * WK_WIDE_CELL;
         }
-        __syncwarp();
-        if (item + a.buffers * a.workers < p.items && lane < a.blocks) wk_wide_arrive_at(m.freed(turn.i), lane);
-        turn.next(a.buffers);
+        wk_middle_free(a, m, item, turn, lane);
     }
 }
 
@@ -375,7 +417,8 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_MIDDLE_THREAD
         if (a.blocks > 1) wk_wide_cluster_arrive();
         wk_middle_bring<NT, F...>(a, m, rank, worker, warp - a.tiles, lane);
         if (a.blocks > 1) wk_wide_cluster_wait();
-        wk_middle_finish(a, m, rank, worker, warp - a.tiles, lane);
+        if (a.owned == 1) wk_middle_finish_one(a, m, rank, worker, warp - a.tiles, lane);
+        else wk_middle_finish(a, m, rank, worker, warp - a.tiles, lane);
     } else { /* a warp's ring is its own: it asks before it meets any other */
         wk_middle_ring ring;
         wk_middle_tiles own;
