@@ -407,7 +407,8 @@ template <class First, class... Rest> struct wk_product_of {
     static uint32_t wide_shape(wk_wide_args *w, uint32_t tiles, uint32_t blocks, uint32_t stage_k)
     {
         wk_product_args *a = &w->p;
-        const uint32_t each = a->glu ? 2 : 1, room = wide_room(tiles), clusters = wide_clusters_of(a, tiles, blocks), kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
+        w->groups = (a->rows + 8 * tiles - 1) / (8 * tiles);
+        const uint32_t each = a->glu ? 2 : 1, room = wide_room(tiles), clusters = wide_clusters_of(a, tiles, blocks) / w->groups, kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
         wide_stages(w, tiles, stage_k);
         if (clusters == 0 || a->steps * a->run > WK_WIDE_STAGES) return 0;
         wide_share(w, blocks, clusters, WK_WIDE_TILES / each * tiles);
@@ -450,23 +451,26 @@ template <class First, class... Rest> struct wk_product_of {
             }
         return blocks ? middle_shape(w, tiles, blocks, item_tiles) : 0;
     }
-    /* The same for product_wide: blocks to an item, and values of k of a stage. */
-    static uint32_t wide_choice(wk_wide_args *w, uint32_t tiles)
+    /* The same for product_wide: columns, blocks to an item, and values of k of a stage. tiles: of all rows; becomes what was chosen: 64 columns may be two groups of 32. */
+    static uint32_t wide_choice(wk_wide_args *w, uint32_t *tiles)
     {
         wk_product_args *a = &w->p;
         count_items(a, WK_WIDE_TILES);
         if (a->glu) a->items = a->seg[0].end = (a->seg[0].n_tiles + WK_WIDE_TILES / 2 - 1) / (WK_WIDE_TILES / 2);
         uint64_t best = UINT64_MAX;
         uint32_t blocks = 0, stage_k = 0;
-        for (uint32_t b = 1; b <= (device.clusters ? 8u : 1u); b *= 2) {
-            uint32_t k = tiles == 4 ? 256 : 128;
-            if (!wide_shape(w, tiles, b, k) || (a->depth < 3 && k == 256)) k = 128;
-            if (!wide_shape(w, tiles, b, k)) continue;
-            const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = wide_k(a, b) / 64;
-            const uint64_t cost = rounds * (pieces * (300 + 40 * tiles) + 500 + 100 * tiles + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
-            if (cost < best) best = cost, blocks = b, stage_k = k;
+        for (uint32_t t = *tiles; t >= 4; t /= 2) {
+            const uint32_t most = !device.clusters ? 1 : 8 * t < a->rows ? 4 : 8; /* groups in clusters of 8 leave the next launch no room to begin early */
+            for (uint32_t b = 1; b <= most; b *= 2) {
+                uint32_t k = t == 4 ? 256 : 128;
+                if (!wide_shape(w, t, b, k) || (a->depth < 3 && k == 256)) k = 128;
+                if (!wide_shape(w, t, b, k)) continue;
+                const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = wide_k(a, b) / 64;
+                const uint64_t cost = rounds * (pieces * (300 + 40 * t) + 500 + 100 * t + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
+                if (cost < best) best = cost, blocks = b, stage_k = k, *tiles = t;
+            }
         }
-        return blocks ? wide_shape(w, tiles, blocks, stage_k) : 0;
+        return blocks ? wide_shape(w, *tiles, blocks, stage_k) : 0;
     }
     static bool wide(const wk_cuda_product *p, const wk_product_args &args, void *stream, wk_status *status, const struct wk_err *err)
     {
@@ -478,19 +482,20 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t types = a->types;
         for (uint32_t i = 1; i < p->n_seg; i++)
             if (groups[a->seg[i].type] != groups[a->seg[0].type] || (p->glu && a->seg[i].type != a->seg[0].type)) return false; /* a block's tiles of gate and up are asked for alike */
-        const wide_kernel kernel = device.wgmma ? wide_of(tiles, types) : NULL;
-        const uint32_t shared = !kernel ? 0 : tiles <= 2 ? middle_choice(w, tiles) : wide_choice(w, tiles);
+        if (!device.wgmma || !wide_of(tiles, types)) return false;
+        const bool middle = tiles <= 2;
+        const uint32_t shared = middle ? middle_choice(w, tiles) : wide_choice(w, &tiles);
         if (!shared) return false;
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
         wide_config(&config, attribute, w->blocks, shared);
-        if (tiles <= 2) config.blockDim = dim3(32 * (w->tiles + WK_MIDDLE_STREAMS));
-        config.gridDim = dim3(w->workers * w->blocks);
+        if (middle) config.blockDim = dim3(32 * (w->tiles + WK_MIDDLE_STREAMS));
+        config.gridDim = dim3(w->workers * w->blocks * (middle ? 1 : w->groups));
         config.stream = static_cast<cudaStream_t>(stream);
         if (!(types & (types - 1)))
             for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;
         config.numAttrs = p->flags & WK_CUDA_DEPENDENT ? 2 : 1;
-        *status = wk_product_status(cudaLaunchKernelEx(&config, kernel, *w), "product", err);
+        *status = wk_product_status(cudaLaunchKernelEx(&config, wide_of(tiles, types), *w), "product", err);
         return true;
     }
 

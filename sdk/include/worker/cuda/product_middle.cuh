@@ -305,7 +305,12 @@ __device__ __forceinline__ void wk_middle_finish_one(const wk_wide_args &a, cons
         const wk_output_more more = wk_output_ahead(p, o, 0);
         const unsigned char *const from = own + turn.i * a.buffer;
         wk_stage_wait(m.ready(turn.i), turn.parity);
-        if (cells.x < cells.y) wk_output(p, o, more, wk_wide_tree(from, a.blocks, stride), p.glu ? wk_wide_tree(from + WK_WIDE_CELL, a.blocks, stride) : 0.0f);
+        if (cells.x < cells.y) {
+            float sum[1], up[1] = {};
+            wk_wide_tree(sum, from, 0, a.blocks, stride);
+            if (p.glu) wk_wide_tree(up, from + WK_WIDE_CELL, 0, a.blocks, stride);
+            wk_output(p, o, more, sum[0], up[0]);
+        }
         wk_middle_free(a, m, item, turn, lane);
     }
 }
@@ -335,12 +340,8 @@ __device__ __forceinline__ void wk_middle_finish(const wk_wide_args &a, const wk
             const wk_four_at o = next;
             wk_four_more more = next_more;
             float sum[4], up[4] = {};
-#pragma unroll
-            for (uint32_t r = 0; r < 4; r++) {
-                const unsigned char *const row = from + (r ^ (2 * t & 2u)) * 16;
-                sum[r] = wk_wide_tree(row, a.blocks, stride);
-                if (p.glu) up[r] = wk_wide_tree(row + WK_WIDE_CELL, a.blocks, stride);
-            }
+            wk_wide_tree(sum, from, 2 * t & 2u, a.blocks, stride);
+            if (p.glu) wk_wide_tree(up, from + WK_WIDE_CELL, 2 * t & 2u, a.blocks, stride);
             if (cell + WK_MIDDLE_STREAMS < cells.y) { /* what the next one reads is on the way while this one is stored */
                 next = place(item, cell + WK_MIDDLE_STREAMS);
                 next_more = wk_four_ahead(p, next);

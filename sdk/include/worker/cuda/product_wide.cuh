@@ -5,7 +5,9 @@
  * wants its A operand (that is how tiles are laid out), 64 values of k at a time, while the 64 before are multiplied.
  *
  * Order of arithmetic: halves.cuh. A cluster of 1, 2, 4 or 8 blocks shares an item's slots, neighbours of the tree to a block; each block adds its own, sends its sum to the block that
- * finishes the output, and that adds them by the rest of the tree. With two buffers for sums an item is finished while the next one is multiplied. */
+ * finishes the output, and that adds them by the rest of the tree. With two buffers for sums an item is finished while the next one is multiplied.
+ *
+ * More rows than the kernel has columns are groups, each with clusters of its own, which find the weights in L2: 64 rows as twice 32 where items are too few for the multiprocessors. */
 #ifndef WORKER_CUDA_PRODUCT_WIDE_CUH
 #define WORKER_CUDA_PRODUCT_WIDE_CUH
 
@@ -31,7 +33,8 @@ struct wk_wide_args {
     uint32_t workers;          /* clusters */
     uint32_t tiles;            /* of an item; product_middle */
     uint32_t blocks;           /* of a cluster: 1, 2, 4, 8 */
-    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item */
+    uint32_t groups;           /* product_wide: of as many rows as the kernel has columns, with clusters of their own */
+    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item, a power of 2 */
     uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
     uint32_t run_shift;        /* log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
@@ -118,7 +121,11 @@ struct wk_wide_places {
     }
 };
 struct wk_wide_memory : wk_wide_places {
-    using wk_wide_places::wk_wide_places;
+    uint32_t first, rows; /* of the block's group */
+    __device__ __forceinline__ wk_wide_memory(const wk_wide_args &a, uint32_t start, unsigned char *generic, uint32_t columns)
+        : wk_wide_places(a, start, generic), first(blockIdx.x / a.blocks % a.groups * columns), rows(min(a.p.rows - first, columns))
+    {
+    }
     __device__ __forceinline__ uint32_t full(uint32_t stage) const { return bars + stage * 8; }
     __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return bars + (WK_WIDE_DEPTH + stage) * 8; }
     __device__ __forceinline__ uint32_t ready(uint32_t buffer) const { return bars + (2 * WK_WIDE_DEPTH + buffer) * 8; }
@@ -222,11 +229,11 @@ template <int NT> struct wk_wide_inputs {
     const __half *row[shape::column_groups]; /* at the lane's first value */
     uint4 v[2][shape::column_groups][shape::runs];
 
-    __device__ __forceinline__ void locate(const wk_wide_args &a, uint32_t group, uint32_t warp, uint32_t lane)
+    __device__ __forceinline__ void locate(const wk_wide_args &a, const wk_wide_memory &m, uint32_t group, uint32_t warp, uint32_t lane)
     {
 #pragma unroll
         for (uint32_t g = 0; g < shape::column_groups; g++) {
-            const uint32_t c = min((warp + g * WK_WIDE_STREAMS) * 8 + lane / 4, a.p.rows - 1);
+            const uint32_t c = m.first + min((warp + g * WK_WIDE_STREAMS) * 8 + lane / 4, m.rows - 1);
             row[g] = static_cast<const __half *>(a.p.in.x) + (uint64_t)(a.p.in.row_index ? __ldg(a.p.in.row_index + c) : c) * a.p.k32 + lane % 4 * (group / 4);
         }
     }
@@ -288,7 +295,7 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(con
     for (uint32_t i = warp; i < ahead; i += WK_WIDE_STREAMS) ask(i);
     wk_wide_inputs<NT> x;
     wk_depend();
-    x.locate(a, group, warp, lane);
+    x.locate(a, m, group, warp, lane);
     x.template load<0>(a, order[0], group);
     x.template load<1>(a, order[stages > 1], group);
     uint32_t stage = 0, parity = 1, next = stages > 2 ? 2 : 0; /* next: stage of the item whose activations are loaded next */
@@ -467,43 +474,48 @@ __device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_
  * written, of equal t when read. */
 __device__ __forceinline__ uint32_t wk_wide_in_cell(uint32_t g, uint32_t t) { return (t * 8 + (g ^ 2 * t)) * 16; }
 
-/* What the blocks have of a cell, `stride` bytes apart, by the tree; column tile n of tile `at`. With glu the up's cell is the next one. */
-__device__ __forceinline__ float wk_wide_tree(const unsigned char *at, uint32_t blocks, uint32_t stride)
+/* What the blocks have of N values of a cell, `stride` bytes apart, by the tree. turn: value r is at place r ^ turn. */
+template <uint32_t N> __device__ __forceinline__ void wk_wide_tree(float (&sum)[N], const unsigned char *at, uint32_t turn, uint32_t blocks, uint32_t stride)
 {
-    auto v = [&](uint32_t i) { return *reinterpret_cast<const float *>(at + i * stride); };
-    float sum = v(0);
-    if (blocks > 1) sum = __fadd_rn(sum, v(1));
-    if (blocks > 2) sum = __fadd_rn(sum, __fadd_rn(v(2), v(3)));
-    if (blocks > 4) sum = __fadd_rn(sum, __fadd_rn(__fadd_rn(v(4), v(5)), __fadd_rn(v(6), v(7))));
-    return sum;
+    auto v = [&](uint32_t r, uint32_t i) { return *reinterpret_cast<const float *>(at + (r ^ turn) * 16 + i * stride); };
+#pragma unroll
+    for (uint32_t r = 0; r < N; r++) sum[r] = v(r, 0);
+    if (blocks > 1) {
+#pragma unroll
+        for (uint32_t r = 0; r < N; r++) sum[r] = __fadd_rn(sum[r], v(r, 1));
+    }
+    if (blocks > 2) {
+#pragma unroll
+        for (uint32_t r = 0; r < N; r++) sum[r] = __fadd_rn(sum[r], __fadd_rn(v(r, 2), v(r, 3)));
+    }
+    if (blocks > 4) {
+#pragma unroll
+        for (uint32_t r = 0; r < N; r++) sum[r] = __fadd_rn(sum[r], __fadd_rn(__fadd_rn(v(r, 4), v(r, 5)), __fadd_rn(v(r, 6), v(r, 7))));
+    }
 }
-/* An eighth of the cells of an item that the block finishes, number `warp`, all of one tile; sums: the item's. bar: of the sums that come from other warps; 0: they are there. */
-__device__ __forceinline__ void wk_wide_outputs(const wk_wide_args &a, const unsigned char *sums, uint32_t rank, uint32_t item, uint32_t bar, uint32_t parity, uint32_t warp, uint32_t lane)
+/* An eighth of the cells of an item that the block finishes, number `warp`, all of one tile; sums: the item's; first, rows: of the product. bar: of the sums that come from other warps; 0: they are there. */
+__device__ __forceinline__ void wk_wide_outputs(const wk_wide_args &a, const unsigned char *sums, uint32_t first, uint32_t rows, uint32_t rank, uint32_t item, uint32_t bar, uint32_t parity, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t each = p.glu ? 2 : 1, tiles = WK_WIDE_TILES / each, stride = a.owned * each * WK_WIDE_CELL, t = lane / 8, q = lane % 4; /* rows 4 q .. of column lane / 4 of a cell */
-    const uint32_t cell = rank * a.owned + warp, last = min(rank * a.owned + a.owned, tiles * ((p.rows + 7) / 8));
-    const wk_wide_tile at = wk_wide_tile_of(p, item, cell % tiles);
+    const uint32_t each = p.glu ? 2 : 1, shift = p.glu ? 2 : 3, tiles = 1u << shift, stride = a.owned * each * WK_WIDE_CELL, t = lane / 8, q = lane % 4; /* rows 4 q .. of column lane / 4 of a cell */
+    const uint32_t cell = rank * a.owned + warp, last = min(rank * a.owned + a.owned, (rows + 7) / 8 << shift), end = first + rows;
+    const wk_wide_tile at = wk_wide_tile_of(p, item, cell & (tiles - 1));
     const unsigned char *from = sums + warp * each * WK_WIDE_CELL + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
-    wk_four_at o = { at.seg, at.tile, cell / tiles * 8 + lane / 4, false };
-    o.on = at.real && o.row < p.rows && cell < last;
+    wk_four_at o = { at.seg, at.tile, first + (cell >> shift) * 8 + lane / 4, false };
+    o.on = at.real && o.row < end && cell < last;
     wk_four_more more = wk_four_ahead(p, o);
     if (bar) wk_stage_wait(bar, parity);
     if (!at.real) return;
 #pragma unroll 1
     for (uint32_t i = cell; i < last; i += WK_WIDE_TILES) {
         float sum[4], up[4] = {};
-#pragma unroll
-        for (uint32_t r = 0; r < 4; r++) {
-            const unsigned char *const row = from + (r ^ (2 * t & 2u)) * 16;
-            sum[r] = wk_wide_tree(row, a.blocks, stride);
-            if (p.glu) up[r] = wk_wide_tree(row + WK_WIDE_CELL, a.blocks, stride);
-        }
+        wk_wide_tree(sum, from, 2 * t & 2u, a.blocks, stride);
+        if (p.glu) wk_wide_tree(up, from + WK_WIDE_CELL, 2 * t & 2u, a.blocks, stride);
         const wk_four_at now = o;
         wk_four_more with = more;
         from += WK_WIDE_TILES * each * WK_WIDE_CELL;
-        o.row += WK_WIDE_TILES / tiles * 8;
-        o.on = o.row < p.rows && i + WK_WIDE_TILES < last;
+        o.row += each * 8;
+        o.on = o.row < end && i + WK_WIDE_TILES < last;
         if (!p.glu && p.residual && o.on) { /* the next cell's, on the way while this one is stored */
             const uint32_t j = o.tile * 16 + q * 4;
             wk_four_load(more.other, wk_four_residual(p, o, j), j, p.seg[o.seg].n);
@@ -515,8 +527,8 @@ __device__ __forceinline__ void wk_wide_outputs(const wk_wide_args &a, const uns
 template <int NT, class... F> __device__ __forceinline__ void wk_wide_consume(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t each = p.glu ? 2 : 1, tiles = WK_WIDE_TILES / each, in_cell = wk_wide_in_cell(lane / 4, lane % 4), rounds = worker < p.items ? (p.items - worker + a.workers - 1) / a.workers : 0;
-    const uint32_t later = a.buffers - 1; /* an item is finished so many items after it was multiplied */
+    const uint32_t each = p.glu ? 2 : 1, tiles = p.glu ? WK_WIDE_TILES / 2 : (uint32_t)WK_WIDE_TILES, in_cell = wk_wide_in_cell(lane / 4, lane % 4), rounds = worker < p.items ? (p.items - worker + a.workers - 1) / a.workers : 0;
+    const uint32_t owned_shift = 31 - __clz(a.owned), later = a.buffers - 1; /* an item is finished so many items after it was multiplied */
     const uint32_t cells = tiles * NT > rank * a.owned ? min(a.owned, tiles * NT - rank * a.owned) : 0; /* that this block finishes */
     wk_wide_ring ring = { 0, 0, 0 };
     wk_depend();
@@ -542,14 +554,14 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_consume(co
                 if (threadIdx.x == 0) wk_wide_expect(m.ready(buffer), cells * each * a.blocks * WK_WIDE_CELL);
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
-                    const uint32_t i = n * tiles + warp % tiles, to = i / a.owned, cell = i % a.owned * each + warp / tiles;
+                    const uint32_t i = n * tiles + (warp & (tiles - 1)), to = i >> owned_shift, cell = (i & (a.owned - 1)) * each + (warp >= tiles ? 1 : 0);
                     wk_wide_send(m.sums + buffer * a.buffer + (rank * a.owned * each + cell) * WK_WIDE_CELL + in_cell, m.ready(buffer), to, c[n]);
                 }
             }
         }
         if (r < later) continue;
         const uint32_t done = r - later, buffer = done & later;
-        wk_wide_outputs(a, m.at + (m.sums - m.base) + buffer * a.buffer, rank, worker + done * a.workers, a.blocks > 1 ? m.ready(buffer) : 0, done / a.buffers & 1u, warp, lane);
+        wk_wide_outputs(a, m.at + (m.sums - m.base) + buffer * a.buffer, m.first, m.rows, rank, worker + done * a.workers, a.blocks > 1 ? m.ready(buffer) : 0, done / a.buffers & 1u, warp, lane);
         __syncwarp();
         if (a.blocks > 1 && done + a.buffers < rounds && lane < a.blocks) wk_wide_arrive_at(m.freed(buffer), lane);
     }
@@ -561,15 +573,17 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    const uint32_t rank = blockIdx.x % a.blocks, worker = blockIdx.x / a.blocks;
+    const uint32_t rank = blockIdx.x % a.blocks, worker = blockIdx.x / a.blocks / a.groups;
     const uint32_t base = (start + 1023u) & ~1023u;
-    const wk_wide_memory m(a, base, reinterpret_cast<unsigned char *>(wk_shared) + (base - start));
-    if (threadIdx.x < p.depth) {
-        wk_bar_init(m.full(threadIdx.x), 1 + WK_WIDE_STREAMS);
-        wk_bar_init(m.empty(threadIdx.x), WK_WIDE_TILES);
-        if (threadIdx.x < 2) {
-            wk_bar_init(m.ready(threadIdx.x), 1);
-            wk_bar_init(m.freed(threadIdx.x), WK_WIDE_TILES * a.blocks);
+    const wk_wide_memory m(a, base, reinterpret_cast<unsigned char *>(wk_shared) + (base - start), 8 * NT);
+    if (lane == 0) { /* a lane of each warp: those of one warp would take turns */
+        for (uint32_t i = warp; i < p.depth; i += WK_WIDE_THREADS / 32) {
+            wk_bar_init(m.full(i), 1 + WK_WIDE_STREAMS);
+            wk_bar_init(m.empty(i), WK_WIDE_TILES);
+        }
+        if (warp < 2) {
+            wk_bar_init(m.ready(warp), 1);
+            wk_bar_init(m.freed(warp), WK_WIDE_TILES * a.blocks);
         }
         wk_bar_init_done();
     }
