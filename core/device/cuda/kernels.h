@@ -32,7 +32,7 @@ struct cuda_seq {               /* on the device */
 };
 struct cuda_batch {
     uint32_t rows, seqs;        /* rows and sequences launched for (buckets) */
-    const uint32_t *token;      /* [rows]; CUDA_TOKEN_LAST was replaced by then */
+    const uint32_t *token;      /* [rows]; TOKEN_LAST was replaced by then */
     const uint32_t *position;   /* [rows] */
     const int32_t *row_seq;     /* [rows] */
     const struct cuda_seq *seq; /* [seqs] */

@@ -3,8 +3,8 @@
  * A unit is two blocks of the 16 rows: 32 lanes x { row g, row g+8 of block 0; the same of block 1 }, a word of 8 values each (mxfp4_bits.h); then 8 x a word of four exponents:
  * rows g and g+8 of both blocks. A unit that k cuts short is whole, with zeros.
  *
- * Fragments are the values times 2^-14 and need no bias; the scale is 2^(e - 127 + 14), so that no exponent of the file is a subnormal scale, and not a number from e = 241 on; products have
- * the 2^14 at their end and are finite as long as their sums are (the CPU's are not from 228 on); gather and expand know every e, as the CPU's dequantize does. Expanded to f16, values are exact for e from 104 to 140;
+ * Fragments are the values times 2^-14 and need no bias. Products multiply sums of 32 by 2^(e - 127), an e of 0 being a scale of 0, and have the 2^14 at their end: they are finite as long as their
+ * sums are (the CPU's are not from 228 on). Where a tile is made into f16 or F32 the scale is 2^(e - 127 + 14), so that no exponent of the file is a subnormal scale; gather and expand know every e, as the CPU's dequantize does. Expanded to f16, values are exact for e from 104 to 140;
  * below they are rounded as subnormals are, above they become infinite: no trained model has any such. */
 #ifndef QUANT_MXFP4_CUDA_MXFP4_CUH
 #define QUANT_MXFP4_CUDA_MXFP4_CUH

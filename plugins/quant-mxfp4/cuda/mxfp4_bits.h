@@ -4,7 +4,7 @@
  * zero exponent f16's subnormals. So a pair of values costs a shift and a mask, no table and no constant to take off again.
  *
  * Sign and magnitude do not lie side by side there, and no four shifts of a word cover all of its bits. Five do (0, left 2, 6 and 9, right 3); two pairs are each the XOR of two of
- * these. Bits are stored so that this gives the values: MXFP4_PAIRS costs 8 instructions for 8 values, mxfp4_word is its inverse. */
+ * these. Bits are stored so that this gives the values: mxfp4_pairs costs 8 instructions for 8 values, mxfp4_word is its inverse. */
 #ifndef QUANT_MXFP4_CUDA_BITS_H
 #define QUANT_MXFP4_CUDA_BITS_H
 
