@@ -1,6 +1,7 @@
 /* callback.c: the ready callback. */
 #include "callback.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,8 @@ struct callback {
     pthread_t thread;
     int stop;                 /* eventfd: readable once it shall end */
     struct target to;
-    char *body;
+    json_t *document;
+    uint16_t port;            /* of the document's url, whose address is that of the connection; 0: the url stands */
 };
 
 /* ---- the address ------------------------------------------------------------------------------------------------------- */
@@ -123,16 +125,33 @@ static wk_status read_status(const struct callback *c, int fd, const struct wk_e
     return line[9] == '2' ? WK_OK : wk_fail(err, WK_IO, "answered with status %.3s", line + 9);
 }
 
+/* Who listens at every address of this machine is told of by the one that the receiver sees. */
+static void name_address(const struct callback *c, int fd)
+{
+    struct sockaddr_in here;
+    socklen_t n = sizeof here;
+    char text[INET_ADDRSTRLEN], url[64];
+    if (!c->port || getsockname(fd, (struct sockaddr *)&here, &n) || here.sin_family != AF_INET || !inet_ntop(AF_INET, &here.sin_addr, text, sizeof text)) return;
+    (void)snprintf(url, sizeof url, "http://%s:%u", text, c->port);
+    (void)json_object_set_new(c->document, "url", json_string(url));
+}
+
 static wk_status try_once(const struct callback *c, const struct wk_err *err)
 {
     char head[HOST_MAX + PATH_MAX_BYTES + 256];
     const int fd = connect_to(c, err);
     if (fd < 0) return WK_IO;
-    const int n = snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", c->to.path,
-                           c->to.host, c->to.port, strlen(c->body));
-    wk_status status = send_all(c, fd, head, (size_t)n, err);
-    if (!status) status = send_all(c, fd, c->body, strlen(c->body), err);
+    name_address(c, fd);
+    char *body = json_dumps(c->document, JSON_COMPACT);
+    wk_status status = body ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory for the callback");
+    if (!status) {
+        const int n = snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", c->to.path,
+                               c->to.host, c->to.port, strlen(body));
+        status = send_all(c, fd, head, (size_t)n, err);
+    }
+    if (!status) status = send_all(c, fd, body, strlen(body), err);
     if (!status) status = read_status(c, fd, err);
+    free(body);
     (void)close(fd);
     return status;
 }
@@ -166,18 +185,22 @@ static void *run(void *user)
 static void free_callback(struct callback *c)
 {
     (void)close(c->stop);
-    free(c->body);
+    json_decref(c->document);
     free(c);
 }
 
-wk_status callback_start(const char *url, const char *body, struct callback **out, const struct wk_err *err)
+wk_status callback_start(const char *url, json_t *document, uint16_t port, struct callback **out, const struct wk_err *err)
 {
     struct callback *c = calloc(1, sizeof *c);
     *out = NULL;
-    if (!c) return wk_fail(err, WK_NO_MEMORY, "no memory for the callback");
+    if (!c) {
+        json_decref(document);
+        return wk_fail(err, WK_NO_MEMORY, "no memory for the callback");
+    }
     c->stop = eventfd(0, EFD_CLOEXEC);
-    c->body = strdup(body);
-    wk_status status = c->stop >= 0 && c->body ? split(url, &c->to, err) : wk_fail(err, WK_NO_MEMORY, "no memory for the callback");
+    c->document = document;
+    c->port = port;
+    wk_status status = c->stop >= 0 ? split(url, &c->to, err) : wk_fail(err, WK_NO_MEMORY, "no descriptor for the callback");
     if (!status && pthread_create(&c->thread, NULL, run, c)) status = wk_fail(err, WK_NO_MEMORY, "no thread for the callback");
     if (status) free_callback(c);
     else *out = c;

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <jansson.h>
 #include <worker/abi.h>
 
 enum { CALLBACK_TRIES = 6 /* at once, then after 1, 2, 4, 8 and 16 s */ };
@@ -17,8 +18,9 @@ struct callback;
 
 /* http://HOST[:PORT][/PATH], no user, no fragment. WK_INVALID: what is wrong. [any thread] */
 wk_status callback_check(const char *url, const struct wk_err *err);
-/* Sends `body` (copied) until an answer is 2xx or CALLBACK_TRIES have failed; each failure is a warning event, the last one an error event. WK_NO_MEMORY. [any thread] */
-wk_status callback_start(const char *url, const char *body, struct callback **out, const struct wk_err *err);
+/* Sends `document` (taken over, used by nobody else from then on) until an answer is 2xx or CALLBACK_TRIES have failed; each failure is a warning event, the last one an error event. port: its member
+ * "url" names the IPv4 address from which the connection leaves, and this port; 0: it stands as it is. WK_NO_MEMORY. [any thread] */
+wk_status callback_start(const char *url, json_t *document, uint16_t port, struct callback **out, const struct wk_err *err);
 /* Ends it; does not wait for a name server that does not answer. NULL allowed. [main thread] */
 void callback_stop(struct callback *c);
 

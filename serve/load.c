@@ -112,16 +112,14 @@ static void call_back(struct serve *s, const struct serve_model *m)
     if (!s->o->callback_url) return;
     if (m->model->device->handle) m->model->device->handle(m->model->executor, &h);
     (void)snprintf(url, sizeof url, "http://%s:%u", s->o->host, http_port(s->main));
-    char *profile = s->o->loader.profile(s->o->loader.user), *body = NULL;
+    char *profile = s->o->loader.profile(s->o->loader.user);
     json_t *ecp = profile ? json_loads(profile, 0, NULL) : NULL;
     json_t *document = json_pack("{s:s, s:o, s:s, s:I, s:s, s:o}", "worker_id", s->o->worker_id, "model_ref", json_bytes(m->path, strlen(m->path)), "url", url, "vram_bytes_used", (json_int_t)h.vram_bytes,
         "digest", h.digest, "ecp", ecp ? ecp : json_null());
-    if (document) body = json_dumps(document, JSON_COMPACT);
-    wk_status status = body ? callback_start(s->o->callback_url, body, &s->callback, &err) : wk_fail(&err, WK_NO_MEMORY, "no memory for the callback");
+    const bool everywhere = strcmp(s->o->host, "0.0.0.0") == 0; /* no address at which others reach it */
+    wk_status status = document ? callback_start(s->o->callback_url, document, everywhere ? http_port(s->main) : 0, &s->callback, &err) : wk_fail(&err, WK_NO_MEMORY, "no memory for the callback");
     if (status) LOG(LOG_ERROR, "error", text, log_s("code", "CALLBACK_FAILED"), log_s("worker_id", s->o->worker_id));
-    json_decref(document);
     free(profile);
-    free(body);
 }
 
 /* For people who started it in a terminal: where it is, what it is, and a line that works as it stands. */

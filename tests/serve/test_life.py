@@ -100,6 +100,10 @@ def callback():
         check("... no sooner than a second later", Callback.seen[1][0] - Callback.seen[0][0] > 0.9)
         time.sleep(0.3)
         check("... and no more after 2xx", len(Callback.seen) == 2)
+    Callback.fail_first, Callback.seen = 0, []
+    with Worker(program, "--host", "0.0.0.0", "--callback-url", "http://127.0.0.1:%d/" % server.server_port) as w:
+        w.until(lambda: Callback.seen)
+        check("at every address: told by the one that is seen", Callback.seen[0][2]["url"] == "http://127.0.0.1:%d" % w.port, Callback.seen)
     server.shutdown()
     with Worker(program, "--callback-url", "http://127.0.0.1:%d/" % free_port()) as w:
         check("nobody listens: it serves", w.execute(prompt="x", max_tokens=3)[1][-1][0] == "end")
