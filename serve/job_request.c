@@ -7,23 +7,18 @@
 #include <string.h>
 #include <time.h>
 
+#include "tokenizer/utf8.h"
+
 static const char *const execute_names[] = { "job_id", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "seed", "priority", "chat",
                                              "metrics" };
 enum { N_EXECUTE_NAMES = sizeof execute_names / sizeof *execute_names, N_NOT_PARAMS = 2 /* job_id and prompt stand outside of params */ };
-
-uint32_t job_request_chars(const char *text, size_t n)
-{
-    uint32_t count = 0;
-    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return count;
-}
 
 static bool read_prompt(const struct body_object *o, const struct job_request_limits *l, struct job_request *r, struct body_error *why)
 {
     if (!body_required(o, "prompt", why)) return false;
     if (!json_is_string(json_object_get(o->object, "prompt"))) return body_fail(o, "prompt", why, "a string");
     (void)body_string(o, "prompt", 0, SIZE_MAX, &r->prompt, &r->prompt_len, why);
-    r->prompt_chars = job_request_chars(r->prompt, r->prompt_len);
+    r->prompt_chars = (uint32_t)utf8_count(r->prompt, r->prompt_len);
     if (r->prompt_chars >= 1 && r->prompt_chars <= l->max_prompt_chars) return true;
     (void)body_fail(o, "prompt", why, "1 to %u characters", l->max_prompt_chars);
     (void)snprintf(why->text, sizeof why->text, "%s: expected 1 to %u characters, got %u", why->field, l->max_prompt_chars, r->prompt_chars); /* not the text itself */

@@ -47,9 +47,6 @@ bool job_request_sampling(const struct body_object *o, const struct job_request_
 /* The stop strings that `v` has: a string, or a list of at most STOP_MAX. */
 bool job_request_stops(const struct body_object *o, const json_t *v, struct job_request *r, struct body_error *why);
 
-/* Code points of UTF-8. */
-uint32_t job_request_chars(const char *text, size_t n);
-
 /* Bytes that a body of either may have: every code point of the prompt as two \uXXXX, and the rest. */
 static inline size_t job_request_most_bytes(const struct job_request_limits *l) { return (size_t)l->max_prompt_chars * 12 + (STOP_MAX * STOP_MAX_BYTES * 6) + 16384; }
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tokenizer/utf8.h"
+
 enum { COMPLETION_TOKENS = 16 /* OpenAI's default of max_tokens for /v1/completions */ };
 
 /* ---- what is not served ------------------------------------------------------------------------------------------------ */
@@ -216,7 +218,7 @@ static bool read_messages(const struct body_object *o, struct openai_request *r,
     r->turn.past = r->messages;
     r->q.prompt = r->joined;
     r->q.prompt_len = bytes;
-    r->q.prompt_chars = job_request_chars(r->joined, bytes);
+    r->q.prompt_chars = (uint32_t)utf8_count(r->joined, bytes);
     r->q.chat = true;
     return true;
 }
@@ -258,7 +260,7 @@ static bool read_prompt(const struct body_object *o, const struct job_request_li
     if (!json_is_string(p) || !json_string_length(p)) return body_fail(o, "prompt", why, "a text that is not empty, or a list of token ids");
     r->q.prompt = json_string_value(p);
     r->q.prompt_len = json_string_length(p);
-    r->q.prompt_chars = job_request_chars(r->q.prompt, r->q.prompt_len);
+    r->q.prompt_chars = (uint32_t)utf8_count(r->q.prompt, r->q.prompt_len);
     return true;
 }
 

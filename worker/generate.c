@@ -23,7 +23,7 @@ static int open_running(struct running *r)
 {
     const struct generation *g = r->g;
     const struct reply_options reply = { .tokenizer = g->model->tokenizer, .stops = g->stops, .n_stops = g->n_stops, .harmony = g->harmony,
-        .out = g->ids ? NULL : g->out, .aside = g->ids ? NULL : g->aside, .dim = g->dim };
+        .out = g->ids ? NULL : g->out, .aside = g->ids ? NULL : g->aside, .out_terminal = g->out_terminal, .aside_terminal = g->aside_terminal };
     ERROR_TEXT(err);
     wk_status status = reply_open(&reply, &r->reply, &err);
     if (!status) status = sampler_check(g->params, g->model->program->n_vocab, &err);

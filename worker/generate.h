@@ -20,7 +20,8 @@ struct generation {
     const char *const *stops; uint32_t n_stops;
     bool ids;                                  /* print ids separated by spaces */
     const struct harmony_ids *harmony;         /* NULL: the output is text as it is */
-    FILE *out, *aside; bool dim;               /* reply.h */
+    FILE *out, *aside;                         /* reply.h */
+    bool out_terminal, aside_terminal;
     /* Filled: */
     uint32_t n_generated;                      /* without the end-of-generation token */
     double prefill_seconds, decode_seconds;    /* decode: from the first logits to the last id */

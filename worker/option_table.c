@@ -117,7 +117,7 @@ const struct option_key option_keys[] = {
 
 const struct command_def command_table[CMD_COUNT] = {
     [CMD_RUN] = { "run", "", 0, 0, "generate text",
-        "Text streams to standard output as whole characters. A line with token counts, speed, seed and device follows on standard error. "
+        "Text streams to standard output as whole characters; a terminal is shown control characters (^[) and obeys none. A line with token counts, speed, seed and device follows on standard error. "
         "The same seed gives the same tokens. Ctrl-C stops cleanly: the line is still printed and the exit status is 130." },
     [CMD_TOKENIZE] = { "tokenize", "TEXT", 0, 1, "turn text into token ids",
         "Prints the ids on one line. The model's file may hold a vocabulary alone." },

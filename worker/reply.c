@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "terminal.h"
 #include "tokenizer/stop.h"
 #include "tokenizer/utf8.h"
 
@@ -12,6 +13,7 @@ struct reply {
     struct harmony_parser parser;
     struct stop_matcher *stops;
     struct utf8_stream utf8, aside_utf8;
+    struct terminal out, aside;
     char *certain, *text;   /* bytes that no stop string can take back; the same as whole characters */
     bool begun, stopped;
 };
@@ -23,6 +25,8 @@ wk_status reply_open(const struct reply_options *o, struct reply **out, const st
     struct reply *a = calloc(1, sizeof *a);
     if (!a) return wk_fail(err, WK_NO_MEMORY, "no memory for text");
     a->o = *o;
+    a->out = (struct terminal){ .out = o->out, .shows = o->out_terminal };
+    a->aside = (struct terminal){ .out = o->aside, .shows = o->aside_terminal };
     if (o->harmony) harmony_begin(&a->parser, o->harmony, true);
     for (uint32_t i = 0; i < o->n_stops; i++) lens[i] = strlen(o->stops[i]);
     wk_status status = stop_open(o->stops, lens, o->n_stops, &a->stops, err);
@@ -47,20 +51,13 @@ bool reply_begun(const struct reply *a) { return a->begun; }
 
 /* ---- the answer -------------------------------------------------------------------------------------------------------- */
 
-static void write_text(FILE *out, const char *text, size_t n)
-{
-    if (!out || !n) return;
-    (void)fwrite(text, 1, n, out);
-    (void)fflush(out);
-}
-
 static void show(struct reply *a, struct token_bytes bytes)
 {
     size_t n = 0;
     if (!bytes.len || a->stopped) return;
     a->begun = true;
     a->stopped = stop_push(a->stops, bytes.data, bytes.len, a->certain, &n) != STOP_NONE;
-    write_text(a->o.out, a->text, utf8_stream_push(&a->utf8, a->certain, n, a->text));
+    terminal_write(&a->out, a->text, utf8_stream_push(&a->utf8, a->certain, n, a->text));
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------------- */
@@ -71,16 +68,20 @@ static void begin_message(struct reply *a)
     if (harmony_visible(h)) {
         if (a->begun) show(a, (struct token_bytes){ "\n\n", 2 }); /* what was said before a call of a tool, and then the answer */
     } else if (a->o.aside) {
-        if (a->o.dim) (void)fputs("\033[2m", a->o.aside);
-        if (harmony_calls(h)) (void)fprintf(a->o.aside, "[calls %s] ", h->recipient);
+        if (a->aside.shows) (void)fputs("\033[2m", a->o.aside);
+        if (!harmony_calls(h)) return;
+        terminal_write(&a->aside, "[calls ", 7);
+        terminal_write(&a->aside, h->recipient, strlen(h->recipient));
+        terminal_write(&a->aside, "] ", 2);
     }
 }
 
 static void end_message(struct reply *a)
 {
     if (harmony_visible(&a->parser.header) || !a->o.aside) return;
-    write_text(a->o.aside, a->text, utf8_stream_flush(&a->aside_utf8, a->text));
-    (void)fputs(a->o.dim ? "\033[0m\n\n" : "\n\n", a->o.aside);
+    terminal_write(&a->aside, a->text, utf8_stream_flush(&a->aside_utf8, a->text));
+    terminal_end(&a->aside);
+    (void)fputs(a->aside.shows ? "\033[0m\n\n" : "\n\n", a->o.aside);
     (void)fflush(a->o.aside);
 }
 
@@ -90,7 +91,7 @@ static void take_events(struct reply *a, const struct harmony_event *events, siz
         if (events[i].kind == HARMONY_BEGIN) begin_message(a);
         else if (events[i].kind == HARMONY_END) end_message(a);
         else if (harmony_visible(&a->parser.header)) show(a, events[i].text);
-        else if (a->o.aside) write_text(a->o.aside, a->text, utf8_stream_push(&a->aside_utf8, events[i].text.data, events[i].text.len, a->text));
+        else if (a->o.aside) terminal_write(&a->aside, a->text, utf8_stream_push(&a->aside_utf8, events[i].text.data, events[i].text.len, a->text));
     }
 }
 
@@ -107,7 +108,8 @@ void reply_end(struct reply *a, bool cut)
 {
     struct harmony_event events[HARMONY_EVENTS];
     if (a->o.harmony) take_events(a, events, harmony_finish(&a->parser, events));
-    write_text(a->o.out, a->text, utf8_stream_push(&a->utf8, a->certain, stop_flush(a->stops, a->certain), a->text));
+    terminal_write(&a->out, a->text, utf8_stream_push(&a->utf8, a->certain, stop_flush(a->stops, a->certain), a->text));
     if (cut) utf8_stream_drop(&a->utf8);
-    write_text(a->o.out, a->text, utf8_stream_flush(&a->utf8, a->text));
+    terminal_write(&a->out, a->text, utf8_stream_flush(&a->utf8, a->text));
+    terminal_end(&a->out);
 }

@@ -14,7 +14,7 @@ struct reply_options {
     const struct harmony_ids *harmony;          /* NULL: all of the output is the answer. Else the prompt ended with <|start|>assistant */
     FILE *out;                                  /* the answer; NULL: nowhere */
     FILE *aside;                                /* harmony: reasoning and calls of tools; NULL: nowhere */
-    bool dim;                                   /* aside is a terminal: write it dim */
+    bool out_terminal, aside_terminal;          /* control characters are shown; what stands aside is dim */
 };
 
 struct reply; /* [one thread] */

@@ -17,6 +17,7 @@
 #include "text.h"
 #include "chat/chat.h"
 #include "tokenizer/stop.h"
+#include "tokenizer/utf8.h"
 
 enum { MAX_BIAS = 300 };
 
@@ -147,7 +148,7 @@ static void statistics(const struct run *r, const struct generation *g)
         if (!sha256_hex(r->text.bytes, r->text.len, digest)) digest[0] = '\0';
         LOG(LOG_INFO, "execute_end", NULL, log_s("model", m->name), log_s("device", m->device->name), log_u("tokens_in", g->n_prompt), log_u("tokens_out", g->n_generated),
             log_f("first_token_ms", g->prefill_seconds * 1e3), log_f("decode_time_ms", g->decode_seconds * 1e3), log_u("seed", r->params.seed),
-            log_s("finish_reason", finish_name(g->finish)), log_s("prompt_sha256", digest), log_u("prompt_chars", r->text.len));
+            log_s("finish_reason", finish_name(g->finish)), log_s("prompt_sha256", digest), log_u("prompt_chars", utf8_count(r->text.bytes, r->text.len)));
         return;
     }
     (void)fprintf(stderr, "worker: %u prompt tokens in %.2f s (%.1f tok/s), %u tokens in %.2f s (%.1f tok/s), seed %" PRIu64
@@ -159,11 +160,10 @@ static void statistics(const struct run *r, const struct generation *g)
 static int generate_text(struct run *r)
 {
     struct generation g = { .model = r->x.model, .prompt = r->tokens.ids, .n_prompt = (uint32_t)r->tokens.n, .params = &r->params,
-        .max_tokens = option_u32(r->o, OPT_MAX_TOKENS), .stops = r->stops, .n_stops = r->n_stops, .ids = option_flag(r->o, OPT_PRINT_IDS), .out = stdout };
+        .max_tokens = option_u32(r->o, OPT_MAX_TOKENS), .stops = r->stops, .n_stops = r->n_stops, .ids = option_flag(r->o, OPT_PRINT_IDS), .out = stdout, .out_terminal = isatty(STDOUT_FILENO), .aside_terminal = isatty(STDERR_FILENO) };
     if (r->chat && chat_is_harmony(r->chat)) {
         g.harmony = &r->harmony;
         g.aside = option_flag(r->o, OPT_REASONING) ? stderr : NULL;
-        g.dim = isatty(STDERR_FILENO);
     }
     int result = generate(&g);
     if (result) return result;

@@ -12,6 +12,7 @@
 static struct builder builder;
 static struct tokenizer *tokenizer;
 static struct harmony_ids ids;
+static bool to_terminals;
 
 static int open_vocabulary(void **state)
 {
@@ -38,7 +39,8 @@ static struct said reply(const char *output, bool harmony, const char *stop, boo
     struct said said = { 0 };
     size_t n_out, n_aside;
     FILE *out = open_memstream(&said.out, &n_out), *beside = open_memstream(&said.aside, &n_aside);
-    const struct reply_options o = { .tokenizer = tokenizer, .stops = &stop, .n_stops = stop != NULL, .harmony = harmony ? &ids : NULL, .out = out, .aside = aside ? beside : NULL };
+    const struct reply_options o = { .tokenizer = tokenizer, .stops = &stop, .n_stops = stop != NULL, .harmony = harmony ? &ids : NULL, .out = out, .aside = aside ? beside : NULL,
+        .out_terminal = to_terminals, .aside_terminal = to_terminals };
     struct reply *r;
     struct tokens got = { 0 };
     assert_int_equal(reply_open(&o, &r, NULL), WK_OK);
@@ -98,6 +100,21 @@ static void test_characters(void **state)
     expect(reply("a\xE4\xB8", false, NULL, false, true), "a", "");
 }
 
+/* A terminal is shown what it would obey, wherever ids cut it; a file gets the text as it is. */
+static void test_terminals(void **state)
+{
+    (void)state;
+    static const char text[] = "\033]0;x\a\033[2Ja\tb\r\nc\rd\xC2\x9B" "1m\xC2\xA0\x7F\b";
+    expect(reply(text, false, NULL, false, false), text, "");
+    to_terminals = true;
+    expect(reply(text, false, NULL, false, false), "^[]0;x^G^[[2Ja\tb\nc^Md<U+009B>1m\xC2\xA0^?^H", "");
+    expect(reply("a\r", false, NULL, false, false), "a^M", "");
+    expect(reply("<|channel|>analysis<|message|>\033[1mx\r<|end|><|start|>assistant<|channel|>final<|message|>y\033<|return|>", true, NULL, true, false), "y^[",
+           "\033[2m^[[1mx^M\033[0m\n\n");
+    expect(reply("<|channel|>commentary to=functions.\033c <|message|>{}<|call|>", true, NULL, true, false), "", "\033[2m[calls functions.^[c] {}\033[0m\n\n");
+    to_terminals = false;
+}
+
 static void test_begun(void **state)
 {
     (void)state;
@@ -113,6 +130,7 @@ static void test_begun(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_channels), cmocka_unit_test(test_stops), cmocka_unit_test(test_characters), cmocka_unit_test(test_begun) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_channels), cmocka_unit_test(test_stops), cmocka_unit_test(test_characters), cmocka_unit_test(test_terminals),
+        cmocka_unit_test(test_begun) };
     return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }

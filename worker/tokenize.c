@@ -1,10 +1,12 @@
 /* tokenize.c: `worker tokenize` and `worker detokenize`. The model's file may be a vocabulary alone: no plugin and no weight is needed. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "errors.h"
 #include "setup.h"
+#include "terminal.h"
 #include "text.h"
 
 static int open_tokenizer(const struct options *o, struct tokenizer **out)
@@ -85,7 +87,9 @@ int command_detokenize(const struct options *o)
         if (status) {
             result = fail_status(STAGE_TOKENS, status, &err);
         } else {
-            (void)fwrite(bytes, 1, len, stdout);
+            struct terminal out = { .out = stdout, .shows = isatty(STDOUT_FILENO) };
+            terminal_write(&out, bytes, len);
+            terminal_end(&out);
             free(bytes);
         }
         free(list.ids);

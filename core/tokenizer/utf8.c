@@ -56,6 +56,13 @@ size_t utf8_encode(uint32_t c, char out[4])
     return len;
 }
 
+size_t utf8_count(const char *text, size_t n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return count;
+}
+
 static size_t put_replacement(char *out)
 {
     memcpy(out, "\xEF\xBF\xBD", 3);

@@ -17,6 +17,9 @@ uint32_t utf8_decode(const unsigned char *bytes, size_t len);
 /* Writes the character c (no surrogate, at most U+10FFFF) to out; returns its length. */
 size_t utf8_encode(uint32_t c, char out[4]);
 
+/* Characters of a text that is valid. */
+size_t utf8_count(const char *text, size_t n);
+
 struct utf8_stream {
     unsigned char held[4];
     uint8_t n;    /* bytes held */

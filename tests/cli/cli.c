@@ -96,6 +96,25 @@ struct cli_result cli_interrupt(const char *const *args)
     return r;
 }
 
+struct cli_result cli_terminal(const char *const *args)
+{
+    struct cli_result r;
+    char bytes[256];
+    const int in = anonymous_file(), out = anonymous_file(), err = anonymous_file(), end = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(end >= 0 && grantpt(end) == 0 && unlockpt(end) == 0);
+    const int terminal = open(ptsname(end), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(terminal >= 0);
+    const pid_t pid = spawn(args, in, terminal, err);
+    (void)close(terminal);
+    for (ssize_t n; (n = read(end, bytes, sizeof bytes)) > 0;) assert_int_equal(write(out, bytes, (size_t)n), n); /* an error once nobody has it open any more */
+    collect(pid, &r, out, err);
+    (void)close(end);
+    (void)close(in);
+    (void)close(out);
+    (void)close(err);
+    return r;
+}
+
 void cli_free(struct cli_result *r)
 {
     free(r->out);

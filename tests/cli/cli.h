@@ -31,6 +31,9 @@ void cli_free(struct cli_result *r);
 /* Runs it until the first byte of output, interrupts it, and collects the rest. */
 struct cli_result cli_interrupt(const char *const *args);
 
+/* Runs it with a terminal for its standard output. */
+struct cli_result cli_terminal(const char *const *args);
+
 bool matches(const char *text, const char *pattern);     /* extended regular expression */
 const char *last_line(char *text);                       /* cuts the final newline off */
 unsigned files_here(void);                               /* entries of the working directory */

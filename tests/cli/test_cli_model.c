@@ -147,6 +147,30 @@ static void context_beyond_the_model_is_said(void **state)
     cli_free(&r);
 }
 
+/* Whatever a model or a list of ids says, a terminal is not told to do anything; a file gets it as it is. */
+static void terminals_obey_no_model(void **state)
+{
+    (void)state;
+    char bias[32];
+    struct cli_result id = CLI("tokenize", "-m", "tiny.gguf", "--no-bos", "\033");
+    assert_ok(&id);
+    const char *escape = strrchr(last_line(id.out), ' ') + 1; /* behind this vocabulary's space in front */
+    (void)snprintf(bias, sizeof bias, "%s=100", escape);
+    const char *const run[] = { "run", "-m", "tiny.gguf", "-p", "x", "-n", "2", "--temperature", "0", "--logit-bias", bias, NULL }, *const decode[] = { "detokenize", "-m", "tiny.gguf", escape, NULL };
+    struct cli_result shown = cli_terminal(run), file = cli(run, NULL), text = cli_terminal(decode), bytes = cli(decode, NULL);
+    assert_ok(&shown);
+    assert_ok(&file);
+    assert_string_equal(shown.out, "^[^[\r\n"); /* the terminal's own end of a line */
+    assert_string_equal(file.out, "\033\033\n");
+    assert_string_equal(text.out, "^[");
+    assert_string_equal(bytes.out, "\033");
+    cli_free(&id);
+    cli_free(&shown);
+    cli_free(&file);
+    cli_free(&text);
+    cli_free(&bytes);
+}
+
 static void end_token_stops(void **state)
 {
     (void)state;
@@ -187,10 +211,10 @@ static void chat_is_the_models_choice(void **state)
 static void narration_holds_no_text(void **state)
 {
     (void)state;
-    struct cli_result r = CLI("run", "-m", "tiny.gguf", "-p", "secretword", "--log", "json", "-n", "2");
+    struct cli_result r = CLI("run", "-m", "tiny.gguf", "-p", "secretw\xC3\xB6rd", "--log", "json", "-n", "2");
     assert_ok(&r);
-    assert_null(strstr(r.err, "secretword"));
-    assert_true(matches(r.err, "\"event\":\"execute_end\".*\"tokens_in\":[0-9]+.*\"prompt_sha256\":\"[0-9a-f]{64}\""));
+    assert_null(strstr(r.err, "secret"));
+    assert_true(matches(r.err, "\"event\":\"execute_end\".*\"tokens_in\":[0-9]+.*\"prompt_sha256\":\"[0-9a-f]{64}\",\"prompt_chars\":10}"));
     cli_free(&r);
 }
 
@@ -387,7 +411,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(same_seed_same_ids), cmocka_unit_test(printed_seed_repeats), cmocka_unit_test(environment_reaches_the_run),
         cmocka_unit_test(prompt_from_standard_input_and_file), cmocka_unit_test(stop_string_is_not_printed), cmocka_unit_test(output_is_valid_utf8),
-        cmocka_unit_test(generation_ends_with_the_context), cmocka_unit_test(context_beyond_the_model_is_said), cmocka_unit_test(end_token_stops), cmocka_unit_test(interrupt_still_reports),
+        cmocka_unit_test(generation_ends_with_the_context), cmocka_unit_test(context_beyond_the_model_is_said), cmocka_unit_test(end_token_stops), cmocka_unit_test(terminals_obey_no_model), cmocka_unit_test(interrupt_still_reports),
         cmocka_unit_test(chat_is_the_models_choice), cmocka_unit_test(narration_holds_no_text), cmocka_unit_test(tokens_round_trip), cmocka_unit_test(special_only_when_asked), cmocka_unit_test(score_is_sane), cmocka_unit_test(score_in_windows),
         cmocka_unit_test(bench_measures), cmocka_unit_test(bench_of_several), cmocka_unit_test(tap_writes_a_folder), cmocka_unit_test(tape_is_printed), cmocka_unit_test(golden_f32_exact),
         cmocka_unit_test(golden_f32_default), cmocka_unit_test(golden_q4_k_m_exact), cmocka_unit_test(golden_q8_0_default) };
