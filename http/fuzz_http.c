@@ -19,7 +19,7 @@ static void check_guard(const char *bytes, size_t n)
     if (guard_check(bytes, g.head - 1, &again) != GUARD_MORE) abort();
     char *target = malloc(g.target.n + 1);
     if (!target) abort();
-    const size_t length = guard_decode(g.target.at, g.target.n, true, target);
+    const size_t length = guard_decode(g.target.at, g.target.n, target);
     if (length > g.target.n || memchr(target, 0, length)) abort();
     free(target);
     (void)guard_loopback(g.host);

@@ -251,7 +251,7 @@ bool guard_loopback(struct guard_span host)
     return same(name, "localhost") || same(name, "[::1]") || is_loopback_address(name.at, name.n);
 }
 
-size_t guard_decode(const char *text, size_t n, bool form, char *out)
+size_t guard_decode(const char *text, size_t n, char *out)
 {
     size_t length = 0;
     for (size_t i = 0; i < n; i++) {
@@ -259,7 +259,7 @@ size_t guard_decode(const char *text, size_t n, bool form, char *out)
             out[length++] = (char)(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2]));
             i += 2;
         } else {
-            out[length++] = form && text[i] == '+' ? ' ' : text[i];
+            out[length++] = text[i];
         }
     }
     out[length] = 0;

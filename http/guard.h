@@ -43,7 +43,7 @@ bool guard_agrees(const char *head, size_t n, const struct guard_parsed *parsed)
 /* Does `host` (the value of a Host header) name this machine's loopback? With or without a port. */
 bool guard_loopback(struct guard_span host);
 
-/* Decodes %XX, and + as a space if `form`; guard_check has made sure that every % has two digits and none is %00. out has room for n + 1. */
-size_t guard_decode(const char *text, size_t n, bool form, char *out);
+/* Decodes %XX; guard_check has made sure that every % has two digits and none is %00. out has room for n + 1. */
+size_t guard_decode(const char *text, size_t n, char *out);
 
 #endif

@@ -63,10 +63,8 @@ void http_counts(const struct http_server *s, struct http_counts *out); /* [any 
 void http_close(struct http_server *s);
 
 /* ---- a request; all strings are the request's and live until the handler returns [the handler's thread] ---- */
-const char *http_method(const struct http_request *r);
 const char *http_path(const struct http_request *r);                      /* as it came, without the query */
 const char *http_rest(const struct http_request *r);                      /* what follows a prefix route's path, %XX decoded; "" for an exact path */
-const char *http_query(struct http_request *r, const char *name);         /* decoded value, NULL: absent (or out of memory) */
 const char *http_header(const struct http_request *r, const char *name);  /* NULL: absent. Lists and X-Forwarded-* may have come more often: the first */
 const char *http_id(const struct http_request *r);                        /* X-Request-Id as it came, if 1 to 64 of [A-Za-z0-9._-], else a fresh one; on every answer */
 /* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400, 408, 413; 415 if `json` and the type

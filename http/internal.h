@@ -29,8 +29,6 @@ struct http_server {
     char bind_error[256];            /* CivetWeb's last complaint while it starts */
 };
 
-enum { DECODED_MAX = 8 };
-
 /* One connection, which carries one request: made before the first byte is looked at, freed before the socket is closed. */
 struct http_request {
     struct http_server *s;
@@ -42,7 +40,6 @@ struct http_request {
     char method[8], path[GUARD_TARGET_MAX + 1], host[256], origin[256], id[HTTP_ID_MAX + 1];
     const struct http_route *route;
     char *rest;                      /* decoded, with its terminator; NULL: "" */
-    char *decoded[DECODED_MAX]; uint32_t n_decoded;
     struct http_text extra; uint32_t n_extra;
     char *judged;                    /* the guard.head bytes that the guards passed, until CivetWeb has parsed them */
     char *body;                      /* guard.length bytes and a terminator */

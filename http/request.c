@@ -45,7 +45,6 @@ struct http_request *request_new(struct http_server *s, struct mg_connection *c,
 void request_free(struct http_request *r)
 {
     if (!r) return;
-    for (uint32_t i = 0; i < r->n_decoded; i++) free(r->decoded[i]);
     free(r->rest);
     free(r->judged);
     http_text_free(&r->extra);
@@ -278,7 +277,7 @@ int request_serve(struct http_request *r, const struct mg_request_info *info)
         if (length > n) {
             r->rest = malloc(length - n + 1);
             if (!r->rest) http_error(r, 500, "INTERNAL", "out of memory", false, NULL, NULL);
-            else (void)guard_decode(r->path + n, length - n, false, r->rest);
+            else (void)guard_decode(r->path + n, length - n, r->rest);
         }
         if (!r->answered) call_handler(r);
     } else {
@@ -295,29 +294,10 @@ int request_serve(struct http_request *r, const struct mg_request_info *info)
 
 /* ---- what a handler asks ------------------------------------------------------------------------------------------------------- */
 
-const char *http_method(const struct http_request *r) { return r->method; }
 const char *http_path(const struct http_request *r) { return r->path; }
 const char *http_rest(const struct http_request *r) { return r->rest ? r->rest : ""; }
 const char *http_header(const struct http_request *r, const char *name) { return mg_get_header(r->connection, name); }
 const char *http_id(const struct http_request *r) { return r->id; }
-
-const char *http_query(struct http_request *r, const char *name)
-{
-    const size_t length = strlen(name);
-    for (const char *at = r->info->query_string; at && *at;) {
-        const size_t n = strcspn(at, "&");
-        if (n >= length && !strncmp(at, name, length) && (n == length || at[length] == '=')) {
-            const size_t value = n > length ? n - length - 1 : 0;
-            if (r->n_decoded == DECODED_MAX) return NULL;
-            char *out = malloc(value + 1);
-            if (!out) return NULL;
-            (void)guard_decode(at + n - value, value, true, out);
-            return r->decoded[r->n_decoded++] = out;
-        }
-        at += n + (at[n] == '&');
-    }
-    return NULL;
-}
 
 /* ---- the body ------------------------------------------------------------------------------------------------------------------ */
 

@@ -42,9 +42,9 @@ static void handle_big(void *user, struct http_request *r)
 static void handle_items(void *user, struct http_request *r)
 {
     (void)user;
-    const char *rest = http_rest(r), *a = http_query(r, "a"), *empty = http_query(r, "empty");
+    const char *rest = http_rest(r);
     struct http_text t = { 0 };
-    http_text_format(&t, "%s|%s|%s|%s|%s", http_method(r), http_path(r), rest, a ? a : "-", empty ? empty : "-");
+    http_text_format(&t, "%s|%s", http_path(r), rest);
     http_answer(r, 200, "text/plain", t.data, t.n);
     http_text_free(&t);
 }
@@ -454,9 +454,7 @@ static void contract(void **state)
     static char answer[ANSWER];
     const uint16_t port = http_port(server);
     assert_int_equal(exchange(port, GET("/items/x%2Fy%20z+w?b=1&a=%41+b&empty&c") "\r\n", answer, sizeof answer), 200);
-    assert_non_null(strstr(answer, "\r\n\r\nGET|/items/x%2Fy%20z+w|x/y z+w|A b|"));
-    assert_int_equal(exchange(port, GET("/items/q?ab=1&xa=2") "\r\n", answer, sizeof answer), 200);
-    assert_non_null(strstr(answer, "|q|-|-"));
+    assert_non_null(strstr(answer, "\r\n\r\n/items/x%2Fy%20z+w|x/y z+w"));
     assert_int_equal(exchange(port, GET("/silent") "\r\n", answer, sizeof answer), 500);
     assert_non_null(strstr(answer, "INTERNAL"));
     assert_int_equal(exchange(port, GET("/extras") "\r\n", answer, sizeof answer), 200);

@@ -10,6 +10,7 @@
 
 #define H "Host: 127.0.0.1\r\n"
 #define GET(target) "GET " target " HTTP/1.1\r\n" H "\r\n"
+#define STREAM(headers) "GET /stream HTTP/1.1\r\n" H headers "\r\n"
 
 enum { MINUTES = 600000, ANSWER = 1 << 16 };
 
@@ -40,11 +41,11 @@ static void handle_large(void *user, struct http_request *r)
     free(bytes);
 }
 
-/* Events 0, 1, ... every 5 ms until `stop`, at most ?n of them; nothing at all before `go` if ?quiet. */
+/* Events 0, 1, ... every 5 ms until `stop`, at most X-Events of them; nothing at all before `go` with X-Quiet. */
 static void handle_stream(void *user, struct http_request *r)
 {
-    const char *most = http_query(r, "n");
-    const bool quiet = http_query(r, "quiet");
+    const char *most = http_header(r, "X-Events");
+    const bool quiet = http_header(r, "X-Quiet");
     const unsigned long n = most ? strtoul(most, NULL, 10) : 1000000;
     bool here = http_stream_begin(r);
     (void)user;
@@ -148,12 +149,12 @@ static void events(void **state)
     (void)state;
     static char answer[ANSWER];
     struct http_server *s = open_with(4, MINUTES);
-    assert_int_equal(exchange(http_port(s), GET("/stream?n=30"), answer, sizeof answer), 200);
+    assert_int_equal(exchange(http_port(s), STREAM("X-Events: 30\r\n"), answer, sizeof answer), 200);
     check_events(answer, 30);
     assert_non_null(strstr(answer, "\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n\r\n"));
     assert_non_null(strstr(answer, "\r\n1d\r\nevent: token\ndata: {\"i\":10}\n\n\r\n")); /* one chunk each, and its size is right */
     assert_string_equal(answer + strlen(answer) - 7, "\r\n0\r\n\r\n");
-    assert_int_equal(exchange(http_port(s), "GET /stream?n=3 HTTP/1.0\r\n" H "\r\n", answer, sizeof answer), 200);
+    assert_int_equal(exchange(http_port(s), "GET /stream HTTP/1.0\r\nX-Events: 3\r\n" H "\r\n", answer, sizeof answer), 200);
     assert_non_null(strstr(answer, "\r\n\r\nevent: token\ndata: {\"i\":0}\n\nevent: token\ndata: {\"i\":1}\n\nevent: token\ndata: {\"i\":2}\n\n"));
     assert_null(strstr(answer, "chunked"));
     assert_int_equal(exchange(http_port(s), "HEAD /stream HTTP/1.1\r\n" H "\r\n", answer, sizeof answer), 200);
@@ -168,7 +169,7 @@ static void pings(void **state)
     (void)state;
     static char answer[ANSWER];
     struct http_server *s = open_with(1, MINUTES);
-    const int fd = send_request(s, GET("/stream?quiet=1&n=2"));
+    const int fd = send_request(s, STREAM("X-Quiet: 1\r\nX-Events: 2\r\n"));
     assert_true(read_until(fd, answer, sizeof answer, "8\r\n: ping\n\n\r\n"));
     atomic_store(&go, true);
     assert_true(read_until(fd, answer, sizeof answer, NULL));
@@ -242,8 +243,8 @@ static void leave_streams(void **state)
     struct http_server *s = open_with(2, MINUTES);
     for (enum leaving how = FIN; how <= HALF_CLOSE; how++) {
         print_message("%s\n", leaving_names[how]);
-        leave_stream(s, GET("/stream?quiet=1"), NULL, how);            /* perhaps before the first byte */
-        leave_stream(s, GET("/stream?quiet=1"), "\r\n\r\n", how);      /* queued, in prefill: headers came, no event */
+        leave_stream(s, STREAM("X-Quiet: 1\r\n"), NULL, how);            /* perhaps before the first byte */
+        leave_stream(s, STREAM("X-Quiet: 1\r\n"), "\r\n\r\n", how);      /* queued, in prefill: headers came, no event */
         leave_stream(s, GET("/stream"), "\"i\":3", how);               /* in the middle */
     }
     leave_stream(s, GET("/torrent"), "xxxx", FIN);
@@ -279,7 +280,7 @@ static void freeze(void **state)
     int fds[8];
     for (int i = 0; i < 8; i++) fds[i] = send_request(s, GET("/torrent"));
     wait_for(atomic_load(&began) == 8);
-    assert_int_equal(exchange(http_port(s), GET("/stream?n=50"), answer, sizeof answer), 200);
+    assert_int_equal(exchange(http_port(s), STREAM("X-Events: 50\r\n"), answer, sizeof answer), 200);
     check_events(answer, 50);
     wait_for(atomic_load(&left) == 8);
     assert_int_equal(atomic_load(&ended), 1);
@@ -345,7 +346,7 @@ static void slots(void **state)
     struct http_server *s = open_with(3, MINUTES);
     int fds[3];
     for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 3; i++) fds[i] = send_request(s, GET("/stream?quiet=1"));
+        for (int i = 0; i < 3; i++) fds[i] = send_request(s, STREAM("X-Quiet: 1\r\n"));
         wait_for(counts_of(s).streams == 3);
         for (int i = 0; i < 20; i++) {
             assert_int_equal(exchange(http_port(s), GET("/stream"), answer, sizeof answer), 429);
@@ -357,7 +358,7 @@ static void slots(void **state)
         assert_int_equal(counts_of(s).streams_refused, 20 * (round + 1));
         (void)close(fds[0]);
         wait_for(counts_of(s).streams == 2);
-        assert_int_equal(exchange(http_port(s), GET("/stream?n=2"), answer, sizeof answer), 200);
+        assert_int_equal(exchange(http_port(s), STREAM("X-Events: 2\r\n"), answer, sizeof answer), 200);
         (void)close(fds[1]);
         (void)close(fds[2]);
         wait_for(nothing_left(s));

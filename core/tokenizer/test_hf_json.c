@@ -104,7 +104,6 @@ static void test_byte_fallback(void **state)
     assert_string_equal(tokenizer_kind(t), "hf-json");
     assert_true(tokenizer_adds_bos(t));
     assert_int_equal(tokenizer_bos(t), 1);
-    assert_int_equal(tokenizer_unk(t), 0);
     assert_int_equal(tokenizer_eos(t), 2);
     expect_cut(t, "the in", "\u2581the|\u2581|in");
     expect_cut(t, "the\xC3\xA9", "\u2581the|<0xC3>|<0xA9>");

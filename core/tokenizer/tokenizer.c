@@ -148,7 +148,6 @@ const char *tokenizer_kind(const struct tokenizer *t) { return t->json ? "hf-jso
 uint32_t tokenizer_size(const struct tokenizer *t) { return t->vocab.n; }
 uint32_t tokenizer_bos(const struct tokenizer *t) { return t->vocab.bos; }
 uint32_t tokenizer_eos(const struct tokenizer *t) { return t->vocab.eos; }
-uint32_t tokenizer_unk(const struct tokenizer *t) { return t->vocab.unk; }
 bool tokenizer_adds_bos(const struct tokenizer *t) { return t->vocab.add_bos && t->vocab.bos != TOKEN_NONE; }
 bool tokenizer_adds_eos(const struct tokenizer *t) { return t->vocab.add_eos && t->vocab.eos != TOKEN_NONE; }
 bool tokenizer_ends(const struct tokenizer *t, uint32_t id) { return vocab_ends(&t->vocab, id); }

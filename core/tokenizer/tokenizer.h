@@ -53,7 +53,6 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len)
 /* Ids, or TOKEN_NONE. */
 uint32_t tokenizer_bos(const struct tokenizer *t);
 uint32_t tokenizer_eos(const struct tokenizer *t);
-uint32_t tokenizer_unk(const struct tokenizer *t);
 bool tokenizer_adds_bos(const struct tokenizer *t);
 bool tokenizer_adds_eos(const struct tokenizer *t);
 
