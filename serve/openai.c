@@ -155,6 +155,16 @@ static struct stream_form form_of(const struct completion *c)
 
 /* ---- the routes ------------------------------------------------------------------------------------------------------------ */
 
+/* gpt-oss reasons, shortly or for long; the others never do. */
+static bool suits_effort(struct serve *s, struct http_request *r, const struct serve_model *m, const char *effort)
+{
+    const bool reasons = m->chat && chat_is_harmony(m->chat);
+    if (!effort || (strcmp(effort, "none") != 0) == reasons) return true;
+    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, "reasoning_effort", "reasoning_effort: expected %s, got %s", reasons ? "low, medium or high: this model always reasons" :
+                 "none, or nothing: this model does not reason", effort);
+    return false;
+}
+
 /* What only the model tells; without one it is not ready, which comes next. */
 static bool suits_model(struct serve *s, struct http_request *r, const struct completion *c)
 {
@@ -164,10 +174,8 @@ static bool suits_model(struct serve *s, struct http_request *r, const struct co
         serve_refuse(s, r, SERVE_MODEL_NOT_FOUND, NULL, "model", "model: this worker serves %s, not %.255s", m->name, c->q.model);
     else if (c->chat && !m->chat)
         serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, "messages", "messages: this model has no chat template that is known: %s; /v1/completions takes a prompt as it is", m->no_chat);
-    else if (c->q.turn.reasoning && !chat_is_harmony(m->chat))
-        serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, "reasoning_effort", "reasoning_effort: this model knows none; leave it out");
     else
-        return true;
+        return suits_effort(s, r, m, c->q.turn.reasoning);
     return false;
 }
 

@@ -227,7 +227,8 @@ static bool read_effort(const struct body_object *o, struct openai_request *r, s
 {
     const char *effort = NULL;
     if (!body_name(o, "reasoning_effort", 16, &effort, why)) return false;
-    if (effort && strcmp(effort, "low") != 0 && strcmp(effort, "medium") != 0 && strcmp(effort, "high") != 0) return body_fail(o, "reasoning_effort", why, "low, medium or high");
+    if (effort && strcmp(effort, "low") != 0 && strcmp(effort, "medium") != 0 && strcmp(effort, "high") != 0 && strcmp(effort, "none") != 0)
+        return body_fail(o, "reasoning_effort", why, "none, low, medium or high");
     r->turn.reasoning = effort;
     return true;
 }

@@ -3,6 +3,7 @@
 package is installed (PyPI), the client itself as well."""
 import http.client
 import json
+import os
 import random
 import re
 import socket
@@ -56,7 +57,7 @@ def answers(w):
     check("... and streamed", "".join(x["choices"][0]["text"] for x in chunks(w.post("/v1/completions", {"prompt": "Once upon a time", "temperature": 0, "stream": True})[1])[:-1]) == whole["choices"][0]["text"])
     parts = dict(CHAT, messages=[{"role": "user", "content": [{"type": "text", "text": CHAT["messages"][0]["content"]}]}])
     check("content in parts", content(w.post("/v1/chat/completions", parts)[1]) == text)
-    nulls = dict(CHAT, model=None, stream=None, stop=None, n=1, tools=[], tool_choice="auto", logprobs=False, response_format={"type": "text"}, user="me", store=True, nobody_knows={"this": [1]})
+    nulls = dict(CHAT, model=None, stream=None, stop=None, n=1, tools=[], tool_choice="auto", logprobs=False, response_format={"type": "text"}, user="me", store=True, reasoning_effort="none", nobody_knows={"this": [1]})
     check("null is absent, what asks for nothing is fine, unknown names are ignored", content(w.post("/v1/chat/completions", nulls)[1]) == text)
     for stop in ("\n", ["\n"], [text[10:14], "zzz"]):
         at = min(text.find(x) for x in ([stop] if isinstance(stop, str) else stop) if x in text)
@@ -196,6 +197,23 @@ def browser(program_):
         check("preflight", status == 204 and head["access-control-allow-origin"] == "https://chat.example.org" and {"authorization", "content-type", "x-stainless-os", "x-stainless-retry-count"} <= set(allowed), head)
 
 
+def reasons(program_):
+    """gpt-oss's format, on the small random model of the test data: what it is told of reasoning, and what it says."""
+    model = os.path.join(os.environ.get("WORKER_TEST_DATA", ""), "tiny/tiny-gpt-oss.gguf")
+    if not os.path.exists(model):
+        print("not checked: there is no " + model)
+        return
+    with Worker(program_, "--model", model) as w:
+        ask = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "temperature": 0, "logit_bias": {str(w.post("/tokenize", {"content": "a"})[1]["tokens"][0]): 100}}
+        said = {e: w.post("/v1/chat/completions", dict(ask, reasoning_effort=e))[1] for e in ("low", "medium", "high", None)}
+        tokens = {e: a["usage"]["prompt_tokens"] for e, a in said.items()}
+        check("reasoning_effort is in the prompt, medium if nothing is said", tokens["low"] < tokens["high"] < tokens["medium"] == tokens[None], tokens)
+        check("a model that forgets its format is shown", all(content(a) == "aaaaa" for a in said.values()), said)
+        for effort, expected in (("none", "always reasons"), ("extreme", "low, medium or high")):
+            status, answer = w.post("/v1/chat/completions", dict(ask, reasoning_effort=effort))
+            check("reasoning_effort %s is refused" % effort, status == 400 and answer["error"]["param"] == "reasoning_effort" and expected in answer["error"]["message"], (status, answer))
+
+
 def client(w):
     """The client itself."""
     try:
@@ -229,6 +247,7 @@ with Worker(program) as w:
 leaving(program)
 configured(program)
 browser(program)
+reasons(program)
 with Worker(program, "--wait-for-commit", "--model-dir", source + "/models/haiku", wait=False) as w:
     w.until(lambda: w.get("/livez")[0] == 200)
     status, head, data = w.ask("POST", "/v1/chat/completions", CHAT)
