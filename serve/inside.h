@@ -21,6 +21,8 @@ static inline double serve_seconds(uint64_t ns) { return (double)(ns / 1000000) 
 /* Answers with a code of the table, counts it, and narrates it. job_id, field: NULL or "": none. [a handler] */
 __attribute__((format(printf, 6, 7)))
 void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code, const char *job_id, const char *field, const char *format, ...);
+/* The same without the answer, for who writes it himself. */
+void serve_refused(struct serve *s, struct http_request *r, enum serve_code code, const char *field);
 /* The body as JSON, and room for what it is parsed into; http_body. [a handler] */
 bool serve_body(struct http_request *r, size_t most, const char **bytes, size_t *n);
 /* Answers with a document, which is released; NULL (no memory for it): 500. [a handler] */

@@ -46,6 +46,14 @@ const char *serve_state_name(enum serve_state state)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------------- */
 
+void serve_refused(struct serve *s, struct http_request *r, enum serve_code code, const char *field)
+{
+    const struct serve_code_def *def = &serve_codes[code];
+    atomic_fetch_add(&s->refused[code], 1);
+    LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)), log_s("code", def->name), log_u("status", def->status), log_s("field", field),
+        log_s("request_id", http_id(r)));
+}
+
 void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code, const char *job_id, const char *field, const char *format, ...)
 {
     char text[1024];
@@ -54,9 +62,7 @@ void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code,
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    atomic_fetch_add(&s->refused[code], 1);
-    LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)), log_s("code", def->name), log_u("status", def->status), log_s("field", field),
-        log_s("request_id", http_id(r)));
+    serve_refused(s, r, code, field);
     http_error(r, def->status, def->name, text, def->retriable, job_id && job_id[0] ? job_id : NULL, field && field[0] ? field : NULL);
 }
 

@@ -212,7 +212,7 @@ static bool check_context(struct stream *x)
     const struct serve_code_def *code = &serve_codes[SERVE_CONTEXT_LENGTH_EXCEEDED];
     char text[96], more[96];
     if (x->prompt.n <= limit) return true;
-    atomic_fetch_add(&x->s->refused[SERVE_CONTEXT_LENGTH_EXCEEDED], 1);
+    serve_refused(x->s, x->r, SERVE_CONTEXT_LENGTH_EXCEEDED, x->form->field);
     (void)snprintf(text, sizeof text, "%s: expected at most %u tokens, got %zu", x->form->field, limit, x->prompt.n);
     (void)snprintf(more, sizeof more, ",\"n_prompt_tokens\":%zu,\"n_ctx\":%u", x->prompt.n, context);
     http_error_more(x->r, code->status, code->name, text, code->retriable, x->q.job_id, x->form->field, more);

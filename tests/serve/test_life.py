@@ -197,6 +197,7 @@ def narration():
     with Worker(program, "--log", "json", "--worker-id", UUID) as w:
         _, stream = w.execute(job_id="narrated", prompt=prompt, max_tokens=8, seed=18446744073709551615)
         w.post("/execute", {"job_id": "bad", "prompt": prompt, "top_p": 7})
+        w.post("/execute", {"job_id": "long", "prompt": prompt * 100})
         w.post("/cancel", {"job_id": "x"})
         check("ends", w.end() == 0)
         lines = [json.loads(l) for l in w.said().strip().split("\n")]
@@ -220,6 +221,7 @@ def narration():
         order = [l["event"] for l in lines if l["event"] in ("startup", "ready", "execute_start", "execute_end", "stopped")]
         check("events in order", order == ["startup", "ready", "execute_start", "execute_end", "stopped"], order)
         check("no text, but its digest", prompt not in w.said() and by["execute_end"][0]["prompt_chars"] == len(prompt) and len(by["execute_end"][0]["prompt_sha256"]) == 64)
+        check("every refusal is told, with its code", [l["code"] for l in by["refused"]] == ["INVALID_REQUEST", "CONTEXT_LENGTH_EXCEEDED"], by["refused"])
         check("counts agree with the stream", by["execute_end"][0]["tokens_out"] == stream[-1][1]["tokens_out"] and by["execute_end"][0]["seed"] == 18446744073709551615)
 
 
