@@ -160,14 +160,17 @@ void model_options_from(const struct options *o, const struct device_ops *device
     };
 }
 
+/* What of it is its user's to change. */
+static const char *smaller(const struct opened *x) { return x->kv_given ? "--kv-cache-size-mb" : "--context"; }
+
 static int refuse_vram(const struct opened *x, const char *path, uint64_t available, const char *text)
 {
     const struct model *m = x->model;
     const struct log_field fields[] = { log_u("gpu_device", x->gpu.index), log_s("model", m->name), log_s("path", path), log_u("vram_required", m->plan.total),
                                         log_u("vram_available", available), { 0 } };
     return fail_with(CODE_INSUFFICIENT_VRAM, fields, "%s: needs %" PRIu64 " bytes (weights %" PRIu64 ", KV cache %" PRIu64 " for a context of %u), GPU %u (%s) has %" PRIu64
-        " available of %" PRIu64 "%s%s; lower --context or take a smaller model", path, m->plan.total, m->plan.bytes[MEMORY_WEIGHTS], m->plan.bytes[MEMORY_KV],
-        (unsigned)m->dev.context, x->gpu.index, x->gpu.name, available, x->gpu.memory, text[0] ? ": " : "", text);
+        " available of %" PRIu64 "%s%s; lower %s or take a smaller model", path, m->plan.total, m->plan.bytes[MEMORY_WEIGHTS], m->plan.bytes[MEMORY_KV],
+        (unsigned)m->dev.context, x->gpu.index, x->gpu.name, available, x->gpu.memory, text[0] ? ": " : "", text, smaller(x));
 }
 
 /* Refuses a plan that cannot fit before anything of it is allocated. */
@@ -178,7 +181,7 @@ static int check_memory(const struct opened *x, const char *path, uint64_t *avai
     if (result || !*available || m->plan.total <= *available) return result;
     if (m->device->probe) return refuse_vram(x, path, *available, "");
     return fail(CODE_INSUFFICIENT_MEMORY, "%s: needs %" PRIu64 " bytes (KV cache %" PRIu64 " for a context of %u), the host has %" PRIu64
-        " available; lower --context or take a smaller model", m->name, m->plan.total, m->plan.bytes[MEMORY_KV], (unsigned)m->dev.context, *available);
+        " available; lower %s or take a smaller model", m->name, m->plan.total, m->plan.bytes[MEMORY_KV], (unsigned)m->dev.context, *available, smaller(x));
 }
 
 int refuse_model(wk_status status, const char *path, const char *text)
@@ -285,6 +288,7 @@ int open_model_on(const struct options *o, const struct device_ops *device, stru
         gguf_close(file);
         return result;
     }
+    out->kv_given = needs->kv_bytes != 0;
     model_options_from(o, device, out->plugins, needs, &options);
     if (needs->load) log_progress("loading", 0);
     wk_status status = model_plan(file, out->plugins, &options, &out->model, &err);

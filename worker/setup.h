@@ -49,7 +49,7 @@ void model_options_from(const struct options *o, const struct device_ops *device
 int refuse_model(wk_status status, const char *path, const char *text);
 
 /* A model, the plugins it rests on, and where it runs. */
-struct opened { struct plugin_registry *plugins; struct model *model; struct device_info gpu; };
+struct opened { struct plugin_registry *plugins; struct model *model; struct device_info gpu; bool kv_given; /* the size of the KV cache was asked for */ };
 /* "cpu (avx512, 8 threads, 8-bit activations)", "cuda (GPU 0, NVIDIA H200)". */
 enum { DEVICE_TEXT = 160 };
 const char *opened_device(const struct opened *x, char out[DEVICE_TEXT]);

@@ -72,6 +72,12 @@ def on_cpu():
         check("a digest on the CPU is refused, not ignored", status == 500 and answer["code"] == "MODEL_LOAD_FAILED" and "digest" in answer["message"], (status, answer))
         commit_by_request(w, "hf:org/haiku")
         check("exit 0", w.end() == 0)
+    with Worker(program, "--wait-for-commit", "--model-dir", models, "--kv-cache-size-mb", "16777216", wait=False) as w: # 16 TiB
+        w.until(lambda: w.get("/livez")[0] == 200)
+        for _ in range(2):
+            status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf"})
+            check("INSUFFICIENT_MEMORY, and what to do about it", status == 503 and answer["code"] == "INSUFFICIENT_MEMORY" and answer["retriable"] is False and "--kv-cache-size-mb" in answer["message"], (status, answer))
+        check("... which the plan says as well", w.post("/worker/plan", {"model_ref": "haiku.gguf"})[1]["feasible"] is False)
     with Worker(program) as w:
         status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf"})
         check("a worker without --model-dir", status == 400 and "--model-dir" in answer["message"], (status, answer))
