@@ -27,12 +27,6 @@ enum { BLOCK_RESERVED = 1024 }; /* bytes that a block takes beside what it asks 
 
 /* ---- shared memory ------------------------------------------------------------------------------------------------------------ */
 
-/* What the step is dealt out by: units are whole tiles where these can be dealt out evenly, so that nothing of them has to meet another block's, else pages.
- * meet: the splits of a tile are dealt out to the blocks of a cluster. */
-struct list { uint32_t items, units; bool meet, whole; };
-/* Items and units ahead of a sequence. */
-struct ahead { uint32_t items, units; };
-
 /* A page's K and V of a head, behind each other; of each so many bytes are read. */
 struct alignas(16) page_copy { __half *from; uint32_t bytes; };
 
@@ -40,8 +34,6 @@ template <int D, int W> struct alignas(128) few_shared : split_shared<D, W> {
     alignas(16) float raw[RAW_ROWS][D]; /* of the next tile, as they are: queries, a key, a value, the turns of queries and keys */
     alignas(16) __half row[2][D];       /* of a tile of one row: the new key and value, until their page has arrived */
     cuda_seq seqs[WK_CUDA_FEW];
-    ahead before[WK_CUDA_FEW];
-    struct list all;
     item items[PLACES];
     struct page_copy copies[PLACES][W]; /* of their pages */
 };
@@ -54,6 +46,9 @@ template <int D> __host__ __device__ constexpr uint32_t most_sent(uint32_t clust
     while (splits < FEW_SENT && slices_of<D>(0, part_splits(splits + 1, cluster)) * (splits + 1) <= FEW_SENT) splits++;
     return splits;
 }
+
+/* Of a launch: log2 of a cluster's blocks; share: 2^32 / blocks, rounded up; block i begins with sequence i likely / 2^32, if all have as many items. */
+struct few_launch { uint32_t cluster_log, share, likely; };
 
 /* ---- before attention: q of the tile, k and v of the step's rows -------------------------------------------------------- */
 
@@ -287,137 +282,144 @@ __device__ __forceinline__ pages_seen tile_pages(const item &t, const attend_arg
     return pages_seen{ first, (t.position + t.n_rows - 1) / KV_PAGE - first + 1 };
 }
 
-/* Sequences to shared memory, and what is ahead of each, by the first warp. cluster: blocks of one. */
-template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ void list_items(few_shared<D, W> &m, const attend_args &a, uint32_t cluster)
-{
-    enum { ROUNDS = WK_CUDA_FEW / 32 };
-    const uint32_t lane = threadIdx.x;
-    list all = { 0, 0, false, true };
-    cuda_seq seqs[ROUNDS] = {}; /* all asked for before the first is looked at */
-    uint32_t tiles_of[ROUNDS] = {}, splits_of[ROUNDS] = {}, pages_of[ROUNDS] = {}, items = 0, tiles = 0, pages = 0, splits = 0, longest = 0;
-#pragma unroll
-    for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32)
-        if (base + lane < a.seqs) seqs[base / 32] = load_seq(a.seq + base + lane);
-#pragma unroll
-    for (uint32_t i = 0; i < ROUNDS; i++) {
-        if (!seqs[i].n_rows) continue;
-        item t;
-        item_sequence<W, FORM>(t, a, seqs[i]);
-        tiles_of[i] = a.kv_heads * t.tiles;
-        splits_of[i] = t.last - t.first + 1;
-        pages_of[i] = tile_pages(t, a).n;
-        items += tiles_of[i] * splits_of[i];
-        tiles += tiles_of[i];
-        pages += tiles_of[i] * pages_of[i];
-        splits = splits_of[i] > splits ? splits_of[i] : splits;
-        longest = pages_of[i] > longest ? pages_of[i] : longest;
-    }
-    tiles = __reduce_add_sync(0xffffffffu, tiles);
-    pages = __reduce_add_sync(0xffffffffu, pages);
-    longest = __reduce_max_sync(0xffffffffu, longest);
-    if (MEETS) { /* unless the longest keeps a cluster busy for longer than the others' splits and a meeting in memory, which is about two of them */
-        items = __reduce_add_sync(0xffffffffu, items);
-        splits = __reduce_max_sync(0xffffffffu, splits);
-        all.meet = splits > 1 && splits <= (cluster == 2 ? most_sent<D>(2) : most_sent<D>(FEW_CLUSTER)) && (splits + cluster - 1) / cluster <= items / gridDim.x + 2;
-    }
-    const uint32_t rounds = (tiles + gridDim.x - 1) / gridDim.x;
-    all.whole = all.meet || rounds * longest <= pages / gridDim.x + MEETING;
-#pragma unroll
-    for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32) {
-        if (base >= a.seqs) break;
-        if (base + lane < a.seqs) m.seqs[base + lane] = seqs[base / 32];
-        const ahead own = { tiles_of[base / 32] * (all.meet ? 1 : splits_of[base / 32]), tiles_of[base / 32] * (all.whole ? 1 : pages_of[base / 32]) };
-        ahead n = own;
-#pragma unroll
-        for (uint32_t d = 1; d < 32; d <<= 1) {
-            const uint32_t x = __shfl_up_sync(0xffffffffu, n.items, d), y = __shfl_up_sync(0xffffffffu, n.units, d);
-            if (lane >= d) n.items += x, n.units += y;
-        }
-        if (base + lane < a.seqs) m.before[base + lane] = ahead{ all.items + n.items - own.items, all.units + n.units - own.units };
-        all.items += __shfl_sync(0xffffffffu, n.items, 31);
-        all.units += __shfl_sync(0xffffffffu, n.units, 31);
-    }
-    if (lane == 0) m.all = all;
-}
+/* How a step is dealt out, as the lanes of a warp have it: each knows what is ahead of sequences 2 lane and 2 lane + 1. Units are whole tiles where these can be dealt out
+ * evenly, so that nothing of them has to meet another block's, else pages. meet: the splits of a tile are dealt out to the blocks of a cluster. */
+struct dealing {
+    uint32_t items[2], units[2]; /* ahead */
+    uint32_t all_items, all_units;
+    bool meet, whole;
+};
 
-/* The sequence of item or unit `index`: the last with so many ahead of it; those of its like without any lie before it. By a whole warp. */
-template <int D, int W> __device__ __forceinline__ uint32_t seek_seq(const few_shared<D, W> &m, const attend_args &a, uint32_t ahead::*what, uint32_t index)
+/* By every warp, for itself: no block begins to read before it knows its item, and a barrier is further than the same sums made eight times. */
+template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ dealing deal_out(few_shared<D, W> &m, const attend_args &a, const few_launch &launch)
 {
+    static_assert(WK_CUDA_FEW == 64, "two sequences a lane");
     const uint32_t lane = threadIdx.x & 31u;
-    uint32_t n = 0;
+    cuda_seq seqs[2] = {};
+    uint32_t tiles[2] = {}, items[2] = {}, pages[2] = {}, splits = 0, longest = 0;
 #pragma unroll
-    for (uint32_t base = 0; base < WK_CUDA_FEW; base += 32)
-        if (base < a.seqs) n += __popc(__ballot_sync(0xffffffffu, base + lane < a.seqs && m.before[base + lane].*what <= index));
-    return n - 1;
+    for (uint32_t i = 0; i < 2; i++)
+        if (2 * lane + i < a.seqs) seqs[i] = load_seq(a.seq + 2 * lane + i);
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        item t;
+        if (threadIdx.x < 32) m.seqs[2 * lane + i] = seqs[i];
+        if (!seqs[i].n_rows) continue;
+        item_sequence<W, FORM>(t, a, seqs[i]);
+        const uint32_t n = t.last - t.first + 1, seen = tile_pages(t, a).n;
+        tiles[i] = a.kv_heads * t.tiles;
+        items[i] = tiles[i] * n;
+        pages[i] = tiles[i] * seen;
+        splits = n > splits ? n : splits;
+        longest = seen > longest ? seen : longest;
+    }
+    uint32_t up[3] = { tiles[0] + tiles[1], items[0] + items[1], pages[0] + pages[1] }, all[3];
+#pragma unroll
+    for (uint32_t step = 1; step < 32; step <<= 1)
+#pragma unroll
+        for (uint32_t i = 0; i < 3; i++) {
+            const uint32_t x = __shfl_up_sync(0xffffffffu, up[i], step);
+            if (lane >= step) up[i] += x;
+        }
+#pragma unroll
+    for (uint32_t i = 0; i < 3; i++) all[i] = __shfl_sync(0xffffffffu, up[i], 31);
+    longest = __reduce_max_sync(0xffffffffu, longest);
+    dealing d;
+    d.meet = false;
+    if (MEETS) { /* unless the longest keeps a cluster busy for longer than the others' splits and a meeting in memory, which is about two of them */
+        splits = __reduce_max_sync(0xffffffffu, splits);
+        d.meet = splits > 1 && splits <= (launch.cluster_log == 1 ? most_sent<D>(2) : most_sent<D>(FEW_CLUSTER)) &&
+                 ((splits - 1) >> launch.cluster_log) + 1 <= __umulhi(all[1], launch.share) + 2;
+    }
+    const uint32_t rounds = __umulhi(all[0] + gridDim.x - 1, launch.share);
+    d.whole = d.meet || rounds * longest <= __umulhi(all[2], launch.share) + MEETING;
+    d.items[0] = up[1] - items[0] - items[1];
+    d.items[1] = up[1] - items[1];
+    d.units[0] = d.whole ? up[0] - tiles[0] - tiles[1] : up[2] - pages[0] - pages[1];
+    d.units[1] = d.whole ? up[0] - tiles[1] : up[2] - pages[1];
+    d.all_items = all[1];
+    d.all_units = d.whole ? all[0] : all[2];
+    return d;
 }
 
-/* The item that the blocks from this unit on begin with: the nearest. */
-template <int D, int W, int FORM> __device__ __forceinline__ uint32_t item_of_unit(const few_shared<D, W> &m, const attend_args &a, uint32_t unit)
+/* The sequence that has item or unit `index` of all, which exists: the last with so many ahead of it; those of its like without any lie before it. By a whole warp. */
+__device__ __forceinline__ uint32_t seek_seq(const uint32_t (&ahead)[2], uint32_t index)
 {
-    if (unit >= m.all.units) return m.all.items;
-    const uint32_t seq = seek_seq(m, a, &ahead::units, unit);
-    item t;
-    item_sequence<W, FORM>(t, a, m.seqs[seq]);
-    const uint32_t x = unit - m.before[seq].units, item = m.before[seq].items, splits = t.last - t.first + 1;
-    if (m.all.whole) return item + x * splits;
+    return __popc(__ballot_sync(0xffffffffu, ahead[0] <= index)) + __popc(__ballot_sync(0xffffffffu, ahead[1] <= index)) - 1;
+}
+__device__ __forceinline__ uint32_t ahead_of(const uint32_t (&ahead)[2], uint32_t seq) { return __shfl_sync(0xffffffffu, seq & 1u ? ahead[1] : ahead[0], seq / 2); }
+
+/* The item that the blocks from this unit on begin with: the nearest. t: it, if units are whole tiles. */
+template <int W, int FORM> __device__ __forceinline__ uint32_t item_of_unit(item &t, const dealing &d, const attend_args &a, uint32_t unit)
+{
+    if (unit >= d.all_units) return d.all_items;
+    t.seq = seek_seq(d.units, unit);
+    item_sequence<W, FORM>(t, a, load_seq(a.seq + t.seq));
+    const uint32_t x = unit - ahead_of(d.units, t.seq), item = ahead_of(d.items, t.seq), splits = t.last - t.first + 1;
+    t.split = t.first;
+    if (d.whole) {
+        item_of_tile<FORM>(t, a, x);
+        return item + x * splits;
+    }
     const pages_seen p = tile_pages(t, a);
     const uint32_t tile = x / p.n, page = p.first + (x - tile * p.n), split = (page + W / 2) / W;
     return item + tile * splits + (page == p.first || split < t.first ? 0 : split - t.first);
 }
 
 /* The block's items: [begin, end), t: the first. */
-template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(item &t, few_shared<D, W> &m, const attend_args &a, uint32_t cluster)
+template <int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(item &t, const dealing &d, const attend_args &a, const few_launch &launch)
 {
-    if (!MEETS && a.seqs == 1) return deal_sequence<W, FORM>(t, a, load_seq(a.seq));
-    if (threadIdx.x < 32) list_items<D, W, FORM, MEETS>(m, a, cluster);
-    __syncthreads();
-    const list all = m.all;
-    if (MEETS && all.meet) {
-        const uint32_t tile = blockIdx.x / cluster, seq = seek_seq(m, a, &ahead::items, tile);
-        if (tile >= all.items) return share{ 0, 0 };
-        item_sequence<W, FORM>(t, a, m.seqs[seq]);
-        t.seq = seq;
-        const uint32_t each = part_splits(t.last - t.first + 1, cluster).each;
-        t.split = t.first + blockIdx.x % cluster * each;
-        item_of_tile<FORM>(t, a, tile - m.before[seq].items);
+    const bool meet = MEETS && d.meet;
+    const uint32_t from = meet ? blockIdx.x >> launch.cluster_log : __umulhi(d.all_units, blockIdx.x * launch.share);
+    share s = { 0, 0 };
+    if (from >= d.all_units) return s;
+    bool last = meet;
+#pragma unroll 1
+    for (uint32_t unit = meet ? from : blockIdx.x + 1 < gridDim.x ? __umulhi(d.all_units, (blockIdx.x + 1) * launch.share) : d.all_units;; unit = from, last = true) {
+        s.begin = item_of_unit<W, FORM>(t, d, a, unit);
+        if (last) break;
+        s.end = s.begin;
+    }
+    if (meet) {
+        const uint32_t each = ((t.last - t.first) >> launch.cluster_log) + 1;
+        t.split += (blockIdx.x & ((1u << launch.cluster_log) - 1)) * each;
         return share{ 0, t.split > t.last ? 0 : t.last - t.split < each ? t.last - t.split + 1 : each };
     }
-    const uint32_t each = all.units / gridDim.x, rest = all.units - each * gridDim.x, from = blockIdx.x * each + (blockIdx.x < rest ? blockIdx.x : rest);
-    const share s = { item_of_unit<D, W, FORM>(m, a, from), item_of_unit<D, W, FORM>(m, a, from + each + (blockIdx.x < rest)) };
-    if (s.begin >= s.end) return s;
-    const uint32_t seq = seek_seq(m, a, &ahead::items, s.begin);
-    item_within<W, FORM>(t, a, m.seqs[seq], seq, s.begin - m.before[seq].items);
+    if (d.whole || s.begin >= s.end) return s;
+    const uint32_t seq = seek_seq(d.items, s.begin);
+    item_within<W, FORM>(t, a, load_seq(a.seq + seq), seq, s.begin - ahead_of(d.items, seq));
     return s;
 }
 
 /* MEETS: several sequences, in clusters of so many blocks. */
-template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, uint32_t cluster)
+template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, const few_launch launch)
 {
     extern __shared__ __align__(128) unsigned char memory[];
     few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
     const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
     __half *const v = reinterpret_cast<__half *>(&m + 1);
     wk_release();
-    const uint32_t guess = warp < a.table_pages ? __ldg(page_entry(a, 0, warp)) : 0;
+    const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1), guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if (MEETS && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
     if (MEETS) cluster_arrive();
     item t;
-    const share all = deal<D, W, FORM, MEETS>(t, m, a, cluster);
+    const dealing dealt = deal_out<D, W, FORM, MEETS>(m, a, launch);
+    const share all = deal<W, FORM, MEETS>(t, dealt, a, launch);
     if (all.begin >= all.end) {
         wk_depend();
         return;
     }
-    const bool meet = MEETS && m.all.meet && t.last > t.first;
-    uint32_t ahead = t.seq || t.split ? look_up(a, t, t.split * W + warp) : guess; /* what the last warp has looked up */
+    const bool meet = MEETS && dealt.meet && t.last > t.first;
+    uint32_t ahead = t.seq == likely && t.split == 0 && !a.ring_pages ? guess : look_up(a, t, t.split * W + warp); /* what the last warp has looked up */
     if ((threadIdx.x & 31u) == 0) m.copies[all.begin % PLACES][warp] = copy_of_page<D>(a, t, t.split * W + warp, ahead);
     __syncwarp();
     ask_page(m, all.begin, 0);
     __syncthreads(); /* barriers are there */
     ask_page(m, all.begin, 1);
     if (warp == W - 1) look_first<D, W, FORM>(m, a, t, all, ahead);
-    const uint32_t rank = blockIdx.x % cluster;
+    const uint32_t cluster = 1u << launch.cluster_log, rank = blockIdx.x & (cluster - 1);
     const parting part = part_splits(t.last - t.first + 1, cluster); /* of the tile that the cluster has */
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     if constexpr (MEETS)
@@ -682,6 +684,13 @@ static uint32_t seen_splits(const struct attend_args &x, uint32_t split, uint32_
     return most < all ? most : all;
 }
 
+/* busy: blocks that all sequences have. */
+static struct few_launch few_launch_of(uint64_t blocks, uint32_t cluster, uint64_t busy, uint32_t seqs)
+{
+    const uint64_t one = (uint64_t)1 << 32, share = (one + blocks - 1) / blocks, likely = (one * seqs + busy - 1) / busy;
+    return few_launch{ cluster == 4 ? 2u : cluster == 2 ? 1u : 0u, share < one ? (uint32_t)share : UINT32_MAX, likely < one ? (uint32_t)likely : UINT32_MAX };
+}
+
 /* Blocks: enough for every item that the buckets and the context allow, at most as many as stand side by side; few rows leave room for the launches
  * before and behind. Several sequences with few tiles: a cluster for each tile. Bits depend on none of it. */
 template <int D, int W, int FORM> static wk_status launch_form(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
@@ -698,9 +707,9 @@ template <int D, int W, int FORM> static wk_status launch_form(const struct cuda
         const uint32_t splits = seen_splits(x, W * KV_PAGE, rows, context), most_blocks = splits < FEW_CLUSTER ? splits : (uint32_t)FEW_CLUSTER;
         const uint32_t cluster = x.seqs > 1 ? cluster_of(attend_few<D, W, FORM, true>, &d, W, few_bytes<D, W>, most_tiles, most_blocks) : 1;
         const uint64_t clusters = blocks / cluster > most_tiles ? blocks / cluster : most_tiles;
-        if (cluster > 1) return launch(attend_few<D, W, FORM, true>, &d, clusters * cluster, cluster, W, few_bytes<D, W>(cluster), a, stream, err, x, cluster);
+        if (cluster > 1) return launch(attend_few<D, W, FORM, true>, &d, clusters * cluster, cluster, W, few_bytes<D, W>(cluster), a, stream, err, x, few_launch_of(clusters * cluster, cluster, most_tiles * cluster, x.seqs));
     }
-    return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(1), a, stream, err, x, 1);
+    return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(1), a, stream, err, x, few_launch_of(blocks, 1, blocks, x.seqs));
 }
 
 template <int D> static wk_status launch_one(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
