@@ -182,7 +182,7 @@ template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_head_r
 }
 
 /* Queries and keys; value: the lane's first value, loaded on the way: it is finished when the tile's scores are there. */
-template <int D, int W, int FORM> __device__ __forceinline__ void finish_keys(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, const phase &now, head_run &value)
+template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ void finish_keys(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, const phase &now, head_run &value)
 {
     const uint32_t rows = j.to - j.from, n = j.queries + rows, v = W - 1 - threadIdx.x / 32 + W * ((threadIdx.x & 31u) / head_lanes<D>());
     bool first_round = true;
@@ -203,6 +203,7 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_keys(fe
             if (first_round) {
                 value.x = v < rows ? a.v.x + (t.row + (j.from + v - t.position)) * a.v.stride + t.kv * a.dv : NULL;
                 load_run<D, FORM, false>(value, a.v, a.dv, false);
+                if (!MEETS && now.first) ask_page(m, now.index, 1);
             }
         }
         first_round = false;
@@ -391,14 +392,15 @@ template <int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(ite
     return s;
 }
 
-/* MEETS: several sequences, in clusters of so many blocks. */
+/* MEETS: several sequences with few tiles, in clusters. Else blocks fill the multiprocessors, and what they ask for is more than memory brings until the step's heads are wanted: these are
+ * asked for ahead of the first values, and the launch behind begins when they are here. */
 template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, const few_launch launch)
 {
     extern __shared__ __align__(128) unsigned char memory[];
     few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
     const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
     __half *const v = reinterpret_cast<__half *>(&m + 1);
-    wk_release();
+    if (MEETS) wk_release();
     const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1), guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
@@ -417,7 +419,7 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     __syncwarp();
     ask_page(m, all.begin, 0);
     __syncthreads(); /* barriers are there */
-    ask_page(m, all.begin, 1);
+    if (MEETS) ask_page(m, all.begin, 1);
     if (warp == W - 1) look_first<D, W, FORM>(m, a, t, all, ahead);
     const uint32_t cluster = 1u << launch.cluster_log, rank = blockIdx.x & (cluster - 1);
     const parting part = part_splits(t.last - t.first + 1, cluster); /* of the tile that the cluster has */
@@ -441,7 +443,7 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
                 copy_wait<0>();
                 __syncthreads();
             }
-            finish_keys<D, W, FORM>(m, a, t, j, now, value);
+            finish_keys<D, W, FORM, MEETS>(m, a, t, j, now, value);
             if (a.sinks && !same && threadIdx.x < n) {
                 const uint32_t query = t.tile * QUERIES + threadIdx.x;
                 sink = __ldg(a.sinks + t.kv * a.group + (query - row_of_query<FORM>(a, query) * a.group));
@@ -452,6 +454,7 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
             }
             if (now.first && warp == W - 1) look_second<D, W>(m, a, all, ahead);
             __syncthreads();
+            if (!MEETS && now.first) wk_release();
         }
         if (!same) {
             next_raw = false;
