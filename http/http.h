@@ -48,7 +48,7 @@ struct http_options {
 
 struct http_server;
 /* Binds and serves; routes and options are read until http_close. Raises the process's limit of open files to what the threads can need (at most to the
- * hard limit), and ignores SIGPIPE. WK_INVALID: what is wrong with an option; WK_IO: the port is in use, or cannot be bound; WK_NO_MEMORY: threads.
+ * hard limit), ignores SIGPIPE, and has malloc give back what large requests leave free. WK_INVALID: what is wrong with an option; WK_IO: the port is in use, or cannot be bound; WK_NO_MEMORY: threads.
  * [main thread] */
 wk_status http_open(const struct http_options *o, const struct http_route *routes, uint32_t n_routes, void *user, struct http_server **out, const struct wk_err *err);
 uint16_t http_port(const struct http_server *s);

@@ -1,6 +1,7 @@
 /* request.c: a connection's life: its head is looked at in the socket, judged, given to CivetWeb to parse, routed; its body read with a deadline. */
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ enum {
     SLICE_MS = 50,
     PRESSED_BODY_MS = 1000, PRESSED_BODY_RATE = 65536, /* bytes a second that a body must come with while no thread is free, after its first second */
     BUFFERED_MAX = 32768,           /* more than CivetWeb can have read ahead */
+    LARGE = 1 << 20,                /* a request that had so much memory has the system given back what is free */
     BODY_STEP = 256 << 10,          /* memory is taken as a body comes: who only says that much will come takes none from others */
 };
 
@@ -50,6 +52,7 @@ void request_free(struct http_request *r)
     http_text_free(&r->extra);
     free(r->body);
     atomic_fetch_sub(&r->s->reserved, r->reserved);
+    if (r->reserved >= LARGE) (void)malloc_trim(0); /* of pages between what is still in use; server.c has set what happens to the others */
     free(r);
 }
 

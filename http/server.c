@@ -6,6 +6,7 @@
  * though, always at the same place. Which place is learned once per process, from a request of our own to a server with one thread. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,6 +25,9 @@ enum {
     BACKLOG = 4096,          /* the kernel allows net.core.somaxconn of them */
     STACK_BYTES = 512 << 10, /* of a thread; addresses, not memory. Below 2 MiB the kernel does not back stacks with huge pages */
     REQUEST_BYTES = GUARD_HEAD_MAX + 256,
+    /* What is free at the end of one of malloc's arenas goes back to the system from here on. Left alone, the limit grows with what is freed, and each of the arenas (eight for
+     * each processor) keeps as much as the largest request took that it ever served. */
+    TRIM_BYTES = 128 << 10,
     THREADS_MAX = 16384, START_MS = 10000, CLOSE_MS = 1000,
     LAYOUT_END = 65536       /* no connection struct is as large */
 };
@@ -286,6 +290,8 @@ wk_status http_open(const struct http_options *o, const struct http_route *route
     (void)inet_pton(AF_INET, o->host, &s->address);
     s->loopback = ntohl(s->address.s_addr) >> 24 == 127;
     (void)mg_init_library(0);
+    (void)mallopt(M_TRIM_THRESHOLD, TRIM_BYTES);
+    (void)mallopt(M_MXFAST, 0); /* small pieces, as of a parsed body, are joined when they are freed, or an arena's end would not be seen to be free */
     struct thread_settings was;
     prepare_threads(&was);
     bool allowed = false;

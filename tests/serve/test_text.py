@@ -1,6 +1,7 @@
 """/tokenize, /detokenize and /capabilities give what the command line gives; the probes say what state the worker is in.
 usage: test_text.py PROGRAM SOURCE"""
 import json
+import re
 import subprocess
 import sys
 
@@ -45,6 +46,21 @@ def text_routes(w):
     check("a larger one", w.post("/tokenize", {"content": "a" * ((8 << 20) + 1)})[0] == 400)
 
 
+def memory_comes_back(w):
+    """Large requests leave no memory behind, whatever threads serve them."""
+    with open(program, "rb") as f:
+        if re.search(b"__(asan|tsan)_init", f.read()):
+            print("not checked: a sanitizer keeps what was freed")
+            return
+    before = w.metrics()("process_resident_memory_bytes")
+    chat = [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(40001)]
+    for _ in range(4):
+        for path, body in ([("/tokenize", {"content": "ab" * (1 << 20)})] * 3 + [("/detokenize", {"tokens": [5] * 500000}), ("/v1/completions", {"prompt": [1] * 500000}), ("/v1/chat/completions", {"messages": chat})]):
+            w.post(path, body)
+    after = w.metrics()("process_resident_memory_bytes")
+    check("memory of large requests comes back", after < before + (150 << 20), (before, after))
+
+
 def capabilities(w):
     c = w.get("/capabilities")[1]
     profile = json.loads(command("capabilities", "--json"))
@@ -71,6 +87,7 @@ with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "6
     check("health", health["status"] == "healthy" and health["state"] == "ready" and health["reason"] is None and health["resident"] is False and health["vram_bytes_used"] == 0 and
           health["quant_kind"] and health["tokenizer_kind"] == "gguf-bpe" and health["queue"]["running"] == 0, health)
     check("the admin port says the same", w.get("/health", w.admin)[1]["fingerprint"] == health["fingerprint"])
+    memory_comes_back(w)
     text_routes(w)
     capabilities(w)
     check("HEAD", w.ask("HEAD", "/health")[0] == 200 and w.ask("HEAD", "/health")[2] == b"")
