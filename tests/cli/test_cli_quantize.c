@@ -108,6 +108,55 @@ static void stories_in_every_mixture(void **state)
     }
 }
 
+/* Logits of 24 ids; the caller frees. */
+static float *logits(const char *model, bool exact, size_t *n)
+{
+    struct cli_result r = CLI("score", "-m", model, "--ids", "1 403 407 261 378 31 285 376 393 266 388 438 302 1 2 3 4 5 6 7 8 9 10 11", "--logits", "logits.f32", exact ? "--exact" : "--log=plain");
+    struct stat st;
+    if (r.status != 0) fail_msg("score %s: %s", model, r.err);
+    assert_int_equal(stat("logits.f32", &st), 0);
+    *n = (size_t)st.st_size / sizeof(float);
+    float *values = malloc((size_t)st.st_size);
+    FILE *f = fopen("logits.f32", "rb");
+    assert_true(values && f);
+    assert_int_equal(fread(values, sizeof *values, *n, f), *n);
+    (void)fclose(f);
+    cli_free(&r);
+    return values;
+}
+
+static double relative_rms(const char *model, const char *reference, bool exact)
+{
+    size_t n, m;
+    double off = 0, size = 0;
+    float *a = logits(model, exact, &n), *b = logits(reference, true, &m);
+    assert_int_equal(n, m);
+    for (size_t i = 0; i < n; i++) {
+        off += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    free(a);
+    free(b);
+    return sqrt(off / size);
+}
+
+/* M-1822: embedding, products, attention and output of a trained model whose every matrix is MXFP4 compute what its values, written out in F32, do. */
+static void computes_what_it_encodes(void **state)
+{
+    (void)state;
+    char source[512];
+    if (!data_path("stories260K/stories260K-ffn256-f32.gguf", source)) skip();
+    quantize(source, "encoded.gguf", "MXFP4");
+    json_t *d = inspect("encoded.gguf");
+    assert_int_equal(tensors_of(d, "mxfp4"), 36);
+    json_decref(d);
+    struct cli_result r = CLI("quantize", "encoded.gguf", "values.gguf", "F32");
+    assert_int_equal(r.status, 0);
+    cli_free(&r);
+    const double exact = relative_rms("encoded.gguf", "values.gguf", true), usual = relative_rms("encoded.gguf", "values.gguf", false);
+    if (!(exact <= 1e-5 && usual <= 1e-2)) fail_msg("off by %g, with 8-bit activations %g", exact, usual);
+}
+
 /* As gpt-oss's files are published: experts MXFP4, every other matrix Q8_0, router, sinks, norms and biases F32. One source holds the experts in F32, the other
  * the same values in MXFP4: encoding gives back what copying keeps. */
 static void experts_mixture(void **state)
@@ -168,6 +217,6 @@ static void loss_is_told(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen_mixture), cmocka_unit_test(stories_in_every_mixture), cmocka_unit_test(experts_mixture), cmocka_unit_test(threads_do_not_matter), cmocka_unit_test(loss_is_told) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen_mixture), cmocka_unit_test(stories_in_every_mixture), cmocka_unit_test(computes_what_it_encodes), cmocka_unit_test(experts_mixture), cmocka_unit_test(threads_do_not_matter), cmocka_unit_test(loss_is_told) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }

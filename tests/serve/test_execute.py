@@ -116,22 +116,23 @@ def tensors_of(data):
 
 
 def damaged(program_, source_):
-    """A model whose weights are no numbers: its jobs fail by name, the worker and its pages do not."""
-    with open(os.path.join(source_, "models/haiku/haiku-q4_k_m.gguf"), "rb") as f:
-        data = f.read()
-    at, n = tensors_of(data)["output_norm.weight"]
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "damaged.gguf")
-        with open(path, "wb") as f:
-            f.write(data[:at] + struct.pack("<f", float("nan")) * n + data[at + 4 * n:])
-        with Worker(program_, "--model", path) as w:
-            for _ in range(2):
-                status, s = w.execute(prompt="Once", max_tokens=5)
-                check("INTERNAL", status == 200 and s[-1][0] == "error" and s[-1][1]["code"] == "INTERNAL" and s[-1][1]["retriable"] is False and "NaN" in s[-1][1]["message"], s)
-            status, answer = w.post("/v1/completions", {"prompt": "Once"})
-            check("... of /v1", status == 500 and answer["error"]["code"] == "internal", (status, answer))
-            w.until(lambda: quiet(w))
-            check("... and the worker ends as it should", w.end() == 0)
+    """Models some of whose weights are no numbers, a router's too: their jobs fail by name, the worker and its pages do not."""
+    for name, tensor in (("haiku/haiku-q4_k_m.gguf", "output_norm.weight"), ("haiku-moe/haiku-moe-mxfp4.gguf", "blk.0.ffn_gate_inp.bias")):
+        with open(os.path.join(source_, "models", name), "rb") as f:
+            data = f.read()
+        at, n = tensors_of(data)[tensor]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "damaged.gguf")
+            with open(path, "wb") as f:
+                f.write(data[:at] + struct.pack("<f", float("nan")) * n + data[at + 4 * n:])
+            with Worker(program_, "--model", path) as w:
+                for _ in range(2):
+                    status, s = w.execute(prompt="Once", max_tokens=5)
+                    check(tensor + " of NaN: INTERNAL", status == 200 and s[-1][0] == "error" and s[-1][1]["code"] == "INTERNAL" and s[-1][1]["retriable"] is False and "NaN" in s[-1][1]["message"], s)
+                status, answer = w.post("/v1/completions", {"prompt": "Once"})
+                check("... of /v1", status == 500 and answer["error"]["code"] == "internal", (status, answer))
+                w.until(lambda: quiet(w))
+                check("... and the worker ends as it should", w.end() == 0)
 
 
 def texts(w):
