@@ -207,7 +207,7 @@ static void put_cache(struct http_text *t, const struct engine_stats *e)
     counter(t, "worker_prefix_partial_hits_total", e->prefix_partial_hits, "Jobs with a prompt of more than a page, of which some pages were found.");
     counter(t, "worker_prefix_misses_total", e->prefix_misses, "Jobs with a prompt of more than a page, of which nothing was found.");
     counter(t, "worker_prefix_evicted_pages_total", e->prefix_evicted_pages, "Pages that the prefix cache gave up for jobs.");
-    counter(t, "worker_fairness_preemptions_total", e->preemptions, "Jobs whose pages were taken for one of higher priority; they are computed again later.");
+    counter(t, "worker_fairness_preemptions_total", e->preemptions, "Jobs whose place or pages were taken for one of higher priority; pages are computed again later.");
     counter(t, "worker_fairness_yields_total", e->yields, "Jobs that stepped back after their time slice, keeping their pages.");
     counter(t, "worker_fairness_resumes_total", e->resumes, "Jobs that went on after a preemption or a yield.");
     family(t, "worker_fairness_tokens_total", "counter", "Tokens generated, by priority class.");

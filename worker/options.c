@@ -288,11 +288,23 @@ static bool parse_arguments(struct options *o, int argc, char **argv)
 /* `worker --model ...` is `worker serve --model ...`: how a pool manager starts one. */
 static enum command command_of(const char *word) { return word[0] == '-' && word[1] ? CMD_SERVE : command_named(word); }
 
+static bool names_model(const char *word)
+{
+    const char *dot = strrchr(word, '.');
+    return dot ? strcmp(dot, ".gguf") == 0 : strncmp(word, "embedded:", 9) == 0;
+}
+
+/* What was meant by a first word that is no command. */
+static const char *command_hint(const char *word)
+{
+    if (strcmp(word, "version") == 0) return "--version";
+    return names_model(word) ? "run --model" : command_nearest(word);
+}
+
 /* Where the command takes none: the option that was meant, by what it looks like. */
 static const char *operand_hint(enum command c, const char *operand)
 {
-    const char *dot = strrchr(operand, '.');
-    if (option_of(&option_table[OPT_MODEL], c) && (dot ? strcmp(dot, ".gguf") == 0 : strncmp(operand, "embedded:", 9) == 0)) return "; did you mean --model?";
+    if (option_of(&option_table[OPT_MODEL], c) && names_model(operand)) return "; did you mean --model?";
     return option_of(&option_table[OPT_PROMPT], c) ? "; did you mean --prompt?" : "";
 }
 
@@ -302,7 +314,7 @@ bool options_parse(int argc, char **argv, struct options *out)
     const char *nearest = NULL;
     out->command = command_of(argv[1]);
     if (out->command == CMD_COUNT) {
-        nearest = command_nearest(argv[1]);
+        nearest = command_hint(argv[1]);
         (void)fprintf(stderr, "worker: %.80s: unknown command%s%s%s; see worker --help\n", argv[1], nearest ? "; did you mean " : "", nearest ? nearest : "",
             nearest ? "?" : "");
         return false;

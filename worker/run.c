@@ -99,7 +99,7 @@ static int check_reasoning(struct run *r)
         return harmony_find_ids(m->tokenizer, &r->harmony) ? EXIT_DONE : fail(CODE_MODEL_LOAD_FAILED, "%s: its chat template is harmony's, but its vocabulary has no such control tokens", m->name);
     for (size_t i = 0; i < sizeof of_harmony / sizeof *of_harmony; i++)
         if (r->o->value[of_harmony[i]].flag)
-            return fail_usage("run", "--%s is for chats with gpt-oss models; %s", option_table[of_harmony[i]].name, r->chat ? chat_name(r->chat) : "this prompt is sent as it is");
+            return fail_usage("run", "--%s is for chats with gpt-oss models; %s%s", option_table[of_harmony[i]].name, r->chat ? "this model's are of the kind " : "this prompt is sent as it is", r->chat ? chat_name(r->chat) : "");
     return EXIT_DONE;
 }
 

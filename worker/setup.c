@@ -63,7 +63,7 @@ int open_model_file(const struct options *o, bool embedded, struct gguf **out)
 {
     const char *path = option_text(o, OPT_MODEL);
     *out = NULL;
-    if (!path && !embedded) return fail_usage(command_table[o->command].name, "--model FILE is needed");
+    if (!path && !embedded) return fail_usage(command_table[o->command].name, "--model FILE is needed: a GGUF file, or embedded:haiku");
     return open_path(path, out);
 }
 

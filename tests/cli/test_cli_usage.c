@@ -55,6 +55,10 @@ static void version(void **state)
 static const struct { const char *args[8]; const char *pattern; } wrong[] = {
     { { "rum" }, "rum: unknown command; did you mean run\\?" },
     { { "xyzzy" }, "xyzzy: unknown command; see worker --help" },
+    { { "model.v2.gguf" }, "did you mean run --model\\?" },
+    { { "embedded:haiku" }, "did you mean run --model\\?" },
+    { { "version" }, "did you mean --version\\?" },
+    { { "run", "--reasoning", "--prompt", "x" }, "--reasoning is for chats with gpt-oss models; this model's are of the kind chatml; see" },
     { { "help", "rum" }, "did you mean run\\?" },
     { { "run", "--temprature", "1" }, "--temprature: unknown or ambiguous option; did you mean --temperature\\?" },
     { { "run", "--zzzzzzzz" }, "--zzzzzzzz: unknown or ambiguous option; see" },
