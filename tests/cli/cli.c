@@ -101,7 +101,8 @@ struct cli_result cli_terminal(const char *const *args)
     struct cli_result r;
     char bytes[256];
     const int in = anonymous_file(), out = anonymous_file(), err = anonymous_file(), end = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    assert_true(end >= 0 && grantpt(end) == 0 && unlockpt(end) == 0);
+    if (end < 0) skip(); /* a folder of devices without them */
+    assert_true(grantpt(end) == 0 && unlockpt(end) == 0);
     const int terminal = open(ptsname(end), O_RDWR | O_NOCTTY | O_CLOEXEC);
     assert_true(terminal >= 0);
     const pid_t pid = spawn(args, in, terminal, err);

@@ -31,7 +31,7 @@ void cli_free(struct cli_result *r);
 /* Runs it until the first byte of output, interrupts it, and collects the rest. */
 struct cli_result cli_interrupt(const char *const *args);
 
-/* Runs it with a terminal for its standard output. */
+/* Runs it with a terminal for its standard output; skips the test where there are none to be had. */
 struct cli_result cli_terminal(const char *const *args);
 
 bool matches(const char *text, const char *pattern);     /* extended regular expression */
