@@ -226,7 +226,7 @@ static bool take_slot(struct http_request *r)
     if (r->slot) return true;
     atomic_fetch_sub(&r->s->streams, 1);
     atomic_fetch_add(&r->s->streams_refused, 1);
-    http_error(r, 429, "QUEUE_FULL", "all streams are taken", true, NULL, NULL);
+    http_error(r, 429, "QUEUE_FULL", "as many of these requests are under way as may be at once", true, NULL, NULL);
     return false;
 }
 

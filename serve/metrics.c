@@ -252,8 +252,8 @@ static void put_http(struct http_text *t, const struct serve *s)
     for (int i = 0; i < 2; i++) labelled(t, "worker_http_requests_total", "port", port[i], c[i].requests);
     family(t, "worker_http_refused_total", "counter", "Requests that the guards refused before any handler, by port.");
     for (int i = 0; i < 2; i++) labelled(t, "worker_http_refused_total", "port", port[i], c[i].refused);
-    family(t, "worker_http_streams_refused_total", "counter", "Streams refused because --max-streams were open.");
-    labelled(t, "worker_http_streams_refused_total", "port", "main", c[0].streams_refused);
+    family(t, "worker_http_streams_refused_total", "counter", "Streams refused because --max-streams were open; on the admin port: plans, commits and texts, because 4 were under way.");
+    for (int i = 0; i < 2; i++) labelled(t, "worker_http_streams_refused_total", "port", port[i], c[i].streams_refused);
     family(t, "worker_http_connections", "gauge", "Open connections, by port.");
     for (int i = 0; i < 2; i++) labelled(t, "worker_http_connections", "port", port[i], c[i].connections);
     gauge(t, "worker_http_streams", c[0].streams, "Streams open now.");

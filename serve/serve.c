@@ -23,7 +23,7 @@ enum {
     DRAIN_TURN_MS = 10,
     LEAVE_MS = 12000,                /* after the cancel: until handlers have returned; longer than a write may hang */
     LOST_MS = 1000,                  /* after the loss of the device: for streams to say so */
-    RESERVE = 32, ADMIN_THREADS = 4, HEADER_MS = 5000, BODY_MS = 10000, WRITE_MS = 10000,
+    RESERVE = 32, ADMIN_THREADS = 4, ADMIN_LONG = 4, HEADER_MS = 5000, BODY_MS = 10000, WRITE_MS = 10000,
     EXIT_OK = 0, EXIT_FAIL = 1, EXIT_LOST = 70,
 };
 static const uint64_t MEMORY = UINT64_C(1) << 30; /* of a port's requests: 500 prompts of 128k tokens, in text */
@@ -34,7 +34,7 @@ struct supervisor {
     struct load load;                /* of the model that the process was started with */
     bool load_started, ready_told;
     struct watch *watch;
-    struct http_route *routes; uint32_t n_routes;
+    struct http_route *routes, *admin_routes; uint32_t n_routes, n_admin_routes;
     int signals;                     /* signalfd */
 };
 
@@ -121,6 +121,16 @@ static void on_answered(void *user, const char *method, const char *path, int st
         log_f("seconds", seconds));
 }
 
+/* What takes as long as its body or its model is large. */
+static bool takes_long(const char *path)
+{
+    static const char *const paths[] = { "/tokenize", "/detokenize", "/worker/plan", "/worker/commit" };
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (strcmp(path, paths[i]) == 0) return true;
+    return false;
+}
+
+/* The admin port has all but jobs, and few threads: what takes long shares some of them, as streams do those of the main port, so that the others are there for probes. */
 static bool gather_routes(struct supervisor *v)
 {
     const struct { const struct http_route *routes; uint32_t n; } part[] = {
@@ -130,23 +140,18 @@ static bool gather_routes(struct supervisor *v)
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) n += part[i].n;
     v->routes = calloc(n, sizeof *v->routes);
-    if (!v->routes) return false;
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        for (uint32_t k = 0; k < part[i].n; k++) v->routes[v->n_routes++] = part[i].routes[k];
-    return true;
-}
-
-/* The admin port has everything but what may hold a thread for long. */
-static uint32_t without_streams(struct supervisor *v)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < v->n_routes; i++) {
-        const struct http_route route = v->routes[i];
-        if (route.stream) continue;
-        for (uint32_t k = i; k > n; k--) v->routes[k] = v->routes[k - 1];
-        v->routes[n++] = route;
+    v->admin_routes = calloc(n, sizeof *v->admin_routes);
+    if (!v->routes || !v->admin_routes) return false;
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        for (uint32_t k = 0; k < part[i].n; k++) {
+            struct http_route route = part[i].routes[k];
+            v->routes[v->n_routes++] = route;
+            if (route.stream) continue;
+            route.stream = takes_long(route.path);
+            v->admin_routes[v->n_admin_routes++] = route;
+        }
     }
-    return n;
+    return true;
 }
 
 static bool bind_ports(struct supervisor *v, struct serve_failure *why)
@@ -158,15 +163,14 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
     const struct wk_err err = { why->text, sizeof why->text };
     (void)snprintf(why->code, sizeof why->code, "LISTEN_FAILED");
     if (!gather_routes(v)) return wk_fail(&err, WK_NO_MEMORY, "no memory for the routes") == WK_OK;
-    const uint32_t n = without_streams(v);
     struct http_server *server;
     if (http_open(&http, v->routes, v->n_routes, s, &server, &err)) return false;
     atomic_store(&s->main, server);
     if (!o->admin_port) return true;
     http.port = o->admin_port;
-    http.max_streams = 0;
+    http.max_streams = ADMIN_LONG;
     http.reserve = ADMIN_THREADS;
-    if (http_open(&http, v->routes, n, s, &server, &err)) return false;
+    if (http_open(&http, v->admin_routes, v->n_admin_routes, s, &server, &err)) return false;
     atomic_store(&s->admin, server);
     return true;
 }
@@ -323,6 +327,7 @@ static void close_supervisor(struct supervisor *v)
     load_close(s);
     job_log_close(s->jobs);
     free(v->routes);
+    free(v->admin_routes);
     if (v->signals >= 0) (void)close(v->signals);
     if (s->wake >= 0) (void)close(s->wake);
     (void)pthread_mutex_destroy(&s->memory_lock);

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,23 @@ def on_cpu():
         check("plans at once, and beside a stream", results == [True] * 6 and stream[-1][0] == "end", results)
 
 
+def admin_port_stays_free():
+    """Whoever works through the admin port, slowly or with long texts, leaves threads to its probes."""
+    with Worker(program, "--model-dir", models) as w:
+        head = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        slow = [socket.create_connection(("127.0.0.1", w.admin), PATIENCE) for _ in range(10)]
+        for c, path in zip(slow, 10 * (b"/tokenize", b"/detokenize", b"/worker/plan", b"/worker/commit")):
+            c.sendall(head % path)
+        w.until(lambda: w.metrics(w.admin)("worker_http_streams_refused_total", port="admin") == 6)
+        status, headers, answer = w.ask("POST", "/tokenize", {"content": "x"}, port=w.admin)
+        check("the admin port refuses what takes long when four such are under way", status == 429 and json.loads(answer)["code"] == "QUEUE_FULL" and "retry-after" in headers, (status, answer))
+        check("... and has the rest", all(w.get(path, w.admin)[0] == 200 for path in ("/livez", "/readyz", "/metrics", "/worker/jobs")) and w.post("/cancel", {"job_id": "x"}, port=w.admin)[0] == 202)
+        for c in slow:
+            c.close()
+        w.until(lambda: w.post("/tokenize", {"content": "x"}, port=w.admin)[0] == 200)
+        check("... and takes them again", w.post("/worker/plan", {"model_ref": "haiku.gguf"}, port=w.admin)[0] == 200)
+
+
 def install():
     """The program beside a device-cuda.so that computes on the CPU and fails as WORKER_FAKE says."""
     os.makedirs(os.path.join(scratch, "prefix/bin"))
@@ -156,6 +174,7 @@ def on_fake(installed):
 
 
 on_cpu()
+admin_port_stays_free()
 if fake:
     on_fake(install())
 shutil.rmtree(scratch)

@@ -54,7 +54,7 @@ def memory_comes_back(w):
             return
     before = w.metrics()("process_resident_memory_bytes")
     chat = [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(40001)]
-    for _ in range(4):
+    for _ in range(3):
         for path, body in ([("/tokenize", {"content": "ab" * (1 << 20)})] * 3 + [("/detokenize", {"tokens": [5] * 500000}), ("/v1/completions", {"prompt": [1] * 500000}), ("/v1/chat/completions", {"messages": chat})]):
             w.post(path, body)
     after = w.metrics()("process_resident_memory_bytes")
