@@ -141,6 +141,14 @@ static int choose_model_dir(struct serving *v)
     return ok ? EXIT_DONE : fail_usage("serve", "--model-dir %s: not a folder", given);
 }
 
+/* A step has a row of every job that runs. */
+static int check_steps(const struct serving *v)
+{
+    const uint32_t rows = option_u32(&v->o, OPT_BATCH_TOKENS), sequences = option_u32(&v->o, OPT_SERVE_SEQUENCES);
+    if (!rows || rows >= sequences) return EXIT_DONE;
+    return fail_usage("serve", "--max-batch-tokens: expected 0, or at least as many as --max-sequences (%u), got %u", sequences, rows);
+}
+
 /* Clients give it back letter by letter. */
 static int check_name(const struct serving *v)
 {
@@ -255,6 +263,7 @@ int command_serve(const struct options *o)
     int result = choose_worker_id(v);
     if (!result) result = check_name(v);
     if (!result) result = check_addresses(v);
+    if (!result) result = check_steps(v);
     if (!result) result = check_model(v);
     if (!result) result = choose_model_dir(v);
     if (!result) result = choose_device(v);

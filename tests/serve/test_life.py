@@ -42,7 +42,8 @@ def arguments():
             ("two ports alike", 2, "--admin-port", ["serve", "--port", port, "--admin-port", port]), ("--gpu-device and --device cpu", 2, "--gpu-device", ["serve", "--gpu-device", "0", "--device", "cpu"]),
             ("https callback", 2, "https", ["serve", "--callback-url", "https://example.org/"]), ("odd callback", 2, "--callback-url", ["serve", "--callback-url", "http://a b/"]),
             ("role", 2, "--role", ["serve", "--role", "decode"]), ("wait and a model", 2, "exclude", ["serve", "--wait-for-commit", "--model", HAIKU]), ("wait without a folder", 2, "--model-dir", ["serve", "--wait-for-commit"]),
-            ("no such folder", 2, "--model-dir", ["serve", "--model-dir", "/no/such"]), ("--max-sequences 0", 2, "--max-sequences", ["serve", "--max-sequences", "0"]), ("an operand", 2, "operand", ["serve", "model.gguf"]),
+            ("no such folder", 2, "--model-dir", ["serve", "--model-dir", "/no/such"]), ("--max-sequences 0", 2, "--max-sequences", ["serve", "--max-sequences", "0"]), ("--max-queue 0", 2, "--max-queue", ["serve", "--max-queue", "0"]), ("steps too short for all", 2, "--max-sequences (16)", ["serve", "--max-batch-tokens", "15"]),
+            ("an operand", 2, "operand", ["serve", "model.gguf"]),
             ("unknown option of the bare form", 2, "did you mean --model", ["--modle", "x"])):
         got, last = run(*words)
         check(name, got == status and said in last, (got, last))
