@@ -192,6 +192,15 @@ bool gguf_strings_next(struct gguf_strings *it, struct gguf_str *out)
     return true;
 }
 
+const void *gguf_array_bytes(const struct gguf *file, const struct gguf_kv *kv, enum gguf_type element, const struct wk_err *err)
+{
+    if (kv->type == GGUF_ARRAY && kv->element_type == element && gguf_type_size(element)) return file->shards[0].base + kv->offset;
+    char expected[40];
+    (void)snprintf(expected, sizeof expected, "an array of fixed size, of %s", gguf_type_name(element));
+    (void)fail_type(&file->shards[0], kv, expected, err);
+    return NULL;
+}
+
 /* ---- tensors ----------------------------------------------------------------------------------------------------------- */
 
 uint64_t gguf_tensor_count(const struct gguf *file)

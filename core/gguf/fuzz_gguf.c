@@ -40,6 +40,10 @@ static void read_kv(const struct gguf *file, const struct gguf_kv *kv, const str
         }
         if (n != kv->count) abort();
     }
+    for (int type = 0; type < GGUF_TYPE_COUNT; type++) {
+        const void *bytes = gguf_array_bytes(file, kv, (enum gguf_type)type, err);
+        if (bytes) touch(bytes, kv->count * gguf_type_size((enum gguf_type)type));
+    }
 }
 
 static void read_tensor(const struct gguf *file, const struct gguf_tensor *t, const struct wk_err *err)

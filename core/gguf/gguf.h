@@ -76,6 +76,8 @@ wk_status gguf_str(const struct gguf *file, const struct gguf_kv *kv, struct ggu
 struct gguf_strings { const struct gguf *file; const struct gguf_kv *kv; uint64_t next, pos; };
 wk_status gguf_strings_begin(const struct gguf *file, const struct gguf_kv *kv, struct gguf_strings *it, const struct wk_err *err);
 bool gguf_strings_next(struct gguf_strings *it, struct gguf_str *out); /* false: at the end */
+/* Bytes of a fixed-size array, [count * element size], little-endian, perhaps unaligned; NULL with a text if kv is not such an array. */
+const void *gguf_array_bytes(const struct gguf *file, const struct gguf_kv *kv, enum gguf_type element, const struct wk_err *err);
 const char *gguf_type_name(enum gguf_type type);
 uint32_t gguf_type_size(enum gguf_type type); /* 0: string and array */
 

@@ -88,6 +88,10 @@ static void test_types(void **state)
         assert_int_equal(gguf_bool_at(o.file, kv, kv->count, &b, &test_err), WK_INVALID);
         expect(gguf_str(o.file, kv, &text, &test_err), !array && type == GGUF_STRING);
         expect(gguf_strings_begin(o.file, kv, &it, &test_err), array && type == GGUF_STRING);
+        for (int wanted = 0; wanted < GGUF_TYPE_COUNT; wanted++) {
+            const void *bytes = gguf_array_bytes(o.file, kv, (enum gguf_type)wanted, &test_err);
+            expect(bytes ? WK_OK : WK_INVALID, array && (int)type == wanted && type != GGUF_STRING);
+        }
     }
     close_opened(&o);
 }
@@ -148,6 +152,7 @@ static void test_floats(void **state)
     }
     assert_int_equal(gguf_f64_at(o.file, gguf_find(o.file, "f64"), 0, &value, NULL), WK_OK);
     assert_true(value == 0.1);
+    assert_memory_equal(gguf_array_bytes(o.file, gguf_find(o.file, "f32"), GGUF_F32, NULL), f32, sizeof f32);
     close_opened(&o);
 }
 

@@ -528,13 +528,10 @@ static void test_data_all_types(void **state)
     assert_false(gguf_strings_next(&it, &s));
     static const int32_t i32[] = { 1, -2, 3 };
     static const float f32[] = { 0.5f, -1.25f };
-    static const bool bools[] = { true, false, true };
-    int64_t number;
-    double real;
-    bool flag;
-    for (size_t i = 0; i < COUNT(i32); i++) assert_true(gguf_i64_at(f, gguf_find(f, "test.arr_i32"), i, &number, NULL) == WK_OK && number == i32[i]);
-    for (size_t i = 0; i < COUNT(f32); i++) assert_true(gguf_f64_at(f, gguf_find(f, "test.arr_f32"), i, &real, NULL) == WK_OK && real == (double)f32[i]);
-    for (size_t i = 0; i < COUNT(bools); i++) assert_true(gguf_bool_at(f, gguf_find(f, "test.arr_bool"), i, &flag, NULL) == WK_OK && flag == bools[i]);
+    static const uint8_t bools[] = { 1, 0, 1 };
+    assert_memory_equal(gguf_array_bytes(f, gguf_find(f, "test.arr_i32"), GGUF_I32, NULL), i32, sizeof i32);
+    assert_memory_equal(gguf_array_bytes(f, gguf_find(f, "test.arr_f32"), GGUF_F32, NULL), f32, sizeof f32);
+    assert_memory_equal(gguf_array_bytes(f, gguf_find(f, "test.arr_bool"), GGUF_BOOL, NULL), bools, sizeof bools);
     gguf_close(f);
 }
 
