@@ -1,0 +1,444 @@
+/* sampler_parts.cuh: rows with a temperature: a few blocks a row, `parts`, keep its logits in shared memory as integers in the order of the floats and meet at barriers: of a
+ * cluster where the device has them (sm_90 on) and rows are few, else of a cooperative launch with a counter in memory: large clusters find room in few places of the
+ * device, however idle it is. Nothing is sorted: a cut (top-k, top-p) is found by histograms, the first over the distance from the best logit, where values lie evenly, the
+ * next over ever smaller intervals, until one id is left. */
+#ifndef CORE_DEVICE_CUDA_SAMPLER_PARTS_CUH
+#define CORE_DEVICE_CUDA_SAMPLER_PARTS_CUH
+
+#include "device/cuda/sampler_row.cuh"
+
+#include <worker/cuda/act.cuh>
+
+/* ---- full: the parts of a row ---------------------------------------------------------------------------------------------------------- */
+
+/* One block's view of its row. */
+struct part {
+    struct row_space *r;
+    const struct head *h;
+    uint32_t *key;              /* shared: of ids [first, first + n); of a plain row: bits of its logits */
+    uint32_t *count, *low, *middle, *high; /* shared [BINS]: count, and mass in three runs of 15 bits, whose sums over a part fit */
+    uint32_t index, parts;
+    uint32_t first, n;
+    uint32_t level;             /* histograms made so far */
+    u64 best;                   /* rank */
+    double best_logit;
+    float best_float;           /* the same */
+    float divisor;              /* of a plain row: temperature */
+};
+
+/* What every part wrote before it, every part reads after it. */
+template <bool CLUSTER>
+static __device__ __forceinline__ void row_barrier(const struct part &p)
+{
+    if (CLUSTER) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+        return;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        uint32_t seen;
+        __threadfence();
+        /* A barrier adds PARTS_MAX in all, however many parts there are. */
+        const uint32_t old = atomicAdd(&p.r->barrier, PARTS_MAX / p.parts), target = (old & ~(PARTS_MAX - 1u)) + PARTS_MAX;
+        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(&p.r->barrier) : "memory");
+        while ((int32_t)(seen - target) < 0);
+    }
+    __syncthreads();
+}
+
+/* A number of each part's first thread, in the lanes of every warp; 0 in those that have no part. `which` of the two that a row exchanges. Blocks of a cluster
+ * leave it in each other's memory. */
+template <bool CLUSTER>
+static __device__ u64 exchange(const struct part &p, uint32_t which, u64 mine)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    if (CLUSTER) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        __shared__ u64 of_part[2][PARTS_MAX];
+        if (which == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); /* all blocks have begun; a cluster has one row */
+        if (threadIdx.x < 32) {
+            mine = __shfl_sync(0xffffffffu, mine, 0);
+            if (lane < p.parts)
+                asm volatile("{ .reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::cluster.u64 [to], %2; }" ::"r"((uint32_t)__cvta_generic_to_shared(&of_part[which][p.index])), "r"(lane), "l"(mine) : "memory");
+        }
+        row_barrier<CLUSTER>(p);
+        return lane < p.parts ? of_part[which][lane] : 0;
+#endif
+    }
+    if (threadIdx.x == 0) p.r->of_part[which][p.index] = mine;
+    row_barrier<CLUSTER>(p);
+    return lane < p.parts ? __ldcg(&p.r->of_part[which][lane]) : 0;
+}
+
+/* Inclusive sums in order of lanes. */
+static __device__ __forceinline__ u64 warp_scan(u64 x)
+{
+#pragma unroll
+    for (int d = 1; d < 32; d <<= 1) {
+        const u64 other = __shfl_up_sync(0xffffffffu, x, d);
+        if ((threadIdx.x & 31u) >= (uint32_t)d) x += other;
+    }
+    return x;
+}
+
+/* Inclusive sums in order of threads; *total: of all. */
+static __device__ u64 block_scan(u64 x, u64 *total)
+{
+    __shared__ u64 warp_total[WARPS];
+    const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32;
+    x = warp_scan(x);
+    __syncthreads(); /* the last call's totals have been read */
+    if (lane == 31) warp_total[warp] = x;
+    __syncthreads();
+    u64 sum = 0, before = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < WARPS; i++) {
+        before = i == warp ? sum : before;
+        sum += warp_total[i];
+    }
+    *total = sum;
+    return before + x;
+}
+
+template <int BYTES>
+static __device__ __forceinline__ void copy_async(void *shared, const void *global)
+{
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    if (BYTES == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
+}
+
+/* The part's logits as they are, and the head of its row, into shared memory. */
+static __device__ void load_part(const struct space &v, const struct job &j, const struct part &p, struct head *h, uint32_t row)
+{
+    const float *from = j.logits + row * j.stride + p.first; /* p.first is a multiple of 4 */
+    if (((uintptr_t)from & 15) == 0 && (p.n & 3) == 0)
+        for (uint32_t i = 4 * threadIdx.x; i < p.n; i += 4 * BLOCK) copy_async<16>(p.key + i, from + i);
+    else
+        for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) copy_async<4>(p.key + i, from + i);
+    load_head(h, v, j, row);
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+}
+
+/* Step 1. A logit that cannot be used stays so through all steps, so nobody looks before the last. */
+static __device__ void add_bias(const struct space &v, const struct part &p)
+{
+    const struct sampler_bias *b = v.bias + (u64)p.h->slot * SAMPLER_MAX_BIAS;
+    const uint32_t n = p.h->s.n_bias;
+    for (uint32_t i = threadIdx.x; i < n; i += BLOCK) {
+        const uint32_t id = b[i].id;
+        if (id < p.first || id - p.first >= p.n || (i && b[i - 1].id == id)) continue;
+        float l = __uint_as_float(p.key[id - p.first]);
+        for (uint32_t k = i; k < n && b[k].id == id; k++) l = __fadd_rn(l, b[k].bias);
+        p.key[id - p.first] = __float_as_uint(l);
+    }
+    __syncthreads();
+}
+
+/* Steps 2 to 5, logits to keys; the part's best rank, in the first warp. */
+static __device__ u64 make_keys(const struct space &v, const struct part &p)
+{
+    const struct slot &s = p.h->s;
+    const uint32_t *counts = v.counts + (u64)p.h->slot * v.n_vocab + p.first;
+    const bool divide = !s.greedy && s.temperature != 1.0f, penalised = s.penalised; /* what is divided by 1 stays as it is */
+    const float temperature = s.temperature;
+    uint32_t best = 0, at = 0;
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) {
+        float l = __uint_as_float(p.key[i]);
+        const uint32_t times = penalised ? __ldcg(counts + i) : 0;
+        if (times) {
+            l = __fsub_rn(l, s.presence);
+            l = __fsub_rn(l, __fmul_rn(s.frequency, __uint2float_rn(times)));
+        }
+        if (divide) l = __fdiv_rn(l, temperature);
+        if (times) l = l > 0 ? __fdiv_rn(l, s.repetition) : __fmul_rn(l, s.repetition);
+        const uint32_t key = order_key(l);
+        p.key[i] = key;
+        at = key > best ? i : at;
+        best = key > best ? key : best;
+    }
+    return block_max<WARPS>(best ? rank_of(best, p.first + at) : 0);
+}
+
+/* A plain row: nothing but a temperature, and maybe biases and min-p, stands between its logits and their weights. No order is wanted but who is the best, and since a division keeps the
+ * order, the best logit is the best one divided. Its rank with no id, in the first warp; one that cannot be picked if any logit is unusable. */
+static __device__ u64 best_of_plain(const struct part &p)
+{
+    float best = -INFINITY;
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) asm("max.NaN.f32 %0, %0, %1;" : "+f"(best) : "f"(__uint_as_float(p.key[i])));
+    return block_max<WARPS>(rank_of(order_key(best), 0));
+}
+static __device__ __forceinline__ float divided(const struct part &p, float l) { return p.divisor != 1.0f ? __fdiv_rn(l, p.divisor) : l; } /* what is divided by 1 stays as it is */
+
+/* ---- full: cuts -------------------------------------------------------------------------------------------------------------------------- */
+
+/* First histogram: distance from the best in 64ths, the last bin for all that is far; grows with the logit. */
+static __device__ __forceinline__ uint32_t distance_bin(float best, uint32_t key)
+{
+    return BINS - 1 - (uint32_t)fminf(__fmul_rn(__fsub_rn(best, key_float(key)), 64.0f), (float)(BINS - 1));
+}
+
+/* Smallest key of `bin` or a higher one; by every warp for itself. */
+static __device__ uint32_t bin_edge(float best, uint32_t bin)
+{
+    uint32_t below = KEY_MINUS_INF, in = order_key(best); /* bin of `below` < bin <= bin of `in` */
+    if (bin == 0 || distance_bin(best, below) >= bin) return 0;
+    while (in - below > 1) {
+        const uint32_t step = (in - below + 31) / 32, probe = below + (threadIdx.x % 32 + 1) * step;
+        /* The last probe is at `in` or beyond. */
+        const uint32_t reached = __ballot_sync(0xffffffffu, probe >= in || distance_bin(best, probe) >= bin), before = (uint32_t)__ffs((int)reached) - 1;
+        const uint32_t edge = below + (before + 1) * step;
+        in = edge < in ? edge : in;
+        below += before * step;
+    }
+    return in;
+}
+
+/* The part's candidates, ranks in [low, high], into shared bins: by distance, or by (rank - low) >> shift. */
+template <bool MASS>
+static __device__ void make_histogram(const struct part &p, u64 low, u64 high, bool distance, uint32_t shift)
+{
+    const float best = key_float(rank_key(p.best));
+    for (uint32_t i = threadIdx.x; i < (MASS ? 4 : 1) * BINS; i += BLOCK) p.count[i] = 0;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) {
+        const uint32_t key = p.key[i];
+        const u64 rank = rank_of(key, p.first + i);
+        if (rank < low || rank > high) continue;
+        const u64 w = MASS ? exact_weight(key_float(key), p.best_logit) : 1;
+        if (!w) continue;
+        const uint32_t bin = distance ? distance_bin(best, key) : (uint32_t)((rank - low) >> shift);
+        atomicAdd(&p.count[bin], 1u);
+        if (!MASS) continue;
+        atomicAdd(&p.low[bin], (uint32_t)w & 0x7fffu);
+        atomicAdd(&p.middle[bin], (uint32_t)(w >> 15) & 0x7fffu);
+        atomicAdd(&p.high[bin], (uint32_t)(w >> 30));
+    }
+    __syncthreads();
+}
+
+/* This part's share of a buffer that all parts have read. */
+static __device__ void clear_histogram(const struct part &p, uint32_t buffer)
+{
+    for (uint32_t i = p.index * BLOCK + threadIdx.x; i < BINS; i += p.parts * BLOCK) {
+        p.r->count[buffer][i] = 0;
+        p.r->mass[buffer][i] = 0;
+    }
+}
+
+/* Adds the part's bins to the row's; after it all parts' are there, and the buffer of the level before is zero again. */
+template <bool CLUSTER, bool MASS>
+static __device__ void merge_histogram(struct part &p)
+{
+    const uint32_t now = p.level % BUFFERS, before = (p.level + BUFFERS - 1) % BUFFERS;
+    for (uint32_t i = threadIdx.x; i < BINS; i += BLOCK) {
+        if (!p.count[i]) continue;
+        atomicAdd(&p.r->count[now][i], p.count[i]);
+        if (MASS) atomicAdd(&p.r->mass[now][i], p.low[i] + ((u64)p.middle[i] << 15) + ((u64)p.high[i] << 30));
+    }
+    row_barrier<CLUSTER>(p);
+    clear_histogram(p, before);
+    p.level++;
+}
+
+struct found { uint32_t bin, count; u64 need; }; /* need: of the bin's mass, counted from its best */
+
+/* The bin in which the mass, best first, reaches `need`; share: need is that share of 2^32 of all mass instead. */
+template <bool MASS>
+static __device__ struct found find_bin(const struct part &p, u64 need, bool share)
+{
+    __shared__ struct found result;
+    const uint32_t buffer = (p.level - 1) % BUFFERS, top = BINS - 4 * threadIdx.x; /* this thread's bins: top - 1 down to top - 4 */
+    const uint4 c = __ldcg((const uint4 *)&p.r->count[buffer][top - 4]);
+    const uint32_t count[4] = { c.w, c.z, c.y, c.x };
+    u64 mass[4] = { c.w, c.z, c.y, c.x }, total;
+    if (MASS) {
+        const ulonglong2 a = __ldcg((const ulonglong2 *)&p.r->mass[buffer][top - 4]), b = __ldcg((const ulonglong2 *)&p.r->mass[buffer][top - 2]);
+        mass[0] = b.y, mass[1] = b.x, mass[2] = a.y, mass[3] = a.x;
+    }
+    const u64 mine = mass[0] + mass[1] + mass[2] + mass[3];
+    u64 before = block_scan(mine, &total) - mine;
+    if (share) { /* ceil(need * total / 2^32), at least 1 */
+        const u64 product = need * total, rounded = product + 0xffffffffull;
+        need = (__umul64hi(need, total) + (rounded < product)) << 32 | rounded >> 32;
+        need = need ? need : 1;
+    }
+    if (before < need && need <= before + mine) {
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            if (before < need && need <= before + mass[i]) result = found{ top - 1 - i, count[i], need - before };
+            before += mass[i];
+        }
+    }
+    __syncthreads();
+    return result; /* not overwritten before the next level's barriers */
+}
+
+/* Where the shortest run, best first, ends whose mass reaches `need` (or that share of 2^32 of it all), among ranks of at least `floor`: a rank that
+ * the run's last id and all better ones reach, and nobody else with mass. Mass: weights, or 1 for each. */
+template <bool CLUSTER, bool MASS>
+static __device__ u64 find_cut(struct part &p, u64 floor, u64 need)
+{
+    u64 low = floor, high = p.best;
+    uint32_t shift = 0;
+    for (bool distance = true;; distance = false) {
+        make_histogram<MASS>(p, low, high, distance, shift);
+        merge_histogram<CLUSTER, MASS>(p);
+        const struct found f = find_bin<MASS>(p, need, MASS && distance);
+        need = f.need;
+        if (distance) {
+            const float best = key_float(rank_key(p.best));
+            const u64 edge = (u64)bin_edge(best, f.bin) << ID_BITS;
+            if (f.bin + 1 < BINS) high = ((u64)bin_edge(best, f.bin + 1) << ID_BITS) - 1;
+            low = edge > low ? edge : low;
+        } else {
+            low += (u64)f.bin << shift;
+            const u64 end = low + ((u64)1 << shift) - 1;
+            high = end < high ? end : high;
+        }
+        if (f.count == 1 || (!MASS && f.count == need) || (!distance && shift == 0)) return low;
+        const uint32_t bits = 64 - (uint32_t)__clzll((long long)(high - low));
+        shift = bits > BIN_BITS ? bits - BIN_BITS : 0;
+    }
+}
+
+/* ---- full: the draw ------------------------------------------------------------------------------------------------------------------------ */
+
+template <bool PLAIN> __device__ __forceinline__ float drawn_logit(const struct part &p, uint32_t key) { return PLAIN ? divided(p, __uint_as_float(key)) : key_float(key); }
+
+template <bool PLAIN>
+static __device__ __forceinline__ u64 drawn_weight(const struct part &p, uint32_t position, u64 cut)
+{
+    const uint32_t key = p.key[position];
+    const u64 w = exact_weight(drawn_logit<PLAIN>(p, key), p.best_logit);
+    return (PLAIN || rank_of(key, p.first + position) >= cut) && w >= p.h->s.least ? w : 0;
+}
+
+/* By one whole warp: the id in the run of positions [first, first + n) at which the running sum exceeds target. */
+template <bool PLAIN>
+static __device__ uint32_t walk_run(const struct part &p, uint32_t first, uint32_t n, u64 target, u64 cut)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    for (uint32_t at = 0;; at += 32) {
+        u64 w = at + lane < n ? drawn_weight<PLAIN>(p, first + at + lane, cut) : 0;
+#pragma unroll
+        for (int d = 1; d < 32; d <<= 1) {
+            const u64 other = __shfl_up_sync(0xffffffffu, w, d);
+            if (lane >= (uint32_t)d) w += other;
+        }
+        const uint32_t beyond = __ballot_sync(0xffffffffu, w > target);
+        if (beyond || at + 32 >= n) return p.first + first + at + (beyond ? (uint32_t)__ffs((int)beyond) - 1 : 0);
+        target -= __shfl_sync(0xffffffffu, w, 31);
+    }
+}
+
+/* Of this thread's run. */
+template <bool PLAIN>
+static __device__ u64 sum_of_run(const struct part &p, uint32_t from, uint32_t to, u64 cut)
+{
+    enum { AT_ONCE = 2 };
+    const u64 least = p.h->s.least;
+    u64 sum = 0;
+    for (uint32_t i = from; i < to; i += AT_ONCE) {
+        float l[AT_ONCE];
+        bool in[AT_ONCE], any = false;
+        u64 w[AT_ONCE];
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            const uint32_t at = i + k < to ? i + k : i;
+            const uint32_t key = p.key[at];
+            l[k] = drawn_logit<PLAIN>(p, key);
+            in[k] = i + k < to && (PLAIN || rank_of(key, p.first + at) >= cut);
+            any |= in[k];
+        }
+        if (!any) continue;
+        if (PLAIN) weights_of(w, l, p.best_logit, p.best_float);
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE && !PLAIN; k++) w[k] = exact_weight(l[k], p.best_logit);
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++) sum += in[k] && w[k] >= least ? w[k] : 0;
+    }
+    return sum;
+}
+
+/* Step 10, over ranks of at least `cut`. */
+template <bool CLUSTER, bool PLAIN>
+static __device__ void draw(const struct space &v, const struct job &j, const struct part &p, uint32_t row, u64 cut)
+{
+    const uint32_t from = threadIdx.x * j.run < p.n ? threadIdx.x * j.run : p.n, n = p.n - from < j.run ? p.n - from : j.run;
+    const u64 random = draw_bits(p.h->s.seed, p.h->s.n_generated), mine = sum_of_run<PLAIN>(p, from, from + n, cut);
+    u64 of_part;
+    const u64 until = block_scan(mine, &of_part), parts = warp_scan(exchange<CLUSTER>(p, 1, of_part));
+    if (p.level) clear_histogram(p, (p.level - 1) % BUFFERS);
+    const u64 total = __shfl_sync(0xffffffffu, parts, 31), before = __shfl_sync(0xffffffffu, parts, (int)p.index) - of_part + until - mine, target = __umul64hi(random, total);
+    const uint32_t owner = __ballot_sync(0xffffffffu, target >= before && target - before < mine);
+    if (!owner) return;
+    const int lane = __ffs((int)owner) - 1;
+    accept(v, j, *p.h, row, walk_run<PLAIN>(p, __shfl_sync(0xffffffffu, from, lane), __shfl_sync(0xffffffffu, n, lane), __shfl_sync(0xffffffffu, target - before, lane), cut));
+}
+
+template <bool CLUSTER>
+static __device__ void sample_row(const struct space &v, const struct job &j, uint32_t row, uint32_t *shared)
+{
+    __shared__ struct head h;
+    const uint32_t first = blockIdx.x * j.part_ids;
+    struct part p = {};
+    p.r = &v.row[row];
+    p.h = &h;
+    p.count = shared;
+    p.low = shared + BINS;
+    p.middle = shared + 2 * BINS;
+    p.high = shared + 3 * BINS;
+    p.key = shared + 4 * BINS;
+    p.index = blockIdx.x;
+    p.parts = gridDim.x;
+    p.first = first;
+    p.n = first >= v.n_vocab ? 0 : v.n_vocab - first < j.part_ids ? v.n_vocab - first : j.part_ids;
+    load_part(v, j, p, &h, row);
+    if (idle(v, j, h, row, p.index == 0)) return;
+    if (h.s.n_bias) add_bias(v, p);
+    const bool cuts = (h.s.top_k > 0 && h.s.top_k < v.n_vocab) || h.s.share < 1ull << 32, plain = !cuts && !h.s.greedy && !h.s.penalised;
+    p.best = warp_max(exchange<CLUSTER>(p, 0, plain ? best_of_plain(p) : make_keys(v, p)));
+    if (plain) {
+        p.divisor = h.s.temperature;
+        p.best = rank_of(order_key(divided(p, key_float(rank_key(p.best)))), 0);
+    }
+    if (!can_pick(p.best) || h.s.greedy) {
+        if (p.index == 0 && threadIdx.x < 32) accept_best(v, j, h, row, p.best);
+        return;
+    }
+    p.best_float = key_float(rank_key(p.best));
+    p.best_logit = (double)p.best_float;
+    if (plain) {
+        draw<CLUSTER, true>(v, j, p, row, 0);
+        return;
+    }
+    u64 cut = 0;
+    if (h.s.top_k > 0 && h.s.top_k < v.n_vocab) cut = find_cut<CLUSTER, false>(p, 0, h.s.top_k);
+    if (h.s.share < 1ull << 32) cut = find_cut<CLUSTER, true>(p, cut, h.s.share);
+    draw<CLUSTER, false>(v, j, p, row, cut);
+}
+
+template <bool CLUSTER>
+static __global__ void __launch_bounds__(BLOCK, 2) sample_full(struct space v, struct job j)
+{
+    extern __shared__ uint4 shared_words[];
+    if (CLUSTER) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+    }
+    wk_depend();
+    wk_release();
+    for (uint32_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
+        sample_row<CLUSTER>(v, j, row, (uint32_t *)shared_words);
+        __syncthreads(); /* before the next row's logits overwrite this one's */
+    }
+}
+
+#endif

@@ -1,0 +1,133 @@
+/* sampler_row.cuh: what all of the sampler's kernels share: state of slots and rows, and how a row ends. */
+#ifndef CORE_DEVICE_CUDA_SAMPLER_ROW_CUH
+#define CORE_DEVICE_CUDA_SAMPLER_ROW_CUH
+
+#include "device/cuda/kernels.h"
+#include "device/cuda/sampler_order.cuh"
+
+enum {
+    GREEDY_BLOCK = 256, GREEDY_IDS = 4096, GREEDY_BLOCKS = 1056, /* ids a block, at least; blocks of all rows together, about */
+    BLOCK = 512, WARPS = BLOCK / 32,
+    PARTS_MAX = 16, PART_IDS = 4096,         /* ids a part, where there are enough parts */
+    PART_SHARED = 110 << 10,                 /* most shared memory of a part, so that two fit a multiprocessor, */
+    PART_ALONE = 116 << 10,                  /* and what a part asks for to have a multiprocessor for itself */
+    BIN_BITS = 11, BINS = 1 << BIN_BITS, BUFFERS = 3
+};
+enum slot_end { SLOT_RUNS = 0, SLOT_ENDED, SLOT_FAILED };
+
+struct slot {
+    u64 seed, n_generated;
+    u64 share, least;          /* top_p * 2^32; min_p * 2^44, as sample.c rounds them */
+    float presence, frequency, temperature, repetition;
+    uint32_t top_k, n_bias, n_ends, end; /* end: enum slot_end */
+    uint32_t greedy, penalised; /* penalised: the ids that it generated are counted */
+    uint32_t ends[SAMPLER_MAX_ENDS];
+};
+
+/* What the blocks of one row share. Histograms, best, arrived are zero between launches; barrier only ever counts. */
+struct row_space {
+    u64 best;                  /* greedy: largest rank + 1 */
+    uint32_t arrived, barrier;
+    u64 of_part[2][PARTS_MAX]; /* best rank, sum of weights */
+    u64 mass[BUFFERS][BINS];
+    uint32_t count[BUFFERS][BINS];
+};
+
+/* Device memory, by value in every launch. */
+struct space {
+    struct slot *slot;
+    uint32_t *last;
+    uint32_t *counts;          /* [slots][n_vocab] times that an id was generated */
+    struct sampler_bias *bias; /* [slots][SAMPLER_MAX_BIAS] ascending ids, equal ones in the caller's order */
+    struct row_space *row;
+    uint32_t n_vocab, rows_max;
+};
+
+struct job {
+    const struct cuda_seq *seq;
+    const float *logits;
+    u64 stride;
+    const uint32_t *serial;
+    struct cuda_sampled *out;
+    uint32_t rows;
+    uint32_t part_ids, run;    /* full: ids of a part; of a thread of it, odd, so that threads' runs lie in different banks */
+};
+
+/* ---- the largest ----------------------------------------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ u64 warp_max(u64 x)
+{
+    const uint32_t high = __reduce_max_sync(0xffffffffu, (uint32_t)(x >> 32));
+    const uint32_t low = __reduce_max_sync(0xffffffffu, (uint32_t)(x >> 32) == high ? (uint32_t)x : 0u);
+    return (u64)high << 32 | low;
+}
+
+/* Largest of the block, in the first warp. */
+template <int N_WARPS>
+static __device__ u64 block_max(u64 x)
+{
+    __shared__ u64 warp_best[N_WARPS];
+    x = warp_max(x);
+    if ((threadIdx.x & 31u) == 0) warp_best[threadIdx.x / 32] = x;
+    __syncthreads();
+    return threadIdx.x < 32 ? warp_max(threadIdx.x < N_WARPS ? warp_best[threadIdx.x] : 0) : 0;
+}
+
+/* ---- the end of a row -------------------------------------------------------------------------------------------------------------- */
+
+/* What a block needs of its row's slot, in shared memory: asked for together with the logits. */
+struct head { struct slot s; uint32_t slot, serial; bool padding; };
+
+static __device__ __forceinline__ void load_head(struct head *h, const struct space &v, const struct job &j, uint32_t row)
+{
+    const uint32_t words = sizeof h->s / sizeof(uint32_t), n_rows = __ldcg(&j.seq[row].n_rows), of_row = __ldcg(&j.seq[row].slot), slot = n_rows ? of_row : 0;
+    if (threadIdx.x < words) ((uint32_t *)&h->s)[threadIdx.x] = __ldcg((const uint32_t *)&v.slot[slot] + threadIdx.x);
+    if (threadIdx.x == words) {
+        h->slot = slot;
+        h->padding = !n_rows;
+        h->serial = __ldcg(j.serial);
+    }
+}
+static_assert(sizeof(struct slot) / sizeof(uint32_t) < GREEDY_BLOCK, "a thread for each word");
+
+/* Id and serial in one store: the host sees both or neither. */
+static __device__ __forceinline__ void give(const struct space &v, const struct job &j, const struct head &h, uint32_t row, uint32_t id)
+{
+    struct cuda_sampled *out = &j.out[(u64)(h.serial % CUDA_RING) * v.rows_max + row];
+    asm volatile("st.relaxed.sys.global.v2.b32 [%0], {%1, %2};" ::"l"(out), "r"(h.serial), "r"(id) : "memory");
+}
+
+/* By one whole warp: the row's id, and what generating it changes. */
+static __device__ __forceinline__ void accept(const struct space &v, const struct job &j, const struct head &h, uint32_t row, uint32_t id)
+{
+    bool ends = false;
+    for (uint32_t i = threadIdx.x % 32; i < h.s.n_ends; i += 32) ends |= h.s.ends[i] == id;
+    ends = __any_sync(0xffffffffu, ends);
+    if (threadIdx.x % 32) return;
+    give(v, j, h, row, id);
+    v.last[h.slot] = id;
+    v.slot[h.slot].n_generated = h.s.n_generated + 1;
+    if (ends) v.slot[h.slot].end = SLOT_ENDED;
+    if (h.s.penalised) atomicAdd(&v.counts[(u64)h.slot * v.n_vocab + id], 1u); /* nobody else adds; no wait for what was there */
+}
+
+/* By one whole warp: the best id, or that there is none. */
+static __device__ __forceinline__ void accept_best(const struct space &v, const struct job &j, const struct head &h, uint32_t row, u64 best)
+{
+    if (can_pick(best)) {
+        accept(v, j, h, row, rank_id(best));
+    } else if (threadIdx.x % 32 == 0) {
+        v.slot[h.slot].end = SLOT_FAILED;
+        give(v, j, h, row, CUDA_NO_ID);
+    }
+}
+
+/* A row that needs no logits: padding, or a slot that came to its end in an earlier step. By a whole block; tell: it says so. */
+static __device__ __forceinline__ bool idle(const struct space &v, const struct job &j, const struct head &h, uint32_t row, bool tell)
+{
+    if (!h.padding && h.s.end == SLOT_RUNS) return false;
+    if (tell && threadIdx.x == 0) give(v, j, h, row, !h.padding && h.s.end == SLOT_FAILED ? CUDA_NO_ID : UINT32_MAX);
+    return true;
+}
+
+#endif
