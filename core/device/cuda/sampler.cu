@@ -1,14 +1,16 @@
 /* sampler.cu: from rows of logits to ids, exactly as core/sample/sample.h defines it.
  *
  * Two kernels. sample_greedy serves batches whose slots all take the plain best id: many small blocks a row, each leaves its best by an integer
- * maximum, and the last of them (an integer counter) writes the id. sample_full (sampler_parts.cuh) serves everything else.
+ * maximum, and the last of them (an integer counter) writes the id. sample_full serves everything else: a few blocks a row share it (sampler_parts.cuh), and where rows are more
+ * than these places, all at once what needs no cuts (sampler_many.cuh).
  *
  * Every sum and maximum is of integers, so neither the number of blocks nor their order shows in an id. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/cuda/launch.cuh"
-#include "device/cuda/sampler_parts.cuh"
+#include "device/cuda/sampler_many.cuh"
 
 enum { BIAS_A_LAUNCH = 448 /* entries that fit into a launch's parameters */ };
 
@@ -44,7 +46,7 @@ __device__ u64 best_of_range(const float *logits, uint32_t first, uint32_t end, 
 #pragma unroll
         for (uint32_t i = 0; i < AT_ONCE; i++)
             if (at + i * STRIDE < whole) x[i] = __ldcg((const float4 *)(logits + at + i * STRIDE));
-        if (head) load_head(h, v, j, row);
+        if (head) load_head(h, v, j, row, threadIdx.x, GREEDY_BLOCK);
         head = false;
 #pragma unroll
         for (uint32_t i = 0; i < AT_ONCE; i++) {
@@ -67,7 +69,10 @@ __global__ void __launch_bounds__(GREEDY_BLOCK) sample_greedy(struct space v, st
     __shared__ struct head h;
     const uint32_t row = blockIdx.y, first = blockIdx.x * block_ids, end = v.n_vocab - first < block_ids ? v.n_vocab : first + block_ids;
     const u64 best = block_max<GREEDY_BLOCK / 32>(best_of_range(j.logits + row * j.stride, first, end, &h, v, j, row));
-    if (idle(v, j, h, row, blockIdx.x == 0)) return;
+    if (idle(h)) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) give_none(v, j, h, row);
+        return;
+    }
     if (threadIdx.x >= 32) return;
     struct row_space *r = &v.row[row];
     uint32_t arrived = 0;
@@ -85,6 +90,30 @@ __global__ void __launch_bounds__(GREEDY_BLOCK) sample_greedy(struct space v, st
         r->arrived = 0;
     }
     accept_best(v, j, h, row, of_row);
+}
+
+/* ---- full -------------------------------------------------------------------------------------------------------------------------- */
+
+template <bool CLUSTER>
+__global__ void __launch_bounds__(BLOCK, 2) sample_full(struct space v, struct job j)
+{
+    extern __shared__ uint4 shared_words[];
+    __shared__ double powers[POWERS];
+    if (CLUSTER) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+    }
+    for (uint32_t i = threadIdx.x; i < POWERS; i += BLOCK) powers[i] = __ldg(v.powers + i);
+    wk_depend();
+    wk_release();
+    uint32_t left = ~0u;
+    if (!CLUSTER && j.many) left = sample_many(v, j, powers, shared_words);
+    for (uint32_t row = blockIdx.y; row < j.rows; row += gridDim.y, left >>= j.many) {
+        if (!(left & 1)) continue;
+        sample_row<CLUSTER>(v, j, row, powers, (uint32_t *)shared_words);
+        __syncthreads(); /* before the next row's logits overwrite this one's */
+    }
 }
 
 /* ---- a new job in a slot ----------------------------------------------------------------------------------------------------------------- */
@@ -126,6 +155,7 @@ u64 carve_space(struct space *v, char *base, uint32_t slots, uint32_t n_vocab, u
     v->last = (uint32_t *)carve(&c, slots * sizeof *v->last);
     v->bias = (struct sampler_bias *)carve(&c, (u64)slots * SAMPLER_MAX_BIAS * sizeof *v->bias);
     v->row = (struct row_space *)carve(&c, rows * sizeof *v->row);
+    v->powers = (double *)carve(&c, POWERS * sizeof *v->powers);
     v->counts = (uint32_t *)carve(&c, (u64)slots * n_vocab * sizeof *v->counts);
     return c.used;
 }
@@ -154,7 +184,7 @@ void choose_parts(struct cuda_sampler *s, uint32_t most_shared)
 /* Shared memory beyond the default, clusters beyond the portable eight, and what the device holds at once. */
 wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
 {
-    const uint32_t own = 1024; /* of sample_full's own shared memory, at most */
+    const uint32_t own = 4096; /* of sample_full's own shared memory, at most */
     int device = 0, major = 0, multiprocessors = 0, shared = 0, blocks = 0;
     cudaError_t code = cudaGetDevice(&device);
     if (!code) code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
@@ -190,6 +220,7 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
     const uint32_t together = s->blocks_at_once / parts, rows = j->rows < together ? j->rows : together, shared = part_shared(s, parts);
     j->part_ids = part_ids(s, parts);
     j->run = (j->part_ids + BLOCK - 1) / BLOCK | 1u;
+    j->many = j->rows > rows && j->rows <= WARPS * rows && j->stride % 4 == 0 && (uintptr_t)j->logits % 16 == 0;
     cudaLaunchAttribute attribute[3] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(parts, rows);
@@ -241,6 +272,9 @@ wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, voi
     s->space.rows_max = rows;
     wk_status status = prepare_kernels(s, err);
     if (!status) status = cuda_status(cudaMemset(memory, 0, bytes), "clearing the sampler's memory", err);
+    double powers[POWERS];
+    for (int i = 0; i < POWERS; i++) powers[i] = exp2(44 + (double)i / POWERS);
+    if (!status) status = cuda_status(cudaMemcpy(s->space.powers, powers, sizeof powers, cudaMemcpyHostToDevice), "the sampler's table", err);
     if (!status) status = cuda_status(cudaDeviceSynchronize(), "clearing the sampler's memory", err);
     if (status) {
         free(s);
@@ -291,7 +325,7 @@ wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, 
 {
     if (c->rows < 1 || c->rows > s->space.rows_max) return wk_fail(err, WK_INTERNAL, "%u rows to sample; the sampler was opened for %u", c->rows, s->space.rows_max);
     if (c->rows > 1 && c->stride < s->space.n_vocab) return wk_fail(err, WK_INTERNAL, "rows of %u logits, %llu apart", s->space.n_vocab, (u64)c->stride);
-    struct job j = { c->seq, c->logits, c->stride, c->serial, c->out, c->rows, 0, 0 };
+    struct job j = { c->seq, c->logits, c->stride, c->serial, c->out, c->rows, 0, 0, false };
     return c->greedy ? launch_greedy(s, &j, c->dependent, stream, err) : launch_full(s, &j, c->dependent, stream, err);
 }
 

@@ -62,49 +62,41 @@ __device__ __forceinline__ u64 exact_weight(float l, double best)
     return (u64)__double_as_longlong(__dadd_rn(__dmul_rn(exp_fixed(d), 0x1p44), 0x1p52)) & ((1ull << 52) - 1);
 }
 
-/* The same numbers by half of the operations, fused and a degree less, N at a time, because one alone waits for itself. Both recipes are within 2^-51 of each other, so a weight
- * below 2^34 (e^-7) is known to 2^-16, one below 2^42 (e^-1.4) to 2^-8, and where its fraction is not within 3 of these of a half, so is the nearest integer. The others, one of
- * some thousands and the very best, are made as they are defined. best: of the logits, twice. */
-template <int N> __device__ __forceinline__ void weights_of(u64 (&w)[N], const float (&l)[N], double best, float best_float)
+/* The same numbers by a third of the operations, N at a time, because one alone waits for itself: e^d = 2^(n / 256) e^r, the first factor from a table, the second by four terms behind
+ * its 1. Both recipes are within 2^-49 of each other, so where a weight's fraction is farther from a half than 2^-48 of the weight, the nearest integer is known. The others, one of
+ * some thousands and the very best, are made as they are defined. powers: 2^(44 + i / 256). */
+enum { POWER_BITS = 8, POWERS = 1 << POWER_BITS };
+template <int N> __device__ __forceinline__ void weights_of(u64 (&w)[N], const float (&l)[N], double best, const double *powers)
 {
-    const double to_integer = 0x1.8p52;
-    float far[N];
-    double p[N], r[N];
-    u64 exponent[N];
-    bool all_far = true, any = false, exact[N];
+    const double to_integer = 0x1.8p52, to_weight = 0x1p52;
+    int doubts[N], worst = 0;
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        far[i] = __fsub_rn(l[i], best_float);
-        all_far &= far[i] < -32.0f;
-        w[i] = 0;
+        double d = __dsub_rn((double)l[i], best);
+        d = __hiloint2double((int)min((uint32_t)__double2hiint(d), 0xc0440000u), __double2loint(d)); /* not below -40 and something */
+        const double t = __fma_rn(d, 0x1.71547652b82fep+8, to_integer), r = __fma_rn(__dsub_rn(t, to_integer), -0x1.62e42fefa39efp-9, d);
+        const double p = __fma_rn(__fma_rn(__fma_rn(__fma_rn(r, 1.0 / 24, 1.0 / 6), r, 0.5), r, 1.0), r, 1.0);
+        const int n = __double2loint(t);
+        const double power = powers[n & (POWERS - 1)], y = __dmul_rn(p, __hiloint2double(__double2hiint(power) + ((n & -POWERS) << (20 - POWER_BITS)), __double2loint(power)));
+        const double rounded = __dadd_rn(y, to_weight), doubt = __fma_rn(y, 0x1p-48, fabs(__dsub_rn(y, __dsub_rn(rounded, to_weight))));
+        w[i] = (u64)(__double_as_longlong(rounded) - __double_as_longlong(to_weight));
+        doubts[i] = __double2hiint(doubt);
+        worst = max(worst, doubts[i]);
     }
-    if (all_far) return; /* below a half */
+    if (worst < 0x3fe00000) return; /* all below a half */
+    uint32_t doubtful = 0;
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        const double d = __dsub_rn((double)l[i], best), t = __fma_rn(d, 0x1.71547652b82fep+0, to_integer), n = __dsub_rn(t, to_integer);
-        r[i] = __fma_rn(n, -0x1.a39ef35793c76p-33, __fma_rn(n, -0x1.62e42feep-1, d));
-        exponent[i] = (u64)(__double_as_longlong(t) + 44) << 52;
-        p[i] = 1.0 / 479001600.0;
+    for (int i = 0; i < N; i++) doubtful |= doubts[i] < 0x3fe00000 ? 0u : 1u << i;
+#pragma unroll 1
+    for (; doubtful; doubtful &= doubtful - 1) {
+        const uint32_t at = (uint32_t)__ffs((int)doubtful) - 1;
+        float x = l[0];
+#pragma unroll
+        for (uint32_t i = 1; i < N; i++) x = i == at ? l[i] : x;
+        const u64 exact = exact_weight(x, best);
+#pragma unroll
+        for (uint32_t i = 0; i < N; i++) w[i] = i == at ? exact : w[i];
     }
-    const double c[12] = { 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0, 1.0 / 40320.0, 1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0 };
-#pragma unroll
-    for (int k = 0; k < 12; k++)
-#pragma unroll
-        for (int i = 0; i < N; i++) p[i] = __fma_rn(p[i], r[i], c[k]);
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        const bool large = far[i] > -7.0f;
-        const uint32_t bits = large ? 8 : 16, near = 3u << (32 - bits); /* of the fraction */
-        const double y = __longlong_as_double((long long)((u64)__double_as_longlong(p[i]) + exponent[i]));
-        const u64 scaled = (u64)__double_as_longlong(__dadd_rn(y, large ? 0x1p44 : 0x1p36)) & ((1ull << 52) - 1);
-        exact[i] = far[i] >= -32.0f && (far[i] > -1.5f || ((uint32_t)scaled << (32 - bits)) - (0x80000000u - near) <= 2 * near);
-        any |= exact[i];
-        if (far[i] >= -32.0f) w[i] = (scaled + (1u << (bits - 1))) >> bits;
-    }
-    if (!any) return;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        if (exact[i]) w[i] = exact_weight(l[i], best);
 }
 
 /* The first two words of Philox4x32-10, low word first. */

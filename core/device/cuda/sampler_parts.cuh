@@ -22,9 +22,19 @@ struct part {
     uint32_t level;             /* histograms made so far */
     u64 best;                   /* rank */
     double best_logit;
-    float best_float;           /* the same */
+    const double *powers;       /* shared: of weights_of */
     float divisor;              /* of a plain row: temperature */
 };
+
+/* By one thread of each part: all have come here, and what they wrote before is seen. A barrier adds PARTS_MAX in all, however many parts there are. */
+static __device__ __forceinline__ void row_meet(struct row_space *r, uint32_t parts)
+{
+    uint32_t seen;
+    __threadfence();
+    const uint32_t old = atomicAdd(&r->barrier, PARTS_MAX / parts), target = (old & ~(PARTS_MAX - 1u)) + PARTS_MAX;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(&r->barrier) : "memory");
+    while ((int32_t)(seen - target) < 0);
+}
 
 /* What every part wrote before it, every part reads after it. */
 template <bool CLUSTER>
@@ -37,14 +47,7 @@ static __device__ __forceinline__ void row_barrier(const struct part &p)
         return;
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        uint32_t seen;
-        __threadfence();
-        /* A barrier adds PARTS_MAX in all, however many parts there are. */
-        const uint32_t old = atomicAdd(&p.r->barrier, PARTS_MAX / p.parts), target = (old & ~(PARTS_MAX - 1u)) + PARTS_MAX;
-        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(&p.r->barrier) : "memory");
-        while ((int32_t)(seen - target) < 0);
-    }
+    if (threadIdx.x == 0) row_meet(p.r, p.parts);
     __syncthreads();
 }
 
@@ -118,7 +121,7 @@ static __device__ void load_part(const struct space &v, const struct job &j, con
         for (uint32_t i = 4 * threadIdx.x; i < p.n; i += 4 * BLOCK) copy_async<16>(p.key + i, from + i);
     else
         for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) copy_async<4>(p.key + i, from + i);
-    load_head(h, v, j, row);
+    load_head(h, v, j, row, threadIdx.x, BLOCK);
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
 }
@@ -164,8 +167,8 @@ static __device__ u64 make_keys(const struct space &v, const struct part &p)
     return block_max<WARPS>(best ? rank_of(best, p.first + at) : 0);
 }
 
-/* A plain row: nothing but a temperature, and maybe biases and min-p, stands between its logits and their weights. No order is wanted but who is the best, and since a division keeps the
- * order, the best logit is the best one divided. Its rank with no id, in the first warp; one that cannot be picked if any logit is unusable. */
+/* Of a plain row no order is wanted but who is the best, and since a division keeps the order, the best logit is the best one divided. Its rank with no id, in the first
+ * warp; one that cannot be picked if any logit is unusable. */
 static __device__ u64 best_of_plain(const struct part &p)
 {
     float best = -INFINITY;
@@ -210,14 +213,15 @@ static __device__ void make_histogram(const struct part &p, u64 low, u64 high, b
         const uint32_t key = p.key[i];
         const u64 rank = rank_of(key, p.first + i);
         if (rank < low || rank > high) continue;
-        const u64 w = MASS ? exact_weight(key_float(key), p.best_logit) : 1;
-        if (!w) continue;
+        u64 w[1] = { 1 };
+        if (MASS) weights_of(w, { key_float(key) }, p.best_logit, p.powers);
+        if (!w[0]) continue;
         const uint32_t bin = distance ? distance_bin(best, key) : (uint32_t)((rank - low) >> shift);
         atomicAdd(&p.count[bin], 1u);
         if (!MASS) continue;
-        atomicAdd(&p.low[bin], (uint32_t)w & 0x7fffu);
-        atomicAdd(&p.middle[bin], (uint32_t)(w >> 15) & 0x7fffu);
-        atomicAdd(&p.high[bin], (uint32_t)(w >> 30));
+        atomicAdd(&p.low[bin], (uint32_t)w[0] & 0x7fffu);
+        atomicAdd(&p.middle[bin], (uint32_t)(w[0] >> 15) & 0x7fffu);
+        atomicAdd(&p.high[bin], (uint32_t)(w[0] >> 30));
     }
     __syncthreads();
 }
@@ -341,9 +345,10 @@ static __device__ uint32_t walk_run(const struct part &p, uint32_t first, uint32
 template <bool PLAIN>
 static __device__ u64 sum_of_run(const struct part &p, uint32_t from, uint32_t to, u64 cut)
 {
-    enum { AT_ONCE = 2 };
+    enum { AT_ONCE = PLAIN ? 4 : 2 };
     const u64 least = p.h->s.least;
     u64 sum = 0;
+#pragma unroll 1
     for (uint32_t i = from; i < to; i += AT_ONCE) {
         float l[AT_ONCE];
         bool in[AT_ONCE], any = false;
@@ -357,9 +362,7 @@ static __device__ u64 sum_of_run(const struct part &p, uint32_t from, uint32_t t
             any |= in[k];
         }
         if (!any) continue;
-        if (PLAIN) weights_of(w, l, p.best_logit, p.best_float);
-#pragma unroll
-        for (uint32_t k = 0; k < AT_ONCE && !PLAIN; k++) w[k] = exact_weight(l[k], p.best_logit);
+        weights_of(w, l, p.best_logit, p.powers);
 #pragma unroll
         for (uint32_t k = 0; k < AT_ONCE; k++) sum += in[k] && w[k] >= least ? w[k] : 0;
     }
@@ -383,7 +386,7 @@ static __device__ void draw(const struct space &v, const struct job &j, const st
 }
 
 template <bool CLUSTER>
-static __device__ void sample_row(const struct space &v, const struct job &j, uint32_t row, uint32_t *shared)
+static __device__ void sample_row(const struct space &v, const struct job &j, uint32_t row, const double *powers, uint32_t *shared)
 {
     __shared__ struct head h;
     const uint32_t first = blockIdx.x * j.part_ids;
@@ -395,14 +398,18 @@ static __device__ void sample_row(const struct space &v, const struct job &j, ui
     p.middle = shared + 2 * BINS;
     p.high = shared + 3 * BINS;
     p.key = shared + 4 * BINS;
+    p.powers = powers;
     p.index = blockIdx.x;
     p.parts = gridDim.x;
     p.first = first;
     p.n = first >= v.n_vocab ? 0 : v.n_vocab - first < j.part_ids ? v.n_vocab - first : j.part_ids;
     load_part(v, j, p, &h, row);
-    if (idle(v, j, h, row, p.index == 0)) return;
+    if (idle(h)) {
+        if (p.index == 0 && threadIdx.x == 0) give_none(v, j, h, row);
+        return;
+    }
     if (h.s.n_bias) add_bias(v, p);
-    const bool cuts = (h.s.top_k > 0 && h.s.top_k < v.n_vocab) || h.s.share < 1ull << 32, plain = !cuts && !h.s.greedy && !h.s.penalised;
+    const bool plain = is_plain(h.s, v.n_vocab);
     p.best = warp_max(exchange<CLUSTER>(p, 0, plain ? best_of_plain(p) : make_keys(v, p)));
     if (plain) {
         p.divisor = h.s.temperature;
@@ -412,33 +419,15 @@ static __device__ void sample_row(const struct space &v, const struct job &j, ui
         if (p.index == 0 && threadIdx.x < 32) accept_best(v, j, h, row, p.best);
         return;
     }
-    p.best_float = key_float(rank_key(p.best));
-    p.best_logit = (double)p.best_float;
+    p.best_logit = (double)key_float(rank_key(p.best));
     if (plain) {
         draw<CLUSTER, true>(v, j, p, row, 0);
         return;
     }
     u64 cut = 0;
-    if (h.s.top_k > 0 && h.s.top_k < v.n_vocab) cut = find_cut<CLUSTER, false>(p, 0, h.s.top_k);
+    if (cuts_top_k(h.s, v.n_vocab)) cut = find_cut<CLUSTER, false>(p, 0, h.s.top_k);
     if (h.s.share < 1ull << 32) cut = find_cut<CLUSTER, true>(p, cut, h.s.share);
     draw<CLUSTER, false>(v, j, p, row, cut);
-}
-
-template <bool CLUSTER>
-static __global__ void __launch_bounds__(BLOCK, 2) sample_full(struct space v, struct job j)
-{
-    extern __shared__ uint4 shared_words[];
-    if (CLUSTER) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
-    }
-    wk_depend();
-    wk_release();
-    for (uint32_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
-        sample_row<CLUSTER>(v, j, row, (uint32_t *)shared_words);
-        __syncthreads(); /* before the next row's logits overwrite this one's */
-    }
 }
 
 #endif

@@ -9,7 +9,7 @@ enum {
     GREEDY_BLOCK = 256, GREEDY_IDS = 4096, GREEDY_BLOCKS = 1056, /* ids a block, at least; blocks of all rows together, about */
     BLOCK = 512, WARPS = BLOCK / 32,
     PARTS_MAX = 16, PART_IDS = 4096,         /* ids a part, where there are enough parts */
-    PART_SHARED = 110 << 10,                 /* most shared memory of a part, so that two fit a multiprocessor, */
+    PART_SHARED = 109 << 10,                 /* most shared memory of a part, so that two fit a multiprocessor, */
     PART_ALONE = 116 << 10,                  /* and what a part asks for to have a multiprocessor for itself */
     BIN_BITS = 11, BINS = 1 << BIN_BITS, BUFFERS = 3
 };
@@ -23,6 +23,13 @@ struct slot {
     uint32_t greedy, penalised; /* penalised: the ids that it generated are counted */
     uint32_t ends[SAMPLER_MAX_ENDS];
 };
+
+static __device__ __forceinline__ bool cuts_top_k(const struct slot &s, uint32_t n_vocab) { return s.top_k > 0 && s.top_k < n_vocab; }
+/* Does nothing but a temperature, and maybe biases and min-p, stand between logits and their weights? */
+static __device__ __forceinline__ bool is_plain(const struct slot &s, uint32_t n_vocab)
+{
+    return !cuts_top_k(s, n_vocab) && s.share >= 1ull << 32 && !s.greedy && !s.penalised;
+}
 
 /* What the blocks of one row share. Histograms, best, arrived are zero between launches; barrier only ever counts. */
 struct row_space {
@@ -40,6 +47,7 @@ struct space {
     uint32_t *counts;          /* [slots][n_vocab] times that an id was generated */
     struct sampler_bias *bias; /* [slots][SAMPLER_MAX_BIAS] ascending ids, equal ones in the caller's order */
     struct row_space *row;
+    double *powers;            /* of weights_of */
     uint32_t n_vocab, rows_max;
 };
 
@@ -51,6 +59,7 @@ struct job {
     struct cuda_sampled *out;
     uint32_t rows;
     uint32_t part_ids, run;    /* full: ids of a part; of a thread of it, odd, so that threads' runs lie in different banks */
+    bool many;                 /* full: some block has parts of several rows, and four logits at a time can be read */
 };
 
 /* ---- the largest ----------------------------------------------------------------------------------------------------------------- */
@@ -78,17 +87,17 @@ static __device__ u64 block_max(u64 x)
 /* What a block needs of its row's slot, in shared memory: asked for together with the logits. */
 struct head { struct slot s; uint32_t slot, serial; bool padding; };
 
-static __device__ __forceinline__ void load_head(struct head *h, const struct space &v, const struct job &j, uint32_t row)
+/* By thread t of `threads`. */
+static __device__ __forceinline__ void load_head(struct head *h, const struct space &v, const struct job &j, uint32_t row, uint32_t t, uint32_t threads)
 {
     const uint32_t words = sizeof h->s / sizeof(uint32_t), n_rows = __ldcg(&j.seq[row].n_rows), of_row = __ldcg(&j.seq[row].slot), slot = n_rows ? of_row : 0;
-    if (threadIdx.x < words) ((uint32_t *)&h->s)[threadIdx.x] = __ldcg((const uint32_t *)&v.slot[slot] + threadIdx.x);
-    if (threadIdx.x == words) {
+    for (uint32_t i = t; i < words; i += threads) ((uint32_t *)&h->s)[i] = __ldcg((const uint32_t *)&v.slot[slot] + i);
+    if (t == threads - 1) {
         h->slot = slot;
         h->padding = !n_rows;
         h->serial = __ldcg(j.serial);
     }
 }
-static_assert(sizeof(struct slot) / sizeof(uint32_t) < GREEDY_BLOCK, "a thread for each word");
 
 /* Id and serial in one store: the host sees both or neither. */
 static __device__ __forceinline__ void give(const struct space &v, const struct job &j, const struct head &h, uint32_t row, uint32_t id)
@@ -122,12 +131,11 @@ static __device__ __forceinline__ void accept_best(const struct space &v, const 
     }
 }
 
-/* A row that needs no logits: padding, or a slot that came to its end in an earlier step. By a whole block; tell: it says so. */
-static __device__ __forceinline__ bool idle(const struct space &v, const struct job &j, const struct head &h, uint32_t row, bool tell)
+/* A row that needs no logits: padding, or a slot that came to its end in an earlier step. */
+static __device__ __forceinline__ bool idle(const struct head &h) { return h.padding || h.s.end != SLOT_RUNS; }
+static __device__ __forceinline__ void give_none(const struct space &v, const struct job &j, const struct head &h, uint32_t row)
 {
-    if (!h.padding && h.s.end == SLOT_RUNS) return false;
-    if (tell && threadIdx.x == 0) give(v, j, h, row, !h.padding && h.s.end == SLOT_FAILED ? CUDA_NO_ID : UINT32_MAX);
-    return true;
+    give(v, j, h, row, !h.padding && h.s.end == SLOT_FAILED ? CUDA_NO_ID : UINT32_MAX);
 }
 
 #endif

@@ -240,6 +240,34 @@ static void test_random_no_clusters(void **state)
     compare_random(false);
 }
 
+/* More rows than the device holds at once: those with a temperature alone are sampled together, beside others, padding and slots that ended. */
+static void test_many(void **state)
+{
+    (void)state;
+    static struct sampler_bias bias[SAMPLER_MAX_BIAS];
+    static const uint32_t vocab[] = { 1001, 100003, 201088 };
+    for (uint32_t k = 0; k < 3 && vocab[k] <= largest; k++) {
+        struct rig r;
+        uint64_t seed = 4321 + k;
+        rig_open(&r, vocab[k], SLOTS, (vocab[k] + 3) / 4 * 4);
+        shuffle_slots(&seed, &r);
+        for (uint32_t i = 0; i < SLOTS; i++) {
+            struct sampler_params p = make_params(&seed, r.n, bias);
+            const uint32_t end = below(&seed, r.n);
+            if (i % 8) {
+                p = (struct sampler_params){ .temperature = i % 3 ? 1 : 0.1f + (float)next_unit(&seed), .repetition_penalty = 1, .top_p = 1, .min_p = i % 5 ? 0 : p.min_p, .seed = p.seed };
+            }
+            rig_set(&r, r.seq[i].slot, &p, &end, 1);
+            if (below(&seed, 20) == 0) r.seq[i].n_rows = 0;
+        }
+        for (uint32_t step = 0; step < 6; step++) {
+            for (uint32_t i = 0; i < SLOTS; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
+            rig_compare(&r, SLOTS - step, false, "many");
+        }
+        rig_close(&r);
+    }
+}
+
 static void test_greedy(void **state)
 {
     (void)state;
@@ -439,7 +467,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1) largest = (uint32_t)strtoul(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy), cmocka_unit_test(test_random_clusters), cmocka_unit_test(test_random_no_clusters), cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_greedy), cmocka_unit_test(test_random_clusters), cmocka_unit_test(test_random_no_clusters), cmocka_unit_test(test_many), cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_neighbours), cmocka_unit_test(test_ends), cmocka_unit_test(test_graph), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
