@@ -19,6 +19,7 @@ static char text[256];
 static const struct wk_err err = { text, sizeof text };
 enum { ROWS = 2048, WIDEST = 22016, CHAIN = 100 };
 static float *x, *u, *y, *part, *sums, *weights, *route;
+static uint32_t *groups, *ticket;
 static void *act;
 static cudaStream_t stream;
 static cudaEvent_t from, to;
@@ -126,6 +127,31 @@ static void pick(uint32_t rows, uint32_t experts, uint32_t k)
     CHECK(cuda_route(&r, stream, &err));
 }
 
+/* Of GPT-OSS-20B: 4 of 32 experts. */
+static void router(uint32_t rows)
+{
+    enum { WIDTH = 2880, EXPERTS = 32, TOP = 4 };
+    struct cuda_router r = {};
+    r.dependent = true;
+    r.rows = rows;
+    r.k = WIDTH;
+    r.experts = EXPERTS;
+    r.in.kind = WK_CUDA_IN_RMS;
+    r.in.x = x;
+    r.in.aux = part;
+    r.in.x_stride = WIDTH;
+    r.in.w = weights;
+    r.in.eps = 1e-5f;
+    r.w = u;
+    r.bias = weights;
+    r.act = act;
+    r.sums = sums;
+    r.y = y;
+    r.y_stride = EXPERTS;
+    r.route = { r.dependent, rows, EXPERTS, TOP, WK_SOFTMAX_TOPK, 1.0f, { NULL, 0, NULL }, route, 2 * TOP, groups, ticket, NULL };
+    CHECK(cuda_router(&r, stream, &err));
+}
+
 /* ---- measurements --------------------------------------------------------------------------------------------------- */
 
 static void bandwidth(void)
@@ -185,6 +211,9 @@ static void few_rows(void)
         chain("route 8 of 128", rows, [&] { pick(rows, 128, 8); });
         chain("combine 4 x 2880", rows, [&] { combine(rows, 2880, 4); });
     }
+    static const uint32_t routed[] = { 1, 8, 16, 32, 64, ROWS };
+    for (uint32_t rows : routed)
+        chain("router 4 of 32, 2880", rows, [=] { router(rows); });
 }
 
 int main(void)
@@ -197,6 +226,9 @@ int main(void)
     CHECK(cudaMalloc((void **)&part, (size_t)ROWS * WIDEST / 4));
     CHECK(cudaMalloc((void **)&route, (size_t)ROWS * 64));
     CHECK(cudaMalloc((void **)&weights, WIDEST * 4));
+    CHECK(cudaMalloc((void **)&groups, (size_t)ROWS * 8 * 4));
+    CHECK(cudaMalloc((void **)&ticket, sizeof *ticket));
+    CHECK(cudaMemset(ticket, 0, sizeof *ticket));
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaEventCreate(&from));
     CHECK(cudaEventCreate(&to));

@@ -18,20 +18,36 @@ struct group_items {
 /* Words of shared memory for so many warps; with fewer words fewer warps take part, with 2 * experts one. */
 static __host__ __device__ inline uint64_t group_shared_words(uint32_t experts, uint32_t warps) { return ((uint64_t)warps + 1) * experts; }
 
-/* fn(id, item, lanes) for items [first, end) of a warp, 32 at a time in order: lanes: those with the same id; what is no item has id UINT32_MAX. */
-template <class Fn> static __device__ __forceinline__ void group_walk(const group_items &g, uint32_t first, uint32_t end, Fn fn)
-{
+/* A warp's items from `first` on, 32 * AHEAD of them: their ids, UINT32_MAX where there is no item. */
+struct group_ids {
     enum { AHEAD = 4 };
-    for (uint32_t i = first; i < end; i += 32 * AHEAD) {
-        uint32_t id[AHEAD];
+    uint32_t id[AHEAD];
+    __device__ __forceinline__ void read(const group_items &g, uint32_t first, uint32_t end)
+    {
+        int32_t seq[AHEAD];
 #pragma unroll
         for (uint32_t j = 0; j < AHEAD; j++) {
-            const uint32_t item = i + 32 * j + threadIdx.x % 32, row = item / g.k;
-            id[j] = item < end && (!g.row_seq || g.row_seq[row] >= 0) ? __ldcg(g.ids + row * g.stride + item % g.k) : UINT32_MAX;
+            id[j] = UINT32_MAX;
+            seq[j] = 0;
+            if (first + 32 * j >= end) continue;
+            const uint32_t item = min(first + 32 * j + threadIdx.x % 32, end - 1), row = item / g.k;
+            id[j] = __ldcg(g.ids + row * g.stride + item % g.k);
+            if (g.row_seq) seq[j] = g.row_seq[row]; /* both on the way at once */
         }
 #pragma unroll
         for (uint32_t j = 0; j < AHEAD; j++)
-            if (i + 32 * j < end) fn(id[j], i + 32 * j + threadIdx.x % 32, __match_any_sync(0xffffffffu, id[j]));
+            if (seq[j] < 0 || first + 32 * j + threadIdx.x % 32 >= end) id[j] = UINT32_MAX;
+    }
+};
+/* fn(id, item, lanes) for items [first, end) of a warp in order: lanes: those with the same id. known: ids has them. */
+template <class Fn> static __device__ __forceinline__ void group_walk(const group_items &g, uint32_t first, uint32_t end, group_ids &ids, bool known, Fn fn)
+{
+#pragma unroll 1
+    for (uint32_t i = first; i < end; i += 32 * group_ids::AHEAD) {
+        if (!known) ids.read(g, i, end);
+#pragma unroll
+        for (uint32_t j = 0; j < group_ids::AHEAD; j++)
+            if (i + 32 * j < end) fn(ids.id[j], i + 32 * j + threadIdx.x % 32, __match_any_sync(0xffffffffu, ids.id[j]));
     }
 }
 
@@ -82,22 +98,32 @@ static __device__ void group_items_make(const group_items &g, uint32_t *shared, 
         group_items_few(row < g.rows && (!g.row_seq || g.row_seq[row] >= 0) ? __ldcg(g.ids + row * g.stride + item % g.k) : UINT32_MAX, g.rows * g.k, g.experts, g.groups, item);
         return;
     }
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, items = g.rows * g.k, warps = min(blockDim.x / 32, words / g.experts - 1);
+    enum { AT_ONCE = 4 };
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, items = g.rows * g.k, warps = min(min(blockDim.x, items + 31) / 32, words / g.experts - 1);
     const uint32_t run = ((items + warps - 1) / warps + 31) & ~31u, first = min(warp * run, items), end = warp < warps ? min(first + run, items) : first;
+    const bool once = run <= 32 * group_ids::AHEAD;
     uint32_t *const before = shared, *const count = shared + g.experts, *const own = count + warp * g.experts; /* [experts], [warps][experts] */
+    struct group_ids ids;
+    if (once) ids.read(g, first, end);
     for (uint32_t i = threadIdx.x; i < warps * g.experts; i += blockDim.x) count[i] = 0;
     __syncthreads();
-    group_walk(g, first, end, [&](uint32_t id, uint32_t, uint32_t lanes) {
+    group_walk(g, first, end, ids, once, [&](uint32_t id, uint32_t, uint32_t lanes) {
         if (id != UINT32_MAX && lane == (uint32_t)__ffs((int)lanes) - 1) own[id] += (uint32_t)__popc(lanes);
         __syncwarp();
     });
     __syncthreads();
     for (uint32_t e = threadIdx.x; e < g.experts; e += blockDim.x) {
         uint32_t sum = 0;
-        for (uint32_t w = 0; w < warps; w++) {
-            const uint32_t n = count[w * g.experts + e];
-            count[w * g.experts + e] = sum;
-            sum += n;
+#pragma unroll 1
+        for (uint32_t w = 0; w < warps; w += AT_ONCE) {
+            uint32_t n[AT_ONCE];
+#pragma unroll
+            for (uint32_t i = 0; i < AT_ONCE; i++) n[i] = w + i < warps ? count[(w + i) * g.experts + e] : 0;
+#pragma unroll
+            for (uint32_t i = 0; i < AT_ONCE; i++) {
+                if (w + i < warps) count[(w + i) * g.experts + e] = sum;
+                sum += n[i];
+            }
         }
         before[e] = sum;
     }
@@ -126,7 +152,7 @@ static __device__ void group_items_make(const group_items &g, uint32_t *shared, 
         }
     }
     __syncthreads();
-    group_walk(g, first, end, [&](uint32_t id, uint32_t item, uint32_t lanes) {
+    group_walk(g, first, end, ids, once, [&](uint32_t id, uint32_t item, uint32_t lanes) {
         const uint32_t place = id != UINT32_MAX ? before[id] + own[id] + (uint32_t)__popc(lanes & ((1u << lane) - 1)) : 0;
         __syncwarp();
         if (id != UINT32_MAX) {

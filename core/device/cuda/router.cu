@@ -1,6 +1,6 @@
 /* router.cu: from a row to its experts in one launch: RMS norm, act for the experts, logits of the router's plain F32 rows, choice, items by expert.
  *
- * Eight blocks share a row, or up to 32 rows; a block multiplies four experts at a time, by one row or by four. Its twelve warps share k: lane l of warp w takes four values
+ * Eight blocks share a row, a block multiplying four experts at a time; or four up to 32 rows, eight experts by two rows at a time. Its twelve warps share k: lane l of warp w takes four values
  * from 128 w + 4 l of every 1536, a sum an expert, in order of k; then the lanes are added by a fixed tree, 3072 values at a time, and then the warps by a fixed tree. So a row's logits
  * depend on no other row, and not on how many are taken at once. The weights of the first four experts and 3072 values and the norm's are in registers when the wait for the preceding
  * launch ends, and all that is read after it is asked for at once. The first of the eight blocks chooses: each warp sends what it has straight into its shared memory, counted at a
@@ -12,12 +12,13 @@
 
 enum {
     WARPS = 12, THREADS = 32 * WARPS,
-    SHARERS = 8,                   /* blocks that share rows */
+    SHARERS = 8,                   /* most blocks that share rows */
     MOST_ROWS = 32,                /* that blocks share */
     AHEAD = 2, TURN = 128 * WARPS, /* values of all warps at a time, and how many times from one reading */
     PIECE = AHEAD * TURN,
-    QUAD = 4,                      /* experts of a block at a time */
-    MOST_BYTES = 41 * 1024         /* of dynamic shared memory */
+    FEW = 4, MANY = 8,             /* experts of a block at a time: of few rows, whose experts have more blocks; of many, whose acts fewer blocks then make */
+    MOST_BYTES = 41 * 1024,        /* of dynamic shared memory, */
+    MANY_BYTES = 35 * 1024         /* where rows share blocks */
 };
 
 struct router_launch {
@@ -212,19 +213,19 @@ static __device__ void router_choose(const struct router_launch &p, uint32_t fir
 
 /* ---- the kernel --------------------------------------------------------------------------------------------------------------- */
 
-/* Block (x, y): experts QUAD * x and on of every QUAD * the number of sharers, rows each * y and on, ROWS at a time. SINGLE: one row, at most PIECE values and QUAD experts a
+/* Block (x, y): experts EXPERTS * x and on of every EXPERTS * the number of sharers, rows each * y and on, ROWS at a time. SINGLE: one row, at most PIECE values and EXPERTS experts a
  * block, so that nothing is done twice. Dynamic shared memory: router_words. */
-template <bool RMS, bool WHOLE, int ROWS, bool SINGLE> static __global__ void __launch_bounds__(THREADS, ROWS > 1 ? 2 : 1) router_kernel(const __grid_constant__ struct router_launch p)
+template <bool RMS, bool WHOLE, int ROWS, int EXPERTS, bool SINGLE> static __global__ void __launch_bounds__(THREADS, !RMS ? 2 : 1) router_kernel(const __grid_constant__ struct router_launch p)
 {
-    enum { SUMS = ROWS * QUAD };
+    enum { SUMS = ROWS * EXPERTS };
     extern __shared__ uint4 shared[];
-    __shared__ float before[MOST_ROWS][QUAD][WARPS]; /* sums of the pieces before */
+    __shared__ float before[MOST_ROWS][EXPERTS][WARPS]; /* sums of the pieces before */
     __shared__ float scales[MOST_ROWS];
     __shared__ uint64_t arrived;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * p.each, rows = SINGLE ? 1 : min(p.each, p.rows - first), own = threadIdx.x * 4;
-    const uint32_t experts = p.choice.experts, sharers = gridDim.x, result = lane * SUMS / 32, result_row = result / QUAD; /* which of the sums this lane has */
+    const uint32_t experts = p.choice.experts, sharers = gridDim.x, result = lane * SUMS / 32, result_row = result / EXPERTS; /* which of the sums this lane has */
     float *const sums = (float *)shared;
-    float4 w[QUAD][AHEAD], norm[AHEAD];
+    float4 w[EXPERTS][AHEAD], norm[AHEAD];
     float scale = 0.0f;
     router_four v[ROWS][AHEAD];
     auto load = [&](uint32_t expert, uint32_t from) {
@@ -232,7 +233,7 @@ template <bool RMS, bool WHOLE, int ROWS, bool SINGLE> static __global__ void __
         for (uint32_t j = 0; j < AHEAD; j++) {
             const uint32_t e = from + j * TURN + own;
 #pragma unroll
-            for (uint32_t i = 0; i < QUAD; i++) w[i][j] = constant4<WHOLE>(p.w + (uint64_t)min(expert + i, experts - 1) * p.k + e, left_of(p.k, e), p.w_wide);
+            for (uint32_t i = 0; i < EXPERTS; i++) w[i][j] = constant4<WHOLE>(p.w + (uint64_t)min(expert + i, experts - 1) * p.k + e, left_of(p.k, e), p.w_wide);
             if (RMS) norm[j] = p.in.w ? constant4<WHOLE>(p.in.w + e, left_of(p.k, e), p.norm_wide) : all4(1.0f);
         }
     };
@@ -246,7 +247,7 @@ template <bool RMS, bool WHOLE, int ROWS, bool SINGLE> static __global__ void __
     };
     wk_release();
     sharers_begin(&arrived, rows * experts * WARPS * (uint32_t)sizeof(float));
-    load(blockIdx.x * QUAD, 0);
+    load(blockIdx.x * EXPERTS, 0);
     if (blockIdx.x == 0) {
 #pragma unroll 1
         for (uint32_t e = threadIdx.x; e < experts; e += THREADS) sums[(uint64_t)WARPS * rows * experts + e] = p.bias ? __ldg(p.bias + e) : 0.0f;
@@ -275,7 +276,7 @@ template <bool RMS, bool WHOLE, int ROWS, bool SINGLE> static __global__ void __
         __syncthreads();
     }
 #pragma unroll 1
-    for (uint32_t expert = blockIdx.x * QUAD, again = 0; !again || (!SINGLE && expert < experts); expert += QUAD * sharers, again = 1) { /* blocks without experts store acts */
+    for (uint32_t expert = blockIdx.x * EXPERTS, again = 0; !again || (!SINGLE && expert < experts); expert += EXPERTS * sharers, again = 1) { /* blocks without experts store acts */
 #pragma unroll 1
         for (uint32_t from = 0; !from || (!SINGLE && from < p.k); from += PIECE) {
             if (!SINGLE && (again || from)) {
@@ -294,17 +295,17 @@ template <bool RMS, bool WHOLE, int ROWS, bool SINGLE> static __global__ void __
                         act[i][j] = router_values<RMS>(v[i][j], scale, norm[j]);
                         const float2 low = __half22float2(act[i][j].low), high = __half22float2(act[i][j].high);
 #pragma unroll
-                        for (uint32_t q = 0; q < QUAD; q++)
-                            sum[i * QUAD + q] = __fmaf_rn(w[q][j].w, high.y, __fmaf_rn(w[q][j].z, high.x, __fmaf_rn(w[q][j].y, low.y, __fmaf_rn(w[q][j].x, low.x, j ? sum[i * QUAD + q] : 0.0f))));
+                        for (uint32_t q = 0; q < EXPERTS; q++)
+                            sum[i * EXPERTS + q] = __fmaf_rn(w[q][j].w, high.y, __fmaf_rn(w[q][j].z, high.x, __fmaf_rn(w[q][j].y, low.y, __fmaf_rn(w[q][j].x, low.x, j ? sum[i * EXPERTS + q] : 0.0f))));
                     }
                 }
                 if (r + ROWS < rows) read_rows(r + ROWS, from);
                 float s = sum_of<SUMS>(sum, lane);
                 if (lane % (32 / SUMS) == 0 && r + result_row < rows) {
-                    float *const part = &before[r + result_row][result % QUAD][warp];
+                    float *const part = &before[r + result_row][result % EXPERTS][warp];
                     if (!SINGLE && from) s = __fadd_rn(*part, s);
                     if (!SINGLE && from + PIECE < p.k) *part = s;
-                    else if (expert + result % QUAD < experts) first_put(sums + ((uint64_t)(r + result_row) * experts + expert + result % QUAD) * WARPS + warp, s, &arrived);
+                    else if (expert + result % EXPERTS < experts) first_put(sums + ((uint64_t)(r + result_row) * experts + expert + result % EXPERTS) * WARPS + warp, s, &arrived);
                 }
                 /* Behind what the first sharer waits for; itself it stores last. */
                 if (RMS && p.act && !again)
@@ -352,10 +353,10 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
     if (status != WK_OK) return status;
     const struct wk_cuda_input *in = &r->in;
     /* Rows that blocks share: of few each has blocks of its own, of many not more than one round of blocks or two; as many as have room. No bit depends on it. */
-    const uint32_t high = in->kind == WK_CUDA_IN_RMS ? 8 : 32;
+    const uint32_t high = in->kind == WK_CUDA_IN_RMS ? 16 : 32;
     const uint64_t most = MOST_BYTES / sizeof(uint32_t);
     uint32_t each = 1;
-    while (each < MOST_ROWS && each * high < r->rows && router_words(r->experts, 2 * each) <= most) each *= 2;
+    while (each < MOST_ROWS && each * high < r->rows && router_words(r->experts, 2 * each) <= MANY_BYTES / sizeof(uint32_t)) each *= 2;
     const uint32_t height = (r->rows + each - 1) / each;
     const uint64_t words = router_words(r->experts, each);
     if (words > most) return wk_fail(err, WK_UNSUPPORTED, "router: %u experts; CUDA serves 608", r->experts);
@@ -364,8 +365,9 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
                                r->y, (float *)r->route.out, r->y_stride, r->route.out_stride, { r->experts, r->route.k, r->route.score, r->route.scale }, r->route.groups, r->route.ticket,
                                (uint32_t)words, r->route.row_seq };
     for (uint32_t i = 0; i < in->shift && in->kind == WK_CUDA_IN_ACT; i++) p.in_scale *= 2.0f;
-    const bool weights = r->k % 4 == 0 && p.w_wide, all = weights && p.x_wide && p.norm_wide, single = each == 1 && r->k <= PIECE && r->experts <= QUAD * cluster;
-    const auto kernel = in->kind == WK_CUDA_IN_RMS ? !all ? router_kernel<true, false, 1, false> : single ? router_kernel<true, true, 1, true> : router_kernel<true, true, 1, false>
-                                                    : weights ? router_kernel<false, true, 4, false> : router_kernel<false, false, 4, false>;
+    const bool weights = r->k % 4 == 0 && p.w_wide, all = weights && p.x_wide && p.norm_wide, single = each == 1 && r->k <= PIECE && r->experts <= FEW * cluster, many = all && each > 1;
+    if (many && cluster > 1) cluster /= MANY / FEW;
+    const auto kernel = in->kind == WK_CUDA_IN_RMS ? many ? router_kernel<true, true, 2, MANY, false> : !all ? router_kernel<true, false, 1, FEW, false> : single ? router_kernel<true, true, 1, FEW, true> : router_kernel<true, true, 1, FEW, false>
+                                                    : weights ? router_kernel<false, true, 4, FEW, false> : router_kernel<false, false, 4, FEW, false>;
     return cuda_launch_clusters("router", kernel, dim3(cluster, height), cluster, THREADS, words * sizeof(uint32_t), r->dependent, stream, err, p);
 }
