@@ -267,7 +267,7 @@ static void test_rms(void)
             for (uint32_t i = 0; i < k; i++) w[i] = uniform(0.5f, 1.5f);
             float *dw = upload(w, k);
             convert_kernel<<<8, 32>>>(r.x, r.part, dw, 1e-5f, k, 0, true, r.act, r.sums);
-            for (uint32_t rows : { 1u, 2u, 3u, (uint32_t)WK_CUDA_FEW_NORM }) {
+            for (uint32_t rows = 1; rows <= WK_CUDA_FEW_NORM; rows++) {
                 float *y = device<float>(800), *z = device<float>(800);
                 struct wk_cuda_product p = base(&m, &r, rows, y);
                 run(&m, &p);

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 enum { WK_CUDA_FEW = 64 };            /* most rows of one product call */
-enum { WK_CUDA_FEW_NORM = 4 };        /* most rows with an RMS prologue */
+enum { WK_CUDA_FEW_NORM = 1 };        /* most rows with an RMS prologue: for more, a launch of its own costs less */
 
 static inline uint32_t wk_act_k(uint32_t k) { return (k + 31u) & ~31u; } /* f16 values a row; F32 sums a row: wk_act_k(k) / 8 */
 

@@ -19,7 +19,7 @@ struct wk_product_device {
     uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
     bool clusters, wgmma;                              /* blocks can share their memories, and there are bulk copies; product_wide's instructions */
 };
-enum { WK_BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asked for */, WK_FEW_ROWS = 4 /* most rows for which product_few is the faster one */ };
+enum { WK_BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asked for */ };
 
 static inline wk_status wk_product_status(cudaError_t code, const char *what, const struct wk_err *err)
 {
@@ -255,10 +255,7 @@ template <class First, class... Rest> struct wk_product_of {
         q.rows = n;
         if (p->input.row_index) {
             q.input.row_index += first;
-        } else if (p->input.kind == WK_CUDA_IN_RMS) {
-            q.input.x = static_cast<const float *>(p->input.x) + first * p->input.x_stride;
-            q.input.aux += (uint64_t)first * ((p->k + 15) / 16);
-        } else {
+        } else { /* acts: a norm has one row */
             q.input.x = static_cast<const __half *>(p->input.x) + (uint64_t)first * wk_act_k(p->k);
             q.input.aux += (uint64_t)first * (wk_act_k(p->k) / 8);
         }
@@ -505,7 +502,7 @@ template <class First, class... Rest> struct wk_product_of {
         wk_product_args a;
         common(p, &a);
         const uint32_t types = a.types, columns = p->rows == 1 ? 1 : 8;
-        if (p->rows > WK_FEW_ROWS && wide(p, a, stream, status, err)) return true;
+        if (p->rows > 1 && wide(p, a, stream, status, err)) return true;
         if (p->rows > 8) return false;
         count_items(&a, 1);
         const uint32_t shared = few_shape(&a, columns);

@@ -1,4 +1,4 @@
-/* worker/cuda/product_middle.cuh: products of 5 to 16 rows on sm_90a.
+/* worker/cuda/product_middle.cuh: products of 2 to 16 rows on sm_90a.
  *
  * A block takes items of up to 8 tiles (with glu four pairs), a tile a warp, and multiplies by mma.sync: with so few columns wgmma, whose four warps meet at every instruction, costs more than the
  * weights. Each of these warps streams its own tile through a ring of its own: as soon as it has read a stage it asks for the one that comes into its place, so no warp asks for all (a copy

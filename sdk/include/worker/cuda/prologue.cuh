@@ -69,7 +69,7 @@ template <bool WHOLE> __device__ __forceinline__ float4 wk_four(const float *at,
     return v;
 }
 
-/* An F32 row by the RMS norm: a lane has four values of every 128 of the warp's. WHOLE: rows and weights may be read 16 bytes at a time. */
+/* An F32 row by the RMS norm (several rows have theirs by a launch): a lane has four values of every 128 of the warp's. WHOLE: rows and weights may be read 16 bytes at a time. */
 template <bool WHOLE> __device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
 {
     const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 4), runs = (p.k + 15) / 16;
@@ -149,64 +149,6 @@ template <int COLUMNS> __device__ __forceinline__ void wk_prologue_act(const wk_
     }
 }
 
-/* F32 rows by the RMS norm: 4 values a lane, 32 of one column in 8 lanes. */
-__device__ __forceinline__ void wk_prologue_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t rows)
-{
-    __half *const x = reinterpret_cast<__half *>(shared + p.x_at);
-    const uint32_t lane = threadIdx.x & 31u, blocks = wk_own_steps(p, warp) << p.step_shift >> 5, runs = (p.k + 15) / 16;
-    const bool whole = p.k % 4 == 0 && p.in.x_stride % 4 == 0 && (reinterpret_cast<uintptr_t>(p.in.x) | reinterpret_cast<uintptr_t>(p.in.w)) % 16 == 0;
-    float scale = 0.0f;
-    float *const scales = reinterpret_cast<float *>(shared + p.red_at);
-    if (warp < rows) { /* a warp a row; the numbers' place is that of sums not yet made */
-        scale = wk_rms_scale(p.in.aux + (uint64_t)wk_input_row(p, warp) * runs, runs, p.k, p.in.eps);
-        if (lane == 0) scales[warp] = scale;
-    }
-    wk_sync_slots();
-    const uint32_t rounds = 2 * blocks;
-    for (uint32_t r = 0; r < rounds; r += WK_AHEAD) {
-        float4 v[WK_AHEAD], w[WK_AHEAD];
-#pragma unroll
-        for (uint32_t j = 0; j < WK_AHEAD; j++) {
-            const uint32_t b = (r + j) / 2, c = (r + j) % 2 * 4 + lane / 8;
-            const uint32_t k = wk_own_k(p, warp, b * 32) + lane % 8 * 4;
-            v[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            w[j] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-            if (b >= blocks || c >= rows || k >= p.k) continue;
-            const float *row = static_cast<const float *>(p.in.x) + wk_input_row(p, c) * p.in.x_stride + k;
-            if (whole) {
-                v[j] = *reinterpret_cast<const float4 *>(row);
-                if (p.in.w) w[j] = __ldg(reinterpret_cast<const float4 *>(p.in.w + k));
-            } else {
-                v[j].x = row[0];
-                if (k + 1 < p.k) v[j].y = row[1];
-                if (k + 2 < p.k) v[j].z = row[2];
-                if (k + 3 < p.k) v[j].w = row[3];
-                if (p.in.w) {
-                    w[j].x = __ldg(p.in.w + k);
-                    if (k + 1 < p.k) w[j].y = __ldg(p.in.w + k + 1);
-                    if (k + 2 < p.k) w[j].z = __ldg(p.in.w + k + 2);
-                    if (k + 3 < p.k) w[j].w = __ldg(p.in.w + k + 3);
-                }
-            }
-        }
-#pragma unroll
-        for (uint32_t j = 0; j < WK_AHEAD; j++) {
-            if (r + j >= rounds) break;
-            const uint32_t b = (r + j) / 2, c = (r + j) % 2 * 4 + lane / 8;
-            const uint32_t k = wk_own_k(p, warp, b * 32) + lane % 8 * 4;
-            scale = scales[min(c, rows - 1)];
-            const __half2 low = __halves2half2(wk_act_half(wk_rms_value(v[j].x, scale, w[j].x), 0), wk_act_half(wk_rms_value(v[j].y, scale, w[j].y), 0));
-            const __half2 high = __halves2half2(wk_act_half(wk_rms_value(v[j].z, scale, w[j].z), 0), wk_act_half(wk_rms_value(v[j].w, scale, w[j].w), 0));
-            if (b >= blocks || c >= rows) continue;
-            uint2 bits;
-            bits.x = *reinterpret_cast<const uint32_t *>(&low);
-            bits.y = *reinterpret_cast<const uint32_t *>(&high);
-            *reinterpret_cast<uint2 *>(x + c * p.x_stride + k) = bits;
-        }
-    }
-    wk_sync_slots(); /* scales are read before sums of products take their place */
-}
-
 /* All columns of the launch. Waits for the preceding one. */
 template <int COLUMNS> __device__ __forceinline__ void wk_prologue(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
 {
@@ -216,8 +158,7 @@ template <int COLUMNS> __device__ __forceinline__ void wk_prologue(const wk_prod
         else wk_one_rms<false>(p, shared, warp, lane);
     } else {
         wk_depend();
-        if (p.in.kind == WK_CUDA_IN_RMS) wk_prologue_rms(p, shared, warp, p.rows);
-        else wk_prologue_act<COLUMNS>(p, shared, warp, p.rows);
+        wk_prologue_act<COLUMNS>(p, shared, warp, p.rows);
     }
     __syncwarp();
 }
