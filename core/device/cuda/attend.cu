@@ -744,7 +744,7 @@ wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *strea
     const wk_status s = attend_check(a, "attend", &x, err);
     if (s != WK_OK) return s;
     const struct cuda_batch *b = a->batch;
-    if (b->rows == 0 || b->rows > WK_CUDA_FEW || b->seqs == 0 || b->seqs > WK_CUDA_FEW) return wk_fail(err, WK_INVALID, "attend: %u rows of %u sequences", b->rows, b->seqs);
+    if (b->rows == 0 || b->seqs == 0 || b->seqs > WK_CUDA_FEW) return wk_fail(err, WK_INVALID, "attend: %u rows of %u sequences", b->rows, b->seqs);
     if (!a->workspace || !a->counters) return wk_fail(err, WK_INVALID, "attend: no workspace or counters");
     x.max_splits = max_splits_of(x.head, context);
     x.table_pages = (context + KV_PAGE - 1) / KV_PAGE;

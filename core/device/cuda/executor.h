@@ -8,8 +8,8 @@
  *   run.c      cuts a step into runs, fills their inputs;  step.c: steps with logits, taps;  queue.c: sampled steps
  *   prepare.cu the first kernel of every run;  module.c  device_ops and the module's one symbol
  *
- * A step is one or more runs. A run of class few holds up to 64 generated rows (a bucket of 1, 2, 4 ... 64, filled up with padding) and is one graph
- * launch; a run of class many holds the rows of up to 64 prompts and is launched kernel by kernel. A row's class follows its role alone. All
+ * A step is one or more runs. A run of class few holds up to 256 generated rows (a bucket of 1, 2, 4 ... 64, 128, 192, 256, filled up with padding) and is one graph
+ * launch; a run of class many holds the rows of as many prompts and is launched kernel by kernel. A row's class follows its role alone. All
  * work is on one stream, so runs follow each other, and each leaves nothing but keys and values. */
 #ifndef CORE_DEVICE_CUDA_EXECUTOR_H
 #define CORE_DEVICE_CUDA_EXECUTOR_H
@@ -24,9 +24,8 @@
 #include "tape/tape.h"
 
 enum {
-    RUN_ROWS = WK_CUDA_FEW, /* generated rows a run */
-    RUN_SEQS = 64,          /* sequences a run */
-    BUCKETS = 7,            /* 1 2 4 ... 64 rows */
+    RUN_ROWS = 256,         /* most generated rows of a run, and most sequences of one; an executor's own most: run_rows */
+    BUCKETS = 10,           /* 1 2 4 ... 64 128 192 256 rows */
     MAX_PARTS = 4,          /* tables that one embedding adds */
     ACT_SHIFT = 4           /* of results of gated activations, maps and products: 2^-4 keeps their outliers inside of f16 */
 };
@@ -115,13 +114,13 @@ struct run {
     uint32_t serial;
     uint32_t rows, seqs;               /* launched for: a bucket, or as many as there are */
     uint32_t n_rows, n_seqs, n_wanted; /* that somebody asked for */
-    uint32_t seq_of[RUN_SEQS];         /* index in the step */
+    uint32_t seq_of[RUN_ROWS];         /* index in the step */
     uint32_t *row_of;                  /* [max rows] index in the step */
     uint32_t *wanted_of;               /* [max rows] of a wanted row: index in the step's wanted rows; in a sampled run: in its sequences */
 };
 
 /* A submitted run that has not been seen to end. */
-struct run_record { bool few; uint32_t step, n_sampled, seq_of[RUN_SEQS]; /* step: place in pending, UINT32_MAX: nobody waits for it */ };
+struct run_record { bool few; uint32_t step, n_sampled, seq_of[RUN_ROWS]; /* step: place in pending, UINT32_MAX: nobody waits for it */ };
 struct pending_step { uint32_t n_seqs, last_serial; uint32_t *ids; bool *failed; };
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------- */
@@ -153,6 +152,7 @@ struct executor {
     struct cuda_stage *stages;      /* [n_launches] */
     uint8_t **cache;                /* [n_kv_layers] */
     uint32_t cap_all, cap_wanted;   /* rows of a run at most, padding included */
+    uint32_t run_rows;              /* generated rows of a run at most, or sequences: a bucket, from WK_CUDA_FEW on as many as there are sequences */
     uint32_t n_logits;              /* a row; 0: the tape gives embeddings alone */
     uint32_t page_stride, page_offset[TAPE_MAX_GROUPS];
 
@@ -170,7 +170,7 @@ struct executor {
     void *sampler_memory;
     struct cuda_gemm *gemm;
     struct cuda_sampler *sampler;
-    struct cuda_sampled *results, *results_device; /* [CUDA_RING][RUN_ROWS] */
+    struct cuda_sampled *results, *results_device; /* [CUDA_RING][run_rows] */
     uint32_t *mark, *mark_device;   /* serial of the last unsampled run that ended */
     bool *slot_greedy;              /* [max_sequences] */
     struct graph graphs[BUCKETS][PROGRAM_KINDS];
@@ -198,7 +198,8 @@ void cuda_lists_free(struct executor *x);
 void *cuda_list(struct executor *x, uint64_t n, uint64_t size); /* zeroed, the executor's; NULL: out of memory */
 const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n);
 uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *rope);
-uint32_t cuda_bucket(uint32_t rows);      /* 1 2 4 ... 64 */
+uint32_t cuda_bucket(uint32_t rows);      /* the least that holds them, else the largest */
+uint32_t cuda_bucket_at(uint32_t i);      /* rows of bucket i < BUCKETS */
 enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_launch *l);
 /* A linear whose result a route reads: its weights are kept as plain F32 rows, as vectors are, and multiplied by cuda_router. */
 bool cuda_is_router(const struct tape_program *p, const struct tape_segment *g);

@@ -11,24 +11,23 @@
  * rounded up. It cannot be taken by us, so the plan counts it, memory() reports the plan, and a test holds the driver to it. */
 enum { GRAPH_BYTES = 64 << 10, NODE_BYTES = 8 << 10 };
 
-static uint32_t bucket_at(uint32_t i) { return 1u << i; }
-
 /* Buckets that decoding of max_sequences needs; a larger run, which only several rows a sequence can make, is launched kernel by kernel. */
 static uint32_t captured(const struct executor *x)
 {
     const uint32_t rows = x->o.max_sequences < x->o.max_rows ? x->o.max_sequences : x->o.max_rows, most = cuda_bucket(rows);
     uint32_t n = 1;
-    while (n < BUCKETS && bucket_at(n) <= most) n++;
+    while (n < BUCKETS && cuda_bucket_at(n) <= most) n++;
     return x->program->embedding_width ? 0 : n; /* embeddings are made of prompts */
 }
 
 static uint32_t nodes(const struct executor *x, uint32_t rows)
 {
     const struct tape_program *p = x->program;
+    const uint32_t calls = (rows + WK_CUDA_FEW - 1) / WK_CUDA_FEW; /* of a dense product and of attention */
     uint32_t n = 3; /* inputs, sampler's two */
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
-        n += 1u + (l->norm != TAPE_NONE && rows > WK_CUDA_FEW_NORM) + (l->kind == LAUNCH_ROUTE ? 2u : 0u) + (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
+        n += (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ATTEND ? calls : 1u) + (l->norm != TAPE_NONE && rows > WK_CUDA_FEW_NORM) + (l->kind == LAUNCH_ROUTE ? 2u : 0u) + (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
     }
     return n;
 }
@@ -36,7 +35,7 @@ static uint32_t nodes(const struct executor *x, uint32_t rows)
 uint64_t cuda_graph_bytes(const struct executor *x)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < captured(x); i++) bytes += PROGRAM_KINDS * (GRAPH_BYTES + (uint64_t)nodes(x, bucket_at(i)) * NODE_BYTES);
+    for (uint32_t i = 0; i < captured(x); i++) bytes += PROGRAM_KINDS * (GRAPH_BYTES + (uint64_t)nodes(x, cuda_bucket_at(i)) * NODE_BYTES);
     return bytes;
 }
 
@@ -72,12 +71,13 @@ wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err)
 {
     wk_status s = WK_OK;
     /* Wanted rows of prompts use the kernels of every bucket, captured or not. */
-    for (uint32_t rows = 1; x->n_logits && rows <= cuda_bucket(x->o.max_rows) && !s; rows *= 2) {
-        s = run_padding(x, rows, PROGRAM_SAMPLED, err);
-        if (!s) s = run_padding(x, rows, PROGRAM_GREEDY, err);
+    const uint32_t most = x->cap_all < x->run_rows ? x->cap_all : x->run_rows;
+    for (uint32_t i = 0; x->n_logits && i < BUCKETS && cuda_bucket_at(i) <= most && !s; i++) {
+        s = run_padding(x, cuda_bucket_at(i), PROGRAM_SAMPLED, err);
+        if (!s) s = run_padding(x, cuda_bucket_at(i), PROGRAM_GREEDY, err);
     }
     for (uint32_t i = 0; i < captured(x) && !s; i++)
-        for (uint32_t kind = 0; kind < PROGRAM_KINDS && !s; kind++) s = capture(x, bucket_at(i), (enum program_kind)kind, &x->graphs[i][kind].exec, err);
+        for (uint32_t kind = 0; kind < PROGRAM_KINDS && !s; kind++) s = capture(x, cuda_bucket_at(i), (enum program_kind)kind, &x->graphs[i][kind].exec, err);
     return s ? s : cuda_check(x->device, (int)cudaStreamSynchronize(x->stream), "capture", err);
 }
 
@@ -93,7 +93,7 @@ void cuda_graphs_close(struct executor *x)
 wk_status cuda_launch_few(struct executor *x, const struct run *r, enum program_kind kind, const struct wk_err *err)
 {
     uint32_t i = 0;
-    while (bucket_at(i) < r->rows) i++;
+    while (cuda_bucket_at(i) < r->rows) i++;
     if (x->eager || !x->graphs[i][kind].exec) return cuda_enqueue_run(x, r, kind, NULL, NULL, err);
     return cuda_check(x->device, (int)cudaGraphLaunch(x->graphs[i][kind].exec, x->stream), "cudaGraphLaunch", err);
 }

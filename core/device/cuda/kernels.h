@@ -147,7 +147,7 @@ struct cuda_attend {
 /* Head sizes that are served; bytes of one page of one KV layer (dk, dv served). */
 bool cuda_attend_serves(uint32_t dk, uint32_t dv);
 uint64_t cuda_attend_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv);
-/* Rows of class few: at most WK_CUDA_FEW rows of as many sequences, any number a sequence, few in practice; norms, rope and the store of k and v are
+/* Rows of class few: those of at most WK_CUDA_FEW sequences of a run, any number a sequence, few in practice (rows: of the whole run); norms, rope and the store of k and v are
  * inside. Grid, workspace and counters depend on the buckets and the context (most positions of a sequence) only. Page tables, positions, seq and
  * turns are read before wk_depend, as is what earlier steps stored in the cache. */
 uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t context); /* bytes */
@@ -193,7 +193,7 @@ wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, voi
 void cuda_sampler_close(struct cuda_sampler *s);
 /* Makes a slot ready for a new job; ordered before later work on the stream. Copies what it is given. ends: ids after which the slot is finished,
  * at most SAMPLER_MAX_ENDS. */
-enum { CUDA_SAMPLER_ROWS = 64 };                    /* most rows a call */
+enum { CUDA_SAMPLER_ROWS = 256 };                  /* most rows a call */
 wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, void *stream, const struct wk_err *err);
 /* One id for each row, appended to its slot's history, left in last[slot], and written with its serial number into the mapped ring `out` (one 8-byte
  * store). Row i of logits belongs to seq[i], whose slot no other row has. greedy: every slot of the batch is cuda_sampler_plain. */

@@ -163,7 +163,7 @@ wk_status norm_rows(const char *what, const struct norm_launch *launched, void *
     wk_status status = check_grid(what, blocks, err);
     if (status != WK_OK) return status;
     if (n.runs > 1 && (n.out.act || n.out.part)) return wk_fail(err, WK_INTERNAL, "%s: norms by groups leave no act and no partials", what);
-    if (n.part && n.norm == CUDA_NORM_RMS && n.rows <= WK_CUDA_FEW && !n.x.index && plain(&n)) return launch_given(what, &n, stream, err);
+    if (n.part && n.norm == CUDA_NORM_RMS && !n.x.index && plain(&n)) return launch_given(what, &n, stream, err);
     if (n.runs > 1 && n.width % 4) n.x.wide = n.residual.wide = n.out.wide = false;
     if (n.width <= SHORT || (n.width <= 4096 && blocks <= FEW_BLOCKS)) return launch<1, 1024, 1>(what, &n, (uint32_t)blocks, stream, err);
     if (n.width <= 4096) return launch<4, 256, 5>(what, &n, (uint32_t)blocks, stream, err);

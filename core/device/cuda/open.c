@@ -67,7 +67,7 @@ static wk_status take_pinned(struct executor *x, const struct wk_err *err)
     x->host = host;
     x->prepare.ring = device;
     memset(host, 0, CUDA_RING * x->prepare.layout.bytes);
-    const uint64_t results = (uint64_t)CUDA_RING * RUN_ROWS * sizeof *x->results;
+    const uint64_t results = (uint64_t)CUDA_RING * x->run_rows * sizeof *x->results;
     s = cuda_memory_pinned(x->device, results + sizeof *x->mark, &host, &device, err);
     if (s) return s;
     memset(host, 0, results + sizeof *x->mark);
@@ -95,7 +95,7 @@ static wk_status send_tables(struct executor *x, const struct wk_err *err)
 static wk_status open_libraries(struct executor *x, const struct wk_err *err)
 {
     wk_status s = cuda_gemm_open(&x->gemm, err);
-    if (!s && x->n_logits) s = cuda_sampler_open(x->o.max_sequences, x->n_logits, RUN_ROWS, x->sampler_memory, &x->sampler, err);
+    if (!s && x->n_logits) s = cuda_sampler_open(x->o.max_sequences, x->n_logits, x->run_rows, x->sampler_memory, &x->sampler, err);
     if (!s && x->n_logits) x->prepare.last = cuda_sampler_last(x->sampler);
     for (uint32_t i = 0; i < x->program->n_launches && !s; i++) s = cuda_prepare_products(x, &x->stages[i], err);
     return s;

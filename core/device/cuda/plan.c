@@ -28,11 +28,13 @@ void cuda_lists_free(struct executor *x)
     x->n_lists = 0;
 }
 
+uint32_t cuda_bucket_at(uint32_t i) { return 1u << i <= WK_CUDA_FEW ? 1u << i : WK_CUDA_FEW * (i - 5); }
+
 uint32_t cuda_bucket(uint32_t rows)
 {
-    uint32_t b = 1;
-    while (b < rows && b < RUN_ROWS) b *= 2;
-    return b;
+    uint32_t i = 0;
+    while (cuda_bucket_at(i) < rows && i + 1 < BUCKETS) i++;
+    return cuda_bucket_at(i);
 }
 
 /* ---- options and what is not served ----------------------------------------------------------------------------------- */
@@ -256,7 +258,7 @@ static wk_status find_values(struct executor *x, const struct wk_err *err)
 
 /* ---- sizes ---------------------------------------------------------------------------------------------------------------- */
 
-static uint32_t most_rows(const struct executor *x, enum tape_rows rows) { return rows == ROWS_ALL ? x->cap_all : rows == ROWS_WANTED ? x->cap_wanted : RUN_SEQS; }
+static uint32_t most_rows(const struct executor *x, enum tape_rows rows) { return rows == ROWS_ALL ? x->cap_all : rows == ROWS_WANTED ? x->cap_wanted : x->run_rows; }
 
 static void most(uint64_t *a, uint64_t b)
 {
@@ -292,7 +294,7 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
     const bool experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE;
     const enum tape_rows rows = cuda_launch_rows(x, l);
     /* A few generated rows are converted before they are picked. */
-    const uint64_t n = most_rows(x, rows) > RUN_ROWS ? most_rows(x, rows) : RUN_ROWS, results = n * (experts ? x->values[l->route].slots : v->slots);
+    const uint64_t n = most_rows(x, rows) > x->run_rows ? most_rows(x, rows) : x->run_rows, results = n * (experts ? x->values[l->route].slots : v->slots);
     most(&z->act, act_bytes(n * v->slots, v->width));
     most(&z->sums, sums_bytes(n * v->slots, v->width));
     uint64_t columns = 0;
@@ -318,12 +320,10 @@ static struct sizes measure(const struct executor *x)
     }
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
         const struct tape_kv_layer *k = &p->kv_layers[i];
-        const uint32_t heads = p->ops[k->op].u.attn.heads, rows = x->cap_all < RUN_ROWS ? x->cap_all : RUN_ROWS;
+        const uint32_t heads = p->ops[k->op].u.attn.heads, rows = x->cap_all < x->run_rows ? x->cap_all : x->run_rows;
         most(&z.q_half, cuda_attend_query_bytes(x->cap_all, heads, k->head_k, k->head_v));
-        for (uint32_t b = 1; b <= rows; b *= 2) {
-            most(&z.attend, cuda_attend_workspace(b, heads, k->head_k, k->head_v, x->o.context));
-            most(&z.counters, cuda_attend_counters(b, heads));
-        }
+        most(&z.attend, cuda_attend_workspace(rows, heads, k->head_k, k->head_v, x->o.context));
+        most(&z.counters, cuda_attend_counters(rows, heads));
     }
     for (uint32_t i = 0; i < p->n_ops; i++) if (p->ops[i].kind == WK_OP_ROUTE) z.tickets = 1;
     z.tmp = (z.tmp + 63) & ~63ull; /* both halves aligned */
@@ -388,9 +388,9 @@ static void carve_inputs(struct executor *x, struct cuda_carve *c)
     p->position = carve(c, x->cap_all, sizeof *p->position);
     p->row_seq = carve(c, x->cap_all, sizeof *p->row_seq);
     p->wanted = carve(c, x->cap_all, sizeof *p->wanted);
-    p->seq = carve(c, RUN_SEQS, sizeof *p->seq);
-    p->sampled = carve(c, RUN_SEQS, sizeof *p->sampled);
-    p->pages = carve(c, (uint64_t)RUN_SEQS * x->page_stride, sizeof *p->pages);
+    p->seq = carve(c, x->run_rows, sizeof *p->seq);
+    p->sampled = carve(c, x->run_rows, sizeof *p->sampled);
+    p->pages = carve(c, (uint64_t)x->run_rows * x->page_stride, sizeof *p->pages);
     p->serial = carve(c, 1, sizeof *p->serial);
     p->ticket = carve(c, 1, sizeof *p->ticket);
     for (uint32_t i = 0; i < p->n_turns; i++) p->turn[i].turn = carve(c, (uint64_t)x->cap_all * p->turn[i].n, 2 * sizeof(float));
@@ -417,8 +417,8 @@ static void carve_activations(struct executor *x, struct cuda_carve *c)
     }
     carve_inputs(x, c);
     x->logits_stride = cuda_stride(x->n_logits);
-    x->logits = carve(c, RUN_ROWS * x->logits_stride, sizeof *x->logits);
-    x->pooled = carve(c, (uint64_t)RUN_SEQS * p->embedding_width, sizeof *x->pooled);
+    x->logits = carve(c, x->run_rows * x->logits_stride, sizeof *x->logits);
+    x->pooled = carve(c, (uint64_t)x->run_rows * p->embedding_width, sizeof *x->pooled);
 }
 
 static void carve_workspace(struct executor *x, struct cuda_carve *c)
@@ -438,7 +438,7 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
     x->route_ticket = carve(c, z.tickets, sizeof *x->route_ticket);
     x->running = carve(c, z.running, sizeof *x->running);
     x->freq = carve(c, pairs, sizeof *x->freq);
-    x->sampler_memory = carve(c, x->n_logits ? cuda_sampler_bytes(x->o.max_sequences, x->n_logits, RUN_ROWS) : 0, 1);
+    x->sampler_memory = carve(c, x->n_logits ? cuda_sampler_bytes(x->o.max_sequences, x->n_logits, x->run_rows) : 0, 1);
 }
 
 wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err)
@@ -505,7 +505,7 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
         x->page_stride += x->prepare.ring_pages[g] ? x->prepare.ring_pages[g] : (uint32_t)kv_pages_of(x->o.context);
     }
     x->prepare.page_stride = x->page_stride;
-    x->prepare.layout = prepare_layout(x->cap_all, RUN_SEQS, x->page_stride);
+    x->prepare.layout = prepare_layout(x->cap_all, x->run_rows, x->page_stride);
     return WK_OK;
 }
 
@@ -550,7 +550,9 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     x->o = *o;
     x->next_serial = x->oldest = 1;
     for (uint32_t i = 0; i < program->n_ops; i++) if (program->ops[i].kind == WK_OP_OUTPUT && program->ops[i].u.output.what == WK_OUT_LOGITS) x->n_logits = program->n_vocab;
-    const uint32_t bucket = cuda_bucket(o->max_rows);
+    const uint32_t decoded = cuda_bucket(o->max_sequences), least = cuda_bucket(o->max_rows);
+    x->run_rows = decoded > WK_CUDA_FEW ? decoded : WK_CUDA_FEW;
+    const uint32_t bucket = least < x->run_rows ? least : x->run_rows;
     x->cap_all = o->max_rows > bucket ? o->max_rows : bucket;
     x->cap_wanted = o->max_wanted > bucket ? o->max_wanted : bucket;
     s = find_weights(x, err);

@@ -27,7 +27,7 @@ static uint64_t now_ns(void)
 static struct cuda_sampled result_at(const struct executor *x, uint32_t serial, uint32_t i)
 {
     struct cuda_sampled r;
-    const uint64_t *at = (const uint64_t *)(const void *)&x->results[(uint64_t)(serial % CUDA_RING) * RUN_ROWS + i];
+    const uint64_t *at = (const uint64_t *)(const void *)&x->results[(uint64_t)(serial % CUDA_RING) * x->run_rows + i];
     const uint64_t word = __atomic_load_n(at, __ATOMIC_ACQUIRE);
     memcpy(&r, &word, sizeof r);
     return r;

@@ -1,6 +1,6 @@
 /* run.c: cuts a step into runs and writes their inputs into the ring.
  *
- * What the caller gave is checked before anything is changed. Generated rows come first, in runs of up to 64 rows padded to a bucket; then
+ * What the caller gave is checked before anything is changed. Generated rows come first, in runs padded to a bucket of rows; then
  * prompts. The rows of one sequence follow each other in order within a run and from run to run. */
 #include "device/cuda/executor.h"
 
@@ -93,14 +93,14 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
 }
 
 /* Fills the run up to its bucket. What is computed for padding goes nowhere. */
-static void put_padding(struct run *r, const struct block *b)
+static void put_padding(const struct executor *x, struct run *r, const struct block *b)
 {
     r->rows = r->few ? cuda_bucket(r->n_rows) : r->n_rows;
     r->seqs = r->few ? r->rows : r->n_seqs;
     for (uint32_t i = r->n_rows; i < r->rows; i++) b->row[i].token = b->row[i].position = 0, b->row[i].seq = CUDA_PADDING;
     for (uint32_t i = r->n_wanted; i < r->rows; i++) b->row[i].wanted = 0;
     for (uint32_t i = r->n_seqs; i < r->seqs; i++) b->seq[i] = (struct cuda_seq){ .n_rows = 0 };
-    for (uint32_t i = r->n_wanted < RUN_SEQS ? r->n_wanted : RUN_SEQS; i < r->seqs; i++) b->sampled[i] = (struct cuda_seq){ .n_rows = 0 };
+    for (uint32_t i = r->n_wanted < x->run_rows ? r->n_wanted : x->run_rows; i < r->seqs; i++) b->sampled[i] = (struct cuda_seq){ .n_rows = 0 };
 }
 
 static struct block begin_run(struct executor *x, bool few)
@@ -133,7 +133,7 @@ wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, co
     if (st) return st;
     const struct block b = begin_run(x, c->few);
     struct run *r = &x->run;
-    for (uint32_t most = c->few && x->cap_all > RUN_ROWS ? RUN_ROWS : x->cap_all; c->seq < s->n_seqs && r->n_seqs < RUN_SEQS && r->n_rows < most;) {
+    for (uint32_t most = c->few && x->cap_all > x->run_rows ? x->run_rows : x->cap_all; c->seq < s->n_seqs && r->n_seqs < x->run_rows && r->n_rows < most;) {
         const struct step_seq *q = &s->seqs[c->seq];
         if (is_few(x, q) != c->few) {
             c->seq++;
@@ -144,7 +144,7 @@ wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, co
         c->done += n;
         if (c->done == q->n_rows) c->seq++, c->done = 0;
     }
-    put_padding(r, &b);
+    put_padding(x, r, &b);
     x->next_serial++;
     *more = true;
     return WK_OK;
@@ -156,7 +156,7 @@ wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_er
     if (st) return st;
     const struct block b = begin_run(x, true);
     x->run.n_rows = rows; /* for its bucket */
-    put_padding(&x->run, &b);
+    put_padding(x, &x->run, &b);
     x->run.n_rows = 0;
     for (uint32_t i = 0; i < x->run.rows; i++) b.row[i] = (struct prepare_row){ .seq = CUDA_PADDING };
     x->next_serial++;

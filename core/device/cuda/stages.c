@@ -90,6 +90,19 @@ static wk_status enqueue_pool(struct executor *x, const struct cuda_stage *s, co
 
 /* ---- attention ---------------------------------------------------------------------------------------------------------------- */
 
+/* As many sequences a launch as one takes. */
+static wk_status attend_few(struct executor *x, const struct cuda_attend *a, struct cuda_batch *batch, const struct wk_err *err)
+{
+    wk_status st = WK_OK;
+    for (uint32_t left = batch->seqs; left && !st; left -= batch->seqs) {
+        batch->seqs = left < WK_CUDA_FEW ? left : WK_CUDA_FEW;
+        st = cuda_attend(a, x->o.context, x->stream, err);
+        batch->seq += batch->seqs;
+        for (uint32_t g = 0; g < x->program->n_groups; g++) batch->pages[g] += (uint64_t)batch->seqs * batch->page_stride[g];
+    }
+    return st;
+}
+
 static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, const struct run *r, const struct wk_err *err)
 {
     struct cuda_batch batch = x->batch;
@@ -98,7 +111,7 @@ static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, 
     struct cuda_attend a = r->few ? s->attend.call : s->attend.many;
     a.batch = &batch;
     a.dependent = true;
-    if (r->few) return cuda_attend(&a, x->o.context, x->stream, err);
+    if (r->few) return attend_few(x, &a, &batch, err);
     wk_status st = cuda_attend_store(&a, x->q_half, x->stream, err);
     /* A chunk of a prompt of which no row is wanted stores keys and values in its last layer, and no more. */
     if (st || (s->attend.wanted && !r->n_wanted)) return st;

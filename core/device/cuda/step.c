@@ -1,6 +1,6 @@
 /* step.c: steps that give logits: run after run, each waited for; and the taps.
  *
- * The steps of a serving loop are queue.c's. Here logits go to the caller's memory, 64 rows at a time, and are looked at: a sequence with one
+ * The steps of a serving loop are queue.c's. Here logits go to the caller's memory, so many rows at a time as a run of generated rows has, and are looked at: a sequence with one
  * that is not finite has failed. A tapped step runs kernel by kernel and stops after every value that somebody wants to see. */
 #include "device/cuda/executor.h"
 
@@ -160,7 +160,7 @@ static wk_status run_logits(struct executor *x, struct step *s, const struct wk_
     wk_status st = r->few && !x->tap ? cuda_launch_few(x, r, PROGRAM_LOGITS, err) : cuda_enqueue_run(x, r, PROGRAM_LOGITS, s->cancel, x->tap ? see_stage : NULL, err);
     if (!st && r->few) st = give_logits(x, s, r, 0, r->n_wanted, err);
     for (uint32_t at = 0, n; !r->few && at < r->n_wanted && !st; at += n) {
-        n = r->n_wanted - at < RUN_ROWS ? r->n_wanted - at : RUN_ROWS;
+        n = r->n_wanted - at < x->run_rows ? r->n_wanted - at : x->run_rows;
         st = cuda_enqueue_logits(x, r, at, n, err);
         if (!st) st = give_logits(x, s, r, at, n, err);
     }

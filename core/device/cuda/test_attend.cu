@@ -715,7 +715,7 @@ static void test_refusals(void **state)
     assert_int_equal(cuda_attend_prompt(&a, w.query.device, NULL, &error_text), WK_INVALID);
     a = b.a;
     struct cuda_batch wide = b.b;
-    wide.rows = WK_CUDA_FEW + 1;
+    wide.seqs = WK_CUDA_FEW + 1;
     a.batch = &wide;
     assert_int_equal(cuda_attend(&a, 512, NULL, &error_text), WK_INVALID);
     drop_batch(&b);

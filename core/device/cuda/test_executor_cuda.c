@@ -25,7 +25,7 @@
 
 #include <cmocka.h>
 
-enum { SEQUENCES = 64, ROWS = 320, V = ZOO_VOCAB, BACK = 40 /* positions that tests go back */ };
+enum { SEQUENCES = 64, MOST_SEQUENCES = 256, ROWS = 320, V = ZOO_VOCAB, BACK = 40 /* positions that tests go back */ };
 
 static const struct device_ops *const cuda = &cuda_device_ops;
 static struct plugin_registry *plugins;
@@ -47,13 +47,13 @@ struct bench {
     struct executor *x;
     struct memory_plan plan;
     struct zoo_pages pages;
-    struct sequence *s; /* [SEQUENCES] */
+    struct sequence *s; /* [sequences] */
     uint32_t random;
 };
 
 struct batch { /* a step under construction */
-    struct step_seq seqs[SEQUENCES];
-    uint32_t tokens[ROWS], wanted[ROWS], of[SEQUENCES];
+    struct step_seq seqs[MOST_SEQUENCES];
+    uint32_t tokens[ROWS], wanted[ROWS], of[MOST_SEQUENCES];
     struct step st;
 };
 
@@ -74,11 +74,11 @@ static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda
     return WK_OK;
 }
 
-static uint32_t step_rows = ROWS;
+static uint32_t step_rows = ROWS, sequences = SEQUENCES;
 
 static struct device_options options(void)
 {
-    return (struct device_options){ .kv_type = KV_F16, .context = ZOO_CONTEXT, .max_sequences = SEQUENCES, .kv_sequences = 2 * SEQUENCES, .max_rows = step_rows, .max_wanted = step_rows, .find_cuda = find_cuda, .find_user = plugins };
+    return (struct device_options){ .kv_type = KV_F16, .context = ZOO_CONTEXT, .max_sequences = sequences, .kv_sequences = 2 * sequences, .max_rows = step_rows, .max_wanted = step_rows, .find_cuda = find_cuda, .find_user = plugins };
 }
 
 static void bench_open(struct bench *b, enum zoo_kind kind, uint32_t fuse, bool shuffled, const char *const *taps, uint32_t n_taps)
@@ -86,14 +86,14 @@ static void bench_open(struct bench *b, enum zoo_kind kind, uint32_t fuse, bool 
     memset(b, 0, sizeof *b);
     memset(&t, 0, sizeof t);
     b->random = 5;
-    b->s = calloc(SEQUENCES, sizeof *b->s);
+    b->s = calloc(sequences, sizeof *b->s);
     assert_non_null(b->s);
     zoo_open(&b->z, kind, plugins, fuse, taps, n_taps);
     const struct model_weights w = { b->z.file };
     const struct device_options o = options();
     if (cuda->plan(b->z.program, &o, &b->plan, &err) || cuda->open(b->z.program, &w, &o, &b->x, &err)) fail_msg("%s: %s", zoo_name(kind), text);
     zoo_pages_open(&b->pages, b->z.program, &b->plan, shuffled ? 5 : 0);
-    for (uint32_t s = 0; s < SEQUENCES; s++) {
+    for (uint32_t s = 0; s < sequences; s++) {
         zoo_tables_open(&b->s[s].kv, b->z.program->n_groups);
         uint32_t r = 100 + s;
         for (uint32_t i = 0; i < ZOO_CONTEXT; i++) {
@@ -109,7 +109,7 @@ static void bench_close(struct bench *b)
 {
     cuda->close(b->x);
     zoo_pages_close(&b->pages);
-    for (uint32_t s = 0; s < SEQUENCES; s++) {
+    for (uint32_t s = 0; s < sequences; s++) {
         zoo_tables_close(&b->s[s].kv);
         free(b->s[s].logits);
     }
@@ -138,7 +138,7 @@ static void add(struct bench *b, struct batch *to, uint32_t s, uint32_t n, enum 
 static void run(struct bench *b, struct batch *of)
 {
     struct step *st = &of->st;
-    float *logits = calloc((size_t)ROWS * V, sizeof *logits), *pooled = calloc((size_t)SEQUENCES * 256, sizeof *pooled);
+    float *logits = calloc((size_t)ROWS * V, sizeof *logits), *pooled = calloc((size_t)sequences * 256, sizeof *pooled);
     assert_non_null(logits);
     assert_non_null(pooled);
     st->logits = logits;
@@ -345,6 +345,40 @@ static void test_batches(void **state)
         }
         bench_close(&b);
     }
+}
+
+/* The same of more rows than one launch of some kernels takes: some of the sequences are looked at. */
+static void test_large_batches(void **state)
+{
+    (void)state;
+    enum { STEPS = 2, APART = 17 };
+    static const uint32_t sizes[] = { 65, 128, 131, 256 };
+    sequences = MOST_SEQUENCES;
+    for (uint32_t k = 0; k < 4; k++) {
+        struct bench b;
+        static float alone[MOST_SEQUENCES][STEPS][V];
+        uint32_t length[MOST_SEQUENCES];
+        bench_open(&b, chat_kinds[k], FUSE_ALL, true, NULL, 0);
+        for (uint32_t s = 0; s < MOST_SEQUENCES; s++) {
+            length[s] = 1 + s * 7 % 60;
+            prompt(&b, s, length[s], length[s]);
+            for (uint32_t i = 0; i < STEPS && s % APART == 0; i++) {
+                add(&b, &t, s, 1, ROW_GENERATED, 0);
+                run(&b, &t);
+                memcpy(alone[s][i], b.s[s].logits + (size_t)(length[s] + i) * V, sizeof alone[s][i]);
+            }
+        }
+        for (uint32_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+            for (uint32_t s = 0; s < MOST_SEQUENCES; s++) b.s[s].position = length[s];
+            for (uint32_t i = 0; i < STEPS; i++) {
+                for (uint32_t s = 0; s < sizes[n]; s++) add(&b, &t, s, 1, ROW_GENERATED, 0);
+                run(&b, &t);
+                for (uint32_t s = 0; s < sizes[n]; s += APART) same_bits(alone[s][i], b.s[s].logits + (size_t)(length[s] + i) * V, V, "together", sizes[n]);
+            }
+        }
+        bench_close(&b);
+    }
+    sequences = SEQUENCES;
 }
 
 /* Several generated rows of one sequence at once, more than a run holds too: the bits of one by one. */
@@ -736,7 +770,7 @@ int main(int argc, char **argv)
     /* What depends on how products are joined, and the rest. */
     const struct CMUnitTest products[] = { cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions) };
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions), cmocka_unit_test(test_batches), cmocka_unit_test(test_many_generated),
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions), cmocka_unit_test(test_batches), cmocka_unit_test(test_large_batches), cmocka_unit_test(test_many_generated),
         cmocka_unit_test(test_wanted), cmocka_unit_test(test_long), cmocka_unit_test(test_sampled), cmocka_unit_test(test_ends), cmocka_unit_test(test_memory), cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite), cmocka_unit_test(test_cancel),
     };
