@@ -1,6 +1,6 @@
 /* product.c: enqueues the products of a stage.
  *
- * Few rows (generated ones, and the wanted ones of prompts): the plugins' kernels, 64 rows a call, every weight read once a call; norm in the
+ * Few rows (generated ones, and the wanted ones of prompts): the plugins' kernels, up to 256 rows a call; norm in the
  * prologue up to WK_CUDA_FEW_NORM rows, else converted before. Many rows (prompts): the matrices of a launch are expanded to f16, side by side, and given to one product
  * of the library, the experts of a layer to the plugins' large products where they have them. Formats that f16 would round and other experts always take the plugins' kernels for few
  * rows, routers the host's own. What a call cannot do at its end (types that no module serves together, a residual that is picked
@@ -140,7 +140,7 @@ static wk_status product_calls(struct executor *x, const struct cuda_product_sta
 {
     wk_status s = WK_OK;
     for (uint32_t at = 0, n; at < items && !s; at += n) {
-        n = p->experts || items - at < WK_CUDA_FEW ? items - at : WK_CUDA_FEW;
+        n = p->experts || items - at < WK_CUDA_ROWS ? items - at : WK_CUDA_ROWS;
         s = product_call(x, p, r, i, c, at, n, err);
     }
     return s;
@@ -509,12 +509,12 @@ static wk_status experts_many(struct executor *x, const struct cuda_product_stag
 
 /* ---- routers -------------------------------------------------------------------------------------------------------------------- */
 
-/* The rows as a router reads them, and leaves them in x->act: by its own norm, where their partials are there. */
+/* The rows as a router reads them, and leaves them in x->act: by its own norm, where their partials are there and every block that shares a row norms not too many. */
 static wk_status router_input(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t rows, struct cuda_router *c, const struct wk_err *err)
 {
     const struct cuda_value *v = p->x.v;
     struct input i;
-    if (v->form == VALUE_F32 && r->few && norm_kind(p) == CUDA_NORM_RMS && !p->norm_b && v->aux) {
+    if (v->form == VALUE_F32 && r->few && rows <= WK_CUDA_FEW && norm_kind(p) == CUDA_NORM_RMS && !p->norm_b && v->aux) {
         c->in = (struct wk_cuda_input){ .kind = WK_CUDA_IN_RMS, .eps = p->norm->u.norm.eps, .x = v->data, .aux = v->aux, .w = p->norm_w, .x_stride = v->stride, .row_index = p->x.gather ? x->prepare.wanted : NULL };
         c->act = x->act;
         c->sums = x->act_sums;

@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(128) product_kernel(struct wk_cuda_product p)
 
 wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
 {
-    if (!p->expert && (p->rows < 1 || p->rows > WK_CUDA_FEW)) return wk_fail(err, WK_INVALID, "test module: %u rows", p->rows);
+    if (!p->expert && (p->rows < 1 || p->rows > WK_CUDA_ROWS)) return wk_fail(err, WK_INVALID, "test module: %u rows", p->rows);
     if (p->input.kind == WK_CUDA_IN_RMS && p->rows > WK_CUDA_FEW_NORM) return wk_fail(err, WK_INVALID, "test module: %u rows with a norm", p->rows);
     if (p->expert && (p->residual || p->input.kind == WK_CUDA_IN_RMS || p->input.row_index)) return wk_fail(err, WK_INVALID, "test module: an expert product with a norm, a residual or picked rows");
     if (p->residual && p->n_seg > 1 && !p->glu) return wk_fail(err, WK_INVALID, "test module: a residual of several segments");

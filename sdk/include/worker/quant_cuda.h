@@ -25,7 +25,8 @@
 extern "C" {
 #endif
 
-enum { WK_CUDA_FEW = 64 };            /* most rows of one product call */
+enum { WK_CUDA_ROWS = 256 };          /* most rows of one product call */
+enum { WK_CUDA_FEW = 64 };            /* rows that kernels for few rows take at once: a call of more is several groups of them */
 enum { WK_CUDA_FEW_NORM = 1 };        /* most rows with an RMS prologue: for more, a launch of its own costs less */
 
 static inline uint32_t wk_act_k(uint32_t k) { return (k + 31u) & ~31u; } /* f16 values a row; F32 sums a row: wk_act_k(k) / 8 */
@@ -68,7 +69,7 @@ enum {
 };
 struct wk_cuda_product {
     uint32_t struct_size, flags;
-    uint32_t rows, k;          /* rows: 1..WK_CUDA_FEW (RMS: 1..WK_CUDA_FEW_NORM); all are computed */
+    uint32_t rows, k;          /* rows: 1..WK_CUDA_ROWS (RMS: 1..WK_CUDA_FEW_NORM); all are computed */
     uint32_t n_seg, glu;       /* glu: WK_GLU_* of seg[0] (gate) and seg[1] (up), results by seg[0].out; 0: none */
     float alpha, limit;
     struct { uint32_t fn; float p; } map[4]; /* applied while fn != 0; only without glu */

@@ -49,7 +49,7 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
 {
 #define WK_NEED(cond, ...) do { if (!(cond)) return wk_fail(err, WK_INVALID, "product: " __VA_ARGS__); } while (0)
     WK_NEED(p->k > 0 && p->k % block == 0 && p->k <= 1u << 24, "k %u", p->k);
-    WK_NEED(p->rows > 0 && (p->expert || p->rows <= WK_CUDA_FEW), "rows %u", p->rows);
+    WK_NEED(p->rows > 0 && (p->expert || p->rows <= WK_CUDA_ROWS), "rows %u", p->rows);
     WK_NEED(p->input.kind <= WK_CUDA_IN_RMS && (p->input.kind == WK_CUDA_IN_ACT || p->rows <= WK_CUDA_FEW_NORM), "input kind %u with %u rows", p->input.kind, p->rows);
     WK_NEED(p->input.kind == WK_CUDA_IN_RMS || p->input.shift < 64, "input shift %u", p->input.shift);
     WK_NEED(p->input.x && p->input.aux, "input x or aux is missing");
