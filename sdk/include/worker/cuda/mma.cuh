@@ -52,6 +52,16 @@ __device__ __forceinline__ void wk_bar_init_done()
 }
 __device__ __forceinline__ void wk_bar_arrive(uint32_t bar) { asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(bar) : "memory"); }
 
+/* One lane of a whole warp, and the compiler knows that it is one: what is the same in all lanes stays in the registers that a copy reads, where `lane == 0` makes every copy a loop over lanes. */
+__device__ __forceinline__ bool wk_elected()
+{
+    uint32_t is = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(is));
+#endif
+    return is;
+}
+
 /* Eight chunks from `from` + at, `apart` from each other, to `to` one after the other; what lies past `there` as zeros if it lies before `end`. By a whole warp. */
 __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char *from, uint32_t at, uint32_t chunk, uint32_t apart, uint32_t there, uint32_t end, uint32_t bar, uint32_t lane)
 {

@@ -29,11 +29,11 @@ template <int COLUMNS> struct wk_several_shape {
 };
 
 struct wk_several_bars : wk_pipeline_bars<WK_SEVERAL_STAGES, WK_SEVERAL_PLACES> {
-    __device__ __forceinline__ void init(uint32_t lane) const /* by a warp */
+    __device__ __forceinline__ void init(uint32_t lane, bool whole) const /* by a warp */
     {
         static_assert(WK_SEVERAL_STAGES + WK_SEVERAL_PLACES <= 32, "a lane a pair of barriers");
         if (lane < WK_SEVERAL_STAGES) {
-            wk_bar_init(full(lane), WK_SEVERAL_TILES * WK_BAR_COPIES);
+            wk_bar_init(full(lane), whole ? 1 : WK_SEVERAL_TILES * WK_BAR_COPIES);
             wk_bar_init(empty(lane), WK_SLOTS);
         } else if (lane < WK_SEVERAL_STAGES + WK_SEVERAL_PLACES) {
             wk_bar_init(summed(lane - WK_SEVERAL_STAGES), WK_SLOTS);
@@ -146,8 +146,8 @@ struct wk_several_units {
     }
 };
 
-/* The streaming warp: stages of both groups by turns. WHOLE: a stage of a tile is a run of its bytes; by one lane with little to compute between two copies, since it competes with the
- * multiplying warps for their turns. Else by all lanes: stages are pieces of steps, or tiles are cut short and a ring has no place for what they lack. */
+/* The streaming warp: stages of both groups by turns. WHOLE: a stage of a tile is a run of its bytes; one lane copies, with little to compute between two copies, since it competes with the
+ * multiplying warps for their turns. Else all lanes do: stages are pieces of steps, or tiles are cut short and a ring has no place for what they lack. */
 template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk_experts_args &a, const wk_several_walk &walk, uint32_t rings, const wk_several_bars &bars, uint32_t lane)
 {
     const wk_product_args &p = a.p;
@@ -175,12 +175,15 @@ template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk
                     const uint32_t full = bars.full(group * depth + turn.i), to = rings + group * a.ring + turn.i * slot;
                     if (!WHOLE) __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
                     wk_stage_wait(bars.empty(group * depth + turn.i), turn.parity);
-                    for (uint32_t i = 0; i < 2; i++) {
-                        if (WHOLE) {
-                            const uint32_t bytes = min(half, tile_bytes - at);
-                            wk_experts_expect(bytes, full);
-                            wk_experts_fetch(to + i * half, tiles[group][i] + at, bytes, full, once);
-                        } else wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].stage_bytes, p.seg[0].step_bytes, tile_bytes, p.steps * p.seg[0].step_bytes, full, lane);
+                    if (WHOLE) {
+                        const uint32_t bytes = min(half, tile_bytes - at);
+                        if (wk_elected()) {
+                            wk_experts_expect(2 * bytes, full);
+                            wk_experts_fetch(to, tiles[group][0] + at, bytes, full, once);
+                            wk_experts_fetch(to + half, tiles[group][1] + at, bytes, full, once);
+                        }
+                    } else {
+                        for (uint32_t i = 0; i < 2; i++) wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].stage_bytes, p.seg[0].step_bytes, tile_bytes, p.steps * p.seg[0].step_bytes, full, lane);
                     }
                 }
                 turn.next(depth);
@@ -450,7 +453,7 @@ template <int COLUMNS, class F> __global__ void __launch_bounds__(WK_SEVERAL_THR
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_several_bars bars = { base + p.bars_at };
     wk_several_walk *const start = reinterpret_cast<wk_several_walk *>(shared + a.start_at);
-    if (warp == WK_SEVERAL_MULTIPLY) bars.init(lane);
+    if (warp == WK_SEVERAL_MULTIPLY) bars.init(lane, a.whole);
     if (a.tail) wk_several_zeros(a, shared);
     if (!a.known) {
         if (warp >= WK_SEVERAL_MULTIPLY) wk_few_touch(p);
@@ -461,7 +464,7 @@ template <int COLUMNS, class F> __global__ void __launch_bounds__(WK_SEVERAL_THR
     const wk_several_walk walk = *start;
     if (warp == WK_SEVERAL_MULTIPLY + WK_SEVERAL_FINISH) {
         if (!a.whole) wk_several_stream<false>(a, walk, base, bars, lane);
-        else if (lane == 0) wk_several_stream<true>(a, walk, base, bars, lane);
+        else wk_several_stream<true>(a, walk, base, bars, lane);
         __syncwarp();
         wk_depend();
         return;
