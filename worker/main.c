@@ -1,4 +1,5 @@
 /* main.c: finds the subcommand and returns its exit status. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,8 +67,17 @@ static int run_command(int argc, char **argv)
     return result;
 }
 
+/* Whoever starts us with a standard stream closed must not find what we say in the file or the connection that would get its number. */
+static bool open_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!open_standard_streams()) return EXIT_FAILED;
     int result = run_command(argc, argv);
     /* A full disk or a closed pipe behind standard output is a failure too. */
     const bool lost = fflush(stdout) != 0 || ferror(stdout);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A worker's life: arguments, the port, the file of --config, the ready callback, its events, and every way to end."""
+import http.client
 import http.server
 import json
 import os
@@ -192,6 +193,28 @@ def first_minutes():
         check("Ctrl-C: exit 0, and nothing said that is not wanted", p.wait(PATIENCE) == 0 and p.stderr.read() == "")
 
 
+def closed_streams():
+    """Started as some supervisors do, without standard streams: nothing else gets their numbers, and what is said goes nowhere."""
+    port = free_port()
+    p = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", program, "serve", "--port", str(port)])
+    try:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            try:
+                c = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+                c.request("GET", "/readyz")
+                if c.getresponse().status == 200:
+                    break
+            except OSError:
+                pass
+            time.sleep(0.02)
+        streams = [os.readlink("/proc/%d/fd/%d" % (p.pid, fd)) for fd in range(3)]
+        check("closed standard streams stay free of files and sockets", streams == ["/dev/null"] * 3, streams)
+    finally:
+        p.terminate()
+        check("... and the end is a good one", p.wait(PATIENCE) == 0)
+
+
 def narration():
     """Every line is an event; the ones of REQUIREMENTS 6.10 are there with their fields, and no text is in any."""
     prompt = "a secret prompt that no log may hold"
@@ -232,5 +255,6 @@ callback()
 shutdown()
 killed()
 first_minutes()
+closed_streams()
 narration()
 done()
