@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "log/log.h"
 #include "ops.h"
 
 /* ---- counters that this file keeps ------------------------------------------------------------------------------------- */
@@ -139,6 +140,7 @@ static void put_life(struct http_text *t, struct serve *s, const struct serve_mo
     gauge(t, "worker_ready", c.ready, "1 if /readyz says ready.");
     gauge(t, "worker_uptime_seconds", now - (double)s->started_ns * 1e-9, "Seconds since the process began.");
     gauge(t, "worker_startup_seconds", m ? s->startup_seconds : 0, "Seconds from the start to ready; 0 until then.");
+    counter(t, "worker_log_lost_lines_total", log_lost(), "Lines for standard error that its reader did not take in time.");
     gauge(t, "worker_engine_idle_seconds", m && now > (double)e->progress_ns * 1e-9 ? now - (double)e->progress_ns * 1e-9 : 0,
         "Seconds since the engine's thread last did something; it does at least every second.");
 }

@@ -368,6 +368,7 @@ int serve_run(const struct serve_options *o, struct serve *s, bool *at_once, str
     int status = EXIT_FAIL;
     *at_once = false;
     notify_open();
+    log_never_waits();
     if (open_supervisor(&v, o, why) && begin(&v, why)) {
         status = supervise(&v, &reason);
         if (status == EXIT_LOST) {

@@ -1,4 +1,4 @@
-/* log.c: one line per event on standard error, written with one write(2).
+/* log.c: one line per event on standard error, written with one write(2), but for long ones where nobody may wait.
  *
  * A line is put together in a buffer on the stack; what does not fit is left out as a whole field and the line says so,
  * so every line stays valid JSON. A mutex keeps lines, progress bar and their order whole. */
@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,11 +21,16 @@ enum {
     LINE_BYTES = 8192,
     TAIL_BYTES = 32, /* kept for `,"truncated":true}` and the newline */
     BAR_CELLS = 30,
+    WAIT_MS = 100,   /* for the first line that is not taken; none of those behind it waits */
+    AT_ONCE = 4096,  /* PIPE_BUF: so much fits into a pipe that poll calls writable */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum log_level lowest_level = LOG_INFO;
 static enum log_format line_format = LOG_PLAIN;
+static bool never_waits, torn;     /* torn: the last line was taken in part, under the lock */
+static uint64_t lost;              /* lines since the last that was taken, under the lock */
+static _Atomic uint64_t lost_ever;
 
 /* The activity that log_progress was told of last, under the lock. */
 static struct {
@@ -154,23 +160,62 @@ static const char *level_name(enum log_level level)
     return names[level < LOG_DEBUG ? LOG_DEBUG : level > LOG_ERROR ? LOG_ERROR : level];
 }
 
-static void write_line(struct line *l)
+/* False: it was not taken, or not all of it, in wait_ms. */
+static bool taken(const struct line *l, int wait_ms)
 {
+    struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
     for (size_t done = 0; done < l->n;) {
-        const ssize_t n = write(STDERR_FILENO, l->text + done, l->n - done);
+        if (never_waits && poll(&p, 1, wait_ms) == 0) {
+            torn = done > 0;
+            return false;
+        }
+        const size_t left = l->n - done;
+        const ssize_t n = write(STDERR_FILENO, l->text + done, never_waits && left > AT_ONCE ? AT_ONCE : left);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return; /* nobody listens; there is nowhere to say so */
+        if (n <= 0) return true; /* nobody listens; there is nowhere to say so */
         done += (size_t)n;
     }
+    return true;
+}
+
+static void begin_json(struct line *l, enum log_level level, const char *event)
+{
+    add(l, "{\"time\":\"", 9);
+    add_time(l);
+    add_format(l, "\",\"level\":\"%s\"", level_name(level));
+    add_field(l, &log_s("event", event));
+}
+
+static void tell_lost(struct line *l)
+{
+    if (torn) add(l, "\n", 1);
+    if (line_format == LOG_JSON) {
+        begin_json(l, LOG_WARN, "log_lost");
+        add_format(l, ",\"lines\":%" PRIu64 "}\n", lost);
+    } else {
+        add_format(l, "worker: warning: %" PRIu64 " lines before this one are lost: nobody took them\n", lost);
+    }
+}
+
+static void write_line(struct line *l)
+{
+    if (lost) {
+        struct line note = { .n = 0, .limit = LINE_BYTES };
+        tell_lost(&note);
+        if (taken(&note, 0)) {
+            lost = 0;
+            torn = false;
+        }
+    }
+    if (!lost && taken(l, WAIT_MS)) return;
+    lost++;
+    lost_ever++;
 }
 
 static void json_line(enum log_level level, const char *event, const char *message, const struct log_field *fields)
 {
     struct line l = { .n = 0, .limit = LINE_BYTES - TAIL_BYTES };
-    add(&l, "{\"time\":\"", 9);
-    add_time(&l);
-    add_format(&l, "\",\"level\":\"%s\"", level_name(level));
-    add_field(&l, &log_s("event", event));
+    begin_json(&l, level, event);
     if (message) add_field(&l, &log_s("message", message));
     for (; fields && fields->kind != LOG_END && !l.full; fields++) add_field(&l, fields);
     const bool truncated = l.full;
@@ -201,6 +246,15 @@ void log_configure(enum log_level lowest, enum log_format format)
     lowest_level = lowest;
     line_format = format;
 }
+
+void log_never_waits(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    never_waits = true;
+    (void)pthread_mutex_unlock(&lock);
+}
+
+uint64_t log_lost(void) { return lost_ever; }
 
 void log_event(enum log_level level, const char *event, const char *message, const struct log_field *fields)
 {

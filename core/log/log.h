@@ -24,6 +24,10 @@ struct log_field {
 #define log_b(k, v) ((struct log_field){ LOG_BOOL, k, 0, (uint64_t)!!(v), 0 })
 
 void log_configure(enum log_level lowest, enum log_format format); /* [main thread], before other threads start */
+/* From here on nobody who logs waits for whoever reads standard error: a pipe whose reader has stopped would stop everything. Lines that are not taken in time are
+ * lost, and counted in the next one that is. [main thread] */
+void log_never_waits(void);
+uint64_t log_lost(void); /* lines, so far [any thread] */
 /* message: for people, may be NULL; fields: terminated by an entry of kind LOG_END. */
 void log_event(enum log_level level, const char *event, const char *message, const struct log_field *fields);
 #define LOG(level, event, message, ...) log_event(level, event, message, (const struct log_field[]){ __VA_ARGS__ __VA_OPT__(,) { LOG_END, 0, 0, 0, 0 } })

@@ -233,11 +233,54 @@ static void test_threads(void **state)
     assert_int_equal(n, 800);
 }
 
+/* A reader that has stopped stops nobody: what it does not take is lost, and it is told how much once it reads again. Behind all other tests: it stays so. */
+static void test_stopped_reader(void **state)
+{
+    (void)state;
+    enum { LINES = 3000 };
+    int ends[2];
+    char text[6000];
+    log_configure(LOG_INFO, LOG_JSON);
+    log_never_waits();
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    begin_capture(dup(ends[1]));
+    for (int i = 0; i < LINES; i++) LOG(LOG_INFO, "event", i % 7 ? "short" : text, log_u("i", i));
+    const uint64_t lost = log_lost();
+    assert_true(lost > LINES / 2 && lost < LINES);
+    ssize_t n = 0, got;
+    assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+    for (; (got = read(ends[0], captured + n, sizeof captured - 1 - (size_t)n)) > 0; n += got) {}
+    LOG(LOG_INFO, "after", NULL);
+    for (; (got = read(ends[0], captured + n, sizeof captured - 1 - (size_t)n)) > 0; n += got) {}
+    captured[n] = 0;
+    restore_stderr();
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    (void)close(capture);
+    int whole = 0, torn = 0;
+    uint64_t told = 0;
+    bool after = false;
+    for (const char *line = captured, *end; (end = strchr(line, '\n')); line = end + 1) {
+        json_t *o = json_loadb(line, (size_t)(end - line), JSON_REJECT_DUPLICATES, NULL);
+        torn += !o;
+        if (o && strcmp(string_of(o, "event"), "event") == 0) assert_int_equal(json_integer_value(json_object_get(o, "i")), whole++);
+        if (o && strcmp(string_of(o, "event"), "log_lost") == 0) told = (uint64_t)json_integer_value(json_object_get(o, "lines"));
+        after = o && strcmp(string_of(o, "event"), "after") == 0;
+        json_decref(o);
+    }
+    assert_true(after && torn <= 1);
+    assert_int_equal(told, lost);
+    assert_int_equal((uint64_t)whole + lost, LINES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_line), cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_long_line), cmocka_unit_test(test_plain),
         cmocka_unit_test(test_progress_events), cmocka_unit_test(test_bar), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_stopped_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

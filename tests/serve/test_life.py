@@ -193,6 +193,24 @@ def first_minutes():
         check("Ctrl-C: exit 0, and nothing said that is not wanted", p.wait(PATIENCE) == 0 and p.stderr.read() == "")
 
 
+def stopped_log():
+    """Nobody reads what it says: it works as ever."""
+    port = free_port()
+    p = subprocess.Popen([program, "serve", "--port", str(port), "--log", "json"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        w = Worker.__new__(Worker)
+        w.port, w.process, w.said = port, p, lambda: ""
+        w.until(lambda: w.get("/readyz")[0] == 200)
+        while not w.metrics()("worker_log_lost_lines_total"):
+            w.post("/cancel", {"job_id": "x" * 128})
+        status, stream = w.execute(prompt="Once", max_tokens=5)
+        check("a log that nobody reads stops nothing", status == 200 and stream[-1][0] == "end", stream)
+    finally:
+        p.terminate()
+        check("... nor the end", p.wait(PATIENCE) == 0)
+        p.stderr.close()
+
+
 def closed_streams():
     """Started as some supervisors do, without standard streams: nothing else gets their numbers, and what is said goes nowhere."""
     port = free_port()
@@ -255,6 +273,7 @@ callback()
 shutdown()
 killed()
 first_minutes()
+stopped_log()
 closed_streams()
 narration()
 done()
