@@ -67,27 +67,34 @@ __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char 
 {
     auto length = [&](uint32_t i) { return at + i * apart < there ? min(chunk, there - (at + i * apart)) : 0u; };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (at + 7 * apart + chunk > there && there < end) { /* near the end of a tile that is cut short */
+    const bool whole = at + 7 * apart + chunk <= there;
+    if (!whole && there < end) { /* near the end of a tile that is cut short */
         for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
             for (uint32_t j = length(i) + lane * 16; j < chunk; j += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + i * chunk + j), "r"(0) : "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncwarp();
     }
-    if (lane == 0) {
+    if (wk_elected()) {
         uint64_t once; /* what is read once a step makes room in L2 first, not what every layer reads again */
         asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
+        auto expect = [&](uint32_t bytes) { asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory"); };
         auto copy = [&](uint32_t t, uint32_t f, uint32_t bytes) {
             asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(t), "l"(from + f), "r"(bytes), "r"(bar), "l"(once)
                          : "memory");
         };
         if (chunk == apart) {
             const uint32_t bytes = min(8 * chunk, there - at);
-            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+            expect(bytes);
             copy(to, at, bytes);
+        } else if (whole) {
+            expect(8 * chunk);
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++) copy(to + i * chunk, at + i * apart, chunk);
         } else {
             uint32_t bytes = 0;
             for (uint32_t i = 0; i < 8; i++) bytes += length(i);
-            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+            expect(bytes);
+#pragma unroll 1
             for (uint32_t i = 0; i < 8; i++)
                 if (length(i)) copy(to + i * chunk, at + i * apart, length(i));
         }

@@ -180,8 +180,8 @@ template <class First, class... Rest> struct wk_product_of {
         uint32_t room = device.processor_bytes / 2 - WK_BLOCK_RESERVED;
         if (room > device.block_bytes) room = device.block_bytes;
         uint32_t depth = room > at ? (room - at) / a->slot : 0, most = (a->items + grid - 1) / grid * in_item * a->stages;
-        /* Two blocks a multiprocessor, unless the rings of one have room for all there is: then the next launch's are there early, too. */
-        a->blocks = a->items > grid && (most > depth || most > WK_FEW_DEPTH) ? 2 : 1;
+        /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's are there early, too. */
+        a->blocks = a->items > 2 * grid || (a->items > grid && (most > depth || most > WK_FEW_DEPTH)) ? 2 : 1;
         if (depth < 2) depth = device.block_bytes > at ? (device.block_bytes - at) / a->slot : 0, a->blocks = 1;
         most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
         a->turn = most > a->stages ? a->steps % WK_SLOTS : 0; /* with several tiles a block those slots that have a step more go round */
@@ -189,14 +189,14 @@ template <class First, class... Rest> struct wk_product_of {
         if (depth > WK_FEW_DEPTH) depth = WK_FEW_DEPTH;
         if (depth < 2 && depth < most) return 0;
         a->depth = depth;
-        a->flight = WK_FEW_FLIGHT / (a->blocks * a->slot);
+        a->flight = (columns == 1 ? WK_FEW_ONE_FLIGHT : WK_FEW_FLIGHT) / (a->blocks * a->slot);
         a->flight = a->flight < 1 ? 1 : a->flight < depth ? a->flight : depth;
         const uint32_t ring = align(depth * a->slot);
         a->bars_at = ring + bars_at;
         a->x_at = ring + x_at;
         a->red_at = ring + red_at;
-        /* One block a multiprocessor: the next one would take the place of which a neighbour has more. */
-        return a->blocks == 1 ? max_of(ring + at, device.processor_bytes / 2) : ring + at;
+        /* No more blocks a multiprocessor: one too many would take the place of which a neighbour has more. */
+        return max_of(ring + at, device.processor_bytes / (a->blocks + 1));
     }
     /* A kernel of one type knows it as its first. */
     static void single_type(wk_product_args *a)

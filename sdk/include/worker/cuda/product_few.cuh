@@ -13,6 +13,7 @@
 enum {
     WK_FEW_THREADS = 32 * (WK_SLOTS + 2),
     WK_FEW_FLIGHT = 104 << 10,                          /* bytes that a multiprocessor asks for before any has arrived */
+    WK_FEW_ONE_FLIGHT = 76 << 10,                       /* the same of one row: all that memory needs; more is a queue in which small loads of other launches wait */
     WK_FEW_STAGE = 3072,                                /* most bytes of a warp's part of a stage, where a step can be cut */
     WK_FEW_DEPTH = 8,                                   /* most stages */
     WK_FEW_SUMS = 4,                                    /* tiles whose sums may wait to be finished */
@@ -28,15 +29,16 @@ template <uint32_t STAGES, uint32_t SUMS> struct wk_pipeline_bars {
     __device__ __forceinline__ uint32_t finished(uint32_t i) const { return at + (2 * STAGES + SUMS + i) * 8; }
 };
 struct wk_few_bars : wk_pipeline_bars<WK_FEW_DEPTH, WK_FEW_SUMS> {
-    __device__ __forceinline__ void init(uint32_t depth) const /* by one lane */
+    __device__ __forceinline__ void init(uint32_t depth, uint32_t warp) const /* by a lane of each warp: those of one warp would take turns */
     {
-        for (uint32_t i = 0; i < depth; i++) {
-            wk_bar_init(full(i), WK_BAR_COPIES);
-            wk_bar_init(empty(i), WK_SLOTS);
+        static_assert(WK_FEW_DEPTH <= WK_SLOTS && WK_FEW_SUMS <= WK_SLOTS, "a warp has one of each");
+        if (warp < depth) {
+            wk_bar_init(full(warp), WK_BAR_COPIES);
+            wk_bar_init(empty(warp), WK_SLOTS);
         }
-        for (uint32_t i = 0; i < WK_FEW_SUMS; i++) {
-            wk_bar_init(summed(i), WK_SLOTS);
-            wk_bar_init(finished(i), 1);
+        if (warp < WK_FEW_SUMS) {
+            wk_bar_init(summed(warp), WK_SLOTS);
+            wk_bar_init(finished(warp), 1);
         }
         wk_bar_init_done();
     }
@@ -338,13 +340,16 @@ template <int COLUMNS> __device__ __forceinline__ void wk_few_finish(const wk_pr
     }
 }
 
-template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THREADS, 2) wk_product_few(const __grid_constant__ wk_product_args p)
+/* Blocks that a multiprocessor's registers suffice for. One column of formats with a short way: three, so that beside two of a launch there is room for one of the next, or of another kernel. */
+template <int COLUMNS, class... F> constexpr uint32_t wk_few_blocks() { return COLUMNS == 1 && ((wk_has_halves<F>::yes && !wk_is_exact<F>::yes) && ...) ? 3 : 2; }
+
+template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THREADS, wk_few_blocks<COLUMNS, F...>()) wk_product_few(const __grid_constant__ wk_product_args p)
 {
     extern __shared__ uint4 wk_shared[];
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_few_bars bars = { base + p.bars_at };
-    if (warp == WK_SLOTS && lane == 0) bars.init(p.depth);
+    if (lane == 0) bars.init(p.depth, warp);
     if (warp > WK_SLOTS && lane == 0) wk_few_own::leave(p, shared + p.bars_at + WK_FEW_BARS * 8);
     wk_release();
     __syncthreads();
