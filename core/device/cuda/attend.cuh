@@ -188,10 +188,18 @@ __device__ __forceinline__ float capped(float s, float cap)
     return __fmul_rn(cap, __fadd_rn(1.0f, -__fdividef(2.0f, __fadd_rn(e, 1.0f))));
 }
 
+/* 1 / x to 1 ulp, of what is no subnormal. */
+__device__ __forceinline__ float one_over(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* What 1 / sum becomes with a sink; max in units of log2. */
 __device__ __forceinline__ float value_factor(float max, float sum, bool sinks, float sink)
 {
-    if (!sinks) return __fdividef(1.0f, sum);
+    if (!sinks) return one_over(sum);
     sink = __fmul_rn(sink, 1.4426950408889634f);
     const float m = fmaxf(sink, max), w = exp2_fast(__fadd_rn(max, -m));
     return __fdividef(w, __fmaf_rn(sum, w, exp2_fast(__fadd_rn(sink, -m))));

@@ -141,12 +141,6 @@ __device__ __forceinline__ void cluster_meet()
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void expect_bytes(uint32_t bar, uint32_t bytes)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-#endif
-}
 /* 16 bytes to the place in block `rank` that has this address here. */
 __device__ __forceinline__ void send16(uint32_t at, uint32_t bar, uint32_t rank, float x, float y, float z, float w)
 {
@@ -192,14 +186,16 @@ template <int D> __device__ __forceinline__ bool add_sent(const split_shared<D, 
 }
 
 /* ---- a block's only item ----------------------------------------------------------------------------------------------------
- * The way from the wait to the result is what its time is, and each of its instructions runs once: between the launches of a layer most of them come from far, 50 clocks
- * and more for a line of eight. So it is short code, not much at once: a loop over values, barriers of the whole block, nothing that the loop over items has not. Heads of D
- * values that are turned whole or not at all. */
+ * The way from the wait to the result is what its time is, and each of its instructions runs once: between the launches of a layer they come from L2 or farther, 50 clocks
+ * and more for a line of eight. So it is short code, a loop over values, no more than the item needs; heads of D values that are turned whole or not at all. And warps go
+ * ahead of each other: one without a head to finish does not wait for the launch before, but takes the steps of those that do, with zeros; one that has nothing to
+ * do at all, no page and no values either, goes through all steps at once and only arrives at the barriers. What they have executed is near when the others come. */
 
 /* Whether the steps of a model may go this way. */
 static inline bool one_item_serves(const attend_args &a)
 {
     const bool turned = a.q.turn_n == a.head / 2 && a.k.turn_n == a.head / 2, straight = !a.q.turn_n && !a.k.turn_n;
+    if (a.q.turn_style != a.k.turn_style) return false;
     return a.act && a.softcap == 0.0f && a.dk == a.head && a.dv == a.head && a.head % 32 == 0 && a.head <= 128 && (straight || turned);
 }
 
@@ -209,44 +205,216 @@ template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4],
     const uint32_t lane = threadIdx.x & 31u, p_at = shared_address(m.p) + lane * 16, address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
     float x[4][4] = {};
 #pragma unroll 1
-    for (uint32_t i = from & ~3u; i <= to; i += 4) {
-        uint32_t p[4][4], r[4][2][4];
+    for (uint32_t i = from & ~3u; i <= to; i += 4)
 #pragma unroll
-        for (uint32_t k = 0; k < 4; k++) {
-            const uint32_t at = address + min(max(i + k, from), to) * (64 * D);
-            load_matrices_turned(p[k], p_at + (i + k) * (KV_PAGE * QUERIES * 2));
-            load_matrices_turned(r[k][0], at);
-            load_matrices_turned(r[k][1], at + 2 * D * 16);
+        for (uint32_t half = 0; half < 4; half += 2) {
+            if (half && i + half > to) break;
+            uint32_t p[2][4], r[2][2][4];
+#pragma unroll
+            for (uint32_t k = 0; k < 2; k++) {
+                const uint32_t at = address + min(max(i + half + k, from), to) * (64 * D);
+                load_matrices_turned(p[k], p_at + (i + half + k) * (KV_PAGE * QUERIES * 2));
+                load_matrices_turned(r[k][0], at);
+                load_matrices_turned(r[k][1], at + 2 * D * 16);
+            }
+#pragma unroll
+            for (uint32_t j = 0; j < 2; j++)
+#pragma unroll
+                for (uint32_t k = 0; k < 2; k++) mma_f16(x[half + k], r[k][j][0], r[k][j][1], r[k][j][2], r[k][j][3], p[k][2 * j], p[k][2 * j + 1]);
         }
-#pragma unroll
-        for (uint32_t j = 0; j < 2; j++)
-#pragma unroll
-            for (uint32_t k = 0; k < 4; k++) mma_f16(x[k], r[k][j][0], r[k][j][1], r[k][j][2], r[k][j][3], p[k][2 * j], p[k][2 * j + 1]);
-    }
 #pragma unroll
     for (int i = 0; i < 4; i++) y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1][i]), __fadd_rn(x[2][i], x[3][i]));
 }
 
-/* store_slice to an act. at: of lane 4 g + t, query g's value 2t of the slice; valid: the query is there. */
-__device__ __forceinline__ void store_part(const attend_args &a, uint64_t at, bool valid, const float (&y)[4], float2 factor)
+/* page_scores in two steps. */
+template <int D> struct page_keys { uint32_t x[D / 16][2][4]; };
+
+template <int D> __device__ __forceinline__ void load_keys(page_keys<D> &r, uint32_t k)
 {
-    const uint32_t low = turn_matrix(half_bits(wk_act_half2(__fmul_rn(y[0], factor.x), __fmul_rn(y[1], factor.y), a.shift))),
-                   high = turn_matrix(half_bits(wk_act_half2(__fmul_rn(y[2], factor.x), __fmul_rn(y[3], factor.y), a.shift)));
+    const uint32_t lane = threadIdx.x & 31u, address = k + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
+#pragma unroll
+    for (int c = 0; c < D / 16; c++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) load_matrices(r.x[c][i], address + i * (2 * D * 16) + c * 256);
+}
+template <int D> __device__ __forceinline__ void key_scores(float (&s)[2][4], const page_keys<D> &r, uint32_t q)
+{
+    float x[2][2][4] = {}; /* even and odd runs of 16 */
+#pragma unroll
+    for (int c = 0; c < D / 16; c++) {
+        uint32_t b[2];
+        load_matrices_2(b[0], b[1], q + c * 256 + (threadIdx.x & 15u) * 16);
+#pragma unroll
+        for (int i = 0; i < 2; i++) mma_f16(x[c & 1][i], r.x[c][i][0], r.x[c][i][1], r.x[c][i][2], r.x[c][i][3], b[0], b[1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fadd_rn(x[0][i / 4][i % 4], x[1][i / 4][i % 4]);
+}
+
+/* What a warp does of the item. */
+template <int D> struct duty {
+    static constexpr uint32_t HEADS = 32 / head_lanes<D>(); /* that a warp finishes */
+    uint32_t warp, head, n;     /* first query head of the tile, how many there are */
+    uint32_t base, from, to;    /* page of the split that the first warp has; warps [from, to] have some that are seen */
+    uint32_t job, behind;       /* of the lane: query, key or value to finish; place in its page of the newest position */
+    bool newest, busy;          /* the split has the newest position, in the page of warp `to`; heads to finish */
+    bool seen, slice;           /* a page; a slice of values */
+};
+
+template <int D> __device__ __forceinline__ duty<D> duty_of(const attend_args &a, const item &t)
+{
+    const uint32_t low = t.low / KV_PAGE, high = t.high / KV_PAGE, left = a.group - t.tile * QUERIES;
+    duty<D> w;
+    w.warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    w.head = t.kv * a.group + t.tile * QUERIES;
+    w.n = left < QUERIES ? left : QUERIES;
+    w.base = t.split * ONE_WARPS;
+    w.from = low > w.base ? low - w.base : 0;
+    w.to = high < w.base + ONE_WARPS ? high - w.base : ONE_WARPS - 1;
+    w.behind = t.high % KV_PAGE;
+    w.newest = t.split == t.last;
+    w.seen = w.warp >= w.from && w.warp <= w.to;
+    w.slice = w.warp < D / 16;
+    const uint32_t jobs = w.n + (w.newest ? 2 : 0), index = w.warp * w.HEADS + (threadIdx.x & 31u) / head_lanes<D>();
+    w.busy = w.warp * w.HEADS < jobs;
+    w.job = index < w.n ? index : index < jobs ? JOB_KEY + (index - w.n) : (uint32_t)JOBS;
+    return w;
+}
+
+/* A lane's part of a new query, key or value: two runs of 4 values, which turn each other or lie behind each other. */
+struct head_part {
+    const float *from;    /* the first run; NULL: none */
+    uint32_t first, apart; /* value of the head that it begins with; values to the second run */
+    bool turned, pairs;
+    float4 x[2], turn[2]; /* values; cosine and sine of four turns */
+};
+
+template <int D> __device__ __forceinline__ void place_part(head_part &r, const attend_args &a, const item &t, const duty<D> &w)
+{
+    const attend_source &s = w.job < QUERIES ? a.q : w.job == JOB_KEY ? a.k : a.v;
+    const bool turned = a.q.turn_n != 0, halves = turned && a.q.turn_style == WK_ROPE_HALVES;
+    const uint32_t l = threadIdx.x % head_lanes<D>();
+    r.from = NULL;
+    r.first = 0;
+    r.apart = 4;
+    r.pairs = !halves;
+    r.turned = turned; /* without a job it goes the way of the others, ahead of them */
+    r.x[0] = r.x[1] = r.turn[0] = r.turn[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (w.job >= JOBS || l >= D / 8) return;
+    r.turned = turned && w.job != JOB_VALUE;
+    if (r.turned && halves) r.apart = D / 2;
+    r.first = r.apart == 4 ? 8 * l : 4 * l;
+    r.from = s.x + (w.job < QUERIES ? w.head + w.job : t.kv) * D + r.first;
+    if (r.turned) {
+        r.turn[0] = __ldg(reinterpret_cast<const float4 *>(s.turn) + 2 * l); /* every block reads them: from L1 after a multiprocessor's first warp */
+        r.turn[1] = __ldg(reinterpret_cast<const float4 *>(s.turn) + 2 * l + 1);
+    }
+}
+
+/* The same sums as turn_run's. */
+__device__ __forceinline__ void turn_two(float &x, float &y, float c, float s)
+{
+    const float u = __fadd_rn(__fmul_rn(x, c), __fmul_rn(y, -s));
+    y = __fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s));
+    x = u;
+}
+__device__ __forceinline__ void turn_part(head_part &r)
+{
+    float4 &x = r.x[0], &y = r.x[1];
+    const float4 &t = r.turn[0], &u = r.turn[1];
+    if (!r.turned) return;
+    if (r.pairs) {
+        turn_two(x.x, x.y, t.x, t.y);
+        turn_two(x.z, x.w, t.z, t.w);
+        turn_two(y.x, y.y, u.x, u.y);
+        turn_two(y.z, y.w, u.z, u.w);
+    } else {
+        turn_two(x.x, y.x, t.x, t.y);
+        turn_two(x.y, y.y, t.z, t.w);
+        turn_two(x.z, y.z, u.x, u.y);
+        turn_two(x.w, y.w, u.z, u.w);
+    }
+}
+
+/* Where a part goes: into the queries or a page's copy, and into the page itself; halves to its second run. A part without a job: to where the warp's probabilities will be. */
+struct part_place { __half *at, *page; uint32_t apart; };
+
+template <int D> __device__ __forceinline__ part_place place_of_part(one_shared<D> &m, __half *v, const item &t, const duty<D> &w, const head_part &r)
+{
+    const uint32_t in_blocks = r.first / 8 * 64 + r.first % 8, offset = block_offset<D>(w.behind, 0) + in_blocks;
+    part_place p = { m.p[w.warp], NULL, r.apart == 4 ? 4 : r.apart / 8 * 64 + r.apart % 8 };
+    if (!r.from) return p;
+    p.at = m.q + w.job * 8 + in_blocks;
+    if (w.job < QUERIES) return p;
+    p.at = (w.job == JOB_KEY ? m.k[w.to] : v + w.to * (32 * D)) + offset;
+    if (t.tile == 0) p.page = m.at[0][w.to] + (w.job == JOB_KEY ? 0 : 32 * D) + offset;
+    return p;
+}
+__device__ __forceinline__ void put_part(const part_place &p, const head_part &r)
+{
+    const uint2 x = make_uint2(half_bits(wk_act_half2(r.x[0].x, r.x[0].y)), half_bits(wk_act_half2(r.x[0].z, r.x[0].w))),
+                y = make_uint2(half_bits(wk_act_half2(r.x[1].x, r.x[1].y)), half_bits(wk_act_half2(r.x[1].z, r.x[1].w)));
+    *reinterpret_cast<uint2 *>(p.at) = x;
+    *reinterpret_cast<uint2 *>(p.at + p.apart) = y;
+    if (!p.page) return;
+    *reinterpret_cast<uint2 *>(p.page) = x;
+    *reinterpret_cast<uint2 *>(p.page + p.apart) = y;
+}
+
+/* Zeros behind the newest value, by the warps that have pages: what another sequence left there may be NaN. */
+template <int D> __device__ __forceinline__ void clear_rows(__half *v, const duty<D> &w)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+#pragma unroll 1
+    for (uint32_t row = w.behind + 1 + (w.warp - w.from); row < KV_PAGE; row += w.to - w.from + 1)
+        if (lane < D / 8) *reinterpret_cast<uint4 *>(v + w.to * (32 * D) + block_offset<D>(row, lane)) = make_uint4(0, 0, 0, 0);
+}
+
+/* Barrier `id` of the block's warps. waits: what others have left is read behind it. */
+__device__ __forceinline__ void meet_warps(uint32_t id, bool waits)
+{
+    if (waits) asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(32 * ONE_WARPS) : "memory");
+    else asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(32 * ONE_WARPS) : "memory");
+}
+
+/* The page's scores, in units of log2; -inf: not seen. */
+template <int D> __device__ __forceinline__ void score_page(float (&s)[2][4], const page_keys<D> &keys, const one_shared<D> &m, const attend_args &a, const item &t, const duty<D> &w)
+{
+    const uint32_t start = (w.base + w.warp) * KV_PAGE, first_seen = first_key(a.window, t.position), g = (threadIdx.x & 31u) >> 2;
+    const float scale = __fmul_rn(a.scale, 1.4426950408889634f);
+    key_scores<D>(s, keys, shared_address(m.q));
+#pragma unroll
+    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(s[i / 4][i % 4], scale);
+    if (start + KV_PAGE <= t.position + 1 && start >= first_seen) return;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (start + g - first_seen + 8 * i > t.position - first_seen) s[i / 2][2 * (i % 2)] = s[i / 2][2 * (i % 2) + 1] = -INFINITY;
+}
+
+/* Where a lane's part of a slice of the results goes: of lane 4 g + t query g's values 2t, 2t + 1 and 2t + 8, 2t + 9, and, of two of the four, the act's sums. */
+struct result_place { __half *act; float *sums; };
+
+template <int D> __device__ __forceinline__ result_place place_result(const attend_args &a, const item &t, uint32_t slice)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    const uint64_t at = (uint64_t)t.row * a.act_k + (t.kv * a.group + t.tile * QUERIES + (lane >> 2)) * D + 16 * slice;
+    return result_place{ a.act + at + 2 * (lane & 3), a.sums + at / 8 + (lane & 3) };
+}
+
+/* store_slice to an act. sink: of queries 2t, 2t + 1; valid: query g is there. */
+template <int D> __device__ __forceinline__ void store_total(const attend_args &a, const result_place &to, const total<D, ONE_WARPS> &r, float2 sink, bool valid)
+{
+    float2 factor = make_float2(one_over(r.sum[0]), one_over(r.sum[1]));
+    if (a.sinks) factor = make_float2(value_factor(r.max[0], r.sum[0], true, sink.x), value_factor(r.max[1], r.sum[1], true, sink.y));
+    const uint32_t low = turn_matrix(half_bits(wk_act_half2(__fmul_rn(r.y[0][0], factor.x), __fmul_rn(r.y[0][1], factor.y), a.shift))),
+                   high = turn_matrix(half_bits(wk_act_half2(__fmul_rn(r.y[0][2], factor.x), __fmul_rn(r.y[0][3], factor.y), a.shift)));
     const float2 l = __half22float2(*reinterpret_cast<const __half2 *>(&low)), h = __half22float2(*reinterpret_cast<const __half2 *>(&high));
     float below = __fadd_rn(l.x, l.y), above = __fadd_rn(h.x, h.y);
     below = __fadd_rn(below, __shfl_xor_sync(0xffffffffu, below, 2));
     above = __fadd_rn(above, __shfl_xor_sync(0xffffffffu, above, 2));
-    if (!valid) return;
-    *reinterpret_cast<uint32_t *>(a.act + at) = low;
-    *reinterpret_cast<uint32_t *>(a.act + at + 8) = high;
-    if ((threadIdx.x & 3u) < 2) a.sums[at / 16 * 2 + (threadIdx.x & 3u)] = __fadd_rn(below, above);
-}
-
-/* Results of a slice of the tile. act_at: of lane 4 g + t, query g's value 2t; sink: of queries 2t, 2t + 1. */
-template <int D> __device__ __forceinline__ void store_total(const attend_args &a, uint64_t act_at, const total<D, ONE_WARPS> &r, float2 sink, uint32_t slice, bool valid)
-{
-    const float2 factor = make_float2(value_factor(r.max[0], r.sum[0], a.sinks != NULL, sink.x), value_factor(r.max[1], r.sum[1], a.sinks != NULL, sink.y));
-    store_part(a, act_at + 16 * slice, valid, r.y[0], factor);
+    if (valid) *reinterpret_cast<uint32_t *>(to.act) = low;
+    if (valid) *reinterpret_cast<uint32_t *>(to.act + 8) = high;
+    if (valid && (threadIdx.x & 3u) < 2) *to.sums = __fadd_rn(below, above);
 }
 
 /* The blocks of a cluster have sent what they have of a tile: the results of the slices that this one adds up. */
@@ -255,72 +423,74 @@ template <int D> __device__ __forceinline__ void finish_sent(const one_shared<D>
     const uint32_t lane = threadIdx.x & 31u, g = lane >> 2;
     total<D, ONE_WARPS> r;
     if (add_sent<D>(m, p, rank, sent, r))
-        store_total<D>(a, (uint64_t)t.row * a.act_k + (t.kv * a.group + t.tile * QUERIES + g) * D + 2 * (lane & 3), r, sink, threadIdx.x / 32 * adders<D>(p) + rank, g < n);
+        store_total<D>(a, place_result<D>(a, t, threadIdx.x / 32 * adders<D>(p) + rank), r, sink, g < n);
     if (rank == 0) store_end<FORM_ONE>(a, t, n);
 }
 
-/* The item, its pages being on their way. meet: its tile has splits in other blocks of the cluster, too, and `sent` is where they send them. */
+/* The item. mine: the warp's page; meet: its tile has splits in other blocks of the cluster, too, and `sent` is where they send them. */
 template <int D>
-__device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent, bool late)
+__device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, const page &mine, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent, bool late)
 {
-    constexpr int W = ONE_WARPS;
-    const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x & 31u, g = lane >> 2, base = t.split * W, low = t.low / KV_PAGE, high = t.high / KV_PAGE;
-    const uint32_t from = low > base ? low - base : 0, to = high < base + W ? high - base : W - 1, left = a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
-    const uint32_t head = t.kv * a.group + t.tile * QUERIES, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), job = lane_job<D>();
-    const bool seen = warp >= from && warp <= to, newest = t.split == t.last;
-    run_turn turn;
-    load_turn<D>(turn, a, job);
-    const run_place place = place_run<D>(a, t, job, n, newest);
+    const duty<D> w = duty_of<D>(a, t);
+    const uint32_t query = 2 * (threadIdx.x & 3u), g = (threadIdx.x & 31u) >> 2, k_bar = shared_address(&m.k_bar[w.warp]);
+    const bool waits = w.busy || w.seen || w.slice, changed = w.newest && w.warp == w.to; /* changed: the new key comes into the warp's page */
+    copy_two_runs(shared_address(m.k[w.warp]), shared_address(v) + w.warp * (64 * D), mine.at, mine.seen ? 64 * D : 0, k_bar);
+    if ((threadIdx.x & 31u) == 0) m.at[0][w.warp] = mine.at;
     float2 sink = make_float2(0.0f, 0.0f);
-    if (a.sinks) sink = make_float2(2 * (lane & 3) < n ? __ldg(a.sinks + head + 2 * (lane & 3)) : 0.0f, 2 * (lane & 3) + 1 < n ? __ldg(a.sinks + head + 2 * (lane & 3) + 1) : 0.0f);
-    const float scale = __fmul_rn(a.scale, 1.4426950408889634f);
-    float s[2][4];
-#pragma unroll
-    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
-    const uint32_t start = (base + warp) * KV_PAGE, first_seen = first_key(a.window, t.position);
-    const bool masked = start + KV_PAGE > t.position + 1 || start < first_seen;
-    const uint64_t act_at = (uint64_t)t.row * a.act_k + (head + g) * D + 2 * (lane & 3);
-    if (meet) cluster_meet(); /* they have begun together */
-    if (late) {
-        wk_stage_wait(v_bar, 0);
+    if (a.sinks) sink = make_float2(query < w.n ? __ldg(a.sinks + w.head + query) : 0.0f, query + 1 < w.n ? __ldg(a.sinks + w.head + query + 1) : 0.0f);
+    head_part own;
+    place_part(own, a, t, w);
+    const result_place result = place_result<D>(a, t, w.slice ? w.warp : 0);
+    __syncthreads(); /* barriers are there */
+    const part_place place = place_of_part(m, v, t, w, own);
+    if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
+    if (late && w.warp == 0) {
+#pragma unroll 1
+        for (uint32_t i = w.from; i <= w.to; i++) wk_stage_wait(shared_address(&m.k_bar[i]), 0);
         wk_release();
     }
-    wk_depend();
-    float own[8] = {}, other[8] = {};
-    if (place.own) load_8<false>(own, place.own);
-    if (place.other) load_8<false>(other, place.other);
-    if (run_first<D>() < D && (job < QUERIES || (job < JOBS && newest))) put_run(m, a, t, job, turn_values(own, other, turn), 0, false);
-    __syncthreads();
-    if (seen) {
-        wk_stage_wait(k_bar, 0);
-        page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
-#pragma unroll
-        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(s[i / 4][i % 4], scale);
-        if (masked) {
-#pragma unroll
-            for (uint32_t i = 0; i < 4; i++)
-                if (start + g - first_seen + 8 * i > t.position - first_seen) s[i / 2][2 * (i % 2)] = s[i / 2][2 * (i % 2) + 1] = -INFINITY;
+    if (meet) cluster_meet(); /* they have begun together */
+    if (w.busy) {
+        wk_depend();
+        if (own.from) {
+            own.x[0] = __ldcg(reinterpret_cast<const float4 *>(own.from));
+            own.x[1] = __ldcg(reinterpret_cast<const float4 *>(own.from + own.apart));
         }
     }
+    page_keys<D> keys; /* those that are there before the queries */
+    if (w.seen && !changed) {
+        wk_stage_wait(k_bar, 0);
+        load_keys<D>(keys, shared_address(m.k[w.warp]));
+    }
+    if (w.newest && (w.busy || w.seen)) wk_stage_wait(shared_address(&m.k_bar[w.to]), 0);
+    if (w.newest && w.seen) clear_rows<D>(v, w);
+    turn_part(own);
+    put_part(place, own);
+    meet_warps(1, waits);
+    float s[2][4];
+    if (changed) load_keys<D>(keys, shared_address(m.k[w.warp]));
+    if (w.seen || !waits) score_page<D>(s, keys, m, a, t, w);
+#pragma unroll
+    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = w.seen ? s[i / 4][i % 4] : -INFINITY;
     leave_max(m, s);
-    __syncthreads();
-    const float2 top = split_max(m);
+    meet_warps(2, waits);
+    float2 top = split_max(m);
+    if (!waits) top = make_float2(0.0f, 0.0f);
     leave_probabilities(m, s, top);
-    wk_stage_wait(v_bar, 0);
-    if (newest) put_value<D>(m, v, t.high, false);
-    __syncthreads();
-    if (warp < D / 16) {
-        total<D, W> r; /* that of the split, as it would be added to nothing */
-        sum_slice<D, W>(r.y[0], m, warp, shared_address(v), from, to);
+    meet_warps(3, waits);
+    if (w.slice || !waits) {
+        total<D, ONE_WARPS> r; /* that of the split, as it would be added to nothing */
+        sum_slice<D, ONE_WARPS>(r.y[0], m, w.slice ? w.warp : 0, shared_address(v), w.from, w.to);
 #pragma unroll
         for (int i = 0; i < 4; i++) r.y[0][i] = __fadd_rn(r.y[0][i], 0.0f);
         const float2 sum = split_sum(m);
         r.max[0] = top.x, r.max[1] = top.y, r.sum[0] = sum.x, r.sum[1] = sum.y;
-        if (meet) send_split<D>(m, t, part, r, warp, shared_address(sent));
-        else store_total<D>(a, act_at, r, sink, warp, g < n);
+        if (__builtin_expect(!meet, 1)) store_total<D>(a, result, r, sink, waits && g < w.n);
+        else if (w.slice) send_split<D>(m, t, part, r, w.warp, shared_address(sent));
     }
-    if (meet) finish_sent<D>(m, a, t, part, rank, sent, sink, n);
-    else store_end<FORM_ONE>(a, t, n);
+    if (!w.busy) wk_depend();
+    if (__builtin_expect(meet, 0)) finish_sent<D>(m, a, t, part, rank, sent, sink, w.n);
+    else store_end<FORM_ONE>(a, t, w.n);
 }
 
 /* cluster: blocks of one, 1: there are none. near: do_item serves. late: the launch behind begins once the pages are there, because its weights would be ahead of them and of q. */
@@ -329,15 +499,16 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
     constexpr int W = ONE_WARPS, FORM = FORM_ONE;
     extern __shared__ __align__(128) unsigned char memory[];
     one_shared<D> &m = *reinterpret_cast<one_shared<D> *>(memory);
-    const uint32_t warp = threadIdx.x / 32, job = lane_job<D>(), k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar), v_slot = shared_address(&m + 1) + warp * (64 * D);
+    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]);
     __half *const v = reinterpret_cast<__half *>(&m + 1);
     if (!late) wk_release();
     const uint32_t guess = warp < a.table_pages ? __ldg(page_entry(a, 0, warp)) : 0;
     const cuda_seq seq = load_seq(a.seq);
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
-    if (threadIdx.x == 0) begin_barrier(v_bar, W);
-    if (cluster > 1 && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
-    if (cluster > 1) cluster_arrive();
+    if (cluster > 1) {
+        if (threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
+        cluster_arrive();
+    }
     item t;
     share all = deal_sequence<W, FORM>(t, a, seq);
     const uint32_t splits = t.last - t.first + 1, rank = blockIdx.x & (cluster - 1);
@@ -354,21 +525,22 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
         if (blockIdx.x == 0) wk_depend();
         return;
     }
+    unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     page pages = first_page<D, W>(t, a, warp, guess);
+    if constexpr (D % 32 == 0)
+        if (near && all.begin + 1 == all.end && (meet || splits == 1)) {
+            do_item<D>(m, a, t, pages, v, meet, part, rank, sent, late);
+            return;
+        }
+    const uint32_t job = lane_job<D>(), v_bar = shared_address(m.v_bar), v_slot = shared_address(v) + warp * (64 * D);
+    if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if ((threadIdx.x & 31u) == 0) m.at[0][warp] = pages.at;
     __syncwarp();
     copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
     __syncthreads(); /* barriers are there */
-    const bool only = near && all.begin + 1 == all.end && (meet || splits == 1);
     copy_page<D>(pages, 1, v_slot, v_bar);
-    if (late && !only) wk_release();
-    unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
+    if (late) wk_release();
     if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * splits * SENT_BYTES);
-    if constexpr (D % 32 == 0)
-        if (only) {
-            do_item<D>(m, a, t, v, meet, part, rank, sent, late);
-            return;
-        }
     run_turn turn;
     load_turn<D>(turn, a, job);
     bool first = true, same = false, whole = false; /* first: of the block's items; same: of the tile of the one before; whole: the block has all splits of its tile */

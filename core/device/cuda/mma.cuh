@@ -63,18 +63,52 @@ __device__ __forceinline__ void begin_barrier(uint32_t bar, uint32_t warps)
     wk_bar_init_done();
 }
 
+/* An arrival of this thread, and bytes that the phase waits for. */
+__device__ __forceinline__ void expect_bytes(uint32_t bar, uint32_t bytes)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+#endif
+}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void ask_run(uint32_t shared, const void *global, uint32_t bytes, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global), "r"(bytes), "r"(bar) : "memory");
+}
+#else
+__device__ __forceinline__ void ask_lines(uint32_t shared, const void *global, uint32_t bytes)
+{
+    for (uint32_t i = (threadIdx.x & 31u) * 16; i < bytes; i += 512) copy16(shared + i, static_cast<const char *>(global) + i);
+}
+__device__ __forceinline__ void arrive_with_lines(uint32_t bar) { asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory"); }
+#endif
+
 /* `bytes` (a multiple of 16, or 0) of global to shared memory, both 16-byte aligned, and an arrival; by a whole warp. */
 __device__ __forceinline__ void copy_run(uint32_t shared, const void *global, uint32_t bytes, uint32_t bar)
 {
-    const uint32_t lane = threadIdx.x & 31u;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (lane) return;
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-    if (bytes)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global), "r"(bytes), "r"(bar) : "memory");
+    if (threadIdx.x & 31u) return;
+    expect_bytes(bar, bytes);
+    if (bytes) ask_run(shared, global, bytes, bar);
 #else
-    for (uint32_t i = lane * 16; i < bytes; i += 512) copy16(shared + i, static_cast<const char *>(global) + i);
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+    ask_lines(shared, global, bytes);
+    arrive_with_lines(bar);
+#endif
+}
+/* The same of two runs that lie behind each other in global memory. */
+__device__ __forceinline__ void copy_two_runs(uint32_t first, uint32_t second, const void *global, uint32_t bytes, uint32_t bar)
+{
+    const char *const from = static_cast<const char *>(global);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (threadIdx.x & 31u) return;
+    expect_bytes(bar, 2 * bytes);
+    if (!bytes) return;
+    ask_run(first, from, bytes, bar);
+    ask_run(second, from + bytes, bytes, bar);
+#else
+    ask_lines(first, from, bytes);
+    ask_lines(second, from + bytes, bytes);
+    arrive_with_lines(bar);
 #endif
 }
 
