@@ -181,6 +181,15 @@ template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_head_r
     load_run<D, FORM, RAW>(r, s, a.dk, true);
 }
 
+/* The turns of a row's queries, by the second warp, and keys, by the third, to L1, ahead of the pages, behind which they would be long on their way. What comes back keeps the load. */
+__device__ __forceinline__ float touch_turns(const attend_args &a, uint32_t row)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = 2 * (warp == 1 ? a.q.turn_n : a.k.turn_n);
+    float x = 0.0f;
+    if ((warp == 1 || warp == 2) && lane * 32 < n) asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(x) : "l"((warp == 1 ? a.q.turn : a.k.turn) + (uint64_t)row * n + lane * 32));
+    return x;
+}
+
 /* Queries and keys; value: the lane's first value, loaded on the way: it is finished when the tile's scores are there. */
 template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ void finish_keys(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, const phase &now, head_run &value)
 {
@@ -417,6 +426,7 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     uint32_t ahead = t.seq == likely && t.split == 0 && !a.ring_pages ? guess : look_up(a, t, t.split * W + warp); /* what the last warp has looked up */
     if ((threadIdx.x & 31u) == 0) m.copies[all.begin % PLACES][warp] = copy_of_page<D>(a, t, t.split * W + warp, ahead);
     __syncwarp();
+    const float near = FORM == FORM_PLAIN && !MEETS ? touch_turns(a, t.row) : 0.0f;
     ask_page(m, all.begin, 0);
     __syncthreads(); /* barriers are there */
     if (MEETS) ask_page(m, all.begin, 1);
@@ -426,6 +436,7 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     if constexpr (MEETS)
         if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
+    asm volatile("" ::"f"(near));
     phase now = { all.begin, 0, true, false, false };
     bool same = false, whole = false, next_raw = false; /* the item is of the tile of the one before; the block has all splits of its tile; the next tile's heads will be in `raw` */
     uint32_t run = 0;                                   /* splits of the tile that the block has done */

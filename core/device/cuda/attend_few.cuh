@@ -100,6 +100,11 @@ template <bool RAW> __device__ __forceinline__ float4 load_4(const float *from)
     return RAW ? *reinterpret_cast<const float4 *>(from) : __ldcg(reinterpret_cast<const float4 *>(from));
 }
 
+template <bool RAW> __device__ __forceinline__ float4 turn_4(const float *from)
+{
+    return RAW ? *reinterpret_cast<const float4 *>(from) : __ldg(reinterpret_cast<const float4 *>(from)); /* every warp reads them: from L1 after a multiprocessor's first */
+}
+
 /* What turns the lane's run; nothing of the head is read. turn: of the head's row. */
 template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_turns(head_run &r, const attend_source &s, const float *turn)
 {
@@ -111,7 +116,7 @@ template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_turns(
     if (FORM && pairs) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const float4 t = load_4<RAW>(turn + first + 4 * i);
+            const float4 t = turn_4<RAW>(turn + first + 4 * i);
             r.turn[4 * i] = make_float2(t.x, -t.y);
             r.turn[4 * i + 1] = make_float2(t.x, t.y);
             r.turn[4 * i + 2] = make_float2(t.z, -t.w);
@@ -122,7 +127,7 @@ template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_turns(
         const float sign = first < n ? -1.0f : 1.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float4 t = load_4<RAW>(from + 4 * i);
+            const float4 t = turn_4<RAW>(from + 4 * i);
             r.turn[2 * i] = make_float2(t.x, __fmul_rn(t.y, sign));
             r.turn[2 * i + 1] = make_float2(t.z, __fmul_rn(t.w, sign));
         }

@@ -89,7 +89,10 @@ __device__ __forceinline__ void copy_run(uint32_t shared, const void *global, ui
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (threadIdx.x & 31u) return;
     expect_bytes(bar, bytes);
-    if (bytes) ask_run(shared, global, bytes, bar);
+    if (bytes) /* what is read once a step makes room in L2 first, not what every layer reads again */
+        asm volatile("{ .reg .b64 once; createpolicy.fractional.L2::evict_first.b64 once; "
+                     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], once; }" ::"r"(shared), "l"(global), "r"(bytes), "r"(bar)
+                     : "memory");
 #else
     ask_lines(shared, global, bytes);
     arrive_with_lines(bar);
