@@ -144,8 +144,11 @@ struct wk_middle_tiles {
         }
         if (lane == 0) {
             wk_wide_expect(bar, bytes);
-            if (bytes)
-                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from + first), "r"(bytes), "r"(bar) : "memory");
+            if (bytes) {
+                uint64_t once; /* what is read once a step makes room in L2 first, not code and what every layer reads again */
+                asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
+                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from + first), "r"(bytes), "r"(bar), "l"(once) : "memory");
+            }
         }
 #endif
         if (!walk.next(a)) locate(a, item + a.workers, rank, warp);
