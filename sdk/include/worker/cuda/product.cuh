@@ -274,32 +274,42 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
-    /* ---- product_middle (1 or 2 tiles of 8 columns) and product_wide (4 or 8) ---- */
+    /* ---- product_middle (1, 2 or 4 tiles of 8 columns) and product_wide (4 or 8) ---- */
 
     typedef void (*wide_kernel)(const wk_wide_args);
-    template <int NT, class F> static constexpr wide_kernel wide_one()
+    /* The kernels: tiles of 8 columns, and blocks a multiprocessor. */
+    enum { MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, WIDE_KINDS };
+    static constexpr bool is_middle(uint32_t kind) { return kind <= MIDDLE32; }
+    static constexpr uint32_t wide_tiles(uint32_t kind) { return kind == MIDDLE8 ? 1 : kind == MIDDLE16 ? 2 : kind == WIDE64 ? 8 : 4; }
+    static uint32_t wide_threads(uint32_t kind, uint32_t item_tiles)
     {
-        if constexpr (!wk_is_exact<F>::yes && NT <= 2) return wk_product_middle<NT, F>;
-        else if constexpr (!wk_is_exact<F>::yes) return wk_product_wide<NT, F>;
+        return is_middle(kind) ? 32 * (item_tiles + WK_MIDDLE_STREAMS) : (uint32_t)WK_WIDE_THREADS;
+    }
+    static constexpr uint32_t wide_together(uint32_t kind) { return is_middle(kind) ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
+    template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
+    {
+        if constexpr ((wk_is_exact<F>::yes || ...) || (KIND == MIDDLE32 && super > 1)) return NULL;
+        else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
+        else return wk_product_wide<wide_tiles(KIND), F...>;
+    }
+    template <uint32_t KIND> static wide_kernel wide_of(uint32_t types)
+    {
+        static const wide_kernel kernels[n_types] = { wide_one<KIND, First>(), wide_one<KIND, Rest>()... };
+        if (!(types & (types - 1))) return kernels[wk_log2(types)];
+        if constexpr (((Rest::group == First::group) && ...)) return wide_one<KIND, First, Rest...>();
         else return NULL;
     }
-    template <int NT> static wide_kernel wide_of(uint32_t types)
+    static wide_kernel wide_of(uint32_t kind, uint32_t types)
     {
-        static const wide_kernel kernels[n_types] = { wide_one<NT, First>(), wide_one<NT, Rest>()... };
-        if (!(types & (types - 1))) return kernels[wk_log2(types)];
-        if constexpr (wk_is_exact<First>::yes || !((Rest::group == First::group && !wk_is_exact<Rest>::yes) && ...)) return NULL;
-        else if constexpr (NT <= 2) return wk_product_middle<NT, First, Rest...>;
-        else return wk_product_wide<NT, First, Rest...>;
+        return kind == MIDDLE8 ? wide_of<MIDDLE8>(types) : kind == MIDDLE16 ? wide_of<MIDDLE16>(types) : kind == MIDDLE32 ? wide_of<MIDDLE32>(types) : kind == WIDE32 ? wide_of<WIDE32>(types) : wide_of<WIDE64>(types);
     }
-    static wide_kernel wide_of(uint32_t tiles, uint32_t types) { return tiles == 1 ? wide_of<1>(types) : tiles == 2 ? wide_of<2>(types) : tiles == 4 ? wide_of<4>(types) : wide_of<8>(types); }
-    static inline uint32_t wide_clusters[4][n_types + 1][4]; /* by log2 of tiles, type (n_types: several), log2 of blocks: clusters that the device holds at once */
-    static uint32_t wide_together(uint32_t tiles) { return tiles <= 2 ? WK_MIDDLE_TOGETHER : 1; } /* blocks a multiprocessor */
-    static uint32_t wide_room(uint32_t tiles) /* shared memory of a block */
+    static inline uint32_t wide_clusters[WIDE_KINDS][n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks: clusters that the device holds at once */
+    static uint32_t wide_room(uint32_t kind) /* shared memory of a block */
     {
-        const uint32_t room = device.processor_bytes / wide_together(tiles) - WK_BLOCK_RESERVED;
+        const uint32_t room = device.processor_bytes / wide_together(kind) - WK_BLOCK_RESERVED;
         return room < device.block_bytes ? room : device.block_bytes;
     }
-    static void wide_config(cudaLaunchConfig_t *config, cudaLaunchAttribute attribute[2], uint32_t blocks, uint32_t shared)
+    static void wide_config(cudaLaunchConfig_t *config, cudaLaunchAttribute attribute[2], uint32_t blocks, uint32_t shared, uint32_t threads)
     {
         attribute[0].id = cudaLaunchAttributeClusterDimension;
         attribute[0].val.clusterDim = { blocks, 1, 1 };
@@ -307,16 +317,16 @@ template <class First, class... Rest> struct wk_product_of {
         attribute[1].val.programmaticStreamSerializationAllowed = 1;
         *config = cudaLaunchConfig_t();
         config->gridDim = dim3(blocks);
-        config->blockDim = dim3(WK_WIDE_THREADS);
+        config->blockDim = dim3(threads);
         config->dynamicSmemBytes = shared;
         config->attrs = attribute;
         config->numAttrs = 1;
     }
     static wk_status wide_open(const struct wk_err *err)
     {
-        for (uint32_t tiles = 1; device.wgmma && tiles <= 8; tiles *= 2)
+        for (uint32_t kind = 0; device.wgmma && kind < WIDE_KINDS; kind++)
             for (uint32_t type = 0; type <= n_types; type++) {
-                const wide_kernel kernel = type == n_types && n_types == 1 ? NULL : wide_of(tiles, type < n_types ? 1u << type : 3u);
+                const wide_kernel kernel = type == n_types && n_types == 1 ? NULL : wide_of(kind, type < n_types ? 1u << type : 3u);
                 if (!kernel) continue;
                 wk_status status = wk_product_status(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
                 if (!status) status = wk_product_status(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
@@ -324,13 +334,13 @@ template <class First, class... Rest> struct wk_product_of {
                 for (uint32_t b = 0; b < 4; b++) {
                     cudaLaunchAttribute attribute[2] = {};
                     cudaLaunchConfig_t config;
-                    int clusters = (int)(device.processors * wide_together(tiles));
-                    wide_config(&config, attribute, 1u << b, wide_room(tiles));
+                    int clusters = (int)(device.processors * wide_together(kind));
+                    wide_config(&config, attribute, 1u << b, wide_room(kind), wide_threads(kind, WK_MIDDLE_TILES));
                     if (b && (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess || clusters < 0)) {
                         (void)cudaGetLastError();
                         clusters = 0;
                     }
-                    wide_clusters[wk_log2(tiles)][type][b] = (uint32_t)clusters;
+                    wide_clusters[kind][type][b] = (uint32_t)clusters;
                 }
             }
         return WK_OK;
@@ -365,9 +375,9 @@ template <class First, class... Rest> struct wk_product_of {
         w->stage_k = step_k / a->run;
         w->x_bytes = (w->stage_k + 63) / 64 * tiles * 1024;
     }
-    static uint32_t wide_clusters_of(const wk_product_args *a, uint32_t tiles, uint32_t blocks)
+    static uint32_t wide_clusters_of(const wk_product_args *a, uint32_t kind, uint32_t blocks)
     {
-        return wide_clusters[wk_log2(tiles)][a->types & (a->types - 1) ? n_types : wk_log2(a->types)][wk_log2(blocks)];
+        return wide_clusters[kind][a->types & (a->types - 1) ? n_types : wk_log2(a->types)][wk_log2(blocks)];
     }
     static void wide_share(wk_wide_args *w, uint32_t blocks, uint32_t clusters, uint32_t cells)
     {
@@ -375,12 +385,15 @@ template <class First, class... Rest> struct wk_product_of {
         w->workers = clusters < a->items ? clusters : a->items;
         w->blocks = blocks;
         w->owned = (cells + blocks - 1) / blocks;
+        w->owned_inverse = 65535 / w->owned + 1;
     }
     /* Shared memory of product_middle in clusters of `blocks` with items of `item_tiles`; 0: it does not fit. All of the block's activations stay. */
-    static uint32_t middle_shape(wk_wide_args *w, uint32_t tiles, uint32_t blocks, uint32_t item_tiles)
+    static uint32_t middle_shape(wk_wide_args *w, uint32_t kind, uint32_t blocks, uint32_t item_tiles)
     {
         wk_product_args *a = &w->p;
-        const uint32_t each = a->glu ? 2 : 1, room = wide_room(tiles), clusters = wide_clusters_of(a, tiles, blocks);
+        const uint32_t tiles = wide_tiles(kind), each = a->glu ? 2 : 1, room = wide_room(kind);
+        w->groups = 1;
+        const uint32_t clusters = wide_clusters_of(a, kind, blocks);
         uint32_t all = 0;
         for (uint32_t i = 0; i < a->n_seg; i++) all += a->seg[i].n_tiles;
         wide_stages(w, tiles, super == 2 ? 256 : 128);
@@ -401,11 +414,14 @@ template <class First, class... Rest> struct wk_product_of {
         return a->bars_at + WK_MIDDLE_BARS * 8;
     }
     /* Shared memory of product_wide in clusters of `blocks`, `stage_k` values of k a stage; 0: it does not fit. */
-    static uint32_t wide_shape(wk_wide_args *w, uint32_t tiles, uint32_t blocks, uint32_t stage_k)
+    static uint32_t wide_shape(wk_wide_args *w, uint32_t kind, uint32_t blocks, uint32_t stage_k)
     {
         wk_product_args *a = &w->p;
+        const uint32_t tiles = wide_tiles(kind), each = a->glu ? 2 : 1, room = wide_room(kind);
         w->groups = (a->rows + 8 * tiles - 1) / (8 * tiles);
-        const uint32_t each = a->glu ? 2 : 1, room = wide_room(tiles), clusters = wide_clusters_of(a, tiles, blocks) / w->groups, kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
+        count_items(a, WK_WIDE_TILES);
+        if (a->glu) a->items = a->seg[0].end = (a->seg[0].n_tiles + WK_WIDE_TILES / 2 - 1) / (WK_WIDE_TILES / 2);
+        const uint32_t clusters = wide_clusters_of(a, kind, blocks) / w->groups, kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
         wide_stages(w, tiles, stage_k);
         if (clusters == 0 || a->steps * a->run > WK_WIDE_STAGES) return 0;
         wide_share(w, blocks, clusters, WK_WIDE_TILES / each * tiles);
@@ -424,7 +440,7 @@ template <class First, class... Rest> struct wk_product_of {
     }
     /* Clocks of the multiplying warps of the busiest multiprocessor, as measured for the products of four models: a stage takes each warp so long alone, longer beside others, and longest where few stages are
      * under way; the blocks of a last, partial round have more room. Eight blocks find places together late if all such places are wanted. Of equal choices that with the larger items is the better one. */
-    static uint64_t middle_cost(const wk_wide_args *w, uint32_t tiles)
+    static uint64_t middle_cost(const wk_wide_args *w, uint32_t kind)
     {
         const wk_product_args *a = &w->p;
         const uint32_t rounds = (a->items + w->workers - 1) / w->workers, last = a->items - (rounds - 1) * w->workers;
@@ -432,67 +448,80 @@ template <class First, class... Rest> struct wk_product_of {
             const uint32_t warps = clusters * w->blocks > device.processors ? WK_MIDDLE_TOGETHER * w->tiles : w->tiles;
             return max_of((400 + 50 * warps) * w->stage_k / 256 + 300, 4200 / (2 * a->depth - 1));
         };
-        const uint64_t clocks = a->stages * ((uint64_t)(rounds - 1) * stage(w->workers) + stage(last));
-        return (clocks + (w->blocks == 8 && w->workers == wide_clusters_of(a, tiles, 8) ? 700 : 0)) * (100 + WK_MIDDLE_TILES - w->tiles);
+        const uint64_t clocks = a->stages * ((uint64_t)(rounds - 1) * stage(w->workers) + stage(last)) + (kind == MIDDLE32 ? 600 * rounds : 0);
+        return (clocks + (w->blocks == 8 && w->workers == wide_clusters_of(a, kind, 8) ? 700 : 0)) * (100 + WK_MIDDLE_TILES - w->tiles);
     }
-    /* Blocks to an item, and tiles of an item. Returns shared memory; 0: nothing fits. */
-    static uint32_t middle_choice(wk_wide_args *w, uint32_t tiles)
+    /* Which kernel, blocks to an item, and tiles of an item (product_middle) or values of k of a stage. */
+    struct wide_plan { uint32_t kind, blocks, size; uint64_t cost; };
+    static uint32_t wide_plan_shape(wk_wide_args *w, const wide_plan &plan)
     {
-        uint32_t blocks = 0, item_tiles = 0;
-        uint64_t best = UINT64_MAX;
+        return is_middle(plan.kind) ? middle_shape(w, plan.kind, plan.blocks, plan.size) : wide_shape(w, plan.kind, plan.blocks, plan.size);
+    }
+    static void middle_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
+    {
         for (uint32_t b = 1; b <= (device.clusters ? 8u : 1u); b *= 2)
             for (uint32_t t = WK_MIDDLE_TILES; t >= WK_MIDDLE_TILES / 2; t -= 2) {
-                if (!middle_shape(w, tiles, b, t)) continue;
-                const uint64_t cost = middle_cost(w, tiles);
-                if (cost < best) best = cost, blocks = b, item_tiles = t;
+                if (!middle_shape(w, kind, b, t)) continue;
+                const uint64_t cost = middle_cost(w, kind);
+                if (cost < best->cost) *best = { kind, b, t, cost };
             }
-        return blocks ? middle_shape(w, tiles, blocks, item_tiles) : 0;
     }
-    /* The same for product_wide: columns, blocks to an item, and values of k of a stage. tiles: of all rows; becomes what was chosen: 64 columns may be two groups of 32. */
-    static uint32_t wide_choice(wk_wide_args *w, uint32_t *tiles)
+    static void wide_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {
         wk_product_args *a = &w->p;
-        count_items(a, WK_WIDE_TILES);
-        if (a->glu) a->items = a->seg[0].end = (a->seg[0].n_tiles + WK_WIDE_TILES / 2 - 1) / (WK_WIDE_TILES / 2);
-        uint64_t best = UINT64_MAX;
-        uint32_t blocks = 0, stage_k = 0;
-        for (uint32_t t = *tiles; t >= 4; t /= 2) {
-            const uint32_t most = !device.clusters ? 1 : 8 * t < a->rows ? 4 : 8; /* groups in clusters of 8 leave the next launch no room to begin early */
-            for (uint32_t b = 1; b <= most; b *= 2) {
-                uint32_t k = t == 4 ? 256 : 128;
-                if (!wide_shape(w, t, b, k) || (a->depth < 3 && k == 256)) k = 128;
-                if (!wide_shape(w, t, b, k)) continue;
-                const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = wide_k(a, b) / 64;
-                const uint64_t cost = rounds * (pieces * (300 + 40 * t) + 500 + 100 * t + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
-                if (cost < best) best = cost, blocks = b, stage_k = k, *tiles = t;
-            }
+        const uint32_t t = wide_tiles(kind), most = !device.clusters ? 1 : 8 * t < a->rows ? 4 : 8; /* groups in clusters of 8 leave the next launch no room to begin early */
+        for (uint32_t b = 1; b <= most; b *= 2) {
+            uint32_t k = t == 4 ? 256 : 128;
+            if (!wide_shape(w, kind, b, k) || (a->depth < 3 && k == 256)) k = 128;
+            if (!wide_shape(w, kind, b, k)) continue;
+            const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = wide_k(a, b) / 64;
+            const uint64_t cost = rounds * (pieces * (300 + 40 * t) + 500 + 100 * t + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
+            if (cost < best->cost) *best = { kind, b, k, cost };
         }
-        return blocks ? wide_shape(w, *tiles, blocks, stage_k) : 0;
+    }
+    /* Small enough that a launch is mostly beginning and end: then two blocks a multiprocessor, and what product_middle does before it waits, are worth more than wgmma. As measured at 32 rows: 15 % at
+     * 4096 x 4096 of Q8_0, nothing from 12288 x 4096 on. */
+    static bool wide_small(const wk_product_args *a)
+    {
+        uint64_t tiles = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) tiles += a->seg[i].n_tiles;
+        return tiles * a->k <= 1u << 20;
+    }
+    static wide_plan wide_best(wk_wide_args *w)
+    {
+        wide_plan best = { 0, 0, 0, UINT64_MAX };
+        const uint32_t rows = w->p.rows;
+        if (rows <= 16) {
+            middle_choice(w, rows <= 8 ? MIDDLE8 : MIDDLE16, &best);
+            return best;
+        }
+        if (rows <= 32 && wide_small(&w->p) && wide_of(MIDDLE32, w->p.types)) middle_choice(w, MIDDLE32, &best);
+        if (best.blocks) return best;
+        if (rows > 32) wide_choice(w, WIDE64, &best);
+        wide_choice(w, WIDE32, &best);
+        return best;
     }
     static bool wide(const wk_cuda_product *p, const wk_product_args &args, void *stream, wk_status *status, const struct wk_err *err)
     {
         wk_wide_args wide = {}, *const w = &wide;
         wide.p = args;
-        uint32_t tiles = 1;
-        while (tiles < 8 && 8 * tiles < p->rows) tiles *= 2;
         wk_product_args *a = &w->p;
         const uint32_t types = a->types;
         for (uint32_t i = 1; i < p->n_seg; i++)
             if (groups[a->seg[i].type] != groups[a->seg[0].type] || (p->glu && a->seg[i].type != a->seg[0].type)) return false; /* a block's tiles of gate and up are asked for alike */
-        if (!device.wgmma || !wide_of(tiles, types)) return false;
-        const bool middle = tiles <= 2;
-        const uint32_t shared = middle ? middle_choice(w, tiles) : wide_choice(w, &tiles);
+        if (!device.wgmma || !wide_of(MIDDLE8, types)) return false;
+        const wide_plan plan = wide_best(w);
+        const uint32_t shared = plan.blocks ? wide_plan_shape(w, plan) : 0;
         if (!shared) return false;
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
-        wide_config(&config, attribute, w->blocks, shared);
-        if (middle) config.blockDim = dim3(32 * (w->tiles + WK_MIDDLE_STREAMS));
-        config.gridDim = dim3(w->workers * w->blocks * (middle ? 1 : w->groups));
+        wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->tiles));
+        config.gridDim = dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
         if (!(types & (types - 1)))
             for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;
         config.numAttrs = p->flags & WK_CUDA_DEPENDENT ? 2 : 1;
-        *status = wk_product_status(cudaLaunchKernelEx(&config, wide_of(tiles, types), *w), "product", err);
+        *status = wk_product_status(cudaLaunchKernelEx(&config, wide_of(plan.kind, types), *w), "product", err);
         return true;
     }
 

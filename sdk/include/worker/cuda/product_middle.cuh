@@ -1,4 +1,4 @@
-/* worker/cuda/product_middle.cuh: products of 2 to 16 rows on sm_90a.
+/* worker/cuda/product_middle.cuh: products of 2 to 16 rows on sm_90a, and of up to 32 with small matrices.
  *
  * A block takes items of up to 8 tiles (with glu four pairs), a tile a warp, and multiplies by mma.sync: with so few columns wgmma, whose four warps meet at every instruction, costs more than the
  * weights. Each of these warps streams its own tile through a ring of its own: as soon as it has read a stage it asks for the one that comes into its place, so no warp asks for all (a copy
@@ -178,14 +178,17 @@ __device__ __forceinline__ void wk_middle_unit(float (&c)[2][NT][4], const typen
 #pragma unroll
     for (uint32_t b = 0; b < T::unit / 32; b++) {
         uint32_t w[1][2][4];
-        uint4 v[NT];
+        constexpr int ahead = NT < 2 ? NT : 2; /* as the registers of two blocks allow */
+        uint4 v[ahead];
 #pragma unroll
-        for (int n = 0; n < NT; n++) v[n] = x.read(b, n);
+        for (int n = 0; n < ahead; n++) v[n] = x.read(b, n);
         wk_halves<T, FAR>(q, s, PLACE, b, w);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            wk_mma(c[0][n], w[0][0], v[n].x, v[n].y);
-            wk_mma(c[1][n], w[0][1], v[n].z, v[n].w);
+            wk_mma(c[0][n], w[0][0], v[n % ahead].x, v[n % ahead].y);
+            wk_mma(c[1][n], w[0][1], v[n % ahead].z, v[n % ahead].w);
+            if (n + ahead < NT) v[n % ahead] = x.read(b, n + ahead);
+            if (NT > 2) asm volatile("" ::: "memory");
         }
     }
 }
@@ -279,9 +282,9 @@ __device__ __forceinline__ uint2 wk_middle_cells(const wk_wide_args &a, uint32_t
 /* Tile of a cell of an item, and its columns' first row. */
 __device__ __forceinline__ wk_wide_tile wk_middle_cell(const wk_wide_args &a, uint32_t item, uint32_t cell, uint32_t &row)
 {
-    const uint32_t tiles = a.p.glu ? a.tiles / 2 : a.tiles, n = cell >= tiles;
-    row = n * 8;
-    return wk_middle_tile_of(a, item, cell - n * tiles);
+    const uint32_t tiles = a.p.glu ? a.tiles / 2 : a.tiles;
+    for (row = 0; cell >= tiles; row += 8) cell -= tiles;
+    return wk_middle_tile_of(a, item, cell);
 }
 /* A finishing warp gives the sums' place back; all do, each once an item. */
 __device__ __forceinline__ void wk_middle_free(const wk_wide_args &a, const wk_middle_memory &m, uint32_t item, wk_turn &turn, uint32_t lane)
@@ -363,13 +366,6 @@ __device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const w
     const wk_product_args &p = a.p;
     const uint32_t each = p.glu ? 2 : 1, tiles = a.tiles / each, pair = warp >= tiles;
     const uint32_t cells = tiles * NT > rank * a.owned ? min(a.owned, tiles * NT - rank * a.owned) : 0; /* that this block finishes */
-    uint32_t to[NT], there[NT]; /* block that gets the sums of column tile n, and their place there: cell n tiles + warp's tile of all */
-#pragma unroll
-    for (uint32_t n = 0; n < NT; n++) {
-        const uint32_t i = n * tiles + warp - pair * tiles;
-        to[n] = i / a.owned;
-        there[n] = ((rank * a.owned + i - to[n] * a.owned) * each + pair) * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
-    }
     wk_turn turn = { 0, 1 };
     uint32_t free = a.buffers; /* that were never in use */
     wk_depend();
@@ -381,10 +377,13 @@ __device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const w
         if (free) free--;
         else wk_stage_wait(m.freed(turn.i), turn.parity); /* all have read what was there */
         if (a.blocks > 1 && warp == 0 && lane == 0) wk_wide_expect(m.ready(turn.i), cells * each * a.blocks * WK_WIDE_CELL);
+        uint32_t mine = warp - pair * tiles;
+        if (NT > 2) asm volatile("" : "+r"(mine)); /* else the places below are kept in registers all the time */
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            const uint32_t at = turn.i * a.buffer + there[n];
-            if (a.blocks > 1) wk_wide_send(m.sums + at, m.ready(turn.i), to[n], c[n]);
+            const uint32_t i = n * tiles + mine, to = i * a.owned_inverse >> 16; /* of all cells of the item: who finishes it */
+            const uint32_t at = turn.i * a.buffer + ((rank * a.owned + i - to * a.owned) * each + pair) * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
+            if (a.blocks > 1) wk_wide_send(m.sums + at, m.ready(turn.i), to, c[n]);
             else *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) + at) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
         }
         __syncwarp();

@@ -34,7 +34,8 @@ struct wk_wide_args {
     uint32_t tiles;            /* of an item; product_middle */
     uint32_t blocks;           /* of a cluster: 1, 2, 4, 8 */
     uint32_t groups;           /* product_wide: of as many rows as the kernel has columns, with clusters of their own */
-    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item, a power of 2 */
+    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2 */
+    uint32_t owned_inverse;    /* product_middle: 2^16 over that, rounded up */
     uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
     uint32_t run_shift;        /* log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
