@@ -176,41 +176,57 @@ __device__ __forceinline__ uint32_t wk_wide_order(const wk_wide_args &a, uint32_
 
 /* ---- streams ----------------------------------------------------------------------------------------------------------------- */
 
-/* A lane's tile of an item. */
+/* The tiles of an item: four from each of two addresses on, as many as there are; all of it the same in all lanes. */
 struct wk_wide_weights {
-    const unsigned char *from;
-    uint32_t item, tile_bytes, step_bytes, stage_bytes, real; /* real: tiles */
-    bool on;
-    __device__ __forceinline__ void locate(const wk_wide_args &a, uint32_t i, uint32_t lane)
+    const unsigned char *from[2];
+    uint32_t real[2];
+    uint32_t item, tile_bytes, step_bytes, stage_bytes;
+    __device__ __forceinline__ void locate(const wk_wide_args &a, uint32_t i)
     {
-        const wk_wide_tile t = wk_wide_tile_of(a.p, i, lane % WK_WIDE_TILES);
-        const wk_segment_args &s = a.p.seg[t.seg];
         item = i;
-        from = s.tiles + t.tile * s.tile_bytes;
-        on = t.real && lane < WK_WIDE_TILES;
-        real = __popc(__ballot_sync(0xffffffffu, on));
-        tile_bytes = (uint32_t)s.tile_bytes;
-        step_bytes = s.step_bytes;
-        stage_bytes = s.stage_bytes;
+#pragma unroll
+        for (uint32_t half = 0; half < 2; half++) {
+            const wk_wide_tile t = wk_wide_tile_of(a.p, i, half * 4);
+            const wk_segment_args &s = a.p.seg[t.seg];
+            from[half] = s.tiles + t.tile * s.tile_bytes;
+            real[half] = t.real ? min(s.n_tiles - t.tile, 4u) : 0;
+            tile_bytes = (uint32_t)s.tile_bytes;
+            step_bytes = s.step_bytes;
+            stage_bytes = s.stage_bytes;
+        }
     }
     /* Asks for piece k of all tiles; what lies past the end of k becomes zeros. */
     __device__ __forceinline__ void fetch(const wk_wide_args &a, const wk_wide_memory &m, uint32_t stage, uint32_t i, uint32_t k, uint32_t lane)
     {
-        if (i != item) locate(a, i, lane);
+        if (i != item) locate(a, i);
         const uint32_t in = (k & (a.p.run - 1)) * stage_bytes, first = (k >> a.run_shift) * step_bytes + in, whole = min(stage_bytes, step_bytes - in);
         const uint32_t bytes = first < tile_bytes ? min(whole, tile_bytes - first) : 0;
 #if WK_HAS_WGMMA
-        const uint32_t to = m.w + (stage * WK_WIDE_TILES + lane) * a.p.slot;
+        const uint32_t to = m.w + stage * WK_WIDE_TILES * a.p.slot, bar = m.full(stage);
         if (bytes < whole) {
-            if (lane < WK_WIDE_TILES)
-                for (uint32_t j = bytes; j < whole; j += 16) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
+#pragma unroll 1
+            for (uint32_t j = bytes + lane % 4 * 16; j < whole; j += 64) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + lane / 4 * a.p.slot + j), "r"(0) : "memory");
             wk_publish();
             __syncwarp();
         }
-        if (lane == 0) wk_wide_expect(m.full(stage), real * bytes);
+        if (wk_elected()) {
+            wk_wide_expect(bar, (real[0] + real[1]) * bytes);
+            if (bytes) {
+#pragma unroll
+                for (uint32_t half = 0; half < 2; half++) {
+                    const unsigned char *tile = from[half] + first;
+                    uint32_t place = to + half * 4 * a.p.slot;
+#pragma unroll
+                    for (uint32_t i = 0; i < 4; i++) {
+                        if (i < real[half]) asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(place), "l"(tile), "r"(bytes), "r"(bar) : "memory");
+                        tile += tile_bytes;
+                        place += a.p.slot;
+                        asm volatile("" : "+l"(tile), "+r"(place)); /* one addition, and not again from the beginning */
+                    }
+                }
+            }
+        }
         __syncwarp();
-        if (on && bytes)
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from + first), "r"(bytes), "r"(m.full(stage)) : "memory");
 #endif
     }
 };
@@ -270,6 +286,8 @@ template <int NT> struct wk_wide_inputs {
     }
 };
 
+template <bool ODD> struct wk_wide_turn { constexpr __host__ __device__ operator bool() const { return ODD; } };
+
 /* A streaming warp: its columns of every stage, and the tiles of every fourth. */
 template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
 {
@@ -281,14 +299,14 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(con
         return;
     }
     wk_wide_weights w;
-    w.locate(a, worker, lane);
+    w.locate(a, worker);
     uint32_t item = worker, at = warp; /* of the tiles that are asked for next */
     auto ask = [&](uint32_t stage) {
         while (at >= stages) {
             at -= stages;
             item += a.workers;
         }
-        w.fetch(a, m, stage, item, order[at], lane);
+        w.fetch(a, m, stage, item, __shfl_sync(0xffffffffu, order[at], 0) /* the same in all lanes, and known to be */, lane);
         at += WK_WIDE_STREAMS;
     };
     const uint32_t ahead = min(p.depth, all);
@@ -299,24 +317,35 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(con
     x.locate(a, m, group, warp, lane);
     x.template load<0>(a, order[0], group);
     x.template load<1>(a, order[stages > 1], group);
-    uint32_t stage = 0, parity = 1, next = stages > 2 ? 2 : 0; /* next: stage of the item whose activations are loaded next */
-#pragma unroll 1
-    for (uint32_t i = 0; i < all; i++) {
+    uint32_t stage = 0, parity = 1, next = stages > 2 ? 2 : 0, i = 0; /* next: stage of the item whose activations are loaded next */
+    auto turn = [&](auto odd) {
         __syncwarp();
         wk_stage_wait(m.empty(stage), parity);
         if (i >= ahead && i % WK_WIDE_STREAMS == warp) ask(stage);
-        if (i & 1u) x.template store<1>(a, m.x + stage * a.x_bytes, warp, lane);
+        if (odd) x.template store<1>(a, m.x + stage * a.x_bytes, warp, lane);
         else x.template store<0>(a, m.x + stage * a.x_bytes, warp, lane);
         wk_publish();
         __syncwarp();
         if (lane == 0) wk_bar_arrive(m.full(stage));
-        if (i & 1u) x.template load<1>(a, order[next], group);
+        if (odd) x.template load<1>(a, order[next], group);
         else x.template load<0>(a, order[next], group);
         if (++next == stages) next = 0;
         if (++stage == p.depth) {
             stage = 0;
             parity ^= 1u;
         }
+        i++;
+    };
+    if constexpr (NT > 4) { /* two turns without branches; with fewer columns more code costs more than that */
+#pragma unroll 1
+        while (i < all) {
+            turn(wk_wide_turn<false>());
+            if (i == all) break;
+            turn(wk_wide_turn<true>());
+        }
+    } else {
+#pragma unroll 1
+        while (i < all) turn((i & 1u) != 0);
     }
 }
 
