@@ -163,6 +163,13 @@ template <class First, class... Rest> struct wk_product_of {
         a->slot = WK_SLOTS * chunk;
         if (a->steps < WK_SLOTS) a->slot = a->steps * chunk; /* the last step's chunk ends the stage */
     }
+    static uint32_t one_flight(const wk_product_args *a)
+    {
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) bytes += a->seg[i].n_tiles * a->seg[i].tile_bytes;
+        bytes /= 2 * device.processors;
+        return bytes > WK_FEW_ONE_MOST ? (uint32_t)WK_FEW_ONE_MOST : max_of((uint32_t)bytes, WK_FEW_ONE_LEAST);
+    }
     /* Shared memory of product_few for `columns` (1 or 8); 0: it does not fit. */
     static uint32_t few_shape(wk_product_args *a, uint32_t columns)
     {
@@ -189,7 +196,7 @@ template <class First, class... Rest> struct wk_product_of {
         if (depth > WK_FEW_DEPTH) depth = WK_FEW_DEPTH;
         if (depth < 2 && depth < most) return 0;
         a->depth = depth;
-        a->flight = (columns == 1 ? WK_FEW_ONE_FLIGHT : WK_FEW_FLIGHT) / (a->blocks * a->slot);
+        a->flight = (columns == 1 ? one_flight(a) : (uint32_t)WK_FEW_FLIGHT) / (a->blocks * a->slot);
         a->flight = a->flight < 1 ? 1 : a->flight < depth ? a->flight : depth;
         const uint32_t ring = align(depth * a->slot);
         a->bars_at = ring + bars_at;
