@@ -502,7 +502,6 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
     const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]);
     __half *const v = reinterpret_cast<__half *>(&m + 1);
     if (!late) wk_release();
-    const uint32_t guess = warp < a.table_pages ? __ldg(page_entry(a, 0, warp)) : 0;
     const cuda_seq seq = load_seq(a.seq);
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (cluster > 1) {
@@ -526,7 +525,7 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
         return;
     }
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
-    page pages = first_page<D, W>(t, a, warp, guess);
+    page pages = page_of_item<D, W>(t, a, warp); /* not looked up before the item is known: the instructions for that cost more than the journey, which the wait for q hides */
     if constexpr (D % 32 == 0)
         if (near && all.begin + 1 == all.end && (meet || splits == 1)) {
             do_item<D>(m, a, t, pages, v, meet, part, rank, sent, late);

@@ -30,15 +30,6 @@ template <int D, int W> __device__ __forceinline__ page page_of_item(const item 
     p.at = p.seen ? page_of<D>(a, __ldg(page_entry(a, t.seq, number)), t.kv) : a.cache;
     return p;
 }
-/* The block's first item. guess: entry `warp` of the first sequence's table, which was asked for before the item was known. */
-template <int D, int W> __device__ __forceinline__ page first_page(const item &t, const attend_args &a, uint32_t warp, uint32_t guess)
-{
-    if (t.seq || t.split) return page_of_item<D, W>(t, a, warp);
-    page p;
-    p.seen = warp >= t.low / KV_PAGE && warp <= t.high / KV_PAGE;
-    p.at = page_of<D>(a, p.seen ? guess : 0, t.kv);
-    return p;
-}
 /* which: 0 K, 1 V. By a whole warp, once an item, also when it reads nothing. */
 template <int D> __device__ __forceinline__ void copy_page(const page &p, uint32_t which, uint32_t to, uint32_t bar)
 {
