@@ -393,7 +393,7 @@ static void test_segments(void)
     const uint32_t members[3][3] = { { 0, 1, 2 }, { 3, 4, 5 }, { 6, 6, 6 } };
     for (int family = 0; family < 3; family++)
         for (uint32_t k : { 512u, 896u, 4096u })
-            for (uint32_t rows : { 1u, 4u, 8u, 12u, 40u }) {
+            for (uint32_t rows : { 1u, 4u, 8u, 12u, 24u, 40u }) {
                 if (family == 1 && k == 896) continue;
                 const uint32_t ns[4] = { 250, 16, k > 1000 ? 1000u : 9000u, 31 }; /* 9000: several items a block, of more than one type */
                 struct matrix m[4];
