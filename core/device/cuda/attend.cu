@@ -7,7 +7,8 @@
  * puts them into its copy of the page, and stores them if its tile holds the row's first query: each is stored once, and no block waits for another.
  *
  * With one or two blocks a multiprocessor and its memory full, time is what an item takes from one barrier to the next: one warp looks ahead for all, a new key and value
- * are finished with the queries, and what the next tile needs beside pages is asked for a tile ahead.
+ * are finished with the queries, and what the next tile needs beside pages is asked for a tile ahead. Where a block has one item, in generation of a few sequences, time is the
+ * instructions from the wait for q, k and v on, which are fetched from afar: these items go attend_one.cuh's short way, dealt out without a look at more than lengths.
  *
  * Tensor cores work with positions (K) or values (V, transposed) as the 16 rows and queries as the 8 columns: a column's sums do not depend on
  * its neighbours, and one query costs what eight do, which is little beside the reading. First a warp has a page and makes its scores; then the warps
@@ -46,9 +47,6 @@ template <int D> __host__ __device__ constexpr uint32_t most_sent(uint32_t clust
     while (splits < FEW_SENT && slices_of<D>(0, part_splits(splits + 1, cluster)) * (splits + 1) <= FEW_SENT) splits++;
     return splits;
 }
-
-/* Of a launch: log2 of a cluster's blocks; share: 2^32 / blocks, rounded up; block i begins with sequence i likely / 2^32, if all have as many items. */
-struct few_launch { uint32_t cluster_log, share, likely; };
 
 /* ---- before attention: q of the tile, k and v of the step's rows -------------------------------------------------------- */
 
@@ -284,22 +282,6 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------------------- */
 
-/* Pages that a sequence's tiles see, at most: the first, and how many. */
-struct pages_seen { uint32_t first, n; };
-__device__ __forceinline__ pages_seen tile_pages(const item &t, const attend_args &a)
-{
-    const uint32_t first = first_key(a.window, t.position) / KV_PAGE;
-    return pages_seen{ first, (t.position + t.n_rows - 1) / KV_PAGE - first + 1 };
-}
-
-/* How a step is dealt out, as the lanes of a warp have it: each knows what is ahead of sequences 2 lane and 2 lane + 1. Units are whole tiles where these can be dealt out
- * evenly, so that nothing of them has to meet another block's, else pages. meet: the splits of a tile are dealt out to the blocks of a cluster. */
-struct dealing {
-    uint32_t items[2], units[2]; /* ahead */
-    uint32_t all_items, all_units;
-    bool meet, whole;
-};
-
 /* By every warp, for itself: no block begins to read before it knows its item, and a barrier is further than the same sums made eight times. */
 template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ dealing deal_out(few_shared<D, W> &m, const attend_args &a, const few_launch &launch)
 {
@@ -338,11 +320,10 @@ template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ dealing
     d.meet = false;
     if (MEETS) { /* unless the longest keeps a cluster busy for longer than the others' splits and a meeting in memory, which is about two of them */
         splits = __reduce_max_sync(0xffffffffu, splits);
-        d.meet = splits > 1 && splits <= (launch.cluster_log == 1 ? most_sent<D>(2) : most_sent<D>(FEW_CLUSTER)) &&
-                 ((splits - 1) >> launch.cluster_log) + 1 <= __umulhi(all[1], launch.share) + 2;
+        d.meet = splits > 1 && splits <= launch.sent && over(splits + launch.cluster - 1, launch.part) <= over(all[1], launch.share) + 2;
     }
-    const uint32_t rounds = __umulhi(all[0] + gridDim.x - 1, launch.share);
-    d.whole = d.meet || rounds * longest <= __umulhi(all[2], launch.share) + MEETING;
+    const uint32_t rounds = over(all[0] + gridDim.x - 1, launch.share);
+    d.whole = d.meet || rounds * longest <= over(all[2], launch.share) + MEETING;
     d.items[0] = up[1] - items[0] - items[1];
     d.items[1] = up[1] - items[1];
     d.units[0] = d.whole ? up[0] - tiles[0] - tiles[1] : up[2] - pages[0] - pages[1];
@@ -351,13 +332,6 @@ template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ dealing
     d.all_units = d.whole ? all[0] : all[2];
     return d;
 }
-
-/* The sequence that has item or unit `index` of all, which exists: the last with so many ahead of it; those of its like without any lie before it. By a whole warp. */
-__device__ __forceinline__ uint32_t seek_seq(const uint32_t (&ahead)[2], uint32_t index)
-{
-    return __popc(__ballot_sync(0xffffffffu, ahead[0] <= index)) + __popc(__ballot_sync(0xffffffffu, ahead[1] <= index)) - 1;
-}
-__device__ __forceinline__ uint32_t ahead_of(const uint32_t (&ahead)[2], uint32_t seq) { return __shfl_sync(0xffffffffu, seq & 1u ? ahead[1] : ahead[0], seq / 2); }
 
 /* The item that the blocks from this unit on begin with: the nearest. t: it, if units are whole tiles. */
 template <int W, int FORM> __device__ __forceinline__ uint32_t item_of_unit(item &t, const dealing &d, const attend_args &a, uint32_t unit)
@@ -380,7 +354,7 @@ template <int W, int FORM> __device__ __forceinline__ uint32_t item_of_unit(item
 template <int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(item &t, const dealing &d, const attend_args &a, const few_launch &launch)
 {
     const bool meet = MEETS && d.meet;
-    const uint32_t from = meet ? blockIdx.x >> launch.cluster_log : __umulhi(d.all_units, blockIdx.x * launch.share);
+    const uint32_t cluster = over(blockIdx.x, launch.part), from = meet ? cluster : __umulhi(d.all_units, blockIdx.x * launch.share);
     share s = { 0, 0 };
     if (from >= d.all_units) return s;
     bool last = meet;
@@ -391,8 +365,8 @@ template <int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(ite
         s.end = s.begin;
     }
     if (meet) {
-        const uint32_t each = ((t.last - t.first) >> launch.cluster_log) + 1;
-        t.split += (blockIdx.x & ((1u << launch.cluster_log) - 1)) * each;
+        const uint32_t each = over(t.last - t.first + launch.cluster, launch.part);
+        t.split += (blockIdx.x - cluster * launch.cluster) * each;
         return share{ 0, t.split > t.last ? 0 : t.last - t.split < each ? t.last - t.split + 1 : each };
     }
     if (d.whole || s.begin >= s.end) return s;
@@ -401,7 +375,7 @@ template <int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(ite
     return s;
 }
 
-/* MEETS: several sequences with few tiles, in clusters. Else blocks fill the multiprocessors, and what they ask for is more than memory brings until the step's heads are wanted: these are
+/* MEETS: several sequences with few tiles, in clusters; a block's only item goes the short way. Else blocks fill the multiprocessors, and what they ask for is more than memory brings until the step's heads are wanted: these are
  * asked for ahead of the first values, and the launch behind begins when they are here. */
 template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, const few_launch launch)
 {
@@ -409,13 +383,22 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
     const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
     __half *const v = reinterpret_cast<__half *>(&m + 1);
-    if (MEETS) wk_release();
-    const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1), guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
+    if (MEETS && !launch.late) wk_release();
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
-    if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if (MEETS && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
     if (MEETS) cluster_arrive();
+    unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     item t;
+    if constexpr (MEETS && D % 32 == 0)
+        if (bool some = false; launch.tile && deal_items<W>(t, some, a, launch)) {
+            const uint32_t splits = t.last - t.first + 1;
+            if (some) do_item<D, FORM>(m, a, t, page_of_item<D, W>(t, a, warp), v, splits > 1, parting{ splits, 1, splits }, t.split - t.first, sent, launch.late);
+            else if (blockIdx.x == 0) wk_depend(); /* the launch ends with the block that waits longest: one is enough */
+            return;
+        }
+    if (MEETS && launch.late) wk_release();
+    if (threadIdx.x == 0) begin_barrier(v_bar, W);
+    const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1), guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
     const dealing dealt = deal_out<D, W, FORM, MEETS>(m, a, launch);
     const share all = deal<W, FORM, MEETS>(t, dealt, a, launch);
     if (all.begin >= all.end) {
@@ -431,9 +414,8 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     __syncthreads(); /* barriers are there */
     if (MEETS) ask_page(m, all.begin, 1);
     if (warp == W - 1) look_first<D, W, FORM>(m, a, t, all, ahead);
-    const uint32_t cluster = 1u << launch.cluster_log, rank = blockIdx.x & (cluster - 1);
-    const parting part = part_splits(t.last - t.first + 1, cluster); /* of the tile that the cluster has */
-    unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
+    const uint32_t rank = blockIdx.x - over(blockIdx.x, launch.part) * launch.cluster;
+    const parting part = part_splits(t.last - t.first + 1, launch.cluster); /* of the tile that the cluster has */
     if constexpr (MEETS)
         if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
     asm volatile("" ::"f"(near));
@@ -665,6 +647,26 @@ static wk_status launch(void (*kernel)(Params...), const struct device_size *d, 
     return s == WK_OK ? cuda_launch_clusters("attend", kernel, dim3((uint32_t)blocks), cluster, dim3(32 * warps), bytes, a->dependent, stream, err, args...) : s;
 }
 
+/* Whether the device holds so many clusters of this size. bytes: shared memory of a block. */
+template <class... Params> static bool holds_clusters(void (*kernel)(Params...), const struct device_size *d, uint32_t warps, size_t bytes, uint32_t size, uint64_t clusters)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = size;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(size);
+    config.blockDim = dim3(32 * warps);
+    config.dynamicSmemBytes = bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int there = 0;
+    const bool holds = bytes <= (size_t)d->block_bytes && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess &&
+                       cudaOccupancyMaxActiveClusters(&there, kernel, &config) == cudaSuccess && (uint64_t)there >= clusters;
+    (void)cudaGetLastError();
+    return holds;
+}
+
 /* Blocks of a cluster that share the splits of a tile: 1, or at most as many as there are splits and as multiprocessors for each tile, if the device holds so many
  * clusters. bytes: shared memory of a block, by the size of a cluster. */
 template <class... Params> static uint32_t cluster_of(void (*kernel)(Params...), const struct device_size *d, uint32_t warps, size_t (*bytes)(uint32_t), uint64_t tiles, uint32_t splits)
@@ -672,22 +674,7 @@ template <class... Params> static uint32_t cluster_of(void (*kernel)(Params...),
     uint32_t size = 1;
     while (d->clusters && size < splits && size < ONE_CLUSTER && 2 * size * tiles <= (uint64_t)d->processors) size *= 2;
     if (size > 8 && cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) size = 8;
-    for (; size > 1; size /= 2) {
-        cudaLaunchAttribute attribute = {};
-        attribute.id = cudaLaunchAttributeClusterDimension;
-        attribute.val.clusterDim.x = size;
-        attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(size);
-        config.blockDim = dim3(32 * warps);
-        config.dynamicSmemBytes = bytes(size);
-        config.attrs = &attribute;
-        config.numAttrs = 1;
-        int there = 0;
-        if (bytes(size) > (size_t)d->block_bytes || cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes(size)) != cudaSuccess) continue;
-        if (cudaOccupancyMaxActiveClusters(&there, kernel, &config) == cudaSuccess && (uint64_t)there >= tiles) break;
-    }
-    (void)cudaGetLastError();
+    while (size > 1 && !holds_clusters(kernel, d, warps, bytes(size), size, tiles)) size /= 2;
     return size;
 }
 
@@ -698,15 +685,41 @@ static uint32_t seen_splits(const struct attend_args &x, uint32_t split, uint32_
     return most < all ? most : all;
 }
 
+/* 2^32 / n, rounded up; of 1 the most there is. */
+static uint32_t part_of(uint64_t n) { return n > 1 ? (uint32_t)((((uint64_t)1 << 32) + n - 1) / n) : UINT32_MAX; }
+
 /* busy: blocks that all sequences have. */
-static struct few_launch few_launch_of(uint64_t blocks, uint32_t cluster, uint64_t busy, uint32_t seqs)
+static struct few_launch few_launch_of(uint64_t blocks, uint64_t busy, uint32_t seqs)
 {
-    const uint64_t one = (uint64_t)1 << 32, share = (one + blocks - 1) / blocks, likely = (one * seqs + busy - 1) / busy;
-    return few_launch{ cluster == 4 ? 2u : cluster == 2 ? 1u : 0u, share < one ? (uint32_t)share : UINT32_MAX, likely < one ? (uint32_t)likely : UINT32_MAX };
+    const uint64_t one = (uint64_t)1 << 32, likely = (one * seqs + busy - 1) / busy;
+    return few_launch{ .cluster = 1, .sent = 0, .part = UINT32_MAX, .share = part_of(blocks), .tile = 0, .likely = likely < one ? (uint32_t)likely : UINT32_MAX, .late = false };
+}
+
+/* Several sequences with few tiles: a cluster for each tile. cluster: its blocks; 1: tiles are too many, nothing is launched. */
+template <int D, int W>
+static wk_status launch_clusters(const struct cuda_attend *a, const struct attend_args &x, const struct device_size *d, uint64_t blocks, uint32_t context, void *stream, const struct wk_err *err,
+                                 uint32_t *cluster)
+{
+    const auto kernel = attend_few<D, W, FORM_PLAIN, true>;
+    const uint32_t splits = seen_splits(x, W * KV_PAGE, a->batch->rows, context), row_tiles = x.kv_heads * ((x.group + QUERIES - 1) / QUERIES);
+    const uint64_t tiles = (uint64_t)a->batch->rows * row_tiles;
+    uint32_t size = cluster_of(kernel, d, W, few_bytes<D, W>, tiles, splits < FEW_CLUSTER ? splits : (uint32_t)FEW_CLUSTER);
+    /* A block for each of three splits is worth more than a multiprocessor for each block. */
+    if (size == 2 && splits > 2 && holds_clusters(kernel, d, W, few_bytes<D, W>(3), 3, tiles)) size = 3;
+    *cluster = size;
+    if (size == 1) return WK_OK;
+    const uint64_t clusters = blocks / size > tiles ? blocks / size : tiles;
+    struct few_launch l = few_launch_of(clusters * size, tiles * size, x.seqs);
+    l.cluster = size;
+    l.sent = most_sent<D>(size);
+    l.part = part_of(size);
+    l.tile = one_item_serves(x) && row_tiles > 1 ? part_of(row_tiles) : 0;
+    l.late = l.tile && clusters * size <= (uint64_t)d->processors; /* few blocks: a late begin costs the launch behind less than its copies would cost them */
+    return launch(kernel, d, clusters * size, size, W, few_bytes<D, W>(size), a, stream, err, x, l);
 }
 
 /* Blocks: enough for every item that the buckets and the context allow, at most as many as stand side by side; few rows leave room for the launches
- * before and behind. Several sequences with few tiles: a cluster for each tile. Bits depend on none of it. */
+ * before and behind. Bits depend on none of it. */
 template <int D, int W, int FORM> static wk_status launch_form(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
 {
     const uint32_t rows = a->batch->rows;
@@ -715,15 +728,14 @@ template <int D, int W, int FORM> static wk_status launch_form(const struct cuda
     if (s != WK_OK) return s;
     const uint64_t items = (uint64_t)x.kv_heads * ((rows * x.group + QUERIES - 1) / QUERIES + x.seqs) * max_splits_of(D, context), tiles = (uint64_t)x.kv_heads * x.seqs;
     const uint64_t side = rows > 4 && tiles > (uint64_t)d.processors && 2 * (few_bytes<D, W>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1, most = side * (uint64_t)d.processors;
-    const uint64_t most_tiles = (uint64_t)x.kv_heads * rows * ((x.group + QUERIES - 1) / QUERIES);
     const uint64_t blocks = items < most ? items : most;
-    if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS) {
-        const uint32_t splits = seen_splits(x, W * KV_PAGE, rows, context), most_blocks = splits < FEW_CLUSTER ? splits : (uint32_t)FEW_CLUSTER;
-        const uint32_t cluster = x.seqs > 1 ? cluster_of(attend_few<D, W, FORM, true>, &d, W, few_bytes<D, W>, most_tiles, most_blocks) : 1;
-        const uint64_t clusters = blocks / cluster > most_tiles ? blocks / cluster : most_tiles;
-        if (cluster > 1) return launch(attend_few<D, W, FORM, true>, &d, clusters * cluster, cluster, W, few_bytes<D, W>(cluster), a, stream, err, x, few_launch_of(clusters * cluster, cluster, most_tiles * cluster, x.seqs));
-    }
-    return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(1), a, stream, err, x, few_launch_of(blocks, 1, blocks, x.seqs));
+    if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS)
+        if (x.seqs > 1) {
+            uint32_t cluster = 1;
+            const wk_status done = launch_clusters<D, W>(a, x, &d, blocks, context, stream, err, &cluster);
+            if (cluster > 1) return done;
+        }
+    return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(1), a, stream, err, x, few_launch_of(blocks, blocks, x.seqs));
 }
 
 template <int D> static wk_status launch_one(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)

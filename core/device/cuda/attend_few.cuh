@@ -78,6 +78,64 @@ template <int W, int FORM> __device__ __forceinline__ void item_next(item &t, co
     item_tile<FORM>(t, a);
 }
 
+__device__ __forceinline__ cuda_seq load_seq(const cuda_seq *at)
+{
+    const uint4 x = __ldg(reinterpret_cast<const uint4 *>(at)); /* by every warp of every block: from L1 after a multiprocessor's first */
+    return cuda_seq{ x.x, x.y, x.z, x.w };
+}
+
+/* Of a launch for several sequences: blocks of a cluster, and the most splits that they have room for; 2^32 / these blocks, / all blocks, / the tiles of a row, rounded up (tile 0: do_item
+ * does not serve); block i begins with sequence i likely / 2^32, if all have as many items; late: the launch behind begins once pages are there. */
+struct few_launch { uint32_t cluster, sent, part, share, tile, likely; bool late; };
+
+/* x / n by what n is there as. */
+__device__ __forceinline__ uint32_t over(uint32_t x, uint32_t part) { return __umulhi(x, part); }
+
+/* Pages that a sequence's tiles see, at most: the first, and how many. */
+struct pages_seen { uint32_t first, n; };
+__device__ __forceinline__ pages_seen tile_pages(const item &t, const attend_args &a)
+{
+    const uint32_t first = first_key(a.window, t.position) / KV_PAGE;
+    return pages_seen{ first, (t.position + t.n_rows - 1) / KV_PAGE - first + 1 };
+}
+
+/* How a step is dealt out, as the lanes of a warp have it: each knows what is ahead of sequences 2 lane and 2 lane + 1. Units are whole tiles where these can be dealt out
+ * evenly, so that nothing of them has to meet another block's, else pages. meet: the splits of a tile are dealt out to the blocks of a cluster. */
+struct dealing {
+    uint32_t items[2], units[2]; /* ahead */
+    uint32_t all_items, all_units;
+    bool meet, whole;
+};
+
+/* The sequence that has item or unit `index` of all, which exists: the last with so many ahead of it; those of its like without any lie before it. By a whole warp. */
+__device__ __forceinline__ uint32_t seek_seq(const uint32_t (&ahead)[2], uint32_t index)
+{
+    return __popc(__ballot_sync(0xffffffffu, ahead[0] <= index)) + __popc(__ballot_sync(0xffffffffu, ahead[1] <= index)) - 1;
+}
+__device__ __forceinline__ uint32_t ahead_of(const uint32_t (&ahead)[2], uint32_t seq) { return __shfl_sync(0xffffffffu, seq & 1u ? ahead[1] : ahead[0], seq / 2); }
+
+/* Steps of one row a sequence, whose tiles have as many splits as a cluster has blocks, or fewer: sequences have their tiles in order, a cluster each, and a block has one item at most.
+ * Whether the step is one; some: the block has an item, t. By whole warps. */
+template <int W> __device__ __forceinline__ bool deal_items(item &t, bool &some, const attend_args &a, const few_launch &launch)
+{
+    const uint32_t cluster = over(blockIdx.x, launch.part), seq = over(cluster, launch.tile);
+    const cuda_seq own = load_seq(a.seq + (seq < a.seqs ? seq : 0));
+    bool serves = true;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x & 31u; i < a.seqs; i += 32) {
+        const cuda_seq s = load_seq(a.seq + i);
+        item_sequence<W, FORM_ONE>(t, a, s);
+        serves = serves && (s.n_rows == 0 || (s.n_rows == 1 && t.last - t.first < launch.cluster));
+    }
+    if (!__all_sync(0xffffffffu, serves)) return false;
+    item_sequence<W, FORM_ONE>(t, a, own);
+    t.seq = seq;
+    t.split = t.first + (blockIdx.x - cluster * launch.cluster);
+    item_of_tile<FORM_ONE>(t, a, cluster - seq * (a.kv_heads * t.tiles));
+    some = seq < a.seqs && own.n_rows && t.split <= t.last;
+    return true;
+}
+
 /* ---- finishing a head: a lane has a run of 8 values, head_lanes lanes have a head ------------------------------------------
  * The same arithmetic as attend.cuh's, for a short way from memory to the tensor cores instead of few reads: values that turn each other are read twice. */
 

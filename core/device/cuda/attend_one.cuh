@@ -1,6 +1,6 @@
 /* attend_one.cuh: attention of one generated row, when nothing runs beside it: heads without norms that can be read and turned by runs of 8. Its time is the
  * way from the wait for q, k and v to the result, so all else is done before that wait: pages and turns are on their way, addresses are known. The arithmetic
- * is attend.cu's, and so are the items. */
+ * is attend.cu's, and so are the items; what a block does with its only item serves there, too, where every sequence has one row. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 #define CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 
@@ -289,7 +289,7 @@ struct head_part {
     float4 x[2], turn[2]; /* values; cosine and sine of four turns */
 };
 
-template <int D> __device__ __forceinline__ void place_part(head_part &r, const attend_args &a, const item &t, const duty<D> &w)
+template <int D, int FORM> __device__ __forceinline__ void place_part(head_part &r, const attend_args &a, const item &t, const duty<D> &w)
 {
     const attend_source &s = w.job < QUERIES ? a.q : w.job == JOB_KEY ? a.k : a.v;
     const bool turned = a.q.turn_n != 0, halves = turned && a.q.turn_style == WK_ROPE_HALVES;
@@ -304,10 +304,12 @@ template <int D> __device__ __forceinline__ void place_part(head_part &r, const 
     r.turned = turned && w.job != JOB_VALUE;
     if (r.turned && halves) r.apart = D / 2;
     r.first = r.apart == 4 ? 8 * l : 4 * l;
-    r.from = s.x + (w.job < QUERIES ? w.head + w.job : t.kv) * D + r.first;
+    const uint32_t row = FORM == FORM_ONE ? 0 : t.row;
+    r.from = s.x + row * s.stride + (w.job < QUERIES ? w.head + w.job : t.kv) * D + r.first;
     if (r.turned) {
-        r.turn[0] = __ldg(reinterpret_cast<const float4 *>(s.turn) + 2 * l); /* every block reads them: from L1 after a multiprocessor's first warp */
-        r.turn[1] = __ldg(reinterpret_cast<const float4 *>(s.turn) + 2 * l + 1);
+        const float4 *const turn = reinterpret_cast<const float4 *>(s.turn) + row * (D / 4);
+        r.turn[0] = __ldg(turn + 2 * l); /* every block reads them: from L1 after a multiprocessor's first warp */
+        r.turn[1] = __ldg(turn + 2 * l + 1);
     }
 }
 
@@ -339,7 +341,7 @@ __device__ __forceinline__ void turn_part(head_part &r)
 /* Where a part goes: into the queries or a page's copy, and into the page itself; halves to its second run. A part without a job: to where the warp's probabilities will be. */
 struct part_place { __half *at, *page; uint32_t apart; };
 
-template <int D> __device__ __forceinline__ part_place place_of_part(one_shared<D> &m, __half *v, const item &t, const duty<D> &w, const head_part &r)
+template <int D> __device__ __forceinline__ part_place place_of_part(split_shared<D, ONE_WARPS> &m, __half *v, const item &t, const duty<D> &w, const head_part &r)
 {
     const uint32_t in_blocks = r.first / 8 * 64 + r.first % 8, offset = block_offset<D>(w.behind, 0) + in_blocks;
     part_place p = { m.p[w.warp], NULL, r.apart == 4 ? 4 : r.apart / 8 * 64 + r.apart % 8 };
@@ -378,7 +380,7 @@ __device__ __forceinline__ void meet_warps(uint32_t id, bool waits)
 }
 
 /* The page's scores, in units of log2; -inf: not seen. */
-template <int D> __device__ __forceinline__ void score_page(float (&s)[2][4], const page_keys<D> &keys, const one_shared<D> &m, const attend_args &a, const item &t, const duty<D> &w)
+template <int D> __device__ __forceinline__ void score_page(float (&s)[2][4], const page_keys<D> &keys, const split_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t, const duty<D> &w)
 {
     const uint32_t start = (w.base + w.warp) * KV_PAGE, first_seen = first_key(a.window, t.position), g = (threadIdx.x & 31u) >> 2;
     const float scale = __fmul_rn(a.scale, 1.4426950408889634f);
@@ -418,7 +420,7 @@ template <int D> __device__ __forceinline__ void store_total(const attend_args &
 }
 
 /* The blocks of a cluster have sent what they have of a tile: the results of the slices that this one adds up. */
-template <int D> __device__ __forceinline__ void finish_sent(const one_shared<D> &m, const attend_args &a, const item &t, const parting &p, uint32_t rank, const unsigned char *sent, float2 sink, uint32_t n)
+template <int D> __device__ __forceinline__ void finish_sent(const split_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t, const parting &p, uint32_t rank, const unsigned char *sent, float2 sink, uint32_t n)
 {
     const uint32_t lane = threadIdx.x & 31u, g = lane >> 2;
     total<D, ONE_WARPS> r;
@@ -427,9 +429,9 @@ template <int D> __device__ __forceinline__ void finish_sent(const one_shared<D>
     if (rank == 0) store_end<FORM_ONE>(a, t, n);
 }
 
-/* The item. mine: the warp's page; meet: its tile has splits in other blocks of the cluster, too, and `sent` is where they send them. */
-template <int D>
-__device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, const item &t, const page &mine, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent, bool late)
+/* The item, of a sequence's one row. mine: the warp's page; meet: its tile has splits in other blocks of the cluster, too, and `sent` is where they send them. */
+template <int D, int FORM>
+__device__ __forceinline__ void do_item(split_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t, const page &mine, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent, bool late)
 {
     const duty<D> w = duty_of<D>(a, t);
     const uint32_t query = 2 * (threadIdx.x & 3u), g = (threadIdx.x & 31u) >> 2, k_bar = shared_address(&m.k_bar[w.warp]);
@@ -439,7 +441,7 @@ __device__ __forceinline__ void do_item(one_shared<D> &m, const attend_args &a, 
     float2 sink = make_float2(0.0f, 0.0f);
     if (a.sinks) sink = make_float2(query < w.n ? __ldg(a.sinks + w.head + query) : 0.0f, query + 1 < w.n ? __ldg(a.sinks + w.head + query + 1) : 0.0f);
     head_part own;
-    place_part(own, a, t, w);
+    place_part<D, FORM>(own, a, t, w);
     const result_place result = place_result<D>(a, t, w.slice ? w.warp : 0);
     __syncthreads(); /* barriers are there */
     const part_place place = place_of_part(m, v, t, w, own);
@@ -528,7 +530,7 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
     page pages = page_of_item<D, W>(t, a, warp); /* not looked up before the item is known: the instructions for that cost more than the journey, which the wait for q hides */
     if constexpr (D % 32 == 0)
         if (near && all.begin + 1 == all.end && (meet || splits == 1)) {
-            do_item<D>(m, a, t, pages, v, meet, part, rank, sent, late);
+            do_item<D, FORM>(m, a, t, pages, v, meet, part, rank, sent, late);
             return;
         }
     const uint32_t job = lane_job<D>(), v_bar = shared_address(m.v_bar), v_slot = shared_address(v) + warp * (64 * D);

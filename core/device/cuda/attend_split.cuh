@@ -56,11 +56,6 @@ template <int W, int FORM> __device__ __forceinline__ share deal_sequence(item &
     item_within<W, FORM>(t, a, q, 0, s.begin);
     return s;
 }
-__device__ __forceinline__ cuda_seq load_seq(const cuda_seq *at)
-{
-    const uint4 x = __ldg(reinterpret_cast<const uint4 *>(at)); /* by every warp of every block: from L1 after a multiprocessor's first */
-    return cuda_seq{ x.x, x.y, x.z, x.w };
-}
 
 /* ---- scores: a page by a warp ------------------------------------------------------------------------------------------ */
 

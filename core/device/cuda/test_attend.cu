@@ -492,6 +492,53 @@ static void test_runs_of_splits(void **state)
     drop_world(&w);
 }
 
+/* A row of each of several sequences, as in generation, and the next one, which sees what the first has stored. The same bits as alone, of every `every`th. */
+static void generate(const struct form *f, struct sequence *s, uint32_t n, uint32_t every)
+{
+    uint32_t tables[WK_CUDA_FEW];
+    struct world w = make_world(f, n, 2048, 11);
+    for (uint32_t k = 0; k < n; k++) {
+        tables[k] = (k * 5 + 3) % n;
+        fill_past(&w, &s[k], tables[k]);
+    }
+    for (uint32_t step = 0; step < 2; step++) {
+        struct batch b = make_batch(&w, s, n, 2);
+        run_batch(&w, &b, tables, n, FEW);
+        check_batch(&w, &b, s, n, 1, "few");
+        for (uint32_t k = 0; k < n; k++) {
+            struct row_bits there;
+            if (k % every == 0) {
+                keep(&there, f, &b, k);
+                const struct row_bits here = alone(f, &s[k], FEW, 1, 2048);
+                same_bits(&here, &there, f, "alone and beside other rows", s[k].past);
+            }
+            s[k].past++;
+        }
+        drop_batch(&b);
+    }
+    drop_world(&w);
+}
+
+/* In clusters, where one has a block for each split; where one of the sequences is too long for that; and more tiles than clusters are for. */
+static void test_generated(void **state)
+{
+    (void)state;
+    enum { N = 6, MANY = 41 };
+    static const struct sequence begin[N] = { { 1, 0, 1 }, { 2, 300, 1 }, { 3, 1022, 1 }, { 4, 254, 1 }, { 5, 600, 1 }, { 6, 31, 1 } };
+    static const uint32_t which[] = { 2, 4, 13 };
+    struct sequence s[MANY];
+    for (uint32_t i = 0; i < FORMS; i++)
+        for (uint32_t longest = 1022; longest <= 1500; longest += 478) {
+            memcpy(s, begin, sizeof begin);
+            s[2].past = longest;
+            generate(&forms[i], s, N, 1);
+        }
+    for (uint32_t i = 0; i < sizeof which / sizeof *which; i++) {
+        for (uint32_t k = 0; k < MANY; k++) s[k] = sequence{ 20 + k, 510 + mixed(k, 3, 9) % 190, 1 };
+        generate(&forms[which[i]], s, MANY, 7);
+    }
+}
+
 struct copies { void *to[3]; const void *from[3]; uint32_t bytes[3]; };
 static __global__ void copy_all(const copies c, bool dependent)
 {
@@ -726,7 +773,7 @@ int main(int argc, char **argv)
 {
     if (no_gpu()) return 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_few), cmocka_unit_test(test_prompt), cmocka_unit_test(test_few_bits), cmocka_unit_test(test_runs_of_splits), cmocka_unit_test(test_steps), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_few), cmocka_unit_test(test_prompt), cmocka_unit_test(test_few_bits), cmocka_unit_test(test_runs_of_splits), cmocka_unit_test(test_generated), cmocka_unit_test(test_steps), cmocka_unit_test(test_many),
         cmocka_unit_test(test_prompt_bits), cmocka_unit_test(test_same_cache), cmocka_unit_test(test_scores),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
