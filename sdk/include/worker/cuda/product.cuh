@@ -12,6 +12,7 @@
 #include <worker/cuda/product_few.cuh>
 #include <worker/cuda/product_middle.cuh>
 #include <worker/cuda/product_several.cuh>
+#include <worker/cuda/product_small.cuh>
 #include <worker/cuda/product_wide.cuh>
 
 /* What the kernels' shapes depend on besides the product; one device a process. */
@@ -281,21 +282,23 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
-    /* ---- product_middle (1, 2 or 4 tiles of 8 columns) and product_wide (4 or 8) ---- */
+    /* ---- product_small (1 or 2 tiles of 8 columns), product_middle (1, 2 or 4) and product_wide (4 or 8) ---- */
 
     typedef void (*wide_kernel)(const wk_wide_args);
     /* The kernels: tiles of 8 columns, and blocks a multiprocessor. */
-    enum { MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, WIDE_KINDS };
-    static constexpr bool is_middle(uint32_t kind) { return kind <= MIDDLE32; }
-    static constexpr uint32_t wide_tiles(uint32_t kind) { return kind == MIDDLE8 ? 1 : kind == MIDDLE16 ? 2 : kind == WIDE64 ? 8 : 4; }
-    static uint32_t wide_threads(uint32_t kind, uint32_t item_tiles)
+    enum { SMALL8, SMALL16, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, WIDE_KINDS };
+    static constexpr bool is_small(uint32_t kind) { return kind <= SMALL16; }
+    static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
+    static constexpr uint32_t wide_tiles(uint32_t kind) { return kind == SMALL8 || kind == MIDDLE8 ? 1 : kind == SMALL16 || kind == MIDDLE16 ? 2 : kind == WIDE64 ? 8 : 4; }
+    static uint32_t wide_threads(uint32_t kind, uint32_t blocks, uint32_t item_tiles)
     {
-        return is_middle(kind) ? 32 * (item_tiles + WK_MIDDLE_STREAMS) : (uint32_t)WK_WIDE_THREADS;
+        return is_small(kind) ? 32 * WK_SLOTS / blocks : is_middle(kind) ? 32 * (item_tiles + WK_MIDDLE_STREAMS) : (uint32_t)WK_WIDE_THREADS;
     }
-    static constexpr uint32_t wide_together(uint32_t kind) { return is_middle(kind) ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
+    static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
         if constexpr ((wk_is_exact<F>::yes || ...) || (KIND == MIDDLE32 && super > 1)) return NULL;
+        else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
         else return wk_product_wide<wide_tiles(KIND), F...>;
     }
@@ -308,6 +311,7 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static wide_kernel wide_of(uint32_t kind, uint32_t types)
     {
+        if (is_small(kind)) return kind == SMALL8 ? wide_of<SMALL8>(types) : wide_of<SMALL16>(types);
         return kind == MIDDLE8 ? wide_of<MIDDLE8>(types) : kind == MIDDLE16 ? wide_of<MIDDLE16>(types) : kind == MIDDLE32 ? wide_of<MIDDLE32>(types) : kind == WIDE32 ? wide_of<WIDE32>(types) : wide_of<WIDE64>(types);
     }
     static inline uint32_t wide_clusters[WIDE_KINDS][n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks: clusters that the device holds at once */
@@ -342,7 +346,7 @@ template <class First, class... Rest> struct wk_product_of {
                     cudaLaunchAttribute attribute[2] = {};
                     cudaLaunchConfig_t config;
                     int clusters = (int)(device.processors * wide_together(kind));
-                    wide_config(&config, attribute, 1u << b, wide_room(kind), wide_threads(kind, WK_MIDDLE_TILES));
+                    wide_config(&config, attribute, 1u << b, wide_room(kind), wide_threads(kind, 1u << b, WK_MIDDLE_TILES));
                     if (b && (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess || clusters < 0)) {
                         (void)cudaGetLastError();
                         clusters = 0;
@@ -393,6 +397,30 @@ template <class First, class... Rest> struct wk_product_of {
         w->blocks = blocks;
         w->owned = (cells + blocks - 1) / blocks;
         w->owned_inverse = 65535 / w->owned + 1;
+    }
+    /* Shared memory of product_small with `tiles` of a segment (glu: pairs) to an item and `blocks` blocks; 0: it does not fit. */
+    static uint32_t small_shape(wk_wide_args *w, uint32_t kind, uint32_t blocks, uint32_t tiles)
+    {
+        wk_product_args *a = &w->p;
+        const uint32_t columns = wide_tiles(kind), each = a->glu ? 2 : 1, rounds = (a->steps + WK_SLOTS - 1) / WK_SLOTS, slots = WK_SLOTS / blocks, cell = columns * WK_WIDE_CELL;
+        uint32_t step = 0;
+        a->items = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) {
+            step = max_of(step, a->seg[i].step_bytes);
+            if (i == 0 || !a->glu) a->items += (a->seg[i].n_tiles + tiles - 1) / tiles;
+            a->seg[i].end = a->items;
+        }
+        w->tiles = tiles;
+        w->blocks = blocks;
+        w->workers = a->items;
+        w->groups = (a->rows + 8 * columns - 1) / (8 * columns);
+        w->x_bytes = rounds * cell << (a->step_shift - 5);
+        a->slot = tiles * each * rounds * step;
+        a->x_at = slots * a->slot;
+        a->red_at = a->x_at + slots * w->x_bytes;
+        a->bars_at = a->red_at + tiles * each * WK_SLOTS * cell;
+        const uint32_t bytes = a->bars_at + (WK_SLOTS + 1) * 8;
+        return bytes <= wide_room(kind) ? max_of(bytes, WK_SMALL_LEAST) : 0;
     }
     /* Shared memory of product_middle in clusters of `blocks` with items of `item_tiles`; 0: it does not fit. All of the block's activations stay. */
     static uint32_t middle_shape(wk_wide_args *w, uint32_t kind, uint32_t blocks, uint32_t item_tiles)
@@ -462,7 +490,7 @@ template <class First, class... Rest> struct wk_product_of {
     struct wide_plan { uint32_t kind, blocks, size; uint64_t cost; };
     static uint32_t wide_plan_shape(wk_wide_args *w, const wide_plan &plan)
     {
-        return is_middle(plan.kind) ? middle_shape(w, plan.kind, plan.blocks, plan.size) : wide_shape(w, plan.kind, plan.blocks, plan.size);
+        return is_small(plan.kind) ? small_shape(w, plan.kind, plan.blocks, plan.size) : is_middle(plan.kind) ? middle_shape(w, plan.kind, plan.blocks, plan.size) : wide_shape(w, plan.kind, plan.blocks, plan.size);
     }
     static void middle_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {
@@ -472,6 +500,21 @@ template <class First, class... Rest> struct wk_product_of {
                 const uint64_t cost = middle_cost(w, kind);
                 if (cost < best->cost) *best = { kind, b, t, cost };
             }
+    }
+    /* Where a slot is one step and all blocks find places at once; else where two blocks a tile find multiprocessors of their own. Larger shares, or blocks that wait for places, cost more than a ring
+     * does: Phi-3's products lose 15 % so. */
+    static bool small_choice(wk_wide_args *w, wide_plan *best)
+    {
+        const wk_product_args *a = &w->p;
+        const uint32_t places = WK_SMALL_TOGETHER * device.processors, blocks = a->steps > WK_SLOTS ? 2 : 1;
+        const uint32_t kind = blocks == 1 && a->rows > 8 ? SMALL16 : SMALL8;
+        uint32_t all = 0;
+        for (uint32_t i = 0; i < (a->glu ? 1 : a->n_seg); i++) all += a->seg[i].n_tiles;
+        const uint32_t tiles = (all + places - 1) / places;
+        if (a->in.row_index || !small_shape(w, kind, blocks, tiles)) return false;
+        if (blocks == 1 ? a->items * w->groups > places || tiles > WK_SMALL_TILES : !device.clusters || 2 * all > device.processors || w->groups > 2) return false;
+        *best = { kind, blocks, tiles, 0 };
+        return true;
     }
     static void wide_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {
@@ -498,6 +541,7 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wide_plan best = { 0, 0, 0, UINT64_MAX };
         const uint32_t rows = w->p.rows;
+        if (small_choice(w, &best)) return best;
         if (rows <= 16) {
             middle_choice(w, rows <= 8 ? MIDDLE8 : MIDDLE16, &best);
             return best;
@@ -522,8 +566,8 @@ template <class First, class... Rest> struct wk_product_of {
         if (!shared) return false;
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
-        wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->tiles));
-        config.gridDim = dim3(w->workers * w->blocks * w->groups);
+        wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->blocks, w->tiles));
+        config.gridDim = is_small(plan.kind) ? dim3(w->workers * w->blocks, w->groups) : dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
         if (!(types & (types - 1)))
             for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;

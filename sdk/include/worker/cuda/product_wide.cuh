@@ -31,9 +31,9 @@ enum {
 struct wk_wide_args {
     wk_product_args p;         /* items: of 8 tiles; slot: bytes of a tile in a stage */
     uint32_t workers;          /* clusters */
-    uint32_t tiles;            /* of an item; product_middle */
+    uint32_t tiles;            /* of an item; product_middle, product_small (glu: pairs) */
     uint32_t blocks;           /* of a cluster: 1, 2, 4, 8 */
-    uint32_t groups;           /* product_wide: of as many rows as the kernel has columns, with clusters of their own */
+    uint32_t groups;           /* product_wide, product_small: of as many rows as the kernel has columns, with clusters of their own */
     uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2 */
     uint32_t owned_inverse;    /* product_middle: 2^16 over that, rounded up */
     uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */

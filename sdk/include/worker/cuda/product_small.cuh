@@ -1,0 +1,222 @@
+/* worker/cuda/product_small.cuh: products of 2 to 64 rows with matrices of which a block's share fits in shared memory, on sm_90a.
+ *
+ * Such a launch is nothing but beginning and end, and each instruction there is fetched cold: so there is no ring, there are no roles, and few instructions stand between the wait for the launch before
+ * and the store. Warp i of a block has leaf i of the tree of slots, for all tiles of the block's item. It asks for its weights before anything else, all at once, then, when the launch before has ended,
+ * for its own activations, and makes weights while these come. The warps meet once, when the sums are there; then all finish outputs, a value a lane. Small blocks, too, so that those of the next
+ * launches stand beside them early.
+ *
+ * Rows are groups of 8 NT with blocks of their own, which find the weights in L2. Where a block's share is too large two blocks of a cluster have half of the slots each; the first finishes.
+ *
+ * Order of arithmetic: halves.cuh. */
+#ifndef WORKER_CUDA_PRODUCT_SMALL_CUH
+#define WORKER_CUDA_PRODUCT_SMALL_CUH
+
+#include <worker/cuda/product_middle.cuh>
+
+enum {
+    WK_SMALL_TOGETHER = 3, /* blocks a multiprocessor */
+    WK_SMALL_TILES = 2,    /* most tiles of a block; glu: pairs */
+    WK_SMALL_LEAST = 60000 /* least shared memory of a block: launches that stand too far ahead load weights beside the activations of others */
+};
+
+/* The tiles of a block: neighbours in a segment; with glu pairs of tiles of both. */
+struct wk_small_item {
+    uint32_t seg, tile, count;
+    __device__ __forceinline__ wk_small_item(const wk_wide_args &a, uint32_t item) : seg(0)
+    {
+        const wk_product_args &p = a.p;
+        if (!p.glu)
+            for (const uint32_t all = item; seg + 1 < p.n_seg && all >= p.seg[seg].end; seg++) item = all - p.seg[seg].end;
+        tile = item * a.tiles;
+        count = min(a.tiles, p.seg[seg].n_tiles - tile);
+    }
+};
+
+/* All steps of the warp's slot, of all tiles, with glu by turns of both segments; what lies past the end of k becomes zeros. */
+__device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_small_item &item, uint32_t to, uint32_t bar, uint32_t slot, uint32_t rounds, uint32_t lane)
+{
+#if WK_HAS_WGMMA
+    const wk_product_args &p = a.p;
+    const wk_segment_args &s = p.seg[item.seg];
+    const uint32_t bytes = s.step_bytes, apart = WK_SLOTS * bytes, first = slot * bytes, end = first + (rounds - 1) * apart + bytes, tiles = p.glu ? 2 * item.count : item.count;
+    const uint32_t lack = end > (uint32_t)s.tile_bytes ? end - (uint32_t)s.tile_bytes : 0; /* of the last step, less than it has */
+    if (lack) {
+#pragma unroll 1
+        for (uint32_t at = to + rounds * bytes - lack, i = 0; i < tiles; i++, at += rounds * bytes)
+#pragma unroll 1
+            for (uint32_t j = lane * 16; j < lack; j += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(at + j), "r"(0) : "memory");
+        wk_publish();
+        __syncwarp();
+    }
+    if (wk_elected()) {
+        uint64_t once; /* what is read once a step makes room in L2 first, not code and what every layer reads again */
+        asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
+        wk_bar_init(bar, 1);
+        wk_bar_init_done();
+        wk_wide_expect(bar, tiles * (rounds * bytes - lack));
+        const unsigned char *from = s.tiles + (uint64_t)item.tile * s.tile_bytes + first;
+        const uint64_t both = p.glu ? s.tile_bytes : 2 * s.tile_bytes;
+        uint64_t step = p.glu ? p.seg[1].tiles - p.seg[0].tiles : s.tile_bytes;
+#pragma unroll 1
+        for (uint32_t i = tiles; i; i--) {
+            const unsigned char *at = from;
+#pragma unroll 1
+            for (uint32_t r = rounds; r; r--) {
+                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(at), "r"(bytes - (r == 1 ? lack : 0)), "r"(bar), "l"(once) : "memory");
+                to += bytes;
+                at += apart;
+            }
+            from += step;
+            step = both - step;
+        }
+    }
+    __syncwarp();
+#endif
+}
+
+/* The warp's activations, a run of 32 values after the other, placed as lanes read them (product_middle.cuh). A column that is not there is the last one again. */
+template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(const wk_wide_args &a, uint32_t to, uint32_t slot, uint32_t rounds, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t step = 1u << p.step_shift;
+    uint32_t k = slot * step, end = min(k + step, p.k32), all = 0;
+    uint64_t from[NT];
+    to += wk_middle_place(wk_wide_group<F...>(p.seg[0].type), lane);
+#pragma unroll
+    for (uint32_t n = 0; n < NT; n++) {
+        from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)min((blockIdx.y * NT + n) * 8 + lane / 4, p.rows - 1) * p.k32 + k + lane % 4 * 8);
+        all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
+    }
+    if ((all ^ to ^ end) == 0xfffffff1u) wk_release(); /* for nothing, but all is at hand before the wait */
+    wk_depend();
+#pragma unroll 1
+    for (; rounds; rounds--) {
+#pragma unroll 1
+        for (uint32_t i = step; i; i -= 32) {
+#pragma unroll
+            for (uint32_t n = 0; n < NT; n++) {
+                wk_copy16_part(to + n * 512, reinterpret_cast<const void *>(from[n]), k < end ? 16 : 0);
+                from[n] += 64;
+            }
+            to += NT * 512;
+            k += 32;
+        }
+        k += (WK_SLOTS - 1) * step;
+        end = min(k + step, p.k32);
+#pragma unroll
+        for (uint32_t n = 0; n < NT; n++) from[n] += (WK_SLOTS - 1) * 2 * step;
+    }
+}
+
+/* A unit, first made, then, when they are there, multiplied by the activations. */
+template <class T, int NT, uint32_t PLACE, bool FAR>
+__device__ __forceinline__ void wk_small_unit(float (&c)[2][NT][4], const typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t lane)
+{
+    constexpr uint32_t runs = T::unit / 32;
+    uint32_t v[runs][1][2][4];
+    typename T::quants q;
+    T::load(q, w, PLACE, lane);
+#pragma unroll
+    for (uint32_t b = 0; b < runs; b++) wk_halves<T, FAR>(q, s, PLACE, b, v[b]);
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncwarp();
+#pragma unroll
+    for (uint32_t b = 0; b < runs; b++)
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            const uint4 y = x.read(b, n);
+            wk_mma(c[0][n], v[b][0][0], y.x, y.y);
+            wk_mma(c[1][n], v[b][0][1], y.z, y.w);
+        }
+}
+template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_small_super(float (&c)[2][NT][4], typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t lane)
+{
+    wk_small_unit<T, NT, 0, FAR>(c, s, w, x, lane);
+    if constexpr (T::super == 2) {
+        T::load(s, w + T::offset(1), 1, lane);
+        wk_small_unit<T, NT, 1, FAR>(c, s, w + T::offset(1), x.runs(T::unit / 32), lane);
+    }
+}
+
+/* All of the block's outputs, a value a lane: a warp has columns 2 i and 2 i + 1 of a cell. What they need besides sums is read no earlier: its code would stand before the products. */
+template <int NT> __device__ __forceinline__ void wk_small_finish(const wk_wide_args &a, const wk_small_item &item, const unsigned char *sums, uint32_t ready, uint32_t warp, uint32_t lane)
+{
+    constexpr uint32_t tile_bytes = WK_SLOTS * NT * WK_WIDE_CELL;
+    const wk_product_args &p = a.p;
+    auto place = [&](uint32_t i) {
+        const uint32_t tile = i / (4 * NT), row = (blockIdx.y * 4 * NT + i % (4 * NT)) * 2 + lane / 16;
+        return wk_output_at{ item.seg, item.tile + tile, lane % 16, row, tile < item.count && row < p.rows };
+    };
+    const uint32_t all = item.count * 4 * NT, warps = WK_SLOTS >> (a.blocks - 1);
+    wk_output_more more = wk_output_ahead(p, place(warp), 0);
+    if (a.blocks > 1) wk_stage_wait(ready, 0);
+    else __syncthreads();
+#pragma unroll 1
+    for (uint32_t i = warp; i < all; i += warps) {
+        const wk_output_at o = place(i);
+        const unsigned char *const from = sums + i / (4 * NT) * (p.glu ? 2 : 1) * tile_bytes + i / 4 % NT * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
+        float sum[1], up[1] = {};
+        wk_wide_tree(sum, from, 0, WK_SLOTS, WK_WIDE_CELL);
+        if (p.glu) wk_wide_tree(up, from + tile_bytes, 0, WK_SLOTS, WK_WIDE_CELL);
+        wk_output(p, o, more, sum[0], up[0]);
+        if (i + warps < all) more = wk_output_ahead(p, place(i + warps), 0);
+    }
+}
+
+template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, WK_SMALL_TOGETHER) wk_product_small(const __grid_constant__ wk_wide_args a)
+{
+#if WK_HAS_WGMMA
+    extern __shared__ uint4 wk_shared[];
+    const wk_product_args &p = a.p;
+    const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), rank = blockIdx.x & (a.blocks - 1);
+    unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
+    wk_release();
+    const wk_small_item item(a, blockIdx.x >> (a.blocks - 1));
+    const uint32_t leaf = a.blocks == 1 ? warp : rank * (WK_SLOTS / 2) + warp, slot = wk_wide_slot(leaf), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
+    const uint32_t w = warp * p.slot, x = p.x_at + warp * a.x_bytes, bar = base + p.bars_at + warp * 8, ready = base + p.bars_at + WK_SLOTS * 8;
+    if (rounds) wk_small_ask(a, item, base + w, bar, slot, rounds, lane);
+    else wk_few_touch(p);
+    const uint32_t tiles = p.glu ? 2 * item.count : item.count;
+    if (a.blocks > 1) {
+        if (rank == 0 && warp == 0 && wk_elected()) {
+            wk_bar_init(ready, 1);
+            wk_bar_init_done();
+            wk_wide_expect(ready, tiles * NT * WK_SLOTS * WK_WIDE_CELL);
+        }
+        __syncwarp();
+        wk_wide_cluster_arrive();
+    }
+    wk_small_bring<NT, F...>(a, base + x, slot, rounds, lane);
+    uint32_t to = p.red_at + leaf * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
+    if (a.blocks > 1) wk_wide_cluster_wait();
+    if (rounds) wk_stage_wait(bar, 0);
+    wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.seg].type : 0, [&](auto format) {
+        typedef decltype(format) T;
+        const unsigned char *from = shared + w;
+#pragma unroll 1
+        for (uint32_t i = tiles; i; i--) {
+            float c[2][NT][4] = {};
+            wk_middle_x<T, NT> xs(shared + x, lane);
+#pragma unroll 1
+            for (uint32_t u = rounds * p.step_units; u; u -= T::super, from += T::offset(T::super), xs = xs.runs(T::super * (T::unit / 32))) {
+                typename T::scales s;
+                T::load(s, from, 0, lane);
+                if (wk_far<T>(s)) wk_small_super<T, NT, true>(c, s, from, xs, lane);
+                else wk_small_super<T, NT, false>(c, s, from, xs, lane);
+            }
+#pragma unroll
+            for (int n = 0; n < NT; n++, to += WK_SLOTS * WK_WIDE_CELL) {
+                const float sum[4] = { __fadd_rn(c[0][n][0], c[1][n][0]), __fadd_rn(c[0][n][1], c[1][n][1]), __fadd_rn(c[0][n][2], c[1][n][2]), __fadd_rn(c[0][n][3], c[1][n][3]) };
+                if (a.blocks > 1) wk_wide_send(base + to, ready, 0, sum);
+                else *reinterpret_cast<float4 *>(shared + to) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+            }
+        }
+    });
+    if (rank == 0) wk_small_finish<NT>(a, item, shared + p.red_at, ready, warp, lane);
+#else
+    asm volatile("trap;");
+    (void)a;
+#endif
+}
+
+#endif
