@@ -1,9 +1,9 @@
 /* worker/cuda/product_small.cuh: products of 2 to 64 rows with matrices of which a block's share fits in shared memory, on sm_90a.
  *
  * Such a launch is nothing but beginning and end, and each instruction there is fetched cold: so there is no ring, there are no roles, and few instructions stand between the wait for the launch before
- * and the store. Warp i of a block has leaf i of the tree of slots, for all tiles of the block's item. It asks for its weights before anything else, all at once, then, when the launch before has ended,
- * for its own activations, and makes weights while these come. The warps meet once, when the sums are there; then all finish outputs, a value a lane. Small blocks, too, so that those of the next
- * launches stand beside them early.
+ * and the store. Warp i of a block has leaf i of the tree of slots, for all tiles of the block's item. It asks for its weights before anything else, all at once; when they are there it lets the next
+ * launch begin and waits for the one before, asks for its own activations, and makes weights while these come. The warps meet once, when the sums are there; then all finish outputs, a value a lane.
+ * Blocks are small, so that those of the next launch stand beside them with their weights, but not so small that those of three do.
  *
  * Rows are groups of 8 NT with blocks of their own, which find the weights in L2. Where a block's share is too large two blocks of a cluster have half of the slots each; the first finishes.
  *
@@ -170,7 +170,6 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, W
     const wk_product_args &p = a.p;
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), rank = blockIdx.x & (a.blocks - 1);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
-    wk_release();
     const wk_small_item item(a, blockIdx.x >> (a.blocks - 1));
     const uint32_t leaf = a.blocks == 1 ? warp : rank * (WK_SLOTS / 2) + warp, slot = wk_wide_slot(leaf), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
     const uint32_t w = warp * p.slot, x = p.x_at + warp * a.x_bytes, bar = base + p.bars_at + warp * 8, ready = base + p.bars_at + WK_SLOTS * 8;
@@ -186,10 +185,11 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, W
         __syncwarp();
         wk_wide_cluster_arrive();
     }
+    if (rounds) wk_stage_wait(bar, 0);
+    wk_release(); /* not before: what the next launch asks for would be beside this one's weights, and its blocks' successors' beside these activations */
     wk_small_bring<NT, F...>(a, base + x, slot, rounds, lane);
     uint32_t to = p.red_at + leaf * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
     if (a.blocks > 1) wk_wide_cluster_wait();
-    if (rounds) wk_stage_wait(bar, 0);
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.seg].type : 0, [&](auto format) {
         typedef decltype(format) T;
         const unsigned char *from = shared + w;
