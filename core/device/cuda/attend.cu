@@ -7,8 +7,8 @@
  * puts them into its copy of the page, and stores them if its tile holds the row's first query: each is stored once, and no block waits for another.
  *
  * With one or two blocks a multiprocessor and its memory full, time is what an item takes from one barrier to the next: one warp looks ahead for all, a new key and value
- * are finished with the queries, and what the next tile needs beside pages is asked for a tile ahead. Where a block has one item, in generation of a few sequences, time is the
- * instructions from the wait for q, k and v on, which are fetched from afar: these items go attend_one.cuh's short way, dealt out without a look at more than lengths.
+ * are finished with the queries, and what the next tile needs beside pages is asked for a tile ahead. In generation much of an item's time
+ * is its instructions, fetched from afar: where every sequence has one row and a block has splits of one tile at most, it goes a short way (do_item, do_run), dealt out by lengths alone.
  *
  * Tensor cores work with positions (K) or values (V, transposed) as the 16 rows and queries as the 8 columns: a column's sums do not depend on
  * its neighbours, and one query costs what eight do, which is little beside the reading. First a warp has a page and makes its scores; then the warps
@@ -17,28 +17,16 @@
  * Splits are added in order, by the block that has all of a tile's, as it goes; else from the workspace, by the last block to finish, which an
  * integer counter finds; else, where tiles are few, in shared memory by the blocks of a cluster (attend_one.cuh). All orders of addition come
  * from absolute positions alone, so every way gives the same bits. */
-#include "device/cuda/attend_one.cuh"
+#include "device/cuda/attend_run.cuh"
 
 #include "device/cuda/launch.cuh"
 
 enum { FEW_CLUSTER = 4, FEW_SENT = 32 }; /* most blocks of a cluster; fragments that each has room for */
-enum { PLACES = 4, MEETING = 6 };         /* items that are known: the one that is computed and those behind it; pages that are read while blocks meet in memory */
-enum { RAW_KEY = QUERIES, RAW_VALUE, RAW_TURNS_Q, RAW_TURNS_K, RAW_ROWS };
 enum { BLOCK_RESERVED = 1024 }; /* bytes that a block takes beside what it asks for */
 
 /* ---- shared memory ------------------------------------------------------------------------------------------------------------ */
 
-/* A page's K and V of a head, behind each other; of each so many bytes are read. */
-struct alignas(16) page_copy { __half *from; uint32_t bytes; };
-
-template <int D, int W> struct alignas(128) few_shared : split_shared<D, W> {
-    alignas(16) float raw[RAW_ROWS][D]; /* of the next tile, as they are: queries, a key, a value, the turns of queries and keys */
-    alignas(16) __half row[2][D];       /* of a tile of one row: the new key and value, until their page has arrived */
-    cuda_seq seqs[WK_CUDA_FEW];
-    item items[PLACES];
-    struct page_copy copies[PLACES][W]; /* of their pages */
-};
-/* Behind it a page of values for each warp, and in clusters what their blocks send. */
+/* Behind few_shared a page of values for each warp, and in clusters what their blocks send. */
 template <int D, int W> static size_t few_bytes(uint32_t cluster) { return sizeof(few_shared<D, W>) + W * 32 * D * sizeof(__half) + (cluster > 1 ? FEW_SENT * SENT_BYTES : 0); }
 /* Most splits of a tile that the blocks of a cluster have room for, as they have for any fewer. */
 template <int D> __host__ __device__ constexpr uint32_t most_sent(uint32_t cluster)
@@ -88,17 +76,6 @@ template <int D, int FORM> __device__ __forceinline__ void put_row(const attend_
 struct phase { uint32_t index, parity; bool first, more, raw; };
 
 /* ---- pages on their way -------------------------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ bool sees_page(const item &t, uint32_t number) { return number >= t.low / KV_PAGE && number <= t.high / KV_PAGE; }
-
-/* id: the page that the item's page `number` is in. Of K and V is copied what earlier steps have left, in whole blocks of 8 positions; what lies behind is never seen, or cleared. */
-template <int D> __device__ __forceinline__ page_copy copy_of_page(const attend_args &a, const item &t, uint32_t number, uint32_t id)
-{
-    const bool seen = sees_page(t, number);
-    const uint32_t start = number * KV_PAGE, n = t.position > start ? t.position - start : 0;
-    return page_copy{ page_of<D>(a, seen ? id : 0, t.kv), seen ? (n < KV_PAGE ? (n + 7) / 8 : KV_PAGE / 8) * (16 * D) : 0 };
-}
-__device__ __forceinline__ uint32_t look_up(const attend_args &a, const item &t, uint32_t number) { return sees_page(t, number) ? __ldg(page_entry(a, t.seq, number)) : 0; }
 
 /* The warp's page of item `index`. which: 0 K, 1 V. */
 template <int D, int W> __device__ __forceinline__ void ask_page(const few_shared<D, W> &m, uint32_t index, uint32_t which)
@@ -233,35 +210,6 @@ template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ void fi
     if (j.early && v < rows && run_first<D>() < D) *reinterpret_cast<uint4 *>(m.row[1] + run_first<D>()) = half_run(value.own);
 }
 
-/* A key or value that was finished early, by the warp that has its page, which has arrived: into the copy, and into the page by the first tile. */
-template <int D, int W> __device__ __forceinline__ void put_early(const few_shared<D, W> &m, const item &t, uint32_t which, __half *copy, __half *page, bool copied)
-{
-    const uint32_t lane = threadIdx.x & 31u;
-#pragma unroll
-    for (uint32_t c = 0; c < D / 8; c += 32) {
-        if (c + lane >= D / 8) break;
-        const uint32_t at = block_offset<D>(t.high % KV_PAGE, c + lane);
-        const uint4 x = *reinterpret_cast<const uint4 *>(m.row[which] + 8 * (c + lane));
-        *reinterpret_cast<uint4 *>(copy + at) = x;
-        if (t.tile == 0) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
-    }
-    if (copied) stores_before_copies();
-    __syncwarp();
-}
-
-/* Zeros in place of the values after `high`, by the warp that has their page, which has arrived: what another sequence left there may be NaN. */
-template <int D> __device__ __forceinline__ void clear_behind(__half *page, uint32_t high, bool copied)
-{
-    const uint32_t lane = threadIdx.x & 31u, end = (high + 1) % KV_PAGE; /* a lane has position lane % 8 of every 8, and every fourth run of values */
-    if (!end) return;
-#pragma unroll
-    for (uint32_t i = 0; i < KV_PAGE; i += 8)
-#pragma unroll
-        for (uint32_t c = 0; c < D / 8; c += 4)
-            if (i + lane % 8 >= end && c + lane / 8 < D / 8) *reinterpret_cast<uint4 *>(page + block_offset<D>(i + lane % 8, c + lane / 8)) = make_uint4(0, 0, 0, 0);
-    if (copied) stores_before_copies();
-}
-
 /* The new values. v: the item's pages, which have arrived. */
 template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, const phase &now, head_run &r, __half *v)
 {
@@ -375,8 +323,8 @@ template <int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(ite
     return s;
 }
 
-/* MEETS: several sequences with few tiles, in clusters; a block's only item goes the short way. Else blocks fill the multiprocessors, and what they ask for is more than memory brings until the step's heads are wanted: these are
- * asked for ahead of the first values, and the launch behind begins when they are here. */
+/* MEETS: several sequences with few tiles, in clusters. Else blocks fill the multiprocessors, and what they ask for is more than memory brings until the step's heads are wanted: these are
+ * asked for ahead of the first values, and the launch behind begins when they are here. Steps of one row a sequence go the short ways where the tiles can be dealt out so. */
 template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, const few_launch launch)
 {
     extern __shared__ __align__(128) unsigned char memory[];
@@ -385,19 +333,26 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     __half *const v = reinterpret_cast<__half *>(&m + 1);
     if (MEETS && !launch.late) wk_release();
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
+    if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if (MEETS && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
     if (MEETS) cluster_arrive();
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     item t;
-    if constexpr (MEETS && D % 32 == 0)
-        if (bool some = false; launch.tile && deal_items<W>(t, some, a, launch)) {
+    if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS && D % 32 == 0)
+        if (tile_run run; launch.tile && deal_tiles<W, MEETS>(t, run, a, launch)) {
             const uint32_t splits = t.last - t.first + 1;
-            if (some) do_item<D, FORM>(m, a, t, page_of_item<D, W>(t, a, warp), v, splits > 1, parting{ splits, 1, splits }, t.split - t.first, sent, launch.late);
-            else if (blockIdx.x == 0) wk_depend(); /* the launch ends with the block that waits longest: one is enough */
+            const parting part = { splits, run.each, run.each == 1 ? splits : (splits + run.each - 1) / run.each };
+            const uint32_t rank = blockIdx.x - over(blockIdx.x, launch.part) * launch.cluster;
+            if (run.none) {
+                if (!MEETS || blockIdx.x == 0) wk_depend(); /* the launch ends with the block that waits longest: one is enough */
+            } else if (MEETS && part.each == 1) {
+                do_item<D, FORM>(m, a, t, page_of_item<D, W>(t, a, warp), v, part.splits > 1, part, rank, sent, launch.late);
+            } else {
+                do_run<D, MEETS>(m, a, t, run.to, v, part, rank, sent, launch.late);
+            }
             return;
         }
     if (MEETS && launch.late) wk_release();
-    if (threadIdx.x == 0) begin_barrier(v_bar, W);
     const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1), guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
     const dealing dealt = deal_out<D, W, FORM, MEETS>(m, a, launch);
     const share all = deal<W, FORM, MEETS>(t, dealt, a, launch);
@@ -735,7 +690,10 @@ template <int D, int W, int FORM> static wk_status launch_form(const struct cuda
             const wk_status done = launch_clusters<D, W>(a, x, &d, blocks, context, stream, err, &cluster);
             if (cluster > 1) return done;
         }
-    return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(1), a, stream, err, x, few_launch_of(blocks, blocks, x.seqs));
+    struct few_launch l = few_launch_of(blocks, blocks, x.seqs);
+    const uint32_t row_tiles = x.kv_heads * ((x.group + QUERIES - 1) / QUERIES);
+    if (one_item_serves(x) && row_tiles > 1 && row_tiles * (uint64_t)x.seqs <= blocks) l.tile = part_of(row_tiles);
+    return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(1), a, stream, err, x, l);
 }
 
 template <int D> static wk_status launch_one(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)

@@ -88,6 +88,8 @@ __device__ __forceinline__ cuda_seq load_seq(const cuda_seq *at)
  * does not serve); block i begins with sequence i likely / 2^32, if all have as many items; late: the launch behind begins once pages are there. */
 struct few_launch { uint32_t cluster, sent, part, share, tile, likely; bool late; };
 
+enum { MEETING = 6 }; /* pages that are read while blocks meet in memory */
+
 /* x / n by what n is there as. */
 __device__ __forceinline__ uint32_t over(uint32_t x, uint32_t part) { return __umulhi(x, part); }
 
@@ -114,25 +116,41 @@ __device__ __forceinline__ uint32_t seek_seq(const uint32_t (&ahead)[2], uint32_
 }
 __device__ __forceinline__ uint32_t ahead_of(const uint32_t (&ahead)[2], uint32_t seq) { return __shfl_sync(0xffffffffu, seq & 1u ? ahead[1] : ahead[0], seq / 2); }
 
-/* Steps of one row a sequence, whose tiles have as many splits as a cluster has blocks, or fewer: sequences have their tiles in order, a cluster each, and a block has one item at most.
- * Whether the step is one; some: the block has an item, t. By whole warps. */
-template <int W> __device__ __forceinline__ bool deal_items(item &t, bool &some, const attend_args &a, const few_launch &launch)
+/* A block's run of the splits of its tile: from t.split to `to`, of `each` like others of its cluster, or fewer; none: it has nothing to do. */
+struct tile_run { uint32_t to, each; bool none; };
+
+/* Steps of one row a sequence, of about the same length: sequences have their tiles in order, a cluster or a block each. Whether the step is one; t: the block's tile, and where it begins. By whole
+ * warps. */
+template <int W, bool MEETS> __device__ __forceinline__ bool deal_tiles(item &t, tile_run &r, const attend_args &a, const few_launch &launch)
 {
-    const uint32_t cluster = over(blockIdx.x, launch.part), seq = over(cluster, launch.tile);
+    const uint32_t cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x, seq = over(cluster, launch.tile);
     const cuda_seq own = load_seq(a.seq + (seq < a.seqs ? seq : 0));
-    bool serves = true;
+    uint32_t all = 0, longest = 0; /* splits that clusters share, or pages that blocks have */
+    bool single = true;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x & 31u; i < a.seqs; i += 32) {
         const cuda_seq s = load_seq(a.seq + i);
+        if (s.n_rows == 0) continue;
         item_sequence<W, FORM_ONE>(t, a, s);
-        serves = serves && (s.n_rows == 0 || (s.n_rows == 1 && t.last - t.first < launch.cluster));
+        const uint32_t n = MEETS ? t.last - t.first + 1 : tile_pages(t, a).n;
+        single = single && s.n_rows == 1;
+        all += n;
+        longest = n > longest ? n : longest;
     }
-    if (!__all_sync(0xffffffffu, serves)) return false;
+    if (!__all_sync(0xffffffffu, single)) return false;
     item_sequence<W, FORM_ONE>(t, a, own);
+    const uint32_t tiles = a.kv_heads * t.tiles;
+    if (!MEETS || !__all_sync(0xffffffffu, longest <= launch.cluster)) {
+        all = over(__reduce_add_sync(0xffffffffu, all) * tiles, launch.share);
+        longest = __reduce_max_sync(0xffffffffu, longest);
+        if (MEETS ? longest > launch.sent || over(longest + launch.cluster - 1, launch.part) > all + 2 : longest > all + MEETING) return false;
+    }
+    r.each = MEETS ? over(t.last - t.first + launch.cluster, launch.part) : t.last - t.first + 1;
     t.seq = seq;
-    t.split = t.first + (blockIdx.x - cluster * launch.cluster);
-    item_of_tile<FORM_ONE>(t, a, cluster - seq * (a.kv_heads * t.tiles));
-    some = seq < a.seqs && own.n_rows && t.split <= t.last;
+    t.split = t.first + (blockIdx.x - (MEETS ? cluster * launch.cluster : cluster)) * r.each;
+    item_of_tile<FORM_ONE>(t, a, cluster - seq * tiles);
+    r.to = t.split + r.each - 1 < t.last ? t.split + r.each - 1 : t.last;
+    r.none = seq >= a.seqs || own.n_rows == 0 || t.split > t.last;
     return true;
 }
 
