@@ -67,6 +67,61 @@ __device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_out
     }
 }
 
+/* ---- short ways: nearly all products of a step are F32, maybe with a bias, a residual and partial sums of squares, or an act of a gate by SiLU or the clamped one. In a short launch each instruction behind the
+ * sums costs as much as it takes to fetch it, so these go by few. wk_product_args::way says which (and, GATED and F32_FOURS, that all is whole tiles, read and written four values at a time). ---- */
+
+__device__ __forceinline__ float wk_plain_value(const wk_product_args &p, uint32_t seg, float sum, float bias, float residual)
+{
+    const float v = __fadd_rn(__fmul_rn(sum, p.seg[seg].scale), bias);
+    return p.residual ? __fadd_rn(v, residual) : v;
+}
+__device__ __forceinline__ float wk_gated_value(const wk_product_args &p, float sum, float up, float bias, float up_bias)
+{
+    const float g = __fadd_rn(__fmul_rn(sum, p.seg[0].scale), bias), u = __fadd_rn(__fmul_rn(up, p.seg[1].scale), up_bias);
+    return p.glu == WK_GLU_SILU ? wk_glu_value(WK_GLU_SILU, g, u, 0.0f, 0.0f) : wk_clamp_glu(g, u, p.alpha, p.limit);
+}
+
+/* Where a lane's output goes, at hand before its sum is. */
+struct wk_place {
+    uint64_t y, aux; /* addresses; 0 where this lane stores none */
+    uint32_t way, squares;
+    __device__ __forceinline__ wk_place(const wk_product_args &p, const wk_output_at &o)
+    {
+        const wk_segment_args &s = p.seg[o.seg];
+        const uint32_t j = o.tile * 16 + o.r;
+        way = p.way;
+        squares = s.aux != NULL;
+        if (way == WK_WAY_GATED) {
+            y = reinterpret_cast<uint64_t>(static_cast<__half *>(s.y) + (uint64_t)o.row * s.n + j);
+            aux = reinterpret_cast<uint64_t>(reinterpret_cast<float2 *>(s.aux) + (uint64_t)o.row * s.n_tiles + o.tile);
+        } else {
+            y = reinterpret_cast<uint64_t>(static_cast<float *>(s.y) + o.row * s.y_stride + j);
+            aux = reinterpret_cast<uint64_t>(s.aux + (uint64_t)o.row * s.n_tiles + o.tile);
+        }
+        if (!o.on || j >= s.n) y = 0;
+        if (!o.on || o.r != 0) aux = 0;
+        asm volatile("" : "+l"(y), "+l"(aux), "+r"(way), "+r"(squares));
+    }
+    __device__ __forceinline__ void put(const wk_product_args &p, const wk_output_at &o, const wk_output_more &more, float sum, float up) const
+    {
+        if (way >= WK_WAY_F32) {
+            const float v = wk_plain_value(p, o.seg, sum, more.bias, more.other);
+            if (y) asm volatile("st.global.f32 [%0], %1;" ::"l"(y), "f"(v) : "memory");
+            if (squares) {
+                const float q = wk_square_sum16(y ? v : 0.0f);
+                if (aux) asm volatile("st.global.f32 [%0], %1;" ::"l"(aux), "f"(q) : "memory");
+            }
+        } else if (way == WK_WAY_GATED) {
+            const __half h = wk_act_half(wk_gated_value(p, sum, up, more.bias, more.other), p.seg[0].shift);
+            const float2 sums = wk_act_sum16(h);
+            if (y) asm volatile("st.global.b16 [%0], %1;" ::"l"(y), "h"(__half_as_ushort(h)) : "memory");
+            if (aux) asm volatile("st.global.v2.f32 [%0], {%1,%2};" ::"l"(aux), "f"(sums.x), "f"(sums.y) : "memory");
+        } else {
+            wk_output(p, o, more, sum, up);
+        }
+    }
+};
+
 /* ---- four values a lane: rows 4 (lane % 4) .. + 3 of a tile, for row `row` of the product, in four neighbouring lanes --------------------------- */
 
 struct wk_four_at {
@@ -106,6 +161,27 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
     const wk_segment_args &s = p.seg[o.seg];
     const uint32_t j = o.tile * 16 + threadIdx.x % 4 * 4;
     float v[4];
+    if (p.way == WK_WAY_F32_FOURS) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = wk_plain_value(p, o.seg, sum[i], more.bias[i], more.other[i]);
+        if (o.on) *reinterpret_cast<float4 *>(static_cast<float *>(s.y) + o.row * s.y_stride + j) = make_float4(v[0], v[1], v[2], v[3]);
+        if (s.aux) {
+            const float q = wk_square_sum16(make_float4(v[0], v[1], v[2], v[3]));
+            if (o.on && threadIdx.x % 4 == 0) s.aux[(uint64_t)o.row * s.n_tiles + o.tile] = q;
+        }
+        return;
+    }
+    if (p.way == WK_WAY_GATED) {
+        union { uint2 bits; __half2 h[2]; } h;
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = wk_gated_value(p, sum[i], up[i], more.bias[i], more.other[i]);
+        h.h[0] = wk_act_half2(v[0], v[1], p.seg[0].shift);
+        h.h[1] = wk_act_half2(v[2], v[3], p.seg[0].shift);
+        const float2 sums = wk_act_sum16(h.h[0], h.h[1]);
+        if (o.on) *reinterpret_cast<uint2 *>(static_cast<__half *>(p.seg[0].y) + (uint64_t)o.row * p.seg[0].n + j) = h.bits;
+        if (o.on && threadIdx.x % 4 == 0) reinterpret_cast<float2 *>(p.seg[0].aux)[(uint64_t)o.row * p.seg[0].n_tiles + o.tile] = sums;
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < 4; i++) v[i] = __fadd_rn(__fmul_rn(sum[i], s.scale), more.bias[i]);
     if (p.glu) {
@@ -113,13 +189,7 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
         for (int i = 0; i < 4; i++) up[i] = __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]);
         if (p.residual && o.on) wk_four_load(more.other, wk_four_residual(p, o, j), j, s.n);
     }
-    if (p.glu == WK_GLU_SILU) { /* the commonest, and that of models with experts: side by side */
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = wk_glu_value(WK_GLU_SILU, v[i], up[i], 0.0f, 0.0f);
-    } else if (p.glu == WK_GLU_CLAMP) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = wk_clamp_glu(v[i], up[i], p.alpha, p.limit);
-    } else if (p.glu || p.map[0].fn) { /* the other functions stand here once: the values pass by */
+    if (p.glu || p.map[0].fn) { /* the functions stand here once: the values pass by */
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
             float x = v[0];

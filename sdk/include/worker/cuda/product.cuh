@@ -148,6 +148,19 @@ template <class First, class... Rest> struct wk_product_of {
             a->types |= 1u << type;
             if (slots[type] > a->slot) a->slot = slots[type];
         }
+        a->way = way(p);
+    }
+    static uint32_t way(const wk_cuda_product *p)
+    {
+        auto fours = [](const void *at, uint64_t stride, uint32_t bytes) { return reinterpret_cast<uintptr_t>(at) % (4 * bytes) == 0 && stride % 4 == 0; };
+        bool plain = !p->glu && !p->map[0].fn, whole = fours(p->residual, p->residual_stride, 4);
+        for (uint32_t i = 0; i < p->n_seg; i++) {
+            const wk_cuda_segment *s = &p->seg[i];
+            plain = plain && s->out.kind == WK_CUDA_OUT_F32;
+            whole = whole && s->n % 32 == 0 && fours(s->bias, 0, 4) && (i && p->glu ? true : fours(s->out.y, s->out.y_stride, s->out.kind == WK_CUDA_OUT_ACT ? 2 : 4));
+        }
+        if (plain) return whole ? WK_WAY_F32_FOURS : WK_WAY_F32;
+        return (p->glu == WK_GLU_SILU || p->glu == WK_GLU_CLAMP) && whole && !p->residual && p->seg[0].out.kind == WK_CUDA_OUT_ACT ? WK_WAY_GATED : WK_WAY_ANY;
     }
 
     static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }

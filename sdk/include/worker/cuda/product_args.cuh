@@ -9,6 +9,7 @@
 #include <worker/quant_cuda.h>
 
 enum { WK_SLOTS = 8, WK_TYPES_MAX = 4 };
+enum { WK_WAY_ANY, WK_WAY_GATED, WK_WAY_F32, WK_WAY_F32_FOURS }; /* of outputs: epilogue.cuh */
 
 struct wk_segment_args {
     const unsigned char *tiles;
@@ -39,6 +40,7 @@ struct wk_product_args {
     float alpha, limit;
     struct { uint32_t fn; float p; } map[4];
     uint32_t x_items;             /* experts: items that share an input row */
+    uint32_t way;                 /* of outputs: WK_WAY_* */
     struct wk_segment_args seg[4];
 };
 

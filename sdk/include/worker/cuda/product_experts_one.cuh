@@ -149,7 +149,7 @@ __device__ __forceinline__ void wk_one_finish(const wk_experts_args &a, const wk
     for (uint32_t unit = walk.tile; unit < last; unit++) {
         o.seg = wk_few_segment(p, unit, &o.tile);
         const wk_output_more more = wk_output_ahead(p, o, expert);
-        const wk_few_place to(p, o);
+        const wk_place to(p, o);
         wk_stage_wait(bars.summed(sum.i), sum.parity);
         if (p.glu) wk_stage_wait(bars.summed(sum.i + 1), sum.parity); /* pairs begin at even places */
         const float *const v = reinterpret_cast<const float *>(shared + p.red_at + (sum.i + (p.glu ? lane / 16 : 0)) * shape::place) + o.r;

@@ -247,38 +247,6 @@ __device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, const 
         }
 }
 
-/* Where an output goes, at hand before its sum is: F32 as it is, maybe with a residual and a partial sum of squares. All else is wk_output's. */
-struct wk_few_place {
-    uint64_t y, aux; /* addresses; aux: 0 where this lane stores none */
-    uint32_t plain, squares, in;
-    __device__ __forceinline__ wk_few_place(const wk_product_args &p, const wk_output_at &o)
-    {
-        const wk_segment_args &s = p.seg[o.seg];
-        const uint32_t j = o.tile * 16 + o.r;
-        in = o.on && j < s.n;
-        plain = !p.glu && !p.map[0].fn && s.kind == WK_CUDA_OUT_F32;
-        squares = s.aux != NULL;
-        y = reinterpret_cast<uint64_t>(static_cast<float *>(s.y) + o.row * s.y_stride + j);
-        aux = squares && o.on && o.r == 0 ? reinterpret_cast<uint64_t>(s.aux + (uint64_t)o.row * s.n_tiles + o.tile) : 0;
-        asm volatile("" : "+l"(y), "+l"(aux), "+r"(plain), "+r"(squares), "+r"(in));
-    }
-    static __device__ __forceinline__ void store(uint64_t at, float v) { asm volatile("st.global.f32 [%0], %1;" ::"l"(at), "f"(v) : "memory"); }
-    __device__ __forceinline__ void put(const wk_product_args &p, const wk_output_at &o, const wk_output_more &more, float sum, float up) const
-    {
-        if (!plain) {
-            wk_output(p, o, more, sum, up);
-            return;
-        }
-        float v = __fadd_rn(__fmul_rn(sum, p.seg[o.seg].scale), more.bias);
-        if (p.residual) v = __fadd_rn(v, more.other);
-        if (in) store(y, v);
-        if (squares) {
-            const float q = wk_square_sum16(in ? v : 0.0f);
-            if (aux) store(aux, q);
-        }
-    }
-};
-
 /* A word of every line of the arguments is read: what is read after the wait is then at hand. */
 __device__ __forceinline__ void wk_few_touch(const wk_product_args &p)
 {
@@ -314,7 +282,7 @@ template <int COLUMNS> __device__ __forceinline__ void wk_few_finish(const wk_pr
         o.row = COLUMNS == 1 ? 0 : lane / 16;
         o.on = COLUMNS == 1 ? lane < 16 : o.row < p.rows;
         wk_output_more more = wk_output_ahead(p, o, 0);
-        const wk_few_place place(p, o);
+        const wk_place place(p, o);
         wk_stage_wait(bars.summed(first), sum.parity);
         if (p.glu) wk_stage_wait(bars.summed(first + 1), sum.parity);
         if constexpr (COLUMNS == 1) {
@@ -330,7 +298,7 @@ template <int COLUMNS> __device__ __forceinline__ void wk_few_finish(const wk_pr
                 o.on = o.row < p.rows;
                 if (c + 2 < p.rows) more = wk_output_ahead(p, o, 0);
                 const float a = wk_few_sum<COLUMNS>(p, shared, first, now.r, now.row), up = p.glu ? wk_few_sum<COLUMNS>(p, shared, first + 1, now.r, now.row) : 0.0f;
-                wk_few_place(p, now).put(p, now, with, a, up);
+                wk_place(p, now).put(p, now, with, a, up);
             }
         }
         __syncwarp();

@@ -148,18 +148,23 @@ template <int NT> __device__ __forceinline__ void wk_small_finish(const wk_wide_
         return wk_output_at{ item.seg, item.tile + tile, lane % 16, row, tile < item.count && row < p.rows };
     };
     const uint32_t all = item.count * 4 * NT, warps = WK_SLOTS >> (a.blocks - 1);
-    wk_output_more more = wk_output_ahead(p, place(warp), 0);
+    wk_output_at o = place(warp);
+    wk_output_more more = wk_output_ahead(p, o, 0);
+    wk_place to(p, o);
     if (a.blocks > 1) wk_stage_wait(ready, 0);
     else __syncthreads();
 #pragma unroll 1
-    for (uint32_t i = warp; i < all; i += warps) {
-        const wk_output_at o = place(i);
+    for (uint32_t i = warp; i < all;) {
         const unsigned char *const from = sums + i / (4 * NT) * (p.glu ? 2 : 1) * tile_bytes + i / 4 % NT * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
         float sum[1], up[1] = {};
         wk_wide_tree(sum, from, 0, WK_SLOTS, WK_WIDE_CELL);
         if (p.glu) wk_wide_tree(up, from + tile_bytes, 0, WK_SLOTS, WK_WIDE_CELL);
-        wk_output(p, o, more, sum[0], up[0]);
-        if (i + warps < all) more = wk_output_ahead(p, place(i + warps), 0);
+        to.put(p, o, more, sum[0], up[0]);
+        i += warps;
+        if (i >= all) break;
+        o = place(i);
+        more = wk_output_ahead(p, o, 0);
+        to = wk_place(p, o);
     }
 }
 
