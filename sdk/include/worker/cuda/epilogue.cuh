@@ -67,18 +67,17 @@ __device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_out
     }
 }
 
-/* ---- short ways: nearly all products of a step are F32, maybe with a bias, a residual and partial sums of squares, or an act of a gate by SiLU or the clamped one. In a short launch each instruction behind the
- * sums costs as much as it takes to fetch it, so these go by few. wk_product_args::way says which (and, GATED and F32_FOURS, that all is whole tiles, read and written four values at a time). ---- */
+/* ---- short ways: nearly all products of a step are F32, maybe with a bias, a residual and partial sums of squares, or an act of SiLU(gate) times up. In a short launch each instruction behind the
+ * sums costs as much as it takes to fetch it, so these go by few. wk_product_args::way says which (and, SILU and F32_FOURS, that all is whole tiles, read and written four values at a time). ---- */
 
 __device__ __forceinline__ float wk_plain_value(const wk_product_args &p, uint32_t seg, float sum, float bias, float residual)
 {
     const float v = __fadd_rn(__fmul_rn(sum, p.seg[seg].scale), bias);
     return p.residual ? __fadd_rn(v, residual) : v;
 }
-__device__ __forceinline__ float wk_gated_value(const wk_product_args &p, float sum, float up, float bias, float up_bias)
+__device__ __forceinline__ float wk_silu_value(const wk_product_args &p, float sum, float up, float bias, float up_bias)
 {
-    const float g = __fadd_rn(__fmul_rn(sum, p.seg[0].scale), bias), u = __fadd_rn(__fmul_rn(up, p.seg[1].scale), up_bias);
-    return p.glu == WK_GLU_SILU ? wk_glu_value(WK_GLU_SILU, g, u, 0.0f, 0.0f) : wk_clamp_glu(g, u, p.alpha, p.limit);
+    return wk_glu_value(WK_GLU_SILU, __fadd_rn(__fmul_rn(sum, p.seg[0].scale), bias), __fadd_rn(__fmul_rn(up, p.seg[1].scale), up_bias), 0.0f, 0.0f);
 }
 
 /* Where a lane's output goes, at hand before its sum is. */
@@ -91,7 +90,7 @@ struct wk_place {
         const uint32_t j = o.tile * 16 + o.r;
         way = p.way;
         squares = s.aux != NULL;
-        if (way == WK_WAY_GATED) {
+        if (way == WK_WAY_SILU) {
             y = reinterpret_cast<uint64_t>(static_cast<__half *>(s.y) + (uint64_t)o.row * s.n + j);
             aux = reinterpret_cast<uint64_t>(reinterpret_cast<float2 *>(s.aux) + (uint64_t)o.row * s.n_tiles + o.tile);
         } else {
@@ -111,8 +110,8 @@ struct wk_place {
                 const float q = wk_square_sum16(y ? v : 0.0f);
                 if (aux) asm volatile("st.global.f32 [%0], %1;" ::"l"(aux), "f"(q) : "memory");
             }
-        } else if (way == WK_WAY_GATED) {
-            const __half h = wk_act_half(wk_gated_value(p, sum, up, more.bias, more.other), p.seg[0].shift);
+        } else if (way == WK_WAY_SILU) {
+            const __half h = wk_act_half(wk_silu_value(p, sum, up, more.bias, more.other), p.seg[0].shift);
             const float2 sums = wk_act_sum16(h);
             if (y) asm volatile("st.global.b16 [%0], %1;" ::"l"(y), "h"(__half_as_ushort(h)) : "memory");
             if (aux) asm volatile("st.global.v2.f32 [%0], {%1,%2};" ::"l"(aux), "f"(sums.x), "f"(sums.y) : "memory");
@@ -171,10 +170,10 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
         }
         return;
     }
-    if (p.way == WK_WAY_GATED) {
+    if (p.way == WK_WAY_SILU) {
         union { uint2 bits; __half2 h[2]; } h;
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = wk_gated_value(p, sum[i], up[i], more.bias[i], more.other[i]);
+        for (int i = 0; i < 4; i++) v[i] = wk_silu_value(p, sum[i], up[i], more.bias[i], more.other[i]);
         h.h[0] = wk_act_half2(v[0], v[1], p.seg[0].shift);
         h.h[1] = wk_act_half2(v[2], v[3], p.seg[0].shift);
         const float2 sums = wk_act_sum16(h.h[0], h.h[1]);
@@ -189,7 +188,10 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
         for (int i = 0; i < 4; i++) up[i] = __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]);
         if (p.residual && o.on) wk_four_load(more.other, wk_four_residual(p, o, j), j, s.n);
     }
-    if (p.glu || p.map[0].fn) { /* the functions stand here once: the values pass by */
+    if (p.glu == WK_GLU_CLAMP) { /* of models with experts: side by side */
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = wk_clamp_glu(v[i], up[i], p.alpha, p.limit);
+    } else if (p.glu || p.map[0].fn) { /* the other functions stand here once: the values pass by */
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
             float x = v[0];

@@ -160,7 +160,7 @@ template <class First, class... Rest> struct wk_product_of {
             whole = whole && s->n % 32 == 0 && fours(s->bias, 0, 4) && (i && p->glu ? true : fours(s->out.y, s->out.y_stride, s->out.kind == WK_CUDA_OUT_ACT ? 2 : 4));
         }
         if (plain) return whole ? WK_WAY_F32_FOURS : WK_WAY_F32;
-        return (p->glu == WK_GLU_SILU || p->glu == WK_GLU_CLAMP) && whole && !p->residual && p->seg[0].out.kind == WK_CUDA_OUT_ACT ? WK_WAY_GATED : WK_WAY_ANY;
+        return p->glu == WK_GLU_SILU && whole && !p->residual && p->seg[0].out.kind == WK_CUDA_OUT_ACT ? WK_WAY_SILU : WK_WAY_ANY;
     }
 
     static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }

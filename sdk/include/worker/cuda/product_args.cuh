@@ -9,7 +9,7 @@
 #include <worker/quant_cuda.h>
 
 enum { WK_SLOTS = 8, WK_TYPES_MAX = 4 };
-enum { WK_WAY_ANY, WK_WAY_GATED, WK_WAY_F32, WK_WAY_F32_FOURS }; /* of outputs: epilogue.cuh */
+enum { WK_WAY_ANY, WK_WAY_SILU, WK_WAY_F32, WK_WAY_F32_FOURS }; /* of outputs: epilogue.cuh */
 
 struct wk_segment_args {
     const unsigned char *tiles;
