@@ -383,6 +383,7 @@ int main(int argc, char **argv)
         for (const struct format &f : formats)
             if (2880 % f.block == 0 && (!only || !strcmp(only, f.name))) experts(&f);
     if (all || !strcmp(what, "models"))
-        for (const struct model &m : models) run_model(&m);
+        for (const struct model &m : models)
+            if (!getenv("MODEL") || strstr(m.name, getenv("MODEL"))) run_model(&m);
     return 0;
 }

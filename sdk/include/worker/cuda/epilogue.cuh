@@ -70,25 +70,22 @@ __device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_out
 /* ---- short ways: nearly all products of a step are F32, maybe with a bias, a residual and partial sums of squares, or an act of SiLU(gate) times up. In a short launch each instruction behind the
  * sums costs as much as it takes to fetch it, so these go by few. wk_product_args::way says which (and, SILU and F32_FOURS, that all is whole tiles, read and written four values at a time). ---- */
 
-__device__ __forceinline__ float wk_plain_value(const wk_product_args &p, uint32_t seg, float sum, float bias, float residual)
-{
-    const float v = __fadd_rn(__fmul_rn(sum, p.seg[seg].scale), bias);
-    return p.residual ? __fadd_rn(v, residual) : v;
-}
-__device__ __forceinline__ float wk_silu_value(const wk_product_args &p, float sum, float up, float bias, float up_bias)
-{
-    return wk_glu_value(WK_GLU_SILU, __fadd_rn(__fmul_rn(sum, p.seg[0].scale), bias), __fadd_rn(__fmul_rn(up, p.seg[1].scale), up_bias), 0.0f, 0.0f);
-}
+__device__ __forceinline__ float wk_silu_value(float gate, float up) { return wk_glu_value(WK_GLU_SILU, gate, up, 0.0f, 0.0f); }
 
-/* Where a lane's output goes, at hand before its sum is. */
+/* Where a lane's output goes and what it needs besides sums, at hand before they are. */
 struct wk_place {
-    uint64_t y, aux; /* addresses; 0 where this lane stores none */
+    uint64_t y, aux, residual; /* addresses; 0 where this lane has none */
+    float bias, up_bias, scale, up_scale;
     uint32_t way, squares;
-    __device__ __forceinline__ wk_place(const wk_product_args &p, const wk_output_at &o)
+    /* Reads nothing that launches write, unless there is a row_index. */
+    __device__ __forceinline__ wk_place(const wk_product_args &p, const wk_output_at &o, uint32_t expert = 0) : residual(0), bias(0.0f), up_bias(0.0f)
     {
         const wk_segment_args &s = p.seg[o.seg];
         const uint32_t j = o.tile * 16 + o.r;
+        const bool in = o.on && j < s.n;
         way = p.way;
+        scale = s.scale;
+        up_scale = p.seg[1].scale;
         squares = s.aux != NULL;
         if (way == WK_WAY_SILU) {
             y = reinterpret_cast<uint64_t>(static_cast<__half *>(s.y) + (uint64_t)o.row * s.n + j);
@@ -97,26 +94,37 @@ struct wk_place {
             y = reinterpret_cast<uint64_t>(static_cast<float *>(s.y) + o.row * s.y_stride + j);
             aux = reinterpret_cast<uint64_t>(s.aux + (uint64_t)o.row * s.n_tiles + o.tile);
         }
-        if (!o.on || j >= s.n) y = 0;
+        if (in && s.bias) bias = __ldg(s.bias + (uint64_t)expert * s.n + j);
+        if (in && p.glu && p.seg[1].bias) up_bias = __ldg(p.seg[1].bias + (uint64_t)expert * s.n + j);
+        if (in && !p.glu && p.residual) residual = reinterpret_cast<uint64_t>(p.residual + (p.in.row_index ? __ldg(p.in.row_index + o.row) : o.row) * p.residual_stride + j);
+        if (!in) y = 0;
         if (!o.on || o.r != 0) aux = 0;
-        asm volatile("" : "+l"(y), "+l"(aux), "+r"(way), "+r"(squares));
+        asm volatile("" : "+l"(y), "+l"(aux), "+l"(residual), "+f"(bias), "+f"(up_bias), "+f"(scale), "+f"(up_scale), "+r"(way), "+r"(squares));
     }
-    __device__ __forceinline__ void put(const wk_product_args &p, const wk_output_at &o, const wk_output_more &more, float sum, float up) const
+    /* The residual: after the wait for the launch before. */
+    __device__ __forceinline__ float ahead() const
+    {
+        float v = 0.0f;
+        if (residual) asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(residual) : "memory");
+        return v;
+    }
+    __device__ __forceinline__ void put(const wk_product_args &p, const wk_output_at &o, float other, float sum, float up) const
     {
         if (way >= WK_WAY_F32) {
-            const float v = wk_plain_value(p, o.seg, sum, more.bias, more.other);
+            float v = __fadd_rn(__fmul_rn(sum, scale), bias);
+            if (p.residual) v = __fadd_rn(v, other);
             if (y) asm volatile("st.global.f32 [%0], %1;" ::"l"(y), "f"(v) : "memory");
             if (squares) {
                 const float q = wk_square_sum16(y ? v : 0.0f);
                 if (aux) asm volatile("st.global.f32 [%0], %1;" ::"l"(aux), "f"(q) : "memory");
             }
         } else if (way == WK_WAY_SILU) {
-            const __half h = wk_act_half(wk_silu_value(p, sum, up, more.bias, more.other), p.seg[0].shift);
+            const __half h = wk_act_half(wk_silu_value(__fadd_rn(__fmul_rn(sum, scale), bias), __fadd_rn(__fmul_rn(up, up_scale), up_bias)), p.seg[0].shift);
             const float2 sums = wk_act_sum16(h);
             if (y) asm volatile("st.global.b16 [%0], %1;" ::"l"(y), "h"(__half_as_ushort(h)) : "memory");
             if (aux) asm volatile("st.global.v2.f32 [%0], {%1,%2};" ::"l"(aux), "f"(sums.x), "f"(sums.y) : "memory");
         } else {
-            wk_output(p, o, more, sum, up);
+            wk_output(p, o, { bias, p.glu ? up_bias : other }, sum, up);
         }
     }
 };
@@ -162,7 +170,10 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
     float v[4];
     if (p.way == WK_WAY_F32_FOURS) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = wk_plain_value(p, o.seg, sum[i], more.bias[i], more.other[i]);
+        for (int i = 0; i < 4; i++) {
+            v[i] = __fadd_rn(__fmul_rn(sum[i], s.scale), more.bias[i]);
+            if (p.residual) v[i] = __fadd_rn(v[i], more.other[i]);
+        }
         if (o.on) *reinterpret_cast<float4 *>(static_cast<float *>(s.y) + o.row * s.y_stride + j) = make_float4(v[0], v[1], v[2], v[3]);
         if (s.aux) {
             const float q = wk_square_sum16(make_float4(v[0], v[1], v[2], v[3]));
@@ -173,7 +184,7 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
     if (p.way == WK_WAY_SILU) {
         union { uint2 bits; __half2 h[2]; } h;
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = wk_silu_value(p, sum[i], up[i], more.bias[i], more.other[i]);
+        for (int i = 0; i < 4; i++) v[i] = wk_silu_value(__fadd_rn(__fmul_rn(sum[i], p.seg[0].scale), more.bias[i]), __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]));
         h.h[0] = wk_act_half2(v[0], v[1], p.seg[0].shift);
         h.h[1] = wk_act_half2(v[2], v[3], p.seg[0].shift);
         const float2 sums = wk_act_sum16(h.h[0], h.h[1]);

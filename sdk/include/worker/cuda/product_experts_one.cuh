@@ -148,8 +148,8 @@ __device__ __forceinline__ void wk_one_finish(const wk_experts_args &a, const wk
 #pragma unroll 1
     for (uint32_t unit = walk.tile; unit < last; unit++) {
         o.seg = wk_few_segment(p, unit, &o.tile);
-        const wk_output_more more = wk_output_ahead(p, o, expert);
-        const wk_place to(p, o);
+        const wk_place to(p, o, expert);
+        const float other = to.ahead();
         wk_stage_wait(bars.summed(sum.i), sum.parity);
         if (p.glu) wk_stage_wait(bars.summed(sum.i + 1), sum.parity); /* pairs begin at even places */
         const float *const v = reinterpret_cast<const float *>(shared + p.red_at + (sum.i + (p.glu ? lane / 16 : 0)) * shape::place) + o.r;
@@ -159,7 +159,7 @@ __device__ __forceinline__ void wk_one_finish(const wk_experts_args &a, const wk
         const float s = wk_slots_sum(sums);
         __syncwarp();
         if (lane < in_item) wk_bar_arrive(bars.finished(sum.i + lane));
-        to.put(p, o, more, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);
+        to.put(p, o, other, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);
         for (uint32_t i = 0; i < in_item; i++) sum.next(shape::places);
     }
 }

@@ -281,24 +281,25 @@ template <int COLUMNS> __device__ __forceinline__ void wk_few_finish(const wk_pr
         o.seg = wk_few_segment(p, item, &o.tile);
         o.row = COLUMNS == 1 ? 0 : lane / 16;
         o.on = COLUMNS == 1 ? lane < 16 : o.row < p.rows;
-        wk_output_more more = wk_output_ahead(p, o, 0);
-        const wk_place place(p, o);
+        wk_place place(p, o);
+        float other = place.ahead();
         wk_stage_wait(bars.summed(first), sum.parity);
         if (p.glu) wk_stage_wait(bars.summed(first + 1), sum.parity);
         if constexpr (COLUMNS == 1) {
             const float a = wk_few_sum<1>(p, shared, p.glu ? first + lane / 16 : first, o.r, 0);
             const float up = p.glu ? __shfl_down_sync(0xffffffffu, a, 16) : 0.0f;
-            place.put(p, o, more, a, up);
+            place.put(p, o, other, a, up);
         } else {
 #pragma unroll 1
             for (uint32_t c = 0; c < p.rows; c += 2) {
-                const wk_output_at now = o;
-                const wk_output_more with = more;
+                const float a = wk_few_sum<COLUMNS>(p, shared, first, o.r, o.row), up = p.glu ? wk_few_sum<COLUMNS>(p, shared, first + 1, o.r, o.row) : 0.0f;
+                place.put(p, o, other, a, up);
                 o.row += 2;
                 o.on = o.row < p.rows;
-                if (c + 2 < p.rows) more = wk_output_ahead(p, o, 0);
-                const float a = wk_few_sum<COLUMNS>(p, shared, first, now.r, now.row), up = p.glu ? wk_few_sum<COLUMNS>(p, shared, first + 1, now.r, now.row) : 0.0f;
-                wk_place(p, now).put(p, now, with, a, up);
+                if (c + 2 < p.rows) {
+                    place = wk_place(p, o);
+                    other = place.ahead();
+                }
             }
         }
         __syncwarp();

@@ -308,15 +308,15 @@ __device__ __forceinline__ void wk_middle_finish_one(const wk_wide_args &a, cons
         const wk_wide_tile at = wk_middle_cell(a, item, cells.x, row);
         row += warp * 2 + lane / 16;
         const wk_output_at o = { at.seg, at.tile, lane % 16, row, at.real && cells.x < cells.y && row < p.rows };
-        const wk_output_more more = wk_output_ahead(p, o, 0);
         const wk_place to(p, o);
+        const float other = to.ahead();
         const unsigned char *const from = own + turn.i * a.buffer;
         wk_stage_wait(m.ready(turn.i), turn.parity);
         if (cells.x < cells.y) {
             float sum[1], up[1] = {};
             wk_wide_tree(sum, from, 0, a.blocks, stride);
             if (p.glu) wk_wide_tree(up, from + WK_WIDE_CELL, 0, a.blocks, stride);
-            to.put(p, o, more, sum[0], up[0]);
+            to.put(p, o, other, sum[0], up[0]);
         }
         wk_middle_free(a, m, item, turn, lane);
     }

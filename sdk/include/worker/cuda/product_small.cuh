@@ -88,7 +88,27 @@ template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(con
         all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
     }
     if ((all ^ to ^ end) == 0xfffffff1u) wk_release(); /* for nothing, but all is at hand before the wait */
+    uint32_t whole = step % 128 == 0 && p.k32 % step == 0;
+    asm volatile("" : "+r"(whole));
     wk_depend();
+    if (whole) { /* four runs at a time, nothing to ask */
+#pragma unroll 1
+        for (; rounds; rounds--) {
+#pragma unroll 1
+            for (uint32_t i = step; i; i -= 128) {
+#pragma unroll
+                for (uint32_t n = 0; n < NT; n++) {
+#pragma unroll
+                    for (uint32_t j = 0; j < 4; j++) wk_copy16(to + (j * NT + n) * 512, reinterpret_cast<const void *>(from[n] + 64 * j));
+                    from[n] += 256;
+                }
+                to += 4 * NT * 512;
+            }
+#pragma unroll
+            for (uint32_t n = 0; n < NT; n++) from[n] += (WK_SLOTS - 1) * 2 * step;
+        }
+        return;
+    }
 #pragma unroll 1
     for (; rounds; rounds--) {
 #pragma unroll 1
@@ -138,33 +158,41 @@ template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_small_su
     }
 }
 
-/* All of the block's outputs, a value a lane: a warp has columns 2 i and 2 i + 1 of a cell. What they need besides sums is read no earlier: its code would stand before the products. */
-template <int NT> __device__ __forceinline__ void wk_small_finish(const wk_wide_args &a, const wk_small_item &item, const unsigned char *sums, uint32_t ready, uint32_t warp, uint32_t lane)
-{
-    constexpr uint32_t tile_bytes = WK_SLOTS * NT * WK_WIDE_CELL;
-    const wk_product_args &p = a.p;
-    auto place = [&](uint32_t i) {
+/* An output of the block, a value a lane: a warp has columns 2 i and 2 i + 1 of a cell. All that does not come from other launches is at hand before the wait for the one before. */
+template <int NT> struct wk_small_place {
+    wk_output_at at;
+    wk_place to;
+    uint32_t from; /* byte of its sums */
+    __device__ __forceinline__ wk_small_place(const wk_wide_args &a, const wk_small_item &item, uint32_t i, uint32_t lane) : at(at_of(a, item, i, lane)), to(a.p, at)
+    {
+        from = a.p.red_at + (i / (4 * NT) * (a.p.glu ? 2 : 1) * NT + i / 4 % NT) * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
+        asm volatile("" : "+r"(from));
+    }
+    static __device__ __forceinline__ wk_output_at at_of(const wk_wide_args &a, const wk_small_item &item, uint32_t i, uint32_t lane)
+    {
         const uint32_t tile = i / (4 * NT), row = (blockIdx.y * 4 * NT + i % (4 * NT)) * 2 + lane / 16;
-        return wk_output_at{ item.seg, item.tile + tile, lane % 16, row, tile < item.count && row < p.rows };
-    };
+        return { item.seg, item.tile + tile, lane % 16, row, tile < item.count && row < a.p.rows };
+    }
+};
+/* All outputs of the block; place: of the warp's first. */
+template <int NT>
+__device__ __forceinline__ void wk_small_finish(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, uint32_t ready, uint32_t warp, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
     const uint32_t all = item.count * 4 * NT, warps = WK_SLOTS >> (a.blocks - 1);
-    wk_output_at o = place(warp);
-    wk_output_more more = wk_output_ahead(p, o, 0);
-    wk_place to(p, o);
+    float other = place.to.ahead();
     if (a.blocks > 1) wk_stage_wait(ready, 0);
     else __syncthreads();
 #pragma unroll 1
     for (uint32_t i = warp; i < all;) {
-        const unsigned char *const from = sums + i / (4 * NT) * (p.glu ? 2 : 1) * tile_bytes + i / 4 % NT * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
         float sum[1], up[1] = {};
-        wk_wide_tree(sum, from, 0, WK_SLOTS, WK_WIDE_CELL);
-        if (p.glu) wk_wide_tree(up, from + tile_bytes, 0, WK_SLOTS, WK_WIDE_CELL);
-        to.put(p, o, more, sum[0], up[0]);
+        wk_wide_tree(sum, shared + place.from, 0, WK_SLOTS, WK_WIDE_CELL);
+        if (p.glu) wk_wide_tree(up, shared + place.from + NT * WK_SLOTS * WK_WIDE_CELL, 0, WK_SLOTS, WK_WIDE_CELL);
+        place.to.put(p, place.at, other, sum[0], up[0]);
         i += warps;
         if (i >= all) break;
-        o = place(i);
-        more = wk_output_ahead(p, o, 0);
-        to = wk_place(p, o);
+        place = wk_small_place<NT>(a, item, i, lane);
+        other = place.to.ahead();
     }
 }
 
@@ -190,6 +218,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, W
         __syncwarp();
         wk_wide_cluster_arrive();
     }
+    wk_small_place<NT> place(a, item, warp, lane);
     if (rounds) wk_stage_wait(bar, 0);
     wk_release(); /* not before: what the next launch asks for would be beside this one's weights, and its blocks' successors' beside these activations */
     wk_small_bring<NT, F...>(a, base + x, slot, rounds, lane);
@@ -217,7 +246,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, W
             }
         }
     });
-    if (rank == 0) wk_small_finish<NT>(a, item, shared + p.red_at, ready, warp, lane);
+    if (rank == 0) wk_small_finish<NT>(a, item, place, shared, ready, warp, lane);
 #else
     asm volatile("trap;");
     (void)a;
