@@ -59,14 +59,12 @@ static unsigned char *tiles_of(const struct format *f, uint32_t n, uint32_t k, u
 
 enum { MAX_K = 16384, MAX_N = 201088, ROWS = 64 }; /* of any matrix below; y is [ROWS][MAX_N] */
 static __half *act[2];
-static float *sums[2], *res, *part, *y, *weight;
+static float *res, *part, *y, *weight;
 static void buffers(void)
 {
     for (int i = 0; i < 2; i++) {
         OK(cudaMalloc(&act[i], ROWS * MAX_K * sizeof(__half)));
-        OK(cudaMalloc(&sums[i], ROWS * MAX_K / 8 * sizeof(float)));
         half_kernel<<<256, 256>>>(act[i], ROWS * MAX_K);
-        float_kernel<<<256, 256>>>(sums[i], ROWS * MAX_K / 8, 0.01f);
     }
     OK(cudaMalloc(&res, ROWS * MAX_K * sizeof(float)));
     OK(cudaMalloc(&part, ROWS * MAX_K / 16 * sizeof(float)));
@@ -121,7 +119,6 @@ static struct wk_cuda_product product(uint32_t rows, uint32_t k)
     p.k = k;
     p.n_seg = 1;
     p.input.x = act[0];
-    p.input.aux = sums[0];
     p.seg[0].out.y = y;
     return p;
 }
@@ -248,12 +245,10 @@ static void run_model(const struct model *m)
                 segment(&p, 1, m->hidden, t[l][5].f, t[l][5].w);
                 p.seg[0].out.kind = WK_CUDA_OUT_ACT;
                 p.seg[0].out.y = act[1];
-                p.seg[0].out.aux = sums[1];
                 p.seg[0].out.shift = 4;
                 enqueue(t[l][4].f, &p);
                 p = product(columns, m->hidden);
                 p.input.x = act[1];
-                p.input.aux = sums[1];
                 p.input.shift = 4;
                 segment(&p, 0, m->width, t[l][6].f, t[l][6].w);
                 residual(&p);
@@ -281,16 +276,13 @@ static void experts(const struct format *f)
     const uint64_t tiles = WIDTH / 16 * f->tile_bytes(WIDTH);
     unsigned char *w[2][3];
     __half *x, *hidden;
-    float *x_sums, *hidden_sums, *out, *bias;
+    float *out, *bias;
     for (uint32_t i = 0; i < 6; i++) w[i / 3][i % 3] = tiles_of(f, EXPERTS * WIDTH, WIDTH, i + 1);
     OK(cudaMalloc(&x, MOST * WIDTH * sizeof *x));
-    OK(cudaMalloc(&x_sums, MOST * WIDTH / 8 * sizeof *x_sums));
     OK(cudaMalloc(&hidden, (uint64_t)MOST * TOP * WIDTH * sizeof *hidden));
-    OK(cudaMalloc(&hidden_sums, (uint64_t)MOST * TOP * WIDTH / 8 * sizeof *hidden_sums));
     OK(cudaMalloc(&out, (uint64_t)MOST * TOP * WIDTH * sizeof *out));
     OK(cudaMalloc(&bias, EXPERTS * WIDTH * sizeof *bias));
     half_kernel<<<256, 256>>>(x, MOST * WIDTH);
-    float_kernel<<<256, 256>>>(x_sums, MOST * WIDTH / 8, 0.01f);
     float_kernel<<<256, 256>>>(bias, EXPERTS * WIDTH, 0.01f);
     printf("%s, %u experts of 3 x %u x %u, top %u: microseconds a layer\n", f->name, EXPERTS, WIDTH, WIDTH, TOP);
     for (uint32_t rows : { 1u, 2u, 4u, 8u, 16u, 32u, 64u, 512u, (uint32_t)MOST }) {
@@ -327,17 +319,15 @@ static void experts(const struct format *f)
                     p.n_experts = EXPERTS;
                     p.expert_stride = p.top_k = p.x_items = TOP;
                     p.input.x = x;
-                    p.input.aux = x_sums;
                     p.n_seg = 2;
                     p.glu = WK_GLU_CLAMP;
                     p.alpha = 1.702f;
                     p.limit = 7.0f;
-                    for (uint32_t i = 0; i < 2; i++) p.seg[i] = { w[l % 2][i], bias, f->type, WIDTH, { WK_CUDA_OUT_ACT, 4, hidden, hidden_sums, 0 } };
+                    for (uint32_t i = 0; i < 2; i++) p.seg[i] = { w[l % 2][i], bias, f->type, WIDTH, { WK_CUDA_OUT_ACT, 4, hidden, NULL, 0 } };
                     if (part & 1) enqueue(f, &p);
                     p.glu = 0;
                     p.n_seg = p.x_items = 1;
                     p.input.x = hidden;
-                    p.input.aux = hidden_sums;
                     p.input.shift = 4;
                     p.seg[0] = { w[l % 2][2], bias, f->type, WIDTH, { WK_CUDA_OUT_F32, 0, out, NULL, WIDTH } };
                     if (part == 3) p.flags |= WK_CUDA_GROUPS_KNOWN;
@@ -357,9 +347,7 @@ static void experts(const struct format *f)
     }
     for (uint32_t i = 0; i < 6; i++) OK(cudaFree(w[i / 3][i % 3]));
     OK(cudaFree(x));
-    OK(cudaFree(x_sums));
     OK(cudaFree(hidden));
-    OK(cudaFree(hidden_sums));
     OK(cudaFree(out));
     OK(cudaFree(bias));
 }

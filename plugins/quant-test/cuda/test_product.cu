@@ -110,18 +110,14 @@ struct activations {
     uint32_t n, k, shift;
     float *x, *part;     /* F32 rows, stride k, and partials */
     __half *act;
-    float *sums;
 };
-static __global__ void convert_kernel(const float *x, const float *part, const float *w, float eps, uint32_t k, uint32_t shift, bool rms, __half *act, float *sums)
+static __global__ void convert_kernel(const float *x, const float *part, const float *w, float eps, uint32_t k, uint32_t shift, bool rms, __half *act)
 {
     const uint32_t k32 = (k + 31) & ~31u, row = blockIdx.x;
     const float scale = rms ? wk_rms_scale(part + row * ((k + 15) / 16), (k + 15) / 16, k, eps) : 1.0f;
     for (uint32_t i = threadIdx.x; i < k32; i += 32) {
         const float v = i < k ? x[(uint64_t)row * k + i] : 0.0f;
-        const __half h = wk_act_half(rms ? wk_rms_value(v, scale, i < k && w ? w[i] : 1.0f) : v, shift);
-        const float2 s = wk_act_sum16(h);
-        act[(uint64_t)row * k32 + i] = h;
-        if (i % 16 == 0) reinterpret_cast<float2 *>(sums)[(uint64_t)row * (k32 / 16) + i / 16] = s;
+        act[(uint64_t)row * k32 + i] = wk_act_half(rms ? wk_rms_value(v, scale, i < k && w ? w[i] : 1.0f) : v, shift);
     }
 }
 static __global__ void partials_kernel(const float *x, uint32_t k, float *part)
@@ -137,8 +133,8 @@ static struct activations make_rows(uint32_t n, uint32_t k, uint32_t shift)
     float *x = (float *)malloc((uint64_t)n * k * 4);
     for (uint64_t i = 0; i < (uint64_t)n * k; i++) x[i] = normal() * (random32() % 97 ? 1.0f : 12.0f);
     const uint64_t k32 = wk_act_k(k);
-    struct activations r = { n, k, shift, upload(x, (uint64_t)n * k), device<float>((uint64_t)n * ((k + 15) / 16)), device<__half>(n * k32), device<float>(n * k32 / 8) };
-    convert_kernel<<<n, 32>>>(r.x, NULL, NULL, 0.0f, k, shift, false, r.act, r.sums);
+    struct activations r = { n, k, shift, upload(x, (uint64_t)n * k), device<float>((uint64_t)n * ((k + 15) / 16)), device<__half>(n * k32) };
+    convert_kernel<<<n, 32>>>(r.x, NULL, NULL, 0.0f, k, shift, false, r.act);
     partials_kernel<<<n, 32>>>(r.x, k, r.part);
     OK(cudaDeviceSynchronize());
     free(x);
@@ -149,7 +145,6 @@ static void free_rows(struct activations *r)
     OK(cudaFree(r->x));
     OK(cudaFree(r->part));
     OK(cudaFree(r->act));
-    OK(cudaFree(r->sums));
 }
 
 static __global__ void reference_kernel(const float *w, const __half *act, uint32_t n, uint32_t k, uint32_t k32, double scale, double *y)
@@ -181,7 +176,6 @@ static struct wk_cuda_product base(const struct matrix *m, const struct activati
     p.input.kind = WK_CUDA_IN_ACT;
     p.input.shift = r->shift;
     p.input.x = r->act;
-    p.input.aux = r->sums;
     p.seg[0].tiles = m->tiles;
     p.seg[0].ggml_type = m->f->type;
     p.seg[0].n = m->n;
@@ -269,7 +263,7 @@ static void test_rms(void)
             float *w = (float *)malloc(k * 4);
             for (uint32_t i = 0; i < k; i++) w[i] = uniform(0.5f, 1.5f);
             float *dw = upload(w, k);
-            convert_kernel<<<8, 32>>>(r.x, r.part, dw, 1e-5f, k, 0, true, r.act, r.sums);
+            convert_kernel<<<8, 32>>>(r.x, r.part, dw, 1e-5f, k, 0, true, r.act);
             for (uint32_t rows = 1; rows <= WK_CUDA_FEW_NORM; rows++) {
                 float *y = device<float>(800), *z = device<float>(800);
                 struct wk_cuda_product p = base(&m, &r, rows, y);
@@ -323,7 +317,7 @@ static void test_epilogue(void)
                             const double a = ref[index[i] * n + j] + (double)bias[j];
                             want[i * n + j] = (glu ? silu(a) * (up[index[i] * n + j] + (double)bias[j]) : 0.25 * fmax(a, 0)) + (double)res[index[i] * n + j];
                         }
-                    float *y = device<float>(rows * n), *part = device<float>(rows * ((n + 15) / 16)), *sums = device<float>(rows * n32 / 8);
+                    float *y = device<float>(rows * n), *part = device<float>(rows * ((n + 15) / 16));
                     __half *act = device<__half>(rows * n32);
                     struct wk_cuda_product p = base(&m, &r, rows, y);
                     p.input.row_index = dindex;
@@ -348,31 +342,20 @@ static void test_epilogue(void)
                     p.seg[0].out.kind = WK_CUDA_OUT_ACT;
                     p.seg[0].out.shift = 2;
                     p.seg[0].out.y = act;
-                    p.seg[0].out.aux = sums;
+                    p.seg[0].out.aux = NULL;
                     run(&m, &p);
                     __half *ha = download(act, rows * n32);
-                    float *hs = download(sums, rows * n32 / 8);
                     for (uint32_t i = 0; i < rows; i++)
-                        for (uint32_t j = 0; j < n32; j += 16) {
-                            float v[16];
-                            for (uint32_t q = 0; q < 16; q++) {
-                                const __half expected = __float2half_rn(j + q < n ? h[i * n + j + q] * 0.25f : 0.0f);
-                                v[q] = __half2float(ha[i * n32 + j + q]);
-                                CHECK(v[q] == __half2float(expected), "%s, n %u, %u rows, glu %d: act %u,%u is %g, expected %g", f->name, n, rows, glu, i, j + q, (double)v[q],
-                                      (double)__half2float(expected));
-                            }
-                            const float a = ((v[0] + v[1]) + (v[4] + v[5])) + ((v[8] + v[9]) + (v[12] + v[13])), b = ((v[2] + v[3]) + (v[6] + v[7])) + ((v[10] + v[11]) + (v[14] + v[15]));
-                            const float *s = hs + (i * n32 + j) / 8;
-                            CHECK(s[0] == a && s[1] == b, "%s, n %u, %u rows: sums %g %g, expected %g %g", f->name, n, rows, (double)s[0], (double)s[1], (double)a, (double)b);
+                        for (uint32_t j = 0; j < n32; j++) {
+                            const float v = __half2float(ha[i * n32 + j]), expected = __half2float(__float2half_rn(j < n ? h[i * n + j] * 0.25f : 0.0f));
+                            CHECK(v == expected, "%s, n %u, %u rows, glu %d: act %u,%u is %g, expected %g", f->name, n, rows, glu, i, j, (double)v, (double)expected);
                         }
                     free(want);
                     free(h);
                     free(ha);
-                    free(hs);
                     OK(cudaFree(y));
                     OK(cudaFree(part));
                     OK(cudaFree(act));
-                    OK(cudaFree(sums));
                 }
                 free(bias);
                 free(res);
@@ -470,7 +453,6 @@ static void test_high(void)
                     struct wk_cuda_product one = p;
                     one.rows = 1;
                     one.input.x = r.act + (uint64_t)row * wk_act_k(k);
-                    one.input.aux = r.sums + (uint64_t)row * (wk_act_k(k) / 8);
                     one.seg[0].out.y = z;
                     run(&m, &one);
                     float *h = download(z, n);
@@ -598,14 +580,13 @@ static void test_groups(void)
                         ids[i] = spread == 0 ? (i / stride * 5 + i % stride * (1 + i / stride % 2)) % EXPERTS : spread == 1 ? (random32() % 3 + i % stride * 3) % EXPERTS : 4;
                     uint32_t *dids = upload(ids, rows * stride);
                     struct activations r = make_rows(rows, k, 1);
-                    float *y[2], *z[2], *sums[2], *part[2];
+                    float *y[2], *z[2], *part[2];
                     __half *act[2];
                     for (int how = 0; how < 2; how++) {
                         y[how] = device<float>(items * n);
                         part[how] = device<float>(items * ((n + 15) / 16));
                         z[how] = device<float>(items * 33);
                         act[how] = device<__half>(items * n32);
-                        sums[how] = device<float>(items * n32 / 8);
                         const uint32_t together = how ? rows : 1;
                         for (uint32_t row = how ? 0 : skip; row < rows; row += together) {
                             uint32_t *g = items_by_expert(ids + row * stride, stride, together, K, EXPERTS, how ? skip : 0), *dgroups = upload(g, wk_cuda_group_words(EXPERTS, together * K));
@@ -613,7 +594,6 @@ static void test_groups(void)
                             struct matrix m = { f, n, k, NULL, slabs[0] };
                             struct wk_cuda_product p = base(&m, &r, together * K, y[how] + item * n);
                             p.input.x = r.act + (uint64_t)row * wk_act_k(k);
-                            p.input.aux = r.sums + (uint64_t)row * (wk_act_k(k) / 8);
                             p.seg[0].bias = dbias;
                             p.seg[0].out.aux = part[how] + item * ((n + 15) / 16);
                             p.expert = dids + row * stride;
@@ -628,11 +608,11 @@ static void test_groups(void)
                             p.glu = WK_GLU_CLAMP;
                             p.alpha = 1.702f;
                             p.limit = 7.0f;
-                            p.seg[0].out = { WK_CUDA_OUT_ACT, 2, act[how] + item * n32, sums[how] + item * (n32 / 8), 0 };
+                            p.seg[0].out = { WK_CUDA_OUT_ACT, 2, act[how] + item * n32, NULL, 0 };
                             run(&m, &p);
                             if (down_k == n32) {
                                 struct matrix d = { f, 33, down_k, NULL, down };
-                                struct activations a = { together * K, down_k, 2, NULL, NULL, act[how] + item * n32, sums[how] + item * (n32 / 8) };
+                                struct activations a = { together * K, down_k, 2, NULL, NULL, act[how] + item * n32 };
                                 struct wk_cuda_product q = base(&d, &a, together * K, z[how] + item * 33);
                                 q.expert = p.expert;
                                 q.expert_stride = stride;
@@ -660,13 +640,10 @@ static void test_groups(void)
                     free(a);
                     free(b);
                     __half *h = download(act[0], items * n32), *o = download(act[1], items * n32);
-                    a = download(sums[0], items * n32 / 8), b = download(sums[1], items * n32 / 8);
-                    CHECK(memcmp(h + from * n32, o + from * n32, (items - from) * n32 * 2) == 0 && memcmp(a + from * n32 / 8, b + from * n32 / 8, (items - from) * n32 / 2) == 0,
+                    CHECK(memcmp(h + from * n32, o + from * n32, (items - from) * n32 * 2) == 0,
                           "%s %u x %u, %u rows, spread %u: another gated act than a row by itself", f->name, n, k, rows, spread);
                     free(h);
                     free(o);
-                    free(a);
-                    free(b);
                     if (down_k == n32) {
                         a = download(z[0], items * 33), b = download(z[1], items * 33);
                         CHECK(a[from * 33] == a[from * 33] && memcmp(a + from * 33, b + from * 33, (items - from) * 33 * 4) == 0, "%s, %u rows, spread %u: the second product gives other bits than a row by itself", f->name, rows, spread);
@@ -678,7 +655,6 @@ static void test_groups(void)
                         OK(cudaFree(z[how]));
                         OK(cudaFree(part[how]));
                         OK(cudaFree(act[how]));
-                        OK(cudaFree(sums[how]));
                     }
                     free_rows(&r);
                     free(ids);
@@ -700,7 +676,7 @@ static void test_dependent(void)
             struct matrix m = make_matrix(f, k, k);
             struct activations r = make_rows(rows, k, 0);
             __half *act[2] = { device<__half>(rows * k), device<__half>(rows * k) };
-            float *sums[2] = { device<float>(rows * k / 8), device<float>(rows * k / 8) }, *y[2] = { device<float>(rows * k), device<float>(rows * k) };
+            float *y[2] = { device<float>(rows * k), device<float>(rows * k) };
             cudaStream_t stream;
             OK(cudaStreamCreate(&stream));
             for (int how = 0; how < 2; how++) {
@@ -711,14 +687,10 @@ static void test_dependent(void)
                     struct wk_cuda_product p = base(&m, &r, rows, y[how]);
                     p.flags = how ? WK_CUDA_DEPENDENT : 0;
                     p.map[0].fn = WK_MAP_TANH;
-                    if (i) {
-                        p.input.x = act[i % 2];
-                        p.input.aux = sums[i % 2];
-                    }
+                    if (i) p.input.x = act[i % 2];
                     if (i + 1 < links) {
                         p.seg[0].out.kind = WK_CUDA_OUT_ACT;
                         p.seg[0].out.y = act[(i + 1) % 2];
-                        p.seg[0].out.aux = sums[(i + 1) % 2];
                     }
                     const wk_status s = f->family->product(&p, stream, &err);
                     CHECK(s == WK_OK, "%s: %s", f->name, text);
@@ -740,7 +712,6 @@ static void test_dependent(void)
             free(b);
             for (int i = 0; i < 2; i++) {
                 OK(cudaFree(act[i]));
-                OK(cudaFree(sums[i]));
                 OK(cudaFree(y[i]));
             }
             OK(cudaStreamDestroy(stream));
@@ -758,13 +729,13 @@ static void test_refusals(void)
     struct { const char *names; void (*spoil)(struct wk_cuda_product *); } cases[] = {
         { "rows", [](struct wk_cuda_product *p) { p->rows = WK_CUDA_ROWS + 1; } },         { "rows", [](struct wk_cuda_product *p) { p->rows = 0; } },
         { "k", [](struct wk_cuda_product *p) { p->k = 33; } },               { "k", [](struct wk_cuda_product *p) { p->k = 0; } },
-        { "kind", [](struct wk_cuda_product *p) { p->input.kind = 2; } },    { "aux", [](struct wk_cuda_product *p) { p->input.aux = NULL; } },
+        { "kind", [](struct wk_cuda_product *p) { p->input.kind = 2; } },    { "aux", [](struct wk_cuda_product *p) { p->input.kind = WK_CUDA_IN_RMS; p->rows = 1; } },
         { "glu", [](struct wk_cuda_product *p) { p->glu = WK_GLU_SILU; } },  { "map", [](struct wk_cuda_product *p) { p->map[1].fn = WK_MAP_END; } },
         { "seg 0", [](struct wk_cuda_product *p) { p->seg[0].n = 0; } },     { "y_stride", [](struct wk_cuda_product *p) { p->seg[0].out.y_stride = 31; } },
         { "out", [](struct wk_cuda_product *p) { p->seg[0].out.y = NULL; } },
-        { "residual", [](struct wk_cuda_product *p) { p->residual = p->input.aux; p->seg[1] = p->seg[0]; p->n_seg = 2; } },
-        { "expert", [](struct wk_cuda_product *p) { p->expert = (const uint32_t *)p->input.aux; } },
-        { "groups", [](struct wk_cuda_product *p) { p->groups = (const uint32_t *)p->input.aux; } },
+        { "residual", [](struct wk_cuda_product *p) { p->residual = (const float *)p->input.x; p->seg[1] = p->seg[0]; p->n_seg = 2; } },
+        { "expert", [](struct wk_cuda_product *p) { p->expert = (const uint32_t *)p->input.x; } },
+        { "groups", [](struct wk_cuda_product *p) { p->groups = (const uint32_t *)p->input.x; } },
         { "flags", [](struct wk_cuda_product *p) { p->flags = WK_CUDA_GROUPS_KNOWN; } },
     };
     for (auto &c : cases) {

@@ -252,24 +252,13 @@ static void test_alone(void **state)
 
 /* ---- products ---------------------------------------------------------------------------------------------------------- */
 
-struct act { array<uint16_t> x; array<float> sums; };
-
-static struct act make_act(uint32_t rows, uint32_t k)
+static array<uint16_t> make_act(uint32_t rows, uint32_t k)
 {
     const uint32_t k32 = wk_act_k(k);
-    struct act a = { make<uint16_t>((size_t)rows * k32), make<float>((size_t)rows * k32 / 8) };
+    array<uint16_t> a = make<uint16_t>((size_t)rows * k32);
     for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t i = 0; i < k32; i += 16) {
-            float s[2] = { 0.0f, 0.0f };
-            for (uint32_t j = 0; j < 16; j++) {
-                const uint16_t h = i + j < k ? half_bits(noise(2.0f)) : (uint16_t)0;
-                a.x.host[(size_t)r * k32 + i + j] = h;
-                s[j / 2 % 2] += half_value(h); /* exact: 16 halves of one magnitude */
-            }
-            memcpy(a.sums.host + ((size_t)r * k32 + i) / 8, s, sizeof s);
-        }
-    send(&a.x);
-    send(&a.sums);
+        for (uint32_t i = 0; i < k32; i++) a.host[(size_t)r * k32 + i] = i < k ? half_bits(noise(2.0f)) : (uint16_t)0;
+    send(&a);
     return a;
 }
 
@@ -280,17 +269,16 @@ static double tolerance(const struct wk_type_cpu *t) { return t->block == 1 ? 2e
 static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint32_t rows, int kind)
 {
     struct matrix m = make_matrix(p, n, k, kind);
-    struct act a = make_act(rows, k);
+    array<uint16_t> a = make_act(rows, k);
     array<float> y = make<float>((size_t)rows * n);
     float *w = (float *)malloc(k * sizeof(float)), *x = (float *)malloc((size_t)rows * k * sizeof(float));
-    for (uint32_t i = 0; i < rows * k; i++) x[i] = half_value(a.x.host[(size_t)(i / k) * wk_act_k(k) + i % k]);
+    for (uint32_t i = 0; i < rows * k; i++) x[i] = half_value(a.host[(size_t)(i / k) * wk_act_k(k) + i % k]);
     struct wk_cuda_product c = {};
     c.struct_size = sizeof c;
     c.rows = rows;
     c.k = k;
     c.n_seg = 1;
-    c.input.x = a.x.device;
-    c.input.aux = a.sums.device;
+    c.input.x = a.device;
     c.seg[0].tiles = m.tiles.device;
     c.seg[0].ggml_type = p->cpu->ggml_type;
     c.seg[0].n = n;
@@ -315,8 +303,7 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
     if (!(worst <= tolerance(p->cpu))) fail_msg("%s, %u x %u, %u rows: off by %g of the sum of magnitudes", p->cpu->name, n, k, rows, worst);
     free(w);
     free(x);
-    drop(&a.x);
-    drop(&a.sums);
+    drop(&a);
     drop(&y);
     drop_matrix(&m);
 }

@@ -8,11 +8,10 @@
  * memory of the host's unless said otherwise, 256-byte aligned at the start of every buffer and tile run. No CUDA header is needed to read this file: a
  * stream is a cudaStream_t given as void *.
  *
- * Activations ("act"): a row of k values is f16 x[k32] and F32 sums[k32 / 16][2], k32 = k rounded up to 32, values past k are 0. x holds the real
- * value times 2^-shift, rounded to nearest even, clamped to +-65504; sums[i] = { sum of x[16 i + j] for j % 4 in {0, 1}, the same for j % 4 in {2, 3} } of
- * the rounded values, added in the order of worker/cuda/act.cuh. Rows follow each other without gaps.
- * Partials: beside an F32 row of n values, F32 part[ceil(n / 16)]: the sum of the squares of each 16 values, in the order of act.cuh.
- * Panels: the f16 values of an act, of items by expert, cut along k as tensor cores want them (worker/cuda/panels.cuh).
+ * Activations ("act"): a row of k values is f16 x[k32], k32 = k rounded up to 32, values past k are 0. x holds the real value times 2^-shift, rounded to
+ * nearest even, clamped to +-65504. Rows follow each other without gaps.
+ * Partials: beside an F32 row of n values, F32 part[ceil(n / 16)]: the sum of the squares of each 16 values, in the order of worker/cuda/act.cuh.
+ * Panels: the values of an act, of items by expert, cut along k as tensor cores want them (worker/cuda/panels.cuh).
  *
  * Determinism: the bits of row i of a product depend on the weights and on row i of the input alone: not on the number of rows, the other
  * rows, the other segments, or the machine's number of multiprocessors. */
@@ -29,7 +28,7 @@ enum { WK_CUDA_ROWS = 256 };          /* most rows of one product call */
 enum { WK_CUDA_FEW = 64 };            /* rows that kernels for few rows take at once: a call of more is several groups of them */
 enum { WK_CUDA_FEW_NORM = 1 };        /* most rows with an RMS prologue: for more, a launch of its own costs less */
 
-static inline uint32_t wk_act_k(uint32_t k) { return (k + 31u) & ~31u; } /* f16 values a row; F32 sums a row: wk_act_k(k) / 8 */
+static inline uint32_t wk_act_k(uint32_t k) { return (k + 31u) & ~31u; } /* f16 values a row */
 
 /* What a product reads. */
 enum { WK_CUDA_IN_ACT = 0, WK_CUDA_IN_RMS = 1, WK_CUDA_IN_PANELS = 2 };
@@ -39,7 +38,7 @@ struct wk_cuda_input {
     float eps;                 /* RMS: y = x / sqrt(mean(x^2) + eps) * w, rounded to an act of shift 0 */
     uint32_t pad;
     const void *x;             /* ACT: f16 rows; RMS: F32 rows, x_stride apart; PANELS: [ceil(k / 64)][x_stride] rows of 128 bytes */
-    const float *aux;          /* ACT: sums; RMS: partials */
+    const float *aux;          /* RMS: partials */
     const float *w;            /* RMS: [k]; NULL: ones */
     uint64_t x_stride;         /* RMS: floats from row to row; PANELS: places in a panel */
     const uint32_t *row_index; /* [rows]: row i of the product is row row_index[i] of x (and of the residual); NULL: row i */
@@ -50,7 +49,7 @@ enum { WK_CUDA_OUT_F32 = 0, WK_CUDA_OUT_ACT = 1, WK_CUDA_OUT_PANELS = 2 };
 struct wk_cuda_output {
     uint32_t kind, shift;      /* WK_CUDA_OUT_*; ACT, PANELS: shift of what is stored; PANELS: of `large` alone */
     void *y;                   /* F32 rows, y_stride apart; f16 rows of wk_act_k(n); panels, as an input of n values has them */
-    float *aux;                /* ACT: sums; F32: partials, or NULL: none */
+    float *aux;                /* F32: partials; NULL: none */
     uint64_t y_stride;         /* F32: floats from row to row; PANELS: places in a panel */
 };
 

@@ -52,17 +52,10 @@ __device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_out
         }
     } else {
         const __half h = wk_act_half(v, s.shift);
-        const float2 sums = wk_act_sum16(h);
-        const uint32_t n32 = (s.n + 31) & ~31u;
-        __half *y = static_cast<__half *>(s.y) + (uint64_t)o.row * n32;
-        float2 *aux = reinterpret_cast<float2 *>(s.aux) + (uint64_t)o.row * (n32 / 16);
+        __half *y = static_cast<__half *>(s.y) + (uint64_t)o.row * ((s.n + 31) & ~31u);
         if (o.on) {
             y[j] = h;
-            if (o.r == 0) aux[o.tile] = sums;
-            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0) { /* the act ends at a multiple of 32 */
-                y[j + 16] = __float2half_rn(0.0f);
-                if (o.r == 0) aux[o.tile + 1] = make_float2(0.0f, 0.0f);
-            }
+            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0) y[j + 16] = __float2half_rn(0.0f); /* the act ends at a multiple of 32 */
         }
     }
 }
@@ -89,7 +82,7 @@ struct wk_place {
         squares = s.aux != NULL;
         if (way == WK_WAY_SILU) {
             y = reinterpret_cast<uint64_t>(static_cast<__half *>(s.y) + (uint64_t)o.row * s.n + j);
-            aux = reinterpret_cast<uint64_t>(reinterpret_cast<float2 *>(s.aux) + (uint64_t)o.row * s.n_tiles + o.tile);
+            aux = 0;
         } else {
             y = reinterpret_cast<uint64_t>(static_cast<float *>(s.y) + o.row * s.y_stride + j);
             aux = reinterpret_cast<uint64_t>(s.aux + (uint64_t)o.row * s.n_tiles + o.tile);
@@ -120,9 +113,7 @@ struct wk_place {
             }
         } else if (way == WK_WAY_SILU) {
             const __half h = wk_act_half(wk_silu_value(__fadd_rn(__fmul_rn(sum, scale), bias), __fadd_rn(__fmul_rn(up, up_scale), up_bias)), p.seg[0].shift);
-            const float2 sums = wk_act_sum16(h);
             if (y) asm volatile("st.global.b16 [%0], %1;" ::"l"(y), "h"(__half_as_ushort(h)) : "memory");
-            if (aux) asm volatile("st.global.v2.f32 [%0], {%1,%2};" ::"l"(aux), "f"(sums.x), "f"(sums.y) : "memory");
         } else {
             wk_output(p, o, { bias, p.glu ? up_bias : other }, sum, up);
         }
@@ -187,9 +178,7 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
         for (int i = 0; i < 4; i++) v[i] = wk_silu_value(__fadd_rn(__fmul_rn(sum[i], p.seg[0].scale), more.bias[i]), __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]));
         h.h[0] = wk_act_half2(v[0], v[1], p.seg[0].shift);
         h.h[1] = wk_act_half2(v[2], v[3], p.seg[0].shift);
-        const float2 sums = wk_act_sum16(h.h[0], h.h[1]);
         if (o.on) *reinterpret_cast<uint2 *>(static_cast<__half *>(p.seg[0].y) + (uint64_t)o.row * p.seg[0].n + j) = h.bits;
-        if (o.on && threadIdx.x % 4 == 0) reinterpret_cast<float2 *>(p.seg[0].aux)[(uint64_t)o.row * p.seg[0].n_tiles + o.tile] = sums;
         return;
     }
 #pragma unroll
@@ -240,18 +229,10 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
         union { uint2 bits; __half2 h[2]; } h;
         h.h[0] = wk_act_half2(v[0], v[1], s.shift);
         h.h[1] = wk_act_half2(v[2], v[3], s.shift);
-        const float2 sums = wk_act_sum16(h.h[0], h.h[1]);
-        const uint32_t n32 = (s.n + 31) & ~31u;
         if (o.on) {
-            __half *const y = static_cast<__half *>(s.y) + (uint64_t)o.row * n32 + j;
-            float2 *const aux = reinterpret_cast<float2 *>(s.aux) + (uint64_t)o.row * (n32 / 16) + o.tile;
-            const bool last = o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0; /* the act ends at a multiple of 32 */
+            __half *const y = static_cast<__half *>(s.y) + (uint64_t)o.row * ((s.n + 31) & ~31u) + j;
             *reinterpret_cast<uint2 *>(y) = h.bits;
-            if (last) *reinterpret_cast<uint2 *>(y + 16) = make_uint2(0, 0);
-            if (threadIdx.x % 4 == 0) {
-                aux[0] = sums;
-                if (last) aux[1] = make_float2(0.0f, 0.0f);
-            }
+            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0) *reinterpret_cast<uint2 *>(y + 16) = make_uint2(0, 0); /* the act ends at a multiple of 32 */
         }
     }
 }

@@ -53,14 +53,14 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
     WK_NEED(p->rows > 0 && (p->expert || p->rows <= WK_CUDA_ROWS), "rows %u", p->rows);
     WK_NEED(p->input.kind <= WK_CUDA_IN_RMS && (p->input.kind == WK_CUDA_IN_ACT || p->rows <= WK_CUDA_FEW_NORM), "input kind %u with %u rows", p->input.kind, p->rows);
     WK_NEED(p->input.kind == WK_CUDA_IN_RMS || p->input.shift < 64, "input shift %u", p->input.shift);
-    WK_NEED(p->input.x && p->input.aux, "input x or aux is missing");
+    WK_NEED(p->input.x && (p->input.kind == WK_CUDA_IN_ACT || p->input.aux), "input x or aux is missing");
     WK_NEED(!p->glu || (p->glu < WK_GLU_END && p->n_seg == 2 && p->seg[0].n == p->seg[1].n), "glu %u of %u segments of %u and %u", p->glu, p->n_seg, p->seg[0].n, p->seg[1].n);
     for (uint32_t i = 0; i < 4; i++) WK_NEED(p->map[i].fn < WK_MAP_END && !(p->glu && p->map[i].fn), "map %u", p->map[i].fn);
     for (uint32_t i = 0; i < p->n_seg; i++) {
         const wk_cuda_segment *s = &p->seg[i];
         WK_NEED(s->tiles && s->n > 0 && s->n <= 1u << 24, "seg %u: n %u", i, s->n);
         if (p->glu && i) continue;
-        WK_NEED(s->out.kind <= WK_CUDA_OUT_ACT && s->out.y && (s->out.kind == WK_CUDA_OUT_F32 || (s->out.aux && s->out.shift < 64)), "seg %u: out", i);
+        WK_NEED(s->out.kind <= WK_CUDA_OUT_ACT && s->out.y && (s->out.kind == WK_CUDA_OUT_F32 || s->out.shift < 64), "seg %u: out", i);
         WK_NEED(s->out.kind == WK_CUDA_OUT_ACT || p->rows == 1 || s->out.y_stride >= s->n, "seg %u: y_stride", i);
     }
     WK_NEED(!p->residual || p->n_seg == 1 || p->glu, "residual with %u segments", p->n_seg);
@@ -278,18 +278,15 @@ template <class First, class... Rest> struct wk_product_of {
             q.input.row_index += first;
         } else { /* acts: a norm has one row */
             q.input.x = static_cast<const __half *>(p->input.x) + (uint64_t)first * wk_act_k(p->k);
-            q.input.aux += (uint64_t)first * (wk_act_k(p->k) / 8);
         }
         if (p->residual && !p->input.row_index) q.residual += first * p->residual_stride;
         for (uint32_t i = 0; i < p->n_seg; i++) {
             wk_cuda_output *o = &q.seg[i].out;
-            const uint32_t n32 = wk_act_k(p->seg[i].n);
             if (o->kind == WK_CUDA_OUT_F32) {
                 o->y = static_cast<float *>(o->y) + first * o->y_stride;
                 if (o->aux) o->aux += (uint64_t)first * ((p->seg[i].n + 15) / 16);
             } else {
-                o->y = static_cast<__half *>(o->y) + (uint64_t)first * n32;
-                if (o->aux) o->aux += (uint64_t)first * (n32 / 8);
+                o->y = static_cast<__half *>(o->y) + (uint64_t)first * wk_act_k(p->seg[i].n);
             }
         }
         return q;
