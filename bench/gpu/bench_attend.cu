@@ -144,7 +144,6 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
     a->q_turn_n = a->k_turn_n = m->d / 2;
     a->q_turn_style = a->k_turn_style = WK_ROPE_HALVES;
     a->act = take((uint64_t)all * wk_act_k(m->heads * m->d) * 2);
-    a->sums = (float *)take((uint64_t)all * wk_act_k(m->heads * m->d) / 8 * 4);
     if (all <= WK_CUDA_FEW) {
         a->workspace = take(cuda_attend_workspace(all, m->heads, m->d, m->d, context));
         a->counters = (uint32_t *)take(cuda_attend_counters(all, m->heads) * 4);
@@ -156,7 +155,7 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
 static void drop(struct setup *s)
 {
     CHECK(cudaDeviceSynchronize());
-    void *const all[] = { s->caches, (void *)s->b.seq, (void *)s->b.pages[0], (void *)s->a.q, (void *)s->a.q_turn, s->a.act, s->a.sums, s->a.workspace, s->a.counters, s->q_half };
+    void *const all[] = { s->caches, (void *)s->b.seq, (void *)s->b.pages[0], (void *)s->a.q, (void *)s->a.q_turn, s->a.act, s->a.workspace, s->a.counters, s->q_half };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) CHECK(cudaFree(all[i]));
 }
 

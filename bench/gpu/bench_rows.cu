@@ -18,7 +18,7 @@
 static char text[256];
 static const struct wk_err err = { text, sizeof text };
 enum { ROWS = 2048, WIDEST = 22016, CHAIN = 100 };
-static float *x, *u, *y, *part, *sums, *weights, *route;
+static float *x, *u, *y, *part, *weights, *route;
 static uint32_t *groups, *ticket;
 static void *act;
 static cudaStream_t stream;
@@ -73,7 +73,6 @@ static void convert(uint32_t rows, uint32_t width, uint32_t norm, bool parts, bo
     c.w = norm ? weights : NULL;
     c.b = norm == CUDA_NORM_LAYER ? weights : NULL;
     c.act = act;
-    c.sums = sums;
     CHECK(cuda_convert(&c, stream, &err));
 }
 static void finish_act(uint32_t rows, uint32_t width, uint32_t glu, uint32_t map)
@@ -89,7 +88,7 @@ static void finish_act(uint32_t rows, uint32_t width, uint32_t glu, uint32_t map
     f.limit = 7.0f;
     f.map[0].fn = map;
     f.map[0].p = 1.0f;
-    f.out = { WK_CUDA_OUT_ACT, 4, act, sums, 0 };
+    f.out = { WK_CUDA_OUT_ACT, 4, act, NULL, 0 };
     CHECK(cuda_finish(&f, stream, &err));
 }
 static void finish_residual(uint32_t rows, uint32_t width)
@@ -145,7 +144,6 @@ static void router(uint32_t rows)
     r.w = u;
     r.bias = weights;
     r.act = act;
-    r.sums = sums;
     r.y = y;
     r.y_stride = EXPERTS;
     r.route = { r.dependent, rows, EXPERTS, TOP, WK_SOFTMAX_TOPK, 1.0f, { NULL, 0, NULL }, route, 2 * TOP, groups, ticket, NULL };
@@ -222,7 +220,6 @@ int main(void)
     CHECK(cudaMalloc((void **)&u, (size_t)ROWS * WIDEST * 4));
     CHECK(cudaMalloc((void **)&y, (size_t)ROWS * WIDEST * 4));
     CHECK(cudaMalloc((void **)&act, (size_t)ROWS * WIDEST * 2));
-    CHECK(cudaMalloc((void **)&sums, (size_t)ROWS * WIDEST / 2));
     CHECK(cudaMalloc((void **)&part, (size_t)ROWS * WIDEST / 4));
     CHECK(cudaMalloc((void **)&route, (size_t)ROWS * 64));
     CHECK(cudaMalloc((void **)&weights, WIDEST * 4));

@@ -547,7 +547,7 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
     if (s == WK_OK) s = check_source(what, "k", a->k, a->k_turn, a->k_turn_n, a->k_turn_style, a->k_norm, a->dk, err);
     if (s == WK_OK) s = check_source(what, "v", a->v, NULL, 0, 0, a->v_norm, a->dv, err);
     if (s != WK_OK) return s;
-    if (a->act ? !a->sums || a->shift > 126 || a->dv % 16 : !a->out) return wk_fail(err, WK_INVALID, "%s: no output, or an act of heads of %u", what, a->dv);
+    if (a->act ? a->shift > 126 || a->dv % 16 : !a->out) return wk_fail(err, WK_INVALID, "%s: no output, or an act of heads of %u", what, a->dv);
     if (!a->cache) return wk_fail(err, WK_INVALID, "%s: no cache", what);
     *out = attend_args{};
     out->q = attend_source_of(a->q, a->q_stride, a->q_turn, a->q_turn_n, a->q_turn_style, a->q_norm);
@@ -563,7 +563,6 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
     out->page_halves = cuda_attend_page_bytes(a->kv_heads, a->dk, a->dv) / sizeof(__half);
     out->sinks = a->sinks;
     out->act = static_cast<__half *>(a->act);
-    out->sums = a->sums;
     out->shift = a->shift;
     out->act_k = wk_act_k(a->heads * a->dv);
     out->out = a->out;

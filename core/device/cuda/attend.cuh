@@ -47,7 +47,7 @@ struct attend_args {
     __half *cache;
     const float *sinks;
     __half *act;
-    float *sums, *out;
+    float *out;
     float *part;          /* workspace: [rows * heads][max_splits][D] */
     float2 *part_max_sum; /* [rows * heads][max_splits] */
     uint32_t *counters;

@@ -393,30 +393,22 @@ template <int D> __device__ __forceinline__ void score_page(float (&s)[2][4], co
         if (start + g - first_seen + 8 * i > t.position - first_seen) s[i / 2][2 * (i % 2)] = s[i / 2][2 * (i % 2) + 1] = -INFINITY;
 }
 
-/* Where a lane's part of a slice of the results goes: of lane 4 g + t query g's values 2t, 2t + 1 and 2t + 8, 2t + 9, and, of two of the four, the act's sums. */
-struct result_place { __half *act; float *sums; };
-
-template <int D> __device__ __forceinline__ result_place place_result(const attend_args &a, const item &t, uint32_t slice)
+/* Where a lane's part of a slice of the results goes: of lane 4 g + t query g's values 2t, 2t + 1 and 2t + 8, 2t + 9. */
+template <int D> __device__ __forceinline__ __half *place_result(const attend_args &a, const item &t, uint32_t slice)
 {
     const uint32_t lane = threadIdx.x & 31u;
-    const uint64_t at = (uint64_t)t.row * a.act_k + (t.kv * a.group + t.tile * QUERIES + (lane >> 2)) * D + 16 * slice;
-    return result_place{ a.act + at + 2 * (lane & 3), a.sums + at / 8 + (lane & 3) };
+    return a.act + (uint64_t)t.row * a.act_k + (t.kv * a.group + t.tile * QUERIES + (lane >> 2)) * D + 16 * slice + 2 * (lane & 3);
 }
 
 /* store_slice to an act. sink: of queries 2t, 2t + 1; valid: query g is there. */
-template <int D> __device__ __forceinline__ void store_total(const attend_args &a, const result_place &to, const total<D, ONE_WARPS> &r, float2 sink, bool valid)
+template <int D> __device__ __forceinline__ void store_total(const attend_args &a, __half *to, const total<D, ONE_WARPS> &r, float2 sink, bool valid)
 {
     float2 factor = make_float2(one_over(r.sum[0]), one_over(r.sum[1]));
     if (a.sinks) factor = make_float2(value_factor(r.max[0], r.sum[0], true, sink.x), value_factor(r.max[1], r.sum[1], true, sink.y));
     const uint32_t low = turn_matrix(half_bits(wk_act_half2(__fmul_rn(r.y[0][0], factor.x), __fmul_rn(r.y[0][1], factor.y), a.shift))),
                    high = turn_matrix(half_bits(wk_act_half2(__fmul_rn(r.y[0][2], factor.x), __fmul_rn(r.y[0][3], factor.y), a.shift)));
-    const float2 l = __half22float2(*reinterpret_cast<const __half2 *>(&low)), h = __half22float2(*reinterpret_cast<const __half2 *>(&high));
-    float below = __fadd_rn(l.x, l.y), above = __fadd_rn(h.x, h.y);
-    below = __fadd_rn(below, __shfl_xor_sync(0xffffffffu, below, 2));
-    above = __fadd_rn(above, __shfl_xor_sync(0xffffffffu, above, 2));
-    if (valid) *reinterpret_cast<uint32_t *>(to.act) = low;
-    if (valid) *reinterpret_cast<uint32_t *>(to.act + 8) = high;
-    if (valid && (threadIdx.x & 3u) < 2) *to.sums = __fadd_rn(below, above);
+    if (valid) *reinterpret_cast<uint32_t *>(to) = low;
+    if (valid) *reinterpret_cast<uint32_t *>(to + 8) = high;
 }
 
 /* The blocks of a cluster have sent what they have of a tile: the results of the slices that this one adds up. */
@@ -442,7 +434,7 @@ __device__ __forceinline__ void do_item(split_shared<D, ONE_WARPS> &m, const att
     if (a.sinks) sink = make_float2(query < w.n ? __ldg(a.sinks + w.head + query) : 0.0f, query + 1 < w.n ? __ldg(a.sinks + w.head + query + 1) : 0.0f);
     head_part own;
     place_part<D, FORM>(own, a, t, w);
-    const result_place result = place_result<D>(a, t, w.slice ? w.warp : 0);
+    __half *const result = place_result<D>(a, t, w.slice ? w.warp : 0);
     __syncthreads(); /* barriers are there */
     const part_place place = place_of_part(m, v, t, w, own);
     if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);

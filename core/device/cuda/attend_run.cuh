@@ -104,7 +104,7 @@ __device__ __forceinline__ void do_run(few_shared<D, ONE_WARPS> &m, const attend
     if (a.sinks) sink = make_float2(query < w.n ? __ldg(a.sinks + w.head + query) : 0.0f, query + 1 < w.n ? __ldg(a.sinks + w.head + query + 1) : 0.0f);
     head_part head;
     place_part<D, FORM_PLAIN>(head, a, t, w);
-    const result_place result = place_result<D>(a, t, w.slice ? warp : 0);
+    __half *const result = place_result<D>(a, t, w.slice ? warp : 0);
     if (MEETS && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
     __syncthreads(); /* barriers are there */
     finish_heads(m, w, head, own, v_at, MEETS && !late);

@@ -334,19 +334,6 @@ template <int D, int W, int FORM> __device__ __forceinline__ void gather_at_once
 
 /* ---- results --------------------------------------------------------------------------------------------------------------- */
 
-/* The act's sums of a run of 16 of which lane 4 g + t holds values g and g + 8: the trees of wk_act_sum16. .x, .y: as there, in the lanes of g 0. */
-__device__ __forceinline__ float2 fragment_sum16(__half low, __half high)
-{
-    float s[2] = { __half2float(low), __half2float(high) };
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        s[i] = __fadd_rn(s[i], __shfl_xor_sync(0xffffffffu, s[i], 4));
-        s[i] = __fadd_rn(s[i], __shfl_xor_sync(0xffffffffu, s[i], 16));
-    }
-    const float all = __fadd_rn(s[0], s[1]);
-    return make_float2(all, __shfl_xor_sync(0xffffffffu, all, 8));
-}
-
 /* What the results of queries 2t, 2t + 1 are multiplied by. */
 template <int D, int W> __device__ __forceinline__ float2 result_factors(const split_shared<D, W> &m, const attend_args &a, const float (&max)[2], const float (&sum)[2])
 {
@@ -369,13 +356,10 @@ template <int FORM> __device__ __forceinline__ void store_slice(const attend_arg
             if (query < n && d + 8 < a.dv) to[8] = z;
             continue;
         }
-        const __half low = wk_act_half(x, a.shift), high = wk_act_half(z, a.shift);
-        const float2 sums = fragment_sum16(low, high);
-        const uint64_t to = (uint64_t)(t.row + at) * a.act_k + head * a.dv + d;
         if (query >= n) continue;
-        a.act[to] = low;
-        a.act[to + 8] = high;
-        if (g == 0) reinterpret_cast<float2 *>(a.sums)[to / 16] = sums;
+        __half *const to = a.act + (uint64_t)(t.row + at) * a.act_k + head * a.dv + d;
+        to[0] = wk_act_half(x, a.shift);
+        to[8] = wk_act_half(z, a.shift);
     }
 }
 
@@ -384,11 +368,8 @@ template <int FORM> __device__ __forceinline__ void store_end(const attend_args 
 {
     const uint32_t width = a.heads * a.dv;
     if (!a.act || a.act_k <= width || t.kv != a.kv_heads - 1 || threadIdx.x >= a.act_k - width) return;
-    for (uint32_t query = 0; query < n; query++) {
-        const uint64_t to = (uint64_t)(t.row + row_of_query<FORM>(a, t.tile * QUERIES + query)) * a.act_k + width + threadIdx.x;
-        a.act[to] = __float2half_rn(0.0f);
-        if (threadIdx.x % 16 == 0) reinterpret_cast<float2 *>(a.sums)[to / 16] = make_float2(0.0f, 0.0f);
-    }
+    for (uint32_t query = 0; query < n; query++)
+        a.act[(uint64_t)(t.row + row_of_query<FORM>(a, t.tile * QUERIES + query)) * a.act_k + width + threadIdx.x] = __float2half_rn(0.0f);
 }
 
 /* The tile's results. */

@@ -164,17 +164,10 @@ __device__ __forceinline__ void store_run(const attend_args &a, uint64_t row, ui
         if (valid && 2 * t + 9 < left) y[9] = x3;
         return;
     }
-    const __half2 low = __halves2half2(wk_act_half(x0, a.shift), wk_act_half(x1, a.shift)), high = __halves2half2(wk_act_half(x2, a.shift), wk_act_half(x3, a.shift));
-    /* wk_act_sum16: neighbours, then values 4 apart, then 8. */
-    const float2 l = __half22float2(low), u = __half22float2(high);
-    float below = __fadd_rn(l.x, l.y), above = __fadd_rn(u.x, u.y);
-    below = __fadd_rn(below, __shfl_xor_sync(0xffffffffu, below, 2));
-    above = __fadd_rn(above, __shfl_xor_sync(0xffffffffu, above, 2));
     if (!valid) return;
     __half *y = a.act + row * a.act_k + column + 2 * t;
-    *reinterpret_cast<__half2 *>(y) = low;
-    *reinterpret_cast<__half2 *>(y + 8) = high;
-    if (t < 2) a.sums[(row * a.act_k + column) / 8 + t] = __fadd_rn(below, above);
+    *reinterpret_cast<__half2 *>(y) = wk_act_half2(x0, x1, a.shift);
+    *reinterpret_cast<__half2 *>(y + 8) = wk_act_half2(x2, x3, a.shift);
 }
 
 template <int D, int ROWS> __device__ void store_tile(state<D, ROWS> &w, const attend_args &a, const tile &t, uint32_t first, uint32_t head, float f)
@@ -196,10 +189,7 @@ template <int D, int ROWS> __device__ void store_tile(state<D, ROWS> &w, const a
             /* What an act has past the row's end is 0. */
             const uint32_t width = a.heads * a.dv;
             if (a.act && head == a.heads - 1 && i < t.n)
-                for (uint32_t c = width + (lane & 3) * 2; c < a.act_k; c += 8) {
-                    *reinterpret_cast<__half2 *>(a.act + (uint64_t)(t.row + i) * a.act_k + c) = __float2half2_rn(0.0f);
-                    if ((lane & 3) == 0) a.sums[((uint64_t)(t.row + i) * a.act_k + c) / 8] = 0.0f;
-                }
+                for (uint32_t c = width + (lane & 3) * 2; c < a.act_k; c += 8) *reinterpret_cast<__half2 *>(a.act + (uint64_t)(t.row + i) * a.act_k + c) = __float2half2_rn(0.0f);
         }
 }
 

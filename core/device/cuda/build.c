@@ -114,7 +114,7 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
                                .cache = x->cache[op->u.attn.kv_layer], .workspace = x->attend_space, .counters = x->attend_counters };
     if (q_rope) a->q_turn_n = q_rope->u.rope.n, a->q_turn_style = q_rope->u.rope.style;
     if (k_rope) a->k_turn_n = k_rope->u.rope.n, a->k_turn_style = k_rope->u.rope.style;
-    if (out->form == VALUE_ACT) a->act = out->data, a->sums = out->aux, a->shift = out->shift;
+    if (out->form == VALUE_ACT) a->act = out->data, a->shift = out->shift;
     else a->out = (float *)(void *)out->data, a->out_stride = out->stride;
     s->attend.op = op;
     s->attend.out = out;

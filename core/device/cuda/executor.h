@@ -46,7 +46,7 @@ struct cuda_matrix {
 /* May prompts multiply an f16 copy of it? */
 static inline bool cuda_expands(const struct cuda_matrix *m) { return m->type->expand != NULL; }
 
-/* How a value lies in its buffer. F32: item (row * slots + slot) at data + item * stride, partials behind; ACT: f16 rows and sums behind. */
+/* How a value lies in its buffer. F32: item (row * slots + slot) at data + item * stride, partials behind; ACT: f16 rows. */
 enum value_form { VALUE_NONE = 0, VALUE_F32, VALUE_ACT };
 struct cuda_value {
     enum value_form form;
@@ -55,9 +55,9 @@ struct cuda_value {
     uint64_t stride;        /* F32: floats */
     bool partials;
     uint32_t experts;       /* its buffer has room for panels of items of so many; 0: it has not */
-    uint64_t aux_offset;    /* of partials, sums or groups */
+    uint64_t aux_offset;    /* of partials or groups */
     uint8_t *data;
-    float *aux;             /* NULL: none */
+    float *aux;             /* partials; NULL: none */
     uint32_t *groups;       /* of a route: its items by expert (worker/quant_cuda.h); NULL: none */
 };
 
@@ -159,7 +159,7 @@ struct executor {
     struct prepare prepare;         /* what the first kernel of a run is given */
     struct cuda_batch batch;        /* device addresses of the inputs; rows and seqs are set by run */
     uint8_t *host;                  /* the ring of prepare's blocks, in pinned memory */
-    uint8_t *act; float *act_sums;  /* converted rows of a product */
+    uint8_t *act;                   /* converted rows of a product */
     float *tmp[2];                  /* results before cuda_finish; [1] follows [0] */
     void *expanded, *gemm_space;    /* expanded: f16 weights, or panels */
     void *q_half, *attend_space; uint32_t *attend_counters;

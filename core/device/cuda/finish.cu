@@ -121,6 +121,6 @@ wk_status cuda_finish(const struct cuda_finish *f, void *stream, const struct wk
         e.map[m].p = f->map[m].p;
     }
     e.residual = source_of(&f->residual);
-    e.out = f->out.kind == WK_CUDA_OUT_ACT ? sink_act(f->out.y, f->out.aux, f->out.shift, f->width) : sink_f32((float *)f->out.y, f->out.y_stride, f->out.aux, f->width);
+    e.out = f->out.kind == WK_CUDA_OUT_ACT ? sink_act(f->out.y, f->out.shift, f->width) : sink_f32((float *)f->out.y, f->out.y_stride, f->out.aux, f->width);
     return element_rows("finish", &e, stream, err);
 }

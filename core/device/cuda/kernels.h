@@ -55,7 +55,7 @@ struct cuda_convert {
     struct cuda_rows x;
     const float *part;                /* partials of x, at the same rows (by index too); NULL: the kernel makes them itself, in the same order */
     const float *w, *b;               /* [width] or NULL */
-    void *act; float *sums;           /* out */
+    void *act;                        /* out */
     float *y; uint64_t y_stride;      /* out in F32 as well, when not NULL (then act may be NULL) */
 };
 wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct wk_err *err);
@@ -94,14 +94,14 @@ struct cuda_route { bool dependent; uint32_t rows, experts, k, score; float scal
                     uint32_t *groups, *ticket; const int32_t *row_seq; };
 wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err);
 /* The linear in front of a route, and the route. w: plain F32 rows [experts][k]: y = x . w (+ bias), F32 rows. A row's bits do not depend on `rows`. in: what a product
- * reads; the RMS norm's rows are left in act and sums as well, like cuda_convert's, for the experts. route.k 0: no choice; else rows, experts and logits of route
+ * reads; the RMS norm's rows are left in act as well, like cuda_convert's, for the experts. route.k 0: no choice; else rows, experts and logits of route
  * are taken from here. */
 struct cuda_router {
     bool dependent;
     uint32_t rows, k, experts;
     struct wk_cuda_input in;
     const float *w, *bias;            /* bias: [experts] or NULL */
-    void *act; float *sums;           /* RMS: out; NULL: not wanted */
+    void *act;                        /* RMS: out; NULL: not wanted */
     float *y; uint64_t y_stride;
     struct cuda_route route;
 };
@@ -139,7 +139,7 @@ struct cuda_attend {
     uint32_t q_turn_n, q_turn_style, k_turn_n, k_turn_style;
     const float *sinks;                   /* [heads] or NULL */
     void *cache;
-    void *act; float *sums; uint32_t shift; /* out: acts of heads * dv, for every row of a sequence; only when dv % 16 == 0 */
+    void *act; uint32_t shift;              /* out: acts of heads * dv, for every row of a sequence; only when dv % 16 == 0 */
     float *out; uint64_t out_stride;        /* or F32 rows when act is NULL */
     void *workspace;                      /* cuda_attend_workspace bytes */
     uint32_t *counters;                   /* cuda_attend_counters zeros; zero again afterwards */

@@ -265,9 +265,8 @@ static void most(uint64_t *a, uint64_t b)
     if (b > *a) *a = b;
 }
 
-/* Bytes of rows that are acts, and of their sums. */
+/* Bytes of rows that are acts. */
 static uint64_t act_bytes(uint64_t items, uint32_t k) { return items * wk_act_k(k) * 2; }
-static uint64_t sums_bytes(uint64_t items, uint32_t k) { return items * (wk_act_k(k) / 8) * sizeof(float); }
 
 static uint32_t route_experts(const struct executor *x, uint32_t v) { return x->program->values[x->program->ops[x->program->values[v].op].in[0]].width; }
 
@@ -279,14 +278,13 @@ static uint64_t value_bytes(struct executor *x, uint32_t v)
     y->aux_offset = (bytes + 255) & ~255ull;
     if (is_route(x, v)) return y->aux_offset + wk_cuda_group_words(route_experts(x, v), rows * y->slots) * sizeof(uint32_t);
     if (y->form == VALUE_ACT) {
-        bytes = y->aux_offset + sums_bytes(items, y->width);
         if (y->experts) most(&bytes, wk_cuda_panel_bytes(y->width, wk_cuda_panel_places(y->experts, items)));
         return bytes;
     }
     return y->partials ? y->aux_offset + items * cuda_parts(y->width) * sizeof(float) : bytes;
 }
 
-struct sizes { uint64_t act, sums, tmp, expanded, q_half, attend, counters, tickets, running; };
+struct sizes { uint64_t act, tmp, expanded, q_half, attend, counters, tickets, running; };
 
 static void product_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)
 {
@@ -296,7 +294,6 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
     /* A few generated rows are converted before they are picked. */
     const uint64_t n = most_rows(x, rows) > x->run_rows ? most_rows(x, rows) : x->run_rows, results = n * (experts ? x->values[l->route].slots : v->slots);
     most(&z->act, act_bytes(n * v->slots, v->width));
-    most(&z->sums, sums_bytes(n * v->slots, v->width));
     uint64_t columns = 0;
     for (uint32_t g = 0; g < l->n_seg; g++) {
         if (!cuda_is_router(x->program, &l->seg[g]) && cuda_expands(cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n))) columns += cuda_stride(l->seg[g].n);
@@ -412,7 +409,7 @@ static void carve_activations(struct executor *x, struct cuda_carve *c)
         struct cuda_value *y = &x->values[v];
         if (!y->form || !x->buffers[p->values[v].buffer]) continue;
         y->data = x->buffers[p->values[v].buffer];
-        y->aux = y->form == VALUE_ACT || y->partials ? (float *)(void *)(y->data + y->aux_offset) : NULL;
+        y->aux = y->form == VALUE_F32 && y->partials ? (float *)(void *)(y->data + y->aux_offset) : NULL;
         y->groups = is_route(x, v) ? (uint32_t *)(void *)(y->data + y->aux_offset) : NULL;
     }
     carve_inputs(x, c);
@@ -427,7 +424,6 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
     uint64_t pairs = 0;
     for (uint32_t i = 0; i < x->prepare.n_turns; i++) pairs += x->prepare.turn[i].n;
     x->act = carve(c, z.act, 1);
-    x->act_sums = carve(c, z.sums, 1);
     x->tmp[0] = carve(c, 2 * z.tmp, sizeof *x->tmp[0]);
     x->tmp[1] = x->tmp[0] ? x->tmp[0] + z.tmp : NULL;
     x->expanded = carve(c, z.expanded, 1);

@@ -11,7 +11,6 @@
 struct input {
     struct wk_cuda_input in;
     uint32_t k;
-    uint64_t aux_stride;       /* floats of sums or partials a row */
 };
 /* Results of one segment or of the stage. */
 struct output { struct wk_cuda_output out; uint32_t n; };
@@ -30,8 +29,8 @@ static wk_status convert(struct executor *x, const struct cuda_product_stage *p,
     const struct cuda_convert c = {
         .dependent = true, .rows = rows * slots, .width = v->width, .norm = norm_kind(p), .eps = p->norm ? p->norm->u.norm.eps : 0.0f, .shift = p->norm ? 0 : v->shift,
         .x = { f32(v) + (pick ? 0 : (uint64_t)first * slots * v->stride), v->stride, pick ? pick + first : NULL },
-        .part = r->few && norm_kind(p) == CUDA_NORM_RMS ? v->aux : NULL, .w = p->norm_w, .b = p->norm_b, .act = x->act, .sums = x->act_sums };
-    *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .shift = c.shift, .x = x->act, .aux = x->act_sums }, .k = v->width, .aux_stride = wk_act_k(v->width) / 8 };
+        .part = r->few && norm_kind(p) == CUDA_NORM_RMS ? v->aux : NULL, .w = p->norm_w, .b = p->norm_b, .act = x->act };
+    *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .shift = c.shift, .x = x->act }, .k = v->width };
     return cuda_convert(&c, x->stream, err);
 }
 
@@ -41,17 +40,16 @@ static wk_status make_input(struct executor *x, const struct cuda_product_stage 
     const struct cuda_value *v = p->x.v;
     const uint32_t *pick = p->x.gather ? x->prepare.wanted : NULL;
     if (p->after_route) {
-        *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .x = x->act, .aux = x->act_sums }, .k = v->width, .aux_stride = wk_act_k(v->width) / 8 };
+        *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .x = x->act }, .k = v->width };
         return WK_OK;
     }
     if (v->form == VALUE_ACT) {
         const uint64_t at = pick ? 0 : (uint64_t)first * v->slots;
-        const uint32_t k32 = wk_act_k(v->width);
-        *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .shift = v->shift, .x = v->data + at * k32 * 2, .aux = v->aux + at * (k32 / 8), .row_index = pick ? pick + first : NULL }, .k = v->width, .aux_stride = k32 / 8 };
+        *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .shift = v->shift, .x = v->data + at * wk_act_k(v->width) * 2, .row_index = pick ? pick + first : NULL }, .k = v->width };
         return WK_OK;
     }
     if (r->few && norm_kind(p) == CUDA_NORM_RMS && !p->norm_b && !p->experts && v->aux && rows <= WK_CUDA_FEW_NORM) {
-        *i = (struct input){ .in = { .kind = WK_CUDA_IN_RMS, .eps = p->norm->u.norm.eps, .x = v->data, .aux = v->aux, .w = p->norm_w, .x_stride = v->stride, .row_index = pick }, .k = v->width, .aux_stride = cuda_parts(v->width) };
+        *i = (struct input){ .in = { .kind = WK_CUDA_IN_RMS, .eps = p->norm->u.norm.eps, .x = v->data, .aux = v->aux, .w = p->norm_w, .x_stride = v->stride, .row_index = pick }, .k = v->width };
         return WK_OK;
     }
     /* A residual that is picked too wants the input unpicked; in a run of few rows both can stay. */
@@ -71,7 +69,7 @@ static struct wk_cuda_input input_from(const struct input *i, uint32_t first)
     }
     const uint64_t bytes = in.kind == WK_CUDA_IN_ACT ? (uint64_t)wk_act_k(i->k) * 2 : in.x_stride * sizeof(float);
     in.x = (const uint8_t *)in.x + first * bytes;
-    in.aux += first * i->aux_stride;
+    if (in.aux) in.aux += (uint64_t)first * cuda_parts(i->k);
     return in;
 }
 
@@ -81,7 +79,7 @@ static struct output value_output(const struct cuda_value *v, const struct run *
 {
     const bool act = v->form == VALUE_ACT;
     /* Partials help the prologues of generated rows alone. */
-    return (struct output){ .out = { .kind = act ? WK_CUDA_OUT_ACT : WK_CUDA_OUT_F32, .shift = act ? v->shift : 0, .y = v->data, .aux = act || r->few ? v->aux : NULL, .y_stride = v->stride }, .n = n };
+    return (struct output){ .out = { .kind = act ? WK_CUDA_OUT_ACT : WK_CUDA_OUT_F32, .shift = act ? v->shift : 0, .y = v->data, .aux = r->few ? v->aux : NULL, .y_stride = v->stride }, .n = n };
 }
 
 static struct output plain_output(float *y, uint32_t n) { return (struct output){ .out = { .kind = WK_CUDA_OUT_F32, .y = y, .y_stride = cuda_stride(n) }, .n = n }; }
@@ -91,7 +89,7 @@ static struct wk_cuda_output output_from(const struct output *o, uint32_t first)
     struct wk_cuda_output out = o->out;
     const bool act = out.kind == WK_CUDA_OUT_ACT;
     out.y = (uint8_t *)out.y + first * (act ? (uint64_t)wk_act_k(o->n) * 2 : out.y_stride * sizeof(float));
-    if (out.aux) out.aux += (uint64_t)first * (act ? wk_act_k(o->n) / 8 : cuda_parts(o->n));
+    if (out.aux) out.aux += (uint64_t)first * cuda_parts(o->n);
     return out;
 }
 
@@ -517,7 +515,6 @@ static wk_status router_input(struct executor *x, const struct cuda_product_stag
     if (v->form == VALUE_F32 && r->few && rows <= WK_CUDA_FEW && norm_kind(p) == CUDA_NORM_RMS && !p->norm_b && v->aux) {
         c->in = (struct wk_cuda_input){ .kind = WK_CUDA_IN_RMS, .eps = p->norm->u.norm.eps, .x = v->data, .aux = v->aux, .w = p->norm_w, .x_stride = v->stride, .row_index = p->x.gather ? x->prepare.wanted : NULL };
         c->act = x->act;
-        c->sums = x->act_sums;
         return WK_OK;
     }
     wk_status s = make_input(x, p, r, 0, rows, &i, err);

@@ -28,7 +28,7 @@ struct router_launch {
     bool x_wide, w_wide, norm_wide;
     const float *w, *bias;
     __half *act;
-    float *sums, *y, *out; /* out: of the choice */
+    float *y, *out; /* out: of the choice */
     uint64_t y_stride, out_stride;
     struct route_choice choice;
     uint32_t *groups, *ticket, words; /* words of shared memory */
@@ -134,14 +134,10 @@ template <bool RMS> static __device__ __forceinline__ router_act router_values(r
     }
     return a;
 }
-/* All lanes of a warp, e growing by 4. */
 static __device__ __forceinline__ void router_store(const struct router_launch &p, uint32_t row, router_act a, uint32_t e)
 {
     const uint32_t k32 = act_width(p.k);
-    const float2 sums = wk_act_sum16(a.low, a.high);
-    if (e >= k32) return;
-    *(uint2 *)(p.act + (uint64_t)row * k32 + e) = make_uint2(*(const uint32_t *)&a.low, *(const uint32_t *)&a.high);
-    if ((threadIdx.x & 3u) == 0) *(float2 *)(p.sums + (uint64_t)row * (k32 / 8) + e / 8) = sums;
+    if (e < k32) *(uint2 *)(p.act + (uint64_t)row * k32 + e) = make_uint2(*(const uint32_t *)&a.low, *(const uint32_t *)&a.high);
 }
 
 /* Sum lane * N / 32 of N, over all lanes, by a tree which is the same for every N. D: distance of the lanes that are added next. */
@@ -327,9 +323,9 @@ static wk_status check_router(const struct cuda_router *r, const struct wk_err *
 {
     wk_status status = check_rows("router", r->rows, r->k, err);
     if (status != WK_OK) return status;
-    if (!r->experts || !r->w || !r->y || r->y_stride < r->experts || !r->in.x || !r->in.aux || r->in.kind > WK_CUDA_IN_RMS || r->in.shift >= 64)
+    if (!r->experts || !r->w || !r->y || r->y_stride < r->experts || !r->in.x || (r->in.kind == WK_CUDA_IN_RMS && !r->in.aux) || r->in.kind > WK_CUDA_IN_RMS || r->in.shift >= 64)
         return wk_fail(err, WK_INTERNAL, "router: %u experts, input kind %u", r->experts, r->in.kind);
-    if (!r->act != !r->sums || (r->act && r->in.kind != WK_CUDA_IN_RMS)) return wk_fail(err, WK_INTERNAL, "router: an act of input kind %u", r->in.kind);
+    if (r->act && r->in.kind != WK_CUDA_IN_RMS) return wk_fail(err, WK_INTERNAL, "router: an act of input kind %u", r->in.kind);
     if (r->route.k && (r->route.k > TAPE_MAX_SLOTS || r->route.k > r->experts || !r->route.score || r->route.score >= WK_SCORE_END || !r->route.out || !r->route.ticket))
         return wk_fail(err, WK_INTERNAL, "router: top %u of %u by score %u", r->route.k, r->experts, r->route.score);
     return WK_OK;
@@ -361,7 +357,7 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
     const uint64_t words = router_words(r->experts, each);
     if (words > most) return wk_fail(err, WK_UNSUPPORTED, "router: %u experts; CUDA serves 608", r->experts);
     if (height > 65535) return wk_fail(err, WK_UNSUPPORTED, "router: %u rows", r->rows);
-    struct router_launch p = { r->rows, r->k, each, *in, 1.0f, aligned16(in->x) && in->x_stride % 4 == 0, aligned16(r->w) && r->k % 4 == 0, aligned16(in->w), r->w, r->bias, (__half *)r->act, r->sums,
+    struct router_launch p = { r->rows, r->k, each, *in, 1.0f, aligned16(in->x) && in->x_stride % 4 == 0, aligned16(r->w) && r->k % 4 == 0, aligned16(in->w), r->w, r->bias, (__half *)r->act,
                                r->y, (float *)r->route.out, r->y_stride, r->route.out_stride, { r->experts, r->route.k, r->route.score, r->route.scale }, r->route.groups, r->route.ticket,
                                (uint32_t)words, r->route.row_seq };
     for (uint32_t i = 0; i < in->shift && in->kind == WK_CUDA_IN_ACT; i++) p.in_scale *= 2.0f;

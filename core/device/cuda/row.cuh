@@ -1,6 +1,6 @@
 /* row.cuh: what kernels over rows share: where a row is read from, four values at a time, and where four results go.
  *
- * A thread holds four neighbouring values, so a run of 16 is four neighbouring lanes: partials and the sums of acts come out of the
+ * A thread holds four neighbouring values, so a run of 16 is four neighbouring lanes: partials come out of the
  * functions of worker/cuda/act.cuh, whatever the size of a block. All rows are read past L1 (__ldcg): under programmatic dependent launch the
  * kernel that wrote them may have run on the same multiprocessor a moment ago. */
 #ifndef CORE_DEVICE_CUDA_ROW_CUH
@@ -74,41 +74,38 @@ template <bool WHOLE> __device__ __forceinline__ float4 within(float4 v, uint32_
 
 /* ---- writing ------------------------------------------------------------------------------------------------------- */
 
-/* F32 rows and their partials, an act and its sums, or both. */
+/* F32 rows and their partials, an act, or both. */
 struct row_sink {
     float *y;
     uint64_t y_stride;
     float *part;
     __half *act;
-    float *sums;
     uint32_t shift, width;
     bool wide;
 };
 
 static inline struct row_sink sink_f32(float *y, uint64_t y_stride, float *part, uint32_t width)
 {
-    const struct row_sink s = { y, y_stride, part, NULL, NULL, 0, width, aligned16(y) && y_stride % 4 == 0 };
+    const struct row_sink s = { y, y_stride, part, NULL, 0, width, aligned16(y) && y_stride % 4 == 0 };
     return s;
 }
-static inline struct row_sink sink_act(void *act, float *sums, uint32_t shift, uint32_t width)
+static inline struct row_sink sink_act(void *act, uint32_t shift, uint32_t width)
 {
-    const struct row_sink s = { NULL, 0, NULL, (__half *)act, sums, shift, width, false };
+    const struct row_sink s = { NULL, 0, NULL, (__half *)act, shift, width, false };
     return s;
 }
 static inline bool whole(const struct row_source *s) { return !s->x || s->wide; }
 static inline bool whole(const struct row_sink *s) { return s->width % 4 == 0 && (!s->y || s->wide); }
 static inline uint32_t sink_width(const struct row_sink *s) { return s->act ? wk_act_k(s->width) : s->width; }
 
-/* Four values as an act with its sums, of a row of k (a multiple of 32) halves. Lanes as below. */
+/* Four values of an act, of a row of k (a multiple of 32) halves. */
 __device__ __forceinline__ void act4(const struct row_sink &s, uint32_t r, uint32_t k, uint32_t e, float4 v)
 {
+    if (e >= k) return;
     union { __half2 h[2]; uint2 u; } both;
     both.h[0] = wk_act_half2(v.x, v.y, s.shift);
     both.h[1] = wk_act_half2(v.z, v.w, s.shift);
-    const float2 sums = wk_act_sum16(both.h[0], both.h[1]);
-    if (e >= k) return;
     *(uint2 *)(s.act + (uint64_t)r * k + e) = both.u;
-    if ((threadIdx.x & 3u) == 0) *(float2 *)(s.sums + (uint64_t)r * (k / 8) + e / 8) = sums;
 }
 
 /* Values [e, e + 4) of row r, e a multiple of 4; 0 past the width. By whole warps with e growing by 4 from lane to lane. */

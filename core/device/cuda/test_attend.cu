@@ -151,7 +151,7 @@ enum how { STORE, FEW, PROMPT };
 struct batch {
     uint32_t rows, seqs;
     array<struct cuda_seq> seq;
-    array<float> q, k, v, turn, out, sums;
+    array<float> q, k, v, turn, out;
     array<uint16_t> act;
     struct cuda_batch b;
     struct cuda_attend a;
@@ -189,7 +189,6 @@ static struct batch make_batch(const struct world *w, const struct sequence *s, 
     send(&b.turn);
     const uint32_t width = f->heads * f->dv;
     b.act = make<uint16_t>((size_t)b.rows * wk_act_k(width));
-    b.sums = make<float>((size_t)b.rows * wk_act_k(width) / 8);
     b.out = make<float>((size_t)b.rows * width);
     return b;
 }
@@ -201,7 +200,6 @@ static void drop_batch(struct batch *b)
     drop(&b->v);
     drop(&b->turn);
     drop(&b->out);
-    drop(&b->sums);
     drop(&b->act);
 }
 
@@ -247,7 +245,6 @@ static void run_batch(const struct world *w, struct batch *b, const uint32_t *ta
         a.out_stride = f->heads * f->dv;
     } else {
         a.act = b->act.device;
-        a.sums = b->sums.device;
     }
     a.workspace = w->work.device;
     a.counters = w->counters.device;
@@ -263,7 +260,6 @@ static void run_batch(const struct world *w, struct batch *b, const uint32_t *ta
     receive(&w->counters);
     receive(&w->work);
     receive(&b->act);
-    receive(&b->sums);
     receive(&b->out);
     for (size_t i = 0; i < w->counters.n; i++) assert_int_equal(w->counters.host[i], 0);
     drop(&pages);
@@ -323,20 +319,11 @@ static double head_error(const struct world *w, const struct sequence *s, uint32
     return sqrt(wrong) <= 1e30 ? sqrt(wrong / size) : INFINITY;
 }
 
-/* Sums of an act, as worker/quant_cuda.h states them, and zeros past the row. */
+/* An act has zeros past the row. */
 static void check_act(const struct form *f, const struct batch *b, uint32_t row)
 {
     const uint32_t width = f->heads * f->dv, k = wk_act_k(width);
     const uint16_t *x = b->act.host + (size_t)row * k;
-    for (uint32_t i = 0; i < k / 16; i++) {
-        float h[16];
-        for (uint32_t j = 0; j < 16; j++) h[j] = half_value(x[16 * i + j]);
-        for (uint32_t j = 0; j < 2; j++) {
-            const float *y = h + 2 * j, sum = ((y[0] + y[1]) + (y[4] + y[5])) + ((y[8] + y[9]) + (y[12] + y[13]));
-            if (memcmp(&sum, &b->sums.host[(size_t)row * (k / 8) + 2 * i + j], 4) != 0)
-                fail_msg("%s: row %u: sum %u of run %u is %g, expected %g", f->name, row, j, i, b->sums.host[(size_t)row * (k / 8) + 2 * i + j], sum);
-        }
-    }
     for (uint32_t i = width; i < k; i++) assert_int_equal(x[i], 0);
 }
 
@@ -582,7 +569,6 @@ static void test_steps(void **state)
             const copies ahead = { { all.seq.device, all.turn.device }, { b[i].seq.device, b[i].turn.device }, { sizeof(struct cuda_seq), (uint32_t)all.turn.n * 4 } };
             const copies rows = { { all.q.device, all.k.device, all.v.device }, { b[i].q.device, b[i].k.device, b[i].v.device }, { (uint32_t)all.q.n * 4, (uint32_t)all.k.n * 4, (uint32_t)all.v.n * 4 } };
             a.act = b[i].act.device;
-            a.sums = b[i].sums.device;
             LAUNCH(cuda_launch("copy", copy_all, dim3(1), dim3(256), 0, false, NULL, &error_text, ahead, false));
             LAUNCH(cuda_launch("copy", copy_all, dim3(1), dim3(256), 0, true, NULL, &error_text, rows, true));
             LAUNCH(cuda_attend(&a, w.context, NULL, &error_text));

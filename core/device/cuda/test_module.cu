@@ -94,10 +94,7 @@ __device__ void store(const struct wk_cuda_output &o, uint32_t n, uint32_t i, ui
 {
     if (o.kind == WK_CUDA_OUT_ACT) {
         const __half h = c < n ? wk_act_half(v, o.shift) : __float2half_rn(0.0f);
-        const float2 sums = wk_act_sum16(h);
-        if (c >= act_k(n)) return;
-        ((__half *)o.y)[(uint64_t)i * act_k(n) + c] = h;
-        if (c % 16 == 0) ((float2 *)o.aux)[(uint64_t)i * (act_k(n) / 16) + c / 16] = sums;
+        if (c < act_k(n)) ((__half *)o.y)[(uint64_t)i * act_k(n) + c] = h;
         return;
     }
     const float square = wk_square_sum16(c < n ? v : 0.0f);

@@ -154,7 +154,7 @@ static void test_groups(void **state)
 
 struct router_case {
     uint32_t rows, k, experts, top;
-    array<float> x, part, norm, w, bias, y, sums, out;
+    array<float> x, part, norm, w, bias, y, out;
     array<uint16_t> act;
     array<uint32_t> groups, tickets, index;
     struct cuda_router call;
@@ -166,7 +166,7 @@ static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t expert
 {
     const uint32_t k32 = wk_act_k(k), stride = (k + 15) / 16 * 16 + 4, logits = (experts + 15) / 16 * 16, out = (2 * top + 15) / 16 * 16;
     struct router_case c = { rows, k, experts, top, make_noise((size_t)ROUTER_ROWS * stride, 3), make<float>((size_t)ROUTER_ROWS * ((k + 15) / 16)), make_noise(k, 1), make_noise((size_t)experts * k, 0.3f),
-                             make_noise(experts, 1), make<float>((size_t)rows * logits), make<float>((size_t)ROUTER_ROWS * k32 / 8), make<float>((size_t)rows * out), make<uint16_t>((size_t)ROUTER_ROWS * k32),
+                             make_noise(experts, 1), make<float>((size_t)rows * logits), make<float>((size_t)rows * out), make<uint16_t>((size_t)ROUTER_ROWS * k32),
                              make<uint32_t>(wk_cuda_group_words(experts, (uint64_t)rows * top)), make<uint32_t>(1), make<uint32_t>(rows), {} };
     struct tape_op as_is = {}; /* rows as they are, with their partials */
     as_is.kind = WK_OP_MAP;
@@ -198,7 +198,6 @@ static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t expert
     c.call.w = c.w.device;
     c.call.bias = c.bias.device;
     c.call.act = c.act.device;
-    c.call.sums = c.sums.device;
     c.call.y = c.y.device;
     c.call.y_stride = logits;
     c.call.route.k = top;
@@ -212,7 +211,7 @@ static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t expert
 }
 static void drop_router(struct router_case *c)
 {
-    array<float> *const floats[] = { &c->x, &c->part, &c->norm, &c->w, &c->bias, &c->y, &c->sums, &c->out };
+    array<float> *const floats[] = { &c->x, &c->part, &c->norm, &c->w, &c->bias, &c->y, &c->out };
     for (array<float> *a : floats) drop(a);
     drop(&c->act);
     array<uint32_t> *const words[] = { &c->groups, &c->tickets, &c->index };
@@ -249,7 +248,6 @@ static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t t
         LAUNCH(cuda_router(&c.call, NULL, &error_text));
     }
     receive(&c.act);
-    receive(&c.sums);
     receive(&c.out);
     receive(&c.groups);
     receive(&c.tickets);
@@ -259,9 +257,9 @@ static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t t
 
     /* The act is cuda_convert's, the choice cuda_route's. */
     array<uint16_t> act = make<uint16_t>((size_t)rows * k32);
-    array<float> sums = make<float>((size_t)rows * k32 / 8), chosen = make<float>((size_t)rows * out), y = make<float>((size_t)rows * logits);
+    array<float> chosen = make<float>((size_t)rows * out), y = make<float>((size_t)rows * logits);
     array<uint32_t> groups = make<uint32_t>(c.groups.n);
-    const struct cuda_convert convert = { false, rows, k, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, NULL }, c.part.device, c.norm.device, NULL, act.device, sums.device, NULL, 0 };
+    const struct cuda_convert convert = { false, rows, k, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, NULL }, c.part.device, c.norm.device, NULL, act.device, NULL, 0 };
     LAUNCH(cuda_convert(&convert, NULL, &error_text));
     struct cuda_route route = c.call.route;
     route.rows = rows;
@@ -271,19 +269,16 @@ static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t t
     route.groups = groups.device;
     LAUNCH(cuda_route(&route, NULL, &error_text));
     receive(&act);
-    receive(&sums);
     receive(&chosen);
     receive(&groups);
     assert_memory_equal(act.host, c.act.host, act.n * 2);
-    assert_memory_equal(sums.host, c.sums.host, sums.n * 4);
     assert_memory_equal(chosen.host, c.out.host, chosen.n * 4);
     assert_memory_equal(groups.host, c.groups.host, groups.n * 4);
 
     /* From the act, without a choice, and a row by itself: the same logits. */
     struct cuda_router from = c.call;
-    from.in = { WK_CUDA_IN_ACT, 0, 0.0f, 0, act.device, sums.device, NULL, 0, NULL };
+    from.in = { WK_CUDA_IN_ACT, 0, 0.0f, 0, act.device, NULL, NULL, 0, NULL };
     from.act = NULL;
-    from.sums = NULL;
     from.route.k = 0;
     from.y = y.device;
     LAUNCH(cuda_router(&from, NULL, &error_text));
@@ -292,11 +287,10 @@ static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t t
     poison(&y);
     from.rows = 1;
     from.in.x = act.device + (size_t)(rows - 1) * k32;
-    from.in.aux = sums.device + (size_t)(rows - 1) * k32 / 8;
     LAUNCH(cuda_router(&from, NULL, &error_text));
     receive(&y);
     assert_memory_equal(y.host, c.y.host + (size_t)(rows - 1) * logits, experts * sizeof(float));
-    array<float> *const floats[] = { &sums, &chosen, &y };
+    array<float> *const floats[] = { &chosen, &y };
     for (array<float> *a : floats) drop(a);
     drop(&act);
     drop(&groups);
@@ -321,7 +315,7 @@ static void test_picked_router(void **state)
         receive(&c.act);
         check_logits(&c, &c.act);
         array<uint16_t> act = make<uint16_t>((size_t)rows * 160);
-        const struct cuda_convert convert = { false, rows, 160, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, c.index.device }, c.part.device, c.norm.device, NULL, act.device, c.sums.device, NULL, 0 };
+        const struct cuda_convert convert = { false, rows, 160, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, c.index.device }, c.part.device, c.norm.device, NULL, act.device, NULL, 0 };
         LAUNCH(cuda_convert(&convert, NULL, &error_text));
         receive(&act);
         assert_memory_equal(act.host, c.act.host, act.n * 2);

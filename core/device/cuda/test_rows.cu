@@ -52,20 +52,13 @@ static void check_part(const float *part, const float *y, uint32_t width)
     }
 }
 /* An act from the F32 row that it was made of. */
-static void check_act(const uint16_t *act, const float *sums, const float *y, uint32_t width, uint32_t shift)
+static void check_act(const uint16_t *act, const float *y, uint32_t width, uint32_t shift)
 {
     const uint32_t k = wk_act_k(width);
-    float value[16];
     for (uint32_t i = 0; i < k; i++) {
         const float s = i < width ? ldexpf(y[i], -(int)shift) : 0.0f;
         const uint16_t expected = half_bits(s > 65504 ? 65504 : s < -65504 ? -65504 : s);
         if (act[i] != expected && !(isnan(s) && isnan(half_value(act[i])))) fail_msg("width %u: act %u is %04x, expected %04x", width, i, act[i], expected);
-        value[i % 16] = half_value(act[i]);
-        if (i % 16 == 15)
-            for (uint32_t j = 0; j < 2; j++) {
-                const float *v = value + 2 * j, sum = ((v[0] + v[1]) + (v[4] + v[5])) + ((v[8] + v[9]) + (v[12] + v[13]));
-                if (sums[i / 16 * 2 + j] != sum && !isnan(sum)) fail_msg("width %u: sum %u,%u is %.9g, expected %.9g", width, i / 16, j, sums[i / 16 * 2 + j], sum);
-            }
     }
 }
 static void untouched(const float *row, uint32_t from, uint32_t to)
@@ -79,31 +72,23 @@ static __global__ void both_sums(const float *x, float *one, float *four)
 {
     const float v = x[threadIdx.x];
     const float s = wk_square_sum16(v);
-    const float2 a = wk_act_sum16(wk_act_half(v, 0));
-    if (threadIdx.x % 16 == 0) {
-        one[threadIdx.x / 16 * 3] = s;
-        one[threadIdx.x / 16 * 3 + 1] = a.x;
-        one[threadIdx.x / 16 * 3 + 2] = a.y;
-    }
+    if (threadIdx.x % 16 == 0) one[threadIdx.x / 16] = s;
     const uint32_t first = (threadIdx.x & 31u) * 4;
     const float4 q = make_float4(x[first], x[first + 1], x[first + 2], x[first + 3]);
     const float s4 = wk_square_sum16(q);
-    const float2 a4 = wk_act_sum16(__halves2half2(wk_act_half(q.x, 0), wk_act_half(q.y, 0)), __halves2half2(wk_act_half(q.z, 0), wk_act_half(q.w, 0)));
-    if (threadIdx.x < 32 && threadIdx.x % 4 == 0) {
-        four[threadIdx.x / 4 * 3] = s4;
-        four[threadIdx.x / 4 * 3 + 1] = a4.x;
-        four[threadIdx.x / 4 * 3 + 2] = a4.y;
-    }
+    if (threadIdx.x < 32 && threadIdx.x % 4 == 0) four[threadIdx.x / 4] = s4;
 }
 static void test_sums(void **state)
 {
     (void)state;
-    array<float> x = make_noise(128, 5), one = make<float>(24), four = make<float>(24);
+    array<float> x = make_noise(128, 5), one = make<float>(8), four = make<float>(8);
     both_sums<<<1, 128>>>(x.device, one.device, four.device);
     receive(&one);
     receive(&four);
-    for (uint32_t i = 0; i < 24; i++) assert_true(one.host[i] == four.host[i]);
-    for (uint32_t i = 0; i < 8; i++) assert_true(one.host[i * 3] == run16(x.host + i * 16, 16, true));
+    for (uint32_t i = 0; i < 8; i++) {
+        assert_true(one.host[i] == four.host[i]);
+        assert_true(one.host[i] == run16(x.host + i * 16, 16, true));
+    }
     drop(&x);
     drop(&one);
     drop(&four);
@@ -119,7 +104,7 @@ static void convert_one(const struct convert_case *c)
     const uint32_t k = wk_act_k(c->width), n16 = (c->width + 15) / 16, stored = c->rows + 2;
     const float eps = 1e-5f;
     array<float> x = make_noise((size_t)stored * c->stride, 4), w = make_noise(c->width, 2), b = make_noise(c->width, 2), part = make<float>((size_t)stored * n16);
-    array<float> y = make<float>((size_t)c->rows * c->stride), sums = make<float>((size_t)c->rows * k / 8);
+    array<float> y = make<float>((size_t)c->rows * c->stride);
     array<uint16_t> act = make<uint16_t>((size_t)c->rows * k);
     array<uint32_t> index = make<uint32_t>(c->rows);
     for (uint32_t r = 0; r < c->rows; r++) index.host[r] = (r * 5 + 1) % stored;
@@ -138,13 +123,11 @@ static void convert_one(const struct convert_case *c)
     call.w = c->weights ? w.device : NULL;
     call.b = c->bias ? b.device : NULL;
     call.act = c->act ? act.device : NULL;
-    call.sums = c->act ? sums.device : NULL;
     call.y = y.device;
     call.y_stride = c->stride;
     LAUNCH(cuda_convert(&call, NULL, &error_text));
     receive(&y);
     receive(&act);
-    receive(&sums);
     for (uint32_t r = 0; r < c->rows; r++) {
         const float *v = x.host + (size_t)(c->index ? index.host[r] : r) * c->stride, *got = y.host + (size_t)r * c->stride;
         double mean = 0, squares = 0;
@@ -159,14 +142,13 @@ static void convert_one(const struct convert_case *c)
             if (c->norm == CUDA_NORM_RMS && !c->bias && got[i] != v[i] * exact * (float)wi) fail_msg("width %u: RMS value %u is %.9g, in the written order %.9g", c->width, i, got[i], v[i] * exact * (float)wi);
         }
         untouched(got, c->width, c->stride);
-        if (c->act) check_act(act.host + (size_t)r * k, sums.host + (size_t)r * k / 8, got, c->width, c->shift);
+        if (c->act) check_act(act.host + (size_t)r * k, got, c->width, c->shift);
     }
     drop(&x);
     drop(&w);
     drop(&b);
     drop(&part);
     drop(&y);
-    drop(&sums);
     drop(&act);
     drop(&index);
 }
@@ -191,7 +173,7 @@ static void test_extremes(void **state)
 {
     (void)state;
     static const float values[] = { 65504, 65519, 65520, 1e9f, -1e9f, INFINITY, -INFINITY, NAN, 0, -0.0f, 6e-8f, 2.9e-8f, 1e-30f, 1048064, 1048320, -3e38f };
-    array<float> x = make<float>(16), sums = make<float>(4);
+    array<float> x = make<float>(16);
     array<uint16_t> act = make<uint16_t>(32);
     memcpy(x.host, values, sizeof values);
     send(&x);
@@ -202,14 +184,11 @@ static void test_extremes(void **state)
         call.shift = shift;
         call.x = { x.device, 16, NULL };
         call.act = act.device;
-        call.sums = sums.device;
         LAUNCH(cuda_convert(&call, NULL, &error_text));
         receive(&act);
-        receive(&sums);
-        check_act(act.host, sums.host, values, 16, shift);
+        check_act(act.host, values, 16, shift);
     }
     drop(&x);
-    drop(&sums);
     drop(&act);
 }
 
@@ -315,7 +294,7 @@ static void finish_one(const struct finish_case *c)
     const bool bias = c->form & 1, residual = c->form & 2, to_act = c->form & 4, in_place = (c->form & 8) && !to_act;
     const size_t n = (size_t)c->rows * c->stride;
     array<float> x = make_noise(n, 3), u = make_noise(n, 3), y = make<float>(n), b = make_noise(c->width, 1), ub = make_noise(c->width, 1), res = make_noise(n, 2);
-    array<float> part = make<float>((size_t)c->rows * n16), sums = make<float>((size_t)c->rows * k / 8);
+    array<float> part = make<float>((size_t)c->rows * n16);
     array<uint16_t> act = make<uint16_t>((size_t)c->rows * k);
     struct cuda_finish f = {};
     f.rows = c->rows;
@@ -333,14 +312,13 @@ static void finish_one(const struct finish_case *c)
     f.out.kind = to_act ? WK_CUDA_OUT_ACT : WK_CUDA_OUT_F32;
     f.out.shift = to_act ? 4 : 0;
     f.out.y = to_act ? (void *)act.device : in_place ? x.device : y.device;
-    f.out.aux = to_act ? sums.device : part.device;
+    f.out.aux = to_act ? NULL : part.device;
     f.out.y_stride = c->stride;
     float *kept = (float *)malloc(n * sizeof *kept);
     memcpy(kept, x.host, n * sizeof *kept);
     LAUNCH(cuda_finish(&f, NULL, &error_text));
     receive(in_place ? &x : &y);
     receive(&act);
-    receive(&sums);
     receive(&part);
     for (uint32_t r = 0; r < c->rows; r++) {
         float *row = (in_place ? x.host : y.host) + (size_t)r * c->stride;
@@ -356,7 +334,7 @@ static void finish_one(const struct finish_case *c)
         if (to_act) {
             float *back = (float *)malloc(c->width * sizeof *back);
             for (uint32_t i = 0; i < c->width; i++) back[i] = ldexpf(half_value(act.host[(size_t)r * k + i]), 4);
-            check_act(act.host + (size_t)r * k, sums.host + (size_t)r * k / 8, back, c->width, 4);
+            check_act(act.host + (size_t)r * k, back, c->width, 4);
             free(back);
         } else {
             check_part(part.host + (size_t)r * n16, row, c->width);
@@ -371,7 +349,6 @@ static void finish_one(const struct finish_case *c)
     drop(&ub);
     drop(&res);
     drop(&part);
-    drop(&sums);
     drop(&act);
 }
 
@@ -573,7 +550,6 @@ static void test_neighbours(void **state)
         for (uint32_t norm = CUDA_NORM_RMS; norm <= CUDA_NORM_LAYER; norm++) {
             const uint32_t n = sizes[i], k = wk_act_k(n), stride = (n + 15) / 16 * 16, n16 = (n + 15) / 16;
             array<float> x = make_noise((size_t)ROWS * stride, 3), w = make_noise(n, 2), part = make<float>((size_t)ROWS * n16), copy = make<float>((size_t)ROWS * stride);
-            array<float> sums[2] = { make<float>((size_t)ROWS * k / 8), make<float>((size_t)ROWS * k / 8) };
             array<uint16_t> act[2] = { make<uint16_t>((size_t)ROWS * k), make<uint16_t>((size_t)ROWS * k) };
             struct cuda_finish f = {};
             f.rows = ROWS;
@@ -592,7 +568,6 @@ static void test_neighbours(void **state)
             c.x = { x.device, stride, NULL };
             c.w = w.device;
             c.act = act[0].device;
-            c.sums = sums[0].device;
             LAUNCH(cuda_convert(&c, NULL, &error_text));
             for (uint32_t r = 0; r < ROWS; r += c.rows) {
                 c.rows = r + 1 < ROWS - r ? r + 1 : ROWS - r; /* 1, 2, 4 to 64, and the rest */
@@ -600,23 +575,15 @@ static void test_neighbours(void **state)
                 c.x.x = x.device + (size_t)r * stride;
                 c.part = norm == CUDA_NORM_RMS ? part.device + (size_t)r * n16 : NULL;
                 c.act = act[1].device + (size_t)r * k;
-                c.sums = sums[1].device + (size_t)r * k / 8;
                 LAUNCH(cuda_convert(&c, NULL, &error_text));
             }
-            for (uint32_t j = 0; j < 2; j++) {
-                receive(&act[j]);
-                receive(&sums[j]);
-            }
+            for (uint32_t j = 0; j < 2; j++) receive(&act[j]);
             assert_memory_equal(act[0].host, act[1].host, (size_t)ROWS * k * 2);
-            assert_memory_equal(sums[0].host, sums[1].host, (size_t)ROWS * k / 8 * 4);
             drop(&x);
             drop(&w);
             drop(&part);
             drop(&copy);
-            for (uint32_t j = 0; j < 2; j++) {
-                drop(&act[j]);
-                drop(&sums[j]);
-            }
+            for (uint32_t j = 0; j < 2; j++) drop(&act[j]);
         }
 }
 

@@ -33,18 +33,7 @@ __device__ __forceinline__ float wk_square_sum16(float x)
     return s;
 }
 
-/* The act's sums of a run of 16 in 16 neighbouring lanes: .x over j % 4 in {0, 1}, .y over {2, 3}; in every lane of it. */
-__device__ __forceinline__ float2 wk_act_sum16(__half h)
-{
-    float s = __half2float(h);
-    s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 1));
-    s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 4));
-    s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 8));
-    const float other = __shfl_xor_sync(0xffffffffu, s, 2);
-    return (threadIdx.x & 2) ? make_float2(other, s) : make_float2(s, other);
-}
-
-/* The same two where 4 neighbouring lanes hold a run, 4 values each: the same trees, the same bits. */
+/* The same where 4 neighbouring lanes hold a run, 4 values each: the same tree, the same bits. */
 __device__ __forceinline__ float wk_square_sum16(float4 x)
 {
     float s = __fadd_rn(__fadd_rn(__fmul_rn(x.x, x.x), __fmul_rn(x.y, x.y)), __fadd_rn(__fmul_rn(x.z, x.z), __fmul_rn(x.w, x.w)));
@@ -58,13 +47,6 @@ __device__ __forceinline__ float wk_square_sum16(float4 low, float4 high)
     const float b = __fadd_rn(__fadd_rn(__fmul_rn(high.x, high.x), __fmul_rn(high.y, high.y)), __fadd_rn(__fmul_rn(high.z, high.z), __fmul_rn(high.w, high.w)));
     const float s = __fadd_rn(a, b);
     return __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 1));
-}
-__device__ __forceinline__ float2 wk_act_sum16(__half2 low, __half2 high)
-{
-    const float2 a = __half22float2(low), b = __half22float2(high);
-    float2 s = make_float2(__fadd_rn(a.x, a.y), __fadd_rn(b.x, b.y));
-    s = make_float2(__fadd_rn(s.x, __shfl_xor_sync(0xffffffffu, s.x, 1)), __fadd_rn(s.y, __shfl_xor_sync(0xffffffffu, s.y, 1)));
-    return make_float2(__fadd_rn(s.x, __shfl_xor_sync(0xffffffffu, s.x, 2)), __fadd_rn(s.y, __shfl_xor_sync(0xffffffffu, s.y, 2)));
 }
 
 /* The lanes of a warp by a fixed tree; in every lane. */
