@@ -70,6 +70,7 @@ struct wk_place {
     uint64_t y, aux, residual; /* addresses; 0 where this lane has none */
     float bias, up_bias, scale, up_scale;
     uint32_t way, squares;
+    __device__ __forceinline__ wk_place() {}
     /* Reads nothing that launches write, unless there is a row_index. */
     __device__ __forceinline__ wk_place(const wk_product_args &p, const wk_output_at &o, uint32_t expert = 0) : residual(0), bias(0.0f), up_bias(0.0f)
     {

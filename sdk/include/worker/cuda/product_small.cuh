@@ -88,24 +88,20 @@ template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(con
         all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
     }
     if ((all ^ to ^ end) == 0xfffffff1u) wk_release(); /* for nothing, but all is at hand before the wait */
-    uint32_t whole = step % 128 == 0 && p.k32 % step == 0;
+    uint32_t whole = NT == 1 && step % 128 == 0 && p.k32 % step == 0;
     asm volatile("" : "+r"(whole));
     wk_depend();
-    if (whole) { /* four runs at a time, nothing to ask */
+    if (NT == 1 && whole) { /* four runs at a time, nothing to ask */
 #pragma unroll 1
         for (; rounds; rounds--) {
 #pragma unroll 1
             for (uint32_t i = step; i; i -= 128) {
 #pragma unroll
-                for (uint32_t n = 0; n < NT; n++) {
-#pragma unroll
-                    for (uint32_t j = 0; j < 4; j++) wk_copy16(to + (j * NT + n) * 512, reinterpret_cast<const void *>(from[n] + 64 * j));
-                    from[n] += 256;
-                }
-                to += 4 * NT * 512;
+                for (uint32_t j = 0; j < 4; j++) wk_copy16(to + j * 512, reinterpret_cast<const void *>(from[0] + 64 * j));
+                from[0] += 256;
+                to += 4 * 512;
             }
-#pragma unroll
-            for (uint32_t n = 0; n < NT; n++) from[n] += (WK_SLOTS - 1) * 2 * step;
+            from[0] += (WK_SLOTS - 1) * 2 * step;
         }
         return;
     }
@@ -163,6 +159,7 @@ template <int NT> struct wk_small_place {
     wk_output_at at;
     wk_place to;
     uint32_t from; /* byte of its sums */
+    __device__ __forceinline__ wk_small_place() {}
     __device__ __forceinline__ wk_small_place(const wk_wide_args &a, const wk_small_item &item, uint32_t i, uint32_t lane) : at(at_of(a, item, i, lane)), to(a.p, at)
     {
         from = a.p.red_at + (i / (4 * NT) * (a.p.glu ? 2 : 1) * NT + i / 4 % NT) * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
@@ -218,7 +215,8 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, W
         __syncwarp();
         wk_wide_cluster_arrive();
     }
-    wk_small_place<NT> place(a, item, warp, lane);
+    wk_small_place<NT> place;
+    if (NT == 1) place = wk_small_place<NT>(a, item, warp, lane); /* with more columns its registers would keep blocks of the next launch out */
     if (rounds) wk_stage_wait(bar, 0);
     wk_release(); /* not before: what the next launch asks for would be beside this one's weights, and its blocks' successors' beside these activations */
     wk_small_bring<NT, F...>(a, base + x, slot, rounds, lane);
@@ -246,7 +244,9 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, W
             }
         }
     });
-    if (rank == 0) wk_small_finish<NT>(a, item, place, shared, ready, warp, lane);
+    if (rank) return;
+    if (NT > 1) place = wk_small_place<NT>(a, item, warp, lane);
+    wk_small_finish<NT>(a, item, place, shared, ready, warp, lane);
 #else
     asm volatile("trap;");
     (void)a;
