@@ -9,21 +9,21 @@
  * row had in the run before; if the row is at another, they are made again. */
 #include "device/cuda/prepare.h"
 
+#include <stddef.h>
+
 #include <worker/cuda/act.cuh>
 
 #include "device/cuda/launch.cuh"
 
-enum { THREADS = 128, ENTRY = 16, WORDS = 3 * ENTRY / 4 };
-static_assert(sizeof(struct prepare_row) == ENTRY && sizeof(struct cuda_seq) == ENTRY && WORDS <= 32, "entries that a warp takes word by word");
+enum { THREADS = 128, LINE = 64, WORDS = 12 /* of a line */ };
+static_assert(sizeof(struct prepare_line) == LINE && offsetof(struct prepare_line, none) == 4 * WORDS, "a line of pinned memory");
 
 struct prepare_layout prepare_layout(uint32_t rows, uint32_t seqs, uint32_t page_stride)
 {
     struct prepare_layout l;
-    l.entry[0] = 0;
-    l.entry[1] = l.entry[0] + (uint64_t)rows * ENTRY;
-    l.entry[2] = l.entry[1] + (uint64_t)seqs * ENTRY;
-    l.pages = l.entry[2] + (uint64_t)seqs * ENTRY;
-    l.bytes = (l.pages + (uint64_t)seqs * page_stride * 4 + 255) & ~255ull;
+    l.pages = (uint64_t)(rows > seqs ? rows : seqs) * LINE;
+    l.table = (page_stride + LINE / 4 - 1) / (LINE / 4) * (LINE / 4);
+    l.bytes = (l.pages + (uint64_t)seqs * l.table * 4 + 255) & ~255ull;
     return l;
 }
 
@@ -89,8 +89,8 @@ static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_co
     const uint32_t serial = *(volatile uint32_t *)p.serial + 1;
     const bool guess = gridDim.x <= WK_CUDA_FEW, with_seq = row < seqs;
     const uint8_t *block = p.ring + serial % CUDA_RING * p.layout.bytes;
-    const uint32_t *table = (const uint32_t *)(block + p.layout.pages) + (uint64_t)row * p.page_stride;
-    if (i < (with_seq ? WORDS : ENTRY / 4)) word = from_host(block + p.layout.entry[i / 4] + row * ENTRY + i % 4 * 4);
+    const uint32_t *table = (const uint32_t *)(block + p.layout.pages) + (uint64_t)row * p.layout.table;
+    if (i < (with_seq ? WORDS : sizeof in.of.row / 4)) word = from_host(block + (uint64_t)row * LINE + i * 4);
     if (with_seq && i < p.page_stride) early = from_host(table + i);
 #pragma unroll 1
     for (bool guessed = guess;; guessed = false) {

@@ -21,9 +21,9 @@ extern "C" {
 
 enum { PREPARE_TURNS = 4, PREPARE_OFFSETS = 4 };
 
-/* One run's inputs as the host writes them: struct prepare_row row[rows]; struct cuda_seq seq[seqs], sampled[seqs]; uint32_t pages[seqs][page_stride]: the tables of a
- * sequence's groups one behind the other without gaps, as many entries of each as prepare_pages says. No array is needed to find what is wanted of
- * another, so the device asks for all at once. Offsets by the capacities; bytes: of a block. */
+/* One run's inputs as the host writes them: struct prepare_line line[]; uint32_t pages[seqs][table]: the tables of a sequence's groups one behind the other without gaps, as many
+ * entries of each as prepare_pages says. No array is needed to find what is wanted of another, so the device asks for all at once. Lines and tables begin at multiples of 64 bytes: blocks
+ * that read of the same 64 bytes of pinned memory wait for each other, a microsecond each. Offsets by the capacities; bytes: of a block. */
 struct prepare_row {
     uint32_t token;              /* or PREPARE_LAST | slot: the id that was sampled last for it */
     uint32_t position;
@@ -31,7 +31,8 @@ struct prepare_row {
     uint32_t wanted;             /* an entry of the list of wanted rows; it has nothing to do with this row */
 };
 #define PREPARE_LAST 0x80000000u /* no id is that large */
-struct prepare_layout { uint64_t entry[3], pages, bytes; }; /* entry: of row, seq, sampled: 16 bytes each */
+struct prepare_line { struct prepare_row row; struct cuda_seq seq, sampled; uint32_t none[4]; }; /* the i-th of each */
+struct prepare_layout { uint64_t pages, bytes; uint32_t table; }; /* table: entries */
 struct prepare_layout prepare_layout(uint32_t rows, uint32_t seqs, uint32_t page_stride);
 
 struct prepare_turn { const double *freq; float *turn; double mscale; uint32_t n, pad; }; /* turn [rows][n][2] = mscale x cos, mscale x sin of position x freq: F64, rounded once */

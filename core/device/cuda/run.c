@@ -46,20 +46,19 @@ wk_status cuda_check_step(const struct executor *x, const struct step *s, bool s
 
 /* ---- blocks -------------------------------------------------------------------------------------------------------------------- */
 
-struct block { struct prepare_row *row; struct cuda_seq *seq, *sampled; uint32_t *pages; };
+struct block { struct prepare_line *line; uint32_t *pages; };
 
 static struct block block_of(const struct executor *x, uint32_t serial)
 {
     const struct prepare_layout *l = &x->prepare.layout;
     uint8_t *b = x->host + (uint64_t)(serial % CUDA_RING) * l->bytes;
-    return (struct block){ .row = (struct prepare_row *)(void *)(b + l->entry[0]), .seq = (struct cuda_seq *)(void *)(b + l->entry[1]), .sampled = (struct cuda_seq *)(void *)(b + l->entry[2]),
-                           .pages = (uint32_t *)(void *)(b + l->pages) };
+    return (struct block){ .line = (struct prepare_line *)(void *)b, .pages = (uint32_t *)(void *)(b + l->pages) };
 }
 
 /* The pages that rows at positions [from, end) see; those of a window in turn, where the kernels look for them. */
 static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q, uint32_t from, uint32_t end)
 {
-    uint32_t *to = b->pages + (uint64_t)seq * x->page_stride;
+    uint32_t *to = b->pages + (uint64_t)seq * x->prepare.layout.table;
     for (uint32_t g = 0; g < x->program->n_groups; g++) {
         const uint32_t ring = x->prepare.ring_pages[g], first = kv_first(x->program->groups[g].window, from) / KV_PAGE, n = (end + KV_PAGE - 1) / KV_PAGE;
         if (!ring) memcpy(to + first, q->pages[g] + first, (n - first) * sizeof *to);
@@ -76,18 +75,18 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
     const struct step_seq *q = &c->step->seqs[c->seq];
     const uint32_t seq = r->n_seqs++;
     r->seq_of[seq] = c->seq;
-    b->seq[seq] = (struct cuda_seq){ .row = r->n_rows, .n_rows = n, .position = q->position + c->done, .slot = q->slot };
+    b->line[seq].seq = (struct cuda_seq){ .row = r->n_rows, .n_rows = n, .position = q->position + c->done, .slot = q->slot };
     for (uint32_t i = c->done; i < c->done + n; i++) {
         const uint32_t from = q->row + i, row = r->n_rows++;
         const uint32_t token = c->step->tokens[from];
-        b->row[row].token = token == TOKEN_LAST ? PREPARE_LAST | q->slot : token;
-        b->row[row].position = q->position + i;
-        b->row[row].seq = (int32_t)seq;
+        b->line[row].row.token = token == TOKEN_LAST ? PREPARE_LAST | q->slot : token;
+        b->line[row].row.position = q->position + i;
+        b->line[row].row.seq = (int32_t)seq;
         r->row_of[row] = from;
         if (x->wanted_at[from] == TAPE_NONE) continue;
-        if (c->sampled) b->sampled[r->n_wanted] = (struct cuda_seq){ .row = row, .n_rows = 1, .position = q->position + i, .slot = q->slot };
+        if (c->sampled) b->line[r->n_wanted].sampled = (struct cuda_seq){ .row = row, .n_rows = 1, .position = q->position + i, .slot = q->slot };
         r->wanted_of[r->n_wanted] = c->sampled ? c->seq : x->wanted_at[from];
-        b->row[r->n_wanted++].wanted = row;
+        b->line[r->n_wanted++].row.wanted = row;
     }
     put_pages(x, b, seq, q, q->position + c->done, q->position + c->done + n);
 }
@@ -97,10 +96,10 @@ static void put_padding(const struct executor *x, struct run *r, const struct bl
 {
     r->rows = r->few ? cuda_bucket(r->n_rows) : r->n_rows;
     r->seqs = r->few ? r->rows : r->n_seqs;
-    for (uint32_t i = r->n_rows; i < r->rows; i++) b->row[i].token = b->row[i].position = 0, b->row[i].seq = CUDA_PADDING;
-    for (uint32_t i = r->n_wanted; i < r->rows; i++) b->row[i].wanted = 0;
-    for (uint32_t i = r->n_seqs; i < r->seqs; i++) b->seq[i] = (struct cuda_seq){ .n_rows = 0 };
-    for (uint32_t i = r->n_wanted < x->run_rows ? r->n_wanted : x->run_rows; i < r->seqs; i++) b->sampled[i] = (struct cuda_seq){ .n_rows = 0 };
+    for (uint32_t i = r->n_rows; i < r->rows; i++) b->line[i].row.token = b->line[i].row.position = 0, b->line[i].row.seq = CUDA_PADDING;
+    for (uint32_t i = r->n_wanted; i < r->rows; i++) b->line[i].row.wanted = 0;
+    for (uint32_t i = r->n_seqs; i < r->seqs; i++) b->line[i].seq = (struct cuda_seq){ .n_rows = 0 };
+    for (uint32_t i = r->n_wanted < x->run_rows ? r->n_wanted : x->run_rows; i < r->seqs; i++) b->line[i].sampled = (struct cuda_seq){ .n_rows = 0 };
 }
 
 static struct block begin_run(struct executor *x, bool few)
@@ -158,7 +157,7 @@ wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_er
     x->run.n_rows = rows; /* for its bucket */
     put_padding(x, &x->run, &b);
     x->run.n_rows = 0;
-    for (uint32_t i = 0; i < x->run.rows; i++) b.row[i] = (struct prepare_row){ .seq = CUDA_PADDING };
+    for (uint32_t i = 0; i < x->run.rows; i++) b.line[i].row = (struct prepare_row){ .seq = CUDA_PADDING };
     x->next_serial++;
     return WK_OK;
 }

@@ -95,10 +95,10 @@ static void make_inputs(struct rig *r, struct inputs *in, uint32_t rows, uint32_
         for (uint32_t j = 0; j < n; j++) in->page[i][j] = next_noise();
     }
     uint8_t *block = r->host + (r->serial + 1) % CUDA_RING * r->p.layout.bytes;
-    memcpy(block + r->p.layout.entry[0], in->row, rows * sizeof *in->row);
-    memcpy(block + r->p.layout.entry[1], in->seq, seqs * sizeof *in->seq);
-    memcpy(block + r->p.layout.entry[2], in->sampled, seqs * sizeof *in->sampled);
-    for (uint32_t i = 0; i < seqs; i++) memcpy(block + r->p.layout.pages + (size_t)i * r->p.page_stride * 4, in->page[i], r->p.page_stride * 4 < sizeof in->page[i] ? r->p.page_stride * 4 : sizeof in->page[i]);
+    struct prepare_line *line = (struct prepare_line *)block;
+    for (uint32_t i = 0; i < rows; i++) line[i].row = in->row[i];
+    for (uint32_t i = 0; i < seqs; i++) line[i].seq = in->seq[i], line[i].sampled = in->sampled[i];
+    for (uint32_t i = 0; i < seqs; i++) memcpy(block + r->p.layout.pages + (size_t)i * r->p.layout.table * 4, in->page[i], r->p.page_stride * 4 < sizeof in->page[i] ? r->p.page_stride * 4 : sizeof in->page[i]);
 }
 
 static void check_rows(const struct rig *r, const struct inputs *in, uint32_t rows)
@@ -177,7 +177,7 @@ static void test_lengths(void **state)
         make_inputs(&r, in, 1, 1, false);
         in->seq[0].n_rows = 1;
         in->seq[0].position = pages * KV_PAGE - 1;
-        memcpy(r.host + (r.serial + 1) % CUDA_RING * r.p.layout.bytes + r.p.layout.entry[1], in->seq, sizeof *in->seq);
+        ((struct prepare_line *)(r.host + (r.serial + 1) % CUDA_RING * r.p.layout.bytes))->seq = in->seq[0];
         uint32_t *table = (uint32_t *)(r.host + (r.serial + 1) % CUDA_RING * r.p.layout.bytes + r.p.layout.pages);
         for (uint32_t j = 0; j < 2 * pages + 13; j++) table[j] = in->page[0][j] = 7 * j + pages;
         poison(&r.pages);
