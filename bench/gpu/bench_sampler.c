@@ -29,16 +29,17 @@ static void ok(wk_status status)
     exit(1);
 }
 
-static const struct { const char *name; bool greedy, clusters; struct sampler_params p; } cases[] = {
-    { "greedy", true, true, { .repetition_penalty = 1, .top_p = 1 } },
-    { "greedy with penalties", false, true, { .repetition_penalty = 1.1f, .presence_penalty = 0.5f, .top_p = 1 } },
-    { "temperature", false, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
-    { "temperature, no clusters", false, false, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
-    { "min-p 0.05", false, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .min_p = 0.05f } },
-    { "top-k 40", false, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .top_k = 40 } },
-    { "top-p 0.95", false, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 0.95f } },
-    { "top-k, top-p, min-p, penalties", false, true, { .temperature = 0.8f, .repetition_penalty = 1.1f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f } },
-    { "the same, no clusters", false, false, { .temperature = 0.8f, .repetition_penalty = 1.1f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f } },
+static const struct { const char *name; enum cuda_sample_kind kind; bool clusters; struct sampler_params p; } cases[] = {
+    { "greedy", CUDA_SAMPLE_GREEDY, true, { .repetition_penalty = 1, .top_p = 1 } },
+    { "greedy with penalties", CUDA_SAMPLE_ANY, true, { .repetition_penalty = 1.1f, .presence_penalty = 0.5f, .top_p = 1 } },
+    { "temperature 1", CUDA_SAMPLE_DRAW, true, { .temperature = 1, .repetition_penalty = 1, .top_p = 1 } },
+    { "temperature", CUDA_SAMPLE_DRAW, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
+    { "temperature beside others", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
+    { "min-p 0.05", CUDA_SAMPLE_DRAW, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .min_p = 0.05f } },
+    { "top-k 40", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .top_k = 40 } },
+    { "top-p 0.95", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 0.95f } },
+    { "top-k, top-p, min-p, penalties", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1.1f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f } },
+    { "the same, no clusters", CUDA_SAMPLE_ANY, false, { .temperature = 0.8f, .repetition_penalty = 1.1f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f } },
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -64,7 +65,7 @@ static double microseconds(const struct bench *b, uint32_t n, uint32_t rows, uin
         p.seed = i;
         ok(cuda_sampler_set(s, i, &p, NULL, 0, b->stream, &err));
     }
-    const struct cuda_sample c = { .dependent = true, .greedy = cases[which].greedy, .rows = rows, .seq = b->seq, .logits = b->logits, .stride = n, .serial = b->serial, .out = b->out };
+    const struct cuda_sample c = { .dependent = true, .kind = cases[which].kind, .rows = rows, .seq = b->seq, .logits = b->logits, .stride = n, .serial = b->serial, .out = b->out };
     check(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal));
     for (uint32_t i = 0; i < LAUNCHES; i++) ok(cuda_sampler_run(s, &c, b->stream, &err));
     check(cudaStreamEndCapture(b->stream, &graph));

@@ -107,7 +107,7 @@ struct cuda_stage {
 
 /* ---- runs --------------------------------------------------------------------------------------------------------------- */
 
-enum program_kind { PROGRAM_LOGITS = 0, PROGRAM_SAMPLED, PROGRAM_GREEDY, PROGRAM_KINDS };
+enum program_kind { PROGRAM_LOGITS = 0, PROGRAM_SAMPLED, PROGRAM_DRAW, PROGRAM_GREEDY, PROGRAM_KINDS }; /* from PROGRAM_SAMPLED on: enum cuda_sample_kind */
 
 struct run {
     bool few;
@@ -172,7 +172,7 @@ struct executor {
     struct cuda_sampler *sampler;
     struct cuda_sampled *results, *results_device; /* [CUDA_RING][run_rows] */
     uint32_t *mark, *mark_device;   /* serial of the last unsampled run that ended */
-    bool *slot_greedy;              /* [max_sequences] */
+    enum cuda_sample_kind *slot_kind; /* [max_sequences] */
     struct graph graphs[BUCKETS][PROGRAM_KINDS];
     bool eager;                     /* no graphs: for tests */
 
@@ -236,7 +236,7 @@ typedef wk_status (*stage_fn)(struct executor *x, const struct cuda_stage *s, co
 wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program_kind kind, const bool *cancel, stage_fn seen, const struct wk_err *err);
 /* Logits of wanted rows [first, first + rows) of a prompt run. */
 wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
-wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, bool greedy, const struct wk_err *err);
+wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind, const struct wk_err *err);
 static inline uint32_t cuda_stage_rows(const struct run *r, enum tape_rows rows)
 {
     if (rows == ROWS_POOLED) return r->seqs;

@@ -1,4 +1,4 @@
-/* graph.c: the programs of generated rows as CUDA graphs: one for each bucket of rows and each end (logits, sampler, plain greedy), captured when
+/* graph.c: the programs of generated rows as CUDA graphs: one for each bucket of rows and each end (logits and what is sampled), captured when
  * the model is opened, so that a step launches one thing and the request path makes nothing.
  *
  * Lengths, page tables and tokens are data on the device, so nothing is ever captured again. Before the captures each bucket runs once on padding
@@ -73,8 +73,7 @@ wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err)
     /* Wanted rows of prompts use the kernels of every bucket, captured or not. */
     const uint32_t most = x->cap_all < x->run_rows ? x->cap_all : x->run_rows;
     for (uint32_t i = 0; x->n_logits && i < BUCKETS && cuda_bucket_at(i) <= most && !s; i++) {
-        s = run_padding(x, cuda_bucket_at(i), PROGRAM_SAMPLED, err);
-        if (!s) s = run_padding(x, cuda_bucket_at(i), PROGRAM_GREEDY, err);
+        for (uint32_t kind = PROGRAM_SAMPLED; kind < PROGRAM_KINDS && !s; kind++) s = run_padding(x, cuda_bucket_at(i), (enum program_kind)kind, err);
     }
     for (uint32_t i = 0; i < captured(x) && !s; i++)
         for (uint32_t kind = 0; kind < PROGRAM_KINDS && !s; kind++) s = capture(x, cuda_bucket_at(i), (enum program_kind)kind, &x->graphs[i][kind].exec, err);

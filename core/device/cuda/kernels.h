@@ -196,12 +196,17 @@ void cuda_sampler_close(struct cuda_sampler *s);
 enum { CUDA_SAMPLER_ROWS = 256 };                  /* most rows a call */
 wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, void *stream, const struct wk_err *err);
 /* One id for each row, appended to its slot's history, left in last[slot], and written with its serial number into the mapped ring `out` (one 8-byte
- * store). Row i of logits belongs to seq[i], whose slot no other row has. greedy: every slot of the batch is cuda_sampler_plain. */
+ * store). Row i of logits belongs to seq[i], whose slot no other row has. kind: the least of those of the batch's slots, or a lesser one. A dependent call reads seq, serial and slots
+ * before it waits for the launch before it. */
+enum cuda_sample_kind { CUDA_SAMPLE_ANY = 0,
+                        CUDA_SAMPLE_DRAW,           /* no more than a temperature, and maybe min-p */
+                        CUDA_SAMPLE_GREEDY };       /* no more than the best id is wanted: no bias, no penalties */
 enum { CUDA_NO_ID = 0xfffffffe };                   /* no id can be picked from the row's logits, or could in an earlier step since cuda_sampler_set;
                                                        UINT32_MAX: padding (seq.n_rows 0), or the slot came to an end before */
 struct cuda_sampled { uint32_t serial, id; };
 struct cuda_sample {
-    bool dependent, greedy;
+    bool dependent;
+    enum cuda_sample_kind kind;
     uint32_t rows;
     const struct cuda_seq *seq;
     const float *logits; uint64_t stride;
@@ -211,8 +216,7 @@ struct cuda_sample {
 enum { CUDA_RING = 8 };
 wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, void *stream, const struct wk_err *err);
 const uint32_t *cuda_sampler_last(const struct cuda_sampler *s); /* [slots] on the device; 0 until a first id */
-/* No more than the best id is wanted: no bias, no penalties. */
-bool cuda_sampler_plain(const struct sampler_params *p);
+enum cuda_sample_kind cuda_sampler_kind(const struct sampler_params *p);
 /* From now on as on devices without clusters: a test runs both ways. */
 void cuda_sampler_without_clusters(struct cuda_sampler *s);
 

@@ -523,13 +523,13 @@ static wk_status make_lists(struct executor *x, const struct wk_err *err)
     x->run.row_of = cuda_list(x, x->cap_all, sizeof *x->run.row_of);
     x->run.wanted_of = cuda_list(x, x->cap_all, sizeof *x->run.wanted_of);
     x->wanted_at = cuda_list(x, x->o.max_rows, sizeof *x->wanted_at);
-    x->slot_greedy = cuda_list(x, x->o.max_sequences, sizeof *x->slot_greedy);
+    x->slot_kind = cuda_list(x, x->o.max_sequences, sizeof *x->slot_kind);
     for (uint32_t i = 0; i < STEP_QUEUE; i++) {
         x->pending[i].ids = cuda_list(x, x->o.max_sequences, sizeof *x->pending[i].ids);
         x->pending[i].failed = cuda_list(x, x->o.max_sequences, sizeof *x->pending[i].failed);
         if (!x->pending[i].ids || !x->pending[i].failed) return wk_fail(err, WK_NO_MEMORY, "out of memory for the ids of %u sequences", x->o.max_sequences);
     }
-    if (!x->loads || !x->vector_loads || !x->buffers || !x->buffer_bytes || !x->stages || !x->cache || !x->run.row_of || !x->run.wanted_of || !x->wanted_at || !x->slot_greedy)
+    if (!x->loads || !x->vector_loads || !x->buffers || !x->buffer_bytes || !x->stages || !x->cache || !x->run.row_of || !x->run.wanted_of || !x->wanted_at || !x->slot_kind)
         return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
     return WK_OK;
 }

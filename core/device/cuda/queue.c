@@ -96,28 +96,32 @@ wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_
     if (!s && slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "slot %u: there are %u", slot, x->o.max_sequences);
     if (!s) s = sampler_check(p, x->program->n_vocab, err);
     if (!s) s = cuda_sampler_set(x->sampler, slot, p, ends, n_ends, x->stream, err);
-    if (!s) x->slot_greedy[slot] = cuda_sampler_plain(p);
+    if (!s) x->slot_kind[slot] = cuda_sampler_kind(p);
     return s;
 }
 
 /* ---- submit ----------------------------------------------------------------------------------------------------------------------- */
 
-static bool all_greedy(const struct executor *x, const struct step *s, const struct run *r)
+static enum cuda_sample_kind kind_of(const struct executor *x, const struct step *s, const struct run *r)
 {
-    for (uint32_t i = 0; i < r->n_wanted; i++) if (!x->slot_greedy[s->seqs[r->wanted_of[i]].slot]) return false;
-    return true;
+    enum cuda_sample_kind least = CUDA_SAMPLE_GREEDY;
+    for (uint32_t i = 0; i < r->n_wanted; i++) {
+        const enum cuda_sample_kind kind = x->slot_kind[s->seqs[r->wanted_of[i]].slot];
+        least = kind < least ? kind : least;
+    }
+    return least;
 }
 
 static wk_status submit_run(struct executor *x, const struct step *s, const struct wk_err *err)
 {
     const struct run *r = &x->run;
-    const bool greedy = all_greedy(x, s, r);
-    if (r->few) return cuda_launch_few(x, r, greedy ? PROGRAM_GREEDY : PROGRAM_SAMPLED, err);
+    const enum cuda_sample_kind kind = kind_of(x, s, r);
+    if (r->few) return cuda_launch_few(x, r, (enum program_kind)(PROGRAM_SAMPLED + (uint32_t)kind), err);
     wk_status st = cuda_enqueue_run(x, r, PROGRAM_SAMPLED, s->cancel, NULL, err);
     if (st) return st;
     if (!r->n_wanted) return cuda_mark(x->prepare.serial, x->mark_device, x->stream, err);
     st = cuda_enqueue_logits(x, r, 0, r->n_wanted, err);
-    return st ? st : cuda_enqueue_sample(x, r->n_wanted, greedy, err);
+    return st ? st : cuda_enqueue_sample(x, r->n_wanted, kind, err);
 }
 
 static void record(struct executor *x, uint32_t step)

@@ -63,37 +63,42 @@ __device__ __forceinline__ u64 exact_weight(float l, double best)
 }
 
 /* The same numbers by a third of the operations, N at a time, because one alone waits for itself: e^d = 2^(n / 256) e^r, the first factor from a table, the second by four terms behind
- * its 1. Both recipes are within 2^-49 of each other, so where a weight's fraction is farther from a half than 2^-48 of the weight, the nearest integer is known. The others, one of
- * some thousands and the very best, are made as they are defined. powers: 2^(44 + i / 256). */
+ * its 1. Both recipes are within 2^-49 of each other, so a weight is the integer to which the product is rounded with an e^r that is 2^-48 larger as well as with one that is 2^-48 smaller.
+ * Where these differ, for one of some thousands and the very best, it is made as it is defined.
+ *
+ * w: weights + 2^52 as doubles' bits, WEIGHT_ZERO + weight; whoever adds several takes away as many WEIGHT_ZERO at once. powers: bits of 2^(44 + i / 256), less i << 44, so that n << 12 makes the
+ * exponent of the high word. */
 enum { POWER_BITS = 8, POWERS = 1 << POWER_BITS };
+const u64 WEIGHT_ZERO = 0x433ull << 52;
 template <int N> __device__ __forceinline__ void weights_of(u64 (&w)[N], const float (&l)[N], double best, const double *powers)
 {
     const double to_integer = 0x1.8p52, to_weight = 0x1p52;
-    int doubts[N], worst = 0;
+    uint32_t doubts[N], doubt = 0;
 #pragma unroll
     for (int i = 0; i < N; i++) {
         double d = __dsub_rn((double)l[i], best);
         d = __hiloint2double((int)min((uint32_t)__double2hiint(d), 0xc0440000u), __double2loint(d)); /* not below -40 and something */
         const double t = __fma_rn(d, 0x1.71547652b82fep+8, to_integer), r = __fma_rn(__dsub_rn(t, to_integer), -0x1.62e42fefa39efp-9, d);
-        const double p = __fma_rn(__fma_rn(__fma_rn(__fma_rn(r, 1.0 / 24, 1.0 / 6), r, 0.5), r, 1.0), r, 1.0);
+        const double p = __fma_rn(__fma_rn(__fma_rn(r, 1.0 / 24, 1.0 / 6), r, 0.5), r, 1.0);
         const int n = __double2loint(t);
-        const double power = powers[n & (POWERS - 1)], y = __dmul_rn(p, __hiloint2double(__double2hiint(power) + ((n & -POWERS) << (20 - POWER_BITS)), __double2loint(power)));
-        const double rounded = __dadd_rn(y, to_weight), doubt = __fma_rn(y, 0x1p-48, fabs(__dsub_rn(y, __dsub_rn(rounded, to_weight))));
-        w[i] = (u64)(__double_as_longlong(rounded) - __double_as_longlong(to_weight));
-        doubts[i] = __double2hiint(doubt);
-        worst = max(worst, doubts[i]);
+        double power = powers[n & (POWERS - 1)];
+        power = __hiloint2double(__double2hiint(power) + (int)((uint32_t)n << (20 - POWER_BITS)), __double2loint(power));
+        const double most = __fma_rn(__fma_rn(p, r, 1.0 + 0x1p-48), power, to_weight), least = __fma_rn(__fma_rn(p, r, 1.0 - 0x1p-48), power, to_weight);
+        w[i] = (u64)__double_as_longlong(most);
+        doubts[i] = (uint32_t)(__double2loint(most) ^ __double2loint(least));
+        doubt |= doubts[i];
     }
-    if (worst < 0x3fe00000) return; /* all below a half */
+    if (!doubt) return;
     uint32_t doubtful = 0;
 #pragma unroll
-    for (int i = 0; i < N; i++) doubtful |= doubts[i] < 0x3fe00000 ? 0u : 1u << i;
+    for (int i = 0; i < N; i++) doubtful |= doubts[i] ? 1u << i : 0u;
 #pragma unroll 1
     for (; doubtful; doubtful &= doubtful - 1) {
         const uint32_t at = (uint32_t)__ffs((int)doubtful) - 1;
         float x = l[0];
 #pragma unroll
         for (uint32_t i = 1; i < N; i++) x = i == at ? l[i] : x;
-        const u64 exact = exact_weight(x, best);
+        const u64 exact = exact_weight(x, best) + WEIGHT_ZERO;
 #pragma unroll
         for (uint32_t i = 0; i < N; i++) w[i] = i == at ? exact : w[i];
     }

@@ -87,9 +87,10 @@ static __device__ __forceinline__ u64 warp_scan(u64 x)
 }
 
 /* Inclusive sums in order of threads; *total: of all. */
+template <int N_WARPS>
 static __device__ u64 block_scan(u64 x, u64 *total)
 {
-    __shared__ u64 warp_total[WARPS];
+    __shared__ u64 warp_total[N_WARPS];
     const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32;
     x = warp_scan(x);
     __syncthreads(); /* the last call's totals have been read */
@@ -97,7 +98,7 @@ static __device__ u64 block_scan(u64 x, u64 *total)
     __syncthreads();
     u64 sum = 0, before = 0;
 #pragma unroll
-    for (uint32_t i = 0; i < WARPS; i++) {
+    for (uint32_t i = 0; i < N_WARPS; i++) {
         before = i == warp ? sum : before;
         sum += warp_total[i];
     }
@@ -121,7 +122,7 @@ static __device__ void load_part(const struct space &v, const struct job &j, con
         for (uint32_t i = 4 * threadIdx.x; i < p.n; i += 4 * BLOCK) copy_async<16>(p.key + i, from + i);
     else
         for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) copy_async<4>(p.key + i, from + i);
-    load_head(h, v, j, row, threadIdx.x, BLOCK);
+    load_head<BLOCK>(h, v, j, row);
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
 }
@@ -215,6 +216,7 @@ static __device__ void make_histogram(const struct part &p, u64 low, u64 high, b
         if (rank < low || rank > high) continue;
         u64 w[1] = { 1 };
         if (MASS) weights_of(w, { key_float(key) }, p.best_logit, p.powers);
+        if (MASS) w[0] -= WEIGHT_ZERO;
         if (!w[0]) continue;
         const uint32_t bin = distance ? distance_bin(best, key) : (uint32_t)((rank - low) >> shift);
         atomicAdd(&p.count[bin], 1u);
@@ -266,7 +268,7 @@ static __device__ struct found find_bin(const struct part &p, u64 need, bool sha
         mass[0] = b.y, mass[1] = b.x, mass[2] = a.y, mass[3] = a.x;
     }
     const u64 mine = mass[0] + mass[1] + mass[2] + mass[3];
-    u64 before = block_scan(mine, &total) - mine;
+    u64 before = block_scan<WARPS>(mine, &total) - mine;
     if (share) { /* ceil(need * total / 2^32), at least 1 */
         const u64 product = need * total, rounded = product + 0xffffffffull;
         need = (__umul64hi(need, total) + (rounded < product)) << 32 | rounded >> 32;
@@ -346,7 +348,7 @@ template <bool PLAIN>
 static __device__ u64 sum_of_run(const struct part &p, uint32_t from, uint32_t to, u64 cut)
 {
     enum { AT_ONCE = PLAIN ? 4 : 2 };
-    const u64 least = p.h->s.least;
+    const u64 least = WEIGHT_ZERO + p.h->s.least;
     u64 sum = 0;
 #pragma unroll 1
     for (uint32_t i = from; i < to; i += AT_ONCE) {
@@ -364,7 +366,7 @@ static __device__ u64 sum_of_run(const struct part &p, uint32_t from, uint32_t t
         if (!any) continue;
         weights_of(w, l, p.best_logit, p.powers);
 #pragma unroll
-        for (uint32_t k = 0; k < AT_ONCE; k++) sum += in[k] && w[k] >= least ? w[k] : 0;
+        for (uint32_t k = 0; k < AT_ONCE; k++) sum += in[k] && w[k] >= least ? w[k] - WEIGHT_ZERO : 0;
     }
     return sum;
 }
@@ -376,7 +378,7 @@ static __device__ void draw(const struct space &v, const struct job &j, const st
     const uint32_t from = threadIdx.x * j.run < p.n ? threadIdx.x * j.run : p.n, n = p.n - from < j.run ? p.n - from : j.run;
     const u64 random = draw_bits(p.h->s.seed, p.h->s.n_generated), mine = sum_of_run<PLAIN>(p, from, from + n, cut);
     u64 of_part;
-    const u64 until = block_scan(mine, &of_part), parts = warp_scan(exchange<CLUSTER>(p, 1, of_part));
+    const u64 until = block_scan<WARPS>(mine, &of_part), parts = warp_scan(exchange<CLUSTER>(p, 1, of_part));
     if (p.level) clear_histogram(p, (p.level - 1) % BUFFERS);
     const u64 total = __shfl_sync(0xffffffffu, parts, 31), before = __shfl_sync(0xffffffffu, parts, (int)p.index) - of_part + until - mine, target = __umul64hi(random, total);
     const uint32_t owner = __ballot_sync(0xffffffffu, target >= before && target - before < mine);

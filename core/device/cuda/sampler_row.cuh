@@ -6,7 +6,8 @@
 #include "device/cuda/sampler_order.cuh"
 
 enum {
-    GREEDY_BLOCK = 256, GREEDY_IDS = 4096, GREEDY_BLOCKS = 1056, /* ids a block, at least; blocks of all rows together, about */
+    BEST_BLOCK = 256, BEST_IDS = 4096, BEST_BLOCKS_SM = 4, /* ids a block, at least; blocks a multiprocessor, at most */
+    CHUNK = 128,                             /* ids that a warp weighs at a time */
     BLOCK = 512, WARPS = BLOCK / 32,
     PARTS_MAX = 16, PART_IDS = 4096,         /* ids a part, where there are enough parts */
     PART_SHARED = 109 << 10,                 /* most shared memory of a part, so that two fit a multiprocessor, */
@@ -33,7 +34,7 @@ static __device__ __forceinline__ bool is_plain(const struct slot &s, uint32_t n
 
 /* What the blocks of one row share. Histograms, best, arrived are zero between launches; barrier only ever counts. */
 struct row_space {
-    u64 best;                  /* greedy: largest rank + 1 */
+    u64 best;                  /* of sample_best: largest rank + 1 */
     uint32_t arrived, barrier;
     u64 of_part[2][PARTS_MAX]; /* best rank, sum of weights */
     u64 mass[BUFFERS][BINS];
@@ -48,6 +49,7 @@ struct space {
     struct sampler_bias *bias; /* [slots][SAMPLER_MAX_BIAS] ascending ids, equal ones in the caller's order */
     struct row_space *row;
     double *powers;            /* of weights_of */
+    u64 *of_chunk;             /* [rows][row_chunks] sums of weights */
     uint32_t n_vocab, rows_max;
 };
 
@@ -58,9 +60,9 @@ struct job {
     const uint32_t *serial;
     struct cuda_sampled *out;
     uint32_t rows;
-    uint32_t part_ids, run;    /* full: ids of a part; of a thread of it, odd, so that threads' runs lie in different banks */
-    bool many;                 /* full: some block has parts of several rows, and four logits at a time can be read */
+    uint32_t part_ids, run;    /* ids of a block of the row; full: of a thread of it, odd, so that threads' runs lie in different banks */
 };
+static __host__ __device__ __forceinline__ uint32_t row_chunks(uint32_t n_vocab) { return (n_vocab + CHUNK - 1) / CHUNK; }
 
 /* ---- the largest ----------------------------------------------------------------------------------------------------------------- */
 
@@ -82,17 +84,28 @@ static __device__ u64 block_max(u64 x)
     return threadIdx.x < 32 ? warp_max(threadIdx.x < N_WARPS ? warp_best[threadIdx.x] : 0) : 0;
 }
 
+/* By one thread of each of the row's blocks: is this the last of them? Then what the others wrote before is seen. */
+static __device__ __forceinline__ bool comes_last(struct row_space *r)
+{
+    __threadfence();
+    const bool last = atomicAdd(&r->arrived, 1u) + 1 == gridDim.x;
+    __threadfence();
+    return last;
+}
+
 /* ---- the end of a row -------------------------------------------------------------------------------------------------------------- */
 
 /* What a block needs of its row's slot, in shared memory: asked for together with the logits. */
 struct head { struct slot s; uint32_t slot, serial; bool padding; };
 
-/* By thread t of `threads`. */
-static __device__ __forceinline__ void load_head(struct head *h, const struct space &v, const struct job &j, uint32_t row, uint32_t t, uint32_t threads)
+/* By a whole block. */
+template <uint32_t THREADS>
+static __device__ __forceinline__ void load_head(struct head *h, const struct space &v, const struct job &j, uint32_t row)
 {
-    const uint32_t words = sizeof h->s / sizeof(uint32_t), n_rows = __ldcg(&j.seq[row].n_rows), of_row = __ldcg(&j.seq[row].slot), slot = n_rows ? of_row : 0;
-    for (uint32_t i = t; i < words; i += threads) ((uint32_t *)&h->s)[i] = __ldcg((const uint32_t *)&v.slot[slot] + i);
-    if (t == threads - 1) {
+    const uint32_t words = sizeof h->s / sizeof(uint32_t), t = threadIdx.x, n_rows = __ldcg(&j.seq[row].n_rows), of_row = __ldcg(&j.seq[row].slot), slot = n_rows ? of_row : 0;
+    static_assert(words < THREADS, "a thread takes a word");
+    if (t < words) ((uint32_t *)&h->s)[t] = __ldcg((const uint32_t *)&v.slot[slot] + t);
+    if (t == THREADS - 1) {
         h->slot = slot;
         h->padding = !n_rows;
         h->serial = __ldcg(j.serial);

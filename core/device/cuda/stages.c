@@ -170,7 +170,7 @@ wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program
         st = cuda_enqueue_stage(x, s, r, 0, rows, err);
         if (!st && seen && s->tapped) st = seen(x, s, r, err);
     }
-    if (!st && r->few && kind != PROGRAM_LOGITS) st = cuda_enqueue_sample(x, r->rows, kind == PROGRAM_GREEDY, err);
+    if (!st && r->few && kind != PROGRAM_LOGITS) st = cuda_enqueue_sample(x, r->rows, (enum cuda_sample_kind)(kind - PROGRAM_SAMPLED), err);
     return st;
 }
 
@@ -183,8 +183,8 @@ wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t 
     return WK_OK;
 }
 
-wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, bool greedy, const struct wk_err *err)
+wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind, const struct wk_err *err)
 {
-    const struct cuda_sample c = { .dependent = true, .greedy = greedy, .rows = rows, .seq = x->prepare.sampled, .logits = x->logits, .stride = x->logits_stride, .serial = x->prepare.serial, .out = x->results_device };
+    const struct cuda_sample c = { .dependent = true, .kind = kind, .rows = rows, .seq = x->prepare.sampled, .logits = x->logits, .stride = x->logits_stride, .serial = x->prepare.serial, .out = x->results_device };
     return cuda_sampler_run(x->sampler, &c, x->stream, err);
 }

@@ -98,9 +98,9 @@ static void rig_set(struct rig *r, uint32_t slot, const struct sampler_params *p
 }
 
 /* Sends the first `rows` rows and the sequences, and waits for the ids. */
-static void rig_run(struct rig *r, uint32_t rows, bool greedy, uint32_t *ids)
+static void rig_run(struct rig *r, uint32_t rows, enum cuda_sample_kind kind, uint32_t *ids)
 {
-    const struct cuda_sample c = { .greedy = greedy, .rows = rows, .seq = r->d_seq, .logits = r->d_logits, .stride = r->stride, .serial = r->d_serial, .out = r->d_ring };
+    const struct cuda_sample c = { .kind = kind, .rows = rows, .seq = r->d_seq, .logits = r->d_logits, .stride = r->stride, .serial = r->d_serial, .out = r->d_ring };
     r->serial++;
     cuda_ok(cudaMemcpy(r->d_logits, r->logits, rows * r->stride * sizeof(float), cudaMemcpyHostToDevice));
     cuda_ok(cudaMemcpy(r->d_seq, r->seq, sizeof r->seq, cudaMemcpyHostToDevice));
@@ -128,10 +128,10 @@ static uint32_t expected(struct rig *r, uint32_t i)
     return id;
 }
 
-static void rig_compare(struct rig *r, uint32_t rows, bool greedy, const char *what)
+static void rig_compare(struct rig *r, uint32_t rows, enum cuda_sample_kind kind, const char *what)
 {
     uint32_t ids[SLOTS], want[SLOTS], last[SLOTS];
-    rig_run(r, rows, greedy, ids);
+    rig_run(r, rows, kind, ids);
     cuda_ok(cudaMemcpy(last, cuda_sampler_last(r->device), sizeof last, cudaMemcpyDeviceToHost));
     for (uint32_t i = 0; i < rows; i++) {
         want[i] = expected(r, i);
@@ -220,7 +220,7 @@ static void compare_random(bool clusters)
             }
             for (uint32_t step = 0; step < 3; step++) {
                 for (uint32_t i = 0; i < rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
-                rig_compare(&r, rows, false, clusters ? "clusters" : "no clusters");
+                rig_compare(&r, rows, CUDA_SAMPLE_ANY, clusters ? "clusters" : "no clusters");
                 compared += rows;
             }
         }
@@ -240,29 +240,28 @@ static void test_random_no_clusters(void **state)
     compare_random(false);
 }
 
-/* More rows than the device holds at once: those with a temperature alone are sampled together, beside others, padding and slots that ended. */
-static void test_many(void **state)
+/* Temperatures alone beside greedy rows, padding and slots that ended; rows that cannot be read in fours are sampled all the same. */
+static void test_draw(void **state)
 {
     (void)state;
-    static struct sampler_bias bias[SAMPLER_MAX_BIAS];
-    static const uint32_t vocab[] = { 1001, 100003, 201088 };
-    for (uint32_t k = 0; k < 3 && vocab[k] <= largest; k++) {
+    static const struct { uint32_t n, rows, padded; } of[] = { { 1, 64, 3 }, { 127, 64, 1 }, { 129, 64, 3 }, { 1001, 64, 4 }, { 32064, 5, 0 }, { 100003, 64, 1 }, { 151936, 8, 0 }, { 151936, 33, 0 }, { 201088, 64, 0 }, { 262144, 1, 0 } };
+    for (uint32_t k = 0; k < sizeof of / sizeof *of && of[k].n <= largest; k++) {
+        static const float min_p[] = { 0, 0, 0, 1e-13f, 0.05f, 1 };
         struct rig r;
         uint64_t seed = 4321 + k;
-        rig_open(&r, vocab[k], SLOTS, (vocab[k] + 3) / 4 * 4);
+        rig_open(&r, of[k].n, of[k].rows, of[k].n + of[k].padded);
         shuffle_slots(&seed, &r);
-        for (uint32_t i = 0; i < SLOTS; i++) {
-            struct sampler_params p = make_params(&seed, r.n, bias);
+        for (uint32_t i = 0; i < of[k].rows; i++) {
+            struct sampler_params p = { .temperature = i % 3 ? 1 : 0.1f + (float)next_unit(&seed), .repetition_penalty = 1, .top_p = 1, .min_p = min_p[below(&seed, 6)], .seed = next_random(&seed) };
             const uint32_t end = below(&seed, r.n);
-            if (i % 8) {
-                p = (struct sampler_params){ .temperature = i % 3 ? 1 : 0.1f + (float)next_unit(&seed), .repetition_penalty = 1, .top_p = 1, .min_p = i % 5 ? 0 : p.min_p, .seed = p.seed };
-            }
+            if (i % 8 == 7) p.temperature = 0;
+            assert_int_equal(cuda_sampler_kind(&p), i % 8 == 7 ? CUDA_SAMPLE_GREEDY : CUDA_SAMPLE_DRAW);
             rig_set(&r, r.seq[i].slot, &p, &end, 1);
             if (below(&seed, 20) == 0) r.seq[i].n_rows = 0;
         }
         for (uint32_t step = 0; step < 6; step++) {
-            for (uint32_t i = 0; i < SLOTS; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
-            rig_compare(&r, SLOTS - step, false, "many");
+            for (uint32_t i = 0; i < of[k].rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
+            rig_compare(&r, of[k].rows > step ? of[k].rows - step : 1, CUDA_SAMPLE_DRAW, "draw");
         }
         rig_close(&r);
     }
@@ -272,7 +271,7 @@ static void test_greedy(void **state)
 {
     (void)state;
     const struct sampler_params plain = { .repetition_penalty = 1, .top_p = 0.5f, .min_p = 0.5f, .top_k = 1 };
-    assert_true(cuda_sampler_plain(&plain));
+    assert_int_equal(cuda_sampler_kind(&plain), CUDA_SAMPLE_GREEDY);
     for (uint32_t k = 0; k < N_SIZES && sizes[k].n <= largest; k++) {
         struct rig r;
         uint64_t seed = 777 + k;
@@ -287,7 +286,7 @@ static void test_greedy(void **state)
             }
             for (uint32_t step = 0; step < 3; step++) {
                 for (uint32_t i = 0; i < rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
-                rig_compare(&r, rows, true, "greedy");
+                rig_compare(&r, rows, CUDA_SAMPLE_GREEDY, "greedy");
             }
         }
         rig_close(&r);
@@ -316,7 +315,7 @@ static void test_sequences(void **state)
         for (uint32_t i = 0; i < 12; i++)
             for (uint32_t id = 0; id < r.n; id++) r.logits[i * r.stride + id] = (float)(next_unit(&seed) * 3);
         for (uint32_t step = 0; step < 50; step++) {
-            rig_compare(&r, 12, false, "sequence");
+            rig_compare(&r, 12, CUDA_SAMPLE_ANY, "sequence");
             for (uint32_t i = 0; i < 12; i++) r.logits[i * r.stride + below(&seed, r.n)] += 1.5f;
         }
         rig_close(&r);
@@ -342,14 +341,14 @@ static void test_neighbours(void **state)
         rig_set(&all, i, &p[i], NULL, 0);
     }
     for (uint32_t i = 0; i < SLOTS * N; i++) all.logits[i] = (float)(next_unit(&seed) * 8);
-    for (uint32_t step = 0; step < STEPS; step++) rig_run(&all, SLOTS, false, many[step]);
+    for (uint32_t step = 0; step < STEPS; step++) rig_run(&all, SLOTS, CUDA_SAMPLE_ANY, many[step]);
     for (uint32_t i = 0; i < SLOTS; i++) {
         uint32_t id;
         one.seq[0] = (struct cuda_seq){ .n_rows = 1, .slot = (i * 7 + 3) % SLOTS };
         rig_set(&one, one.seq[0].slot, &p[i], NULL, 0);
         memcpy(one.logits, all.logits + (size_t)i * N, N * sizeof(float));
         for (uint32_t step = 0; step < STEPS; step++) {
-            rig_run(&one, 1, false, &id);
+            rig_run(&one, 1, CUDA_SAMPLE_ANY, &id);
             assert_int_equal(id, many[step][i]);
         }
     }
@@ -362,30 +361,32 @@ static void test_ends(void **state)
 {
     (void)state;
     enum { N = 300 };
-    const struct sampler_params draws = { .temperature = 1, .repetition_penalty = 1.1f, .top_p = 1, .seed = 5 }, best = { .repetition_penalty = 1, .top_p = 1 };
+    static const struct sampler_params params[] = { [CUDA_SAMPLE_GREEDY] = { .repetition_penalty = 1, .top_p = 1 }, [CUDA_SAMPLE_DRAW] = { .temperature = 1, .repetition_penalty = 1, .top_p = 1, .seed = 5 },
+                                                    [CUDA_SAMPLE_ANY] = { .temperature = 1, .repetition_penalty = 1.1f, .top_p = 1, .seed = 5 } };
     uint32_t ends[SAMPLER_MAX_ENDS], id, first;
     struct rig r;
     rig_open(&r, N, 1, N);
     for (uint32_t i = 0; i < SAMPLER_MAX_ENDS; i++) ends[i] = 1000 + i;
     r.seq[0] = (struct cuda_seq){ .n_rows = 1, .slot = 63 };
     for (uint32_t i = 0; i < N; i++) r.logits[i] = 0;
-    rig_set(&r, 63, &draws, ends, SAMPLER_MAX_ENDS);
-    rig_run(&r, 1, false, &first);
+    rig_set(&r, 63, &params[CUDA_SAMPLE_ANY], ends, SAMPLER_MAX_ENDS);
+    rig_run(&r, 1, CUDA_SAMPLE_ANY, &first);
     ends[SAMPLER_MAX_ENDS - 1] = first;
-    for (uint32_t greedy = 0; greedy < 2; greedy++) {
-        for (uint32_t i = 0; i < N; i++) r.logits[i] = greedy ? (float)(i == first) : 0.0f;
-        rig_set(&r, 63, greedy ? &best : &draws, ends, SAMPLER_MAX_ENDS);
-        rig_run(&r, 1, greedy, &id);
+    for (enum cuda_sample_kind kind = CUDA_SAMPLE_ANY; kind <= CUDA_SAMPLE_GREEDY; kind++) {
+        assert_int_equal(cuda_sampler_kind(&params[kind]), kind);
+        for (uint32_t i = 0; i < N; i++) r.logits[i] = kind == CUDA_SAMPLE_GREEDY ? (float)(i == first) : 0.0f;
+        rig_set(&r, 63, &params[kind], ends, SAMPLER_MAX_ENDS);
+        rig_run(&r, 1, kind, &id);
         assert_int_equal(id, first);
         for (uint32_t step = 0; step < 3; step++) {
             uint32_t last;
-            rig_run(&r, 1, greedy, &id);
+            rig_run(&r, 1, kind, &id);
             assert_int_equal(id, UINT32_MAX);
             cuda_ok(cudaMemcpy(&last, cuda_sampler_last(r.device) + 63, sizeof last, cudaMemcpyDeviceToHost));
             assert_int_equal(last, first);
         }
         r.logits[7] = NAN;
-        rig_run(&r, 1, greedy, &id);
+        rig_run(&r, 1, kind, &id);
         assert_int_equal(id, UINT32_MAX); /* over before these logits */
     }
     rig_close(&r);
@@ -396,7 +397,7 @@ static void test_graph(void **state)
 {
     (void)state;
     enum { N = 20000, ROWS = 5, STEPS = 20 };
-    for (uint32_t greedy = 0; greedy < 2; greedy++) {
+    for (enum cuda_sample_kind kind = CUDA_SAMPLE_ANY; kind <= CUDA_SAMPLE_GREEDY; kind++) {
         struct rig r;
         cudaStream_t stream;
         cudaGraph_t graph;
@@ -404,13 +405,13 @@ static void test_graph(void **state)
         uint64_t seed = 8;
         rig_open(&r, N, ROWS, N);
         for (uint32_t i = 0; i < ROWS; i++) {
-            const struct sampler_params p = { .temperature = greedy ? 0.0f : 0.9f, .top_k = greedy ? 0 : 50 * i, .top_p = greedy ? 1.0f : 0.9f, .repetition_penalty = 1, .seed = i };
+            const struct sampler_params p = { .temperature = kind == CUDA_SAMPLE_GREEDY ? 0.0f : 0.9f, .top_k = kind == CUDA_SAMPLE_ANY ? 50 * i : 0, .top_p = kind == CUDA_SAMPLE_ANY ? 0.9f : 1.0f, .repetition_penalty = 1, .seed = i };
             r.seq[i] = (struct cuda_seq){ .n_rows = 1, .slot = i };
             rig_set(&r, i, &p, NULL, 0);
         }
         cuda_ok(cudaDeviceSynchronize());
         cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-        const struct cuda_sample c = { .dependent = true, .greedy = greedy, .rows = ROWS, .seq = r.d_seq, .logits = r.d_logits, .stride = r.stride, .serial = r.d_serial, .out = r.d_ring };
+        const struct cuda_sample c = { .dependent = true, .kind = kind, .rows = ROWS, .seq = r.d_seq, .logits = r.d_logits, .stride = r.stride, .serial = r.d_serial, .out = r.d_ring };
         cuda_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
         cuda_ok(cudaMemcpyAsync(r.d_logits, r.d_logits, sizeof(float), cudaMemcpyDeviceToDevice, stream)); /* something to depend on */
         ok(cuda_sampler_run(r.device, &c, stream, &err));
@@ -467,7 +468,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1) largest = (uint32_t)strtoul(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy), cmocka_unit_test(test_random_clusters), cmocka_unit_test(test_random_no_clusters), cmocka_unit_test(test_many), cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_greedy), cmocka_unit_test(test_random_clusters), cmocka_unit_test(test_random_no_clusters), cmocka_unit_test(test_draw), cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_neighbours), cmocka_unit_test(test_ends), cmocka_unit_test(test_graph), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
