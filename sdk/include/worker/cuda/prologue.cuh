@@ -146,8 +146,11 @@ template <bool WHOLE> __device__ __forceinline__ void wk_one_rms(const wk_produc
     }
 }
 
-/* The same of a short row of whole steps, at most J times 128 values of it a warp's and 512 J in partials: few instructions behind the wait. */
-template <uint32_t J> __device__ __forceinline__ bool wk_is_short_rms(const wk_product_args &p) { return !p.in.row_index && p.k == p.steps << p.step_shift && p.step_shift >= 7 && p.k <= 1024 * J; }
+/* The same of a short row of whole steps, at most J times 128 values of it a warp's and 64 J partials: few instructions behind the wait. */
+template <uint32_t J> __device__ __forceinline__ bool wk_is_short_rms(const wk_product_args &p)
+{
+    return !p.in.row_index && p.step_shift >= 7 && p.k == p.steps << p.step_shift && (p.steps + WK_SLOTS - 1) / WK_SLOTS << (p.step_shift - 7) <= J && p.k <= 1024 * J;
+}
 template <uint32_t J> __device__ __forceinline__ void wk_short_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
 {
     const uint32_t k0 = wk_own_k(p, warp, lane * 4), odd = p.step_shift == 8 ? 128 : 1024, left = p.k > k0 ? p.k - k0 : 0;
