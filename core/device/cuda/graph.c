@@ -2,7 +2,8 @@
  * the model is opened, so that a step launches one thing and the request path makes nothing.
  *
  * Lengths, page tables and tokens are data on the device, so nothing is ever captured again. Before the captures each bucket runs once on padding
- * alone: that loads every kernel, and a kernel that does not run here says so before anybody waits for an answer. */
+ * alone: that loads every kernel, and a kernel that does not run here says so before anybody waits for an answer. The order matters, probably by where the driver puts
+ * them: with sample_full's last, steps of one row took 0.6 % longer. */
 #include "device/cuda/executor.h"
 
 #include <cuda_runtime_api.h>
