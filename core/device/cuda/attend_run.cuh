@@ -18,6 +18,7 @@ template <int D, int W> struct alignas(128) few_shared : split_shared<D, W> {
     item items[PLACES];
     struct page_copy copies[PLACES][W]; /* of their pages */
 };
+
 /* ---- pages -------------------------------------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ bool sees_page(const item &t, uint32_t number) { return number >= t.low / KV_PAGE && number <= t.high / KV_PAGE; }
@@ -30,7 +31,6 @@ template <int D> __device__ __forceinline__ page_copy copy_of_page(const attend_
     return page_copy{ page_of<D>(a, seen ? id : 0, t.kv), seen ? (n < KV_PAGE ? (n + 7) / 8 : KV_PAGE / 8) * (16 * D) : 0 };
 }
 __device__ __forceinline__ uint32_t look_up(const attend_args &a, const item &t, uint32_t number) { return sees_page(t, number) ? __ldg(page_entry(a, t.seq, number)) : 0; }
-
 
 /* A key or value that was finished early, by the warp that has its page, which has arrived: into the copy, and into the page by the first tile. */
 template <int D, int W> __device__ __forceinline__ void put_early(const few_shared<D, W> &m, const item &t, uint32_t which, __half *copy, __half *page, bool copied)

@@ -133,11 +133,10 @@ template <uint32_t THREADS, uint32_t AT_ONCE> static __global__ void __launch_bo
     const float *x = p.x + row * p.stride + e, *part = p.part + (uint64_t)row * parts + lane;
     __half *y = p.out.act + (uint64_t)row * width + e;
     float given[AT_ONCE], sum = 0.0f;
-    union { __half2 h[2]; uint2 u; } both;
     wk_release();
     const float4 w = load4<true>(p.w + e, left, true);
     asm volatile("" : "+l"(x), "+l"(part), "+l"(y)); /* one address each, here */
-    if ((uint32_t)((uintptr_t)x ^ (uintptr_t)part ^ (uintptr_t)y) == 0xfffffff1u) wk_release(); /* for nothing, but it takes an instruction to have them here */
+    wk_at_hand((uint32_t)((uintptr_t)x ^ (uintptr_t)part ^ (uintptr_t)y));
     wk_depend();
     float4 v = load4<true>(x, left, true);
 #pragma unroll
@@ -147,9 +146,7 @@ template <uint32_t THREADS, uint32_t AT_ONCE> static __global__ void __launch_bo
 #pragma unroll 1
     for (uint32_t i = AT_ONCE * 32; i + lane < parts; i += 32) sum = __fadd_rn(sum, __ldcg(part + i));
     v = scaled(v, wk_norm_scale(wk_warp_sum(sum), width, p.eps), w);
-    both.h[0] = wk_act_half2(v.x, v.y, p.out.shift);
-    both.h[1] = wk_act_half2(v.z, v.w, p.out.shift);
-    if (left) *(uint2 *)y = both.u;
+    if (left) store_act4(y, v, p.out.shift);
 }
 
 /* Of few blocks each has four warps. Many have one of 1,024 registers, what a product of more than 16 rows leaves free of a multiprocessor: so they are there before it ends. */

@@ -98,14 +98,18 @@ static inline bool whole(const struct row_source *s) { return !s->x || s->wide; 
 static inline bool whole(const struct row_sink *s) { return s->width % 4 == 0 && (!s->y || s->wide); }
 static inline uint32_t sink_width(const struct row_sink *s) { return s->act ? wk_act_k(s->width) : s->width; }
 
-/* Four values of an act, of a row of k (a multiple of 32) halves. */
+/* Four values of an act. */
+__device__ __forceinline__ void store_act4(__half *at, float4 v, uint32_t shift)
+{
+    union { __half2 h[2]; uint2 u; } both;
+    both.h[0] = wk_act_half2(v.x, v.y, shift);
+    both.h[1] = wk_act_half2(v.z, v.w, shift);
+    *(uint2 *)at = both.u;
+}
+/* The same of a row of k (a multiple of 32) halves. */
 __device__ __forceinline__ void act4(const struct row_sink &s, uint32_t r, uint32_t k, uint32_t e, float4 v)
 {
-    if (e >= k) return;
-    union { __half2 h[2]; uint2 u; } both;
-    both.h[0] = wk_act_half2(v.x, v.y, s.shift);
-    both.h[1] = wk_act_half2(v.z, v.w, s.shift);
-    *(uint2 *)(s.act + (uint64_t)r * k + e) = both.u;
+    if (e < k) store_act4(s.act + (uint64_t)r * k + e, v, s.shift);
 }
 
 /* Values [e, e + 4) of row r, e a multiple of 4; 0 past the width. By whole warps with e growing by 4 from lane to lane. */

@@ -86,5 +86,10 @@ __device__ __forceinline__ void wk_release()
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
+/* What `bits` are made of is at hand when this is passed: the compiler would put it off to behind the wait that follows, but for an instruction that needs it. */
+__device__ __forceinline__ void wk_at_hand(uint32_t bits)
+{
+    if (bits == 0xfffffff1u) wk_release(); /* almost never, and then it does no harm */
+}
 
 #endif

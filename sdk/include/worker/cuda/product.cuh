@@ -150,6 +150,7 @@ template <class First, class... Rest> struct wk_product_of {
         }
         a->way = way(p);
     }
+    /* The way that the outputs go (epilogue.cuh). */
     static uint32_t way(const wk_cuda_product *p)
     {
         auto fours = [](const void *at, uint64_t stride, uint32_t bytes) { return reinterpret_cast<uintptr_t>(at) % (4 * bytes) == 0 && stride % 4 == 0; };
@@ -236,16 +237,11 @@ template <class First, class... Rest> struct wk_product_of {
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
     static uint32_t min_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-    static uint32_t count_items(wk_product_args *a, uint32_t tiles_an_item)
+    /* tiles: of a segment to an item (glu: pairs) */
+    static void count_items(wk_product_args *a, uint32_t tiles)
     {
-        uint32_t items = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) {
-            if (a->glu && i) break;
-            items += a->glu ? a->seg[i].n_tiles : (a->seg[i].n_tiles + tiles_an_item - 1) / tiles_an_item;
-            a->seg[i].end = items;
-        }
-        a->items = items;
-        return items;
+        a->items = 0;
+        for (uint32_t i = 0; i < (a->glu ? 1 : a->n_seg); i++) a->seg[i].end = a->items += (a->seg[i].n_tiles + tiles - 1) / tiles;
     }
 
     template <class Args>
@@ -414,12 +410,8 @@ template <class First, class... Rest> struct wk_product_of {
         wk_product_args *a = &w->p;
         const uint32_t columns = wide_tiles(kind), each = a->glu ? 2 : 1, rounds = (a->steps + WK_SLOTS - 1) / WK_SLOTS, slots = WK_SLOTS / blocks, cell = columns * WK_WIDE_CELL;
         uint32_t step = 0;
-        a->items = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) {
-            step = max_of(step, a->seg[i].step_bytes);
-            if (i == 0 || !a->glu) a->items += (a->seg[i].n_tiles + tiles - 1) / tiles;
-            a->seg[i].end = a->items;
-        }
+        for (uint32_t i = 0; i < a->n_seg; i++) step = max_of(step, a->seg[i].step_bytes);
+        count_items(a, tiles);
         w->tiles = tiles;
         w->blocks = blocks;
         w->workers = a->items;
@@ -464,8 +456,7 @@ template <class First, class... Rest> struct wk_product_of {
         wk_product_args *a = &w->p;
         const uint32_t tiles = wide_tiles(kind), each = a->glu ? 2 : 1, room = wide_room(kind);
         w->groups = (a->rows + 8 * tiles - 1) / (8 * tiles);
-        count_items(a, WK_WIDE_TILES);
-        if (a->glu) a->items = a->seg[0].end = (a->seg[0].n_tiles + WK_WIDE_TILES / 2 - 1) / (WK_WIDE_TILES / 2);
+        count_items(a, a->glu ? WK_WIDE_TILES / 2 : (uint32_t)WK_WIDE_TILES);
         const uint32_t clusters = wide_clusters_of(a, kind, blocks) / w->groups, kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
         wide_stages(w, tiles, stage_k);
         if (clusters == 0 || a->steps * a->run > WK_WIDE_STAGES) return 0;
@@ -515,12 +506,11 @@ template <class First, class... Rest> struct wk_product_of {
      * does: Phi-3's products lose 15 % so. */
     static bool small_choice(wk_wide_args *w, wide_plan *best)
     {
-        const wk_product_args *a = &w->p;
+        wk_product_args *a = &w->p;
         const uint32_t places = WK_SMALL_TOGETHER * device.processors, blocks = a->steps > WK_SLOTS ? 2 : 1;
         const uint32_t kind = blocks == 1 && a->rows > 8 ? SMALL16 : SMALL8;
-        uint32_t all = 0;
-        for (uint32_t i = 0; i < (a->glu ? 1 : a->n_seg); i++) all += a->seg[i].n_tiles;
-        const uint32_t tiles = (all + places - 1) / places;
+        count_items(a, 1);
+        const uint32_t all = a->items, tiles = (all + places - 1) / places;
         if (a->in.row_index || !small_shape(w, kind, blocks, tiles)) return false;
         if (blocks == 1 ? a->items * w->groups > places || tiles > WK_SMALL_TILES : !device.clusters || 2 * all > device.processors || w->groups > 2) return false;
         *best = { kind, blocks, tiles, 0 };
@@ -697,7 +687,7 @@ template <class First, class... Rest> struct wk_product_of {
     {
         const uint32_t type = w->p.seg[0].type;
         w->capacity = capacity;
-        count_items(&w->p, COLUMNS == 1 ? 1 : WK_SEVERAL_TILES);
+        count_items(&w->p, COLUMNS == 1 || w->p.glu ? 1 : WK_SEVERAL_TILES);
         uint32_t shared = 0, threads = WK_SEVERAL_THREADS;
         if constexpr (COLUMNS == 1) shared = experts_shape<1>(w), threads = wk_experts_shape<1>::threads;
         else shared = several_shape<COLUMNS>(w);

@@ -87,7 +87,7 @@ template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(con
         from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)min((blockIdx.y * NT + n) * 8 + lane / 4, p.rows - 1) * p.k32 + k + lane % 4 * 8);
         all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
     }
-    if ((all ^ to ^ end) == 0xfffffff1u) wk_release(); /* for nothing, but all is at hand before the wait */
+    wk_at_hand(all ^ to ^ end);
     uint32_t whole = NT == 1 && step % 128 == 0 && p.k32 % step == 0;
     asm volatile("" : "+r"(whole));
     wk_depend();

@@ -24,11 +24,11 @@ __device__ __forceinline__ uint32_t wk_own_k(const wk_product_args &p, uint32_t 
     return ((warp + (i >> p.step_shift) * WK_SLOTS) << p.step_shift) + (i & ((1u << p.step_shift) - 1));
 }
 
-/* x, computed here and not where it is used: before a wait. (It takes an instruction that needs it.) */
+/* x, computed here and not where it is used: before a wait. */
 __device__ __forceinline__ uint64_t wk_now(uint64_t x)
 {
     asm volatile("" : "+l"(x));
-    if ((uint32_t)x == 0xfffffff1u) wk_release();
+    wk_at_hand((uint32_t)x);
     return x;
 }
 
@@ -165,7 +165,7 @@ template <uint32_t J> __device__ __forceinline__ void wk_short_rms(const wk_prod
         have |= k < left ? 1u << j : 0;
     }
     asm volatile("" : "+l"(from), "+l"(part), "+r"(to), "+r"(runs), "+r"(have));
-    if (((uint32_t)(from ^ part) ^ (uint32_t)((from ^ part) >> 32) ^ to ^ runs ^ have) == 0xfffffff1u) wk_release(); /* for nothing, but all is at hand before the wait */
+    wk_at_hand((uint32_t)(from ^ part) ^ (uint32_t)((from ^ part) >> 32) ^ to ^ runs ^ have);
     wk_depend();
     float q[2 * J], s = 0.0f;
     uint4 v[J];
