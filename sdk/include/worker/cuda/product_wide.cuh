@@ -32,15 +32,15 @@ struct wk_wide_args {
     wk_product_args p;         /* items: of 8 tiles; slot: bytes of a tile in a stage */
     uint32_t workers;          /* clusters */
     uint32_t tiles;            /* of an item; product_middle, product_small (glu: pairs) */
-    uint32_t blocks;           /* of a cluster: 1, 2, 4, 8 */
-    uint32_t groups;           /* product_wide, product_small: of as many rows as the kernel has columns, with clusters of their own */
-    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2 */
+    uint32_t blocks;           /* of a cluster: 1, 2, 4, 8; product_held: warps that share a tile */
+    uint32_t groups;           /* product_wide, product_small, product_held: of as many rows as the kernel has columns, with clusters of their own */
+    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2; product_held: slots of a warp */
     uint32_t owned_inverse;    /* product_middle: 2^16 over that, rounded up */
     uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
     uint32_t run_shift;        /* log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
     uint32_t order_at;         /* where the order of the item's stages stands */
-    uint32_t kept_at;          /* where sums of two slots wait for those of two others, if a block has four; product_middle: and those of four */
+    uint32_t kept_at;          /* product_held: where sums wait; else where sums of two slots wait for those of two others, if a block has four; product_middle: and those of four */
 };
 
 template <int NT> struct wk_wide_shape {
