@@ -8,11 +8,10 @@
 #include <cuda_runtime.h>
 
 #include <worker/cuda/product.h>
-#include <worker/cuda/product_experts_one.cuh>
+#include <worker/cuda/product_experts_plan.cuh>
 #include <worker/cuda/product_few.cuh>
 #include <worker/cuda/product_held.cuh>
 #include <worker/cuda/product_middle.cuh>
-#include <worker/cuda/product_several.cuh>
 #include <worker/cuda/product_small.cuh>
 #include <worker/cuda/product_wide.cuh>
 
@@ -21,7 +20,6 @@ struct wk_product_device {
     uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
     bool clusters, wgmma;                              /* blocks can share their memories, and there are bulk copies; product_wide's instructions */
 };
-enum { WK_BLOCK_RESERVED = 1024 /* bytes that a block takes beside what it asked for */ };
 
 static inline wk_status wk_product_status(cudaError_t code, const char *what, const struct wk_err *err)
 {
@@ -633,151 +631,11 @@ template <class First, class... Rest> struct wk_product_of {
         return true;
     }
 
-    /* A stage of the rings of product_experts: so many steps of each slot as make `bytes`, or a piece of one. */
-    static void experts_stages(wk_experts_args *w, uint32_t bytes)
-    {
-        wk_product_args *a = &w->p;
-        few_stages(a);
-        const uint32_t all = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
-        w->rounds = a->run > 1 ? 1 : min_of(min_of(all, WK_EXPERTS_ROUNDS / 4), max_of(bytes / a->slot, 1));
-        while (all % w->rounds) w->rounds--; /* no stage is partly empty */
-        if (w->rounds == 1) return;
-        a->stages = all / w->rounds;
-        a->slot = w->rounds * WK_SLOTS * a->seg[0].step_bytes;
-    }
-    /* Shared memory of product_experts of 1, 8 or 16 columns, of which `capacity` are used; 0: it does not fit. */
-    template <int COLUMNS> static uint32_t experts_shape(wk_experts_args *w)
-    {
-        typedef wk_experts_shape<COLUMNS> shape;
-        wk_product_args *a = &w->p;
-        const uint32_t padded = a->steps * a->step_units * unit, type = a->seg[0].type;
-        uint32_t at = 0;
-        a->x_stride = COLUMNS > 1 ? padded + (groups[type] == 16 ? 16 : 32) : padded; /* lanes that load together meet no other's banks */
-        const uint32_t x_at = at;
-        at += w->capacity * a->x_stride * 2;
-        const uint32_t red_at = at;
-        at += shape::places * shape::place;
-        const uint32_t bars_at = at;
-        at += WK_EXPERTS_BARS * 8;
-        const uint32_t start_at = at;
-        at += align(sizeof(wk_experts_walk));
-        uint32_t depth = 0;
-        for (a->blocks = shape::blocks; a->blocks; a->blocks--) {
-            uint32_t room = device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
-            if (room > device.block_bytes) room = device.block_bytes;
-            room = room > at ? room - at : 0;
-            experts_stages(w, room / (WK_EXPERTS_STAGES * shape::groups));
-            depth = room / (shape::groups * a->slot);
-            if (depth >= 2) break;
-        }
-        if (depth < 2) return 0;
-        a->depth = min_of(depth, WK_EXPERTS_ROUNDS / (shape::groups * w->rounds)); /* of a group's ring */
-        w->tail = a->steps * a->seg[0].step_bytes - (uint32_t)a->seg[0].tile_bytes;
-        w->whole = device.clusters && a->run == 1 && (!w->tail || a->depth >= a->stages) ? 1 : 0;
-        if (w->tail && w->whole) a->depth -= a->depth % a->stages; /* a stage of a tile is always at the same places */
-        else w->tail = 0;
-        a->flight = WK_FEW_FLIGHT / (a->blocks * a->slot);
-        a->flight = min_of(max_of(a->flight, 1), a->depth + (shape::groups - 1) * (a->depth / a->stages * a->stages)); /* what has arrived is seen before its place is asked for again */
-        const uint32_t ring = align(shape::groups * a->depth * a->slot);
-        a->x_at = ring + x_at;
-        a->red_at = ring + red_at;
-        a->bars_at = ring + bars_at;
-        w->start_at = ring + start_at;
-        return ring + at;
-    }
-    /* Shared memory of product_several of 8 or 16 columns, of which `capacity` are used; 0: it does not fit. */
-    template <int COLUMNS> static uint32_t several_shape(wk_experts_args *w)
-    {
-        wk_product_args *a = &w->p;
-        few_stages(a);
-        const uint32_t padded = a->steps * a->step_units * unit, type = a->seg[0].type, step_bytes = a->seg[0].step_bytes;
-        a->x_stride = padded + (groups[type] == 16 ? 16 : 32); /* lanes that load together meet no other's banks */
-        const uint32_t red_at = w->capacity * a->x_stride * 2, bars_at = red_at + WK_SEVERAL_PLACES * wk_several_shape<COLUMNS>::place, start_at = bars_at + WK_SEVERAL_BARS * 8;
-        const uint32_t at = start_at + align(sizeof(wk_several_walk)), room = device.block_bytes > at ? device.block_bytes - at : 0;
-        w->tail = a->steps * step_bytes - (uint32_t)a->seg[0].tile_bytes;
-        /* What the last stage of a tile lacks of eight steps has no place in a ring that ends with it. */
-        const uint32_t lack = a->run == 1 && a->steps > WK_SLOTS ? (a->stages * WK_SLOTS - a->steps) * step_bytes : 0;
-        a->slot *= WK_SEVERAL_TILES;
-        a->blocks = 1;
-        auto ring = [&] { return align(a->depth * a->slot - (a->depth % a->stages ? 0 : lack)); };
-        a->depth = min_of(max_of(WK_FEW_FLIGHT / (WK_SEVERAL_GROUPS * a->slot), 2), WK_SEVERAL_STAGES / WK_SEVERAL_GROUPS);
-        while (a->depth > 1 && WK_SEVERAL_GROUPS * ring() > room) a->depth--;
-        if (a->depth < 2) return 0;
-        w->whole = device.clusters && a->run == 1 && (!w->tail || a->depth >= a->stages) ? 1 : 0;
-        if (w->tail && w->whole) a->depth -= a->depth % a->stages; /* a stage of a tile is always at the same places */
-        else w->tail = 0;
-        w->ring = ring();
-        const uint32_t rings = WK_SEVERAL_GROUPS * w->ring;
-        a->x_at = rings;
-        a->red_at = rings + red_at;
-        a->bars_at = rings + bars_at;
-        w->start_at = rings + start_at;
-        return rings + at;
-    }
-    template <int COLUMNS> static void (*experts_kernel(uint32_t type))(const wk_experts_args)
-    {
-        if constexpr (COLUMNS == 1) {
-            static void (*const kernels[n_types])(const wk_experts_args) = { wk_product_experts<1, First>, wk_product_experts<1, Rest>... };
-            return kernels[type];
-        } else {
-            static void (*const kernels[n_types])(const wk_experts_args) = { wk_product_several<COLUMNS, First>, wk_product_several<COLUMNS, Rest>... };
-            return kernels[type];
-        }
-    }
-    template <int COLUMNS> static bool experts(const wk_cuda_product *p, wk_experts_args *w, uint32_t capacity, void *stream, wk_status *status, const struct wk_err *err)
-    {
-        const uint32_t type = w->p.seg[0].type;
-        w->capacity = capacity;
-        count_items(&w->p, COLUMNS == 1 || w->p.glu ? 1 : WK_SEVERAL_TILES);
-        uint32_t shared = 0, threads = WK_SEVERAL_THREADS;
-        if constexpr (COLUMNS == 1) shared = experts_shape<1>(w), threads = wk_experts_shape<1>::threads;
-        else shared = several_shape<COLUMNS>(w);
-        if (!shared) return false;
-        single_type(&w->p);
-        const uint64_t units = (uint64_t)p->rows * w->p.items, most = w->p.blocks * device.processors;
-        *status = begin(experts_kernel<COLUMNS>(type), *w, dim3((uint32_t)(units < most ? units : most)), threads, shared, p->flags, stream, err);
-        return true;
-    }
-    /* One row: its items have the blocks in equal parts. */
-    static bool experts_one(const wk_cuda_product *p, wk_experts_args w, void *stream, wk_status *status, const struct wk_err *err)
-    {
-        static void (*const kernels[n_types])(const wk_experts_args) = { wk_product_experts_one<First>, wk_product_experts_one<Rest>... };
-        const uint32_t type = w.p.seg[0].type;
-        w.capacity = 1;
-        w.groups = p->expert;
-        const uint32_t shared = experts_shape<1>(&w);
-        if (!shared) return false;
-        if (w.whole) w.p.flight = min_of(max_of(WK_ONE_FLIGHT / (w.p.blocks * (w.p.slot / w.rounds)), 1), w.p.depth * w.rounds);
-        single_type(&w.p);
-        const uint32_t workers = max_of(w.p.blocks * device.processors / p->top_k, 1);
-        *status = begin(kernels[type], w, dim3(p->top_k, min_of(w.p.items, min_of(workers, 65535))), wk_experts_shape<1>::threads, shared, p->flags, stream, err);
-        return true;
-    }
-    /* One column where no expert has more than one item, as a rule; 16 where many have more than eight. */
-    static wk_status experts(const wk_cuda_product *p, void *stream, const struct wk_err *err)
-    {
-        wk_experts_args w = {};
-        common(p, &w.p);
-        count_items(&w.p, 1);
-        w.groups = p->groups;
-        w.experts = p->n_experts;
-        w.known = p->flags & WK_CUDA_GROUPS_KNOWN ? 1 : 0;
-        if ((uint64_t)p->rows * w.p.items > UINT32_MAX / WK_SEVERAL_COST16) return wk_fail(err, WK_INVALID, "product: rows %u of %u tiles with experts", p->rows, w.p.items);
-        const uint32_t rows = p->rows / p->top_k;
-        wk_status status = WK_OK;
-        if (rows == 1 && experts_one(p, w, stream, &status, err)) return status;
-        if (rows > 8 && p->rows > 4 * p->n_experts && experts<16>(p, &w, 16, stream, &status, err)) return status;
-        for (uint32_t capacity = rows > 8 ? 8 : rows; capacity > 1; capacity /= 2)
-            if (experts<8>(p, &w, capacity, stream, &status, err)) return status;
-        if (experts<1>(p, &w, 1, stream, &status, err)) return status;
-        return wk_fail(err, WK_INVALID, "product: k %u is too large for experts", p->k);
-    }
-
     static wk_status product(const wk_cuda_product *p, void *stream, const struct wk_err *err)
     {
         wk_status status = wk_product_check(p, block(p), err);
         if (status) return status;
-        if (p->expert) return experts(p, stream, err);
+        if (p->expert) return wk_experts_plan<wk_product_of, First, Rest...>::product(p, stream, err);
         uint32_t most = p->rows;
         for (uint32_t first = 0; first < p->rows;) {
             const uint32_t n = p->rows - first < most ? p->rows - first : most;

@@ -8,7 +8,7 @@
 #include <worker/cuda/mma.cuh>
 #include <worker/quant_cuda.h>
 
-enum { WK_SLOTS = 8, WK_TYPES_MAX = 4 };
+enum { WK_SLOTS = 8, WK_TYPES_MAX = 4, WK_BLOCK_RESERVED = 1024 /* bytes of shared memory that a block takes beside what it asked for */ };
 enum { WK_WAY_ANY, WK_WAY_SILU, WK_WAY_F32, WK_WAY_F32_FOURS }; /* of outputs: epilogue.cuh */
 
 struct wk_segment_args {
