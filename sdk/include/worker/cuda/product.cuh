@@ -12,6 +12,7 @@
 #include <worker/cuda/product_few.cuh>
 #include <worker/cuda/product_held.cuh>
 #include <worker/cuda/product_middle.cuh>
+#include <worker/cuda/product_slots.cuh>
 #include <worker/cuda/product_small.cuh>
 #include <worker/cuda/product_wide.cuh>
 
@@ -287,25 +288,27 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
-    /* ---- product_small (1 or 2 tiles of 8 columns), product_middle (1, 2 or 4) and product_wide (4 or 8) ---- */
+    /* ---- product_small (1 or 2 tiles of 8 columns), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4) ---- */
 
     typedef void (*wide_kernel)(const wk_wide_args);
     /* The kernels: tiles of 8 columns, and blocks a multiprocessor. */
-    enum { SMALL8, SMALL16, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, HELD32, WIDE_KINDS };
+    enum { SMALL8, SMALL16, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, WIDE_KINDS };
     static constexpr bool is_small(uint32_t kind) { return kind <= SMALL16; }
     static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
-    static constexpr uint32_t wide_tiles(uint32_t kind) { return kind == SMALL8 || kind == MIDDLE8 ? 1 : kind == SMALL16 || kind == MIDDLE16 ? 2 : kind == WIDE64 ? 8 : 4; }
+    static constexpr bool is_slots(uint32_t kind) { return kind == SLOTS32 || kind == SLOTS64; }
+    static constexpr uint32_t wide_tiles(uint32_t kind) { return kind == SMALL8 || kind == MIDDLE8 ? 1 : kind == SMALL16 || kind == MIDDLE16 ? 2 : kind == WIDE64 || kind == SLOTS64 ? 8 : 4; }
     static uint32_t wide_threads(uint32_t kind, uint32_t blocks, uint32_t item_tiles)
     {
-        return kind == HELD32 ? 32 * item_tiles : is_small(kind) ? 32 * WK_SLOTS / blocks : is_middle(kind) ? 32 * (item_tiles + WK_MIDDLE_STREAMS) : (uint32_t)WK_WIDE_THREADS;
+        return kind == HELD32 ? 32 * item_tiles : is_small(kind) ? 32 * WK_SLOTS / blocks : is_slots(kind) ? 32 * WK_SLOT_WARPS : is_middle(kind) ? 32 * (item_tiles + WK_MIDDLE_STREAMS) : (uint32_t)WK_WIDE_THREADS;
     }
-    static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
+    static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
-        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32) && super > 1)) return NULL;
+        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32) && super > 1) || (is_slots(KIND) && sizeof...(F) > 1)) return NULL;
         else if constexpr (KIND == HELD32) return wk_product_held<wide_tiles(KIND), F...>;
         else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
+        else if constexpr (is_slots(KIND)) return wk_product_slots<wide_tiles(KIND), F...>;
         else return wk_product_wide<wide_tiles(KIND), F...>;
     }
     template <uint32_t KIND> static wide_kernel wide_of(uint32_t types)
@@ -318,6 +321,7 @@ template <class First, class... Rest> struct wk_product_of {
     static wide_kernel wide_of(uint32_t kind, uint32_t types)
     {
         if (is_small(kind)) return kind == SMALL8 ? wide_of<SMALL8>(types) : wide_of<SMALL16>(types);
+        if (is_slots(kind)) return kind == SLOTS32 ? wide_of<SLOTS32>(types) : wide_of<SLOTS64>(types);
         if (kind == HELD32) return wide_of<HELD32>(types);
         return kind == MIDDLE8 ? wide_of<MIDDLE8>(types) : kind == MIDDLE16 ? wide_of<MIDDLE16>(types) : kind == MIDDLE32 ? wide_of<MIDDLE32>(types) : kind == WIDE32 ? wide_of<WIDE32>(types) : wide_of<WIDE64>(types);
     }
@@ -425,6 +429,22 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t bytes = a->bars_at + (WK_SLOTS + 1) * 8;
         return bytes <= wide_room(kind) ? max_of(bytes, WK_SMALL_LEAST) : 0;
     }
+    /* Shared memory of product_slots; 0: it does not fit. */
+    static uint32_t slots_shape(wk_wide_args *w, uint32_t kind)
+    {
+        wk_product_args *a = &w->p;
+        const uint32_t columns = wide_tiles(kind), rounds = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
+        w->blocks = WK_SLOTS;
+        w->workers = (a->seg[0].n_tiles + WK_SLOT_TILES - 1) / WK_SLOT_TILES;
+        w->groups = 1;
+        a->slot = rounds * a->seg[0].step_bytes;
+        a->x_at = rounds * columns * 1024 << (a->step_shift - 6);
+        a->red_at = a->x_at + WK_SLOT_TILES * a->slot;
+        w->kept_at = a->red_at + columns / 2 * WK_SLOTS * WK_WIDE_CELL;
+        a->bars_at = w->kept_at + columns * WK_SLOT_TILES * WK_WIDE_CELL;
+        const uint32_t bytes = a->bars_at + WK_SLOT_BARS * 8 + 1024;
+        return bytes <= wide_room(kind) ? bytes : 0;
+    }
     /* Shared memory of product_middle in clusters of `blocks` with items of `item_tiles`; 0: it does not fit. All of the block's activations stay. */
     static uint32_t middle_shape(wk_wide_args *w, uint32_t kind, uint32_t blocks, uint32_t item_tiles)
     {
@@ -530,7 +550,9 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static uint32_t wide_plan_shape(wk_wide_args *w, const wide_plan &plan)
     {
-        return plan.kind == HELD32 ? held_shape(w, plan.blocks) : is_small(plan.kind) ? small_shape(w, plan.kind, plan.blocks, plan.size) : is_middle(plan.kind) ? middle_shape(w, plan.kind, plan.blocks, plan.size) : wide_shape(w, plan.kind, plan.blocks, plan.size);
+        if (plan.kind == HELD32) return held_shape(w, plan.blocks);
+        if (is_slots(plan.kind)) return slots_shape(w, plan.kind);
+        return is_small(plan.kind) ? small_shape(w, plan.kind, plan.blocks, plan.size) : is_middle(plan.kind) ? middle_shape(w, plan.kind, plan.blocks, plan.size) : wide_shape(w, plan.kind, plan.blocks, plan.size);
     }
     static void middle_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {
@@ -553,6 +575,18 @@ template <class First, class... Rest> struct wk_product_of {
         if (a->in.row_index || !small_shape(w, kind, blocks, tiles)) return false;
         if (blocks == 1 ? a->items * w->groups > places || tiles > WK_SMALL_TILES : !device.clusters || 2 * all > device.processors || w->groups > 2) return false;
         *best = { kind, blocks, tiles, 0 };
+        return true;
+    }
+    /* A long k and few tiles: a block a multiprocessor, all at once. With a step a slot, or less, product_small's blocks, which stand beside those of other launches, are worth more: in the chain of a
+     * model's products 896 x 896 loses 0.4 to 0.6 us here. */
+    static bool slots_choice(wk_wide_args *w, wide_plan *best)
+    {
+        wk_product_args *a = &w->p;
+        const uint32_t kind = a->rows > 32 ? SLOTS64 : SLOTS32;
+        if (!device.clusters || a->n_seg > 1 || a->in.row_index || a->rows <= 16 || a->rows > 64 || !wide_of(kind, a->types)) return false;
+        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_SLOT_ROUNDS || a->k != a->steps << a->step_shift || !slots_shape(w, kind)) return false;
+        if (w->workers * WK_SLOTS > device.processors || w->workers > wide_clusters_of(a, kind, WK_SLOTS)) return false;
+        *best = { kind, WK_SLOTS, 0, 0 };
         return true;
     }
     static void wide_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
@@ -580,7 +614,7 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wide_plan best = { 0, 0, 0, UINT64_MAX };
         const uint32_t rows = w->p.rows;
-        if (small_choice(w, &best) || held_choice(w, &best)) return best;
+        if (slots_choice(w, &best) || small_choice(w, &best) || held_choice(w, &best)) return best;
         if (rows <= 16) {
             middle_choice(w, rows <= 8 ? MIDDLE8 : MIDDLE16, &best);
             return best;
