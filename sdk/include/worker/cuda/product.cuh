@@ -296,19 +296,24 @@ template <class First, class... Rest> struct wk_product_of {
     static constexpr bool is_small(uint32_t kind) { return kind <= SMALL16; }
     static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
     static constexpr bool is_slots(uint32_t kind) { return kind == SLOTS32 || kind == SLOTS64; }
-    static constexpr uint32_t wide_tiles(uint32_t kind) { return kind == SMALL8 || kind == MIDDLE8 ? 1 : kind == SMALL16 || kind == MIDDLE16 ? 2 : kind == WIDE64 || kind == SLOTS64 ? 8 : 4; }
+    static constexpr uint32_t wide_tiles(uint32_t kind)
+    {
+        const uint32_t tiles[WIDE_KINDS] = { 1, 2, 1, 2, 4, 4, 8, 4, 8, 4 };
+        return tiles[kind];
+    }
     static uint32_t wide_threads(uint32_t kind, uint32_t blocks, uint32_t item_tiles)
     {
-        return kind == HELD32 ? 32 * item_tiles : is_small(kind) ? 32 * WK_SLOTS / blocks : is_slots(kind) ? 32 * WK_SLOT_WARPS : is_middle(kind) ? 32 * (item_tiles + WK_MIDDLE_STREAMS) : (uint32_t)WK_WIDE_THREADS;
+        const uint32_t warps = is_small(kind) ? WK_SLOTS / blocks : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind == HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
+        return 32 * warps;
     }
     static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
         if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32) && super > 1) || (is_slots(KIND) && sizeof...(F) > 1)) return NULL;
-        else if constexpr (KIND == HELD32) return wk_product_held<wide_tiles(KIND), F...>;
         else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
         else if constexpr (is_slots(KIND)) return wk_product_slots<wide_tiles(KIND), F...>;
+        else if constexpr (KIND == HELD32) return wk_product_held<wide_tiles(KIND), F...>;
         else return wk_product_wide<wide_tiles(KIND), F...>;
     }
     template <uint32_t KIND> static wide_kernel wide_of(uint32_t types)
@@ -320,10 +325,8 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static wide_kernel wide_of(uint32_t kind, uint32_t types)
     {
-        if (is_small(kind)) return kind == SMALL8 ? wide_of<SMALL8>(types) : wide_of<SMALL16>(types);
-        if (is_slots(kind)) return kind == SLOTS32 ? wide_of<SLOTS32>(types) : wide_of<SLOTS64>(types);
-        if (kind == HELD32) return wide_of<HELD32>(types);
-        return kind == MIDDLE8 ? wide_of<MIDDLE8>(types) : kind == MIDDLE16 ? wide_of<MIDDLE16>(types) : kind == MIDDLE32 ? wide_of<MIDDLE32>(types) : kind == WIDE32 ? wide_of<WIDE32>(types) : wide_of<WIDE64>(types);
+        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32> };
+        return of[kind](types);
     }
     static inline uint32_t wide_clusters[WIDE_KINDS][n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks: clusters that the device holds at once */
     static uint32_t wide_room(uint32_t kind) /* shared memory of a block */
@@ -508,7 +511,7 @@ template <class First, class... Rest> struct wk_product_of {
         const uint64_t clocks = a->stages * ((uint64_t)(rounds - 1) * stage(w->workers) + stage(last)) + (kind == MIDDLE32 ? 600 * rounds : 0);
         return (clocks + (w->blocks == 8 && w->workers == wide_clusters_of(a, kind, 8) ? 700 : 0)) * (100 + WK_MIDDLE_TILES - w->tiles);
     }
-    /* Which kernel, blocks to an item, and tiles of an item (product_middle) or values of k of a stage. */
+    /* Which kernel, blocks to an item (product_held: warps to a tile), and tiles of an item (product_small, product_middle) or values of k of a stage (product_wide). */
     struct wide_plan { uint32_t kind, blocks, size; uint64_t cost; };
     /* Shared memory of product_held, `parts` warps to a tile; 0: it does not fit. */
     static uint32_t held_shape(wk_wide_args *w, uint32_t parts)
@@ -540,7 +543,7 @@ template <class First, class... Rest> struct wk_product_of {
         const wk_product_args *a = &w->p;
         uint32_t tiles = 0;
         for (uint32_t i = 0; i < a->n_seg; i++) tiles += a->seg[i].n_tiles;
-        if (a->rows <= 16 || tiles <= 2 * device.processors || !wide_of(HELD32, a->types)) return false;
+        if (a->rows <= 16 || a->rows > 64 || tiles <= 2 * device.processors || !wide_of(HELD32, a->types)) return false;
         for (uint32_t parts = 2; parts; parts--)
             if (held_shape(w, parts) && (parts > 1 ? held_at_once(w) : a->rows <= 32)) {
                 *best = { HELD32, parts, 0, 0 };
@@ -550,9 +553,10 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static uint32_t wide_plan_shape(wk_wide_args *w, const wide_plan &plan)
     {
-        if (plan.kind == HELD32) return held_shape(w, plan.blocks);
+        if (is_small(plan.kind)) return small_shape(w, plan.kind, plan.blocks, plan.size);
+        if (is_middle(plan.kind)) return middle_shape(w, plan.kind, plan.blocks, plan.size);
         if (is_slots(plan.kind)) return slots_shape(w, plan.kind);
-        return is_small(plan.kind) ? small_shape(w, plan.kind, plan.blocks, plan.size) : is_middle(plan.kind) ? middle_shape(w, plan.kind, plan.blocks, plan.size) : wide_shape(w, plan.kind, plan.blocks, plan.size);
+        return plan.kind == HELD32 ? held_shape(w, plan.blocks) : wide_shape(w, plan.kind, plan.blocks, plan.size);
     }
     static void middle_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {
