@@ -17,6 +17,12 @@ enum {
     WK_HELD_DEPTH = 8    /* most stages of a ring */
 };
 
+/* Of tile `tile` of all to the tile's segment and its number there. */
+__device__ __forceinline__ void wk_held_segment(const wk_product_args &p, uint32_t &seg, uint32_t &tile)
+{
+    for (; seg + 1 < p.n_seg && tile >= p.seg[seg].n_tiles; seg++) tile -= p.seg[seg].n_tiles;
+}
+
 /* What a warp asks for: steps of its tiles, slot after slot. */
 struct wk_held_tiles {
     const unsigned char *from; /* of the tile; not used where there is none */
@@ -30,8 +36,7 @@ struct wk_held_tiles {
         step = wk_wide_slot(leaf);
         if (unit >= p.items) return;
         uint32_t seg = up, tile = unit;
-        if (!p.glu)
-            for (; seg + 1 < p.n_seg && tile >= p.seg[seg].n_tiles; seg++) tile -= p.seg[seg].n_tiles;
+        if (!p.glu) wk_held_segment(p, seg, tile);
         const wk_segment_args &s = p.seg[seg];
         from = s.tiles + (uint64_t)tile * s.tile_bytes;
         tile_bytes = (uint32_t)s.tile_bytes;
@@ -118,31 +123,23 @@ template <int NT, class... F> __device__ __forceinline__ void wk_held_bring(cons
     }
 }
 
-template <class T, int NT, uint32_t PLACE, bool FAR>
-__device__ __forceinline__ void wk_held_unit(float (&c)[2][NT][4], const typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t lane)
+template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_held_unit(float (&c)[2][NT][4], const typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t lane)
 {
+    static_assert(T::super == 1, "units stand alone");
     typename T::quants q;
-    T::load(q, w, PLACE, lane);
+    T::load(q, w, 0, lane);
 #pragma unroll
     for (uint32_t b = 0; b < T::unit / 32; b++) {
         uint32_t v[1][2][4];
         uint4 y[NT];
 #pragma unroll
         for (int n = 0; n < NT; n++) y[n] = x.read(b, n);
-        wk_halves<T, FAR>(q, s, PLACE, b, v);
+        wk_halves<T, FAR>(q, s, 0, b, v);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             wk_mma(c[0][n], v[0][0], y[n].x, y[n].y);
             wk_mma(c[1][n], v[0][1], y[n].z, y[n].w);
         }
-    }
-}
-template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_held_super(float (&c)[2][NT][4], typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t lane)
-{
-    wk_held_unit<T, NT, 0, FAR>(c, s, w, x, lane);
-    if constexpr (T::super == 2) {
-        T::load(s, w + T::offset(1), 1, lane);
-        wk_held_unit<T, NT, 1, FAR>(c, s, w + T::offset(1), x.runs(T::unit / 32), lane);
     }
 }
 
@@ -161,11 +158,11 @@ __device__ __forceinline__ void wk_held_sums(const wk_wide_args &a, unsigned cha
             const unsigned char *w = shared + (ring.at - base);
             wk_stage_wait(ring.bar, ring.parity);
 #pragma unroll 1
-            for (uint32_t u = p.step_units; u; u -= T::super, w += T::offset(T::super), x = x.runs(T::super * (T::unit / 32))) {
+            for (uint32_t u = p.step_units; u; u--, w += T::offset(1), x = x.runs(T::unit / 32)) {
                 typename T::scales s;
                 T::load(s, w, 0, lane);
-                if (wk_far<T>(s)) wk_held_super<T, NT, true>(c, s, w, x, lane);
-                else wk_held_super<T, NT, false>(c, s, w, x, lane);
+                if (wk_far<T>(s)) wk_held_unit<T, NT, true>(c, s, w, x, lane);
+                else wk_held_unit<T, NT, false>(c, s, w, x, lane);
             }
             __syncwarp();
             tiles.ask(a, ring.at, ring.bar, up, lane);
@@ -231,10 +228,9 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WAR
     unsigned char *const own = shared + a.kept_at + warp * kept, *const first = own - member * kept + member * 512;
     unsigned char *const read = first + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
 #pragma unroll 1
-    for (; unit < p.items;) {
+    while (unit < p.items) {
         uint32_t seg = 0, tile = unit;
-        if (!p.glu)
-            for (; seg + 1 < p.n_seg && tile >= p.seg[seg].n_tiles; seg++) tile -= p.seg[seg].n_tiles;
+        if (!p.glu) wk_held_segment(p, seg, tile);
         wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[seg].type : 0, [&](auto format) { wk_held_sums<decltype(format), NT>(a, shared, base, tiles, ring, up, own + wk_wide_in_cell(lane / 4, lane % 4), lane); });
         wk_held_meet(group, team);
         const unsigned char *at = read;
