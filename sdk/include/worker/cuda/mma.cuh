@@ -52,6 +52,29 @@ __device__ __forceinline__ void wk_bar_init_done()
 }
 __device__ __forceinline__ void wk_bar_arrive(uint32_t bar) { asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(bar) : "memory"); }
 
+/* Bulk copies, by one lane: `bytes` (a multiple of 16) are counted by `bar`, which has to expect them. */
+__device__ __forceinline__ void wk_bar_expect(uint32_t bar, uint32_t bytes)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+#endif
+}
+/* The policy for what is read once a step: it makes room in L2 first, not code and what every layer reads again. */
+__device__ __forceinline__ uint64_t wk_fetch_once()
+{
+    uint64_t once = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
+#endif
+    return once;
+}
+__device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar, uint64_t policy)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy) : "memory");
+#endif
+}
+
 /* One lane of a whole warp, and the compiler knows that it is one: what is the same in all lanes stays in the registers that a copy reads, where `lane == 0` makes every copy a loop over lanes. */
 __device__ __forceinline__ bool wk_elected()
 {
@@ -75,25 +98,20 @@ __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char 
         __syncwarp();
     }
     if (wk_elected()) {
-        uint64_t once; /* what is read once a step makes room in L2 first, not what every layer reads again */
-        asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
-        auto expect = [&](uint32_t bytes) { asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory"); };
-        auto copy = [&](uint32_t t, uint32_t f, uint32_t bytes) {
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(t), "l"(from + f), "r"(bytes), "r"(bar), "l"(once)
-                         : "memory");
-        };
+        const uint64_t once = wk_fetch_once();
+        auto copy = [&](uint32_t t, uint32_t f, uint32_t bytes) { wk_fetch(t, from + f, bytes, bar, once); };
         if (chunk == apart) {
             const uint32_t bytes = min(8 * chunk, there - at);
-            expect(bytes);
+            wk_bar_expect(bar, bytes);
             copy(to, at, bytes);
         } else if (whole) {
-            expect(8 * chunk);
+            wk_bar_expect(bar, 8 * chunk);
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) copy(to + i * chunk, at + i * apart, chunk);
         } else {
             uint32_t bytes = 0;
             for (uint32_t i = 0; i < 8; i++) bytes += length(i);
-            expect(bytes);
+            wk_bar_expect(bar, bytes);
 #pragma unroll 1
             for (uint32_t i = 0; i < 8; i++)
                 if (length(i)) copy(to + i * chunk, at + i * apart, length(i));

@@ -237,6 +237,12 @@ template <class First, class... Rest> struct wk_product_of {
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
     static uint32_t min_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+    static uint32_t tiles_of(const wk_product_args *a) /* of all segments */
+    {
+        uint32_t tiles = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) tiles += a->seg[i].n_tiles;
+        return tiles;
+    }
     /* tiles: of a segment to an item (glu: pairs) */
     static void count_items(wk_product_args *a, uint32_t tiles)
     {
@@ -455,8 +461,7 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t tiles = wide_tiles(kind), each = a->glu ? 2 : 1, room = wide_room(kind);
         w->groups = 1;
         const uint32_t clusters = wide_clusters_of(a, kind, blocks);
-        uint32_t all = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) all += a->seg[i].n_tiles;
+        const uint32_t all = tiles_of(a);
         wide_stages(w, tiles, super == 2 ? 256 : 128);
         a->stages = wide_k(a, blocks) / w->stage_k;
         a->items = (all + item_tiles - 1) / item_tiles;
@@ -541,9 +546,7 @@ template <class First, class... Rest> struct wk_product_of {
     static bool held_choice(wk_wide_args *w, wide_plan *best)
     {
         const wk_product_args *a = &w->p;
-        uint32_t tiles = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) tiles += a->seg[i].n_tiles;
-        if (a->rows <= 16 || a->rows > 64 || tiles <= 2 * device.processors || !wide_of(HELD32, a->types)) return false;
+        if (a->rows <= 16 || a->rows > 64 || tiles_of(a) <= 2 * device.processors || !wide_of(HELD32, a->types)) return false;
         for (uint32_t parts = 2; parts; parts--)
             if (held_shape(w, parts) && (parts > 1 ? held_at_once(w) : a->rows <= 32)) {
                 *best = { HELD32, parts, 0, 0 };
@@ -610,9 +613,7 @@ template <class First, class... Rest> struct wk_product_of {
      * 4096 x 4096 of Q8_0, nothing from 12288 x 4096 on. */
     static bool wide_small(const wk_product_args *a)
     {
-        uint64_t tiles = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) tiles += a->seg[i].n_tiles;
-        return tiles * a->k <= 1u << 20;
+        return (uint64_t)tiles_of(a) * a->k <= 1u << 20;
     }
     static wide_plan wide_best(wk_wide_args *w)
     {

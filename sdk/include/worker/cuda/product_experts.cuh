@@ -159,20 +159,6 @@ template <int COLUMNS> __device__ __forceinline__ void wk_experts_inputs(const w
     meet();
 }
 
-/* A run of bytes into the ring, by one lane: counted, then asked for. */
-__device__ __forceinline__ void wk_experts_expect(uint32_t bytes, uint32_t bar)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-#endif
-}
-__device__ __forceinline__ void wk_experts_fetch(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar, uint64_t policy)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy) : "memory");
-#endif
-}
-
 /* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all threads. */
 __device__ __forceinline__ void wk_experts_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t rings)
 {
@@ -207,10 +193,7 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream_who
     const uint32_t tile_bytes = (uint32_t)p.seg[0].tile_bytes;
     wk_experts_order<GROUPS> now(1), old(0);
     uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
-    uint64_t once = 0; /* what is read once a step makes room in L2 first, not what every layer reads again */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
-#endif
+    const uint64_t once = wk_fetch_once();
     for (; walk.left; walk.next(a))
         for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++)
             for (uint32_t j = 0; j < in_item; j++) {
@@ -231,8 +214,8 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream_who
                     uint32_t full = bars.full(at * rounds), to = ring + at * slot;
                     for (uint32_t r = rounds; r; r--) {
                         const uint32_t n = min(left, bytes);
-                        wk_experts_expect(n, full);
-                        wk_experts_fetch(to, from, n, full, once);
+                        wk_bar_expect(full, n);
+                        wk_fetch(to, from, n, full, once);
                         to += bytes;
                         from += n;
                         left -= n;

@@ -50,10 +50,7 @@ __device__ __forceinline__ void wk_one_stream_whole(const wk_experts_args &a, co
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, slot = p.slot, stages = p.stages, rounds = a.rounds, bytes = slot / rounds;
     const uint32_t tile_bytes = (uint32_t)p.seg[0].tile_bytes;
-    uint64_t once = 0; /* what is read once a step makes room in L2 first, not what every layer reads again */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
-#endif
+    const uint64_t once = wk_fetch_once();
     wk_turn now = { 0, 1 }, old = { 0, 0 }; /* a stage; a round */
     uint32_t more = p.flight, expert = 0; /* more: rounds that may still be asked for before one has arrived */
     bool chosen = false;
@@ -80,13 +77,13 @@ __device__ __forceinline__ void wk_one_stream_whole(const wk_experts_args &a, co
                         wk_stage_wait(bars.full(old.i), old.parity);
                         old.next(depth * rounds);
                     }
-                    wk_experts_expect(n, full);
+                    wk_bar_expect(full, n);
                     if (!chosen) {
                         chosen = true;
                         expert = wk_one_expert(a);
                         from += expert * slab;
                     }
-                    wk_experts_fetch(to, from, n, full, once);
+                    wk_fetch(to, from, n, full, once);
                     to += bytes;
                     from += n;
                     left -= n;

@@ -55,10 +55,9 @@ struct wk_held_tiles {
             __syncwarp();
         }
         if (wk_elected()) {
-            uint64_t once; /* what is read once a step makes room in L2 first, not code and what every layer reads again */
-            asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
-            wk_wide_expect(bar, bytes);
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from + at), "r"(bytes), "r"(bar), "l"(once) : "memory");
+            const uint64_t once = wk_fetch_once();
+            wk_bar_expect(bar, bytes);
+            wk_fetch(to, from + at, bytes, bar, once);
         }
 #endif
         for (step += WK_SLOTS; step >= a.p.steps;) {

@@ -143,11 +143,10 @@ struct wk_middle_tiles {
             __syncwarp();
         }
         if (lane == 0) {
-            wk_wide_expect(bar, bytes);
+            wk_bar_expect(bar, bytes);
             if (bytes) {
-                uint64_t once; /* what is read once a step makes room in L2 first, not code and what every layer reads again */
-                asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
-                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from + first), "r"(bytes), "r"(bar), "l"(once) : "memory");
+                const uint64_t once = wk_fetch_once();
+                wk_fetch(to, from + first, bytes, bar, once);
             }
         }
 #endif
@@ -377,7 +376,7 @@ __device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const w
         wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[wk_middle_tile_of(a, item, warp).seg].type : 0, [&](auto format) { wk_middle_sums<decltype(format), NT>(c, a, m, own, ring, rank, warp, lane); });
         if (free) free--;
         else wk_stage_wait(m.freed(turn.i), turn.parity); /* all have read what was there */
-        if (a.blocks > 1 && warp == 0 && lane == 0) wk_wide_expect(m.ready(turn.i), cells * each * a.blocks * WK_WIDE_CELL);
+        if (a.blocks > 1 && warp == 0 && lane == 0) wk_bar_expect(m.ready(turn.i), cells * each * a.blocks * WK_WIDE_CELL);
         uint32_t mine = warp - pair * tiles;
         if (NT > 2) asm volatile("" : "+r"(mine)); /* else the places below are kept in registers all the time */
 #pragma unroll

@@ -154,10 +154,7 @@ template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk
     const uint32_t depth = p.depth, slot = p.slot, half = slot / 2, stages = p.stages, tile_bytes = (uint32_t)p.seg[0].tile_bytes;
     wk_turn turn = { 0, 1 };
     wk_several_units units(a, walk);
-    uint64_t once = 0; /* what is read once a step makes room in L2 first, not what every layer reads again */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
-#endif
+    const uint64_t once = wk_fetch_once();
     for (;;) {
         const unsigned char *tiles[WK_SEVERAL_GROUPS][2];
         if (!units.next(a, tiles[0])) return;
@@ -178,9 +175,9 @@ template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk
                     if (WHOLE) {
                         const uint32_t bytes = min(half, tile_bytes - at);
                         if (wk_elected()) {
-                            wk_experts_expect(2 * bytes, full);
-                            wk_experts_fetch(to, tiles[group][0] + at, bytes, full, once);
-                            wk_experts_fetch(to + half, tiles[group][1] + at, bytes, full, once);
+                            wk_bar_expect(full, 2 * bytes);
+                            wk_fetch(to, tiles[group][0] + at, bytes, full, once);
+                            wk_fetch(to + half, tiles[group][1] + at, bytes, full, once);
                         }
                     } else {
                         for (uint32_t i = 0; i < 2; i++) wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].stage_bytes, p.seg[0].step_bytes, tile_bytes, p.steps * p.seg[0].step_bytes, full, lane);

@@ -23,14 +23,13 @@ __device__ __forceinline__ void wk_slot_ask(const unsigned char *from, uint32_t 
 {
 #if WK_HAS_WGMMA
     if (wk_elected()) {
-        uint64_t once; /* what is read once a step makes room in L2 first, not code and what every layer reads again */
-        asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
+        const uint64_t once = wk_fetch_once();
         wk_bar_init(bar, 1);
         wk_bar_init_done();
-        wk_wide_expect(bar, rounds * bytes);
+        wk_bar_expect(bar, rounds * bytes);
 #pragma unroll 1
         for (; rounds; rounds--, to += bytes, from += WK_SLOTS * bytes)
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(once) : "memory");
+            wk_fetch(to, from, bytes, bar, once);
     }
     __syncwarp();
 #endif
@@ -179,7 +178,7 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_SLOT_WARPS,
         wk_bar_init(x_bars + mine * 8, 32 * WK_SLOT_WARPS);
         if (mine == 0) wk_bar_init(ready, 1);
         wk_bar_init_done();
-        if (mine == 0) wk_wide_expect(ready, owned * WK_SLOTS * WK_WIDE_CELL);
+        if (mine == 0) wk_bar_expect(ready, owned * WK_SLOTS * WK_WIDE_CELL);
     }
     wk_release();
     wk_place place[outputs];

@@ -49,11 +49,10 @@ __device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_sma
         __syncwarp();
     }
     if (wk_elected()) {
-        uint64_t once; /* what is read once a step makes room in L2 first, not code and what every layer reads again */
-        asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
+        const uint64_t once = wk_fetch_once();
         wk_bar_init(bar, 1);
         wk_bar_init_done();
-        wk_wide_expect(bar, tiles * (rounds * bytes - lack));
+        wk_bar_expect(bar, tiles * (rounds * bytes - lack));
         const unsigned char *from = s.tiles + (uint64_t)item.tile * s.tile_bytes + first;
         const uint64_t both = p.glu ? s.tile_bytes : 2 * s.tile_bytes;
         uint64_t step = p.glu ? p.seg[1].tiles - p.seg[0].tiles : s.tile_bytes;
@@ -62,7 +61,7 @@ __device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_sma
             const unsigned char *at = from;
 #pragma unroll 1
             for (uint32_t r = rounds; r; r--) {
-                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(at), "r"(bytes - (r == 1 ? lack : 0)), "r"(bar), "l"(once) : "memory");
+                wk_fetch(to, at, bytes - (r == 1 ? lack : 0), bar, once);
                 to += bytes;
                 at += apart;
             }
@@ -210,7 +209,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, W
         if (rank == 0 && warp == 0 && wk_elected()) {
             wk_bar_init(ready, 1);
             wk_bar_init_done();
-            wk_wide_expect(ready, tiles * NT * WK_SLOTS * WK_WIDE_CELL);
+            wk_bar_expect(ready, tiles * NT * WK_SLOTS * WK_WIDE_CELL);
         }
         __syncwarp();
         wk_wide_cluster_arrive();

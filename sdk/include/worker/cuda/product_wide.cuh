@@ -84,12 +84,6 @@ __device__ __forceinline__ void wk_wide_arrive_at(uint32_t bar, uint32_t rank)
     asm volatile("{ .reg .b32 bar; mapa.shared::cluster.u32 bar, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [bar]; }" ::"r"(bar), "r"(rank) : "memory");
 #endif
 }
-__device__ __forceinline__ void wk_wide_expect(uint32_t bar, uint32_t bytes)
-{
-#if WK_HAS_WGMMA
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-#endif
-}
 __device__ __forceinline__ void wk_wide_cluster_arrive()
 {
 #if WK_HAS_WGMMA
@@ -210,7 +204,7 @@ struct wk_wide_weights {
             __syncwarp();
         }
         if (wk_elected()) {
-            wk_wide_expect(bar, (real[0] + real[1]) * bytes);
+            wk_bar_expect(bar, (real[0] + real[1]) * bytes);
             if (bytes) {
 #pragma unroll
                 for (uint32_t half = 0; half < 2; half++) {
@@ -581,7 +575,7 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_consume(co
                 else __syncwarp();
             } else {
                 if (r > later) wk_stage_wait(m.freed(buffer), (r / a.buffers - 1) & 1u); /* all have read what was there: nobody waits for the phase before */
-                if (threadIdx.x == 0) wk_wide_expect(m.ready(buffer), cells * each * a.blocks * WK_WIDE_CELL);
+                if (threadIdx.x == 0) wk_bar_expect(m.ready(buffer), cells * each * a.blocks * WK_WIDE_CELL);
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
                     const uint32_t i = n * tiles + (warp & (tiles - 1)), to = i >> owned_shift, cell = (i & (a.owned - 1)) * each + (warp >= tiles ? 1 : 0);
