@@ -200,8 +200,8 @@ static void run_model(const struct model *m)
     printf("%s, %u products, %.3f GB:", m->name, products, (double)bytes * 1e-9);
     for (uint32_t columns : { 1u, 2u, 8u, 16u, 32u, 64u }) {
         if (!wanted_columns[columns]) continue;
-        auto input = [&](struct wk_cuda_product *p) { /* norm in the prologue, where it may be */
-            if (columns > WK_CUDA_FEW_NORM) return;
+        auto input = [&](struct wk_cuda_product *p, const struct format *f) { /* norm in the prologue, where it may be */
+            if (columns > f->family->norm_rows(p)) return;
             p->input.kind = WK_CUDA_IN_RMS;
             p->input.eps = 1e-5f;
             p->input.x = res;
@@ -224,7 +224,6 @@ static void run_model(const struct model *m)
         const double s = graph_seconds([&] {
             for (uint32_t l = 0; l < m->layers; l++) {
                 struct wk_cuda_product p = product(columns, m->width);
-                input(&p);
                 p.n_seg = 0;
                 for (uint32_t i = 0, at = 0; i < 3 && t[l][i].f; i++) {
                     segment(&p, p.n_seg, m->qkv[i].n, t[l][i].f, t[l][i].w);
@@ -232,13 +231,13 @@ static void run_model(const struct model *m)
                     p.seg[p.n_seg++].out.y_stride = 16384;
                     at += m->qkv[i].n;
                 }
+                input(&p, t[l][0].f);
                 enqueue(t[l][0].f, &p);
                 p = product(columns, m->attn);
                 segment(&p, 0, m->width, t[l][3].f, t[l][3].w);
                 residual(&p);
                 enqueue(t[l][3].f, &p);
                 p = product(columns, m->width);
-                input(&p);
                 p.n_seg = 2;
                 p.glu = WK_GLU_SILU;
                 segment(&p, 0, m->hidden, t[l][4].f, t[l][4].w);
@@ -246,6 +245,7 @@ static void run_model(const struct model *m)
                 p.seg[0].out.kind = WK_CUDA_OUT_ACT;
                 p.seg[0].out.y = act[1];
                 p.seg[0].out.shift = 4;
+                input(&p, t[l][4].f);
                 enqueue(t[l][4].f, &p);
                 p = product(columns, m->hidden);
                 p.input.x = act[1];
@@ -255,8 +255,8 @@ static void run_model(const struct model *m)
                 enqueue(t[l][6].f, &p);
             }
             struct wk_cuda_product p = product(columns, m->width);
-            input(&p);
             segment(&p, 0, m->head.n, head.f, head.w);
+            input(&p, head.f);
             p.seg[0].out.y_stride = m->head.n;
             enqueue(head.f, &p);
         });

@@ -28,7 +28,7 @@ static uint32_t nodes(const struct executor *x, uint32_t rows)
     uint32_t n = 3; /* inputs, sampler's two */
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
-        n += (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ATTEND ? calls : 1u) + (l->norm != TAPE_NONE && rows > WK_CUDA_FEW_NORM) + (l->kind == LAUNCH_ROUTE ? 2u : 0u) + (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
+        n += (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ATTEND ? calls : 1u) + (l->norm != TAPE_NONE && rows > 1) + (l->kind == LAUNCH_ROUTE ? 2u : 0u) + (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
     }
     return n;
 }

@@ -1,7 +1,7 @@
 /* product.c: enqueues the products of a stage.
  *
  * Few rows (generated ones, and the wanted ones of prompts): the plugins' kernels, up to 256 rows a call; norm in the
- * prologue up to WK_CUDA_FEW_NORM rows, else converted before. Many rows (prompts): the matrices of a launch are expanded to f16, side by side, and given to one product
+ * prologue of as many rows as the module says, else converted before. Many rows (prompts): the matrices of a launch are expanded to f16, side by side, and given to one product
  * of the library, the experts of a layer to the plugins' large products where they have them. Formats that f16 would round and other experts always take the plugins' kernels for few
  * rows, routers the host's own. What a call cannot do at its end (types that no module serves together, a residual that is picked
  * by other rows than the input) is done by one launch after it, on the same numbers in the same order, so no bit depends on it. */
@@ -34,6 +34,33 @@ static wk_status convert(struct executor *x, const struct cuda_product_stage *p,
     return cuda_convert(&c, x->stream, err);
 }
 
+/* Segments from `first` on that one call takes. */
+static uint32_t served_together(const struct cuda_product_stage *p, uint32_t first)
+{
+    uint32_t types[4], n = 0;
+    for (uint32_t g = first; g < p->n_seg; g++) {
+        types[n] = p->seg[g].m->type->ggml_type;
+        if (p->seg[g].m->module != p->seg[first].m->module || (n && (p->experts || !p->seg[first].m->module->serves(types, n + 1)))) break;
+        n++;
+    }
+    return n;
+}
+
+/* Whether all calls of the stage take their norm in the prologue. */
+static bool norm_inside(const struct cuda_product_stage *p, const uint32_t *pick, uint32_t rows)
+{
+    if (rows == 1) return true;
+    if (pick || rows > WK_CUDA_FEW_NORM) return false;
+    for (uint32_t g = 0, n; g < p->n_seg; g += n) {
+        const struct wk_quant_cuda *module = p->seg[g].m->module;
+        n = served_together(p, g);
+        struct wk_cuda_product q = { .struct_size = sizeof q, .k = p->k, .n_seg = n, .glu = p->glu && n == 2 ? p->glu->u.glu.fn : 0 };
+        for (uint32_t i = 0; i < n; i++) q.seg[i].ggml_type = p->seg[g + i].m->type->ggml_type, q.seg[i].n = p->seg[g + i].m->n;
+        if (!module->norm_rows || rows > module->norm_rows(&q)) return false;
+    }
+    return true;
+}
+
 /* Rows [first, first + rows) of the stage as input of products. Picked rows stay where they are wherever that is possible. */
 static wk_status make_input(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t first, uint32_t rows, struct input *i, const struct wk_err *err)
 {
@@ -48,7 +75,7 @@ static wk_status make_input(struct executor *x, const struct cuda_product_stage 
         *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .shift = v->shift, .x = v->data + at * wk_act_k(v->width) * 2, .row_index = pick ? pick + first : NULL }, .k = v->width };
         return WK_OK;
     }
-    if (r->few && norm_kind(p) == CUDA_NORM_RMS && !p->norm_b && !p->experts && v->aux && rows <= WK_CUDA_FEW_NORM) {
+    if (r->few && norm_kind(p) == CUDA_NORM_RMS && !p->norm_b && !p->experts && v->aux && norm_inside(p, pick, rows)) {
         *i = (struct input){ .in = { .kind = WK_CUDA_IN_RMS, .eps = p->norm->u.norm.eps, .x = v->data, .aux = v->aux, .w = p->norm_w, .x_stride = v->stride, .row_index = pick }, .k = v->width };
         return WK_OK;
     }
@@ -142,18 +169,6 @@ static wk_status product_calls(struct executor *x, const struct cuda_product_sta
         s = product_call(x, p, r, i, c, at, n, err);
     }
     return s;
-}
-
-/* Segments from `first` on that one call takes. */
-static uint32_t served_together(const struct cuda_product_stage *p, uint32_t first)
-{
-    uint32_t types[4], n = 0;
-    for (uint32_t g = first; g < p->n_seg; g++) {
-        types[n] = p->seg[g].m->type->ggml_type;
-        if (p->seg[g].m->module != p->seg[first].m->module || (n && (p->experts || !p->seg[first].m->module->serves(types, n + 1)))) break;
-        n++;
-    }
-    return n;
 }
 
 /* A gated activation's two segments in one call. Experts by groups are of one type a call, which files make them anyway. */

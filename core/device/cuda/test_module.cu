@@ -137,10 +137,13 @@ __global__ void __launch_bounds__(128) product_kernel(struct wk_cuda_product p)
     }
 }
 
+/* Some products take a norm of several rows, others of one. */
+uint32_t norm_rows(const struct wk_cuda_product *p) { return p->n_seg > 1 ? 4 : 1; }
+
 wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
 {
     if (!p->expert && (p->rows < 1 || p->rows > WK_CUDA_ROWS)) return wk_fail(err, WK_INVALID, "test module: %u rows", p->rows);
-    if (p->input.kind == WK_CUDA_IN_RMS && p->rows > WK_CUDA_FEW_NORM) return wk_fail(err, WK_INVALID, "test module: %u rows with a norm", p->rows);
+    if (p->input.kind == WK_CUDA_IN_RMS && p->rows > (p->input.row_index ? 1 : norm_rows(p))) return wk_fail(err, WK_INVALID, "test module: %u rows with a norm", p->rows);
     if (p->expert && (p->residual || p->input.kind == WK_CUDA_IN_RMS || p->input.row_index)) return wk_fail(err, WK_INVALID, "test module: an expert product with a norm, a residual or picked rows");
     if (p->residual && p->n_seg > 1 && !p->glu) return wk_fail(err, WK_INVALID, "test module: a residual of several segments");
     for (uint32_t s = 1; s < p->n_seg; s++) if (!mixed_types && p->seg[s].ggml_type != p->seg[0].ggml_type) return wk_fail(err, WK_INVALID, "test module: types that it does not serve together");
@@ -168,7 +171,7 @@ int32_t serves(const uint32_t *types, uint32_t n)
 #define TYPE(t) { sizeof(struct wk_type_cuda), t, tile_bytes, pack<t>, unpack<t>, expand, gather }
 const struct wk_type_cuda types[] = { TYPE(0), TYPE(1), TYPE(2), TYPE(6), TYPE(8), TYPE(12), TYPE(13), TYPE(14), TYPE(30) };
 const struct wk_type_cuda *const list[] = { &types[0], &types[1], &types[2], &types[3], &types[4], &types[5], &types[6], &types[7], &types[8] };
-const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list, { 0, 0 }, "test", list, open, serves, product, NULL, NULL };
+const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list, { 0, 0 }, "test", list, open, serves, product, NULL, NULL, norm_rows };
 
 }
 

@@ -22,6 +22,7 @@ static int32_t serves(const uint32_t *ggml_types, uint32_t n) { return wk_family
 static wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) { return wk_families_product(families, N_FAMILIES, p, stream, err); }
 static uint32_t panels(uint32_t ggml_type) { return wk_large_panels(&quant_basic_large, ggml_type); }
 static wk_status large(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) { return wk_large_run(&quant_basic_large, p, stream, err); }
+static uint32_t norm_rows(const struct wk_cuda_product *p) { return wk_families_norm_rows(families, N_FAMILIES, p); }
 
 WORKER_PLUGIN_CUDA("org.worker.quant-basic", "ggml:0,1,2,3,6,7,8,30", .n_types = sizeof types / sizeof *types, .types = types, .open = open, .serves = serves,
-                   .product = product, .panels = panels, .large = large);
+                   .product = product, .panels = panels, .large = large, .norm_rows = norm_rows);

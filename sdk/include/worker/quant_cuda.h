@@ -26,7 +26,7 @@ extern "C" {
 
 enum { WK_CUDA_ROWS = 256 };          /* most rows of one product call */
 enum { WK_CUDA_FEW = 64 };            /* rows that kernels for few rows take at once: a call of more is several groups of them */
-enum { WK_CUDA_FEW_NORM = 1 };        /* most rows with an RMS prologue: for more, a launch of its own costs less */
+enum { WK_CUDA_FEW_NORM = 8 };        /* most rows of any product with an RMS prologue; of which as many: norm_rows */
 
 static inline uint32_t wk_act_k(uint32_t k) { return (k + 31u) & ~31u; } /* f16 values a row */
 
@@ -37,7 +37,7 @@ struct wk_cuda_input {
     uint32_t shift;            /* ACT, PANELS: of the stored values */
     float eps;                 /* RMS: y = x / sqrt(mean(x^2) + eps) * w, rounded to an act of shift 0 */
     uint32_t pad;
-    const void *x;             /* ACT: f16 rows; RMS: F32 rows, x_stride apart; PANELS: [ceil(k / 64)][x_stride] rows of 128 bytes */
+    const void *x;             /* ACT: f16 rows; RMS: F32 rows, x_stride apart, several only with x and w 16-byte aligned, x_stride a multiple of 4 and no row_index; PANELS: [ceil(k / 64)][x_stride] rows of 128 bytes */
     const float *aux;          /* RMS: partials */
     const float *w;            /* RMS: [k]; NULL: ones */
     uint64_t x_stride;         /* RMS: floats from row to row; PANELS: places in a panel */
@@ -68,7 +68,7 @@ enum {
 };
 struct wk_cuda_product {
     uint32_t struct_size, flags;
-    uint32_t rows, k;          /* rows: 1..WK_CUDA_ROWS (RMS: 1..WK_CUDA_FEW_NORM); all are computed */
+    uint32_t rows, k;          /* rows: 1..WK_CUDA_ROWS (RMS: 1..norm_rows); all are computed */
     uint32_t n_seg, glu;       /* glu: WK_GLU_* of seg[0] (gate) and seg[1] (up), results by seg[0].out; 0: none */
     float alpha, limit;
     struct { uint32_t fn; float p; } map[4]; /* applied while fn != 0; only without glu */
@@ -161,6 +161,9 @@ struct wk_quant_cuda {
      * type with glu, results PANELS. No maps, no residual. An item's bits depend on its expert's weights and its own input alone, but they are not those of `product`. */
     uint32_t (*panels)(uint32_t ggml_type);
     wk_status (*large)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
+    /* Most rows that such a product takes as RMS, 1 to WK_CUDA_FEW_NORM: more are normed by a launch of their own before it, because that costs less or because it has no kernel for them. Of p only
+     * types, k, n and glu are looked at, no pointers. The bits of a row are the same either way. NULL: always 1. Pure, after open. */
+    uint32_t (*norm_rows)(const struct wk_cuda_product *p);
 };
 
 #define WK_PLUGIN_CUDA_SYMBOL "worker_plugin_cuda_v0"

@@ -45,15 +45,19 @@ static inline wk_status wk_product_device_read(int32_t device, wk_product_device
     return WK_OK;
 }
 
+/* Rows from there on may be read or written four values of so many bytes at a time. */
+static inline bool wk_fours(const void *at, uint64_t stride, uint32_t bytes) { return reinterpret_cast<uintptr_t>(at) % (4 * bytes) == 0 && stride % 4 == 0; }
+
 /* Everything the contract excludes, by the field's name. */
 static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t block, const struct wk_err *err)
 {
 #define WK_NEED(cond, ...) do { if (!(cond)) return wk_fail(err, WK_INVALID, "product: " __VA_ARGS__); } while (0)
     WK_NEED(p->k > 0 && p->k % block == 0 && p->k <= 1u << 24, "k %u", p->k);
     WK_NEED(p->rows > 0 && (p->expert || p->rows <= WK_CUDA_ROWS), "rows %u", p->rows);
-    WK_NEED(p->input.kind <= WK_CUDA_IN_RMS && (p->input.kind == WK_CUDA_IN_ACT || p->rows <= WK_CUDA_FEW_NORM), "input kind %u with %u rows", p->input.kind, p->rows);
+    WK_NEED(p->input.kind <= WK_CUDA_IN_RMS, "input kind %u", p->input.kind);
     WK_NEED(p->input.kind == WK_CUDA_IN_RMS || p->input.shift < 64, "input shift %u", p->input.shift);
     WK_NEED(p->input.x && (p->input.kind == WK_CUDA_IN_ACT || p->input.aux), "input x or aux is missing");
+    WK_NEED(p->input.kind == WK_CUDA_IN_ACT || p->rows == 1 || (!p->input.row_index && wk_fours(p->input.x, p->input.x_stride, 4) && wk_fours(p->input.w, 0, 4)), "input row_index, x, x_stride or w with %u rows", p->rows);
     WK_NEED(!p->glu || (p->glu < WK_GLU_END && p->n_seg == 2 && p->seg[0].n == p->seg[1].n), "glu %u of %u segments of %u and %u", p->glu, p->n_seg, p->seg[0].n, p->seg[1].n);
     for (uint32_t i = 0; i < 4; i++) WK_NEED(p->map[i].fn < WK_MAP_END && !(p->glu && p->map[i].fn), "map %u", p->map[i].fn);
     for (uint32_t i = 0; i < p->n_seg; i++) {
@@ -153,12 +157,11 @@ template <class First, class... Rest> struct wk_product_of {
     /* The way that the outputs go (epilogue.cuh). */
     static uint32_t way(const wk_cuda_product *p)
     {
-        auto fours = [](const void *at, uint64_t stride, uint32_t bytes) { return reinterpret_cast<uintptr_t>(at) % (4 * bytes) == 0 && stride % 4 == 0; };
-        bool plain = !p->glu && !p->map[0].fn, whole = fours(p->residual, p->residual_stride, 4);
+        bool plain = !p->glu && !p->map[0].fn, whole = wk_fours(p->residual, p->residual_stride, 4);
         for (uint32_t i = 0; i < p->n_seg; i++) {
             const wk_cuda_segment *s = &p->seg[i];
             plain = plain && s->out.kind == WK_CUDA_OUT_F32;
-            whole = whole && s->n % 32 == 0 && fours(s->bias, 0, 4) && (i && p->glu ? true : fours(s->out.y, s->out.y_stride, s->out.kind == WK_CUDA_OUT_ACT ? 2 : 4));
+            whole = whole && s->n % 32 == 0 && wk_fours(s->bias, 0, 4) && (i && p->glu ? true : wk_fours(s->out.y, s->out.y_stride, s->out.kind == WK_CUDA_OUT_ACT ? 2 : 4));
         }
         if (plain) return whole ? WK_WAY_F32_FOURS : WK_WAY_F32;
         return p->glu == WK_GLU_SILU && whole && !p->residual && p->seg[0].out.kind == WK_CUDA_OUT_ACT ? WK_WAY_SILU : WK_WAY_ANY;
@@ -435,7 +438,8 @@ template <class First, class... Rest> struct wk_product_of {
         a->x_at = slots * a->slot;
         a->red_at = a->x_at + slots * w->x_bytes;
         a->bars_at = a->red_at + tiles * each * WK_SLOTS * cell;
-        const uint32_t bytes = a->bars_at + (WK_SLOTS + 1) * 8;
+        w->kept_at = a->bars_at + (WK_SLOTS + 2) * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
+        const uint32_t bytes = w->kept_at + (a->in.kind == WK_CUDA_IN_RMS && a->rows > 4 ? 4 * WK_SMALL_KEPT : 0);
         return bytes <= wide_room(kind) ? max_of(bytes, WK_SMALL_LEAST) : 0;
     }
     /* Shared memory of product_slots; 0: it does not fit. */
@@ -596,6 +600,19 @@ template <class First, class... Rest> struct wk_product_of {
         *best = { kind, WK_SLOTS, 0, 0 };
         return true;
     }
+    /* Most rows of a product with a norm in its prologue. A block makes all rows for itself, which for more than four of them costs more than a launch unless blocks are so few that each has a multiprocessor. */
+    static uint32_t norm_rows(const wk_cuda_product *p)
+    {
+        wk_wide_args w = {};
+        wide_plan plan;
+        wk_cuda_product q = *p;
+        q.rows = WK_CUDA_FEW_NORM;
+        q.input.kind = WK_CUDA_IN_RMS;
+        q.input.row_index = NULL;
+        common(&q, &w.p);
+        const bool small = wk_small_norms<First, Rest...>() && !p->expert && wide_takes(w.p) && small_choice(&w, &plan) && w.p.steps <= WK_SLOTS && w.p.step_shift <= 7 && w.p.k == w.p.steps << w.p.step_shift;
+        return !small ? 1 : w.p.items > device.processors ? 4 : WK_CUDA_FEW_NORM;
+    }
     static void wide_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {
         wk_product_args *a = &w->p;
@@ -630,15 +647,19 @@ template <class First, class... Rest> struct wk_product_of {
         wide_choice(w, WIDE32, &best);
         return best;
     }
+    static bool wide_takes(const wk_product_args &a)
+    {
+        for (uint32_t i = 1; i < a.n_seg; i++)
+            if (groups[a.seg[i].type] != groups[a.seg[0].type] || (a.glu && a.seg[i].type != a.seg[0].type)) return false; /* a block's tiles of gate and up are asked for alike */
+        return device.wgmma && wide_of(MIDDLE8, a.types);
+    }
     static bool wide(const wk_cuda_product *p, const wk_product_args &args, void *stream, wk_status *status, const struct wk_err *err)
     {
         wk_wide_args wide = {}, *const w = &wide;
         wide.p = args;
         wk_product_args *a = &w->p;
         const uint32_t types = a->types;
-        for (uint32_t i = 1; i < p->n_seg; i++)
-            if (groups[a->seg[i].type] != groups[a->seg[0].type] || (p->glu && a->seg[i].type != a->seg[0].type)) return false; /* a block's tiles of gate and up are asked for alike */
-        if (!device.wgmma || !wide_of(MIDDLE8, types)) return false;
+        if (!wide_takes(args)) return false;
         const wide_plan plan = wide_best(w);
         const uint32_t shared = plan.blocks ? wide_plan_shape(w, plan) : 0;
         if (!shared) return false;
@@ -675,6 +696,7 @@ template <class First, class... Rest> struct wk_product_of {
         wk_status status = wk_product_check(p, block(p), err);
         if (status) return status;
         if (p->expert) return wk_experts_plan<wk_product_of, First, Rest...>::product(p, stream, err);
+        if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > norm_rows(p)) return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
         uint32_t most = p->rows;
         for (uint32_t first = 0; first < p->rows;) {
             const uint32_t n = p->rows - first < most ? p->rows - first : most;
@@ -700,6 +722,6 @@ template <class First, class... Rest> struct wk_product_of {
 
 #define WK_PRODUCT_FAMILY(name, ...)                                                                                                                                  \
     extern "C" const struct wk_product_family name;                                                                                                                   \
-    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::product }
+    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::norm_rows, wk_product_of<__VA_ARGS__>::product }
 
 #endif

@@ -14,6 +14,7 @@ struct wk_product_family {
     const uint32_t *types; /* ggml types [n_types] */
     uint32_t n_types, pad;
     wk_status (*open)(int32_t device, const struct wk_err *err);
+    uint32_t (*norm_rows)(const struct wk_cuda_product *p);
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
 };
 
@@ -44,15 +45,27 @@ static inline wk_status wk_families_open(const struct wk_product_family *const *
     return WK_OK;
 }
 
+/* The family that a product is of, or NULL. */
+static inline const struct wk_product_family *wk_families_of(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p)
+{
+    uint32_t types[4];
+    for (uint32_t i = 0; i < p->n_seg; i++) types[i] = p->seg[i].ggml_type;
+    return wk_family_of(families, n_families, types, p->n_seg);
+}
+
+static inline uint32_t wk_families_norm_rows(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p)
+{
+    const struct wk_product_family *f = wk_families_of(families, n_families, p);
+    return f ? f->norm_rows(p) : 1;
+}
+
 static inline wk_status wk_families_product(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p, void *stream,
                                             const struct wk_err *err)
 {
-    uint32_t types[4];
     if (p->struct_size < sizeof *p) return wk_fail(err, WK_INVALID, "product: struct_size %u", p->struct_size);
     if (p->n_seg < 1 || p->n_seg > 4) return wk_fail(err, WK_INVALID, "product: n_seg %u", p->n_seg);
-    for (uint32_t i = 0; i < p->n_seg; i++) types[i] = p->seg[i].ggml_type;
-    const struct wk_product_family *f = wk_family_of(families, n_families, types, p->n_seg);
-    if (!f) return wk_fail(err, WK_INVALID, "product: seg ggml_type: these types (the first is %u) are not served together", types[0]);
+    const struct wk_product_family *f = wk_families_of(families, n_families, p);
+    if (!f) return wk_fail(err, WK_INVALID, "product: seg ggml_type: these types (the first is %u) are not served together", p->seg[0].ggml_type);
     return f->product(p, stream, err);
 }
 

@@ -16,6 +16,7 @@
 enum {
     WK_SMALL_TOGETHER = 3, /* blocks a multiprocessor */
     WK_SMALL_TILES = 2,    /* most tiles of a block; glu: pairs */
+    WK_SMALL_KEPT = WK_SLOTS * 512, /* bytes of a row that waits for its norm */
     WK_SMALL_LEAST = 60000 /* least shared memory of a block: launches that stand too far ahead load weights beside the activations of others */
 };
 
@@ -123,6 +124,70 @@ template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(con
     }
 }
 
+/* Whether launches with these formats take norms of several rows: their steps are short, and their activations stand in plain order (wk_middle_place). */
+template <class... F> __host__ __device__ constexpr bool wk_small_norms() { return ((F::super == 1 && F::group == 32) && ...); }
+
+/* The same of up to 8 F32 rows by the RMS norm, of whole steps of up to 128 values, one a slot: a lane has four values of each row, and warp w makes the scale of row w, for all. Of two neighbouring rows lanes with an
+ * odd run of 32 values take the other first, so that no banks collide. Rows from the fifth on wait in shared memory, not in registers: more than 64 of these would keep blocks of the next launch out. A row that is not
+ * there is the last one again, or nothing. */
+__device__ __forceinline__ void wk_small_norm(const wk_wide_args &a, uint32_t base, unsigned char *shared, uint32_t to, uint32_t slot, uint32_t warp, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t parts = p.k / 16, last = p.rows - 1, odd = lane / 8 & 1u, scale_at = p.bars_at + (WK_SLOTS + 2) * 8;
+    uint32_t have = slot < p.steps && lane * 4 >> p.step_shift == 0, left = parts > lane ? parts - lane : 0;
+    const uint32_t k = have ? (slot << p.step_shift) + lane * 4 : 0;
+    uint64_t from[5], part = reinterpret_cast<uint64_t>(p.in.aux + min(warp, last) * parts + lane); /* from: of the rows in registers and the one after them */
+    float4 w = make_float4(1.0f, 1.0f, 1.0f, 1.0f), v[4];
+    if (p.in.w) w = wk_read16_constant(p.in.w + k);
+    uint32_t all = 0; /* at hand before the wait */
+#pragma unroll
+    for (uint32_t i = 0; i < 5; i++) {
+        from[i] = reinterpret_cast<uint64_t>(static_cast<const float *>(p.in.x) + (i < 4 ? min(i ^ odd, last) : 4) * p.in.x_stride + k);
+        asm volatile("" : "+l"(from[i]));
+        all ^= (uint32_t)from[i] ^ (uint32_t)(from[i] >> 32);
+    }
+    to += lane / 8 * 512 + lane % 8 * 8 + odd * 64;
+    uint32_t later = to + 64 - odd * 128, kept = a.kept_at + (warp * 32 + lane) * 16, even = kept + odd * WK_SMALL_KEPT, scales = scale_at + odd * 32;
+    uint32_t uneven = kept + WK_SMALL_KEPT - odd * WK_SMALL_KEPT, mine = lane < 2 ? scale_at + lane * 32 + (warp ^ lane) * 4 : 0; /* scales stand in the order of lanes with even and with odd runs */
+    asm volatile("" : "+l"(part), "+r"(to), "+r"(later), "+r"(kept), "+r"(even), "+r"(uneven), "+r"(scales), "+r"(mine), "+r"(left), "+r"(have));
+    wk_at_hand(all ^ (uint32_t)part ^ (uint32_t)(part >> 32) ^ to ^ later ^ kept ^ even ^ uneven ^ scales ^ mine ^ left ^ have);
+    wk_depend();
+    float q[2] = { 0.0f, 0.0f };
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++)
+        if (32 * i < left) asm volatile("ld.global.f32 %0, [%1];" : "=f"(q[i]) : "l"(part + 128 * i) : "memory");
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) asm volatile("ld.global.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v[i].x), "=f"(v[i].y), "=f"(v[i].z), "=f"(v[i].w) : "l"(from[i]) : "memory");
+    uint32_t row = 4;
+#pragma unroll 1
+    for (; row < p.rows; row++, kept += WK_SMALL_KEPT, from[4] += p.in.x_stride * 4) wk_copy16(base + kept, reinterpret_cast<const void *>(from[4]));
+    asm volatile("" : "+r"(row));
+    const float zero = __uint_as_float(row - max(p.rows, 4)); /* which the assembler does not know: else it adds, and waits for what it adds, before it asks for those rows */
+    const float own = wk_norm_scale(wk_warp_sum(__fadd_rn(__fadd_rn(zero, q[0]), q[1])), p.k, p.in.eps);
+    if (mine) *reinterpret_cast<float *>(shared + mine) = own;
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t first = 0;;) {
+        const float4 s = *reinterpret_cast<const float4 *>(shared + scales);
+        const float scale[4] = { s.x, s.y, s.z, s.w };
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            union { __half2 h[2]; uint2 bits; } y;
+            y.h[0] = wk_act_half2(wk_rms_value(v[i].x, scale[i], w.x), wk_rms_value(v[i].y, scale[i], w.y));
+            y.h[1] = wk_act_half2(wk_rms_value(v[i].z, scale[i], w.z), wk_rms_value(v[i].w, scale[i], w.w));
+            if (have) *reinterpret_cast<uint2 *>(shared + (i & 1u ? later : to) + i / 2 * 128) = y.bits;
+        }
+        first += 4;
+        if (first >= p.rows) break;
+        asm volatile("cp.async.wait_all;" ::: "memory");
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) v[i] = *reinterpret_cast<const float4 *>(shared + (i & 1u ? uneven : even) + i / 2 * (2 * WK_SMALL_KEPT));
+        scales += 16;
+        to += 256;
+        later += 256;
+    }
+}
+
 /* A unit, first made, then, when they are there, multiplied by the activations. */
 template <class T, int NT, uint32_t PLACE, bool FAR>
 __device__ __forceinline__ void wk_small_unit(float (&c)[2][NT][4], const typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t lane)
@@ -192,7 +257,8 @@ __device__ __forceinline__ void wk_small_finish(const wk_wide_args &a, const wk_
     }
 }
 
-template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, WK_SMALL_TOGETHER) wk_product_small(const __grid_constant__ wk_wide_args a)
+/* Where there is a norm, registers are held to what four blocks have: else the next launch's find no room. */
+template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_small_norms<F...>() ? WK_SMALL_TOGETHER + 1 : WK_SMALL_TOGETHER) wk_product_small(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
@@ -218,7 +284,9 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, W
     if (NT == 1) place = wk_small_place<NT>(a, item, warp, lane); /* with more columns its registers would keep blocks of the next launch out */
     if (rounds) wk_stage_wait(bar, 0);
     wk_release(); /* not before: what the next launch asks for would be beside this one's weights, and its blocks' successors' beside these activations */
-    wk_small_bring<NT, F...>(a, base + x, slot, rounds, lane);
+    const bool norm = NT == 1 && wk_small_norms<F...>() && p.in.kind == WK_CUDA_IN_RMS;
+    if (norm) wk_small_norm(a, base, shared, x, slot, warp, lane);
+    else wk_small_bring<NT, F...>(a, base + x, slot, rounds, lane);
     uint32_t to = p.red_at + leaf * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
     if (a.blocks > 1) wk_wide_cluster_wait();
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.seg].type : 0, [&](auto format) {

@@ -40,7 +40,7 @@ struct wk_wide_args {
     uint32_t run_shift;        /* log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
     uint32_t order_at;         /* where the order of the item's stages stands */
-    uint32_t kept_at;          /* product_held: where sums wait; else where sums of two slots wait for those of two others, if a block has four; product_middle: and those of four */
+    uint32_t kept_at;          /* product_held: where sums wait; product_small: where rows wait for their norm; else where sums of two slots wait for those of two others, if a block has four; product_middle: and those of four */
 };
 
 template <int NT> struct wk_wide_shape {
