@@ -102,7 +102,7 @@ struct wk_place {
         if (residual) asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(residual) : "memory");
         return v;
     }
-    __device__ __forceinline__ void put(const wk_product_args &p, const wk_output_at &o, float other, float sum, float up) const
+    template <bool ANY = true> __device__ __forceinline__ void put(const wk_product_args &p, const wk_output_at &o, float other, float sum, float up) const
     {
         if (way >= WK_WAY_F32) {
             float v = __fadd_rn(__fmul_rn(sum, scale), bias);
@@ -112,7 +112,7 @@ struct wk_place {
                 const float q = wk_square_sum16(y ? v : 0.0f);
                 if (aux) asm volatile("st.global.f32 [%0], %1;" ::"l"(aux), "f"(q) : "memory");
             }
-        } else if (way == WK_WAY_SILU) {
+        } else if (!ANY || way == WK_WAY_SILU) {
             const __half h = wk_act_half(wk_silu_value(__fadd_rn(__fmul_rn(sum, scale), bias), __fadd_rn(__fmul_rn(up, up_scale), up_bias)), p.seg[0].shift);
             if (y) asm volatile("st.global.b16 [%0], %1;" ::"l"(y), "h"(__half_as_ushort(h)) : "memory");
         } else {

@@ -268,10 +268,8 @@ template <int COLUMNS> __device__ __forceinline__ float wk_few_sum(const wk_prod
 }
 
 /* The finishing warp: 16 rows of the item's tile in 16 lanes; one column: with glu the upper lanes add the second segment's; more: two columns at a time. */
-template <int COLUMNS> __device__ __forceinline__ void wk_few_finish(const wk_product_args &p, const unsigned char *shared, const wk_few_bars &bars, uint32_t lane)
+template <int COLUMNS, bool ANY> __device__ __forceinline__ void wk_few_finish(const wk_product_args &p, const unsigned char *shared, const wk_few_bars &bars, uint32_t lane)
 {
-    wk_few_touch(p);
-    wk_depend();
     const uint32_t in_item = p.glu ? 2 : 1;
     wk_turn sum = { 0, 0 };
     wk_output_at o;
@@ -288,12 +286,12 @@ template <int COLUMNS> __device__ __forceinline__ void wk_few_finish(const wk_pr
         if constexpr (COLUMNS == 1) {
             const float a = wk_few_sum<1>(p, shared, p.glu ? first + lane / 16 : first, o.r, 0);
             const float up = p.glu ? __shfl_down_sync(0xffffffffu, a, 16) : 0.0f;
-            place.put(p, o, other, a, up);
+            place.put<ANY>(p, o, other, a, up);
         } else {
 #pragma unroll 1
             for (uint32_t c = 0; c < p.rows; c += 2) {
                 const float a = wk_few_sum<COLUMNS>(p, shared, first, o.r, o.row), up = p.glu ? wk_few_sum<COLUMNS>(p, shared, first + 1, o.r, o.row) : 0.0f;
-                place.put(p, o, other, a, up);
+                place.put<ANY>(p, o, other, a, up);
                 o.row += 2;
                 o.on = o.row < p.rows;
                 if (c + 2 < p.rows) {
@@ -326,7 +324,13 @@ template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THRE
     if (warp == WK_SLOTS) {
         wk_few_stream(p, base, bars, lane);
     } else if (warp > WK_SLOTS) {
-        wk_few_finish<COLUMNS>(p, shared, bars, lane);
+        wk_few_touch(p);
+        wk_depend();
+        if (p.way == WK_WAY_ANY) {
+            wk_few_finish<COLUMNS, true>(p, shared, bars, lane);
+            return;
+        }
+        wk_few_finish<COLUMNS, false>(p, shared, bars, lane);
     } else {
         const wk_few_own own(base + p.bars_at + WK_FEW_BARS * 8);
         wk_prologue<COLUMNS>(p, shared, warp, lane);

@@ -236,25 +236,35 @@ template <int NT> struct wk_small_place {
     }
 };
 /* All outputs of the block; place: of the warp's first. */
-template <int NT>
-__device__ __forceinline__ void wk_small_finish(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, uint32_t ready, uint32_t warp, uint32_t lane)
+template <int NT, bool ANY>
+__device__ __forceinline__ void wk_small_finish_way(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, float other, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t all = item.count * 4 * NT, warps = WK_SLOTS >> (a.blocks - 1);
-    float other = place.to.ahead();
-    if (a.blocks > 1) wk_stage_wait(ready, 0);
-    else __syncthreads();
 #pragma unroll 1
     for (uint32_t i = warp; i < all;) {
         float sum[1], up[1] = {};
         wk_wide_tree(sum, shared + place.from, 0, WK_SLOTS, WK_WIDE_CELL);
         if (p.glu) wk_wide_tree(up, shared + place.from + NT * WK_SLOTS * WK_WIDE_CELL, 0, WK_SLOTS, WK_WIDE_CELL);
-        place.to.put(p, place.at, other, sum[0], up[0]);
+        place.to.put<ANY>(p, place.at, other, sum[0], up[0]);
         i += warps;
         if (i >= all) break;
         place = wk_small_place<NT>(a, item, i, lane);
         other = place.to.ahead();
     }
+}
+
+template <int NT>
+__device__ __forceinline__ void wk_small_finish(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, uint32_t ready, uint32_t warp, uint32_t lane)
+{
+    const float other = place.to.ahead();
+    if (a.blocks > 1) wk_stage_wait(ready, 0);
+    else __syncthreads();
+    if (a.p.way == WK_WAY_ANY) {
+        wk_small_finish_way<NT, true>(a, item, place, shared, other, warp, lane);
+        return;
+    }
+    wk_small_finish_way<NT, false>(a, item, place, shared, other, warp, lane);
 }
 
 /* Where there is a norm, registers are held to what four blocks have: else the next launch's find no room. */
