@@ -471,43 +471,56 @@ static void test_segments(void)
             }
 }
 
-/* Matrices high enough to fill a GPU with tiles, which products of many rows take another way; k with which all of the activations fit a block's memory, and longer; the
- * highest that models have, a vocabulary's, at the most rows: the bits of one row. */
+/* Matrices high enough to fill a GPU with tiles, which products of many rows take another way; k with which all of the activations fit a block's memory, and longer; such a vocabulary's as
+ * outputs that nothing but a bias goes to, and in two segments; the highest that models have, at the most rows: the bits of one row. */
 static void test_high(void)
 {
-    const struct { uint32_t n, k, rows, last; } shapes[] = { { 27100, 512, 20, 19 }, { 27100, 512, 40, 39 }, { 27100, 2048, 40, 39 }, { 201088, 256, 64, 63 } };
+    enum { PLAIN, GLU, TWO };
+    const struct { uint32_t n, k, rows, way; } shapes[] = { { 27100, 512, 20, PLAIN }, { 27100, 512, 20, GLU }, { 27100, 512, 40, PLAIN }, { 27100, 512, 40, GLU }, { 27100, 2048, 40, PLAIN }, { 27100, 2048, 40, GLU },
+                                                             { 33900, 384, 7, PLAIN }, { 33900, 384, 12, TWO }, { 33900, 896, 27, PLAIN }, { 33900, 384, 27, TWO }, { 33900, 384, 50, TWO }, { 201088, 256, 64, PLAIN }, { 201088, 256, 64, GLU } };
     for (const struct format *f : { formats, formats + 3, formats + 6 })
-        for (auto &shape : shapes)
-            for (int glu = 0; glu < 2; glu++) {
-                const uint32_t n = shape.n, k = shape.k, rows = shape.rows, stride = n + 4;
-                struct matrix m = make_matrix(f, n, k);
-                struct activations r = make_rows(rows, k, 0);
-                float *y = device<float>(rows * stride), *z = device<float>(stride);
-                struct wk_cuda_product p = base(&m, &r, rows, y);
-                p.seg[0].out.y_stride = stride;
-                if (glu) { /* of itself */
-                    p.seg[1] = p.seg[0];
-                    p.n_seg = 2;
-                    p.glu = WK_GLU_SILU;
-                }
-                run(&m, &p);
-                float *all = download(y, rows * stride);
-                for (uint32_t row : { 0u, 7u, 13u, shape.last - 8, shape.last }) {
-                    struct wk_cuda_product one = p;
-                    one.rows = 1;
-                    one.input.x = r.act + (uint64_t)row * wk_act_k(k);
-                    one.seg[0].out.y = z;
-                    run(&m, &one);
-                    float *h = download(z, n);
-                    CHECK(h[0] == h[0] && memcmp(h, all + (uint64_t)row * stride, n * 4) == 0, "%s %u x %u, glu %d: row %u of %u has other bits than alone", f->name, n, k, glu, row, rows);
-                    free(h);
-                }
-                free(all);
-                OK(cudaFree(y));
-                OK(cudaFree(z));
-                free_rows(&r);
-                free_matrix(&m);
+        for (auto &shape : shapes) {
+            const uint32_t n = shape.n, k = shape.k, rows = shape.rows, stride = n + 4, outputs = shape.way == TWO ? 2 : 1;
+            if (k % f->block) continue;
+            struct matrix m = make_matrix(f, n, k);
+            struct activations r = make_rows(rows, k, 0);
+            float *y = device<float>(outputs * rows * stride), *z = device<float>(outputs * stride), *bias = (float *)malloc(n * 4);
+            for (uint32_t i = 0; i < n; i++) bias[i] = normal();
+            float *dbias = upload(bias, n);
+            struct wk_cuda_product p = base(&m, &r, rows, y);
+            p.seg[0].out.y_stride = stride;
+            if (shape.way == PLAIN) p.seg[0].bias = dbias;
+            if (shape.way != PLAIN) { /* of itself */
+                p.seg[1] = p.seg[0];
+                p.n_seg = 2;
             }
+            if (shape.way == GLU) p.glu = WK_GLU_SILU;
+            if (shape.way == TWO) {
+                p.seg[1].out.y = y + (uint64_t)rows * stride;
+                p.seg[1].bias = dbias;
+            }
+            run(&m, &p);
+            float *all = download(y, outputs * rows * stride);
+            for (uint32_t row : { 0u, rows / 3, rows / 2, rows - 1 - rows / 8, rows - 1 }) {
+                struct wk_cuda_product one = p;
+                one.rows = 1;
+                one.input.x = r.act + (uint64_t)row * wk_act_k(k);
+                one.seg[0].out.y = z;
+                if (shape.way == TWO) one.seg[1].out.y = z + stride;
+                run(&m, &one);
+                float *h = download(z, outputs * stride);
+                for (uint32_t i = 0; i < outputs; i++)
+                    CHECK(h[i * stride] == h[i * stride] && memcmp(h + i * stride, all + ((uint64_t)i * rows + row) * stride, n * 4) == 0, "%s %u x %u, way %u, output %u: row %u of %u has other bits than alone", f->name, n, k, shape.way, i, row, rows);
+                free(h);
+            }
+            free(all);
+            free(bias);
+            OK(cudaFree(dbias));
+            OK(cudaFree(y));
+            OK(cudaFree(z));
+            free_rows(&r);
+            free_matrix(&m);
+        }
 }
 
 /* Each item: the product with its expert's matrix. */

@@ -10,7 +10,7 @@
 #include <worker/cuda/product.h>
 #include <worker/cuda/product_experts_plan.cuh>
 #include <worker/cuda/product_few.cuh>
-#include <worker/cuda/product_held.cuh>
+#include <worker/cuda/product_heads.cuh>
 #include <worker/cuda/product_middle.cuh>
 #include <worker/cuda/product_slots.cuh>
 #include <worker/cuda/product_small.cuh>
@@ -172,8 +172,7 @@ template <class First, class... Rest> struct wk_product_of {
     /* A stage of the ring of product_few: a piece of a step for each slot. */
     static void few_stages(wk_product_args *a)
     {
-        uint32_t chunk = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) chunk = max_of(chunk, a->seg[i].step_bytes);
+        uint32_t chunk = largest_step(a);
         for (a->run = 1; super == 1 && a->run < a->step_units && chunk > WK_FEW_STAGE; a->run *= 2) chunk /= 2;
         a->stage_units = a->step_units / a->run;
         a->stages = (a->steps + WK_SLOTS - 1) / WK_SLOTS * a->run;
@@ -246,6 +245,12 @@ template <class First, class... Rest> struct wk_product_of {
         for (uint32_t i = 0; i < a->n_seg; i++) tiles += a->seg[i].n_tiles;
         return tiles;
     }
+    static uint32_t largest_step(const wk_product_args *a) /* bytes */
+    {
+        uint32_t step = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) step = max_of(step, a->seg[i].step_bytes);
+        return step;
+    }
     /* tiles: of a segment to an item (glu: pairs) */
     static void count_items(wk_product_args *a, uint32_t tiles)
     {
@@ -297,32 +302,34 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
-    /* ---- product_small (1 or 2 tiles of 8 columns), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4) ---- */
+    /* ---- product_small (1 or 2 tiles of 8 columns), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4), product_heads (1, 2, 4 or 8) ---- */
 
     typedef void (*wide_kernel)(const wk_wide_args);
     /* The kernels: tiles of 8 columns, and blocks a multiprocessor. */
-    enum { SMALL8, SMALL16, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, WIDE_KINDS };
+    enum { SMALL8, SMALL16, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, WIDE_KINDS };
     static constexpr bool is_small(uint32_t kind) { return kind <= SMALL16; }
     static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
     static constexpr bool is_slots(uint32_t kind) { return kind == SLOTS32 || kind == SLOTS64; }
+    static constexpr bool is_heads(uint32_t kind) { return kind >= HEADS8; }
     static constexpr uint32_t wide_tiles(uint32_t kind)
     {
-        const uint32_t tiles[WIDE_KINDS] = { 1, 2, 1, 2, 4, 4, 8, 4, 8, 4 };
+        const uint32_t tiles[WIDE_KINDS] = { 1, 2, 1, 2, 4, 4, 8, 4, 8, 4, 1, 2, 4, 8 };
         return tiles[kind];
     }
     static uint32_t wide_threads(uint32_t kind, uint32_t blocks, uint32_t item_tiles)
     {
-        const uint32_t warps = is_small(kind) ? WK_SLOTS / blocks : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind == HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
+        const uint32_t warps = is_small(kind) ? WK_SLOTS / blocks : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
         return 32 * warps;
     }
     static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
-        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32) && super > 1) || (is_slots(KIND) && sizeof...(F) > 1)) return NULL;
+        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND)) && sizeof...(F) > 1) || (is_heads(KIND) && ((F::block == 1) || ...))) return NULL;
         else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
         else if constexpr (is_slots(KIND)) return wk_product_slots<wide_tiles(KIND), F...>;
         else if constexpr (KIND == HELD32) return wk_product_held<wide_tiles(KIND), F...>;
+        else if constexpr (is_heads(KIND)) return wk_product_heads<wide_tiles(KIND), F...>;
         else return wk_product_wide<wide_tiles(KIND), F...>;
     }
     template <uint32_t KIND> static wide_kernel wide_of(uint32_t types)
@@ -334,7 +341,7 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static wide_kernel wide_of(uint32_t kind, uint32_t types)
     {
-        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32> };
+        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32>, wide_of<HEADS8>, wide_of<HEADS16>, wide_of<HEADS32>, wide_of<HEADS64> };
         return of[kind](types);
     }
     static inline uint32_t wide_clusters[WIDE_KINDS][n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks: clusters that the device holds at once */
@@ -426,15 +433,13 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_product_args *a = &w->p;
         const uint32_t columns = wide_tiles(kind), each = a->glu ? 2 : 1, rounds = (a->steps + WK_SLOTS - 1) / WK_SLOTS, slots = WK_SLOTS / blocks, cell = columns * WK_WIDE_CELL;
-        uint32_t step = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) step = max_of(step, a->seg[i].step_bytes);
         count_items(a, tiles);
         w->tiles = tiles;
         w->blocks = blocks;
         w->workers = a->items;
         w->groups = (a->rows + 8 * columns - 1) / (8 * columns);
         w->x_bytes = rounds * cell << (a->step_shift - 5);
-        a->slot = tiles * each * rounds * step;
+        a->slot = tiles * each * rounds * largest_step(a);
         a->x_at = slots * a->slot;
         a->red_at = a->x_at + slots * w->x_bytes;
         a->bars_at = a->red_at + tiles * each * WK_SLOTS * cell;
@@ -520,50 +525,72 @@ template <class First, class... Rest> struct wk_product_of {
         const uint64_t clocks = a->stages * ((uint64_t)(rounds - 1) * stage(w->workers) + stage(last)) + (kind == MIDDLE32 ? 600 * rounds : 0);
         return (clocks + (w->blocks == 8 && w->workers == wide_clusters_of(a, kind, 8) ? 700 : 0)) * (100 + WK_MIDDLE_TILES - w->tiles);
     }
-    /* Which kernel, blocks to an item (product_held: warps to a tile), and tiles of an item (product_small, product_middle) or values of k of a stage (product_wide). */
+    /* Which kernel, blocks to an item, and tiles of an item (product_small, product_middle) or values of k of a stage (product_wide). */
     struct wide_plan { uint32_t kind, blocks, size; uint64_t cost; };
-    /* Shared memory of product_held, `parts` warps to a tile; 0: it does not fit. */
-    static uint32_t held_shape(wk_wide_args *w, uint32_t parts)
+    /* Shared memory of product_held; 0: it does not fit, or not all tiles are at work at once. */
+    static uint32_t held_shape(wk_wide_args *w)
     {
         wk_product_args *a = &w->p;
-        const uint32_t columns = wide_tiles(HELD32), team = (a->glu ? 2 : 1) * parts, most = parts > 1 ? WK_HELD_WARPS : WK_HELD_STREAMS, room = wide_room(HELD32);
+        const uint32_t columns = wide_tiles(HELD32), team = (a->glu ? 2 : 1) * WK_HELD_PARTS, room = wide_room(HELD32);
         count_items(a, 1);
-        a->slot = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) a->slot = max_of(a->slot, a->seg[i].step_bytes);
+        a->slot = largest_step(a);
         w->groups = (a->rows + 8 * columns - 1) / (8 * columns);
-        w->blocks = parts;
-        w->owned = WK_SLOTS / parts;
+        w->blocks = 1;
+        w->owned = WK_SLOTS / WK_HELD_PARTS;
         w->workers = min_of(a->items, device.processors / w->groups);
-        w->tiles = min_of((a->items + w->workers - 1) / w->workers, most / team) * team;
-        const uint32_t x = a->steps * columns * 512 << (a->step_shift - 5), kept = w->tiles * columns * 512 * (parts > 1 ? 2 : 3), fixed = x + kept + w->tiles * WK_HELD_DEPTH * 8;
-        a->depth = room > fixed ? min_of((room - fixed) / (w->tiles * a->slot), (uint32_t)WK_HELD_DEPTH) : 0;
-        if (held_at_once(w)) a->depth = min_of(a->depth, (a->steps + parts - 1) / parts);
-        if (a->depth < 2 || a->steps < parts) return 0;
+        w->tiles = (a->items + w->workers - 1) / w->workers * team;
+        const uint32_t x = a->steps * columns * 512 << (a->step_shift - 5), kept = w->tiles * columns * 512 * 2, fixed = x + kept + w->tiles * WK_HELD_DEPTH * 8;
+        a->depth = room > fixed ? min_of((room - fixed) / (w->tiles * a->slot), min_of(WK_HELD_DEPTH, (a->steps + WK_HELD_PARTS - 1) / WK_HELD_PARTS)) : 0;
+        if (w->tiles > WK_HELD_WARPS || a->depth < 2) return 0;
         a->x_at = w->tiles * a->depth * a->slot;
         w->kept_at = a->x_at + x;
         a->bars_at = w->kept_at + kept;
         return a->bars_at + w->tiles * WK_HELD_DEPTH * 8;
     }
-    static bool held_at_once(const wk_wide_args *w) { return w->tiles / ((w->p.glu ? 2 : 1) * w->blocks) * w->workers >= w->p.items; }
-    /* With more than two tiles a multiprocessor: two warps to a tile where all are at work at once; one, each with several tiles, at up to 32 rows. As measured for Q5_0 and Q8_0 of 896 values: gate and up
-     * 8.3 -> 6.5 and 14.0 -> 9.0 us at 32 and 64 rows, a head 70 -> 53 at 32 (98 for 90 at 64); fewer tiles are better by product_small or product_middle. */
+    /* With more than two tiles a multiprocessor. As measured for gate and up of Q5_0 and 896 values: 8.3 -> 6.5 and 14.0 -> 9.0 us at 32 and 64 rows (at 8 rows 5.9 for product_small's 4.5); fewer tiles are
+     * better by product_small or product_middle. */
     static bool held_choice(wk_wide_args *w, wide_plan *best)
     {
         const wk_product_args *a = &w->p;
-        if (a->rows <= 16 || a->rows > 64 || tiles_of(a) <= 2 * device.processors || !wide_of(HELD32, a->types)) return false;
-        for (uint32_t parts = 2; parts; parts--)
-            if (held_shape(w, parts) && (parts > 1 ? held_at_once(w) : a->rows <= 32)) {
-                *best = { HELD32, parts, 0, 0 };
-                return true;
-            }
-        return false;
+        if (a->rows <= 16 || a->rows > 64 || tiles_of(a) <= 2 * device.processors || !wide_of(HELD32, a->types) || !held_shape(w)) return false;
+        *best = { HELD32, 1, 0, 0 };
+        return true;
+    }
+    /* Shared memory of product_heads; 0: it does not fit. */
+    static uint32_t heads_shape(wk_wide_args *w, uint32_t kind)
+    {
+        wk_product_args *a = &w->p;
+        const uint32_t columns = wide_tiles(kind), warps = wk_heads_warps(columns), room = wide_room(kind);
+        count_items(a, 1);
+        a->slot = largest_step(a);
+        w->groups = w->blocks = 1;
+        w->owned = WK_SLOTS;
+        w->workers = min_of(a->items, device.processors);
+        w->tiles = warps;
+        a->x_at = a->steps * columns * 1024 << (a->step_shift - 6);
+        const uint32_t fixed = a->x_at + warps * WK_HELD_DEPTH * 8 + 1024;
+        a->depth = room > fixed ? min_of((room - fixed) / (warps * a->slot), (uint32_t)WK_HELD_DEPTH) : 0;
+        a->bars_at = a->x_at + warps * a->depth * a->slot;
+        return a->depth < 3 ? 0 : fixed + warps * a->depth * a->slot;
+    }
+    /* A vocabulary's tiles, with outputs that are sums and no more than a bias. As measured for Q8_0 of 151936 x 896: 40 -> 33 us at 8 rows, 53 -> 44 at 32, 89 -> 70 at 64. */
+    static bool heads_choice(wk_wide_args *w, wide_plan *best)
+    {
+        const wk_product_args *a = &w->p;
+        const uint32_t rows = a->rows, kind = rows <= 8 ? HEADS8 : rows <= 16 ? HEADS16 : rows <= 32 ? HEADS32 : HEADS64;
+        bool plain = a->way >= WK_WAY_F32 && !a->residual && a->in.kind == WK_CUDA_IN_ACT;
+        for (uint32_t i = 0; i < a->n_seg; i++) plain = plain && !a->seg[i].aux;
+        if (!plain || rows > 64 || a->step_shift < 7 || tiles_of(a) <= WK_HEADS_TILES * device.processors || !wide_of(kind, a->types) || !heads_shape(w, kind)) return false;
+        *best = { kind, 1, 0, 0 };
+        return true;
     }
     static uint32_t wide_plan_shape(wk_wide_args *w, const wide_plan &plan)
     {
         if (is_small(plan.kind)) return small_shape(w, plan.kind, plan.blocks, plan.size);
         if (is_middle(plan.kind)) return middle_shape(w, plan.kind, plan.blocks, plan.size);
         if (is_slots(plan.kind)) return slots_shape(w, plan.kind);
-        return plan.kind == HELD32 ? held_shape(w, plan.blocks) : wide_shape(w, plan.kind, plan.blocks, plan.size);
+        if (is_heads(plan.kind)) return heads_shape(w, plan.kind);
+        return plan.kind == HELD32 ? held_shape(w) : wide_shape(w, plan.kind, plan.blocks, plan.size);
     }
     static void middle_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {
@@ -636,7 +663,7 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wide_plan best = { 0, 0, 0, UINT64_MAX };
         const uint32_t rows = w->p.rows;
-        if (slots_choice(w, &best) || small_choice(w, &best) || held_choice(w, &best)) return best;
+        if (slots_choice(w, &best) || small_choice(w, &best) || heads_choice(w, &best) || held_choice(w, &best)) return best;
         if (rows <= 16) {
             middle_choice(w, rows <= 8 ? MIDDLE8 : MIDDLE16, &best);
             return best;
@@ -665,7 +692,7 @@ template <class First, class... Rest> struct wk_product_of {
         if (!shared) return false;
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
-        wide_config(&config, attribute, plan.kind == HELD32 ? 1 : w->blocks, shared, wide_threads(plan.kind, w->blocks, w->tiles));
+        wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->blocks, w->tiles));
         config.gridDim = plan.kind == HELD32 ? dim3(w->workers, w->groups) : is_small(plan.kind) ? dim3(w->workers * w->blocks, w->groups) : dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
         if (!(types & (types - 1)))

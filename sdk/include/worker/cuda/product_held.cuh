@@ -1,9 +1,8 @@
 /* worker/cuda/product_held.cuh: products of 17 to 64 rows with many tiles of a k so short that all activations of 32 rows fit in shared memory, on sm_90a.
  *
- * A warp has a tile to itself, or shares it with a neighbour that has the other half of the slots: one slot after the other, their sums added as soon as they are there. So nothing is added across the
- * warps of a block, and none waits for another but for the activations and, where two share a tile or with glu have a gate and its up, for its team. Each streams its tile through a ring of its own, a
- * step of k a stage, in the order in which the tree wants the slots: as soon as it has read a stage it asks for the one that comes into its place. All of a block's activations are brought once, by all
- * warps.
+ * Two warps share a tile, all tiles at once: each has half of the slots, one after the other, their sums added as soon as they are there. So nothing is added across the block, and no warp waits for
+ * another but for the activations and for its team, which shares the tile, with glu the gate's and the up's. Each streams its half through a ring of its own, a step of k a stage, in the order in
+ * which the tree wants the slots: as soon as it has read a stage it asks for the one that comes into its place. All of a block's activations are brought once, by all warps.
  *
  * Rows are groups of 8 NT with blocks of their own, which find the weights in L2. Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_HELD_CUH
@@ -12,8 +11,8 @@
 #include <worker/cuda/product_middle.cuh>
 
 enum {
-    WK_HELD_WARPS = 20,  /* most of a block, as registers allow; where each has several tiles fewer, so that there is room for rings */
-    WK_HELD_STREAMS = 12,
+    WK_HELD_PARTS = 2,   /* warps of a tile */
+    WK_HELD_WARPS = 20,  /* most of a block, as registers allow */
     WK_HELD_DEPTH = 8    /* most stages of a ring */
 };
 
@@ -187,14 +186,6 @@ __device__ __forceinline__ void wk_held_sums(const wk_wide_args &a, unsigned cha
     }
 }
 
-/* All warps of an item have been here: its sums are there, or have been read. */
-__device__ __forceinline__ void wk_held_meet(uint32_t group, uint32_t warps)
-{
-    if (warps > 1) asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(32 * warps) : "memory");
-    else __syncwarp();
-}
-
-/* a.blocks: warps that share a tile's slots. */
 template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WARPS, 1) wk_product_held(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
@@ -202,7 +193,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WAR
     const wk_product_args &p = a.p;
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
-    const uint32_t team = p.glu ? 2 * a.blocks : a.blocks, team_shift = 31 - __clz(team), group = warp >> team_shift, member = warp & (team - 1), up = member >= a.blocks;
+    const uint32_t team_shift = p.glu ? 2 : 1, team = 1u << team_shift, group = warp >> team_shift, member = warp & (team - 1), up = member / WK_HELD_PARTS;
     wk_held_ring ring;
     wk_held_tiles tiles;
     ring.parity = 1;
@@ -212,10 +203,10 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WAR
     if (lane < p.depth) wk_bar_init(ring.bar + lane * 8, 1);
     wk_bar_init_done();
     __syncwarp();
-    tiles.first = (member & (a.blocks - 1)) * a.owned;
+    tiles.first = member % WK_HELD_PARTS * a.owned;
     tiles.unit = group * gridDim.x + blockIdx.x;
-    tiles.each = (blockDim.x / 32 >> team_shift) * gridDim.x;
-    uint32_t unit = tiles.unit;
+    tiles.each = p.items; /* no second one */
+    const uint32_t unit = tiles.unit;
     tiles.locate(a, up);
 #pragma unroll 1
     for (uint32_t i = p.depth; i; i--, ring.next(a)) tiles.ask(a, ring.at, ring.bar, up, lane);
@@ -223,36 +214,30 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WAR
     wk_held_bring<NT, F...>(a, base + p.x_at, warp, lane);
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
-    const uint32_t kept = NT * 512 * (a.owned == WK_SLOTS ? 3 : 2), t = lane / 8, q = lane % 4;
-    unsigned char *const own = shared + a.kept_at + warp * kept, *const first = own - member * kept + member * 512;
-    unsigned char *const read = first + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
+    if (unit >= p.items) return;
+    const uint32_t kept = NT * 512 * 2, t = lane / 8, q = lane % 4;
+    unsigned char *const own = shared + a.kept_at + warp * kept;
+    const unsigned char *at = own - member * kept + member * 512 + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
+    uint32_t seg = 0, tile = unit;
+    if (!p.glu) wk_held_segment(p, seg, tile);
+    wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[seg].type : 0, [&](auto format) { wk_held_sums<decltype(format), NT>(a, shared, base, tiles, ring, up, own + wk_wide_in_cell(lane / 4, lane % 4), lane); });
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(32 * team) : "memory"); /* the team's sums are there */
 #pragma unroll 1
-    while (unit < p.items) {
-        uint32_t seg = 0, tile = unit;
-        if (!p.glu) wk_held_segment(p, seg, tile);
-        wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[seg].type : 0, [&](auto format) { wk_held_sums<decltype(format), NT>(a, shared, base, tiles, ring, up, own + wk_wide_in_cell(lane / 4, lane % 4), lane); });
-        wk_held_meet(group, team);
-        const unsigned char *at = read;
-#pragma unroll 1
-        for (uint32_t n = member; n < NT; n += team, at += team * 512) {
-            float value[4], other[4] = {};
-            const uint32_t row = (blockIdx.y * NT + n) * 8 + lane / 4;
-            const wk_four_at o = { seg, tile, row, row < p.rows };
-            wk_four_more more = wk_four_ahead(p, o);
-            auto four = [&](float (&v)[4], const unsigned char *from) {
+    for (uint32_t n = member; n < NT; n += team, at += team * 512) {
+        float value[4], other[4] = {};
+        const uint32_t row = (blockIdx.y * NT + n) * 8 + lane / 4;
+        const wk_four_at o = { seg, tile, row, row < p.rows };
+        wk_four_more more = wk_four_ahead(p, o);
+        auto four = [&](float (&v)[4], const unsigned char *from) {
 #pragma unroll
-                for (uint32_t r = 0; r < 4; r++) v[r] = *reinterpret_cast<const float *>(from + (r ^ (2 * t & 2u)) * 16);
-                if (a.blocks > 1) {
-#pragma unroll
-                    for (uint32_t r = 0; r < 4; r++) v[r] = __fadd_rn(v[r], *reinterpret_cast<const float *>(from + kept + (r ^ (2 * t & 2u)) * 16));
-                }
-            };
-            four(value, at);
-            if (p.glu) four(other, at + a.blocks * kept);
-            wk_four_output(p, o, more, value, other);
-        }
-        unit += tiles.each;
-        if (unit < p.items) wk_held_meet(group, team);
+            for (uint32_t r = 0; r < 4; r++) {
+                const unsigned char *const place = from + (r ^ (2 * t & 2u)) * 16;
+                v[r] = __fadd_rn(*reinterpret_cast<const float *>(place), *reinterpret_cast<const float *>(place + kept));
+            }
+        };
+        four(value, at);
+        if (p.glu) four(other, at + WK_HELD_PARTS * kept);
+        wk_four_output(p, o, more, value, other);
     }
 #else
     asm volatile("trap;");
