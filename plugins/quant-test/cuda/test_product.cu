@@ -472,12 +472,12 @@ static void test_segments(void)
 }
 
 /* Matrices high enough to fill a GPU with tiles, which products of many rows take another way; k with which all of the activations fit a block's memory, and longer; such a vocabulary's as
- * outputs that nothing but a bias goes to, and in two segments; the highest that models have, at the most rows: the bits of one row. */
+ * outputs that nothing but a bias goes to, and in two segments; a small model's gate and up; the highest that models have, at the most rows: the bits of one row. */
 static void test_high(void)
 {
     enum { PLAIN, GLU, TWO };
     const struct { uint32_t n, k, rows, way; } shapes[] = { { 27100, 512, 20, PLAIN }, { 27100, 512, 20, GLU }, { 27100, 512, 40, PLAIN }, { 27100, 512, 40, GLU }, { 27100, 2048, 40, PLAIN }, { 27100, 2048, 40, GLU },
-                                                             { 33900, 384, 7, PLAIN }, { 33900, 384, 12, TWO }, { 33900, 896, 27, PLAIN }, { 33900, 384, 27, TWO }, { 33900, 384, 50, TWO }, { 201088, 256, 64, PLAIN }, { 201088, 256, 64, GLU } };
+                                                             { 4850, 512, 20, GLU }, { 4850, 896, 40, GLU }, { 33900, 640, 7, PLAIN }, { 33900, 640, 12, TWO }, { 33900, 896, 27, PLAIN }, { 33900, 640, 27, TWO }, { 33900, 640, 50, TWO }, { 201088, 256, 64, PLAIN }, { 201088, 256, 64, GLU } };
     for (const struct format *f : { formats, formats + 3, formats + 6 })
         for (auto &shape : shapes) {
             const uint32_t n = shape.n, k = shape.k, rows = shape.rows, stride = n + 4, outputs = shape.way == TWO ? 2 : 1;
