@@ -36,7 +36,7 @@ template <int NT, class F> __device__ __forceinline__ void wk_heads_bring(const 
             if (i + j * apart >= panels) break;
 #pragma unroll
             for (uint32_t h = 0; h < 2; h++)
-                asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(place + j * apart * NT * 1024 + (h ? high : low)), "r"(v[j][h].x), "r"(v[j][h].y), "r"(v[j][h].z), "r"(v[j][h].w) : "memory");
+                wk_wide_place_run(place + j * apart * NT * 1024 + (h ? high : low), v[j][h]);
         }
     }
     wk_publish();

@@ -141,7 +141,7 @@ template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_held_uni
     }
 }
 
-/* The sum of the warp's slots of its tile, left at `own`: a cell for each 8 columns, 16 bytes a lane. Sums of 1, 2 and 4 slots wait there and behind it: between slots no registers are needed, and few instructions. */
+/* The sum of the warp's slots of its tile, left at `own`: a cell for each 8 columns, 16 bytes a lane. Sums of 1 and 2 slots wait there and behind it: between slots no registers are needed, and few instructions. */
 template <class T, int NT>
 __device__ __forceinline__ void wk_held_sums(const wk_wide_args &a, unsigned char *shared, uint32_t base, wk_held_tiles &tiles, wk_held_ring &ring, uint32_t up, unsigned char *own, uint32_t lane)
 {

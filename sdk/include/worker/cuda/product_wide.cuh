@@ -31,10 +31,10 @@ enum {
 struct wk_wide_args {
     wk_product_args p;         /* items: of 8 tiles; slot: bytes of a tile in a stage */
     uint32_t workers;          /* clusters */
-    uint32_t tiles;            /* of an item; product_middle, product_small (glu: pairs) */
-    uint32_t blocks;           /* of a cluster: 1, 2, 4, 8; product_held: warps that share a tile */
+    uint32_t tiles;            /* of an item; product_middle, product_small (glu: pairs); product_held, product_heads: warps of a block */
+    uint32_t blocks;           /* of a cluster: 1, 2, 4, 8 */
     uint32_t groups;           /* product_wide, product_small, product_held: of as many rows as the kernel has columns, with clusters of their own */
-    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2; product_held: slots of a warp */
+    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2; product_held, product_heads: slots of a tile that a warp has */
     uint32_t owned_inverse;    /* product_middle: 2^16 over that, rounded up */
     uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
     uint32_t run_shift;        /* log2 of the stages in a step */
@@ -233,6 +233,12 @@ __device__ __forceinline__ uint4 wk_wide_read(const __half *from, uint32_t group
     return make_uint4(low.x, low.y, high.x, high.y);
 }
 
+/* What lane (c, t) has of a run of 32 values of column c of eight: chunk p of 16 bytes, the p-th pair of all lanes t, goes where lane 8 p + c says. */
+__device__ __forceinline__ void wk_wide_place_run(uint32_t to, const uint4 &v)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
 /* A warp's columns of the activations, a stage in registers: lane (c, t) = (lane / 4, lane % 4) has of column c of eight and each run of 32 values those that the fragments have in lanes t.
  * A column that is not there is the last one again: nobody reads what becomes of it. */
 template <int NT> struct wk_wide_inputs {
@@ -275,7 +281,7 @@ template <int NT> struct wk_wide_inputs {
                 const uint32_t to = x + i / 2 * shape::panel + ((warp + g * WK_WIDE_STREAMS) * 8 + c) * 128 + (((i % 2 * 4 + p) ^ c) * 16);
                 const uint4 &w = v[I][g][i];
                 if (i * 32 >= a.stage_k) break;
-                asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+                wk_wide_place_run(to, w);
             }
     }
 };
