@@ -27,7 +27,8 @@ struct q8_0 {
     }
     static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
     {
-        const uint32_t c = 0x64646464u;
+        uint32_t c;
+        asm("mov.b32 %0, 0x64646464;" : "=r"(c)); /* from a register: as a constant it is part of the permutation, and the selector is moved to a register, for each anew */
         const uint4 v = q.q[b];
         a[0][0][0] = __byte_perm(v.x, c, 0x4140);
         a[0][0][1] = __byte_perm(v.z, c, 0x4140);

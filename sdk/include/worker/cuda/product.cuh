@@ -564,13 +564,14 @@ template <class First, class... Rest> struct wk_product_of {
         count_items(a, 1);
         a->slot = largest_step(a);
         w->groups = w->blocks = 1;
-        w->owned = WK_SLOTS;
         w->workers = min_of(a->items, device.processors);
         w->tiles = warps;
         a->x_at = a->steps * columns * 1024 << (a->step_shift - 6);
-        const uint32_t fixed = a->x_at + warps * WK_HELD_DEPTH * 8 + 1024;
+        const uint32_t tiles = warps * (uint32_t)sizeof(wk_heads_tiles), bars = warps * WK_HELD_DEPTH * 8, order = (a->steps + (a->steps << (a->step_shift - 7))) * 4, fixed = a->x_at + tiles + bars + order + 1024;
         a->depth = room > fixed ? min_of((room - fixed) / (warps * a->slot), (uint32_t)WK_HELD_DEPTH) : 0;
-        a->bars_at = a->x_at + warps * a->depth * a->slot;
+        w->kept_at = a->x_at + warps * a->depth * a->slot;
+        a->bars_at = w->kept_at + tiles;
+        w->order_at = a->bars_at + bars;
         return a->depth < 3 ? 0 : fixed + warps * a->depth * a->slot;
     }
     /* A vocabulary's tiles, with outputs that are sums and no more than a bias. As measured for Q8_0 of 151936 x 896: 40 -> 33 us at 8 rows, 53 -> 44 at 32, 89 -> 70 at 64. */
@@ -580,7 +581,7 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t rows = a->rows, kind = rows <= 8 ? HEADS8 : rows <= 16 ? HEADS16 : rows <= 32 ? HEADS32 : HEADS64;
         bool plain = a->way >= WK_WAY_F32 && !a->residual && a->in.kind == WK_CUDA_IN_ACT;
         for (uint32_t i = 0; i < a->n_seg; i++) plain = plain && !a->seg[i].aux;
-        if (!plain || rows > 64 || a->step_shift < 7 || tiles_of(a) <= WK_HEADS_TILES * device.processors || !wide_of(kind, a->types) || !heads_shape(w, kind)) return false;
+        if (!plain || rows > 64 || a->step_shift < 7 || a->steps < WK_SLOTS / 2 || tiles_of(a) <= WK_HEADS_TILES * device.processors || !wide_of(kind, a->types) || !heads_shape(w, kind)) return false;
         *best = { kind, 1, 0, 0 };
         return true;
     }

@@ -1,8 +1,11 @@
 /* worker/cuda/product_heads.cuh: products of 2 to 64 rows with a great many tiles of a k so short that all activations fit in shared memory, on sm_90a: a vocabulary's.
  *
- * A block has all activations in shared memory, in wgmma's order, and a warp a tile to itself, which it streams through a ring of its own (product_held.cuh), slot after slot. Its lanes make f16
- * weights in the registers where wgmma wants them, 64 values of k while the 64 before are multiplied, and sums of slots wait in registers: nothing is added across warps. Four warps multiply
- * together, tiles that have nothing else to do with each other; while they wait for sums or store them, the other warpgroups multiply.
+ * A block has all activations in shared memory, in wgmma's order, and a warp a tile to itself, which it streams through a ring of its own, slot after slot. Its lanes make f16 weights in the
+ * registers where wgmma wants them. A piece is 128 values of k, and each of its two chains a group of products: while one is under way, the weights of the other are made, of this piece or of the
+ * next. Nothing is added across warps. Four warps multiply together, tiles that have nothing else to do with each other; while they add sums or store them, the other warpgroups multiply.
+ *
+ * One loop over the pieces of all tiles, which a table in shared memory describes: with a loop for each slot, or slots that are jumped over, the assembler sees products under way where ways meet
+ * and makes each wait for the one before.
  *
  * Outputs are F32 with no more than a bias, and go from the sums straight to memory. Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_HEADS_CUH
@@ -42,22 +45,107 @@ template <int NT, class F> __device__ __forceinline__ void wk_heads_bring(const 
     wk_publish();
 }
 
+/* The slots in the order in which a tile has them: pairs that the tree adds first, the larger number second, so that slots without a step are second ones. */
+__device__ __forceinline__ uint32_t wk_heads_slot(uint32_t i) { return (i % 2) * 4 + (i % 4 < 2) * 2 + (i < 4); }
+/* Steps of a slot. */
+__device__ __forceinline__ uint32_t wk_heads_steps(const wk_product_args &p, uint32_t slot) { return (p.steps + WK_SLOTS - 1 - slot) / WK_SLOTS; }
+
+/* A tile's pieces of 128 values in that order: where their activations lie, a multiple of 1024, and below that the leaf of the tree, and the following. */
+enum {
+    WK_HEADS_MORE = 8,   /* the slot has pieces before it */
+    WK_HEADS_SLOT = 16,  /* ends its slot */
+    WK_HEADS_ALONE = 32, /* the slot's neighbour has no steps */
+    WK_HEADS_STAGE = 64, /* ends its stage */
+    WK_HEADS_PLACE = 1024
+};
+
+/* In shared memory, behind each other: where the steps lie in a tile, and its pieces. */
+__device__ __forceinline__ void wk_heads_order(const wk_product_args &p, uint32_t panel, uint32_t *order)
+{
+    const uint32_t shift = p.step_shift - 7, run = 1u << shift;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < p.steps << shift; i += blockDim.x) {
+        const uint32_t step = i >> shift, slot = step % WK_SLOTS, in = i & (run - 1);
+        uint32_t at = step / WK_SLOTS, leaf = 0;
+        for (; wk_heads_slot(leaf) != slot; leaf++) at += wk_heads_steps(p, wk_heads_slot(leaf));
+        const bool ends = in == run - 1, alone = slot < 4 && slot + 4 >= p.steps;
+        order[at] = step * p.seg[0].step_bytes;
+        order[p.steps + (at << shift) + in] = i * 2 * panel | leaf | (step >= WK_SLOTS || in ? WK_HEADS_MORE : 0) | (ends && step + WK_SLOTS >= p.steps ? WK_HEADS_SLOT : 0) | (alone ? WK_HEADS_ALONE : 0) | (ends ? WK_HEADS_STAGE : 0);
+    }
+}
+
+__device__ __forceinline__ uint32_t wk_heads_read(uint32_t at)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+/* What a warp asks for: the steps of its tiles, in shared memory, since registers are scarce. */
+struct __align__(16) wk_heads_tiles {
+    const unsigned char *from; /* the tile; not used where there is none */
+    uint32_t next, unit;       /* which of the steps' places comes next; the warp's tile of all */
+    uint32_t sums, unused[3];  /* the tile that is multiplied */
+    __device__ __forceinline__ void locate(const wk_product_args &p, uint32_t tile)
+    {
+        uint32_t seg = 0;
+        next = 0;
+        unit = tile;
+        if (tile >= p.items) return;
+        wk_held_segment(p, seg, tile);
+        from = p.seg[seg].tiles + (uint64_t)tile * p.seg[0].tile_bytes;
+    }
+    /* Asks for the next stage, to a place that all lanes have read; what lies past the end of k becomes zeros. */
+    __device__ __forceinline__ void ask(const wk_product_args &p, uint32_t each, uint32_t order, uint32_t to, uint32_t bar, uint32_t lane)
+    {
+#if WK_HAS_WGMMA
+        __syncwarp();
+        wk_heads_tiles now;
+        *reinterpret_cast<uint4 *>(&now) = *reinterpret_cast<const uint4 *>(this);
+        if (now.unit >= p.items) return;
+        const uint32_t whole = p.seg[0].step_bytes, tile_bytes = (uint32_t)p.seg[0].tile_bytes, at = wk_heads_read(order + now.next * 4);
+        uint32_t bytes = whole;
+        if (at + whole > tile_bytes) {
+            bytes = tile_bytes - at;
+#pragma unroll 1
+            for (uint32_t j = bytes + lane * 16; j < whole; j += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
+            wk_publish();
+            __syncwarp();
+        }
+        const unsigned char *const place = now.from + at;
+        if (++now.next == p.steps) now.locate(p, now.unit + each);
+        if (wk_elected()) {
+            const uint64_t once = wk_fetch_once();
+            wk_bar_expect(bar, bytes);
+            wk_fetch(to, place, bytes, bar, once);
+            *reinterpret_cast<uint4 *>(this) = *reinterpret_cast<const uint4 *>(&now);
+        }
+#endif
+    }
+};
+
+/* Sums have their values here and not later. */
+template <int NT> __device__ __forceinline__ void wk_heads_hold(float (&c)[NT][4])
+{
+#pragma unroll
+    for (int i = 0; i < NT; i++) asm volatile("" : "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3]));
+}
+
 /* A warp of the multiplying. */
 template <class T, int NT> struct wk_heads_warp {
-    static_assert(T::super == 1, "units stand alone");
-    static constexpr uint32_t halves = T::unit / 64, pieces = halves > 1 ? halves : 2; /* of 64 values: of a unit, of the loop */
+    static_assert(T::super == 1 && T::unit == 64, "units stand alone, two of them a piece");
+    static constexpr uint32_t panel = NT * 1024; /* 64 values of all columns */
     const wk_wide_args &a;
     unsigned char *const shared;
     const uint32_t base, lane;
-    wk_held_tiles tiles;
+    wk_heads_tiles *const tiles;
     wk_held_ring ring;
-    typename T::scales s;
-    typename T::quants q;
-    uint32_t b[2][4][4]; /* two times 64 values as f16 */
-    float c[2][NT][4];
-    const unsigned char *at; /* the unit */
-    uint32_t left, leaf;     /* stages that are still to come; next of the tile */
-    __device__ __forceinline__ wk_heads_warp(const wk_wide_args &args, unsigned char *memory, uint32_t start, uint32_t warp, uint32_t number) : a(args), shared(memory), base(start), lane(number)
+    typename T::scales s[2];
+    typename T::quants q[2];
+    uint32_t b[2][4][4]; /* of a chain of a piece as f16 */
+    const unsigned char *at; /* the piece */
+    uint32_t left;       /* stages that are still to come */
+    __device__ __forceinline__ wk_heads_warp(const wk_wide_args &args, unsigned char *memory, uint32_t start, uint32_t warp, uint32_t number) : a(args), shared(memory), base(start), lane(number), tiles(reinterpret_cast<wk_heads_tiles *>(memory + args.kept_at) + warp)
     {
         const wk_product_args &p = a.p;
         ring.parity = 1;
@@ -66,14 +154,14 @@ template <class T, int NT> struct wk_heads_warp {
         ring.begin(a);
         if (lane < p.depth) wk_bar_init(ring.bar + lane * 8, 1);
         wk_bar_init_done();
-        __syncwarp();
-        tiles.first = 0;
-        tiles.unit = warp * gridDim.x + blockIdx.x;
-        tiles.each = wk_heads_warps(NT) * gridDim.x;
-        tiles.locate(a, 0);
-        left = tiles.unit < p.items ? ((p.items - tiles.unit + tiles.each - 1) / tiles.each) * p.steps : 0;
+        wk_heads_order(p, panel, reinterpret_cast<uint32_t *>(shared + a.order_at));
+        __syncthreads();
+        const uint32_t unit = warp * gridDim.x + blockIdx.x, each = wk_heads_warps(NT) * gridDim.x;
+        tiles->locate(p, unit);
+        tiles->sums = unit;
+        left = unit < p.items ? (p.items - unit + each - 1) / each * p.steps : 0;
 #pragma unroll 1
-        for (uint32_t i = p.depth; i; i--, ring.next(a)) tiles.ask(a, ring.at, ring.bar, 0, lane);
+        for (uint32_t i = p.depth; i; i--, ring.next(a)) ask();
     }
     /* The ring's next stage; where there is none, what happens to lie there: nothing of it is stored. */
     __device__ __forceinline__ void open()
@@ -84,70 +172,67 @@ template <class T, int NT> struct wk_heads_warp {
     }
     __device__ __forceinline__ void load()
     {
-        T::load(s, at, 0, lane);
-        T::load(q, at, 0, lane);
-    }
-    /* Piece i of the loop. */
-    __device__ __forceinline__ void make(uint32_t i)
-    {
-        if (wk_far<T>(s)) wk_wide_make<T, true>(q, s, 0, i % halves, b[i % 2]);
-        else wk_wide_make<T, false>(q, s, 0, i % halves, b[i % 2]);
-        wk_wide_hold(b[i % 2]);
-    }
-    /* The loop's pieces are multiplied, each while the next one is made. */
-    __device__ __forceinline__ void multiply(uint32_t &x, bool last)
-    {
 #pragma unroll
-        for (uint32_t i = 0; i < pieces; i++, x += NT * 1024) {
-            wk_wide_multiply<NT>(c, b[i % 2], x);
-            if (i + 1 == pieces && last) {
-                __syncwarp();
-                tiles.ask(a, ring.at, ring.bar, 0, lane);
-                ring.next(a);
-                if (left) left--;
-                open();
-            } else if ((i + 1) % halves == 0) {
-                at += T::offset(1);
-                load();
-            }
-            wk_wgmma_wait<1>(); /* the products before these are over */
-            make((i + 1) % pieces);
+        for (uint32_t i = 0; i < 2; i++) {
+            T::load(s[i], at + T::offset(i), 0, lane);
+            T::load(q[i], at + T::offset(i), 0, lane);
         }
     }
-    /* The sum of 2^LEVEL slots, in c[0]. A loop rather than code for each, where that would be much. */
-    template <int LEVEL> __device__ __forceinline__ void sum()
+    template <uint32_t CHAIN, bool FAR> __device__ __forceinline__ void make_unit(uint32_t i)
     {
-        if constexpr (LEVEL == 0) {
-            const wk_product_args &p = a.p;
 #pragma unroll
-            for (int i = 0; i < 8 * NT; i++) c[i / 4 / NT][i / 4 % NT][i % 4] = 0.0f;
-#pragma unroll 1
-            for (uint32_t step = wk_wide_slot(leaf++); step < p.steps; step += WK_SLOTS) {
-                uint32_t x = base + (step << (p.step_shift - 6)) * NT * 1024;
-#pragma unroll 1
-                for (uint32_t n = (1u << (p.step_shift - 6)) / pieces; n; n--) multiply(x, n == 1);
-            }
-            wk_wgmma_wait<0>();
-            add(c[0], c[1]);
+        for (uint32_t h = 0; h < 2; h++) {
+            uint32_t f[1][2][4];
+            wk_halves<T, FAR>(q[i], s[i], 0, h, f);
+#pragma unroll
+            for (uint32_t j = 0; j < 4; j++) b[CHAIN][2 * i + h][j] = f[0][CHAIN][j];
+        }
+    }
+    /* What a chain has of the piece. */
+    template <uint32_t CHAIN> __device__ __forceinline__ void make()
+    {
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            if (wk_far<T>(s[i])) make_unit<CHAIN, true>(i);
+            else make_unit<CHAIN, false>(i);
+        }
+        wk_wide_hold(b[CHAIN]);
+    }
+    template <uint32_t CHAIN> __device__ __forceinline__ void multiply(float (&c)[NT][4], uint32_t x, bool more)
+    {
+        const uint64_t d = wk_wgmma_swizzled(x) + 2 * CHAIN;
+        wk_wgmma_begin();
+        wk_wgmma_first<8 * NT>::add(c, b[CHAIN][0], d, more);
+#pragma unroll
+        for (uint32_t i = 1; i < 4; i++) wk_wgmma<8 * NT>::add(c, b[CHAIN][i], d + i / 2 * (panel / 16) + i % 2 * 4);
+        wk_wgmma_commit();
+    }
+    /* The stage is read. */
+    __device__ __forceinline__ void ask()
+    {
+        tiles->ask(a.p, wk_heads_warps(NT) * gridDim.x, base + a.order_at, ring.at, ring.bar, lane);
+    }
+    /* To the next piece. */
+    __device__ __forceinline__ void next(bool stage)
+    {
+        if (stage) {
+            ring.next(a);
+            if (left) left--;
+            open();
         } else {
-            float kept[NT][4];
-#pragma unroll (LEVEL > 1 ? 1 : 2)
-            for (uint32_t i = 0; i < 2; i++) {
-                sum<LEVEL - 1>();
-                if (i) break;
-#pragma unroll
-                for (int j = 0; j < 4 * NT; j++) kept[j / 4][j % 4] = c[0][j / 4][j % 4];
-            }
-            add(kept, c[0]);
+            at += T::offset(2);
+            load();
         }
-    }
-    __device__ __forceinline__ void add(const float (&x)[NT][4], const float (&y)[NT][4])
-    {
-#pragma unroll
-        for (int i = 0; i < 4 * NT; i++) c[0][i / 4][i % 4] = __fadd_rn(x[i / 4][i % 4], y[i / 4][i % 4]);
     }
 };
 
+/* to = x + y. Here and not elsewhere: registers that products under way write must not be read, of which the compiler knows nothing. */
+template <int NT> __device__ __forceinline__ void wk_heads_add(float (&to)[NT][4], const float (&x)[NT][4], const float (&y)[NT][4])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * NT; i++) to[i / 4][i % 4] = __fadd_rn(x[i / 4][i % 4], y[i / 4][i % 4]);
+    wk_heads_hold(to);
+}
 /* Whole sectors: of a row of the product eight lanes have eight outputs. */
 template <int NT> __device__ __forceinline__ void wk_heads_outputs(const wk_product_args &p, uint32_t tile, const float (&c)[NT][4], uint32_t lane)
 {
@@ -157,6 +242,16 @@ template <int NT> __device__ __forceinline__ void wk_heads_outputs(const wk_prod
     const uint32_t j = tile * 16 + lane / 4, row = lane % 4 * 2, rows = p.rows > row ? p.rows - row : 0;
     const float scale = s.scale, bias[2] = { s.bias && j < s.n ? __ldg(s.bias + j) : 0.0f, s.bias && j + 8 < s.n ? __ldg(s.bias + j + 8) : 0.0f };
     float *y = static_cast<float *>(s.y) + row * s.y_stride + j;
+    if (p.rows == 8 * NT && tile * 16 + 16 <= s.n) { /* no questions */
+#pragma unroll
+        for (uint32_t i = 0; i < 2 * NT; i++) {
+            y[0] = __fadd_rn(__fmul_rn(c[i / 2][i % 2], scale), bias[0]);
+            y[8] = __fadd_rn(__fmul_rn(c[i / 2][2 + i % 2], scale), bias[1]);
+            y += i % 2 ? 7 * s.y_stride : s.y_stride;
+            asm volatile("" : "+l"(y)); /* one addition, and not again from the beginning */
+        }
+        return;
+    }
 #pragma unroll
     for (uint32_t n = 0; n < NT; n++, y += 6 * s.y_stride)
 #pragma unroll
@@ -167,25 +262,73 @@ template <int NT> __device__ __forceinline__ void wk_heads_outputs(const wk_prod
         }
 }
 
+/* A slot's chains go into the tree, with the tile's last one to memory. Sums are made where they wait: nothing is moved. */
+template <int NT>
+__device__ __forceinline__ void wk_heads_sum(const wk_product_args &p, uint32_t piece, float (&even)[NT][4], const float (&odd)[NT][4], float (&one)[NT][4], float (&two)[NT][4], float (&four)[NT][4], wk_heads_tiles *tiles, uint32_t lane)
+{
+    if (piece & WK_HEADS_ALONE) {
+#pragma unroll
+        for (int i = 0; i < 4 * NT; i++) one[i / 4][i % 4] = 0.0f;
+        wk_heads_hold(one);
+    } else if (!(piece & 1u)) {
+        wk_heads_add(one, even, odd);
+        return;
+    }
+    wk_heads_add(even, even, odd);
+    if (!(piece & 2u)) {
+        wk_heads_add(two, one, even);
+        return;
+    }
+    wk_heads_add(even, one, even);
+    if (!(piece & 4u)) {
+        wk_heads_add(four, two, even);
+        return;
+    }
+    wk_heads_add(even, two, even);
+    wk_heads_add(even, four, even);
+    const uint32_t unit = tiles->sums;
+    __syncwarp();
+    if (lane == 0) tiles->sums = unit + wk_heads_warps(NT) * gridDim.x;
+    if (unit < p.items) wk_heads_outputs(p, unit, even, lane);
+}
+
 template <int NT, class F> __global__ void __launch_bounds__(32 * wk_heads_warps(NT), 1) wk_product_heads(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), base = (start + 1023u) & ~1023u, lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    wk_heads_warp<F, NT> w(a, reinterpret_cast<unsigned char *>(wk_shared) + (base - start), base, warp, lane);
+    unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared) + (base - start);
+    wk_heads_warp<F, NT> w(a, shared, base, warp, lane);
     wk_release();
     wk_heads_bring<NT, F>(p, base, warp, lane);
     __syncthreads();
     w.open();
-    w.make(0);
-    const uint32_t each = wk_heads_warps(NT) * gridDim.x;
-    uint32_t unit = warp * gridDim.x + blockIdx.x;
+    w.template make<0>();
+    const uint32_t each = wk_heads_warps(NT) * gridDim.x, first = warp / 4 * 4 * gridDim.x + blockIdx.x, order = base + a.order_at + p.steps * 4, pieces = p.steps << (p.step_shift - 7);
+    uint32_t piece = 0, now = wk_heads_read(order);
+    float even[NT][4], odd[NT][4], one[NT][4], two[NT][4], four[NT][4]; /* the chains; sums of one slot, of two, of four */
+    uint32_t was = 0, left = first < p.items ? (p.items - first + each - 1) / each * pieces : 0; /* pieces: as long as a warp of the four has a tile */
 #pragma unroll 1
-    for (uint32_t first = warp / 4 * 4 * gridDim.x + blockIdx.x; first < p.items; first += each, unit += each) { /* as long as a warp of the four has a tile */
-        w.leaf = 0;
-        w.template sum<3>();
-        if (unit < p.items) wk_heads_outputs(p, unit, w.c[0], lane);
+    for (;; left--) {
+        wk_wgmma_wait<0>();
+        wk_heads_hold(even);
+        wk_heads_hold(odd);
+        if (was & WK_HEADS_SLOT) wk_heads_sum(p, was, even, odd, one, two, four, w.tiles, lane);
+        if (!left) break;
+        const uint32_t x = base + now / WK_HEADS_PLACE * WK_HEADS_PLACE;
+        /* Chain 0, chain 1, the next piece's chain 0: each is made while the one before is multiplied. In between stand branches (asking, opening, the loop's end), across which the assembler moves nothing; else it
+         * makes weights before it issues products, and waits before it makes weights. */
+        w.template multiply<0>(even, x, now & WK_HEADS_MORE);
+        if (now & WK_HEADS_STAGE) w.ask();
+        w.template make<1>();
+        w.template multiply<1>(odd, x, now & WK_HEADS_MORE);
+        w.next(now & WK_HEADS_STAGE);
+        was = now;
+        if (++piece == pieces) piece = 0;
+        now = wk_heads_read(order + piece * 4);
+        wk_wgmma_wait<1>();
+        w.template make<0>();
     }
 #else
     asm volatile("trap;");

@@ -34,13 +34,13 @@ struct wk_wide_args {
     uint32_t tiles;            /* of an item; product_middle, product_small (glu: pairs); product_held, product_heads: warps of a block */
     uint32_t blocks;           /* of a cluster: 1, 2, 4, 8 */
     uint32_t groups;           /* product_wide, product_small, product_held: of as many rows as the kernel has columns, with clusters of their own */
-    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2; product_held, product_heads: slots of a tile that a warp has */
+    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2; product_held: slots of a tile that a warp has */
     uint32_t owned_inverse;    /* product_middle: 2^16 over that, rounded up */
     uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
     uint32_t run_shift;        /* log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
-    uint32_t order_at;         /* where the order of the item's stages stands */
-    uint32_t kept_at;          /* product_held: where sums wait; product_small: where rows wait for their norm; else where sums of two slots wait for those of two others, if a block has four; product_middle: and those of four */
+    uint32_t order_at;         /* where the order of the item's stages stands; product_heads: of a tile's steps, and its pieces */
+    uint32_t kept_at;          /* product_held: where sums wait; product_heads: what its warps ask for; product_small: where rows wait for their norm; else where sums of two slots wait for those of two others, if a block has four; product_middle: and those of four */
 };
 
 template <int NT> struct wk_wide_shape {

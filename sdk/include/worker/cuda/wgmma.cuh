@@ -61,6 +61,11 @@ template <int N> struct wk_wgmma {
     template <int M> static __device__ __forceinline__ void add_turned(float (&)[M][4], const uint32_t (&)[4], uint64_t) { asm volatile("trap;"); }
 };
 
+/* c[i] for the first N / 8: = A B, with `more` += A B, B straight. */
+template <int N> struct wk_wgmma_first {
+    template <int M> static __device__ __forceinline__ void add(float (&)[M][4], const uint32_t (&)[4], uint64_t, bool) { asm volatile("trap;"); }
+};
+
 #if WK_HAS_WGMMA
 #define WK_SUMS1(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
 #define WK_SUMS2(c, i) WK_SUMS1(c, i), WK_SUMS1(c, i + 1)
@@ -116,6 +121,20 @@ WK_WGMMA_OF(104, WK_R52, "{%52,%53,%54,%55},%56", WK_SUMS8(c, 0), WK_SUMS4(c, 8)
 WK_WGMMA_OF(112, WK_R56, "{%56,%57,%58,%59},%60", WK_SUMS8(c, 0), WK_SUMS4(c, 8), WK_SUMS2(c, 12));
 WK_WGMMA_OF(120, WK_R60, "{%60,%61,%62,%63},%64", WK_SUMS8(c, 0), WK_SUMS4(c, 8), WK_SUMS2(c, 12), WK_SUMS1(c, 14));
 WK_WGMMA_OF(128, WK_R64, "{%64,%65,%66,%67},%68", WK_SUMS8(c, 0), WK_SUMS8(c, 8));
+#define WK_WGMMA_FIRST(N, registers, operands, more, ...)                                                                                                  \
+    template <> struct wk_wgmma_first<N> {                                                                                                                 \
+        template <int M> static __device__ __forceinline__ void add(float (&c)[M][4], const uint32_t (&a)[4], uint64_t b, bool adds)                       \
+        {                                                                                                                                                  \
+            static_assert(M >= N / 8, "sums of all columns");                                                                                              \
+            asm volatile("{.reg .pred p; setp.ne.b32 p," more ",0; wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" registers "}," operands ",p,1,1,0;}"    \
+                         : __VA_ARGS__                                                                                                                     \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds));                                                            \
+        }                                                                                                                                                  \
+    }
+WK_WGMMA_FIRST(8, WK_R4, "{%4,%5,%6,%7},%8", "%9", WK_SUMS1(c, 0));
+WK_WGMMA_FIRST(16, WK_R8, "{%8,%9,%10,%11},%12", "%13", WK_SUMS2(c, 0));
+WK_WGMMA_FIRST(32, WK_R16, "{%16,%17,%18,%19},%20", "%21", WK_SUMS4(c, 0));
+WK_WGMMA_FIRST(64, WK_R32, "{%32,%33,%34,%35},%36", "%37", WK_SUMS8(c, 0));
 #endif
 
 /* c (=, with `more`: +=) A B^T, 64 x 64, both straight in shared memory. */
@@ -134,6 +153,7 @@ __device__ __forceinline__ void wk_wgmma_64(float (&c)[8][4], uint64_t a, uint64
 #if WK_HAS_WGMMA
 #undef WK_WGMMA_OF
 #undef WK_WGMMA_ADD
+#undef WK_WGMMA_FIRST
 #undef WK_SUMS1
 #undef WK_SUMS2
 #undef WK_SUMS4
