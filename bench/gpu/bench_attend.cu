@@ -121,7 +121,11 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
     s.b.seq = (struct cuda_seq *)take(seqs * sizeof *seq);
     s.b.pages[0] = (uint32_t *)take(pages * 4);
     s.b.page_stride[0] = stride;
+    struct cuda_lengths lengths = {};
+    for (uint32_t i = 0; i < seqs; i++) cuda_lengths_add(&lengths, &seq[i]);
+    s.b.lengths = (struct cuda_lengths *)take(sizeof lengths);
     CHECK(cudaMemcpy((void *)s.b.seq, seq, seqs * sizeof *seq, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy((void *)s.b.lengths, &lengths, sizeof lengths, cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy((void *)s.b.pages[0], table, pages * 4, cudaMemcpyHostToDevice));
     free(seq);
     free(table);
@@ -155,7 +159,7 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
 static void drop(struct setup *s)
 {
     CHECK(cudaDeviceSynchronize());
-    void *const all[] = { s->caches, (void *)s->b.seq, (void *)s->b.pages[0], (void *)s->a.q, (void *)s->a.q_turn, s->a.act, s->a.workspace, s->a.counters, s->q_half };
+    void *const all[] = { s->caches, (void *)s->b.seq, (void *)s->b.lengths, (void *)s->b.pages[0], (void *)s->a.q, (void *)s->a.q_turn, s->a.act, s->a.workspace, s->a.counters, s->q_half };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) CHECK(cudaFree(all[i]));
 }
 

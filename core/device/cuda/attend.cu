@@ -8,7 +8,8 @@
  *
  * With one or two blocks a multiprocessor and its memory full, time is what an item takes from one barrier to the next: one warp looks ahead for all, a new key and value
  * are finished with the queries, and what the next tile needs beside pages is asked for a tile ahead. In generation much of an item's time
- * is its instructions, fetched from afar: where every sequence has one row and a block has splits of one tile at most, it goes a short way (do_item, do_run), dealt out by lengths alone.
+ * is its instructions, fetched from afar: where every sequence has one row and a block has splits of one tile at most, it goes a short way (do_item, do_run), dealt out by
+ * lengths alone, of which the host has added up what matters (struct cuda_lengths), and asks for its first pages' entries beside its sequence: from its begin to its first page one journey after another is what it waits for.
  *
  * Tensor cores work with positions (K) or values (V, transposed) as the 16 rows and queries as the 8 columns: a column's sums do not depend on
  * its neighbours, and one query costs what eight do, which is little beside the reading. First a warp has a page and makes its scores; then the warps
@@ -338,20 +339,31 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     if (MEETS) cluster_arrive();
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     item t;
-    if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS && D % 32 == 0)
+    if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS && D % 32 == 0) {
+        const uint32_t cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x, rank = MEETS ? blockIdx.x - cluster * launch.cluster : 0, seq = over(cluster, launch.tile);
+        early_pages early = {}; /* asked for beside the sequence: where there is no window its pages begin with the first */
+        if (launch.tile && seq < a.seqs && !a.ring_pages)
+#pragma unroll
+            for (uint32_t i = 0; i < (MEETS ? 1 : 2); i++)
+                if ((rank + i) * W + warp < a.table_pages) early.id[i] = __ldg(a.pages + (uint64_t)seq * a.page_stride + (rank + i) * W + warp);
         if (tile_run run; launch.tile && deal_tiles<W, MEETS>(t, run, a, launch)) {
             const uint32_t splits = t.last - t.first + 1;
             const parting part = { splits, run.each, run.each == 1 ? splits : (splits + run.each - 1) / run.each };
-            const uint32_t rank = blockIdx.x - over(blockIdx.x, launch.part) * launch.cluster;
             if (run.none) {
                 if (!MEETS || blockIdx.x == 0) wk_depend(); /* the launch ends with the block that waits longest: one is enough */
-            } else if (MEETS && part.each == 1) {
-                do_item<D, FORM>(m, a, t, page_of_item<D, W>(t, a, warp), v, part.splits > 1, part, rank, sent, launch.late);
+                return;
+            }
+            if (a.ring_pages || t.split != rank) early = early_pages{ { look_up(a, t, t.split * W + warp), look_up(a, t, t.split * W + W + warp) } };
+            else if (MEETS && run.each > 1) early.id[1] = look_up(a, t, t.split * W + W + warp);
+            if (MEETS && part.each == 1) {
+                const bool seen = sees_page(t, t.split * W + warp);
+                do_item<D, FORM>(m, a, t, page{ seen ? page_of<D>(a, early.id[0], t.kv) : a.cache, seen }, v, part.splits > 1, part, rank, sent, launch.late);
             } else {
-                do_run<D, MEETS>(m, a, t, run.to, v, part, rank, sent, launch.late);
+                do_run<D, MEETS>(m, a, t, run.to, early, v, part, rank, sent, launch.late);
             }
             return;
         }
+    }
     if (MEETS && launch.late) wk_release();
     const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1), guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
     const dealing dealt = deal_out<D, W, FORM, MEETS>(m, a, launch);
@@ -554,6 +566,7 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
     out->k = attend_source_of(a->k, a->k_stride, a->k_turn, a->k_turn_n, a->k_turn_style, a->k_norm);
     out->v = attend_source_of(a->v, a->v_stride, NULL, 0, 0, a->v_norm);
     out->seq = a->batch->seq;
+    out->lengths = a->batch->lengths;
     out->seqs = a->batch->seqs;
     out->pages = a->batch->pages[a->group];
     out->page_stride = a->batch->page_stride[a->group];
@@ -725,7 +738,7 @@ wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *strea
     if (s != WK_OK) return s;
     const struct cuda_batch *b = a->batch;
     if (b->rows == 0 || b->seqs == 0 || b->seqs > WK_CUDA_FEW) return wk_fail(err, WK_INVALID, "attend: %u rows of %u sequences", b->rows, b->seqs);
-    if (!a->workspace || !a->counters) return wk_fail(err, WK_INVALID, "attend: no workspace or counters");
+    if (!a->workspace || !a->counters || !b->lengths) return wk_fail(err, WK_INVALID, "attend: no workspace, counters or lengths");
     x.max_splits = max_splits_of(x.head, context);
     x.table_pages = (context + KV_PAGE - 1) / KV_PAGE;
     if ((uint64_t)b->rows * a->heads * x.max_splits > UINT32_MAX) return wk_fail(err, WK_INVALID, "attend: %u rows of %u heads with a context of %u", b->rows, a->heads, context);

@@ -43,6 +43,7 @@ struct attend_source {
 struct attend_args {
     struct attend_source q, k, v;
     const struct cuda_seq *seq;
+    const struct cuda_lengths *lengths;
     const uint32_t *pages;
     __half *cache;
     const float *sinks;

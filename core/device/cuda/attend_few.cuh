@@ -119,31 +119,21 @@ __device__ __forceinline__ uint32_t ahead_of(const uint32_t (&ahead)[2], uint32_
 /* A block's run of the splits of its tile: from t.split to `to`, of `each` like others of its cluster, or fewer; none: it has nothing to do. */
 struct tile_run { uint32_t to, each; bool none; };
 
-/* Steps of one row a sequence, of about the same length: sequences have their tiles in order, a cluster or a block each. Whether the step is one; t: the block's tile, and where it begins. By whole
- * warps. */
+/* Steps of one row a sequence, of about the same length: sequences have their tiles in order, a cluster or a block each. Whether the step is one; t: the block's tile, and where it begins. Of a window
+ * what sequences see at most is taken. */
 template <int W, bool MEETS> __device__ __forceinline__ bool deal_tiles(item &t, tile_run &r, const attend_args &a, const few_launch &launch)
 {
+    static_assert(W * KV_PAGE == CUDA_SPLIT, "splits as lengths have them");
     const uint32_t cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x, seq = over(cluster, launch.tile);
     const cuda_seq own = load_seq(a.seq + (seq < a.seqs ? seq : 0));
-    uint32_t all = 0, longest = 0; /* splits that clusters share, or pages that blocks have */
-    bool single = true;
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x & 31u; i < a.seqs; i += 32) {
-        const cuda_seq s = load_seq(a.seq + i);
-        if (s.n_rows == 0) continue;
-        item_sequence<W, FORM_ONE>(t, a, s);
-        const uint32_t n = MEETS ? t.last - t.first + 1 : tile_pages(t, a).n;
-        single = single && s.n_rows == 1;
-        all += n;
-        longest = n > longest ? n : longest;
-    }
-    if (!__all_sync(0xffffffffu, single)) return false;
+    const uint4 of = __ldg(reinterpret_cast<const uint4 *>(a.lengths));
+    const cuda_lengths step = { of.x, of.y, of.z, of.w };
+    if (step.rows != 1) return false;
     item_sequence<W, FORM_ONE>(t, a, own);
-    const uint32_t tiles = a.kv_heads * t.tiles;
-    if (!MEETS || !__all_sync(0xffffffffu, longest <= launch.cluster)) {
-        all = over(__reduce_add_sync(0xffffffffu, all) * tiles, launch.share);
-        longest = __reduce_max_sync(0xffffffffu, longest);
-        if (MEETS ? longest > launch.sent || over(longest + launch.cluster - 1, launch.part) > all + 2 : longest > all + MEETING) return false;
+    const uint32_t unit = MEETS ? CUDA_SPLIT : KV_PAGE, tiles = a.kv_heads * t.tiles, longest = (a.window && step.longest >= a.window ? a.window + unit - 2 : step.longest) / unit + 1;
+    if (!MEETS || longest > launch.cluster) {
+        const uint32_t share = over(min(MEETS ? step.splits : step.pages, a.seqs * longest) * tiles, launch.share); /* of a cluster or a block, if all could be dealt out evenly */
+        if (MEETS ? longest > launch.sent || over(longest + launch.cluster - 1, launch.part) > share + 2 : longest > share + MEETING) return false;
     }
     r.each = MEETS ? over(t.last - t.first + launch.cluster, launch.part) : t.last - t.first + 1;
     t.seq = seq;

@@ -87,16 +87,19 @@ template <int D> __device__ __forceinline__ void finish_heads(few_shared<D, ONE_
     if (!released) wk_release();
 }
 
+/* Entries of the warp's pages of a block's first two splits, as asked for before the sequence was known. */
+struct early_pages { uint32_t id[2]; };
+
 /* Splits [t.split, to] of the tile. MEETS: the tile's other splits are in other blocks of the cluster, and each is sent; else they are all, and are added as they come. */
 template <int D, bool MEETS>
-__device__ __forceinline__ void do_run(few_shared<D, ONE_WARPS> &m, const attend_args &a, item &t, uint32_t to, __half *v, const parting &part, uint32_t rank, unsigned char *sent, bool late)
+__device__ __forceinline__ void do_run(few_shared<D, ONE_WARPS> &m, const attend_args &a, item &t, uint32_t to, const early_pages &pages, __half *v, const parting &part, uint32_t rank, unsigned char *sent, bool late)
 {
     constexpr uint32_t W = ONE_WARPS;
     const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x & 31u, query = 2 * (lane & 3u), k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
     const uint32_t k_at = shared_address(m.k[warp]), v_at = shared_address(v) + warp * (64 * D), low = t.low / KV_PAGE, high = t.high / KV_PAGE;
-    page_copy own = copy_of_page<D>(a, t, t.split * W + warp, look_up(a, t, t.split * W + warp));
+    page_copy own = copy_of_page<D>(a, t, t.split * W + warp, pages.id[0]);
     copy_run(k_at, own.from, own.bytes, k_bar);
-    uint32_t id = t.split < to ? look_up(a, t, (t.split + 1) * W + warp) : 0; /* of the next split's page */
+    uint32_t id = pages.id[1]; /* of the next split's page */
     item end = t;
     end.split = to;
     const duty<D> w = duty_of<D>(a, end);

@@ -30,12 +30,28 @@ struct cuda_seq {               /* on the device */
     uint32_t position;          /* of its first row */
     uint32_t slot;              /* sampler slot */
 };
+/* Of WK_CUDA_FEW sequences: what every block of attention would otherwise look at each of them for. Splits: runs of CUDA_SPLIT positions, from position 0 on. */
+enum { CUDA_SPLIT = 8 * KV_PAGE };
+struct cuda_lengths {
+    uint32_t rows, longest;     /* most rows that one has; the largest position of a newest row */
+    uint32_t pages, splits;     /* up to each one's newest row, in all */
+};
+static inline void cuda_lengths_add(struct cuda_lengths *l, const struct cuda_seq *s)
+{
+    if (!s->n_rows) return;
+    const uint32_t newest = s->position + s->n_rows - 1;
+    l->rows = l->rows < s->n_rows ? s->n_rows : l->rows;
+    l->longest = l->longest < newest ? newest : l->longest;
+    l->pages += newest / KV_PAGE + 1;
+    l->splits += newest / CUDA_SPLIT + 1;
+}
 struct cuda_batch {
     uint32_t rows, seqs;        /* rows and sequences launched for (buckets) */
     const uint32_t *token;      /* [rows]; TOKEN_LAST was replaced by then */
     const uint32_t *position;   /* [rows] */
     const int32_t *row_seq;     /* [rows] */
     const struct cuda_seq *seq; /* [seqs] */
+    const struct cuda_lengths *lengths; /* of each WK_CUDA_FEW of them */
     const uint32_t *pages[TAPE_MAX_GROUPS]; /* group g: [seqs][page_stride[g]] */
     uint32_t page_stride[TAPE_MAX_GROUPS];
 };

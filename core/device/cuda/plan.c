@@ -387,12 +387,13 @@ static void carve_inputs(struct executor *x, struct cuda_carve *c)
     p->wanted = carve(c, x->cap_all, sizeof *p->wanted);
     p->seq = carve(c, x->run_rows, sizeof *p->seq);
     p->sampled = carve(c, x->run_rows, sizeof *p->sampled);
+    p->lengths = carve(c, (x->run_rows + WK_CUDA_FEW - 1) / WK_CUDA_FEW, sizeof *p->lengths);
     p->pages = carve(c, (uint64_t)x->run_rows * x->page_stride, sizeof *p->pages);
     p->serial = carve(c, 1, sizeof *p->serial);
     p->ticket = carve(c, 1, sizeof *p->ticket);
     for (uint32_t i = 0; i < p->n_turns; i++) p->turn[i].turn = carve(c, (uint64_t)x->cap_all * p->turn[i].n, 2 * sizeof(float));
     for (uint32_t i = 0; i < p->n_offsets; i++) p->by_position[i].index = carve(c, x->cap_all, sizeof(uint32_t));
-    x->batch = (struct cuda_batch){ .token = p->token, .position = p->position, .row_seq = p->row_seq, .seq = p->seq };
+    x->batch = (struct cuda_batch){ .token = p->token, .position = p->position, .row_seq = p->row_seq, .seq = p->seq, .lengths = p->lengths };
     for (uint32_t g = 0; g < x->program->n_groups; g++) {
         x->batch.pages[g] = p->pages ? p->pages + x->page_offset[g] : NULL;
         x->batch.page_stride[g] = x->page_stride;

@@ -15,8 +15,8 @@
 
 #include "device/cuda/launch.cuh"
 
-enum { THREADS = 128, LINE = 64, WORDS = 12 /* of a line */ };
-static_assert(sizeof(struct prepare_line) == LINE && offsetof(struct prepare_line, none) == 4 * WORDS, "a line of pinned memory");
+enum { THREADS = 128, LINE = 64, WORDS = LINE / 4 };
+static_assert(sizeof(struct prepare_line) == LINE, "a line of pinned memory");
 
 struct prepare_layout prepare_layout(uint32_t rows, uint32_t seqs, uint32_t page_stride)
 {
@@ -82,7 +82,7 @@ static __device__ __forceinline__ void count_run(const struct prepare &p, uint32
 
 static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_constant__ struct prepare p, uint32_t seqs)
 {
-    __shared__ union { uint32_t word[WORDS]; struct { struct prepare_row row; struct cuda_seq seq, sampled; } of; } in;
+    __shared__ union { uint32_t word[WORDS]; struct prepare_line of; } in;
     const uint32_t row = blockIdx.x, i = threadIdx.x;
     wk_release();
     uint32_t position = *(volatile uint32_t *)(p.position + row) + 1, word = 0, early = 0;
@@ -108,6 +108,7 @@ static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_co
     if (!with_seq) return;
     if (i == 64) p.seq[row] = in.of.seq;
     if (i == 96) p.sampled[row] = in.of.sampled;
+    if (i == 97 && row % WK_CUDA_FEW == 0) p.lengths[row / WK_CUDA_FEW] = in.of.lengths;
     if (in.of.seq.n_rows) put_pages(p, row, table, in.of.seq.position + in.of.seq.n_rows, early);
 }
 

@@ -31,7 +31,7 @@ struct prepare_row {
     uint32_t wanted;             /* an entry of the list of wanted rows; it has nothing to do with this row */
 };
 #define PREPARE_LAST 0x80000000u /* no id is that large */
-struct prepare_line { struct prepare_row row; struct cuda_seq seq, sampled; uint32_t none[4]; }; /* the i-th of each */
+struct prepare_line { struct prepare_row row; struct cuda_seq seq, sampled; struct cuda_lengths lengths; }; /* the i-th of each; lengths: in the line of the first of WK_CUDA_FEW sequences */
 struct prepare_layout { uint64_t pages, bytes; uint32_t table; }; /* table: entries */
 struct prepare_layout prepare_layout(uint32_t rows, uint32_t seqs, uint32_t page_stride);
 
@@ -44,6 +44,7 @@ struct prepare {
     uint32_t *token, *position, *wanted, *pages; /* position: also read, as what the run before left */
     int32_t *row_seq;
     struct cuda_seq *seq, *sampled;
+    struct cuda_lengths *lengths;
     const uint32_t *last;        /* sampled ids by slot */
     uint32_t n_vocab, page_stride, n_groups, n_turns, n_offsets;
     uint32_t page_offset[TAPE_MAX_GROUPS], ring_pages[TAPE_MAX_GROUPS]; /* of a sequence's tables; ring_pages: entries that are used in turn, or 0 */

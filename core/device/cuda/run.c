@@ -91,6 +91,16 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
     put_pages(x, b, seq, q, q->position + c->done, q->position + c->done + n);
 }
 
+/* Of all sequences, by WK_CUDA_FEW. */
+static void put_lengths(const struct run *r, const struct block *b)
+{
+    for (uint32_t i = 0; i < r->seqs; i++) {
+        struct cuda_lengths *l = &b->line[i - i % WK_CUDA_FEW].lengths;
+        if (i % WK_CUDA_FEW == 0) *l = (struct cuda_lengths){ 0, 0, 0, 0 };
+        cuda_lengths_add(l, &b->line[i].seq);
+    }
+}
+
 /* Fills the run up to its bucket. What is computed for padding goes nowhere. */
 static void put_padding(const struct executor *x, struct run *r, const struct block *b)
 {
@@ -100,6 +110,7 @@ static void put_padding(const struct executor *x, struct run *r, const struct bl
     for (uint32_t i = r->n_wanted; i < r->rows; i++) b->line[i].row.wanted = 0;
     for (uint32_t i = r->n_seqs; i < r->seqs; i++) b->line[i].seq = (struct cuda_seq){ .n_rows = 0 };
     for (uint32_t i = r->n_wanted < x->run_rows ? r->n_wanted : x->run_rows; i < r->seqs; i++) b->line[i].sampled = (struct cuda_seq){ .n_rows = 0 };
+    put_lengths(r, b);
 }
 
 static struct block begin_run(struct executor *x, bool few)

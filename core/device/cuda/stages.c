@@ -98,6 +98,7 @@ static wk_status attend_few(struct executor *x, const struct cuda_attend *a, str
         batch->seqs = left < WK_CUDA_FEW ? left : WK_CUDA_FEW;
         st = cuda_attend(a, x->o.context, x->stream, err);
         batch->seq += batch->seqs;
+        batch->lengths++;
         for (uint32_t g = 0; g < x->program->n_groups; g++) batch->pages[g] += (uint64_t)batch->seqs * batch->page_stride[g];
     }
     return st;

@@ -151,6 +151,7 @@ enum how { STORE, FEW, PROMPT };
 struct batch {
     uint32_t rows, seqs;
     array<struct cuda_seq> seq;
+    array<struct cuda_lengths> lengths;
     array<float> q, k, v, turn, out;
     array<uint16_t> act;
     struct cuda_batch b;
@@ -171,6 +172,10 @@ static struct batch make_batch(const struct world *w, const struct sequence *s, 
     for (uint32_t i = n; i < b.seqs; i++) b.seq.host[i] = cuda_seq{ b.rows, 0, 0, 0 };
     b.rows += padding;
     send(&b.seq);
+    b.lengths = make<struct cuda_lengths>(1);
+    b.lengths.host[0] = cuda_lengths{};
+    for (uint32_t i = 0; i < b.seqs; i++) cuda_lengths_add(&b.lengths.host[0], &b.seq.host[i]);
+    send(&b.lengths);
     b.q = make<float>((size_t)b.rows * f->heads * f->dk);
     b.k = make<float>((size_t)b.rows * f->kv_heads * f->dk);
     b.v = make<float>((size_t)b.rows * f->kv_heads * f->dv);
@@ -195,6 +200,7 @@ static struct batch make_batch(const struct world *w, const struct sequence *s, 
 static void drop_batch(struct batch *b)
 {
     drop(&b->seq);
+    drop(&b->lengths);
     drop(&b->q);
     drop(&b->k);
     drop(&b->v);
@@ -214,6 +220,7 @@ static void run_batch(const struct world *w, struct batch *b, const uint32_t *ta
     b->b.rows = b->rows;
     b->b.seqs = b->seqs;
     b->b.seq = b->seq.device;
+    b->b.lengths = b->lengths.device;
     b->b.pages[1] = pages.device;
     b->b.page_stride[1] = w->stride;
     struct cuda_attend a = {};

@@ -3,7 +3,7 @@
 #include "device/cuda/prepare.h"
 #include "device/cuda/test_device.cuh"
 
-enum { ROWS = 70, SEQS = 64, GROUPS = 3, SLOTS = 80, PAIRS = 48, TURNS = 2, OFFSETS = 2, VOCAB = 1000, CONTEXT = 9000 };
+enum { ROWS = 110, SEQS = 100, GROUPS = 3, SLOTS = 80, PAIRS = 48, TURNS = 2, OFFSETS = 2, VOCAB = 1000, CONTEXT = 9000 };
 
 /* Groups: all pages of the context, more than a block has threads; a ring; few pages in a table with room for all. */
 static const uint32_t ring_pages[GROUPS] = { 0, 13, 0 }, group_pages[GROUPS] = { (CONTEXT + KV_PAGE - 1) / KV_PAGE, 13, (CONTEXT + KV_PAGE - 1) / KV_PAGE };
@@ -14,6 +14,7 @@ struct rig {
     array<uint32_t> word, last, token, position, wanted, pages, offset[OFFSETS];
     array<int32_t> row_seq;
     array<struct cuda_seq> seq, sampled;
+    array<struct cuda_lengths> lengths;
     array<double> freq;
     array<float> turn[TURNS];
     uint32_t serial;
@@ -48,6 +49,7 @@ static void open_rig(struct rig *r)
     r->row_seq = make<int32_t>(ROWS), p->row_seq = r->row_seq.device;
     r->seq = make<struct cuda_seq>(SEQS), p->seq = r->seq.device;
     r->sampled = make<struct cuda_seq>(SEQS), p->sampled = r->sampled.device;
+    r->lengths = make<struct cuda_lengths>((SEQS + WK_CUDA_FEW - 1) / WK_CUDA_FEW), p->lengths = r->lengths.device;
     r->pages = make<uint32_t>((size_t)SEQS * p->page_stride), p->pages = r->pages.device;
     r->freq = make<double>(PAIRS);
     for (uint32_t i = 0; i < PAIRS; i++) r->freq.host[i] = pow(10000.0, -(double)i / PAIRS);
@@ -71,12 +73,22 @@ static void open_rig(struct rig *r)
 static void close_rig(struct rig *r)
 {
     CUDA_OK(cudaFreeHost(r->host));
-    drop(&r->word), drop(&r->last), drop(&r->token), drop(&r->position), drop(&r->wanted), drop(&r->row_seq), drop(&r->seq), drop(&r->sampled), drop(&r->pages), drop(&r->freq);
+    drop(&r->word), drop(&r->last), drop(&r->token), drop(&r->position), drop(&r->wanted), drop(&r->row_seq), drop(&r->seq), drop(&r->sampled), drop(&r->lengths), drop(&r->pages), drop(&r->freq);
     for (uint32_t t = 0; t < TURNS; t++) drop(&r->turn[t]);
     for (uint32_t i = 0; i < OFFSETS; i++) drop(&r->offset[i]);
 }
 
-struct inputs { struct prepare_row row[ROWS]; struct cuda_seq seq[SEQS], sampled[SEQS]; uint32_t page[SEQS][2 * CONTEXT / KV_PAGE + 64]; };
+struct inputs { struct prepare_row row[ROWS]; struct cuda_seq seq[SEQS], sampled[SEQS]; struct cuda_lengths lengths[(SEQS + WK_CUDA_FEW - 1) / WK_CUDA_FEW]; uint32_t page[SEQS][2 * CONTEXT / KV_PAGE + 64]; };
+
+static void put_lengths(struct inputs *in, struct prepare_line *line, uint32_t seqs)
+{
+    for (uint32_t i = 0; i < seqs; i += WK_CUDA_FEW) {
+        struct cuda_lengths *l = &in->lengths[i / WK_CUDA_FEW];
+        *l = cuda_lengths{};
+        for (uint32_t j = i; j < seqs && j < i + WK_CUDA_FEW; j++) cuda_lengths_add(l, &in->seq[j]);
+        line[i].lengths = *l;
+    }
+}
 
 /* Random inputs of a run of `rows` rows and `seqs` sequences, some of them padding; positions one further than before, or anywhere. */
 static void make_inputs(struct rig *r, struct inputs *in, uint32_t rows, uint32_t seqs, bool further)
@@ -98,6 +110,7 @@ static void make_inputs(struct rig *r, struct inputs *in, uint32_t rows, uint32_
     struct prepare_line *line = (struct prepare_line *)block;
     for (uint32_t i = 0; i < rows; i++) line[i].row = in->row[i];
     for (uint32_t i = 0; i < seqs; i++) line[i].seq = in->seq[i], line[i].sampled = in->sampled[i];
+    put_lengths(in, line, seqs);
     for (uint32_t i = 0; i < seqs; i++) memcpy(block + r->p.layout.pages + (size_t)i * r->p.layout.table * 4, in->page[i], r->p.page_stride * 4 < sizeof in->page[i] ? r->p.page_stride * 4 : sizeof in->page[i]);
 }
 
@@ -125,6 +138,7 @@ static void check_pages(const struct rig *r, const struct inputs *in, uint32_t s
     for (uint32_t i = 0; i < seqs; i++) {
         assert_memory_equal(&r->seq.host[i], &in->seq[i], sizeof in->seq[i]);
         assert_memory_equal(&r->sampled.host[i], &in->sampled[i], sizeof in->sampled[i]);
+        assert_memory_equal(&r->lengths.host[i / WK_CUDA_FEW], &in->lengths[i / WK_CUDA_FEW], sizeof *in->lengths);
         const uint32_t *from = in->page[i];
         for (uint32_t g = 0; g < GROUPS; g++) {
             const uint32_t n = in->seq[i].n_rows ? prepare_pages(ring_pages[g], in->seq[i].position + in->seq[i].n_rows) : 0;
@@ -139,9 +153,9 @@ static void check_pages(const struct rig *r, const struct inputs *in, uint32_t s
 static void run_once(struct rig *r, struct inputs *in, uint32_t rows, uint32_t seqs, bool further)
 {
     make_inputs(r, in, rows, seqs, further);
-    poison(&r->token), poison(&r->wanted), poison(&r->row_seq), poison(&r->seq), poison(&r->sampled), poison(&r->pages); /* positions stay: they are read */
+    poison(&r->token), poison(&r->wanted), poison(&r->row_seq), poison(&r->seq), poison(&r->sampled), poison(&r->lengths), poison(&r->pages); /* positions stay: they are read */
     LAUNCH(cuda_prepare(&r->p, rows, seqs, NULL, &error_text));
-    receive(&r->token), receive(&r->position), receive(&r->wanted), receive(&r->row_seq), receive(&r->seq), receive(&r->sampled), receive(&r->pages), receive(&r->word);
+    receive(&r->token), receive(&r->position), receive(&r->wanted), receive(&r->row_seq), receive(&r->seq), receive(&r->sampled), receive(&r->lengths), receive(&r->pages), receive(&r->word);
     for (uint32_t t = 0; t < TURNS; t++) receive(&r->turn[t]);
     for (uint32_t i = 0; i < OFFSETS; i++) receive(&r->offset[i]);
     r->serial++;
@@ -158,7 +172,7 @@ static void test_runs(void **state)
     struct inputs *in = (struct inputs *)calloc(1, sizeof *in);
     assert_non_null(in);
     open_rig(&r);
-    static const struct { uint32_t rows, seqs; } shapes[] = { { 1, 1 }, { 2, 2 }, { 64, 64 }, { 64, 3 }, { ROWS, 64 }, { ROWS, 1 } };
+    static const struct { uint32_t rows, seqs; } shapes[] = { { 1, 1 }, { 2, 2 }, { 64, 64 }, { 64, 3 }, { ROWS, SEQS }, { ROWS, 1 } };
     for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (uint32_t turn = 0; turn < 4; turn++) run_once(&r, in, shapes[i].rows, shapes[i].seqs, turn % 2);
     close_rig(&r);
@@ -177,13 +191,15 @@ static void test_lengths(void **state)
         make_inputs(&r, in, 1, 1, false);
         in->seq[0].n_rows = 1;
         in->seq[0].position = pages * KV_PAGE - 1;
-        ((struct prepare_line *)(r.host + (r.serial + 1) % CUDA_RING * r.p.layout.bytes))->seq = in->seq[0];
+        struct prepare_line *line = (struct prepare_line *)(r.host + (r.serial + 1) % CUDA_RING * r.p.layout.bytes);
+        line->seq = in->seq[0];
+        put_lengths(in, line, 1);
         uint32_t *table = (uint32_t *)(r.host + (r.serial + 1) % CUDA_RING * r.p.layout.bytes + r.p.layout.pages);
         for (uint32_t j = 0; j < 2 * pages + 13; j++) table[j] = in->page[0][j] = 7 * j + pages;
         poison(&r.pages);
         LAUNCH(cuda_prepare(&r.p, 1, 1, NULL, &error_text));
         r.serial++;
-        receive(&r.seq), receive(&r.sampled), receive(&r.pages);
+        receive(&r.seq), receive(&r.sampled), receive(&r.lengths), receive(&r.pages);
         check_pages(&r, in, 1);
     }
     close_rig(&r);
