@@ -413,18 +413,13 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_MIDDLE_THREAD
     const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), rank = blockIdx.x & (a.blocks - 1), worker = blockIdx.x >> (31 - __clz(a.blocks));
     const wk_middle_memory m(a, base, static_cast<unsigned char *>(__cvta_shared_to_generic(base)));
     wk_release();
-    if (warp >= a.tiles) {
+    const bool finishes = warp >= a.tiles;
+    wk_middle_ring ring; /* of a warp that multiplies; its own: it asks before it meets any other */
+    wk_middle_tiles own;
+    if (finishes) {
         wk_few_touch(a.p);
         if (lane == 0) wk_middle_begin(a, m, warp - a.tiles);
-        __syncthreads();
-        if (a.blocks > 1) wk_wide_cluster_arrive();
-        wk_middle_bring<NT, F...>(a, m, rank, worker, warp - a.tiles, lane);
-        if (a.blocks > 1) wk_wide_cluster_wait();
-        if (a.owned == 1) wk_middle_finish_one(a, m, rank, worker, warp - a.tiles, lane);
-        else wk_middle_finish(a, m, rank, worker, warp - a.tiles, lane);
-    } else { /* a warp's ring is its own: it asks before it meets any other */
-        wk_middle_ring ring;
-        wk_middle_tiles own;
+    } else {
         ring.parity = 1;
         ring.begin(a, m, warp);
         if (lane == 0) {
@@ -435,8 +430,15 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_MIDDLE_THREAD
         own.locate(a, worker, rank, warp);
 #pragma unroll 1
         for (uint32_t i = 0; i < a.p.depth; i++, ring.next(a, m, warp)) own.ask(a, ring.at, ring.bar, rank, warp, lane);
-        __syncthreads();
-        if (a.blocks > 1) wk_wide_cluster_arrive();
+    }
+    __syncthreads();
+    if (a.blocks > 1) wk_wide_cluster_arrive();
+    if (finishes) {
+        wk_middle_bring<NT, F...>(a, m, rank, worker, warp - a.tiles, lane);
+        if (a.blocks > 1) wk_wide_cluster_wait();
+        if (a.owned == 1) wk_middle_finish_one(a, m, rank, worker, warp - a.tiles, lane);
+        else wk_middle_finish(a, m, rank, worker, warp - a.tiles, lane);
+    } else {
         wk_middle_consume<NT, F...>(a, m, own, ring, rank, worker, warp, lane);
     }
 #else
