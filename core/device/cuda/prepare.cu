@@ -9,8 +9,6 @@
  * row had in the run before; if the row is at another, they are made again. */
 #include "device/cuda/prepare.h"
 
-#include <stddef.h>
-
 #include <worker/cuda/act.cuh>
 
 #include "device/cuda/launch.cuh"
