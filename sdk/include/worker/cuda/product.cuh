@@ -574,7 +574,8 @@ template <class First, class... Rest> struct wk_product_of {
         w->order_at = a->bars_at + bars;
         return a->depth < 3 ? 0 : fixed + warps * a->depth * a->slot;
     }
-    /* A vocabulary's tiles, with outputs that are sums and no more than a bias. As measured in a model for Q8_0 of 151936 x 896: 40 -> 33 us at 8 rows, 53 -> 41 at 32, 89 -> 61 at 64. */
+    /* A vocabulary's tiles, with outputs that are sums and no more than a bias. As measured in a model for Q8_0 of 151936 x 896: 40 -> 33 us at 8 rows, 53 -> 41 at 32, 89 -> 61 at 64. Four steps at least: of each
+     * pair of slots that the tree adds first, one has to have something (wk_heads_slot). */
     static bool heads_choice(wk_wide_args *w, wide_plan *best)
     {
         const wk_product_args *a = &w->p;
