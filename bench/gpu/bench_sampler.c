@@ -30,12 +30,12 @@ static void ok(wk_status status)
 }
 
 static const struct { const char *name; enum cuda_sample_kind kind; bool clusters; struct sampler_params p; } cases[] = {
-    { "greedy", CUDA_SAMPLE_GREEDY, true, { .repetition_penalty = 1, .top_p = 1 } },
+    { "greedy", CUDA_SAMPLE_PLAIN, true, { .repetition_penalty = 1, .top_p = 1 } },
     { "greedy with penalties", CUDA_SAMPLE_ANY, true, { .repetition_penalty = 1.1f, .presence_penalty = 0.5f, .top_p = 1 } },
-    { "temperature 1", CUDA_SAMPLE_DRAW, true, { .temperature = 1, .repetition_penalty = 1, .top_p = 1 } },
-    { "temperature", CUDA_SAMPLE_DRAW, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
+    { "temperature 1", CUDA_SAMPLE_PLAIN, true, { .temperature = 1, .repetition_penalty = 1, .top_p = 1 } },
+    { "temperature", CUDA_SAMPLE_PLAIN, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
     { "temperature beside others", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
-    { "min-p 0.05", CUDA_SAMPLE_DRAW, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .min_p = 0.05f } },
+    { "min-p 0.05", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .min_p = 0.05f } },
     { "top-k 40", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .top_k = 40 } },
     { "top-p 0.95", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 0.95f } },
     { "top-k, top-p, min-p, penalties", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1.1f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f } },

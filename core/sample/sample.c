@@ -23,12 +23,17 @@ struct sampler {
     uint64_t n_generated;
 };
 
+enum { CHUNKS = SAMPLER_MAX_VOCAB / SAMPLER_CHUNK };
+struct chunk { uint32_t first; float best; uint64_t sum; }; /* first: position of its first id; sum: S */
+
 struct sampler_scratch {
     uint32_t n_vocab;
     float *l;      /* [n_vocab] */
     uint32_t *key; /* [n_vocab] order of l as integers */
     uint32_t *id;  /* [n_vocab] after top-k: whose they are */
     uint64_t *w;   /* [n_vocab] weights */
+    struct chunk chunk[CHUNKS];
+    uint64_t of_chunk[CHUNKS]; /* W */
 };
 
 /* ---- parameters ----------------------------------------------------------------------------------------------------- */
@@ -223,8 +228,8 @@ static wk_status penalise(const struct sampler *s, struct sampler_scratch *x, co
     }
     for (uint32_t i = 0; mask && i < n; i++)
         if (!(mask[i / 64] >> i % 64 & 1)) l[i] = -INFINITY;
-    if (!greedy)
-        for (uint32_t i = 0; i < n; i++) l[i] /= p->temperature;
+    const float by = greedy ? 1 : 1 / p->temperature;
+    for (uint32_t i = 0; !greedy && i < n; i++) l[i] *= by;
     for (uint32_t i = 0; i < s->n_counts; i++) {
         float *generated = &l[s->counts[i].id];
         if (*generated > 0) *generated /= p->repetition_penalty;
@@ -259,14 +264,10 @@ static uint32_t keep_top_k(struct sampler_scratch *x, uint32_t n, uint32_t k)
     return kept;
 }
 
-/* Step 7. best: the largest l. */
-static void weigh(struct sampler_scratch *x, uint32_t n, float best)
+/* Step 7, of n ids. best: the largest l. */
+static void weigh(const float *l, uint64_t *w, uint32_t n, float best)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        double d = (double)x->l[i] - (double)best;
-        d = d < -40.0 ? -40.0 : d; /* -inf too; the weight is 0 */
-        x->w[i] = exp_bits(sampler_exp(d) * 0x1p44 + 0x1p52) & ((UINT64_C(1) << 52) - 1); /* adding 2^52 rounds to an integer, in the low bits */
-    }
+    for (uint32_t i = 0; i < n; i++) w[i] = sampler_weight(l[i] - best);
 }
 
 static uint64_t sum(const uint64_t *w, uint32_t n)
@@ -277,31 +278,54 @@ static uint64_t sum(const uint64_t *w, uint32_t n)
 }
 
 /* Step 8. What does not stay weighs nothing from now on. */
-static void keep_top_p(struct sampler_scratch *x, uint32_t n, float top_p)
+static void keep_top_p(struct sampler_scratch *x, uint32_t n, uint64_t share)
 {
-    const uint64_t share = (uint64_t)rint((double)top_p * 0x1p32);
-    if (share == UINT64_C(1) << 32) return;
     const uint64_t need = (uint64_t)(((u128)share * sum(x->w, n) + UINT32_MAX) >> 32);
     const struct cut c = find_cut(x->key, x->w, n, need ? need : 1);
     for (uint32_t i = 0; i < n; i++) x->w[i] = within(c, x->key[i], i) ? x->w[i] : 0;
 }
 
-/* Step 9. */
-static void keep_min_p(struct sampler_scratch *x, uint32_t n, float min_p)
+/* Steps 7 to 9. What does not stay has a logit of -inf from now on. */
+static void keep_likely(const struct sampler_params *p, struct sampler_scratch *x, uint32_t n, float best)
 {
-    const uint64_t least = (uint64_t)ceil((double)min_p * 0x1p44);
-    for (uint32_t i = 0; i < n; i++) x->w[i] = x->w[i] >= least ? x->w[i] : 0;
+    const uint64_t all = UINT64_C(1) << 32, share = (uint64_t)rint((double)p->top_p * 0x1p32), least = (uint64_t)ceil((double)p->min_p * 0x1p44);
+    if (share == all && !least) return;
+    weigh(x->l, x->w, n, best);
+    if (share < all) keep_top_p(x, n, share);
+    for (uint32_t i = 0; i < n; i++) x->l[i] = x->w[i] && x->w[i] >= least ? x->l[i] : -INFINITY;
 }
 
-/* Step 10: a position. */
-static uint32_t draw(const uint64_t *w, uint32_t n, uint64_t seed, uint64_t index)
+/* The first position at which the running sum of w, `total` in all, exceeds its share random / 2^64. */
+static uint32_t reach(const uint64_t *w, uint64_t total, uint64_t random)
 {
-    const struct philox_block counter = { { (uint32_t)index, (uint32_t)(index >> 32), 0, 0 } };
-    const struct philox_block r = philox4x32_10(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
-    uint64_t target = (uint64_t)((u128)((uint64_t)r.word[1] << 32 | r.word[0]) * sum(w, n) >> 64);
+    uint64_t target = (uint64_t)((u128)random * total >> 64);
     uint32_t i = 0;
     while (w[i] <= target) target -= w[i++];
     return i;
+}
+
+/* Step 10, with n logits, those of `ids` (NULL: of all): a position. */
+static uint32_t draw(struct sampler_scratch *x, uint32_t n, const uint32_t *ids, float best, uint64_t seed, uint64_t index)
+{
+    const struct philox_block counter = { { (uint32_t)index, (uint32_t)(index >> 32), 0, 0 } };
+    const struct philox_block r = philox4x32_10(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
+    uint32_t n_chunks = 0;
+    uint64_t total = 0;
+    for (uint32_t first = 0, end; first < n; first = end) {
+        struct chunk *c = &x->chunk[n_chunks];
+        const uint32_t number = (ids ? ids[first] : first) / SAMPLER_CHUNK;
+        *c = (struct chunk){ first, -INFINITY, 0 };
+        for (end = first; end < n && (ids ? ids[end] : end) / SAMPLER_CHUNK == number; end++) c->best = x->l[end] > c->best ? x->l[end] : c->best;
+        x->of_chunk[n_chunks] = 0;
+        if (c->best > -INFINITY) {
+            weigh(x->l + first, x->w + first, end - first, c->best);
+            c->sum = sum(x->w + first, end - first);
+            x->of_chunk[n_chunks] = (uint64_t)((u128)c->sum * sampler_weight(c->best - best) >> SAMPLER_WEIGHT_BITS);
+        }
+        total += x->of_chunk[n_chunks++];
+    }
+    const struct chunk *c = &x->chunk[reach(x->of_chunk, total, (uint64_t)r.word[1] << 32 | r.word[0])];
+    return c->first + reach(x->w + c->first, c->sum, (uint64_t)r.word[3] << 32 | r.word[2]);
 }
 
 wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const float *logits, const uint64_t *mask, uint32_t *id, const struct wk_err *err)
@@ -320,10 +344,9 @@ wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const
     uint32_t position = 0;
     while (x->key[position] != best) position++;
     if (!greedy) {
-        weigh(x, n, x->l[position]);
-        keep_top_p(x, n, p->top_p);
-        if (p->min_p > 0) keep_min_p(x, n, p->min_p);
-        position = draw(x->w, n, p->seed, s->n_generated);
+        const float most = x->l[position];
+        keep_likely(p, x, n, most);
+        position = draw(x, n, cut ? x->id : NULL, most, p->seed, s->n_generated);
     }
     *id = cut ? x->id[position] : position;
     return WK_OK;

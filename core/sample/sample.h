@@ -5,21 +5,22 @@
  *   1 bias          l[i] += bias, for every entry of logit_bias, in its order
  *   2 penalties     for every id that this job has generated c > 0 times: l -= presence; l -= frequency * c
  *   3 mask          l[i] = -inf where the mask's bit is 0 (what a grammar forbids)
- *   4 temperature   l[i] /= temperature; not if temperature < SAMPLER_GREEDY
+ *   4 temperature   l[i] *= 1 / temperature; not if temperature < SAMPLER_GREEDY
  *   5 repetition    for every generated id: l > 0 ? l /= repetition_penalty : (l *= repetition_penalty)
  *     From here on, "best first" means larger l first (-0 equals 0), among equals the lower id.
  *     If temperature < SAMPLER_GREEDY: the best id is the result.
  *   6 top-k         only the best top_k ids stay; 0: all
- *   7 weights       m = largest l. w[i] = exp((F64)l[i] - (F64)m) * 2^44, rounded to an integer: 2^44 for the best, 0 below e^-31.2.
- *                   exp is sampler_exp: a fixed polynomial in F64, not the C library's.
+ *   7 weights       weight(x) = e^x * 2^44, rounded to an integer: 2^44 of 0, 0 below -31.2; sampler_weight of exp.h, a fixed polynomial. m = largest l, w[i] = weight(l[i] - m).
  *   8 top-p         P = top_p * 2^32, rounded to an integer. The shortest run, best first, whose weights w' satisfy
- *                   sum w' * 2^32 >= P * sum w stays; at least one id
+ *                   sum w' * 2^32 >= P * sum w stays, but for ids with w = 0; not if P = 2^32
  *   9 min-p         only ids with w >= ceil(min_p * 2^44) stay
- *  10 draw          u: the first two words of Philox4x32-10 (low word first), key = seed (low word first), counter = {n mod 2^32, n / 2^32,
- *                   0, 0}, n = number of ids generated before this one. target = floor(u * sum w / 2^64). The result is the first id,
- *                   lowest id first, at which the running sum of w exceeds target.
+ *  10 draw          u, v: the first and the last two words of Philox4x32-10 (low word first), key = seed (low word first), counter = {n mod 2^32,
+ *                   n / 2^32, 0, 0}, n = number of ids generated before this one. Ids are cut into chunks of 128. Of the ids of a chunk that stay,
+ *                   b = largest l, w[i] = weight(l[i] - b), S = sum w, and W = floor(S * weight(b - m) / 2^44); none stays: W = 0. The chunk is the first at
+ *                   which the running sum of W exceeds floor(u * sum W / 2^64), the result the first id in it at which the running sum of its w exceeds floor(v * S / 2^64).
  *
- * Weights are integers so that sums do not depend on their order: a GPU may add them in any. 2^18 ids of 2^44 fit into 64 bits.
+ * Weights are integers so that sums do not depend on their order: a GPU may add them in any. 2^18 ids of 2^44 fit into 64 bits. The draw has two stages because
+ * a chunk can be weighed before anybody knows the largest logit of all: so a GPU reads logits once.
  *
  * A logit that is NaN or +inf, before step 1 or after step 5, is an error, and so is a row without any finite l: never an id. */
 #ifndef CORE_SAMPLE_SAMPLE_H
@@ -34,7 +35,7 @@ extern "C" {
 #endif
 
 #define SAMPLER_GREEDY 1e-5f /* below it, a temperature is 0: the weights of all but the best would be 0 anyway */
-enum { SAMPLER_MAX_VOCAB = 1 << 18, SAMPLER_MAX_BIAS = 1024, SAMPLER_MAX_ENDS = 64 /* ids after which a job is over */ };
+enum { SAMPLER_MAX_VOCAB = 1 << 18, SAMPLER_MAX_BIAS = 1024, SAMPLER_MAX_ENDS = 64 /* ids after which a job is over */, SAMPLER_CHUNK = 128 };
 
 struct sampler_bias { uint32_t id; float bias; };
 
@@ -56,7 +57,7 @@ wk_status sampler_check(const struct sampler_params *p, uint32_t n_vocab, const 
 
 /* Memory to work in, for rows of n_vocab logits; shared by any number of samplers that are used one after the other. */
 struct sampler_scratch;
-wk_status sampler_scratch_open(uint32_t n_vocab, struct sampler_scratch **out, const struct wk_err *err); /* 20 n_vocab bytes */
+wk_status sampler_scratch_open(uint32_t n_vocab, struct sampler_scratch **out, const struct wk_err *err); /* 20 n_vocab bytes and 48 KiB */
 void sampler_scratch_close(struct sampler_scratch *x); /* NULL allowed */
 
 /* One job's parameters and the ids that it has generated. [one thread at a time] */

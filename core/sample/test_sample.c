@@ -1,4 +1,4 @@
-/* test_sample.c: the sampler against the definition in sample.h done the slow way: everything sorted, exp by the C library in long double. */
+/* test_sample.c: the sampler against the definition in sample.h done the slow way: everything sorted, sums in long double. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -56,9 +56,36 @@ static void test_exp(void **state)
     }
 }
 
+static void test_weight(void **state)
+{
+    (void)state;
+    uint64_t seed = 8;
+    assert_true(sampler_weight(0.0f) == UINT64_C(1) << SAMPLER_WEIGHT_BITS && sampler_weight(-0.0f) == UINT64_C(1) << SAMPLER_WEIGHT_BITS);
+    assert_true(sampler_weight(-INFINITY) == 0 && sampler_weight(-1e30f) == 0 && sampler_weight(-31.25f) == 0 && sampler_weight(-31.0f) > 0);
+    for (int i = 0; i < 400000; i++) {
+        const float x = (float)(-next_unit(&seed) * (i % 2 ? 34.0 : 1.0));
+        const long double want = expl((long double)x) * 0x1p44L, error = fabsl((long double)sampler_weight(x) - want);
+        if (error > 0.5L + (3e-7L + 1e-7L * fabsl((long double)x)) * want) fail_msg("weight(%a): %llu, expected %Lg", (double)x, (unsigned long long)sampler_weight(x), want);
+    }
+}
+
 /* ---- the definition, the slow way ----------------------------------------------------------------------------------------- */
 
+__extension__ typedef unsigned __int128 u128;
+
 struct ranked { float l; uint32_t id; uint64_t w; bool stays; };
+
+/* The first of n at which the running sum of w exceeds floor(random * sum / 2^64). */
+static uint32_t slow_reach(const uint64_t *w, uint32_t n, uint64_t random)
+{
+    long double total = 0, run = 0;
+    for (uint32_t i = 0; i < n; i++) total += (long double)w[i];
+    const long double target = floorl((long double)random * total / 0x1p64L);
+    for (uint32_t i = 0; i < n; i++)
+        if ((run += (long double)w[i]) > target) return i;
+    fail_msg("a target beyond the sum");
+    return 0;
+}
 
 static int best_first(const void *a, const void *b)
 {
@@ -66,6 +93,7 @@ static int best_first(const void *a, const void *b)
     if (x->l != y->l) return x->l > y->l ? -1 : 1;
     return x->id < y->id ? -1 : 1;
 }
+enum { SLOW_CHUNKS = 3 };
 static int by_id(const void *a, const void *b)
 {
     const struct ranked *x = a, *y = b;
@@ -77,6 +105,7 @@ static uint32_t slow_pick(const struct sampler_params *p, uint32_t n, const floa
 {
     struct ranked *r = calloc(n, sizeof *r);
     assert_non_null(r);
+    volatile float inverse = 1.0f / p->temperature;
     for (uint32_t i = 0; i < n; i++) {
         volatile float l = logits[i]; /* volatile: every step rounded */
         uint32_t times = 0;
@@ -87,7 +116,7 @@ static uint32_t slow_pick(const struct sampler_params *p, uint32_t n, const floa
         if (times) l = l - p->presence_penalty;
         if (times) l = l - frequency;
         if (mask && !(mask[i / 64] >> (i % 64) & 1)) l = -INFINITY;
-        if (p->temperature >= SAMPLER_GREEDY) l = l / p->temperature;
+        if (p->temperature >= SAMPLER_GREEDY) l = l * inverse;
         if (times) l = l > 0 ? l / p->repetition_penalty : l * p->repetition_penalty;
         r[i] = (struct ranked){ l, i, 0, true };
     }
@@ -95,33 +124,34 @@ static uint32_t slow_pick(const struct sampler_params *p, uint32_t n, const floa
     uint32_t picked = r[0].id;
     if (r[0].l == -INFINITY) picked = UINT32_MAX;
     else if (p->temperature >= SAMPLER_GREEDY) {
-        long double all = 0, run = 0, total = 0;
+        long double all = 0, run = 0;
+        const float m = r[0].l;
         for (uint32_t i = 0; i < n; i++) r[i].stays = p->top_k == 0 || i < p->top_k;
         for (uint32_t i = 0; i < n; i++) {
-            r[i].w = (uint64_t)rintl(expl((long double)r[i].l - (long double)r[0].l) * 0x1p44L);
+            r[i].w = sampler_weight(r[i].l - m);
             all += r[i].stays ? (long double)r[i].w : 0;
         }
         const long double share = rintl((long double)p->top_p * 0x1p32L);
         bool reached = false;
-        for (uint32_t i = 0; i < n; i++) {
-            r[i].stays = r[i].stays && (share == 0x1p32L || !reached);
+        for (uint32_t i = 0; i < n && share < 0x1p32L; i++) {
+            r[i].stays = r[i].stays && !reached && r[i].w;
             run += (long double)r[i].w;
             reached = reached || run * 0x1p32L >= share * all;
         }
-        for (uint32_t i = 0; i < n; i++) {
-            r[i].stays = r[i].stays && (long double)r[i].w >= (long double)p->min_p * 0x1p44L;
-            total += r[i].stays ? (long double)r[i].w : 0;
-        }
+        for (uint32_t i = 0; i < n; i++) r[i].stays = r[i].stays && (long double)r[i].w >= (long double)p->min_p * 0x1p44L;
         struct philox_block b = philox4x32_10((struct philox_block){ { n_history, 0, 0, 0 } }, (uint32_t)p->seed, (uint32_t)(p->seed >> 32));
-        const long double target = floorl((long double)((uint64_t)b.word[1] << 32 | b.word[0]) * total / 0x1p64L);
         qsort(r, n, sizeof *r, by_id);
-        run = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            run += r[i].stays ? (long double)r[i].w : 0;
-            if (run <= target) continue;
-            picked = r[i].id;
-            break;
+        uint64_t of_chunk[SLOW_CHUNKS] = { 0 }, weights[SLOW_CHUNKS][128] = { 0 };
+        assert_true(n <= SLOW_CHUNKS * 128);
+        for (uint32_t c = 0; c < SLOW_CHUNKS; c++) {
+            float best = -INFINITY;
+            u128 s = 0;
+            for (uint32_t i = 128 * c; i < n && i < 128 * c + 128; i++) best = r[i].stays && r[i].l > best ? r[i].l : best;
+            for (uint32_t i = 128 * c; i < n && i < 128 * c + 128; i++) s += weights[c][i % 128] = r[i].stays && r[i].l > -INFINITY ? sampler_weight(r[i].l - best) : 0;
+            if (best > -INFINITY) of_chunk[c] = (uint64_t)(s * sampler_weight(best - m) / ((u128)1 << 44));
         }
+        const uint32_t c = slow_reach(of_chunk, SLOW_CHUNKS, (uint64_t)b.word[1] << 32 | b.word[0]);
+        picked = 128 * c + slow_reach(weights[c], 128, (uint64_t)b.word[3] << 32 | b.word[2]);
     }
     free(r);
     return picked;
@@ -425,7 +455,7 @@ static void test_log_sum(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox), cmocka_unit_test(test_exp), cmocka_unit_test(test_all_combinations), cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_philox), cmocka_unit_test(test_exp), cmocka_unit_test(test_weight), cmocka_unit_test(test_all_combinations), cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_reproducible), cmocka_unit_test(test_exact_share), cmocka_unit_test(test_unusable_logits), cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_log_sum),
     };

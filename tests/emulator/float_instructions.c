@@ -187,6 +187,7 @@ LANES1(f64_u64_rn, uint64_t, double, float_to_u64(rint(a)))
 LANES1(f64_s64, uint64_t, double, float_to_s64(trunc(a)))
 LANES1(f64_s64_rn, uint64_t, double, float_to_s64(rint(a)))
 LANES1(f32_u64, uint64_t, float, float_to_u64(truncf(a)))
+LANES1(f32_u64_rn, uint64_t, float, float_to_u64(rintf(a)))
 LANES1(f32_s64, uint64_t, float, float_to_s64(truncf(a)))
 LANES1(u32_f32, float, uint32_t, (float)a)
 LANES1(s32_f32, float, int32_t, (float)a)
@@ -236,7 +237,7 @@ const struct instruction float_instructions[] = {
     F1("cvt.rzi.u32.f32", f32_u32), F1("cvt.rzi.s32.f32", f32_s32), F1("cvt.rni.u32.f32", f32_u32_rn), F1("cvt.rni.s32.f32", f32_s32_rn), F1("cvt.rmi.s32.f32", f32_s32_rm),
     { "cvt.rzi.u32.f64", "i:l", f64_u32, false }, { "cvt.rzi.s32.f64", "i:l", f64_s32, false }, { "cvt.rni.s32.f64", "i:l", f64_s32_rn, false },
     D1("cvt.rzi.u64.f64", f64_u64), D1("cvt.rni.u64.f64", f64_u64_rn), D1("cvt.rzi.s64.f64", f64_s64), D1("cvt.rni.s64.f64", f64_s64_rn),
-    { "cvt.rzi.u64.f32", "l:i", f32_u64, false }, { "cvt.rzi.s64.f32", "l:i", f32_s64, false },
+    { "cvt.rzi.u64.f32", "l:i", f32_u64, false }, { "cvt.rni.u64.f32", "l:i", f32_u64_rn, false }, { "cvt.rzi.s64.f32", "l:i", f32_s64, false },
     F1("cvt.rn.f32.u32", u32_f32), F1("cvt.rn.f32.s32", s32_f32), F1("cvt.rn.f32.u16", u16_f32), F1("cvt.rn.f32.s16", s16_f32), F1("cvt.rn.f32.u8", u8_f32), F1("cvt.rn.f32.s8", s8_f32),
     { "cvt.rn.f32.u64", "i:l", u64_f32, false }, { "cvt.rn.f32.s64", "i:l", s64_f32, false },
     { "cvt.rn.f64.u32", "l:i", u32_f64, false }, { "cvt.rn.f64.s32", "l:i", s32_f64, false }, D1("cvt.rn.f64.u64", u64_f64), D1("cvt.rn.f64.s64", s64_f64),

@@ -107,7 +107,7 @@ struct cuda_stage {
 
 /* ---- runs --------------------------------------------------------------------------------------------------------------- */
 
-enum program_kind { PROGRAM_LOGITS = 0, PROGRAM_SAMPLED, PROGRAM_DRAW, PROGRAM_GREEDY, PROGRAM_KINDS }; /* from PROGRAM_SAMPLED on: enum cuda_sample_kind */
+enum program_kind { PROGRAM_LOGITS = 0, PROGRAM_SAMPLED, PROGRAM_PLAIN, PROGRAM_KINDS }; /* from PROGRAM_SAMPLED on: enum cuda_sample_kind */
 
 struct run {
     bool few;

@@ -25,7 +25,7 @@ static uint32_t nodes(const struct executor *x, uint32_t rows)
 {
     const struct tape_program *p = x->program;
     const uint32_t calls = (rows + WK_CUDA_FEW - 1) / WK_CUDA_FEW; /* of a dense product and of attention */
-    uint32_t n = 3; /* inputs, sampler's two */
+    uint32_t n = 2; /* inputs, sampler */
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
         n += (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ATTEND ? calls : 1u) + (l->norm != TAPE_NONE && rows > 1) + (l->kind == LAUNCH_ROUTE ? 2u : 0u) + (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */

@@ -215,8 +215,7 @@ wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct s
  * store). Row i of logits belongs to seq[i], whose slot no other row has. kind: the least of those of the batch's slots, or a lesser one. A dependent call reads seq, serial and slots
  * before it waits for the launch before it. */
 enum cuda_sample_kind { CUDA_SAMPLE_ANY = 0,
-                        CUDA_SAMPLE_DRAW,           /* no more than a temperature, and maybe min-p */
-                        CUDA_SAMPLE_GREEDY };       /* no more than the best id is wanted: no bias, no penalties */
+                        CUDA_SAMPLE_PLAIN };        /* no more than a temperature, or the best id: no bias, no penalties */
 enum { CUDA_NO_ID = 0xfffffffe };                   /* no id can be picked from the row's logits, or could in an earlier step since cuda_sampler_set;
                                                        UINT32_MAX: padding (seq.n_rows 0), or the slot came to an end before */
 struct cuda_sampled { uint32_t serial, id; };

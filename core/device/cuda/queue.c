@@ -104,7 +104,7 @@ wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_
 
 static enum cuda_sample_kind kind_of(const struct executor *x, const struct step *s, const struct run *r)
 {
-    enum cuda_sample_kind least = CUDA_SAMPLE_GREEDY;
+    enum cuda_sample_kind least = CUDA_SAMPLE_PLAIN;
     for (uint32_t i = 0; i < r->n_wanted; i++) {
         const enum cuda_sample_kind kind = x->slot_kind[s->seqs[r->wanted_of[i]].slot];
         least = kind < least ? kind : least;

@@ -1,7 +1,6 @@
 /* sampler.cu: from rows of logits to ids, exactly as core/sample/sample.h defines it.
  *
- * Three kernels. sample_best finds the best id of each row: many small blocks a row, each leaves its best by an integer maximum. A greedy slot's row ends there: the last of its blocks
- * (an integer counter) writes the id. Where a temperature is all that a slot wants, sample_draw goes on from the best (sampler_draw.cuh). sample_full serves everything else by itself:
+ * Two kernels. sample_plain takes rows of which the best id is wanted, or a draw at a temperature alone: many small blocks a row (sampler_plain.cuh). sample_full serves everything else:
  * a few blocks a row share it (sampler_parts.cuh).
  *
  * Every sum and maximum is of integers, so neither the number of blocks nor their order shows in an id. */
@@ -10,7 +9,8 @@
 #include <string.h>
 
 #include "device/cuda/launch.cuh"
-#include "device/cuda/sampler_draw.cuh"
+#include "device/cuda/sampler_parts.cuh"
+#include "device/cuda/sampler_plain.cuh"
 
 enum { BIAS_A_LAUNCH = 448 /* entries that fit into a launch's parameters */ };
 
@@ -23,92 +23,21 @@ struct cuda_sampler {
 
 namespace {
 
-/* ---- best -------------------------------------------------------------------------------------------------------------------------- */
-
-/* The best of a thread's ids, which come in ascending order: its logit, and the four neighbours among which it is the first. */
-struct best { float logit; uint32_t at; float4 four; };
-
-/* A NaN stays. */
-__device__ __forceinline__ float larger(float a, float b)
-{
-    asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
-    return a;
-}
-
-__device__ __forceinline__ void take_four(struct best &b, float4 x, uint32_t at)
-{
-    const float most = larger(larger(x.x, x.y), larger(x.z, x.w));
-    if (most > b.logit) {
-        b.at = at;
-        b.four = x;
-    }
-    b.logit = larger(b.logit, most);
-}
-
-/* By a whole block; the head comes in before the wait for the logits. first is a multiple of 4. */
-__device__ u64 best_of_range(const float *logits, uint32_t first, uint32_t end)
-{
-    enum { AT_ONCE = 4, STRIDE = 4 * BEST_BLOCK };
-    const bool aligned = ((uintptr_t)logits & 15) == 0;
-    const uint32_t whole = aligned ? end & ~3u : first;
-    struct best b = { -INFINITY, SAMPLER_MAX_VOCAB - 4, { 0, 0, 0, 0 } };
-    for (uint32_t at = first + 4 * threadIdx.x; at < whole; at += AT_ONCE * STRIDE) {
-        float4 x[AT_ONCE];
-#pragma unroll
-        for (uint32_t i = 0; i < AT_ONCE; i++) x[i] = at + i * STRIDE < whole ? __ldcg((const float4 *)(logits + at + i * STRIDE)) : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-#pragma unroll
-        for (uint32_t i = 0; i < AT_ONCE; i++) take_four(b, x[i], at + i * STRIDE);
-    }
-    for (uint32_t i = whole + threadIdx.x; i < end; i += BEST_BLOCK) take_four(b, make_float4(__ldcg(logits + i), -INFINITY, -INFINITY, -INFINITY), i);
-    return rank_of(order_key(b.logit), b.at + (b.four.x == b.logit ? 0 : b.four.y == b.logit ? 1 : b.four.z == b.logit ? 2 : 3));
-}
-
-__global__ void __launch_bounds__(BEST_BLOCK, BEST_BLOCKS_SM) sample_best(struct space v, struct job j)
-{
-    __shared__ struct head h;
-    const uint32_t row = blockIdx.y, first = blockIdx.x * j.part_ids, end = v.n_vocab - first < j.part_ids ? v.n_vocab : first + j.part_ids;
-    load_head<BEST_BLOCK>(&h, v, j, row);
-    wk_depend();
-    wk_release(); /* sample_draw reads logits before it waits */
-    const u64 best = block_max<BEST_BLOCK / 32>(best_of_range(j.logits + row * j.stride, first, end));
-    if (idle(h)) {
-        if (blockIdx.x == 0 && threadIdx.x == 0) give_none(v, j, h, row);
-        return;
-    }
-    if (threadIdx.x >= 32) return;
-    struct row_space *r = &v.row[row];
-    bool last = false;
-    if (threadIdx.x == 0) {
-        atomicMax(&r->best, best + 1);
-        last = h.s.greedy && comes_last(r);
-    }
-    if (!__shfl_sync(0xffffffffu, last, 0)) return;
-    const u64 of_row = __ldcg(&r->best) - 1;
-    __syncwarp();
-    if (threadIdx.x == 0) {
-        r->best = 0;
-        r->arrived = 0;
-    }
-    accept_best(v, j, h, row, of_row);
-}
-
 /* ---- full -------------------------------------------------------------------------------------------------------------------------- */
 
 template <bool CLUSTER>
 __global__ void __launch_bounds__(BLOCK, 2) sample_full(struct space v, struct job j)
 {
     extern __shared__ uint4 shared_words[];
-    __shared__ double powers[POWERS];
     if (CLUSTER) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
     }
-    for (uint32_t i = threadIdx.x; i < POWERS; i += BLOCK) powers[i] = __ldg(v.powers + i);
     wk_depend();
     wk_release();
     for (uint32_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
-        sample_row<CLUSTER>(v, j, row, powers, (uint32_t *)shared_words);
+        sample_row<CLUSTER>(v, j, row, (uint32_t *)shared_words);
         __syncthreads(); /* before the next row's logits overwrite this one's */
     }
 }
@@ -152,8 +81,7 @@ u64 carve_space(struct space *v, char *base, uint32_t slots, uint32_t n_vocab, u
     v->last = (uint32_t *)carve(&c, slots * sizeof *v->last);
     v->bias = (struct sampler_bias *)carve(&c, (u64)slots * SAMPLER_MAX_BIAS * sizeof *v->bias);
     v->row = (struct row_space *)carve(&c, rows * sizeof *v->row);
-    v->powers = (double *)carve(&c, POWERS * sizeof *v->powers);
-    v->of_chunk = (u64 *)carve(&c, (u64)rows * row_chunks(n_vocab) * sizeof *v->of_chunk);
+    v->of_chunk = (struct chunk_sum *)carve(&c, (u64)rows * row_chunks(n_vocab) * sizeof *v->of_chunk);
     v->counts = (uint32_t *)carve(&c, (u64)slots * n_vocab * sizeof *v->counts);
     return c.used;
 }
@@ -168,7 +96,7 @@ void sort_bias(struct sampler_bias *b, const struct sampler_params *p)
     }
 }
 
-uint32_t part_ids(const struct cuda_sampler *s, uint32_t parts) { return ((s->space.n_vocab + parts - 1) / parts + 3) & ~3u; }
+uint32_t part_ids(const struct cuda_sampler *s, uint32_t parts) { return row_chunks((s->space.n_vocab + parts - 1) / parts) * SAMPLER_CHUNK; }
 uint32_t part_shared(const struct cuda_sampler *s, uint32_t parts) { return (4 * BINS + part_ids(s, parts)) * (uint32_t)sizeof(uint32_t); }
 
 /* Parts of a row: powers of two. Fewer for many rows, as few as shared memory allows; which, decides nothing but time. */
@@ -203,24 +131,16 @@ wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
     return WK_OK;
 }
 
-wk_status launch_best(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream, const struct wk_err *err)
-{
-    const uint32_t want = (s->space.n_vocab + BEST_IDS - 1) / BEST_IDS, most = BEST_BLOCKS_SM * s->multiprocessors / j->rows, blocks = want < most ? want : most ? most : 1;
-    j->part_ids = part_ids(s, blocks);
-    return cuda_launch("sample_best", sample_best, dim3((s->space.n_vocab + j->part_ids - 1) / j->part_ids, j->rows), dim3(BEST_BLOCK), 0, dependent, stream, err, s->space, *j);
-}
-
 /* Four logits at a time can be read. */
 bool in_fours(const struct job *j) { return j->stride % 4 == 0 && (uintptr_t)j->logits % 16 == 0; }
 
 /* As many blocks as the device holds at once, each with a chunk for every warp at least. */
-wk_status launch_draw(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream, const struct wk_err *err)
+wk_status launch_plain(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream, const struct wk_err *err)
 {
-    const uint32_t chunks = row_chunks(s->space.n_vocab), most = DRAW_BLOCKS_SM * s->multiprocessors / j->rows, share = most ? (chunks + most - 1) / most : chunks;
-    const uint32_t part = share < (uint32_t)DRAW_WARPS ? (uint32_t)DRAW_WARPS : share;
-    wk_status status = launch_best(s, j, dependent, stream, err);
-    j->part_ids = part * CHUNK;
-    return status ? status : cuda_launch("sample_draw", sample_draw, dim3((chunks + part - 1) / part, j->rows), dim3(DRAW_BLOCK), 0, dependent, stream, err, s->space, *j);
+    const uint32_t chunks = row_chunks(s->space.n_vocab), most = PLAIN_BLOCKS_SM * s->multiprocessors / j->rows, share = most ? (chunks + most - 1) / most : chunks;
+    const uint32_t part = share < (uint32_t)PLAIN_WARPS ? (uint32_t)PLAIN_WARPS : share;
+    j->part_ids = part * SAMPLER_CHUNK;
+    return cuda_launch("sample_plain", sample_plain, dim3((chunks + part - 1) / part, j->rows), dim3(PLAIN_BLOCK), 0, dependent, stream, err, s->space, *j);
 }
 
 wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream, const struct wk_err *err)
@@ -229,7 +149,6 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
     while (parts > s->parts_least && parts * j->rows > 2 * s->multiprocessors) parts /= 2;
     const uint32_t together = s->blocks_at_once / parts, rows = j->rows < together ? j->rows : together, shared = part_shared(s, parts);
     j->part_ids = part_ids(s, parts);
-    j->run = (j->part_ids + BLOCK - 1) / BLOCK | 1u;
     cudaLaunchAttribute attribute[3] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(parts, rows);
@@ -281,13 +200,6 @@ wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, voi
     s->space.rows_max = rows;
     wk_status status = prepare_kernels(s, err);
     if (!status) status = cuda_status(cudaMemset(memory, 0, bytes), "clearing the sampler's memory", err);
-    u64 powers[POWERS];
-    for (int i = 0; i < POWERS; i++) {
-        const double power = exp2(44 + (double)i / POWERS);
-        memcpy(&powers[i], &power, sizeof power);
-        powers[i] -= (u64)i << (52 - POWER_BITS);
-    }
-    if (!status) status = cuda_status(cudaMemcpy(s->space.powers, powers, sizeof powers, cudaMemcpyHostToDevice), "the sampler's table", err);
     if (!status) status = cuda_status(cudaDeviceSynchronize(), "clearing the sampler's memory", err);
     if (status) {
         free(s);
@@ -311,12 +223,12 @@ wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct s
     to.least = (u64)ceil((double)p->min_p * 0x1p44);
     to.presence = p->presence_penalty;
     to.frequency = p->frequency_penalty;
-    to.temperature = p->temperature;
     to.repetition = p->repetition_penalty;
     to.top_k = p->top_k;
     to.n_bias = p->n_logit_bias;
     to.n_ends = n_ends;
     to.greedy = p->temperature < SAMPLER_GREEDY;
+    to.inverse = to.greedy ? 1 : 1 / p->temperature;
     to.penalised = p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1;
     if (n_ends) memcpy(to.ends, ends, n_ends * sizeof *ends);
     const uint32_t threads = 256, blocks = to.penalised ? (s->space.n_vocab + threads - 1) / threads : 1;
@@ -338,16 +250,14 @@ wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, 
 {
     if (c->rows < 1 || c->rows > s->space.rows_max) return wk_fail(err, WK_INTERNAL, "%u rows to sample; the sampler was opened for %u", c->rows, s->space.rows_max);
     if (c->rows > 1 && c->stride < s->space.n_vocab) return wk_fail(err, WK_INTERNAL, "rows of %u logits, %llu apart", s->space.n_vocab, (u64)c->stride);
-    struct job j = { c->seq, c->logits, c->stride, c->serial, c->out, c->rows, 0, 0 };
-    if (c->kind == CUDA_SAMPLE_GREEDY) return launch_best(s, &j, c->dependent, stream, err);
-    return c->kind == CUDA_SAMPLE_DRAW && in_fours(&j) ? launch_draw(s, &j, c->dependent, stream, err) : launch_full(s, &j, c->dependent, stream, err);
+    struct job j = { c->seq, c->logits, c->stride, c->serial, c->out, c->rows, 0 };
+    return c->kind == CUDA_SAMPLE_PLAIN && in_fours(&j) ? launch_plain(s, &j, c->dependent, stream, err) : launch_full(s, &j, c->dependent, stream, err);
 }
 
 const uint32_t *cuda_sampler_last(const struct cuda_sampler *s) { return s->space.last; }
 enum cuda_sample_kind cuda_sampler_kind(const struct sampler_params *p)
 {
     if (p->n_logit_bias || p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1) return CUDA_SAMPLE_ANY;
-    if (p->temperature < SAMPLER_GREEDY) return CUDA_SAMPLE_GREEDY;
-    return p->top_k == 0 && p->top_p >= 1 ? CUDA_SAMPLE_DRAW : CUDA_SAMPLE_ANY;
+    return p->temperature < SAMPLER_GREEDY || (p->top_k == 0 && p->top_p >= 1 && p->min_p == 0) ? CUDA_SAMPLE_PLAIN : CUDA_SAMPLE_ANY;
 }
 void cuda_sampler_without_clusters(struct cuda_sampler *s) { s->clusters = false; }

@@ -15,15 +15,13 @@
 struct part {
     struct row_space *r;
     const struct head *h;
-    uint32_t *key;              /* shared: of ids [first, first + n); of a plain row: bits of its logits */
+    uint32_t *key;              /* shared: of ids [first, first + n) */
     uint32_t *count, *low, *middle, *high; /* shared [BINS]: count, and mass in three runs of 15 bits, whose sums over a part fit */
     uint32_t index, parts;
     uint32_t first, n;
     uint32_t level;             /* histograms made so far */
     u64 best;                   /* rank */
-    double best_logit;
-    const double *powers;       /* shared: of weights_of */
-    float divisor;              /* of a plain row: temperature */
+    float best_logit;
 };
 
 /* By one thread of each part: all have come here, and what they wrote before is seen. A barrier adds PARTS_MAX in all, however many parts there are. */
@@ -75,37 +73,6 @@ static __device__ u64 exchange(const struct part &p, uint32_t which, u64 mine)
     return lane < p.parts ? __ldcg(&p.r->of_part[which][lane]) : 0;
 }
 
-/* Inclusive sums in order of lanes. */
-static __device__ __forceinline__ u64 warp_scan(u64 x)
-{
-#pragma unroll
-    for (int d = 1; d < 32; d <<= 1) {
-        const u64 other = __shfl_up_sync(0xffffffffu, x, d);
-        if ((threadIdx.x & 31u) >= (uint32_t)d) x += other;
-    }
-    return x;
-}
-
-/* Inclusive sums in order of threads; *total: of all. */
-template <int N_WARPS>
-static __device__ u64 block_scan(u64 x, u64 *total)
-{
-    __shared__ u64 warp_total[N_WARPS];
-    const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32;
-    x = warp_scan(x);
-    __syncthreads(); /* the last call's totals have been read */
-    if (lane == 31) warp_total[warp] = x;
-    __syncthreads();
-    u64 sum = 0, before = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < N_WARPS; i++) {
-        before = i == warp ? sum : before;
-        sum += warp_total[i];
-    }
-    *total = sum;
-    return before + x;
-}
-
 template <int BYTES>
 static __device__ __forceinline__ void copy_async(void *shared, const void *global)
 {
@@ -147,8 +114,8 @@ static __device__ u64 make_keys(const struct space &v, const struct part &p)
 {
     const struct slot &s = p.h->s;
     const uint32_t *counts = v.counts + (u64)p.h->slot * v.n_vocab + p.first;
-    const bool divide = !s.greedy && s.temperature != 1.0f, penalised = s.penalised; /* what is divided by 1 stays as it is */
-    const float temperature = s.temperature;
+    const bool penalised = s.penalised;
+    const float inverse = s.inverse;
     uint32_t best = 0, at = 0;
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) {
@@ -158,7 +125,7 @@ static __device__ u64 make_keys(const struct space &v, const struct part &p)
             l = __fsub_rn(l, s.presence);
             l = __fsub_rn(l, __fmul_rn(s.frequency, __uint2float_rn(times)));
         }
-        if (divide) l = __fdiv_rn(l, temperature);
+        l = __fmul_rn(l, inverse);
         if (times) l = l > 0 ? __fdiv_rn(l, s.repetition) : __fmul_rn(l, s.repetition);
         const uint32_t key = order_key(l);
         p.key[i] = key;
@@ -167,17 +134,6 @@ static __device__ u64 make_keys(const struct space &v, const struct part &p)
     }
     return block_max<WARPS>(best ? rank_of(best, p.first + at) : 0);
 }
-
-/* Of a plain row no order is wanted but who is the best, and since a division keeps the order, the best logit is the best one divided. Its rank with no id, in the first
- * warp; one that cannot be picked if any logit is unusable. */
-static __device__ u64 best_of_plain(const struct part &p)
-{
-    float best = -INFINITY;
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) asm("max.NaN.f32 %0, %0, %1;" : "+f"(best) : "f"(__uint_as_float(p.key[i])));
-    return block_max<WARPS>(rank_of(order_key(best), 0));
-}
-static __device__ __forceinline__ float divided(const struct part &p, float l) { return p.divisor != 1.0f ? __fdiv_rn(l, p.divisor) : l; } /* what is divided by 1 stays as it is */
 
 /* ---- full: cuts -------------------------------------------------------------------------------------------------------------------------- */
 
@@ -214,16 +170,14 @@ static __device__ void make_histogram(const struct part &p, u64 low, u64 high, b
         const uint32_t key = p.key[i];
         const u64 rank = rank_of(key, p.first + i);
         if (rank < low || rank > high) continue;
-        u64 w[1] = { 1 };
-        if (MASS) weights_of(w, { key_float(key) }, p.best_logit, p.powers);
-        if (MASS) w[0] -= WEIGHT_ZERO;
-        if (!w[0]) continue;
+        const u64 w = MASS ? weight_of(__fsub_rn(key_float(key), p.best_logit)) : 1;
+        if (!w) continue;
         const uint32_t bin = distance ? distance_bin(best, key) : (uint32_t)((rank - low) >> shift);
         atomicAdd(&p.count[bin], 1u);
         if (!MASS) continue;
-        atomicAdd(&p.low[bin], (uint32_t)w[0] & 0x7fffu);
-        atomicAdd(&p.middle[bin], (uint32_t)(w[0] >> 15) & 0x7fffu);
-        atomicAdd(&p.high[bin], (uint32_t)(w[0] >> 30));
+        atomicAdd(&p.low[bin], (uint32_t)w & 0x7fffu);
+        atomicAdd(&p.middle[bin], (uint32_t)(w >> 15) & 0x7fffu);
+        atomicAdd(&p.high[bin], (uint32_t)(w >> 30));
     }
     __syncthreads();
 }
@@ -315,80 +269,46 @@ static __device__ u64 find_cut(struct part &p, u64 floor, u64 need)
 
 /* ---- full: the draw ------------------------------------------------------------------------------------------------------------------------ */
 
-template <bool PLAIN> __device__ __forceinline__ float drawn_logit(const struct part &p, uint32_t key) { return PLAIN ? divided(p, __uint_as_float(key)) : key_float(key); }
-
-template <bool PLAIN>
-static __device__ __forceinline__ u64 drawn_weight(const struct part &p, uint32_t position, u64 cut)
+/* By a warp: the part's c-th chunk, what of it has a rank of at least `cut` and a weight of at least `least`. */
+static __device__ struct chunk_sum weigh_kept(const struct part &p, uint32_t c, u64 cut, u64 least, u64 (&w)[4])
 {
-    const uint32_t key = p.key[position];
-    const u64 w = exact_weight(drawn_logit<PLAIN>(p, key), p.best_logit);
-    return (PLAIN || rank_of(key, p.first + position) >= cut) && w >= p.h->s.least ? w : 0;
-}
-
-/* By one whole warp: the id in the run of positions [first, first + n) at which the running sum exceeds target. */
-template <bool PLAIN>
-static __device__ uint32_t walk_run(const struct part &p, uint32_t first, uint32_t n, u64 target, u64 cut)
-{
-    const uint32_t lane = threadIdx.x & 31u;
-    for (uint32_t at = 0;; at += 32) {
-        u64 w = at + lane < n ? drawn_weight<PLAIN>(p, first + at + lane, cut) : 0;
+    float l[4];
+    const uint32_t at = c * SAMPLER_CHUNK + 4 * (threadIdx.x & 31u);
 #pragma unroll
-        for (int d = 1; d < 32; d <<= 1) {
-            const u64 other = __shfl_up_sync(0xffffffffu, w, d);
-            if (lane >= (uint32_t)d) w += other;
-        }
-        const uint32_t beyond = __ballot_sync(0xffffffffu, w > target);
-        if (beyond || at + 32 >= n) return p.first + first + at + (beyond ? (uint32_t)__ffs((int)beyond) - 1 : 0);
-        target -= __shfl_sync(0xffffffffu, w, 31);
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t key = at + i < p.n ? p.key[at + i] : KEY_MINUS_INF;
+        l[i] = key_float(key);
+        if (rank_of(key, p.first + at + i) < cut || (least && weight_of(__fsub_rn(l[i], p.best_logit)) < least)) l[i] = -INFINITY;
     }
+    return weigh_chunk(make_float4(l[0], l[1], l[2], l[3]), w);
 }
 
-/* Of this thread's run. */
-template <bool PLAIN>
-static __device__ u64 sum_of_run(const struct part &p, uint32_t from, uint32_t to, u64 cut)
+/* Step 10. */
+template <bool CLUSTER>
+static __device__ void draw(const struct space &v, const struct job &j, const struct part &p, uint32_t row, u64 cut, u64 least)
 {
-    enum { AT_ONCE = PLAIN ? 4 : 2 };
-    const u64 least = WEIGHT_ZERO + p.h->s.least;
-    u64 sum = 0;
+    const uint32_t warp = threadIdx.x / 32, chunks = (p.n + SAMPLER_CHUNK - 1) / SAMPLER_CHUNK; /* at most one a thread, as shared memory is */
+    const struct randoms random = draw_bits(p.h->s.seed, p.h->s.n_generated);
+    u64 *of_chunk = (u64 *)p.count, of_part, w[4];
+    __syncthreads(); /* histograms are done with */
 #pragma unroll 1
-    for (uint32_t i = from; i < to; i += AT_ONCE) {
-        float l[AT_ONCE];
-        bool in[AT_ONCE], any = false;
-        u64 w[AT_ONCE];
-#pragma unroll
-        for (uint32_t k = 0; k < AT_ONCE; k++) {
-            const uint32_t at = i + k < to ? i + k : i;
-            const uint32_t key = p.key[at];
-            l[k] = drawn_logit<PLAIN>(p, key);
-            in[k] = i + k < to && (PLAIN || rank_of(key, p.first + at) >= cut);
-            any |= in[k];
-        }
-        if (!any) continue;
-        weights_of(w, l, p.best_logit, p.powers);
-#pragma unroll
-        for (uint32_t k = 0; k < AT_ONCE; k++) sum += in[k] && w[k] >= least ? w[k] - WEIGHT_ZERO : 0;
+    for (uint32_t c = warp; c < chunks; c += WARPS) {
+        const struct chunk_sum of = weigh_kept(p, c, cut, least, w);
+        if (threadIdx.x % 32 == 0) of_chunk[c] = weight_of_chunk(of, p.best_logit);
     }
-    return sum;
-}
-
-/* Step 10, over ranks of at least `cut`. */
-template <bool CLUSTER, bool PLAIN>
-static __device__ void draw(const struct space &v, const struct job &j, const struct part &p, uint32_t row, u64 cut)
-{
-    const uint32_t from = threadIdx.x * j.run < p.n ? threadIdx.x * j.run : p.n, n = p.n - from < j.run ? p.n - from : j.run;
-    const u64 random = draw_bits(p.h->s.seed, p.h->s.n_generated), mine = sum_of_run<PLAIN>(p, from, from + n, cut);
-    u64 of_part;
-    const u64 until = block_scan<WARPS>(mine, &of_part), parts = warp_scan(exchange<CLUSTER>(p, 1, of_part));
+    __syncthreads();
+    const u64 mine = threadIdx.x < chunks ? of_chunk[threadIdx.x] : 0, until = block_scan<WARPS>(mine, &of_part), parts = warp_scan(exchange<CLUSTER>(p, 1, of_part));
     if (p.level) clear_histogram(p, (p.level - 1) % BUFFERS);
-    const u64 total = __shfl_sync(0xffffffffu, parts, 31), before = __shfl_sync(0xffffffffu, parts, (int)p.index) - of_part + until - mine, target = __umul64hi(random, total);
+    const u64 total = __shfl_sync(0xffffffffu, parts, 31), before = __shfl_sync(0xffffffffu, parts, (int)p.index) - of_part + until - mine, target = __umul64hi(random.chunk, total);
     const uint32_t owner = __ballot_sync(0xffffffffu, target >= before && target - before < mine);
     if (!owner) return;
-    const int lane = __ffs((int)owner) - 1;
-    accept(v, j, *p.h, row, walk_run<PLAIN>(p, __shfl_sync(0xffffffffu, from, lane), __shfl_sync(0xffffffffu, n, lane), __shfl_sync(0xffffffffu, target - before, lane), cut));
+    const uint32_t chunk = warp * 32 + (uint32_t)__ffs((int)owner) - 1;
+    weigh_kept(p, chunk, cut, least, w);
+    accept(v, j, *p.h, row, p.first + chunk * SAMPLER_CHUNK + reach_in_chunk(w, random.id));
 }
 
 template <bool CLUSTER>
-static __device__ void sample_row(const struct space &v, const struct job &j, uint32_t row, const double *powers, uint32_t *shared)
+static __device__ void sample_row(const struct space &v, const struct job &j, uint32_t row, uint32_t *shared)
 {
     __shared__ struct head h;
     const uint32_t first = blockIdx.x * j.part_ids;
@@ -400,7 +320,6 @@ static __device__ void sample_row(const struct space &v, const struct job &j, ui
     p.middle = shared + 2 * BINS;
     p.high = shared + 3 * BINS;
     p.key = shared + 4 * BINS;
-    p.powers = powers;
     p.index = blockIdx.x;
     p.parts = gridDim.x;
     p.first = first;
@@ -411,25 +330,16 @@ static __device__ void sample_row(const struct space &v, const struct job &j, ui
         return;
     }
     if (h.s.n_bias) add_bias(v, p);
-    const bool plain = is_plain(h.s, v.n_vocab);
-    p.best = warp_max(exchange<CLUSTER>(p, 0, plain ? best_of_plain(p) : make_keys(v, p)));
-    if (plain) {
-        p.divisor = h.s.temperature;
-        p.best = rank_of(order_key(divided(p, key_float(rank_key(p.best)))), 0);
-    }
+    p.best = warp_max(exchange<CLUSTER>(p, 0, make_keys(v, p)));
     if (!can_pick(p.best) || h.s.greedy) {
         if (p.index == 0 && threadIdx.x < 32) accept_best(v, j, h, row, p.best);
         return;
     }
-    p.best_logit = (double)key_float(rank_key(p.best));
-    if (plain) {
-        draw<CLUSTER, true>(v, j, p, row, 0);
-        return;
-    }
+    p.best_logit = key_float(rank_key(p.best));
     u64 cut = 0;
     if (cuts_top_k(h.s, v.n_vocab)) cut = find_cut<CLUSTER, false>(p, 0, h.s.top_k);
     if (h.s.share < 1ull << 32) cut = find_cut<CLUSTER, true>(p, cut, h.s.share);
-    draw<CLUSTER, false>(v, j, p, row, cut);
+    draw<CLUSTER>(v, j, p, row, cut, !h.s.least && h.s.share < 1ull << 32 ? 1 : h.s.least);
 }
 
 #endif

@@ -6,8 +6,6 @@
 #include "device/cuda/sampler_order.cuh"
 
 enum {
-    BEST_BLOCK = 256, BEST_IDS = 4096, BEST_BLOCKS_SM = 4, /* ids a block, at least; blocks a multiprocessor, at most */
-    CHUNK = 128,                             /* ids that a warp weighs at a time */
     BLOCK = 512, WARPS = BLOCK / 32,
     PARTS_MAX = 16, PART_IDS = 4096,         /* ids a part, where there are enough parts */
     PART_SHARED = 109 << 10,                 /* most shared memory of a part, so that two fit a multiprocessor, */
@@ -19,27 +17,25 @@ enum slot_end { SLOT_RUNS = 0, SLOT_ENDED, SLOT_FAILED };
 struct slot {
     u64 seed, n_generated;
     u64 share, least;          /* top_p * 2^32; min_p * 2^44, as sample.c rounds them */
-    float presence, frequency, temperature, repetition;
+    float presence, frequency, inverse, repetition; /* inverse: 1 / temperature; 1 of a greedy slot */
     uint32_t top_k, n_bias, n_ends, end; /* end: enum slot_end */
     uint32_t greedy, penalised; /* penalised: the ids that it generated are counted */
     uint32_t ends[SAMPLER_MAX_ENDS];
 };
 
 static __device__ __forceinline__ bool cuts_top_k(const struct slot &s, uint32_t n_vocab) { return s.top_k > 0 && s.top_k < n_vocab; }
-/* Does nothing but a temperature, and maybe biases and min-p, stand between logits and their weights? */
-static __device__ __forceinline__ bool is_plain(const struct slot &s, uint32_t n_vocab)
-{
-    return !cuts_top_k(s, n_vocab) && s.share >= 1ull << 32 && !s.greedy && !s.penalised;
-}
 
 /* What the blocks of one row share. Histograms, best, arrived are zero between launches; barrier only ever counts. */
 struct row_space {
-    u64 best;                  /* of sample_best: largest rank + 1 */
+    u64 best;                  /* of sample_plain: largest rank + 1 */
     uint32_t arrived, barrier;
     u64 of_part[2][PARTS_MAX]; /* best rank, sum of weights */
     u64 mass[BUFFERS][BINS];
     uint32_t count[BUFFERS][BINS];
 };
+
+/* Of a chunk: S of sample.h, and its largest logit. */
+struct __align__(16) chunk_sum { u64 sum; float best; uint32_t unused; };
 
 /* Device memory, by value in every launch. */
 struct space {
@@ -48,8 +44,7 @@ struct space {
     uint32_t *counts;          /* [slots][n_vocab] times that an id was generated */
     struct sampler_bias *bias; /* [slots][SAMPLER_MAX_BIAS] ascending ids, equal ones in the caller's order */
     struct row_space *row;
-    double *powers;            /* of weights_of */
-    u64 *of_chunk;             /* [rows][row_chunks] sums of weights */
+    struct chunk_sum *of_chunk; /* [rows][row_chunks] */
     uint32_t n_vocab, rows_max;
 };
 
@@ -60,9 +55,9 @@ struct job {
     const uint32_t *serial;
     struct cuda_sampled *out;
     uint32_t rows;
-    uint32_t part_ids, run;    /* ids of a block of the row; full: of a thread of it, odd, so that threads' runs lie in different banks */
+    uint32_t part_ids;         /* ids of a block of the row: whole chunks */
 };
-static __host__ __device__ __forceinline__ uint32_t row_chunks(uint32_t n_vocab) { return (n_vocab + CHUNK - 1) / CHUNK; }
+static __host__ __device__ __forceinline__ uint32_t row_chunks(uint32_t n_vocab) { return (n_vocab + SAMPLER_CHUNK - 1) / SAMPLER_CHUNK; }
 
 /* ---- the largest ----------------------------------------------------------------------------------------------------------------- */
 
@@ -84,16 +79,108 @@ static __device__ u64 block_max(u64 x)
     return threadIdx.x < 32 ? warp_max(threadIdx.x < N_WARPS ? warp_best[threadIdx.x] : 0) : 0;
 }
 
+/* ---- sums -------------------------------------------------------------------------------------------------------------------------- */
+
+/* Inclusive sums in order of lanes. */
+static __device__ __forceinline__ u64 warp_scan(u64 x)
+{
+#pragma unroll
+    for (int d = 1; d < 32; d <<= 1) {
+        const u64 other = __shfl_up_sync(0xffffffffu, x, d);
+        if ((threadIdx.x & 31u) >= (uint32_t)d) x += other;
+    }
+    return x;
+}
+
+/* Inclusive sums in order of threads; *total: of all. */
+template <int N_WARPS>
+static __device__ u64 block_scan(u64 x, u64 *total)
+{
+    __shared__ u64 warp_total[N_WARPS];
+    const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32;
+    x = warp_scan(x);
+    __syncthreads(); /* the last call's totals have been read */
+    if (lane == 31) warp_total[warp] = x;
+    __syncthreads();
+    u64 sum = 0, before = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < N_WARPS; i++) {
+        before = i == warp ? sum : before;
+        sum += warp_total[i];
+    }
+    *total = sum;
+    return before + x;
+}
+
+/* ---- chunks of a draw ---------------------------------------------------------------------------------------------------------------- */
+
+/* A NaN stays. */
+static __device__ __forceinline__ float larger(float a, float b)
+{
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+}
+static __device__ __forceinline__ float largest_of(float4 x) { return larger(larger(x.x, x.y), larger(x.z, x.w)); }
+
+/* Largest of a warp's floats; a NaN as larger() leaves it is above all. */
+static __device__ __forceinline__ float warp_largest(float x)
+{
+    const int32_t b = __float_as_int(x), most = __reduce_max_sync(0xffffffffu, b ^ (int32_t)((uint32_t)(b >> 31) >> 1));
+    return __int_as_float(most ^ (int32_t)((uint32_t)(most >> 31) >> 1));
+}
+
+/* A warp's chunk, four logits a lane, -inf of what does not stay: weights, their sum, the largest logit. If nothing stays there is no weight. */
+static __device__ __forceinline__ struct chunk_sum weigh_chunk(float4 x, u64 (&w)[4])
+{
+    const float best = warp_largest(largest_of(x));
+    w[0] = weight_of(__fsub_rn(x.x, best));
+    w[1] = weight_of(__fsub_rn(x.y, best));
+    w[2] = weight_of(__fsub_rn(x.z, best));
+    w[3] = weight_of(__fsub_rn(x.w, best));
+    const u64 lane = w[0] + w[1] + w[2] + w[3]; /* at most 2^46: 27 bits and 20 */
+    const uint32_t low = __reduce_add_sync(0xffffffffu, (uint32_t)lane & 0x7ffffffu), high = __reduce_add_sync(0xffffffffu, (uint32_t)(lane >> 27));
+    return { low + ((u64)high << 27), best, 0 };
+}
+
+/* W: sums have 51 bits, weights 44. */
+static __device__ __forceinline__ u64 weight_of_chunk(const struct chunk_sum &of, float best)
+{
+    return __umul64hi(of.sum << 6, weight_of(__fsub_rn(of.best, best)) << (64 - SAMPLER_WEIGHT_BITS - 6));
+}
+
+/* By a whole warp with a chunk's weights: the place of the id at which the running sum exceeds its share random / 2^64. */
+static __device__ __forceinline__ uint32_t reach_in_chunk(const u64 (&w)[4], u64 random)
+{
+    const u64 mine = w[0] + w[1] + w[2] + w[3], until = warp_scan(mine);
+    u64 target = __umul64hi(random, __shfl_sync(0xffffffffu, until, 31));
+    const int owner = __ffs((int)__ballot_sync(0xffffffffu, until > target)) - 1;
+    target -= until - mine; /* of use to the owner alone */
+    uint32_t place = 4 * (threadIdx.x & 31u), reached = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < 3; i++) {
+        reached |= target < w[i];
+        target -= w[i];
+        place += !reached;
+    }
+    return __shfl_sync(0xffffffffu, place, owner);
+}
+
+static __device__ __forceinline__ struct chunk_sum read_chunk(const struct chunk_sum *from)
+{
+    const uint4 x = __ldcg((const uint4 *)from);
+    return { (u64)x.y << 32 | x.x, __uint_as_float(x.z), 0 };
+}
+static __device__ __forceinline__ void write_chunk(struct chunk_sum *to, const struct chunk_sum &of) { __stcg((uint4 *)to, make_uint4((uint32_t)of.sum, (uint32_t)(of.sum >> 32), __float_as_uint(of.best), 0)); }
+
+/* ---- the end of a row -------------------------------------------------------------------------------------------------------------- */
+
 /* By one thread of each of the row's blocks: is this the last of them? Then what the others wrote before is seen. */
 static __device__ __forceinline__ bool comes_last(struct row_space *r)
 {
-    __threadfence();
-    const bool last = atomicAdd(&r->arrived, 1u) + 1 == gridDim.x;
-    __threadfence();
-    return last;
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(&r->arrived) : "memory");
+    return before + 1 == gridDim.x;
 }
-
-/* ---- the end of a row -------------------------------------------------------------------------------------------------------------- */
 
 /* What a block needs of its row's slot, in shared memory: asked for together with the logits. */
 struct head { struct slot s; uint32_t slot, serial; bool padding; };

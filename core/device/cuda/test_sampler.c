@@ -246,22 +246,24 @@ static void test_draw(void **state)
     (void)state;
     static const struct { uint32_t n, rows, padded; } of[] = { { 1, 64, 3 }, { 127, 64, 1 }, { 129, 64, 3 }, { 1001, 64, 4 }, { 32064, 5, 0 }, { 100003, 64, 1 }, { 151936, 8, 0 }, { 151936, 33, 0 }, { 201088, 64, 0 }, { 262144, 1, 0 } };
     for (uint32_t k = 0; k < sizeof of / sizeof *of && of[k].n <= largest; k++) {
-        static const float min_p[] = { 0, 0, 0, 1e-13f, 0.05f, 1 };
         struct rig r;
         uint64_t seed = 4321 + k;
         rig_open(&r, of[k].n, of[k].rows, of[k].n + of[k].padded);
         shuffle_slots(&seed, &r);
         for (uint32_t i = 0; i < of[k].rows; i++) {
-            struct sampler_params p = { .temperature = i % 3 ? 1 : 0.1f + (float)next_unit(&seed), .repetition_penalty = 1, .top_p = 1, .min_p = min_p[below(&seed, 6)], .seed = next_random(&seed) };
+            struct sampler_params p = { .temperature = i % 3 ? 1 : 0.1f + (float)next_unit(&seed), .repetition_penalty = 1, .top_p = 1, .seed = next_random(&seed) };
             const uint32_t end = below(&seed, r.n);
             if (i % 8 == 7) p.temperature = 0;
-            assert_int_equal(cuda_sampler_kind(&p), i % 8 == 7 ? CUDA_SAMPLE_GREEDY : CUDA_SAMPLE_DRAW);
+            assert_int_equal(cuda_sampler_kind(&p), CUDA_SAMPLE_PLAIN);
+            p.min_p = 1e-13f;
+            assert_int_equal(cuda_sampler_kind(&p), i % 8 == 7 ? CUDA_SAMPLE_PLAIN : CUDA_SAMPLE_ANY); /* of a greedy row it changes nothing */
+            p.min_p = 0;
             rig_set(&r, r.seq[i].slot, &p, &end, 1);
             if (below(&seed, 20) == 0) r.seq[i].n_rows = 0;
         }
         for (uint32_t step = 0; step < 6; step++) {
             for (uint32_t i = 0; i < of[k].rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
-            rig_compare(&r, of[k].rows > step ? of[k].rows - step : 1, CUDA_SAMPLE_DRAW, "draw");
+            rig_compare(&r, of[k].rows > step ? of[k].rows - step : 1, CUDA_SAMPLE_PLAIN, "draw");
         }
         rig_close(&r);
     }
@@ -271,7 +273,7 @@ static void test_greedy(void **state)
 {
     (void)state;
     const struct sampler_params plain = { .repetition_penalty = 1, .top_p = 0.5f, .min_p = 0.5f, .top_k = 1 };
-    assert_int_equal(cuda_sampler_kind(&plain), CUDA_SAMPLE_GREEDY);
+    assert_int_equal(cuda_sampler_kind(&plain), CUDA_SAMPLE_PLAIN);
     for (uint32_t k = 0; k < N_SIZES && sizes[k].n <= largest; k++) {
         struct rig r;
         uint64_t seed = 777 + k;
@@ -286,7 +288,7 @@ static void test_greedy(void **state)
             }
             for (uint32_t step = 0; step < 3; step++) {
                 for (uint32_t i = 0; i < rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
-                rig_compare(&r, rows, CUDA_SAMPLE_GREEDY, "greedy");
+                rig_compare(&r, rows, CUDA_SAMPLE_PLAIN, "greedy");
             }
         }
         rig_close(&r);
@@ -361,21 +363,23 @@ static void test_ends(void **state)
 {
     (void)state;
     enum { N = 300 };
-    static const struct sampler_params params[] = { [CUDA_SAMPLE_GREEDY] = { .repetition_penalty = 1, .top_p = 1 }, [CUDA_SAMPLE_DRAW] = { .temperature = 1, .repetition_penalty = 1, .top_p = 1, .seed = 5 },
-                                                    [CUDA_SAMPLE_ANY] = { .temperature = 1, .repetition_penalty = 1.1f, .top_p = 1, .seed = 5 } };
+    static const struct { enum cuda_sample_kind kind; struct sampler_params params; } jobs[] = { { CUDA_SAMPLE_ANY, { .temperature = 1, .repetition_penalty = 1.1f, .top_p = 1, .seed = 5 } },
+                                                                                                 { CUDA_SAMPLE_PLAIN, { .temperature = 1, .repetition_penalty = 1, .top_p = 1, .seed = 5 } },
+                                                                                                 { CUDA_SAMPLE_PLAIN, { .repetition_penalty = 1, .top_p = 1 } } };
     uint32_t ends[SAMPLER_MAX_ENDS], id, first;
     struct rig r;
     rig_open(&r, N, 1, N);
     for (uint32_t i = 0; i < SAMPLER_MAX_ENDS; i++) ends[i] = 1000 + i;
     r.seq[0] = (struct cuda_seq){ .n_rows = 1, .slot = 63 };
     for (uint32_t i = 0; i < N; i++) r.logits[i] = 0;
-    rig_set(&r, 63, &params[CUDA_SAMPLE_ANY], ends, SAMPLER_MAX_ENDS);
+    rig_set(&r, 63, &jobs[0].params, ends, SAMPLER_MAX_ENDS);
     rig_run(&r, 1, CUDA_SAMPLE_ANY, &first);
     ends[SAMPLER_MAX_ENDS - 1] = first;
-    for (enum cuda_sample_kind kind = CUDA_SAMPLE_ANY; kind <= CUDA_SAMPLE_GREEDY; kind++) {
-        assert_int_equal(cuda_sampler_kind(&params[kind]), kind);
-        for (uint32_t i = 0; i < N; i++) r.logits[i] = kind == CUDA_SAMPLE_GREEDY ? (float)(i == first) : 0.0f;
-        rig_set(&r, 63, &params[kind], ends, SAMPLER_MAX_ENDS);
+    for (uint32_t k = 0; k < 3; k++) {
+        const enum cuda_sample_kind kind = jobs[k].kind;
+        assert_int_equal(cuda_sampler_kind(&jobs[k].params), kind);
+        for (uint32_t i = 0; i < N; i++) r.logits[i] = jobs[k].params.temperature > 0 ? 0.0f : (float)(i == first);
+        rig_set(&r, 63, &jobs[k].params, ends, SAMPLER_MAX_ENDS);
         rig_run(&r, 1, kind, &id);
         assert_int_equal(id, first);
         for (uint32_t step = 0; step < 3; step++) {
@@ -397,7 +401,8 @@ static void test_graph(void **state)
 {
     (void)state;
     enum { N = 20000, ROWS = 5, STEPS = 20 };
-    for (enum cuda_sample_kind kind = CUDA_SAMPLE_ANY; kind <= CUDA_SAMPLE_GREEDY; kind++) {
+    for (uint32_t k = 0; k < 3; k++) {
+        const enum cuda_sample_kind kind = k ? CUDA_SAMPLE_PLAIN : CUDA_SAMPLE_ANY;
         struct rig r;
         cudaStream_t stream;
         cudaGraph_t graph;
@@ -405,7 +410,7 @@ static void test_graph(void **state)
         uint64_t seed = 8;
         rig_open(&r, N, ROWS, N);
         for (uint32_t i = 0; i < ROWS; i++) {
-            const struct sampler_params p = { .temperature = kind == CUDA_SAMPLE_GREEDY ? 0.0f : 0.9f, .top_k = kind == CUDA_SAMPLE_ANY ? 50 * i : 0, .top_p = kind == CUDA_SAMPLE_ANY ? 0.9f : 1.0f, .repetition_penalty = 1, .seed = i };
+            const struct sampler_params p = { .temperature = k == 2 ? 0.0f : 0.9f, .top_k = kind == CUDA_SAMPLE_ANY ? 50 * i : 0, .top_p = kind == CUDA_SAMPLE_ANY ? 0.9f : 1.0f, .repetition_penalty = 1, .seed = i };
             r.seq[i] = (struct cuda_seq){ .n_rows = 1, .slot = i };
             rig_set(&r, i, &p, NULL, 0);
         }
