@@ -107,10 +107,11 @@ struct cuda_stage {
 
 /* ---- runs --------------------------------------------------------------------------------------------------------------- */
 
-enum program_kind { PROGRAM_LOGITS = 0, PROGRAM_SAMPLED, PROGRAM_PLAIN, PROGRAM_KINDS }; /* from PROGRAM_SAMPLED on: enum cuda_sample_kind */
+enum program_kind { PROGRAM_LOGITS = 0, PROGRAM_SAMPLED, PROGRAM_PLAIN, PROGRAM_PAIR, PROGRAM_KINDS }; /* from PROGRAM_SAMPLED on: enum cuda_sample_kind; PAIR, of graphs: two PLAIN, the second behind the first */
 
 struct run {
     bool few;
+    bool behind;                       /* enqueued with the run before: its inputs were there when that began */
     uint32_t serial;
     uint32_t rows, seqs;               /* launched for: a bucket, or as many as there are */
     uint32_t n_rows, n_seqs, n_wanted; /* that somebody asked for */
@@ -177,6 +178,7 @@ struct executor {
     bool eager;                     /* no graphs: for tests */
 
     uint32_t next_serial, oldest;   /* runs [oldest, next_serial) are under way */
+    uint32_t held;                  /* rows that the last of them is launched for together with the next, and so not yet; 0: it is launched */
     struct run run;                 /* that is being made */
     uint32_t *wanted_at;            /* [max_rows] place of a row of the step in its wanted rows, or TAPE_NONE */
     struct run_record records[CUDA_RING];
@@ -250,7 +252,10 @@ wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_
 uint64_t cuda_graph_bytes(const struct executor *x);   /* planned for all graphs */
 wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err);
 void cuda_graphs_close(struct executor *x);
+/* The run x->run. With others under way a plain one may be held. */
 wk_status cuda_launch_few(struct executor *x, const struct run *r, enum program_kind kind, const struct wk_err *err);
+/* Before anything else is enqueued, and before its end is waited for: launches the run that is held, if there is one. */
+wk_status cuda_launch_held(struct executor *x, const struct wk_err *err);
 
 /* ---- run.c -------------------------------------------------------------------------------------------------------------- */
 

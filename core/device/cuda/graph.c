@@ -1,6 +1,9 @@
 /* graph.c: the programs of generated rows as CUDA graphs: one for each bucket of rows and each end (logits and what is sampled), captured when
  * the model is opened, so that a step launches one thing and the request path makes nothing.
  *
+ * From the end of a graph to the first instruction of the next pass 3 us, and 2.5 until its inputs have come over the bus. So plain runs are launched in pairs, as one graph, while at least two others are
+ * under way, for the device has work then until the second one comes: the first is held till then, or till somebody wants its end, or anything else is to be enqueued.
+ *
  * Lengths, page tables and tokens are data on the device, so nothing is ever captured again. Before the captures each bucket runs once on padding
  * alone: that loads every kernel, and a kernel that does not run here says so before anybody waits for an answer. The order matters, probably by where the driver puts
  * them: with sample_full's last, steps of one row took 0.6 % longer. */
@@ -11,6 +14,7 @@
 /* Device memory that the driver takes for an instantiated graph, and for each of its kernels: on an H200 172 KB a graph of 21 kernels; the shares are
  * rounded up. It cannot be taken by us, so the plan counts it, memory() reports the plan, and a test holds the driver to it. */
 enum { GRAPH_BYTES = 64 << 10, NODE_BYTES = 8 << 10 };
+enum { HOLD_BEHIND = 2 /* runs under way behind which one is held */ };
 
 /* Buckets that decoding of max_sequences needs; a larger run, which only several rows a sequence can make, is launched kernel by kernel. */
 static uint32_t captured(const struct executor *x)
@@ -36,7 +40,7 @@ static uint32_t nodes(const struct executor *x, uint32_t rows)
 uint64_t cuda_graph_bytes(const struct executor *x)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < captured(x); i++) bytes += PROGRAM_KINDS * (GRAPH_BYTES + (uint64_t)nodes(x, cuda_bucket_at(i)) * NODE_BYTES);
+    for (uint32_t i = 0; i < captured(x); i++) bytes += PROGRAM_KINDS * GRAPH_BYTES + (PROGRAM_KINDS + 1) * (uint64_t)nodes(x, cuda_bucket_at(i)) * NODE_BYTES; /* a pair has twice as many */
     return bytes;
 }
 
@@ -44,12 +48,15 @@ uint64_t cuda_graph_bytes(const struct executor *x)
 
 static wk_status capture(struct executor *x, uint32_t rows, enum program_kind kind, void **exec, const struct wk_err *err)
 {
-    const struct run run = { .few = true, .rows = rows, .seqs = rows };
+    const bool pair = kind == PROGRAM_PAIR;
+    struct run run = { .few = true, .rows = rows, .seqs = rows };
     cudaGraph_t graph = NULL;
     cudaGraphExec_t instance = NULL;
     wk_status s = cuda_check(x->device, (int)cudaStreamBeginCapture(x->stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", err);
     if (s) return s;
-    s = cuda_enqueue_run(x, &run, kind, NULL, NULL, err);
+    s = cuda_enqueue_run(x, &run, pair ? PROGRAM_PLAIN : kind, NULL, NULL, err);
+    run.behind = true;
+    if (!s && pair) s = cuda_enqueue_run(x, &run, PROGRAM_PLAIN, NULL, NULL, err);
     const cudaError_t end = cudaStreamEndCapture(x->stream, &graph);
     if (!s) s = cuda_check(x->device, (int)end, "cudaStreamEndCapture", err);
     if (!s) s = cuda_check(x->device, (int)cudaGraphInstantiate(&instance, graph, 0), "cudaGraphInstantiate", err);
@@ -74,7 +81,7 @@ wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err)
     /* Wanted rows of prompts use the kernels of every bucket, captured or not. */
     const uint32_t most = x->cap_all < x->run_rows ? x->cap_all : x->run_rows;
     for (uint32_t i = 0; x->n_logits && i < BUCKETS && cuda_bucket_at(i) <= most && !s; i++) {
-        for (uint32_t kind = PROGRAM_SAMPLED; kind < PROGRAM_KINDS && !s; kind++) s = run_padding(x, cuda_bucket_at(i), (enum program_kind)kind, err);
+        for (uint32_t kind = PROGRAM_SAMPLED; kind <= PROGRAM_PLAIN && !s; kind++) s = run_padding(x, cuda_bucket_at(i), (enum program_kind)kind, err);
     }
     for (uint32_t i = 0; i < captured(x) && !s; i++)
         for (uint32_t kind = 0; kind < PROGRAM_KINDS && !s; kind++) s = capture(x, cuda_bucket_at(i), (enum program_kind)kind, &x->graphs[i][kind].exec, err);
@@ -90,10 +97,38 @@ void cuda_graphs_close(struct executor *x)
         }
 }
 
-wk_status cuda_launch_few(struct executor *x, const struct run *r, enum program_kind kind, const struct wk_err *err)
+/* ---- launch ---------------------------------------------------------------------------------------------------------------------- */
+
+static struct graph *graph_of(struct executor *x, uint32_t rows, enum program_kind kind)
 {
     uint32_t i = 0;
-    while (cuda_bucket_at(i) < r->rows) i++;
-    if (x->eager || !x->graphs[i][kind].exec) return cuda_enqueue_run(x, r, kind, NULL, NULL, err);
-    return cuda_check(x->device, (int)cudaGraphLaunch(x->graphs[i][kind].exec, x->stream), "cudaGraphLaunch", err);
+    while (cuda_bucket_at(i) < rows) i++;
+    return &x->graphs[i][kind];
+}
+
+static wk_status launch(struct executor *x, const struct graph *g, const struct wk_err *err) { return cuda_check(x->device, (int)cudaGraphLaunch(g->exec, x->stream), "cudaGraphLaunch", err); }
+
+wk_status cuda_launch_held(struct executor *x, const struct wk_err *err)
+{
+    const uint32_t rows = x->held;
+    x->held = 0;
+    return rows ? launch(x, graph_of(x, rows, PROGRAM_PLAIN), err) : WK_OK;
+}
+
+wk_status cuda_launch_few(struct executor *x, const struct run *r, enum program_kind kind, const struct wk_err *err)
+{
+    const struct graph *g = graph_of(x, r->rows, kind);
+    const bool captured = !x->eager && g->exec, plain = captured && kind == PROGRAM_PLAIN;
+    if (plain && x->held == r->rows) {
+        const wk_status s = launch(x, graph_of(x, r->rows, PROGRAM_PAIR), err);
+        if (!s) x->held = 0;
+        return s;
+    }
+    const wk_status s = cuda_launch_held(x, err);
+    if (s) return s;
+    if (plain && x->next_serial - 1 - x->oldest >= HOLD_BEHIND) {
+        x->held = r->rows;
+        return WK_OK;
+    }
+    return captured ? launch(x, g, err) : cuda_enqueue_run(x, r, kind, NULL, NULL, err);
 }

@@ -6,7 +6,8 @@
  *
  * Nothing can start before this kernel has ended, so it makes one journey over the bus: every word that may be wanted is asked for at once, the page
  * tables' first entries before anybody knows how many there are. Meanwhile a generated row's rotations are made for the position behind the one that the
- * row had in the run before; if the row is at another, they are made again. */
+ * row had in the run before; if the row is at another, they are made again. All of that may pass while the run before still samples: only what is written, and the ids that were
+ * sampled last, wait for its end. */
 #include "device/cuda/prepare.h"
 
 #include <worker/cuda/act.cuh>
@@ -40,18 +41,23 @@ static __device__ __forceinline__ void put_row(const struct prepare &p, uint32_t
     p.token[row] = token < p.n_vocab ? token : 0;
 }
 
-static __device__ __forceinline__ void make_turns(const struct prepare &p, uint32_t row, uint32_t position)
+/* Called, not inlined: its code is long, and both places that want it run in every step. */
+static __device__ __noinline__ float2 turn_by(double angle, double mscale)
+{
+    double s, c;
+    sincos(angle, &s, &c);
+    return make_float2((float)(mscale * c), (float)(mscale * s));
+}
+static __device__ __forceinline__ float2 turn_at(const struct prepare_turn &turn, uint32_t i, uint32_t position) { return turn_by((double)position * turn.freq[i], turn.mscale); }
+
+/* ahead: the thread's first value of the first table; made: it is there. */
+static __device__ __forceinline__ void put_turns(const struct prepare &p, uint32_t row, uint32_t position, float2 ahead, bool made)
 {
 #pragma unroll 1
-    for (uint32_t t = 0; t < p.n_turns; t++) {
-        const struct prepare_turn &turn = p.turn[t];
-        float2 *y = (float2 *)turn.turn + (uint64_t)row * turn.n;
+    for (uint32_t t = 0; t < p.n_turns; t++, made = false) {
+        float2 *y = (float2 *)p.turn[t].turn + (uint64_t)row * p.turn[t].n;
 #pragma unroll 1
-        for (uint32_t i = threadIdx.x; i < turn.n; i += THREADS) {
-            double s, c;
-            sincos((double)position * turn.freq[i], &s, &c);
-            y[i] = make_float2((float)(turn.mscale * c), (float)(turn.mscale * s));
-        }
+        for (uint32_t i = threadIdx.x; i < p.turn[t].n; i += THREADS, made = false) y[i] = made ? ahead : turn_at(p.turn[t], i, position);
     }
 }
 
@@ -83,24 +89,19 @@ static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_co
     __shared__ union { uint32_t word[WORDS]; struct prepare_line of; } in;
     const uint32_t row = blockIdx.x, i = threadIdx.x;
     wk_release();
-    uint32_t position = *(volatile uint32_t *)(p.position + row) + 1, word = 0, early = 0;
-    const uint32_t serial = *(volatile uint32_t *)p.serial + 1;
-    const bool guess = gridDim.x <= WK_CUDA_FEW, with_seq = row < seqs;
+    const uint32_t next = *(volatile uint32_t *)(p.position + row) + 1, serial = *(volatile uint32_t *)p.serial + 1;
+    const bool guess = gridDim.x <= WK_CUDA_FEW && p.n_turns && i < p.turn[0].n, with_seq = row < seqs;
     const uint8_t *block = p.ring + serial % CUDA_RING * p.layout.bytes;
     const uint32_t *table = (const uint32_t *)(block + p.layout.pages) + (uint64_t)row * p.layout.table;
+    uint32_t word = 0, early = 0;
     if (i < (with_seq ? WORDS : sizeof in.of.row / 4)) word = from_host(block + (uint64_t)row * LINE + i * 4);
     if (with_seq && i < p.page_stride) early = from_host(table + i);
-#pragma unroll 1
-    for (bool guessed = guess;; guessed = false) {
-        if (!guessed) {
-            if (i < WORDS) in.word[i] = word;
-            __syncthreads();
-            if (guess && in.of.row.position == position) break;
-            position = in.of.row.position;
-        }
-        make_turns(p, row, position);
-        if (!guessed) break;
-    }
+    float2 ahead = make_float2(0, 0);
+    if (guess) ahead = turn_at(p.turn[0], i, next);
+    if (i < WORDS) in.word[i] = word;
+    wk_depend();
+    __syncthreads();
+    put_turns(p, row, in.of.row.position, ahead, guess && in.of.row.position == next);
     if (i == 0) put_row(p, row, in.of.row);
     if (i == 32) count_run(p, serial);
     if (!with_seq) return;
@@ -110,9 +111,9 @@ static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_co
     if (in.of.seq.n_rows) put_pages(p, row, table, in.of.seq.position + in.of.seq.n_rows, early);
 }
 
-wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, void *stream, const struct wk_err *err)
+wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool dependent, void *stream, const struct wk_err *err)
 {
-    return cuda_launch("prepare", prepare_kernel, dim3(rows), dim3(THREADS), 0, false, stream, err, *p, seqs);
+    return cuda_launch("prepare", prepare_kernel, dim3(rows), dim3(THREADS), 0, dependent, stream, err, *p, seqs);
 }
 
 static __global__ void mark_kernel(const uint32_t *serial, uint32_t *mark)

@@ -3,6 +3,7 @@
 #ifndef CORE_DEVICE_CUDA_PREPARE_H
 #define CORE_DEVICE_CUDA_PREPARE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <worker/abi.h>
@@ -54,9 +55,9 @@ struct prepare {
 /* Entries of a table that a sequence has at the end of its rows. */
 static inline PREPARE_BOTH uint32_t prepare_pages(uint32_t ring_pages, uint32_t end) { return ring_pages ? ring_pages : (end + KV_PAGE - 1) / KV_PAGE; }
 
-/* Not dependent on what precedes it. What follows may be, and lets the next launch begin only when it has waited itself: so everything later may read
- * these inputs at once. seqs <= rows. */
-wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, void *stream, const struct wk_err *err);
+/* What follows may depend on it, and lets the next launch begin only when it has waited itself: so everything later may read these inputs at once. dependent: what precedes it is
+ * the sampler of the run before; the inputs have to be in the ring by then. seqs <= rows. */
+wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool dependent, void *stream, const struct wk_err *err);
 
 /* Writes the serial of the run to a mapped word: how the host sees that a run without sampled rows has ended. */
 wk_status cuda_mark(const uint32_t *serial, uint32_t *mark, void *stream, const struct wk_err *err);

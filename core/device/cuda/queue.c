@@ -43,6 +43,8 @@ static bool ended(const struct executor *x, uint32_t serial)
 
 static wk_status wait_for(struct executor *x, uint32_t serial, const struct wk_err *err)
 {
+    wk_status s = serial == x->next_serial - 1 ? cuda_launch_held(x, err) : WK_OK;
+    if (s) return s;
     for (uint64_t asked = now_ns(), spins = 0; !ended(x, serial); spins++) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -95,6 +97,7 @@ wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_
     if (!s && !x->sampler) return wk_fail(err, WK_INVALID, "the tape has no logits to sample from");
     if (!s && slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "slot %u: there are %u", slot, x->o.max_sequences);
     if (!s) s = sampler_check(p, x->program->n_vocab, err);
+    if (!s) s = cuda_launch_held(x, err);
     if (!s) s = cuda_sampler_set(x->sampler, slot, p, ends, n_ends, x->stream, err);
     if (!s) x->slot_kind[slot] = cuda_sampler_kind(p);
     return s;
@@ -117,7 +120,8 @@ static wk_status submit_run(struct executor *x, const struct step *s, const stru
     const struct run *r = &x->run;
     const enum cuda_sample_kind kind = kind_of(x, s, r);
     if (r->few) return cuda_launch_few(x, r, (enum program_kind)(PROGRAM_SAMPLED + (uint32_t)kind), err);
-    wk_status st = cuda_enqueue_run(x, r, PROGRAM_SAMPLED, s->cancel, NULL, err);
+    wk_status st = cuda_launch_held(x, err);
+    if (!st) st = cuda_enqueue_run(x, r, PROGRAM_SAMPLED, s->cancel, NULL, err);
     if (st) return st;
     if (!r->n_wanted) return cuda_mark(x->prepare.serial, x->mark_device, x->stream, err);
     st = cuda_enqueue_logits(x, r, 0, r->n_wanted, err);

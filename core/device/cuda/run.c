@@ -176,6 +176,7 @@ wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_er
 void cuda_resync(struct executor *x)
 {
     uint32_t serial = 0;
+    x->held = 0;
     if (cudaStreamSynchronize(x->stream) || cudaMemcpy(&serial, x->prepare.serial, sizeof serial, cudaMemcpyDeviceToHost)) {
         (void)cuda_check(x->device, (int)cudaGetLastError(), "after a failed step", NULL);
         return;

@@ -162,7 +162,7 @@ static bool cancelled(const bool *cancel) { return cancel && __atomic_load_n(can
 
 wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program_kind kind, const bool *cancel, stage_fn seen, const struct wk_err *err)
 {
-    wk_status st = cuda_prepare(&x->prepare, r->rows, r->seqs, x->stream, err);
+    wk_status st = cuda_prepare(&x->prepare, r->rows, r->seqs, r->behind, x->stream, err);
     for (uint32_t i = 0; i < x->program->n_launches && !st; i++) {
         const struct cuda_stage *s = &x->stages[i];
         const uint32_t rows = cuda_stage_rows(r, s->rows);

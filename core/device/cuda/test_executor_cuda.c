@@ -549,6 +549,60 @@ static void test_sampled(void **state)
     }
 }
 
+/* One generated row for each of the first n sequences, going on with the last id. */
+static void submit_next(struct bench *b, uint32_t n)
+{
+    memset(&t, 0, sizeof t);
+    for (uint32_t s = 0; s < n; s++) {
+        add(b, &t, s, 1, ROW_GENERATED, 0);
+        t.tokens[t.st.n_rows - 1] = TOKEN_LAST;
+        b->s[s].position++;
+    }
+    if (cuda->submit(b->x, &t.st, &err)) fail_msg("%s", text);
+}
+
+/* Runs that are launched in pairs give the ids that they give alone; whatever comes between the two of a pair, none is lost and none comes late. */
+static void test_pairs(void **state)
+{
+    (void)state;
+    enum { N = 24, S = 9 };
+    for (uint32_t k = 0; k < 4; k++) {
+        struct bench b;
+        uint32_t got[2][N + STEP_QUEUE][SEQUENCES], held = 0, pairs = 0;
+        bool failed[SEQUENCES];
+        bench_open(&b, chat_kinds[k], FUSE_ALL, true, NULL, 0);
+        for (uint32_t ahead = 0; ahead < 2; ahead++) {
+            const uint32_t depth = ahead ? STEP_QUEUE : 1;
+            for (uint32_t s = 0; s < S; s++) {
+                const struct sampler_params p = { .temperature = s % 3 ? 0.8f : 0, .top_p = 1, .repetition_penalty = 1, .seed = s };
+                b.s[s].position = 0;
+                if (cuda->sampler_set(b.x, s, &p, NULL, 0, &err)) fail_msg("%s", text);
+            }
+            memset(&t, 0, sizeof t);
+            for (uint32_t s = 0; s < S; s++) add(&b, &t, s, 5 + s, ROW_PROMPT, 1000);
+            assert_int_equal(cuda->submit(b.x, &t.st, &err), WK_OK);
+            for (uint32_t s = 0; s < S; s++) b.s[s].position = 5 + s;
+            memset(got[ahead], 0, sizeof got[ahead]);
+            for (uint32_t i = 1, done = 0; done < N; i++) {
+                if (i >= depth || i >= N) collect(&b, got[ahead][done++], failed);
+                if (i >= N) continue;
+                const uint32_t was = b.x->held, n = i < 10 ? S : i < 16 ? 2 : 1; /* three buckets */
+                if (i == 12) assert_int_equal(cuda->sampler_set(b.x, S, &(struct sampler_params){ .top_p = 1, .repetition_penalty = 1 }, NULL, 0, &err), WK_OK);
+                submit_next(&b, n);
+                if (b.x->held) assert_int_equal(b.x->held, cuda_bucket(n));
+                held += b.x->held != 0;
+                pairs += was && !b.x->held;
+            }
+            assert_int_equal(b.x->held, 0);
+        }
+        assert_true(pairs >= N / 4 && held >= pairs);
+        for (uint32_t i = 0; i < N; i++)
+            for (uint32_t s = 0; s < (i < 10 ? S : i < 16 ? 2u : 1u); s++)
+                if (got[0][i][s] != got[1][i][s]) fail_msg("%s: id %u of sequence %u: %u, alone %u", zoo_name(chat_kinds[k]), i, s, got[1][i][s], got[0][i][s]);
+        bench_close(&b);
+    }
+}
+
 /* After its end a slot gives no ids; the others go on. One step too many under way is refused. */
 static void test_ends(void **state)
 {
@@ -771,7 +825,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest products[] = { cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions) };
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions), cmocka_unit_test(test_batches), cmocka_unit_test(test_large_batches), cmocka_unit_test(test_many_generated),
-        cmocka_unit_test(test_wanted), cmocka_unit_test(test_long), cmocka_unit_test(test_sampled), cmocka_unit_test(test_ends), cmocka_unit_test(test_memory), cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_wanted), cmocka_unit_test(test_long), cmocka_unit_test(test_sampled), cmocka_unit_test(test_pairs), cmocka_unit_test(test_ends), cmocka_unit_test(test_memory), cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite), cmocka_unit_test(test_cancel),
     };
     static const struct wk_type_cpu *cpu[TEST_TYPES];

@@ -154,7 +154,7 @@ static void run_once(struct rig *r, struct inputs *in, uint32_t rows, uint32_t s
 {
     make_inputs(r, in, rows, seqs, further);
     poison(&r->token), poison(&r->wanted), poison(&r->row_seq), poison(&r->seq), poison(&r->sampled), poison(&r->lengths), poison(&r->pages); /* positions stay: they are read */
-    LAUNCH(cuda_prepare(&r->p, rows, seqs, NULL, &error_text));
+    LAUNCH(cuda_prepare(&r->p, rows, seqs, further, NULL, &error_text));
     receive(&r->token), receive(&r->position), receive(&r->wanted), receive(&r->row_seq), receive(&r->seq), receive(&r->sampled), receive(&r->lengths), receive(&r->pages), receive(&r->word);
     for (uint32_t t = 0; t < TURNS; t++) receive(&r->turn[t]);
     for (uint32_t i = 0; i < OFFSETS; i++) receive(&r->offset[i]);
@@ -197,7 +197,7 @@ static void test_lengths(void **state)
         uint32_t *table = (uint32_t *)(r.host + (r.serial + 1) % CUDA_RING * r.p.layout.bytes + r.p.layout.pages);
         for (uint32_t j = 0; j < 2 * pages + 13; j++) table[j] = in->page[0][j] = 7 * j + pages;
         poison(&r.pages);
-        LAUNCH(cuda_prepare(&r.p, 1, 1, NULL, &error_text));
+        LAUNCH(cuda_prepare(&r.p, 1, 1, false, NULL, &error_text));
         r.serial++;
         receive(&r.seq), receive(&r.sampled), receive(&r.lengths), receive(&r.pages);
         check_pages(&r, in, 1);
