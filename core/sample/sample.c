@@ -24,7 +24,7 @@ struct sampler {
 };
 
 enum { CHUNKS = SAMPLER_MAX_VOCAB / SAMPLER_CHUNK };
-struct chunk { uint32_t first; float best; uint64_t sum; }; /* first: position of its first id; sum: S */
+struct chunk { uint32_t first; uint64_t sum; }; /* first: position of its first id; sum: S */
 
 struct sampler_scratch {
     uint32_t n_vocab;
@@ -164,6 +164,14 @@ static uint32_t order_key(float x)
     return b ^ ((uint32_t)-(int32_t)(b >> 31) | 0x80000000u);
 }
 
+static float key_float(uint32_t key)
+{
+    const uint32_t b = key & 0x80000000u ? key ^ 0x80000000u : ~key;
+    float x;
+    memcpy(&x, &b, sizeof x);
+    return x;
+}
+
 /* NaN of either sign, or +inf */
 static uint32_t unusable(float x)
 {
@@ -285,14 +293,18 @@ static void keep_top_p(struct sampler_scratch *x, uint32_t n, uint64_t share)
     for (uint32_t i = 0; i < n; i++) x->w[i] = within(c, x->key[i], i) ? x->w[i] : 0;
 }
 
-/* Steps 7 to 9. What does not stay has a logit of -inf from now on. */
+/* Steps 7 to 9. What does not stay has a logit of -inf from now on, and its key. */
 static void keep_likely(const struct sampler_params *p, struct sampler_scratch *x, uint32_t n, float best)
 {
     const uint64_t all = UINT64_C(1) << 32, share = (uint64_t)rint((double)p->top_p * 0x1p32), least = (uint64_t)ceil((double)p->min_p * 0x1p44);
     if (share == all && !least) return;
     weigh(x->l, x->w, n, best);
     if (share < all) keep_top_p(x, n, share);
-    for (uint32_t i = 0; i < n; i++) x->l[i] = x->w[i] && x->w[i] >= least ? x->l[i] : -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        const bool stays = x->w[i] >= (least ? least : 1);
+        x->l[i] = stays ? x->l[i] : -INFINITY;
+        x->key[i] = stays ? x->key[i] : order_key(-INFINITY);
+    }
 }
 
 /* The first position at which the running sum of w, `total` in all, exceeds its share random / 2^64. */
@@ -312,15 +324,16 @@ static uint32_t draw(struct sampler_scratch *x, uint32_t n, const uint32_t *ids,
     uint32_t n_chunks = 0;
     uint64_t total = 0;
     for (uint32_t first = 0, end; first < n; first = end) {
+        end = first + SAMPLER_CHUNK < n ? first + SAMPLER_CHUNK : n;
+        while (ids && ids[end - 1] / SAMPLER_CHUNK != ids[first] / SAMPLER_CHUNK) end--;
+        const uint32_t key = best_key(x->key + first, end - first);
         struct chunk *c = &x->chunk[n_chunks];
-        const uint32_t number = (ids ? ids[first] : first) / SAMPLER_CHUNK;
-        *c = (struct chunk){ first, -INFINITY, 0 };
-        for (end = first; end < n && (ids ? ids[end] : end) / SAMPLER_CHUNK == number; end++) c->best = x->l[end] > c->best ? x->l[end] : c->best;
+        *c = (struct chunk){ first, 0 };
         x->of_chunk[n_chunks] = 0;
-        if (c->best > -INFINITY) {
-            weigh(x->l + first, x->w + first, end - first, c->best);
+        if (key > order_key(-INFINITY)) {
+            weigh(x->l + first, x->w + first, end - first, key_float(key));
             c->sum = sum(x->w + first, end - first);
-            x->of_chunk[n_chunks] = (uint64_t)((u128)c->sum * sampler_weight(c->best - best) >> SAMPLER_WEIGHT_BITS);
+            x->of_chunk[n_chunks] = (uint64_t)((u128)c->sum * sampler_weight(key_float(key) - best) >> SAMPLER_WEIGHT_BITS);
         }
         total += x->of_chunk[n_chunks++];
     }

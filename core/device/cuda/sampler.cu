@@ -140,6 +140,7 @@ wk_status launch_plain(const struct cuda_sampler *s, struct job *j, bool depende
     const uint32_t chunks = row_chunks(s->space.n_vocab), most = PLAIN_BLOCKS_SM * s->multiprocessors / j->rows, share = most ? (chunks + most - 1) / most : chunks;
     const uint32_t part = share < (uint32_t)PLAIN_WARPS ? (uint32_t)PLAIN_WARPS : share;
     j->part_ids = part * SAMPLER_CHUNK;
+    j->drawn = part <= (uint32_t)PLAIN_DRAWN * PLAIN_WARPS;
     return cuda_launch("sample_plain", sample_plain, dim3((chunks + part - 1) / part, j->rows), dim3(PLAIN_BLOCK), 0, dependent, stream, err, s->space, *j);
 }
 
@@ -250,7 +251,7 @@ wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, 
 {
     if (c->rows < 1 || c->rows > s->space.rows_max) return wk_fail(err, WK_INTERNAL, "%u rows to sample; the sampler was opened for %u", c->rows, s->space.rows_max);
     if (c->rows > 1 && c->stride < s->space.n_vocab) return wk_fail(err, WK_INTERNAL, "rows of %u logits, %llu apart", s->space.n_vocab, (u64)c->stride);
-    struct job j = { c->seq, c->logits, c->stride, c->serial, c->out, c->rows, 0 };
+    struct job j = { c->seq, c->logits, c->stride, c->serial, c->out, c->rows, 0, 0 };
     return c->kind == CUDA_SAMPLE_PLAIN && in_fours(&j) ? launch_plain(s, &j, c->dependent, stream, err) : launch_full(s, &j, c->dependent, stream, err);
 }
 

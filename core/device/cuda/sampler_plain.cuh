@@ -1,13 +1,13 @@
 /* sampler_plain.cuh: rows of which no more is wanted than a draw at a temperature, or their best id, in one launch that reads logits once.
  *
  * A row is cut into the chunks of sample.h, each a warp's, four ids a lane. Of a row to be drawn every chunk leaves its largest logit and the sum of its weights; the last of the row's blocks
- * to come (an integer counter) draws the chunk by them, and the id by making that chunk's weights again. Of a greedy row every block leaves its best by an integer maximum, and the last writes the id. */
+ * to come (an integer counter) draws the chunk by them, and the id by making that chunk's weights again, or where warps have few chunks, each has drawn its id. Of a greedy row every block leaves its best by an integer maximum, and the last writes the id. */
 #ifndef CORE_DEVICE_CUDA_SAMPLER_PLAIN_CUH
 #define CORE_DEVICE_CUDA_SAMPLER_PLAIN_CUH
 
 #include "device/cuda/sampler_row.cuh"
 
-enum { PLAIN_BLOCK = 256, PLAIN_WARPS = PLAIN_BLOCK / 32, PLAIN_BLOCKS_SM = 4, PLAIN_AHEAD = 3, PLAIN_CHUNKS = SAMPLER_MAX_VOCAB / SAMPLER_CHUNK / PLAIN_BLOCK /* of a thread that draws, at most */ };
+enum { PLAIN_BLOCK = 512, PLAIN_WARPS = PLAIN_BLOCK / 32, PLAIN_BLOCKS_SM = 2, PLAIN_AHEAD = 3, PLAIN_DRAWN = 3 /* chunks of a warp: with more, drawing in each would cost more than weighing one again */, PLAIN_CHUNKS = SAMPLER_MAX_VOCAB / SAMPLER_CHUNK / PLAIN_BLOCK /* of a thread that draws, at most */ };
 
 /* Four logits, of which `left` exist; the others are -inf. */
 static __device__ __forceinline__ float4 read_four(const float *at, int32_t left)
@@ -75,11 +75,10 @@ static __device__ __forceinline__ u64 best_of_chunks(struct chunk_stream &s)
 static __device__ __forceinline__ float4 at_temperature(float4 x, float inverse) { return make_float4(__fmul_rn(x.x, inverse), __fmul_rn(x.y, inverse), __fmul_rn(x.z, inverse), __fmul_rn(x.w, inverse)); }
 
 /* The draw of a row whose chunks are weighed, by a whole block: chunks by threads in order, the one that is drawn by its thread's warp. */
-static __device__ void draw_row(const struct space &v, const struct job &j, const struct head &h, uint32_t row, const float *from, const struct chunk_sum *of_chunk)
+static __device__ void draw_row(const struct space &v, const struct job &j, const struct head &h, const struct randoms &random, uint32_t row, const float *from, const struct chunk_sum *of_chunk)
 {
     __shared__ uint32_t warp_key[PLAIN_WARPS];
     const uint32_t lane = threadIdx.x & 31u, chunks = row_chunks(v.n_vocab), each = (chunks + PLAIN_BLOCK - 1) / PLAIN_BLOCK, first = threadIdx.x * each;
-    const struct randoms random = draw_bits(h.s.seed, h.s.n_generated);
     struct chunk_sum of[PLAIN_CHUNKS];
     uint32_t key = 0;
 #pragma unroll
@@ -106,18 +105,24 @@ static __device__ void draw_row(const struct space &v, const struct job &j, cons
     u64 target = __umul64hi(random.chunk, total) - (until - mine);
     const uint32_t hit = __ballot_sync(0xffffffffu, target < mine); /* what is below zero is beyond all sums */
     if (!hit) return;
-    uint32_t chunk = first, reached = 0;
+    uint32_t chunk = first, place = 0, reached = 0;
 #pragma unroll
     for (uint32_t i = 0; i < PLAIN_CHUNKS; i++) {
+        place = reached ? place : of[i].place;
         reached |= target < of[i].sum;
         target -= reached ? 0 : of[i].sum;
         chunk += !reached;
     }
-    chunk = __shfl_sync(0xffffffffu, chunk, __ffs((int)hit) - 1);
-    u64 w[4];
-    const uint32_t id = chunk * SAMPLER_CHUNK + 4 * lane;
-    weigh_chunk(at_temperature(read_four(from + id, (int32_t)(v.n_vocab - id)), h.s.inverse), w);
-    accept(v, j, h, row, chunk * SAMPLER_CHUNK + reach_in_chunk(w, random.id));
+    const int owner = __ffs((int)hit) - 1;
+    chunk = __shfl_sync(0xffffffffu, chunk, owner);
+    place = __shfl_sync(0xffffffffu, place, owner);
+    if (!j.drawn) {
+        u64 w[4];
+        const uint32_t id = chunk * SAMPLER_CHUNK + 4 * lane;
+        weigh_chunk(at_temperature(read_four(from + id, (int32_t)(v.n_vocab - id)), h.s.inverse), w);
+        place = reach_in_chunk(w, random.id);
+    }
+    accept(v, j, h, row, chunk * SAMPLER_CHUNK + place);
 }
 
 /* Block (part, row): j.part_ids / SAMPLER_CHUNK chunks. */
@@ -131,6 +136,7 @@ static __global__ void __launch_bounds__(PLAIN_BLOCK, PLAIN_BLOCKS_SM) sample_pl
     struct chunk_sum *of_chunk = v.of_chunk + (u64)row * chunks;
     load_head<PLAIN_BLOCK>(&h, v, j, row);
     __syncthreads();
+    const struct randoms random = draw_bits(h.s.seed, h.s.n_generated);
     wk_depend();
     struct chunk_stream s(from, v.n_vocab, begin + threadIdx.x / 32, min(begin + part, chunks));
     wk_release();
@@ -147,7 +153,8 @@ static __global__ void __launch_bounds__(PLAIN_BLOCK, PLAIN_BLOCKS_SM) sample_pl
         struct chunk_sum *to = of_chunk + s.number;
         s.each([&](float4 x, uint32_t) {
             u64 w[4];
-            const struct chunk_sum of = weigh_chunk(at_temperature(x, inverse), w);
+            struct chunk_sum of = weigh_chunk(at_temperature(x, inverse), w);
+            if (j.drawn) of.place = reach_in_chunk(w, random.id);
             if ((threadIdx.x & 31u) == 0) write_chunk(to, of);
             to += PLAIN_WARPS;
         });
@@ -158,7 +165,7 @@ static __global__ void __launch_bounds__(PLAIN_BLOCK, PLAIN_BLOCKS_SM) sample_pl
     if (!last) return;
     if (threadIdx.x == 0) r->arrived = 0;
     if (!greedy) {
-        draw_row(v, j, h, row, from, of_chunk);
+        draw_row(v, j, h, random, row, from, of_chunk);
         return;
     }
     if (threadIdx.x >= 32) return;

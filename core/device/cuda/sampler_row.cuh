@@ -34,8 +34,8 @@ struct row_space {
     uint32_t count[BUFFERS][BINS];
 };
 
-/* Of a chunk: S of sample.h, and its largest logit. */
-struct __align__(16) chunk_sum { u64 sum; float best; uint32_t unused; };
+/* Of a chunk: S of sample.h, its largest logit, and where in it the id is that v draws (job.drawn). */
+struct __align__(16) chunk_sum { u64 sum; float best; uint32_t place; };
 
 /* Device memory, by value in every launch. */
 struct space {
@@ -56,6 +56,7 @@ struct job {
     struct cuda_sampled *out;
     uint32_t rows;
     uint32_t part_ids;         /* ids of a block of the row: whole chunks */
+    uint32_t drawn;            /* sample_plain: every chunk draws its id, in case it is the one */
 };
 static __host__ __device__ __forceinline__ uint32_t row_chunks(uint32_t n_vocab) { return (n_vocab + SAMPLER_CHUNK - 1) / SAMPLER_CHUNK; }
 
@@ -168,9 +169,9 @@ static __device__ __forceinline__ uint32_t reach_in_chunk(const u64 (&w)[4], u64
 static __device__ __forceinline__ struct chunk_sum read_chunk(const struct chunk_sum *from)
 {
     const uint4 x = __ldcg((const uint4 *)from);
-    return { (u64)x.y << 32 | x.x, __uint_as_float(x.z), 0 };
+    return { (u64)x.y << 32 | x.x, __uint_as_float(x.z), x.w };
 }
-static __device__ __forceinline__ void write_chunk(struct chunk_sum *to, const struct chunk_sum &of) { __stcg((uint4 *)to, make_uint4((uint32_t)of.sum, (uint32_t)(of.sum >> 32), __float_as_uint(of.best), 0)); }
+static __device__ __forceinline__ void write_chunk(struct chunk_sum *to, const struct chunk_sum &of) { __stcg((uint4 *)to, make_uint4((uint32_t)of.sum, (uint32_t)(of.sum >> 32), __float_as_uint(of.best), of.place)); }
 
 /* ---- the end of a row -------------------------------------------------------------------------------------------------------------- */
 
