@@ -71,7 +71,8 @@ struct cuda_convert {
     struct cuda_rows x;
     const float *part;                /* partials of x, at the same rows (by index too); NULL: the kernel makes them itself, in the same order */
     const float *w, *b;               /* [width] or NULL */
-    void *act;                        /* out */
+    void *act;                        /* out: rows, or by runs (quant_cuda.h) */
+    bool by_runs;
     float *y; uint64_t y_stride;      /* out in F32 as well, when not NULL (then act may be NULL) */
 };
 wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct wk_err *err);

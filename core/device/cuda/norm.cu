@@ -131,7 +131,7 @@ template <uint32_t THREADS, uint32_t AT_ONCE> static __global__ void __launch_bo
 {
     const uint32_t row = blockIdx.y, lane = threadIdx.x & 31u, e = (blockIdx.x * THREADS + threadIdx.x) * 4, width = p.out.width, parts = width / 16, left = left_of(width, e);
     const float *x = p.x + row * p.stride + e, *part = p.part + (uint64_t)row * parts + lane;
-    __half *y = p.out.act + (uint64_t)row * width + e;
+    __half *y = act_at(p.out, row, width, e);
     float given[AT_ONCE], sum = 0.0f;
     wk_release();
     const float4 w = load4<true>(p.w + e, left, true);

@@ -21,19 +21,6 @@ static const float *f32(const struct cuda_value *v) { return (const float *)(con
 
 static uint32_t norm_kind(const struct cuda_product_stage *p) { return p->norm ? 1 + p->norm->u.norm.kind : CUDA_NORM_NONE; }
 
-/* F32 rows to acts in the workspace. first: of the wanted rows, when they are picked. */
-static wk_status convert(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const uint32_t *pick, uint32_t first, uint32_t rows, struct input *i, const struct wk_err *err)
-{
-    const struct cuda_value *v = p->x.v;
-    const uint32_t slots = v->slots;
-    const struct cuda_convert c = {
-        .dependent = true, .rows = rows * slots, .width = v->width, .norm = norm_kind(p), .eps = p->norm ? p->norm->u.norm.eps : 0.0f, .shift = p->norm ? 0 : v->shift,
-        .x = { f32(v) + (pick ? 0 : (uint64_t)first * slots * v->stride), v->stride, pick ? pick + first : NULL },
-        .part = r->few && norm_kind(p) == CUDA_NORM_RMS ? v->aux : NULL, .w = p->norm_w, .b = p->norm_b, .act = x->act };
-    *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .shift = c.shift, .x = x->act }, .k = v->width };
-    return cuda_convert(&c, x->stream, err);
-}
-
 /* Segments from `first` on that one call takes. */
 static uint32_t served_together(const struct cuda_product_stage *p, uint32_t first)
 {
@@ -46,19 +33,54 @@ static uint32_t served_together(const struct cuda_product_stage *p, uint32_t fir
     return n;
 }
 
+/* The call that takes segments from `first` on, as far as a module's questions look at it; returns how many it takes. */
+static uint32_t outline(const struct cuda_product_stage *p, uint32_t first, uint32_t rows, struct wk_cuda_product *q)
+{
+    const uint32_t n = served_together(p, first);
+    *q = (struct wk_cuda_product){ .struct_size = sizeof *q, .rows = rows, .k = p->k, .n_seg = n, .glu = p->glu && n == 2 ? p->glu->u.glu.fn : 0 };
+    for (uint32_t i = 0; i < n; i++) q->seg[i].ggml_type = p->seg[first + i].m->type->ggml_type, q->seg[i].n = p->seg[first + i].m->n;
+    return n;
+}
+
 /* Whether all calls of the stage take their norm in the prologue. */
 static bool norm_inside(const struct cuda_product_stage *p, const uint32_t *pick, uint32_t rows)
 {
+    struct wk_cuda_product q;
     if (rows == 1) return true;
     if (pick || rows > WK_CUDA_FEW_NORM) return false;
-    for (uint32_t g = 0, n; g < p->n_seg; g += n) {
+    for (uint32_t g = 0; g < p->n_seg;) {
         const struct wk_quant_cuda *module = p->seg[g].m->module;
-        n = served_together(p, g);
-        struct wk_cuda_product q = { .struct_size = sizeof q, .k = p->k, .n_seg = n, .glu = p->glu && n == 2 ? p->glu->u.glu.fn : 0 };
-        for (uint32_t i = 0; i < n; i++) q.seg[i].ggml_type = p->seg[g + i].m->type->ggml_type, q.seg[i].n = p->seg[g + i].m->n;
+        g += outline(p, g, rows, &q);
         if (!module->norm_rows || rows > module->norm_rows(&q)) return false;
     }
     return true;
+}
+
+/* Whether all calls of the stage take their input by runs. */
+static bool takes_runs(const struct cuda_product_stage *p, uint32_t rows)
+{
+    struct wk_cuda_product q;
+    if (!p->n_seg || p->n_routers || p->experts || rows > WK_CUDA_FEW || rows % 32) return false;
+    for (uint32_t g = 0; g < p->n_seg;) {
+        const struct wk_quant_cuda *module = p->seg[g].m->module;
+        g += outline(p, g, rows, &q);
+        if (!module->takes_runs || !module->takes_runs(&q)) return false;
+    }
+    return true;
+}
+
+/* F32 rows to acts in the workspace. first: of the wanted rows, when they are picked. picked: products will read a choice of the rows. */
+static wk_status convert(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const uint32_t *pick, uint32_t first, uint32_t rows, bool picked, struct input *i, const struct wk_err *err)
+{
+    const struct cuda_value *v = p->x.v;
+    const uint32_t slots = v->slots;
+    const bool by_runs = r->few && slots == 1 && !picked && takes_runs(p, rows);
+    const struct cuda_convert c = {
+        .dependent = true, .rows = rows * slots, .width = v->width, .norm = norm_kind(p), .eps = p->norm ? p->norm->u.norm.eps : 0.0f, .shift = p->norm ? 0 : v->shift,
+        .x = { f32(v) + (pick ? 0 : (uint64_t)first * slots * v->stride), v->stride, pick ? pick + first : NULL },
+        .part = r->few && norm_kind(p) == CUDA_NORM_RMS ? v->aux : NULL, .w = p->norm_w, .b = p->norm_b, .act = x->act, .by_runs = by_runs };
+    *i = (struct input){ .in = { .kind = by_runs ? WK_CUDA_IN_RUNS : WK_CUDA_IN_ACT, .shift = c.shift, .x = x->act }, .k = v->width };
+    return cuda_convert(&c, x->stream, err);
 }
 
 /* Rows [first, first + rows) of the stage as input of products. Picked rows stay where they are wherever that is possible. */
@@ -81,7 +103,7 @@ static wk_status make_input(struct executor *x, const struct cuda_product_stage 
     }
     /* A residual that is picked too wants the input unpicked; in a run of few rows both can stay. */
     const bool keep = pick && r->few && !p->experts;
-    wk_status s = convert(x, p, r, keep ? NULL : pick, keep ? 0 : first, keep ? r->rows : rows, i, err);
+    wk_status s = convert(x, p, r, keep ? NULL : pick, keep ? 0 : first, keep ? r->rows : rows, keep, i, err);
     if (keep) i->in.row_index = pick;
     return s;
 }
@@ -94,7 +116,7 @@ static struct wk_cuda_input input_from(const struct input *i, uint32_t first)
         in.row_index += first;
         return in;
     }
-    const uint64_t bytes = in.kind == WK_CUDA_IN_ACT ? (uint64_t)wk_act_k(i->k) * 2 : in.x_stride * sizeof(float);
+    const uint64_t bytes = in.kind == WK_CUDA_IN_RMS ? in.x_stride * sizeof(float) : (uint64_t)wk_act_k(i->k) * 2; /* by runs: of a multiple of 32 rows */
     in.x = (const uint8_t *)in.x + first * bytes;
     if (in.aux) in.aux += (uint64_t)first * cuda_parts(i->k);
     return in;

@@ -81,17 +81,17 @@ struct row_sink {
     float *part;
     __half *act;
     uint32_t shift, width;
-    bool wide;
+    bool wide, by_runs; /* by_runs: of the act */
 };
 
 static inline struct row_sink sink_f32(float *y, uint64_t y_stride, float *part, uint32_t width)
 {
-    const struct row_sink s = { y, y_stride, part, NULL, 0, width, aligned16(y) && y_stride % 4 == 0 };
+    const struct row_sink s = { y, y_stride, part, NULL, 0, width, aligned16(y) && y_stride % 4 == 0, false };
     return s;
 }
 static inline struct row_sink sink_act(void *act, uint32_t shift, uint32_t width)
 {
-    const struct row_sink s = { NULL, 0, NULL, (__half *)act, shift, width, false };
+    const struct row_sink s = { NULL, 0, NULL, (__half *)act, shift, width, false, false };
     return s;
 }
 static inline bool whole(const struct row_source *s) { return !s->x || s->wide; }
@@ -106,10 +106,14 @@ __device__ __forceinline__ void store_act4(__half *at, float4 v, uint32_t shift)
     both.h[1] = wk_act_half2(v.z, v.w, shift);
     *(uint2 *)at = both.u;
 }
-/* The same of a row of k (a multiple of 32) halves. */
+/* Where value e of row r of k (a multiple of 32) halves lies. */
+__device__ __forceinline__ __half *act_at(const struct row_sink &s, uint32_t r, uint32_t k, uint32_t e)
+{
+    return s.act + (s.by_runs ? ((uint64_t)(r / 32 * (k / 32) + e / 32) * 32 + r % 32) * 32 + e % 32 : (uint64_t)r * k + e);
+}
 __device__ __forceinline__ void act4(const struct row_sink &s, uint32_t r, uint32_t k, uint32_t e, float4 v)
 {
-    if (e < k) store_act4(s.act + (uint64_t)r * k + e, v, s.shift);
+    if (e < k) store_act4(act_at(s, r, k, e), v, s.shift);
 }
 
 /* Values [e, e + 4) of row r, e a multiple of 4; 0 past the width. By whole warps with e growing by 4 from lane to lane. */

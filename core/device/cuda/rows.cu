@@ -9,6 +9,7 @@ wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct 
     if (status != WK_OK) return status;
     if (c->norm > CUDA_NORM_LAYER || c->shift > 126 || (!c->act && !c->y)) return wk_fail(err, WK_INTERNAL, "convert: norm %u, shift %u, %s", c->norm, c->shift, c->act || c->y ? "an output" : "no output");
     struct row_sink out = sink_act(c->act, c->shift, c->width);
+    out.by_runs = c->by_runs;
     out.y = c->y;
     out.y_stride = c->y_stride;
     out.wide = aligned16(c->y) && c->y_stride % 4 == 0;

@@ -259,7 +259,7 @@ static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t t
     array<uint16_t> act = make<uint16_t>((size_t)rows * k32);
     array<float> chosen = make<float>((size_t)rows * out), y = make<float>((size_t)rows * logits);
     array<uint32_t> groups = make<uint32_t>(c.groups.n);
-    const struct cuda_convert convert = { false, rows, k, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, NULL }, c.part.device, c.norm.device, NULL, act.device, NULL, 0 };
+    const struct cuda_convert convert = { false, rows, k, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, NULL }, c.part.device, c.norm.device, NULL, act.device, false, NULL, 0 };
     LAUNCH(cuda_convert(&convert, NULL, &error_text));
     struct cuda_route route = c.call.route;
     route.rows = rows;
@@ -315,7 +315,7 @@ static void test_picked_router(void **state)
         receive(&c.act);
         check_logits(&c, &c.act);
         array<uint16_t> act = make<uint16_t>((size_t)rows * 160);
-        const struct cuda_convert convert = { false, rows, 160, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, c.index.device }, c.part.device, c.norm.device, NULL, act.device, NULL, 0 };
+        const struct cuda_convert convert = { false, rows, 160, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, c.index.device }, c.part.device, c.norm.device, NULL, act.device, false, NULL, 0 };
         LAUNCH(cuda_convert(&convert, NULL, &error_text));
         receive(&act);
         assert_memory_equal(act.host, c.act.host, act.n * 2);

@@ -579,6 +579,17 @@ static void test_neighbours(void **state)
             }
             for (uint32_t j = 0; j < 2; j++) receive(&act[j]);
             assert_memory_equal(act[0].host, act[1].host, (size_t)ROWS * k * 2);
+            array<uint16_t> runs = make<uint16_t>((size_t)(ROWS + 31) / 32 * 32 * k);
+            c.rows = ROWS;
+            c.x.x = x.device;
+            c.part = norm == CUDA_NORM_RMS ? part.device : NULL;
+            c.act = runs.device;
+            c.by_runs = true;
+            LAUNCH(cuda_convert(&c, NULL, &error_text));
+            receive(&runs);
+            for (uint32_t r = 0; r < ROWS; r++)
+                for (uint32_t e = 0; e < k; e += 32) assert_memory_equal(runs.host + ((size_t)(r / 32 * (k / 32) + e / 32) * 32 + r % 32) * 32, act[0].host + (size_t)r * k + e, 64);
+            drop(&runs);
             drop(&x);
             drop(&w);
             drop(&part);

@@ -332,6 +332,65 @@ static void test_rms(void)
         }
 }
 
+/* An input by runs, where it is taken: the bits of the same by rows, whatever lies in the places of rows that are not there. */
+static void runs_rows(const struct matrix *m, const struct wk_cuda_product *act, uint32_t rows, float *y)
+{
+    const uint32_t k32 = wk_act_k(m->k), places = (rows + 31) / 32 * 32;
+    const uint64_t n = (uint64_t)rows * m->n, all = (uint64_t)places * k32;
+    struct wk_cuda_product p = *act;
+    p.rows = rows;
+    p.seg[0].out.y = y;
+    run(m, &p);
+    float *a = download(y, n);
+    uint16_t *from = download((const uint16_t *)act->input.x, (uint64_t)rows * k32), *to = (uint16_t *)malloc(all * 2);
+    for (uint32_t r = 0; r < places; r++)
+        for (uint32_t e = 0; e < k32; e++) to[((uint64_t)(r / 32 * (k32 / 32) + e / 32) * 32 + r % 32) * 32 + e % 32] = r < rows ? from[(uint64_t)r * k32 + e] : 0x7fff;
+    uint16_t *placed = upload(to, all);
+    p.input.kind = WK_CUDA_IN_RUNS;
+    p.input.x = placed;
+    OK(cudaMemset(y, 0, n * 4));
+    poison();
+    run(m, &p);
+    float *b = download(y, n);
+    CHECK(a[0] == a[0] && memcmp(a, b, n * 4) == 0, "%s, %u x %u%s, %u rows: an input by runs gives other bits", m->f->name, m->n, m->k, p.glu ? " and as many" : "", rows);
+    OK(cudaFree(placed));
+    free(from);
+    free(to);
+    free(a);
+    free(b);
+}
+static void test_runs(void)
+{
+    int processors = 0, taken = 0;
+    OK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++)
+        for (uint32_t k : { 896u, 2880u }) {
+            if (k % f->block) continue;
+            const uint32_t n = 16u * 2 * processors + 24;
+            struct activations r = make_rows(65, k, k == 896 ? 4 : 0);
+            struct matrix m = make_matrix(f, n, k);
+            float *y = device<float>(65ull * n);
+            for (uint32_t glu : { 0u, (uint32_t)WK_GLU_SILU })
+                for (uint32_t rows : { 8u, 17u, 40u, 64u, 65u }) {
+                    struct wk_cuda_product p = base(&m, &r, rows, y);
+                    if (glu) p.seg[1] = p.seg[0], p.n_seg = 2, p.glu = glu;
+                    const uint32_t takes = f->family->takes_runs(&p), expected = rms_several(f, k) && rows > 16 && rows <= 64;
+                    if (expected || rows <= 16 || rows > 64) CHECK(takes == expected, "%s, %u x %u%s, %u rows: takes runs: %u", f->name, n, k, glu ? " and as many" : "", rows, takes);
+                    taken += takes != 0;
+                    if (takes) {
+                        runs_rows(&m, &p, rows, y);
+                        continue;
+                    }
+                    p.input.kind = WK_CUDA_IN_RUNS;
+                    CHECK(f->family->product(&p, NULL, &err) == WK_INVALID, "%s: runs of %u rows were taken", f->name, rows);
+                }
+            OK(cudaFree(y));
+            free_matrix(&m);
+            free_rows(&r);
+        }
+    printf("%d products by runs\n", taken);
+}
+
 static double silu(double x) { return x / (1 + exp(-x)); }
 
 /* bias, glu or maps, residual, gathered rows (or, of a longer k, rows as they stand, without maps too), act output. */
@@ -822,6 +881,7 @@ int main(void)
         }
     test_shapes();
     test_rms();
+    test_runs();
     test_epilogue();
     test_segments();
     test_high();

@@ -11,6 +11,8 @@
  * Activations ("act"): a row of k values is f16 x[k32], k32 = k rounded up to 32, values past k are 0. x holds the real value times 2^-shift, rounded to
  * nearest even, clamped to +-65504. Rows follow each other without gaps.
  * Partials: beside an F32 row of n values, F32 part[ceil(n / 16)]: the sum of the squares of each 16 values, in the order of worker/cuda/act.cuh.
+ * Runs: acts of 32 rows side by side, by runs of 32 values: f16 x[ceil(rows / 32)][k32 / 32][32 rows][32 values]; rows that are not there have places, too. So one copy brings what a kernel
+ * wants of 32 rows, in the order in which its lanes read.
  * Panels: the values of an act, of items by expert, cut along k as tensor cores want them (worker/cuda/panels.cuh).
  *
  * Determinism: the bits of row i of a product depend on the weights and on row i of the input alone: not on the number of rows, the other
@@ -31,13 +33,13 @@ enum { WK_CUDA_FEW_NORM = 8 };        /* most rows of any product with an RMS pr
 static inline uint32_t wk_act_k(uint32_t k) { return (k + 31u) & ~31u; } /* f16 values a row */
 
 /* What a product reads. */
-enum { WK_CUDA_IN_ACT = 0, WK_CUDA_IN_RMS = 1, WK_CUDA_IN_PANELS = 2 };
+enum { WK_CUDA_IN_ACT = 0, WK_CUDA_IN_RMS = 1, WK_CUDA_IN_PANELS = 2, WK_CUDA_IN_RUNS = 3 };
 struct wk_cuda_input {
-    uint32_t kind;             /* WK_CUDA_IN_*; PANELS: of `large` alone */
-    uint32_t shift;            /* ACT, PANELS: of the stored values */
+    uint32_t kind;             /* WK_CUDA_IN_*; PANELS: of `large` alone; RUNS: where takes_runs says so */
+    uint32_t shift;            /* ACT, PANELS, RUNS: of the stored values */
     float eps;                 /* RMS: y = x / sqrt(mean(x^2) + eps) * w, rounded to an act of shift 0 */
     uint32_t pad;
-    const void *x;             /* ACT: f16 rows; RMS: F32 rows, x_stride apart, several only with x and w 16-byte aligned, x_stride a multiple of 4 and no row_index; PANELS: [ceil(k / 64)][x_stride] rows of 128 bytes */
+    const void *x;             /* ACT: f16 rows; RUNS: by runs, no row_index; RMS: F32 rows, x_stride apart, several only with x and w 16-byte aligned, x_stride a multiple of 4 and no row_index; PANELS: [ceil(k / 64)][x_stride] rows of 128 bytes */
     const float *aux;          /* RMS: partials */
     const float *w;            /* RMS: [k]; NULL: ones */
     uint64_t x_stride;         /* RMS: floats from row to row; PANELS: places in a panel */
@@ -164,6 +166,9 @@ struct wk_quant_cuda {
     /* Most rows that such a product takes as RMS, 1 to WK_CUDA_FEW_NORM: more are normed by a launch of their own before it, because that costs less or because it has no kernel for them. Of p only
      * types, k, n and glu are looked at, no pointers. The bits of a row are the same either way. NULL: always 1. Pure, after open. */
     uint32_t (*norm_rows)(const struct wk_cuda_product *p);
+    /* 1: such a product of p->rows rows takes its input as RUNS, and faster than as ACT. It may then be given either; the bits are the same. Of p only rows, types, k, n and glu are looked at, no
+     * pointers. NULL: never. Pure, after open. */
+    uint32_t (*takes_runs)(const struct wk_cuda_product *p);
 };
 
 #define WK_PLUGIN_CUDA_SYMBOL "worker_plugin_cuda_v0"

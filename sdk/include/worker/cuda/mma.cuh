@@ -75,6 +75,14 @@ __device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from,
 #endif
 }
 
+/* The same of what others read, too. */
+__device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
+#endif
+}
+
 /* One lane of a whole warp, and the compiler knows that it is one: what is the same in all lanes stays in the registers that a copy reads, where `lane == 0` makes every copy a loop over lanes. */
 __device__ __forceinline__ bool wk_elected()
 {

@@ -54,10 +54,11 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
 #define WK_NEED(cond, ...) do { if (!(cond)) return wk_fail(err, WK_INVALID, "product: " __VA_ARGS__); } while (0)
     WK_NEED(p->k > 0 && p->k % block == 0 && p->k <= 1u << 24, "k %u", p->k);
     WK_NEED(p->rows > 0 && (p->expert || p->rows <= WK_CUDA_ROWS), "rows %u", p->rows);
-    WK_NEED(p->input.kind <= WK_CUDA_IN_RMS, "input kind %u", p->input.kind);
+    WK_NEED(p->input.kind <= WK_CUDA_IN_RMS || p->input.kind == WK_CUDA_IN_RUNS, "input kind %u", p->input.kind);
     WK_NEED(p->input.kind == WK_CUDA_IN_RMS || p->input.shift < 64, "input shift %u", p->input.shift);
-    WK_NEED(p->input.x && (p->input.kind == WK_CUDA_IN_ACT || p->input.aux), "input x or aux is missing");
-    WK_NEED(p->input.kind == WK_CUDA_IN_ACT || p->rows == 1 || (!p->input.row_index && wk_fours(p->input.x, p->input.x_stride, 4) && wk_fours(p->input.w, 0, 4)), "input row_index, x, x_stride or w with %u rows", p->rows);
+    WK_NEED(p->input.x && (p->input.kind != WK_CUDA_IN_RMS || p->input.aux), "input x or aux is missing");
+    WK_NEED(p->input.kind != WK_CUDA_IN_RUNS || !p->input.row_index, "input row_index of runs");
+    WK_NEED(p->input.kind != WK_CUDA_IN_RMS || p->rows == 1 || (!p->input.row_index && wk_fours(p->input.x, p->input.x_stride, 4) && wk_fours(p->input.w, 0, 4)), "input row_index, x, x_stride or w with %u rows", p->rows);
     WK_NEED(!p->glu || (p->glu < WK_GLU_END && p->n_seg == 2 && p->seg[0].n == p->seg[1].n), "glu %u of %u segments of %u and %u", p->glu, p->n_seg, p->seg[0].n, p->seg[1].n);
     for (uint32_t i = 0; i < 4; i++) WK_NEED(p->map[i].fn < WK_MAP_END && !(p->glu && p->map[i].fn), "map %u", p->map[i].fn);
     for (uint32_t i = 0; i < p->n_seg; i++) {
@@ -136,7 +137,7 @@ template <class First, class... Rest> struct wk_product_of {
         a->glu = p->glu;
         a->in = p->input;
         float in_scale = 1.0f;
-        if (p->input.kind == WK_CUDA_IN_ACT)
+        if (p->input.kind != WK_CUDA_IN_RMS)
             for (uint32_t i = 0; i < p->input.shift; i++) in_scale *= 2.0f;
         a->residual = p->residual;
         a->residual_stride = p->residual_stride;
@@ -539,13 +540,14 @@ template <class First, class... Rest> struct wk_product_of {
         w->owned = WK_SLOTS / WK_HELD_PARTS;
         w->workers = min_of(a->items, device.processors / w->groups);
         w->tiles = (a->items + w->workers - 1) / w->workers * team;
-        const uint32_t x = a->steps * columns * 512 << (a->step_shift - 5), kept = w->tiles * columns * 512 * 2, fixed = x + kept + w->tiles * WK_HELD_DEPTH * 8;
+        const uint32_t x = a->steps * columns * 512 << (a->step_shift - 5), kept = w->tiles * columns * 512 * 2, fixed = x + kept + w->tiles * WK_HELD_DEPTH * 8 + 8;
         a->depth = room > fixed ? min_of((room - fixed) / (w->tiles * a->slot), min_of(WK_HELD_DEPTH, (a->steps + WK_HELD_PARTS - 1) / WK_HELD_PARTS)) : 0;
         if (w->tiles > WK_HELD_WARPS || a->depth < 2) return 0;
         a->x_at = w->tiles * a->depth * a->slot;
         w->kept_at = a->x_at + x;
         a->bars_at = w->kept_at + kept;
-        return a->bars_at + w->tiles * WK_HELD_DEPTH * 8;
+        w->order_at = a->bars_at + w->tiles * WK_HELD_DEPTH * 8;
+        return w->order_at + 8;
     }
     /* With more than two tiles a multiprocessor. As measured for gate and up of Q5_0 and 896 values: 8.3 -> 6.5 and 14.0 -> 9.0 us at 32 and 64 rows (at 8 rows 5.9 for product_small's 4.5); fewer tiles are
      * better by product_small or product_middle. */
@@ -642,6 +644,16 @@ template <class First, class... Rest> struct wk_product_of {
         const bool small = wk_small_norms<First, Rest...>() && !p->expert && wide_takes(w.p) && small_choice(&w, &plan) && w.p.steps <= WK_SLOTS && w.p.step_shift <= 7 && w.p.k == w.p.steps << w.p.step_shift;
         return !small ? 1 : w.p.items > device.processors ? 4 : WK_CUDA_FEW_NORM;
     }
+    /* Does product_held serve it, by formats whose lanes read a run as it stands? */
+    static uint32_t takes_runs(const wk_cuda_product *p)
+    {
+        wk_wide_args w = {};
+        wk_cuda_product q = *p;
+        q.input.kind = WK_CUDA_IN_ACT;
+        q.input.row_index = NULL;
+        common(&q, &w.p);
+        return !p->expert && p->rows > 1 && groups[w.p.seg[0].type] == 32 && wide_takes(w.p) && wide_best(&w).kind == HELD32;
+    }
     static void wide_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {
         wk_product_args *a = &w->p;
@@ -725,6 +737,7 @@ template <class First, class... Rest> struct wk_product_of {
         wk_status status = wk_product_check(p, block(p), err);
         if (status) return status;
         if (p->expert) return wk_experts_plan<wk_product_of, First, Rest...>::product(p, stream, err);
+        if (p->input.kind == WK_CUDA_IN_RUNS && !takes_runs(p)) return wk_fail(err, WK_INVALID, "product: input kind %u of %u rows and k %u", p->input.kind, p->rows, p->k);
         if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > norm_rows(p)) return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
         uint32_t most = p->rows;
         for (uint32_t first = 0; first < p->rows;) {
@@ -751,6 +764,6 @@ template <class First, class... Rest> struct wk_product_of {
 
 #define WK_PRODUCT_FAMILY(name, ...)                                                                                                                                  \
     extern "C" const struct wk_product_family name;                                                                                                                   \
-    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::norm_rows, wk_product_of<__VA_ARGS__>::product }
+    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::norm_rows, wk_product_of<__VA_ARGS__>::takes_runs, wk_product_of<__VA_ARGS__>::product }
 
 #endif

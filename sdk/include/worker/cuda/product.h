@@ -15,6 +15,7 @@ struct wk_product_family {
     uint32_t n_types, pad;
     wk_status (*open)(int32_t device, const struct wk_err *err);
     uint32_t (*norm_rows)(const struct wk_cuda_product *p);
+    uint32_t (*takes_runs)(const struct wk_cuda_product *p);
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
 };
 
@@ -57,6 +58,12 @@ static inline uint32_t wk_families_norm_rows(const struct wk_product_family *con
 {
     const struct wk_product_family *f = wk_families_of(families, n_families, p);
     return f ? f->norm_rows(p) : 1;
+}
+
+static inline uint32_t wk_families_take_runs(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p)
+{
+    const struct wk_product_family *f = wk_families_of(families, n_families, p);
+    return f ? f->takes_runs(p) : 0;
 }
 
 static inline wk_status wk_families_product(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p, void *stream,

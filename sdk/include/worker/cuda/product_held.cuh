@@ -2,7 +2,7 @@
  *
  * Two warps share a tile, all tiles at once: each has half of the slots, one after the other, their sums added as soon as they are there. So nothing is added across the block, and no warp waits for
  * another but for the activations and for its team, which shares the tile, with glu the gate's and the up's. Each streams its half through a ring of its own, a step of k a stage, in the order in
- * which the tree wants the slots: as soon as it has read a stage it asks for the one that comes into its place. All of a block's activations are brought once, by all warps.
+ * which the tree wants the slots: as soon as it has read a stage it asks for the one that comes into its place. All of a block's activations are brought once: those that come by runs by a few copies, else by all warps.
  *
  * Rows are groups of 8 NT with blocks of their own, which find the weights in L2. Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_HELD_CUH
@@ -91,6 +91,35 @@ struct wk_held_ring {
     }
 };
 
+/* What is past the end of k is zeros. */
+template <int NT> __device__ __forceinline__ void wk_held_zeros(const wk_product_args &p, uint32_t to, uint32_t warp, uint32_t lane)
+{
+    for (uint32_t i = to + (p.k32 / 32 * NT + warp) * 512 + lane * 16, end = to + (p.steps << (p.step_shift - 5)) * NT * 512; i < end; i += blockDim.x / 32 * 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(i), "r"(0) : "memory");
+}
+
+/* All activations of the block's columns that come by runs (quant_cuda.h): one warp asks, by few copies; all wait at `bar`. */
+template <int NT> __device__ __forceinline__ void wk_held_bring_runs(const wk_product_args &p, uint32_t to, uint32_t bar, uint32_t warp, uint32_t lane)
+{
+#if WK_HAS_WGMMA
+    static_assert(NT == 4, "runs are of 32 rows");
+    constexpr uint32_t run = NT * 512, at_once = 8;
+    const uint32_t runs = p.k32 / 32;
+    if (warp == 0 && lane == 0) {
+        wk_bar_init(bar, 1);
+        wk_bar_init_done();
+        wk_bar_expect(bar, runs * run);
+    }
+    wk_held_zeros<NT>(p, to, warp, lane);
+    __syncthreads();
+    wk_depend();
+    if (warp == 0 && wk_elected()) {
+        const unsigned char *from = static_cast<const unsigned char *>(p.in.x) + (uint64_t)blockIdx.y * runs * run;
+        for (uint32_t i = 0; i < runs; i += at_once) wk_fetch(to + i * run, from + i * run, min(at_once, runs - i) * run, bar);
+    }
+    wk_stage_wait(bar, 0);
+#endif
+}
+
 /* All activations of the block's columns, a run of 32 values after the other, placed as lanes read them (product_middle.cuh). A column that is not there is the last one again. */
 template <int NT, class... F> __device__ __forceinline__ void wk_held_bring(const wk_wide_args &a, uint32_t to, uint32_t warp, uint32_t lane)
 {
@@ -103,7 +132,7 @@ template <int NT, class... F> __device__ __forceinline__ void wk_held_bring(cons
         from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)min((blockIdx.y * NT + n) * 8 + lane / 4, p.rows - 1) * p.k32 + lane % 4 * 8 + warp * 32);
         all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
     }
-    for (uint32_t i = to + (runs * NT + warp) * 512 + lane * 16, end = to + (p.steps << (p.step_shift - 5)) * NT * 512; i < end; i += warps * 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(i), "r"(0) : "memory");
+    wk_held_zeros<NT>(p, to, warp, lane);
     wk_at_hand(all ^ place ^ runs);
     wk_depend();
     if (p.in.row_index) {
@@ -211,9 +240,13 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WAR
 #pragma unroll 1
     for (uint32_t i = p.depth; i; i--, ring.next(a)) tiles.ask(a, ring.at, ring.bar, up, lane);
     wk_release();
-    wk_held_bring<NT, F...>(a, base + p.x_at, warp, lane);
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    __syncthreads();
+    if (p.in.kind == WK_CUDA_IN_RUNS) {
+        wk_held_bring_runs<NT>(p, base + p.x_at, base + a.order_at, warp, lane);
+    } else {
+        wk_held_bring<NT, F...>(a, base + p.x_at, warp, lane);
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        __syncthreads();
+    }
     if (unit >= p.items) return;
     const uint32_t kept = NT * 512 * 2, t = lane / 8, q = lane % 4;
     unsigned char *const own = shared + a.kept_at + warp * kept;

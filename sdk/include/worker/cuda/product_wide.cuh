@@ -39,7 +39,7 @@ struct wk_wide_args {
     uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
     uint32_t run_shift;        /* log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
-    uint32_t order_at;         /* where the order of the item's stages stands; product_heads: of a tile's steps, and its pieces */
+    uint32_t order_at;         /* where the order of the item's stages stands; product_heads: of a tile's steps, and its pieces; product_held: the barrier of activations by runs */
     uint32_t kept_at;          /* product_held: where sums wait; product_heads: what its warps ask for; product_small: where rows wait for their norm; else where sums of two slots wait for those of two others, if a block has four; product_middle: and those of four */
 };
 
