@@ -261,6 +261,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     (void)stream;
     LIVE;
+    if (!exec) return said(cudaErrorInvalidValue);
     (void)pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < exec->n && !emulator_error_code; i++) perform(&exec->work[i]);
     (void)pthread_mutex_unlock(&lock);

@@ -178,7 +178,7 @@ struct executor {
     bool eager;                     /* no graphs: for tests */
 
     uint32_t next_serial, oldest;   /* runs [oldest, next_serial) are under way */
-    uint32_t held;                  /* rows that the last of them is launched for together with the next, and so not yet; 0: it is launched */
+    uint32_t held, held_serial;     /* rows and serial of the run that is launched together with the next, and so not yet; 0: all are launched */
     struct run run;                 /* that is being made */
     uint32_t *wanted_at;            /* [max_rows] place of a row of the step in its wanted rows, or TAPE_NONE */
     struct run_record records[CUDA_RING];

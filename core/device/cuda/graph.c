@@ -128,6 +128,7 @@ wk_status cuda_launch_few(struct executor *x, const struct run *r, enum program_
     if (s) return s;
     if (plain && x->next_serial - 1 - x->oldest >= HOLD_BEHIND) {
         x->held = r->rows;
+        x->held_serial = r->serial;
         return WK_OK;
     }
     return captured ? launch(x, g, err) : cuda_enqueue_run(x, r, kind, NULL, NULL, err);

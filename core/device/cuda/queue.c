@@ -43,7 +43,7 @@ static bool ended(const struct executor *x, uint32_t serial)
 
 static wk_status wait_for(struct executor *x, uint32_t serial, const struct wk_err *err)
 {
-    wk_status s = serial == x->next_serial - 1 ? cuda_launch_held(x, err) : WK_OK;
+    wk_status s = x->held && serial == x->held_serial ? cuda_launch_held(x, err) : WK_OK;
     if (s) return s;
     for (uint64_t asked = now_ns(), spins = 0; !ended(x, serial); spins++) {
 #if defined(__x86_64__)

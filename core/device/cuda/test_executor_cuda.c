@@ -603,6 +603,42 @@ static void test_pairs(void **state)
     }
 }
 
+/* A pair that cannot be launched costs its second step alone. */
+static void test_pair_fails(void **state)
+{
+    (void)state;
+    struct bench b;
+    uint32_t want[3], ids[SEQUENCES];
+    bool failed[SEQUENCES];
+    bench_open(&b, ZOO_DENSE, FUSE_ALL, true, NULL, 0);
+    for (uint32_t ahead = 0; ahead < 2; ahead++) {
+        const struct sampler_params p = { .top_p = 1, .repetition_penalty = 1 };
+        assert_int_equal(cuda->sampler_set(b.x, 0, &p, NULL, 0, &err), WK_OK);
+        memset(&t, 0, sizeof t);
+        b.s[0].position = 0;
+        add(&b, &t, 0, 6, ROW_PROMPT, 1000);
+        assert_int_equal(cuda->submit(b.x, &t.st, &err), WK_OK);
+        b.s[0].position = 6;
+        for (uint32_t i = 0; i < 3; i++) {
+            if (i) submit_next(&b, 1);
+            if (!ahead) collect(&b, ids, failed), want[i] = ids[0];
+        }
+        assert_int_equal(b.x->held, ahead);
+    }
+    void **pair = &b.x->graphs[0][PROGRAM_PAIR].exec, *saved = *pair;
+    *pair = NULL;
+    assert_true(cuda->submit(b.x, &t.st, &err) != WK_OK);
+    *pair = saved;
+    for (uint32_t i = 0; i < 3; i++) {
+        collect(&b, ids, failed);
+        assert_true(ids[0] == want[i] && !failed[0]);
+    }
+    submit_next(&b, 1);
+    collect(&b, ids, failed);
+    assert_false(failed[0]);
+    bench_close(&b);
+}
+
 /* After its end a slot gives no ids; the others go on. One step too many under way is refused. */
 static void test_ends(void **state)
 {
@@ -825,7 +861,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest products[] = { cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions) };
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions), cmocka_unit_test(test_batches), cmocka_unit_test(test_large_batches), cmocka_unit_test(test_many_generated),
-        cmocka_unit_test(test_wanted), cmocka_unit_test(test_long), cmocka_unit_test(test_sampled), cmocka_unit_test(test_pairs), cmocka_unit_test(test_ends), cmocka_unit_test(test_memory), cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_wanted), cmocka_unit_test(test_long), cmocka_unit_test(test_sampled), cmocka_unit_test(test_pairs), cmocka_unit_test(test_pair_fails), cmocka_unit_test(test_ends), cmocka_unit_test(test_memory), cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite), cmocka_unit_test(test_cancel),
     };
     static const struct wk_type_cpu *cpu[TEST_TYPES];
