@@ -210,6 +210,7 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
             if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_PRODUCT) s->product.after_experts = cuda_product_follows(&s->product, &s[-1].product);
             if (st) break;
             s->product.large = cuda_product_large(s);
+            if (i > 0 && p->launches[i - 1].kind == LAUNCH_PRODUCT) cuda_product_pass(x, &s[-1], s);
             if (s->product.after_experts) s->product.from_panels = (s[-1].product.to_panels = cuda_product_panels(x, &s[-1], s)) != 0;
             break;
         case LAUNCH_ROUTE:

@@ -7,6 +7,8 @@
  * by other rows than the input) is done by one launch after it, on the same numbers in the same order, so no bit depends on it. */
 #include "device/cuda/executor.h"
 
+#include <string.h>
+
 /* The input as it lies before a product: acts, or F32 rows with their partials. */
 struct input {
     struct wk_cuda_input in;
@@ -56,17 +58,29 @@ static bool norm_inside(const struct cuda_product_stage *p, const uint32_t *pick
     return true;
 }
 
-/* Whether all calls of the stage take their input by runs. */
-static bool takes_runs(const struct cuda_product_stage *p, uint32_t rows)
+/* How acts of the stage may lie: as all its calls say; else as rows. */
+static struct wk_cuda_layout layout_of(const struct cuda_product_stage *p, uint32_t rows)
 {
+    const struct wk_cuda_layout as_rows = { .in = WK_CUDA_IN_ACT };
+    struct wk_cuda_layout l = as_rows;
     struct wk_cuda_product q;
-    if (!p->n_seg || p->n_routers || p->experts || rows > WK_CUDA_FEW || rows % 32) return false;
-    for (uint32_t g = 0; g < p->n_seg;) {
+    if (p->n_routers || p->experts || rows > WK_CUDA_FEW || rows % 32) return as_rows;
+    for (uint32_t g = 0, n; g < p->n_seg; g += n) {
         const struct wk_quant_cuda *module = p->seg[g].m->module;
-        g += outline(p, g, rows, &q);
-        if (!module->takes_runs || !module->takes_runs(&q)) return false;
+        n = outline(p, g, rows, &q);
+        const struct wk_cuda_layout call = module->layout ? module->layout(&q) : as_rows;
+        if (g == 0) l = call;
+        else if (memcmp(&l, &call, sizeof l)) return as_rows;
     }
-    return true;
+    return l;
+}
+
+/* The order of k of the panels in which the act between two stages passes in a run of few rows; 0: it passes as rows. */
+static uint32_t passed_panels(const struct cuda_product_stage *giver, const struct cuda_product_stage *taker, const struct run *r, uint32_t rows)
+{
+    if (!giver || !taker || !r->few || !layout_of(giver, rows).out_panels) return 0;
+    const struct wk_cuda_layout l = layout_of(taker, rows);
+    return l.in == WK_CUDA_IN_PANELS ? l.in_group : 0;
 }
 
 /* F32 rows to acts in the workspace. first: of the wanted rows, when they are picked. picked: products will read a choice of the rows. */
@@ -74,7 +88,7 @@ static wk_status convert(struct executor *x, const struct cuda_product_stage *p,
 {
     const struct cuda_value *v = p->x.v;
     const uint32_t slots = v->slots;
-    const bool by_runs = r->few && slots == 1 && !picked && takes_runs(p, rows);
+    const bool by_runs = r->few && slots == 1 && !picked && layout_of(p, rows).in == WK_CUDA_IN_RUNS;
     const struct cuda_convert c = {
         .dependent = true, .rows = rows * slots, .width = v->width, .norm = norm_kind(p), .eps = p->norm ? p->norm->u.norm.eps : 0.0f, .shift = p->norm ? 0 : v->shift,
         .x = { f32(v) + (pick ? 0 : (uint64_t)first * slots * v->stride), v->stride, pick ? pick + first : NULL },
@@ -90,6 +104,10 @@ static wk_status make_input(struct executor *x, const struct cuda_product_stage 
     const uint32_t *pick = p->x.gather ? x->prepare.wanted : NULL;
     if (p->after_route) {
         *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .x = x->act }, .k = v->width };
+        return WK_OK;
+    }
+    if (passed_panels(p->giver, p, r, rows)) {
+        *i = (struct input){ .in = { .kind = WK_CUDA_IN_PANELS, .shift = v->shift, .x = v->data, .x_stride = wk_cuda_row_places(rows) }, .k = v->width };
         return WK_OK;
     }
     if (v->form == VALUE_ACT) {
@@ -155,12 +173,13 @@ struct call {
     uint32_t first_seg, n_seg;
     bool epilogue;             /* glu, maps and residual inside */
     struct output out[4];
+    uint32_t out_group;        /* of panels */
 };
 
 /* Items [at, at + n) of the call. */
 static wk_status product_call(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, const struct call *c, uint32_t at, uint32_t n, const struct wk_err *err)
 {
-    struct wk_cuda_product q = { .struct_size = sizeof q, .flags = WK_CUDA_DEPENDENT, .rows = n, .k = p->k, .n_seg = c->n_seg, .input = input_from(i, at) };
+    struct wk_cuda_product q = { .struct_size = sizeof q, .flags = WK_CUDA_DEPENDENT, .rows = n, .k = p->k, .n_seg = c->n_seg, .input = input_from(i, at), .out_group = c->out_group };
     for (uint32_t g = 0; g < c->n_seg; g++) {
         const struct cuda_segment *seg = &p->seg[c->first_seg + g];
         q.seg[g] = (struct wk_cuda_segment){ .tiles = seg->m->data, .bias = seg->bias, .ggml_type = seg->m->type->ggml_type, .n = seg->m->n, .out = output_from(&c->out[g], at) };
@@ -200,9 +219,26 @@ static bool glu_together(const struct cuda_product_stage *p)
     return p->seg[0].m->module == p->seg[1].m->module && (p->experts ? types[0] == types[1] : p->seg[0].m->module->serves(types, 2));
 }
 
+static bool read_once(const struct tape_program *p, uint32_t value)
+{
+    uint32_t readers = 0;
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        for (uint32_t j = 0; j < 4; j++) readers += p->ops[i].in[j] == value;
+    return readers == 1;
+}
+
 bool cuda_product_follows(const struct cuda_product_stage *p, const struct cuda_product_stage *before)
 {
     return p->experts && before->experts && p->route == before->route && p->x.v == before->out && p->x.v->form == VALUE_ACT && (before->glu ? glu_together(before) : before->n_seg == 1);
+}
+
+void cuda_product_pass(const struct executor *x, struct cuda_stage *s, struct cuda_stage *next)
+{
+    struct cuda_product_stage *p = &s->product, *q = &next->product;
+    if (s->tapped || next->tapped || s->rows != next->rows || next->logits || p->experts || q->experts || !p->glu || !glu_together(p) || p->slots != 1 || q->n_seg != 1) return;
+    if (!p->out || p->out != q->x.v || q->x.gather || q->norm || p->out->form != VALUE_ACT || p->out->width % 64 || !read_once(x->program, s->launch->out)) return;
+    p->taker = q;
+    q->giver = p;
 }
 
 /* ---- afterwards ------------------------------------------------------------------------------------------------------------- */
@@ -227,9 +263,11 @@ static wk_status finish(struct executor *x, const struct cuda_product_stage *p, 
 
 static wk_status few_glu(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
-    const struct output to = stage_output(x, p, r);
+    struct output to = stage_output(x, p, r);
     const struct output half[2] = { plain_output(x->tmp[0], to.n), plain_output(x->tmp[1], to.n) };
-    if (glu_together(p)) return product_calls(x, p, r, i, &(struct call){ .n_seg = 2, .epilogue = true, .out = { to, to } }, rows * p->slots, err);
+    const uint32_t panels = passed_panels(p, p->taker, r, rows);
+    if (panels) to.out.kind = WK_CUDA_OUT_PANELS, to.out.y_stride = wk_cuda_row_places(rows);
+    if (glu_together(p)) return product_calls(x, p, r, i, &(struct call){ .n_seg = 2, .epilogue = true, .out = { to, to }, .out_group = panels }, rows * p->slots, err);
     wk_status s = product_calls(x, p, r, i, &(struct call){ .first_seg = 0, .n_seg = 1, .out = { half[0] } }, rows * p->slots, err);
     if (!s) s = product_calls(x, p, r, i, &(struct call){ .first_seg = 1, .n_seg = 1, .out = { half[1] } }, rows * p->slots, err);
     return s ? s : finish(x, p, &half[0], &half[1], false, first, rows, &to, err);
@@ -393,14 +431,6 @@ static wk_status many_columns(struct executor *x, const struct cuda_product_stag
         s = cuda_finish(&(struct cuda_finish){ .dependent = true, .rows = items, .width = to.n, .x = (float *)all.out.y + l->at[g], .x_stride = all.out.y_stride, .bias = seg->bias, .out = to.out }, x->stream, err);
     }
     return s;
-}
-
-static bool read_once(const struct tape_program *p, uint32_t value)
-{
-    uint32_t readers = 0;
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        for (uint32_t j = 0; j < 4; j++) readers += p->ops[i].in[j] == value;
-    return readers == 1;
 }
 
 void cuda_product_attended(const struct executor *x, struct cuda_stage *s, struct cuda_stage *attend)

@@ -314,6 +314,28 @@ static void test_fusions(void **state)
     }
 }
 
+/* Rows of which acts pass between launches by runs and as panels: first tokens of 32 sequences, together and alone. */
+static void test_passed(void **state)
+{
+    (void)state;
+    enum { N = 32 };
+    for (uint32_t k = 0; k < 4; k++) {
+        struct bench b;
+        static float alone[N][V];
+        bench_open(&b, chat_kinds[k], FUSE_ALL, false, NULL, 0);
+        for (uint32_t s = 0; s < N; s++) {
+            add(&b, &t, s, 1, ROW_GENERATED, 0);
+            run(&b, &t);
+            memcpy(alone[s], b.s[s].logits, sizeof alone[s]);
+            b.s[s].position = 0;
+        }
+        for (uint32_t s = 0; s < N; s++) add(&b, &t, s, 1, ROW_GENERATED, 0);
+        run(&b, &t);
+        for (uint32_t s = 0; s < N; s++) same_bits(alone[s], b.s[s].logits, V, "passed between launches", s);
+        bench_close(&b);
+    }
+}
+
 /* Decoding n sequences of unequal lengths together: each gets the bits that it gets alone. */
 static void test_batches(void **state)
 {
@@ -858,7 +880,7 @@ int main(int argc, char **argv)
         return 1;
     }
     /* What depends on how products are joined, and the rest. */
-    const struct CMUnitTest products[] = { cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions) };
+    const struct CMUnitTest products[] = { cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions), cmocka_unit_test(test_passed) };
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions), cmocka_unit_test(test_batches), cmocka_unit_test(test_large_batches), cmocka_unit_test(test_many_generated),
         cmocka_unit_test(test_wanted), cmocka_unit_test(test_long), cmocka_unit_test(test_sampled), cmocka_unit_test(test_pairs), cmocka_unit_test(test_pair_fails), cmocka_unit_test(test_ends), cmocka_unit_test(test_memory), cmocka_unit_test(test_graphs),

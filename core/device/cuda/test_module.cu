@@ -8,11 +8,13 @@
 
 #include <worker/cuda/act.cuh>
 #include <worker/cuda/functions.cuh>
+#include <worker/cuda/panels.cuh>
 
 namespace {
 
 const struct wk_type_cpu *const *cpu_types;
 int32_t mixed_types;
+const uint32_t PANELS = 16; /* order of k of those that are taken */
 
 uint64_t tile_bytes(uint32_t k) { return 16ull * k * 8; } /* F32, then room for the bytes of any format */
 
@@ -89,9 +91,23 @@ __device__ float dot(const struct wk_cuda_segment &g, uint32_t k, uint32_t exper
     return sum;
 }
 
-/* Value v of column c (0 past the end) of row i; all lanes of a warp come here. */
-__device__ void store(const struct wk_cuda_output &o, uint32_t n, uint32_t i, uint32_t c, float v)
+/* Where value c of row i is in panels and in runs. */
+__device__ uint64_t in_panels(uint32_t group, uint64_t places, uint32_t i, uint32_t c) { return ((c / WK_PANEL_K * places + i) * WK_PANEL_ROW + wk_panel_at(group, i, c % WK_PANEL_K)) / 2; }
+__device__ uint64_t in_runs(uint32_t k, uint32_t i, uint32_t c) { return ((uint64_t)(i / 32 * (act_k(k) / 32) + c / 32) * 32 + i % 32) * 32 + c % 32; }
+
+__device__ __half act_value(const struct wk_cuda_input &in, uint32_t k, uint32_t i, uint32_t c)
 {
+    const __half *x = (const __half *)in.x;
+    return in.kind == WK_CUDA_IN_PANELS ? x[in_panels(PANELS, in.x_stride, i, c)] : in.kind == WK_CUDA_IN_RUNS ? x[in_runs(k, i, c)] : x[(uint64_t)i * act_k(k) + c];
+}
+
+/* Value v of column c (0 past the end) of row i; all lanes of a warp come here. */
+__device__ void store(const struct wk_cuda_output &o, uint32_t group, uint32_t n, uint32_t i, uint32_t c, float v)
+{
+    if (o.kind == WK_CUDA_OUT_PANELS) {
+        if (c < n) ((__half *)o.y)[in_panels(group, o.y_stride, i, c)] = wk_act_half(v, o.shift);
+        return;
+    }
     if (o.kind == WK_CUDA_OUT_ACT) {
         const __half h = c < n ? wk_act_half(v, o.shift) : __float2half_rn(0.0f);
         if (c < act_k(n)) ((__half *)o.y)[(uint64_t)i * act_k(n) + c] = h;
@@ -112,10 +128,10 @@ __global__ void __launch_bounds__(128) product_kernel(struct wk_cuda_product p)
         const uint32_t n16 = (p.k + 15) / 16;
         const float scale = wk_rms_scale(p.input.aux + (uint64_t)from * n16, n16, p.k, p.input.eps);
         for (uint32_t j = threadIdx.x; j < p.k; j += blockDim.x) x[j] = wk_act_half(wk_rms_value(((const float *)p.input.x)[from * p.input.x_stride + j], scale, p.input.w ? p.input.w[j] : 1.0f), 0);
-    } else for (uint32_t j = threadIdx.x; j < p.k; j += blockDim.x) x[j] = ((const __half *)p.input.x)[(uint64_t)from * act_k(p.k) + j];
+    } else for (uint32_t j = threadIdx.x; j < p.k; j += blockDim.x) x[j] = act_value(p.input, p.k, from, j);
     __syncthreads();
     const uint32_t expert = p.expert ? p.expert[(uint64_t)(i / p.top_k) * p.expert_stride + i % p.top_k] : 0;
-    const float unit = p.input.kind == WK_CUDA_IN_ACT ? (float)(1u << p.input.shift) : 1.0f;
+    const float unit = p.input.kind != WK_CUDA_IN_RMS ? (float)(1u << p.input.shift) : 1.0f;
     for (uint32_t s = 0; s < (p.glu ? 1 : p.n_seg); s++) {
         const struct wk_cuda_segment &g = p.seg[s];
         for (uint32_t at = 0; at < g.n; at += blockDim.x) {
@@ -132,13 +148,20 @@ __global__ void __launch_bounds__(128) product_kernel(struct wk_cuda_product p)
                 for (uint32_t m = 0; m < 4 && p.map[m].fn; m++) v = wk_map_value(p.map[m].fn, v, p.map[m].p);
                 if (p.residual) v = __fadd_rn(v, p.residual[from * p.residual_stride + c]);
             }
-            store(g.out, g.n, i, c, v);
+            store(g.out, p.out_group, g.n, i, c, v);
         }
     }
 }
 
 /* Some products take a norm of several rows, others of one. */
 uint32_t norm_rows(const struct wk_cuda_product *p) { return p->n_seg > 1 ? 4 : 1; }
+
+/* Products of one matrix take panels, others runs; and gated activations leave panels. */
+struct wk_cuda_layout layout(const struct wk_cuda_product *p)
+{
+    const uint32_t in = p->n_seg > 1 ? WK_CUDA_IN_RUNS : WK_CUDA_IN_PANELS;
+    return { in, PANELS, p->glu != 0 };
+}
 
 wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
 {
@@ -171,7 +194,7 @@ int32_t serves(const uint32_t *types, uint32_t n)
 #define TYPE(t) { sizeof(struct wk_type_cuda), t, tile_bytes, pack<t>, unpack<t>, expand, gather }
 const struct wk_type_cuda types[] = { TYPE(0), TYPE(1), TYPE(2), TYPE(6), TYPE(8), TYPE(12), TYPE(13), TYPE(14), TYPE(30) };
 const struct wk_type_cuda *const list[] = { &types[0], &types[1], &types[2], &types[3], &types[4], &types[5], &types[6], &types[7], &types[8] };
-const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list, { 0, 0 }, "test", list, open, serves, product, NULL, NULL, norm_rows, NULL };
+const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list, { 0, 0 }, "test", list, open, serves, product, NULL, NULL, norm_rows, layout };
 
 }
 

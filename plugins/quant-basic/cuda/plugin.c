@@ -23,7 +23,7 @@ static wk_status product(const struct wk_cuda_product *p, void *stream, const st
 static uint32_t panels(uint32_t ggml_type) { return wk_large_panels(&quant_basic_large, ggml_type); }
 static wk_status large(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) { return wk_large_run(&quant_basic_large, p, stream, err); }
 static uint32_t norm_rows(const struct wk_cuda_product *p) { return wk_families_norm_rows(families, N_FAMILIES, p); }
-static uint32_t takes_runs(const struct wk_cuda_product *p) { return wk_families_take_runs(families, N_FAMILIES, p); }
+static struct wk_cuda_layout layout(const struct wk_cuda_product *p) { return wk_families_layout(families, N_FAMILIES, p); }
 
 WORKER_PLUGIN_CUDA("org.worker.quant-basic", "ggml:0,1,2,3,6,7,8,30", .n_types = sizeof types / sizeof *types, .types = types, .open = open, .serves = serves,
-                   .product = product, .panels = panels, .large = large, .norm_rows = norm_rows, .takes_runs = takes_runs);
+                   .product = product, .panels = panels, .large = large, .norm_rows = norm_rows, .layout = layout);

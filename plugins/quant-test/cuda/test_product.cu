@@ -1,221 +1,6 @@
 /* test_product.cu: products of quantized tiles against a double-precision reference over the CPU side's dequantized weights; and the promise that a row's bits
  * depend on nothing but its weights and its input. Exit status 77: no GPU here. */
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-
-#include <cuda_runtime.h>
-
-#include "quant_formats.cuh"
-
-static int failures;
-#define CHECK(cond, ...) do { if (!(cond)) { if (failures++ < 40) { printf("FAIL %s:%d: ", __FILE__, __LINE__); printf(__VA_ARGS__); printf("\n"); } } } while (0)
-
-static uint64_t seed = 88172645463325252u;
-static uint32_t random32(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 16);
-}
-static float uniform(float a, float b) { return a + (b - a) * (float)(random32() & 0xffffffu) / 16777216.0f; }
-static float normal(void)
-{
-    float s = 0.0f;
-    for (int i = 0; i < 12; i++) s += uniform(0.0f, 1.0f);
-    return s - 6.0f;
-}
-
-template <class T> static T *device(uint64_t n)
-{
-    T *p = NULL;
-    OK(cudaMalloc(&p, n * sizeof(T) + 256));
-    OK(cudaMemset(p, 0xff, n * sizeof(T) + 256)); /* NaN wherever nothing is written */
-    return p;
-}
-template <class T> static T *upload(const T *h, uint64_t n)
-{
-    T *p = device<T>(n);
-    OK(cudaMemcpy(p, h, n * sizeof(T), cudaMemcpyHostToDevice));
-    return p;
-}
-template <class T> static T *download(const T *d, uint64_t n)
-{
-    T *h = (T *)malloc(n * sizeof(T));
-    OK(cudaMemcpy(h, d, n * sizeof(T), cudaMemcpyDeviceToHost));
-    return h;
-}
-
-struct matrix {
-    const struct format *f;
-    uint32_t n, k;
-    float *w;             /* device [n][k]: as products take them (worker/cuda/halves.cuh), close to the CPU side's dequantized ones */
-    unsigned char *tiles; /* device */
-};
-/* far: the f16 fields are this much larger */
-static struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k, float far = 1.0f)
-{
-    const uint64_t blocks = (uint64_t)n * (k / f->block), bytes = blocks * f->block_bytes;
-    unsigned char *raw = (unsigned char *)malloc(bytes);
-    for (uint64_t i = 0; i < bytes; i++) raw[i] = (unsigned char)random32();
-    for (uint64_t b = 0; b < blocks; b++)
-        for (int j = 0; j < 2; j++)
-            if (f->halves[j] == 0xffff) {
-                if (j == 0) raw[b * f->block_bytes] = (unsigned char)(116 + random32() % 8 + (far > 1.0f ? random32() % 2 * 10 : 0));
-            } else {
-                const __half d = __float2half(uniform(0.004f, 0.02f) * (j == 0 && f->type != 12 && f->type != 13 && (random32() & 1) ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f) * (random32() % 2 ? far : 1.0f));
-                memcpy(raw + b * f->block_bytes + f->halves[j], &d, 2);
-            }
-    float *w = (float *)malloc((uint64_t)n * k * 4);
-    f->dequantize(w, raw, (uint64_t)n * k);
-    struct matrix m = { f, n, k, device<float>((uint64_t)n * k), NULL };
-    const uint64_t size = (n + 15) / 16 * f->tile_bytes(k);
-    m.tiles = device<unsigned char>(size);
-    unsigned char *rows = upload(raw, bytes);
-    f->pack(m.tiles, rows, n, k);
-    unsigned char *back = device<unsigned char>(bytes);
-    f->unpack(back, m.tiles, n, k);
-    OK(cudaDeviceSynchronize());
-    unsigned char *b = download(back, bytes);
-    CHECK(memcmp(b, raw, bytes) == 0, "%s %u x %u: unpacked rows are not the file's", f->name, n, k);
-    free(b);
-    OK(cudaFree(back));
-    OK(cudaFree(rows));
-    free(raw);
-    f->weights(m.w, m.tiles, n, k);
-    OK(cudaDeviceSynchronize());
-    float *halves = download(m.w, (uint64_t)n * k);
-    double e = 0.0, squares = 0.0, most = 0.0; /* each weight is off by 2^-11 of the largest term that it is the difference of, at most: q scale, or the minimum */
-    for (uint64_t i = 0; i < (uint64_t)n * k; i++) {
-        e += ((double)halves[i] - (double)w[i]) * ((double)halves[i] - (double)w[i]);
-        squares += (double)w[i] * (double)w[i];
-        most = fmax(most, fabs((double)halves[i] - (double)w[i]));
-    }
-    CHECK(e <= squares * 7e-4 * 7e-4, "%s %u x %u, far %g: weights of products are off by %.2g of their rms, at most %.2g of it", f->name, n, k, (double)far, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
-    if (n == 1000) printf("%s: weights off by %.2g rms, %.2g at most\n", f->name, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
-    free(halves);
-    free(w);
-    return m;
-}
-static void free_matrix(struct matrix *m)
-{
-    OK(cudaFree(m->w));
-    OK(cudaFree(m->tiles));
-}
-
-/* F32 rows, and what the contract makes of them, in its plainest form: a lane a value. */
-struct activations {
-    uint32_t n, k, shift;
-    float *x, *part;     /* F32 rows, stride k, and partials */
-    __half *act;
-};
-static __global__ void convert_kernel(const float *x, const float *part, const float *w, float eps, uint32_t k, uint32_t shift, bool rms, __half *act)
-{
-    const uint32_t k32 = (k + 31) & ~31u, row = blockIdx.x;
-    const float scale = rms ? wk_rms_scale(part + row * ((k + 15) / 16), (k + 15) / 16, k, eps) : 1.0f;
-    for (uint32_t i = threadIdx.x; i < k32; i += 32) {
-        const float v = i < k ? x[(uint64_t)row * k + i] : 0.0f;
-        act[(uint64_t)row * k32 + i] = wk_act_half(rms ? wk_rms_value(v, scale, i < k && w ? w[i] : 1.0f) : v, shift);
-    }
-}
-static __global__ void partials_kernel(const float *x, uint32_t k, float *part)
-{
-    const uint32_t k32 = (k + 31) & ~31u, row = blockIdx.x;
-    for (uint32_t i = threadIdx.x; i < k32; i += 32) {
-        const float s = wk_square_sum16(i < k ? x[(uint64_t)row * k + i] : 0.0f);
-        if (i % 16 == 0 && i < k) part[(uint64_t)row * ((k + 15) / 16) + i / 16] = s;
-    }
-}
-static struct activations make_rows(uint32_t n, uint32_t k, uint32_t shift)
-{
-    float *x = (float *)malloc((uint64_t)n * k * 4);
-    for (uint64_t i = 0; i < (uint64_t)n * k; i++) x[i] = normal() * (random32() % 97 ? 1.0f : 12.0f);
-    const uint64_t k32 = wk_act_k(k);
-    struct activations r = { n, k, shift, upload(x, (uint64_t)n * k), device<float>((uint64_t)n * ((k + 15) / 16)), device<__half>(n * k32) };
-    convert_kernel<<<n, 32>>>(r.x, NULL, NULL, 0.0f, k, shift, false, r.act);
-    partials_kernel<<<n, 32>>>(r.x, k, r.part);
-    OK(cudaDeviceSynchronize());
-    free(x);
-    return r;
-}
-static void free_rows(struct activations *r)
-{
-    OK(cudaFree(r->x));
-    OK(cudaFree(r->part));
-    OK(cudaFree(r->act));
-}
-
-static __global__ void reference_kernel(const float *w, const __half *act, uint32_t n, uint32_t k, uint32_t k32, double scale, double *y)
-{
-    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
-    if (i >= n) return;
-    double s = 0.0;
-    for (uint32_t j = 0; j < k; j++) s += (double)w[(uint64_t)i * k + j] * (double)__half2float(act[(uint64_t)row * k32 + j]);
-    y[(uint64_t)row * n + i] = s * scale;
-}
-static double *reference(const struct matrix *m, const struct activations *r)
-{
-    double *y = device<double>((uint64_t)r->n * m->n);
-    reference_kernel<<<dim3((m->n + 63) / 64, r->n), 64>>>(m->w, r->act, m->n, m->k, wk_act_k(m->k), ldexp(1.0, (int)r->shift), y);
-    OK(cudaDeviceSynchronize());
-    double *h = download(y, (uint64_t)r->n * m->n);
-    OK(cudaFree(y));
-    return h;
-}
-
-static struct wk_cuda_product base(const struct matrix *m, const struct activations *r, uint32_t rows, float *y)
-{
-    struct wk_cuda_product p;
-    memset(&p, 0, sizeof p);
-    p.struct_size = sizeof p;
-    p.rows = rows;
-    p.k = m->k;
-    p.n_seg = 1;
-    p.input.kind = WK_CUDA_IN_ACT;
-    p.input.shift = r->shift;
-    p.input.x = r->act;
-    p.seg[0].tiles = m->tiles;
-    p.seg[0].ggml_type = m->f->type;
-    p.seg[0].n = m->n;
-    p.seg[0].out.y = y;
-    p.seg[0].out.y_stride = m->n;
-    return p;
-}
-/* Shared memory as no product leaves it: what a kernel reads without having written it is a NaN, not what the launch before had there. */
-static __global__ void poison_kernel(uint32_t words)
-{
-    extern __shared__ uint32_t shared[];
-    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x) *(volatile uint32_t *)&shared[i] = 0xffffffffu;
-}
-static void poison(void)
-{
-    static int bytes, processors;
-    if (!bytes) {
-        OK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-        OK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-        OK(cudaFuncSetAttribute((const void *)poison_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    }
-    poison_kernel<<<processors, 1024, bytes>>>((uint32_t)bytes / 4);
-}
-static void run(const struct matrix *m, const struct wk_cuda_product *p)
-{
-    text[0] = 0;
-    const wk_status s = m->f->family->product(p, NULL, &err);
-    CHECK(s == WK_OK, "%s %u x %u, %u rows: status %d: %s", m->f->name, m->n, m->k, p->rows, s, text);
-    OK(cudaDeviceSynchronize());
-}
-/* Relative rms distance; NaN if anything is. */
-static double distance(const float *y, const double *ref, uint64_t n)
-{
-    double e = 0.0, s = 0.0;
-    for (uint64_t i = 0; i < n; i++) {
-        e += ((double)y[i] - ref[i]) * ((double)y[i] - ref[i]);
-        s += ref[i] * ref[i];
-    }
-    return sqrt(e / s);
-}
+#include "product_test.cuh"
 
 static void test_shapes(void)
 {
@@ -330,65 +115,6 @@ static void test_rms(void)
             OK(cudaFree(dw));
             free_rows(&r);
         }
-}
-
-/* An input by runs, where it is taken: the bits of the same by rows, whatever lies in the places of rows that are not there. */
-static void runs_rows(const struct matrix *m, const struct wk_cuda_product *act, uint32_t rows, float *y)
-{
-    const uint32_t k32 = wk_act_k(m->k), places = (rows + 31) / 32 * 32;
-    const uint64_t n = (uint64_t)rows * m->n, all = (uint64_t)places * k32;
-    struct wk_cuda_product p = *act;
-    p.rows = rows;
-    p.seg[0].out.y = y;
-    run(m, &p);
-    float *a = download(y, n);
-    uint16_t *from = download((const uint16_t *)act->input.x, (uint64_t)rows * k32), *to = (uint16_t *)malloc(all * 2);
-    for (uint32_t r = 0; r < places; r++)
-        for (uint32_t e = 0; e < k32; e++) to[((uint64_t)(r / 32 * (k32 / 32) + e / 32) * 32 + r % 32) * 32 + e % 32] = r < rows ? from[(uint64_t)r * k32 + e] : 0x7fff;
-    uint16_t *placed = upload(to, all);
-    p.input.kind = WK_CUDA_IN_RUNS;
-    p.input.x = placed;
-    OK(cudaMemset(y, 0, n * 4));
-    poison();
-    run(m, &p);
-    float *b = download(y, n);
-    CHECK(a[0] == a[0] && memcmp(a, b, n * 4) == 0, "%s, %u x %u%s, %u rows: an input by runs gives other bits", m->f->name, m->n, m->k, p.glu ? " and as many" : "", rows);
-    OK(cudaFree(placed));
-    free(from);
-    free(to);
-    free(a);
-    free(b);
-}
-static void test_runs(void)
-{
-    int processors = 0, taken = 0;
-    OK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-    for (const struct format *f = formats; f < formats + N_FORMATS; f++)
-        for (uint32_t k : { 896u, 2880u }) {
-            if (k % f->block) continue;
-            const uint32_t n = 16u * 2 * processors + 24;
-            struct activations r = make_rows(65, k, k == 896 ? 4 : 0);
-            struct matrix m = make_matrix(f, n, k);
-            float *y = device<float>(65ull * n);
-            for (uint32_t glu : { 0u, (uint32_t)WK_GLU_SILU })
-                for (uint32_t rows : { 8u, 17u, 40u, 64u, 65u }) {
-                    struct wk_cuda_product p = base(&m, &r, rows, y);
-                    if (glu) p.seg[1] = p.seg[0], p.n_seg = 2, p.glu = glu;
-                    const uint32_t takes = f->family->takes_runs(&p), expected = rms_several(f, k) && rows > 16 && rows <= 64;
-                    if (expected || rows <= 16 || rows > 64) CHECK(takes == expected, "%s, %u x %u%s, %u rows: takes runs: %u", f->name, n, k, glu ? " and as many" : "", rows, takes);
-                    taken += takes != 0;
-                    if (takes) {
-                        runs_rows(&m, &p, rows, y);
-                        continue;
-                    }
-                    p.input.kind = WK_CUDA_IN_RUNS;
-                    CHECK(f->family->product(&p, NULL, &err) == WK_INVALID, "%s: runs of %u rows were taken", f->name, rows);
-                }
-            OK(cudaFree(y));
-            free_matrix(&m);
-            free_rows(&r);
-        }
-    printf("%d products by runs\n", taken);
 }
 
 static double silu(double x) { return x / (1 + exp(-x)); }
@@ -844,7 +570,7 @@ static void test_refusals(void)
     struct { const char *names; void (*spoil)(struct wk_cuda_product *); } cases[] = {
         { "rows", [](struct wk_cuda_product *p) { p->rows = WK_CUDA_ROWS + 1; } },         { "rows", [](struct wk_cuda_product *p) { p->rows = 0; } },
         { "k", [](struct wk_cuda_product *p) { p->k = 33; } },               { "k", [](struct wk_cuda_product *p) { p->k = 0; } },
-        { "kind", [](struct wk_cuda_product *p) { p->input.kind = 2; } },    { "aux", [](struct wk_cuda_product *p) { p->input.kind = WK_CUDA_IN_RMS; p->rows = 1; } },
+        { "kind", [](struct wk_cuda_product *p) { p->input.kind = 4; } },    { "aux", [](struct wk_cuda_product *p) { p->input.kind = WK_CUDA_IN_RMS; p->rows = 1; } },
         { "glu", [](struct wk_cuda_product *p) { p->glu = WK_GLU_SILU; } },  { "map", [](struct wk_cuda_product *p) { p->map[1].fn = WK_MAP_END; } },
         { "seg 0", [](struct wk_cuda_product *p) { p->seg[0].n = 0; } },     { "y_stride", [](struct wk_cuda_product *p) { p->seg[0].out.y_stride = 31; } },
         { "out", [](struct wk_cuda_product *p) { p->seg[0].out.y = NULL; } },
@@ -867,21 +593,10 @@ static void test_refusals(void)
     free_matrix(&m);
 }
 
-int main(void)
+static void tests(void)
 {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || !count) {
-        printf("test_product: no GPU here\n");
-        return 77;
-    }
-    for (const struct wk_product_family *f : families)
-        if (f->open(0, &err)) {
-            printf("open: %s\n", text);
-            return 1;
-        }
     test_shapes();
     test_rms();
-    test_runs();
     test_epilogue();
     test_segments();
     test_high();
@@ -889,6 +604,6 @@ int main(void)
     test_groups();
     test_dependent();
     test_refusals();
-    printf("test_product: %d failures\n", failures);
-    return failures != 0;
 }
+
+int main(void) { return run_tests("test_product", tests); }

@@ -13,7 +13,7 @@
  * Partials: beside an F32 row of n values, F32 part[ceil(n / 16)]: the sum of the squares of each 16 values, in the order of worker/cuda/act.cuh.
  * Runs: acts of 32 rows side by side, by runs of 32 values: f16 x[ceil(rows / 32)][k32 / 32][32 rows][32 values]; rows that are not there have places, too. So one copy brings what a kernel
  * wants of 32 rows, in the order in which its lanes read.
- * Panels: the values of an act, of items by expert, cut along k as tensor cores want them (worker/cuda/panels.cuh).
+ * Panels: the values of an act cut along k as tensor cores want them (worker/cuda/panels.cuh): of items by expert, or of rows, row r at place r of wk_cuda_row_places(rows).
  *
  * Determinism: the bits of row i of a product depend on the weights and on row i of the input alone: not on the number of rows, the other
  * rows, the other segments, or the machine's number of multiprocessors. */
@@ -35,11 +35,11 @@ static inline uint32_t wk_act_k(uint32_t k) { return (k + 31u) & ~31u; } /* f16 
 /* What a product reads. */
 enum { WK_CUDA_IN_ACT = 0, WK_CUDA_IN_RMS = 1, WK_CUDA_IN_PANELS = 2, WK_CUDA_IN_RUNS = 3 };
 struct wk_cuda_input {
-    uint32_t kind;             /* WK_CUDA_IN_*; PANELS: of `large` alone; RUNS: where takes_runs says so */
+    uint32_t kind;             /* WK_CUDA_IN_*; PANELS: of `large`, and where `layout` says so; RUNS: where `layout` says so */
     uint32_t shift;            /* ACT, PANELS, RUNS: of the stored values */
     float eps;                 /* RMS: y = x / sqrt(mean(x^2) + eps) * w, rounded to an act of shift 0 */
     uint32_t pad;
-    const void *x;             /* ACT: f16 rows; RUNS: by runs, no row_index; RMS: F32 rows, x_stride apart, several only with x and w 16-byte aligned, x_stride a multiple of 4 and no row_index; PANELS: [ceil(k / 64)][x_stride] rows of 128 bytes */
+    const void *x;             /* ACT: f16 rows; RUNS: by runs; RMS: F32 rows, x_stride apart, several only with x and w 16-byte aligned, x_stride a multiple of 4 and no row_index; PANELS: [ceil(k / 64)][x_stride] rows of 128 bytes; RUNS, PANELS: no row_index */
     const float *aux;          /* RMS: partials */
     const float *w;            /* RMS: [k]; NULL: ones */
     uint64_t x_stride;         /* RMS: floats from row to row; PANELS: places in a panel */
@@ -49,7 +49,7 @@ struct wk_cuda_input {
 /* Where a segment's results go. */
 enum { WK_CUDA_OUT_F32 = 0, WK_CUDA_OUT_ACT = 1, WK_CUDA_OUT_PANELS = 2 };
 struct wk_cuda_output {
-    uint32_t kind, shift;      /* WK_CUDA_OUT_*; ACT, PANELS: shift of what is stored; PANELS: of `large` alone */
+    uint32_t kind, shift;      /* WK_CUDA_OUT_*; ACT, PANELS: shift of what is stored; PANELS: of `large`, and where `layout` says so */
     void *y;                   /* F32 rows, y_stride apart; f16 rows of wk_act_k(n); panels, as an input of n values has them */
     float *aux;                /* F32: partials; NULL: none */
     uint64_t y_stride;         /* F32: floats from row to row; PANELS: places in a panel */
@@ -87,7 +87,7 @@ struct wk_cuda_product {
      * only behind its own wait. NULL: dense. */
     const uint32_t *groups;
     uint32_t *ticket;          /* `large`: a word, 0 before and after */
-    uint32_t out_group, pad;   /* results PANELS: their order of k: what `panels` says of the type that reads them */
+    uint32_t out_group, pad;   /* results PANELS: their order of k: what `panels`, or `layout`, says of what reads them */
 };
 
 /* Items by expert, made on the device after each choice of experts, for all products of it; words:
@@ -95,6 +95,9 @@ struct wk_cuda_product {
  *   [n_experts, 2 n_experts + 1)    first[i]: place below of the first item of the i-th of them; from the last of them on the number of items there are
  *   [2 n_experts + 1, ...)          the items, those of an expert side by side, ascending */
 static inline uint64_t wk_cuda_group_words(uint32_t n_experts, uint64_t items) { return 2 * (uint64_t)n_experts + 1 + items; }
+
+/* Places in a panel of rows of a product that is not `large`. */
+static inline uint32_t wk_cuda_row_places(uint32_t rows) { return (rows + 31u) & ~31u; }
 
 /* Panels of items: those of the i-th used expert lie side by side from a multiple of 8 on, behind those of the experts before it; what lies between is
  * nobody's. Places in a panel that always suffice; bytes of panels of k values. */
@@ -134,6 +137,13 @@ struct wk_cuda_gather {
     float *part;               /* out: partials of y's rows; NULL: none */
 };
 
+/* How acts of a product may lie besides as rows. */
+struct wk_cuda_layout {
+    uint32_t in;               /* RUNS, PANELS: its input is taken so as well, and faster; ACT: it is not */
+    uint32_t in_group;         /* PANELS: their order of k, 32 or 16 */
+    uint32_t out_panels;       /* 1: its result, an act of a multiple of 64 values, is left as PANELS of either order if that is asked for */
+};
+
 struct wk_type_cuda {
     uint32_t struct_size, ggml_type;
     /* Bytes of a tile of 16 rows of k values: a multiple of 16; at least the rows' own bytes and at most 8 a value (+ 2048), else the plan refuses it. What is
@@ -166,9 +176,8 @@ struct wk_quant_cuda {
     /* Most rows that such a product takes as RMS, 1 to WK_CUDA_FEW_NORM: more are normed by a launch of their own before it, because that costs less or because it has no kernel for them. Of p only
      * types, k, n and glu are looked at, no pointers. The bits of a row are the same either way. NULL: always 1. Pure, after open. */
     uint32_t (*norm_rows)(const struct wk_cuda_product *p);
-    /* 1: such a product of p->rows rows takes its input as RUNS, and faster than as ACT. It may then be given either; the bits are the same. Of p only rows, types, k, n and glu are looked at, no
-     * pointers. NULL: never. Pure, after open. */
-    uint32_t (*takes_runs)(const struct wk_cuda_product *p);
+    /* How acts of such a product of p->rows rows may lie; however they do, the bits are the same. Of p only rows, types, k, n and glu are looked at, no pointers. NULL: as rows alone. Pure, after open. */
+    struct wk_cuda_layout (*layout)(const struct wk_cuda_product *p);
 };
 
 #define WK_PLUGIN_CUDA_SYMBOL "worker_plugin_cuda_v0"

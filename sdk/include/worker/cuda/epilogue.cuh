@@ -2,6 +2,7 @@
 #ifndef WORKER_CUDA_EPILOGUE_CUH
 #define WORKER_CUDA_EPILOGUE_CUH
 
+#include <worker/cuda/panels.cuh>
 #include <worker/cuda/product_args.cuh>
 
 /* One output: row r of tile `tile` of segment `seg`, for row `row` of the product. */
@@ -155,7 +156,15 @@ __device__ __forceinline__ wk_four_more wk_four_ahead(const wk_product_args &p, 
     if (!p.glu && p.residual) wk_four_load(m.other, wk_four_residual(p, o, j), j, s.n);
     return m;
 }
-__device__ __forceinline__ void wk_four_output(const wk_product_args &p, const wk_four_at &o, wk_four_more &more, float sum[4], float up[4])
+/* Values j .. j + 3 of a row, to its place in a panel. */
+__device__ __forceinline__ void wk_four_panel(const wk_product_args &p, uint32_t row, uint32_t j, uint2 v)
+{
+    unsigned char *const to = static_cast<unsigned char *>(p.seg[0].y) + (j / WK_PANEL_K * p.seg[0].y_stride + row) * WK_PANEL_ROW;
+    *reinterpret_cast<uint32_t *>(to + wk_panel_at(p.out_group, row, j % WK_PANEL_K)) = v.x;
+    *reinterpret_cast<uint32_t *>(to + wk_panel_at(p.out_group, row, j % WK_PANEL_K + 2)) = v.y;
+}
+/* PANELS: a gated activation's act may go so. */
+template <bool PANELS = false> __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const wk_four_at &o, wk_four_more &more, float sum[4], float up[4])
 {
     const wk_segment_args &s = p.seg[o.seg];
     const uint32_t j = o.tile * 16 + threadIdx.x % 4 * 4;
@@ -179,7 +188,9 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
         for (int i = 0; i < 4; i++) v[i] = wk_silu_value(__fadd_rn(__fmul_rn(sum[i], p.seg[0].scale), more.bias[i]), __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]));
         h.h[0] = wk_act_half2(v[0], v[1], p.seg[0].shift);
         h.h[1] = wk_act_half2(v[2], v[3], p.seg[0].shift);
-        if (o.on) *reinterpret_cast<uint2 *>(static_cast<__half *>(p.seg[0].y) + (uint64_t)o.row * p.seg[0].n + j) = h.bits;
+        if (!o.on) return;
+        if (PANELS && p.seg[0].kind == WK_CUDA_OUT_PANELS) wk_four_panel(p, o.row, j, h.bits);
+        else *reinterpret_cast<uint2 *>(static_cast<__half *>(p.seg[0].y) + (uint64_t)o.row * p.seg[0].n + j) = h.bits;
         return;
     }
 #pragma unroll
@@ -230,7 +241,9 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
         union { uint2 bits; __half2 h[2]; } h;
         h.h[0] = wk_act_half2(v[0], v[1], s.shift);
         h.h[1] = wk_act_half2(v[2], v[3], s.shift);
-        if (o.on) {
+        if (PANELS && s.kind == WK_CUDA_OUT_PANELS) {
+            if (o.on) wk_four_panel(p, o.row, j, h.bits);
+        } else if (o.on) {
             __half *const y = static_cast<__half *>(s.y) + (uint64_t)o.row * ((s.n + 31) & ~31u) + j;
             *reinterpret_cast<uint2 *>(y) = h.bits;
             if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0) *reinterpret_cast<uint2 *>(y + 16) = make_uint2(0, 0); /* the act ends at a multiple of 32 */

@@ -54,10 +54,11 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
 #define WK_NEED(cond, ...) do { if (!(cond)) return wk_fail(err, WK_INVALID, "product: " __VA_ARGS__); } while (0)
     WK_NEED(p->k > 0 && p->k % block == 0 && p->k <= 1u << 24, "k %u", p->k);
     WK_NEED(p->rows > 0 && (p->expert || p->rows <= WK_CUDA_ROWS), "rows %u", p->rows);
-    WK_NEED(p->input.kind <= WK_CUDA_IN_RMS || p->input.kind == WK_CUDA_IN_RUNS, "input kind %u", p->input.kind);
+    WK_NEED(p->input.kind <= WK_CUDA_IN_RUNS, "input kind %u", p->input.kind);
     WK_NEED(p->input.kind == WK_CUDA_IN_RMS || p->input.shift < 64, "input shift %u", p->input.shift);
     WK_NEED(p->input.x && (p->input.kind != WK_CUDA_IN_RMS || p->input.aux), "input x or aux is missing");
-    WK_NEED(p->input.kind != WK_CUDA_IN_RUNS || !p->input.row_index, "input row_index of runs");
+    WK_NEED(p->input.kind < WK_CUDA_IN_PANELS || !p->input.row_index, "input row_index with input kind %u", p->input.kind);
+    WK_NEED(p->input.kind != WK_CUDA_IN_PANELS || p->input.x_stride == wk_cuda_row_places(p->rows), "input x_stride of %u rows", p->rows);
     WK_NEED(p->input.kind != WK_CUDA_IN_RMS || p->rows == 1 || (!p->input.row_index && wk_fours(p->input.x, p->input.x_stride, 4) && wk_fours(p->input.w, 0, 4)), "input row_index, x, x_stride or w with %u rows", p->rows);
     WK_NEED(!p->glu || (p->glu < WK_GLU_END && p->n_seg == 2 && p->seg[0].n == p->seg[1].n), "glu %u of %u segments of %u and %u", p->glu, p->n_seg, p->seg[0].n, p->seg[1].n);
     for (uint32_t i = 0; i < 4; i++) WK_NEED(p->map[i].fn < WK_MAP_END && !(p->glu && p->map[i].fn), "map %u", p->map[i].fn);
@@ -65,8 +66,9 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
         const wk_cuda_segment *s = &p->seg[i];
         WK_NEED(s->tiles && s->n > 0 && s->n <= 1u << 24, "seg %u: n %u", i, s->n);
         if (p->glu && i) continue;
-        WK_NEED(s->out.kind <= WK_CUDA_OUT_ACT && s->out.y && (s->out.kind == WK_CUDA_OUT_F32 || s->out.shift < 64), "seg %u: out", i);
-        WK_NEED(s->out.kind == WK_CUDA_OUT_ACT || p->rows == 1 || s->out.y_stride >= s->n, "seg %u: y_stride", i);
+        WK_NEED(s->out.kind <= WK_CUDA_OUT_PANELS && s->out.y && (s->out.kind == WK_CUDA_OUT_F32 || s->out.shift < 64), "seg %u: out", i);
+        WK_NEED(s->out.kind != WK_CUDA_OUT_F32 || p->rows == 1 || s->out.y_stride >= s->n, "seg %u: y_stride", i);
+        WK_NEED(s->out.kind != WK_CUDA_OUT_PANELS || (p->glu && (p->out_group == 32 || p->out_group == 16) && s->n % 64 == 0 && s->out.y_stride == wk_cuda_row_places(p->rows)), "seg %u: out_group %u, n or y_stride of panels", i, p->out_group);
     }
     WK_NEED(!p->residual || p->n_seg == 1 || p->glu, "residual with %u segments", p->n_seg);
     WK_NEED(!p->expert || (p->input.kind == WK_CUDA_IN_ACT && !p->residual && p->top_k && p->x_items && p->expert_stride >= p->top_k), "expert: input, residual, top_k or x_items");
@@ -139,6 +141,7 @@ template <class First, class... Rest> struct wk_product_of {
         float in_scale = 1.0f;
         if (p->input.kind != WK_CUDA_IN_RMS)
             for (uint32_t i = 0; i < p->input.shift; i++) in_scale *= 2.0f;
+        a->out_group = p->out_group;
         a->residual = p->residual;
         a->residual_stride = p->residual_stride;
         a->alpha = p->alpha;
@@ -162,10 +165,10 @@ template <class First, class... Rest> struct wk_product_of {
         for (uint32_t i = 0; i < p->n_seg; i++) {
             const wk_cuda_segment *s = &p->seg[i];
             plain = plain && s->out.kind == WK_CUDA_OUT_F32;
-            whole = whole && s->n % 32 == 0 && wk_fours(s->bias, 0, 4) && (i && p->glu ? true : wk_fours(s->out.y, s->out.y_stride, s->out.kind == WK_CUDA_OUT_ACT ? 2 : 4));
+            whole = whole && s->n % 32 == 0 && wk_fours(s->bias, 0, 4) && (i && p->glu ? true : wk_fours(s->out.y, s->out.y_stride, s->out.kind == WK_CUDA_OUT_F32 ? 4 : 2));
         }
         if (plain) return whole ? WK_WAY_F32_FOURS : WK_WAY_F32;
-        return p->glu == WK_GLU_SILU && whole && !p->residual && p->seg[0].out.kind == WK_CUDA_OUT_ACT ? WK_WAY_SILU : WK_WAY_ANY;
+        return p->glu == WK_GLU_SILU && whole && !p->residual && p->seg[0].out.kind != WK_CUDA_OUT_F32 ? WK_WAY_SILU : WK_WAY_ANY;
     }
 
     static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }
@@ -303,30 +306,30 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
-    /* ---- product_small (1 or 2 tiles of 8 columns), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4), product_heads (1, 2, 4 or 8) ---- */
+    /* ---- product_small (1 or 2 tiles of 8 columns; by pairs 1), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4), product_heads (1, 2, 4 or 8) ---- */
 
     typedef void (*wide_kernel)(const wk_wide_args);
     /* The kernels: tiles of 8 columns, and blocks a multiprocessor. */
-    enum { SMALL8, SMALL16, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, WIDE_KINDS };
-    static constexpr bool is_small(uint32_t kind) { return kind <= SMALL16; }
+    enum { SMALL8, SMALL16, PAIRS8, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, WIDE_KINDS };
+    static constexpr bool is_small(uint32_t kind) { return kind <= PAIRS8; }
     static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
     static constexpr bool is_slots(uint32_t kind) { return kind == SLOTS32 || kind == SLOTS64; }
     static constexpr bool is_heads(uint32_t kind) { return kind >= HEADS8; }
     static constexpr uint32_t wide_tiles(uint32_t kind)
     {
-        const uint32_t tiles[WIDE_KINDS] = { 1, 2, 1, 2, 4, 4, 8, 4, 8, 4, 1, 2, 4, 8 };
+        const uint32_t tiles[WIDE_KINDS] = { 1, 2, 1, 1, 2, 4, 4, 8, 4, 8, 4, 1, 2, 4, 8 };
         return tiles[kind];
     }
-    static uint32_t wide_threads(uint32_t kind, uint32_t blocks, uint32_t item_tiles)
+    static uint32_t wide_threads(uint32_t kind, uint32_t item_tiles)
     {
-        const uint32_t warps = is_small(kind) ? WK_SLOTS / blocks : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
+        const uint32_t warps = is_small(kind) ? (uint32_t)WK_SLOTS : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
         return 32 * warps;
     }
     static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
         if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND)) && sizeof...(F) > 1) || (is_heads(KIND) && ((F::block == 1) || ...))) return NULL;
-        else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), F...>;
+        else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), KIND == PAIRS8, F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
         else if constexpr (is_slots(KIND)) return wk_product_slots<wide_tiles(KIND), F...>;
         else if constexpr (KIND == HELD32) return wk_product_held<wide_tiles(KIND), F...>;
@@ -342,7 +345,7 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static wide_kernel wide_of(uint32_t kind, uint32_t types)
     {
-        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32>, wide_of<HEADS8>, wide_of<HEADS16>, wide_of<HEADS32>, wide_of<HEADS64> };
+        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<PAIRS8>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32>, wide_of<HEADS8>, wide_of<HEADS16>, wide_of<HEADS32>, wide_of<HEADS64> };
         return of[kind](types);
     }
     static inline uint32_t wide_clusters[WIDE_KINDS][n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks: clusters that the device holds at once */
@@ -377,7 +380,7 @@ template <class First, class... Rest> struct wk_product_of {
                     cudaLaunchAttribute attribute[2] = {};
                     cudaLaunchConfig_t config;
                     int clusters = (int)(device.processors * wide_together(kind));
-                    wide_config(&config, attribute, 1u << b, wide_room(kind), wide_threads(kind, 1u << b, WK_MIDDLE_TILES));
+                    wide_config(&config, attribute, 1u << b, wide_room(kind), wide_threads(kind, WK_MIDDLE_TILES));
                     if (b && (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess || clusters < 0)) {
                         (void)cudaGetLastError();
                         clusters = 0;
@@ -445,7 +448,7 @@ template <class First, class... Rest> struct wk_product_of {
         a->red_at = a->x_at + slots * w->x_bytes;
         a->bars_at = a->red_at + tiles * each * WK_SLOTS * cell;
         w->kept_at = a->bars_at + (WK_SLOTS + 2) * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
-        const uint32_t bytes = w->kept_at + (a->in.kind == WK_CUDA_IN_RMS && a->rows > 4 ? 4 * WK_SMALL_KEPT : 0);
+        const uint32_t bytes = w->kept_at + (kind == PAIRS8 ? slots * tiles * each * cell : a->in.kind == WK_CUDA_IN_RMS && a->rows > 4 ? 4 * WK_SMALL_KEPT : 0);
         return bytes <= wide_room(kind) ? max_of(bytes, WK_SMALL_LEAST) : 0;
     }
     /* Shared memory of product_slots; 0: it does not fit. */
@@ -611,7 +614,7 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_product_args *a = &w->p;
         const uint32_t places = WK_SMALL_TOGETHER * device.processors, blocks = a->steps > WK_SLOTS ? 2 : 1;
-        const uint32_t kind = blocks == 1 && a->rows > 8 ? SMALL16 : SMALL8;
+        const uint32_t kind = blocks > 1 ? PAIRS8 : a->rows > 8 ? SMALL16 : SMALL8;
         count_items(a, 1);
         const uint32_t all = a->items, tiles = (all + places - 1) / places;
         if (a->in.row_index || !small_shape(w, kind, blocks, tiles)) return false;
@@ -644,15 +647,27 @@ template <class First, class... Rest> struct wk_product_of {
         const bool small = wk_small_norms<First, Rest...>() && !p->expert && wide_takes(w.p) && small_choice(&w, &plan) && w.p.steps <= WK_SLOTS && w.p.step_shift <= 7 && w.p.k == w.p.steps << w.p.step_shift;
         return !small ? 1 : w.p.items > device.processors ? 4 : WK_CUDA_FEW_NORM;
     }
-    /* Does product_held serve it, by formats whose lanes read a run as it stands? */
-    static uint32_t takes_runs(const wk_cuda_product *p)
+    /* product_slots takes panels; product_held runs, by formats whose lanes read a run as it stands, and leaves panels. */
+    static struct wk_cuda_layout layout(const wk_cuda_product *p)
     {
+        struct wk_cuda_layout l = { WK_CUDA_IN_ACT, 0, 0 };
         wk_wide_args w = {};
         wk_cuda_product q = *p;
         q.input.kind = WK_CUDA_IN_ACT;
         q.input.row_index = NULL;
         common(&q, &w.p);
-        return !p->expert && p->rows > 1 && groups[w.p.seg[0].type] == 32 && wide_takes(w.p) && wide_best(&w).kind == HELD32;
+        if (p->expert || p->rows <= 16 || !wide_takes(w.p)) return l;
+        const uint32_t kind = wide_best(&w).kind, group = groups[w.p.seg[0].type];
+        if (is_slots(kind)) l.in = WK_CUDA_IN_PANELS, l.in_group = group;
+        if (kind == HELD32 && group == 32) l.in = WK_CUDA_IN_RUNS;
+        l.out_panels = kind == HELD32 && p->glu;
+        return l;
+    }
+    static bool layout_right(const wk_cuda_product *p)
+    {
+        if (p->input.kind < WK_CUDA_IN_PANELS && p->seg[0].out.kind != WK_CUDA_OUT_PANELS) return true;
+        const struct wk_cuda_layout l = layout(p);
+        return (p->input.kind < WK_CUDA_IN_PANELS || p->input.kind == l.in) && (p->seg[0].out.kind != WK_CUDA_OUT_PANELS || l.out_panels);
     }
     static void wide_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {
@@ -706,7 +721,7 @@ template <class First, class... Rest> struct wk_product_of {
         if (!shared) return false;
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
-        wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->blocks, w->tiles));
+        wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->tiles));
         config.gridDim = plan.kind == HELD32 ? dim3(w->workers, w->groups) : is_small(plan.kind) ? dim3(w->workers * w->blocks, w->groups) : dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
         if (!(types & (types - 1)))
@@ -736,8 +751,8 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_status status = wk_product_check(p, block(p), err);
         if (status) return status;
+        if (!layout_right(p)) return wk_fail(err, WK_INVALID, "product: input kind %u or out kind %u of %u rows and k %u", p->input.kind, p->seg[0].out.kind, p->rows, p->k);
         if (p->expert) return wk_experts_plan<wk_product_of, First, Rest...>::product(p, stream, err);
-        if (p->input.kind == WK_CUDA_IN_RUNS && !takes_runs(p)) return wk_fail(err, WK_INVALID, "product: input kind %u of %u rows and k %u", p->input.kind, p->rows, p->k);
         if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > norm_rows(p)) return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
         uint32_t most = p->rows;
         for (uint32_t first = 0; first < p->rows;) {
@@ -764,6 +779,6 @@ template <class First, class... Rest> struct wk_product_of {
 
 #define WK_PRODUCT_FAMILY(name, ...)                                                                                                                                  \
     extern "C" const struct wk_product_family name;                                                                                                                   \
-    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::norm_rows, wk_product_of<__VA_ARGS__>::takes_runs, wk_product_of<__VA_ARGS__>::product }
+    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::norm_rows, wk_product_of<__VA_ARGS__>::layout, wk_product_of<__VA_ARGS__>::product }
 
 #endif

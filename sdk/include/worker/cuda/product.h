@@ -15,7 +15,7 @@ struct wk_product_family {
     uint32_t n_types, pad;
     wk_status (*open)(int32_t device, const struct wk_err *err);
     uint32_t (*norm_rows)(const struct wk_cuda_product *p);
-    uint32_t (*takes_runs)(const struct wk_cuda_product *p);
+    struct wk_cuda_layout (*layout)(const struct wk_cuda_product *p);
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
 };
 
@@ -60,10 +60,11 @@ static inline uint32_t wk_families_norm_rows(const struct wk_product_family *con
     return f ? f->norm_rows(p) : 1;
 }
 
-static inline uint32_t wk_families_take_runs(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p)
+static inline struct wk_cuda_layout wk_families_layout(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p)
 {
     const struct wk_product_family *f = wk_families_of(families, n_families, p);
-    return f ? f->takes_runs(p) : 0;
+    const struct wk_cuda_layout rows = { WK_CUDA_IN_ACT, 0, 0 };
+    return f ? f->layout(p) : rows;
 }
 
 static inline wk_status wk_families_product(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p, void *stream,

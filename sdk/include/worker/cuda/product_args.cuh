@@ -40,6 +40,7 @@ struct wk_product_args {
     float alpha, limit;
     struct { uint32_t fn; float p; } map[4];
     uint32_t x_items;             /* experts: items that share an input row */
+    uint32_t out_group;           /* results PANELS: their order of k */
     uint32_t way;                 /* of outputs: WK_WAY_* */
     struct wk_segment_args seg[4];
 };

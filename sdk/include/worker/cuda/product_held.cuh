@@ -270,7 +270,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WAR
         };
         four(value, at);
         if (p.glu) four(other, at + WK_HELD_PARTS * kept);
-        wk_four_output(p, o, more, value, other);
+        wk_four_output<true>(p, o, more, value, other);
     }
 #else
     asm volatile("trap;");

@@ -1,8 +1,8 @@
 /* worker/cuda/product_slots.cuh: products of 17 to 64 rows with few tiles and a long k, on sm_90a: the blocks of a cluster of eight have a slot of k each.
  *
  * Such a launch is nothing but beginning and end, and each instruction there counts (product_small.cuh): so there is no ring and there are no roles. A block has its slot of four tiles, whose
- * weights it asks for at once, before the wait for the launch before, and behind that all rows' activations of the slot, by copies of four bytes, which put every pair of values straight where wgmma
- * wants it. Two warpgroups multiply all columns, one has the first chain of sums, the other the second: so each makes half of the weights only. They exchange halves of their sums, and each sends
+ * weights it asks for at once, before the wait for the launch before, and behind that all rows' activations of the slot: those that come as panels by a copy a step, else by copies of four bytes, which put
+ * every pair of values straight where wgmma wants it. Two warpgroups multiply all columns, one has the first chain of sums, the other the second: so each makes half of the weights only. They exchange halves of their sums, and each sends
  * what it has then to the block that finishes the output, which adds the eight slots.
  *
  * Order of arithmetic: halves.cuh. */
@@ -35,12 +35,13 @@ __device__ __forceinline__ void wk_slot_ask(const unsigned char *from, uint32_t 
 #endif
 }
 
-/* All rows' activations of the slot, a step after the other: a warp has each eighth row. 64 values of a row are 128 bytes in a panel of wgmma's swizzled form, where the p-th pairs of the four lanes that
+/* Activations that come as rows, those of the slot, a step after the other: a warp has each eighth row. 64 values of a row are 128 bytes in a panel of wgmma's swizzled form, where the p-th pairs of the four lanes that
  * share a run of 32 stand side by side. A row that is not there is another one again: nobody reads what becomes of it. */
-template <int NT, class F> struct wk_slot_inputs {
+template <int NT, class F> struct wk_slot_rows {
     uint64_t from, column, next;
     uint32_t to, last, panels;
-    __device__ __forceinline__ wk_slot_inputs(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t warp, uint32_t lane)
+    __device__ __forceinline__ wk_slot_rows() {}
+    __device__ __forceinline__ wk_slot_rows(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t warp, uint32_t lane)
     {
         const uint32_t pair = F::group == 32 ? lane % 4 : lane / 8 % 2 * 2 + lane % 2, t = F::group == 32 ? lane / 4 % 4 : lane / 2 % 4;
         from = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)warp * p.k32 + (slot << p.step_shift)) + lane * 4;
@@ -70,6 +71,16 @@ template <int NT, class F> struct wk_slot_inputs {
         }
     }
 };
+
+/* Those that come as panels: step `round` of the slot, by one thread, all places. */
+template <int NT> __device__ __forceinline__ void wk_slot_panels(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t round, uint32_t bar)
+{
+#if WK_HAS_WGMMA
+    const uint32_t bytes = (NT * 1024) << (p.step_shift - 6);
+    wk_bar_expect(bar, bytes);
+    wk_fetch(x + round * bytes, static_cast<const unsigned char *>(p.in.x) + (uint64_t)(slot + round * WK_SLOTS) * bytes, bytes, bar);
+#endif
+}
 
 /* 64 values of a unit, the half-th: what chain `CHAIN` multiplies of them. */
 template <class T, int CHAIN, bool FAR> __device__ __forceinline__ void wk_slot_make(const typename T::quants &q, const typename T::scales &s, uint32_t place, uint32_t half, uint32_t (&to)[2][4])
@@ -172,10 +183,11 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_SLOT_WARPS,
     const uint32_t slot = wk_wide_slot(rank), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
     const uint32_t weights = p.x_at + mine * p.slot, bars = base + p.bars_at, weights_bar = bars + mine * 8, x_bars = bars + WK_SLOT_TILES * 8, ready = x_bars + WK_SLOT_ROUNDS * 8;
     const wk_segment_args &s = p.seg[0];
+    const bool panels = p.in.kind == WK_CUDA_IN_PANELS;
     if (group == 0) {
         wk_slot_ask(s.tiles + (uint64_t)min(first + mine, s.n_tiles - 1) * s.tile_bytes + slot * s.step_bytes, base + weights, weights_bar, s.step_bytes, rounds);
     } else if (lane == 0) {
-        wk_bar_init(x_bars + mine * 8, 32 * WK_SLOT_WARPS);
+        wk_bar_init(x_bars + mine * 8, panels ? 1 : 32 * WK_SLOT_WARPS);
         if (mine == 0) wk_bar_init(ready, 1);
         wk_bar_init_done();
         if (mine == 0) wk_bar_expect(ready, owned * WK_SLOTS * WK_WIDE_CELL);
@@ -192,14 +204,16 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_SLOT_WARPS,
         from[o] = p.red_at + i / 4 * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
         asm volatile("" : "+r"(from[o]));
     }
-    wk_slot_inputs<NT, F> inputs(p, base, slot, warp, lane);
+    wk_slot_rows<NT, F> rows;
+    if (!panels) rows = wk_slot_rows<NT, F>(p, base, slot, warp, lane);
     __syncthreads();
     wk_wide_cluster_arrive();
     wk_depend();
+    if (panels && group == 1 && mine < rounds && lane == 0) wk_slot_panels<NT>(p, base, slot, mine, x_bars + mine * 8);
     float other[outputs];
 #pragma unroll
     for (uint32_t o = 0; o < outputs; o++) other[o] = place[o].ahead();
-    inputs.bring(rounds, x_bars);
+    if (!panels) rows.bring(rounds, x_bars);
     float c[NT][4];
     unsigned char *const exchange = shared + a.kept_at + mine * NT * WK_WIDE_CELL + lane * 16;
     const uint32_t to = base + p.red_at + rank * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
