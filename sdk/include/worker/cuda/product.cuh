@@ -306,12 +306,12 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
-    /* ---- product_small (1 or 2 tiles of 8 columns; by pairs 1), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4), product_heads (1, 2, 4 or 8) ---- */
+    /* ---- product_small (1 or 2 tiles of 8 columns; shared 1), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4), product_heads (1, 2, 4 or 8) ---- */
 
     typedef void (*wide_kernel)(const wk_wide_args);
     /* The kernels: tiles of 8 columns, and blocks a multiprocessor. */
-    enum { SMALL8, SMALL16, PAIRS8, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, WIDE_KINDS };
-    static constexpr bool is_small(uint32_t kind) { return kind <= PAIRS8; }
+    enum { SMALL8, SMALL16, SHARED8, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, WIDE_KINDS };
+    static constexpr bool is_small(uint32_t kind) { return kind <= SHARED8; }
     static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
     static constexpr bool is_slots(uint32_t kind) { return kind == SLOTS32 || kind == SLOTS64; }
     static constexpr bool is_heads(uint32_t kind) { return kind >= HEADS8; }
@@ -322,14 +322,14 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static uint32_t wide_threads(uint32_t kind, uint32_t item_tiles)
     {
-        const uint32_t warps = is_small(kind) ? (uint32_t)WK_SLOTS : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
+        const uint32_t warps = is_small(kind) ? wk_small_threads(kind == SHARED8 ? WK_SMALL_SHARE : 1) / 32 : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
         return 32 * warps;
     }
     static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
         if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND)) && sizeof...(F) > 1) || (is_heads(KIND) && ((F::block == 1) || ...))) return NULL;
-        else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), KIND == PAIRS8, F...>;
+        else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), KIND == SHARED8 ? WK_SMALL_SHARE : 1, F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
         else if constexpr (is_slots(KIND)) return wk_product_slots<wide_tiles(KIND), F...>;
         else if constexpr (KIND == HELD32) return wk_product_held<wide_tiles(KIND), F...>;
@@ -345,7 +345,7 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static wide_kernel wide_of(uint32_t kind, uint32_t types)
     {
-        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<PAIRS8>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32>, wide_of<HEADS8>, wide_of<HEADS16>, wide_of<HEADS32>, wide_of<HEADS64> };
+        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<SHARED8>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32>, wide_of<HEADS8>, wide_of<HEADS16>, wide_of<HEADS32>, wide_of<HEADS64> };
         return of[kind](types);
     }
     static inline uint32_t wide_clusters[WIDE_KINDS][n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks: clusters that the device holds at once */
@@ -448,8 +448,8 @@ template <class First, class... Rest> struct wk_product_of {
         a->red_at = a->x_at + slots * w->x_bytes;
         a->bars_at = a->red_at + tiles * each * WK_SLOTS * cell;
         w->kept_at = a->bars_at + (WK_SLOTS + 2) * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
-        const uint32_t bytes = w->kept_at + (kind == PAIRS8 ? slots * tiles * each * cell : a->in.kind == WK_CUDA_IN_RMS && a->rows > 4 ? 4 * WK_SMALL_KEPT : 0);
-        return bytes <= wide_room(kind) ? max_of(bytes, WK_SMALL_LEAST) : 0;
+        const uint32_t bytes = w->kept_at + (kind == SHARED8 ? slots * tiles * each * cell : a->in.kind == WK_CUDA_IN_RMS && a->rows > 4 ? 4 * WK_SMALL_KEPT : 0);
+        return bytes <= wide_room(kind) ? max_of(bytes, kind == SHARED8 ? 0u : (uint32_t)WK_SMALL_LEAST) : 0;
     }
     /* Shared memory of product_slots; 0: it does not fit. */
     static uint32_t slots_shape(wk_wide_args *w, uint32_t kind)
@@ -608,17 +608,17 @@ template <class First, class... Rest> struct wk_product_of {
                 if (cost < best->cost) *best = { kind, b, t, cost };
             }
     }
-    /* Where a slot is one step and all blocks find places at once; else where two blocks a tile find multiprocessors of their own. Larger shares, or blocks that wait for places, cost more than a ring
+    /* Where a slot is one step and all blocks find places at once; else where those that share a tile find places of their own, two a multiprocessor. Larger shares, or blocks that wait for places, cost more than a ring
      * does: Phi-3's products lose 15 % so. */
     static bool small_choice(wk_wide_args *w, wide_plan *best)
     {
         wk_product_args *a = &w->p;
-        const uint32_t places = WK_SMALL_TOGETHER * device.processors, blocks = a->steps > WK_SLOTS ? 2 : 1;
-        const uint32_t kind = blocks > 1 ? PAIRS8 : a->rows > 8 ? SMALL16 : SMALL8;
+        const uint32_t places = WK_SMALL_TOGETHER * device.processors, blocks = a->steps > WK_SLOTS ? (uint32_t)WK_SMALL_SHARE : 1;
+        const uint32_t kind = blocks > 1 ? SHARED8 : a->rows > 8 ? SMALL16 : SMALL8;
         count_items(a, 1);
         const uint32_t all = a->items, tiles = (all + places - 1) / places;
         if (a->in.row_index || !small_shape(w, kind, blocks, tiles)) return false;
-        if (blocks == 1 ? a->items * w->groups > places || tiles > WK_SMALL_TILES : !device.clusters || 2 * all > device.processors || w->groups > 2) return false;
+        if (blocks == 1 ? a->items * w->groups > places || tiles > WK_SMALL_TILES : !device.clusters || WK_SMALL_SHARE * all > 2 * device.processors || w->groups > 2) return false;
         *best = { kind, blocks, tiles, 0 };
         return true;
     }

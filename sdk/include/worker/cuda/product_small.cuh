@@ -5,8 +5,8 @@
  * launch begin and waits for the one before, asks for its own activations, and makes weights while these come. The warps meet once, when the sums are there; then all finish outputs, a value a lane.
  * Blocks are small, so that those of the next launch stand beside them with their weights, but not so small that those of three do.
  *
- * Rows are groups of 8 NT with blocks of their own, which find the weights in L2. Where a block's share is too large (PAIRS) two blocks of a cluster have half of the slots each, two warps a slot, of which each makes and multiplies
- * what one chain of sums wants; the first warp adds the other's, and the first block finishes.
+ * Rows are groups of 8 NT with blocks of their own, which find the weights in L2. An item that is too large for one block is shared by a cluster of four, small enough to stand beside the launch before: two slots each, two warps a
+ * slot, of which each makes and multiplies what one chain of sums wants; the first warp adds the other's, and the first block finishes.
  *
  * Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_SMALL_CUH
@@ -18,8 +18,12 @@ enum {
     WK_SMALL_TOGETHER = 3, /* blocks a multiprocessor */
     WK_SMALL_TILES = 2,    /* most tiles of a block; glu: pairs */
     WK_SMALL_KEPT = WK_SLOTS * 512, /* bytes of a row that waits for its norm */
-    WK_SMALL_LEAST = 60000 /* least shared memory of a block: launches that stand too far ahead load weights beside the activations of others */
+    WK_SMALL_SHARE = 4,    /* blocks that share a larger item */
+    WK_SMALL_LEAST = 60000 /* least shared memory of a block that shares nothing: launches that stand too far ahead load weights beside the activations of others */
 };
+
+/* Threads of a block where `blocks` of them share an item. */
+__host__ __device__ constexpr uint32_t wk_small_threads(uint32_t blocks) { return 32 * WK_SLOTS * (blocks > 1 ? 2 : 1) / blocks; }
 
 /* The tiles of a block: neighbours in a segment; with glu pairs of tiles of both. */
 struct wk_small_item {
@@ -301,11 +305,11 @@ template <int NT> struct wk_small_place {
     }
 };
 /* All outputs of the block; place: of the warp's first. */
-template <int NT, bool ANY>
+template <int NT, int BLOCKS, bool ANY>
 __device__ __forceinline__ void wk_small_finish_way(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, float other, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t all = item.count * 4 * NT, warps = WK_SLOTS;
+    const uint32_t all = item.count * 4 * NT, warps = wk_small_threads(BLOCKS) / 32;
 #pragma unroll 1
     for (uint32_t i = warp; i < all;) {
         float sum[1], up[1] = {};
@@ -319,35 +323,36 @@ __device__ __forceinline__ void wk_small_finish_way(const wk_wide_args &a, const
     }
 }
 
-template <int NT, bool PAIRS>
+template <int NT, int BLOCKS>
 __device__ __forceinline__ void wk_small_finish(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, uint32_t ready, uint32_t warp, uint32_t lane)
 {
     const float other = place.to.ahead();
-    if (PAIRS) wk_stage_wait(ready, 0);
+    if (BLOCKS > 1) wk_stage_wait(ready, 0);
     else __syncthreads();
     if (a.p.way == WK_WAY_ANY) {
-        wk_small_finish_way<NT, true>(a, item, place, shared, other, warp, lane);
+        wk_small_finish_way<NT, BLOCKS, true>(a, item, place, shared, other, warp, lane);
         return;
     }
-    wk_small_finish_way<NT, false>(a, item, place, shared, other, warp, lane);
+    wk_small_finish_way<NT, BLOCKS, false>(a, item, place, shared, other, warp, lane);
 }
 
 /* Where there is a norm, registers are held to what four blocks have: else the next launch's find no room. */
-template <int NT, bool PAIRS, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, PAIRS ? WK_MIDDLE_TOGETHER : NT == 1 && wk_small_norms<F...>() ? WK_SMALL_TOGETHER + 1 : WK_SMALL_TOGETHER) wk_product_small(const __grid_constant__ wk_wide_args a)
+template <int NT, int BLOCKS, class... F> __global__ void __launch_bounds__(wk_small_threads(BLOCKS), BLOCKS > 1 ? BLOCKS : NT == 1 && wk_small_norms<F...>() ? WK_SMALL_TOGETHER + 1 : WK_SMALL_TOGETHER) wk_product_small(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
-    const uint32_t blocks = PAIRS ? 2 : 1, slots = WK_SLOTS / blocks, rank = blockIdx.x % blocks, own = warp % slots, chain = warp / slots; /* own: slot of the block's */
-    const wk_small_item item(a, blockIdx.x / blocks);
+    constexpr bool shared_item = BLOCKS > 1;
+    const uint32_t slots = WK_SLOTS / BLOCKS, rank = blockIdx.x % BLOCKS, own = warp % slots, chain = warp / slots; /* own: slot of the block's */
+    const wk_small_item item(a, blockIdx.x / BLOCKS);
     const uint32_t leaf = rank * slots + own, slot = wk_wide_slot(leaf), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
     const uint32_t w = own * p.slot, x = p.x_at + own * a.x_bytes, bar = base + p.bars_at + own * 8, ready = base + p.bars_at + WK_SLOTS * 8;
     if (rounds && chain == 0) wk_small_ask(a, item, base + w, bar, slot, rounds, lane);
     if (!rounds) wk_few_touch(p);
     const uint32_t tiles = p.glu ? 2 * item.count : item.count;
-    if (PAIRS) {
+    if (shared_item) {
         if (rank == 0 && warp == 0 && wk_elected()) {
             wk_bar_init(ready, 1);
             wk_bar_init_done();
@@ -360,19 +365,19 @@ template <int NT, bool PAIRS, class... F> __global__ void __launch_bounds__(32 *
     if (NT == 1) place = wk_small_place<NT>(a, item, warp, lane); /* with more columns its registers would keep blocks of the next launch out */
     if (rounds) wk_stage_wait(bar, 0);
     wk_release(); /* not before: what the next launch asks for would be beside this one's weights, and its blocks' successors' beside these activations */
-    const bool norm = NT == 1 && !PAIRS && wk_small_norms<F...>() && p.in.kind == WK_CUDA_IN_RMS;
+    const bool norm = NT == 1 && !shared_item && wk_small_norms<F...>() && p.in.kind == WK_CUDA_IN_RMS;
     if (norm) wk_small_norm(a, base, shared, x, slot, warp, lane);
-    else wk_small_bring<NT, PAIRS ? 2 : 1, F...>(a, base + x, slot, rounds, chain, lane);
+    else wk_small_bring<NT, shared_item ? 2 : 1, F...>(a, base + x, slot, rounds, chain, lane);
     uint32_t to = p.red_at + leaf * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
-    if (PAIRS) wk_wide_cluster_wait();
+    if (shared_item) wk_wide_cluster_wait();
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.seg].type : 0, [&](auto format) {
         typedef decltype(format) T;
         const unsigned char *from = shared + w;
         unsigned char *const exchange = shared + a.kept_at + own * tiles * NT * WK_WIDE_CELL + lane * 16;
-        if (PAIRS && chain) wk_small_chain<T, NT, 1>(p, from, shared + x, exchange, tiles, rounds, 1 + own, base + to, ready, lane);
-        else if (PAIRS) wk_small_chain<T, NT, 0>(p, from, shared + x, exchange, tiles, rounds, 1 + own, base + to, ready, lane);
+        if (shared_item && chain) wk_small_chain<T, NT, 1>(p, from, shared + x, exchange, tiles, rounds, 1 + own, base + to, ready, lane);
+        else if (shared_item) wk_small_chain<T, NT, 0>(p, from, shared + x, exchange, tiles, rounds, 1 + own, base + to, ready, lane);
 #pragma unroll 1
-        for (uint32_t i = PAIRS ? 0 : tiles; i; i--) {
+        for (uint32_t i = shared_item ? 0 : tiles; i; i--) {
             float c[2][NT][4] = {};
             wk_middle_x<T, NT> xs(shared + x, lane);
 #pragma unroll 1
@@ -391,7 +396,7 @@ template <int NT, bool PAIRS, class... F> __global__ void __launch_bounds__(32 *
     });
     if (rank) return;
     if (NT > 1) place = wk_small_place<NT>(a, item, warp, lane);
-    wk_small_finish<NT, PAIRS>(a, item, place, shared, ready, warp, lane);
+    wk_small_finish<NT, BLOCKS>(a, item, place, shared, ready, warp, lane);
 #else
     asm volatile("trap;");
     (void)a;

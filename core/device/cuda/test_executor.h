@@ -1,0 +1,198 @@
+/* test_executor.h: what the tests of the CUDA executor share: small models that use every operation (device/cpu/test_zoo.h) opened on the device, sequences, and steps over them. Included by test programs alone. */
+#ifndef WORKER_DEVICE_CUDA_TEST_EXECUTOR_H
+#define WORKER_DEVICE_CUDA_TEST_EXECUTOR_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cpu/test_zoo.h"
+#include "device/cuda/executor.h"
+#include "device/cuda/module.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
+#include "sample/sample.h"
+
+#include <cmocka.h>
+
+enum { SEQUENCES = 64, MOST_SEQUENCES = 256, ROWS = 320, V = ZOO_VOCAB, BACK = 40 /* positions that tests go back */ };
+
+static const struct device_ops *const cuda = &cuda_device_ops;
+static struct plugin_registry *plugins;
+static char text[2048];
+static const struct wk_err err = { text, sizeof text };
+
+/* ---- sequences ---------------------------------------------------------------------------------------------------------------------- */
+
+struct sequence {
+    uint32_t tokens[ZOO_CONTEXT], position;
+    struct zoo_tables kv;
+    float *logits; /* [ZOO_CONTEXT][V] */
+    float pooled[256];
+    bool failed;
+};
+
+struct bench {
+    struct zoo z;
+    struct executor *x;
+    struct memory_plan plan;
+    struct zoo_pages pages;
+    struct sequence *s; /* [sequences] */
+    uint32_t random;
+};
+
+struct batch { /* a step under construction */
+    struct step_seq seqs[MOST_SEQUENCES];
+    uint32_t tokens[ROWS], wanted[ROWS], of[MOST_SEQUENCES];
+    struct step st;
+};
+
+static struct batch t; /* what every test builds; empty after run and after every opening */
+
+static inline uint32_t draw(struct bench *b, uint32_t below)
+{
+    b->random = b->random * 1664525u + 1013904223u;
+    return (b->random >> 8) % below;
+}
+
+static const struct wk_quant_cuda *plain; /* NULL: the plugins' own kernels */
+
+static inline wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda **out, const struct wk_err *e)
+{
+    if (!plain) return plugin_find_cuda(user, type, out, e);
+    *out = plain;
+    return WK_OK;
+}
+
+static uint32_t step_rows = ROWS, sequences = SEQUENCES;
+
+static inline struct device_options options(void)
+{
+    return (struct device_options){ .kv_type = KV_F16, .context = ZOO_CONTEXT, .max_sequences = sequences, .kv_sequences = 2 * sequences, .max_rows = step_rows, .max_wanted = step_rows, .find_cuda = find_cuda, .find_user = plugins };
+}
+
+static inline void bench_open(struct bench *b, enum zoo_kind kind, uint32_t fuse, bool shuffled, const char *const *taps, uint32_t n_taps)
+{
+    memset(b, 0, sizeof *b);
+    memset(&t, 0, sizeof t);
+    b->random = 5;
+    b->s = calloc(sequences, sizeof *b->s);
+    assert_non_null(b->s);
+    zoo_open(&b->z, kind, plugins, fuse, taps, n_taps);
+    const struct model_weights w = { b->z.file };
+    const struct device_options o = options();
+    if (cuda->plan(b->z.program, &o, &b->plan, &err) || cuda->open(b->z.program, &w, &o, &b->x, &err)) fail_msg("%s: %s", zoo_name(kind), text);
+    zoo_pages_open(&b->pages, b->z.program, &b->plan, shuffled ? 5 : 0);
+    for (uint32_t s = 0; s < sequences; s++) {
+        zoo_tables_open(&b->s[s].kv, b->z.program->n_groups);
+        uint32_t r = 100 + s;
+        for (uint32_t i = 0; i < ZOO_CONTEXT; i++) {
+            r = r * 1664525u + 1013904223u;
+            b->s[s].tokens[i] = (r >> 10) % ZOO_BAD_TOKEN;
+        }
+        b->s[s].logits = calloc((size_t)ZOO_CONTEXT * V, sizeof(float));
+        assert_non_null(b->s[s].logits);
+    }
+}
+
+static inline void bench_close(struct bench *b)
+{
+    cuda->close(b->x);
+    zoo_pages_close(&b->pages);
+    for (uint32_t s = 0; s < sequences; s++) {
+        zoo_tables_close(&b->s[s].kv);
+        free(b->s[s].logits);
+    }
+    free(b->s);
+    zoo_close(&b->z);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------------------------------- */
+
+/* The next n tokens of sequence s; rows from position `from` on are wanted. */
+static inline void add(struct bench *b, struct batch *to, uint32_t s, uint32_t n, enum row_role role, uint32_t from)
+{
+    struct sequence *q = &b->s[s];
+    zoo_hold(&b->pages, &q->kv, q->position, n, BACK);
+    to->seqs[to->st.n_seqs] = (struct step_seq){ .row = to->st.n_rows, .n_rows = n, .position = q->position, .role = role, .pages = q->kv.tables, .slot = s };
+    to->of[to->st.n_seqs++] = s;
+    for (uint32_t i = 0; i < n; i++) {
+        if (q->position + i >= from) to->wanted[to->st.n_wanted++] = to->st.n_rows;
+        to->tokens[to->st.n_rows++] = q->tokens[q->position + i];
+    }
+    to->st.tokens = to->tokens;
+    to->st.seqs = to->seqs;
+    to->st.wanted = to->wanted;
+}
+
+static inline void run(struct bench *b, struct batch *of)
+{
+    struct step *st = &of->st;
+    float *logits = calloc((size_t)ROWS * V, sizeof *logits), *pooled = calloc((size_t)sequences * 256, sizeof *pooled);
+    assert_non_null(logits);
+    assert_non_null(pooled);
+    st->logits = logits;
+    st->pooled = b->z.program->embedding_width ? pooled : NULL;
+    if (cuda->step(b->x, st, &err)) fail_msg("%s", text);
+    for (uint32_t i = 0; i < st->n_wanted; i++) {
+        uint32_t seq = 0;
+        while (of->seqs[seq].row + of->seqs[seq].n_rows <= of->wanted[i]) seq++;
+        const uint32_t position = of->seqs[seq].position + of->wanted[i] - of->seqs[seq].row;
+        memcpy(b->s[of->of[seq]].logits + (size_t)position * V, logits + (size_t)i * V, V * sizeof *logits);
+    }
+    for (uint32_t i = 0; i < st->n_seqs; i++) {
+        struct sequence *s = &b->s[of->of[i]];
+        s->failed |= of->seqs[i].failed;
+        s->position += of->seqs[i].n_rows;
+        zoo_hold(&b->pages, &s->kv, s->position, 0, BACK);
+        memcpy(s->pooled, pooled + (size_t)i * 256, sizeof s->pooled);
+    }
+    free(logits);
+    free(pooled);
+    memset(of, 0, sizeof *of);
+}
+
+static inline void prompt(struct bench *b, uint32_t s, uint32_t n, uint32_t from)
+{
+    add(b, &t, s, n, ROW_PROMPT, from);
+    run(b, &t);
+}
+
+static inline void same_bits(const float *a, const float *b, size_t n, const char *what, uint32_t detail)
+{
+    size_t wrong = 0, first = 0;
+    for (size_t i = n; i-- > 0;)
+        if (memcmp(a + i, b + i, sizeof *a)) wrong++, first = i;
+    if (wrong) fail_msg("%s %u: %zu of %zu logits, first row %zu, logit %zu: %.9g and %.9g", what, detail, wrong, n, first / V, first % V, (double)a[first], (double)b[first]);
+}
+
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_MAPS, ZOO_EXPERTS, ZOO_WINDOWS };
+
+/* Opens the plugins and runs `tests` in it, or skips (77) where there is no GPU. */
+static inline int test_main(int (*tests)(int argc, char **argv), int argc, char **argv)
+{
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n < 1) {
+        (void)fprintf(stderr, "no GPU here: skipped\n");
+        return 77;
+    }
+    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    if (plugin_registry_open(&o, &plugins, &err)) {
+        printf("%s\n", text);
+        return 1;
+    }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    const int failed = tests(argc, argv);
+    zoo_free();
+    plugin_registry_close(plugins);
+    return failed;
+}
+
+#endif
