@@ -173,6 +173,7 @@ static inline void same_bits(const float *a, const float *b, size_t n, const cha
     if (wrong) fail_msg("%s %u: %zu of %zu logits, first row %zu, logit %zu: %.9g and %.9g", what, detail, wrong, n, first / V, first % V, (double)a[first], (double)b[first]);
 }
 
+static const enum zoo_kind kinds[] = { ZOO_DENSE, ZOO_MAPS, ZOO_EXPERTS, ZOO_EMBEDDING, ZOO_WIDE, ZOO_WINDOWS };
 static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_MAPS, ZOO_EXPERTS, ZOO_WINDOWS };
 
 /* Opens the plugins and runs `tests` in it, or skips (77) where there is no GPU. */

@@ -70,7 +70,6 @@ static void check_reference(enum zoo_kind kind, bool taps, enum row_role role)
     bench_close(&b);
 }
 
-static const enum zoo_kind kinds[] = { ZOO_DENSE, ZOO_MAPS, ZOO_EXPERTS, ZOO_EMBEDDING, ZOO_WIDE, ZOO_WINDOWS };
 
 static void test_reference(void **state)
 {

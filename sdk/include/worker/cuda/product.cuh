@@ -12,6 +12,7 @@
 #include <worker/cuda/product_few.cuh>
 #include <worker/cuda/product_heads.cuh>
 #include <worker/cuda/product_middle.cuh>
+#include <worker/cuda/product_relay.cuh>
 #include <worker/cuda/product_slots.cuh>
 #include <worker/cuda/product_small.cuh>
 #include <worker/cuda/product_wide.cuh>
@@ -306,12 +307,12 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
-    /* ---- product_small (1 or 2 tiles of 8 columns; shared 1), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4), product_heads (1, 2, 4 or 8) ---- */
+    /* ---- product_small (1 or 2 tiles of 8 columns), product_relay (1), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4), product_heads (1, 2, 4 or 8) ---- */
 
     typedef void (*wide_kernel)(const wk_wide_args);
     /* The kernels: tiles of 8 columns, and blocks a multiprocessor. */
-    enum { SMALL8, SMALL16, SHARED8, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, WIDE_KINDS };
-    static constexpr bool is_small(uint32_t kind) { return kind <= SHARED8; }
+    enum { SMALL8, SMALL16, RELAY8, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, WIDE_KINDS };
+    static constexpr bool is_small(uint32_t kind) { return kind <= SMALL16; }
     static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
     static constexpr bool is_slots(uint32_t kind) { return kind == SLOTS32 || kind == SLOTS64; }
     static constexpr bool is_heads(uint32_t kind) { return kind >= HEADS8; }
@@ -322,14 +323,15 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static uint32_t wide_threads(uint32_t kind, uint32_t item_tiles)
     {
-        const uint32_t warps = is_small(kind) ? wk_small_threads(kind == SHARED8 ? WK_SMALL_SHARE : 1) / 32 : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
+        const uint32_t warps = is_small(kind) ? (uint32_t)WK_SLOTS : kind == RELAY8 ? (uint32_t)WK_RELAY_WARPS : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
         return 32 * warps;
     }
-    static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
+    static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || kind == RELAY8 || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
-        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND)) && sizeof...(F) > 1) || (is_heads(KIND) && ((F::block == 1) || ...))) return NULL;
-        else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), KIND == SHARED8 ? WK_SMALL_SHARE : 1, F...>;
+        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND) || KIND == RELAY8) && sizeof...(F) > 1) || (is_heads(KIND) && ((F::block == 1) || ...))) return NULL;
+        else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), F...>;
+        else if constexpr (KIND == RELAY8) return wk_product_relay<F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
         else if constexpr (is_slots(KIND)) return wk_product_slots<wide_tiles(KIND), F...>;
         else if constexpr (KIND == HELD32) return wk_product_held<wide_tiles(KIND), F...>;
@@ -345,7 +347,7 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static wide_kernel wide_of(uint32_t kind, uint32_t types)
     {
-        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<SHARED8>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32>, wide_of<HEADS8>, wide_of<HEADS16>, wide_of<HEADS32>, wide_of<HEADS64> };
+        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<RELAY8>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32>, wide_of<HEADS8>, wide_of<HEADS16>, wide_of<HEADS32>, wide_of<HEADS64> };
         return of[kind](types);
     }
     static inline uint32_t wide_clusters[WIDE_KINDS][n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks: clusters that the device holds at once */
@@ -432,24 +434,42 @@ template <class First, class... Rest> struct wk_product_of {
         w->owned = (cells + blocks - 1) / blocks;
         w->owned_inverse = 65535 / w->owned + 1;
     }
-    /* Shared memory of product_small with `tiles` of a segment (glu: pairs) to an item and `blocks` blocks; 0: it does not fit. */
-    static uint32_t small_shape(wk_wide_args *w, uint32_t kind, uint32_t blocks, uint32_t tiles)
+    /* Shared memory of product_small with `tiles` of a segment (glu: pairs) to an item; 0: it does not fit. */
+    static uint32_t small_shape(wk_wide_args *w, uint32_t kind, uint32_t tiles)
     {
         wk_product_args *a = &w->p;
-        const uint32_t columns = wide_tiles(kind), each = a->glu ? 2 : 1, rounds = (a->steps + WK_SLOTS - 1) / WK_SLOTS, slots = WK_SLOTS / blocks, cell = columns * WK_WIDE_CELL;
+        const uint32_t columns = wide_tiles(kind), each = a->glu ? 2 : 1, rounds = (a->steps + WK_SLOTS - 1) / WK_SLOTS, cell = columns * WK_WIDE_CELL;
         count_items(a, tiles);
         w->tiles = tiles;
-        w->blocks = blocks;
+        w->blocks = 1;
         w->workers = a->items;
         w->groups = (a->rows + 8 * columns - 1) / (8 * columns);
         w->x_bytes = rounds * cell << (a->step_shift - 5);
         a->slot = tiles * each * rounds * largest_step(a);
-        a->x_at = slots * a->slot;
-        a->red_at = a->x_at + slots * w->x_bytes;
+        a->x_at = WK_SLOTS * a->slot;
+        a->red_at = a->x_at + WK_SLOTS * w->x_bytes;
         a->bars_at = a->red_at + tiles * each * WK_SLOTS * cell;
         w->kept_at = a->bars_at + (WK_SLOTS + 2) * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
-        const uint32_t bytes = w->kept_at + (kind == SHARED8 ? slots * tiles * each * cell : a->in.kind == WK_CUDA_IN_RMS && a->rows > 4 ? 4 * WK_SMALL_KEPT : 0);
-        return bytes <= wide_room(kind) ? max_of(bytes, kind == SHARED8 ? 0u : (uint32_t)WK_SMALL_LEAST) : 0;
+        const uint32_t bytes = w->kept_at + (a->in.kind == WK_CUDA_IN_RMS && a->rows > 4 ? 4 * WK_SMALL_KEPT : 0);
+        return bytes <= wide_room(kind) ? max_of(bytes, WK_SMALL_LEAST) : 0;
+    }
+    /* Shared memory of product_relay; 0: it does not fit. */
+    static uint32_t relay_shape(wk_wide_args *w)
+    {
+        wk_product_args *a = &w->p;
+        const uint32_t places = (a->steps + WK_SLOTS - 1) / WK_SLOTS * WK_RELAY_SLOTS;
+        w->tiles = 1;
+        w->blocks = WK_RELAY_BLOCKS;
+        w->workers = a->seg[0].n_tiles;
+        w->groups = (a->rows + 7) / 8;
+        w->x_bytes = WK_WIDE_CELL << (a->step_shift - 5);
+        a->slot = a->seg[0].step_bytes;
+        a->x_at = places * w->x_bytes;
+        a->red_at = a->x_at + places * a->slot;
+        w->kept_at = a->red_at + WK_SLOTS * WK_WIDE_CELL;
+        a->bars_at = w->kept_at + 2 * WK_RELAY_SLOTS * WK_WIDE_CELL;
+        const uint32_t bytes = a->bars_at + WK_RELAY_BARS * 8;
+        return bytes <= wide_room(RELAY8) ? bytes : 0;
     }
     /* Shared memory of product_slots; 0: it does not fit. */
     static uint32_t slots_shape(wk_wide_args *w, uint32_t kind)
@@ -593,7 +613,8 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static uint32_t wide_plan_shape(wk_wide_args *w, const wide_plan &plan)
     {
-        if (is_small(plan.kind)) return small_shape(w, plan.kind, plan.blocks, plan.size);
+        if (is_small(plan.kind)) return small_shape(w, plan.kind, plan.size);
+        if (plan.kind == RELAY8) return relay_shape(w);
         if (is_middle(plan.kind)) return middle_shape(w, plan.kind, plan.blocks, plan.size);
         if (is_slots(plan.kind)) return slots_shape(w, plan.kind);
         if (is_heads(plan.kind)) return heads_shape(w, plan.kind);
@@ -608,18 +629,26 @@ template <class First, class... Rest> struct wk_product_of {
                 if (cost < best->cost) *best = { kind, b, t, cost };
             }
     }
-    /* Where a slot is one step and all blocks find places at once; else where those that share a tile find places of their own, two a multiprocessor. Larger shares, or blocks that wait for places, cost more than a ring
-     * does: Phi-3's products lose 15 % so. */
+    /* Where a slot is one step and all blocks find places at once. Larger shares, or blocks that wait for places, cost more than a ring does: Phi-3's products lose 15 % so. */
     static bool small_choice(wk_wide_args *w, wide_plan *best)
     {
         wk_product_args *a = &w->p;
-        const uint32_t places = WK_SMALL_TOGETHER * device.processors, blocks = a->steps > WK_SLOTS ? (uint32_t)WK_SMALL_SHARE : 1;
-        const uint32_t kind = blocks > 1 ? SHARED8 : a->rows > 8 ? SMALL16 : SMALL8;
+        const uint32_t places = WK_SMALL_TOGETHER * device.processors, kind = a->rows > 8 ? SMALL16 : SMALL8;
         count_items(a, 1);
-        const uint32_t all = a->items, tiles = (all + places - 1) / places;
-        if (a->in.row_index || !small_shape(w, kind, blocks, tiles)) return false;
-        if (blocks == 1 ? a->items * w->groups > places || tiles > WK_SMALL_TILES : !device.clusters || WK_SMALL_SHARE * all > 2 * device.processors || w->groups > 2) return false;
-        *best = { kind, blocks, tiles, 0 };
+        const uint32_t tiles = (a->items + places - 1) / places;
+        if (a->in.row_index || a->steps > WK_SLOTS || tiles > WK_SMALL_TILES || !small_shape(w, kind, tiles)) return false;
+        if (a->items * w->groups > places) return false;
+        *best = { kind, 1, tiles, 0 };
+        return true;
+    }
+    /* Several steps a slot, and tiles so few that their blocks find places at once, two a multiprocessor. */
+    static bool relay_choice(wk_wide_args *w, wide_plan *best)
+    {
+        wk_product_args *a = &w->p;
+        if (!device.clusters || a->n_seg > 1 || a->in.row_index || a->in.kind != WK_CUDA_IN_ACT || a->rows > 16 || !wide_of(RELAY8, a->types)) return false;
+        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_RELAY_ROUNDS || a->step_shift < 6 || a->k != a->steps << a->step_shift || !relay_shape(w)) return false;
+        if (w->workers * WK_RELAY_BLOCKS > 2 * device.processors) return false;
+        *best = { RELAY8, WK_RELAY_BLOCKS, 0, 0 };
         return true;
     }
     /* A long k and few tiles: a block a multiprocessor, all at once. With a step a slot, or less, product_small's blocks, which stand beside those of other launches, are worth more: in the chain of a
@@ -692,7 +721,7 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wide_plan best = { 0, 0, 0, UINT64_MAX };
         const uint32_t rows = w->p.rows;
-        if (slots_choice(w, &best) || small_choice(w, &best) || heads_choice(w, &best) || held_choice(w, &best)) return best;
+        if (slots_choice(w, &best) || relay_choice(w, &best) || small_choice(w, &best) || heads_choice(w, &best) || held_choice(w, &best)) return best;
         if (rows <= 16) {
             middle_choice(w, rows <= 8 ? MIDDLE8 : MIDDLE16, &best);
             return best;
@@ -722,7 +751,7 @@ template <class First, class... Rest> struct wk_product_of {
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
         wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->tiles));
-        config.gridDim = plan.kind == HELD32 ? dim3(w->workers, w->groups) : is_small(plan.kind) ? dim3(w->workers * w->blocks, w->groups) : dim3(w->workers * w->blocks * w->groups);
+        config.gridDim = plan.kind == HELD32 ? dim3(w->workers, w->groups) : is_small(plan.kind) || plan.kind == RELAY8 ? dim3(w->workers * w->blocks, w->groups) : dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
         if (!(types & (types - 1)))
             for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;

@@ -5,8 +5,7 @@
  * launch begin and waits for the one before, asks for its own activations, and makes weights while these come. The warps meet once, when the sums are there; then all finish outputs, a value a lane.
  * Blocks are small, so that those of the next launch stand beside them with their weights, but not so small that those of three do.
  *
- * Rows are groups of 8 NT with blocks of their own, which find the weights in L2. An item that is too large for one block is shared by a cluster of four, small enough to stand beside the launch before: two slots each, two warps a
- * slot, of which each makes and multiplies what one chain of sums wants; the first warp adds the other's, and the first block finishes.
+ * Rows are groups of 8 NT with blocks of their own, which find the weights in L2.
  *
  * Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_SMALL_CUH
@@ -18,12 +17,8 @@ enum {
     WK_SMALL_TOGETHER = 3, /* blocks a multiprocessor */
     WK_SMALL_TILES = 2,    /* most tiles of a block; glu: pairs */
     WK_SMALL_KEPT = WK_SLOTS * 512, /* bytes of a row that waits for its norm */
-    WK_SMALL_SHARE = 4,    /* blocks that share a larger item */
-    WK_SMALL_LEAST = 60000 /* least shared memory of a block that shares nothing: launches that stand too far ahead load weights beside the activations of others */
+    WK_SMALL_LEAST = 60000 /* least shared memory of a block: launches that stand too far ahead load weights beside the activations of others */
 };
-
-/* Threads of a block where `blocks` of them share an item. */
-__host__ __device__ constexpr uint32_t wk_small_threads(uint32_t blocks) { return 32 * WK_SLOTS * (blocks > 1 ? 2 : 1) / blocks; }
 
 /* The tiles of a block: neighbours in a segment; with glu pairs of tiles of both. */
 struct wk_small_item {
@@ -79,14 +74,14 @@ __device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_sma
 #endif
 }
 
-/* The slot's activations, or each `parts`-th run of them, a run of 32 values after the other, placed as lanes read them (product_middle.cuh). A column that is not there is the last one again. */
-template <int NT, uint32_t parts, class... F> __device__ __forceinline__ void wk_small_bring(const wk_wide_args &a, uint32_t to, uint32_t slot, uint32_t rounds, uint32_t part, uint32_t lane)
+/* The warp's activations, a run of 32 values after the other, placed as lanes read them (product_middle.cuh). A column that is not there is the last one again. */
+template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(const wk_wide_args &a, uint32_t to, uint32_t slot, uint32_t rounds, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t step = 1u << p.step_shift;
-    uint32_t k = slot * step + part * 32, end = p.k32, all = 0;
+    uint32_t k = slot * step, end = min(k + step, p.k32), all = 0;
     uint64_t from[NT];
-    to += wk_middle_place(wk_wide_group<F...>(p.seg[0].type), lane) + part * NT * 512;
+    to += wk_middle_place(wk_wide_group<F...>(p.seg[0].type), lane);
 #pragma unroll
     for (uint32_t n = 0; n < NT; n++) {
         from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)min((blockIdx.y * NT + n) * 8 + lane / 4, p.rows - 1) * p.k32 + k + lane % 4 * 8);
@@ -102,7 +97,7 @@ template <int NT, uint32_t parts, class... F> __device__ __forceinline__ void wk
 #pragma unroll 1
             for (uint32_t i = step; i; i -= 128) {
 #pragma unroll
-                for (uint32_t j = 0; j < 4; j += parts) wk_copy16(to + j * 512, reinterpret_cast<const void *>(from[0] + 64 * j));
+                for (uint32_t j = 0; j < 4; j++) wk_copy16(to + j * 512, reinterpret_cast<const void *>(from[0] + 64 * j));
                 from[0] += 256;
                 to += 4 * 512;
             }
@@ -113,16 +108,17 @@ template <int NT, uint32_t parts, class... F> __device__ __forceinline__ void wk
 #pragma unroll 1
     for (; rounds; rounds--) {
 #pragma unroll 1
-        for (uint32_t i = step; i; i -= 32 * parts) {
+        for (uint32_t i = step; i; i -= 32) {
 #pragma unroll
             for (uint32_t n = 0; n < NT; n++) {
                 wk_copy16_part(to + n * 512, reinterpret_cast<const void *>(from[n]), k < end ? 16 : 0);
-                from[n] += 64 * parts;
+                from[n] += 64;
             }
-            to += parts * NT * 512;
-            k += 32 * parts;
+            to += NT * 512;
+            k += 32;
         }
         k += (WK_SLOTS - 1) * step;
+        end = min(k + step, p.k32);
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++) from[n] += (WK_SLOTS - 1) * 2 * step;
     }
@@ -222,71 +218,6 @@ template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_small_su
     }
 }
 
-/* Of one chain alone; `meet`: the barrier of the slot's two warps behind which the activations of both are there, 0 when they are. */
-template <class T, int NT, int CHAIN, uint32_t PLACE, bool FAR>
-__device__ __forceinline__ void wk_small_chain_unit(float (&c)[NT][4], const typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t &meet, uint32_t lane)
-{
-    constexpr uint32_t runs = T::unit / 32;
-    uint32_t v[runs][4];
-    typename T::quants q;
-    T::load(q, w, PLACE, lane);
-#pragma unroll
-    for (uint32_t b = 0; b < runs; b++) {
-        uint32_t both[1][2][4];
-        wk_halves<T, FAR>(q, s, PLACE, b, both);
-#pragma unroll
-        for (uint32_t j = 0; j < 4; j++) v[b][j] = both[0][CHAIN][j];
-    }
-    if (meet) {
-        asm volatile("cp.async.wait_all;\n\tbar.sync %0, 64;" ::"r"(meet) : "memory");
-        meet = 0;
-    }
-#pragma unroll
-    for (uint32_t b = 0; b < runs; b++)
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            const uint4 y = x.read(b, n);
-            wk_mma(c[n], v[b], CHAIN ? y.z : y.x, CHAIN ? y.w : y.y);
-        }
-}
-template <class T, int NT, int CHAIN, bool FAR>
-__device__ __forceinline__ void wk_small_chain_super(float (&c)[NT][4], typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t &meet, uint32_t lane)
-{
-    wk_small_chain_unit<T, NT, CHAIN, 0, FAR>(c, s, w, x, meet, lane);
-    if constexpr (T::super == 2) {
-        T::load(s, w + T::offset(1), 1, lane);
-        wk_small_chain_unit<T, NT, CHAIN, 1, FAR>(c, s, w + T::offset(1), x.runs(T::unit / 32), meet, lane);
-    }
-}
-/* A chain of the slot and of all tiles of the block. Chain 1 leaves its sums at `exchange`, [tiles][NT] cells at the lane's place; chain 0 adds them to its own and sends them to the block that finishes. */
-template <class T, int NT, int CHAIN>
-__device__ __forceinline__ void wk_small_chain(const wk_product_args &p, const unsigned char *from, const unsigned char *acts, unsigned char *exchange, uint32_t tiles, uint32_t rounds, uint32_t pair, uint32_t to, uint32_t ready, uint32_t lane)
-{
-    uint32_t meet = pair;
-#pragma unroll 1
-    for (; tiles; tiles--) {
-        float c[NT][4] = {};
-        wk_middle_x<T, NT> xs(acts, lane);
-#pragma unroll 1
-        for (uint32_t u = rounds * p.step_units; u; u -= T::super, from += T::offset(T::super), xs = xs.runs(T::super * (T::unit / 32))) {
-            typename T::scales s;
-            T::load(s, from, 0, lane);
-            if (wk_far<T>(s)) wk_small_chain_super<T, NT, CHAIN, true>(c, s, from, xs, meet, lane);
-            else wk_small_chain_super<T, NT, CHAIN, false>(c, s, from, xs, meet, lane);
-        }
-#pragma unroll
-        for (int n = 0; n < NT && CHAIN == 1; n++) *reinterpret_cast<float4 *>(exchange + n * WK_WIDE_CELL) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
-        asm volatile("bar.sync %0, 64;" ::"r"(pair) : "memory");
-#pragma unroll
-        for (int n = 0; n < NT && CHAIN == 0; n++, to += WK_SLOTS * WK_WIDE_CELL) {
-            const float4 v = *reinterpret_cast<const float4 *>(exchange + n * WK_WIDE_CELL);
-            const float sum[4] = { __fadd_rn(c[n][0], v.x), __fadd_rn(c[n][1], v.y), __fadd_rn(c[n][2], v.z), __fadd_rn(c[n][3], v.w) };
-            wk_wide_send(to, ready, 0, sum);
-        }
-        exchange += NT * WK_WIDE_CELL;
-    }
-}
-
 /* An output of the block, a value a lane: a warp has columns 2 i and 2 i + 1 of a cell. All that does not come from other launches is at hand before the wait for the one before. */
 template <int NT> struct wk_small_place {
     wk_output_at at;
@@ -305,11 +236,11 @@ template <int NT> struct wk_small_place {
     }
 };
 /* All outputs of the block; place: of the warp's first. */
-template <int NT, int BLOCKS, bool ANY>
+template <int NT, bool ANY>
 __device__ __forceinline__ void wk_small_finish_way(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, float other, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t all = item.count * 4 * NT, warps = wk_small_threads(BLOCKS) / 32;
+    const uint32_t all = item.count * 4 * NT, warps = WK_SLOTS;
 #pragma unroll 1
     for (uint32_t i = warp; i < all;) {
         float sum[1], up[1] = {};
@@ -323,61 +254,45 @@ __device__ __forceinline__ void wk_small_finish_way(const wk_wide_args &a, const
     }
 }
 
-template <int NT, int BLOCKS>
-__device__ __forceinline__ void wk_small_finish(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, uint32_t ready, uint32_t warp, uint32_t lane)
+template <int NT>
+__device__ __forceinline__ void wk_small_finish(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, uint32_t warp, uint32_t lane)
 {
     const float other = place.to.ahead();
-    if (BLOCKS > 1) wk_stage_wait(ready, 0);
-    else __syncthreads();
+    __syncthreads();
     if (a.p.way == WK_WAY_ANY) {
-        wk_small_finish_way<NT, BLOCKS, true>(a, item, place, shared, other, warp, lane);
+        wk_small_finish_way<NT, true>(a, item, place, shared, other, warp, lane);
         return;
     }
-    wk_small_finish_way<NT, BLOCKS, false>(a, item, place, shared, other, warp, lane);
+    wk_small_finish_way<NT, false>(a, item, place, shared, other, warp, lane);
 }
 
 /* Where there is a norm, registers are held to what four blocks have: else the next launch's find no room. */
-template <int NT, int BLOCKS, class... F> __global__ void __launch_bounds__(wk_small_threads(BLOCKS), BLOCKS > 1 ? BLOCKS : NT == 1 && wk_small_norms<F...>() ? WK_SMALL_TOGETHER + 1 : WK_SMALL_TOGETHER) wk_product_small(const __grid_constant__ wk_wide_args a)
+template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_small_norms<F...>() ? WK_SMALL_TOGETHER + 1 : WK_SMALL_TOGETHER) wk_product_small(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
-    constexpr bool shared_item = BLOCKS > 1;
-    const uint32_t slots = WK_SLOTS / BLOCKS, rank = blockIdx.x % BLOCKS, own = warp % slots, chain = warp / slots; /* own: slot of the block's */
-    const wk_small_item item(a, blockIdx.x / BLOCKS);
-    const uint32_t leaf = rank * slots + own, slot = wk_wide_slot(leaf), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
-    const uint32_t w = own * p.slot, x = p.x_at + own * a.x_bytes, bar = base + p.bars_at + own * 8, ready = base + p.bars_at + WK_SLOTS * 8;
-    if (rounds && chain == 0) wk_small_ask(a, item, base + w, bar, slot, rounds, lane);
-    if (!rounds) wk_few_touch(p);
+    const wk_small_item item(a, blockIdx.x);
+    const uint32_t slot = wk_wide_slot(warp), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
+    const uint32_t w = warp * p.slot, x = p.x_at + warp * a.x_bytes, bar = base + p.bars_at + warp * 8;
+    if (rounds) wk_small_ask(a, item, base + w, bar, slot, rounds, lane);
+    else wk_few_touch(p);
     const uint32_t tiles = p.glu ? 2 * item.count : item.count;
-    if (shared_item) {
-        if (rank == 0 && warp == 0 && wk_elected()) {
-            wk_bar_init(ready, 1);
-            wk_bar_init_done();
-            wk_bar_expect(ready, tiles * NT * WK_SLOTS * WK_WIDE_CELL);
-        }
-        asm volatile("bar.sync %0, 64;" ::"r"(1 + own) : "memory"); /* the barrier of the slot's weights is there for both */
-        wk_wide_cluster_arrive();
-    }
     wk_small_place<NT> place;
     if (NT == 1) place = wk_small_place<NT>(a, item, warp, lane); /* with more columns its registers would keep blocks of the next launch out */
     if (rounds) wk_stage_wait(bar, 0);
     wk_release(); /* not before: what the next launch asks for would be beside this one's weights, and its blocks' successors' beside these activations */
-    const bool norm = NT == 1 && !shared_item && wk_small_norms<F...>() && p.in.kind == WK_CUDA_IN_RMS;
+    const bool norm = NT == 1 && wk_small_norms<F...>() && p.in.kind == WK_CUDA_IN_RMS;
     if (norm) wk_small_norm(a, base, shared, x, slot, warp, lane);
-    else wk_small_bring<NT, shared_item ? 2 : 1, F...>(a, base + x, slot, rounds, chain, lane);
-    uint32_t to = p.red_at + leaf * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
-    if (shared_item) wk_wide_cluster_wait();
+    else wk_small_bring<NT, F...>(a, base + x, slot, rounds, lane);
+    uint32_t to = p.red_at + warp * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.seg].type : 0, [&](auto format) {
         typedef decltype(format) T;
         const unsigned char *from = shared + w;
-        unsigned char *const exchange = shared + a.kept_at + own * tiles * NT * WK_WIDE_CELL + lane * 16;
-        if (shared_item && chain) wk_small_chain<T, NT, 1>(p, from, shared + x, exchange, tiles, rounds, 1 + own, base + to, ready, lane);
-        else if (shared_item) wk_small_chain<T, NT, 0>(p, from, shared + x, exchange, tiles, rounds, 1 + own, base + to, ready, lane);
 #pragma unroll 1
-        for (uint32_t i = shared_item ? 0 : tiles; i; i--) {
+        for (uint32_t i = tiles; i; i--) {
             float c[2][NT][4] = {};
             wk_middle_x<T, NT> xs(shared + x, lane);
 #pragma unroll 1
@@ -394,9 +309,8 @@ template <int NT, int BLOCKS, class... F> __global__ void __launch_bounds__(wk_s
             }
         }
     });
-    if (rank) return;
     if (NT > 1) place = wk_small_place<NT>(a, item, warp, lane);
-    wk_small_finish<NT, BLOCKS>(a, item, place, shared, ready, warp, lane);
+    wk_small_finish<NT>(a, item, place, shared, warp, lane);
 #else
     asm volatile("trap;");
     (void)a;
