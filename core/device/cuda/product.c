@@ -58,13 +58,13 @@ static bool norm_inside(const struct cuda_product_stage *p, const uint32_t *pick
     return true;
 }
 
-/* How acts of the stage may lie: as all its calls say; else as rows. */
-static struct wk_cuda_layout layout_of(const struct cuda_product_stage *p, uint32_t rows)
+/* How acts of the stage may lie: as all its calls say; else as rows. Where buffers end before the places of rows that are not there, as rows, too; and in groups of eight rows that are not whole, of which nobody would write the rest. */
+static struct wk_cuda_layout layout_of(const struct executor *x, const struct cuda_product_stage *p, uint32_t rows)
 {
     const struct wk_cuda_layout as_rows = { .in = WK_CUDA_IN_ACT };
     struct wk_cuda_layout l = as_rows;
     struct wk_cuda_product q;
-    if (p->n_routers || p->experts || rows > WK_CUDA_FEW || rows % 32) return as_rows;
+    if (p->n_routers || p->experts || rows > WK_CUDA_FEW || rows % 8 || wk_cuda_row_places(rows) > x->cap_all || wk_cuda_row_places(rows) > x->cap_wanted) return as_rows;
     for (uint32_t g = 0, n; g < p->n_seg; g += n) {
         const struct wk_quant_cuda *module = p->seg[g].m->module;
         n = outline(p, g, rows, &q);
@@ -76,10 +76,10 @@ static struct wk_cuda_layout layout_of(const struct cuda_product_stage *p, uint3
 }
 
 /* The order of k of the panels in which the act between two stages passes in a run of few rows; 0: it passes as rows. */
-static uint32_t passed_panels(const struct cuda_product_stage *giver, const struct cuda_product_stage *taker, const struct run *r, uint32_t rows)
+static uint32_t passed_panels(const struct executor *x, const struct cuda_product_stage *giver, const struct cuda_product_stage *taker, const struct run *r, uint32_t rows)
 {
-    if (!giver || !taker || !r->few || !layout_of(giver, rows).out_panels) return 0;
-    const struct wk_cuda_layout l = layout_of(taker, rows);
+    if (!giver || !taker || !r->few || !layout_of(x, giver, rows).out_panels) return 0;
+    const struct wk_cuda_layout l = layout_of(x, taker, rows);
     return l.in == WK_CUDA_IN_PANELS ? l.in_group : 0;
 }
 
@@ -88,7 +88,7 @@ static wk_status convert(struct executor *x, const struct cuda_product_stage *p,
 {
     const struct cuda_value *v = p->x.v;
     const uint32_t slots = v->slots;
-    const bool by_runs = r->few && slots == 1 && !picked && layout_of(p, rows).in == WK_CUDA_IN_RUNS;
+    const bool by_runs = r->few && slots == 1 && !picked && layout_of(x, p, rows).in == WK_CUDA_IN_RUNS;
     const struct cuda_convert c = {
         .dependent = true, .rows = rows * slots, .width = v->width, .norm = norm_kind(p), .eps = p->norm ? p->norm->u.norm.eps : 0.0f, .shift = p->norm ? 0 : v->shift,
         .x = { f32(v) + (pick ? 0 : (uint64_t)first * slots * v->stride), v->stride, pick ? pick + first : NULL },
@@ -106,7 +106,7 @@ static wk_status make_input(struct executor *x, const struct cuda_product_stage 
         *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .x = x->act }, .k = v->width };
         return WK_OK;
     }
-    if (passed_panels(p->giver, p, r, rows)) {
+    if (passed_panels(x, p->giver, p, r, rows)) {
         *i = (struct input){ .in = { .kind = WK_CUDA_IN_PANELS, .shift = v->shift, .x = v->data, .x_stride = wk_cuda_row_places(rows) }, .k = v->width };
         return WK_OK;
     }
@@ -265,7 +265,7 @@ static wk_status few_glu(struct executor *x, const struct cuda_product_stage *p,
 {
     struct output to = stage_output(x, p, r);
     const struct output half[2] = { plain_output(x->tmp[0], to.n), plain_output(x->tmp[1], to.n) };
-    const uint32_t panels = passed_panels(p, p->taker, r, rows);
+    const uint32_t panels = passed_panels(x, p, p->taker, r, rows);
     if (panels) to.out.kind = WK_CUDA_OUT_PANELS, to.out.y_stride = wk_cuda_row_places(rows);
     if (glu_together(p)) return product_calls(x, p, r, i, &(struct call){ .n_seg = 2, .epilogue = true, .out = { to, to }, .out_group = panels }, rows * p->slots, err);
     wk_status s = product_calls(x, p, r, i, &(struct call){ .first_seg = 0, .n_seg = 1, .out = { half[0] } }, rows * p->slots, err);

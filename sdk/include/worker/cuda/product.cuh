@@ -307,31 +307,32 @@ template <class First, class... Rest> struct wk_product_of {
         return q;
     }
 
-    /* ---- product_small (1 or 2 tiles of 8 columns), product_relay (1), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4), product_heads (1, 2, 4 or 8) ---- */
+    /* ---- product_small (1 or 2 tiles of 8 columns), product_relay (1 or 2), product_middle (1, 2 or 4), product_wide and product_slots (4 or 8), product_held (4), product_heads (1, 2, 4 or 8) ---- */
 
     typedef void (*wide_kernel)(const wk_wide_args);
     /* The kernels: tiles of 8 columns, and blocks a multiprocessor. */
-    enum { SMALL8, SMALL16, RELAY8, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, WIDE_KINDS };
+    enum { SMALL8, SMALL16, RELAY8, RELAY16, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, WIDE_KINDS };
     static constexpr bool is_small(uint32_t kind) { return kind <= SMALL16; }
+    static constexpr bool is_relay(uint32_t kind) { return kind == RELAY8 || kind == RELAY16; }
     static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
     static constexpr bool is_slots(uint32_t kind) { return kind == SLOTS32 || kind == SLOTS64; }
     static constexpr bool is_heads(uint32_t kind) { return kind >= HEADS8; }
     static constexpr uint32_t wide_tiles(uint32_t kind)
     {
-        const uint32_t tiles[WIDE_KINDS] = { 1, 2, 1, 1, 2, 4, 4, 8, 4, 8, 4, 1, 2, 4, 8 };
+        const uint32_t tiles[WIDE_KINDS] = { 1, 2, 1, 2, 1, 2, 4, 4, 8, 4, 8, 4, 1, 2, 4, 8 };
         return tiles[kind];
     }
     static uint32_t wide_threads(uint32_t kind, uint32_t item_tiles)
     {
-        const uint32_t warps = is_small(kind) ? (uint32_t)WK_SLOTS : kind == RELAY8 ? (uint32_t)WK_RELAY_WARPS : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
+        const uint32_t warps = is_small(kind) ? (uint32_t)WK_SLOTS : is_relay(kind) ? (uint32_t)WK_RELAY_WARPS : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
         return 32 * warps;
     }
-    static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || kind == RELAY8 || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
+    static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || is_relay(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
-        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND) || KIND == RELAY8) && sizeof...(F) > 1) || (is_heads(KIND) && ((F::block == 1) || ...))) return NULL;
+        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND) || is_relay(KIND)) && sizeof...(F) > 1) || (is_heads(KIND) && ((F::block == 1) || ...))) return NULL;
         else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), F...>;
-        else if constexpr (KIND == RELAY8) return wk_product_relay<F...>;
+        else if constexpr (is_relay(KIND)) return wk_product_relay<wide_tiles(KIND), F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
         else if constexpr (is_slots(KIND)) return wk_product_slots<wide_tiles(KIND), F...>;
         else if constexpr (KIND == HELD32) return wk_product_held<wide_tiles(KIND), F...>;
@@ -347,7 +348,7 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static wide_kernel wide_of(uint32_t kind, uint32_t types)
     {
-        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<RELAY8>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32>, wide_of<HEADS8>, wide_of<HEADS16>, wide_of<HEADS32>, wide_of<HEADS64> };
+        static wide_kernel (*const of[WIDE_KINDS])(uint32_t) = { wide_of<SMALL8>, wide_of<SMALL16>, wide_of<RELAY8>, wide_of<RELAY16>, wide_of<MIDDLE8>, wide_of<MIDDLE16>, wide_of<MIDDLE32>, wide_of<WIDE32>, wide_of<WIDE64>, wide_of<SLOTS32>, wide_of<SLOTS64>, wide_of<HELD32>, wide_of<HEADS8>, wide_of<HEADS16>, wide_of<HEADS32>, wide_of<HEADS64> };
         return of[kind](types);
     }
     static inline uint32_t wide_clusters[WIDE_KINDS][n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks: clusters that the device holds at once */
@@ -454,22 +455,22 @@ template <class First, class... Rest> struct wk_product_of {
         return bytes <= wide_room(kind) ? max_of(bytes, WK_SMALL_LEAST) : 0;
     }
     /* Shared memory of product_relay; 0: it does not fit. */
-    static uint32_t relay_shape(wk_wide_args *w)
+    static uint32_t relay_shape(wk_wide_args *w, uint32_t kind)
     {
         wk_product_args *a = &w->p;
-        const uint32_t places = (a->steps + WK_SLOTS - 1) / WK_SLOTS * WK_RELAY_SLOTS;
+        const uint32_t places = (a->steps + WK_SLOTS - 1) / WK_SLOTS * WK_RELAY_SLOTS, cell = wide_tiles(kind) * WK_WIDE_CELL;
         w->tiles = 1;
         w->blocks = WK_RELAY_BLOCKS;
         w->workers = a->seg[0].n_tiles;
-        w->groups = (a->rows + 7) / 8;
-        w->x_bytes = WK_WIDE_CELL << (a->step_shift - 5);
+        w->groups = 1;
+        w->x_bytes = cell << (a->step_shift - 5);
         a->slot = a->seg[0].step_bytes;
         a->x_at = places * w->x_bytes;
         a->red_at = a->x_at + places * a->slot;
-        w->kept_at = a->red_at + WK_SLOTS * WK_WIDE_CELL;
-        a->bars_at = w->kept_at + 2 * WK_RELAY_SLOTS * WK_WIDE_CELL;
+        w->kept_at = a->red_at + WK_SLOTS * cell;
+        a->bars_at = w->kept_at + 2 * WK_RELAY_SLOTS * cell;
         const uint32_t bytes = a->bars_at + WK_RELAY_BARS * 8;
-        return bytes <= wide_room(RELAY8) ? bytes : 0;
+        return bytes <= wide_room(kind) ? bytes : 0;
     }
     /* Shared memory of product_slots; 0: it does not fit. */
     static uint32_t slots_shape(wk_wide_args *w, uint32_t kind)
@@ -614,7 +615,7 @@ template <class First, class... Rest> struct wk_product_of {
     static uint32_t wide_plan_shape(wk_wide_args *w, const wide_plan &plan)
     {
         if (is_small(plan.kind)) return small_shape(w, plan.kind, plan.size);
-        if (plan.kind == RELAY8) return relay_shape(w);
+        if (is_relay(plan.kind)) return relay_shape(w, plan.kind);
         if (is_middle(plan.kind)) return middle_shape(w, plan.kind, plan.blocks, plan.size);
         if (is_slots(plan.kind)) return slots_shape(w, plan.kind);
         if (is_heads(plan.kind)) return heads_shape(w, plan.kind);
@@ -645,10 +646,11 @@ template <class First, class... Rest> struct wk_product_of {
     static bool relay_choice(wk_wide_args *w, wide_plan *best)
     {
         wk_product_args *a = &w->p;
-        if (!device.clusters || a->n_seg > 1 || a->in.row_index || a->in.kind != WK_CUDA_IN_ACT || a->rows > 16 || !wide_of(RELAY8, a->types)) return false;
-        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_RELAY_ROUNDS || a->step_shift < 6 || a->k != a->steps << a->step_shift || !relay_shape(w)) return false;
+        const uint32_t kind = a->rows > 8 ? RELAY16 : RELAY8;
+        if (!device.clusters || a->n_seg > 1 || a->in.row_index || a->in.kind != WK_CUDA_IN_ACT || a->rows > 16 || !wide_of(kind, a->types)) return false;
+        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_RELAY_ROUNDS || a->step_shift < 6 || a->k != a->steps << a->step_shift || !relay_shape(w, kind)) return false;
         if (w->workers * WK_RELAY_BLOCKS > 2 * device.processors) return false;
-        *best = { RELAY8, WK_RELAY_BLOCKS, 0, 0 };
+        *best = { kind, WK_RELAY_BLOCKS, 0, 0 };
         return true;
     }
     /* A long k and few tiles: a block a multiprocessor, all at once. With a step a slot, or less, product_small's blocks, which stand beside those of other launches, are worth more: in the chain of a
@@ -676,7 +678,7 @@ template <class First, class... Rest> struct wk_product_of {
         const bool small = wk_small_norms<First, Rest...>() && !p->expert && wide_takes(w.p) && small_choice(&w, &plan) && w.p.steps <= WK_SLOTS && w.p.step_shift <= 7 && w.p.k == w.p.steps << w.p.step_shift;
         return !small ? 1 : w.p.items > device.processors ? 4 : WK_CUDA_FEW_NORM;
     }
-    /* product_slots takes panels; product_held runs, by formats whose lanes read a run as it stands, and leaves panels. */
+    /* product_slots takes panels; product_small runs, and product_held those of formats whose lanes read a run as it stands; it leaves panels. */
     static struct wk_cuda_layout layout(const wk_cuda_product *p)
     {
         struct wk_cuda_layout l = { WK_CUDA_IN_ACT, 0, 0 };
@@ -685,10 +687,10 @@ template <class First, class... Rest> struct wk_product_of {
         q.input.kind = WK_CUDA_IN_ACT;
         q.input.row_index = NULL;
         common(&q, &w.p);
-        if (p->expert || p->rows <= 16 || !wide_takes(w.p)) return l;
+        if (p->expert || p->rows == 1 || !wide_takes(w.p)) return l;
         const uint32_t kind = wide_best(&w).kind, group = groups[w.p.seg[0].type];
         if (is_slots(kind)) l.in = WK_CUDA_IN_PANELS, l.in_group = group;
-        if (kind == HELD32 && group == 32) l.in = WK_CUDA_IN_RUNS;
+        if (is_small(kind) || (kind == HELD32 && group == 32)) l.in = WK_CUDA_IN_RUNS;
         l.out_panels = kind == HELD32 && p->glu;
         return l;
     }
@@ -751,7 +753,7 @@ template <class First, class... Rest> struct wk_product_of {
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
         wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->tiles));
-        config.gridDim = plan.kind == HELD32 ? dim3(w->workers, w->groups) : is_small(plan.kind) || plan.kind == RELAY8 ? dim3(w->workers * w->blocks, w->groups) : dim3(w->workers * w->blocks * w->groups);
+        config.gridDim = plan.kind == HELD32 ? dim3(w->workers, w->groups) : is_small(plan.kind) ? dim3(w->workers * w->blocks, w->groups) : dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
         if (!(types & (types - 1)))
             for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;

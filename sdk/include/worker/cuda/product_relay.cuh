@@ -4,7 +4,7 @@
  * the weights of a step, for its chain alone, while the other multiplies, and they hand each other the sums in shared memory. Blocks are small enough to stand beside the launch before, with their weights. All of
  * a block's weights are asked for before the wait for that launch, all of its activations behind it. Each slot's sums go to the first block of the cluster, which finishes the tile.
  *
- * Rows are groups of 8 with clusters of their own, which find the weights in L2. Order of arithmetic: halves.cuh. */
+ * Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_RELAY_CUH
 #define WORKER_CUDA_PRODUCT_RELAY_CUH
 
@@ -37,26 +37,30 @@ __device__ __forceinline__ void wk_relay_ask(const wk_product_args &p, const uns
 }
 
 /* Their activations, each second run of 32 values: the other warp that has these steps, of the other chain, brings the rest. A column that is not there is the last one again. */
-template <class F> struct wk_relay_rows {
-    uint64_t from;
+template <int NT, class F> struct wk_relay_rows {
+    uint64_t from[NT];
     uint32_t to, step;
     __device__ __forceinline__ wk_relay_rows(const wk_wide_args &a, uint32_t x, uint32_t first, uint32_t chain, uint32_t lane)
     {
         const wk_product_args &p = a.p;
         step = 1u << p.step_shift;
-        from = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)min(blockIdx.y * 8 + lane / 4, p.rows - 1) * p.k32 + first * step + chain * 32 + lane % 4 * 8);
-        to = x + chain * 512 + wk_middle_place(F::group, lane);
-        wk_at_hand((uint32_t)from ^ (uint32_t)(from >> 32) ^ to ^ step);
+        to = x + chain * NT * 512 + wk_middle_place(F::group, lane);
+        uint32_t all = to ^ step;
+#pragma unroll
+        for (uint32_t n = 0; n < NT; n++) {
+            from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)min(n * 8 + lane / 4, p.rows - 1) * p.k32 + first * step + chain * 32 + lane % 4 * 8);
+            all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
+        }
+        wk_at_hand(all);
     }
     __device__ __forceinline__ void bring(const wk_wide_args &a, uint32_t n, uint32_t bar) const
     {
-        uint64_t at = from;
-        uint32_t place = to;
+        uint32_t at = 0, place = to;
 #pragma unroll 1
         for (; n; n--, at += WK_RELAY_PARTS * WK_SLOTS * 2 * step, place += WK_RELAY_PARTS * WK_RELAY_SLOTS * a.x_bytes)
 #pragma unroll
-            for (uint32_t j = 0; j < WK_RELAY_RUNS; j += 2)
-                if (j * 32 < step) wk_copy16(place + j * 512, reinterpret_cast<const void *>(at + j * 64));
+            for (uint32_t j = 0; j < WK_RELAY_RUNS * NT; j++)
+                if (j / NT % 2 == 0 && j / NT * 32 < step) wk_copy16(place + j * 512, reinterpret_cast<const void *>(from[j % NT] + at + j / NT * 64));
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
     }
 };
@@ -96,7 +100,7 @@ struct wk_relay_warp {
 };
 
 /* The warp's steps of chain CHAIN. True: it is chain 0's last, and c the slot's sums. */
-template <class T, int CHAIN> __device__ __forceinline__ bool wk_relay_chain(float (&c)[4], const wk_wide_args &a, unsigned char *shared, const wk_relay_warp &m, uint32_t lane)
+template <class T, int NT, int CHAIN> __device__ __forceinline__ bool wk_relay_chain(float (&c)[NT][4], const wk_wide_args &a, unsigned char *shared, const wk_relay_warp &m, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t turn = 1 + (m.own * 2 + CHAIN) * WK_RELAY_PARTS, done = 1 + WK_RELAY_SLOTS * 2 * WK_RELAY_PARTS + m.own; /* barriers: of the sums' way to each of the two, of the slot's chains */
@@ -108,33 +112,40 @@ template <class T, int CHAIN> __device__ __forceinline__ bool wk_relay_chain(flo
         wk_relay_make<T, CHAIN>(p, v, shared + p.x_at + at * p.slot, lane);
         if (!met) wk_stage_wait(m.x_bar, 0);
         met = true;
-        const wk_middle_x<T, 1> x(shared + at * a.x_bytes, lane);
-        c[0] = c[1] = c[2] = c[3] = 0.0f;
-        if (r) {
-            asm volatile("bar.sync %0, 64;" ::"r"(turn + m.part) : "memory");
-            const float4 before = *reinterpret_cast<const float4 *>(m.cell);
-            c[0] = before.x, c[1] = before.y, c[2] = before.z, c[3] = before.w;
+        const wk_middle_x<T, NT> x(shared + at * a.x_bytes, lane);
+        if (r) asm volatile("bar.sync %0, 64;" ::"r"(turn + m.part) : "memory");
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            const float4 before = r ? *reinterpret_cast<const float4 *>(m.cell + n * WK_WIDE_CELL) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            c[n][0] = before.x, c[n][1] = before.y, c[n][2] = before.z, c[n][3] = before.w;
         }
 #pragma unroll
         for (uint32_t b = 0; b < WK_RELAY_RUNS; b++) {
             if (T::super == 1 && b >= p.step_units * (T::unit / 32)) break;
-            const uint4 y = x.read(b, 0);
-            wk_mma(c, v[b], CHAIN ? y.z : y.x, CHAIN ? y.w : y.y);
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                const uint4 y = x.read(b, n);
+                wk_mma(c[n], v[b], CHAIN ? y.z : y.x, CHAIN ? y.w : y.y);
+            }
         }
         last = r + 1 == m.rounds;
         if (CHAIN == 0 && last) break;
-        *reinterpret_cast<float4 *>(m.cell) = make_float4(c[0], c[1], c[2], c[3]);
+#pragma unroll
+        for (int n = 0; n < NT; n++) *reinterpret_cast<float4 *>(m.cell + n * WK_WIDE_CELL) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
         asm volatile("bar.arrive %0, 64;" ::"r"(last ? done : turn + (m.part ^ 1u)) : "memory");
     }
     if (CHAIN || !last) return false;
     asm volatile("bar.sync %0, 64;" ::"r"(done) : "memory");
-    const float4 o = *reinterpret_cast<const float4 *>(m.other);
-    c[0] = __fadd_rn(c[0], o.x), c[1] = __fadd_rn(c[1], o.y), c[2] = __fadd_rn(c[2], o.z), c[3] = __fadd_rn(c[3], o.w);
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        const float4 o = *reinterpret_cast<const float4 *>(m.other + n * WK_WIDE_CELL);
+        c[n][0] = __fadd_rn(c[n][0], o.x), c[n][1] = __fadd_rn(c[n][1], o.y), c[n][2] = __fadd_rn(c[n][2], o.z), c[n][3] = __fadd_rn(c[n][3], o.w);
+    }
     return true;
 }
 
 /* Shared memory: activations, [steps][slots]; from x_at on weights, the same; red_at: sums of all slots; kept_at: sums on their way; bars_at: barriers. */
-template <class F> __global__ void __launch_bounds__(32 * WK_RELAY_WARPS, 4) wk_product_relay(const __grid_constant__ wk_wide_args a)
+template <int NT, class F> __global__ void __launch_bounds__(32 * WK_RELAY_WARPS, NT == 1 ? 4 : 3) wk_product_relay(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
@@ -150,8 +161,8 @@ template <class F> __global__ void __launch_bounds__(32 * WK_RELAY_WARPS, 4) wk_
     m.rounds = (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS;
     m.weights_bar = bars + 8 + at * 16;
     m.x_bar = m.weights_bar + 8;
-    m.cell = shared + a.kept_at + (m.own * 2 + chain) * WK_WIDE_CELL + lane * 16;
-    m.other = m.cell + WK_WIDE_CELL;
+    m.cell = shared + a.kept_at + (m.own * 2 + chain) * NT * WK_WIDE_CELL + lane * 16;
+    m.other = m.cell + NT * WK_WIDE_CELL;
     const uint32_t n = m.rounds > m.part ? (m.rounds - m.part + WK_RELAY_PARTS - 1) / WK_RELAY_PARTS : 0; /* steps of the warp's */
     if (chain == 0) {
         if (n) wk_relay_ask(p, s.tiles + (uint64_t)tile * s.tile_bytes + first * s.step_bytes, base + p.x_at + at * p.slot, n, m.weights_bar);
@@ -159,27 +170,29 @@ template <class F> __global__ void __launch_bounds__(32 * WK_RELAY_WARPS, 4) wk_
         wk_bar_init(m.x_bar, 64);
         if (at == 0 && rank == 0) wk_bar_init(ready, 1);
         wk_bar_init_done();
-        if (at == 0 && rank == 0) wk_bar_expect(ready, WK_SLOTS * WK_WIDE_CELL);
+        if (at == 0 && rank == 0) wk_bar_expect(ready, NT * WK_SLOTS * WK_WIDE_CELL);
     }
     __syncthreads();
     wk_wide_cluster_arrive();
-    const uint32_t row = (blockIdx.y * 4 + warp) * 2 + lane / 16;
-    const wk_output_at o = { 0, tile, lane % 16, row, warp < 4 && row < p.rows };
+    const uint32_t row = warp * 2 + lane / 16;
+    const wk_output_at o = { 0, tile, lane % 16, row, warp < 4 * NT && row < p.rows };
     const wk_place place(p, o);
-    const wk_relay_rows<F> rows(a, base + at * a.x_bytes, first, chain, lane);
+    const wk_relay_rows<NT, F> rows(a, base + at * a.x_bytes, first, chain, lane);
     if (n) wk_stage_wait(m.weights_bar, 0);
     wk_release(); /* not before (product_small.cuh) */
     wk_depend();
     if (n) rows.bring(a, n, m.x_bar);
     const float other = rank == 0 ? place.ahead() : 0.0f;
     wk_wide_cluster_wait();
-    float c[4];
-    const bool sums = chain ? wk_relay_chain<F, 1>(c, a, shared, m, lane) : wk_relay_chain<F, 0>(c, a, shared, m, lane);
-    if (sums) wk_wide_send(base + p.red_at + leaf * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4), ready, 0, c);
-    if (rank || warp >= 4) return;
+    float c[NT][4];
+    if (chain ? wk_relay_chain<F, NT, 1>(c, a, shared, m, lane) : wk_relay_chain<F, NT, 0>(c, a, shared, m, lane)) {
+#pragma unroll
+        for (int n = 0; n < NT; n++) wk_wide_send(base + p.red_at + (n * WK_SLOTS + leaf) * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4), ready, 0, c[n]);
+    }
+    if (rank || warp >= 4 * NT) return;
     wk_stage_wait(ready, 0);
     float sum[1];
-    wk_wide_tree(sum, shared + p.red_at + wk_wide_in_cell(lane % 8, warp) + (lane / 8 % 2 * 2 + lane / 16) * 4, 0, WK_SLOTS, WK_WIDE_CELL);
+    wk_wide_tree(sum, shared + p.red_at + warp / 4 * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, warp % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4, 0, WK_SLOTS, WK_WIDE_CELL);
     place.put(p, o, other, sum[0], 0.0f);
 #else
     asm volatile("trap;");

@@ -124,6 +124,36 @@ template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(con
     }
 }
 
+/* The same of activations that come by runs (quant_cuda.h): those of eight rows are 512 bytes side by side. */
+template <int NT, class... F> __device__ __forceinline__ void wk_small_bring_runs(const wk_wide_args &a, uint32_t to, uint32_t slot, uint32_t rounds, uint32_t lane)
+{
+    constexpr uint32_t apart = 2048; /* bytes from run to run */
+    const wk_product_args &p = a.p;
+    const uint32_t runs = 1u << (p.step_shift - 5), all = p.k32 / 32, group = blockIdx.y * NT;
+    uint32_t run = slot * runs, whole = runs % 4 == 0 && all % runs == 0;
+    uint64_t from = reinterpret_cast<uint64_t>(p.in.x) + (uint64_t)(group / 4 * all + run) * apart + group % 4 * 512 + lane * 16;
+    to += wk_middle_place(wk_wide_group<F...>(p.seg[0].type), lane);
+    asm volatile("" : "+r"(whole));
+    wk_at_hand((uint32_t)from ^ (uint32_t)(from >> 32) ^ to ^ run ^ whole);
+    wk_depend();
+#pragma unroll 1
+    for (; rounds; rounds--) {
+        if (whole) {
+#pragma unroll 1
+            for (uint32_t i = runs; i; i -= 4, from += 4 * apart, to += 4 * NT * 512)
+#pragma unroll
+                for (uint32_t j = 0; j < 4 * NT; j++) wk_copy16(to + j * 512, reinterpret_cast<const void *>(from + j / NT * apart + j % NT * 512));
+        } else {
+#pragma unroll 1
+            for (uint32_t i = runs; i; i--, run++, from += apart, to += NT * 512)
+#pragma unroll
+                for (uint32_t n = 0; n < NT; n++) wk_copy16_part(to + n * 512, reinterpret_cast<const void *>(from + n * 512), run < all ? 16 : 0);
+            run += (WK_SLOTS - 1) * runs;
+        }
+        from += (WK_SLOTS - 1) * runs * apart;
+    }
+}
+
 /* Whether launches with these formats take norms of several rows: their steps are short, and their activations stand in plain order (wk_middle_place). */
 template <class... F> __host__ __device__ constexpr bool wk_small_norms() { return ((F::super == 1 && F::group == 32) && ...); }
 
@@ -286,6 +316,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, N
     wk_release(); /* not before: what the next launch asks for would be beside this one's weights, and its blocks' successors' beside these activations */
     const bool norm = NT == 1 && wk_small_norms<F...>() && p.in.kind == WK_CUDA_IN_RMS;
     if (norm) wk_small_norm(a, base, shared, x, slot, warp, lane);
+    else if (p.in.kind == WK_CUDA_IN_RUNS) wk_small_bring_runs<NT, F...>(a, base + x, slot, rounds, lane);
     else wk_small_bring<NT, F...>(a, base + x, slot, rounds, lane);
     uint32_t to = p.red_at + warp * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.seg].type : 0, [&](auto format) {
