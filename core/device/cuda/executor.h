@@ -70,7 +70,7 @@ struct cuda_product_stage {
     uint32_t n_seg, k, slots, n_map; /* slots: results a row */
     bool large, from_panels;             /* large: prompts go through large products; from_panels: they read what the launch before left */
     uint32_t to_panels;                  /* order of k of the panels that they leave for the launch behind; 0: they leave what everybody reads */
-    const struct cuda_product_stage *giver, *taker; /* the launch before, whose act this one alone reads, and the launch behind: of few rows it may pass as panels; NULL: never */
+    const struct cuda_product_stage *giver, *taker; /* the launch before, whose act this one alone reads, and the launch behind: of few rows it may pass as panels or by runs; NULL: never */
     bool attended;                       /* of prompts the next launch, an attention, reads the columns where the large product leaves them */
     bool experts, after_experts, after_route; /* after_experts: its launch follows one of products with the same experts; after_route: the route before left its input in act */
     uint32_t n_routers;                  /* linears that choose experts stand here and not in seg */
@@ -221,7 +221,7 @@ void cuda_product_attended(const struct executor *x, struct cuda_stage *s, struc
 
 /* Is the first launch of p behind no other than the only one of `before`, the stage in front of it, with the same groups of experts? */
 bool cuda_product_follows(const struct cuda_product_stage *p, const struct cuda_product_stage *before);
-/* Notes that the act between two stages may pass as panels (giver, taker), where nobody else reads it. */
+/* Notes that the act between two stages may pass otherwise than as rows (giver, taker), where nobody else reads it. */
 void cuda_product_pass(const struct executor *x, struct cuda_stage *s, struct cuda_stage *next);
 /* Do large products serve a matrix of the stage on this device? Do they leave its results as panels, in the order of k that is returned (0: no), for `next`? */
 bool cuda_product_large(const struct cuda_stage *s);

@@ -61,7 +61,7 @@ static bool norm_inside(const struct cuda_product_stage *p, const uint32_t *pick
 /* How acts of the stage may lie: as all its calls say; else as rows. Where buffers end before the places of rows that are not there, as rows, too; and in groups of eight rows that are not whole, of which nobody would write the rest. */
 static struct wk_cuda_layout layout_of(const struct executor *x, const struct cuda_product_stage *p, uint32_t rows)
 {
-    const struct wk_cuda_layout as_rows = { .in = WK_CUDA_IN_ACT };
+    const struct wk_cuda_layout as_rows = { .in = WK_CUDA_IN_ACT, .out = WK_CUDA_OUT_ACT };
     struct wk_cuda_layout l = as_rows;
     struct wk_cuda_product q;
     if (p->n_routers || p->experts || rows > WK_CUDA_FEW || rows % 8 || wk_cuda_row_places(rows) > x->cap_all || wk_cuda_row_places(rows) > x->cap_wanted) return as_rows;
@@ -75,12 +75,14 @@ static struct wk_cuda_layout layout_of(const struct executor *x, const struct cu
     return l;
 }
 
-/* The order of k of the panels in which the act between two stages passes in a run of few rows; 0: it passes as rows. */
-static uint32_t passed_panels(const struct executor *x, const struct cuda_product_stage *giver, const struct cuda_product_stage *taker, const struct run *r, uint32_t rows)
+/* How the act between two stages passes in a run of few rows: `in` of the taker, PANELS or RUNS, where the giver leaves them; else ACT. */
+static struct wk_cuda_layout passed(const struct executor *x, const struct cuda_product_stage *giver, const struct cuda_product_stage *taker, const struct run *r, uint32_t rows)
 {
-    if (!giver || !taker || !r->few || !layout_of(x, giver, rows).out_panels) return 0;
-    const struct wk_cuda_layout l = layout_of(x, taker, rows);
-    return l.in == WK_CUDA_IN_PANELS ? l.in_group : 0;
+    const struct wk_cuda_layout as_rows = { .in = WK_CUDA_IN_ACT, .out = WK_CUDA_OUT_ACT };
+    if (!giver || !taker || !r->few) return as_rows;
+    const struct wk_cuda_layout from = layout_of(x, giver, rows), to = layout_of(x, taker, rows);
+    const bool meet = (from.out == WK_CUDA_OUT_PANELS && to.in == WK_CUDA_IN_PANELS) || (from.out == WK_CUDA_OUT_RUNS && to.in == WK_CUDA_IN_RUNS);
+    return meet ? (struct wk_cuda_layout){ .in = to.in, .in_group = to.in_group, .out = from.out } : as_rows;
 }
 
 /* F32 rows to acts in the workspace. first: of the wanted rows, when they are picked. picked: products will read a choice of the rows. */
@@ -106,8 +108,9 @@ static wk_status make_input(struct executor *x, const struct cuda_product_stage 
         *i = (struct input){ .in = { .kind = WK_CUDA_IN_ACT, .x = x->act }, .k = v->width };
         return WK_OK;
     }
-    if (passed_panels(x, p->giver, p, r, rows)) {
-        *i = (struct input){ .in = { .kind = WK_CUDA_IN_PANELS, .shift = v->shift, .x = v->data, .x_stride = wk_cuda_row_places(rows) }, .k = v->width };
+    const uint32_t kind = passed(x, p->giver, p, r, rows).in;
+    if (kind != WK_CUDA_IN_ACT) {
+        *i = (struct input){ .in = { .kind = kind, .shift = v->shift, .x = v->data, .x_stride = wk_cuda_row_places(rows) }, .k = v->width };
         return WK_OK;
     }
     if (v->form == VALUE_ACT) {
@@ -265,9 +268,9 @@ static wk_status few_glu(struct executor *x, const struct cuda_product_stage *p,
 {
     struct output to = stage_output(x, p, r);
     const struct output half[2] = { plain_output(x->tmp[0], to.n), plain_output(x->tmp[1], to.n) };
-    const uint32_t panels = passed_panels(x, p, p->taker, r, rows);
-    if (panels) to.out.kind = WK_CUDA_OUT_PANELS, to.out.y_stride = wk_cuda_row_places(rows);
-    if (glu_together(p)) return product_calls(x, p, r, i, &(struct call){ .n_seg = 2, .epilogue = true, .out = { to, to }, .out_group = panels }, rows * p->slots, err);
+    const struct wk_cuda_layout l = passed(x, p, p->taker, r, rows);
+    if (l.out != WK_CUDA_OUT_ACT) to.out.kind = l.out, to.out.y_stride = wk_cuda_row_places(rows);
+    if (glu_together(p)) return product_calls(x, p, r, i, &(struct call){ .n_seg = 2, .epilogue = true, .out = { to, to }, .out_group = l.in_group }, rows * p->slots, err);
     wk_status s = product_calls(x, p, r, i, &(struct call){ .first_seg = 0, .n_seg = 1, .out = { half[0] } }, rows * p->slots, err);
     if (!s) s = product_calls(x, p, r, i, &(struct call){ .first_seg = 1, .n_seg = 1, .out = { half[1] } }, rows * p->slots, err);
     return s ? s : finish(x, p, &half[0], &half[1], false, first, rows, &to, err);

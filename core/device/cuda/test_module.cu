@@ -108,6 +108,10 @@ __device__ void store(const struct wk_cuda_output &o, uint32_t group, uint32_t n
         if (c < n) ((__half *)o.y)[in_panels(group, o.y_stride, i, c)] = wk_act_half(v, o.shift);
         return;
     }
+    if (o.kind == WK_CUDA_OUT_RUNS) {
+        if (c < n) ((__half *)o.y)[in_runs(n, i, c)] = wk_act_half(v, o.shift);
+        return;
+    }
     if (o.kind == WK_CUDA_OUT_ACT) {
         const __half h = c < n ? wk_act_half(v, o.shift) : __float2half_rn(0.0f);
         if (c < act_k(n)) ((__half *)o.y)[(uint64_t)i * act_k(n) + c] = h;
@@ -156,11 +160,12 @@ __global__ void __launch_bounds__(128) product_kernel(struct wk_cuda_product p)
 /* Some products take a norm of several rows, others of one. */
 uint32_t norm_rows(const struct wk_cuda_product *p) { return p->n_seg > 1 ? 4 : 1; }
 
-/* Products of one matrix take panels, others runs; and gated activations leave panels. */
+/* Products of one matrix take panels, or of fewer than 32 rows runs, as others do; gated activations leave what one matrix takes. */
 struct wk_cuda_layout layout(const struct wk_cuda_product *p)
 {
-    const uint32_t in = p->n_seg > 1 ? WK_CUDA_IN_RUNS : WK_CUDA_IN_PANELS;
-    return { in, PANELS, p->glu != 0 };
+    const bool few = p->rows < 32;
+    const uint32_t in = p->n_seg > 1 || few ? WK_CUDA_IN_RUNS : WK_CUDA_IN_PANELS, out = !p->glu ? WK_CUDA_OUT_ACT : few ? WK_CUDA_OUT_RUNS : WK_CUDA_OUT_PANELS;
+    return { in, PANELS, out };
 }
 
 wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)

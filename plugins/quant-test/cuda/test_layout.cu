@@ -49,18 +49,19 @@ static void check_input(const struct matrix *m, const struct wk_cuda_product *ac
     free(b);
 }
 
-/* Its act as panels of order `group`: the values that it leaves by rows, and nothing where no row is. */
-static void check_output(const struct matrix *m, const struct wk_cuda_product *f32, uint32_t group)
+/* Its act as panels of order `group` or by runs: the values that it leaves by rows, and nothing where no row is. */
+static void check_output(const struct matrix *m, const struct wk_cuda_product *f32, uint32_t kind, uint32_t group)
 {
+    const uint32_t in = kind == WK_CUDA_OUT_RUNS ? WK_CUDA_IN_RUNS : WK_CUDA_IN_PANELS; /* the same layout */
     const uint32_t rows = f32->rows, places = wk_cuda_row_places(rows), n32 = wk_act_k(m->n);
-    const uint64_t all = halves_of(WK_CUDA_IN_PANELS, places, n32);
+    const uint64_t all = halves_of(in, places, n32);
     uint16_t *y = device<uint16_t>((uint64_t)rows * n32), *z = device<uint16_t>(all);
     struct wk_cuda_product p = *f32;
     p.seg[0].out.kind = WK_CUDA_OUT_ACT;
     p.seg[0].out.shift = 4;
     p.seg[0].out.y = y;
     run(m, &p);
-    p.seg[0].out.kind = WK_CUDA_OUT_PANELS;
+    p.seg[0].out.kind = kind;
     p.seg[0].out.y = z;
     p.seg[0].out.y_stride = places;
     p.out_group = group;
@@ -68,8 +69,8 @@ static void check_output(const struct matrix *m, const struct wk_cuda_product *f
     uint16_t *a = download(y, (uint64_t)rows * n32), *b = download(z, all);
     uint64_t wrong = 0;
     for (uint32_t r = 0; r < places; r++)
-        for (uint32_t j = 0; j < m->n; j++) wrong += b[place_in(WK_CUDA_IN_PANELS, group, places, n32, r, j)] != (r < rows ? a[(uint64_t)r * n32 + j] : 0xffff);
-    CHECK(wrong == 0, "%s: %llu values of panels of order %u are wrong", described(m, &p), (unsigned long long)wrong, group);
+        for (uint32_t j = 0; j < m->n; j++) wrong += b[place_in(in, group, places, n32, r, j)] != (r < rows ? a[(uint64_t)r * n32 + j] : 0xffff);
+    CHECK(wrong == 0, "%s: %llu values of out kind %u, order %u are wrong", described(m, &p), (unsigned long long)wrong, kind, group);
     free(a);
     free(b);
     OK(cudaFree(y));
@@ -89,11 +90,13 @@ static void refuse(const struct matrix *m, const struct wk_cuda_product *act, co
         p.input.x_stride = wk_cuda_row_places(p.rows);
         if (kind != l.in) check_refused(m, &p, "an input that it does not take");
     }
-    struct wk_cuda_product p = *act;
-    p.seg[0].out.kind = WK_CUDA_OUT_PANELS;
-    p.seg[0].out.y_stride = wk_cuda_row_places(p.rows);
-    p.out_group = 32;
-    if (p.glu && m->n % 64 == 0 && !l.out_panels) check_refused(m, &p, "panels that it does not leave");
+    for (uint32_t kind : { (uint32_t)WK_CUDA_OUT_PANELS, (uint32_t)WK_CUDA_OUT_RUNS }) {
+        struct wk_cuda_product p = *act;
+        p.seg[0].out.kind = kind;
+        p.seg[0].out.y_stride = wk_cuda_row_places(p.rows);
+        p.out_group = 32;
+        if (kind != l.out) check_refused(m, &p, "an act that it does not leave");
+    }
 }
 
 /* expected: what k-quants (or else the basic ones) take of 17 to 64 rows of one matrix, and runs of fewer. */
@@ -113,18 +116,18 @@ static void test_layouts(uint32_t k, uint32_t n, uint32_t expected, bool k_quant
                 const struct wk_cuda_layout l = f->family->layout(&p);
                 const bool few = rows <= 64 && (rows > 16 || expected == WK_CUDA_IN_RUNS), sure = f->family == (k_quants ? &quant_q4k_k : &quant_basic_q8) && major == 9 && few && (expected != WK_CUDA_IN_PANELS || !glu);
                 if (sure) CHECK(l.in == expected, "%s: takes kind %u, expected %u", described(&m, &p), l.in, expected);
-                if (rows > 64) CHECK(l.in == WK_CUDA_IN_ACT && !l.out_panels, "%s: takes kind %u, panels %u", described(&m, &p), l.in, l.out_panels);
+                if (rows > 64) CHECK(l.in == WK_CUDA_IN_ACT && l.out == WK_CUDA_OUT_ACT, "%s: takes kind %u, leaves %u", described(&m, &p), l.in, l.out);
                 by_kind[l.in]++;
-                out += l.out_panels != 0;
+                out += l.out != WK_CUDA_OUT_ACT;
                 if (l.in != WK_CUDA_IN_ACT) check_input(&m, &p, l, y);
-                for (uint32_t group = 16; l.out_panels && group <= 32; group *= 2) check_output(&m, &p, group);
+                for (uint32_t group = 16; l.out != WK_CUDA_OUT_ACT && group <= 32; group *= 2) check_output(&m, &p, l.out, group);
                 refuse(&m, &p, l);
             }
         OK(cudaFree(y));
         free_matrix(&m);
         free_rows(&r);
     }
-    printf("%u x %u: %d products by rows, %d as panels, %d by runs; %d leave panels\n", n, k, by_kind[WK_CUDA_IN_ACT], by_kind[WK_CUDA_IN_PANELS], by_kind[WK_CUDA_IN_RUNS], out);
+    printf("%u x %u: %d products by rows, %d as panels, %d by runs; %d leave acts otherwise than as rows\n", n, k, by_kind[WK_CUDA_IN_ACT], by_kind[WK_CUDA_IN_PANELS], by_kind[WK_CUDA_IN_RUNS], out);
 }
 
 static void tests(void)

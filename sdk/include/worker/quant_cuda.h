@@ -47,10 +47,10 @@ struct wk_cuda_input {
 };
 
 /* Where a segment's results go. */
-enum { WK_CUDA_OUT_F32 = 0, WK_CUDA_OUT_ACT = 1, WK_CUDA_OUT_PANELS = 2 };
+enum { WK_CUDA_OUT_F32 = 0, WK_CUDA_OUT_ACT = 1, WK_CUDA_OUT_PANELS = 2, WK_CUDA_OUT_RUNS = 3 };
 struct wk_cuda_output {
-    uint32_t kind, shift;      /* WK_CUDA_OUT_*; ACT, PANELS: shift of what is stored; PANELS: of `large`, and where `layout` says so */
-    void *y;                   /* F32 rows, y_stride apart; f16 rows of wk_act_k(n); panels, as an input of n values has them */
+    uint32_t kind, shift;      /* WK_CUDA_OUT_*; ACT, PANELS, RUNS: shift of what is stored; PANELS: of `large`, and where `layout` says so; RUNS: where `layout` says so */
+    void *y;                   /* F32 rows, y_stride apart; f16 rows of wk_act_k(n); panels or runs, as an input of n values has them */
     float *aux;                /* F32: partials; NULL: none */
     uint64_t y_stride;         /* F32: floats from row to row; PANELS: places in a panel */
 };
@@ -141,7 +141,7 @@ struct wk_cuda_gather {
 struct wk_cuda_layout {
     uint32_t in;               /* RUNS, PANELS: its input is taken so as well, and faster; ACT: it is not */
     uint32_t in_group;         /* PANELS: their order of k, 32 or 16 */
-    uint32_t out_panels;       /* 1: its result, an act of a multiple of 64 values, is left as PANELS of either order if that is asked for */
+    uint32_t out;              /* PANELS (of either order), RUNS: its result, an act of a multiple of 64 values, is left so if that is asked for; ACT: it is not */
 };
 
 struct wk_type_cuda {

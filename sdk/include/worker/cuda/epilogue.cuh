@@ -30,6 +30,13 @@ __device__ __forceinline__ wk_output_more wk_output_ahead(const wk_product_args 
     return m;
 }
 
+/* Where value j of row `row` of an act lies, by rows or by runs: in halves. */
+__device__ __forceinline__ uint64_t wk_act_at(const wk_segment_args &s, uint32_t row, uint32_t j)
+{
+    const uint32_t n32 = (s.n + 31) & ~31u;
+    return s.kind == WK_CUDA_OUT_RUNS ? ((uint64_t)(row / 32 * (n32 / 32) + j / 32) * 32 + row % 32) * 32 + j % 32 : (uint64_t)row * n32 + j;
+}
+
 /* sum, up: of the tile, and with glu of the second segment's. Called by whole warps. */
 __device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_output_at &o, const wk_output_more &more, float sum, float up)
 {
@@ -53,10 +60,10 @@ __device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_out
         }
     } else {
         const __half h = wk_act_half(v, s.shift);
-        __half *y = static_cast<__half *>(s.y) + (uint64_t)o.row * ((s.n + 31) & ~31u);
+        __half *y = static_cast<__half *>(s.y) + wk_act_at(s, o.row, j);
         if (o.on) {
-            y[j] = h;
-            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0) y[j + 16] = __float2half_rn(0.0f); /* the act ends at a multiple of 32 */
+            *y = h;
+            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0) y[16] = __float2half_rn(0.0f); /* the act ends at a multiple of 32 */
         }
     }
 }
@@ -83,7 +90,7 @@ struct wk_place {
         up_scale = p.seg[1].scale;
         squares = s.aux != NULL;
         if (way == WK_WAY_SILU) {
-            y = reinterpret_cast<uint64_t>(static_cast<__half *>(s.y) + (uint64_t)o.row * s.n + j);
+            y = reinterpret_cast<uint64_t>(static_cast<__half *>(s.y) + wk_act_at(s, o.row, j));
             aux = 0;
         } else {
             y = reinterpret_cast<uint64_t>(static_cast<float *>(s.y) + o.row * s.y_stride + j);

@@ -67,9 +67,10 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
         const wk_cuda_segment *s = &p->seg[i];
         WK_NEED(s->tiles && s->n > 0 && s->n <= 1u << 24, "seg %u: n %u", i, s->n);
         if (p->glu && i) continue;
-        WK_NEED(s->out.kind <= WK_CUDA_OUT_PANELS && s->out.y && (s->out.kind == WK_CUDA_OUT_F32 || s->out.shift < 64), "seg %u: out", i);
+        WK_NEED(s->out.kind <= WK_CUDA_OUT_RUNS && s->out.y && (s->out.kind == WK_CUDA_OUT_F32 || s->out.shift < 64), "seg %u: out", i);
         WK_NEED(s->out.kind != WK_CUDA_OUT_F32 || p->rows == 1 || s->out.y_stride >= s->n, "seg %u: y_stride", i);
-        WK_NEED(s->out.kind != WK_CUDA_OUT_PANELS || (p->glu && (p->out_group == 32 || p->out_group == 16) && s->n % 64 == 0 && s->out.y_stride == wk_cuda_row_places(p->rows)), "seg %u: out_group %u, n or y_stride of panels", i, p->out_group);
+        WK_NEED(s->out.kind != WK_CUDA_OUT_PANELS || ((p->out_group == 32 || p->out_group == 16) && s->out.y_stride == wk_cuda_row_places(p->rows)), "seg %u: out_group %u or y_stride of panels", i, p->out_group);
+        WK_NEED(s->out.kind < WK_CUDA_OUT_PANELS || (p->glu && s->n % 64 == 0), "seg %u: out kind %u of n %u", i, s->out.kind, s->n);
     }
     WK_NEED(!p->residual || p->n_seg == 1 || p->glu, "residual with %u segments", p->n_seg);
     WK_NEED(!p->expert || (p->input.kind == WK_CUDA_IN_ACT && !p->residual && p->top_k && p->x_items && p->expert_stride >= p->top_k), "expert: input, residual, top_k or x_items");
@@ -647,7 +648,7 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_product_args *a = &w->p;
         const uint32_t kind = a->rows > 8 ? RELAY16 : RELAY8;
-        if (!device.clusters || a->n_seg > 1 || a->in.row_index || a->in.kind != WK_CUDA_IN_ACT || a->rows > 16 || !wide_of(kind, a->types)) return false;
+        if (!device.clusters || a->n_seg > 1 || a->in.row_index || a->in.kind == WK_CUDA_IN_RMS || a->rows > 16 || !wide_of(kind, a->types)) return false;
         if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_RELAY_ROUNDS || a->step_shift < 6 || a->k != a->steps << a->step_shift || !relay_shape(w, kind)) return false;
         if (w->workers * WK_RELAY_BLOCKS > 2 * device.processors) return false;
         *best = { kind, WK_RELAY_BLOCKS, 0, 0 };
@@ -678,10 +679,10 @@ template <class First, class... Rest> struct wk_product_of {
         const bool small = wk_small_norms<First, Rest...>() && !p->expert && wide_takes(w.p) && small_choice(&w, &plan) && w.p.steps <= WK_SLOTS && w.p.step_shift <= 7 && w.p.k == w.p.steps << w.p.step_shift;
         return !small ? 1 : w.p.items > device.processors ? 4 : WK_CUDA_FEW_NORM;
     }
-    /* product_slots takes panels; product_small runs, and product_held those of formats whose lanes read a run as it stands; it leaves panels. */
+    /* product_slots takes panels; product_small and product_relay runs, product_held those of formats whose lanes read a run as it stands. Gated, product_held leaves panels, product_small runs. */
     static struct wk_cuda_layout layout(const wk_cuda_product *p)
     {
-        struct wk_cuda_layout l = { WK_CUDA_IN_ACT, 0, 0 };
+        struct wk_cuda_layout l = { WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT };
         wk_wide_args w = {};
         wk_cuda_product q = *p;
         q.input.kind = WK_CUDA_IN_ACT;
@@ -690,15 +691,16 @@ template <class First, class... Rest> struct wk_product_of {
         if (p->expert || p->rows == 1 || !wide_takes(w.p)) return l;
         const uint32_t kind = wide_best(&w).kind, group = groups[w.p.seg[0].type];
         if (is_slots(kind)) l.in = WK_CUDA_IN_PANELS, l.in_group = group;
-        if (is_small(kind) || (kind == HELD32 && group == 32)) l.in = WK_CUDA_IN_RUNS;
-        l.out_panels = kind == HELD32 && p->glu;
+        if (is_small(kind) || is_relay(kind) || (kind == HELD32 && group == 32)) l.in = WK_CUDA_IN_RUNS;
+        if (p->glu) l.out = kind == HELD32 ? WK_CUDA_OUT_PANELS : is_small(kind) ? WK_CUDA_OUT_RUNS : WK_CUDA_OUT_ACT;
         return l;
     }
     static bool layout_right(const wk_cuda_product *p)
     {
-        if (p->input.kind < WK_CUDA_IN_PANELS && p->seg[0].out.kind != WK_CUDA_OUT_PANELS) return true;
+        const uint32_t in = p->input.kind, out = p->seg[0].out.kind;
+        if (in < WK_CUDA_IN_PANELS && out < WK_CUDA_OUT_PANELS) return true;
         const struct wk_cuda_layout l = layout(p);
-        return (p->input.kind < WK_CUDA_IN_PANELS || p->input.kind == l.in) && (p->seg[0].out.kind != WK_CUDA_OUT_PANELS || l.out_panels);
+        return (in < WK_CUDA_IN_PANELS || in == l.in) && (out < WK_CUDA_OUT_PANELS || out == l.out);
     }
     static void wide_choice(wk_wide_args *w, uint32_t kind, wide_plan *best)
     {

@@ -63,7 +63,7 @@ static inline uint32_t wk_families_norm_rows(const struct wk_product_family *con
 static inline struct wk_cuda_layout wk_families_layout(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p)
 {
     const struct wk_product_family *f = wk_families_of(families, n_families, p);
-    const struct wk_cuda_layout rows = { WK_CUDA_IN_ACT, 0, 0 };
+    const struct wk_cuda_layout rows = { WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT };
     return f ? f->layout(p) : rows;
 }
 

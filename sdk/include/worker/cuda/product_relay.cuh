@@ -36,19 +36,21 @@ __device__ __forceinline__ void wk_relay_ask(const wk_product_args &p, const uns
 #endif
 }
 
-/* Their activations, each second run of 32 values: the other warp that has these steps, of the other chain, brings the rest. A column that is not there is the last one again. */
+/* Their activations, as rows or by runs, each second run of 32 values: the other warp that has these steps, of the other chain, brings the rest. A column that is not there is the last one again. */
 template <int NT, class F> struct wk_relay_rows {
     uint64_t from[NT];
-    uint32_t to, step;
+    uint32_t to, step, apart; /* apart: bytes from run to run */
     __device__ __forceinline__ wk_relay_rows(const wk_wide_args &a, uint32_t x, uint32_t first, uint32_t chain, uint32_t lane)
     {
         const wk_product_args &p = a.p;
+        const bool by_runs = p.in.kind == WK_CUDA_IN_RUNS;
         step = 1u << p.step_shift;
+        apart = by_runs ? 2048 : 64;
         to = x + chain * NT * 512 + wk_middle_place(F::group, lane);
-        uint32_t all = to ^ step;
+        uint32_t all = to ^ step ^ apart;
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++) {
-            from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)min(n * 8 + lane / 4, p.rows - 1) * p.k32 + first * step + chain * 32 + lane % 4 * 8);
+            from[n] = reinterpret_cast<uint64_t>(p.in.x) + (first * step / 32 + chain) * apart + (by_runs ? n * 512 + lane * 16 : min(n * 8 + lane / 4, p.rows - 1) * p.k32 * 2 + lane % 4 * 16);
             all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
         }
         wk_at_hand(all);
@@ -57,10 +59,10 @@ template <int NT, class F> struct wk_relay_rows {
     {
         uint32_t at = 0, place = to;
 #pragma unroll 1
-        for (; n; n--, at += WK_RELAY_PARTS * WK_SLOTS * 2 * step, place += WK_RELAY_PARTS * WK_RELAY_SLOTS * a.x_bytes)
+        for (; n; n--, at += WK_RELAY_PARTS * WK_SLOTS * step / 32 * apart, place += WK_RELAY_PARTS * WK_RELAY_SLOTS * a.x_bytes)
 #pragma unroll
             for (uint32_t j = 0; j < WK_RELAY_RUNS * NT; j++)
-                if (j / NT % 2 == 0 && j / NT * 32 < step) wk_copy16(place + j * 512, reinterpret_cast<const void *>(from[j % NT] + at + j / NT * 64));
+                if (j / NT % 2 == 0 && j / NT * 32 < step) wk_copy16(place + j * 512, reinterpret_cast<const void *>(from[j % NT] + at + j / NT * apart));
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
     }
 };
