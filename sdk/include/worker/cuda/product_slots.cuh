@@ -149,9 +149,9 @@ __device__ __forceinline__ void wk_slot_sums(float (&c)[NT][4], const wk_product
     wk_wgmma_wait<0>();
 }
 
-/* Of the sums of the chain half of the column groups go to the warp that has the other chain of the tile (bar: of the two); with its own of the rest, a slot's, each block gets what it finishes.
+/* Of the sums of the chain half of the column groups go to the warp that has the other chain of the tile; behind a barrier of the two, with its own of the rest, a slot's, each block gets what it finishes.
  * exchange: of the tile, at the lane's place. */
-template <int NT, int CHAIN> __device__ __forceinline__ void wk_slot_send(const float (&c)[NT][4], unsigned char *exchange, uint32_t bar, uint32_t to, uint32_t ready, uint32_t tile)
+template <int NT, int CHAIN> __device__ __forceinline__ void wk_slot_leave(const float (&c)[NT][4], unsigned char *exchange)
 {
     constexpr uint32_t owned = NT / 2;
 #pragma unroll
@@ -159,8 +159,10 @@ template <int NT, int CHAIN> __device__ __forceinline__ void wk_slot_send(const 
         const float *const other = c[(1 - CHAIN) * owned + n];
         *reinterpret_cast<float4 *>(exchange + (CHAIN * owned + n) * WK_WIDE_CELL) = make_float4(other[0], other[1], other[2], other[3]);
     }
-    wk_wide_cluster_wait();
-    asm volatile("bar.sync %0, 64;" ::"r"(bar) : "memory");
+}
+template <int NT, int CHAIN> __device__ __forceinline__ void wk_slot_send(const float (&c)[NT][4], const unsigned char *exchange, uint32_t to, uint32_t ready, uint32_t tile)
+{
+    constexpr uint32_t owned = NT / 2;
 #pragma unroll
     for (uint32_t n = 0; n < owned; n++) {
         const float *const own = c[CHAIN * owned + n];
@@ -219,11 +221,15 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_SLOT_WARPS,
     const uint32_t to = base + p.red_at + rank * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
     if (group == 0) {
         wk_slot_sums<F, NT, 0>(c, p, shared + weights, base, weights_bar, x_bars, rounds, lane);
-        wk_slot_send<NT, 0>(c, exchange, 1 + mine, to, ready, mine);
+        wk_slot_leave<NT, 0>(c, exchange);
     } else {
         wk_slot_sums<F, NT, 1>(c, p, shared + weights, base, weights_bar, x_bars, rounds, lane);
-        wk_slot_send<NT, 1>(c, exchange, 1 + mine, to, ready, mine);
+        wk_slot_leave<NT, 1>(c, exchange);
     }
+    wk_wide_cluster_wait();
+    asm volatile("bar.sync %0, 64;" ::"r"(1 + mine) : "memory"); /* one instruction for both: else synccheck takes them for diverged */
+    if (group == 0) wk_slot_send<NT, 0>(c, exchange, to, ready, mine);
+    else wk_slot_send<NT, 1>(c, exchange, to, ready, mine);
     wk_stage_wait(ready, 0);
 #pragma unroll
     for (uint32_t o = 0; o < outputs; o++) {
