@@ -5,7 +5,7 @@
  * shapes: each format at matrices of real models, 1 to 64 columns: dependent launches in a graph over copies that together exceed the L2 cache; GB/s of tiles and
  * the share of R. models: all products of a decode step in a row as an executor launches them (norms in prologues, residuals, gated activation), no attention.
  * experts: gate|up and down of GPT-OSS-20B's experts (top 4 of 32, 2880 x 2880) in a row, for one to 2048 rows.
- * R is what a plain read of several GB reaches on an H200. Medians of 15 replays. */
+ * R is what a plain read of 8 GB reaches in the run. Medians of 15 replays. */
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 #include "../../plugins/quant-test/cuda/quant_formats.cuh"
 
-static const double R = 4.54e12;
+static double R; /* bytes a second */
 static cudaStream_t stream;
 
 static __global__ void fill_kernel(uint32_t *p, uint64_t n, uint32_t seed)
@@ -34,6 +34,45 @@ static __global__ void scale_kernel(unsigned char *rows, uint64_t blocks, uint32
 }
 static __global__ void float_kernel(float *x, uint64_t n, float value) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = value * (float)((int)(i * 2654435761u >> 16 & 255) - 127); }
 static __global__ void half_kernel(__half *x, uint64_t n) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = __float2half(0.01f * (float)((int)(i * 2654435761u >> 16 & 255) - 127)); }
+
+/* All words are zero; the sum is stored where it is not, so that no read can be left out. */
+static __global__ void __launch_bounds__(512) read_kernel(const uint4 *x, uint64_t n, uint32_t *never)
+{
+    const uint64_t all = (uint64_t)gridDim.x * blockDim.x;
+    uint32_t any = 0;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i + 7 * all < n; i += 8 * all) {
+        uint4 v[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) v[j] = __ldcs(x + i + j * all);
+#pragma unroll
+        for (int j = 0; j < 8; j++) any |= v[j].x | v[j].y | v[j].z | v[j].w;
+    }
+    if (any) *never = any;
+}
+/* The best of several reads. Its memory is not given back: the driver clears what is, for some time, and what is measured then is a tenth slower. */
+static double read_rate(void)
+{
+    const uint64_t bytes = (uint64_t)8 << 30;
+    int processors = 0;
+    double best = 0.0;
+    uint4 *x;
+    cudaEvent_t a, b;
+    OK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    OK(cudaMalloc(&x, bytes));
+    OK(cudaMemset(x, 0, bytes));
+    OK(cudaEventCreate(&a));
+    OK(cudaEventCreate(&b));
+    for (int i = 0; i < 8; i++) {
+        float ms;
+        OK(cudaEventRecord(a, stream));
+        read_kernel<<<4 * processors, 512, 0, stream>>>(x, bytes / sizeof *x, (uint32_t *)x);
+        OK(cudaEventRecord(b, stream));
+        OK(cudaEventSynchronize(b));
+        OK(cudaEventElapsedTime(&ms, a, b));
+        if (i) best = std::max(best, (double)bytes / (1e-3 * ms)); /* the first wakes the clocks */
+    }
+    return best;
+}
 
 static const struct format *find(const char *name)
 {
@@ -138,7 +177,7 @@ static void shapes(const char *only)
                 exit(1);
             }
             const uint64_t bytes = (n + 15) / 16 * f.tile_bytes(k);
-            const uint32_t copies = (uint32_t)std::min<uint64_t>(std::max<uint64_t>(2, 240000000 / bytes), 64);
+            const uint32_t copies = (uint32_t)std::min<uint64_t>(std::max<uint64_t>(4, 1200000000 / bytes), 64); /* so many that what a graph costs by itself is little */
             unsigned char *w[64];
             for (uint32_t i = 0; i < copies; i++) w[i] = tiles_of(&f, n, k, i + 1);
             printf("%-5s %6u x %5u %6.1f MB:", f.name, n, k, (double)bytes * 1e-6);
@@ -364,6 +403,8 @@ int main(int argc, char **argv)
             printf("open: %s\n", text);
             return 1;
         }
+    R = read_rate();
+    printf("R %.2f TB/s\n", R * 1e-12);
     buffers();
     const bool all = !strcmp(what, "all");
     if (all || !strcmp(what, "shapes")) shapes(only);
