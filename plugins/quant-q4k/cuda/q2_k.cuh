@@ -19,6 +19,8 @@ struct q2_k {
         uint4 now;      /* the scales of this unit: eight bytes of row g, eight of row g + 8 */
         uint4 mins;     /* the minima likewise: of the even unit in the lower four bits, of the odd unit above */
         uint2 dm;       /* d and dmin of row g, of row g + 8 */
+        /* For halves(): of groups t and t + 4 of the unit, rows g and g + 8, d sc 2^16, far: d sc 2; -dmin m / 16. up, down: what integers are multiplied by. far: some |d| is 2^-4 or more. */
+        uint32_t scale[2], less[2], up, down, far;
     };
     struct quants { uint4 q; };
     static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t u, uint32_t lane)
@@ -29,19 +31,44 @@ struct q2_k {
         if (u % 2 == 0) {
             s.dm = *reinterpret_cast<const uint2 *>(unit + 640 + lane / 4 * 8);
             s.mins = make_uint4(sc.x >> 4 & low, sc.y >> 4 & low, sc.z >> 4 & low, sc.w >> 4 & low);
+            const uint32_t d = __byte_perm(s.dm.x, s.dm.y, 0x5410);
+            s.far = wk_h2_any(d, 0x2c00);
+            s.up = wk_h2_mul(wk_h2_mul(d, 0x40004000u /* 2 */), s.far ? 0x3c003c00u : 0x78007800u /* 2^15 */);
+            s.down = wk_h2_mul(__byte_perm(s.dm.x, s.dm.y, 0x7632), 0xac00ac00u /* -2^-4 */);
         } else {
             s.mins = make_uint4(wk_and_or(sc.x, ~low, s.mins.x), wk_and_or(sc.y, ~low, s.mins.y), wk_and_or(sc.z, ~low, s.mins.z), wk_and_or(sc.w, ~low, s.mins.w));
         }
+        const uint32_t select = 0x4400u + lane % 4 * 0x1111u;
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t v = __byte_perm(i ? sc.y : sc.x, i ? sc.w : sc.z, select);
+            s.scale[i] = wk_h2_mul(wk_h2_add(wk_and_or(v, 0x000f000fu, 0x64006400u), 0xe400e400u /* -1024 */), s.up);
+            s.less[i] = wk_h2_mul(wk_h2_add(wk_and_or(v >> 4, 0x000f000fu, 0x64006400u), 0xe400e400u), s.down);
+        }
     }
     static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane) { q.q = reinterpret_cast<const uint4 *>(unit)[lane]; }
-    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
+    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4], uint32_t c0 = 0x54005400u, uint32_t c1 = 0x4c004c00u)
     {
         const uint32_t w = b == 0 ? q.q.x : b == 1 ? q.q.y : b == 2 ? q.q.z : q.q.w;
 #pragma unroll
         for (int m = 0; m < 4; m++) {
             const uint32_t v = m ? w >> 4 * (m - 1) : w << 4;
-            a[0][m / 2][m % 2] = wk_and_or(v, 0x00300030u, 0x54005400u);
-            a[0][m / 2][m % 2 + 2] = wk_and_or(v, 0x00c000c0u, 0x4c004c00u);
+            a[0][m / 2][m % 2] = wk_and_or(v, 0x00300030u, c0);
+            a[0][m / 2][m % 2 + 2] = wk_and_or(v, 0x00c000c0u, c1);
+        }
+    }
+    static constexpr float unscale = 16.0f;
+    /* Fields are q 2^-20, or q 2^-18: times d sc 2^16, or a quarter of it, less dmin m / 16. */
+    template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
+    {
+        fragments(q, b, a, 0, 0);
+        if constexpr (FAR) wk_h2_lift(a[0]);
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint32_t i = 2 * b + h, of = (threadIdx.x & 28u) | i % 4;
+            const uint32_t scale = __shfl_sync(0xffffffffu, s.scale[i / 4], of), less = __shfl_sync(0xffffffffu, s.less[i / 4], of), quarter = wk_h2_mul(scale, 0x34003400u);
+#pragma unroll
+            for (uint32_t j = 0; j < 4; j++) a[0][h][j] = wk_h2_fma(a[0][h][j], wk_h2_both(j < 2 ? scale : quarter, j % 2), wk_h2_both(less, j % 2));
         }
     }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i)

@@ -22,6 +22,7 @@ struct q3_k {
         uint2 w2;
         uint4 now;      /* the eight scales of this unit + 32, of row g, of row g + 8 */
         float2 d, less; /* d and -d (2^15 + 32) of both rows */
+        uint32_t scale[2], up, far; /* for halves(): of groups t and t + 4 of the unit, rows g and g + 8: d sc 2^17, far: d sc 4; up: d 2^17; far: some |d| is 2^-7 or more */
     };
     struct quants { uint32_t w[6]; };
     /* Scales 8 u .. 8 u + 7: four bits of words 0 and 1 below, two of word 2 above. */
@@ -35,11 +36,17 @@ struct q3_k {
         if (u % 2 == 0) {
             s.w01 = *reinterpret_cast<const uint4 *>(unit + 768 + lane / 4 * 16);
             s.w2 = *reinterpret_cast<const uint2 *>(unit + 896 + lane / 4 * 8);
-            s.d = wk_half2_float(*reinterpret_cast<const uint32_t *>(unit + 960 + lane / 4 * 4));
+            const uint32_t d = *reinterpret_cast<const uint32_t *>(unit + 960 + lane / 4 * 4);
+            s.far = wk_h2_any(d, 0x2000);
+            s.up = wk_h2_mul(wk_h2_mul(d, 0x44004400u /* 4 */), s.far ? 0x3c003c00u : 0x78007800u /* 2^15 */);
+            s.d = wk_half2_float(d);
             s.less = make_float2(__fmul_rn(s.d.x, -32800.0f), __fmul_rn(s.d.y, -32800.0f));
         }
         const uint2 a = six(s.w01.x, s.w01.y, s.w2.x, u % 2), b = six(s.w01.z, s.w01.w, s.w2.y, u % 2);
         s.now = make_uint4(a.x, a.y, b.x, b.y);
+        const uint32_t select = 0x4400u + lane % 4 * 0x1111u;
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) s.scale[i] = wk_h2_mul(wk_h2_add(wk_and_or(__byte_perm(i ? a.y : a.x, i ? b.y : b.x, select), 0x003f003fu, 0x64006400u), 0xe420e420u /* -1056 */), s.up);
     }
     static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
     {
@@ -47,22 +54,34 @@ struct q3_k {
         const uint2 x = *reinterpret_cast<const uint2 *>(unit + 512 + lane * 8);
         q.w[0] = v.x, q.w[1] = v.y, q.w[2] = v.z, q.w[3] = v.w, q.w[4] = x.x, q.w[5] = x.y;
     }
-    static __device__ __forceinline__ uint32_t pair(const uint32_t w[6], uint32_t p)
+    static __device__ __forceinline__ uint32_t pair(const uint32_t w[6], uint32_t p, uint32_t c)
     {
-        const uint32_t c = 0x58005800u;
         if (p < 30) return wk_and_or(p % 5 ? w[p / 5] >> 3 * (p % 5 - 1) : w[p / 5] << 3, 0x00380038u, c);
         const uint32_t i = 3 * (p - 30);
         return wk_and_or(w[i + 2] >> 10, 0x00200020u, wk_and_or(w[i + 1] >> 11, 0x00100010u, wk_and_or(w[i] >> 12, 0x00080008u, c)));
     }
-    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
+    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4], uint32_t c = 0x58005800u)
     {
 #pragma unroll
         for (int i = 0; i < 2; i++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                a[0][i][h] = pair(q.w, 8 * b + 4 * i + 2 * h);
-                a[0][i][h + 2] = pair(q.w, 8 * b + 4 * i + 2 * h + 1);
+                a[0][i][h] = pair(q.w, 8 * b + 4 * i + 2 * h, c);
+                a[0][i][h + 2] = pair(q.w, 8 * b + 4 * i + 2 * h + 1, c);
             }
+    }
+    static constexpr float unscale = 16.0f;
+    /* q 2^-21 times d sc 2^17, less 4 d sc. */
+    template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
+    {
+        fragments(q, b, a, 0);
+        if constexpr (FAR) wk_h2_lift(a[0]);
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint32_t i = 2 * b + h, scale = __shfl_sync(0xffffffffu, s.scale[i / 4], (threadIdx.x & 28u) | i % 4), less = wk_h2_mul(scale, FAR ? 0xac00ac00u /* -2^-4 */ : 0x80208020u /* -2^-19 */);
+#pragma unroll
+            for (uint32_t j = 0; j < 4; j++) a[0][h][j] = wk_h2_fma(a[0][h][j], wk_h2_both(scale, j % 2), wk_h2_both(less, j % 2));
+        }
     }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i)
     {

@@ -67,7 +67,7 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
             if (f->halves[j] == 0xffff) {
                 if (j == 0) raw[b * f->block_bytes] = (unsigned char)(116 + random32() % 8 + (far > 1.0f ? random32() % 2 * 10 : 0));
             } else {
-                const __half d = __float2half(uniform(0.004f, 0.02f) * (j == 0 && f->type != 12 && f->type != 13 && (random32() & 1) ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f) * (random32() % 2 ? far : 1.0f));
+                const __half d = __float2half(uniform(0.004f, 0.02f) * (j == 0 && f->type != 10 && f->type != 12 && f->type != 13 && (random32() & 1) ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f) * (random32() % 2 ? far : 1.0f));
                 memcpy(raw + b * f->block_bytes + f->halves[j], &d, 2);
             }
     float *w = (float *)malloc((uint64_t)n * k * 4);

@@ -11,15 +11,19 @@
 #include "../../quant-basic/cuda/q5_0.cuh"
 #include "../../quant-basic/cuda/q8_0.cuh"
 #include "../../quant-mxfp4/cuda/mxfp4.cuh"
+#include "../../quant-q4k/cuda/q2_k.cuh"
+#include "../../quant-q4k/cuda/q3_k.cuh"
 #include "../../quant-q4k/cuda/q4_k.cuh"
 #include "../../quant-q4k/cuda/q5_k.cuh"
 #include "../../quant-q4k/cuda/q6_k.cuh"
 
 extern "C" {
-extern const struct wk_product_family quant_basic_q8, quant_q4k_k, quant_mxfp4;
+extern const struct wk_product_family quant_basic_q8, quant_q4k_k, quant_q4k_k23, quant_mxfp4;
 void q8_0_dequantize(float *y, const void *blocks, uint64_t n);
 void q5_0_dequantize(float *y, const void *blocks, uint64_t n);
 void q4_0_dequantize(float *y, const void *blocks, uint64_t n);
+void q2_K_dequantize(float *y, const void *blocks, uint64_t n);
+void q3_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q4_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q5_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q6_K_dequantize(float *y, const void *blocks, uint64_t n);
@@ -112,9 +116,10 @@ static const struct format formats[] = {
     FORMAT(q4_0, "q4_0", 0, 0xffff, quant_basic_q8, q4_0_dequantize), FORMAT(q4_k, "q4_K", 0, 2, quant_q4k_k, q4_K_dequantize),
     FORMAT(q5_k, "q5_K", 0, 2, quant_q4k_k, q5_K_dequantize),         FORMAT(q6_k, "q6_K", 208, 0xffff, quant_q4k_k, q6_K_dequantize),
     FORMAT(mxfp4, "mxfp4", 0xffff, 0xffff, quant_mxfp4, mxfp4_dequantize),
+    FORMAT(q2_k, "q2_K", 80, 82, quant_q4k_k23, q2_K_dequantize),     FORMAT(q3_k, "q3_K", 108, 0xffff, quant_q4k_k23, q3_K_dequantize),
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
-static const struct wk_product_family *const families[] = { &quant_basic_q8, &quant_q4k_k, &quant_mxfp4 };
+static const struct wk_product_family *const families[] = { &quant_basic_q8, &quant_q4k_k, &quant_q4k_k23, &quant_mxfp4 };
 
 /* The items of `ids` ([rows][stride], the first k of each row) by expert, as worker/quant_cuda.h lays them out, in the plainest way; rows below `skip` have
  * none. The caller frees it. */
