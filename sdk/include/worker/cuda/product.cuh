@@ -406,18 +406,18 @@ template <class First, class... Rest> struct wk_product_of {
     static uint32_t small_shape(wk_wide_args *w, uint32_t kind, uint32_t tiles)
     {
         wk_product_args *a = &w->p;
-        const uint32_t columns = wide_tiles(kind), each = a->glu ? 2 : 1, rounds = (a->steps + WK_SLOTS - 1) / WK_SLOTS, cell = columns * WK_WIDE_CELL;
+        const uint32_t columns = wide_tiles(kind), each = a->glu ? 2 : 1, cell = columns * WK_WIDE_CELL;
         count_items(a, tiles);
         w->tiles = tiles;
         w->blocks = 1;
         w->workers = a->items;
         w->groups = (a->rows + 8 * columns - 1) / (8 * columns);
-        w->x_bytes = rounds * cell << (a->step_shift - 5);
-        a->slot = tiles * each * rounds * largest_step(a);
+        w->x_bytes = cell << (a->step_shift - 5);
+        a->slot = tiles * each * largest_step(a);
         a->x_at = WK_SLOTS * a->slot;
         a->red_at = a->x_at + WK_SLOTS * w->x_bytes;
         a->bars_at = a->red_at + tiles * each * WK_SLOTS * cell;
-        w->kept_at = a->bars_at + (WK_SLOTS + 2) * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
+        w->kept_at = a->bars_at + WK_SLOTS * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
         const uint32_t bytes = w->kept_at + (a->in.kind == WK_CUDA_IN_RMS && a->rows > 4 ? 4 * WK_SMALL_KEPT : 0);
         return bytes <= wide_room(kind) ? max_of(bytes, WK_SMALL_LEAST) : 0;
     }
@@ -642,7 +642,7 @@ template <class First, class... Rest> struct wk_product_of {
         q.input.kind = WK_CUDA_IN_RMS;
         q.input.row_index = NULL;
         common(&q, &w.p);
-        const bool small = wk_small_norms<First, Rest...>() && !p->expert && wide_takes(w.p) && small_choice(&w, &plan) && w.p.steps <= WK_SLOTS && w.p.step_shift <= 7 && w.p.k == w.p.steps << w.p.step_shift;
+        const bool small = wk_small_norms<First, Rest...>() && !p->expert && wide_takes(w.p) && small_choice(&w, &plan) && w.p.step_shift <= 7 && w.p.k == w.p.steps << w.p.step_shift;
         return !small ? 1 : w.p.items > device.processors ? 4 : WK_CUDA_FEW_NORM;
     }
     /* product_slots takes panels; product_small and product_relay runs, product_held those of formats whose lanes read a run as it stands. Gated, product_held leaves panels, product_small runs. */
@@ -721,7 +721,7 @@ template <class First, class... Rest> struct wk_product_of {
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
         wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->tiles));
-        config.gridDim = plan.kind == HELD32 ? dim3(w->workers, w->groups) : is_small(plan.kind) ? dim3(w->workers * w->blocks, w->groups) : dim3(w->workers * w->blocks * w->groups);
+        config.gridDim = plan.kind == HELD32 || is_small(plan.kind) ? dim3(w->workers, w->groups) : dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
         if (!(types & (types - 1)))
             for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;

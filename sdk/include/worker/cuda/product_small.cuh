@@ -33,17 +33,17 @@ struct wk_small_item {
     }
 };
 
-/* All steps of the warp's slot, of all tiles, with glu by turns of both segments; what lies past the end of k becomes zeros. */
-__device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_small_item &item, uint32_t to, uint32_t bar, uint32_t slot, uint32_t rounds, uint32_t lane)
+/* The step of the warp's slot, of all tiles, with glu by turns of both segments; what lies past the end of k becomes zeros. */
+__device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_small_item &item, uint32_t to, uint32_t bar, uint32_t slot, uint32_t lane)
 {
 #if WK_HAS_WGMMA
     const wk_product_args &p = a.p;
     const wk_segment_args &s = p.seg[item.seg];
-    const uint32_t bytes = s.step_bytes, apart = WK_SLOTS * bytes, first = slot * bytes, end = first + (rounds - 1) * apart + bytes, tiles = p.glu ? 2 * item.count : item.count;
-    const uint32_t lack = end > (uint32_t)s.tile_bytes ? end - (uint32_t)s.tile_bytes : 0; /* of the last step, less than it has */
+    const uint32_t bytes = s.step_bytes, first = slot * bytes, end = first + bytes, tiles = p.glu ? 2 * item.count : item.count;
+    const uint32_t lack = end > (uint32_t)s.tile_bytes ? end - (uint32_t)s.tile_bytes : 0; /* less than the step has */
     if (lack) {
 #pragma unroll 1
-        for (uint32_t at = to + rounds * bytes - lack, i = 0; i < tiles; i++, at += rounds * bytes)
+        for (uint32_t at = to + bytes - lack, i = 0; i < tiles; i++, at += bytes)
 #pragma unroll 1
             for (uint32_t j = lane * 16; j < lack; j += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(at + j), "r"(0) : "memory");
         wk_publish();
@@ -53,19 +53,14 @@ __device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_sma
         const uint64_t once = wk_fetch_once();
         wk_bar_init(bar, 1);
         wk_bar_init_done();
-        wk_bar_expect(bar, tiles * (rounds * bytes - lack));
+        wk_bar_expect(bar, tiles * (bytes - lack));
         const unsigned char *from = s.tiles + (uint64_t)item.tile * s.tile_bytes + first;
         const uint64_t both = p.glu ? s.tile_bytes : 2 * s.tile_bytes;
         uint64_t step = p.glu ? p.seg[1].tiles - p.seg[0].tiles : s.tile_bytes;
 #pragma unroll 1
         for (uint32_t i = tiles; i; i--) {
-            const unsigned char *at = from;
-#pragma unroll 1
-            for (uint32_t r = rounds; r; r--) {
-                wk_fetch(to, at, bytes - (r == 1 ? lack : 0), bar, once);
-                to += bytes;
-                at += apart;
-            }
+            wk_fetch(to, from, bytes - lack, bar, once);
+            to += bytes;
             from += step;
             step = both - step;
         }
@@ -74,12 +69,12 @@ __device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_sma
 #endif
 }
 
-/* The warp's activations, a run of 32 values after the other, placed as lanes read them (product_middle.cuh). A column that is not there is the last one again. */
-template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(const wk_wide_args &a, uint32_t to, uint32_t slot, uint32_t rounds, uint32_t lane)
+/* The warp's activations, of its step if it has one, a run of 32 values after the other, placed as lanes read them (product_middle.cuh). A column that is not there is the last one again. */
+template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(const wk_wide_args &a, uint32_t to, uint32_t slot, bool have, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t step = 1u << p.step_shift;
-    uint32_t k = slot * step, end = min(k + step, p.k32), all = 0;
+    const uint32_t step = 1u << p.step_shift, end = min((slot + 1) * step, p.k32);
+    uint32_t k = slot * step, left = have ? step : 0, all = 0;
     uint64_t from[NT];
     to += wk_middle_place(wk_wide_group<F...>(p.seg[0].type), lane);
 #pragma unroll
@@ -87,71 +82,55 @@ template <int NT, class... F> __device__ __forceinline__ void wk_small_bring(con
         from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)min((blockIdx.y * NT + n) * 8 + lane / 4, p.rows - 1) * p.k32 + k + lane % 4 * 8);
         all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
     }
-    wk_at_hand(all ^ to ^ end);
+    wk_at_hand(all ^ to ^ end ^ left);
     uint32_t whole = NT == 1 && step % 128 == 0 && p.k32 % step == 0;
     asm volatile("" : "+r"(whole));
     wk_depend();
     if (NT == 1 && whole) { /* four runs at a time, nothing to ask */
 #pragma unroll 1
-        for (; rounds; rounds--) {
-#pragma unroll 1
-            for (uint32_t i = step; i; i -= 128) {
+        for (; left; left -= 128) {
 #pragma unroll
-                for (uint32_t j = 0; j < 4; j++) wk_copy16(to + j * 512, reinterpret_cast<const void *>(from[0] + 64 * j));
-                from[0] += 256;
-                to += 4 * 512;
-            }
-            from[0] += (WK_SLOTS - 1) * 2 * step;
+            for (uint32_t j = 0; j < 4; j++) wk_copy16(to + j * 512, reinterpret_cast<const void *>(from[0] + 64 * j));
+            from[0] += 256;
+            to += 4 * 512;
         }
         return;
     }
 #pragma unroll 1
-    for (; rounds; rounds--) {
-#pragma unroll 1
-        for (uint32_t i = step; i; i -= 32) {
+    for (; left; left -= 32) {
 #pragma unroll
-            for (uint32_t n = 0; n < NT; n++) {
-                wk_copy16_part(to + n * 512, reinterpret_cast<const void *>(from[n]), k < end ? 16 : 0);
-                from[n] += 64;
-            }
-            to += NT * 512;
-            k += 32;
+        for (uint32_t n = 0; n < NT; n++) {
+            wk_copy16_part(to + n * 512, reinterpret_cast<const void *>(from[n]), k < end ? 16 : 0);
+            from[n] += 64;
         }
-        k += (WK_SLOTS - 1) * step;
-        end = min(k + step, p.k32);
-#pragma unroll
-        for (uint32_t n = 0; n < NT; n++) from[n] += (WK_SLOTS - 1) * 2 * step;
+        to += NT * 512;
+        k += 32;
     }
 }
 
 /* The same of activations that come by runs (quant_cuda.h): those of eight rows are 512 bytes side by side. */
-template <int NT, class... F> __device__ __forceinline__ void wk_small_bring_runs(const wk_wide_args &a, uint32_t to, uint32_t slot, uint32_t rounds, uint32_t lane)
+template <int NT, class... F> __device__ __forceinline__ void wk_small_bring_runs(const wk_wide_args &a, uint32_t to, uint32_t slot, bool have, uint32_t lane)
 {
     constexpr uint32_t apart = 2048; /* bytes from run to run */
     const wk_product_args &p = a.p;
     const uint32_t runs = 1u << (p.step_shift - 5), all = p.k32 / 32, group = blockIdx.y * NT;
-    uint32_t run = slot * runs, whole = runs % 4 == 0 && all % runs == 0;
+    uint32_t run = slot * runs, left = have ? runs : 0, whole = runs % 4 == 0 && all % runs == 0;
     uint64_t from = reinterpret_cast<uint64_t>(p.in.x) + (uint64_t)(group / 4 * all + run) * apart + group % 4 * 512 + lane * 16;
     to += wk_middle_place(wk_wide_group<F...>(p.seg[0].type), lane);
     asm volatile("" : "+r"(whole));
-    wk_at_hand((uint32_t)from ^ (uint32_t)(from >> 32) ^ to ^ run ^ whole);
+    wk_at_hand((uint32_t)from ^ (uint32_t)(from >> 32) ^ to ^ run ^ left ^ whole);
     wk_depend();
+    if (whole) {
 #pragma unroll 1
-    for (; rounds; rounds--) {
-        if (whole) {
-#pragma unroll 1
-            for (uint32_t i = runs; i; i -= 4, from += 4 * apart, to += 4 * NT * 512)
+        for (; left; left -= 4, from += 4 * apart, to += 4 * NT * 512)
 #pragma unroll
-                for (uint32_t j = 0; j < 4 * NT; j++) wk_copy16(to + j * 512, reinterpret_cast<const void *>(from + j / NT * apart + j % NT * 512));
-        } else {
-#pragma unroll 1
-            for (uint32_t i = runs; i; i--, run++, from += apart, to += NT * 512)
-#pragma unroll
-                for (uint32_t n = 0; n < NT; n++) wk_copy16_part(to + n * 512, reinterpret_cast<const void *>(from + n * 512), run < all ? 16 : 0);
-            run += (WK_SLOTS - 1) * runs;
-        }
-        from += (WK_SLOTS - 1) * runs * apart;
+            for (uint32_t j = 0; j < 4 * NT; j++) wk_copy16(to + j * 512, reinterpret_cast<const void *>(from + j / NT * apart + j % NT * 512));
+        return;
     }
+#pragma unroll 1
+    for (; left; left--, run++, from += apart, to += NT * 512)
+#pragma unroll
+        for (uint32_t n = 0; n < NT; n++) wk_copy16_part(to + n * 512, reinterpret_cast<const void *>(from + n * 512), run < all ? 16 : 0);
 }
 
 /* Whether launches with these formats take norms of several rows: their steps are short, and their activations stand in plain order (wk_middle_place). */
@@ -163,7 +142,7 @@ template <class... F> __host__ __device__ constexpr bool wk_small_norms() { retu
 __device__ __forceinline__ void wk_small_norm(const wk_wide_args &a, uint32_t base, unsigned char *shared, uint32_t to, uint32_t slot, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t parts = p.k / 16, last = p.rows - 1, odd = lane / 8 & 1u, scale_at = p.bars_at + (WK_SLOTS + 2) * 8;
+    const uint32_t parts = p.k / 16, last = p.rows - 1, odd = lane / 8 & 1u, scale_at = p.bars_at + WK_SLOTS * 8;
     uint32_t have = slot < p.steps && lane * 4 >> p.step_shift == 0, left = parts > lane ? parts - lane : 0;
     const uint32_t k = have ? (slot << p.step_shift) + lane * 4 : 0;
     uint64_t from[5], part = reinterpret_cast<uint64_t>(p.in.aux + min(warp, last) * parts + lane); /* from: of the rows in registers and the one after them */
@@ -270,14 +249,14 @@ template <int NT, bool ANY>
 __device__ __forceinline__ void wk_small_finish_way(const wk_wide_args &a, const wk_small_item &item, wk_small_place<NT> &place, const unsigned char *shared, float other, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t all = item.count * 4 * NT, warps = WK_SLOTS;
+    const uint32_t all = item.count * 4 * NT;
 #pragma unroll 1
     for (uint32_t i = warp; i < all;) {
         float sum[1], up[1] = {};
         wk_wide_tree(sum, shared + place.from, 0, WK_SLOTS, WK_WIDE_CELL);
         if (p.glu) wk_wide_tree(up, shared + place.from + NT * WK_SLOTS * WK_WIDE_CELL, 0, WK_SLOTS, WK_WIDE_CELL);
         place.to.put<ANY>(p, place.at, other, sum[0], up[0]);
-        i += warps;
+        i += WK_SLOTS;
         if (i >= all) break;
         place = wk_small_place<NT>(a, item, i, lane);
         other = place.to.ahead();
@@ -305,19 +284,20 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, N
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const wk_small_item item(a, blockIdx.x);
-    const uint32_t slot = wk_wide_slot(warp), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
+    const uint32_t slot = wk_wide_slot(warp);
+    const bool have = slot < p.steps; /* a step: of as many as there are slots, at most */
     const uint32_t w = warp * p.slot, x = p.x_at + warp * a.x_bytes, bar = base + p.bars_at + warp * 8;
-    if (rounds) wk_small_ask(a, item, base + w, bar, slot, rounds, lane);
+    if (have) wk_small_ask(a, item, base + w, bar, slot, lane);
     else wk_few_touch(p);
     const uint32_t tiles = p.glu ? 2 * item.count : item.count;
     wk_small_place<NT> place;
     if (NT == 1) place = wk_small_place<NT>(a, item, warp, lane); /* with more columns its registers would keep blocks of the next launch out */
-    if (rounds) wk_stage_wait(bar, 0);
+    if (have) wk_stage_wait(bar, 0);
     wk_release(); /* not before: what the next launch asks for would be beside this one's weights, and its blocks' successors' beside these activations */
     const bool norm = NT == 1 && wk_small_norms<F...>() && p.in.kind == WK_CUDA_IN_RMS;
     if (norm) wk_small_norm(a, base, shared, x, slot, warp, lane);
-    else if (p.in.kind == WK_CUDA_IN_RUNS) wk_small_bring_runs<NT, F...>(a, base + x, slot, rounds, lane);
-    else wk_small_bring<NT, F...>(a, base + x, slot, rounds, lane);
+    else if (p.in.kind == WK_CUDA_IN_RUNS) wk_small_bring_runs<NT, F...>(a, base + x, slot, have, lane);
+    else wk_small_bring<NT, F...>(a, base + x, slot, have, lane);
     uint32_t to = p.red_at + warp * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.seg].type : 0, [&](auto format) {
         typedef decltype(format) T;
@@ -327,7 +307,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, N
             float c[2][NT][4] = {};
             wk_middle_x<T, NT> xs(shared + x, lane);
 #pragma unroll 1
-            for (uint32_t u = rounds * p.step_units; u; u -= T::super, from += T::offset(T::super), xs = xs.runs(T::super * (T::unit / 32))) {
+            for (uint32_t u = have ? p.step_units : 0; u; u -= T::super, from += T::offset(T::super), xs = xs.runs(T::super * (T::unit / 32))) {
                 typename T::scales s;
                 T::load(s, from, 0, lane);
                 if (wk_far<T>(s)) wk_small_super<T, NT, true>(c, s, from, xs, lane);
