@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../../core/device/cuda/read_all.cuh"
 #include "../../plugins/quant-test/cuda/quant_formats.cuh"
 
 static double R; /* bytes a second */
@@ -35,20 +36,6 @@ static __global__ void scale_kernel(unsigned char *rows, uint64_t blocks, uint32
 static __global__ void float_kernel(float *x, uint64_t n, float value) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = value * (float)((int)(i * 2654435761u >> 16 & 255) - 127); }
 static __global__ void half_kernel(__half *x, uint64_t n) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = __float2half(0.01f * (float)((int)(i * 2654435761u >> 16 & 255) - 127)); }
 
-/* All words are zero; the sum is stored where it is not, so that no read can be left out. */
-static __global__ void __launch_bounds__(512) read_kernel(const uint4 *x, uint64_t n, uint32_t *never)
-{
-    const uint64_t all = (uint64_t)gridDim.x * blockDim.x;
-    uint32_t any = 0;
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i + 7 * all < n; i += 8 * all) {
-        uint4 v[8];
-#pragma unroll
-        for (int j = 0; j < 8; j++) v[j] = __ldcs(x + i + j * all);
-#pragma unroll
-        for (int j = 0; j < 8; j++) any |= v[j].x | v[j].y | v[j].z | v[j].w;
-    }
-    if (any) *never = any;
-}
 /* The best of several reads. Its memory is not given back: the driver clears what is, for some time, and what is measured then is a tenth slower. */
 static double read_rate(void)
 {
@@ -65,7 +52,7 @@ static double read_rate(void)
     for (int i = 0; i < 8; i++) {
         float ms;
         OK(cudaEventRecord(a, stream));
-        read_kernel<<<4 * processors, 512, 0, stream>>>(x, bytes / sizeof *x, (uint32_t *)x);
+        read_all<<<READ_ALL_BLOCKS * processors, READ_ALL_THREADS, 0, stream>>>(x, bytes / sizeof *x, (uint32_t *)x);
         OK(cudaEventRecord(b, stream));
         OK(cudaEventSynchronize(b));
         OK(cudaEventElapsedTime(&ms, a, b));

@@ -7,6 +7,7 @@
 #define CORE_DEVICE_CUDA_ROW_CUH
 
 #include <worker/cuda/act.cuh>
+#include <worker/cuda/panels.cuh>
 
 #include "device/cuda/kernels.h"
 
@@ -109,7 +110,7 @@ __device__ __forceinline__ void store_act4(__half *at, float4 v, uint32_t shift)
 /* Where value e of row r of k (a multiple of 32) halves lies. */
 __device__ __forceinline__ __half *act_at(const struct row_sink &s, uint32_t r, uint32_t k, uint32_t e)
 {
-    return s.act + (s.by_runs ? ((uint64_t)(r / 32 * (k / 32) + e / 32) * 32 + r % 32) * 32 + e % 32 : (uint64_t)r * k + e);
+    return s.act + (s.by_runs ? wk_run_at(k, r, e) : (uint64_t)r * k + e);
 }
 __device__ __forceinline__ void act4(const struct row_sink &s, uint32_t r, uint32_t k, uint32_t e, float4 v)
 {

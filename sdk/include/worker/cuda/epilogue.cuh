@@ -34,7 +34,7 @@ __device__ __forceinline__ wk_output_more wk_output_ahead(const wk_product_args 
 __device__ __forceinline__ uint64_t wk_act_at(const wk_segment_args &s, uint32_t row, uint32_t j)
 {
     const uint32_t n32 = (s.n + 31) & ~31u;
-    return s.kind == WK_CUDA_OUT_RUNS ? ((uint64_t)(row / 32 * (n32 / 32) + j / 32) * 32 + row % 32) * 32 + j % 32 : (uint64_t)row * n32 + j;
+    return s.kind == WK_CUDA_OUT_RUNS ? wk_run_at(n32, row, j) : (uint64_t)row * n32 + j;
 }
 
 /* sum, up: of the tile, and with glu of the second segment's. Called by whole warps. */

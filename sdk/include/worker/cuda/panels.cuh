@@ -21,6 +21,9 @@ __host__ __device__ __forceinline__ uint32_t wk_panel_at(uint32_t group, uint32_
     return (chunk ^ (p & 7u)) * 16 + word % 4 * 4 + k % 2 * 2;
 }
 
+/* Acts by runs (quant_cuda.h): where value k of row r lies, in halves; k32: of a row, a multiple of 32. */
+__host__ __device__ __forceinline__ uint64_t wk_run_at(uint32_t k32, uint32_t r, uint32_t k) { return ((uint64_t)(r / 32 * (k32 / 32) + k / 32) * 32 + r % 32) * 32 + k % 32; }
+
 __host__ __device__ __forceinline__ uint32_t wk_chunks(uint32_t items) { return (items + WK_CHUNK - 1) / WK_CHUNK; }
 /* Places of a chunk of an expert with `items` items, a multiple of 16. */
 __host__ __device__ __forceinline__ uint32_t wk_chunk_places(uint32_t items, uint32_t chunks) { return ((items + chunks - 1) / chunks + 15) & ~15u; }
