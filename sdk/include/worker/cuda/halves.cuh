@@ -28,9 +28,11 @@ template <class F> struct wk_has_halves<F, decltype(static_cast<void>(F::unscale
     static constexpr bool yes = true;
     static constexpr float unscale = F::unscale;
 };
-template <class F> __host__ __device__ constexpr float wk_unscale() { return wk_has_halves<F>::unscale; }
 template <class F, class = void> struct wk_is_exact { static constexpr bool yes = false; };
 template <class F> struct wk_is_exact<F, decltype(static_cast<void>(F::exact))> { static constexpr bool yes = true; };
+/* Weights that stand in the tile as products take them. */
+template <class F> constexpr bool wk_is_half() { return F::block == 1 && F::block_bytes == 2 && !wk_is_exact<F>::yes; }
+template <class F> __host__ __device__ constexpr float wk_unscale() { return wk_has_halves<F>::unscale; }
 
 /* Is the unit one of the few that need wk_halves' second way (FAR)? Known once its scales are loaded, the same in all lanes. A kernel branches on it once a unit or super-unit. */
 template <class S> __device__ __forceinline__ auto wk_far_of(const S &s, int) -> decltype(s.far) { return s.far; }

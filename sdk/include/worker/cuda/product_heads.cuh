@@ -196,7 +196,7 @@ template <class T, int NT> struct wk_heads_warp {
             if (wk_far<T>(s[i])) make_unit<CHAIN, true>(i);
             else make_unit<CHAIN, false>(i);
         }
-        wk_wide_hold(b[CHAIN]);
+        wk_wgmma_hold(b[CHAIN]);
     }
     template <uint32_t CHAIN> __device__ __forceinline__ void multiply(float (&c)[NT][4], uint32_t x, bool more)
     {

@@ -174,13 +174,6 @@ template <class F> __device__ __forceinline__ void wk_weights(const typename F::
 
 /* ---- consumers --------------------------------------------------------------------------------------------------------------- */
 
-/* The buffer's registers have their values here and not later, between the products: the compiler knows nothing of what is under way. */
-__device__ __forceinline__ void wk_hold(uint32_t (&a)[4][4])
-{
-#pragma unroll
-    for (int i = 0; i < 4; i++) asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3]));
-}
-
 struct wk_ring { uint32_t stage, phase; };
 
 /* What a warp holds of the weights: quants and scales of a unit of its two tiles, and two buffers of 64 values of k, ready to be multiplied. */
@@ -200,7 +193,7 @@ template <class F> struct wk_large_weights {
     __device__ __forceinline__ void make(uint32_t v, uint32_t j)
     {
         wk_weights<F>(s[j / PANELS], q, v, j % PANELS, a[j % 2]);
-        wk_hold(a[j % 2]);
+        wk_wgmma_hold(a[j % 2]);
     }
 };
 

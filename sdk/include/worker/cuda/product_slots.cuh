@@ -83,14 +83,17 @@ template <int NT> __device__ __forceinline__ void wk_slot_panels(const wk_produc
 }
 
 /* 64 values of a unit, the half-th: what chain `CHAIN` multiplies of them. */
-template <class T, int CHAIN, bool FAR> __device__ __forceinline__ void wk_slot_make(const typename T::quants &q, const typename T::scales &s, uint32_t place, uint32_t half, uint32_t (&to)[2][4])
+template <class T, int CHAIN, bool FAR> __device__ __forceinline__ void wk_slot_make(const typename T::quants &q, const typename T::scales &s, uint32_t place, uint32_t half, uint32_t (&to)[2][4], uint32_t zero)
 {
 #pragma unroll
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t f[1][2][4];
         wk_halves<T, FAR>(q, s, place, 2 * half + h, f);
 #pragma unroll
-        for (int j = 0; j < 4; j++) to[h][j] = f[0][CHAIN][j];
+        for (int j = 0; j < 4; j++) {
+            if constexpr (wk_is_half<T>()) wk_wgmma_replace(to[h][j], f[0][CHAIN][j], zero);
+            else to[h][j] = f[0][CHAIN][j];
+        }
     }
 }
 
@@ -99,10 +102,11 @@ template <class T, int NT, int CHAIN>
 __device__ __forceinline__ void wk_slot_sums(float (&c)[NT][4], const wk_product_args &p, const unsigned char *weights, uint32_t x, uint32_t weights_bar, uint32_t x_bar, uint32_t rounds, uint32_t lane)
 {
     constexpr uint32_t halves = T::unit / 64, pieces = T::super * halves > 1 ? T::super * halves : 2; /* of 64 values: of a unit, of the loop */
+    const uint32_t zero = p.k32 % 32;
     uint32_t n = rounds << (p.step_shift - 6);
     typename T::scales s;
     typename T::quants q;
-    uint32_t b[2][2][4], ahead = pieces - 1;
+    uint32_t b[2][2][4] = {}, ahead = pieces - 1;
     auto load = [&](uint32_t i) {
         const uint32_t place = T::super > 1 ? i / halves : 0;
         T::load(s, weights, place, lane);
@@ -110,10 +114,9 @@ __device__ __forceinline__ void wk_slot_sums(float (&c)[NT][4], const wk_product
     };
     auto make = [&](uint32_t i, uint32_t (&to)[2][4]) {
         const uint32_t place = T::super > 1 ? i / halves : 0;
-        if (wk_far<T>(s)) wk_slot_make<T, CHAIN, true>(q, s, place, i % halves, to);
-        else wk_slot_make<T, CHAIN, false>(q, s, place, i % halves, to);
-#pragma unroll
-        for (int h = 0; h < 2; h++) asm volatile("" : "+r"(to[h][0]), "+r"(to[h][1]), "+r"(to[h][2]), "+r"(to[h][3]));
+        if (wk_far<T>(s)) wk_slot_make<T, CHAIN, true>(q, s, place, i % halves, to, zero);
+        else wk_slot_make<T, CHAIN, false>(q, s, place, i % halves, to, zero);
+        wk_wgmma_hold(to);
     };
 #pragma unroll
     for (int i = 0; i < 4 * NT; i++) c[i / 4][i % 4] = 0.0f;

@@ -59,12 +59,6 @@ template <int NT> __device__ __forceinline__ void wk_wide_multiply(float (&c)[2]
     for (int i = 0; i < 4; i++) wk_wgmma<8 * NT>::add(c[i % 2], a[i], b + 2 * i);
     wk_wgmma_commit();
 }
-/* The buffer's registers have their values here and not later, between the products: the compiler knows nothing of what is under way. */
-__device__ __forceinline__ void wk_wide_hold(uint32_t (&a)[4][4])
-{
-#pragma unroll
-    for (int i = 0; i < 4; i++) asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3]));
-}
 
 /* ---- clusters --------------------------------------------------------------------------------------------------------------- */
 
@@ -397,14 +391,17 @@ template <int NT> __device__ __forceinline__ void wk_wide_slot_done(float (&sum)
 }
 
 /* 64 values of a unit, the half-th, as f16. */
-template <class T, bool FAR> __device__ __forceinline__ void wk_wide_make(const typename T::quants &q, const typename T::scales &s, uint32_t place, uint32_t half, uint32_t (&to)[4][4])
+template <class T, bool FAR> __device__ __forceinline__ void wk_wide_make(const typename T::quants &q, const typename T::scales &s, uint32_t place, uint32_t half, uint32_t (&to)[4][4], uint32_t zero)
 {
 #pragma unroll
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t f[1][2][4];
         wk_halves<T, FAR>(q, s, place, 2 * half + h, f);
 #pragma unroll
-        for (int j = 0; j < 8; j++) to[2 * h + j / 4][j % 4] = f[0][j / 4][j % 4];
+        for (int j = 0; j < 8; j++) {
+            if constexpr (wk_is_half<T>()) wk_wgmma_replace(to[2 * h + j / 4][j % 4], f[0][j / 4][j % 4], zero);
+            else to[2 * h + j / 4][j % 4] = f[0][j / 4][j % 4];
+        }
     }
 }
 
@@ -419,12 +416,12 @@ __device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_
     constexpr uint32_t halves = T::unit / 64;               /* buffers of a unit */
     constexpr uint32_t pieces = T::super * halves > 1 ? T::super * halves : 2; /* of the unrolled loop */
     const wk_product_args &p = a.p;
-    const uint32_t leaves = WK_SLOTS / a.blocks, units = p.stage_units, step_pieces = 1u << (p.step_shift - 6);
+    const uint32_t leaves = WK_SLOTS / a.blocks, units = p.stage_units, step_pieces = 1u << (p.step_shift - 6), zero = p.k32 % 32;
     uint32_t left = wk_wide_stages(a, rank) * units * halves, unit = 0, x = 0; /* left: pieces of the item; unit: in the stage */
     const unsigned char *w = NULL;
     typename T::scales s;
     typename T::quants q;
-    uint32_t b[2][4][4];
+    uint32_t b[2][4][4] = {};
     float c[2][NT][4];
     unsigned char *const four = m.at + (m.sums - m.base) + wk_wide_place(p, warp) * WK_WIDE_CELL, *const two = m.at + (m.kept - m.base) + warp * WK_WIDE_CELL; /* sums of so many slots wait */
     auto open = [&] {
@@ -452,9 +449,9 @@ __device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_
     };
     auto make = [&](uint32_t i, uint32_t (&to)[4][4]) {
         const uint32_t place = T::super > 1 ? i / halves : 0, half = i % halves;
-        if (wk_far<T>(s)) wk_wide_make<T, true>(q, s, place, half, to);
-        else wk_wide_make<T, false>(q, s, place, half, to);
-        wk_wide_hold(to);
+        if (wk_far<T>(s)) wk_wide_make<T, true>(q, s, place, half, to, zero);
+        else wk_wide_make<T, false>(q, s, place, half, to, zero);
+        wk_wgmma_hold(to);
     };
     if (left) {
         open();
