@@ -76,7 +76,7 @@ static unsigned char *tiles_of(const struct format *f, uint32_t n, uint32_t k, u
     fill_kernel<<<2048, 256>>>((uint32_t *)rows, bytes / 4, seed);
     for (uint32_t at : f->halves)
         if (at != 0xffff) scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, at + 1, 0x10);
-    if (f->halves[0] == 0xffff) scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, 0, 116);
+    if (f->exponent != 0xffff) scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, f->exponent, f->block == 1 ? 0x3c : 116);
     f->pack(tiles, rows, n, k);
     OK(cudaDeviceSynchronize());
     OK(cudaFree(rows));

@@ -56,20 +56,27 @@ struct matrix {
     float *w;             /* device [n][k]: as products take them (worker/cuda/halves.cuh), close to the CPU side's dequantized ones */
     unsigned char *tiles; /* device */
 };
-/* far: the f16 fields are this much larger */
+/* far: in a unit of three the scales are this much larger, beyond what a format's short way holds (wk_far). */
 static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k, float far = 1.0f)
 {
-    const uint64_t blocks = (uint64_t)n * (k / f->block), bytes = blocks * f->block_bytes;
+    const uint32_t in_row = k / f->block, in_unit = f->block < 64 ? 64 / f->block : 1;
+    const uint64_t blocks = (uint64_t)n * in_row, bytes = blocks * f->block_bytes;
     unsigned char *raw = (unsigned char *)malloc(bytes);
     for (uint64_t i = 0; i < bytes; i++) raw[i] = (unsigned char)random32();
-    for (uint64_t b = 0; b < blocks; b++)
-        for (int j = 0; j < 2; j++)
-            if (f->halves[j] == 0xffff) {
-                if (j == 0) raw[b * f->block_bytes] = (unsigned char)(116 + random32() % 8 + (far > 1.0f ? random32() % 2 * 10 : 0));
-            } else {
-                const __half d = __float2half(uniform(0.004f, 0.02f) * (j == 0 && f->type != 10 && f->type != 12 && f->type != 13 && (random32() & 1) ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f) * (random32() % 2 ? far : 1.0f));
-                memcpy(raw + b * f->block_bytes + f->halves[j], &d, 2);
-            }
+    for (uint64_t b = 0; b < blocks; b++) {
+        unsigned char *const block = raw + b * f->block_bytes;
+        const float more = (b / in_row / 16 + b % in_row / in_unit) % 3 == 0 ? far : 1.0f;
+        for (int j = 0; j < 2; j++) {
+            if (f->halves[j] == 0xffff) continue;
+            const bool negative = j == 0 && f->type != 10 && f->type != 12 && f->type != 13 && (random32() & 1);
+            const __half d = __float2half(uniform(0.004f, 0.02f) * (negative ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f) * more);
+            memcpy(block + f->halves[j], &d, 2);
+        }
+        if (f->exponent != 0xffff) {
+            if (f->block == 1) block[f->exponent] = (unsigned char)(0x3b + random32() % 2 + (more > 1.0f ? 5 : 0) + random32() % 2 * 0x80); /* a sign and the upper seven bits of eight */
+            else block[f->exponent] = (unsigned char)(116 + random32() % 8 + (more > 1.0f ? 10 : 0));
+        }
+    }
     float *w = (float *)malloc((uint64_t)n * k * 4);
     f->dequantize(w, raw, (uint64_t)n * k);
     struct matrix m = { f, n, k, device<float>((uint64_t)n * k), NULL };

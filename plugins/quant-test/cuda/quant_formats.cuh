@@ -7,8 +7,11 @@
 
 #include <worker/cuda/product.cuh>
 
+#include "../../quant-basic/cuda/plain.cuh"
 #include "../../quant-basic/cuda/q4_0.cuh"
+#include "../../quant-basic/cuda/q4_1.cuh"
 #include "../../quant-basic/cuda/q5_0.cuh"
+#include "../../quant-basic/cuda/q5_1.cuh"
 #include "../../quant-basic/cuda/q8_0.cuh"
 #include "../../quant-mxfp4/cuda/mxfp4.cuh"
 #include "../../quant-q4k/cuda/q2_k.cuh"
@@ -18,10 +21,15 @@
 #include "../../quant-q4k/cuda/q6_k.cuh"
 
 extern "C" {
-extern const struct wk_product_family quant_basic_q8, quant_q4k_k, quant_q4k_k23, quant_mxfp4;
+extern const struct wk_product_family quant_basic_q8, quant_basic_q41, quant_basic_f16, quant_basic_bf16, quant_basic_f32, quant_q4k_k, quant_q4k_k23, quant_mxfp4;
+void f32_dequantize(float *y, const void *blocks, uint64_t n);
+void f16_dequantize(float *y, const void *blocks, uint64_t n);
+void bf16_dequantize(float *y, const void *blocks, uint64_t n);
 void q8_0_dequantize(float *y, const void *blocks, uint64_t n);
 void q5_0_dequantize(float *y, const void *blocks, uint64_t n);
+void q5_1_dequantize(float *y, const void *blocks, uint64_t n);
 void q4_0_dequantize(float *y, const void *blocks, uint64_t n);
+void q4_1_dequantize(float *y, const void *blocks, uint64_t n);
 void q2_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q3_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q4_K_dequantize(float *y, const void *blocks, uint64_t n);
@@ -61,6 +69,8 @@ template <class F> static __global__ void unpack_kernel(unsigned char *rows, con
     }
 }
 
+template <class F> static __device__ auto wk_part_scale(uint32_t part, int) -> decltype(F::part_scale(part)) { return F::part_scale(part); }
+template <class F> static __device__ float wk_part_scale(uint32_t, long) { return 1.0f; }
 /* The weights that products multiply with, worker/cuda/halves.cuh, as F32 [n][k]. A warp a tile. */
 template <class F> static __global__ void weights_kernel(float *w, const unsigned char *tiles, uint32_t n, uint32_t k)
 {
@@ -85,8 +95,11 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
                 for (uint32_t i = 0; i < 8; i++) {
                     const uint32_t row = blockIdx.x * 16 + g + i % 2 * 8, at_k = u * F::unit + b * 32 + (F::group == 32 ? 8 * t + i / 4 * 4 : i / 4 * 16 + 4 * t) + i % 4 / 2 * 2;
                     for (uint32_t j = 0; j < 2; j++) {
-                        const float2 two = wk_half2_float(of.a[0][i / 4][i % 4]);
-                        float v = j ? two.y : two.x;
+                        float v = 0.0f;
+                        for (uint32_t part = 0; part < F::parts; part++) { /* of F32 both are exact, and so is their sum */
+                            const float2 two = wk_half2_float(of.a[part][i / 4][i % 4]);
+                            v += (j ? two.y : two.x) * wk_part_scale<F>(part, 0);
+                        }
                         if (wk_is_exact<F>::yes) v *= i % 2 ? of.scale.y : of.scale.x;
                         if (row < n && at_k + j < k) w[(uint64_t)row * k + at_k + j] = v * wk_unscale<F>();
                     }
@@ -98,7 +111,7 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
 
 struct format {
     const char *name;
-    uint32_t type, block, block_bytes, halves[2]; /* byte offsets of f16 fields, 0xffff: none; a block without any begins with an exponent of 8 bits */
+    uint32_t type, block, block_bytes, halves[2], exponent; /* byte offsets, 0xffff: none: of f16 fields; of a byte that holds an exponent, or a sign and one */
     const struct wk_product_family *family;
     void (*dequantize)(float *, const void *, uint64_t);
     uint64_t (*tile_bytes)(uint32_t);
@@ -110,16 +123,25 @@ template <class F> static uint64_t tile_bytes_of(uint32_t k) { return F::tile_by
 template <class F> static void pack_of(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k) { pack_kernel<F><<<(n + 15) / 16, 256>>>(tiles, rows, n, k); }
 template <class F> static void unpack_of(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k) { unpack_kernel<F><<<256, 256>>>(rows, tiles, n, k); }
 template <class F> static void weights_of(float *w, const unsigned char *tiles, uint32_t n, uint32_t k) { weights_kernel<F><<<(n + 15) / 16, 32>>>(w, tiles, n, k); }
-#define FORMAT(F, name, h0, h1, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, &family, deq, tile_bytes_of<F>, pack_of<F>, unpack_of<F>, weights_of<F> }
+#define FORMAT(F, name, h0, h1, e, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, e, &family, deq, tile_bytes_of<F>, pack_of<F>, unpack_of<F>, weights_of<F> }
 static const struct format formats[] = {
-    FORMAT(q8_0, "q8_0", 0, 0xffff, quant_basic_q8, q8_0_dequantize), FORMAT(q5_0, "q5_0", 0, 0xffff, quant_basic_q8, q5_0_dequantize),
-    FORMAT(q4_0, "q4_0", 0, 0xffff, quant_basic_q8, q4_0_dequantize), FORMAT(q4_k, "q4_K", 0, 2, quant_q4k_k, q4_K_dequantize),
-    FORMAT(q5_k, "q5_K", 0, 2, quant_q4k_k, q5_K_dequantize),         FORMAT(q6_k, "q6_K", 208, 0xffff, quant_q4k_k, q6_K_dequantize),
-    FORMAT(mxfp4, "mxfp4", 0xffff, 0xffff, quant_mxfp4, mxfp4_dequantize),
-    FORMAT(q2_k, "q2_K", 80, 82, quant_q4k_k23, q2_K_dequantize),     FORMAT(q3_k, "q3_K", 108, 0xffff, quant_q4k_k23, q3_K_dequantize),
+    FORMAT(q8_0, "q8_0", 0, 0xffff, 0xffff, quant_basic_q8, q8_0_dequantize),
+    FORMAT(q5_0, "q5_0", 0, 0xffff, 0xffff, quant_basic_q8, q5_0_dequantize),
+    FORMAT(q4_0, "q4_0", 0, 0xffff, 0xffff, quant_basic_q8, q4_0_dequantize),
+    FORMAT(q4_k, "q4_K", 0, 2, 0xffff, quant_q4k_k, q4_K_dequantize),
+    FORMAT(q5_k, "q5_K", 0, 2, 0xffff, quant_q4k_k, q5_K_dequantize),
+    FORMAT(q6_k, "q6_K", 208, 0xffff, 0xffff, quant_q4k_k, q6_K_dequantize),
+    FORMAT(mxfp4, "mxfp4", 0xffff, 0xffff, 0, quant_mxfp4, mxfp4_dequantize),
+    FORMAT(q2_k, "q2_K", 80, 82, 0xffff, quant_q4k_k23, q2_K_dequantize),
+    FORMAT(q3_k, "q3_K", 108, 0xffff, 0xffff, quant_q4k_k23, q3_K_dequantize),
+    FORMAT(q4_1, "q4_1", 0, 2, 0xffff, quant_basic_q41, q4_1_dequantize),
+    FORMAT(q5_1, "q5_1", 0, 2, 0xffff, quant_basic_q41, q5_1_dequantize),
+    FORMAT(f16, "f16", 0, 0xffff, 0xffff, quant_basic_f16, f16_dequantize),
+    FORMAT(bf16, "bf16", 0xffff, 0xffff, 1, quant_basic_bf16, bf16_dequantize),
+    FORMAT(f32, "f32", 0xffff, 0xffff, 3, quant_basic_f32, f32_dequantize),
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
-static const struct wk_product_family *const families[] = { &quant_basic_q8, &quant_q4k_k, &quant_q4k_k23, &quant_mxfp4 };
+static const struct wk_product_family *const families[] = { &quant_basic_q8, &quant_basic_q41, &quant_basic_f16, &quant_basic_bf16, &quant_basic_f32, &quant_q4k_k, &quant_q4k_k23, &quant_mxfp4 };
 
 /* The items of `ids` ([rows][stride], the first k of each row) by expert, as worker/quant_cuda.h lays them out, in the plainest way; rows below `skip` have
  * none. The caller frees it. */

@@ -81,7 +81,7 @@ static weights make_weights(const struct format *f, uint32_t experts, uint32_t n
                 unsigned char *const block = raw.data() + b * f->block_bytes;
                 const __half d = __float2half((noise_float(0.008f) + 0.012f) * (j == 0 && f->type != 12 && f->type != 13 && noise() % 2 ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f));
                 if (f->halves[j] != 0xffff) memcpy(block + f->halves[j], &d, 2);
-                else if (j == 0) block[0] = (unsigned char)(noise() % 64 ? 116 + noise() % 6 : noise() % 4 ? 90 + noise() % 26 : 122 + noise() % 10); /* some of any size, some beyond what a scale in f16 holds */
+                else if (j == 0) block[f->exponent] = (unsigned char)(noise() % 64 ? 116 + noise() % 6 : noise() % 4 ? 90 + noise() % 26 : 122 + noise() % 10); /* some of any size, some beyond what a scale in f16 holds */
             }
         device<unsigned char> rows = send(raw);
         f->pack(w.tiles.p + e * slab, rows.p, n, k);
