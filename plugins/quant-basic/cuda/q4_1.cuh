@@ -12,23 +12,24 @@ struct q4_1 {
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 640; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 32) * 320; }
 
-    struct scales { uint2 d[2]; };
+    struct scales { uint2 d[2]; uint32_t far; }; /* far: some |d| is 2^-2 or more */
     struct quants { uint2 q[2]; };
     static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
         for (int b = 0; b < 2; b++) s.d[b] = *reinterpret_cast<const uint2 *>(unit + b * 320 + 256 + lane / 4 * 8);
+        s.far = wk_h2_any(s.d[0].x | s.d[1].x, 0x3400); /* of either, or of none: too large a one does no harm */
     }
     static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
         for (int b = 0; b < 2; b++) q.q[b] = *reinterpret_cast<const uint2 *>(unit + b * 320 + lane * 8);
     }
-    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
+    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4], uint32_t c0 = 0x5c005c00u, uint32_t c1 = 0x4c004c00u)
     {
         uint32_t x[4], y[4];
-        wk_nibbles(q.q[b].x, x);
-        wk_nibbles(q.q[b].y, y);
+        wk_nibbles(q.q[b].x, x, c0, c1);
+        wk_nibbles(q.q[b].y, y, c0, c1);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             a[0][i][0] = x[2 * i];
@@ -36,6 +37,16 @@ struct q4_1 {
             a[0][i][2] = x[2 * i + 1];
             a[0][i][3] = y[2 * i + 1];
         }
+    }
+    static constexpr float unscale = 16.0f;
+    /* q 2^-18 times d 2^14, and q 2^-22 times 16 times that, plus m / 16. */
+    template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
+    {
+        fragments(q, b, a, 0, 0);
+        if constexpr (FAR) wk_h2_lift(a[0]);
+        const uint32_t scale = wk_h2_mul(s.d[b].x, FAR ? 0x38003800u /* 2^-1 */ : 0x74007400u /* 2^14 */), more = wk_h2_mul(scale, 0x4c004c00u /* 16 */), m = wk_h2_mul(s.d[b].y, 0x2c002c00u /* 2^-4 */);
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) a[0][i / 4][i % 4] = wk_h2_fma(a[0][i / 4][i % 4], wk_h2_both(i % 4 < 2 ? more : scale, i % 2), wk_h2_both(m, i % 2));
     }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return wk_half2_float(s.d[i].x); }
     static __device__ __forceinline__ float2 min(const scales &s, uint32_t, uint32_t i)

@@ -68,14 +68,6 @@ __device__ __forceinline__ uint32_t wk_and_or(uint32_t a, uint32_t mask, uint32_
     return d;
 }
 
-/* Byte i of w as F32 in one instruction, plus 2^15: small enough that an f16 scale times that is exact, so fma(d, this, -d 2^15) is the exact product. */
-__device__ __forceinline__ float wk_byte_float(uint32_t w, uint32_t i) 
-{
-    uint32_t c; /* in a register: an instruction has room for one constant, and the selector is that */
-    asm("mov.b32 %0, 0x47000000;" : "=r"(c));
-    return __uint_as_float(__byte_perm(w, c, 0x7505u | i << 4));
-}
-
 /* ---- pairs of f16 in a word -------------------------------------------------------------------------------------------- */
 __device__ __forceinline__ uint32_t wk_h2_add(uint32_t a, uint32_t b)
 {

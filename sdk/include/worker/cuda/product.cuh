@@ -152,12 +152,16 @@ template <class First, class... Rest> struct wk_product_of {
         a->slot = WK_SLOTS * chunk;
         if (a->steps < WK_SLOTS) a->slot = a->steps * chunk; /* the last step's chunk ends the stage */
     }
-    static uint32_t one_flight(const wk_product_args *a)
+    /* Stages of product_few that a block may ask for before one has arrived. Of one row two where one and a half would do: with one a block waits for it and asks for nothing meanwhile. */
+    static uint32_t few_flight(const wk_product_args *a, uint32_t columns)
     {
+        const uint32_t stage = a->blocks * a->slot;
+        if (columns > 1) return max_of(WK_FEW_FLIGHT / stage, 1);
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < a->n_seg; i++) bytes += a->seg[i].n_tiles * a->seg[i].tile_bytes;
         bytes /= 2 * device.processors;
-        return bytes > WK_FEW_ONE_MOST ? (uint32_t)WK_FEW_ONE_MOST : max_of((uint32_t)bytes, WK_FEW_ONE_LEAST);
+        if (bytes <= WK_FEW_ONE_MOST) return max_of(max_of((uint32_t)bytes, WK_FEW_ONE_LEAST) / stage, 1);
+        return max_of(WK_FEW_ONE_MOST / stage, 2 * WK_FEW_ONE_MOST >= 3 * stage ? 2 : 1);
     }
     /* Shared memory of product_few for `columns` (1 or 8); 0: it does not fit. */
     static uint32_t few_shape(wk_product_args *a, uint32_t columns)
@@ -185,8 +189,7 @@ template <class First, class... Rest> struct wk_product_of {
         if (depth > WK_FEW_DEPTH) depth = WK_FEW_DEPTH;
         if (depth < 2 && depth < most) return 0;
         a->depth = depth;
-        a->flight = (columns == 1 ? one_flight(a) : (uint32_t)WK_FEW_FLIGHT) / (a->blocks * a->slot);
-        a->flight = a->flight < 1 ? 1 : a->flight < depth ? a->flight : depth;
+        a->flight = min_of(few_flight(a, columns), depth);
         const uint32_t ring = align(depth * a->slot);
         a->bars_at = ring + bars_at;
         a->x_at = ring + x_at;
