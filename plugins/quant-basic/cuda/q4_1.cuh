@@ -25,28 +25,12 @@ struct q4_1 {
 #pragma unroll
         for (int b = 0; b < 2; b++) q.q[b] = *reinterpret_cast<const uint2 *>(unit + b * 320 + lane * 8);
     }
-    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4], uint32_t c0 = 0x5c005c00u, uint32_t c1 = 0x4c004c00u)
-    {
-        uint32_t x[4], y[4];
-        wk_nibbles(q.q[b].x, x, c0, c1);
-        wk_nibbles(q.q[b].y, y, c0, c1);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            a[0][i][0] = x[2 * i];
-            a[0][i][1] = y[2 * i];
-            a[0][i][2] = x[2 * i + 1];
-            a[0][i][3] = y[2 * i + 1];
-        }
-    }
+    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4]) { wk_nibbles_fragments(q.q[b], a); }
     static constexpr float unscale = 16.0f;
-    /* q 2^-18 times d 2^14, and q 2^-22 times 16 times that, plus m / 16. */
+    /* Plus m / 16. */
     template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
     {
-        fragments(q, b, a, 0, 0);
-        if constexpr (FAR) wk_h2_lift(a[0]);
-        const uint32_t scale = wk_h2_mul(s.d[b].x, FAR ? 0x38003800u /* 2^-1 */ : 0x74007400u /* 2^14 */), more = wk_h2_mul(scale, 0x4c004c00u /* 16 */), m = wk_h2_mul(s.d[b].y, 0x2c002c00u /* 2^-4 */);
-#pragma unroll
-        for (uint32_t i = 0; i < 8; i++) a[0][i / 4][i % 4] = wk_h2_fma(a[0][i / 4][i % 4], wk_h2_both(i % 4 < 2 ? more : scale, i % 2), wk_h2_both(m, i % 2));
+        wk_nibbles_halves<FAR>(q.q[b], s.d[b].x, wk_h2_mul(s.d[b].y, 0x2c002c00u /* 2^-4 */), a);
     }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return wk_half2_float(s.d[i].x); }
     static __device__ __forceinline__ float2 min(const scales &s, uint32_t, uint32_t i)

@@ -3,8 +3,8 @@
  * A super-unit is one block of the 16 rows, in two units of eight groups of 16. A unit is: 32 lanes x 4 words, a word for each 32 values: rows g and g+8, values
  * 4t .. 4t+3 of both 16s; then 8 x { scale bytes of row g, of row g+8 }. The even unit ends with 8 x { d and dmin of row g, of row g+8 }.
  *
- * Fields of 2 bits: of the first 16 at bits 2 to 9 of either half of the word, of the second as far behind once the word is turned by 8: the lower two values of row g, the upper two, the
- * same of row g + 8, whose scale is kept 16 times smaller therefore. */
+ * Fields of 2 bits: of the first 16 at bits 2 to 9 of either half of the word, of the second there, too, once the word is turned right by 8: two bits each of the lower two values of row g, the upper two, the same of
+ * row g + 8. */
 #ifndef QUANT_Q4K_CUDA_Q2_K_CUH
 #define QUANT_Q4K_CUDA_Q2_K_CUH
 
@@ -63,7 +63,8 @@ struct q2_k {
     }
     static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4]) { fields<true>(q, b, a, 0x5c005c00u, 0x54005400u); }
     static constexpr float unscale = 16.0f;
-    /* Fields of row g are q 2^-22 and q 2^-20: times d sc 2^18, and a quarter of it, less dmin m / 16. */
+    /* Fields of row g are q 2^-22 and q 2^-20: times d sc 2^18, and a quarter of it, less dmin m / 16. Those of row g + 8 are 16 times larger, their scale 16 times smaller. FAR: both rows' as q 2^-5 and q 2^-3, times
+     * d sc 2. */
     template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
     {
         fields<false>(q, b, a, 0, 0);

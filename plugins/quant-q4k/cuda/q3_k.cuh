@@ -44,7 +44,9 @@ struct q3_k {
         const uint2 x = *reinterpret_cast<const uint2 *>(unit + 512 + lane * 8);
         q.w[0] = v.x, q.w[1] = v.y, q.w[2] = v.z, q.w[3] = v.w, q.w[4] = x.x, q.w[5] = x.y;
     }
-    /* Pair j of group i: rows g and g + 8 of the lower two values of four, then of the upper two. Its bits lie at `place`, or are BROUGHT to bit 4. */
+    /* Pair j of group i: rows g and g + 8 of the lower two values of four, then of the upper two; of groups 6 and 7 the last is made of bits 0. Where its lowest bit lies in the half of its word. */
+    static __host__ __device__ __forceinline__ constexpr uint32_t first(uint32_t i, uint32_t j) { return i < 6 ? 1 + j / 2 * 3 + j % 2 * 9 : j < 3 ? 7 : 0; }
+    /* Where halves() has it, or BROUGHT to bit 4. */
     static __device__ __forceinline__ constexpr uint32_t place(uint32_t i, uint32_t j) { return i < 6 ? 1 + j / 2 * 3 : j < 3 ? 7 : 1; }
     template <bool BROUGHT> static __device__ __forceinline__ uint32_t pair(const uint32_t w[6], uint32_t i, uint32_t j, uint32_t c)
     {
@@ -53,7 +55,7 @@ struct q3_k {
             const uint32_t *const v = w + 3 * (i - 6);
             return (((v[2] & one) * 2 + (v[1] & one)) * 2 + (v[0] & one)) << to | c;
         }
-        const uint32_t v = w[i < 6 ? i : 3 * (i - 6) + j], from = i < 6 ? 1 + j / 2 * 3 + j % 2 * 9 : 7;
+        const uint32_t v = w[i < 6 ? i : 3 * (i - 6) + j], from = first(i, j);
         return wk_and_or(from > to ? v >> (from - to) : v << (to - from), 0x00070007u << to, c);
     }
     static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
@@ -90,7 +92,7 @@ struct q3_k {
     {
         const uint32_t i = v / 16, j = v / 2 % 2 * 2 + row / 8;
         *word = i < 6 ? i : 3 * (i - 6) + (j < 3 ? j : n);
-        *bit = (i < 6 ? 1 + j / 2 * 3 + j % 2 * 9 + n : j < 3 ? 7 + n : 0) + v % 2 * 16;
+        *bit = first(i, j) + (i < 6 || j < 3 ? n : 0) + v % 2 * 16;
     }
     /* Value v of the file's block: byte 32 + 32 (v / 128) + v % 32, bits 2 (v / 32 % 4); above them bit v / 32 of byte v % 32. */
     static __device__ __forceinline__ uint32_t quant(const wk_tile_rows &r, uint32_t row, uint32_t b, uint32_t v)
@@ -125,7 +127,7 @@ struct q3_k {
         for (uint32_t i = 0; i < 6 * 2; i++) { /* pairs of group w, then of a later group the pair at bit 7, then one of which a bit is here */
             const uint32_t j = i < 8 ? i / 2 : i < 10 ? w % 3 : 3, group = i < 8 ? w : 6 + w / 3, v = group * 16 + lane % 4 * 4 + j / 2 * 2 + i % 2;
             const uint32_t q = quant(r, lane / 4 + j % 2 * 8, b, u % 2 * 128 + v);
-            x |= (i < 8 ? q << (1 + j / 2 * 3 + j % 2 * 9) : i < 10 ? q << 7 : q >> w % 3 & 1u) << (i % 2 * 16);
+            x |= (i < 10 ? q << first(group, j) : q >> w % 3 & 1u) << (i % 2 * 16);
         }
         return x;
     }

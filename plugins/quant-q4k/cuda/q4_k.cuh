@@ -22,25 +22,13 @@ struct q4_k {
 #pragma unroll
         for (int c = 0; c < 2; c++) q.q[c] = *reinterpret_cast<const uint4 *>(plane(unit, u) + (c * 32 + lane) * 16);
     }
-    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4], uint32_t c0 = 0x5c005c00u, uint32_t c1 = 0x4c004c00u)
-    {
-        const uint4 v = q.q[b / 2];
-        uint32_t x[4], y[4];
-        wk_nibbles(b % 2 ? v.z : v.x, x, c0, c1);
-        wk_nibbles(b % 2 ? v.w : v.y, y, c0, c1);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            a[0][i][0] = x[2 * i];
-            a[0][i][1] = y[2 * i];
-            a[0][i][2] = x[2 * i + 1];
-            a[0][i][3] = y[2 * i + 1];
-        }
-    }
+    static __device__ __forceinline__ uint2 words(const quants &q, uint32_t b) { return b % 2 ? make_uint2(q.q[b / 2].z, q.q[b / 2].w) : make_uint2(q.q[b / 2].x, q.q[b / 2].y); }
+    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4]) { wk_nibbles_fragments(words(q, b), a); }
     static constexpr float unscale = 16.0f;
     /* q 2^-18 times d sc 2^14, and q 2^-22 times 16 times that, less dmin m / 16. */
     template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t u, uint32_t b, uint32_t a[1][2][4])
     {
-        fragments(q, b, a, 0, 0);
+        wk_nibbles_fragments(words(q, b), a, 0, 0);
         if constexpr (FAR) wk_h2_lift(a[0]);
         const uint2 f = k4_halves(s, u, b);
         const uint32_t more = wk_h2_mul(f.x, 0x4c004c00u /* 16 */);

@@ -56,8 +56,8 @@ struct matrix {
     float *w;             /* device [n][k]: as products take them (worker/cuda/halves.cuh), close to the CPU side's dequantized ones */
     unsigned char *tiles; /* device */
 };
-/* far: in a unit of three the scales are this much larger, beyond what a format's short way holds (wk_far). */
-static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k, float far = 1.0f)
+/* far: in a unit of three the scales are larger by so many binary orders, less one, at most: some are beyond what a format's short way holds (wk_far), others beside them not. */
+static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k, uint32_t far = 1)
 {
     const uint32_t in_row = k / f->block, in_unit = f->block < 64 ? 64 / f->block : 1;
     const uint64_t blocks = (uint64_t)n * in_row, bytes = blocks * f->block_bytes;
@@ -65,16 +65,16 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
     for (uint64_t i = 0; i < bytes; i++) raw[i] = (unsigned char)random32();
     for (uint64_t b = 0; b < blocks; b++) {
         unsigned char *const block = raw + b * f->block_bytes;
-        const float more = (b / in_row / 16 + b % in_row / in_unit) % 3 == 0 ? far : 1.0f;
+        const uint32_t more = (b / in_row / 16 + b % in_row / in_unit) % 3 == 0 ? random32() % far : 0;
         for (int j = 0; j < 2; j++) {
             if (f->halves[j] == 0xffff) continue;
             const bool negative = j == 0 && f->type != 10 && f->type != 12 && f->type != 13 && (random32() & 1);
-            const __half d = __float2half(uniform(0.004f, 0.02f) * (negative ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f) * more);
+            const __half d = __float2half(uniform(0.004f, 0.02f) * (negative ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f) * (float)(1u << more));
             memcpy(block + f->halves[j], &d, 2);
         }
         if (f->exponent != 0xffff) {
-            if (f->block == 1) block[f->exponent] = (unsigned char)(0x3b + random32() % 2 + (more > 1.0f ? 5 : 0) + random32() % 2 * 0x80); /* a sign and the upper seven bits of eight */
-            else block[f->exponent] = (unsigned char)(116 + random32() % 8 + (more > 1.0f ? 10 : 0));
+            if (f->block == 1) block[f->exponent] = (unsigned char)(0x3b + random32() % 2 + more / 2 + random32() % 2 * 0x80); /* a sign and the upper seven bits of eight */
+            else block[f->exponent] = (unsigned char)(116 + random32() % 8 + more);
         }
     }
     float *w = (float *)malloc((uint64_t)n * k * 4);
@@ -102,7 +102,7 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
         squares += (double)w[i] * (double)w[i];
         most = fmax(most, fabs((double)halves[i] - (double)w[i]));
     }
-    CHECK(e <= squares * 7e-4 * 7e-4, "%s %u x %u, far %g: weights of products are off by %.2g of their rms, at most %.2g of it", f->name, n, k, (double)far, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
+    CHECK(e <= squares * 7e-4 * 7e-4, "%s %u x %u, far %u: weights of products are off by %.2g of their rms, at most %.2g of it", f->name, n, k, far, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
     if (n == 1000) printf("%s: weights off by %.2g rms, %.2g at most\n", f->name, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
     free(halves);
     free(w);

@@ -176,7 +176,7 @@ struct wk_quant_cuda {
     /* Most rows that such a product takes as RMS, 1 to WK_CUDA_FEW_NORM: more are normed by a launch of their own before it, because that costs less or because it has no kernel for them. Of p only
      * types, k, n and glu are looked at, no pointers. The bits of a row are the same either way. NULL: always 1. Pure, after open. */
     uint32_t (*norm_rows)(const struct wk_cuda_product *p);
-    /* How acts of such a product of p->rows rows may lie; however they do, the bits are the same. Of p only rows, types, k, n, glu and whether there are experts are looked at, nothing that pointers lead to. NULL: as rows alone. Pure, after open. */
+    /* How acts of such a product of p->rows rows may lie; however they do, the bits are the same. Of p only rows, types, k, n, glu, kinds of outputs and whether there are experts, maps, partials and a residual are looked at, nothing that pointers lead to. NULL: as rows alone. Pure, after open. */
     struct wk_cuda_layout (*layout)(const struct wk_cuda_product *p);
 };
 

@@ -124,13 +124,35 @@ __device__ __forceinline__ float2 wk_half2_float(uint32_t w)
 /* ---- fields of 4 bits: 8 values of k, one row, a word -----------------------------------------------------------------
  * Value i at bit 4 (i / 2) + 16 (i % 2), the word then turned left by 2: pairs lie at bits 2..5 and 6..9 of each half, as they are and after one turn by 8. */
 enum { WK_NIBBLE_BIAS0 = 256, WK_NIBBLE_BIAS1 = 16 };
-__device__ __forceinline__ void wk_nibbles(uint32_t w, uint32_t o[4], uint32_t c0 = 0x5c005c00u, uint32_t c1 = 0x4c004c00u) /* 0, 0: as subnormals, q 2^-22 and q 2^-18 */
+__device__ __forceinline__ void wk_nibbles(uint32_t w, uint32_t o[4], uint32_t c0, uint32_t c1)
 {
     const uint32_t v = __funnelshift_r(w, w, 8);
     o[0] = wk_and_or(w, 0x003c003cu, c0);
     o[1] = wk_and_or(w, 0x03c003c0u, c1);
     o[2] = wk_and_or(v, 0x003c003cu, c0);
     o[3] = wk_and_or(v, 0x03c003c0u, c1);
+}
+/* A of 32 values from the words of rows g and g + 8; halves: q 2^-18 times d 2^14 and q 2^-22 times 16 times that, plus `add`: of formats with a scale d of f16 for 32 values and unscale 16. */
+__device__ __forceinline__ void wk_nibbles_fragments(uint2 q, uint32_t a[1][2][4], uint32_t c0 = 0x5c005c00u, uint32_t c1 = 0x4c004c00u) /* 0, 0: as subnormals, q 2^-22 and q 2^-18 */
+{
+    uint32_t x[4], y[4];
+    wk_nibbles(q.x, x, c0, c1);
+    wk_nibbles(q.y, y, c0, c1);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        a[0][i][0] = x[2 * i];
+        a[0][i][1] = y[2 * i];
+        a[0][i][2] = x[2 * i + 1];
+        a[0][i][3] = y[2 * i + 1];
+    }
+}
+template <bool FAR> __device__ __forceinline__ void wk_nibbles_halves(uint2 q, uint32_t d, uint32_t add, uint32_t a[1][2][4])
+{
+    wk_nibbles_fragments(q, a, 0, 0);
+    if constexpr (FAR) wk_h2_lift(a[0]);
+    const uint32_t scale = wk_h2_mul(d, FAR ? 0x38003800u /* 2^-1 */ : 0x74007400u /* 2^14 */), more = wk_h2_mul(scale, 0x4c004c00u /* 16 */);
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i++) a[0][i / 4][i % 4] = wk_h2_fma(a[0][i / 4][i % 4], wk_h2_both(i % 4 < 2 ? more : scale, i % 2), wk_h2_both(add, i % 2));
 }
 __host__ __device__ __forceinline__ uint32_t wk_nibble_at(uint32_t i) { return (2 + 4 * (i / 2) + 16 * (i % 2)) & 31u; } /* may wrap: use the two below */
 __device__ __forceinline__ uint32_t wk_nibble_put(uint32_t q, uint32_t i) { return __funnelshift_l(q, q, wk_nibble_at(i)); }

@@ -141,18 +141,19 @@ template <class First, class... Rest> struct wk_product_of {
 
     static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }
 
-    /* A stage of the ring of product_few: a piece of a step for each slot. */
-    static void few_stages(wk_product_args *a)
+    /* A stage of the ring of product_few: a piece of a step for each slot, of at most `most` bytes where a step can be cut. */
+    static void few_stages(wk_product_args *a, uint32_t most)
     {
         uint32_t chunk = largest_step(a);
-        for (a->run = 1; super == 1 && a->run < a->step_units && chunk > WK_FEW_STAGE; a->run *= 2) chunk /= 2;
+        for (a->run = 1; super == 1 && a->run < a->step_units && chunk > most; a->run *= 2) chunk /= 2;
         a->stage_units = a->step_units / a->run;
         a->stages = (a->steps + WK_SLOTS - 1) / WK_SLOTS * a->run;
         for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->seg[i].step_bytes / a->run;
         a->slot = WK_SLOTS * chunk;
         if (a->steps < WK_SLOTS) a->slot = a->steps * chunk; /* the last step's chunk ends the stage */
     }
-    /* Stages of product_few that a block may ask for before one has arrived. Of one row two where one and a half would do: with one a block waits for it and asks for nothing meanwhile. */
+    /* Stages of product_few that a block may ask for before one has arrived. Of one row WK_FEW_ONE_*'s bytes; where the matrix is large and they are one stage and a half, two, up to a third more: with one a block
+     * asks for nothing while it waits. More than that small launches pay for, and stages above 50 KB gain nothing by it. */
     static uint32_t few_flight(const wk_product_args *a, uint32_t columns)
     {
         const uint32_t stage = a->blocks * a->slot;
@@ -167,7 +168,7 @@ template <class First, class... Rest> struct wk_product_of {
     static uint32_t few_shape(wk_product_args *a, uint32_t columns)
     {
         const uint32_t padded = a->steps * a->step_units * unit, grid = device.processors;
-        few_stages(a);
+        few_stages(a, columns == 1 ? WK_FEW_ONE_STAGE : WK_FEW_STAGE);
         uint32_t at = 0;
         const uint32_t x_at = at;
         a->x_stride = columns == 1 ? padded : padded + 32;
@@ -300,7 +301,7 @@ template <class First, class... Rest> struct wk_product_of {
     static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || is_relay(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
-        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND) || is_relay(KIND)) && sizeof...(F) > 1) || (is_heads(KIND) && ((F::block == 1) || ...))) return NULL;
+        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND) || is_relay(KIND)) && sizeof...(F) > 1) || (is_heads(KIND) && (wk_is_half<F>() || ...))) return NULL;
         else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), F...>;
         else if constexpr (is_relay(KIND)) return wk_product_relay<wide_tiles(KIND), F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;

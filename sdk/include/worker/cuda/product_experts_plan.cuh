@@ -12,7 +12,7 @@ template <class P, class First, class... Rest> struct wk_experts_plan {
     static void experts_stages(wk_experts_args *w, uint32_t bytes)
     {
         wk_product_args *a = &w->p;
-        P::few_stages(a);
+        P::few_stages(a, WK_FEW_STAGE);
         const uint32_t all = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
         w->rounds = a->run > 1 ? 1 : P::min_of(P::min_of(all, WK_EXPERTS_ROUNDS / 4), P::max_of(bytes / a->slot, 1));
         while (all % w->rounds) w->rounds--; /* no stage is partly empty */
@@ -64,7 +64,7 @@ template <class P, class First, class... Rest> struct wk_experts_plan {
     template <int COLUMNS> static uint32_t several_shape(wk_experts_args *w)
     {
         wk_product_args *a = &w->p;
-        P::few_stages(a);
+        P::few_stages(a, WK_FEW_STAGE);
         const uint32_t padded = a->steps * a->step_units * P::unit, type = a->seg[0].type, step_bytes = a->seg[0].step_bytes;
         a->x_stride = padded + (P::groups[type] == 16 ? 16 : 32); /* lanes that load together meet no other's banks */
         const uint32_t red_at = w->capacity * a->x_stride * 2, bars_at = red_at + WK_SEVERAL_PLACES * wk_several_shape<COLUMNS>::place, start_at = bars_at + WK_SEVERAL_BARS * 8;

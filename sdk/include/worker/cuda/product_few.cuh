@@ -14,8 +14,9 @@ enum {
     WK_FEW_THREADS = 32 * (WK_SLOTS + 2),
     WK_FEW_FLIGHT = 104 << 10,                          /* bytes that a multiprocessor asks for before any has arrived */
     WK_FEW_ONE_LEAST = 40 << 10,                        /* the same of one row: half of what a launch gives it, within these bounds. What is more than memory needs is a queue in which all small loads wait, */
-    WK_FEW_ONE_MOST = 76 << 10,                         /* and small launches stand beside those that do nothing else: attention, routers, combinations */
-    WK_FEW_STAGE = 4224,                                /* most bytes of a warp's part of a stage, where a step can be cut */
+    WK_FEW_ONE_MOST = 76 << 10,                         /* (few_flight may round this one up) and small launches stand beside those that do nothing else: attention, routers, combinations */
+    WK_FEW_STAGE = 3072,                                /* most bytes of a warp's part of a stage, where a step can be cut */
+    WK_FEW_ONE_STAGE = 4224,                            /* the same of one row: two units of BF16, which takes 264 us for 128256 x 4096 by one and 243 by two */
     WK_FEW_DEPTH = 8,                                   /* most stages */
     WK_FEW_SUMS = 4,                                    /* tiles whose sums may wait to be finished */
     WK_FEW_BARS = 2 * (WK_FEW_DEPTH + WK_FEW_SUMS)

@@ -134,6 +134,7 @@ template <int NT> __device__ __forceinline__ void wk_heads_hold(float (&c)[NT][4
 /* A warp of the multiplying. */
 template <class T, int NT> struct wk_heads_warp {
     static_assert(T::super == 1 && T::unit == 64, "units stand alone, two of them a piece");
+    static_assert(!wk_is_half<T>(), "values from memory would need wk_wgmma_replace");
     static constexpr uint32_t panel = NT * 1024; /* 64 values of all columns */
     const wk_wide_args &a;
     unsigned char *const shared;

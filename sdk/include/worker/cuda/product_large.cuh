@@ -178,6 +178,7 @@ struct wk_ring { uint32_t stage, phase; };
 
 /* What a warp holds of the weights: quants and scales of a unit of its two tiles, and two buffers of 64 values of k, ready to be multiplied. */
 template <class F> struct wk_large_weights {
+    static_assert(!wk_is_half<F>(), "values from memory would need wk_wgmma_replace");
     static constexpr uint32_t PANELS = wk_large_panels<F>();
     typename F::scales s[2];
     typename F::quants q;
