@@ -26,7 +26,7 @@ struct http_server {
     atomic_uint threads_ready, connections, streams, handlers;
     atomic_bool closing;
     _Atomic uint64_t requests, refused, streams_refused, reserved;
-    char bind_error[256];            /* CivetWeb's last complaint while it starts */
+    char bind_error[256];            /* CivetWeb's first complaint while it starts: others follow from it */
 };
 
 /* One connection, which carries one request: made before the first byte is looked at, freed before the socket is closed. */

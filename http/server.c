@@ -174,7 +174,7 @@ static int on_error(struct mg_connection *c, int status, const char *text)
 static int on_message(const struct mg_connection *c, const char *text)
 {
     struct http_server *s = c ? server_of(c) : NULL;
-    if (s && !atomic_load(&s->threads_ready)) (void)snprintf(s->bind_error, sizeof s->bind_error, "%s", text);
+    if (s && !atomic_load(&s->threads_ready) && !s->bind_error[0]) (void)snprintf(s->bind_error, sizeof s->bind_error, "%s", text);
     return 1;
 }
 
@@ -295,9 +295,9 @@ wk_status http_open(const struct http_options *o, const struct http_route *route
     struct thread_settings was;
     prepare_threads(&was);
     bool allowed = false;
-    if (!(status = check_address(o, err)) && !(status = socket_allow(s->n_threads + QUEUE, err) ? WK_OK : WK_INVALID)) {
+    if (!(status = socket_allow(s->n_threads + QUEUE, err) ? WK_OK : WK_INVALID)) {
         allowed = true;
-        if (!(status = know_layout(err)) && !(status = start_civetweb(s, err))) status = finish_start(s, err);
+        if (!(status = know_layout(err)) && !(status = check_address(o, err)) && !(status = start_civetweb(s, err))) status = finish_start(s, err);
     }
     restore_threads(&was);
     if (status) {

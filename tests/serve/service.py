@@ -7,10 +7,12 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 SKIPPED = 77
+STARTS = 5  # of a worker whose ports were taken
 PATIENCE = 120  # seconds: what has not come by then never does; nothing else here is timed
 # Parameters of a job that does not end by itself while a test looks on, and the options of a worker that lets it run for minutes on any machine: what was generated once
 # becomes ever more likely, and an end never was. Its end is a cancel.
@@ -36,7 +38,7 @@ def skip(why):
 
 
 def free_port():
-    """A port that nobody has, from below those that the kernel gives to the connections of whatever else runs here: it is still free when the worker binds it."""
+    """A port that nobody has, from below those that the kernel gives to the connections of whatever else runs here: as a rule it is still free when the worker binds it."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
         low = int(f.read().split()[0])
     while True:
@@ -49,16 +51,22 @@ def free_port():
 
 
 class Worker:
-    """worker serve ARGUMENTS, ready unless wait is False. Its standard error is in .log once it has ended."""
+    """worker serve ARGUMENTS, ready unless wait is False; on other ports, should somebody have taken one before the worker could. What it said is in said()."""
+
+    starts = 0
 
     def __init__(self, program, *arguments, wait=True, environment=None):
-        self.port, self.admin = free_port(), free_port()
-        command = [program, "serve", "--port", str(self.port), "--admin-port", str(self.admin), *arguments]
-        self.stderr = open("/tmp/worker-test-%d-%d.log" % (os.getpid(), self.port), "w+", encoding="utf-8", errors="replace")
-        os.unlink(self.stderr.name)
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.stderr, env=dict(os.environ, **(environment or {})))
+        self.program, self.arguments, self.environment = program, arguments, dict(os.environ, **(environment or {}))
+        self.start()
         if wait:
             self.until(lambda: self.get("/readyz")[0] == 200)
+
+    def start(self):
+        self.starts += 1
+        self.port, self.admin = free_port(), free_port()
+        command = [self.program, "serve", "--port", str(self.port), "--admin-port", str(self.admin), *self.arguments]
+        self.stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.stderr, env=self.environment)
 
     def until(self, what):
         end = time.monotonic() + PATIENCE
@@ -69,6 +77,10 @@ class Worker:
             except OSError:
                 pass
             if self.process.poll() is not None:
+                if "LISTEN_FAILED" in self.said() and self.starts < STARTS:
+                    print("again, on other ports: " + self.said(), flush=True)
+                    self.start()
+                    continue
                 raise RuntimeError("the worker ended with %s: %s" % (self.process.returncode, self.said()))
             if time.monotonic() > end:
                 raise TimeoutError("the worker does not get there: " + self.said())
