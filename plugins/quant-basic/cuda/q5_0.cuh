@@ -33,13 +33,7 @@ struct q5_0 {
     {
         uint32_t o[16];
         wk_fives(q.w, o); /* half of it is used and made */
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            a[0][i][0] = o[8 * b + 2 * i];
-            a[0][i][1] = o[8 * b + 4 + 2 * i];
-            a[0][i][2] = o[8 * b + 2 * i + 1];
-            a[0][i][3] = o[8 * b + 4 + 2 * i + 1];
-        }
+        wk_rows_fragments(o + 8 * b, o + 8 * b + 4, a[0]);
     }
     static constexpr float unscale = 16.0f;
     /* q 2^-19 times d 2^15 (pairs at bit 0 of their word: q 2^-24 times d 2^20), less d. */

@@ -25,13 +25,7 @@ struct q5_1 {
     {
         uint32_t o[16];
         wk_fives(q.w, o); /* half of it is used and made */
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            a[0][i][0] = o[8 * b + 2 * i];
-            a[0][i][1] = o[8 * b + 4 + 2 * i];
-            a[0][i][2] = o[8 * b + 2 * i + 1];
-            a[0][i][3] = o[8 * b + 4 + 2 * i + 1];
-        }
+        wk_rows_fragments(o + 8 * b, o + 8 * b + 4, a[0]);
     }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return wk_half2_float(i ? s.d.z : s.d.x); }
     static __device__ __forceinline__ float2 min(const scales &s, uint32_t, uint32_t i)

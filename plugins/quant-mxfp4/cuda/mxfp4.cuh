@@ -29,13 +29,7 @@ struct mxfp4 {
         uint32_t x[4], y[4];
         mxfp4_pairs(b ? q.q.z : q.q.x, x);
         mxfp4_pairs(b ? q.q.w : q.q.y, y);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            a[0][i][0] = x[2 * i];
-            a[0][i][1] = y[2 * i];
-            a[0][i][2] = x[2 * i + 1];
-            a[0][i][3] = y[2 * i + 1];
-        }
+        wk_rows_fragments(x, y, a[0]);
     }
     static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i)
     {

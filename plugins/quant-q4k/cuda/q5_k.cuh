@@ -31,13 +31,7 @@ struct q5_k {
     {
         uint32_t o[16]; /* what the other group of the run needs is not computed here */
         wk_fives(q.w[b / 2], o, c);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            a[0][i][0] = o[8 * (b % 2) + 2 * i];
-            a[0][i][1] = o[8 * (b % 2) + 4 + 2 * i];
-            a[0][i][2] = o[8 * (b % 2) + 2 * i + 1];
-            a[0][i][3] = o[8 * (b % 2) + 4 + 2 * i + 1];
-        }
+        wk_rows_fragments(o + 8 * (b % 2), o + 8 * (b % 2) + 4, a[0]);
     }
     static constexpr float unscale = 16.0f;
     /* q 2^-19 times d sc 2^15, less dmin m / 16. */

@@ -115,6 +115,13 @@ __device__ __forceinline__ void wk_h2_lift(uint32_t a[2][4])
     for (uint32_t i = 0; i < 8; i++) a[i / 4][i % 4] = wk_h2_mul(a[i / 4][i % 4], 0x78007800u /* 2^15 */);
 }
 
+/* A of 32 values of a format with groups of 32: a lane's pairs in their order, of row g and of row g + 8. */
+__device__ __forceinline__ void wk_rows_fragments(const uint32_t g[4], const uint32_t g8[4], uint32_t a[2][4])
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) a[i / 4][i % 4] = (i % 2 ? g8 : g)[i / 4 * 2 + i % 4 / 2];
+}
+
 __device__ __forceinline__ float2 wk_half2_float(uint32_t w)
 {
     const half2 h = *reinterpret_cast<const half2 *>(&w);
@@ -138,13 +145,7 @@ __device__ __forceinline__ void wk_nibbles_fragments(uint2 q, uint32_t a[1][2][4
     uint32_t x[4], y[4];
     wk_nibbles(q.x, x, c0, c1);
     wk_nibbles(q.y, y, c0, c1);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        a[0][i][0] = x[2 * i];
-        a[0][i][1] = y[2 * i];
-        a[0][i][2] = x[2 * i + 1];
-        a[0][i][3] = y[2 * i + 1];
-    }
+    wk_rows_fragments(x, y, a[0]);
 }
 template <bool FAR> __device__ __forceinline__ void wk_nibbles_halves(uint2 q, uint32_t d, uint32_t add, uint32_t a[1][2][4])
 {

@@ -90,10 +90,7 @@ template <class T, int CHAIN, bool FAR> __device__ __forceinline__ void wk_slot_
         uint32_t f[1][2][4];
         wk_halves<T, FAR>(q, s, place, 2 * half + h, f);
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            if constexpr (wk_is_half<T>()) wk_wgmma_replace(to[h][j], f[0][CHAIN][j], zero);
-            else to[h][j] = f[0][CHAIN][j];
-        }
+        for (int j = 0; j < 4; j++) wk_wgmma_replace<wk_is_half<T>()>(to[h][j], f[0][CHAIN][j], zero);
     }
 }
 

@@ -398,10 +398,7 @@ template <class T, bool FAR> __device__ __forceinline__ void wk_wide_make(const 
         uint32_t f[1][2][4];
         wk_halves<T, FAR>(q, s, place, 2 * half + h, f);
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            if constexpr (wk_is_half<T>()) wk_wgmma_replace(to[2 * h + j / 4][j % 4], f[0][j / 4][j % 4], zero);
-            else to[2 * h + j / 4][j % 4] = f[0][j / 4][j % 4];
-        }
+        for (int j = 0; j < 8; j++) wk_wgmma_replace<wk_is_half<T>()>(to[2 * h + j / 4][j % 4], f[0][j / 4][j % 4], zero);
     }
 }
 
