@@ -55,7 +55,7 @@ template <int N> __device__ __forceinline__ void wk_wgmma_hold(uint32_t (&a)[N][
 }
 /* A register of A gets a value, FROM_MEMORY one that comes from there as it is. The assembler takes a product for an instruction that is over when it is issued, and may give the register to anything that is made before the wait: F16's
  * values took such registers. So the new value depends on the old one, which keeps its register until here, behind the wait. zero: 0, and neither compiler may know it. Weights that are computed (all other formats) have
- * kept out of such registers: the machine code shows it, nothing here forbids it. */
+ * kept out of such registers; cmake/check_wgmma.py looks at the machine code of all. */
 template <bool FROM_MEMORY> __device__ __forceinline__ void wk_wgmma_replace(uint32_t &a, uint32_t v, uint32_t zero)
 {
     if constexpr (FROM_MEMORY) asm volatile("lop3.b32 %0, %0, %1, %2, 0xea;" : "+r"(a) : "r"(zero), "r"(v) : "memory");
