@@ -86,6 +86,7 @@ static unsigned char *tiles_of(const struct format *f, uint32_t n, uint32_t k, u
 enum { MAX_K = 16384, MAX_N = 201088, ROWS = 64 }; /* of any matrix below; y is [ROWS][MAX_N] */
 static __half *act[2];
 static float *res, *part, *y, *weight;
+static void *workspace;
 static void buffers(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -95,6 +96,7 @@ static void buffers(void)
     OK(cudaMalloc(&res, ROWS * MAX_K * sizeof(float)));
     OK(cudaMalloc(&part, ROWS * MAX_K / 16 * sizeof(float)));
     OK(cudaMalloc(&weight, MAX_K * sizeof(float)));
+    OK(cudaMalloc(&workspace, ROWS * MAX_K * sizeof(float)));
     OK(cudaMalloc(&y, (uint64_t)ROWS * MAX_N * sizeof(float)));
     float_kernel<<<256, 256>>>(res, ROWS * MAX_K, 0.01f);
     float_kernel<<<256, 256>>>(weight, MAX_K, 0.01f);
@@ -145,6 +147,7 @@ static struct wk_cuda_product product(uint32_t rows, uint32_t k)
     p.k = k;
     p.n_seg = 1;
     p.input.x = act[0];
+    p.workspace = workspace;
     p.seg[0].out.y = y;
     return p;
 }
@@ -152,7 +155,7 @@ static struct wk_cuda_product product(uint32_t rows, uint32_t k)
 static bool wanted_columns[ROWS + 1];
 static void shapes(const char *only)
 {
-    static const uint32_t list[][2] = { { 128256, 4096 }, { 22016, 4096 }, { 9216, 3072 }, { 4096, 4096 }, { 4096, 11008 }, { 151936, 896 }, { 9728, 896 }, { 1152, 896 }, { 896, 896 }, { 896, 4864 },
+    static const uint32_t list[][2] = { { 128256, 8192 }, { 128256, 4096 }, { 28672, 8192 }, { 22016, 4096 }, { 9216, 3072 }, { 4096, 4096 }, { 4096, 11008 }, { 151936, 896 }, { 9728, 896 }, { 1152, 896 }, { 896, 896 }, { 896, 4864 },
         { 201088, 2880 }, { 23040, 2880 }, { 5760, 2880 }, { 2880, 2880 } };
     for (const struct format &f : formats) {
         if (only && strcmp(only, f.name)) continue;

@@ -264,14 +264,18 @@ static enum outcome mma_tf32(struct warp *w, const struct insn *i) /* the low 13
     put_d(w, i, d);
     return NEXT;
 }
-static enum outcome mma_s8(struct warp *w, const struct insn *i) /* m16n8k32, saturation off */
+static enum outcome mma_bytes(struct warp *w, const struct insn *i, bool a_signed) /* m16n8k32, saturation off; B signed */
 {
-    int8_t a[16][32], b[32][8];
+    int16_t a[16][32];
+    int8_t b[32][8];
     if (!gathered(w, ALL_LANES)) return block_for(w, "mma.sync with the rest of its warp", ALL_LANES);
     need_warp(w);
     EACH_LANE
         for (unsigned h = 0; h < 4; h++) {
-            for (unsigned n = 0; n < 4; n++) a[l / 4 + 8 * (n % 2)][4 * (l % 4) + 16 * (n / 2) + h] = (int8_t)(r32(w, i, 4 + n)[l] >> (8 * h));
+            for (unsigned n = 0; n < 4; n++) {
+                const uint8_t byte = (uint8_t)(r32(w, i, 4 + n)[l] >> (8 * h));
+                a[l / 4 + 8 * (n % 2)][4 * (l % 4) + 16 * (n / 2) + h] = a_signed ? (int16_t)(int8_t)byte : (int16_t)byte;
+            }
             for (unsigned n = 0; n < 2; n++) b[4 * (l % 4) + 16 * n + h][l / 4] = (int8_t)(r32(w, i, 8 + n)[l] >> (8 * h));
         }
     EACH_LANE
@@ -283,6 +287,9 @@ static enum outcome mma_s8(struct warp *w, const struct insn *i) /* m16n8k32, sa
         }
     return NEXT;
 }
+
+static enum outcome mma_s8(struct warp *w, const struct insn *i) { return mma_bytes(w, i, true); }
+static enum outcome mma_u8(struct warp *w, const struct insn *i) { return mma_bytes(w, i, false); }
 
 /* n matrices of 8 x 8 halves: lane 8 m + r has the address of row r of matrix m; lane l gets two neighbours of row l / 4, or of column l / 4. */
 static enum outcome load_matrices(struct warp *w, const struct insn *i, unsigned n, bool transposed)
@@ -351,7 +358,7 @@ const struct instruction warp_instructions[] = {
     C("barrier.cluster.wait", "", cluster_wait), C("barrier.cluster.wait.acquire", "", cluster_wait), C("barrier.cluster.wait.aligned", "", cluster_wait), C("barrier.cluster.wait.acquire.aligned", "", cluster_wait),
     C("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "iiii:iiiiiiiiii", mma_f16), C("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "iiii:iiiiiiiiii", mma_bf16),
     C("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", "iiii:iiiiiii", mma_f16_k8), C("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "iiii:iiiiiiiiii", mma_tf32),
-    C("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "iiii:iiiiiiiiii", mma_s8),
+    C("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "iiii:iiiiiiiiii", mma_s8), C("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32", "iiii:iiiiiiiiii", mma_u8),
     LDMATRIX("x1", "i", x1), LDMATRIX("x2", "ii", x2), LDMATRIX("x4", "iiii", x4), C("movmatrix.sync.aligned.m8n8.trans.b16", "i:i", movmatrix),
     C("stmatrix.sync.aligned.m8n8.x4.shared.b16", ":miiii", stmatrix_x4), C("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16", ":miiii", stmatrix_x4),
     { NULL, NULL, NULL, false }

@@ -163,7 +163,7 @@ struct executor {
     uint8_t *host;                  /* the ring of prepare's blocks, in pinned memory */
     uint8_t *act;                   /* converted rows of a product */
     float *tmp[2];                  /* results before cuda_finish; [1] follows [0] */
-    void *expanded, *gemm_space;    /* expanded: f16 weights, or panels */
+    void *expanded, *gemm_space;    /* expanded: f16 weights, panels, or what products of few rows need besides */
     void *q_half, *attend_space; uint32_t *attend_counters;
     uint32_t *route_ticket;         /* one, for routes and large products */
     double *freq;                   /* of all turn tables */

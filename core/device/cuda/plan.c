@@ -296,7 +296,9 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
     most(&z->act, act_bytes(n * v->slots, v->width));
     uint64_t columns = 0;
     for (uint32_t g = 0; g < l->n_seg; g++) {
-        if (!cuda_is_router(x->program, &l->seg[g]) && cuda_expands(cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n))) columns += cuda_stride(l->seg[g].n);
+        const struct cuda_matrix *m = cuda_is_router(x->program, &l->seg[g]) ? NULL : cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n);
+        if (m && cuda_expands(m)) columns += cuda_stride(l->seg[g].n);
+        if (m && !experts && m->module->workspace) most(&z->expanded, m->module->workspace(m->type->ggml_type, m->k, results < WK_CUDA_ROWS ? (uint32_t)results : WK_CUDA_ROWS));
         if (!l->logits) most(&z->tmp, results * cuda_stride(l->seg[g].n));
     }
     if (panel_experts(x, l)) most(&z->expanded, wk_cuda_panel_bytes(v->width, wk_cuda_panel_places(panel_experts(x, l), results)));

@@ -182,7 +182,7 @@ struct call {
 /* Items [at, at + n) of the call. */
 static wk_status product_call(struct executor *x, const struct cuda_product_stage *p, const struct run *r, const struct input *i, const struct call *c, uint32_t at, uint32_t n, const struct wk_err *err)
 {
-    struct wk_cuda_product q = { .struct_size = sizeof q, .flags = WK_CUDA_DEPENDENT, .rows = n, .k = p->k, .n_seg = c->n_seg, .input = input_from(i, at), .out_group = c->out_group };
+    struct wk_cuda_product q = { .struct_size = sizeof q, .flags = WK_CUDA_DEPENDENT, .rows = n, .k = p->k, .n_seg = c->n_seg, .input = input_from(i, at), .out_group = c->out_group, .workspace = x->expanded };
     for (uint32_t g = 0; g < c->n_seg; g++) {
         const struct cuda_segment *seg = &p->seg[c->first_seg + g];
         q.seg[g] = (struct wk_cuda_segment){ .tiles = seg->m->data, .bias = seg->bias, .ggml_type = seg->m->type->ggml_type, .n = seg->m->n, .out = output_from(&c->out[g], at) };

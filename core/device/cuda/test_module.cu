@@ -134,6 +134,13 @@ __global__ void __launch_bounds__(128) product_kernel(struct wk_cuda_product p)
         for (uint32_t j = threadIdx.x; j < p.k; j += blockDim.x) x[j] = wk_act_half(wk_rms_value(((const float *)p.input.x)[from * p.input.x_stride + j], scale, p.input.w ? p.input.w[j] : 1.0f), 0);
     } else for (uint32_t j = threadIdx.x; j < p.k; j += blockDim.x) x[j] = act_value(p.input, p.k, from, j);
     __syncthreads();
+    if (!p.expert && p.rows > 1) { /* by way of the workspace */
+        __half *const w = (__half *)p.workspace + (uint64_t)i * p.k;
+        for (uint32_t j = threadIdx.x; j < p.k; j += blockDim.x) w[j] = x[j], x[j] = 0.0f;
+        __syncthreads();
+        for (uint32_t j = threadIdx.x; j < p.k; j += blockDim.x) x[p.k - 1 - j] = w[p.k - 1 - j];
+        __syncthreads();
+    }
     const uint32_t expert = p.expert ? p.expert[(uint64_t)(i / p.top_k) * p.expert_stride + i % p.top_k] : 0;
     const float unit = p.input.kind != WK_CUDA_IN_RMS ? (float)(1u << p.input.shift) : 1.0f;
     for (uint32_t s = 0; s < (p.glu ? 1 : p.n_seg); s++) {
@@ -168,8 +175,11 @@ struct wk_cuda_layout layout(const struct wk_cuda_product *p)
     return { in, PANELS, out };
 }
 
+uint64_t workspace(uint32_t, uint32_t k, uint32_t rows) { return rows > 1 ? (uint64_t)rows * k * 2 : 0; }
+
 wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
 {
+    if (!p->expert && p->rows > 1 && (!p->workspace || (uintptr_t)p->workspace % 256)) return wk_fail(err, WK_INVALID, "test module: %u rows without a workspace", p->rows);
     if (!p->expert && (p->rows < 1 || p->rows > WK_CUDA_ROWS)) return wk_fail(err, WK_INVALID, "test module: %u rows", p->rows);
     if (p->input.kind == WK_CUDA_IN_RMS && p->rows > (p->input.row_index ? 1 : norm_rows(p))) return wk_fail(err, WK_INVALID, "test module: %u rows with a norm", p->rows);
     if (p->expert && (p->residual || p->input.kind == WK_CUDA_IN_RMS || p->input.row_index)) return wk_fail(err, WK_INVALID, "test module: an expert product with a norm, a residual or picked rows");
@@ -199,7 +209,7 @@ int32_t serves(const uint32_t *types, uint32_t n)
 #define TYPE(t) { sizeof(struct wk_type_cuda), t, tile_bytes, pack<t>, unpack<t>, expand, gather }
 const struct wk_type_cuda types[] = { TYPE(0), TYPE(1), TYPE(2), TYPE(6), TYPE(8), TYPE(12), TYPE(13), TYPE(14), TYPE(30) };
 const struct wk_type_cuda *const list[] = { &types[0], &types[1], &types[2], &types[3], &types[4], &types[5], &types[6], &types[7], &types[8] };
-const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list, { 0, 0 }, "test", list, open, serves, product, NULL, NULL, norm_rows, layout };
+const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list, { 0, 0 }, "test", list, open, serves, product, NULL, NULL, norm_rows, layout, workspace };
 
 }
 

@@ -1,128 +1,172 @@
-/* quant-q4k/cuda/q2_k.cuh: Q2_K on the device (contract: worker/cuda/format.cuh).
+/* quant-q4k/cuda/q2_k.cuh: Q2_K on the device (contract: worker/cuda/format.cuh, worker/cuda/whole.cuh).
  *
- * A super-unit is one block of the 16 rows, in two units of eight groups of 16. A unit is: 32 lanes x 4 words, a word for each 32 values: rows g and g+8, values
- * 4t .. 4t+3 of both 16s; then 8 x { scale bytes of row g, of row g+8 }. The even unit ends with 8 x { d and dmin of row g, of row g+8 }.
+ * A unit is one block of the 16 rows. A lane has a word for each of its 8 pieces: group 4 i + t of row g, then of row g + 8, i from 0 on: of all lanes i 0 and 1, then 2 and 3. Then for each lane the scale bytes of its groups, four of row g, four of row
+ * g + 8 (minimum above, scale below); then 8 x { d and dmin of row g, of row g + 8 }.
  *
- * Fields of 2 bits: of the first 16 at bits 2 to 9 of either half of the word, of the second there, too, once the word is turned right by 8: two bits each of the lower two values of row g, the upper two, the same of
- * row g + 8. */
+ * A word is a group: four values in the same bits of its bytes, the first four in bits 0 and 1; of four values bytes 0, 2, 1, 3, so that pairs stand in halves. */
 #ifndef QUANT_Q4K_CUDA_Q2_K_CUH
 #define QUANT_Q4K_CUDA_Q2_K_CUH
 
-#include <worker/cuda/format.cuh>
+#include <worker/cuda/whole.cuh>
 
 struct q2_k {
-    static constexpr uint32_t type = 10, block = 256, block_bytes = 84, unit = 128, super = 2, group = 16, slot = 704, parts = 1, mins = 1;
-    static constexpr float bias0 = 256.0f, bias1 = 64.0f;
-    static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)(u / 2) * 1344 + u % 2 * 704; }
+    static constexpr uint32_t type = 10, block = 256, block_bytes = 84, unit = 256, super = 1, group = 16, slot = 1344, parts = 1, mins = 1;
+    enum { SCALES_AT = 1024, D_AT = 1280 };
+    static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 1344; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 256) * 1344; }
 
-    struct scales {
-        uint4 now;      /* the scales of this unit: eight bytes of row g, eight of row g + 8 */
-        uint4 mins;     /* the minima likewise: of the even unit in the lower four bits, of the odd unit above */
-        uint2 dm;       /* d and dmin of row g, of row g + 8 */
-        /* For halves(): of groups t and t + 4 of the unit, d sc 2^18 of row g and d sc 2^14 of row g + 8, far: d sc 2; -dmin m / 16. up, down: what integers are multiplied by. far: some |d| is 2^-6 or more. */
-        uint32_t scale[2], less[2], up, down, far;
+    struct bits { uint4 q[2]; };
+    static __device__ __forceinline__ void load(bits &q, const unsigned char *unit, uint32_t lane)
+    {
+        q.q[0] = reinterpret_cast<const uint4 *>(unit)[lane];
+        q.q[1] = reinterpret_cast<const uint4 *>(unit)[32 + lane];
+    }
+    struct words { uint2 sc, dm; }; /* scale bytes, d and dmin: of row g, of row g + 8 */
+    static __device__ __forceinline__ void load(words &w, const unsigned char *unit, uint32_t lane)
+    {
+        w.sc = reinterpret_cast<const uint2 *>(unit + SCALES_AT)[lane];
+        w.dm = reinterpret_cast<const uint2 *>(unit + D_AT)[lane / 4];
+    }
+
+    /* ---- whole numbers: bytes 4 q sc ---- */
+    static constexpr bool whole_mins = true;
+    static constexpr float whole_unscale = 0.25f;
+    struct whole {
+        words w;
+        bits q;
     };
-    struct quants { uint4 q; };
-    static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t u, uint32_t lane)
+    static __device__ __forceinline__ void load(whole &s, const unsigned char *unit, uint32_t lane)
     {
-        const uint32_t low = 0x0f0f0f0fu;
-        const uint4 sc = *reinterpret_cast<const uint4 *>(unit + 512 + lane / 4 * 16);
-        s.now = make_uint4(sc.x & low, sc.y & low, sc.z & low, sc.w & low);
-        if (u % 2 == 0) {
-            s.dm = *reinterpret_cast<const uint2 *>(unit + 640 + lane / 4 * 8);
-            s.mins = make_uint4(sc.x >> 4 & low, sc.y >> 4 & low, sc.z >> 4 & low, sc.w >> 4 & low);
-            const uint32_t d = __byte_perm(s.dm.x, s.dm.y, 0x5410);
-            s.far = wk_h2_any(d, 0x2400);
-            s.up = s.far ? wk_h2_mul(d, 0x40004000u /* 2 */) : wk_h2_mul(wk_h2_mul(d, 0x3c004800u /* 8 and 1 */), 0x74007800u /* 2^15 and 2^14 */);
-            s.down = wk_h2_mul(__byte_perm(s.dm.x, s.dm.y, 0x7632), 0xac00ac00u /* -2^-4 */);
-        } else {
-            s.mins = make_uint4(wk_and_or(sc.x, ~low, s.mins.x), wk_and_or(sc.y, ~low, s.mins.y), wk_and_or(sc.z, ~low, s.mins.z), wk_and_or(sc.w, ~low, s.mins.w));
-        }
-        const uint32_t select = 0x4400u + lane % 4 * 0x1111u;
-#pragma unroll
-        for (uint32_t i = 0; i < 2; i++) {
-            const uint32_t v = __byte_perm(i ? sc.y : sc.x, i ? sc.w : sc.z, select);
-            s.scale[i] = wk_h2_mul(wk_h2_add(wk_and_or(v, 0x000f000fu, 0x64006400u), 0xe400e400u /* -1024 */), s.up);
-            s.less[i] = wk_h2_mul(wk_h2_add(wk_and_or(v >> 4, 0x000f000fu, 0x64006400u), 0xe400e400u), s.down);
-        }
+        load(s.q, unit, lane);
+        load(s.w, unit, lane);
     }
-    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane) { q.q = reinterpret_cast<const uint4 *>(unit)[lane]; }
-    /* As they lie, those of row g + 8 four bits higher, or BROUGHT where those of row g are. */
-    template <bool BROUGHT> static __device__ __forceinline__ void fields(const quants &q, uint32_t b, uint32_t a[1][2][4], uint32_t c0, uint32_t c1)
+    static __device__ __forceinline__ void whole_bytes(const whole &s, uint32_t i, uint32_t a[2][4])
     {
-        const uint32_t w = b == 0 ? q.q.x : b == 1 ? q.q.y : b == 2 ? q.q.z : q.q.w;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const uint32_t v = h ? __funnelshift_r(w, w, 8) : w, v8 = BROUGHT ? v >> 4 : v;
-            a[0][h][0] = wk_and_or(v, 0x000c000cu, c0);
-            a[0][h][1] = wk_and_or(v8, BROUGHT ? 0x000c000cu : 0x00c000c0u, c0);
-            a[0][h][2] = wk_and_or(v, 0x00300030u, c1);
-            a[0][h][3] = wk_and_or(v8, BROUGHT ? 0x00300030u : 0x03000300u, c1);
-        }
-    }
-    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4]) { fields<true>(q, b, a, 0x5c005c00u, 0x54005400u); }
-    static constexpr float unscale = 16.0f;
-    /* Fields of row g are q 2^-22 and q 2^-20: times d sc 2^18, and a quarter of it, less dmin m / 16. Those of row g + 8 are 16 times larger, their scale 16 times smaller. FAR: both rows' as q 2^-5 and q 2^-3, times
-     * d sc 2. */
-    template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
-    {
-        fields<false>(q, b, a, 0, 0);
-        if constexpr (FAR)
-#pragma unroll
-            for (uint32_t i = 0; i < 8; i++) a[0][i / 4][i % 4] = wk_h2_mul(wk_h2_mul(a[0][i / 4][i % 4], 0x70007000u /* 2^13 */), i % 2 ? 0x3c003c00u : 0x4c004c00u /* 16 */);
+        const uint4 v = s.q.q[i / 2];
+        const uint2 q = i % 2 ? make_uint2(v.z, v.w) : make_uint2(v.x, v.y);
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
-            const uint32_t i = 2 * b + h, of = (threadIdx.x & 28u) | i % 4;
-            const uint32_t scale = __shfl_sync(0xffffffffu, s.scale[i / 4], of), less = __shfl_sync(0xffffffffu, s.less[i / 4], of), quarter = wk_h2_mul(scale, 0x34003400u);
-#pragma unroll
-            for (uint32_t j = 0; j < 4; j++) a[0][h][j] = wk_h2_fma(a[0][h][j], wk_h2_both(j < 2 ? scale : quarter, j % 2), wk_h2_both(less, j % 2));
+            const uint32_t w = h ? q.y : q.x, high = w >> 4, sc = __byte_perm((h ? s.w.sc.y : s.w.sc.x) & 0x0f0f0f0fu, 0, 0x4440 + i), sc4 = sc * 4;
+            a[0][h] = (w & 0x03030303u) * sc4;
+            a[0][h + 2] = (w & 0x0c0c0c0cu) * sc;
+            a[1][h] = (high & 0x03030303u) * sc4;
+            a[1][h + 2] = (high & 0x0c0c0c0cu) * sc;
         }
     }
-    /* Scale, or minimum, of group i of unit u, of row g (h 0) or g + 8. */
-    static __device__ __forceinline__ float integer(const uint4 &m, uint32_t u, uint32_t h, uint32_t i)
+    static __device__ __forceinline__ void whole_min(const whole &s, uint32_t a[4])
     {
-        return (float)((h ? (i / 4 ? m.w : m.z) : i / 4 ? m.y : m.x) >> (i % 4 * 8 + u % 2 * 4) & 15u);
+        a[0] = s.w.sc.x >> 4 & 0x0f0f0f0fu;
+        a[1] = s.w.sc.y >> 4 & 0x0f0f0f0fu;
+        a[2] = s.w.sc.x & 0xf0f0f0f0u;
+        a[3] = s.w.sc.y & 0xf0f0f0f0u;
     }
-    static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i)
+    static __device__ __forceinline__ float whole_value(const whole &s, uint32_t h, int32_t sum, int32_t less)
     {
-        return make_float2(__fmul_rn(wk_half2_float(s.dm.x).x, integer(s.now, 0, 0, i)), __fmul_rn(wk_half2_float(s.dm.y).x, integer(s.now, 0, 1, i)));
+        const float2 d = wk_half2_float(h ? s.w.dm.y : s.w.dm.x);
+        return __fmaf_rn((float)sum, d.x, -__fmul_rn((float)(4 * less), d.y));
     }
-    static __device__ __forceinline__ float2 min(const scales &s, uint32_t u, uint32_t i)
+
+    /* ---- halves ---- */
+    struct scales {
+        uint32_t scale[4], less[4], far; /* of the lane's groups, rows g and g + 8: d sc 2^18, far: d sc 2; -dmin m / 16; far: some |d| is 2^-6 or more */
+    };
+    static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
     {
-        const float2 m = min_scale(s);
-        return make_float2(__fmul_rn(m.x, integer(s.mins, u, 0, i)), __fmul_rn(m.y, integer(s.mins, u, 1, i)));
+        words w;
+        load(w, unit, lane);
+        const uint32_t d = __byte_perm(w.dm.x, w.dm.y, 0x5410), down = wk_h2_mul(__byte_perm(w.dm.x, w.dm.y, 0x7632), 0xac00ac00u /* -2^-4 */);
+        s.far = wk_h2_any(d, 0x2400);
+        const uint32_t up = s.far ? wk_h2_mul(d, 0x40004000u /* 2 */) : wk_h2_mul(wk_h2_mul(d, 0x4c004c00u /* 16 */), 0x74007400u /* 2^14 */);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t both = __byte_perm(w.sc.x, w.sc.y, 0x4400 + i * 0x1111); /* of row g, of row g + 8 */
+            s.scale[i] = wk_h2_mul(wk_h2_add(wk_and_or(both, 0x000f000fu, 0x64006400u), 0xe400e400u /* -1024 */), up);
+            s.less[i] = wk_h2_mul(wk_h2_add(wk_and_or(both >> 4, 0x000f000fu, 0x64006400u), 0xe400e400u), down);
+        }
     }
-    static __device__ __forceinline__ float2 min_scale(const scales &s) { return make_float2(wk_half2_float(s.dm.x).y, wk_half2_float(s.dm.y).y); }
+    struct quants { /* read a piece at a time: a unit is too much for the registers */
+        const unsigned char *unit;
+        uint32_t lane;
+    };
+    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane) { q = { unit, lane }; }
+    static constexpr float unscale = 16.0f;
+    /* Fields are q 2^-22 and q 2^-20: times d sc 2^18, and a quarter of it, less dmin m / 16. FAR: both as q 2^-5, times d sc 2. */
+    template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
+    {
+        const uint32_t i = b / 2, quarter = wk_h2_mul(s.scale[i], 0x34003400u);
+        const uint2 v = *reinterpret_cast<const uint2 *>(q.unit + i / 2 * 512 + q.lane * 16 + i % 2 * 8);
+#pragma unroll
+        for (uint32_t j = 0; j < 4; j++) { /* rows g, g + 8 of the lower two of four values, then of the upper two */
+            const uint32_t w = j % 2 ? v.y : v.x, from = b % 2 * 4 + j / 2 * 8, x = from < 2 ? w << 2 : w >> (from - 2);
+#pragma unroll
+            for (uint32_t h = 0; h < 2; h++) {
+                uint32_t f = x & (h ? 0x00300030u : 0x000c000cu);
+                if constexpr (FAR) f = wk_h2_mul(wk_h2_mul(f, 0x70007000u /* 2^13 */), h ? 0x44004400u /* 4 */ : 0x4c004c00u /* 16 */);
+                a[0][h][j] = wk_h2_fma(f, wk_h2_both(h && !FAR ? quarter : s.scale[i], j % 2), wk_h2_both(s.less[i], j % 2));
+            }
+        }
+    }
+
+    /* ---- single values ---- */
+    /* The word of group j of a row. */
+    static __device__ __forceinline__ uint32_t word_at(uint32_t row, uint32_t j) { return (j / 8 * 512 + (row % 8 * 4 + j % 4) * 16 + j / 4 % 2 * 8 + row / 8 * 4) / 4; }
+    static __device__ __forceinline__ uint32_t scale_at(uint32_t row, uint32_t j) { return SCALES_AT + (row % 8 * 4 + j % 4) * 8 + row / 8 * 4 + j / 4; }
+    static __device__ __forceinline__ uint32_t d_at(uint32_t row) { return D_AT + row % 8 * 8 + row / 8 * 4; }
+    /* Bit of value v of a group in its word. */
+    static __device__ __forceinline__ uint32_t bit_at(uint32_t v) { return wk_whole_byte(v) * 8 + v / 4 * 2; }
+    /* Eight values of a group, the first or (odd) the second, from its word and scale byte. */
+    static __device__ __forceinline__ void half_group(uint32_t word, uint32_t odd, uint32_t sc, uint32_t dm, float v[8])
+    {
+        const float2 d = wk_half2_float(dm);
+        const float scale = __fmul_rn(d.x, (float)(sc & 15u)), min = __fmul_rn(d.y, (float)(sc >> 4));
+        word >>= odd * 4;
+#pragma unroll
+        for (uint32_t n = 0; n < 8; n++) v[n] = __fsub_rn(__fmul_rn(scale, (float)(word >> bit_at(n) & 3u)), min);
+    }
+    static __device__ __forceinline__ void eight(const unsigned char *tile, uint32_t row, uint32_t i, float v[8])
+    {
+        const unsigned char *const unit = tile + offset(i / 32);
+        const uint32_t j = i % 32 / 2;
+        half_group(reinterpret_cast<const uint32_t *>(unit)[word_at(row, j)], i % 2, unit[scale_at(row, j)], *reinterpret_cast<const uint32_t *>(unit + d_at(row)), v);
+    }
+    static __device__ __forceinline__ void values(const bits &q, const words &w, uint32_t b, float v[2][8])
+    {
+        const uint4 all = q.q[b / 4];
+        const uint32_t second = b / 2 % 2, at = b / 2 * 8;
+        half_group(second ? all.z : all.x, b % 2, w.sc.x >> at & 255u, w.dm.x, v[0]);
+        half_group(second ? all.w : all.y, b % 2, w.sc.y >> at & 255u, w.dm.y, v[1]);
+    }
 
     /* Value v of the file's block: byte 16 + 32 (v / 128) + v % 32, bits 2 (v / 32 % 4). */
-    static __device__ __forceinline__ uint32_t pack(const wk_tile_rows &r, uint32_t u, uint32_t word)
+    static __device__ __forceinline__ uint32_t pack(const wk_tile_rows &r, uint32_t b, uint32_t word)
     {
-        const uint32_t b = u / 2;
-        if (word >= 160) return r.half<q2_k>((word - 160) / 2 + word % 2 * 8, b, 80) | r.half<q2_k>((word - 160) / 2 + word % 2 * 8, b, 82) << 16;
-        if (word >= 128) {
-            const uint32_t w = word - 128, row = w / 4 + w / 2 % 2 * 8, at = u % 2 * 8 + w % 2 * 4;
-            return r.half<q2_k>(row, b, at) | r.half<q2_k>(row, b, at + 2) << 16;
+        if (word >= D_AT / 4) {
+            const uint32_t row = (word - D_AT / 4) / 2 + word % 2 * 8;
+            return r.half<q2_k>(row, b, 80) | r.half<q2_k>(row, b, 82) << 16;
         }
-        const uint32_t lane = word / 4, at = 16 + u % 2 * 32 + lane % 4 * 4, shift = word % 4 * 2;
-        uint32_t v = 0;
-        for (uint32_t i = 0; i < 16; i++) { /* i: pair m of the 16 and the row, value i % 4 */
-            const uint32_t m = i / 4;
-            v |= (r.byte<q2_k>(lane / 4 + m % 2 * 8, b, at + m / 2 * 16 + i % 4) >> shift & 3u) << (4 * m + i / 2 % 2 * 2 + i % 2 * 16);
+        uint32_t x = 0;
+        if (word >= SCALES_AT / 4) {
+            const uint32_t lane = (word - SCALES_AT / 4) / 2;
+            for (uint32_t i = 0; i < 4; i++) x |= r.byte<q2_k>(lane / 4 + word % 2 * 8, b, 4 * i + lane % 4) << (8 * i);
+            return x;
         }
-        return __funnelshift_l(v, v, 2);
+        const uint32_t lane = word % 128 / 4, j = (word / 128 * 2 + word / 2 % 2) * 4 + lane % 4;
+        for (uint32_t n = 0; n < 16; n++) {
+            const uint32_t v = j * 16 + n;
+            x |= (r.byte<q2_k>(lane / 4 + word % 2 * 8, b, 16 + v / 128 * 32 + v % 32) >> (v / 32 % 4 * 2) & 3u) << bit_at(n);
+        }
+        return x;
     }
     static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t b, uint32_t half)
     {
         const uint32_t at = 2 * half;
-        const unsigned char *even = tile + offset(2 * b);
-        if (at >= 80) return reinterpret_cast<const uint16_t *>(even + 640)[row % 8 * 4 + row / 8 * 2 + (at - 80) / 2];
-        if (at < 16) return *reinterpret_cast<const uint16_t *>(tile + offset(2 * b + at / 8) + 512 + row % 8 * 16 + row / 8 * 8 + at % 8);
+        const unsigned char *const unit = tile + offset(b);
+        if (at >= 80) return *reinterpret_cast<const uint16_t *>(unit + d_at(row) + at - 80);
+        if (at < 16) return unit[scale_at(row, at)] | (uint32_t)unit[scale_at(row, at + 1)] << 8;
         uint32_t x = 0;
-        for (uint32_t i = 0; i < 8; i++) { /* field i of the two bytes: value `in` of 32 number i % 4 */
-            const uint32_t in = (at - 16) % 32 + i / 4, m = in / 16 * 2 + row / 8, lane = row % 8 * 4 + in % 16 / 4;
-            const uint32_t w = reinterpret_cast<const uint32_t *>(tile + offset(2 * b + (at - 16) / 32))[lane * 4 + i % 4];
-            x |= (__funnelshift_r(w, w, 4 * m + in / 2 % 2 * 2 + in % 2 * 16 + 2) & 3u) << (2 * i);
+        for (uint32_t i = 0; i < 8; i++) { /* field i % 4 of either byte */
+            const uint32_t v = (at - 16) / 32 * 128 + i % 4 * 32 + (at - 16 + i / 4) % 32;
+            x |= (reinterpret_cast<const uint32_t *>(unit)[word_at(row, v / 16)] >> bit_at(v % 16) & 3u) << (2 * i);
         }
         return x;
     }

@@ -54,6 +54,7 @@ struct matrix {
     const struct format *f;
     uint32_t n, k;
     float *w;             /* device [n][k]: as products take them (worker/cuda/halves.cuh), close to the CPU side's dequantized ones */
+    float *exact;         /* device [n][k]: the CPU side's; of formats whose dense products go by whole numbers alone */
     unsigned char *tiles; /* device */
 };
 /* far: in a unit of three the scales are larger by so many binary orders, less one, at most: some are beyond what a format's short way holds (wk_far), others beside them not. */
@@ -79,7 +80,7 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
     }
     float *w = (float *)malloc((uint64_t)n * k * 4);
     f->dequantize(w, raw, (uint64_t)n * k);
-    struct matrix m = { f, n, k, device<float>((uint64_t)n * k), NULL };
+    struct matrix m = { f, n, k, device<float>((uint64_t)n * k), f->whole ? upload(w, (uint64_t)n * k) : NULL, NULL };
     const uint64_t size = (n + 15) / 16 * f->tile_bytes(k);
     m.tiles = device<unsigned char>(size);
     unsigned char *rows = upload(raw, bytes);
@@ -111,6 +112,7 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
 static inline void free_matrix(struct matrix *m)
 {
     OK(cudaFree(m->w));
+    OK(cudaFree(m->exact));
     OK(cudaFree(m->tiles));
 }
 
@@ -156,24 +158,54 @@ static inline void free_rows(struct activations *r)
     OK(cudaFree(r->act));
 }
 
-static __global__ void reference_kernel(const float *w, const __half *act, uint32_t n, uint32_t k, uint32_t k32, double scale, double *y)
+/* Acts as F32, or, whole, as products by whole numbers take them (worker/cuda/whole.cuh), in its plainest form: a thread a block of 256. */
+static __global__ void act_values_kernel(const __half *act, uint32_t k32, bool whole, float *x)
+{
+    for (uint32_t first = threadIdx.x * 256; first < k32; first += blockDim.x * 256) {
+        const uint32_t end = min(first + 256, k32);
+        const __half *const from = act + (uint64_t)blockIdx.x * k32;
+        float *const to = x + (uint64_t)blockIdx.x * k32;
+        float most = 0.0f;
+        for (uint32_t i = first; i < end; i++) most = fmaxf(most, fabsf(__half2float(from[i])));
+        const float inv = __half2float(__float2half_rn(fminf(127.0f / most, 65504.0f)));
+        for (uint32_t i = first; i < end; i++) {
+            const float v = __half2float(from[i]), high = rintf(v * inv), low = rintf(__half2float(__float2half_rn(v * inv - high)) * 254.0f);
+            to[i] = whole ? (float)((254.0 * (double)high + (double)low) / (254.0 * (double)inv)) : v;
+        }
+    }
+}
+static __global__ void reference_kernel(const float *w, const float *x, uint32_t n, uint32_t k, uint32_t k32, double scale, double *y)
 {
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
     if (i >= n) return;
     double s = 0.0;
-    for (uint32_t j = 0; j < k; j++) s += (double)w[(uint64_t)i * k + j] * (double)__half2float(act[(uint64_t)row * k32 + j]);
+    for (uint32_t j = 0; j < k; j++) s += (double)w[(uint64_t)i * k + j] * (double)x[(uint64_t)row * k32 + j];
     y[(uint64_t)row * n + i] = s * scale;
 }
-static inline double *reference(const struct matrix *m, const struct activations *r)
+/* experts: of products of experts, which are none by whole numbers. */
+static inline double *reference(const struct matrix *m, const struct activations *r, bool experts = false)
 {
+    const bool whole = m->f->whole && !experts;
+    const uint32_t k32 = wk_act_k(m->k);
     double *y = device<double>((uint64_t)r->n * m->n);
-    reference_kernel<<<dim3((m->n + 63) / 64, r->n), 64>>>(m->w, r->act, m->n, m->k, wk_act_k(m->k), ldexp(1.0, (int)r->shift), y);
+    float *x = device<float>((uint64_t)r->n * k32);
+    act_values_kernel<<<r->n, 32>>>(r->act, k32, whole, x);
+    reference_kernel<<<dim3((m->n + 63) / 64, r->n), 64>>>(whole ? m->exact : m->w, x, m->n, m->k, k32, ldexp(1.0, (int)r->shift), y);
     OK(cudaDeviceSynchronize());
     double *h = download(y, (uint64_t)r->n * m->n);
+    OK(cudaFree(x));
     OK(cudaFree(y));
     return h;
 }
 
+/* What products may ask for; all are in one stream. */
+static inline void *workspace(void)
+{
+    enum { BYTES = 64 << 20 };
+    static unsigned char *w;
+    if (!w) w = device<unsigned char>(BYTES);
+    return w;
+}
 static inline struct wk_cuda_product base(const struct matrix *m, const struct activations *r, uint32_t rows, float *y)
 {
     struct wk_cuda_product p;
@@ -181,6 +213,7 @@ static inline struct wk_cuda_product base(const struct matrix *m, const struct a
     p.struct_size = sizeof p;
     p.rows = rows;
     p.k = m->k;
+    p.workspace = workspace();
     p.n_seg = 1;
     p.input.kind = WK_CUDA_IN_ACT;
     p.input.shift = r->shift;

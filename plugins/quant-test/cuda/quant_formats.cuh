@@ -93,7 +93,7 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
                 if (wk_far<F>(s)) of.template make<true>(q, s, place, b);
                 else of.template make<false>(q, s, place, b);
                 for (uint32_t i = 0; i < 8; i++) {
-                    const uint32_t row = blockIdx.x * 16 + g + i % 2 * 8, at_k = u * F::unit + b * 32 + (F::group == 32 ? 8 * t + i / 4 * 4 : i / 4 * 16 + 4 * t) + i % 4 / 2 * 2;
+                    const uint32_t row = blockIdx.x * 16 + g + i % 2 * 8, at_k = u * F::unit + (wk_is_whole<F>::yes ? b / 2 * 64 + 16 * t + b % 2 * 8 + i / 4 * 4 : b * 32 + (F::group == 32 ? 8 * t + i / 4 * 4 : i / 4 * 16 + 4 * t)) + i % 4 / 2 * 2;
                     for (uint32_t j = 0; j < 2; j++) {
                         float v = 0.0f;
                         for (uint32_t part = 0; part < F::parts; part++) { /* of F32 both are exact, and so is their sum */
@@ -112,6 +112,7 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
 struct format {
     const char *name;
     uint32_t type, block, block_bytes, halves[2], exponent; /* byte offsets, 0xffff: none: of f16 fields; of a byte that holds an exponent, or a sign and one */
+    bool whole;                                             /* its dense products go by whole numbers (worker/cuda/whole.cuh) */
     const struct wk_product_family *family;
     void (*dequantize)(float *, const void *, uint64_t);
     uint64_t (*tile_bytes)(uint32_t);
@@ -123,7 +124,7 @@ template <class F> static uint64_t tile_bytes_of(uint32_t k) { return F::tile_by
 template <class F> static void pack_of(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k) { pack_kernel<F><<<(n + 15) / 16, 256>>>(tiles, rows, n, k); }
 template <class F> static void unpack_of(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k) { unpack_kernel<F><<<256, 256>>>(rows, tiles, n, k); }
 template <class F> static void weights_of(float *w, const unsigned char *tiles, uint32_t n, uint32_t k) { weights_kernel<F><<<(n + 15) / 16, 32>>>(w, tiles, n, k); }
-#define FORMAT(F, name, h0, h1, e, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, e, &family, deq, tile_bytes_of<F>, pack_of<F>, unpack_of<F>, weights_of<F> }
+#define FORMAT(F, name, h0, h1, e, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, e, wk_is_whole<F>::yes, &family, deq, tile_bytes_of<F>, pack_of<F>, unpack_of<F>, weights_of<F> }
 static const struct format formats[] = {
     FORMAT(q8_0, "q8_0", 0, 0xffff, 0xffff, quant_basic_q8, q8_0_dequantize),
     FORMAT(q5_0, "q5_0", 0, 0xffff, 0xffff, quant_basic_q8, q5_0_dequantize),

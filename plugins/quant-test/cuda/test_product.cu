@@ -347,7 +347,7 @@ static void test_experts(void)
             float *h = download(y, rows * top_k * n);
             double *want = (double *)malloc(rows * top_k * n * sizeof *want);
             for (uint32_t e = 0; e < experts; e++) {
-                double *ref = reference(&m[e], &r);
+                double *ref = reference(&m[e], &r, true);
                 for (uint32_t i = 0; i < rows * top_k; i++)
                     for (uint32_t j = 0; j < n && ids[i / top_k * 3 + i % top_k] == e; j++) want[i * n + j] = ref[i / top_k * n + j] + bias[e * n + j];
                 free(ref);
@@ -438,7 +438,7 @@ static void test_groups(void)
                         for (uint32_t row = how ? 0 : skip; row < rows; row += together) {
                             uint32_t *g = items_by_expert(ids + row * stride, stride, together, K, EXPERTS, how ? skip : 0), *dgroups = upload(g, wk_cuda_group_words(EXPERTS, together * K));
                             const uint64_t item = (uint64_t)row * K;
-                            struct matrix m = { f, n, k, NULL, slabs[0] };
+                            struct matrix m = { f, n, k, NULL, NULL, slabs[0] };
                             struct wk_cuda_product p = base(&m, &r, together * K, y[how] + item * n);
                             p.input.x = r.act + (uint64_t)row * wk_act_k(k);
                             p.seg[0].bias = dbias;
@@ -458,7 +458,7 @@ static void test_groups(void)
                             p.seg[0].out = { WK_CUDA_OUT_ACT, 2, act[how] + item * n32, NULL, 0 };
                             run(&m, &p);
                             if (down_k == n32) {
-                                struct matrix d = { f, 33, down_k, NULL, down };
+                                struct matrix d = { f, 33, down_k, NULL, NULL, down };
                                 struct activations a = { together * K, down_k, 2, NULL, NULL, act[how] + item * n32 };
                                 struct wk_cuda_product q = base(&d, &a, together * K, z[how] + item * 33);
                                 q.expert = p.expert;
@@ -593,6 +593,21 @@ static void test_refusals(void)
         c.spoil(&p);
         text[0] = 0;
         CHECK(m.f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, c.names), "'%s' was not refused: '%s'", c.names, text);
+    }
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++) { /* what is asked for has to be there */
+        if (256 % f->block) continue;
+        struct matrix q = make_matrix(f, 32, 256);
+        struct activations x = make_rows(4, 256, 0);
+        struct wk_cuda_product p = base(&q, &x, 4, y);
+        const uint64_t bytes = f->family->workspace(256, 4);
+        CHECK((bytes != 0) == f->whole && f->family->workspace(256, 1) == 0 && f->family->workspace(256, 5) >= bytes, "%s asks for a workspace of %llu bytes", f->name, (unsigned long long)bytes);
+        for (void *w : { (void *)NULL, (void *)((unsigned char *)p.workspace + 16) }) {
+            p.workspace = w;
+            text[0] = 0;
+            if (bytes) CHECK(f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, "workspace"), "%s: a workspace at %p was not refused: '%s'", f->name, w, text);
+        }
+        free_rows(&x);
+        free_matrix(&q);
     }
     OK(cudaFree(y));
     free_rows(&r);

@@ -274,9 +274,11 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
     float *w = (float *)malloc(k * sizeof(float)), *x = (float *)malloc((size_t)rows * k * sizeof(float));
     for (uint32_t i = 0; i < rows * k; i++) x[i] = half_value(a.host[(size_t)(i / k) * wk_act_k(k) + i % k]);
     struct wk_cuda_product c = {};
+    array<uint8_t> workspace = make<uint8_t>(p->module->workspace ? (size_t)p->module->workspace(p->cpu->ggml_type, k, rows) + 1 : 1);
     c.struct_size = sizeof c;
     c.rows = rows;
     c.k = k;
+    c.workspace = workspace.device;
     c.n_seg = 1;
     c.input.x = a.device;
     c.seg[0].tiles = m.tiles.device;
@@ -305,6 +307,7 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
     free(x);
     drop(&a);
     drop(&y);
+    drop(&workspace);
     drop_matrix(&m);
 }
 

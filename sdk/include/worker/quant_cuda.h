@@ -88,6 +88,7 @@ struct wk_cuda_product {
     const uint32_t *groups;
     uint32_t *ticket;          /* `large`: a word, 0 before and after */
     uint32_t out_group, pad;   /* results PANELS: their order of k: what `panels`, or `layout`, says of what reads them */
+    void *workspace;           /* what `workspace` asks for, 256-byte aligned; nobody else's until the product has ended */
 };
 
 /* Items by expert, made on the device after each choice of experts, for all products of it; words:
@@ -165,7 +166,7 @@ struct wk_quant_cuda {
     wk_status (*open)(int32_t device, const struct wk_err *err);
     /* 1: one call of product takes segments of these types together. Always 1 for equal types. Pure. */
     int32_t (*serves)(const uint32_t *ggml_types, uint32_t n);
-    /* Needs no workspace. WK_INVALID, naming the field, for what the contract above excludes. */
+    /* WK_INVALID, naming the field, for what the contract above excludes. */
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
     /* Products of experts with many items each, for prompts, on devices of compute capability 9.0 alone; both NULL: there are none.
      * panels: the order of k (32 or 16) of the panels that `large` reads of this type; 0: it does not serve the type. Pure.
@@ -178,6 +179,8 @@ struct wk_quant_cuda {
     uint32_t (*norm_rows)(const struct wk_cuda_product *p);
     /* How acts of such a product of p->rows rows may lie; however they do, the bits are the same. Of p only rows, types, k, n, glu, kinds of outputs and whether there are experts, maps, partials and a residual are looked at, nothing that pointers lead to. NULL: as rows alone. Pure, after open. */
     struct wk_cuda_layout (*layout)(const struct wk_cuda_product *p);
+    /* Bytes that a dense product of so many rows needs at p->workspace for segments of the type: of several types the most of them; never fewer of more rows. NULL: none. Pure. */
+    uint64_t (*workspace)(uint32_t ggml_type, uint32_t k, uint32_t rows);
 };
 
 #define WK_PLUGIN_CUDA_SYMBOL "worker_plugin_cuda_v0"

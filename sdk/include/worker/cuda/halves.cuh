@@ -30,6 +30,15 @@ template <class F> struct wk_has_halves<F, decltype(static_cast<void>(F::unscale
 };
 template <class F, class = void> struct wk_is_exact { static constexpr bool yes = false; };
 template <class F> struct wk_is_exact<F, decltype(static_cast<void>(F::exact))> { static constexpr bool yes = true; };
+/* Formats whose dense products go by whole numbers (whole.cuh). */
+template <class F, class = void> struct wk_is_whole {
+    static constexpr bool yes = false;
+    static constexpr float unscale = 1.0f;
+};
+template <class F> struct wk_is_whole<F, decltype(static_cast<void>(F::whole_unscale))> {
+    static constexpr bool yes = true;
+    static constexpr float unscale = F::whole_unscale;
+};
 /* Weights that stand in the tile as products take them. */
 template <class F> constexpr bool wk_is_half() { return F::block == 1 && F::block_bytes == 2 && !wk_is_exact<F>::yes; }
 template <class F> __host__ __device__ constexpr float wk_unscale() { return wk_has_halves<F>::unscale; }
@@ -74,6 +83,20 @@ template <class F, bool FAR = false> __device__ __forceinline__ void wk_halves(c
 /* Exact formats: what a sum of 32 is multiplied by: scale / unscale. */
 template <class F> __device__ __forceinline__ auto wk_sum_scale(const typename F::scales &s, uint32_t b, int) -> decltype(F::sum_scale(s, b)) { return F::sum_scale(s, b); }
 template <class F> __device__ __forceinline__ float2 wk_sum_scale(const typename F::scales &s, uint32_t b, long) { return F::scale(s, b); }
+
+/* B of the same 32 values: four words of the lane's column x, f16 from the unit's first k on, where it reads them (format.cuh). */
+template <class F> __device__ __forceinline__ void wk_few_x(uint32_t x4[4], const __half *x, uint32_t b, uint32_t t)
+{
+    if constexpr (F::group == 32 || wk_is_whole<F>::yes) {
+        const uint4 v = *reinterpret_cast<const uint4 *>(x + (wk_is_whole<F>::yes ? b / 2 * 64 + t * 16 + b % 2 * 8 : b * 32 + t * 8));
+        x4[0] = v.x, x4[1] = v.y, x4[2] = v.z, x4[3] = v.w;
+    } else {
+        const uint2 low = *reinterpret_cast<const uint2 *>(x + b * 32 + t * 4), high = *reinterpret_cast<const uint2 *>(x + b * 32 + 16 + t * 4);
+        x4[0] = low.x, x4[1] = low.y, x4[2] = high.x, x4[3] = high.y;
+    }
+}
+/* Halves that stand between two columns, so that lanes which load together meet no other's banks. */
+template <class F> __host__ __device__ constexpr uint32_t wk_few_pad() { return wk_is_whole<F>::yes ? 8 : F::group == 16 ? 16 : 32; }
 
 /* The same 32 values for several tiles of 8 columns: weights, made once, and y[chain] += them times a tile's x: words of B of the first 16, of the second. */
 template <class F> struct wk_weights32 {

@@ -12,6 +12,14 @@ __device__ __forceinline__ void wk_mma(float c[4], const uint32_t a[4], uint32_t
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* c += A (16 x 32, row, unsigned bytes) B (32 x 8, column, signed bytes), exact. */
+__device__ __forceinline__ void wk_mma_bytes(int32_t c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /* 16 bytes from global to shared memory, past L1; the part past `bytes` (0 or 16) is zeros. */
 __device__ __forceinline__ void wk_copy16(uint32_t shared, const void *global)
 {

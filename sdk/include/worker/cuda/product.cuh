@@ -17,19 +17,13 @@
 #include <worker/cuda/product_slots.cuh>
 #include <worker/cuda/product_small.cuh>
 #include <worker/cuda/product_wide.cuh>
+#include <worker/cuda/product_whole_plan.cuh>
 
 /* What the kernels' shapes depend on besides the product; one device a process. */
 struct wk_product_device {
     uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
     bool clusters, wgmma;                              /* blocks can share their memories, and there are bulk copies; product_wide's instructions */
 };
-
-static inline wk_status wk_product_status(cudaError_t code, const char *what, const struct wk_err *err)
-{
-    if (code == cudaSuccess) return WK_OK;
-    (void)cudaGetLastError();
-    return wk_fail(err, code == cudaErrorNoKernelImageForDevice ? WK_UNSUPPORTED : WK_INTERNAL, "%s: %s: %s", what, cudaGetErrorName(code), cudaGetErrorString(code));
-}
 
 static inline wk_status wk_product_device_read(int32_t device, wk_product_device *d, const struct wk_err *err)
 {
@@ -51,8 +45,9 @@ template <class First, class... Rest> struct wk_product_of {
     static constexpr uint32_t n_types = 1 + sizeof...(Rest), unit = First::unit, super = First::super;
     static_assert(n_types <= WK_TYPES_MAX && super <= 2 && ((Rest::unit == unit && Rest::super == super) && ...), "formats of a family have units of one size");
     static constexpr uint32_t types[n_types] = { First::type, Rest::type... };
-    static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... }, groups[n_types] = { First::group, Rest::group... };
-    static constexpr float unscales[n_types] = { wk_unscale<First>(), wk_unscale<Rest>()... };
+    static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... }, groups[n_types] = { First::group, Rest::group... }, pads[n_types] = { wk_few_pad<First>(), wk_few_pad<Rest>()... };
+    static constexpr float unscales[n_types] = { wk_unscale<First>(), wk_unscale<Rest>()... }, whole_unscales[n_types] = { wk_is_whole<First>::unscale, wk_is_whole<Rest>::unscale... };
+    static constexpr bool whole = wk_is_whole<First>::yes; /* dense products go by whole numbers */
     static inline wk_product_device device;
 
     static uint32_t index(uint32_t type)
@@ -76,16 +71,16 @@ template <class First, class... Rest> struct wk_product_of {
     static wk_status open(int32_t device_index, const struct wk_err *err)
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
-        const void *kernels[] = { (const void *)wk_product_few<1, First, Rest...>, (const void *)wk_product_few<1, First>, (const void *)wk_product_few<1, Rest>...,
-                                  (const void *)wk_product_few<8, First, Rest...>, (const void *)wk_product_few<8, First>, (const void *)wk_product_few<8, Rest>...,
+        const void *kernels[] = { (const void *)few_of<1, First, Rest...>(), (const void *)few_of<1, First>(), (const void *)few_of<1, Rest>()..., (const void *)few_of<8, First, Rest...>(), (const void *)few_of<8, First>(), (const void *)few_of<8, Rest>()...,
                                   (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_several<8, First>, (const void *)wk_product_several<8, Rest>...,
                                   (const void *)wk_product_several<16, First>, (const void *)wk_product_several<16, Rest>..., (const void *)wk_product_experts_one<First>, (const void *)wk_product_experts_one<Rest>... };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
-            status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
+            if (kernels[i]) status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
         /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
-            status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
-        return status ? status : wide_open(err);
+            if (kernels[i]) status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
+        if constexpr (whole) return status ? status : wk_whole_plan<wk_product_of, First, Rest...>::open(err);
+        else return status ? status : wide_open(err);
     }
 
     static uint64_t step_cost(uint32_t k, uint32_t step) { return ((k + step - 1) / step + WK_SLOTS - 1) / WK_SLOTS * (uint64_t)(step + 32); }
@@ -120,7 +115,7 @@ template <class First, class... Rest> struct wk_product_of {
             const wk_cuda_segment *s = &p->seg[i];
             const uint32_t type = index(s->ggml_type);
             a->seg[i] = { static_cast<const unsigned char *>(s->tiles), s->bias, s->out.y, s->out.aux, s->out.y_stride, tile_bytes(type, p->k),
-                          step_bytes(type, a->step_units), 0, s->n, (s->n + 15) / 16, type, in_scale * unscales[type], s->out.kind, s->out.shift, 0 };
+                          step_bytes(type, a->step_units), 0, s->n, (s->n + 15) / 16, type, in_scale * (whole && !p->expert ? whole_unscales : unscales)[type], s->out.kind, s->out.shift, 0 };
             a->types |= 1u << type;
             if (slots[type] > a->slot) a->slot = slots[type];
         }
@@ -172,7 +167,7 @@ template <class First, class... Rest> struct wk_product_of {
         uint32_t at = 0;
         const uint32_t x_at = at;
         a->x_stride = columns == 1 ? padded : padded + 32;
-        at += align((columns == 1 ? 1 : a->rows) * a->x_stride * 2);
+        at += align((columns == 1 ? 1 : a->rows) * a->x_stride * 2 + (whole ? a->steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0));
         const uint32_t red_at = at;
         at += WK_FEW_SUMS * WK_SLOTS * 16 * columns * 4;
         const uint32_t bars_at = at;
@@ -181,9 +176,11 @@ template <class First, class... Rest> struct wk_product_of {
         uint32_t room = device.processor_bytes / 2 - WK_BLOCK_RESERVED;
         if (room > device.block_bytes) room = device.block_bytes;
         uint32_t depth = room > at ? (room - at) / a->slot : 0, most = (a->items + grid - 1) / grid * in_item * a->stages;
-        /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's are there early, too. */
-        a->blocks = a->items > 2 * grid || (a->items > grid && (most > depth || most > WK_FEW_DEPTH)) ? 2 : 1;
-        if (depth < 2) depth = device.block_bytes > at ? (device.block_bytes - at) / a->slot : 0, a->blocks = 1;
+        /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's are there early, too. Of a large matrix with two bytes a weight or more, one: a tile takes so long that the
+         * round which the last tiles are would cost a tenth. */
+        const bool heavy = columns == 1 && largest_step(a) >= 32u << a->step_shift;
+        a->blocks = a->items > 2 * grid ? (heavy ? 1 : 2) : a->items > grid && (most > depth || most > WK_FEW_DEPTH) ? 2 : 1;
+        if (depth < 2 || (heavy && a->blocks == 1)) depth = device.block_bytes > at ? (device.block_bytes - at) / a->slot : 0, a->blocks = 1;
         most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
         a->turn = most > a->stages ? a->steps % WK_SLOTS : 0; /* with several tiles a block those slots that have a step more go round */
         if (depth > most) depth = most;
@@ -207,9 +204,14 @@ template <class First, class... Rest> struct wk_product_of {
     /* The kernel for a launch: of one type if it has one. */
     static void (*few_kernel(uint32_t types, uint32_t columns))(const wk_product_args)
     {
-        static void (*const single[2][n_types])(const wk_product_args) = { { wk_product_few<1, First>, wk_product_few<1, Rest>... }, { wk_product_few<8, First>, wk_product_few<8, Rest>... } };
-        if (types & (types - 1)) return columns == 1 ? wk_product_few<1, First, Rest...> : wk_product_few<8, First, Rest...>;
+        static void (*const single[2][n_types])(const wk_product_args) = { { few_of<1, First>(), few_of<1, Rest>()... }, { few_of<8, First>(), few_of<8, Rest>()... } };
+        if (types & (types - 1)) return columns == 1 ? few_of<1, First, Rest...>() : few_of<8, First, Rest...>();
         return single[columns != 1][wk_log2(types)];
+    }
+    template <int COLUMNS, class... F> static constexpr void (*few_of())(const wk_product_args)
+    {
+        if constexpr (whole && COLUMNS > 1) return NULL; /* those are wk_whole_plan's */
+        else return wk_product_few<COLUMNS, F...>;
     }
 
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
@@ -301,7 +303,7 @@ template <class First, class... Rest> struct wk_product_of {
     static constexpr uint32_t wide_together(uint32_t kind) { return is_small(kind) || is_middle(kind) || is_relay(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
     template <uint32_t KIND, class... F> static constexpr wide_kernel wide_one()
     {
-        if constexpr ((wk_is_exact<F>::yes || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND) || is_relay(KIND)) && sizeof...(F) > 1) || (is_heads(KIND) && (wk_is_half<F>() || ...))) return NULL;
+        if constexpr (((wk_is_exact<F>::yes || wk_is_whole<F>::yes) || ...) || ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && super > 1) || ((is_slots(KIND) || is_heads(KIND) || is_relay(KIND)) && sizeof...(F) > 1) || (is_heads(KIND) && (wk_is_half<F>() || ...))) return NULL;
         else if constexpr (is_small(KIND)) return wk_product_small<wide_tiles(KIND), F...>;
         else if constexpr (is_relay(KIND)) return wk_product_relay<wide_tiles(KIND), F...>;
         else if constexpr (is_middle(KIND)) return wk_product_middle<wide_tiles(KIND), F...>;
@@ -756,6 +758,8 @@ template <class First, class... Rest> struct wk_product_of {
         if (status) return status;
         if (!layout_right(p)) return wk_fail(err, WK_INVALID, "product: input kind %u or out kind %u of %u rows and k %u", p->input.kind, p->seg[0].out.kind, p->rows, p->k);
         if (p->expert) return wk_experts_plan<wk_product_of, First, Rest...>::product(p, stream, err);
+        if constexpr (whole)
+            if (p->rows > 1 && p->input.kind == WK_CUDA_IN_ACT) return wk_whole_plan<wk_product_of, First, Rest...>::product(p, stream, err);
         if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > norm_rows(p)) return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
         uint32_t most = p->rows;
         for (uint32_t first = 0; first < p->rows;) {
@@ -771,6 +775,7 @@ template <class First, class... Rest> struct wk_product_of {
         }
         return WK_OK;
     }
+    static uint64_t workspace(uint32_t k, uint32_t rows) { return whole ? wk_whole_workspace(k, rows) : 0; }
     static uint32_t block(const wk_cuda_product *p) /* largest of the types in it: what k is a multiple of */
     {
         const uint32_t blocks[n_types] = { First::block, Rest::block... };
@@ -782,6 +787,6 @@ template <class First, class... Rest> struct wk_product_of {
 
 #define WK_PRODUCT_FAMILY(name, ...)                                                                                                                                  \
     extern "C" const struct wk_product_family name;                                                                                                                   \
-    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::norm_rows, wk_product_of<__VA_ARGS__>::layout, wk_product_of<__VA_ARGS__>::product }
+    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::norm_rows, wk_product_of<__VA_ARGS__>::layout, wk_product_of<__VA_ARGS__>::workspace, wk_product_of<__VA_ARGS__>::product }
 
 #endif

@@ -16,6 +16,7 @@ struct wk_product_family {
     wk_status (*open)(int32_t device, const struct wk_err *err);
     uint32_t (*norm_rows)(const struct wk_cuda_product *p);
     struct wk_cuda_layout (*layout)(const struct wk_cuda_product *p);
+    uint64_t (*workspace)(uint32_t k, uint32_t rows); /* bytes, of a dense product */
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
 };
 
@@ -65,6 +66,12 @@ static inline struct wk_cuda_layout wk_families_layout(const struct wk_product_f
     const struct wk_product_family *f = wk_families_of(families, n_families, p);
     const struct wk_cuda_layout rows = { WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT };
     return f ? f->layout(p) : rows;
+}
+
+static inline uint64_t wk_families_workspace(const struct wk_product_family *const *families, uint32_t n_families, uint32_t type, uint32_t k, uint32_t rows)
+{
+    const struct wk_product_family *f = wk_family_of(families, n_families, &type, 1);
+    return f ? f->workspace(k, rows) : 0;
 }
 
 static inline wk_status wk_families_product(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p, void *stream,

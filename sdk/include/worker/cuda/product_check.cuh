@@ -1,9 +1,19 @@
-/* worker/cuda/product_check.cuh: what every product is held to before a kernel sees it. */
+/* worker/cuda/product_check.cuh: what every product is held to before a kernel sees it, and what its launches say. */
 #ifndef WORKER_CUDA_PRODUCT_CHECK_CUH
 #define WORKER_CUDA_PRODUCT_CHECK_CUH
 
+#include <cuda_runtime.h>
+
 #include <worker/cuda/functions.cuh>
 #include <worker/quant_cuda.h>
+
+/* What the runtime says of a call, as a status. */
+static inline wk_status wk_product_status(cudaError_t code, const char *what, const struct wk_err *err)
+{
+    if (code == cudaSuccess) return WK_OK;
+    (void)cudaGetLastError();
+    return wk_fail(err, code == cudaErrorNoKernelImageForDevice ? WK_UNSUPPORTED : WK_INTERNAL, "%s: %s: %s", what, cudaGetErrorName(code), cudaGetErrorString(code));
+}
 
 /* Rows from there on may be read or written four values of so many bytes at a time. */
 static inline bool wk_fours(const void *at, uint64_t stride, uint32_t bytes) { return reinterpret_cast<uintptr_t>(at) % (4 * bytes) == 0 && stride % 4 == 0; }

@@ -277,15 +277,8 @@ template <class F, int PARTS, uint32_t N> __device__ __forceinline__ void wk_exp
             w.template make<far>(q, s, place, b);
 #pragma unroll
             for (int part = 0; part < PARTS; part++) {
-                const __half *const v = xs + part * apart + b * 32;
                 uint32_t x4[4];
-                if (F::group == 32) {
-                    const uint4 all = *reinterpret_cast<const uint4 *>(v + t * 8);
-                    x4[0] = all.x, x4[1] = all.y, x4[2] = all.z, x4[3] = all.w;
-                } else {
-                    const uint2 low = *reinterpret_cast<const uint2 *>(v + t * 4), high = *reinterpret_cast<const uint2 *>(v + 16 + t * 4);
-                    x4[0] = low.x, x4[1] = low.y, x4[2] = high.x, x4[3] = high.y;
-                }
+                wk_few_x<F>(x4, xs + part * apart, b, t);
                 w.add(y[part], x4);
             }
         }

@@ -27,7 +27,7 @@ template <class P, class First, class... Rest> struct wk_experts_plan {
         wk_product_args *a = &w->p;
         const uint32_t padded = a->steps * a->step_units * P::unit, type = a->seg[0].type;
         uint32_t at = 0;
-        a->x_stride = COLUMNS > 1 ? padded + (P::groups[type] == 16 ? 16 : 32) : padded; /* lanes that load together meet no other's banks */
+        a->x_stride = COLUMNS > 1 ? padded + P::pads[type] : padded; /* lanes that load together meet no other's banks */
         const uint32_t x_at = at;
         at += w->capacity * a->x_stride * 2;
         const uint32_t red_at = at;
@@ -66,7 +66,7 @@ template <class P, class First, class... Rest> struct wk_experts_plan {
         wk_product_args *a = &w->p;
         P::few_stages(a, WK_FEW_STAGE);
         const uint32_t padded = a->steps * a->step_units * P::unit, type = a->seg[0].type, step_bytes = a->seg[0].step_bytes;
-        a->x_stride = padded + (P::groups[type] == 16 ? 16 : 32); /* lanes that load together meet no other's banks */
+        a->x_stride = padded + P::pads[type]; /* lanes that load together meet no other's banks */
         const uint32_t red_at = w->capacity * a->x_stride * 2, bars_at = red_at + WK_SEVERAL_PLACES * wk_several_shape<COLUMNS>::place, start_at = bars_at + WK_SEVERAL_BARS * 8;
         const uint32_t at = start_at + P::align(sizeof(wk_several_walk)), room = P::device.block_bytes > at ? P::device.block_bytes - at : 0;
         w->tail = a->steps * step_bytes - (uint32_t)a->seg[0].tile_bytes;

@@ -9,6 +9,7 @@
 
 #include <worker/cuda/epilogue.cuh>
 #include <worker/cuda/prologue.cuh>
+#include <worker/cuda/whole.cuh>
 
 enum {
     WK_FEW_THREADS = 32 * (WK_SLOTS + 2),
@@ -110,13 +111,7 @@ __device__ __forceinline__ void wk_few_unit(float y[2][4], const typename F::sca
         uint32_t x4[4];
         wk_weights32<F> w;
         w.template make<FAR>(q, s, PLACE, b);
-        if (F::group == 32) {
-            const uint4 v = *reinterpret_cast<const uint4 *>(x + b * 32 + t * 8);
-            x4[0] = v.x, x4[1] = v.y, x4[2] = v.z, x4[3] = v.w;
-        } else {
-            const uint2 v = *reinterpret_cast<const uint2 *>(x + b * 32 + t * 4), v1 = *reinterpret_cast<const uint2 *>(x + b * 32 + 16 + t * 4);
-            x4[0] = v.x, x4[1] = v.y, x4[2] = v1.x, x4[3] = v1.y;
-        }
+        wk_few_x<F>(x4, x, b, t);
         w.add(y, x4);
     }
 }
@@ -174,11 +169,45 @@ struct wk_few_own {
     }
 };
 
+/* Formats of whole numbers, of which this kernel has one row: what stands behind its blocks' bytes. */
+struct wk_few_numbers {
+    unsigned char *x, *sums;
+    wk_whole_more *more;
+    __device__ __forceinline__ wk_few_numbers(const wk_product_args &p, unsigned char *shared) : x(shared + p.x_at), sums(x + p.x_stride * 2), more(reinterpret_cast<wk_whole_more *>(sums + p.steps * WK_WHOLE_SUMS)) {}
+};
+/* The warp's blocks of the row become whole numbers. */
+__device__ __forceinline__ void wk_few_whole(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+{
+    const wk_few_numbers to(p, shared);
+#pragma unroll 2
+    for (uint32_t step = warp; step < p.steps; step += WK_SLOTS) {
+        unsigned char *const x = to.x + step * WK_WHOLE_BYTES;
+        wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + step, to.sums + step * WK_WHOLE_SUMS, lane);
+    }
+    __syncwarp();
+}
+/* A slot's sums of a tile, of rows g and g + 8. */
+template <class F> __device__ __forceinline__ void wk_few_whole_slot(float y[2], const wk_few_own &own, const unsigned char *shared, const wk_few_bars &bars, wk_turn &turn, const wk_few_numbers &x, uint32_t slot, uint32_t lane)
+{
+    uint32_t left = own.stages, step = slot;
+#pragma unroll 1
+    do {
+        wk_stage_wait(bars.full(turn.i), turn.parity);
+        if (step < own.steps) wk_whole_one<F>(y, shared + turn.i * own.slot + slot * F::slot, x.x + step * WK_WHOLE_BYTES, x.more + step, x.sums + step * WK_WHOLE_SUMS, lane);
+        step += WK_SLOTS;
+        __syncwarp();
+        if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
+        turn.next(own.depth);
+    } while (--left);
+}
+
 /* A multiplying warp. */
 template <int COLUMNS, class... F>
 __device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, const wk_few_own &own, unsigned char *shared, const wk_few_bars &bars, uint32_t warp, uint32_t lane)
 {
     constexpr uint32_t super = wk_family<F...>::super, unit_k = wk_family<F...>::unit;
+    constexpr bool whole = (wk_is_whole<F>::yes && ...);
+    static_assert(whole ? COLUMNS == 1 : !(wk_is_whole<F>::yes || ...), "all formats of a family are of whole numbers, which have one row here, or none is");
     const __half *const x = reinterpret_cast<const __half *>(shared + own.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
     float *const sums = reinterpret_cast<float *>(shared + own.red_at) + lane / 4 * COLUMNS;
     wk_turn turn = { 0, 0 }, sum = { 0, 1 };
@@ -194,43 +223,49 @@ __device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, const 
             float y[2][4] = {}; /* columns 2t, 2t + 1 of row g, and of row g + 8 */
             wk_for_type<F...>(type, [&](auto format) {
                 using T = decltype(format);
-                const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * slot;
-                const __half *xs = x + (slot << own.step_shift);
-                uint32_t step = slot, left = own.stages, piece = own.run;
+                if constexpr (whole) {
+                    float v[2] = {};
+                    wk_few_whole_slot<T>(v, own, shared, bars, turn, wk_few_numbers(p, shared), slot, lane);
+                    y[0][0] = v[0], y[0][2] = v[1];
+                } else {
+                    const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * slot;
+                    const __half *xs = x + (slot << own.step_shift);
+                    uint32_t step = slot, left = own.stages, piece = own.run;
 #pragma unroll 1
-                do {
-                    wk_stage_wait(bars.full(turn.i), turn.parity);
-                    if (step < own.steps) {
-                        const unsigned char *at = shared + turn.i * own.slot + chunk;
-                        if constexpr (super == 2) {
-                            wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
-                        } else {
-                            if (own.stage_units == 2) {
+                    do {
+                        wk_stage_wait(bars.full(turn.i), turn.parity);
+                        if (step < own.steps) {
+                            const unsigned char *at = shared + turn.i * own.slot + chunk;
+                            if constexpr (super == 2) {
                                 wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
-                            } else if (4 * T::slot <= WK_FEW_STAGE && own.stage_units == 4) {
-                                wk_few_units<T, COLUMNS, 4>(y, at, xs, lane);
                             } else {
-                                wk_few_units<T, COLUMNS, 1>(y, at, xs, lane);
+                                if (own.stage_units == 2) {
+                                    wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
+                                } else if (4 * T::slot <= WK_FEW_STAGE && own.stage_units == 4) {
+                                    wk_few_units<T, COLUMNS, 4>(y, at, xs, lane);
+                                } else {
+                                    wk_few_units<T, COLUMNS, 1>(y, at, xs, lane);
+                                }
                             }
                         }
-                    }
-                    if (super == 2 || --piece == 0) {
-                        if (super == 1) xs -= (own.run - 1) * own.stage_units * unit_k, piece = own.run;
-                        xs += WK_SLOTS << own.step_shift;
-                        step += WK_SLOTS;
-                    } else {
-                        xs += own.stage_units * unit_k;
-                    }
-                    __syncwarp();
-                    if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
-                    turn.next(own.depth);
-                } while (--left);
+                        if (super == 2 || --piece == 0) {
+                            if (super == 1) xs -= (own.run - 1) * own.stage_units * unit_k, piece = own.run;
+                            xs += WK_SLOTS << own.step_shift;
+                            step += WK_SLOTS;
+                        } else {
+                            xs += own.stage_units * unit_k;
+                        }
+                        __syncwarp();
+                        if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
+                        turn.next(own.depth);
+                    } while (--left);
+                }
             });
             if (free) free--;
             else wk_stage_wait(bars.finished(sum.i), sum.parity);
             float v[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) v[i] = __fadd_rn(y[0][i], y[1][i]);
+            for (int i = 0; i < 4; i++) v[i] = whole ? y[0][i] : __fadd_rn(y[0][i], y[1][i]);
             float *const to = sums + (sum.i * WK_SLOTS + slot) * 16 * COLUMNS;
             if constexpr (COLUMNS == 1) {
                 if (lane % 4 == 0) {
@@ -335,6 +370,7 @@ template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THRE
     } else {
         const wk_few_own own(base + p.bars_at + WK_FEW_BARS * 8);
         wk_prologue<COLUMNS>(p, shared, warp, lane);
+        if constexpr ((wk_is_whole<F>::yes || ...)) wk_few_whole(p, shared, warp, lane);
         if (p.turn) wk_sync_slots(); /* warps change slots: they read what others brought */
         wk_few_multiply<COLUMNS, F...>(p, own, shared, bars, warp, lane);
     }

@@ -212,16 +212,7 @@ template <class F, int PARTS, uint32_t N> __device__ __forceinline__ void wk_sev
         for (uint32_t b = 0; b < F::unit / 32; b++) {
             uint32_t x4[PARTS][4];
 #pragma unroll
-            for (int part = 0; part < PARTS; part++) {
-                const __half *const v = xs + part * apart + b * 32;
-                if (F::group == 32) {
-                    const uint4 all = *reinterpret_cast<const uint4 *>(v + t * 8);
-                    x4[part][0] = all.x, x4[part][1] = all.y, x4[part][2] = all.z, x4[part][3] = all.w;
-                } else {
-                    const uint2 low = *reinterpret_cast<const uint2 *>(v + t * 4), high = *reinterpret_cast<const uint2 *>(v + 16 + t * 4);
-                    x4[part][0] = low.x, x4[part][1] = low.y, x4[part][2] = high.x, x4[part][3] = high.y;
-                }
-            }
+            for (int part = 0; part < PARTS; part++) wk_few_x<F>(x4[part], xs + part * apart, b, t);
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++) {
                 wk_weights32<F> w;
