@@ -114,27 +114,14 @@ struct q2_k {
     static __device__ __forceinline__ uint32_t d_at(uint32_t row) { return D_AT + row % 8 * 8 + row / 8 * 4; }
     /* Bit of value v of a group in its word. */
     static __device__ __forceinline__ uint32_t bit_at(uint32_t v) { return wk_whole_byte(v) * 8 + v / 4 * 2; }
-    /* Eight values of a group, the first or (odd) the second, from its word and scale byte. */
-    static __device__ __forceinline__ void half_group(uint32_t word, uint32_t odd, uint32_t sc, uint32_t dm, float v[8])
-    {
-        const float2 d = wk_half2_float(dm);
-        const float scale = __fmul_rn(d.x, (float)(sc & 15u)), min = __fmul_rn(d.y, (float)(sc >> 4));
-        word >>= odd * 4;
-#pragma unroll
-        for (uint32_t n = 0; n < 8; n++) v[n] = __fsub_rn(__fmul_rn(scale, (float)(word >> bit_at(n) & 3u)), min);
-    }
     static __device__ __forceinline__ void eight(const unsigned char *tile, uint32_t row, uint32_t i, float v[8])
     {
         const unsigned char *const unit = tile + offset(i / 32);
-        const uint32_t j = i % 32 / 2;
-        half_group(reinterpret_cast<const uint32_t *>(unit)[word_at(row, j)], i % 2, unit[scale_at(row, j)], *reinterpret_cast<const uint32_t *>(unit + d_at(row)), v);
-    }
-    static __device__ __forceinline__ void values(const bits &q, const words &w, uint32_t b, float v[2][8])
-    {
-        const uint4 all = q.q[b / 4];
-        const uint32_t second = b / 2 % 2, at = b / 2 * 8;
-        half_group(second ? all.z : all.x, b % 2, w.sc.x >> at & 255u, w.dm.x, v[0]);
-        half_group(second ? all.w : all.y, b % 2, w.sc.y >> at & 255u, w.dm.y, v[1]);
+        const uint32_t j = i % 32 / 2, w = reinterpret_cast<const uint32_t *>(unit)[word_at(row, j)] >> (i % 2 * 4), sc = unit[scale_at(row, j)];
+        const float2 d = wk_half2_float(*reinterpret_cast<const uint32_t *>(unit + d_at(row)));
+        const float scale = __fmul_rn(d.x, (float)(sc & 15u)), min = __fmul_rn(d.y, (float)(sc >> 4));
+#pragma unroll
+        for (uint32_t n = 0; n < 8; n++) v[n] = __fsub_rn(__fmul_rn(scale, (float)(w >> bit_at(n) & 3u)), min);
     }
 
     /* Value v of the file's block: byte 16 + 32 (v / 128) + v % 32, bits 2 (v / 32 % 4). */

@@ -135,29 +135,17 @@ struct q3_k {
         const uint32_t lane = row % 8 * 4 + j % 4, i = j / 4, x = unit[WORDS_AT + lane * 4 + i];
         return row < 8 ? x & 63u : (x >> 6) << 4 | (unit[FOURS_AT + lane * 2 + i / 2] >> (i % 2 * 4) & 15u);
     }
-    /* Eight values of a group, from two fields. */
-    static __device__ __forceinline__ void half_group(uint32_t low, uint32_t high, float scale, float v[8])
-    {
-#pragma unroll
-        for (uint32_t n = 0; n < 8; n++) v[n] = __fmul_rn(scale, (float)((int)((n < 4 ? low : high) >> (wk_whole_byte(n) * 8) & 7u) - 4));
-    }
     static __device__ __forceinline__ void eight(const unsigned char *tile, uint32_t row, uint32_t i, float v[8])
     {
         const unsigned char *const unit = tile + offset(i / 32);
         const uint32_t j = i % 32 / 2, *const at = reinterpret_cast<const uint32_t *>(unit) + (row % 8 * 4 + j % 4) * 4, w[3] = { at[word_of(j / 4 * 3)], at[word_of(j / 4 * 3 + 1)], at[word_of(j / 4 * 3 + 2)] };
         const float2 d = wk_half2_float(*reinterpret_cast<const uint32_t *>(unit + D_AT + row % 8 * 4));
+        const float scale = __fmul_rn(row < 8 ? d.x : d.y, (float)((int)scale_of(unit, row, j) - 32));
         uint32_t f[8];
         fields(w, f);
         const uint32_t low = row < 8 ? (i % 2 ? f[2] : f[0]) : i % 2 ? f[6] : f[4], high = row < 8 ? (i % 2 ? f[3] : f[1]) : i % 2 ? f[7] : f[5];
-        half_group(low, high, __fmul_rn(row < 8 ? d.x : d.y, (float)((int)scale_of(unit, row, j) - 32)), v);
-    }
-    static __device__ __forceinline__ void values(const bits &q, const words &w, uint32_t b, float v[2][8])
-    {
-        const float2 d = wk_half2_float(w.d);
-        uint32_t f[8];
-        fields(q, b / 2, f);
 #pragma unroll
-        for (uint32_t h = 0; h < 2; h++) half_group(f[4 * h + b % 2 * 2], f[4 * h + b % 2 * 2 + 1], __fmul_rn(h ? d.y : d.x, (float)((int)(w.sc[h] >> (b / 2 * 8) & 63u) - 32)), v[h]);
+        for (uint32_t n = 0; n < 8; n++) v[n] = __fmul_rn(scale, (float)((int)((n < 4 ? low : high) >> (wk_whole_byte(n) * 8) & 7u) - 4));
     }
 
     /* Value v of the file's block: byte 32 + 32 (v / 128) + v % 32, bits 2 (v / 32 % 4); above them bit v / 32 of byte v % 32. */

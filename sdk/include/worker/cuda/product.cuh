@@ -176,11 +176,11 @@ template <class First, class... Rest> struct wk_product_of {
         uint32_t room = device.processor_bytes / 2 - WK_BLOCK_RESERVED;
         if (room > device.block_bytes) room = device.block_bytes;
         uint32_t depth = room > at ? (room - at) / a->slot : 0, most = (a->items + grid - 1) / grid * in_item * a->stages;
-        /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's are there early, too. Of a large matrix with two bytes a weight or more, one: a tile takes so long that the
-         * round which the last tiles are would cost a tenth. */
-        const bool heavy = columns == 1 && largest_step(a) >= 32u << a->step_shift;
-        a->blocks = a->items > 2 * grid ? (heavy ? 1 : 2) : a->items > grid && (most > depth || most > WK_FEW_DEPTH) ? 2 : 1;
-        if (depth < 2 || (heavy && a->blocks == 1)) depth = device.block_bytes > at ? (device.block_bytes - at) / a->slot : 0, a->blocks = 1;
+        /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's are there early, too. Of a large matrix with two bytes a weight or more, whose tiles take long, one where the
+         * last round of two would cost a tenth. */
+        const bool heavy = columns == 1 && a->items > 2 * grid && largest_step(a) >= 32u << a->step_shift && (a->items + 2 * grid - 1) / (2 * grid) * (2 * grid) > a->items + a->items / 10;
+        a->blocks = !heavy && (a->items > 2 * grid || (a->items > grid && (most > depth || most > WK_FEW_DEPTH))) ? 2 : 1;
+        if (depth < 2 || heavy) depth = device.block_bytes > at ? (device.block_bytes - at) / a->slot : 0, a->blocks = 1;
         most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
         a->turn = most > a->stages ? a->steps % WK_SLOTS : 0; /* with several tiles a block those slots that have a step more go round */
         if (depth > most) depth = most;

@@ -25,11 +25,6 @@ enum { WK_TILES_THREADS = 256, WK_TILES_WARPS = WK_TILES_THREADS / 32, WK_TILES_
 template <class F, class = void> struct wk_has_eight { static constexpr bool yes = false; };
 template <class F> struct wk_has_eight<F, decltype(F::eight(static_cast<const unsigned char *>(nullptr), 0u, 0u, static_cast<float *>(nullptr)))> { static constexpr bool yes = true; };
 
-/* Formats whose lanes have eight neighbours of their own of every 64 values (whole.cuh): expansion takes them by
- *   void values(const bits &q, const words &w, uint32_t b, float v[2][8])     of rows g and g + 8: values 64 (b / 2) + 16 t + 8 (b % 2) .. of a unit; bits and words by load(.., unit, lane) */
-template <class F, class = void> struct wk_has_values { static constexpr bool yes = false; };
-template <class F> struct wk_has_values<F, decltype(static_cast<void>(sizeof(typename F::words)))> { static constexpr bool yes = true; };
-
 /* ---- file order <-> tiles -------------------------------------------------------------------------------------------- */
 
 /* Block (tile, y): words of a tile, in steps of the grid. */
@@ -124,21 +119,7 @@ template <class F, bool SMALL, class Use> __device__ __forceinline__ void wk_eac
     __shared__ uint4 shared[cut ? WK_TILES_WARPS : 1][cut ? F::slot / 16 : 1];
     const uint32_t lane = threadIdx.x & 31u, n_units = (k + F::unit - 1) / F::unit;
     float v[2][8];
-    if constexpr (wk_has_values<F>::yes && !SMALL) {
-        (void)shared, (void)n_units;
-        static_assert(units == 1, "a unit is a run");
-        const unsigned char *const unit = tile + F::offset(run);
-        if (run >= n_units) return;
-        typename F::words w;
-        typename F::bits q;
-        F::load(w, unit, lane);
-        F::load(q, unit, lane);
-#pragma unroll
-        for (uint32_t b = 0; b < blocks; b++) {
-            F::values(q, w, b, v);
-            use(run * F::unit + 32 * b, v);
-        }
-    } else if constexpr (wk_has_eight<F>::yes) {
+    if constexpr (wk_has_eight<F>::yes) {
         (void)shared;
 #pragma unroll SMALL ? 1 : units * blocks
         for (uint32_t i = 0; i < units * blocks; i++) {
@@ -188,7 +169,7 @@ template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_expand
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             uint4 out = make_uint4(wk_two_halves(v[h][0], v[h][1]), wk_two_halves(v[h][2], v[h][3]), wk_two_halves(v[h][4], v[h][5]), wk_two_halves(v[h][6], v[h][7]));
-            uint32_t at = wk_has_values<F>::yes ? first / 64 * 64 + 16 * t + first % 64 / 4 : first + 8 * t;
+            uint32_t at = first + 8 * t;
             if constexpr (F::group == 16 && !wk_has_eight<F>::yes) { /* neighbours trade fours: the even lane gets eight of the first 16 values, the odd one of the second */
                 const uint32_t a = __shfl_xor_sync(0xffffffffu, t % 2 ? out.x : out.z, 1), b = __shfl_xor_sync(0xffffffffu, t % 2 ? out.y : out.w, 1);
                 if (t % 2) out.x = a, out.y = b, at = first + 12 + 4 * t;
