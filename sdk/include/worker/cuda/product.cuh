@@ -75,10 +75,7 @@ template <class First, class... Rest> struct wk_product_of {
                                   (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_several<8, First>, (const void *)wk_product_several<8, Rest>...,
                                   (const void *)wk_product_several<16, First>, (const void *)wk_product_several<16, Rest>..., (const void *)wk_product_experts_one<First>, (const void *)wk_product_experts_one<Rest>... };
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
-            if (kernels[i]) status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
-        /* A multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
-        for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
-            if (kernels[i]) status = wk_product_status(cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
+            if (kernels[i]) status = wk_product_prepare(kernels[i], device.block_bytes, err);
         if constexpr (whole) return status ? status : wk_whole_plan<wk_product_of, First, Rest...>::open(err);
         else return status ? status : wide_open(err);
     }
@@ -349,8 +346,7 @@ template <class First, class... Rest> struct wk_product_of {
             for (uint32_t type = 0; type <= n_types; type++) {
                 const wide_kernel kernel = type == n_types && n_types == 1 ? NULL : wide_of(kind, type < n_types ? 1u << type : 3u);
                 if (!kernel) continue;
-                wk_status status = wk_product_status(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)device.block_bytes), "product: kernel", err);
-                if (!status) status = wk_product_status(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
+                const wk_status status = wk_product_prepare((const void *)kernel, device.block_bytes, err);
                 if (status) return status;
                 for (uint32_t b = 0; b < 4; b++) {
                     cudaLaunchAttribute attribute[2] = {};

@@ -15,6 +15,13 @@ static inline wk_status wk_product_status(cudaError_t code, const char *what, co
     return wk_fail(err, code == cudaErrorNoKernelImageForDevice ? WK_UNSUPPORTED : WK_INTERNAL, "%s: %s: %s", what, cudaGetErrorName(code), cudaGetErrorString(code));
 }
 
+/* Once a device for each kernel: it may have all of a block's memory; and a multiprocessor divides its memory between L1 and blocks anew only when it is empty: launches that ask for different divisions never overlap. */
+static inline wk_status wk_product_prepare(const void *kernel, uint32_t block_bytes, const struct wk_err *err)
+{
+    const wk_status status = wk_product_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)block_bytes), "product: kernel", err);
+    return status ? status : wk_product_status(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
+}
+
 /* Rows from there on may be read or written four values of so many bytes at a time. */
 static inline bool wk_fours(const void *at, uint64_t stride, uint32_t bytes) { return reinterpret_cast<uintptr_t>(at) % (4 * bytes) == 0 && stride % 4 == 0; }
 

@@ -30,24 +30,21 @@ template <class P, class First, class... Rest> struct wk_whole_plan {
         wk_status status = WK_OK;
         for (uint32_t type = 0; type <= P::n_types; type++)
             for (uint32_t kind = 0; kind < KINDS && !status; kind++) {
-                const void *const k = (const void *)kernel_of(type < P::n_types ? 1u << type : (1u << P::n_types) - 1, kind);
-                status = wk_product_status(cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)P::device.block_bytes), "product: kernel", err);
-                if (!status) status = wk_product_status(cudaFuncSetAttribute(k, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
+                const kernel k = kernel_of(type < P::n_types ? 1u << type : (1u << P::n_types) - 1, kind);
+                status = wk_product_prepare((const void *)k, P::device.block_bytes, err);
             }
         for (uint32_t b = 0; b < 4 && !status; b++) {
             cudaLaunchAttribute attribute[2] = {};
-            cudaLaunchConfig_t config = {};
+            cudaLaunchConfig_t config;
             int n = (int)(WK_WHOLE_TOGETHER * P::device.processors);
-            wk_whole_args w = {};
-            w.blocks = 1u << b;
-            configure(&config, attribute, w, dim3(w.blocks), WK_WHOLE_THREADS, half_room(), 0, NULL);
+            P::wide_config(&config, attribute, 1u << b, half_room(), WK_WHOLE_THREADS);
             if (b && P::device.clusters && (cudaOccupancyMaxActiveClusters(&n, kernel_of(1, KINDS - 1), &config) != cudaSuccess || n < 0)) {
                 (void)cudaGetLastError();
                 n = 0;
             }
             clusters[b] = (uint32_t)n;
         }
-        return status ? status : wk_product_status(cudaFuncSetAttribute((const void *)wk_whole_rows<>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "product: kernel", err);
+        return status ? status : wk_product_prepare((const void *)wk_whole_rows<>, P::device.block_bytes, err);
     }
 
     /* Shared memory with 2^kind records and clusters of `blocks` in `room`; 0: it does not fit. */
@@ -81,45 +78,19 @@ template <class P, class First, class... Rest> struct wk_whole_plan {
     static uint32_t best(wk_whole_args *w, uint32_t *kind)
     {
         uint64_t least = UINT64_MAX;
-        uint32_t shared = 0, blocks = 0;
+        uint32_t room = 0, blocks = 0;
         for (uint32_t k = 0; k < kinds(w->p.types); k++) {
             if (k && 1u << (k - 1) >= w->tiles) break; /* half as many have all rows */
             for (uint32_t b = 0; b < (P::device.clusters ? 4 : 1); b++) {
                 if (clusters[b] == 0 || cost(w, k, b) >= least) continue;
-                const uint32_t room = shape(w, k, 1u << b, half_room()) ? half_room() : P::device.block_bytes;
-                if (!shape(w, k, 1u << b, room)) continue;
-                least = cost(w, k, b), *kind = k, blocks = 1u << b, shared = room;
+                const uint32_t here = shape(w, k, 1u << b, half_room()) ? half_room() : P::device.block_bytes;
+                if (!shape(w, k, 1u << b, here)) continue;
+                least = cost(w, k, b), *kind = k, blocks = 1u << b, room = here;
             }
         }
-        return blocks ? shape(w, *kind, blocks, shared) : 0;
+        return blocks ? shape(w, *kind, blocks, room) : 0;
     }
     static uint32_t groups(const wk_whole_args *w, uint32_t kind) { return (w->tiles + (1u << kind) - 1) >> kind; }
-    static void configure(cudaLaunchConfig_t *config, cudaLaunchAttribute attribute[2], const wk_whole_args &w, dim3 grid, uint32_t threads, uint32_t shared, uint32_t flags, void *stream)
-    {
-        uint32_t n = 0;
-        if (flags & WK_CUDA_DEPENDENT) {
-            attribute[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-            attribute[n++].val.programmaticStreamSerializationAllowed = 1;
-        }
-        if (shared && w.blocks > 1) {
-            attribute[n].id = cudaLaunchAttributeClusterDimension;
-            attribute[n++].val.clusterDim = { w.blocks, 1, 1 };
-        }
-        config->gridDim = grid;
-        config->blockDim = dim3(threads);
-        config->dynamicSmemBytes = shared;
-        config->stream = static_cast<cudaStream_t>(stream);
-        config->attrs = attribute;
-        config->numAttrs = n;
-    }
-    static wk_status begin(const void *kernel, const wk_whole_args &w, dim3 grid, uint32_t threads, uint32_t shared, uint32_t flags, void *stream, const struct wk_err *err)
-    {
-        cudaLaunchAttribute attribute[2] = {};
-        cudaLaunchConfig_t config = {};
-        configure(&config, attribute, w, grid, threads, shared, flags, stream);
-        void *args[] = { const_cast<wk_whole_args *>(&w) };
-        return wk_product_status(cudaLaunchKernelExC(&config, kernel, args), "product", err);
-    }
     static wk_status product(const wk_cuda_product *p, void *stream, const struct wk_err *err)
     {
         if (!p->workspace || reinterpret_cast<uintptr_t>(p->workspace) % 256) return wk_fail(err, WK_INVALID, "product: workspace of %u rows is missing or not aligned", p->rows);
@@ -134,10 +105,18 @@ template <class P, class First, class... Rest> struct wk_whole_plan {
         const uint32_t types = a->types, shared = best(&w, &kind);
         if (!shared) return wk_fail(err, WK_INVALID, "product: %u rows do not fit into a block's %u bytes of shared memory", p->rows, P::device.block_bytes);
         if (!(types & (types - 1))) P::single_type(a);
-        const wk_status status = begin((const void *)wk_whole_rows<>, w, dim3((a->steps + WK_SLOTS - 1) / WK_SLOTS, w.tiles * WK_WHOLE_TILE), 32 * WK_SLOTS, 0, p->flags, stream, err);
-        /* One block to an item: as many as find places take items by turns. */
-        const uint32_t row_groups = groups(&w, kind), workers = w.blocks > 1 ? a->items : P::min_of(a->items, P::max_of(clusters[0] / row_groups, 1));
-        return status ? status : begin((const void *)kernel_of(types, kind), w, dim3(workers * w.blocks, row_groups), WK_WHOLE_THREADS, shared, p->flags, stream, err);
+        const wk_status status = P::begin(wk_whole_rows<>, w, dim3((a->steps + WK_SLOTS - 1) / WK_SLOTS, w.tiles * WK_WHOLE_TILE), 32 * WK_SLOTS, 0, p->flags, stream, err);
+        if (status) return status;
+        /* One block to an item: as many as find places take items by turns, without clusters, which older devices do not know. */
+        const uint32_t row_groups = groups(&w, kind), workers = w.blocks > 1 ? a->items : P::min_of(a->items, P::max_of(clusters[0] / row_groups, 1)), first = w.blocks > 1 ? 0 : 1;
+        cudaLaunchAttribute attribute[2] = {};
+        cudaLaunchConfig_t config;
+        P::wide_config(&config, attribute, w.blocks, shared, WK_WHOLE_THREADS);
+        config.gridDim = dim3(workers * w.blocks, row_groups);
+        config.stream = static_cast<cudaStream_t>(stream);
+        config.attrs = attribute + first;
+        config.numAttrs = (p->flags & WK_CUDA_DEPENDENT ? 2 : 1) - first;
+        return wk_product_status(cudaLaunchKernelEx(&config, kernel_of(types, kind), w), "product", err);
     }
 };
 
