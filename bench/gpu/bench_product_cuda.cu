@@ -101,7 +101,7 @@ static void give_back(void *p)
 }
 static unsigned char *tiles_of(const struct format *f, uint32_t n, uint32_t k, uint32_t seed)
 {
-    const uint64_t blocks = (uint64_t)n * (k / f->block), bytes = blocks * f->block_bytes, size = (n + 15) / 16 * f->tile_bytes(k);
+    const uint64_t blocks = (uint64_t)n * (k / f->block), bytes = blocks * f->block_bytes, size = (n + 15) / 16 * f->tile_stride(k);
     unsigned char *const rows = static_cast<unsigned char *>(take(bytes + 16)), *const tiles = static_cast<unsigned char *>(take(size));
     fill_kernel<<<2048, 256>>>((uint32_t *)rows, bytes / 4, seed);
     for (uint32_t at : f->halves)
@@ -185,7 +185,7 @@ static struct wk_cuda_product product(uint32_t rows, uint32_t k)
 static bool wanted_columns[ROWS + 1];
 static void shapes(const char *only)
 {
-    static const uint32_t list[][2] = { { 128256, 8192 }, { 128256, 4096 }, { 28672, 8192 }, { 22016, 4096 }, { 9216, 3072 }, { 4096, 4096 }, { 4096, 11008 }, { 151936, 896 }, { 9728, 896 }, { 1152, 896 }, { 896, 896 }, { 896, 4864 },
+    static const uint32_t list[][2] = { { 128256, 8192 }, { 128256, 4096 }, { 128256, 3072 }, { 28672, 8192 }, { 27648, 5120 }, { 22016, 4096 }, { 9216, 3072 }, { 4096, 4096 }, { 4096, 11008 }, { 151936, 896 }, { 9728, 896 }, { 1152, 896 }, { 896, 896 }, { 896, 4864 },
         { 201088, 2880 }, { 23040, 2880 }, { 5760, 2880 }, { 2880, 2880 } };
     for (const struct format &f : formats) {
         if (only && strcmp(only, f.name)) continue;
@@ -196,7 +196,7 @@ static void shapes(const char *only)
                 printf("%u x %u: at most %u x %u\n", n, k, (unsigned)MAX_N, (unsigned)MAX_K);
                 exit(1);
             }
-            const uint64_t bytes = (n + 15) / 16 * f.tile_bytes(k);
+            const uint64_t bytes = (n + 15) / 16 * f.tile_stride(k);
             const uint32_t copies = (uint32_t)std::min<uint64_t>(std::max<uint64_t>(4, 1200000000 / bytes), 64); /* so many that what a graph costs by itself is little */
             unsigned char *w[64];
             for (uint32_t i = 0; i < copies; i++) w[i] = tiles_of(&f, n, k, i + 1);
@@ -246,7 +246,7 @@ static void run_model(const struct model *m)
     auto make = [&](const struct seg &s, uint32_t kind, uint32_t k, const struct format **f, unsigned char **w) {
         *f = s.n ? find(s.type[kind]) : NULL;
         *w = *f ? tiles_of(*f, s.n, k, ++seed) : NULL;
-        if (*f) bytes += (s.n + 15) / 16 * (*f)->tile_bytes(k);
+        if (*f) bytes += (s.n + 15) / 16 * (*f)->tile_stride(k);
     };
     for (uint32_t l = 0; l < m->layers; l++) {
         for (int i = 0; i < 3; i++) make(m->qkv[i], l % 2, m->width, &t[l][i].f, &t[l][i].w);
@@ -332,7 +332,7 @@ static void run_model(const struct model *m)
 static void experts(const struct format *f)
 {
     enum { WIDTH = 2880, EXPERTS = 32, TOP = 4, LAYERS = 8, MOST = 2048 };
-    const uint64_t tiles = WIDTH / 16 * f->tile_bytes(WIDTH);
+    const uint64_t tiles = WIDTH / 16 * f->tile_stride(WIDTH);
     unsigned char *w[2][3];
     __half *x, *hidden;
     float *out, *bias;

@@ -81,7 +81,7 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
     float *w = (float *)malloc((uint64_t)n * k * 4);
     f->dequantize(w, raw, (uint64_t)n * k);
     struct matrix m = { f, n, k, device<float>((uint64_t)n * k), f->whole ? upload(w, (uint64_t)n * k) : NULL, NULL };
-    const uint64_t size = (n + 15) / 16 * f->tile_bytes(k);
+    const uint64_t size = (n + 15) / 16 * f->tile_stride(k);
     m.tiles = device<unsigned char>(size);
     unsigned char *rows = upload(raw, bytes);
     f->pack(m.tiles, rows, n, k);

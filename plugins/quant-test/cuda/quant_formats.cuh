@@ -56,13 +56,13 @@ template <class F> static __global__ void pack_kernel(unsigned char *tiles, cons
     const uint32_t units = (k + F::unit - 1) / F::unit;
     for (uint32_t u = 0; u < units; u++)
         for (uint32_t w = threadIdx.x; F::offset(u) + w * 4 < (u + 1 < units ? F::offset(u + 1) : bytes); w += blockDim.x)
-            *(uint32_t *)(tiles + blockIdx.x * bytes + F::offset(u) + w * 4) = F::pack(r, u, w);
+            *(uint32_t *)(tiles + blockIdx.x * wk_tile_stride<F>(k) + F::offset(u) + w * 4) = F::pack(r, u, w);
 }
 template <class F> static __global__ void unpack_kernel(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k)
 {
     const uint32_t halves = (F::block_bytes + 1) / 2, row_halves = k / F::block * halves;
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n * row_halves; i += gridDim.x * blockDim.x) {
-        const uint32_t row = i / row_halves, block = i % row_halves / halves, half = i % halves, v = F::unpack(tiles + row / 16 * F::tile_bytes(k), row % 16, block, half);
+        const uint32_t row = i / row_halves, block = i % row_halves / halves, half = i % halves, v = F::unpack(tiles + row / 16 * wk_tile_stride<F>(k), row % 16, block, half);
         unsigned char *to = rows + ((uint64_t)row * (k / F::block) + block) * F::block_bytes + 2 * half;
         to[0] = (unsigned char)v;
         if (2 * half + 1 < F::block_bytes) to[1] = (unsigned char)(v >> 8);
@@ -76,7 +76,7 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
 {
     __shared__ uint4 unit[F::super][F::slot / 16];
     const uint32_t lane = threadIdx.x, g = lane / 4, t = lane % 4, units = (k + F::unit - 1) / F::unit;
-    const unsigned char *tile = tiles + blockIdx.x * F::tile_bytes(k);
+    const unsigned char *tile = tiles + blockIdx.x * wk_tile_stride<F>(k);
     for (uint32_t u = 0; u < units; u++) {
         typename F::scales s;
         for (uint32_t place = 0; place <= u % F::super; place++) { /* the unit, and in a super-unit those before it */
@@ -115,16 +115,15 @@ struct format {
     bool whole;                                             /* its dense products go by whole numbers (worker/cuda/whole.cuh) */
     const struct wk_product_family *family;
     void (*dequantize)(float *, const void *, uint64_t);
-    uint64_t (*tile_bytes)(uint32_t);
+    uint64_t (*tile_stride)(uint32_t);
     void (*pack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);
     void (*unpack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);
     void (*weights)(float *, const unsigned char *, uint32_t, uint32_t);
 };
-template <class F> static uint64_t tile_bytes_of(uint32_t k) { return F::tile_bytes(k); }
 template <class F> static void pack_of(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k) { pack_kernel<F><<<(n + 15) / 16, 256>>>(tiles, rows, n, k); }
 template <class F> static void unpack_of(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k) { unpack_kernel<F><<<256, 256>>>(rows, tiles, n, k); }
 template <class F> static void weights_of(float *w, const unsigned char *tiles, uint32_t n, uint32_t k) { weights_kernel<F><<<(n + 15) / 16, 32>>>(w, tiles, n, k); }
-#define FORMAT(F, name, h0, h1, e, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, e, wk_is_whole<F>::yes, &family, deq, tile_bytes_of<F>, pack_of<F>, unpack_of<F>, weights_of<F> }
+#define FORMAT(F, name, h0, h1, e, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, e, wk_is_whole<F>::yes, &family, deq, wk_tile_stride<F>, pack_of<F>, unpack_of<F>, weights_of<F> }
 static const struct format formats[] = {
     FORMAT(q8_0, "q8_0", 0, 0xffff, 0xffff, quant_basic_q8, q8_0_dequantize),
     FORMAT(q5_0, "q5_0", 0, 0xffff, 0xffff, quant_basic_q8, q5_0_dequantize),

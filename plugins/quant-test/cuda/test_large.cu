@@ -69,7 +69,7 @@ static __global__ void round_kernel(float *w, uint64_t n)
 }
 static weights make_weights(const struct format *f, uint32_t experts, uint32_t n, uint32_t k)
 {
-    const uint64_t blocks = (uint64_t)n * (k / f->block), slab = (n + 15) / 16 * f->tile_bytes(k);
+    const uint64_t blocks = (uint64_t)n * (k / f->block), slab = (n + 15) / 16 * f->tile_stride(k);
     weights w = { make<unsigned char>(experts * slab), make<float>((size_t)experts * n * k), {}, n, k };
     std::vector<unsigned char> raw(blocks * f->block_bytes);
     std::vector<float> bias((size_t)experts * n);

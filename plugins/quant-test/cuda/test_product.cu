@@ -320,7 +320,7 @@ static void test_experts(void)
 {
     for (const struct format *f = formats; f < formats + N_FORMATS; f++) {
         const uint32_t n = 72, k = 512, experts = 5, top_k = 2;
-        const uint64_t tiles = (n + 15) / 16 * f->tile_bytes(k);
+        const uint64_t tiles = (n + 15) / 16 * f->tile_stride(k);
         unsigned char *slabs = device<unsigned char>(experts * tiles);
         struct matrix m[experts];
         for (uint32_t e = 0; e < experts; e++) {
@@ -404,7 +404,7 @@ static void test_groups(void)
     for (const struct format *f = formats; f < formats + N_FORMATS; f++)
         for (auto &shape : shapes) {
             const uint32_t n = shape.n, n32 = wk_act_k(n), k = f->block == 256 ? (shape.k + 255) / 256 * 256 : shape.k, down_k = f->block == 256 ? 256 : n32;
-            const uint64_t tiles = (n + 15) / 16 * f->tile_bytes(k), down_tiles = 3 * f->tile_bytes(down_k);
+            const uint64_t tiles = (n + 15) / 16 * f->tile_stride(k), down_tiles = 3 * f->tile_stride(down_k);
             unsigned char *slabs[2] = { device<unsigned char>(EXPERTS * tiles), device<unsigned char>(EXPERTS * tiles) }, *down = device<unsigned char>(EXPERTS * down_tiles);
             for (uint32_t e = 0; e < EXPERTS; e++)
                 for (int j = 0; j < 3; j++) {

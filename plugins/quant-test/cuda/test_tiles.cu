@@ -73,7 +73,7 @@ static struct matrix make_matrix(const struct pair *p, uint32_t n, uint32_t k, i
     struct matrix m = { p, n, k, (n + 15) / 16, {}, {} };
     const uint64_t bytes = bytes_of_row(p->cpu, k), tile = p->cuda->tile_bytes(k);
     assert_int_equal(tile % 16, 0);
-    assert_in_range(tile, 16 * bytes, 16 * bytes + 2 * bytes + 2048);
+    assert_in_range(tile, 16 * bytes, 16 * bytes + 2 * bytes + 2176);
     m.rows = make<uint8_t>(n * bytes);
     m.tiles = make<uint8_t>(m.n_tiles * tile);
     fill_rows(p->cpu, m.rows.host, n, k, kind);

@@ -147,8 +147,8 @@ struct wk_cuda_layout {
 
 struct wk_type_cuda {
     uint32_t struct_size, ggml_type;
-    /* Bytes of a tile of 16 rows of k values: a multiple of 16; at least the rows' own bytes and at most 8 a value (+ 2048), else the plan refuses it. What is
-     * more than the rows' own is memory and bandwidth lost. Pure. */
+    /* Bytes from tile to tile, 16 rows of k values: a multiple of 16; at least the rows' own bytes and at most 8 a value (+ 2048), else the plan refuses it. What is
+     * more than the rows' own is memory lost; a multiple of 128 is worth it (wk_tile_stride). Pure. */
     uint64_t (*tile_bytes)(uint32_t k);
     wk_status (*pack)(const struct wk_cuda_tiles *t, void *stream, const struct wk_err *err);   /* tiles from rows */
     wk_status (*unpack)(const struct wk_cuda_tiles *t, void *stream, const struct wk_err *err); /* rows from tiles: the file's bytes, exactly */

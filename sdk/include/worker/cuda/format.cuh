@@ -22,7 +22,7 @@
  *   uint32_t parts;                      1; more (exact): the weight is the sum of parts fragments, each times part_scale(p) (a constant, power of two)
  *   uint32_t mins;                       1: min() is to be subtracted; 0: there is none
  *   uint64_t offset(u)                   byte of unit u in the tile, a multiple of 16; u may be the number of units
- *   uint64_t tile_bytes(k)               a multiple of 16. The last unit may be cut short: bytes past the tile's end are read as 0
+ *   uint64_t tile_bytes(k)               a multiple of 16, at most 2^32 - 1. The last unit may be cut short: bytes past the tile's end are read as 0. The next tile begins wk_tile_stride bytes on
  *   struct scales;  void load(scales &s, const unsigned char *unit, uint32_t u, uint32_t lane)    registers of a lane; called for each unit of a super-unit in order:
  *                                        s carries over from one to the next. `unit` is 16-byte aligned, in shared or global memory, and whole
  *   struct quants;  void load(quants &q, const unsigned char *unit, uint32_t u, uint32_t lane)
@@ -47,6 +47,9 @@
 
 #include <cuda_fp16.h>
 #include <stdint.h>
+
+/* Bytes from tile to tile: whole lines of 128. A bulk copy that begins inside a line asks for every line twice; where memory is the limit that costs up to a fifth. */
+template <class F> __host__ __device__ constexpr uint64_t wk_tile_stride(uint32_t k) { return (F::tile_bytes(k) + 127) & ~(uint64_t)127; }
 
 /* The 16 rows of a tile as in the file; what lies outside the matrix reads as 0. */
 struct wk_tile_rows {

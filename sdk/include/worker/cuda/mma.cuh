@@ -60,6 +60,27 @@ __device__ __forceinline__ void wk_bar_init_done()
 }
 __device__ __forceinline__ void wk_bar_arrive(uint32_t bar) { asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(bar) : "memory"); }
 
+/* A warp's arrival, once it has met: one lane's, since what the others wrote before they met is ordered with it. compute-sanitizer's racecheck follows the lane that arrives alone, and reports the rest as races; so with WK_RACECHECK
+ * (cmake -D CMAKE_CUDA_FLAGS=-DWK_RACECHECK) all lanes arrive, and what is then reported is one. */
+#ifdef WK_RACECHECK
+enum { WK_BAR_WARP = 32 }; /* arrivals */
+#else
+enum { WK_BAR_WARP = 1 };
+#endif
+__device__ __forceinline__ void wk_bar_arrive_warp(uint32_t bar, uint32_t lane)
+{
+    if (lane < WK_BAR_WARP) wk_bar_arrive(bar);
+}
+/* The same at n barriers that lie one after the other. */
+__device__ __forceinline__ void wk_bar_arrive_warp(uint32_t bar, uint32_t n, uint32_t lane)
+{
+    if (WK_BAR_WARP == 1) {
+        if (lane < n) wk_bar_arrive(bar + lane * 8);
+    } else {
+        for (uint32_t i = 0; i < n; i++) wk_bar_arrive(bar + i * 8);
+    }
+}
+
 /* Bulk copies, by one lane: `bytes` (a multiple of 16) are counted by `bar`, which has to expect them. */
 __device__ __forceinline__ void wk_bar_expect(uint32_t bar, uint32_t bytes)
 {
@@ -105,15 +126,17 @@ __device__ __forceinline__ bool wk_elected()
 __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char *from, uint32_t at, uint32_t chunk, uint32_t apart, uint32_t there, uint32_t end, uint32_t bar, uint32_t lane)
 {
     auto length = [&](uint32_t i) { return at + i * apart < there ? min(chunk, there - (at + i * apart)) : 0u; };
+    auto wanted = [&](uint32_t i) { return min(chunk, end - (at + i * apart)); };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     const bool whole = at + 7 * apart + chunk <= there;
-    if (!whole && there < end) { /* near the end of a tile that is cut short */
-        for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
-            for (uint32_t j = length(i) + lane * 16; j < chunk; j += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + i * chunk + j), "r"(0) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncwarp();
-    }
     if (wk_elected()) {
+        if (!whole && there < end) { /* near the end of a tile that is cut short */
+#pragma unroll 1
+            for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
+#pragma unroll 1
+                for (uint32_t j = length(i); j < wanted(i); j += 16) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + i * chunk + j), "r"(0) : "memory");
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        }
         const uint64_t once = wk_fetch_once();
         auto copy = [&](uint32_t t, uint32_t f, uint32_t bytes) { wk_fetch(t, from + f, bytes, bar, once); };
         if (chunk == apart) {
@@ -135,7 +158,7 @@ __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char 
     }
 #else
     for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
-        for (uint32_t j = lane * 16, n = length(i); j < chunk; j += 512) wk_copy16_part(to + i * chunk + j, from + (j < n ? at + i * apart + j : 0), j < n ? 16 : 0);
+        for (uint32_t j = lane * 16, n = length(i); j < wanted(i); j += 512) wk_copy16_part(to + i * chunk + j, from + (j < n ? at + i * apart + j : 0), j < n ? 16 : 0);
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 #endif
 }

@@ -56,10 +56,16 @@ template <class First, class... Rest> struct wk_product_of {
         while (types[i] != type) i++;
         return i;
     }
-    static uint64_t tile_bytes(uint32_t i, uint32_t k)
+    static uint32_t tile_bytes(uint32_t i, uint32_t k)
     {
-        uint64_t bytes = 0, j = 0;
-        ((bytes = j++ == i ? First::tile_bytes(k) : bytes), ..., (bytes = j++ == i ? Rest::tile_bytes(k) : bytes));
+        uint32_t j = 0, bytes = (uint32_t)First::tile_bytes(k);
+        ((bytes = ++j == i ? (uint32_t)Rest::tile_bytes(k) : bytes), ...);
+        return bytes;
+    }
+    static uint32_t tile_stride(uint32_t i, uint32_t k)
+    {
+        uint32_t j = 0, bytes = (uint32_t)wk_tile_stride<First>(k);
+        ((bytes = ++j == i ? (uint32_t)wk_tile_stride<Rest>(k) : bytes), ...);
         return bytes;
     }
     static uint32_t step_bytes(uint32_t i, uint32_t units)
@@ -80,6 +86,19 @@ template <class First, class... Rest> struct wk_product_of {
         else return status ? status : wide_open(err);
     }
 
+    /* Units of the longest step: 256 values, or fewer where product_few could have only pieces of them that begin inside a line of 128 bytes (wk_tile_stride). */
+    template <class F> static constexpr uint32_t longest_of()
+    {
+        uint32_t units = super > 1 ? super : 256 / unit;
+        while (super == 1 && units > 1 && F::offset(units) > WK_FEW_ONE_STAGE && F::offset(units / 2) % 128) units /= 2;
+        return units;
+    }
+    static constexpr uint32_t longest_step()
+    {
+        uint32_t units = longest_of<First>();
+        ((units = longest_of<Rest>() < units ? longest_of<Rest>() : units), ...);
+        return units;
+    }
     static uint64_t step_cost(uint32_t k, uint32_t step) { return ((k + step - 1) / step + WK_SLOTS - 1) / WK_SLOTS * (uint64_t)(step + 32); }
 
     /* All that does not depend on the number of columns. */
@@ -90,7 +109,7 @@ template <class First, class... Rest> struct wk_product_of {
         a->k = p->k;
         a->k32 = wk_act_k(p->k);
         /* Part of the order of arithmetic, so by k alone: steps of 256 values or fewer, as short as keeps 8 warps evenly busy; 32: what a step costs besides. */
-        a->step_units = super > 1 ? super : 256 / unit;
+        a->step_units = longest_step();
         for (uint32_t units = a->step_units / 2; super == 1 && units; units /= 2)
             if (step_cost(p->k, units * unit) < step_cost(p->k, a->step_units * unit)) a->step_units = units;
         a->steps = (p->k + a->step_units * unit - 1) / (a->step_units * unit);
@@ -111,8 +130,8 @@ template <class First, class... Rest> struct wk_product_of {
         for (uint32_t i = 0; i < p->n_seg; i++) {
             const wk_cuda_segment *s = &p->seg[i];
             const uint32_t type = index(s->ggml_type);
-            a->seg[i] = { static_cast<const unsigned char *>(s->tiles), s->bias, s->out.y, s->out.aux, s->out.y_stride, tile_bytes(type, p->k),
-                          step_bytes(type, a->step_units), 0, s->n, (s->n + 15) / 16, type, in_scale * (whole && !p->expert ? whole_unscales : unscales)[type], s->out.kind, s->out.shift, 0 };
+            a->seg[i] = { static_cast<const unsigned char *>(s->tiles), s->bias, s->out.y, s->out.aux, s->out.y_stride, tile_stride(type, p->k),
+                          tile_bytes(type, p->k), step_bytes(type, a->step_units), 0, s->n, (s->n + 15) / 16, type, in_scale * (whole && !p->expert ? whole_unscales : unscales)[type], s->out.kind, s->out.shift, 0 };
             a->types |= 1u << type;
             if (slots[type] > a->slot) a->slot = slots[type];
         }
@@ -138,11 +157,22 @@ template <class First, class... Rest> struct wk_product_of {
     {
         uint32_t chunk = largest_step(a);
         for (a->run = 1; super == 1 && a->run < a->step_units && chunk > most; a->run *= 2) chunk /= 2;
+        a->rounds = 1;
         a->stage_units = a->step_units / a->run;
         a->stages = (a->steps + WK_SLOTS - 1) / WK_SLOTS * a->run;
         for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->seg[i].step_bytes / a->run;
         a->slot = WK_SLOTS * chunk;
         if (a->steps < WK_SLOTS) a->slot = a->steps * chunk; /* the last step's chunk ends the stage */
+    }
+    /* Stages of several rounds of steps, where these are short: what a stage costs besides is paid for once. */
+    static void few_rounds(wk_product_args *a)
+    {
+        const uint32_t step = largest_step(a), all = (a->steps + WK_SLOTS - 1) / WK_SLOTS, most = WK_FEW_ROUNDS / step;
+        if (a->run > 1 || all == 1 || most < 2) return;
+        a->stages = (all + most - 1) / most;
+        a->rounds = (uint16_t)((all + a->stages - 1) / a->stages);
+        for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->rounds * a->seg[i].step_bytes;
+        a->slot = min_of(WK_SLOTS * a->rounds, a->steps) * step;
     }
     /* Stages of product_few that a block may ask for before one has arrived. Of one row WK_FEW_ONE_*'s bytes; where the matrix is large and they are one stage and a half, two, up to a third more: with one a block
      * asks for nothing while it waits. More than that small launches pay for, and stages above 50 KB gain nothing by it. */
@@ -151,7 +181,7 @@ template <class First, class... Rest> struct wk_product_of {
         const uint32_t stage = a->blocks * a->slot;
         if (columns > 1) return max_of(WK_FEW_FLIGHT / stage, 1);
         uint64_t bytes = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) bytes += a->seg[i].n_tiles * a->seg[i].tile_bytes;
+        for (uint32_t i = 0; i < a->n_seg; i++) bytes += (uint64_t)a->seg[i].n_tiles * a->seg[i].tile_bytes;
         bytes /= 2 * device.processors;
         if (bytes <= WK_FEW_ONE_MOST) return max_of(max_of((uint32_t)bytes, WK_FEW_ONE_LEAST) / stage, 1);
         return max_of(WK_FEW_ONE_MOST / stage, 2 * WK_FEW_ONE_MOST >= 3 * stage ? 2 : 1);
@@ -161,6 +191,8 @@ template <class First, class... Rest> struct wk_product_of {
     {
         const uint32_t padded = a->steps * a->step_units * unit, grid = device.processors;
         few_stages(a, columns == 1 ? WK_FEW_ONE_STAGE : WK_FEW_STAGE);
+        if (columns == 1) few_rounds(a);
+        a->slot = (a->slot + 127) & ~127u; /* stages begin with a line, as tiles do */
         uint32_t at = 0;
         const uint32_t x_at = at;
         a->x_stride = columns == 1 ? padded : padded + 32;

@@ -16,7 +16,8 @@ struct wk_segment_args {
     const float *bias;
     void *y;
     float *aux;
-    uint64_t y_stride, tile_bytes;
+    uint64_t y_stride;
+    uint32_t tile_stride, tile_bytes; /* from tile to tile; of a tile */
     uint32_t step_bytes, stage_bytes;
     uint32_t n, n_tiles, type; /* type: index in the family */
     float scale;               /* what its sums are multiplied by: 2^shift of the input times the format's unscale */
@@ -27,7 +28,9 @@ struct wk_segment_args {
 struct wk_product_args {
     uint32_t rows, k, k32, steps; /* k32: k rounded up to 32 */
     uint32_t step_units, stage_units, depth, slot; /* units of a warp in a step and in a stage of the ring, powers of 2; stages of the ring; bytes a stage */
-    uint32_t step_shift, run, stages; /* log2 of the values in a step; stages in a step; stages in a tile */
+    uint32_t step_shift;          /* log2 of the values in a step */
+    uint16_t run, rounds;         /* stages in a step; product_few: steps of a slot in a stage */
+    uint32_t stages;              /* in a tile */
     uint32_t flight;              /* stages that are under way at once */
     uint32_t turn;                /* product_few: slots that a warp moves on from tile to tile */
     uint32_t blocks;              /* a multiprocessor */

@@ -37,10 +37,10 @@ struct wk_experts_bars : wk_pipeline_bars<WK_EXPERTS_ROUNDS, WK_EXPERTS_PLACES> 
         static_assert(WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES <= 32, "a lane a pair of barriers");
         if (lane < WK_EXPERTS_ROUNDS) {
             wk_bar_init(full(lane), WK_BAR_COPIES);
-            wk_bar_init(empty(lane), WK_SLOTS);
+            wk_bar_init(empty(lane), WK_SLOTS * WK_BAR_WARP);
         } else if (lane < WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES) {
-            wk_bar_init(summed(lane - WK_EXPERTS_ROUNDS), WK_SLOTS);
-            wk_bar_init(finished(lane - WK_EXPERTS_ROUNDS), parts);
+            wk_bar_init(summed(lane - WK_EXPERTS_ROUNDS), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(finished(lane - WK_EXPERTS_ROUNDS), parts * WK_BAR_WARP);
         }
         wk_bar_init_done();
     }
@@ -163,7 +163,7 @@ template <int COLUMNS> __device__ __forceinline__ void wk_experts_inputs(const w
 __device__ __forceinline__ void wk_experts_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t rings)
 {
     const wk_product_args &p = a.p;
-    const uint32_t at = (uint32_t)p.seg[0].tile_bytes - (p.stages - 1) * p.slot;
+    const uint32_t at = p.seg[0].tile_bytes - (p.stages - 1) * p.slot;
     for (uint32_t stage = p.stages - 1; stage < rings * p.depth; stage += p.stages)
         for (uint32_t i = threadIdx.x * 16; i < a.tail; i += blockDim.x * 16) *reinterpret_cast<uint4 *>(shared + stage * p.slot + at + i) = make_uint4(0, 0, 0, 0);
 }
@@ -190,7 +190,7 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream_who
 {
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, slot = p.slot, stages = p.stages, rounds = a.rounds, bytes = slot / rounds;
-    const uint32_t tile_bytes = (uint32_t)p.seg[0].tile_bytes;
+    const uint32_t tile_bytes = p.seg[0].tile_bytes;
     wk_experts_order<GROUPS> now(1), old(0);
     uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
     const uint64_t once = wk_fetch_once();
@@ -200,7 +200,7 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream_who
                 uint32_t tile, s = wk_few_segment(p, unit, &tile);
                 if (p.glu) s = j;
                 const wk_segment_args &seg = p.seg[s];
-                const unsigned char *from = seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * tile_bytes;
+                const unsigned char *from = seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_stride;
                 uint32_t left = tile_bytes;
                 for (uint32_t stage = stages; stage; stage--) {
                     if (more) {
@@ -239,7 +239,7 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream(con
                 uint32_t tile, s = wk_few_segment(p, unit, &tile);
                 if (p.glu) s = j;
                 const wk_segment_args &seg = p.seg[s];
-                const unsigned char *const from = seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_bytes;
+                const unsigned char *const from = seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_stride;
                 uint32_t at = 0, left = p.run;
                 for (uint32_t stage = 0; stage < p.stages; stage++) {
                     __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
@@ -252,7 +252,7 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream(con
                     const uint32_t stage_at = now.at(p.depth);
                     wk_stage_wait(bars.empty(stage_at), now.turn.parity);
                     for (uint32_t r = 0; r < a.rounds; r++) {
-                        wk_stage_copy8(ring + stage_at * p.slot + r * WK_SLOTS * seg.stage_bytes, from, at, seg.stage_bytes, seg.step_bytes, (uint32_t)seg.tile_bytes, p.steps * seg.step_bytes, bars.full(stage_at * a.rounds + r), lane);
+                        wk_stage_copy8(ring + stage_at * p.slot + r * WK_SLOTS * seg.stage_bytes, from, at, seg.stage_bytes, seg.step_bytes, seg.tile_bytes, p.steps * seg.step_bytes, bars.full(stage_at * a.rounds + r), lane);
                         at += seg.stage_bytes;
                         if (--left == 0) {
                             left = p.run;
@@ -331,7 +331,7 @@ __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_e
         }
         for (uint32_t r = here; r < rounds; r++, full += 8) wk_stage_wait(full, ring.turn.parity); /* for nothing, but no parity is missed */
         __syncwarp();
-        if (lane == 0) wk_bar_arrive(bars.empty(ring.first + ring.turn.i));
+        wk_bar_arrive_warp(bars.empty(ring.first + ring.turn.i), lane);
         ring.turn.next(p.depth);
         left -= here;
         if (run > 1) { /* a step is cut: on to its next piece, or behind the other slots' steps */
@@ -393,7 +393,7 @@ template <int COLUMNS, class F> __device__ __forceinline__ void wk_experts_multi
                         if (part < parts) *reinterpret_cast<float *>(cell + part * shape::part + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = __fadd_rn(y[part][0][j], y[part][1][j]);
             }
             __syncwarp();
-            if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
+            wk_bar_arrive_warp(bars.summed(sum.i), lane);
             for (uint32_t g = 0; g < shape::groups; g++) sum.next(shape::places);
         }
         turn = (turn + tiles) % shape::groups;
@@ -446,7 +446,7 @@ __device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, 
             for (uint32_t slot = 0; slot < WK_SLOTS; slot++) sums[slot] = v[slot * 16];
             const float s = wk_slots_sum(sums);
             __syncwarp();
-            if (lane < in_item) wk_bar_arrive(bars.finished(place + lane));
+            wk_bar_arrive_warp(bars.finished(place), in_item, lane);
             wk_output(p, now, more, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);
             for (uint32_t i = 0; i < in_item; i++) sum.next(shape::places);
         }

@@ -29,9 +29,9 @@ __device__ __forceinline__ void wk_one_bars_init(const wk_experts_args &a, const
     for (uint32_t i = warp; i < all; i += shape::threads / 32) {
         const uint32_t j = i - rounds, k = j - a.p.depth;
         if (i < rounds) wk_bar_init(bars.full(i), WK_BAR_COPIES);
-        else if (j < a.p.depth) wk_bar_init(bars.empty(j), WK_SLOTS);
-        else if (k < shape::places) wk_bar_init(bars.summed(k), WK_SLOTS);
-        else wk_bar_init(bars.finished(k - shape::places), 1);
+        else if (j < a.p.depth) wk_bar_init(bars.empty(j), WK_SLOTS * WK_BAR_WARP);
+        else if (k < shape::places) wk_bar_init(bars.summed(k), WK_SLOTS * WK_BAR_WARP);
+        else wk_bar_init(bars.finished(k - shape::places), WK_BAR_WARP);
     }
     wk_bar_init_done();
 }
@@ -49,7 +49,7 @@ __device__ __forceinline__ void wk_one_stream_whole(const wk_experts_args &a, co
 {
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, slot = p.slot, stages = p.stages, rounds = a.rounds, bytes = slot / rounds;
-    const uint32_t tile_bytes = (uint32_t)p.seg[0].tile_bytes;
+    const uint32_t tile_bytes = p.seg[0].tile_bytes;
     const uint64_t once = wk_fetch_once();
     wk_turn now = { 0, 1 }, old = { 0, 0 }; /* a stage; a round */
     uint32_t more = p.flight, expert = 0; /* more: rounds that may still be asked for before one has arrived */
@@ -61,8 +61,8 @@ __device__ __forceinline__ void wk_one_stream_whole(const wk_experts_args &a, co
             uint32_t tile, s = wk_few_segment(p, unit, &tile);
             if (p.glu) s = j;
             const wk_segment_args &seg = p.seg[s];
-            const unsigned char *from = seg.tiles + ((uint64_t)expert * seg.n_tiles + tile) * tile_bytes;
-            const uint64_t slab = (uint64_t)seg.n_tiles * tile_bytes;
+            const unsigned char *from = seg.tiles + ((uint64_t)expert * seg.n_tiles + tile) * seg.tile_stride;
+            const uint64_t slab = (uint64_t)seg.n_tiles * seg.tile_stride;
             uint32_t left = tile_bytes;
 #pragma unroll 1
             for (uint32_t stage = stages; stage; stage--) {
@@ -122,7 +122,7 @@ template <class F> __device__ __forceinline__ void wk_one_multiply(const wk_expe
             *reinterpret_cast<float *>(cell + lane + 32) = __fadd_rn(y[0][0][2], y[0][1][2]);
         }
         __syncwarp();
-        if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
+        wk_bar_arrive_warp(bars.summed(sum.i), lane);
         sum.next(shape::places);
     }
 }
@@ -155,7 +155,7 @@ __device__ __forceinline__ void wk_one_finish(const wk_experts_args &a, const wk
         for (uint32_t slot = 0; slot < WK_SLOTS; slot++) sums[slot] = v[slot * 16];
         const float s = wk_slots_sum(sums);
         __syncwarp();
-        if (lane < in_item) wk_bar_arrive(bars.finished(sum.i + lane));
+        wk_bar_arrive_warp(bars.finished(sum.i), in_item, lane);
         to.put(p, o, other, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);
         for (uint32_t i = 0; i < in_item; i++) sum.next(shape::places);
     }

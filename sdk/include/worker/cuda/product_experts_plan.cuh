@@ -47,7 +47,7 @@ template <class P, class First, class... Rest> struct wk_experts_plan {
         }
         if (depth < 2) return 0;
         a->depth = P::min_of(depth, WK_EXPERTS_ROUNDS / (shape::groups * w->rounds)); /* of a group's ring */
-        w->tail = a->steps * a->seg[0].step_bytes - (uint32_t)a->seg[0].tile_bytes;
+        w->tail = a->steps * a->seg[0].step_bytes - a->seg[0].tile_bytes;
         w->whole = P::device.clusters && a->run == 1 && (!w->tail || a->depth >= a->stages) ? 1 : 0;
         if (w->tail && w->whole) a->depth -= a->depth % a->stages; /* a stage of a tile is always at the same places */
         else w->tail = 0;
@@ -69,7 +69,7 @@ template <class P, class First, class... Rest> struct wk_experts_plan {
         a->x_stride = padded + P::pads[type]; /* lanes that load together meet no other's banks */
         const uint32_t red_at = w->capacity * a->x_stride * 2, bars_at = red_at + WK_SEVERAL_PLACES * wk_several_shape<COLUMNS>::place, start_at = bars_at + WK_SEVERAL_BARS * 8;
         const uint32_t at = start_at + P::align(sizeof(wk_several_walk)), room = P::device.block_bytes > at ? P::device.block_bytes - at : 0;
-        w->tail = a->steps * step_bytes - (uint32_t)a->seg[0].tile_bytes;
+        w->tail = a->steps * step_bytes - a->seg[0].tile_bytes;
         /* What the last stage of a tile lacks of eight steps has no place in a ring that ends with it. */
         const uint32_t lack = a->run == 1 && a->steps > WK_SLOTS ? (a->stages * WK_SLOTS - a->steps) * step_bytes : 0;
         a->slot *= WK_SEVERAL_TILES;

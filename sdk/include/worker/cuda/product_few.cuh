@@ -18,6 +18,7 @@ enum {
     WK_FEW_ONE_MOST = 76 << 10,                         /* (few_flight may round this one up) and small launches stand beside those that do nothing else: attention, routers, combinations */
     WK_FEW_STAGE = 3072,                                /* most bytes of a warp's part of a stage, where a step can be cut */
     WK_FEW_ONE_STAGE = 4224,                            /* the same of one row: two units of BF16, which takes 264 us for 128256 x 4096 by one and 243 by two */
+    WK_FEW_ROUNDS = 3500,                               /* of one row: most bytes of a warp's part of a stage that is several rounds of steps */
     WK_FEW_DEPTH = 8,                                   /* most stages */
     WK_FEW_SUMS = 4,                                    /* tiles whose sums may wait to be finished */
     WK_FEW_BARS = 2 * (WK_FEW_DEPTH + WK_FEW_SUMS)
@@ -37,11 +38,11 @@ struct wk_few_bars : wk_pipeline_bars<WK_FEW_DEPTH, WK_FEW_SUMS> {
         static_assert(WK_FEW_DEPTH <= WK_SLOTS && WK_FEW_SUMS <= WK_SLOTS, "a warp has one of each");
         if (warp < depth) {
             wk_bar_init(full(warp), WK_BAR_COPIES);
-            wk_bar_init(empty(warp), WK_SLOTS);
+            wk_bar_init(empty(warp), WK_SLOTS * WK_BAR_WARP);
         }
         if (warp < WK_FEW_SUMS) {
-            wk_bar_init(summed(warp), WK_SLOTS);
-            wk_bar_init(finished(warp), 1);
+            wk_bar_init(summed(warp), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(finished(warp), WK_BAR_WARP);
         }
         wk_bar_init_done();
     }
@@ -68,10 +69,11 @@ __device__ __forceinline__ uint32_t wk_few_segment(const wk_product_args &p, uin
     return s;
 }
 
-/* The streaming warp. A stage: chunk w is a piece of step w of eight steps. */
-__device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t ring, const wk_few_bars &bars, uint32_t lane)
+/* The streaming warp. A stage: chunk w is a piece of step w of eight steps; or all of one round of eight steps or several. */
+template <uint32_t UNIT> __device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t ring, const wk_few_bars &bars, uint32_t lane)
 {
     const uint32_t in_item = p.glu ? 2 : 1;
+    const bool cut = p.k % UNIT != 0; /* the last unit, which is multiplied as if it were whole */
     wk_turn turn = { 0, 1 }, old = { 0, 0 };
     uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
     for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x)
@@ -79,7 +81,8 @@ __device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t
             uint32_t tile, s = wk_few_segment(p, item, &tile);
             if (p.glu) s = j;
             const wk_segment_args &seg = p.seg[s];
-            const unsigned char *const from = seg.tiles + (uint64_t)tile * seg.tile_bytes;
+            const unsigned char *const from = seg.tiles + (uint64_t)tile * seg.tile_stride;
+            const uint32_t apart = p.rounds * seg.step_bytes;
             uint32_t at = 0, left = p.run;
             for (uint32_t stage = 0; stage < p.stages; stage++) {
                 __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
@@ -90,11 +93,11 @@ __device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t
                     old.next(p.depth);
                 }
                 wk_stage_wait(bars.empty(turn.i), turn.parity);
-                wk_stage_copy8(ring + turn.i * p.slot, from, at, seg.stage_bytes, seg.step_bytes, (uint32_t)seg.tile_bytes, p.steps * seg.step_bytes, bars.full(turn.i), lane);
+                wk_stage_copy8(ring + turn.i * p.slot, from, at, seg.stage_bytes, apart, seg.tile_bytes, cut ? p.steps * seg.step_bytes : seg.tile_bytes, bars.full(turn.i), lane);
                 at += seg.stage_bytes;
                 if (--left == 0) {
                     left = p.run;
-                    at += (WK_SLOTS - 1) * seg.step_bytes;
+                    at += (WK_SLOTS - 1) * apart;
                 }
                 turn.next(p.depth);
             }
@@ -154,20 +157,36 @@ template <class F, int COLUMNS, uint32_t N> __device__ __forceinline__ void wk_f
 /* What a multiplying warp needs of the arguments, in registers before the wait: the compiler would read them again where the first product waits for them, one way to the constants and back after the
  * other. What comes out of shared memory it cannot. */
 struct wk_few_own {
-    uint32_t steps, step_shift, stages, run, stage_units, slot, depth, items, x_at, red_at, turn, in_item;
+    uint32_t steps, step_shift, stages, run, stage_units, slot, depth, items, x_at, red_at, k, in_item, rounds, turn;
     static __device__ __forceinline__ void leave(const wk_product_args &p, unsigned char *at) /* by one lane */
     {
         *reinterpret_cast<uint4 *>(at) = make_uint4(p.steps, p.step_shift, p.stages, p.run);
         *reinterpret_cast<uint4 *>(at + 16) = make_uint4(p.stage_units, p.slot, p.depth, p.items);
-        *reinterpret_cast<uint4 *>(at + 32) = make_uint4(p.x_at, p.red_at, p.turn, p.glu ? 2 : 1);
+        *reinterpret_cast<uint4 *>(at + 32) = make_uint4(p.x_at, p.red_at, p.k, p.turn << 16 | p.rounds << 2 | (p.glu ? 2 : 1));
     }
     __device__ __forceinline__ explicit wk_few_own(uint32_t at)
     {
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(steps), "=r"(step_shift), "=r"(stages), "=r"(run) : "r"(at));
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(stage_units), "=r"(slot), "=r"(depth), "=r"(items) : "r"(at + 16));
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x_at), "=r"(red_at), "=r"(turn), "=r"(in_item) : "r"(at + 32));
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x_at), "=r"(red_at), "=r"(k), "=r"(turn) : "r"(at + 32));
+        in_item = turn & 3u;
+        rounds = turn >> 2 & 0x3fffu;
+        turn >>= 16;
     }
 };
+
+/* A piece of a step, from k on: as many of its units as there are. x: the lane's column. */
+template <class F, int COLUMNS> __device__ __forceinline__ void wk_few_piece(float y[2][4], const wk_few_own &own, const unsigned char *at, const __half *x, uint32_t k, uint32_t lane)
+{
+    if (own.stage_units == 2 && k + F::unit < own.k) {
+        wk_few_units<F, COLUMNS, 2>(y, at, x + k, lane);
+    } else if (4 * F::slot <= WK_FEW_STAGE && own.stage_units == 4 && k + 3 * F::unit < own.k) {
+        wk_few_units<F, COLUMNS, 4>(y, at, x + k, lane);
+    } else {
+#pragma unroll 1
+        for (uint32_t n = own.stage_units; n && k < own.k; n--, k += F::unit, at += F::slot) wk_few_units<F, COLUMNS, 1>(y, at, x + k, lane);
+    }
+}
 
 /* Formats of whole numbers, of which this kernel has one row: what stands behind its blocks' bytes. */
 struct wk_few_numbers {
@@ -193,10 +212,16 @@ template <class F> __device__ __forceinline__ void wk_few_whole_slot(float y[2],
 #pragma unroll 1
     do {
         wk_stage_wait(bars.full(turn.i), turn.parity);
-        if (step < own.steps) wk_whole_one<F>(y, shared + turn.i * own.slot + slot * F::slot, x.x + step * WK_WHOLE_BYTES, x.more + step, x.sums + step * WK_WHOLE_SUMS, lane);
-        step += WK_SLOTS;
+        const unsigned char *at = shared + turn.i * own.slot + slot * F::slot;
+        uint32_t rounds = own.rounds;
+#pragma unroll 1
+        do {
+            if (step < own.steps) wk_whole_one<F>(y, at, x.x + step * WK_WHOLE_BYTES, x.more + step, x.sums + step * WK_WHOLE_SUMS, lane);
+            step += WK_SLOTS;
+            at += WK_SLOTS * F::slot;
+        } while (--rounds);
         __syncwarp();
-        if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
+        wk_bar_arrive_warp(bars.empty(turn.i), lane);
         turn.next(own.depth);
     } while (--left);
 }
@@ -229,34 +254,30 @@ __device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, const 
                     y[0][0] = v[0], y[0][2] = v[1];
                 } else {
                     const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * slot;
-                    const __half *xs = x + (slot << own.step_shift);
-                    uint32_t step = slot, left = own.stages, piece = own.run;
+                    uint32_t k = slot << own.step_shift, left = own.stages; /* k: the piece's first value */
+                    [[maybe_unused]] uint32_t piece = own.run;
 #pragma unroll 1
                     do {
                         wk_stage_wait(bars.full(turn.i), turn.parity);
-                        if (step < own.steps) {
-                            const unsigned char *at = shared + turn.i * own.slot + chunk;
-                            if constexpr (super == 2) {
-                                wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
-                            } else {
-                                if (own.stage_units == 2) {
-                                    wk_few_units<T, COLUMNS, 2>(y, at, xs, lane);
-                                } else if (4 * T::slot <= WK_FEW_STAGE && own.stage_units == 4) {
-                                    wk_few_units<T, COLUMNS, 4>(y, at, xs, lane);
-                                } else {
-                                    wk_few_units<T, COLUMNS, 1>(y, at, xs, lane);
-                                }
-                            }
-                        }
-                        if (super == 2 || --piece == 0) {
-                            if (super == 1) xs -= (own.run - 1) * own.stage_units * unit_k, piece = own.run;
-                            xs += WK_SLOTS << own.step_shift;
-                            step += WK_SLOTS;
+                        const unsigned char *at = shared + turn.i * own.slot + chunk;
+                        if constexpr (super == 2) {
+                            if (k < own.k) wk_few_units<T, COLUMNS, 2>(y, at, x + k, lane);
+                            k += WK_SLOTS << own.step_shift;
                         } else {
-                            xs += own.stage_units * unit_k;
+                            uint32_t rounds = own.rounds;
+#pragma unroll 1
+                            do {
+                                wk_few_piece<T, COLUMNS>(y, own, at, x, k, lane);
+                                k += own.stage_units * unit_k;
+                                if (--piece == 0) {
+                                    piece = own.run;
+                                    k += (WK_SLOTS - 1) << own.step_shift;
+                                }
+                                at += (uint32_t)T::offset(own.stage_units) * WK_SLOTS;
+                            } while (--rounds);
                         }
                         __syncwarp();
-                        if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
+                        wk_bar_arrive_warp(bars.empty(turn.i), lane);
                         turn.next(own.depth);
                     } while (--left);
                 }
@@ -277,7 +298,7 @@ __device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, const 
                 *reinterpret_cast<float2 *>(to + 8 * COLUMNS + lane % 4 * 2) = make_float2(v[2], v[3]);
             }
             __syncwarp();
-            if (lane == 0) wk_bar_arrive(bars.summed(sum.i));
+            wk_bar_arrive_warp(bars.summed(sum.i), lane);
             sum.next(WK_FEW_SUMS);
             slot = (slot + own.turn) % WK_SLOTS;
         }
@@ -338,7 +359,7 @@ template <int COLUMNS, bool ANY> __device__ __forceinline__ void wk_few_finish(c
         }
         __syncwarp();
         for (uint32_t i = 0; i < in_item; i++) {
-            if (lane == 0) wk_bar_arrive(bars.finished(first + i));
+            wk_bar_arrive_warp(bars.finished(first + i), lane);
             sum.next(WK_FEW_SUMS);
         }
     }
@@ -358,7 +379,7 @@ template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THRE
     wk_release();
     __syncthreads();
     if (warp == WK_SLOTS) {
-        wk_few_stream(p, base, bars, lane);
+        wk_few_stream<wk_family<F...>::unit>(p, base, bars, lane);
     } else if (warp > WK_SLOTS) {
         wk_few_touch(p);
         wk_depend();

@@ -93,7 +93,7 @@ struct __align__(16) wk_heads_tiles {
         unit = tile;
         if (tile >= p.items) return;
         wk_held_segment(p, seg, tile);
-        from = p.seg[seg].tiles + (uint64_t)tile * p.seg[0].tile_bytes;
+        from = p.seg[seg].tiles + (uint64_t)tile * p.seg[0].tile_stride;
     }
     /* Asks for the next stage, to a place that all lanes have read; what lies past the end of k becomes zeros. */
     __device__ __forceinline__ void ask(const wk_product_args &p, uint32_t each, uint32_t order, uint32_t to, uint32_t bar, uint32_t lane)
@@ -103,7 +103,7 @@ struct __align__(16) wk_heads_tiles {
         wk_heads_tiles now;
         *reinterpret_cast<uint4 *>(&now) = *reinterpret_cast<const uint4 *>(this);
         if (now.unit >= p.items) return;
-        const uint32_t whole = p.seg[0].step_bytes, tile_bytes = (uint32_t)p.seg[0].tile_bytes, at = wk_heads_read(order + now.next * 4);
+        const uint32_t whole = p.seg[0].step_bytes, tile_bytes = p.seg[0].tile_bytes, at = wk_heads_read(order + now.next * 4);
         uint32_t bytes = whole;
         if (at + whole > tile_bytes) {
             bytes = tile_bytes - at;

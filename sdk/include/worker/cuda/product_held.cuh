@@ -37,8 +37,8 @@ struct wk_held_tiles {
         uint32_t seg = up, tile = unit;
         if (!p.glu) wk_held_segment(p, seg, tile);
         const wk_segment_args &s = p.seg[seg];
-        from = s.tiles + (uint64_t)tile * s.tile_bytes;
-        tile_bytes = (uint32_t)s.tile_bytes;
+        from = s.tiles + (uint64_t)tile * s.tile_stride;
+        tile_bytes = s.tile_bytes;
         step_bytes = s.step_bytes;
     }
     /* Asks for the next stage, to a place that all lanes have read; what lies past the end of k becomes zeros. */

@@ -27,13 +27,13 @@ enum { WK_LARGE_THREADS = 384, WK_LARGE_STREAMS = 4 /* warps that ask for copies
 /* Results: F32 rows by item, or, gated, panels. */
 struct wk_large_args {
     uint32_t k, units;          /* units of k of the format */
-    uint32_t n, n_tiles, row_units;
+    uint32_t n, n_tiles, row_units, tile_bytes;
     uint32_t experts;           /* groups, most that can be used */
     const uint32_t *used, *first, *items; /* the groups (quant_cuda.h) */
     const unsigned char *x;     /* panels */
     uint64_t x_panel;           /* bytes from panel to panel */
     float in_scale;             /* 2^shift of the input, times the format's unscale */
-    uint64_t tile_bytes, slab;  /* slab: bytes from expert to expert */
+    uint64_t tile_stride, slab; /* bytes from tile to tile, from expert to expert */
     struct { const unsigned char *tiles; const float *bias; } seg[2]; /* of expert 0; bias: [experts][n], or NULL; gated: gate and up */
     uint32_t glu, shift, group; /* gated: WK_GLU_*; shift and order of k of the results */
     float alpha, limit;
@@ -95,10 +95,10 @@ template <class F, int STAGES, bool GATED> __device__ __forceinline__ void wk_la
         const wk_large_unit u = wk_large_unit_of<GATED>(p, t, i);
         const uint32_t expert = __ldcg(p.used + u.group), tile = wk_large_tile<GATED>(u, own);
         const bool on = lane < 4 && tile < p.n_tiles;
-        const unsigned char *const from = p.seg[GATED ? own / 4 % 2 : 0].tiles + expert * p.slab + tile * p.tile_bytes;
+        const unsigned char *const from = p.seg[GATED ? own / 4 % 2 : 0].tiles + expert * p.slab + tile * p.tile_stride;
         const uint32_t tiles_on = __popc(__ballot_sync(0xffffffffu, on)), x_bytes = part ? 0 : ((u.rows + 7) & ~7u) * WK_PANEL_ROW;
         for (uint32_t k = 0; k < p.units; k++) {
-            const uint32_t first = (uint32_t)F::offset(k), whole = (uint32_t)F::offset(k + 1) - first, bytes = min(whole, (uint32_t)p.tile_bytes - first);
+            const uint32_t first = (uint32_t)F::offset(k), whole = (uint32_t)F::offset(k + 1) - first, bytes = min(whole, p.tile_bytes - first);
             const uint32_t n = min(PANELS, panels - k * PANELS), full = shared + at::bars + stage * 8, w = shared + at::w + (stage * WK_LARGE_TILES + own) * F::slot;
             wk_stage_wait(full + STAGES * 8, phase ^ 1u);
             if (bytes < whole || n < PANELS) { /* k ends inside of the unit: what is missing is zeros */
@@ -254,7 +254,7 @@ template <class F, int STAGES, bool GATED> __device__ __forceinline__ void wk_la
             w.load(tiles + ring.stage * WK_LARGE_TILES * F::slot, v, next);
             wk_wgmma_wait<1>(); /* the step before this one is over */
             if (j == 0) {
-                if (lane == 0 && before) wk_bar_arrive(before);
+                if (before) wk_bar_arrive_warp(before, lane);
                 before = full_now + STAGES * 8;
             }
             w.make(v, next);
@@ -262,7 +262,7 @@ template <class F, int STAGES, bool GATED> __device__ __forceinline__ void wk_la
         if (u >= p.units) break;
     }
     wk_wgmma_wait<0>();
-    if (lane == 0) wk_bar_arrive(before);
+    wk_bar_arrive_warp(before, lane);
     if (++ring.stage == STAGES) ring.stage = 0, ring.phase ^= 1u;
 }
 
@@ -273,7 +273,7 @@ template <class F, int STAGES, bool GATED> __device__ __forceinline__ void wk_la
         const uint32_t full = shared + wk_large_shared<F, STAGES, GATED>::bars + ring.stage * 8;
         wk_stage_wait(full, ring.phase);
         __syncwarp();
-        if ((threadIdx.x & 31u) == 0) wk_bar_arrive(full + STAGES * 8);
+        wk_bar_arrive_warp(full + STAGES * 8, threadIdx.x & 31u);
         if (++ring.stage == STAGES) ring.stage = 0, ring.phase ^= 1u;
     }
 }
@@ -430,7 +430,7 @@ template <class F, int STAGES, bool GATED> __global__ void __launch_bounds__(WK_
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < STAGES; i++) {
             wk_bar_init(shared + at::bars + i * 8, WK_LARGE_STREAMS);
-            wk_bar_init(shared + at::bars + (STAGES + i) * 8, 8);
+            wk_bar_init(shared + at::bars + (STAGES + i) * 8, 8 * WK_BAR_WARP);
         }
         wk_bar_init_done();
     }
@@ -478,8 +478,9 @@ template <class F> struct wk_large_of {
     static wk_status launch(wk_large_args *a, uint32_t processors, bool gated, uint32_t flags, void *stream, const struct wk_err *err)
     {
         a->units = (a->k + F::unit - 1) / F::unit;
-        a->tile_bytes = F::tile_bytes(a->k);
-        a->slab = a->n_tiles * a->tile_bytes;
+        a->tile_bytes = (uint32_t)F::tile_bytes(a->k);
+        a->tile_stride = wk_tile_stride<F>(a->k);
+        a->slab = a->n_tiles * a->tile_stride;
         if (!wk_is_exact<F>::yes) a->in_scale *= wk_unscale<F>(); /* those have it in their weights here */
         cudaLaunchAttribute attribute = {};
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

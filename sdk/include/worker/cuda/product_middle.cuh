@@ -125,8 +125,8 @@ struct wk_middle_tiles {
         if (item >= a.p.items) return;
         const wk_wide_tile t = wk_middle_tile_of(a, i, warp);
         const wk_segment_args &s = a.p.seg[t.seg];
-        from = s.tiles + t.tile * s.tile_bytes;
-        tile_bytes = t.real ? (uint32_t)s.tile_bytes : 0;
+        from = s.tiles + (uint64_t)t.tile * s.tile_stride;
+        tile_bytes = t.real ? s.tile_bytes : 0;
         step_bytes = s.step_bytes;
         stage_bytes = s.stage_bytes;
     }
@@ -289,7 +289,7 @@ __device__ __forceinline__ wk_wide_tile wk_middle_cell(const wk_wide_args &a, ui
 __device__ __forceinline__ void wk_middle_free(const wk_wide_args &a, const wk_middle_memory &m, uint32_t item, wk_turn &turn, uint32_t lane)
 {
     __syncwarp();
-    if (item + a.buffers * a.workers < a.p.items && lane < a.blocks) wk_wide_arrive_at(m.freed(turn.i), lane);
+    if (item + a.buffers * a.workers < a.p.items) wk_wide_arrive_warp(m.freed(turn.i), a.blocks, lane);
     turn.next(a.buffers);
 }
 
@@ -387,7 +387,7 @@ __device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const w
             else *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) + at) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
         }
         __syncwarp();
-        if (a.blocks == 1 && lane == 0) wk_bar_arrive(m.ready(turn.i));
+        if (a.blocks == 1) wk_bar_arrive_warp(m.ready(turn.i), lane);
         turn.next(a.buffers);
     }
 }
@@ -398,8 +398,8 @@ __device__ __forceinline__ void wk_middle_begin(const wk_wide_args &a, const wk_
 #pragma unroll 1
     for (uint32_t i = warp; i < a.p.stages; i += WK_MIDDLE_STREAMS) wk_bar_init(m.x_full(i), 32);
     if (warp < a.buffers) {
-        wk_bar_init(m.ready(warp), a.blocks > 1 ? 1 : a.tiles);
-        wk_bar_init(m.freed(warp), WK_MIDDLE_STREAMS * a.blocks);
+        wk_bar_init(m.ready(warp), a.blocks > 1 ? 1 : a.tiles * WK_BAR_WARP);
+        wk_bar_init(m.freed(warp), WK_MIDDLE_STREAMS * a.blocks * WK_BAR_WARP);
     }
     wk_bar_init_done();
 }

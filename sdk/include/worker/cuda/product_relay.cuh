@@ -167,7 +167,7 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_RELAY_WARPS
     m.other = m.cell + NT * WK_WIDE_CELL;
     const uint32_t n = m.rounds > m.part ? (m.rounds - m.part + WK_RELAY_PARTS - 1) / WK_RELAY_PARTS : 0; /* steps of the warp's */
     if (chain == 0) {
-        if (n) wk_relay_ask(p, s.tiles + (uint64_t)tile * s.tile_bytes + first * s.step_bytes, base + p.x_at + at * p.slot, n, m.weights_bar);
+        if (n) wk_relay_ask(p, s.tiles + (uint64_t)tile * s.tile_stride + first * s.step_bytes, base + p.x_at + at * p.slot, n, m.weights_bar);
     } else if (wk_elected()) {
         wk_bar_init(m.x_bar, 64);
         if (at == 0 && rank == 0) wk_bar_init(ready, 1);

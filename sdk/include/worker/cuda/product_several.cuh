@@ -34,10 +34,10 @@ struct wk_several_bars : wk_pipeline_bars<WK_SEVERAL_STAGES, WK_SEVERAL_PLACES> 
         static_assert(WK_SEVERAL_STAGES + WK_SEVERAL_PLACES <= 32, "a lane a pair of barriers");
         if (lane < WK_SEVERAL_STAGES) {
             wk_bar_init(full(lane), whole ? 1 : WK_SEVERAL_TILES * WK_BAR_COPIES);
-            wk_bar_init(empty(lane), WK_SLOTS);
+            wk_bar_init(empty(lane), WK_SLOTS * WK_BAR_WARP);
         } else if (lane < WK_SEVERAL_STAGES + WK_SEVERAL_PLACES) {
-            wk_bar_init(summed(lane - WK_SEVERAL_STAGES), WK_SLOTS);
-            wk_bar_init(finished(lane - WK_SEVERAL_STAGES), WK_SEVERAL_FINISH);
+            wk_bar_init(summed(lane - WK_SEVERAL_STAGES), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(finished(lane - WK_SEVERAL_STAGES), WK_SEVERAL_FINISH * WK_BAR_WARP);
         }
         wk_bar_init_done();
     }
@@ -113,7 +113,7 @@ __device__ __forceinline__ void wk_several_start(const wk_experts_args &a, wk_se
 __device__ __forceinline__ void wk_several_zeros(const wk_experts_args &a, unsigned char *shared)
 {
     const wk_product_args &p = a.p;
-    const uint32_t half = p.slot / 2, at = (uint32_t)p.seg[0].tile_bytes - (p.stages - 1) * half;
+    const uint32_t half = p.slot / 2, at = p.seg[0].tile_bytes - (p.stages - 1) * half;
     for (uint32_t stage = p.stages - 1; stage < WK_SEVERAL_GROUPS * p.depth; stage += p.stages)
         for (uint32_t i = threadIdx.x * 16; i < WK_SEVERAL_TILES * a.tail; i += blockDim.x * 16)
             *reinterpret_cast<uint4 *>(shared + stage / p.depth * a.ring + stage % p.depth * p.slot + at + (i < a.tail ? i : half + i - a.tail)) = make_uint4(0, 0, 0, 0);
@@ -139,9 +139,9 @@ struct wk_several_units {
         uint32_t tile;
         const wk_segment_args &seg = p.seg[wk_few_segment(p, unit++, &tile)];
         if (!p.glu) tile *= 2;
-        const uint64_t at = ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_bytes;
+        const uint64_t at = ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_stride;
         tiles[0] = seg.tiles + at;
-        tiles[1] = p.glu ? p.seg[1].tiles + at : tile + 1 < seg.n_tiles ? tiles[0] + seg.tile_bytes : tiles[0]; /* the last one alone: twice */
+        tiles[1] = p.glu ? p.seg[1].tiles + at : tile + 1 < seg.n_tiles ? tiles[0] + seg.tile_stride : tiles[0]; /* the last one alone: twice */
         return true;
     }
 };
@@ -151,7 +151,7 @@ struct wk_several_units {
 template <bool WHOLE> __device__ __forceinline__ void wk_several_stream(const wk_experts_args &a, const wk_several_walk &walk, uint32_t rings, const wk_several_bars &bars, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t depth = p.depth, slot = p.slot, half = slot / 2, stages = p.stages, tile_bytes = (uint32_t)p.seg[0].tile_bytes;
+    const uint32_t depth = p.depth, slot = p.slot, half = slot / 2, stages = p.stages, tile_bytes = p.seg[0].tile_bytes;
     wk_turn turn = { 0, 1 };
     wk_several_units units(a, walk);
     const uint64_t once = wk_fetch_once();
@@ -269,7 +269,7 @@ __device__ __forceinline__ void wk_several_sums(float y[2][PARTS][2][4], const w
     const uint32_t apart = 8 * p.x_stride, half = p.slot / 2;
     auto leave = [&] {
         __syncwarp();
-        if (lane == 0) wk_bar_arrive(ring.empty);
+        wk_bar_arrive_warp(ring.empty, lane);
         ring.next(p.slot, p.depth);
     };
 #pragma unroll 1
@@ -363,7 +363,7 @@ template <int COLUMNS, class F> __device__ __forceinline__ void wk_several_multi
                     for (uint32_t j = 0; j < 4; j++) /* columns 2t, 2t + 1 of row g, and of row g + 8 */
                         if (part < parts) *reinterpret_cast<float *>(cells + tile * shape::tile + part * WK_SLOTS * WK_SEVERAL_CELL + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = y[tile][part][0][j];
             __syncwarp();
-            if (lane == 0) wk_bar_arrive(bars.summed(group));
+            wk_bar_arrive_warp(bars.summed(group), lane);
         }
         turn = (turn + here) % WK_SEVERAL_GROUPS;
     }
@@ -415,7 +415,7 @@ template <int COLUMNS> __device__ __forceinline__ void wk_several_finish(const w
             wk_stage_wait(bars.summed(sum.i), sum.parity);
             sum.next(WK_SEVERAL_PLACES);
             if (own >> many != unit) {
-                if (lane == 0) wk_bar_arrive(finished);
+                wk_bar_arrive_warp(finished, lane);
                 continue;
             }
             wk_several_at now = next;
@@ -423,7 +423,7 @@ template <int COLUMNS> __device__ __forceinline__ void wk_several_finish(const w
             wk_experts_add(v, sums);
             wk_experts_add(up, sums + shape::tile);
             __syncwarp();
-            if (lane == 0) wk_bar_arrive(finished);
+            wk_bar_arrive_warp(finished, lane);
             own += WK_SEVERAL_FINISH;
             ahead();
             wk_four_output(p, now.o, now.more, v, up);

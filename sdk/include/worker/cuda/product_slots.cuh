@@ -187,7 +187,7 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_SLOT_WARPS,
     const wk_segment_args &s = p.seg[0];
     const bool panels = p.in.kind == WK_CUDA_IN_PANELS;
     if (group == 0) {
-        wk_slot_ask(s.tiles + (uint64_t)min(first + mine, s.n_tiles - 1) * s.tile_bytes + slot * s.step_bytes, base + weights, weights_bar, s.step_bytes, rounds);
+        wk_slot_ask(s.tiles + (uint64_t)min(first + mine, s.n_tiles - 1) * s.tile_stride + slot * s.step_bytes, base + weights, weights_bar, s.step_bytes, rounds);
     } else if (lane == 0) {
         wk_bar_init(x_bars + mine * 8, panels ? 1 : 32 * WK_SLOT_WARPS);
         if (mine == 0) wk_bar_init(ready, 1);

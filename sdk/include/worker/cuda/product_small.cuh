@@ -40,7 +40,7 @@ __device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_sma
     const wk_product_args &p = a.p;
     const wk_segment_args &s = p.seg[item.seg];
     const uint32_t bytes = s.step_bytes, first = slot * bytes, end = first + bytes, tiles = p.glu ? 2 * item.count : item.count;
-    const uint32_t lack = end > (uint32_t)s.tile_bytes ? end - (uint32_t)s.tile_bytes : 0; /* less than the step has */
+    const uint32_t lack = end > s.tile_bytes ? end - s.tile_bytes : 0; /* less than the step has */
     if (lack) {
 #pragma unroll 1
         for (uint32_t at = to + bytes - lack, i = 0; i < tiles; i++, at += bytes)
@@ -54,9 +54,9 @@ __device__ __forceinline__ void wk_small_ask(const wk_wide_args &a, const wk_sma
         wk_bar_init(bar, 1);
         wk_bar_init_done();
         wk_bar_expect(bar, tiles * (bytes - lack));
-        const unsigned char *from = s.tiles + (uint64_t)item.tile * s.tile_bytes + first;
-        const uint64_t both = p.glu ? s.tile_bytes : 2 * s.tile_bytes;
-        uint64_t step = p.glu ? p.seg[1].tiles - p.seg[0].tiles : s.tile_bytes;
+        const unsigned char *from = s.tiles + (uint64_t)item.tile * s.tile_stride + first;
+        const uint64_t both = p.glu ? s.tile_stride : 2 * (uint64_t)s.tile_stride;
+        uint64_t step = p.glu ? p.seg[1].tiles - p.seg[0].tiles : s.tile_stride;
 #pragma unroll 1
         for (uint32_t i = tiles; i; i--) {
             wk_fetch(to, from, bytes - lack, bar, once);

@@ -114,7 +114,7 @@ template <int NT> __device__ __forceinline__ void wk_whole_stream(const wk_whole
         uint32_t to = base + i * (WK_WHOLE_TILES * p.slot);
         for (uint32_t w = 0; w < warps; w++, to += p.slot) {
             const wk_segment_args &s = both && w % 2 ? second : first;
-            copy(to, s.tiles + (uint64_t)item.tile_of(p, w) * s.tile_bytes + at.step * s.step_bytes, s.step_bytes, bars.full(i), gridDim.y > 1);
+            copy(to, s.tiles + (uint64_t)item.tile_of(p, w) * s.tile_stride + at.step * s.step_bytes, s.step_bytes, bars.full(i), gridDim.y > 1);
         }
     };
     auto numbers = [&](uint32_t i, uint32_t step) {
@@ -154,7 +154,7 @@ template <int NT, class... F> __device__ __forceinline__ void wk_whole_multiply(
                 wk_stage_wait(bars.full(turn.i), turn.parity);
                 if (have) wk_whole_several<T, NT>(y, shared + (turn.i * WK_WHOLE_TILES + warp) * p.slot, shared + p.x_at + turn.i * (NT * WK_WHOLE_RECORD), records, lane);
                 __syncwarp();
-                if (lane == 0) wk_bar_arrive(bars.empty(turn.i));
+                wk_bar_arrive_warp(bars.empty(turn.i), lane);
                 turn.next(p.depth);
             }
             uint32_t level = 0; /* sums of 1, 2 and 4 slots wait in shared memory, in the warp's places, for those of as many others */
@@ -237,7 +237,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WHOLE_THREADS
     const wk_whole_bars bars = { base + p.bars_at };
     if (threadIdx.x < p.depth) {
         wk_bar_init(bars.full(threadIdx.x), WK_BAR_COPIES);
-        wk_bar_init(bars.empty(threadIdx.x), WK_WHOLE_TILES);
+        wk_bar_init(bars.empty(threadIdx.x), WK_WHOLE_TILES * WK_BAR_WARP);
     }
     wk_bar_init_done();
     wk_release();

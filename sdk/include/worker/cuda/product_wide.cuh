@@ -78,6 +78,15 @@ __device__ __forceinline__ void wk_wide_arrive_at(uint32_t bar, uint32_t rank)
     asm volatile("{ .reg .b32 bar; mapa.shared::cluster.u32 bar, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [bar]; }" ::"r"(bar), "r"(rank) : "memory");
 #endif
 }
+/* The same by a warp, at each block's barrier. */
+__device__ __forceinline__ void wk_wide_arrive_warp(uint32_t bar, uint32_t blocks, uint32_t lane)
+{
+    if (WK_BAR_WARP == 1) {
+        if (lane < blocks) wk_wide_arrive_at(bar, lane);
+    } else {
+        for (uint32_t rank = 0; rank < blocks; rank++) wk_wide_arrive_at(bar, rank);
+    }
+}
 __device__ __forceinline__ void wk_wide_cluster_arrive()
 {
 #if WK_HAS_WGMMA
@@ -168,7 +177,7 @@ __device__ __forceinline__ uint32_t wk_wide_order(const wk_wide_args &a, uint32_
 struct wk_wide_weights {
     const unsigned char *from[2];
     uint32_t real[2];
-    uint32_t item, tile_bytes, step_bytes, stage_bytes;
+    uint32_t item, tile_bytes, tile_stride, step_bytes, stage_bytes;
     __device__ __forceinline__ void locate(const wk_wide_args &a, uint32_t i)
     {
         item = i;
@@ -176,9 +185,10 @@ struct wk_wide_weights {
         for (uint32_t half = 0; half < 2; half++) {
             const wk_wide_tile t = wk_wide_tile_of(a.p, i, half * 4);
             const wk_segment_args &s = a.p.seg[t.seg];
-            from[half] = s.tiles + t.tile * s.tile_bytes;
+            from[half] = s.tiles + (uint64_t)t.tile * s.tile_stride;
             real[half] = t.real ? min(s.n_tiles - t.tile, 4u) : 0;
-            tile_bytes = (uint32_t)s.tile_bytes;
+            tile_bytes = s.tile_bytes;
+            tile_stride = s.tile_stride;
             step_bytes = s.step_bytes;
             stage_bytes = s.stage_bytes;
         }
@@ -207,7 +217,7 @@ struct wk_wide_weights {
 #pragma unroll
                     for (uint32_t i = 0; i < 4; i++) {
                         if (i < real[half]) asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(place), "l"(tile), "r"(bytes), "r"(bar) : "memory");
-                        tile += tile_bytes;
+                        tile += tile_stride;
                         place += a.p.slot;
                         asm volatile("" : "+l"(tile), "+r"(place)); /* one addition, and not again from the beginning */
                     }
@@ -320,7 +330,7 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(con
         else x.template store<0>(a, m.x + stage * a.x_bytes, warp, lane);
         wk_publish();
         __syncwarp();
-        if (lane == 0) wk_bar_arrive(m.full(stage));
+        wk_bar_arrive_warp(m.full(stage), lane);
         if (odd) x.template load<1>(a, order[next], group);
         else x.template load<0>(a, order[next], group);
         if (++next == stages) next = 0;
@@ -473,7 +483,7 @@ __device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_
                 ring.given = 0;
                 advance((i + 1) % pieces);
                 wk_wgmma_wait<1>(); /* the products before these are over */
-                if (before && lane == 0) wk_bar_arrive(before);
+                if (before) wk_bar_arrive_warp(before, lane);
                 make((i + 1) % pieces, b[(i + 1) % 2]);
                 if ((T::super == 1 || i + 1 == pieces) && n == 0) {
                     if (i % 2 == 0) {
@@ -486,7 +496,7 @@ __device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_
             }
         }
         wk_wgmma_wait<0>();
-        if (ring.given && lane == 0) wk_bar_arrive(ring.given);
+        if (ring.given) wk_bar_arrive_warp(ring.given, lane);
         ring.given = 0;
         wk_wide_slot_done<NT>(sum, c, leaf, leaves, two, four);
     }
@@ -587,7 +597,7 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_consume(co
         const uint32_t done = r - later, buffer = done & later;
         wk_wide_outputs(a, m.at + (m.sums - m.base) + buffer * a.buffer, m.first, m.rows, rank, worker + done * a.workers, a.blocks > 1 ? m.ready(buffer) : 0, done / a.buffers & 1u, warp, lane);
         __syncwarp();
-        if (a.blocks > 1 && done + a.buffers < rounds && lane < a.blocks) wk_wide_arrive_at(m.freed(buffer), lane);
+        if (a.blocks > 1 && done + a.buffers < rounds) wk_wide_arrive_warp(m.freed(buffer), a.blocks, lane);
     }
 }
 
@@ -602,12 +612,12 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
     const wk_wide_memory m(a, base, reinterpret_cast<unsigned char *>(wk_shared) + (base - start), 8 * NT);
     if (lane == 0) { /* a lane of each warp: those of one warp would take turns */
         for (uint32_t i = warp; i < p.depth; i += WK_WIDE_THREADS / 32) {
-            wk_bar_init(m.full(i), 1 + WK_WIDE_STREAMS);
-            wk_bar_init(m.empty(i), WK_WIDE_TILES);
+            wk_bar_init(m.full(i), 1 + WK_WIDE_STREAMS * WK_BAR_WARP);
+            wk_bar_init(m.empty(i), WK_WIDE_TILES * WK_BAR_WARP);
         }
         if (warp < 2) {
             wk_bar_init(m.ready(warp), 1);
-            wk_bar_init(m.freed(warp), WK_WIDE_TILES * a.blocks);
+            wk_bar_init(m.freed(warp), WK_WIDE_TILES * a.blocks * WK_BAR_WARP);
         }
         wk_bar_init_done();
     }

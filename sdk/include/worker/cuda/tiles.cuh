@@ -28,15 +28,15 @@ template <class F> struct wk_has_eight<F, decltype(F::eight(static_cast<const un
 /* ---- file order <-> tiles -------------------------------------------------------------------------------------------- */
 
 /* Block (tile, y): words of a tile, in steps of the grid. */
-template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_pack_tiles(unsigned char *tiles, uint64_t tile_bytes, const unsigned char *rows, uint64_t row_bytes, uint32_t n_rows, uint32_t k)
+template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_pack_tiles(unsigned char *tiles, const unsigned char *rows, uint64_t row_bytes, uint32_t n_rows, uint32_t k)
 {
-    const uint32_t tile = blockIdx.x, words = (uint32_t)(tile_bytes / 4), super_words = (uint32_t)(F::offset(F::super) / 4);
+    const uint32_t tile = blockIdx.x, words = (uint32_t)(F::tile_bytes(k) / 4), super_words = (uint32_t)(F::offset(F::super) / 4);
     wk_tile_rows r;
     r.rows = rows + (uint64_t)tile * 16 * row_bytes;
     r.row_bytes = row_bytes;
     r.n_rows = tile * 16 < n_rows ? min(n_rows - tile * 16, 16u) : 0;
     r.k = k;
-    uint32_t *out = reinterpret_cast<uint32_t *>(tiles + tile * tile_bytes);
+    uint32_t *out = reinterpret_cast<uint32_t *>(tiles + tile * wk_tile_stride<F>(k));
     for (uint32_t i = blockIdx.y * WK_TILES_THREADS + threadIdx.x; i < words; i += gridDim.y * WK_TILES_THREADS) {
         uint32_t u = i / super_words * F::super, word = i % super_words, next = u;
         for (uint32_t j = 1; j < F::super; j++) /* the unit that the word belongs to */
@@ -47,11 +47,11 @@ template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_pack_t
 }
 
 /* Block (row, y): bytes of a row, in twos. */
-template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_unpack_tiles(const unsigned char *tiles, uint64_t tile_bytes, unsigned char *rows, uint64_t row_bytes, uint32_t k)
+template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_unpack_tiles(const unsigned char *tiles, unsigned char *rows, uint64_t row_bytes, uint32_t k)
 {
     constexpr uint32_t halves = (F::block_bytes + 1) / 2;
     const uint32_t row = blockIdx.x, n = k / F::block * halves;
-    const unsigned char *tile = tiles + (uint64_t)(row / 16) * tile_bytes;
+    const unsigned char *tile = tiles + row / 16 * wk_tile_stride<F>(k);
     unsigned char *out = rows + row * row_bytes;
     for (uint32_t i = blockIdx.y * WK_TILES_THREADS + threadIdx.x; i < n; i += gridDim.y * WK_TILES_THREADS) {
         const uint32_t block = i / halves, half = i % halves, v = F::unpack(tile, row % 16, block, half);
@@ -160,12 +160,12 @@ __device__ __forceinline__ uint32_t wk_two_halves(float a, float b)
 }
 
 /* Blocks of a tile one after the other, `parts` of them: a run of the tile for each warp. */
-template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_expand_tiles(const unsigned char *tiles, uint64_t tile_bytes, uint32_t k, uint32_t n_rows, __half *y, uint64_t y_stride, uint32_t parts)
+template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_expand_tiles(const unsigned char *tiles, uint32_t k, uint32_t n_rows, __half *y, uint64_t y_stride, uint32_t parts)
 {
     const uint32_t lane = threadIdx.x & 31u, g = lane / 4, t = lane % 4, tile = blockIdx.x / parts, row = tile * 16 + g;
     wk_release();
     wk_depend();
-    wk_each_block<F, false>(tiles + tile * tile_bytes, tile_bytes, k, blockIdx.x % parts * WK_TILES_WARPS + threadIdx.x / 32, 0, wk_run_values<F>() / 32, [&](uint32_t first, const float v[2][8]) {
+    wk_each_block<F, false>(tiles + tile * wk_tile_stride<F>(k), F::tile_bytes(k), k, blockIdx.x % parts * WK_TILES_WARPS + threadIdx.x / 32, 0, wk_run_values<F>() / 32, [&](uint32_t first, const float v[2][8]) {
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             uint4 out = make_uint4(wk_two_halves(v[h][0], v[h][1]), wk_two_halves(v[h][2], v[h][3]), wk_two_halves(v[h][4], v[h][5]), wk_two_halves(v[h][6], v[h][7]));
@@ -194,7 +194,7 @@ __host__ __device__ constexpr bool wk_gather_few(uint32_t rows, uint32_t k) { re
  *
  * A dependent launch of few rows takes a turn before it waits, with row 0 and no result: once a step, its instructions are in no cache, and so they come while
  * the launch before is at work. */
-template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_gather_rows(const __grid_constant__ struct wk_cuda_gather c, uint64_t tile_bytes)
+template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_gather_rows(const __grid_constant__ struct wk_cuda_gather c)
 {
     constexpr bool eights = F::group == 32 || wk_has_eight<F>::yes; /* of a lane: 8 neighbours, or 4 of each 16 */
     const unsigned char *tiles = static_cast<const unsigned char *>(c.tiles);
@@ -215,7 +215,7 @@ template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_gather
             row = __ldcg(c.index + blockIdx.x);
         }
         const bool mine = turn && g == row % 8;
-        wk_each_block<F, true>(tiles + (uint64_t)(row / 16) * tile_bytes, tile_bytes, c.k, run, from, to, [&](uint32_t first, const float v[2][8]) {
+        wk_each_block<F, true>(tiles + row / 16 * wk_tile_stride<F>(c.k), F::tile_bytes(c.k), c.k, run, from, to, [&](uint32_t first, const float v[2][8]) {
             float4 w[2];
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++) {
@@ -273,7 +273,7 @@ static inline wk_status wk_check_image(const void *kernel, int32_t device, const
     } while (0)
 
 template <class F> struct wk_tiles_of {
-    static uint64_t tile_bytes(uint32_t k) { return F::tile_bytes(k); }
+    static uint64_t tile_bytes(uint32_t k) { return wk_tile_stride<F>(k); }
     static uint32_t steps(uint64_t n, uint32_t of) /* gridDim.y */
     {
         const uint64_t blocks = (n + of - 1) / of;
@@ -293,9 +293,8 @@ template <class F> struct wk_tiles_of {
     {
         const wk_status status = check_tiles(t, "pack", err);
         if (status || !t->n_tiles) return status;
-        const uint64_t bytes = F::tile_bytes(t->k);
-        wk_pack_tiles<F><<<dim3(t->n_tiles, steps(bytes / 4, WK_TILES_THREADS)), WK_TILES_THREADS, 0, static_cast<cudaStream_t>(stream)>>>(
-            static_cast<unsigned char *>(t->tiles), bytes, static_cast<const unsigned char *>(t->rows), t->row_bytes, t->n_rows, t->k);
+        wk_pack_tiles<F><<<dim3(t->n_tiles, steps(F::tile_bytes(t->k) / 4, WK_TILES_THREADS)), WK_TILES_THREADS, 0, static_cast<cudaStream_t>(stream)>>>(
+            static_cast<unsigned char *>(t->tiles), static_cast<const unsigned char *>(t->rows), t->row_bytes, t->n_rows, t->k);
         return wk_tiles_status(cudaGetLastError(), "pack", err);
     }
     static wk_status unpack(const wk_cuda_tiles *t, void *stream, const struct wk_err *err)
@@ -303,7 +302,7 @@ template <class F> struct wk_tiles_of {
         const wk_status status = check_tiles(t, "unpack", err);
         if (status || !t->n_rows) return status;
         wk_unpack_tiles<F><<<dim3(t->n_rows, steps((uint64_t)(t->k / F::block) * ((F::block_bytes + 1) / 2), WK_TILES_THREADS)), WK_TILES_THREADS, 0, static_cast<cudaStream_t>(stream)>>>(
-            static_cast<const unsigned char *>(t->tiles), F::tile_bytes(t->k), static_cast<unsigned char *>(t->rows), t->row_bytes, t->k);
+            static_cast<const unsigned char *>(t->tiles), static_cast<unsigned char *>(t->rows), t->row_bytes, t->k);
         return wk_tiles_status(cudaGetLastError(), "unpack", err);
     }
     static wk_status expand(const wk_cuda_expand *e, void *stream, const struct wk_err *err)
@@ -324,7 +323,7 @@ template <class F> struct wk_tiles_of {
         config.stream = static_cast<cudaStream_t>(stream);
         config.attrs = &attribute;
         config.numAttrs = e->flags & WK_CUDA_DEPENDENT ? 1 : 0;
-        return wk_tiles_status(cudaLaunchKernelEx(&config, wk_expand_tiles<F>, static_cast<const unsigned char *>(e->tiles), F::tile_bytes(e->k), e->k, e->n_rows, static_cast<__half *>(e->y), e->y_stride, parts), "expand", err);
+        return wk_tiles_status(cudaLaunchKernelEx(&config, wk_expand_tiles<F>, static_cast<const unsigned char *>(e->tiles), e->k, e->n_rows, static_cast<__half *>(e->y), e->y_stride, parts), "expand", err);
     }
     static wk_status gather(const wk_cuda_gather *g, void *stream, const struct wk_err *err)
     {
@@ -346,7 +345,7 @@ template <class F> struct wk_tiles_of {
         config.stream = static_cast<cudaStream_t>(stream);
         config.attrs = &attribute;
         config.numAttrs = g->flags & WK_CUDA_DEPENDENT ? 1 : 0;
-        return wk_tiles_status(cudaLaunchKernelEx(&config, wk_gather_rows<F>, *g, F::tile_bytes(g->k)), "gather", err);
+        return wk_tiles_status(cudaLaunchKernelEx(&config, wk_gather_rows<F>, *g), "gather", err);
     }
 };
 #undef WK_TILES_NEED
