@@ -59,6 +59,37 @@ static void test_shapes(void)
     }
 }
 
+/* One row of a matrix with several tiles a block, whose warps then change slots from tile to tile and whose stages wrap round the ring: k of whole steps, of an odd number of units, and of half a unit more. */
+static void test_turns(void)
+{
+    int processors = 0;
+    OK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    const uint32_t n = 16 * (4 * (uint32_t)processors + 3) + 5;
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++)
+        for (uint32_t k : { 2816u, 2880u, 2912u }) {
+            if (k % f->block) continue;
+            struct matrix m = make_matrix(f, n, k, 1);
+            struct activations r = make_rows(2, k, 0);
+            double *ref = reference(&m, &r);
+            float *y = device<float>(2 * n);
+            const struct wk_cuda_product two = base(&m, &r, 2, y), one = base(&m, &r, 1, y);
+            run(&m, &two);
+            float *all = download(y, 2 * n);
+            OK(cudaMemset(y, 0, 2 * n * sizeof *y));
+            run(&m, &one);
+            float *h = download(y, n);
+            const double d = distance(h, ref, n);
+            CHECK(d < 3e-5, "%s %u x %u, one row: distance %.3g", f->name, n, k, d);
+            CHECK(memcmp(all, h, n * sizeof *h) == 0, "%s %u x %u: one row is not the bits of two", f->name, n, k);
+            free(h);
+            free(all);
+            free(ref);
+            OK(cudaFree(y));
+            free_rows(&r);
+            free_matrix(&m);
+        }
+}
+
 /* An RMS prologue of as many rows as the product takes: the bits of a conversion by itself, then the product. */
 static void rms_rows(const struct matrix *m, const struct wk_cuda_product *act, const struct activations *r, const float *w, uint32_t rows, float *y)
 {
@@ -649,6 +680,7 @@ static void test_again(void)
 static void tests(void)
 {
     test_shapes();
+    test_turns();
     test_again();
     test_rms();
     test_epilogue();

@@ -10,7 +10,7 @@
 #include <worker/cuda/product.h>
 #include <worker/cuda/product_check.cuh>
 #include <worker/cuda/product_experts_plan.cuh>
-#include <worker/cuda/product_few.cuh>
+#include <worker/cuda/product_few_plan.cuh>
 #include <worker/cuda/product_heads.cuh>
 #include <worker/cuda/product_middle.cuh>
 #include <worker/cuda/product_relay.cuh>
@@ -49,6 +49,8 @@ template <class First, class... Rest> struct wk_product_of {
     static constexpr float unscales[n_types] = { wk_unscale<First>(), wk_unscale<Rest>()... }, whole_unscales[n_types] = { wk_is_whole<First>::unscale, wk_is_whole<Rest>::unscale... };
     static constexpr bool whole = wk_is_whole<First>::yes; /* dense products go by whole numbers */
     static inline wk_product_device device;
+    typedef wk_few_plan<wk_product_of, First, Rest...> few;
+    typedef wk_experts_plan<wk_product_of, First, Rest...> experts;
 
     static uint32_t index(uint32_t type)
     {
@@ -77,11 +79,8 @@ template <class First, class... Rest> struct wk_product_of {
     static wk_status open(int32_t device_index, const struct wk_err *err)
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
-        const void *kernels[] = { (const void *)few_of<1, First, Rest...>(), (const void *)few_of<1, First>(), (const void *)few_of<1, Rest>()..., (const void *)few_of<8, First, Rest...>(), (const void *)few_of<8, First>(), (const void *)few_of<8, Rest>()...,
-                                  (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_several<8, First>, (const void *)wk_product_several<8, Rest>...,
-                                  (const void *)wk_product_several<16, First>, (const void *)wk_product_several<16, Rest>..., (const void *)wk_product_experts_one<First>, (const void *)wk_product_experts_one<Rest>... };
-        for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
-            if (kernels[i]) status = wk_product_prepare(kernels[i], device.block_bytes, err);
+        if (!status) status = few::open(err);
+        if (!status) status = experts::open(err);
         if constexpr (whole) return status ? status : wk_whole_plan<wk_product_of, First, Rest...>::open(err);
         else return status ? status : wide_open(err);
     }
@@ -152,97 +151,12 @@ template <class First, class... Rest> struct wk_product_of {
 
     static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }
 
-    /* A stage of the ring of product_few: a piece of a step for each slot, of at most `most` bytes where a step can be cut. */
-    static void few_stages(wk_product_args *a, uint32_t most)
-    {
-        uint32_t chunk = largest_step(a);
-        for (a->run = 1; super == 1 && a->run < a->step_units && chunk > most; a->run *= 2) chunk /= 2;
-        a->rounds = 1;
-        a->stage_units = a->step_units / a->run;
-        a->stages = (a->steps + WK_SLOTS - 1) / WK_SLOTS * a->run;
-        for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->seg[i].step_bytes / a->run;
-        a->slot = WK_SLOTS * chunk;
-        if (a->steps < WK_SLOTS) a->slot = a->steps * chunk; /* the last step's chunk ends the stage */
-    }
-    /* Stages of several rounds of steps, where these are short: what a stage costs besides is paid for once. */
-    static void few_rounds(wk_product_args *a)
-    {
-        const uint32_t step = largest_step(a), all = (a->steps + WK_SLOTS - 1) / WK_SLOTS, most = WK_FEW_ROUNDS / step;
-        if (a->run > 1 || all == 1 || most < 2) return;
-        a->stages = (all + most - 1) / most;
-        a->rounds = (uint16_t)((all + a->stages - 1) / a->stages);
-        for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->rounds * a->seg[i].step_bytes;
-        a->slot = min_of(WK_SLOTS * a->rounds, a->steps) * step;
-    }
-    /* Stages of product_few that a block may ask for before one has arrived. Of one row WK_FEW_ONE_*'s bytes; where the matrix is large and they are one stage and a half, two, up to a third more: with one a block
-     * asks for nothing while it waits. More than that small launches pay for, and stages above 50 KB gain nothing by it. */
-    static uint32_t few_flight(const wk_product_args *a, uint32_t columns)
-    {
-        const uint32_t stage = a->blocks * a->slot;
-        if (columns > 1) return max_of(WK_FEW_FLIGHT / stage, 1);
-        uint64_t bytes = 0;
-        for (uint32_t i = 0; i < a->n_seg; i++) bytes += (uint64_t)a->seg[i].n_tiles * a->seg[i].tile_bytes;
-        bytes /= 2 * device.processors;
-        if (bytes <= WK_FEW_ONE_MOST) return max_of(max_of((uint32_t)bytes, WK_FEW_ONE_LEAST) / stage, 1);
-        return max_of(WK_FEW_ONE_MOST / stage, 2 * WK_FEW_ONE_MOST >= 3 * stage ? 2 : 1);
-    }
-    /* Shared memory of product_few for `columns` (1 or 8); 0: it does not fit. */
-    static uint32_t few_shape(wk_product_args *a, uint32_t columns)
-    {
-        const uint32_t padded = a->steps * a->step_units * unit, grid = device.processors;
-        few_stages(a, columns == 1 ? WK_FEW_ONE_STAGE : WK_FEW_STAGE);
-        if (columns == 1) few_rounds(a);
-        a->slot = (a->slot + 127) & ~127u; /* stages begin with a line, as tiles do */
-        uint32_t at = 0;
-        const uint32_t x_at = at;
-        a->x_stride = columns == 1 ? padded : padded + 32;
-        at += align((columns == 1 ? 1 : a->rows) * a->x_stride * 2 + (whole ? a->steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0));
-        const uint32_t red_at = at;
-        at += WK_FEW_SUMS * WK_SLOTS * 16 * columns * 4;
-        const uint32_t bars_at = at;
-        at += WK_FEW_BARS * 8 + sizeof(wk_few_own);
-        const uint32_t in_item = a->glu ? 2 : 1;
-        uint32_t room = device.processor_bytes / 2 - WK_BLOCK_RESERVED;
-        if (room > device.block_bytes) room = device.block_bytes;
-        uint32_t depth = room > at ? (room - at) / a->slot : 0, most = (a->items + grid - 1) / grid * in_item * a->stages;
-        /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's are there early, too. Of a large matrix with two bytes a weight or more, whose tiles take long, one where the
-         * last round of two would cost a tenth. */
-        const bool heavy = columns == 1 && a->items > 2 * grid && largest_step(a) >= 32u << a->step_shift && (a->items + 2 * grid - 1) / (2 * grid) * (2 * grid) > a->items + a->items / 10;
-        a->blocks = !heavy && (a->items > 2 * grid || (a->items > grid && (most > depth || most > WK_FEW_DEPTH))) ? 2 : 1;
-        if (depth < 2 || heavy) depth = device.block_bytes > at ? (device.block_bytes - at) / a->slot : 0, a->blocks = 1;
-        most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
-        a->turn = most > a->stages ? a->steps % WK_SLOTS : 0; /* with several tiles a block those slots that have a step more go round */
-        if (depth > most) depth = most;
-        if (depth > WK_FEW_DEPTH) depth = WK_FEW_DEPTH;
-        if (depth < 2 && depth < most) return 0;
-        a->depth = depth;
-        a->flight = min_of(few_flight(a, columns), depth);
-        const uint32_t ring = align(depth * a->slot);
-        a->bars_at = ring + bars_at;
-        a->x_at = ring + x_at;
-        a->red_at = ring + red_at;
-        /* No more blocks a multiprocessor: one too many would take the place of which a neighbour has more. */
-        return max_of(ring + at, device.processor_bytes / (a->blocks + 1));
-    }
     /* A kernel of one type knows it as its first. */
     static void single_type(wk_product_args *a)
     {
         a->types = 1;
         for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;
     }
-    /* The kernel for a launch: of one type if it has one. */
-    static void (*few_kernel(uint32_t types, uint32_t columns))(const wk_product_args)
-    {
-        static void (*const single[2][n_types])(const wk_product_args) = { { few_of<1, First>(), few_of<1, Rest>()... }, { few_of<8, First>(), few_of<8, Rest>()... } };
-        if (types & (types - 1)) return columns == 1 ? few_of<1, First, Rest...>() : few_of<8, First, Rest...>();
-        return single[columns != 1][wk_log2(types)];
-    }
-    template <int COLUMNS, class... F> static constexpr void (*few_of())(const wk_product_args)
-    {
-        if constexpr (whole && COLUMNS > 1) return NULL; /* those are wk_whole_plan's */
-        else return wk_product_few<COLUMNS, F...>;
-    }
-
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
     static uint32_t min_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
@@ -280,12 +194,6 @@ template <class First, class... Rest> struct wk_product_of {
         config.numAttrs = flags & WK_CUDA_DEPENDENT ? 1 : 0;
         return wk_product_status(cudaLaunchKernelEx(&config, kernel, a), "product", err);
     }
-    static wk_status start(void (*kernel)(const wk_product_args), const wk_product_args &a, uint32_t shared, uint32_t flags, void *stream, const struct wk_err *err)
-    {
-        const uint32_t most = a.blocks * device.processors;
-        return begin(kernel, a, dim3(a.items < most ? a.items : most), WK_FEW_THREADS, shared, flags, stream, err);
-    }
-
     /* Rows [first, first + n) of a product as one of its own. */
     static wk_cuda_product part(const wk_cuda_product *p, uint32_t first, uint32_t n)
     {
@@ -769,15 +677,8 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_product_args a;
         common(p, &a);
-        const uint32_t types = a.types, columns = p->rows == 1 ? 1 : 8;
         if (p->rows > 1 && wide(p, a, stream, status, err)) return true;
-        if (p->rows > 8) return false;
-        count_items(&a, 1);
-        const uint32_t shared = few_shape(&a, columns);
-        if (!shared) return false;
-        if (!(types & (types - 1))) single_type(&a);
-        *status = start(few_kernel(types, columns), a, shared, p->flags, stream, err);
-        return true;
+        return p->rows <= 8 && few::launch(p, &a, stream, status, err);
     }
 
     static wk_status product(const wk_cuda_product *p, void *stream, const struct wk_err *err)
@@ -785,7 +686,7 @@ template <class First, class... Rest> struct wk_product_of {
         wk_status status = wk_product_check(p, block(p), err);
         if (status) return status;
         if (!layout_right(p)) return wk_fail(err, WK_INVALID, "product: input kind %u or out kind %u of %u rows and k %u", p->input.kind, p->seg[0].out.kind, p->rows, p->k);
-        if (p->expert) return wk_experts_plan<wk_product_of, First, Rest...>::product(p, stream, err);
+        if (p->expert) return experts::product(p, stream, err);
         if constexpr (whole)
             if (p->rows > 1 && p->input.kind == WK_CUDA_IN_ACT) return wk_whole_plan<wk_product_of, First, Rest...>::product(p, stream, err);
         if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > norm_rows(p)) return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);

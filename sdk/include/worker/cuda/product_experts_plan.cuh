@@ -4,15 +4,25 @@
 
 #include <worker/cuda/product.h>
 #include <worker/cuda/product_experts_one.cuh>
+#include <worker/cuda/product_few_plan.cuh>
 #include <worker/cuda/product_several.cuh>
 
 /* P: what all products of the family share (product.cuh). */
 template <class P, class First, class... Rest> struct wk_experts_plan {
+    static wk_status open(const struct wk_err *err)
+    {
+        const void *kernels[] = { (const void *)wk_product_experts<1, First>, (const void *)wk_product_experts<1, Rest>..., (const void *)wk_product_several<8, First>, (const void *)wk_product_several<8, Rest>...,
+                                  (const void *)wk_product_several<16, First>, (const void *)wk_product_several<16, Rest>..., (const void *)wk_product_experts_one<First>, (const void *)wk_product_experts_one<Rest>... };
+        wk_status status = WK_OK;
+        for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++) status = wk_product_prepare(kernels[i], P::device.block_bytes, err);
+        return status;
+    }
+
     /* A stage of the rings of product_experts: so many steps of each slot as make `bytes`, or a piece of one. */
     static void experts_stages(wk_experts_args *w, uint32_t bytes)
     {
         wk_product_args *a = &w->p;
-        P::few_stages(a, WK_FEW_STAGE);
+        P::few::stages(a, WK_FEW_STAGE);
         const uint32_t all = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
         w->rounds = a->run > 1 ? 1 : P::min_of(P::min_of(all, WK_EXPERTS_ROUNDS / 4), P::max_of(bytes / a->slot, 1));
         while (all % w->rounds) w->rounds--; /* no stage is partly empty */
@@ -64,7 +74,7 @@ template <class P, class First, class... Rest> struct wk_experts_plan {
     template <int COLUMNS> static uint32_t several_shape(wk_experts_args *w)
     {
         wk_product_args *a = &w->p;
-        P::few_stages(a, WK_FEW_STAGE);
+        P::few::stages(a, WK_FEW_STAGE);
         const uint32_t padded = a->steps * a->step_units * P::unit, type = a->seg[0].type, step_bytes = a->seg[0].step_bytes;
         a->x_stride = padded + P::pads[type]; /* lanes that load together meet no other's banks */
         const uint32_t red_at = w->capacity * a->x_stride * 2, bars_at = red_at + WK_SEVERAL_PLACES * wk_several_shape<COLUMNS>::place, start_at = bars_at + WK_SEVERAL_BARS * 8;

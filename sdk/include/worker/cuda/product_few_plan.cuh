@@ -1,0 +1,117 @@
+/* worker/cuda/product_few_plan.cuh: how product_few is launched: by how many blocks, and how their rings are cut, from the shape alone; none of it changes a bit of the result. */
+#ifndef WORKER_CUDA_PRODUCT_FEW_PLAN_CUH
+#define WORKER_CUDA_PRODUCT_FEW_PLAN_CUH
+
+#include <worker/cuda/product_check.cuh>
+#include <worker/cuda/product_few.cuh>
+
+/* P: what all products of the family share (product.cuh). */
+template <class P, class First, class... Rest> struct wk_few_plan {
+    typedef void (*kernel)(const wk_product_args);
+    template <int COLUMNS, class... F> static constexpr kernel of()
+    {
+        if constexpr (P::whole && COLUMNS > 1) return NULL; /* those are wk_whole_plan's */
+        else return wk_product_few<COLUMNS, F...>;
+    }
+    /* The kernel for a launch: of one type if it has one. */
+    static kernel kernel_of(uint32_t types, uint32_t columns)
+    {
+        static const kernel single[2][P::n_types] = { { of<1, First>(), of<1, Rest>()... }, { of<8, First>(), of<8, Rest>()... } };
+        if (types & (types - 1)) return columns == 1 ? of<1, First, Rest...>() : of<8, First, Rest...>();
+        return single[columns != 1][wk_log2(types)];
+    }
+    static wk_status open(const struct wk_err *err)
+    {
+        const kernel kernels[] = { of<1, First, Rest...>(), of<1, First>(), of<1, Rest>()..., of<8, First, Rest...>(), of<8, First>(), of<8, Rest>()... };
+        wk_status status = WK_OK;
+        for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
+            if (kernels[i]) status = wk_product_prepare((const void *)kernels[i], P::device.block_bytes, err);
+        return status;
+    }
+
+    /* A stage of the ring of product_few: a piece of a step for each slot, of at most `most` bytes where a step can be cut. */
+    static void stages(wk_product_args *a, uint32_t most)
+    {
+        uint32_t chunk = P::largest_step(a);
+        for (a->run = 1; P::super == 1 && a->run < a->step_units && chunk > most; a->run *= 2) chunk /= 2;
+        a->rounds = 1;
+        a->stage_units = a->step_units / a->run;
+        a->stages = (a->steps + WK_SLOTS - 1) / WK_SLOTS * a->run;
+        for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->seg[i].step_bytes / a->run;
+        a->slot = WK_SLOTS * chunk;
+        if (a->steps < WK_SLOTS) a->slot = a->steps * chunk; /* the last step's chunk ends the stage */
+    }
+    /* Stages of several rounds of steps, where these are short: what a stage costs besides is paid for once. */
+    static void rounds(wk_product_args *a)
+    {
+        const uint32_t step = P::largest_step(a), all = (a->steps + WK_SLOTS - 1) / WK_SLOTS, most = WK_FEW_ROUNDS / step;
+        if (a->run > 1 || all == 1 || most < 2) return;
+        a->stages = (all + most - 1) / most;
+        a->rounds = (uint16_t)((all + a->stages - 1) / a->stages);
+        for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->rounds * a->seg[i].step_bytes;
+        a->slot = P::min_of(WK_SLOTS * a->rounds, a->steps) * step;
+    }
+    /* Stages of product_few that a block may ask for before one has arrived. Of one row WK_FEW_ONE_*'s bytes; where the matrix is large and they are one stage and a half, two, up to a third more: with one a block
+     * asks for nothing while it waits. More than that small launches pay for, and stages above 50 KB gain nothing by it. */
+    static uint32_t flight(const wk_product_args *a, uint32_t columns)
+    {
+        const uint32_t stage = a->blocks * a->slot;
+        if (columns > 1) return P::max_of(WK_FEW_FLIGHT / stage, 1);
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < a->n_seg; i++) bytes += (uint64_t)a->seg[i].n_tiles * a->seg[i].tile_bytes;
+        bytes /= 2 * P::device.processors;
+        if (bytes <= WK_FEW_ONE_MOST) return P::max_of(P::max_of((uint32_t)bytes, WK_FEW_ONE_LEAST) / stage, 1);
+        return P::max_of(WK_FEW_ONE_MOST / stage, 2 * WK_FEW_ONE_MOST >= 3 * stage ? 2 : 1);
+    }
+    /* Shared memory of product_few for `columns` (1 or 8); 0: it does not fit. */
+    static uint32_t shape(wk_product_args *a, uint32_t columns)
+    {
+        const uint32_t padded = a->steps * a->step_units * P::unit, grid = P::device.processors;
+        stages(a, columns == 1 ? WK_FEW_ONE_STAGE : WK_FEW_STAGE);
+        if (columns == 1) rounds(a);
+        a->slot = (a->slot + 127) & ~127u; /* stages begin with a line, as tiles do */
+        uint32_t at = 0;
+        const uint32_t x_at = at;
+        a->x_stride = columns == 1 ? padded : padded + 32;
+        at += P::align((columns == 1 ? 1 : a->rows) * a->x_stride * 2 + (P::whole ? a->steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0));
+        const uint32_t red_at = at;
+        at += WK_FEW_SUMS * WK_SLOTS * 16 * columns * 4;
+        const uint32_t bars_at = at;
+        at += WK_FEW_BARS * 8 + sizeof(wk_few_own);
+        const uint32_t in_item = a->glu ? 2 : 1;
+        uint32_t room = P::device.processor_bytes / 2 - WK_BLOCK_RESERVED;
+        if (room > P::device.block_bytes) room = P::device.block_bytes;
+        uint32_t depth = room > at ? (room - at) / a->slot : 0, most = (a->items + grid - 1) / grid * in_item * a->stages;
+        /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's are there early, too. Of a large matrix with two bytes a weight or more, whose tiles take long, one where the
+         * last round of two would cost a tenth. */
+        const bool heavy = columns == 1 && a->items > 2 * grid && P::largest_step(a) >= 32u << a->step_shift && (a->items + 2 * grid - 1) / (2 * grid) * (2 * grid) > a->items + a->items / 10;
+        a->blocks = !heavy && (a->items > 2 * grid || (a->items > grid && (most > depth || most > WK_FEW_DEPTH))) ? 2 : 1;
+        if (depth < 2 || heavy) depth = P::device.block_bytes > at ? (P::device.block_bytes - at) / a->slot : 0, a->blocks = 1;
+        most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
+        a->turn = most > a->stages ? a->steps % WK_SLOTS : 0; /* with several tiles a block those slots that have a step more go round */
+        if (depth > most) depth = most;
+        if (depth > WK_FEW_DEPTH) depth = WK_FEW_DEPTH;
+        if (depth < 2 && depth < most) return 0;
+        a->depth = depth;
+        a->flight = P::min_of(flight(a, columns), depth);
+        const uint32_t ring = P::align(depth * a->slot);
+        a->bars_at = ring + bars_at;
+        a->x_at = ring + x_at;
+        a->red_at = ring + red_at;
+        /* No more blocks a multiprocessor: one too many would take the place of which a neighbour has more. */
+        return P::max_of(ring + at, P::device.processor_bytes / (a->blocks + 1));
+    }
+    /* False: this many rows do not fit in one launch. a: common() of p. */
+    static bool launch(const wk_cuda_product *p, wk_product_args *a, void *stream, wk_status *status, const struct wk_err *err)
+    {
+        const uint32_t types = a->types, columns = p->rows == 1 ? 1 : 8;
+        P::count_items(a, 1);
+        const uint32_t shared = shape(a, columns);
+        if (!shared) return false;
+        if (!(types & (types - 1))) P::single_type(a);
+        *status = P::begin(kernel_of(types, columns), *a, dim3(P::min_of(a->items, a->blocks * P::device.processors)), WK_FEW_THREADS, shared, p->flags, stream, err);
+        return true;
+    }
+};
+
+#endif
