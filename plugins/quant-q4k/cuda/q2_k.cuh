@@ -15,12 +15,6 @@ struct q2_k {
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 1344; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 256) * 1344; }
 
-    struct bits { uint4 q[2]; };
-    static __device__ __forceinline__ void load(bits &q, const unsigned char *unit, uint32_t lane)
-    {
-        q.q[0] = reinterpret_cast<const uint4 *>(unit)[lane];
-        q.q[1] = reinterpret_cast<const uint4 *>(unit)[32 + lane];
-    }
     struct words { uint2 sc, dm; }; /* scale bytes, d and dmin: of row g, of row g + 8 */
     static __device__ __forceinline__ void load(words &w, const unsigned char *unit, uint32_t lane)
     {
@@ -33,16 +27,17 @@ struct q2_k {
     static constexpr float whole_unscale = 0.25f;
     struct whole {
         words w;
-        bits q;
+        uint4 q[2];
     };
     static __device__ __forceinline__ void load(whole &s, const unsigned char *unit, uint32_t lane)
     {
-        load(s.q, unit, lane);
+        s.q[0] = reinterpret_cast<const uint4 *>(unit)[lane];
+        s.q[1] = reinterpret_cast<const uint4 *>(unit)[32 + lane];
         load(s.w, unit, lane);
     }
     static __device__ __forceinline__ void whole_bytes(const whole &s, uint32_t i, uint32_t a[2][4])
     {
-        const uint4 v = s.q.q[i / 2];
+        const uint4 v = s.q[i / 2];
         const uint2 q = i % 2 ? make_uint2(v.z, v.w) : make_uint2(v.x, v.y);
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {

@@ -16,12 +16,6 @@ struct q3_k {
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 1760; }
     static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 256) * 1760; }
 
-    struct bits { uint4 q[3]; };
-    static __device__ __forceinline__ void load(bits &q, const unsigned char *unit, uint32_t lane)
-    {
-#pragma unroll
-        for (uint32_t n = 0; n < 3; n++) q.q[n] = reinterpret_cast<const uint4 *>(unit)[32 * n + lane];
-    }
     struct words { uint32_t sc[2], d; }; /* sc: scale + 32, a byte a piece: of row g, of row g + 8; d of both */
     static __device__ __forceinline__ void load(words &w, const unsigned char *unit, uint32_t lane)
     {
@@ -30,12 +24,7 @@ struct q3_k {
         w.sc[1] = wk_and_or(x >> 2, 0x30303030u, wk_and_or(y, 0x000f000fu, y << 4 & 0x0f000f00u));
         w.d = reinterpret_cast<const uint32_t *>(unit + D_AT)[lane / 4];
     }
-    /* The eight fields of piece i, in bits 0-2 of the bytes. */
-    static __device__ __forceinline__ void fields(const bits &q, uint32_t i, uint32_t f[8])
-    {
-        const uint32_t all[12] = { q.q[0].x, q.q[0].y, q.q[0].z, q.q[0].w, q.q[1].x, q.q[1].y, q.q[1].z, q.q[1].w, q.q[2].x, q.q[2].y, q.q[2].z, q.q[2].w };
-        fields(all + 3 * i, f);
-    }
+    /* The eight fields of a piece's words, in bits 0-2 of the bytes. */
     static __device__ __forceinline__ void fields(const uint32_t w[3], uint32_t f[8])
     {
         const uint32_t m = 0x07070707u;
@@ -53,17 +42,19 @@ struct q3_k {
     static constexpr float whole_unscale = 1.0f;
     struct whole {
         words w;
-        bits q;
+        uint4 q[3];
     };
     static __device__ __forceinline__ void load(whole &s, const unsigned char *unit, uint32_t lane)
     {
-        load(s.q, unit, lane);
+#pragma unroll
+        for (uint32_t n = 0; n < 3; n++) s.q[n] = reinterpret_cast<const uint4 *>(unit)[32 * n + lane];
         load(s.w, unit, lane);
     }
     static __device__ __forceinline__ void whole_bytes(const whole &s, uint32_t i, uint32_t a[2][4])
     {
+        const uint32_t all[12] = { s.q[0].x, s.q[0].y, s.q[0].z, s.q[0].w, s.q[1].x, s.q[1].y, s.q[1].z, s.q[1].w, s.q[2].x, s.q[2].y, s.q[2].z, s.q[2].w };
         uint32_t f[8];
-        fields(s.q, i, f);
+        fields(all + 3 * i, f);
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) { /* four bytes at once: each is between 0 and 252, so nothing passes from one to the next */
             uint32_t less = 32 - __byte_perm(s.w.sc[h], 0, 0x4440 + i), add = 0x80808080u - less * 0x04040404u;

@@ -51,6 +51,7 @@ template <class First, class... Rest> struct wk_product_of {
     static inline wk_product_device device;
     typedef wk_few_plan<wk_product_of, First, Rest...> few;
     typedef wk_experts_plan<wk_product_of, First, Rest...> experts;
+    typedef wk_whole_plan<wk_product_of, First, Rest...> numbers;
 
     static uint32_t index(uint32_t type)
     {
@@ -58,30 +59,22 @@ template <class First, class... Rest> struct wk_product_of {
         while (types[i] != type) i++;
         return i;
     }
-    static uint32_t tile_bytes(uint32_t i, uint32_t k)
+    /* What fn says of member i. */
+    template <class Fn> static uint32_t of_type(uint32_t i, Fn fn)
     {
-        uint32_t j = 0, bytes = (uint32_t)First::tile_bytes(k);
-        ((bytes = ++j == i ? (uint32_t)Rest::tile_bytes(k) : bytes), ...);
-        return bytes;
+        uint32_t j = 0, value = fn(First());
+        ((value = ++j == i ? fn(Rest()) : value), ...);
+        return value;
     }
-    static uint32_t tile_stride(uint32_t i, uint32_t k)
-    {
-        uint32_t j = 0, bytes = (uint32_t)wk_tile_stride<First>(k);
-        ((bytes = ++j == i ? (uint32_t)wk_tile_stride<Rest>(k) : bytes), ...);
-        return bytes;
-    }
-    static uint32_t step_bytes(uint32_t i, uint32_t units)
-    {
-        uint32_t j = 0, bytes = (uint32_t)First::offset(units);
-        ((bytes = ++j == i ? (uint32_t)Rest::offset(units) : bytes), ...);
-        return bytes;
-    }
+    static uint32_t tile_bytes(uint32_t i, uint32_t k) { return of_type(i, [k](auto f) { return (uint32_t)decltype(f)::tile_bytes(k); }); }
+    static uint32_t tile_stride(uint32_t i, uint32_t k) { return of_type(i, [k](auto f) { return (uint32_t)wk_tile_stride<decltype(f)>(k); }); }
+    static uint32_t step_bytes(uint32_t i, uint32_t units) { return of_type(i, [units](auto f) { return (uint32_t)decltype(f)::offset(units); }); }
     static wk_status open(int32_t device_index, const struct wk_err *err)
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
         if (!status) status = few::open(err);
         if (!status) status = experts::open(err);
-        if constexpr (whole) return status ? status : wk_whole_plan<wk_product_of, First, Rest...>::open(err);
+        if constexpr (whole) return status ? status : numbers::open(err);
         else return status ? status : wide_open(err);
     }
 
@@ -151,9 +144,10 @@ template <class First, class... Rest> struct wk_product_of {
 
     static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }
 
-    /* A kernel of one type knows it as its first. */
+    /* A kernel of one type knows it as its first; of several, each by its index. */
     static void single_type(wk_product_args *a)
     {
+        if (a->types & (a->types - 1)) return;
         a->types = 1;
         for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;
     }
@@ -309,7 +303,7 @@ template <class First, class... Rest> struct wk_product_of {
         for (uint32_t rank = 0; rank < blocks; rank++) {
             uint32_t steps = 0;
             for (uint32_t leaf = rank * (WK_SLOTS / blocks); leaf < (rank + 1) * (WK_SLOTS / blocks); leaf++) {
-                const uint32_t slot = (leaf & 1u) << 2 | (leaf & 2u) | leaf >> 2;
+                const uint32_t slot = wk_leaf_slot(leaf);
                 if (slot < a->steps) steps += (a->steps - slot + WK_SLOTS - 1) / WK_SLOTS;
             }
             most = max_of(most, steps);
@@ -665,8 +659,7 @@ template <class First, class... Rest> struct wk_product_of {
         wide_config(&config, attribute, w->blocks, shared, wide_threads(plan.kind, w->tiles));
         config.gridDim = plan.kind == HELD32 || is_small(plan.kind) ? dim3(w->workers, w->groups) : dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
-        if (!(types & (types - 1)))
-            for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].type = 0;
+        single_type(a);
         config.numAttrs = p->flags & WK_CUDA_DEPENDENT ? 2 : 1;
         *status = wk_product_status(cudaLaunchKernelEx(&config, wide_of(plan.kind, types), *w), "product", err);
         return true;
@@ -688,7 +681,7 @@ template <class First, class... Rest> struct wk_product_of {
         if (!layout_right(p)) return wk_fail(err, WK_INVALID, "product: input kind %u or out kind %u of %u rows and k %u", p->input.kind, p->seg[0].out.kind, p->rows, p->k);
         if (p->expert) return experts::product(p, stream, err);
         if constexpr (whole)
-            if (p->rows > 1 && p->input.kind == WK_CUDA_IN_ACT) return wk_whole_plan<wk_product_of, First, Rest...>::product(p, stream, err);
+            if (p->rows > 1 && p->input.kind == WK_CUDA_IN_ACT) return numbers::product(p, stream, err);
         if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > norm_rows(p)) return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
         uint32_t most = p->rows;
         for (uint32_t first = 0; first < p->rows;) {

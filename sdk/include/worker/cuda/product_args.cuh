@@ -48,6 +48,8 @@ struct wk_product_args {
     struct wk_segment_args seg[4];
 };
 
+/* The slots as the tree of halves.cuh has them: leaf i is slot i with its bits turned about. */
+__host__ __device__ constexpr uint32_t wk_leaf_slot(uint32_t leaf) { return (leaf & 1u) << 2 | (leaf & 2u) | leaf >> 2; }
 __host__ __device__ constexpr uint32_t wk_log2(uint32_t x) { return x > 1 ? 1 + wk_log2(x / 2) : 0; }
 template <class F, class... Rest> struct wk_family { static constexpr uint32_t unit = F::unit, super = F::super; };
 

@@ -108,7 +108,7 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         P::count_items(a, 1);
         const uint32_t shared = shape(a, columns);
         if (!shared) return false;
-        if (!(types & (types - 1))) P::single_type(a);
+        P::single_type(a);
         *status = P::begin(kernel_of(types, columns), *a, dim3(P::min_of(a->items, a->blocks * P::device.processors)), WK_FEW_THREADS, shared, p->flags, stream, err);
         return true;
     }

@@ -32,7 +32,7 @@ struct wk_held_tiles {
     {
         const wk_product_args &p = a.p;
         leaf = first;
-        step = wk_wide_slot(leaf);
+        step = wk_leaf_slot(leaf);
         if (unit >= p.items) return;
         uint32_t seg = up, tile = unit;
         if (!p.glu) wk_held_segment(p, seg, tile);
@@ -65,7 +65,7 @@ struct wk_held_tiles {
                 locate(a, up);
                 return;
             }
-            step = wk_wide_slot(leaf);
+            step = wk_leaf_slot(leaf);
         }
     }
 };
@@ -180,7 +180,7 @@ __device__ __forceinline__ void wk_held_sums(const wk_wide_args &a, unsigned cha
     for (uint32_t leaf = 0; leaf < a.owned; leaf++) {
         float c[2][NT][4] = {};
 #pragma unroll 1
-        for (uint32_t step = wk_wide_slot(tiles.first + leaf); step < p.steps; step += WK_SLOTS) {
+        for (uint32_t step = wk_leaf_slot(tiles.first + leaf); step < p.steps; step += WK_SLOTS) {
             wk_middle_x<T, NT> x = xs.runs(step << (p.step_shift - 5));
             const unsigned char *w = shared + (ring.at - base);
             wk_stage_wait(ring.bar, ring.parity);

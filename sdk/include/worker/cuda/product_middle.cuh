@@ -54,7 +54,7 @@ struct wk_middle_walk {
     __device__ __forceinline__ bool leaves(const wk_wide_args &a) /* to the next leaf that has steps */
     {
         for (; leaf < end; leaf++) {
-            step = wk_wide_slot(leaf);
+            step = wk_leaf_slot(leaf);
             if (step < a.p.steps) return true;
         }
         return false;
@@ -244,7 +244,7 @@ __device__ __forceinline__ void wk_middle_sums(float (&sum)[NT][4], const wk_wid
     uint32_t x_bar = m.x_full(0);
 #pragma unroll 1
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
-        const uint32_t slot = wk_wide_slot(rank * leaves + leaf);
+        const uint32_t slot = wk_leaf_slot(rank * leaves + leaf);
         float c[2][NT][4] = {};
 #pragma unroll 1
         for (uint32_t n = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS * p.run : 0; n; n--) {

@@ -159,7 +159,7 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_RELAY_WARPS
     wk_relay_warp m;
     m.own = warp % WK_RELAY_SLOTS;
     m.part = warp / (2 * WK_RELAY_SLOTS);
-    const uint32_t leaf = rank * WK_RELAY_SLOTS + m.own, slot = wk_wide_slot(leaf), bars = base + p.bars_at, ready = bars, first = slot + m.part * WK_SLOTS, at = m.part * WK_RELAY_SLOTS + m.own;
+    const uint32_t leaf = rank * WK_RELAY_SLOTS + m.own, slot = wk_leaf_slot(leaf), bars = base + p.bars_at, ready = bars, first = slot + m.part * WK_SLOTS, at = m.part * WK_RELAY_SLOTS + m.own;
     m.rounds = (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS;
     m.weights_bar = bars + 8 + at * 16;
     m.x_bar = m.weights_bar + 8;

@@ -182,7 +182,7 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_SLOT_WARPS,
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), base = (start + 1023u) & ~1023u, lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared) + (base - start);
     const uint32_t rank = blockIdx.x % WK_SLOTS, first = blockIdx.x / WK_SLOTS * WK_SLOT_TILES, mine = warp % WK_SLOT_TILES, group = warp / WK_SLOT_TILES;
-    const uint32_t slot = wk_wide_slot(rank), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
+    const uint32_t slot = wk_leaf_slot(rank), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
     const uint32_t weights = p.x_at + mine * p.slot, bars = base + p.bars_at, weights_bar = bars + mine * 8, x_bars = bars + WK_SLOT_TILES * 8, ready = x_bars + WK_SLOT_ROUNDS * 8;
     const wk_segment_args &s = p.seg[0];
     const bool panels = p.in.kind == WK_CUDA_IN_PANELS;

@@ -284,7 +284,7 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_SLOTS, N
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const wk_small_item item(a, blockIdx.x);
-    const uint32_t slot = wk_wide_slot(warp);
+    const uint32_t slot = wk_leaf_slot(warp);
     const bool have = slot < p.steps; /* a step: of as many as there are slots, at most */
     const uint32_t w = warp * p.slot, x = p.x_at + warp * a.x_bytes, bar = base + p.bars_at + warp * 8;
     if (have) wk_small_ask(a, item, base + w, bar, slot, lane);

@@ -62,8 +62,7 @@ struct wk_whole_item {
 /* The stages of a block's items in order: of each, leaf after leaf of the block's part of the tree, the steps of k. */
 struct wk_whole_walk {
     uint32_t item, leaf, step;
-    __device__ __forceinline__ explicit wk_whole_walk(const wk_whole_args &a) : item(blockIdx.x / a.blocks), leaf(blockIdx.x % a.blocks * (WK_SLOTS / a.blocks)), step(slot(leaf)) { skip(a); }
-    static __device__ __forceinline__ uint32_t slot(uint32_t leaf) { return (leaf & 1u) << 2 | (leaf & 2u) | leaf >> 2; }
+    __device__ __forceinline__ explicit wk_whole_walk(const wk_whole_args &a) : item(blockIdx.x / a.blocks), leaf(blockIdx.x % a.blocks * (WK_SLOTS / a.blocks)), step(wk_leaf_slot(leaf)) { skip(a); }
     __device__ __forceinline__ bool done(const wk_whole_args &a) const { return item >= a.p.items; }
     __device__ __forceinline__ void skip(const wk_whole_args &a)
     {
@@ -74,7 +73,7 @@ struct wk_whole_walk {
                 item += gridDim.x / a.blocks;
                 if (done(a)) return;
             }
-            step = slot(leaf);
+            step = wk_leaf_slot(leaf);
         }
     }
     __device__ __forceinline__ void next(const wk_whole_args &a)
@@ -150,7 +149,7 @@ template <int NT, class... F> __device__ __forceinline__ void wk_whole_multiply(
 #pragma unroll
             for (int i = 0; i < 2 * NT; i++) y[i / 2][i % 2] = 0.0f;
 #pragma unroll 1
-            for (uint32_t step = wk_whole_walk::slot(first + leaf); step < p.steps; step += WK_SLOTS) {
+            for (uint32_t step = wk_leaf_slot(first + leaf); step < p.steps; step += WK_SLOTS) {
                 wk_stage_wait(bars.full(turn.i), turn.parity);
                 if (have) wk_whole_several<T, NT>(y, shared + (turn.i * WK_WHOLE_TILES + warp) * p.slot, shared + p.x_at + turn.i * (NT * WK_WHOLE_RECORD), records, lane);
                 __syncwarp();

@@ -104,7 +104,7 @@ template <class P, class First, class... Rest> struct wk_whole_plan {
         uint32_t kind = 0;
         const uint32_t types = a->types, shared = best(&w, &kind);
         if (!shared) return wk_fail(err, WK_INVALID, "product: %u rows do not fit into a block's %u bytes of shared memory", p->rows, P::device.block_bytes);
-        if (!(types & (types - 1))) P::single_type(a);
+        P::single_type(a);
         const wk_status status = P::begin(wk_whole_rows<>, w, dim3((a->steps + WK_SLOTS - 1) / WK_SLOTS, w.tiles * WK_WHOLE_TILE), 32 * WK_SLOTS, 0, p->flags, stream, err);
         if (status) return status;
         /* One block to an item: as many as find places take items by turns, without clusters, which older devices do not know. */

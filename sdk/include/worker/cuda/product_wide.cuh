@@ -146,16 +146,13 @@ __device__ __forceinline__ wk_wide_tile wk_wide_tile_of(const wk_product_args &p
     return at;
 }
 
-/* The slots as the tree has them: leaf i is slot i with its bits turned about. */
-__device__ __forceinline__ uint32_t wk_wide_slot(uint32_t leaf) { return (leaf & 1u) << 2 | (leaf & 2u) | leaf >> 2; }
-
 /* Stages of an item. */
 __device__ __forceinline__ uint32_t wk_wide_stages(const wk_wide_args &a, uint32_t rank)
 {
     const uint32_t leaves = WK_SLOTS / a.blocks;
     uint32_t n = 0;
     for (uint32_t i = 0; i < leaves; i++) {
-        const uint32_t slot = wk_wide_slot(rank * leaves + i);
+        const uint32_t slot = wk_leaf_slot(rank * leaves + i);
         if (slot < a.p.steps) n += (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS;
     }
     return n * a.p.run;
@@ -165,7 +162,7 @@ __device__ __forceinline__ uint32_t wk_wide_order(const wk_wide_args &a, uint32_
 {
     uint32_t step = i >> a.run_shift;
     for (uint32_t leaf = rank * (WK_SLOTS / a.blocks);; leaf++) {
-        const uint32_t slot = wk_wide_slot(leaf), n = slot < a.p.steps ? (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
+        const uint32_t slot = wk_leaf_slot(leaf), n = slot < a.p.steps ? (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
         if (step < n) return (slot + step * WK_SLOTS) * a.p.run + (i & (a.p.run - 1));
         step -= n;
     }
@@ -468,7 +465,7 @@ __device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_
     }
 #pragma unroll 1
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
-        const uint32_t slot = wk_wide_slot(rank * leaves + leaf);
+        const uint32_t slot = wk_leaf_slot(rank * leaves + leaf);
         uint32_t n = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS * step_pieces : 0;
 #pragma unroll
         for (int i = 0; i < 8 * NT; i++) c[i / 4 / NT][i / 4 % NT][i % 4] = 0.0f;

@@ -68,10 +68,11 @@ template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_unpack
 /* ---- values ----------------------------------------------------------------------------------------------------------- */
 
 /* Unit u where it can be loaded whole: where it lies, or, if the tile ends before it does, a copy with zeros. stage: slot bytes of the warp's own. */
-template <class F> __device__ __forceinline__ const unsigned char *wk_whole_unit(const unsigned char *tile, uint64_t tile_bytes, uint32_t u, unsigned char *stage)
+template <class F> __device__ __forceinline__ const unsigned char *wk_whole_unit(const unsigned char *tile, uint32_t k, uint32_t u, unsigned char *stage)
 {
     const uint64_t first = F::offset(u);
     if constexpr (F::block % F::unit != 0) {
+        const uint64_t tile_bytes = F::tile_bytes(k);
         if (F::offset(u + 1) > tile_bytes) {
             __syncwarp();
             for (uint32_t i = (threadIdx.x & 31u) * 16; i < F::slot; i += 512)
@@ -112,7 +113,7 @@ template <class F> __device__ __forceinline__ void wk_values(const typename F::s
 }
 
 /* Calls use(first k of the 32, v) for blocks [from, to) of 32 of a run of a tile, by a whole warp. SMALL: units in a loop, a part of the instructions. */
-template <class F, bool SMALL, class Use> __device__ __forceinline__ void wk_each_block(const unsigned char *tile, uint64_t tile_bytes, uint32_t k, uint32_t run, uint32_t from, uint32_t to, Use use)
+template <class F, bool SMALL, class Use> __device__ __forceinline__ void wk_each_block(const unsigned char *tile, uint32_t k, uint32_t run, uint32_t from, uint32_t to, Use use)
 {
     constexpr bool cut = F::block % F::unit != 0 && !wk_has_eight<F>::yes;
     constexpr uint32_t units = F::unit * F::super >= WK_TILES_RUN ? F::super : WK_TILES_RUN / F::unit, blocks = F::unit / 32;
@@ -137,7 +138,7 @@ template <class F, bool SMALL, class Use> __device__ __forceinline__ void wk_eac
             const uint32_t u = run * units + i;
             if (u >= n_units || i * blocks >= to) break;
             typename F::quants q;
-            const unsigned char *unit = wk_whole_unit<F>(tile, tile_bytes, u, reinterpret_cast<unsigned char *>(shared[cut ? threadIdx.x / 32 : 0]));
+            const unsigned char *unit = wk_whole_unit<F>(tile, k, u, reinterpret_cast<unsigned char *>(shared[cut ? threadIdx.x / 32 : 0]));
             F::load(s, unit, u, lane); /* of every unit: those of a super-unit may come with its first */
             if ((i + 1) * blocks <= from) continue;
             F::load(q, unit, u, lane);
@@ -165,7 +166,7 @@ template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_expand
     const uint32_t lane = threadIdx.x & 31u, g = lane / 4, t = lane % 4, tile = blockIdx.x / parts, row = tile * 16 + g;
     wk_release();
     wk_depend();
-    wk_each_block<F, false>(tiles + tile * wk_tile_stride<F>(k), F::tile_bytes(k), k, blockIdx.x % parts * WK_TILES_WARPS + threadIdx.x / 32, 0, wk_run_values<F>() / 32, [&](uint32_t first, const float v[2][8]) {
+    wk_each_block<F, false>(tiles + tile * wk_tile_stride<F>(k), k, blockIdx.x % parts * WK_TILES_WARPS + threadIdx.x / 32, 0, wk_run_values<F>() / 32, [&](uint32_t first, const float v[2][8]) {
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             uint4 out = make_uint4(wk_two_halves(v[h][0], v[h][1]), wk_two_halves(v[h][2], v[h][3]), wk_two_halves(v[h][4], v[h][5]), wk_two_halves(v[h][6], v[h][7]));
@@ -215,7 +216,7 @@ template <class F> __global__ void __launch_bounds__(WK_TILES_THREADS) wk_gather
             row = __ldcg(c.index + blockIdx.x);
         }
         const bool mine = turn && g == row % 8;
-        wk_each_block<F, true>(tiles + row / 16 * wk_tile_stride<F>(c.k), F::tile_bytes(c.k), c.k, run, from, to, [&](uint32_t first, const float v[2][8]) {
+        wk_each_block<F, true>(tiles + row / 16 * wk_tile_stride<F>(c.k), c.k, run, from, to, [&](uint32_t first, const float v[2][8]) {
             float4 w[2];
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++) {
