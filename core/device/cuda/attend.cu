@@ -336,6 +336,7 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if (MEETS && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
+    begun_barriers();
     if (MEETS) cluster_arrive();
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     item t;

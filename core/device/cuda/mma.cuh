@@ -62,6 +62,13 @@ __device__ __forceinline__ void begin_barrier(uint32_t bar, uint32_t warps)
     wk_bar_init(bar, WK_BAR_COPIES * warps);
     wk_bar_init_done();
 }
+/* Between a lane's begin_barrier and its own use of it, for compute-sanitizer's racecheck alone (WK_RACECHECK): the instruction that makes a barrier is a uniform one, which the tool books on another lane. */
+__device__ __forceinline__ void begun_barriers()
+{
+#ifdef WK_RACECHECK
+    __syncwarp();
+#endif
+}
 
 /* An arrival of this thread, and bytes that the phase waits for. */
 __device__ __forceinline__ void expect_bytes(uint32_t bar, uint32_t bytes)

@@ -154,6 +154,52 @@ static void test_rms(void)
         }
 }
 
+/* One row of a matrix so high that each warp has tiles to itself, with a bias: of steps of 64, 128 and 256 values, fewer than there are slots, and cut short; a chosen row; a norm in the prologue. */
+static void test_tall(void)
+{
+    int processors = 0;
+    OK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    const uint32_t n = 16 * (32 * (uint32_t)processors + 3) + 5, second = 1;
+    uint32_t *dsecond = upload(&second, 1);
+    float *bias = (float *)malloc(n * 4);
+    for (uint32_t i = 0; i < n; i++) bias[i] = normal();
+    float *dbias = upload(bias, n);
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++)
+        for (uint32_t k : { 512u, 576u, 896u, 1024u, 1280u }) {
+            if (k % f->block || (k == 1024) != (f->block == 256) || ((k == 512 || k == 1280) && f != formats + 2)) continue;
+            struct matrix m = make_matrix(f, n, k, 10);
+            struct activations r = make_rows(2, k, 0);
+            double *ref = reference(&m, &r);
+            for (uint32_t i = 0; i < 2 * n; i++) ref[i] += (double)bias[i % n];
+            float *y = device<float>(2 * n);
+            struct wk_cuda_product two = base(&m, &r, 2, y), one = base(&m, &r, 1, y);
+            one.seg[0].bias = two.seg[0].bias = dbias;
+            run(&m, &two);
+            float *all = download(y, 2 * n);
+            for (uint32_t row = 0; row < 2; row++) {
+                OK(cudaMemset(y, 0xff, n * sizeof *y));
+                one.input.row_index = row ? dsecond : NULL;
+                run(&m, &one);
+                float *h = download(y, n);
+                const double d = distance(h, ref + row * n, n);
+                CHECK(d < 3e-5, "%s %u x %u, row %u alone: distance %.3g", f->name, n, k, row, d);
+                CHECK(memcmp(all + row * n, h, n * sizeof *h) == 0, "%s %u x %u: row %u alone is not the bits of two", f->name, n, k, row);
+                free(h);
+            }
+            one.input.row_index = NULL;
+            convert_kernel<<<1, 32>>>(r.x, r.part, NULL, 1e-5f, k, 0, true, r.act);
+            rms_rows(&m, &one, &r, NULL, 1, y);
+            free(all);
+            free(ref);
+            OK(cudaFree(y));
+            free_rows(&r);
+            free_matrix(&m);
+        }
+    free(bias);
+    OK(cudaFree(dbias));
+    OK(cudaFree(dsecond));
+}
+
 static double silu(double x) { return x / (1 + exp(-x)); }
 
 /* bias, glu or maps, residual, gathered rows (or, of a longer k, rows as they stand, without maps too), act output. */
@@ -683,6 +729,7 @@ static void tests(void)
     test_turns();
     test_again();
     test_rms();
+    test_tall();
     test_epilogue();
     test_segments();
     test_high();

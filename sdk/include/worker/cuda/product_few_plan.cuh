@@ -4,6 +4,7 @@
 
 #include <worker/cuda/product_check.cuh>
 #include <worker/cuda/product_few.cuh>
+#include <worker/cuda/product_tall.cuh>
 
 /* P: what all products of the family share (product.cuh). */
 template <class P, class First, class... Rest> struct wk_few_plan {
@@ -20,9 +21,20 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         if (types & (types - 1)) return columns == 1 ? of<1, First, Rest...>() : of<8, First, Rest...>();
         return single[columns != 1][wk_log2(types)];
     }
+    /* product_tall, of one type: not of whole numbers, nor of weights of two bytes and more, whose tiles are too large. */
+    template <class F> static constexpr kernel tall_of()
+    {
+        if constexpr (P::whole || wk_is_half<F>() || F::block == 1) return NULL;
+        else return wk_product_tall<F>;
+    }
+    static kernel tall_of(uint32_t types)
+    {
+        static const kernel single[P::n_types] = { tall_of<First>(), tall_of<Rest>()... };
+        return single[wk_log2(types)];
+    }
     static wk_status open(const struct wk_err *err)
     {
-        const kernel kernels[] = { of<1, First, Rest...>(), of<1, First>(), of<1, Rest>()..., of<8, First, Rest...>(), of<8, First>(), of<8, Rest>()... };
+        const kernel kernels[] = { of<1, First, Rest...>(), of<1, First>(), of<1, Rest>()..., of<8, First, Rest...>(), of<8, First>(), of<8, Rest>()..., tall_of<First>(), tall_of<Rest>()... };
         wk_status status = WK_OK;
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             if (kernels[i]) status = wk_product_prepare((const void *)kernels[i], P::device.block_bytes, err);
@@ -101,6 +113,12 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         /* No more blocks a multiprocessor: one too many would take the place of which a neighbour has more. */
         return P::max_of(ring + at, P::device.processor_bytes / (a->blocks + 1));
     }
+    /* Does product_tall take what shape() has laid out? Of larger tiles, of which a full ring has no room, product_few multiplies more than it does besides; where pairs have few, eight warps are done sooner with the last. */
+    static bool tall(const wk_product_args *a)
+    {
+        const bool plain = a->n_seg == 1 && a->way >= WK_WAY_F32 && !a->residual && !a->seg[0].aux, whole = a->stages == 1 && a->k == a->steps << a->step_shift;
+        return plain && whole && a->depth == WK_FEW_DEPTH && a->items >= a->blocks * P::device.processors * WK_TALL_PAIRS * WK_TALL_TILES && tall_of(a->types);
+    }
     /* False: this many rows do not fit in one launch. a: common() of p. */
     static bool launch(const wk_cuda_product *p, wk_product_args *a, void *stream, wk_status *status, const struct wk_err *err)
     {
@@ -108,8 +126,9 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         P::count_items(a, 1);
         const uint32_t shared = shape(a, columns);
         if (!shared) return false;
+        const bool pairs = columns == 1 && tall(a);
         P::single_type(a);
-        *status = P::begin(kernel_of(types, columns), *a, dim3(P::min_of(a->items, a->blocks * P::device.processors)), WK_FEW_THREADS, shared, p->flags, stream, err);
+        *status = P::begin(pairs ? tall_of(types) : kernel_of(types, columns), *a, dim3(P::min_of(a->items, a->blocks * P::device.processors)), pairs ? (uint32_t)WK_TALL_THREADS : (uint32_t)WK_FEW_THREADS, shared, p->flags, stream, err);
         return true;
     }
 };
