@@ -37,7 +37,7 @@ template <class P, class First, class... Rest> struct wk_whole_plan {
             cudaLaunchAttribute attribute[2] = {};
             cudaLaunchConfig_t config;
             int n = (int)(WK_WHOLE_TOGETHER * P::device.processors);
-            P::wide_config(&config, attribute, 1u << b, half_room(), WK_WHOLE_THREADS);
+            P::cluster_config(&config, attribute, 1u << b, half_room(), WK_WHOLE_THREADS);
             if (b && P::device.clusters && (cudaOccupancyMaxActiveClusters(&n, kernel_of(1, KINDS - 1), &config) != cudaSuccess || n < 0)) {
                 (void)cudaGetLastError();
                 n = 0;
@@ -111,7 +111,7 @@ template <class P, class First, class... Rest> struct wk_whole_plan {
         const uint32_t row_groups = groups(&w, kind), workers = w.blocks > 1 ? a->items : P::min_of(a->items, P::max_of(clusters[0] / row_groups, 1)), first = w.blocks > 1 ? 0 : 1;
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
-        P::wide_config(&config, attribute, w.blocks, shared, WK_WHOLE_THREADS);
+        P::cluster_config(&config, attribute, w.blocks, shared, WK_WHOLE_THREADS);
         config.gridDim = dim3(workers * w.blocks, row_groups);
         config.stream = static_cast<cudaStream_t>(stream);
         config.attrs = attribute + first;
