@@ -59,6 +59,30 @@ static void test_shapes(void)
     }
 }
 
+/* Each of two rows alone, the second one chosen by its index: near the reference, and the bits of both together. both: the product of the two. */
+static void each_alone(const struct matrix *m, const struct wk_cuda_product *both, const double *ref)
+{
+    const uint32_t n = m->n, second = 1;
+    uint32_t *const index = upload(&second, 1);
+    float *const y = (float *)both->seg[0].out.y;
+    run(m, both);
+    float *all = download(y, 2 * n);
+    for (uint32_t row = 0; row < 2; row++) {
+        struct wk_cuda_product one = *both;
+        one.rows = 1;
+        one.input.row_index = row ? index : NULL;
+        OK(cudaMemset(y, 0xff, n * sizeof *y));
+        run(m, &one);
+        float *h = download(y, n);
+        const double d = distance(h, ref + row * n, n);
+        CHECK(d < 3e-5, "%s %u x %u, row %u alone: distance %.3g", m->f->name, n, m->k, row, d);
+        CHECK(memcmp(all + row * n, h, n * sizeof *h) == 0, "%s %u x %u: row %u alone is not the bits of two", m->f->name, n, m->k, row);
+        free(h);
+    }
+    free(all);
+    OK(cudaFree(index));
+}
+
 /* One row of a matrix with several tiles a block, whose warps then change slots from tile to tile and whose stages wrap round the ring: k of whole steps, of an odd number of units, and of half a unit more. */
 static void test_turns(void)
 {
@@ -72,17 +96,8 @@ static void test_turns(void)
             struct activations r = make_rows(2, k, 0);
             double *ref = reference(&m, &r);
             float *y = device<float>(2 * n);
-            const struct wk_cuda_product two = base(&m, &r, 2, y), one = base(&m, &r, 1, y);
-            run(&m, &two);
-            float *all = download(y, 2 * n);
-            OK(cudaMemset(y, 0, 2 * n * sizeof *y));
-            run(&m, &one);
-            float *h = download(y, n);
-            const double d = distance(h, ref, n);
-            CHECK(d < 3e-5, "%s %u x %u, one row: distance %.3g", f->name, n, k, d);
-            CHECK(memcmp(all, h, n * sizeof *h) == 0, "%s %u x %u: one row is not the bits of two", f->name, n, k);
-            free(h);
-            free(all);
+            const struct wk_cuda_product two = base(&m, &r, 2, y);
+            each_alone(&m, &two, ref);
             free(ref);
             OK(cudaFree(y));
             free_rows(&r);
@@ -154,13 +169,12 @@ static void test_rms(void)
         }
 }
 
-/* One row of a matrix so high that each warp has tiles to itself, with a bias: of steps of 64, 128 and 256 values, fewer than there are slots, and cut short; a chosen row; a norm in the prologue. */
+/* One row of a matrix so high that pairs of warps have tiles to themselves, with a bias: of steps of 64, 128 and 256 values, fewer than there are slots, and cut short; a norm in the prologue. */
 static void test_tall(void)
 {
     int processors = 0;
     OK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-    const uint32_t n = 16 * (32 * (uint32_t)processors + 3) + 5, second = 1;
-    uint32_t *dsecond = upload(&second, 1);
+    const uint32_t n = 16 * (32 * (uint32_t)processors + 3) + 5;
     float *bias = (float *)malloc(n * 4);
     for (uint32_t i = 0; i < n; i++) bias[i] = normal();
     float *dbias = upload(bias, n);
@@ -172,24 +186,11 @@ static void test_tall(void)
             double *ref = reference(&m, &r);
             for (uint32_t i = 0; i < 2 * n; i++) ref[i] += (double)bias[i % n];
             float *y = device<float>(2 * n);
-            struct wk_cuda_product two = base(&m, &r, 2, y), one = base(&m, &r, 1, y);
-            one.seg[0].bias = two.seg[0].bias = dbias;
-            run(&m, &two);
-            float *all = download(y, 2 * n);
-            for (uint32_t row = 0; row < 2; row++) {
-                OK(cudaMemset(y, 0xff, n * sizeof *y));
-                one.input.row_index = row ? dsecond : NULL;
-                run(&m, &one);
-                float *h = download(y, n);
-                const double d = distance(h, ref + row * n, n);
-                CHECK(d < 3e-5, "%s %u x %u, row %u alone: distance %.3g", f->name, n, k, row, d);
-                CHECK(memcmp(all + row * n, h, n * sizeof *h) == 0, "%s %u x %u: row %u alone is not the bits of two", f->name, n, k, row);
-                free(h);
-            }
-            one.input.row_index = NULL;
+            struct wk_cuda_product p = base(&m, &r, 2, y);
+            p.seg[0].bias = dbias;
+            each_alone(&m, &p, ref);
             convert_kernel<<<1, 32>>>(r.x, r.part, NULL, 1e-5f, k, 0, true, r.act);
-            rms_rows(&m, &one, &r, NULL, 1, y);
-            free(all);
+            rms_rows(&m, &p, &r, NULL, 1, y);
             free(ref);
             OK(cudaFree(y));
             free_rows(&r);
@@ -197,7 +198,6 @@ static void test_tall(void)
         }
     free(bias);
     OK(cudaFree(dbias));
-    OK(cudaFree(dsecond));
 }
 
 static double silu(double x) { return x / (1 + exp(-x)); }

@@ -137,6 +137,15 @@ template <class First, class... Rest> struct wk_product_of {
         if (plain) return whole ? WK_WAY_F32_FOURS : WK_WAY_F32;
         return p->glu == WK_GLU_SILU && whole && !p->residual && p->seg[0].out.kind != WK_CUDA_OUT_F32 ? WK_WAY_SILU : WK_WAY_ANY;
     }
+    /* Are the outputs F32 sums with no more than a bias? */
+    static bool plain_sums(const wk_product_args *a)
+    {
+        bool plain = a->way >= WK_WAY_F32 && !a->residual;
+        for (uint32_t i = 0; i < a->n_seg; i++) plain = plain && !a->seg[i].aux;
+        return plain;
+    }
+    /* Is no step cut short? */
+    static bool whole_steps(const wk_product_args *a) { return a->k == a->steps << a->step_shift; }
 
     static uint32_t align(uint32_t bytes) { return (bytes + 15u) & ~15u; }
 
@@ -149,6 +158,8 @@ template <class First, class... Rest> struct wk_product_of {
     }
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
     static uint32_t min_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
+    /* Shared memory that a block may have, of `together` a multiprocessor. */
+    static uint32_t room_of(uint32_t together) { return min_of(device.processor_bytes / together - WK_BLOCK_RESERVED, device.block_bytes); }
 
     static uint32_t tiles_of(const wk_product_args *a) /* of all segments */
     {
@@ -184,7 +195,7 @@ template <class First, class... Rest> struct wk_product_of {
         config.numAttrs = flags & WK_CUDA_DEPENDENT ? 1 : 0;
         return wk_product_status(cudaLaunchKernelEx(&config, kernel, a), "product", err);
     }
-    /* The same in clusters of `blocks`; the grid and the stream are the caller's. */
+    /* A launch in clusters of `blocks`; its grid and stream, and whether it depends on the one before (numAttrs 2), are the caller's to set. */
     static void cluster_config(cudaLaunchConfig_t *config, cudaLaunchAttribute attribute[2], uint32_t blocks, uint32_t shared, uint32_t threads)
     {
         attribute[0].id = cudaLaunchAttributeClusterDimension;
@@ -197,6 +208,18 @@ template <class First, class... Rest> struct wk_product_of {
         config->dynamicSmemBytes = shared;
         config->attrs = attribute;
         config->numAttrs = 1;
+    }
+    /* Clusters of `blocks` that the device holds at once, of `together` blocks a multiprocessor with all memory that these may have. */
+    template <class Args> static uint32_t clusters_at_once(void (*kernel)(const Args), uint32_t blocks, uint32_t together, uint32_t threads)
+    {
+        if (blocks == 1 || !device.clusters) return together * device.processors;
+        cudaLaunchAttribute attribute[2] = {};
+        cudaLaunchConfig_t config;
+        int n = 0;
+        cluster_config(&config, attribute, blocks, room_of(together), threads);
+        if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess) return n > 0 ? (uint32_t)n : 0;
+        (void)cudaGetLastError();
+        return 0;
     }
     /* Rows [first, first + n) of a product as one of its own. */
     static wk_cuda_product part(const wk_cuda_product *p, uint32_t first, uint32_t n)

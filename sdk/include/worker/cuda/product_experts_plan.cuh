@@ -48,9 +48,7 @@ template <class P, class First, class... Rest> struct wk_experts_plan {
         at += P::align(sizeof(wk_experts_walk));
         uint32_t depth = 0;
         for (a->blocks = shape::blocks; a->blocks; a->blocks--) {
-            uint32_t room = P::device.processor_bytes / a->blocks - WK_BLOCK_RESERVED;
-            if (room > P::device.block_bytes) room = P::device.block_bytes;
-            room = room > at ? room - at : 0;
+            const uint32_t most = P::room_of(a->blocks), room = most > at ? most - at : 0;
             experts_stages(w, room / (WK_EXPERTS_STAGES * shape::groups));
             depth = room / (shape::groups * a->slot);
             if (depth >= 2) break;

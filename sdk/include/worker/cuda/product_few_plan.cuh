@@ -21,10 +21,10 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         if (types & (types - 1)) return columns == 1 ? of<1, First, Rest...>() : of<8, First, Rest...>();
         return single[columns != 1][wk_log2(types)];
     }
-    /* product_tall, of one type: not of whole numbers, nor of weights of two bytes and more, whose tiles are too large. */
+    /* product_tall, of one type: not of whole numbers, nor of weights of two bytes and more, whose tiles are too large, nor of units of which a step could have eight. */
     template <class F> static constexpr kernel tall_of()
     {
-        if constexpr (P::whole || wk_is_half<F>() || F::block == 1) return NULL;
+        if constexpr (P::whole || F::block == 1 || F::unit % 64) return NULL;
         else return wk_product_tall<F>;
     }
     static kernel tall_of(uint32_t types)
@@ -91,8 +91,7 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         const uint32_t bars_at = at;
         at += WK_FEW_BARS * 8 + sizeof(wk_few_own);
         const uint32_t in_item = a->glu ? 2 : 1;
-        uint32_t room = P::device.processor_bytes / 2 - WK_BLOCK_RESERVED;
-        if (room > P::device.block_bytes) room = P::device.block_bytes;
+        const uint32_t room = P::room_of(2);
         uint32_t depth = room > at ? (room - at) / a->slot : 0, most = (a->items + grid - 1) / grid * in_item * a->stages;
         /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's are there early, too. Of a large matrix with two bytes a weight or more, whose tiles take long, one where the
          * last round of two would cost a tenth. */
@@ -113,11 +112,11 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         /* No more blocks a multiprocessor: one too many would take the place of which a neighbour has more. */
         return P::max_of(ring + at, P::device.processor_bytes / (a->blocks + 1));
     }
-    /* Does product_tall take what shape() has laid out? Of larger tiles, of which a full ring has no room, product_few multiplies more than it does besides; where pairs have few, eight warps are done sooner with the last. */
+    /* Does product_tall take what shape() has laid out? Of tiles so large that a ring is not full product_few multiplies more than it does besides; where pairs have few tiles, eight warps are done sooner with the last. */
     static bool tall(const wk_product_args *a)
     {
-        const bool plain = a->n_seg == 1 && a->way >= WK_WAY_F32 && !a->residual && !a->seg[0].aux, whole = a->stages == 1 && a->k == a->steps << a->step_shift;
-        return plain && whole && a->depth == WK_FEW_DEPTH && a->items >= a->blocks * P::device.processors * WK_TALL_PAIRS * WK_TALL_TILES && tall_of(a->types);
+        const bool suits = a->n_seg == 1 && P::plain_sums(a) && a->stages == 1 && P::whole_steps(a) && a->depth == WK_FEW_DEPTH;
+        return suits && a->items >= a->blocks * P::device.processors * WK_TALL_PAIRS * WK_TALL_TILES && tall_of(a->types);
     }
     /* False: this many rows do not fit in one launch. a: common() of p. */
     static bool launch(const wk_cuda_product *p, wk_product_args *a, void *stream, wk_status *status, const struct wk_err *err)
@@ -128,7 +127,9 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         if (!shared) return false;
         const bool pairs = columns == 1 && tall(a);
         P::single_type(a);
-        *status = P::begin(pairs ? tall_of(types) : kernel_of(types, columns), *a, dim3(P::min_of(a->items, a->blocks * P::device.processors)), pairs ? (uint32_t)WK_TALL_THREADS : (uint32_t)WK_FEW_THREADS, shared, p->flags, stream, err);
+        const kernel k = pairs ? tall_of(types) : kernel_of(types, columns);
+        const uint32_t threads = pairs ? (uint32_t)WK_TALL_THREADS : (uint32_t)WK_FEW_THREADS;
+        *status = P::begin(k, *a, dim3(P::min_of(a->items, a->blocks * P::device.processors)), threads, shared, p->flags, stream, err);
         return true;
     }
 };

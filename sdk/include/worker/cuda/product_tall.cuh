@@ -19,6 +19,7 @@ static_assert(WK_FEW_DEPTH % WK_TALL_PAIRS == 0, "a stage is always one pair's: 
 template <class F, uint32_t UNITS> __device__ __forceinline__ void wk_tall_multiply(const wk_product_args &p, unsigned char *shared, const wk_few_bars &bars, uint32_t pair, uint32_t half, uint32_t lane)
 {
     const wk_segment_args &seg = p.seg[0];
+    static_assert(F::unit % 64 == 0, "a step has 1, 2 or 4 units, and a row ends where a bit of the address tells places of sums apart");
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at);
     float *sums = reinterpret_cast<float *>(shared + p.red_at) + pair * 32; /* the first warp's, of 16 rows; two places by turns, so that they meet once a tile */
     const uint32_t steps = p.steps, n = seg.n, depth = p.depth;

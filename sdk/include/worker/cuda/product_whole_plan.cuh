@@ -33,17 +33,7 @@ template <class P, class First, class... Rest> struct wk_whole_plan {
                 const kernel k = kernel_of(type < P::n_types ? 1u << type : (1u << P::n_types) - 1, kind);
                 status = wk_product_prepare((const void *)k, P::device.block_bytes, err);
             }
-        for (uint32_t b = 0; b < 4 && !status; b++) {
-            cudaLaunchAttribute attribute[2] = {};
-            cudaLaunchConfig_t config;
-            int n = (int)(WK_WHOLE_TOGETHER * P::device.processors);
-            P::cluster_config(&config, attribute, 1u << b, half_room(), WK_WHOLE_THREADS);
-            if (b && P::device.clusters && (cudaOccupancyMaxActiveClusters(&n, kernel_of(1, KINDS - 1), &config) != cudaSuccess || n < 0)) {
-                (void)cudaGetLastError();
-                n = 0;
-            }
-            clusters[b] = (uint32_t)n;
-        }
+        for (uint32_t b = 0; b < 4 && !status; b++) clusters[b] = P::clusters_at_once(kernel_of(1, KINDS - 1), 1u << b, WK_WHOLE_TOGETHER, WK_WHOLE_THREADS);
         return status ? status : wk_product_prepare((const void *)wk_whole_rows<>, P::device.block_bytes, err);
     }
 
@@ -63,7 +53,6 @@ template <class P, class First, class... Rest> struct wk_whole_plan {
         return a->red_at + fixed;
     }
     static inline uint32_t clusters[4]; /* by log2 of blocks: that the device holds at once, two blocks a multiprocessor */
-    static uint32_t half_room() { return P::min_of(P::device.processor_bytes / WK_WHOLE_TOGETHER - WK_BLOCK_RESERVED, P::device.block_bytes); }
     /* Nanoseconds, fitted to 1,900 measured times of both formats: of the steps of a multiprocessor's two blocks, or of one that is alone there in the last round; of beginning and end; of each further round of clusters. Within 1.3 % of the
      * best choice on average. */
     static uint64_t cost(const wk_whole_args *w, uint32_t kind, uint32_t log_blocks)
@@ -83,7 +72,7 @@ template <class P, class First, class... Rest> struct wk_whole_plan {
             if (k && 1u << (k - 1) >= w->tiles) break; /* half as many have all rows */
             for (uint32_t b = 0; b < (P::device.clusters ? 4 : 1); b++) {
                 if (clusters[b] == 0 || cost(w, k, b) >= least) continue;
-                const uint32_t here = shape(w, k, 1u << b, half_room()) ? half_room() : P::device.block_bytes;
+                const uint32_t here = shape(w, k, 1u << b, P::room_of(WK_WHOLE_TOGETHER)) ? P::room_of(WK_WHOLE_TOGETHER) : P::device.block_bytes;
                 if (!shape(w, k, 1u << b, here)) continue;
                 least = cost(w, k, b), *kind = k, blocks = 1u << b, room = here;
             }

@@ -72,11 +72,7 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     {
         return at_once[kind][a->types & (a->types - 1) ? P::n_types : wk_log2(a->types)][wk_log2(blocks)];
     }
-    static uint32_t room_of(uint32_t kind) /* shared memory of a block */
-    {
-        const uint32_t room = P::device.processor_bytes / together(kind) - WK_BLOCK_RESERVED;
-        return room < P::device.block_bytes ? room : P::device.block_bytes;
-    }
+    static uint32_t room_of(uint32_t kind) { return P::room_of(together(kind)); }
     static wk_status open(const struct wk_err *err)
     {
         for (uint32_t kind = 0; P::device.wgmma && kind < KINDS; kind++)
@@ -85,17 +81,7 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
                 if (!k) continue;
                 const wk_status status = wk_product_prepare((const void *)k, P::device.block_bytes, err);
                 if (status) return status;
-                for (uint32_t b = 0; b < 4; b++) {
-                    cudaLaunchAttribute attribute[2] = {};
-                    cudaLaunchConfig_t config;
-                    int clusters = (int)(P::device.processors * together(kind));
-                    P::cluster_config(&config, attribute, 1u << b, room_of(kind), threads(kind, WK_MIDDLE_TILES));
-                    if (b && (cudaOccupancyMaxActiveClusters(&clusters, k, &config) != cudaSuccess || clusters < 0)) {
-                        (void)cudaGetLastError();
-                        clusters = 0;
-                    }
-                    at_once[kind][type][b] = (uint32_t)clusters;
-                }
+                for (uint32_t b = 0; b < 4; b++) at_once[kind][type][b] = P::clusters_at_once(k, 1u << b, together(kind), threads(kind, WK_MIDDLE_TILES));
             }
         return WK_OK;
     }
@@ -197,7 +183,7 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         wk_product_args *a = &w->p;
         const uint32_t kind = a->rows > 8 ? RELAY16 : RELAY8;
         if (!P::device.clusters || a->n_seg > 1 || a->in.row_index || a->in.kind == WK_CUDA_IN_RMS || a->rows > 16 || !kernel_of(kind, a->types)) return false;
-        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_RELAY_ROUNDS || a->step_shift < 6 || a->k != a->steps << a->step_shift || !relay_shape(w, kind)) return false;
+        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_RELAY_ROUNDS || a->step_shift < 6 || !P::whole_steps(a) || !relay_shape(w, kind)) return false;
         if (w->workers * WK_RELAY_BLOCKS > 2 * P::device.processors) return false;
         *best = { kind, WK_RELAY_BLOCKS, 0, 0 };
         return true;
@@ -225,7 +211,7 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         wk_product_args *a = &w->p;
         const uint32_t kind = a->rows > 32 ? SLOTS64 : SLOTS32;
         if (!P::device.clusters || a->n_seg > 1 || a->in.row_index || a->rows <= 16 || a->rows > 64 || !kernel_of(kind, a->types)) return false;
-        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_SLOT_ROUNDS || a->k != a->steps << a->step_shift || !slots_shape(w, kind)) return false;
+        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_SLOT_ROUNDS || !P::whole_steps(a) || !slots_shape(w, kind)) return false;
         if (w->workers * WK_SLOTS > P::device.processors || w->workers > clusters_of(a, kind, WK_SLOTS)) return false;
         *best = { kind, WK_SLOTS, 0, 0 };
         return true;
@@ -284,9 +270,7 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     {
         const wk_product_args *a = &w->p;
         const uint32_t rows = a->rows, kind = rows <= 8 ? HEADS8 : rows <= 16 ? HEADS16 : rows <= 32 ? HEADS32 : HEADS64;
-        bool plain = a->way >= WK_WAY_F32 && !a->residual && a->in.kind == WK_CUDA_IN_ACT;
-        for (uint32_t i = 0; i < a->n_seg; i++) plain = plain && !a->seg[i].aux;
-        if (!plain || rows > 64 || a->step_shift < 7 || a->steps < WK_SLOTS / 2 || P::tiles_of(a) <= WK_HEADS_TILES * P::device.processors || !kernel_of(kind, a->types) || !heads_shape(w, kind)) return false;
+        if (!P::plain_sums(a) || a->in.kind != WK_CUDA_IN_ACT || rows > 64 || a->step_shift < 7 || a->steps < WK_SLOTS / 2 || P::tiles_of(a) <= WK_HEADS_TILES * P::device.processors || !kernel_of(kind, a->types) || !heads_shape(w, kind)) return false;
         *best = { kind, 1, 0, 0 };
         return true;
     }
@@ -446,7 +430,7 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         q.input.kind = WK_CUDA_IN_RMS;
         q.input.row_index = NULL;
         P::common(&q, &w.p);
-        const bool small = wk_small_norms<First, Rest...>() && !p->expert && takes(w.p) && small_choice(&w, &best) && w.p.step_shift <= 7 && w.p.k == w.p.steps << w.p.step_shift;
+        const bool small = wk_small_norms<First, Rest...>() && !p->expert && takes(w.p) && small_choice(&w, &best) && w.p.step_shift <= 7 && P::whole_steps(&w.p);
         return !small ? 1 : w.p.items > P::device.processors ? 4 : WK_CUDA_FEW_NORM;
     }
     /* product_slots takes panels; product_small and product_relay runs, product_held those of formats whose lanes read a run as it stands. Gated, product_held leaves panels, product_small runs. */
