@@ -33,15 +33,15 @@ template <uint32_t STAGES, uint32_t SUMS> struct wk_pipeline_bars {
     __device__ __forceinline__ uint32_t finished(uint32_t i) const { return at + (2 * STAGES + SUMS + i) * 8; }
 };
 struct wk_few_bars : wk_pipeline_bars<WK_FEW_DEPTH, WK_FEW_SUMS> {
-    /* By a lane of each warp: those of one warp would take turns. readers: warps that read a stage. */
-    __device__ __forceinline__ void init(uint32_t depth, uint32_t warp, uint32_t readers = WK_SLOTS) const
+    /* By a lane of each warp: those of one warp would take turns. readers: warps that read a stage; sums: whether a finishing warp waits for theirs. */
+    __device__ __forceinline__ void init(uint32_t depth, uint32_t warp, uint32_t readers = WK_SLOTS, bool sums = true) const
     {
         static_assert(WK_FEW_DEPTH <= WK_SLOTS && WK_FEW_SUMS <= WK_SLOTS, "a warp has one of each");
         if (warp < depth) {
             wk_bar_init(full(warp), WK_BAR_COPIES);
             wk_bar_init(empty(warp), readers * WK_BAR_WARP);
         }
-        if (warp < WK_FEW_SUMS) {
+        if (sums && warp < WK_FEW_SUMS) {
             wk_bar_init(summed(warp), WK_SLOTS * WK_BAR_WARP);
             wk_bar_init(finished(warp), WK_BAR_WARP);
         }

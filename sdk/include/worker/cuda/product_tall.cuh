@@ -19,9 +19,9 @@ static_assert(WK_FEW_DEPTH % WK_TALL_PAIRS == 0, "a stage is always one pair's: 
 template <class F, uint32_t UNITS> __device__ __forceinline__ void wk_tall_multiply(const wk_product_args &p, unsigned char *shared, const wk_few_bars &bars, uint32_t pair, uint32_t half, uint32_t lane)
 {
     const wk_segment_args &seg = p.seg[0];
-    static_assert(F::unit % 64 == 0, "a step has 1, 2 or 4 units, and a row ends where a bit of the address tells places of sums apart");
+    static_assert(F::unit % 64 == 0, "a step has 1, 2 or 4 units");
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at);
-    float *sums = reinterpret_cast<float *>(shared + p.red_at) + pair * 32; /* the first warp's, of 16 rows; two places by turns, so that they meet once a tile */
+    float *sums = reinterpret_cast<float *>(shared + p.red_at) + pair * 32 + lane % 16, *after = sums + 16; /* the first warp's, of 16 rows; two places by turns, so that they meet once a tile */
     const uint32_t steps = p.steps, n = seg.n, depth = p.depth;
     const float scale = seg.scale;
     wk_turn turn = { pair, 0 };
@@ -34,7 +34,7 @@ template <class F, uint32_t UNITS> __device__ __forceinline__ void wk_tall_multi
         wk_stage_wait(bars.full(turn.i), turn.parity);
 #pragma unroll 1
         for (uint32_t i = 0; i < 4; i++) {
-            const uint32_t step = half + i % 2 * 4 + (i & 2u); /* wk_leaf_slot(4 half + i) */
+            const uint32_t step = wk_leaf_slot(4 * half + i);
             if (step >= steps) continue;
             float y[2][4] = {}; /* all columns are the same: every lane has the sums of its rows */
 #pragma unroll
@@ -51,10 +51,12 @@ template <class F, uint32_t UNITS> __device__ __forceinline__ void wk_tall_multi
         low = __fadd_rn(low, __shfl_xor_sync(0xffffffffu, low, 1));
         high = __fadd_rn(high, __shfl_xor_sync(0xffffffffu, high, 1));
         const float mine = __shfl_sync(0xffffffffu, lane % 2 ? high : low, lane % 8 * 4 + lane / 8 % 2);
-        if (!half && lane < 16) sums[lane] = mine;
+        if (!half && lane < 16) *sums = mine;
         asm volatile("bar.sync %0, 64;" ::"r"(2 + pair) : "memory");
-        if (half && lane < 16 && j < n) static_cast<float *>(seg.y)[j] = __fadd_rn(__fmul_rn(__fadd_rn(sums[lane], mine), scale), bias);
-        sums = reinterpret_cast<float *>(reinterpret_cast<uintptr_t>(sums) ^ 64u);
+        if (half && lane < 16 && j < n) static_cast<float *>(seg.y)[j] = __fadd_rn(__fmul_rn(__fadd_rn(*sums, mine), scale), bias);
+        float *const last = sums;
+        sums = after;
+        after = last;
     }
 }
 
@@ -64,7 +66,7 @@ template <class F> __global__ void __launch_bounds__(WK_TALL_THREADS, 2) wk_prod
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_few_bars bars = { base + p.bars_at };
-    if (lane == 0) bars.init(p.depth, warp, 2);
+    if (lane == 0) bars.init(p.depth, warp, 2, false);
     wk_release();
     __syncthreads();
     if (warp == WK_SLOTS) {

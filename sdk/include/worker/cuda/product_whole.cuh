@@ -46,12 +46,11 @@ template <uint32_t BLOCK = WK_WHOLE_BLOCK> __global__ void __launch_bounds__(32 
 /* An item: tiles of a segment, or with glu pairs of tiles of both. */
 struct wk_whole_item {
     uint32_t seg, tile, count;
-    __device__ __forceinline__ wk_whole_item(const wk_product_args &p, uint32_t item) : seg(0)
+    __device__ __forceinline__ wk_whole_item(const wk_product_args &p, uint32_t item)
     {
-        if (!p.glu)
-            for (const uint32_t all = item; seg + 1 < p.n_seg && all >= p.seg[seg].end; seg++) item = all - p.seg[seg].end;
+        seg = wk_few_segment(p, item, &tile);
         const uint32_t most = p.glu ? WK_WHOLE_TILES / 2 : WK_WHOLE_TILES;
-        tile = item * most;
+        tile *= most;
         count = min(most, p.seg[seg].n_tiles - tile);
     }
     /* Of warp w, if it has one: its segment and tile. */
