@@ -141,7 +141,7 @@ static struct kernel *find_kernel(const void *host)
 
 /* ---- streams, graphs ---------------------------------------------------------------------------------------------------------------- */
 
-struct CUgraph_st { struct work *work; uint32_t n, cap; };
+struct CUgraph_st { struct work *work; uint32_t n, cap; int invalidated; /* somebody asked its stream meanwhile */ };
 struct CUgraphExec_st { struct work *work; uint32_t n; };
 struct CUstream_st { struct CUgraph_st *capturing; };
 struct CUevent_st { struct timespec at; };
@@ -191,6 +191,9 @@ cudaError_t enqueue(cudaStream_t stream, struct work w)
     } else if (g && w.kind == WORK_MATMUL) {
         e = cudaErrorStreamCaptureUnsupported; /* the project captures none */
         release(&w);
+    } else if (g && g->invalidated) {
+        e = cudaErrorStreamCaptureInvalidated;
+        release(&w);
     } else if (g) {
         if (g->n == g->cap) {
             g->cap = g->cap ? 2 * g->cap : 64;
@@ -218,7 +221,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return state();
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { (void)stream; return state(); }
-cudaError_t cudaStreamQuery(cudaStream_t stream) { (void)stream; return state(); }
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    (void)pthread_mutex_lock(&lock);
+    struct CUgraph_st *g = stream ? stream->capturing : NULL;
+    if (g) g->invalidated = 1;
+    (void)pthread_mutex_unlock(&lock);
+    return g ? said(cudaErrorStreamCaptureUnsupported) : state();
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) { (void)stream, (void)event, (void)flags; return state(); }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
@@ -226,15 +236,26 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     (void)mode;
     LIVE;
     if (!stream || stream->capturing) return said(cudaErrorIllegalState);
-    stream->capturing = calloc(1, sizeof *stream->capturing);
-    return said(stream->capturing ? cudaSuccess : cudaErrorMemoryAllocation);
+    struct CUgraph_st *const g = calloc(1, sizeof *g);
+    (void)pthread_mutex_lock(&lock);
+    stream->capturing = g;
+    (void)pthread_mutex_unlock(&lock);
+    return said(g ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
     LIVE;
     if (!stream || !stream->capturing) return said(cudaErrorIllegalState);
-    *graph = stream->capturing;
+    (void)pthread_mutex_lock(&lock);
+    struct CUgraph_st *const g = stream->capturing;
     stream->capturing = NULL;
+    (void)pthread_mutex_unlock(&lock);
+    *graph = NULL;
+    if (g->invalidated) {
+        (void)cudaGraphDestroy(g);
+        return said(cudaErrorStreamCaptureInvalidated);
+    }
+    *graph = g;
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
@@ -656,6 +677,7 @@ static const struct { cudaError_t code; const char *name, *text; } errors[] = {
     ERROR(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"), ERROR(cudaErrorSystemNotReady, "system not yet initialized"), ERROR(cudaErrorNotPermitted, "operation not permitted"),
     ERROR(cudaErrorSystemDriverMismatch, "system has unsupported display driver / cuda driver combination"), ERROR(cudaErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"),
     ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
+    ERROR(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
 };
 const char *cudaGetErrorName(cudaError_t code)
 {

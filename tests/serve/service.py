@@ -18,6 +18,7 @@ PATIENCE = 120  # seconds: what has not come by then never does; nothing else he
 # becomes ever more likely, and an end never was. Its end is a cancel.
 ENDLESS = {"prompt": "Once upon a time", "max_tokens": 32000, "temperature": 0, "repetition_penalty": 0.01}
 LONG = ("--context", "32768", "--max-tokens-out", "32000")
+DEVICE = os.environ.get("WORKER_DEVICE", "cpu")  # of every worker that is not told another
 failures = []
 
 
@@ -35,6 +36,10 @@ def done():
 def skip(why):
     print("skipped: " + why)
     sys.exit(SKIPPED)
+
+
+if DEVICE == "cuda" and not any(os.path.exists(node) for node in ("/dev/nvidiactl", "/dev/dxg")):
+    skip("no GPU here")
 
 
 def free_port():

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from service import LONG, PATIENCE, Job, Worker, cancelled, check, done, free_port
+from service import DEVICE, LONG, PATIENCE, Job, Worker, cancelled, check, done, free_port
 
 program, source = sys.argv[1], sys.argv[2]
 HAIKU = os.path.join(source, "models/haiku/haiku-q4_k_m.gguf")
@@ -183,7 +183,7 @@ def first_minutes():
             if line.startswith("Ctrl-C"):
                 break
         text = "\n".join(said)
-        check("start prints where, what, on what, how much", all(w in text for w in ("http://127.0.0.1:%d" % port, "haiku", "Q4_K_M", "org.worker.llama", "cpu (", " bytes")), text)
+        check("start prints where, what, on what, how much", all(w in text for w in ("http://127.0.0.1:%d" % port, "haiku", "Q4_K_M", "org.worker.llama", DEVICE + " (", " bytes")), text)
         line = next((l for l in said if l.startswith("curl ")), "")
         if shutil.which("curl"):
             r = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -6,7 +6,7 @@ import threading
 import time
 
 import browser
-from service import LONG, Worker, check, done, skip
+from service import DEVICE, LONG, Worker, check, done, skip
 
 program = sys.argv[1]
 if not browser.find():
@@ -25,7 +25,7 @@ def policy(w):
 def generate(b, w):
     b.wait("document.getElementById('state').textContent === 'ready'")
     facts = b.run("document.getElementById('facts').textContent")
-    check("facts", all(word in facts for word in ("llama", w.get("/health")[1]["fingerprint"], "cpu")), facts)
+    check("facts", all(word in facts for word in ("llama", w.get("/health")[1]["fingerprint"], DEVICE)), facts)
     b.run("document.getElementById('temperature').value = 0")
     b.run("document.getElementById('prompt').focus()")
     b.key("Enter", "Enter", 13, 2)

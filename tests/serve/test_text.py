@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from service import LONG, Job, Worker, cancelled, check, done
+from service import DEVICE, LONG, Job, Worker, cancelled, check, done
 
 program, source = sys.argv[1:3]
 TEXTS = ["Hello", "", " two  spaces ", "你好世界", "Hello 👋 World 🌍", "Mixed: 日本語 English العربية", "line\nend\ttab", "<|im_start|>user", "a" * 3000, "\u0000zero"]
@@ -84,8 +84,8 @@ def draining(w):
 
 with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "600") as w:
     health = w.get("/health")[1]
-    check("health", health["status"] == "healthy" and health["state"] == "ready" and health["reason"] is None and health["resident"] is False and health["vram_bytes_used"] == 0 and
-          health["quant_kind"] and health["tokenizer_kind"] == "gguf-bpe" and health["queue"]["running"] == 0, health)
+    check("health", health["status"] == "healthy" and health["state"] == "ready" and health["reason"] is None and health["device"] == DEVICE and
+          health["resident"] is (DEVICE == "cuda") and (health["vram_bytes_used"] > 0) is (DEVICE == "cuda") and health["quant_kind"] and health["tokenizer_kind"] == "gguf-bpe" and health["queue"]["running"] == 0, health)
     check("the admin port says the same", w.get("/health", w.admin)[1]["fingerprint"] == health["fingerprint"])
     memory_comes_back(w)
     text_routes(w)

@@ -15,7 +15,8 @@ enum { LEAST_MAJOR = 8 };
 static _Atomic bool dead;
 static char first_loss[400]; /* the text of the error that ended the context, under: */
 static pthread_mutex_t loss_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(cudaStream_t) live_stream; /* of the open device: asking it finds an error that nobody has seen yet */
+static cudaStream_t live_stream; /* of the open device: asking it finds an error that nobody has seen yet; under: */
+static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER; /* so that nobody asks a stream that is no more */
 
 /* ---- errors --------------------------------------------------------------------------------------------------------- */
 
@@ -68,9 +69,18 @@ wk_status cuda_check_driver(struct cuda_device *d, CUresult code, const char *wh
 
 bool cuda_dead(void)
 {
-    const cudaStream_t stream = atomic_load(&live_stream);
-    if (!atomic_load(&dead) && stream && !survives(cudaStreamQuery(stream))) atomic_store(&dead, true);
+    if (atomic_load(&dead)) return true;
+    (void)pthread_mutex_lock(&live_lock);
+    if (live_stream && !survives(cudaStreamQuery(live_stream))) atomic_store(&dead, true);
+    (void)pthread_mutex_unlock(&live_lock);
     return atomic_load(&dead);
+}
+
+static void set_live(cudaStream_t stream)
+{
+    (void)pthread_mutex_lock(&live_lock);
+    live_stream = stream;
+    (void)pthread_mutex_unlock(&live_lock);
 }
 
 bool cuda_device_dead(const struct cuda_device *d)
@@ -251,7 +261,7 @@ wk_status cuda_device_open(uint32_t gpu, const struct gguf *file, struct cuda_de
         cuda_device_close(d);
         return s;
     }
-    atomic_store(&live_stream, d->stream);
+    set_live(d->stream);
     *out = d;
     return WK_OK;
 }
@@ -261,13 +271,13 @@ void cuda_device_close(struct cuda_device *d)
     if (!d) return;
     cuda_prefetch_end(d->prefetch);
     cuda_digest_end(d);
-    if (!cuda_dead()) {
-        atomic_store(&live_stream, NULL);
+    const bool lost = cuda_dead();
+    set_live(NULL);
+    if (!lost) {
         if (d->stream) (void)cudaStreamSynchronize(d->stream);
         cuda_memory_close(d);
         if (d->stream) (void)cudaStreamDestroy(d->stream);
     }
-    atomic_store(&live_stream, NULL);
     free(d);
 }
 

@@ -1,6 +1,9 @@
 /* test_steps_cuda.c: the CUDA executor's steps: sampled ones against the CPU's sampler, launched alone and in pairs; memory: planned is taken, and requests take nothing; refusals, infinite values and
- * cancelled steps, after which the others go on. An argument: only the test of this name. */
+ * cancelled steps, after which the others go on; somebody who asks meanwhile whether the device has died. An argument: only the test of this name. */
 #include "device/cuda/test_executor.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 /* ---- sampled steps ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -286,6 +289,36 @@ static void test_graphs(void **state)
     }
 }
 
+/* A service's main thread asks all along whether the device has died, while others load and close: it is not to end a capture. */
+static _Atomic bool enough;
+static _Atomic uint32_t asked;
+static void *ask(void *user)
+{
+    for (; !atomic_load(&enough); atomic_fetch_add(&asked, 1))
+        if (cuda->dead()) atomic_store((_Atomic bool *)user, true);
+    return NULL;
+}
+
+static void test_asked(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    static _Atomic bool died;
+    assert_int_equal(pthread_create(&thread, NULL, ask, &died), 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct bench b;
+        const uint32_t before = atomic_load(&asked);
+        bench_open(&b, i % 2 ? ZOO_EXPERTS : ZOO_WIDE, FUSE_ALL, false, NULL, 0);
+        prompt(&b, 0, 30, 0);
+        add(&b, &t, 0, 1, ROW_GENERATED, 0), run(&b, &t);
+        assert_true(atomic_load(&asked) > before);
+        bench_close(&b);
+    }
+    atomic_store(&enough, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(atomic_load(&died));
+}
+
 static void refused(struct bench *b, struct step *st, const char *word)
 {
     assert_int_equal(cuda->step(b->x, st, &err), WK_INVALID);
@@ -395,7 +428,7 @@ static void test_cancel(void **state)
 static int tests(int argc, char **argv)
 {
     const struct CMUnitTest all[] = { cmocka_unit_test(test_sampled), cmocka_unit_test(test_pairs), cmocka_unit_test(test_pair_fails), cmocka_unit_test(test_ends), cmocka_unit_test(test_memory),
-                                      cmocka_unit_test(test_graphs), cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite), cmocka_unit_test(test_cancel) };
+                                      cmocka_unit_test(test_graphs), cmocka_unit_test(test_asked), cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite), cmocka_unit_test(test_cancel) };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(all, NULL, NULL);
 }
