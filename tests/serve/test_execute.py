@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from service import ENDLESS, LONG, PATIENCE, Job, Worker, cancelled, check, done, each_event
+from service import DEVICE, ENDLESS, LONG, PATIENCE, Job, Worker, cancelled, check, done, each_event
 
 program, source = sys.argv[1:3]
 HAIKU = {"prompt": "Write a haiku about GPU computing", "chat": True, "max_tokens": 50, "temperature": 0.7, "seed": 42}
@@ -322,7 +322,8 @@ def freezes(program_):
         w.until(lambda: state_of(w, "at-the-end") == "finished")
         _, s = w.execute(prompt="Once", max_tokens=60, seed=3)
         check("beside readers that are frozen", well_formed(s), s[-1:])
-        w.until(lambda: state_of(w, "from-the-start") == state_of(w, "in-prefill") == "cancelled")
+        ends = {"cancelled"} if DEVICE == "cpu" else {"cancelled", "finished"}  # a GPU may have made all of their tokens before their time is up
+        w.until(lambda: {state_of(w, "from-the-start"), state_of(w, "in-prefill")} <= ends)
         w.until(lambda: quiet(w))
         check("frozen readers cost their own jobs, and pages come back", w.metrics()("worker_http_streams") == 0)
         for c in stays:
