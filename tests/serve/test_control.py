@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from service import PATIENCE, Worker, check, done, free_port
+from service import DEVICE, PATIENCE, Worker, check, done, free_port
 
 program, source = sys.argv[1], sys.argv[2]
 fake = sys.argv[3] if len(sys.argv) > 3 else None
@@ -55,6 +55,15 @@ def commit_by_request(w, ref):
     return plan
 
 
+def plans_beside_a_stream(w):
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(w.post("/worker/plan", {"model_ref": "haiku.gguf"})[1]["feasible"])) for _ in range(6)]
+    [t.start() for t in threads]
+    status, stream = w.execute(prompt="x", max_tokens=30)
+    [t.join() for t in threads]
+    check("plans at once, and beside a stream", status == 200 and results == [True] * 6 and stream[-1][0] == "end", results)
+
+
 def on_cpu():
     with Worker(program, "--wait-for-commit", "--model-dir", models, wait=False) as w:
         w.until(lambda: w.get("/livez")[0] == 200)
@@ -85,12 +94,41 @@ def on_cpu():
     with Worker(program, "--model-dir", models) as w:
         status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf"})
         check("M-1001: a second model is refused", status == 409 and answer["code"] == "ALREADY_COMMITTED", (status, answer))
-        results = []
-        threads = [threading.Thread(target=lambda: results.append(w.post("/worker/plan", {"model_ref": "haiku.gguf"})[1]["feasible"])) for _ in range(6)]
-        [t.start() for t in threads]
-        status, stream = w.execute(prompt="x", max_tokens=30)
-        [t.join() for t in threads]
-        check("plans at once, and beside a stream", results == [True] * 6 and stream[-1][0] == "end", results)
+        plans_beside_a_stream(w)
+
+
+def on_gpu():
+    """The same with weights in a GPU's memory, while probes and plans come in all along."""
+    with Worker(program, "--wait-for-commit", "--model-dir", models, wait=False) as w:
+        w.until(lambda: w.get("/livez")[0] == 200)
+        enough = threading.Event()
+
+        def probe(*request):
+            while not enough.is_set():
+                w.ask(*request)
+        probes = [threading.Thread(target=probe, args=request) for request in (("GET", "/readyz"), ("GET", "/health"), ("POST", "/worker/plan", {"model_ref": "haiku.gguf"}))]
+        [t.start() for t in probes]
+        status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf", "digest": "0" * 64})
+        check("another digest: MODEL_LOAD_FAILED", status == 500 and answer["code"] == "MODEL_LOAD_FAILED", (status, answer))
+        plan = commit_by_request(w, "hf:org/haiku")
+        enough.set()
+        [t.join() for t in probes]
+        handle = w.get("/worker/ready")[1]["handles"][0]
+        check("vram_required = what the handle holds", plan["vram_required"] == handle["vram_bytes"] == plan["total_bytes"] > 0, (plan, handle))
+        check("sealed", handle["sealed"] and handle["write_protected"], handle)
+        check("exit 0", w.end() == 0)
+    with Worker(program, "--wait-for-commit", "--model-dir", models, wait=False) as w:
+        w.until(lambda: w.get("/livez")[0] == 200)
+        status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf", "digest": handle["digest"]})
+        check("the digest that it has: commit", status == 200 and answer["handle"]["digest"] == handle["digest"], (status, answer))
+    with Worker(program, "--wait-for-commit", "--model-dir", models, "--kv-cache-size-mb", "16777216", wait=False) as w: # 16 TiB
+        w.until(lambda: w.get("/livez")[0] == 200)
+        for _ in range(2):
+            status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf"})
+            check("INSUFFICIENT_VRAM, and what to do about it", status == 503 and answer["code"] == "INSUFFICIENT_VRAM" and answer["retriable"] is False and "--kv-cache-size-mb" in answer["message"], (status, answer))
+        check("... which the plan says as well", w.post("/worker/plan", {"model_ref": "haiku.gguf"})[1]["feasible"] is False)
+    with Worker(program, "--model-dir", models) as w:
+        plans_beside_a_stream(w)
 
 
 def admin_port_stays_free():
@@ -173,9 +211,12 @@ def on_fake(installed):
         check("start with %s: exit %d, last line an error event" % (fault, status), good, (r.returncode, last))
 
 
-on_cpu()
-admin_port_stays_free()
-if fake:
-    on_fake(install())
+if DEVICE == "cuda":
+    on_gpu()
+else:
+    on_cpu()
+    admin_port_stays_free()
+    if fake:
+        on_fake(install())
 shutil.rmtree(scratch)
 done()
