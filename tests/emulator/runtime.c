@@ -180,11 +180,14 @@ static void release(struct work *w)
     free(w->told);
 }
 
+/* Under the lock. */
+static struct CUgraph_st *capture_of(cudaStream_t stream) { return stream && stream != cudaStreamLegacy && stream != cudaStreamPerThread ? stream->capturing : NULL; }
+
 cudaError_t enqueue(cudaStream_t stream, struct work w)
 {
     cudaError_t e = cudaSuccess;
     (void)pthread_mutex_lock(&lock);
-    struct CUgraph_st *g = stream && stream != cudaStreamLegacy && stream != cudaStreamPerThread ? stream->capturing : NULL;
+    struct CUgraph_st *g = capture_of(stream);
     if (emulator_error_code) {
         e = (cudaError_t)emulator_error_code;
         release(&w);
@@ -224,7 +227,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) { (void)stream; return st
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     (void)pthread_mutex_lock(&lock);
-    struct CUgraph_st *g = stream ? stream->capturing : NULL;
+    struct CUgraph_st *g = capture_of(stream);
     if (g) g->invalidated = 1;
     (void)pthread_mutex_unlock(&lock);
     return g ? said(cudaErrorStreamCaptureUnsupported) : state();

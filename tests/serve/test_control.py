@@ -55,6 +55,33 @@ def commit_by_request(w, ref):
     return plan
 
 
+def waiting(*more):
+    """A worker that waits for a commit."""
+    w = Worker(program, "--wait-for-commit", "--model-dir", models, *more, wait=False)
+    w.until(lambda: w.get("/livez")[0] == 200)
+    return w
+
+
+def cache_too_large(code):
+    with waiting("--kv-cache-size-mb", "16777216") as w: # 16 TiB
+        for _ in range(2):
+            status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf"})
+            check(code + ", and what to do about it", status == 503 and answer["code"] == code and answer["retriable"] is False and "--kv-cache-size-mb" in answer["message"], (status, answer))
+        check("... which the plan says as well", w.post("/worker/plan", {"model_ref": "haiku.gguf"})[1]["feasible"] is False)
+
+
+def sealed_as_planned(w, plan):
+    """The handle of what was committed as planned."""
+    handle = w.get("/worker/ready")[1]["handles"][0]
+    check("vram_required = what the handle holds", plan["vram_required"] == handle["vram_bytes"] == plan["shard_plan"][0]["vram_bytes"] > 0 and handle["sealed"], (plan, handle))
+    return handle
+
+
+def another_digest(w):
+    status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf", "digest": "0" * 64})
+    check("another digest: MODEL_LOAD_FAILED", status == 500 and answer["code"] == "MODEL_LOAD_FAILED" and w.get("/worker/ready")[1]["ready"] is False, (status, answer))
+
+
 def plans_beside_a_stream(w):
     results = []
     threads = [threading.Thread(target=lambda: results.append(w.post("/worker/plan", {"model_ref": "haiku.gguf"})[1]["feasible"])) for _ in range(6)]
@@ -65,8 +92,7 @@ def plans_beside_a_stream(w):
 
 
 def on_cpu():
-    with Worker(program, "--wait-for-commit", "--model-dir", models, wait=False) as w:
-        w.until(lambda: w.get("/livez")[0] == 200)
+    with waiting() as w:
         for body, field in (({}, "model_ref"), ({"model_ref": 1}, "model_ref"), ({"model_ref": "haiku.gguf", "x": 1}, "x"), ({"model_ref": "haiku.gguf", "shard_layout": "other"}, "shard_layout"),
                             ({"model_ref": "haiku.gguf", "tp_degree": 0}, "tp_degree"), ({"model_ref": "haiku.gguf", "tp_degree": 2}, "tp_degree"), ({"model_ref": "../models/haiku.gguf"}, "model_ref"),
                             ({"model_ref": "/etc/passwd"}, "model_ref"), ({"model_ref": "link.gguf"}, "model_ref"), ({"model_ref": "none.gguf"}, "model_ref"), ({"model_ref": ""}, "model_ref")):
@@ -82,12 +108,7 @@ def on_cpu():
         check("a digest on the CPU is refused, not ignored", status == 500 and answer["code"] == "MODEL_LOAD_FAILED" and "digest" in answer["message"], (status, answer))
         commit_by_request(w, "hf:org/haiku")
         check("exit 0", w.end() == 0)
-    with Worker(program, "--wait-for-commit", "--model-dir", models, "--kv-cache-size-mb", "16777216", wait=False) as w: # 16 TiB
-        w.until(lambda: w.get("/livez")[0] == 200)
-        for _ in range(2):
-            status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf"})
-            check("INSUFFICIENT_MEMORY, and what to do about it", status == 503 and answer["code"] == "INSUFFICIENT_MEMORY" and answer["retriable"] is False and "--kv-cache-size-mb" in answer["message"], (status, answer))
-        check("... which the plan says as well", w.post("/worker/plan", {"model_ref": "haiku.gguf"})[1]["feasible"] is False)
+    cache_too_large("INSUFFICIENT_MEMORY")
     with Worker(program) as w:
         status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf"})
         check("a worker without --model-dir", status == 400 and "--model-dir" in answer["message"], (status, answer))
@@ -99,8 +120,7 @@ def on_cpu():
 
 def on_gpu():
     """The same with weights in a GPU's memory, while probes and plans come in all along."""
-    with Worker(program, "--wait-for-commit", "--model-dir", models, wait=False) as w:
-        w.until(lambda: w.get("/livez")[0] == 200)
+    with waiting() as w:
         enough = threading.Event()
 
         def probe(*request):
@@ -108,25 +128,17 @@ def on_gpu():
                 w.ask(*request)
         probes = [threading.Thread(target=probe, args=request) for request in (("GET", "/readyz"), ("GET", "/health"), ("POST", "/worker/plan", {"model_ref": "haiku.gguf"}))]
         [t.start() for t in probes]
-        status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf", "digest": "0" * 64})
-        check("another digest: MODEL_LOAD_FAILED", status == 500 and answer["code"] == "MODEL_LOAD_FAILED", (status, answer))
+        another_digest(w)
         plan = commit_by_request(w, "hf:org/haiku")
         enough.set()
         [t.join() for t in probes]
-        handle = w.get("/worker/ready")[1]["handles"][0]
-        check("vram_required = what the handle holds", plan["vram_required"] == handle["vram_bytes"] == plan["total_bytes"] > 0, (plan, handle))
-        check("sealed", handle["sealed"] and handle["write_protected"], handle)
+        handle = sealed_as_planned(w, plan)
+        check("all that is planned is in the GPU's memory, and the weights are write-protected", plan["total_bytes"] == handle["vram_bytes"] and handle["write_protected"], (plan, handle))
         check("exit 0", w.end() == 0)
-    with Worker(program, "--wait-for-commit", "--model-dir", models, wait=False) as w:
-        w.until(lambda: w.get("/livez")[0] == 200)
+    with waiting() as w:
         status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf", "digest": handle["digest"]})
         check("the digest that it has: commit", status == 200 and answer["handle"]["digest"] == handle["digest"], (status, answer))
-    with Worker(program, "--wait-for-commit", "--model-dir", models, "--kv-cache-size-mb", "16777216", wait=False) as w: # 16 TiB
-        w.until(lambda: w.get("/livez")[0] == 200)
-        for _ in range(2):
-            status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf"})
-            check("INSUFFICIENT_VRAM, and what to do about it", status == 503 and answer["code"] == "INSUFFICIENT_VRAM" and answer["retriable"] is False and "--kv-cache-size-mb" in answer["message"], (status, answer))
-        check("... which the plan says as well", w.post("/worker/plan", {"model_ref": "haiku.gguf"})[1]["feasible"] is False)
+    cache_too_large("INSUFFICIENT_VRAM")
     with Worker(program, "--model-dir", models) as w:
         plans_beside_a_stream(w)
 
@@ -164,8 +176,7 @@ def on_fake(installed):
     with start("", "--wait-for-commit", "--model-dir", models, wait=False) as w:
         w.until(lambda: w.get("/livez")[0] == 200)
         plan = commit_by_request(w, "haiku.gguf")
-        handle = w.get("/worker/ready")[1]["handles"][0]
-        check("vram_required = what the handle holds", plan["vram_required"] == handle["vram_bytes"] == plan["shard_plan"][0]["vram_bytes"] > 0 and handle["sealed"], (plan, handle))
+        sealed_as_planned(w, plan)
         check("--gpu-device alone computes there", w.get("/health")[1]["device"] == "cuda")
         check("exit 0", w.end() == 0)
     with start("full", "--wait-for-commit", "--model-dir", models, wait=False) as w:
@@ -178,8 +189,7 @@ def on_fake(installed):
         check("... and another commit is allowed", status == 503 and w.get("/livez")[0] == 200, (status, answer))
     with start("digest", "--wait-for-commit", "--model-dir", models, wait=False) as w:
         w.until(lambda: w.get("/livez")[0] == 200)
-        status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf", "digest": "0" * 64})
-        check("another digest: MODEL_LOAD_FAILED", status == 500 and answer["code"] == "MODEL_LOAD_FAILED" and w.get("/worker/ready")[1]["ready"] is False, (status, answer))
+        another_digest(w)
     with start("unsealed") as w:
         handle = w.get("/worker/ready")[1]
         check("not sealed: not ready as a shard", handle["ready"] is False and handle["handles"][0]["sealed"] is False, handle)

@@ -290,33 +290,31 @@ static void test_graphs(void **state)
 }
 
 /* A service's main thread asks all along whether the device has died, while others load and close: it is not to end a capture. */
-static _Atomic bool enough;
-static _Atomic uint32_t asked;
+static struct { _Atomic bool enough, died; _Atomic uint32_t times; } asking;
 static void *ask(void *user)
 {
-    for (; !atomic_load(&enough); atomic_fetch_add(&asked, 1))
-        if (cuda->dead()) atomic_store((_Atomic bool *)user, true);
-    return NULL;
+    for (; !atomic_load(&asking.enough); atomic_fetch_add(&asking.times, 1))
+        if (cuda->dead()) atomic_store(&asking.died, true);
+    return user;
 }
 
 static void test_asked(void **state)
 {
     (void)state;
     pthread_t thread;
-    static _Atomic bool died;
-    assert_int_equal(pthread_create(&thread, NULL, ask, &died), 0);
+    assert_int_equal(pthread_create(&thread, NULL, ask, NULL), 0);
     for (uint32_t i = 0; i < 4; i++) {
         struct bench b;
-        const uint32_t before = atomic_load(&asked);
+        const uint32_t before = atomic_load(&asking.times);
         bench_open(&b, i % 2 ? ZOO_EXPERTS : ZOO_WIDE, FUSE_ALL, false, NULL, 0);
         prompt(&b, 0, 30, 0);
         add(&b, &t, 0, 1, ROW_GENERATED, 0), run(&b, &t);
-        assert_true(atomic_load(&asked) > before);
+        assert_true(atomic_load(&asking.times) > before);
         bench_close(&b);
     }
-    atomic_store(&enough, true);
+    atomic_store(&asking.enough, true);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_false(atomic_load(&died));
+    assert_false(atomic_load(&asking.died));
 }
 
 static void refused(struct bench *b, struct step *st, const char *word)
