@@ -2,9 +2,10 @@
  *
  *     bench_product plugin.so... [-t type] [-i isa] [-m MiB] [-r repeats] [-g tiles a call]
  *
- * Decode: one token times copies of a matrix until -m MiB have been read, in GB/s of packed weights and as a share of plain reads of the
- * same memory. Prefill: 64 and 128 tokens, in GOP/s (a multiply and an add are two) and as a share of vpdpbusd. Each with one thread and two;
- * medians of -r repeats, each measured between two measurements of the limit. Threads are pinned; nothing else should run. */
+ * Decode: one token times copies of a matrix until -m MiB have been read, in GB/s of packed weights and as a share of
+ * plain reads of the same memory. Prefill: 64 and 128 tokens, in GOP/s (a multiply and an add are two) and as a share
+ * of vpdpbusd. Each with one thread and two; medians of -r repeats, each measured between two measurements of the
+ * limit. Threads are pinned; nothing else should run. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -91,10 +92,17 @@ static void part_product(const struct work *w, uint32_t thread)
     const uint64_t first = w->tiles * thread / w->threads, last = w->tiles * (thread + 1) / w->threads;
     for (uint64_t t = first; t < last; t += opt.tiles_a_call) {
         const uint64_t n = last - t < opt.tiles_a_call ? last - t : opt.tiles_a_call;
-        const struct wk_cpu_product call = {
-            .struct_size = sizeof call, .act = w->act, .k = w->k, .n_tok = w->n_tok, .n_tiles = (uint32_t)n, .x_stride = w->x_stride,
-            .y_stride = 16 * opt.tiles_a_call, .tiles = w->weights + t * w->tile_bytes, .x = w->x, .y = w->y[thread], .scratch = w->scratch[thread]
-        };
+        const struct wk_cpu_product call = { .struct_size = sizeof call,
+                                             .act = w->act,
+                                             .k = w->k,
+                                             .n_tok = w->n_tok,
+                                             .n_tiles = (uint32_t)n,
+                                             .x_stride = w->x_stride,
+                                             .y_stride = 16 * opt.tiles_a_call,
+                                             .tiles = w->weights + t * w->tile_bytes,
+                                             .x = w->x,
+                                             .y = w->y[thread],
+                                             .scratch = w->scratch[thread] };
         w->type->product[opt.isa](&call);
     }
 }
@@ -153,11 +161,13 @@ static double median(double *v, uint32_t n)
 }
 
 /* Medians of a rate and of its share of the limit measured before and after it. */
-static void measure(const struct work *w, uint32_t threads, double amount, void (*limit)(const struct work *, uint32_t), double limit_amount)
+static void measure(const struct work *w, uint32_t threads, double amount, void (*limit)(const struct work *, uint32_t),
+                    double limit_amount)
 {
     double rate[MAX_REPEATS], share[MAX_REPEATS];
     for (uint32_t i = 0; i < opt.repeats; i++) {
-        const double before = timed(*w, threads, limit), seconds = timed(*w, threads, part_product), after = timed(*w, threads, limit);
+        const double before = timed(*w, threads, limit), seconds = timed(*w, threads, part_product),
+                     after = timed(*w, threads, limit);
         rate[i] = amount / seconds / 1e9;
         share[i] = 100 * amount / seconds / (limit_amount / (before < after ? before : after));
     }
@@ -201,7 +211,11 @@ static void fill(struct work *w, uint8_t *to)
 
 static void bench_shape(const struct wk_type_cpu *type, uint8_t *weights, uint32_t k, uint32_t n)
 {
-    struct work w = { .type = type, .k = k, .weights = weights, .tile_bytes = type->tile_bytes(k), .act = type->acts & WK_ACT_Q8 ? WK_ACT_Q8 : WK_ACT_F32 };
+    struct work w = { .type = type,
+                      .k = k,
+                      .weights = weights,
+                      .tile_bytes = type->tile_bytes(k),
+                      .act = type->acts & WK_ACT_Q8 ? WK_ACT_Q8 : WK_ACT_F32 };
     w.x_stride = w.act == WK_ACT_Q8 ? (k + 31) / 32 * sizeof(struct wk_act_q8) : k * sizeof(float);
     uint8_t *x = memory(MAX_TOKENS * w.x_stride);
     w.x = x;
@@ -215,7 +229,8 @@ static void bench_shape(const struct wk_type_cpu *type, uint8_t *weights, uint32
     fill(&w, weights);
     printf("%-5s %4u x %-5u", type->name, n, k);
     w.n_tok = 1;
-    for (uint32_t threads = 1; threads <= MAX_THREADS; threads++) measure(&w, threads, (double)w.bytes, part_read, (double)w.bytes);
+    for (uint32_t threads = 1; threads <= MAX_THREADS; threads++)
+        measure(&w, threads, (double)w.bytes, part_read, (double)w.bytes);
     w.tiles = n / 16;
     for (uint32_t tokens = 64; tokens <= MAX_TOKENS; tokens += 64) {
         w.n_tok = tokens;
@@ -224,7 +239,8 @@ static void bench_shape(const struct wk_type_cpu *type, uint8_t *weights, uint32
         w.rounds = 10000000;
         const double operations = 2.0 * (double)w.tiles * 16 * k * tokens, peak = 12.0 * 128 * (double)w.rounds;
         if (opt.isa == WK_ISA_AVX512)
-            for (uint32_t threads = 1; threads <= MAX_THREADS; threads++) measure(&w, threads, operations, part_vnni, peak);
+            for (uint32_t threads = 1; threads <= MAX_THREADS; threads++)
+                measure(&w, threads, operations, part_vnni, peak);
     }
     printf("\n");
     free(x);
@@ -254,18 +270,26 @@ int main(int argc, char **argv)
 {
     for (int c; (c = getopt(argc, argv, "t:i:m:r:g:")) != -1;) {
         const uint32_t number = c == 't' ? 0 : (uint32_t)strtoul(optarg ? optarg : "", NULL, 10);
-        if (c == 't') opt.type = optarg;
-        else if (c == 'i' && number < WK_ISA_COUNT) opt.isa = number;
-        else if (c == 'm' && number > 0) opt.bytes = (uint64_t)number << 20;
-        else if (c == 'r' && number > 0 && number <= MAX_REPEATS) opt.repeats = number;
-        else if (c == 'g' && number > 0) opt.tiles_a_call = number;
-        else die("usage: bench_product plugin.so... [-t type] [-i isa 0..2] [-m MiB] [-r repeats] [-g tiles a call]");
+        if (c == 't')
+            opt.type = optarg;
+        else if (c == 'i' && number < WK_ISA_COUNT)
+            opt.isa = number;
+        else if (c == 'm' && number > 0)
+            opt.bytes = (uint64_t)number << 20;
+        else if (c == 'r' && number > 0 && number <= MAX_REPEATS)
+            opt.repeats = number;
+        else if (c == 'g' && number > 0)
+            opt.tiles_a_call = number;
+        else
+            die("usage: bench_product plugin.so... [-t type] [-i isa 0..2] [-m MiB] [-r repeats] [-g tiles a call]");
     }
     uint8_t *weights = memory(opt.bytes + 256);
-    printf("isa %u, %llu MiB, %u tiles a call; medians of %u. GB/s and share of plain reads; GOP/s and share of vpdpbusd\n", opt.isa,
-           (unsigned long long)(opt.bytes >> 20), opt.tiles_a_call, opt.repeats);
+    printf("isa %u, %llu MiB, %u tiles a call; medians of %u. GB/s and share of plain reads; GOP/s and share of "
+           "vpdpbusd\n",
+           opt.isa, (unsigned long long)(opt.bytes >> 20), opt.tiles_a_call, opt.repeats);
     printf("%-5s %12s  %14s  %14s", "type", "n x k", "1 token, 1 thr", "1 token, 2 thr");
-    if (opt.isa == WK_ISA_AVX512) printf("  %14s  %14s  %14s  %14s", "64 tok, 1 thr", "64 tok, 2 thr", "128 tok, 1 thr", "128 tok, 2 thr");
+    if (opt.isa == WK_ISA_AVX512)
+        printf("  %14s  %14s  %14s  %14s", "64 tok, 1 thr", "64 tok, 2 thr", "128 tok, 1 thr", "128 tok, 2 thr");
     printf("\n");
     for (int i = optind; i < argc; i++) bench_plugin(argv[i], weights);
     free(weights);

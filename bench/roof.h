@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-/* Reads `bytes` (a multiple of 256) at p, 64 bytes a load where the machine has them; the result only keeps the loads alive. */
+/* Reads `bytes` (a multiple of 256) at p, 64 bytes a load where the machine has them; the result only keeps the loads
+ * alive. */
 uint64_t roof_read(const void *p, uint64_t bytes);
 uint64_t roof_read_avx512(const void *p, uint64_t bytes);
 

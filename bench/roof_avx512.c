@@ -10,7 +10,8 @@ uint64_t roof_read_avx512(const void *p, uint64_t bytes)
     for (uint64_t i = 0; i < bytes; i += 256) {
         for (uint32_t j = 0; j < 4; j++) sum[j] = _mm512_add_epi64(sum[j], _mm512_load_si512(at + i + 64 * j));
     }
-    return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3])));
+    return (uint64_t)_mm512_reduce_add_epi64(
+        _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3])));
 }
 
 int32_t roof_vnni_avx512(uint64_t rounds)

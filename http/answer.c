@@ -1,4 +1,5 @@
-/* answer.c: what goes back: whole answers, errors as JSON, and streams of events. Everything is written to the socket directly, with a deadline. */
+/* answer.c: what goes back: whole answers, errors as JSON, and streams of events. Everything is written to the socket
+ * directly, with a deadline. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,20 +15,37 @@
 enum {
     HEAD_BYTES = 1024,
     EVENT_NAME_MAX = 64,
-    SEND_BUFFER = 65536,   /* what a reader who has stopped can have us hold, about; in the kernel */
-    PROBE_MS = 50,         /* least time between two comments to a client that has shut down its side */
-    RESET_MS = 2           /* a closed socket that is near answers such a comment sooner than this */
+    SEND_BUFFER = 65536, /* what a reader who has stopped can have us hold, about; in the kernel */
+    PROBE_MS = 50,       /* least time between two comments to a client that has shut down its side */
+    RESET_MS = 2         /* a closed socket that is near answers such a comment sooner than this */
 };
 
-static const struct status { int number; const char *phrase, *code; } statuses[] = {
-    { 200, "OK", "" }, { 202, "Accepted", "" }, { 204, "No Content", "" },
-    { 400, "Bad Request", "INVALID_REQUEST" }, { 401, "Unauthorized", "UNAUTHORIZED" }, { 403, "Forbidden", "FORBIDDEN" }, { 404, "Not Found", "NOT_FOUND" },
-    { 405, "Method Not Allowed", "METHOD_NOT_ALLOWED" }, { 408, "Request Timeout", "REQUEST_TIMEOUT" }, { 409, "Conflict", "CONFLICT" },
-    { 411, "Length Required", "LENGTH_REQUIRED" }, { 413, "Content Too Large", "PAYLOAD_TOO_LARGE" }, { 414, "URI Too Long", "URI_TOO_LONG" },
-    { 415, "Unsupported Media Type", "UNSUPPORTED_MEDIA_TYPE" }, { 417, "Expectation Failed", "EXPECTATION_FAILED" },
-    { 421, "Misdirected Request", "MISDIRECTED" }, { 429, "Too Many Requests", "QUEUE_FULL" },
-    { 431, "Request Header Fields Too Large", "HEADERS_TOO_LARGE" }, { 499, "Client Closed Request", "CANCELLED" },
-    { 500, "Internal Server Error", "INTERNAL" }, { 503, "Service Unavailable", "NOT_READY" }, { 504, "Gateway Timeout", "INFERENCE_TIMEOUT" },
+static const struct status {
+    int number;
+    const char *phrase, *code;
+} statuses[] = {
+    { 200, "OK", "" },
+    { 202, "Accepted", "" },
+    { 204, "No Content", "" },
+    { 400, "Bad Request", "INVALID_REQUEST" },
+    { 401, "Unauthorized", "UNAUTHORIZED" },
+    { 403, "Forbidden", "FORBIDDEN" },
+    { 404, "Not Found", "NOT_FOUND" },
+    { 405, "Method Not Allowed", "METHOD_NOT_ALLOWED" },
+    { 408, "Request Timeout", "REQUEST_TIMEOUT" },
+    { 409, "Conflict", "CONFLICT" },
+    { 411, "Length Required", "LENGTH_REQUIRED" },
+    { 413, "Content Too Large", "PAYLOAD_TOO_LARGE" },
+    { 414, "URI Too Long", "URI_TOO_LONG" },
+    { 415, "Unsupported Media Type", "UNSUPPORTED_MEDIA_TYPE" },
+    { 417, "Expectation Failed", "EXPECTATION_FAILED" },
+    { 421, "Misdirected Request", "MISDIRECTED" },
+    { 429, "Too Many Requests", "QUEUE_FULL" },
+    { 431, "Request Header Fields Too Large", "HEADERS_TOO_LARGE" },
+    { 499, "Client Closed Request", "CANCELLED" },
+    { 500, "Internal Server Error", "INTERNAL" },
+    { 503, "Service Unavailable", "NOT_READY" },
+    { 504, "Gateway Timeout", "INFERENCE_TIMEOUT" },
 };
 
 static const struct status *status_of(int number)
@@ -38,7 +56,7 @@ static const struct status *status_of(int number)
     return &other;
 }
 
-/* ---- whole answers ------------------------------------------------------------------------------------------------------------- */
+/* ---- whole answers ------------------------------------------------------------------------------------- */
 
 void http_extra(struct http_request *r, const char *name, const char *value)
 {
@@ -51,12 +69,15 @@ void http_extra(struct http_request *r, const char *name, const char *value)
 static void format_date(char out[32])
 {
     static const char days[][4] = { "Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat" };
-    static const char months[][4] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+    static const char months[][4] = {
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"
+    };
     const time_t now = time(NULL);
     struct tm t;
     if (!gmtime_r(&now, &t)) t = (struct tm){ .tm_mday = 1, .tm_year = 70, .tm_wday = 4 };
-    (void)snprintf(out, 32, "%.3s, %02u %.3s %04u %02u:%02u:%02u GMT", days[t.tm_wday], (unsigned)t.tm_mday % 100, months[t.tm_mon],
-                   (unsigned)(t.tm_year + 1900) % 10000, (unsigned)t.tm_hour % 100, (unsigned)t.tm_min % 100, (unsigned)t.tm_sec % 100);
+    (void)snprintf(out, 32, "%.3s, %02u %.3s %04u %02u:%02u:%02u GMT", days[t.tm_wday], (unsigned)t.tm_mday % 100,
+                   months[t.tm_mon], (unsigned)(t.tm_year + 1900) % 10000, (unsigned)t.tm_hour % 100,
+                   (unsigned)t.tm_min % 100, (unsigned)t.tm_sec % 100);
 }
 
 /* Status line and the headers that every answer has. */
@@ -64,10 +85,14 @@ static size_t format_head(const struct http_request *r, int status, char out[HEA
 {
     char date[32];
     format_date(date);
-    int n = snprintf(out, HEAD_BYTES, "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: close\r\nX-Request-Id: %s\r\nX-Content-Type-Options: nosniff\r\n", status,
-                     status_of(status)->phrase, date, r->id);
+    int n = snprintf(
+        out, HEAD_BYTES,
+        "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: close\r\nX-Request-Id: %s\r\nX-Content-Type-Options: nosniff\r\n",
+        status, status_of(status)->phrase, date, r->id);
     if (r->origin[0] && r->vetted)
-        n += snprintf(out + n, HEAD_BYTES - (size_t)n, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id\r\nVary: Origin\r\n",
+        n += snprintf(out + n, HEAD_BYTES - (size_t)n,
+                      "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: Retry-After, "
+                      "X-Request-Id\r\nVary: Origin\r\n",
                       r->origin);
     return (size_t)n;
 }
@@ -107,19 +132,24 @@ static const char *type_of(int status)
     }
 }
 
-void http_text_openai_error(struct http_text *t, int status, const char *code, const char *message, const char *field, const char *more)
+void http_text_openai_error(struct http_text *t, int status, const char *code, const char *message, const char *field,
+                            const char *more)
 {
     http_text_format(t, "{\"error\":{\"message\":");
     http_text_json(t, message, strlen(message));
     http_text_format(t, ",\"type\":\"%s\",\"param\":", type_of(status));
-    if (field) http_text_json(t, field, strlen(field));
-    else http_text_format(t, "null");
+    if (field)
+        http_text_json(t, field, strlen(field));
+    else
+        http_text_format(t, "null");
     http_text_format(t, ",\"code\":\"");
-    for (const char *c = code; *c; c++) http_text_add(t, &(char){ (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c) }, 1);
+    for (const char *c = code; *c; c++)
+        http_text_add(t, &(char){ (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c) }, 1);
     http_text_format(t, "\"%s}}", more);
 }
 
-static void format_error(struct http_text *t, const char *code, const char *message, bool retriable, const char *job_id, const char *field, const char *more)
+static void format_error(struct http_text *t, const char *code, const char *message, bool retriable, const char *job_id,
+                         const char *field, const char *more)
 {
     http_text_format(t, "{\"code\":");
     http_text_json(t, code, strlen(code));
@@ -137,21 +167,28 @@ static void format_error(struct http_text *t, const char *code, const char *mess
     http_text_format(t, "%s}", more);
 }
 
-void http_error_more(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field, const char *more)
+void http_error_more(struct http_request *r, int status, const char *code, const char *message, bool retriable,
+                     const char *job_id, const char *field, const char *more)
 {
     struct http_text t = { 0 };
     const bool openai = strncmp(r->path, "/v1/", 4) == 0;
-    if (openai) http_text_openai_error(&t, status, code, message, field, more);
-    else format_error(&t, code, message, retriable, job_id, field, more);
+    if (openai)
+        http_text_openai_error(&t, status, code, message, field, more);
+    else
+        format_error(&t, code, message, retriable, job_id, field, more);
     http_text_add(&t, "\n", 1);
     if (status == 429 || status == 503) http_extra(r, "Retry-After", "1");
-    if (openai && !retriable && (status == 408 || status == 409 || status >= 500)) http_extra(r, "x-should-retry", "false"); /* its clients would, twice */
-    if (t.failed) http_answer(r, 500, NULL, NULL, 0);
-    else http_answer(r, status, "application/json", t.data, t.n);
+    if (openai && !retriable && (status == 408 || status == 409 || status >= 500))
+        http_extra(r, "x-should-retry", "false"); /* its clients would, twice */
+    if (t.failed)
+        http_answer(r, 500, NULL, NULL, 0);
+    else
+        http_answer(r, status, "application/json", t.data, t.n);
     http_text_free(&t);
 }
 
-void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field)
+void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable,
+                const char *job_id, const char *field)
 {
     http_error_more(r, status, code, message, retriable, job_id, field, "");
 }
@@ -172,10 +209,12 @@ void answer_end(struct http_request *r)
     int left = 0;
     if (!r->unread && !ioctl(r->fd, FIONREAD, &left) && left > 0) r->unread = true;
     socket_finish(r);
-    if (r->s->o.log) r->s->o.log(r->s->user, r->method, r->path, r->status, r->in, r->out, (double)(http_now_ns() - r->begun_ns) * 1e-9);
+    if (r->s->o.log)
+        r->s->o.log(r->s->user, r->method, r->path, r->status, r->in, r->out,
+                    (double)(http_now_ns() - r->begun_ns) * 1e-9);
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------------------------------------- */
 
 bool http_stream_begin(struct http_request *r)
 {
@@ -189,8 +228,10 @@ bool http_stream_begin(struct http_request *r)
     (void)setsockopt(r->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
     char head[HEAD_BYTES], tail[160];
     const size_t head_n = format_head(r, 200, head);
-    const int tail_n = snprintf(tail, sizeof tail, "Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s\r\n",
-                                r->chunked ? "Transfer-Encoding: chunked\r\n" : "");
+    const int tail_n =
+        snprintf(tail, sizeof tail,
+                 "Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s\r\n",
+                 r->chunked ? "Transfer-Encoding: chunked\r\n" : "");
     struct iovec parts[] = { { head, head_n }, { r->extra.data, r->extra.n }, { tail, (size_t)tail_n } };
     if (!socket_send(r, parts, 3, false) || r->head) return false;
     return r->streaming = true;
@@ -200,11 +241,14 @@ bool http_event(struct http_request *r, const char *event, const char *data, siz
 {
     if (!r->streaming || r->gone) return false;
     char name[EVENT_NAME_MAX + 16], prefix[EVENT_NAME_MAX + 48], end[] = "\n\n\r\n";
-    const int name_n = event ? snprintf(name, sizeof name, "event: %.*s\ndata: ", EVENT_NAME_MAX, event) : snprintf(name, sizeof name, "data: ");
+    const int name_n = event ? snprintf(name, sizeof name, "event: %.*s\ndata: ", EVENT_NAME_MAX, event)
+                             : snprintf(name, sizeof name, "data: ");
     int prefix_n = 0;
     if (r->chunked) prefix_n = snprintf(prefix, sizeof prefix, "%zx\r\n", (size_t)name_n + n + 2);
     memcpy(prefix + prefix_n, name, (size_t)name_n);
-    struct iovec parts[] = { { prefix, (size_t)(prefix_n + name_n) }, { (void *)(uintptr_t)data, n }, { end, r->chunked ? 4 : 2 } };
+    struct iovec parts[] = { { prefix, (size_t)(prefix_n + name_n) },
+                             { (void *)(uintptr_t)data, n },
+                             { end, r->chunked ? 4 : 2 } };
     return socket_send(r, parts, 3, false);
 }
 

@@ -1,5 +1,6 @@
-/* fuzz_http.c: libFuzzer target over the two functions of http/ that see foreign bytes alone: the guard (judged again on every prefix that libFuzzer thinks
- * of, and against properties of what it passes) and the JSON escaper (whose output must have no byte that a JSON string may not have). */
+/* fuzz_http.c: libFuzzer target over the two functions of http/ that see foreign bytes alone: the guard (judged again
+ * on every prefix that libFuzzer thinks of, and against properties of what it passes) and the JSON escaper (whose
+ * output must have no byte that a JSON string may not have). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,8 @@ static void check_guard(const char *bytes, size_t n)
     const enum guard_verdict v = guard_check(bytes, n, &g);
     if (v == GUARD_REFUSE && (g.status < 400 || g.status > 499 || !g.reason)) abort();
     if (v != GUARD_PASS) return;
-    if (g.head > n || g.head > GUARD_HEAD_MAX || memcmp(bytes + g.head - 4, "\r\n\r\n", 4) || memchr(bytes, 0, g.head)) abort();
+    if (g.head > n || g.head > GUARD_HEAD_MAX || memcmp(bytes + g.head - 4, "\r\n\r\n", 4) || memchr(bytes, 0, g.head))
+        abort();
     if (guard_check(bytes, g.head, &again) != GUARD_PASS || again.head != g.head) abort();
     if (guard_check(bytes, g.head - 1, &again) != GUARD_MORE) abort();
     char *target = malloc(g.target.n + 1);

@@ -28,11 +28,15 @@ static int hex_value(char c)
 
 static bool same(struct guard_span a, const char *text) { return a.n == strlen(text) && !strncasecmp(a.at, text, a.n); }
 static bool same_span(struct guard_span a, struct guard_span b) { return a.n == b.n && !strncasecmp(a.at, b.at, a.n); }
-static bool begins(struct guard_span a, const char *text) { return a.n >= strlen(text) && !strncasecmp(a.at, text, strlen(text)); }
+static bool begins(struct guard_span a, const char *text)
+{
+    return a.n >= strlen(text) && !strncasecmp(a.at, text, strlen(text));
+}
 
-/* ---- the request line ---------------------------------------------------------------------------------------------------------- */
+/* ---- the request line ---------------------------------------------------------------------------------- */
 
-/* What of the first line is there is judged even before it ends, so that what is no HTTP at all need not wait for the deadline. */
+/* What of the first line is there is judged even before it ends, so that what is no HTTP at all need not wait for the
+ * deadline. */
 static enum guard_verdict check_beginning(const char *bytes, size_t n, struct guard *g)
 {
     size_t i = 0;
@@ -47,7 +51,8 @@ static enum guard_verdict check_beginning(const char *bytes, size_t n, struct gu
     while (i < n && is_target(bytes[i])) i++;
     if (i - from > GUARD_TARGET_MAX) return refuse(g, 414, "the request target is longer than 2048 bytes");
     if (i == n) return GUARD_MORE;
-    if (bytes[i] == '\r' || bytes[i] == '\n') return refuse(g, 400, "the request line has no version: HTTP/1.1 and HTTP/1.0 are served");
+    if (bytes[i] == '\r' || bytes[i] == '\n')
+        return refuse(g, 400, "the request line has no version: HTTP/1.1 and HTTP/1.0 are served");
     if (bytes[i] != ' ') return refuse(g, 400, "the request target has a character that must be percent-encoded");
     g->target = (struct guard_span){ bytes + from, i - from };
     const size_t version = i + 1, left = n - version;
@@ -72,20 +77,24 @@ static enum guard_verdict check_target(struct guard *g)
     if (!found) return refuse(g, 405, "this method is not served");
     for (size_t i = 0; i < g->target.n; i++) {
         if (g->target.at[i] != '%') continue;
-        const int high = g->target.n - i > 2 ? hex_value(g->target.at[i + 1]) : -1, low = g->target.n - i > 2 ? hex_value(g->target.at[i + 2]) : -1;
-        if (high < 0 || low < 0) return refuse(g, 400, "a % in the request target is not followed by two hexadecimal digits");
+        const int high = g->target.n - i > 2 ? hex_value(g->target.at[i + 1]) : -1,
+                  low = g->target.n - i > 2 ? hex_value(g->target.at[i + 2]) : -1;
+        if (high < 0 || low < 0)
+            return refuse(g, 400, "a % in the request target is not followed by two hexadecimal digits");
         if (!high && !low) return refuse(g, 400, "the request target has a %00");
     }
     return GUARD_PASS;
 }
 
-/* ---- headers ------------------------------------------------------------------------------------------------------------------- */
+/* ---- headers ------------------------------------------------------------------------------------------- */
 
 /* Headers that are lists, or that proxies add to, may come more than once. */
 static bool may_repeat(struct guard_span name)
 {
-    static const char *const lists[] = { "accept", "accept-", "cache-control", "connection", "cookie", "forwarded", "via", "x-forwarded-", "pragma", "te",
-        "tracestate", "baggage", "prefer", "keep-alive", "warning", "if-match", "if-none-match" };
+    static const char *const lists[] = { "accept",     "accept-",      "cache-control", "connection", "cookie",
+                                         "forwarded",  "via",          "x-forwarded-",  "pragma",     "te",
+                                         "tracestate", "baggage",      "prefer",        "keep-alive", "warning",
+                                         "if-match",   "if-none-match" };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         const bool prefix = lists[i][strlen(lists[i]) - 1] == '-';
         if (prefix ? begins(name, lists[i]) : same(name, lists[i])) return true;
@@ -108,13 +117,15 @@ static enum guard_verdict check_host(struct guard_span value, struct guard *g)
 {
     if (!value.n || value.n > 255) return refuse(g, 400, "Host is empty or too long");
     for (size_t i = 0; i < value.n; i++)
-        if (!is_digit(value.at[i]) && !is_letter(value.at[i]) && !strchr(".-_:[]", value.at[i])) return refuse(g, 400, "Host is not a name or address");
+        if (!is_digit(value.at[i]) && !is_letter(value.at[i]) && !strchr(".-_:[]", value.at[i]))
+            return refuse(g, 400, "Host is not a name or address");
     g->host = value;
     return GUARD_PASS;
 }
 
 /* coding: what Transfer-Encoding said, if anything; known when all headers are. */
-static enum guard_verdict check_header(struct guard_span name, struct guard_span value, struct guard_span *coding, struct guard *g)
+static enum guard_verdict check_header(struct guard_span name, struct guard_span value, struct guard_span *coding,
+                                       struct guard *g)
 {
     if (same(name, "content-length")) return check_length(value, g);
     if (same(name, "host")) return check_host(value, g);
@@ -128,7 +139,8 @@ static enum guard_verdict check_header(struct guard_span name, struct guard_span
 }
 
 /* One line from `from` on, without its CR LF; the next begins at *next. */
-static enum guard_verdict cut_line(const char *bytes, size_t n, size_t from, struct guard_span *line, size_t *next, struct guard *g)
+static enum guard_verdict cut_line(const char *bytes, size_t n, size_t from, struct guard_span *line, size_t *next,
+                                   struct guard *g)
 {
     size_t i = from;
     while (i < n && ((unsigned char)bytes[i] >= 0x20 && bytes[i] != 0x7f)) i++;
@@ -142,12 +154,14 @@ static enum guard_verdict cut_line(const char *bytes, size_t n, size_t from, str
     return GUARD_PASS;
 }
 
-static enum guard_verdict split_line(struct guard_span line, struct guard_span *name, struct guard_span *value, struct guard *g)
+static enum guard_verdict split_line(struct guard_span line, struct guard_span *name, struct guard_span *value,
+                                     struct guard *g)
 {
     if (line.at[0] == ' ') return refuse(g, 400, "a header is folded over two lines");
     size_t i = 0;
     while (i < line.n && is_token(line.at[i])) i++;
-    if (!i || i == line.n || line.at[i] != ':') return refuse(g, 400, "a header is not a name, a colon directly behind it, and a value");
+    if (!i || i == line.n || line.at[i] != ':')
+        return refuse(g, 400, "a header is not a name, a colon directly behind it, and a value");
     *name = (struct guard_span){ line.at, i };
     size_t from = i + 1, to = line.n;
     while (from < to && line.at[from] == ' ') from++;
@@ -161,7 +175,8 @@ static enum guard_verdict check_framing(struct guard_span coding, struct guard *
 {
     if (coding.at && g->sized) return refuse(g, 400, "Content-Length and Transfer-Encoding exclude each other");
     if (coding.at && g->old) return refuse(g, 400, "HTTP/1.0 has no Transfer-Encoding");
-    if (coding.at && !same(coding, "chunked")) return refuse(g, 400, "this Transfer-Encoding is not served: send the body with Content-Length");
+    if (coding.at && !same(coding, "chunked"))
+        return refuse(g, 400, "this Transfer-Encoding is not served: send the body with Content-Length");
     if (coding.at) return refuse(g, 411, "chunked bodies are not taken: send the body with Content-Length");
     if (!g->host.at && !g->old) return refuse(g, 400, "Host is missing");
     return GUARD_PASS;
@@ -194,11 +209,12 @@ enum guard_verdict guard_check(const char *bytes, size_t n, struct guard *out)
     enum guard_verdict v = check_beginning(bytes, seen, out);
     if (v == GUARD_PASS) v = check_target(out);
     if (v == GUARD_PASS) v = check_headers(bytes, seen, out);
-    if (v == GUARD_MORE && seen == GUARD_HEAD_MAX) return refuse(out, 431, "request line and headers are larger than 16 KiB");
+    if (v == GUARD_MORE && seen == GUARD_HEAD_MAX)
+        return refuse(out, 431, "request line and headers are larger than 16 KiB");
     return v;
 }
 
-/* ---- another parser's view ------------------------------------------------------------------------------------------------------ */
+/* ---- another parser's view ----------------------------------------------------------------------------- */
 
 /* Takes `text` off the beginning of what is left. */
 static bool take_text(struct guard_span *left, const char *text)
@@ -224,7 +240,7 @@ bool guard_agrees(const char *head, size_t n, const struct guard_parsed *p)
     return left.n == 2 && take_text(&left, "\r\n");
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 /* 127.a.b.c: other spellings of the address are a name to us, and not a known one. */
 static bool is_loopback_address(const char *text, size_t n)
@@ -245,8 +261,10 @@ bool guard_loopback(struct guard_span host)
     if (!host.at) return true; /* HTTP/1.0 without one: no browser sends that */
     size_t n = host.n;
     while (n && is_digit(host.at[n - 1])) n--;
-    if (n && host.at[n - 1] == ':') n--; /* the port */
-    else n = host.n;
+    if (n && host.at[n - 1] == ':')
+        n--; /* the port */
+    else
+        n = host.n;
     const struct guard_span name = { host.at, n };
     return same(name, "localhost") || same(name, "[::1]") || is_loopback_address(name.at, name.n);
 }

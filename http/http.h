@@ -1,16 +1,19 @@
 /* http.h: our own small face of the HTTP server, so that nothing else knows which one it is (CivetWeb 1.15).
  *
- * A server is one listening IPv4 address with its own threads. Every request passes the guards (guard.h) before CivetWeb reads a byte of it: exactly one
- * Host, one Content-Length or none, no Transfer-Encoding, a known method, bounded headers and body, deadlines for both. What fails is answered with our
- * JSON and the connection is closed: each connection carries one request, and what follows it is never looked at. Routes are exact paths, or a prefix
- * ending in '/'. HEAD and OPTIONS are answered here; 404 and 405 (with Allow) too. A handler runs on the connection's own thread.
+ * A server is one listening IPv4 address with its own threads. Every request passes the guards (guard.h) before
+ * CivetWeb reads a byte of it: exactly one Host, one Content-Length or none, no Transfer-Encoding, a known method,
+ * bounded headers and body, deadlines for both. What fails is answered with our JSON and the connection is closed: each
+ * connection carries one request, and what follows it is never looked at. Routes are exact paths, or a prefix ending in
+ * '/'. HEAD and OPTIONS are answered here; 404 and 405 (with Allow) too. A handler runs on the connection's own thread.
  *
- * No documents, CGI, directory listing, WebSocket, chunked request bodies; no CORS unless origins are allowed by name. A request from a page of another
- * origin gets 403; on a loopback address, one whose Host names another machine gets 421 (a web page cannot reach us through a name of its own).
+ * No documents, CGI, directory listing, WebSocket, chunked request bodies; no CORS unless origins are allowed by name.
+ * A request from a page of another origin gets 403; on a loopback address, one whose Host names another machine gets
+ * 421 (a web page cannot reach us through a name of its own).
  *
- * Threads: max_streams + reserve. A connection holds one from its first look at the header, for at most header_ms, and for at most HTTP_PRESSED_MS
- * while no thread is free; so 10,000 idle sockets delay others by (sockets / threads) * HTTP_PRESSED_MS at worst. Connections that wait for a thread wait in
- * the kernel's backlog. Another http_open has threads of its own and feels nothing of it. */
+ * Threads: max_streams + reserve. A connection holds one from its first look at the header, for at most header_ms, and
+ * for at most HTTP_PRESSED_MS while no thread is free; so 10,000 idle sockets delay others by (sockets / threads) *
+ * HTTP_PRESSED_MS at worst. Connections that wait for a thread wait in the kernel's backlog. Another http_open has
+ * threads of its own and feels nothing of it. */
 #ifndef HTTP_HTTP_H
 #define HTTP_HTTP_H
 
@@ -26,86 +29,112 @@ struct http_request;
 typedef void (*http_handler)(void *user, struct http_request *r);
 
 struct http_route {
-    const char *method;            /* "GET" (HEAD with it), "POST", "PUT", "PATCH", "DELETE" */
-    const char *path;              /* "/execute"; a prefix if it ends in '/' and has more than that */
+    const char *method; /* "GET" (HEAD with it), "POST", "PUT", "PATCH", "DELETE" */
+    const char *path;   /* "/execute"; a prefix if it ends in '/' and has more than that */
     http_handler handle;
-    bool stream;                   /* may hold its thread for long: counts against max_streams */
+    bool stream; /* may hold its thread for long: counts against max_streams */
 };
 
 struct http_options {
-    const char *host;              /* an IPv4 address; "0.0.0.0": all */
-    uint16_t port;                 /* 0: any free one (tests) */
-    uint32_t max_streams;          /* handlers of stream routes at once; one more gets 429 QUEUE_FULL with Retry-After within milliseconds */
-    uint32_t reserve;              /* threads that stream routes cannot take; at least 1 */
-    uint32_t header_ms, body_ms;   /* to send all of the header, of the body */
-    uint64_t memory;               /* bytes that all bodies, and what handlers reserve besides, may take together */
-    uint32_t write_ms;             /* a client is gone if an event's bytes make no progress for this long, or a whole answer is not taken within it */
-    const char *const *origins; uint32_t n_origins; /* CORS: allowed origins, "https://chat.example.org" */
-    const char *const *hosts; uint32_t n_hosts;     /* on a loopback address: further names that Host may give, without a port */
-    /* Each answered request, refused ones too; method and path "-" if the guards refused it. May be NULL. [any thread] */
-    void (*log)(void *user, const char *method, const char *path, int status, uint64_t bytes_in, uint64_t bytes_out, double seconds);
+    const char *host;     /* an IPv4 address; "0.0.0.0": all */
+    uint16_t port;        /* 0: any free one (tests) */
+    uint32_t max_streams; /* handlers of stream routes at once; one more gets 429 QUEUE_FULL with Retry-After within
+                             milliseconds */
+    uint32_t reserve;     /* threads that stream routes cannot take; at least 1 */
+    uint32_t header_ms, body_ms; /* to send all of the header, of the body */
+    uint64_t memory;             /* bytes that all bodies, and what handlers reserve besides, may take together */
+    uint32_t write_ms; /* a client is gone if an event's bytes make no progress for this long, or a whole answer is not
+                          taken within it */
+    const char *const *origins;
+    uint32_t n_origins; /* CORS: allowed origins, "https://chat.example.org" */
+    const char *const *hosts;
+    uint32_t n_hosts; /* on a loopback address: further names that Host may give, without a port */
+    /* Each answered request, refused ones too; method and path "-" if the guards refused it. May
+     * be NULL. [any thread] */
+    void (*log)(void *user, const char *method, const char *path, int status, uint64_t bytes_in, uint64_t bytes_out,
+                double seconds);
 };
 
 struct http_server;
-/* Binds and serves; routes and options are read until http_close. Raises the process's limit of open files to what the threads can need (at most to the
- * hard limit), ignores SIGPIPE, and has malloc give back what large requests leave free. WK_INVALID: what is wrong with an option; WK_IO: the port is in use, or cannot be bound; WK_NO_MEMORY: threads.
+/* Binds and serves; routes and options are read until http_close. Raises the process's limit of open files to what the
+ * threads can need (at most to the hard limit), ignores SIGPIPE, and has malloc give back what large requests leave
+ * free. WK_INVALID: what is wrong with an option; WK_IO: the port is in use, or cannot be bound; WK_NO_MEMORY: threads.
  * [main thread] */
-wk_status http_open(const struct http_options *o, const struct http_route *routes, uint32_t n_routes, void *user, struct http_server **out, const struct wk_err *err);
+wk_status http_open(const struct http_options *o, const struct http_route *routes, uint32_t n_routes, void *user,
+                    struct http_server **out, const struct wk_err *err);
 uint16_t http_port(const struct http_server *s);
 struct http_counts {
-    uint64_t requests;             /* given to a handler */
-    uint64_t refused;              /* by the guards, and 403, 404, 405, 421; and bodies */
+    uint64_t requests; /* given to a handler */
+    uint64_t refused;  /* by the guards, and 403, 404, 405, 421; and bodies */
     uint64_t streams_refused;
     uint32_t streams, connections; /* now */
 };
 void http_counts(const struct http_server *s, struct http_counts *out); /* [any thread] */
-/* New requests get 503; waits until handlers have returned (they must have been told to end), then closes. NULL allowed. [main thread] */
+/* New requests get 503; waits until handlers have returned (they must have been told to end), then closes. NULL
+ * allowed. [main thread] */
 void http_close(struct http_server *s);
 
 /* ---- a request; all strings are the request's and live until the handler returns [the handler's thread] ---- */
-const char *http_path(const struct http_request *r);                      /* as it came, without the query */
-const char *http_rest(const struct http_request *r);                      /* what follows a prefix route's path, %XX decoded; "" for an exact path */
-const char *http_header(const struct http_request *r, const char *name);  /* NULL: absent. Lists and X-Forwarded-* may have come more often: the first */
-const char *http_id(const struct http_request *r);                        /* X-Request-Id as it came, if 1 to 64 of [A-Za-z0-9._-], else a fresh one; on every answer */
-/* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400, 408, 413; 415 if `json` and the type
- * is another; 503 if what has come of all bodies of the server, and what is reserved besides, would exceed its memory) or the client is gone. Once per request. */
+const char *http_path(const struct http_request *r); /* as it came, without the query */
+const char *http_rest(
+    const struct http_request *r); /* what follows a prefix route's path, %XX decoded; "" for an exact path */
+const char *http_header(
+    const struct http_request *r,
+    const char *name); /* NULL: absent. Lists and X-Forwarded-* may have come more often: the first */
+const char *http_id(const struct http_request *r); /* X-Request-Id as it came, if 1 to 64 of [A-Za-z0-9._-], else a
+                                                      fresh one; on every answer */
+/* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400,
+ * 408, 413; 415 if `json` and the type is another; 503 if what has come of all bodies of the server, and what is
+ * reserved besides, would exceed its memory) or the client is gone. Once per request. */
 bool http_body(struct http_request *r, size_t most, bool json, const char **bytes, size_t *n);
-/* Memory that the handler is about to take besides, for what it makes of the body: out of the same, until the request is over. False: an error was answered
- * (413 if it is more than all of them, else 503). */
+/* Memory that the handler is about to take besides, for what it makes of the body: out of the same, until the request
+ * is over. False: an error was answered (413 if it is more than all of them, else 503). */
 bool http_reserve(struct http_request *r, size_t bytes);
 
-/* ---- one whole answer; a handler that returns without one is answered 500 ---- */
-void http_extra(struct http_request *r, const char *name, const char *value); /* a header of the answer to come, at most HTTP_EXTRA_MAX; copied */
+/* ---- one whole answer; a handler that returns without one is answered 500 ------------------------------ */
+void http_extra(struct http_request *r, const char *name,
+                const char *value); /* a header of the answer to come, at most HTTP_EXTRA_MAX; copied */
 void http_answer(struct http_request *r, int status, const char *type, const void *bytes, size_t n);
-/* {code, message, retriable, job_id, field}: job_id and field may be NULL and are then left out. Retry-After: 1 with 429 and 503. On paths below /v1/ in OpenAI's form,
- * whose clients read no other, and tell no retriable failure by its status alone: x-should-retry: false. */
-void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field);
+/* {code, message, retriable, job_id, field}: job_id and field may be NULL and are then left out. Retry-After: 1 with
+ * 429 and 503. On paths below /v1/ in OpenAI's form, whose clients read no other, and tell no retriable failure by its
+ * status alone: x-should-retry: false. */
+void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable,
+                const char *job_id, const char *field);
 /* more: further members, ",\"n_ctx\":512". */
-void http_error_more(struct http_request *r, int status, const char *code, const char *message, bool retriable, const char *job_id, const char *field, const char *more);
+void http_error_more(struct http_request *r, int status, const char *code, const char *message, bool retriable,
+                     const char *job_id, const char *field, const char *more);
 
 /* ---- a stream of server-sent events; ends when the handler returns ----
- * How soon a client's leaving is seen: a reset connection by the next http_event or http_ping, one whose process closed it by the second http_event, or by the
- * first http_ping if it is near and the second if it is far: with a ping every 100 ms within 200 ms and a round trip. A client that has only shut down
- * its sending side still reads, and is served. One that stays connected and does not read is gone write_ms after the socket's buffer (64 KiB) is full, and
- * one whose machine has vanished write_ms after the first unacknowledged byte. */
-bool http_stream_begin(struct http_request *r);                            /* status 200 and headers. False: the client is gone */
+ * How soon a client's leaving is seen: a reset connection by the next http_event or http_ping, one whose process closed
+ * it by the second http_event, or by the first http_ping if it is near and the second if it is far: with a ping every
+ * 100 ms within 200 ms and a round trip. A client that has only shut down its sending side still reads, and is served.
+ * One that stays connected and does not read is gone write_ms after the socket's buffer (64 KiB) is full, and one whose
+ * machine has vanished write_ms after the first unacknowledged byte. */
+bool http_stream_begin(struct http_request *r); /* status 200 and headers. False: the client is gone */
 /* event NULL: unnamed; data: one line of JSON. Sent at once, as one packet. False: the client is gone: stop. */
 bool http_event(struct http_request *r, const char *event, const char *data, size_t n);
-/* Is anybody still there? To be called at least every 100 ms while there is nothing to send. Looks at the socket; writes a comment only if nothing was
- * written for HTTP_PING_MS, or if the client has shut down its side (to learn whether it still reads). Before http_stream_begin it only looks. */
+/* Is anybody still there? To be called at least every 100 ms while there is nothing to send. Looks at the socket;
+ * writes a comment only if nothing was written for HTTP_PING_MS, or if the client has shut down its side (to learn
+ * whether it still reads). Before http_stream_begin it only looks. */
 bool http_ping(struct http_request *r);
-/* For a handler that writes nothing until it has the whole answer: has the client left? One that has shut down its sending side counts as gone: nothing can be written
- * that would tell. To be called every 100 ms or so. */
+/* For a handler that writes nothing until it has the whole answer: has the client left? One that has shut down its
+ * sending side counts as gone: nothing can be written that would tell. To be called every 100 ms or so. */
 bool http_left(struct http_request *r);
 
-/* ---- text ---- */
-struct http_text { char *data; size_t n, cap; bool failed; };              /* zeroed: empty; terminated; failed: out of memory, what was added is incomplete */
+/* ---- text ---------------------------------------------------------------------------------------------- */
+struct http_text {
+    char *data;
+    size_t n, cap;
+    bool failed;
+}; /* zeroed: empty; terminated; failed: out of memory, what was added is incomplete */
 void http_text_add(struct http_text *t, const char *bytes, size_t n);
 __attribute__((format(printf, 2, 3))) void http_text_format(struct http_text *t, const char *format, ...);
-/* bytes as a JSON string with quotes: valid UTF-8 goes through, each maximal subpart of what is not becomes U+FFFD; control characters escaped. */
+/* bytes as a JSON string with quotes: valid UTF-8 goes through, each maximal subpart of what is not becomes U+FFFD;
+ * control characters escaped. */
 void http_text_json(struct http_text *t, const char *bytes, size_t n);
 /* {"error": {message, type, param, code}}, the code in lower case; field NULL: param is null. */
-void http_text_openai_error(struct http_text *t, int status, const char *code, const char *message, const char *field, const char *more);
+void http_text_openai_error(struct http_text *t, int status, const char *code, const char *message, const char *field,
+                            const char *more);
 void http_text_free(struct http_text *t);
 
 #endif

@@ -1,4 +1,5 @@
-/* request.c: a connection's life: its head is looked at in the socket, judged, given to CivetWeb to parse, routed; its body read with a deadline. */
+/* request.c: a connection's life: its head is looked at in the socket, judged, given to CivetWeb to parse, routed; its
+ * body read with a deadline. */
 #include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
@@ -16,12 +17,17 @@
 #include "internal.h"
 
 enum {
-    CALM_ROUNDS = 2, CALM_MS = 10,  /* a head that comes in more pieces than this is looked at every 10 ms: dripping bytes buys no processor time */
+    CALM_ROUNDS = 2,
+    CALM_MS = 10, /* a head that comes in more pieces than this is looked at every 10 ms: dripping bytes buys no
+                     processor time */
     SLICE_MS = 50,
-    PRESSED_BODY_MS = 1000, PRESSED_BODY_RATE = 65536, /* bytes a second that a body must come with while no thread is free, after its first second */
-    BUFFERED_MAX = 32768,           /* more than CivetWeb can have read ahead */
-    LARGE = 1 << 20,                /* a request that had so much memory has the system given back what is free */
-    BODY_STEP = 256 << 10,          /* memory is taken as a body comes: who only says that much will come takes none from others */
+    PRESSED_BODY_MS = 1000,
+    PRESSED_BODY_RATE =
+        65536, /* bytes a second that a body must come with while no thread is free, after its first second */
+    BUFFERED_MAX = 32768, /* more than CivetWeb can have read ahead */
+    LARGE = 1 << 20,      /* a request that had so much memory has the system given back what is free */
+    BODY_STEP =
+        256 << 10, /* memory is taken as a body comes: who only says that much will come takes none from others */
 };
 
 struct http_request *request_new(struct http_server *s, struct mg_connection *c, int fd)
@@ -52,15 +58,20 @@ void request_free(struct http_request *r)
     http_text_free(&r->extra);
     free(r->body);
     atomic_fetch_sub(&r->s->reserved, r->reserved);
-    if (r->reserved >= LARGE) (void)malloc_trim(0); /* of pages between what is still in use; server.c has set what happens to the others */
+    if (r->reserved >= LARGE)
+        (void)malloc_trim(0); /* of pages between what is still in use; server.c has set what happens to the others */
     free(r);
 }
 
-/* ---- the guards ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the guards ---------------------------------------------------------------------------------------- */
 
-static bool no_thread_free(const struct http_server *s) { return atomic_load_explicit(&s->connections, memory_order_relaxed) >= s->n_threads; }
+static bool no_thread_free(const struct http_server *s)
+{
+    return atomic_load_explicit(&s->connections, memory_order_relaxed) >= s->n_threads;
+}
 
-/* Waits until more than `have` bytes lie in the socket. 1: they may; 0: the time for the header is over; -1: no more can come. */
+/* Waits until more than `have` bytes lie in the socket. 1: they may; 0: the time for the header is over; -1: no more
+ * can come. */
 static int wait_for_more(const struct http_request *r, size_t have, unsigned round)
 {
     const int more = (int)have + 1;
@@ -69,7 +80,8 @@ static int wait_for_more(const struct http_request *r, size_t have, unsigned rou
     for (;;) {
         const uint64_t age = (http_now_ns() - r->begun_ns) / 1000000;
         uint64_t patience = r->s->o.header_ms;
-        if (patience > HTTP_PRESSED_MS && (no_thread_free(r->s) || atomic_load(&r->s->closing))) patience = HTTP_PRESSED_MS;
+        if (patience > HTTP_PRESSED_MS && (no_thread_free(r->s) || atomic_load(&r->s->closing)))
+            patience = HTTP_PRESSED_MS;
         if (age >= patience) return 0;
         const uint64_t left = patience - age;
         struct pollfd p = { .fd = r->fd, .events = POLLIN | POLLRDHUP };
@@ -79,7 +91,8 @@ static int wait_for_more(const struct http_request *r, size_t have, unsigned rou
     }
 }
 
-/* Reads ahead, without taking anything from the socket, until the guard knows. What comes together with the end of a client's side is judged as well. */
+/* Reads ahead, without taking anything from the socket, until the guard knows. What comes together with the end of a
+ * client's side is judged as well. */
 static enum guard_verdict judge(struct http_request *r, char *head, size_t cap)
 {
     size_t have = 0;
@@ -115,7 +128,9 @@ static void copy_span(char *out, size_t cap, struct guard_span span)
 static bool origin_allowed(const struct http_request *r)
 {
     const char *after = strstr(r->origin, "://");
-    if (after && !strcasecmp(after + 3, r->host) && (!strncmp(r->origin, "http:", 5) || !strncmp(r->origin, "https:", 6))) return true;
+    if (after && !strcasecmp(after + 3, r->host) &&
+        (!strncmp(r->origin, "http:", 5) || !strncmp(r->origin, "https:", 6)))
+        return true;
     for (uint32_t i = 0; i < r->s->o.n_origins; i++)
         if (!strcasecmp(r->s->o.origins[i], r->origin)) return true;
     return false;
@@ -152,7 +167,8 @@ bool request_vet(struct http_request *r)
     copy_span(r->origin, sizeof r->origin, r->guard.origin);
     r->head = !strcmp(r->method, "HEAD");
     r->vetted = host_allowed(r);
-    if (!r->vetted) answer_refusal(r, 421, "Host names another machine; this server is bound to a loopback address");
+    if (!r->vetted)
+        answer_refusal(r, 421, "Host names another machine; this server is bound to a loopback address");
     else if (r->guard.origin.at && !origin_allowed(r)) {
         r->vetted = false;
         answer_refusal(r, 403, "requests from pages of this origin are not allowed");
@@ -161,7 +177,7 @@ bool request_vet(struct http_request *r)
     return r->vetted;
 }
 
-/* ---- routes -------------------------------------------------------------------------------------------------------------------- */
+/* ---- routes -------------------------------------------------------------------------------------------- */
 
 static bool path_matches(const struct http_route *route, const char *path)
 {
@@ -195,8 +211,11 @@ static void answer_options(struct http_request *r, const char *allow)
     http_extra(r, "Allow", allow);
     if (r->origin[0] && mg_get_header(r->connection, "Access-Control-Request-Method")) {
         http_extra(r, "Access-Control-Allow-Methods", allow);
-        http_extra(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Deadline, X-Request-Id, Traceparent, OpenAI-Organization, OpenAI-Project, X-Stainless-Arch, X-Stainless-Lang, "
-                   "X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout"); /* what OpenAI's clients send */
+        http_extra(r, "Access-Control-Allow-Headers",
+                   "Authorization, Content-Type, X-Deadline, X-Request-Id, Traceparent, OpenAI-Organization, "
+                   "OpenAI-Project, X-Stainless-Arch, X-Stainless-Lang, "
+                   "X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, X-Stainless-Runtime, "
+                   "X-Stainless-Runtime-Version, X-Stainless-Timeout"); /* what OpenAI's clients send */
         http_extra(r, "Access-Control-Max-Age", "600");
     }
     http_answer(r, 204, NULL, NULL, 0);
@@ -207,7 +226,9 @@ static const struct http_route *find_route(const struct http_request *r)
     const struct http_route *best = NULL;
     for (uint32_t i = 0; i < r->s->n_routes; i++) {
         const struct http_route *route = &r->s->routes[i];
-        if (path_matches(route, r->path) && method_matches(route, r->method) && (!best || strlen(route->path) > strlen(best->path))) best = route;
+        if (path_matches(route, r->path) && method_matches(route, r->method) &&
+            (!best || strlen(route->path) > strlen(best->path)))
+            best = route;
     }
     return best;
 }
@@ -239,14 +260,17 @@ static void call_handler(struct http_request *r)
     } else if (!r->route->stream || take_slot(r)) {
         atomic_fetch_add(&s->requests, 1);
         r->route->handle(s->user, r);
-        if (r->gone && !r->answered) r->status = 499; /* nobody is there to be answered */
-        else if (!r->answered) http_error(r, 500, "INTERNAL", "nothing was answered", false, NULL, NULL);
+        if (r->gone && !r->answered)
+            r->status = 499; /* nobody is there to be answered */
+        else if (!r->answered)
+            http_error(r, 500, "INTERNAL", "nothing was answered", false, NULL, NULL);
         if (r->slot) atomic_fetch_sub(&s->streams, 1);
     }
     atomic_fetch_sub(&s->handlers, 1);
 }
 
-/* CivetWeb must have read the very request that was judged: not one that it understands otherwise, nor another connection's. */
+/* CivetWeb must have read the very request that was judged: not one that it understands otherwise, nor another
+ * connection's. */
 static bool parsed_as_judged(struct http_request *r)
 {
     const char *names[GUARD_HEADERS_MAX], *values[GUARD_HEADERS_MAX];
@@ -256,8 +280,14 @@ static bool parsed_as_judged(struct http_request *r)
         names[k] = i->http_headers[k].name;
         values[k] = i->http_headers[k].value;
     }
-    same = same && guard_agrees(r->judged, r->guard.head, &(struct guard_parsed){ .method = i->request_method, .target = i->request_uri, .query = i->query_string,
-        .version = i->http_version, .names = names, .values = values, .n = (size_t)i->num_headers });
+    same = same && guard_agrees(r->judged, r->guard.head,
+                                &(struct guard_parsed){ .method = i->request_method,
+                                                        .target = i->request_uri,
+                                                        .query = i->query_string,
+                                                        .version = i->http_version,
+                                                        .names = names,
+                                                        .values = values,
+                                                        .n = (size_t)i->num_headers });
     free(r->judged);
     r->judged = NULL;
     return same;
@@ -279,30 +309,34 @@ int request_serve(struct http_request *r, const struct mg_request_info *info)
         const size_t n = strlen(r->route->path), length = strlen(r->path);
         if (length > n) {
             r->rest = malloc(length - n + 1);
-            if (!r->rest) http_error(r, 500, "INTERNAL", "out of memory", false, NULL, NULL);
-            else (void)guard_decode(r->path + n, length - n, r->rest);
+            if (!r->rest)
+                http_error(r, 500, "INTERNAL", "out of memory", false, NULL, NULL);
+            else
+                (void)guard_decode(r->path + n, length - n, r->rest);
         }
         if (!r->answered) call_handler(r);
     } else {
         allowed_methods(r, allow);
-        if (allow[0] && !strcmp(r->method, "OPTIONS")) answer_options(r, allow);
+        if (allow[0] && !strcmp(r->method, "OPTIONS"))
+            answer_options(r, allow);
         else if (allow[0]) {
             http_extra(r, "Allow", allow);
             answer_refusal(r, 405, "this path does not serve this method");
-        } else answer_refusal(r, 404, "there is no such path; GET /openapi.json names those there are");
+        } else
+            answer_refusal(r, 404, "there is no such path; GET /openapi.json names those there are");
     }
     answer_end(r);
     return r->status;
 }
 
-/* ---- what a handler asks ------------------------------------------------------------------------------------------------------- */
+/* ---- what a handler asks ------------------------------------------------------------------------------- */
 
 const char *http_path(const struct http_request *r) { return r->path; }
 const char *http_rest(const struct http_request *r) { return r->rest ? r->rest : ""; }
 const char *http_header(const struct http_request *r, const char *name) { return mg_get_header(r->connection, name); }
 const char *http_id(const struct http_request *r) { return r->id; }
 
-/* ---- the body ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the body ------------------------------------------------------------------------------------------ */
 
 static bool is_json(const char *type)
 {
@@ -318,7 +352,8 @@ static bool wait_for_body(struct http_request *r, uint64_t from_ns, size_t got)
     const uint64_t limit = from_ns + (uint64_t)r->s->o.body_ms * 1000000;
     for (;;) {
         const uint64_t now = http_now_ns(), age_ms = (now - from_ns) / 1000000;
-        const bool dawdles = no_thread_free(r->s) && age_ms > PRESSED_BODY_MS && got < PRESSED_BODY_RATE * age_ms / 1000;
+        const bool dawdles =
+            no_thread_free(r->s) && age_ms > PRESSED_BODY_MS && got < PRESSED_BODY_RATE * age_ms / 1000;
         if (now >= limit || dawdles) {
             answer_refusal(r, 408, "the body took too long");
             return false;
@@ -332,7 +367,8 @@ static bool wait_for_body(struct http_request *r, uint64_t from_ns, size_t got)
     }
 }
 
-/* CivetWeb has read what came together with the header; once that is taken, the rest is in the socket. Its own deadline is 1 ms: it does not wait. */
+/* CivetWeb has read what came together with the header; once that is taken, the rest is in the socket. Its own deadline
+ * is 1 ms: it does not wait. */
 static bool read_body(struct http_request *r, char *data, size_t size)
 {
     const uint64_t from = http_now_ns();
@@ -380,7 +416,8 @@ bool http_reserve(struct http_request *r, size_t bytes)
 {
     char text[96];
     if (bytes > r->s->o.memory) {
-        (void)snprintf(text, sizeof text, "the request would take %zu MiB of memory; at most %" PRIu64 " are given", bytes >> 20, r->s->o.memory >> 20);
+        (void)snprintf(text, sizeof text, "the request would take %zu MiB of memory; at most %" PRIu64 " are given",
+                       bytes >> 20, r->s->o.memory >> 20);
         answer_refusal(r, 413, text);
         return false;
     }

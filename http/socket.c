@@ -1,12 +1,15 @@
-/* socket.c: the sockets that CivetWeb has accepted, found again among the process's descriptors, and used with deadlines.
+/* socket.c: the sockets that CivetWeb has accepted, found again among the process's descriptors, and used with
+ * deadlines.
  *
- * CivetWeb does not say which descriptor a connection has, and reads and writes with no deadline for the whole. But it says who the peer is, and the
- * socket whose peer that is can be asked for among the process's descriptors. A table of those that live requests have claimed keeps the search short: what is
- * left to ask are the process's other files and the few sockets that nobody has begun with.
+ * CivetWeb does not say which descriptor a connection has, and reads and writes with no deadline for the whole. But it
+ * says who the peer is, and the socket whose peer that is can be asked for among the process's descriptors. A table of
+ * those that live requests have claimed keeps the search short: what is left to ask are the process's other files and
+ * the few sockets that nobody has begun with.
  *
- * It must be the right one, always: another would be another client's. The searching thread's own socket is open and unclaimed, since all earlier claims
- * were right and each is given back before CivetWeb closes the socket; so if exactly one socket of all fits, it is that one. More than one can fit only if a client
- * makes it so (the same port again after a reset, or towards a second address of ours): then nobody is served. */
+ * It must be the right one, always: another would be another client's. The searching thread's own socket is open and
+ * unclaimed, since all earlier claims were right and each is given back before CivetWeb closes the socket; so if
+ * exactly one socket of all fits, it is that one. More than one can fit only if a client makes it so (the same port
+ * again after a reset, or towards a second address of ours): then nobody is served. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -23,11 +26,13 @@
 #include "internal.h"
 
 enum {
-    TABLE_BITS = 1 << 20,       /* descriptors that can be claimed */
-    OTHER_FILES = 1024,         /* descriptors that the process may want besides */
-    CLOSING_MS = 1000,          /* how long one write or read may go on once the server closes */
-    SLICE_MS = 50,              /* how soon a waiting thread notices that the server closes, or is pressed */
-    FINISH_MS = 500, FINISH_BYTES = 1 << 20, FINISH_IDLE_MS = 100
+    TABLE_BITS = 1 << 20, /* descriptors that can be claimed */
+    OTHER_FILES = 1024,   /* descriptors that the process may want besides */
+    CLOSING_MS = 1000,    /* how long one write or read may go on once the server closes */
+    SLICE_MS = 50,        /* how soon a waiting thread notices that the server closes, or is pressed */
+    FINISH_MS = 500,
+    FINISH_BYTES = 1 << 20,
+    FINISH_IDLE_MS = 100
 };
 
 static _Atomic uint64_t claimed[TABLE_BITS / 64];
@@ -42,22 +47,26 @@ uint64_t http_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* ---- finding a descriptor ------------------------------------------------------------------------------------------------------ */
+/* ---- finding a descriptor ------------------------------------------------------------------------------ */
 
 /* Is a descriptor of `from` or above open? The directory lists them in their order, from any place on. */
 static bool listed_from(int directory, int from)
 {
     char entries[256];
-    return lseek(directory, from + 2, SEEK_SET) < 0 || getdents64(directory, entries, sizeof entries) != 0; /* 2: . and .. */
+    return lseek(directory, from + 2, SEEK_SET) < 0 ||
+           getdents64(directory, entries, sizeof entries) != 0; /* 2: . and .. */
 }
 
-/* No descriptor of the process is as large as this one, a multiple of 64; at most twice as large as needed, or not much. */
+/* No descriptor of the process is as large as this one, a multiple of 64; at most twice as large as needed, or not
+ * much. */
 static int descriptors_end(void)
 {
     const int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), known = atomic_load(&end_known);
     struct rlimit limit;
     int end = known;
-    if (directory < 0) return !getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < TABLE_BITS ? ((int)limit.rlim_cur + 63) & ~63 : TABLE_BITS;
+    if (directory < 0)
+        return !getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < TABLE_BITS ? ((int)limit.rlim_cur + 63) & ~63
+                                                                                : TABLE_BITS;
     if (end > 64 && !listed_from(directory, end / 2)) end /= 2;
     while (end < TABLE_BITS && listed_from(directory, end)) end *= 2;
     (void)close(directory);
@@ -101,7 +110,9 @@ static int find_one(int end, struct in_addr peer, uint16_t peer_port, struct in_
         for (uint64_t open = unclaimed_from(first); open; open &= open - 1) {
             const int fd = first + __builtin_ctzll(open);
             struct sockaddr_in a;
-            if (!has_peer(fd, &a) || a.sin_addr.s_addr != peer.s_addr || ntohs(a.sin_port) != peer_port || !is_bound_to(fd, ours.s_addr, our_port)) continue;
+            if (!has_peer(fd, &a) || a.sin_addr.s_addr != peer.s_addr || ntohs(a.sin_port) != peer_port ||
+                !is_bound_to(fd, ours.s_addr, our_port))
+                continue;
             if (found >= 0) return -1;
             found = fd;
         }
@@ -128,7 +139,9 @@ int socket_listener(struct in_addr address, uint16_t port)
     for (int fd = 0; fd < end; fd++) {
         int listens = 0;
         socklen_t n = sizeof listens;
-        if (!getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) && listens && is_bound_to(fd, address.s_addr, port)) return fd;
+        if (!getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) && listens &&
+            is_bound_to(fd, address.s_addr, port))
+            return fd;
     }
     return -1;
 }
@@ -158,10 +171,13 @@ bool socket_allow(uint32_t descriptors, const struct wk_err *err)
         enough = !setrlimit(RLIMIT_NOFILE, &limit);
     }
     /* the reserve for other files is a wish; room for the connections is not */
-    if (enough && limit.rlim_cur >= need - OTHER_FILES + 64) atomic_fetch_add(&wanted, descriptors);
+    if (enough && limit.rlim_cur >= need - OTHER_FILES + 64)
+        atomic_fetch_add(&wanted, descriptors);
     else {
-        (void)wk_fail(err, WK_INVALID, "%u connections need %u open files, the limit (ulimit -Hn) is %llu: raise it, or serve fewer streams", descriptors,
-                      (unsigned)(need - OTHER_FILES + 64), (unsigned long long)limit.rlim_max);
+        (void)wk_fail(
+            err, WK_INVALID,
+            "%u connections need %u open files, the limit (ulimit -Hn) is %llu: raise it, or serve fewer streams",
+            descriptors, (unsigned)(need - OTHER_FILES + 64), (unsigned long long)limit.rlim_max);
         enough = false;
     }
     (void)pthread_mutex_unlock(&limit_lock);
@@ -170,7 +186,7 @@ bool socket_allow(uint32_t descriptors, const struct wk_err *err)
 
 void socket_disallow(uint32_t descriptors) { atomic_fetch_sub(&wanted, descriptors); }
 
-/* ---- waiting, sending ---------------------------------------------------------------------------------------------------------- */
+/* ---- waiting, sending ---------------------------------------------------------------------------------- */
 
 short socket_wait(const struct http_request *r, short events, uint64_t deadline_ns)
 {

@@ -1,4 +1,5 @@
-/* test_cases.h: what a client may send to do harm, and what must come back. Used on the guard alone and on the real server. */
+/* test_cases.h: what a client may send to do harm, and what must come back. Used on the guard alone and on the real
+ * server. */
 #ifndef HTTP_TEST_CASES_H
 #define HTTP_TEST_CASES_H
 
@@ -8,8 +9,8 @@
 struct hostile {
     const char *name, *bytes;
     size_t n;
-    int status;       /* of the one answer; 0: closed without any */
-    int guard;        /* what guard_check says: status, 0: passes (the server refuses later), -1: more is awaited */
+    int status; /* of the one answer; 0: closed without any */
+    int guard;  /* what guard_check says: status, 0: passes (the server refuses later), -1: more is awaited */
 };
 
 #define H "Host: 127.0.0.1\r\n"
@@ -18,9 +19,11 @@ struct hostile {
 #define POST "POST /echo HTTP/1.1\r\n" H
 #define JSON "Content-Type: application/json\r\n"
 #define INNER "GET /smuggled HTTP/1.1\r\n" H END
-#define R(name, text, status) { name, text, sizeof(text) - 1, status, status }     /* the guard refuses */
-#define S(name, text, status) { name, text, sizeof(text) - 1, status, 0 }          /* the guard passes it, the server refuses */
-#define W(name, text, status) { name, text, sizeof(text) - 1, status, -1 }         /* never whole */
+#define R(name, text, status) { name, text, sizeof(text) - 1, status, status } /* the guard refuses */
+#define S(name, text, status)                                                                      \
+    { name, text, sizeof(text) - 1, status, 0 }                            /* the guard passes it, \
+                                                                            * the server refuses \ */
+#define W(name, text, status) { name, text, sizeof(text) - 1, status, -1 } /* never whole */
 
 static const struct hostile hostile_cases[] = {
     /* two lengths, or none that two parsers would agree on */
@@ -40,7 +43,10 @@ static const struct hostile hostile_cases[] = {
     R("length of eleven digits", POST "Content-Length: 21474836480\r\n\r\n{}", 413),
     R("length 2^63", POST "Content-Length: 9223372036854775808\r\n\r\n{}", 413),
     R("length 2^64 + 2", POST "Content-Length: 18446744073709551618\r\n\r\n{}", 413),
-    R("length of many digits", POST "Content-Length: 000000000000000000000000000000000000000000000000000000000000000000000000000000000002\r\n\r\n{}", 413),
+    R("length of many digits",
+      POST
+      "Content-Length: 000000000000000000000000000000000000000000000000000000000000000000000000000000000002\r\n\r\n{}",
+      413),
     R("length with exponent", POST "Content-Length: 2e0\r\n\r\n{}", 400),
     R("length with fraction", POST "Content-Length: 2.0\r\n\r\n{}", 400),
     R("length with semicolon", POST "Content-Length: 2;\r\n\r\n{}", 400),
@@ -49,7 +55,10 @@ static const struct hostile hostile_cases[] = {
     R("length and a space before the colon", POST "Content-Length : 2\r\n\r\n{}", 400),
     R("length with a tab", POST "Content-Length:\t2\r\n\r\n{}", 400),
     R("length with NUL", POST "Content-Length: 2\0\r\n\r\n{}", 400),
-    R("length after a vertical tab", POST "Content-Length: \x0b" "2\r\n\r\n{}", 400),
+    R("length after a vertical tab",
+      POST "Content-Length: \x0b"
+           "2\r\n\r\n{}",
+      400),
     R("folded length", POST "X: y\r\n Content-Length: 2\r\n\r\n{}", 400),
     R("chunked", POST JSON "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 411),
     R("chunked in capitals", POST "Transfer-Encoding: CHUNKED\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 411),
@@ -62,7 +71,10 @@ static const struct hostile hostile_cases[] = {
     R("identity", POST "Transfer-Encoding: identity\r\n\r\n{}", 400),
     R("xchunked", POST "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400),
     R("chunked in quotes", POST "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n", 400),
-    R("chunked with a vertical tab", POST "Transfer-Encoding: \x0b" "chunked\r\n\r\n0\r\n\r\n", 400),
+    R("chunked with a vertical tab",
+      POST "Transfer-Encoding: \x0b"
+           "chunked\r\n\r\n0\r\n\r\n",
+      400),
     R("chunked with NUL", POST "Transfer-Encoding: chunked\0\r\n\r\n0\r\n\r\n", 400),
     R("empty coding", POST "Transfer-Encoding:\r\n\r\n0\r\n\r\n", 400),
     R("two codings", POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", 400),
@@ -95,7 +107,9 @@ static const struct hostile hostile_cases[] = {
     S("empty origin", GET("/good") "Origin:\r\n\r\n", 403),
     S("our origin as a name's beginning", GET("/good") "Origin: http://127.0.0.1.evil.example\r\n\r\n", 403),
     S("our address with another scheme", GET("/good") "Origin: file://127.0.0.1\r\n\r\n", 403),
-    S("preflight from elsewhere", "OPTIONS /echo HTTP/1.1\r\n" H "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n\r\n", 403),
+    S("preflight from elsewhere",
+      "OPTIONS /echo HTTP/1.1\r\n" H "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n\r\n",
+      403),
     /* headers that come twice */
     R("two Content-Types", POST JSON JSON "Content-Length: 2\r\n\r\n{}", 400),
     R("two Authorizations", GET("/good") "Authorization: a\r\nAuthorization: b\r\n\r\n", 400),
@@ -253,13 +267,21 @@ static const struct hostile good_cases[] = {
     S("a Host that is allowed", "GET /good HTTP/1.1\r\nHost: friend.example:81\r\n\r\n", 200),
     S("our own page", GET("/good") "Origin: http://127.0.0.1\r\n\r\n", 200),
     S("an allowed origin", GET("/good") "Origin: https://chat.example\r\n\r\n", 200),
-    S("lists come twice", GET("/good") "Accept: a\r\nAccept: b\r\nX-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 5.6.7.8\r\nCookie: a=b\r\nCookie: c=d\r\n\r\n", 200),
+    S("lists come twice",
+      GET("/good") "Accept: a\r\nAccept: b\r\nX-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 5.6.7.8\r\nCookie: "
+                   "a=b\r\nCookie: c=d\r\n\r\n",
+      200),
     S("no space after a colon", "GET /good HTTP/1.1\r\nHost:127.0.0.1\r\nX:y\r\n\r\n", 200),
     S("empty value", GET("/good") "X:\r\nY: \r\n\r\n", 200),
     S("UTF-8 in a value", GET("/good") "X: \xc3\xa4\r\n\r\n", 200),
     S("keep-alive is wished for", GET("/good") "Connection: keep-alive\r\nKeep-Alive: timeout=5\r\n\r\n", 200),
-    S("h2c is offered", GET("/good") "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", 200),
-    S("WebSocket is offered", GET("/good") "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n", 200),
+    S("h2c is offered",
+      GET("/good") "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n",
+      200),
+    S("WebSocket is offered",
+      GET("/good") "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: "
+                   "dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+      200),
     S("an upgrade to nothing", GET("/good") "Connection: Upgrade\r\n\r\n", 200),
     S("GET with a body", GET("/good") "Content-Length: 2\r\n\r\n{}", 200),
     S("a second request", GET("/good") "\r\n" INNER, 200),
@@ -268,7 +290,8 @@ static const struct hostile good_cases[] = {
     S("a body and a second request", POST JSON "Content-Length: 2\r\n\r\n{}" INNER, 200),
     S("a body and LF LF and a second request", POST JSON "Content-Length: 2\r\n\r\n{}\n\n" INNER, 200),
     S("zeros before the length", POST JSON "Content-Length: 0002\r\n\r\n{}", 200),
-    S("type with a parameter", POST "Content-Type: application/json; charset=utf-8\r\nContent-Length: 2\r\n\r\n{}", 200),
+    S("type with a parameter", POST "Content-Type: application/json; charset=utf-8\r\nContent-Length: 2\r\n\r\n{}",
+      200),
     S("type in capitals", POST "Content-Type: Application/JSON\r\nContent-Length: 2\r\n\r\n{}", 200),
     S("no body", "POST /echo HTTP/1.1\r\n" H "\r\n", 200),
     S("identity", POST JSON "Content-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}", 200),
@@ -276,7 +299,9 @@ static const struct hostile good_cases[] = {
     S("rest of a prefix with dots", GET("/items/../../good") "\r\n", 200),
     S("empty rest", GET("/items/") "\r\n", 200),
     S("OPTIONS", "OPTIONS /echo HTTP/1.1\r\n" H "\r\n", 204),
-    S("preflight from a friend", "OPTIONS /echo HTTP/1.1\r\n" H "Origin: https://chat.example\r\nAccess-Control-Request-Method: POST\r\n\r\n", 204),
+    S("preflight from a friend",
+      "OPTIONS /echo HTTP/1.1\r\n" H "Origin: https://chat.example\r\nAccess-Control-Request-Method: POST\r\n\r\n",
+      204),
     S("HEAD", "HEAD /good HTTP/1.1\r\n" H "\r\n", 200),
 };
 

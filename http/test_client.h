@@ -35,7 +35,9 @@ static inline void pause_ms(long ms) { (void)nanosleep(&(struct timespec){ ms / 
 
 static inline int try_connect(uint16_t port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons(port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a)) {
         (void)close(fd);
@@ -103,7 +105,8 @@ static inline int exchange(uint16_t port, const char *request, char *answer, siz
     return status_in(answer);
 }
 
-static inline struct http_server *open_server(const struct http_options *o, const struct http_route *routes, uint32_t n, void *user)
+static inline struct http_server *open_server(const struct http_options *o, const struct http_route *routes, uint32_t n,
+                                              void *user)
 {
     char text[512] = { 0 };
     const struct wk_err err = { text, sizeof text };
@@ -113,13 +116,13 @@ static inline struct http_server *open_server(const struct http_options *o, cons
 }
 
 /* Waits until what() is true; fails after PATIENCE_MS. */
-#define wait_for(condition)                                                                                                  \
-    do {                                                                                                                     \
-        const uint64_t wait_end = now_ms() + PATIENCE_MS;                                                                    \
-        while (!(condition)) {                                                                                               \
-            if (now_ms() > wait_end) fail_msg("never came: %s", #condition);                                                 \
-            pause_ms(2);                                                                                                     \
-        }                                                                                                                    \
+#define wait_for(condition)                                                  \
+    do {                                                                     \
+        const uint64_t wait_end = now_ms() + PATIENCE_MS;                    \
+        while (!(condition)) {                                               \
+            if (now_ms() > wait_end) fail_msg("never came: %s", #condition); \
+            pause_ms(2);                                                     \
+        }                                                                    \
     } while (0)
 
 #endif

@@ -1,4 +1,5 @@
-/* test_flood.c: thousands of connections: half-open ones on one port while the other answers, and as many streams as were asked for, none lost or out of order. */
+/* test_flood.c: thousands of connections: half-open ones on one port while the other answers, and as many streams as
+ * were asked for, none lost or out of order. */
 #include "test_client.h"
 
 #include <fcntl.h>
@@ -44,11 +45,18 @@ static void handle_stream(void *user, struct http_request *r)
     }
 }
 
-static const struct http_route routes[] = { { "GET", "/good", handle_good, false }, { "GET", "/stream/", handle_stream, true } };
+static const struct http_route routes[] = { { "GET", "/good", handle_good, false },
+                                            { "GET", "/stream/", handle_stream, true } };
 
 static struct http_server *open_with(uint32_t max_streams, uint32_t reserve)
 {
-    const struct http_options o = { .host = "127.0.0.1", .max_streams = max_streams, .reserve = reserve, .header_ms = MINUTES, .body_ms = MINUTES, .write_ms = MINUTES, .memory = 64 << 20 };
+    const struct http_options o = { .host = "127.0.0.1",
+                                    .max_streams = max_streams,
+                                    .reserve = reserve,
+                                    .header_ms = MINUTES,
+                                    .body_ms = MINUTES,
+                                    .write_ms = MINUTES,
+                                    .memory = 64 << 20 };
     atomic_store(&go, false);
     return open_server(&o, routes, sizeof routes / sizeof *routes, NULL);
 }
@@ -74,7 +82,9 @@ static unsigned room_for(unsigned n)
 
 static int connect_without_waiting(uint16_t port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons(port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     assert_true(fd >= 0);
     assert_true(!connect(fd, (struct sockaddr *)&a, sizeof a) || errno == EINPROGRESS);
@@ -147,9 +157,14 @@ static void flood(void **state)
     http_close(s);
 }
 
-/* ---- many streams --------------------------------------------------------------------------------------------------------------- */
+/* ---- many streams -------------------------------------------------------------------------------------- */
 
-struct reader { int fd; char *text; size_t n, cap; bool over; };
+struct reader {
+    int fd;
+    char *text;
+    size_t n, cap;
+    bool over;
+};
 
 /* Takes what is there. */
 static void take(struct reader *r)
@@ -160,9 +175,12 @@ static void take(struct reader *r)
         assert_non_null(r->text);
     }
     const ssize_t n = recv(r->fd, r->text + r->n, r->cap - r->n - 1, MSG_DONTWAIT);
-    if (n > 0) r->n += (size_t)n;
-    else if (n == 0) r->over = true;
-    else assert_true(errno == EAGAIN || errno == EINTR);
+    if (n > 0)
+        r->n += (size_t)n;
+    else if (n == 0)
+        r->over = true;
+    else
+        assert_true(errno == EAGAIN || errno == EINTR);
     r->text[r->n] = 0;
 }
 
@@ -214,7 +232,8 @@ static void many_streams(void **state)
     const uint64_t refusal_ms = now_ms() - from;
     assert_int_equal(exchange(http_port(s), GET("/good"), answer, sizeof answer), 200);
     const long rss = rss_kb();
-    print_message("%d streams: one more was refused in %d ms; %ld MiB resident\n", (int)STREAMS, (int)refusal_ms, rss / 1024);
+    print_message("%d streams: one more was refused in %d ms; %ld MiB resident\n", (int)STREAMS, (int)refusal_ms,
+                  rss / 1024);
     if (!SANITIZED) assert_true(rss < RSS_MOST_KB);
     atomic_store(&go, true);
     const uint64_t end = now_ms() + PATIENCE_MS;
@@ -240,6 +259,7 @@ static void many_streams(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(half_open), cmocka_unit_test(flood), cmocka_unit_test(many_streams) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(half_open), cmocka_unit_test(flood),
+                                        cmocka_unit_test(many_streams) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_guard.c: the guard alone: every case, each of its prefixes, limits to the byte, and requests that were changed at random. */
+/* test_guard.c: the guard alone: every case, each of its prefixes, limits to the byte, and requests that were changed
+ * at random. */
 #include "test_client.h"
 
 #include "guard.h"
@@ -12,7 +13,8 @@ static void hostile(void **state)
         struct guard g;
         const enum guard_verdict v = guard_check(c->bytes, c->n, &g);
         const int got = v == GUARD_REFUSE ? g.status : v == GUARD_PASS ? 0 : -1;
-        if (got != c->guard) fail_msg("%s: %d (%s) instead of %d", c->name, got, v == GUARD_REFUSE ? g.reason : "", c->guard);
+        if (got != c->guard)
+            fail_msg("%s: %d (%s) instead of %d", c->name, got, v == GUARD_REFUSE ? g.reason : "", c->guard);
         if (v == GUARD_REFUSE) assert_true(g.reason && *g.reason);
     }
 }
@@ -31,7 +33,8 @@ static void prefixes(void **state)
             assert_non_null(copy);
             memcpy(copy, c->bytes, n);
             const enum guard_verdict v = guard_check(copy, n, &g);
-            if (v != (n < head ? GUARD_MORE : GUARD_PASS)) fail_msg("%s, %zu bytes of it: %d %s", c->name, n, (int)v, v == GUARD_REFUSE ? g.reason : "");
+            if (v != (n < head ? GUARD_MORE : GUARD_PASS))
+                fail_msg("%s, %zu bytes of it: %d %s", c->name, n, (int)v, v == GUARD_REFUSE ? g.reason : "");
             free(copy);
         }
     }
@@ -104,8 +107,11 @@ static void limits(void **state)
 static void every_byte(void **state)
 {
     (void)state;
-    static const struct { const char *before, *after, *allowed; } places[] = {
-        { "GET /a", "b HTTP/1.1\r\n" H "\r\n", "-._~!$&'()*+,;=:@/?[] " }, /* a space ends it, which the version shows */
+    static const struct {
+        const char *before, *after, *allowed;
+    } places[] = {
+        { "GET /a", "b HTTP/1.1\r\n" H "\r\n",
+          "-._~!$&'()*+,;=:@/?[] " }, /* a space ends it, which the version shows */
         { "GET / HTTP/1.1\r\n" H "X", "Y: z\r\n\r\n", "!#$%&'*+-.^_`|~:" },
     };
     for (size_t p = 0; p < 2; p++) {
@@ -131,7 +137,11 @@ static void every_byte(void **state)
 }
 
 /* What a parser makes of a head, as pointers into text that it has cut into strings. */
-struct parsed { char text[1024]; const char *names[GUARD_HEADERS_MAX], *values[GUARD_HEADERS_MAX]; struct guard_parsed view; };
+struct parsed {
+    char text[1024];
+    const char *names[GUARD_HEADERS_MAX], *values[GUARD_HEADERS_MAX];
+    struct guard_parsed view;
+};
 
 static void parse(const char *head, size_t n, struct parsed *p)
 {
@@ -171,7 +181,8 @@ static void agreement(void **state)
         other[4].n = p.view.n ? p.view.n - 1 : 1;
         p.names[p.view.n] = p.values[p.view.n] = "X";
         for (size_t k = 0; k < sizeof other / sizeof *other; k++)
-            if (guard_agrees(head, g.head, &other[k])) fail_msg("%s: difference %zu is not seen", good_cases[i].name, k);
+            if (guard_agrees(head, g.head, &other[k]))
+                fail_msg("%s: difference %zu is not seen", good_cases[i].name, k);
         for (size_t k = 0; k < p.view.n; k++) {
             const char *name = p.names[k], *value = p.values[k];
             p.names[k] = "X-Other";
@@ -188,10 +199,14 @@ static void agreement(void **state)
 static void loopback_names(void **state)
 {
     (void)state;
-    static const char *const yes[] = { "localhost", "LocalHost:1", "127.0.0.1", "127.255.255.255:65535", "[::1]", "[::1]:80", "127.0.0.001" };
-    static const char *const no[] = { "", ":", ":80", "localhost.", "localhos", "xlocalhost", "127.0.0.1.", "127.0.0", "127.0.0.1.1", "127.0.0.0001", "127..0.1", "128.0.0.1",
-        "127.0.0.256", "0.0.0.0", "[::]", "::1", "10.0.0.1", "example.org", "localhost:80:80", "127.0.0.1x" };
-    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) assert_true(guard_loopback((struct guard_span){ yes[i], strlen(yes[i]) }));
+    static const char *const yes[] = { "localhost", "LocalHost:1", "127.0.0.1",  "127.255.255.255:65535",
+                                       "[::1]",     "[::1]:80",    "127.0.0.001" };
+    static const char *const no[] = { "",           ":",          ":80",         "localhost.",      "localhos",
+                                      "xlocalhost", "127.0.0.1.", "127.0.0",     "127.0.0.1.1",     "127.0.0.0001",
+                                      "127..0.1",   "128.0.0.1",  "127.0.0.256", "0.0.0.0",         "[::]",
+                                      "::1",        "10.0.0.1",   "example.org", "localhost:80:80", "127.0.0.1x" };
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+        assert_true(guard_loopback((struct guard_span){ yes[i], strlen(yes[i]) }));
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         if (guard_loopback((struct guard_span){ no[i], strlen(no[i]) })) fail_msg("%s", no[i]);
     assert_true(guard_loopback((struct guard_span){ 0 }));
@@ -200,8 +215,11 @@ static void loopback_names(void **state)
 static void decoding(void **state)
 {
     (void)state;
-    static const struct { const char *in, *out; } cases[] = {
-        { "", "" }, { "abc", "abc" }, { "a%2Fb", "a/b" }, { "a%2fb", "a/b" }, { "a+b", "a+b" }, { "%41%42", "AB" }, { "%c3%a4", "\xc3\xa4" }, { "%25", "%" }, { "%2541", "%41" },
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
+        { "", "" },         { "abc", "abc" },         { "a%2Fb", "a/b" }, { "a%2fb", "a/b" }, { "a+b", "a+b" },
+        { "%41%42", "AB" }, { "%c3%a4", "\xc3\xa4" }, { "%25", "%" },     { "%2541", "%41" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[32];
@@ -236,7 +254,21 @@ static void assert_sound(const char *bytes, const struct guard *g)
 static void changed_at_random(void **state)
 {
     (void)state;
-    static const char *const pieces[] = { "\r\n", "\n", "\r", " ", "\t", ":", "\r\n\r\n", "Content-Length: 2\r\n", "Transfer-Encoding: chunked\r\n", H, "\r\n x", "%00", "HTTP/1.0", "//", ".." };
+    static const char *const pieces[] = { "\r\n",
+                                          "\n",
+                                          "\r",
+                                          " ",
+                                          "\t",
+                                          ":",
+                                          "\r\n\r\n",
+                                          "Content-Length: 2\r\n",
+                                          "Transfer-Encoding: chunked\r\n",
+                                          H,
+                                          "\r\n x",
+                                          "%00",
+                                          "HTTP/1.0",
+                                          "//",
+                                          ".." };
     uint64_t seed = 7, passed = 0;
     for (int round = 0; round < 200000; round++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -247,8 +279,10 @@ static void changed_at_random(void **state)
         for (unsigned edits = 1 + (unsigned)(seed >> 60) % 3; edits; edits--) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             const size_t at = (size_t)(seed >> 33) % n, what = (size_t)(seed >> 24) % 4;
-            if (what == 0) text[at] = (char)(seed >> 50);
-            else if (what == 1 && n > 8) memmove(text + at, text + at + 1, --n - at);
+            if (what == 0)
+                text[at] = (char)(seed >> 50);
+            else if (what == 1 && n > 8)
+                memmove(text + at, text + at + 1, --n - at);
             else {
                 const char *piece = pieces[(seed >> 50) % (sizeof pieces / sizeof *pieces)];
                 const size_t m = strlen(piece);
@@ -268,8 +302,9 @@ static void changed_at_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hostile), cmocka_unit_test(prefixes), cmocka_unit_test(refusals_stay), cmocka_unit_test(limits), cmocka_unit_test(every_byte),
-        cmocka_unit_test(agreement), cmocka_unit_test(loopback_names), cmocka_unit_test(decoding), cmocka_unit_test(changed_at_random),
+        cmocka_unit_test(hostile),        cmocka_unit_test(prefixes),   cmocka_unit_test(refusals_stay),
+        cmocka_unit_test(limits),         cmocka_unit_test(every_byte), cmocka_unit_test(agreement),
+        cmocka_unit_test(loopback_names), cmocka_unit_test(decoding),   cmocka_unit_test(changed_at_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

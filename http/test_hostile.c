@@ -1,5 +1,5 @@
-/* test_hostile.c: every case against the real server over real sockets: one answer at most, of the right kind, then the end; what is smuggled behind a request
- * is never served; and after each case the server answers a good request. */
+/* test_hostile.c: every case against the real server over real sockets: one answer at most, of the right kind, then the
+ * end; what is smuggled behind a request is never served; and after each case the server answers a good request. */
 #include "test_client.h"
 
 #include <jansson.h>
@@ -12,7 +12,8 @@
 enum { BODY_MOST = 1024, ANSWER = 1 << 16 };
 
 static atomic_uint smuggled, good;
-static struct http_server *server, *impatient; /* the second one's deadlines are short: it is asked what ends by them, and nothing else */
+static struct http_server *server,
+    *impatient; /* the second one's deadlines are short: it is asked what ends by them, and nothing else */
 
 static void handle_good(void *user, struct http_request *r)
 {
@@ -65,16 +66,27 @@ static void handle_extras(void *user, struct http_request *r)
 }
 
 static const struct http_route routes[] = {
-    { "GET", "/good", handle_good, false }, { "GET", "/smuggled", handle_smuggled, false }, { "POST", "/echo", handle_echo, false },
-    { "POST", "/big", handle_big, false }, { "GET", "/items/", handle_items, false }, { "GET", "/silent", handle_silent, false }, { "GET", "/extras", handle_extras, false },
+    { "GET", "/good", handle_good, false },     { "GET", "/smuggled", handle_smuggled, false },
+    { "POST", "/echo", handle_echo, false },    { "POST", "/big", handle_big, false },
+    { "GET", "/items/", handle_items, false },  { "GET", "/silent", handle_silent, false },
+    { "GET", "/extras", handle_extras, false },
 };
 
 static int open_all(void **state)
 {
     (void)state;
     static const char *const origins[] = { "https://chat.example" }, *const hosts[] = { "friend.example" };
-    struct http_options o = { .host = "127.0.0.1", .max_streams = 0, .reserve = 16, .header_ms = PATIENCE_MS, .body_ms = PATIENCE_MS, .write_ms = PATIENCE_MS, .memory = 64 << 20,
-        .origins = origins, .n_origins = 1, .hosts = hosts, .n_hosts = 1 };
+    struct http_options o = { .host = "127.0.0.1",
+                              .max_streams = 0,
+                              .reserve = 16,
+                              .header_ms = PATIENCE_MS,
+                              .body_ms = PATIENCE_MS,
+                              .write_ms = PATIENCE_MS,
+                              .memory = 64 << 20,
+                              .origins = origins,
+                              .n_origins = 1,
+                              .hosts = hosts,
+                              .n_hosts = 1 };
     server = open_server(&o, routes, sizeof routes / sizeof *routes, NULL);
     o.header_ms = o.body_ms = 300;
     impatient = open_server(&o, routes, sizeof routes / sizeof *routes, NULL);
@@ -93,7 +105,8 @@ static void check_alive(struct http_server *s, const char *after)
 {
     static char answer[ANSWER];
     const uint64_t end = now_ms() + PATIENCE_MS;
-    while (exchange(http_port(s), GET("/good") "\r\n", answer, sizeof answer) != 200) /* on a busy machine even we can be too slow for the impatient one */
+    while (exchange(http_port(s), GET("/good") "\r\n", answer, sizeof answer) !=
+           200) /* on a busy machine even we can be too slow for the impatient one */
         if (s != impatient || now_ms() > end) fail_msg("after \"%s\" a good request gets: %s", after, answer);
 }
 
@@ -103,7 +116,8 @@ static void check_error(const char *name, const char *answer, int status)
     json_error_t error;
     json_t *o = body ? json_loads(body + 4, JSON_REJECT_DUPLICATES, &error) : NULL;
     if (!o) fail_msg("%s: no JSON in %s", name, answer);
-    if (!json_is_string(json_object_get(o, "code")) || !json_is_string(json_object_get(o, "message")) || !json_is_boolean(json_object_get(o, "retriable")))
+    if (!json_is_string(json_object_get(o, "code")) || !json_is_string(json_object_get(o, "message")) ||
+        !json_is_boolean(json_object_get(o, "retriable")))
         fail_msg("%s: %s", name, body);
     if (status == 405 && strstr(answer, "Allow:")) assert_non_null(strstr(answer, "OPTIONS"));
     json_decref(o);
@@ -117,12 +131,16 @@ static void check_case(const struct hostile *c)
     do {
         const int fd = connect_to(http_port(s));
         (void)send_bytes(fd, c->bytes, c->n);
-        if (!read_until(fd, answer, sizeof answer, NULL)) fail_msg("%s: the connection stays open; so far: %s", c->name, answer);
+        if (!read_until(fd, answer, sizeof answer, NULL))
+            fail_msg("%s: the connection stays open; so far: %s", c->name, answer);
         (void)close(fd);
-    } while (s == impatient && c->n && !answer[0] && now_ms() < end); /* nothing of it had come in time: we were too slow for the impatient one */
-    if (status_in(answer) != c->status) fail_msg("%s: %d instead of %d: %s", c->name, status_in(answer), c->status, answer);
+    } while (s == impatient && c->n && !answer[0] &&
+             now_ms() < end); /* nothing of it had come in time: we were too slow for the impatient one */
+    if (status_in(answer) != c->status)
+        fail_msg("%s: %d instead of %d: %s", c->name, status_in(answer), c->status, answer);
     if (count_of(answer, "\r\nX-Request-Id: ") != 1) fail_msg("%s: more than one answer: %s", c->name, answer);
-    if (!strstr(answer, "\r\nConnection: close\r\n") || !strstr(answer, "\r\nX-Request-Id: ")) fail_msg("%s: %s", c->name, answer);
+    if (!strstr(answer, "\r\nConnection: close\r\n") || !strstr(answer, "\r\nX-Request-Id: "))
+        fail_msg("%s: %s", c->name, answer);
     const bool head = !strncmp(c->bytes, "HEAD", 4);
     if (c->status >= 400 && !head) check_error(c->name, answer, c->status);
     if (head) assert_string_equal(strstr(answer, "\r\n\r\n"), "\r\n\r\n");
@@ -156,7 +174,8 @@ static void in_two_pieces(void **state)
         (void)send_bytes(fd, request + cut, sizeof request - 1 - cut);
         assert_true(read_until(fd, answer, sizeof answer, NULL));
         (void)close(fd);
-        if (status_in(answer) != 200 || !strstr(answer, "\r\n\r\n{\"text\":\"abc\"}")) fail_msg("cut after %zu: %s", cut, answer);
+        if (status_in(answer) != 200 || !strstr(answer, "\r\n\r\n{\"text\":\"abc\"}"))
+            fail_msg("cut after %zu: %s", cut, answer);
     }
 }
 
@@ -175,11 +194,13 @@ static void in_many_pieces(void **state)
         }
         assert_true(read_until(fd, answer, sizeof answer, NULL));
         (void)close(fd);
-        if (status_in(answer) != 200 || !strstr(answer, "\r\n\r\n{\"text\":\"abc\"}")) fail_msg("pieces of %zu: %s", piece, answer);
+        if (status_in(answer) != 200 || !strstr(answer, "\r\n\r\n{\"text\":\"abc\"}"))
+            fail_msg("pieces of %zu: %s", piece, answer);
     }
 }
 
-/* All bodies together have a limit. Those that are only announced count nothing, what has come does, and is there again for others. */
+/* All bodies together have a limit. Those that are only announced count nothing, what has come does, and is there again
+ * for others. */
 static void bodies_together(void **state)
 {
     (void)state;
@@ -188,17 +209,24 @@ static void bodies_together(void **state)
     char head[128], *body = calloc(1, HTTP_BODY_MAX);
     enum { FULL = 4 };
     int fds[FULL];
-    struct http_options o = { .host = "127.0.0.1", .reserve = FULL + 4, .header_ms = PATIENCE_MS, .body_ms = 10 * PATIENCE_MS, .write_ms = PATIENCE_MS, .memory = (uint64_t)FULL * HTTP_BODY_MAX };
+    struct http_options o = { .host = "127.0.0.1",
+                              .reserve = FULL + 4,
+                              .header_ms = PATIENCE_MS,
+                              .body_ms = 10 * PATIENCE_MS,
+                              .write_ms = PATIENCE_MS,
+                              .memory = (uint64_t)FULL * HTTP_BODY_MAX };
     struct http_server *patient = open_server(&o, routes, sizeof routes / sizeof *routes, NULL);
     assert_non_null(body);
-    (void)snprintf(head, sizeof head, "POST /big HTTP/1.1\r\n" H "Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", (int)HTTP_BODY_MAX);
+    (void)snprintf(head, sizeof head, "POST /big HTTP/1.1\r\n" H "Content-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+                   (int)HTTP_BODY_MAX);
     for (int i = 0; i < FULL; i++) {
         fds[i] = connect_to(http_port(patient));
         assert_true(send_text(fds[i], head) && read_until(fds[i], answer, sizeof answer, "100 Continue"));
     }
     assert_int_equal(exchange(http_port(patient), small, answer, sizeof answer), 200);
     for (int i = 0; i < FULL; i++) assert_true(send_bytes(fds[i], body, HTTP_BODY_MAX - 1));
-    wait_for(atomic_load(&patient->reserved) == (uint64_t)FULL * HTTP_BODY_MAX); /* to ask would take what the last of them needs */
+    wait_for(atomic_load(&patient->reserved) ==
+             (uint64_t)FULL * HTTP_BODY_MAX); /* to ask would take what the last of them needs */
     assert_int_equal(exchange(http_port(patient), small, answer, sizeof answer), 503);
     assert_int_equal(exchange(http_port(patient), GET("/good") "\r\n", answer, sizeof answer), 200);
     for (int i = 0; i < FULL; i++) (void)close(fds[i]);
@@ -214,7 +242,12 @@ static void slow_bodies(void **state)
     (void)state;
     static char answer[ANSWER];
     enum { THREADS = 2 };
-    struct http_options o = { .host = "127.0.0.1", .reserve = THREADS, .header_ms = 20 * PATIENCE_MS, .body_ms = 20 * PATIENCE_MS, .write_ms = PATIENCE_MS, .memory = 64 << 20 };
+    struct http_options o = { .host = "127.0.0.1",
+                              .reserve = THREADS,
+                              .header_ms = 20 * PATIENCE_MS,
+                              .body_ms = 20 * PATIENCE_MS,
+                              .write_ms = PATIENCE_MS,
+                              .memory = 64 << 20 };
     struct http_server *s = open_server(&o, routes, sizeof routes / sizeof *routes, NULL);
     int fds[THREADS];
     for (int i = 0; i < THREADS; i++) {
@@ -257,7 +290,8 @@ static void drips(void **state)
     (void)state;
     dripped("header, byte by byte", GET("/good") "X: ", 0);
     dripped("request line, byte by byte", "GET /", 0);
-    dripped("body, byte by byte", POST JSON "Content-Length: 1000\r\n\r\n", strlen(POST JSON "Content-Length: 1000\r\n\r\n"));
+    dripped("body, byte by byte", POST JSON "Content-Length: 1000\r\n\r\n",
+            strlen(POST JSON "Content-Length: 1000\r\n\r\n"));
 }
 
 /* Large things: what is too large is refused while it comes, and the answer arrives although not all of it was read. */
@@ -292,7 +326,11 @@ static void large(void **state)
     check_alive(server, "a body of 1 MB");
 }
 
-struct sender { int fd; char *bytes; size_t n; };
+struct sender {
+    int fd;
+    char *bytes;
+    size_t n;
+};
 static void *send_all(void *argument)
 {
     struct sender *s = argument;
@@ -311,7 +349,8 @@ static void whole_16_mib(void **state)
     assert_true(request && answer);
     memcpy(request, head, (size_t)head_n);
     uint64_t seed = 1;
-    for (size_t i = 0; i < n; i++) request[(size_t)head_n + i] = (char)((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 56);
+    for (size_t i = 0; i < n; i++)
+        request[(size_t)head_n + i] = (char)((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 56);
     struct sender s = { connect_to(http_port(server)), request, (size_t)head_n + n };
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, send_all, &s), 0);
@@ -331,9 +370,18 @@ static void closed_early(void **state)
 {
     (void)state;
     static char answer[ANSWER];
-    static const struct { const char *text; int status; } cases[] = {
-        { "", 0 }, { "GET", 400 }, { "GET /good HTTP/1.1\r\nHo", 400 }, { GET("/good"), 400 }, { GET("/good") "\r\n", 200 },
-        { POST JSON "Content-Length: 5\r\n\r\n", 400 }, { POST JSON "Content-Length: 5\r\n\r\n{}", 400 }, { POST JSON "Content-Length: 2\r\n\r\n{}", 200 },
+    static const struct {
+        const char *text;
+        int status;
+    } cases[] = {
+        { "", 0 },
+        { "GET", 400 },
+        { "GET /good HTTP/1.1\r\nHo", 400 },
+        { GET("/good"), 400 },
+        { GET("/good") "\r\n", 200 },
+        { POST JSON "Content-Length: 5\r\n\r\n", 400 },
+        { POST JSON "Content-Length: 5\r\n\r\n{}", 400 },
+        { POST JSON "Content-Length: 2\r\n\r\n{}", 200 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int fd = connect_to(http_port(server));
@@ -351,7 +399,9 @@ static void reset_at_once(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 4 * (N_HOSTILE + N_GOOD); i++) {
-        const struct hostile *c = i % (N_HOSTILE + N_GOOD) < N_HOSTILE ? &hostile_cases[i % (N_HOSTILE + N_GOOD)] : &good_cases[i % (N_HOSTILE + N_GOOD) - N_HOSTILE];
+        const struct hostile *c = i % (N_HOSTILE + N_GOOD) < N_HOSTILE
+                                      ? &hostile_cases[i % (N_HOSTILE + N_GOOD)]
+                                      : &good_cases[i % (N_HOSTILE + N_GOOD) - N_HOSTILE];
         const int fd = connect_to(http_port(server));
         (void)send_bytes(fd, c->bytes, c->n);
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger));
@@ -367,11 +417,14 @@ static void reset_at_once(void **state)
 static bool socket_at(uint16_t own_port, int *out)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-    const struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(own_port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    const struct sockaddr_in own = { .sin_family = AF_INET,
+                                     .sin_port = htons(own_port),
+                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     *out = fd;
     assert_true(fd >= 0);
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger)); /* no TIME_WAIT: the port is used again */
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 },
+                     sizeof(struct linger)); /* no TIME_WAIT: the port is used again */
     return !bind(fd, (const struct sockaddr *)&own, sizeof own);
 }
 
@@ -391,14 +444,21 @@ static uint16_t free_port(uint16_t server_port)
     return ntohs(own.sin_port);
 }
 
-/* Two connections that only our own address tells apart wait for the one thread of a server that is bound to all addresses; the second one has the lower
- * descriptor. What one asks is never judged or answered for the other: the first is let go, the second, alone by then, is served. */
+/* Two connections that only our own address tells apart wait for the one thread of a server that is bound to all
+ * addresses; the second one has the lower descriptor. What one asks is never judged or answered for the other: the
+ * first is let go, the second, alone by then, is served. */
 static void same_peer_twice(void **state)
 {
     (void)state;
     static char first[ANSWER], second[ANSWER];
-    static const char *const texts[] = { GET("/good") "\r\n", POST "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" INNER };
-    const struct http_options o = { .host = "0.0.0.0", .reserve = 1, .header_ms = PATIENCE_MS, .body_ms = PATIENCE_MS, .write_ms = PATIENCE_MS, .memory = 64 << 20 };
+    static const char *const texts[] = { GET("/good") "\r\n", POST
+                                         "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" INNER };
+    const struct http_options o = { .host = "0.0.0.0",
+                                    .reserve = 1,
+                                    .header_ms = PATIENCE_MS,
+                                    .body_ms = PATIENCE_MS,
+                                    .write_ms = PATIENCE_MS,
+                                    .memory = 64 << 20 };
     const uint64_t end = now_ms() + PATIENCE_MS;
     for (int round = 0; round < 4;) {
         const int low = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -478,8 +538,11 @@ static void contract(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hostile), cmocka_unit_test(served), cmocka_unit_test(in_two_pieces), cmocka_unit_test(in_many_pieces), cmocka_unit_test(bodies_together), cmocka_unit_test(slow_bodies), cmocka_unit_test(drips), cmocka_unit_test(large),
-        cmocka_unit_test(whole_16_mib), cmocka_unit_test(closed_early), cmocka_unit_test(reset_at_once), cmocka_unit_test(same_peer_twice), cmocka_unit_test(expectations), cmocka_unit_test(contract),
+        cmocka_unit_test(hostile),        cmocka_unit_test(served),          cmocka_unit_test(in_two_pieces),
+        cmocka_unit_test(in_many_pieces), cmocka_unit_test(bodies_together), cmocka_unit_test(slow_bodies),
+        cmocka_unit_test(drips),          cmocka_unit_test(large),           cmocka_unit_test(whole_16_mib),
+        cmocka_unit_test(closed_early),   cmocka_unit_test(reset_at_once),   cmocka_unit_test(same_peer_twice),
+        cmocka_unit_test(expectations),   cmocka_unit_test(contract),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -1,6 +1,8 @@
-/* test_streams.c: streams of events and the ways in which clients leave them; slots; stalled readers; closing under load.
+/* test_streams.c: streams of events and the ways in which clients leave them; slots; stalled readers; closing under
+ * load.
  *
- * Deadlines of these servers are minutes, unless a test is about a deadline: that something ends here shows that it was seen to end. */
+ * Deadlines of these servers are minutes, unless a test is about a deadline: that something ends here shows that it was
+ * seen to end. */
 #include "test_client.h"
 
 #include <pthread.h>
@@ -86,13 +88,20 @@ static void handle_work(void *user, struct http_request *r)
 }
 
 static const struct http_route routes[] = {
-    { "GET", "/good", handle_good, false }, { "POST", "/body", handle_body, false }, { "GET", "/stream", handle_stream, true },
-    { "GET", "/large", handle_large, false }, { "GET", "/torrent", handle_torrent, true }, { "GET", "/work", handle_work, true },
+    { "GET", "/good", handle_good, false },      { "POST", "/body", handle_body, false },
+    { "GET", "/stream", handle_stream, true },   { "GET", "/large", handle_large, false },
+    { "GET", "/torrent", handle_torrent, true }, { "GET", "/work", handle_work, true },
 };
 
 static struct http_server *open_with(uint32_t max_streams, uint32_t write_ms)
 {
-    const struct http_options o = { .host = "127.0.0.1", .max_streams = max_streams, .reserve = 4, .header_ms = MINUTES, .body_ms = MINUTES, .write_ms = write_ms, .memory = 64 << 20 };
+    const struct http_options o = { .host = "127.0.0.1",
+                                    .max_streams = max_streams,
+                                    .reserve = 4,
+                                    .header_ms = MINUTES,
+                                    .body_ms = MINUTES,
+                                    .write_ms = write_ms,
+                                    .memory = 64 << 20 };
     atomic_store(&stop, false);
     atomic_store(&go, false);
     atomic_store(&began, 0);
@@ -128,7 +137,7 @@ static int send_request(const struct http_server *s, const char *text)
     return fd;
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------------- */
 
 /* Numbers 0 to n-1 in order, each once. */
 static void check_events(const char *answer, unsigned n)
@@ -151,11 +160,16 @@ static void events(void **state)
     struct http_server *s = open_with(4, MINUTES);
     assert_int_equal(exchange(http_port(s), STREAM("X-Events: 30\r\n"), answer, sizeof answer), 200);
     check_events(answer, 30);
-    assert_non_null(strstr(answer, "\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n\r\n"));
-    assert_non_null(strstr(answer, "\r\n1d\r\nevent: token\ndata: {\"i\":10}\n\n\r\n")); /* one chunk each, and its size is right */
+    assert_non_null(strstr(answer, "\r\nContent-Type: text/event-stream\r\nCache-Control: "
+                                   "no-cache\r\nX-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n\r\n"));
+    assert_non_null(
+        strstr(answer, "\r\n1d\r\nevent: token\ndata: {\"i\":10}\n\n\r\n")); /* one chunk each, and its size is right */
     assert_string_equal(answer + strlen(answer) - 7, "\r\n0\r\n\r\n");
-    assert_int_equal(exchange(http_port(s), "GET /stream HTTP/1.0\r\nX-Events: 3\r\n" H "\r\n", answer, sizeof answer), 200);
-    assert_non_null(strstr(answer, "\r\n\r\nevent: token\ndata: {\"i\":0}\n\nevent: token\ndata: {\"i\":1}\n\nevent: token\ndata: {\"i\":2}\n\n"));
+    assert_int_equal(exchange(http_port(s), "GET /stream HTTP/1.0\r\nX-Events: 3\r\n" H "\r\n", answer, sizeof answer),
+                     200);
+    assert_non_null(strstr(
+        answer,
+        "\r\n\r\nevent: token\ndata: {\"i\":0}\n\nevent: token\ndata: {\"i\":1}\n\nevent: token\ndata: {\"i\":2}\n\n"));
     assert_null(strstr(answer, "chunked"));
     assert_int_equal(exchange(http_port(s), "HEAD /stream HTTP/1.1\r\n" H "\r\n", answer, sizeof answer), 200);
     assert_string_equal(strstr(answer, "\r\n\r\n"), "\r\n\r\n");
@@ -178,7 +192,7 @@ static void pings(void **state)
     http_close(s);
 }
 
-/* ---- leaving ------------------------------------------------------------------------------------------------------------------- */
+/* ---- leaving ------------------------------------------------------------------------------------------- */
 
 enum leaving { FIN, RESET, HALF_CLOSE }; /* and freezing, below */
 static const char *const leaving_names[] = { "close", "reset", "half-close" };
@@ -186,7 +200,8 @@ static const char *const leaving_names[] = { "close", "reset", "half-close" };
 static void leave(int fd, enum leaving how)
 {
     if (how == HALF_CLOSE) assert_int_equal(shutdown(fd, SHUT_WR), 0);
-    if (how == RESET) assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger)), 0);
+    if (how == RESET)
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger)), 0);
     if (how == FIN || how == RESET) (void)close(fd);
 }
 
@@ -195,8 +210,9 @@ static void leave_early(void **state)
 {
     (void)state;
     static char answer[ANSWER];
-    static const char *const beginnings[] = { "", "GET /go", "GET /good HTTP/1.1\r\n" H, "POST /body HTTP/1.1\r\n" H "Content-Length: 100\r\n\r\n",
-        "POST /body HTTP/1.1\r\n" H "Content-Length: 100\r\n\r\nhalf" };
+    static const char *const beginnings[] = { "", "GET /go", "GET /good HTTP/1.1\r\n" H,
+                                              "POST /body HTTP/1.1\r\n" H "Content-Length: 100\r\n\r\n",
+                                              "POST /body HTTP/1.1\r\n" H "Content-Length: 100\r\n\r\nhalf" };
     struct http_server *s = open_with(2, MINUTES);
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++) {
         for (enum leaving how = FIN; how <= HALF_CLOSE; how++) {
@@ -206,7 +222,8 @@ static void leave_early(void **state)
             leave(fd, how);
             if (how == HALF_CLOSE) {
                 assert_true(read_until(fd, answer, sizeof answer, NULL));
-                if (status_in(answer) != (beginnings[i][0] ? 400 : 0)) fail_msg("\"%s\" and a half-close: %s", beginnings[i], answer);
+                if (status_in(answer) != (beginnings[i][0] ? 400 : 0))
+                    fail_msg("\"%s\" and a half-close: %s", beginnings[i], answer);
                 (void)close(fd);
             }
             wait_for(nothing_left(s));
@@ -243,9 +260,9 @@ static void leave_streams(void **state)
     struct http_server *s = open_with(2, MINUTES);
     for (enum leaving how = FIN; how <= HALF_CLOSE; how++) {
         print_message("%s\n", leaving_names[how]);
-        leave_stream(s, STREAM("X-Quiet: 1\r\n"), NULL, how);            /* perhaps before the first byte */
-        leave_stream(s, STREAM("X-Quiet: 1\r\n"), "\r\n\r\n", how);      /* queued, in prefill: headers came, no event */
-        leave_stream(s, GET("/stream"), "\"i\":3", how);               /* in the middle */
+        leave_stream(s, STREAM("X-Quiet: 1\r\n"), NULL, how);       /* perhaps before the first byte */
+        leave_stream(s, STREAM("X-Quiet: 1\r\n"), "\r\n\r\n", how); /* queued, in prefill: headers came, no event */
+        leave_stream(s, GET("/stream"), "\"i\":3", how);            /* in the middle */
     }
     leave_stream(s, GET("/torrent"), "xxxx", FIN);
     leave_stream(s, GET("/torrent"), "xxxx", RESET);
@@ -271,7 +288,8 @@ static void leave_work(void **state)
     http_close(s);
 }
 
-/* Clients that stop reading are gone after write_ms, whether they stay connected or not; meanwhile others get all of their events. */
+/* Clients that stop reading are gone after write_ms, whether they stay connected or not; meanwhile others get all of
+ * their events. */
 static void freeze(void **state)
 {
     (void)state;
@@ -337,7 +355,7 @@ static void slow_reader(void **state)
     while (!read_slowly()) continue;
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------------------------- */
+/* ---- slots --------------------------------------------------------------------------------------------- */
 
 static void slots(void **state)
 {
@@ -366,7 +384,7 @@ static void slots(void **state)
     http_close(s);
 }
 
-/* ---- closing ------------------------------------------------------------------------------------------------------------------- */
+/* ---- closing ------------------------------------------------------------------------------------------- */
 
 static atomic_uint answered, refused, lost;
 
@@ -384,8 +402,10 @@ static void *ask_again_and_again(void *argument)
         const bool sent = send_text(fd, GET("/good"));
         const bool whole = read_until(fd, answer, sizeof answer, NULL);
         const int status = status_in(answer);
-        if (!sent || !whole || (status != 200 && status != 503)) atomic_fetch_add(&lost, 1);
-        else atomic_fetch_add(&answered, 1);
+        if (!sent || !whole || (status != 200 && status != 503))
+            atomic_fetch_add(&lost, 1);
+        else
+            atomic_fetch_add(&answered, 1);
         if (status == 200 && !strstr(answer, "\r\n\r\ngood\n")) fail_msg("half an answer: %s", answer);
         (void)close(fd);
     }
@@ -405,7 +425,8 @@ static void close_under_load(void **state)
     for (int i = 0; i < STREAMS; i++) streams[i] = send_request(s, GET("/stream"));
     wait_for(atomic_load(&began) == STREAMS);
     for (int i = 0; i < IDLE; i++) idle[i] = send_request(s, i % 2 ? "GET /go" : "");
-    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, ask_again_and_again, &port), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_again_and_again, &port), 0);
     wait_for(atomic_load(&answered) > 50);
     atomic_store(&stop, true);
     http_close(s);
@@ -421,7 +442,13 @@ static void close_under_load(void **state)
         assert_true(read_until(idle[i], answer, sizeof answer, NULL));
         (void)close(idle[i]);
     }
-    const struct http_options again = { .host = "127.0.0.1", .port = port, .reserve = 2, .header_ms = 1000, .body_ms = 1000, .write_ms = 1000, .memory = 64 << 20 };
+    const struct http_options again = { .host = "127.0.0.1",
+                                        .port = port,
+                                        .reserve = 2,
+                                        .header_ms = 1000,
+                                        .body_ms = 1000,
+                                        .write_ms = 1000,
+                                        .memory = 64 << 20 };
     s = open_server(&again, routes, sizeof routes / sizeof *routes, NULL);
     assert_int_equal(exchange(port, GET("/good"), answer, sizeof answer), 200);
     http_close(s);
@@ -431,7 +458,8 @@ static void close_under_load(void **state)
 static int open_descriptors(void)
 {
     int n = 0;
-    for (int fd = 0; fd < 4096; fd++) n += !getsockopt(fd, SOL_SOCKET, SO_TYPE, &(int){ 0 }, &(socklen_t){ sizeof(int) });
+    for (int fd = 0; fd < 4096; fd++)
+        n += !getsockopt(fd, SOL_SOCKET, SO_TYPE, &(int){ 0 }, &(socklen_t){ sizeof(int) });
     return n;
 }
 
@@ -456,7 +484,13 @@ static void too_few_descriptors(void **state)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (!child) {
-        const struct http_options o = { .host = "127.0.0.1", .max_streams = 1000, .reserve = 10, .header_ms = 1000, .body_ms = 1000, .write_ms = 1000, .memory = 64 << 20 };
+        const struct http_options o = { .host = "127.0.0.1",
+                                        .max_streams = 1000,
+                                        .reserve = 10,
+                                        .header_ms = 1000,
+                                        .body_ms = 1000,
+                                        .write_ms = 1000,
+                                        .memory = 64 << 20 };
         char text[256] = "";
         const struct wk_err err = { text, sizeof text };
         struct http_server *s = NULL;
@@ -471,7 +505,9 @@ static void too_few_descriptors(void **state)
 static void wrong_options(void **state)
 {
     (void)state;
-    const struct http_options right = { .host = "127.0.0.1", .reserve = 1, .header_ms = 1, .body_ms = 1, .write_ms = 1, .memory = 64 << 20 };
+    const struct http_options right = {
+        .host = "127.0.0.1", .reserve = 1, .header_ms = 1, .body_ms = 1, .write_ms = 1, .memory = 64 << 20
+    };
     struct http_server *s = open_server(&right, routes, 1, NULL), *other = NULL;
     struct http_options o[8] = { right, right, right, right, right, right, right, right };
     o[0].host = "localhost";
@@ -496,9 +532,19 @@ static void wrong_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(too_few_descriptors) /* before there are threads */, cmocka_unit_test(events), cmocka_unit_test(pings), cmocka_unit_test(leave_early), cmocka_unit_test(leave_streams), cmocka_unit_test(leave_work),
-        cmocka_unit_test(freeze), cmocka_unit_test(dripping_reader), cmocka_unit_test(slow_reader), cmocka_unit_test(slots), cmocka_unit_test(close_under_load),
-        cmocka_unit_test(no_descriptor_is_left), cmocka_unit_test(wrong_options),
+        cmocka_unit_test(too_few_descriptors) /* before there are threads */,
+        cmocka_unit_test(events),
+        cmocka_unit_test(pings),
+        cmocka_unit_test(leave_early),
+        cmocka_unit_test(leave_streams),
+        cmocka_unit_test(leave_work),
+        cmocka_unit_test(freeze),
+        cmocka_unit_test(dripping_reader),
+        cmocka_unit_test(slow_reader),
+        cmocka_unit_test(slots),
+        cmocka_unit_test(close_under_load),
+        cmocka_unit_test(no_descriptor_is_left),
+        cmocka_unit_test(wrong_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

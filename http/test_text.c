@@ -1,4 +1,5 @@
-/* test_text.c: the escaper that every token passes: over all bytes, all characters, all cuts, against a parser and against the rule for what is no character. */
+/* test_text.c: the escaper that every token passes: over all bytes, all characters, all cuts, against a parser and
+ * against the rule for what is no character. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,7 +75,8 @@ static void every_character(void **state)
 static void cut_characters(void **state)
 {
     (void)state;
-    static const uint32_t some[] = { 0x80, 0x7ff, 0x800, 0xfff, 0x1000, 0xcfff, 0xd000, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x3ffff, 0x40000, 0xfffff, 0x10ffff };
+    static const uint32_t some[] = { 0x80,   0x7ff,  0x800,   0xfff,   0x1000,  0xcfff,  0xd000,  0xd7ff,
+                                     0xe000, 0xffff, 0x10000, 0x3ffff, 0x40000, 0xfffff, 0x10ffff };
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         char c[4], text[16];
         const size_t length = utf8_encode(some[i], c);
@@ -94,7 +96,8 @@ static void cut_characters(void **state)
 static void random_bytes(void **state)
 {
     (void)state;
-    static const unsigned char likely[] = { 0xc2, 0xe0, 0xed, 0xf0, 0xf4, 0x80, 0x9f, 0xa0, 0xbf, 0xff, 0xc0, 0xf5, '"', '\\', '\n', 0, 'a', 0x7f };
+    static const unsigned char likely[] = { 0xc2, 0xe0, 0xed, 0xf0, 0xf4, 0x80, 0x9f, 0xa0, 0xbf,
+                                            0xff, 0xc0, 0xf5, '"',  '\\', '\n', 0,    'a',  0x7f };
     uint64_t seed = 42;
     for (int round = 0; round < 50000; round++) {
         char bytes[256];
@@ -111,7 +114,9 @@ static void random_bytes(void **state)
 static void known_outputs(void **state)
 {
     (void)state;
-    static const struct { const char *in, *out; } cases[] = {
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
         { "a\"b\\c", "\"a\\\"b\\\\c\"" },
         { "\b\t\n\f\r\v\x1f\x7f", "\"\\b\\t\\n\\f\\r\\u000b\\u001f\\u007f\"" },
         { "\xe2\x80\xa8", "\"\xe2\x80\xa8\"" }, /* U+2028 is text in JSON */
@@ -150,7 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_and_two_bytes), cmocka_unit_test(every_character), cmocka_unit_test(cut_characters),
-        cmocka_unit_test(random_bytes), cmocka_unit_test(known_outputs), cmocka_unit_test(growing),
+        cmocka_unit_test(random_bytes),      cmocka_unit_test(known_outputs),   cmocka_unit_test(growing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

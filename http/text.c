@@ -51,8 +51,10 @@ void http_text_format(struct http_text *t, const char *format, ...)
     if (n < 0) {
         t->failed = true;
     } else if (reserve(t, (size_t)n)) {
-        if (vsnprintf(t->data + t->n, (size_t)n + 1, format, again) == n) t->n += (size_t)n;
-        else t->failed = true;
+        if (vsnprintf(t->data + t->n, (size_t)n + 1, format, again) == n)
+            t->n += (size_t)n;
+        else
+            t->failed = true;
     }
     va_end(again);
 }
@@ -69,7 +71,8 @@ static size_t plain_run(const char *bytes, size_t i, size_t n)
     return i - from;
 }
 
-/* Bytes of 0x80 and above, up to the next one below: whatever is no character there ends before that one, so that the run can be looked at alone. */
+/* Bytes of 0x80 and above, up to the next one below: whatever is no character there ends before that one, so that the
+ * run can be looked at alone. */
 static size_t add_high_run(struct http_text *t, const char *bytes, size_t i, size_t n)
 {
     const size_t from = i;
@@ -97,8 +100,10 @@ static void add_escaped(struct http_text *t, unsigned char c)
     static const char short_names[] = "btn\0fr"; /* 8 to 13; 11 has none */
     static const char hex[] = "0123456789abcdef";
     char text[6] = { '\\' };
-    if (c == '"' || c == '\\') text[1] = (char)c;
-    else if (c >= 8 && c <= 13 && c != 11) text[1] = short_names[c - 8];
+    if (c == '"' || c == '\\')
+        text[1] = (char)c;
+    else if (c >= 8 && c <= 13 && c != 11)
+        text[1] = short_names[c - 8];
     else {
         text[1] = 'u', text[2] = '0', text[3] = '0', text[4] = hex[c >> 4], text[5] = hex[c & 15];
         http_text_add(t, text, 6);
@@ -115,8 +120,10 @@ void http_text_json(struct http_text *t, const char *bytes, size_t n)
         http_text_add(t, bytes + i, plain);
         i += plain;
         if (i == n) break;
-        if ((unsigned char)bytes[i] >= 0x80) i += add_high_run(t, bytes, i, n);
-        else add_escaped(t, (unsigned char)bytes[i++]);
+        if ((unsigned char)bytes[i] >= 0x80)
+            i += add_high_run(t, bytes, i, n);
+        else
+            add_escaped(t, (unsigned char)bytes[i++]);
     }
     http_text_add(t, "\"", 1);
 }

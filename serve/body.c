@@ -13,15 +13,20 @@
 
 enum { MAX_MARKS = 4, SHOWN_BYTES = 80 };
 
-/* ---- a walk over the tokens -------------------------------------------------------------------------------------------- */
+/* ---- a walk over the tokens ---------------------------------------------------------------------------- */
 
-struct span { size_t at, n; };
+struct span {
+    size_t at, n;
+};
 
 struct walk {
     const char *bytes;
     size_t n, at;
     uint32_t depth;
-    struct { bool object, named; struct span key; } level[BODY_MAX_DEPTH + 1];
+    struct {
+        bool object, named;
+        struct span key;
+    } level[BODY_MAX_DEPTH + 1];
     struct span mark[MAX_MARKS]; /* numbers that become strings */
     uint32_t n_marks;
 };
@@ -55,7 +60,8 @@ static struct span string_at(const struct walk *w)
 static bool too_large(const struct walk *w, struct span number, struct body_error *why)
 {
     field_of(w, why->field);
-    (void)snprintf(why->text, sizeof why->text, "%s%snumber out of range: %.*s", why->field, why->field[0] ? ": " : "", (int)(number.n < 40 ? number.n : 40), w->bytes + number.at);
+    (void)snprintf(why->text, sizeof why->text, "%s%snumber out of range: %.*s", why->field, why->field[0] ? ": " : "",
+                   (int)(number.n < 40 ? number.n : 40), w->bytes + number.at);
     return false;
 }
 
@@ -67,7 +73,8 @@ static bool number_at(struct walk *w, struct body_error *why)
     char *end;
     while (w->at < w->n && memchr("+-.0123456789eE", w->bytes[w->at], 15)) w->at++;
     number.n = w->at - number.at;
-    const bool whole = !memchr(w->bytes + number.at, '.', number.n) && !memchr(w->bytes + number.at, 'e', number.n) && !memchr(w->bytes + number.at, 'E', number.n);
+    const bool whole = !memchr(w->bytes + number.at, '.', number.n) && !memchr(w->bytes + number.at, 'e', number.n) &&
+                       !memchr(w->bytes + number.at, 'E', number.n);
     if (number.n >= sizeof text) return too_large(w, number, why);
     memcpy(text, w->bytes + number.at, number.n);
     text[number.n] = '\0';
@@ -160,7 +167,8 @@ static bool parse(const char *bytes, size_t n, json_t **out, struct body_error *
         return false;
     }
     struct walk w = { .bytes = bytes, .n = n };
-    (void)walk(&w, said.position > 1 ? (size_t)said.position - 1 : 0, &unused); /* to what the offending token belongs to */
+    (void)walk(&w, said.position > 1 ? (size_t)said.position - 1 : 0,
+               &unused); /* to what the offending token belongs to */
     field_of(&w, why->field);
     (void)snprintf(why->text, sizeof why->text, "not JSON: line %d, column %d: %s", said.line, said.column, said.text);
     return false;
@@ -206,7 +214,7 @@ size_t body_memory(const char *bytes, size_t n)
     return memory + ROUNDED;
 }
 
-/* ---- members ----------------------------------------------------------------------------------------------------------- */
+/* ---- members ------------------------------------------------------------------------------------------- */
 
 static void name_field(const struct body_object *o, const char *name, struct body_error *why)
 {
@@ -239,8 +247,7 @@ bool body_knows(const struct body_object *o, const char *const *names, size_t n,
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)o->object, key, value)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)o->object, key, value) {
         size_t i = 0;
         while (i < n && strcmp(names[i], key) != 0) i++;
         if (i < n) continue;
@@ -259,22 +266,26 @@ bool body_required(const struct body_object *o, const char *name, struct body_er
     return false;
 }
 
-bool body_integer(const struct body_object *o, const char *name, int64_t min, int64_t max, int64_t *out, struct body_error *why)
+bool body_integer(const struct body_object *o, const char *name, int64_t min, int64_t max, int64_t *out,
+                  struct body_error *why)
 {
     const json_t *value = json_object_get(o->object, name);
     if (!value) return true;
     const int64_t v = json_integer_value(value);
-    if (!json_is_integer(value) || v < min || v > max) return body_fail(o, name, why, "a whole number from %" PRId64 " to %" PRId64, min, max);
+    if (!json_is_integer(value) || v < min || v > max)
+        return body_fail(o, name, why, "a whole number from %" PRId64 " to %" PRId64, min, max);
     *out = v;
     return true;
 }
 
-bool body_real(const struct body_object *o, const char *name, double min, double max, double *out, struct body_error *why)
+bool body_real(const struct body_object *o, const char *name, double min, double max, double *out,
+               struct body_error *why)
 {
     const json_t *value = json_object_get(o->object, name);
     if (!value) return true;
     const double v = json_number_value(value);
-    if (!json_is_number(value) || !(v >= min && v <= max)) return body_fail(o, name, why, "a number from %g to %g", min, max);
+    if (!json_is_number(value) || !(v >= min && v <= max))
+        return body_fail(o, name, why, "a number from %g to %g", min, max);
     *out = v;
     return true;
 }
@@ -309,7 +320,8 @@ bool body_uint64(const struct body_object *o, const char *name, uint64_t *out, b
     return true;
 }
 
-bool body_string(const struct body_object *o, const char *name, size_t least, size_t most, const char **out, size_t *n, struct body_error *why)
+bool body_string(const struct body_object *o, const char *name, size_t least, size_t most, const char **out, size_t *n,
+                 struct body_error *why)
 {
     const json_t *value = json_object_get(o->object, name);
     if (!value) return true;
@@ -325,6 +337,7 @@ bool body_name(const struct body_object *o, const char *name, size_t most, const
     size_t n = 0;
     if (!body_string(o, name, 1, most, out, &n, why)) return false;
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)(*out)[i] < 0x20 || (*out)[i] == 0x7f) return body_fail(o, name, why, "a string without control characters");
+        if ((unsigned char)(*out)[i] < 0x20 || (*out)[i] == 0x7f)
+            return body_fail(o, name, why, "a string without control characters");
     return true;
 }

@@ -20,37 +20,44 @@
 
 enum { HOST_MAX = 256, PATH_MAX_BYTES = 2048, IO_MS = 5000, STOP_WAIT_MS = 500 };
 
-struct target { char host[HOST_MAX], port[8], path[PATH_MAX_BYTES]; };
+struct target {
+    char host[HOST_MAX], port[8], path[PATH_MAX_BYTES];
+};
 
 struct callback {
     pthread_t thread;
-    int stop;                 /* eventfd: readable once it shall end */
+    int stop; /* eventfd: readable once it shall end */
     struct target to;
     json_t *document;
-    uint16_t port;            /* of the document's url, whose address is that of the connection; 0: the url stands */
+    uint16_t port; /* of the document's url, whose address is that of the connection; 0: the url stands */
 };
 
-/* ---- the address ------------------------------------------------------------------------------------------------------- */
+/* ---- the address --------------------------------------------------------------------------------------- */
 
 static wk_status split(const char *url, struct target *t, const struct wk_err *err)
 {
     static const char expected[] = "expected http://HOST[:PORT][/PATH]";
-    if (strncmp(url, "https://", 8) == 0) return wk_fail(err, WK_UNSUPPORTED, "https is not served; use http, for example to a proxy beside this worker");
+    if (strncmp(url, "https://", 8) == 0)
+        return wk_fail(err, WK_UNSUPPORTED, "https is not served; use http, for example to a proxy beside this worker");
     if (strncmp(url, "http://", 7) != 0) return wk_fail(err, WK_INVALID, "%s", expected);
     const char *host = url + 7;
     const size_t n = strcspn(host, ":/?#"), whole = strcspn(host, "/?#");
     for (const char *p = url; *p; p++)
-        if (!isgraph((unsigned char)*p)) return wk_fail(err, WK_INVALID, "%s, without spaces or control characters", expected);
-    if (!n || n >= sizeof t->host || strcspn(host, "@[") < whole || strchr(host, '#')) return wk_fail(err, WK_INVALID, "%s", expected);
+        if (!isgraph((unsigned char)*p))
+            return wk_fail(err, WK_INVALID, "%s, without spaces or control characters", expected);
+    if (!n || n >= sizeof t->host || strcspn(host, "@[") < whole || strchr(host, '#'))
+        return wk_fail(err, WK_INVALID, "%s", expected);
     (void)snprintf(t->host, sizeof t->host, "%.*s", (int)n, host);
     (void)snprintf(t->port, sizeof t->port, "80");
     if (host[n] == ':') {
         char *end;
         const unsigned long port = strtoul(host + n + 1, &end, 10);
-        if (!isdigit((unsigned char)host[n + 1]) || end != host + whole || port < 1 || port > 65535) return wk_fail(err, WK_INVALID, "%s, PORT 1 to 65535", expected);
+        if (!isdigit((unsigned char)host[n + 1]) || end != host + whole || port < 1 || port > 65535)
+            return wk_fail(err, WK_INVALID, "%s, PORT 1 to 65535", expected);
         (void)snprintf(t->port, sizeof t->port, "%lu", port);
     }
-    if (strlen(host + whole) + 2 > sizeof t->path) return wk_fail(err, WK_INVALID, "the path is longer than %d bytes", PATH_MAX_BYTES - 2);
+    if (strlen(host + whole) + 2 > sizeof t->path)
+        return wk_fail(err, WK_INVALID, "the path is longer than %d bytes", PATH_MAX_BYTES - 2);
     (void)snprintf(t->path, sizeof t->path, "%s%s", host[whole] == '/' ? "" : "/", host + whole);
     return WK_OK;
 }
@@ -61,7 +68,7 @@ wk_status callback_check(const char *url, const struct wk_err *err)
     return split(url, &t, err);
 }
 
-/* ---- one try ----------------------------------------------------------------------------------------------------------- */
+/* ---- one try ------------------------------------------------------------------------------------------- */
 
 /* Waits until fd is ready for `events`; false: too long, or asked to stop. */
 static bool wait_for(const struct callback *c, int fd, short events)
@@ -102,7 +109,8 @@ static wk_status send_all(const struct callback *c, int fd, const char *bytes, s
     while (n) {
         const ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
         if (sent < 0 && errno != EAGAIN && errno != EINTR) return wk_fail(err, WK_IO, "sending: %s", strerror(errno));
-        if (sent < 0 && errno == EAGAIN && !wait_for(c, fd, POLLOUT)) return wk_fail(err, WK_IO, "sending took too long");
+        if (sent < 0 && errno == EAGAIN && !wait_for(c, fd, POLLOUT))
+            return wk_fail(err, WK_IO, "sending took too long");
         if (sent > 0) bytes += sent, n -= (size_t)sent;
     }
     return WK_OK;
@@ -121,7 +129,8 @@ static wk_status read_status(const struct callback *c, int fd, const struct wk_e
         n += (size_t)got;
     }
     line[n] = '\0';
-    if (strncmp(line, "HTTP/1.", 7) != 0 || line[8] != ' ' || !isdigit((unsigned char)line[9])) return wk_fail(err, WK_IO, "the answer is not HTTP");
+    if (strncmp(line, "HTTP/1.", 7) != 0 || line[8] != ' ' || !isdigit((unsigned char)line[9]))
+        return wk_fail(err, WK_IO, "the answer is not HTTP");
     return line[9] == '2' ? WK_OK : wk_fail(err, WK_IO, "answered with status %.3s", line + 9);
 }
 
@@ -131,7 +140,9 @@ static void name_address(const struct callback *c, int fd)
     struct sockaddr_in here;
     socklen_t n = sizeof here;
     char text[INET_ADDRSTRLEN], url[64];
-    if (!c->port || getsockname(fd, (struct sockaddr *)&here, &n) || here.sin_family != AF_INET || !inet_ntop(AF_INET, &here.sin_addr, text, sizeof text)) return;
+    if (!c->port || getsockname(fd, (struct sockaddr *)&here, &n) || here.sin_family != AF_INET ||
+        !inet_ntop(AF_INET, &here.sin_addr, text, sizeof text))
+        return;
     (void)snprintf(url, sizeof url, "http://%s:%u", text, c->port);
     (void)json_object_set_new(c->document, "url", json_string(url));
 }
@@ -145,8 +156,10 @@ static wk_status try_once(const struct callback *c, const struct wk_err *err)
     char *body = json_dumps(c->document, JSON_COMPACT);
     wk_status status = body ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory for the callback");
     if (!status) {
-        const int n = snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", c->to.path,
-                               c->to.host, c->to.port, strlen(body));
+        const int n = snprintf(head, sizeof head,
+                               "POST %s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nContent-Length: "
+                               "%zu\r\nConnection: close\r\n\r\n",
+                               c->to.path, c->to.host, c->to.port, strlen(body));
         status = send_all(c, fd, head, (size_t)n, err);
     }
     if (!status) status = send_all(c, fd, body, strlen(body), err);
@@ -156,7 +169,7 @@ static wk_status try_once(const struct callback *c, const struct wk_err *err)
     return status;
 }
 
-/* ---- the thread -------------------------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------------------- */
 
 static bool told_to_stop(const struct callback *c, int wait_ms)
 {
@@ -176,7 +189,8 @@ static void *run(void *user)
         }
         if (told_to_stop(c, 0)) break;
         const bool last = i == CALLBACK_TRIES;
-        LOG(last ? LOG_ERROR : LOG_WARN, last ? "error" : "callback_failed", text, log_s("code", "CALLBACK_FAILED"), log_s("host", c->to.host), log_u("tries", i));
+        LOG(last ? LOG_ERROR : LOG_WARN, last ? "error" : "callback_failed", text, log_s("code", "CALLBACK_FAILED"),
+            log_s("host", c->to.host), log_u("tries", i));
         if (last || told_to_stop(c, 1000 << (i - 1))) break;
     }
     return NULL;
@@ -189,7 +203,8 @@ static void free_callback(struct callback *c)
     free(c);
 }
 
-wk_status callback_start(const char *url, json_t *document, uint16_t port, struct callback **out, const struct wk_err *err)
+wk_status callback_start(const char *url, json_t *document, uint16_t port, struct callback **out,
+                         const struct wk_err *err)
 {
     struct callback *c = calloc(1, sizeof *c);
     *out = NULL;
@@ -200,10 +215,14 @@ wk_status callback_start(const char *url, json_t *document, uint16_t port, struc
     c->stop = eventfd(0, EFD_CLOEXEC);
     c->document = document;
     c->port = port;
-    wk_status status = c->stop >= 0 ? split(url, &c->to, err) : wk_fail(err, WK_NO_MEMORY, "no descriptor for the callback");
-    if (!status && pthread_create(&c->thread, NULL, run, c)) status = wk_fail(err, WK_NO_MEMORY, "no thread for the callback");
-    if (status) free_callback(c);
-    else *out = c;
+    wk_status status =
+        c->stop >= 0 ? split(url, &c->to, err) : wk_fail(err, WK_NO_MEMORY, "no descriptor for the callback");
+    if (!status && pthread_create(&c->thread, NULL, run, c))
+        status = wk_fail(err, WK_NO_MEMORY, "no thread for the callback");
+    if (status)
+        free_callback(c);
+    else
+        *out = c;
     return status;
 }
 
@@ -218,6 +237,8 @@ void callback_stop(struct callback *c)
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     /* A thread that hangs in getaddrinfo is left alone with its memory: the process is about to end. */
-    if (pthread_timedjoin_np(c->thread, NULL, &until) == 0) free_callback(c);
-    else (void)pthread_detach(c->thread);
+    if (pthread_timedjoin_np(c->thread, NULL, &until) == 0)
+        free_callback(c);
+    else
+        (void)pthread_detach(c->thread);
 }

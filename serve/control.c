@@ -16,22 +16,28 @@
 enum { CONTROL_BODY_MAX = 64 << 10, JOBS_SHOWN = 1024 };
 
 /* The body as an object of these names; false: answered. */
-static bool read_control(struct serve *s, struct http_request *r, const char *const *names, size_t n_names, json_t **out)
+static bool read_control(struct serve *s, struct http_request *r, const char *const *names, size_t n_names,
+                         json_t **out)
 {
     struct body_error why;
     const char *bytes;
     size_t n;
     *out = NULL;
     if (!serve_body(r, CONTROL_BODY_MAX, &bytes, &n)) return false;
-    if (body_parse(n ? bytes : "{}", n ? n : 2, out, &why) && body_knows(&(struct body_object){ *out, "" }, names, n_names, &why)) return true;
+    if (body_parse(n ? bytes : "{}", n ? n : 2, out, &why) &&
+        body_knows(&(struct body_object){ *out, "" }, names, n_names, &why))
+        return true;
     serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why.field, "%s", why.text);
     json_decref(*out);
     return false;
 }
 
-static void refuse_field(struct serve *s, struct http_request *r, const struct body_error *why) { serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why->field, "%s", why->text); }
+static void refuse_field(struct serve *s, struct http_request *r, const struct body_error *why)
+{
+    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why->field, "%s", why->text);
+}
 
-/* ---- cancel, shutdown --------------------------------------------------------------------------------------------------- */
+/* ---- cancel, shutdown ---------------------------------------------------------------------------------- */
 
 static void on_cancel(void *user, struct http_request *r)
 {
@@ -64,9 +70,10 @@ static void on_shutdown(void *user, struct http_request *r)
     serve_wake(s);
 }
 
-/* ---- plan, commit, ready ------------------------------------------------------------------------------------------------ */
+/* ---- plan, commit, ready ------------------------------------------------------------------------------- */
 
-static bool resolve(struct serve *s, struct http_request *r, const char *field, const char *ref, char path[MODEL_PATH_MAX])
+static bool resolve(struct serve *s, struct http_request *r, const char *field, const char *ref,
+                    char path[MODEL_PATH_MAX])
 {
     char why[512];
     if (model_ref_resolve(s->o->model_dir, ref, path, why, sizeof why)) return true;
@@ -78,7 +85,8 @@ static bool resolve(struct serve *s, struct http_request *r, const char *field, 
 static void hide_folder(const struct serve *s, char *text)
 {
     const size_t n = s->o->model_dir ? strlen(s->o->model_dir) : 0;
-    for (char *at = text; n && (at = strstr(at, s->o->model_dir));) memmove(at, at + n + (at[n] == '/'), strlen(at + n + (at[n] == '/')) + 1);
+    for (char *at = text; n && (at = strstr(at, s->o->model_dir));)
+        memmove(at, at + n + (at[n] == '/'), strlen(at + n + (at[n] == '/')) + 1);
 }
 
 static json_t *strings(const char *one, const char *two)
@@ -90,7 +98,14 @@ static json_t *strings(const char *one, const char *two)
 }
 
 /* One call of the loader's plan, on a stack of its own: a connection's is small, and a GPU's driver is not modest. */
-struct planning { struct serve *s; const char *path; struct model *m; uint64_t available; struct serve_failure why; bool ok; };
+struct planning {
+    struct serve *s;
+    const char *path;
+    struct model *m;
+    uint64_t available;
+    struct serve_failure why;
+    bool ok;
+};
 
 static void *run_plan(void *user)
 {
@@ -102,14 +117,17 @@ static void *run_plan(void *user)
 static void plan(struct planning *p)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, run_plan, p)) (void)snprintf(p->why.text, sizeof p->why.text, "no thread to plan in");
-    else (void)pthread_join(thread, NULL);
+    if (pthread_create(&thread, NULL, run_plan, p))
+        (void)snprintf(p->why.text, sizeof p->why.text, "no thread to plan in");
+    else
+        (void)pthread_join(thread, NULL);
 }
 
 /* What loading `path` would take. bytes: by kind, also on a CPU, where vram_required is 0. */
 static json_t *plan_document(struct serve *s, const char *path, bool single)
 {
-    static const char *const no_tensor_parallel = "shard_layout tensor_parallel: this worker serves a model on one device";
+    static const char *const no_tensor_parallel =
+        "shard_layout tensor_parallel: this worker serves a model on one device";
     struct planning p = { .s = s, .path = path };
     const bool gpu = s->device->probe != NULL;
     plan(&p);
@@ -117,12 +135,21 @@ static json_t *plan_document(struct serve *s, const char *path, bool single)
     const bool fits = p.ok && (!p.available || p.m->plan.total <= p.available);
     const uint64_t vram = p.ok && gpu ? p.m->plan.total : 0;
     json_t *bytes = json_object(), *shards = json_array();
-    for (int k = 0; p.ok && k < MEMORY_KINDS; k++) (void)json_object_set_new(bytes, memory_kind_name((enum memory_kind)k), json_integer((json_int_t)p.m->plan.bytes[k]));
+    for (int k = 0; p.ok && k < MEMORY_KINDS; k++)
+        (void)json_object_set_new(bytes, memory_kind_name((enum memory_kind)k),
+                                  json_integer((json_int_t)p.m->plan.bytes[k]));
     if (p.ok && single)
-        (void)json_array_append_new(shards, json_pack("{s:i, s:I, s:o}", "shard_index", 0, "vram_bytes", (json_int_t)vram, "gpu_device", gpu ? json_integer((json_int_t)s->info.index) : json_null()));
-    json_t *document = json_pack("{s:b, s:I, s:o, s:o, s:s, s:o, s:I, s:I}", "feasible", fits && single, "vram_required", (json_int_t)vram, "shard_plan", shards, "reasons",
-        strings(single ? NULL : no_tensor_parallel, !p.ok ? p.why.text : fits ? NULL : "needs more memory than is available"), "device", s->device->name, "bytes", bytes,
-        "total_bytes", (json_int_t)(p.ok ? p.m->plan.total : 0), "available_bytes", (json_int_t)p.available);
+        (void)json_array_append_new(shards, json_pack("{s:i, s:I, s:o}", "shard_index", 0, "vram_bytes",
+                                                      (json_int_t)vram, "gpu_device",
+                                                      gpu ? json_integer((json_int_t)s->info.index) : json_null()));
+    json_t *document =
+        json_pack("{s:b, s:I, s:o, s:o, s:s, s:o, s:I, s:I}", "feasible", fits && single, "vram_required",
+                  (json_int_t)vram, "shard_plan", shards, "reasons",
+                  strings(single ? NULL : no_tensor_parallel, !p.ok  ? p.why.text
+                                                              : fits ? NULL
+                                                                     : "needs more memory than is available"),
+                  "device", s->device->name, "bytes", bytes, "total_bytes", (json_int_t)(p.ok ? p.m->plan.total : 0),
+                  "available_bytes", (json_int_t)p.available);
     model_close(p.m);
     return document;
 }
@@ -138,8 +165,8 @@ static void on_plan(void *user, struct http_request *r)
     json_t *body;
     if (!read_control(s, r, names, 3, &body)) return;
     const struct body_object o = { body, "" };
-    if (!body_required(&o, "model_ref", &why) || !body_name(&o, "model_ref", MODEL_PATH_MAX / 2, &ref, &why) || !body_name(&o, "shard_layout", 32, &layout, &why) ||
-        !body_integer(&o, "tp_degree", 1, 1024, &degree, &why)) {
+    if (!body_required(&o, "model_ref", &why) || !body_name(&o, "model_ref", MODEL_PATH_MAX / 2, &ref, &why) ||
+        !body_name(&o, "shard_layout", 32, &layout, &why) || !body_integer(&o, "tp_degree", 1, 1024, &degree, &why)) {
         refuse_field(s, r, &why);
     } else if (strcmp(layout, "single") != 0 && strcmp(layout, "tensor_parallel") != 0) {
         (void)body_fail(&o, "shard_layout", &why, "\"single\" or \"tensor_parallel\"");
@@ -153,20 +180,26 @@ static void on_plan(void *user, struct http_request *r)
     json_decref(body);
 }
 
-struct commit { const char *ref, *file, *shard_id, *digest; int64_t shard_index; };
+struct commit {
+    const char *ref, *file, *shard_id, *digest;
+    int64_t shard_index;
+};
 
 static bool read_commit(const json_t *body, struct commit *c, struct body_error *why)
 {
     const struct body_object o = { body, "" };
-    if (!body_required(&o, "model_ref", why) || !body_name(&o, "model_ref", MODEL_PATH_MAX / 2, &c->ref, why) || !body_name(&o, "model_bytes", MODEL_PATH_MAX / 2, &c->file, why) ||
-        !body_name(&o, "shard_id", REQUEST_MAX_HANDLE, &c->shard_id, why) || !body_integer(&o, "shard_index", 0, 0, &c->shard_index, why) ||
-        !body_name(&o, "digest", 64, &c->digest, why))
+    if (!body_required(&o, "model_ref", why) || !body_name(&o, "model_ref", MODEL_PATH_MAX / 2, &c->ref, why) ||
+        !body_name(&o, "model_bytes", MODEL_PATH_MAX / 2, &c->file, why) ||
+        !body_name(&o, "shard_id", REQUEST_MAX_HANDLE, &c->shard_id, why) ||
+        !body_integer(&o, "shard_index", 0, 0, &c->shard_index, why) || !body_name(&o, "digest", 64, &c->digest, why))
         return false;
-    if (c->digest && (strlen(c->digest) != 64 || strspn(c->digest, "0123456789abcdef") != 64)) return body_fail(&o, "digest", why, "64 lower-case hexadecimal digits");
+    if (c->digest && (strlen(c->digest) != 64 || strspn(c->digest, "0123456789abcdef") != 64))
+        return body_fail(&o, "digest", why, "64 lower-case hexadecimal digits");
     return true;
 }
 
-/* A model that serves is the answer even while its load still ends: the loader says "ready" before it lets the claim go. */
+/* A model that serves is the answer even while its load still ends: the loader says "ready" before it lets the claim
+ * go. */
 static void refuse_commit(struct serve *s, struct http_request *r, bool claimed)
 {
     const bool has = atomic_load(&s->model) != NULL;
@@ -196,7 +229,9 @@ static void commit(struct serve *s, struct http_request *r, const struct commit 
     const struct serve_model *m = l.ok ? atomic_load(&s->model) : NULL;
     if (m) {
         const bool sealed = m->model->device->handle && load_sealed(m);
-        serve_answer(s, r, 200, json_pack("{s:o, s:b, s:I}", "handle", load_handle(s, m), "sealed", sealed, "total_bytes", (json_int_t)m->model->plan.total));
+        serve_answer(s, r, 200,
+                     json_pack("{s:o, s:b, s:I}", "handle", load_handle(s, m), "sealed", sealed, "total_bytes",
+                               (json_int_t)m->model->plan.total));
     } else {
         hide_folder(s, l.why.text);
         serve_refuse(s, r, serve_code_named(l.why.code), NULL, NULL, "%s", l.why.text);
@@ -211,8 +246,10 @@ static void on_commit(void *user, struct http_request *r)
     struct commit c = { 0 };
     json_t *body;
     if (!read_control(s, r, names, 5, &body)) return;
-    if (read_commit(body, &c, &why)) commit(s, r, &c);
-    else refuse_field(s, r, &why);
+    if (read_commit(body, &c, &why))
+        commit(s, r, &c);
+    else
+        refuse_field(s, r, &why);
     json_decref(body);
 }
 
@@ -222,21 +259,26 @@ static void on_ready(void *user, struct http_request *r)
     const struct serve_model *m = atomic_load(&s->model);
     json_t *handles = json_array();
     if (m) (void)json_array_append_new(handles, load_handle(s, m));
-    serve_answer(s, r, 200, json_pack("{s:b, s:o, s:n}", "ready", m && serve_state_of(s) == SERVE_READY && load_sealed(m), "handles", handles, "nccl_group_id"));
+    serve_answer(s, r, 200,
+                 json_pack("{s:b, s:o, s:n}", "ready", m && serve_state_of(s) == SERVE_READY && load_sealed(m),
+                           "handles", handles, "nccl_group_id"));
 }
 
-/* ---- jobs --------------------------------------------------------------------------------------------------------------- */
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
 
 static json_t *open_job(const struct job_view *v)
 {
-    return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:f}", "job_id", v->id, "state", job_state_name(v->state), "priority", (int)v->priority, "tokens_in", (json_int_t)v->n_prompt,
-        "prompt_tokens_done", (json_int_t)v->n_done, "tokens_out", (json_int_t)v->n_generated, "seconds", serve_seconds(serve_now_ns() - v->queued_ns));
+    return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:f}", "job_id", v->id, "state", job_state_name(v->state),
+                     "priority", (int)v->priority, "tokens_in", (json_int_t)v->n_prompt, "prompt_tokens_done",
+                     (json_int_t)v->n_done, "tokens_out", (json_int_t)v->n_generated, "seconds",
+                     serve_seconds(serve_now_ns() - v->queued_ns));
 }
 
 static json_t *past_job(const struct job_record *j)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:f}", "job_id", j->id, "state", job_verdict_name(j->verdict), "end", j->end, "tokens_in", (json_int_t)j->tokens_in, "tokens_out",
-        (json_int_t)j->tokens_out, "seconds", j->seconds);
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:f}", "job_id", j->id, "state", job_verdict_name(j->verdict), "end",
+                     j->end, "tokens_in", (json_int_t)j->tokens_in, "tokens_out", (json_int_t)j->tokens_out, "seconds",
+                     j->seconds);
 }
 
 static void on_jobs(void *user, struct http_request *r)
@@ -262,17 +304,16 @@ static void on_job(void *user, struct http_request *r)
     switch (job_log_find(s->jobs, http_rest(r), &open, &past)) {
     case JOB_FOUND_OPEN: serve_answer(s, r, 200, open_job(&open)); return;
     case JOB_FOUND_PAST: serve_answer(s, r, 200, past_job(&past)); return;
-    default: serve_refuse(s, r, SERVE_NOT_FOUND, NULL, NULL, "no job of this id is queued or running, or among the last %d that are over", JOB_LOG_MOST);
+    default:
+        serve_refuse(s, r, SERVE_NOT_FOUND, NULL, NULL,
+                     "no job of this id is queued or running, or among the last %d that are over", JOB_LOG_MOST);
     }
 }
 
 const struct http_route serve_control_routes[] = {
-    { "POST", "/cancel", on_cancel, false },
-    { "POST", "/shutdown", on_shutdown, false },
-    { "POST", "/worker/plan", on_plan, false },
-    { "POST", "/worker/commit", on_commit, false },
-    { "GET", "/worker/ready", on_ready, false },
-    { "GET", "/worker/jobs", on_jobs, false },
+    { "POST", "/cancel", on_cancel, false },     { "POST", "/shutdown", on_shutdown, false },
+    { "POST", "/worker/plan", on_plan, false },  { "POST", "/worker/commit", on_commit, false },
+    { "GET", "/worker/ready", on_ready, false }, { "GET", "/worker/jobs", on_jobs, false },
     { "GET", "/worker/jobs/", on_job, false },
 };
 const uint32_t serve_n_control_routes = sizeof serve_control_routes / sizeof *serve_control_routes;

@@ -9,7 +9,7 @@
 
 enum { METRICS_MS = 1000 };
 
-/* ---- events ------------------------------------------------------------------------------------------------------------ */
+/* ---- events -------------------------------------------------------------------------------------------- */
 
 static void time_text(char out[32])
 {
@@ -17,8 +17,9 @@ static void time_text(char out[32])
     struct tm utc;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     (void)gmtime_r(&now.tv_sec, &utc);
-    (void)snprintf(out, 32, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ", (unsigned)(utc.tm_year + 1900) % 10000, (unsigned)(utc.tm_mon + 1) % 100, (unsigned)utc.tm_mday % 100,
-                   (unsigned)utc.tm_hour % 100, (unsigned)utc.tm_min % 100, (unsigned)utc.tm_sec % 100, (unsigned)(now.tv_nsec / 1000000) % 1000);
+    (void)snprintf(out, 32, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ", (unsigned)(utc.tm_year + 1900) % 10000,
+                   (unsigned)(utc.tm_mon + 1) % 100, (unsigned)utc.tm_mday % 100, (unsigned)utc.tm_hour % 100,
+                   (unsigned)utc.tm_min % 100, (unsigned)utc.tm_sec % 100, (unsigned)(now.tv_nsec / 1000000) % 1000);
 }
 
 static void send_started(struct stream *x)
@@ -29,7 +30,8 @@ static void send_started(struct stream *x)
     http_text_json(&x->line, x->q.job_id, strlen(x->q.job_id));
     http_text_format(&x->line, ",\"model\":");
     http_text_json(&x->line, x->m->name, strlen(x->m->name));
-    http_text_format(&x->line, ",\"started_at\":\"%s\",\"seed\":%" PRIu64 ",\"tokens_in\":%zu,\"fingerprint\":\"%s\"}", now, x->q.params.seed, x->prompt.n, x->m->fingerprint);
+    http_text_format(&x->line, ",\"started_at\":\"%s\",\"seed\":%" PRIu64 ",\"tokens_in\":%zu,\"fingerprint\":\"%s\"}",
+                     now, x->q.params.seed, x->prompt.n, x->m->fingerprint);
     (void)stream_event(x, "started");
 }
 
@@ -52,8 +54,10 @@ static void send_metrics(struct stream *x, uint64_t now)
     job_figures(x->job, &f);
     if (x->m->model->device->handle) x->m->model->device->handle(x->m->model->executor, &h);
     const double seconds = f.first_token_ns ? (double)(f.last_token_ns - f.first_token_ns) * 1e-9 : 0;
-    http_text_format(&x->line, "{\"tokens_out\":%u,\"tokens_per_second\":%.3f,\"queue_depth\":%u,\"vram_bytes_used\":%" PRIu64 ",\"kv_used\":%.6f}", f.n_generated,
-                     seconds > 0 ? (f.n_generated - 1) / seconds : 0.0, e.queued, h.vram_bytes, e.usage);
+    http_text_format(&x->line,
+                     "{\"tokens_out\":%u,\"tokens_per_second\":%.3f,\"queue_depth\":%u,\"vram_bytes_used\":%" PRIu64
+                     ",\"kv_used\":%.6f}",
+                     f.n_generated, seconds > 0 ? (f.n_generated - 1) / seconds : 0.0, e.queued, h.vram_bytes, e.usage);
     (void)stream_event(x, "metrics");
     *next_ns = now + METRICS_MS * 1000000ull;
 }
@@ -63,10 +67,14 @@ static void send_end(struct stream *x, const struct ending *e)
     const int stopped = token_text_stopped(x->text);
     http_text_format(&x->line, "{\"job_id\":");
     http_text_json(&x->line, x->q.job_id, strlen(x->q.job_id));
-    http_text_format(&x->line, ",\"tokens_out\":%u,\"tokens_in\":%zu,\"tokens_cached\":%u,\"first_token_ms\":%.3f,\"decode_time_ms\":%.3f,\"finish_reason\":\"%s\",\"stop_string\":",
+    http_text_format(&x->line,
+                     ",\"tokens_out\":%u,\"tokens_in\":%zu,\"tokens_cached\":%u,\"first_token_ms\":%.3f,\"decode_time_"
+                     "ms\":%.3f,\"finish_reason\":\"%s\",\"stop_string\":",
                      x->tokens_out, x->prompt.n, e->f.n_cached, e->first_ms, e->decode_ms, e->reason);
-    if (stopped != STOP_NONE) http_text_json(&x->line, x->q.stops[stopped], x->q.stop_lens[stopped]);
-    else http_text_add(&x->line, "null", 4);
+    if (stopped != STOP_NONE)
+        http_text_json(&x->line, x->q.stops[stopped], x->q.stop_lens[stopped]);
+    else
+        http_text_add(&x->line, "null", 4);
     http_text_format(&x->line, ",\"seed\":%" PRIu64 "}", x->q.params.seed);
     (void)stream_event(x, "end");
 }
@@ -86,22 +94,30 @@ static wk_status encode(struct stream *x, const struct wk_err *err)
     const struct tokenizer *t = x->m->model->tokenizer;
     struct chat_prompt wrapped;
     if (!x->q.chat) return tokenizer_encode(t, x->q.prompt, x->q.prompt_len, false, true, &x->prompt, err);
-    const struct chat_turn turn = { .user = { x->q.prompt, x->q.prompt_len } }; /* no date: the same request gives the same text tomorrow */
+    const struct chat_turn turn = {
+        .user = { x->q.prompt, x->q.prompt_len }
+    }; /* no date: the same request gives the same text tomorrow */
     wk_status status = chat_wrap(x->m->chat, &turn, &wrapped, err);
     if (!status) status = tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &x->prompt, err);
     chat_prompt_free(&wrapped);
     return status;
 }
 
-static const struct stream_form execute_form = { .encode = encode, .started = send_started, .line = send_line, .turn = send_metrics, .end = send_end, .error = send_error,
-    .field = "prompt" };
+static const struct stream_form execute_form = { .encode = encode,
+                                                 .started = send_started,
+                                                 .line = send_line,
+                                                 .turn = send_metrics,
+                                                 .end = send_end,
+                                                 .error = send_error,
+                                                 .field = "prompt" };
 
-/* ---- the routes ---------------------------------------------------------------------------------------------------------- */
+/* ---- the routes ---------------------------------------------------------------------------------------- */
 
 static bool read_request(struct stream *x, bool worker_form)
 {
     const struct serve_model *m = atomic_load(&x->s->model);
-    const struct job_request_limits limits = { x->s->o->max_prompt_chars, x->s->o->max_tokens_out, x->s->o->max_tokens_out, m ? m->model->program->n_vocab : 0 };
+    const struct job_request_limits limits = { x->s->o->max_prompt_chars, x->s->o->max_tokens_out,
+                                               x->s->o->max_tokens_out, m ? m->model->program->n_vocab : 0 };
     struct body_error why;
     const char *bytes;
     size_t n;

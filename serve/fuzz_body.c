@@ -1,4 +1,5 @@
-/* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, /worker/execute and of both completions of /v1. What is accepted is within its ranges, what is refused says why. */
+/* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, /worker/execute and of both completions of /v1.
+ * What is accepted is within its ranges, what is refused says why. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,9 @@ static void require(bool promise)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct job_request_limits limits = { .max_prompt_chars = 64, .max_tokens_out = 2048, .most_tokens = 4096 };
+    static const struct job_request_limits limits = { .max_prompt_chars = 64,
+                                                      .max_tokens_out = 2048,
+                                                      .most_tokens = 4096 };
     int64_t ms;
     require(body_memory((const char *)data, size) >= size / 2);
     for (int form = 0; form < 2; form++) {
@@ -24,9 +27,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
             continue;
         }
-        require(r.prompt_chars >= 1 && r.prompt_chars <= 64 && r.prompt_len >= r.prompt_chars && r.max_tokens >= 1 && r.max_tokens <= 2048 && r.n_stops <= STOP_MAX);
-        require(r.params.temperature >= 0 && r.params.temperature <= 2 && r.params.repetition_penalty > 0 && (form ? r.handle_id != NULL : r.job_id[0] != 0));
-        for (uint32_t i = 0; i < r.n_stops; i++) require(r.stop_lens[i] >= 1 && r.stop_lens[i] <= STOP_MAX_BYTES && r.stops[i][r.stop_lens[i]] == '\0');
+        require(r.prompt_chars >= 1 && r.prompt_chars <= 64 && r.prompt_len >= r.prompt_chars && r.max_tokens >= 1 &&
+                r.max_tokens <= 2048 && r.n_stops <= STOP_MAX);
+        require(r.params.temperature >= 0 && r.params.temperature <= 2 && r.params.repetition_penalty > 0 &&
+                (form ? r.handle_id != NULL : r.job_id[0] != 0));
+        for (uint32_t i = 0; i < r.n_stops; i++)
+            require(r.stop_lens[i] >= 1 && r.stop_lens[i] <= STOP_MAX_BYTES && r.stops[i][r.stop_lens[i]] == '\0');
         job_request_free(&r);
     }
     for (int form = 0; form < 2; form++) {
@@ -36,8 +42,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
             continue;
         }
-        require(r.q.max_tokens >= 1 && r.q.max_tokens <= 4096 && r.q.n_stops <= STOP_MAX && (form ? r.turn.user.data != NULL : r.ids ? r.n_ids > 0 : r.q.prompt_len > 0));
-        require(r.q.params.temperature >= 0 && r.q.params.temperature <= 2 && r.q.params.repetition_penalty > 0 && r.q.params.n_logit_bias <= SAMPLER_MAX_BIAS);
+        require(r.q.max_tokens >= 1 && r.q.max_tokens <= 4096 && r.q.n_stops <= STOP_MAX &&
+                (form    ? r.turn.user.data != NULL
+                 : r.ids ? r.n_ids > 0
+                         : r.q.prompt_len > 0));
+        require(r.q.params.temperature >= 0 && r.q.params.temperature <= 2 && r.q.params.repetition_penalty > 0 &&
+                r.q.params.n_logit_bias <= SAMPLER_MAX_BIAS);
         size_t bytes = r.turn.system.len + r.turn.user.len;
         for (size_t i = 0; i < r.turn.n_past; i++) bytes += r.turn.past[i].text.len;
         require(!form || bytes == r.q.prompt_len);

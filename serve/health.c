@@ -1,7 +1,8 @@
 /* health.c: GET /health, /livez, /readyz and /healthz, on both ports.
  *
- * From cached state alone: no device call, no lock that the engine holds, so that they answer at once whatever the device is doing. "healthy" is a statement
- * about the engine's thread too: it reports progress every second, so a hung step shows here and does not hide behind a server that still accepts. */
+ * From cached state alone: no device call, no lock that the engine holds, so that they answer at once whatever the
+ * device is doing. "healthy" is a statement about the engine's thread too: it reports progress every second, so a hung
+ * step shows here and does not hide behind a server that still accepts. */
 #include "inside.h"
 
 #include <string.h>
@@ -11,7 +12,8 @@
 #include "ops.h"
 #include "chat/chat.h"
 
-/* A step that takes longer than this is taken for a hung one: a long prompt's chunk on a slow processor takes seconds. */
+/* A step that takes longer than this is taken for a hung one: a long prompt's chunk on a
+ * slow processor takes seconds. */
 static const double stalled_after = 60;
 
 static double seconds_since(uint64_t ns)
@@ -30,21 +32,28 @@ void serve_condition(const struct serve *s, struct serve_condition *out)
 {
     const enum serve_state state = serve_state_of(s);
     const struct serve_model *m = atomic_load(&s->model);
-    *out = (struct serve_condition){ .healthy = state == SERVE_READY || state == SERVE_DRAINING, .ready = state == SERVE_READY };
-    if (state == SERVE_UNHEALTHY) say(out, "unhealthy", s->unhealthy_text);
-    else if (state == SERVE_DRAINING || state == SERVE_OVER) say(out, "draining", "running jobs finish, nothing new is taken");
-    else if (state == SERVE_STARTING) say(out, "model_not_loaded", "the worker is starting");
-    else if (state == SERVE_LOADING) say(out, "model_not_loaded", "the model is being loaded");
-    else if (state != SERVE_READY || !m) say(out, "model_not_loaded", "waiting for a model: POST /worker/commit");
+    *out = (struct serve_condition){ .healthy = state == SERVE_READY || state == SERVE_DRAINING,
+                                     .ready = state == SERVE_READY };
+    if (state == SERVE_UNHEALTHY)
+        say(out, "unhealthy", s->unhealthy_text);
+    else if (state == SERVE_DRAINING || state == SERVE_OVER)
+        say(out, "draining", "running jobs finish, nothing new is taken");
+    else if (state == SERVE_STARTING)
+        say(out, "model_not_loaded", "the worker is starting");
+    else if (state == SERVE_LOADING)
+        say(out, "model_not_loaded", "the model is being loaded");
+    else if (state != SERVE_READY || !m)
+        say(out, "model_not_loaded", "waiting for a model: POST /worker/commit");
     if (state != SERVE_READY || !m) return;
     struct engine_stats stats;
     engine_stats(m->engine, &stats);
     if (!stats.dead && seconds_since(stats.progress_ns) < stalled_after) return;
     out->healthy = out->ready = false;
-    say(out, stats.dead ? "engine_dead" : "engine_stalled", stats.dead ? stats.dead_text : "the device has not finished a step for a minute");
+    say(out, stats.dead ? "engine_dead" : "engine_stalled",
+        stats.dead ? stats.dead_text : "the device has not finished a step for a minute");
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------------- */
+/* ---- answers ------------------------------------------------------------------------------------------- */
 
 static void answer(struct serve *s, struct http_request *r, int status, json_t *document)
 {
@@ -52,30 +61,37 @@ static void answer(struct serve *s, struct http_request *r, int status, json_t *
     serve_answer(s, r, status, document);
 }
 
-static void livez(void *user, struct http_request *r)
-{
-    answer(user, r, 200, json_pack("{s:s}", "status", "alive"));
-}
+static void livez(void *user, struct http_request *r) { answer(user, r, 200, json_pack("{s:s}", "status", "alive")); }
 
 static void readyz(void *user, struct http_request *r)
 {
     struct serve *s = user;
     struct serve_condition c;
     serve_condition(s, &c);
-    const char *why = !c.reason ? NULL : strcmp(c.reason, "model_not_loaded") == 0 ? "no model backend loaded" : strcmp(c.reason, "draining") == 0 ? "draining" : "unhealthy";
-    if (c.ready) answer(s, r, 200, json_pack("{s:s, s:s}", "status", "ready", "role", s->o->role));
-    else answer(s, r, 503, json_pack("{s:s, s:s, s:s}", "status", "not_ready", "role", s->o->role, "reason", why ? why : "unhealthy"));
+    const char *why = !c.reason                                   ? NULL
+                      : strcmp(c.reason, "model_not_loaded") == 0 ? "no model backend loaded"
+                      : strcmp(c.reason, "draining") == 0         ? "draining"
+                                                                  : "unhealthy";
+    if (c.ready)
+        answer(s, r, 200, json_pack("{s:s, s:s}", "status", "ready", "role", s->o->role));
+    else
+        answer(
+            s, r, 503,
+            json_pack("{s:s, s:s, s:s}", "status", "not_ready", "role", s->o->role, "reason", why ? why : "unhealthy"));
 }
 
 static void healthz(void *user, struct http_request *r)
 {
     struct serve_condition c;
     serve_condition(user, &c);
-    if (c.ready) answer(user, r, 200, json_pack("{s:s}", "status", "ok"));
-    else answer(user, r, 503, json_pack("{s:s, s:s}", "status", "degraded", "reason", c.reason ? c.reason : "unhealthy"));
+    if (c.ready)
+        answer(user, r, 200, json_pack("{s:s}", "status", "ok"));
+    else
+        answer(user, r, 503,
+               json_pack("{s:s, s:s}", "status", "degraded", "reason", c.reason ? c.reason : "unhealthy"));
 }
 
-/* ---- /health ----------------------------------------------------------------------------------------------------------- */
+/* ---- /health ------------------------------------------------------------------------------------------- */
 
 static json_t *id_or_null(uint32_t id) { return id == TOKEN_NONE ? json_null() : json_integer(id); }
 
@@ -101,7 +117,9 @@ static void put_file(json_t *o, const struct model *m)
         json_decref(name);
     }
     (void)json_object_set_new(o, "tensor_types", types);
-    (void)json_object_set_new(o, "capabilities", json_pack("{s:s, s:s, s:s}", "architecture", m->program->architecture, "positional", c.positional, "attention", c.attention));
+    (void)json_object_set_new(o, "capabilities",
+                              json_pack("{s:s, s:s, s:s}", "architecture", m->program->architecture, "positional",
+                                        c.positional, "attention", c.attention));
 }
 
 static void put_tokenizer(json_t *o, const struct model *m)
@@ -117,10 +135,14 @@ static void put_queue(json_t *o, const struct serve_model *m, const struct engin
 {
     struct engine_stats stats;
     engine_stats(m->engine, &stats);
-    (void)json_object_set_new(o, "queue", json_pack("{s:I, s:I, s:I, s:I}", "queued", (json_int_t)stats.queued, "running", (json_int_t)stats.running, "max_queue",
-        (json_int_t)e->max_queue, "max_sequences", (json_int_t)e->max_sequences));
-    (void)json_object_set_new(o, "kv_cache", json_pack("{s:I, s:I, s:I, s:I}", "page_tokens", (json_int_t)KV_PAGE, "pages", (json_int_t)stats.pages, "pages_used",
-        (json_int_t)stats.pages_used, "pages_cached", (json_int_t)stats.pages_cached));
+    (void)json_object_set_new(o, "queue",
+                              json_pack("{s:I, s:I, s:I, s:I}", "queued", (json_int_t)stats.queued, "running",
+                                        (json_int_t)stats.running, "max_queue", (json_int_t)e->max_queue,
+                                        "max_sequences", (json_int_t)e->max_sequences));
+    (void)json_object_set_new(o, "kv_cache",
+                              json_pack("{s:I, s:I, s:I, s:I}", "page_tokens", (json_int_t)KV_PAGE, "pages",
+                                        (json_int_t)stats.pages, "pages_used", (json_int_t)stats.pages_used,
+                                        "pages_cached", (json_int_t)stats.pages_cached));
 }
 
 static void put_model(json_t *o, struct serve *s, const struct serve_model *sm)
@@ -152,10 +174,14 @@ static void put_device(json_t *o, struct serve *s)
     (void)json_object_set_new(o, "device_text", json_string(s->device_text ? s->device_text : ""));
     (void)json_object_set_new(o, "vram_only", json_boolean(gpu));
     (void)json_object_set_new(o, "sm", gpu ? json_sprintf("%u.%u", s->info.major, s->info.minor) : json_null());
-    (void)json_object_set_new(o, "cuda_runtime_version", gpu ? json_sprintf("%u.%u", s->info.runtime / 1000, s->info.runtime % 1000 / 10) : json_null());
+    (void)json_object_set_new(o, "cuda_runtime_version",
+                              gpu ? json_sprintf("%u.%u", s->info.runtime / 1000, s->info.runtime % 1000 / 10)
+                                  : json_null());
     if (!serve_memory(s, &memory)) return;
-    (void)json_object_set_new(o, "device_memory", json_pack("{s:I, s:I, s:I, s:I}", "total", (json_int_t)memory.total, "free", (json_int_t)memory.free, "taken",
-        (json_int_t)memory.taken, "overhead", (json_int_t)memory.overhead));
+    (void)json_object_set_new(o, "device_memory",
+                              json_pack("{s:I, s:I, s:I, s:I}", "total", (json_int_t)memory.total, "free",
+                                        (json_int_t)memory.free, "taken", (json_int_t)memory.taken, "overhead",
+                                        (json_int_t)memory.overhead));
 }
 
 static void health(void *user, struct http_request *r)
@@ -164,9 +190,10 @@ static void health(void *user, struct http_request *r)
     const struct serve_model *m = atomic_load(&s->model);
     struct serve_condition c;
     serve_condition(s, &c);
-    json_t *o = json_pack("{s:s, s:s, s:s?, s:s?, s:s, s:s, s:s, s:f}", "status", c.healthy ? "healthy" : "unhealthy", "state", serve_state_name(serve_state_of(s)), "reason",
-        c.reason, "detail", c.reason ? c.text : NULL, "worker_id", s->o->worker_id, "role", s->o->role, "version", WORKER_VERSION, "uptime_seconds",
-        seconds_since(s->started_ns));
+    json_t *o = json_pack("{s:s, s:s, s:s?, s:s?, s:s, s:s, s:s, s:f}", "status", c.healthy ? "healthy" : "unhealthy",
+                          "state", serve_state_name(serve_state_of(s)), "reason", c.reason, "detail",
+                          c.reason ? c.text : NULL, "worker_id", s->o->worker_id, "role", s->o->role, "version",
+                          WORKER_VERSION, "uptime_seconds", seconds_since(s->started_ns));
     if (o && serve_state_of(s) == SERVE_UNHEALTHY) (void)json_object_set_new(o, "code", json_string(s->unhealthy_code));
     if (o) put_device(o, s);
     if (o && m) put_model(o, s, m);

@@ -17,10 +17,10 @@ static inline uint64_t serve_now_ns(void)
 /* As answers tell a time: to the millisecond. */
 static inline double serve_seconds(uint64_t ns) { return (double)(ns / 1000000) * 1e-3; }
 
-/* ---- serve.c ---- */
+/* ---- serve.c ------------------------------------------------------------------------------------------- */
 /* Answers with a code of the table, counts it, and narrates it. job_id, field: NULL or "": none. [a handler] */
-__attribute__((format(printf, 6, 7)))
-void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code, const char *job_id, const char *field, const char *format, ...);
+__attribute__((format(printf, 6, 7))) void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code,
+                                                        const char *job_id, const char *field, const char *format, ...);
 /* The same without the answer, for who writes it himself. */
 void serve_refused(struct serve *s, struct http_request *r, enum serve_code code, const char *field);
 /* The body as JSON, and room for what it is parsed into; http_body. [a handler] */
@@ -34,20 +34,27 @@ void serve_wake(struct serve *s);
 /* For good; the first reason stays. [any thread] */
 void serve_set_unhealthy(struct serve *s, enum serve_code code, const char *text);
 
-/* ---- load.c ---- */
+/* ---- load.c -------------------------------------------------------------------------------------------- */
 /* Becomes the loader: false: another one is at work. */
 bool load_claim(struct serve *s);
-/* Opens model and engine and makes the service ready, in a thread of its own, with load_claim; load_join waits for it. path NULL: the embedded model. ref: what answers
- * call it; NULL: the path. shard_id NULL: as the model and device are called. */
-struct load { struct serve *s; const char *path, *ref, *digest, *shard_id; bool seal, ok; struct serve_failure why; pthread_t thread; };
+/* Opens model and engine and makes the service ready, in a thread of its own, with load_claim; load_join waits for it.
+ * path NULL: the embedded model. ref: what answers call it; NULL: the path. shard_id NULL: as the model and device are
+ * called. */
+struct load {
+    struct serve *s;
+    const char *path, *ref, *digest, *shard_id;
+    bool seal, ok;
+    struct serve_failure why;
+    pthread_t thread;
+};
 bool load_start(struct load *l);
 void load_join(struct load *l);
 /* {shard_id, gpu_device, vram_bytes, sealed, ...} of the loaded model; NULL: no memory. [any thread] */
 json_t *load_handle(const struct serve *s, const struct serve_model *m);
 bool load_sealed(const struct serve_model *m); /* also true of a CPU, where nothing is sealed */
-void load_close(struct serve *s); /* engine, model; every job is released. [main thread] */
+void load_close(struct serve *s);              /* engine, model; every job is released. [main thread] */
 
-/* ---- watch.c ---- */
+/* ---- watch.c ------------------------------------------------------------------------------------------- */
 struct watch;
 struct watch *watch_start(struct serve *s); /* NULL: no thread */
 void watch_stop(struct watch *w);           /* NULL allowed; may wait for a step */

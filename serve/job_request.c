@@ -9,11 +9,17 @@
 
 #include "tokenizer/utf8.h"
 
-static const char *const execute_names[] = { "job_id", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "seed", "priority", "chat",
+static const char *const execute_names[] = { "job_id", "prompt", "max_tokens", "temperature",
+                                             "top_p",  "top_k",  "min_p",      "repetition_penalty",
+                                             "stop",   "seed",   "priority",   "chat",
                                              "metrics" };
-enum { N_EXECUTE_NAMES = sizeof execute_names / sizeof *execute_names, N_NOT_PARAMS = 2 /* job_id and prompt stand outside of params */ };
+enum {
+    N_EXECUTE_NAMES = sizeof execute_names / sizeof *execute_names,
+    N_NOT_PARAMS = 2 /* job_id and prompt stand outside of params */
+};
 
-static bool read_prompt(const struct body_object *o, const struct job_request_limits *l, struct job_request *r, struct body_error *why)
+static bool read_prompt(const struct body_object *o, const struct job_request_limits *l, struct job_request *r,
+                        struct body_error *why)
 {
     if (!body_required(o, "prompt", why)) return false;
     if (!json_is_string(json_object_get(o->object, "prompt"))) return body_fail(o, "prompt", why, "a string");
@@ -21,7 +27,8 @@ static bool read_prompt(const struct body_object *o, const struct job_request_li
     r->prompt_chars = (uint32_t)utf8_count(r->prompt, r->prompt_len);
     if (r->prompt_chars >= 1 && r->prompt_chars <= l->max_prompt_chars) return true;
     (void)body_fail(o, "prompt", why, "1 to %u characters", l->max_prompt_chars);
-    (void)snprintf(why->text, sizeof why->text, "%s: expected 1 to %u characters, got %u", why->field, l->max_prompt_chars, r->prompt_chars); /* not the text itself */
+    (void)snprintf(why->text, sizeof why->text, "%s: expected 1 to %u characters, got %u", why->field,
+                   l->max_prompt_chars, r->prompt_chars); /* not the text itself */
     return false;
 }
 
@@ -30,7 +37,8 @@ bool job_request_stops(const struct body_object *o, const json_t *v, struct job_
     const size_t n = json_is_string(v) ? 1 : json_array_size(v);
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_string(v) ? v : json_array_get(v, i);
-        if (!json_is_string(s) || !json_string_length(s) || json_string_length(s) > STOP_MAX_BYTES) return body_fail(o, "stop", why, "strings of 1 to %d bytes", STOP_MAX_BYTES);
+        if (!json_is_string(s) || !json_string_length(s) || json_string_length(s) > STOP_MAX_BYTES)
+            return body_fail(o, "stop", why, "strings of 1 to %d bytes", STOP_MAX_BYTES);
         r->stops[i] = json_string_value(s);
         r->stop_lens[i] = json_string_length(s);
     }
@@ -42,17 +50,21 @@ static bool read_stop(const struct body_object *o, struct job_request *r, struct
 {
     const json_t *list = json_object_get(o->object, "stop");
     if (!list) return true;
-    if (!json_is_array(list) || json_array_size(list) > STOP_MAX) return body_fail(o, "stop", why, "a list of at most %d strings", STOP_MAX);
+    if (!json_is_array(list) || json_array_size(list) > STOP_MAX)
+        return body_fail(o, "stop", why, "a list of at most %d strings", STOP_MAX);
     return job_request_stops(o, list, r, why);
 }
 
-bool job_request_sampling(const struct body_object *o, const struct job_request_limits *l, bool top_k_off, struct job_request *r, struct body_error *why)
+bool job_request_sampling(const struct body_object *o, const struct job_request_limits *l, bool top_k_off,
+                          struct job_request *r, struct body_error *why)
 {
     int64_t top_k = 0, priority = 0;
     double temperature = 1, top_p = 1, min_p = 0, repetition = 1;
     const int64_t most_k = l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB;
-    if (!body_real(o, "temperature", 0, 2, &temperature, why) || !body_real(o, "top_p", 0, 1, &top_p, why) || (!top_k_off && !body_integer(o, "top_k", 0, most_k, &top_k, why)) ||
-        !body_real(o, "min_p", 0, 1, &min_p, why) || !body_real(o, "repetition_penalty", 0, 2, &repetition, why) || !body_uint64(o, "seed", &r->params.seed, &r->seed_given, why) ||
+    if (!body_real(o, "temperature", 0, 2, &temperature, why) || !body_real(o, "top_p", 0, 1, &top_p, why) ||
+        (!top_k_off && !body_integer(o, "top_k", 0, most_k, &top_k, why)) ||
+        !body_real(o, "min_p", 0, 1, &min_p, why) || !body_real(o, "repetition_penalty", 0, 2, &repetition, why) ||
+        !body_uint64(o, "seed", &r->params.seed, &r->seed_given, why) ||
         !body_integer(o, "priority", -REQUEST_MAX_PRIORITY, REQUEST_MAX_PRIORITY, &priority, why))
         return false;
     if (!((float)repetition > 0)) return body_fail(o, "repetition_penalty", why, "a number above 0, at most 2");
@@ -65,10 +77,12 @@ bool job_request_sampling(const struct body_object *o, const struct job_request_
     return true;
 }
 
-static bool read_params(const struct body_object *o, const struct job_request_limits *l, struct job_request *r, struct body_error *why)
+static bool read_params(const struct body_object *o, const struct job_request_limits *l, struct job_request *r,
+                        struct body_error *why)
 {
     int64_t max_tokens = l->max_tokens_out;
-    if (!body_integer(o, "max_tokens", 1, l->max_tokens_out, &max_tokens, why) || !job_request_sampling(o, l, false, r, why) || !body_flag(o, "chat", &r->chat, why) ||
+    if (!body_integer(o, "max_tokens", 1, l->max_tokens_out, &max_tokens, why) ||
+        !job_request_sampling(o, l, false, r, why) || !body_flag(o, "chat", &r->chat, why) ||
         !body_flag(o, "metrics", &r->metrics, why) || !read_stop(o, r, why))
         return false;
     r->max_tokens = (uint32_t)max_tokens;
@@ -86,27 +100,30 @@ static bool read_job_id(const struct body_object *o, struct job_request *r, stru
 static bool read_execute(struct job_request *r, const struct job_request_limits *l, struct body_error *why)
 {
     const struct body_object o = { r->body, "" };
-    return body_knows(&o, execute_names, N_EXECUTE_NAMES, why) && body_required(&o, "job_id", why) && read_job_id(&o, r, why) && read_prompt(&o, l, r, why) &&
-           read_params(&o, l, r, why);
+    return body_knows(&o, execute_names, N_EXECUTE_NAMES, why) && body_required(&o, "job_id", why) &&
+           read_job_id(&o, r, why) && read_prompt(&o, l, r, why) && read_params(&o, l, r, why);
 }
 
 static bool read_worker_execute(struct job_request *r, const struct job_request_limits *l, struct body_error *why)
 {
     static const char *const names[] = { "handle_id", "prompt", "params", "job_id" };
     const struct body_object o = { r->body, "" };
-    if (!body_knows(&o, names, sizeof names / sizeof *names, why) || !body_required(&o, "handle_id", why) || !body_name(&o, "handle_id", REQUEST_MAX_HANDLE, &r->handle_id, why) ||
-        !read_job_id(&o, r, why) || !read_prompt(&o, l, r, why))
+    if (!body_knows(&o, names, sizeof names / sizeof *names, why) || !body_required(&o, "handle_id", why) ||
+        !body_name(&o, "handle_id", REQUEST_MAX_HANDLE, &r->handle_id, why) || !read_job_id(&o, r, why) ||
+        !read_prompt(&o, l, r, why))
         return false;
     json_t *none = json_object();
     const json_t *given = json_object_get(r->body, "params");
     const struct body_object params = { given ? given : none, "params." };
     const bool ok = (!given || json_is_object(given) || body_fail(&o, "params", why, "an object")) &&
-                    body_knows(&params, execute_names + N_NOT_PARAMS, N_EXECUTE_NAMES - N_NOT_PARAMS, why) && read_params(&params, l, r, why);
+                    body_knows(&params, execute_names + N_NOT_PARAMS, N_EXECUTE_NAMES - N_NOT_PARAMS, why) &&
+                    read_params(&params, l, r, why);
     json_decref(none);
     return ok;
 }
 
-static bool read_body(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out, struct body_error *why,
+static bool read_body(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out,
+                      struct body_error *why,
                       bool (*read)(struct job_request *, const struct job_request_limits *, struct body_error *))
 {
     memset(out, 0, sizeof *out);
@@ -116,12 +133,14 @@ static bool read_body(const char *bytes, size_t n, const struct job_request_limi
     return false;
 }
 
-bool job_request_execute(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out, struct body_error *why)
+bool job_request_execute(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out,
+                         struct body_error *why)
 {
     return read_body(bytes, n, l, out, why, read_execute);
 }
 
-bool job_request_worker_execute(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out, struct body_error *why)
+bool job_request_worker_execute(const char *bytes, size_t n, const struct job_request_limits *l,
+                                struct job_request *out, struct body_error *why)
 {
     return read_body(bytes, n, l, out, why, read_worker_execute);
 }
@@ -132,7 +151,7 @@ void job_request_free(struct job_request *r)
     r->body = NULL;
 }
 
-/* ---- X-Deadline -------------------------------------------------------------------------------------------------------- */
+/* ---- X-Deadline ---------------------------------------------------------------------------------------- */
 
 /* Exactly n digits at *text, which moves on; -1: something else. */
 static int digits(const char **text, int n)
@@ -180,7 +199,9 @@ static bool rfc3339(const char *text, int64_t *unix_ms)
     if (month < 1 || month > 12 || !literal(&text, '-')) return false;
     t.tm_mday = digits(&text, 2);
     const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-    if (t.tm_mday < 1 || t.tm_mday > days[month - 1] - (month == 2 && !leap) || (!literal(&text, 'T') && !literal(&text, 't'))) return false;
+    if (t.tm_mday < 1 || t.tm_mday > days[month - 1] - (month == 2 && !leap) ||
+        (!literal(&text, 'T') && !literal(&text, 't')))
+        return false;
     t.tm_hour = digits(&text, 2);
     if (t.tm_hour < 0 || t.tm_hour > 23 || !literal(&text, ':')) return false;
     t.tm_min = digits(&text, 2);

@@ -1,6 +1,7 @@
 /* job_request.h: the bodies of /execute and /worker/execute: one set of fields, names, ranges and defaults.
  *
- * Everything that needs no model is checked here: types, ranges, counts, unknown and missing fields. Pure functions. [any thread] */
+ * Everything that needs no model is checked here: types, ranges, counts, unknown and missing fields. Pure functions.
+ * [any thread] */
 #ifndef SERVE_JOB_REQUEST_H
 #define SERVE_JOB_REQUEST_H
 
@@ -19,36 +20,48 @@ enum { REQUEST_STOP_TOKENS = 32, REQUEST_MAX_PRIORITY = 1000, REQUEST_MAX_HANDLE
 struct job_request_limits {
     uint32_t max_prompt_chars; /* code points */
     uint32_t max_tokens_out;   /* also the default of max_tokens */
-    uint32_t most_tokens;      /* the largest max_tokens of /v1, whose clients name large ones: what the context has no room for ends with "length" */
-    uint32_t n_vocab;          /* largest top_k; 0: not known yet */
+    uint32_t most_tokens; /* the largest max_tokens of /v1, whose clients name large ones: what the context has no room
+                             for ends with "length" */
+    uint32_t n_vocab;     /* largest top_k; 0: not known yet */
 };
 
 struct job_request {
-    json_t *body;                            /* owns every string below */
-    char job_id[ENGINE_JOB_ID_MAX + 1];      /* "": the caller names it */
-    const char *handle_id;                   /* of /worker/execute; else NULL */
-    const char *prompt; size_t prompt_len;   /* bytes; may hold NUL */
+    json_t *body;                       /* owns every string below */
+    char job_id[ENGINE_JOB_ID_MAX + 1]; /* "": the caller names it */
+    const char *handle_id;              /* of /worker/execute; else NULL */
+    const char *prompt;
+    size_t prompt_len; /* bytes; may hold NUL */
     uint32_t prompt_chars;
     uint32_t max_tokens;
-    struct sampler_params params;            /* no biases; seed: see seed_given */
+    struct sampler_params params; /* no biases; seed: see seed_given */
     bool seed_given, chat, metrics;
-    const char *stops[STOP_MAX]; size_t stop_lens[STOP_MAX]; uint32_t n_stops;
+    const char *stops[STOP_MAX];
+    size_t stop_lens[STOP_MAX];
+    uint32_t n_stops;
     int32_t priority;
 };
 
-/* {job_id, prompt, max_tokens, ..., priority, chat, metrics}. False: why says field, value and range; nothing needs to be freed. */
-bool job_request_execute(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out, struct body_error *why);
+/* {job_id, prompt, max_tokens, ..., priority, chat, metrics}. False: why says field, value and range; nothing needs to
+ * be freed. */
+bool job_request_execute(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out,
+                         struct body_error *why);
 /* {handle_id, prompt, params: {the other fields of /execute}, job_id?}. */
-bool job_request_worker_execute(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out, struct body_error *why);
+bool job_request_worker_execute(const char *bytes, size_t n, const struct job_request_limits *l,
+                                struct job_request *out, struct body_error *why);
 void job_request_free(struct job_request *r);
 
-/* What /execute and /v1 read alike. The members of sampling, seed and priority; top_k_off: top_k is not read, and off. */
-bool job_request_sampling(const struct body_object *o, const struct job_request_limits *l, bool top_k_off, struct job_request *r, struct body_error *why);
+/* What /execute and /v1 read alike. The members of sampling, seed and priority; top_k_off: top_k is
+ * not read, and off. */
+bool job_request_sampling(const struct body_object *o, const struct job_request_limits *l, bool top_k_off,
+                          struct job_request *r, struct body_error *why);
 /* The stop strings that `v` has: a string, or a list of at most STOP_MAX. */
 bool job_request_stops(const struct body_object *o, const json_t *v, struct job_request *r, struct body_error *why);
 
 /* Bytes that a body of either may have: every code point of the prompt as two \uXXXX, and the rest. */
-static inline size_t job_request_most_bytes(const struct job_request_limits *l) { return (size_t)l->max_prompt_chars * 12 + (STOP_MAX * STOP_MAX_BYTES * 6) + 16384; }
+static inline size_t job_request_most_bytes(const struct job_request_limits *l)
+{
+    return (size_t)l->max_prompt_chars * 12 + (STOP_MAX * STOP_MAX_BYTES * 6) + 16384;
+}
 
 /* X-Deadline: RFC 3339 or milliseconds since 1970. False: it is neither. */
 bool job_request_deadline(const char *text, int64_t *unix_ms);

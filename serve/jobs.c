@@ -31,7 +31,7 @@ void job_log_close(struct job_log *l)
     free(l);
 }
 
-/* ---- open streams -------------------------------------------------------------------------------------------------------- */
+/* ---- open streams -------------------------------------------------------------------------------------- */
 
 void job_log_enter(struct job_log *l, struct job_place *p)
 {
@@ -65,15 +65,21 @@ void job_log_leave(struct job_log *l, struct job_place *p, const struct job_reco
 
 static void look(const struct job_place *p, struct job_view *out)
 {
-    if (p->job) job_look(p->job, out);
-    else *out = p->view;
+    if (p->job)
+        job_look(p->job, out);
+    else
+        *out = p->view;
 }
 
-/* ---- both ---------------------------------------------------------------------------------------------------------------- */
+/* ---- both ---------------------------------------------------------------------------------------------- */
 
-static const struct job_record *past(const struct job_log *l, uint32_t i) { return &l->record[(l->next + JOB_LOG_MOST - 1 - i) % JOB_LOG_MOST]; }
+static const struct job_record *past(const struct job_log *l, uint32_t i)
+{
+    return &l->record[(l->next + JOB_LOG_MOST - 1 - i) % JOB_LOG_MOST];
+}
 
-uint32_t job_log_all(struct job_log *l, struct job_view *open, uint32_t most, struct job_record out[JOB_LOG_MOST], uint32_t *n_past)
+uint32_t job_log_all(struct job_log *l, struct job_view *open, uint32_t most, struct job_record out[JOB_LOG_MOST],
+                     uint32_t *n_past)
 {
     uint32_t n = 0;
     (void)pthread_mutex_lock(&l->lock);

@@ -16,12 +16,15 @@
 #include "token_text.h"
 #include "chat/chat.h"
 
-/* ---- what a model is called -------------------------------------------------------------------------------------------- */
+/* ---- what a model is called ---------------------------------------------------------------------------- */
 
-/* Names of general.file_type; a number that is not here, or a file without one, is named after the type that holds most bytes. */
-static const char *const file_types[] = { [0] = "F32", [1] = "F16", [2] = "Q4_0", [3] = "Q4_1", [7] = "Q8_0", [8] = "Q5_0", [9] = "Q5_1", [10] = "Q2_K", [11] = "Q3_K_S",
-                                          [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S", [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M", [18] = "Q6_K", [32] = "BF16",
-                                          [38] = "MXFP4_MOE" };
+/* Names of general.file_type; a number that is not here, or a file without one, is named after the type that holds most
+ * bytes. */
+static const char *const file_types[] = {
+    [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",    [8] = "Q5_0",
+    [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S",
+    [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M", [18] = "Q6_K",   [32] = "BF16",   [38] = "MXFP4_MOE"
+};
 
 static void name_quantization(const struct serve *s, const struct model *m, char out[32])
 {
@@ -29,7 +32,8 @@ static void name_quantization(const struct serve *s, const struct model *m, char
     struct tape_capabilities c;
     uint64_t type, most = 0;
     (void)snprintf(out, 32, "?");
-    if (kv && !gguf_u64_at(m->file, kv, 0, &type, NULL) && type < sizeof file_types / sizeof *file_types && file_types[type]) {
+    if (kv && !gguf_u64_at(m->file, kv, 0, &type, NULL) && type < sizeof file_types / sizeof *file_types &&
+        file_types[type]) {
         (void)snprintf(out, 32, "%s", file_types[type]);
         return;
     }
@@ -49,16 +53,17 @@ static void name_plugin(const struct serve *s, const struct model *m, char out[6
     (void)snprintf(out, 64, "%.63s", who ? who->note.id : "?");
 }
 
-/* What decides ids: the program, the plugins, the model's header, the device. Equal fingerprints, equal seeds: equal ids. The digest of the weights' bytes is not part of
- * it: it may be known only later. */
+/* What decides ids: the program, the plugins, the model's header, the device. Equal fingerprints, equal seeds: equal
+ * ids. The digest of the weights' bytes is not part of it: it may be known only later. */
 static void make_fingerprint(const struct serve *s, const struct model *m, char out[80])
 {
     char text[1024], hex[65];
     struct sha256 *h = sha256_begin();
     out[0] = '\0';
     if (!h) return;
-    int n = snprintf(text, sizeof text, "%016" PRIx64 "|%s|%s|%u|%d|%d|%s|%" PRIu64 "|", (uint64_t)WK_HEADER_HASH, s->device->name, s->info.name, m->dev.isa, m->dev.exact,
-                     (int)m->dev.kv_type, m->name, gguf_file_bytes(m->file));
+    int n = snprintf(text, sizeof text, "%016" PRIx64 "|%s|%s|%u|%d|%d|%s|%" PRIu64 "|", (uint64_t)WK_HEADER_HASH,
+                     s->device->name, s->info.name, m->dev.isa, m->dev.exact, (int)m->dev.kv_type, m->name,
+                     gguf_file_bytes(m->file));
     sha256_update(h, text, (size_t)n);
     for (uint32_t i = 0; i < plugin_count(s->plugins); i++) {
         const struct plugin_entry *e = plugin_at(s->plugins, i);
@@ -66,7 +71,8 @@ static void make_fingerprint(const struct serve *s, const struct model *m, char 
     }
     for (uint64_t i = 0; i < gguf_tensor_count(m->file); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(m->file, i);
-        n = snprintf(text, sizeof text, "%.*s|%u|%" PRIu64 "|%" PRIu64 "|%" PRIu64 "\n", (int)t->name.len, t->name.data, t->ggml_type, t->offset, t->ne[0], t->ne[1]);
+        n = snprintf(text, sizeof text, "%.*s|%u|%" PRIu64 "|%" PRIu64 "|%" PRIu64 "\n", (int)t->name.len, t->name.data,
+                     t->ggml_type, t->offset, t->ne[0], t->ne[1]);
         sha256_update(h, text, (size_t)n);
     }
     if (sha256_end(h, hex)) (void)snprintf(out, 80, "fp_%.32s", hex);
@@ -80,8 +86,10 @@ static void name_shard(const struct serve *s, const struct model *m, const char 
         return;
     }
     if (m->device->handle) m->device->handle(m->executor, &h);
-    if (m->device->handle) (void)snprintf(out, 192, "%.80s:gpu%u:%u-of-%u", m->name, h.gpu_device, h.shard_index + 1, h.total_shards);
-    else (void)snprintf(out, 192, "%.80s:%s:1-of-1", m->name, s->device->name);
+    if (m->device->handle)
+        (void)snprintf(out, 192, "%.80s:gpu%u:%u-of-%u", m->name, h.gpu_device, h.shard_index + 1, h.total_shards);
+    else
+        (void)snprintf(out, 192, "%.80s:%s:1-of-1", m->name, s->device->name);
 }
 
 bool load_sealed(const struct serve_model *m)
@@ -97,12 +105,15 @@ json_t *load_handle(const struct serve *s, const struct serve_model *m)
     struct shard_handle h = { .total_shards = 1 };
     const bool gpu = m->model->device->handle != NULL;
     if (gpu) m->model->device->handle(m->model->executor, &h);
-    return json_pack("{s:o, s:s, s:o, s:I, s:b, s:b, s:s, s:o, s:I, s:I}", "shard_id", json_bytes(m->shard_id, strlen(m->shard_id)), "device", s->device->name, "gpu_device",
-        gpu ? json_integer((json_int_t)h.gpu_device) : json_null(), "vram_bytes", (json_int_t)h.vram_bytes, "sealed", h.sealed, "write_protected", h.write_protected, "digest",
-        h.digest, "model_ref", json_bytes(m->path, strlen(m->path)), "shard_index", (json_int_t)h.shard_index, "total_shards", (json_int_t)h.total_shards);
+    return json_pack("{s:o, s:s, s:o, s:I, s:b, s:b, s:s, s:o, s:I, s:I}", "shard_id",
+                     json_bytes(m->shard_id, strlen(m->shard_id)), "device", s->device->name, "gpu_device",
+                     gpu ? json_integer((json_int_t)h.gpu_device) : json_null(), "vram_bytes", (json_int_t)h.vram_bytes,
+                     "sealed", h.sealed, "write_protected", h.write_protected, "digest", h.digest, "model_ref",
+                     json_bytes(m->path, strlen(m->path)), "shard_index", (json_int_t)h.shard_index, "total_shards",
+                     (json_int_t)h.total_shards);
 }
 
-/* ---- ready ------------------------------------------------------------------------------------------------------------- */
+/* ---- ready --------------------------------------------------------------------------------------------- */
 
 static void call_back(struct serve *s, const struct serve_model *m)
 {
@@ -114,10 +125,13 @@ static void call_back(struct serve *s, const struct serve_model *m)
     (void)snprintf(url, sizeof url, "http://%s:%u", s->o->host, http_port(s->main));
     char *profile = s->o->loader.profile(s->o->loader.user);
     json_t *ecp = profile ? json_loads(profile, 0, NULL) : NULL;
-    json_t *document = json_pack("{s:s, s:o, s:s, s:I, s:s, s:o}", "worker_id", s->o->worker_id, "model_ref", json_bytes(m->path, strlen(m->path)), "url", url, "vram_bytes_used", (json_int_t)h.vram_bytes,
-        "digest", h.digest, "ecp", ecp ? ecp : json_null());
+    json_t *document = json_pack("{s:s, s:o, s:s, s:I, s:s, s:o}", "worker_id", s->o->worker_id, "model_ref",
+                                 json_bytes(m->path, strlen(m->path)), "url", url, "vram_bytes_used",
+                                 (json_int_t)h.vram_bytes, "digest", h.digest, "ecp", ecp ? ecp : json_null());
     const bool everywhere = strcmp(s->o->host, "0.0.0.0") == 0; /* no address at which others reach it */
-    wk_status status = document ? callback_start(s->o->callback_url, document, everywhere ? http_port(s->main) : 0, &s->callback, &err) : wk_fail(&err, WK_NO_MEMORY, "no memory for the callback");
+    wk_status status =
+        document ? callback_start(s->o->callback_url, document, everywhere ? http_port(s->main) : 0, &s->callback, &err)
+                 : wk_fail(&err, WK_NO_MEMORY, "no memory for the callback");
     if (status) LOG(LOG_ERROR, "error", text, log_s("code", "CALLBACK_FAILED"), log_s("worker_id", s->o->worker_id));
     free(profile);
 }
@@ -128,23 +142,30 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
     const struct model *model = m->model;
     struct shard_handle h = { 0 };
     if (model->device->handle) model->device->handle(model->executor, &h);
-    LOG(LOG_INFO, "ready", NULL, log_s("worker_id", s->o->worker_id), log_s("model", m->name), log_s("model_ref", m->path), log_s("device", s->device->name),
-        log_u("gpu_device", s->info.index), log_s("host", s->o->host), log_u("port", http_port(s->main)), log_f("startup_seconds", s->startup_seconds),
-        log_u("bytes", model->plan.total), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed), log_s("digest", h.digest), log_s("fingerprint", m->fingerprint));
+    LOG(LOG_INFO, "ready", NULL, log_s("worker_id", s->o->worker_id), log_s("model", m->name),
+        log_s("model_ref", m->path), log_s("device", s->device->name), log_u("gpu_device", s->info.index),
+        log_s("host", s->o->host), log_u("port", http_port(s->main)), log_f("startup_seconds", s->startup_seconds),
+        log_u("bytes", model->plan.total), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed),
+        log_s("digest", h.digest), log_s("fingerprint", m->fingerprint));
     if (s->o->json) return;
     (void)printf("worker: ready at http://%s:%u\n"
                  "  model    %s, %s, context %u, chat template %s\n"
                  "  plugin   %s\n"
                  "  device   %s\n"
                  "  memory   %" PRIu64 " bytes: weights %" PRIu64 ", KV cache %" PRIu64 "\n",
-        s->o->host, http_port(s->main), m->name, m->quant_kind, model->dev.context, m->chat ? chat_name(m->chat) : "none", m->plugin, s->device_text, model->plan.total,
-        model->plan.bytes[MEMORY_WEIGHTS], model->plan.bytes[MEMORY_KV]);
-    if (model->device->handle) (void)printf("  digest   %s\n", h.digest[0] ? h.digest : "not known yet: GET /health has it once the weights are sealed");
+                 s->o->host, http_port(s->main), m->name, m->quant_kind, model->dev.context,
+                 m->chat ? chat_name(m->chat) : "none", m->plugin, s->device_text, model->plan.total,
+                 model->plan.bytes[MEMORY_WEIGHTS], model->plan.bytes[MEMORY_KV]);
+    if (model->device->handle)
+        (void)printf("  digest   %s\n",
+                     h.digest[0] ? h.digest : "not known yet: GET /health has it once the weights are sealed");
     (void)printf("try it:\n"
-                 "  curl -N http://%s:%u/execute -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", \"prompt\": \"Write a haiku about GPU computing\"%s, \"max_tokens\": 100}'\n"
+                 "  curl -N http://%s:%u/execute -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", "
+                 "\"prompt\": \"Write a haiku about GPU computing\"%s, \"max_tokens\": 100}'\n"
                  "OpenAI's clients: base URL http://%s:%u/v1, model %s\n"
                  "Ctrl-C ends it.\n",
-        s->o->host, http_port(s->main), m->chat ? ", \"chat\": true" : "", s->o->host, http_port(s->main), m->name);
+                 s->o->host, http_port(s->main), m->chat ? ", \"chat\": true" : "", s->o->host, http_port(s->main),
+                 m->name);
     (void)fflush(stdout);
 }
 
@@ -163,7 +184,8 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     char text[1024], chat_text[sizeof m->no_chat];
     const struct wk_err err = { text, sizeof text }, chat_err = { chat_text, sizeof chat_text };
     if (!model->tokenizer) return fail(why, "MODEL_LOAD_FAILED", "the file has no tokenizer: it cannot serve text");
-    if (chat_open(model->file, model->tokenizer, &m->chat, &chat_err)) (void)snprintf(m->no_chat, sizeof m->no_chat, "%s", chat_text);
+    if (chat_open(model->file, model->tokenizer, &m->chat, &chat_err))
+        (void)snprintf(m->no_chat, sizeof m->no_chat, "%s", chat_text);
     (void)snprintf(m->name, sizeof m->name, "%s", s->o->model_id ? s->o->model_id : model->name);
     (void)snprintf(m->path, sizeof m->path, "%s", l->ref ? l->ref : l->path ? l->path : "embedded model");
     name_plugin(s, model, m->plugin);
@@ -173,7 +195,8 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     m->piece_max = token_text_piece_max(model->tokenizer);
     m->ready_at = (int64_t)time(NULL);
     struct engine_options engine = s->o->engine;
-    if (!engine.max_batch_tokens || engine.max_batch_tokens > model->dev.max_rows) engine.max_batch_tokens = model->dev.max_rows;
+    if (!engine.max_batch_tokens || engine.max_batch_tokens > model->dev.max_rows)
+        engine.max_batch_tokens = model->dev.max_rows;
     return !engine_open(m->model, &engine, &m->engine, &err) || fail(why, "INTERNAL", text);
 }
 
@@ -191,7 +214,8 @@ static bool load(struct load *l)
     struct serve *s = l->s;
     struct serve_model *m = calloc(1, sizeof *m);
     if (!m) return fail(&l->why, "INSUFFICIENT_MEMORY", "no memory for a model");
-    if (!s->o->loader.load(s->o->loader.user, l->path, l->digest, l->seal, &m->model, &l->why) || !open_service(l, m, &l->why)) {
+    if (!s->o->loader.load(s->o->loader.user, l->path, l->digest, l->seal, &m->model, &l->why) ||
+        !open_service(l, m, &l->why)) {
         free_model(m);
         return false;
     }
@@ -229,7 +253,8 @@ bool load_claim(struct serve *s)
 bool load_start(struct load *l)
 {
     int was = SERVE_STARTING, waits = SERVE_WAITING;
-    if (!atomic_compare_exchange_strong(&l->s->state, &was, SERVE_LOADING)) (void)atomic_compare_exchange_strong(&l->s->state, &waits, SERVE_LOADING);
+    if (!atomic_compare_exchange_strong(&l->s->state, &was, SERVE_LOADING))
+        (void)atomic_compare_exchange_strong(&l->s->state, &waits, SERVE_LOADING);
     if (pthread_create(&l->thread, NULL, run, l) == 0) return true;
     was = SERVE_LOADING;
     if (l->s->o->wait_for_commit) (void)atomic_compare_exchange_strong(&l->s->state, &was, SERVE_WAITING);

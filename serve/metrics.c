@@ -1,5 +1,5 @@
-/* metrics.c: GET /metrics in Prometheus' text format (docs/metrics.md has every name). A scrape copies the engine's statistics once and formats them: no
- * lock that the engine holds, no device call, so it may come every 50 ms. */
+/* metrics.c: GET /metrics in Prometheus' text format (docs/metrics.md has every name). A scrape copies the engine's
+ * statistics once and formats them: no lock that the engine holds, no device call, so it may come every 50 ms. */
 #include "inside.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@
 #include "log/log.h"
 #include "ops.h"
 
-/* ---- counters that this file keeps ------------------------------------------------------------------------------------- */
+/* ---- counters that this file keeps --------------------------------------------------------------------- */
 
 enum { STATUS_MAX = 600, DEADLINE_BUCKETS = 10 };
 static _Atomic uint64_t answered[STATUS_MAX]; /* by HTTP status */
@@ -37,7 +37,7 @@ void metrics_deadline(double remaining_seconds)
     atomic_fetch_add_explicit(&deadline_sum_us, (int64_t)(bounded * 1e6), memory_order_relaxed);
 }
 
-/* ---- the writer -------------------------------------------------------------------------------------------------------- */
+/* ---- the writer ---------------------------------------------------------------------------------------- */
 
 /* # HELP and # TYPE of the family whose samples follow. */
 static void family(struct http_text *t, const char *name, const char *type, const char *help)
@@ -51,17 +51,22 @@ static void label(struct http_text *t, const char *name, const char *value, cons
     http_text_format(t, "%s%s=\"", before, name);
     for (const char *c = value; *c; c++) {
         if (*c == '\\' || *c == '"') http_text_add(t, "\\", 1);
-        if (*c == '\n') http_text_add(t, "\\n", 2);
-        else http_text_add(t, c, 1);
+        if (*c == '\n')
+            http_text_add(t, "\\n", 2);
+        else
+            http_text_add(t, c, 1);
     }
     http_text_add(t, "\"", 1);
 }
 
 static void number(struct http_text *t, double v)
 {
-    if (isinf(v)) http_text_format(t, " %s\n", v > 0 ? "+Inf" : "-Inf");
-    else if (v == floor(v) && fabs(v) < 1e15) http_text_format(t, " %.0f\n", v);
-    else http_text_format(t, " %.9g\n", v);
+    if (isinf(v))
+        http_text_format(t, " %s\n", v > 0 ? "+Inf" : "-Inf");
+    else if (v == floor(v) && fabs(v) < 1e15)
+        http_text_format(t, " %.0f\n", v);
+    else
+        http_text_format(t, " %.9g\n", v);
 }
 
 static void whole(struct http_text *t, uint64_t v) { http_text_format(t, " %" PRIu64 "\n", v); }
@@ -95,18 +100,21 @@ static void histogram(struct http_text *t, const char *name, const struct engine
     family(t, name, "histogram", help);
     for (uint32_t i = 0; i < ENGINE_BUCKETS; i++) {
         sum += h->count[i];
-        if (i + 1 < ENGINE_BUCKETS) http_text_format(t, "%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name, engine_bucket(i), sum);
+        if (i + 1 < ENGINE_BUCKETS)
+            http_text_format(t, "%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name, engine_bucket(i), sum);
     }
     /* +Inf and the count are one number, whatever was being written while this copy was made. */
-    http_text_format(t, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name, sum, name, h->sum, name, sum);
+    http_text_format(t, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name, sum, name,
+                     h->sum, name, sum);
 }
 
-/* ---- families ---------------------------------------------------------------------------------------------------------- */
+/* ---- families ------------------------------------------------------------------------------------------ */
 
 static void put_about(struct http_text *t, struct serve *s, const struct serve_model *m)
 {
     char cuda[16] = "none";
-    if (s->device && s->device->handle) (void)snprintf(cuda, sizeof cuda, "%u.%u", s->info.runtime / 1000, s->info.runtime % 1000 / 10);
+    if (s->device && s->device->handle)
+        (void)snprintf(cuda, sizeof cuda, "%u.%u", s->info.runtime / 1000, s->info.runtime % 1000 / 10);
     family(t, "worker_build_info", "gauge", "Version of the program and of the CUDA runtime that it uses; always 1.");
     http_text_format(t, "worker_build_info{");
     label(t, "version", WORKER_VERSION, "");
@@ -132,7 +140,8 @@ static void put_about(struct http_text *t, struct serve *s, const struct serve_m
     http_text_format(t, "} 1\n");
 }
 
-static void put_life(struct http_text *t, struct serve *s, const struct serve_model *m, const struct engine_stats *e, double now)
+static void put_life(struct http_text *t, struct serve *s, const struct serve_model *m, const struct engine_stats *e,
+                     double now)
 {
     struct serve_condition c;
     serve_condition(s, &c);
@@ -140,9 +149,11 @@ static void put_life(struct http_text *t, struct serve *s, const struct serve_mo
     gauge(t, "worker_ready", c.ready, "1 if /readyz says ready.");
     gauge(t, "worker_uptime_seconds", now - (double)s->started_ns * 1e-9, "Seconds since the process began.");
     gauge(t, "worker_startup_seconds", m ? s->startup_seconds : 0, "Seconds from the start to ready; 0 until then.");
-    counter(t, "worker_log_lost_lines_total", log_lost(), "Lines for standard error that its reader did not take in time.");
-    gauge(t, "worker_engine_idle_seconds", m && now > (double)e->progress_ns * 1e-9 ? now - (double)e->progress_ns * 1e-9 : 0,
-        "Seconds since the engine's thread last did something; it does at least every second.");
+    counter(t, "worker_log_lost_lines_total", log_lost(),
+            "Lines for standard error that its reader did not take in time.");
+    gauge(t, "worker_engine_idle_seconds",
+          m && now > (double)e->progress_ns * 1e-9 ? now - (double)e->progress_ns * 1e-9 : 0,
+          "Seconds since the engine's thread last did something; it does at least every second.");
 }
 
 static void put_memory(struct http_text *t, struct serve *s, const struct serve_model *m)
@@ -158,7 +169,9 @@ static void put_memory(struct http_text *t, struct serve *s, const struct serve_
         whole(t, gpu ? m->model->plan.bytes[k] : 0);
     }
     (void)serve_memory(s, &d);
-    family(t, "worker_device_memory_bytes", "gauge", "The device's memory as last looked at; 0 on a CPU. overhead: neither free nor taken by this worker's model.");
+    family(
+        t, "worker_device_memory_bytes", "gauge",
+        "The device's memory as last looked at; 0 on a CPU. overhead: neither free nor taken by this worker's model.");
     labelled(t, "worker_device_memory_bytes", "state", "total", d.total);
     labelled(t, "worker_device_memory_bytes", "state", "free", d.free);
     labelled(t, "worker_device_memory_bytes", "state", "taken", d.taken);
@@ -169,13 +182,17 @@ static void put_requests(struct http_text *t, struct serve *s, const struct engi
 {
     counter(t, "worker_requests_accepted_total", e->submitted, "Jobs that were queued.");
     family(t, "worker_requests_total", "counter", "Jobs that are over, by how they ended.");
-    for (int i = 0; i < JOB_END_COUNT; i++) labelled(t, "worker_requests_total", "outcome", job_end_name((enum job_end)i), e->ended[i]);
-    family(t, "worker_requests_refused_total", "counter", "Requests that a handler refused before a stream began, by error code.");
-    for (int i = 0; i < SERVE_CODE_COUNT; i++) labelled(t, "worker_requests_refused_total", "code", serve_codes[i].name, atomic_load(&s->refused[i]));
+    for (int i = 0; i < JOB_END_COUNT; i++)
+        labelled(t, "worker_requests_total", "outcome", job_end_name((enum job_end)i), e->ended[i]);
+    family(t, "worker_requests_refused_total", "counter",
+           "Requests that a handler refused before a stream began, by error code.");
+    for (int i = 0; i < SERVE_CODE_COUNT; i++)
+        labelled(t, "worker_requests_refused_total", "code", serve_codes[i].name, atomic_load(&s->refused[i]));
     gauge(t, "worker_requests_queued", e->queued, "Jobs that wait.");
     gauge(t, "worker_requests_running", e->running, "Jobs that have begun and are not over.");
     gauge(t, "worker_requests_prefilling", e->prefilling, "Running jobs whose prompt is not all computed yet.");
-    gauge(t, "worker_scheduler_queue_depth", e->queued, "The same as worker_requests_queued, under the name that autoscalers are given.");
+    gauge(t, "worker_scheduler_queue_depth", e->queued,
+          "The same as worker_requests_queued, under the name that autoscalers are given.");
     counter(t, "worker_prompt_tokens_total", e->prompt_tokens, "Prompt tokens of jobs that began.");
     counter(t, "worker_tokens_generated_total", e->generated_tokens, "Tokens generated.");
 }
@@ -186,9 +203,12 @@ static void put_batches(struct http_text *t, const struct engine_stats *e)
     counter(t, "worker_step_tokens_total", e->step_rows, "Tokens computed in steps, prompts and generated ones.");
     gauge(t, "worker_batch_size", e->batch_sequences, "Sequences of the last step.");
     gauge(t, "worker_batch_tokens", e->batch_rows, "Tokens of the last step.");
-    histogram(t, "worker_queue_wait_seconds", &e->queue_seconds, "From the arrival of a job to the beginning of its prefill.");
-    histogram(t, "worker_prefill_duration_seconds", &e->prefill_seconds, "From the beginning of a job's prefill to its first token.");
-    histogram(t, "worker_time_to_first_token_seconds", &e->first_token_seconds, "From the arrival of a job to its first token.");
+    histogram(t, "worker_queue_wait_seconds", &e->queue_seconds,
+              "From the arrival of a job to the beginning of its prefill.");
+    histogram(t, "worker_prefill_duration_seconds", &e->prefill_seconds,
+              "From the beginning of a job's prefill to its first token.");
+    histogram(t, "worker_time_to_first_token_seconds", &e->first_token_seconds,
+              "From the arrival of a job to its first token.");
     histogram(t, "worker_inter_token_latency_seconds", &e->inter_token_seconds, "Between two tokens of a job.");
     histogram(t, "worker_decode_duration_seconds", &e->decode_seconds, "From a job's first token to its end.");
     histogram(t, "worker_inference_duration_seconds", &e->job_seconds, "From the arrival of a job to its end.");
@@ -197,20 +217,29 @@ static void put_batches(struct http_text *t, const struct engine_stats *e)
 static void put_cache(struct http_text *t, const struct engine_stats *e)
 {
     const uint64_t taken = e->pages_used + e->pages_cached;
-    gauge(t, "worker_kv_cache_usage_ratio", e->usage, "Share of the KV pages that jobs hold, 0 to 1; with attention windows, of the layers where they hold most.");
+    gauge(t, "worker_kv_cache_usage_ratio", e->usage,
+          "Share of the KV pages that jobs hold, 0 to 1; with attention windows, of the layers where they hold most.");
     family(t, "worker_kv_cache_info", "gauge", "Tokens of a KV page and number of pages; always 1.");
-    http_text_format(t, "worker_kv_cache_info{block_size=\"%d\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", (int)KV_PAGE, e->pages);
+    http_text_format(t, "worker_kv_cache_info{block_size=\"%d\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", (int)KV_PAGE,
+                     e->pages);
     family(t, "worker_kv_cache_pages", "gauge", "KV pages by state; used: by jobs, cached: by the prefix cache alone.");
     labelled(t, "worker_kv_cache_pages", "state", "used", e->pages_used);
     labelled(t, "worker_kv_cache_pages", "state", "cached", e->pages_cached);
     labelled(t, "worker_kv_cache_pages", "state", "free", e->pages > taken ? e->pages - taken : 0);
-    counter(t, "worker_prefix_matched_tokens_total", e->cached_tokens, "Prompt tokens whose pages were found in the prefix cache.");
-    counter(t, "worker_prefix_full_hits_total", e->prefix_full_hits, "Jobs with a prompt of more than a page, of which every whole page was found.");
-    counter(t, "worker_prefix_partial_hits_total", e->prefix_partial_hits, "Jobs with a prompt of more than a page, of which some pages were found.");
-    counter(t, "worker_prefix_misses_total", e->prefix_misses, "Jobs with a prompt of more than a page, of which nothing was found.");
-    counter(t, "worker_prefix_evicted_pages_total", e->prefix_evicted_pages, "Pages that the prefix cache gave up for jobs.");
-    counter(t, "worker_fairness_preemptions_total", e->preemptions, "Jobs whose place or pages were taken for one of higher priority; pages are computed again later.");
-    counter(t, "worker_fairness_yields_total", e->yields, "Jobs that stepped back after their time slice, keeping their pages.");
+    counter(t, "worker_prefix_matched_tokens_total", e->cached_tokens,
+            "Prompt tokens whose pages were found in the prefix cache.");
+    counter(t, "worker_prefix_full_hits_total", e->prefix_full_hits,
+            "Jobs with a prompt of more than a page, of which every whole page was found.");
+    counter(t, "worker_prefix_partial_hits_total", e->prefix_partial_hits,
+            "Jobs with a prompt of more than a page, of which some pages were found.");
+    counter(t, "worker_prefix_misses_total", e->prefix_misses,
+            "Jobs with a prompt of more than a page, of which nothing was found.");
+    counter(t, "worker_prefix_evicted_pages_total", e->prefix_evicted_pages,
+            "Pages that the prefix cache gave up for jobs.");
+    counter(t, "worker_fairness_preemptions_total", e->preemptions,
+            "Jobs whose place or pages were taken for one of higher priority; pages are computed again later.");
+    counter(t, "worker_fairness_yields_total", e->yields,
+            "Jobs that stepped back after their time slice, keeping their pages.");
     counter(t, "worker_fairness_resumes_total", e->resumes, "Jobs that went on after a preemption or a yield.");
     family(t, "worker_fairness_tokens_total", "counter", "Tokens generated, by priority class.");
     labelled(t, "worker_fairness_tokens_total", "priority", "high", e->high_tokens);
@@ -228,20 +257,26 @@ static void put_model(struct http_text *t, const struct serve_model *m, const st
     }
     gauge(t, "worker_active_experts", (double)experts, "Experts that each token is routed to; 0 of a dense model.");
     counter(t, "worker_moe_requests_total", experts ? e->submitted : 0, "Jobs queued for a model with experts.");
-    gauge(t, "worker_flash_attention_enabled", m && m->model->device->handle, "1 if attention is one fused kernel that never stores scores: on a GPU.");
+    gauge(t, "worker_flash_attention_enabled", m && m->model->device->handle,
+          "1 if attention is one fused kernel that never stores scores: on a GPU.");
 }
 
 static void put_deadlines(struct http_text *t)
 {
     uint64_t sum = 0;
-    family(t, "worker_deadline_remaining_seconds", "histogram", "Time that a request's X-Deadline left when it arrived.");
+    family(t, "worker_deadline_remaining_seconds", "histogram",
+           "Time that a request's X-Deadline left when it arrived.");
     for (int i = 0; i < DEADLINE_BUCKETS - 1; i++) {
         sum += atomic_load_explicit(&deadline_count[i], memory_order_relaxed);
-        http_text_format(t, "worker_deadline_remaining_seconds_bucket{le=\"%g\"} %" PRIu64 "\n", deadline_bound[i], sum);
+        http_text_format(t, "worker_deadline_remaining_seconds_bucket{le=\"%g\"} %" PRIu64 "\n", deadline_bound[i],
+                         sum);
     }
     sum += atomic_load_explicit(&deadline_count[DEADLINE_BUCKETS - 1], memory_order_relaxed);
-    http_text_format(t, "worker_deadline_remaining_seconds_bucket{le=\"+Inf\"} %" PRIu64 "\nworker_deadline_remaining_seconds_sum %.6f\nworker_deadline_remaining_seconds_count %" PRIu64 "\n",
-        sum, (double)atomic_load_explicit(&deadline_sum_us, memory_order_relaxed) * 1e-6, sum);
+    http_text_format(t,
+                     "worker_deadline_remaining_seconds_bucket{le=\"+Inf\"} %" PRIu64
+                     "\nworker_deadline_remaining_seconds_sum %.6f\nworker_deadline_remaining_seconds_count %" PRIu64
+                     "\n",
+                     sum, (double)atomic_load_explicit(&deadline_sum_us, memory_order_relaxed) * 1e-6, sum);
 }
 
 static void put_http(struct http_text *t, const struct serve *s)
@@ -254,7 +289,9 @@ static void put_http(struct http_text *t, const struct serve *s)
     for (int i = 0; i < 2; i++) labelled(t, "worker_http_requests_total", "port", port[i], c[i].requests);
     family(t, "worker_http_refused_total", "counter", "Requests that the guards refused before any handler, by port.");
     for (int i = 0; i < 2; i++) labelled(t, "worker_http_refused_total", "port", port[i], c[i].refused);
-    family(t, "worker_http_streams_refused_total", "counter", "Streams refused because --max-streams were open; on the admin port: plans, commits and texts, because 4 were under way.");
+    family(t, "worker_http_streams_refused_total", "counter",
+           "Streams refused because --max-streams were open; on the admin port: plans, commits and texts, because 4 "
+           "were under way.");
     for (int i = 0; i < 2; i++) labelled(t, "worker_http_streams_refused_total", "port", port[i], c[i].streams_refused);
     family(t, "worker_http_connections", "gauge", "Open connections, by port.");
     for (int i = 0; i < 2; i++) labelled(t, "worker_http_connections", "port", port[i], c[i].connections);
@@ -266,7 +303,7 @@ static void put_http(struct http_text *t, const struct serve *s)
     }
 }
 
-/* ---- the process ------------------------------------------------------------------------------------------------------- */
+/* ---- the process --------------------------------------------------------------------------------------- */
 
 static uint32_t open_files(void)
 {
@@ -278,8 +315,8 @@ static uint32_t open_files(void)
     return n - 1; /* the folder's own */
 }
 
-/* Fields of /proc/self/stat behind the name, which may hold anything but ends with the last ')': threads (20), start in ticks (22), bytes of address space (23),
- * resident pages (24). */
+/* Fields of /proc/self/stat behind the name, which may hold anything but ends with the last ')': threads (20), start in
+ * ticks (22), bytes of address space (23), resident pages (24). */
 static void put_process(struct http_text *t)
 {
     char text[1024];
@@ -289,7 +326,10 @@ static void put_process(struct http_text *t)
     if (f) (void)fclose(f);
     text[n] = '\0';
     const char *at = strrchr(text, ')');
-    if (at) (void)sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %llu %*d %llu %llu %llu", &threads, &start, &address_space, &resident);
+    if (at)
+        (void)sscanf(at + 1,
+                     " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %llu %*d %llu %llu %llu",
+                     &threads, &start, &address_space, &resident);
     struct timespec real, up;
     (void)clock_gettime(CLOCK_REALTIME, &real);
     (void)clock_gettime(CLOCK_BOOTTIME, &up);
@@ -300,15 +340,17 @@ static void put_process(struct http_text *t)
     (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     family(t, "process_cpu_seconds_total", "counter", "Processor time, user and system.");
     http_text_format(t, "process_cpu_seconds_total %.6f\n", (double)cpu.tv_sec + 1e-9 * (double)cpu.tv_nsec);
-    gauge(t, "process_resident_memory_bytes", (double)resident * (double)sysconf(_SC_PAGESIZE), "Memory that is resident.");
+    gauge(t, "process_resident_memory_bytes", (double)resident * (double)sysconf(_SC_PAGESIZE),
+          "Memory that is resident.");
     gauge(t, "process_virtual_memory_bytes", (double)address_space, "Address space.");
-    gauge(t, "process_start_time_seconds", (double)boot + (double)start / (double)sysconf(_SC_CLK_TCK), "Start of the process, seconds since 1970.");
+    gauge(t, "process_start_time_seconds", (double)boot + (double)start / (double)sysconf(_SC_CLK_TCK),
+          "Start of the process, seconds since 1970.");
     gauge(t, "process_threads", (double)threads, "Threads.");
     gauge(t, "process_open_fds", open_files(), "Open files.");
     gauge(t, "process_max_fds", (double)files.rlim_cur, "Files that may be open.");
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the endpoint -------------------------------------------------------------------------------------- */
 
 static void metrics(void *user, struct http_request *r)
 {
@@ -327,8 +369,10 @@ static void metrics(void *user, struct http_request *r)
     put_deadlines(&t);
     put_http(&t, s);
     put_process(&t);
-    if (t.failed) http_error(r, 500, "INTERNAL", "no memory for the answer", false, NULL, NULL);
-    else http_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", t.data, t.n);
+    if (t.failed)
+        http_error(r, 500, "INTERNAL", "no memory for the answer", false, NULL, NULL);
+    else
+        http_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", t.data, t.n);
     http_text_free(&t);
 }
 

@@ -1,5 +1,5 @@
-/* model_ref.c: resolves by openat2, which alone decides what lies below the folder; the path that is given out is opened again by name: who may write into
- * the folder may choose the models. */
+/* model_ref.c: resolves by openat2, which alone decides what lies below the folder; the path that is given out is
+ * opened again by name: who may write into the folder may choose the models. */
 #include "model_ref.h"
 
 #include <dirent.h>
@@ -15,8 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-__attribute__((format(printf, 3, 4)))
-static bool refuse(char *why, size_t cap, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -27,7 +26,8 @@ static bool refuse(char *why, size_t cap, const char *format, ...)
 
 static int open_below(int dir, const char *path, uint64_t flags)
 {
-    struct open_how how = { .flags = flags | O_RDONLY | O_CLOEXEC | O_NONBLOCK, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
+    struct open_how how = { .flags = flags | O_RDONLY | O_CLOEXEC | O_NONBLOCK,
+                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
@@ -52,7 +52,8 @@ static bool only_model(int folder, char path[MODEL_PATH_MAX], const char *ref, c
     }
     for (const struct dirent *e; (e = readdir(d));) {
         if (!begins_model(e->d_name)) continue;
-        if (!found++ && (size_t)snprintf(path + n, MODEL_PATH_MAX - n, "/%s", e->d_name) >= MODEL_PATH_MAX - n) found = 0;
+        if (!found++ && (size_t)snprintf(path + n, MODEL_PATH_MAX - n, "/%s", e->d_name) >= MODEL_PATH_MAX - n)
+            found = 0;
     }
     (void)closedir(d);
     return found == 1 || refuse(why, cap, "model_ref %.200s: its folder holds %u models; name the file", ref, found);
@@ -62,7 +63,8 @@ static bool resolve_in(int dir, const char *ref, char path[MODEL_PATH_MAX], bool
 {
     struct stat st;
     int fd = open_below(dir, path, 0);
-    if (fd < 0 && (errno == EXDEV || errno == ELOOP)) return refuse(why, cap, "model_ref %.200s: leads out of --model-dir, or through a symbolic link", ref);
+    if (fd < 0 && (errno == EXDEV || errno == ELOOP))
+        return refuse(why, cap, "model_ref %.200s: leads out of --model-dir, or through a symbolic link", ref);
     if (fd < 0) return refuse(why, cap, "model_ref %.200s: no such file in --model-dir", ref);
     bool ok = fstat(fd, &st) == 0;
     if (ok && S_ISDIR(st.st_mode) && folder_allowed) {
@@ -77,13 +79,15 @@ static bool resolve_in(int dir, const char *ref, char path[MODEL_PATH_MAX], bool
 
 bool model_ref_resolve(const char *dir, const char *ref, char out[MODEL_PATH_MAX], char *why, size_t cap)
 {
-    if (!dir) return refuse(why, cap, "model_ref: this worker was started without --model-dir, where it would be looked for");
+    if (!dir)
+        return refuse(why, cap, "model_ref: this worker was started without --model-dir, where it would be looked for");
     const size_t n = strlen(dir);
     const bool hf = strncmp(ref, "hf:", 3) == 0;
     char path[MODEL_PATH_MAX];
     const char *relative = hf ? ref + 3 : ref;
     if (!hf && strncmp(ref, dir, n) == 0 && ref[n] == '/') relative = ref + n + 1;
-    if (!relative[0] || strlen(relative) >= sizeof path - 300) return refuse(why, cap, "model_ref: expected hf:org/name/file.gguf or a path in --model-dir");
+    if (!relative[0] || strlen(relative) >= sizeof path - 300)
+        return refuse(why, cap, "model_ref: expected hf:org/name/file.gguf or a path in --model-dir");
     if (relative[0] == '/') return refuse(why, cap, "model_ref %.200s: leads out of --model-dir", ref);
     (void)snprintf(path, sizeof path, "%s", relative);
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -91,5 +95,6 @@ bool model_ref_resolve(const char *dir, const char *ref, char out[MODEL_PATH_MAX
     const bool ok = resolve_in(fd, ref, path, hf, why, cap);
     (void)close(fd);
     if (!ok) return false;
-    return (size_t)snprintf(out, MODEL_PATH_MAX, "%s/%s", dir, path) < MODEL_PATH_MAX || refuse(why, cap, "model_ref: the path is too long");
+    return (size_t)snprintf(out, MODEL_PATH_MAX, "%s/%s", dir, path) < MODEL_PATH_MAX ||
+           refuse(why, cap, "model_ref: the path is too long");
 }

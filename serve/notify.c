@@ -1,7 +1,9 @@
-/* notify.c: sd_notify by hand: datagrams of "NAME=value" lines to the UNIX socket that the supervisor names in NOTIFY_SOCKET.
+/* notify.c: sd_notify by hand: datagrams of "NAME=value" lines to the UNIX socket that the supervisor names in
+ * NOTIFY_SOCKET.
  *
- * The watchdog is a promise about the engine, not about this loop: WATCHDOG=1 goes out only while the engine's thread makes progress (it does something
- * at least every second, also when idle). A step that hangs therefore ends in a restart. */
+ * The watchdog is a promise about the engine, not about this loop: WATCHDOG=1 goes out only while the engine's thread
+ * makes progress (it does something at least every second, also when idle). A step that hangs therefore ends in a
+ * restart. */
 #include "inside.h"
 
 #include <errno.h>
@@ -16,7 +18,7 @@
 #include "ops.h"
 
 static struct {
-    int fd;                     /* 0: no supervisor */
+    int fd; /* 0: no supervisor */
     struct sockaddr_un address;
     socklen_t size;
     uint64_t watchdog_ns, sent_ns; /* watchdog_ns 0: none */
@@ -59,7 +61,8 @@ static void send_text(const char *text)
 {
     if (!supervisor.fd) return;
     /* Nothing can be done about a supervisor that does not listen: its watchdog will act. */
-    (void)sendto(supervisor.fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT, (const struct sockaddr *)&supervisor.address, supervisor.size);
+    (void)sendto(supervisor.fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT,
+                 (const struct sockaddr *)&supervisor.address, supervisor.size);
 }
 
 /* first, then STATUS= with the line cut at what would end it. */
@@ -86,7 +89,8 @@ static bool makes_progress(const struct serve *s, uint64_t now)
 void notify_turn(const struct serve *s)
 {
     const uint64_t now = serve_now_ns();
-    if (!supervisor.watchdog_ns || now - supervisor.sent_ns < supervisor.watchdog_ns / 3 || !makes_progress(s, now)) return;
+    if (!supervisor.watchdog_ns || now - supervisor.sent_ns < supervisor.watchdog_ns / 3 || !makes_progress(s, now))
+        return;
     supervisor.sent_ns = now;
     send_text("WATCHDOG=1");
 }

@@ -1,7 +1,7 @@
 /* openai.c: OpenAI's interface: /v1/chat/completions, /v1/completions, /v1/models.
  *
- * Chunks are events without a name and errors have OpenAI's form (http_error gives it to every answer below /v1/): its clients understand nothing else. What is not
- * served is refused, never left out of an answer in silence. */
+ * Chunks are events without a name and errors have OpenAI's form (http_error gives it to every answer below /v1/): its
+ * clients understand nothing else. What is not served is refused, never left out of an answer in silence. */
 #include "stream.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ struct completion {
     struct http_text text, reasoning; /* of a whole answer, so far */
 };
 
-/* ---- what answers and chunks share ----------------------------------------------------------------------------------------- */
+/* ---- what answers and chunks share --------------------------------------------------------------------- */
 
 static const struct completion *own(const struct stream *x) { return x->own; }
 
@@ -27,16 +27,23 @@ static void begin(struct stream *x, bool chunk)
 {
     const struct completion *c = own(x);
     http_text_format(&x->line, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", x->q.job_id,
-                     !c->chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion", c->created);
+                     !c->chat ? "text_completion"
+                     : chunk  ? "chat.completion.chunk"
+                              : "chat.completion",
+                     c->created);
     http_text_json(&x->line, x->m->name, strlen(x->m->name));
     http_text_format(&x->line, ",\"system_fingerprint\":\"%s\",\"choices\":[", x->m->fingerprint);
 }
 
 static void put_usage(struct stream *x, const struct ending *e)
 {
-    http_text_format(&x->line, "\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"total_tokens\":%zu,\"prompt_tokens_details\":{\"cached_tokens\":%u}", x->prompt.n,
-                     x->tokens_out, x->prompt.n + x->tokens_out, e->f.n_cached);
-    if (own(x)->chat) http_text_format(&x->line, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}", token_text_reasoning_ids(x->text));
+    http_text_format(&x->line,
+                     "\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"total_tokens\":%zu,\"prompt_tokens_"
+                     "details\":{\"cached_tokens\":%u}",
+                     x->prompt.n, x->tokens_out, x->prompt.n + x->tokens_out, e->f.n_cached);
+    if (own(x)->chat)
+        http_text_format(&x->line, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}",
+                         token_text_reasoning_ids(x->text));
     http_text_format(&x->line, "}");
 }
 
@@ -45,16 +52,19 @@ static void send_chunk(struct stream *x, const char *member, const char *text, s
 {
     const struct completion *c = own(x);
     begin(x, true);
-    http_text_format(&x->line, "{\"index\":0,%s%s", c->chat ? "\"delta\":{" : "\"text\":", c->chat && member ? member : "");
+    http_text_format(&x->line, "{\"index\":0,%s%s",
+                     c->chat ? "\"delta\":{" : "\"text\":", c->chat && member ? member : "");
     if (member || !c->chat) http_text_json(&x->line, text, n);
     http_text_format(&x->line, "%s,\"logprobs\":null,\"finish_reason\":", c->chat ? "}" : "");
-    if (reason) http_text_format(&x->line, "\"%s\"}]", reason);
-    else http_text_format(&x->line, "null}]");
+    if (reason)
+        http_text_format(&x->line, "\"%s\"}]", reason);
+    else
+        http_text_format(&x->line, "null}]");
     http_text_format(&x->line, c->q.usage ? ",\"usage\":null}" : "}");
     (void)stream_event(x, NULL);
 }
 
-/* ---- forms --------------------------------------------------------------------------------------------------------------- */
+/* ---- forms --------------------------------------------------------------------------------------------- */
 
 static wk_status encode(struct stream *x, const struct wk_err *err)
 {
@@ -67,11 +77,14 @@ static wk_status encode(struct stream *x, const struct wk_err *err)
         memcpy(x->prompt.ids, q->ids, q->n_ids * sizeof *q->ids);
         x->prompt.n = x->prompt.cap = q->n_ids;
         for (size_t i = 0; i < q->n_ids; i++)
-            if (q->ids[i] >= x->m->model->program->n_vocab) return wk_fail(err, WK_INVALID, "element %zu is %u: the vocabulary has %u ids", i, q->ids[i], x->m->model->program->n_vocab);
+            if (q->ids[i] >= x->m->model->program->n_vocab)
+                return wk_fail(err, WK_INVALID, "element %zu is %u: the vocabulary has %u ids", i, q->ids[i],
+                               x->m->model->program->n_vocab);
         return WK_OK;
     }
     if (!x->q.chat) return tokenizer_encode(t, x->q.prompt, x->q.prompt_len, false, true, &x->prompt, err);
-    wk_status status = chat_wrap(x->m->chat, &q->turn, &wrapped, err); /* no date: the same request gives the same text tomorrow */
+    wk_status status =
+        chat_wrap(x->m->chat, &q->turn, &wrapped, err); /* no date: the same request gives the same text tomorrow */
     if (!status) status = tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &x->prompt, err);
     chat_prompt_free(&wrapped);
     return status;
@@ -122,23 +135,30 @@ static void whole_token(struct stream *x)
     http_text_add(&((struct completion *)x->own)->reasoning, said.data, said.len);
 }
 
-static void whole_line(struct stream *x, const struct token_line *line) { http_text_add(&((struct completion *)x->own)->text, line->text, line->n); }
+static void whole_line(struct stream *x, const struct token_line *line)
+{
+    http_text_add(&((struct completion *)x->own)->text, line->text, line->n);
+}
 
 static void whole_end(struct stream *x, const struct ending *e)
 {
     const struct completion *c = own(x);
     begin(x, false);
-    http_text_format(&x->line, c->chat ? "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":" : "{\"index\":0,\"text\":");
+    http_text_format(&x->line, c->chat ? "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":"
+                                       : "{\"index\":0,\"text\":");
     http_text_json(&x->line, c->text.n ? c->text.data : "", c->text.n);
     if (c->reasoning.n) {
         http_text_format(&x->line, ",\"reasoning_content\":");
         http_text_json(&x->line, c->reasoning.data, c->reasoning.n);
     }
-    http_text_format(&x->line, "%s,\"logprobs\":null,\"finish_reason\":\"%s\"}],", c->chat ? ",\"refusal\":null}" : "", e->reason);
+    http_text_format(&x->line, "%s,\"logprobs\":null,\"finish_reason\":\"%s\"}],", c->chat ? ",\"refusal\":null}" : "",
+                     e->reason);
     put_usage(x, e);
     http_text_format(&x->line, "}\n");
-    if (x->line.failed || c->text.failed || c->reasoning.failed) http_error(x->r, 500, "INTERNAL", "no memory for the answer", false, x->q.job_id, NULL);
-    else http_answer(x->r, 200, "application/json", x->line.data, x->line.n);
+    if (x->line.failed || c->text.failed || c->reasoning.failed)
+        http_error(x->r, 500, "INTERNAL", "no memory for the answer", false, x->q.job_id, NULL);
+    else
+        http_answer(x->r, 200, "application/json", x->line.data, x->line.n);
 }
 
 static void whole_error(struct stream *x, const struct ending *e)
@@ -149,19 +169,34 @@ static void whole_error(struct stream *x, const struct ending *e)
 static struct stream_form form_of(const struct completion *c)
 {
     const char *field = c->chat ? "messages" : "prompt";
-    return c->q.stream ? (struct stream_form){ .encode = encode, .started = stream_started, .token = stream_token, .line = stream_line, .end = stream_end, .error = stream_error, .field = field } :
-                         (struct stream_form){ .encode = encode, .started = whole_started, .token = whole_token, .line = whole_line, .end = whole_end, .error = whole_error, .field = field, .whole = true };
+    return c->q.stream ? (struct stream_form){ .encode = encode,
+                                               .started = stream_started,
+                                               .token = stream_token,
+                                               .line = stream_line,
+                                               .end = stream_end,
+                                               .error = stream_error,
+                                               .field = field }
+                       : (struct stream_form){ .encode = encode,
+                                               .started = whole_started,
+                                               .token = whole_token,
+                                               .line = whole_line,
+                                               .end = whole_end,
+                                               .error = whole_error,
+                                               .field = field,
+                                               .whole = true };
 }
 
-/* ---- the routes ------------------------------------------------------------------------------------------------------------ */
+/* ---- the routes ---------------------------------------------------------------------------------------- */
 
 /* gpt-oss reasons, shortly or for long; the others never do. */
 static bool suits_effort(struct serve *s, struct http_request *r, const struct serve_model *m, const char *effort)
 {
     const bool reasons = m->chat && chat_is_harmony(m->chat);
     if (!effort || (strcmp(effort, "none") != 0) == reasons) return true;
-    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, "reasoning_effort", "reasoning_effort: expected %s, got %s", reasons ? "low, medium or high: this model always reasons" :
-                 "none, or nothing: this model does not reason", effort);
+    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, "reasoning_effort", "reasoning_effort: expected %s, got %s",
+                 reasons ? "low, medium or high: this model always reasons"
+                         : "none, or nothing: this model does not reason",
+                 effort);
     return false;
 }
 
@@ -171,9 +206,13 @@ static bool suits_model(struct serve *s, struct http_request *r, const struct co
     const struct serve_model *m = atomic_load(&s->model);
     if (!m) return true;
     if (c->q.model && strcmp(c->q.model, m->name) != 0)
-        serve_refuse(s, r, SERVE_MODEL_NOT_FOUND, NULL, "model", "model: this worker serves %s, not %.255s", m->name, c->q.model);
+        serve_refuse(s, r, SERVE_MODEL_NOT_FOUND, NULL, "model", "model: this worker serves %s, not %.255s", m->name,
+                     c->q.model);
     else if (c->chat && !m->chat)
-        serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, "messages", "messages: this model has no chat template that is known: %s; /v1/completions takes a prompt as it is", m->no_chat);
+        serve_refuse(
+            s, r, SERVE_INVALID_REQUEST, NULL, "messages",
+            "messages: this model has no chat template that is known: %s; /v1/completions takes a prompt as it is",
+            m->no_chat);
     else
         return suits_effort(s, r, m, c->q.turn.reasoning);
     return false;
@@ -182,7 +221,9 @@ static bool suits_model(struct serve *s, struct http_request *r, const struct co
 static bool read_request(struct serve *s, struct http_request *r, struct completion *c)
 {
     const struct serve_model *m = atomic_load(&s->model);
-    const struct job_request_limits limits = { s->o->max_prompt_chars, s->o->max_tokens_out, s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX, m ? m->model->program->n_vocab : 0 };
+    const struct job_request_limits limits = { s->o->max_prompt_chars, s->o->max_tokens_out,
+                                               s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
+                                               m ? m->model->program->n_vocab : 0 };
     struct body_error why;
     const char *bytes;
     size_t n;
@@ -224,8 +265,10 @@ static void on_completion(void *user, struct http_request *r) { complete(user, r
 
 static json_t *model_card(const struct serve *s, const struct serve_model *m)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:s, s:s}", "id", m->name, "object", "model", "created", (json_int_t)m->ready_at, "owned_by", "worker", "max_model_len",
-        (json_int_t)m->model->dev.context, "context_length", (json_int_t)m->model->dev.context, "device", s->device_text, "quantization", m->quant_kind);
+    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:s, s:s}", "id", m->name, "object", "model", "created",
+                     (json_int_t)m->ready_at, "owned_by", "worker", "max_model_len", (json_int_t)m->model->dev.context,
+                     "context_length", (json_int_t)m->model->dev.context, "device", s->device_text, "quantization",
+                     m->quant_kind);
 }
 
 static void on_models(void *user, struct http_request *r)
@@ -241,8 +284,11 @@ static void on_model(void *user, struct http_request *r)
 {
     struct serve *s = user;
     const struct serve_model *m = atomic_load(&s->model);
-    if (m && strcmp(http_rest(r), m->name) == 0) serve_answer(s, r, 200, model_card(s, m));
-    else serve_refuse(s, r, SERVE_MODEL_NOT_FOUND, NULL, "model", "model: this worker serves %s", m ? m->name : "none yet");
+    if (m && strcmp(http_rest(r), m->name) == 0)
+        serve_answer(s, r, 200, model_card(s, m));
+    else
+        serve_refuse(s, r, SERVE_MODEL_NOT_FOUND, NULL, "model", "model: this worker serves %s",
+                     m ? m->name : "none yet");
 }
 
 const struct http_route serve_openai_routes[] = {

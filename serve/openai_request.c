@@ -10,30 +10,69 @@
 
 enum { COMPLETION_TOKENS = 16 /* OpenAI's default of max_tokens for /v1/completions */ };
 
-/* ---- what is not served ------------------------------------------------------------------------------------------------ */
+/* ---- what is not served -------------------------------------------------------------------------------- */
 
-/* Does a value ask for nothing: false, 0, "", [] or {}? Not the 0 of what counts answers or their tokens: no answer, the tokens that were chosen. */
+/* Does a value ask for nothing: false, 0, "", [] or {}? Not the 0 of what counts answers or their tokens: no answer,
+ * the tokens that were chosen. */
 static bool asks_nothing(const char *name, const json_t *v)
 {
     const bool counts = strcmp(name, "n") == 0 || strcmp(name, "best_of") == 0 || strcmp(name, "logprobs") == 0;
-    return json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0 && !counts) || (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)) ||
+    return json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0 && !counts) ||
+           (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)) ||
            (json_is_object(v) && !json_object_size(v));
 }
 
-/* Fields of OpenAI, vLLM and llama-server that change an answer. neutral: a further value that asks for nothing, as JSON. */
-static const struct { const char *name, *neutral; } unserved[] = {
-    { "n", "1" }, { "best_of", "1" }, { "logprobs", NULL }, { "top_logprobs", NULL }, { "prompt_logprobs", NULL }, { "echo", NULL }, { "suffix", NULL }, { "tools", NULL },
-    { "tool_choice", "\"none\"" }, { "tool_choice", "\"auto\"" }, { "functions", NULL }, { "function_call", "\"none\"" }, { "response_format", "{\"type\":\"text\"}" }, { "grammar", NULL },
-    { "json_schema", NULL }, { "structured_outputs", NULL }, { "guided_json", NULL }, { "guided_regex", NULL }, { "guided_choice", NULL }, { "guided_grammar", NULL }, { "audio", NULL },
-    { "modalities", "[\"text\"]" }, { "prediction", NULL }, { "web_search_options", NULL }, { "ignore_eos", NULL }, { "min_tokens", NULL }, { "stop_token_ids", NULL },
-    { "use_beam_search", NULL }, { "length_penalty", "1.0" }, { "repeat_penalty", "1.0" }, { "typical_p", "1.0" }, { "mirostat", NULL }, { "dynatemp_range", NULL },
-    { "dry_multiplier", NULL }, { "xtc_probability", NULL }, { "chat_template", NULL }, { "chat_template_kwargs", NULL }, { "continue_final_message", NULL },
+/* Fields of OpenAI, vLLM and llama-server that change an answer. neutral: a further value that asks for nothing, as
+ * JSON. */
+static const struct {
+    const char *name, *neutral;
+} unserved[] = {
+    { "n", "1" },
+    { "best_of", "1" },
+    { "logprobs", NULL },
+    { "top_logprobs", NULL },
+    { "prompt_logprobs", NULL },
+    { "echo", NULL },
+    { "suffix", NULL },
+    { "tools", NULL },
+    { "tool_choice", "\"none\"" },
+    { "tool_choice", "\"auto\"" },
+    { "functions", NULL },
+    { "function_call", "\"none\"" },
+    { "response_format", "{\"type\":\"text\"}" },
+    { "grammar", NULL },
+    { "json_schema", NULL },
+    { "structured_outputs", NULL },
+    { "guided_json", NULL },
+    { "guided_regex", NULL },
+    { "guided_choice", NULL },
+    { "guided_grammar", NULL },
+    { "audio", NULL },
+    { "modalities", "[\"text\"]" },
+    { "prediction", NULL },
+    { "web_search_options", NULL },
+    { "ignore_eos", NULL },
+    { "min_tokens", NULL },
+    { "stop_token_ids", NULL },
+    { "use_beam_search", NULL },
+    { "length_penalty", "1.0" },
+    { "repeat_penalty", "1.0" },
+    { "typical_p", "1.0" },
+    { "mirostat", NULL },
+    { "dynatemp_range", NULL },
+    { "dry_multiplier", NULL },
+    { "xtc_probability", NULL },
+    { "chat_template", NULL },
+    { "chat_template_kwargs", NULL },
+    { "continue_final_message", NULL },
 };
 
 static bool equals(const json_t *v, const char *literal)
 {
     json_t *other = literal ? json_loads(literal, JSON_DECODE_ANY, NULL) : NULL;
-    const bool same = other && (json_is_number(other) ? json_is_number(v) && json_number_value(v) == json_number_value(other) : json_equal(v, other));
+    const bool same =
+        other && (json_is_number(other) ? json_is_number(v) && json_number_value(v) == json_number_value(other)
+                                        : json_equal(v, other));
     json_decref(other);
     return same;
 }
@@ -44,30 +83,35 @@ static bool refuse_unserved(const struct body_object *o, struct body_error *why)
         const char *name = unserved[i].name;
         const json_t *v = json_object_get(o->object, name);
         bool neutral = !v || asks_nothing(name, v);
-        for (; i < sizeof unserved / sizeof *unserved && strcmp(unserved[i].name, name) == 0; i++) neutral = neutral || equals(v, unserved[i].neutral);
+        for (; i < sizeof unserved / sizeof *unserved && strcmp(unserved[i].name, name) == 0; i++)
+            neutral = neutral || equals(v, unserved[i].neutral);
         if (neutral) continue;
         (void)snprintf(why->field, sizeof why->field, "%s", name);
-        (void)snprintf(why->text, sizeof why->text, "%s: this worker does not serve it; leave it out%s", name, strcmp(name, "repeat_penalty") == 0 ? " (repetition_penalty is served)" : "");
+        (void)snprintf(why->text, sizeof why->text, "%s: this worker does not serve it; leave it out%s", name,
+                       strcmp(name, "repeat_penalty") == 0 ? " (repetition_penalty is served)" : "");
         return false;
     }
     return true;
 }
 
-/* ---- sampling ---------------------------------------------------------------------------------------------------------- */
+/* ---- sampling ------------------------------------------------------------------------------------------ */
 
-static bool read_bias(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r, struct body_error *why)
+static bool read_bias(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r,
+                      struct body_error *why)
 {
     json_t *map = json_object_get(o->object, "logit_bias"), *value;
     const char *key;
     if (!map) return true;
-    if (!json_is_object(map) || json_object_size(map) > SAMPLER_MAX_BIAS) return body_fail(o, "logit_bias", why, "an object of at most %d token ids", SAMPLER_MAX_BIAS);
-    json_object_foreach(map, key, value)
-    {
+    if (!json_is_object(map) || json_object_size(map) > SAMPLER_MAX_BIAS)
+        return body_fail(o, "logit_bias", why, "an object of at most %d token ids", SAMPLER_MAX_BIAS);
+    json_object_foreach (map, key, value) {
         char *end;
         errno = 0;
         const unsigned long long id = strtoull(key, &end, 10);
         const double bias = json_number_value(value);
-        if (errno || !*key || strspn(key, "0123456789") != strlen(key) || (key[0] == '0' && key[1]) || id >= (l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB) || !json_is_number(value) || !(bias >= -100 && bias <= 100))
+        if (errno || !*key || strspn(key, "0123456789") != strlen(key) || (key[0] == '0' && key[1]) ||
+            id >= (l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB) || !json_is_number(value) ||
+            !(bias >= -100 && bias <= 100))
             return body_fail(o, "logit_bias", why, "token ids of the vocabulary with numbers from -100 to 100");
         r->bias[r->q.params.n_logit_bias++] = (struct sampler_bias){ (uint32_t)id, (float)bias };
     }
@@ -80,20 +124,23 @@ static bool read_stop(const struct body_object *o, struct job_request *q, struct
 {
     const json_t *v = json_object_get(o->object, "stop");
     if (!v) return true;
-    if ((!json_is_string(v) && !json_is_array(v)) || json_array_size(v) > STOP_MAX) return body_fail(o, "stop", why, "a string, or a list of at most %d", STOP_MAX);
+    if ((!json_is_string(v) && !json_is_array(v)) || json_array_size(v) > STOP_MAX)
+        return body_fail(o, "stop", why, "a string, or a list of at most %d", STOP_MAX);
     return job_request_stops(o, v, q, why);
 }
 
-static bool read_params(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens, struct openai_request *r, struct body_error *why)
+static bool read_params(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens,
+                        struct openai_request *r, struct body_error *why)
 {
     struct job_request *q = &r->q;
     int64_t max_tokens = default_tokens < l->max_tokens_out ? default_tokens : l->max_tokens_out;
     double presence = 0, frequency = 0;
     const json_t *k = json_object_get(o->object, "top_k");
     const bool all = json_is_integer(k) && json_integer_value(k) == -1; /* vLLM's word for off */
-    if (!body_integer(o, "max_tokens", 1, l->most_tokens, &max_tokens, why) || !body_integer(o, "max_completion_tokens", 1, l->most_tokens, &max_tokens, why) ||
-        !job_request_sampling(o, l, all, q, why) || !body_real(o, "presence_penalty", -2, 2, &presence, why) || !body_real(o, "frequency_penalty", -2, 2, &frequency, why) ||
-        !read_stop(o, q, why) || !read_bias(o, l, r, why))
+    if (!body_integer(o, "max_tokens", 1, l->most_tokens, &max_tokens, why) ||
+        !body_integer(o, "max_completion_tokens", 1, l->most_tokens, &max_tokens, why) ||
+        !job_request_sampling(o, l, all, q, why) || !body_real(o, "presence_penalty", -2, 2, &presence, why) ||
+        !body_real(o, "frequency_penalty", -2, 2, &frequency, why) || !read_stop(o, q, why) || !read_bias(o, l, r, why))
         return false;
     q->max_tokens = (uint32_t)max_tokens;
     q->params.presence_penalty = (float)presence;
@@ -112,15 +159,18 @@ static bool read_stream(const struct body_object *o, struct openai_request *r, s
     return body_flag(&inside, "include_usage", &r->usage, why);
 }
 
-static bool read_common(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens, struct openai_request *r, struct body_error *why)
+static bool read_common(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens,
+                        struct openai_request *r, struct body_error *why)
 {
-    return body_name(o, "model", 255, &r->model, why) && refuse_unserved(o, why) && read_params(o, l, default_tokens, r, why) && read_stream(o, r, why);
+    return body_name(o, "model", 255, &r->model, why) && refuse_unserved(o, why) &&
+           read_params(o, l, default_tokens, r, why) && read_stream(o, r, why);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 /* Names the field of message i and says what was expected of it. */
-__attribute__((format(printf, 4, 5))) static bool fail_message(size_t i, const char *field, struct body_error *why, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static bool fail_message(size_t i, const char *field, struct body_error *why,
+                                                               const char *format, ...)
 {
     va_list args;
     (void)snprintf(why->field, sizeof why->field, "messages[%zu]%s%s", i, *field ? "." : "", field);
@@ -136,12 +186,17 @@ static size_t content_bytes(const json_t *content, size_t i, struct body_error *
 {
     size_t n = 0;
     if (json_is_string(content)) return json_string_length(content);
-    if (!json_is_array(content)) return (void)fail_message(i, "content", why, "expected a string or a list of text parts"), SIZE_MAX;
+    if (!json_is_array(content))
+        return (void)fail_message(i, "content", why, "expected a string or a list of text parts"), SIZE_MAX;
     for (size_t k = 0; k < json_array_size(content); k++) {
         const json_t *part = json_array_get(content, k);
         const char *type = json_string_value(json_object_get(part, "type"));
-        if (!type || strcmp(type, "text") != 0) return (void)fail_message(i, "content", why, "part %zu is of type %.40s: only text is served", k, type ? type : "(none)"), SIZE_MAX;
-        if (!json_is_string(json_object_get(part, "text"))) return (void)fail_message(i, "content", why, "part %zu has no text", k), SIZE_MAX;
+        if (!type || strcmp(type, "text") != 0)
+            return (void)fail_message(i, "content", why, "part %zu is of type %.40s: only text is served", k,
+                                      type ? type : "(none)"),
+                   SIZE_MAX;
+        if (!json_is_string(json_object_get(part, "text")))
+            return (void)fail_message(i, "content", why, "part %zu has no text", k), SIZE_MAX;
         n += json_string_length(json_object_get(part, "text")) + (k > 0);
     }
     return n;
@@ -168,22 +223,33 @@ static enum speaker role_of(const json_t *message)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
     if (!role) return SAID_BY_NOBODY;
-    return strcmp(role, "user") == 0 ? SAID_BY_USER : strcmp(role, "assistant") == 0 ? SAID_BY_ASSISTANT : strcmp(role, "system") == 0 || strcmp(role, "developer") == 0 ? SAID_BY_SYSTEM : SAID_BY_NOBODY;
+    return strcmp(role, "user") == 0                                       ? SAID_BY_USER
+           : strcmp(role, "assistant") == 0                                ? SAID_BY_ASSISTANT
+           : strcmp(role, "system") == 0 || strcmp(role, "developer") == 0 ? SAID_BY_SYSTEM
+                                                                           : SAID_BY_NOBODY;
 }
 
 /* An answer that was a call of tools has no content; it is not served, so neither is it here. */
 static bool check_message(const json_t *list, size_t i, size_t *bytes, struct body_error *why)
 {
-    const json_t *message = json_array_get(list, i), *content = json_object_get(message, "content"), *calls = json_object_get(message, "tool_calls");
+    const json_t *message = json_array_get(list, i), *content = json_object_get(message, "content"),
+                 *calls = json_object_get(message, "tool_calls");
     const char *name = json_string_value(json_object_get(message, "role"));
     const enum speaker role = role_of(message);
     if (!json_is_object(message)) return fail_message(i, "", why, "expected an object with role and content");
-    if (role == SAID_BY_NOBODY && name && (strcmp(name, "tool") == 0 || strcmp(name, "function") == 0)) return fail_message(i, "role", why, "this worker does not serve calls of tools");
-    if (role == SAID_BY_NOBODY) return fail_message(i, "role", why, "expected system, developer, user or assistant, got %.40s", name ? name : "none");
-    if (role == SAID_BY_SYSTEM && i) return fail_message(i, "role", why, "a system or developer message comes first or not at all");
-    if (calls && !json_is_null(calls) && json_array_size(calls)) return fail_message(i, "tool_calls", why, "this worker does not serve calls of tools");
-    if (i + 1 == json_array_size(list) && role != SAID_BY_USER) return fail_message(i, "role", why, "the last message is the user's: it is what is answered");
-    const size_t n = role == SAID_BY_ASSISTANT && (!content || json_is_null(content)) ? 0 : content_bytes(content, i, why);
+    if (role == SAID_BY_NOBODY && name && (strcmp(name, "tool") == 0 || strcmp(name, "function") == 0))
+        return fail_message(i, "role", why, "this worker does not serve calls of tools");
+    if (role == SAID_BY_NOBODY)
+        return fail_message(i, "role", why, "expected system, developer, user or assistant, got %.40s",
+                            name ? name : "none");
+    if (role == SAID_BY_SYSTEM && i)
+        return fail_message(i, "role", why, "a system or developer message comes first or not at all");
+    if (calls && !json_is_null(calls) && json_array_size(calls))
+        return fail_message(i, "tool_calls", why, "this worker does not serve calls of tools");
+    if (i + 1 == json_array_size(list) && role != SAID_BY_USER)
+        return fail_message(i, "role", why, "the last message is the user's: it is what is answered");
+    const size_t n =
+        role == SAID_BY_ASSISTANT && (!content || json_is_null(content)) ? 0 : content_bytes(content, i, why);
     if (n == SIZE_MAX) return false;
     *bytes += n;
     return true;
@@ -203,7 +269,8 @@ static bool read_messages(const struct body_object *o, struct openai_request *r,
     size_t bytes = 0;
     if (!body_required(o, "messages", why)) return false;
     if (!json_is_array(list) || !n) return body_fail(o, "messages", why, "a list of one message or more");
-    for (size_t i = 0; i < n; i++) if (!check_message(list, i, &bytes, why)) return false;
+    for (size_t i = 0; i < n; i++)
+        if (!check_message(list, i, &bytes, why)) return false;
     r->joined = malloc(bytes + 1);
     r->messages = calloc(n, sizeof *r->messages);
     if (!r->joined || !r->messages) return no_memory(why);
@@ -211,9 +278,12 @@ static bool read_messages(const struct body_object *o, struct openai_request *r,
     for (size_t i = 0; i < n; i++) {
         const enum speaker role = role_of(json_array_get(list, i));
         const struct token_bytes text = put_content(json_object_get(json_array_get(list, i), "content"), &at);
-        if (role == SAID_BY_SYSTEM) r->turn.system = text;
-        else if (i + 1 < n) r->messages[r->turn.n_past++] = (struct chat_message){ role == SAID_BY_ASSISTANT, text };
-        else r->turn.user = text;
+        if (role == SAID_BY_SYSTEM)
+            r->turn.system = text;
+        else if (i + 1 < n)
+            r->messages[r->turn.n_past++] = (struct chat_message){ role == SAID_BY_ASSISTANT, text };
+        else
+            r->turn.user = text;
     }
     r->turn.past = r->messages;
     r->q.prompt = r->joined;
@@ -227,22 +297,26 @@ static bool read_effort(const struct body_object *o, struct openai_request *r, s
 {
     const char *effort = NULL;
     if (!body_name(o, "reasoning_effort", 16, &effort, why)) return false;
-    if (effort && strcmp(effort, "low") != 0 && strcmp(effort, "medium") != 0 && strcmp(effort, "high") != 0 && strcmp(effort, "none") != 0)
+    if (effort && strcmp(effort, "low") != 0 && strcmp(effort, "medium") != 0 && strcmp(effort, "high") != 0 &&
+        strcmp(effort, "none") != 0)
         return body_fail(o, "reasoning_effort", why, "none, low, medium or high");
     r->turn.reasoning = effort;
     return true;
 }
 
-/* ---- prompts ----------------------------------------------------------------------------------------------------------- */
+/* ---- prompts ------------------------------------------------------------------------------------------- */
 
-static bool read_ids(const struct body_object *o, const json_t *list, const struct job_request_limits *l, struct openai_request *r, struct body_error *why)
+static bool read_ids(const struct body_object *o, const json_t *list, const struct job_request_limits *l,
+                     struct openai_request *r, struct body_error *why)
 {
     r->n_ids = json_array_size(list);
     r->ids = calloc(r->n_ids, sizeof *r->ids);
     if (!r->ids) return no_memory(why);
     for (size_t i = 0; i < r->n_ids; i++) {
         const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= (l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB)) return body_fail(o, "prompt", why, "ids of the vocabulary");
+        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+            json_integer_value(v) >= (l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB))
+            return body_fail(o, "prompt", why, "ids of the vocabulary");
         r->ids[i] = (uint32_t)json_integer_value(v);
     }
     r->q.prompt = (const char *)r->ids;
@@ -251,28 +325,30 @@ static bool read_ids(const struct body_object *o, const json_t *list, const stru
 }
 
 /* A text, a list of ids, or a list with one of either. */
-static bool read_prompt(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r, struct body_error *why)
+static bool read_prompt(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r,
+                        struct body_error *why)
 {
     const json_t *p = json_object_get(o->object, "prompt"), *first = json_array_get(p, 0);
     if (!body_required(o, "prompt", why)) return false;
     if (json_array_size(p) > 1 && !json_is_integer(first)) return body_fail(o, "prompt", why, "one prompt a request");
     if (json_is_string(first) || json_is_array(first)) p = first;
     if (json_is_array(p) && json_array_size(p)) return read_ids(o, p, l, r, why);
-    if (!json_is_string(p) || !json_string_length(p)) return body_fail(o, "prompt", why, "a text that is not empty, or a list of token ids");
+    if (!json_is_string(p) || !json_string_length(p))
+        return body_fail(o, "prompt", why, "a text that is not empty, or a list of token ids");
     r->q.prompt = json_string_value(p);
     r->q.prompt_len = json_string_length(p);
     r->q.prompt_chars = (uint32_t)utf8_count(r->q.prompt, r->q.prompt_len);
     return true;
 }
 
-/* ---- both --------------------------------------------------------------------------------------------------------------- */
+/* ---- both ---------------------------------------------------------------------------------------------- */
 
 static void drop_nulls(json_t *object)
 {
     const char *key;
     json_t *value;
     void *next;
-    json_object_foreach_safe(object, next, key, value) if (json_is_null(value)) (void)json_object_del(object, key);
+    json_object_foreach_safe(object, next, key, value) if (json_is_null(value))(void) json_object_del(object, key);
 }
 
 static bool read_body(const char *bytes, size_t n, struct openai_request *out, struct body_error *why)
@@ -285,16 +361,19 @@ static bool read_body(const char *bytes, size_t n, struct openai_request *out, s
     return true;
 }
 
-bool openai_request_chat(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out, struct body_error *why)
+bool openai_request_chat(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out,
+                         struct body_error *why)
 {
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
-    if (read_common(&o, l, l->max_tokens_out, out, why) && read_messages(&o, out, why) && read_effort(&o, out, why)) return true;
+    if (read_common(&o, l, l->max_tokens_out, out, why) && read_messages(&o, out, why) && read_effort(&o, out, why))
+        return true;
     openai_request_free(out);
     return false;
 }
 
-bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out, struct body_error *why)
+bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l,
+                               struct openai_request *out, struct body_error *why)
 {
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };

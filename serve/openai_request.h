@@ -1,7 +1,8 @@
 /* openai_request.h: the bodies of /v1/chat/completions and /v1/completions.
  *
- * As OpenAI's interface has it, null is the same as absent and names that nobody knows are ignored: clients send extras of other servers. What is known to change the
- * answer and is not served is refused by name, unless its value asks for nothing. Pure functions. [any thread] */
+ * As OpenAI's interface has it, null is the same as absent and names that nobody knows are ignored: clients send extras
+ * of other servers. What is known to change the answer and is not served is refused by name, unless its value asks for
+ * nothing. Pure functions. [any thread] */
 #ifndef SERVE_OPENAI_REQUEST_H
 #define SERVE_OPENAI_REQUEST_H
 
@@ -9,19 +10,23 @@
 #include "job_request.h"
 
 struct openai_request {
-    struct job_request q;              /* body owns every string; prompt: the text, of a chat all its messages behind each other, or NULL for ids */
-    const char *model;                 /* NULL: not named */
-    bool stream, usage;                /* usage: a last chunk with the counts */
-    struct chat_turn turn;             /* of a chat */
-    struct chat_message *messages;     /* turn's past */
-    uint32_t *ids; size_t n_ids;       /* a prompt of ids; NULL: text */
-    char *joined;                      /* texts that came in parts, each as one, and q.prompt */
+    struct job_request
+        q; /* body owns every string; prompt: the text, of a chat all its messages behind each other, or NULL for ids */
+    const char *model;             /* NULL: not named */
+    bool stream, usage;            /* usage: a last chunk with the counts */
+    struct chat_turn turn;         /* of a chat */
+    struct chat_message *messages; /* turn's past */
+    uint32_t *ids;
+    size_t n_ids; /* a prompt of ids; NULL: text */
+    char *joined; /* texts that came in parts, each as one, and q.prompt */
     struct sampler_bias bias[SAMPLER_MAX_BIAS];
 };
 
 /* *out is the caller's, zeroed or not; openai_request_free after success. False: why says field, value and range. */
-bool openai_request_chat(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out, struct body_error *why);
-bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out, struct body_error *why);
+bool openai_request_chat(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out,
+                         struct body_error *why);
+bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l,
+                               struct openai_request *out, struct body_error *why);
 void openai_request_free(struct openai_request *r);
 
 #endif

@@ -1,7 +1,8 @@
 /* page.c: GET /: one self-contained page, and GET /openapi.json: both bytes of this program.
  *
- * The page may run exactly the script and the style that it brings: the Content-Security-Policy names their SHA-256, computed from the bytes themselves when
- * first asked for, and allows connections to this server alone. Nothing is fetched from anywhere else. */
+ * The page may run exactly the script and the style that it brings: the Content-Security-Policy names their SHA-256,
+ * computed from the bytes themselves when first asked for, and allows connections to this server alone. Nothing is
+ * fetched from anywhere else. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +11,10 @@
 #include "serve.h"
 
 __asm__(".pushsection .rodata.serve_page, \"a\", @progbits\n"
-        ".global serve_page_begin\nserve_page_begin:\n.incbin \"" SERVE_PAGE "\"\n.global serve_page_end\nserve_page_end:\n"
-        ".global serve_openapi_begin\nserve_openapi_begin:\n.incbin \"" SERVE_OPENAPI "\"\n.global serve_openapi_end\nserve_openapi_end:\n"
+        ".global serve_page_begin\nserve_page_begin:\n.incbin \"" SERVE_PAGE
+        "\"\n.global serve_page_end\nserve_page_end:\n"
+        ".global serve_openapi_begin\nserve_openapi_begin:\n.incbin \"" SERVE_OPENAPI
+        "\"\n.global serve_openapi_end\nserve_openapi_end:\n"
         ".byte 0\n"
         ".popsection\n");
 extern const char serve_page_begin[], serve_page_end[], serve_openapi_begin[], serve_openapi_end[];
@@ -54,8 +57,9 @@ static void make_policy(void)
     hash_of("<script>", "</script>", script);
     hash_of("<style>", "</style>", style);
     (void)snprintf(policy, sizeof policy,
-        "default-src 'none'; script-src 'sha256-%s'; style-src 'sha256-%s'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        script, style);
+                   "default-src 'none'; script-src 'sha256-%s'; style-src 'sha256-%s'; connect-src 'self'; img-src "
+                   "data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+                   script, style);
 }
 
 static void page(void *user, struct http_request *r)

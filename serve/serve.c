@@ -1,4 +1,5 @@
-/* serve.c: the main thread: binds, starts the loader, watches over it all, and ends it: by a signal, by /shutdown, by the loss of the device. */
+/* serve.c: the main thread: binds, starts the loader, watches over it all, and ends it: by a signal, by /shutdown, by
+ * the loss of the device. */
 #include "inside.h"
 
 #include <errno.h>
@@ -19,23 +20,31 @@
 #include "ops.h"
 
 enum {
-    TURN_MS = 100,                   /* the main thread looks around at least so often */
+    TURN_MS = 100, /* the main thread looks around at least so often */
     DRAIN_TURN_MS = 10,
-    LEAVE_MS = 12000,                /* after the cancel: until handlers have returned; longer than a write may hang */
-    LOST_MS = 1000,                  /* after the loss of the device: for streams to say so */
-    RESERVE = 32, ADMIN_THREADS = 4, ADMIN_LONG = 4, HEADER_MS = 5000, BODY_MS = 10000, WRITE_MS = 10000,
-    EXIT_OK = 0, EXIT_FAIL = 1, EXIT_LOST = 70,
+    LEAVE_MS = 12000, /* after the cancel: until handlers have returned; longer than a write may hang */
+    LOST_MS = 1000,   /* after the loss of the device: for streams to say so */
+    RESERVE = 32,
+    ADMIN_THREADS = 4,
+    ADMIN_LONG = 4,
+    HEADER_MS = 5000,
+    BODY_MS = 10000,
+    WRITE_MS = 10000,
+    EXIT_OK = 0,
+    EXIT_FAIL = 1,
+    EXIT_LOST = 70,
 };
 static const uint64_t MEMORY = UINT64_C(1) << 30; /* of a port's requests: 500 prompts of 128k tokens, in text */
 
 /* What the main thread holds beside struct serve. */
 struct supervisor {
     struct serve *s;
-    struct load load;                /* of the model that the process was started with */
+    struct load load; /* of the model that the process was started with */
     bool load_started, ready_told;
     struct watch *watch;
-    struct http_route *routes, *admin_routes; uint32_t n_routes, n_admin_routes;
-    int signals;                     /* signalfd */
+    struct http_route *routes, *admin_routes;
+    uint32_t n_routes, n_admin_routes;
+    int signals; /* signalfd */
 };
 
 const char *serve_state_name(enum serve_state state)
@@ -44,17 +53,18 @@ const char *serve_state_name(enum serve_state state)
     return names[state];
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------------- */
+/* ---- answers ------------------------------------------------------------------------------------------- */
 
 void serve_refused(struct serve *s, struct http_request *r, enum serve_code code, const char *field)
 {
     const struct serve_code_def *def = &serve_codes[code];
     atomic_fetch_add(&s->refused[code], 1);
-    LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)), log_s("code", def->name), log_u("status", def->status), log_s("field", field),
-        log_s("request_id", http_id(r)));
+    LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)),
+        log_s("code", def->name), log_u("status", def->status), log_s("field", field), log_s("request_id", http_id(r)));
 }
 
-void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code, const char *job_id, const char *field, const char *format, ...)
+void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code, const char *job_id, const char *field,
+                  const char *format, ...)
 {
     char text[1024];
     const struct serve_code_def *def = &serve_codes[code];
@@ -63,7 +73,8 @@ void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code,
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     serve_refused(s, r, code, field);
-    http_error(r, def->status, def->name, text, def->retriable, job_id && job_id[0] ? job_id : NULL, field && field[0] ? field : NULL);
+    http_error(r, def->status, def->name, text, def->retriable, job_id && job_id[0] ? job_id : NULL,
+               field && field[0] ? field : NULL);
 }
 
 bool serve_body(struct http_request *r, size_t most, const char **bytes, size_t *n)
@@ -77,16 +88,21 @@ void serve_answer(struct serve *s, struct http_request *r, int status, json_t *d
     const size_t n = text ? strlen(text) : 0;
     json_decref(document);
     if (text) text[n] = '\n'; /* in place of the terminator: a line, for who reads it in a terminal */
-    if (text) http_answer(r, status, "application/json", text, n + 1);
-    else serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for an answer");
+    if (text)
+        http_answer(r, status, "application/json", text, n + 1);
+    else
+        serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for an answer");
     free(text);
 }
 
 const struct serve_model *serve_ready(struct serve *s, struct http_request *r, const char *job_id)
 {
     const enum serve_state state = serve_state_of(s);
-    const char *why = state == SERVE_WAITING || (state == SERVE_STARTING && s->o->wait_for_commit) ? "no model yet: POST /worker/commit" : state == SERVE_UNHEALTHY ? s->unhealthy_text : state >= SERVE_DRAINING ? "the worker is shutting down" :
-                      "the model is being loaded";
+    const char *why = state == SERVE_WAITING || (state == SERVE_STARTING && s->o->wait_for_commit)
+                          ? "no model yet: POST /worker/commit"
+                      : state == SERVE_UNHEALTHY ? s->unhealthy_text
+                      : state >= SERVE_DRAINING  ? "the worker is shutting down"
+                                                 : "the model is being loaded";
     if (state == SERVE_READY) return atomic_load(&s->model);
     serve_refuse(s, r, SERVE_NOT_READY, job_id, NULL, "%s", why);
     return NULL;
@@ -111,14 +127,15 @@ void serve_set_unhealthy(struct serve *s, enum serve_code code, const char *text
     (void)pthread_mutex_unlock(&lock);
 }
 
-/* ---- start ------------------------------------------------------------------------------------------------------------- */
+/* ---- start --------------------------------------------------------------------------------------------- */
 
-static void on_answered(void *user, const char *method, const char *path, int status, uint64_t bytes_in, uint64_t bytes_out, double seconds)
+static void on_answered(void *user, const char *method, const char *path, int status, uint64_t bytes_in,
+                        uint64_t bytes_out, double seconds)
 {
     (void)user;
     metrics_answered(status);
-    LOG(LOG_DEBUG, "request", NULL, log_s("method", method), log_s("path", path), log_u("status", status), log_u("bytes_in", bytes_in), log_u("bytes_out", bytes_out),
-        log_f("seconds", seconds));
+    LOG(LOG_DEBUG, "request", NULL, log_s("method", method), log_s("path", path), log_u("status", status),
+        log_u("bytes_in", bytes_in), log_u("bytes_out", bytes_out), log_f("seconds", seconds));
 }
 
 /* What takes as long as its body or its model is large. */
@@ -130,12 +147,18 @@ static bool takes_long(const char *path)
     return false;
 }
 
-/* The admin port has all but jobs, and few threads: what takes long shares some of them, as streams do those of the main port, so that the others are there for probes. */
+/* The admin port has all but jobs, and few threads: what takes long shares some of them, as streams do those of the
+ * main port, so that the others are there for probes. */
 static bool gather_routes(struct supervisor *v)
 {
-    const struct { const struct http_route *routes; uint32_t n; } part[] = {
-        { serve_execute_routes, serve_n_execute_routes }, { serve_openai_routes, serve_n_openai_routes }, { serve_control_routes, serve_n_control_routes }, { serve_health_routes, serve_n_health_routes },
-        { serve_metrics_routes, serve_n_metrics_routes }, { serve_text_routes, serve_n_text_routes },       { serve_page_routes, serve_n_page_routes },
+    const struct {
+        const struct http_route *routes;
+        uint32_t n;
+    } part[] = {
+        { serve_execute_routes, serve_n_execute_routes }, { serve_openai_routes, serve_n_openai_routes },
+        { serve_control_routes, serve_n_control_routes }, { serve_health_routes, serve_n_health_routes },
+        { serve_metrics_routes, serve_n_metrics_routes }, { serve_text_routes, serve_n_text_routes },
+        { serve_page_routes, serve_n_page_routes },
     };
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) n += part[i].n;
@@ -158,8 +181,17 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
 {
     struct serve *s = v->s;
     const struct serve_options *o = s->o;
-    struct http_options http = { .host = o->host, .port = o->port, .max_streams = o->max_streams, .reserve = RESERVE, .header_ms = HEADER_MS, .body_ms = BODY_MS, .write_ms = WRITE_MS, .memory = MEMORY,
-        .origins = o->origins, .n_origins = o->n_origins, .log = on_answered };
+    struct http_options http = { .host = o->host,
+                                 .port = o->port,
+                                 .max_streams = o->max_streams,
+                                 .reserve = RESERVE,
+                                 .header_ms = HEADER_MS,
+                                 .body_ms = BODY_MS,
+                                 .write_ms = WRITE_MS,
+                                 .memory = MEMORY,
+                                 .origins = o->origins,
+                                 .n_origins = o->n_origins,
+                                 .log = on_answered };
     const struct wk_err err = { why->text, sizeof why->text };
     (void)snprintf(why->code, sizeof why->code, "LISTEN_FAILED");
     if (!gather_routes(v)) return wk_fail(&err, WK_NO_MEMORY, "no memory for the routes") == WK_OK;
@@ -196,7 +228,7 @@ static bool open_supervisor(struct supervisor *v, const struct serve_options *o,
     return bind_ports(v, why);
 }
 
-/* ---- the main thread's turns -------------------------------------------------------------------------------------------- */
+/* ---- the main thread's turns --------------------------------------------------------------------------- */
 
 /* Sleeps until something happens, at most ms. True: a signal came. */
 static bool turn(struct supervisor *v, int ms)
@@ -206,7 +238,8 @@ static bool turn(struct supervisor *v, int ms)
     uint64_t count;
     notify_turn(v->s);
     (void)poll(p, 2, notify_wait(ms));
-    if (p[1].revents && read(v->s->wake, &count, sizeof count) < 0) p[1].revents = 0; /* somebody else's wake: the next turn sees it */
+    if (p[1].revents && read(v->s->wake, &count, sizeof count) < 0)
+        p[1].revents = 0; /* somebody else's wake: the next turn sees it */
     return p[0].revents && read(v->signals, &signal_info, sizeof signal_info) == sizeof signal_info;
 }
 
@@ -237,8 +270,10 @@ static void tell_ready(struct supervisor *v)
     if (v->ready_told || serve_state_of(v->s) != SERVE_READY) return;
     v->ready_told = true;
     (void)snprintf(text, sizeof text, "%s on %s, port %u", m->name, v->s->device_text, http_port(v->s->main));
-    if (v->s->o->wait_for_commit) notify_status(text);
-    else notify_ready(text);
+    if (v->s->o->wait_for_commit)
+        notify_status(text);
+    else
+        notify_ready(text);
 }
 
 /* Streams end with CUDA_ERROR, health is 503, and the process ends without asking the device for anything. */
@@ -247,9 +282,11 @@ static int end_lost(struct supervisor *v, const char *text)
     struct serve *s = v->s;
     const uint64_t until = serve_now_ns() + LOST_MS * 1000000ull;
     serve_set_unhealthy(s, SERVE_CUDA_ERROR, text);
-    while ((atomic_load(&s->streams) || atomic_load(&s->loading)) && serve_now_ns() < until) (void)turn(v, DRAIN_TURN_MS);
+    while ((atomic_load(&s->streams) || atomic_load(&s->loading)) && serve_now_ns() < until)
+        (void)turn(v, DRAIN_TURN_MS);
     end_load(v);
-    LOG(LOG_ERROR, "error", text, log_s("code", "CUDA_ERROR"), log_u("device_code", 7), log_s("worker_id", s->o->worker_id), log_u("gpu_device", s->info.index));
+    LOG(LOG_ERROR, "error", text, log_s("code", "CUDA_ERROR"), log_u("device_code", 7),
+        log_s("worker_id", s->o->worker_id), log_u("gpu_device", s->info.index));
     return EXIT_LOST;
 }
 
@@ -270,14 +307,17 @@ static void cancel_all(struct serve *s)
     free(jobs);
 }
 
-/* True: everything has ended by itself or was cancelled; false: something hangs, or a second signal came (*status is then not 0). */
+/* True: everything has ended by itself or was cancelled; false: something hangs, or a second signal came (*status is
+ * then not 0). */
 static bool drain(struct supervisor *v, const char *reason, int *status)
 {
     struct serve *s = v->s;
-    const uint64_t begun = serve_now_ns(), cancel_at = begun + s->o->shutdown_timeout_s * 1000000000ull, leave_at = cancel_at + LEAVE_MS * 1000000ull;
+    const uint64_t begun = serve_now_ns(), cancel_at = begun + s->o->shutdown_timeout_s * 1000000000ull,
+                   leave_at = cancel_at + LEAVE_MS * 1000000ull;
     atomic_store(&s->state, SERVE_DRAINING); /* before anything else: readiness goes first */
     notify_stopping();
-    LOG(LOG_INFO, "shutdown", NULL, log_s("worker_id", s->o->worker_id), log_s("reason", reason), log_u("streams", atomic_load(&s->streams)), log_u("gpu_device", s->info.index));
+    LOG(LOG_INFO, "shutdown", NULL, log_s("worker_id", s->o->worker_id), log_s("reason", reason),
+        log_u("streams", atomic_load(&s->streams)), log_u("gpu_device", s->info.index));
     char text[256];
     while (!is_idle(s)) {
         const struct serve_model *m = atomic_load(&s->model);
@@ -298,15 +338,18 @@ static bool drain(struct supervisor *v, const char *reason, int *status)
     return true;
 }
 
-/* Until there is a reason to end; *reason NULL: the start failed, or the device was lost: the exit status says which. */
+/* Until there is a reason to end; *reason NULL: the start failed, or the device was lost: the
+ * exit status says which. */
 static int supervise(struct supervisor *v, const char **reason)
 {
     struct serve *s = v->s;
     char text[256];
     *reason = NULL;
     for (;;) {
-        if (turn(v, TURN_MS)) *reason = "signal";
-        else if (atomic_load(&s->stop_asked)) *reason = "request";
+        if (turn(v, TURN_MS))
+            *reason = "signal";
+        else if (atomic_load(&s->stop_asked))
+            *reason = "request";
         if (*reason) return EXIT_OK;
         if (device_lost(s, text)) return end_lost(v, text);
         end_load(v);
@@ -337,9 +380,12 @@ static void close_supervisor(struct supervisor *v)
 static bool begin(struct supervisor *v, struct serve_failure *why)
 {
     struct serve *s = v->s;
-    LOG(LOG_INFO, "startup", NULL, log_s("worker_id", s->o->worker_id), log_s("host", s->o->host), log_u("port", http_port(s->main)), log_u("admin_port", s->admin ? http_port(s->admin) : 0),
-        log_s("model_ref", s->o->model_path ? s->o->model_path : s->o->wait_for_commit ? NULL : "embedded model"), log_s("device", s->device->name), log_u("gpu_device", s->info.index),
-        log_s("role", s->o->role));
+    LOG(LOG_INFO, "startup", NULL, log_s("worker_id", s->o->worker_id), log_s("host", s->o->host),
+        log_u("port", http_port(s->main)), log_u("admin_port", s->admin ? http_port(s->admin) : 0),
+        log_s("model_ref", s->o->model_path        ? s->o->model_path
+                           : s->o->wait_for_commit ? NULL
+                                                   : "embedded model"),
+        log_s("device", s->device->name), log_u("gpu_device", s->info.index), log_s("role", s->o->role));
     v->watch = watch_start(s);
     if (!v->watch) {
         (void)snprintf(why->code, sizeof why->code, "INSUFFICIENT_MEMORY");
@@ -382,6 +428,8 @@ int serve_run(const struct serve_options *o, struct serve *s, bool *at_once, str
         if (!reason) *why = s->failure;
     }
     close_supervisor(&v);
-    if (reason) LOG(LOG_INFO, "stopped", NULL, log_s("worker_id", o->worker_id), log_f("uptime_seconds", (double)(serve_now_ns() - s->started_ns) * 1e-9));
+    if (reason)
+        LOG(LOG_INFO, "stopped", NULL, log_s("worker_id", o->worker_id),
+            log_f("uptime_seconds", (double)(serve_now_ns() - s->started_ns) * 1e-9));
     return status;
 }

@@ -1,10 +1,11 @@
 /* serve.h: the worker as a service: one engine, its endpoints, its life from start to drain.
  *
- * State machine: starting -> (waiting for commit) -> loading -> ready -> draining -> over; unhealthy from anywhere for good. Probes and metrics read cached
- * state only: no device call, no lock that the engine holds.
+ * State machine: starting -> (waiting for commit) -> loading -> ready -> draining -> over; unhealthy from anywhere for
+ * good. Probes and metrics read cached state only: no device call, no lock that the engine holds.
  *
- * Threads: the main thread supervises (signals, drain, death of the device); a loader opens a model once; a watcher calls the device on the engine's thread for
- * residency and memory; every connection has a thread of the HTTP server. */
+ * Threads: the main thread supervises (signals, drain, death of the device); a loader opens a model once; a watcher
+ * calls the device on the engine's thread for residency and memory; every connection has a thread
+ * of the HTTP server. */
 #ifndef SERVE_SERVE_H
 #define SERVE_SERVE_H
 
@@ -23,39 +24,54 @@ struct chat;
 struct callback;
 struct job_log;
 
-enum serve_state { SERVE_STARTING = 0, SERVE_WAITING, SERVE_LOADING, SERVE_READY, SERVE_DRAINING, SERVE_UNHEALTHY, SERVE_OVER };
+enum serve_state {
+    SERVE_STARTING = 0,
+    SERVE_WAITING,
+    SERVE_LOADING,
+    SERVE_READY,
+    SERVE_DRAINING,
+    SERVE_UNHEALTHY,
+    SERVE_OVER
+};
 
 /* Why a model could not be planned or loaded. */
-struct serve_failure { char code[40], text[4096]; };
+struct serve_failure {
+    char code[40], text[4096];
+};
 
-/* How models are opened: by whoever knows plugins and options. Calls never overlap. path NULL: the embedded model; digest NULL: any. False: why says it, and nothing
- * is left behind. */
+/* How models are opened: by whoever knows plugins and options. Calls never overlap. path NULL: the embedded model;
+ * digest NULL: any. False: why says it, and nothing is left behind. */
 struct serve_loader {
     void *user;
-    /* model_plan alone. available: bytes that the device can give, 0: unknown. The caller closes the model. [any thread] */
+    /* model_plan alone. available: bytes that the device can give, 0: unknown. The caller closes the model. [any
+     * thread] */
     bool (*plan)(void *user, const char *path, struct model **out, uint64_t *available, struct serve_failure *why);
-    /* Planned, checked against the capabilities and the memory there is, loaded, resident. seal: wait until it is sealed too. [any thread] */
-    bool (*load)(void *user, const char *path, const char *digest, bool seal, struct model **out, struct serve_failure *why);
+    /* Planned, checked against the capabilities and the memory there is, loaded, resident. seal: wait until it is
+     * sealed too. [any thread] */
+    bool (*load)(void *user, const char *path, const char *digest, bool seal, struct model **out,
+                 struct serve_failure *why);
     /* This worker's Engine Capability Profile as a line of JSON; the caller frees; NULL: no memory. [any thread] */
     char *(*profile)(void *user);
 };
 
 /* What `worker serve` was asked for; strings live as long as the process. */
 struct serve_options {
-    const char *worker_id;                 /* a UUID */
-    const char *host; uint16_t port, admin_port; /* admin_port 0: none */
-    const char *model_path;                /* NULL: the embedded model, unless wait_for_commit */
-    bool wait_for_commit;                  /* no model until POST /worker/commit */
-    const char *model_dir;                 /* absolute; where model_ref is resolved; NULL: nowhere */
-    const char *model_id;                  /* NULL: general.name, else the file's stem */
-    const char *role;                      /* "unified" */
-    const char *callback_url;              /* NULL: none */
-    const char *const *origins; uint32_t n_origins; /* CORS: allowed origins */
+    const char *worker_id; /* a UUID */
+    const char *host;
+    uint16_t port, admin_port; /* admin_port 0: none */
+    const char *model_path;    /* NULL: the embedded model, unless wait_for_commit */
+    bool wait_for_commit;      /* no model until POST /worker/commit */
+    const char *model_dir;     /* absolute; where model_ref is resolved; NULL: nowhere */
+    const char *model_id;      /* NULL: general.name, else the file's stem */
+    const char *role;          /* "unified" */
+    const char *callback_url;  /* NULL: none */
+    const char *const *origins;
+    uint32_t n_origins;                     /* CORS: allowed origins */
     uint32_t max_tokens_in, max_tokens_out; /* 0: the context; 2048 */
-    bool limit_tokens_out;                 /* max_tokens_out was asked for: it holds for /v1 as well */
-    uint32_t max_prompt_chars;             /* of /execute: 32768 */
+    bool limit_tokens_out;                  /* max_tokens_out was asked for: it holds for /v1 as well */
+    uint32_t max_prompt_chars;              /* of /execute: 32768 */
     uint32_t max_streams, inference_timeout_s, shutdown_timeout_s, residency_s;
-    bool json;                             /* standard error carries events: nothing is written for people */
+    bool json; /* standard error carries events: nothing is written for people */
     struct engine_options engine;
     struct serve_loader loader;
 };
@@ -64,52 +80,60 @@ struct serve_options {
 struct serve_model {
     struct model *model;
     struct engine *engine;
-    struct chat *chat;                     /* NULL: the model has no chat template that is known; no_chat says why */
+    struct chat *chat; /* NULL: the model has no chat template that is known; no_chat says why */
     char no_chat[256];
     char name[256], path[4096], plugin[64], quant_kind[32], fingerprint[80], shard_id[192];
-    size_t piece_max;                      /* bytes of the longest token */
-    int64_t ready_at;                      /* seconds since 1970 */
+    size_t piece_max; /* bytes of the longest token */
+    int64_t ready_at; /* seconds since 1970 */
 };
 
 struct serve {
     const struct serve_options *o;
-    atomic_int state;                      /* enum serve_state */
-    _Atomic(struct serve_model *) model;   /* NULL until loaded */
-    _Atomic(struct http_server *) main, admin; /* NULL until bound, main first: handlers may run a moment before; both are there once the state is not SERVE_STARTING */
-    uint64_t started_ns;                   /* CLOCK_MONOTONIC */
-    double startup_seconds;                /* to ready; read it once the state was SERVE_READY */
+    atomic_int state;                          /* enum serve_state */
+    _Atomic(struct serve_model *) model;       /* NULL until loaded */
+    _Atomic(struct http_server *) main, admin; /* NULL until bound, main first: handlers may run a moment before; both
+                                                  are there once the state is not SERVE_STARTING */
+    uint64_t started_ns;                       /* CLOCK_MONOTONIC */
+    double startup_seconds;                    /* to ready; read it once the state was SERVE_READY */
     const struct device_ops *device;
-    struct device_info info;               /* CUDA */
-    const char *device_text;               /* "cpu (avx512, 8 threads, 8-bit activations)", "cuda (GPU 0, NVIDIA H200)" */
-    const struct plugin_registry *plugins; /* open before any model is */
+    struct device_info info; /* CUDA */
+    const char *device_text; /* "cpu (avx512, 8 threads, 8-bit activations)", "cuda (GPU 0, NVIDIA H200)" */
+    const struct plugin_registry *plugins;        /* open before any model is */
     char unhealthy_code[40], unhealthy_text[256]; /* written before the state becomes SERVE_UNHEALTHY, never again */
     _Atomic uint64_t refused[SERVE_CODE_COUNT];   /* requests for work that were refused before a stream began */
-    atomic_uint streams;                   /* handlers of /execute that have a job */
-    struct job_log *jobs;                  /* those that are over */
+    atomic_uint streams;                          /* handlers of /execute that have a job */
+    struct job_log *jobs;                         /* those that are over */
 
     /* Of serve.c, load.c and watch.c: */
-    int wake;                              /* eventfd: the main thread looks around */
-    atomic_bool stop_asked;                /* POST /shutdown */
-    atomic_bool loading;                   /* a loader is at work: one at a time */
-    atomic_bool load_failed;               /* the model that the process was started with could not be loaded: failure says why */
+    int wake;                /* eventfd: the main thread looks around */
+    atomic_bool stop_asked;  /* POST /shutdown */
+    atomic_bool loading;     /* a loader is at work: one at a time */
+    atomic_bool load_failed; /* the model that the process was started with could not be loaded: failure says why */
     struct serve_failure failure;
     pthread_mutex_t memory_lock;
-    struct device_memory memory; bool memory_known; /* CUDA: as the watcher saw it last */
+    struct device_memory memory;
+    bool memory_known; /* CUDA: as the watcher saw it last */
     struct callback *callback;
 };
 
-/* Everything from bind to drain. Of *s, device, info, device_text and plugins are given, the rest is zero; SIGTERM and SIGINT are blocked in every thread. Returns the exit
- * status: 0 drained; 1 the start failed and why says it, or a second signal came; 70 the device was lost. *at_once: end the process without closing anything: something may
- * hang. [main thread] */
+/* Everything from bind to drain. Of *s, device, info, device_text and plugins are given, the rest is zero; SIGTERM and
+ * SIGINT are blocked in every thread. Returns the exit status: 0 drained; 1 the start failed and why says it, or a
+ * second signal came; 70 the device was lost. *at_once: end the process without closing anything: something may hang.
+ * [main thread] */
 int serve_run(const struct serve_options *o, struct serve *s, bool *at_once, struct serve_failure *why);
 
 /* The device's memory as last seen; false: a CPU, or not looked at yet. [any thread] */
 bool serve_memory(struct serve *s, struct device_memory *out);
-static inline enum serve_state serve_state_of(const struct serve *s) { return (enum serve_state)atomic_load(&s->state); }
+static inline enum serve_state serve_state_of(const struct serve *s)
+{
+    return (enum serve_state)atomic_load(&s->state);
+}
 const char *serve_state_name(enum serve_state state);
 
 /* Routes of each part, gathered by serve.c; handlers get the struct serve as user. */
-extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[], serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[];
-extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes, serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes;
+extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[],
+    serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[];
+extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes,
+    serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes;
 
 #endif

@@ -14,7 +14,7 @@
 
 enum { LOOK_MS = 50 /* how often it is asked whether anybody is there */ };
 
-/* ---- events ------------------------------------------------------------------------------------------------------------ */
+/* ---- events -------------------------------------------------------------------------------------------- */
 
 bool stream_event(struct stream *x, const char *event)
 {
@@ -36,13 +36,14 @@ static void send_lines(struct stream *x, const struct token_line *line, int n)
 static void start(struct stream *x)
 {
     x->started = true;
-    LOG(LOG_INFO, "execute_start", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->q.job_id), log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index),
-        log_s("request_id", http_id(x->r)), log_u("tokens_in", x->prompt.n), log_u("seed", x->q.params.seed), log_s("prompt_sha256", x->prompt_sha256),
+    LOG(LOG_INFO, "execute_start", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->q.job_id),
+        log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
+        log_u("tokens_in", x->prompt.n), log_u("seed", x->q.params.seed), log_s("prompt_sha256", x->prompt_sha256),
         log_u("prompt_chars", x->q.prompt_chars));
     x->form->started(x);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------------------- */
 
 static enum serve_code code_of(enum job_end end)
 {
@@ -58,7 +59,10 @@ static enum serve_code code_of(enum job_end end)
 
 static void error_text(enum job_end end, const struct job_figures *f, char out[320])
 {
-    const char *why = end == JOB_CANCELLED ? "cancelled" : end == JOB_TIMEOUT ? "the deadline passed" : end == JOB_DRAINED ? "the worker is shutting down" : "the job failed";
+    const char *why = end == JOB_CANCELLED ? "cancelled"
+                      : end == JOB_TIMEOUT ? "the deadline passed"
+                      : end == JOB_DRAINED ? "the worker is shutting down"
+                                           : "the job failed";
     (void)snprintf(out, 320, "%s%s%s", why, f->text[0] ? ": " : "", f->text);
 }
 
@@ -69,31 +73,45 @@ static void narrate_end(const struct stream *x, enum job_end end, const struct e
     struct shard_handle h = { 0 };
     if (x->m->model->device->handle) x->m->model->device->handle(x->m->model->executor, &h);
     if (end == JOB_NO_MEMORY || end == JOB_FAILED || end == JOB_DEVICE_LOST)
-        LOG(LOG_ERROR, "error", e->text, log_s("code", e->code->name), log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->q.job_id), log_u("gpu_device", x->s->info.index));
-    LOG(LOG_INFO, "execute_end", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->q.job_id), log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index),
-        log_s("request_id", http_id(x->r)), log_s("outcome", e->good ? "finished" : e->code->name), log_s("finish_reason", e->good ? e->reason : NULL), log_b("client_gone", x->gone),
-        log_u("tokens_in", x->prompt.n), log_u("tokens_out", x->tokens_out), log_u("tokens_cached", e->f.n_cached), log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)),
-        log_f("first_token_ms", e->first_ms), log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes), log_u("seed", x->q.params.seed),
-        log_u("preemptions", e->f.preemptions), log_s("prompt_sha256", x->prompt_sha256), log_u("prompt_chars", x->q.prompt_chars));
+        LOG(LOG_ERROR, "error", e->text, log_s("code", e->code->name), log_s("worker_id", x->s->o->worker_id),
+            log_s("job_id", x->q.job_id), log_u("gpu_device", x->s->info.index));
+    LOG(LOG_INFO, "execute_end", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->q.job_id),
+        log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
+        log_s("outcome", e->good ? "finished" : e->code->name), log_s("finish_reason", e->good ? e->reason : NULL),
+        log_b("client_gone", x->gone), log_u("tokens_in", x->prompt.n), log_u("tokens_out", x->tokens_out),
+        log_u("tokens_cached", e->f.n_cached), log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)),
+        log_f("first_token_ms", e->first_ms), log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes),
+        log_u("seed", x->q.params.seed), log_u("preemptions", e->f.preemptions),
+        log_s("prompt_sha256", x->prompt_sha256), log_u("prompt_chars", x->q.prompt_chars));
 }
 
 static void finish(struct stream *x, enum job_end end)
 {
-    struct ending e = { .good = end == JOB_STOP || end == JOB_LENGTH, .reason = end == JOB_STOP ? "stop" : "length", .code = &serve_codes[code_of(end)] };
+    struct ending e = { .good = end == JOB_STOP || end == JOB_LENGTH,
+                        .reason = end == JOB_STOP ? "stop" : "length",
+                        .code = &serve_codes[code_of(end)] };
     job_figures(x->job, &e.f);
     error_text(end, &e.f, e.text);
     e.first_ms = ms_between(x->arrived_ns, e.f.first_token_ns);
     e.decode_ms = ms_between(e.f.first_token_ns, e.f.last_token_ns);
-    struct job_record record = { .verdict = e.good ? JOB_FINISHED : end == JOB_CANCELLED ? JOB_WAS_CANCELLED : JOB_HAS_FAILED, .end = e.good ? e.reason : e.code->name,
-        .tokens_in = (uint32_t)x->prompt.n, .tokens_out = x->tokens_out, .seconds = serve_seconds(e.f.ended_ns - x->arrived_ns) };
+    struct job_record record = { .verdict = e.good                 ? JOB_FINISHED
+                                            : end == JOB_CANCELLED ? JOB_WAS_CANCELLED
+                                                                   : JOB_HAS_FAILED,
+                                 .end = e.good ? e.reason : e.code->name,
+                                 .tokens_in = (uint32_t)x->prompt.n,
+                                 .tokens_out = x->tokens_out,
+                                 .seconds = serve_seconds(e.f.ended_ns - x->arrived_ns) };
     memcpy(record.id, x->q.job_id, sizeof record.id);
-    job_log_leave(x->s->jobs, &x->place, &record); /* before the client knows: who has read the end finds the job listed as it ended */
-    if (e.good) x->form->end(x, &e);
-    else x->form->error(x, &e);
+    job_log_leave(x->s->jobs, &x->place,
+                  &record); /* before the client knows: who has read the end finds the job listed as it ended */
+    if (e.good)
+        x->form->end(x, &e);
+    else
+        x->form->error(x, &e);
     narrate_end(x, end, &e);
 }
 
-/* ---- following the job -------------------------------------------------------------------------------------------------- */
+/* ---- following the job --------------------------------------------------------------------------------- */
 
 static void take_token(struct stream *x, const struct job_event *e)
 {
@@ -109,7 +127,8 @@ static void take_token(struct stream *x, const struct job_event *e)
 static void take_end(struct stream *x, enum job_end end)
 {
     struct token_line line[1];
-    if (token_text_stopped(x->text) != STOP_NONE) end = JOB_STOP; /* the text is complete, whatever became of the steps behind it */
+    if (token_text_stopped(x->text) != STOP_NONE)
+        end = JOB_STOP; /* the text is complete, whatever became of the steps behind it */
     send_lines(x, line, token_text_end(x->text, end != JOB_STOP, line));
     finish(x, end);
 }
@@ -141,7 +160,7 @@ static void follow(struct stream *x)
     }
 }
 
-/* ---- from a request to a job -------------------------------------------------------------------------------------------- */
+/* ---- from a request to a job --------------------------------------------------------------------------- */
 
 static bool random_bytes(void *out, size_t n) { return getrandom(out, n, 0) == (ssize_t)n; }
 
@@ -152,18 +171,21 @@ static bool random_id(const char *prefix, char out[ENGINE_JOB_ID_MAX + 1])
     if (!random_bytes(b, sizeof b)) return false;
     b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
     b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
-    (void)snprintf(out, ENGINE_JOB_ID_MAX + 1, "%s%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", prefix, b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8],
-                   b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    (void)snprintf(out, ENGINE_JOB_ID_MAX + 1, "%s%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                   prefix, b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
     return true;
 }
 
 static bool choose(struct stream *x, const char *prefix)
 {
-    if ((!x->q.job_id[0] && !random_id(prefix, x->q.job_id)) || (!x->q.seed_given && !random_bytes(&x->q.params.seed, sizeof x->q.params.seed))) {
+    if ((!x->q.job_id[0] && !random_id(prefix, x->q.job_id)) ||
+        (!x->q.seed_given && !random_bytes(&x->q.params.seed, sizeof x->q.params.seed))) {
         serve_refuse(x->s, x->r, SERVE_INTERNAL, NULL, NULL, "the system gives no random numbers: %s", strerror(errno));
         return false;
     }
-    if (!x->q.seed_given) x->q.params.seed >>= 11; /* 53 bits: what every client's numbers hold, so that it can send it back */
+    if (!x->q.seed_given)
+        x->q.params.seed >>= 11; /* 53 bits: what every client's numbers hold, so that it can send it back */
     return true;
 }
 
@@ -176,7 +198,8 @@ static bool read_deadline(struct stream *x)
     x->deadline_ns = x->arrived_ns + x->s->o->inference_timeout_s * 1000000000ull;
     if (!text) return true;
     if (!job_request_deadline(text, &unix_ms)) {
-        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "X-Deadline", "X-Deadline: expected a time of RFC 3339 or milliseconds since 1970");
+        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "X-Deadline",
+                     "X-Deadline: expected a time of RFC 3339 or milliseconds since 1970");
         return false;
     }
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -184,11 +207,13 @@ static bool read_deadline(struct stream *x)
     metrics_deadline((double)left_ms * 1e-3);
     LOG(LOG_INFO, "deadline", NULL, log_s("job_id", x->q.job_id), log_f("remaining_seconds", (double)left_ms * 1e-3));
     if (left_ms <= 0) {
-        serve_refuse(x->s, x->r, SERVE_INFERENCE_TIMEOUT, x->q.job_id, NULL, "X-Deadline has passed %" PRId64 " ms ago", -left_ms);
+        serve_refuse(x->s, x->r, SERVE_INFERENCE_TIMEOUT, x->q.job_id, NULL, "X-Deadline has passed %" PRId64 " ms ago",
+                     -left_ms);
         return false;
     }
     /* a deadline of years from now would not fit into nanoseconds */
-    if ((uint64_t)left_ms / 1000 < x->s->o->inference_timeout_s) x->deadline_ns = serve_now_ns() + (uint64_t)left_ms * 1000000;
+    if ((uint64_t)left_ms / 1000 < x->s->o->inference_timeout_s)
+        x->deadline_ns = serve_now_ns() + (uint64_t)left_ms * 1000000;
     return true;
 }
 
@@ -196,7 +221,8 @@ static bool check_handle(struct stream *x)
 {
     if (!x->q.handle_id) return true;
     if (strcmp(x->q.handle_id, x->m->shard_id) != 0) {
-        serve_refuse(x->s, x->r, SERVE_NOT_FOUND, x->q.job_id, "handle_id", "handle_id: no such handle; GET /worker/ready names those there are");
+        serve_refuse(x->s, x->r, SERVE_NOT_FOUND, x->q.job_id, "handle_id",
+                     "handle_id: no such handle; GET /worker/ready names those there are");
         return false;
     }
     if (load_sealed(x->m)) return true;
@@ -223,11 +249,13 @@ static bool check_stops(struct stream *x)
 {
     for (uint32_t i = 0; i < x->q.n_stops; i++) {
         struct tokens ids = { 0 };
-        const wk_status status = tokenizer_encode(x->m->model->tokenizer, x->q.stops[i], x->q.stop_lens[i], false, false, &ids, NULL);
+        const wk_status status =
+            tokenizer_encode(x->m->model->tokenizer, x->q.stops[i], x->q.stop_lens[i], false, false, &ids, NULL);
         const size_t n = ids.n;
         tokens_free(&ids);
         if (!status && n <= REQUEST_STOP_TOKENS) continue;
-        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "stop", "stop: expected strings of at most %d tokens, entry %u has %zu", REQUEST_STOP_TOKENS, i, n);
+        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "stop",
+                     "stop: expected strings of at most %d tokens, entry %u has %zu", REQUEST_STOP_TOKENS, i, n);
         return false;
     }
     return true;
@@ -238,20 +266,25 @@ static bool make_prompt(struct stream *x)
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
     if (x->q.params.top_k > x->m->model->program->n_vocab) {
-        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "top_k", "top_k: expected a whole number from 0 to %u, got %u", x->m->model->program->n_vocab, x->q.params.top_k);
+        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "top_k",
+                     "top_k: expected a whole number from 0 to %u, got %u", x->m->model->program->n_vocab,
+                     x->q.params.top_k);
         return false;
     }
     if (x->q.chat && !x->m->chat) {
-        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "chat", "chat: this model has no chat template that is known: %s", x->m->no_chat);
+        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "chat",
+                     "chat: this model has no chat template that is known: %s", x->m->no_chat);
         return false;
     }
     if (!check_stops(x)) return false;
     wk_status status = x->form->encode(x, &err);
     for (size_t i = 0; !status && i < x->prompt.n; i++)
-        if (x->prompt.ids[i] >= x->m->model->program->n_vocab) status = wk_fail(&err, WK_INTERNAL, "the tokenizer gives ids that the model does not have");
+        if (x->prompt.ids[i] >= x->m->model->program->n_vocab)
+            status = wk_fail(&err, WK_INTERNAL, "the tokenizer gives ids that the model does not have");
     if (status || !x->prompt.n) {
-        serve_refuse(x->s, x->r, status == WK_INTERNAL || status == WK_NO_MEMORY ? SERVE_INTERNAL : SERVE_INVALID_REQUEST, x->q.job_id, x->form->field, "%s: %s", x->form->field,
-                     text[0] ? text : "gives no tokens");
+        serve_refuse(x->s, x->r,
+                     status == WK_INTERNAL || status == WK_NO_MEMORY ? SERVE_INTERNAL : SERVE_INVALID_REQUEST,
+                     x->q.job_id, x->form->field, "%s: %s", x->form->field, text[0] ? text : "gives no tokens");
         return false;
     }
     return check_context(x);
@@ -261,11 +294,24 @@ static bool make_prompt(struct stream *x)
 static void refuse_job(struct stream *x, enum submit_refusal why, const char *text)
 {
     switch (why) {
-    case SUBMIT_EXISTS: serve_refuse(x->s, x->r, SERVE_JOB_EXISTS, x->q.job_id, "job_id", "job_id: a job of this id is queued or running"); return;
-    case SUBMIT_QUEUE_FULL: serve_refuse(x->s, x->r, SERVE_QUEUE_FULL, x->q.job_id, NULL, "%u jobs wait already", x->s->o->engine.max_queue); return;
-    case SUBMIT_DRAINING: serve_refuse(x->s, x->r, SERVE_NOT_READY, x->q.job_id, NULL, "the worker is shutting down"); return;
-    case SUBMIT_DEAD: serve_refuse(x->s, x->r, SERVE_CUDA_ERROR, x->q.job_id, NULL, "the device was lost: %s", text); return;
-    case SUBMIT_NEVER_FITS: serve_refuse(x->s, x->r, SERVE_VRAM_OOM, x->q.job_id, x->form->field, "the KV cache has no room for this prompt: %s", text); return;
+    case SUBMIT_EXISTS:
+        serve_refuse(x->s, x->r, SERVE_JOB_EXISTS, x->q.job_id, "job_id",
+                     "job_id: a job of this id is queued or running");
+        return;
+    case SUBMIT_QUEUE_FULL:
+        serve_refuse(x->s, x->r, SERVE_QUEUE_FULL, x->q.job_id, NULL, "%u jobs wait already",
+                     x->s->o->engine.max_queue);
+        return;
+    case SUBMIT_DRAINING:
+        serve_refuse(x->s, x->r, SERVE_NOT_READY, x->q.job_id, NULL, "the worker is shutting down");
+        return;
+    case SUBMIT_DEAD:
+        serve_refuse(x->s, x->r, SERVE_CUDA_ERROR, x->q.job_id, NULL, "the device was lost: %s", text);
+        return;
+    case SUBMIT_NEVER_FITS:
+        serve_refuse(x->s, x->r, SERVE_VRAM_OOM, x->q.job_id, x->form->field,
+                     "the KV cache has no room for this prompt: %s", text);
+        return;
     case SUBMIT_CONTEXT:
     case SUBMIT_INVALID: serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, NULL, "%s", text); return;
     default: serve_refuse(x->s, x->r, SERVE_INTERNAL, x->q.job_id, NULL, "%s", text);
@@ -278,16 +324,28 @@ static bool submit(struct stream *x)
     const struct wk_err err = { text, sizeof text };
     size_t n_ends;
     const uint32_t *ends = tokenizer_end_ids(x->m->model->tokenizer, &n_ends);
-    const struct engine_job spec = { .id = x->q.job_id, .prompt = x->prompt.ids, .n_prompt = (uint32_t)x->prompt.n, .max_tokens = x->q.max_tokens, .ends = ends, .n_ends = (uint32_t)n_ends,
-        .params = &x->q.params, .priority = x->q.priority, .deadline_ns = x->deadline_ns };
+    const struct engine_job spec = { .id = x->q.job_id,
+                                     .prompt = x->prompt.ids,
+                                     .n_prompt = (uint32_t)x->prompt.n,
+                                     .max_tokens = x->q.max_tokens,
+                                     .ends = ends,
+                                     .n_ends = (uint32_t)n_ends,
+                                     .params = &x->q.params,
+                                     .priority = x->q.priority,
+                                     .deadline_ns = x->deadline_ns };
     if (!sha256_hex(x->q.prompt, x->q.prompt_len, x->prompt_sha256) ||
-        token_text_open(x->m->model->tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &x->text, &err)) {
-        serve_refuse(x->s, x->r, SERVE_INTERNAL, x->q.job_id, NULL, "%s", text[0] ? text : "no digest of the prompt can be made");
+        token_text_open(x->m->model->tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &x->text,
+                        &err)) {
+        serve_refuse(x->s, x->r, SERVE_INTERNAL, x->q.job_id, NULL, "%s",
+                     text[0] ? text : "no digest of the prompt can be made");
         return false;
     }
     struct harmony_ids harmony;
-    if (x->q.chat && chat_is_harmony(x->m->chat) && harmony_find_ids(x->m->model->tokenizer, &harmony)) token_text_channels(x->text, &harmony);
-    x->place.view = (struct job_view){ .state = JOB_QUEUED, .priority = x->q.priority, .n_prompt = spec.n_prompt, .queued_ns = x->arrived_ns };
+    if (x->q.chat && chat_is_harmony(x->m->chat) && harmony_find_ids(x->m->model->tokenizer, &harmony))
+        token_text_channels(x->text, &harmony);
+    x->place.view = (struct job_view){
+        .state = JOB_QUEUED, .priority = x->q.priority, .n_prompt = spec.n_prompt, .queued_ns = x->arrived_ns
+    };
     memcpy(x->place.view.id, x->q.job_id, sizeof x->place.view.id);
     job_log_enter(x->s->jobs, &x->place);
     const enum submit_refusal refusal = engine_submit(x->m->engine, &spec, &x->job, &err);
@@ -302,7 +360,8 @@ static bool submit(struct stream *x)
 
 void stream_run(struct stream *x, const char *prefix)
 {
-    if (choose(x, prefix) && read_deadline(x) && (x->m = serve_ready(x->s, x->r, x->q.job_id)) && check_handle(x) && make_prompt(x) && submit(x)) {
+    if (choose(x, prefix) && read_deadline(x) && (x->m = serve_ready(x->s, x->r, x->q.job_id)) && check_handle(x) &&
+        make_prompt(x) && submit(x)) {
         if (!x->form->whole && !http_stream_begin(x->r)) x->gone = true;
         if (x->gone) job_cancel(x->job);
         follow(x);

@@ -1,7 +1,8 @@
-/* stream.h: one request for tokens from its ids to the end of its job, whatever form the answer has: /execute's events, OpenAI's chunks, or one document.
+/* stream.h: one request for tokens from its ids to the end of its job, whatever form the answer has: /execute's events,
+ * OpenAI's chunks, or one document.
  *
- * The handler's thread is the job's one reader. It never blocks the engine: what it is slow to send waits in the job's ring. A client that is gone cancels its own
- * job at once. No text goes into the log: a digest, lengths and counts. */
+ * The handler's thread is the job's one reader. It never blocks the engine: what it is slow to send waits in the job's
+ * ring. A client that is gone cancels its own job at once. No text goes into the log: a digest, lengths and counts. */
 #ifndef SERVE_STREAM_H
 #define SERVE_STREAM_H
 
@@ -14,8 +15,8 @@ struct stream;
 
 /* A job's end, as answer, log and list of jobs tell it. */
 struct ending {
-    bool good;                   /* JOB_STOP or JOB_LENGTH */
-    const char *reason;          /* of a good one: "stop", "length" */
+    bool good;                         /* JOB_STOP or JOB_LENGTH */
+    const char *reason;                /* of a good one: "stop", "length" */
     const struct serve_code_def *code; /* of another */
     char text[320];
     struct job_figures f;
@@ -24,15 +25,16 @@ struct ending {
 
 /* What a route makes of a job's events. [the handler's thread] */
 struct stream_form {
-    wk_status (*encode)(struct stream *x, const struct wk_err *err); /* the request's ids, into x->prompt. WK_INVALID, WK_UNSUPPORTED: the client's fault */
+    wk_status (*encode)(struct stream *x, const struct wk_err *err); /* the request's ids, into x->prompt. WK_INVALID,
+                                                                        WK_UNSUPPORTED: the client's fault */
     void (*started)(struct stream *x);
-    void (*token)(struct stream *x);                                 /* x->text was given the next id; NULL: nothing */
+    void (*token)(struct stream *x); /* x->text was given the next id; NULL: nothing */
     void (*line)(struct stream *x, const struct token_line *line);
-    void (*turn)(struct stream *x, uint64_t now);                    /* between events, at least every 50 ms; NULL: nothing */
+    void (*turn)(struct stream *x, uint64_t now); /* between events, at least every 50 ms; NULL: nothing */
     void (*end)(struct stream *x, const struct ending *e);
     void (*error)(struct stream *x, const struct ending *e);
-    const char *field;           /* of the request that holds the prompt */
-    bool whole;                  /* one answer at the end: no stream of events */
+    const char *field; /* of the request that holds the prompt */
+    bool whole;        /* one answer at the end: no stream of events */
 };
 
 struct stream {
@@ -40,21 +42,22 @@ struct stream {
     struct serve *s;
     const struct serve_model *m;
     struct http_request *r;
-    void *own;                   /* the form's */
-    struct job_request q;        /* prompt: what the log's digest is of */
+    void *own;            /* the form's */
+    struct job_request q; /* prompt: what the log's digest is of */
     struct tokens prompt;
     uint64_t arrived_ns, deadline_ns, look_ns;
     struct job *job;
-    struct job_place place;      /* among the jobs that are listed */
+    struct job_place place; /* among the jobs that are listed */
     struct token_text *text;
-    struct http_text line;       /* of the event that is being sent */
+    struct http_text line; /* of the event that is being sent */
     char prompt_sha256[65];
     uint32_t tokens_out;
-    bool gone, started;          /* gone: nobody reads any more */
+    bool gone, started; /* gone: nobody reads any more */
 };
 
-/* x->q is the request; what it leaves open is chosen here: the id, behind `prefix`, and the seed. Answered, streamed and logged when it returns; the caller frees what is its
- * own. x: form, s, r, arrived_ns, q and own are given; s->streams counts the caller since before it read the service's state. */
+/* x->q is the request; what it leaves open is chosen here: the id, behind `prefix`, and the seed. Answered, streamed
+ * and logged when it returns; the caller frees what is its own. x: form, s, r, arrived_ns, q and own are given;
+ * s->streams counts the caller since before it read the service's state. */
 void stream_run(struct stream *x, const char *prefix);
 /* x->line as an event, or without a name; what it held is forgotten. False: nobody reads any more. */
 bool stream_event(struct stream *x, const char *event);

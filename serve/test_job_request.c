@@ -13,12 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct job_request_limits limits = { .max_prompt_chars = 32768, .max_tokens_out = 2048, .most_tokens = 2048 };
+static const struct job_request_limits limits = { .max_prompt_chars = 32768,
+                                                  .max_tokens_out = 2048,
+                                                  .most_tokens = 2048 };
 
 static void good(const char *body, struct job_request *out)
 {
     struct body_error why;
-    if (!job_request_execute(body, strlen(body), &limits, out, &why)) fail_msg("%s: refused: %s: %s", body, why.field, why.text);
+    if (!job_request_execute(body, strlen(body), &limits, out, &why))
+        fail_msg("%s: refused: %s: %s", body, why.field, why.text);
 }
 
 static void test_bad_bodies(void **state)
@@ -32,7 +35,8 @@ static void test_bad_bodies(void **state)
         const size_t n = b->n ? b->n : strlen(b->body);
         /* an empty body is one without anything in it to whoever sends it, and nothing here */
         if (job_request_execute(b->body, n, &limits, &r, &why)) fail_msg("%s: accepted", b->body);
-        if (n && strcmp(why.field, b->field) != 0) fail_msg("%s: field \"%s\", expected \"%s\" (%s)", b->body, why.field, b->field, why.text);
+        if (n && strcmp(why.field, b->field) != 0)
+            fail_msg("%s: field \"%s\", expected \"%s\" (%s)", b->body, why.field, b->field, why.text);
         assert_true(strlen(why.text) > 5);
     }
 }
@@ -48,9 +52,19 @@ static size_t allocated(void)
 static void test_memory(void **state)
 {
     (void)state;
-    static const struct { const char *begin, *unit, *end; double share; } kinds[] = {
-        { "{\"x\":[", "{},", "{}]}", 0.5 }, { "{\"x\":[", "[],", "[]]}", 0.5 }, { "{\"x\":[", "5,", "5]}", 0.5 }, { "{\"x\":[", "\"\",", "0]}", 0.5 }, { "{\"x\":[", "[1],", "[]]}", 0.5 },
-        { "{\"x\":[", "1.5,", "0]}", 0.5 }, { "{\"x\":[", "null,", "0]}", 0.1 }, { "{\"x\":[", "{\"a\":{}},", "0]}", 0.5 }, { "{\"x\":\"", "text, \\\"and\\\" {more}: [text]. ", "\"}", 0.5 },
+    static const struct {
+        const char *begin, *unit, *end;
+        double share;
+    } kinds[] = {
+        { "{\"x\":[", "{},", "{}]}", 0.5 },
+        { "{\"x\":[", "[],", "[]]}", 0.5 },
+        { "{\"x\":[", "5,", "5]}", 0.5 },
+        { "{\"x\":[", "\"\",", "0]}", 0.5 },
+        { "{\"x\":[", "[1],", "[]]}", 0.5 },
+        { "{\"x\":[", "1.5,", "0]}", 0.5 },
+        { "{\"x\":[", "null,", "0]}", 0.1 },
+        { "{\"x\":[", "{\"a\":{}},", "0]}", 0.5 },
+        { "{\"x\":\"", "text, \\\"and\\\" {more}: [text]. ", "\"}", 0.5 },
         { "{\"x\":[", "\"0123456789012345678901234\",", "0]}", 0.5 },
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -65,7 +79,8 @@ static void test_memory(void **state)
         const size_t before = allocated(), said = body_memory(body, (size_t)(at - body));
         assert_true(body_parse(body, (size_t)(at - body), &document, &why));
         const size_t took = allocated() - before;
-        if (allocated() && (took > said || (double)took < kinds[k].share * (double)said)) fail_msg("%s: takes %zu bytes, said were %zu", kinds[k].unit, took, said);
+        if (allocated() && (took > said || (double)took < kinds[k].share * (double)said))
+            fail_msg("%s: takes %zu bytes, said were %zu", kinds[k].unit, took, said);
         json_decref(document);
         free(body);
     }
@@ -80,7 +95,8 @@ static void test_defaults(void **state)
     assert_int_equal(r.prompt_len, 10);
     assert_int_equal(r.prompt_chars, 5);
     assert_int_equal(r.max_tokens, 2048);
-    assert_true(r.params.temperature == 1 && r.params.top_p == 1 && r.params.min_p == 0 && r.params.repetition_penalty == 1 && r.params.top_k == 0);
+    assert_true(r.params.temperature == 1 && r.params.top_p == 1 && r.params.min_p == 0 &&
+                r.params.repetition_penalty == 1 && r.params.top_k == 0);
     assert_false(r.seed_given || r.chat || r.metrics || r.n_stops || r.priority || r.handle_id);
     job_request_free(&r);
 }
@@ -88,22 +104,36 @@ static void test_defaults(void **state)
 static void test_seeds(void **state)
 {
     (void)state;
-    static const struct { const char *seed; uint64_t value; } seeds[] = {
-        { "0", 0 }, { "42", 42 }, { "9007199254740993", 9007199254740993u }, { "9223372036854775807", INT64_MAX }, { "9223372036854775808", (uint64_t)INT64_MAX + 1 },
-        { "18446744073709551615", UINT64_MAX }, { "\"18446744073709551615\"", UINT64_MAX }, { "\"0\"", 0 }, { "\"9007199254740993\"", 9007199254740993u },
+    static const struct {
+        const char *seed;
+        uint64_t value;
+    } seeds[] = {
+        { "0", 0 },
+        { "42", 42 },
+        { "9007199254740993", 9007199254740993u },
+        { "9223372036854775807", INT64_MAX },
+        { "9223372036854775808", (uint64_t)INT64_MAX + 1 },
+        { "18446744073709551615", UINT64_MAX },
+        { "\"18446744073709551615\"", UINT64_MAX },
+        { "\"0\"", 0 },
+        { "\"9007199254740993\"", 9007199254740993u },
         { "  10000000000000000001 ", 10000000000000000001u },
     };
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
         char body[256];
         struct job_request r;
-        (void)snprintf(body, sizeof body, "{\"job_id\":\"a\",\"seed\":%s,\"prompt\":\"seed: 18446744073709551615\",\"stop\":[\"\\\"seed\\\":18446744073709551615\"]}", seeds[i].seed);
+        (void)snprintf(body, sizeof body,
+                       "{\"job_id\":\"a\",\"seed\":%s,\"prompt\":\"seed: "
+                       "18446744073709551615\",\"stop\":[\"\\\"seed\\\":18446744073709551615\"]}",
+                       seeds[i].seed);
         good(body, &r);
         assert_true(r.seed_given);
         assert_true(r.params.seed == seeds[i].value);
         assert_string_equal(r.prompt, "seed: 18446744073709551615"); /* text that looks like a number is text */
         assert_string_equal(r.stops[0], "\"seed\":18446744073709551615");
         job_request_free(&r);
-        (void)snprintf(body, sizeof body, "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"seed\":%s}}", seeds[i].seed);
+        (void)snprintf(body, sizeof body, "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"seed\":%s}}",
+                       seeds[i].seed);
         struct body_error why;
         assert_true(job_request_worker_execute(body, strlen(body), &limits, &r, &why));
         assert_true(r.params.seed == seeds[i].value);
@@ -116,21 +146,25 @@ static void test_edges(void **state)
 {
     (void)state;
     struct job_request r;
-    good("{\"job_id\":\"a\",\"prompt\":\"a\\u0000b\",\"max_tokens\":1,\"temperature\":0,\"top_p\":0,\"top_k\":262144,\"min_p\":1,\"repetition_penalty\":2,"
-         "\"stop\":[\"a\",\"b\\u0000\",\"\\n\",\"d\"],\"priority\":-1000,\"chat\":true,\"metrics\":false}", &r);
+    good("{\"job_id\":\"a\",\"prompt\":\"a\\u0000b\",\"max_tokens\":1,\"temperature\":0,\"top_p\":0,\"top_k\":262144,"
+         "\"min_p\":1,\"repetition_penalty\":2,"
+         "\"stop\":[\"a\",\"b\\u0000\",\"\\n\",\"d\"],\"priority\":-1000,\"chat\":true,\"metrics\":false}",
+         &r);
     assert_int_equal(r.prompt_len, 3);
     assert_memory_equal(r.prompt, "a\0b", 3);
     assert_int_equal(r.n_stops, 4);
     assert_int_equal(r.stop_lens[1], 2);
     assert_int_equal(r.priority, -1000);
-    assert_true(r.chat && !r.metrics && r.params.repetition_penalty == 2 && r.params.temperature == 0 && r.params.top_k == 262144);
+    assert_true(r.chat && !r.metrics && r.params.repetition_penalty == 2 && r.params.temperature == 0 &&
+                r.params.top_k == 262144);
     job_request_free(&r);
     good("{\"job_id\":\"a\",\"prompt\":\"x\",\"stop\":[],\"temperature\":2,\"repetition_penalty\":1e-3}", &r);
     assert_true(r.params.repetition_penalty == 1e-3f);
     job_request_free(&r);
 }
 
-/* Code points are counted, not bytes; a prompt of the largest size in its largest spelling is not too large for the body. */
+/* Code points are counted, not bytes; a prompt of the largest size in its largest spelling is not too large for the
+ * body. */
 static void test_longest_prompt(void **state)
 {
     (void)state;
@@ -160,11 +194,18 @@ static void test_longest_prompt(void **state)
 static void test_worker_execute(void **state)
 {
     (void)state;
-    static const struct { const char *body, *field; } bad[] = {
-        { "{\"prompt\":\"x\"}", "handle_id" }, { "{\"handle_id\":\"h\"}", "prompt" }, { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":[]}", "params" },
-        { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"prompt\":\"y\"}}", "params.prompt" }, { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"job_id\":\"y\"}}", "params.job_id" },
-        { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"max_tokens\":0}}", "params.max_tokens" }, { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"max_tokens\":1}", "max_tokens" },
-        { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"seed\":18446744073709551616}}", "params.seed" }, { "{\"handle_id\":1,\"prompt\":\"x\"}", "handle_id" },
+    static const struct {
+        const char *body, *field;
+    } bad[] = {
+        { "{\"prompt\":\"x\"}", "handle_id" },
+        { "{\"handle_id\":\"h\"}", "prompt" },
+        { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":[]}", "params" },
+        { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"prompt\":\"y\"}}", "params.prompt" },
+        { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"job_id\":\"y\"}}", "params.job_id" },
+        { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"max_tokens\":0}}", "params.max_tokens" },
+        { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"max_tokens\":1}", "max_tokens" },
+        { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"seed\":18446744073709551616}}", "params.seed" },
+        { "{\"handle_id\":1,\"prompt\":\"x\"}", "handle_id" },
         { "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"top_k\":NaN}}", "params.top_k" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -179,7 +220,9 @@ static void test_worker_execute(void **state)
 static void test_damaged_bodies(void **state)
 {
     (void)state;
-    static const char whole[] = "{\"job_id\":\"a\",\"prompt\":\"Hi \\u00e4\",\"max_tokens\":20,\"seed\":18446744073709551615,\"stop\":[\"x\",\"y\"],\"temperature\":0.5,\"chat\":true}";
+    static const char whole[] = "{\"job_id\":\"a\",\"prompt\":\"Hi "
+                                "\\u00e4\",\"max_tokens\":20,\"seed\":18446744073709551615,\"stop\":[\"x\",\"y\"],"
+                                "\"temperature\":0.5,\"chat\":true}";
     static const char spice[] = "{}[]\",:\\0123456789eE+-.tfn \x80\xc3\xff";
     srand(3);
     for (int round = 0; round < 200000; round++) {
@@ -187,7 +230,8 @@ static void test_damaged_bodies(void **state)
         struct job_request r;
         struct body_error why;
         memcpy(body, whole, sizeof whole);
-        for (int k = rand() % 4; k >= 0; k--) body[(size_t)rand() % (sizeof whole - 1)] = spice[(size_t)rand() % sizeof spice];
+        for (int k = rand() % 4; k >= 0; k--)
+            body[(size_t)rand() % (sizeof whole - 1)] = spice[(size_t)rand() % sizeof spice];
         const size_t n = rand() % 8 ? sizeof whole - 1 : (size_t)rand() % sizeof whole;
         if (!job_request_execute(body, n, &limits, &r, &why)) {
             assert_true(why.text[0]);
@@ -202,13 +246,45 @@ static void test_damaged_bodies(void **state)
 static void test_deadlines(void **state)
 {
     (void)state;
-    static const struct { const char *text; int64_t ms; } ok[] = {
-        { "0", 0 }, { "1700000000123", 1700000000123 }, { "1970-01-01T00:00:00Z", 0 }, { "2026-11-21T18:00:00Z", 1795284000000 }, { "2026-11-21T18:00:00.25Z", 1795284000250 },
-        { "2026-11-21T19:30:00+01:30", 1795284000000 }, { "2026-11-21t12:00:00.1234567-06:00", 1795284000123 }, { "2024-02-29T00:00:00Z", 1709164800000 }, { "2016-12-31T23:59:60Z", 1483228800000 },
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } ok[] = {
+        { "0", 0 },
+        { "1700000000123", 1700000000123 },
+        { "1970-01-01T00:00:00Z", 0 },
+        { "2026-11-21T18:00:00Z", 1795284000000 },
+        { "2026-11-21T18:00:00.25Z", 1795284000250 },
+        { "2026-11-21T19:30:00+01:30", 1795284000000 },
+        { "2026-11-21t12:00:00.1234567-06:00", 1795284000123 },
+        { "2024-02-29T00:00:00Z", 1709164800000 },
+        { "2016-12-31T23:59:60Z", 1483228800000 },
     };
-    static const char *const wrong[] = { "", "now", "-1", "+5", "1.5", "1e12", "12345678901234567", "2026-11-21", "2026-11-21T18:00Z", "2026-11-21 18:00:00Z", "2026-13-01T00:00:00Z", "2026-00-01T00:00:00Z",
-        "2026-11-31T00:00:00Z", "2026-02-29T00:00:00Z", "2026-11-21T24:00:00Z", "2026-11-21T18:60:00Z", "2026-11-21T18:00:61Z", "2026-11-21T18:00:00", "2026-11-21T18:00:00.Z", "2026-11-21T18:00:00+0100",
-        "2026-11-21T18:00:00+24:00", "2026-11-21T18:00:00Zx", "1969-12-31T23:59:59Z", " 5", "5 " };
+    static const char *const wrong[] = { "",
+                                         "now",
+                                         "-1",
+                                         "+5",
+                                         "1.5",
+                                         "1e12",
+                                         "12345678901234567",
+                                         "2026-11-21",
+                                         "2026-11-21T18:00Z",
+                                         "2026-11-21 18:00:00Z",
+                                         "2026-13-01T00:00:00Z",
+                                         "2026-00-01T00:00:00Z",
+                                         "2026-11-31T00:00:00Z",
+                                         "2026-02-29T00:00:00Z",
+                                         "2026-11-21T24:00:00Z",
+                                         "2026-11-21T18:60:00Z",
+                                         "2026-11-21T18:00:61Z",
+                                         "2026-11-21T18:00:00",
+                                         "2026-11-21T18:00:00.Z",
+                                         "2026-11-21T18:00:00+0100",
+                                         "2026-11-21T18:00:00+24:00",
+                                         "2026-11-21T18:00:00Zx",
+                                         "1969-12-31T23:59:59Z",
+                                         " 5",
+                                         "5 " };
     int64_t ms;
     for (size_t i = 0; i < sizeof ok / sizeof *ok; i++) {
         if (!job_request_deadline(ok[i].text, &ms)) fail_msg("%s: refused", ok[i].text);
@@ -221,8 +297,11 @@ static void test_deadlines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_bodies), cmocka_unit_test(test_memory), cmocka_unit_test(test_defaults), cmocka_unit_test(test_seeds), cmocka_unit_test(test_edges), cmocka_unit_test(test_longest_prompt),
-        cmocka_unit_test(test_worker_execute), cmocka_unit_test(test_damaged_bodies), cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_bad_bodies),     cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_edges),          cmocka_unit_test(test_longest_prompt),
+        cmocka_unit_test(test_worker_execute), cmocka_unit_test(test_damaged_bodies),
+        cmocka_unit_test(test_deadlines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_jobs.c: the list of the service's jobs: open ones until their end is written down, in one moment; then the last of them. */
+/* test_jobs.c: the list of the service's jobs: open ones until their end is written down, in one moment; then the last
+ * of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,6 +86,7 @@ static void test_forgets_the_oldest(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_from_open_to_past), cmocka_unit_test(test_forgets_the_oldest) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_from_open_to_past),
+                                        cmocka_unit_test(test_forgets_the_oldest) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

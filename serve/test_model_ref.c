@@ -37,9 +37,16 @@ static int make(void **state)
     char path[256];
     (void)snprintf(root, sizeof root, "/tmp/worker-ref-XXXXXX");
     if (!mkdtemp(root)) return -1;
-    static const char *const folders[] = { "models", "models/org", "models/org/one", "models/org/two", "models/org/split", "models/org/none", "secret" };
-    static const char *const files[] = { "secret/key.gguf", "models/a.gguf", "models/org/one/only.gguf", "models/org/one/README.md", "models/org/two/x.gguf", "models/org/two/y.gguf",
-        "models/org/split/m-00001-of-00002.gguf", "models/org/split/m-00002-of-00002.gguf" };
+    static const char *const folders[] = { "models",           "models/org",      "models/org/one", "models/org/two",
+                                           "models/org/split", "models/org/none", "secret" };
+    static const char *const files[] = { "secret/key.gguf",
+                                         "models/a.gguf",
+                                         "models/org/one/only.gguf",
+                                         "models/org/one/README.md",
+                                         "models/org/two/x.gguf",
+                                         "models/org/two/y.gguf",
+                                         "models/org/split/m-00001-of-00002.gguf",
+                                         "models/org/split/m-00002-of-00002.gguf" };
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) folder(folders[i]);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) put(files[i]);
     (void)snprintf(dir, sizeof dir, "%s/models", root);
@@ -86,8 +93,28 @@ static void test_names(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    static const char *const refs[] = { "", "hf:", "/", ".", "..", "../secret/key.gguf", "org/../../secret/key.gguf", "/etc/passwd", "link.gguf", "near.gguf", "out/key.gguf", "hf:../secret/key.gguf", "hf:org/two",
-        "hf:org/none", "hf:org", "org/one", "missing.gguf", "fifo.gguf", "a.gguf/", "a.gguf/..", "hf:/etc", "hf:out" };
+    static const char *const refs[] = { "",
+                                        "hf:",
+                                        "/",
+                                        ".",
+                                        "..",
+                                        "../secret/key.gguf",
+                                        "org/../../secret/key.gguf",
+                                        "/etc/passwd",
+                                        "link.gguf",
+                                        "near.gguf",
+                                        "out/key.gguf",
+                                        "hf:../secret/key.gguf",
+                                        "hf:org/two",
+                                        "hf:org/none",
+                                        "hf:org",
+                                        "org/one",
+                                        "missing.gguf",
+                                        "fifo.gguf",
+                                        "a.gguf/",
+                                        "a.gguf/..",
+                                        "hf:/etc",
+                                        "hf:out" };
     char out[MODEL_PATH_MAX], why[512], absolute[256], *long_one = malloc(8192);
     for (size_t i = 0; i < sizeof refs / sizeof *refs; i++) {
         if (model_ref_resolve(dir, refs[i], out, why, sizeof why)) fail_msg("%s: resolved to %s", refs[i], out);

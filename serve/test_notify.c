@@ -1,4 +1,5 @@
-/* test_notify.c: what a supervisor hears, on a real datagram socket; the engine is the test's own, so that it can hang. */
+/* test_notify.c: what a supervisor hears, on a real datagram socket; the engine is the test's own, so
+ * that it can hang. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,7 +36,8 @@ static void listen_on(bool abstract, char name[80])
     if (abstract) a.sun_path[0] = '\0';
     listener = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     assert_true(listener >= 0);
-    assert_int_equal(bind(listener, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)), 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)),
+                     0);
 }
 
 /* The next datagram, "" if none came. */
@@ -142,6 +144,7 @@ static void test_not_ours(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_life), cmocka_unit_test(test_path), cmocka_unit_test(test_watchdog), cmocka_unit_test(test_not_ours) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_life), cmocka_unit_test(test_path),
+                                        cmocka_unit_test(test_watchdog), cmocka_unit_test(test_not_ours) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

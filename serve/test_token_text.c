@@ -1,4 +1,5 @@
-/* test_token_text.c: events' texts against the whole text of the same ids: one line an id, joined they are the text up to the first stop string, each is UTF-8. */
+/* test_token_text.c: events' texts against the whole text of the same ids: one line an id, joined they are the text up
+ * to the first stop string, each is UTF-8. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +29,8 @@ static bool whole_characters(const char *text, size_t n)
 }
 
 /* The bytes of ids; of the text before the first end of a stop string (the longest that ends there), which is *hit. */
-static size_t reference(const struct tokenizer *t, const uint32_t *ids, size_t n_ids, const char *const *stops, const size_t *lens, size_t n_stops, bool cut, char *out, int *hit)
+static size_t reference(const struct tokenizer *t, const uint32_t *ids, size_t n_ids, const char *const *stops,
+                        const size_t *lens, size_t n_stops, bool cut, char *out, int *hit)
 {
     static char bytes[MOST * 64];
     struct utf8_stream stream = { 0 };
@@ -41,14 +43,21 @@ static size_t reference(const struct tokenizer *t, const uint32_t *ids, size_t n
     *hit = STOP_NONE;
     for (end = 1; end <= n && *hit == STOP_NONE; end++)
         for (size_t i = 0; i < n_stops; i++)
-            if (lens[i] <= end && memcmp(bytes + end - lens[i], stops[i], lens[i]) == 0 && (*hit == STOP_NONE || lens[i] > lens[*hit])) *hit = (int)i;
+            if (lens[i] <= end && memcmp(bytes + end - lens[i], stops[i], lens[i]) == 0 &&
+                (*hit == STOP_NONE || lens[i] > lens[*hit]))
+                *hit = (int)i;
     if (*hit != STOP_NONE) n = end - 1 - lens[*hit];
     size_t len = utf8_stream_push(&stream, bytes, n, out);
     if (*hit != STOP_NONE || !cut) len += utf8_stream_flush(&stream, out + len);
     return len;
 }
 
-struct joined { char text[MOST * 256]; size_t n; uint32_t lines; const uint32_t *ids; };
+struct joined {
+    char text[MOST * 256];
+    size_t n;
+    uint32_t lines;
+    const uint32_t *ids;
+};
 
 static void join(struct joined *j, const struct token_line *line, int n)
 {
@@ -62,7 +71,8 @@ static void join(struct joined *j, const struct token_line *line, int n)
     }
 }
 
-static void check(const struct tokenizer *t, const uint32_t *ids, size_t n_ids, const char *const *stops, const size_t *lens, size_t n_stops, bool cut)
+static void check(const struct tokenizer *t, const uint32_t *ids, size_t n_ids, const char *const *stops,
+                  const size_t *lens, size_t n_stops, bool cut)
 {
     static struct joined j;
     static char expected[MOST * 256];
@@ -86,14 +96,17 @@ static void check(const struct tokenizer *t, const uint32_t *ids, size_t n_ids, 
 static void test_random_ids(void **state)
 {
     const struct tokenizer *t = *state;
-    static const char *const pool[] = { "a", "th", "e ", "\n", "\xf0\x9f\x98\x80", "\xe4\xbd\xa0", "ing", ", ", "zz", "\xff", " the", "o" };
+    static const char *const pool[] = { "a",  "th",   "e ",   "\n", "\xf0\x9f\x98\x80", "\xe4\xbd\xa0", "ing", ", ",
+                                        "zz", "\xff", " the", "o" };
     srand(4);
     for (int round = 0; round < 20000; round++) {
         uint32_t ids[MOST];
         const char *stops[STOP_MAX];
         size_t lens[STOP_MAX];
         const size_t n_ids = (size_t)rand() % MOST, n_stops = (size_t)rand() % (STOP_MAX + 1);
-        for (size_t i = 0; i < n_ids; i++) ids[i] = rand() % 3 ? (uint32_t)rand() % 256 : (uint32_t)rand() % tokenizer_size(t); /* bytes of characters, and words */
+        for (size_t i = 0; i < n_ids; i++)
+            ids[i] = rand() % 3 ? (uint32_t)rand() % 256
+                                : (uint32_t)rand() % tokenizer_size(t); /* bytes of characters, and words */
         for (size_t i = 0; i < n_stops; i++) {
             stops[i] = pool[(size_t)rand() % (sizeof pool / sizeof *pool)];
             lens[i] = strlen(stops[i]);
@@ -102,7 +115,8 @@ static void test_random_ids(void **state)
     }
 }
 
-/* Characters of four bytes whose bytes are ids of their own: nothing is shown before its last byte, and a cut one vanishes. */
+/* Characters of four bytes whose bytes are ids of their own: nothing is shown before its last byte, and a cut one
+ * vanishes. */
 static void test_split_character(void **state)
 {
     const struct tokenizer *t = *state;
@@ -148,20 +162,32 @@ static int close_tokenizer(void **state)
 static void test_channels(void **state)
 {
     (void)state;
-    static const struct { const char *output, *stop, *expected, *reasoning; uint32_t reasoning_ids; } cases[] = {
-        { "<|channel|>analysis<|message|>I th\xC3\xA9nk END.<|end|><|start|>assistant<|channel|>final<|message|>4\xC3\xA9.", NULL, "4\xC3\xA9.", "I th\xC3\xA9nk END.", 12 },
-        { "<|channel|>analysis<|message|>I think END.<|end|><|start|>assistant<|channel|>final<|message|>The END of it", "END", "The ", "I think END.", 11 },
-        { "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b\xC3", NULL, "", "a\n\nb", 3 },
-        { "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message|>EN", "END", "I look.\n\nEN", "", 0 },
-        { "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}", NULL, "", "", 0 }, { "Hello there", NULL, "Hello there", "", 0 }, { "<|channel|>final", NULL, "", "", 0 },
+    static const struct {
+        const char *output, *stop, *expected, *reasoning;
+        uint32_t reasoning_ids;
+    } cases[] = {
+        { "<|channel|>analysis<|message|>I th\xC3\xA9nk "
+          "END.<|end|><|start|>assistant<|channel|>final<|message|>4\xC3\xA9.",
+          NULL, "4\xC3\xA9.", "I th\xC3\xA9nk END.", 12 },
+        { "<|channel|>analysis<|message|>I think END.<|end|><|start|>assistant<|channel|>final<|message|>The END of it",
+          "END", "The ", "I think END.", 11 },
+        { "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b\xC3", NULL, "",
+          "a\n\nb", 3 },
+        { "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message|>EN", "END",
+          "I look.\n\nEN", "", 0 },
+        { "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}", NULL, "", "", 0 },
+        { "Hello there", NULL, "Hello there", "", 0 },
+        { "<|channel|>final", NULL, "", "", 0 },
     };
-    static const char *const specials[] = { "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>" };
+    static const char *const specials[] = { "<|start|>",     "<|end|>",    "<|message|>", "<|channel|>",
+                                            "<|constrain|>", "<|return|>", "<|call|>" };
     static struct builder builder;
     static struct joined j;
     struct tokenizer *t;
     struct harmony_ids harmony;
     builder_bpe(&builder, "gpt-4o");
-    for (size_t i = 0; i < sizeof specials / sizeof *specials; i++) builder_token(&builder, specials[i], TOKEN_CONTROL, 0);
+    for (size_t i = 0; i < sizeof specials / sizeof *specials; i++)
+        builder_token(&builder, specials[i], TOKEN_CONTROL, 0);
     assert_int_equal(builder_open(&builder, &t, NULL), WK_OK);
     assert_true(harmony_find_ids(t, &harmony));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -196,6 +222,7 @@ static void test_channels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_random_ids), cmocka_unit_test(test_split_character), cmocka_unit_test(test_channels) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_random_ids), cmocka_unit_test(test_split_character),
+                                        cmocka_unit_test(test_channels) };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

@@ -1,7 +1,8 @@
 /* text_routes.c: POST /tokenize and /detokenize, GET /capabilities.
  *
- * The bodies of llama-server {content, add_special, parse_special, with_pieces} and of vLLM {prompt, add_special_tokens, return_token_strs, model} are both
- * understood, and every answer has the names of both. What differs from either: text never becomes a control token unless parse_special says so. */
+ * The bodies of llama-server {content, add_special, parse_special, with_pieces} and of vLLM {prompt,
+ * add_special_tokens, return_token_strs, model} are both understood, and every answer has the names of both. What
+ * differs from either: text never becomes a control token unless parse_special says so. */
 #include "inside.h"
 
 #include <inttypes.h>
@@ -21,8 +22,10 @@ static void refuse_body(struct serve *s, struct http_request *r, const struct bo
 static const struct serve_model *model_of(struct serve *s, struct http_request *r)
 {
     const struct serve_model *m = atomic_load(&s->model);
-    if (!m) serve_refuse(s, r, SERVE_NOT_READY, NULL, NULL, "no model is loaded");
-    else if (!m->model->tokenizer) serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, NULL, "the model has no tokenizer");
+    if (!m)
+        serve_refuse(s, r, SERVE_NOT_READY, NULL, NULL, "no model is loaded");
+    else if (!m->model->tokenizer)
+        serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, NULL, "the model has no tokenizer");
     return m && m->model->tokenizer ? m : NULL;
 }
 
@@ -41,7 +44,8 @@ static bool is_served(struct serve *s, struct http_request *r, const struct serv
 }
 
 /* The body as an object whose names are all in `names`, for the model that is served. False: answered. */
-static bool body_of(struct serve *s, struct http_request *r, const struct serve_model *m, const char *const *names, size_t n_names, struct body_object *out)
+static bool body_of(struct serve *s, struct http_request *r, const struct serve_model *m, const char *const *names,
+                    size_t n_names, struct body_object *out)
 {
     struct body_error why = { 0 };
     const char *bytes;
@@ -50,8 +54,10 @@ static bool body_of(struct serve *s, struct http_request *r, const struct serve_
     if (!serve_body(r, HTTP_BODY_MAX, &bytes, &n)) return false;
     if (body_parse(bytes, n, &body, &why)) {
         *out = (struct body_object){ body, "" };
-        if (!body_knows(out, names, n_names, &why)) refuse_body(s, r, &why);
-        else if (is_served(s, r, m, out)) return true;
+        if (!body_knows(out, names, n_names, &why))
+            refuse_body(s, r, &why);
+        else if (is_served(s, r, m, out))
+            return true;
         json_decref(body);
         return false;
     }
@@ -61,25 +67,40 @@ static bool body_of(struct serve *s, struct http_request *r, const struct serve_
 
 static void send(struct serve *s, struct http_request *r, const struct http_text *document)
 {
-    if (document->failed) serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for an answer");
-    else http_answer(r, 200, "application/json", document->data, document->n);
+    if (document->failed)
+        serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for an answer");
+    else
+        http_answer(r, 200, "application/json", document->data, document->n);
 }
 
-/* ---- /tokenize --------------------------------------------------------------------------------------------------------- */
+/* ---- /tokenize ----------------------------------------------------------------------------------------- */
 
-struct tokenize { const char *text; size_t n; bool add_special, parse_special, pieces, strings; };
+struct tokenize {
+    const char *text;
+    size_t n;
+    bool add_special, parse_special, pieces, strings;
+};
 
 static bool tokenize_fields(const struct body_object *o, struct tokenize *t, struct body_error *why)
 {
-    const bool content = json_object_get(o->object, "content") != NULL, prompt = json_object_get(o->object, "prompt") != NULL;
-    if (content == prompt) return body_fail(o, content ? "prompt" : "content", why, content ? "content or prompt, not both" : "the text, here or as prompt");
+    const bool content = json_object_get(o->object, "content") != NULL,
+               prompt = json_object_get(o->object, "prompt") != NULL;
+    if (content == prompt)
+        return body_fail(o, content ? "prompt" : "content", why,
+                         content ? "content or prompt, not both" : "the text, here or as prompt");
     *t = (struct tokenize){ .add_special = prompt }; /* each spelling with its own default */
-    return body_string(o, content ? "content" : "prompt", 0, TOKENIZER_MAX_TEXT, &t->text, &t->n, why) && body_flag(o, content ? "add_special" : "add_special_tokens", &t->add_special, why) &&
-           body_flag(o, "parse_special", &t->parse_special, why) && body_flag(o, "with_pieces", &t->pieces, why) && body_flag(o, "return_token_strs", &t->strings, why);
+    return body_string(o, content ? "content" : "prompt", 0, TOKENIZER_MAX_TEXT, &t->text, &t->n, why) &&
+           body_flag(o, content ? "add_special" : "add_special_tokens", &t->add_special, why) &&
+           body_flag(o, "parse_special", &t->parse_special, why) && body_flag(o, "with_pieces", &t->pieces, why) &&
+           body_flag(o, "return_token_strs", &t->strings, why);
 }
 
-/* Bytes that ids and answer take at most, about: an id for each byte, and what is written of it, in text that grows by doubling. */
-static size_t tokenize_memory(const struct tokenize *t) { return t->n * (size_t)(16 + (t->pieces ? 64 : 0) + (t->strings ? 24 : 0)); }
+/* Bytes that ids and answer take at most, about: an id for each byte, and what is written of it, in text that grows by
+ * doubling. */
+static size_t tokenize_memory(const struct tokenize *t)
+{
+    return t->n * (size_t)(16 + (t->pieces ? 64 : 0) + (t->strings ? 24 : 0));
+}
 
 static void put_piece(struct http_text *out, const struct tokenizer *t, uint32_t id)
 {
@@ -88,7 +109,8 @@ static void put_piece(struct http_text *out, const struct tokenizer *t, uint32_t
 }
 
 /* Written as it goes: as a tree of JSON, eight million ids are a gigabyte. */
-static void put_tokens(struct http_text *out, const struct serve_model *m, const struct tokens *tokens, const struct tokenize *t)
+static void put_tokens(struct http_text *out, const struct serve_model *m, const struct tokens *tokens,
+                       const struct tokenize *t)
 {
     http_text_format(out, "{\"tokens\":[");
     for (size_t i = 0; i < tokens->n; i++) {
@@ -108,7 +130,8 @@ static void put_tokens(struct http_text *out, const struct serve_model *m, const
 
 static void tokenize(void *user, struct http_request *r)
 {
-    static const char *const names[] = { "content", "add_special", "parse_special", "with_pieces", "prompt", "add_special_tokens", "return_token_strs", "model" };
+    static const char *const names[] = { "content", "add_special",        "parse_special",     "with_pieces",
+                                         "prompt",  "add_special_tokens", "return_token_strs", "model" };
     struct serve *s = user;
     const struct serve_model *m = model_of(s, r);
     struct body_object o;
@@ -122,7 +145,8 @@ static void tokenize(void *user, struct http_request *r)
     if (!tokenize_fields(&o, &t, &why)) {
         refuse_body(s, r, &why);
     } else if (http_reserve(r, tokenize_memory(&t))) {
-        if (tokenizer_encode(m->model->tokenizer, t.text, t.n, t.parse_special, t.add_special, &tokens, &err)) serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
+        if (tokenizer_encode(m->model->tokenizer, t.text, t.n, t.parse_special, t.add_special, &tokens, &err))
+            serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
         else {
             put_tokens(&out, m, &tokens, &t);
             send(s, r, &out);
@@ -133,7 +157,7 @@ static void tokenize(void *user, struct http_request *r)
     json_decref((json_t *)(uintptr_t)o.object);
 }
 
-/* ---- /detokenize ------------------------------------------------------------------------------------------------------- */
+/* ---- /detokenize --------------------------------------------------------------------------------------- */
 
 /* The ids of `tokens`; the caller frees. NULL: why. */
 static uint32_t *ids_of(const struct body_object *o, uint32_t n_vocab, size_t *n, struct body_error *why)
@@ -152,8 +176,12 @@ static uint32_t *ids_of(const struct body_object *o, uint32_t n_vocab, size_t *n
             continue;
         }
         (void)snprintf(why->field, sizeof why->field, "tokens");
-        if (json_is_integer(v)) (void)snprintf(why->text, sizeof why->text, "tokens: element %zu is %" JSON_INTEGER_FORMAT ", ids are 0 to %" PRIu32, i, json_integer_value(v), n_vocab - 1);
-        else (void)snprintf(why->text, sizeof why->text, "tokens: element %zu is no whole number", i);
+        if (json_is_integer(v))
+            (void)snprintf(why->text, sizeof why->text,
+                           "tokens: element %zu is %" JSON_INTEGER_FORMAT ", ids are 0 to %" PRIu32, i,
+                           json_integer_value(v), n_vocab - 1);
+        else
+            (void)snprintf(why->text, sizeof why->text, "tokens: element %zu is no whole number", i);
         free(ids);
         return NULL;
     }
@@ -196,7 +224,8 @@ static void detokenize(void *user, struct http_request *r)
     if (!ids) {
         refuse_body(s, r, &why);
     } else if (http_reserve(r, detokenize_memory(t, ids, n, special))) {
-        if (tokenizer_decode(t, ids, n, special, &decoded, &len, &err)) serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
+        if (tokenizer_decode(t, ids, n, special, &decoded, &len, &err))
+            serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
         else {
             put_text(&out, decoded, len);
             send(s, r, &out);
@@ -208,7 +237,7 @@ static void detokenize(void *user, struct http_request *r)
     json_decref((json_t *)(uintptr_t)o.object);
 }
 
-/* ---- /capabilities ----------------------------------------------------------------------------------------------------- */
+/* ---- /capabilities ------------------------------------------------------------------------------------- */
 
 static void capabilities(void *user, struct http_request *r)
 {

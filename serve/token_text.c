@@ -11,17 +11,19 @@ struct token_text {
     const struct tokenizer *tokenizer;
     struct stop_matcher *stops;
     struct utf8_stream utf8;
-    size_t pushed, certain_n;    /* bytes that went into the matcher, and came out */
+    size_t pushed, certain_n; /* bytes that went into the matcher, and came out */
     uint32_t n_ids;
     int stopped;
-    bool waiting;                /* line [1] waits */
-    bool channels, begun;        /* harmony; some of its text was for the user */
+    bool waiting;         /* line [1] waits */
+    bool channels, begun; /* harmony; some of its text was for the user */
     struct harmony_parser parser;
-    struct utf8_stream aside;    /* reasoning */
-    char *aside_text; size_t aside_n; /* of the last id: as much room as a line has */
-    uint32_t n_aside;            /* ids of reasoning */
-    char *certain;               /* [STOP_ROOM(piece_max + what a header can turn out to be)] */
-    char *text[2]; size_t n[2];  /* of the line to send, and of the one that waits: as much room each */
+    struct utf8_stream aside; /* reasoning */
+    char *aside_text;
+    size_t aside_n;   /* of the last id: as much room as a line has */
+    uint32_t n_aside; /* ids of reasoning */
+    char *certain;    /* [STOP_ROOM(piece_max + what a header can turn out to be)] */
+    char *text[2];
+    size_t n[2]; /* of the line to send, and of the one that waits: as much room each */
     uint32_t waiting_id;
 };
 
@@ -35,20 +37,24 @@ size_t token_text_piece_max(const struct tokenizer *t)
     return most;
 }
 
-wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const char *const *stops, const size_t *stop_lens, size_t n_stops, struct token_text **out,
-                          const struct wk_err *err)
+wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const char *const *stops,
+                          const size_t *stop_lens, size_t n_stops, struct token_text **out, const struct wk_err *err)
 {
     struct token_text *x = calloc(1, sizeof *x);
     *out = NULL;
     if (!x) return wk_fail(err, WK_NO_MEMORY, "no memory for text");
     x->tokenizer = t;
     x->stopped = STOP_NONE;
-    const size_t certain = STOP_ROOM(piece_max + HARMONY_HEADER + 2), room = UTF8_STREAM_ROOM(certain) + UTF8_STREAM_ROOM(STOP_ROOM(HARMONY_HEADER)) + 3; /* a line, and the end */
+    const size_t certain = STOP_ROOM(piece_max + HARMONY_HEADER + 2),
+                 room = UTF8_STREAM_ROOM(certain) + UTF8_STREAM_ROOM(STOP_ROOM(HARMONY_HEADER)) +
+                        3; /* a line, and the end */
     x->certain = malloc(certain);
     x->aside_text = malloc(room);
     x->text[0] = malloc(room);
     x->text[1] = malloc(room);
-    wk_status status = x->certain && x->aside_text && x->text[0] && x->text[1] ? stop_open(stops, stop_lens, n_stops, &x->stops, err) : wk_fail(err, WK_NO_MEMORY, "no memory for text");
+    wk_status status = x->certain && x->aside_text && x->text[0] && x->text[1]
+                           ? stop_open(stops, stop_lens, n_stops, &x->stops, err)
+                           : wk_fail(err, WK_NO_MEMORY, "no memory for text");
     if (status) {
         token_text_close(x);
         return status;
@@ -75,7 +81,10 @@ void token_text_close(struct token_text *x)
 }
 
 int token_text_stopped(const struct token_text *x) { return x->stopped; }
-struct token_bytes token_text_reasoning(const struct token_text *x) { return (struct token_bytes){ x->aside_text, x->aside_n }; }
+struct token_bytes token_text_reasoning(const struct token_text *x)
+{
+    return (struct token_bytes){ x->aside_text, x->aside_n };
+}
 uint32_t token_text_reasoning_ids(const struct token_text *x) { return x->n_aside; }
 
 /* The line that waits, as line of the caller; it waits no longer. */
@@ -103,7 +112,10 @@ static void take_reasoning(struct token_text *x, const struct harmony_event *eve
     x->aside_n = 0;
     for (size_t i = 0; i < n_events; i++) {
         if (harmony_visible(&x->parser.header) || x->parser.header.channel != HARMONY_ANALYSIS) continue;
-        const struct token_bytes said = events[i].kind == HARMONY_TEXT ? events[i].text : events[i].kind == HARMONY_BEGIN && x->n_aside ? (struct token_bytes){ "\n\n", 2 } : (struct token_bytes){ 0 };
+        const struct token_bytes said = events[i].kind == HARMONY_TEXT ? events[i].text
+                                        : events[i].kind == HARMONY_BEGIN && x->n_aside
+                                            ? (struct token_bytes){ "\n\n", 2 }
+                                            : (struct token_bytes){ 0 };
         if (events[i].kind == HARMONY_BEGIN) utf8_stream_drop(&x->aside);
         if (said.len) x->aside_n += utf8_stream_push(&x->aside, said.data, said.len, x->aside_text + x->aside_n);
         any = any || events[i].kind == HARMONY_TEXT;
@@ -117,8 +129,10 @@ static size_t push_events(struct token_text *x, const struct harmony_event *even
     size_t at = 0;
     for (size_t i = 0; i < n_events; i++) {
         if (events[i].kind == HARMONY_END || !harmony_visible(&x->parser.header)) continue;
-        if (events[i].kind == HARMONY_TEXT) at = push_bytes(x, events[i].text, at);
-        else if (x->begun) at = push_bytes(x, (struct token_bytes){ "\n\n", 2 }, at);
+        if (events[i].kind == HARMONY_TEXT)
+            at = push_bytes(x, events[i].text, at);
+        else if (x->begun)
+            at = push_bytes(x, (struct token_bytes){ "\n\n", 2 }, at);
         x->begun = x->begun || events[i].kind == HARMONY_TEXT;
     }
     return at;
@@ -135,9 +149,11 @@ int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2])
     take_reasoning(x, events, n_events);
     x->n_ids++;
     x->n[0] = utf8_stream_push(&x->utf8, x->certain, n, x->text[0]);
-    if (x->stopped != STOP_NONE) x->n[0] += utf8_stream_flush(&x->utf8, x->text[0] + x->n[0]);
+    if (x->stopped != STOP_NONE)
+        x->n[0] += utf8_stream_flush(&x->utf8, x->text[0] + x->n[0]);
     else if (x->certain_n < x->pushed || x->utf8.n || (x->channels && harmony_holds(&x->parser))) {
-        /* The line given out above lies in text[1] and must live on: the new one stays in text[0] until it is asked for, under the name text[1]. */
+        /* The line given out above lies in text[1] and must live on: the new one stays in text[0] until it is asked
+         * for, under the name text[1]. */
         char *line = x->text[1];
         x->text[1] = x->text[0];
         x->text[0] = line;
@@ -157,8 +173,10 @@ int token_text_end(struct token_text *x, bool cut, struct token_line out[1])
     size_t n = x->channels ? push_events(x, events, harmony_finish(&x->parser, events)) : 0;
     n += stop_flush(x->stops, x->certain + n);
     x->n[1] += utf8_stream_push(&x->utf8, x->certain, n, x->text[1] + x->n[1]);
-    if (cut) utf8_stream_drop(&x->utf8);
-    else x->n[1] += utf8_stream_flush(&x->utf8, x->text[1] + x->n[1]);
+    if (cut)
+        utf8_stream_drop(&x->utf8);
+    else
+        x->n[1] += utf8_stream_flush(&x->utf8, x->text[1] + x->n[1]);
     out[0] = give_waiting(x);
     return 1;
 }

@@ -1,7 +1,8 @@
 /* token_text.h: ids of one job to the texts of its `token` events.
  *
- * Exactly one line an id; the lines' texts together are the job's text: whole UTF-8 characters, nothing that a stop string could still take back, no byte of a
- * stop string ever. A line behind which text is held back waits for the next id, or the end, which may owe it that text. [one thread at a time] */
+ * Exactly one line an id; the lines' texts together are the job's text: whole UTF-8 characters, nothing that a stop
+ * string could still take back, no byte of a stop string ever. A line behind which text is held back waits for the next
+ * id, or the end, which may owe it that text. [one thread at a time] */
 #ifndef SERVE_TOKEN_TEXT_H
 #define SERVE_TOKEN_TEXT_H
 
@@ -16,15 +17,20 @@
 
 struct token_text;
 
-struct token_line { uint32_t id, index; const char *text; size_t n; }; /* text: UTF-8, valid until the next call */
+struct token_line {
+    uint32_t id, index;
+    const char *text;
+    size_t n;
+}; /* text: UTF-8, valid until the next call */
 
 /* piece_max: bytes of the longest token. The stop strings are copied. */
-wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const char *const *stops, const size_t *stop_lens, size_t n_stops, struct token_text **out,
-                          const struct wk_err *err);
-/* Before the first id: the output is harmony's, behind a prompt that ends with <|start|>assistant. The text is then what is for the user; lines of reasoning, calls of
- * tools and headers are empty, and stop strings do not see them. */
+wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const char *const *stops,
+                          const size_t *stop_lens, size_t n_stops, struct token_text **out, const struct wk_err *err);
+/* Before the first id: the output is harmony's, behind a prompt that ends with <|start|>assistant. The text is then
+ * what is for the user; lines of reasoning, calls of tools and headers are empty, and stop strings do not see them. */
 void token_text_channels(struct token_text *x, const struct harmony_ids *ids);
-/* The reasoning that the last id made certain: whole characters, valid until the next push; and how many ids were reasoning so far. */
+/* The reasoning that the last id made certain: whole characters, valid until the next push; and how many ids were
+ * reasoning so far. */
 struct token_bytes token_text_reasoning(const struct token_text *x);
 uint32_t token_text_reasoning_ids(const struct token_text *x);
 void token_text_close(struct token_text *x); /* NULL allowed */
@@ -33,8 +39,8 @@ void token_text_close(struct token_text *x); /* NULL allowed */
 int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2]);
 /* The stop string that the text has come to: its index; STOP_NONE. Nothing may be pushed after it. */
 int token_text_stopped(const struct token_text *x);
-/* The end: the line that waited, 0 or 1, with what was held back. cut: a limit or a cancel ended the text, so that a beginning of a character vanishes; else it becomes
- * U+FFFD. */
+/* The end: the line that waited, 0 or 1, with what was held back. cut: a limit or a cancel ended the text, so that a
+ * beginning of a character vanishes; else it becomes U+FFFD. */
 int token_text_end(struct token_text *x, bool cut, struct token_line out[1]);
 
 /* The longest tokenizer_piece of a vocabulary. */

@@ -1,5 +1,5 @@
-/* watch.c: looks at the device from the engine's thread, between steps: is everything still resident, and how much memory is there? Only this thread waits for the
- * device; what it saw is cached for everybody else. */
+/* watch.c: looks at the device from the engine's thread, between steps: is everything still resident, and how much
+ * memory is there? Only this thread waits for the device; what it saw is cached for everybody else. */
 #include "inside.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ struct watch {
 /* What one look does on the engine's thread. */
 struct look {
     const struct model *model;
-    bool residency;                 /* else: memory */
+    bool residency; /* else: memory */
     wk_status status;
     struct device_memory memory;
     char text[256];
@@ -31,7 +31,8 @@ static void look(void *user)
 {
     struct look *k = user;
     const struct wk_err err = { k->text, sizeof k->text };
-    k->status = k->residency ? k->model->device->residency(k->model->executor, &err) : k->model->device->device_memory(k->model->dev.gpu, &k->memory, &err);
+    k->status = k->residency ? k->model->device->residency(k->model->executor, &err)
+                             : k->model->device->device_memory(k->model->dev.gpu, &k->memory, &err);
 }
 
 static void look_at_memory(struct serve *s, const struct serve_model *m)
@@ -49,7 +50,8 @@ static void look_at_residency(struct serve *s, const struct serve_model *m)
     struct look k = { .model = m->model, .residency = true };
     if (!m->model->device->residency || !engine_call(m->engine, look, &k) || !k.status) return;
     serve_set_unhealthy(s, SERVE_NOT_READY, k.text);
-    LOG(LOG_ERROR, "error", k.text, log_s("code", "VRAM_RESIDENCY_FAILED"), log_u("device_code", 6), log_s("worker_id", s->o->worker_id), log_u("gpu_device", s->info.index));
+    LOG(LOG_ERROR, "error", k.text, log_s("code", "VRAM_RESIDENCY_FAILED"), log_u("device_code", 6),
+        log_s("worker_id", s->o->worker_id), log_u("gpu_device", s->info.index));
 }
 
 /* True: it is time to end. */

@@ -1,4 +1,5 @@
-/* test_engine_cuda.c: the engine on a GPU: alone, among others, from kept pages, after a preemption, in slices: the same ids. */
+/* test_engine_cuda.c: the engine on a GPU: alone, among others, from kept pages, after a preemption, in slices: the
+ * same ids. */
 #include "engine/test_jobs.h"
 
 #include <cuda_runtime_api.h>
@@ -21,10 +22,16 @@ static struct test_job long_job(void)
 
 static struct test_model open_path(const char *path, uint32_t sequences, uint32_t rows, uint64_t kv_bytes)
 {
-    return test_file(&cuda_device_ops, path, (struct device_options){ .context = TEST_CONTEXT, .max_sequences = sequences, .max_rows = rows, .max_wanted = rows, .kv_bytes = kv_bytes });
+    return test_file(&cuda_device_ops, path,
+                     (struct device_options){ .context = TEST_CONTEXT,
+                                              .max_sequences = sequences,
+                                              .max_rows = rows,
+                                              .max_wanted = rows,
+                                              .kv_bytes = kv_bytes });
 }
 
-static void run_all(const char *path, uint32_t sequences, uint32_t rows, uint64_t kv_bytes, struct engine_options o, struct engine_stats *s)
+static void run_all(const char *path, uint32_t sequences, uint32_t rows, uint64_t kv_bytes, struct engine_options o,
+                    struct engine_stats *s)
 {
     struct test_model t = open_path(path, 2 * sequences, rows, kv_bytes);
     struct job *jobs[N], *first[N];
@@ -34,7 +41,8 @@ static void run_all(const char *path, uint32_t sequences, uint32_t rows, uint64_
     o.max_queue = 2 * N;
     struct engine *e = test_engine(t.m, o);
     for (uint32_t round = 0; round < 2; round++) {
-        for (uint32_t i = 0; i < sequences; i++) (void)snprintf(name, sizeof name, "long %u", i), first[i] = test_submit(e, name, &occupant, -1, 0);
+        for (uint32_t i = 0; i < sequences; i++)
+            (void)snprintf(name, sizeof name, "long %u", i), first[i] = test_submit(e, name, &occupant, -1, 0);
         for (uint32_t i = 0; i < sequences; i++) test_wait_generated(first[i], 1);
         for (uint32_t i = 0; i < N; i++) {
             const uint32_t which = (i * 5 + round) % N;
@@ -67,7 +75,9 @@ static void test_model_file(const char *path)
     run_all(path, 1, 512, 0, (struct engine_options){ 0 }, &s);
     run_all(path, 48, 96, 0, (struct engine_options){ .prefix_cache = true }, &s);
     assert_true(s.prefix_full_hits >= 20);
-    run_all(path, 8, 512, 3 * each, (struct engine_options){ .prefix_cache = true, .preempt = true, .high_priority = 2, .timeslice_tokens = 5 }, &s);
+    run_all(path, 8, 512, 3 * each,
+            (struct engine_options){ .prefix_cache = true, .preempt = true, .high_priority = 2, .timeslice_tokens = 5 },
+            &s);
     assert_true(s.preemptions > 0 && s.yields > 0 && s.resumes > 0);
     run_all(path, 9, 64, 2 * each, (struct engine_options){ .preempt = true, .high_priority = 1 }, &s);
     assert_true(s.preemptions > 0);
@@ -109,7 +119,8 @@ int main(void)
         return 77;
     }
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_haiku), cmocka_unit_test(test_haiku_moe), cmocka_unit_test(test_stories) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_haiku), cmocka_unit_test(test_haiku_moe),
+                                        cmocka_unit_test(test_stories) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

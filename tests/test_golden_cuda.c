@@ -1,11 +1,13 @@
 /* test_golden_cuda.c: real and tiny models end to end on CUDA against golden logits.
  *
- * Activations and cache are f16, sums F32: a relative rms of 2e-3 is allowed for trained weights; the tiny models' are random and amplify roundings: a float64
- * evaluation with f16 activations and an f16 cache alone is 2.6e-3 away there, so 3e-3. Other choices are allowed only where the golden's two best logits
- * are closer than twice the largest difference. Every position is computed twice, as a prompt and token by token.
+ * Activations and cache are f16, sums F32: a relative rms of 2e-3 is allowed for trained weights; the tiny models' are
+ * random and amplify roundings: a float64 evaluation with f16 activations and an f16 cache alone is 2.6e-3 away there,
+ * so 3e-3. Other choices are allowed only where the golden's two best logits are closer than twice the largest
+ * difference. Every position is computed twice, as a prompt and token by token.
  *
- * A random router's choices lie close together: in the same float64 evaluation of tiny-gpt-oss, one to five of 1216 fall otherwise for one rounding or
- * another, 6 to 29 of 304 positions are more than 3e-3 away (those of the choice by up to 0.5, a few by attending to them), and without the worst twelve the rest is at 1.4e-3 to 2e-3. So one position
+ * A random router's choices lie close together: in the same float64 evaluation of tiny-gpt-oss, one to five of 1216
+ * fall otherwise for one rounding or another, 6 to 29 of 304 positions are more than 3e-3 away (those of the choice by
+ * up to 0.5, a few by attending to them), and without the worst twelve the rest is at 1.4e-3 to 2e-3. So one position
  * in 25 is left out there. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,14 +56,24 @@ static struct plugin_registry *registry;
 static char text[1024];
 static const struct wk_err err = { text, sizeof text };
 
-static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda **out, const struct wk_err *e) { return plugin_find_cuda(user, type, out, e); }
+static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda **out, const struct wk_err *e)
+{
+    return plugin_find_cuda(user, type, out, e);
+}
 
-/* NULL: no plugin serves its architecture, or its format has no kernels. `built`: memory behind the model, to be freed after it. */
+/* NULL: no plugin serves its architecture, or its format has no kernels. `built`: memory behind the model, to be freed
+ * after it. */
 static struct model *open_model(const struct golden_case *c, struct gguf_build **built)
 {
     struct model *m;
     struct gguf *file = golden_open(c->model, c->truncate, built);
-    const struct model_options o = { .device = &cuda_device_ops, .fuse = FUSE_ALL, .dev = { .context = c->context, .max_rows = 96, .max_wanted = 96, .find_cuda = find_cuda, .find_user = registry } };
+    const struct model_options o = { .device = &cuda_device_ops,
+                                     .fuse = FUSE_ALL,
+                                     .dev = { .context = c->context,
+                                              .max_rows = 96,
+                                              .max_wanted = 96,
+                                              .find_cuda = find_cuda,
+                                              .find_user = registry } };
     wk_status s = model_plan(file, registry, &o, &m, &err);
     if (s == WK_UNSUPPORTED && (strstr(text, "architecture") || strstr(text, "-cuda.so is not there"))) return NULL;
     if (s || model_load(m, &err)) fail_msg("%s: %s", c->model, text);
@@ -71,7 +83,8 @@ static struct model *open_model(const struct golden_case *c, struct gguf_build *
 enum { CHOICES = 25 }; /* of a model with experts one position in 25 may be off */
 
 /* All positions, `rows` tokens a step. */
-static struct golden_distance feed(struct model *m, const struct golden *g, enum row_role role, uint32_t rows, uint32_t left_out)
+static struct golden_distance feed(struct model *m, const struct golden *g, enum row_role role, uint32_t rows,
+                                   uint32_t left_out)
 {
     struct session *s;
     float *y = calloc((size_t)g->n_steps * g->n_vocab, sizeof *y);
@@ -103,8 +116,10 @@ static void test_golden(void **state)
         }
         golden_read(c->golden, &g);
         const uint32_t left_out = strstr(c->model, "gpt-oss") ? g.n_steps / CHOICES : 0;
-        const struct golden_distance many = feed(m, &g, ROW_PROMPT, g.n_steps, left_out), few = feed(m, &g, ROW_GENERATED, 1, left_out);
-        print_message("%-52s prompt: rel. rms %.1e, largest difference %.1e; token by token: %.1e, %.1e\n", c->golden, many.rms, many.most, few.rms, few.most);
+        const struct golden_distance many = feed(m, &g, ROW_PROMPT, g.n_steps, left_out),
+                                     few = feed(m, &g, ROW_GENERATED, 1, left_out);
+        print_message("%-52s prompt: rel. rms %.1e, largest difference %.1e; token by token: %.1e, %.1e\n", c->golden,
+                      many.rms, many.most, few.rms, few.most);
         const double bound = strncmp(c->model, "tiny/", 5) ? 2e-3 : 3e-3;
         missed += !(many.rms <= bound) || !(few.rms <= bound) || many.wrong || few.wrong;
         model_close(m);

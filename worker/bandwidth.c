@@ -1,5 +1,6 @@
-/* bandwidth.c: a buffer four times the last-level cache, in huge pages where the system gives them; each thread reads its own part as
- * four streams, asked for ahead of their use: one stream alone leaves half of the bandwidth of a large machine's core unused. */
+/* bandwidth.c: a buffer four times the last-level cache, in huge pages where the system gives them; each thread reads
+ * its own part as four streams, asked for ahead of their use: one stream alone leaves half of the bandwidth of a large
+ * machine's core unused. */
 #include "bandwidth.h"
 
 #include <stdlib.h>
@@ -17,8 +18,8 @@ enum { PASSES = 7, LINE = 64, STREAMS = 4, AHEAD = 4096, HUGE_PAGE = 2 << 20 };
 typedef uint64_t line_vector __attribute__((vector_size(LINE)));
 
 struct reading {
-    unsigned char *buffer; /* 64-byte aligned */
-    uint64_t bytes;        /* multiple of LINE * threads * STREAMS */
+    unsigned char *buffer;       /* 64-byte aligned */
+    uint64_t bytes;              /* multiple of LINE * threads * STREAMS */
     uint64_t seen[PARALLEL_MAX]; /* keeps the loads alive */
 };
 
@@ -34,7 +35,8 @@ static void read_part(void *user, uint32_t index, uint32_t n)
 {
     struct reading *r = user;
     const uint64_t lines = r->bytes / n / STREAMS / LINE;
-    const line_vector *p = (const void *)(r->buffer + index * (r->bytes / n)), *q = p + lines, *s = q + lines, *t = s + lines;
+    const line_vector *p = (const void *)(r->buffer + index * (r->bytes / n)), *q = p + lines, *s = q + lines,
+                      *t = s + lines;
     line_vector a = p[0], b = p[0], c = p[0], d = p[0];
     for (uint64_t i = 0; i < lines; i++) { /* a prefetch past the end is only a hint */
         __builtin_prefetch((const char *)(p + i) + AHEAD);

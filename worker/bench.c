@@ -1,8 +1,9 @@
 /* bench.c: `worker bench`: prefill and decode speed, and decode's share of what this machine's memory gives.
  *
- * Both are measured as `worker run` generates: sampled on the device, with steps under way ahead of what has been seen. A decode step cannot be
- * faster than reading the weights, and the cache of each of its sequences, once; so the figure to look at is bytes read a second as a share of the
- * bandwidth that the GPU, or as many threads, reach by only reading, measured in the same run. */
+ * Both are measured as `worker run` generates: sampled on the device, with steps under way ahead of what has been seen.
+ * A decode step cannot be faster than reading the weights, and the cache of each of its sequences, once; so the figure
+ * to look at is bytes read a second as a share of the bandwidth that the GPU, or as many threads, reach by only
+ * reading, measured in the same run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,9 @@
 #include "parallel.h"
 #include "setup.h"
 
-struct spread { double median, least, most; };
+struct spread {
+    double median, least, most;
+};
 
 struct bench {
     struct opened *x;
@@ -24,13 +27,13 @@ struct bench {
     struct generator *generator;
     struct sampler_params params;
     uint32_t sequences, n_prompt, n_generate, n_repeat, threads;
-    uint32_t depth;                 /* positions before the decode: n_prompt, or what --depth says */
-    uint32_t *tokens;               /* [longest prompt] */
-    uint32_t *ids;                  /* [sequences] */
-    double *prefill, *decode;       /* [n_repeat] tokens a second, of all sequences together */
-    double bandwidth;               /* bytes a second */
-    double bytes_per_token;         /* weights and cache that an average decode step reads, by its sequences */
-    double began, opened, first;    /* seconds: when the command began; from there to the open model, to the first token */
+    uint32_t depth;              /* positions before the decode: n_prompt, or what --depth says */
+    uint32_t *tokens;            /* [longest prompt] */
+    uint32_t *ids;               /* [sequences] */
+    double *prefill, *decode;    /* [n_repeat] tokens a second, of all sequences together */
+    double bandwidth;            /* bytes a second */
+    double bytes_per_token;      /* weights and cache that an average decode step reads, by its sequences */
+    double began, opened, first; /* seconds: when the command began; from there to the open model, to the first token */
 };
 
 static int ascending(const void *a, const void *b)
@@ -54,7 +57,10 @@ static double operand_bytes(const struct tape_program *p, const struct tape_op *
     switch (op->kind) {
     case WK_OP_EMBED: return (double)t->bytes / rows * n; /* one row each */
     case WK_OP_LINEAR: return k == 0 ? (double)t->bytes * op->u.linear.n / rows : (double)t->bytes;
-    case WK_OP_EXPERT: return (double)t->bytes * fmin(1, (double)p->values[op->in[1]].slots * n / op->u.linear.n_expert); /* the chosen experts, if no two choose the same */
+    case WK_OP_EXPERT:
+        return (double)t->bytes *
+               fmin(1, (double)p->values[op->in[1]].slots * n /
+                           op->u.linear.n_expert); /* the chosen experts, if no two choose the same */
     default: return (double)t->bytes;
     }
 }
@@ -84,14 +90,17 @@ static double decode_bytes(const struct bench *b)
     return bytes / b->sequences;
 }
 
-/* All sequences from an empty cache through n tokens, to their first ids. The tokens are arbitrary: speed does not depend on them. */
+/* All sequences from an empty cache through n tokens, to their first ids. The tokens are arbitrary: speed does not
+ * depend on them. */
 static wk_status start_all(struct bench *b, uint32_t n, const struct wk_err *err)
 {
     wk_status status = WK_OK;
     for (uint32_t i = 0; !status && i < b->sequences; i++) {
         struct sampler_params params = b->params;
         params.seed = i;
-        const struct generator_job job = { .params = &params, .prompt = b->tokens, .n_prompt = n, .most = b->n_generate + 1, .stop = interrupted };
+        const struct generator_job job = {
+            .params = &params, .prompt = b->tokens, .n_prompt = n, .most = b->n_generate + 1, .stop = interrupted
+        };
         status = generator_start(b->generator, i, &job, err);
     }
     return status;
@@ -101,7 +110,8 @@ static wk_status next(struct bench *b, const struct wk_err *err)
 {
     wk_status status = generator_next(b->generator, b->ids, err);
     for (uint32_t i = 0; !status && i < b->sequences; i++)
-        if (b->ids[i] >= b->model->program->n_vocab) return wk_fail(err, WK_INVALID, "a step gave no token: the weights are damaged or overflow");
+        if (b->ids[i] >= b->model->program->n_vocab)
+            return wk_fail(err, WK_INVALID, "a step gave no token: the weights are damaged or overflow");
     return status;
 }
 
@@ -137,7 +147,8 @@ static int measure_all(struct bench *b)
     b->ids = malloc(b->sequences * sizeof *b->ids);
     b->prefill = malloc(b->n_repeat * sizeof *b->prefill);
     b->decode = malloc(b->n_repeat * sizeof *b->decode);
-    if (!b->tokens || !b->ids || !b->prefill || !b->decode) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the measurements");
+    if (!b->tokens || !b->ids || !b->prefill || !b->decode)
+        return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the measurements");
     for (uint32_t i = 0; i < longest; i++) b->tokens[i] = (uint32_t)((uint64_t)i * 7919 % n_vocab);
     wk_status status = generator_open(b->model, b->sequences, &b->generator, &err);
     if (status) return fail_status(STAGE_MODEL, status, &err);
@@ -157,24 +168,31 @@ static int print_result(struct bench *b, bool json)
     const struct model *m = b->model;
     const bool gpu = m->device->probe != NULL;
     if (json)
-        return json_print(json_pack("{s:o, s:s, s:s*, s:s*, s:i, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:{s:f, s:f, s:f}, s:{s:f, s:f, s:f}, s:f, s:f, s:f, s:f}", "model",
-            json_bytes(m->name, strlen(m->name)), "device", m->device->name, "gpu", gpu ? b->x->gpu.name : NULL, "isa", gpu ? NULL : isa_name(m->dev.isa), "threads",
-            (int)b->threads, "exact", m->dev.exact,
-            "sequences", (json_int_t)b->sequences, "depth", (json_int_t)b->depth, "temperature", (double)b->params.temperature, "open_seconds", b->opened, "first_token_seconds", b->first,
-            "prompt_tokens", (json_int_t)b->n_prompt, "generated_tokens", (json_int_t)b->n_generate, "repeats", (json_int_t)b->n_repeat, "prefill_tokens_per_second",
-            "median", prefill.median, "min", prefill.least, "max", prefill.most, "decode_tokens_per_second", "median", decode.median, "min", decode.least, "max",
-            decode.most, "bytes_per_token", b->bytes_per_token, "decode_bytes_per_second", rate, "read_bandwidth_bytes_per_second", b->bandwidth, "bandwidth_share", share));
+        return json_print(json_pack(
+            "{s:o, s:s, s:s*, s:s*, s:i, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:{s:f, s:f, s:f}, s:{s:f, s:f, "
+            "s:f}, s:f, s:f, s:f, s:f}",
+            "model", json_bytes(m->name, strlen(m->name)), "device", m->device->name, "gpu",
+            gpu ? b->x->gpu.name : NULL, "isa", gpu ? NULL : isa_name(m->dev.isa), "threads", (int)b->threads, "exact",
+            m->dev.exact, "sequences", (json_int_t)b->sequences, "depth", (json_int_t)b->depth, "temperature",
+            (double)b->params.temperature, "open_seconds", b->opened, "first_token_seconds", b->first, "prompt_tokens",
+            (json_int_t)b->n_prompt, "generated_tokens", (json_int_t)b->n_generate, "repeats", (json_int_t)b->n_repeat,
+            "prefill_tokens_per_second", "median", prefill.median, "min", prefill.least, "max", prefill.most,
+            "decode_tokens_per_second", "median", decode.median, "min", decode.least, "max", decode.most,
+            "bytes_per_token", b->bytes_per_token, "decode_bytes_per_second", rate, "read_bandwidth_bytes_per_second",
+            b->bandwidth, "bandwidth_share", share));
     char device[DEVICE_TEXT], readers[32] = "the GPU", each[48] = "";
     if (!gpu) (void)snprintf(readers, sizeof readers, "%u threads", b->threads);
     (void)printf("model      %s, device %s\n", m->name, opened_device(b->x, device));
     if (b->sequences > 1) (void)snprintf(each, sizeof each, ", each of %u sequences", b->sequences);
-    (void)printf("prefill    %10.2f tok/s median of %u (%.2f to %.2f), %u tokens%s\n", prefill.median, b->n_repeat, prefill.least, prefill.most, b->n_prompt, each);
-    (void)printf("decode     %10.2f tok/s median of %u (%.2f to %.2f), %u tokens after %u%s, temperature %g\n", decode.median, b->n_repeat, decode.least, decode.most, b->n_generate, b->depth,
-        each, (double)b->params.temperature);
+    (void)printf("prefill    %10.2f tok/s median of %u (%.2f to %.2f), %u tokens%s\n", prefill.median, b->n_repeat,
+                 prefill.least, prefill.most, b->n_prompt, each);
+    (void)printf("decode     %10.2f tok/s median of %u (%.2f to %.2f), %u tokens after %u%s, temperature %g\n",
+                 decode.median, b->n_repeat, decode.least, decode.most, b->n_generate, b->depth, each,
+                 (double)b->params.temperature);
     (void)printf("bytes      %10.2f MB a token, %.2f GB/s\n", b->bytes_per_token / 1e6, rate / 1e9);
     (void)printf("start      %10.2f s to the open model, %.2f s to the first token\n", b->opened, b->first);
-    (void)printf("bandwidth  %10.2f GB/s read by %s; decode reaches %.1f %% of it%s\n", b->bandwidth / 1e9, readers, 100 * share,
-        share > 1 ? ": the caches hold the model" : "");
+    (void)printf("bandwidth  %10.2f GB/s read by %s; decode reaches %.1f %% of it%s\n", b->bandwidth / 1e9, readers,
+                 100 * share, share > 1 ? ": the caches hold the model" : "");
     return EXIT_DONE;
 }
 
@@ -186,8 +204,11 @@ static void read_options(const struct options *o, struct bench *b)
     b->n_repeat = option_u32(o, OPT_BENCH_REPEAT);
     b->depth = option_u32(o, OPT_BENCH_DEPTH) ? option_u32(o, OPT_BENCH_DEPTH) : b->n_prompt;
     b->threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors();
-    b->params = (struct sampler_params){ .temperature = (float)option_real(o, OPT_TEMPERATURE), .top_k = option_u32(o, OPT_TOP_K), .top_p = (float)option_real(o, OPT_TOP_P),
-        .min_p = (float)option_real(o, OPT_MIN_P), .repetition_penalty = 1 };
+    b->params = (struct sampler_params){ .temperature = (float)option_real(o, OPT_TEMPERATURE),
+                                         .top_k = option_u32(o, OPT_TOP_K),
+                                         .top_p = (float)option_real(o, OPT_TOP_P),
+                                         .min_p = (float)option_real(o, OPT_MIN_P),
+                                         .repetition_penalty = 1 };
 }
 
 int command_bench(const struct options *o)
@@ -197,10 +218,16 @@ int command_bench(const struct options *o)
     read_options(o, &b);
     const uint32_t needed = (b.depth > b.n_prompt ? b.depth : b.n_prompt) + b.n_generate;
     interrupts_catch();
-    const struct model_needs needs = { .max_rows = STEP_ROWS_BEST, .max_wanted = b.sequences, .sequences = b.sequences, .context = option_u32(o, OPT_CONTEXT) ? 0 : needed, .load = true };
+    const struct model_needs needs = { .max_rows = STEP_ROWS_BEST,
+                                       .max_wanted = b.sequences,
+                                       .sequences = b.sequences,
+                                       .context = option_u32(o, OPT_CONTEXT) ? 0 : needed,
+                                       .load = true };
     int result = open_model(o, &needs, &x);
     if (!result && needed > x.model->dev.context)
-        result = fail(CODE_CONTEXT_LENGTH_EXCEEDED, "%u + %u tokens do not fit the context of %u; lower -p, -n or --depth or raise --context", needed - b.n_generate, b.n_generate, x.model->dev.context);
+        result = fail(CODE_CONTEXT_LENGTH_EXCEEDED,
+                      "%u + %u tokens do not fit the context of %u; lower -p, -n or --depth or raise --context",
+                      needed - b.n_generate, b.n_generate, x.model->dev.context);
     b.opened = seconds_now() - b.began;
     b.x = &x;
     b.model = x.model;

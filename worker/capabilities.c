@@ -17,9 +17,12 @@ static int print_profile(const json_t *profile)
     for (; at; at = json_object_iter_next((json_t *)(uintptr_t)profile, at)) {
         key = json_object_iter_key(at);
         value = json_object_iter_value(at);
-        if (json_is_array(value)) capabilities_join(value, text, sizeof text);
-        else if (json_is_string(value)) (void)snprintf(text, sizeof text, "%s", json_string_value(value));
-        else (void)snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        if (json_is_array(value))
+            capabilities_join(value, text, sizeof text);
+        else if (json_is_string(value))
+            (void)snprintf(text, sizeof text, "%s", json_string_value(value));
+        else
+            (void)snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         (void)printf("%-22s %s\n", key, text);
     }
     return EXIT_DONE;
@@ -53,7 +56,8 @@ int missing_refuse(const struct missing *m, const char *path)
     return m->n ? fail(CODE_MODEL_LOAD_FAILED, "%s", text) : EXIT_DONE;
 }
 
-int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r, const struct tape_program *program)
+int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r,
+                               const struct tape_program *program)
 {
     char model_id[MODEL_NAME];
     ERROR_TEXT(err);

@@ -8,6 +8,7 @@
 int missing_refuse(const struct missing *m, const char *path);
 
 /* Refuses a model whose <model>.mcd.json contradicts it. */
-int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r, const struct tape_program *program);
+int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r,
+                               const struct tape_program *program);
 
 #endif

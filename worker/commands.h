@@ -1,4 +1,5 @@
-/* commands.h: one function for each subcommand; each returns the process's exit status and has closed whatever it opened. */
+/* commands.h: one function for each subcommand; each returns the process's exit status and has closed whatever it
+ * opened. */
 #ifndef WORKER_COMMANDS_H
 #define WORKER_COMMANDS_H
 

@@ -1,9 +1,11 @@
-/* config_file.c: the file that --config names: lines of `key = value`, sections in brackets whose names stand before the keys in them, comments after # or ;
+/* config_file.c: the file that --config names: lines of `key = value`, sections in brackets whose names stand before
+ * the keys in them, comments after # or ;
  *     port = 7531
  *     [scheduler.fairness]
  *     enable_preemption = true
- * Quotes around a value are taken off, so simple TOML reads as well. A reader of our own: Debian's libinih cuts lines at 200 bytes and goes on, and its callbacks do
- * not know the line; here whatever is wrong is refused with its line, and nothing is ever cut. */
+ * Quotes around a value are taken off, so simple TOML reads as well. A reader of our own: Debian's libinih cuts lines
+ * at 200 bytes and goes on, and its callbacks do not know the line; here whatever is wrong is refused with its line,
+ * and nothing is ever cut. */
 #include "options.h"
 
 #include <ctype.h>
@@ -23,7 +25,8 @@ struct config {
 
 static bool complain(const struct config *c, const char *what, const char *word)
 {
-    (void)fprintf(stderr, "worker %s: %s:%u: %s%.80s; see worker %s --help\n", command_table[c->o->command].name, c->path, c->line, what, word, command_table[c->o->command].name);
+    (void)fprintf(stderr, "worker %s: %s:%u: %s%.80s; see worker %s --help\n", command_table[c->o->command].name,
+                  c->path, c->line, what, word, command_table[c->o->command].name);
     return false;
 }
 
@@ -81,7 +84,8 @@ static bool take(struct config *c, const char *name, const char *text)
         if (c->set[i] && def->type != OPTION_LIST) return complain(c, "given twice: ", key);
         c->set[i] = true;
         (void)snprintf(where, sizeof where, "%s:%u: %s", c->path, c->line, key);
-        return keep(c->o, text, &value) ? option_from_file(c->o, (enum option_id)i, value, where) : complain(c, "out of memory", "");
+        return keep(c->o, text, &value) ? option_from_file(c->o, (enum option_id)i, value, where)
+                                        : complain(c, "out of memory", "");
     }
     return complain(c, "unknown key ", key);
 }
@@ -122,9 +126,12 @@ bool config_read(struct options *o, const char *path)
     for (ssize_t n; ok && (n = getline(&line, &cap, f)) >= 0;) {
         c.line++;
         total += (size_t)n;
-        if (total > CONFIG_MAX_BYTES) ok = complain(&c, "longer than a mebibyte: not a configuration file", "");
-        else if (strlen(line) != (size_t)n) ok = complain(&c, "a NUL byte: not a text file", "");
-        else ok = read_line(&c, line);
+        if (total > CONFIG_MAX_BYTES)
+            ok = complain(&c, "longer than a mebibyte: not a configuration file", "");
+        else if (strlen(line) != (size_t)n)
+            ok = complain(&c, "a NUL byte: not a text file", "");
+        else
+            ok = read_line(&c, line);
     }
     if (ok && ferror(f)) {
         (void)fprintf(stderr, "worker %s: --config %s: %s\n", command_table[o->command].name, path, strerror(errno));

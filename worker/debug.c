@@ -1,7 +1,8 @@
 /* debug.c: `worker debug tape` and `worker debug tap`.
  *
- * A tap is a second reader of a value of the recorded pass: fusion leaves it whole, and its rows come out here, one .npy file (NumPy
- * format 1.0, F32 [rows, width]) for each value, with an index.json that also holds the ids and the argmax of the last row. */
+ * A tap is a second reader of a value of the recorded pass: fusion leaves it whole, and its rows come out here, one
+ * .npy file (NumPy format 1.0, F32 [rows, width]) for each value, with an index.json that also holds the ids and the
+ * argmax of the last row. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -19,18 +20,23 @@
 
 enum { MAX_TAPS = 256, TAP_NAME = TAPE_NAME + 8 /* ".scores" */ };
 
-struct tapped { char name[TAP_NAME]; float *data; uint32_t rows, width; };
+struct tapped {
+    char name[TAP_NAME];
+    float *data;
+    uint32_t rows, width;
+};
 
 struct tap_run {
     struct model *model;
     struct session *session;
     struct id_list tokens;
-    float *logits;                    /* [tokens][n_vocab] */
-    struct tapped *values; uint32_t n_values, cap;
+    float *logits; /* [tokens][n_vocab] */
+    struct tapped *values;
+    uint32_t n_values, cap;
     bool no_memory;
 };
 
-/* ---- catching values ------------------------------------------------------------------------------------------------ */
+/* ---- catching values ----------------------------------------------------------------------------------- */
 
 static void catch_value(void *user, const char *name, const float *data, uint32_t rows, uint32_t width)
 {
@@ -69,7 +75,7 @@ static int run_once(struct tap_run *t)
     return t->no_memory ? fail(CODE_INSUFFICIENT_MEMORY, "no memory for the tapped values") : EXIT_DONE;
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 /* Makes the folder, or accepts one that is empty. */
 static int make_folder(const char *path)
@@ -79,12 +85,14 @@ static int make_folder(const char *path)
     DIR *d = opendir(path);
     if (!d) return fail(CODE_OUTPUT_FAILED, "%s: cannot be read: %s", path, strerror(errno));
     bool empty = true;
-    for (const struct dirent *e; empty && (e = readdir(d));) empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    for (const struct dirent *e; empty && (e = readdir(d));)
+        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
     (void)closedir(d);
     return empty ? EXIT_DONE : fail(CODE_OUTPUT_FAILED, "%s: is not empty; name a new folder", path);
 }
 
-/* NumPy format 1.0: magic, version, length of the header, the header as a Python literal padded so that data begin at a multiple of 64. */
+/* NumPy format 1.0: magic, version, length of the header, the header as a Python literal padded so that data begin at a
+ * multiple of 64. */
 static bool write_npy(FILE *out, const float *data, uint32_t rows, uint32_t width)
 {
     char head[128];
@@ -98,9 +106,13 @@ static bool write_npy(FILE *out, const float *data, uint32_t rows, uint32_t widt
 /* A value's name is its file's name where a file system can have it. */
 static void file_name(const struct tapped *v, uint32_t i, char out[TAP_NAME + 8])
 {
-    const bool plain = v->name[0] != '.' && strspn(v->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(v->name);
-    if (plain) (void)snprintf(out, TAP_NAME + 8, "%s.npy", v->name);
-    else (void)snprintf(out, TAP_NAME + 8, "value-%u.npy", i);
+    const bool plain =
+        v->name[0] != '.' &&
+        strspn(v->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(v->name);
+    if (plain)
+        (void)snprintf(out, TAP_NAME + 8, "%s.npy", v->name);
+    else
+        (void)snprintf(out, TAP_NAME + 8, "value-%u.npy", i);
 }
 
 static int write_file(const char *folder, const char *name, const struct tapped *v, const char *json)
@@ -111,8 +123,10 @@ static int write_file(const char *folder, const char *name, const struct tapped 
     int result = output_open(path, &f);
     free(path);
     if (result) return result;
-    if (v) (void)write_npy(f.stream, v->data, v->rows, v->width); /* a failed write shows in ferror at the end */
-    else (void)fprintf(f.stream, "%s\n", json);
+    if (v)
+        (void)write_npy(f.stream, v->data, v->rows, v->width); /* a failed write shows in ferror at the end */
+    else
+        (void)fprintf(f.stream, "%s\n", json);
     return output_finish(&f);
 }
 
@@ -130,8 +144,9 @@ static int write_index(const struct tap_run *t, const char *folder, json_t *taps
 {
     json_t *ids = json_array();
     for (uint32_t i = 0; i < t->tokens.n; i++) (void)json_array_append_new(ids, json_integer(t->tokens.ids[i]));
-    json_t *index = json_pack("{s:o, s:o, s:I, s:I, s:o}", "model", json_bytes(t->model->name, strlen(t->model->name)), "ids", ids, "context",
-        (json_int_t)t->model->dev.context, "argmax", (json_int_t)last_argmax(t), "taps", taps);
+    json_t *index =
+        json_pack("{s:o, s:o, s:I, s:I, s:o}", "model", json_bytes(t->model->name, strlen(t->model->name)), "ids", ids,
+                  "context", (json_int_t)t->model->dev.context, "argmax", (json_int_t)last_argmax(t), "taps", taps);
     char *text = index ? json_dumps(index, JSON_INDENT(1)) : NULL;
     json_decref(index);
     if (!text) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the index");
@@ -148,7 +163,8 @@ static int write_folder(const struct tap_run *t, const char *folder)
         const struct tapped *v = &t->values[i];
         char name[TAP_NAME + 8];
         file_name(v, i, name);
-        (void)json_array_append_new(taps, json_pack("{s:s, s:s, s:[I, I]}", "name", v->name, "file", name, "shape", (json_int_t)v->rows, (json_int_t)v->width));
+        (void)json_array_append_new(taps, json_pack("{s:s, s:s, s:[I, I]}", "name", v->name, "file", name, "shape",
+                                                    (json_int_t)v->rows, (json_int_t)v->width));
         result = write_file(folder, name, v, NULL);
     }
     if (result) {
@@ -158,7 +174,7 @@ static int write_folder(const struct tap_run *t, const char *folder)
     return write_index(t, folder, taps);
 }
 
-/* ---- the commands --------------------------------------------------------------------------------------------------- */
+/* ---- the commands -------------------------------------------------------------------------------------- */
 
 /* --tap all: every value, and the scores of every attention, which have to be asked for by name. */
 static int expand_all(const struct options *o, const char ***names, uint32_t *n)
@@ -171,8 +187,10 @@ static int expand_all(const struct options *o, const char ***names, uint32_t *n)
     if (!result) (*names)[(*n)++] = strdup("*");
     for (uint32_t i = 0; !result && i < p->n_kv_layers; i++) {
         char *name;
-        if (asprintf(&name, "%s.scores", p->values[p->ops[p->kv_layers[i].op].out].name) < 0) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for names");
-        else (*names)[(*n)++] = name;
+        if (asprintf(&name, "%s.scores", p->values[p->ops[p->kv_layers[i].op].out].name) < 0)
+            result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for names");
+        else
+            (*names)[(*n)++] = name;
     }
     opened_close(&x);
     return result;
@@ -188,13 +206,21 @@ static int tap(const struct options *o)
     int result = session_tokens_usage(o);
     const bool every = n == 1 && strcmp(given[0], "all") == 0;
     if (!result && every) result = expand_all(o, &all, &n_all);
-    struct model_needs needs = { .max_rows = STEP_ROWS, .max_wanted = STEP_ROWS, .load = true, .taps = every ? all : given, .n_taps = every ? n_all : n };
+    struct model_needs needs = { .max_rows = STEP_ROWS,
+                                 .max_wanted = STEP_ROWS,
+                                 .load = true,
+                                 .taps = every ? all : given,
+                                 .n_taps = every ? n_all : n };
     if (!result) result = open_model(o, &needs, &x);
     t.model = x.model;
     if (!result) result = session_tokens(o, t.model, &t.tokens);
     if (!result && t.tokens.n > t.model->dev.context)
-        result = fail(CODE_CONTEXT_LENGTH_EXCEEDED, "the text has %u tokens, the context %u; shorten it or raise --context", t.tokens.n, t.model->dev.context);
-    if (!result && t.tokens.n > STEP_ROWS) result = fail(CODE_INVALID_REQUEST, "tap takes one step of at most %d tokens, the text has %u; shorten it", STEP_ROWS, t.tokens.n);
+        result =
+            fail(CODE_CONTEXT_LENGTH_EXCEEDED, "the text has %u tokens, the context %u; shorten it or raise --context",
+                 t.tokens.n, t.model->dev.context);
+    if (!result && t.tokens.n > STEP_ROWS)
+        result = fail(CODE_INVALID_REQUEST, "tap takes one step of at most %d tokens, the text has %u; shorten it",
+                      STEP_ROWS, t.tokens.n);
     if (!result) result = run_once(&t);
     if (!result) result = write_folder(&t, folder);
     for (uint32_t i = 0; i < n_all; i++) free((char *)(uintptr_t)all[i]);

@@ -10,18 +10,26 @@
 
 const struct error_def error_table[CODE_COUNT] = {
     [CODE_INVALID_REQUEST] = { "INVALID_REQUEST", EXIT_FAILED, 99, "the text, ids or parameters given cannot be used" },
-    [CODE_CONTEXT_LENGTH_EXCEEDED] = { "CONTEXT_LENGTH_EXCEEDED", EXIT_FAILED, 99, "the text is longer than the context" },
-    [CODE_MODEL_LOAD_FAILED] = { "MODEL_LOAD_FAILED", EXIT_FAILED, 4, "the model's file cannot be read, is wrong, or asks for what no plugin serves" },
-    [CODE_PLUGIN_REFUSED] = { "PLUGIN_REFUSED", EXIT_FAILED, 99, "a plugin or plugin folder that was named cannot be used" },
-    [CODE_DEVICE_NOT_FOUND] = { "DEVICE_NOT_FOUND", EXIT_FAILED, 1, "the device asked for is not there: no device module, no driver, or no GPU" },
-    [CODE_INVALID_DEVICE] = { "INVALID_DEVICE", EXIT_FAILED, 3, "there are GPUs, but not the one asked for, or it is too old" },
+    [CODE_CONTEXT_LENGTH_EXCEEDED] = { "CONTEXT_LENGTH_EXCEEDED", EXIT_FAILED, 99,
+                                       "the text is longer than the context" },
+    [CODE_MODEL_LOAD_FAILED] = { "MODEL_LOAD_FAILED", EXIT_FAILED, 4,
+                                 "the model's file cannot be read, is wrong, or asks for what no plugin serves" },
+    [CODE_PLUGIN_REFUSED] = { "PLUGIN_REFUSED", EXIT_FAILED, 99,
+                              "a plugin or plugin folder that was named cannot be used" },
+    [CODE_DEVICE_NOT_FOUND] = { "DEVICE_NOT_FOUND", EXIT_FAILED, 1,
+                                "the device asked for is not there: no device module, no driver, or no GPU" },
+    [CODE_INVALID_DEVICE] = { "INVALID_DEVICE", EXIT_FAILED, 3,
+                              "there are GPUs, but not the one asked for, or it is too old" },
     [CODE_INSUFFICIENT_MEMORY] = { "INSUFFICIENT_MEMORY", EXIT_FAILED, 2, "the host's memory is too small" },
     [CODE_INSUFFICIENT_VRAM] = { "INSUFFICIENT_VRAM", EXIT_FAILED, 2, "the device's memory is too small" },
-    [CODE_VRAM_RESIDENCY_FAILED] = { "VRAM_RESIDENCY_FAILED", EXIT_FAILED, 6, "part of the model is not in the device's memory" },
-    [CODE_INFERENCE_FAILED] = { "INFERENCE_FAILED", EXIT_FAILED, 5, "a step failed, for example on weights that are not numbers" },
+    [CODE_VRAM_RESIDENCY_FAILED] = { "VRAM_RESIDENCY_FAILED", EXIT_FAILED, 6,
+                                     "part of the model is not in the device's memory" },
+    [CODE_INFERENCE_FAILED] = { "INFERENCE_FAILED", EXIT_FAILED, 5,
+                                "a step failed, for example on weights that are not numbers" },
     [CODE_CUDA_ERROR] = { "CUDA_ERROR", EXIT_DEVICE_LOST, 7, "the device was lost; start the process again" },
     [CODE_OUTPUT_FAILED] = { "OUTPUT_FAILED", EXIT_FAILED, 99, "a result could not be written" },
-    [CODE_LISTEN_FAILED] = { "LISTEN_FAILED", EXIT_FAILED, 99, "the address or port cannot be listened on, for example because it is in use" },
+    [CODE_LISTEN_FAILED] = { "LISTEN_FAILED", EXIT_FAILED, 99,
+                             "the address or port cannot be listened on, for example because it is in use" },
     [CODE_INTERNAL] = { "INTERNAL", EXIT_FAILED, 99, "a promise inside worker or one of its plugins was broken" },
 };
 
@@ -75,7 +83,8 @@ static int say(enum error_code code, const struct log_field *fields, char *text)
     for (size_t n = strlen(text); n && text[n - 1] == '\n'; n--) text[n - 1] = '\0';
     if (catching) return keep(catching, code, fields, text);
     if (as_json) {
-        struct log_field all[ERROR_FIELDS + 3] = { log_s("code", error_table[code].name), log_u("device_code", error_table[code].number) };
+        struct log_field all[ERROR_FIELDS + 3] = { log_s("code", error_table[code].name),
+                                                   log_u("device_code", error_table[code].number) };
         for (int i = 0; fields && i < ERROR_FIELDS && fields[i].kind != LOG_END; i++) all[i + 2] = fields[i];
         log_event(LOG_ERROR, "error", text, all);
         return error_table[code].status;

@@ -2,7 +2,8 @@
  *
  * A failed command writes exactly one line with a code as the last line on standard error:
  *     worker: error: MODEL_LOAD_FAILED: model.gguf: byte 0: ...
- * or, under --log json, an event "error" with code and message. Codes are an interface: they are added to, never renamed. */
+ * or, under --log json, an event "error" with code and message. Codes are an interface: they are added to, never
+ * renamed. */
 #ifndef WORKER_ERRORS_H
 #define WORKER_ERRORS_H
 
@@ -15,8 +16,19 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70, EXIT_INTERRUPTED = 130 };
 
 enum error_code {
-    CODE_INVALID_REQUEST = 0, CODE_CONTEXT_LENGTH_EXCEEDED, CODE_MODEL_LOAD_FAILED, CODE_PLUGIN_REFUSED, CODE_DEVICE_NOT_FOUND, CODE_INVALID_DEVICE,
-    CODE_INSUFFICIENT_MEMORY, CODE_INSUFFICIENT_VRAM, CODE_VRAM_RESIDENCY_FAILED, CODE_INFERENCE_FAILED, CODE_CUDA_ERROR, CODE_OUTPUT_FAILED, CODE_LISTEN_FAILED,
+    CODE_INVALID_REQUEST = 0,
+    CODE_CONTEXT_LENGTH_EXCEEDED,
+    CODE_MODEL_LOAD_FAILED,
+    CODE_PLUGIN_REFUSED,
+    CODE_DEVICE_NOT_FOUND,
+    CODE_INVALID_DEVICE,
+    CODE_INSUFFICIENT_MEMORY,
+    CODE_INSUFFICIENT_VRAM,
+    CODE_VRAM_RESIDENCY_FAILED,
+    CODE_INFERENCE_FAILED,
+    CODE_CUDA_ERROR,
+    CODE_OUTPUT_FAILED,
+    CODE_LISTEN_FAILED,
     CODE_INTERNAL,
     CODE_COUNT
 };
@@ -37,14 +49,15 @@ enum error_code error_code_of(enum stage stage, wk_status status);
 __attribute__((format(printf, 2, 3))) int fail(enum error_code code, const char *format, ...);
 int fail_status(enum stage stage, wk_status status, const struct wk_err *err);
 /* The same with fields of its own in the event. fields: terminated by an entry of kind LOG_END, at most 8. */
-__attribute__((format(printf, 3, 4))) int fail_with(enum error_code code, const struct log_field *fields, const char *format, ...);
+__attribute__((format(printf, 3, 4))) int fail_with(enum error_code code, const struct log_field *fields,
+                                                    const char *format, ...);
 /* What a failure said, kept for somebody else to say: while a thread catches, its failures write nothing. */
 enum { ERROR_FIELDS = 8 };
 struct error_caught {
     enum error_code code;
-    char text[4096];                       /* lines as given; "": nothing failed */
+    char text[4096]; /* lines as given; "": nothing failed */
     struct log_field field[ERROR_FIELDS + 1];
-    char strings[ERROR_FIELDS][512];       /* that the fields point to */
+    char strings[ERROR_FIELDS][512]; /* that the fields point to */
 };
 void errors_catch(struct error_caught *into); /* NULL: no more. [of the calling thread] */
 /* Says it after all; returns the exit status. */
@@ -58,6 +71,8 @@ void errors_as_json(void); /* from now on, as --log json asks */
 void errors_watch_device(bool (*dead)(void));
 
 /* A buffer for one error text; holds the up to 16 messages of a refused model. */
-#define ERROR_TEXT(name) char name##_text[4096] = ""; const struct wk_err name = { name##_text, sizeof name##_text }
+#define ERROR_TEXT(name)         \
+    char name##_text[4096] = ""; \
+    const struct wk_err name = { name##_text, sizeof name##_text }
 
 #endif

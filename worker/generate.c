@@ -1,4 +1,5 @@
-/* generate.c: a prompt, then id after id until something ends it. The device samples; what it has computed beyond the end is dropped. */
+/* generate.c: a prompt, then id after id until something ends it. The device samples; what it has computed beyond the
+ * end is dropped. */
 #include "generate.h"
 
 #include "reply.h"
@@ -22,8 +23,14 @@ const char *finish_name(enum finish f)
 static int open_running(struct running *r)
 {
     const struct generation *g = r->g;
-    const struct reply_options reply = { .tokenizer = g->model->tokenizer, .stops = g->stops, .n_stops = g->n_stops, .harmony = g->harmony,
-        .out = g->ids ? NULL : g->out, .aside = g->ids ? NULL : g->aside, .out_terminal = g->out_terminal, .aside_terminal = g->aside_terminal };
+    const struct reply_options reply = { .tokenizer = g->model->tokenizer,
+                                         .stops = g->stops,
+                                         .n_stops = g->n_stops,
+                                         .harmony = g->harmony,
+                                         .out = g->ids ? NULL : g->out,
+                                         .aside = g->ids ? NULL : g->aside,
+                                         .out_terminal = g->out_terminal,
+                                         .aside_terminal = g->aside_terminal };
     ERROR_TEXT(err);
     wk_status status = reply_open(&reply, &r->reply, &err);
     if (!status) status = sampler_check(g->params, g->model->program->n_vocab, &err);
@@ -62,7 +69,13 @@ static wk_status prefill(struct running *r, const struct wk_err *err)
     struct generation *g = r->g;
     size_t n_ends;
     const uint32_t *ends = tokenizer_end_ids(g->model->tokenizer, &n_ends);
-    const struct generator_job job = { .params = g->params, .ends = ends, .n_ends = (uint32_t)n_ends, .prompt = g->prompt, .n_prompt = g->n_prompt, .most = g->max_tokens, .stop = interrupted };
+    const struct generator_job job = { .params = g->params,
+                                       .ends = ends,
+                                       .n_ends = (uint32_t)n_ends,
+                                       .prompt = g->prompt,
+                                       .n_prompt = g->n_prompt,
+                                       .most = g->max_tokens,
+                                       .stop = interrupted };
     const double start = seconds_now();
     wk_status status = generator_start(r->generator, 0, &job, err);
     g->prefill_seconds = seconds_now() - start;
@@ -76,7 +89,10 @@ static wk_status decode(struct running *r, const struct wk_err *err)
         if (interrupted()) return wk_fail(err, WK_CANCELLED, "interrupted");
         wk_status status = generator_next(r->generator, &id, err);
         if (status || id == GENERATOR_NONE) return status; /* none: the limit or the context's end */
-        if (id == GENERATOR_FAILED) return wk_fail(err, WK_INVALID, "a number became infinite or NaN: the weights are damaged or overflow; no token can be picked");
+        if (id == GENERATOR_FAILED)
+            return wk_fail(
+                err, WK_INVALID,
+                "a number became infinite or NaN: the weights are damaged or overflow; no token can be picked");
         g->finish = FINISH_STOP;
         if (tokenizer_ends(g->model->tokenizer, id)) return WK_OK;
         const bool stopped = give_out(r, id);

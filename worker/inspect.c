@@ -12,14 +12,19 @@
 #include "text.h"
 
 /* Tensors of one type. */
-struct type_use { uint32_t ggml_type; char name[32]; uint64_t count, bytes; };
+struct type_use {
+    uint32_t ggml_type;
+    char name[32];
+    uint64_t count, bytes;
+};
 
 struct inspection {
     const struct gguf *file;
     const struct plugin_registry *plugins;
     char model_id[MODEL_NAME];
-    struct type_use types[64]; uint32_t n_types;
-    json_t *descriptor;        /* NULL: the model cannot run here; why says so */
+    struct type_use types[64];
+    uint32_t n_types;
+    json_t *descriptor; /* NULL: the model cannot run here; why says so */
     char why[4096];
     struct missing missing;
 };
@@ -27,8 +32,10 @@ struct inspection {
 static void name_type(const struct plugin_registry *r, uint32_t ggml_type, char out[32])
 {
     const struct wk_type_cpu *type = plugin_find_type(r, ggml_type, NULL);
-    if (type) (void)snprintf(out, 32, "%s", type->name);
-    else (void)snprintf(out, 32, "ggml %u", ggml_type);
+    if (type)
+        (void)snprintf(out, 32, "%s", type->name);
+    else
+        (void)snprintf(out, 32, "ggml %u", ggml_type);
 }
 
 static void count_types(struct inspection *n)
@@ -76,7 +83,8 @@ static json_t *tensors_json(const struct inspection *n)
         json_t *shape = json_array();
         name_type(n->plugins, t->ggml_type, type);
         for (uint32_t d = 0; d < t->n_dims; d++) (void)json_array_append_new(shape, json_integer((json_int_t)t->ne[d]));
-        (void)json_array_append_new(array, json_pack("{s:o, s:s, s:o}", "name", json_bytes(t->name.data, t->name.len), "type", type, "shape", shape));
+        (void)json_array_append_new(array, json_pack("{s:o, s:s, s:o}", "name", json_bytes(t->name.data, t->name.len),
+                                                     "type", type, "shape", shape));
     }
     return array;
 }
@@ -86,7 +94,8 @@ static bool has_kernels(const struct inspection *n)
 {
     const struct wk_quant_cuda *kernels;
     bool all = true;
-    for (uint32_t i = 0; all && i < n->n_types; i++) all = !plugin_find_cuda(n->plugins, n->types[i].ggml_type, &kernels, NULL);
+    for (uint32_t i = 0; all && i < n->n_types; i++)
+        all = !plugin_find_cuda(n->plugins, n->types[i].ggml_type, &kernels, NULL);
     return all;
 }
 
@@ -98,35 +107,50 @@ static int print_json(const struct inspection *n)
         (void)json_object_setn_new(metadata, kv->key.data, kv->key.len, json_kv(n->file, kv));
     }
     for (uint32_t i = 0; i < n->n_types; i++)
-        (void)json_array_append_new(types, json_pack("{s:s, s:I, s:I, s:I}", "type", n->types[i].name, "ggml_type", (json_int_t)n->types[i].ggml_type, "tensors",
-            (json_int_t)n->types[i].count, "bytes", (json_int_t)n->types[i].bytes));
-    for (uint32_t i = 0; i < n->missing.n; i++) (void)json_array_append_new(missing, json_string(n->missing.sentence[i]));
-    return json_print(json_pack("{s:o, s:I, s:I, s:I, s:I, s:o?, s:o?, s:[s*, s*], s:o, s:o, s:o, s:o}", "path", json_bytes(gguf_path(n->file), strlen(gguf_path(n->file))),
-        "gguf_version", (json_int_t)gguf_version(n->file), "file_bytes", (json_int_t)gguf_file_bytes(n->file), "shards", (json_int_t)gguf_shard_count(n->file),
-        "alignment", (json_int_t)gguf_alignment(n->file), "mcd", n->descriptor ? json_incref(n->descriptor) : NULL, "reason",
-        n->descriptor ? NULL : json_bytes(n->why, strlen(n->why)), "devices", n->descriptor ? "cpu" : NULL, n->descriptor && has_kernels(n) ? "cuda" : NULL, "missing", missing, "types", types, "metadata", metadata, "tensors", tensors_json(n)));
+        (void)json_array_append_new(types,
+                                    json_pack("{s:s, s:I, s:I, s:I}", "type", n->types[i].name, "ggml_type",
+                                              (json_int_t)n->types[i].ggml_type, "tensors",
+                                              (json_int_t)n->types[i].count, "bytes", (json_int_t)n->types[i].bytes));
+    for (uint32_t i = 0; i < n->missing.n; i++)
+        (void)json_array_append_new(missing, json_string(n->missing.sentence[i]));
+    return json_print(json_pack(
+        "{s:o, s:I, s:I, s:I, s:I, s:o?, s:o?, s:[s*, s*], s:o, s:o, s:o, s:o}", "path",
+        json_bytes(gguf_path(n->file), strlen(gguf_path(n->file))), "gguf_version", (json_int_t)gguf_version(n->file),
+        "file_bytes", (json_int_t)gguf_file_bytes(n->file), "shards", (json_int_t)gguf_shard_count(n->file),
+        "alignment", (json_int_t)gguf_alignment(n->file), "mcd", n->descriptor ? json_incref(n->descriptor) : NULL,
+        "reason", n->descriptor ? NULL : json_bytes(n->why, strlen(n->why)), "devices", n->descriptor ? "cpu" : NULL,
+        n->descriptor && has_kernels(n) ? "cuda" : NULL, "missing", missing, "types", types, "metadata", metadata,
+        "tensors", tensors_json(n)));
 }
 
 static void print_descriptor(const json_t *descriptor)
 {
     static const char *const keys[] = { "architecture", "positional", "attention" };
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) (void)printf("%-14s %s\n", keys[i], json_string_value(json_object_get(descriptor, keys[i])));
-    (void)printf("%-14s %" JSON_INTEGER_FORMAT "\n", "context", json_integer_value(json_object_get(descriptor, "context_max")));
-    (void)printf("%-14s %" JSON_INTEGER_FORMAT "\n", "vocabulary", json_integer_value(json_object_get(descriptor, "vocab_size")));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        (void)printf("%-14s %s\n", keys[i], json_string_value(json_object_get(descriptor, keys[i])));
+    (void)printf("%-14s %" JSON_INTEGER_FORMAT "\n", "context",
+                 json_integer_value(json_object_get(descriptor, "context_max")));
+    (void)printf("%-14s %" JSON_INTEGER_FORMAT "\n", "vocabulary",
+                 json_integer_value(json_object_get(descriptor, "vocab_size")));
 }
 
 static int print_text(const struct inspection *n)
 {
     char clean[4096];
     (void)printf("%-14s %s\n%-14s %s\n", "file", gguf_path(n->file), "model", n->model_id);
-    (void)printf("%-14s GGUF v%u, %" PRIu64 " bytes in %u file%s, %" PRIu64 " keys, %" PRIu64 " tensors\n", "format", gguf_version(n->file), gguf_file_bytes(n->file),
-        gguf_shard_count(n->file), gguf_shard_count(n->file) == 1 ? "" : "s", gguf_kv_count(n->file), gguf_tensor_count(n->file));
+    (void)printf("%-14s GGUF v%u, %" PRIu64 " bytes in %u file%s, %" PRIu64 " keys, %" PRIu64 " tensors\n", "format",
+                 gguf_version(n->file), gguf_file_bytes(n->file), gguf_shard_count(n->file),
+                 gguf_shard_count(n->file) == 1 ? "" : "s", gguf_kv_count(n->file), gguf_tensor_count(n->file));
     if (n->descriptor) print_descriptor(n->descriptor);
-    if (n->descriptor) (void)printf("%-14s cpu%s\n", "kernels for", has_kernels(n) ? ", cuda" : "");
-    else (void)printf("%-14s %s\n", "cannot run", text_printable(n->why, clean, sizeof clean));
-    for (uint32_t i = 0; i < n->missing.n; i++) (void)printf("%-14s %s\n", "missing", text_printable(n->missing.sentence[i], clean, sizeof clean));
+    if (n->descriptor)
+        (void)printf("%-14s cpu%s\n", "kernels for", has_kernels(n) ? ", cuda" : "");
+    else
+        (void)printf("%-14s %s\n", "cannot run", text_printable(n->why, clean, sizeof clean));
+    for (uint32_t i = 0; i < n->missing.n; i++)
+        (void)printf("%-14s %s\n", "missing", text_printable(n->missing.sentence[i], clean, sizeof clean));
     for (uint32_t i = 0; i < n->n_types; i++)
-        (void)printf("%-14s %" PRIu64 " tensors, %" PRIu64 " bytes\n", n->types[i].name, n->types[i].count, n->types[i].bytes);
+        (void)printf("%-14s %" PRIu64 " tensors, %" PRIu64 " bytes\n", n->types[i].name, n->types[i].count,
+                     n->types[i].bytes);
     return EXIT_DONE;
 }
 

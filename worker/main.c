@@ -21,21 +21,33 @@ static int command_help(const struct options *o)
     enum command c = command_named(o->operands[0]);
     const char *nearest = c == CMD_COUNT ? command_nearest(o->operands[0]) : NULL;
     if (c == CMD_COUNT)
-        return fail_usage("help", "%.80s: unknown command%s%s%s", o->operands[0], nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+        return fail_usage("help", "%.80s: unknown command%s%s%s", o->operands[0], nearest ? "; did you mean " : "",
+                          nearest ? nearest : "", nearest ? "?" : "");
     help_command(c, stdout);
     return EXIT_DONE;
 }
 
 static int (*const commands[CMD_COUNT])(const struct options *) = {
-    [CMD_RUN] = command_run, [CMD_TOKENIZE] = command_tokenize, [CMD_DETOKENIZE] = command_detokenize, [CMD_SCORE] = command_score,
-    [CMD_INSPECT] = command_inspect, [CMD_PLAN] = command_plan, [CMD_CAPABILITIES] = command_capabilities, [CMD_PLUGIN] = command_plugin,
-    [CMD_QUANTIZE] = command_quantize, [CMD_VERIFY] = command_verify, [CMD_BENCH] = command_bench, [CMD_DEBUG] = command_debug, [CMD_SERVE] = command_serve, [CMD_HELP] = command_help,
+    [CMD_RUN] = command_run,
+    [CMD_TOKENIZE] = command_tokenize,
+    [CMD_DETOKENIZE] = command_detokenize,
+    [CMD_SCORE] = command_score,
+    [CMD_INSPECT] = command_inspect,
+    [CMD_PLAN] = command_plan,
+    [CMD_CAPABILITIES] = command_capabilities,
+    [CMD_PLUGIN] = command_plugin,
+    [CMD_QUANTIZE] = command_quantize,
+    [CMD_VERIFY] = command_verify,
+    [CMD_BENCH] = command_bench,
+    [CMD_DEBUG] = command_debug,
+    [CMD_SERVE] = command_serve,
+    [CMD_HELP] = command_help,
 };
 
 static int print_version(void)
 {
-    (void)printf("worker %s (plugin ABI %d.%d, headers %016llx, compiled with " WORKER_COMPILER ")\n", WORKER_VERSION, WK_ABI_MAJOR, WK_ABI_MINOR,
-        (unsigned long long)WK_HEADER_HASH);
+    (void)printf("worker %s (plugin ABI %d.%d, headers %016llx, compiled with " WORKER_COMPILER ")\n", WORKER_VERSION,
+                 WK_ABI_MAJOR, WK_ABI_MINOR, (unsigned long long)WK_HEADER_HASH);
     return EXIT_DONE;
 }
 
@@ -60,14 +72,16 @@ static int run_command(int argc, char **argv)
         log_configure(LOG_INFO, json ? LOG_JSON : LOG_PLAIN);
         if (json) errors_as_json();
         ERROR_TEXT(err);
-        const wk_status status = gguf_guard_install(&err); /* a model's file that is cut short under us becomes an error */
+        const wk_status status =
+            gguf_guard_install(&err); /* a model's file that is cut short under us becomes an error */
         result = status ? fail_status(STAGE_MODEL, status, &err) : commands[o.command](&o);
     }
     options_free(&o);
     return result;
 }
 
-/* Whoever starts us with a standard stream closed must not find what we say in the file or the connection that would get its number. */
+/* Whoever starts us with a standard stream closed must not find what we say in the file or the connection that would
+ * get its number. */
 static bool open_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -82,6 +96,7 @@ int main(int argc, char **argv)
     /* A full disk or a closed pipe behind standard output is a failure too. */
     const bool lost = fflush(stdout) != 0 || ferror(stdout);
     if (lost && result == EXIT_DONE) result = fail(CODE_OUTPUT_FAILED, "standard output cannot be written");
-    if (result == EXIT_DEVICE_LOST || exits_without_closing()) _exit(result); /* the driver may hang or crash in what runs at the end of a process */
+    if (result == EXIT_DEVICE_LOST || exits_without_closing())
+        _exit(result); /* the driver may hang or crash in what runs at the end of a process */
     return result;
 }

@@ -9,20 +9,13 @@
 
 static const struct mixture mixtures[] = {
     /* name         base    head    qkv     more    experts  file_type */
-    { "F32",       "f32",  "f32",  "f32",  NULL,   NULL,     0 },
-    { "F16",       "f16",  "f16",  "f16",  NULL,   NULL,     1 },
-    { "BF16",      "bf16", "bf16", "bf16", NULL,   NULL,    32 },
-    { "Q4_0",      "q4_0", "q6_K", "q4_0", NULL,   NULL,     2 },
-    { "Q4_1",      "q4_1", "q6_K", "q4_1", NULL,   NULL,     3 },
-    { "Q5_0",      "q5_0", "q6_K", "q5_0", NULL,   NULL,     8 },
-    { "Q5_1",      "q5_1", "q6_K", "q5_1", NULL,   NULL,     9 },
-    { "Q8_0",      "q8_0", "q8_0", "q8_0", NULL,   NULL,     7 },
-    { "Q4_K_S",    "q4_K", "q6_K", "q4_K", NULL,   NULL,    14 },
-    { "Q4_K_M",    "q4_K", "q6_K", "q5_K", "q6_K", NULL,    15 },
-    { "Q5_K_S",    "q5_K", "q6_K", "q5_K", NULL,   NULL,    16 },
-    { "Q5_K_M",    "q5_K", "q6_K", "q6_K", "q6_K", NULL,    17 },
-    { "Q6_K",      "q6_K", "q6_K", "q6_K", NULL,   NULL,    18 },
-    { "MXFP4_MOE", "q8_0", "q8_0", "q8_0", NULL,   "mxfp4", 38 },
+    { "F32", "f32", "f32", "f32", NULL, NULL, 0 },        { "F16", "f16", "f16", "f16", NULL, NULL, 1 },
+    { "BF16", "bf16", "bf16", "bf16", NULL, NULL, 32 },   { "Q4_0", "q4_0", "q6_K", "q4_0", NULL, NULL, 2 },
+    { "Q4_1", "q4_1", "q6_K", "q4_1", NULL, NULL, 3 },    { "Q5_0", "q5_0", "q6_K", "q5_0", NULL, NULL, 8 },
+    { "Q5_1", "q5_1", "q6_K", "q5_1", NULL, NULL, 9 },    { "Q8_0", "q8_0", "q8_0", "q8_0", NULL, NULL, 7 },
+    { "Q4_K_S", "q4_K", "q6_K", "q4_K", NULL, NULL, 14 }, { "Q4_K_M", "q4_K", "q6_K", "q5_K", "q6_K", NULL, 15 },
+    { "Q5_K_S", "q5_K", "q6_K", "q5_K", NULL, NULL, 16 }, { "Q5_K_M", "q5_K", "q6_K", "q6_K", "q6_K", NULL, 17 },
+    { "Q6_K", "q6_K", "q6_K", "q6_K", NULL, NULL, 18 },   { "MXFP4_MOE", "q8_0", "q8_0", "q8_0", NULL, "mxfp4", 38 },
 };
 
 const struct mixture *mixture_named(const char *name)
@@ -65,12 +58,15 @@ static bool ends_with(struct gguf_str name, const char *end)
 
 static bool is(struct gguf_str name, const char *whole) { return name.len == strlen(whole) && ends_with(name, whole); }
 
-static bool contains(struct gguf_str name, const char *part) { return memmem(name.data, name.len, part, strlen(part)) != NULL; }
+static bool contains(struct gguf_str name, const char *part)
+{
+    return memmem(name.data, name.len, part, strlen(part)) != NULL;
+}
 
 bool mixture_keeps(const struct gguf_tensor *t)
 {
-    return t->n_dims < 2 || !ends_with(t->name, ".weight") || ends_with(t->name, "_norm.weight") || ends_with(t->name, "ffn_gate_inp.weight") ||
-           is(t->name, "position_embd.weight");
+    return t->n_dims < 2 || !ends_with(t->name, ".weight") || ends_with(t->name, "_norm.weight") ||
+           ends_with(t->name, "ffn_gate_inp.weight") || is(t->name, "position_embd.weight");
 }
 
 /* N of "blk.N."; 0 outside layers. */
@@ -78,7 +74,8 @@ static uint32_t layer_of(struct gguf_str name)
 {
     uint32_t layer = 0;
     if (name.len < 5 || memcmp(name.data, "blk.", 4) != 0) return 0;
-    for (uint64_t i = 4; i < name.len && name.data[i] >= '0' && name.data[i] <= '9' && layer < 100000; i++) layer = layer * 10 + (uint32_t)(name.data[i] - '0');
+    for (uint64_t i = 4; i < name.len && name.data[i] >= '0' && name.data[i] <= '9' && layer < 100000; i++)
+        layer = layer * 10 + (uint32_t)(name.data[i] - '0');
     return layer;
 }
 
@@ -91,7 +88,8 @@ static bool sensitive(uint32_t layer, uint32_t n)
 const char *mixture_type(const struct mixture *m, const struct mixture_model *model, const struct gguf_tensor *t)
 {
     const struct gguf_str name = t->name;
-    const bool value = ends_with(name, "attn_v.weight"), key = ends_with(name, "attn_k.weight"), down = contains(name, ".ffn_down");
+    const bool value = ends_with(name, "attn_v.weight"), key = ends_with(name, "attn_k.weight"),
+               down = contains(name, ".ffn_down");
     const bool four_bits = strcmp(m->base, "q4_K") == 0, eight_experts = m->more && model->experts == 8;
     const uint32_t layer = layer_of(name), n = model->layers;
     if (m->experts && contains(name, "_exps.")) return m->experts;
@@ -106,7 +104,8 @@ const char *mixture_type(const struct mixture *m, const struct mixture_model *mo
 
 const char *mixture_fallback(const char *type)
 {
-    static const char *const next[][2] = { { "q4_K", "q5_0" }, { "q5_K", "q5_1" }, { "q6_K", "q8_0" }, { "q2_K", "iq4_nl" }, { "q3_K", "iq4_nl" }, { "iq4_xs", "iq4_nl" } };
+    static const char *const next[][2] = { { "q4_K", "q5_0" },   { "q5_K", "q5_1" },   { "q6_K", "q8_0" },
+                                           { "q2_K", "iq4_nl" }, { "q3_K", "iq4_nl" }, { "iq4_xs", "iq4_nl" } };
     for (size_t i = 0; i < sizeof next / sizeof next[0]; i++)
         if (strcasecmp(next[i][0], type) == 0) return next[i][1];
     return strcasecmp(type, "f16") == 0 ? NULL : "f16";

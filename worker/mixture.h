@@ -1,5 +1,5 @@
-/* mixture.h: which type `worker quantize` gives to each tensor. Knows names of types and the rule that model files follow, never the
- * bits or the geometry of a type: those come from the plugins. */
+/* mixture.h: which type `worker quantize` gives to each tensor. Knows names of types and the rule that model files
+ * follow, never the bits or the geometry of a type: those come from the plugins. */
 #ifndef WORKER_MIXTURE_H
 #define WORKER_MIXTURE_H
 
@@ -10,23 +10,23 @@
 #include "plugin/plugin.h"
 
 struct mixture {
-    const char *name;      /* "Q4_K_M" */
-    const char *base;      /* every matrix not named below */
-    const char *head;      /* output.weight, or token_embd.weight where the output is tied to it */
-    const char *qkv;       /* attn_qkv.weight */
-    const char *more;      /* attn_v and ffn_down in the layers where errors cost most; NULL: base */
-    const char *experts;   /* matrices of routed experts; NULL: as any other */
-    uint32_t file_type;    /* general.file_type */
+    const char *name;    /* "Q4_K_M" */
+    const char *base;    /* every matrix not named below */
+    const char *head;    /* output.weight, or token_embd.weight where the output is tied to it */
+    const char *qkv;     /* attn_qkv.weight */
+    const char *more;    /* attn_v and ffn_down in the layers where errors cost most; NULL: base */
+    const char *experts; /* matrices of routed experts; NULL: as any other */
+    uint32_t file_type;  /* general.file_type */
 };
 
 /* What the rule reads of the model's metadata. */
 struct mixture_model {
     uint32_t layers, experts;
-    bool tied;             /* no output.weight */
-    bool llama_70b;        /* eighty llama layers: eight query heads share one value head */
+    bool tied;      /* no output.weight */
+    bool llama_70b; /* eighty llama layers: eight query heads share one value head */
 };
 
-const struct mixture *mixture_named(const char *name);       /* any case; NULL: not a mixture */
+const struct mixture *mixture_named(const char *name); /* any case; NULL: not a mixture */
 struct mixture_model mixture_model_of(const struct gguf *file);
 
 /* True if the tensor stays as it is: vectors, biases, norms, routers, learned positions. */

@@ -1,4 +1,5 @@
-/* options.c: parses the command line by the tables of option_table.c. Default, environment and flag pass through the same check. */
+/* options.c: parses the command line by the tables of option_table.c. Default, environment and flag pass through the
+ * same check. */
 #include "options.h"
 
 #include <ctype.h>
@@ -32,7 +33,8 @@ void option_file_key(enum option_id id, char out[64])
 void option_limits(const struct option_def *def, char *out, size_t cap)
 {
     char range[64] = "", preset[64] = "";
-    if (def->type == OPTION_INTEGER && def->max < 0x1p64) (void)snprintf(range, sizeof range, "%.0f to %.0f", def->min, def->max);
+    if (def->type == OPTION_INTEGER && def->max < 0x1p64)
+        (void)snprintf(range, sizeof range, "%.0f to %.0f", def->min, def->max);
     if (def->type == OPTION_REAL) (void)snprintf(range, sizeof range, "%g to %g", def->min, def->max);
     if (def->type == OPTION_LIST) (void)snprintf(range, sizeof range, "at most %.0f", def->max);
     if (def->preset) (void)snprintf(preset, sizeof preset, "%sdefault %s", range[0] ? ", " : "", def->preset);
@@ -47,7 +49,7 @@ uint32_t option_list(const struct options *o, enum option_id id, const char **ou
     return n;
 }
 
-/* ---- names that were nearly right ----------------------------------------------------------------------------------- */
+/* ---- names that were nearly right ---------------------------------------------------------------------- */
 
 /* Edit distance (Levenshtein 1965) of words of up to 31 bytes; longer ones are far from everything. */
 static unsigned distance(const char *a, const char *b)
@@ -98,10 +100,9 @@ enum command command_named(const char *name)
     return (enum command)c;
 }
 
-/* ---- values --------------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 2, 3)))
-static bool usage(enum command c, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static bool usage(enum command c, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -150,7 +151,8 @@ static bool parse_flag(const char *text, uint64_t *out)
     return on || off;
 }
 
-/* Checks text against the option's type and range and stores it; `where` ("--seed", "WORKER_SEED") is for the message. */
+/* Checks text against the option's type and range and stores it; `where` ("--seed", "WORKER_SEED")
+ * is for the message. */
 static bool store(struct options *o, enum option_id id, const char *text, const char *where)
 {
     const struct option_def *def = &option_table[id];
@@ -179,8 +181,7 @@ static bool store(struct options *o, enum option_id id, const char *text, const 
         ok = (double)strlen(text) >= def->min && (double)strlen(text) <= def->max;
         (void)snprintf(expected, sizeof expected, "%.0f to %.0f bytes", def->min, def->max);
         break;
-    case OPTION_LIST:
-        return false; /* lists have neither default nor environment: add_to_list */
+    case OPTION_LIST: return false; /* lists have neither default nor environment: add_to_list */
     }
     if (!ok) return usage(o->command, "%s: expected %s, got \"%.80s\"", where, expected, text);
     v->text = text;
@@ -191,7 +192,8 @@ static bool add_to_list(struct options *o, enum option_id id, const char *text, 
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < o->n_list; i++) n += o->list[i].option == id;
-    if ((double)n >= option_table[id].max) return usage(o->command, "%s: given more than %.0f times", where, option_table[id].max);
+    if ((double)n >= option_table[id].max)
+        return usage(o->command, "%s: given more than %.0f times", where, option_table[id].max);
     struct option_entry *longer = realloc(o->list, (o->n_list + 1) * sizeof *longer);
     if (!longer) return usage(o->command, "out of memory");
     o->list = longer;
@@ -223,7 +225,7 @@ static bool defaults_and_environment(struct options *o)
     return true;
 }
 
-/* ---- the command line ----------------------------------------------------------------------------------------------- */
+/* ---- the command line ---------------------------------------------------------------------------------- */
 
 struct getopt_tables {
     struct option longs[OPT_COUNT + 1];
@@ -238,7 +240,8 @@ static void make_getopt_tables(enum command c, struct getopt_tables *t)
     for (int i = 0; i < OPT_COUNT; i++) {
         const struct option_def *def = &option_table[i];
         if (!option_of(def, c)) continue;
-        t->longs[n++] = (struct option){ def->name, def->argument ? required_argument : no_argument, NULL, LONG_FIRST + i };
+        t->longs[n++] =
+            (struct option){ def->name, def->argument ? required_argument : no_argument, NULL, LONG_FIRST + i };
         if (!def->letter) continue;
         t->shorts[s++] = def->letter;
         if (def->argument) t->shorts[s++] = ':';
@@ -252,7 +255,8 @@ static enum option_id option_of_letter(enum command c, int letter)
     return OPT_COUNT;
 }
 
-/* getopt_long answered '?' or ':' about `word`; optopt is the letter or the long option's val, 0 for an unknown long name. */
+/* getopt_long answered '?' or ':' about `word`; optopt is the letter or the long option's val, 0 for an unknown long
+ * name. */
 static bool complain(enum command c, int answer, const char *word)
 {
     if (answer == ':') return usage(c, "%s: needs a value", word);
@@ -261,7 +265,8 @@ static bool complain(enum command c, int answer, const char *word)
     char name[32];
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
     const char *nearest = option_nearest(c, name);
-    return usage(c, "%.80s: unknown or ambiguous option%s%s%s", word, nearest ? "; did you mean --" : "", nearest ? nearest : "", nearest ? "?" : "");
+    return usage(c, "%.80s: unknown or ambiguous option%s%s%s", word, nearest ? "; did you mean --" : "",
+                 nearest ? nearest : "", nearest ? "?" : "");
 }
 
 static bool parse_arguments(struct options *o, int argc, char **argv)
@@ -277,7 +282,9 @@ static bool parse_arguments(struct options *o, int argc, char **argv)
         const struct option_def *def = &option_table[id];
         char where[64];
         (void)snprintf(where, sizeof where, "--%s", def->name);
-        if (def->type == OPTION_LIST ? !add_to_list(o, id, optarg, where) : !store(o, id, def->argument ? optarg : "1", where)) return false;
+        if (def->type == OPTION_LIST ? !add_to_list(o, id, optarg, where)
+                                     : !store(o, id, def->argument ? optarg : "1", where))
+            return false;
         o->value[id].given = o->value[id].flag = true;
     }
     o->operands = argv + optind;
@@ -315,18 +322,20 @@ bool options_parse(int argc, char **argv, struct options *out)
     out->command = command_of(argv[1]);
     if (out->command == CMD_COUNT) {
         nearest = command_hint(argv[1]);
-        (void)fprintf(stderr, "worker: %.80s: unknown command%s%s%s; see worker --help\n", argv[1], nearest ? "; did you mean " : "", nearest ? nearest : "",
-            nearest ? "?" : "");
+        (void)fprintf(stderr, "worker: %.80s: unknown command%s%s%s; see worker --help\n", argv[1],
+                      nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
         return false;
     }
     const struct command_def *def = &command_table[out->command];
     const int named = argv[1][0] != '-';
     bool ok = defaults_and_environment(out) && parse_arguments(out, argc - named, argv + named);
-    if (ok && option_of(&option_table[OPT_CONFIG], out->command) && option_text(out, OPT_CONFIG)) ok = config_read(out, option_text(out, OPT_CONFIG));
+    if (ok && option_of(&option_table[OPT_CONFIG], out->command) && option_text(out, OPT_CONFIG))
+        ok = config_read(out, option_text(out, OPT_CONFIG));
     out->help = option_flag(out, OPT_HELP);
     if (ok && !out->help && (out->n_operands < def->min_operands || out->n_operands > def->max_operands))
-        ok = usage(out->command, "expected %s, got %d operand%s%s", def->operands[0] ? def->operands : "no operands", out->n_operands,
-            out->n_operands == 1 ? "" : "s", def->operands[0] ? "" : operand_hint(out->command, out->operands[0]));
+        ok = usage(out->command, "expected %s, got %d operand%s%s", def->operands[0] ? def->operands : "no operands",
+                   out->n_operands, out->n_operands == 1 ? "" : "s",
+                   def->operands[0] ? "" : operand_hint(out->command, out->operands[0]));
     if (!ok) options_free(out);
     return ok;
 }

@@ -1,8 +1,9 @@
 /* options.h: the command line as data: one table of subcommands and one of options.
  *
- * Parsing, ranges, defaults, names of environment variables and of keys in a configuration file, --help, the man page and the completions are all read from these two
- * tables. A value comes from the flag, else from the environment, else from the file that --config names, else from the table's default, and is checked against its
- * range wherever it came from. [main thread] */
+ * Parsing, ranges, defaults, names of environment variables and of keys in a configuration file, --help, the man page
+ * and the completions are all read from these two tables. A value comes from the flag, else from the environment, else
+ * from the file that --config names, else from the table's default, and is checked against its range wherever it came
+ * from. [main thread] */
 #ifndef WORKER_OPTIONS_H
 #define WORKER_OPTIONS_H
 
@@ -11,45 +12,131 @@
 #include <stdio.h>
 
 enum command {
-    CMD_RUN = 0, CMD_TOKENIZE, CMD_DETOKENIZE, CMD_SCORE, CMD_INSPECT, CMD_PLAN, CMD_CAPABILITIES, CMD_PLUGIN, CMD_QUANTIZE, CMD_VERIFY, CMD_BENCH,
-    CMD_DEBUG, CMD_SERVE,
-    CMD_HELP, CMD_COUNT
+    CMD_RUN = 0,
+    CMD_TOKENIZE,
+    CMD_DETOKENIZE,
+    CMD_SCORE,
+    CMD_INSPECT,
+    CMD_PLAN,
+    CMD_CAPABILITIES,
+    CMD_PLUGIN,
+    CMD_QUANTIZE,
+    CMD_VERIFY,
+    CMD_BENCH,
+    CMD_DEBUG,
+    CMD_SERVE,
+    CMD_HELP,
+    CMD_COUNT
 };
 
 enum option_id {
-    OPT_MODEL = 0, OPT_PROMPT, OPT_FILE, OPT_TEXT, OPT_IDS, OPT_MAX_TOKENS, OPT_TEMPERATURE, OPT_TOP_K, OPT_TOP_P, OPT_MIN_P, OPT_REPETITION_PENALTY,
-    OPT_PRESENCE_PENALTY, OPT_FREQUENCY_PENALTY, OPT_LOGIT_BIAS, OPT_SEED, OPT_STOP, OPT_CHAT, OPT_RAW, OPT_REASONING, OPT_REASONING_EFFORT, OPT_TOKENIZER, OPT_PRINT_IDS, OPT_SPECIAL, OPT_NO_BOS,
-    OPT_LOGITS, OPT_TAP, OPT_OUT, OPT_DEVICE, OPT_GPU_DEVICE, OPT_DIGEST, OPT_UPLOAD_CHUNK, OPT_THREADS, OPT_EXACT, OPT_CONTEXT, OPT_MAX_SEQUENCES, OPT_BENCH_PROMPT, OPT_BENCH_GENERATE,
-    OPT_BENCH_REPEAT, OPT_BENCH_DEPTH, OPT_BENCH_SEQUENCES,
-    OPT_WORKER_ID, OPT_HOST, OPT_PORT, OPT_ADMIN_PORT, OPT_MODEL_DIR, OPT_MODEL_ID, OPT_WAIT_FOR_COMMIT, OPT_ROLE, OPT_CALLBACK_URL, OPT_ORIGIN, OPT_MAX_TOKENS_IN,
-    OPT_MAX_TOKENS_OUT, OPT_MAX_PROMPT_CHARS, OPT_MAX_STREAMS, OPT_INFERENCE_TIMEOUT, OPT_SHUTDOWN_TIMEOUT, OPT_RESIDENCY, OPT_KV_CACHE_SIZE, OPT_SERVE_SEQUENCES, OPT_BATCH_TOKENS,
-    OPT_MAX_QUEUE, OPT_NO_PREFIX_CACHE, OPT_FAIRNESS_PREEMPT, OPT_FAIRNESS_HIGH_PRI, OPT_FAIRNESS_TIMESLICE, OPT_CONFIG,
-    OPT_JSON, OPT_PLUGIN_DIR, OPT_PREFER, OPT_LOG, OPT_HELP, OPT_COUNT
+    OPT_MODEL = 0,
+    OPT_PROMPT,
+    OPT_FILE,
+    OPT_TEXT,
+    OPT_IDS,
+    OPT_MAX_TOKENS,
+    OPT_TEMPERATURE,
+    OPT_TOP_K,
+    OPT_TOP_P,
+    OPT_MIN_P,
+    OPT_REPETITION_PENALTY,
+    OPT_PRESENCE_PENALTY,
+    OPT_FREQUENCY_PENALTY,
+    OPT_LOGIT_BIAS,
+    OPT_SEED,
+    OPT_STOP,
+    OPT_CHAT,
+    OPT_RAW,
+    OPT_REASONING,
+    OPT_REASONING_EFFORT,
+    OPT_TOKENIZER,
+    OPT_PRINT_IDS,
+    OPT_SPECIAL,
+    OPT_NO_BOS,
+    OPT_LOGITS,
+    OPT_TAP,
+    OPT_OUT,
+    OPT_DEVICE,
+    OPT_GPU_DEVICE,
+    OPT_DIGEST,
+    OPT_UPLOAD_CHUNK,
+    OPT_THREADS,
+    OPT_EXACT,
+    OPT_CONTEXT,
+    OPT_MAX_SEQUENCES,
+    OPT_BENCH_PROMPT,
+    OPT_BENCH_GENERATE,
+    OPT_BENCH_REPEAT,
+    OPT_BENCH_DEPTH,
+    OPT_BENCH_SEQUENCES,
+    OPT_WORKER_ID,
+    OPT_HOST,
+    OPT_PORT,
+    OPT_ADMIN_PORT,
+    OPT_MODEL_DIR,
+    OPT_MODEL_ID,
+    OPT_WAIT_FOR_COMMIT,
+    OPT_ROLE,
+    OPT_CALLBACK_URL,
+    OPT_ORIGIN,
+    OPT_MAX_TOKENS_IN,
+    OPT_MAX_TOKENS_OUT,
+    OPT_MAX_PROMPT_CHARS,
+    OPT_MAX_STREAMS,
+    OPT_INFERENCE_TIMEOUT,
+    OPT_SHUTDOWN_TIMEOUT,
+    OPT_RESIDENCY,
+    OPT_KV_CACHE_SIZE,
+    OPT_SERVE_SEQUENCES,
+    OPT_BATCH_TOKENS,
+    OPT_MAX_QUEUE,
+    OPT_NO_PREFIX_CACHE,
+    OPT_FAIRNESS_PREEMPT,
+    OPT_FAIRNESS_HIGH_PRI,
+    OPT_FAIRNESS_TIMESLICE,
+    OPT_CONFIG,
+    OPT_JSON,
+    OPT_PLUGIN_DIR,
+    OPT_PREFER,
+    OPT_LOG,
+    OPT_HELP,
+    OPT_COUNT
 };
 
-enum option_type { OPTION_FLAG = 0, OPTION_INTEGER, OPTION_REAL, OPTION_TEXT, OPTION_LIST /* text, repeatable */, OPTION_CHOICE };
+enum option_type {
+    OPTION_FLAG = 0,
+    OPTION_INTEGER,
+    OPTION_REAL,
+    OPTION_TEXT,
+    OPTION_LIST /* text, repeatable */,
+    OPTION_CHOICE
+};
 
 struct option_def {
-    const char *name;         /* long name; unique among the options of one command */
-    char letter;              /* short name, 0: none */
+    const char *name; /* long name; unique among the options of one command */
+    char letter;      /* short name, 0: none */
     enum option_type type;
-    bool environment;         /* also taken from WORKER_<NAME> */
-    uint32_t commands;        /* mask of 1 << enum command */
-    const char *argument;     /* "FILE", a CHOICE's words as "cpu|cuda"; NULL for a flag */
-    double min, max;          /* INTEGER, REAL: inclusive (0x1p64: all 64 bits); LIST: max entries; TEXT: max bytes */
-    const char *preset;       /* default, as one would write it; NULL: none */
+    bool environment;     /* also taken from WORKER_<NAME> */
+    uint32_t commands;    /* mask of 1 << enum command */
+    const char *argument; /* "FILE", a CHOICE's words as "cpu|cuda"; NULL for a flag */
+    double min, max;      /* INTEGER, REAL: inclusive (0x1p64: all 64 bits); LIST: max entries; TEXT: max bytes */
+    const char *preset;   /* default, as one would write it; NULL: none */
     const char *help;
 };
 /* Keys of a configuration file that are not their option's name with _ for -; ends with OPT_COUNT. */
-struct option_key { enum option_id option; const char *key; };
+struct option_key {
+    enum option_id option;
+    const char *key;
+};
 extern const struct option_key option_keys[];
 extern const struct option_def option_table[OPT_COUNT];
 
 struct command_def {
     const char *name, *operands; /* operands: "TEXT", "list | info FILE"; "" for none */
     int min_operands, max_operands;
-    const char *summary;         /* one line */
-    const char *description;     /* for the man page and the command's own help; plain sentences */
+    const char *summary;     /* one line */
+    const char *description; /* for the man page and the command's own help; plain sentences */
 };
 extern const struct command_def command_table[CMD_COUNT];
 
@@ -62,20 +149,29 @@ struct option_value {
     const char *text; /* TEXT, CHOICE; NULL: absent */
 };
 
-struct option_entry { enum option_id option; const char *text; };
+struct option_entry {
+    enum option_id option;
+    const char *text;
+};
 
 struct options {
     enum command command;
     struct option_value value[OPT_COUNT];
-    struct option_entry *list; uint32_t n_list; /* repeatable options in the order given */
-    char *const *operands; int n_operands;      /* argv's */
+    struct option_entry *list;
+    uint32_t n_list; /* repeatable options in the order given */
+    char *const *operands;
+    int n_operands; /* argv's */
     bool help;
-    char **kept; uint32_t n_kept;               /* texts from a configuration file */
+    char **kept;
+    uint32_t n_kept; /* texts from a configuration file */
 };
 
 static inline bool option_flag(const struct options *o, enum option_id id) { return o->value[id].integer != 0; }
 static inline uint64_t option_u64(const struct options *o, enum option_id id) { return o->value[id].integer; }
-static inline uint32_t option_u32(const struct options *o, enum option_id id) { return (uint32_t)o->value[id].integer; } /* the table's max is below 2^32 */
+static inline uint32_t option_u32(const struct options *o, enum option_id id)
+{
+    return (uint32_t)o->value[id].integer;
+} /* the table's max is below 2^32 */
 static inline double option_real(const struct options *o, enum option_id id) { return o->value[id].real; }
 static inline const char *option_text(const struct options *o, enum option_id id) { return o->value[id].text; }
 /* Entries of a LIST in the order given, at most cap; returns how many. */
@@ -85,7 +181,8 @@ uint32_t option_list(const struct options *o, enum option_id id, const char **ou
 bool options_parse(int argc, char **argv, struct options *out);
 void options_free(struct options *o);
 
-/* Takes a configuration file's values for what neither flag nor environment gave (config_file.c). False: an unknown key or a bad value has been said with its line. */
+/* Takes a configuration file's values for what neither flag nor environment gave (config_file.c). False: an unknown key
+ * or a bad value has been said with its line. */
 bool config_read(struct options *o, const char *path);
 /* Takes one value from it. where: "worker.ini:7: max_queue". False: it has been said. For config_read. */
 bool option_from_file(struct options *o, enum option_id id, const char *text, const char *where);

@@ -4,11 +4,14 @@
 
 #include <stdio.h>
 
-struct output_file { FILE *stream; char *path, *temporary; };
+struct output_file {
+    FILE *stream;
+    char *path, *temporary;
+};
 
 /* Return an exit status; a failure has been said. */
 int output_open(const char *path, struct output_file *out);
-int output_finish(struct output_file *out);     /* flushes and renames; closed either way */
-void output_abandon(struct output_file *out);   /* removes what was written; nothing if it is not open */
+int output_finish(struct output_file *out);   /* flushes and renames; closed either way */
+void output_abandon(struct output_file *out); /* removes what was written; nothing if it is not open */
 
 #endif

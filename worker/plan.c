@@ -11,19 +11,22 @@
 #include "setup.h"
 
 struct planning {
-    const struct model *model;     /* NULL: it cannot be planned */
+    const struct model *model; /* NULL: it cannot be planned */
     const char *path, *device;
     uint32_t max_sequences;
-    struct device_info gpu;        /* --device cuda */
-    bool gpu_missing;              /* why_gpu says why: the plan is made, what is available is not known */
-    uint64_t available;            /* 0: not known */
+    struct device_info gpu; /* --device cuda */
+    bool gpu_missing;       /* why_gpu says why: the plan is made, what is available is not known */
+    uint64_t available;     /* 0: not known */
     bool fits;
     struct missing missing;
-    wk_status status;              /* of model_plan */
+    wk_status status; /* of model_plan */
     char why[4096], why_gpu[512];
 };
 
-static uint64_t group_bytes(const struct model *m, uint32_t g) { return m->plan.kv_pages[g] * m->plan.kv_page_bytes[g]; }
+static uint64_t group_bytes(const struct model *m, uint32_t g)
+{
+    return m->plan.kv_pages[g] * m->plan.kv_page_bytes[g];
+}
 
 /* The KV cache by attention window; window 0: layers that see all positions. */
 static json_t *kv_groups(const struct model *m)
@@ -31,8 +34,9 @@ static json_t *kv_groups(const struct model *m)
     json_t *groups = json_array();
     for (uint32_t g = 0; m && g < m->program->n_groups; g++) {
         const struct tape_kv_group *k = &m->program->groups[g];
-        (void)json_array_append_new(groups, json_pack("{s:I, s:I, s:I, s:I}", "window", (json_int_t)k->window, "layers", (json_int_t)k->n_layers, "pages",
-            (json_int_t)m->plan.kv_pages[g], "bytes", (json_int_t)group_bytes(m, g)));
+        (void)json_array_append_new(groups, json_pack("{s:I, s:I, s:I, s:I}", "window", (json_int_t)k->window, "layers",
+                                                      (json_int_t)k->n_layers, "pages", (json_int_t)m->plan.kv_pages[g],
+                                                      "bytes", (json_int_t)group_bytes(m, g)));
     }
     return groups;
 }
@@ -41,15 +45,22 @@ static int print_json(const struct planning *p)
 {
     json_t *bytes = json_object(), *missing = json_array(), *reasons = json_array();
     for (int k = 0; p->model && k < MEMORY_KINDS; k++)
-        (void)json_object_set_new(bytes, memory_kind_name((enum memory_kind)k), json_integer((json_int_t)p->model->plan.bytes[k]));
-    for (uint32_t i = 0; i < p->missing.n; i++) (void)json_array_append_new(missing, json_string(p->missing.sentence[i]));
-    if (!p->model) (void)json_array_append_new(reasons, json_bytes(p->why, strlen(p->why)));
-    else if (!p->fits) (void)json_array_append_new(reasons, json_string("needs more memory than is available"));
+        (void)json_object_set_new(bytes, memory_kind_name((enum memory_kind)k),
+                                  json_integer((json_int_t)p->model->plan.bytes[k]));
+    for (uint32_t i = 0; i < p->missing.n; i++)
+        (void)json_array_append_new(missing, json_string(p->missing.sentence[i]));
+    if (!p->model)
+        (void)json_array_append_new(reasons, json_bytes(p->why, strlen(p->why)));
+    else if (!p->fits)
+        (void)json_array_append_new(reasons, json_string("needs more memory than is available"));
     if (p->gpu_missing) (void)json_array_append_new(reasons, json_string(p->why_gpu));
-    return json_print(json_pack("{s:b, s:s, s:s*, s:s*, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o}", "feasible", p->model && p->fits, "device", p->device, "gpu",
-        p->gpu.name[0] ? p->gpu.name : NULL, "model",
-        p->model ? p->model->name : NULL, "context", (json_int_t)(p->model ? p->model->dev.context : 0), "max_sequences", (json_int_t)p->max_sequences, "bytes", bytes,
-        "kv_groups", kv_groups(p->model), "total", (json_int_t)(p->model ? p->model->plan.total : 0), "available", p->gpu_missing ? json_null() : json_integer((json_int_t)p->available), "missing", missing, "reasons", reasons));
+    return json_print(json_pack(
+        "{s:b, s:s, s:s*, s:s*, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o}", "feasible", p->model && p->fits, "device",
+        p->device, "gpu", p->gpu.name[0] ? p->gpu.name : NULL, "model", p->model ? p->model->name : NULL, "context",
+        (json_int_t)(p->model ? p->model->dev.context : 0), "max_sequences", (json_int_t)p->max_sequences, "bytes",
+        bytes, "kv_groups", kv_groups(p->model), "total", (json_int_t)(p->model ? p->model->plan.total : 0),
+        "available", p->gpu_missing ? json_null() : json_integer((json_int_t)p->available), "missing", missing,
+        "reasons", reasons));
 }
 
 /* Where windows make a difference. */
@@ -59,14 +70,16 @@ static void print_groups(const struct model *m)
     for (uint32_t g = 0; m->program->n_groups > 1 && g < m->program->n_groups; g++) {
         const struct tape_kv_group *k = &m->program->groups[g];
         (void)snprintf(window, sizeof window, k->window ? "  window %u" : "  all", k->window);
-        (void)printf("%-14s %15" PRIu64 " bytes, %u pages, %u layer%s\n", window, group_bytes(m, g), m->plan.kv_pages[g], k->n_layers, k->n_layers == 1 ? "" : "s");
+        (void)printf("%-14s %15" PRIu64 " bytes, %u pages, %u layer%s\n", window, group_bytes(m, g),
+                     m->plan.kv_pages[g], k->n_layers, k->n_layers == 1 ? "" : "s");
     }
 }
 
 static int print_text(const struct planning *p)
 {
     if (!p->model) return EXIT_DONE; /* the reason is the error that follows */
-    (void)printf("%-14s %s on %s, context %u, %u sequence%s\n", "model", p->model->name, p->device, p->model->dev.context, p->max_sequences, p->max_sequences == 1 ? "" : "s");
+    (void)printf("%-14s %s on %s, context %u, %u sequence%s\n", "model", p->model->name, p->device,
+                 p->model->dev.context, p->max_sequences, p->max_sequences == 1 ? "" : "s");
     for (int k = 0; k < MEMORY_KINDS; k++) {
         (void)printf("%-14s %15" PRIu64 " bytes\n", memory_kind_name((enum memory_kind)k), p->model->plan.bytes[k]);
         if (k == MEMORY_KV) print_groups(p->model);
@@ -88,10 +101,15 @@ static int verdict(const struct planning *p)
     if (result) return result;
     if (!p->model) return refuse_model(p->status, p->path, p->why);
     if (!p->fits && p->gpu.name[0])
-        return fail(CODE_INSUFFICIENT_VRAM, "%s: needs %" PRIu64 " bytes, GPU %u (%s) has %" PRIu64 " available; lower --context or --max-sequences", p->path,
-            p->model->plan.total, p->gpu.index, p->gpu.name, p->available);
-    if (!p->fits) return fail(CODE_INSUFFICIENT_MEMORY, "%s: needs %" PRIu64 " bytes, the host has %" PRIu64 " available; lower --context or --max-sequences",
-        p->model->name, p->model->plan.total, p->available);
+        return fail(CODE_INSUFFICIENT_VRAM,
+                    "%s: needs %" PRIu64 " bytes, GPU %u (%s) has %" PRIu64
+                    " available; lower --context or --max-sequences",
+                    p->path, p->model->plan.total, p->gpu.index, p->gpu.name, p->available);
+    if (!p->fits)
+        return fail(CODE_INSUFFICIENT_MEMORY,
+                    "%s: needs %" PRIu64 " bytes, the host has %" PRIu64
+                    " available; lower --context or --max-sequences",
+                    p->model->name, p->model->plan.total, p->available);
     return EXIT_DONE;
 }
 
@@ -114,7 +132,9 @@ int command_plan(const struct options *o)
     struct plugin_registry *plugins = NULL;
     struct model *model = NULL;
     struct model_options options;
-    struct planning p = { .path = o->operands[0], .device = option_text(o, OPT_DEVICE), .max_sequences = option_u32(o, OPT_MAX_SEQUENCES) };
+    struct planning p = { .path = o->operands[0],
+                          .device = option_text(o, OPT_DEVICE),
+                          .max_sequences = option_u32(o, OPT_MAX_SEQUENCES) };
     const struct wk_err why = { p.why, sizeof p.why };
     int result = find_device(o, &device);
     if (!result) result = look_at_device(o, device, &p);
@@ -125,7 +145,8 @@ int command_plan(const struct options *o)
         return result;
     }
     capabilities_missing(file, plugins, &p.missing);
-    model_options_from(o, device, plugins, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = p.max_sequences }, &options);
+    model_options_from(o, device, plugins,
+                       &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = p.max_sequences }, &options);
     p.status = model_plan(file, plugins, &options, &model, &why);
     p.model = model;
     p.fits = model && (!p.available || model->plan.total <= p.available);

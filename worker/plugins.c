@@ -17,7 +17,10 @@ static const char *state_name(enum plugin_state state)
 
 static const char *kind_name(uint16_t kind)
 {
-    return kind == WK_KIND_ARCH ? "architecture" : kind == WK_KIND_QUANT ? "quantization" : kind == WK_KIND_QUANT_CUDA ? "quantization-cuda" : "?";
+    return kind == WK_KIND_ARCH         ? "architecture"
+           : kind == WK_KIND_QUANT      ? "quantization"
+           : kind == WK_KIND_QUANT_CUDA ? "quantization-cuda"
+                                        : "?";
 }
 
 /* A note's text fields come from a file that may be hostile: bounded, and only what is printable. */
@@ -33,9 +36,11 @@ static json_t *entry_json(const struct plugin_entry *e)
 {
     char id[64], claims[168];
     const struct wk_note_desc *n = &e->note;
-    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:s, s:s*, s:s, s:s*, s:s*}", "state", state_name(e->state), "id", printable(n->id, sizeof id, id), "kind",
-        kind_name(n->kind), "version", e->plugin ? e->plugin->version : NULL, "claims", printable(n->claims, sizeof claims, claims), "path", e->path, "cuda", e->cuda, "sha256",
-        e->digest, "reason", e->reason, "warnings", e->warnings);
+    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:s, s:s*, s:s, s:s*, s:s*}", "state", state_name(e->state), "id",
+                     printable(n->id, sizeof id, id), "kind", kind_name(n->kind), "version",
+                     e->plugin ? e->plugin->version : NULL, "claims", printable(n->claims, sizeof claims, claims),
+                     "path", e->path, "cuda", e->cuda, "sha256", e->digest, "reason", e->reason, "warnings",
+                     e->warnings);
 }
 
 static int list_json(const struct plugin_registry *r)
@@ -51,8 +56,11 @@ static int list_text(const struct plugin_registry *r)
     for (uint32_t i = 0; i < plugin_count(r); i++) {
         const struct plugin_entry *e = plugin_at(r, i);
         char id[64], claims[168];
-        (void)printf("%-9s %-28s %-9s %-40s %-5s %s\n", state_name(e->state), e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-",
-            e->plugin && e->plugin->version ? e->plugin->version : "-", e->note.claims[0] ? printable(e->note.claims, sizeof claims, claims) : "-", e->cuda ? "yes" : "-", e->path);
+        (void)printf("%-9s %-28s %-9s %-40s %-5s %s\n", state_name(e->state),
+                     e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-",
+                     e->plugin && e->plugin->version ? e->plugin->version : "-",
+                     e->note.claims[0] ? printable(e->note.claims, sizeof claims, claims) : "-", e->cuda ? "yes" : "-",
+                     e->path);
         if (e->reason) (void)printf("%-9s %s\n", "", e->reason);
         if (e->warnings) (void)printf("%-9s %s\n", "", e->warnings);
     }
@@ -73,9 +81,11 @@ static void print_info(const struct plugin_entry *e)
 {
     char id[64], claims[168];
     const struct wk_note_desc *n = &e->note;
-    (void)printf("path      %s\nsha256    %s\nid        %s\nkind      %s\nclaims    %s\nabi       %u.%u to %u.%u\nheaders   %08x%08x\n", e->path, e->digest,
-        printable(n->id, sizeof id, id), kind_name(n->kind), printable(n->claims, sizeof claims, claims), n->abi_major, n->abi_minor_min, n->abi_major,
-        n->abi_minor_built, n->header_hash[1], n->header_hash[0]);
+    (void)printf("path      %s\nsha256    %s\nid        %s\nkind      %s\nclaims    %s\nabi       %u.%u to "
+                 "%u.%u\nheaders   %08x%08x\n",
+                 e->path, e->digest, printable(n->id, sizeof id, id), kind_name(n->kind),
+                 printable(n->claims, sizeof claims, claims), n->abi_major, n->abi_minor_min, n->abi_major,
+                 n->abi_minor_built, n->header_hash[1], n->header_hash[0]);
     if (e->warnings) (void)printf("warnings  %s\n", e->warnings);
 }
 
@@ -87,9 +97,12 @@ static int info(const struct options *o)
     if (!path) return fail(CODE_PLUGIN_REFUSED, "%s: %s", o->operands[1], strerror(errno));
     wk_status status = plugin_inspect(path, &e, &err);
     int result = EXIT_DONE;
-    if (status) result = fail_status(STAGE_PLUGINS, status, &err);
-    else if (option_flag(o, OPT_JSON)) result = json_print(entry_json(&e));
-    else print_info(&e);
+    if (status)
+        result = fail_status(STAGE_PLUGINS, status, &err);
+    else if (option_flag(o, OPT_JSON))
+        result = json_print(entry_json(&e));
+    else
+        print_info(&e);
     free(path);
     free(e.path);
     free(e.reason);

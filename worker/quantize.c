@@ -1,7 +1,8 @@
 /* quantize.c: `worker quantize IN OUT TYPE`: writes a model in another encoding.
  *
- * Every tensor's type is decided and every type found before the output is begun; then tensors stream through in file order, a chunk
- * of rows at a time: dequantized by the plugin of the old type, checked to be numbers, quantized by the plugin of the new one. */
+ * Every tensor's type is decided and every type found before the output is begun; then tensors stream through in file
+ * order, a chunk of rows at a time: dequantized by the plugin of the old type, checked to be numbers, quantized by the
+ * plugin of the new one. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,23 +31,25 @@ struct tensor_job {
 struct quantize {
     const struct gguf *in;
     const struct plugin_registry *plugins;
-    const struct mixture *mixture;      /* NULL: every matrix becomes `uniform` */
+    const struct mixture *mixture; /* NULL: every matrix becomes `uniform` */
     const struct wk_type_cpu *uniform;
     struct mixture_model model;
-    struct tensor_job *jobs;            /* [n] in file order */
-    uint64_t n, done_bytes, all_bytes;  /* of the output */
+    struct tensor_job *jobs;           /* [n] in file order */
+    uint64_t n, done_bytes, all_bytes; /* of the output */
     uint32_t threads;
 };
 
-/* ---- types ---------------------------------------------------------------------------------------------------------- */
+/* ---- types --------------------------------------------------------------------------------------------- */
 
-static wk_status find_named(const struct quantize *q, const char *name, const struct gguf_tensor *t, const struct wk_type_cpu **out, const struct wk_err *err)
+static wk_status find_named(const struct quantize *q, const char *name, const struct gguf_tensor *t,
+                            const struct wk_type_cpu **out, const struct wk_err *err)
 {
     char loaded[512];
     *out = plugin_find_type_named(q->plugins, name);
     if (*out) return WK_OK;
     (void)plugin_describe(q->plugins, WK_KIND_QUANT, loaded, sizeof loaded);
-    return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: becomes %s, which no plugin serves; loaded: %s", (int)t->name.len, t->name.data, name, loaded);
+    return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: becomes %s, which no plugin serves; loaded: %s", (int)t->name.len,
+                   t->name.data, name, loaded);
 }
 
 /* The type of a matrix, after falling back until its rows divide into blocks. */
@@ -58,7 +61,9 @@ static wk_status target_type(const struct quantize *q, struct tensor_job *job, c
         wk_status status = find_named(q, name, t, &job->to, err);
         if (status || t->ne[0] % job->to->block == 0) return status;
         const char *next = mixture_fallback(job->to->name);
-        if (!next) return wk_fail(err, WK_INVALID, "tensor %.*s: rows of %" PRIu64 " values fit no type", (int)t->name.len, t->name.data, t->ne[0]);
+        if (!next)
+            return wk_fail(err, WK_INVALID, "tensor %.*s: rows of %" PRIu64 " values fit no type", (int)t->name.len,
+                           t->name.data, t->ne[0]);
         name = next;
         job->fell_back = true;
     }
@@ -68,7 +73,9 @@ static wk_status decide(struct quantize *q, struct tensor_job *job, const struct
 {
     const struct gguf_tensor *t = job->tensor;
     job->from = plugin_find_type(q->plugins, t->ggml_type, NULL);
-    if (!job->from) return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: has ggml type %u, which no plugin serves", (int)t->name.len, t->name.data, t->ggml_type);
+    if (!job->from)
+        return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: has ggml type %u, which no plugin serves", (int)t->name.len,
+                       t->name.data, t->ggml_type);
     wk_status status = gguf_tensor_bytes(q->in, t, job->from->block, job->from->block_bytes, &job->from_bytes, err);
     job->to = job->from;
     if (!status && !mixture_keeps(t)) status = target_type(q, job, err);
@@ -76,7 +83,8 @@ static wk_status decide(struct quantize *q, struct tensor_job *job, const struct
     uint64_t blocks = t->ne[0] / job->to->block;
     bool fits = true;
     for (int d = 1; d < GGUF_MAX_DIMS; d++) fits = fits && checked_mul_u64(blocks, t->ne[d], &blocks);
-    if (!fits || !checked_mul_u64(blocks, job->to->block_bytes, &job->to_bytes) || !checked_add_u64(q->all_bytes, job->to_bytes, &q->all_bytes))
+    if (!fits || !checked_mul_u64(blocks, job->to->block_bytes, &job->to_bytes) ||
+        !checked_add_u64(q->all_bytes, job->to_bytes, &q->all_bytes))
         return wk_fail(err, WK_INVALID, "tensor %.*s: its size overflows 64 bits", (int)t->name.len, t->name.data);
     return WK_OK;
 }
@@ -101,20 +109,29 @@ static void warn_of_loss(const struct quantize *q)
     uint64_t n = 0;
     for (uint64_t i = 0; i < q->n; i++) n += q->jobs[i].from != q->jobs[i].to && q->jobs[i].from->block > 1;
     if (!n) return;
-    (void)snprintf(text, sizeof text, "%" PRIu64 " tensors are quantized already, and what that lost stays lost: better begin from a file in F32, F16 or BF16", n);
+    (void)snprintf(
+        text, sizeof text,
+        "%" PRIu64
+        " tensors are quantized already, and what that lost stays lost: better begin from a file in F32, F16 or BF16",
+        n);
     LOG(LOG_WARN, "requantized", text, log_u("tensors", n));
 }
 
-/* ---- data ----------------------------------------------------------------------------------------------------------- */
+/* ---- data ---------------------------------------------------------------------------------------------- */
 
 /* Rows [first, first + rows) of one tensor. Thread i of n takes every n-th row. */
 struct conversion {
     const struct tensor_job *job;
     const uint8_t *src;
-    uint8_t *dst;                        /* [rows][to_row] */
+    uint8_t *dst; /* [rows][to_row] */
     uint64_t first, rows, from_row, to_row;
-    float *values;                       /* [threads][ne0] */
-    struct { uint64_t row, column; bool broken; wk_status status; char text[256]; } found[PARALLEL_MAX]; /* a thread's first failure */
+    float *values; /* [threads][ne0] */
+    struct {
+        uint64_t row, column;
+        bool broken;
+        wk_status status;
+        char text[256];
+    } found[PARALLEL_MAX]; /* a thread's first failure */
 };
 
 static void convert_rows(void *user, uint32_t index, uint32_t n)
@@ -142,26 +159,32 @@ static wk_status conversion_result(const struct conversion *c, uint32_t threads,
     const struct gguf_tensor *t = c->job->tensor;
     uint32_t worst = threads;
     for (uint32_t i = 0; i < threads; i++)
-        if ((c->found[i].broken || c->found[i].status) && (worst == threads || c->found[i].row < c->found[worst].row)) worst = i;
+        if ((c->found[i].broken || c->found[i].status) && (worst == threads || c->found[i].row < c->found[worst].row))
+            worst = i;
     if (worst == threads) return WK_OK;
     if (c->found[worst].broken)
-        return wk_fail(err, WK_INVALID, "tensor %.*s: value %" PRIu64 " is not a finite number; the model is damaged", (int)t->name.len, t->name.data,
-            c->found[worst].row * t->ne[0] + c->found[worst].column);
-    return wk_fail(err, c->found[worst].status, "tensor %.*s: row %" PRIu64 ": %s", (int)t->name.len, t->name.data, c->found[worst].row, c->found[worst].text);
+        return wk_fail(err, WK_INVALID, "tensor %.*s: value %" PRIu64 " is not a finite number; the model is damaged",
+                       (int)t->name.len, t->name.data, c->found[worst].row * t->ne[0] + c->found[worst].column);
+    return wk_fail(err, c->found[worst].status, "tensor %.*s: row %" PRIu64 ": %s", (int)t->name.len, t->name.data,
+                   c->found[worst].row, c->found[worst].text);
 }
 
-static wk_status convert(struct quantize *q, const struct tensor_job *job, struct conversion *c, struct gguf_writer *w, const struct wk_err *err)
+static wk_status convert(struct quantize *q, const struct tensor_job *job, struct conversion *c, struct gguf_writer *w,
+                         const struct wk_err *err)
 {
     const struct gguf_tensor *t = job->tensor;
     const uint64_t rows = t->ne[1] * t->ne[2] * t->ne[3]; /* checked when its bytes were */
     const uint8_t *data = gguf_tensor_data(q->in, t);
     *c = (struct conversion){ .job = job, .from_row = job->from_bytes / rows, .to_row = job->to_bytes / rows };
     const uint64_t most = CHUNK_BYTES / c->to_row ? CHUNK_BYTES / c->to_row : 1, chunk = most < rows ? most : rows;
-    uint8_t *src = malloc(chunk * c->from_row); /* a copy, made under guard: the file may be cut short while we read it */
+    uint8_t *src =
+        malloc(chunk * c->from_row); /* a copy, made under guard: the file may be cut short while we read it */
     c->src = src;
     c->dst = malloc(chunk * c->to_row);
     c->values = malloc(q->threads * t->ne[0] * sizeof(float));
-    wk_status status = src && c->dst && c->values ? WK_OK : wk_fail(err, WK_NO_MEMORY, "tensor %.*s: no memory for its rows", (int)t->name.len, t->name.data);
+    wk_status status = src && c->dst && c->values ? WK_OK
+                                                  : wk_fail(err, WK_NO_MEMORY, "tensor %.*s: no memory for its rows",
+                                                            (int)t->name.len, t->name.data);
     for (c->first = 0; !status && c->first < rows; c->first += c->rows) {
         if (interrupted()) status = wk_fail(err, WK_CANCELLED, "stopped");
         if (status) break;
@@ -181,7 +204,8 @@ static wk_status convert(struct quantize *q, const struct tensor_job *job, struc
 }
 
 /* A tensor that keeps its type: its bytes, in pieces. */
-static wk_status copy_tensor(struct quantize *q, const struct tensor_job *job, struct gguf_writer *w, const struct wk_err *err)
+static wk_status copy_tensor(struct quantize *q, const struct tensor_job *job, struct gguf_writer *w,
+                             const struct wk_err *err)
 {
     const uint8_t *data = gguf_tensor_data(q->in, job->tensor);
     const uint64_t chunk = job->to_bytes < CHUNK_BYTES ? job->to_bytes : CHUNK_BYTES;
@@ -205,7 +229,8 @@ static wk_status write_header(struct quantize *q, struct gguf_writer *w, const s
     if (!status) status = gguf_writer_u32(w, "general.quantization_version", 2, err);
     for (uint64_t i = 0; !status && i < q->n; i++) {
         const struct tensor_job *job = &q->jobs[i];
-        status = gguf_writer_tensor(w, job->tensor->name, job->to->ggml_type, job->tensor->n_dims, job->tensor->ne, job->to_bytes, err);
+        status = gguf_writer_tensor(w, job->tensor->name, job->to->ggml_type, job->tensor->n_dims, job->tensor->ne,
+                                    job->to_bytes, err);
     }
     return status;
 }
@@ -222,14 +247,16 @@ static wk_status write_all(struct quantize *q, const char *path, const struct wk
             const struct tensor_job *job = &q->jobs[i];
             status = job->from == job->to ? copy_tensor(q, job, w, err) : convert(q, job, c, w, err);
         }
-        if (status) gguf_writer_abandon(w);
-        else status = gguf_writer_finish(w, err);
+        if (status)
+            gguf_writer_abandon(w);
+        else
+            status = gguf_writer_finish(w, err);
     }
     free(c);
     return status;
 }
 
-/* ---- the command ---------------------------------------------------------------------------------------------------- */
+/* ---- the command --------------------------------------------------------------------------------------- */
 
 static bool same_file(const char *a, const char *b)
 {
@@ -258,7 +285,8 @@ static void report(const struct quantize *q, const char *out, bool json)
 {
     uint64_t fell_back = 0;
     if (json) {
-        LOG(LOG_INFO, "quantize_complete", NULL, log_s("path", out), log_u("tensors", q->n), log_u("bytes", q->all_bytes));
+        LOG(LOG_INFO, "quantize_complete", NULL, log_s("path", out), log_u("tensors", q->n),
+            log_u("bytes", q->all_bytes));
         return;
     }
     (void)fprintf(stderr, "worker: %s: %" PRIu64 " tensors, %" PRIu64 " bytes:", out, q->n, q->all_bytes);
@@ -270,7 +298,11 @@ static void report(const struct quantize *q, const char *out, bool json)
         for (uint64_t k = i; k < q->n; k++) count += q->jobs[k].to == q->jobs[i].to;
         (void)fprintf(stderr, " %" PRIu64 " %s", count, q->jobs[i].to->name);
     }
-    if (fell_back) (void)fprintf(stderr, " (%" PRIu64 " of them because their rows do not divide into the blocks of the type that the mixture has)", fell_back);
+    if (fell_back)
+        (void)fprintf(stderr,
+                      " (%" PRIu64
+                      " of them because their rows do not divide into the blocks of the type that the mixture has)",
+                      fell_back);
     (void)fputc('\n', stderr);
 }
 
@@ -282,7 +314,9 @@ static int quantize_file(struct quantize *q, const char *out, const char *type, 
     if (!q->mixture && !q->uniform) {
         char loaded[512];
         (void)plugin_describe(q->plugins, WK_KIND_QUANT, loaded, sizeof loaded);
-        return fail(CODE_INVALID_REQUEST, "%s: neither a mixture (see worker quantize --help) nor a type that a plugin serves; loaded: %s", type, loaded);
+        return fail(CODE_INVALID_REQUEST,
+                    "%s: neither a mixture (see worker quantize --help) nor a type that a plugin serves; loaded: %s",
+                    type, loaded);
     }
     if (is_input(q->in, out)) return fail(CODE_INVALID_REQUEST, "%s: is the input itself; name another file", out);
     q->model = mixture_model_of(q->in);

@@ -1,4 +1,5 @@
-/* reply.c: see reply.h. Only the answer itself runs through the stop strings: a reasoning model must be able to think about them. */
+/* reply.c: see reply.h. Only the answer itself runs through the stop strings: a reasoning model must be able to think
+ * about them. */
 #include "reply.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ struct reply {
     struct stop_matcher *stops;
     struct utf8_stream utf8, aside_utf8;
     struct terminal out, aside;
-    char *certain, *text;   /* bytes that no stop string can take back; the same as whole characters */
+    char *certain, *text; /* bytes that no stop string can take back; the same as whole characters */
     bool begun, stopped;
 };
 
@@ -33,8 +34,10 @@ wk_status reply_open(const struct reply_options *o, struct reply **out, const st
     a->certain = malloc(STOP_ROOM(TOKENIZER_MAX_TOKEN_BYTES));
     a->text = malloc(UTF8_STREAM_ROOM(STOP_ROOM(TOKENIZER_MAX_TOKEN_BYTES)));
     if (!status && (!a->certain || !a->text)) status = wk_fail(err, WK_NO_MEMORY, "no memory for text");
-    if (status) reply_close(a);
-    else *out = a;
+    if (status)
+        reply_close(a);
+    else
+        *out = a;
     return status;
 }
 
@@ -49,7 +52,7 @@ void reply_close(struct reply *a)
 
 bool reply_begun(const struct reply *a) { return a->begun; }
 
-/* ---- the answer -------------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---------------------------------------------------------------------------------------- */
 
 static void show(struct reply *a, struct token_bytes bytes)
 {
@@ -60,13 +63,14 @@ static void show(struct reply *a, struct token_bytes bytes)
     terminal_write(&a->out, a->text, utf8_stream_push(&a->utf8, a->certain, n, a->text));
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 static void begin_message(struct reply *a)
 {
     const struct harmony_header *h = &a->parser.header;
     if (harmony_visible(h)) {
-        if (a->begun) show(a, (struct token_bytes){ "\n\n", 2 }); /* what was said before a call of a tool, and then the answer */
+        if (a->begun)
+            show(a, (struct token_bytes){ "\n\n", 2 }); /* what was said before a call of a tool, and then the answer */
     } else if (a->o.aside) {
         if (a->aside.shows) (void)fputs("\033[2m", a->o.aside);
         if (!harmony_calls(h)) return;
@@ -88,10 +92,15 @@ static void end_message(struct reply *a)
 static void take_events(struct reply *a, const struct harmony_event *events, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (events[i].kind == HARMONY_BEGIN) begin_message(a);
-        else if (events[i].kind == HARMONY_END) end_message(a);
-        else if (harmony_visible(&a->parser.header)) show(a, events[i].text);
-        else if (a->o.aside) terminal_write(&a->aside, a->text, utf8_stream_push(&a->aside_utf8, events[i].text.data, events[i].text.len, a->text));
+        if (events[i].kind == HARMONY_BEGIN)
+            begin_message(a);
+        else if (events[i].kind == HARMONY_END)
+            end_message(a);
+        else if (harmony_visible(&a->parser.header))
+            show(a, events[i].text);
+        else if (a->o.aside)
+            terminal_write(&a->aside, a->text,
+                           utf8_stream_push(&a->aside_utf8, events[i].text.data, events[i].text.len, a->text));
     }
 }
 
@@ -99,8 +108,10 @@ bool reply_take(struct reply *a, uint32_t id)
 {
     struct harmony_event events[HARMONY_EVENTS];
     const struct token_bytes piece = tokenizer_piece(a->o.tokenizer, id, false);
-    if (a->o.harmony) take_events(a, events, harmony_push(&a->parser, id, piece, events));
-    else show(a, piece);
+    if (a->o.harmony)
+        take_events(a, events, harmony_push(&a->parser, id, piece, events));
+    else
+        show(a, piece);
     return a->stopped;
 }
 

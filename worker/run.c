@@ -24,16 +24,17 @@ enum { MAX_BIAS = 300 };
 struct run {
     const struct options *o;
     struct opened x;
-    struct chat *chat;                     /* NULL: raw */
-    struct harmony_ids harmony;            /* of a chat in that format */
+    struct chat *chat;          /* NULL: raw */
+    struct harmony_ids harmony; /* of a chat in that format */
     struct text text;
     struct tokens tokens;
     struct sampler_params params;
     struct sampler_bias bias[MAX_BIAS];
-    const char *stops[STOP_MAX]; uint32_t n_stops;
+    const char *stops[STOP_MAX];
+    uint32_t n_stops;
 };
 
-/* ---- options that say something together ------------------------------------------------------------------------------ */
+/* ---- options that say something together --------------------------------------------------------------- */
 
 /* "ID=X" */
 static bool parse_bias(const char *text, struct sampler_bias *out)
@@ -55,15 +56,23 @@ static int read_params(struct run *r)
     const char *given[MAX_BIAS];
     const uint32_t n = option_list(o, OPT_LOGIT_BIAS, given, MAX_BIAS);
     for (uint32_t i = 0; i < n; i++)
-        if (!parse_bias(given[i], &r->bias[i])) return fail_usage("run", "--logit-bias: expected ID=X, X from -100 to 100, got \"%.40s\"", given[i]);
+        if (!parse_bias(given[i], &r->bias[i]))
+            return fail_usage("run", "--logit-bias: expected ID=X, X from -100 to 100, got \"%.40s\"", given[i]);
     r->n_stops = option_list(o, OPT_STOP, r->stops, STOP_MAX);
     for (uint32_t i = 0; i < r->n_stops; i++)
         if (!r->stops[i][0]) return fail_usage("run", "--stop: the text is empty");
-    r->params = (struct sampler_params){ .logit_bias = r->bias, .n_logit_bias = n, .top_k = option_u32(o, OPT_TOP_K),
-        .presence_penalty = (float)option_real(o, OPT_PRESENCE_PENALTY), .frequency_penalty = (float)option_real(o, OPT_FREQUENCY_PENALTY),
-        .temperature = (float)option_real(o, OPT_TEMPERATURE), .repetition_penalty = (float)option_real(o, OPT_REPETITION_PENALTY),
-        .top_p = (float)option_real(o, OPT_TOP_P), .min_p = (float)option_real(o, OPT_MIN_P), .seed = option_u64(o, OPT_SEED) };
-    if (!o->value[OPT_SEED].given && getrandom(&r->params.seed, sizeof r->params.seed, 0) != (ssize_t)sizeof r->params.seed)
+    r->params = (struct sampler_params){ .logit_bias = r->bias,
+                                         .n_logit_bias = n,
+                                         .top_k = option_u32(o, OPT_TOP_K),
+                                         .presence_penalty = (float)option_real(o, OPT_PRESENCE_PENALTY),
+                                         .frequency_penalty = (float)option_real(o, OPT_FREQUENCY_PENALTY),
+                                         .temperature = (float)option_real(o, OPT_TEMPERATURE),
+                                         .repetition_penalty = (float)option_real(o, OPT_REPETITION_PENALTY),
+                                         .top_p = (float)option_real(o, OPT_TOP_P),
+                                         .min_p = (float)option_real(o, OPT_MIN_P),
+                                         .seed = option_u64(o, OPT_SEED) };
+    if (!o->value[OPT_SEED].given &&
+        getrandom(&r->params.seed, sizeof r->params.seed, 0) != (ssize_t)sizeof r->params.seed)
         return fail(CODE_INTERNAL, "the system gives no random seed: %s; name one with --seed", strerror(errno));
     return EXIT_DONE;
 }
@@ -72,11 +81,12 @@ static int read_prompt(struct run *r)
 {
     const char *prompt = option_text(r->o, OPT_PROMPT), *file = option_text(r->o, OPT_FILE);
     if (prompt && file) return fail_usage("run", "--prompt and --file exclude each other");
-    if (!prompt && !file && isatty(STDIN_FILENO)) return fail_usage("run", "no prompt: give --prompt TEXT, --file FILE or text on standard input");
+    if (!prompt && !file && isatty(STDIN_FILENO))
+        return fail_usage("run", "no prompt: give --prompt TEXT, --file FILE or text on standard input");
     return text_read(prompt, prompt || file ? file : "-", &r->text);
 }
 
-/* ---- prompt to ids ---------------------------------------------------------------------------------------------------- */
+/* ---- prompt to ids ------------------------------------------------------------------------------------- */
 
 /* --chat demands a template, --raw refuses it; else a model that has one is given it. */
 static int choose_chat(struct run *r)
@@ -86,7 +96,8 @@ static int choose_chat(struct run *r)
     if (option_flag(r->o, OPT_RAW)) return EXIT_DONE;
     if (!option_flag(r->o, OPT_CHAT) && !gguf_find(m->file, "tokenizer.chat_template")) return EXIT_DONE;
     wk_status status = chat_open(m->file, m->tokenizer, &r->chat, &err);
-    if (status && status != WK_NO_MEMORY) return fail(CODE_INVALID_REQUEST, "%s; send the prompt as it is with --raw", err_text);
+    if (status && status != WK_NO_MEMORY)
+        return fail(CODE_INVALID_REQUEST, "%s; send the prompt as it is with --raw", err_text);
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 
@@ -96,10 +107,15 @@ static int check_reasoning(struct run *r)
     static const enum option_id of_harmony[] = { OPT_REASONING, OPT_REASONING_EFFORT };
     const struct model *m = r->x.model;
     if (r->chat && chat_is_harmony(r->chat))
-        return harmony_find_ids(m->tokenizer, &r->harmony) ? EXIT_DONE : fail(CODE_MODEL_LOAD_FAILED, "%s: its chat template is harmony's, but its vocabulary has no such control tokens", m->name);
+        return harmony_find_ids(m->tokenizer, &r->harmony)
+                   ? EXIT_DONE
+                   : fail(CODE_MODEL_LOAD_FAILED,
+                          "%s: its chat template is harmony's, but its vocabulary has no such control tokens", m->name);
     for (size_t i = 0; i < sizeof of_harmony / sizeof *of_harmony; i++)
         if (r->o->value[of_harmony[i]].flag)
-            return fail_usage("run", "--%s is for chats with gpt-oss models; %s%s", option_table[of_harmony[i]].name, r->chat ? "this model's are of the kind " : "this prompt is sent as it is", r->chat ? chat_name(r->chat) : "");
+            return fail_usage("run", "--%s is for chats with gpt-oss models; %s%s", option_table[of_harmony[i]].name,
+                              r->chat ? "this model's are of the kind " : "this prompt is sent as it is",
+                              r->chat ? chat_name(r->chat) : "");
     return EXIT_DONE;
 }
 
@@ -109,7 +125,8 @@ static wk_status encode(struct run *r, const struct wk_err *err)
     struct chat_prompt wrapped;
     if (!r->chat) return tokenizer_encode(t, r->text.bytes, r->text.len, false, true, &r->tokens, err);
     /* No date: the same prompt and seed give the same text tomorrow. */
-    const struct chat_turn turn = { .user = { r->text.bytes, r->text.len }, .reasoning = option_text(r->o, OPT_REASONING_EFFORT) };
+    const struct chat_turn turn = { .user = { r->text.bytes, r->text.len },
+                                    .reasoning = option_text(r->o, OPT_REASONING_EFFORT) };
     wk_status status = chat_wrap(r->chat, &turn, &wrapped, err);
     if (!status) status = tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &r->tokens, err);
     chat_prompt_free(&wrapped);
@@ -120,22 +137,30 @@ static int make_prompt(struct run *r)
 {
     const struct model *m = r->x.model;
     ERROR_TEXT(err);
-    if (!m->tokenizer) return fail(CODE_MODEL_LOAD_FAILED, "%s: the file has no tokenizer; give a tokenizer.json with --tokenizer, or use worker score --ids or worker bench", m->name);
+    if (!m->tokenizer)
+        return fail(CODE_MODEL_LOAD_FAILED,
+                    "%s: the file has no tokenizer; give a tokenizer.json with --tokenizer, or use worker score --ids "
+                    "or worker bench",
+                    m->name);
     int result = choose_chat(r);
     if (!result) result = check_reasoning(r);
     if (result) return result;
     wk_status status = encode(r, &err);
     if (status) return fail_status(STAGE_TOKENS, status, &err);
-    if (r->tokens.n == 0) return fail(CODE_INVALID_REQUEST, "the prompt is empty and the model begins no text by itself; give a prompt");
+    if (r->tokens.n == 0)
+        return fail(CODE_INVALID_REQUEST, "the prompt is empty and the model begins no text by itself; give a prompt");
     if (r->tokens.n >= m->dev.context)
-        return fail(CODE_CONTEXT_LENGTH_EXCEEDED, "the prompt has %zu tokens, the context %u; shorten it or raise --context", r->tokens.n, m->dev.context);
+        return fail(CODE_CONTEXT_LENGTH_EXCEEDED,
+                    "the prompt has %zu tokens, the context %u; shorten it or raise --context", r->tokens.n,
+                    m->dev.context);
     for (size_t i = 0; i < r->tokens.n; i++)
         if (r->tokens.ids[i] >= m->program->n_vocab)
-            return fail(CODE_MODEL_LOAD_FAILED, "%s: its tokenizer gives id %u, but its vocabulary has %u", m->name, r->tokens.ids[i], m->program->n_vocab);
+            return fail(CODE_MODEL_LOAD_FAILED, "%s: its tokenizer gives id %u, but its vocabulary has %u", m->name,
+                        r->tokens.ids[i], m->program->n_vocab);
     return EXIT_DONE;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------------ */
+/* ---- the end ------------------------------------------------------------------------------------------- */
 
 static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
 
@@ -146,21 +171,34 @@ static void statistics(const struct run *r, const struct generation *g)
     if (log_is_json(r->o)) {
         /* Counts and a digest: no text of the user goes into a log. */
         if (!sha256_hex(r->text.bytes, r->text.len, digest)) digest[0] = '\0';
-        LOG(LOG_INFO, "execute_end", NULL, log_s("model", m->name), log_s("device", m->device->name), log_u("tokens_in", g->n_prompt), log_u("tokens_out", g->n_generated),
-            log_f("first_token_ms", g->prefill_seconds * 1e3), log_f("decode_time_ms", g->decode_seconds * 1e3), log_u("seed", r->params.seed),
-            log_s("finish_reason", finish_name(g->finish)), log_s("prompt_sha256", digest), log_u("prompt_chars", utf8_count(r->text.bytes, r->text.len)));
+        LOG(LOG_INFO, "execute_end", NULL, log_s("model", m->name), log_s("device", m->device->name),
+            log_u("tokens_in", g->n_prompt), log_u("tokens_out", g->n_generated),
+            log_f("first_token_ms", g->prefill_seconds * 1e3), log_f("decode_time_ms", g->decode_seconds * 1e3),
+            log_u("seed", r->params.seed), log_s("finish_reason", finish_name(g->finish)),
+            log_s("prompt_sha256", digest), log_u("prompt_chars", utf8_count(r->text.bytes, r->text.len)));
         return;
     }
-    (void)fprintf(stderr, "worker: %u prompt tokens in %.2f s (%.1f tok/s), %u tokens in %.2f s (%.1f tok/s), seed %" PRIu64
-        ", finish %s, %s, device %s, model %s\n", g->n_prompt, g->prefill_seconds, rate(g->n_prompt, g->prefill_seconds), g->n_generated,
-        g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->params.seed, finish_name(g->finish), r->chat ? chat_name(r->chat) : "raw",
-        opened_device(&r->x, device), m->name);
+    (void)fprintf(stderr,
+                  "worker: %u prompt tokens in %.2f s (%.1f tok/s), %u tokens in %.2f s (%.1f tok/s), seed %" PRIu64
+                  ", finish %s, %s, device %s, model %s\n",
+                  g->n_prompt, g->prefill_seconds, rate(g->n_prompt, g->prefill_seconds), g->n_generated,
+                  g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->params.seed, finish_name(g->finish),
+                  r->chat ? chat_name(r->chat) : "raw", opened_device(&r->x, device), m->name);
 }
 
 static int generate_text(struct run *r)
 {
-    struct generation g = { .model = r->x.model, .prompt = r->tokens.ids, .n_prompt = (uint32_t)r->tokens.n, .params = &r->params,
-        .max_tokens = option_u32(r->o, OPT_MAX_TOKENS), .stops = r->stops, .n_stops = r->n_stops, .ids = option_flag(r->o, OPT_PRINT_IDS), .out = stdout, .out_terminal = isatty(STDOUT_FILENO), .aside_terminal = isatty(STDERR_FILENO) };
+    struct generation g = { .model = r->x.model,
+                            .prompt = r->tokens.ids,
+                            .n_prompt = (uint32_t)r->tokens.n,
+                            .params = &r->params,
+                            .max_tokens = option_u32(r->o, OPT_MAX_TOKENS),
+                            .stops = r->stops,
+                            .n_stops = r->n_stops,
+                            .ids = option_flag(r->o, OPT_PRINT_IDS),
+                            .out = stdout,
+                            .out_terminal = isatty(STDOUT_FILENO),
+                            .aside_terminal = isatty(STDERR_FILENO) };
     if (r->chat && chat_is_harmony(r->chat)) {
         g.harmony = &r->harmony;
         g.aside = option_flag(r->o, OPT_REASONING) ? stderr : NULL;
@@ -168,7 +206,9 @@ static int generate_text(struct run *r)
     int result = generate(&g);
     if (result) return result;
     if (g.harmony && !g.answered && g.finish == FINISH_LENGTH)
-        LOG(LOG_WARN, "no_answer", "the limit came while the model was still reasoning: raise --max-tokens or lower --reasoning-effort", log_u("tokens_out", g.n_generated));
+        LOG(LOG_WARN, "no_answer",
+            "the limit came while the model was still reasoning: raise --max-tokens or lower --reasoning-effort",
+            log_u("tokens_out", g.n_generated));
     statistics(r, &g);
     return g.finish == FINISH_INTERRUPT ? EXIT_INTERRUPTED : EXIT_DONE;
 }
@@ -176,13 +216,16 @@ static int generate_text(struct run *r)
 int command_run(const struct options *o)
 {
     struct run r = { .o = o };
-    if (option_flag(o, OPT_CHAT) && option_flag(o, OPT_RAW)) return fail_usage("run", "--chat and --raw exclude each other");
-    if (option_flag(o, OPT_REASONING) && log_is_json(o)) return fail_usage("run", "--reasoning and --log json exclude each other: both write to standard error");
+    if (option_flag(o, OPT_CHAT) && option_flag(o, OPT_RAW))
+        return fail_usage("run", "--chat and --raw exclude each other");
+    if (option_flag(o, OPT_REASONING) && log_is_json(o))
+        return fail_usage("run", "--reasoning and --log json exclude each other: both write to standard error");
     int result = read_params(&r);
     if (!result) result = read_prompt(&r);
     if (!result) {
         interrupts_catch();
-        result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1, .load = true }, &r.x);
+        result =
+            open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1, .load = true }, &r.x);
     }
     if (!result) result = make_prompt(&r);
     if (!result) result = generate_text(&r);

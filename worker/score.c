@@ -21,7 +21,7 @@ struct scoring {
     struct output_file out; /* stream NULL: not wanted */
     float *logits;          /* [SCORE_ROWS][n_vocab] */
     uint32_t window_end, windows, scored;
-    double nll;             /* sum of -log p of the scored tokens */
+    double nll; /* sum of -log p of the scored tokens */
 };
 
 /* Feeds tokens [first, end) and adds up what they say of those that follow them in the window. */
@@ -62,9 +62,10 @@ static int score_windows(struct scoring *s)
 static int print_score(const struct scoring *s)
 {
     const double mean = s->scored ? s->nll / s->scored : 0;
-    return json_print(json_pack("{s:o, s:I, s:I, s:I, s:o, s:o}", "model", json_bytes(s->model->name, strlen(s->model->name)), "tokens", (json_int_t)s->tokens.n,
-        "windows", (json_int_t)s->windows, "scored", (json_int_t)s->scored, "nll", s->scored ? json_real(mean) : json_null(),
-        "perplexity", s->scored ? json_real(exp(mean)) : json_null()));
+    return json_print(json_pack(
+        "{s:o, s:I, s:I, s:I, s:o, s:o}", "model", json_bytes(s->model->name, strlen(s->model->name)), "tokens",
+        (json_int_t)s->tokens.n, "windows", (json_int_t)s->windows, "scored", (json_int_t)s->scored, "nll",
+        s->scored ? json_real(mean) : json_null(), "perplexity", s->scored ? json_real(exp(mean)) : json_null()));
 }
 
 static int score(const struct options *o, struct scoring *s)
@@ -87,7 +88,9 @@ int command_score(const struct options *o)
     struct opened x = { 0 };
     struct scoring s = { 0 };
     int result = session_tokens_usage(o);
-    if (!result) result = open_model(o, &(struct model_needs){ .max_rows = SCORE_ROWS, .max_wanted = SCORE_ROWS, .load = true }, &x);
+    if (!result)
+        result =
+            open_model(o, &(struct model_needs){ .max_rows = SCORE_ROWS, .max_wanted = SCORE_ROWS, .load = true }, &x);
     s.model = x.model;
     if (!result) result = score(o, &s);
     output_abandon(&s.out);

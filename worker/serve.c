@@ -20,21 +20,24 @@
 #include "setup.h"
 #include "tokenizer/utf8.h"
 
-enum { MAX_ORIGINS = 16, PARKED = 2 /* slots for each sequence, and one more: jobs that yielded or were preempted keep theirs */ };
+enum {
+    MAX_ORIGINS = 16,
+    PARKED = 2 /* slots for each sequence, and one more: jobs that yielded or were preempted keep theirs */
+};
 
 struct serving {
-    struct options o;                  /* with --device as --gpu-device implies it */
+    struct options o; /* with --device as --gpu-device implies it */
     const struct device_ops *device;
     struct plugin_registry *plugins;
     struct device_info gpu;
-    pthread_mutex_t lock;              /* one model is opened at a time */
-    struct error_caught caught;        /* of the last that failed, under the lock */
+    pthread_mutex_t lock;       /* one model is opened at a time */
+    struct error_caught caught; /* of the last that failed, under the lock */
     struct serve_options s;
     const char *origins[MAX_ORIGINS];
     char worker_id[37], model_dir[4096], device_text[DEVICE_TEXT];
 };
 
-/* ---- models ------------------------------------------------------------------------------------------------------------- */
+/* ---- models -------------------------------------------------------------------------------------------- */
 
 static int open_one(struct serving *v, const char *path, const char *digest, bool load, bool seal, struct opened *x)
 {
@@ -45,11 +48,18 @@ static int open_one(struct serving *v, const char *path, const char *digest, boo
     if (status) return refuse_model(status, name, err_text);
     if (digest && !v->device->handle) {
         gguf_close(file);
-        return fail(CODE_MODEL_LOAD_FAILED, "%s: a digest can be demanded of weights in a GPU's memory only: on the CPU they stay in the file", name);
+        return fail(CODE_MODEL_LOAD_FAILED,
+                    "%s: a digest can be demanded of weights in a GPU's memory only: on the CPU they stay in the file",
+                    name);
     }
     const uint32_t sequences = v->s.engine.max_sequences;
-    const struct model_needs needs = { .max_rows = option_u32(&v->o, OPT_BATCH_TOKENS), .max_wanted = sequences, .sequences = PARKED * sequences + 1, .kv_sequences = sequences,
-        .kv_bytes = option_u64(&v->o, OPT_KV_CACHE_SIZE) << 20, .load = load, .digest = digest };
+    const struct model_needs needs = { .max_rows = option_u32(&v->o, OPT_BATCH_TOKENS),
+                                       .max_wanted = sequences,
+                                       .sequences = PARKED * sequences + 1,
+                                       .kv_sequences = sequences,
+                                       .kv_bytes = option_u64(&v->o, OPT_KV_CACHE_SIZE) << 20,
+                                       .load = load,
+                                       .digest = digest };
     *x = (struct opened){ .plugins = v->plugins, .gpu = v->gpu };
     int result = open_model_on(&v->o, v->device, file, name, &needs, x);
     if (result || !seal || !v->device->seal) return result;
@@ -58,7 +68,8 @@ static int open_one(struct serving *v, const char *path, const char *digest, boo
 }
 
 /* Opens a model with what fails kept as text: a failed commit is an answer, not the end. */
-static bool open_caught(struct serving *v, const char *path, const char *digest, bool load, bool seal, struct model **out, uint64_t *available, struct serve_failure *why)
+static bool open_caught(struct serving *v, const char *path, const char *digest, bool load, bool seal,
+                        struct model **out, uint64_t *available, struct serve_failure *why)
 {
     struct opened x = { 0 };
     (void)pthread_mutex_lock(&v->lock);
@@ -82,7 +93,8 @@ static bool plan_one(void *user, const char *path, struct model **out, uint64_t 
     return open_caught(user, path, NULL, false, false, out, available, why);
 }
 
-static bool load_one(void *user, const char *path, const char *digest, bool seal, struct model **out, struct serve_failure *why)
+static bool load_one(void *user, const char *path, const char *digest, bool seal, struct model **out,
+                     struct serve_failure *why)
 {
     return open_caught(user, path, digest, true, seal, out, NULL, why);
 }
@@ -96,23 +108,29 @@ static char *profile(void *user)
     return text;
 }
 
-/* ---- options ------------------------------------------------------------------------------------------------------------ */
+/* ---- options ------------------------------------------------------------------------------------------- */
 
 static int choose_worker_id(struct serving *v)
 {
     const char *given = option_text(&v->o, OPT_WORKER_ID);
     unsigned char b[16];
     if (!given) {
-        if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b) return fail(CODE_INTERNAL, "the system gives no random numbers: %s; name the worker with --worker-id", strerror(errno));
+        if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
+            return fail(CODE_INTERNAL, "the system gives no random numbers: %s; name the worker with --worker-id",
+                        strerror(errno));
         b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* version 4 of RFC 9562 */
         b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
         size_t n = 0;
-        for (size_t i = 0; i < sizeof b; i++) n += (size_t)snprintf(v->worker_id + n, sizeof v->worker_id - n, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", b[i]);
+        for (size_t i = 0; i < sizeof b; i++)
+            n += (size_t)snprintf(v->worker_id + n, sizeof v->worker_id - n, "%s%02x",
+                                  i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", b[i]);
         return EXIT_DONE;
     }
     for (size_t i = 0; i < 36; i++) {
         const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-        if (dash ? given[i] != '-' : !isxdigit((unsigned char)given[i])) return fail_usage("serve", "--worker-id: expected a UUID like 123e4567-e89b-42d3-a456-426614174000, got \"%s\"", given);
+        if (dash ? given[i] != '-' : !isxdigit((unsigned char)given[i]))
+            return fail_usage(
+                "serve", "--worker-id: expected a UUID like 123e4567-e89b-42d3-a456-426614174000, got \"%s\"", given);
     }
     (void)snprintf(v->worker_id, sizeof v->worker_id, "%s", given);
     return EXIT_DONE;
@@ -123,7 +141,8 @@ static int check_model(const struct serving *v)
     struct stat st;
     const char *path = option_text(&v->o, OPT_MODEL);
     if (!path) return EXIT_DONE;
-    if (option_flag(&v->o, OPT_WAIT_FOR_COMMIT)) return fail_usage("serve", "--model and --wait-for-commit exclude each other");
+    if (option_flag(&v->o, OPT_WAIT_FOR_COMMIT))
+        return fail_usage("serve", "--model and --wait-for-commit exclude each other");
     if (embedded_named(path)) return EXIT_DONE;
     if (stat(path, &st) || access(path, R_OK)) return fail(CODE_MODEL_LOAD_FAILED, "%s: %s", path, strerror(errno));
     return S_ISREG(st.st_mode) ? EXIT_DONE : fail(CODE_MODEL_LOAD_FAILED, "%s: not a regular file", path);
@@ -133,7 +152,11 @@ static int choose_model_dir(struct serving *v)
 {
     const char *given = option_text(&v->o, OPT_MODEL_DIR);
     struct stat st;
-    if (!given) return option_flag(&v->o, OPT_WAIT_FOR_COMMIT) ? fail_usage("serve", "--wait-for-commit needs --model-dir: the folder that models are committed from") : EXIT_DONE;
+    if (!given)
+        return option_flag(&v->o, OPT_WAIT_FOR_COMMIT)
+                   ? fail_usage("serve",
+                                "--wait-for-commit needs --model-dir: the folder that models are committed from")
+                   : EXIT_DONE;
     char *real = realpath(given, NULL);
     const bool ok = real && strlen(real) < sizeof v->model_dir && stat(real, &st) == 0 && S_ISDIR(st.st_mode);
     if (ok) (void)snprintf(v->model_dir, sizeof v->model_dir, "%s", real);
@@ -146,7 +169,8 @@ static int check_steps(const struct serving *v)
 {
     const uint32_t rows = option_u32(&v->o, OPT_BATCH_TOKENS), sequences = option_u32(&v->o, OPT_SERVE_SEQUENCES);
     if (!rows || rows >= sequences) return EXIT_DONE;
-    return fail_usage("serve", "--max-batch-tokens: expected 0, or at least as many as --max-sequences (%u), got %u", sequences, rows);
+    return fail_usage("serve", "--max-batch-tokens: expected 0, or at least as many as --max-sequences (%u), got %u",
+                      sequences, rows);
 }
 
 /* Clients give it back letter by letter. */
@@ -155,7 +179,8 @@ static int check_name(const struct serving *v)
     const char *name = option_text(&v->o, OPT_MODEL_ID);
     for (size_t len; name && *name; name += len) {
         len = utf8_sequence((const unsigned char *)name, strlen(name));
-        if (!len || (unsigned char)*name < 0x20 || *name == 0x7f) return fail_usage("serve", "--model-id: expected UTF-8 without control characters");
+        if (!len || (unsigned char)*name < 0x20 || *name == 0x7f)
+            return fail_usage("serve", "--model-id: expected UTF-8 without control characters");
     }
     return EXIT_DONE;
 }
@@ -167,12 +192,16 @@ static int check_addresses(const struct serving *v)
     ERROR_TEXT(err);
     const char *host = option_text(o, OPT_HOST), *url = option_text(o, OPT_CALLBACK_URL);
     const uint32_t admin = option_u32(o, OPT_ADMIN_PORT);
-    if (inet_pton(AF_INET, host, &address) != 1) return fail_usage("serve", "--host: expected an IPv4 address like 127.0.0.1, got \"%s\"", host);
+    if (inet_pton(AF_INET, host, &address) != 1)
+        return fail_usage("serve", "--host: expected an IPv4 address like 127.0.0.1, got \"%s\"", host);
     if (admin && admin < 1024) return fail_usage("serve", "--admin-port: expected 0 or 1024 to 65535, got %u", admin);
     if (admin == option_u32(o, OPT_PORT)) return fail_usage("serve", "--port and --admin-port are both %u", admin);
     if (url && callback_check(url, &err)) return fail_usage("serve", "--callback-url: %s", err_text);
     if ((ntohl(address.s_addr) >> 24) != 127)
-        LOG(LOG_WARN, "exposed", "everybody who can reach this address can use this worker: it asks for no key; put a proxy that does before it", log_s("host", host));
+        LOG(LOG_WARN, "exposed",
+            "everybody who can reach this address can use this worker: it asks for no key; put a proxy that does "
+            "before it",
+            log_s("host", host));
     return EXIT_DONE;
 }
 
@@ -189,16 +218,34 @@ static void service_options(struct serving *v)
 {
     const struct options *o = &v->o;
     v->s = (struct serve_options){
-        .worker_id = v->worker_id, .host = option_text(o, OPT_HOST), .port = (uint16_t)option_u32(o, OPT_PORT), .admin_port = (uint16_t)option_u32(o, OPT_ADMIN_PORT),
-        .model_path = option_text(o, OPT_MODEL), .wait_for_commit = option_flag(o, OPT_WAIT_FOR_COMMIT), .model_dir = v->model_dir[0] ? v->model_dir : NULL,
-        .model_id = option_text(o, OPT_MODEL_ID), .role = option_text(o, OPT_ROLE), .callback_url = option_text(o, OPT_CALLBACK_URL), .origins = v->origins,
-        .n_origins = option_list(o, OPT_ORIGIN, v->origins, MAX_ORIGINS), .max_tokens_in = option_u32(o, OPT_MAX_TOKENS_IN), .max_tokens_out = option_u32(o, OPT_MAX_TOKENS_OUT),
+        .worker_id = v->worker_id,
+        .host = option_text(o, OPT_HOST),
+        .port = (uint16_t)option_u32(o, OPT_PORT),
+        .admin_port = (uint16_t)option_u32(o, OPT_ADMIN_PORT),
+        .model_path = option_text(o, OPT_MODEL),
+        .wait_for_commit = option_flag(o, OPT_WAIT_FOR_COMMIT),
+        .model_dir = v->model_dir[0] ? v->model_dir : NULL,
+        .model_id = option_text(o, OPT_MODEL_ID),
+        .role = option_text(o, OPT_ROLE),
+        .callback_url = option_text(o, OPT_CALLBACK_URL),
+        .origins = v->origins,
+        .n_origins = option_list(o, OPT_ORIGIN, v->origins, MAX_ORIGINS),
+        .max_tokens_in = option_u32(o, OPT_MAX_TOKENS_IN),
+        .max_tokens_out = option_u32(o, OPT_MAX_TOKENS_OUT),
         .limit_tokens_out = o->value[OPT_MAX_TOKENS_OUT].given || o->value[OPT_MAX_TOKENS_OUT].filed,
-        .max_prompt_chars = option_u32(o, OPT_MAX_PROMPT_CHARS), .max_streams = option_u32(o, OPT_MAX_STREAMS), .inference_timeout_s = option_u32(o, OPT_INFERENCE_TIMEOUT),
-        .shutdown_timeout_s = option_u32(o, OPT_SHUTDOWN_TIMEOUT), .residency_s = option_u32(o, OPT_RESIDENCY), .json = log_is_json(o),
-        .engine = { .max_sequences = option_u32(o, OPT_SERVE_SEQUENCES), .max_batch_tokens = option_u32(o, OPT_BATCH_TOKENS), .max_queue = option_u32(o, OPT_MAX_QUEUE),
-            .prefix_cache = !option_flag(o, OPT_NO_PREFIX_CACHE), .preempt = option_flag(o, OPT_FAIRNESS_PREEMPT), .high_priority = (int32_t)option_u32(o, OPT_FAIRNESS_HIGH_PRI),
-            .timeslice_tokens = option_u32(o, OPT_FAIRNESS_TIMESLICE) },
+        .max_prompt_chars = option_u32(o, OPT_MAX_PROMPT_CHARS),
+        .max_streams = option_u32(o, OPT_MAX_STREAMS),
+        .inference_timeout_s = option_u32(o, OPT_INFERENCE_TIMEOUT),
+        .shutdown_timeout_s = option_u32(o, OPT_SHUTDOWN_TIMEOUT),
+        .residency_s = option_u32(o, OPT_RESIDENCY),
+        .json = log_is_json(o),
+        .engine = { .max_sequences = option_u32(o, OPT_SERVE_SEQUENCES),
+                    .max_batch_tokens = option_u32(o, OPT_BATCH_TOKENS),
+                    .max_queue = option_u32(o, OPT_MAX_QUEUE),
+                    .prefix_cache = !option_flag(o, OPT_NO_PREFIX_CACHE),
+                    .preempt = option_flag(o, OPT_FAIRNESS_PREEMPT),
+                    .high_priority = (int32_t)option_u32(o, OPT_FAIRNESS_HIGH_PRI),
+                    .timeslice_tokens = option_u32(o, OPT_FAIRNESS_TIMESLICE) },
         .loader = { .user = v, .plan = plan_one, .load = load_one, .profile = profile },
     };
 }
@@ -206,12 +253,15 @@ static void service_options(struct serving *v)
 static void name_device(struct serving *v)
 {
     const uint32_t threads = option_u32(&v->o, OPT_THREADS) ? option_u32(&v->o, OPT_THREADS) : parallel_processors();
-    if (v->device->probe) (void)snprintf(v->device_text, sizeof v->device_text, "%s (GPU %u, %s)", v->device->name, v->gpu.index, v->gpu.name);
-    else (void)snprintf(v->device_text, sizeof v->device_text, "%s (%s, %u threads, %s activations)", v->device->name, isa_name(plugin_detect_isa()), threads,
-                        option_flag(&v->o, OPT_EXACT) ? "exact" : "8-bit");
+    if (v->device->probe)
+        (void)snprintf(v->device_text, sizeof v->device_text, "%s (GPU %u, %s)", v->device->name, v->gpu.index,
+                       v->gpu.name);
+    else
+        (void)snprintf(v->device_text, sizeof v->device_text, "%s (%s, %u threads, %s activations)", v->device->name,
+                       isa_name(plugin_detect_isa()), threads, option_flag(&v->o, OPT_EXACT) ? "exact" : "8-bit");
 }
 
-/* ---- the command -------------------------------------------------------------------------------------------------------- */
+/* ---- the command --------------------------------------------------------------------------------------- */
 
 /* The main thread reads them from a descriptor: no thread may be started before they are blocked. */
 static void block_signals(void)

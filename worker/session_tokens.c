@@ -16,7 +16,8 @@ static int from_text(const struct options *o, const struct model *m, struct id_l
     struct text text;
     struct tokens tokens = { 0 };
     ERROR_TEXT(err);
-    if (!m->tokenizer) return fail(CODE_INVALID_REQUEST, "%s: the file has no tokenizer; give token ids with --ids", m->name);
+    if (!m->tokenizer)
+        return fail(CODE_INVALID_REQUEST, "%s: the file has no tokenizer; give token ids with --ids", m->name);
     int result = text_read(option_text(o, OPT_TEXT), option_text(o, OPT_FILE), &text);
     if (result) return result;
     wk_status status = tokenizer_encode(m->tokenizer, text.bytes, text.len, false, true, &tokens, &err);
@@ -32,7 +33,9 @@ int session_tokens(const struct options *o, const struct model *m, struct id_lis
     *out = (struct id_list){ NULL, 0 };
     int result = ids ? ids_parse(ids, m->program->n_vocab, out) : from_text(o, m, out);
     for (uint32_t i = 0; !result && i < out->n; i++)
-        if (out->ids[i] >= m->program->n_vocab) result = fail(CODE_INVALID_REQUEST, "%s: its tokenizer gives id %u, but the model has %u", m->name, out->ids[i], m->program->n_vocab);
+        if (out->ids[i] >= m->program->n_vocab)
+            result = fail(CODE_INVALID_REQUEST, "%s: its tokenizer gives id %u, but the model has %u", m->name,
+                          out->ids[i], m->program->n_vocab);
     if (!result && out->n == 0) result = fail(CODE_INVALID_REQUEST, "no tokens: the text is empty");
     if (result) {
         free(out->ids);

@@ -26,7 +26,8 @@ int open_plugins(const struct options *o, struct plugin_registry **out)
     ERROR_TEXT(err);
     p.n_dirs = option_list(o, OPT_PLUGIN_DIR, dirs, MAX_DIRS);
     p.n_prefer = option_list(o, OPT_PREFER, prefer, MAX_PREFER);
-    /* The registry takes absolute paths alone. A folder given on the command line means what its user sees from here. */
+    /* The registry takes absolute paths alone. A folder given on the command line means what its
+     * user sees from here. */
     char *made[MAX_DIRS] = { NULL }, *here = getcwd(NULL, 0);
     for (uint32_t i = 0; i < p.n_dirs; i++)
         if (dirs[i][0] != '/' && here && asprintf(&made[i], "%s/%s", here, dirs[i]) >= 0) dirs[i] = made[i];
@@ -47,8 +48,11 @@ wk_status open_named(const char *path, struct gguf **out, const struct wk_err *e
     *out = NULL;
     if (path && !embedded_named(path)) return gguf_open(path, out, err);
     while (path && i < n && strcmp(path, m[i].name) != 0) i++;
-    if (i < n) return gguf_open_memory(m[i].begin, (uint64_t)(m[i].end - m[i].begin), path ? path : "embedded model", out, err);
-    for (i = 0; i < n && len >= 0 && (size_t)len < sizeof known; i++) len += snprintf(known + len, sizeof known - (size_t)len, "%s%s", i ? ", " : "", m[i].name);
+    if (i < n)
+        return gguf_open_memory(m[i].begin, (uint64_t)(m[i].end - m[i].begin), path ? path : "embedded model", out,
+                                err);
+    for (i = 0; i < n && len >= 0 && (size_t)len < sizeof known; i++)
+        len += snprintf(known + len, sizeof known - (size_t)len, "%s%s", i ? ", " : "", m[i].name);
     return wk_fail(err, WK_INVALID, "%s: not a model of this program, which has %s", path, known);
 }
 
@@ -63,11 +67,12 @@ int open_model_file(const struct options *o, bool embedded, struct gguf **out)
 {
     const char *path = option_text(o, OPT_MODEL);
     *out = NULL;
-    if (!path && !embedded) return fail_usage(command_table[o->command].name, "--model FILE is needed: a GGUF file, or embedded:haiku");
+    if (!path && !embedded)
+        return fail_usage(command_table[o->command].name, "--model FILE is needed: a GGUF file, or embedded:haiku");
     return open_path(path, out);
 }
 
-/* ---- devices ---------------------------------------------------------------------------------------------------------- */
+/* ---- devices ------------------------------------------------------------------------------------------- */
 
 int find_device(const struct options *o, const struct device_ops **out)
 {
@@ -76,12 +81,15 @@ int find_device(const struct options *o, const struct device_ops **out)
     *out = NULL;
     if (strcmp(option_text(o, OPT_DEVICE), "cpu") == 0) {
         for (size_t i = 0; i < sizeof of_cuda / sizeof *of_cuda; i++)
-            if (o->value[of_cuda[i]].flag) return fail_usage(command_table[o->command].name, "--%s needs --device cuda", option_table[of_cuda[i]].name);
+            if (o->value[of_cuda[i]].flag)
+                return fail_usage(command_table[o->command].name, "--%s needs --device cuda",
+                                  option_table[of_cuda[i]].name);
         *out = device_cpu();
         return EXIT_DONE;
     }
     const char *digest = option_text(o, OPT_DIGEST);
-    if (digest && strspn(digest, "0123456789abcdef") != 64) return fail_usage(command_table[o->command].name, "--digest: expected 64 lower-case hexadecimal digits");
+    if (digest && strspn(digest, "0123456789abcdef") != 64)
+        return fail_usage(command_table[o->command].name, "--digest: expected 64 lower-case hexadecimal digits");
     wk_status status = device_cuda(out, &err);
     if (!status) errors_watch_device((*out)->dead);
     return status ? fail(CODE_DEVICE_NOT_FOUND, "%s", err_text) : EXIT_DONE;
@@ -94,7 +102,9 @@ int probe_device(const struct options *o, const struct device_ops *device, bool 
     *out = (struct device_info){ 0 };
     if (!device->probe) return EXIT_DONE;
     wk_status status = device->probe(gpu, out, &err);
-    if (status) return fail_with(status == WK_INVALID ? CODE_INVALID_DEVICE : CODE_DEVICE_NOT_FOUND, (const struct log_field[]){ log_u("gpu_device", gpu), { 0 } }, "%s", err_text);
+    if (status)
+        return fail_with(status == WK_INVALID ? CODE_INVALID_DEVICE : CODE_DEVICE_NOT_FOUND,
+                         (const struct log_field[]){ log_u("gpu_device", gpu), { 0 } }, "%s", err_text);
     if (warm) device->warm(gpu);
     return EXIT_DONE;
 }
@@ -127,14 +137,20 @@ int device_available(const struct device_ops *device, const struct device_info *
 const char *opened_device(const struct opened *x, char out[DEVICE_TEXT])
 {
     const struct model *m = x->model;
-    if (m->device->probe) (void)snprintf(out, DEVICE_TEXT, "%s (GPU %u, %s)", m->device->name, x->gpu.index, x->gpu.name);
-    else (void)snprintf(out, DEVICE_TEXT, "%s (%s, %u threads, %s activations)", m->device->name, isa_name(m->dev.isa), m->dev.threads, m->dev.exact ? "exact" : "8-bit");
+    if (m->device->probe)
+        (void)snprintf(out, DEVICE_TEXT, "%s (GPU %u, %s)", m->device->name, x->gpu.index, x->gpu.name);
+    else
+        (void)snprintf(out, DEVICE_TEXT, "%s (%s, %u threads, %s activations)", m->device->name, isa_name(m->dev.isa),
+                       m->dev.threads, m->dev.exact ? "exact" : "8-bit");
     return out;
 }
 
-/* ---- models ----------------------------------------------------------------------------------------------------------- */
+/* ---- models -------------------------------------------------------------------------------------------- */
 
-static wk_status find_cuda(void *user, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err) { return plugin_find_cuda(user, ggml_type, out, err); }
+static wk_status find_cuda(void *user, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err)
+{
+    return plugin_find_cuda(user, ggml_type, out, err);
+}
 
 static void on_progress(void *user, double fraction)
 {
@@ -142,17 +158,30 @@ static void on_progress(void *user, double fraction)
     log_progress("loading", fraction);
 }
 
-void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins, const struct model_needs *needs, struct model_options *out)
+void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins,
+                        const struct model_needs *needs, struct model_options *out)
 {
     const bool exact = option_flag(o, OPT_EXACT);
     const uint32_t rows = needs->max_rows ? needs->max_rows : device->run_ahead > 1 ? STEP_ROWS_GPU : STEP_ROWS;
     *out = (struct model_options){
         .device = device,
-        .dev = { .threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors(), .isa = plugin_detect_isa(), .exact = exact, .kv_type = exact ? KV_F32 : KV_F16,
-            .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT), .max_rows = rows, .max_wanted = needs->max_wanted,
-            .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES) : needs->sequences ? needs->sequences : 1, .kv_sequences = needs->kv_sequences,
-            .gpu = option_u32(o, OPT_GPU_DEVICE), .find_cuda = find_cuda, .find_user = (void *)(uintptr_t)plugins, /* the registry is immutable to us */
-            .progress = on_progress, .digest = needs->digest ? needs->digest : option_text(o, OPT_DIGEST), .upload_chunk = option_u32(o, OPT_UPLOAD_CHUNK) << 20 },
+        .dev = { .threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors(),
+                 .isa = plugin_detect_isa(),
+                 .exact = exact,
+                 .kv_type = exact ? KV_F32 : KV_F16,
+                 .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT),
+                 .max_rows = rows,
+                 .max_wanted = needs->max_wanted,
+                 .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES)
+                                  : needs->sequences     ? needs->sequences
+                                                         : 1,
+                 .kv_sequences = needs->kv_sequences,
+                 .gpu = option_u32(o, OPT_GPU_DEVICE),
+                 .find_cuda = find_cuda,
+                 .find_user = (void *)(uintptr_t)plugins, /* the registry is immutable to us */
+                 .progress = on_progress,
+                 .digest = needs->digest ? needs->digest : option_text(o, OPT_DIGEST),
+                 .upload_chunk = option_u32(o, OPT_UPLOAD_CHUNK) << 20 },
         .fuse = FUSE_ALL,
         .taps = needs->taps,
         .n_taps = needs->n_taps,
@@ -166,11 +195,19 @@ static const char *smaller(const struct opened *x) { return x->kv_given ? "--kv-
 static int refuse_vram(const struct opened *x, const char *path, uint64_t available, const char *text)
 {
     const struct model *m = x->model;
-    const struct log_field fields[] = { log_u("gpu_device", x->gpu.index), log_s("model", m->name), log_s("path", path), log_u("vram_required", m->plan.total),
-                                        log_u("vram_available", available), { 0 } };
-    return fail_with(CODE_INSUFFICIENT_VRAM, fields, "%s: needs %" PRIu64 " bytes (weights %" PRIu64 ", KV cache %" PRIu64 " for a context of %u), GPU %u (%s) has %" PRIu64
-        " available of %" PRIu64 "%s%s; lower %s or take a smaller model", path, m->plan.total, m->plan.bytes[MEMORY_WEIGHTS], m->plan.bytes[MEMORY_KV],
-        (unsigned)m->dev.context, x->gpu.index, x->gpu.name, available, x->gpu.memory, text[0] ? ": " : "", text, smaller(x));
+    const struct log_field fields[] = { log_u("gpu_device", x->gpu.index),
+                                        log_s("model", m->name),
+                                        log_s("path", path),
+                                        log_u("vram_required", m->plan.total),
+                                        log_u("vram_available", available),
+                                        { 0 } };
+    return fail_with(CODE_INSUFFICIENT_VRAM, fields,
+                     "%s: needs %" PRIu64 " bytes (weights %" PRIu64 ", KV cache %" PRIu64
+                     " for a context of %u), GPU %u (%s) has %" PRIu64 " available of %" PRIu64
+                     "%s%s; lower %s or take a smaller model",
+                     path, m->plan.total, m->plan.bytes[MEMORY_WEIGHTS], m->plan.bytes[MEMORY_KV],
+                     (unsigned)m->dev.context, x->gpu.index, x->gpu.name, available, x->gpu.memory, text[0] ? ": " : "",
+                     text, smaller(x));
 }
 
 /* Refuses a plan that cannot fit before anything of it is allocated. */
@@ -180,8 +217,10 @@ static int check_memory(const struct opened *x, const char *path, uint64_t *avai
     int result = device_available(m->device, &x->gpu, available);
     if (result || !*available || m->plan.total <= *available) return result;
     if (m->device->probe) return refuse_vram(x, path, *available, "");
-    return fail(CODE_INSUFFICIENT_MEMORY, "%s: needs %" PRIu64 " bytes (KV cache %" PRIu64 " for a context of %u), the host has %" PRIu64
-        " available; lower %s or take a smaller model", m->name, m->plan.total, m->plan.bytes[MEMORY_KV], (unsigned)m->dev.context, *available, smaller(x));
+    return fail(CODE_INSUFFICIENT_MEMORY,
+                "%s: needs %" PRIu64 " bytes (KV cache %" PRIu64 " for a context of %u), the host has %" PRIu64
+                " available; lower %s or take a smaller model",
+                m->name, m->plan.total, m->plan.bytes[MEMORY_KV], (unsigned)m->dev.context, *available, smaller(x));
 }
 
 int refuse_model(wk_status status, const char *path, const char *text)
@@ -192,7 +231,8 @@ int refuse_model(wk_status status, const char *path, const char *text)
 
 void shard_id(const struct opened *x, const struct shard_handle *h, char out[128])
 {
-    (void)snprintf(out, 128, "%.80s:gpu%u:%u-of-%u", x->model->name, h->gpu_device, h->shard_index + 1, h->total_shards);
+    (void)snprintf(out, 128, "%.80s:gpu%u:%u-of-%u", x->model->name, h->gpu_device, h->shard_index + 1,
+                   h->total_shards);
 }
 
 json_t *opened_handle(const struct opened *x, const char *path)
@@ -202,9 +242,11 @@ json_t *opened_handle(const struct opened *x, const char *path)
     if (!x->model->device->handle) return NULL;
     x->model->device->handle(x->model->executor, &h);
     shard_id(x, &h, id);
-    return json_pack("{s:o, s:I, s:I, s:b, s:b, s:s, s:o, s:I, s:I}", "shard_id", json_bytes(id, strlen(id)), "gpu_device", (json_int_t)h.gpu_device, "vram_bytes",
-        (json_int_t)h.vram_bytes, "sealed", h.sealed, "write_protected", h.write_protected, "digest", h.digest, "model_ref", json_bytes(path, strlen(path)),
-        "shard_index", (json_int_t)h.shard_index, "total_shards", (json_int_t)h.total_shards);
+    return json_pack("{s:o, s:I, s:I, s:b, s:b, s:s, s:o, s:I, s:I}", "shard_id", json_bytes(id, strlen(id)),
+                     "gpu_device", (json_int_t)h.gpu_device, "vram_bytes", (json_int_t)h.vram_bytes, "sealed", h.sealed,
+                     "write_protected", h.write_protected, "digest", h.digest, "model_ref",
+                     json_bytes(path, strlen(path)), "shard_index", (json_int_t)h.shard_index, "total_shards",
+                     (json_int_t)h.total_shards);
 }
 
 static void say_loaded(const struct opened *x, const char *path, double seconds)
@@ -218,9 +260,11 @@ static void say_loaded(const struct opened *x, const char *path, double seconds)
     }
     m->device->handle(m->executor, &h);
     shard_id(x, &h, id);
-    LOG(LOG_INFO, "model_load_complete", NULL, log_s("model", m->name), log_f("seconds", seconds), log_s("shard_id", id), log_u("gpu_device", h.gpu_device),
-        log_s("gpu", x->gpu.name), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed), log_b("write_protected", h.write_protected), log_s("digest", h.digest),
-        log_s("model_ref", path), log_u("shard_index", h.shard_index), log_u("total_shards", h.total_shards));
+    LOG(LOG_INFO, "model_load_complete", NULL, log_s("model", m->name), log_f("seconds", seconds),
+        log_s("shard_id", id), log_u("gpu_device", h.gpu_device), log_s("gpu", x->gpu.name),
+        log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed), log_b("write_protected", h.write_protected),
+        log_s("digest", h.digest), log_s("model_ref", path), log_u("shard_index", h.shard_index),
+        log_u("total_shards", h.total_shards));
 }
 
 static int load(const struct opened *x, const char *path)
@@ -231,13 +275,15 @@ static int load(const struct opened *x, const char *path)
     int result = check_memory(x, path, &available);
     if (result) return result;
     const double start = seconds_now();
-    LOG(LOG_INFO, "model_load_start", NULL, log_s("model", m->name), log_s("device", m->device->name), log_u("bytes", m->plan.total));
+    LOG(LOG_INFO, "model_load_start", NULL, log_s("model", m->name), log_s("device", m->device->name),
+        log_u("bytes", m->plan.total));
     wk_status status = model_load(m, &err);
     if (status == WK_NO_MEMORY && m->device->probe) return refuse_vram(x, path, available, err_text);
     if (status) return refuse_model(status, path, err_text);
     log_progress("loading", 1);
     if (m->device->residency && (status = m->device->residency(m->executor, &err)))
-        return m->device->dead() ? fail_status(STAGE_STEP, status, &err) : fail(CODE_VRAM_RESIDENCY_FAILED, "%s: %s", path, err_text);
+        return m->device->dead() ? fail_status(STAGE_STEP, status, &err)
+                                 : fail(CODE_VRAM_RESIDENCY_FAILED, "%s: %s", path, err_text);
     say_loaded(x, path, seconds_now() - start);
     return EXIT_DONE;
 }
@@ -247,8 +293,11 @@ static int refuse_missing(const struct gguf *file, const struct plugin_registry 
 {
     struct missing missing;
     if (!plugin_count(plugins))
-        return fail(CODE_PLUGIN_REFUSED, "%s: no plugin was found: beside bin/worker there is neither lib/worker/plugins of an installation nor plugins of a build; leave the program where it was "
-            "installed, or name their folder with --plugin-dir", path);
+        return fail(CODE_PLUGIN_REFUSED,
+                    "%s: no plugin was found: beside bin/worker there is neither lib/worker/plugins of an installation "
+                    "nor plugins of a build; leave the program where it was "
+                    "installed, or name their folder with --plugin-dir",
+                    path);
     capabilities_missing(file, plugins, &missing);
     int result = missing_refuse(&missing, path);
     missing_free(&missing);
@@ -260,7 +309,8 @@ static void warn_of_context(const struct model *m)
     char text[128];
     const uint32_t most = capabilities_context(m->program);
     if (m->dev.context <= most) return;
-    (void)snprintf(text, sizeof text, "a context of %u is longer than the %u that the model is made for", m->dev.context, most);
+    (void)snprintf(text, sizeof text, "a context of %u is longer than the %u that the model is made for",
+                   m->dev.context, most);
     LOG(LOG_WARN, "context_beyond_model", text, log_u("context", m->dev.context), log_u("context_max", most));
 }
 
@@ -279,7 +329,8 @@ static int size_kv(const struct opened *x, const char *path, const struct model_
     return status ? refuse_model(status, path, err_text) : EXIT_DONE;
 }
 
-int open_model_on(const struct options *o, const struct device_ops *device, struct gguf *file, const char *path, const struct model_needs *needs, struct opened *out)
+int open_model_on(const struct options *o, const struct device_ops *device, struct gguf *file, const char *path,
+                  const struct model_needs *needs, struct opened *out)
 {
     struct model_options options;
     ERROR_TEXT(err);

@@ -1,5 +1,5 @@
-/* setup.h: opens what the subcommands share: plugins, files, models. Each function that returns an int has already said what is wrong
- * when it returns an exit status other than EXIT_DONE, and then its result is NULL. [main thread] */
+/* setup.h: opens what the subcommands share: plugins, files, models. Each function that returns an int has already said
+ * what is wrong when it returns an exit status other than EXIT_DONE, and then its result is NULL. [main thread] */
 #ifndef WORKER_SETUP_H
 #define WORKER_SETUP_H
 
@@ -12,7 +12,10 @@
 #include "options.h"
 
 /* The models that are part of the program. The first is what commands take that are given none. */
-struct embedded_model { const char *name; /* "embedded:haiku" */ const unsigned char *begin, *end; };
+struct embedded_model {
+    const char *name; /* "embedded:haiku" */
+    const unsigned char *begin, *end;
+};
 const struct embedded_model *embedded_models(uint32_t *n);
 bool embedded_named(const char *path); /* such a name, whether there is one or not: no file */
 
@@ -26,7 +29,11 @@ int open_path(const char *path, struct gguf **out);
 /* A file, or an embedded model by its name; NULL: the first of these. */
 wk_status open_named(const char *path, struct gguf **out, const struct wk_err *err);
 
-enum { STEP_ROWS = 512, STEP_ROWS_GPU = 4096, /* prompt tokens of one step: of a processor, of a GPU; */ STEP_ROWS_BEST = 0 /* those of the device */ };
+enum {
+    STEP_ROWS = 512,
+    STEP_ROWS_GPU = 4096,
+    /* prompt tokens of one step: of a processor, of a GPU; */ STEP_ROWS_BEST = 0 /* those of the device */
+};
 
 /* What a command needs of its model beyond the options. */
 struct model_needs {
@@ -34,22 +41,30 @@ struct model_needs {
     uint32_t sequences;            /* 0: one */
     uint32_t context;              /* 0: --context */
     const char *digest;            /* NULL: --digest */
-    uint32_t kv_sequences;         /* 0: KV cache for all sequences at full length; else for so many of them, or as much as the device has room for */
-    uint64_t kv_bytes;             /* with kv_sequences: exactly so much; 0: as much as is useful and fits */
-    bool load;                     /* false: planned only */
-    const char *const *taps; uint32_t n_taps;
+    uint32_t kv_sequences; /* 0: KV cache for all sequences at full length; else for so many of them, or as much as the
+                              device has room for */
+    uint64_t kv_bytes;     /* with kv_sequences: exactly so much; 0: as much as is useful and fits */
+    bool load;             /* false: planned only */
+    const char *const *taps;
+    uint32_t n_taps;
 };
 /* The device that --device names. Of a GPU: its module. */
 int find_device(const struct options *o, const struct device_ops **out);
 /* Is the GPU there, and can it be used? Of the CPU: *out is empty. warm: what it needs begins to be made. */
 int probe_device(const struct options *o, const struct device_ops *device, bool warm, struct device_info *out);
-void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins, const struct model_needs *needs, struct model_options *out);
-/* Fails with a status of the model's room. A message that does not begin with the file's name is given it: several rooms can refuse a
- * model, and not all of them know the name. */
+void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins,
+                        const struct model_needs *needs, struct model_options *out);
+/* Fails with a status of the model's room. A message that does not begin with the file's name is given it: several
+ * rooms can refuse a model, and not all of them know the name. */
 int refuse_model(wk_status status, const char *path, const char *text);
 
 /* A model, the plugins it rests on, and where it runs. */
-struct opened { struct plugin_registry *plugins; struct model *model; struct device_info gpu; bool kv_given; /* the size of the KV cache was asked for */ };
+struct opened {
+    struct plugin_registry *plugins;
+    struct model *model;
+    struct device_info gpu;
+    bool kv_given; /* the size of the KV cache was asked for */
+};
 /* "cpu (avx512, 8 threads, 8-bit activations)", "cuda (GPU 0, NVIDIA H200)". */
 enum { DEVICE_TEXT = 160 };
 const char *opened_device(const struct opened *x, char out[DEVICE_TEXT]);
@@ -57,14 +72,16 @@ const char *opened_device(const struct opened *x, char out[DEVICE_TEXT]);
 json_t *opened_handle(const struct opened *x, const char *path);
 /* A shard's name: its model, device and index. */
 void shard_id(const struct opened *x, const struct shard_handle *h, char out[128]);
-/* Plans and, if needed, loads the model of an open file, which becomes the model's also on failure, on a device that was found and probed. Of `out`, plugins and gpu are
- * given; path: what messages call it. */
-int open_model_on(const struct options *o, const struct device_ops *device, struct gguf *file, const char *path, const struct model_needs *needs, struct opened *out);
+/* Plans and, if needed, loads the model of an open file, which becomes the model's also on failure, on a device that
+ * was found and probed. Of `out`, plugins and gpu are given; path: what messages call it. */
+int open_model_on(const struct options *o, const struct device_ops *device, struct gguf *file, const char *path,
+                  const struct model_needs *needs, struct opened *out);
 /* Opens --model or the embedded model, plans it and, if needed, loads it. opened_close in either case. */
 int open_model(const struct options *o, const struct model_needs *needs, struct opened *out);
 void opened_close(struct opened *x);
 
-/* Bytes of memory that the device can give: of the host without swapping, 0: unknown; of a GPU what is free on it, with a context made there. */
+/* Bytes of memory that the device can give: of the host without swapping, 0: unknown; of a GPU what is free on it, with
+ * a context made there. */
 int device_available(const struct device_ops *device, const struct device_info *gpu, uint64_t *out);
 const char *isa_name(uint32_t isa);
 double seconds_now(void); /* monotonic */
@@ -73,7 +90,8 @@ double seconds_now(void); /* monotonic */
 void interrupts_catch(void);
 bool interrupted(void);
 
-/* The process ends without closing anything, not even what runs at the end of a process: a thread or a device may hang. */
+/* The process ends without closing anything, not even what runs at the end of a process: a thread or
+ * a device may hang. */
 void exit_without_closing(void);
 bool exits_without_closing(void);
 

@@ -6,7 +6,8 @@ static size_t harmless(const unsigned char *text, size_t n)
 {
     size_t i = 0;
     while (i < n && ((text[i] >= 0x20 && text[i] != 0x7f) || text[i] == '\n' || text[i] == '\t')) {
-        if (text[i] == 0xc2 && i + 1 < n && text[i + 1] >= 0x80 && text[i + 1] < 0xa0) break; /* U+0080 to U+009F: escape sequences in one character */
+        if (text[i] == 0xc2 && i + 1 < n && text[i + 1] >= 0x80 && text[i + 1] < 0xa0)
+            break; /* U+0080 to U+009F: escape sequences in one character */
         i++;
     }
     return i;
@@ -29,9 +30,12 @@ static void show_controls(struct terminal *t, const unsigned char *text, size_t 
         i += plain;
         if (i == n) break;
         if (plain) continue;
-        if (text[i] == '\r') t->returns = true;
-        else if (text[i] == 0xc2) (void)fprintf(t->out, "<U+%04X>", text[++i]);
-        else show(t->out, text[i]);
+        if (text[i] == '\r')
+            t->returns = true;
+        else if (text[i] == 0xc2)
+            (void)fprintf(t->out, "<U+%04X>", text[++i]);
+        else
+            show(t->out, text[i]);
         i++;
     }
 }
@@ -39,8 +43,10 @@ static void show_controls(struct terminal *t, const unsigned char *text, size_t 
 void terminal_write(struct terminal *t, const char *text, size_t n)
 {
     if (!t->out || !n) return;
-    if (t->shows) show_controls(t, (const unsigned char *)text, n);
-    else (void)fwrite(text, 1, n, t->out);
+    if (t->shows)
+        show_controls(t, (const unsigned char *)text, n);
+    else
+        (void)fwrite(text, 1, n, t->out);
     (void)fflush(t->out);
 }
 

@@ -1,5 +1,6 @@
-/* terminal.h: a model's text on its way to a terminal, which would obey it: escape sequences move the cursor, rename windows and fill clipboards, and a carriage return writes over
- * what stood there. There control characters are shown instead: ^[ for an escape. A file or a pipe gets the text as it is. */
+/* terminal.h: a model's text on its way to a terminal, which would obey it: escape sequences move the cursor, rename
+ * windows and fill clipboards, and a carriage return writes over what stood there. There control characters are shown
+ * instead: ^[ for an escape. A file or a pipe gets the text as it is. */
 #ifndef WORKER_TERMINAL_H
 #define WORKER_TERMINAL_H
 

@@ -35,7 +35,8 @@ static int read_stream(FILE *in, const char *name, struct text *out)
         }
         size_t n = fread(out->bytes + out->len, 1, cap - out->len - 1, in);
         out->len += n;
-        if (out->len > TEXT_MAX_BYTES) return fail(CODE_INVALID_REQUEST, "%s: longer than %d bytes; give a shorter text", name, TEXT_MAX_BYTES);
+        if (out->len > TEXT_MAX_BYTES)
+            return fail(CODE_INVALID_REQUEST, "%s: longer than %d bytes; give a shorter text", name, TEXT_MAX_BYTES);
         if (n == 0) break;
     }
     out->bytes[out->len] = '\0';
@@ -67,8 +68,8 @@ int text_read(const char *argument, const char *path, struct text *out)
     const char *name = argument ? "text" : strcmp(path, "-") == 0 ? "standard input" : path;
     const size_t bad = result ? 0 : invalid_at(out->bytes, out->len);
     if (!result && bad < out->len)
-        result = fail(CODE_INVALID_REQUEST, "%s: byte %zu (0x%02x) is not valid UTF-8; convert the text to UTF-8", name, bad,
-            (unsigned)(unsigned char)out->bytes[bad]);
+        result = fail(CODE_INVALID_REQUEST, "%s: byte %zu (0x%02x) is not valid UTF-8; convert the text to UTF-8", name,
+                      bad, (unsigned)(unsigned char)out->bytes[bad]);
     if (result) text_free(out);
     return result;
 }
@@ -108,7 +109,8 @@ int ids_parse(const char *text, uint32_t limit, struct id_list *out)
         unsigned long long id = isdigit((unsigned char)*at) ? strtoull(at, &end, 10) : limit;
         if (errno || id >= limit || (*end && !isspace((unsigned char)*end))) {
             free(ids);
-            return fail(CODE_INVALID_REQUEST, "ids: \"%.24s\": expected whole numbers from 0 to %u, separated by spaces", at, limit - 1);
+            return fail(CODE_INVALID_REQUEST,
+                        "ids: \"%.24s\": expected whole numbers from 0 to %u, separated by spaces", at, limit - 1);
         }
         ids[n++] = (uint32_t)id;
         at = end;

@@ -5,13 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct text { char *bytes; size_t len; };     /* terminated; freed by text_free */
-struct id_list { uint32_t *ids; uint32_t n; };
+struct text {
+    char *bytes;
+    size_t len;
+}; /* terminated; freed by text_free */
+struct id_list {
+    uint32_t *ids;
+    uint32_t n;
+};
 
 enum { TEXT_MAX_BYTES = 64 << 20 };
 
-/* Exactly one of argument and path: the text of --prompt, or of a file ("-": standard input). Refuses invalid UTF-8, naming the byte.
- * Return an exit status; on failure nothing needs freeing. */
+/* Exactly one of argument and path: the text of --prompt, or of a file ("-": standard input). Refuses invalid UTF-8,
+ * naming the byte. Return an exit status; on failure nothing needs freeing. */
 int text_read(const char *argument, const char *path, struct text *out);
 void text_free(struct text *t);
 

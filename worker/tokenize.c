@@ -1,4 +1,5 @@
-/* tokenize.c: `worker tokenize` and `worker detokenize`. The model's file may be a vocabulary alone: no plugin and no weight is needed. */
+/* tokenize.c: `worker tokenize` and `worker detokenize`. The model's file may be a vocabulary alone: no plugin and no
+ * weight is needed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,7 +24,11 @@ static int open_tokenizer(const struct options *o, struct tokenizer **out)
     if (result) return result;
     wk_status status = tokenizer_open_for(file, json, 0, out, &err);
     gguf_close(file); /* the vocabulary has been copied */
-    if (!status && !*out) return fail(CODE_MODEL_LOAD_FAILED, "%s: the file embeds no tokenizer and there is no tokenizer.json beside it; give one with --tokenizer", option_text(o, OPT_MODEL));
+    if (!status && !*out)
+        return fail(
+            CODE_MODEL_LOAD_FAILED,
+            "%s: the file embeds no tokenizer and there is no tokenizer.json beside it; give one with --tokenizer",
+            option_text(o, OPT_MODEL));
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 

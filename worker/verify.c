@@ -1,4 +1,5 @@
-/* verify.c: `worker verify`: loads a model onto a GPU, waits until it is sealed, and proves that what lies there is what the file holds. */
+/* verify.c: `worker verify`: loads a model onto a GPU, waits until it is sealed, and proves that what lies there is
+ * what the file holds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,16 +15,18 @@ static int print_text(const struct opened *x, const char *digest)
     char id[128], device[DEVICE_TEXT];
     x->model->device->handle(x->model->executor, &h);
     shard_id(x, &h, id);
-    (void)printf("%-14s %s\n%-14s %s\n%-14s %" PRIu64 " bytes\n%-14s %s, %s\n%-14s %s\n%-14s %s\n", "shard", id, "device",
-        opened_device(x, device), "memory", h.vram_bytes, "sealed", h.sealed ? "yes" : "no", h.write_protected ? "write-protected" : "write protection not enforced by this driver",
-        "digest", h.digest, "from device", digest);
+    (void)printf("%-14s %s\n%-14s %s\n%-14s %" PRIu64 " bytes\n%-14s %s, %s\n%-14s %s\n%-14s %s\n", "shard", id,
+                 "device", opened_device(x, device), "memory", h.vram_bytes, "sealed", h.sealed ? "yes" : "no",
+                 h.write_protected ? "write-protected" : "write protection not enforced by this driver", "digest",
+                 h.digest, "from device", digest);
     return EXIT_DONE;
 }
 
 static int print_json(const struct opened *x, const char *path, const char *digest)
 {
     json_t *handle = opened_handle(x, path);
-    return json_print(handle ? json_pack("{s:o, s:s, s:b}", "handle", handle, "device_digest", digest, "resident", true) : NULL);
+    return json_print(handle ? json_pack("{s:o, s:s, s:b}", "handle", handle, "device_digest", digest, "resident", true)
+                             : NULL);
 }
 
 static int verify(const struct options *o, const struct opened *x, const char *path)
@@ -40,7 +43,9 @@ static int verify(const struct options *o, const struct opened *x, const char *p
     int result = option_flag(o, OPT_JSON) ? print_json(x, path, digest) : print_text(x, digest);
     m->device->handle(m->executor, &h);
     if (!result && strcmp(h.digest, digest) != 0)
-        result = fail(CODE_VRAM_RESIDENCY_FAILED, "%s: the weights on GPU %u have digest %s, the file's is %s: the file changed while it was read, or the device's memory is damaged",
+        result = fail(CODE_VRAM_RESIDENCY_FAILED,
+                      "%s: the weights on GPU %u have digest %s, the file's is %s: the file changed while it was read, "
+                      "or the device's memory is damaged",
                       path, h.gpu_device, digest, h.digest);
     return result;
 }
@@ -49,7 +54,8 @@ int command_verify(const struct options *o)
 {
     const char *path = option_text(o, OPT_MODEL) ? option_text(o, OPT_MODEL) : "embedded model";
     struct opened x = { 0 };
-    if (strcmp(option_text(o, OPT_DEVICE), "cpu") == 0) return fail_usage("verify", "needs --device cuda: a model on the CPU has no memory of its own");
+    if (strcmp(option_text(o, OPT_DEVICE), "cpu") == 0)
+        return fail_usage("verify", "needs --device cuda: a model on the CPU has no memory of its own");
     int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1, .load = true }, &x);
     if (!result) result = verify(o, &x, path);
     opened_close(&x);

@@ -1,9 +1,12 @@
-/* bench_attend.cu: attention of generated rows and of prompts, by model shape and depth, as a share of the limits (4.54 TB/s read, 790 TFLOP/s f16).
+/* bench_attend.cu: attention of generated rows and of prompts, by model shape and depth, as a share of the limits (4.54
+ * TB/s read, 790 TFLOP/s f16).
  *
- * Generated rows: a graph of one launch a layer with dependent launch, every layer with its own cache; once back to back, and once with a
- * product's stand-in between (132 blocks with 96 KiB of shared memory, a prefetch, a few rows to read): what attention adds to it.
+ * Generated rows: a graph of one launch a layer with dependent launch, every layer with its own cache; once back to
+ * back, and once with a product's stand-in between (132 blocks with 96 KiB of shared memory, a prefetch, a few rows to
+ * read): what attention adds to it.
  *
- *   bench_attend [few | rows | prompt | key | one]     rows: several sequences; key: sixteen lines in two seconds; one: one row at several depths, with pages for as many positions
+ *   bench_attend [few | rows | prompt | key | one]     rows: several sequences; key: sixteen lines in two seconds;
+ *   one: one row at several depths, with pages for as many positions
  *                                                      and for 4096 */
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -15,29 +18,33 @@
 
 #include "device/cuda/kernels.h"
 
-#define CHECK(call)                                                                                  \
-    do {                                                                                             \
-        const cudaError_t code_ = (call);                                                            \
-        if (code_ != cudaSuccess) {                                                                  \
+#define CHECK(call)                                                                                         \
+    do {                                                                                                    \
+        const cudaError_t code_ = (call);                                                                   \
+        if (code_ != cudaSuccess) {                                                                         \
             (void)fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(code_)); \
-            exit(1);                                                                                 \
-        }                                                                                            \
+            exit(1);                                                                                        \
+        }                                                                                                   \
     } while (0)
 static char text[512];
 static const struct wk_err err = { text, sizeof text };
-#define LAUNCH(call)                                                                                 \
-    do {                                                                                             \
-        if ((call) != WK_OK) {                                                                       \
-            (void)fprintf(stderr, "%s: %s\n", #call, text);                                          \
-            exit(1);                                                                                 \
-        }                                                                                            \
+#define LAUNCH(call)                                        \
+    do {                                                    \
+        if ((call) != WK_OK) {                              \
+            (void)fprintf(stderr, "%s: %s\n", #call, text); \
+            exit(1);                                        \
+        }                                                   \
     } while (0)
 
 static const double read_limit = 4.54e12, matrix_limit = 790e12;
 
-struct model { const char *name; uint32_t heads, kv_heads, d, layers; };
-static const struct model qwen = { "Qwen2.5-0.5B", 14, 2, 64, 24 }, phi = { "Phi-3-mini", 32, 32, 96, 32 }, llama = { "Llama-2-7B", 32, 32, 128, 32 },
-                          llama3 = { "Llama-3-8B", 32, 8, 128, 32 }, oss = { "GPT-OSS-20B", 64, 8, 64, 24 };
+struct model {
+    const char *name;
+    uint32_t heads, kv_heads, d, layers;
+};
+static const struct model qwen = { "Qwen2.5-0.5B", 14, 2, 64, 24 }, phi = { "Phi-3-mini", 32, 32, 96, 32 },
+                          llama = { "Llama-2-7B", 32, 32, 128, 32 }, llama3 = { "Llama-3-8B", 32, 8, 128, 32 },
+                          oss = { "GPT-OSS-20B", 64, 8, 64, 24 };
 
 static __global__ void fill_half(__half *p, size_t n, uint32_t seed)
 {
@@ -50,7 +57,8 @@ static __global__ void fill_half(__half *p, size_t n, uint32_t seed)
 }
 static __global__ void fill_float(float *p, size_t n)
 {
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) p[i] = (float)((uint32_t)i * 2654435761u >> 8) / 8388608.0f - 1.0f;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        p[i] = (float)((uint32_t)i * 2654435761u >> 8) / 8388608.0f - 1.0f;
 }
 
 enum { STANDIN_BYTES = 96 * 1024 };
@@ -90,7 +98,10 @@ static void *take(size_t bytes)
 }
 
 /* Positions of sequence i before the step: evenly from past to past + spread, in no order. */
-static uint32_t past_of(uint32_t i, uint32_t seqs, uint32_t past, uint32_t spread) { return past + (seqs > 1 ? i * 7919 % seqs * spread / (seqs - 1) : 0); }
+static uint32_t past_of(uint32_t i, uint32_t seqs, uint32_t past, uint32_t spread)
+{
+    return past + (seqs > 1 ? i * 7919 % seqs * spread / (seqs - 1) : 0);
+}
 
 /* Everything that a step over `seqs` sequences needs; each has `rows` new positions. */
 struct setup {
@@ -102,7 +113,8 @@ struct setup {
     void *q_half;
 };
 
-static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past, uint32_t spread, uint32_t rows, uint32_t context, uint32_t window)
+static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past, uint32_t spread, uint32_t rows,
+                            uint32_t context, uint32_t window)
 {
     struct setup s = {};
     const uint32_t all = seqs * rows, stride = (past + spread + rows + KV_PAGE - 1) / KV_PAGE, pages = seqs * stride;
@@ -159,7 +171,10 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
 static void drop(struct setup *s)
 {
     CHECK(cudaDeviceSynchronize());
-    void *const all[] = { s->caches, (void *)s->b.seq, (void *)s->b.lengths, (void *)s->b.pages[0], (void *)s->a.q, (void *)s->a.q_turn, s->a.act, s->a.workspace, s->a.counters, s->q_half };
+    void *const all[] = {
+        s->caches,           (void *)s->b.seq, (void *)s->b.lengths, (void *)s->b.pages[0], (void *)s->a.q,
+        (void *)s->a.q_turn, s->a.act,         s->a.workspace,       s->a.counters,         s->q_half
+    };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) CHECK(cudaFree(all[i]));
 }
 
@@ -215,17 +230,21 @@ static double layer_time(struct setup *s, uint32_t context, enum order order)
     return times[3];
 }
 
-static void few(const struct model *m, uint32_t seqs, uint32_t past, uint32_t rows, uint32_t context, uint32_t window, uint32_t spread = 0)
+static void few(const struct model *m, uint32_t seqs, uint32_t past, uint32_t rows, uint32_t context, uint32_t window,
+                uint32_t spread = 0)
 {
     struct setup s = prepare(m, seqs, past, spread, rows, context, window);
-    const double alone = layer_time(&s, context, ATTEND_ONLY), between = layer_time(&s, context, BOTH) - layer_time(&s, context, STANDIN_ONLY);
+    const double alone = layer_time(&s, context, ATTEND_ONLY),
+                 between = layer_time(&s, context, BOTH) - layer_time(&s, context, STANDIN_ONLY);
     double bytes = 0;
     for (uint32_t i = 0; i < seqs; i++) {
         const uint32_t end = past_of(i, seqs, past, spread) + rows;
         bytes += (double)(window && window < end ? window + rows - 1 : end) * m->kv_heads * m->d * 4;
     }
-    printf("%-13s %2u x %u rows at %6u + %3u of %6u%s: %7.2f us a layer, %7.2f us between products, %8.1f GB/s %5.1f %%\n", m->name, seqs, rows, past, spread, context, window ? " (window)" : "", alone, between,
-           bytes / alone * 1e-3, 100 * bytes / alone * 1e6 / read_limit);
+    printf(
+        "%-13s %2u x %u rows at %6u + %3u of %6u%s: %7.2f us a layer, %7.2f us between products, %8.1f GB/s %5.1f %%\n",
+        m->name, seqs, rows, past, spread, context, window ? " (window)" : "", alone, between, bytes / alone * 1e-3,
+        100 * bytes / alone * 1e6 / read_limit);
     drop(&s);
 }
 
@@ -256,8 +275,9 @@ static void prompt(const struct model *m, uint32_t seqs, uint32_t past, uint32_t
     double seen = 0;
     for (uint32_t r = 0; r < rows; r++) seen += window && window < past + r + 1 ? window : past + r + 1;
     const double work = 4.0 * m->d * m->heads * seen * seqs;
-    printf("%-13s %2u prompts of %5u at %5u%s: %8.1f us, %6.1f TFLOP/s %5.1f %%; store %6.1f us\n", m->name, seqs, rows, past, window ? " (window)" : "", best * 1e3, work / best * 1e-9,
-           100 * work / best * 1e3 / matrix_limit, store * 1e3);
+    printf("%-13s %2u prompts of %5u at %5u%s: %8.1f us, %6.1f TFLOP/s %5.1f %%; store %6.1f us\n", m->name, seqs, rows,
+           past, window ? " (window)" : "", best * 1e3, work / best * 1e-9, 100 * work / best * 1e3 / matrix_limit,
+           store * 1e3);
     drop(&s);
 }
 
@@ -266,7 +286,9 @@ int main(int argc, char **argv)
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc > 1 && !strcmp(argv[1], "key")) {
         const struct model *const models[] = { &qwen, &phi, &llama };
-        for (int i = 0; i < 3; i++) few(models[i], 1, 128, 1, 4096, 0), few(models[i], 1, 640, 1, 4096, 0), few(models[i], 1, 3840, 1, 4096, 0), few(models[i], 64, 640, 1, 4096, 0);
+        for (int i = 0; i < 3; i++)
+            few(models[i], 1, 128, 1, 4096, 0), few(models[i], 1, 640, 1, 4096, 0), few(models[i], 1, 3840, 1, 4096, 0),
+                few(models[i], 64, 640, 1, 4096, 0);
         prompt(&qwen, 1, 0, 2048, 0);
         prompt(&phi, 1, 0, 2048, 0);
         prompt(&llama, 1, 0, 512, 0);
@@ -277,20 +299,27 @@ int main(int argc, char **argv)
         static const uint32_t depths[] = { 128, 250, 640, 1500, 3840 };
         const struct model *const models[] = { &qwen, &phi, &llama, &oss, &llama3 };
         for (int i = 0; i < 5; i++) {
-            for (uint32_t d = 0; d < sizeof depths / sizeof *depths; d++) few(models[i], 1, depths[d], 1, depths[d] + 1, 0), few(models[i], 1, depths[d], 1, 4096, 0);
+            for (uint32_t d = 0; d < sizeof depths / sizeof *depths; d++)
+                few(models[i], 1, depths[d], 1, depths[d] + 1, 0), few(models[i], 1, depths[d], 1, 4096, 0);
             if (models[i] == &oss) few(&oss, 1, 128, 1, 256, 128), few(&oss, 1, 3840, 1, 4096, 128);
         }
         return 0;
     }
     const bool all = argc < 2;
     if (all || !strcmp(argv[1], "rows")) {
-        static const struct { const struct model *m; uint32_t seqs, past, context, window, spread; } cases[] = {
-            { &qwen, 8, 128, 1024, 0, 0 }, { &qwen, 8, 640, 1024, 0, 0 }, { &qwen, 8, 640, 4096, 0, 0 }, { &qwen, 8, 3840, 4096, 0, 0 }, { &qwen, 32, 128, 1024, 0, 0 },
-            { &qwen, 32, 640, 1024, 0, 0 }, { &qwen, 32, 1500, 2048, 0, 0 }, { &qwen, 64, 640, 1024, 0, 0 }, { &phi, 2, 640, 1024, 0, 0 }, { &phi, 8, 128, 1024, 0, 0 },
-            { &phi, 8, 640, 1024, 0, 0 }, { &phi, 32, 640, 1024, 0, 0 }, { &phi, 64, 640, 1024, 0, 0 }, { &llama, 8, 128, 1024, 0, 0 }, { &llama, 8, 640, 1024, 0, 0 },
-            { &llama, 32, 640, 1024, 0, 0 }, { &llama, 32, 1250, 2048, 0, 0 }, { &llama, 32, 1000, 2048, 0, 500 }, { &llama, 32, 1500, 2048, 0, 0 }, { &oss, 8, 640, 1024, 0, 0 },
-            { &oss, 8, 640, 1024, 128, 0 }, { &oss, 32, 640, 1024, 0, 0 }, { &oss, 32, 640, 1024, 128, 0 }, { &oss, 64, 640, 1024, 0, 0 }, { &oss, 64, 640, 1024, 128, 0 },
-            { &llama3, 8, 640, 1024, 0, 0 }, { &llama3, 32, 640, 1024, 0, 0 },
+        static const struct {
+            const struct model *m;
+            uint32_t seqs, past, context, window, spread;
+        } cases[] = {
+            { &qwen, 8, 128, 1024, 0, 0 },    { &qwen, 8, 640, 1024, 0, 0 },    { &qwen, 8, 640, 4096, 0, 0 },
+            { &qwen, 8, 3840, 4096, 0, 0 },   { &qwen, 32, 128, 1024, 0, 0 },   { &qwen, 32, 640, 1024, 0, 0 },
+            { &qwen, 32, 1500, 2048, 0, 0 },  { &qwen, 64, 640, 1024, 0, 0 },   { &phi, 2, 640, 1024, 0, 0 },
+            { &phi, 8, 128, 1024, 0, 0 },     { &phi, 8, 640, 1024, 0, 0 },     { &phi, 32, 640, 1024, 0, 0 },
+            { &phi, 64, 640, 1024, 0, 0 },    { &llama, 8, 128, 1024, 0, 0 },   { &llama, 8, 640, 1024, 0, 0 },
+            { &llama, 32, 640, 1024, 0, 0 },  { &llama, 32, 1250, 2048, 0, 0 }, { &llama, 32, 1000, 2048, 0, 500 },
+            { &llama, 32, 1500, 2048, 0, 0 }, { &oss, 8, 640, 1024, 0, 0 },     { &oss, 8, 640, 1024, 128, 0 },
+            { &oss, 32, 640, 1024, 0, 0 },    { &oss, 32, 640, 1024, 128, 0 },  { &oss, 64, 640, 1024, 0, 0 },
+            { &oss, 64, 640, 1024, 128, 0 },  { &llama3, 8, 640, 1024, 0, 0 },  { &llama3, 32, 640, 1024, 0, 0 },
         };
         for (const auto &c : cases) few(c.m, c.seqs, c.past, 1, c.context, c.window, c.spread);
     }

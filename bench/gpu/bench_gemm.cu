@@ -1,7 +1,9 @@
-/* bench_gemm.cu: large products of three models' shapes: TFLOP/s by number of rows, as a share of what the machine reaches (790).
+/* bench_gemm.cu: large products of three models' shapes: TFLOP/s by number of rows, as a share of what the machine
+ * reaches (790).
  *
  *   bench_gemm              the algorithms that core/device/cuda/gemm.c pins; what the first product costs
- *   bench_gemm candidates   what other choices would give: the library's first by the number of rows for which it is asked, the best of
+ *   bench_gemm candidates   what other choices would give: the library's first by the number of rows for which it is
+ *                           asked, the best of
  *                           all its candidates, and how many different results they have between them */
 #include <cublasLt.h>
 #include <cuda_fp16.h>
@@ -13,21 +15,26 @@
 
 #include "device/cuda/kernels.h"
 
-#define CHECK(call)                                                                                  \
-    do {                                                                                             \
-        const int code_ = (int)(call);                                                               \
-        if (code_) {                                                                                 \
-            (void)fprintf(stderr, "%s:%d: %s: %d\n", __FILE__, __LINE__, #call, code_);              \
-            exit(1);                                                                                 \
-        }                                                                                            \
+#define CHECK(call)                                                                     \
+    do {                                                                                \
+        const int code_ = (int)(call);                                                  \
+        if (code_) {                                                                    \
+            (void)fprintf(stderr, "%s:%d: %s: %d\n", __FILE__, __LINE__, #call, code_); \
+            exit(1);                                                                    \
+        }                                                                               \
     } while (0)
 
-struct shape { const char *name; uint32_t n, k; };
+struct shape {
+    const char *name;
+    uint32_t n, k;
+};
 static const struct shape shapes[] = {
-    { "Qwen2.5-0.5B k", 128, 896 },      { "Qwen2.5-0.5B gate", 4864, 896 }, { "Phi-3-mini gate", 8192, 3072 }, { "Llama-2-7B gate", 11008, 4096 },
-    { "Qwen2.5-0.5B qkv", 1152, 896 },   { "Qwen2.5-0.5B o", 896, 896 },  { "Qwen2.5-0.5B gate|up", 9728, 896 },  { "Qwen2.5-0.5B down", 896, 4864 },
-    { "Phi-3-mini qkv", 9216, 3072 },    { "Phi-3-mini o", 3072, 3072 },  { "Phi-3-mini gate|up", 16384, 3072 },  { "Phi-3-mini down", 3072, 8192 },
-    { "Llama-2-7B qkv", 12288, 4096 },   { "Llama-2-7B o", 4096, 4096 },  { "Llama-2-7B gate|up", 22016, 4096 },  { "Llama-2-7B down", 4096, 11008 },
+    { "Qwen2.5-0.5B k", 128, 896 },        { "Qwen2.5-0.5B gate", 4864, 896 },    { "Phi-3-mini gate", 8192, 3072 },
+    { "Llama-2-7B gate", 11008, 4096 },    { "Qwen2.5-0.5B qkv", 1152, 896 },     { "Qwen2.5-0.5B o", 896, 896 },
+    { "Qwen2.5-0.5B gate|up", 9728, 896 }, { "Qwen2.5-0.5B down", 896, 4864 },    { "Phi-3-mini qkv", 9216, 3072 },
+    { "Phi-3-mini o", 3072, 3072 },        { "Phi-3-mini gate|up", 16384, 3072 }, { "Phi-3-mini down", 3072, 8192 },
+    { "Llama-2-7B qkv", 12288, 4096 },     { "Llama-2-7B o", 4096, 4096 },        { "Llama-2-7B gate|up", 22016, 4096 },
+    { "Llama-2-7B down", 4096, 11008 },
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_ROWS = 2048, REPEATS = 10 };
 static const uint32_t row_counts[] = { 128, 512, 1024, 2048 };
@@ -83,7 +90,7 @@ template <class Run> static double seconds(Run run)
 
 static double share(const struct shape *s, uint32_t rows, double t) { return 2.0 * rows * s->n * s->k / t / limit; }
 
-/* ---- the pinned algorithms ---------------------------------------------------------------------------------------------- */
+/* ---- the pinned algorithms ----------------------------------------------------------------------------- */
 
 static void bench_pinned(void)
 {
@@ -99,7 +106,8 @@ static void bench_pinned(void)
         struct cuda_gemm_call call = { 512, s->n, s->k, w, s->k, x, s->k, NULL, s->n, y, s->n, 1.0f, workspace };
         CHECK(cuda_gemm_run(g, &call, NULL, &err));
         CHECK(cudaDeviceSynchronize());
-        (void)printf("%-22s %5u x %5u  choose %6.2f ms, first %6.2f ms |", s->name, s->n, s->k, 1e3 * (t1 - t0), 1e3 * (now() - t1));
+        (void)printf("%-22s %5u x %5u  choose %6.2f ms, first %6.2f ms |", s->name, s->n, s->k, 1e3 * (t1 - t0),
+                     1e3 * (now() - t1));
         t0 = now();
         for (int j = 0; j < REPEATS; j++) CHECK(cuda_gemm_run(g, &call, NULL, &err));
         t1 = now();
@@ -109,15 +117,17 @@ static void bench_pinned(void)
                 call.rows = row_counts[j];
                 call.c = with_c ? c : NULL;
                 const double t = seconds([&] { CHECK(cuda_gemm_run(g, &call, NULL, &err)); });
-                if (with_c) (void)printf(" (+c %4.1f us)", 1e6 * t);
-                else (void)printf("  %4u: %6.1f us %4.1f %%", call.rows, 1e6 * t, 100 * share(s, call.rows, t));
+                if (with_c)
+                    (void)printf(" (+c %4.1f us)", 1e6 * t);
+                else
+                    (void)printf("  %4u: %6.1f us %4.1f %%", call.rows, 1e6 * t, 100 * share(s, call.rows, t));
             }
         (void)printf("  host %.1f us\n", 1e6 * (t1 - t0) / REPEATS);
     }
     cuda_gemm_close(g);
 }
 
-/* ---- other choices ------------------------------------------------------------------------------------------------------ */
+/* ---- other choices ------------------------------------------------------------------------------------- */
 
 static cublasLtHandle_t handle;
 
@@ -135,7 +145,11 @@ static void describe(struct problem *p, const struct shape *s, uint32_t rows)
     CHECK(cublasLtMatrixLayoutInit(&p->y, CUDA_R_32F, s->n, rows, s->n));
 }
 
-struct config { int32_t id, split; uint32_t tile, reduction, swizzle, custom, stages; uint16_t inner, cluster; };
+struct config {
+    int32_t id, split;
+    uint32_t tile, reduction, swizzle, custom, stages;
+    uint16_t inner, cluster;
+};
 static struct config config_of(const cublasLtMatmulAlgo_t *a)
 {
     struct config f;
@@ -144,17 +158,24 @@ static struct config config_of(const cublasLtMatmulAlgo_t *a)
     (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_ID, &f.id, sizeof f.id, &n);
     (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &f.split, sizeof f.split, &n);
     (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_TILE_ID, &f.tile, sizeof f.tile, &n);
-    (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &f.reduction, sizeof f.reduction, &n);
+    (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &f.reduction,
+                                               sizeof f.reduction, &n);
     (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, &f.swizzle, sizeof f.swizzle, &n);
     (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, &f.custom, sizeof f.custom, &n);
     (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_STAGES_ID, &f.stages, sizeof f.stages, &n);
     (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, &f.inner, sizeof f.inner, &n);
-    (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &f.cluster, sizeof f.cluster, &n);
+    (void)cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &f.cluster, sizeof f.cluster,
+                                               &n);
     return f;
 }
 
 enum { ASKED = 8, MOST_SEEN = 96, ROUNDS = 3, COMPARED = 2048 };
-struct seen { cublasLtMatmulAlgo_t algo; struct config f; double t[COUNTS][ROUNDS], share[COUNTS]; uint64_t bits; };
+struct seen {
+    cublasLtMatmulAlgo_t algo;
+    struct config f;
+    double t[COUNTS][ROUNDS], share[COUNTS];
+    uint64_t bits;
+};
 static struct seen seen[MOST_SEEN];
 static uint32_t n_seen;
 
@@ -166,8 +187,11 @@ static bool run_algo(const struct shape *s, uint32_t rows, const cublasLtMatmulA
     cublasLtMatmulHeuristicResult_t r;
     const float one = 1, zero = 0;
     describe(&p, s, rows);
-    if (cublasLtMatmulAlgoCheck(handle, &p.op, &p.w, &p.x, &p.y, &p.y, algo, &r) || r.workspaceSize > cuda_gemm_workspace()) return false;
-    CHECK(cublasLtMatmul(handle, &p.op, &one, w, &p.w, x, &p.x, &zero, y, &p.y, y, &p.y, algo, workspace, cuda_gemm_workspace(), NULL));
+    if (cublasLtMatmulAlgoCheck(handle, &p.op, &p.w, &p.x, &p.y, &p.y, algo, &r) ||
+        r.workspaceSize > cuda_gemm_workspace())
+        return false;
+    CHECK(cublasLtMatmul(handle, &p.op, &one, w, &p.w, x, &p.x, &zero, y, &p.y, y, &p.y, algo, workspace,
+                         cuda_gemm_workspace(), NULL));
     if (r.workspaceSize > most_workspace) most_workspace = r.workspaceSize;
     return true;
 }
@@ -197,7 +221,8 @@ static uint32_t ask(const struct shape *s, uint32_t rows)
     uint32_t first = MOST_SEEN;
     describe(&p, s, rows);
     CHECK(cublasLtMatmulPreferenceInit(&preference));
-    CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
+    CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
+                                               sizeof bytes));
     CHECK(cublasLtMatmulAlgoGetHeuristic(handle, &p.op, &p.w, &p.x, &p.y, &p.y, &preference, ASKED, r, &n));
     for (int i = 0; i < n; i++) {
         const struct config f = config_of(&r[i].algo);
@@ -220,7 +245,8 @@ static void print_choice(const char *name, const struct seen *s)
 {
     (void)printf("    %-18s", name);
     for (uint32_t j = 0; j < COUNTS; j++) (void)printf("  %4u: %4.1f %%", row_counts[j], 100 * s->share[j]);
-    (void)printf("   algo %d tile %u cluster %u swizzle %u custom %u bits %04x\n", s->f.id, s->f.tile, s->f.cluster, s->f.swizzle, s->f.custom, (unsigned)(s->bits >> 48));
+    (void)printf("   algo %d tile %u cluster %u swizzle %u custom %u bits %04x\n", s->f.id, s->f.tile, s->f.cluster,
+                 s->f.swizzle, s->f.custom, (unsigned)(s->bits >> 48));
 }
 
 static double middle(double *t)
@@ -262,7 +288,8 @@ static void bench_candidates(const struct shape *s)
         while (j < i && seen[j].bits != seen[i].bits) j++;
         kinds += j == i;
     }
-    (void)printf("%s %u x %u: %u candidates, %u different results, workspace at most %zu\n", s->name, s->n, s->k, n_seen, kinds, most_workspace);
+    (void)printf("%s %u x %u: %u candidates, %u different results, workspace at most %zu\n", s->name, s->n, s->k,
+                 n_seen, kinds, most_workspace);
     for (uint32_t i = 0; i < REFERENCES; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "asked for %u", references[i]);
@@ -301,6 +328,7 @@ int main(int argc, char **argv)
     CHECK(cudaMemset(c, 0, (size_t)MOST_ROWS * 22016 * 4));
     if (argc > 1 && strcmp(argv[1], "candidates") == 0)
         for (uint32_t i = 0; i < SHAPES; i++) bench_candidates(&shapes[i]);
-    else bench_pinned();
+    else
+        bench_pinned();
     return 0;
 }

@@ -2,10 +2,11 @@
  *
  *     bench_product_cuda [all|shapes|models|experts] [all|format] [columns...]
  *
- * shapes: each format at matrices of real models, 1 to 64 columns: dependent launches in a graph over copies that together exceed the L2 cache; GB/s of tiles and
- * the share of R. models: all products of a decode step in a row as an executor launches them (norms in prologues, residuals, gated activation), no attention.
- * experts: gate|up and down of GPT-OSS-20B's experts (top 4 of 32, 2880 x 2880) in a row, for one to 2048 rows.
- * R is what a plain read of 8 GB reaches in the run. Medians of 15 replays. */
+ * shapes: each format at matrices of real models, 1 to 64 columns: dependent launches in a graph over copies that
+ * together exceed the L2 cache; GB/s of tiles and the share of R. models: all products of a decode step in a row as an
+ * executor launches them (norms in prologues, residuals, gated activation), no attention. experts: gate|up and down of
+ * GPT-OSS-20B's experts (top 4 of 32, 2880 x 2880) in a row, for one to 2048 rows. R is what a plain read of 8 GB
+ * reaches in the run. Medians of 15 replays. */
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -29,14 +30,26 @@ static __global__ void fill_kernel(uint32_t *p, uint64_t n, uint32_t seed)
     }
 }
 /* Scales of blocks of random bytes become small numbers: the upper byte of an f16, or an exponent. */
-static __global__ void scale_kernel(unsigned char *rows, uint64_t blocks, uint32_t block_bytes, uint32_t at, unsigned char value)
+static __global__ void scale_kernel(unsigned char *rows, uint64_t blocks, uint32_t block_bytes, uint32_t at,
+                                    unsigned char value)
 {
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < blocks; i += (uint64_t)gridDim.x * blockDim.x) rows[i * block_bytes + at] = value;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < blocks;
+         i += (uint64_t)gridDim.x * blockDim.x)
+        rows[i * block_bytes + at] = value;
 }
-static __global__ void float_kernel(float *x, uint64_t n, float value) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = value * (float)((int)(i * 2654435761u >> 16 & 255) - 127); }
-static __global__ void half_kernel(__half *x, uint64_t n) { for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) x[i] = __float2half(0.01f * (float)((int)(i * 2654435761u >> 16 & 255) - 127)); }
+static __global__ void float_kernel(float *x, uint64_t n, float value)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x)
+        x[i] = value * (float)((int)(i * 2654435761u >> 16 & 255) - 127);
+}
+static __global__ void half_kernel(__half *x, uint64_t n)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x)
+        x[i] = __float2half(0.01f * (float)((int)(i * 2654435761u >> 16 & 255) - 127));
+}
 
-/* The best of several reads. Its memory is not given back: the driver clears what is, for some time, and what is measured then is a tenth slower. */
+/* The best of several reads. Its memory is not given back: the driver clears what is, for some time, and what is
+ * measured then is a tenth slower. */
 static double read_rate(void)
 {
     const uint64_t bytes = (uint64_t)8 << 30;
@@ -67,15 +80,23 @@ static const struct format *find(const char *name)
         if (!strcmp(f.name, name)) return &f;
     return NULL;
 }
-/* Memory that the driver gets back it clears for some time, and what is measured then is a tenth slower: so blocks stay here, for others of up to twice as few bytes, until there are no more. */
+/* Memory that the driver gets back it clears for some time, and what is measured then is a tenth slower: so blocks stay
+ * here, for others of up to twice as few bytes, until there are no more. */
 enum { BLOCKS = 1024 };
-static struct { void *p; uint64_t bytes; bool used; } block[BLOCKS];
+static struct {
+    void *p;
+    uint64_t bytes;
+    bool used;
+} block[BLOCKS];
 static void *take(uint64_t bytes)
 {
     int best = -1, free = -1;
     for (int i = 0; i < BLOCKS; i++) {
-        if (!block[i].p) free = i;
-        else if (!block[i].used && block[i].bytes >= bytes && block[i].bytes <= 2 * bytes && (best < 0 || block[i].bytes < block[best].bytes)) best = i;
+        if (!block[i].p)
+            free = i;
+        else if (!block[i].used && block[i].bytes >= bytes && block[i].bytes <= 2 * bytes &&
+                 (best < 0 || block[i].bytes < block[best].bytes))
+            best = i;
     }
     if (best < 0 && free >= 0) {
         best = free;
@@ -101,12 +122,16 @@ static void give_back(void *p)
 }
 static unsigned char *tiles_of(const struct format *f, uint32_t n, uint32_t k, uint32_t seed)
 {
-    const uint64_t blocks = (uint64_t)n * (k / f->block), bytes = blocks * f->block_bytes, size = (n + 15) / 16 * f->tile_stride(k);
-    unsigned char *const rows = static_cast<unsigned char *>(take(bytes + 16)), *const tiles = static_cast<unsigned char *>(take(size));
+    const uint64_t blocks = (uint64_t)n * (k / f->block), bytes = blocks * f->block_bytes,
+                   size = (n + 15) / 16 * f->tile_stride(k);
+    unsigned char *const rows = static_cast<unsigned char *>(take(bytes + 16)), *const tiles =
+                                                                                    static_cast<unsigned char *>(
+                                                                                        take(size));
     fill_kernel<<<2048, 256>>>((uint32_t *)rows, bytes / 4, seed);
     for (uint32_t at : f->halves)
         if (at != 0xffff) scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, at + 1, 0x10);
-    if (f->exponent != 0xffff) scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, f->exponent, f->block == 1 ? 0x3c : 116);
+    if (f->exponent != 0xffff)
+        scale_kernel<<<2048, 256>>>(rows, blocks, f->block_bytes, f->exponent, f->block == 1 ? 0x3c : 116);
     f->pack(tiles, rows, n, k);
     OK(cudaDeviceSynchronize());
     give_back(rows);
@@ -185,8 +210,11 @@ static struct wk_cuda_product product(uint32_t rows, uint32_t k)
 static bool wanted_columns[ROWS + 1];
 static void shapes(const char *only)
 {
-    static const uint32_t list[][2] = { { 128256, 8192 }, { 128256, 4096 }, { 128256, 3072 }, { 28672, 8192 }, { 27648, 5120 }, { 22016, 4096 }, { 9216, 3072 }, { 4096, 4096 }, { 4096, 11008 }, { 151936, 896 }, { 151936, 1024 }, { 128256, 2048 }, { 9728, 896 }, { 1152, 896 }, { 896, 896 }, { 896, 4864 },
-        { 201088, 2880 }, { 23040, 2880 }, { 5760, 2880 }, { 2880, 2880 } };
+    static const uint32_t list[][2] = { { 128256, 8192 }, { 128256, 4096 }, { 128256, 3072 }, { 28672, 8192 },
+                                        { 27648, 5120 },  { 22016, 4096 },  { 9216, 3072 },   { 4096, 4096 },
+                                        { 4096, 11008 },  { 151936, 896 },  { 151936, 1024 }, { 128256, 2048 },
+                                        { 9728, 896 },    { 1152, 896 },    { 896, 896 },     { 896, 4864 },
+                                        { 201088, 2880 }, { 23040, 2880 },  { 5760, 2880 },   { 2880, 2880 } };
     for (const struct format &f : formats) {
         if (only && strcmp(only, f.name)) continue;
         for (auto &s : list) {
@@ -197,23 +225,27 @@ static void shapes(const char *only)
                 exit(1);
             }
             const uint64_t bytes = (n + 15) / 16 * f.tile_stride(k);
-            const uint32_t copies = (uint32_t)std::min<uint64_t>(std::max<uint64_t>(4, 1200000000 / bytes), 64); /* so many that what a graph costs by itself is little */
+            const uint32_t copies =
+                (uint32_t)std::min<uint64_t>(std::max<uint64_t>(4, 1200000000 / bytes),
+                                             64); /* so many that what a graph costs by itself is little */
             unsigned char *w[64];
             for (uint32_t i = 0; i < copies; i++) w[i] = tiles_of(&f, n, k, i + 1);
             printf("%-5s %6u x %5u %6.1f MB:", f.name, n, k, (double)bytes * 1e-6);
             for (uint32_t columns : { 1u, 8u, 32u, 64u }) {
                 if (!wanted_columns[columns]) continue;
                 const double t = graph_seconds([&] {
-                    for (uint32_t i = 0; i < copies; i++) {
-                        struct wk_cuda_product p = product(columns, k);
-                        p.seg[0].tiles = w[i];
-                        p.seg[0].ggml_type = f.type;
-                        p.seg[0].n = n;
-                        p.seg[0].out.y_stride = n;
-                        enqueue(&f, &p);
-                    }
-                }) / copies;
-                printf("  %2u: %7.2f us %4.0f GB/s %3.0f %%", columns, 1e6 * t, (double)bytes / t * 1e-9, (double)bytes / t / R * 100);
+                                     for (uint32_t i = 0; i < copies; i++) {
+                                         struct wk_cuda_product p = product(columns, k);
+                                         p.seg[0].tiles = w[i];
+                                         p.seg[0].ggml_type = f.type;
+                                         p.seg[0].n = n;
+                                         p.seg[0].out.y_stride = n;
+                                         enqueue(&f, &p);
+                                     }
+                                 }) /
+                                 copies;
+                printf("  %2u: %7.2f us %4.0f GB/s %3.0f %%", columns, 1e6 * t, (double)bytes / t * 1e-9,
+                       (double)bytes / t / R * 100);
                 if (columns >= 32) printf(" %3.0f TFLOP/s", 2e-12 * n * k * columns / t);
             }
             printf("\n");
@@ -223,24 +255,57 @@ static void shapes(const char *only)
 }
 
 /* A segment of a layer's product, by kind of layer (two alternate). */
-struct seg { uint32_t n; const char *type[2]; };
+struct seg {
+    uint32_t n;
+    const char *type[2];
+};
 struct model {
     const char *name;
     uint32_t layers, width, hidden, attn; /* attn: width of attention's output */
     struct seg qkv[3], o, gate, up, down, head;
 };
 static const struct model models[] = {
-    { "Qwen2.5-0.5B Q4_K_M", 24, 896, 4864, 896, { { 896, { "q5_0", "q5_0" } }, { 128, { "q5_0", "q5_0" } }, { 128, { "q8_0", "q5_0" } } }, { 896, { "q5_0", "q5_0" } },
-      { 4864, { "q5_0", "q5_0" } }, { 4864, { "q5_0", "q5_0" } }, { 896, { "q6_K", "q4_K" } }, { 151936, { "q8_0", "q8_0" } } },
-    { "Phi-3-mini Q4_K_M", 32, 3072, 8192, 3072, { { 9216, { "q5_K", "q5_K" } }, { 0, { NULL, NULL } }, { 0, { NULL, NULL } } }, { 3072, { "q4_K", "q4_K" } }, { 8192, { "q4_K", "q4_K" } },
-      { 8192, { "q4_K", "q4_K" } }, { 3072, { "q6_K", "q4_K" } }, { 32064, { "q6_K", "q6_K" } } },
-    { "Llama-2-7B Q8_0", 32, 4096, 11008, 4096, { { 4096, { "q8_0", "q8_0" } }, { 4096, { "q8_0", "q8_0" } }, { 4096, { "q8_0", "q8_0" } } }, { 4096, { "q8_0", "q8_0" } },
-      { 11008, { "q8_0", "q8_0" } }, { 11008, { "q8_0", "q8_0" } }, { 4096, { "q8_0", "q8_0" } }, { 32000, { "q8_0", "q8_0" } } },
+    { "Qwen2.5-0.5B Q4_K_M",
+      24,
+      896,
+      4864,
+      896,
+      { { 896, { "q5_0", "q5_0" } }, { 128, { "q5_0", "q5_0" } }, { 128, { "q8_0", "q5_0" } } },
+      { 896, { "q5_0", "q5_0" } },
+      { 4864, { "q5_0", "q5_0" } },
+      { 4864, { "q5_0", "q5_0" } },
+      { 896, { "q6_K", "q4_K" } },
+      { 151936, { "q8_0", "q8_0" } } },
+    { "Phi-3-mini Q4_K_M",
+      32,
+      3072,
+      8192,
+      3072,
+      { { 9216, { "q5_K", "q5_K" } }, { 0, { NULL, NULL } }, { 0, { NULL, NULL } } },
+      { 3072, { "q4_K", "q4_K" } },
+      { 8192, { "q4_K", "q4_K" } },
+      { 8192, { "q4_K", "q4_K" } },
+      { 3072, { "q6_K", "q4_K" } },
+      { 32064, { "q6_K", "q6_K" } } },
+    { "Llama-2-7B Q8_0",
+      32,
+      4096,
+      11008,
+      4096,
+      { { 4096, { "q8_0", "q8_0" } }, { 4096, { "q8_0", "q8_0" } }, { 4096, { "q8_0", "q8_0" } } },
+      { 4096, { "q8_0", "q8_0" } },
+      { 11008, { "q8_0", "q8_0" } },
+      { 11008, { "q8_0", "q8_0" } },
+      { 4096, { "q8_0", "q8_0" } },
+      { 32000, { "q8_0", "q8_0" } } },
 };
 
 static void run_model(const struct model *m)
 {
-    struct { const struct format *f; unsigned char *w; } t[40][7], head;
+    struct {
+        const struct format *f;
+        unsigned char *w;
+    } t[40][7], head;
     uint64_t bytes = 0;
     uint32_t seed = 0, products = 4 * m->layers + 1;
     auto make = [&](const struct seg &s, uint32_t kind, uint32_t k, const struct format **f, unsigned char **w) {
@@ -259,14 +324,15 @@ static void run_model(const struct model *m)
     printf("%s, %u products, %.3f GB:", m->name, products, (double)bytes * 1e-9);
     for (uint32_t columns : { 1u, 2u, 8u, 16u, 32u, 64u }) {
         if (!wanted_columns[columns]) continue;
-        auto input = [&](struct wk_cuda_product *p, const struct format *f) { /* norm in the prologue, where it may be */
-            if (columns > f->family->norm_rows(p)) return;
-            p->input.kind = WK_CUDA_IN_RMS;
-            p->input.eps = 1e-5f;
-            p->input.x = res;
-            p->input.aux = part;
-            p->input.w = weight;
-            p->input.x_stride = m->width;
+        auto input = [&](struct wk_cuda_product *p,
+                         const struct format *f) { /* norm in the prologue, where it may be */
+                                                   if (columns > f->family->norm_rows(p)) return;
+                                                   p->input.kind = WK_CUDA_IN_RMS;
+                                                   p->input.eps = 1e-5f;
+                                                   p->input.x = res;
+                                                   p->input.aux = part;
+                                                   p->input.w = weight;
+                                                   p->input.x_stride = m->width;
         };
         auto residual = [&](struct wk_cuda_product *p) {
             p->seg[0].out.y = res;
@@ -275,7 +341,8 @@ static void run_model(const struct model *m)
             p->residual = res;
             p->residual_stride = m->width;
         };
-        auto segment = [&](struct wk_cuda_product *p, uint32_t i, uint32_t n, const struct format *f, const unsigned char *w) {
+        auto segment = [&](struct wk_cuda_product *p, uint32_t i, uint32_t n, const struct format *f,
+                           const unsigned char *w) {
             p->seg[i].tiles = w;
             p->seg[i].ggml_type = f->type;
             p->seg[i].n = n;
@@ -319,8 +386,8 @@ static void run_model(const struct model *m)
             p.seg[0].out.y_stride = m->head.n;
             enqueue(head.f, &p);
         });
-        printf("\n  %2u columns: %8.1f us, %5.2f a product, %.2f TB/s, %4.1f %% of R, %.0f tok/s", columns, 1e6 * s, 1e6 * s / products, (double)bytes / s * 1e-12, (double)bytes / s / R * 100,
-               columns / s);
+        printf("\n  %2u columns: %8.1f us, %5.2f a product, %.2f TB/s, %4.1f %% of R, %.0f tok/s", columns, 1e6 * s,
+               1e6 * s / products, (double)bytes / s * 1e-12, (double)bytes / s / R * 100, columns / s);
     }
     printf("\n");
     for (uint32_t l = 0; l < m->layers; l++)
@@ -328,7 +395,8 @@ static void run_model(const struct model *m)
     give_back(head.w);
 }
 
-/* Layers of gate|up and down with a choice of experts each; two layers' weights by turns exceed the cache many times. */
+/* Layers of gate|up and down with a choice of experts each; two layers' weights by turns exceed
+ * the cache many times. */
 static void experts(const struct format *f)
 {
     enum { WIDTH = 2880, EXPERTS = 32, TOP = 4, LAYERS = 8, MOST = 2048 };
@@ -370,29 +438,32 @@ static void experts(const struct format *f)
         }
         printf("  %4u rows, %4.1f experts:", rows, used);
         for (uint32_t part = 1; part < 4; part++) { /* gate|up, down, both */
-            const double t = graph_seconds([&] {
-                for (uint32_t l = 0; l < LAYERS; l++) {
-                    struct wk_cuda_product p = product(rows * TOP, WIDTH);
-                    p.expert = ids[l];
-                    p.groups = groups[l];
-                    p.n_experts = EXPERTS;
-                    p.expert_stride = p.top_k = p.x_items = TOP;
-                    p.input.x = x;
-                    p.n_seg = 2;
-                    p.glu = WK_GLU_CLAMP;
-                    p.alpha = 1.702f;
-                    p.limit = 7.0f;
-                    for (uint32_t i = 0; i < 2; i++) p.seg[i] = { w[l % 2][i], bias, f->type, WIDTH, { WK_CUDA_OUT_ACT, 4, hidden, NULL, 0 } };
-                    if (part & 1) enqueue(f, &p);
-                    p.glu = 0;
-                    p.n_seg = p.x_items = 1;
-                    p.input.x = hidden;
-                    p.input.shift = 4;
-                    p.seg[0] = { w[l % 2][2], bias, f->type, WIDTH, { WK_CUDA_OUT_F32, 0, out, NULL, WIDTH } };
-                    if (part == 3) p.flags |= WK_CUDA_GROUPS_KNOWN;
-                    if (part & 2) enqueue(f, &p);
-                }
-            }) / LAYERS;
+            const double t =
+                graph_seconds([&] {
+                    for (uint32_t l = 0; l < LAYERS; l++) {
+                        struct wk_cuda_product p = product(rows * TOP, WIDTH);
+                        p.expert = ids[l];
+                        p.groups = groups[l];
+                        p.n_experts = EXPERTS;
+                        p.expert_stride = p.top_k = p.x_items = TOP;
+                        p.input.x = x;
+                        p.n_seg = 2;
+                        p.glu = WK_GLU_CLAMP;
+                        p.alpha = 1.702f;
+                        p.limit = 7.0f;
+                        for (uint32_t i = 0; i < 2; i++)
+                            p.seg[i] = { w[l % 2][i], bias, f->type, WIDTH, { WK_CUDA_OUT_ACT, 4, hidden, NULL, 0 } };
+                        if (part & 1) enqueue(f, &p);
+                        p.glu = 0;
+                        p.n_seg = p.x_items = 1;
+                        p.input.x = hidden;
+                        p.input.shift = 4;
+                        p.seg[0] = { w[l % 2][2], bias, f->type, WIDTH, { WK_CUDA_OUT_F32, 0, out, NULL, WIDTH } };
+                        if (part == 3) p.flags |= WK_CUDA_GROUPS_KNOWN;
+                        if (part & 2) enqueue(f, &p);
+                    }
+                }) /
+                LAYERS;
             const double bytes = used * (double)tiles * (part == 3 ? 3 : part == 1 ? 2 : 1);
             printf("%s %6.1f us", part == 1 ? " " : part == 2 ? " +" : " =", 1e6 * t);
             if (part == 3) printf(" (%2.0f %% of R)", bytes / t / R * 100);

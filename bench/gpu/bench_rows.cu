@@ -1,18 +1,19 @@
-/* bench_rows.cu: what row launches cost: bandwidth over many rows as a share of a device copy (4.30 TB/s), what a prompt's layer costs
- * outside of products and attention, and microseconds a launch in a graph of dependent launches over few rows. */
+/* bench_rows.cu: what row launches cost: bandwidth over many rows as a share of a device copy (4.30 TB/s), what a
+ * prompt's layer costs outside of products and attention, and microseconds a launch in a graph of dependent launches
+ * over few rows. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "device/cuda/kernels.h"
 
-#define CHECK(call)                                                                                  \
-    do {                                                                                             \
-        const int code_ = (int)(call);                                                               \
-        if (code_) {                                                                                 \
-            (void)fprintf(stderr, "%s:%d: %s: %d %s\n", __FILE__, __LINE__, #call, code_, text);     \
-            exit(1);                                                                                 \
-        }                                                                                            \
+#define CHECK(call)                                                                              \
+    do {                                                                                         \
+        const int code_ = (int)(call);                                                           \
+        if (code_) {                                                                             \
+            (void)fprintf(stderr, "%s:%d: %s: %d %s\n", __FILE__, __LINE__, #call, code_, text); \
+            exit(1);                                                                             \
+        }                                                                                        \
     } while (0)
 
 static char text[256];
@@ -55,10 +56,11 @@ template <class Run> static double seconds(Run run)
 static void report(const char *name, uint32_t rows, uint32_t width, double bytes_a_value, double t)
 {
     const double rate = bytes_a_value * rows * width / t;
-    (void)printf("%-34s [%4u][%5u] %8.1f us %7.0f GB/s %5.1f %%\n", name, rows, width, 1e6 * t, 1e-9 * rate, 100 * rate / 4.30e12);
+    (void)printf("%-34s [%4u][%5u] %8.1f us %7.0f GB/s %5.1f %%\n", name, rows, width, 1e6 * t, 1e-9 * rate,
+                 100 * rate / 4.30e12);
 }
 
-/* ---- the launches --------------------------------------------------------------------------------------------------- */
+/* ---- the launches -------------------------------------------------------------------------------------- */
 
 static void convert(uint32_t rows, uint32_t width, uint32_t norm, bool parts, bool dependent)
 {
@@ -122,7 +124,8 @@ static void combine(uint32_t rows, uint32_t width, uint32_t k)
 }
 static void pick(uint32_t rows, uint32_t experts, uint32_t k)
 {
-    const struct cuda_route r = { true, rows, experts, k, WK_SOFTMAX_TOPK, 1.0f, { x, experts, NULL }, route, 2 * k, NULL, NULL, NULL };
+    const struct cuda_route r = { true,  rows, experts, k,   WK_SOFTMAX_TOPK, 1.0f, { x, experts, NULL }, route,
+                                  2 * k, NULL, NULL,    NULL };
     CHECK(cuda_route(&r, stream, &err));
 }
 
@@ -146,11 +149,12 @@ static void router(uint32_t rows)
     r.act = act;
     r.y = y;
     r.y_stride = EXPERTS;
-    r.route = { r.dependent, rows, EXPERTS, TOP, WK_SOFTMAX_TOPK, 1.0f, { NULL, 0, NULL }, route, 2 * TOP, groups, ticket, NULL };
+    r.route = { r.dependent,       rows,  EXPERTS, TOP,    WK_SOFTMAX_TOPK, 1.0f,
+                { NULL, 0, NULL }, route, 2 * TOP, groups, ticket,          NULL };
     CHECK(cuda_router(&r, stream, &err));
 }
 
-/* ---- measurements --------------------------------------------------------------------------------------------------- */
+/* ---- measurements -------------------------------------------------------------------------------------- */
 
 static void bandwidth(void)
 {
@@ -158,27 +162,37 @@ static void bandwidth(void)
     for (uint32_t i = 0; i < 3; i++) {
         const uint32_t width = i == 0 ? 22016 : i == 1 ? 11008 : 4096;
         report("convert", ROWS, width, 4 + to_act, seconds([&] { convert(ROWS, width, 0, false, false); }));
-        report("convert RMS", ROWS, width, 4 + to_act, seconds([&] { convert(ROWS, width, CUDA_NORM_RMS, false, false); }));
-        report("convert RMS, partials given", ROWS, width, 4.25 + to_act, seconds([&] { convert(ROWS, width, CUDA_NORM_RMS, true, false); }));
-        report("convert layer norm", ROWS, width, 4 + to_act, seconds([&] { convert(ROWS, width, CUDA_NORM_LAYER, false, false); }));
+        report("convert RMS", ROWS, width, 4 + to_act,
+               seconds([&] { convert(ROWS, width, CUDA_NORM_RMS, false, false); }));
+        report("convert RMS, partials given", ROWS, width, 4.25 + to_act,
+               seconds([&] { convert(ROWS, width, CUDA_NORM_RMS, true, false); }));
+        report("convert layer norm", ROWS, width, 4 + to_act,
+               seconds([&] { convert(ROWS, width, CUDA_NORM_LAYER, false, false); }));
         report("glu SILU to act", ROWS, width, 8 + to_act, seconds([&] { finish_act(ROWS, width, WK_GLU_SILU, 0); }));
-        report("glu GELU erf to act", ROWS, width, 8 + to_act, seconds([&] { finish_act(ROWS, width, WK_GLU_GELU_ERF, 0); }));
+        report("glu GELU erf to act", ROWS, width, 8 + to_act,
+               seconds([&] { finish_act(ROWS, width, WK_GLU_GELU_ERF, 0); }));
         report("glu CLAMP to act", ROWS, width, 8 + to_act, seconds([&] { finish_act(ROWS, width, WK_GLU_CLAMP, 0); }));
-        report("map GELU tanh to act", ROWS, width, 4 + to_act, seconds([&] { finish_act(ROWS, width, 0, WK_MAP_GELU_TANH); }));
+        report("map GELU tanh to act", ROWS, width, 4 + to_act,
+               seconds([&] { finish_act(ROWS, width, 0, WK_MAP_GELU_TANH); }));
         report("bias + residual to F32", ROWS, width, 8 + to_f32, seconds([&] { finish_residual(ROWS, width); }));
     }
 }
 
 static void layers(void)
 {
-    static const struct { const char *name; uint32_t e, f; } models[] = { { "Qwen2.5-0.5B", 896, 4864 }, { "Phi-3-mini", 3072, 8192 }, { "Llama-2-7B", 4096, 11008 } };
+    static const struct {
+        const char *name;
+        uint32_t e, f;
+    } models[] = { { "Qwen2.5-0.5B", 896, 4864 }, { "Phi-3-mini", 3072, 8192 }, { "Llama-2-7B", 4096, 11008 } };
     for (uint32_t rows = 512; rows <= ROWS; rows *= 4)
         for (uint32_t i = 0; i < 3; i++) {
             const uint32_t e = models[i].e, f = models[i].f;
-            const double norm = seconds([&] { convert(rows, e, CUDA_NORM_RMS, false, false); }), glu = seconds([&] { finish_act(rows, f, WK_GLU_SILU, 0); }),
+            const double norm = seconds([&] { convert(rows, e, CUDA_NORM_RMS, false, false); }),
+                         glu = seconds([&] { finish_act(rows, f, WK_GLU_SILU, 0); }),
                          residual = seconds([&] { finish_residual(rows, e); });
-            (void)printf("%-14s %4u rows: a norm and conversion %5.1f us, glu %5.1f us: a layer %6.1f us (residual by itself %5.1f us)\n", models[i].name, rows, 1e6 * norm, 1e6 * glu,
-                         1e6 * (2 * norm + glu), 1e6 * residual);
+            (void)printf("%-14s %4u rows: a norm and conversion %5.1f us, glu %5.1f us: a layer %6.1f us (residual by "
+                         "itself %5.1f us)\n",
+                         models[i].name, rows, 1e6 * norm, 1e6 * glu, 1e6 * (2 * norm + glu), 1e6 * residual);
         }
 }
 
@@ -210,8 +224,7 @@ static void few_rows(void)
         chain("combine 4 x 2880", rows, [&] { combine(rows, 2880, 4); });
     }
     static const uint32_t routed[] = { 1, 8, 16, 32, 64, ROWS };
-    for (uint32_t rows : routed)
-        chain("router 4 of 32, 2880", rows, [=] { router(rows); });
+    for (uint32_t rows : routed) chain("router 4 of 32, 2880", rows, [=] { router(rows); });
 }
 
 int main(void)

@@ -1,7 +1,9 @@
-/* bench_sampler.c: microseconds of sampling one step, by rows, vocabulary and parameters, as a chain of dependent launches in a graph.
+/* bench_sampler.c: microseconds of sampling one step, by rows, vocabulary and parameters, as a chain of dependent
+ * launches in a graph.
  *
- * Each figure is the median over repeats of a graph of LAUNCHES steps; the logits are in the cache as after the product that made them. The last line
- * of a vocabulary is the time that reading the logits once at 4.54 TB/s takes. An argument "large" leaves the smaller vocabulary out. */
+ * Each figure is the median over repeats of a graph of LAUNCHES steps; the logits are in the cache as after the product
+ * that made them. The last line of a vocabulary is the time that reading the logits once at 4.54 TB/s takes. An
+ * argument "large" leaves the smaller vocabulary out. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdint.h>
@@ -29,17 +31,37 @@ static void ok(wk_status status)
     exit(1);
 }
 
-static const struct { const char *name; enum cuda_sample_kind kind; bool clusters; struct sampler_params p; } cases[] = {
+static const struct {
+    const char *name;
+    enum cuda_sample_kind kind;
+    bool clusters;
+    struct sampler_params p;
+} cases[] = {
     { "greedy", CUDA_SAMPLE_PLAIN, true, { .repetition_penalty = 1, .top_p = 1 } },
-    { "greedy with penalties", CUDA_SAMPLE_ANY, true, { .repetition_penalty = 1.1f, .presence_penalty = 0.5f, .top_p = 1 } },
+    { "greedy with penalties",
+      CUDA_SAMPLE_ANY,
+      true,
+      { .repetition_penalty = 1.1f, .presence_penalty = 0.5f, .top_p = 1 } },
     { "temperature 1", CUDA_SAMPLE_PLAIN, true, { .temperature = 1, .repetition_penalty = 1, .top_p = 1 } },
     { "temperature", CUDA_SAMPLE_PLAIN, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
-    { "temperature beside others", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
-    { "min-p 0.05", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .min_p = 0.05f } },
+    { "temperature beside others",
+      CUDA_SAMPLE_ANY,
+      true,
+      { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1 } },
+    { "min-p 0.05",
+      CUDA_SAMPLE_ANY,
+      true,
+      { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .min_p = 0.05f } },
     { "top-k 40", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 1, .top_k = 40 } },
     { "top-p 0.95", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1, .top_p = 0.95f } },
-    { "top-k, top-p, min-p, penalties", CUDA_SAMPLE_ANY, true, { .temperature = 0.8f, .repetition_penalty = 1.1f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f } },
-    { "the same, no clusters", CUDA_SAMPLE_ANY, false, { .temperature = 0.8f, .repetition_penalty = 1.1f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f } },
+    { "top-k, top-p, min-p, penalties",
+      CUDA_SAMPLE_ANY,
+      true,
+      { .temperature = 0.8f, .repetition_penalty = 1.1f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f } },
+    { "the same, no clusters",
+      CUDA_SAMPLE_ANY,
+      false,
+      { .temperature = 0.8f, .repetition_penalty = 1.1f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f } },
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -49,7 +71,14 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-struct bench { void *memory; float *logits; struct cuda_seq *seq; uint32_t *serial; struct cuda_sampled *out; cudaStream_t stream; };
+struct bench {
+    void *memory;
+    float *logits;
+    struct cuda_seq *seq;
+    uint32_t *serial;
+    struct cuda_sampled *out;
+    cudaStream_t stream;
+};
 
 static double microseconds(const struct bench *b, uint32_t n, uint32_t rows, uint32_t which)
 {
@@ -65,7 +94,14 @@ static double microseconds(const struct bench *b, uint32_t n, uint32_t rows, uin
         p.seed = i;
         ok(cuda_sampler_set(s, i, &p, NULL, 0, b->stream, &err));
     }
-    const struct cuda_sample c = { .dependent = true, .kind = cases[which].kind, .rows = rows, .seq = b->seq, .logits = b->logits, .stride = n, .serial = b->serial, .out = b->out };
+    const struct cuda_sample c = { .dependent = true,
+                                   .kind = cases[which].kind,
+                                   .rows = rows,
+                                   .seq = b->seq,
+                                   .logits = b->logits,
+                                   .stride = n,
+                                   .serial = b->serial,
+                                   .out = b->out };
     check(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal));
     for (uint32_t i = 0; i < LAUNCHES; i++) ok(cuda_sampler_run(s, &c, b->stream, &err));
     check(cudaStreamEndCapture(b->stream, &graph));

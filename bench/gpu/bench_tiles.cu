@@ -1,5 +1,6 @@
-/* bench_tiles: pack, unpack, expansion to f16 and gather of every type that the CUDA modules serve: GB/s of bytes read and written, and the share of what one H200
- * copies (4.3 TB/s). bench_tiles [type...]; plugins are looked for as always. */
+/* bench_tiles: pack, unpack, expansion to f16 and gather of every type that the CUDA modules serve: GB/s of bytes read
+ * and written, and the share of what one H200 copies (4.3 TB/s). bench_tiles [type...]; plugins are looked for as
+ * always. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +12,13 @@ extern "C" {
 #include "plugin/plugin.h"
 }
 
-#define OK(call)                                                                     \
-    do {                                                                             \
-        const cudaError_t code_ = (call);                                            \
-        if (code_ != cudaSuccess) {                                                  \
-            (void)fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(code_));     \
-            exit(1);                                                                 \
-        }                                                                            \
+#define OK(call)                                                                 \
+    do {                                                                         \
+        const cudaError_t code_ = (call);                                        \
+        if (code_ != cudaSuccess) {                                              \
+            (void)fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(code_)); \
+            exit(1);                                                             \
+        }                                                                        \
     } while (0)
 
 enum { ROWS = 32768, K = 4096, REPEATS = 10, PROMPT = 2048 };
@@ -32,7 +33,12 @@ static void check(wk_status status)
     exit(1);
 }
 
-struct place { const struct wk_type_cuda *type; struct wk_cuda_tiles tiles; struct wk_cuda_expand expand; struct wk_cuda_gather gather; };
+struct place {
+    const struct wk_type_cuda *type;
+    struct wk_cuda_tiles tiles;
+    struct wk_cuda_expand expand;
+    struct wk_cuda_gather gather;
+};
 typedef void (*step)(const struct place *);
 
 static double seconds(const struct place *p, step run)
@@ -59,7 +65,8 @@ static void gather(const struct place *p) { check(p->type->gather(&p->gather, NU
 
 static void run_type(const struct wk_type_cpu *cpu, const struct wk_type_cuda *type)
 {
-    const uint64_t row = (uint64_t)K / cpu->block * cpu->block_bytes, file = row * ROWS, tiles = type->tile_bytes(K) * (ROWS / 16);
+    const uint64_t row = (uint64_t)K / cpu->block * cpu->block_bytes, file = row * ROWS,
+                   tiles = type->tile_bytes(K) * (ROWS / 16);
     void *rows, *packed, *halves;
     float *y;
     uint32_t *index, host[PROMPT];
@@ -71,14 +78,19 @@ static void run_type(const struct wk_type_cpu *cpu, const struct wk_type_cuda *t
     OK(cudaMalloc(&index, sizeof host));
     OK(cudaMemset(rows, 0x35, file));
     OK(cudaMemcpy(index, host, sizeof host, cudaMemcpyHostToDevice));
-    struct place p = { type, { sizeof(struct wk_cuda_tiles), K, ROWS / 16, ROWS, packed, rows, row }, { sizeof(struct wk_cuda_expand), K, ROWS, 0, packed, halves, K },
-        { sizeof(struct wk_cuda_gather), 0, K, PROMPT, packed, index, y, K, 1.0f, 0, NULL } };
-    const double there = seconds(&p, pack), back = seconds(&p, unpack), wide = type->expand ? seconds(&p, expand) : INFINITY, many = seconds(&p, gather);
+    struct place p = { type,
+                       { sizeof(struct wk_cuda_tiles), K, ROWS / 16, ROWS, packed, rows, row },
+                       { sizeof(struct wk_cuda_expand), K, ROWS, 0, packed, halves, K },
+                       { sizeof(struct wk_cuda_gather), 0, K, PROMPT, packed, index, y, K, 1.0f, 0, NULL } };
+    const double there = seconds(&p, pack), back = seconds(&p, unpack),
+                 wide = type->expand ? seconds(&p, expand) : INFINITY, many = seconds(&p, gather);
     p.gather.rows = 1;
     const double one = seconds(&p, gather);
     const double moved = (double)(file + tiles), expanded = (double)tiles + 2.0 * ROWS * K;
-    (void)printf("%-5s  pack %5.0f GB/s  unpack %5.0f GB/s  expand %5.0f GB/s = %3.0f %%  gather %4d rows %6.1f us, 1 row %4.1f us\n", cpu->name, moved / there * 1e-9, moved / back * 1e-9,
-        expanded / wide * 1e-9, 100.0 * expanded / wide / copy_rate, PROMPT, many * 1e6, one * 1e6);
+    (void)printf("%-5s  pack %5.0f GB/s  unpack %5.0f GB/s  expand %5.0f GB/s = %3.0f %%  gather %4d rows %6.1f us, 1 "
+                 "row %4.1f us\n",
+                 cpu->name, moved / there * 1e-9, moved / back * 1e-9, expanded / wide * 1e-9,
+                 100.0 * expanded / wide / copy_rate, PROMPT, many * 1e6, one * 1e6);
     OK(cudaFree(rows));
     OK(cudaFree(packed));
     OK(cudaFree(halves));

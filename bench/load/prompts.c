@@ -1,5 +1,6 @@
-/* prompts.c: the requests' bodies. A prompt of N tokens is words drawn at random, cut to exactly N by the server's own /tokenize and /detokenize, so that
- * nothing is guessed about the model's vocabulary and no two prompts share more than a few tokens (a prefix cache would answer them too fast). */
+/* prompts.c: the requests' bodies. A prompt of N tokens is words drawn at random, cut to exactly N by the server's own
+ * /tokenize and /detokenize, so that nothing is guessed about the model's vocabulary and no two prompts share more than
+ * a few tokens (a prefix cache would answer them too fast). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +11,12 @@
 
 #include "load.h"
 
-static const char *const words[] = { "time", "light", "stone", "river", "paper", "green", "seven", "garden", "engine", "quiet", "north", "window", "letter", "cloud", "silver",
-    "music", "winter", "bread", "harbor", "signal", "copper", "forest", "mirror", "story", "yellow", "table", "ocean", "circle", "summer", "valley", "bridge", "number",
-    "carbon", "memory", "island", "planet", "orange", "candle", "theory", "market", "pencil", "desert", "rocket", "button", "camera", "doctor", "family", "hammer" };
+static const char *const words[] = { "time",   "light",  "stone",  "river",  "paper",  "green",  "seven",  "garden",
+                                     "engine", "quiet",  "north",  "window", "letter", "cloud",  "silver", "music",
+                                     "winter", "bread",  "harbor", "signal", "copper", "forest", "mirror", "story",
+                                     "yellow", "table",  "ocean",  "circle", "summer", "valley", "bridge", "number",
+                                     "carbon", "memory", "island", "planet", "orange", "candle", "theory", "market",
+                                     "pencil", "desert", "rocket", "button", "camera", "doctor", "family", "hammer" };
 
 static bool send_all(int fd, const char *bytes, size_t n)
 {
@@ -56,7 +60,10 @@ json_t *load_post(const struct load_options *o, const char *path, json_t *body)
         (void)fprintf(stderr, "load: %s%s: %s\n", o->url, path, strerror(errno));
         goto done;
     }
-    const int k = snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", path, o->host, strlen(text));
+    const int k = snprintf(head, sizeof head,
+                           "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: "
+                           "%zu\r\nConnection: close\r\n\r\n",
+                           path, o->host, strlen(text));
     if (k < 0 || k >= (int)sizeof head || !send_all(fd, head, (size_t)k) || !send_all(fd, text, strlen(text))) {
         (void)fprintf(stderr, "load: %s%s: cannot be sent\n", o->url, path);
         goto done;
@@ -64,7 +71,9 @@ json_t *load_post(const struct load_options *o, const char *path, json_t *body)
     raw = receive_all(fd, &n);
     char *start = raw ? strstr(raw, "\r\n\r\n") : NULL;
     if (start && strncmp(raw, "HTTP/1.1 200", 12) == 0) answer = json_loads(start + 4, JSON_DISABLE_EOF_CHECK, NULL);
-    if (!answer) (void)fprintf(stderr, "load: POST %s%s: expected status 200 and JSON, got: %.200s\n", o->url, path, raw ? raw : "nothing");
+    if (!answer)
+        (void)fprintf(stderr, "load: POST %s%s: expected status 200 and JSON, got: %.200s\n", o->url, path,
+                      raw ? raw : "nothing");
 done:
     if (fd >= 0) (void)close(fd);
     free(text);
@@ -74,7 +83,8 @@ done:
 
 static json_t *tokens_of(const struct load_options *o, const char *text)
 {
-    json_t *body = json_pack("{s:s, s:b}", "content", text, "add_special", 1), *answer = body ? load_post(o, "/tokenize", body) : NULL;
+    json_t *body = json_pack("{s:s, s:b}", "content", text, "add_special", 1),
+           *answer = body ? load_post(o, "/tokenize", body) : NULL;
     json_t *tokens = json_incref(json_object_get(answer, "tokens"));
     json_decref(body);
     json_decref(answer);
@@ -86,7 +96,8 @@ static char *text_of(const struct load_options *o, const json_t *ids, size_t fir
 {
     json_t *some = json_array(), *body, *answer;
     char *text = NULL;
-    for (size_t i = first; i < first + n && i < json_array_size(ids); i++) (void)json_array_append(some, json_array_get(ids, i));
+    for (size_t i = first; i < first + n && i < json_array_size(ids); i++)
+        (void)json_array_append(some, json_array_get(ids, i));
     body = json_pack("{s:o}", "tokens", some);
     answer = body ? load_post(o, "/detokenize", body) : NULL;
     const char *content = json_string_value(json_object_get(answer, "content"));
@@ -102,11 +113,13 @@ static char *random_words(uint32_t n, uint64_t *state)
     char *text = malloc((size_t)n * 8 + 32), *at = text;
     if (!text) return NULL;
     at += sprintf(at, "%llx", (unsigned long long)(load_random(state) & 0xffffff));
-    for (uint32_t i = 0; i < n; i++) at += sprintf(at, " %s", words[load_random(state) % (sizeof words / sizeof *words)]);
+    for (uint32_t i = 0; i < n; i++)
+        at += sprintf(at, " %s", words[load_random(state) % (sizeof words / sizeof *words)]);
     return text;
 }
 
-/* Exactly n tokens, those that the tokenizer adds by itself included. Cutting ids and encoding again can give one more or less: then the cut moves. */
+/* Exactly n tokens, those that the tokenizer adds by itself included. Cutting ids and encoding again can give one more
+ * or less: then the cut moves. */
 static char *prompt_of(const struct load_options *o, uint32_t n, uint64_t *state)
 {
     char *all = random_words(n, state), *text = NULL;
@@ -137,9 +150,11 @@ static char *body_of(const struct load_options *o, uint32_t index, const char *p
 {
     char id[64];
     (void)snprintf(id, sizeof id, "load-%d-%u", (int)getpid(), index);
-    json_t *body = json_pack("{s:s, s:s, s:I}", "job_id", id, "prompt", prompt, "max_tokens", (json_int_t)o->output_tokens);
+    json_t *body =
+        json_pack("{s:s, s:s, s:I}", "job_id", id, "prompt", prompt, "max_tokens", (json_int_t)o->output_tokens);
     if (body && o->params) (void)json_object_update(body, o->params);
-    if (body && index >= o->requests) { /* measured ones do not queue behind others; and those go on for as long as the others last */
+    if (body && index >= o->requests) { /* measured ones do not queue behind others; and those go on for as long as the
+                                           others last */
         (void)json_object_set_new(body, "priority", json_integer(-1000));
         (void)json_object_set_new(body, "max_tokens", json_integer(LOAD_OTHERS_TOKENS));
     }

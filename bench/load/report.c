@@ -1,4 +1,5 @@
-/* report.c: series of seconds, and the report with the names of `vllm bench serve`, so that two servers can be laid side by side. */
+/* report.c: series of seconds, and the report with the names of `vllm bench serve`, so that two servers can be laid
+ * side by side. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,13 +106,18 @@ json_t *load_report(const struct load_options *o, const struct results *r)
 {
     struct results copy = *r; /* sorting the series in place is no loss: they are read here alone */
     json_t *errors = json_object();
-    for (uint32_t i = 0; i < r->n_codes; i++) (void)json_object_set_new(errors, r->codes[i].code, json_integer((json_int_t)r->codes[i].n));
+    for (uint32_t i = 0; i < r->n_codes; i++)
+        (void)json_object_set_new(errors, r->codes[i].code, json_integer((json_int_t)r->codes[i].n));
     const double t = r->seconds > 0 ? r->seconds : 1;
-    json_t *out = json_pack("{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:f, s:f, s:f, s:o}", "url", o->url, "num_prompts", (json_int_t)o->requests,
-        "max_concurrency", (json_int_t)o->concurrency, "request_rate", o->rate, "seed", (json_int_t)o->seed, "completed", (json_int_t)r->completed, "failed", (json_int_t)r->failed,
-        "abandoned", (json_int_t)r->abandoned, "violations", (json_int_t)r->violations, "most_streams", (json_int_t)r->most_streams, "others", (json_int_t)r->others_open,
-        "duration", r->seconds, "total_input_tokens", (json_int_t)r->input_tokens, "total_output_tokens", (json_int_t)r->output_tokens, "request_throughput",
-        (double)r->completed / t, "output_throughput", (double)r->output_tokens / t, "total_token_throughput", (double)(r->input_tokens + r->output_tokens) / t, "errors", errors);
+    json_t *out = json_pack(
+        "{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:f, s:f, s:f, s:o}", "url", o->url,
+        "num_prompts", (json_int_t)o->requests, "max_concurrency", (json_int_t)o->concurrency, "request_rate", o->rate,
+        "seed", (json_int_t)o->seed, "completed", (json_int_t)r->completed, "failed", (json_int_t)r->failed,
+        "abandoned", (json_int_t)r->abandoned, "violations", (json_int_t)r->violations, "most_streams",
+        (json_int_t)r->most_streams, "others", (json_int_t)r->others_open, "duration", r->seconds, "total_input_tokens",
+        (json_int_t)r->input_tokens, "total_output_tokens", (json_int_t)r->output_tokens, "request_throughput",
+        (double)r->completed / t, "output_throughput", (double)r->output_tokens / t, "total_token_throughput",
+        (double)(r->input_tokens + r->output_tokens) / t, "errors", errors);
     if (!out) return NULL;
     put_series(out, "ttft", &copy.ttft);
     put_series(out, "tpot", &copy.tpot);

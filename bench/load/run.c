@@ -18,16 +18,16 @@ struct run {
     const struct load_options *o;
     const struct bodies *bodies;
     struct results *r;
-    struct stream *streams;          /* [requests + others] */
-    uint32_t *open;                  /* [requests + others] indices of open streams, for timeouts */
-    uint32_t n_open, n_measured;     /* n_measured: open, others apart */
-    uint32_t next;                   /* the next request */
-    double due;                      /* when it may begin */
+    struct stream *streams;      /* [requests + others] */
+    uint32_t *open;              /* [requests + others] indices of open streams, for timeouts */
+    uint32_t n_open, n_measured; /* n_measured: open, others apart */
+    uint32_t next;               /* the next request */
+    double due;                  /* when it may begin */
     uint64_t state;
     int epoll, timer;
 };
 
-/* ---- one stream's connection ------------------------------------------------------------------------------------------- */
+/* ---- one stream's connection --------------------------------------------------------------------------- */
 
 static bool watch(const struct run *run, struct stream *s, uint32_t events, bool add)
 {
@@ -76,10 +76,15 @@ static void open_stream(struct run *run, uint32_t index, bool other)
 {
     struct stream *s = &run->streams[index];
     const struct load_options *o = run->o;
-    *s = (struct stream){ .index = index, .other = other, .body = run->bodies->text[index], .r = run->r, .abandon_at = UINT32_MAX };
-    if (!other && o->abandon > 0 && load_uniform(&run->state) < o->abandon) s->abandon_at = (uint32_t)(load_random(&run->state) % o->output_tokens);
-    s->n_head = (size_t)snprintf(s->head, sizeof s->head, "POST /execute HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", o->host,
-        strlen(s->body));
+    *s = (struct stream){
+        .index = index, .other = other, .body = run->bodies->text[index], .r = run->r, .abandon_at = UINT32_MAX
+    };
+    if (!other && o->abandon > 0 && load_uniform(&run->state) < o->abandon)
+        s->abandon_at = (uint32_t)(load_random(&run->state) % o->output_tokens);
+    s->n_head = (size_t)snprintf(s->head, sizeof s->head,
+                                 "POST /execute HTTP/1.1\r\nHost: %s\r\nContent-Type: "
+                                 "application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+                                 o->host, strlen(s->body));
     s->buffer = malloc(STREAM_BUFFER);
     s->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     s->begun = s->heard = load_now();
@@ -91,9 +96,12 @@ static void open_stream(struct run *run, uint32_t index, bool other)
     }
     const int one = 1, small = 2048;
     (void)setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (other && o->stalled) (void)setsockopt(s->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small); /* so that the server feels it soon */
-    if (connect(s->fd, (const struct sockaddr *)&o->address, sizeof o->address) != 0 && errno != EINPROGRESS) fail_stream(run, s, strerror(errno));
-    else if (!watch(run, s, EPOLLOUT, true)) fail_stream(run, s, strerror(errno));
+    if (other && o->stalled)
+        (void)setsockopt(s->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small); /* so that the server feels it soon */
+    if (connect(s->fd, (const struct sockaddr *)&o->address, sizeof o->address) != 0 && errno != EINPROGRESS)
+        fail_stream(run, s, strerror(errno));
+    else if (!watch(run, s, EPOLLOUT, true))
+        fail_stream(run, s, strerror(errno));
 }
 
 /* Sends what is left of head and body. */
@@ -131,8 +139,10 @@ static void pull(struct run *run, struct stream *s)
         const ssize_t k = recv(s->fd, bytes, sizeof bytes, 0);
         if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         const double now = load_now();
-        if (k > 0) stream_take(s, bytes, (size_t)k, now);
-        else stream_closed(s, k < 0, now);
+        if (k > 0)
+            stream_take(s, bytes, (size_t)k, now);
+        else
+            stream_closed(s, k < 0, now);
         if (s->end != STREAM_OPEN) {
             close_stream(run, s);
             return;
@@ -140,7 +150,7 @@ static void pull(struct run *run, struct stream *s)
     }
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------------- */
+/* ---- all of them --------------------------------------------------------------------------------------- */
 
 /* Opens what is due, and says by the timer when the next is. */
 static void open_due(struct run *run)
@@ -152,7 +162,8 @@ static void open_due(struct run *run)
     }
     if (o->rate <= 0 || run->next >= o->requests) return;
     const double wait = run->due - load_now();
-    const struct itimerspec t = { .it_value = { .tv_sec = wait > 0 ? (time_t)wait : 0, .tv_nsec = wait > 0 ? (long)((wait - floor(wait)) * 1e9) + 1 : 1 } };
+    const struct itimerspec t = { .it_value = { .tv_sec = wait > 0 ? (time_t)wait : 0,
+                                                .tv_nsec = wait > 0 ? (long)((wait - floor(wait)) * 1e9) + 1 : 1 } };
     (void)timerfd_settime(run->timer, 0, &t, NULL);
 }
 
@@ -177,8 +188,10 @@ static void turn(struct run *run)
             int error = 0;
             socklen_t size = sizeof error;
             (void)getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &size);
-            if (error) fail_stream(run, s, strerror(error));
-            else push(run, s);
+            if (error)
+                fail_stream(run, s, strerror(error));
+            else
+                push(run, s);
         } else if (s->fd >= 0) {
             pull(run, s);
         }
@@ -200,19 +213,26 @@ static bool enough_files(uint32_t wanted)
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur >= (rlim_t)wanted + 16) return true;
-    (void)fprintf(stderr, "load: %u streams want more open files than ulimit -n allows (%llu)\n", wanted, (unsigned long long)limit.rlim_cur);
+    (void)fprintf(stderr, "load: %u streams want more open files than ulimit -n allows (%llu)\n", wanted,
+                  (unsigned long long)limit.rlim_cur);
     return false;
 }
 
 bool load_run(const struct load_options *o, const struct bodies *bodies, struct results *out)
 {
     const uint32_t all = o->requests + o->others;
-    struct run run = { .o = o, .bodies = bodies, .r = out, .state = o->seed ^ 0x6c6f6164, .streams = calloc(all, sizeof *run.streams), .open = calloc(all, sizeof *run.open) };
+    struct run run = { .o = o,
+                       .bodies = bodies,
+                       .r = out,
+                       .state = o->seed ^ 0x6c6f6164,
+                       .streams = calloc(all, sizeof *run.streams),
+                       .open = calloc(all, sizeof *run.open) };
     *out = (struct results){ 0 };
     run.epoll = epoll_create1(EPOLL_CLOEXEC);
     run.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     struct epoll_event e = { .events = EPOLLIN, .data.ptr = NULL };
-    bool good = run.streams && run.open && run.epoll >= 0 && run.timer >= 0 && epoll_ctl(run.epoll, EPOLL_CTL_ADD, run.timer, &e) == 0;
+    bool good = run.streams && run.open && run.epoll >= 0 && run.timer >= 0 &&
+                epoll_ctl(run.epoll, EPOLL_CTL_ADD, run.timer, &e) == 0;
     if (!good) (void)fprintf(stderr, "load: cannot begin: %s\n", strerror(errno));
     good = good && enough_files((o->concurrency < o->requests ? o->concurrency : o->requests) + o->others);
     if (good) {

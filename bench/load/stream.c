@@ -15,16 +15,18 @@ void stream_violation(struct stream *s, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (s->r->violations++ == 0) (void)snprintf(s->r->first_violation, sizeof s->r->first_violation, "stream %u: %s", s->index, text);
+    if (s->r->violations++ == 0)
+        (void)snprintf(s->r->first_violation, sizeof s->r->first_violation, "stream %u: %s", s->index, text);
     if (s->end == STREAM_OPEN) {
         s->end = STREAM_FAILED;
         (void)snprintf(s->why, sizeof s->why, "violation");
     }
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------------ */
+/* ---- events -------------------------------------------------------------------------------------------- */
 
-/* The number behind "i": of a token event. In a JSON string a quote has a backslash before it, so `"i":` cannot stand inside one. */
+/* The number behind "i": of a token event. In a JSON string a quote has a backslash before it, so `"i":` cannot stand
+ * inside one. */
 static bool token_index(const char *data, uint32_t *out)
 {
     for (const char *at = data; (at = strstr(at, "\"i\":")); at += 4) {
@@ -41,11 +43,16 @@ static bool token_index(const char *data, uint32_t *out)
 static void take_token(struct stream *s, const char *data, double now)
 {
     uint32_t index = 0;
-    if (!s->started) stream_violation(s, "token before started");
-    else if (!token_index(data, &index)) stream_violation(s, "a token without a number: %.80s", data);
-    else if (index != s->tokens) stream_violation(s, "token %u where %u was due", index, s->tokens);
-    if (s->tokens++ == 0) s->first = now;
-    else if (!s->other) (void)series_add(&s->r->itl, now - s->last);
+    if (!s->started)
+        stream_violation(s, "token before started");
+    else if (!token_index(data, &index))
+        stream_violation(s, "a token without a number: %.80s", data);
+    else if (index != s->tokens)
+        stream_violation(s, "token %u where %u was due", index, s->tokens);
+    if (s->tokens++ == 0)
+        s->first = now;
+    else if (!s->other)
+        (void)series_add(&s->r->itl, now - s->last);
     s->last = now;
     if (s->tokens > s->abandon_at && s->end == STREAM_OPEN) s->end = STREAM_ABANDONED;
 }
@@ -56,7 +63,8 @@ static void take_started(struct stream *s, const char *data)
     json_t *o = json_loads(data, 0, NULL);
     const char *id = json_string_value(json_object_get(o, "job_id"));
     (void)snprintf(mine, sizeof mine, "load-%d-%u", (int)getpid(), s->index);
-    if (!id || strcmp(id, mine) != 0) stream_violation(s, "started for job %.60s instead of %s", id ? id : "(none)", mine);
+    if (!id || strcmp(id, mine) != 0)
+        stream_violation(s, "started for job %.60s instead of %s", id ? id : "(none)", mine);
     if (s->started) stream_violation(s, "started twice");
     s->started = true;
     json_decref(o);
@@ -90,17 +98,26 @@ static void take_event(struct stream *s, char *block, double now)
         next = strchr(line, '\n');
         if (next) *next++ = '\0';
         if (line[0] == ':') continue; /* a ping */
-        if (strncmp(line, "event: ", 7) == 0) event = line + 7;
-        else if (strncmp(line, "data: ", 6) == 0) data = line + 6;
-        else if (*line) stream_violation(s, "a line that is neither event nor data: %.60s", line);
+        if (strncmp(line, "event: ", 7) == 0)
+            event = line + 7;
+        else if (strncmp(line, "data: ", 6) == 0)
+            data = line + 6;
+        else if (*line)
+            stream_violation(s, "a line that is neither event nor data: %.60s", line);
     }
     if (!data) return;
-    if (s->terminal) stream_violation(s, "event %.30s after the terminal one", event);
-    else if (strcmp(event, "token") == 0) take_token(s, data, now);
-    else if (strcmp(event, "started") == 0) take_started(s, data);
-    else if (strcmp(event, "end") == 0) take_end(s, data, false);
-    else if (strcmp(event, "error") == 0) take_end(s, data, true);
-    else if (strcmp(event, "metrics") != 0) stream_violation(s, "unknown event %.30s", event);
+    if (s->terminal)
+        stream_violation(s, "event %.30s after the terminal one", event);
+    else if (strcmp(event, "token") == 0)
+        take_token(s, data, now);
+    else if (strcmp(event, "started") == 0)
+        take_started(s, data);
+    else if (strcmp(event, "end") == 0)
+        take_end(s, data, false);
+    else if (strcmp(event, "error") == 0)
+        take_end(s, data, true);
+    else if (strcmp(event, "metrics") != 0)
+        stream_violation(s, "unknown event %.30s", event);
 }
 
 static void take_events(struct stream *s, const char *bytes, size_t n, double now)
@@ -127,9 +144,10 @@ static void take_events(struct stream *s, const char *bytes, size_t n, double no
     }
 }
 
-/* ---- framing ----------------------------------------------------------------------------------------------------------- */
+/* ---- framing ------------------------------------------------------------------------------------------- */
 
-/* Chunked coding: size line, bytes, line end, ... States: 0 digits, 1 rest of the size line, 2 bytes, 3 the line end behind them. */
+/* Chunked coding: size line, bytes, line end, ... States: 0 digits, 1 rest of the size line, 2 bytes, 3 the line end
+ * behind them. */
 static void take_chunked(struct stream *s, const char *bytes, size_t n, double now)
 {
     while (n && s->end == STREAM_OPEN) {
@@ -146,9 +164,12 @@ static void take_chunked(struct stream *s, const char *bytes, size_t n, double n
         n--;
         if (s->chunk_state == 0) {
             const char *digits = "0123456789abcdef", *d = c ? strchr(digits, c | 0x20) : NULL;
-            if (c != '\r' && c != '\n' && d && s->chunk_left < 1 << 20) s->chunk_left = s->chunk_left * 16 + (size_t)(d - digits);
-            else if (c == '\n') s->chunk_state = s->chunk_left ? 2 : 0;
-            else if (c != '\r') s->chunk_state = 1;
+            if (c != '\r' && c != '\n' && d && s->chunk_left < 1 << 20)
+                s->chunk_left = s->chunk_left * 16 + (size_t)(d - digits);
+            else if (c == '\n')
+                s->chunk_state = s->chunk_left ? 2 : 0;
+            else if (c != '\r')
+                s->chunk_state = 1;
         } else if (c == '\n') {
             s->chunk_state = s->chunk_state == 1 && s->chunk_left ? 2 : 0;
         }
@@ -161,7 +182,8 @@ static void take_head(struct stream *s)
     if (sscanf(s->buffer, "HTTP/1.1 %d", &s->status) != 1) stream_violation(s, "no HTTP status: %.60s", s->buffer);
     s->chunked = strcasestr(s->buffer, "\r\nTransfer-Encoding: chunked") != NULL;
     s->phase = s->status == 200 ? STREAM_EVENTS : STREAM_ERROR_BODY;
-    if (s->status == 200 && !strcasestr(s->buffer, "\r\nContent-Type: text/event-stream")) stream_violation(s, "200 without a stream of events");
+    if (s->status == 200 && !strcasestr(s->buffer, "\r\nContent-Type: text/event-stream"))
+        stream_violation(s, "200 without a stream of events");
 }
 
 void stream_take(struct stream *s, const char *bytes, size_t n, double now)
@@ -175,7 +197,8 @@ void stream_take(struct stream *s, const char *bytes, size_t n, double now)
         if (s->phase == STREAM_ERROR_BODY) return;
         char *blank = strstr(s->buffer, "\r\n\r\n");
         if (!blank) {
-            if (k < n || s->n == STREAM_BUFFER - 1) stream_violation(s, "a header of more than %d bytes", STREAM_BUFFER);
+            if (k < n || s->n == STREAM_BUFFER - 1)
+                stream_violation(s, "a header of more than %d bytes", STREAM_BUFFER);
             return;
         }
         blank[2] = '\0';
@@ -189,12 +212,16 @@ void stream_take(struct stream *s, const char *bytes, size_t n, double now)
         if (!copy) return;
         memcpy(copy, s->buffer, rest);
         s->n = 0;
-        if (s->chunked) take_chunked(s, copy, rest, now);
-        else take_events(s, copy, rest, now);
+        if (s->chunked)
+            take_chunked(s, copy, rest, now);
+        else
+            take_events(s, copy, rest, now);
         free(copy);
     } else if (s->phase == STREAM_EVENTS) {
-        if (s->chunked) take_chunked(s, bytes, n, now);
-        else take_events(s, bytes, n, now);
+        if (s->chunked)
+            take_chunked(s, bytes, n, now);
+        else
+            take_events(s, bytes, n, now);
     }
 }
 
@@ -212,7 +239,8 @@ void stream_closed(struct stream *s, bool broken, double now)
     } else if (s->phase == STREAM_EVENTS && s->terminal) {
         s->end = STREAM_COMPLETED;
     } else {
-        if (s->phase == STREAM_EVENTS) stream_violation(s, "closed without a terminal event after %u tokens", s->tokens);
+        if (s->phase == STREAM_EVENTS)
+            stream_violation(s, "closed without a terminal event after %u tokens", s->tokens);
         (void)snprintf(s->why, sizeof s->why, broken ? "connection broken" : "connection closed");
         s->end = STREAM_FAILED;
     }

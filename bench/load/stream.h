@@ -1,4 +1,5 @@
-/* stream.h: one request and its stream of events, as bytes come in: status, framing, events, and the rules that every stream must keep. */
+/* stream.h: one request and its stream of events, as bytes come in: status, framing, events, and the rules that every
+ * stream must keep. */
 #ifndef BENCH_LOAD_STREAM_H
 #define BENCH_LOAD_STREAM_H
 
@@ -12,20 +13,23 @@ struct stream {
     int fd;
     uint32_t index;
     enum stream_phase phase;
-    bool other;                   /* not measured; one of stalled readers is not read any more once the server has answered */
+    bool other; /* not measured; one of stalled readers is not read any more once the server has answered */
     bool answered;
-    const char *body;             /* the request's, not owned */
-    size_t sent, n_head;          /* bytes of head + body sent */
+    const char *body;    /* the request's, not owned */
+    size_t sent, n_head; /* bytes of head + body sent */
     char head[256];
-    char *buffer; size_t n;       /* [STREAM_BUFFER] what is not parsed yet */
-    bool chunked; size_t chunk_left; unsigned chunk_state;
+    char *buffer;
+    size_t n; /* [STREAM_BUFFER] what is not parsed yet */
+    bool chunked;
+    size_t chunk_left;
+    unsigned chunk_state;
     int status;
     bool started, terminal;
-    uint32_t tokens, abandon_at;  /* abandon_at: the number of tokens after which the client leaves; UINT32_MAX: never */
+    uint32_t tokens, abandon_at; /* abandon_at: the number of tokens after which the client leaves; UINT32_MAX: never */
     double begun, first, last, heard;
     struct results *r;
     enum stream_end end;
-    char why[64];                 /* STREAM_FAILED: a code for the report */
+    char why[64]; /* STREAM_FAILED: a code for the report */
 };
 
 /* Takes n bytes that arrived at time now. */

@@ -1,4 +1,5 @@
-/* base/checked.h: arithmetic on numbers from outside. Every function returns false on overflow and then leaves *out alone. */
+/* base/checked.h: arithmetic on numbers from outside. Every function returns false on overflow and then leaves *out
+ * alone. */
 #ifndef CORE_BASE_CHECKED_H
 #define CORE_BASE_CHECKED_H
 

@@ -1,4 +1,5 @@
-/* base/sha256.h: SHA-256 (FIPS 180-4) of bytes that come in pieces; libcrypto's, which uses the processor's instructions. */
+/* base/sha256.h: SHA-256 (FIPS 180-4) of bytes that come in pieces; libcrypto's, which uses the processor's
+ * instructions. */
 #ifndef CORE_BASE_SHA256_H
 #define CORE_BASE_SHA256_H
 

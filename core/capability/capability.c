@@ -13,7 +13,7 @@
 static const char *const positional[] = { "rope_llama", "rope_neox", "yarn", "longrope", "learned", "none" };
 static const char *const attention[] = { "mha", "gqa", "mqa", "swa", "sinks" };
 
-/* ---- names ---------------------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 static json_t *words(const char *const *list, size_t n)
 {
@@ -28,7 +28,8 @@ static json_t *type_names(const struct plugin_registry *r)
     for (uint32_t i = 0; i < plugin_count(r); i++) {
         const struct plugin_entry *e = plugin_at(r, i);
         if (e->state != PLUGIN_LOADED || !e->plugin->quant) continue;
-        for (uint32_t t = 0; t < e->plugin->quant->n_types; t++) (void)json_array_append_new(array, json_lower(e->plugin->quant->types[t]->name));
+        for (uint32_t t = 0; t < e->plugin->quant->n_types; t++)
+            (void)json_array_append_new(array, json_lower(e->plugin->quant->types[t]->name));
     }
     return array;
 }
@@ -39,7 +40,8 @@ static json_t *architecture_names(const struct plugin_registry *r)
     for (uint32_t i = 0; i < plugin_count(r); i++) {
         const struct plugin_entry *e = plugin_at(r, i);
         if (e->state != PLUGIN_LOADED || !e->plugin->arch) continue;
-        for (uint32_t n = 0; n < e->plugin->arch->n_names; n++) (void)json_array_append_new(array, json_string(e->plugin->arch->names[n]));
+        for (uint32_t n = 0; n < e->plugin->arch->n_names; n++)
+            (void)json_array_append_new(array, json_string(e->plugin->arch->names[n]));
     }
     return array;
 }
@@ -55,22 +57,30 @@ void capabilities_join(const json_t *array, char *out, size_t cap)
     if (!json_array_size(array)) (void)snprintf(out, cap, "none");
 }
 
-/* ---- profile -------------------------------------------------------------------------------------------------------- */
+/* ---- profile ------------------------------------------------------------------------------------------- */
 
 json_t *capabilities_profile(const struct plugin_registry *r, const char *worker_id, const struct device_info *gpu)
 {
     char host[96] = "worker-";
     if (!worker_id && gethostname(host + 7, sizeof host - 8) != 0) (void)snprintf(host, sizeof host, "worker-local");
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:[s, s*]}", "worker_id", worker_id ? worker_id : host, "supports_architecture", architecture_names(r),
-        "supports_positional", words(positional, sizeof positional / sizeof *positional), "supports_attention", words(attention, sizeof attention / sizeof *attention),
-        "supports_quant", type_names(r), "max_context", (json_int_t)CAPABILITIES_MAX_CONTEXT, "vram_bytes", (json_int_t)(gpu ? gpu->memory : 0), "devices", "cpu",
-        gpu ? "cuda" : NULL);
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:[s, s*]}", "worker_id", worker_id ? worker_id : host,
+                     "supports_architecture", architecture_names(r), "supports_positional",
+                     words(positional, sizeof positional / sizeof *positional), "supports_attention",
+                     words(attention, sizeof attention / sizeof *attention), "supports_quant", type_names(r),
+                     "max_context", (json_int_t)CAPABILITIES_MAX_CONTEXT, "vram_bytes",
+                     (json_int_t)(gpu ? gpu->memory : 0), "devices", "cpu", gpu ? "cuda" : NULL);
 }
 
-/* ---- descriptor ----------------------------------------------------------------------------------------------------- */
+/* ---- descriptor ---------------------------------------------------------------------------------------- */
 
-static const struct wk_type_cpu *find_type(void *user, uint32_t ggml_type) { return plugin_find_type(user, ggml_type, NULL); }
-static void describe_types(void *user, char *text, size_t cap) { (void)plugin_describe(user, WK_KIND_QUANT, text, cap); }
+static const struct wk_type_cpu *find_type(void *user, uint32_t ggml_type)
+{
+    return plugin_find_type(user, ggml_type, NULL);
+}
+static void describe_types(void *user, char *text, size_t cap)
+{
+    (void)plugin_describe(user, WK_KIND_QUANT, text, cap);
+}
 
 static bool architecture_of(const struct gguf *file, char out[TAPE_NAME])
 {
@@ -81,18 +91,22 @@ static bool architecture_of(const struct gguf *file, char out[TAPE_NAME])
     return true;
 }
 
-wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct tape_program **out, const struct wk_err *err)
+wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct tape_program **out,
+                              const struct wk_err *err)
 {
     char architecture[TAPE_NAME], loaded[512];
     *out = NULL;
-    if (!architecture_of(file, architecture)) return wk_fail(err, WK_INVALID, "%s: no usable general.architecture", gguf_path(file));
+    if (!architecture_of(file, architecture))
+        return wk_fail(err, WK_INVALID, "%s: no usable general.architecture", gguf_path(file));
     const struct wk_arch *arch = plugin_find_arch(r, architecture, NULL);
     if (!arch) {
         (void)plugin_describe(r, WK_KIND_ARCH, loaded, sizeof loaded);
         return wk_fail(err, WK_UNSUPPORTED, "architecture %s: no plugin serves it; loaded: %s", architecture, loaded);
     }
-    struct tape_options options = { .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types,
-        .user = (void *)(uintptr_t)r /* both callbacks only read */ };
+    struct tape_options options = { .fuse = FUSE_ALL,
+                                    .find_type = find_type,
+                                    .describe_types = describe_types,
+                                    .user = (void *)(uintptr_t)r /* both callbacks only read */ };
     return tape_record(arch, file, &options, out, err);
 }
 
@@ -102,11 +116,13 @@ uint32_t capabilities_context(const struct tape_program *program)
     uint64_t value = 0;
     (void)snprintf(key, sizeof key, "%s.context_length", program->architecture);
     const struct gguf_kv *kv = gguf_find(program->file, key);
-    if (!kv || gguf_u64_at(program->file, kv, 0, &value, NULL) || value == 0 || value > UINT32_MAX) return program->context;
+    if (!kv || gguf_u64_at(program->file, kv, 0, &value, NULL) || value == 0 || value > UINT32_MAX)
+        return program->context;
     return (uint32_t)value;
 }
 
-json_t *capabilities_descriptor(const char *model_id, const struct plugin_registry *r, const struct tape_program *program)
+json_t *capabilities_descriptor(const char *model_id, const struct plugin_registry *r,
+                                const struct tape_program *program)
 {
     struct tape_capabilities c;
     json_t *quant = json_array();
@@ -115,8 +131,10 @@ json_t *capabilities_descriptor(const char *model_id, const struct plugin_regist
         const struct wk_type_cpu *type = plugin_find_type(r, c.types[i], NULL);
         if (type) (void)json_array_append_new(quant, json_lower(type->name));
     }
-    return json_pack("{s:o, s:s, s:s, s:s, s:o, s:I, s:I}", "model_id", json_bytes(model_id, strlen(model_id)), "architecture", program->architecture, "positional",
-        c.positional, "attention", c.attention, "quant", quant, "context_max", (json_int_t)capabilities_context(program), "vocab_size", (json_int_t)c.n_vocab);
+    return json_pack("{s:o, s:s, s:s, s:s, s:o, s:I, s:I}", "model_id", json_bytes(model_id, strlen(model_id)),
+                     "architecture", program->architecture, "positional", c.positional, "attention", c.attention,
+                     "quant", quant, "context_max", (json_int_t)capabilities_context(program), "vocab_size",
+                     (json_int_t)c.n_vocab);
 }
 
 /* Takes the sentence, unless it has been said. False: nothing more can be added. */
@@ -144,7 +162,8 @@ void capabilities_missing(const struct gguf *file, const struct plugin_registry 
         json_t *names = architecture_names(r);
         capabilities_join(names, served, sizeof served);
         json_decref(names);
-        if (asprintf(&sentence, "model requires architecture %s, worker only supports %s", architecture, served) < 0) sentence = NULL;
+        if (asprintf(&sentence, "model requires architecture %s, worker only supports %s", architecture, served) < 0)
+            sentence = NULL;
         if (!add_missing(out, sentence)) return;
     }
     json_t *types = type_names(r);
@@ -153,7 +172,8 @@ void capabilities_missing(const struct gguf *file, const struct plugin_registry 
     for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(file, i);
         if (plugin_find_type(r, t->ggml_type, NULL)) continue;
-        if (asprintf(&sentence, "model requires ggml type %u, worker only supports %s", t->ggml_type, served) < 0) sentence = NULL;
+        if (asprintf(&sentence, "model requires ggml type %u, worker only supports %s", t->ggml_type, served) < 0)
+            sentence = NULL;
         if (!add_missing(out, sentence)) return;
     }
 }
@@ -164,19 +184,20 @@ void missing_free(struct missing *m)
     m->n = 0;
 }
 
-/* ---- <model>.mcd.json ----------------------------------------------------------------------------------------------- */
+/* ---- <model>.mcd.json ---------------------------------------------------------------------------------- */
 
 static wk_status compare_sidecar(const char *path, const json_t *given, json_t *descriptor, const struct wk_err *err)
 {
     const char *key;
     json_t *stated, *found;
     if (!json_is_object(given)) return wk_fail(err, WK_INVALID, "%s: expected a JSON object", path);
-    json_object_foreach((json_t *)(uintptr_t)given, key, stated)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)given, key, stated) {
         found = json_object_get(descriptor, key);
         if (!found || strcmp(key, "model_id") == 0 || json_equal(found, stated)) continue;
         char *is = json_dumps(found, JSON_ENCODE_ANY), *says = json_dumps(stated, JSON_ENCODE_ANY);
-        wk_status status = wk_fail(err, WK_INVALID, "%s: %s is %.200s, but the model's file has %.200s; correct or remove it", path, key, says ? says : "?", is ? is : "?");
+        wk_status status =
+            wk_fail(err, WK_INVALID, "%s: %s is %.200s, but the model's file has %.200s; correct or remove it", path,
+                    key, says ? says : "?", is ? is : "?");
         free(is);
         free(says);
         return status;
@@ -196,7 +217,8 @@ wk_status capabilities_sidecar(const struct gguf *file, json_t *descriptor, cons
     wk_status status = WK_OK;
     if (access(path, F_OK) == 0) {
         json_t *given = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-        status = given ? compare_sidecar(path, given, descriptor, err) : wk_fail(err, WK_INVALID, "%s: line %d: %s", path, why.line, why.text);
+        status = given ? compare_sidecar(path, given, descriptor, err)
+                       : wk_fail(err, WK_INVALID, "%s: line %d: %s", path, why.line, why.text);
         json_decref(given);
     }
     free(path);

@@ -1,5 +1,5 @@
-/* capability.h: what a model asks for (Model Capability Descriptor, MCD), what this worker serves (Engine Capability Profile, ECP), and
- * the comparison of the two. A model can run iff its MCD is a subset of the ECP. */
+/* capability.h: what a model asks for (Model Capability Descriptor, MCD), what this worker serves (Engine Capability
+ * Profile, ECP), and the comparison of the two. A model can run iff its MCD is a subset of the ECP. */
 #ifndef CORE_CAPABILITY_CAPABILITY_H
 #define CORE_CAPABILITY_CAPABILITY_H
 
@@ -12,27 +12,36 @@
 
 enum { CAPABILITIES_MAX_MISSING = 80, CAPABILITIES_MAX_CONTEXT = 1 << 24 /* positions that one may ask for */ };
 
-/* ECP as JSON (contracts/ecp-schema.json). worker_id NULL: after the host; gpu NULL: there is none. NULL: out of memory. [any thread] */
+/* ECP as JSON (contracts/ecp-schema.json). worker_id NULL: after the host; gpu NULL: there is none. NULL: out of
+ * memory. [any thread] */
 json_t *capabilities_profile(const struct plugin_registry *r, const char *worker_id, const struct device_info *gpu);
 /* "a, b, c" of an array of strings into out, cut where it does not fit; "none" of an empty one. */
 void capabilities_join(const json_t *array, char *out, size_t cap);
 
-/* Positions that the model is made for: {architecture}.context_length of its file, whatever context it was recorded with. */
+/* Positions that the model is made for: {architecture}.context_length of its file, whatever context it was recorded
+ * with. */
 uint32_t capabilities_context(const struct tape_program *program);
 
 /* MCD as JSON (contracts/mcd-schema.json). NULL: out of memory. */
-json_t *capabilities_descriptor(const char *model_id, const struct plugin_registry *r, const struct tape_program *program);
+json_t *capabilities_descriptor(const char *model_id, const struct plugin_registry *r,
+                                const struct tape_program *program);
 
-/* Records the model's pass on its header. *out NULL with a status: it cannot run here; err says why. The caller frees it with tape_free. */
-wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct tape_program **out, const struct wk_err *err);
+/* Records the model's pass on its header. *out NULL with a status: it cannot run here; err says why. The caller frees
+ * it with tape_free. */
+wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct tape_program **out,
+                              const struct wk_err *err);
 
-/* What the file asks for and nobody serves, a sentence each: "model requires architecture mamba, worker only supports llama, qwen2". */
-struct missing { char *sentence[CAPABILITIES_MAX_MISSING]; uint32_t n; };
+/* What the file asks for and nobody serves, a sentence each: "model requires architecture mamba, worker only supports
+ * llama, qwen2". */
+struct missing {
+    char *sentence[CAPABILITIES_MAX_MISSING];
+    uint32_t n;
+};
 void capabilities_missing(const struct gguf *file, const struct plugin_registry *r, struct missing *out);
 void missing_free(struct missing *m);
 
-/* <model>.mcd.json beside the file: may add or rename what the file leaves open, never contradict it. WK_OK also if there is none; else
- * its model_id replaces the given one. */
+/* <model>.mcd.json beside the file: may add or rename what the file leaves open, never contradict it. WK_OK also if
+ * there is none; else its model_id replaces the given one. */
 wk_status capabilities_sidecar(const struct gguf *file, json_t *descriptor, const struct wk_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* chat.c: see chat.h. The forms are the models' published chat formats; where a template trims texts, names a default system prompt or
- * writes bos, that is read off the template's text. */
+/* chat.c: see chat.h. The forms are the models' published chat formats; where a template trims texts, names a default
+ * system prompt or writes bos, that is read off the template's text. */
 #include "chat/chat.h"
 
 #include <stdint.h>
@@ -9,34 +9,40 @@
 
 #include "gguf/gguf.h"
 
-enum { MAX_TEMPLATE = 256 << 10, MAX_DEFAULT_SYSTEM = 4096, TURN_PARTS = 16 /* of a prompt of one message */, PAST_PARTS = 5 /* of another message, at most */ };
+enum {
+    MAX_TEMPLATE = 256 << 10,
+    MAX_DEFAULT_SYSTEM = 4096,
+    TURN_PARTS = 16 /* of a prompt of one message */,
+    PAST_PARTS = 5 /* of another message, at most */
+};
 
-typedef wk_status form_fn(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err);
-struct family { const char *name; form_fn *form; };
+typedef wk_status form_fn(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
+                          const struct wk_err *err);
+struct family {
+    const char *name;
+    form_fn *form;
+};
 
 struct chat {
     const struct family *family;
-    struct token_bytes bos, eos;    /* the tokens' texts, of the tokenizer's; bos empty: the template writes none */
-    bool trims;                     /* texts lose whitespace at both ends */
-    bool states_dates;              /* Llama-3.1: knowledge cutoff and today's date */
-    bool refuses_system;            /* Gemma-2 */
-    bool open_space, close_space;   /* Mistral: "[INST] " and " [/INST]" */
-    bool answer_space, eos_space;   /* Mistral: a space before an answer, and behind the eos that ends it */
-    bool system_last;               /* Mistral: the system message stands in the last user message, not in the first */
-    bool drops_thoughts;            /* Qwen3: answers of the past stand without what is before </think> */
-    char *default_system;           /* ChatML: used if none is given, or NULL */
+    struct token_bytes bos, eos;  /* the tokens' texts, of the tokenizer's; bos empty: the template writes none */
+    bool trims;                   /* texts lose whitespace at both ends */
+    bool states_dates;            /* Llama-3.1: knowledge cutoff and today's date */
+    bool refuses_system;          /* Gemma-2 */
+    bool open_space, close_space; /* Mistral: "[INST] " and " [/INST]" */
+    bool answer_space, eos_space; /* Mistral: a space before an answer, and behind the eos that ends it */
+    bool system_last;             /* Mistral: the system message stands in the last user message, not in the first */
+    bool drops_thoughts;          /* Qwen3: answers of the past stand without what is before </think> */
+    char *default_system;         /* ChatML: used if none is given, or NULL */
 };
 
-/* ---- building parts ---------------------------------------------------------------------------------------------------- */
+/* ---- building parts ------------------------------------------------------------------------------------ */
 
 static void put(struct chat_prompt *p, const char *bytes, size_t len, bool trusted)
 {
     p->own[p->n++] = (struct tokenizer_part){ bytes, len, trusted }; /* there is room: chat_wrap */
 }
-static void literal(struct chat_prompt *p, const char *text)
-{
-    put(p, text, strlen(text), true);
-}
+static void literal(struct chat_prompt *p, const char *text) { put(p, text, strlen(text), true); }
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
@@ -49,7 +55,8 @@ static void text(const struct chat *c, struct chat_prompt *p, struct token_bytes
 
 static const char *month_name(int month)
 {
-    static const char *const names[] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+    static const char *const names[] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
     return names[(month - 1) % 12];
 }
 
@@ -59,7 +66,10 @@ static wk_status alternate(const struct chat *c, const struct chat_turn *turn, c
     for (size_t i = 0; i <= turn->n_past; i++) {
         const bool assistant = i < turn->n_past && turn->past[i].assistant;
         if (assistant != (i % 2 == 1))
-            return wk_fail(err, WK_UNSUPPORTED, "the %s template has no form for two messages of one side behind each other: user and assistant take turns, the user begins", c->family->name);
+            return wk_fail(err, WK_UNSUPPORTED,
+                           "the %s template has no form for two messages of one side behind each other: user and "
+                           "assistant take turns, the user begins",
+                           c->family->name);
     }
     return WK_OK;
 }
@@ -69,20 +79,25 @@ static void answer(const struct chat *c, struct chat_prompt *p, struct token_byt
 {
     static const char mark[] = "</think>";
     const char *end = NULL;
-    for (const char *at = t.data; c->drops_thoughts && at && (at = memmem(at, (size_t)(t.data + t.len - at), mark, sizeof mark - 1));) end = at += sizeof mark - 1;
+    for (const char *at = t.data;
+         c->drops_thoughts && at && (at = memmem(at, (size_t)(t.data + t.len - at), mark, sizeof mark - 1));)
+        end = at += sizeof mark - 1;
     while (end && end < t.data + t.len && *end == '\n') end++;
     text(c, p, end ? (struct token_bytes){ end, (size_t)(t.data + t.len - end) } : t);
 }
 
-/* ---- forms ------------------------------------------------------------------------------------------------------------- */
+/* ---- forms --------------------------------------------------------------------------------------------- */
 
-static wk_status chatml(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+static wk_status chatml(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
+                        const struct wk_err *err)
 {
     (void)err;
     if (turn->system.data || c->default_system) {
         literal(p, "<|im_start|>system\n");
-        if (turn->system.data) text(c, p, turn->system);
-        else literal(p, c->default_system);
+        if (turn->system.data)
+            text(c, p, turn->system);
+        else
+            literal(p, c->default_system);
         literal(p, "<|im_end|>\n");
     }
     for (size_t i = 0; i < turn->n_past; i++) {
@@ -97,7 +112,8 @@ static wk_status chatml(const struct chat *c, const struct chat_turn *turn, stru
     return WK_OK;
 }
 
-static wk_status llama2(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+static wk_status llama2(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
+                        const struct wk_err *err)
 {
     const wk_status status = alternate(c, turn, err);
     for (size_t i = 0; !status && i <= turn->n_past; i += 2) {
@@ -119,7 +135,8 @@ static wk_status llama2(const struct chat *c, const struct chat_turn *turn, stru
     return status;
 }
 
-static wk_status mistral(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+static wk_status mistral(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
+                         const struct wk_err *err)
 {
     const wk_status status = alternate(c, turn, err);
     for (size_t i = 0; !status && i <= turn->n_past; i += 2) {
@@ -140,22 +157,25 @@ static wk_status mistral(const struct chat *c, const struct chat_turn *turn, str
 }
 
 /* Without a date the template's own default day stands, so that a prompt's ids do not depend on the clock. */
-static wk_status llama3(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+static wk_status llama3(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
+                        const struct wk_err *err)
 {
     (void)err;
     if (turn->system.data || c->states_dates) {
         literal(p, "<|start_header_id|>system<|end_header_id|>\n\n");
         if (c->states_dates) {
             const bool dated = turn->year && turn->month && turn->day;
-            (void)snprintf(p->date, sizeof p->date, "Cutting Knowledge Date: December 2023\nToday Date: %02d %s %04d\n\n", dated ? turn->day : 26,
-                           dated ? month_name(turn->month) : "Jul", dated ? turn->year : 2024);
+            (void)snprintf(p->date, sizeof p->date,
+                           "Cutting Knowledge Date: December 2023\nToday Date: %02d %s %04d\n\n",
+                           dated ? turn->day : 26, dated ? month_name(turn->month) : "Jul", dated ? turn->year : 2024);
             literal(p, p->date);
         }
         if (turn->system.data) text(c, p, turn->system);
         literal(p, "<|eot_id|>");
     }
     for (size_t i = 0; i < turn->n_past; i++) {
-        literal(p, turn->past[i].assistant ? "<|start_header_id|>assistant<|end_header_id|>\n\n" : "<|start_header_id|>user<|end_header_id|>\n\n");
+        literal(p, turn->past[i].assistant ? "<|start_header_id|>assistant<|end_header_id|>\n\n"
+                                           : "<|start_header_id|>user<|end_header_id|>\n\n");
         text(c, p, turn->past[i].text);
         literal(p, "<|eot_id|>");
     }
@@ -165,7 +185,8 @@ static wk_status llama3(const struct chat *c, const struct chat_turn *turn, stru
     return WK_OK;
 }
 
-static wk_status phi3(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+static wk_status phi3(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
+                      const struct wk_err *err)
 {
     (void)err;
     if (turn->system.len) {
@@ -184,7 +205,8 @@ static wk_status phi3(const struct chat *c, const struct chat_turn *turn, struct
     return WK_OK;
 }
 
-static wk_status zephyr(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+static wk_status zephyr(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
+                        const struct wk_err *err)
 {
     (void)err;
     if (turn->system.data) {
@@ -206,10 +228,12 @@ static wk_status zephyr(const struct chat *c, const struct chat_turn *turn, stru
     return WK_OK;
 }
 
-static wk_status gemma(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+static wk_status gemma(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
+                       const struct wk_err *err)
 {
     if (turn->system.data && c->refuses_system)
-        return wk_fail(err, WK_UNSUPPORTED, "this model's chat template has no system message; put its text into the prompt");
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "this model's chat template has no system message; put its text into the prompt");
     const wk_status status = alternate(c, turn, err);
     for (size_t i = 0; !status && i <= turn->n_past; i++) {
         const bool model = i < turn->n_past && turn->past[i].assistant;
@@ -225,20 +249,26 @@ static wk_status gemma(const struct chat *c, const struct chat_turn *turn, struc
     return status;
 }
 
-static wk_status harmony(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p, const struct wk_err *err)
+static wk_status harmony(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
+                         const struct wk_err *err)
 {
     (void)c;
     (void)snprintf(p->date, sizeof p->date, "%04d-%02d-%02d", turn->year, turn->month, turn->day);
-    const struct harmony_system system = { .date = turn->year && turn->month && turn->day ? p->date : NULL, .effort = turn->reasoning };
+    const struct harmony_system system = { .date = turn->year && turn->month && turn->day ? p->date : NULL,
+                                           .effort = turn->reasoning };
     const struct harmony_developer developer = { .instructions = turn->system };
     struct harmony_message *messages = calloc(turn->n_past + 1, sizeof *messages);
     if (!messages) return wk_fail(err, WK_NO_MEMORY, "no memory for a conversation of %zu messages", turn->n_past + 1);
     for (size_t i = 0; i < turn->n_past; i++) {
         const bool assistant = turn->past[i].assistant;
-        messages[i] = (struct harmony_message){ .role = assistant ? HARMONY_ASSISTANT : HARMONY_USER, .channel = { "final", assistant ? 5 : 0 }, .content = turn->past[i].text };
+        messages[i] = (struct harmony_message){ .role = assistant ? HARMONY_ASSISTANT : HARMONY_USER,
+                                                .channel = { "final", assistant ? 5 : 0 },
+                                                .content = turn->past[i].text };
     }
     messages[turn->n_past] = (struct harmony_message){ .role = HARMONY_USER, .content = turn->user };
-    const struct harmony_conversation conversation = { .system = &system, .developer = &developer, .messages = messages, .n_messages = turn->n_past + 1, .answer = true };
+    const struct harmony_conversation conversation = {
+        .system = &system, .developer = &developer, .messages = messages, .n_messages = turn->n_past + 1, .answer = true
+    };
     const wk_status status = harmony_render(&conversation, &p->made, err);
     free(messages);
     if (status) return status;
@@ -247,14 +277,16 @@ static wk_status harmony(const struct chat *c, const struct chat_turn *turn, str
     return WK_OK;
 }
 
-wk_status chat_wrap(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *out, const struct wk_err *err)
+wk_status chat_wrap(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *out,
+                    const struct wk_err *err)
 {
     out->n = 0;
     out->made = (struct harmony_prompt){ 0 };
     out->part = out->own = NULL;
     if (turn->month < 0 || turn->month > 12 || turn->day < 0 || turn->day > 31 || turn->year < 0 || turn->year > 9999)
         return wk_fail(err, WK_INVALID, "%d-%d-%d is no date", turn->year, turn->month, turn->day);
-    if (turn->n_past < SIZE_MAX / (PAST_PARTS * 2 * sizeof *out->own)) out->own = calloc(TURN_PARTS + turn->n_past * PAST_PARTS, sizeof *out->own);
+    if (turn->n_past < SIZE_MAX / (PAST_PARTS * 2 * sizeof *out->own))
+        out->own = calloc(TURN_PARTS + turn->n_past * PAST_PARTS, sizeof *out->own);
     if (!out->own) return wk_fail(err, WK_NO_MEMORY, "no memory for a conversation of %zu messages", turn->n_past + 1);
     out->part = out->own;
     put(out, c->bos.data, c->bos.len, true);
@@ -272,11 +304,12 @@ void chat_prompt_free(struct chat_prompt *p)
 
 const char *chat_name(const struct chat *c) { return c->family->name; }
 
-/* ---- recognition ------------------------------------------------------------------------------------------------------- */
+/* ---- recognition --------------------------------------------------------------------------------------- */
 
-static const struct family CHATML = { "chatml", chatml }, LLAMA2 = { "llama-2", llama2 }, LLAMA3 = { "llama-3", llama3 },
-                           PHI3 = { "phi-3", phi3 }, ZEPHYR = { "zephyr", zephyr }, MISTRAL = { "mistral", mistral },
-                           GEMMA = { "gemma", gemma }, HARMONY = { "harmony", harmony };
+static const struct family CHATML = { "chatml", chatml }, LLAMA2 = { "llama-2", llama2 },
+                           LLAMA3 = { "llama-3", llama3 }, PHI3 = { "phi-3", phi3 }, ZEPHYR = { "zephyr", zephyr },
+                           MISTRAL = { "mistral", mistral }, GEMMA = { "gemma", gemma },
+                           HARMONY = { "harmony", harmony };
 
 bool chat_is_harmony(const struct chat *c) { return c->family == &HARMONY; }
 
@@ -303,10 +336,22 @@ static const struct family *by_template(const char *t)
 /* Whose template it is, of those that are known by sight alone; NULL: nobody's. */
 static const char *stranger(const char *t)
 {
-    static const struct { const char *mark, *name; } strangers[] = { { "<|im_sep|>", "Phi-4" }, { "<\xEF\xBD\x9CUser\xEF\xBD\x9C>", "DeepSeek" },
-        { "<|START_OF_TURN_TOKEN|>", "Command R" }, { "<|header_start|>", "Llama 4" }, { "[gMASK]", "GLM" }, { "<|start_of_role|>", "Granite" }, { "[|assistant|]", "EXAONE" },
-        { "GPT4 Correct", "OpenChat" }, { "<|hy_", "Hunyuan" }, { "<reserved_106>", "Baichuan" }, { "<|User|>", "DeepSeek" }, { "### Instruction:", "Alpaca" },
-        { "ASSISTANT:", "Vicuna" }, { "<|assistant|>", "a relative of Phi-3 or Zephyr" } };
+    static const struct {
+        const char *mark, *name;
+    } strangers[] = { { "<|im_sep|>", "Phi-4" },
+                      { "<\xEF\xBD\x9CUser\xEF\xBD\x9C>", "DeepSeek" },
+                      { "<|START_OF_TURN_TOKEN|>", "Command R" },
+                      { "<|header_start|>", "Llama 4" },
+                      { "[gMASK]", "GLM" },
+                      { "<|start_of_role|>", "Granite" },
+                      { "[|assistant|]", "EXAONE" },
+                      { "GPT4 Correct", "OpenChat" },
+                      { "<|hy_", "Hunyuan" },
+                      { "<reserved_106>", "Baichuan" },
+                      { "<|User|>", "DeepSeek" },
+                      { "### Instruction:", "Alpaca" },
+                      { "ASSISTANT:", "Vicuna" },
+                      { "<|assistant|>", "a relative of Phi-3 or Zephyr" } };
     for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
         if (strstr(t, strangers[i].mark)) return strangers[i].name;
     return NULL;
@@ -314,15 +359,21 @@ static const char *stranger(const char *t)
 
 static wk_status refuse(const char *template, const char *name, const struct wk_err *err)
 {
-    static const char known[] = "known are chatml, llama-2, llama-3, phi-3, zephyr, mistral, gemma and harmony: write the prompt in the model's form yourself and send it as it is (--raw)";
-    if (!template) return wk_fail(err, WK_UNSUPPORTED, "%s has no chat template and its tokens show no known family; %s", name && *name ? name : "the file", known);
+    static const char known[] = "known are chatml, llama-2, llama-3, phi-3, zephyr, mistral, gemma and harmony: write "
+                                "the prompt in the model's form yourself and send it as it is (--raw)";
+    if (!template)
+        return wk_fail(err, WK_UNSUPPORTED, "%s has no chat template and its tokens show no known family; %s",
+                       name && *name ? name : "the file", known);
     const char *whose = stranger(template);
     char begin[49];
     (void)snprintf(begin, sizeof begin, "%s", template);
     for (char *c = begin; *c; c++)
         if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = ' ';
-    if (whose) return wk_fail(err, WK_UNSUPPORTED, "the chat template of %s (%s) is not one of those that are served; %s", name && *name ? name : "the file", whose, known);
-    return wk_fail(err, WK_UNSUPPORTED, "the chat template of %s, which begins \"%s\", is of no known family; %s", name && *name ? name : "the file", begin, known);
+    if (whose)
+        return wk_fail(err, WK_UNSUPPORTED, "the chat template of %s (%s) is not one of those that are served; %s",
+                       name && *name ? name : "the file", whose, known);
+    return wk_fail(err, WK_UNSUPPORTED, "the chat template of %s, which begins \"%s\", is of no known family; %s",
+                   name && *name ? name : "the file", begin, known);
 }
 
 static bool has_specials(const struct tokenizer *t, const char *a, const char *b)
@@ -341,29 +392,36 @@ static const struct family *by_tokens(const struct tokenizer *t, const char *nam
     if (has_specials(t, "<|start_header_id|>", "<|eot_id|>")) return &LLAMA3;
     if (has_specials(t, "<start_of_turn>", "<end_of_turn>")) return &GEMMA;
     if (has_specials(t, "<|user|>", "<|end|>")) return &PHI3;
-    const bool llama2_name = name && (strcasestr(name, "llama-2") || strcasestr(name, "llama 2") || strcasestr(name, "llama v2") || strcasestr(name, "llama2"));
-    const bool byte_fallback = tokenizer_type(t, tokenizer_find(t, "<0x0A>", 6)) == TOKEN_BYTE; /* SentencePiece's, wherever it was read from */
+    const bool llama2_name = name && (strcasestr(name, "llama-2") || strcasestr(name, "llama 2") ||
+                                      strcasestr(name, "llama v2") || strcasestr(name, "llama2"));
+    const bool byte_fallback = tokenizer_type(t, tokenizer_find(t, "<0x0A>", 6)) ==
+                               TOKEN_BYTE; /* SentencePiece's, wherever it was read from */
     return llama2_name && byte_fallback ? &LLAMA2 : NULL;
 }
 
-/* ChatML templates spell a default system message inside one quoted string: '<|im_start|>system\nText<|im_end|>\n'. One whose string
- * ends right after the newline only wraps a message that was given. false: no memory, or absurdly long. */
+/* ChatML templates spell a default system message inside one quoted string: '<|im_start|>system\nText<|im_end|>\n'. One
+ * whose string ends right after the newline only wraps a message that was given. false: no memory, or absurdly long. */
 static bool find_default_system(const char *t, struct chat *c)
 {
     static const char begin[] = "<|im_start|>system";
     for (const char *at = t; (at = strstr(at, begin));) {
         at += sizeof begin - 1;
-        if (at[0] == '\\' && at[1] == 'n') at += 2;
-        else if (at[0] == '\n') at++;
-        else continue;
+        if (at[0] == '\\' && at[1] == 'n')
+            at += 2;
+        else if (at[0] == '\n')
+            at++;
+        else
+            continue;
         const char *end = strstr(at, "<|im_end|>");
         if (!end || at[0] == '\'' || at[0] == '"' || at[0] == '{' || at[0] == '<') continue;
         if (end - at > MAX_DEFAULT_SYSTEM) return false;
         char *out = c->default_system = malloc((size_t)(end - at) + 1);
         if (!out) return false;
         for (; at < end; at++) {
-            if (*at == '\\' && at + 1 < end) *out++ = *++at == 'n' ? '\n' : *at;
-            else *out++ = *at;
+            if (*at == '\\' && at + 1 < end)
+                *out++ = *++at == 'n' ? '\n' : *at;
+            else
+                *out++ = *at;
         }
         *out = '\0';
         return true;
@@ -388,14 +446,18 @@ static wk_status read_details(struct chat *c, const char *t, const struct wk_err
     c->system_last = strstr(t, "loop.last");
     c->drops_thoughts = strstr(t, "split('</think>')");
     if (c->family == &CHATML && !find_default_system(t, c))
-        return wk_fail(err, WK_INVALID, "tokenizer.chat_template: its default system message is longer than %d bytes", MAX_DEFAULT_SYSTEM);
+        return wk_fail(err, WK_INVALID, "tokenizer.chat_template: its default system message is longer than %d bytes",
+                       MAX_DEFAULT_SYSTEM);
     return WK_OK;
 }
 
-wk_status chat_open_text(const char *template, size_t len, const char *name, const struct tokenizer *t, struct chat **out, const struct wk_err *err)
+wk_status chat_open_text(const char *template, size_t len, const char *name, const struct tokenizer *t,
+                         struct chat **out, const struct wk_err *err)
 {
     *out = NULL;
-    if (len > MAX_TEMPLATE) return wk_fail(err, WK_INVALID, "tokenizer.chat_template: %zu bytes; at most %d are supported", len, MAX_TEMPLATE);
+    if (len > MAX_TEMPLATE)
+        return wk_fail(err, WK_INVALID, "tokenizer.chat_template: %zu bytes; at most %d are supported", len,
+                       MAX_TEMPLATE);
     char *copy = malloc(len + 1);
     struct chat *c = calloc(1, sizeof *c);
     wk_status status = WK_NO_MEMORY;
@@ -407,26 +469,31 @@ wk_status chat_open_text(const char *template, size_t len, const char *name, con
     copy[template ? len : 0] = '\0';
     c->family = template ? by_template(copy) : by_tokens(t, name);
     c->eos = special_text(t, tokenizer_eos(t));
-    /* Harmony has no bos whatever the file calls one; of the others the template knows, or the family always has one. */
-    if (template ? strstr(copy, "bos_token") != NULL : c->family != &HARMONY && c->family != &CHATML) c->bos = special_text(t, tokenizer_bos(t));
+    /* Harmony has no bos whatever the file calls one; of the others the template knows, or the
+     * family always has one. */
+    if (template ? strstr(copy, "bos_token") != NULL : c->family != &HARMONY && c->family != &CHATML)
+        c->bos = special_text(t, tokenizer_bos(t));
     status = c->family ? read_details(c, copy, err) : refuse(template ? copy : NULL, name, err);
 done:
     free(copy);
-    if (status) chat_close(c);
-    else *out = c;
+    if (status)
+        chat_close(c);
+    else
+        *out = c;
     return status;
 }
 
 wk_status chat_open(const struct gguf *file, const struct tokenizer *t, struct chat **out, const struct wk_err *err)
 {
-    const struct gguf_kv *template_kv = gguf_find(file, "tokenizer.chat_template"), *name_kv = gguf_find(file, "general.name");
+    const struct gguf_kv *template_kv = gguf_find(file, "tokenizer.chat_template"),
+                         *name_kv = gguf_find(file, "general.name");
     struct gguf_str template = { NULL, 0 }, name = { "", 0 };
     char short_name[128];
     *out = NULL;
     if (template_kv && gguf_str(file, template_kv, &template, err)) return WK_INVALID;
     if (name_kv && gguf_str(file, name_kv, &name, err)) return WK_INVALID;
     (void)snprintf(short_name, sizeof short_name, "%.*s", (int)(name.len < 127 ? name.len : 127), name.data);
-    return chat_open_text(template.len ? template.data : NULL, (size_t)template.len, short_name, t, out, err);
+    return chat_open_text(template.len ? template.data : NULL, (size_t) template.len, short_name, t, out, err);
 }
 
 void chat_close(struct chat *c)

@@ -1,5 +1,5 @@
-/* fuzz_harmony.c: libFuzzer target. The first byte chooses: an output of a model (a byte a token, 0..6 control tokens) or a JSON Schema.
- * Build with -DWORKER_FUZZ=ON and clang. */
+/* fuzz_harmony.c: libFuzzer target. The first byte chooses: an output of a model (a byte a token, 0..6 control tokens)
+ * or a JSON Schema. Build with -DWORKER_FUZZ=ON and clang. */
 #include "chat/harmony.h"
 
 #include <stdlib.h>
@@ -11,7 +11,8 @@ static void check(const struct harmony_parser *p, const struct harmony_event *ev
     for (size_t i = 0; i < n; i++) {
         if (*open != (events[i].kind != HARMONY_BEGIN)) abort();
         *open = events[i].kind != HARMONY_END;
-        if (strlen(p->header.recipient) >= HARMONY_NAME || (harmony_visible(&p->header) && harmony_calls(&p->header))) abort();
+        if (strlen(p->header.recipient) >= HARMONY_NAME || (harmony_visible(&p->header) && harmony_calls(&p->header)))
+            abort();
     }
 }
 
@@ -35,8 +36,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct byte_buffer out = { 0 };
     if (!size) return 0;
-    if (data[0] & 1) parse(data + 1, size - 1);
-    else (void)harmony_schema((struct token_bytes){ (const char *)data + 1, size - 1 }, "schema", &out, NULL);
+    if (data[0] & 1)
+        parse(data + 1, size - 1);
+    else
+        (void)harmony_schema((struct token_bytes){ (const char *)data + 1, size - 1 }, "schema", &out, NULL);
     free(out.data);
     return 0;
 }

@@ -1,8 +1,9 @@
 /* harmony_parse.c: the model's ids as messages. See harmony.h.
  *
- * The reference's parser refuses what is not as documented; here an answer that a user waits for must come through, so every state takes every token:
- * a message that begins without <|start|>, a header without a channel or without <|message|>, a recipient in either half of the header, with "to=" or
- * without, <|constrain|> glued to the word before it, <|return|> in the middle of an output. */
+ * The reference's parser refuses what is not as documented; here an answer that a user waits for must come through, so
+ * every state takes every token: a message that begins without <|start|>, a header without a channel or without
+ * <|message|>, a recipient in either half of the header, with "to=" or without, <|constrain|> glued to the word before
+ * it, <|return|> in the middle of an output. */
 #include "chat/harmony.h"
 
 #include <stdio.h>
@@ -12,8 +13,16 @@ enum { MARK_CHANNEL = '\1', MARK_CONSTRAIN = '\2', MAX_WORDS = 16 };
 
 bool harmony_find_ids(const struct tokenizer *t, struct harmony_ids *out)
 {
-    const struct { const char *text; uint32_t *id; } wanted[] = { { "<|start|>", &out->start }, { "<|end|>", &out->end }, { "<|message|>", &out->message },
-        { "<|channel|>", &out->channel }, { "<|constrain|>", &out->constrain }, { "<|return|>", &out->done }, { "<|call|>", &out->call } };
+    const struct {
+        const char *text;
+        uint32_t *id;
+    } wanted[] = { { "<|start|>", &out->start },
+                   { "<|end|>", &out->end },
+                   { "<|message|>", &out->message },
+                   { "<|channel|>", &out->channel },
+                   { "<|constrain|>", &out->constrain },
+                   { "<|return|>", &out->done },
+                   { "<|call|>", &out->call } };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         *wanted[i].id = tokenizer_find(t, wanted[i].text, strlen(wanted[i].text));
         if (*wanted[i].id == TOKEN_NONE || tokenizer_type(t, *wanted[i].id) == TOKEN_NORMAL) return false;
@@ -21,20 +30,30 @@ bool harmony_find_ids(const struct tokenizer *t, struct harmony_ids *out)
     return true;
 }
 
-bool harmony_calls(const struct harmony_header *h) { return h->role == HARMONY_ASSISTANT && h->recipient[0] && strcmp(h->recipient, "all") != 0; }
+bool harmony_calls(const struct harmony_header *h)
+{
+    return h->role == HARMONY_ASSISTANT && h->recipient[0] && strcmp(h->recipient, "all") != 0;
+}
 bool harmony_visible(const struct harmony_header *h)
 {
-    return h->role == HARMONY_ASSISTANT && !harmony_calls(h) && (h->channel == HARMONY_FINAL || h->channel == HARMONY_COMMENTARY);
+    return h->role == HARMONY_ASSISTANT && !harmony_calls(h) &&
+           (h->channel == HARMONY_FINAL || h->channel == HARMONY_COMMENTARY);
 }
 
-/* ---- headers ----------------------------------------------------------------------------------------------------------- */
+/* ---- headers ------------------------------------------------------------------------------------------- */
 
-struct word { const char *text; size_t len; };
+struct word {
+    const char *text;
+    size_t len;
+};
 
 static bool is_mark(char c) { return c == MARK_CHANNEL || c == MARK_CONSTRAIN; }
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-static bool word_is(struct word w, const char *text) { return w.len == strlen(text) && memcmp(w.text, text, w.len) == 0; }
+static bool word_is(struct word w, const char *text)
+{
+    return w.len == strlen(text) && memcmp(w.text, text, w.len) == 0;
+}
 
 static void copy_name(struct word w, char out[HARMONY_NAME])
 {
@@ -78,11 +97,12 @@ static bool set_role(struct harmony_header *h, struct word w)
     return false;
 }
 
-/* Words that nothing marks: a role first, unless it is known; then a recipient without "to=" and a type of content. A lone one is the recipient, as the
- * reference has it, but for the two types that models write. */
+/* Words that nothing marks: a role first, unless it is known; then a recipient without "to=" and a type of content. A
+ * lone one is the recipient, as the reference has it, but for the two types that models write. */
 static void take_plain(struct harmony_header *h, bool role_known, const struct word *plain, size_t n)
 {
-    if (n && role_known && word_is(plain[0], "assistant")) plain++, n--;
+    if (n && role_known && word_is(plain[0], "assistant"))
+        plain++, n--;
     else if (n && !role_known) {
         if (!set_role(h, plain[0])) {
             h->role = HARMONY_TOOL;
@@ -113,13 +133,15 @@ static void parse_header(struct harmony_parser *p)
             i++;
         } else if (!mark && words[i].len > 3 && memcmp(words[i].text, "to=", 3) == 0)
             copy_name((struct word){ words[i].text + 3, words[i].len - 3 }, h->recipient);
-        else if (!mark) plain[n_plain++] = words[i];
+        else if (!mark)
+            plain[n_plain++] = words[i];
     }
     h->channel = channel_of(h->channel_name);
     take_plain(h, p->role_known, plain, n_plain);
 }
 
-/* The length of the channel's name at the beginning of text; models that forget <|message|> forget the space as well. */
+/* The length of the channel's name at the beginning of text; models that forget <|message|> forget
+ * the space as well. */
 static size_t channel_length(const char *text, size_t n)
 {
     static const char *const names[] = { "final", "analysis", "commentary" };
@@ -130,7 +152,8 @@ static size_t channel_length(const char *text, size_t n)
     return len;
 }
 
-/* A header that turns out to be none: the text that stands in it, behind the channel's name if there is one, is content. */
+/* A header that turns out to be none: the text that stands in it, behind the channel's name if there is one, is
+ * content. */
 static struct token_bytes header_as_text(struct harmony_parser *p)
 {
     static const char role[] = "assistant";
@@ -151,11 +174,13 @@ static struct token_bytes header_as_text(struct harmony_parser *p)
     return (struct token_bytes){ p->head, n };
 }
 
-/* ---- states ------------------------------------------------------------------------------------------------------------ */
+/* ---- states -------------------------------------------------------------------------------------------- */
 
 void harmony_begin(struct harmony_parser *p, const struct harmony_ids *ids, bool prompted)
 {
-    *p = (struct harmony_parser){ .ids = *ids, .state = prompted ? HARMONY_IN_HEADER : HARMONY_BETWEEN, .role_known = prompted };
+    *p = (struct harmony_parser){ .ids = *ids,
+                                  .state = prompted ? HARMONY_IN_HEADER : HARMONY_BETWEEN,
+                                  .role_known = prompted };
 }
 
 static void enter_header(struct harmony_parser *p, bool role_known)
@@ -238,7 +263,8 @@ static size_t push_message(struct harmony_parser *p, struct harmony_event *out)
     return 1;
 }
 
-size_t harmony_push(struct harmony_parser *p, uint32_t id, struct token_bytes piece, struct harmony_event out[HARMONY_EVENTS])
+size_t harmony_push(struct harmony_parser *p, uint32_t id, struct token_bytes piece,
+                    struct harmony_event out[HARMONY_EVENTS])
 {
     const struct harmony_ids *ids = &p->ids;
     if (id == ids->start) {

@@ -1,4 +1,5 @@
-/* test_chat.c: templates as real models ship them are recognised, and the prompts made are the ones those templates make. */
+/* test_chat.c: templates as real models ship them are recognised, and the prompts made are the ones those templates
+ * make. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,8 @@ static struct tokenizer *tokenizer_with(const char *const *specials, bool spm)
     char text[256];
     struct wk_err err = { text, sizeof text };
     struct tokenizer *t;
-    if (spm) builder_spm(&builder);
+    if (spm)
+        builder_spm(&builder);
     else {
         builder_bpe(&builder, "gpt-2");
         builder_int(&builder, "tokenizer.ggml.bos_token_id", builder_token(&builder, "<bos>", TOKEN_CONTROL, 0));
@@ -40,11 +42,13 @@ static void render(const struct chat *c, const struct chat_turn *turn, char *out
     size_t n = 0;
     if (chat_wrap(c, turn, &p, &err)) fail_msg("%s", text);
     for (size_t i = 0; i < p.n; i++)
-        n += (size_t)snprintf(out + n, cap - n, p.part[i].parse_special ? "%.*s" : "{%.*s}", (int)p.part[i].len, (const char *)p.part[i].bytes);
+        n += (size_t)snprintf(out + n, cap - n, p.part[i].parse_special ? "%.*s" : "{%.*s}", (int)p.part[i].len,
+                              (const char *)p.part[i].bytes);
     chat_prompt_free(&p);
 }
 
-static void expect(const struct tokenizer *t, const char *template, const char *name, const char *family, const char *system, const char *expected)
+static void expect(const struct tokenizer *t, const char *template, const char *name, const char *family,
+                   const char *system, const char *expected)
 {
     char text[512], got[2048];
     struct wk_err err = { text, sizeof text };
@@ -61,29 +65,35 @@ static void test_families(void **state)
 {
     (void)state;
     struct tokenizer *t = tokenizer_with((const char *const[]){ NULL }, false);
-    expect(t, "{% for m in messages %}{{'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n'}}{% endfor %}", NULL, "chatml", NULL,
-           "<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n");
+    expect(t, "{% for m in messages %}{{'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n'}}{% endfor %}",
+           NULL, "chatml", NULL, "<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n");
     expect(t, "{{'<|im_start|>system\\nIt\\'s a\\ntest.<|im_end|>\\n'}}{{'<|im_start|>'}}", NULL, "chatml", NULL,
            "<|im_start|>system\nIt's a\ntest.<|im_end|>\n<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n");
     expect(t, "{{'<|im_start|>system\\nDefault.<|im_end|>\\n'}}{{'<|im_start|>'}}", NULL, "chatml", "S",
            "<|im_start|>system\n{S}<|im_end|>\n<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n");
-    expect(t, "{{bos_token + '[INST] <<SYS>>\\n' + content.strip() + ' [/INST]'}}", NULL, "llama-2", "S", "<bos>[INST] <<SYS>>\n{S}\n<</SYS>>\n\n{Hi} [/INST]");
+    expect(t, "{{bos_token + '[INST] <<SYS>>\\n' + content.strip() + ' [/INST]'}}", NULL, "llama-2", "S",
+           "<bos>[INST] <<SYS>>\n{S}\n<</SYS>>\n\n{Hi} [/INST]");
     expect(t, "{{bos_token + '[INST] ' + content + ' [/INST]'}}", NULL, "mistral", NULL, "<bos>[INST] { Hi } [/INST]");
     expect(t, "{{'<|user|>\\n' + m['content'] + eos_token}}{{'<|assistant|>\\n'}}", NULL, "zephyr", "S",
            "<|system|>\n{S}<eos>\n<|user|>\n{ Hi }<eos>\n<|assistant|>\n");
-    expect(t, "{{bos_token}}{{'<|user|>' + '\\n' + m['content'] + '<|end|>' + '\\n' + '<|assistant|>' + '\\n'}}", NULL, "phi-3", "S",
-           "<bos><|system|>\n{S}<|end|>\n<|user|>\n{ Hi }<|end|>\n<|assistant|>\n");
-    expect(t, "{{'<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>'}}", NULL, "llama-3", NULL,
-           "<|start_header_id|>user<|end_header_id|>\n\n{Hi}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
+    expect(t, "{{bos_token}}{{'<|user|>' + '\\n' + m['content'] + '<|end|>' + '\\n' + '<|assistant|>' + '\\n'}}", NULL,
+           "phi-3", "S", "<bos><|system|>\n{S}<|end|>\n<|user|>\n{ Hi }<|end|>\n<|assistant|>\n");
+    expect(
+        t, "{{'<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>'}}", NULL,
+        "llama-3", NULL,
+        "<|start_header_id|>user<|end_header_id|>\n\n{Hi}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
     tokenizer_close(t);
 }
 
 static void test_without_template(void **state)
 {
     (void)state;
-    static const struct { const char *a, *b, *family; } cases[] = {
-        { "<|im_start|>", "<|im_end|>", "chatml" },   { "<|start_header_id|>", "<|eot_id|>", "llama-3" }, { "<start_of_turn>", "<end_of_turn>", "gemma" },
-        { "<|user|>", "<|end|>", "phi-3" },           { "<|channel|>", "<|message|>", "harmony" },
+    static const struct {
+        const char *a, *b, *family;
+    } cases[] = {
+        { "<|im_start|>", "<|im_end|>", "chatml" },      { "<|start_header_id|>", "<|eot_id|>", "llama-3" },
+        { "<start_of_turn>", "<end_of_turn>", "gemma" }, { "<|user|>", "<|end|>", "phi-3" },
+        { "<|channel|>", "<|message|>", "harmony" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tokenizer *t = tokenizer_with((const char *const[]){ cases[i].a, cases[i].b, NULL }, false);
@@ -100,11 +110,16 @@ static void test_without_template(void **state)
     struct wk_err err = { text, sizeof text };
     assert_int_equal(chat_open_text(NULL, 0, "stories", t, &c, &err), WK_UNSUPPORTED);
     assert_non_null(strstr(text, "--raw"));
-    static const struct { const char *template, *said; } unknown[] = { { "{{ 'Human: ' + content }}", "which begins \"{{ 'Human: ' + content }}\"" },
-        { "<|im_start|>user<|im_sep|> <|im_end|>", "Phi-4" }, { "{{'<|user|>\\n' + c + '\\n'}}{{eos_token}}<|assistant|>", "Zephyr" },
-        { "{{'<\xEF\xBD\x9CUser\xEF\xBD\x9C>' + c}}", "of Coder (DeepSeek)" }, { "", "begins \"\"" } };
+    static const struct {
+        const char *template, *said;
+    } unknown[] = { { "{{ 'Human: ' + content }}", "which begins \"{{ 'Human: ' + content }}\"" },
+                    { "<|im_start|>user<|im_sep|> <|im_end|>", "Phi-4" },
+                    { "{{'<|user|>\\n' + c + '\\n'}}{{eos_token}}<|assistant|>", "Zephyr" },
+                    { "{{'<\xEF\xBD\x9CUser\xEF\xBD\x9C>' + c}}", "of Coder (DeepSeek)" },
+                    { "", "begins \"\"" } };
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
-        assert_int_equal(chat_open_text(unknown[i].template, strlen(unknown[i].template), "Coder", t, &c, &err), WK_UNSUPPORTED);
+        assert_int_equal(chat_open_text(unknown[i].template, strlen(unknown[i].template), "Coder", t, &c, &err),
+                         WK_UNSUPPORTED);
         assert_non_null(strstr(text, unknown[i].said));
         assert_null(c);
     }
@@ -121,23 +136,35 @@ static char *read_template(const char *name)
 static void test_shipped_templates(void **state)
 {
     (void)state;
-    static const struct { const char *file, *family, *system, *expected; } cases[] = {
+    static const struct {
+        const char *file, *family, *system, *expected;
+    } cases[] = {
         { "Qwen-Qwen2.5-7B-Instruct", "chatml", NULL,
-          "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n" },
-        { "Qwen-Qwen2.5-7B-Instruct", "chatml", "S", "<|im_start|>system\n{S}<|im_end|>\n<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n" },
+          "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
+          "assistant.<|im_end|>\n<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n" },
+        { "Qwen-Qwen2.5-7B-Instruct", "chatml", "S",
+          "<|im_start|>system\n{S}<|im_end|>\n<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n" },
         { "Qwen-Qwen3-0.6B", "chatml", NULL, "<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n" },
-        { "google-gemma-2-2b-it", "gemma", NULL, "<bos><start_of_turn>user\n{Hi}<end_of_turn>\n<start_of_turn>model\n" },
+        { "google-gemma-2-2b-it", "gemma", NULL,
+          "<bos><start_of_turn>user\n{Hi}<end_of_turn>\n<start_of_turn>model\n" },
         { "meta-llama-Llama-3.1-8B-Instruct", "llama-3", "S",
-          "<bos><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n{S}<|eot_id|>"
-          "<|start_header_id|>user<|end_header_id|>\n\n{Hi}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n" },
+          "<bos><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 "
+          "Jul 2024\n\n{S}<|eot_id|>"
+          "<|start_header_id|>user<|end_header_id|>\n\n{Hi}<|eot_id|><|start_header_id|>assistant<|end_header_id|>"
+          "\n\n" },
         { "meta-llama-Llama-3.2-3B-Instruct", "llama-3", NULL,
-          "<bos><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|>"
-          "<|start_header_id|>user<|end_header_id|>\n\n{Hi}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n" },
-        { "microsoft-Phi-3.5-mini-instruct", "phi-3", "S", "<|system|>\n{S}<|end|>\n<|user|>\n{ Hi }<|end|>\n<|assistant|>\n" },
+          "<bos><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 "
+          "Jul 2024\n\n<|eot_id|>"
+          "<|start_header_id|>user<|end_header_id|>\n\n{Hi}<|eot_id|><|start_header_id|>assistant<|end_header_id|>"
+          "\n\n" },
+        { "microsoft-Phi-3.5-mini-instruct", "phi-3", "S",
+          "<|system|>\n{S}<|end|>\n<|user|>\n{ Hi }<|end|>\n<|assistant|>\n" },
         { "mistralai-Mistral-Nemo-Instruct-2407", "mistral", "S", "<bos>[INST]{S}\n\n{ Hi }[/INST]" },
         { "openai-gpt-oss-120b", "harmony", "S",
-          "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n\nReasoning: medium\n\n"
-          "# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|><|start|>developer<|message|># Instructions\n\n{S}"
+          "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: "
+          "2024-06\n\nReasoning: medium\n\n"
+          "# Valid channels: analysis, commentary, final. Channel must be included for every "
+          "message.<|end|><|start|>developer<|message|># Instructions\n\n{S}"
           "<|end|><|start|>user<|message|>{ Hi }<|end|><|start|>assistant" },
     };
     struct tokenizer *t = tokenizer_with((const char *const[]){ NULL }, false);
@@ -154,34 +181,50 @@ static void test_conversations(void **state)
 {
     (void)state;
 #define THOUGHT "<think>\nhm\n</think>\n\nA1"
-    static const struct { const char *template, *file, *family, *system, *expected; } cases[] = {
+    static const struct {
+        const char *template, *file, *family, *system, *expected;
+    } cases[] = {
         { NULL, "Qwen-Qwen2.5-7B-Instruct", "chatml", "S",
-          "<|im_start|>system\n{S}<|im_end|>\n<|im_start|>user\n{U1}<|im_end|>\n<|im_start|>assistant\n{" THOUGHT "}<|im_end|>\n<|im_start|>user\n{ U2 }<|im_end|>\n<|im_start|>assistant\n" },
+          "<|im_start|>system\n{S}<|im_end|>\n<|im_start|>user\n{U1}<|im_end|>\n<|im_start|>assistant\n{" THOUGHT
+          "}<|im_end|>\n<|im_start|>user\n{ U2 }<|im_end|>\n<|im_start|>assistant\n" },
         { NULL, "Qwen-Qwen3-0.6B", "chatml", "S",
-          "<|im_start|>system\n{S}<|im_end|>\n<|im_start|>user\n{U1}<|im_end|>\n<|im_start|>assistant\n{A1}<|im_end|>\n<|im_start|>user\n{ U2 }<|im_end|>\n<|im_start|>assistant\n" },
+          "<|im_start|>system\n{S}<|im_end|>\n<|im_start|>user\n{U1}<|im_end|>\n<|im_start|>assistant\n{A1}<|im_end|>"
+          "\n<|im_start|>user\n{ U2 }<|im_end|>\n<|im_start|>assistant\n" },
         { NULL, "google-gemma-2-2b-it", "gemma", NULL,
-          "<bos><start_of_turn>user\n{U1}<end_of_turn>\n<start_of_turn>model\n{" THOUGHT "}<end_of_turn>\n<start_of_turn>user\n{U2}<end_of_turn>\n<start_of_turn>model\n" },
+          "<bos><start_of_turn>user\n{U1}<end_of_turn>\n<start_of_turn>model\n{" THOUGHT
+          "}<end_of_turn>\n<start_of_turn>user\n{U2}<end_of_turn>\n<start_of_turn>model\n" },
         { NULL, "meta-llama-Llama-3.1-8B-Instruct", "llama-3", "S",
-          "<bos><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n{S}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{U1}<|eot_id|>"
-          "<|start_header_id|>assistant<|end_header_id|>\n\n{" THOUGHT "}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{U2}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n" },
+          "<bos><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 "
+          "Jul 2024\n\n{S}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{U1}<|eot_id|>"
+          "<|start_header_id|>assistant<|end_header_id|>\n\n{" THOUGHT
+          "}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{U2}<|eot_id|><|start_header_id|>assistant<|end_"
+          "header_id|>\n\n" },
         { NULL, "microsoft-Phi-3.5-mini-instruct", "phi-3", "S",
-          "<|system|>\n{S}<|end|>\n<|user|>\n{U1}<|end|>\n<|assistant|>\n{" THOUGHT "}<|end|>\n<|user|>\n{ U2 }<|end|>\n<|assistant|>\n" },
-        { NULL, "mistralai-Mistral-Nemo-Instruct-2407", "mistral", "S", "<bos>[INST]{U1}[/INST]{" THOUGHT "}<eos>[INST]{S}\n\n{ U2 }[/INST]" },
+          "<|system|>\n{S}<|end|>\n<|user|>\n{U1}<|end|>\n<|assistant|>\n{" THOUGHT
+          "}<|end|>\n<|user|>\n{ U2 }<|end|>\n<|assistant|>\n" },
+        { NULL, "mistralai-Mistral-Nemo-Instruct-2407", "mistral", "S",
+          "<bos>[INST]{U1}[/INST]{" THOUGHT "}<eos>[INST]{S}\n\n{ U2 }[/INST]" },
         { NULL, "openai-gpt-oss-120b", "harmony", "S",
-          "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n\nReasoning: medium\n\n"
-          "# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|><|start|>developer<|message|># Instructions\n\n{S}<|end|><|start|>user<|message|>{U1}<|end|>"
-          "<|start|>assistant<|channel|>{final}<|message|>{" THOUGHT "}<|end|><|start|>user<|message|>{ U2 }<|end|><|start|>assistant" },
-        { "{{ bos_token + '[INST] ' + '<<SYS>>' + message['content'].strip() + ' [/INST]' }}{{ ' ' + message['content'].strip() + ' ' + eos_token }}", NULL, "llama-2", "S",
+          "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: "
+          "2024-06\n\nReasoning: medium\n\n"
+          "# Valid channels: analysis, commentary, final. Channel must be included for every "
+          "message.<|end|><|start|>developer<|message|># Instructions\n\n{S}<|end|><|start|>user<|message|>{U1}<|end|>"
+          "<|start|>assistant<|channel|>{final}<|message|>{" THOUGHT
+          "}<|end|><|start|>user<|message|>{ U2 }<|end|><|start|>assistant" },
+        { "{{ bos_token + '[INST] ' + '<<SYS>>' + message['content'].strip() + ' [/INST]' }}{{ ' ' + "
+          "message['content'].strip() + ' ' + eos_token }}",
+          NULL, "llama-2", "S",
           "<bos>[INST] <<SYS>>\n{S}\n<</SYS>>\n\n{U1} [/INST] {" THOUGHT "} <eos><bos>[INST] {U2} [/INST]" },
-        { "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}{{ message['content'] + eos_token + ' ' }}", NULL, "mistral", "S",
-          "<bos>[INST] {S}\n\n{U1} [/INST]{" THOUGHT "}<eos> [INST] { U2 } [/INST]" },
+        { "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}{{ message['content'] + eos_token + ' ' }}",
+          NULL, "mistral", "S", "<bos>[INST] {S}\n\n{U1} [/INST]{" THOUGHT "}<eos> [INST] { U2 } [/INST]" },
         { "{{ '<|user|>\n' + m['content'] + eos_token }}{{ '<|assistant|>\n' }}", NULL, "zephyr", NULL,
           "<|user|>\n{U1}<eos>\n<|assistant|>\n{" THOUGHT "}<eos>\n<|user|>\n{ U2 }<eos>\n<|assistant|>\n" },
     };
     char text[512], got[2048];
     struct wk_err err = { text, sizeof text };
     struct tokenizer *t = tokenizer_with((const char *const[]){ NULL }, false);
-    const struct chat_message past[] = { { false, bytes("U1") }, { true, bytes(THOUGHT) } }, twice[] = { { false, bytes("U1") }, { false, bytes("U1") } };
+    const struct chat_message past[] = { { false, bytes("U1") }, { true, bytes(THOUGHT) } },
+                              twice[] = { { false, bytes("U1") }, { false, bytes("U1") } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *template = cases[i].template ? strdup(cases[i].template) : read_template(cases[i].file);
         struct chat_turn turn = { .system = bytes(cases[i].system), .past = past, .n_past = 2, .user = bytes(" U2 ") };
@@ -263,7 +306,8 @@ static void test_forgery(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families), cmocka_unit_test(test_without_template), cmocka_unit_test(test_shipped_templates), cmocka_unit_test(test_conversations),
+        cmocka_unit_test(test_families),           cmocka_unit_test(test_without_template),
+        cmocka_unit_test(test_shipped_templates),  cmocka_unit_test(test_conversations),
         cmocka_unit_test(test_dates_and_refusals), cmocka_unit_test(test_forgery),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

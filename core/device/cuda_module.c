@@ -1,4 +1,5 @@
-/* cuda_module.c: finds and starts device-cuda.so. Part of every build: what it needs of CUDA is one symbol of that file. */
+/* cuda_module.c: finds and starts device-cuda.so. Part of every build: what it needs of CUDA is one symbol of that
+ * file. */
 #include "device/device.h"
 
 #include <dlfcn.h>
@@ -12,10 +13,16 @@
 
 static wk_status check(const struct device_module *m, const struct wk_err *err)
 {
-    if (!m) return wk_fail(err, WK_UNSUPPORTED, MODULE " exports no " DEVICE_CUDA_SYMBOL "; install the one that belongs to this worker");
-    if (m->struct_size != sizeof *m || m->ops_size != sizeof(struct device_ops) || m->header_hash != WK_HEADER_HASH || strncmp(m->version, WORKER_VERSION, sizeof m->version) != 0)
-        return wk_fail(err, WK_UNSUPPORTED, MODULE " is of another build than this worker (version %.15s, headers %016llx; this is %s, %016llx); install both together",
-                       m->version, (unsigned long long)m->header_hash, WORKER_VERSION, (unsigned long long)WK_HEADER_HASH);
+    if (!m)
+        return wk_fail(err, WK_UNSUPPORTED,
+                       MODULE " exports no " DEVICE_CUDA_SYMBOL "; install the one that belongs to this worker");
+    if (m->struct_size != sizeof *m || m->ops_size != sizeof(struct device_ops) || m->header_hash != WK_HEADER_HASH ||
+        strncmp(m->version, WORKER_VERSION, sizeof m->version) != 0)
+        return wk_fail(err, WK_UNSUPPORTED,
+                       MODULE " is of another build than this worker (version %.15s, headers %016llx; this is %s, "
+                              "%016llx); install both together",
+                       m->version, (unsigned long long)m->header_hash, WORKER_VERSION,
+                       (unsigned long long)WK_HEADER_HASH);
     return WK_OK;
 }
 

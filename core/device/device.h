@@ -1,11 +1,13 @@
-/* device.h: the one interface between what decides (engine, command line) and what computes (CPU now, CUDA as a module).
+/* device.h: the one interface between what decides (engine, command line) and what computes (CPU now, CUDA as a
+ * module).
  *
- * An executor holds one model's weights and its paged KV cache and runs steps. A step is one ragged batch: any number of rows (tokens)
- * of any number of sequences, prompt chunks and single generated tokens mixed. The caller owns sequences, page tables and sampling;
- * the executor owns memory. Nothing of a step outlives it but the keys and values it stored.
+ * An executor holds one model's weights and its paged KV cache and runs steps. A step is one ragged batch: any number
+ * of rows (tokens) of any number of sequences, prompt chunks and single generated tokens mixed. The caller owns
+ * sequences, page tables and sampling; the executor owns memory. Nothing of a step outlives it but the keys and values
+ * it stored.
  *
- * Determinism: a wanted row's logits depend on its own sequence's tokens alone: not on the other sequences, the chunking, the
- * order of pages or the number of threads. */
+ * Determinism: a wanted row's logits depend on its own sequence's tokens alone: not on the other sequences, the
+ * chunking, the order of pages or the number of threads. */
 #ifndef CORE_DEVICE_DEVICE_H
 #define CORE_DEVICE_DEVICE_H
 
@@ -23,12 +25,13 @@ enum row_role { ROW_PROMPT = 0, ROW_GENERATED = 1 };
 /* One sequence's part of a step: rows [row, row + n_rows) are its tokens at positions [position, position + n_rows). */
 struct step_seq {
     uint32_t row, n_rows;
-    uint32_t position;             /* of its first row = number of positions already stored */
+    uint32_t position; /* of its first row = number of positions already stored */
     enum row_role role;
-    const uint32_t *const *pages;  /* [n_groups] page tables: position p of the sequence lies in page pages[g][p / KV_PAGE] of group g. Read for positions from the
-                                      first that row `position` sees to position + n_rows - 1; what a window hides has no page */
-    uint32_t slot;                 /* < max_sequences: whose sampler a submitted step uses, and whose last id TOKEN_LAST means */
-    bool failed;                   /* out: a row became NaN or infinite; its logits are not to be used */
+    const uint32_t *const *pages; /* [n_groups] page tables: position p of the sequence lies in page pages[g][p /
+                                     KV_PAGE] of group g. Read for positions from the first that row `position` sees to
+                                     position + n_rows - 1; what a window hides has no page */
+    uint32_t slot; /* < max_sequences: whose sampler a submitted step uses, and whose last id TOKEN_LAST means */
+    bool failed;   /* out: a row became NaN or infinite; its logits are not to be used */
 };
 
 /* In step.tokens of a submitted step: the id that the row's slot was given by the step before. */
@@ -36,12 +39,12 @@ struct step_seq {
 
 struct step {
     uint32_t n_rows, n_seqs, n_wanted;
-    const uint32_t *tokens;  /* [n_rows], each < n_vocab */
-    struct step_seq *seqs;   /* [n_seqs], rows ascending without gaps */
-    const uint32_t *wanted;  /* [n_wanted] row indices, ascending: rows whose logits are computed */
-    float *logits;           /* [n_wanted][n_vocab], caller's */
-    float *pooled;           /* [n_seqs][width] when the tape has an embedding output, else NULL */
-    const bool *cancel;      /* may become true while the step runs: the executor returns WK_CANCELLED soon; NULL: never */
+    const uint32_t *tokens; /* [n_rows], each < n_vocab */
+    struct step_seq *seqs;  /* [n_seqs], rows ascending without gaps */
+    const uint32_t *wanted; /* [n_wanted] row indices, ascending: rows whose logits are computed */
+    float *logits;          /* [n_wanted][n_vocab], caller's */
+    float *pooled;          /* [n_seqs][width] when the tape has an embedding output, else NULL */
+    const bool *cancel; /* may become true while the step runs: the executor returns WK_CANCELLED soon; NULL: never */
 };
 
 /* Bytes by kind, known before anything is allocated. */
@@ -58,40 +61,44 @@ enum kv_type { KV_F16 = 0, KV_F32 };
 struct wk_quant_cuda;
 
 struct device_options {
-    uint32_t threads;        /* CPU; 0: one per allowed processor */
-    uint32_t isa;            /* CPU: highest WK_ISA_* to use */
-    bool exact;              /* F32 activations and sums */
+    uint32_t threads; /* CPU; 0: one per allowed processor */
+    uint32_t isa;     /* CPU: highest WK_ISA_* to use */
+    bool exact;       /* F32 activations and sums */
     enum kv_type kv_type;
-    uint32_t context;        /* positions a sequence */
+    uint32_t context; /* positions a sequence */
     uint32_t max_sequences;
-    uint32_t kv_sequences;   /* sequences of full length that the KV cache has room for; 0: max_sequences */
-    uint64_t kv_bytes;       /* of the KV cache; 0: what kv_sequences can use. Less: sequences share its pages as they need them */
-    uint32_t max_rows;       /* of one step */
-    uint32_t max_wanted;     /* of one step */
-    uint32_t gpu;            /* CUDA: device index */
+    uint32_t kv_sequences; /* sequences of full length that the KV cache has room for; 0: max_sequences */
+    uint64_t
+        kv_bytes; /* of the KV cache; 0: what kv_sequences can use. Less: sequences share its pages as they need them */
+    uint32_t max_rows;   /* of one step */
+    uint32_t max_wanted; /* of one step */
+    uint32_t gpu;        /* CUDA: device index */
     /* CUDA: the kernels of a ggml type; refuses with the plugin's name and what is missing. [main thread] */
     wk_status (*find_cuda)(void *user, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err);
     void *find_user;
     /* CUDA, of loading: told how far it is, 0 to 1, on the thread that opens; NULL: nobody wants to know. */
     void (*progress)(void *user, double fraction);
     void *progress_user;
-    const char *digest;      /* CUDA: 64 hex digits that the weights must have, else nothing is opened; NULL: any */
-    uint32_t upload_chunk;   /* CUDA: bytes sent at a time; 0: as measured best */
+    const char *digest;    /* CUDA: 64 hex digits that the weights must have, else nothing is opened; NULL: any */
+    uint32_t upload_chunk; /* CUDA: bytes sent at a time; 0: as measured best */
 };
 
 /* A device as it is found, before anything is opened on it. */
 struct device_info {
-    char name[64];                /* "NVIDIA H200" */
-    uint32_t index, count;        /* of count devices */
-    uint32_t major, minor;        /* compute capability */
+    char name[64];         /* "NVIDIA H200" */
+    uint32_t index, count; /* of count devices */
+    uint32_t major, minor; /* compute capability */
     uint32_t multiprocessors;
-    uint32_t driver, runtime;     /* CUDA versions, 13000 for 13.0 */
-    uint64_t memory;              /* bytes in all */
+    uint32_t driver, runtime; /* CUDA versions, 13000 for 13.0 */
+    uint64_t memory;          /* bytes in all */
 };
 /* taken: by this process's regions; overhead: what is neither free nor taken: context, kernels, other processes. */
-struct device_memory { uint64_t total, free, taken, overhead; };
+struct device_memory {
+    uint64_t total, free, taken, overhead;
+};
 
-/* The weights as they lie on the device. sealed: all bytes are there, their digest is that of the file's, nothing writes to them. */
+/* The weights as they lie on the device. sealed: all bytes are there, their digest is that of the file's, nothing
+ * writes to them. */
 struct shard_handle {
     uint32_t gpu_device;
     uint64_t vram_bytes;          /* of everything that the model holds there */
@@ -104,13 +111,16 @@ struct tape_program;
 struct model_weights;
 struct executor;
 
-/* Filled with the bytes of tensor `tensor` after every step that a tap asks for; see tape taps. rows: all rows of the step. */
+/* Filled with the bytes of tensor `tensor` after every step that a tap asks for; see tape taps. rows: all rows of the
+ * step. */
 typedef void (*tap_fn)(void *user, const char *name, const float *data, uint32_t rows, uint32_t width);
 
-/* What a sampled step gave each of its sequences: id UINT32_MAX where it had no wanted row, its slot had come to an end, or no id could be picked. */
+/* What a sampled step gave each of its sequences: id UINT32_MAX where it had no wanted row, its slot had come to an
+ * end, or no id could be picked. */
 struct step_ids {
-    uint32_t *ids;  /* [n_seqs], caller's */
-    bool *failed;   /* [n_seqs], caller's: no id could be picked from the logits (NaN or infinite), or `failed` of the step */
+    uint32_t *ids; /* [n_seqs], caller's */
+    bool *failed;  /* [n_seqs], caller's: no id could be picked from the logits (NaN or infinite), or `failed` of the
+                      step */
 };
 
 struct sampler_params;
@@ -118,16 +128,21 @@ struct sampler_params;
 /* One device. [engine thread] for everything but name. */
 struct device_ops {
     const char *name; /* "cpu", "cuda" */
-    wk_status (*plan)(const struct tape_program *program, const struct device_options *o, struct memory_plan *out, const struct wk_err *err);
-    wk_status (*open)(const struct tape_program *program, const struct model_weights *weights, const struct device_options *o, struct executor **out, const struct wk_err *err);
+    wk_status (*plan)(const struct tape_program *program, const struct device_options *o, struct memory_plan *out,
+                      const struct wk_err *err);
+    wk_status (*open)(const struct tape_program *program, const struct model_weights *weights,
+                      const struct device_options *o, struct executor **out, const struct wk_err *err);
     wk_status (*step)(struct executor *x, struct step *step, const struct wk_err *err);
-    /* Sampling on the device. sampler_set makes a slot ready for a new job: nothing generated yet; after one of the ids `ends` (at most
-     * SAMPLER_MAX_ENDS) the slot's later steps give UINT32_MAX, and after a failure too, as failed. submit enqueues a step whose wanted rows (at most one
-     * a sequence, its last) are sampled by their slots' samplers instead of giving logits, and counts the id as generated; it may return before the
-     * step has run. At most STEP_QUEUE steps are under way; collect waits for the oldest. What `step` points to is copied by submit. A step begins
-     * when the one before has ended: a page that no later step reads may be another sequence's in the next, though this one is under way. A step
-     * that is still under way when its sequence ended computes what nobody reads. */
-    wk_status (*sampler_set)(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err);
+    /* Sampling on the device. sampler_set makes a slot ready for a new job: nothing generated yet; after one of the ids
+     * `ends` (at most SAMPLER_MAX_ENDS) the slot's later steps give UINT32_MAX, and after a failure too, as failed.
+     * submit enqueues a step whose wanted rows (at most one a sequence, its last) are sampled by their slots' samplers
+     * instead of giving logits, and counts the id as generated; it may return before the step has run. At most
+     * STEP_QUEUE steps are under way; collect waits for the oldest. What `step` points to is copied by submit. A step
+     * begins when the one before has ended: a page that no later step reads may be another sequence's in the next,
+     * though this one is under way. A step that is still under way when its sequence ended
+     * computes what nobody reads. */
+    wk_status (*sampler_set)(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends,
+                             uint32_t n_ends, const struct wk_err *err);
     wk_status (*submit)(struct executor *x, const struct step *step, const struct wk_err *err);
     wk_status (*collect)(struct executor *x, struct step_ids *out, const struct wk_err *err);
     uint32_t run_ahead; /* steps worth having under way, 1 to STEP_QUEUE; 1: submit itself runs them */
@@ -136,31 +151,36 @@ struct device_ops {
     void (*close)(struct executor *x); /* NULL allowed */
 
     /* Devices other than the CPU; NULL there. */
-    /* Is there such a device, and can it run this? Takes nothing on it. WK_UNSUPPORTED: no driver, an old one, or no device at all; WK_INVALID: this
-     * index is not there or is too old; each its own text. */
+    /* Is there such a device, and can it run this? Takes nothing on it. WK_UNSUPPORTED: no driver, an old one, or no
+     * device at all; WK_INVALID: this index is not there or is too old; each its own text. */
     wk_status (*probe)(uint32_t gpu, struct device_info *out, const struct wk_err *err);
     /* Begins what takes time and depends on no model, in a thread. memory and open wait for it. */
     void (*warm)(uint32_t gpu);
-    /* Makes the device the calling thread's, too: a thread that is to run steps and did not open the executor begins with it. */
+    /* Makes the device the calling thread's, too: a thread that is to run steps and did not open the executor begins
+     * with it. */
     wk_status (*device_memory)(uint32_t gpu, struct device_memory *out, const struct wk_err *err);
-    void (*handle)(const struct executor *x, struct shard_handle *out);                     /* [any thread] */
-    wk_status (*seal)(struct executor *x, const struct wk_err *err);                        /* waits until the handle is sealed, or fails */
-    wk_status (*verify)(struct executor *x, char digest[65], const struct wk_err *err);     /* the digest again, from device memory */
-    wk_status (*residency)(struct executor *x, const struct wk_err *err);                   /* every byte in device memory, and nowhere else? */
-    wk_status (*bandwidth)(struct executor *x, double *out, const struct wk_err *err);      /* bytes a second that reading alone reaches, measured */
-    bool (*dead)(void);                          /* true: an error ended the device's context, the process has to end. [any thread] */
+    void (*handle)(const struct executor *x, struct shard_handle *out); /* [any thread] */
+    wk_status (*seal)(struct executor *x, const struct wk_err *err);    /* waits until the handle is sealed, or fails */
+    wk_status (*verify)(struct executor *x, char digest[65],
+                        const struct wk_err *err); /* the digest again, from device memory */
+    wk_status (*residency)(struct executor *x,
+                           const struct wk_err *err); /* every byte in device memory, and nowhere else? */
+    wk_status (*bandwidth)(struct executor *x, double *out,
+                           const struct wk_err *err); /* bytes a second that reading alone reaches, measured */
+    bool (*dead)(void); /* true: an error ended the device's context, the process has to end. [any thread] */
 };
 
 const struct device_ops *device_cpu(void);
-/* Loads the CUDA module of this installation, device-cuda.so, once a process. WK_UNSUPPORTED: there is none, or it cannot be used, and why. No device
- * is looked at: that is probe's. [main thread] */
+/* Loads the CUDA module of this installation, device-cuda.so, once a process. WK_UNSUPPORTED: there is none, or it
+ * cannot be used, and why. No device is looked at: that is probe's. [main thread] */
 wk_status device_cuda(const struct device_ops **out, const struct wk_err *err);
 
-/* What device-cuda.so exports, as DEVICE_CUDA_SYMBOL. Module and program come from one build and say so to each other. */
+/* What device-cuda.so exports, as DEVICE_CUDA_SYMBOL. Module and program come from one build and say
+ * so to each other. */
 struct device_module {
     uint32_t struct_size, ops_size;
-    char version[16];             /* of the program */
-    uint64_t header_hash;         /* of the SDK's headers */
+    char version[16];     /* of the program */
+    uint64_t header_hash; /* of the SDK's headers */
     const struct device_ops *ops;
     wk_status (*start)(const struct wk_err *err); /* before anything else of the module */
 };

@@ -8,16 +8,25 @@
 typedef unsigned __int128 wide;
 
 /* What the groups can use, and its bytes: of those without windows, of those with. */
-struct needs { uint64_t pages[TAPE_MAX_GROUPS]; bool bounded[TAPE_MAX_GROUPS]; wide bytes[2]; };
+struct needs {
+    uint64_t pages[TAPE_MAX_GROUPS];
+    bool bounded[TAPE_MAX_GROUPS];
+    wide bytes[2];
+};
 
-static uint32_t sequences(const struct device_options *o) { return o->kv_sequences ? o->kv_sequences : o->max_sequences; }
+static uint32_t sequences(const struct device_options *o)
+{
+    return o->kv_sequences ? o->kv_sequences : o->max_sequences;
+}
 
-static void find_needs(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes, struct needs *n)
+static void find_needs(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes,
+                       struct needs *n)
 {
     *n = (struct needs){ 0 };
     for (uint32_t g = 0; g < p->n_groups; g++) {
         const uint32_t window = kv_window(p->groups[g].window, o->context);
-        const uint64_t all = sequences(o) * kv_pages_of(o->context), rest = sequences(o) * kv_rest(window, o->context), pages = rest + (window ? kv_pages_of(o->max_rows) : 0);
+        const uint64_t all = sequences(o) * kv_pages_of(o->context), rest = sequences(o) * kv_rest(window, o->context),
+                       pages = rest + (window ? kv_pages_of(o->max_rows) : 0);
         n->pages[g] = pages < all ? pages : all;
         n->bounded[g] = window > 0;
         n->bytes[n->bounded[g]] += (wide)bytes[g] * n->pages[g];
@@ -30,8 +39,10 @@ static void split(const struct needs *n, uint64_t kv, uint64_t part[2])
     const wide most = n->bytes[0] ? kv / 2 : kv;
     part[1] = (uint64_t)(n->bytes[1] < most ? n->bytes[1] : most);
     part[0] = kv - part[1];
-    if (kv >= n->bytes[0] + n->bytes[1]) part[1] = (uint64_t)(kv * n->bytes[1] / (n->bytes[0] + n->bytes[1]));
-    else if (part[0] > n->bytes[0]) part[1] = kv - (uint64_t)n->bytes[0];
+    if (kv >= n->bytes[0] + n->bytes[1])
+        part[1] = (uint64_t)(kv * n->bytes[1] / (n->bytes[0] + n->bytes[1]));
+    else if (part[0] > n->bytes[0])
+        part[1] = kv - (uint64_t)n->bytes[0];
     part[0] = kv - part[1];
 }
 
@@ -57,16 +68,22 @@ static uint64_t least_bytes(const struct tape_program *p, const struct needs *n)
     return high;
 }
 
-wk_status kv_pages(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes, uint32_t *out, const struct wk_err *err)
+wk_status kv_pages(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes, uint32_t *out,
+                   const struct wk_err *err)
 {
     struct needs needs;
     find_needs(p, o, bytes, &needs);
     for (uint32_t g = 0; g < p->n_groups; g++) {
         const uint64_t n = o->kv_bytes ? deal(&needs, o->kv_bytes, g) : needs.pages[g];
         if (n < 1)
-            return wk_fail(err, WK_INVALID, "a KV cache of %" PRIu64 " bytes holds no page of %d positions: expected at least %" PRIu64, o->kv_bytes, KV_PAGE, least_bytes(p, &needs));
+            return wk_fail(err, WK_INVALID,
+                           "a KV cache of %" PRIu64 " bytes holds no page of %d positions: expected at least %" PRIu64,
+                           o->kv_bytes, KV_PAGE, least_bytes(p, &needs));
         if (n > UINT32_MAX)
-            return wk_fail(err, WK_NO_MEMORY, "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences", sequences(o), o->context);
+            return wk_fail(
+                err, WK_NO_MEMORY,
+                "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences",
+                sequences(o), o->context);
         out[g] = (uint32_t)n;
     }
     return WK_OK;

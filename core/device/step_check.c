@@ -4,34 +4,45 @@
 #include "device/kv_pages.h"
 #include "tape/tape.h"
 
-static wk_status check_pages(const struct tape_program *p, const uint32_t *kv_pages, const struct step_seq *q, uint32_t seq, const struct wk_err *err)
+static wk_status check_pages(const struct tape_program *p, const uint32_t *kv_pages, const struct step_seq *q,
+                             uint32_t seq, const struct wk_err *err)
 {
     for (uint32_t g = 0; g < p->n_groups; g++) {
-        const uint32_t oldest = kv_first(p->groups[g].window, q->position) / KV_PAGE, last = (q->position + q->n_rows - 1) / KV_PAGE;
-        if (!q->pages || !q->pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: no page table for cache group %u", seq, g);
+        const uint32_t oldest = kv_first(p->groups[g].window, q->position) / KV_PAGE,
+                       last = (q->position + q->n_rows - 1) / KV_PAGE;
+        if (!q->pages || !q->pages[g])
+            return wk_fail(err, WK_INVALID, "sequence %u: no page table for cache group %u", seq, g);
         for (uint32_t i = oldest; i <= last; i++) {
             const uint32_t id = q->pages[g][i];
-            if (id >= kv_pages[g]) return wk_fail(err, WK_INVALID, "sequence %u: page %u of group %u: there are %u", seq, id, g, kv_pages[g]);
+            if (id >= kv_pages[g])
+                return wk_fail(err, WK_INVALID, "sequence %u: page %u of group %u: there are %u", seq, id, g,
+                               kv_pages[g]);
         }
     }
     return WK_OK;
 }
 
-static wk_status check_seq(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages, const struct step *s, uint32_t i, uint32_t row, const struct wk_err *err)
+static wk_status check_seq(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages,
+                           const struct step *s, uint32_t i, uint32_t row, const struct wk_err *err)
 {
     const struct step_seq *q = &s->seqs[i];
-    if (q->row != row) return wk_fail(err, WK_INVALID, "sequence %u begins at row %u: expected %u, rows ascend without gaps", i, q->row, row);
+    if (q->row != row)
+        return wk_fail(err, WK_INVALID, "sequence %u begins at row %u: expected %u, rows ascend without gaps", i,
+                       q->row, row);
     if (q->n_rows < 1 || q->n_rows > s->n_rows - row)
         return wk_fail(err, WK_INVALID, "sequence %u has %u rows: expected 1 to %u", i, q->n_rows, s->n_rows - row);
     if (q->position > o->context || q->n_rows > o->context - q->position)
-        return wk_fail(err, WK_INVALID, "sequence %u: %u rows from position %u: the context is %u", i, q->n_rows, q->position, o->context);
+        return wk_fail(err, WK_INVALID, "sequence %u: %u rows from position %u: the context is %u", i, q->n_rows,
+                       q->position, o->context);
     /* Nothing of a step is kept but keys and values, so what is pooled must be there at once. */
     if (p->embedding_width && q->position)
-        return wk_fail(err, WK_INVALID, "sequence %u: an embedding needs its whole prompt in one step, it begins at %u", i, q->position);
+        return wk_fail(err, WK_INVALID, "sequence %u: an embedding needs its whole prompt in one step, it begins at %u",
+                       i, q->position);
     return check_pages(p, kv_pages, q, i, err);
 }
 
-wk_status step_check_sequences(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages, const struct step *s, const struct wk_err *err)
+wk_status step_check_sequences(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages,
+                               const struct step *s, const struct wk_err *err)
 {
     uint32_t row = 0;
     for (uint32_t i = 0; i < s->n_seqs; i++) {

@@ -4,8 +4,9 @@
 
 #include "device/device.h"
 
-/* Sequences in order without gaps, positions within the context, page tables that hold every position that is seen, with ids below kv_pages [groups]. WK_INVALID
- * names the first that is wrong. [any thread] */
-wk_status step_check_sequences(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages, const struct step *s, const struct wk_err *err);
+/* Sequences in order without gaps, positions within the context, page tables that hold every position that is seen,
+ * with ids below kv_pages [groups]. WK_INVALID names the first that is wrong. [any thread] */
+wk_status step_check_sequences(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages,
+                               const struct step *s, const struct wk_err *err);
 
 #endif

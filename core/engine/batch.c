@@ -1,9 +1,10 @@
 /* batch.c: steps: what is in them, and what their ids mean.
  *
- * A step has rows of one kernel class. Those of generated rows hold the next row of every running job, then prompts of few tokens and ids that preempted
- * jobs compute again; those of prompt rows hold chunks of longer prompts, the most important job's first. Where both classes have work, the device's
- * time is shared; chunks are cut so that one takes about SHARED_SECONDS. None of this is seen in a job's ids: they depend on the class of its rows, and
- * that on its prompt's length alone. */
+ * A step has rows of one kernel class. Those of generated rows hold the next row of every running job, then prompts of
+ * few tokens and ids that preempted jobs compute again; those of prompt rows hold chunks of longer prompts, the most
+ * important job's first. Where both classes have work, the device's time is shared; chunks are cut so that one takes
+ * about SHARED_SECONDS. None of this is seen in a job's ids: they depend on the class of its rows, and that on its
+ * prompt's length alone. */
 #include "engine/internal.h"
 
 #include <inttypes.h>
@@ -13,11 +14,11 @@
 #include "tape/tape.h"
 
 enum {
-    FEW_GRAPH = 64,    /* rows that a GPU computes at once: what its last graph has room for costs little */
-    FEW_LEAST = 16,    /* room for prompts beside rows that give ids, at least */
-    FEW_ALONE = 256,   /* generated rows where no job waits for an id */
+    FEW_GRAPH = 64,       /* rows that a GPU computes at once: what its last graph has room for costs little */
+    FEW_LEAST = 16,       /* room for prompts beside rows that give ids, at least */
+    FEW_ALONE = 256,      /* generated rows where no job waits for an id */
     PROMPTS_IN_A_ROW = 1, /* steps, while jobs wait for ids: bounds the gap between two of their ids */
-    CHUNK_FIRST = 512, /* rows of the first prompt step, whose time nobody knows */
+    CHUNK_FIRST = 512,    /* rows of the first prompt step, whose time nobody knows */
     CHUNK_LEAST = 64
 };
 static const double SHARED_SECONDS = 0.030, ALONE_SECONDS = 0.050, PROMPT_SHARE = 0.25, AHEAD_SECONDS = 0.006;
@@ -36,7 +37,8 @@ wk_status batch_open(struct engine *e, const struct wk_err *err)
         ok = ok && e->under_way[i].member;
     }
     ok = ok && e->seqs && e->wanted && e->step_ids && e->step_failed && e->tokens;
-    return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "out of memory for steps of %u jobs and %u rows", n, e->o.max_batch_tokens);
+    return ok ? WK_OK
+              : wk_fail(err, WK_NO_MEMORY, "out of memory for steps of %u jobs and %u rows", n, e->o.max_batch_tokens);
 }
 
 void batch_close(struct engine *e)
@@ -49,7 +51,7 @@ void batch_close(struct engine *e)
     free(e->tokens);
 }
 
-/* ---- what a job can do next -------------------------------------------------------------------------------------------- */
+/* ---- what a job can do next ---------------------------------------------------------------------------- */
 
 static bool gives_id(const struct job *j) { return j->fed >= job_known(j) && j->sampled < j->most; }
 static bool reads(const struct job *j, enum step_kind kind)
@@ -57,7 +59,9 @@ static bool reads(const struct job *j, enum step_kind kind)
     return j->fed < job_known(j) && (kind == STEP_PROMPT) == (j->fed < j->n_prompt && j->role == ROW_PROMPT);
 }
 
-struct work { uint32_t ids, few, prompts; }; /* jobs that have such rows */
+struct work {
+    uint32_t ids, few, prompts;
+}; /* jobs that have such rows */
 
 static struct work look(const struct engine *e)
 {
@@ -71,12 +75,14 @@ static struct work look(const struct engine *e)
     return w;
 }
 
-/* ---- which step, how large ------------------------------------------------------------------------------------------------ */
+/* ---- which step, how large ----------------------------------------------------------------------------- */
 
-/* Prompts as many as there are, at least a quarter for one and three for several: until they are read, their jobs' places give no ids. */
+/* Prompts as many as there are, at least a quarter for one and three for several: until they are read, their jobs'
+ * places give no ids. */
 static double share_of(enum step_kind kind, const struct work *w)
 {
-    const double jobs = (double)w->prompts / (w->prompts + w->few + w->ids), few = w->prompts < 3 ? PROMPT_SHARE * w->prompts : 3 * PROMPT_SHARE;
+    const double jobs = (double)w->prompts / (w->prompts + w->few + w->ids),
+                 few = w->prompts < 3 ? PROMPT_SHARE * w->prompts : 3 * PROMPT_SHARE;
     const double prompt = jobs > few ? jobs : few;
     return !w->prompts || !(w->ids + w->few) ? 1.0 : kind == STEP_PROMPT ? prompt : 1.0 - prompt;
 }
@@ -90,8 +96,10 @@ static enum step_kind choose(struct engine *e, const struct work *w)
         e->present[k] = present[k];
     }
     enum step_kind kind = present[STEP_PROMPT] ? STEP_PROMPT : STEP_GENERATED;
-    if (present[STEP_GENERATED] && present[STEP_PROMPT] && e->spent[STEP_PROMPT] >= e->spent[STEP_GENERATED]) kind = STEP_GENERATED;
-    if (kind == STEP_PROMPT && w->ids && e->prompts_in_a_row >= PROMPTS_IN_A_ROW) { /* what they are owed then is forgotten */
+    if (present[STEP_GENERATED] && present[STEP_PROMPT] && e->spent[STEP_PROMPT] >= e->spent[STEP_GENERATED])
+        kind = STEP_GENERATED;
+    if (kind == STEP_PROMPT && w->ids &&
+        e->prompts_in_a_row >= PROMPTS_IN_A_ROW) { /* what they are owed then is forgotten */
         e->spent[STEP_PROMPT] = e->spent[STEP_GENERATED];
         kind = STEP_GENERATED;
     }
@@ -104,22 +112,28 @@ static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t most_rows(const struct engine *e, enum step_kind kind, const struct work *w)
 {
     const uint32_t all = e->o.max_batch_tokens;
-    if (kind == STEP_GENERATED) return least(all, w->ids ? ((w->ids + FEW_LEAST) / FEW_GRAPH + 1) * FEW_GRAPH : FEW_ALONE);
+    if (kind == STEP_GENERATED)
+        return least(all, w->ids ? ((w->ids + FEW_LEAST) / FEW_GRAPH + 1) * FEW_GRAPH : FEW_ALONE);
     if (e->row_seconds <= 0) return least(all, CHUNK_FIRST);
     const double rows = (w->ids ? SHARED_SECONDS : ALONE_SECONDS) / e->row_seconds;
     return rows >= all ? all : least(all, rows < CHUNK_LEAST ? CHUNK_LEAST : (uint32_t)rows & ~(uint32_t)(KV_PAGE - 1));
 }
 
-/* ---- building ----------------------------------------------------------------------------------------------------------- */
+/* ---- building ------------------------------------------------------------------------------------------ */
 
-static struct step_record *next_record(struct engine *e) { return &e->under_way[(e->oldest + e->n_under_way) % STEP_QUEUE]; }
+static struct step_record *next_record(struct engine *e)
+{
+    return &e->under_way[(e->oldest + e->n_under_way) % STEP_QUEUE];
+}
 
 static void no_pages(struct engine *e, struct job *j)
 {
     char text[sizeof j->text];
     uint64_t pages = 0;
     for (uint32_t g = 0; g < e->n_groups; g++) pages += e->pool[g].n;
-    (void)snprintf(text, sizeof text, "the KV cache has no page for position %u: its %" PRIu64 " pages of %d positions are in use", j->fed, pages, KV_PAGE);
+    (void)snprintf(text, sizeof text,
+                   "the KV cache has no page for position %u: its %" PRIu64 " pages of %d positions are in use", j->fed,
+                   pages, KV_PAGE);
     engine_end_job(e, j, JOB_NO_MEMORY, text);
 }
 
@@ -134,8 +148,14 @@ static bool add(struct engine *e, struct step *s, struct job *j, uint32_t n)
     }
     const uint32_t known = job_known(j);
     const bool id = j->fed >= known, sampled = id || (!j->n_ids && j->fed + n == j->n_prompt);
-    for (uint32_t i = 0, p = j->fed; i < n; i++, p++) e->tokens[s->n_rows + i] = id ? TOKEN_LAST : p < j->n_prompt ? j->prompt[p] : j->ids[p - j->n_prompt];
-    e->seqs[s->n_seqs] = (struct step_seq){ .row = s->n_rows, .n_rows = n, .position = j->fed, .role = j->fed < j->n_prompt ? j->role : ROW_GENERATED, .pages = j->tables, .slot = j->slot };
+    for (uint32_t i = 0, p = j->fed; i < n; i++, p++)
+        e->tokens[s->n_rows + i] = id ? TOKEN_LAST : p < j->n_prompt ? j->prompt[p] : j->ids[p - j->n_prompt];
+    e->seqs[s->n_seqs] = (struct step_seq){ .row = s->n_rows,
+                                            .n_rows = n,
+                                            .position = j->fed,
+                                            .role = j->fed < j->n_prompt ? j->role : ROW_GENERATED,
+                                            .pages = j->tables,
+                                            .slot = j->slot };
     r->member[s->n_seqs++] = (struct step_member){ j, n, sampled };
     s->n_rows += n;
     if (sampled) e->wanted[s->n_wanted++] = s->n_rows - 1;
@@ -164,7 +184,7 @@ static void add_chunks(struct engine *e, struct step *s, enum step_kind kind, ui
     }
 }
 
-/* ---- submit ---------------------------------------------------------------------------------------------------------------- */
+/* ---- submit -------------------------------------------------------------------------------------------- */
 
 static void tell_started(struct engine *e, const struct step_record *r)
 {
@@ -179,7 +199,8 @@ static void tell_started(struct engine *e, const struct step_record *r)
     notifier_flush(&e->notifier);
 }
 
-/* A device that runs a step inside submit can be told to stop; the others are never far behind. False: a job of it is to end already. */
+/* A device that runs a step inside submit can be told to stop; the others are never far behind. False: a job of it is
+ * to end already. */
 static bool arm_cancel(struct engine *e, const struct step_record *r)
 {
     __atomic_store_n(&e->step_cancel, false, __ATOMIC_RELAXED);
@@ -203,9 +224,11 @@ static wk_status run(struct engine *e, struct step *s, const struct step_record 
 
 static void refused(struct engine *e, const struct step_record *r, wk_status status, const char *text)
 {
-    if (e->model->device->dead && e->model->device->dead()) engine_die(e, text);
+    if (e->model->device->dead && e->model->device->dead())
+        engine_die(e, text);
     else
-        for (uint32_t i = 0; i < r->n; i++) engine_end_job(e, r->member[i].job, status == WK_NO_MEMORY ? JOB_NO_MEMORY : JOB_FAILED, text);
+        for (uint32_t i = 0; i < r->n; i++)
+            engine_end_job(e, r->member[i].job, status == WK_NO_MEMORY ? JOB_NO_MEMORY : JOB_FAILED, text);
 }
 
 /* The step is under way. */
@@ -260,7 +283,7 @@ enum batch_result batch_submit(struct engine *e)
     return BATCH_AGAIN;
 }
 
-/* ---- collect --------------------------------------------------------------------------------------------------------------- */
+/* ---- collect ------------------------------------------------------------------------------------------- */
 
 static void first_id(struct engine *e, struct job *j, uint64_t now)
 {
@@ -278,13 +301,16 @@ static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)
             engine_end_job(e, j, JOB_STOP, NULL);
             return;
         }
-    if (j->n_ids) stats_add(&e->stats.inter_token_seconds, now - atomic_load(&j->last_token_ns));
-    else first_id(e, j, now);
+    if (j->n_ids)
+        stats_add(&e->stats.inter_token_seconds, now - atomic_load(&j->last_token_ns));
+    else
+        first_id(e, j, now);
     atomic_store(&j->last_token_ns, now);
     job_tell_id(j, id);
     j->n_ids++;
     e->stats.generated_tokens++;
-    *(j->priority >= atomic_load_explicit(&e->high_priority, memory_order_relaxed) ? &e->stats.high_tokens : &e->stats.low_tokens) += 1;
+    *(j->priority >= atomic_load_explicit(&e->high_priority, memory_order_relaxed) ? &e->stats.high_tokens
+                                                                                   : &e->stats.low_tokens) += 1;
     const uint32_t slice = atomic_load_explicit(&e->timeslice_tokens, memory_order_relaxed);
     if (slice && ++j->slice >= slice) e->schedule_due = true;
     if (j->n_ids == j->most) engine_end_job(e, j, JOB_LENGTH, NULL);
@@ -301,13 +327,17 @@ static void take(struct engine *e, const struct step_member *m, uint32_t id, boo
         return;
     }
     if (failed || (m->sampled && id == UINT32_MAX)) {
-        engine_end_job(e, j, JOB_FAILED, failed ? "a logit became infinite or NaN: the weights are damaged or overflow" : "the device gave no id");
+        engine_end_job(e, j, JOB_FAILED,
+                       failed ? "a logit became infinite or NaN: the weights are damaged or overflow"
+                              : "the device gave no id");
         return;
     }
     if (j->stored - m->n_rows < j->n_prompt) atomic_store(&j->n_done, least(j->stored, j->n_prompt));
     if (m->sampled) take_id(e, j, id, now);
-    if (j->pending_drop && !j->in_flight) schedule_drop_pages(e, j);
-    else if (!j->over && j->running && j->n_ids && j->stored >= job_known(j)) atomic_store(&j->state, JOB_DECODE);
+    if (j->pending_drop && !j->in_flight)
+        schedule_drop_pages(e, j);
+    else if (!j->over && j->running && j->n_ids && j->stored >= job_known(j))
+        atomic_store(&j->state, JOB_DECODE);
 }
 
 /* How long the step had the device, against what was thought. Short chunks say little about the time of a row. */
@@ -317,16 +347,20 @@ static void account(struct engine *e, const struct step_record *r, uint64_t now)
     const double seconds = (double)(now - from) * 1e-9, row = seconds / r->n_rows;
     e->last_collect_ns = now;
     e->spent[r->kind] += (seconds - r->charged) / r->share;
-    if (r->kind == STEP_GENERATED) e->step_seconds += (seconds - e->step_seconds) / 4;
-    else if (e->row_seconds <= 0) e->row_seconds = row;
-    else e->row_seconds += (row - e->row_seconds) * (r->n_rows < 256 ? r->n_rows / 1024.0 : 0.25);
+    if (r->kind == STEP_GENERATED)
+        e->step_seconds += (seconds - e->step_seconds) / 4;
+    else if (e->row_seconds <= 0)
+        e->row_seconds = row;
+    else
+        e->row_seconds += (row - e->row_seconds) * (r->n_rows < 256 ? r->n_rows / 1024.0 : 0.25);
 }
 
 void batch_collect(struct engine *e)
 {
     struct step_record *r = &e->under_way[e->oldest];
     char text[sizeof e->dead_text] = "";
-    const wk_status status = e->model->device->collect(e->model->executor, &(struct step_ids){ e->step_ids, e->step_failed }, &(struct wk_err){ text, sizeof text });
+    const wk_status status = e->model->device->collect(
+        e->model->executor, &(struct step_ids){ e->step_ids, e->step_failed }, &(struct wk_err){ text, sizeof text });
     if (status) {
         engine_die(e, text);
         return;

@@ -1,7 +1,8 @@
 /* engine.c: open and close, the engine's thread, and how others reach it.
  *
- * The thread goes round: what others ask, deadlines, who runs, steps submitted as far ahead as the device is worth, the oldest collected, ends told, figures
- * published. It sleeps when there is no job. Others leave word in lists under a lock and in one word of bits that the thread looks at between steps. */
+ * The thread goes round: what others ask, deadlines, who runs, steps submitted as far ahead as the device is worth, the
+ * oldest collected, ends told, figures published. It sleeps when there is no job. Others leave word in lists under a
+ * lock and in one word of bits that the thread looks at between steps. */
 #include "engine/internal.h"
 
 #include <stdio.h>
@@ -19,7 +20,7 @@ void engine_attention(struct engine *e, uint32_t bits)
     if (atomic_load(&e->asleep) && atomic_exchange(&e->asleep, 0)) futex_wake_one(&e->asleep);
 }
 
-/* ---- the table of ids -------------------------------------------------------------------------------------------------- */
+/* ---- the table of ids ---------------------------------------------------------------------------------- */
 
 static struct job **bucket(struct engine *e, const char *id)
 {
@@ -56,7 +57,7 @@ static void delist(struct engine *e, struct job *j)
     *(j->live_next ? &j->live_next->live_prev : &e->live_last) = j->live_prev;
 }
 
-/* ---- ends -------------------------------------------------------------------------------------------------------------- */
+/* ---- ends ---------------------------------------------------------------------------------------------- */
 
 void engine_settle(struct engine *e, struct job *j)
 {
@@ -77,7 +78,8 @@ void engine_end_job(struct engine *e, struct job *j, enum job_end end, const cha
     if (!j->in_flight) engine_settle(e, j);
 }
 
-/* After everything of them is accounted for: who reads the end finds the figures as they are after it, and the id free again. */
+/* After everything of them is accounted for: who reads the end finds the figures as they are after it, and the id free
+ * again. */
 static void tell_ended(struct engine *e)
 {
     if (!e->n_ended) return;
@@ -126,7 +128,7 @@ void engine_die(struct engine *e, const char *text)
     end_all(e, JOB_DEVICE_LOST, text);
 }
 
-/* ---- what others ask ----------------------------------------------------------------------------------------------------- */
+/* ---- what others ask ----------------------------------------------------------------------------------- */
 
 static struct job *take_inbox(struct engine *e)
 {
@@ -143,12 +145,14 @@ static void receive(struct engine *e)
     for (struct job *j = take_inbox(e), *next; j; j = next) {
         next = j->inbox_next;
         schedule_wait(e, j, atomic_load(&j->queued_ns));
-        if (j->deadline_ns && (!e->next_deadline || j->deadline_ns < e->next_deadline)) e->next_deadline = j->deadline_ns;
+        if (j->deadline_ns && (!e->next_deadline || j->deadline_ns < e->next_deadline))
+            e->next_deadline = j->deadline_ns;
     }
     if (atomic_load(&e->dead)) end_all(e, JOB_DEVICE_LOST, e->dead_text);
 }
 
-typedef enum job_end (*verdict)(const struct engine *e, const struct job *j, uint64_t now); /* JOB_END_COUNT: it goes on */
+typedef enum job_end (*verdict)(const struct engine *e, const struct job *j,
+                                uint64_t now); /* JOB_END_COUNT: it goes on */
 
 static enum job_end as_requested(const struct engine *e, const struct job *j, uint64_t now)
 {
@@ -186,7 +190,8 @@ static void expire(struct engine *e, uint64_t now)
     e->next_deadline = 0;
     for (uint32_t i = 0; i < e->n_running + e->n_waiting; i++) {
         const struct job *j = i < e->n_running ? e->running[i] : e->waiting[i - e->n_running];
-        if (j->deadline_ns && (!e->next_deadline || j->deadline_ns < e->next_deadline)) e->next_deadline = j->deadline_ns;
+        if (j->deadline_ns && (!e->next_deadline || j->deadline_ns < e->next_deadline))
+            e->next_deadline = j->deadline_ns;
     }
 }
 
@@ -211,7 +216,8 @@ static void run_calls(struct engine *e)
 
 static void attend(struct engine *e, uint64_t now)
 {
-    const uint32_t bits = atomic_load_explicit(&e->attention, memory_order_relaxed) ? atomic_exchange(&e->attention, 0) : 0;
+    const uint32_t bits =
+        atomic_load_explicit(&e->attention, memory_order_relaxed) ? atomic_exchange(&e->attention, 0) : 0;
     if (bits) receive(e);
     if (bits & ATTEND_REQUEST) judge(e, as_requested, now);
     if (bits && atomic_load(&e->draining)) judge(e, as_drained, now);
@@ -224,7 +230,7 @@ static void attend(struct engine *e, uint64_t now)
     }
 }
 
-/* ---- the thread ------------------------------------------------------------------------------------------------------------ */
+/* ---- the thread ---------------------------------------------------------------------------------------- */
 
 static void idle(struct engine *e, uint64_t now)
 {
@@ -276,19 +282,28 @@ static void *engine_main(void *arg)
     }
 }
 
-/* ---- open and close ---------------------------------------------------------------------------------------------------------- */
+/* ---- open and close ------------------------------------------------------------------------------------ */
 
 static wk_status check_options(const struct model *m, const struct engine_options *o, const struct wk_err *err)
 {
     const uint32_t rows = m->dev.max_rows;
     if (!m->executor) return wk_fail(err, WK_INVALID, "the model is not loaded");
-    if (!m->program->n_vocab || m->program->embedding_width) return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
-    if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE) return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name, m->device->run_ahead, STEP_QUEUE);
-    const uint32_t wanted = m->dev.max_wanted < rows ? m->dev.max_wanted : rows, sequences = m->dev.max_sequences < wanted ? m->dev.max_sequences : wanted;
-    if (o->max_sequences < 1 || o->max_sequences > sequences) return wk_fail(err, WK_INVALID, "max_sequences is %u: expected 1 to %u, the model's sequences and wanted rows", o->max_sequences, sequences);
+    if (!m->program->n_vocab || m->program->embedding_width)
+        return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
+    if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE)
+        return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name,
+                       m->device->run_ahead, STEP_QUEUE);
+    const uint32_t wanted = m->dev.max_wanted < rows ? m->dev.max_wanted : rows,
+                   sequences = m->dev.max_sequences < wanted ? m->dev.max_sequences : wanted;
+    if (o->max_sequences < 1 || o->max_sequences > sequences)
+        return wk_fail(err, WK_INVALID, "max_sequences is %u: expected 1 to %u, the model's sequences and wanted rows",
+                       o->max_sequences, sequences);
     if (o->max_batch_tokens < o->max_sequences || o->max_batch_tokens > rows)
-        return wk_fail(err, WK_INVALID, "max_batch_tokens is %u: expected %u (a row for every sequence) to %u, the rows of a step", o->max_batch_tokens, o->max_sequences, rows);
-    if (o->max_queue < 1 || o->max_queue > 1 << 20) return wk_fail(err, WK_INVALID, "max_queue is %u: expected 1 to %d", o->max_queue, 1 << 20);
+        return wk_fail(err, WK_INVALID,
+                       "max_batch_tokens is %u: expected %u (a row for every sequence) to %u, the rows of a step",
+                       o->max_batch_tokens, o->max_sequences, rows);
+    if (o->max_queue < 1 || o->max_queue > 1 << 20)
+        return wk_fail(err, WK_INVALID, "max_queue is %u: expected 1 to %d", o->max_queue, 1 << 20);
     return WK_OK;
 }
 
@@ -347,7 +362,8 @@ wk_status engine_open(struct model *m, const struct engine_options *o, struct en
     if (s) return s;
     struct engine *e = engine_new(m, o);
     if (!e) return wk_fail(err, WK_NO_MEMORY, "out of memory for an engine");
-    if (!allocate(e)) s = wk_fail(err, WK_NO_MEMORY, "out of memory for an engine of %u jobs", o->max_sequences + o->max_queue);
+    if (!allocate(e))
+        s = wk_fail(err, WK_NO_MEMORY, "out of memory for an engine of %u jobs", o->max_sequences + o->max_queue);
     if (!s) s = pages_open(e, err);
     if (!s) s = batch_open(e, err);
     if (!s) s = notifier_open(&e->notifier, o->max_sequences + o->max_queue, err);
@@ -372,7 +388,7 @@ void engine_close(struct engine *e)
     engine_free(e);
 }
 
-/* ---- submit -------------------------------------------------------------------------------------------------------------------- */
+/* ---- submit -------------------------------------------------------------------------------------------- */
 
 static enum submit_refusal check_spec(const struct engine *e, const struct engine_job *spec, const struct wk_err *err)
 {
@@ -380,21 +396,31 @@ static enum submit_refusal check_spec(const struct engine *e, const struct engin
     const uint32_t n_vocab = m->program->n_vocab;
     const size_t length = spec->id ? strnlen(spec->id, ENGINE_JOB_ID_MAX + 1) : 0;
     wk_status s = WK_OK;
-    if (length < 1 || length > ENGINE_JOB_ID_MAX) s = wk_fail(err, WK_INVALID, "the job's id has %zu bytes or more: expected 1 to %d", length, ENGINE_JOB_ID_MAX);
-    else if (spec->n_prompt < 1) s = wk_fail(err, WK_INVALID, "the prompt has no tokens");
-    else if (spec->max_tokens < 1) s = wk_fail(err, WK_INVALID, "max_tokens is 0: expected at least 1");
-    else if (spec->n_ends > SAMPLER_MAX_ENDS) s = wk_fail(err, WK_INVALID, "%u ids that end the job: expected at most %d", spec->n_ends, SAMPLER_MAX_ENDS);
-    else s = sampler_check(spec->params, n_vocab, err);
+    if (length < 1 || length > ENGINE_JOB_ID_MAX)
+        s = wk_fail(err, WK_INVALID, "the job's id has %zu bytes or more: expected 1 to %d", length, ENGINE_JOB_ID_MAX);
+    else if (spec->n_prompt < 1)
+        s = wk_fail(err, WK_INVALID, "the prompt has no tokens");
+    else if (spec->max_tokens < 1)
+        s = wk_fail(err, WK_INVALID, "max_tokens is 0: expected at least 1");
+    else if (spec->n_ends > SAMPLER_MAX_ENDS)
+        s = wk_fail(err, WK_INVALID, "%u ids that end the job: expected at most %d", spec->n_ends, SAMPLER_MAX_ENDS);
+    else
+        s = sampler_check(spec->params, n_vocab, err);
     for (uint32_t i = 0; !s && i < spec->n_prompt; i++)
-        if (spec->prompt[i] >= n_vocab) s = wk_fail(err, WK_INVALID, "token %u of the prompt is %u: the vocabulary has %u", i, spec->prompt[i], n_vocab);
+        if (spec->prompt[i] >= n_vocab)
+            s = wk_fail(err, WK_INVALID, "token %u of the prompt is %u: the vocabulary has %u", i, spec->prompt[i],
+                        n_vocab);
     if (s) return SUBMIT_INVALID;
     if (spec->n_prompt >= m->dev.context) {
-        (void)wk_fail(err, WK_INVALID, "a prompt of %u tokens leaves no room for an id in a context of %u", spec->n_prompt, m->dev.context);
+        (void)wk_fail(err, WK_INVALID, "a prompt of %u tokens leaves no room for an id in a context of %u",
+                      spec->n_prompt, m->dev.context);
         return SUBMIT_CONTEXT;
     }
     for (uint32_t g = 0; g < e->n_groups; g++)
         if (pages_needed(&e->pool[g], spec->n_prompt) > e->pool[g].n) {
-            (void)wk_fail(err, WK_NO_MEMORY, "a prompt of %u tokens needs %u pages of the KV cache, which has %u in all", spec->n_prompt, pages_needed(&e->pool[g], spec->n_prompt), e->pool[g].n);
+            (void)wk_fail(err, WK_NO_MEMORY,
+                          "a prompt of %u tokens needs %u pages of the KV cache, which has %u in all", spec->n_prompt,
+                          pages_needed(&e->pool[g], spec->n_prompt), e->pool[g].n);
             return SUBMIT_NEVER_FITS;
         }
     return SUBMIT_OK;
@@ -403,12 +429,17 @@ static enum submit_refusal check_spec(const struct engine *e, const struct engin
 /* Under the lock. */
 static enum submit_refusal try_enlist(struct engine *e, struct job *j, const struct wk_err *err)
 {
-    if (atomic_load(&e->dead)) return (void)wk_fail(err, WK_INTERNAL, "the engine is dead: %s", e->dead_text), SUBMIT_DEAD;
-    if (atomic_load(&e->draining)) return (void)wk_fail(err, WK_UNSUPPORTED, "the engine takes no more jobs"), SUBMIT_DRAINING;
-    if (find_id(e, j->id)) return (void)wk_fail(err, WK_INVALID, "a job \"%s\" is queued or running already", j->id), SUBMIT_EXISTS;
+    if (atomic_load(&e->dead))
+        return (void)wk_fail(err, WK_INTERNAL, "the engine is dead: %s", e->dead_text), SUBMIT_DEAD;
+    if (atomic_load(&e->draining))
+        return (void)wk_fail(err, WK_UNSUPPORTED, "the engine takes no more jobs"), SUBMIT_DRAINING;
+    if (find_id(e, j->id))
+        return (void)wk_fail(err, WK_INVALID, "a job \"%s\" is queued or running already", j->id), SUBMIT_EXISTS;
     if (atomic_load(&e->live) >= e->o.max_sequences + e->o.max_queue) {
         atomic_fetch_add(&e->refused_full, 1);
-        return (void)wk_fail(err, WK_NO_MEMORY, "%u jobs run and %u wait: the queue is full", e->o.max_sequences, e->o.max_queue), SUBMIT_QUEUE_FULL;
+        return (void)wk_fail(err, WK_NO_MEMORY, "%u jobs run and %u wait: the queue is full", e->o.max_sequences,
+                             e->o.max_queue),
+               SUBMIT_QUEUE_FULL;
     }
     atomic_store(&j->queued_ns, engine_now());
     atomic_fetch_add(&e->live, 1);
@@ -417,7 +448,8 @@ static enum submit_refusal try_enlist(struct engine *e, struct job *j, const str
     return SUBMIT_OK;
 }
 
-enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err)
+enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spec, struct job **out,
+                                  const struct wk_err *err)
 {
     struct job *j;
     *out = NULL;
@@ -437,7 +469,7 @@ enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spe
     return SUBMIT_OK;
 }
 
-/* ---- for any thread -------------------------------------------------------------------------------------------------------------- */
+/* ---- for any thread ------------------------------------------------------------------------------------ */
 
 bool engine_cancel(struct engine *e, const char *id)
 {
@@ -450,8 +482,12 @@ bool engine_cancel(struct engine *e, const char *id)
 
 void job_look(const struct job *j, struct job_view *out)
 {
-    *out = (struct job_view){ .state = (enum job_state)atomic_load(&j->state), .priority = j->priority, .n_prompt = j->n_prompt, .n_done = atomic_load(&j->n_done),
-                              .n_generated = job_generated(j), .queued_ns = atomic_load(&j->queued_ns) };
+    *out = (struct job_view){ .state = (enum job_state)atomic_load(&j->state),
+                              .priority = j->priority,
+                              .n_prompt = j->n_prompt,
+                              .n_done = atomic_load(&j->n_done),
+                              .n_generated = job_generated(j),
+                              .queued_ns = atomic_load(&j->queued_ns) };
     (void)strcpy(out->id, j->id);
 }
 

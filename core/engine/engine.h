@@ -1,11 +1,12 @@
 /* engine.h: one thread owns the device; jobs come in, events come out.
  *
- * Every step is one ragged batch under a token budget: first the next row of every running job, then chunks of prompts. A job is admitted when pages for
- * its prompt and all ids that it may generate can be promised. Its ids depend on itself alone: not on neighbours, chunks, prefix hits, time slices or
- * preemption. The engine knows ids only: text, stop strings and chat templates are the caller's.
+ * Every step is one ragged batch under a token budget: first the next row of every running job, then chunks of prompts.
+ * A job is admitted when pages for its prompt and all ids that it may generate can be promised. Its ids depend on
+ * itself alone: not on neighbours, chunks, prefix hits, time slices or preemption. The engine knows ids only: text,
+ * stop strings and chat templates are the caller's.
  *
- * Readers never block the engine: a job's events lie in a ring that has room for all of them, written by the engine, read by one thread of the caller.
- * A slow or gone reader costs its own job only. */
+ * Readers never block the engine: a job's events lie in a ring that has room for all of them, written by the engine,
+ * read by one thread of the caller. A slow or gone reader costs its own job only. */
 #ifndef CORE_ENGINE_ENGINE_H
 #define CORE_ENGINE_ENGINE_H
 
@@ -18,27 +19,31 @@
 enum { ENGINE_JOB_ID_MAX = 128 /* bytes */ };
 
 struct engine_options {
-    uint32_t max_sequences;      /* jobs that run at once; at most the model's dev.max_sequences and max_wanted. Yielded and preempted jobs keep their
-                                    sampler's slot: without sequences to spare (twice as many are plenty) no job gives way to a new one. Half of those to
-                                    spare wait for jobs of high priority while these may preempt */
-    uint32_t max_batch_tokens;   /* rows of a step; at most the model's dev.max_rows */
-    uint32_t max_queue;          /* jobs beyond max_sequences that are queued, yielded or preempted */
+    uint32_t max_sequences; /* jobs that run at once; at most the model's dev.max_sequences and max_wanted. Yielded and
+                               preempted jobs keep their sampler's slot: without sequences to spare (twice as many are
+                               plenty) no job gives way to a new one. Half of those to spare wait for jobs of high
+                               priority while these may preempt */
+    uint32_t max_batch_tokens; /* rows of a step; at most the model's dev.max_rows */
+    uint32_t max_queue;        /* jobs beyond max_sequences that are queued, yielded or preempted */
     bool prefix_cache;
-    bool preempt;                /* a job of high priority that finds no room takes it from a lower one, which is computed again later */
-    int32_t high_priority;       /* effective priority from which a job is high (5) */
-    uint32_t timeslice_tokens;   /* ids after which a job below high_priority yields to waiting ones, keeping its pages; 0: never */
+    bool preempt;              /* a job of high priority that finds no room takes it from a lower one, which
+                                * is computed again later */
+    int32_t high_priority;     /* effective priority from which a job is high (5) */
+    uint32_t timeslice_tokens; /* ids after which a job below high_priority yields to waiting ones, keeping its pages;
+                                  0: never */
 };
 
 /* How a job that runs no more ended, or why it was never taken. */
 enum job_end {
-    JOB_STOP = 0,          /* an id of `ends`, which itself is not given out, or job_stop */
-    JOB_LENGTH,            /* max_tokens ids, or prompt and ids fill the context */
-    JOB_CANCELLED,         /* job_cancel, engine_cancel */
-    JOB_TIMEOUT,           /* its deadline passed */
-    JOB_NO_MEMORY,         /* the KV cache as a whole has too few pages to go on (VRAM_OOM), or the device ran out of memory; the engine goes on */
-    JOB_FAILED,            /* a logit was NaN or infinite, or the step failed; text says which */
-    JOB_DEVICE_LOST,       /* the device is dead, and so is the engine */
-    JOB_DRAINED,           /* it had not begun when the engine was told to drain */
+    JOB_STOP = 0,    /* an id of `ends`, which itself is not given out, or job_stop */
+    JOB_LENGTH,      /* max_tokens ids, or prompt and ids fill the context */
+    JOB_CANCELLED,   /* job_cancel, engine_cancel */
+    JOB_TIMEOUT,     /* its deadline passed */
+    JOB_NO_MEMORY,   /* the KV cache as a whole has too few pages to go on (VRAM_OOM), or the device ran out of memory;
+                        the engine goes on */
+    JOB_FAILED,      /* a logit was NaN or infinite, or the step failed; text says which */
+    JOB_DEVICE_LOST, /* the device is dead, and so is the engine */
+    JOB_DRAINED,     /* it had not begun when the engine was told to drain */
     JOB_END_COUNT
 };
 const char *job_end_name(enum job_end end); /* "stop", "length", "cancelled", ... */
@@ -48,21 +53,24 @@ enum job_state { JOB_QUEUED = 0, JOB_PREFILL, JOB_DECODE, JOB_YIELDED, JOB_PREEM
 const char *job_state_name(enum job_state state);
 
 struct engine_job {
-    const char *id;                            /* 1 to ENGINE_JOB_ID_MAX bytes; unique among jobs queued and running */
-    const uint32_t *prompt; uint32_t n_prompt; /* 1 to context - 1; copied */
-    uint32_t max_tokens;                       /* at least 1; what does not fit in the context ends with JOB_LENGTH */
-    const uint32_t *ends; uint32_t n_ends;     /* at most SAMPLER_MAX_ENDS; copied */
-    const struct sampler_params *params;       /* copied */
-    int32_t priority;                          /* larger first; waiting adds 1 for every 2 s */
-    uint64_t deadline_ns;                      /* CLOCK_MONOTONIC; 0: none */
+    const char *id; /* 1 to ENGINE_JOB_ID_MAX bytes; unique among jobs queued and running */
+    const uint32_t *prompt;
+    uint32_t n_prompt;   /* 1 to context - 1; copied */
+    uint32_t max_tokens; /* at least 1; what does not fit in the context ends with JOB_LENGTH */
+    const uint32_t *ends;
+    uint32_t n_ends;                     /* at most SAMPLER_MAX_ENDS; copied */
+    const struct sampler_params *params; /* copied */
+    int32_t priority;                    /* larger first; waiting adds 1 for every 2 s */
+    uint64_t deadline_ns;                /* CLOCK_MONOTONIC; 0: none */
 };
 
-/* What a job gives its reader, in this order: EVENT_STARTED once prefill begins, EVENT_TOKEN each, EVENT_END once and last (also of a job that never began). */
+/* What a job gives its reader, in this order: EVENT_STARTED once prefill begins, EVENT_TOKEN each, EVENT_END once and
+ * last (also of a job that never began). */
 enum event_kind { EVENT_STARTED = 0, EVENT_TOKEN, EVENT_END };
 struct job_event {
     enum event_kind kind;
-    uint32_t id, index;          /* EVENT_TOKEN: the id, 0-based number */
-    enum job_end end;            /* EVENT_END */
+    uint32_t id, index; /* EVENT_TOKEN: the id, 0-based number */
+    enum job_end end;   /* EVENT_END */
 };
 
 /* Figures of one job, final once EVENT_END was read. Times: CLOCK_MONOTONIC nanoseconds, 0: not yet. */
@@ -70,25 +78,38 @@ struct job_figures {
     uint32_t n_prompt, n_cached, n_generated; /* n_cached: prompt tokens whose pages were found in the prefix cache */
     uint32_t preemptions, yields;
     uint64_t queued_ns, started_ns, first_token_ns, last_token_ns, ended_ns;
-    char text[256];              /* of JOB_FAILED, JOB_NO_MEMORY, JOB_DEVICE_LOST */
+    char text[256]; /* of JOB_FAILED, JOB_NO_MEMORY, JOB_DEVICE_LOST */
 };
 
 struct engine;
 struct job;
 
-/* Takes the model's executor for itself until engine_close (the model stays the caller's) and starts the engine's thread. WK_INVALID: an option out of
- * range, by name. [main thread] */
+/* Takes the model's executor for itself until engine_close (the model stays the caller's) and starts the engine's
+ * thread. WK_INVALID: an option out of range, by name. [main thread] */
 wk_status engine_open(struct model *m, const struct engine_options *o, struct engine **out, const struct wk_err *err);
 
 /* Why a job was refused at the door: nothing of it remains. */
-enum submit_refusal { SUBMIT_OK = 0, SUBMIT_INVALID, SUBMIT_CONTEXT, SUBMIT_NEVER_FITS, SUBMIT_QUEUE_FULL, SUBMIT_EXISTS, SUBMIT_DRAINING, SUBMIT_DEAD, SUBMIT_NO_MEMORY };
-/* Queues a job. SUBMIT_CONTEXT: the prompt does not leave room for one id in the context; SUBMIT_NEVER_FITS: all pages together would not hold the prompt and one id.
- * The job is the caller's until job_release. [any thread] */
-enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err);
+enum submit_refusal {
+    SUBMIT_OK = 0,
+    SUBMIT_INVALID,
+    SUBMIT_CONTEXT,
+    SUBMIT_NEVER_FITS,
+    SUBMIT_QUEUE_FULL,
+    SUBMIT_EXISTS,
+    SUBMIT_DRAINING,
+    SUBMIT_DEAD,
+    SUBMIT_NO_MEMORY
+};
+/* Queues a job. SUBMIT_CONTEXT: the prompt does not leave room for one id in the context; SUBMIT_NEVER_FITS: all pages
+ * together would not hold the prompt and one id. The job is the caller's until job_release. [any thread] */
+enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spec, struct job **out,
+                                  const struct wk_err *err);
 
-/* The job's next event: true; false: none came within timeout_ms (0: do not wait; below 0: wait without end). After EVENT_END: false at once. [the job's reader] */
+/* The job's next event: true; false: none came within timeout_ms (0: do not wait; below 0: wait without end). After
+ * EVENT_END: false at once. [the job's reader] */
 bool job_next(struct job *j, struct job_event *out, int timeout_ms);
-/* Ends the job as JOB_STOP (its text holds a stop string) or JOB_CANCELLED, within one step. Events already in the ring stay; idempotent. [any thread] */
+/* Ends the job as JOB_STOP (its text holds a stop string) or JOB_CANCELLED, within one step. Events already in the ring
+ * stay; idempotent. [any thread] */
 void job_stop(struct job *j);
 void job_cancel(struct job *j);
 void job_figures(const struct job *j, struct job_figures *out); /* [any thread] */
@@ -99,27 +120,40 @@ void job_release(struct job *j); /* NULL allowed */
 bool engine_cancel(struct engine *e, const char *id);
 
 /* Jobs queued and running, oldest first, at most `most`; returns how many there are. [any thread] */
-struct job_view { char id[ENGINE_JOB_ID_MAX + 1]; enum job_state state; int32_t priority; uint32_t n_prompt, n_done /* prompt rows stored */, n_generated; uint64_t queued_ns; };
+struct job_view {
+    char id[ENGINE_JOB_ID_MAX + 1];
+    enum job_state state;
+    int32_t priority;
+    uint32_t n_prompt, n_done /* prompt rows stored */, n_generated;
+    uint64_t queued_ns;
+};
 uint32_t engine_jobs(struct engine *e, struct job_view *out, uint32_t most);
 /* One job, also one that is over (JOB_OVER), until job_release. [any thread] */
 void job_look(const struct job *j, struct job_view *out);
 
-/* Counters since the start and gauges of now, written by the engine after every step; one coherent copy without stopping it. [any thread] */
+/* Counters since the start and gauges of now, written by the engine after every step; one coherent copy without
+ * stopping it. [any thread] */
 enum { ENGINE_BUCKETS = 24 }; /* le: engine_bucket(i) seconds; the last: +Inf */
-struct engine_histogram { uint64_t count[ENGINE_BUCKETS]; uint64_t n; double sum; }; /* not cumulative */
+struct engine_histogram {
+    uint64_t count[ENGINE_BUCKETS];
+    uint64_t n;
+    double sum;
+}; /* not cumulative */
 double engine_bucket(uint32_t i);
 struct engine_stats {
     uint64_t ended[JOB_END_COUNT], refused_full, submitted;
-    uint64_t prompt_tokens, cached_tokens, generated_tokens; /* prompt_tokens: of prompts that gave an id, cached ones included */
+    uint64_t prompt_tokens, cached_tokens,
+        generated_tokens; /* prompt_tokens: of prompts that gave an id, cached ones included */
     /* By admitted jobs whose prompt has a whole page before its last token: all such pages found, some, none. */
     uint64_t prefix_full_hits, prefix_partial_hits, prefix_misses, prefix_evicted_pages;
     uint64_t preemptions, yields, resumes, steps, step_rows;
-    uint64_t high_tokens, low_tokens;              /* generated, by priority class */
+    uint64_t high_tokens, low_tokens; /* generated, by priority class */
     uint32_t queued, running, prefilling, batch_rows, batch_sequences;
-    uint64_t pages, pages_used, pages_cached;      /* of all KV groups; used: by jobs; cached: by the prefix cache alone */
-    double usage;                                  /* share of its pages that jobs hold of the KV group in which they hold most */
-    struct engine_histogram queue_seconds, prefill_seconds, first_token_seconds, inter_token_seconds, decode_seconds, job_seconds;
-    uint64_t progress_ns;                          /* when the engine's thread last did something; it does at least every second, also idle */
+    uint64_t pages, pages_used, pages_cached; /* of all KV groups; used: by jobs; cached: by the prefix cache alone */
+    double usage; /* share of its pages that jobs hold of the KV group in which they hold most */
+    struct engine_histogram queue_seconds, prefill_seconds, first_token_seconds, inter_token_seconds, decode_seconds,
+        job_seconds;
+    uint64_t progress_ns; /* when the engine's thread last did something; it does at least every second, also idle */
     bool draining, dead;
     char dead_text[256];
 };
@@ -128,7 +162,8 @@ void engine_stats(struct engine *e, struct engine_stats *out);
 /* Live change of preempt, high_priority and timeslice_tokens. [any thread] */
 void engine_tune(struct engine *e, bool preempt, int32_t high_priority, uint32_t timeslice_tokens);
 
-/* Runs fn on the engine's thread between two steps with none under way (residency, verify, seal), and waits for it. False: the engine is dead. [any thread] */
+/* Runs fn on the engine's thread between two steps with none under way (residency, verify, seal), and waits for it.
+ * False: the engine is dead. [any thread] */
 bool engine_call(struct engine *e, void (*fn)(void *user), void *user);
 
 /* Nothing new is taken; queued jobs end with JOB_DRAINED, running ones go on. [any thread] */

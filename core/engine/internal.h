@@ -1,15 +1,17 @@
 /* internal.h: the inside of the engine, shared by its files and by nobody else.
  *
  *   engine.c   open, close, the engine's thread and how others reach it: submit, cancel, calls, drain
- *   job.c      a job's memory, its events and its reader; the notifier, which wakes readers so that the engine's thread need not
+ *   job.c      a job's memory, its events and its reader; the notifier, which wakes readers so that the engine's
+ *              thread need not
  *   pages.c    the KV cache's pages: free ones, promised ones, those of a job
  *   prefix.c   whole pages of prompts that are kept for later jobs: a tree over pages
  *   schedule.c who runs: admission, ageing, time slices, preemption
  *   batch.c    steps: what is in them, submit, collect, what their ids mean
  *   stats.c    counters, histograms, coherent copies of them
  *
- * Who touches what: the engine's thread alone, unless a field says otherwise. `lock` guards the table of ids, the list of live jobs, the inbox and the
- * calls; it is held for a few instructions a job, never across a step. Everything that readers see is atomic. */
+ * Who touches what: the engine's thread alone, unless a field says otherwise. `lock` guards the table of ids, the list
+ * of live jobs, the inbox and the calls; it is held for a few instructions a job, never across a step. Everything that
+ * readers see is atomic. */
 #ifndef CORE_ENGINE_INTERNAL_H
 #define CORE_ENGINE_INTERNAL_H
 
@@ -27,24 +29,26 @@ void futex_wake_one(_Atomic uint32_t *word);
 
 wk_status engine_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const struct wk_err *err);
 
-/* ---- pages.c --------------------------------------------------------------------------------------------------------- */
+/* ---- pages.c ------------------------------------------------------------------------------------------- */
 
 /* One KV group's pages. free + evictable >= promised, always: a page that was promised can be had. */
 struct page_pool {
     uint32_t n, n_free, *free; /* [n] a stack */
-    uint32_t promised;         /* that admitted jobs may still take; and of each kept page behind a window the jobs that use it, but for one: each has paid for it */
-    uint32_t window;           /* positions that a row sees; 0: all */
+    uint32_t promised; /* that admitted jobs may still take; and of each kept page behind a window the jobs that use it,
+                          but for one: each has paid for it */
+    uint32_t window;   /* positions that a row sees; 0: all */
 };
 
-/* A job's pages of one group, by blocks of KV_PAGE positions. Behind a window it holds, once a step is under way, those that its next row sees; a step's rows may
- * take more while the step is built. */
+/* A job's pages of one group, by blocks of KV_PAGE positions. Behind a window it holds, once a step is under way, those
+ * that its next row sees; a step's rows may take more while the step is built. */
 struct job_pages {
-    uint32_t *table;           /* [cap] page ids; those of blocks [first, end) are held */
+    uint32_t *table; /* [cap] page ids; those of blocks [first, end) are held */
     uint32_t cap, first, end;
-    uint32_t promise;          /* pages that it was promised and has not taken; behind a window those that it gives back are promised again */
+    uint32_t promise; /* pages that it was promised and has not taken; behind a window those that it gives back are
+                         promised again */
 };
 
-/* ---- job.c ----------------------------------------------------------------------------------------------------------- */
+/* ---- job.c --------------------------------------------------------------------------------------------- */
 
 enum { REQUEST_NONE = 0, REQUEST_STOP, REQUEST_CANCEL };
 
@@ -53,54 +57,59 @@ struct job {
     /* As submitted. */
     char id[ENGINE_JOB_ID_MAX + 1];
     uint32_t *prompt, n_prompt, *ends, n_ends;
-    uint32_t most;                       /* ids: max_tokens, or what the context has room for */
+    uint32_t most; /* ids: max_tokens, or what the context has room for */
     struct sampler_params params;
     struct sampler_bias *bias;
     int32_t priority;
     uint64_t deadline_ns;
-    enum row_role role;                  /* of its prompt's rows */
+    enum row_role role; /* of its prompt's rows */
 
-    /* Between engine and reader. events: number of ids, and EVENT_*_BIT; the engine's thread writes, its ids lie before it. */
-    uint32_t *ids;                       /* [most] */
+    /* Between engine and reader. events: number of ids, and EVENT_*_BIT; the engine's thread writes, its ids lie before
+     * it. */
+    uint32_t *ids; /* [most] */
     _Atomic uint64_t events;
-    _Atomic uint32_t waiting;            /* 1: the reader sleeps on it */
-    _Atomic uint32_t notifying;          /* 1: it lies in the notifier's ring */
-    _Atomic uint32_t refs;               /* reader, engine, notifier */
-    struct { bool started, over; uint32_t n; } read; /* the reader's */
+    _Atomic uint32_t waiting;   /* 1: the reader sleeps on it */
+    _Atomic uint32_t notifying; /* 1: it lies in the notifier's ring */
+    _Atomic uint32_t refs;      /* reader, engine, notifier */
+    struct {
+        bool started, over;
+        uint32_t n;
+    } read; /* the reader's */
 
     /* What anybody may read. */
     _Atomic uint32_t state, n_cached, n_done, preemptions, yields;
     _Atomic uint64_t queued_ns, started_ns, first_token_ns, last_token_ns, ended_ns;
-    char text[256];                      /* before the end is told */
+    char text[256]; /* before the end is told */
 
-    _Atomic uint32_t request;            /* REQUEST_*: the first that came; any thread */
-    _Atomic bool in_step;                /* a step that can be cancelled has rows of it */
+    _Atomic uint32_t request; /* REQUEST_*: the first that came; any thread */
+    _Atomic bool in_step;     /* a step that can be cancelled has rows of it */
 
     /* Under the engine's lock. */
     struct job *live_prev, *live_next, *id_next, *inbox_next;
 
     /* The engine's thread. */
     enum job_end end;
-    bool over, told, running;            /* told: the reader knows that it is over */
-    bool has_pages, pending_drop;        /* has_pages: promised or held; pending_drop: they go once no step has them */
-    uint32_t slot;                       /* the device's sampler; ENGINE_NONE: none yet */
-    uint32_t in_flight;                  /* steps under way that have rows of it */
-    uint32_t fed;                        /* positions in submitted steps */
-    uint32_t stored;                     /* positions in collected steps */
-    uint32_t sampled;                    /* ids of submitted steps */
-    uint32_t n_ids;                      /* ids of collected steps */
-    uint32_t slice;                      /* ids since it last began to run */
-    uint64_t waiting_ns;                 /* since when it has been waiting */
-    int64_t rank;                        /* effective priority when it last began to run */
-    uint64_t turn;                       /* how many began to run before it */
+    bool over, told, running;     /* told: the reader knows that it is over */
+    bool has_pages, pending_drop; /* has_pages: promised or held; pending_drop: they go once no step has them */
+    uint32_t slot;                /* the device's sampler; ENGINE_NONE: none yet */
+    uint32_t in_flight;           /* steps under way that have rows of it */
+    uint32_t fed;                 /* positions in submitted steps */
+    uint32_t stored;              /* positions in collected steps */
+    uint32_t sampled;             /* ids of submitted steps */
+    uint32_t n_ids;               /* ids of collected steps */
+    uint32_t slice;               /* ids since it last began to run */
+    uint64_t waiting_ns;          /* since when it has been waiting */
+    int64_t rank;                 /* effective priority when it last began to run */
+    uint64_t turn;                /* how many began to run before it */
     struct job_pages pages[TAPE_MAX_GROUPS];
     const uint32_t *tables[TAPE_MAX_GROUPS];
-    uint32_t *nodes, n_nodes, n_proven;  /* of the prefix cache, held: blocks [0, n_nodes) of its prompt; blocks [n_proven, n_nodes) are its own, in steps under way */
+    uint32_t *nodes, n_nodes, n_proven; /* of the prefix cache, held: blocks [0, n_nodes) of its prompt; blocks
+                                           [n_proven, n_nodes) are its own, in steps under way */
 };
 
 #define EVENT_STARTED_BIT (1ull << 32)
 #define EVENT_OVER_BIT (1ull << 33)
-#define EVENT_END_SHIFT 40               /* enum job_end */
+#define EVENT_END_SHIFT 40 /* enum job_end */
 
 /* A checked job with all memory that it will need. */
 wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err);
@@ -109,7 +118,10 @@ void job_unref(struct job *j);
 void job_tell_started(struct job *j);
 void job_tell_id(struct job *j, uint32_t id);
 void job_tell_end(struct job *j, enum job_end end);
-static inline uint32_t job_generated(const struct job *j) { return (uint32_t)atomic_load_explicit(&j->events, memory_order_acquire); }
+static inline uint32_t job_generated(const struct job *j)
+{
+    return (uint32_t)atomic_load_explicit(&j->events, memory_order_acquire);
+}
 /* Positions whose tokens are known: the prompt, and ids that were generated before it was preempted. */
 static inline uint32_t job_known(const struct job *j) { return j->n_prompt + (j->n_ids ? j->n_ids - 1 : 0); }
 /* Positions that it will have stored at most. */
@@ -120,8 +132,8 @@ struct notifier {
     pthread_t thread;
     bool started;
     struct job **ring;
-    uint32_t cap;                        /* a power of two */
-    _Atomic uint32_t head, tail;         /* taken, given */
+    uint32_t cap;                /* a power of two */
+    _Atomic uint32_t head, tail; /* taken, given */
     _Atomic uint32_t asleep;
     _Atomic bool stop;
 };
@@ -129,128 +141,167 @@ wk_status notifier_open(struct notifier *n, uint32_t jobs, const struct wk_err *
 void notifier_flush(struct notifier *n); /* lets it run if something was given */
 void notifier_close(struct notifier *n);
 
-/* ---- prefix.c -------------------------------------------------------------------------------------------------------- */
+/* ---- prefix.c ------------------------------------------------------------------------------------------ */
 
 /* Who uses what is kept, and the rest in order of last use. */
 struct prefix_list {
-    struct prefix_link { uint32_t users, older, newer; } *link; /* [cap] older, newer: while nobody uses it */
-    uint32_t oldest, newest, n;          /* n: in the list */
+    struct prefix_link {
+        uint32_t users, older, newer;
+    } *link;                    /* [cap] older, newer: while nobody uses it */
+    uint32_t oldest, newest, n; /* n: in the list */
 };
 struct prefix_node {
     uint32_t tokens[KV_PAGE];
-    uint32_t parent;                     /* ENGINE_NONE: the prompt's beginning */
+    uint32_t parent; /* ENGINE_NONE: the prompt's beginning */
     uint32_t role, hash;
-    uint32_t next;                       /* in its bucket, or in the list of unused nodes */
-    bool proven;                         /* its step was collected, and was good: it can be found */
+    uint32_t next; /* in its bucket, or in the list of unused nodes */
+    bool proven;   /* its step was collected, and was good: it can be found */
 };
 struct prefix {
     uint64_t seed;
     uint32_t cap, n_groups;
-    struct prefix_node *nodes;           /* [cap] */
-    uint32_t *pages;                     /* [cap][n_groups]; ENGINE_NONE: of a group with a window, not kept */
-    uint32_t *buckets, n_buckets;        /* a power of two */
+    struct prefix_node *nodes;    /* [cap] */
+    uint32_t *pages;              /* [cap][n_groups]; ENGINE_NONE: of a group with a window, not kept */
+    uint32_t *buckets, n_buckets; /* a power of two */
     uint32_t unused;
-    struct prefix_list held;             /* nodes, by jobs */
-    /* Of each group with a window: nodes that have a page of it, by jobs whose next rows see this page; back: pages that a row right behind a page sees. */
-    struct { uint32_t width, back; struct prefix_list used; } window[TAPE_MAX_GROUPS]; /* width 0: no window */
+    struct prefix_list held; /* nodes, by jobs */
+    /* Of each group with a window: nodes that have a page of it, by jobs whose next rows see this page; back: pages
+     * that a row right behind a page sees. */
+    struct {
+        uint32_t width, back;
+        struct prefix_list used;
+    } window[TAPE_MAX_GROUPS]; /* width 0: no window */
 };
-/* Room for cap whole pages of groups with these windows (0: none) [n_groups]. cap 0: a cache that finds and keeps nothing. */
-wk_status prefix_open(struct prefix *p, uint32_t cap, const uint32_t *windows, uint32_t n_groups, const struct wk_err *err);
+/* Room for cap whole pages of groups with these windows (0: none) [n_groups]. cap 0: a cache that finds and keeps
+ * nothing. */
+wk_status prefix_open(struct prefix *p, uint32_t cap, const uint32_t *windows, uint32_t n_groups,
+                      const struct wk_err *err);
 void prefix_close(struct prefix *p);
-/* The longest chain of kept pages that tokens begin with and a job can go on from, at most n pages: of groups with windows only pages that its next row
- * sees must be there. Into nodes [n], none of them held. */
+/* The longest chain of kept pages that tokens begin with and a job can go on from, at most n pages: of groups with
+ * windows only pages that its next row sees must be there. Into nodes [n], none of them held. */
 uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t *tokens, uint32_t n, uint32_t *nodes);
 void prefix_hold(struct prefix *p, uint32_t node);
 /* Holders of a node hold all nodes above it and drop the lowest first, so that what is evicted has nothing below it. */
 void prefix_drop(struct prefix *p, uint32_t node);
-/* The node of these tokens below `parent`, held: a proven one that was there, or (*added) a new one without pages, which nobody finds before it is proven.
- * ENGINE_NONE: another job computes it just now, or there is no room. */
+/* The node of these tokens below `parent`, held: a proven one that was there, or (*added) a new one without pages,
+ * which nobody finds before it is proven. ENGINE_NONE: another job computes it just now, or there is no room. */
 uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, bool *added);
-/* Gives up an unproven node, whose pages nobody uses, or the one that nobody has held for the longest time (there must be one): its pages [n_groups]. */
+/* Gives up an unproven node, whose pages nobody uses, or the one that nobody has held for the longest time (there must
+ * be one): its pages [n_groups]. */
 const uint32_t *prefix_remove(struct prefix *p, uint32_t node);
 const uint32_t *prefix_evict(struct prefix *p);
-static inline uint32_t *prefix_pages(const struct prefix *p, uint32_t node) { return p->pages + (uint64_t)node * p->n_groups; }
+static inline uint32_t *prefix_pages(const struct prefix *p, uint32_t node)
+{
+    return p->pages + (uint64_t)node * p->n_groups;
+}
 
-/* A node's page of a group with a window: given by the job that uses it; used by one more job, or by one less: how many use it besides. */
+/* A node's page of a group with a window: given by the job that uses it; used by one more job, or by one less: how many
+ * use it besides. */
 void prefix_give_page(struct prefix *p, uint32_t group, uint32_t node, uint32_t page);
 uint32_t prefix_use_page(struct prefix *p, uint32_t group, uint32_t node);
 uint32_t prefix_leave_page(struct prefix *p, uint32_t group, uint32_t node);
 /* Takes the page of the group that nobody has used for the longest time (there must be one). */
 uint32_t prefix_evict_page(struct prefix *p, uint32_t group);
 /* Pages of the group that are kept for nobody. */
-static inline uint32_t prefix_evictable(const struct prefix *p, uint32_t group) { return p->window[group].width ? p->window[group].used.n : p->held.n; }
+static inline uint32_t prefix_evictable(const struct prefix *p, uint32_t group)
+{
+    return p->window[group].width ? p->window[group].used.n : p->held.n;
+}
 
-/* ---- the engine ------------------------------------------------------------------------------------------------------ */
+/* ---- the engine ---------------------------------------------------------------------------------------- */
 
-/* Steps are of one kernel class each: generated rows (the next row of every running job; short prompts; ids of preempted jobs again), or prompt rows. */
+/* Steps are of one kernel class each: generated rows (the next row of every running job; short prompts; ids of
+ * preempted jobs again), or prompt rows. */
 enum step_kind { STEP_GENERATED = 0, STEP_PROMPT, STEP_KINDS };
 
-struct step_member { struct job *job; uint32_t n_rows; bool sampled; };
+struct step_member {
+    struct job *job;
+    uint32_t n_rows;
+    bool sampled;
+};
 struct step_record {
     enum step_kind kind;
     uint32_t n, n_rows;
     uint64_t submitted_ns;
-    double share, charged;               /* the class's part of the time, and the seconds that it was charged in advance */
-    struct step_member *member;          /* [max_sequences] */
+    double share, charged;      /* the class's part of the time, and the seconds that it was charged in advance */
+    struct step_member *member; /* [max_sequences] */
 };
 
-struct engine_call_record { void (*fn)(void *user); void *user; bool done, ok; struct engine_call_record *next; };
+struct engine_call_record {
+    void (*fn)(void *user);
+    void *user;
+    bool done, ok;
+    struct engine_call_record *next;
+};
 
 /* Why the engine's thread should look up. */
 enum { ATTEND_INBOX = 1, ATTEND_REQUEST = 2, ATTEND_CALL = 4, ATTEND_DRAIN = 8, ATTEND_CLOSE = 16 };
 
 struct engine {
     struct model *model;
-    struct engine_options o;             /* preempt, high_priority, timeslice_tokens: see tune */
+    struct engine_options o; /* preempt, high_priority, timeslice_tokens: see tune */
     pthread_t thread;
 
     /* Any thread. */
     _Atomic uint32_t attention, asleep;
-    _Atomic uint32_t live;               /* jobs that are not over */
+    _Atomic uint32_t live; /* jobs that are not over */
     _Atomic uint32_t steps_under_way;
     _Atomic uint64_t submitted, refused_full;
     _Atomic bool draining, dead;
-    char dead_text[256];                 /* before dead */
+    char dead_text[256]; /* before dead */
     _Atomic bool preempt;
     _Atomic int32_t high_priority;
     _Atomic uint32_t timeslice_tokens;
-    bool step_cancel;                    /* of the step that runs inside submit; atomic builtins alone: the device reads it as a plain bool */
+    bool step_cancel; /* of the step that runs inside submit; atomic builtins alone: the device reads it
+                       * as a plain bool */
 
     pthread_mutex_t lock;
     pthread_cond_t called;
-    struct job **ids; uint32_t n_ids;    /* hash table by id; a power of two */
+    struct job **ids;
+    uint32_t n_ids; /* hash table by id; a power of two */
     struct job *live_first, *live_last, *inbox, **inbox_end;
     struct engine_call_record *calls;
 
     /* The engine's thread. */
-    struct page_pool pool[TAPE_MAX_GROUPS]; uint32_t n_groups;
+    struct page_pool pool[TAPE_MAX_GROUPS];
+    uint32_t n_groups;
     struct prefix prefix;
-    struct job **running; uint32_t n_running;  /* [max_sequences] by rank, then turn */
-    struct job **waiting; uint32_t n_waiting;  /* [max_sequences + max_queue] */
-    struct job **ended; uint32_t n_ended;      /* [max_sequences + max_queue] over, to be told */
-    struct job **victims;                      /* [max_sequences + max_queue] */
-    uint32_t *slots, n_slots;            /* free ones, a stack */
+    struct job **running;
+    uint32_t n_running; /* [max_sequences] by rank, then turn */
+    struct job **waiting;
+    uint32_t n_waiting; /* [max_sequences + max_queue] */
+    struct job **ended;
+    uint32_t n_ended;         /* [max_sequences + max_queue] over, to be told */
+    struct job **victims;     /* [max_sequences + max_queue] */
+    uint32_t *slots, n_slots; /* free ones, a stack */
     uint64_t next_deadline, schedule_at, turns;
     bool schedule_due, call_waits, closing;
 
-    struct step_record under_way[STEP_QUEUE]; uint32_t oldest, n_under_way;
+    struct step_record under_way[STEP_QUEUE];
+    uint32_t oldest, n_under_way;
     struct step_seq *seqs;
     uint32_t *tokens, *wanted, *step_ids;
     bool *step_failed;
-    double spent[STEP_KINDS];            /* seconds of the device by share: the class that has had less is next */
-    bool present[STEP_KINDS];            /* there was something of the class when the last step was chosen */
+    double spent[STEP_KINDS]; /* seconds of the device by share: the class that has had less is next */
+    bool present[STEP_KINDS]; /* there was something of the class when the last step was chosen */
     uint32_t prompts_in_a_row;
-    double row_seconds;                  /* of a prompt row, lately; 0: not known */
-    double step_seconds;                 /* of a step of generated rows, lately */
+    double row_seconds;  /* of a prompt row, lately; 0: not known */
+    double step_seconds; /* of a step of generated rows, lately */
     uint64_t last_collect_ns;
 
     struct notifier notifier;
-    struct engine_stats stats;           /* the thread's own */
-    struct { struct engine_stats copy[3]; _Atomic uint32_t middle; uint32_t back, front; pthread_mutex_t reading; } published;
+    struct engine_stats stats; /* the thread's own */
+    struct {
+        struct engine_stats copy[3];
+        _Atomic uint32_t middle;
+        uint32_t back, front;
+        pthread_mutex_t reading;
+    } published;
 };
 
 void engine_attention(struct engine *e, uint32_t bits); /* [any thread] */
-/* Ends a job: its place is free at once, its pages and slot when no step under way has it; told at the end of the turn. text: NULL, or why. */
+/* Ends a job: its place is free at once, its pages and slot when no step under way has it; told at the end of the turn.
+ * text: NULL, or why. */
 void engine_end_job(struct engine *e, struct job *j, enum job_end end, const char *text);
 /* What a job that is over, and in no step any more, still has. */
 void engine_settle(struct engine *e, struct job *j);
@@ -265,28 +316,35 @@ uint32_t pages_needed(const struct page_pool *p, uint64_t positions);
 /* Can all that j may need be promised? Finds its prompt's kept pages, into j->nodes and *found. */
 bool pages_can_promise(const struct engine *e, struct job *j, uint32_t *found);
 void pages_promise(struct engine *e, struct job *j, uint32_t found); /* after pages_can_promise said yes */
-/* Takes pages for as many of j's next `rows` rows as there are pages for; returns how many. 0: none is left that was not promised to others. */
+/* Takes pages for as many of j's next `rows` rows as there are pages for; returns how many. 0: none is left that was
+ * not promised to others. */
 uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows);
-/* A step with j's rows up to `fed` is under way, or its step came to nothing: keeps whole pages of its prompt, gives back what its next row does not see. */
+/* A step with j's rows up to `fed` is under way, or its step came to nothing: keeps whole pages of its prompt, gives
+ * back what its next row does not see. */
 void pages_settle(struct engine *e, struct job *j);
-void pages_prove(struct engine *e, struct job *j);                    /* j's rows up to `stored` are good */
-void pages_drop(struct engine *e, struct job *j);                     /* all of it; no step under way has it */
+void pages_prove(struct engine *e, struct job *j); /* j's rows up to `stored` are good */
+void pages_drop(struct engine *e, struct job *j);  /* all of it; no step under way has it */
 /* Would the pages of these jobs, given back, be enough for j? */
 bool pages_would_do(const struct engine *e, struct job *j, struct job *const *victims, uint32_t n);
 
 /* schedule.c */
 void schedule(struct engine *e, uint64_t now);
-void schedule_remove(struct engine *e, struct job *j);   /* from running or waiting */
+void schedule_remove(struct engine *e, struct job *j); /* from running or waiting */
 void schedule_wait(struct engine *e, struct job *j, uint64_t now);
 void schedule_drop_pages(struct engine *e, struct job *j); /* a preempted job's, if no step has it */
 
 /* batch.c */
 wk_status batch_open(struct engine *e, const struct wk_err *err);
 void batch_close(struct engine *e);
-enum batch_result { BATCH_NOTHING = 0, BATCH_SUBMITTED, BATCH_AGAIN /* a job has ended or is to end: look at the others first */ };
+enum batch_result {
+    BATCH_NOTHING = 0,
+    BATCH_SUBMITTED,
+    BATCH_AGAIN /* a job has ended or is to end: look at the others first */
+};
 enum batch_result batch_submit(struct engine *e); /* one step */
-bool batch_wants_more(const struct engine *e);    /* too few steps under way; long ones are soon enough, for what comes new waits behind them */
-void batch_collect(struct engine *e); /* the oldest step */
+bool batch_wants_more(const struct engine *e); /* too few steps under way; long ones are soon enough, for what comes new
+                                                  waits behind them */
+void batch_collect(struct engine *e);          /* the oldest step */
 
 /* stats.c */
 void stats_open(struct engine *e);

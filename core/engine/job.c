@@ -1,10 +1,12 @@
 /* job.c: a job's memory, its events and its reader; and the notifier.
  *
- * All that a job will ever need is one block of memory, taken by who submits it: prompt, ids, page tables. The ids are the ring: there is room for all of
- * them, so the engine's thread never waits for a reader. One word says how many there are and whether the job is over.
+ * All that a job will ever need is one block of memory, taken by who submits it: prompt, ids, page tables. The ids are
+ * the ring: there is room for all of them, so the engine's thread never waits for a reader. One word says how many
+ * there are and whether the job is over.
  *
- * A reader that finds nothing says so and sleeps on a word of its own. The engine's thread looks at that word after each event, and hands jobs with
- * sleepers to the notifier, which makes the system calls. Either side writes its own word before it reads the other's, so no wake-up is lost. */
+ * A reader that finds nothing says so and sleeps on a word of its own. The engine's thread looks at that word after
+ * each event, and hands jobs with sleepers to the notifier, which makes the system calls. Either side writes its own
+ * word before it reads the other's, so no wake-up is lost. */
 #include "engine/internal.h"
 
 #include <linux/futex.h>
@@ -28,15 +30,18 @@ uint64_t engine_now(void)
 
 void futex_wait_until(_Atomic uint32_t *word, uint32_t value, uint64_t deadline_ns)
 {
-    const struct timespec t = { .tv_sec = (time_t)(deadline_ns / 1000000000u), .tv_nsec = (long)(deadline_ns % 1000000000u) };
-    (void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value, deadline_ns ? &t : NULL, NULL, FUTEX_BITSET_MATCH_ANY);
+    const struct timespec t = { .tv_sec = (time_t)(deadline_ns / 1000000000u),
+                                .tv_nsec = (long)(deadline_ns % 1000000000u) };
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value, deadline_ns ? &t : NULL, NULL,
+                  FUTEX_BITSET_MATCH_ANY);
 }
 
 void futex_wake_one(_Atomic uint32_t *word) { (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
 
 const char *job_end_name(enum job_end end)
 {
-    static const char *const names[JOB_END_COUNT] = { "stop", "length", "cancelled", "timeout", "no_memory", "failed", "device_lost", "drained" };
+    static const char *const names[JOB_END_COUNT] = { "stop",      "length", "cancelled",   "timeout",
+                                                      "no_memory", "failed", "device_lost", "drained" };
     return (unsigned)end < JOB_END_COUNT ? names[end] : "unknown";
 }
 
@@ -46,9 +51,10 @@ const char *job_state_name(enum job_state state)
     return (unsigned)state < sizeof names / sizeof *names ? names[state] : "unknown";
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Entries of a group's page table: a job holds no more pages than there are, but what a window hides has an entry too. */
+/* Entries of a group's page table: a job holds no more pages than there are, but what a window hides
+ * has an entry too. */
 static uint32_t table_cap(const struct page_pool *p, uint32_t positions)
 {
     const uint32_t n = (uint32_t)kv_pages_of(positions);
@@ -71,14 +77,21 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
 
 wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err)
 {
-    const uint32_t room = e->model->dev.context - spec->n_prompt, most = spec->max_tokens < room ? spec->max_tokens : room, positions = spec->n_prompt + most - 1;
+    const uint32_t room = e->model->dev.context - spec->n_prompt,
+                   most = spec->max_tokens < room ? spec->max_tokens : room, positions = spec->n_prompt + most - 1;
     const uint32_t n_nodes = e->prefix.cap ? spec->n_prompt / KV_PAGE : 0;
     uint64_t words = (uint64_t)spec->n_prompt + spec->n_ends + most + n_nodes + 2ull * spec->params->n_logit_bias;
     for (uint32_t g = 0; g < e->n_groups; g++) words += table_cap(&e->pool[g], positions);
     *out = NULL;
     struct job *j = malloc(sizeof *j + words * sizeof(uint32_t));
-    if (!j) return wk_fail(err, WK_NO_MEMORY, "out of memory for a job of %u prompt tokens and %u ids", spec->n_prompt, most);
-    *j = (struct job){ .engine = e, .most = most, .slot = ENGINE_NONE, .refs = 2, .role = spec->n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT };
+    if (!j)
+        return wk_fail(err, WK_NO_MEMORY, "out of memory for a job of %u prompt tokens and %u ids", spec->n_prompt,
+                       most);
+    *j = (struct job){ .engine = e,
+                       .most = most,
+                       .slot = ENGINE_NONE,
+                       .refs = 2,
+                       .role = spec->n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT };
     uint32_t *at = (uint32_t *)(void *)(j + 1);
     j->bias = (struct sampler_bias *)(void *)at;
     at += 2ull * spec->params->n_logit_bias;
@@ -101,7 +114,7 @@ void job_unref(struct job *j)
     if (atomic_fetch_sub(&j->refs, 1) == 1) free(j);
 }
 
-/* ---- what the engine tells ------------------------------------------------------------------------------------------- */
+/* ---- what the engine tells ----------------------------------------------------------------------------- */
 
 static void notify(struct job *j)
 {
@@ -124,7 +137,10 @@ static void tell(struct job *j, uint64_t events)
     notify(j);
 }
 
-void job_tell_started(struct job *j) { tell(j, atomic_load_explicit(&j->events, memory_order_relaxed) | EVENT_STARTED_BIT); }
+void job_tell_started(struct job *j)
+{
+    tell(j, atomic_load_explicit(&j->events, memory_order_relaxed) | EVENT_STARTED_BIT);
+}
 
 void job_tell_id(struct job *j, uint32_t id)
 {
@@ -138,7 +154,7 @@ void job_tell_end(struct job *j, enum job_end end)
     tell(j, atomic_load_explicit(&j->events, memory_order_relaxed) | EVENT_OVER_BIT | (uint64_t)end << EVENT_END_SHIFT);
 }
 
-/* ---- the reader ------------------------------------------------------------------------------------------------------ */
+/* ---- the reader ---------------------------------------------------------------------------------------- */
 
 static bool read_event(struct job *j, struct job_event *out)
 {
@@ -187,8 +203,14 @@ static void ask(struct job *j, uint32_t request)
 
 static bool is_over(const struct job *j) { return atomic_load(&j->events) & EVENT_OVER_BIT; }
 
-void job_stop(struct job *j) { if (!is_over(j)) ask(j, REQUEST_STOP); }
-void job_cancel(struct job *j) { if (!is_over(j)) ask(j, REQUEST_CANCEL); }
+void job_stop(struct job *j)
+{
+    if (!is_over(j)) ask(j, REQUEST_STOP);
+}
+void job_cancel(struct job *j)
+{
+    if (!is_over(j)) ask(j, REQUEST_CANCEL);
+}
 
 void job_release(struct job *j)
 {
@@ -200,13 +222,20 @@ void job_release(struct job *j)
 void job_figures(const struct job *j, struct job_figures *out)
 {
     const uint64_t events = atomic_load(&j->events);
-    *out = (struct job_figures){ .n_prompt = j->n_prompt, .n_cached = atomic_load(&j->n_cached), .n_generated = (uint32_t)events, .preemptions = atomic_load(&j->preemptions),
-        .yields = atomic_load(&j->yields), .queued_ns = atomic_load(&j->queued_ns), .started_ns = atomic_load(&j->started_ns), .first_token_ns = atomic_load(&j->first_token_ns),
-        .last_token_ns = atomic_load(&j->last_token_ns), .ended_ns = atomic_load(&j->ended_ns) };
+    *out = (struct job_figures){ .n_prompt = j->n_prompt,
+                                 .n_cached = atomic_load(&j->n_cached),
+                                 .n_generated = (uint32_t)events,
+                                 .preemptions = atomic_load(&j->preemptions),
+                                 .yields = atomic_load(&j->yields),
+                                 .queued_ns = atomic_load(&j->queued_ns),
+                                 .started_ns = atomic_load(&j->started_ns),
+                                 .first_token_ns = atomic_load(&j->first_token_ns),
+                                 .last_token_ns = atomic_load(&j->last_token_ns),
+                                 .ended_ns = atomic_load(&j->ended_ns) };
     if (events & EVENT_OVER_BIT) (void)strcpy(out->text, j->text);
 }
 
-/* ---- the notifier ---------------------------------------------------------------------------------------------------- */
+/* ---- the notifier -------------------------------------------------------------------------------------- */
 
 static void *notifier_main(void *arg)
 {

@@ -1,15 +1,17 @@
 /* pages.c: exact accounting of the KV cache's pages: free, held by jobs, kept by the prefix cache, promised.
  *
- * A job is admitted when every page that it may come to need can be promised to it: then it never waits for another in the middle. What it needs more than
- * the whole cache has is not promised: such a job runs as far as there are pages. Kept pages that no job holds count as free, for they are given
- * up when one is needed.
+ * A job is admitted when every page that it may come to need can be promised to it: then it never waits for another in
+ * the middle. What it needs more than the whole cache has is not promised: such a job runs as far as there are pages.
+ * Kept pages that no job holds count as free, for they are given up when one is needed.
  *
- * Of a group with a window a job needs at any time what its next row sees, so that much is promised, whatever its length: what it gives back behind the
- * window is promised to it again. A chunk of a prompt takes more, out of what nobody was promised, while its step is built: its rows are stored before any of
- * them attends. Once the step is under way all but the next row's window goes back, for the device runs steps one after the other; so every step
- * finds what the one before had. Where it is less than a chunk wants, the chunk is cut.
+ * Of a group with a window a job needs at any time what its next row sees, so that much is promised, whatever its
+ * length: what it gives back behind the window is promised to it again. A chunk of a prompt takes more, out of what
+ * nobody was promised, while its step is built: its rows are stored before any of them attends. Once the step is under
+ * way all but the next row's window goes back, for the device runs steps one after the other; so every step finds what
+ * the one before had. Where it is less than a chunk wants, the chunk is cut.
  *
- * A kept page behind a window may be in the windows of several jobs. Each counts it as its own: when one goes on, it will need another. */
+ * A kept page behind a window may be in the windows of several jobs. Each counts it as its own: when one goes on, it
+ * will need another. */
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -18,7 +20,7 @@
 #include "device/kv_pages.h"
 #include "tape/tape.h"
 
-/* ---- pools ----------------------------------------------------------------------------------------------------------- */
+/* ---- pools --------------------------------------------------------------------------------------------- */
 
 static wk_status pool_open(struct page_pool *p, uint32_t n, uint32_t window, const struct wk_err *err)
 {
@@ -28,7 +30,8 @@ static wk_status pool_open(struct page_pool *p, uint32_t n, uint32_t window, con
     return WK_OK;
 }
 
-/* Nodes of the prefix cache: each has a page of every group without a window. Where all have one, as many as have pages, and those above them. */
+/* Nodes of the prefix cache: each has a page of every group without a window. Where all have one, as many as have
+ * pages, and those above them. */
 static uint32_t most_nodes(const struct engine *e)
 {
     uint32_t least = UINT32_MAX, most = 0;
@@ -80,18 +83,23 @@ static void evict_page(struct engine *e, uint32_t g)
 }
 
 /* Pages of group g that nobody was promised. */
-static uint64_t spare(const struct engine *e, uint32_t g) { return (uint64_t)e->pool[g].n_free + prefix_evictable(&e->prefix, g) - e->pool[g].promised; }
+static uint64_t spare(const struct engine *e, uint32_t g)
+{
+    return (uint64_t)e->pool[g].n_free + prefix_evictable(&e->prefix, g) - e->pool[g].promised;
+}
 
 /* One page that is there: promised, or spare. */
 static uint32_t take(struct engine *e, uint32_t g)
 {
     struct page_pool *p = &e->pool[g];
-    if (!p->n_free && p->window) evict_page(e, g);
-    else if (!p->n_free) evict(e);
+    if (!p->n_free && p->window)
+        evict_page(e, g);
+    else if (!p->n_free)
+        evict(e);
     return p->free[--p->n_free];
 }
 
-/* ---- promises ---------------------------------------------------------------------------------------------------------- */
+/* ---- promises ------------------------------------------------------------------------------------------ */
 
 /* Pages of group g that j needs and could ever be given. */
 static uint32_t share(const struct page_pool *p, const struct job *j)
@@ -100,15 +108,20 @@ static uint32_t share(const struct page_pool *p, const struct job *j)
     return n < p->n ? n : p->n;
 }
 
-/* Pages of group g that would be there for j if `returned` more were, and `pinned` fewer could be evicted. Behind a window nothing that is found comes free. */
-static bool fits(const struct engine *e, uint32_t g, const struct job *j, uint32_t found, uint64_t returned, uint32_t pinned)
+/* Pages of group g that would be there for j if `returned` more were, and `pinned` fewer could be evicted. Behind a
+ * window nothing that is found comes free. */
+static bool fits(const struct engine *e, uint32_t g, const struct job *j, uint32_t found, uint64_t returned,
+                 uint32_t pinned)
 {
     const uint64_t there = spare(e, g) + returned, need = share(&e->pool[g], j);
     return e->pool[g].window ? there >= need : there >= (need > found ? need - found : 0) + pinned;
 }
 
 /* Kept pages that j's prompt begins with, but its last row has to run. */
-static uint32_t find(const struct engine *e, struct job *j) { return prefix_find(&e->prefix, j->role, j->prompt, (j->n_prompt - 1) / KV_PAGE, j->nodes); }
+static uint32_t find(const struct engine *e, struct job *j)
+{
+    return prefix_find(&e->prefix, j->role, j->prompt, (j->n_prompt - 1) / KV_PAGE, j->nodes);
+}
 
 static uint32_t users(const struct engine *e, uint32_t node) { return e->prefix.held.link[node].users; }
 
@@ -128,12 +141,15 @@ bool pages_can_promise(const struct engine *e, struct job *j, uint32_t *found)
     return true;
 }
 
-/* Pages of group g that are there for j once a victim gives up its own: without a window, kept ones stay that others hold, or that j is to hold. */
-static uint32_t returns(const struct engine *e, const struct job *victim, const struct job *j, uint32_t found, uint32_t g)
+/* Pages of group g that are there for j once a victim gives up its own: without a window, kept ones stay that others
+ * hold, or that j is to hold. */
+static uint32_t returns(const struct engine *e, const struct job *victim, const struct job *j, uint32_t found,
+                        uint32_t g)
 {
     const struct job_pages *q = &victim->pages[g];
     uint32_t n = q->end - q->first + q->promise;
-    for (uint32_t b = 0; !e->pool[g].window && b < victim->n_nodes; b++) n -= users(e, victim->nodes[b]) > 1 || (b < found && j->nodes[b] == victim->nodes[b]);
+    for (uint32_t b = 0; !e->pool[g].window && b < victim->n_nodes; b++)
+        n -= users(e, victim->nodes[b]) > 1 || (b < found && j->nodes[b] == victim->nodes[b]);
     return n;
 }
 
@@ -149,8 +165,14 @@ bool pages_would_do(const struct engine *e, struct job *j, struct job *const *vi
 }
 
 /* Of a group with a window: one more or one less job has node's page in its window. */
-static void use_page(struct engine *e, uint32_t g, uint32_t node) { e->pool[g].promised += prefix_use_page(&e->prefix, g, node) > 0; }
-static void leave_page(struct engine *e, uint32_t g, uint32_t node) { e->pool[g].promised -= prefix_leave_page(&e->prefix, g, node) > 0; }
+static void use_page(struct engine *e, uint32_t g, uint32_t node)
+{
+    e->pool[g].promised += prefix_use_page(&e->prefix, g, node) > 0;
+}
+static void leave_page(struct engine *e, uint32_t g, uint32_t node)
+{
+    e->pool[g].promised -= prefix_leave_page(&e->prefix, g, node) > 0;
+}
 
 void pages_promise(struct engine *e, struct job *j, uint32_t found)
 {
@@ -190,16 +212,19 @@ uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows)
     return rows;
 }
 
-/* ---- keeping ----------------------------------------------------------------------------------------------------------- */
+/* ---- keeping ------------------------------------------------------------------------------------------- */
 
-/* The node is given j's pages where it has none; where it has, they take the place of j's own, which are the same in every bit. */
+/* The node is given j's pages where it has none; where it has, they take the place of j's own, which are the same in
+ * every bit. */
 static void keep_block(struct engine *e, struct job *j, uint32_t block, uint32_t node)
 {
     for (uint32_t g = 0; g < e->n_groups; g++) {
         uint32_t *kept = &prefix_pages(&e->prefix, node)[g], *own = &j->pages[g].table[block];
         if (block < j->pages[g].first) continue;
-        if (*kept == ENGINE_NONE && e->pool[g].window) prefix_give_page(&e->prefix, g, node, *own);
-        else if (*kept == ENGINE_NONE) *kept = *own;
+        if (*kept == ENGINE_NONE && e->pool[g].window)
+            prefix_give_page(&e->prefix, g, node, *own);
+        else if (*kept == ENGINE_NONE)
+            *kept = *own;
         else {
             put_free(e, g, *own);
             *own = *kept;
@@ -211,24 +236,28 @@ static void keep_block(struct engine *e, struct job *j, uint32_t block, uint32_t
 static void keep_prefix(struct engine *e, struct job *j)
 {
     struct prefix *p = &e->prefix;
-    for (const uint32_t rows = j->fed < j->n_prompt ? j->fed : j->n_prompt; p->cap && (j->n_nodes + 1) * KV_PAGE <= rows; j->n_nodes++) {
+    for (const uint32_t rows = j->fed < j->n_prompt ? j->fed : j->n_prompt;
+         p->cap && (j->n_nodes + 1) * KV_PAGE <= rows; j->n_nodes++) {
         const uint32_t b = j->n_nodes;
         bool added;
         if (p->unused == ENGINE_NONE && p->held.n) evict(e);
-        const uint32_t node = prefix_add(p, j->role, b ? j->nodes[b - 1] : ENGINE_NONE, j->prompt + b * KV_PAGE, &added);
+        const uint32_t node =
+            prefix_add(p, j->role, b ? j->nodes[b - 1] : ENGINE_NONE, j->prompt + b * KV_PAGE, &added);
         if (node == ENGINE_NONE) return;
         j->nodes[b] = node;
         keep_block(e, j, b, node);
-        if (!added) j->n_proven = b + 1; /* nothing is below a node that is not proven, so neither is what is above this one */
+        if (!added)
+            j->n_proven = b + 1; /* nothing is below a node that is not proven, so neither is what is above this one */
     }
 }
 
 void pages_prove(struct engine *e, struct job *j)
 {
-    while (j->n_proven < j->n_nodes && (j->n_proven + 1) * KV_PAGE <= j->stored) e->prefix.nodes[j->nodes[j->n_proven++]].proven = true;
+    while (j->n_proven < j->n_nodes && (j->n_proven + 1) * KV_PAGE <= j->stored)
+        e->prefix.nodes[j->nodes[j->n_proven++]].proven = true;
 }
 
-/* ---- giving back ------------------------------------------------------------------------------------------------------- */
+/* ---- giving back --------------------------------------------------------------------------------------- */
 
 /* Blocks [from, to) of group g. */
 static void give_back(struct engine *e, struct job *j, uint32_t g, uint32_t from, uint32_t to)
@@ -236,8 +265,10 @@ static void give_back(struct engine *e, struct job *j, uint32_t g, uint32_t from
     for (uint32_t b = from; b < to; b++) {
         const uint32_t page = j->pages[g].table[b];
         const bool kept = b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == page;
-        if (!kept) put_free(e, g, page);
-        else if (e->pool[g].window) leave_page(e, g, j->nodes[b]); /* without one, the node is dropped as a whole */
+        if (!kept)
+            put_free(e, g, page);
+        else if (e->pool[g].window)
+            leave_page(e, g, j->nodes[b]); /* without one, the node is dropped as a whole */
     }
 }
 
@@ -245,7 +276,8 @@ static void trim(struct engine *e, struct job *j, uint32_t g)
 {
     struct page_pool *p = &e->pool[g];
     struct job_pages *q = &j->pages[g];
-    const uint32_t first = kv_first(p->window, j->fed) / KV_PAGE, end = (uint32_t)kv_pages_of(j->fed), need = share(p, j);
+    const uint32_t first = kv_first(p->window, j->fed) / KV_PAGE, end = (uint32_t)kv_pages_of(j->fed),
+                   need = share(p, j);
     give_back(e, j, g, q->first, first);
     give_back(e, j, g, end, q->end);
     q->first = first;
@@ -258,7 +290,8 @@ static void trim(struct engine *e, struct job *j, uint32_t g)
 void pages_settle(struct engine *e, struct job *j)
 {
     keep_prefix(e, j);
-    for (uint32_t g = 0; g < e->n_groups; g++) if (e->pool[g].window) trim(e, j, g);
+    for (uint32_t g = 0; g < e->n_groups; g++)
+        if (e->pool[g].window) trim(e, j, g);
 }
 
 void pages_drop(struct engine *e, struct job *j)
@@ -276,7 +309,8 @@ void pages_drop(struct engine *e, struct job *j)
             continue;
         }
         const uint32_t *pages = prefix_remove(&e->prefix, node);
-        for (uint32_t g = 0; g < e->n_groups; g++) if (pages[g] != ENGINE_NONE) put_free(e, g, pages[g]);
+        for (uint32_t g = 0; g < e->n_groups; g++)
+            if (pages[g] != ENGINE_NONE) put_free(e, g, pages[g]);
     }
     j->n_proven = 0;
     j->has_pages = j->pending_drop = false;

@@ -1,11 +1,13 @@
 /* prefix.c: whole pages of prompts, kept for later prompts that begin the same: a tree whose edges are KV_PAGE tokens.
  *
- * A node is found by its parent, its kernel class and its tokens, compared whole. Rows of another class would have other bits, so a hit gives what a miss
- * would have given. A node comes with the step that computes it and is found once that was collected. Nodes that no job holds wait in order of their last use;
- * the oldest goes first. All memory is taken at the start.
+ * A node is found by its parent, its kernel class and its tokens, compared whole. Rows of another class would have
+ * other bits, so a hit gives what a miss would have given. A node comes with the step that computes it and is found
+ * once that was collected. Nodes that no job holds wait in order of their last use; the oldest goes first. All memory
+ * is taken at the start.
  *
- * Of a group with a window a node's page has a life of its own: it is used while it is in the window of a job that passed or came upon it, then waits in the
- * group's own order, and may go before its node. The chain can be gone on from behind any node whose last pages are there, as many as the window spans. */
+ * Of a group with a window a node's page has a life of its own: it is used while it is in the window of a job that
+ * passed or came upon it, then waits in the group's own order, and may go before its node. The chain can be gone on
+ * from behind any node whose last pages are there, as many as the window spans. */
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -32,11 +34,13 @@ static bool allocate(struct prefix *p, const uint32_t *windows)
     return there;
 }
 
-wk_status prefix_open(struct prefix *p, uint32_t cap, const uint32_t *windows, uint32_t n_groups, const struct wk_err *err)
+wk_status prefix_open(struct prefix *p, uint32_t cap, const uint32_t *windows, uint32_t n_groups,
+                      const struct wk_err *err)
 {
     *p = (struct prefix){ .cap = cap, .n_groups = n_groups, .n_buckets = 1, .unused = ENGINE_NONE };
     if (!cap) return WK_OK;
-    if (getentropy(&p->seed, sizeof p->seed)) return wk_fail(err, WK_IO, "no random bytes for the prefix cache's hashes");
+    if (getentropy(&p->seed, sizeof p->seed))
+        return wk_fail(err, WK_IO, "no random bytes for the prefix cache's hashes");
     while (p->n_buckets < cap && p->n_buckets < 1u << 31) p->n_buckets *= 2;
     if (!allocate(p, windows)) return wk_fail(err, WK_NO_MEMORY, "out of memory for a prefix cache of %u pages", cap);
     memset(p->buckets, 0xff, (size_t)p->n_buckets * sizeof *p->buckets);
@@ -56,7 +60,7 @@ void prefix_close(struct prefix *p)
     for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(p->window[g].used.link);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------------------------- */
+/* ---- looking ------------------------------------------------------------------------------------------- */
 
 /* Seeded, so that nobody can make prompts that all meet in one bucket. */
 static uint32_t hash_of(const struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens)
@@ -74,14 +78,17 @@ static uint32_t look(const struct prefix *p, enum row_role role, uint32_t parent
     uint32_t i = p->buckets[hash & (p->n_buckets - 1)];
     for (; i != ENGINE_NONE; i = p->nodes[i].next) {
         const struct prefix_node *n = &p->nodes[i];
-        if (n->hash == hash && n->parent == parent && n->role == (uint32_t)role && !memcmp(n->tokens, tokens, sizeof n->tokens)) break;
+        if (n->hash == hash && n->parent == parent && n->role == (uint32_t)role &&
+            !memcmp(n->tokens, tokens, sizeof n->tokens))
+            break;
     }
     return i;
 }
 
 uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t *tokens, uint32_t n, uint32_t *nodes)
 {
-    uint32_t found = 0, at = ENGINE_NONE, row[TAPE_MAX_GROUPS] = { 0 }; /* row: nodes one behind the other that have a page of the group */
+    uint32_t found = 0, at = ENGINE_NONE,
+             row[TAPE_MAX_GROUPS] = { 0 }; /* row: nodes one behind the other that have a page of the group */
     for (uint32_t i = 0; p->cap && i < n; i++, tokens += KV_PAGE) {
         at = look(p, role, at, hash_of(p, role, at, tokens), tokens);
         if (at == ENGINE_NONE || !p->nodes[at].proven) break;
@@ -96,7 +103,7 @@ uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t 
     return found;
 }
 
-/* ---- order of last use ------------------------------------------------------------------------------------------------- */
+/* ---- order of last use --------------------------------------------------------------------------------- */
 
 static void list_out(struct prefix_list *l, uint32_t i)
 {
@@ -126,10 +133,16 @@ static uint32_t list_leave(struct prefix_list *l, uint32_t i)
 
 void prefix_hold(struct prefix *p, uint32_t node) { (void)list_use(&p->held, node); }
 void prefix_drop(struct prefix *p, uint32_t node) { (void)list_leave(&p->held, node); }
-uint32_t prefix_use_page(struct prefix *p, uint32_t group, uint32_t node) { return list_use(&p->window[group].used, node); }
-uint32_t prefix_leave_page(struct prefix *p, uint32_t group, uint32_t node) { return list_leave(&p->window[group].used, node); }
+uint32_t prefix_use_page(struct prefix *p, uint32_t group, uint32_t node)
+{
+    return list_use(&p->window[group].used, node);
+}
+uint32_t prefix_leave_page(struct prefix *p, uint32_t group, uint32_t node)
+{
+    return list_leave(&p->window[group].used, node);
+}
 
-/* ---- in and out -------------------------------------------------------------------------------------------------------- */
+/* ---- in and out ---------------------------------------------------------------------------------------- */
 
 uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, bool *added)
 {
@@ -144,7 +157,9 @@ uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const
     *added = true;
     struct prefix_node *n = &p->nodes[at];
     p->unused = n->next;
-    *n = (struct prefix_node){ .parent = parent, .role = (uint32_t)role, .hash = hash, .next = p->buckets[hash & (p->n_buckets - 1)] };
+    *n = (struct prefix_node){
+        .parent = parent, .role = (uint32_t)role, .hash = hash, .next = p->buckets[hash & (p->n_buckets - 1)]
+    };
     p->buckets[hash & (p->n_buckets - 1)] = at;
     p->held.link[at].users = 1;
     memcpy(n->tokens, tokens, sizeof n->tokens);

@@ -1,8 +1,9 @@
 /* schedule.c: who runs.
  *
- * A job that runs has a place, a slot of the device's samplers and the promise of its pages. Waiting are new jobs, yielded ones, which keep pages and slot,
- * and preempted ones, which keep their slot alone. The waiting job of highest effective priority is next, among equals the one that waits longest; if it
- * cannot begin, only jobs that once ran may pass it, for they hold what it waits for. */
+ * A job that runs has a place, a slot of the device's samplers and the promise of its pages. Waiting are new jobs,
+ * yielded ones, which keep pages and slot, and preempted ones, which keep their slot alone. The waiting job of highest
+ * effective priority is next, among equals the one that waits longest; if it cannot begin, only jobs that once ran may
+ * pass it, for they hold what it waits for. */
 #include "engine/internal.h"
 
 enum { AGE_NS = 2000000000, LOOK_AGAIN_NS = 100000000 };
@@ -12,7 +13,7 @@ static int64_t effective(const struct job *j, uint64_t now)
     return (int64_t)j->priority + (int64_t)(now > j->waiting_ns ? (now - j->waiting_ns) / AGE_NS : 0);
 }
 
-/* ---- lists --------------------------------------------------------------------------------------------------------------- */
+/* ---- lists --------------------------------------------------------------------------------------------- */
 
 static void put_running(struct engine *e, struct job *j)
 {
@@ -45,9 +46,10 @@ void schedule_wait(struct engine *e, struct job *j, uint64_t now)
 
 static void set_state(struct job *j, enum job_state state) { atomic_store(&j->state, (uint32_t)state); }
 
-/* ---- beginning ------------------------------------------------------------------------------------------------------------ */
+/* ---- beginning ----------------------------------------------------------------------------------------- */
 
-/* Is there a slot for a job that has none? Jobs that yielded keep theirs, so while a high job may take a place, half of those to spare wait for one. */
+/* Is there a slot for a job that has none? Jobs that yielded keep theirs, so while a high job may take a place, half of
+ * those to spare wait for one. */
 static bool has_slot(const struct engine *e, const struct job *j, uint64_t now)
 {
     const bool high = effective(j, now) >= atomic_load_explicit(&e->high_priority, memory_order_relaxed);
@@ -66,7 +68,9 @@ static void count_prefix(struct engine *e, struct job *j, uint32_t found)
 {
     const uint32_t most = (j->n_prompt - 1) / KV_PAGE;
     if (!e->prefix.cap || !most) return;
-    *(found == most ? &e->stats.prefix_full_hits : found ? &e->stats.prefix_partial_hits : &e->stats.prefix_misses) += 1;
+    *(found == most ? &e->stats.prefix_full_hits
+      : found       ? &e->stats.prefix_partial_hits
+                    : &e->stats.prefix_misses) += 1;
     e->stats.cached_tokens += (uint64_t)found * KV_PAGE;
     atomic_store(&j->n_cached, found * KV_PAGE);
 }
@@ -77,10 +81,13 @@ static bool set_sampler(struct engine *e, struct job *j)
     char text[sizeof j->text] = "";
     const struct wk_err err = { text, sizeof text };
     j->slot = e->slots[--e->n_slots];
-    const wk_status s = e->model->device->sampler_set(e->model->executor, j->slot, &j->params, j->ends, j->n_ends, &err);
+    const wk_status s =
+        e->model->device->sampler_set(e->model->executor, j->slot, &j->params, j->ends, j->n_ends, &err);
     if (!s) return true;
-    if (e->model->device->dead && e->model->device->dead()) engine_die(e, text);
-    else engine_end_job(e, j, s == WK_NO_MEMORY ? JOB_NO_MEMORY : JOB_FAILED, text);
+    if (e->model->device->dead && e->model->device->dead())
+        engine_die(e, text);
+    else
+        engine_end_job(e, j, s == WK_NO_MEMORY ? JOB_NO_MEMORY : JOB_FAILED, text);
     return false;
 }
 
@@ -95,8 +102,10 @@ static void begin(struct engine *e, struct job *j, uint32_t found, uint64_t now)
     j->slice = 0;
     put_running(e, j);
     set_state(j, j->n_ids && j->fed >= job_known(j) ? JOB_DECODE : JOB_PREFILL);
-    if (!fresh) e->stats.resumes++;
-    else if (set_sampler(e, j)) count_prefix(e, j, found);
+    if (!fresh)
+        e->stats.resumes++;
+    else if (set_sampler(e, j))
+        count_prefix(e, j, found);
 }
 
 /* The waiting job that comes before all others, among all or among those that once ran and can begin. */
@@ -107,14 +116,16 @@ static struct job *first_waiting(const struct engine *e, uint64_t now, bool begu
         struct job *j = e->waiting[i];
         uint32_t here = 0;
         if (begun && (j->slot == ENGINE_NONE || !can_begin(e, j, now, &here))) continue;
-        if (best && (effective(j, now) < effective(best, now) || (effective(j, now) == effective(best, now) && j->waiting_ns >= best->waiting_ns))) continue;
+        if (best && (effective(j, now) < effective(best, now) ||
+                     (effective(j, now) == effective(best, now) && j->waiting_ns >= best->waiting_ns)))
+            continue;
         best = j;
         *found = here;
     }
     return best;
 }
 
-/* ---- giving way ------------------------------------------------------------------------------------------------------------ */
+/* ---- giving way ---------------------------------------------------------------------------------------- */
 
 static void park(struct engine *e, struct job *j, uint64_t now)
 {
@@ -146,7 +157,10 @@ static void preempt(struct engine *e, struct job *j, uint64_t now, bool pages)
 }
 
 /* Is a better to take from than b? The lower rank, then the one that began last: least is lost. */
-static bool yields_before(const struct job *a, const struct job *b) { return !b || a->rank < b->rank || (a->rank == b->rank && a->turn > b->turn); }
+static bool yields_before(const struct job *a, const struct job *b)
+{
+    return !b || a->rank < b->rank || (a->rank == b->rank && a->turn > b->turn);
+}
 
 /* A running job whose time slice is used up makes place for c. */
 static bool slice_for(struct engine *e, const struct job *c, uint64_t now)
@@ -156,7 +170,9 @@ static bool slice_for(struct engine *e, const struct job *c, uint64_t now)
     struct job *longest = NULL;
     for (uint32_t i = 0; slice && i < e->n_running; i++) {
         struct job *j = e->running[i];
-        if (j->slice < slice || j->rank >= high || effective(c, now) < j->priority || (longest && j->slice <= longest->slice)) continue;
+        if (j->slice < slice || j->rank >= high || effective(c, now) < j->priority ||
+            (longest && j->slice <= longest->slice))
+            continue;
         longest = j;
     }
     if (!longest) return false;
@@ -166,8 +182,10 @@ static bool slice_for(struct engine *e, const struct job *c, uint64_t now)
     return true;
 }
 
-/* Jobs that c may take from, first the one to take from first: running ones, and with `pages` yielded ones that hold some. */
-static uint32_t find_victims(const struct engine *e, const struct job *c, uint64_t now, bool pages, struct job **victims)
+/* Jobs that c may take from, first the one to take from first: running ones, and with `pages` yielded ones that hold
+ * some. */
+static uint32_t find_victims(const struct engine *e, const struct job *c, uint64_t now, bool pages,
+                             struct job **victims)
 {
     const int64_t high = atomic_load_explicit(&e->high_priority, memory_order_relaxed), mine = effective(c, now);
     uint32_t n = 0;
@@ -185,7 +203,9 @@ static uint32_t find_victims(const struct engine *e, const struct job *c, uint64
 static bool preempt_for(struct engine *e, struct job *c, uint64_t now)
 {
     uint32_t found;
-    if (!atomic_load_explicit(&e->preempt, memory_order_relaxed) || effective(c, now) < atomic_load_explicit(&e->high_priority, memory_order_relaxed)) return false;
+    if (!atomic_load_explicit(&e->preempt, memory_order_relaxed) ||
+        effective(c, now) < atomic_load_explicit(&e->high_priority, memory_order_relaxed))
+        return false;
     if (c->slot == ENGINE_NONE && !e->n_slots) return false;
     const bool place = e->n_running < e->o.max_sequences, pages = c->has_pages || pages_can_promise(e, c, &found);
     uint32_t n = find_victims(e, c, now, !pages, e->victims);
@@ -209,12 +229,13 @@ static bool preempt_for(struct engine *e, struct job *c, uint64_t now)
     return true;
 }
 
-/* ---- every step --------------------------------------------------------------------------------------------------------------- */
+/* ---- every step ---------------------------------------------------------------------------------------- */
 
 /* Pages of preempted jobs are on their way: whom they were taken for is first. */
 static bool pages_come(const struct engine *e)
 {
-    for (uint32_t i = 0; i < e->n_waiting; i++) if (e->waiting[i]->pending_drop) return true;
+    for (uint32_t i = 0; i < e->n_waiting; i++)
+        if (e->waiting[i]->pending_drop) return true;
     return false;
 }
 
@@ -227,7 +248,9 @@ void schedule(struct engine *e, uint64_t now)
         uint32_t found = 0;
         struct job *head = first_waiting(e, now, false, &found), *next = head;
         if (!can_begin(e, head, now, &found)) next = first_waiting(e, now, true, &found);
-        if (next && (e->n_running < e->o.max_sequences || slice_for(e, next, now))) begin(e, next, found, now);
-        else if (!preempt_for(e, head, now)) return;
+        if (next && (e->n_running < e->o.max_sequences || slice_for(e, next, now)))
+            begin(e, next, found, now);
+        else if (!preempt_for(e, head, now))
+            return;
     }
 }

@@ -1,7 +1,7 @@
 /* stats.c: counters, histograms, and coherent copies of them.
  *
- * The engine's thread counts in a struct of its own and, after every step, puts a copy where readers find it: three copies, one being written, one
- * being read, one handed over, so that nobody waits for the engine nor it for them. */
+ * The engine's thread counts in a struct of its own and, after every step, puts a copy where readers find it: three
+ * copies, one being written, one being read, one handed over, so that nobody waits for the engine nor it for them. */
 #include "engine/internal.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ void stats_add(struct engine_histogram *h, uint64_t ns)
     h->sum += (double)ns * 1e-9;
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------------------ */
+/* ---- copies -------------------------------------------------------------------------------------------- */
 
 enum { FRESH = 4 }; /* beside the index of the copy in the middle: it was not read yet */
 
@@ -47,7 +47,8 @@ void stats_publish(struct engine *e)
     s->pages = s->pages_used = s->pages_cached = 0;
     s->usage = 0;
     for (uint32_t g = 0; g < e->n_groups; g++) {
-        const uint32_t n = e->pool[g].n, cached = prefix_evictable(&e->prefix, g), used = n - e->pool[g].n_free - cached;
+        const uint32_t n = e->pool[g].n, cached = prefix_evictable(&e->prefix, g),
+                       used = n - e->pool[g].n_free - cached;
         s->pages += n;
         s->pages_used += used;
         s->pages_cached += cached;
@@ -60,7 +61,8 @@ void stats_publish(struct engine *e)
 void engine_stats(struct engine *e, struct engine_stats *out)
 {
     (void)pthread_mutex_lock(&e->published.reading);
-    if (atomic_load(&e->published.middle) & FRESH) e->published.front = atomic_exchange(&e->published.middle, e->published.front) & ~(uint32_t)FRESH;
+    if (atomic_load(&e->published.middle) & FRESH)
+        e->published.front = atomic_exchange(&e->published.middle, e->published.front) & ~(uint32_t)FRESH;
     *out = e->published.copy[e->published.front];
     (void)pthread_mutex_unlock(&e->published.reading);
     const uint32_t live = atomic_load(&e->live);

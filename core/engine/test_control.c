@@ -1,4 +1,5 @@
-/* test_control.c: jobs that are ended, from outside, by a deadline or by a device's fault, in every state; what the others notice of it: nothing. */
+/* test_control.c: jobs that are ended, from outside, by a deadline or by a device's fault, in every state; what the
+ * others notice of it: nothing. */
 #include "engine/test_jobs.h"
 
 #include <stdio.h>
@@ -12,7 +13,8 @@ static struct test_job quick, slow; /* prompts of generated rows and of prompt r
 
 static void open_all(uint32_t ahead, uint32_t sequences, struct engine_options o)
 {
-    model = test_llama(test_device(ahead, 0), (struct device_options){ .max_sequences = 2 * sequences, .max_rows = 32, .max_wanted = 32 }, 2);
+    model = test_llama(test_device(ahead, 0),
+                       (struct device_options){ .max_sequences = 2 * sequences, .max_rows = 32, .max_wanted = 32 }, 2);
     o.max_sequences = sequences;
     o.prefix_cache = true;
     engine = test_engine(model.m, o);
@@ -34,7 +36,8 @@ static enum job_state state_of(const char *id)
 {
     struct job_view views[16];
     const uint32_t n = engine_jobs(engine, views, 16);
-    for (uint32_t i = 0; i < n && i < 16; i++) if (!strcmp(views[i].id, id)) return views[i].state;
+    for (uint32_t i = 0; i < n && i < 16; i++)
+        if (!strcmp(views[i].id, id)) return views[i].state;
     return JOB_OVER;
 }
 
@@ -66,13 +69,14 @@ static void next_is_right(void)
     assert_memory_equal(ids, want.ids, n * sizeof *ids);
 }
 
-/* ---- cancelled ------------------------------------------------------------------------------------------------------- */
+/* ---- cancelled ----------------------------------------------------------------------------------------- */
 
 static void test_cancel_queued(void **state)
 {
     (void)state;
     open_all(1, 1, (struct engine_options){ 0 });
-    struct job *first = test_submit(engine, "first", &slow, 0, 0), *second = test_submit(engine, "second", &slow, 0, 0), *third = test_submit(engine, "third", &slow, 0, 0);
+    struct job *first = test_submit(engine, "first", &slow, 0, 0), *second = test_submit(engine, "second", &slow, 0, 0),
+               *third = test_submit(engine, "third", &slow, 0, 0);
     test_await_gate(0);
     assert_int_equal(state_of("second"), JOB_QUEUED);
     assert_true(engine_cancel(engine, "second"));
@@ -172,7 +176,7 @@ static void test_cancel_parked(void **state)
     next_is_right();
 }
 
-/* ---- deadlines ------------------------------------------------------------------------------------------------------- */
+/* ---- deadlines ----------------------------------------------------------------------------------------- */
 
 static void test_deadlines(void **state)
 {
@@ -212,17 +216,20 @@ static void test_deadlines(void **state)
     next_is_right();
 }
 
-/* ---- drain, calls, close --------------------------------------------------------------------------------------------- */
+/* ---- drain, calls, close ------------------------------------------------------------------------------- */
 
 static void test_drain(void **state)
 {
     (void)state;
     open_all(1, 1, (struct engine_options){ 0 });
-    struct job *running = test_submit(engine, "running", &quick, 0, 0), *queued = test_submit(engine, "queued", &quick, 0, 0), *j;
+    struct job *running = test_submit(engine, "running", &quick, 0, 0),
+               *queued = test_submit(engine, "queued", &quick, 0, 0), *j;
     struct engine_stats s;
     test_await_gate(0);
     engine_drain(engine);
-    const struct engine_job spec = { .id = "late", .prompt = quick.tokens, .n_prompt = 1, .max_tokens = 1, .params = &quick.params };
+    const struct engine_job spec = {
+        .id = "late", .prompt = quick.tokens, .n_prompt = 1, .max_tokens = 1, .params = &quick.params
+    };
     assert_int_equal(engine_submit(engine, &spec, &j, &test_err), SUBMIT_DRAINING);
     assert_false(engine_idle(engine));
     test_permit(UINT64_MAX);
@@ -235,14 +242,19 @@ static void test_drain(void **state)
     test_unload(&model);
 }
 
-struct called { uint32_t steps, calls; struct job *during; };
+struct called {
+    uint32_t steps, calls;
+    struct job *during;
+};
 
 static void count_call(void *user)
 {
     struct called *c = user;
     struct step_ids none = { NULL, NULL };
     /* Nothing is under way, so nothing can be collected. */
-    assert_int_equal(model.m->device->run_ahead > 1 ? device_cpu()->collect(model.m->executor, &none, NULL) : WK_INVALID, WK_INVALID);
+    assert_int_equal(model.m->device->run_ahead > 1 ? device_cpu()->collect(model.m->executor, &none, NULL)
+                                                    : WK_INVALID,
+                     WK_INVALID);
     c->calls++;
 }
 
@@ -288,7 +300,7 @@ static void test_close(void **state)
     engine_close(NULL);
 }
 
-/* ---- readers --------------------------------------------------------------------------------------------------------- */
+/* ---- readers ------------------------------------------------------------------------------------------- */
 
 /* One never reads until all is over, one goes away; the third is served, and the first finds everything. */
 static void test_slow_reader(void **state)
@@ -296,7 +308,8 @@ static void test_slow_reader(void **state)
     (void)state;
     open_all(1, 3, (struct engine_options){ 0 });
     slow.most = 150;
-    struct job *late = test_submit(engine, "late", &slow, 0, 0), *gone = test_submit(engine, "gone", &slow, 0, 0), *quick_one = test_submit(engine, "quick", &quick, 0, 0);
+    struct job *late = test_submit(engine, "late", &slow, 0, 0), *gone = test_submit(engine, "gone", &slow, 0, 0),
+               *quick_one = test_submit(engine, "quick", &quick, 0, 0);
     test_permit(UINT64_MAX);
     job_release(gone);
     assert_int_equal(finish(quick_one, JOB_LENGTH), 30);
@@ -337,7 +350,7 @@ static void test_wait_ends(void **state)
     next_is_right();
 }
 
-/* ---- faults ---------------------------------------------------------------------------------------------------------- */
+/* ---- faults -------------------------------------------------------------------------------------------- */
 
 /* Rows of one slot become NaN: that job fails, the others do not notice. */
 static void test_failed_row(void **state)
@@ -369,7 +382,10 @@ static void test_failed_row(void **state)
 static void test_failed_step(void **state)
 {
     (void)state;
-    static const struct { wk_status with; enum job_end end; } cases[] = { { WK_NO_MEMORY, JOB_NO_MEMORY }, { WK_INTERNAL, JOB_FAILED } };
+    static const struct {
+        wk_status with;
+        enum job_end end;
+    } cases[] = { { WK_NO_MEMORY, JOB_NO_MEMORY }, { WK_INTERNAL, JOB_FAILED } };
     for (uint32_t i = 0; i < 2; i++) {
         open_all(4, 1, (struct engine_options){ 0 });
         test_control.fail_at = 3;
@@ -400,7 +416,8 @@ static void test_refused_sampler(void **state)
     next_is_right();
 }
 
-/* The device dies, in submit or in collect, with jobs in every state: all end, their text stays, nothing more is taken. */
+/* The device dies, in submit or in collect, with jobs in every state: all end, their text stays,
+ * nothing more is taken. */
 static void test_dead_device(void **state)
 {
     (void)state;
@@ -426,7 +443,9 @@ static void test_dead_device(void **state)
             job_release(jobs[k]);
         }
         test_wait_idle(engine);
-        const struct engine_job spec = { .id = "late", .prompt = quick.tokens, .n_prompt = 1, .max_tokens = 1, .params = &quick.params };
+        const struct engine_job spec = {
+            .id = "late", .prompt = quick.tokens, .n_prompt = 1, .max_tokens = 1, .params = &quick.params
+        };
         assert_int_equal(engine_submit(engine, &spec, &late, &test_err), SUBMIT_DEAD);
         assert_non_null(strstr(test_text, "as it was told"));
         assert_false(engine_call(engine, count_call, &c));
@@ -442,9 +461,21 @@ int main(void)
 {
     if (test_open_plugins()) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cancel_queued), cmocka_unit_test(test_cancel_in_prefill_step), cmocka_unit_test(test_cancel_in_decode), cmocka_unit_test(test_stop), cmocka_unit_test(test_cancel_parked),
-        cmocka_unit_test(test_deadlines), cmocka_unit_test(test_drain), cmocka_unit_test(test_calls), cmocka_unit_test(test_close), cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_wait_ends),
-        cmocka_unit_test(test_failed_row), cmocka_unit_test(test_failed_step), cmocka_unit_test(test_refused_sampler), cmocka_unit_test(test_dead_device),
+        cmocka_unit_test(test_cancel_queued),
+        cmocka_unit_test(test_cancel_in_prefill_step),
+        cmocka_unit_test(test_cancel_in_decode),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_cancel_parked),
+        cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_close),
+        cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_wait_ends),
+        cmocka_unit_test(test_failed_row),
+        cmocka_unit_test(test_failed_step),
+        cmocka_unit_test(test_refused_sampler),
+        cmocka_unit_test(test_dead_device),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();

@@ -1,4 +1,5 @@
-/* test_ids.c: what a job gives does not depend on who else there is, nor on how steps are cut; what is refused; figures. */
+/* test_ids.c: what a job gives does not depend on who else there is, nor on how steps are cut; what is refused;
+ * figures. */
 #include "engine/test_jobs.h"
 
 #include <math.h>
@@ -12,7 +13,8 @@ static struct test_answer answers[JOBS];
 
 static void name_of(uint32_t i, char name[16]) { (void)snprintf(name, 16, "job-%u", i); }
 
-/* The first n jobs at once, the second time with what the first left in the cache. n: no multiple of 7, and at most JOBS. */
+/* The first n jobs at once, the second time with what the first left in the cache. n: no multiple of 7, and at most
+ * JOBS. */
 static void run_twice(struct engine *e, const struct test_answer *want, uint32_t n)
 {
     struct job *jobs[JOBS];
@@ -33,20 +35,28 @@ static void run_twice(struct engine *e, const struct test_answer *want, uint32_t
 static void test_among_others(void **state)
 {
     (void)state;
-    static const struct { uint32_t ahead, sequences, rows; bool cache; } cases[] = { { 1, 1, 64, false }, { 1, 3, 33, false }, { 4, 8, 8, true }, { 1, 8, 512, false }, { 2, 40, 64, true }, { 4, 40, 512, true } };
+    static const struct {
+        uint32_t ahead, sequences, rows;
+        bool cache;
+    } cases[] = { { 1, 1, 64, false },  { 1, 3, 33, false }, { 4, 8, 8, true },
+                  { 1, 8, 512, false }, { 2, 40, 64, true }, { 4, 40, 512, true } };
     struct test_model single = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
     test_answers(single.m, answers, JOBS);
     test_unload(&single);
     for (uint32_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        struct test_model t = test_llama(test_device(cases[c].ahead, UINT64_MAX), (struct device_options){ .max_sequences = cases[c].sequences, .max_rows = 512 }, 2);
-        struct engine *e = test_engine(t.m, (struct engine_options){ .max_batch_tokens = cases[c].rows, .prefix_cache = cases[c].cache });
+        struct test_model t =
+            test_llama(test_device(cases[c].ahead, UINT64_MAX),
+                       (struct device_options){ .max_sequences = cases[c].sequences, .max_rows = 512 }, 2);
+        struct engine *e = test_engine(
+            t.m, (struct engine_options){ .max_batch_tokens = cases[c].rows, .prefix_cache = cases[c].cache });
         run_twice(e, answers, JOBS);
         engine_close(e);
         test_unload(&t);
     }
 }
 
-/* A model half of whose layers see 8 positions, alone and among others, with enough pages for all and for a few; cached prompts the second time. */
+/* A model half of whose layers see 8 positions, alone and among others, with enough pages for all and for a few; cached
+ * prompts the second time. */
 static void test_windows(void **state)
 {
     (void)state;
@@ -61,7 +71,8 @@ static void test_windows(void **state)
         skip();
     }
     (void)fclose(probe);
-    struct test_model single = test_file(device_cpu(), path, (struct device_options){ .max_sequences = 1, .max_rows = 32, .context = 384 });
+    struct test_model single =
+        test_file(device_cpu(), path, (struct device_options){ .max_sequences = 1, .max_rows = 32, .context = 384 });
     test_answers(single.m, want, N);
     const uint64_t all = single.m->plan.bytes[MEMORY_KV];
     assert_int_equal(single.m->program->n_groups, 2);
@@ -69,7 +80,9 @@ static void test_windows(void **state)
     assert_int_equal(single.m->plan.kv_pages[0], 2 + 1); /* what 8 positions touch, and a step's 32 rows */
     test_unload(&single);
     for (uint32_t c = 0; c < 2; c++) {
-        struct test_model t = test_file(device_cpu(), path, (struct device_options){ .max_sequences = N, .max_rows = 32, .context = 384, .kv_bytes = c ? 2 * all : 0 });
+        struct test_model t = test_file(
+            device_cpu(), path,
+            (struct device_options){ .max_sequences = N, .max_rows = 32, .context = 384, .kv_bytes = c ? 2 * all : 0 });
         struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
         struct engine_stats s;
         run_twice(e, want, N);
@@ -85,11 +98,14 @@ static void test_trained(const char *path)
 {
     enum { N = 12 };
     static struct test_answer want[N];
-    struct test_model single = test_file(device_cpu(), path, (struct device_options){ .max_sequences = 1, .max_rows = 256, .context = TEST_CONTEXT });
+    struct test_model single = test_file(
+        device_cpu(), path, (struct device_options){ .max_sequences = 1, .max_rows = 256, .context = TEST_CONTEXT });
     test_answers(single.m, want, N);
     test_unload(&single);
-    struct test_model t = test_file(device_cpu(), path, (struct device_options){ .max_sequences = N, .max_rows = 256, .context = TEST_CONTEXT });
-    struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = N / 2, .prefix_cache = true, .timeslice_tokens = 7 });
+    struct test_model t = test_file(
+        device_cpu(), path, (struct device_options){ .max_sequences = N, .max_rows = 256, .context = TEST_CONTEXT });
+    struct engine *e = test_engine(
+        t.m, (struct engine_options){ .max_sequences = N / 2, .prefix_cache = true, .timeslice_tokens = 7 });
     run_twice(e, want, N);
     engine_close(e);
     test_unload(&t);
@@ -122,15 +138,20 @@ static enum submit_refusal refusal(struct engine *e, struct engine_job spec)
 static void test_refusals(void **state)
 {
     (void)state;
-    struct test_model t = test_llama(test_device(1, 0), (struct device_options){ .max_sequences = 2, .kv_bytes = 0 }, 2);
+    struct test_model t =
+        test_llama(test_device(1, 0), (struct device_options){ .max_sequences = 2, .kv_bytes = 0 }, 2);
     const uint64_t page = t.m->plan.bytes[MEMORY_KV] / t.m->plan.kv_pages[0];
     test_unload(&t);
     t = test_llama(test_device(1, 0), (struct device_options){ .max_sequences = 2, .kv_bytes = 5 * page }, 2);
     assert_int_equal(t.m->plan.kv_pages[0], 5);
     struct engine *e;
-    struct engine_options bad[] = { { .max_sequences = 3, .max_batch_tokens = 64, .max_queue = 1 }, { .max_sequences = 0, .max_batch_tokens = 64, .max_queue = 1 },
-        { .max_sequences = 2, .max_batch_tokens = 65, .max_queue = 1 }, { .max_sequences = 2, .max_batch_tokens = 1, .max_queue = 1 }, { .max_sequences = 2, .max_batch_tokens = 64 } };
-    static const char *const named[] = { "max_sequences is 3", "max_sequences is 0", "max_batch_tokens is 65", "max_batch_tokens is 1", "max_queue is 0" };
+    struct engine_options bad[] = { { .max_sequences = 3, .max_batch_tokens = 64, .max_queue = 1 },
+                                    { .max_sequences = 0, .max_batch_tokens = 64, .max_queue = 1 },
+                                    { .max_sequences = 2, .max_batch_tokens = 65, .max_queue = 1 },
+                                    { .max_sequences = 2, .max_batch_tokens = 1, .max_queue = 1 },
+                                    { .max_sequences = 2, .max_batch_tokens = 64 } };
+    static const char *const named[] = { "max_sequences is 3", "max_sequences is 0", "max_batch_tokens is 65",
+                                         "max_batch_tokens is 1", "max_queue is 0" };
     for (uint32_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(engine_open(t.m, &bad[i], &e, &test_err), WK_INVALID);
         assert_null(e);
@@ -141,13 +162,15 @@ static void test_refusals(void **state)
     char long_id[ENGINE_JOB_ID_MAX + 2];
     memset(long_id, 'x', sizeof long_id - 1);
     long_id[sizeof long_id - 1] = 0;
-    const struct engine_job good = { .id = "a", .prompt = job.tokens, .n_prompt = job.n, .max_tokens = 5, .params = &job.params };
+    const struct engine_job good = {
+        .id = "a", .prompt = job.tokens, .n_prompt = job.n, .max_tokens = 5, .params = &job.params
+    };
     struct engine_job spec = good;
-#define REFUSED(field, value, as, words)                     \
-    do {                                                     \
-        spec = good;                                         \
-        spec.field = value;                                  \
-        assert_int_equal(refusal(e, spec), as);              \
+#define REFUSED(field, value, as, words)                          \
+    do {                                                          \
+        spec = good;                                              \
+        spec.field = value;                                       \
+        assert_int_equal(refusal(e, spec), as);                   \
         if (!strstr(test_text, words)) fail_msg("%s", test_text); \
     } while (0)
     const uint32_t wrong[] = { 1, TEST_VOCAB };
@@ -170,7 +193,8 @@ static void test_refusals(void **state)
     assert_int_equal(refusal(e, spec), SUBMIT_NEVER_FITS);
     assert_non_null(strstr(test_text, "6 pages"));
     /* Two run, one waits. */
-    struct job *a = test_submit(e, "a", &job, 0, 0), *b = test_submit(e, "b", &job, 0, 0), *c = test_submit(e, "c", &job, 0, 0);
+    struct job *a = test_submit(e, "a", &job, 0, 0), *b = test_submit(e, "b", &job, 0, 0),
+               *c = test_submit(e, "c", &job, 0, 0);
     spec = good, spec.id = "b";
     assert_int_equal(refusal(e, spec), SUBMIT_EXISTS);
     spec.id = "d";
@@ -191,7 +215,8 @@ static void test_refusals(void **state)
     job_release(b);
     job_release(c);
     test_wait_idle(e);
-    /* A prompt that fits, and more ids than there are pages for: it goes as far as it can, and the next one is served. */
+    /* A prompt that fits, and more ids than there are pages for: it goes as far as it can, and the
+     * next one is served. */
     five.n = 100, five.most = 200, five.n_ends = 0;
     a = test_submit(e, "five", &five, 0, 0);
     assert_int_equal(test_read(a, ids, TEST_CONTEXT, &end), 5 * KV_PAGE - 100 + 1);
@@ -265,7 +290,8 @@ static void test_figures(void **state)
         generated += n, ended[end]++, gaps += n ? n - 1 : 0;
         if (i == 2) high = n;
         job_figures(jobs[i], &f);
-        assert_true(f.queued_ns <= f.started_ns && f.started_ns < f.first_token_ns && f.first_token_ns <= f.last_token_ns && f.last_token_ns <= f.ended_ns);
+        assert_true(f.queued_ns <= f.started_ns && f.started_ns < f.first_token_ns &&
+                    f.first_token_ns <= f.last_token_ns && f.last_token_ns <= f.ended_ns);
         assert_true(f.n_generated == n && f.n_cached == 0 && !f.preemptions && !f.yields && !f.text[0]);
         job_release(jobs[i]);
     }
@@ -283,7 +309,8 @@ static void test_figures(void **state)
     assert_int_equal(counted(&s.job_seconds), 8);
     assert_int_equal(counted(&s.inter_token_seconds), gaps);
     assert_true(s.steps > 0 && s.step_rows >= prompt && s.pages == t.m->plan.kv_pages[0] && s.usage <= 0);
-    assert_true(fabs(engine_bucket(0) - 1e-4) < 1e-12 && fabs(engine_bucket(4) - 2e-3) < 1e-12 && isinf(engine_bucket(ENGINE_BUCKETS - 1)));
+    assert_true(fabs(engine_bucket(0) - 1e-4) < 1e-12 && fabs(engine_bucket(4) - 2e-3) < 1e-12 &&
+                isinf(engine_bucket(ENGINE_BUCKETS - 1)));
     const uint64_t before = s.progress_ns;
     while (engine_stats(e, &s), s.progress_ns == before) continue; /* idle too */
     engine_close(e);
@@ -293,7 +320,10 @@ static void test_figures(void **state)
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_among_others), cmocka_unit_test(test_windows), cmocka_unit_test(test_haiku), cmocka_unit_test(test_haiku_moe), cmocka_unit_test(test_refusals), cmocka_unit_test(test_context_end), cmocka_unit_test(test_figures) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_among_others), cmocka_unit_test(test_windows),
+                                        cmocka_unit_test(test_haiku),        cmocka_unit_test(test_haiku_moe),
+                                        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_context_end),
+                                        cmocka_unit_test(test_figures) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

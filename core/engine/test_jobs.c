@@ -36,7 +36,7 @@ uint64_t test_now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* ---- models ---------------------------------------------------------------------------------------------------------- */
+/* ---- models -------------------------------------------------------------------------------------------- */
 
 enum { E = 64, F = 96, H = 4 };
 
@@ -49,17 +49,28 @@ static struct gguf_build *llama_file(float head)
     gguf_build_u32(g, "llama.feed_forward_length", F);
     gguf_build_u32(g, "llama.attention.head_count", H);
     gguf_build_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    static const struct { const char *name; uint32_t rows, cols; float scale; } tensors[] = {
-        { "token_embd.weight", TEST_VOCAB, E, 0.2f }, { "output_norm.weight", 1, E, 1 }, { "blk.0.attn_norm.weight", 1, E, 1 }, { "blk.0.attn_q.weight", E, E, 0.2f },
-        { "blk.0.attn_k.weight", E, E, 0.2f }, { "blk.0.attn_v.weight", E, E, 0.2f }, { "blk.0.attn_output.weight", E, E, 0.2f }, { "blk.0.ffn_norm.weight", 1, E, 1 },
-        { "blk.0.ffn_gate.weight", F, E, 0.2f }, { "blk.0.ffn_up.weight", F, E, 0.2f }, { "blk.0.ffn_down.weight", E, F, 0.2f },
+    static const struct {
+        const char *name;
+        uint32_t rows, cols;
+        float scale;
+    } tensors[] = {
+        { "token_embd.weight", TEST_VOCAB, E, 0.2f }, { "output_norm.weight", 1, E, 1 },
+        { "blk.0.attn_norm.weight", 1, E, 1 },        { "blk.0.attn_q.weight", E, E, 0.2f },
+        { "blk.0.attn_k.weight", E, E, 0.2f },        { "blk.0.attn_v.weight", E, E, 0.2f },
+        { "blk.0.attn_output.weight", E, E, 0.2f },   { "blk.0.ffn_norm.weight", 1, E, 1 },
+        { "blk.0.ffn_gate.weight", F, E, 0.2f },      { "blk.0.ffn_up.weight", F, E, 0.2f },
+        { "blk.0.ffn_down.weight", E, F, 0.2f },
     };
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) gguf_build_noise(g, (uint32_t)i + 3, tensors[i].name, tensors[i].rows, tensors[i].cols, tensors[i].scale);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        gguf_build_noise(g, (uint32_t)i + 3, tensors[i].name, tensors[i].rows, tensors[i].cols, tensors[i].scale);
     gguf_build_noise(g, 100, "output.weight", TEST_VOCAB, E, head);
     return g;
 }
 
-static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda **out, const struct wk_err *err) { return plugin_find_cuda(user, type, out, err); }
+static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda **out, const struct wk_err *err)
+{
+    return plugin_find_cuda(user, type, out, err);
+}
 
 static struct model *load(struct gguf *file, const struct device_ops *device, struct device_options dev)
 {
@@ -96,15 +107,21 @@ void test_unload(struct test_model *t)
     gguf_build_free(t->file);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------------------------------ */
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
 
 struct test_job test_make(uint32_t i)
 {
     static const struct sampler_bias bias[] = { { 3, 1.0f }, { 7, -100.0f } };
     static const uint32_t lengths[] = { 9, 1, 64, 65, 31, 150, 2, 100, 230, 33 };
     struct test_job t = { .n = lengths[i % 10], .most = 5 + i * 7 % 36 };
-    t.params = (struct sampler_params){ .temperature = i % 3 ? 1.2f : 0.0f, .top_k = i % 2 ? 20 : 0, .top_p = i % 4 ? 1.0f : 0.9f, .repetition_penalty = i % 3 == 2 ? 1.3f : 1.0f,
-        .presence_penalty = i % 7 == 4 ? 0.5f : 0.0f, .logit_bias = bias, .n_logit_bias = i % 5 == 4 ? 2 : 0, .seed = i + 1 };
+    t.params = (struct sampler_params){ .temperature = i % 3 ? 1.2f : 0.0f,
+                                        .top_k = i % 2 ? 20 : 0,
+                                        .top_p = i % 4 ? 1.0f : 0.9f,
+                                        .repetition_penalty = i % 3 == 2 ? 1.3f : 1.0f,
+                                        .presence_penalty = i % 7 == 4 ? 0.5f : 0.0f,
+                                        .logit_bias = bias,
+                                        .n_logit_bias = i % 5 == 4 ? 2 : 0,
+                                        .seed = i + 1 };
     for (uint32_t k = 0; k < t.n; k++) t.tokens[k] = (k * 7 + i * 3 + k * k % 11) % TEST_VOCAB;
     if (i % 4 == 1) t.n_ends = 2, t.ends[0] = 11, t.ends[1] = i % TEST_VOCAB;
     return t;
@@ -116,10 +133,18 @@ uint32_t test_alone(struct model *m, const struct test_job *t, uint32_t *ids, en
     uint32_t n = 0, id;
     *end = JOB_LENGTH;
     ok(generator_open(m, 1, &g, &test_err));
-    ok(generator_start(g, 0, &(struct generator_job){ .params = &t->params, .ends = t->ends, .n_ends = t->n_ends, .prompt = t->tokens, .n_prompt = t->n, .most = t->most }, &test_err));
+    ok(generator_start(g, 0,
+                       &(struct generator_job){ .params = &t->params,
+                                                .ends = t->ends,
+                                                .n_ends = t->n_ends,
+                                                .prompt = t->tokens,
+                                                .n_prompt = t->n,
+                                                .most = t->most },
+                       &test_err));
     while (ok(generator_next(g, &id, &test_err)), id != GENERATOR_NONE) {
         if (id == GENERATOR_FAILED) *end = JOB_FAILED;
-        for (uint32_t i = 0; i < t->n_ends; i++) if (id == t->ends[i]) *end = JOB_STOP;
+        for (uint32_t i = 0; i < t->n_ends; i++)
+            if (id == t->ends[i]) *end = JOB_STOP;
         if (*end != JOB_LENGTH) break;
         ids[n++] = id;
         if (t->n + n == m->dev.context) break;
@@ -139,10 +164,19 @@ struct engine *test_engine(struct model *m, struct engine_options o)
     return e;
 }
 
-struct job *test_submit(struct engine *e, const char *id, const struct test_job *t, int32_t priority, uint64_t deadline_ns)
+struct job *test_submit(struct engine *e, const char *id, const struct test_job *t, int32_t priority,
+                        uint64_t deadline_ns)
 {
     struct job *j;
-    const struct engine_job spec = { .id = id, .prompt = t->tokens, .n_prompt = t->n, .max_tokens = t->most, .ends = t->ends, .n_ends = t->n_ends, .params = &t->params, .priority = priority, .deadline_ns = deadline_ns };
+    const struct engine_job spec = { .id = id,
+                                     .prompt = t->tokens,
+                                     .n_prompt = t->n,
+                                     .max_tokens = t->most,
+                                     .ends = t->ends,
+                                     .n_ends = t->n_ends,
+                                     .params = &t->params,
+                                     .priority = priority,
+                                     .deadline_ns = deadline_ns };
     const enum submit_refusal refusal = engine_submit(e, &spec, &j, &test_err);
     if (refusal) fail_msg("%s: refused (%d): %s", id, (int)refusal, test_text);
     return j;
@@ -205,18 +239,23 @@ void test_check(struct job *j, const char *name, const struct test_answer *want,
     uint32_t ids[TEST_CONTEXT];
     enum job_end end;
     const uint32_t n = test_read(j, ids, TEST_CONTEXT, &end);
-    const bool whole = end == want->end && n == want->n, early = cut && n <= want->n && (end == JOB_CANCELLED || end == JOB_TIMEOUT || end == JOB_STOP);
+    const bool whole = end == want->end && n == want->n,
+               early = cut && n <= want->n && (end == JOB_CANCELLED || end == JOB_TIMEOUT || end == JOB_STOP);
     struct job_figures f;
     job_figures(j, &f);
-    if (!whole && !early) fail_msg("%s: %u ids and %s (%s), alone %u and %s", name, n, job_end_name(end), f.text, want->n, job_end_name(want->end));
+    if (!whole && !early)
+        fail_msg("%s: %u ids and %s (%s), alone %u and %s", name, n, job_end_name(end), f.text, want->n,
+                 job_end_name(want->end));
     for (uint32_t k = 0; k < n; k++)
-        if (ids[k] != want->ids[k]) fail_msg("%s: id %u is %u, alone %u (%u preemptions, %u yields, %u cached)", name, k, ids[k], want->ids[k], f.preemptions, f.yields, f.n_cached);
+        if (ids[k] != want->ids[k])
+            fail_msg("%s: id %u is %u, alone %u (%u preemptions, %u yields, %u cached)", name, k, ids[k], want->ids[k],
+                     f.preemptions, f.yields, f.n_cached);
     assert_int_equal(f.n_generated, n);
     assert_true(f.ended_ns && f.queued_ns && f.ended_ns >= f.queued_ns);
     job_release(j);
 }
 
-/* ---- the device -------------------------------------------------------------------------------------------------------- */
+/* ---- the device ---------------------------------------------------------------------------------------- */
 
 struct test_control test_control = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
@@ -242,7 +281,8 @@ static wk_status pass_gate(const struct step *step, const struct wk_err *err)
         if (step->cancel && __atomic_load_n(step->cancel, __ATOMIC_RELAXED)) s = WK_CANCELLED;
     }
     c->waiting--;
-    if (s) c->cancelled++;
+    if (s)
+        c->cancelled++;
     else {
         c->begun++;
         if (c->permits != UINT64_MAX) c->permits--;
@@ -253,7 +293,10 @@ static wk_status pass_gate(const struct step *step, const struct wk_err *err)
     return s ? wk_fail(err, s, "step %u fails as it was told", (unsigned)c->begun) : WK_OK;
 }
 
-static struct { uint32_t n; uint32_t slot[64]; } spoiled[STEP_QUEUE];
+static struct {
+    uint32_t n;
+    uint32_t slot[64];
+} spoiled[STEP_QUEUE];
 static uint32_t spoil_first, spoil_n;
 
 static wk_status gated_submit(struct executor *x, const struct step *step, const struct wk_err *err)
@@ -269,7 +312,8 @@ static wk_status gated_submit(struct executor *x, const struct step *step, const
 
 static wk_status spoiling_collect(struct executor *x, struct step_ids *out, const struct wk_err *err)
 {
-    if (test_control.fail_in_collect && test_control.begun >= test_control.fail_at) return wk_fail(err, test_control.fail_with, "collect fails as it was told");
+    if (test_control.fail_in_collect && test_control.begun >= test_control.fail_at)
+        return wk_fail(err, test_control.fail_with, "collect fails as it was told");
     wk_status s = device_cpu()->collect(x, out, err);
     for (uint32_t i = 0; !s && i < spoiled[spoil_first].n; i++)
         if (spoiled[spoil_first].slot[i] == test_control.spoil_slot) out->failed[i] = true;
@@ -278,9 +322,11 @@ static wk_status spoiling_collect(struct executor *x, struct step_ids *out, cons
     return s;
 }
 
-static wk_status told_sampler(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err)
+static wk_status told_sampler(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends,
+                              uint32_t n_ends, const struct wk_err *err)
 {
-    return test_control.refuse_samplers ? wk_fail(err, WK_NO_MEMORY, "no memory for a sampler, as told") : device_cpu()->sampler_set(x, slot, p, ends, n_ends, err);
+    return test_control.refuse_samplers ? wk_fail(err, WK_NO_MEMORY, "no memory for a sampler, as told")
+                                        : device_cpu()->sampler_set(x, slot, p, ends, n_ends, err);
 }
 
 static bool told_dead(void) { return test_control.die && test_control.begun >= test_control.fail_at; }

@@ -1,5 +1,6 @@
-/* test_mix.c: everything at once: random jobs, priorities, slices, preemption, too few pages, cached prompts, cancels, deadlines, many threads. What a job gives
- * is what it gives alone, or the beginning of it; afterwards every page is back. */
+/* test_mix.c: everything at once: random jobs, priorities, slices, preemption, too few pages, cached prompts, cancels,
+ * deadlines, many threads. What a job gives is what it gives alone, or the beginning of it; afterwards every page is
+ * back. */
 #include "engine/test_jobs.h"
 
 #include <stdatomic.h>
@@ -26,17 +27,33 @@ static struct test_model open_model(uint32_t ahead, uint32_t sequences, uint64_t
     return test_llama(test_device(ahead, UINT64_MAX), dev, 2);
 }
 
-struct setup { uint32_t ahead, sequences, slots; uint64_t pages; struct engine_options o; };
+struct setup {
+    uint32_t ahead, sequences, slots;
+    uint64_t pages;
+    struct engine_options o;
+};
 
 static const struct setup setups[] = {
     { 1, 8, 16, 0, { .max_batch_tokens = 128, .prefix_cache = true } },
-    { 4, 16, 32, 40, { .max_batch_tokens = 48, .prefix_cache = true, .preempt = true, .high_priority = 3, .timeslice_tokens = 4 } },
+    { 4,
+      16,
+      32,
+      40,
+      { .max_batch_tokens = 48, .prefix_cache = true, .preempt = true, .high_priority = 3, .timeslice_tokens = 4 } },
     { 2, 4, 9, 11, { .max_batch_tokens = 100, .preempt = true, .high_priority = 2 } },
     { 4, 32, 32, 60, { .max_batch_tokens = 33, .prefix_cache = true, .timeslice_tokens = 1 } },
-    { 3, 5, 64, 20, { .max_batch_tokens = 128, .prefix_cache = true, .preempt = true, .high_priority = 1, .timeslice_tokens = 2 } },
+    { 3,
+      5,
+      64,
+      20,
+      { .max_batch_tokens = 128, .prefix_cache = true, .preempt = true, .high_priority = 1, .timeslice_tokens = 2 } },
 };
 
-struct held { struct job *job; uint32_t kind; bool cut; };
+struct held {
+    struct job *job;
+    uint32_t kind;
+    bool cut;
+};
 
 /* From one thread: jobs in a random order, some of which are ended at random. */
 static void mix(const struct setup *s, uint64_t seed)
@@ -54,13 +71,16 @@ static void mix(const struct setup *s, uint64_t seed)
         jobs[i] = (struct held){ .kind = next_random(&seed) % KINDS, .cut = dice < 2 };
         const struct test_job job = test_make(jobs[i].kind);
         (void)snprintf(name, sizeof name, "%u", i);
-        jobs[i].job = test_submit(e, name, &job, (int32_t)(next_random(&seed) % 6), dice == 1 ? test_now() + next_random(&seed) % 20000000 : 0);
+        jobs[i].job = test_submit(e, name, &job, (int32_t)(next_random(&seed) % 6),
+                                  dice == 1 ? test_now() + next_random(&seed) % 20000000 : 0);
         if (dice == 2) (void)nanosleep(&(struct timespec){ .tv_nsec = next_random(&seed) % 300000 }, NULL);
         if (i && dice == 0) {
             const uint32_t victim = next_random(&seed) % i;
             jobs[victim].cut = true;
-            if (i % 2) job_stop(jobs[victim].job);
-            else job_cancel(jobs[victim].job);
+            if (i % 2)
+                job_stop(jobs[victim].job);
+            else
+                job_cancel(jobs[victim].job);
         }
     }
     for (uint32_t i = 0; i < JOBS; i++) {
@@ -79,9 +99,13 @@ static void test_mixes(void **state)
         for (uint64_t seed = 1; seed <= 6; seed++) mix(&setups[i], seed * 977 + i);
 }
 
-/* ---- many threads ---------------------------------------------------------------------------------------------------- */
+/* ---- many threads -------------------------------------------------------------------------------------- */
 
-struct crowd { struct engine *e; uint32_t number; _Atomic bool *over; };
+struct crowd {
+    struct engine *e;
+    uint32_t number;
+    _Atomic bool *over;
+};
 
 static void *live(void *arg)
 {
@@ -95,7 +119,8 @@ static void *live(void *arg)
         jobs[i] = (struct held){ .kind = next_random(&seed) % KINDS, .cut = dice < 3 };
         const struct test_job job = test_make(jobs[i].kind);
         (void)snprintf(name, sizeof name, "%u-%u", c->number, i);
-        jobs[i].job = test_submit(c->e, name, &job, (int32_t)(next_random(&seed) % 6), dice == 1 ? test_now() + next_random(&seed) % 30000000 : 0);
+        jobs[i].job = test_submit(c->e, name, &job, (int32_t)(next_random(&seed) % 6),
+                                  dice == 1 ? test_now() + next_random(&seed) % 30000000 : 0);
         if (dice == 0) (void)engine_cancel(c->e, name);
         if (dice == 2) job_stop(jobs[i].job);
         if (dice == 3 && i % 2) { /* the client is gone */
@@ -108,7 +133,8 @@ static void *live(void *arg)
             jobs[i].job = NULL;
         }
     }
-    for (uint32_t i = 0; i < EACH; i++) if (jobs[i].job) test_check(jobs[i].job, "crowd", &answers[jobs[i].kind], jobs[i].cut);
+    for (uint32_t i = 0; i < EACH; i++)
+        if (jobs[i].job) test_check(jobs[i].job, "crowd", &answers[jobs[i].kind], jobs[i].cut);
     return NULL;
 }
 
@@ -142,7 +168,12 @@ static void test_threads(void **state)
     enum { THREADS = 16 };
     for (uint32_t ahead = 1; ahead <= 4; ahead += 3) {
         struct test_model t = open_model(ahead, 32, 70);
-        struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = 16, .max_queue = 300, .prefix_cache = true, .preempt = true, .high_priority = 4, .timeslice_tokens = 5 });
+        struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = 16,
+                                                                     .max_queue = 300,
+                                                                     .prefix_cache = true,
+                                                                     .preempt = true,
+                                                                     .high_priority = 4,
+                                                                     .timeslice_tokens = 5 });
         struct crowd crowd[THREADS + 1];
         pthread_t threads[THREADS + 1];
         _Atomic bool over = false;

@@ -1,4 +1,5 @@
-/* test_prefix.c: prompts that begin as earlier ones did: what is found, counted, evicted; the ids are those of a miss. */
+/* test_prefix.c: prompts that begin as earlier ones did: what is found, counted, evicted; the ids are
+ * those of a miss. */
 #include "engine/test_jobs.h"
 
 #include <stdio.h>
@@ -10,7 +11,9 @@ static struct engine *engine;
 /* A prompt of n tokens; those from `same` on are of another kind. */
 static struct test_job prompt(uint32_t n, uint32_t same, uint32_t kind)
 {
-    struct test_job t = { .n = n, .most = 12, .params = { .temperature = 0.8f, .top_p = 1, .repetition_penalty = 1, .seed = n + kind } };
+    struct test_job t = { .n = n,
+                          .most = 12,
+                          .params = { .temperature = 0.8f, .top_p = 1, .repetition_penalty = 1, .seed = n + kind } };
     for (uint32_t i = 0; i < n; i++) t.tokens[i] = (i * 5 + i / 7 + (i >= same ? 13 * kind : 0)) % TEST_VOCAB;
     return t;
 }
@@ -21,7 +24,8 @@ static void open_all(uint32_t ahead, uint64_t kv_pages, bool cache)
     if (kv_pages) {
         const uint64_t page = model.m->plan.bytes[MEMORY_KV] / model.m->plan.kv_pages[0];
         test_unload(&model);
-        model = test_llama(test_device(ahead, UINT64_MAX), (struct device_options){ .max_sequences = 4, .kv_bytes = kv_pages * page }, 2);
+        model = test_llama(test_device(ahead, UINT64_MAX),
+                           (struct device_options){ .max_sequences = 4, .kv_bytes = kv_pages * page }, 2);
         assert_int_equal(model.m->plan.kv_pages[0], kv_pages);
     }
     engine = test_engine(model.m, (struct engine_options){ .prefix_cache = cache });
@@ -73,7 +77,9 @@ static void test_hits(void **state)
     struct test_model t;
     struct model *alone = reference(&t);
     for (uint32_t ahead = 1; ahead <= 4; ahead += 3) {
-        const struct test_job long_one = prompt(230, 230, 0), branch = prompt(150, 100, 1), early = prompt(230, 3, 2), few = prompt(64, 64, 0), more = prompt(65, 65, 0), whole = prompt(224, 224, 0), tiny = prompt(32, 32, 0);
+        const struct test_job long_one = prompt(230, 230, 0), branch = prompt(150, 100, 1), early = prompt(230, 3, 2),
+                              few = prompt(64, 64, 0), more = prompt(65, 65, 0), whole = prompt(224, 224, 0),
+                              tiny = prompt(32, 32, 0);
         open_all(ahead, 0, true);
         expect(alone, &long_one, 0);
         counters(0, 0, 1, 0, 7);
@@ -116,7 +122,8 @@ static void test_shared(void **state)
             made[i] = prompt(200 + i, i % 2 ? 150 : 230, i + 1);
             want[i].n = test_alone(alone, &made[i], want[i].ids, &want[i].end);
         }
-        for (uint32_t i = 0; i < 6; i++) (void)snprintf(name, sizeof name, "%u", i), jobs[i] = test_submit(engine, name, &made[i], 0, 0);
+        for (uint32_t i = 0; i < 6; i++)
+            (void)snprintf(name, sizeof name, "%u", i), jobs[i] = test_submit(engine, name, &made[i], 0, 0);
         for (uint32_t i = 0; i < 6; i++) test_check(jobs[i], "shared", &want[i], false);
         test_wait_idle(engine);
     }
@@ -190,7 +197,9 @@ static void test_cancelled_prompt(void **state)
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_hits), cmocka_unit_test(test_shared), cmocka_unit_test(test_eviction), cmocka_unit_test(test_off), cmocka_unit_test(test_cancelled_prompt) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_hits), cmocka_unit_test(test_shared),
+                                        cmocka_unit_test(test_eviction), cmocka_unit_test(test_off),
+                                        cmocka_unit_test(test_cancelled_prompt) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

@@ -64,7 +64,8 @@ static void test_priorities(void **state)
     open_all(1, 0, 1, 0, (struct engine_options){ 0 });
     struct job *first = submit(0, "first", -5);
     test_await_gate(0); /* it has the only place before any other comes */
-    struct job *zero = submit(0, "zero", 0), *again = submit(0, "again", 0), *three = submit(0, "three", 3), *low = submit(0, "low", INT32_MIN), *top = submit(0, "top", INT32_MAX);
+    struct job *zero = submit(0, "zero", 0), *again = submit(0, "again", 0), *three = submit(0, "three", 3),
+               *low = submit(0, "low", INT32_MIN), *top = submit(0, "top", INT32_MAX);
     test_permit(UINT64_MAX);
     struct job *const order[] = { first, top, three, zero, again, low };
     for (uint32_t i = 0; i < 6; i++) wait_ended(order[i]);
@@ -73,8 +74,8 @@ static void test_priorities(void **state)
     close_all();
 }
 
-/* Two seconds of waiting are worth one priority: whom newer ones of a higher priority pass at first, they pass no more. False: the machine was so slow that more
- * than one was earned. */
+/* Two seconds of waiting are worth one priority: whom newer ones of a higher priority pass at first, they pass no more.
+ * False: the machine was so slow that more than one was earned. */
 static bool age_by_one(void)
 {
     open_all(1, 0, 1, 0, (struct engine_options){ 0 });
@@ -160,16 +161,22 @@ static void test_slices(void **state)
     }
 }
 
-/* A high job takes a place (pages kept) or pages (computed again) from the lowest; what is taken from whom is exact, and no id changes. */
+/* A high job takes a place (pages kept) or pages (computed again) from the lowest; what is taken from whom is exact,
+ * and no id changes. */
 static void test_preemption(void **state)
 {
     (void)state;
-    static const struct { uint32_t pages, ahead, steps; enum job_state then; } cases[] = {
-        { 0, 1, 6, JOB_YIELDED }, { 14, 1, 6, JOB_PREEMPTED }, { 14, 1, 2, JOB_PREEMPTED }, { 0, 4, 6, JOB_YIELDED }, { 14, 4, 6, JOB_PREEMPTED },
+    static const struct {
+        uint32_t pages, ahead, steps;
+        enum job_state then;
+    } cases[] = {
+        { 0, 1, 6, JOB_YIELDED }, { 14, 1, 6, JOB_PREEMPTED }, { 14, 1, 2, JOB_PREEMPTED },
+        { 0, 4, 6, JOB_YIELDED }, { 14, 4, 6, JOB_PREEMPTED },
     };
     for (uint32_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (uint32_t cache = 0; cache < 2; cache++) {
-            open_all(cases[c].ahead, 0, 2, cases[c].pages, (struct engine_options){ .preempt = true, .prefix_cache = cache });
+            open_all(cases[c].ahead, 0, 2, cases[c].pages,
+                     (struct engine_options){ .preempt = true, .prefix_cache = cache });
             struct job_figures f;
             struct engine_stats s;
             struct job_view views[3];
@@ -313,8 +320,10 @@ int main(void)
     if (test_open_plugins()) return 1;
     make_answers();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_priorities), cmocka_unit_test(test_ageing), cmocka_unit_test(test_no_passing), cmocka_unit_test(test_slices), cmocka_unit_test(test_preemption),
-        cmocka_unit_test(test_no_preemption), cmocka_unit_test(test_often_preempted), cmocka_unit_test(test_urgent_beside_slices),
+        cmocka_unit_test(test_priorities),      cmocka_unit_test(test_ageing),
+        cmocka_unit_test(test_no_passing),      cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_preemption),      cmocka_unit_test(test_no_preemption),
+        cmocka_unit_test(test_often_preempted), cmocka_unit_test(test_urgent_beside_slices),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();

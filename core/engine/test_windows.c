@@ -1,7 +1,9 @@
-/* test_windows.c: models whose layers see windows of every width: what jobs give, what is found of their prompts, and the pages' accounts.
+/* test_windows.c: models whose layers see windows of every width: what jobs give, what is found of their prompts, and
+ * the pages' accounts.
  *
- * The answers come from one sequence with a page for every position and whole prompts in one step, so from no code that deals pages. The accounts are
- * taken between steps, page by page: every page is free, kept or a job's, once; who uses a kept page is counted; what is promised is there. */
+ * The answers come from one sequence with a page for every position and whole prompts in one step, so from no code that
+ * deals pages. The accounts are taken between steps, page by page: every page is free, kept or a job's, once; who uses
+ * a kept page is counted; what is promised is there. */
 #include "engine/test_jobs.h"
 
 #include <stdio.h>
@@ -17,10 +19,12 @@
 
 enum { E = 32, H = 2, G = 1, D = 16, V = TEST_VOCAB, MOST_WIDTHS = 4 };
 
-/* ---- models ---------------------------------------------------------------------------------------------------------------- */
+/* ---- models -------------------------------------------------------------------------------------------- */
 
 /* A layer for each width; 0: it sees all. */
-struct widths { uint32_t n, of[MOST_WIDTHS]; };
+struct widths {
+    uint32_t n, of[MOST_WIDTHS];
+};
 static const struct widths *recorded;
 
 static void record(const struct wk_builder *b, const void *model)
@@ -35,7 +39,8 @@ static void record(const struct wk_builder *b, const void *model)
         wk_layer(b, l);
         att.window = recorded->of[l];
         wk_val h = wk_rms_norm(b, x, "norm", 1e-5f);
-        wk_val q = wk_rope(b, wk_linear(b, h, "q", H * D, 0), D, &rope), k = wk_rope(b, wk_linear(b, h, "k", G * D, 0), D, &rope);
+        wk_val q = wk_rope(b, wk_linear(b, h, "q", H * D, 0), D, &rope),
+               k = wk_rope(b, wk_linear(b, h, "k", G * D, 0), D, &rope);
         x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "v", G * D, 0), NULL, &att), "o", E, 0));
     }
     wk_end_layers(b);
@@ -50,11 +55,19 @@ static wk_status open_nothing(const struct wk_meta *meta, void **model, const st
 }
 static void close_nothing(void *model) { (void)model; }
 static const char *const names[] = { "windows" };
-static const struct wk_arch arch = { .struct_size = sizeof arch, .n_names = 1, .names = names, .open = open_nothing, .record = record, .close = close_nothing };
+static const struct wk_arch arch = { .struct_size = sizeof arch,
+                                     .n_names = 1,
+                                     .names = names,
+                                     .open = open_nothing,
+                                     .record = record,
+                                     .close = close_nothing };
 
 static struct gguf_build *build(uint32_t layers)
 {
-    static const struct { const char *name; uint32_t rows, cols; } tensors[] = { { "norm", 1, E }, { "q", H * D, E }, { "k", G * D, E }, { "v", G * D, E }, { "o", E, H * D } };
+    static const struct {
+        const char *name;
+        uint32_t rows, cols;
+    } tensors[] = { { "norm", 1, E }, { "q", H * D, E }, { "k", G * D, E }, { "v", G * D, E }, { "o", E, H * D } };
     struct gguf_build *g = gguf_build_new("windows");
     char name[64];
     gguf_build_noise(g, 1, "token_embd.weight", V, E, 1);
@@ -63,13 +76,17 @@ static struct gguf_build *build(uint32_t layers)
     for (uint32_t l = 0; l < layers; l++)
         for (uint32_t i = 0; i < 5; i++) {
             (void)snprintf(name, sizeof name, "blk.%u.%s.weight", l, tensors[i].name);
-            gguf_build_noise(g, 10 + 5 * l + i, name, tensors[i].rows, tensors[i].cols, tensors[i].rows == 1 ? 1 : 0.6f);
+            gguf_build_noise(g, 10 + 5 * l + i, name, tensors[i].rows, tensors[i].cols,
+                             tensors[i].rows == 1 ? 1 : 0.6f);
         }
     return g;
 }
 
 static const struct wk_type_cpu *find_type(void *user, uint32_t type) { return plugin_find_type(user, type, NULL); }
-static void describe_types(void *user, char *text, size_t cap) { (void)plugin_describe(user, WK_KIND_QUANT, text, cap); }
+static void describe_types(void *user, char *text, size_t cap)
+{
+    (void)plugin_describe(user, WK_KIND_QUANT, text, cap);
+}
 
 /* What is 0 in dev is as follows: 8 sequences, 64 rows. */
 static struct test_model open_model(const struct widths *w, const struct device_ops *device, struct device_options dev)
@@ -81,24 +98,33 @@ static struct test_model open_model(const struct widths *w, const struct device_
     dev.context = TEST_CONTEXT;
     dev.max_sequences = dev.max_sequences ? dev.max_sequences : 8;
     dev.max_rows = dev.max_wanted = dev.max_rows ? dev.max_rows : 64;
-    const struct tape_options o = { .context = TEST_CONTEXT, .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types, .user = (void *)(uintptr_t)test_plugins() };
+    const struct tape_options o = { .context = TEST_CONTEXT,
+                                    .fuse = FUSE_ALL,
+                                    .find_type = find_type,
+                                    .describe_types = describe_types,
+                                    .user = (void *)(uintptr_t)test_plugins() };
     recorded = w;
-    *t.m = (struct model){ .file = gguf_build_open(t.file), .plugins = test_plugins(), .device = device, .dev = dev, .name = "windows" };
+    *t.m = (struct model){
+        .file = gguf_build_open(t.file), .plugins = test_plugins(), .device = device, .dev = dev, .name = "windows"
+    };
     ok(tape_record(&arch, t.m->file, &o, &t.m->program, &test_err));
     ok(device->plan(t.m->program, &t.m->dev, &t.m->plan, &test_err));
     ok(model_load(t.m, &test_err));
     return t;
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------------------------------------- */
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
 
 /* Prompts of a few beginnings, which part somewhere; ids of every sampler, some of them many windows long. */
 static struct test_job make(uint32_t i)
 {
     static const uint32_t lengths[] = { 230, 1, 64, 65, 32, 150, 33, 97, 300, 129 };
     struct test_job t = { .n = lengths[i % 10], .most = i % 4 == 3 ? 90 : 3 + i * 11 % 30 };
-    t.params = (struct sampler_params){ .temperature = i % 3 ? 1.1f : 0.0f, .top_p = 1, .repetition_penalty = i % 4 == 1 ? 1.2f : 1.0f, .seed = i + 1 };
-    for (uint32_t k = 0; k < t.n; k++) t.tokens[k] = (k * 7 + k * k % 13 + i % 2 * 3 + (k >= 40 + i * 29 % 200 ? i : 0)) % V;
+    t.params = (struct sampler_params){
+        .temperature = i % 3 ? 1.1f : 0.0f, .top_p = 1, .repetition_penalty = i % 4 == 1 ? 1.2f : 1.0f, .seed = i + 1
+    };
+    for (uint32_t k = 0; k < t.n; k++)
+        t.tokens[k] = (k * 7 + k * k % 13 + i % 2 * 3 + (k >= 40 + i * 29 % 200 ? i : 0)) % V;
     return t;
 }
 
@@ -111,7 +137,10 @@ static uint32_t step_alone(struct model *m, const uint32_t *tokens, uint32_t pos
     for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) tables[g] = pages;
     struct step_seq seq = { .n_rows = n, .position = position, .role = role, .pages = tables };
     bool failed;
-    ok(m->device->submit(m->executor, &(struct step){ .n_rows = n, .n_seqs = 1, .n_wanted = 1, .tokens = tokens, .seqs = &seq, .wanted = &wanted }, &test_err));
+    ok(m->device->submit(
+        m->executor,
+        &(struct step){ .n_rows = n, .n_seqs = 1, .n_wanted = 1, .tokens = tokens, .seqs = &seq, .wanted = &wanted },
+        &test_err));
     ok(m->device->collect(m->executor, &(struct step_ids){ &id, &failed }, &test_err));
     assert_false(failed);
     return id;
@@ -123,7 +152,8 @@ static void answer(struct model *m, const struct test_job *t, struct test_answer
     out->end = JOB_LENGTH;
     ok(m->device->sampler_set(m->executor, 0, &t->params, NULL, 0, &test_err));
     out->ids[0] = step_alone(m, t->tokens, 0, t->n, t->n <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT);
-    for (out->n = 1; out->n < t->most && t->n + out->n < TEST_CONTEXT; out->n++) out->ids[out->n] = step_alone(m, &last, t->n + out->n - 1, 1, ROW_GENERATED);
+    for (out->n = 1; out->n < t->most && t->n + out->n < TEST_CONTEXT; out->n++)
+        out->ids[out->n] = step_alone(m, &last, t->n + out->n - 1, 1, ROW_GENERATED);
 }
 
 enum { KINDS = 30 };
@@ -131,8 +161,10 @@ static struct test_answer answers[KINDS];
 
 static void answer_all(const struct widths *w)
 {
-    struct test_model t = open_model(w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
-    for (uint32_t g = 0; g < t.m->program->n_groups; g++) assert_int_equal(t.m->plan.kv_pages[g], (TEST_CONTEXT + KV_PAGE - 1) / KV_PAGE);
+    struct test_model t =
+        open_model(w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
+    for (uint32_t g = 0; g < t.m->program->n_groups; g++)
+        assert_int_equal(t.m->plan.kv_pages[g], (TEST_CONTEXT + KV_PAGE - 1) / KV_PAGE);
     for (uint32_t i = 0; i < KINDS; i++) {
         const struct test_job job = make(i);
         answer(t.m, &job, &answers[i]);
@@ -140,9 +172,12 @@ static void answer_all(const struct widths *w)
     test_unload(&t);
 }
 
-/* ---- the accounts -------------------------------------------------------------------------------------------------------------- */
+/* ---- the accounts -------------------------------------------------------------------------------------- */
 
-struct accounts { uint8_t *seen; uint32_t *users, *holders, kept; };
+struct accounts {
+    uint8_t *seen;
+    uint32_t *users, *holders, kept;
+};
 
 static void see(struct accounts *a, uint32_t page, uint32_t n, const char *whose)
 {
@@ -166,15 +201,19 @@ static void account_nodes(const struct engine *e, uint32_t g, struct accounts *a
 static uint32_t account_job(const struct engine *e, const struct job *j, uint32_t g, struct accounts *a)
 {
     const struct job_pages *q = &j->pages[g];
-    const uint32_t all = pages_needed(&e->pool[g], job_positions(j)), need = all < e->pool[g].n ? all : e->pool[g].n, held = q->end - q->first;
+    const uint32_t all = pages_needed(&e->pool[g], job_positions(j)), need = all < e->pool[g].n ? all : e->pool[g].n,
+                   held = q->end - q->first;
     assert_int_equal(q->first, kv_first(e->pool[g].window, j->fed) / KV_PAGE);
     if (e->pool[g].window) assert_int_equal(q->end, kv_pages_of(j->fed));
-    if (held + q->promise < need || (q->promise && held + q->promise > need)) fail_msg("a job holds %u pages and was promised %u: expected %u", held, q->promise, need);
+    if (held + q->promise < need || (q->promise && held + q->promise > need))
+        fail_msg("a job holds %u pages and was promised %u: expected %u", held, q->promise, need);
     assert_true(j->n_proven == j->n_nodes && j->fed == j->stored);
     for (uint32_t b = 0; b < j->n_nodes; b++) a->holders[j->nodes[b]]++;
     for (uint32_t b = q->first; b < q->end; b++) {
-        if (b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == q->table[b]) a->users[j->nodes[b]]++;
-        else see(a, q->table[b], e->pool[g].n, "a job's");
+        if (b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == q->table[b])
+            a->users[j->nodes[b]]++;
+        else
+            see(a, q->table[b], e->pool[g].n, "a job's");
     }
     return q->promise;
 }
@@ -186,7 +225,8 @@ static void take_accounts(void *user)
     const struct prefix *p = &e->prefix;
     for (uint32_t g = 0; g < e->n_groups; g++) {
         const struct page_pool *pool = &e->pool[g];
-        struct accounts a = { calloc(pool->n, 1), calloc(p->cap + 1, sizeof *a.users), calloc(p->cap + 1, sizeof *a.holders), 0 };
+        struct accounts a = { calloc(pool->n, 1), calloc(p->cap + 1, sizeof *a.users),
+                              calloc(p->cap + 1, sizeof *a.holders), 0 };
         uint32_t promised = 0, used = 0, held = 0;
         assert_true(a.seen && a.users && a.holders);
         for (uint32_t i = 0; i < pool->n_free; i++) see(&a, pool->free[i], pool->n, "free");
@@ -195,7 +235,8 @@ static void take_accounts(void *user)
             const struct job *j = i < e->n_running ? e->running[i] : e->waiting[i - e->n_running];
             if (j->has_pages) promised += account_job(e, j, g, &a);
         }
-        for (uint32_t i = 0; i < pool->n; i++) if (!a.seen[i]) fail_msg("group %u: page %u is lost", g, i);
+        for (uint32_t i = 0; i < pool->n; i++)
+            if (!a.seen[i]) fail_msg("group %u: page %u is lost", g, i);
         for (uint32_t i = 0; i < p->cap; i++) {
             assert_int_equal(p->held.link[i].users, a.holders[i]);
             held += a.holders[i] > 0;
@@ -213,11 +254,15 @@ static void take_accounts(void *user)
     }
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------------------- */
+/* ---- tests --------------------------------------------------------------------------------------------- */
 
 static const struct widths all_widths[] = {
-    { 1, { 1 } }, { 1, { 2 } }, { 1, { 33 } }, { 2, { 40, 0 } }, { 2, { 0, 1 } }, { 4, { 1, 33, 64, 200 } }, { 3, { 128, 0, 31 } }, { 2, { TEST_CONTEXT - 1, TEST_CONTEXT } },
-    { 3, { 5000, 0, 65 } }, { 2, { UINT32_MAX, 34 } }, { 1, { 0 } },
+    { 1, { 1 } },           { 1, { 2 } },
+    { 1, { 33 } },          { 2, { 40, 0 } },
+    { 2, { 0, 1 } },        { 4, { 1, 33, 64, 200 } },
+    { 3, { 128, 0, 31 } },  { 2, { TEST_CONTEXT - 1, TEST_CONTEXT } },
+    { 3, { 5000, 0, 65 } }, { 2, { UINT32_MAX, 34 } },
+    { 1, { 0 } },
 };
 enum { ALL_WIDTHS = sizeof all_widths / sizeof *all_widths };
 
@@ -229,7 +274,8 @@ static void test_alone_in_chunks(void **state)
     for (uint32_t i = 0; i < ALL_WIDTHS; i++) {
         answer_all(&all_widths[i]);
         for (uint32_t r = 0; r < 5; r++) {
-            struct test_model t = open_model(&all_widths[i], device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = rows[r] });
+            struct test_model t = open_model(&all_widths[i], device_cpu(),
+                                             (struct device_options){ .max_sequences = 1, .max_rows = rows[r] });
             struct memory_plan used;
             t.m->device->memory(t.m->executor, &used);
             assert_memory_equal(&used, &t.m->plan, sizeof used);
@@ -239,10 +285,13 @@ static void test_alone_in_chunks(void **state)
                 enum job_end end;
                 assert_int_equal(test_alone(t.m, &job, ids, &end), answers[k].n);
                 for (uint32_t n = 0; n < answers[k].n; n++)
-                    if (ids[n] != answers[k].ids[n]) fail_msg("widths %u, %u rows a step, job %u: id %u is %u, expected %u", i, rows[r], k, n, ids[n], answers[k].ids[n]);
+                    if (ids[n] != answers[k].ids[n])
+                        fail_msg("widths %u, %u rows a step, job %u: id %u is %u, expected %u", i, rows[r], k, n,
+                                 ids[n], answers[k].ids[n]);
             }
             for (uint32_t g = 0; g < t.m->program->n_groups; g++)
-                if (kv_window(t.m->program->groups[g].window, TEST_CONTEXT)) assert_int_equal(t.m->session_pages[g].n, t.m->plan.kv_pages[g]);
+                if (kv_window(t.m->program->groups[g].window, TEST_CONTEXT))
+                    assert_int_equal(t.m->session_pages[g].n, t.m->plan.kv_pages[g]);
             test_unload(&t);
         }
     }
@@ -253,8 +302,10 @@ static void test_to_the_end(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < ALL_WIDTHS; i++) {
-        struct test_model one = open_model(&all_widths[i], device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
-        struct test_model t = open_model(&all_widths[i], test_device(4, UINT64_MAX), (struct device_options){ .max_sequences = 3, .max_rows = 48 });
+        struct test_model one = open_model(&all_widths[i], device_cpu(),
+                                           (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
+        struct test_model t = open_model(&all_widths[i], test_device(4, UINT64_MAX),
+                                         (struct device_options){ .max_sequences = 3, .max_rows = 48 });
         struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
         struct job *jobs[3];
         static struct test_answer want[3];
@@ -281,7 +332,10 @@ static uint32_t next_random(uint64_t *state)
     return (uint32_t)(*state >> 33);
 }
 
-struct setup { uint32_t ahead, sequences, slots, rows, kv; struct engine_options o; }; /* kv: hundredths of the cache for `slots` sequences; 0: that, whole */
+struct setup {
+    uint32_t ahead, sequences, slots, rows, kv;
+    struct engine_options o;
+}; /* kv: hundredths of the cache for `slots` sequences; 0: that, whole */
 static const struct setup setups[] = {
     { 1, 6, 12, 64, 0, { .prefix_cache = true } },
     { 4, 8, 16, 96, 30, { .prefix_cache = true, .preempt = true, .high_priority = 3, .timeslice_tokens = 4 } },
@@ -289,8 +343,8 @@ static const struct setup setups[] = {
     { 3, 5, 20, 200, 25, { .prefix_cache = true, .preempt = true, .high_priority = 1, .timeslice_tokens = 2 } },
 };
 
-/* Jobs in a random order, priorities, slices, preemption, too few pages, cached prompts, some that are ended at random; accounts at random. Returns how many
- * prompt tokens were found. */
+/* Jobs in a random order, priorities, slices, preemption, too few pages, cached prompts, some that are ended at random;
+ * accounts at random. Returns how many prompt tokens were found. */
 static uint64_t mix(const struct widths *w, const struct setup *s, uint64_t seed)
 {
     enum { JOBS = 40 };
@@ -302,7 +356,11 @@ static uint64_t mix(const struct widths *w, const struct setup *s, uint64_t seed
     o.max_sequences = s->sequences;
     o.max_queue = 200;
     struct engine *e = test_engine(t.m, o);
-    struct { struct job *job; uint32_t kind; bool cut; } jobs[JOBS];
+    struct {
+        struct job *job;
+        uint32_t kind;
+        bool cut;
+    } jobs[JOBS];
     struct engine_stats stats;
     char name[32];
     for (uint32_t i = 0; i < JOBS; i++) {
@@ -338,17 +396,20 @@ static void test_mixes(void **state)
         uint64_t found = 0;
         answer_all(&all_widths[i]);
         for (uint32_t k = 0; k < sizeof setups / sizeof *setups; k++)
-            for (uint64_t seed = 1; seed <= 3; seed++) found += mix(&all_widths[i], &setups[k], seed * 977 + i * 31 + k);
+            for (uint64_t seed = 1; seed <= 3; seed++)
+                found += mix(&all_widths[i], &setups[k], seed * 977 + i * 31 + k);
         assert_true(found > 0);
     }
 }
 
-/* ---- prefixes ------------------------------------------------------------------------------------------------------------------- */
+/* ---- prefixes ------------------------------------------------------------------------------------------ */
 
 /* A prompt of n tokens; those from `same` on are of another kind. */
 static struct test_job prompt(uint32_t n, uint32_t same, uint32_t kind)
 {
-    struct test_job t = { .n = n, .most = 12, .params = { .temperature = 0.8f, .top_p = 1, .repetition_penalty = 1, .seed = n + kind } };
+    struct test_job t = { .n = n,
+                          .most = 12,
+                          .params = { .temperature = 0.8f, .top_p = 1, .repetition_penalty = 1, .seed = n + kind } };
     for (uint32_t i = 0; i < n; i++) t.tokens[i] = (i * 5 + i / 7 + (i >= same ? 13 * kind : 0)) % V;
     return t;
 }
@@ -375,10 +436,13 @@ static void test_prefixes(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < ALL_WIDTHS; i++) {
-        struct test_model one = open_model(&all_widths[i], device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
-        struct test_model t = open_model(&all_widths[i], test_device(4, UINT64_MAX), (struct device_options){ .max_sequences = 1, .kv_sequences = 60 });
+        struct test_model one = open_model(&all_widths[i], device_cpu(),
+                                           (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
+        struct test_model t = open_model(&all_widths[i], test_device(4, UINT64_MAX),
+                                         (struct device_options){ .max_sequences = 1, .kv_sequences = 60 });
         struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
-        const struct test_job long_one = prompt(230, 230, 0), branch = prompt(150, 100, 1), few = prompt(64, 64, 0), whole = prompt(224, 224, 0);
+        const struct test_job long_one = prompt(230, 230, 0), branch = prompt(150, 100, 1), few = prompt(64, 64, 0),
+                              whole = prompt(224, 224, 0);
         expect(e, one.m, &long_one, 0);
         expect(e, one.m, &long_one, 224);
         expect(e, one.m, &whole, 192);
@@ -393,13 +457,16 @@ static void test_prefixes(void **state)
     }
 }
 
-/* A window's pages have an order of their own: what is behind it goes first, and a prompt can be gone on from where its last ones are still there. */
+/* A window's pages have an order of their own: what is behind it goes first, and a prompt can be gone on from where its
+ * last ones are still there. */
 static void test_eviction(void **state)
 {
     (void)state;
     static const struct widths w = { 2, { 40, 0 } };
-    struct test_model one = open_model(&w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
-    struct test_model t = open_model(&w, test_device(1, UINT64_MAX), (struct device_options){ .max_sequences = 1, .max_rows = 32 });
+    struct test_model one =
+        open_model(&w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
+    struct test_model t =
+        open_model(&w, test_device(1, UINT64_MAX), (struct device_options){ .max_sequences = 1, .max_rows = 32 });
     struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
     struct engine_stats s;
     assert_int_equal(t.m->plan.kv_pages[0], 3 + 1);
@@ -407,16 +474,17 @@ static void test_eviction(void **state)
     const struct test_job a = prompt(129, 0, 1), b = prompt(65, 0, 2), a_part = prompt(97, 0, 1);
     expect(e, one.m, &a, 0);
     engine_stats(e, &s);
-    /* 129 + 11 positions were 5 pages: blocks 1 to 4 of the window had its 4, and block 4 is no whole page of the prompt. */
+    /* 129 + 11 positions were 5 pages: blocks 1 to 4 of the window had its 4, and block 4 is no whole page of the
+     * prompt. */
     assert_int_equal(s.pages_cached, 3 + 4);
     assert_int_equal(s.prefix_evicted_pages, 1);
-    expect(e, one.m, &a_part, 96);  /* blocks 1 and 2 are what position 96 sees */
-    expect(e, one.m, &a, 128);      /* and 2 and 3, position 128 */
-    expect(e, one.m, &b, 0);        /* takes most of them */
+    expect(e, one.m, &a_part, 96); /* blocks 1 and 2 are what position 96 sees */
+    expect(e, one.m, &a, 128);     /* and 2 and 3, position 128 */
+    expect(e, one.m, &b, 0);       /* takes most of them */
     engine_stats(e, &s);
     assert_int_equal(s.pages_cached, 2 + 1 + 4 + 2);
     expect(e, one.m, &b, 64);
-    expect(e, one.m, &a, 0);        /* the chain is there, its windows are not */
+    expect(e, one.m, &a, 0); /* the chain is there, its windows are not */
     expect(e, one.m, &a, 128);
     test_wait_idle(e);
     engine_close(e);
@@ -424,12 +492,14 @@ static void test_eviction(void **state)
     test_unload(&one);
 }
 
-/* A chunk is not found before its step was collected; of a job that fails it never is, nor by one that begins while the rest of it is under way. */
+/* A chunk is not found before its step was collected; of a job that fails it never is, nor by one that begins while the
+ * rest of it is under way. */
 static void test_failed_prompt(void **state)
 {
     (void)state;
     static const struct widths w = { 2, { 40, 0 } };
-    struct test_model one = open_model(&w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
+    struct test_model one =
+        open_model(&w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
     struct test_model t = open_model(&w, test_device(4, 0), (struct device_options){ .max_sequences = 4 });
     struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true, .max_batch_tokens = 64 });
     const struct test_job a = prompt(230, 230, 0), first = prompt(230, 0, 7);
@@ -474,8 +544,9 @@ static void test_failed_prompt(void **state)
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_alone_in_chunks), cmocka_unit_test(test_to_the_end), cmocka_unit_test(test_mixes), cmocka_unit_test(test_prefixes),
-        cmocka_unit_test(test_eviction), cmocka_unit_test(test_failed_prompt) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_alone_in_chunks), cmocka_unit_test(test_to_the_end),
+                                        cmocka_unit_test(test_mixes),           cmocka_unit_test(test_prefixes),
+                                        cmocka_unit_test(test_eviction),        cmocka_unit_test(test_failed_prompt) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

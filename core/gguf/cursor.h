@@ -1,8 +1,9 @@
 /* gguf/cursor.h: the one way in which this room reads bytes of a file.
  *
- * Every read says how many bytes it wants and what they are; the bounds test has the form `n > limit - pos`, which cannot
- * overflow because pos <= limit always holds. The first failure sticks: later reads return nothing, so a caller may read several
- * fields and test once. Bytes are loaded before they are looked at (see gguf.c), so what was validated cannot change afterwards. */
+ * Every read says how many bytes it wants and what they are; the bounds test has the form `n > limit - pos`, which
+ * cannot overflow because pos <= limit always holds. The first failure sticks: later reads return nothing, so a caller
+ * may read several fields and test once. Bytes are loaded before they are looked at (see gguf.c), so what was validated
+ * cannot change afterwards. */
 #ifndef CORE_GGUF_CURSOR_H
 #define CORE_GGUF_CURSOR_H
 
@@ -21,9 +22,9 @@ struct cursor {
     uint64_t loaded; /* bytes from the start that may be looked at */
     /* Makes bytes [0, end) loaded, or fails through cursor_fail. Not called when loaded == size. */
     wk_status (*load)(struct cursor *c, uint64_t end);
-    int fd;              /* for load */
-    const char *name;    /* the file's, for messages */
-    wk_status status;    /* of the first failure */
+    int fd;           /* for load */
+    const char *name; /* the file's, for messages */
+    wk_status status; /* of the first failure */
     const struct wk_err *err;
 };
 
@@ -42,10 +43,7 @@ static inline wk_status cursor_fail(struct cursor *c, uint64_t at, wk_status sta
 }
 
 /* Bytes that the file still has. */
-static inline uint64_t cursor_left(const struct cursor *c)
-{
-    return c->size - c->pos;
-}
+static inline uint64_t cursor_left(const struct cursor *c) { return c->size - c->pos; }
 
 /* The next n bytes, or NULL after a failure. `what` completes "... needs n bytes". */
 static inline const uint8_t *cursor_take(struct cursor *c, uint64_t n, const char *what)
@@ -53,10 +51,12 @@ static inline const uint8_t *cursor_take(struct cursor *c, uint64_t n, const cha
     if (c->status != WK_OK) return NULL;
     if (n > c->limit - c->pos) {
         if (c->limit < c->size && n <= cursor_left(c))
-            (void)cursor_fail(c, c->pos, WK_UNSUPPORTED, "the metadata are larger than the %" PRIu64 " bytes that are supported", c->limit);
+            (void)cursor_fail(c, c->pos, WK_UNSUPPORTED,
+                              "the metadata are larger than the %" PRIu64 " bytes that are supported", c->limit);
         else
             (void)cursor_fail(c, c->pos, WK_INVALID,
-                              "%s needs %" PRIu64 " bytes, %" PRIu64 " are left: the file is truncated or damaged; download it again",
+                              "%s needs %" PRIu64 " bytes, %" PRIu64
+                              " are left: the file is truncated or damaged; download it again",
                               what, n, cursor_left(c));
         return NULL;
     }

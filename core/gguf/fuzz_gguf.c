@@ -1,6 +1,7 @@
 /* fuzz_gguf.c: libFuzzer target: any bytes are opened; what opens is read through every accessor.
  *
- * Build: cmake -DCMAKE_C_COMPILER=clang -DWORKER_FUZZ=ON, target fuzz_gguf; run it with a folder of small GGUF files. */
+ * Build: cmake -DCMAKE_C_COMPILER=clang -DWORKER_FUZZ=ON, target fuzz_gguf; run it with a folder
+ * of small GGUF files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +24,8 @@ static void read_kv(const struct gguf *file, const struct gguf_kv *kv, const str
         int64_t s;
         double f;
         bool b;
-        const wk_status status[] = { gguf_u64_at(file, kv, i, &u, err), gguf_i64_at(file, kv, i, &s, err), gguf_f64_at(file, kv, i, &f, err),
-                                     gguf_bool_at(file, kv, i, &b, err) };
+        const wk_status status[] = { gguf_u64_at(file, kv, i, &u, err), gguf_i64_at(file, kv, i, &s, err),
+                                     gguf_f64_at(file, kv, i, &f, err), gguf_bool_at(file, kv, i, &b, err) };
         for (size_t k = 0; k < sizeof status / sizeof *status; k++) {
             if (status[k] == WK_OK && i >= kv->count) abort();
         }
@@ -48,11 +49,14 @@ static void read_kv(const struct gguf *file, const struct gguf_kv *kv, const str
 
 static void read_tensor(const struct gguf *file, const struct gguf_tensor *t, const struct wk_err *err)
 {
-    static const struct { uint32_t block, bytes; } formats[] = { { 1, 4 }, { 1, 1 }, { 32, 17 }, { 32, 34 }, { 256, 144 } };
+    static const struct {
+        uint32_t block, bytes;
+    } formats[] = { { 1, 4 }, { 1, 1 }, { 32, 17 }, { 32, 34 }, { 256, 144 } };
     touch(gguf_tensor_data(file, t), t->room);
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         uint64_t bytes;
-        if (gguf_tensor_bytes(file, t, formats[i].block, formats[i].bytes, &bytes, err) == WK_OK && bytes > t->room) abort();
+        if (gguf_tensor_bytes(file, t, formats[i].block, formats[i].bytes, &bytes, err) == WK_OK && bytes > t->room)
+            abort();
     }
     if (gguf_tensor_find(file, t->name.data, t->name.len) != t) abort();
 }

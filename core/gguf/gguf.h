@@ -1,9 +1,10 @@
 /* gguf.h: a GGUF file, mapped, parsed and validated; read-only views of its metadata and tensors.
  *
- * Everything is checked before anything is allocated for it: counts and lengths against the bytes that are left, shapes and
- * offsets in checked 64-bit arithmetic, names and keys for uniqueness in linear time. A parsed file's numbers are safe to use; its
- * strings are bytes with a length (not terminated, perhaps not UTF-8). Messages say what was expected, what was found and the byte
- * offset. Block geometry is not known here: who reads a tensor asks gguf_tensor_bytes with the type's geometry.
+ * Everything is checked before anything is allocated for it: counts and lengths against the bytes that are left, shapes
+ * and offsets in checked 64-bit arithmetic, names and keys for uniqueness in linear time. A parsed file's numbers are
+ * safe to use; its strings are bytes with a length (not terminated, perhaps not UTF-8). Messages say what was expected,
+ * what was found and the byte offset. Block geometry is not known here: who reads a tensor asks gguf_tensor_bytes with
+ * the type's geometry.
  *
  * All functions: [any thread]; a `const struct gguf *` may be shared by threads once opened. */
 #ifndef CORE_GGUF_GGUF_H
@@ -16,7 +17,19 @@
 #include <worker/abi.h>
 
 enum gguf_type {
-    GGUF_U8 = 0, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8 = 0,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
     GGUF_TYPE_COUNT
 };
 
@@ -30,10 +43,10 @@ struct gguf_str {
 
 struct gguf_kv {
     struct gguf_str key;
-    enum gguf_type type;      /* GGUF_ARRAY: an array of element_type */
+    enum gguf_type type; /* GGUF_ARRAY: an array of element_type */
     enum gguf_type element_type;
-    uint64_t count;           /* elements; 1 unless an array */
-    uint64_t offset;          /* of the value's first byte in the file; of an array, its first element's */
+    uint64_t count;  /* elements; 1 unless an array */
+    uint64_t offset; /* of the value's first byte in the file; of an array, its first element's */
 };
 
 struct gguf_tensor {
@@ -48,62 +61,82 @@ struct gguf_tensor {
 
 struct gguf; /* opaque */
 
-/* Opens, maps and validates `path` and, if it is the first of a split file, all its shards. On success *out is the caller's until
- * gguf_close. On failure *out is NULL and err says what, where and what to do. */
+/* Opens, maps and validates `path` and, if it is the first of a split file, all its shards. On success *out is the
+ * caller's until gguf_close. On failure *out is NULL and err says what, where and what to do. */
 wk_status gguf_open(const char *path, struct gguf **out, const struct wk_err *err);
-/* The same for one file's bytes in memory, borrowed until gguf_close (tests, fuzzing, the embedded model). `name` appears in messages. */
-wk_status gguf_open_memory(const void *bytes, uint64_t size, const char *name, struct gguf **out, const struct wk_err *err);
+/* The same for one file's bytes in memory, borrowed until gguf_close (tests, fuzzing, the embedded model). `name`
+ * appears in messages. */
+wk_status gguf_open_memory(const void *bytes, uint64_t size, const char *name, struct gguf **out,
+                           const struct wk_err *err);
 void gguf_close(struct gguf *file); /* NULL allowed */
 
-const char *gguf_path(const struct gguf *file);         /* as given; terminated */
+const char *gguf_path(const struct gguf *file); /* as given; terminated */
 uint32_t gguf_version(const struct gguf *file);
 uint64_t gguf_alignment(const struct gguf *file);
-uint64_t gguf_file_bytes(const struct gguf *file);      /* of all shards */
+uint64_t gguf_file_bytes(const struct gguf *file); /* of all shards */
 uint32_t gguf_shard_count(const struct gguf *file);
 
 uint64_t gguf_kv_count(const struct gguf *file);
 const struct gguf_kv *gguf_kv_at(const struct gguf *file, uint64_t i);
 const struct gguf_kv *gguf_find(const struct gguf *file, const char *key); /* NULL: absent; O(1) */
 
-/* Typed access; each fails with a text naming key, expected and found type. Integers of any width and sign are accepted where the
- * value fits. *_at: element i of an array (or i = 0 of a scalar). */
-wk_status gguf_u64_at(const struct gguf *file, const struct gguf_kv *kv, uint64_t i, uint64_t *out, const struct wk_err *err);
-wk_status gguf_i64_at(const struct gguf *file, const struct gguf_kv *kv, uint64_t i, int64_t *out, const struct wk_err *err);
-wk_status gguf_f64_at(const struct gguf *file, const struct gguf_kv *kv, uint64_t i, double *out, const struct wk_err *err); /* also from integers */
-wk_status gguf_bool_at(const struct gguf *file, const struct gguf_kv *kv, uint64_t i, bool *out, const struct wk_err *err);
+/* Typed access; each fails with a text naming key, expected and found type. Integers of any width and sign are accepted
+ * where the value fits. *_at: element i of an array (or i = 0 of a scalar). */
+wk_status gguf_u64_at(const struct gguf *file, const struct gguf_kv *kv, uint64_t i, uint64_t *out,
+                      const struct wk_err *err);
+wk_status gguf_i64_at(const struct gguf *file, const struct gguf_kv *kv, uint64_t i, int64_t *out,
+                      const struct wk_err *err);
+wk_status gguf_f64_at(const struct gguf *file, const struct gguf_kv *kv, uint64_t i, double *out,
+                      const struct wk_err *err); /* also from integers */
+wk_status gguf_bool_at(const struct gguf *file, const struct gguf_kv *kv, uint64_t i, bool *out,
+                       const struct wk_err *err);
 /* Strings of an array vary in length: reading them in order 0, 1, 2, ... through a cursor is linear. */
 wk_status gguf_str(const struct gguf *file, const struct gguf_kv *kv, struct gguf_str *out, const struct wk_err *err);
-struct gguf_strings { const struct gguf *file; const struct gguf_kv *kv; uint64_t next, pos; };
-wk_status gguf_strings_begin(const struct gguf *file, const struct gguf_kv *kv, struct gguf_strings *it, const struct wk_err *err);
+struct gguf_strings {
+    const struct gguf *file;
+    const struct gguf_kv *kv;
+    uint64_t next, pos;
+};
+wk_status gguf_strings_begin(const struct gguf *file, const struct gguf_kv *kv, struct gguf_strings *it,
+                             const struct wk_err *err);
 bool gguf_strings_next(struct gguf_strings *it, struct gguf_str *out); /* false: at the end */
-/* Bytes of a fixed-size array, [count * element size], little-endian, perhaps unaligned; NULL with a text if kv is not such an array. */
-const void *gguf_array_bytes(const struct gguf *file, const struct gguf_kv *kv, enum gguf_type element, const struct wk_err *err);
+/* Bytes of a fixed-size array, [count * element size], little-endian, perhaps unaligned; NULL with a text if kv is not
+ * such an array. */
+const void *gguf_array_bytes(const struct gguf *file, const struct gguf_kv *kv, enum gguf_type element,
+                             const struct wk_err *err);
 const char *gguf_type_name(enum gguf_type type);
 uint32_t gguf_type_size(enum gguf_type type); /* 0: string and array */
 
 uint64_t gguf_tensor_count(const struct gguf *file);
-const struct gguf_tensor *gguf_tensor_at(const struct gguf *file, uint64_t i);                  /* in file order */
-const struct gguf_tensor *gguf_tensor_find(const struct gguf *file, const char *name, size_t len); /* NULL: absent; O(1) */
-/* Bytes of a tensor whose type has `block` values in `block_bytes`: checked against ne[0] and against the room it has in the file. */
-wk_status gguf_tensor_bytes(const struct gguf *file, const struct gguf_tensor *t, uint32_t block, uint32_t block_bytes, uint64_t *out, const struct wk_err *err);
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *file, uint64_t i); /* in file order */
+const struct gguf_tensor *gguf_tensor_find(const struct gguf *file, const char *name,
+                                           size_t len); /* NULL: absent; O(1) */
+/* Bytes of a tensor whose type has `block` values in `block_bytes`: checked against ne[0] and against the room it has
+ * in the file. */
+wk_status gguf_tensor_bytes(const struct gguf *file, const struct gguf_tensor *t, uint32_t block, uint32_t block_bytes,
+                            uint64_t *out, const struct wk_err *err);
 /* First byte in the mapping; valid for the `room` of the tensor, until gguf_close or gguf_release_tensors. */
 const void *gguf_tensor_data(const struct gguf *file, const struct gguf_tensor *t);
-/* Unmaps the tensors' data, once they are elsewhere: nothing of the file stays mapped, metadata and tensor table can be used as before. Nobody may read
- * tensor data afterwards. Bytes that were borrowed stay. [any thread] */
+/* Unmaps the tensors' data, once they are elsewhere: nothing of the file stays mapped, metadata and tensor table can be
+ * used as before. Nobody may read tensor data afterwards. Bytes that were borrowed stay. [any thread] */
 void gguf_release_tensors(const struct gguf *file);
 
-/* ---- writing (gguf_write.c): used by `worker quantize` and by tests ------------------------------------------------ */
-struct gguf_writer; /* collects metadata and tensor headers, then streams data; writes to a temporary name and renames at the end */
+/* ---- writing (gguf_write.c): used by `worker quantize` and by tests ------------------------------------ */
+struct gguf_writer; /* collects metadata and tensor headers, then streams data; writes to a temporary name and renames
+                       at the end */
 wk_status gguf_writer_open(const char *path, struct gguf_writer **out, const struct wk_err *err);
-/* Copies all metadata of `from` except the keys named (NULL-terminated list) and those that describe the layout of its files:
- * general.alignment and split.*. */
-wk_status gguf_writer_copy_metadata(struct gguf_writer *w, const struct gguf *from, const char *const *except, const struct wk_err *err);
+/* Copies all metadata of `from` except the keys named (NULL-terminated list) and those that describe the layout of its
+ * files: general.alignment and split.*. */
+wk_status gguf_writer_copy_metadata(struct gguf_writer *w, const struct gguf *from, const char *const *except,
+                                    const struct wk_err *err);
 wk_status gguf_writer_u32(struct gguf_writer *w, const char *key, uint32_t value, const struct wk_err *err);
 wk_status gguf_writer_str(struct gguf_writer *w, const char *key, const char *value, const struct wk_err *err);
-wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32_t ggml_type, uint32_t n_dims, const uint64_t *ne, uint64_t bytes, const struct wk_err *err);
+wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32_t ggml_type, uint32_t n_dims,
+                             const uint64_t *ne, uint64_t bytes, const struct wk_err *err);
 /* After the last tensor is declared: data of the tensors in order of declaration, in pieces of any size. */
 wk_status gguf_writer_data(struct gguf_writer *w, const void *bytes, uint64_t n, const struct wk_err *err);
-wk_status gguf_writer_finish(struct gguf_writer *w, const struct wk_err *err); /* flushes, fsyncs, renames; w is freed either way */
-void gguf_writer_abandon(struct gguf_writer *w);                              /* removes the temporary file; NULL allowed */
+wk_status gguf_writer_finish(struct gguf_writer *w,
+                             const struct wk_err *err); /* flushes, fsyncs, renames; w is freed either way */
+void gguf_writer_abandon(struct gguf_writer *w);        /* removes the temporary file; NULL allowed */
 
 #endif

@@ -1,7 +1,7 @@
 /* gguf_write.c: writes a GGUF v3 file: metadata and tensor headers are collected, then tensor data stream through.
  *
- * The file grows under a temporary name beside its destination and is renamed when it is complete and on disk, so nobody ever sees half
- * a model. Tensors lie one after another in order of declaration, each padded to 32 bytes. */
+ * The file grows under a temporary name beside its destination and is renamed when it is complete and on disk, so
+ * nobody ever sees half a model. Tensors lie one after another in order of declaration, each padded to 32 bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -35,10 +35,10 @@ struct gguf_writer {
     FILE *out;
     struct buffer metadata, headers; /* as they will lie in the file */
     struct table keys, tensors;
-    uint64_t next_offset;            /* of the next tensor to be declared */
-    bool streaming;                  /* the part before the tensor data is written */
-    uint64_t current, done;          /* tensor that is being written, and its bytes so far */
-    bool failed;                     /* a call has failed: the file must not be finished */
+    uint64_t next_offset;   /* of the next tensor to be declared */
+    bool streaming;         /* the part before the tensor data is written */
+    uint64_t current, done; /* tensor that is being written, and its bytes so far */
+    bool failed;            /* a call has failed: the file must not be finished */
 };
 
 static wk_status fail(struct gguf_writer *w, wk_status status, const struct wk_err *err, const char *text)
@@ -68,20 +68,11 @@ static bool append(struct buffer *b, const void *bytes, uint64_t n)
     return true;
 }
 
-static bool append_u32(struct buffer *b, uint32_t value)
-{
-    return append(b, &value, sizeof value);
-}
+static bool append_u32(struct buffer *b, uint32_t value) { return append(b, &value, sizeof value); }
 
-static bool append_u64(struct buffer *b, uint64_t value)
-{
-    return append(b, &value, sizeof value);
-}
+static bool append_u64(struct buffer *b, uint64_t value) { return append(b, &value, sizeof value); }
 
-static bool append_str(struct buffer *b, struct gguf_str s)
-{
-    return append_u64(b, s.len) && append(b, s.data, s.len);
-}
+static bool append_str(struct buffer *b, struct gguf_str s) { return append_u64(b, s.len) && append(b, s.data, s.len); }
 
 /* Adds a copy of `name`. WK_INVALID: it is there already. */
 static wk_status add_entry(struct table *t, struct gguf_str name, uint64_t bytes)
@@ -113,7 +104,7 @@ static void free_table(struct table *t)
     names_free(&t->names);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 static void free_writer(struct gguf_writer *w)
 {
@@ -133,8 +124,10 @@ static wk_status open_temporary(struct gguf_writer *w, const struct wk_err *err)
     w->out = fdopen(fd, "wb");
     if (w->out && setvbuf(w->out, NULL, _IOFBF, WRITE_BUFFER_BYTES) == 0) return WK_OK;
     const wk_status status = fail_errno(w, "cannot be opened as a stream", err);
-    if (w->out) (void)fclose(w->out);
-    else (void)close(fd);
+    if (w->out)
+        (void)fclose(w->out);
+    else
+        (void)close(fd);
     (void)unlink(w->temporary);
     return status;
 }
@@ -146,9 +139,12 @@ wk_status gguf_writer_open(const char *path, struct gguf_writer **out, const str
     if (!w) return wk_fail(err, WK_NO_MEMORY, "%s: no memory for a writer", path);
     w->path = strdup(path);
     if (asprintf(&w->temporary, "%s.tmp-%ld", path, (long)getpid()) < 0) w->temporary = NULL;
-    const wk_status status = w->path && w->temporary ? open_temporary(w, err) : wk_fail(err, WK_NO_MEMORY, "%s: no memory for a writer", path);
-    if (status == WK_OK) *out = w;
-    else free_writer(w);
+    const wk_status status = w->path && w->temporary ? open_temporary(w, err)
+                                                     : wk_fail(err, WK_NO_MEMORY, "%s: no memory for a writer", path);
+    if (status == WK_OK)
+        *out = w;
+    else
+        free_writer(w);
     return status;
 }
 
@@ -160,7 +156,7 @@ void gguf_writer_abandon(struct gguf_writer *w)
     free_writer(w);
 }
 
-/* ---- metadata ---------------------------------------------------------------------------------------------------------- */
+/* ---- metadata ------------------------------------------------------------------------------------------ */
 
 static wk_status begin_kv(struct gguf_writer *w, struct gguf_str key, const struct wk_err *err)
 {
@@ -194,7 +190,8 @@ static bool listed(const char *const *list, struct gguf_str key)
     return false;
 }
 
-wk_status gguf_writer_copy_metadata(struct gguf_writer *w, const struct gguf *from, const char *const *except, const struct wk_err *err)
+wk_status gguf_writer_copy_metadata(struct gguf_writer *w, const struct gguf *from, const char *const *except,
+                                    const struct wk_err *err)
 {
     const struct shard *s = &from->shards[0];
     for (uint64_t i = 0; i < s->n_kv; i++) {
@@ -204,8 +201,10 @@ wk_status gguf_writer_copy_metadata(struct gguf_writer *w, const struct gguf *fr
         if (status != WK_OK) return status;
         /* An entry reaches from its key's length to the next one's. */
         const uint8_t *first = (const uint8_t *)key.data - sizeof key.len;
-        const uint8_t *end = i + 1 < s->n_kv ? (const uint8_t *)s->kv[i + 1].key.data - sizeof key.len : s->base + s->kv_end;
-        if (!append(&w->metadata, first, (uint64_t)(end - first))) return fail(w, WK_NO_MEMORY, err, "no memory for the metadata");
+        const uint8_t *end =
+            i + 1 < s->n_kv ? (const uint8_t *)s->kv[i + 1].key.data - sizeof key.len : s->base + s->kv_end;
+        if (!append(&w->metadata, first, (uint64_t)(end - first)))
+            return fail(w, WK_NO_MEMORY, err, "no memory for the metadata");
     }
     return WK_OK;
 }
@@ -225,19 +224,22 @@ wk_status gguf_writer_str(struct gguf_writer *w, const char *key, const char *va
     const struct gguf_str k = { key, strlen(key) };
     const wk_status status = begin_kv(w, k, err);
     if (status != WK_OK) return status;
-    if (!append_str(&w->metadata, k) || !append_u32(&w->metadata, GGUF_STRING) || !append_str(&w->metadata, (struct gguf_str){ value, strlen(value) }))
+    if (!append_str(&w->metadata, k) || !append_u32(&w->metadata, GGUF_STRING) ||
+        !append_str(&w->metadata, (struct gguf_str){ value, strlen(value) }))
         return fail(w, WK_NO_MEMORY, err, "no memory for the metadata");
     return WK_OK;
 }
 
-/* ---- tensors ----------------------------------------------------------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------------------------------------- */
 
-wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32_t ggml_type, uint32_t n_dims, const uint64_t *ne, uint64_t bytes,
-                             const struct wk_err *err)
+wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32_t ggml_type, uint32_t n_dims,
+                             const uint64_t *ne, uint64_t bytes, const struct wk_err *err)
 {
     if (w->streaming) return fail(w, WK_INTERNAL, err, "a tensor is declared after tensor data");
-    if (!gguf_name_ok(name)) return fail(w, WK_INVALID, err, "a tensor name must be 1 to 63 bytes without control characters");
-    if (n_dims < 1 || n_dims > GGUF_MAX_DIMS || bytes == 0) return fail(w, WK_INVALID, err, "a tensor has 1 to 4 dimensions and at least one byte");
+    if (!gguf_name_ok(name))
+        return fail(w, WK_INVALID, err, "a tensor name must be 1 to 63 bytes without control characters");
+    if (n_dims < 1 || n_dims > GGUF_MAX_DIMS || bytes == 0)
+        return fail(w, WK_INVALID, err, "a tensor has 1 to 4 dimensions and at least one byte");
     if (w->tensors.n == GGUF_MAX_TENSORS) return fail(w, WK_INVALID, err, "too many tensors");
     uint64_t end;
     if (!checked_add_u64(w->next_offset, bytes, &end) || !checked_round_up_u64(end, GGUF_DEFAULT_ALIGNMENT, &end))
@@ -248,7 +250,8 @@ wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32
         return wk_fail(err, status, "%s: tensor '%.*s' is declared twice", w->path, (int)name.len, name.data);
     }
     bool stored = status == WK_OK && append_str(&w->headers, name) && append_u32(&w->headers, n_dims) &&
-                  append(&w->headers, ne, n_dims * sizeof *ne) && append_u32(&w->headers, ggml_type) && append_u64(&w->headers, w->next_offset);
+                  append(&w->headers, ne, n_dims * sizeof *ne) && append_u32(&w->headers, ggml_type) &&
+                  append_u64(&w->headers, w->next_offset);
     if (!stored) return fail(w, WK_NO_MEMORY, err, "no memory for the tensor headers");
     w->next_offset = end;
     return WK_OK;
@@ -270,9 +273,11 @@ static bool put_padding(struct gguf_writer *w, uint64_t at)
 static wk_status begin_streaming(struct gguf_writer *w, const struct wk_err *err)
 {
     struct buffer start = { 0 };
-    const bool stored = append(&start, "GGUF", 4) && append_u32(&start, 3) && append_u64(&start, w->tensors.n) && append_u64(&start, w->keys.n);
+    const bool stored = append(&start, "GGUF", 4) && append_u32(&start, 3) && append_u64(&start, w->tensors.n) &&
+                        append_u64(&start, w->keys.n);
     const bool written = stored && put(w, start.bytes, start.n) && put(w, w->metadata.bytes, w->metadata.n) &&
-                         put(w, w->headers.bytes, w->headers.n) && put_padding(w, start.n + w->metadata.n + w->headers.n);
+                         put(w, w->headers.bytes, w->headers.n) &&
+                         put_padding(w, start.n + w->metadata.n + w->headers.n);
     free(start.bytes);
     if (!stored) return fail(w, WK_NO_MEMORY, err, "no memory for the header");
     if (!written) return fail_errno(w, "cannot be written", err);
@@ -311,7 +316,8 @@ static wk_status sync_directory(struct gguf_writer *w, const struct wk_err *err)
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(folder);
     if (fd < 0) return fail_errno(w, "its directory cannot be opened", err);
-    const bool synced = fsync(fd) == 0 || errno == EINVAL; /* EINVAL: a file system that does not synchronize directories */
+    const bool synced =
+        fsync(fd) == 0 || errno == EINVAL; /* EINVAL: a file system that does not synchronize directories */
     const wk_status status = synced ? WK_OK : fail_errno(w, "its directory cannot be synchronized", err);
     (void)close(fd);
     return status;
@@ -319,11 +325,13 @@ static wk_status sync_directory(struct gguf_writer *w, const struct wk_err *err)
 
 static wk_status finish(struct gguf_writer *w, const struct wk_err *err)
 {
-    const wk_status status = gguf_writer_data(w, NULL, 0, err); /* a file without tensors has no data call before this */
+    const wk_status status =
+        gguf_writer_data(w, NULL, 0, err); /* a file without tensors has no data call before this */
     if (status != WK_OK) return status;
     if (w->current < w->tensors.n) {
         const struct entry *t = &w->tensors.entries[w->current];
-        return wk_fail(err, WK_INTERNAL, "%s: tensor '%.*s' has %" PRIu64 " of %" PRIu64 " bytes", w->path, (int)t->name.len, t->name.data, w->done, t->bytes);
+        return wk_fail(err, WK_INTERNAL, "%s: tensor '%.*s' has %" PRIu64 " of %" PRIu64 " bytes", w->path,
+                       (int)t->name.len, t->name.data, w->done, t->bytes);
     }
     if (fflush(w->out) != 0 || fsync(fileno(w->out)) != 0) return fail_errno(w, "cannot be written", err);
     FILE *out = w->out;

@@ -25,7 +25,8 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
     for (struct region *r = info->si_code > 0 ? innermost : NULL; r; r = r->outer) {
         if (at - r->first < r->bytes) {
             innermost = r;
-            /* Regions save no signal mask, which would cost a system call each; the one at the fault is in the context. */
+            /* Regions save no signal mask, which would cost a system call each; the one at the fault
+             * is in the context. */
             (void)pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)context)->uc_sigmask, NULL);
             siglongjmp(r->back, 1);
         }
@@ -45,8 +46,10 @@ wk_status gguf_guard_install(const struct wk_err *err)
     (void)sigemptyset(&action.sa_mask);
     action.sa_flags = SA_SIGINFO | SA_ONSTACK; /* threads that set an alternate stack up have a reason */
     struct sigaction old;
-    if (sigaction(SIGBUS, &action, &old) != 0) return wk_fail(err, WK_IO, "the handler for SIGBUS cannot be installed: %s", strerror(errno));
-    if (!(old.sa_flags & SA_SIGINFO) || old.sa_sigaction != on_sigbus) before = old; /* installed once or twice: the same */
+    if (sigaction(SIGBUS, &action, &old) != 0)
+        return wk_fail(err, WK_IO, "the handler for SIGBUS cannot be installed: %s", strerror(errno));
+    if (!(old.sa_flags & SA_SIGINFO) || old.sa_sigaction != on_sigbus)
+        before = old; /* installed once or twice: the same */
     return WK_OK;
 }
 
@@ -63,7 +66,9 @@ wk_status gguf_guarded(void (*fn)(void *arg), void *arg, const void *src, uint64
     }
     innermost = region.outer;
     if (fault)
-        return wk_fail(err, WK_IO, "the model file became shorter or its storage failed while it was read: restore the file and start again");
+        return wk_fail(
+            err, WK_IO,
+            "the model file became shorter or its storage failed while it was read: restore the file and start again");
     return WK_OK;
 }
 

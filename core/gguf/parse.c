@@ -1,7 +1,8 @@
 /* parse.c: validates one GGUF file: header, metadata, tensor table, layout of the data section.
  *
  * Bytes come through the cursor only. A count is compared with the bytes that are left before anything is allocated for
- * it, so a file of n bytes makes this allocate less than 8 n bytes. Sums and products of file numbers are checked or avoided. */
+ * it, so a file of n bytes makes this allocate less than 8 n bytes. Sums and products of file numbers are checked or
+ * avoided. */
 #include <stdlib.h>
 
 #include "base/checked.h"
@@ -9,8 +10,8 @@
 
 enum {
     HEADER_BYTES = 24,
-    MIN_KV_BYTES = 8 + 1 + 4 + 1,              /* key length, key, type, the shortest value */
-    MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8,  /* name length, name, n_dims, one dimension, type, offset */
+    MIN_KV_BYTES = 8 + 1 + 4 + 1,             /* key length, key, type, the shortest value */
+    MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8, /* name length, name, n_dims, one dimension, type, offset */
     MIN_ALIGNMENT = 8,
     MAX_ALIGNMENT = 65536,
 };
@@ -36,7 +37,7 @@ bool gguf_name_ok(struct gguf_str name)
     return true;
 }
 
-/* ---- header ---------------------------------------------------------------------------------------------------------- */
+/* ---- header -------------------------------------------------------------------------------------------- */
 
 /* The 8 bytes of a safetensors file's length and the brace behind them? */
 static bool is_safetensors(struct cursor *c)
@@ -53,12 +54,18 @@ static bool is_safetensors(struct cursor *c)
 static wk_status fail_magic(struct cursor *c, const uint8_t magic[4])
 {
     const char *hint = "";
-    if (memcmp(magic, "vers", 4) == 0) hint = "; it looks like a Git LFS pointer: fetch the file itself with `git lfs pull`";
-    else if (magic[0] == '<') hint = "; it looks like a web page: download the file itself";
-    else if (memcmp(magic, "ggjt", 4) == 0 || memcmp(magic, "tjgg", 4) == 0) hint = "; it is a GGML file, older than GGUF: convert it";
-    else if (memcmp(magic, "PK\3\4", 4) == 0) hint = "; it looks like a PyTorch checkpoint or another zip archive: convert the model to GGUF";
-    else if (is_safetensors(c)) hint = "; it looks like a safetensors file: convert the model to GGUF, or download it as such";
-    return cursor_fail(c, 0, WK_INVALID, "not a GGUF file: it begins with %02x %02x %02x %02x, expected 47 47 55 46 (\"GGUF\")%s",
+    if (memcmp(magic, "vers", 4) == 0)
+        hint = "; it looks like a Git LFS pointer: fetch the file itself with `git lfs pull`";
+    else if (magic[0] == '<')
+        hint = "; it looks like a web page: download the file itself";
+    else if (memcmp(magic, "ggjt", 4) == 0 || memcmp(magic, "tjgg", 4) == 0)
+        hint = "; it is a GGML file, older than GGUF: convert it";
+    else if (memcmp(magic, "PK\3\4", 4) == 0)
+        hint = "; it looks like a PyTorch checkpoint or another zip archive: convert the model to GGUF";
+    else if (is_safetensors(c))
+        hint = "; it looks like a safetensors file: convert the model to GGUF, or download it as such";
+    return cursor_fail(c, 0, WK_INVALID,
+                       "not a GGUF file: it begins with %02x %02x %02x %02x, expected 47 47 55 46 (\"GGUF\")%s",
                        magic[0], magic[1], magic[2], magic[3], hint);
 }
 
@@ -66,20 +73,30 @@ static wk_status check_version(struct cursor *c, uint32_t version)
 {
     if (version == 2 || version == 3) return WK_OK;
     if (version != 0 && (version & 0xffff) == 0)
-        return cursor_fail(c, 4, WK_UNSUPPORTED, "the file is big-endian (version bytes in reverse order); only little-endian files are supported: convert it");
+        return cursor_fail(c, 4, WK_UNSUPPORTED,
+                           "the file is big-endian (version bytes in reverse order); only little-endian files are "
+                           "supported: convert it");
     if (version == 1)
-        return cursor_fail(c, 4, WK_UNSUPPORTED, "GGUF version 1 (32-bit counts) is obsolete; versions 2 and 3 are supported: convert the model again");
-    return cursor_fail(c, 4, WK_UNSUPPORTED, "GGUF version %" PRIu32 " is unknown; versions 2 and 3 are supported", version);
+        return cursor_fail(
+            c, 4, WK_UNSUPPORTED,
+            "GGUF version 1 (32-bit counts) is obsolete; versions 2 and 3 are supported: convert the model again");
+    return cursor_fail(c, 4, WK_UNSUPPORTED, "GGUF version %" PRIu32 " is unknown; versions 2 and 3 are supported",
+                       version);
 }
 
 /* An entry takes at least `least` bytes: more entries than fit are refused before any is read. */
-static wk_status check_count(struct cursor *c, uint64_t at, const char *what, uint64_t count, uint64_t least, uint64_t cap)
+static wk_status check_count(struct cursor *c, uint64_t at, const char *what, uint64_t count, uint64_t least,
+                             uint64_t cap)
 {
     const uint64_t left = c->size - HEADER_BYTES;
     if (count > left / least)
-        return cursor_fail(c, at, WK_INVALID, "%s count %" PRIu64 " needs at least %" PRIu64 " bytes each, %" PRIu64
-                           " are left in all: the file is truncated or damaged; download it again", what, count, least, left);
-    if (count > cap) return cursor_fail(c, at, WK_UNSUPPORTED, "%s count %" PRIu64 " is above the limit of %" PRIu64, what, count, cap);
+        return cursor_fail(c, at, WK_INVALID,
+                           "%s count %" PRIu64 " needs at least %" PRIu64 " bytes each, %" PRIu64
+                           " are left in all: the file is truncated or damaged; download it again",
+                           what, count, least, left);
+    if (count > cap)
+        return cursor_fail(c, at, WK_UNSUPPORTED, "%s count %" PRIu64 " is above the limit of %" PRIu64, what, count,
+                           cap);
     return WK_OK;
 }
 
@@ -97,7 +114,7 @@ static wk_status read_header(struct cursor *c, uint32_t *version, uint64_t *n_te
     return check_count(c, 16, "metadata", *n_kv, MIN_KV_BYTES, GGUF_MAX_KEYS);
 }
 
-/* ---- metadata ---------------------------------------------------------------------------------------------------------- */
+/* ---- metadata ------------------------------------------------------------------------------------------ */
 
 /* A string of at most `cap` bytes: u64 length, bytes. */
 static struct gguf_str read_string(struct cursor *c, const char *what, uint64_t cap)
@@ -105,7 +122,8 @@ static struct gguf_str read_string(struct cursor *c, const char *what, uint64_t 
     const uint64_t at = c->pos;
     const uint64_t len = cursor_u64(c, what);
     if (c->status == WK_OK && len > cap && len <= cursor_left(c))
-        (void)cursor_fail(c, at, WK_UNSUPPORTED, "%s has %" PRIu64 " bytes, at most %" PRIu64 " are supported", what, len, cap);
+        (void)cursor_fail(c, at, WK_UNSUPPORTED, "%s has %" PRIu64 " bytes, at most %" PRIu64 " are supported", what,
+                          len, cap);
     const uint8_t *p = cursor_take(c, len, what);
     return p ? (struct gguf_str){ (const char *)p, len } : (struct gguf_str){ NULL, 0 };
 }
@@ -124,7 +142,8 @@ static void read_type(struct cursor *c, struct gguf_kv *kv)
     const uint64_t at = c->pos;
     const uint32_t type = cursor_u32(c, "a metadata type");
     if (c->status == WK_OK && type >= GGUF_TYPE_COUNT)
-        (void)cursor_fail(c, at, WK_INVALID, "key '%.*s' has type %" PRIu32 ", known are 0 to %d", (int)kv->key.len, kv->key.data, type, GGUF_TYPE_COUNT - 1);
+        (void)cursor_fail(c, at, WK_INVALID, "key '%.*s' has type %" PRIu32 ", known are 0 to %d", (int)kv->key.len,
+                          kv->key.data, type, GGUF_TYPE_COUNT - 1);
     if (c->status != WK_OK) return;
     kv->type = (enum gguf_type)type;
     kv->element_type = kv->type;
@@ -136,11 +155,13 @@ static void read_type(struct cursor *c, struct gguf_kv *kv)
     kv->count = cursor_u64(c, "an array's length");
     if (c->status != WK_OK) return;
     if (element == GGUF_ARRAY)
-        (void)cursor_fail(c, element_at, WK_UNSUPPORTED, "key '%.*s' is an array of arrays, which is not supported", (int)kv->key.len, kv->key.data);
+        (void)cursor_fail(c, element_at, WK_UNSUPPORTED, "key '%.*s' is an array of arrays, which is not supported",
+                          (int)kv->key.len, kv->key.data);
     else if (element >= GGUF_TYPE_COUNT)
         (void)cursor_fail(c, element_at, WK_INVALID, "key '%.*s' is an array of type %" PRIu32 ", known are 0 to %d",
                           (int)kv->key.len, kv->key.data, element, GGUF_TYPE_COUNT - 1);
-    else kv->element_type = (enum gguf_type)element;
+    else
+        kv->element_type = (enum gguf_type)element;
 }
 
 /* Walks over the value so that every later access is in range: lengths of all strings, bytes of all bools. */
@@ -150,20 +171,24 @@ static void read_value(struct cursor *c, struct gguf_kv *kv)
     const uint64_t size = gguf_type_size(kv->element_type);
     const uint64_t least = size ? size : 8; /* a string has at least its length */
     if (kv->count > cursor_left(c) / least) {
-        (void)cursor_fail(c, c->pos, WK_INVALID, "key '%.*s': %" PRIu64 " value(s) of type %s need at least %" PRIu64 " bytes each, %" PRIu64
-                          " are left in all: the file is truncated or damaged; download it again", (int)kv->key.len, kv->key.data,
-                          kv->count, gguf_type_name(kv->element_type), least, cursor_left(c));
+        (void)cursor_fail(c, c->pos, WK_INVALID,
+                          "key '%.*s': %" PRIu64 " value(s) of type %s need at least %" PRIu64 " bytes each, %" PRIu64
+                          " are left in all: the file is truncated or damaged; download it again",
+                          (int)kv->key.len, kv->key.data, kv->count, gguf_type_name(kv->element_type), least,
+                          cursor_left(c));
         return;
     }
     if (!size) {
-        for (uint64_t i = 0; i < kv->count && c->status == WK_OK; i++) (void)read_string(c, "a metadata string", MAX_STRING_BYTES);
+        for (uint64_t i = 0; i < kv->count && c->status == WK_OK; i++)
+            (void)read_string(c, "a metadata string", MAX_STRING_BYTES);
         return;
     }
     const uint8_t *p = cursor_take(c, kv->count * size, "a metadata value");
     if (!p || kv->element_type != GGUF_BOOL) return;
     for (uint64_t i = 0; i < kv->count; i++) {
         if (p[i] > 1) {
-            (void)cursor_fail(c, kv->offset + i, WK_INVALID, "key '%.*s': a bool is %u, expected 0 or 1", (int)kv->key.len, kv->key.data, p[i]);
+            (void)cursor_fail(c, kv->offset + i, WK_INVALID, "key '%.*s': a bool is %u, expected 0 or 1",
+                              (int)kv->key.len, kv->key.data, p[i]);
             return;
         }
     }
@@ -181,10 +206,12 @@ static wk_status read_metadata(struct shard *s, struct cursor *c, uint64_t n)
         if (c->status == WK_OK) read_value(c, kv);
         if (c->status != WK_OK) return c->status;
         const int64_t twin = names_add(&s->keys, s->kv, sizeof *s->kv, (uint32_t)s->n_kv);
-        if (twin == NAMES_NO_MEMORY) return cursor_fail(c, at, WK_NO_MEMORY, "no memory for the index of metadata keys");
+        if (twin == NAMES_NO_MEMORY)
+            return cursor_fail(c, at, WK_NO_MEMORY, "no memory for the index of metadata keys");
         if (twin >= 0) {
             const uint64_t first = (uint64_t)((const uint8_t *)s->kv[twin].key.data - s->base) - 8;
-            return cursor_fail(c, at, WK_INVALID, "key '%.*s' occurs twice, first at byte %" PRIu64 ": the file is damaged",
+            return cursor_fail(c, at, WK_INVALID,
+                               "key '%.*s' occurs twice, first at byte %" PRIu64 ": the file is damaged",
                                (int)kv->key.len, kv->key.data, first);
         }
     }
@@ -201,12 +228,13 @@ static wk_status read_alignment(struct shard *s, struct cursor *c)
     if (c->status != WK_OK || !present) return c->status;
     if (value < MIN_ALIGNMENT || value > MAX_ALIGNMENT || (value & (value - 1)) != 0)
         return cursor_fail(c, gguf_shard_find(s, GGUF_ALIGNMENT_KEY)->offset, WK_INVALID,
-                           GGUF_ALIGNMENT_KEY " is %" PRIu64 ", expected a power of two from %d to %d", value, MIN_ALIGNMENT, MAX_ALIGNMENT);
+                           GGUF_ALIGNMENT_KEY " is %" PRIu64 ", expected a power of two from %d to %d", value,
+                           MIN_ALIGNMENT, MAX_ALIGNMENT);
     s->alignment = value;
     return WK_OK;
 }
 
-/* ---- tensor table ------------------------------------------------------------------------------------------------------ */
+/* ---- tensor table -------------------------------------------------------------------------------------- */
 
 static void read_shape(struct cursor *c, struct gguf_tensor *t)
 {
@@ -224,12 +252,14 @@ static void read_shape(struct cursor *c, struct gguf_tensor *t)
         t->ne[i] = i < t->n_dims ? cursor_u64(c, "a tensor's dimension") : 1;
         if (c->status != WK_OK) return;
         if (t->ne[i] < 1 || t->ne[i] > MAX_DIMENSION) {
-            (void)cursor_fail(c, dim_at, WK_INVALID, "tensor '%.*s': dimension %" PRIu32 " is %" PRIu64 ", expected 1 to %" PRIu64,
+            (void)cursor_fail(c, dim_at, WK_INVALID,
+                              "tensor '%.*s': dimension %" PRIu32 " is %" PRIu64 ", expected 1 to %" PRIu64,
                               (int)t->name.len, t->name.data, i, t->ne[i], MAX_DIMENSION);
             return;
         }
         if (!checked_mul_u64(elements, t->ne[i], &elements) || elements > INT64_MAX) {
-            (void)cursor_fail(c, dim_at, WK_INVALID, "tensor '%.*s': the product of its dimensions overflows", (int)t->name.len, t->name.data);
+            (void)cursor_fail(c, dim_at, WK_INVALID, "tensor '%.*s': the product of its dimensions overflows",
+                              (int)t->name.len, t->name.data);
             return;
         }
     }
@@ -240,13 +270,15 @@ static wk_status read_tensor(struct shard *s, struct cursor *c, struct gguf_tens
     const uint64_t name_at = c->pos;
     t->name = read_string(c, "a tensor's name", GGUF_MAX_NAME);
     if (c->status == WK_OK && !gguf_name_ok(t->name))
-        return cursor_fail(c, name_at, WK_INVALID, "a tensor's name is %s: the file is damaged", t->name.len ? "not printable" : "empty");
+        return cursor_fail(c, name_at, WK_INVALID, "a tensor's name is %s: the file is damaged",
+                           t->name.len ? "not printable" : "empty");
     read_shape(c, t);
     t->ggml_type = cursor_u32(c, "a tensor's type");
     const uint64_t offset_at = c->pos;
     t->offset = cursor_u64(c, "a tensor's offset");
     if (c->status == WK_OK && (t->offset & (s->alignment - 1)) != 0)
-        return cursor_fail(c, offset_at, WK_INVALID, "tensor '%.*s' has offset %" PRIu64 ", expected a multiple of the alignment %" PRIu64,
+        return cursor_fail(c, offset_at, WK_INVALID,
+                           "tensor '%.*s' has offset %" PRIu64 ", expected a multiple of the alignment %" PRIu64,
                            (int)t->name.len, t->name.data, t->offset, s->alignment);
     return c->status;
 }
@@ -264,17 +296,20 @@ static wk_status index_tensor(struct gguf *file, struct shard *s, struct cursor 
     if (twin == NAMES_ABSENT) return WK_OK;
     if (twin == NAMES_NO_MEMORY) return cursor_fail(c, c->pos, WK_NO_MEMORY, "no memory for the index of tensor names");
     if (file->tensors[twin].shard != t->shard)
-        return cursor_fail(c, entry_at(s, t), WK_INVALID, "tensor '%.*s' is also in shard %" PRIu32 ": the shards do not belong together",
+        return cursor_fail(c, entry_at(s, t), WK_INVALID,
+                           "tensor '%.*s' is also in shard %" PRIu32 ": the shards do not belong together",
                            (int)t->name.len, t->name.data, file->tensors[twin].shard + 1);
-    return cursor_fail(c, entry_at(s, t), WK_INVALID, "tensor '%.*s' occurs twice, first at byte %" PRIu64 ": the file is damaged",
-                       (int)t->name.len, t->name.data, entry_at(s, &file->tensors[twin]));
+    return cursor_fail(c, entry_at(s, t), WK_INVALID,
+                       "tensor '%.*s' occurs twice, first at byte %" PRIu64 ": the file is damaged", (int)t->name.len,
+                       t->name.data, entry_at(s, &file->tensors[twin]));
 }
 
 static wk_status read_tensors(struct gguf *file, struct shard *s, uint32_t shard_index, struct cursor *c, uint64_t n)
 {
     const uint64_t first = file->n_tensors;
     if (n > GGUF_MAX_TENSORS - first)
-        return cursor_fail(c, 8, WK_UNSUPPORTED, "the shards have more than %d tensors together, the limit", GGUF_MAX_TENSORS);
+        return cursor_fail(c, 8, WK_UNSUPPORTED, "the shards have more than %d tensors together, the limit",
+                           GGUF_MAX_TENSORS);
     struct gguf_tensor *tensors = realloc(file->tensors, (first + n + 1) * sizeof *tensors);
     if (!tensors) return cursor_fail(c, c->pos, WK_NO_MEMORY, "no memory for %" PRIu64 " tensor entries", n);
     file->tensors = tensors;
@@ -286,7 +321,7 @@ static wk_status read_tensors(struct gguf *file, struct shard *s, uint32_t shard
     return WK_OK;
 }
 
-/* ---- layout of the data section ---------------------------------------------------------------------------------------- */
+/* ---- layout of the data section ------------------------------------------------------------------------ */
 
 struct place {
     uint64_t offset;
@@ -300,22 +335,25 @@ static int by_offset(const void *a, const void *b)
     return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
 }
 
-/* Gives each of the n sorted tensors the room up to its successor. Sizes are not known here, so all that can overlap is two tensors at
- * one offset; a tensor larger than its room is refused by gguf_tensor_bytes. */
+/* Gives each of the n sorted tensors the room up to its successor. Sizes are not known here, so all that can overlap is
+ * two tensors at one offset; a tensor larger than its room is refused by gguf_tensor_bytes. */
 static wk_status measure_room(struct shard *s, struct cursor *c, const struct place *p, uint64_t n)
 {
     const uint64_t section = s->size - s->data_start;
     for (uint64_t i = 0; i < n; i++) {
         struct gguf_tensor *t = p[i].tensor;
         if (t->offset >= section)
-            return cursor_fail(c, entry_at(s, t), WK_INVALID, "tensor '%.*s' begins %" PRIu64 " bytes into a data section of %" PRIu64
-                               " bytes: the file is truncated or damaged; download it again", (int)t->name.len, t->name.data, t->offset, section);
+            return cursor_fail(c, entry_at(s, t), WK_INVALID,
+                               "tensor '%.*s' begins %" PRIu64 " bytes into a data section of %" PRIu64
+                               " bytes: the file is truncated or damaged; download it again",
+                               (int)t->name.len, t->name.data, t->offset, section);
         const uint64_t end = i + 1 < n && p[i + 1].offset < section ? p[i + 1].offset : section;
         t->room = end - t->offset;
         if (t->room == 0) {
             const struct gguf_tensor *next = p[i + 1].tensor;
-            return cursor_fail(c, entry_at(s, next), WK_INVALID, "tensors '%.*s' and '%.*s' overlap: both have offset %" PRIu64,
-                               (int)t->name.len, t->name.data, (int)next->name.len, next->name.data, t->offset);
+            return cursor_fail(c, entry_at(s, next), WK_INVALID,
+                               "tensors '%.*s' and '%.*s' overlap: both have offset %" PRIu64, (int)t->name.len,
+                               t->name.data, (int)next->name.len, next->name.data, t->offset);
         }
     }
     return WK_OK;

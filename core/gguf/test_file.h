@@ -37,8 +37,15 @@ static inline void put_u8(struct build *b, uint8_t v) { put(b, &v, sizeof v); }
 static inline void put_u16(struct build *b, uint16_t v) { put(b, &v, sizeof v); }
 static inline void put_u32(struct build *b, uint32_t v) { put(b, &v, sizeof v); }
 static inline void put_u64(struct build *b, uint64_t v) { put(b, &v, sizeof v); }
-static inline void put_zeros(struct build *b, size_t n) { for (size_t i = 0; i < n; i++) put_u8(b, 0); }
-static inline void put_bytes(struct build *b, const char *s, size_t n) { put_u64(b, n); put(b, s, n); }
+static inline void put_zeros(struct build *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) put_u8(b, 0);
+}
+static inline void put_bytes(struct build *b, const char *s, size_t n)
+{
+    put_u64(b, n);
+    put(b, s, n);
+}
 static inline void put_str(struct build *b, const char *s) { put_bytes(b, s, strlen(s)); }
 static inline void put_pad(struct build *b, size_t to) { put_zeros(b, (to - b->n % to) % to); }
 
@@ -114,12 +121,14 @@ static inline void assert_text(const char *part)
     if (!strstr(error_text, part)) fail_msg("expected \"%s\" in \"%s\"", part, error_text);
 }
 
-static inline void check_refused(const struct build *b, wk_status expected, const char *part, const char *where, int line)
+static inline void check_refused(const struct build *b, wk_status expected, const char *part, const char *where,
+                                 int line)
 {
     struct gguf *file = NULL;
     void *copy;
     const wk_status status = open_copy(b->bytes, b->n, &file, &copy);
-    if (status != expected || file) print_error("%s:%d: status %d, expected %d: %s\n", where, line, status, expected, error_text);
+    if (status != expected || file)
+        print_error("%s:%d: status %d, expected %d: %s\n", where, line, status, expected, error_text);
     assert_int_equal(status, expected);
     assert_null(file);
     assert_text("m.gguf: ");

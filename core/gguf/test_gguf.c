@@ -63,7 +63,12 @@ static void test_truncation_sweep(void **state)
 static void test_header(void **state)
 {
     (void)state;
-    static const struct { const char *bytes; size_t n; wk_status status; const char *text; } rows[] = {
+    static const struct {
+        const char *bytes;
+        size_t n;
+        wk_status status;
+        const char *text;
+    } rows[] = {
         { "", 0, WK_INVALID, "byte 0: the magic number of a GGUF file needs 4 bytes, 0 are left" },
         { "GGU", 3, WK_INVALID, "byte 0: the magic number" },
         { "FUGG\3\0\0\0", 8, WK_INVALID, "not a GGUF file: it begins with 46 55 47 47" },
@@ -78,7 +83,8 @@ static void test_header(void **state)
         { "GGUF\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24, WK_UNSUPPORTED, "version 4 is unknown" },
         { "GGUF\0\0\0\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24, WK_UNSUPPORTED, "big-endian" },
         { "GGUF\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24, WK_UNSUPPORTED, "big-endian" },
-        { "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 23, WK_INVALID, "byte 16: the metadata count needs 8 bytes, 7 are left" },
+        { "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 23, WK_INVALID,
+          "byte 16: the metadata count needs 8 bytes, 7 are left" },
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct build b = { 0 };
@@ -99,8 +105,19 @@ static void test_header(void **state)
 static void test_counts(void **state)
 {
     (void)state;
-    static const uint64_t grid[] = { 1, 2, GGUF_MAX_TENSORS, GGUF_MAX_TENSORS + 1, GGUF_MAX_KEYS, GGUF_MAX_KEYS + 1, UINT64_C(1) << 31, UINT64_C(1) << 32,
-                                     (UINT64_C(1) << 63) - 1, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX / 33 + 1, UINT64_MAX / 14 + 1 };
+    static const uint64_t grid[] = { 1,
+                                     2,
+                                     GGUF_MAX_TENSORS,
+                                     GGUF_MAX_TENSORS + 1,
+                                     GGUF_MAX_KEYS,
+                                     GGUF_MAX_KEYS + 1,
+                                     UINT64_C(1) << 31,
+                                     UINT64_C(1) << 32,
+                                     (UINT64_C(1) << 63) - 1,
+                                     UINT64_C(1) << 63,
+                                     UINT64_MAX,
+                                     UINT64_MAX / 33 + 1,
+                                     UINT64_MAX / 14 + 1 };
     for (size_t i = 0; i < COUNT(grid); i++) {
         for (int which = 0; which < 2; which++) {
             struct build b = { 0 };
@@ -144,29 +161,43 @@ static void test_keys(void **state)
     (void)state;
     char longest[258];
     memset(longest, 'k', sizeof longest);
-    const struct { const char *key; size_t n; const char *text; } rows[] = {
-        { "general.name", 12, NULL }, { "k", 1, NULL }, { " ~", 2, NULL }, { longest, 255, NULL }, { longest, 256, NULL },
-        { longest, 257, "has 257 bytes, at most 256" }, { "", 0, "empty" }, { "a\0b", 3, "printable" }, { "a\n", 2, "printable" },
-        { "\x7f", 1, "printable" }, { "\xc3\xa9", 2, "printable" }, { "\x1b[2J", 4, "printable" },
+    const struct {
+        const char *key;
+        size_t n;
+        const char *text;
+    } rows[] = {
+        { "general.name", 12, NULL },
+        { "k", 1, NULL },
+        { " ~", 2, NULL },
+        { longest, 255, NULL },
+        { longest, 256, NULL },
+        { longest, 257, "has 257 bytes, at most 256" },
+        { "", 0, "empty" },
+        { "a\0b", 3, "printable" },
+        { "a\n", 2, "printable" },
+        { "\x7f", 1, "printable" },
+        { "\xc3\xa9", 2, "printable" },
+        { "\x1b[2J", 4, "printable" },
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct build b = one_key(rows[i].key, rows[i].n);
-        if (rows[i].text) assert_refused(&b, rows[i].n > 256 ? WK_UNSUPPORTED : WK_INVALID, rows[i].text);
-        else assert_opens(&b);
+        if (rows[i].text)
+            assert_refused(&b, rows[i].n > 256 ? WK_UNSUPPORTED : WK_INVALID, rows[i].text);
+        else
+            assert_opens(&b);
         free_build(&b);
     }
 }
 
 /* Writes a length over the one at `at`. */
-static void patch_u64(struct build *b, size_t at, uint64_t value)
-{
-    memcpy(b->bytes + at, &value, sizeof value);
-}
+static void patch_u64(struct build *b, size_t at, uint64_t value) { memcpy(b->bytes + at, &value, sizeof value); }
 
 static void test_string_lengths(void **state)
 {
     (void)state;
-    static const uint64_t beyond[] = { 200, 65536, UINT64_C(1) << 32, (UINT64_C(1) << 63) - 1, UINT64_C(1) << 63, UINT64_MAX - 7, UINT64_MAX };
+    static const uint64_t beyond[] = {
+        200, 65536, UINT64_C(1) << 32, (UINT64_C(1) << 63) - 1, UINT64_C(1) << 63, UINT64_MAX - 7, UINT64_MAX
+    };
     enum { KEY, VALUE, ELEMENT, NAME, PLACES };
     for (int place = 0; place < PLACES; place++) {
         for (size_t i = 0; i < COUNT(beyond); i++) {
@@ -199,8 +230,10 @@ static void test_string_lengths(void **state)
         put_header(&b, 0, 1);
         put_key(&b, "big", GGUF_STRING);
         put_bytes(&b, text, len);
-        if (len == over) assert_refused(&b, WK_UNSUPPORTED, "16777217 bytes, at most 16777216");
-        else assert_opens(&b);
+        if (len == over)
+            assert_refused(&b, WK_UNSUPPORTED, "16777217 bytes, at most 16777216");
+        else
+            assert_opens(&b);
         free(text);
         free_build(&b);
     }
@@ -209,7 +242,16 @@ static void test_string_lengths(void **state)
 static void test_arrays(void **state)
 {
     (void)state;
-    static const uint64_t counts[] = { 0, 1, 2, 3, UINT64_C(1) << 31, UINT64_C(1) << 61, UINT64_C(1) << 62, UINT64_C(1) << 63, UINT64_MAX / 8 + 1, UINT64_MAX };
+    static const uint64_t counts[] = { 0,
+                                       1,
+                                       2,
+                                       3,
+                                       UINT64_C(1) << 31,
+                                       UINT64_C(1) << 61,
+                                       UINT64_C(1) << 62,
+                                       UINT64_C(1) << 63,
+                                       UINT64_MAX / 8 + 1,
+                                       UINT64_MAX };
     for (uint32_t type = 0; type < GGUF_TYPE_COUNT; type++) {
         for (size_t i = 0; i < COUNT(counts); i++) {
             struct build b = { 0 };
@@ -217,9 +259,12 @@ static void test_arrays(void **state)
             put_array(&b, "array", type, counts[i]);
             put_zeros(&b, 16); /* two empty strings or u64, or more of smaller types */
             const uint32_t size = type == GGUF_STRING ? 8 : gguf_type_size((enum gguf_type)type);
-            if (type == GGUF_ARRAY) assert_refused(&b, WK_UNSUPPORTED, "array of arrays");
-            else if (counts[i] <= 16 / size) assert_opens(&b);
-            else assert_refused(&b, WK_INVALID, "key 'array'");
+            if (type == GGUF_ARRAY)
+                assert_refused(&b, WK_UNSUPPORTED, "array of arrays");
+            else if (counts[i] <= 16 / size)
+                assert_opens(&b);
+            else
+                assert_refused(&b, WK_INVALID, "key 'array'");
             free_build(&b);
         }
     }
@@ -228,8 +273,10 @@ static void test_arrays(void **state)
         for (int nested = 0; nested < 2; nested++) {
             struct build b = { 0 };
             put_header(&b, 0, 1);
-            if (nested) put_array(&b, "key", wrong[i], 1);
-            else put_key(&b, "key", wrong[i]);
+            if (nested)
+                put_array(&b, "key", wrong[i], 1);
+            else
+                put_key(&b, "key", wrong[i]);
             put_zeros(&b, 32);
             assert_refused(&b, WK_INVALID, "known are 0 to 12");
             free_build(&b);
@@ -251,8 +298,10 @@ static void test_bools(void **state)
                 put_key(&b, "flag", GGUF_BOOL);
             }
             put_u8(&b, (uint8_t)value);
-            if (value < 2) assert_opens(&b);
-            else assert_refused(&b, WK_INVALID, "expected 0 or 1");
+            if (value < 2)
+                assert_opens(&b);
+            else
+                assert_refused(&b, WK_INVALID, "expected 0 or 1");
             free_build(&b);
         }
     }
@@ -270,8 +319,10 @@ static void test_duplicate_keys(void **state)
             (void)snprintf(key, sizeof key, "key.%d", i == N && same >= 0 ? same : i);
             put_kv_u32(&b, key, 1);
         }
-        if (same >= 0) assert_refused(&b, WK_INVALID, "occurs twice");
-        else assert_opens(&b);
+        if (same >= 0)
+            assert_refused(&b, WK_INVALID, "occurs twice");
+        else
+            assert_opens(&b);
         free_build(&b);
     }
     struct build b = { 0 }; /* case counts */
@@ -285,12 +336,36 @@ static void test_duplicate_keys(void **state)
 static void test_alignment(void **state)
 {
     (void)state;
-    static const uint64_t values[] = { 0, 1, 2, 3, 4, 7, 8, 16, 24, 32, 33, 64, 100, 128, 255, 4096, 32768, 65535, 65536, 131072,
-                                       UINT64_C(1) << 31, UINT64_C(1) << 32, UINT64_C(1) << 62, UINT64_C(1) << 63, UINT64_MAX };
+    static const uint64_t values[] = { 0,
+                                       1,
+                                       2,
+                                       3,
+                                       4,
+                                       7,
+                                       8,
+                                       16,
+                                       24,
+                                       32,
+                                       33,
+                                       64,
+                                       100,
+                                       128,
+                                       255,
+                                       4096,
+                                       32768,
+                                       65535,
+                                       65536,
+                                       131072,
+                                       UINT64_C(1) << 31,
+                                       UINT64_C(1) << 32,
+                                       UINT64_C(1) << 62,
+                                       UINT64_C(1) << 63,
+                                       UINT64_MAX };
     static const uint32_t types[] = { GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_U64, GGUF_I64 };
     for (size_t t = 0; t < COUNT(types); t++) {
         const uint32_t bits = 8 * gguf_type_size((enum gguf_type)types[t]);
-        const bool is_signed = types[t] == GGUF_I8 || types[t] == GGUF_I16 || types[t] == GGUF_I32 || types[t] == GGUF_I64;
+        const bool is_signed =
+            types[t] == GGUF_I8 || types[t] == GGUF_I16 || types[t] == GGUF_I32 || types[t] == GGUF_I64;
         for (size_t i = 0; i < COUNT(values); i++) {
             if (bits < 64 && values[i] >> bits) continue;
             struct build b = { 0 };
@@ -330,9 +405,15 @@ static void test_alignment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_truncation_sweep), cmocka_unit_test(test_header), cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_keys), cmocka_unit_test(test_string_lengths), cmocka_unit_test(test_arrays),
-        cmocka_unit_test(test_bools), cmocka_unit_test(test_duplicate_keys), cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_truncation_sweep),
+        cmocka_unit_test(test_header),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_string_lengths),
+        cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_bools),
+        cmocka_unit_test(test_duplicate_keys),
+        cmocka_unit_test(test_alignment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

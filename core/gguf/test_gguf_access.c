@@ -31,7 +31,8 @@ static struct opened every_type(void)
     for (uint32_t type = 0; type < GGUF_TYPE_COUNT; type++) {
         if (type == GGUF_ARRAY) continue;
         char key[16];
-        const uint32_t size = type == GGUF_STRING ? 8 : gguf_type_size((enum gguf_type)type); /* zeros: an empty string */
+        const uint32_t size =
+            type == GGUF_STRING ? 8 : gguf_type_size((enum gguf_type)type); /* zeros: an empty string */
         (void)snprintf(key, sizeof key, "s.%s", gguf_type_name((enum gguf_type)type));
         put_key(&b, key, type);
         put_zeros(&b, size);
@@ -49,7 +50,8 @@ static bool is_integer(enum gguf_type type)
 
 static void expect(wk_status status, bool ok)
 {
-    if (ok) assert_int_equal(status, WK_OK);
+    if (ok)
+        assert_int_equal(status, WK_OK);
     else {
         assert_int_equal(status, WK_INVALID);
         assert_text("expected ");
@@ -99,7 +101,13 @@ static void test_types(void **state)
 static void test_integer_ranges(void **state)
 {
     (void)state;
-    static const struct { uint32_t type; uint64_t bits; bool as_u64, as_i64; int64_t value; double real; } rows[] = {
+    static const struct {
+        uint32_t type;
+        uint64_t bits;
+        bool as_u64, as_i64;
+        int64_t value;
+        double real;
+    } rows[] = {
         { GGUF_U8, 0xff, true, true, 255, 255 },
         { GGUF_I8, 0xff, false, true, -1, -1 },
         { GGUF_I8, 0x80, false, true, -128, -128 },
@@ -159,7 +167,10 @@ static void test_floats(void **state)
 static void test_strings(void **state)
 {
     (void)state;
-    static const struct { const char *s; size_t n; } words[] = { { "a", 1 }, { "", 0 }, { "b\0c", 3 }, { "\xff\xfe", 2 }, { "last", 4 } };
+    static const struct {
+        const char *s;
+        size_t n;
+    } words[] = { { "a", 1 }, { "", 0 }, { "b\0c", 3 }, { "\xff\xfe", 2 }, { "last", 4 } };
     struct build b = { 0 };
     put_header(&b, 0, 2);
     put_array(&b, "words", GGUF_STRING, COUNT(words));
@@ -185,7 +196,10 @@ static void test_strings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types), cmocka_unit_test(test_integer_ranges), cmocka_unit_test(test_floats), cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_integer_ranges),
+        cmocka_unit_test(test_floats),
+        cmocka_unit_test(test_strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,7 +156,7 @@ static void test_metadata_limit(void **state)
     expect_open("sparse.gguf", WK_UNSUPPORTED, "larger than the 268435456 bytes");
 }
 
-/* ---- split files ------------------------------------------------------------------------------------------------------- */
+/* ---- split files --------------------------------------------------------------------------------------- */
 
 struct shard_row {
     int no, count, tensors; /* -1: the key is absent */
@@ -191,7 +191,11 @@ static void write_shard(const char *name, struct shard_row r)
 static void test_split_rules(void **state)
 {
     (void)state;
-    static const struct { struct shard_row first, second; wk_status status; const char *text; } rows[] = {
+    static const struct {
+        struct shard_row first, second;
+        wk_status status;
+        const char *text;
+    } rows[] = {
         { { 0, 2, 2, "a" }, { 1, 2, 2, "b" }, WK_OK, NULL },
         { { 0, 2, 1, NULL }, { 1, 2, 1, "b" }, WK_OK, NULL },
         { { 0, 2, 2, "a" }, { 1, 2, 2, "a" }, WK_INVALID, "tensor 'a' is also in shard 1" },
@@ -253,7 +257,7 @@ static void test_split_tensor_limit(void **state)
     expect_open("n-00001-of-00002.gguf", WK_UNSUPPORTED, "more than 10000 tensors together");
 }
 
-/* ---- files that shrink while their tensors are read ---------------------------------------------------------------------- */
+/* ---- files that shrink while their tensors are read ---------------------------------------------------- */
 
 enum { TENSOR_BYTES = 1 << 20 };
 
@@ -309,7 +313,8 @@ static void test_guard(void **state)
     }
     assert_int_equal(gguf_guarded(read_and_nest, (void *)(uintptr_t)data, data, TENSOR_BYTES, &test_err), WK_IO);
     pthread_t threads[4];
-    for (size_t i = 0; i < COUNT(threads); i++) assert_int_equal(pthread_create(&threads[i], NULL, copy_in_thread, (void *)(uintptr_t)data), 0);
+    for (size_t i = 0; i < COUNT(threads); i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, copy_in_thread, (void *)(uintptr_t)data), 0);
     for (size_t i = 0; i < COUNT(threads); i++) {
         void *result;
         assert_int_equal(pthread_join(threads[i], &result), 0);
@@ -319,10 +324,7 @@ static void test_guard(void **state)
     free(copy);
 }
 
-static void touch_outside(void *arg)
-{
-    (void)((const volatile uint8_t *)arg)[TENSOR_BYTES - 1];
-}
+static void touch_outside(void *arg) { (void)((const volatile uint8_t *)arg)[TENSOR_BYTES - 1]; }
 
 /* A fault that no region covers, and a signal from outside, still kill: in a child. */
 static void test_guard_elsewhere(void **state)
@@ -337,9 +339,12 @@ static void test_guard_elsewhere(void **state)
             struct gguf *file = open_megabyte();
             uint8_t *data = (uint8_t *)(uintptr_t)gguf_tensor_data(file, gguf_tensor_at(file, 0));
             if (truncate(in_folder("shrinks.gguf"), 0) != 0) _exit(2);
-            if (how == 0) touch_outside(data);
-            else if (how == 1) (void)gguf_guarded(touch_outside, data, data, 100, NULL); /* not in the region's range */
-            else (void)raise(SIGBUS);
+            if (how == 0)
+                touch_outside(data);
+            else if (how == 1)
+                (void)gguf_guarded(touch_outside, data, data, 100, NULL); /* not in the region's range */
+            else
+                (void)raise(SIGBUS);
             _exit(3);
         }
         int status;
@@ -357,7 +362,8 @@ static void exit_with_seven(int number, siginfo_t *info, void *context)
     _exit(7);
 }
 
-/* Who had the signal before gets what is not ours, even after something was, and after the handler was installed a second time. */
+/* Who had the signal before gets what is not ours, even after something was, and after the handler was installed a
+ * second time. */
 static void test_guard_passes_on(void **state)
 {
     (void)state;
@@ -365,7 +371,9 @@ static void test_guard_passes_on(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         const struct sigaction action = { .sa_sigaction = exit_with_seven, .sa_flags = SA_SIGINFO };
-        if (sigaction(SIGBUS, &action, NULL) != 0 || gguf_guard_install(NULL) != WK_OK || gguf_guard_install(NULL) != WK_OK) _exit(1);
+        if (sigaction(SIGBUS, &action, NULL) != 0 || gguf_guard_install(NULL) != WK_OK ||
+            gguf_guard_install(NULL) != WK_OK)
+            _exit(1);
         struct gguf *file = open_megabyte();
         uint8_t *data = (uint8_t *)(uintptr_t)gguf_tensor_data(file, gguf_tensor_at(file, 0));
         if (truncate(in_folder("shrinks.gguf"), 0) != 0) _exit(2);
@@ -379,7 +387,7 @@ static void test_guard_passes_on(void **state)
     assert_int_equal(WEXITSTATUS(status), 7);
 }
 
-/* ---- tensors that are elsewhere by now ------------------------------------------------------------------------------------ */
+/* ---- tensors that are elsewhere by now ----------------------------------------------------------------- */
 
 static bool is_mapped(const char *path)
 {
@@ -426,7 +434,7 @@ static void test_release(void **state)
     free_build(&b);
 }
 
-/* ---- golden containers --------------------------------------------------------------------------------------------------- */
+/* ---- golden containers --------------------------------------------------------------------------------- */
 
 static const char *data_path(const char *name)
 {
@@ -480,7 +488,8 @@ static void test_data_containers(void **state)
     struct gguf *file;
     assert_int_equal(gguf_open(data_path("container/bigendian.gguf"), &file, &test_err), WK_UNSUPPORTED);
     assert_text("big-endian");
-    assert_int_equal(gguf_open(data_path("container/stories260K-split-00002-of-00003.gguf"), &file, &test_err), WK_INVALID);
+    assert_int_equal(gguf_open(data_path("container/stories260K-split-00002-of-00003.gguf"), &file, &test_err),
+                     WK_INVALID);
     assert_text("stories260K-split-00001-of-00003.gguf");
 }
 
@@ -488,9 +497,14 @@ static void test_data_all_types(void **state)
 {
     (void)state;
     struct gguf *f = open_data("container/allkv-align64.gguf");
-    static const struct { const char *key; bool is_unsigned; int64_t value; } integers[] = {
-        { "test.u8", true, 255 }, { "test.i8", false, -128 }, { "test.u16", true, 65535 }, { "test.i16", false, -32768 },
-        { "test.u32", true, 4294967295 }, { "test.i32", false, INT32_MIN }, { "test.i64", false, INT64_MIN },
+    static const struct {
+        const char *key;
+        bool is_unsigned;
+        int64_t value;
+    } integers[] = {
+        { "test.u8", true, 255 },         { "test.i8", false, -128 },       { "test.u16", true, 65535 },
+        { "test.i16", false, -32768 },    { "test.u32", true, 4294967295 }, { "test.i32", false, INT32_MIN },
+        { "test.i64", false, INT64_MIN },
     };
     assert_int_equal(gguf_alignment(f), 64);
     for (size_t i = 0; i < COUNT(integers); i++) {
@@ -498,7 +512,8 @@ static void test_data_all_types(void **state)
         uint64_t u;
         assert_int_equal(gguf_i64_at(f, gguf_find(f, integers[i].key), 0, &s, NULL), WK_OK);
         assert_true(s == integers[i].value);
-        assert_int_equal(gguf_u64_at(f, gguf_find(f, integers[i].key), 0, &u, NULL), integers[i].is_unsigned ? WK_OK : WK_INVALID);
+        assert_int_equal(gguf_u64_at(f, gguf_find(f, integers[i].key), 0, &u, NULL),
+                         integers[i].is_unsigned ? WK_OK : WK_INVALID);
     }
     uint64_t u;
     double d;
@@ -563,10 +578,18 @@ static void test_data_everything(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds), cmocka_unit_test(test_large_metadata), cmocka_unit_test(test_metadata_limit),
-        cmocka_unit_test(test_split_rules), cmocka_unit_test(test_split_tensor_limit),
-        cmocka_unit_test(test_guard_elsewhere), cmocka_unit_test(test_guard_passes_on), cmocka_unit_test(test_guard), cmocka_unit_test(test_release), cmocka_unit_test(test_data_containers),
-        cmocka_unit_test(test_data_all_types), cmocka_unit_test(test_data_everything),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_large_metadata),
+        cmocka_unit_test(test_metadata_limit),
+        cmocka_unit_test(test_split_rules),
+        cmocka_unit_test(test_split_tensor_limit),
+        cmocka_unit_test(test_guard_elsewhere),
+        cmocka_unit_test(test_guard_passes_on),
+        cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_release),
+        cmocka_unit_test(test_data_containers),
+        cmocka_unit_test(test_data_all_types),
+        cmocka_unit_test(test_data_everything),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

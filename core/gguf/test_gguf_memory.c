@@ -1,4 +1,5 @@
-/* test_gguf_memory.c: every allocation of reader and writer fails once; and how much a hostile file can make the reader allocate.
+/* test_gguf_memory.c: every allocation of reader and writer fails once; and how much a hostile file can make the reader
+ * allocate.
  *
  * The linker puts the __wrap_ functions between the core and the allocator. */
 #include "gguf/test_file.h"
@@ -148,7 +149,9 @@ static void test_writer(void **state)
 static void test_bound(void **state)
 {
     (void)state;
-    static const struct { int n_kv, n_tensors; } rows[] = { { 65536, 0 }, { 0, 10000 }, { 40000, 10000 } };
+    static const struct {
+        int n_kv, n_tensors;
+    } rows[] = { { 65536, 0 }, { 0, 10000 }, { 40000, 10000 } };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct build b = many(rows[i].n_kv, rows[i].n_tensors);
         struct gguf *file;
@@ -177,6 +180,7 @@ static void test_bound(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_reader), cmocka_unit_test(test_writer), cmocka_unit_test(test_bound) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_reader), cmocka_unit_test(test_writer),
+                                        cmocka_unit_test(test_bound) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

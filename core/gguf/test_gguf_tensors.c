@@ -22,15 +22,30 @@ static void test_names(void **state)
     const uint64_t ne[] = { 4 };
     char longest[65];
     memset(longest, 'n', sizeof longest);
-    const struct { const char *name; size_t n; wk_status status; const char *text; } rows[] = {
-        { "blk.0.attn_q.weight", 19, WK_OK, NULL }, { "n", 1, WK_OK, NULL }, { "\xc3\xa9", 2, WK_OK, NULL }, { longest, 63, WK_OK, NULL },
-        { longest, 64, WK_UNSUPPORTED, "has 64 bytes, at most 63" }, { "", 0, WK_INVALID, "empty" }, { "a\0", 2, WK_INVALID, "not printable" },
-        { "\n", 1, WK_INVALID, "not printable" }, { "\x1f", 1, WK_INVALID, "not printable" }, { "\x1b[31m", 5, WK_INVALID, "not printable" }, { "a\x7f", 2, WK_INVALID, "not printable" },
+    const struct {
+        const char *name;
+        size_t n;
+        wk_status status;
+        const char *text;
+    } rows[] = {
+        { "blk.0.attn_q.weight", 19, WK_OK, NULL },
+        { "n", 1, WK_OK, NULL },
+        { "\xc3\xa9", 2, WK_OK, NULL },
+        { longest, 63, WK_OK, NULL },
+        { longest, 64, WK_UNSUPPORTED, "has 64 bytes, at most 63" },
+        { "", 0, WK_INVALID, "empty" },
+        { "a\0", 2, WK_INVALID, "not printable" },
+        { "\n", 1, WK_INVALID, "not printable" },
+        { "\x1f", 1, WK_INVALID, "not printable" },
+        { "\x1b[31m", 5, WK_INVALID, "not printable" },
+        { "a\x7f", 2, WK_INVALID, "not printable" },
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct build b = one_tensor(rows[i].name, rows[i].n, 1, ne, 0);
-        if (rows[i].text) assert_refused(&b, rows[i].status, rows[i].text);
-        else assert_opens(&b);
+        if (rows[i].text)
+            assert_refused(&b, rows[i].status, rows[i].text);
+        else
+            assert_opens(&b);
         free_build(&b);
     }
 }
@@ -42,8 +57,10 @@ static void test_dimension_counts(void **state)
     static const uint32_t counts[] = { 0, 1, 2, 3, 4, 5, 6, 255, UINT32_C(1) << 31, UINT32_MAX };
     for (size_t i = 0; i < COUNT(counts); i++) {
         struct build b = one_tensor("t", 1, counts[i], ne, 0);
-        if (counts[i] >= 1 && counts[i] <= 4) assert_opens(&b);
-        else assert_refused(&b, WK_INVALID, "dimensions, expected 1 to 4");
+        if (counts[i] >= 1 && counts[i] <= 4)
+            assert_opens(&b);
+        else
+            assert_refused(&b, WK_INVALID, "dimensions, expected 1 to 4");
         free_build(&b);
     }
 }
@@ -51,15 +68,25 @@ static void test_dimension_counts(void **state)
 static void test_dimension_values(void **state)
 {
     (void)state;
-    static const uint64_t values[] = { 0, 1, 2, UINT64_C(1) << 31, (UINT64_C(1) << 31) + 1, UINT64_C(1) << 32, (UINT64_C(1) << 63) - 1, UINT64_C(1) << 63,
-                                       UINT64_MAX - 1, UINT64_MAX };
+    static const uint64_t values[] = { 0,
+                                       1,
+                                       2,
+                                       UINT64_C(1) << 31,
+                                       (UINT64_C(1) << 31) + 1,
+                                       UINT64_C(1) << 32,
+                                       (UINT64_C(1) << 63) - 1,
+                                       UINT64_C(1) << 63,
+                                       UINT64_MAX - 1,
+                                       UINT64_MAX };
     for (uint32_t position = 0; position < 4; position++) {
         for (size_t i = 0; i < COUNT(values); i++) {
             uint64_t ne[4] = { 1, 1, 1, 1 };
             ne[position] = values[i];
             struct build b = one_tensor("t", 1, 4, ne, 0);
-            if (values[i] >= 1 && values[i] <= UINT64_C(1) << 31) assert_opens(&b);
-            else assert_refused(&b, WK_INVALID, "expected 1 to 2147483648");
+            if (values[i] >= 1 && values[i] <= UINT64_C(1) << 31)
+                assert_opens(&b);
+            else
+                assert_refused(&b, WK_INVALID, "expected 1 to 2147483648");
             free_build(&b);
         }
     }
@@ -70,25 +97,30 @@ static void test_wraps(void **state)
 {
     (void)state;
     const uint64_t G = UINT64_C(1) << 30;
-    const struct { uint64_t ne[4]; const char *text; } at_open[] = {
-        { { G * 4, G * 4, 1, 1 }, "expected 1 to" },                 /* 2^32 x 2^32 = 0 */
-        { { INT64_MAX, 2, 1, 1 }, "expected 1 to" },
-        { { G * 2, G * 2, 2, 1 }, "overflows" },                     /* 2^63: negative */
-        { { G * 2, G * 2, 4, 1 }, "overflows" },                     /* 2^64 = 0 */
-        { { G * 2, G * 2, G * 2, G * 2 }, "overflows" },             /* 2^124 */
-        { { 1431655765, 1431655765, 9, 4 }, "overflows" },
-        { { 2, G * 2, G * 2, G * 2 }, "overflows" },
-        { { 274177, 67280421, 1000001, 1 }, "overflows" },           /* about 2^64.0001: wraps to a small number */
+    const struct {
+        uint64_t ne[4];
+        const char *text;
+    } at_open[] = {
+        { { G * 4, G * 4, 1, 1 }, "expected 1 to" }, /* 2^32 x 2^32 = 0 */
+        { { INT64_MAX, 2, 1, 1 }, "expected 1 to" },       { { G * 2, G * 2, 2, 1 }, "overflows" }, /* 2^63: negative */
+        { { G * 2, G * 2, 4, 1 }, "overflows" },                                                    /* 2^64 = 0 */
+        { { G * 2, G * 2, G * 2, G * 2 }, "overflows" },                                            /* 2^124 */
+        { { 1431655765, 1431655765, 9, 4 }, "overflows" }, { { 2, G * 2, G * 2, G * 2 }, "overflows" },
+        { { 274177, 67280421, 1000001, 1 }, "overflows" }, /* about 2^64.0001: wraps to a small number */
     };
     for (size_t i = 0; i < COUNT(at_open); i++) {
         struct build b = one_tensor("t", 1, 4, at_open[i].ne, 0);
         assert_refused(&b, WK_INVALID, at_open[i].text);
         free_build(&b);
     }
-    const struct { uint64_t ne[4]; uint32_t block, block_bytes; const char *text; } at_size[] = {
-        { { G * 2, G * 2, 1, 1 }, 1, 4, "overflows 64 bits" },       /* 2^62 floats = 2^64 bytes = 0 */
+    const struct {
+        uint64_t ne[4];
+        uint32_t block, block_bytes;
+        const char *text;
+    } at_size[] = {
+        { { G * 2, G * 2, 1, 1 }, 1, 4, "overflows 64 bits" }, /* 2^62 floats = 2^64 bytes = 0 */
         { { G * 2, G * 2, 1, 1 }, 1, 8, "overflows 64 bits" },
-        { { G * 2, G * 2, 1, 1 }, 1, 2, "truncated" },               /* 2^63 bytes: fits a u64, not the file */
+        { { G * 2, G * 2, 1, 1 }, 1, 2, "truncated" }, /* 2^63 bytes: fits a u64, not the file */
         { { G * 2, G, 1, 1 }, 32, 34, "truncated" },
         { { 17, 1, 1, 1 }, 1, 4, "needs 68 bytes, 64 are left" },
         { { 16, 1, 1, 1 }, 1, 4, NULL },
@@ -104,10 +136,13 @@ static void test_wraps(void **state)
         void *copy;
         assert_int_equal(open_copy(b.bytes, b.n, &file, &copy), WK_OK);
         uint64_t bytes = 0;
-        const wk_status status = gguf_tensor_bytes(file, gguf_tensor_at(file, 0), at_size[i].block, at_size[i].block_bytes, &bytes, &test_err);
+        const wk_status status = gguf_tensor_bytes(file, gguf_tensor_at(file, 0), at_size[i].block,
+                                                   at_size[i].block_bytes, &bytes, &test_err);
         assert_int_equal(status, at_size[i].text ? WK_INVALID : WK_OK);
-        if (at_size[i].text) assert_text(at_size[i].text);
-        else assert_true(bytes > 0 && bytes <= 64);
+        if (at_size[i].text)
+            assert_text(at_size[i].text);
+        else
+            assert_true(bytes > 0 && bytes <= 64);
         assert_int_equal(gguf_tensor_bytes(file, gguf_tensor_at(file, 0), 0, 4, &bytes, NULL), WK_INTERNAL);
         gguf_close(file);
         free(copy);
@@ -119,15 +154,29 @@ static void test_offsets(void **state)
 {
     (void)state;
     const uint64_t ne[] = { 1 };
-    static const struct { uint64_t offset; const char *text; } rows[] = {
-        { 0, NULL }, { 32, NULL }, { 1, "multiple of the alignment 32" }, { 31, "multiple" }, { 33, "multiple" }, { 48, "multiple" },
-        { 64, "begins 64 bytes into a data section of 64 bytes" }, { 96, "data section" }, { UINT64_C(1) << 32, "data section" },
-        { UINT64_C(1) << 63, "data section" }, { UINT64_MAX - 31, "data section" }, { UINT64_MAX, "multiple" },
+    static const struct {
+        uint64_t offset;
+        const char *text;
+    } rows[] = {
+        { 0, NULL },
+        { 32, NULL },
+        { 1, "multiple of the alignment 32" },
+        { 31, "multiple" },
+        { 33, "multiple" },
+        { 48, "multiple" },
+        { 64, "begins 64 bytes into a data section of 64 bytes" },
+        { 96, "data section" },
+        { UINT64_C(1) << 32, "data section" },
+        { UINT64_C(1) << 63, "data section" },
+        { UINT64_MAX - 31, "data section" },
+        { UINT64_MAX, "multiple" },
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct build b = one_tensor("t", 1, 1, ne, rows[i].offset);
-        if (rows[i].text) assert_refused(&b, WK_INVALID, rows[i].text);
-        else assert_opens(&b);
+        if (rows[i].text)
+            assert_refused(&b, WK_INVALID, rows[i].text);
+        else
+            assert_opens(&b);
         free_build(&b);
     }
 }
@@ -148,10 +197,13 @@ static struct build three(uint64_t a, uint64_t b_offset, uint64_t c)
 static void test_overlaps(void **state)
 {
     (void)state;
-    static const struct { uint64_t offset[3], room[3]; const char *text; } rows[] = {
+    static const struct {
+        uint64_t offset[3], room[3];
+        const char *text;
+    } rows[] = {
         { { 0, 32, 64 }, { 32, 32, 96 }, NULL },
-        { { 64, 32, 0 }, { 96, 32, 32 }, NULL },     /* reversed */
-        { { 32, 128, 64 }, { 32, 32, 64 }, NULL },   /* gaps */
+        { { 64, 32, 0 }, { 96, 32, 32 }, NULL },   /* reversed */
+        { { 32, 128, 64 }, { 32, 32, 64 }, NULL }, /* gaps */
         { { 0, 0, 64 }, { 0 }, "tensors 'a' and 'b' overlap" },
         { { 96, 0, 96 }, { 0 }, "tensors 'a' and 'c' overlap" },
         { { 32, 32, 32 }, { 0 }, "tensors 'a' and 'b' overlap" },
@@ -203,8 +255,10 @@ static void test_duplicate_names(void **state)
         }
         put_pad(&b, 32);
         put_zeros(&b, 32 * N);
-        if (row) assert_refused(&b, WK_INVALID, "occurs twice, first at byte");
-        else assert_opens(&b);
+        if (row)
+            assert_refused(&b, WK_INVALID, "occurs twice, first at byte");
+        else
+            assert_opens(&b);
         free_build(&b);
     }
 }
@@ -234,9 +288,14 @@ static void test_damaged_entry(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names), cmocka_unit_test(test_dimension_counts), cmocka_unit_test(test_dimension_values),
-        cmocka_unit_test(test_wraps), cmocka_unit_test(test_offsets), cmocka_unit_test(test_overlaps),
-        cmocka_unit_test(test_duplicate_names), cmocka_unit_test(test_damaged_entry),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_dimension_counts),
+        cmocka_unit_test(test_dimension_values),
+        cmocka_unit_test(test_wraps),
+        cmocka_unit_test(test_offsets),
+        cmocka_unit_test(test_overlaps),
+        cmocka_unit_test(test_duplicate_names),
+        cmocka_unit_test(test_damaged_entry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

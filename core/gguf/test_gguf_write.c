@@ -36,10 +36,7 @@ static int files_in_folder(void)
     return n;
 }
 
-static struct gguf_str str(const char *s)
-{
-    return (struct gguf_str){ s, strlen(s) };
-}
+static struct gguf_str str(const char *s) { return (struct gguf_str){ s, strlen(s) }; }
 
 static struct gguf_writer *open_writer(void)
 {
@@ -176,7 +173,9 @@ static void test_mistakes(void **state)
             assert_int_equal(gguf_writer_data(w, bytes, 8, &test_err), WK_OK);
             status = gguf_writer_u32(w, "late", 1, &test_err);
             break;
-        default: assert_int_equal(gguf_writer_data(w, bytes, 31, &test_err), WK_OK); break; /* a byte is missing: finish says so */
+        default:
+            assert_int_equal(gguf_writer_data(w, bytes, 31, &test_err), WK_OK);
+            break; /* a byte is missing: finish says so */
         }
         if (mistake < 9) assert_int_not_equal(status, WK_OK);
         assert_int_equal(gguf_writer_finish(w, &test_err), WK_INTERNAL);
@@ -229,7 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_without_tensors), cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_abandon), cmocka_unit_test(test_file_too_large),
+        cmocka_unit_test(test_abandon),    cmocka_unit_test(test_file_too_large),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

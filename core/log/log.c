@@ -21,15 +21,15 @@ enum {
     LINE_BYTES = 8192,
     TAIL_BYTES = 32, /* kept for `,"truncated":true}` and the newline */
     BAR_CELLS = 30,
-    WAIT_MS = 100,   /* for the first line that is not taken; none of those behind it waits */
-    AT_ONCE = 4096,  /* PIPE_BUF: so much fits into a pipe that poll calls writable */
+    WAIT_MS = 100,  /* for the first line that is not taken; none of those behind it waits */
+    AT_ONCE = 4096, /* PIPE_BUF: so much fits into a pipe that poll calls writable */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum log_level lowest_level = LOG_INFO;
 static enum log_format line_format = LOG_PLAIN;
-static bool never_waits, torn;     /* torn: the last line was taken in part, under the lock */
-static uint64_t lost;              /* lines since the last that was taken, under the lock */
+static bool never_waits, torn; /* torn: the last line was taken in part, under the lock */
+static uint64_t lost;          /* lines since the last that was taken, under the lock */
 static _Atomic uint64_t lost_ever;
 
 /* The activity that log_progress was told of last, under the lock. */
@@ -45,7 +45,7 @@ struct line {
     bool full;       /* something did not fit */
 };
 
-/* ---- putting a line together --------------------------------------------------------------------------------------------- */
+/* ---- putting a line together --------------------------------------------------------------------------- */
 
 static void add(struct line *l, const char *text, size_t n)
 {
@@ -57,16 +57,17 @@ static void add(struct line *l, const char *text, size_t n)
     l->n += n;
 }
 
-__attribute__((format(printf, 2, 3)))
-static void add_format(struct line *l, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_format(struct line *l, const char *format, ...)
 {
     char text[256];
     va_list args;
     va_start(args, format);
     const int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (n < 0 || (size_t)n >= sizeof text) l->full = true;
-    else add(l, text, (size_t)n);
+    if (n < 0 || (size_t)n >= sizeof text)
+        l->full = true;
+    else
+        add(l, text, (size_t)n);
 }
 
 /* Length of the well-formed UTF-8 sequence at s (Unicode 15, table 3-7), 0 if there is none. */
@@ -74,7 +75,12 @@ static size_t utf8_length(const unsigned char *s)
 {
     if (s[0] < 0x80) return 1;
     if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
-    const unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80, high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+    const unsigned char low = s[0] == 0xe0   ? 0xa0
+                              : s[0] == 0xf0 ? 0x90
+                                             : 0x80,
+                        high = s[0] == 0xed   ? 0x9f
+                               : s[0] == 0xf4 ? 0x8f
+                                              : 0xbf;
     if (s[1] < low || s[1] > high) return 0;
     const size_t n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
     for (size_t i = 2; i < n; i++) {
@@ -83,17 +89,22 @@ static size_t utf8_length(const unsigned char *s)
     return n;
 }
 
-/* Bytes that a terminal could obey (C0, DEL, C1) are escaped as \u00XX, bytes that are no UTF-8 as U+FFFD. Only JSON needs its
- * quotes escaped. */
+/* Bytes that a terminal could obey (C0, DEL, C1) are escaped as \u00XX, bytes that are no UTF-8 as U+FFFD. Only JSON
+ * needs its quotes escaped. */
 static void add_escaped(struct line *l, const char *text, enum log_format to)
 {
     for (const unsigned char *s = (const unsigned char *)text; *s && !l->full;) {
         const size_t n = utf8_length(s);
-        if (n == 0) add_format(l, "\\ufffd");
-        else if (n == 1 && to == LOG_JSON && (*s == '"' || *s == '\\')) add_format(l, "\\%c", *s);
-        else if (n == 1 && (*s < 0x20 || *s == 0x7f)) add_format(l, "\\u%04x", *s);
-        else if (n == 2 && s[0] == 0xc2 && s[1] < 0xa0) add_format(l, "\\u%04x", s[1]);
-        else add(l, (const char *)s, n);
+        if (n == 0)
+            add_format(l, "\\ufffd");
+        else if (n == 1 && to == LOG_JSON && (*s == '"' || *s == '\\'))
+            add_format(l, "\\%c", *s);
+        else if (n == 1 && (*s < 0x20 || *s == 0x7f))
+            add_format(l, "\\u%04x", *s);
+        else if (n == 2 && s[0] == 0xc2 && s[1] < 0xa0)
+            add_format(l, "\\u%04x", s[1]);
+        else
+            add(l, (const char *)s, n);
         s += n ? n : 1;
     }
 }
@@ -150,8 +161,8 @@ static void add_time(struct line *l)
     struct tm utc;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     (void)gmtime_r(&now.tv_sec, &utc);
-    add_format(l, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
-               utc.tm_sec, now.tv_nsec / 1000000);
+    add_format(l, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour,
+               utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
 }
 
 static const char *level_name(enum log_level level)
@@ -239,7 +250,7 @@ static void plain_line(enum log_level level, const char *event, const char *mess
     write_line(&l);
 }
 
-/* ---- the public half ------------------------------------------------------------------------------------------------------ */
+/* ---- the public half ----------------------------------------------------------------------------------- */
 
 void log_configure(enum log_level lowest, enum log_format format)
 {
@@ -260,8 +271,10 @@ void log_event(enum log_level level, const char *event, const char *message, con
 {
     if (level < lowest_level || (line_format == LOG_PLAIN && level < LOG_WARN)) return;
     (void)pthread_mutex_lock(&lock);
-    if (line_format == LOG_JSON) json_line(level, event, message, fields);
-    else plain_line(level, event, message);
+    if (line_format == LOG_JSON)
+        json_line(level, event, message, fields);
+    else
+        plain_line(level, event, message);
     (void)pthread_mutex_unlock(&lock);
 }
 
@@ -285,7 +298,9 @@ static void draw_bar(const char *activity, int percent)
 static void narrate(const char *activity, int before, int percent)
 {
     for (int quarter = before < 0 ? 0 : before / 25 * 25 + 25; quarter <= percent; quarter += 25) {
-        const struct log_field fields[] = { log_s("activity", activity), log_u("percent", quarter), { LOG_END, 0, 0, 0, 0 } };
+        const struct log_field fields[] = { log_s("activity", activity),
+                                            log_u("percent", quarter),
+                                            { LOG_END, 0, 0, 0, 0 } };
         json_line(LOG_INFO, "progress", NULL, fields);
     }
 }

@@ -72,8 +72,9 @@ static void test_json_line(void **state)
     log_configure(LOG_INFO, LOG_JSON);
     begin_capture(-1);
     LOG(LOG_DEBUG, "hidden", NULL);
-    LOG(LOG_WARN, "tested", "for \"people\"\n", log_s("path", "a\\b\x01\x7f\xc2\x9b"), log_u("bytes", INT64_MAX), log_f("share", 0.1),
-        log_f("third", 1.0 / 3), log_f("nan", NAN), log_f("inf", -INFINITY), log_b("yes", 7), log_b("no", 0), log_s("none", NULL));
+    LOG(LOG_WARN, "tested", "for \"people\"\n", log_s("path", "a\\b\x01\x7f\xc2\x9b"), log_u("bytes", INT64_MAX),
+        log_f("share", 0.1), log_f("third", 1.0 / 3), log_f("nan", NAN), log_f("inf", -INFINITY), log_b("yes", 7),
+        log_b("no", 0), log_s("none", NULL));
     const char *text = end_capture();
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
     json_t *o = parse_line(text, strlen(text));
@@ -85,10 +86,13 @@ static void test_json_line(void **state)
     assert_non_null(strstr(text, "\"bytes\":9223372036854775807,"));
     assert_non_null(strstr(text, "\"share\":0.1,"));
     assert_true(json_real_value(json_object_get(o, "third")) == 1.0 / 3);
-    assert_true(json_is_null(json_object_get(o, "nan")) && json_is_null(json_object_get(o, "inf")) && json_is_null(json_object_get(o, "none")));
+    assert_true(json_is_null(json_object_get(o, "nan")) && json_is_null(json_object_get(o, "inf")) &&
+                json_is_null(json_object_get(o, "none")));
     assert_true(json_is_true(json_object_get(o, "yes")) && json_is_false(json_object_get(o, "no")));
     int year, month, day, hour, minute, second, ms, used = 0;
-    assert_int_equal(sscanf(string_of(o, "time"), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &year, &month, &day, &hour, &minute, &second, &ms, &used), 7);
+    assert_int_equal(sscanf(string_of(o, "time"), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &year, &month, &day, &hour, &minute,
+                            &second, &ms, &used),
+                     7);
     assert_int_equal(used, 24);
     json_decref(o);
 }
@@ -151,7 +155,8 @@ static void test_plain(void **state)
     LOG(LOG_WARN, "w", "low memory\nworker: error: forged \x1b[2J", log_u("n", 1));
     LOG(LOG_ERROR, "gone", NULL);
     log_progress("load", 0.5); /* not a terminal */
-    assert_string_equal(end_capture(), "worker: warning: low memory\\u000aworker: error: forged \\u001b[2J\nworker: error: gone\n");
+    assert_string_equal(end_capture(),
+                        "worker: warning: low memory\\u000aworker: error: forged \\u001b[2J\nworker: error: gone\n");
 }
 
 static void test_progress_events(void **state)
@@ -198,7 +203,8 @@ static void test_bar(void **state)
                                    "\r\033[K";
     /* A terminal hands its bytes over when it likes: read until all are there, or none has come for a while. */
     size_t n = 0;
-    for (struct pollfd ready = { .fd = master, .events = POLLIN }; n < sizeof expected - 1 && poll(&ready, 1, 2000) == 1;) {
+    for (struct pollfd ready = { .fd = master, .events = POLLIN };
+         n < sizeof expected - 1 && poll(&ready, 1, 2000) == 1;) {
         const ssize_t got = read(master, captured + n, sizeof captured - 1 - n);
         if (got <= 0) break;
         n += (size_t)got;
@@ -229,11 +235,13 @@ static void test_threads(void **state)
     for (int i = 0; i < 4; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
     const char *line = end_capture();
     int n = 0;
-    for (const char *end; (end = strchr(line, '\n')); line = end + 1, n++) json_decref(parse_line(line, (size_t)(end - line)));
+    for (const char *end; (end = strchr(line, '\n')); line = end + 1, n++)
+        json_decref(parse_line(line, (size_t)(end - line)));
     assert_int_equal(n, 800);
 }
 
-/* A reader that has stopped stops nobody: what it does not take is lost, and it is told how much once it reads again. Behind all other tests: it stays so. */
+/* A reader that has stopped stops nobody: what it does not take is lost, and it is told how much once it reads again.
+ * Behind all other tests: it stays so. */
 static void test_stopped_reader(void **state)
 {
     (void)state;
@@ -265,8 +273,10 @@ static void test_stopped_reader(void **state)
     for (const char *line = captured, *end; (end = strchr(line, '\n')); line = end + 1) {
         json_t *o = json_loadb(line, (size_t)(end - line), JSON_REJECT_DUPLICATES, NULL);
         torn += !o;
-        if (o && strcmp(string_of(o, "event"), "event") == 0) assert_int_equal(json_integer_value(json_object_get(o, "i")), whole++);
-        if (o && strcmp(string_of(o, "event"), "log_lost") == 0) told = (uint64_t)json_integer_value(json_object_get(o, "lines"));
+        if (o && strcmp(string_of(o, "event"), "event") == 0)
+            assert_int_equal(json_integer_value(json_object_get(o, "i")), whole++);
+        if (o && strcmp(string_of(o, "event"), "log_lost") == 0)
+            told = (uint64_t)json_integer_value(json_object_get(o, "lines"));
         after = o && strcmp(string_of(o, "event"), "after") == 0;
         json_decref(o);
     }
@@ -278,9 +288,9 @@ static void test_stopped_reader(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_line), cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_long_line), cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_progress_events), cmocka_unit_test(test_bar), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_stopped_reader),
+        cmocka_unit_test(test_json_line), cmocka_unit_test(test_any_bytes),       cmocka_unit_test(test_long_line),
+        cmocka_unit_test(test_plain),     cmocka_unit_test(test_progress_events), cmocka_unit_test(test_bar),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_stopped_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,17 +11,21 @@ enum sequence_state { SEQUENCE_OVER = 0, SEQUENCE_RUNS };
 struct sequence {
     struct session *session;
     enum sequence_state state;
-    uint32_t first;                          /* id of the prompt's last row, not given out yet; GENERATOR_NONE: given */
-    uint32_t left;                           /* ids wanted beyond those of the steps submitted */
+    uint32_t first; /* id of the prompt's last row, not given out yet; GENERATOR_NONE: given */
+    uint32_t left;  /* ids wanted beyond those of the steps submitted */
     uint32_t n_ends, ends[SAMPLER_MAX_ENDS];
 };
 
 struct generator {
     struct model *model;
-    struct sequence *sequences; uint32_t n;
-    bool begun;                              /* generator_next was called since the last start */
+    struct sequence *sequences;
+    uint32_t n;
+    bool begun; /* generator_next was called since the last start */
     /* Steps under way, oldest first: which sequences they have. */
-    struct { uint32_t n; uint32_t *member; } under_way[STEP_QUEUE];
+    struct {
+        uint32_t n;
+        uint32_t *member;
+    } under_way[STEP_QUEUE];
     uint32_t oldest, n_under_way;
     /* For one step, or its result: [n] */
     struct step_seq *seqs;
@@ -29,13 +33,14 @@ struct generator {
     bool *failed;
 };
 
-/* ---- steps ----------------------------------------------------------------------------------------------------------- */
+/* ---- steps --------------------------------------------------------------------------------------------- */
 
 static wk_status submit(struct generator *g, const struct step *step, const struct wk_err *err)
 {
     const uint32_t at = (g->oldest + g->n_under_way) % STEP_QUEUE;
     wk_status status = g->model->device->submit(g->model->executor, step, err);
-    for (uint32_t i = 0; i < step->n_seqs; i++) session_advance(g->sequences[g->under_way[at].member[i]].session, status ? 0 : step->seqs[i].n_rows);
+    for (uint32_t i = 0; i < step->n_seqs; i++)
+        session_advance(g->sequences[g->under_way[at].member[i]].session, status ? 0 : step->seqs[i].n_rows);
     if (status) return status;
     g->under_way[at].n = step->n_seqs;
     g->n_under_way++;
@@ -43,7 +48,10 @@ static wk_status submit(struct generator *g, const struct step *step, const stru
 }
 
 /* Members of the step that is submitted next. */
-static uint32_t *next_members(struct generator *g) { return g->under_way[(g->oldest + g->n_under_way) % STEP_QUEUE].member; }
+static uint32_t *next_members(struct generator *g)
+{
+    return g->under_way[(g->oldest + g->n_under_way) % STEP_QUEUE].member;
+}
 
 /* Waits for the oldest step: g->ids and g->failed, in order of its members. */
 static wk_status collect(struct generator *g, uint32_t *step, const struct wk_err *err)
@@ -75,7 +83,7 @@ static wk_status drain(struct generator *g, const struct wk_err *err)
     return status;
 }
 
-/* ---- open and close ----------------------------------------------------------------------------------------------- */
+/* ---- open and close ------------------------------------------------------------------------------------ */
 
 void generator_close(struct generator *g)
 {
@@ -111,15 +119,20 @@ static bool allocate(struct generator *g)
 wk_status generator_open(struct model *m, uint32_t n, struct generator **out, const struct wk_err *err)
 {
     *out = NULL;
-    if (!m->program->n_vocab || m->program->embedding_width) return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
+    if (!m->program->n_vocab || m->program->embedding_width)
+        return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
     if (n < 1 || n > m->dev.max_wanted || n > m->dev.max_rows)
-        return wk_fail(err, WK_INVALID, "%u sequences that generate together: expected 1 to %u, what a step gives", n, m->dev.max_wanted < m->dev.max_rows ? m->dev.max_wanted : m->dev.max_rows);
-    if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE) return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name, m->device->run_ahead, STEP_QUEUE);
+        return wk_fail(err, WK_INVALID, "%u sequences that generate together: expected 1 to %u, what a step gives", n,
+                       m->dev.max_wanted < m->dev.max_rows ? m->dev.max_wanted : m->dev.max_rows);
+    if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE)
+        return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name,
+                       m->device->run_ahead, STEP_QUEUE);
     struct generator *g = calloc(1, sizeof *g);
     if (!g) return wk_fail(err, WK_NO_MEMORY, "out of memory for a generator");
     g->model = m;
     g->n = n;
-    wk_status status = allocate(g) ? WK_OK : wk_fail(err, WK_NO_MEMORY, "out of memory for a generator of %u sequences", n);
+    wk_status status =
+        allocate(g) ? WK_OK : wk_fail(err, WK_NO_MEMORY, "out of memory for a generator of %u sequences", n);
     for (uint32_t i = 0; !status && i < n; i++) {
         g->sequences[i].first = GENERATOR_NONE;
         status = session_open(m, &g->sequences[i].session, err);
@@ -132,14 +145,17 @@ wk_status generator_open(struct model *m, uint32_t n, struct generator **out, co
     return WK_OK;
 }
 
-/* ---- a prompt -------------------------------------------------------------------------------------------------------- */
+/* ---- a prompt ------------------------------------------------------------------------------------------ */
 
-static wk_status submit_chunk(struct generator *g, uint32_t i, const uint32_t *tokens, uint32_t n, enum row_role role, bool last, const struct wk_err *err)
+static wk_status submit_chunk(struct generator *g, uint32_t i, const uint32_t *tokens, uint32_t n, enum row_role role,
+                              bool last, const struct wk_err *err)
 {
     const struct session *s = g->sequences[i].session;
     const uint32_t wanted = n - 1;
     struct step_seq seq = session_rows(s, 0, n, role);
-    const struct step step = { .n_rows = n, .n_seqs = 1, .n_wanted = last, .tokens = tokens, .seqs = &seq, .wanted = &wanted };
+    const struct step step = {
+        .n_rows = n, .n_seqs = 1, .n_wanted = last, .tokens = tokens, .seqs = &seq, .wanted = &wanted
+    };
     next_members(g)[0] = i;
     return submit(g, &step, err);
 }
@@ -174,12 +190,16 @@ wk_status generator_start(struct generator *g, uint32_t i, const struct generato
     if (i >= g->n) return wk_fail(err, WK_INVALID, "sequence %u of %u", i, g->n);
     const uint32_t reach = g->sequences[i].session->reach;
     if (job->n_prompt < 1 || job->n_prompt > reach)
-        return wk_fail(err, WK_INVALID, "a prompt of %u tokens: expected 1 to %u, %s", job->n_prompt, reach, reach == m->dev.context ? "the context" : "its share of the KV cache");
+        return wk_fail(err, WK_INVALID, "a prompt of %u tokens: expected 1 to %u, %s", job->n_prompt, reach,
+                       reach == m->dev.context ? "the context" : "its share of the KV cache");
     if (job->most < 1) return wk_fail(err, WK_INVALID, "no ids are wanted");
-    if (job->n_ends > SAMPLER_MAX_ENDS) return wk_fail(err, WK_INVALID, "%u ids that end a sequence: expected at most %d", job->n_ends, SAMPLER_MAX_ENDS);
+    if (job->n_ends > SAMPLER_MAX_ENDS)
+        return wk_fail(err, WK_INVALID, "%u ids that end a sequence: expected at most %d", job->n_ends,
+                       SAMPLER_MAX_ENDS);
     wk_status status = drain(g, err);
     if (status) return status;
-    for (uint32_t k = 0; g->begun && k < g->n; k++) g->sequences[k].state = SEQUENCE_OVER, g->sequences[k].first = GENERATOR_NONE;
+    for (uint32_t k = 0; g->begun && k < g->n; k++)
+        g->sequences[k].state = SEQUENCE_OVER, g->sequences[k].first = GENERATOR_NONE;
     g->begun = false;
     struct sequence *q = &g->sequences[i];
     q->state = SEQUENCE_OVER;
@@ -194,7 +214,7 @@ wk_status generator_start(struct generator *g, uint32_t i, const struct generato
     return status;
 }
 
-/* ---- ids ------------------------------------------------------------------------------------------------------------- */
+/* ---- ids ----------------------------------------------------------------------------------------------- */
 
 /* One more step of all sequences that want one; *any: there was one. */
 static wk_status submit_row_each(struct generator *g, bool *any, const struct wk_err *err)
@@ -212,7 +232,9 @@ static wk_status submit_row_each(struct generator *g, bool *any, const struct wk
     }
     *any = n > 0;
     if (!n) return WK_OK;
-    const struct step step = { .n_rows = n, .n_seqs = n, .n_wanted = n, .tokens = g->tokens, .seqs = g->seqs, .wanted = g->wanted };
+    const struct step step = {
+        .n_rows = n, .n_seqs = n, .n_wanted = n, .tokens = g->tokens, .seqs = g->seqs, .wanted = g->wanted
+    };
     return submit(g, &step, err);
 }
 
@@ -235,7 +257,8 @@ wk_status generator_next(struct generator *g, uint32_t *ids, const struct wk_err
     uint32_t step;
     g->begun = true;
     /* A device that runs steps inside submit shows the first id before it computes the second. */
-    for (bool any = !first || ahead > 1; !status && any && g->n_under_way < ahead;) status = submit_row_each(g, &any, err);
+    for (bool any = !first || ahead > 1; !status && any && g->n_under_way < ahead;)
+        status = submit_row_each(g, &any, err);
     if (status || first || !g->n_under_way) return status;
     status = collect(g, &step, err);
     for (uint32_t i = 0; !status && i < g->under_way[step].n; i++) {

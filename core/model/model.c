@@ -1,7 +1,7 @@
 /* model.c: opens a model in phases: the file's own words, its plugins, the tape, the plan; then the executor.
  *
- * What can be refused is refused before anything is allocated for it, with the text of whoever knows best: the tape for shapes and
- * types, the tokenizer for its vocabulary, the device for its memory. */
+ * What can be refused is refused before anything is allocated for it, with the text of whoever knows best: the tape for
+ * shapes and types, the tokenizer for its vocabulary, the device for its memory. */
 #include "model/model.h"
 
 #include <inttypes.h>
@@ -33,14 +33,16 @@ static bool is_shown(const char *text, size_t len)
 
 void model_name(const struct gguf *file, char out[MODEL_NAME])
 {
-    const char *path = gguf_path(file), *slash = strrchr(path, '/'), *stem = slash ? slash + 1 : path, *dot = strrchr(stem, '.');
+    const char *path = gguf_path(file), *slash = strrchr(path, '/'), *stem = slash ? slash + 1 : path,
+               *dot = strrchr(stem, '.');
     struct gguf_str name = { stem, dot && dot > stem ? (uint64_t)(dot - stem) : strlen(stem) }, given;
     const struct gguf_kv *kv = gguf_find(file, "general.name");
     if (kv && kv->type == GGUF_STRING && !gguf_str(file, kv, &given, NULL) && given.len) name = given;
     size_t n = 0;
     for (size_t i = 0; i < name.len;) {
         const size_t len = utf8_sequence((const unsigned char *)name.data + i, name.len - i);
-        const struct gguf_str shown = is_shown(name.data + i, len) ? (struct gguf_str){ name.data + i, len } : (struct gguf_str){ "\xef\xbf\xbd", 3 };
+        const struct gguf_str shown = is_shown(name.data + i, len) ? (struct gguf_str){ name.data + i, len }
+                                                                   : (struct gguf_str){ "\xef\xbf\xbd", 3 };
         if (n + shown.len >= MODEL_NAME) break;
         memcpy(out + n, shown.data, shown.len);
         n += shown.len;
@@ -52,7 +54,8 @@ void model_name(const struct gguf *file, char out[MODEL_NAME])
 static wk_status find_arch(struct model *m, const struct wk_err *err)
 {
     char name[TAPE_NAME], known[512];
-    if (!file_text(m->file, "general.architecture", name, sizeof name)) return wk_fail(err, WK_INVALID, "%s: no general.architecture: not a model", gguf_path(m->file));
+    if (!file_text(m->file, "general.architecture", name, sizeof name))
+        return wk_fail(err, WK_INVALID, "%s: no general.architecture: not a model", gguf_path(m->file));
     m->arch = plugin_find_arch(m->plugins, name, NULL);
     if (m->arch) return WK_OK;
     (void)plugin_describe(m->plugins, WK_KIND_ARCH, known, sizeof known);
@@ -80,19 +83,31 @@ static wk_status resolve_options(struct model *m, const struct wk_err *err)
     return WK_OK;
 }
 
-static const struct wk_type_cpu *find_type(void *user, uint32_t ggml_type) { return plugin_find_type(user, ggml_type, NULL); }
-static void describe_types(void *user, char *text, size_t cap) { (void)plugin_describe(user, WK_KIND_QUANT, text, cap); }
+static const struct wk_type_cpu *find_type(void *user, uint32_t ggml_type)
+{
+    return plugin_find_type(user, ggml_type, NULL);
+}
+static void describe_types(void *user, char *text, size_t cap)
+{
+    (void)plugin_describe(user, WK_KIND_QUANT, text, cap);
+}
 
 static wk_status record(struct model *m, const struct model_options *o, const struct wk_err *err)
 {
     /* The registry is immutable; the tape hands it back as it was given. */
     void *registry = (void *)(uintptr_t)m->plugins;
-    const struct tape_options t = { .context = m->dev.context, .fuse = o->fuse, .taps = o->taps, .n_taps = o->n_taps,
-                                    .find_type = find_type, .describe_types = describe_types, .user = registry };
+    const struct tape_options t = { .context = m->dev.context,
+                                    .fuse = o->fuse,
+                                    .taps = o->taps,
+                                    .n_taps = o->n_taps,
+                                    .find_type = find_type,
+                                    .describe_types = describe_types,
+                                    .user = registry };
     return tape_record(m->arch, m->file, &t, &m->program, err);
 }
 
-wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o, struct model **out, const struct wk_err *err)
+wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o,
+                     struct model **out, const struct wk_err *err)
 {
     *out = NULL;
     struct model *m = calloc(1, sizeof *m);
@@ -108,7 +123,9 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     wk_status s = find_arch(m, err);
     if (!s) s = resolve_options(m, err);
     if (!s) s = record(m, o, err);
-    if (!s) s = tokenizer_open_for(m->file, o->tokenizer, m->program->n_vocab, &m->tokenizer, err); /* without any, it still runs on ids */
+    if (!s)
+        s = tokenizer_open_for(m->file, o->tokenizer, m->program->n_vocab, &m->tokenizer,
+                               err); /* without any, it still runs on ids */
     if (!s) s = m->device->plan(m->program, &m->dev, &m->plan, err);
     if (s) {
         model_close(m);
@@ -135,7 +152,8 @@ wk_status model_load(struct model *m, const struct wk_err *err)
     const struct model_weights weights = { m->file };
     if (m->executor) return WK_OK;
     if (!m->session_slots) m->session_slots = calloc(m->dev.max_sequences, sizeof *m->session_slots);
-    if (!m->session_slots || !list_pages(m)) return wk_fail(err, WK_NO_MEMORY, "out of memory for %u sequences", m->dev.max_sequences);
+    if (!m->session_slots || !list_pages(m))
+        return wk_fail(err, WK_NO_MEMORY, "out of memory for %u sequences", m->dev.max_sequences);
     return m->device->open(m->program, &weights, &m->dev, &m->executor, err);
 }
 
@@ -144,8 +162,10 @@ uint64_t model_kv_auto(const struct model *m, uint64_t available)
     const uint64_t gpu_reserve = 512u << 20, all = m->plan.bytes[MEMORY_KV], others = m->plan.total - all;
     if (!available) return all;
     uint64_t room = available > others ? available - others : 0;
-    if (!m->device->probe) room /= 2;
-    else room = room > gpu_reserve ? room - gpu_reserve : 0;
+    if (!m->device->probe)
+        room /= 2;
+    else
+        room = room > gpu_reserve ? room - gpu_reserve : 0;
     return room < all ? (room ? room : 1) : all;
 }
 

@@ -1,4 +1,5 @@
-/* model.h: one opened model: a GGUF file, its architecture and quantization plugins, its tape and an executor on a device.
+/* model.h: one opened model: a GGUF file, its architecture and quantization plugins, its tape and an executor on a
+ * device.
  *
  * Opening is in phases that can stop early: inspect the file, plan (bytes known before anything is allocated), load. */
 #ifndef CORE_MODEL_MODEL_H
@@ -16,10 +17,13 @@ enum { DEFAULT_CONTEXT = 4096, DEFAULT_ROWS = 512, MODEL_NAME = 128 };
 
 struct model_options {
     const struct device_ops *device;
-    struct device_options dev;     /* context 0: min(the file's, DEFAULT_CONTEXT); max_*: 0: 1 sequence, 512 rows, all of them wanted */
-    uint32_t fuse;                 /* FUSE_* */
-    const char *const *taps; uint32_t n_taps;
-    const char *tokenizer;         /* path of a tokenizer.json; NULL: the file's vocabulary, else the tokenizer.json beside it */
+    struct device_options
+        dev;       /* context 0: min(the file's, DEFAULT_CONTEXT); max_*: 0: 1 sequence, 512 rows, all of them wanted */
+    uint32_t fuse; /* FUSE_* */
+    const char *const *taps;
+    uint32_t n_taps;
+    const char
+        *tokenizer; /* path of a tokenizer.json; NULL: the file's vocabulary, else the tokenizer.json beside it */
 };
 
 struct model {
@@ -27,42 +31,51 @@ struct model {
     const struct plugin_registry *plugins;
     const struct wk_arch *arch;
     struct tape_program *program;
-    struct tokenizer *tokenizer;   /* NULL: there is none */
+    struct tokenizer *tokenizer; /* NULL: there is none */
     const struct device_ops *device;
-    struct device_options dev;     /* as resolved */
+    struct device_options dev; /* as resolved */
     struct memory_plan plan;
-    struct executor *executor;     /* NULL after model_plan */
-    char name[MODEL_NAME];         /* model_name */
+    struct executor *executor; /* NULL after model_plan */
+    char name[MODEL_NAME];     /* model_name */
     /* Of sessions; an engine that deals pages itself opens none. */
-    bool *session_slots;           /* [dev.max_sequences] taken */
-    struct { uint32_t n, *ids; } session_pages[TAPE_MAX_GROUPS]; /* free ones of groups with windows: sessions take them for a step's rows */
+    bool *session_slots; /* [dev.max_sequences] taken */
+    struct {
+        uint32_t n, *ids;
+    } session_pages[TAPE_MAX_GROUPS]; /* free ones of groups with windows: sessions take them for a step's rows */
 };
 
 /* The weights as an executor sees them: bytes in the mapping. */
-struct model_weights { const struct gguf *file; };
+struct model_weights {
+    const struct gguf *file;
+};
 
-/* general.name, else the file's stem, as answers, metrics and terminals can show it: UTF-8, with U+FFFD for control characters and what is no character, cut to fit. */
+/* general.name, else the file's stem, as answers, metrics and terminals can show it: UTF-8, with U+FFFD for control
+ * characters and what is no character, cut to fit. */
 void model_name(const struct gguf *file, char out[MODEL_NAME]);
 
 /* File, plugins, tape and plan; allocates no device memory. `file` becomes the model's, also on failure. */
-wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o, struct model **out, const struct wk_err *err);
+wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o,
+                     struct model **out, const struct wk_err *err);
 /* Makes the executor; the model can run steps afterwards. On failure the model stays planned. */
 wk_status model_load(struct model *m, const struct wk_err *err);
 void model_close(struct model *m); /* NULL allowed */
 
-/* Bytes of KV cache to take where nobody said how many: those of the plan, made with dev.kv_bytes 0, but no more than `available` bytes of the device's memory
- * leave beside the rest of it (of host memory half, of a GPU's all but a reserve). available 0: unknown. */
+/* Bytes of KV cache to take where nobody said how many: those of the plan, made with dev.kv_bytes 0, but no more than
+ * `available` bytes of the device's memory leave beside the rest of it (of host memory half, of a GPU's all but a
+ * reserve). available 0: unknown. */
 uint64_t model_kv_auto(const struct model *m, uint64_t available);
 /* Plans again with so many; before model_load. */
 wk_status model_set_kv(struct model *m, uint64_t kv_bytes, const struct wk_err *err);
 
-/* One sequence with an equal share of the cache, for callers that run one thing at a time (run, score, bench, tests). */
+/* One sequence with an equal share of the cache, for callers that run one thing at a time
+ * (run, score, bench, tests). */
 struct session;
 wk_status session_open(struct model *m, struct session **out, const struct wk_err *err);
 void session_close(struct session *s);
-/* Appends n tokens at the end and computes logits of the last `wanted` of them into logits [wanted][n_vocab] (wanted <= n; logits NULL iff wanted 0).
- * Longer runs are cut into chunks of dev.max_rows. */
-wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted, float *logits, const struct wk_err *err);
+/* Appends n tokens at the end and computes logits of the last `wanted` of them into logits [wanted][n_vocab] (wanted <=
+ * n; logits NULL iff wanted 0). Longer runs are cut into chunks of dev.max_rows. */
+wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
+                       float *logits, const struct wk_err *err);
 uint32_t session_length(const struct session *s);
 void session_reset(struct session *s);
 

@@ -1,5 +1,5 @@
-/* session.c: one sequence that owns the pages of one of the model's sequence slots: no scheduler, no sharing but of the pages behind windows, which a
- * session has while it needs them: a few at rest, more for the rows of a step. */
+/* session.c: one sequence that owns the pages of one of the model's sequence slots: no scheduler, no sharing but of the
+ * pages behind windows, which a session has while it needs them: a few at rest, more for the rows of a step. */
 #include "model/session.h"
 
 #include <stdlib.h>
@@ -7,12 +7,16 @@
 
 #include "device/kv_pages.h"
 
-static uint32_t window_of(const struct model *m, uint32_t group) { return kv_window(m->program->groups[group].window, m->dev.context); }
+static uint32_t window_of(const struct model *m, uint32_t group)
+{
+    return kv_window(m->program->groups[group].window, m->dev.context);
+}
 
 /* The session's share of a group's pages, and how far it reaches: with what it needs at rest it reaches anywhere. */
 static uint32_t share_of(const struct model *m, uint32_t group)
 {
-    const uint32_t equal = m->plan.kv_pages[group] / m->dev.max_sequences, rest = (uint32_t)kv_rest(window_of(m, group), m->dev.context);
+    const uint32_t equal = m->plan.kv_pages[group] / m->dev.max_sequences,
+                   rest = (uint32_t)kv_rest(window_of(m, group), m->dev.context);
     return equal < rest ? equal : rest;
 }
 
@@ -26,7 +30,10 @@ static uint32_t reach(const struct model *m)
     return (uint32_t)positions;
 }
 
-static uint32_t table_of(const struct model *m, uint32_t group) { return window_of(m, group) ? (uint32_t)kv_pages_of(m->dev.context) : share_of(m, group); }
+static uint32_t table_of(const struct model *m, uint32_t group)
+{
+    return window_of(m, group) ? (uint32_t)kv_pages_of(m->dev.context) : share_of(m, group);
+}
 
 /* Without a window, page i of the slot is page slot * share + i of the cache. */
 static void deal_pages(struct session *s)
@@ -41,7 +48,7 @@ static void deal_pages(struct session *s)
     }
 }
 
-/* ---- pages behind windows ---------------------------------------------------------------------------------------------- */
+/* ---- pages behind windows ------------------------------------------------------------------------------ */
 
 uint32_t session_grow(struct session *s, uint32_t n)
 {
@@ -54,7 +61,8 @@ uint32_t session_grow(struct session *s, uint32_t n)
         if (rows < n) n = (uint32_t)rows;
     }
     for (uint32_t g = 0; g < m->program->n_groups; g++)
-        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)s->length + n); window_of(m, g) && s->held[g].end < end; s->held[g].end++)
+        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)s->length + n);
+             window_of(m, g) && s->held[g].end < end; s->held[g].end++)
             s->held[g].table[s->held[g].end] = m->session_pages[g].ids[--m->session_pages[g].n];
     return n;
 }
@@ -69,7 +77,8 @@ void session_advance(struct session *s, uint32_t n)
 {
     s->length += n;
     for (uint32_t g = 0; g < s->model->program->n_groups; g++) {
-        const uint32_t window = window_of(s->model, g), first = kv_first(window, s->length) / KV_PAGE, end = (uint32_t)kv_pages_of(s->length);
+        const uint32_t window = window_of(s->model, g), first = kv_first(window, s->length) / KV_PAGE,
+                       end = (uint32_t)kv_pages_of(s->length);
         if (!window) continue;
         give_back(s, g, s->held[g].first, first);
         give_back(s, g, end, s->held[g].end);
@@ -84,7 +93,8 @@ wk_status session_open(struct model *m, struct session **out, const struct wk_er
     if (!m->executor) return wk_fail(err, WK_INTERNAL, "a session needs a loaded model");
     uint32_t slot = 0;
     while (slot < m->dev.max_sequences && m->session_slots[slot]) slot++;
-    if (slot == m->dev.max_sequences) return wk_fail(err, WK_NO_MEMORY, "all %u sequences of the model are in use", m->dev.max_sequences);
+    if (slot == m->dev.max_sequences)
+        return wk_fail(err, WK_NO_MEMORY, "all %u sequences of the model are in use", m->dev.max_sequences);
     struct session *s = calloc(1, sizeof *s);
     uint64_t pages = 0;
     for (uint32_t g = 0; g < m->program->n_groups; g++) pages += table_of(m, g);
@@ -119,23 +129,40 @@ void session_close(struct session *s)
     free(s);
 }
 
-static wk_status feed_chunk(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted, float *logits, const struct wk_err *err)
+static wk_status feed_chunk(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
+                            float *logits, const struct wk_err *err)
 {
     struct step_seq seq = session_rows(s, 0, n, role);
-    struct step step = { .n_rows = n, .n_seqs = 1, .n_wanted = wanted, .tokens = tokens, .seqs = &seq, .wanted = s->wanted, .logits = logits, .pooled = s->pooled };
+    struct step step = { .n_rows = n,
+                         .n_seqs = 1,
+                         .n_wanted = wanted,
+                         .tokens = tokens,
+                         .seqs = &seq,
+                         .wanted = s->wanted,
+                         .logits = logits,
+                         .pooled = s->pooled };
     for (uint32_t i = 0; i < wanted; i++) s->wanted[i] = n - wanted + i;
     wk_status st = s->model->device->step(s->model->executor, &step, err);
-    if (!st && seq.failed) st = wk_fail(err, WK_INVALID, "a number became infinite or NaN between positions %u and %u: the weights are damaged or overflow", s->length, s->length + n);
+    if (!st && seq.failed)
+        st = wk_fail(err, WK_INVALID,
+                     "a number became infinite or NaN between positions %u and %u: the weights are damaged or overflow",
+                     s->length, s->length + n);
     session_advance(s, st ? 0 : n);
     return st;
 }
 
-wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted, float *logits, const struct wk_err *err)
+wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
+                       float *logits, const struct wk_err *err)
 {
     const struct device_options *d = &s->model->dev;
-    if (wanted > n || (wanted > 0) != (logits != NULL)) return wk_fail(err, WK_INTERNAL, "%u logits of %u tokens, %s room for them", wanted, n, logits ? "with" : "without");
-    if (n > d->context - s->length) return wk_fail(err, WK_INVALID, "%u tokens after %u: the context is %u", n, s->length, d->context);
-    if (n > s->reach - s->length) return wk_fail(err, WK_NO_MEMORY, "%u tokens after %u: this sequence's share of the KV cache holds %u", n, s->length, s->reach);
+    if (wanted > n || (wanted > 0) != (logits != NULL))
+        return wk_fail(err, WK_INTERNAL, "%u logits of %u tokens, %s room for them", wanted, n,
+                       logits ? "with" : "without");
+    if (n > d->context - s->length)
+        return wk_fail(err, WK_INVALID, "%u tokens after %u: the context is %u", n, s->length, d->context);
+    if (n > s->reach - s->length)
+        return wk_fail(err, WK_NO_MEMORY, "%u tokens after %u: this sequence's share of the KV cache holds %u", n,
+                       s->length, s->reach);
     for (uint32_t at = 0, rows; at < n; at += rows) {
         rows = n - at < d->max_rows ? n - at : d->max_rows;
         /* Rows before the wanted ones, or as many wanted ones as a step gives. */

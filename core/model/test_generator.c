@@ -23,7 +23,7 @@ static void ok(wk_status status)
     if (status) fail_msg("%s", text);
 }
 
-/* ---- a small llama ------------------------------------------------------------------------------------------------ */
+/* ---- a small llama ------------------------------------------------------------------------------------- */
 
 static void put(struct gguf_build *g, const char *name, uint32_t rows, uint32_t cols, float scale)
 {
@@ -44,14 +44,26 @@ static struct model *plan(uint32_t sequences, uint32_t max_rows, float head)
     gguf_build_u32(g, "llama.feed_forward_length", F);
     gguf_build_u32(g, "llama.attention.head_count", H);
     gguf_build_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    static const struct { const char *name; uint32_t rows, cols; float scale; } tensors[] = {
-        { "token_embd.weight", V, E, 0.2f }, { "output_norm.weight", 1, E, 1 }, { "blk.0.attn_norm.weight", 1, E, 1 }, { "blk.0.attn_q.weight", E, E, 0.2f }, { "blk.0.attn_k.weight", E, E, 0.2f },
-        { "blk.0.attn_v.weight", E, E, 0.2f }, { "blk.0.attn_output.weight", E, E, 0.2f }, { "blk.0.ffn_norm.weight", 1, E, 1 }, { "blk.0.ffn_gate.weight", F, E, 0.2f },
-        { "blk.0.ffn_up.weight", F, E, 0.2f }, { "blk.0.ffn_down.weight", E, F, 0.2f },
+    static const struct {
+        const char *name;
+        uint32_t rows, cols;
+        float scale;
+    } tensors[] = {
+        { "token_embd.weight", V, E, 0.2f },        { "output_norm.weight", 1, E, 1 },
+        { "blk.0.attn_norm.weight", 1, E, 1 },      { "blk.0.attn_q.weight", E, E, 0.2f },
+        { "blk.0.attn_k.weight", E, E, 0.2f },      { "blk.0.attn_v.weight", E, E, 0.2f },
+        { "blk.0.attn_output.weight", E, E, 0.2f }, { "blk.0.ffn_norm.weight", 1, E, 1 },
+        { "blk.0.ffn_gate.weight", F, E, 0.2f },    { "blk.0.ffn_up.weight", F, E, 0.2f },
+        { "blk.0.ffn_down.weight", E, F, 0.2f },
     };
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) put(g, tensors[i].name, tensors[i].rows, tensors[i].cols, tensors[i].scale);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        put(g, tensors[i].name, tensors[i].rows, tensors[i].cols, tensors[i].scale);
     put(g, "output.weight", V, E, head);
-    const struct model_options o = { .device = device_cpu(), .fuse = FUSE_ALL, .dev = { .threads = 2, .isa = WK_ISA_AVX512, .max_sequences = sequences, .max_rows = max_rows } };
+    const struct model_options o = {
+        .device = device_cpu(),
+        .fuse = FUSE_ALL,
+        .dev = { .threads = 2, .isa = WK_ISA_AVX512, .max_sequences = sequences, .max_rows = max_rows }
+    };
     ok(model_plan(gguf_build_open(g), registry, &o, &m, &err));
     return m;
 }
@@ -73,8 +85,14 @@ static const struct sampler_bias bias[] = { { 3, 1.0f }, { 7, -100.0f } };
 
 static struct sampler_params params(uint32_t i)
 {
-    return (struct sampler_params){ .temperature = i % 3 ? 1.2f : 0.0f, .top_k = i % 2 ? 20 : 0, .top_p = i % 4 ? 1.0f : 0.9f, .repetition_penalty = i % 3 == 2 ? 1.3f : 1.0f, .presence_penalty = i == 4 ? 0.5f : 0.0f,
-        .logit_bias = bias, .n_logit_bias = i == 5 ? 2 : 0, .seed = i + 1 };
+    return (struct sampler_params){ .temperature = i % 3 ? 1.2f : 0.0f,
+                                    .top_k = i % 2 ? 20 : 0,
+                                    .top_p = i % 4 ? 1.0f : 0.9f,
+                                    .repetition_penalty = i % 3 == 2 ? 1.3f : 1.0f,
+                                    .presence_penalty = i == 4 ? 0.5f : 0.0f,
+                                    .logit_bias = bias,
+                                    .n_logit_bias = i == 5 ? 2 : 0,
+                                    .seed = i + 1 };
 }
 
 static uint32_t prompt_of(uint32_t i, uint32_t *tokens)
@@ -99,13 +117,17 @@ static void one_by_one(struct model *m, uint32_t i, uint32_t n, uint32_t end, ui
     ok(sampler_scratch_open(V, &scratch, &err));
     ok(session_feed(s, tokens, n_prompt, ROW_PROMPT, 1, logits, &err));
     for (uint32_t k = 0; k < n; k++) {
-        if (k && ids[k - 1] == end) end = ids[k] = UINT32_MAX;
-        else if (k && ids[k - 1] == UINT32_MAX) ids[k] = UINT32_MAX;
+        if (k && ids[k - 1] == end)
+            end = ids[k] = UINT32_MAX;
+        else if (k && ids[k - 1] == UINT32_MAX)
+            ids[k] = UINT32_MAX;
         else {
             ok(sampler_pick(sampler, scratch, logits, NULL, &ids[k], &err));
             ok(sampler_accept(sampler, ids[k], &err));
-            if (session_length(s) < CONTEXT) ok(session_feed(s, &ids[k], 1, ROW_GENERATED, 1, logits, &err));
-            else assert_int_equal(k, n - 1);
+            if (session_length(s) < CONTEXT)
+                ok(session_feed(s, &ids[k], 1, ROW_GENERATED, 1, logits, &err));
+            else
+                assert_int_equal(k, n - 1);
         }
     }
     sampler_close(sampler);
@@ -113,14 +135,18 @@ static void one_by_one(struct model *m, uint32_t i, uint32_t n, uint32_t end, ui
     session_close(s);
 }
 
-/* ---- generators ------------------------------------------------------------------------------------------------------ */
+/* ---- generators ---------------------------------------------------------------------------------------- */
 
 static void start(struct generator *g, uint32_t at, uint32_t i, uint32_t most, const uint32_t *end)
 {
     uint32_t tokens[CONTEXT];
     const struct sampler_params p = params(i);
     const uint32_t n = prompt_of(i, tokens);
-    ok(generator_start(g, at, &(struct generator_job){ .params = &p, .ends = end, .n_ends = end != NULL, .prompt = tokens, .n_prompt = n, .most = most }, &err));
+    ok(generator_start(
+        g, at,
+        &(struct generator_job){
+            .params = &p, .ends = end, .n_ends = end != NULL, .prompt = tokens, .n_prompt = n, .most = most },
+        &err));
 }
 
 /* Alone, together, and by single logits: the same ids; each stops where its job says. */
@@ -145,7 +171,8 @@ static void test_together(void **state)
         for (uint32_t i = 0; i < N; i++) start(g, (i + round) % N, i, most[i], i == 1 ? &end : NULL);
         for (uint32_t k = 0; k < MOST + 2; k++) {
             ok(generator_next(g, ids, &err));
-            for (uint32_t i = 0; i < N; i++) assert_int_equal(ids[(i + round) % N], k < most[i] + 2 ? want[i][k] : UINT32_MAX);
+            for (uint32_t i = 0; i < N; i++)
+                assert_int_equal(ids[(i + round) % N], k < most[i] + 2 ? want[i][k] : UINT32_MAX);
         }
     }
     generator_close(g);
@@ -231,7 +258,8 @@ static void test_refusals(void **state)
     unload(m);
 }
 
-/* A cache smaller than all sequences at full length: each session has its share, and its ids are the same as far as that reaches. */
+/* A cache smaller than all sequences at full length: each session has its share, and its ids are the same as far as
+ * that reaches. */
 static void test_shares(void **state)
 {
     (void)state;
@@ -263,7 +291,10 @@ static void test_shares(void **state)
     }
     assert_int_equal(n, 24 + 1);
     const struct sampler_params p = params(0);
-    assert_int_equal(generator_start(g, 0, &(struct generator_job){ .params = &p, .prompt = tokens, .n_prompt = 65, .most = 1 }, &err), WK_INVALID);
+    assert_int_equal(
+        generator_start(g, 0, &(struct generator_job){ .params = &p, .prompt = tokens, .n_prompt = 65, .most = 1 },
+                        &err),
+        WK_INVALID);
     assert_non_null(strstr(text, "its share of the KV cache"));
     generator_close(g);
     ok(session_open(m, &s, &err));
@@ -274,7 +305,7 @@ static void test_shares(void **state)
     unload(m);
 }
 
-/* ---- the device's own rules -------------------------------------------------------------------------------------------- */
+/* ---- the device's own rules ---------------------------------------------------------------------------- */
 
 static void test_submit(void **state)
 {
@@ -328,7 +359,8 @@ static void test_submit(void **state)
     assert_int_equal(ids[0], UINT32_MAX);
     assert_false(failed[0]);
     assert_int_equal(d->collect(m->executor, &out, &err), WK_INVALID);
-    struct step_seq twice[2] = { { .row = 0, .n_rows = 1, .pages = groups, .slot = 1 }, { .row = 1, .n_rows = 1, .pages = groups, .slot = 1 } };
+    struct step_seq twice[2] = { { .row = 0, .n_rows = 1, .pages = groups, .slot = 1 },
+                                 { .row = 1, .n_rows = 1, .pages = groups, .slot = 1 } };
     step.seqs = twice;
     step.n_seqs = step.n_rows = 2;
     REFUSED("twice");
@@ -343,7 +375,8 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_together), cmocka_unit_test(test_context_end), cmocka_unit_test(test_failure), cmocka_unit_test(test_refusals), cmocka_unit_test(test_shares), cmocka_unit_test(test_submit),
+        cmocka_unit_test(test_together), cmocka_unit_test(test_context_end), cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_shares),      cmocka_unit_test(test_submit),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_registry_close(registry);

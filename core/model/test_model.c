@@ -18,7 +18,7 @@ static struct plugin_registry *registry;
 static char text[2048];
 static const struct wk_err err = { text, sizeof text };
 
-/* ---- a small llama ------------------------------------------------------------------------------------------------ */
+/* ---- a small llama ------------------------------------------------------------------------------------- */
 
 static void put(struct gguf_build *g, const char *name, uint32_t rows, uint32_t cols)
 {
@@ -42,17 +42,25 @@ static struct gguf_build *build(const char *architecture)
     gguf_build_u32(g, "llama.feed_forward_length", F);
     gguf_build_u32(g, "llama.attention.head_count", H);
     gguf_build_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    static const struct { const char *name; uint32_t rows, cols; } tensors[] = {
-        { "token_embd.weight", V, E }, { "output_norm.weight", 1, E }, { "output.weight", V, E }, { "blk.0.attn_norm.weight", 1, E }, { "blk.0.attn_q.weight", E, E }, { "blk.0.attn_k.weight", E, E },
-        { "blk.0.attn_v.weight", E, E }, { "blk.0.attn_output.weight", E, E }, { "blk.0.ffn_norm.weight", 1, E }, { "blk.0.ffn_gate.weight", F, E }, { "blk.0.ffn_up.weight", F, E }, { "blk.0.ffn_down.weight", E, F },
+    static const struct {
+        const char *name;
+        uint32_t rows, cols;
+    } tensors[] = {
+        { "token_embd.weight", V, E },      { "output_norm.weight", 1, E },       { "output.weight", V, E },
+        { "blk.0.attn_norm.weight", 1, E }, { "blk.0.attn_q.weight", E, E },      { "blk.0.attn_k.weight", E, E },
+        { "blk.0.attn_v.weight", E, E },    { "blk.0.attn_output.weight", E, E }, { "blk.0.ffn_norm.weight", 1, E },
+        { "blk.0.ffn_gate.weight", F, E },  { "blk.0.ffn_up.weight", F, E },      { "blk.0.ffn_down.weight", E, F },
     };
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) put(g, tensors[i].name, tensors[i].rows, tensors[i].cols);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        put(g, tensors[i].name, tensors[i].rows, tensors[i].cols);
     return g;
 }
 
 static struct model_options options(void)
 {
-    return (struct model_options){ .device = device_cpu(), .fuse = FUSE_ALL, .dev = { .threads = 2, .isa = WK_ISA_AVX512 } };
+    return (struct model_options){ .device = device_cpu(),
+                                   .fuse = FUSE_ALL,
+                                   .dev = { .threads = 2, .isa = WK_ISA_AVX512 } };
 }
 
 static struct model *load(struct gguf_build *g, const struct model_options *o)
@@ -62,7 +70,7 @@ static struct model *load(struct gguf_build *g, const struct model_options *o)
     return m;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 static void test_defaults(void **state)
 {
@@ -96,9 +104,18 @@ static void test_names(void **state)
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = 0;
     memcpy(longest + MODEL_NAME - 3, "\xe4\xbd\xa0", 3); /* one byte too long: a character goes whole or not at all */
-    const struct { const char *given; const char *shown; size_t n; } names[] = {
-        { "caf\xc3\xa9 \xf0\x9f\x8c\x8d", "caf\xc3\xa9 \xf0\x9f\x8c\x8d", 10 }, { "a\x1b[2J\nb\x7f\xc2\x9b", "a\xef\xbf\xbd[2J\xef\xbf\xbd""b\xef\xbf\xbd\xef\xbf\xbd", 17 },
-        { "\xff\xc3", "\xef\xbf\xbd\xef\xbf\xbd", 6 }, { longest, longest, MODEL_NAME - 3 },
+    const struct {
+        const char *given;
+        const char *shown;
+        size_t n;
+    } names[] = {
+        { "caf\xc3\xa9 \xf0\x9f\x8c\x8d", "caf\xc3\xa9 \xf0\x9f\x8c\x8d", 10 },
+        { "a\x1b[2J\nb\x7f\xc2\x9b",
+          "a\xef\xbf\xbd[2J\xef\xbf\xbd"
+          "b\xef\xbf\xbd\xef\xbf\xbd",
+          17 },
+        { "\xff\xc3", "\xef\xbf\xbd\xef\xbf\xbd", 6 },
+        { longest, longest, MODEL_NAME - 3 },
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct gguf_build *g = build("llama");
@@ -146,7 +163,7 @@ static void test_refusals(void **state)
     model_close(NULL);
 }
 
-/* ---- sessions ----------------------------------------------------------------------------------------------------- */
+/* ---- sessions ------------------------------------------------------------------------------------------ */
 
 static void tokens_of(uint32_t *tokens, uint32_t n)
 {
@@ -225,7 +242,9 @@ int main(void)
         printf("%s\n", text);
         return 1;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_defaults), cmocka_unit_test(test_names), cmocka_unit_test(test_refusals), cmocka_unit_test(test_chunks), cmocka_unit_test(test_slots) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_defaults), cmocka_unit_test(test_names),
+                                        cmocka_unit_test(test_refusals), cmocka_unit_test(test_chunks),
+                                        cmocka_unit_test(test_slots) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_registry_close(registry);
     return failed;

@@ -25,7 +25,8 @@ static const uint8_t *at(const struct elf_view *v, uint64_t offset, uint64_t n)
     return offset <= v->size && n <= v->size - offset ? v->bytes + offset : NULL;
 }
 
-/* The n bytes that will be at vaddr once the file is mapped; NULL unless all come from one segment's part of the file. */
+/* The n bytes that will be at vaddr once the file is mapped; NULL unless all come from one segment's
+ * part of the file. */
 static const uint8_t *mapped(const struct elf_view *v, uint64_t vaddr, uint64_t n)
 {
     for (uint32_t i = 0; i < v->n_segments; i++) {
@@ -42,7 +43,9 @@ static bool in_memory(const struct elf_view *v, uint64_t vaddr, uint64_t n, uint
 {
     for (uint32_t i = 0; i < v->n_segments; i++) {
         const Elf64_Phdr *s = &v->segment[i];
-        if (s->p_type != PT_LOAD || (s->p_flags & flags) != flags || vaddr < s->p_vaddr || vaddr - s->p_vaddr > s->p_memsz) continue;
+        if (s->p_type != PT_LOAD || (s->p_flags & flags) != flags || vaddr < s->p_vaddr ||
+            vaddr - s->p_vaddr > s->p_memsz)
+            continue;
         if (n <= s->p_memsz - (vaddr - s->p_vaddr)) return true;
     }
     return false;
@@ -52,34 +55,51 @@ static wk_status check_header(struct elf_view *v, const struct wk_err *err)
 {
     Elf64_Ehdr h;
     const uint8_t *p = at(v, 0, sizeof h);
-    if (!p || memcmp(p, ELFMAG, SELFMAG) != 0) return wk_fail(err, WK_INVALID, "not an ELF file (%" PRIu64 " bytes); a plugin is a shared object", v->size);
+    if (!p || memcmp(p, ELFMAG, SELFMAG) != 0)
+        return wk_fail(err, WK_INVALID, "not an ELF file (%" PRIu64 " bytes); a plugin is a shared object", v->size);
     memcpy(&h, p, sizeof h);
-    if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB || h.e_ident[EI_VERSION] != EV_CURRENT || h.e_version != EV_CURRENT)
+    if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB || h.e_ident[EI_VERSION] != EV_CURRENT ||
+        h.e_version != EV_CURRENT)
         return wk_fail(err, WK_INVALID, "not a 64-bit little-endian ELF file; build the plugin for " HOST_MACHINE_NAME);
     if (h.e_machine != HOST_MACHINE)
-        return wk_fail(err, WK_INVALID, "built for ELF machine %u, this worker runs on " HOST_MACHINE_NAME " (%u); rebuild it", h.e_machine, HOST_MACHINE);
-    if (h.e_type != ET_DYN) return wk_fail(err, WK_INVALID, "ELF type %u, not a shared object (%u); link it with -shared", h.e_type, ET_DYN);
+        return wk_fail(err, WK_INVALID,
+                       "built for ELF machine %u, this worker runs on " HOST_MACHINE_NAME " (%u); rebuild it",
+                       h.e_machine, HOST_MACHINE);
+    if (h.e_type != ET_DYN)
+        return wk_fail(err, WK_INVALID, "ELF type %u, not a shared object (%u); link it with -shared", h.e_type,
+                       ET_DYN);
     if (h.e_phentsize != sizeof(Elf64_Phdr) || h.e_phnum == 0 || h.e_phnum > ELF_MAX_SEGMENTS || h.e_phoff % 8 != 0)
-        return wk_fail(err, WK_INVALID, "damaged ELF header: %u program headers of %u bytes (1..%d of %zu expected)", h.e_phnum, h.e_phentsize, ELF_MAX_SEGMENTS, sizeof(Elf64_Phdr));
+        return wk_fail(err, WK_INVALID, "damaged ELF header: %u program headers of %u bytes (1..%d of %zu expected)",
+                       h.e_phnum, h.e_phentsize, ELF_MAX_SEGMENTS, sizeof(Elf64_Phdr));
     p = at(v, h.e_phoff, h.e_phnum * sizeof(Elf64_Phdr));
-    if (!p) return wk_fail(err, WK_INVALID, "truncated: the program headers end past the file's %" PRIu64 " bytes; copy the plugin again", v->size);
+    if (!p)
+        return wk_fail(err, WK_INVALID,
+                       "truncated: the program headers end past the file's %" PRIu64 " bytes; copy the plugin again",
+                       v->size);
     v->n_segments = h.e_phnum;
     memcpy(v->segment, p, h.e_phnum * sizeof(Elf64_Phdr));
     return WK_OK;
 }
 
-/* One PT_LOAD, given where the previous one ended. The loader maps whole pages and zeroes the rest of the last one, so even a segment
- * without bytes of its own must not start on a page past the end of the file. */
+/* One PT_LOAD, given where the previous one ended. The loader maps whole pages and zeroes the rest of the last one, so
+ * even a segment without bytes of its own must not start on a page past the end of the file. */
 static wk_status check_load(const struct elf_view *v, const Elf64_Phdr *s, uint64_t *end, const struct wk_err *err)
 {
     if (s->p_vaddr > SPAN_LIMIT || s->p_memsz > SPAN_LIMIT || s->p_filesz > s->p_memsz)
-        return wk_fail(err, WK_INVALID, "damaged segment: %" PRIu64 " bytes of the file in %" PRIu64 " bytes of memory", (uint64_t)s->p_filesz, (uint64_t)s->p_memsz);
+        return wk_fail(err, WK_INVALID, "damaged segment: %" PRIu64 " bytes of the file in %" PRIu64 " bytes of memory",
+                       (uint64_t)s->p_filesz, (uint64_t)s->p_memsz);
     if (!at(v, s->p_offset, s->p_filesz) || (s->p_offset & ~(uint64_t)(PAGE - 1)) >= v->size)
-        return wk_fail(err, WK_INVALID, "truncated: a segment ends at byte %" PRIu64 ", the file has %" PRIu64 "; copy the plugin again", (uint64_t)(s->p_offset + s->p_filesz), v->size);
+        return wk_fail(err, WK_INVALID,
+                       "truncated: a segment ends at byte %" PRIu64 ", the file has %" PRIu64 "; copy the plugin again",
+                       (uint64_t)(s->p_offset + s->p_filesz), v->size);
     if (s->p_align < PAGE || (s->p_align & (s->p_align - 1)) != 0 || (s->p_vaddr - s->p_offset) % s->p_align != 0)
-        return wk_fail(err, WK_INVALID, "damaged segment: alignment %" PRIu64 " does not fit address and offset", (uint64_t)s->p_align);
-    if ((s->p_vaddr & ~(uint64_t)(PAGE - 1)) < *end) return wk_fail(err, WK_INVALID, "damaged segments: they overlap or are out of order");
-    if ((s->p_flags & PF_W) && (s->p_flags & PF_X)) return wk_fail(err, WK_INVALID, "has a segment that is both writable and executable; link it without -N or --omagic");
+        return wk_fail(err, WK_INVALID, "damaged segment: alignment %" PRIu64 " does not fit address and offset",
+                       (uint64_t)s->p_align);
+    if ((s->p_vaddr & ~(uint64_t)(PAGE - 1)) < *end)
+        return wk_fail(err, WK_INVALID, "damaged segments: they overlap or are out of order");
+    if ((s->p_flags & PF_W) && (s->p_flags & PF_X))
+        return wk_fail(err, WK_INVALID,
+                       "has a segment that is both writable and executable; link it without -N or --omagic");
     *end = (s->p_vaddr + s->p_memsz + PAGE - 1) & ~(uint64_t)(PAGE - 1);
     return WK_OK;
 }
@@ -97,18 +117,19 @@ static wk_status check_other(const struct elf_view *v, const Elf64_Phdr *s, uint
         break;
     }
     case PT_TLS:
-        ok = s->p_align <= PAGE && (s->p_align & (s->p_align - 1)) == 0 && s->p_filesz <= s->p_memsz && s->p_memsz <= 64 * 1024 && (s->p_filesz == 0 || mapped(v, s->p_vaddr, s->p_filesz));
+        ok = s->p_align <= PAGE && (s->p_align & (s->p_align - 1)) == 0 && s->p_filesz <= s->p_memsz &&
+             s->p_memsz <= 64 * 1024 && (s->p_filesz == 0 || mapped(v, s->p_vaddr, s->p_filesz));
         break;
-    case PT_GNU_RELRO:
-        ok = s->p_vaddr <= end && s->p_memsz <= end - s->p_vaddr;
-        break;
+    case PT_GNU_RELRO: ok = s->p_vaddr <= end && s->p_memsz <= end - s->p_vaddr; break;
     case PT_PHDR:
-        ok = at(v, s->p_offset, s->p_filesz) && mapped(v, s->p_vaddr, v->n_segments * sizeof *s) == at(v, s->p_offset, s->p_filesz);
+        ok = at(v, s->p_offset, s->p_filesz) &&
+             mapped(v, s->p_vaddr, v->n_segments * sizeof *s) == at(v, s->p_offset, s->p_filesz);
         break;
-    default:
-        break;
+    default: break;
     }
-    return ok ? WK_OK : wk_fail(err, WK_INVALID, "damaged segment of type 0x%x: it does not lie within what is mapped", s->p_type);
+    return ok ? WK_OK
+              : wk_fail(err, WK_INVALID, "damaged segment of type 0x%x: it does not lie within what is mapped",
+                        s->p_type);
 }
 
 static wk_status check_segments(struct elf_view *v, const struct wk_err *err)
@@ -117,7 +138,8 @@ static wk_status check_segments(struct elf_view *v, const struct wk_err *err)
     const Elf64_Phdr *stack = NULL;
     wk_status status;
     for (uint32_t i = 0; i < v->n_segments; i++)
-        if (v->segment[i].p_type == PT_LOAD && (status = check_load(v, &v->segment[i], &end, err)) != WK_OK) return status;
+        if (v->segment[i].p_type == PT_LOAD && (status = check_load(v, &v->segment[i], &end, err)) != WK_OK)
+            return status;
     if (end == 0) return wk_fail(err, WK_INVALID, "has no loadable segment; a plugin is a linked shared object");
     for (uint32_t i = 0; i < v->n_segments; i++) {
         const Elf64_Phdr *s = &v->segment[i];
@@ -130,11 +152,12 @@ static wk_status check_segments(struct elf_view *v, const struct wk_err *err)
     }
     if (v->dynamic.bytes == 0) return wk_fail(err, WK_INVALID, "has no dynamic section; link it with -shared");
     /* No PT_GNU_STACK means an executable stack to the loader. */
-    if (!stack || (stack->p_flags & PF_X)) return wk_fail(err, WK_INVALID, "asks for an executable stack; link it with -z noexecstack");
+    if (!stack || (stack->p_flags & PF_X))
+        return wk_fail(err, WK_INVALID, "asks for an executable stack; link it with -z noexecstack");
     return WK_OK;
 }
 
-/* ---- dynamic section ---------------------------------------------------------------------------------------------- */
+/* ---- dynamic section ----------------------------------------------------------------------------------- */
 
 static Elf64_Dyn dynamic_entry(const struct elf_view *v, uint64_t i)
 {
@@ -175,21 +198,30 @@ static wk_status read_dynamic(struct elf_view *v, const struct wk_err *err)
         case DT_INIT:
         case DT_FINI: ok = in_memory(v, value, 1, PF_X); break;
         case DT_REL: ok = false; break;
-        case DT_TEXTREL: return wk_fail(err, WK_INVALID, "has relocations in its code (DT_TEXTREL); compile it with -fPIC");
+        case DT_TEXTREL:
+            return wk_fail(err, WK_INVALID, "has relocations in its code (DT_TEXTREL); compile it with -fPIC");
         case DT_FLAGS:
-            if (value & DF_TEXTREL) return wk_fail(err, WK_INVALID, "has relocations in its code (DF_TEXTREL); compile it with -fPIC");
+            if (value & DF_TEXTREL)
+                return wk_fail(err, WK_INVALID, "has relocations in its code (DF_TEXTREL); compile it with -fPIC");
             break;
         case DT_AUXILIARY:
         case DT_FILTER:
         case DT_AUDIT:
-        case DT_DEPAUDIT: return wk_fail(err, WK_INVALID, "brings in other libraries by dynamic tag 0x%" PRIx64 "; link it without -f, -F, --audit", (uint64_t)d.d_tag);
+        case DT_DEPAUDIT:
+            return wk_fail(err, WK_INVALID,
+                           "brings in other libraries by dynamic tag 0x%" PRIx64 "; link it without -f, -F, --audit",
+                           (uint64_t)d.d_tag);
         default: break;
         }
-        if (!ok) return wk_fail(err, WK_INVALID, "damaged dynamic section: tag 0x%" PRIx64 " has value 0x%" PRIx64, (uint64_t)d.d_tag, value);
+        if (!ok)
+            return wk_fail(err, WK_INVALID, "damaged dynamic section: tag 0x%" PRIx64 " has value 0x%" PRIx64,
+                           (uint64_t)d.d_tag, value);
     }
     const uint8_t *strings = mapped(v, v->strings.vaddr, v->strings.bytes);
-    if (!ended || v->strings.bytes == 0 || !strings || strings[v->strings.bytes - 1] != 0) return wk_fail(err, WK_INVALID, "damaged dynamic section: it or its string table has no end");
-    if ((init.bytes && !mapped(v, init.vaddr, init.bytes)) || (fini.bytes && !mapped(v, fini.vaddr, fini.bytes)) || (relr.bytes && !mapped(v, relr.vaddr, relr.bytes)) || init.bytes % 8 || fini.bytes % 8 || relr.bytes % 8)
+    if (!ended || v->strings.bytes == 0 || !strings || strings[v->strings.bytes - 1] != 0)
+        return wk_fail(err, WK_INVALID, "damaged dynamic section: it or its string table has no end");
+    if ((init.bytes && !mapped(v, init.vaddr, init.bytes)) || (fini.bytes && !mapped(v, fini.vaddr, fini.bytes)) ||
+        (relr.bytes && !mapped(v, relr.vaddr, relr.bytes)) || init.bytes % 8 || fini.bytes % 8 || relr.bytes % 8)
         return wk_fail(err, WK_INVALID, "damaged dynamic section: a table lies outside of the file's segments");
     return WK_OK;
 }
@@ -226,17 +258,21 @@ static Elf64_Rela relocation(const uint8_t *table, uint64_t i)
 static wk_status check_relocations(const struct elf_view *v, const struct elf_table *t, const struct wk_err *err)
 {
     const uint8_t *table = mapped(v, t->vaddr, t->bytes);
-    if (t->bytes && (!table || t->bytes % sizeof(Elf64_Rela) != 0)) return wk_fail(err, WK_INVALID, "damaged: its relocations lie outside of the file's segments");
+    if (t->bytes && (!table || t->bytes % sizeof(Elf64_Rela) != 0))
+        return wk_fail(err, WK_INVALID, "damaged: its relocations lie outside of the file's segments");
     for (uint64_t i = 0; i < t->bytes / sizeof(Elf64_Rela); i++) {
         const Elf64_Rela r = relocation(table, i);
         const uint64_t n = patched_bytes(ELF64_R_TYPE(r.r_info));
-        if (n && !in_memory(v, r.r_offset, n, PF_W)) return wk_fail(err, WK_INVALID, "damaged: relocation %" PRIu64 " writes outside of the plugin's data", i);
-        if (ELF64_R_SYM(r.r_info) && !import_name(v, ELF64_R_SYM(r.r_info))) return wk_fail(err, WK_INVALID, "damaged: relocation %" PRIu64 " names a symbol outside of the symbol table", i);
+        if (n && !in_memory(v, r.r_offset, n, PF_W))
+            return wk_fail(err, WK_INVALID, "damaged: relocation %" PRIu64 " writes outside of the plugin's data", i);
+        if (ELF64_R_SYM(r.r_info) && !import_name(v, ELF64_R_SYM(r.r_info)))
+            return wk_fail(err, WK_INVALID,
+                           "damaged: relocation %" PRIu64 " names a symbol outside of the symbol table", i);
     }
     return WK_OK;
 }
 
-/* ---- what the header declares ------------------------------------------------------------------------------------- */
+/* ---- what the header declares -------------------------------------------------------------------------- */
 
 wk_status elf_check(const uint8_t *bytes, uint64_t size, struct elf_view *out, const struct wk_err *err)
 {
@@ -251,7 +287,8 @@ wk_status elf_check(const uint8_t *bytes, uint64_t size, struct elf_view *out, c
     return status;
 }
 
-/* Offset behind a field of n bytes at `offset`, padded to `align`; false: past `end`. The last field's padding may be missing. */
+/* Offset behind a field of n bytes at `offset`, padded to `align`; false: past `end`. The last field's padding may be
+ * missing. */
 static bool note_skip(uint64_t *offset, uint64_t n, uint64_t align, uint64_t end)
 {
     if (n > end - *offset) return false;
@@ -260,7 +297,8 @@ static bool note_skip(uint64_t *offset, uint64_t n, uint64_t align, uint64_t end
     return true;
 }
 
-wk_status elf_find_note(const struct elf_view *v, const char *name, uint32_t type, const uint8_t **desc, uint32_t *desc_bytes, uint32_t *count, const struct wk_err *err)
+wk_status elf_find_note(const struct elf_view *v, const char *name, uint32_t type, const uint8_t **desc,
+                        uint32_t *desc_bytes, uint32_t *count, const struct wk_err *err)
 {
     const size_t name_bytes = strlen(name) + 1;
     *count = 0;
@@ -271,14 +309,19 @@ wk_status elf_find_note(const struct elf_view *v, const char *name, uint32_t typ
         const uint64_t align = s->p_align == 8 ? 8 : 4;
         for (uint64_t o = 0; o < s->p_filesz;) {
             Elf64_Nhdr n;
-            if (s->p_filesz - o < sizeof n) return wk_fail(err, WK_INVALID, "damaged: a note segment ends within a note");
+            if (s->p_filesz - o < sizeof n)
+                return wk_fail(err, WK_INVALID, "damaged: a note segment ends within a note");
             memcpy(&n, p + o, sizeof n);
             o += sizeof n;
             const uint64_t name_at = o;
-            if (!note_skip(&o, n.n_namesz, align, s->p_filesz)) return wk_fail(err, WK_INVALID, "damaged: a note's name of %u bytes ends past its segment", n.n_namesz);
+            if (!note_skip(&o, n.n_namesz, align, s->p_filesz))
+                return wk_fail(err, WK_INVALID, "damaged: a note's name of %u bytes ends past its segment", n.n_namesz);
             const uint64_t desc_at = o;
-            if (!note_skip(&o, n.n_descsz, align, s->p_filesz)) return wk_fail(err, WK_INVALID, "damaged: a note of %u bytes ends past its segment", n.n_descsz);
-            if (s->p_type != PT_NOTE || n.n_type != type || n.n_namesz != name_bytes || memcmp(p + name_at, name, name_bytes) != 0) continue;
+            if (!note_skip(&o, n.n_descsz, align, s->p_filesz))
+                return wk_fail(err, WK_INVALID, "damaged: a note of %u bytes ends past its segment", n.n_descsz);
+            if (s->p_type != PT_NOTE || n.n_type != type || n.n_namesz != name_bytes ||
+                memcmp(p + name_at, name, name_bytes) != 0)
+                continue;
             if ((*count)++ == 0) {
                 *desc = p + desc_at;
                 *desc_bytes = n.n_descsz;

@@ -16,7 +16,8 @@ uint32_t plugin_detect_isa(void)
 {
     enum { YMM_STATE = 0x6, ZMM_STATE = 0xe6 }; /* SSE and AVX; besides: mask registers, upper halves, upper sixteen */
     const uint32_t leaf1 = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C;
-    const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ, avx512_c = bit_AVX512VBMI | bit_AVX512VNNI;
+    const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ,
+                   avx512_c = bit_AVX512VBMI | bit_AVX512VNNI;
     uint32_t a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & leaf1) != leaf1) return WK_ISA_PORTABLE;
     const uint64_t saved = read_xcr0();

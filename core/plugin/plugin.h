@@ -1,7 +1,8 @@
 /* plugin.h: finds, vets, maps and registers plugins. The only room that calls dlopen.
  *
- * A plugin is read before it is run: path, file, ELF header, note, claims and imports are checked with plain file reads, each with
- * its own message; only then is it mapped, never unmapped. What is loaded, shadowed and refused, and why, can be listed. */
+ * A plugin is read before it is run: path, file, ELF header, note, claims and imports are checked with plain file
+ * reads, each with its own message; only then is it mapped, never unmapped. What is loaded, shadowed and refused, and
+ * why, can be listed. */
 #ifndef CORE_PLUGIN_PLUGIN_H
 #define CORE_PLUGIN_PLUGIN_H
 
@@ -14,31 +15,33 @@
 enum plugin_state { PLUGIN_LOADED = 0, PLUGIN_SHADOWED, PLUGIN_REFUSED };
 
 struct plugin_entry {
-    char *path;                   /* absolute; registry's */
+    char *path; /* absolute; registry's */
     enum plugin_state state;
-    char *reason;                 /* shadowed or refused: why, without the path; else NULL; registry's */
-    char *warnings;               /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
-    char *cuda;                   /* quantization: path of its CUDA module, not looked into yet; NULL: none; registry's */
-    struct wk_note_desc note;     /* as read from the file; zero if there was none to read */
-    char digest[65];              /* SHA-256 of the file, hex */
+    char *reason;             /* shadowed or refused: why, without the path; else NULL; registry's */
+    char *warnings;           /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
+    char *cuda;               /* quantization: path of its CUDA module, not looked into yet; NULL: none; registry's */
+    struct wk_note_desc note; /* as read from the file; zero if there was none to read */
+    char digest[65];          /* SHA-256 of the file, hex */
     const struct wk_plugin *plugin; /* host's normalised copy; NULL unless loaded */
 };
 
 struct plugin_registry; /* opaque; immutable once opened but for plugin_find_cuda, [any thread] */
 
 struct plugin_options {
-    const char *const *dirs;      /* [n_dirs] --plugin-dir, in order */
+    const char *const *dirs; /* [n_dirs] --plugin-dir, in order */
     uint32_t n_dirs;
-    uint32_t isa;                 /* WK_ISA_* told to plugins */
-    const char *const *prefer;    /* [n_prefer] "ggml:12=org.example.q4k" or "arch:llama=org.example.llama" */
+    uint32_t isa;              /* WK_ISA_* told to plugins */
+    const char *const *prefer; /* [n_prefer] "ggml:12=org.example.q4k" or "arch:llama=org.example.llama" */
     uint32_t n_prefer;
 };
 
-/* Looks into --plugin-dir folders, then WORKER_PLUGIN_PATH (colon-separated, secure_getenv), then <prefix>/lib/worker/plugins as found from
- * the executable, then the build tree's own folder if the executable lies in a build tree; in a folder, files *.so in order of their
- * names; NAME-cuda.so beside NAME.so is not one of them, but NAME's CUDA module, left alone until somebody asks for it. A folder named on the command line or in the environment that is not absolute or cannot be read is an error. A plugin that is
- * refused is a warning and an entry; a shared object without our note is an entry alone. Two loaded ids that claim one
- * type or architecture: an error naming both and --prefer. [main thread], once a process. */
+/* Looks into --plugin-dir folders, then WORKER_PLUGIN_PATH (colon-separated, secure_getenv), then
+ * <prefix>/lib/worker/plugins as found from the executable, then the build tree's own folder if the executable lies in
+ * a build tree; in a folder, files *.so in order of their names; NAME-cuda.so beside NAME.so is not one of them, but
+ * NAME's CUDA module, left alone until somebody asks for it. A folder named on the command line or in the environment
+ * that is not absolute or cannot be read is an error. A plugin that is refused is a warning and an entry; a shared
+ * object without our note is an entry alone. Two loaded ids that claim one type or architecture: an error naming both
+ * and --prefer. [main thread], once a process. */
 wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_registry **out, const struct wk_err *err);
 void plugin_registry_close(struct plugin_registry *r); /* frees the lists; never unmaps; NULL allowed */
 
@@ -46,23 +49,29 @@ uint32_t plugin_count(const struct plugin_registry *r);
 const struct plugin_entry *plugin_at(const struct plugin_registry *r, uint32_t i);
 
 /* NULL: nobody serves it. */
-const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const char *architecture, const struct plugin_entry **who);
-const struct wk_type_cpu *plugin_find_type(const struct plugin_registry *r, uint32_t ggml_type, const struct plugin_entry **who);
+const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const char *architecture,
+                                       const struct plugin_entry **who);
+const struct wk_type_cpu *plugin_find_type(const struct plugin_registry *r, uint32_t ggml_type,
+                                           const struct plugin_entry **who);
 /* Type by name, as `worker quantize` takes it ("q4_K", any case). */
 const struct wk_type_cpu *plugin_find_type_named(const struct plugin_registry *r, const char *name);
-/* The CUDA kernels of a type: of the module beside the plugin that serves it, which is vetted and mapped when first asked for; nothing of it is called. *out
- * lives as long as the registry. WK_UNSUPPORTED: nobody serves the type, or not on CUDA; else what is wrong with the module's file. [main thread] */
-wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err);
-/* "llama.so (llama, qwen2), quant-basic.so (f32, f16)": what was looked at, for refusals. Returns the length as snprintf does. */
+/* The CUDA kernels of a type: of the module beside the plugin that serves it, which is vetted and mapped when first
+ * asked for; nothing of it is called. *out lives as long as the registry. WK_UNSUPPORTED: nobody serves the type, or
+ * not on CUDA; else what is wrong with the module's file. [main thread] */
+wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, const struct wk_quant_cuda **out,
+                           const struct wk_err *err);
+/* "llama.so (llama, qwen2), quant-basic.so (f32, f16)": what was looked at, for refusals. Returns the length as
+ * snprintf does. */
 int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, size_t cap);
 
-/* Vets one file without running it (`worker plugin info`). *entry: filled as far as the file allows, also on failure, when reason is the
- * text of err and state PLUGIN_REFUSED; after success state says PLUGIN_LOADED in the sense of "would be". The caller frees path,
- * reason and warnings. [any thread] */
+/* Vets one file without running it (`worker plugin info`). *entry: filled as far as the file allows, also on failure,
+ * when reason is the text of err and state PLUGIN_REFUSED; after success state says PLUGIN_LOADED in the sense of
+ * "would be". The caller frees path, reason and warnings. [any thread] */
 wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const struct wk_err *err);
 
-/* Maps a part of this installation that is no plugin: PREFIX/lib/worker/NAME as found from the executable, or BUILD/lib/worker/NAME in a build tree; its
- * path, owner and permissions are held to what a plugin's are. Never unmapped. WK_UNSUPPORTED: there is none, and where it was looked for. [main thread] */
+/* Maps a part of this installation that is no plugin: PREFIX/lib/worker/NAME as found from the executable, or
+ * BUILD/lib/worker/NAME in a build tree; its path, owner and permissions are held to what a plugin's are. Never
+ * unmapped. WK_UNSUPPORTED: there is none, and where it was looked for. [main thread] */
 wk_status plugin_open_own(const char *name, void **handle, const struct wk_err *err);
 
 /* Highest WK_ISA_* that this processor and operating system can run. */

@@ -1,4 +1,5 @@
-/* registry.c: which folders are looked into, what became of every file, who serves which architecture and type, and with which CUDA module. */
+/* registry.c: which folders are looked into, what became of every file, who serves which architecture and type, and
+ * with which CUDA module. */
 #include "plugin/plugin.h"
 
 #include <dirent.h>
@@ -49,7 +50,7 @@ struct plugin_registry {
 
 static const char *file_name(const struct plugin_entry *e) { return strrchr(e->path, '/') + 1; }
 
-/* ---- one file ----------------------------------------------------------------------------------------------------- */
+/* ---- one file ------------------------------------------------------------------------------------------ */
 
 static wk_status no_memory(const struct wk_err *err) { return wk_fail(err, WK_NO_MEMORY, "out of memory"); }
 
@@ -63,7 +64,8 @@ static void clear_entry(struct plugin_entry *e)
 }
 
 /* Fills e from what vetting found; e->path is set. Only WK_NO_MEMORY fails. */
-static wk_status fill_entry(struct plugin_entry *e, const struct vetted *v, enum plugin_state state, const char *reason, const struct wk_err *err)
+static wk_status fill_entry(struct plugin_entry *e, const struct vetted *v, enum plugin_state state, const char *reason,
+                            const struct wk_err *err)
 {
     e->state = state;
     e->note = v->note;
@@ -122,7 +124,8 @@ static wk_status note_cuda(struct plugin_entry *e, const struct wk_err *err)
 }
 
 /* Vets and loads one file and appends its entry. Fails only for lack of memory. */
-static wk_status add_file(struct plugin_registry *r, const char *folder, const char *name, uint32_t isa, const struct wk_err *err)
+static wk_status add_file(struct plugin_registry *r, const char *folder, const char *name, uint32_t isa,
+                          const struct wk_err *err)
 {
     struct plugin_entry *e = &r->entries[r->n_entries];
     struct vetted v;
@@ -137,7 +140,10 @@ static wk_status add_file(struct plugin_registry *r, const char *folder, const c
     enum plugin_state state = PLUGIN_LOADED;
     wk_status status = vet_file(e->path, &v, &text);
     if (status == WK_OK && v.note.kind == WK_KIND_QUANT_CUDA)
-        status = wk_fail(&text, WK_INVALID, "the CUDA module of a quantization plugin, %s; it is loaded as NAME-cuda.so from the folder of that plugin's NAME.so", v.note.id);
+        status = wk_fail(&text, WK_INVALID,
+                         "the CUDA module of a quantization plugin, %s; it is loaded as NAME-cuda.so from the folder "
+                         "of that plugin's NAME.so",
+                         v.note.id);
     if (status == WK_OK) {
         const struct plugin_entry *first = loaded_with_id(r, v.note.id);
         if (first) {
@@ -157,7 +163,7 @@ static wk_status add_file(struct plugin_registry *r, const char *folder, const c
     return status == WK_OK ? note_cuda(e, err) : status;
 }
 
-/* ---- folders ------------------------------------------------------------------------------------------------------ */
+/* ---- folders ------------------------------------------------------------------------------------------- */
 
 static int is_plugin_name(const struct dirent *d)
 {
@@ -179,17 +185,21 @@ static bool is_cuda_of_another(const char *name, struct dirent *const *names, in
 }
 static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
-static wk_status scan(struct plugin_registry *r, const char *path, const char *from, uint32_t isa, const struct wk_err *err)
+static wk_status scan(struct plugin_registry *r, const char *path, const char *from, uint32_t isa,
+                      const struct wk_err *err)
 {
     struct dirent **names = NULL;
     int n = scandir(path, &names, is_plugin_name, by_name);
     if (n < 0) return wk_fail(err, WK_IO, "cannot read plugin folder %s (%s): %s", path, from, strerror(errno));
     wk_status status = WK_OK;
-    if ((uint32_t)n > MAX_FILES - r->n_entries) status = wk_fail(err, WK_INVALID, "more than %d plugins; is %s the right folder?", MAX_FILES, path);
+    if ((uint32_t)n > MAX_FILES - r->n_entries)
+        status = wk_fail(err, WK_INVALID, "more than %d plugins; is %s the right folder?", MAX_FILES, path);
     if (status == WK_OK && n > 0) {
         struct plugin_entry *grown = realloc(r->entries, (r->n_entries + (size_t)n) * sizeof *grown);
-        if (grown) r->entries = grown;
-        else status = no_memory(err);
+        if (grown)
+            r->entries = grown;
+        else
+            status = no_memory(err);
     }
     for (int i = 0; i < n && status == WK_OK; i++)
         if (!is_cuda_of_another(names[i]->d_name, names, n)) status = add_file(r, path, names[i]->d_name, isa, err);
@@ -199,19 +209,28 @@ static wk_status scan(struct plugin_registry *r, const char *path, const char *f
 }
 
 /* Looks into a folder once. named: by the user, who then wants to know if it is not there. */
-static wk_status add_folder(struct plugin_registry *r, const char *path, size_t length, bool named, const char *from, uint32_t isa, const struct wk_err *err)
+static wk_status add_folder(struct plugin_registry *r, const char *path, size_t length, bool named, const char *from,
+                            uint32_t isa, const struct wk_err *err)
 {
     struct stat st;
     while (length > 1 && path[length - 1] == '/') length--;
     char *copy = strndup(path, length);
     if (!copy) return no_memory(err);
     wk_status status = WK_OK;
-    if (copy[0] != '/') status = wk_fail(err, WK_INVALID, "plugin folder \"%s\" (%s) is not an absolute path; plugins are never looked up relative to the current folder", copy, from);
-    else if (stat(copy, &st) != 0) status = named ? wk_fail(err, WK_IO, "cannot read plugin folder %s (%s): %s", copy, from, strerror(errno)) : WK_OK;
+    if (copy[0] != '/')
+        status = wk_fail(err, WK_INVALID,
+                         "plugin folder \"%s\" (%s) is not an absolute path; plugins are never looked up relative to "
+                         "the current folder",
+                         copy, from);
+    else if (stat(copy, &st) != 0)
+        status =
+            named ? wk_fail(err, WK_IO, "cannot read plugin folder %s (%s): %s", copy, from, strerror(errno)) : WK_OK;
     else {
         bool seen = false;
-        for (uint32_t i = 0; i < r->n_folders; i++) seen = seen || (r->folders[i].device == st.st_dev && r->folders[i].inode == st.st_ino);
-        if (!seen && r->n_folders == MAX_FOLDERS) status = wk_fail(err, WK_INVALID, "more than %d plugin folders", MAX_FOLDERS);
+        for (uint32_t i = 0; i < r->n_folders; i++)
+            seen = seen || (r->folders[i].device == st.st_dev && r->folders[i].inode == st.st_ino);
+        if (!seen && r->n_folders == MAX_FOLDERS)
+            status = wk_fail(err, WK_INVALID, "more than %d plugin folders", MAX_FOLDERS);
         else if (!seen) {
             r->folders[r->n_folders++] = (struct folder){ copy, st.st_dev, st.st_ino };
             return scan(r, copy, from, isa, err);
@@ -252,13 +271,15 @@ static wk_status add_own_folders(struct plugin_registry *r, uint32_t isa, const 
     return add_folder(r, path, (size_t)length, false, "build tree", isa, err);
 }
 
-/* ---- who serves what ---------------------------------------------------------------------------------------------- */
+/* ---- who serves what ----------------------------------------------------------------------------------- */
 
 /* "ggml:12" or "arch:llama", as --prefer and messages write it. */
 static void service_key(const struct service *s, char key[80])
 {
-    if (s->type_cpu) (void)snprintf(key, 80, "ggml:%u", s->type_cpu->ggml_type);
-    else (void)snprintf(key, 80, "arch:%s", s->name);
+    if (s->type_cpu)
+        (void)snprintf(key, 80, "ggml:%u", s->type_cpu->ggml_type);
+    else
+        (void)snprintf(key, 80, "arch:%s", s->name);
 }
 
 static wk_status collect_services(struct plugin_registry *r, const struct wk_err *err)
@@ -272,8 +293,10 @@ static wk_status collect_services(struct plugin_registry *r, const struct wk_err
     if (!r->services) return no_memory(err);
     for (uint32_t i = 0; i < r->n_entries; i++) {
         const struct wk_plugin *p = r->entries[i].plugin;
-        for (uint32_t j = 0; p && p->arch && j < p->arch->n_names; j++) r->services[r->n_services++] = (struct service){ p->arch->names[j], NULL, i };
-        for (uint32_t j = 0; p && p->quant && j < p->quant->n_types; j++) r->services[r->n_services++] = (struct service){ p->quant->types[j]->name, p->quant->types[j], i };
+        for (uint32_t j = 0; p && p->arch && j < p->arch->n_names; j++)
+            r->services[r->n_services++] = (struct service){ p->arch->names[j], NULL, i };
+        for (uint32_t j = 0; p && p->quant && j < p->quant->n_types; j++)
+            r->services[r->n_services++] = (struct service){ p->quant->types[j]->name, p->quant->types[j], i };
     }
     return WK_OK;
 }
@@ -288,7 +311,8 @@ static const char *preferred(const struct plugin_options *o, const char *key)
 }
 
 /* Every --prefer must name something that its plugin serves: a typing error is not a preference. */
-static wk_status check_preferences(const struct plugin_registry *r, const struct plugin_options *o, const struct wk_err *err)
+static wk_status check_preferences(const struct plugin_registry *r, const struct plugin_options *o,
+                                   const struct wk_err *err)
 {
     for (uint32_t i = 0; i < o->n_prefer; i++) {
         char key[80];
@@ -297,9 +321,14 @@ static wk_status check_preferences(const struct plugin_registry *r, const struct
             const struct service *s = &r->services[j];
             service_key(s, key);
             const size_t n = strlen(key);
-            served = strncmp(o->prefer[i], key, n) == 0 && o->prefer[i][n] == '=' && strcmp(o->prefer[i] + n + 1, r->entries[s->entry].plugin->id) == 0;
+            served = strncmp(o->prefer[i], key, n) == 0 && o->prefer[i][n] == '=' &&
+                     strcmp(o->prefer[i] + n + 1, r->entries[s->entry].plugin->id) == 0;
         }
-        if (!served) return wk_fail(err, WK_INVALID, "--prefer %s: no loaded plugin has this id and serves this; write ggml:NUMBER=ID or arch:NAME=ID (see worker plugin list)", o->prefer[i]);
+        if (!served)
+            return wk_fail(err, WK_INVALID,
+                           "--prefer %s: no loaded plugin has this id and serves this; write ggml:NUMBER=ID or "
+                           "arch:NAME=ID (see worker plugin list)",
+                           o->prefer[i]);
     }
     return WK_OK;
 }
@@ -317,7 +346,8 @@ static wk_status resolve_services(struct plugin_registry *r, const struct plugin
             service_key(&r->services[j], other);
             if (strcmp(key, other) != 0) continue;
             const struct plugin_entry *a = &r->entries[r->services[j].entry], *b = &r->entries[r->services[i].entry];
-            return wk_fail(err, WK_INVALID, "two plugins serve %s: %s (%s) and %s (%s); choose with --prefer %s=%s", key, a->plugin->id, a->path, mine, b->path, key, a->plugin->id);
+            return wk_fail(err, WK_INVALID, "two plugins serve %s: %s (%s) and %s (%s); choose with --prefer %s=%s",
+                           key, a->plugin->id, a->path, mine, b->path, key, a->plugin->id);
         }
         r->services[kept++] = r->services[i];
     }
@@ -325,7 +355,7 @@ static wk_status resolve_services(struct plugin_registry *r, const struct plugin
     return WK_OK;
 }
 
-/* ---- public ------------------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------------------- */
 
 wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_registry **out, const struct wk_err *err)
 {
@@ -333,16 +363,20 @@ wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_reg
     struct plugin_registry *r = calloc(1, sizeof *r);
     if (!r) return no_memory(err);
     wk_status status = WK_OK;
-    for (uint32_t i = 0; i < o->n_dirs && status == WK_OK; i++) status = add_folder(r, o->dirs[i], strlen(o->dirs[i]), true, "--plugin-dir", o->isa, err);
+    for (uint32_t i = 0; i < o->n_dirs && status == WK_OK; i++)
+        status = add_folder(r, o->dirs[i], strlen(o->dirs[i]), true, "--plugin-dir", o->isa, err);
     const char *list = secure_getenv("WORKER_PLUGIN_PATH");
     if (status == WK_OK && list) status = add_path_list(r, list, o->isa, err);
     if (status == WK_OK) status = add_own_folders(r, o->isa, err);
     if (status == WK_OK) status = collect_services(r, err);
     if (status == WK_OK) status = check_preferences(r, o, err);
     if (status == WK_OK) status = resolve_services(r, o, err);
-    if (status == WK_OK && !(r->cuda = calloc(r->n_entries ? r->n_entries : 1, sizeof *r->cuda))) status = no_memory(err);
-    if (status == WK_OK) *out = r;
-    else plugin_registry_close(r);
+    if (status == WK_OK && !(r->cuda = calloc(r->n_entries ? r->n_entries : 1, sizeof *r->cuda)))
+        status = no_memory(err);
+    if (status == WK_OK)
+        *out = r;
+    else
+        plugin_registry_close(r);
     return status;
 }
 
@@ -359,9 +393,13 @@ void plugin_registry_close(struct plugin_registry *r)
 }
 
 uint32_t plugin_count(const struct plugin_registry *r) { return r->n_entries; }
-const struct plugin_entry *plugin_at(const struct plugin_registry *r, uint32_t i) { return i < r->n_entries ? &r->entries[i] : NULL; }
+const struct plugin_entry *plugin_at(const struct plugin_registry *r, uint32_t i)
+{
+    return i < r->n_entries ? &r->entries[i] : NULL;
+}
 
-const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const char *architecture, const struct plugin_entry **who)
+const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const char *architecture,
+                                       const struct plugin_entry **who)
 {
     for (uint32_t i = 0; i < r->n_services; i++) {
         const struct service *s = &r->services[i];
@@ -372,7 +410,8 @@ const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const ch
     return NULL;
 }
 
-const struct wk_type_cpu *plugin_find_type(const struct plugin_registry *r, uint32_t ggml_type, const struct plugin_entry **who)
+const struct wk_type_cpu *plugin_find_type(const struct plugin_registry *r, uint32_t ggml_type,
+                                           const struct plugin_entry **who)
 {
     for (uint32_t i = 0; i < r->n_services; i++) {
         const struct service *s = &r->services[i];
@@ -400,27 +439,35 @@ static void load_cuda(const struct plugin_entry *e, struct cuda_module *m)
     vet_release(&v);
 }
 
-wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err)
+wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, const struct wk_quant_cuda **out,
+                           const struct wk_err *err)
 {
     *out = NULL;
     const struct plugin_entry *e = NULL;
     const struct wk_type_cpu *t = plugin_find_type(r, ggml_type, &e);
     if (!t) return wk_fail(err, WK_UNSUPPORTED, "ggml type %u: no plugin serves it", ggml_type);
     if (!e->cuda)
-        return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no CUDA kernels: %.*s-cuda.so is not there", ggml_type, t->name, file_name(e), (int)(strlen(e->path) - 3), e->path);
+        return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no CUDA kernels: %.*s-cuda.so is not there",
+                       ggml_type, t->name, file_name(e), (int)(strlen(e->path) - 3), e->path);
     struct cuda_module *m = &r->cuda[e - r->entries];
     if (!m->asked) load_cuda(e, m);
-    if (m->status != WK_OK) return wk_fail(err, m->status, "ggml type %u (%s): %s was refused: %s", ggml_type, t->name, e->cuda, m->failure);
+    if (m->status != WK_OK)
+        return wk_fail(err, m->status, "ggml type %u (%s): %s was refused: %s", ggml_type, t->name, e->cuda,
+                       m->failure);
     for (uint32_t i = 0; i < m->quant->n_types; i++) {
         if (m->quant->types[i]->ggml_type != ggml_type) continue;
         *out = m->quant;
         return WK_OK;
     }
-    return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no kernels for this type", ggml_type, t->name, e->cuda);
+    return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no kernels for this type", ggml_type, t->name,
+                   e->cuda);
 }
 
 /* A text that grows as snprintf does: `length` counts what would have been written. */
-struct growing { char *text; size_t cap, length; };
+struct growing {
+    char *text;
+    size_t cap, length;
+};
 
 static void append(struct growing *g, const char *piece)
 {
@@ -440,7 +487,8 @@ int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, 
     for (uint32_t i = 0; i < r->n_services; i++) {
         const struct service *s = &r->services[i];
         if (!s->type_cpu != (kind == WK_KIND_ARCH)) continue;
-        if (s->entry == last) append(&g, ", ");
+        if (s->entry == last)
+            append(&g, ", ");
         else {
             if (last != UINT32_MAX) append(&g, "), ");
             append(&g, file_name(&r->entries[s->entry]));
@@ -449,7 +497,8 @@ int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, 
         append(&g, s->name);
         last = s->entry;
     }
-    if (last != UINT32_MAX) append(&g, ")");
+    if (last != UINT32_MAX)
+        append(&g, ")");
     else {
         append(&g, "none (looked into ");
         for (uint32_t i = 0; i < r->n_folders; i++) {

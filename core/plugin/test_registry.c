@@ -1,4 +1,5 @@
-/* test_registry.c: folders, real mapping, and who ends up serving what. Each plugin of the zoo is put into a folder of the test's own. */
+/* test_registry.c: folders, real mapping, and who ends up serving what. Each plugin of the zoo is put into a folder of
+ * the test's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,13 @@
 #include <stdint.h>
 #include <cmocka.h> /* last: it takes words like "fail" for itself */
 
-/* ---- a folder of one's own -------------------------------------------------------------------------------------------- */
+/* ---- a folder of one's own ----------------------------------------------------------------------------- */
 
-struct place { char dir[3][64]; char text[1024]; struct wk_err err; };
+struct place {
+    char dir[3][64];
+    char text[1024];
+    struct wk_err err;
+};
 
 static int setup(void **state)
 {
@@ -83,7 +88,9 @@ static void put(const char *dir, const char *zoo, const char *name)
 static wk_status open_dirs(struct place *p, uint32_t n_dirs, const char *prefer, struct plugin_registry **r)
 {
     const char *const dirs[] = { p->dir[0], p->dir[1], p->dir[2] };
-    const struct plugin_options o = { .dirs = dirs, .n_dirs = n_dirs, .isa = plugin_detect_isa(), .prefer = &prefer, .n_prefer = prefer != NULL };
+    const struct plugin_options o = {
+        .dirs = dirs, .n_dirs = n_dirs, .isa = plugin_detect_isa(), .prefer = &prefer, .n_prefer = prefer != NULL
+    };
     p->text[0] = '\0';
     return plugin_registry_open(&o, r, &p->err);
 }
@@ -93,7 +100,7 @@ static void assert_words(const char *text, const char *words)
     if (!text || !strstr(text, words)) fail_msg("expected \"%s\" in: %s", words, text ? text : "NULL");
 }
 
-/* ---- what loads ------------------------------------------------------------------------------------------------------ */
+/* ---- what loads ---------------------------------------------------------------------------------------- */
 
 static void test_good_quant(void **state)
 {
@@ -130,7 +137,16 @@ static void test_good_quant(void **state)
         rows[i] = w[i];
     }
     t->pack(tile, rows, 2);
-    t->product[WK_ISA_AVX512](&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product), .act = WK_ACT_F32, .k = 2, .n_tok = 1, .n_tiles = 1, .x_stride = 8, .y_stride = 16, .tiles = tile, .x = x, .y = y });
+    t->product[WK_ISA_AVX512](&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product),
+                                                        .act = WK_ACT_F32,
+                                                        .k = 2,
+                                                        .n_tok = 1,
+                                                        .n_tiles = 1,
+                                                        .x_stride = 8,
+                                                        .y_stride = 16,
+                                                        .tiles = tile,
+                                                        .x = x,
+                                                        .y = y });
     for (int i = 0; i < 16; i++) assert_true(y[i] == (float)(2 * i + 3));
 
     char text[256], shortened[8];
@@ -172,25 +188,44 @@ static void test_good_arch(void **state)
     plugin_registry_close(r);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------------------------------- */
+/* ---- what is refused ----------------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
 {
-    static const struct { const char *zoo, *words; } rows[] = {
+    static const struct {
+        const char *zoo, *words;
+    } rows[] = {
         /* before any code runs: these end the process when they are mapped */
-        { "wrong_hash", "was built with other SDK headers: hash" }, { "wrong_major", "was built for plugin ABI 7.1, this worker has 0.1; rebuild" },
-        { "newer_minor", "needs plugin ABI 0.99 or later" }, { "unknown_kind", "plugin kind 9 is unknown" }, { "unknown_flags", "note flags 0x4" },
-        { "no_note", "not a worker plugin: no note" }, { "two_notes", "has 2 notes" }, { "bad_id", "its id is not of the form" },
-        { "bad_claims", "\"x\" is not a ggml type" }, { "claims_twice", "\"12\" twice" }, { "wrong_claims", "do not begin with \"ggml:\"" },
-        { "cuda_malloc", "imports cudaMallocAsync; device memory" }, { "executable_stack", "asks for an executable stack" },
+        { "wrong_hash", "was built with other SDK headers: hash" },
+        { "wrong_major", "was built for plugin ABI 7.1, this worker has 0.1; rebuild" },
+        { "newer_minor", "needs plugin ABI 0.99 or later" },
+        { "unknown_kind", "plugin kind 9 is unknown" },
+        { "unknown_flags", "note flags 0x4" },
+        { "no_note", "not a worker plugin: no note" },
+        { "two_notes", "has 2 notes" },
+        { "bad_id", "its id is not of the form" },
+        { "bad_claims", "\"x\" is not a ggml type" },
+        { "claims_twice", "\"12\" twice" },
+        { "wrong_claims", "do not begin with \"ggml:\"" },
+        { "cuda_malloc", "imports cudaMallocAsync; device memory" },
+        { "executable_stack", "asks for an executable stack" },
         { "needs_library", "needs the library \"libzoo_other.so\"" },
         /* after it is mapped */
-        { "no_symbol", "does not export worker_plugin_v0" }, { "differs", "differs from its note in: id" }, { "null_quant", "struct wk_plugin.quant is NULL" },
-        { "null_pack", "struct wk_type_cpu.pack is NULL" }, { "null_product", "product[WK_ISA_PORTABLE] is NULL" },
-        { "small_struct", "struct wk_plugin says struct_size 64" }, { "odd_size", "struct wk_type_cpu says struct_size" },
-        { "other_type", "ggml type 201 is not in its note's claims" }, { "empty_block", "is no block" }, { "no_f32", "WK_ACT_F32 is required" },
-        { "huge_tile", "tile_bytes(1) is 4160" }, { "init_fails", "did not start: the animals are asleep" },
-        { "arch_null_record", "struct wk_arch.record is NULL" }, { "arch_other_name", "claims architecture \"zoo\"" }, { "arch_empty_range", "range 9..8 is empty" },
+        { "no_symbol", "does not export worker_plugin_v0" },
+        { "differs", "differs from its note in: id" },
+        { "null_quant", "struct wk_plugin.quant is NULL" },
+        { "null_pack", "struct wk_type_cpu.pack is NULL" },
+        { "null_product", "product[WK_ISA_PORTABLE] is NULL" },
+        { "small_struct", "struct wk_plugin says struct_size 64" },
+        { "odd_size", "struct wk_type_cpu says struct_size" },
+        { "other_type", "ggml type 201 is not in its note's claims" },
+        { "empty_block", "is no block" },
+        { "no_f32", "WK_ACT_F32 is required" },
+        { "huge_tile", "tile_bytes(1) is 4160" },
+        { "init_fails", "did not start: the animals are asleep" },
+        { "arch_null_record", "struct wk_arch.record is NULL" },
+        { "arch_other_name", "claims architecture \"zoo\"" },
+        { "arch_empty_range", "range 9..8 is empty" },
     };
     struct place *p = *state;
     struct plugin_registry *r;
@@ -230,7 +265,10 @@ static void test_not_plugins(void **state)
     (void)snprintf(path, sizeof path, "%s/writable.so", p->dir[0]);
     assert_int_equal(chmod(path, 0664), 0);
     assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
-    static const char *const words[] = { "empty file", "not a regular file", "a symbolic link", "not a regular file", "not an ELF file (13 bytes)", "it is writable by others (mode 664); run chmod go-w" };
+    static const char *const words[] = {
+        "empty file",         "not a regular file",         "a symbolic link",
+        "not a regular file", "not an ELF file (13 bytes)", "it is writable by others (mode 664); run chmod go-w"
+    };
     assert_int_equal(plugin_count(r), 6);
     for (uint32_t i = 0; i < 6; i++) {
         assert_int_equal(plugin_at(r, i)->state, PLUGIN_REFUSED);
@@ -254,9 +292,16 @@ static void test_inspect(void **state)
 {
     struct place *p = *state;
     struct plugin_entry e;
-    static const struct { const char *zoo; wk_status status; const char *id; } rows[] = {
+    static const struct {
+        const char *zoo;
+        wk_status status;
+        const char *id;
+    } rows[] = {
         { "init_fails", WK_OK, "org.example.zoo" }, /* nothing is run */
-        { "imports_exit", WK_OK, "org.example.exit" }, { "wrong_hash", WK_UNSUPPORTED, "org.example.zoo" }, { "bad_id", WK_INVALID, "" }, { "no_note", WK_INVALID, "" },
+        { "imports_exit", WK_OK, "org.example.exit" },
+        { "wrong_hash", WK_UNSUPPORTED, "org.example.zoo" },
+        { "bad_id", WK_INVALID, "" },
+        { "no_note", WK_INVALID, "" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char path[512], name[64];
@@ -301,7 +346,7 @@ static void test_truncated_copies(void **state)
     free(bytes);
 }
 
-/* ---- CUDA modules: no GPU is needed to find or refuse one ------------------------------------------------------------ */
+/* ---- CUDA modules: no GPU is needed to find or refuse one ---------------------------------------------- */
 
 static void test_cuda_found(void **state)
 {
@@ -349,7 +394,8 @@ static void test_cuda_absent(void **state)
     put(p->dir[1], "needs_dl", "needs_dl.so");
     assert_int_equal(open_dirs(p, 2, NULL, &r), WK_OK);
     assert_int_equal(plugin_find_cuda(r, 200, &q, &p->err), WK_UNSUPPORTED);
-    (void)snprintf(words, sizeof words, "ggml type 200 (zoo_F): good.so has no CUDA kernels: %s/good-cuda.so is not there", p->dir[0]);
+    (void)snprintf(words, sizeof words,
+                   "ggml type 200 (zoo_F): good.so has no CUDA kernels: %s/good-cuda.so is not there", p->dir[0]);
     assert_string_equal(p->text, words);
     assert_int_equal(plugin_count(r), 3);
     assert_int_equal(plugin_at(r, 1)->state, PLUGIN_REFUSED);
@@ -369,23 +415,34 @@ static void test_cuda_fewer_types(void **state)
     assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
     assert_int_equal(plugin_find_cuda(r, 200, &q, &p->err), WK_OK);
     assert_int_equal(plugin_find_cuda(r, 202, &q, &p->err), WK_UNSUPPORTED);
-    (void)snprintf(words, sizeof words, "ggml type 202 (zoo_G): %s/two-cuda.so has no kernels for this type", p->dir[0]);
+    (void)snprintf(words, sizeof words, "ggml type 202 (zoo_G): %s/two-cuda.so has no kernels for this type",
+                   p->dir[0]);
     assert_string_equal(p->text, words);
     plugin_registry_close(r);
 }
 
 static void test_cuda_refused(void **state)
 {
-    static const struct { const char *zoo, *words; wk_status status; } rows[] = {
+    static const struct {
+        const char *zoo, *words;
+        wk_status status;
+    } rows[] = {
         /* before any code runs */
-        { "cuda_wrong_hash", "was built with other SDK headers: hash", WK_UNSUPPORTED }, { "cuda_other_id", "belongs to org.example.rival, not to org.example.zoo", WK_INVALID },
-        { "cuda_other_claim", "claims ggml type 201, which its plugin does not serve", WK_INVALID }, { "good", "is a plugin of kind 2, not a CUDA module", WK_INVALID },
-        { "no_note", "not a worker plugin: no note", WK_INVALID }, { "cuda_malloc", "imports cudaMallocAsync; device memory", WK_INVALID },
+        { "cuda_wrong_hash", "was built with other SDK headers: hash", WK_UNSUPPORTED },
+        { "cuda_other_id", "belongs to org.example.rival, not to org.example.zoo", WK_INVALID },
+        { "cuda_other_claim", "claims ggml type 201, which its plugin does not serve", WK_INVALID },
+        { "good", "is a plugin of kind 2, not a CUDA module", WK_INVALID },
+        { "no_note", "not a worker plugin: no note", WK_INVALID },
+        { "cuda_malloc", "imports cudaMallocAsync; device memory", WK_INVALID },
         /* after it is mapped */
-        { "cuda_no_symbol", "does not export worker_plugin_cuda_v0", WK_INVALID }, { "cuda_differs", "differs from its note in: id", WK_INVALID },
-        { "cuda_small_struct", "struct wk_quant_cuda says struct_size 16", WK_INVALID }, { "cuda_odd_size", "struct wk_type_cuda says struct_size", WK_INVALID },
-        { "cuda_other_type", "ggml type 201 is not in its note's claims", WK_INVALID }, { "cuda_type_twice", "has 2 types, its note claims 1", WK_INVALID },
-        { "cuda_null_product", "struct wk_quant_cuda.product is NULL", WK_INVALID }, { "cuda_null_gather", "struct wk_type_cuda.gather is NULL", WK_INVALID },
+        { "cuda_no_symbol", "does not export worker_plugin_cuda_v0", WK_INVALID },
+        { "cuda_differs", "differs from its note in: id", WK_INVALID },
+        { "cuda_small_struct", "struct wk_quant_cuda says struct_size 16", WK_INVALID },
+        { "cuda_odd_size", "struct wk_type_cuda says struct_size", WK_INVALID },
+        { "cuda_other_type", "ggml type 201 is not in its note's claims", WK_INVALID },
+        { "cuda_type_twice", "has 2 types, its note claims 1", WK_INVALID },
+        { "cuda_null_product", "struct wk_quant_cuda.product is NULL", WK_INVALID },
+        { "cuda_null_gather", "struct wk_type_cuda.gather is NULL", WK_INVALID },
         { "cuda_half_large", "struct wk_quant_cuda has one of panels and large", WK_INVALID },
     };
     struct place *p = *state;
@@ -418,7 +475,7 @@ static void test_cuda_refused(void **state)
     plugin_registry_close(r);
 }
 
-/* ---- several ------------------------------------------------------------------------------------------------------ */
+/* ---- several ------------------------------------------------------------------------------------------- */
 
 static void test_shadowed(void **state)
 {
@@ -459,7 +516,8 @@ static void test_conflict(void **state)
     assert_non_null(plugin_find_type(r, 200, &who));
     assert_string_equal(who->plugin->id, "org.example.zoo");
     plugin_registry_close(r);
-    static const char *const wrong[] = { "ggml:200=org.example.nobody", "ggml:2=org.example.zoo", "ggml:200", "", "=", "arch:zoo_F=org.example.zoo" };
+    static const char *const wrong[] = { "ggml:200=org.example.nobody", "ggml:2=org.example.zoo", "ggml:200", "", "=",
+                                         "arch:zoo_F=org.example.zoo" };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(open_dirs(p, 2, wrong[i], &r), WK_INVALID);
         assert_words(p->text, "--prefer");
@@ -472,7 +530,8 @@ static void test_folders(void **state)
     struct plugin_registry *r;
     char list[512];
     put(p->dir[1], "good", "good.so");
-    (void)snprintf(list, sizeof list, "%s:%s/::%s", p->dir[0], p->dir[1], p->dir[1]); /* one folder twice, one empty name */
+    (void)snprintf(list, sizeof list, "%s:%s/::%s", p->dir[0], p->dir[1],
+                   p->dir[1]); /* one folder twice, one empty name */
     assert_int_equal(setenv("WORKER_PLUGIN_PATH", list, 1), 0);
     assert_int_equal(open_dirs(p, 2, NULL, &r), WK_OK);
     assert_int_equal(plugin_count(r), 1);
@@ -482,7 +541,12 @@ static void test_folders(void **state)
     assert_int_equal(plugin_count(r), 1);
     plugin_registry_close(r);
 
-    static const struct { const char *path, *words; } wrong[] = { { "/nonexistent/plugins", "No such file" }, { "plugins", "not an absolute path" }, { ".", "not an absolute path" }, { "/dev/null", "Not a directory" } };
+    static const struct {
+        const char *path, *words;
+    } wrong[] = { { "/nonexistent/plugins", "No such file" },
+                  { "plugins", "not an absolute path" },
+                  { ".", "not an absolute path" },
+                  { "/dev/null", "Not a directory" } };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(setenv("WORKER_PLUGIN_PATH", wrong[i].path, 1), 0);
         assert_int_not_equal(open_dirs(p, 1, NULL, &r), WK_OK);
@@ -495,7 +559,8 @@ static void test_folders(void **state)
     }
 }
 
-/* Where there is no /proc, the plugin is refused with a text that says so. In a child that has no other root than the plugin's folder. */
+/* Where there is no /proc, the plugin is refused with a text that says so. In a child that has no other root than the
+ * plugin's folder. */
 static void test_without_proc(void **state)
 {
     struct place *p = *state;
@@ -511,13 +576,16 @@ static void test_without_proc(void **state)
         int code = 3;
         size_t n;
         uint8_t *bytes = read_zoo("imports_exit", &n);
-        bytes[n - 1] ^= 1; /* the last section header: bytes that nothing reads, so that these bytes were never mapped */
+        bytes[n - 1] ^=
+            1; /* the last section header: bytes that nothing reads, so that these bytes were never mapped */
         write_file(p->dir[0], "fresh.so", bytes, n);
         free(bytes);
         if (chroot(p->dir[0]) == 0 && chdir("/") == 0 && plugin_registry_open(&o, &r, &p->err) == WK_OK) {
             code = 2;
             for (uint32_t i = 0; i < plugin_count(r); i++)
-                if (strstr(plugin_at(r, i)->path, "fresh.so") && plugin_at(r, i)->state == PLUGIN_REFUSED && strstr(plugin_at(r, i)->reason, "mount /proc")) code = 0;
+                if (strstr(plugin_at(r, i)->path, "fresh.so") && plugin_at(r, i)->state == PLUGIN_REFUSED &&
+                    strstr(plugin_at(r, i)->reason, "mount /proc"))
+                    code = 0;
             plugin_registry_close(r);
         }
         _exit(code);
@@ -536,7 +604,9 @@ static void test_isa(void **state)
 #if defined(__x86_64__)
     /* The compiler's own idea, found by other means. */
     assert_int_equal(isa >= WK_ISA_AVX2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
-    assert_int_equal(isa >= WK_ISA_AVX512, __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512dq"));
+    assert_int_equal(isa >= WK_ISA_AVX512, __builtin_cpu_supports("avx512vbmi") &&
+                                               __builtin_cpu_supports("avx512vnni") &&
+                                               __builtin_cpu_supports("avx512dq"));
 #endif
 }
 
@@ -544,8 +614,10 @@ int main(void)
 {
 #define ROW(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        ROW(test_good_quant), ROW(test_good_arch), ROW(test_refused), ROW(test_not_plugins), ROW(test_inspect), ROW(test_truncated_copies),
-        ROW(test_cuda_found), ROW(test_cuda_absent), ROW(test_cuda_fewer_types), ROW(test_cuda_refused), ROW(test_shadowed), ROW(test_conflict), ROW(test_folders), ROW(test_without_proc), cmocka_unit_test(test_isa),
+        ROW(test_good_quant),       ROW(test_good_arch),        ROW(test_refused),          ROW(test_not_plugins),
+        ROW(test_inspect),          ROW(test_truncated_copies), ROW(test_cuda_found),       ROW(test_cuda_absent),
+        ROW(test_cuda_fewer_types), ROW(test_cuda_refused),     ROW(test_shadowed),         ROW(test_conflict),
+        ROW(test_folders),          ROW(test_without_proc),     cmocka_unit_test(test_isa),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,10 @@
 #include <stdint.h>
 #include <cmocka.h> /* last: it takes words like "fail" for itself */
 
-struct bytes { uint8_t *data; size_t size; };
+struct bytes {
+    uint8_t *data;
+    size_t size;
+};
 
 static struct bytes read_zoo(const char *name)
 {
@@ -53,7 +56,7 @@ static void expect_refusal(const struct bytes *b, const char *words)
     if (!strstr(text, words)) fail_msg("expected \"%s\" in: %s", words, text);
 }
 
-/* ---- damaged headers: one field of a good file changed, then restored ----------------------------------------------- */
+/* ---- damaged headers: one field of a good file changed, then restored ---------------------------------- */
 
 static Elf64_Phdr *segment(struct bytes *b, uint32_t type)
 {
@@ -71,13 +74,13 @@ static Elf64_Dyn *dynamic(struct bytes *b, int64_t tag)
     assert_int_equal(d->d_tag, tag);
     return d;
 }
-#define WITH(field, value, words)              \
-    do {                                       \
-        __typeof__(field) *at = &(field);      \
-        const __typeof__(field) old = *at;     \
-        *at = (__typeof__(field))(value);      \
-        expect_refusal(&b, words);             \
-        *at = old;                             \
+#define WITH(field, value, words)          \
+    do {                                   \
+        __typeof__(field) *at = &(field);  \
+        const __typeof__(field) old = *at; \
+        *at = (__typeof__(field))(value);  \
+        expect_refusal(&b, words);         \
+        *at = old;                         \
     } while (0)
 
 static void test_damaged_headers(void **state)
@@ -138,14 +141,15 @@ static void test_damaged_dynamic_section(void **state)
     WITH(dynamic(&b, DT_INIT_ARRAY)->d_un.d_val, UINT64_MAX, "lies outside");
     WITH(dynamic(&b, DT_INIT_ARRAYSZ)->d_un.d_val, 12, "lies outside");
 
-    Elf64_Rela *r = (Elf64_Rela *)(void *)(b.data + dynamic(&b, DT_RELA)->d_un.d_val); /* first segment: address = offset */
+    Elf64_Rela *r =
+        (Elf64_Rela *)(void *)(b.data + dynamic(&b, DT_RELA)->d_un.d_val); /* first segment: address = offset */
     WITH(r->r_offset, 0, "writes outside");
     WITH(r->r_offset, UINT64_MAX - 3, "writes outside");
     WITH(r->r_info, ELF64_R_INFO(UINT64_C(0xffffffff), R_X86_64_64), "outside of the symbol table");
     free(b.data);
 }
 
-/* ---- damage at random ----------------------------------------------------------------------------------------------- */
+/* ---- damage at random ---------------------------------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *s) /* xorshift64 */
 {
@@ -178,7 +182,11 @@ static void test_bit_flips(void **state)
     uint32_t refused = 0;
     for (int i = 0; i < 2500; i++) {
         const Elf64_Phdr *d = segment(&b, PT_DYNAMIC);
-        const uint64_t r = next_random(&seed), span = i % 5 == 0 ? b.size : i % 5 == 1 ? d->p_filesz : 1024, start = i % 5 == 1 ? d->p_offset : 0;
+        const uint64_t r = next_random(&seed),
+                       span = i % 5 == 0   ? b.size
+                              : i % 5 == 1 ? d->p_filesz
+                                           : 1024,
+                       start = i % 5 == 1 ? d->p_offset : 0;
         uint8_t *byte = &b.data[start + (r >> 8) % span];
         const uint8_t mask = (uint8_t)(1u << (r & 7));
         *byte ^= mask;
@@ -198,10 +206,12 @@ static void test_flips_in_the_note(void **state)
     struct wk_note_desc want = { .id = "org.example.zoo", .claims = "ggml:200" };
     uint8_t *note = NULL;
     for (size_t i = 0; i + sizeof want <= b.size && !note; i++)
-        if (memcmp(b.data + i + offsetof(struct wk_note_desc, id), want.id, sizeof want.id + sizeof want.claims) == 0) note = b.data + i;
+        if (memcmp(b.data + i + offsetof(struct wk_note_desc, id), want.id, sizeof want.id + sizeof want.claims) == 0)
+            note = b.data + i;
     assert_non_null(note);
     for (size_t bit = 0; bit < 8 * offsetof(struct wk_note_desc, id); bit++) {
-        if (bit / 8 >= offsetof(struct wk_note_desc, abi_minor_min) && bit / 8 < offsetof(struct wk_note_desc, flags)) continue; /* a wish and a remark */
+        if (bit / 8 >= offsetof(struct wk_note_desc, abi_minor_min) && bit / 8 < offsetof(struct wk_note_desc, flags))
+            continue; /* a wish and a remark */
         note[bit / 8] = (uint8_t)(note[bit / 8] ^ 1u << bit % 8);
         assert_int_not_equal(vet_prefix(&b, b.size, text), WK_OK);
         note[bit / 8] = (uint8_t)(note[bit / 8] ^ 1u << bit % 8);
@@ -209,22 +219,42 @@ static void test_flips_in_the_note(void **state)
     free(b.data);
 }
 
-/* ---- claims --------------------------------------------------------------------------------------------------------- */
+/* ---- claims -------------------------------------------------------------------------------------------- */
 
 static void test_claims(void **state)
 {
     (void)state;
-    static const struct { uint16_t kind; const char *text; uint32_t n; } rows[] = {
-        { WK_KIND_QUANT, "ggml:0", 1 }, { WK_KIND_QUANT, "ggml:0,1,30,65535", 4 }, { WK_KIND_ARCH, "arch:gpt-oss", 1 }, { WK_KIND_ARCH, "arch:llama,qwen2", 2 },
-        { WK_KIND_QUANT, "", 0 }, { WK_KIND_QUANT, "ggml:", 0 }, { WK_KIND_QUANT, "ggml:1,", 0 }, { WK_KIND_QUANT, "ggml:,1", 0 }, { WK_KIND_QUANT, "ggml:01", 0 },
-        { WK_KIND_QUANT, "ggml:65536", 0 }, { WK_KIND_QUANT, "ggml:-1", 0 }, { WK_KIND_QUANT, "ggml:1 ,2", 0 }, { WK_KIND_QUANT, "ggml:4294967297", 0 }, { WK_KIND_QUANT, "ggml:3,3", 0 },
-        { WK_KIND_QUANT, "arch:llama", 0 }, { WK_KIND_ARCH, "ggml:1", 0 }, { WK_KIND_ARCH, "arch:a b", 0 }, { WK_KIND_ARCH, "arch:llama,llama", 0 }, { WK_KIND_ARCH, "arch:\xff", 0 },
+    static const struct {
+        uint16_t kind;
+        const char *text;
+        uint32_t n;
+    } rows[] = {
+        { WK_KIND_QUANT, "ggml:0", 1 },
+        { WK_KIND_QUANT, "ggml:0,1,30,65535", 4 },
+        { WK_KIND_ARCH, "arch:gpt-oss", 1 },
+        { WK_KIND_ARCH, "arch:llama,qwen2", 2 },
+        { WK_KIND_QUANT, "", 0 },
+        { WK_KIND_QUANT, "ggml:", 0 },
+        { WK_KIND_QUANT, "ggml:1,", 0 },
+        { WK_KIND_QUANT, "ggml:,1", 0 },
+        { WK_KIND_QUANT, "ggml:01", 0 },
+        { WK_KIND_QUANT, "ggml:65536", 0 },
+        { WK_KIND_QUANT, "ggml:-1", 0 },
+        { WK_KIND_QUANT, "ggml:1 ,2", 0 },
+        { WK_KIND_QUANT, "ggml:4294967297", 0 },
+        { WK_KIND_QUANT, "ggml:3,3", 0 },
+        { WK_KIND_QUANT, "arch:llama", 0 },
+        { WK_KIND_ARCH, "ggml:1", 0 },
+        { WK_KIND_ARCH, "arch:a b", 0 },
+        { WK_KIND_ARCH, "arch:llama,llama", 0 },
+        { WK_KIND_ARCH, "arch:\xff", 0 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct claims c;
         char text[256] = "";
         const wk_status status = claims_parse(rows[i].kind, rows[i].text, &c, &(struct wk_err){ text, sizeof text });
-        if ((status == WK_OK) != (rows[i].n > 0) || (status == WK_OK && c.n != rows[i].n)) fail_msg("\"%s\": status %d, %u claims, %s", rows[i].text, status, c.n, text);
+        if ((status == WK_OK) != (rows[i].n > 0) || (status == WK_OK && c.n != rows[i].n))
+            fail_msg("\"%s\": status %d, %u claims, %s", rows[i].text, status, c.n, text);
         assert_true((status == WK_OK) == (text[0] == '\0'));
     }
 }
@@ -232,8 +262,9 @@ static void test_claims(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_damaged_headers), cmocka_unit_test(test_damaged_dynamic_section), cmocka_unit_test(test_every_truncation),
-        cmocka_unit_test(test_bit_flips), cmocka_unit_test(test_flips_in_the_note), cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_damaged_headers),   cmocka_unit_test(test_damaged_dynamic_section),
+        cmocka_unit_test(test_every_truncation),  cmocka_unit_test(test_bit_flips),
+        cmocka_unit_test(test_flips_in_the_note), cmocka_unit_test(test_claims),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,14 +16,19 @@
 
 enum { FILE_LIMIT = 1 << 30 };
 
-/* ---- path and file ------------------------------------------------------------------------------------------------ */
+/* ---- path and file ------------------------------------------------------------------------------------- */
 
 /* Who can replace the plugin can run code as this user. noun: "it" or "its folder". */
 static wk_status check_owner(const struct stat *st, const char *noun, const struct wk_err *err)
 {
     if (st->st_uid != 0 && st->st_uid != geteuid())
-        return wk_fail(err, WK_INVALID, "%s is owned by user %u, neither root nor the user running this worker (%u); change the owner or run as that user", noun, st->st_uid, geteuid());
-    if (st->st_mode & (S_IWGRP | S_IWOTH)) return wk_fail(err, WK_INVALID, "%s is writable by others (mode %03o); run chmod go-w on it", noun, st->st_mode & 0777);
+        return wk_fail(err, WK_INVALID,
+                       "%s is owned by user %u, neither root nor the user running this worker (%u); change the owner "
+                       "or run as that user",
+                       noun, st->st_uid, geteuid());
+    if (st->st_mode & (S_IWGRP | S_IWOTH))
+        return wk_fail(err, WK_INVALID, "%s is writable by others (mode %03o); run chmod go-w on it", noun,
+                       st->st_mode & 0777);
     return WK_OK;
 }
 
@@ -32,7 +37,9 @@ wk_status vet_open(const char *path, int *fd, const struct wk_err *err)
 {
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
-    if (path[0] != '/' || !slash[1]) return wk_fail(err, WK_INVALID, "not an absolute path to a file; plugins are never looked up by name or in the current folder");
+    if (path[0] != '/' || !slash[1])
+        return wk_fail(err, WK_INVALID,
+                       "not an absolute path to a file; plugins are never looked up by name or in the current folder");
     const size_t n = slash == path ? 1 : (size_t)(slash - path);
     if (n >= sizeof folder) return wk_fail(err, WK_INVALID, "the path is longer than %d bytes", PATH_MAX - 1);
     memcpy(folder, path, n);
@@ -41,12 +48,16 @@ wk_status vet_open(const char *path, int *fd, const struct wk_err *err)
     struct stat st;
     int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) return wk_fail(err, WK_IO, "cannot open its folder: %s", strerror(errno));
-    wk_status status = fstat(dir, &st) == 0 ? check_owner(&st, "its folder", err) : wk_fail(err, WK_IO, "cannot examine its folder: %s", strerror(errno));
+    wk_status status = fstat(dir, &st) == 0 ? check_owner(&st, "its folder", err)
+                                            : wk_fail(err, WK_IO, "cannot examine its folder: %s", strerror(errno));
     if (status == WK_OK) {
-        *fd = openat(dir, slash + 1, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); /* NONBLOCK: a pipe must not hold us */
+        *fd = openat(dir, slash + 1,
+                     O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); /* NONBLOCK: a pipe must not hold us */
         if (*fd < 0) {
-            if (errno == ELOOP) status = wk_fail(err, WK_INVALID, "a symbolic link; put the plugin itself into the folder");
-            else status = wk_fail(err, WK_IO, "cannot open: %s", strerror(errno));
+            if (errno == ELOOP)
+                status = wk_fail(err, WK_INVALID, "a symbolic link; put the plugin itself into the folder");
+            else
+                status = wk_fail(err, WK_IO, "cannot open: %s", strerror(errno));
         }
     }
     (void)close(dir);
@@ -68,11 +79,13 @@ static wk_status copy_sealed(int from, int memfd, uint64_t *size, const struct w
         if (*size > FILE_LIMIT) return wk_fail(err, WK_INVALID, "larger than %d bytes", FILE_LIMIT);
         for (ssize_t done = 0; done < n;) {
             ssize_t m = write(memfd, buffer + done, (size_t)(n - done));
-            if (m < 0 && errno != EINTR) return wk_fail(err, WK_NO_MEMORY, "cannot copy to memory: %s", strerror(errno));
+            if (m < 0 && errno != EINTR)
+                return wk_fail(err, WK_NO_MEMORY, "cannot copy to memory: %s", strerror(errno));
             if (m > 0) done += m;
         }
     }
-    if (fcntl(memfd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) return wk_fail(err, WK_IO, "cannot seal the copy in memory: %s", strerror(errno));
+    if (fcntl(memfd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
+        return wk_fail(err, WK_IO, "cannot seal the copy in memory: %s", strerror(errno));
     return WK_OK;
 }
 
@@ -88,7 +101,8 @@ wk_status vet_file(const char *path, struct vetted *out, const struct wk_err *er
         char shown[64];
         (void)snprintf(shown, sizeof shown, "%.63s", name); /* /proc/PID/maps shows it as /memfd:NAME */
         out->memfd = memfd_create(shown, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        status = out->memfd < 0 ? wk_fail(err, WK_IO, "cannot make a copy in memory: %s", strerror(errno)) : copy_sealed(fd, out->memfd, &size, err);
+        status = out->memfd < 0 ? wk_fail(err, WK_IO, "cannot make a copy in memory: %s", strerror(errno))
+                                : copy_sealed(fd, out->memfd, &size, err);
     }
     if (fd >= 0) (void)close(fd);
     if (status != WK_OK) return status;
@@ -108,7 +122,7 @@ void vet_release(struct vetted *v)
     v->memfd = -1;
 }
 
-/* ---- note --------------------------------------------------------------------------------------------------------- */
+/* ---- note ---------------------------------------------------------------------------------------------- */
 
 static bool id_well_formed(const char *id)
 {
@@ -130,11 +144,19 @@ static bool text_is_plain(const char *text)
 static wk_status check_versions(const struct wk_note_desc *n, const struct wk_err *err)
 {
     if (n->abi_major != WK_ABI_MAJOR)
-        return wk_fail(err, WK_UNSUPPORTED, "was built for plugin ABI %u.%u, this worker has %d.%d; rebuild it against the SDK of this worker", n->abi_major, n->abi_minor_built, WK_ABI_MAJOR, WK_ABI_MINOR);
+        return wk_fail(
+            err, WK_UNSUPPORTED,
+            "was built for plugin ABI %u.%u, this worker has %d.%d; rebuild it against the SDK of this worker",
+            n->abi_major, n->abi_minor_built, WK_ABI_MAJOR, WK_ABI_MINOR);
     if (n->abi_minor_min > WK_ABI_MINOR)
-        return wk_fail(err, WK_UNSUPPORTED, "needs plugin ABI %u.%u or later, this worker has %d.%d; use a newer worker", n->abi_major, n->abi_minor_min, WK_ABI_MAJOR, WK_ABI_MINOR);
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "needs plugin ABI %u.%u or later, this worker has %d.%d; use a newer worker", n->abi_major,
+                       n->abi_minor_min, WK_ABI_MAJOR, WK_ABI_MINOR);
     if (n->header_hash[0] != WK_HASH_LO || n->header_hash[1] != WK_HASH_HI)
-        return wk_fail(err, WK_UNSUPPORTED, "was built with other SDK headers: hash %08x%08x, this worker has %08x%08x; rebuild it against the SDK of this worker", n->header_hash[1], n->header_hash[0], WK_HASH_HI, WK_HASH_LO);
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "was built with other SDK headers: hash %08x%08x, this worker has %08x%08x; rebuild it against "
+                       "the SDK of this worker",
+                       n->header_hash[1], n->header_hash[0], WK_HASH_HI, WK_HASH_LO);
     return WK_OK;
 }
 
@@ -149,7 +171,9 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
     if (count > 1) return wk_fail(err, WK_INVALID, "has %u notes; use WORKER_PLUGIN once in a plugin", count);
     struct wk_note_desc *n = &out->note;
     memcpy(n, desc, bytes < sizeof *n ? bytes : sizeof *n);
-    if (bytes < sizeof *n || n->desc_size != bytes) return wk_fail(err, WK_INVALID, "damaged note: %u bytes that say %u, at least %zu expected", bytes, n->desc_size, sizeof *n);
+    if (bytes < sizeof *n || n->desc_size != bytes)
+        return wk_fail(err, WK_INVALID, "damaged note: %u bytes that say %u, at least %zu expected", bytes,
+                       n->desc_size, sizeof *n);
     /* The note is shown to people even when it is refused: no text that is not one. */
     const bool id_ok = memchr(n->id, 0, sizeof n->id) && id_well_formed(n->id);
     const bool claims_ok = memchr(n->claims, 0, sizeof n->claims) && text_is_plain(n->claims);
@@ -157,15 +181,23 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
     if (!claims_ok) memset(n->claims, 0, sizeof n->claims);
     if ((status = check_versions(n, err)) != WK_OK) return status;
     if (n->kind != WK_KIND_ARCH && n->kind != WK_KIND_QUANT && n->kind != WK_KIND_QUANT_CUDA)
-        return wk_fail(err, WK_INVALID, "plugin kind %u is unknown; %d is an architecture, %d a quantization, %d a quantization's CUDA kernels", n->kind, WK_KIND_ARCH, WK_KIND_QUANT, WK_KIND_QUANT_CUDA);
-    if (n->flags) return wk_fail(err, WK_UNSUPPORTED, "note flags 0x%x are unknown to this worker; use a newer one", n->flags);
-    if (!id_ok) return wk_fail(err, WK_INVALID, "its id is not of the form \"org.example.name\" (lower-case letters, digits, '.', '-'; at most 63)");
-    if (!claims_ok) return wk_fail(err, WK_INVALID, "its claims are not a line of text of at most %zu bytes", sizeof n->claims - 1);
+        return wk_fail(
+            err, WK_INVALID,
+            "plugin kind %u is unknown; %d is an architecture, %d a quantization, %d a quantization's CUDA kernels",
+            n->kind, WK_KIND_ARCH, WK_KIND_QUANT, WK_KIND_QUANT_CUDA);
+    if (n->flags)
+        return wk_fail(err, WK_UNSUPPORTED, "note flags 0x%x are unknown to this worker; use a newer one", n->flags);
+    if (!id_ok)
+        return wk_fail(
+            err, WK_INVALID,
+            "its id is not of the form \"org.example.name\" (lower-case letters, digits, '.', '-'; at most 63)");
+    if (!claims_ok)
+        return wk_fail(err, WK_INVALID, "its claims are not a line of text of at most %zu bytes", sizeof n->claims - 1);
     struct claims claims;
     return claims_parse(n->kind, n->claims, &claims, err);
 }
 
-/* ---- claims ------------------------------------------------------------------------------------------------------- */
+/* ---- claims -------------------------------------------------------------------------------------------- */
 
 static bool parse_type(const char *text, size_t n, uint32_t *type)
 {
@@ -183,7 +215,9 @@ static bool parse_name(const char *text, size_t n, char name[64])
     if (n == 0 || n > 63) return false;
     for (size_t i = 0; i < n; i++) {
         const char c = text[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_')) return false;
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+              c == '_'))
+            return false;
     }
     memcpy(name, text, n);
     name[n] = '\0';
@@ -195,7 +229,8 @@ wk_status claims_parse(uint16_t kind, const char *text, struct claims *out, cons
     const bool arch = kind == WK_KIND_ARCH;
     const char *prefix = arch ? "arch:" : "ggml:";
     out->n = 0;
-    if (strncmp(text, prefix, 5) != 0) return wk_fail(err, WK_INVALID, "claims \"%s\" do not begin with \"%s\"", text, prefix);
+    if (strncmp(text, prefix, 5) != 0)
+        return wk_fail(err, WK_INVALID, "claims \"%s\" do not begin with \"%s\"", text, prefix);
     for (const char *p = text + 5;; p++) {
         const size_t n = strcspn(p, ",");
         const uint32_t i = out->n;
@@ -203,23 +238,36 @@ wk_status claims_parse(uint16_t kind, const char *text, struct claims *out, cons
         out->type[i] = 0;
         out->name[i][0] = '\0';
         if (arch ? !parse_name(p, n, out->name[i]) : !parse_type(p, n, &out->type[i]))
-            return wk_fail(err, WK_INVALID, "claims \"%s\": \"%.*s\" is not %s", text, (int)n, p, arch ? "an architecture's name" : "a ggml type (0..65535)");
+            return wk_fail(err, WK_INVALID, "claims \"%s\": \"%.*s\" is not %s", text, (int)n, p,
+                           arch ? "an architecture's name" : "a ggml type (0..65535)");
         for (uint32_t j = 0; j < i; j++)
-            if (out->type[j] == out->type[i] && strcmp(out->name[j], out->name[i]) == 0) return wk_fail(err, WK_INVALID, "claims \"%s\": \"%.*s\" twice", text, (int)n, p);
+            if (out->type[j] == out->type[i] && strcmp(out->name[j], out->name[i]) == 0)
+                return wk_fail(err, WK_INVALID, "claims \"%s\": \"%.*s\" twice", text, (int)n, p);
         out->n++;
         p += n;
         if (!*p) return WK_OK;
     }
 }
 
-/* ---- imports ------------------------------------------------------------------------------------------------------ */
+/* ---- imports ------------------------------------------------------------------------------------------- */
 
 /* Libraries that a plugin may ask for; '*' at the end: any version. */
 static const char *const allowed_libraries[] = {
-    "libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1",
-    "libcudart.so.*", "libcublas.so.*", "libcublasLt.so.*",
+    "libc.so.6",
+    "libm.so.6",
+    "libgcc_s.so.1",
+    "libstdc++.so.6",
+    "libpthread.so.0",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+    "libcudart.so.*",
+    "libcublas.so.*",
+    "libcublasLt.so.*",
 #ifdef PLUGIN_SANITIZED /* the host has these mapped already */
-    "libasan.so.*", "libubsan.so.*", "libtsan.so.*", "libclang_rt.*",
+    "libasan.so.*",
+    "libubsan.so.*",
+    "libtsan.so.*",
+    "libclang_rt.*",
 #endif
 };
 /* What a CUDA runtime that was linked in asks for besides, where these are not parts of libc. */
@@ -227,9 +275,12 @@ static const char *const runtime_libraries[] = { "libdl.so.2", "librt.so.1" };
 
 /* Device memory, streams and synchronization are the host's (rules.md, R-device). */
 static const char *const refused_symbols[] = {
-    "cudaMalloc*", "cudaFree*", "cudaHostAlloc", "cudaHostRegister", "cudaStreamCreate*", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaDeviceReset", "cudaSetDevice",
+    "cudaMalloc*",           "cudaFree*",         "cudaHostAlloc",
+    "cudaHostRegister",      "cudaStreamCreate*", "cudaStreamSynchronize",
+    "cudaDeviceSynchronize", "cudaDeviceReset",   "cudaSetDevice",
 };
-/* Legal to link, against the rules to call unasked (rules.md, R-process). Not looked for in CUDA modules: a CUDA runtime that was linked in brings them. */
+/* Legal to link, against the rules to call unasked (rules.md, R-process). Not looked for in CUDA modules: a CUDA
+ * runtime that was linked in brings them. */
 static const char *const doubtful_symbols[] = {
     "exit", "_exit", "abort", "fork", "sigaction", "signal", "pthread_create", "setenv", "setlocale", "chdir",
 };
@@ -254,14 +305,17 @@ static wk_status check_library(void *user, const char *name)
         if (matches(name, allowed_libraries[i])) return WK_OK;
     for (size_t i = 0; c->kind == WK_KIND_QUANT_CUDA && i < COUNT(runtime_libraries); i++)
         if (matches(name, runtime_libraries[i])) return WK_OK;
-    return wk_fail(c->err, WK_INVALID, "needs the library \"%s\", which plugins may not bring in; link it statically or do without", name);
+    return wk_fail(c->err, WK_INVALID,
+                   "needs the library \"%s\", which plugins may not bring in; link it statically or do without", name);
 }
 
 static wk_status check_symbol(void *user, const char *name)
 {
     struct import_check *c = user;
     for (size_t i = 0; i < COUNT(refused_symbols); i++)
-        if (matches(name, refused_symbols[i])) return wk_fail(c->err, WK_INVALID, "imports %s; device memory, streams and synchronization belong to the host", name);
+        if (matches(name, refused_symbols[i]))
+            return wk_fail(c->err, WK_INVALID,
+                           "imports %s; device memory, streams and synchronization belong to the host", name);
     for (size_t i = 0; c->kind != WK_KIND_QUANT_CUDA && i < COUNT(doubtful_symbols); i++)
         if (matches(name, doubtful_symbols[i])) c->doubtful[i] = true;
     return WK_OK;
@@ -274,7 +328,9 @@ static wk_status check_imports(const struct elf_view *elf, struct vetted *out, c
     if (status == WK_OK) status = elf_each_import(elf, check_symbol, &c);
     size_t used = 0;
     for (size_t i = 0; i < COUNT(doubtful_symbols); i++)
-        if (c.doubtful[i]) used += (size_t)snprintf(out->warnings + used, sizeof out->warnings - used, "%s%s", used ? ", " : "imports ", doubtful_symbols[i]); /* all of them fit */
+        if (c.doubtful[i])
+            used += (size_t)snprintf(out->warnings + used, sizeof out->warnings - used, "%s%s",
+                                     used ? ", " : "imports ", doubtful_symbols[i]); /* all of them fit */
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* vet.h: the steps between finding a file and running it, and what they hand to each other. Private to this room.
  *
- *   vet_file          path, file, ELF, note, claims, imports: on a sealed copy in memory, so that what was vetted is what is mapped
+ *   vet_file          path, file, ELF, note, claims, imports: on a sealed copy in memory, so that what was vetted is
+ *                     what is mapped
  *   module_open       maps the copy, compares the exported struct with the note, starts the plugin, copies its structs
  *   module_open_cuda  the same for a quantization plugin's CUDA module */
 #ifndef CORE_PLUGIN_VET_H
@@ -22,11 +23,12 @@ struct vetted {
     char warnings[128];       /* "imports exit, fork"; "" */
 };
 
-/* Opens a file that is to be mapped as code: an absolute path, no link, file and folder written by nobody but root and this user. *fd: the caller's if it
- * is not negative, also on failure. [any thread] */
+/* Opens a file that is to be mapped as code: an absolute path, no link, file and folder written by nobody but root and
+ * this user. *fd: the caller's if it is not negative, also on failure. [any thread] */
 wk_status vet_open(const char *path, int *fd, const struct wk_err *err);
 
-/* path: absolute. Texts say what is wrong with the file, without its path. The caller releases *out in every case. [any thread] */
+/* path: absolute. Texts say what is wrong with the file, without its path. The caller releases *out in every case. [any
+ * thread] */
 wk_status vet_file(const char *path, struct vetted *out, const struct wk_err *err);
 void vet_release(struct vetted *v);
 /* Everything of vet_file but path, copy and digest. */
@@ -35,16 +37,18 @@ wk_status vet_bytes(const uint8_t *bytes, uint64_t size, struct vetted *out, con
 /* A note's claims, parsed. */
 struct claims {
     uint32_t n;
-    uint32_t type[VET_MAX_CLAIMS];   /* kinds QUANT and QUANT_CUDA: ggml types */
-    char name[VET_MAX_CLAIMS][64];   /* kind ARCH: architectures */
+    uint32_t type[VET_MAX_CLAIMS]; /* kinds QUANT and QUANT_CUDA: ggml types */
+    char name[VET_MAX_CLAIMS][64]; /* kind ARCH: architectures */
 };
 wk_status claims_parse(uint16_t kind, const char *text, struct claims *out, const struct wk_err *err);
 
-/* Maps the copy, checks what the plugin's structs hold against the note and the ABI, starts it, and makes the host's copy of the structs
- * with every slot filled: one block, which the caller frees. Bytes that were mapped before are neither mapped nor started again.
- * file_name: for the plugin's log lines. [main thread] */
-wk_status module_open(const struct vetted *v, const char *file_name, uint32_t isa, struct wk_plugin **out, const struct wk_err *err);
+/* Maps the copy, checks what the plugin's structs hold against the note and the ABI, starts it, and makes the host's
+ * copy of the structs with every slot filled: one block, which the caller frees. Bytes that were mapped before are
+ * neither mapped nor started again. file_name: for the plugin's log lines. [main thread] */
+wk_status module_open(const struct vetted *v, const char *file_name, uint32_t isa, struct wk_plugin **out,
+                      const struct wk_err *err);
 /* The same for the CUDA module of `plugin`; nothing of it is called. [main thread] */
-wk_status module_open_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin, struct wk_quant_cuda **out, const struct wk_err *err);
+wk_status module_open_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
+                           struct wk_quant_cuda **out, const struct wk_err *err);
 
 #endif

@@ -1,13 +1,16 @@
-/* philox.h: Philox4x32-10, a random number generator without state: the block belongs to (key, counter) and to nothing else.
+/* philox.h: Philox4x32-10, a random number generator without state: the block belongs to (key, counter) and to nothing
+ * else.
  *
- * J. Salmon, M. Moraes, R. Dror, D. Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC11), section 4.3 and table 2. Integer
- * arithmetic alone, so every device gives the same bits. */
+ * J. Salmon, M. Moraes, R. Dror, D. Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC11), section 4.3 and
+ * table 2. Integer arithmetic alone, so every device gives the same bits. */
 #ifndef CORE_SAMPLE_PHILOX_H
 #define CORE_SAMPLE_PHILOX_H
 
 #include <stdint.h>
 
-struct philox_block { uint32_t word[4]; };
+struct philox_block {
+    uint32_t word[4];
+};
 
 static inline struct philox_block philox4x32_10(struct philox_block counter, uint32_t key0, uint32_t key1)
 {

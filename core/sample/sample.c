@@ -1,5 +1,5 @@
-/* sample.c: the definition in sample.h, step by step. Nothing is ever sorted: "best first" only matters for where to cut, and a cut is
- * found by counting into the buckets of a radix tree. */
+/* sample.c: the definition in sample.h, step by step. Nothing is ever sorted: "best first" only matters for where to
+ * cut, and a cut is found by counting into the buckets of a radix tree. */
 #include "sample/sample.h"
 
 #include <math.h>
@@ -12,19 +12,24 @@
 
 __extension__ typedef unsigned __int128 u128;
 
-struct count { uint32_t id, times; };
+struct count {
+    uint32_t id, times;
+};
 
 struct sampler {
     struct sampler_params p;
     struct sampler_bias *bias; /* [p.n_logit_bias] */
     uint32_t n_vocab;
-    struct count *counts;      /* [n_counts], ascending ids: what has been generated */
+    struct count *counts; /* [n_counts], ascending ids: what has been generated */
     uint32_t n_counts, capacity;
     uint64_t n_generated;
 };
 
 enum { CHUNKS = SAMPLER_MAX_VOCAB / SAMPLER_CHUNK };
-struct chunk { uint32_t first; uint64_t sum; }; /* first: position of its first id; sum: S */
+struct chunk {
+    uint32_t first;
+    uint64_t sum;
+}; /* first: position of its first id; sum: S */
 
 struct sampler_scratch {
     uint32_t n_vocab;
@@ -36,17 +41,20 @@ struct sampler_scratch {
     uint64_t of_chunk[CHUNKS]; /* W */
 };
 
-/* ---- parameters ----------------------------------------------------------------------------------------------------- */
+/* ---- parameters ---------------------------------------------------------------------------------------- */
 
-static wk_status check_range(const char *field, float value, float low, float high, bool above_low, const struct wk_err *err)
+static wk_status check_range(const char *field, float value, float low, float high, bool above_low,
+                             const struct wk_err *err)
 {
     if ((above_low ? value > low : value >= low) && value <= high) return WK_OK; /* false for NaN */
-    return wk_fail(err, WK_INVALID, "%s is %g; %s %g and at most %g expected", field, (double)value, above_low ? "above" : "at least", (double)low, (double)high);
+    return wk_fail(err, WK_INVALID, "%s is %g; %s %g and at most %g expected", field, (double)value,
+                   above_low ? "above" : "at least", (double)low, (double)high);
 }
 
 wk_status sampler_check(const struct sampler_params *p, uint32_t n_vocab, const struct wk_err *err)
 {
-    if (n_vocab == 0 || n_vocab > SAMPLER_MAX_VOCAB) return wk_fail(err, WK_INVALID, "vocabulary of %u ids; 1 to %d expected", n_vocab, SAMPLER_MAX_VOCAB);
+    if (n_vocab == 0 || n_vocab > SAMPLER_MAX_VOCAB)
+        return wk_fail(err, WK_INVALID, "vocabulary of %u ids; 1 to %d expected", n_vocab, SAMPLER_MAX_VOCAB);
     wk_status status = check_range("temperature", p->temperature, 0, 2, false, err);
     if (status == WK_OK) status = check_range("presence_penalty", p->presence_penalty, -2, 2, false, err);
     if (status == WK_OK) status = check_range("frequency_penalty", p->frequency_penalty, -2, 2, false, err);
@@ -54,22 +62,29 @@ wk_status sampler_check(const struct sampler_params *p, uint32_t n_vocab, const 
     if (status == WK_OK) status = check_range("top_p", p->top_p, 0, 1, false, err);
     if (status == WK_OK) status = check_range("min_p", p->min_p, 0, 1, false, err);
     if (status != WK_OK) return status;
-    if (p->top_k > n_vocab) return wk_fail(err, WK_INVALID, "top_k is %u; at most the vocabulary, %u, expected", p->top_k, n_vocab);
-    if (p->n_logit_bias > SAMPLER_MAX_BIAS) return wk_fail(err, WK_INVALID, "logit_bias has %u entries; at most %d expected", p->n_logit_bias, SAMPLER_MAX_BIAS);
+    if (p->top_k > n_vocab)
+        return wk_fail(err, WK_INVALID, "top_k is %u; at most the vocabulary, %u, expected", p->top_k, n_vocab);
+    if (p->n_logit_bias > SAMPLER_MAX_BIAS)
+        return wk_fail(err, WK_INVALID, "logit_bias has %u entries; at most %d expected", p->n_logit_bias,
+                       SAMPLER_MAX_BIAS);
     for (uint32_t i = 0; i < p->n_logit_bias && status == WK_OK; i++) {
         const struct sampler_bias *b = &p->logit_bias[i];
-        if (b->id >= n_vocab) status = wk_fail(err, WK_INVALID, "logit_bias names id %u; below the vocabulary, %u, expected", b->id, n_vocab);
-        else status = check_range("logit_bias", b->bias, -100, 100, false, err);
+        if (b->id >= n_vocab)
+            status =
+                wk_fail(err, WK_INVALID, "logit_bias names id %u; below the vocabulary, %u, expected", b->id, n_vocab);
+        else
+            status = check_range("logit_bias", b->bias, -100, 100, false, err);
     }
     return status;
 }
 
-/* ---- objects ---------------------------------------------------------------------------------------------------------- */
+/* ---- objects ------------------------------------------------------------------------------------------- */
 
 wk_status sampler_scratch_open(uint32_t n_vocab, struct sampler_scratch **out, const struct wk_err *err)
 {
     *out = NULL;
-    if (n_vocab == 0 || n_vocab > SAMPLER_MAX_VOCAB) return wk_fail(err, WK_INVALID, "vocabulary of %u ids; 1 to %d expected", n_vocab, SAMPLER_MAX_VOCAB);
+    if (n_vocab == 0 || n_vocab > SAMPLER_MAX_VOCAB)
+        return wk_fail(err, WK_INVALID, "vocabulary of %u ids; 1 to %d expected", n_vocab, SAMPLER_MAX_VOCAB);
     struct sampler_scratch *x = calloc(1, sizeof *x);
     if (!x) return wk_fail(err, WK_NO_MEMORY, "out of memory");
     x->n_vocab = n_vocab;
@@ -128,8 +143,10 @@ wk_status sampler_accept(struct sampler *s, uint32_t id, const struct wk_err *er
     uint32_t low = 0, high = s->n_counts; /* first entry with an id that is not below */
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if (s->counts[middle].id < id) low = middle + 1;
-        else high = middle;
+        if (s->counts[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
     }
     if (low == s->n_counts || s->counts[low].id != id) {
         if (s->n_counts == s->capacity) {
@@ -148,7 +165,7 @@ wk_status sampler_accept(struct sampler *s, uint32_t id, const struct wk_err *er
     return WK_OK;
 }
 
-/* ---- order ---------------------------------------------------------------------------------------------------------- */
+/* ---- order --------------------------------------------------------------------------------------------- */
 
 static uint32_t float_bits(float x)
 {
@@ -161,7 +178,7 @@ static uint32_t float_bits(float x)
 static uint32_t order_key(float x)
 {
     const uint32_t b = float_bits(x + 0.0f);
-    return b ^ ((uint32_t)-(int32_t)(b >> 31) | 0x80000000u);
+    return b ^ ((uint32_t) - (int32_t)(b >> 31) | 0x80000000u);
 }
 
 static float key_float(uint32_t key)
@@ -183,25 +200,36 @@ static wk_status fail_unusable(const float *l, uint32_t n, const char *when, con
 {
     uint32_t i = 0;
     while (i + 1 < n && !unusable(l[i])) i++;
-    return wk_fail(err, WK_INVALID, "the logit of id %u is %s%s; no id can be picked", i, l[i] > 0 ? "infinite" : "not a number", when);
+    return wk_fail(err, WK_INVALID, "the logit of id %u is %s%s; no id can be picked", i,
+                   l[i] > 0 ? "infinite" : "not a number", when);
 }
 
-/* Where the shortest run, best first, ends whose mass reaches `need`: the ids of larger keys belong to it, and those of this key up to position `last`. */
-struct cut { uint32_t key, last; };
+/* Where the shortest run, best first, ends whose mass reaches `need`: the ids of larger keys belong to it, and those of
+ * this key up to position `last`. */
+struct cut {
+    uint32_t key, last;
+};
 
-static bool within(struct cut c, uint32_t key, uint32_t position) { return key > c.key || (key == c.key && position <= c.last); }
+static bool within(struct cut c, uint32_t key, uint32_t position)
+{
+    return key > c.key || (key == c.key && position <= c.last);
+}
 
-/* mass of position i: w[i], or 1 if w is NULL; all of it together is at least need >= 1. Three levels of a radix tree over the keys. */
+/* mass of position i: w[i], or 1 if w is NULL; all of it together is at least need >= 1. Three levels of a radix tree
+ * over the keys. */
 static struct cut find_cut(const uint32_t *key, const uint64_t *w, uint32_t n, uint64_t need)
 {
-    static const struct { uint32_t shift, bits; } levels[] = { { 21, 11 }, { 10, 11 }, { 0, 10 } };
+    static const struct {
+        uint32_t shift, bits;
+    } levels[] = { { 21, 11 }, { 10, 11 }, { 0, 10 } };
     uint64_t mass[1 << 11];
     uint32_t prefix = 0;
     for (int level = 0; level < 3; level++) {
         const uint32_t shift = levels[level].shift, buckets = 1u << levels[level].bits;
         memset(mass, 0, sizeof mass);
         for (uint32_t i = 0; i < n; i++)
-            if ((uint64_t)key[i] >> (shift + levels[level].bits) == prefix) mass[key[i] >> shift & (buckets - 1)] += w ? w[i] : 1;
+            if ((uint64_t)key[i] >> (shift + levels[level].bits) == prefix)
+                mass[key[i] >> shift & (buckets - 1)] += w ? w[i] : 1;
         uint32_t b = buckets - 1;
         while (mass[b] < need) need -= mass[b--];
         prefix = prefix << levels[level].bits | b;
@@ -216,10 +244,11 @@ static struct cut find_cut(const uint32_t *key, const uint64_t *w, uint32_t n, u
     return c;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------------ */
+/* ---- steps --------------------------------------------------------------------------------------------- */
 
 /* Steps 1 to 5, into x->l and x->key. */
-static wk_status penalise(const struct sampler *s, struct sampler_scratch *x, const float *logits, const uint64_t *mask, bool greedy, const struct wk_err *err)
+static wk_status penalise(const struct sampler *s, struct sampler_scratch *x, const float *logits, const uint64_t *mask,
+                          bool greedy, const struct wk_err *err)
 {
     const struct sampler_params *p = &s->p;
     float *l = x->l;
@@ -240,8 +269,10 @@ static wk_status penalise(const struct sampler *s, struct sampler_scratch *x, co
     for (uint32_t i = 0; !greedy && i < n; i++) l[i] *= by;
     for (uint32_t i = 0; i < s->n_counts; i++) {
         float *generated = &l[s->counts[i].id];
-        if (*generated > 0) *generated /= p->repetition_penalty;
-        else *generated *= p->repetition_penalty;
+        if (*generated > 0)
+            *generated /= p->repetition_penalty;
+        else
+            *generated *= p->repetition_penalty;
     }
     bad = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -296,7 +327,8 @@ static void keep_top_p(struct sampler_scratch *x, uint32_t n, uint64_t share)
 /* Steps 7 to 9. What does not stay has a logit of -inf from now on, and its key. */
 static void keep_likely(const struct sampler_params *p, struct sampler_scratch *x, uint32_t n, float best)
 {
-    const uint64_t all = UINT64_C(1) << 32, share = (uint64_t)rint((double)p->top_p * 0x1p32), least = (uint64_t)ceil((double)p->min_p * 0x1p44);
+    const uint64_t all = UINT64_C(1) << 32, share = (uint64_t)rint((double)p->top_p * 0x1p32),
+                   least = (uint64_t)ceil((double)p->min_p * 0x1p44);
     if (share == all && !least) return;
     weigh(x->l, x->w, n, best);
     if (share < all) keep_top_p(x, n, share);
@@ -317,7 +349,8 @@ static uint32_t reach(const uint64_t *w, uint64_t total, uint64_t random)
 }
 
 /* Step 10, with n logits, those of `ids` (NULL: of all): a position. */
-static uint32_t draw(struct sampler_scratch *x, uint32_t n, const uint32_t *ids, float best, uint64_t seed, uint64_t index)
+static uint32_t draw(struct sampler_scratch *x, uint32_t n, const uint32_t *ids, float best, uint64_t seed,
+                     uint64_t index)
 {
     const struct philox_block counter = { { (uint32_t)index, (uint32_t)(index >> 32), 0, 0 } };
     const struct philox_block r = philox4x32_10(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
@@ -333,7 +366,8 @@ static uint32_t draw(struct sampler_scratch *x, uint32_t n, const uint32_t *ids,
         if (key > order_key(-INFINITY)) {
             weigh(x->l + first, x->w + first, end - first, key_float(key));
             c->sum = sum(x->w + first, end - first);
-            x->of_chunk[n_chunks] = (uint64_t)((u128)c->sum * sampler_weight(key_float(key) - best) >> SAMPLER_WEIGHT_BITS);
+            x->of_chunk[n_chunks] =
+                (uint64_t)((u128)c->sum * sampler_weight(key_float(key) - best) >> SAMPLER_WEIGHT_BITS);
         }
         total += x->of_chunk[n_chunks++];
     }
@@ -341,7 +375,8 @@ static uint32_t draw(struct sampler_scratch *x, uint32_t n, const uint32_t *ids,
     return c->first + reach(x->w + c->first, c->sum, (uint64_t)r.word[3] << 32 | r.word[2]);
 }
 
-wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const float *logits, const uint64_t *mask, uint32_t *id, const struct wk_err *err)
+wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const float *logits, const uint64_t *mask,
+                       uint32_t *id, const struct wk_err *err)
 {
     const struct sampler_params *p = &s->p;
     uint32_t n = s->n_vocab;
@@ -350,7 +385,8 @@ wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const
     wk_status status = penalise(s, x, logits, mask, greedy, err);
     if (status != WK_OK) return status;
     const uint32_t best = best_key(x->key, n);
-    if (best <= order_key(-INFINITY)) return wk_fail(err, WK_INVALID, "every logit is -infinity or forbidden by the mask; no id can be picked");
+    if (best <= order_key(-INFINITY))
+        return wk_fail(err, WK_INVALID, "every logit is -infinity or forbidden by the mask; no id can be picked");
 
     const bool cut = !greedy && p->top_k > 0 && p->top_k < n;
     if (cut) n = keep_top_k(x, n, p->top_k);
@@ -365,7 +401,7 @@ wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const
     return WK_OK;
 }
 
-/* ---- log probabilities -------------------------------------------------------------------------------------------------- */
+/* ---- log probabilities --------------------------------------------------------------------------------- */
 
 wk_status sampler_log_sum(const float *logits, uint32_t n_vocab, double *out, const struct wk_err *err)
 {

@@ -1,6 +1,7 @@
 /* sample.h: from one row of logits to one token id, defined so exactly that every device picks the same one.
  *
- * Definition. All arithmetic is IEEE 754, rounded to nearest, in the order written, nothing fused. F32 unless said otherwise.
+ * Definition. All arithmetic is IEEE 754, rounded to nearest, in the order written, nothing fused. F32 unless said
+ * otherwise.
  *
  *   1 bias          l[i] += bias, for every entry of logit_bias, in its order
  *   2 penalties     for every id that this job has generated c > 0 times: l -= presence; l -= frequency * c
@@ -10,19 +11,23 @@
  *     From here on, "best first" means larger l first (-0 equals 0), among equals the lower id.
  *     If temperature < SAMPLER_GREEDY: the best id is the result.
  *   6 top-k         only the best top_k ids stay; 0: all
- *   7 weights       weight(x) = e^x * 2^44, rounded to an integer: 2^44 of 0, 0 below -31.2; sampler_weight of exp.h, a fixed polynomial. m = largest l, w[i] = weight(l[i] - m).
+ *   7 weights       weight(x) = e^x * 2^44, rounded to an integer: 2^44 of 0, 0 below -31.2; sampler_weight of exp.h,
+ *                   a fixed polynomial. m = largest l, w[i] = weight(l[i] - m).
  *   8 top-p         P = top_p * 2^32, rounded to an integer. The shortest run, best first, whose weights w' satisfy
  *                   sum w' * 2^32 >= P * sum w stays, but for ids with w = 0; not if P = 2^32
  *   9 min-p         only ids with w >= ceil(min_p * 2^44) stay
- *  10 draw          u, v: the first and the last two words of Philox4x32-10 (low word first), key = seed (low word first), counter = {n mod 2^32,
- *                   n / 2^32, 0, 0}, n = number of ids generated before this one. Ids are cut into chunks of 128. Of the ids of a chunk that stay,
- *                   b = largest l, w[i] = weight(l[i] - b), S = sum w, and W = floor(S * weight(b - m) / 2^44); none stays: W = 0. The chunk is the first at
- *                   which the running sum of W exceeds floor(u * sum W / 2^64), the result the first id in it at which the running sum of its w exceeds floor(v * S / 2^64).
+ *  10 draw          u, v: the first and the last two words of Philox4x32-10 (low word first), key = seed (low word
+ *                   first), counter = {n mod 2^32, n / 2^32, 0, 0}, n = number of ids generated before this one. Ids
+ * are cut into chunks of 128. Of the ids of a chunk that stay, b = largest l, w[i] = weight(l[i] - b), S = sum w, and W
+ * = floor(S * weight(b - m) / 2^44); none stays: W = 0. The chunk is the first at which the running sum of W exceeds
+ * floor(u * sum W / 2^64), the result the first id in it at which the running sum of its w exceeds floor(v * S / 2^64).
  *
- * Weights are integers so that sums do not depend on their order: a GPU may add them in any. 2^18 ids of 2^44 fit into 64 bits. The draw has two stages because
- * a chunk can be weighed before anybody knows the largest logit of all: so a GPU reads logits once.
+ * Weights are integers so that sums do not depend on their order: a GPU may add them in any. 2^18 ids of 2^44 fit into
+ * 64 bits. The draw has two stages because a chunk can be weighed before anybody knows the largest logit of all: so a
+ * GPU reads logits once.
  *
- * A logit that is NaN or +inf, before step 1 or after step 5, is an error, and so is a row without any finite l: never an id. */
+ * A logit that is NaN or +inf, before step 1 or after step 5, is an error, and so is a row without any finite l:
+ * never an id. */
 #ifndef CORE_SAMPLE_SAMPLE_H
 #define CORE_SAMPLE_SAMPLE_H
 
@@ -35,20 +40,28 @@ extern "C" {
 #endif
 
 #define SAMPLER_GREEDY 1e-5f /* below it, a temperature is 0: the weights of all but the best would be 0 anyway */
-enum { SAMPLER_MAX_VOCAB = 1 << 18, SAMPLER_MAX_BIAS = 1024, SAMPLER_MAX_ENDS = 64 /* ids after which a job is over */, SAMPLER_CHUNK = 128 };
+enum {
+    SAMPLER_MAX_VOCAB = 1 << 18,
+    SAMPLER_MAX_BIAS = 1024,
+    SAMPLER_MAX_ENDS = 64 /* ids after which a job is over */,
+    SAMPLER_CHUNK = 128
+};
 
-struct sampler_bias { uint32_t id; float bias; };
+struct sampler_bias {
+    uint32_t id;
+    float bias;
+};
 
-struct sampler_params {              /* "off": the value that changes nothing */
+struct sampler_params {                    /* "off": the value that changes nothing */
     const struct sampler_bias *logit_bias; /* [n_logit_bias], ids < n_vocab, -100..100; copied by sampler_open */
-    uint32_t n_logit_bias;           /* 0..SAMPLER_MAX_BIAS, off 0 */
-    uint32_t top_k;                  /* 0..n_vocab, off 0 */
-    float presence_penalty;          /* -2..2, off 0 */
-    float frequency_penalty;         /* -2..2, off 0 */
-    float temperature;               /* 0..2; 0: greedy */
-    float repetition_penalty;        /* above 0, at most 2; off 1 */
-    float top_p;                     /* 0..1, off 1 */
-    float min_p;                     /* 0..1, off 0 */
+    uint32_t n_logit_bias;                 /* 0..SAMPLER_MAX_BIAS, off 0 */
+    uint32_t top_k;                        /* 0..n_vocab, off 0 */
+    float presence_penalty;                /* -2..2, off 0 */
+    float frequency_penalty;               /* -2..2, off 0 */
+    float temperature;                     /* 0..2; 0: greedy */
+    float repetition_penalty;              /* above 0, at most 2; off 1 */
+    float top_p;                           /* 0..1, off 1 */
+    float min_p;                           /* 0..1, off 0 */
     uint64_t seed;
 };
 
@@ -57,23 +70,28 @@ wk_status sampler_check(const struct sampler_params *p, uint32_t n_vocab, const 
 
 /* Memory to work in, for rows of n_vocab logits; shared by any number of samplers that are used one after the other. */
 struct sampler_scratch;
-wk_status sampler_scratch_open(uint32_t n_vocab, struct sampler_scratch **out, const struct wk_err *err); /* 20 n_vocab bytes and 48 KiB */
-void sampler_scratch_close(struct sampler_scratch *x); /* NULL allowed */
+wk_status sampler_scratch_open(uint32_t n_vocab, struct sampler_scratch **out,
+                               const struct wk_err *err); /* 20 n_vocab bytes and 48 KiB */
+void sampler_scratch_close(struct sampler_scratch *x);    /* NULL allowed */
 
 /* One job's parameters and the ids that it has generated. [one thread at a time] */
 struct sampler;
-wk_status sampler_open(const struct sampler_params *p, uint32_t n_vocab, struct sampler **out, const struct wk_err *err);
+wk_status sampler_open(const struct sampler_params *p, uint32_t n_vocab, struct sampler **out,
+                       const struct wk_err *err);
 void sampler_close(struct sampler *s); /* NULL allowed */
 
-/* The next id from logits [n_vocab]. mask: [ceil(n_vocab / 64)], bit i % 64 of word i / 64 allows id i; NULL: all allowed. Changes nothing but x: the
- * same call gives the same id until sampler_accept. WK_INVALID: no id can be picked from these logits; *id is unchanged. */
-wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const float *logits, const uint64_t *mask, uint32_t *id, const struct wk_err *err);
+/* The next id from logits [n_vocab]. mask: [ceil(n_vocab / 64)], bit i % 64 of word i / 64 allows id i; NULL: all
+ * allowed. Changes nothing but x: the same call gives the same id until sampler_accept. WK_INVALID: no id can be picked
+ * from these logits; *id is unchanged. */
+wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const float *logits, const uint64_t *mask,
+                       uint32_t *id, const struct wk_err *err);
 
-/* Tells that id was generated: it counts for the penalties, and the next draw is number n + 1. WK_NO_MEMORY: not counted. */
+/* Tells that id was generated: it counts for the penalties, and the next draw is number n + 1. WK_NO_MEMORY: not
+ * counted. */
 wk_status sampler_accept(struct sampler *s, uint32_t id, const struct wk_err *err);
 
-/* *out = log(sum of exp(logits[i])), so that logits[i] - *out is the log probability of id i (natural logarithm). F64, summed in order of
- * ids; -inf logits count nothing. WK_INVALID as for sampler_pick. [any thread] */
+/* *out = log(sum of exp(logits[i])), so that logits[i] - *out is the log probability of id i (natural logarithm). F64,
+ * summed in order of ids; -inf logits count nothing. WK_INVALID as for sampler_pick. [any thread] */
 wk_status sampler_log_sum(const float *logits, uint32_t n_vocab, double *out, const struct wk_err *err);
 
 #ifdef __cplusplus

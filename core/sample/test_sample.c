@@ -1,4 +1,5 @@
-/* test_sample.c: the sampler against the definition in sample.h done the slow way: everything sorted, sums in long double. */
+/* test_sample.c: the sampler against the definition in sample.h done the slow way: everything sorted, sums in long
+ * double. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,16 +26,22 @@ static double next_unit(uint64_t *s) { return (double)(next_random(s) >> 11) * 0
 
 static const struct sampler_params off = { .temperature = 1, .repetition_penalty = 1, .top_p = 1 };
 
-/* ---- the pieces ------------------------------------------------------------------------------------------------------- */
+/* ---- the pieces ---------------------------------------------------------------------------------------- */
 
 /* Known answers of the authors' own distribution (Random123, kat_vectors). */
 static void test_philox(void **state)
 {
     (void)state;
-    static const struct { uint32_t counter[4], key[2], want[4]; } rows[] = {
+    static const struct {
+        uint32_t counter[4], key[2], want[4];
+    } rows[] = {
         { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
-        { { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff }, { 0xffffffff, 0xffffffff }, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
-        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 }, { 0xa4093822, 0x299f31d0 }, { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+        { { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff },
+          { 0xffffffff, 0xffffffff },
+          { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 },
+          { 0xa4093822, 0x299f31d0 },
+          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
     };
     for (size_t i = 0; i < 3; i++) {
         struct philox_block b;
@@ -60,20 +67,28 @@ static void test_weight(void **state)
 {
     (void)state;
     uint64_t seed = 8;
-    assert_true(sampler_weight(0.0f) == UINT64_C(1) << SAMPLER_WEIGHT_BITS && sampler_weight(-0.0f) == UINT64_C(1) << SAMPLER_WEIGHT_BITS);
-    assert_true(sampler_weight(-INFINITY) == 0 && sampler_weight(-1e30f) == 0 && sampler_weight(-31.25f) == 0 && sampler_weight(-31.0f) > 0);
+    assert_true(sampler_weight(0.0f) == UINT64_C(1) << SAMPLER_WEIGHT_BITS &&
+                sampler_weight(-0.0f) == UINT64_C(1) << SAMPLER_WEIGHT_BITS);
+    assert_true(sampler_weight(-INFINITY) == 0 && sampler_weight(-1e30f) == 0 && sampler_weight(-31.25f) == 0 &&
+                sampler_weight(-31.0f) > 0);
     for (int i = 0; i < 400000; i++) {
         const float x = (float)(-next_unit(&seed) * (i % 2 ? 34.0 : 1.0));
         const long double want = expl((long double)x) * 0x1p44L, error = fabsl((long double)sampler_weight(x) - want);
-        if (error > 0.5L + (3e-7L + 1e-7L * fabsl((long double)x)) * want) fail_msg("weight(%a): %llu, expected %Lg", (double)x, (unsigned long long)sampler_weight(x), want);
+        if (error > 0.5L + (3e-7L + 1e-7L * fabsl((long double)x)) * want)
+            fail_msg("weight(%a): %llu, expected %Lg", (double)x, (unsigned long long)sampler_weight(x), want);
     }
 }
 
-/* ---- the definition, the slow way ----------------------------------------------------------------------------------------- */
+/* ---- the definition, the slow way ---------------------------------------------------------------------- */
 
 __extension__ typedef unsigned __int128 u128;
 
-struct ranked { float l; uint32_t id; uint64_t w; bool stays; };
+struct ranked {
+    float l;
+    uint32_t id;
+    uint64_t w;
+    bool stays;
+};
 
 /* The first of n at which the running sum of w exceeds floor(random * sum / 2^64). */
 static uint32_t slow_reach(const uint64_t *w, uint32_t n, uint64_t random)
@@ -101,7 +116,8 @@ static int by_id(const void *a, const void *b)
 }
 
 /* history: the generated ids, in order. Returns UINT32_MAX where there is no id to pick. */
-static uint32_t slow_pick(const struct sampler_params *p, uint32_t n, const float *logits, const uint64_t *mask, const uint32_t *history, uint32_t n_history)
+static uint32_t slow_pick(const struct sampler_params *p, uint32_t n, const float *logits, const uint64_t *mask,
+                          const uint32_t *history, uint32_t n_history)
 {
     struct ranked *r = calloc(n, sizeof *r);
     assert_non_null(r);
@@ -122,7 +138,8 @@ static uint32_t slow_pick(const struct sampler_params *p, uint32_t n, const floa
     }
     qsort(r, n, sizeof *r, best_first);
     uint32_t picked = r[0].id;
-    if (r[0].l == -INFINITY) picked = UINT32_MAX;
+    if (r[0].l == -INFINITY)
+        picked = UINT32_MAX;
     else if (p->temperature >= SAMPLER_GREEDY) {
         long double all = 0, run = 0;
         const float m = r[0].l;
@@ -138,16 +155,20 @@ static uint32_t slow_pick(const struct sampler_params *p, uint32_t n, const floa
             run += (long double)r[i].w;
             reached = reached || run * 0x1p32L >= share * all;
         }
-        for (uint32_t i = 0; i < n; i++) r[i].stays = r[i].stays && (long double)r[i].w >= (long double)p->min_p * 0x1p44L;
-        struct philox_block b = philox4x32_10((struct philox_block){ { n_history, 0, 0, 0 } }, (uint32_t)p->seed, (uint32_t)(p->seed >> 32));
+        for (uint32_t i = 0; i < n; i++)
+            r[i].stays = r[i].stays && (long double)r[i].w >= (long double)p->min_p * 0x1p44L;
+        struct philox_block b = philox4x32_10((struct philox_block){ { n_history, 0, 0, 0 } }, (uint32_t)p->seed,
+                                              (uint32_t)(p->seed >> 32));
         qsort(r, n, sizeof *r, by_id);
         uint64_t of_chunk[SLOW_CHUNKS] = { 0 }, weights[SLOW_CHUNKS][128] = { 0 };
         assert_true(n <= SLOW_CHUNKS * 128);
         for (uint32_t c = 0; c < SLOW_CHUNKS; c++) {
             float best = -INFINITY;
             u128 s = 0;
-            for (uint32_t i = 128 * c; i < n && i < 128 * c + 128; i++) best = r[i].stays && r[i].l > best ? r[i].l : best;
-            for (uint32_t i = 128 * c; i < n && i < 128 * c + 128; i++) s += weights[c][i % 128] = r[i].stays && r[i].l > -INFINITY ? sampler_weight(r[i].l - best) : 0;
+            for (uint32_t i = 128 * c; i < n && i < 128 * c + 128; i++)
+                best = r[i].stays && r[i].l > best ? r[i].l : best;
+            for (uint32_t i = 128 * c; i < n && i < 128 * c + 128; i++)
+                s += weights[c][i % 128] = r[i].stays && r[i].l > -INFINITY ? sampler_weight(r[i].l - best) : 0;
             if (best > -INFINITY) of_chunk[c] = (uint64_t)(s * sampler_weight(best - m) / ((u128)1 << 44));
         }
         const uint32_t c = slow_reach(of_chunk, SLOW_CHUNKS, (uint64_t)b.word[1] << 32 | b.word[0]);
@@ -157,7 +178,13 @@ static uint32_t slow_pick(const struct sampler_params *p, uint32_t n, const floa
     return picked;
 }
 
-struct compared { uint64_t seed; uint32_t n; float *logits; uint64_t *mask; struct sampler_scratch *x; };
+struct compared {
+    uint64_t seed;
+    uint32_t n;
+    float *logits;
+    uint64_t *mask;
+    struct sampler_scratch *x;
+};
 
 /* Eight ids of one job, fast and slow. Rows have many equal logits, both zeros, and -inf. */
 static void compare(struct compared *c, const struct sampler_params *p, bool masked)
@@ -179,8 +206,9 @@ static void compare(struct compared *c, const struct sampler_params *p, bool mas
         const wk_status status = sampler_pick(s, c->x, c->logits, mask, &id, NULL);
         assert_int_equal(status == WK_OK, want != UINT32_MAX);
         if (id != want)
-            fail_msg("n %u step %u: id %u, expected %u (temperature %g top_k %u top_p %g min_p %g repetition %g)", c->n, step, id, want,
-                (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->repetition_penalty);
+            fail_msg("n %u step %u: id %u, expected %u (temperature %g top_k %u top_p %g min_p %g repetition %g)", c->n,
+                     step, id, want, (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p,
+                     (double)p->repetition_penalty);
         history[step] = status == WK_OK ? id : (uint32_t)(next_random(&c->seed) % c->n);
         assert_int_equal(sampler_accept(s, history[step], NULL), WK_OK);
     }
@@ -191,11 +219,13 @@ static void test_all_combinations(void **state)
 {
     (void)state;
     static const uint32_t sizes[] = { 1, 2, 65, 260 }, top_k[] = { 0, 1, 2, 40, UINT32_MAX /* all */ };
-    static const float temperature[] = { 0, 9e-6f, 0.3f, 1, 2 }, top_p[] = { 0, 1e-12f, 0.5f, 0.95f, 1 }, min_p[] = { 0, 0.05f, 1 };
+    static const float temperature[] = { 0, 9e-6f, 0.3f, 1, 2 }, top_p[] = { 0, 1e-12f, 0.5f, 0.95f, 1 },
+                       min_p[] = { 0, 0.05f, 1 };
     static const float penalties[][3] = { { 0, 0, 1 }, { 0.5f, 0.25f, 1.3f }, { -2, 2, 0.01f } };
     uint32_t done = 0;
     for (size_t i = 0; i < 4; i++) {
-        struct compared c = { 11, sizes[i], calloc(sizes[i], sizeof(float)), calloc((sizes[i] + 63) / 64, sizeof(uint64_t)), NULL };
+        struct compared c = { 11, sizes[i], calloc(sizes[i], sizeof(float)),
+                              calloc((sizes[i] + 63) / 64, sizeof(uint64_t)), NULL };
         assert_true(c.logits && c.mask && sampler_scratch_open(c.n, &c.x, NULL) == WK_OK);
         const struct sampler_bias bias[] = { { 0, 3.5f }, { c.n - 1, -100 }, { c.n / 2, 1 } };
         for (uint32_t t = 0; t < 5 * 5 * 5 * 3 * 3 * 2; t++) {
@@ -222,10 +252,10 @@ static void test_all_combinations(void **state)
     assert_int_equal(done, 9000);
 }
 
-/* ---- distribution and reproducibility ------------------------------------------------------------------------------------ */
+/* ---- distribution and reproducibility ------------------------------------------------------------------ */
 
-/* Pearson's statistic of 200,000 draws from seven probabilities: with 6 degrees of freedom 22.5 is passed once in a thousand times, and
- * the seed is fixed. */
+/* Pearson's statistic of 200,000 draws from seven probabilities: with 6 degrees of freedom 22.5 is passed once in a
+ * thousand times, and the seed is fixed. */
 static void test_distribution(void **state)
 {
     (void)state;
@@ -257,7 +287,8 @@ static void test_distribution(void **state)
     }
 }
 
-/* The same seed gives the same ids, whoever used the scratch in between; another seed, or another index, gives others. */
+/* The same seed gives the same ids, whoever used the scratch in between; another seed, or
+ * another index, gives others. */
 static void test_reproducible(void **state)
 {
     (void)state;
@@ -317,7 +348,7 @@ static void test_exact_share(void **state)
     sampler_scratch_close(x);
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------------------------ */
 
 static void test_unusable_logits(void **state)
 {
@@ -383,18 +414,18 @@ static void test_parameters(void **state)
     (void)state;
     char text[256];
     const struct wk_err err = { text, sizeof text };
-#define REFUSED(field, value, words)                                   \
-    do {                                                               \
-        struct sampler_params p = off;                                 \
-        p.field = (value);                                             \
-        assert_int_equal(sampler_check(&p, 100, &err), WK_INVALID);    \
-        if (!strstr(text, words)) fail_msg("%s", text);                \
+#define REFUSED(field, value, words)                                \
+    do {                                                            \
+        struct sampler_params p = off;                              \
+        p.field = (value);                                          \
+        assert_int_equal(sampler_check(&p, 100, &err), WK_INVALID); \
+        if (!strstr(text, words)) fail_msg("%s", text);             \
     } while (0)
-#define TAKEN(field, value)                                            \
-    do {                                                               \
-        struct sampler_params p = off;                                 \
-        p.field = (value);                                             \
-        assert_int_equal(sampler_check(&p, 100, &err), WK_OK);         \
+#define TAKEN(field, value)                                    \
+    do {                                                       \
+        struct sampler_params p = off;                         \
+        p.field = (value);                                     \
+        assert_int_equal(sampler_check(&p, 100, &err), WK_OK); \
     } while (0)
     REFUSED(temperature, -0.1f, "temperature is -0.1; at least 0 and at most 2 expected");
     REFUSED(temperature, 2.1f, "temperature is 2.1");
@@ -455,9 +486,11 @@ static void test_log_sum(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox), cmocka_unit_test(test_exp), cmocka_unit_test(test_weight), cmocka_unit_test(test_all_combinations), cmocka_unit_test(test_distribution),
-        cmocka_unit_test(test_reproducible), cmocka_unit_test(test_exact_share), cmocka_unit_test(test_unusable_logits), cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_log_sum),
+        cmocka_unit_test(test_philox),       cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_weight),       cmocka_unit_test(test_all_combinations),
+        cmocka_unit_test(test_distribution), cmocka_unit_test(test_reproducible),
+        cmocka_unit_test(test_exact_share),  cmocka_unit_test(test_unusable_logits),
+        cmocka_unit_test(test_parameters),   cmocka_unit_test(test_log_sum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

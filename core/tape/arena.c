@@ -15,10 +15,7 @@ struct arena {
     struct block *newest;
 };
 
-struct arena *arena_new(void)
-{
-    return calloc(1, sizeof(struct arena));
-}
+struct arena *arena_new(void) { return calloc(1, sizeof(struct arena)); }
 
 void arena_free(struct arena *a)
 {

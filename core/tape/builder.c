@@ -1,5 +1,5 @@
-/* builder.c: the host's side of record() apart from the operations themselves: tensors by name, small tables read as numbers, scope,
- * names, refusals. Each failure is said once and then travels as id 0. */
+/* builder.c: the host's side of record() apart from the operations themselves: tensors by name, small tables read as
+ * numbers, scope, names, refusals. Each failure is said once and then travels as id 0. */
 #include <string.h>
 
 #include "gguf/guard.h"
@@ -8,7 +8,7 @@
 enum { MAX_LAYER = 65535 };
 #define READ_AS_NUMBERS UINT32_MAX /* in tensor_of_file: used, but by no operation */
 
-/* ---- tensors of the file ---------------------------------------------------------------------------------------- */
+/* ---- tensors of the file ------------------------------------------------------------------------------- */
 
 static const struct gguf_tensor *find_joined(const struct gguf *file, const char *a, const char *b, const char *c)
 {
@@ -17,7 +17,8 @@ static const struct gguf_tensor *find_joined(const struct gguf *file, const char
     return len > 0 && (size_t)len < sizeof full ? gguf_tensor_find(file, full, (size_t)len) : NULL;
 }
 
-const struct gguf_tensor *builder_find_tensor(const struct gguf *file, const struct wk_arch *arch, const char *scope, const char *name, const char *suffix)
+const struct gguf_tensor *builder_find_tensor(const struct gguf *file, const struct wk_arch *arch, const char *scope,
+                                              const char *name, const char *suffix)
 {
     const struct gguf_tensor *t = find_joined(file, scope, name, suffix);
     for (uint32_t i = 0; !t && i < arch->n_aliases; i++) {
@@ -25,7 +26,8 @@ const struct gguf_tensor *builder_find_tensor(const struct gguf *file, const str
         size_t len = strlen(name);
         if (strcmp(a->name, name) == 0) t = find_joined(file, scope, a->file_name, suffix);
         /* An alias may also stand for name and suffix: some files have a tensor without ".weight". */
-        else if (strncmp(a->name, name, len) == 0 && strcmp(a->name + len, suffix) == 0) t = find_joined(file, scope, a->file_name, "");
+        else if (strncmp(a->name, name, len) == 0 && strcmp(a->name + len, suffix) == 0)
+            t = find_joined(file, scope, a->file_name, "");
     }
     return t;
 }
@@ -53,14 +55,18 @@ static void say_shape(struct builder *b, const struct gguf_tensor *t, uint32_t r
         (void)snprintf(file_slabs, sizeof file_slabs, " x %llu slabs", (unsigned long long)t->ne[2]);
     }
     if (t->ne[3] > 1)
-        messages_say(b->messages, WK_INVALID, "%.*s: the file has 4 dimensions, the plugin asks for %u rows x %u columns%s", (int)t->name.len,
+        messages_say(b->messages, WK_INVALID,
+                     "%.*s: the file has 4 dimensions, the plugin asks for %u rows x %u columns%s", (int)t->name.len,
                      t->name.data, (unsigned)rows, (unsigned)cols, asked_slabs);
     else
-        messages_say(b->messages, WK_INVALID, "%.*s: the file has %llu rows x %llu columns%s, the plugin asks for %u x %u%s", (int)t->name.len,
-                     t->name.data, (unsigned long long)t->ne[1], (unsigned long long)t->ne[0], file_slabs, (unsigned)rows, (unsigned)cols, asked_slabs);
+        messages_say(b->messages, WK_INVALID,
+                     "%.*s: the file has %llu rows x %llu columns%s, the plugin asks for %u x %u%s", (int)t->name.len,
+                     t->name.data, (unsigned long long)t->ne[1], (unsigned long long)t->ne[0], file_slabs,
+                     (unsigned)rows, (unsigned)cols, asked_slabs);
 }
 
-/* Who serves the tensor's type, and its bytes. A missing type is said once; recording goes on, so that all missing types are said. */
+/* Who serves the tensor's type, and its bytes. A missing type is said once; recording goes on, so that all missing
+ * types are said. */
 static bool serve(struct builder *b, const struct gguf_tensor *file, struct tape_tensor *t)
 {
     const struct tape_options *o = b->options;
@@ -70,7 +76,8 @@ static bool serve(struct builder *b, const struct gguf_tensor *file, struct tape
         if (file->ggml_type < 256) b->type_refused[file->ggml_type] = 1;
         char asked[160] = "";
         if (o->describe_types) o->describe_types(o->user, asked, sizeof asked);
-        messages_say(b->messages, WK_UNSUPPORTED, "tensor type %u: no plugin serves it (looked at: %s; first used by %s)", (unsigned)file->ggml_type,
+        messages_say(b->messages, WK_UNSUPPORTED,
+                     "tensor type %u: no plugin serves it (looked at: %s; first used by %s)", (unsigned)file->ggml_type,
                      asked[0] ? asked : "none", t->name);
         return true;
     }
@@ -81,7 +88,8 @@ static bool serve(struct builder *b, const struct gguf_tensor *file, struct tape
     return status == WK_OK;
 }
 
-static uint32_t add_tensor(struct builder *b, const struct gguf_tensor *file, const char *name, const char *suffix, uint32_t rows, uint32_t cols, uint32_t slabs)
+static uint32_t add_tensor(struct builder *b, const struct gguf_tensor *file, const char *name, const char *suffix,
+                           uint32_t rows, uint32_t cols, uint32_t slabs)
 {
     struct tape_program *p = b->p;
     p->tensors = arena_grow(b->arena, p->tensors, p->n_tensors, &b->cap_tensors, sizeof *p->tensors);
@@ -105,19 +113,22 @@ static uint32_t add_tensor(struct builder *b, const struct gguf_tensor *file, co
     return p->n_tensors;
 }
 
-static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint32_t rows, uint32_t cols, uint32_t slabs, uint32_t need)
+static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint32_t rows, uint32_t cols,
+                          uint32_t slabs, uint32_t need)
 {
     struct builder *b = self;
     if (b->messages->status == WK_NO_MEMORY) return 0;
     const struct gguf_tensor *t = builder_find_tensor(b->p->file, b->arch, b->scope, name, suffix);
     if (!t) {
         if (need == WK_REQ)
-            messages_say(b->messages, WK_INVALID, "%s%s%s: missing in the file, the plugin asks for %u rows x %u columns", b->scope, name, suffix,
-                         (unsigned)rows, (unsigned)cols);
+            messages_say(b->messages, WK_INVALID,
+                         "%s%s%s: missing in the file, the plugin asks for %u rows x %u columns", b->scope, name,
+                         suffix, (unsigned)rows, (unsigned)cols);
         return 0;
     }
     uint32_t has_rows, has_cols, has_slabs;
-    if (!builder_tensor_shape(t, &has_rows, &has_cols, &has_slabs) || has_rows != rows || has_cols != cols || has_slabs != slabs) {
+    if (!builder_tensor_shape(t, &has_rows, &has_cols, &has_slabs) || has_rows != rows || has_cols != cols ||
+        has_slabs != slabs) {
         say_shape(b, t, rows, cols, slabs);
         return 0;
     }
@@ -137,7 +148,8 @@ static uint32_t on_read(void *self, const char *name, float *dst, uint32_t n)
         return 0;
     }
     if (t->ggml_type != 0) {
-        messages_say(b->messages, WK_INVALID, "%.*s: type %u, must be F32 (0)", (int)t->name.len, t->name.data, (unsigned)t->ggml_type);
+        messages_say(b->messages, WK_INVALID, "%.*s: type %u, must be F32 (0)", (int)t->name.len, t->name.data,
+                     (unsigned)t->ggml_type);
         return 0;
     }
     char text[200];
@@ -154,7 +166,7 @@ static uint32_t on_read(void *self, const char *name, float *dst, uint32_t n)
     return 1;
 }
 
-/* ---- the rest of the table ------------------------------------------------------------------------------------------ */
+/* ---- the rest of the table ----------------------------------------------------------------------------- */
 
 static uint32_t on_width(void *self, uint32_t value)
 {
@@ -170,7 +182,8 @@ static void on_scope(void *self, const char *prefix, uint32_t layer)
         return;
     }
     int len = snprintf(b->scope, sizeof b->scope, "%s", prefix);
-    if (len < 0 || (size_t)len >= sizeof b->scope) messages_say(b->messages, WK_INVALID, "scope %.40s: at most %zu bytes", prefix, sizeof b->scope - 1);
+    if (len < 0 || (size_t)len >= sizeof b->scope)
+        messages_say(b->messages, WK_INVALID, "scope %.40s: at most %zu bytes", prefix, sizeof b->scope - 1);
     b->layer = layer;
     if (layer != UINT32_MAX && layer >= b->p->n_layers) b->p->n_layers = layer + 1;
 }
@@ -181,10 +194,14 @@ static void on_name(void *self, uint32_t value, const char *name)
     if (!value || value > b->p->n_values) return;
     char full[TAPE_NAME];
     int len = snprintf(full, sizeof full, "%s%s", b->scope, name);
-    if (len <= 0 || (size_t)len >= sizeof full) messages_say(b->messages, WK_INVALID, "%s%.64s: a name has at most %d bytes", b->scope, name, TAPE_NAME - 1);
-    else if (labels_has(b->labels, full)) messages_say(b->messages, WK_INVALID, "%s: two values of this name", full);
-    else if (!labels_take(b->labels, full)) messages_no_memory(b->messages);
-    else memcpy(b->p->values[value - 1].name, full, sizeof full);
+    if (len <= 0 || (size_t)len >= sizeof full)
+        messages_say(b->messages, WK_INVALID, "%s%.64s: a name has at most %d bytes", b->scope, name, TAPE_NAME - 1);
+    else if (labels_has(b->labels, full))
+        messages_say(b->messages, WK_INVALID, "%s: two values of this name", full);
+    else if (!labels_take(b->labels, full))
+        messages_no_memory(b->messages);
+    else
+        memcpy(b->p->values[value - 1].name, full, sizeof full);
 }
 
 static void on_fail(void *self, const char *text)
@@ -195,7 +212,16 @@ static void on_fail(void *self, const char *text)
 
 void builder_table(struct builder *b, struct wk_builder *out)
 {
-    *out = (struct wk_builder){ .struct_size = sizeof *out, .abi_minor = WK_ABI_MINOR, .context = b->p->context, .self = b,
-                                .op = builder_op, .tensor = on_tensor, .width = on_width, .read = on_read, .supports = builder_supports,
-                                .scope = on_scope, .name = on_name, .fail = on_fail };
+    *out = (struct wk_builder){ .struct_size = sizeof *out,
+                                .abi_minor = WK_ABI_MINOR,
+                                .context = b->p->context,
+                                .self = b,
+                                .op = builder_op,
+                                .tensor = on_tensor,
+                                .width = on_width,
+                                .read = on_read,
+                                .supports = builder_supports,
+                                .scope = on_scope,
+                                .name = on_name,
+                                .fail = on_fail };
 }

@@ -1,4 +1,5 @@
-/* canonical.c: one form for what can be written in two, readers of every value, and the values that somebody wants to look at. */
+/* canonical.c: one form for what can be written in two, readers of every value, and the values that somebody wants to
+ * look at. */
 #include <string.h>
 
 #include "tape/internal.h"
@@ -40,10 +41,7 @@ static void tap(struct tape_value *v)
     v->tapped = true;
     v->n_readers++;
 }
-static bool is_pooled(const struct tape_program *p, uint32_t v)
-{
-    return p->ops[p->values[v].op].kind == WK_OP_POOL;
-}
+static bool is_pooled(const struct tape_program *p, uint32_t v) { return p->ops[p->values[v].op].kind == WK_OP_POOL; }
 
 /* "blk.0.attention.scores": not a value, something that attention can show on its way. */
 static bool tap_scores(struct tape_program *p, const char *name)
@@ -51,7 +49,9 @@ static bool tap_scores(struct tape_program *p, const char *name)
     static const char tail[] = ".scores";
     char value[TAPE_NAME];
     size_t len = strlen(name);
-    if (len < sizeof tail || len - (sizeof tail - 1) >= sizeof value || strcmp(name + len - (sizeof tail - 1), tail) != 0) return false;
+    if (len < sizeof tail || len - (sizeof tail - 1) >= sizeof value ||
+        strcmp(name + len - (sizeof tail - 1), tail) != 0)
+        return false;
     (void)snprintf(value, sizeof value, "%.*s", (int)(len - (sizeof tail - 1)), name);
     uint32_t v = tape_find_value(p, value);
     if (v == TAPE_NONE || p->ops[p->values[v].op].kind != WK_OP_ATTENTION) return false;
@@ -73,7 +73,8 @@ bool taps_pass(struct tape_program *p, const struct tape_options *o, struct mess
             tap(&p->values[v]);
             continue;
         }
-        messages_say(m, WK_INVALID, "tap %.64s: %s; worker debug tape lists the names", name, v == TAPE_NONE ? "no value has this name" : "a pooled row is no value of a step");
+        messages_say(m, WK_INVALID, "tap %.64s: %s; worker debug tape lists the names", name,
+                     v == TAPE_NONE ? "no value has this name" : "a pooled row is no value of a step");
         ok = false;
     }
     return ok;

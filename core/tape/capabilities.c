@@ -9,7 +9,8 @@ static bool file_says(const struct tape_program *p, const char *scaling)
     struct gguf_str s;
     (void)snprintf(name, sizeof name, "%s.rope.scaling.type", p->architecture);
     const struct gguf_kv *kv = gguf_find(p->file, name);
-    return kv && gguf_str(p->file, kv, &s, NULL) == WK_OK && s.len == strlen(scaling) && memcmp(s.data, scaling, (size_t)s.len) == 0;
+    return kv && gguf_str(p->file, kv, &s, NULL) == WK_OK && s.len == strlen(scaling) &&
+           memcmp(s.data, scaling, (size_t)s.len) == 0;
 }
 
 /* Scalings are folded into frequencies while recording; their names are the file's. */
@@ -30,7 +31,9 @@ static const char *positional(const struct tape_program *p)
 
 static const char *attention(const struct tape_program *p)
 {
-    static const char *const names[4][3] = { { "mha", "gqa", "mqa" }, { "mha swa", "gqa swa", "mqa swa" }, { "mha sinks", "gqa sinks", "mqa sinks" },
+    static const char *const names[4][3] = { { "mha", "gqa", "mqa" },
+                                             { "mha swa", "gqa swa", "mqa swa" },
+                                             { "mha sinks", "gqa sinks", "mqa sinks" },
                                              { "mha swa sinks", "gqa swa sinks", "mqa swa sinks" } };
     unsigned heads = 0, extras = 0;
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
@@ -45,7 +48,9 @@ static const char *attention(const struct tape_program *p)
 void tape_describe(const struct tape_program *p, struct tape_capabilities *out)
 {
     enum { MAX_TYPES = sizeof out->types / sizeof out->types[0] };
-    *out = (struct tape_capabilities){ .positional = positional(p), .attention = attention(p), .context_max = p->context, .n_vocab = p->n_vocab };
+    *out = (struct tape_capabilities){
+        .positional = positional(p), .attention = attention(p), .context_max = p->context, .n_vocab = p->n_vocab
+    };
     for (uint32_t i = 0; i < p->n_tensors; i++) {
         const struct tape_tensor *t = &p->tensors[i];
         uint32_t k = 0;

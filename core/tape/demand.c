@@ -1,7 +1,7 @@
 /* demand.c: for which rows of a step each value is needed, going back from the outputs.
  *
- * Logits are needed for the wanted rows alone, and so is all that leads to them but what attention must store: so a prompt runs the tail
- * of its last layer for one row. A tap needs all rows. */
+ * Logits are needed for the wanted rows alone, and so is all that leads to them but what attention must store: so a
+ * prompt runs the tail of its last layer for one row. A tap needs all rows. */
 #include "tape/internal.h"
 
 static void need(struct tape_program *p, uint32_t v, enum tape_rows rows)

@@ -1,5 +1,6 @@
-/* digest.c: SHA-256 over what a tape computes: operations in canonical form, shapes, and every number in them, in one fixed byte order. Names of
- * values, fusion, buffers and tensor types do not enter: they change nothing that the operations mean. */
+/* digest.c: SHA-256 over what a tape computes: operations in canonical form, shapes, and every number in them, in one
+ * fixed byte order. Names of values, fusion, buffers and tensor types do not enter: they change nothing that the
+ * operations mean. */
 #include <string.h>
 
 #include "base/sha256.h"
@@ -34,14 +35,17 @@ static void put_fields(struct sha256 *s, const struct tape_op *o)
     switch (o->kind) {
     case WK_OP_EMBED: put_u64(s, o->u.embed.index), put_u64(s, o->u.embed.offset); break;
     case WK_OP_LINEAR:
-    case WK_OP_EXPERT: put_u64(s, o->u.linear.first), put_u64(s, o->u.linear.n), put_u64(s, o->u.linear.n_expert); break;
+    case WK_OP_EXPERT:
+        put_u64(s, o->u.linear.first), put_u64(s, o->u.linear.n), put_u64(s, o->u.linear.n_expert);
+        break;
     case WK_OP_NORM: put_u64(s, o->u.norm.kind), put_u64(s, o->u.norm.group), put_f32(s, o->u.norm.eps); break;
     case WK_OP_ROPE:
         put_u64(s, o->u.rope.head), put_u64(s, o->u.rope.style), put_u64(s, o->u.rope.n), put_f64(s, o->u.rope.mscale);
         for (uint32_t i = 0; i < o->u.rope.n; i++) put_f64(s, o->u.rope.freq[i]);
         break;
     case WK_OP_ATTENTION:
-        put_u64(s, o->u.attn.heads), put_u64(s, o->u.attn.kv_heads), put_u64(s, o->u.attn.head_k), put_u64(s, o->u.attn.head_v);
+        put_u64(s, o->u.attn.heads), put_u64(s, o->u.attn.kv_heads), put_u64(s, o->u.attn.head_k),
+            put_u64(s, o->u.attn.head_v);
         put_f32(s, o->u.attn.scale), put_f32(s, o->u.attn.softcap), put_u64(s, o->u.attn.window);
         break;
     case WK_OP_MAP: put_u64(s, o->u.map.fn), put_f32(s, o->u.map.p); break;

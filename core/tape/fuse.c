@@ -1,10 +1,12 @@
 /* fuse.c: joins operations into launches.
  *
- * Patterns follow uses, never the order of recording. A value vanishes into a launch iff it has one reader and no tap. Every launch has
- * either one result, or several that are products of one and the same input (siblings): so each of its inputs is an ancestor of each of
- * its results, no two launches can wait for each other, and sorting by the first result gives an order in which all can run.
+ * Patterns follow uses, never the order of recording. A value vanishes into a launch iff it has one reader and no tap.
+ * Every launch has either one result, or several that are products of one and the same input (siblings): so each of its
+ * inputs is an ancestor of each of its results, no two launches can wait for each other, and sorting by the first
+ * result gives an order in which all can run.
  *
- * The passes below go from the most specific pattern to the rest; what no pattern takes stands alone, and says why if one nearly fitted. */
+ * The passes below go from the most specific pattern to the rest; what no pattern takes stands alone, and says why if
+ * one nearly fitted. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,26 +27,47 @@ static const struct tape_op *op_at(const struct fuser *f, uint32_t op) { return 
 static const struct tape_value *value_at(const struct fuser *f, uint32_t v) { return &f->p->values[v]; }
 static uint32_t producer(const struct fuser *f, uint32_t v) { return f->p->values[v].op; }
 static bool done(const struct fuser *f, uint32_t op) { return f->p->ops[op].launch != TAPE_NONE; }
-static bool vanishes(const struct fuser *f, uint32_t v) { return value_at(f, v)->n_readers == 1 && !value_at(f, v)->tapped; }
-static uint32_t reader(const struct fuser *f, uint32_t v) { return f->uses->op[f->uses->first[v]]; } /* of a value that vanishes */
+static bool vanishes(const struct fuser *f, uint32_t v)
+{
+    return value_at(f, v)->n_readers == 1 && !value_at(f, v)->tapped;
+}
+static uint32_t reader(const struct fuser *f, uint32_t v)
+{
+    return f->uses->op[f->uses->first[v]];
+} /* of a value that vanishes */
 static uint32_t other_input(const struct tape_op *o, uint32_t v) { return o->in[0] == v ? o->in[1] : o->in[0]; }
 
 static struct tape_launch *new_launch(struct fuser *f, enum launch_kind kind)
 {
     struct tape_launch *l = &f->l[f->n++];
-    *l = (struct tape_launch){ .kind = kind, .layer = TAPE_NONE, .norm = TAPE_NONE, .x = TAPE_NONE, .route = TAPE_NONE, .glu = TAPE_NONE,
-                               .add = TAPE_NONE, .residual = TAPE_NONE, .q_norm = TAPE_NONE, .k_norm = TAPE_NONE, .v_norm = TAPE_NONE,
-                               .q_rope = TAPE_NONE, .k_rope = TAPE_NONE, .attention = TAPE_NONE, .q = TAPE_NONE, .k = TAPE_NONE,
-                               .v = TAPE_NONE, .out = TAPE_NONE };
+    *l = (struct tape_launch){ .kind = kind,
+                               .layer = TAPE_NONE,
+                               .norm = TAPE_NONE,
+                               .x = TAPE_NONE,
+                               .route = TAPE_NONE,
+                               .glu = TAPE_NONE,
+                               .add = TAPE_NONE,
+                               .residual = TAPE_NONE,
+                               .q_norm = TAPE_NONE,
+                               .k_norm = TAPE_NONE,
+                               .v_norm = TAPE_NONE,
+                               .q_rope = TAPE_NONE,
+                               .k_rope = TAPE_NONE,
+                               .attention = TAPE_NONE,
+                               .q = TAPE_NONE,
+                               .k = TAPE_NONE,
+                               .v = TAPE_NONE,
+                               .out = TAPE_NONE };
     return l;
 }
 static void claim(struct fuser *f, struct tape_launch *l, uint32_t op)
 {
-    if (!done(f, op)) f->p->ops[op].launch = (uint32_t)(l - f->l); /* a norm in several prologues belongs to the first */
+    if (!done(f, op))
+        f->p->ops[op].launch = (uint32_t)(l - f->l); /* a norm in several prologues belongs to the first */
     l->ops[l->n_ops++] = op;
 }
 
-/* ---- why not -------------------------------------------------------------------------------------------------------------- */
+/* ---- why not ------------------------------------------------------------------------------------------- */
 
 WK_PRINTF(2, 3)
 static void why(struct tape_launch *l, const char *format, ...)
@@ -59,14 +82,17 @@ static void why(struct tape_launch *l, const char *format, ...)
 static void why_value(struct fuser *f, struct tape_launch *l, uint32_t v)
 {
     const struct tape_value *x = value_at(f, v);
-    if (x->tapped) why(l, "%s is tapped", x->name);
-    else why(l, "%s has %u readers", x->name, (unsigned)x->n_readers);
+    if (x->tapped)
+        why(l, "%s is tapped", x->name);
+    else
+        why(l, "%s has %u readers", x->name, (unsigned)x->n_readers);
 }
 
-/* ---- attention -------------------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------- */
 
 /* Walks from q, k or v of an attention back over its rope and its norm over heads; gives the value before them. */
-static uint32_t take_chain(struct fuser *f, struct tape_launch *l, uint32_t v, uint32_t head, uint32_t *rope, uint32_t *norm)
+static uint32_t take_chain(struct fuser *f, struct tape_launch *l, uint32_t v, uint32_t head, uint32_t *rope,
+                           uint32_t *norm)
 {
     uint32_t op = producer(f, v);
     if (rope && op_at(f, op)->kind == WK_OP_ROPE && op_at(f, op)->u.rope.head == head) {
@@ -106,14 +132,16 @@ static void fuse_attention(struct fuser *f, uint32_t op)
     l->v = take_chain(f, l, l->v, o->u.attn.head_v, NULL, &l->v_norm);
 }
 
-/* ---- products ----------------------------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 static void add_segment(struct fuser *f, struct tape_launch *l, uint32_t op)
 {
     const struct tape_op *o = op_at(f, op);
     l->x = o->in[0];
     if (o->kind == WK_OP_EXPERT) l->route = o->in[1];
-    l->seg[l->n_seg++] = (struct tape_segment){ .op = op, .tensor = o->t[0], .first = o->u.linear.first, .n = o->u.linear.n, .bias = o->t[1], .out = o->out };
+    l->seg[l->n_seg++] = (struct tape_segment){
+        .op = op, .tensor = o->t[0], .first = o->u.linear.first, .n = o->u.linear.n, .bias = o->t[1], .out = o->out
+    };
     claim(f, l, op);
 }
 
@@ -193,7 +221,8 @@ static void fuse_epilogue(struct fuser *f, uint32_t op)
     l->out = v;
 }
 
-/* Ranges of one tensor stand in the order of its rows, whatever the author wrote first: neighbours become one run of tiles. */
+/* Ranges of one tensor stand in the order of its rows, whatever the author wrote first: neighbours become one run of
+ * tiles. */
 static int by_rows(const void *a, const void *b)
 {
     const struct tape_segment *x = a, *y = b;
@@ -209,7 +238,8 @@ static void fuse_siblings(struct fuser *f, uint32_t op)
     const struct tape_op *o = op_at(f, op);
     struct tape_launch *l = new_launch(f, LAUNCH_PRODUCT);
     add_segment(f, l, op);
-    for (uint32_t i = f->uses->first[o->in[0]]; (f->fuse & FUSE_SIBLINGS) && i < f->uses->first[o->in[0] + 1] && l->n_seg < MAX_SEGMENTS; i++) {
+    for (uint32_t i = f->uses->first[o->in[0]];
+         (f->fuse & FUSE_SIBLINGS) && i < f->uses->first[o->in[0] + 1] && l->n_seg < MAX_SEGMENTS; i++) {
         uint32_t other = f->uses->op[i];
         if (!done(f, other) && same_input(o, op_at(f, other))) add_segment(f, l, other);
     }
@@ -217,7 +247,7 @@ static void fuse_siblings(struct fuser *f, uint32_t op)
     if (!vanishes(f, o->out) && is_sum_or_map(op_at(f, reader(f, o->out))->kind)) why_value(f, l, o->out);
 }
 
-/* ---- the smaller patterns -------------------------------------------------------------------------------------------------------- */
+/* ---- the smaller patterns ------------------------------------------------------------------------------ */
 
 /* embed, then scales and sums with other embeds: only gathered rows go in */
 static void fuse_embed(struct fuser *f, uint32_t op)
@@ -311,7 +341,7 @@ static void place_output(struct fuser *f, uint32_t op)
     claim(f, l, op);
 }
 
-/* ---- what stands alone -------------------------------------------------------------------------------------------------------------- */
+/* ---- what stands alone --------------------------------------------------------------------------------- */
 
 /* Norms and ropes go into launches of their readers: which reader is of another kind? */
 static void explain_readers(struct fuser *f, struct tape_launch *l, const struct tape_op *o)
@@ -328,18 +358,26 @@ static void explain_inputs(struct fuser *f, struct tape_launch *l, const struct 
 {
     for (int i = 0; i < 2 && o->in[i] != TAPE_NONE; i++)
         if (is_product(op_at(f, producer(f, o->in[i]))) && !vanishes(f, o->in[i])) why_value(f, l, o->in[i]);
-    if (o->kind == WK_OP_GLU && !same_input(op_at(f, producer(f, o->in[0])), op_at(f, producer(f, o->in[1])))) why(l, "its two sides are not products of one input");
+    if (o->kind == WK_OP_GLU && !same_input(op_at(f, producer(f, o->in[0])), op_at(f, producer(f, o->in[1]))))
+        why(l, "its two sides are not products of one input");
 }
 static void explain(struct fuser *f, struct tape_launch *l, const struct tape_op *o)
 {
-    static const struct { uint16_t kind; uint32_t bit; void (*explain)(struct fuser *f, struct tape_launch *l, const struct tape_op *o); } rows[] = {
-        { WK_OP_NORM, FUSE_NORM, explain_readers }, { WK_OP_ROPE, FUSE_ATTEND, explain_readers }, { WK_OP_ROUTE, FUSE_ROUTE, explain_inputs },
-        { WK_OP_GLU, FUSE_GLU, explain_inputs }, { WK_OP_MAP, FUSE_EPILOGUE, explain_inputs }, { WK_OP_ADD, FUSE_EPILOGUE, explain_inputs },
+    static const struct {
+        uint16_t kind;
+        uint32_t bit;
+        void (*explain)(struct fuser *f, struct tape_launch *l, const struct tape_op *o);
+    } rows[] = {
+        { WK_OP_NORM, FUSE_NORM, explain_readers },   { WK_OP_ROPE, FUSE_ATTEND, explain_readers },
+        { WK_OP_ROUTE, FUSE_ROUTE, explain_inputs },  { WK_OP_GLU, FUSE_GLU, explain_inputs },
+        { WK_OP_MAP, FUSE_EPILOGUE, explain_inputs }, { WK_OP_ADD, FUSE_EPILOGUE, explain_inputs },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (rows[i].kind != o->kind) continue;
-        if (f->fuse & rows[i].bit) rows[i].explain(f, l, o);
-        else why(l, "this fusion is off");
+        if (f->fuse & rows[i].bit)
+            rows[i].explain(f, l, o);
+        else
+            why(l, "this fusion is off");
     }
 }
 
@@ -353,7 +391,7 @@ static void place_alone(struct fuser *f, uint32_t op)
     explain(f, l, o);
 }
 
-/* ---- order and rows ------------------------------------------------------------------------------------------------------------------ */
+/* ---- order and rows ------------------------------------------------------------------------------------ */
 
 static int by_number(const void *a, const void *b)
 {
@@ -419,10 +457,16 @@ static void place_rest(struct fuser *f, uint32_t op)
 bool fuse_pass(struct tape_program *p, const struct uses *u, uint32_t fuse, struct arena *arena, struct arena *scratch)
 {
     struct fuser f = { .p = p, .uses = u, .fuse = fuse };
-    static const struct { uint16_t kind; void (*pass)(struct fuser *f, uint32_t op); } passes[] = {
-        { WK_OP_ATTENTION, fuse_attention }, { WK_OP_ROUTE, fuse_route },     { WK_OP_EMBED, fuse_embed },     { WK_OP_GLU, fuse_glu },
-        { WK_OP_LINEAR, fuse_epilogue },     { WK_OP_EXPERT, fuse_epilogue }, { WK_OP_COMBINE, fuse_combine }, { WK_OP_NORM, fuse_norm_add },
-        { WK_OP_LINEAR, fuse_siblings },     { WK_OP_EXPERT, fuse_siblings }, { WK_OP_NORM, fuse_norm },       { 0, place_rest },
+    static const struct {
+        uint16_t kind;
+        void (*pass)(struct fuser *f, uint32_t op);
+    } passes[] = {
+        { WK_OP_ATTENTION, fuse_attention }, { WK_OP_ROUTE, fuse_route },
+        { WK_OP_EMBED, fuse_embed },         { WK_OP_GLU, fuse_glu },
+        { WK_OP_LINEAR, fuse_epilogue },     { WK_OP_EXPERT, fuse_epilogue },
+        { WK_OP_COMBINE, fuse_combine },     { WK_OP_NORM, fuse_norm_add },
+        { WK_OP_LINEAR, fuse_siblings },     { WK_OP_EXPERT, fuse_siblings },
+        { WK_OP_NORM, fuse_norm },           { 0, place_rest },
     };
     f.l = arena_take(scratch, p->n_ops, sizeof *f.l); /* as many as operations, if nothing joins */
     if (!f.l) return false;

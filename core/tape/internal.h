@@ -1,43 +1,48 @@
-/* internal.h: what the files of the tape room share: messages, names, the builder while a plugin records, and the passes.
+/* internal.h: what the files of the tape room share: messages, names, the builder while a plugin records, and the
+ * passes.
  *
- * Order: keys.c checks the file's metadata and opens the model; builder.c and ops.c record; then canonical, roles, demand, fuse and plan
- * each walk the finished array once. Everything they make is in the program's arena; `scratch` lives as long as tape_record. */
+ * Order: keys.c checks the file's metadata and opens the model; builder.c and ops.c record; then canonical, roles,
+ * demand, fuse and plan each walk the finished array once. Everything they make is in the program's arena; `scratch`
+ * lives as long as tape_record. */
 #ifndef CORE_TAPE_INTERNAL_H
 #define CORE_TAPE_INTERNAL_H
 
 #include "tape/arena.h"
 #include "tape/tape.h"
 
-/* ---- messages ---------------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 enum { MESSAGE_BYTES = 320 };
 struct messages {
-    uint32_t n;          /* kept: at most TAPE_MAX_MESSAGES; `lost` more were said */
+    uint32_t n; /* kept: at most TAPE_MAX_MESSAGES; `lost` more were said */
     uint32_t lost;
-    wk_status status;    /* WK_OK: nothing said. WK_NO_MEMORY before WK_INVALID before WK_UNSUPPORTED */
+    wk_status status; /* WK_OK: nothing said. WK_NO_MEMORY before WK_INVALID before WK_UNSUPPORTED */
     char text[TAPE_MAX_MESSAGES][MESSAGE_BYTES];
 };
 void messages_say(struct messages *m, wk_status status, const char *format, ...) WK_PRINTF(3, 4);
 void messages_no_memory(struct messages *m);
 wk_status messages_report(const struct messages *m, const struct wk_err *err);
 
-/* ---- names of values ------------------------------------------------------------------------------------------------ */
+/* ---- names of values ----------------------------------------------------------------------------------- */
 
-struct labels; /* a set of strings; finding and adding take constant time */
+struct labels;                              /* a set of strings; finding and adding take constant time */
 struct labels *labels_new(struct arena *a); /* NULL: out of memory */
-/* The first of base, base.2, base.3, ... (numbered: base1, base2, ...) that nobody has. WK_INVALID: longer than TAPE_NAME - 1. */
+/* The first of base, base.2, base.3, ... (numbered: base1, base2, ...) that nobody has. WK_INVALID: longer than
+ * TAPE_NAME - 1. */
 wk_status labels_free(struct labels *n, const char *base, bool numbered, char out[TAPE_NAME]);
 bool labels_has(const struct labels *n, const char *name);
 bool labels_take(struct labels *n, const char *name); /* false: out of memory */
 
-/* ---- tensors of the file ---------------------------------------------------------------------------------------------- */
+/* ---- tensors of the file ------------------------------------------------------------------------------- */
 
-/* The file's tensor <scope><name><suffix>, else the one whose last part an alias of the plugin makes mean the same; NULL: none. */
-const struct gguf_tensor *builder_find_tensor(const struct gguf *file, const struct wk_arch *arch, const char *scope, const char *name, const char *suffix);
+/* The file's tensor <scope><name><suffix>, else the one whose last part an alias of the plugin makes mean the same;
+ * NULL: none. */
+const struct gguf_tensor *builder_find_tensor(const struct gguf *file, const struct wk_arch *arch, const char *scope,
+                                              const char *name, const char *suffix);
 /* As rows x cols x slabs; false: more than three dimensions, or one of 2^32 or more. */
 bool builder_tensor_shape(const struct gguf_tensor *t, uint32_t *rows, uint32_t *cols, uint32_t *slabs);
 
-/* ---- the builder --------------------------------------------------------------------------------------------------------- */
+/* ---- the builder --------------------------------------------------------------------------------------- */
 
 struct builder {
     struct tape_program *p;
@@ -49,27 +54,31 @@ struct builder {
     char scope[32];
     uint32_t layer;
     uint32_t cap_tensors, cap_values, cap_ops, cap_kv_layers;
-    char (*asked)[TAPE_NAME];    /* [n_tensors] the plugin's name of the tensor, without ".weight": an alias's values bear it */
+    char (*asked)[TAPE_NAME]; /* [n_tensors] the plugin's name of the tensor, without ".weight": an alias's values bear
+                                 it */
     uint32_t cap_asked;
-    uint32_t *tensor_of_file;    /* [tensors of the file] index + 1 in p->tensors; UINT32_MAX: read as numbers; 0: nobody used it yet */
-    uint8_t *type_refused;       /* [256] a ggml type that nobody serves is said once */
-    uint32_t logits, embedding;  /* OUTPUT operations; TAPE_NONE: not recorded */
+    uint32_t *tensor_of_file;   /* [tensors of the file] index + 1 in p->tensors; UINT32_MAX: read as numbers; 0: nobody
+                                   used it yet */
+    uint8_t *type_refused;      /* [256] a ggml type that nobody serves is said once */
+    uint32_t logits, embedding; /* OUTPUT operations; TAPE_NONE: not recorded */
 };
 void builder_table(struct builder *b, struct wk_builder *out);
-uint32_t builder_op(void *self, const struct wk_op *op);                       /* ops.c */
+uint32_t builder_op(void *self, const struct wk_op *op); /* ops.c */
 uint32_t builder_supports(void *self, uint32_t kind, uint32_t size);
 const char *op_kind_name(uint32_t kind);
 
-/* ---- keys ------------------------------------------------------------------------------------------------------------------ */
+/* ---- keys ---------------------------------------------------------------------------------------------- */
 
 /* Checks arch->keys against the file. On success meta is ready for open(); its strings are in `scratch`. */
-bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct arena *scratch, struct wk_meta *meta, struct messages *m);
+bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct arena *scratch, struct wk_meta *meta,
+                struct messages *m);
 /* The file's <architecture>.context_length where the caller asks for no other. */
 bool keys_context(const struct gguf *file, const char *architecture, uint32_t asked, uint32_t *out, struct messages *m);
 
-/* ---- passes ------------------------------------------------------------------------------------------------------------------ */
+/* ---- passes -------------------------------------------------------------------------------------------- */
 
-/* Readers of every value: operations op[first[v]] .. op[first[v + 1] - 1], ascending; an operation that reads v twice is there twice. */
+/* Readers of every value: operations op[first[v]] .. op[first[v + 1] - 1], ascending; an operation that reads v twice
+ * is there twice. */
 struct uses {
     uint32_t *first, *op;
 };
@@ -78,7 +87,7 @@ bool uses_make(const struct tape_program *p, struct arena *scratch, struct uses 
 void canonical_pass(struct tape_program *p);
 bool taps_pass(struct tape_program *p, const struct tape_options *o, struct messages *m);
 void roles_pass(struct tape_program *p, const struct uses *u);
-void demand_pass(struct tape_program *p);                                      /* sets values[].rows */
+void demand_pass(struct tape_program *p); /* sets values[].rows */
 bool fuse_pass(struct tape_program *p, const struct uses *u, uint32_t fuse, struct arena *arena, struct arena *scratch);
 bool plan_pass(struct tape_program *p, struct arena *arena, struct arena *scratch);
 

@@ -1,4 +1,5 @@
-/* keys.c: the plugin's table of metadata keys against the file. Every number that a plugin computes with has passed its range here. */
+/* keys.c: the plugin's table of metadata keys against the file. Every number that a plugin computes with has passed its
+ * range here. */
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +52,9 @@ static bool read_number(struct check *c, const struct wk_key *k, const struct gg
         double other;
         if (!number_at(c, k, kv, i, &other)) return false;
         if (other == *out) continue;
-        messages_say(c->messages, WK_UNSUPPORTED, "%s: elements 0 and %llu are %.9g and %.9g, one value for all layers is served", c->name, (unsigned long long)i, *out, other);
+        messages_say(c->messages, WK_UNSUPPORTED,
+                     "%s: elements 0 and %llu are %.9g and %.9g, one value for all layers is served", c->name,
+                     (unsigned long long)i, *out, other);
         return false;
     }
     if (k->type == WK_KEY_BOOL || (isfinite(*out) && *out >= k->min && *out <= k->max)) return true;
@@ -69,7 +72,8 @@ static bool read_text(struct check *c, const struct gguf_kv *kv, const char **ou
         return false;
     }
     if (s.len > MAX_TEXT || memchr(s.data, '\0', (size_t)s.len)) {
-        messages_say(c->messages, WK_INVALID, "%s: a text of %llu bytes, must be at most %d without a zero byte", c->name, (unsigned long long)s.len, MAX_TEXT);
+        messages_say(c->messages, WK_INVALID, "%s: a text of %llu bytes, must be at most %d without a zero byte",
+                     c->name, (unsigned long long)s.len, MAX_TEXT);
         return false;
     }
     char *copy = arena_take(c->scratch, (size_t)s.len + 1, 1);
@@ -97,14 +101,17 @@ static bool read_key(struct check *c, const struct wk_key *k, struct wk_key_valu
     case WK_KEY_F32:
     case WK_KEY_BOOL: return read_number(c, k, kv, &v->num);
     case WK_KEY_TEXT: return read_text(c, kv, &v->text);
-    default: messages_say(c->messages, WK_UNSUPPORTED, "%s: key type %u of a newer ABI", c->name, (unsigned)k->type); return false;
+    default:
+        messages_say(c->messages, WK_UNSUPPORTED, "%s: key type %u of a newer ABI", c->name, (unsigned)k->type);
+        return false;
     }
 }
 
 static uint32_t meta_tensor(void *self, const char *full_name, uint32_t *rows, uint32_t *cols, uint32_t *slabs)
 {
     const struct check *c = self;
-    /* "blk.7.attn_q.weight" -> "blk.7.", "attn_q", ".weight", so that aliases work on the last parts here as they do in record() */
+    /* "blk.7.attn_q.weight" -> "blk.7.", "attn_q", ".weight", so that aliases work on the last parts here as they do in
+     * record() */
     char scope[TAPE_NAME] = "", name[TAPE_NAME];
     const char *rest = full_name, *dot;
     if (strncmp(full_name, "blk.", 4) == 0 && (dot = strchr(full_name + 4, '.')) && dot + 1 - full_name < TAPE_NAME) {
@@ -117,7 +124,8 @@ static uint32_t meta_tensor(void *self, const char *full_name, uint32_t *rows, u
     const struct gguf_tensor *t = builder_find_tensor(c->file, c->arch, scope, name, suffix ? suffix : "");
     if (!t) return 0;
     uint32_t shape[3];
-    (void)builder_tensor_shape(t, &shape[0], &shape[1], &shape[2]); /* a shape that no record() can want reads as the largest numbers */
+    (void)builder_tensor_shape(t, &shape[0], &shape[1],
+                               &shape[2]); /* a shape that no record() can want reads as the largest numbers */
     if (rows) *rows = shape[0];
     if (cols) *cols = shape[1];
     if (slabs) *slabs = shape[2];
@@ -125,7 +133,8 @@ static uint32_t meta_tensor(void *self, const char *full_name, uint32_t *rows, u
 }
 
 /* general.architecture as a terminated string of at most TAPE_NAME - 1 bytes that the plugin claims. */
-static bool find_architecture(const struct wk_arch *arch, const struct gguf *file, char out[TAPE_NAME], struct messages *m)
+static bool find_architecture(const struct wk_arch *arch, const struct gguf *file, char out[TAPE_NAME],
+                              struct messages *m)
 {
     char text[MESSAGE_BYTES];
     const struct wk_err err = { text, sizeof text };
@@ -146,7 +155,8 @@ static bool find_architecture(const struct wk_arch *arch, const struct gguf *fil
     return false;
 }
 
-bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct arena *scratch, struct wk_meta *meta, struct messages *m)
+bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct arena *scratch, struct wk_meta *meta,
+                struct messages *m)
 {
     char architecture[TAPE_NAME];
     if (!find_architecture(arch, file, architecture, m)) return false;
@@ -166,7 +176,12 @@ bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct aren
         (void)snprintf(c->name, sizeof c->name, "%s%s%s", absolute ? "" : name, absolute ? "" : ".", k->name);
         ok = read_key(c, k, &values[i]) && ok;
     }
-    *meta = (struct wk_meta){ .struct_size = sizeof *meta, .n_values = arch->n_keys, .architecture = name, .value = values, .self = c, .tensor = meta_tensor };
+    *meta = (struct wk_meta){ .struct_size = sizeof *meta,
+                              .n_values = arch->n_keys,
+                              .architecture = name,
+                              .value = values,
+                              .self = c,
+                              .tensor = meta_tensor };
     return ok;
 }
 
@@ -175,7 +190,8 @@ bool keys_context(const struct gguf *file, const char *architecture, uint32_t as
     *out = asked;
     if (asked && asked <= MAX_CONTEXT) return true;
     if (asked) {
-        messages_say(m, WK_INVALID, "a context of %u positions was asked for, at most %d are served", (unsigned)asked, MAX_CONTEXT);
+        messages_say(m, WK_INVALID, "a context of %u positions was asked for, at most %d are served", (unsigned)asked,
+                     MAX_CONTEXT);
         return false;
     }
     char name[2 * TAPE_NAME], text[MESSAGE_BYTES];
@@ -183,9 +199,12 @@ bool keys_context(const struct gguf *file, const char *architecture, uint32_t as
     (void)snprintf(name, sizeof name, "%s.context_length", architecture);
     const struct gguf_kv *kv = gguf_find(file, name);
     uint64_t n = 0;
-    if (!kv) messages_say(m, WK_INVALID, "%s is missing; ask for a context", name);
-    else if (gguf_u64_at(file, kv, 0, &n, &err) != WK_OK) messages_say(m, WK_INVALID, "%s", text);
-    else if (!n || n > MAX_CONTEXT) messages_say(m, WK_INVALID, "%s: %llu, must be 1 to %d", name, (unsigned long long)n, MAX_CONTEXT);
+    if (!kv)
+        messages_say(m, WK_INVALID, "%s is missing; ask for a context", name);
+    else if (gguf_u64_at(file, kv, 0, &n, &err) != WK_OK)
+        messages_say(m, WK_INVALID, "%s", text);
+    else if (!n || n > MAX_CONTEXT)
+        messages_say(m, WK_INVALID, "%s: %llu, must be 1 to %d", name, (unsigned long long)n, MAX_CONTEXT);
     *out = (uint32_t)n;
     return kv && n && n <= MAX_CONTEXT;
 }

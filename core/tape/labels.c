@@ -1,4 +1,5 @@
-/* labels.c: values get distinct names, also where a file asks for 65,536 of one base: a set by hash, with the next free number at each base. */
+/* labels.c: values get distinct names, also where a file asks for 65,536 of one base: a set by hash, with the next free
+ * number at each base. */
 #include <stdio.h>
 #include <string.h>
 

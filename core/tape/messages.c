@@ -41,6 +41,7 @@ wk_status messages_report(const struct messages *m, const struct wk_err *err)
         int n = snprintf(err->text + used, err->cap - used, "%s%s", i ? "\n" : "", m->text[i]);
         used += n > 0 ? (size_t)n : 0;
     }
-    if (m->lost && used + 1 < err->cap) (void)snprintf(err->text + used, err->cap - used, "\n... and %u more", (unsigned)m->lost);
+    if (m->lost && used + 1 < err->cap)
+        (void)snprintf(err->text + used, err->cap - used, "\n... and %u more", (unsigned)m->lost);
     return m->status;
 }

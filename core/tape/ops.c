@@ -1,7 +1,7 @@
 /* ops.c: one recorded operation: may this host read the struct, do its inputs fit, what does it make.
  *
- * Every kind has a row in the table below and a take function that checks shapes and numbers and copies the fields. Messages name
- * the operation as its result would be called, the values it reads, and both shapes. */
+ * Every kind has a row in the table below and a take function that checks shapes and numbers and copies the fields.
+ * Messages name the operation as its result would be called, the values it reads, and both shapes. */
 #include <math.h>
 #include <string.h>
 
@@ -41,12 +41,9 @@ static const struct tape_tensor *weight(const struct builder *b, const struct dr
 {
     return d->op.t[i] == TAPE_NONE ? NULL : &b->p->tensors[d->op.t[i]];
 }
-static const struct tape_op *producer(const struct builder *b, const struct tape_value *v)
-{
-    return &b->p->ops[v->op];
-}
+static const struct tape_op *producer(const struct builder *b, const struct tape_value *v) { return &b->p->ops[v->op]; }
 
-/* ---- names ------------------------------------------------------------------------------------------------------------ */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 static bool name_it(struct builder *b, struct draft *d, const char *base, bool numbered)
 {
@@ -63,7 +60,8 @@ static bool name_in_scope(struct builder *b, struct draft *d, const char *what, 
 }
 static bool name_after_tensor(struct builder *b, struct draft *d)
 {
-    return d->op.t[0] == TAPE_NONE ? name_in_scope(b, d, op_kind_name(d->op.kind), false) : name_it(b, d, b->asked[d->op.t[0]], false);
+    return d->op.t[0] == TAPE_NONE ? name_in_scope(b, d, op_kind_name(d->op.kind), false)
+                                   : name_it(b, d, b->asked[d->op.t[0]], false);
 }
 /* x.rope; where that grows too long, blk.7.rope. */
 static bool name_after_input(struct builder *b, struct draft *d, const char *what)
@@ -73,7 +71,7 @@ static bool name_after_input(struct builder *b, struct draft *d, const char *wha
     return strlen(base) + 8 < TAPE_NAME ? name_it(b, d, base, false) : name_in_scope(b, d, what, false);
 }
 
-/* ---- checks that several kinds share ----------------------------------------------------------------------------------- */
+/* ---- checks that several kinds share ------------------------------------------------------------------- */
 
 static bool one_slot(struct builder *b, const struct draft *d, int i)
 {
@@ -84,8 +82,12 @@ static bool one_slot(struct builder *b, const struct draft *d, int i)
 static bool same_shape(struct builder *b, const struct draft *d)
 {
     const struct tape_value *x = input(b, d, 0), *y = input(b, d, 1);
-    if (x->width != y->width) REFUSE(WK_INVALID, "%s: %s is %u wide, %s %u", d->name, x->name, (unsigned)x->width, y->name, (unsigned)y->width);
-    if (x->slots != y->slots) REFUSE(WK_INVALID, "%s: %s has %u slots, %s %u", d->name, x->name, (unsigned)x->slots, y->name, (unsigned)y->slots);
+    if (x->width != y->width)
+        REFUSE(WK_INVALID, "%s: %s is %u wide, %s %u", d->name, x->name, (unsigned)x->width, y->name,
+               (unsigned)y->width);
+    if (x->slots != y->slots)
+        REFUSE(WK_INVALID, "%s: %s has %u slots, %s %u", d->name, x->name, (unsigned)x->slots, y->name,
+               (unsigned)y->slots);
     return true;
 }
 static bool is_route(struct builder *b, const struct draft *d, int i)
@@ -103,14 +105,15 @@ static bool finite_number(struct builder *b, const struct draft *d, const char *
 static bool known(struct builder *b, const struct draft *d, const char *what, uint32_t x, uint32_t first, uint32_t end)
 {
     if (x >= first && x < end) return true;
-    REFUSE(WK_UNSUPPORTED, "%s: %s %u is unknown to this host (ABI %d.%d)", d->name, what, (unsigned)x, WK_ABI_MAJOR, WK_ABI_MINOR);
+    REFUSE(WK_UNSUPPORTED, "%s: %s %u is unknown to this host (ABI %d.%d)", d->name, what, (unsigned)x, WK_ABI_MAJOR,
+           WK_ABI_MINOR);
 }
 static bool tensor_is(struct builder *b, const struct draft *d, int i, uint32_t rows, uint32_t cols, uint32_t slabs)
 {
     const struct tape_tensor *t = weight(b, d, i);
     if (!t || (t->rows == rows && t->cols == cols && t->slabs == slabs)) return true;
-    REFUSE(WK_INVALID, "%s: %s is %u x %u x %u, the operation needs %u x %u x %u", d->name, t->name, (unsigned)t->rows, (unsigned)t->cols,
-           (unsigned)t->slabs, (unsigned)rows, (unsigned)cols, (unsigned)slabs);
+    REFUSE(WK_INVALID, "%s: %s is %u x %u x %u, the operation needs %u x %u x %u", d->name, t->name, (unsigned)t->rows,
+           (unsigned)t->cols, (unsigned)t->slabs, (unsigned)rows, (unsigned)cols, (unsigned)slabs);
 }
 static bool as_input(const struct builder *b, struct draft *d, int i)
 {
@@ -119,7 +122,7 @@ static bool as_input(const struct builder *b, struct draft *d, int i)
     return true;
 }
 
-/* ---- one function a kind ------------------------------------------------------------------------------------------------- */
+/* ---- one function a kind ------------------------------------------------------------------------------- */
 
 static bool take_embed(struct builder *b, const union any_op *a, struct draft *d)
 {
@@ -128,12 +131,14 @@ static bool take_embed(struct builder *b, const union any_op *a, struct draft *d
     const struct tape_tensor *t = weight(b, d, 0);
     if (!tensor_is(b, d, 0, t->rows, t->cols, 1)) return false;
     if (e->index == WK_BY_POSITION && (uint64_t)b->p->context + e->offset > t->rows)
-        REFUSE(WK_INVALID, "%s: a context of %u positions (+ %u) reaches past the table's %u rows; ask for a shorter context", d->name,
-               (unsigned)b->p->context, (unsigned)e->offset, (unsigned)t->rows);
+        REFUSE(WK_INVALID,
+               "%s: a context of %u positions (+ %u) reaches past the table's %u rows; ask for a shorter context",
+               d->name, (unsigned)b->p->context, (unsigned)e->offset, (unsigned)t->rows);
     if (e->index == WK_BY_TOKEN) {
         if (e->offset) REFUSE(WK_INVALID, "%s: an offset of %u for a table of tokens", d->name, (unsigned)e->offset);
         if (b->p->n_vocab && b->p->n_vocab != t->rows)
-            REFUSE(WK_INVALID, "%s: %u tokens, another table has %u", d->name, (unsigned)t->rows, (unsigned)b->p->n_vocab);
+            REFUSE(WK_INVALID, "%s: %u tokens, another table has %u", d->name, (unsigned)t->rows,
+                   (unsigned)b->p->n_vocab);
         b->p->n_vocab = t->rows;
     }
     d->op.u.embed.index = e->index;
@@ -149,8 +154,10 @@ static bool take_product(struct builder *b, const struct wk_op_linear *l, struct
     const struct tape_tensor *w = weight(b, d, 0);
     if (!tensor_is(b, d, 0, w->rows, x->width, d->op.kind == WK_OP_EXPERT ? l->n_expert : 1)) return false;
     if (!l->n || (uint64_t)l->first + l->n > w->rows)
-        REFUSE(WK_INVALID, "%s: rows %u to %llu of %s, which has %u", d->name, (unsigned)l->first, (unsigned long long)l->first + l->n, w->name, (unsigned)w->rows);
-    bool bias_fits = d->op.kind == WK_OP_EXPERT ? tensor_is(b, d, 1, l->n_expert, w->rows, 1) : tensor_is(b, d, 1, 1, w->rows, 1);
+        REFUSE(WK_INVALID, "%s: rows %u to %llu of %s, which has %u", d->name, (unsigned)l->first,
+               (unsigned long long)l->first + l->n, w->name, (unsigned)w->rows);
+    bool bias_fits =
+        d->op.kind == WK_OP_EXPERT ? tensor_is(b, d, 1, l->n_expert, w->rows, 1) : tensor_is(b, d, 1, 1, w->rows, 1);
     d->op.u.linear.first = l->first;
     d->op.u.linear.n = l->n;
     d->op.u.linear.n_expert = l->n_expert;
@@ -169,9 +176,11 @@ static bool take_expert(struct builder *b, const union any_op *a, struct draft *
     const struct tape_value *x = input(b, d, 0), *r = input(b, d, 1);
     const struct tape_value *scores = &b->p->values[producer(b, r)->in[0]];
     if (x->slots != 1 && x->slots != r->slots)
-        REFUSE(WK_INVALID, "%s: %s has %u slots, %s %u", d->name, x->name, (unsigned)x->slots, r->name, (unsigned)r->slots);
+        REFUSE(WK_INVALID, "%s: %s has %u slots, %s %u", d->name, x->name, (unsigned)x->slots, r->name,
+               (unsigned)r->slots);
     if (scores->width != a->linear.n_expert)
-        REFUSE(WK_INVALID, "%s: %u experts, %s chooses among %u", d->name, (unsigned)a->linear.n_expert, r->name, (unsigned)scores->width);
+        REFUSE(WK_INVALID, "%s: %u experts, %s chooses among %u", d->name, (unsigned)a->linear.n_expert, r->name,
+               (unsigned)scores->width);
     d->slots = r->slots;
     return take_product(b, &a->linear, d);
 }
@@ -181,7 +190,9 @@ static bool take_norm(struct builder *b, const union any_op *a, struct draft *d)
     const struct wk_op_norm *n = &a->norm;
     if (!name_after_tensor(b, d) || !known(b, d, "norm", n->kind, 0, WK_NORM_LAYER + 1)) return false;
     const struct tape_value *x = input(b, d, 0);
-    if (n->group && x->width % n->group) REFUSE(WK_INVALID, "%s: %s is %u wide, not a multiple of %u", d->name, x->name, (unsigned)x->width, (unsigned)n->group);
+    if (n->group && x->width % n->group)
+        REFUSE(WK_INVALID, "%s: %s is %u wide, not a multiple of %u", d->name, x->name, (unsigned)x->width,
+               (unsigned)n->group);
     uint32_t width = n->group ? n->group : x->width;
     if (!tensor_is(b, d, 0, 1, width, 1) || !tensor_is(b, d, 1, 1, width, 1)) return false;
     if (n->kind == WK_NORM_RMS && d->op.t[1] != TAPE_NONE) REFUSE(WK_INVALID, "%s: an RMS norm has no bias", d->name);
@@ -212,10 +223,14 @@ static bool take_rope(struct builder *b, const union any_op *a, struct draft *d)
     uint32_t head = a->rope.head;
     if (!name_after_input(b, d, "rope") || !one_slot(b, d, 0)) return false;
     if (!f || f->struct_size < sizeof *f || !f->freq) REFUSE(WK_INVALID, "%s: no frequencies", d->name);
-    if (f->struct_size > sizeof *f || f->pad) REFUSE(WK_UNSUPPORTED, "%s: frequencies of a newer ABI than %d.%d", d->name, WK_ABI_MAJOR, WK_ABI_MINOR);
+    if (f->struct_size > sizeof *f || f->pad)
+        REFUSE(WK_UNSUPPORTED, "%s: frequencies of a newer ABI than %d.%d", d->name, WK_ABI_MAJOR, WK_ABI_MINOR);
     if (!known(b, d, "style", f->style, 0, WK_ROPE_HALVES + 1)) return false;
-    if (!head || x->width % head) REFUSE(WK_INVALID, "%s: %s is %u wide, not a multiple of head %u", d->name, x->name, (unsigned)x->width, (unsigned)head);
-    if (!f->n || (uint64_t)f->n * 2 > head) REFUSE(WK_INVALID, "%s: %u pairs in a head of %u", d->name, (unsigned)f->n, (unsigned)head);
+    if (!head || x->width % head)
+        REFUSE(WK_INVALID, "%s: %s is %u wide, not a multiple of head %u", d->name, x->name, (unsigned)x->width,
+               (unsigned)head);
+    if (!f->n || (uint64_t)f->n * 2 > head)
+        REFUSE(WK_INVALID, "%s: %u pairs in a head of %u", d->name, (unsigned)f->n, (unsigned)head);
     if (!finite_number(b, d, "mscale", f->mscale)) return false;
     for (uint32_t i = 0; i < f->n; i++)
         if (!isfinite(f->freq[i])) REFUSE(WK_INVALID, "%s: frequency %u is not a finite number", d->name, (unsigned)i);
@@ -234,29 +249,40 @@ static bool take_kv_layer(struct builder *b, struct draft *d)
     struct tape_program *p = b->p;
     uint32_t g = 0;
     while (g < p->n_groups && p->groups[g].window != d->op.u.attn.window) g++;
-    if (g == TAPE_MAX_GROUPS) REFUSE(WK_INVALID, "%s: more than %d different attention windows", d->name, TAPE_MAX_GROUPS);
+    if (g == TAPE_MAX_GROUPS)
+        REFUSE(WK_INVALID, "%s: more than %d different attention windows", d->name, TAPE_MAX_GROUPS);
     p->kv_layers = arena_grow(b->arena, p->kv_layers, p->n_kv_layers, &b->cap_kv_layers, sizeof *p->kv_layers);
     if (!p->kv_layers) return p->n_kv_layers = 0, messages_no_memory(b->messages), false;
     if (g == p->n_groups) p->groups[p->n_groups++] = (struct tape_kv_group){ .window = d->op.u.attn.window };
     p->groups[g].n_layers++;
     d->op.u.attn.kv_layer = p->n_kv_layers;
-    p->kv_layers[p->n_kv_layers++] = (struct tape_kv_layer){ .op = p->n_ops, .group = g, .kv_heads = d->op.u.attn.kv_heads,
-                                                             .head_k = d->op.u.attn.head_k, .head_v = d->op.u.attn.head_v };
+    p->kv_layers[p->n_kv_layers++] = (struct tape_kv_layer){ .op = p->n_ops,
+                                                             .group = g,
+                                                             .kv_heads = d->op.u.attn.kv_heads,
+                                                             .head_k = d->op.u.attn.head_k,
+                                                             .head_v = d->op.u.attn.head_v };
     return true;
 }
 static bool take_attention(struct builder *b, const union any_op *a, struct draft *d)
 {
     const struct wk_attn *t = &a->attn;
     uint32_t q = input(b, d, 0)->width, k = input(b, d, 1)->width, v = input(b, d, 2)->width;
-    if (!name_in_scope(b, d, "attention", false) || !one_slot(b, d, 0) || !one_slot(b, d, 1) || !one_slot(b, d, 2)) return false;
-    if (t->flags) REFUSE(WK_UNSUPPORTED, "%s: flags 0x%x are unknown to this host (ABI %d.%d)", d->name, (unsigned)t->flags, WK_ABI_MAJOR, WK_ABI_MINOR);
+    if (!name_in_scope(b, d, "attention", false) || !one_slot(b, d, 0) || !one_slot(b, d, 1) || !one_slot(b, d, 2))
+        return false;
+    if (t->flags)
+        REFUSE(WK_UNSUPPORTED, "%s: flags 0x%x are unknown to this host (ABI %d.%d)", d->name, (unsigned)t->flags,
+               WK_ABI_MAJOR, WK_ABI_MINOR);
     if (!t->heads || !t->kv_heads || t->heads % t->kv_heads)
-        REFUSE(WK_INVALID, "%s: %u heads for %u of k and v, must be a multiple", d->name, (unsigned)t->heads, (unsigned)t->kv_heads);
+        REFUSE(WK_INVALID, "%s: %u heads for %u of k and v, must be a multiple", d->name, (unsigned)t->heads,
+               (unsigned)t->kv_heads);
     if (q % t->heads || k % t->kv_heads || q / t->heads != k / t->kv_heads)
-        REFUSE(WK_INVALID, "%s: q is %u wide for %u heads, k %u for %u", d->name, (unsigned)q, (unsigned)t->heads, (unsigned)k, (unsigned)t->kv_heads);
-    if (v % t->kv_heads) REFUSE(WK_INVALID, "%s: v is %u wide for %u heads", d->name, (unsigned)v, (unsigned)t->kv_heads);
+        REFUSE(WK_INVALID, "%s: q is %u wide for %u heads, k %u for %u", d->name, (unsigned)q, (unsigned)t->heads,
+               (unsigned)k, (unsigned)t->kv_heads);
+    if (v % t->kv_heads)
+        REFUSE(WK_INVALID, "%s: v is %u wide for %u heads", d->name, (unsigned)v, (unsigned)t->kv_heads);
     if (!tensor_is(b, d, 0, 1, t->heads, 1) || !finite_number(b, d, "scale", (double)t->scale)) return false;
-    if (!isfinite(t->softcap) || t->softcap < 0) REFUSE(WK_INVALID, "%s: soft-cap %g must be 0 or above", d->name, (double)t->softcap);
+    if (!isfinite(t->softcap) || t->softcap < 0)
+        REFUSE(WK_INVALID, "%s: soft-cap %g must be 0 or above", d->name, (double)t->softcap);
     d->op.u.attn.heads = t->heads;
     d->op.u.attn.kv_heads = t->kv_heads;
     d->op.u.attn.head_k = k / t->kv_heads;
@@ -271,12 +297,18 @@ static bool take_attention(struct builder *b, const union any_op *a, struct draf
 
 static bool take_map(struct builder *b, const union any_op *a, struct draft *d)
 {
-    static const char *const names[WK_MAP_END] = { [WK_MAP_SCALE] = "scale", [WK_MAP_GELU_TANH] = "gelu", [WK_MAP_GELU_ERF] = "gelu", [WK_MAP_SILU] = "silu",
-                                                   [WK_MAP_SIGMOID] = "sigmoid", [WK_MAP_TANH] = "tanh", [WK_MAP_RELU] = "relu", [WK_MAP_SOFTCAP] = "softcap" };
+    static const char *const names[WK_MAP_END] = {
+        [WK_MAP_SCALE] = "scale", [WK_MAP_GELU_TANH] = "gelu",  [WK_MAP_GELU_ERF] = "gelu",
+        [WK_MAP_SILU] = "silu",   [WK_MAP_SIGMOID] = "sigmoid", [WK_MAP_TANH] = "tanh",
+        [WK_MAP_RELU] = "relu",   [WK_MAP_SOFTCAP] = "softcap"
+    };
     uint32_t fn = a->map.fn;
-    if (!name_after_input(b, d, fn && fn < WK_MAP_END ? names[fn] : "map") || !known(b, d, "function", fn, 1, WK_MAP_END)) return false;
+    if (!name_after_input(b, d, fn && fn < WK_MAP_END ? names[fn] : "map") ||
+        !known(b, d, "function", fn, 1, WK_MAP_END))
+        return false;
     if (!finite_number(b, d, "p", (double)a->map.p)) return false;
-    if (fn == WK_MAP_SOFTCAP && !(a->map.p > 0)) REFUSE(WK_INVALID, "%s: a cap of %g must be above 0", d->name, (double)a->map.p);
+    if (fn == WK_MAP_SOFTCAP && !(a->map.p > 0))
+        REFUSE(WK_INVALID, "%s: a cap of %g must be above 0", d->name, (double)a->map.p);
     d->op.u.map.fn = fn;
     d->op.u.map.p = a->map.p;
     return as_input(b, d, 0);
@@ -284,9 +316,12 @@ static bool take_map(struct builder *b, const union any_op *a, struct draft *d)
 static bool take_glu(struct builder *b, const union any_op *a, struct draft *d)
 {
     const struct wk_op_glu *g = &a->glu;
-    if (!name_in_scope(b, d, "glu", false) || !known(b, d, "function", g->fn, 1, WK_GLU_END) || !same_shape(b, d)) return false;
-    if (!finite_number(b, d, "alpha", (double)g->alpha) || !finite_number(b, d, "limit", (double)g->limit)) return false;
-    if (g->fn == WK_GLU_CLAMP && !(g->limit > 0)) REFUSE(WK_INVALID, "%s: a limit of %g must be above 0", d->name, (double)g->limit);
+    if (!name_in_scope(b, d, "glu", false) || !known(b, d, "function", g->fn, 1, WK_GLU_END) || !same_shape(b, d))
+        return false;
+    if (!finite_number(b, d, "alpha", (double)g->alpha) || !finite_number(b, d, "limit", (double)g->limit))
+        return false;
+    if (g->fn == WK_GLU_CLAMP && !(g->limit > 0))
+        REFUSE(WK_INVALID, "%s: a limit of %g must be above 0", d->name, (double)g->limit);
     d->op.u.glu.fn = g->fn;
     d->op.u.glu.alpha = g->alpha;
     d->op.u.glu.limit = g->limit;
@@ -302,8 +337,12 @@ static bool take_mul(struct builder *b, const union any_op *a, struct draft *d)
     (void)a;
     if (!name_in_scope(b, d, "mul", true)) return false;
     const struct tape_value *x = input(b, d, 0), *y = input(b, d, 1);
-    if (y->width != 1 && x->width != y->width) REFUSE(WK_INVALID, "%s: %s is %u wide, %s %u", d->name, x->name, (unsigned)x->width, y->name, (unsigned)y->width);
-    if (y->slots != 1 && x->slots != y->slots) REFUSE(WK_INVALID, "%s: %s has %u slots, %s %u", d->name, x->name, (unsigned)x->slots, y->name, (unsigned)y->slots);
+    if (y->width != 1 && x->width != y->width)
+        REFUSE(WK_INVALID, "%s: %s is %u wide, %s %u", d->name, x->name, (unsigned)x->width, y->name,
+               (unsigned)y->width);
+    if (y->slots != 1 && x->slots != y->slots)
+        REFUSE(WK_INVALID, "%s: %s has %u slots, %s %u", d->name, x->name, (unsigned)x->slots, y->name,
+               (unsigned)y->slots);
     return as_input(b, d, 0);
 }
 static bool take_cols(struct builder *b, const union any_op *a, struct draft *d)
@@ -312,7 +351,8 @@ static bool take_cols(struct builder *b, const union any_op *a, struct draft *d)
     const struct wk_op_cols *c = &a->cols;
     if (!name_after_input(b, d, "cols")) return false;
     if (!c->n || (uint64_t)c->first + c->n > x->width)
-        REFUSE(WK_INVALID, "%s: columns %u to %llu of %s, which is %u wide", d->name, (unsigned)c->first, (unsigned long long)c->first + c->n, x->name, (unsigned)x->width);
+        REFUSE(WK_INVALID, "%s: columns %u to %llu of %s, which is %u wide", d->name, (unsigned)c->first,
+               (unsigned long long)c->first + c->n, x->name, (unsigned)x->width);
     d->op.u.cols.first = c->first;
     d->op.u.cols.n = c->n;
     d->width = c->n;
@@ -324,8 +364,11 @@ static bool take_route(struct builder *b, const union any_op *a, struct draft *d
 {
     const struct wk_op_route *r = &a->route;
     uint32_t n = input(b, d, 0)->width;
-    if (!name_in_scope(b, d, "route", false) || !one_slot(b, d, 0) || !known(b, d, "score", r->score, 1, WK_SCORE_END)) return false;
-    if (!r->k || r->k > n || r->k > TAPE_MAX_SLOTS) REFUSE(WK_INVALID, "%s: top %u of %u (1 to %d are served)", d->name, (unsigned)r->k, (unsigned)n, TAPE_MAX_SLOTS);
+    if (!name_in_scope(b, d, "route", false) || !one_slot(b, d, 0) || !known(b, d, "score", r->score, 1, WK_SCORE_END))
+        return false;
+    if (!r->k || r->k > n || r->k > TAPE_MAX_SLOTS)
+        REFUSE(WK_INVALID, "%s: top %u of %u (1 to %d are served)", d->name, (unsigned)r->k, (unsigned)n,
+               TAPE_MAX_SLOTS);
     if (!finite_number(b, d, "scale", (double)r->scale)) return false;
     d->op.u.route.k = r->k;
     d->op.u.route.score = r->score;
@@ -339,14 +382,18 @@ static bool take_combine(struct builder *b, const union any_op *a, struct draft 
     (void)a;
     if (!name_in_scope(b, d, "combine", false) || !is_route(b, d, 1)) return false;
     const struct tape_value *y = input(b, d, 0), *r = input(b, d, 1);
-    if (y->slots != r->slots) REFUSE(WK_INVALID, "%s: %s has %u slots, %s %u", d->name, y->name, (unsigned)y->slots, r->name, (unsigned)r->slots);
+    if (y->slots != r->slots)
+        REFUSE(WK_INVALID, "%s: %s has %u slots, %s %u", d->name, y->name, (unsigned)y->slots, r->name,
+               (unsigned)r->slots);
     d->width = y->width;
     return true;
 }
 
 static bool take_pool(struct builder *b, const union any_op *a, struct draft *d)
 {
-    if (!name_in_scope(b, d, "pool", false) || !one_slot(b, d, 0) || !known(b, d, "pooling", a->pool.how, 1, WK_POOL_END)) return false;
+    if (!name_in_scope(b, d, "pool", false) || !one_slot(b, d, 0) ||
+        !known(b, d, "pooling", a->pool.how, 1, WK_POOL_END))
+        return false;
     d->op.u.pool.how = a->pool.how;
     return as_input(b, d, 0);
 }
@@ -358,7 +405,9 @@ static bool take_output(struct builder *b, const union any_op *a, struct draft *
     (void)snprintf(d->name, sizeof d->name, "%s", o->what == WK_OUT_EMBEDDING ? "embedding" : "logits");
     if (!known(b, d, "output", o->what, 1, WK_OUT_END) || !one_slot(b, d, 0)) return false;
     if (o->flags & ~(uint32_t)(logits ? 0 : WK_EMBEDDING_L2)) return known(b, d, "flags", o->flags, 0, 0);
-    if (logits == pooled) REFUSE(WK_INVALID, "%s: %s is %s", d->name, x->name, pooled ? "one pooled row a sequence" : "not the result of pool");
+    if (logits == pooled)
+        REFUSE(WK_INVALID, "%s: %s is %s", d->name, x->name,
+               pooled ? "one pooled row a sequence" : "not the result of pool");
     uint32_t *slot = logits ? &b->logits : &b->embedding;
     if (*slot != TAPE_NONE) REFUSE(WK_INVALID, "%s: recorded twice", d->name);
     *slot = b->p->n_ops;
@@ -379,9 +428,12 @@ static bool take_custom(struct builder *b, const union any_op *a, struct draft *
         if (!one_slot(b, d, (int)n)) return false;
         widths[n] = input(b, d, (int)n)->width;
     }
-    if (c->params_bytes > 4096 || (c->params_bytes && !c->params)) REFUSE(WK_INVALID, "%s: %u bytes of parameters, at most 4096", d->name, (unsigned)c->params_bytes);
+    if (c->params_bytes > 4096 || (c->params_bytes && !c->params))
+        REFUSE(WK_INVALID, "%s: %u bytes of parameters, at most 4096", d->name, (unsigned)c->params_bytes);
     d->width = c->def->width(widths, n);
-    if (!d->width) REFUSE(WK_INVALID, "%s: the plugin's operation refuses inputs of these widths (first: %u)", d->name, (unsigned)(n ? widths[0] : 0));
+    if (!d->width)
+        REFUSE(WK_INVALID, "%s: the plugin's operation refuses inputs of these widths (first: %u)", d->name,
+               (unsigned)(n ? widths[0] : 0));
     if (c->params_bytes) {
         void *copy = arena_take(b->arena, c->params_bytes, 1);
         if (!copy) return messages_no_memory(b->messages), false;
@@ -393,7 +445,7 @@ static bool take_custom(struct builder *b, const union any_op *a, struct draft *
     return true;
 }
 
-/* ---- the table, and the callback ------------------------------------------------------------------------------------------ */
+/* ---- the table, and the callback ----------------------------------------------------------------------- */
 
 static const struct op_kind {
     const char *name;
@@ -422,10 +474,7 @@ static const struct op_kind {
 };
 enum { MAX_OP_BYTES = 1024 };
 
-const char *op_kind_name(uint32_t kind)
-{
-    return kind && kind < WK_OP_END ? kinds[kind].name : "?";
-}
+const char *op_kind_name(uint32_t kind) { return kind && kind < WK_OP_END ? kinds[kind].name : "?"; }
 
 uint32_t builder_supports(void *self, uint32_t kind, uint32_t size)
 {
@@ -437,10 +486,12 @@ uint32_t builder_supports(void *self, uint32_t kind, uint32_t size)
 static bool readable(struct builder *b, const struct wk_op *o, union any_op *copy)
 {
     if (!o->kind || o->kind >= WK_OP_END)
-        REFUSE(WK_UNSUPPORTED, "op %u needs ABI %d.%u, this host has %d.%d", (unsigned)o->kind, WK_ABI_MAJOR, (unsigned)o->since, WK_ABI_MAJOR, WK_ABI_MINOR);
+        REFUSE(WK_UNSUPPORTED, "op %u needs ABI %d.%u, this host has %d.%d", (unsigned)o->kind, WK_ABI_MAJOR,
+               (unsigned)o->since, WK_ABI_MAJOR, WK_ABI_MINOR);
     const struct op_kind *k = &kinds[o->kind];
     if (o->size < k->size || o->size > MAX_OP_BYTES)
-        REFUSE(WK_INVALID, "%s%s: %u bytes, must be %u to %d", b->scope, k->name, (unsigned)o->size, (unsigned)k->size, MAX_OP_BYTES);
+        REFUSE(WK_INVALID, "%s%s: %u bytes, must be %u to %d", b->scope, k->name, (unsigned)o->size, (unsigned)k->size,
+               MAX_OP_BYTES);
     memcpy(copy, o, k->size);
     uint32_t set = 0; /* offset of the first byte that is not understood */
     for (uint32_t i = o->size; i-- > k->size;)
@@ -453,7 +504,8 @@ static bool readable(struct builder *b, const struct wk_op *o, union any_op *cop
     for (uint32_t i = 4; o->kind != WK_OP_CUSTOM && i-- > k->n_in;)
         if (o->in[i]) set = (uint32_t)(offsetof(struct wk_op, in) + i * sizeof o->in[0]);
     if (!set) return true;
-    REFUSE(WK_UNSUPPORTED, "%s%s: byte %u is set, unknown to this host (ABI %d.%d)", b->scope, k->name, (unsigned)set, WK_ABI_MAJOR, WK_ABI_MINOR);
+    REFUSE(WK_UNSUPPORTED, "%s%s: byte %u is set, unknown to this host (ABI %d.%d)", b->scope, k->name, (unsigned)set,
+           WK_ABI_MAJOR, WK_ABI_MINOR);
 }
 
 /* Ids become indices. An input that failed before stops the operation without another word. */
@@ -468,7 +520,8 @@ static bool resolve(struct builder *b, const struct wk_op *o, struct draft *d)
         if (missing || o->in[i] > b->p->n_values || o->t[i] > b->p->n_tensors)
             REFUSE(WK_INVALID, "%s%s: input %d is no value or tensor of this model", b->scope, k->name, i);
         if (o->in[i] && o->kind != WK_OP_OUTPUT && b->p->ops[b->p->values[o->in[i] - 1].op].kind == WK_OP_POOL)
-            REFUSE(WK_INVALID, "%s%s: only an output reads %s, one pooled row a sequence", b->scope, k->name, b->p->values[o->in[i] - 1].name);
+            REFUSE(WK_INVALID, "%s%s: only an output reads %s, one pooled row a sequence", b->scope, k->name,
+                   b->p->values[o->in[i] - 1].name);
     }
     return true;
 }
@@ -506,15 +559,18 @@ uint32_t builder_op(void *self, const struct wk_op *o)
     if (b->messages->status == WK_NO_MEMORY) return 0;
     union any_op copy;
     memset(&copy, 0, sizeof copy);
-    struct draft d = { .op = { .kind = o->kind, .layer = b->layer, .out = TAPE_NONE, .launch = TAPE_NONE }, .slots = 1 };
+    struct draft d = { .op = { .kind = o->kind, .layer = b->layer, .out = TAPE_NONE, .launch = TAPE_NONE },
+                       .slots = 1 };
     if (!readable(b, o, &copy) || !resolve(b, o, &d)) return 0;
     if (b->p->n_ops == TAPE_MAX_OPS) {
-        if (b->messages->status == WK_OK) messages_say(b->messages, WK_INVALID, "more than %d operations", TAPE_MAX_OPS);
+        if (b->messages->status == WK_OK)
+            messages_say(b->messages, WK_INVALID, "more than %d operations", TAPE_MAX_OPS);
         return 0;
     }
     if (!kinds[o->kind].take(b, &copy, &d)) return 0;
     if (d.width >= TAPE_MAX_WIDTH) {
-        messages_say(b->messages, WK_INVALID, "%s: %llu wide, must be below %d", d.name, (unsigned long long)d.width, TAPE_MAX_WIDTH);
+        messages_say(b->messages, WK_INVALID, "%s: %llu wide, must be below %d", d.name, (unsigned long long)d.width,
+                     TAPE_MAX_WIDTH);
         return 0;
     }
     return commit(b, &d);

@@ -5,7 +5,8 @@
 
 const char *launch_kind_name(enum launch_kind kind)
 {
-    static const char *const names[LAUNCH_KINDS] = { "embed", "product", "attend", "route", "combine", "norm_add", "alone", "output" };
+    static const char *const names[LAUNCH_KINDS] = { "embed",   "product",  "attend", "route",
+                                                     "combine", "norm_add", "alone",  "output" };
     return (unsigned)kind < LAUNCH_KINDS ? names[kind] : "?";
 }
 
@@ -20,12 +21,16 @@ static void print_fields(const struct tape_op *o, FILE *out)
     case WK_OP_EMBED: fprintf(out, " by %s", o->u.embed.index == WK_BY_TOKEN ? "token" : "position"); break;
     case WK_OP_LINEAR:
     case WK_OP_EXPERT: fprintf(out, " rows %u..%u", o->u.linear.first, o->u.linear.first + o->u.linear.n); break;
-    case WK_OP_NORM: fprintf(out, " %s eps %g", o->u.norm.kind == WK_NORM_RMS ? "rms" : "layer", (double)o->u.norm.eps); break;
+    case WK_OP_NORM:
+        fprintf(out, " %s eps %g", o->u.norm.kind == WK_NORM_RMS ? "rms" : "layer", (double)o->u.norm.eps);
+        break;
     case WK_OP_ROPE:
-        fprintf(out, " %s head %u pairs %u mscale %.9g", o->u.rope.style == WK_ROPE_PAIRS ? "pairs" : "halves", o->u.rope.head, o->u.rope.n, o->u.rope.mscale);
+        fprintf(out, " %s head %u pairs %u mscale %.9g", o->u.rope.style == WK_ROPE_PAIRS ? "pairs" : "halves",
+                o->u.rope.head, o->u.rope.n, o->u.rope.mscale);
         break;
     case WK_OP_ATTENTION:
-        fprintf(out, " heads %u/%u of %u scale %g", o->u.attn.heads, o->u.attn.kv_heads, o->u.attn.head_k, (double)o->u.attn.scale);
+        fprintf(out, " heads %u/%u of %u scale %g", o->u.attn.heads, o->u.attn.kv_heads, o->u.attn.head_k,
+                (double)o->u.attn.scale);
         if (o->u.attn.window) fprintf(out, " window %u", o->u.attn.window);
         if (o->u.attn.softcap > 0) fprintf(out, " softcap %g", (double)o->u.attn.softcap);
         break;
@@ -92,12 +97,14 @@ static void print_launches_a_layer(const struct tape_program *p, FILE *out)
 
 void tape_print(const struct tape_program *p, FILE *out)
 {
-    fprintf(out, "%s: context %u, %u tokens, %u layers, %u operations, %u launches\n", p->architecture, p->context, p->n_vocab, p->n_layers, p->n_ops, p->n_launches);
+    fprintf(out, "%s: context %u, %u tokens, %u layers, %u operations, %u launches\n", p->architecture, p->context,
+            p->n_vocab, p->n_layers, p->n_ops, p->n_launches);
     for (uint32_t i = 0; i < p->n_ops; i++) print_op(p, i, out);
     for (uint32_t i = 0; i < p->n_launches; i++) print_launch(p, i, out);
     print_launches_a_layer(p, out);
     for (uint32_t i = 0; i < p->n_buffers; i++)
-        fprintf(out, "buffer %u: %llu bytes a row, %s\n", i, (unsigned long long)p->buffers[i].row_bytes, rows_name(p->buffers[i].rows));
+        fprintf(out, "buffer %u: %llu bytes a row, %s\n", i, (unsigned long long)p->buffers[i].row_bytes,
+                rows_name(p->buffers[i].rows));
     for (uint32_t i = 0; i < p->n_groups; i++)
         fprintf(out, "KV group %u: %u layers, window %u\n", i, p->groups[i].n_layers, p->groups[i].window);
 }

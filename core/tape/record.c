@@ -1,4 +1,5 @@
-/* record.c: tape_record, from a file and a plugin to a program: keys, open, record, what only the whole tape can tell, passes. */
+/* record.c: tape_record, from a file and a plugin to a program: keys, open, record, what only the whole tape can tell,
+ * passes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,13 +33,16 @@ static void check_whole(const struct builder *b)
     const struct tape_program *p = b->p;
     struct messages *m = b->messages;
     if (m->status != WK_OK) return;
-    if (b->logits == TAPE_NONE && b->embedding == TAPE_NONE) messages_say(m, WK_INVALID, "neither logits nor embedding recorded");
+    if (b->logits == TAPE_NONE && b->embedding == TAPE_NONE)
+        messages_say(m, WK_INVALID, "neither logits nor embedding recorded");
     if (!p->n_vocab) messages_say(m, WK_INVALID, "no embedding of tokens recorded");
     for (uint32_t i = 0; i < p->n_values; i++)
         if (!p->values[i].n_readers) messages_say(m, WK_INVALID, "%s is computed and never read", p->values[i].name);
     if (b->logits != TAPE_NONE && p->n_vocab) {
         uint32_t width = p->values[p->ops[b->logits].in[0]].width;
-        if (width != p->n_vocab) messages_say(m, WK_INVALID, "logits: %u wide, the table of tokens has %u rows", (unsigned)width, (unsigned)p->n_vocab);
+        if (width != p->n_vocab)
+            messages_say(m, WK_INVALID, "logits: %u wide, the table of tokens has %u rows", (unsigned)width,
+                         (unsigned)p->n_vocab);
     }
     check_tensors(b);
 }
@@ -85,7 +89,8 @@ static void record(struct builder *b)
     void *model = NULL;
     wk_status status = b->arch->open(&meta, &model, &err);
     if (status != WK_OK) {
-        messages_say(b->messages, status, "%s: %s", b->p->architecture, text[0] ? text : "the plugin refuses this model without saying why");
+        messages_say(b->messages, status, "%s: %s", b->p->architecture,
+                     text[0] ? text : "the plugin refuses this model without saying why");
         return;
     }
     struct wk_builder table;
@@ -96,7 +101,8 @@ static void record(struct builder *b)
     if (b->messages->status == WK_OK) (void)run_passes(b);
 }
 
-wk_status tape_record(const struct wk_arch *arch, const struct gguf *file, const struct tape_options *o, struct tape_program **out, const struct wk_err *err)
+wk_status tape_record(const struct wk_arch *arch, const struct gguf *file, const struct tape_options *o,
+                      struct tape_program **out, const struct wk_err *err)
 {
     *out = NULL;
     struct arena *arena = arena_new(), *scratch = arena_new();
@@ -108,13 +114,22 @@ wk_status tape_record(const struct wk_arch *arch, const struct gguf *file, const
     } else {
         p->file = file;
         p->arena = arena;
-        struct builder b = { .p = p, .arena = arena, .scratch = scratch, .messages = messages, .arch = arch, .options = o,
-                             .layer = TAPE_NONE, .logits = TAPE_NONE, .embedding = TAPE_NONE };
+        struct builder b = { .p = p,
+                             .arena = arena,
+                             .scratch = scratch,
+                             .messages = messages,
+                             .arch = arch,
+                             .options = o,
+                             .layer = TAPE_NONE,
+                             .logits = TAPE_NONE,
+                             .embedding = TAPE_NONE };
         record(&b);
         status = messages_report(messages, err);
     }
-    if (status == WK_OK) *out = p;
-    else arena_free(arena);
+    if (status == WK_OK)
+        *out = p;
+    else
+        arena_free(arena);
     arena_free(scratch);
     free(messages);
     return status;
@@ -136,7 +151,9 @@ bool tape_launch_tapped(const struct tape_program *p, const struct tape_launch *
 {
     for (uint32_t i = 0; i < l->n_ops; i++) {
         const struct tape_op *op = &p->ops[l->ops[i]];
-        if ((op->out != TAPE_NONE && p->values[op->out].tapped) || (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores)) return true;
+        if ((op->out != TAPE_NONE && p->values[op->out].tapped) ||
+            (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores))
+            return true;
     }
     return false;
 }

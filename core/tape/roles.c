@@ -1,8 +1,9 @@
-/* roles.c: what each tensor is for, found by where its rows go and come from; no author states it. A tensor with several uses (a tied head, fused
- * q|k|v) has the role of its first. */
+/* roles.c: what each tensor is for, found by where its rows go and come from; no author states it. A tensor with
+ * several uses (a tied head, fused q|k|v) has the role of its first. */
 #include "tape/internal.h"
 
-static const char *const names[] = { "none", "embed", "q", "k", "v", "o", "gate", "up", "down", "router", "expert", "norm", "head", "bias", "sinks", "other" };
+static const char *const names[] = { "none", "embed",  "q",      "k",    "v",    "o",    "gate",  "up",
+                                     "down", "router", "expert", "norm", "head", "bias", "sinks", "other" };
 
 const char *tape_role_name(enum tape_role role)
 {

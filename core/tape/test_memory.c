@@ -1,4 +1,5 @@
-/* test_memory.c: the n-th allocation fails, or the n-th piece taken from an arena, for every n that recording makes: a status, a text, and nothing left behind. */
+/* test_memory.c: the n-th allocation fails, or the n-th piece taken from an arena, for every n that recording makes: a
+ * status, a text, and nothing left behind. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,10 @@ static int fails(void)
 }
 void *__wrap_malloc(size_t n) { return fails() ? NULL : __real_malloc(n); }
 void *__wrap_calloc(size_t n, size_t size) { return fails() ? NULL : __real_calloc(n, size); }
-void *__wrap_arena_take(struct arena *a, size_t n, size_t size) { return fails() ? NULL : __real_arena_take(a, n, size); }
+void *__wrap_arena_take(struct arena *a, size_t n, size_t size)
+{
+    return fails() ? NULL : __real_arena_take(a, n, size);
+}
 void *__wrap_arena_grow(struct arena *a, void *items, uint32_t n, uint32_t *cap, size_t size)
 {
     return fails() ? NULL : __real_arena_grow(a, items, n, cap, size);

@@ -1,5 +1,6 @@
-/* test_random.c: random tapes, each under every fusion mask and random taps: every operation is computed, in an order that can run, and no
- * buffer is overwritten while somebody still reads it. The checker knows nothing of how fusion and planning work. */
+/* test_random.c: random tapes, each under every fusion mask and random taps: every operation is computed, in an order
+ * that can run, and no buffer is overwritten while somebody still reads it. The checker knows nothing of how fusion and
+ * planning work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,8 +55,10 @@ static void attention(const struct wk_builder *b)
 {
     const struct wk_attn a = { .heads = 4, .kv_heads = 4, .scale = 1, .window = dice(3) * 16 };
     wk_val x = pick(), q = linear(b, x), k = linear(b, x), v = dice(4) ? linear(b, x) : k;
-    if (dice(2)) q = wk_head_norm(b, q, dice(2) ? "n8" : NULL, 8, 1e-5f);
-    else if (dice(3) == 0) q = wk_head_norm(b, q, NULL, 16, 1e-5f); /* not the heads of attention */
+    if (dice(2))
+        q = wk_head_norm(b, q, dice(2) ? "n8" : NULL, 8, 1e-5f);
+    else if (dice(3) == 0)
+        q = wk_head_norm(b, q, NULL, 16, 1e-5f); /* not the heads of attention */
     if (dice(4)) q = rope_of(b, q, dice(4) ? 8 : 16);
     if (dice(4)) k = rope_of(b, k, 8);
     if (dice(4) == 0) k = wk_head_norm(b, k, NULL, 8, 1e-5f); /* after the rope, where no pattern expects it */
@@ -67,7 +70,8 @@ static void attention(const struct wk_builder *b)
 }
 static void experts(const struct wk_builder *b)
 {
-    wk_val x = pick(), r = wk_route(b, wk_linear(b, x, "r", X, WK_NONE), K, WK_SOFTMAX_TOPK, 1), y = wk_expert(b, x, r, "e0", X, E, WK_NONE);
+    wk_val x = pick(), r = wk_route(b, wk_linear(b, x, "r", X, WK_NONE), K, WK_SOFTMAX_TOPK, 1),
+           y = wk_expert(b, x, r, "e0", X, E, WK_NONE);
     switch (dice(3)) {
     case 0: y = wk_glu(b, WK_GLU_SILU, y, wk_expert(b, x, r, "e1", X, E, WK_NONE)); break;
     case 1: y = wk_gelu_tanh(b, y); break;
@@ -128,9 +132,17 @@ static wk_status open_nothing(const struct wk_meta *meta, void **model, const st
     return WK_OK;
 }
 static void close_nothing(void *model) { (void)model; }
-static const char *const arch_names[] = { "random" }, *const arch_ignored[] = { "*" }; /* a tape uses what it likes of the file */
-static const struct wk_arch arch = { .struct_size = sizeof arch, .n_names = 1, .names = arch_names, .open = open_nothing, .record = record, .close = close_nothing,
-                                     .ignored = arch_ignored, .n_ignored = 1 };
+static const char *const arch_names[] = { "random" }, *const arch_ignored[] = {
+    "*"
+}; /* a tape uses what it likes of the file */
+static const struct wk_arch arch = { .struct_size = sizeof arch,
+                                     .n_names = 1,
+                                     .names = arch_names,
+                                     .open = open_nothing,
+                                     .record = record,
+                                     .close = close_nothing,
+                                     .ignored = arch_ignored,
+                                     .n_ignored = 1 };
 
 static struct gguf *make_file(struct gguf_build **out)
 {
@@ -139,8 +151,12 @@ static struct gguf *make_file(struct gguf_build **out)
     gguf_build_floats(g, "token_embd.weight", T_V, E, 1, NULL);
     gguf_build_floats(g, "position_embd.weight", T_C, E, 1, NULL);
     for (unsigned l = 0; l < 6; l++) {
-        static const struct { const char *name; uint32_t rows, cols, slabs; } t[] = { { "w0", E, E, 1 }, { "w1", E, E, 1 }, { "w2", E, E, 1 }, { "w3", E, E, 1 },
-            { "w4", E, E, 1 }, { "w5", E, E, 1 }, { "r", X, E, 1 }, { "e0", E, E, X }, { "e1", E, E, X }, { "e2", E, E, X }, { "n", 1, E, 1 }, { "n8", 1, 8, 1 }, { "one", 1, E, 1 } };
+        static const struct {
+            const char *name;
+            uint32_t rows, cols, slabs;
+        } t[] = { { "w0", E, E, 1 }, { "w1", E, E, 1 }, { "w2", E, E, 1 }, { "w3", E, E, 1 }, { "w4", E, E, 1 },
+                  { "w5", E, E, 1 }, { "r", X, E, 1 },  { "e0", E, E, X }, { "e1", E, E, X }, { "e2", E, E, X },
+                  { "n", 1, E, 1 },  { "n8", 1, 8, 1 }, { "one", 1, E, 1 } };
         for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
             char name[40];
             (void)snprintf(name, sizeof name, "blk.%u.%s.weight", l, t[i].name);

@@ -1,4 +1,5 @@
-/* test_refuse.c: every way in which a recording or a file is refused, with its text. Each row must fail, and say why in these words. */
+/* test_refuse.c: every way in which a recording or a file is refused, with its text. Each row must fail, and say why in
+ * these words. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include <cmocka.h>
 #include <worker/rope.h>
 
-/* ---- one plugin whose record() is the row's ------------------------------------------------------------------------------------------- */
+/* ---- one plugin whose record() is the row's ------------------------------------------------------------ */
 
 static void (*recording)(const struct wk_builder *b);
 
@@ -31,8 +32,16 @@ static void toy_record(const struct wk_builder *b, const void *model)
 static const char *const toy_names[] = { "toy" };
 static const char *const toy_ignored[] = { "junk.weight", "old.*" };
 static const struct wk_alias toy_aliases[] = { { "attn_out", "attn_output" }, { "bare", "sinks.weight" } };
-static const struct wk_arch toy = { .struct_size = sizeof toy, .n_names = 1, .names = toy_names, .open = toy_open, .record = toy_record, .close = free,
-                                    .aliases = toy_aliases, .n_aliases = 2, .ignored = toy_ignored, .n_ignored = 2 };
+static const struct wk_arch toy = { .struct_size = sizeof toy,
+                                    .n_names = 1,
+                                    .names = toy_names,
+                                    .open = toy_open,
+                                    .record = toy_record,
+                                    .close = free,
+                                    .aliases = toy_aliases,
+                                    .n_aliases = 2,
+                                    .ignored = toy_ignored,
+                                    .n_ignored = 2 };
 
 enum { E = T_E };
 static struct gguf_build *toy_file(void)
@@ -69,17 +78,22 @@ static wk_status attempt(struct gguf_build *g, void (*record)(const struct wk_bu
     recording = record;
     text[0] = '\0';
     wk_status status = tape_record(&toy, file, &o, &p, &err);
-    if (status == WK_OK) test_check_program(p);
-    else assert_null(p);
+    if (status == WK_OK)
+        test_check_program(p);
+    else
+        assert_null(p);
     tape_free(p);
     gguf_close(file);
     return status;
 }
 
-/* ---- broken recordings -------------------------------------------------------------------------------------------------------------------- */
+/* ---- broken recordings --------------------------------------------------------------------------------- */
 
 static const struct wk_attn heads_4_2 = { .heads = 4, .kv_heads = 2, .scale = 1 };
-static wk_val attend(const struct wk_builder *b, wk_val q, wk_val k, wk_val v, struct wk_attn a) { return wk_attention(b, q, k, v, NULL, &a); }
+static wk_val attend(const struct wk_builder *b, wk_val q, wk_val k, wk_val v, struct wk_attn a)
+{
+    return wk_attention(b, q, k, v, NULL, &a);
+}
 
 static void missing(const struct wk_builder *b) { finish(b, wk_linear(b, begin(b), "absent", E, WK_NONE)); }
 static void wrong_shape(const struct wk_builder *b) { finish(b, wk_linear(b, begin(b), "w", 2 * E, WK_NONE)); }
@@ -99,7 +113,10 @@ static void two_outputs(const struct wk_builder *b)
     finish(b, begin(b));
     finish(b, begin(b));
 }
-static void no_tokens(const struct wk_builder *b) { wk_logits(b, wk_linear(b, wk_embed_pos(b, "token_embd", T_V, E, 0), "output", T_V, WK_NONE)); }
+static void no_tokens(const struct wk_builder *b)
+{
+    wk_logits(b, wk_linear(b, wk_embed_pos(b, "token_embd", T_V, E, 0), "output", T_V, WK_NONE));
+}
 static void few_logits(const struct wk_builder *b)
 {
     wk_val x = wk_linear(b, begin(b), "w", E, WK_NONE);
@@ -123,7 +140,10 @@ static void glu_widths(const struct wk_builder *b)
     finish(b, wk_glu(b, WK_GLU_SILU, x, wk_cols(b, x, 0, 2)));
 }
 static void cols_past(const struct wk_builder *b) { finish(b, wk_cols(b, begin(b), 30, 3)); }
-static void rows_past(const struct wk_builder *b) { finish(b, wk_linear_rows(b, begin(b), (struct wk_rows){ "w", E, 20, 13, 0 }, WK_NONE)); }
+static void rows_past(const struct wk_builder *b)
+{
+    finish(b, wk_linear_rows(b, begin(b), (struct wk_rows){ "w", E, 20, 13, 0 }, WK_NONE));
+}
 static void attention_q(const struct wk_builder *b)
 {
     wk_val x = begin(b);
@@ -157,7 +177,8 @@ static void attention_flags(const struct wk_builder *b)
 static void windows(const struct wk_builder *b)
 {
     wk_val x = begin(b);
-    for (uint32_t i = 0; i < 9; i++) x = attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 4, .scale = 1, .window = i });
+    for (uint32_t i = 0; i < 9; i++)
+        x = attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 4, .scale = 1, .window = i });
     finish(b, x);
 }
 static void rope_with(const struct wk_builder *b, uint32_t head, uint32_t n, double freq0, uint32_t style)
@@ -229,7 +250,10 @@ static void context_past(const struct wk_builder *b)
     finish(b, wk_add(b, x, wk_embed_pos(b, "w", E, E, 2)));
 }
 static void name_twice(const struct wk_builder *b) { finish(b, wk_name(b, wk_name(b, begin(b), "mine"), "mine")); }
-static void name_long(const struct wk_builder *b) { finish(b, wk_name(b, begin(b), "a_name_of_sixty_four_bytes_is_longer_than_any_tensor_may_have_ok_")); }
+static void name_long(const struct wk_builder *b)
+{
+    finish(b, wk_name(b, begin(b), "a_name_of_sixty_four_bytes_is_longer_than_any_tensor_may_have_ok_"));
+}
 static void by_hand(const struct wk_builder *b)
 {
     wk_val x = begin(b);
@@ -266,7 +290,10 @@ static void custom_nothing(const struct wk_builder *b)
 }
 static uint32_t refuse_width(const uint32_t *in_width, uint32_t n_in) { return n_in == 1 && in_width[0] == 7 ? 7 : 0; }
 static uint32_t huge_width(const uint32_t *in_width, uint32_t n_in) { return n_in && in_width[0] ? TAPE_MAX_WIDTH : 0; }
-static void copy_row(const struct wk_custom_call *call) { memcpy(call->out, call->in[0], (size_t)call->n_rows * call->out_width * sizeof(float)); }
+static void copy_row(const struct wk_custom_call *call)
+{
+    memcpy(call->out, call->in[0], (size_t)call->n_rows * call->out_width * sizeof(float));
+}
 static void custom_of(const struct wk_builder *b, uint32_t (*width)(const uint32_t *, uint32_t))
 {
     static struct wk_custom_def def = { .struct_size = sizeof def, .name = "twist", .cpu = copy_row };
@@ -287,7 +314,8 @@ static const struct broken {
     { unread, WK_INVALID, "blk.0.w is computed and never read" },
     { no_output, WK_INVALID, "neither logits nor embedding recorded" },
     { two_outputs, WK_INVALID, "logits: recorded twice" },
-    { no_tokens, WK_INVALID, "token_embd: a context of 128 positions (+ 0) reaches past the table's 48 rows; ask for a shorter context" },
+    { no_tokens, WK_INVALID,
+      "token_embd: a context of 128 positions (+ 0) reaches past the table's 48 rows; ask for a shorter context" },
     { few_logits, WK_INVALID, "logits: 47 wide, the table of tokens has 48 rows" },
     { add_widths, WK_INVALID, "blk.0.add2: blk.0.add1 is 32 wide, blk.0.w.cols 20" },
     { mul_widths, WK_INVALID, "blk.0.mul1: token_embd is 32 wide, token_embd.cols 2" },
@@ -326,9 +354,11 @@ static const struct broken {
     { embedding_unpooled, WK_INVALID, "embedding: token_embd is not the result of pool" },
     { embedding_flags, WK_UNSUPPORTED, "embedding: flags 6 is unknown to this host (ABI 0.1)" },
     { output_what, WK_UNSUPPORTED, "logits: output 3 is unknown to this host (ABI 0.1)" },
-    { context_past, WK_INVALID, "blk.0.w: a context of 128 positions (+ 2) reaches past the table's 32 rows; ask for a shorter context" },
+    { context_past, WK_INVALID,
+      "blk.0.w: a context of 128 positions (+ 2) reaches past the table's 32 rows; ask for a shorter context" },
     { name_twice, WK_INVALID, "blk.0.mine: two values of this name" },
-    { name_long, WK_INVALID, "blk.0.a_name_of_sixty_four_bytes_is_longer_than_any_tensor_may_have_ok: a name has at most 63 bytes" },
+    { name_long, WK_INVALID,
+      "blk.0.a_name_of_sixty_four_bytes_is_longer_than_any_tensor_may_have_ok: a name has at most 63 bytes" },
     { by_hand, WK_INVALID, "the author's own words" },
     { strange_id, WK_INVALID, "blk.0.map: input 0 is no value or tensor of this model" },
     { strange_zero, WK_INVALID, "blk.0.map: input 0 is no value or tensor of this model" },
@@ -355,7 +385,7 @@ static void broken_recordings(void **state)
     gguf_build_free(g);
 }
 
-/* ---- broken files ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- broken files -------------------------------------------------------------------------------------- */
 
 static void unused_tensor(void **state)
 {
@@ -385,8 +415,9 @@ static void unserved_types(void **state)
     gguf_build_tensor(g, "output.weight", 16, T_V, E, 1, NULL, 18 * T_V);
     gguf_build_tensor(g, "token_embd.weight", 39, T_V, E, 1, NULL, 17 * T_V);
     assert_int_equal(attempt(g, good, text), WK_UNSUPPORTED); /* each type once, in the order of use */
-    assert_string_equal(text, "tensor type 39: no plugin serves it (looked at: quant-test.so; first used by token_embd.weight)\n"
-                              "tensor type 16: no plugin serves it (looked at: quant-test.so; first used by output.weight)");
+    assert_string_equal(
+        text, "tensor type 39: no plugin serves it (looked at: quant-test.so; first used by token_embd.weight)\n"
+              "tensor type 16: no plugin serves it (looked at: quant-test.so; first used by output.weight)");
     gguf_build_tensor(g, "output.weight", 16, T_V, E + 1, 1, NULL, 18 * T_V);
     assert_int_equal(attempt(g, good, text), WK_INVALID); /* a wrong shape weighs more */
     gguf_build_free(g);
@@ -403,7 +434,8 @@ static void broken_shapes(void **state)
     assert_string_equal(text, "blk.0.w.weight: the file has 4 dimensions, the plugin asks for 32 rows x 32 columns");
     gguf_build_floats(g, "blk.0.w.weight", E, E, 3, NULL);
     assert_int_equal(attempt(g, good, text), WK_INVALID);
-    assert_string_equal(text, "blk.0.w.weight: the file has 32 rows x 32 columns x 3 slabs, the plugin asks for 32 x 32 x 1");
+    assert_string_equal(text,
+                        "blk.0.w.weight: the file has 32 rows x 32 columns x 3 slabs, the plugin asks for 32 x 32 x 1");
     gguf_build_tensor(g, "blk.0.w.weight", 8, E, E, 1, NULL, 34 * E - 34); /* a row short */
     assert_int_equal(attempt(g, good, text), WK_INVALID);
     assert_non_null(strstr(text, "blk.0.w.weight"));
@@ -475,15 +507,21 @@ static void aliases(void **state)
     gguf_build_free(g);
 }
 
-/* ---- the growth rule ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the growth rule ----------------------------------------------------------------------------------- */
 
-static struct { struct wk_attn a; uint32_t next[3]; } longer;
+static struct {
+    struct wk_attn a;
+    uint32_t next[3];
+} longer;
 static uint32_t longer_bytes, new_kind, supported[3];
 
 static void put_longer(const struct wk_builder *b)
 {
     wk_val x = begin(b), y;
-    longer.a = (struct wk_attn){ .o = { .size = longer_bytes, .kind = WK_OP_ATTENTION, .in = { x.id, x.id, x.id } }, .heads = 4, .kv_heads = 4, .scale = 1 };
+    longer.a = (struct wk_attn){ .o = { .size = longer_bytes, .kind = WK_OP_ATTENTION, .in = { x.id, x.id, x.id } },
+                                 .heads = 4,
+                                 .kv_heads = 4,
+                                 .scale = 1 };
     y.id = b->op(b->self, &longer.a.o);
     finish(b, y);
 }
@@ -498,7 +536,9 @@ static void put_new_kind(const struct wk_builder *b)
 }
 static void put_pad(const struct wk_builder *b)
 {
-    const struct wk_op_norm n = { .o = { .size = sizeof n, .kind = WK_OP_NORM, .in = { begin(b).id } }, .eps = 1e-5f, .pad = 1 };
+    const struct wk_op_norm n = { .o = { .size = sizeof n, .kind = WK_OP_NORM, .in = { begin(b).id } },
+                                  .eps = 1e-5f,
+                                  .pad = 1 };
     finish(b, wk_put(b, &n.o));
 }
 static void put_third_input(const struct wk_builder *b)
@@ -542,7 +582,7 @@ static void growth(void **state)
     gguf_build_free(g);
 }
 
-/* ---- reading small tables, embeddings, custom operations: what is right ------------------------------------------------------------------------------ */
+/* ---- reading small tables, embeddings, custom operations: what is right -------------------------------- */
 
 static float read_back[4];
 static uint32_t read_found;
@@ -576,7 +616,9 @@ static void small_tables(void **state)
 static uint32_t same_width(const uint32_t *in_width, uint32_t n_in) { return n_in == 1 ? in_width[0] : 0; }
 static void twist_and_embed(const struct wk_builder *b)
 {
-    static const struct wk_custom_def def = { .struct_size = sizeof def, .name = "twist", .width = same_width, .cpu = copy_row };
+    static const struct wk_custom_def def = {
+        .struct_size = sizeof def, .name = "twist", .width = same_width, .cpu = copy_row
+    };
     static const uint32_t params[2] = { 7, 8 };
     wk_val x = begin(b);
     x = wk_custom(b, &def, &x, 1, params, sizeof params);
@@ -616,7 +658,11 @@ static void both_outputs_and_a_custom_operation(void **state)
 static void contexts(void **state)
 {
     (void)state;
-    static const struct { uint32_t context; const char *text; } rows[] = { { 0, "toy.context_length is missing; ask for a context" }, { 1u << 30, "a context of 1073741824 positions was asked for, at most 134217728 are served" } };
+    static const struct {
+        uint32_t context;
+        const char *text;
+    } rows[] = { { 0, "toy.context_length is missing; ask for a context" },
+                 { 1u << 30, "a context of 1073741824 positions was asked for, at most 134217728 are served" } };
     struct gguf_build *g = toy_file();
     gguf_build_drop(g, "toy.context_length");
     struct gguf *file = gguf_build_open(g);
@@ -641,9 +687,12 @@ static void contexts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(broken_recordings), cmocka_unit_test(unused_tensor), cmocka_unit_test(unserved_types), cmocka_unit_test(broken_shapes),
-        cmocka_unit_test(sixteen_messages), cmocka_unit_test(errors_are_sticky), cmocka_unit_test(aliases), cmocka_unit_test(growth), cmocka_unit_test(small_tables),
-        cmocka_unit_test(both_outputs_and_a_custom_operation), cmocka_unit_test(contexts),
+        cmocka_unit_test(broken_recordings), cmocka_unit_test(unused_tensor),
+        cmocka_unit_test(unserved_types),    cmocka_unit_test(broken_shapes),
+        cmocka_unit_test(sixteen_messages),  cmocka_unit_test(errors_are_sticky),
+        cmocka_unit_test(aliases),           cmocka_unit_test(growth),
+        cmocka_unit_test(small_tables),      cmocka_unit_test(both_outputs_and_a_custom_operation),
+        cmocka_unit_test(contexts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,8 @@ static void launches_a_layer(void **state)
     const struct tape_options o = test_options();
     for (uint32_t i = 0; i < n_test_models; i++) {
         struct opened r = record_model(test_models[i].name, &o);
-        for (uint32_t l = 0; l < T_L; l++) assert_int_equal(test_launches_of_layer(r.p, l), test_models[i].launches_a_layer);
+        for (uint32_t l = 0; l < T_L; l++)
+            assert_int_equal(test_launches_of_layer(r.p, l), test_models[i].launches_a_layer);
         assert_int_equal(test_launches_of_layer(r.p, TAPE_NONE), 2); /* embed and head */
         for (uint32_t k = 0; k < r.p->n_launches; k++) assert_string_equal(r.p->launches[k].alone, "");
         uint32_t all_rows = 0;
@@ -79,11 +80,13 @@ static void launches_hold_their_parts(void **state)
     assert_int_equal(qkv->n_seg, 3);
     assert_int_equal(p->ops[qkv->norm].out, tape_find_value(p, "blk.1.attn_norm"));
     assert_int_equal(qkv->x, p->ops[qkv->norm].in[0]);
-    assert_true(qkv->out == TAPE_NONE && qkv->seg[1].out == tape_find_value(p, "blk.1.attn_k") && qkv->seg[1].bias != TAPE_NONE);
+    assert_true(qkv->out == TAPE_NONE && qkv->seg[1].out == tape_find_value(p, "blk.1.attn_k") &&
+                qkv->seg[1].bias != TAPE_NONE);
 
     const struct tape_launch *attend = launch_of(p, "blk.1.attention");
     assert_int_equal(attend->kind, LAUNCH_ATTEND);
-    assert_true(attend->q == tape_find_value(p, "blk.1.attn_q") && attend->k_rope != TAPE_NONE && attend->q_norm == TAPE_NONE);
+    assert_true(attend->q == tape_find_value(p, "blk.1.attn_q") && attend->k_rope != TAPE_NONE &&
+                attend->q_norm == TAPE_NONE);
 
     const struct tape_launch *o_proj = launch_of(p, "blk.1.attn_output");
     assert_int_equal(o_proj->residual, tape_find_value(p, "blk.0.add2"));
@@ -128,7 +131,8 @@ static void order_of_recording_does_not_matter(void **state)
     const struct tape_op *add = &r.p->ops[value_of(r.p, "blk.1.add1")->op];
     assert_true(add->in[0] < add->in[1]);
     const struct tape_launch *attend = launch_of(r.p, "blk.2.attention");
-    assert_true(attend->q_norm != TAPE_NONE && attend->k_norm != TAPE_NONE && attend->v_norm == TAPE_NONE && attend->q_rope != TAPE_NONE);
+    assert_true(attend->q_norm != TAPE_NONE && attend->k_norm != TAPE_NONE && attend->v_norm == TAPE_NONE &&
+                attend->q_rope != TAPE_NONE);
     const struct tape_launch *up = launch_of(r.p, "blk.1.glu");
     assert_int_equal(up->seg[0].out, TAPE_NONE);
     assert_int_equal(r.p->ops[up->seg[0].op].out, r.p->ops[up->glu].in[0]); /* gate first, though recorded second */
@@ -136,7 +140,8 @@ static void order_of_recording_does_not_matter(void **state)
 
     r = record_model("gpt2", &o);
     const struct tape_launch *qkv = launch_of(r.p, "blk.0.attn_qkv.2");
-    for (uint32_t s = 0; s < 3; s++) assert_int_equal(qkv->seg[s].first, s * T_E); /* ranges of one tensor as neighbours */
+    for (uint32_t s = 0; s < 3; s++)
+        assert_int_equal(qkv->seg[s].first, s * T_E); /* ranges of one tensor as neighbours */
     close_model(&r);
 }
 
@@ -156,7 +161,8 @@ static void tail_of_the_last_layer_is_for_wanted_rows(void **state)
 static void taps_keep_values(void **state)
 {
     (void)state;
-    static const char *const names[] = { "blk.2.attn_output", "blk.0.attn_norm", "blk.1.attention.scores", "blk.1.attn_q.rope" };
+    static const char *const names[] = { "blk.2.attn_output", "blk.0.attn_norm", "blk.1.attention.scores",
+                                         "blk.1.attn_q.rope" };
     struct tape_options o = test_options();
     o.taps = names;
     o.n_taps = 4;
@@ -177,7 +183,8 @@ static void taps_keep_values(void **state)
     o.taps = all;
     o.n_taps = 1;
     r = record_model("gemma2", &o);
-    for (uint32_t i = 0; i < r.p->n_values; i++) assert_true(r.p->values[i].tapped && r.p->values[i].buffer != TAPE_NONE && r.p->values[i].rows == ROWS_ALL);
+    for (uint32_t i = 0; i < r.p->n_values; i++)
+        assert_true(r.p->values[i].tapped && r.p->values[i].buffer != TAPE_NONE && r.p->values[i].rows == ROWS_ALL);
     assert_int_equal(r.p->launches[r.p->n_launches - 1].kind, LAUNCH_OUTPUT);
     close_model(&r);
 }
@@ -226,9 +233,15 @@ static void each_fusion_off(void **state)
 static void a_fusion_that_is_off_changes_launches(void **state)
 {
     (void)state;
-    static const struct { const char *model; uint32_t bit, more; } rows[] = { /* launches more in all of T_L layers and outside */
-        { "gpt2", FUSE_EMBED, 2 }, { "gpt2", FUSE_NORM, 2 * T_L + 1 }, { "gpt2", FUSE_SIBLINGS, 2 * T_L }, { "gemma2", FUSE_GLU, T_L }, { "gpt-oss", FUSE_ATTEND, 2 * T_L },
-        { "gpt-oss", FUSE_ROUTE, T_L }, { "gpt-oss", FUSE_COMBINE, T_L }, { "gemma2", FUSE_NORM_ADD, 2 * T_L }, { "gpt2", FUSE_EPILOGUE, 3 * T_L + 1 } };
+    static const struct {
+        const char *model;
+        uint32_t bit, more;
+    } rows[] = {
+        /* launches more in all of T_L layers and outside */
+        { "gpt2", FUSE_EMBED, 2 },        { "gpt2", FUSE_NORM, 2 * T_L + 1 },   { "gpt2", FUSE_SIBLINGS, 2 * T_L },
+        { "gemma2", FUSE_GLU, T_L },      { "gpt-oss", FUSE_ATTEND, 2 * T_L },  { "gpt-oss", FUSE_ROUTE, T_L },
+        { "gpt-oss", FUSE_COMBINE, T_L }, { "gemma2", FUSE_NORM_ADD, 2 * T_L }, { "gpt2", FUSE_EPILOGUE, 3 * T_L + 1 }
+    };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct tape_options o = test_options();
         struct opened all = record_model(rows[i].model, &o);
@@ -254,7 +267,8 @@ static void windows_make_groups(void **state)
     assert_int_equal(r.p->groups[1].n_layers, T_L - 2);
     assert_int_equal(r.p->n_kv_layers, T_L);
     assert_int_equal(r.p->kv_layers[1].group, 1);
-    assert_true(r.p->kv_layers[2].kv_heads == T_G && r.p->kv_layers[2].head_k == T_D && r.p->kv_layers[2].head_v == T_D);
+    assert_true(r.p->kv_layers[2].kv_heads == T_G && r.p->kv_layers[2].head_k == T_D &&
+                r.p->kv_layers[2].head_v == T_D);
     close_model(&r);
 }
 
@@ -272,13 +286,26 @@ static void equal_ropes_share_a_table(void **state)
 static void roles_follow_data(void **state)
 {
     (void)state;
-    static const struct { const char *model, *tensor; enum tape_role role; } rows[] = {
-        { "gpt-oss", "token_embd.weight", ROLE_EMBED }, { "gpt-oss", "output.weight", ROLE_HEAD }, { "gpt-oss", "blk.0.attn_q.weight", ROLE_Q },
-        { "gpt-oss", "blk.0.attn_k.weight", ROLE_K }, { "gpt-oss", "blk.0.attn_v.weight", ROLE_V }, { "gpt-oss", "blk.0.attn_output.weight", ROLE_O },
-        { "gpt-oss", "blk.0.ffn_gate_inp.weight", ROLE_ROUTER }, { "gpt-oss", "blk.0.ffn_up_exps.weight", ROLE_EXPERT }, { "gpt-oss", "blk.0.attn_sinks.weight", ROLE_SINKS },
-        { "gpt-oss", "blk.0.attn_q.bias", ROLE_BIAS }, { "gemma2", "blk.0.ffn_gate.weight", ROLE_GATE }, { "gemma2", "blk.0.ffn_up.weight", ROLE_UP },
-        { "gemma2", "blk.0.ffn_down.weight", ROLE_DOWN }, { "gpt2", "blk.0.ffn_up.weight", ROLE_UP }, { "gpt2", "blk.0.ffn_down.weight", ROLE_DOWN },
-        { "gpt2", "blk.1.attn_norm.weight", ROLE_NORM }, { "mixtral", "blk.1.attn_q.weight", ROLE_Q } };
+    static const struct {
+        const char *model, *tensor;
+        enum tape_role role;
+    } rows[] = { { "gpt-oss", "token_embd.weight", ROLE_EMBED },
+                 { "gpt-oss", "output.weight", ROLE_HEAD },
+                 { "gpt-oss", "blk.0.attn_q.weight", ROLE_Q },
+                 { "gpt-oss", "blk.0.attn_k.weight", ROLE_K },
+                 { "gpt-oss", "blk.0.attn_v.weight", ROLE_V },
+                 { "gpt-oss", "blk.0.attn_output.weight", ROLE_O },
+                 { "gpt-oss", "blk.0.ffn_gate_inp.weight", ROLE_ROUTER },
+                 { "gpt-oss", "blk.0.ffn_up_exps.weight", ROLE_EXPERT },
+                 { "gpt-oss", "blk.0.attn_sinks.weight", ROLE_SINKS },
+                 { "gpt-oss", "blk.0.attn_q.bias", ROLE_BIAS },
+                 { "gemma2", "blk.0.ffn_gate.weight", ROLE_GATE },
+                 { "gemma2", "blk.0.ffn_up.weight", ROLE_UP },
+                 { "gemma2", "blk.0.ffn_down.weight", ROLE_DOWN },
+                 { "gpt2", "blk.0.ffn_up.weight", ROLE_UP },
+                 { "gpt2", "blk.0.ffn_down.weight", ROLE_DOWN },
+                 { "gpt2", "blk.1.attn_norm.weight", ROLE_NORM },
+                 { "mixtral", "blk.1.attn_q.weight", ROLE_Q } };
     const struct tape_options o = test_options();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct opened r = record_model(rows[i].model, &o);
@@ -296,7 +323,12 @@ static void roles_follow_data(void **state)
 static void capabilities(void **state)
 {
     (void)state;
-    static const struct { const char *model, *positional, *attention; } rows[] = { { "gpt2", "learned", "mha" }, { "gpt-oss", "rope_neox", "gqa swa sinks" }, { "gemma2", "rope_neox", "gqa swa" }, { "mixtral", "rope_neox", "gqa" } };
+    static const struct {
+        const char *model, *positional, *attention;
+    } rows[] = { { "gpt2", "learned", "mha" },
+                 { "gpt-oss", "rope_neox", "gqa swa sinks" },
+                 { "gemma2", "rope_neox", "gqa swa" },
+                 { "mixtral", "rope_neox", "gqa" } };
     const struct tape_options o = test_options();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct opened r = record_model(rows[i].model, &o);
@@ -306,7 +338,8 @@ static void capabilities(void **state)
         assert_string_equal(c.attention, rows[i].attention);
         assert_true(c.context_max == T_C && c.n_vocab == T_V && c.n_types == 1 && c.types[0] == 0);
         uint64_t bytes = 0;
-        for (uint32_t t = 0; t < r.p->n_tensors; t++) bytes += (uint64_t)r.p->tensors[t].rows * r.p->tensors[t].cols * r.p->tensors[t].slabs * 4;
+        for (uint32_t t = 0; t < r.p->n_tensors; t++)
+            bytes += (uint64_t)r.p->tensors[t].rows * r.p->tensors[t].cols * r.p->tensors[t].slabs * 4;
         assert_int_equal(c.type_bytes[0], bytes);
         close_model(&r);
     }
@@ -324,7 +357,8 @@ static void print_says_all(void **state)
         assert_non_null(out);
         tape_print(r.p, out);
         (void)fclose(out);
-        (void)snprintf(line, sizeof line, "launches a layer: %u %u %u, outside: 2\n", test_models[i].launches_a_layer, test_models[i].launches_a_layer, test_models[i].launches_a_layer);
+        (void)snprintf(line, sizeof line, "launches a layer: %u %u %u, outside: 2\n", test_models[i].launches_a_layer,
+                       test_models[i].launches_a_layer, test_models[i].launches_a_layer);
         assert_non_null(strstr(text, line));
         for (uint32_t v = 0; v < r.p->n_values; v++) assert_non_null(strstr(text, r.p->values[v].name));
         free(text);
@@ -353,11 +387,21 @@ static void digests_differ_with_the_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(launches_a_layer), cmocka_unit_test(launches_hold_their_parts), cmocka_unit_test(softcapped_logits_are_one_product),
-        cmocka_unit_test(order_of_recording_does_not_matter), cmocka_unit_test(tail_of_the_last_layer_is_for_wanted_rows), cmocka_unit_test(taps_keep_values),
-        cmocka_unit_test(unknown_tap_is_refused), cmocka_unit_test(each_fusion_off), cmocka_unit_test(a_fusion_that_is_off_changes_launches),
-        cmocka_unit_test(windows_make_groups), cmocka_unit_test(equal_ropes_share_a_table), cmocka_unit_test(roles_follow_data),
-        cmocka_unit_test(capabilities), cmocka_unit_test(print_says_all), cmocka_unit_test(digests_differ_with_the_numbers),
+        cmocka_unit_test(launches_a_layer),
+        cmocka_unit_test(launches_hold_their_parts),
+        cmocka_unit_test(softcapped_logits_are_one_product),
+        cmocka_unit_test(order_of_recording_does_not_matter),
+        cmocka_unit_test(tail_of_the_last_layer_is_for_wanted_rows),
+        cmocka_unit_test(taps_keep_values),
+        cmocka_unit_test(unknown_tap_is_refused),
+        cmocka_unit_test(each_fusion_off),
+        cmocka_unit_test(a_fusion_that_is_off_changes_launches),
+        cmocka_unit_test(windows_make_groups),
+        cmocka_unit_test(equal_ropes_share_a_table),
+        cmocka_unit_test(roles_follow_data),
+        cmocka_unit_test(capabilities),
+        cmocka_unit_test(print_says_all),
+        cmocka_unit_test(digests_differ_with_the_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

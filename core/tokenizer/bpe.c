@@ -15,23 +15,30 @@ static struct bpe_merge *find_merge(const struct bpe_merges *m, const struct voc
     }
 }
 
-/* All three tokens must be ones that text may become: a merge that builds a control token would let any user forge it. */
-wk_status bpe_add_merge(struct bpe_merges *m, const struct vocab *v, struct token_bytes left, struct token_bytes right, bool *twice,
-                        const struct wk_err *why)
+/* All three tokens must be ones that text may become: a merge that builds a control token would let
+ * any user forge it. */
+wk_status bpe_add_merge(struct bpe_merges *m, const struct vocab *v, struct token_bytes left, struct token_bytes right,
+                        bool *twice, const struct wk_err *why)
 {
     const struct token_bytes parts[2] = { left, right };
     uint32_t ids[3];
     *twice = false;
     for (int i = 0; i < 3; i++) {
-        if (i == 2 && left.len + right.len > v->longest) ids[i] = TOKEN_NONE;
+        if (i == 2 && left.len + right.len > v->longest)
+            ids[i] = TOKEN_NONE;
         else if (i == 2) {
             memcpy(m->joined, left.data, left.len);
             memcpy(m->joined + left.len, right.data, right.len);
             ids[i] = vocab_find(v, m->joined, left.len + right.len);
-        } else ids[i] = vocab_find(v, parts[i].data, parts[i].len);
+        } else
+            ids[i] = vocab_find(v, parts[i].data, parts[i].len);
         if (ids[i] == TOKEN_NONE || !vocab_is_text(v, ids[i]))
-            return wk_fail(why, WK_INVALID, "the %s of '%.*s' and '%.*s' is not a normal token of the vocabulary", i == 0 ? "left part" : i == 1 ? "right part" : "result",
-                           (int)(left.len < 64 ? left.len : 64), left.data, (int)(right.len < 64 ? right.len : 64), right.data);
+            return wk_fail(why, WK_INVALID, "the %s of '%.*s' and '%.*s' is not a normal token of the vocabulary",
+                           i == 0   ? "left part"
+                           : i == 1 ? "right part"
+                                    : "result",
+                           (int)(left.len < 64 ? left.len : 64), left.data, (int)(right.len < 64 ? right.len : 64),
+                           right.data);
     }
     struct bpe_merge *slot = find_merge(m, v, ids[0], ids[1]);
     *twice = slot->left != TOKEN_NONE;
@@ -39,10 +46,12 @@ wk_status bpe_add_merge(struct bpe_merges *m, const struct vocab *v, struct toke
     return WK_OK;
 }
 
-wk_status bpe_begin(struct bpe_merges *m, const struct vocab *v, uint64_t n, const char *where, const struct wk_err *err)
+wk_status bpe_begin(struct bpe_merges *m, const struct vocab *v, uint64_t n, const char *where,
+                    const struct wk_err *err)
 {
     if (n > 4u * TOKENIZER_MAX_VOCAB)
-        return wk_fail(err, WK_INVALID, "%s: %llu merges; at most %u are supported", where, (unsigned long long)n, 4u * TOKENIZER_MAX_VOCAB);
+        return wk_fail(err, WK_INVALID, "%s: %llu merges; at most %u are supported", where, (unsigned long long)n,
+                       4u * TOKENIZER_MAX_VOCAB);
     uint32_t slots = 16;
     while (slots < n + n / 2) slots *= 2;
     m->slot = malloc(slots * sizeof *m->slot);
@@ -78,7 +87,8 @@ wk_status bpe_open(struct bpe_merges *m, const struct vocab *v, const struct ggu
         const struct wk_err why = { text, sizeof text };
         bool twice; /* of two equal ones the first counts */
         if (!bpe_split(s.data, (size_t)s.len, &left, &right))
-            return wk_fail(err, WK_INVALID, "%s[%u]: expected two tokens separated by a space, found '%.*s'", key, i, (int)(s.len < 64 ? s.len : 64), s.data);
+            return wk_fail(err, WK_INVALID, "%s[%u]: expected two tokens separated by a space, found '%.*s'", key, i,
+                           (int)(s.len < 64 ? s.len : 64), s.data);
         status = bpe_add_merge(m, v, left, right, &twice, &why);
         if (status) (void)wk_fail(err, status, "%s[%u]: %s", key, i, text);
     }
@@ -91,9 +101,13 @@ void bpe_close(struct bpe_merges *m)
     free(m->joined);
 }
 
-struct bpe_model { const struct vocab *vocab; const struct bpe_merges *merges; };
+struct bpe_model {
+    const struct vocab *vocab;
+    const struct bpe_merges *merges;
+};
 
-static bool bpe_rule(const void *model, const char *text, const struct symbol *l, const struct symbol *r, uint32_t *priority, uint32_t *id)
+static bool bpe_rule(const void *model, const char *text, const struct symbol *l, const struct symbol *r,
+                     uint32_t *priority, uint32_t *id)
 {
     const struct bpe_model *bpe = model;
     (void)text; /* ids say it all */
@@ -104,7 +118,8 @@ static bool bpe_rule(const void *model, const char *text, const struct symbol *l
     return true;
 }
 
-bool bpe_merge_symbols(const struct vocab *v, const struct bpe_merges *m, struct encoder *e, const char *text, struct tokens *out)
+bool bpe_merge_symbols(const struct vocab *v, const struct bpe_merges *m, struct encoder *e, const char *text,
+                       struct tokens *out)
 {
     const struct bpe_model bpe = { v, m };
     if (!merger_run(&e->merger, bpe_rule, &bpe, text)) return false;
@@ -125,7 +140,8 @@ static uint32_t whole_word(const struct vocab *v, char *buffer, const char *word
     return id != TOKEN_NONE && vocab_is_text(v, id) ? id : TOKEN_NONE;
 }
 
-static bool encode_word(const struct bpe_model *bpe, bool ignore_merges, struct encoder *e, const char *word, uint32_t n, struct tokens *out)
+static bool encode_word(const struct bpe_model *bpe, bool ignore_merges, struct encoder *e, const char *word,
+                        uint32_t n, struct tokens *out)
 {
     if (n == 1) return tokens_add(out, bpe->vocab->byte_id[(unsigned char)word[0]]);
     if (ignore_merges) {
@@ -138,8 +154,8 @@ static bool encode_word(const struct bpe_model *bpe, bool ignore_merges, struct 
     return bpe_merge_symbols(bpe->vocab, bpe->merges, e, word, out);
 }
 
-wk_status bpe_encode(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *p, struct encoder *e, const char *text,
-                     size_t n, struct tokens *out, const struct wk_err *err)
+wk_status bpe_encode(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *p, struct encoder *e,
+                     const char *text, size_t n, struct tokens *out, const struct wk_err *err)
 {
     const struct bpe_model bpe = { v, m };
     const wk_status status = pretokenizer_split(p, &e->words, text, n, err);

@@ -1,6 +1,6 @@
-/* fuzz_hf_json.c: libFuzzer target. The input is a tokenizer.json, then a 0, then a text; what opens must encode the text and decode the ids. To get far
- * beyond the syntax, an input that begins with '#' is one of two small good files with a part of it replaced: '#', which file and which part, the part.
- * Build with -DWORKER_FUZZ=ON and clang. */
+/* fuzz_hf_json.c: libFuzzer target. The input is a tokenizer.json, then a 0, then a text; what opens must encode the
+ * text and decode the ids. To get far beyond the syntax, an input that begins with '#' is one of two small good files
+ * with a part of it replaced: '#', which file and which part, the part. Build with -DWORKER_FUZZ=ON and clang. */
 #include "tokenizer/hf_builder.h"
 
 static struct builder builder;
@@ -13,9 +13,11 @@ static struct hf_text make(const uint8_t *data, size_t size)
     if (!part) abort();
     if (size) memcpy(part, data + 1, size - 1);
     part[size ? size - 1 : 0] = '\0';
-    const char **slots[] = { &parts.normalizer, &parts.pre_tokenizer, &parts.post_processor, &parts.decoder, &parts.added, &parts.model };
+    const char **slots[] = { &parts.normalizer, &parts.pre_tokenizer, &parts.post_processor,
+                             &parts.decoder,    &parts.added,         &parts.model };
     *slots[(which >> 1) % 6] = part;
-    struct hf_text text = which & 1 ? hf_byte_level(&builder, &parts, which >> 7) : hf_byte_fallback(&builder, &parts, which >> 7);
+    struct hf_text text =
+        which & 1 ? hf_byte_level(&builder, &parts, which >> 7) : hf_byte_fallback(&builder, &parts, which >> 7);
     free(part);
     return text;
 }
@@ -47,7 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tokenizer *t;
     struct hf_text made = { 0 };
     if (n && data[0] == '#') made = make(data + 1, n - 1);
-    if (tokenizer_open_json_text(made.data ? made.data : (const char *)data, made.data ? made.n : n, "fuzz", NULL, 0, &t, &err) == WK_OK) {
+    if (tokenizer_open_json_text(made.data ? made.data : (const char *)data, made.data ? made.n : n, "fuzz", NULL, 0,
+                                 &t, &err) == WK_OK) {
         use(t, probe, sizeof probe - 1);
         if (zero) use(t, zero + 1, size - n - 1);
         tokenizer_close(t);

@@ -1,9 +1,11 @@
-/* fuzz_tokenizer.c: libFuzzer target. The first byte chooses a built-in vocabulary, the second where trusted text ends; the rest is
- * encoded and must decode to itself (byte-level BPE, control tokens shown). Build with -DWORKER_FUZZ=ON and clang. */
+/* fuzz_tokenizer.c: libFuzzer target. The first byte chooses a built-in vocabulary, the second where trusted text ends;
+ * the rest is encoded and must decode to itself (byte-level BPE, control tokens shown). Build with -DWORKER_FUZZ=ON and
+ * clang. */
 #include "tokenizer/utf8.h"
 #include "tokenizer/vocab_builder.h"
 
-static const char *const pres[] = { "gpt-2", "llama-bpe", "qwen2", "gpt-4o", "default", "falcon", "bloom", "deepseek-llm", "deepseek-coder", "deepseek-v3", NULL };
+static const char *const pres[] = { "gpt-2", "llama-bpe",    "qwen2",          "gpt-4o",      "default", "falcon",
+                                    "bloom", "deepseek-llm", "deepseek-coder", "deepseek-v3", NULL };
 enum { KINDS = sizeof pres / sizeof *pres };
 static struct tokenizer *tokenizers[KINDS];
 
@@ -11,8 +13,10 @@ static void open_all(void)
 {
     static struct builder b;
     for (size_t i = 0; i < KINDS; i++) {
-        if (pres[i]) builder_bpe(&b, pres[i]);
-        else builder_spm(&b);
+        if (pres[i])
+            builder_bpe(&b, pres[i]);
+        else
+            builder_spm(&b);
         builder_token(&b, "<x>", TOKEN_CONTROL, 0);
         builder_token(&b, "<x><y>", TOKEN_USER_DEFINED, 0);
         builder_token(&b, "><", TOKEN_CONTROL, 0);

@@ -1,5 +1,6 @@
-/* hf_encode.c: a text through the pipeline that a tokenizer.json describes: added tokens cut out of the raw text, the rest normalised, added tokens
- * cut out of that, then pieces and merges. The pieces and merges of byte-level files are those of GGUF's byte-level BPE. */
+/* hf_encode.c: a text through the pipeline that a tokenizer.json describes: added tokens cut out of the raw text, the
+ * rest normalised, added tokens cut out of that, then pieces and merges. The pieces and merges of byte-level files are
+ * those of GGUF's byte-level BPE. */
 #include "tokenizer/model.h"
 
 #include <stdlib.h>
@@ -17,7 +18,8 @@ static bool append(struct byte_buffer *b, const char *data, size_t n)
     return true;
 }
 
-static bool replace(const char *text, size_t n, const char *from, size_t from_len, const char *to, size_t to_len, struct byte_buffer *out)
+static bool replace(const char *text, size_t n, const char *from, size_t from_len, const char *to, size_t to_len,
+                    struct byte_buffer *out)
 {
     for (size_t i = 0; i < n;) {
         const char *found = memmem(text + i, n - i, from, from_len);
@@ -32,7 +34,8 @@ static bool apply(const struct hf_step *s, const char *text, size_t n, struct by
 {
     switch (s->kind) {
     case HF_NFC: return unicode_plain(text, n) ? append(out, text, n) : unicode_nfc(text, n, out);
-    case HF_PREPEND: return !n || (append(out, s->to, s->to_len) && append(out, text, n)); /* an empty text stays empty */
+    case HF_PREPEND:
+        return !n || (append(out, s->to, s->to_len) && append(out, text, n)); /* an empty text stays empty */
     default: return replace(text, n, s->from, s->from_len, s->to, s->to_len, out);
     }
 }
@@ -44,7 +47,8 @@ static void swap(struct byte_buffer *a, struct byte_buffer *b)
     *b = c;
 }
 
-wk_status hf_normalize(const struct hf_pipeline *p, const char *text, size_t n, struct byte_buffer *out, struct byte_buffer *spare, const struct wk_err *err)
+wk_status hf_normalize(const struct hf_pipeline *p, const char *text, size_t n, struct byte_buffer *out,
+                       struct byte_buffer *spare, const struct wk_err *err)
 {
     out->n = 0;
     bool ok = append(out, text, n);
@@ -52,12 +56,13 @@ wk_status hf_normalize(const struct hf_pipeline *p, const char *text, size_t n, 
         spare->n = 0;
         ok = apply(&p->step[i], out->data, out->n, spare);
         swap(out, spare);
-        if (out->n > HF_MAX_TEXT) return wk_fail(err, WK_INVALID, "the text grows beyond %d bytes when it is normalised", HF_MAX_TEXT);
+        if (out->n > HF_MAX_TEXT)
+            return wk_fail(err, WK_INVALID, "the text grows beyond %d bytes when it is normalised", HF_MAX_TEXT);
     }
     return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to normalise %zu bytes of text", n);
 }
 
-/* ---- byte fallback ----------------------------------------------------------------------------------------------------- */
+/* ---- byte fallback ------------------------------------------------------------------------------------- */
 
 /* Characters that are tokens, else the byte tokens of what they consist of. */
 static bool add_symbols(const struct vocab *v, struct merger *m, const char *text, uint32_t n)
@@ -75,7 +80,8 @@ static bool add_symbols(const struct vocab *v, struct merger *m, const char *tex
     return true;
 }
 
-static bool encode_piece(const struct vocab *v, const struct bpe_merges *m, bool ignore_merges, struct encoder *e, const char *text, uint32_t n, struct tokens *out)
+static bool encode_piece(const struct vocab *v, const struct bpe_merges *m, bool ignore_merges, struct encoder *e,
+                         const char *text, uint32_t n, struct tokens *out)
 {
     const uint32_t id = ignore_merges ? spm_find_text(v, text, n) : TOKEN_NONE;
     if (id != TOKEN_NONE) return tokens_add(out, id);
@@ -91,8 +97,9 @@ static bool mark_spaces(const struct hf_pipeline *p, const char *text, uint32_t 
     return (!wanted || has || append(out, SPACE_MARK, 3)) && replace(text, n, " ", 1, SPACE_MARK, 3, out);
 }
 
-static wk_status encode_characters(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *words, const struct hf_pipeline *p, struct encoder *e,
-                                   const char *text, uint32_t n, bool first, struct tokens *out, const struct wk_err *err)
+static wk_status encode_characters(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *words,
+                                   const struct hf_pipeline *p, struct encoder *e, const char *text, uint32_t n,
+                                   bool first, struct tokens *out, const struct wk_err *err)
 {
     bool ok = true;
     if (p->metaspace) {
@@ -100,7 +107,8 @@ static wk_status encode_characters(const struct vocab *v, const struct bpe_merge
         text = e->spare.data;
         n = (uint32_t)e->spare.n;
     }
-    if (ok && !words->n_steps) ok = encode_piece(v, m, words->ignore_merges, e, text, n, out);
+    if (ok && !words->n_steps)
+        ok = encode_piece(v, m, words->ignore_merges, e, text, n, out);
     else if (ok) {
         const wk_status status = pretokenizer_split(words, &e->words, text, n, err);
         if (status) return status;
@@ -110,23 +118,26 @@ static wk_status encode_characters(const struct vocab *v, const struct bpe_merge
     return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to encode %u bytes of text", n);
 }
 
-/* ---- the whole way ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole way ------------------------------------------------------------------------------------- */
 
 /* One text that holds no added token. */
-static wk_status encode_text(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *words, const struct hf_pipeline *p, struct encoder *e,
-                             const char *text, uint32_t n, bool first, struct tokens *out, const struct wk_err *err)
+static wk_status encode_text(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *words,
+                             const struct hf_pipeline *p, struct encoder *e, const char *text, uint32_t n, bool first,
+                             struct tokens *out, const struct wk_err *err)
 {
     if (!p->byte_level) return encode_characters(v, m, words, p, e, text, n, first, out, err);
     if (p->prefix_space && text[0] != ' ') {
         e->spare.n = 0;
-        if (!append(&e->spare, " ", 1) || !append(&e->spare, text, n)) return wk_fail(err, WK_NO_MEMORY, "no memory to encode %u bytes of text", n);
+        if (!append(&e->spare, " ", 1) || !append(&e->spare, text, n))
+            return wk_fail(err, WK_NO_MEMORY, "no memory to encode %u bytes of text", n);
         text = e->spare.data;
         n++;
     }
     return bpe_encode(v, m, words, e, text, n, out, err);
 }
 
-/* The spans of a stretch [at, at + len) of the text, as of a text of their own; returns how many. All before spans[0] ended before the stretch. */
+/* The spans of a stretch [at, at + len) of the text, as of a text of their own; returns how many. All before spans[0]
+ * ended before the stretch. */
 static size_t cut_spans(const struct trust_span *spans, uint32_t at, uint32_t len, struct trust_span *out)
 {
     size_t n = 0;
@@ -137,10 +148,11 @@ static size_t cut_spans(const struct trust_span *spans, uint32_t at, uint32_t le
     }
 }
 
-/* A stretch between added tokens of the raw text. Where the normalizer changes a text, it is not known any more which byte came from whom: control tokens
- * are then found in it only if all of it may hold them. */
-static wk_status encode_stretch(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *words, const struct hf_pipeline *p, struct encoder *e,
-                                const char *text, struct fragment f, struct trust_span *spans, size_t n_spans, struct tokens *out, const struct wk_err *err)
+/* A stretch between added tokens of the raw text. Where the normalizer changes a text, it is not known any more which
+ * byte came from whom: control tokens are then found in it only if all of it may hold them. */
+static wk_status encode_stretch(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *words,
+                                const struct hf_pipeline *p, struct encoder *e, const char *text, struct fragment f,
+                                struct trust_span *spans, size_t n_spans, struct tokens *out, const struct wk_err *err)
 {
     wk_status status = hf_normalize(p, text + f.at, f.len, &e->normal, &e->spare, err);
     const uint32_t n = (uint32_t)e->normal.n;
@@ -155,14 +167,18 @@ static wk_status encode_stretch(const struct vocab *v, const struct bpe_merges *
     status = specials_split_leftmost(&p->normalized, e->normal.data, n, spans, n_spans, &e->inner, err);
     for (size_t i = 0; !status && i < e->inner.n; i++) {
         const struct fragment inner = e->inner.list[i];
-        if (inner.id == TOKEN_NONE) status = encode_text(v, m, words, p, e, e->normal.data + inner.at, inner.len, f.at == 0 && i == 0, out, err);
-        else if (!tokens_add(out, inner.id)) status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
+        if (inner.id == TOKEN_NONE)
+            status =
+                encode_text(v, m, words, p, e, e->normal.data + inner.at, inner.len, f.at == 0 && i == 0, out, err);
+        else if (!tokens_add(out, inner.id))
+            status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
     }
     return status;
 }
 
-wk_status hf_encode(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *words, const struct hf_pipeline *p, struct encoder *e,
-                    const char *text, uint32_t n, const struct trust_span *spans, size_t n_spans, struct tokens *out, const struct wk_err *err)
+wk_status hf_encode(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *words,
+                    const struct hf_pipeline *p, struct encoder *e, const char *text, uint32_t n,
+                    const struct trust_span *spans, size_t n_spans, struct tokens *out, const struct wk_err *err)
 {
     struct trust_span *cut = malloc(n_spans * sizeof *cut);
     if (!cut) return wk_fail(err, WK_NO_MEMORY, "no memory to encode %u bytes of text", n);
@@ -170,8 +186,11 @@ wk_status hf_encode(const struct vocab *v, const struct bpe_merges *m, const str
     for (size_t i = 0, span = 0; !status && i < e->fragments.n; i++) {
         const struct fragment f = e->fragments.list[i];
         while (spans[span].end <= f.at) span++;
-        if (f.id == TOKEN_NONE) status = encode_stretch(v, m, words, p, e, text, f, cut, cut_spans(spans + span, f.at, f.len, cut), out, err);
-        else if (!tokens_add(out, f.id)) status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
+        if (f.id == TOKEN_NONE)
+            status =
+                encode_stretch(v, m, words, p, e, text, f, cut, cut_spans(spans + span, f.at, f.len, cut), out, err);
+        else if (!tokens_add(out, f.id))
+            status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
     }
     free(cut);
     return status;

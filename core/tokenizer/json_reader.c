@@ -1,4 +1,5 @@
-/* json_reader.c: see json_reader.h. One scanner serves reading and skipping, so that what is skipped is as valid as what is read. */
+/* json_reader.c: see json_reader.h. One scanner serves reading and skipping, so that what is skipped is as valid as
+ * what is read. */
 #include "tokenizer/json_reader.h"
 
 #include <stdlib.h>
@@ -9,9 +10,11 @@
 
 enum { SHOWN_KEY = 48 /* bytes of a key in a message */ };
 
-static const char *const kind_names[] = { "nothing", "an object", "an array", "a string", "a number", "a boolean", "null" };
+static const char *const kind_names[] = { "nothing",  "an object", "an array", "a string",
+                                          "a number", "a boolean", "null" };
 
-void jr_open(struct json_reader *r, const char *text, size_t len, const char *name, const char *path, const struct wk_err *err)
+void jr_open(struct json_reader *r, const char *text, size_t len, const char *name, const char *path,
+             const struct wk_err *err)
 {
     *r = (struct json_reader){ .begin = text, .at = text, .end = text + len, .name = name, .path = path, .err = err };
 }
@@ -23,12 +26,9 @@ void jr_close(struct json_reader *r)
     r->scratch_cap = 0;
 }
 
-bool jr_is(struct json_text t, const char *text)
-{
-    return t.len == strlen(text) && memcmp(t.data, text, t.len) == 0;
-}
+bool jr_is(struct json_text t, const char *text) { return t.len == strlen(text) && memcmp(t.data, text, t.len) == 0; }
 
-/* ---- failures ---------------------------------------------------------------------------------------------------------- */
+/* ---- failures ------------------------------------------------------------------------------------------ */
 
 /* "model.merges[17]" of the levels that are open; what does not fit is left out. */
 static void write_path(const struct json_reader *r, char *out, size_t cap)
@@ -37,7 +37,8 @@ static void write_path(const struct json_reader *r, char *out, size_t cap)
     for (uint32_t i = 0; i < r->depth && n < cap; i++) {
         const struct json_level *l = &r->level[i];
         if (!l->count) break;
-        const int put = l->key.data ? snprintf(out + n, cap - n, "%s%.*s", n ? "." : "", (int)(l->key.len < SHOWN_KEY ? l->key.len : SHOWN_KEY), l->key.data)
+        const int put = l->key.data ? snprintf(out + n, cap - n, "%s%.*s", n ? "." : "",
+                                               (int)(l->key.len < SHOWN_KEY ? l->key.len : SHOWN_KEY), l->key.data)
                                     : snprintf(out + n, cap - n, "[%llu]", (unsigned long long)(l->count - 1));
         if (put < 0) break;
         n += (size_t)put;
@@ -59,11 +60,14 @@ bool jr_fail(struct json_reader *r, wk_status status, const char *format, ...)
 
 static bool fail_syntax(struct json_reader *r, const char *expected)
 {
-    if (r->at == r->end) return jr_fail(r, WK_INVALID, "byte %zu: expected %s, the text ends: it is truncated; download it again", (size_t)(r->at - r->begin), expected);
-    return jr_fail(r, WK_INVALID, "byte %zu: expected %s, found byte 0x%02X", (size_t)(r->at - r->begin), expected, (unsigned)(unsigned char)*r->at);
+    if (r->at == r->end)
+        return jr_fail(r, WK_INVALID, "byte %zu: expected %s, the text ends: it is truncated; download it again",
+                       (size_t)(r->at - r->begin), expected);
+    return jr_fail(r, WK_INVALID, "byte %zu: expected %s, found byte 0x%02X", (size_t)(r->at - r->begin), expected,
+                   (unsigned)(unsigned char)*r->at);
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------------------------------ */
+/* ---- tokens -------------------------------------------------------------------------------------------- */
 
 static void skip_space(struct json_reader *r)
 {
@@ -78,9 +82,20 @@ enum jr_kind jr_peek(struct json_reader *r)
     case '{': return JR_OBJECT;
     case '[': return JR_ARRAY;
     case '"': return JR_STRING;
-    case 't': case 'f': return JR_BOOL;
+    case 't':
+    case 'f': return JR_BOOL;
     case 'n': return JR_NULL;
-    case '-': case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9': return JR_NUMBER;
+    case '-':
+    case '0':
+    case '1':
+    case '2':
+    case '3':
+    case '4':
+    case '5':
+    case '6':
+    case '7':
+    case '8':
+    case '9': return JR_NUMBER;
     default: return JR_NOTHING;
     }
 }
@@ -90,7 +105,8 @@ static bool expect(struct json_reader *r, enum jr_kind wanted)
     const enum jr_kind found = jr_peek(r);
     if (r->status) return false;
     if (found == wanted) return true;
-    return found == JR_NOTHING ? fail_syntax(r, kind_names[wanted]) : jr_fail(r, WK_INVALID, "expected %s, found %s", kind_names[wanted], kind_names[found]);
+    return found == JR_NOTHING ? fail_syntax(r, kind_names[wanted])
+                               : jr_fail(r, WK_INVALID, "expected %s, found %s", kind_names[wanted], kind_names[found]);
 }
 
 static int hex_value(char c)
@@ -146,16 +162,22 @@ static bool scan_string(struct json_reader *r, struct json_text *raw, size_t *es
         if (p < r->end && *p == '"') break;
         size_t len = 0;
         uint32_t c;
-        if (r->end - p > 1 && (unsigned char)*p >= 0xC2 && (unsigned char)*p < 0xE0 && ((unsigned char)p[1] & 0xC0) == 0x80) len = 2; /* most of what is not ASCII here */
-        else if (p < r->end && (unsigned char)*p >= 0x80) len = utf8_sequence((const unsigned char *)p, (size_t)(r->end - p));
+        if (r->end - p > 1 && (unsigned char)*p >= 0xC2 && (unsigned char)*p < 0xE0 &&
+            ((unsigned char)p[1] & 0xC0) == 0x80)
+            len = 2; /* most of what is not ASCII here */
+        else if (p < r->end && (unsigned char)*p >= 0x80)
+            len = utf8_sequence((const unsigned char *)p, (size_t)(r->end - p));
         else if (p < r->end && *p == '\\') {
             len = read_escape(p, r->end, &c);
             ++*escapes;
         }
         if (!len) {
             r->at = p;
-            return p < r->end && *p == '\\' ? jr_fail(r, WK_INVALID, "byte %zu: a string has an escape that is none, or half a surrogate pair", (size_t)(p - r->begin))
-                                            : fail_syntax(r, "the rest of a string in UTF-8");
+            return p < r->end && *p == '\\'
+                       ? jr_fail(r, WK_INVALID,
+                                 "byte %zu: a string has an escape that is none, or half a surrogate pair",
+                                 (size_t)(p - r->begin))
+                       : fail_syntax(r, "the rest of a string in UTF-8");
         }
         p += len;
     }
@@ -167,11 +189,13 @@ static bool scan_string(struct json_reader *r, struct json_text *raw, size_t *es
 /* The string without its escapes, which only ever get shorter. */
 static bool unescape(struct json_reader *r, struct json_text raw, struct json_text *out)
 {
-    if (!array_reserve((void **)&r->scratch, &r->scratch_cap, raw.len, 1)) return jr_fail(r, WK_NO_MEMORY, "no memory for a string of %zu bytes", raw.len);
+    if (!array_reserve((void **)&r->scratch, &r->scratch_cap, raw.len, 1))
+        return jr_fail(r, WK_NO_MEMORY, "no memory for a string of %zu bytes", raw.len);
     size_t n = 0;
     for (const char *p = raw.data, *end = raw.data + raw.len; p < end;) {
         uint32_t c = 0;
-        if (*p != '\\') r->scratch[n++] = *p++;
+        if (*p != '\\')
+            r->scratch[n++] = *p++;
         else {
             p += read_escape(p, end, &c);
             n += utf8_encode(c, r->scratch + n);
@@ -222,11 +246,12 @@ static bool take_word(struct json_reader *r, const char *word)
     return true;
 }
 
-/* ---- objects and arrays ------------------------------------------------------------------------------------------------ */
+/* ---- objects and arrays -------------------------------------------------------------------------------- */
 
 static bool enter(struct json_reader *r)
 {
-    if (r->depth == JR_MAX_DEPTH) return jr_fail(r, WK_INVALID, "more than %d levels of objects and arrays", JR_MAX_DEPTH);
+    if (r->depth == JR_MAX_DEPTH)
+        return jr_fail(r, WK_INVALID, "more than %d levels of objects and arrays", JR_MAX_DEPTH);
     r->level[r->depth++] = (struct json_level){ 0 };
     r->at++;
     return true;
@@ -282,7 +307,7 @@ bool jr_element(struct json_reader *r)
     return true;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------------ */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 bool jr_string(struct json_reader *r, struct json_text *out)
 {
@@ -300,8 +325,10 @@ bool jr_u64(struct json_reader *r, uint64_t *out)
     uint64_t value = 0;
     if (!end) return fail_syntax(r, "a number as JSON writes it");
     for (const char *p = r->at; p < end; p++)
-        if (*p < '0' || *p > '9' || __builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
-            return jr_fail(r, WK_INVALID, "expected a whole number from 0 to 2^64 - 1, found %.*s", (int)(end - r->at < 32 ? end - r->at : 32), r->at);
+        if (*p < '0' || *p > '9' || __builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
+            return jr_fail(r, WK_INVALID, "expected a whole number from 0 to 2^64 - 1, found %.*s",
+                           (int)(end - r->at < 32 ? end - r->at : 32), r->at);
     r->at = end;
     *out = value;
     return true;
@@ -323,7 +350,8 @@ static bool skip_one(struct json_reader *r)
     size_t escapes;
     bool value;
     switch (jr_peek(r)) {
-    case JR_OBJECT: case JR_ARRAY: return enter(r);
+    case JR_OBJECT:
+    case JR_ARRAY: return enter(r);
     case JR_STRING: return scan_string(r, &raw, &escapes);
     case JR_NUMBER: return skip_number(r);
     case JR_BOOL: return jr_bool(r, &value);
@@ -347,7 +375,8 @@ bool jr_skip(struct json_reader *r)
         const bool object = jr_peek(r) == JR_OBJECT;
         const uint32_t level = r->depth;
         if (!skip_one(r)) return false;
-        if (r->depth > level) objects = (objects & ~(1ull << (level - outside))) | (uint64_t)object << (level - outside);
+        if (r->depth > level)
+            objects = (objects & ~(1ull << (level - outside))) | (uint64_t)object << (level - outside);
     }
     return !r->status;
 }

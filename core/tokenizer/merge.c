@@ -5,10 +5,7 @@
 
 #include "tokenizer/vocab.h"
 
-void merger_clear(struct merger *m)
-{
-    m->n = m->n_heap = 0;
-}
+void merger_clear(struct merger *m) { m->n = m->n_heap = 0; }
 
 bool merger_add(struct merger *m, uint32_t at, uint32_t len, uint32_t id)
 {

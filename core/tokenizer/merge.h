@@ -1,7 +1,8 @@
-/* merge.h: the merging that byte-pair encoding (Sennrich et al. 2016) and SentencePiece's variant of it share. Private to core/tokenizer.
+/* merge.h: the merging that byte-pair encoding (Sennrich et al. 2016) and SentencePiece's variant of it share. Private
+ * to core/tokenizer.
  *
- * A text begins as a row of symbols; again and again the best adjacent pair becomes one symbol, until no pair may merge. Pairs wait in a
- * heap, symbols are a doubly linked list: O(n log n), whatever the text. */
+ * A text begins as a row of symbols; again and again the best adjacent pair becomes one symbol, until no pair may
+ * merge. Pairs wait in a heap, symbols are a doubly linked list: O(n log n), whatever the text. */
 #ifndef CORE_TOKENIZER_MERGE_H
 #define CORE_TOKENIZER_MERGE_H
 
@@ -31,10 +32,11 @@ struct merger {
 };
 
 /* May l and r merge? Then gives the priority (smaller is sooner) and the token. */
-typedef bool merge_rule(const void *model, const char *text, const struct symbol *l, const struct symbol *r, uint32_t *priority, uint32_t *id);
+typedef bool merge_rule(const void *model, const char *text, const struct symbol *l, const struct symbol *r,
+                        uint32_t *priority, uint32_t *id);
 
 void merger_clear(struct merger *m);
-bool merger_add(struct merger *m, uint32_t at, uint32_t len, uint32_t id);               /* false: no memory */
+bool merger_add(struct merger *m, uint32_t at, uint32_t len, uint32_t id);                /* false: no memory */
 bool merger_run(struct merger *m, merge_rule *rule, const void *model, const char *text); /* false: no memory */
 void merger_free(struct merger *m);
 

@@ -1,10 +1,11 @@
-/* special.c: in GGUF tokenizers special tokens claim text by length, not by position, so the automaton alone does not decide: it finds the longest
- * special that ends at each byte; a heap then takes these in order of claim (longest special first, then leftmost). One that meets
- * bytes already taken is replaced by the next shorter special that ends on the same byte. Two texts overlap only if the shorter one's first
- * or last byte lies in the longer, so two bytes tell.
+/* special.c: in GGUF tokenizers special tokens claim text by length, not by position, so the automaton alone does not
+ * decide: it finds the longest special that ends at each byte; a heap then takes these in order of claim (longest
+ * special first, then leftmost). One that meets bytes already taken is replaced by the next shorter special that ends
+ * on the same byte. Two texts overlap only if the shorter one's first or last byte lies in the longer, so two bytes
+ * tell.
  *
- * Those of a tokenizer.json claim it by position. There the automaton has the reversed texts and reads the text backwards, and so knows the longest special
- * that begins at each byte: one walk forwards takes them. */
+ * Those of a tokenizer.json claim it by position. There the automaton has the reversed texts and reads the text
+ * backwards, and so knows the longest special that begins at each byte: one walk forwards takes them. */
 #include "tokenizer/special.h"
 
 #include <stdlib.h>
@@ -16,13 +17,13 @@
 
 struct special_state {
     uint32_t parent, fail;
-    uint32_t out;    /* index of the special spelt by this state + 1, 0: none */
+    uint32_t out;     /* index of the special spelt by this state + 1, 0: none */
     uint32_t shorter; /* nearest state on the fail chain that has an out (a dictionary link), 0: none */
     uint32_t plain;   /* the same of specials that are no control tokens */
     unsigned char byte;
 };
 
-/* ---- building ---------------------------------------------------------------------------------------------------------- */
+/* ---- building ------------------------------------------------------------------------------------------ */
 
 static uint32_t *find_edge(const struct specials *s, uint32_t state, unsigned char byte)
 {
@@ -128,13 +129,15 @@ static wk_status link_states(struct specials *s, const struct wk_err *err)
     return WK_OK;
 }
 
-wk_status specials_open(struct specials *s, const struct special *list, uint32_t n, bool leftmost, uint64_t seed, const char *where, const struct wk_err *err)
+wk_status specials_open(struct specials *s, const struct special *list, uint32_t n, bool leftmost, uint64_t seed,
+                        const char *where, const struct wk_err *err)
 {
     size_t bytes = 0;
     *s = (struct specials){ .seed = seed, .leftmost = leftmost, .n = n };
     for (uint32_t i = 0; i < n; i++) bytes += list[i].text.len;
     if (bytes > SPECIAL_MAX_BYTES)
-        return wk_fail(err, WK_INVALID, "%s: the texts of special tokens have %zu bytes; at most %d are supported", where, bytes, SPECIAL_MAX_BYTES);
+        return wk_fail(err, WK_INVALID, "%s: the texts of special tokens have %zu bytes; at most %d are supported",
+                       where, bytes, SPECIAL_MAX_BYTES);
     if (!allocate(s, bytes)) return wk_fail(err, WK_NO_MEMORY, "no memory for the automaton of %u special tokens", n);
     const wk_status status = insert_all(s, list, err);
     return status ? status : link_states(s, err);
@@ -175,10 +178,13 @@ void specials_close(struct specials *s)
     free(s->edge);
 }
 
-/* ---- splitting --------------------------------------------------------------------------------------------------------- */
+/* ---- splitting ----------------------------------------------------------------------------------------- */
 
 /* Claims waiting, the smallest key first: index of the special << 32 | end of the occurrence. */
-struct claims { uint64_t *key; size_t n, cap; };
+struct claims {
+    uint64_t *key;
+    size_t n, cap;
+};
 
 static void sift_down(uint64_t *key, size_t n, size_t i)
 {
@@ -212,8 +218,10 @@ static bool allows_control(const struct trust_span *spans, size_t n, uint32_t be
     size_t low = 0, high = n - 1; /* the first span that ends behind begin */
     while (low < high) {
         const size_t middle = (low + high) / 2;
-        if (spans[middle].end > begin) high = middle;
-        else low = middle + 1;
+        if (spans[middle].end > begin)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return spans[low].control && end <= spans[low].end;
 }
@@ -232,7 +240,8 @@ static bool put_fragment(struct fragments *f, struct fragment fragment)
 }
 
 /* Lets the claims take text; appends what was taken, in no order. taken: [n] zeros. */
-static bool settle(const struct specials *s, struct claims *c, const struct trust_span *spans, size_t n_spans, uint8_t *taken, struct fragments *out)
+static bool settle(const struct specials *s, struct claims *c, const struct trust_span *spans, size_t n_spans,
+                   uint8_t *taken, struct fragments *out)
 {
     while (c->n) {
         const uint32_t index = (uint32_t)(c->key[0] >> 32), end = (uint32_t)c->key[0];
@@ -277,8 +286,8 @@ static bool fill_gaps(struct fragments *f, size_t first, uint32_t n)
     return true;
 }
 
-wk_status specials_split(const struct specials *s, const char *text, uint32_t n, const struct trust_span *spans, size_t n_spans,
-                         struct fragments *out, const struct wk_err *err)
+wk_status specials_split(const struct specials *s, const char *text, uint32_t n, const struct trust_span *spans,
+                         size_t n_spans, struct fragments *out, const struct wk_err *err)
 {
     struct claims claims = { 0 };
     uint8_t *taken = NULL;
@@ -291,7 +300,7 @@ wk_status specials_split(const struct specials *s, const char *text, uint32_t n,
     return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to find special tokens in %u bytes of text", n);
 }
 
-/* ---- leftmost first ---------------------------------------------------------------------------------------------------- */
+/* ---- leftmost first ------------------------------------------------------------------------------------ */
 
 /* The white space that ends at text[end], and that begins at text[begin]: how many bytes it has. */
 static uint32_t space_before(const char *text, uint32_t begin, uint32_t end)
@@ -324,11 +333,13 @@ static bool beside_word(const char *text, uint32_t n, uint32_t begin, uint32_t e
     uint32_t c = begin ? begin - 1 : 0;
     while (c && begin - c < 4 && (bytes[c] & 0xC0) == 0x80) c--;
     const size_t before = begin ? utf8_sequence(bytes + c, begin - c) : 0, after = utf8_sequence(bytes + end, n - end);
-    return (before && before == begin - c && unicode_is_word(utf8_decode(bytes + c, before))) || (after && unicode_is_word(utf8_decode(bytes + end, after)));
+    return (before && before == begin - c && unicode_is_word(utf8_decode(bytes + c, before))) ||
+           (after && unicode_is_word(utf8_decode(bytes + end, after)));
 }
 
 /* found: [n] the special + 1 to take where it begins: the longest that may stand there. */
-static void find_beginnings(const struct specials *s, const char *text, uint32_t n, const struct trust_span *spans, size_t n_spans, uint32_t *found)
+static void find_beginnings(const struct specials *s, const char *text, uint32_t n, const struct trust_span *spans,
+                            size_t n_spans, uint32_t *found)
 {
     uint32_t state = 0;
     size_t span = n_spans - 1;
@@ -336,14 +347,16 @@ static void find_beginnings(const struct specials *s, const char *text, uint32_t
         state = next_state(s, state, (unsigned char)text[i]);
         while (span && spans[span - 1].end > i) span--;
         uint32_t at = s->state[state].out ? state : s->state[state].shorter;
-        while (at && s->control[s->state[at].out - 1] && !(spans[span].control && s->len[s->state[at].out - 1] <= spans[span].end - i))
+        while (at && s->control[s->state[at].out - 1] &&
+               !(spans[span].control && s->len[s->state[at].out - 1] <= spans[span].end - i))
             at = spans[span].control ? s->state[at].shorter : s->state[at].plain;
         found[i] = at ? s->state[at].out : 0;
     }
 }
 
-wk_status specials_split_leftmost(const struct specials *s, const char *text, uint32_t n, const struct trust_span *spans, size_t n_spans,
-                                  struct fragments *out, const struct wk_err *err)
+wk_status specials_split_leftmost(const struct specials *s, const char *text, uint32_t n,
+                                  const struct trust_span *spans, size_t n_spans, struct fragments *out,
+                                  const struct wk_err *err)
 {
     const size_t first = out->n;
     uint32_t *found = s->n ? malloc(n * sizeof *found) : NULL;

@@ -1,4 +1,5 @@
-/* spm.c: SentencePiece BPE (Kudo and Richardson 2018): no pre-tokenisation, merges by score, bytes for what no token spells. */
+/* spm.c: SentencePiece BPE (Kudo and Richardson 2018): no pre-tokenisation, merges by score, bytes for what no token
+ * spells. */
 #include "tokenizer/model.h"
 
 #include <string.h>
@@ -20,7 +21,8 @@ uint32_t spm_find_text(const struct vocab *v, const char *text, size_t len)
     return id != TOKEN_NONE && vocab_is_text(v, id) ? id : TOKEN_NONE;
 }
 
-static bool spm_rule(const void *model, const char *text, const struct symbol *l, const struct symbol *r, uint32_t *priority, uint32_t *id)
+static bool spm_rule(const void *model, const char *text, const struct symbol *l, const struct symbol *r,
+                     uint32_t *priority, uint32_t *id)
 {
     const struct vocab *v = model;
     *id = spm_find_text(v, text + l->at, (size_t)l->len + r->len);
@@ -38,8 +40,10 @@ static size_t escape(struct encoder *e, const char *text, size_t n, bool space)
     char *out = e->buffer;
     if (space) out = (char *)memcpy(out, "\xE2\x96\x81", 3) + 3;
     for (size_t i = 0; i < n; i++) {
-        if (text[i] == ' ') out = (char *)memcpy(out, "\xE2\x96\x81", 3) + 3;
-        else *out++ = text[i];
+        if (text[i] == ' ')
+            out = (char *)memcpy(out, "\xE2\x96\x81", 3) + 3;
+        else
+            *out++ = text[i];
     }
     return (size_t)(out - e->buffer);
 }
@@ -79,7 +83,8 @@ static bool encode_part(const struct vocab *v, struct encoder *e, size_t at, siz
     bool ok = true;
     merger_clear(&e->merger);
     while (ok && at < end) {
-        const size_t sequence = utf8_sequence((const unsigned char *)e->buffer + at, end - at), take = sequence ? sequence : 1;
+        const size_t sequence = utf8_sequence((const unsigned char *)e->buffer + at, end - at),
+                     take = sequence ? sequence : 1;
         ok = merger_add(&e->merger, (uint32_t)at, (uint32_t)take, spm_find_text(v, e->buffer + at, take));
         at += take;
     }
@@ -91,7 +96,8 @@ static bool encode_part(const struct vocab *v, struct encoder *e, size_t at, siz
     return ok;
 }
 
-wk_status spm_encode(const struct vocab *v, struct encoder *e, const char *text, size_t n, bool space, struct tokens *out, const struct wk_err *err)
+wk_status spm_encode(const struct vocab *v, struct encoder *e, const char *text, size_t n, bool space,
+                     struct tokens *out, const struct wk_err *err)
 {
     const size_t len = escape(e, text, n, space);
     bool ok = len > 0;

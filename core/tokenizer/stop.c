@@ -1,7 +1,8 @@
 /* stop.c: one Knuth-Morris-Pratt automaton a stop string, stepped together. See stop.h.
  *
- * An automaton's state is the length of the longest beginning of its string that ends at the current byte; so the bytes to hold back
- * are as many as the largest state, and they are themselves that beginning: nothing needs to be buffered. */
+ * An automaton's state is the length of the longest beginning of its string that ends at the current byte; so the bytes
+ * to hold back are as many as the largest state, and they are themselves that beginning: nothing
+ * needs to be buffered. */
 #include "tokenizer/stop.h"
 
 #include <stdlib.h>
@@ -28,7 +29,8 @@ static uint32_t step(const struct pattern *p, uint32_t state, unsigned char byte
 static wk_status pattern_open(struct pattern *p, const char *text, size_t len, size_t index, const struct wk_err *err)
 {
     if (len < 1 || len > STOP_MAX_BYTES)
-        return wk_fail(err, WK_INVALID, "stop string %zu has %zu bytes; it may have 1 to %d", index, len, STOP_MAX_BYTES);
+        return wk_fail(err, WK_INVALID, "stop string %zu has %zu bytes; it may have 1 to %d", index, len,
+                       STOP_MAX_BYTES);
     p->text = malloc(len);
     p->border = malloc(len * sizeof *p->border);
     if (!p->text || !p->border) return wk_fail(err, WK_NO_MEMORY, "no memory for a stop string of %zu bytes", len);
@@ -39,7 +41,8 @@ static wk_status pattern_open(struct pattern *p, const char *text, size_t len, s
     return WK_OK;
 }
 
-wk_status stop_open(const char *const *strings, const size_t *lens, size_t n, struct stop_matcher **out, const struct wk_err *err)
+wk_status stop_open(const char *const *strings, const size_t *lens, size_t n, struct stop_matcher **out,
+                    const struct wk_err *err)
 {
     *out = NULL;
     if (n > STOP_MAX) return wk_fail(err, WK_INVALID, "%zu stop strings given; at most %d are allowed", n, STOP_MAX);

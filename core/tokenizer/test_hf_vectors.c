@@ -1,5 +1,6 @@
-/* test_hf_vectors.c: real tokenizer.json files (test data, tokenizer_json/) against Hugging Face's published ids, and against the GGUF vocabularies of the
- * same models: on every text of the vectors and on a mebibyte of mixed scripts. Files are unpacked by unpack.cmake; what is absent is skipped. */
+/* test_hf_vectors.c: real tokenizer.json files (test data, tokenizer_json/) against Hugging Face's published ids, and
+ * against the GGUF vocabularies of the same models: on every text of the vectors and on a mebibyte of mixed scripts.
+ * Files are unpacked by unpack.cmake; what is absent is skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,11 +17,16 @@
 #include "test_data.h"
 #include "tokenizer/tokenizer.h"
 
-/* A tokenizer.json and what it is compared with: the GGUF vocabulary, the vectors of texts with special tokens. nfc: the JSON normalises, so that only
- * texts in that form have the same ids. */
-static const struct pair { const char *json, *vocabulary; uint32_t size; bool adds_bos, nfc; } pairs[] = {
-    { "gpt-oss", "gpt-4o", 200019, false, false }, { "gpt2", "gpt-2", 50257, false, false }, { "qwen2.5", "qwen2", 151665, false, true },
-    { "llama2", "llama-spm", 32000, true, false }, { "phi3", "phi-3", 32011, false, false },
+/* A tokenizer.json and what it is compared with: the GGUF vocabulary, the vectors of texts with special tokens. nfc:
+ * the JSON normalises, so that only texts in that form have the same ids. */
+static const struct pair {
+    const char *json, *vocabulary;
+    uint32_t size;
+    bool adds_bos, nfc;
+} pairs[] = {
+    { "gpt-oss", "gpt-4o", 200019, false, false }, { "gpt2", "gpt-2", 50257, false, false },
+    { "qwen2.5", "qwen2", 151665, false, true },   { "llama2", "llama-spm", 32000, true, false },
+    { "phi3", "phi-3", 32011, false, false },
 };
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 static int files_seen;
@@ -56,9 +62,12 @@ static struct tokens encode(const struct tokenizer *t, const char *text, size_t 
     return got;
 }
 
-static bool same(const struct tokens *got, const uint32_t *ids, size_t n) { return got->n == n && (!n || memcmp(got->ids, ids, n * sizeof *ids) == 0); }
+static bool same(const struct tokens *got, const uint32_t *ids, size_t n)
+{
+    return got->n == n && (!n || memcmp(got->ids, ids, n * sizeof *ids) == 0);
+}
 
-/* ---- files ------------------------------------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 static void test_every_file_opens(void **state)
 {
@@ -69,7 +78,8 @@ static void test_every_file_opens(void **state)
         struct tokenizer *t = open_json(&pairs[i], NULL);
         clock_gettime(CLOCK_MONOTONIC, &end);
         if (!t) continue;
-        print_message("%-8s opened in %.0f ms\n", pairs[i].json, 1e3 * (double)(end.tv_sec - begin.tv_sec) + 1e-6 * (double)(end.tv_nsec - begin.tv_nsec));
+        print_message("%-8s opened in %.0f ms\n", pairs[i].json,
+                      1e3 * (double)(end.tv_sec - begin.tv_sec) + 1e-6 * (double)(end.tv_nsec - begin.tv_nsec));
         assert_string_equal(tokenizer_kind(t), "hf-json");
         assert_int_equal(tokenizer_size(t), pairs[i].size);
         assert_int_equal(tokenizer_adds_bos(t), pairs[i].adds_bos);
@@ -120,7 +130,7 @@ static void test_wrong_model(void **state)
     gguf_close(file);
 }
 
-/* ---- vectors ----------------------------------------------------------------------------------------------------------- */
+/* ---- vectors ------------------------------------------------------------------------------------------- */
 
 static size_t json_ids(const json_t *array, uint32_t *ids, size_t cap)
 {
@@ -141,7 +151,8 @@ static json_t *load_vectors(const char *relative)
     return root;
 }
 
-static void expect_vector(const struct tokenizer *t, const struct pair *p, const json_t *text, const json_t *expected, size_t number)
+static void expect_vector(const struct tokenizer *t, const struct pair *p, const json_t *text, const json_t *expected,
+                          size_t number)
 {
     uint32_t ids[4096];
     const size_t n = json_ids(expected, ids, 4096);
@@ -162,9 +173,10 @@ static void test_hugging_face(void **state)
         struct tokenizer *t = open_json(&pairs[i], NULL);
         (void)snprintf(relative, sizeof relative, "tokvec/hf-%s.json", pairs[i].vocabulary);
         json_t *root = t && strcmp(pairs[i].json, "phi3") ? load_vectors(relative) : NULL; /* there are none of Phi-3 */
-        json_array_foreach(json_object_get(root, "cases"), k, c) expect_vector(t, &pairs[i], json_object_get(c, "text"), json_object_get(c, "ids"), k);
+        json_array_foreach (json_object_get(root, "cases"), k, c)
+            expect_vector(t, &pairs[i], json_object_get(c, "text"), json_object_get(c, "ids"), k);
         /* Hugging Face's ids, also where llama.cpp's differ: this is its format. */
-        json_array_foreach(json_object_get(special, pairs[i].vocabulary), k, c)
+        json_array_foreach (json_object_get(special, pairs[i].vocabulary), k, c)
             if (t) expect_vector(t, &pairs[i], json_object_get(c, "text"), json_object_get(c, "hf"), k);
         json_decref(root);
         tokenizer_close(t);
@@ -172,24 +184,28 @@ static void test_hugging_face(void **state)
     json_decref(special);
 }
 
-/* ---- the same as GGUF -------------------------------------------------------------------------------------------------- */
+/* ---- the same as GGUF ---------------------------------------------------------------------------------- */
 
 /* Text in form C: the vectors' decomposed ones are left out where the JSON would compose them. */
 static bool is_decomposed(const char *text, size_t n)
 {
     for (size_t i = 0; i + 1 < n; i++)
-        if (((unsigned char)text[i] == 0xCC || (unsigned char)text[i] == 0xCD) || memcmp(text + i, "\xE2\x84", 2) == 0) return true;
+        if (((unsigned char)text[i] == 0xCC || (unsigned char)text[i] == 0xCD) || memcmp(text + i, "\xE2\x84", 2) == 0)
+            return true;
     return false;
 }
 
-static void compare(const struct pair *p, const struct tokenizer *json, const struct tokenizer *gguf, const char *text, size_t n)
+static void compare(const struct pair *p, const struct tokenizer *json, const struct tokenizer *gguf, const char *text,
+                    size_t n)
 {
     if (p->nfc && is_decomposed(text, n)) return;
     for (int special = 0; special < 2; special++) {
         struct tokens a = encode(json, text, n, special, false), b = encode(gguf, text, n, special, false);
         size_t at = 0;
         while (at < a.n && at < b.n && a.ids[at] == b.ids[at]) at++;
-        if (a.n != b.n || at < a.n) fail_msg("%s: differs from the GGUF vocabulary at id %zu of %zu and %zu: '%.*s'", p->json, at, a.n, b.n, n < 100 ? (int)n : 100, text);
+        if (a.n != b.n || at < a.n)
+            fail_msg("%s: differs from the GGUF vocabulary at id %zu of %zu and %zu: '%.*s'", p->json, at, a.n, b.n,
+                     n < 100 ? (int)n : 100, text);
         tokens_free(&a);
         tokens_free(&b);
     }
@@ -210,12 +226,62 @@ static void compare_vocabulary_cases(const struct pair *p, const struct tokenize
     free(in);
 }
 
-/* A mebibyte: words of many scripts, digits, punctuation, white space of all kinds and stray bytes, in a fixed random order. */
+/* A mebibyte: words of many scripts, digits, punctuation, white space of all kinds and stray bytes, in a fixed random
+ * order. */
 static char *mixed_scripts(size_t *n)
 {
-    static const char *const words[] = { "the", "Worker", "don't", "I'LL", "naïve", "Straße", "ÉCOLE", "привет", "Мир", "γειά", "שלום", "مرحبا", "العالم", "नमस्ते", "ภาษาไทย", "កាន់តែ",
-        "你好世界", "日本語の", "テスト", "한국어", "𝔘𝔫𝔦", "🌍", "👩‍💻", "🇩🇪", "12", "3456789", "٣٤٥", "½", "...", "!?", "->", "(x);", "/path/to", "http://a.b/c?d=e", "'s", "_", "\\", "\"", " ", "  ",
-        "\n", "\r\n", "\t", "\n\n\n", "\xC2\xA0", "\xE3\x80\x80", "\xE2\x80\x8B", "<x>", "|", "a", "Z", "\xE2\x96\x81" };
+    static const char *const words[] = { "the",
+                                         "Worker",
+                                         "don't",
+                                         "I'LL",
+                                         "naïve",
+                                         "Straße",
+                                         "ÉCOLE",
+                                         "привет",
+                                         "Мир",
+                                         "γειά",
+                                         "שלום",
+                                         "مرحبا",
+                                         "العالم",
+                                         "नमस्ते",
+                                         "ภาษาไทย",
+                                         "កាន់តែ",
+                                         "你好世界",
+                                         "日本語の",
+                                         "テスト",
+                                         "한국어",
+                                         "𝔘𝔫𝔦",
+                                         "🌍",
+                                         "👩‍💻",
+                                         "🇩🇪",
+                                         "12",
+                                         "3456789",
+                                         "٣٤٥",
+                                         "½",
+                                         "...",
+                                         "!?",
+                                         "->",
+                                         "(x);",
+                                         "/path/to",
+                                         "http://a.b/c?d=e",
+                                         "'s",
+                                         "_",
+                                         "\\",
+                                         "\"",
+                                         " ",
+                                         "  ",
+                                         "\n",
+                                         "\r\n",
+                                         "\t",
+                                         "\n\n\n",
+                                         "\xC2\xA0",
+                                         "\xE3\x80\x80",
+                                         "\xE2\x80\x8B",
+                                         "<x>",
+                                         "|",
+                                         "a",
+                                         "Z",
+                                         "\xE2\x96\x81" };
     enum { MEBIBYTE = 1 << 20 };
     char *text = malloc(MEBIBYTE + 64);
     uint64_t random = 42;
@@ -248,10 +314,12 @@ static void test_same_as_gguf(void **state)
             compare_vocabulary_cases(&pairs[i], json, gguf);
             (void)snprintf(relative, sizeof relative, "tokvec/hf-%s.json", pairs[i].vocabulary);
             json_t *root = strcmp(pairs[i].json, "phi3") ? load_vectors(relative) : NULL;
-            json_array_foreach(json_object_get(root, "cases"), k, c)
-                compare(&pairs[i], json, gguf, json_string_value(json_object_get(c, "text")), json_string_length(json_object_get(c, "text")));
-            json_array_foreach(json_object_get(special, pairs[i].vocabulary), k, c)
-                compare(&pairs[i], json, gguf, json_string_value(json_object_get(c, "text")), json_string_length(json_object_get(c, "text")));
+            json_array_foreach (json_object_get(root, "cases"), k, c)
+                compare(&pairs[i], json, gguf, json_string_value(json_object_get(c, "text")),
+                        json_string_length(json_object_get(c, "text")));
+            json_array_foreach (json_object_get(special, pairs[i].vocabulary), k, c)
+                compare(&pairs[i], json, gguf, json_string_value(json_object_get(c, "text")),
+                        json_string_length(json_object_get(c, "text")));
             json_decref(root);
             compare(&pairs[i], json, gguf, mixed, n_mixed);
         }
@@ -274,11 +342,13 @@ static void test_decode(void **state)
         if (!t) continue;
         struct tokens got = encode(t, mixed, 65536, false, false);
         assert_int_equal(tokenizer_decode(t, got.ids, got.n, true, &back, &len, NULL), WK_OK);
-        if (pairs[i].nfc) assert_true(len > 60000); /* composed */
+        if (pairs[i].nfc)
+            assert_true(len > 60000); /* composed */
         else if (strcmp(pairs[i].json, "llama2") && strcmp(pairs[i].json, "phi3")) {
             assert_int_equal(len, 65536);
             assert_memory_equal(back, mixed, len);
-        } else assert_true(len > 60000); /* U+2581 in the text comes back as a space */
+        } else
+            assert_true(len > 60000); /* U+2581 in the text comes back as a space */
         free(back);
         tokens_free(&got);
         tokenizer_close(t);
@@ -289,8 +359,9 @@ static void test_decode(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_file_opens), cmocka_unit_test(test_roles_of_the_model), cmocka_unit_test(test_wrong_model), cmocka_unit_test(test_hugging_face),
-        cmocka_unit_test(test_same_as_gguf), cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_every_file_opens), cmocka_unit_test(test_roles_of_the_model),
+        cmocka_unit_test(test_wrong_model),      cmocka_unit_test(test_hugging_face),
+        cmocka_unit_test(test_same_as_gguf),     cmocka_unit_test(test_decode),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed ? failed : files_seen ? 0 : 77;

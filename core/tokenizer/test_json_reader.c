@@ -1,4 +1,5 @@
-/* test_json_reader.c: what JSON is and what is none, read and skipped alike; paths in messages; no memory for what a text only claims. */
+/* test_json_reader.c: what JSON is and what is none, read and skipped alike; paths in messages; no memory for what a
+ * text only claims. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,13 +62,88 @@ static bool accepts(const char *text, size_t n, bool read)
     return ok;
 }
 
-static const char *const good[] = { "{}", "[]", " [ ] ", "null", "true", "false", "0", "18446744073709551615", "\"\"", "\"a\\u0000b\"", "\"\\ud83d\\udc4b\"", "\"\xF0\x9F\x91\x8B\"",
-    "{\"a\":{\"b\":[1,2,{\"c\":null}]},\"\":\"\"}", "[1 , 2\t,\n3\r]", "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "{\"\\u00e9\":1}", "\"\x7F\"" };
-static const char *const only_skipped[] = { "-1", "1.5", "1e3", "-0", "18446744073709551616", "1E+2", "0.0e-0" }; /* numbers that are no ids */
-static const char *const bad[] = { "", " ", "{", "[", "}", "]", "[1", "[1,", "[1,]", "[,1]", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,", "{\"a\":1,}", "{a:1}", "{1:1}", "[1 2]", "{\"a\" 1}",
-    "tru", "nul", "falsey", "True", "01", "+1", ".5", "1.", "1e", "-", "0x1", "NaN", "Infinity", "\"", "\"a", "\"\\", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"", "\"\\ud800\"", "\"\\udc00\"",
-    "\"\\ud800\\u0041\"", "\"\\ud800\\", "\"\\ud83d\\udc4", "\"\n\"", "\"\t\"", "\"\x80\"", "\"\xC0\xAF\"", "\"\xED\xA0\x80\"", "\"\xF4\x90\x80\x80\"", "\"\xF0\x9F\x91\"", "\xEF\xBB\xBF{}",
-    "{} {}", "1 1", "[]]", "nullnull", "\"a\"\"b\"", "[\"a\":1]", "{\"a\",1}", "/* */ 1", "'a'", "[1}", "{\"a\":1]" };
+static const char *const good[] = { "{}",
+                                    "[]",
+                                    " [ ] ",
+                                    "null",
+                                    "true",
+                                    "false",
+                                    "0",
+                                    "18446744073709551615",
+                                    "\"\"",
+                                    "\"a\\u0000b\"",
+                                    "\"\\ud83d\\udc4b\"",
+                                    "\"\xF0\x9F\x91\x8B\"",
+                                    "{\"a\":{\"b\":[1,2,{\"c\":null}]},\"\":\"\"}",
+                                    "[1 , 2\t,\n3\r]",
+                                    "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"",
+                                    "{\"\\u00e9\":1}",
+                                    "\"\x7F\"" };
+static const char *const only_skipped[] = {
+    "-1", "1.5", "1e3", "-0", "18446744073709551616", "1E+2", "0.0e-0"
+}; /* numbers that are no ids */
+static const char *const bad[] = { "",
+                                   " ",
+                                   "{",
+                                   "[",
+                                   "}",
+                                   "]",
+                                   "[1",
+                                   "[1,",
+                                   "[1,]",
+                                   "[,1]",
+                                   "{\"a\"",
+                                   "{\"a\":",
+                                   "{\"a\":1",
+                                   "{\"a\":1,",
+                                   "{\"a\":1,}",
+                                   "{a:1}",
+                                   "{1:1}",
+                                   "[1 2]",
+                                   "{\"a\" 1}",
+                                   "tru",
+                                   "nul",
+                                   "falsey",
+                                   "True",
+                                   "01",
+                                   "+1",
+                                   ".5",
+                                   "1.",
+                                   "1e",
+                                   "-",
+                                   "0x1",
+                                   "NaN",
+                                   "Infinity",
+                                   "\"",
+                                   "\"a",
+                                   "\"\\",
+                                   "\"\\x\"",
+                                   "\"\\u12\"",
+                                   "\"\\u12g4\"",
+                                   "\"\\ud800\"",
+                                   "\"\\udc00\"",
+                                   "\"\\ud800\\u0041\"",
+                                   "\"\\ud800\\",
+                                   "\"\\ud83d\\udc4",
+                                   "\"\n\"",
+                                   "\"\t\"",
+                                   "\"\x80\"",
+                                   "\"\xC0\xAF\"",
+                                   "\"\xED\xA0\x80\"",
+                                   "\"\xF4\x90\x80\x80\"",
+                                   "\"\xF0\x9F\x91\"",
+                                   "\xEF\xBB\xBF{}",
+                                   "{} {}",
+                                   "1 1",
+                                   "[]]",
+                                   "nullnull",
+                                   "\"a\"\"b\"",
+                                   "[\"a\":1]",
+                                   "{\"a\",1}",
+                                   "/* */ 1",
+                                   "'a'",
+                                   "[1}",
+                                   "{\"a\":1]" };
 
 static void test_grammar(void **state)
 {
@@ -89,7 +165,8 @@ static void test_grammar(void **state)
 static void test_every_prefix(void **state)
 {
     (void)state;
-    static const char text[] = "{\"model\": {\"vocab\": {\"\\ud83d\\udc4b\\u00e9\": 17, \"\xC3\xA9\": 2}, \"merges\": [\"a b\", [\"c\", \"\\\"\"]], \"x\": [true, false, null, 1]}}";
+    static const char text[] = "{\"model\": {\"vocab\": {\"\\ud83d\\udc4b\\u00e9\": 17, \"\xC3\xA9\": 2}, \"merges\": "
+                               "[\"a b\", [\"c\", \"\\\"\"]], \"x\": [true, false, null, 1]}}";
     assert_true(accepts(text, sizeof text - 1, true));
     for (size_t n = 0; n < sizeof text - 1; n++) {
         assert_false(accepts(text, n, true));
@@ -129,9 +206,11 @@ static void expect_failure(const char *text, const char *expected)
 static void test_messages(void **state)
 {
     (void)state;
-    expect_failure("{\"model\": {\"merges\": [\"a\", 1, tru]}}", "file: model.merges[2]: byte 30: expected true, false or null, found byte 0x74");
+    expect_failure("{\"model\": {\"merges\": [\"a\", 1, tru]}}",
+                   "file: model.merges[2]: byte 30: expected true, false or null, found byte 0x74");
     expect_failure("[[1, -1]]", "file: [0][1]: expected a whole number from 0 to 2^64 - 1, found -1");
-    expect_failure("{\"a\": {\"b\": \"x", "file: a.b: byte 14: expected the rest of a string in UTF-8, the text ends: it is truncated; download it again");
+    expect_failure("{\"a\": {\"b\": \"x", "file: a.b: byte 14: expected the rest of a string in UTF-8, the text ends: "
+                                          "it is truncated; download it again");
     expect_failure("{\"a\": 1 \"b\": 2}", "file: a: byte 8: expected ',' or '}', found byte 0x22");
     struct json_reader r;
     struct json_text s;
@@ -181,7 +260,8 @@ static void test_depth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grammar), cmocka_unit_test(test_every_prefix), cmocka_unit_test(test_strings), cmocka_unit_test(test_messages), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_grammar),  cmocka_unit_test(test_every_prefix), cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

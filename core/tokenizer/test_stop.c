@@ -11,13 +11,16 @@
 
 #include "tokenizer/stop.h"
 
-/* First end of any stop string in the text; of those that end there the longest. Returns the length of the text before it. */
+/* First end of any stop string in the text; of those that end there the longest. Returns the length of the text before
+ * it. */
 static size_t search(const char *text, size_t n, const char *const *stops, const size_t *lens, size_t n_stops, int *hit)
 {
     *hit = STOP_NONE;
     for (size_t end = 1; end <= n; end++) {
         for (size_t i = 0; i < n_stops; i++)
-            if (lens[i] <= end && memcmp(text + end - lens[i], stops[i], lens[i]) == 0 && (*hit == STOP_NONE || lens[i] > lens[*hit])) *hit = (int)i;
+            if (lens[i] <= end && memcmp(text + end - lens[i], stops[i], lens[i]) == 0 &&
+                (*hit == STOP_NONE || lens[i] > lens[*hit]))
+                *hit = (int)i;
         if (*hit != STOP_NONE) return end - lens[*hit];
     }
     return n;
@@ -102,7 +105,9 @@ static void test_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_search), cmocka_unit_test(test_holds_back_no_more_than_needed), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_against_search),
+        cmocka_unit_test(test_holds_back_no_more_than_needed),
+        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

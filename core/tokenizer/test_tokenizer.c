@@ -1,5 +1,5 @@
-/* test_tokenizer.c: what can be proved with small vocabularies: agreement with naive reference algorithms, round trips, trust, and the
- * refusal of vocabularies that lie. */
+/* test_tokenizer.c: what can be proved with small vocabularies: agreement with naive reference algorithms, round trips,
+ * trust, and the refusal of vocabularies that lie. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,17 +41,37 @@ static void expect_round_trip(const struct tokenizer *t, const void *bytes, size
     tokens_free(&ids);
 }
 
-/* ---- byte-level BPE ------------------------------------------------------------------------------------------------------ */
+/* ---- byte-level BPE ------------------------------------------------------------------------------------ */
 
-static const char *const pres[] = { "gpt-2", "llama-bpe", "dbrx", "glm4", "qwen2", "qwen35", "gpt-4o", "tekken", "default", "starcoder", "falcon",
-                                    "bloom", "viking", "seed-coder", "bailingmoe", "deepseek-llm", "deepseek-coder", "deepseek-v3" };
+static const char *const pres[] = { "gpt-2",        "llama-bpe",      "dbrx",       "glm4",       "qwen2",
+                                    "qwen35",       "gpt-4o",         "tekken",     "default",    "starcoder",
+                                    "falcon",       "bloom",          "viking",     "seed-coder", "bailingmoe",
+                                    "deepseek-llm", "deepseek-coder", "deepseek-v3" };
 
 /* decode(encode(x)) == x for all bytes, all pairs of bytes and random texts, well-formed or not. */
 static void test_round_trip(void **state)
 {
     (void)state;
-    static const char *const units[] = { "a", " ", "\n", "\r", "\t", ".", "1", "'s", "\xC3\xA9", "\xE4\xB8\xAD", "\xCC\x81", "\xF0\x9F\x98\x80", "\xE2\x80\xA8",
-                                         "\xFF", "\xC3", "\xE4\xB8", "\xED\xA0\x80", "A", "$", "the" };
+    static const char *const units[] = { "a",
+                                         " ",
+                                         "\n",
+                                         "\r",
+                                         "\t",
+                                         ".",
+                                         "1",
+                                         "'s",
+                                         "\xC3\xA9",
+                                         "\xE4\xB8\xAD",
+                                         "\xCC\x81",
+                                         "\xF0\x9F\x98\x80",
+                                         "\xE2\x80\xA8",
+                                         "\xFF",
+                                         "\xC3",
+                                         "\xE4\xB8",
+                                         "\xED\xA0\x80",
+                                         "A",
+                                         "$",
+                                         "the" };
     srand(3);
     for (size_t p = 0; p < sizeof pres / sizeof *pres; p++) {
         builder_bpe(&builder, pres[p]);
@@ -78,13 +98,15 @@ static void test_round_trip(void **state)
 static void test_pretokenizers(void **state)
 {
     (void)state;
-    static const struct { const char *pre, *cuts; } cases[] = {
+    static const struct {
+        const char *pre, *cuts;
+    } cases[] = {
         { "gpt-2", "Hello| world|'s|   |\t|it| 123|abc|!!|\n\n" },
-        { "gpt-2", "a|\xC2\x85|b" },          /* U+0085 is White_Space */
-        { "gpt-2", "a|\xE1\xA0\x8E|b" },      /* U+180E is not, though PCRE2's \s has it: a symbol */
-        { "gpt-2", "a| \xE1\xA0\x8E|b" },     /* ... which takes the space before it */
+        { "gpt-2", "a|\xC2\x85|b" },      /* U+0085 is White_Space */
+        { "gpt-2", "a|\xE1\xA0\x8E|b" },  /* U+180E is not, though PCRE2's \s has it: a symbol */
+        { "gpt-2", "a| \xE1\xA0\x8E|b" }, /* ... which takes the space before it */
         { "llama-bpe", "I|'M| here|123|4|  \n\n|(abc|).\n|x" },
-        { "llama-bpe", "don|'\xC5\xBF| x" },  /* (?i:'s) matches the long s */
+        { "llama-bpe", "don|'\xC5\xBF| x" }, /* (?i:'s) matches the long s */
         { "qwen2", "1|2|3|abc|.def| |1" },
         { "gpt-4o", "Hello|World| HTTPServer's|123|4|./\n" },
         { "tekken", "Hello|World|'s|1|2" },
@@ -95,7 +117,7 @@ static void test_pretokenizers(void **state)
         { "deepseek-llm", "a|12|  " },
         { "deepseek-llm", "a|  |12" },
         { "bloom", "a| b|,| c" },
-        { "gpt-2", "a|\xFF|\xC3|b" },         /* stray bytes are pieces of their own */
+        { "gpt-2", "a|\xFF|\xC3|b" }, /* stray bytes are pieces of their own */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct pretokenizer p;
@@ -118,7 +140,8 @@ static void test_pretokenizers(void **state)
     }
 }
 
-/* The definition, O(n^2): again and again the adjacent pair of lowest rank, leftmost first. Texts of a and b are one word each. */
+/* The definition, O(n^2): again and again the adjacent pair of lowest rank, leftmost first. Texts of a and b are one
+ * word each. */
 static size_t naive_bpe(const char (*merges)[2][16], size_t n_merges, const char *word, char out[][64])
 {
     size_t n = strlen(word);
@@ -177,11 +200,15 @@ static void test_bpe_against_definition(void **state)
     }
 }
 
-/* ---- special tokens -------------------------------------------------------------------------------------------------------- */
+/* ---- special tokens ------------------------------------------------------------------------------------ */
 
-struct cut { size_t at, len; uint32_t id; };
+struct cut {
+    size_t at, len;
+    uint32_t id;
+};
 
-/* The definition: special after special, longest first, ids ascending, each cut out of the remaining raw text from left to right. */
+/* The definition: special after special, longest first, ids ascending, each cut out of the remaining raw text from left
+ * to right. */
 static size_t naive_specials(const struct tokenizer *t, uint32_t first, const char *text, size_t n, struct cut *out)
 {
     size_t count = 0;
@@ -229,7 +256,8 @@ static void test_specials_against_definition(void **state)
                 const size_t len = tokenizer_piece(t, got.ids[i], true).len;
                 if (got.ids[i] >= first) {
                     bool found = false;
-                    for (size_t k = 0; k < n; k++) found = found || (cuts[k].at == at && cuts[k].len == len && cuts[k].id == got.ids[i]);
+                    for (size_t k = 0; k < n; k++)
+                        found = found || (cuts[k].at == at && cuts[k].len == len && cuts[k].id == got.ids[i]);
                     assert_true(found);
                     specials++;
                 }
@@ -252,16 +280,22 @@ static void test_trust(void **state)
     const uint32_t turn = builder_token(&builder, "<turn>", TOKEN_USER_DEFINED, 0);
     builder_int(&builder, "tokenizer.ggml.eot_token_id", turn);
     struct tokenizer *t = must_open();
-    const struct { const char *a, *b; bool trust_a, trust_b; uint32_t id; bool found; } cases[] = {
-        { "the", "<|end|>", true, true, end, true },      { "the", "<|end|>", true, false, end, false },
-        { "<|en", "d|>", true, true, end, true },         { "<|en", "d|>", true, false, end, false },
-        { "<|en", "d|>", false, true, end, false },       { "the", "</s>", true, false, 2, false },
-        { "the", "<s>", false, true, 1, true },           { "a<to", "ol>", false, false, user_defined, true },
+    const struct {
+        const char *a, *b;
+        bool trust_a, trust_b;
+        uint32_t id;
+        bool found;
+    } cases[] = {
+        { "the", "<|end|>", true, true, end, true }, { "the", "<|end|>", true, false, end, false },
+        { "<|en", "d|>", true, true, end, true },    { "<|en", "d|>", true, false, end, false },
+        { "<|en", "d|>", false, true, end, false },  { "the", "</s>", true, false, 2, false },
+        { "the", "<s>", false, true, 1, true },      { "a<to", "ol>", false, false, user_defined, true },
         { "a", "<turn>", true, false, turn, false }, /* USER_DEFINED, but it ends texts */
         { "a", "<turn>", false, true, turn, true },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct tokenizer_part parts[] = { { cases[i].a, strlen(cases[i].a), cases[i].trust_a }, { "", 0, true },
+        const struct tokenizer_part parts[] = { { cases[i].a, strlen(cases[i].a), cases[i].trust_a },
+                                                { "", 0, true },
                                                 { cases[i].b, strlen(cases[i].b), cases[i].trust_b } };
         struct tokens got = { 0 };
         bool found = false;
@@ -295,9 +329,10 @@ static void test_parts_are_one_text(void **state)
     tokenizer_close(t);
 }
 
-/* ---- SPM ------------------------------------------------------------------------------------------------------------------- */
+/* ---- SPM ----------------------------------------------------------------------------------------------- */
 
-static void expect_ids(const struct tokenizer *t, const char *text, bool parse_special, bool add_special, const char *const *pieces)
+static void expect_ids(const struct tokenizer *t, const char *text, bool parse_special, bool add_special,
+                       const char *const *pieces)
 {
     struct tokens got = { 0 };
     size_t n = 0;
@@ -311,7 +346,8 @@ static void expect_ids(const struct tokenizer *t, const char *text, bool parse_s
     assert_int_equal(got.n, n);
     tokens_free(&got);
 }
-#define EXPECT(t, text, parse, add, ...) expect_ids(t, text, parse, add, (const char *const[]){ __VA_ARGS__ __VA_OPT__(,) NULL })
+#define EXPECT(t, text, parse, add, ...) \
+    expect_ids(t, text, parse, add, (const char *const[]){ __VA_ARGS__ __VA_OPT__(, ) NULL })
 
 static void test_spm(void **state)
 {
@@ -326,7 +362,8 @@ static void test_spm(void **state)
     EXPECT(t, "aaaaaa", false, false, "\xE2\x96\x81", "aaaa", "aa"); /* score -5 before -6, then leftmost */
     EXPECT(t, "\xC3\xA9", false, false, "\xE2\x96\x81", "<0xC3>", "<0xA9>");
     EXPECT(t, "\xFFz", false, false, "\xE2\x96\x81", "<0xFF>", "z");
-    EXPECT(t, "<0x41>", false, false, "\xE2\x96\x81", "<0x3C>", "<0x30>", "x", "<0x34>", "<0x31>", "<0x3E>"); /* never the byte token itself */
+    EXPECT(t, "<0x41>", false, false, "\xE2\x96\x81", "<0x3C>", "<0x30>", "x", "<0x34>", "<0x31>",
+           "<0x3E>"); /* never the byte token itself */
     struct tokens ids = encode(t, "the in", 6, false);
     char *text;
     size_t len;
@@ -383,15 +420,19 @@ static void test_spm_words(void **state)
         builder_spm(&builder);
         builder_token(&builder, "a\xE2\x96\x81", joined ? TOKEN_NORMAL : TOKEN_UNUSED, -1);
         struct tokenizer *t = must_open();
-        if (joined) EXPECT(t, "a a", false, false, "\xE2\x96\x81", "a\xE2\x96\x81", "a");
-        else EXPECT(t, "a a", false, false, "\xE2\x96\x81", "a", "\xE2\x96\x81", "a");
-        if (joined) EXPECT(t, " a  a", false, false, "\xE2\x96\x81\xE2\x96\x81", "a\xE2\x96\x81", "\xE2\x96\x81", "a");
-        else EXPECT(t, " a  a", false, false, "\xE2\x96\x81\xE2\x96\x81", "a", "\xE2\x96\x81\xE2\x96\x81", "a");
+        if (joined)
+            EXPECT(t, "a a", false, false, "\xE2\x96\x81", "a\xE2\x96\x81", "a");
+        else
+            EXPECT(t, "a a", false, false, "\xE2\x96\x81", "a", "\xE2\x96\x81", "a");
+        if (joined)
+            EXPECT(t, " a  a", false, false, "\xE2\x96\x81\xE2\x96\x81", "a\xE2\x96\x81", "\xE2\x96\x81", "a");
+        else
+            EXPECT(t, " a  a", false, false, "\xE2\x96\x81\xE2\x96\x81", "a", "\xE2\x96\x81\xE2\x96\x81", "a");
         tokenizer_close(t);
     }
 }
 
-/* ---- vocabularies that lie --------------------------------------------------------------------------------------------------- */
+/* ---- vocabularies that lie ----------------------------------------------------------------------------- */
 
 static void expect_refused(wk_status status, const char *what)
 {
@@ -399,21 +440,25 @@ static void expect_refused(wk_status status, const char *what)
     struct wk_err err = { text, sizeof text };
     struct tokenizer *t;
     const wk_status got = builder_open(&builder, &t, &err);
-    if (got != status || !strstr(text, what)) fail_msg("expected '%s', got status %d '%s'", what, (int)got, got ? text : "");
+    if (got != status || !strstr(text, what))
+        fail_msg("expected '%s', got status %d '%s'", what, (int)got, got ? text : "");
     assert_null(t);
 }
 
 static void test_ids_out_of_range(void **state)
 {
     (void)state;
-    static const char *const keys[] = { "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", "tokenizer.ggml.unknown_token_id",
-                                        "tokenizer.ggml.padding_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id" };
+    static const char *const keys[] = { "tokenizer.ggml.bos_token_id",     "tokenizer.ggml.eos_token_id",
+                                        "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id",
+                                        "tokenizer.ggml.eot_token_id",     "tokenizer.ggml.eom_token_id" };
     static const int64_t bad[] = { -2, INT64_MIN, INT64_MAX, 1 << 20, UINT32_MAX - 1, 0 /* n itself */ };
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
             for (int spm = 0; spm < 2; spm++) {
-                if (spm) builder_spm(&builder);
-                else builder_bpe(&builder, "gpt-2");
+                if (spm)
+                    builder_spm(&builder);
+                else
+                    builder_bpe(&builder, "gpt-2");
                 builder_int(&builder, keys[k], bad[i] ? bad[i] : (int64_t)builder.n);
                 expect_refused(WK_INVALID, keys[k]);
             }
@@ -442,7 +487,8 @@ static void test_lying_vocabularies(void **state)
     builder_spm(&builder);
     builder.token[5].type = 7;
     expect_refused(WK_INVALID, "tokenizer.ggml.token_type[5]: 7");
-    static const char *const bytes[] = { "<0xZZ>", "<0x-1>", "<0x100>", "<0x4>", "<0x 4>", "<0x41", "0x41", "<0X41>", "<0x+1>", "<0x4g>", "", "<0x41>x" };
+    static const char *const bytes[] = { "<0xZZ>", "<0x-1>", "<0x100>", "<0x4>",  "<0x 4>", "<0x41",
+                                         "0x41",   "<0X41>", "<0x+1>",  "<0x4g>", "",       "<0x41>x" };
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         builder_spm(&builder);
         builder_token(&builder, bytes[i], TOKEN_BYTE, 0);
@@ -496,7 +542,8 @@ static void test_odd_but_valid(void **state)
     builder_token(&builder, "", TOKEN_UNUSED, 0);
     builder_token(&builder, "[PAD]", TOKEN_UNUSED, 0);
     builder_token(&builder, "[PAD]", TOKEN_UNUSED, 0);
-    const uint32_t raw = builder_token_bytes(&builder, " \xFF", 2, TOKEN_NORMAL, 0); /* outside the byte alphabet: stands for itself */
+    const uint32_t raw =
+        builder_token_bytes(&builder, " \xFF", 2, TOKEN_NORMAL, 0); /* outside the byte alphabet: stands for itself */
     struct tokenizer *t = must_open();
     assert_int_equal(tokenizer_piece(t, raw, false).len, 2);
     assert_int_equal(tokenizer_piece(t, raw - 1, false).len, 0);
@@ -515,10 +562,18 @@ static void test_odd_but_valid(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_pretokenizers), cmocka_unit_test(test_bpe_against_definition),
-        cmocka_unit_test(test_specials_against_definition), cmocka_unit_test(test_trust), cmocka_unit_test(test_parts_are_one_text),
-        cmocka_unit_test(test_spm), cmocka_unit_test(test_spm_options), cmocka_unit_test(test_spm_words), cmocka_unit_test(test_ids_out_of_range),
-        cmocka_unit_test(test_lying_vocabularies), cmocka_unit_test(test_odd_but_valid),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_pretokenizers),
+        cmocka_unit_test(test_bpe_against_definition),
+        cmocka_unit_test(test_specials_against_definition),
+        cmocka_unit_test(test_trust),
+        cmocka_unit_test(test_parts_are_one_text),
+        cmocka_unit_test(test_spm),
+        cmocka_unit_test(test_spm_options),
+        cmocka_unit_test(test_spm_words),
+        cmocka_unit_test(test_ids_out_of_range),
+        cmocka_unit_test(test_lying_vocabularies),
+        cmocka_unit_test(test_odd_but_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,8 +13,10 @@
 static struct builder builder;
 static char error_text[512];
 static const struct wk_err open_err = { error_text, sizeof error_text };
-static const char *const pres[] = { "gpt-2", "llama-bpe", "qwen2", "qwen35", "gpt-4o", "tekken", "default", "starcoder", "falcon", "bloom", "viking",
-                                    "seed-coder", "bailingmoe", "deepseek-llm", "deepseek-coder", "deepseek-v3", NULL /* SPM */ };
+static const char *const pres[] = { "gpt-2",       "llama-bpe",  "qwen2",      "qwen35",       "gpt-4o",
+                                    "tekken",      "default",    "starcoder",  "falcon",       "bloom",
+                                    "viking",      "seed-coder", "bailingmoe", "deepseek-llm", "deepseek-coder",
+                                    "deepseek-v3", NULL /* SPM */ };
 
 static double seconds(void)
 {
@@ -41,7 +43,8 @@ static void expect_text_back(const struct tokenizer *t, const char *text, size_t
 static void test_long_runs(void **state)
 {
     (void)state;
-    static const char *const units[] = { "a", "A", " ", "\n", ".", "7", "\xE4\xB8\xAD", "\xCC\x81", " \n", "A\xCC\x81", "\xFF", "'s", "<x" };
+    static const char *const units[] = { "a",        "A",   " ",         "\n",   ".",  "7", "\xE4\xB8\xAD",
+                                         "\xCC\x81", " \n", "A\xCC\x81", "\xFF", "'s", "<x" };
     enum { MEBIBYTE = 1 << 20 };
     char *text = malloc(MEBIBYTE);
     assert_non_null(text);
@@ -75,7 +78,8 @@ static void test_too_long(void **state)
     struct tokens ids = { 0 };
     char message[256];
     struct wk_err err = { message, sizeof message };
-    const struct tokenizer_part parts[] = { { "a", 1, true }, { "", (size_t)TOKENIZER_MAX_TEXT, true } }; /* refused before it is read */
+    const struct tokenizer_part parts[] = { { "a", 1, true },
+                                            { "", (size_t)TOKENIZER_MAX_TEXT, true } }; /* refused before it is read */
     assert_int_equal(tokenizer_encode_parts(t, parts, 2, false, &ids, &err), WK_INVALID);
     assert_int_equal(ids.n, 0);
     tokenizer_close(t);
@@ -94,17 +98,24 @@ static void test_json_made_to_be_slow(void **state)
         memset(one, 'a', (size_t)(40 + i));
         one[40 + i] = '\0';
         char entry[900];
-        (void)snprintf(entry, sizeof entry, "%s{\"id\":%d,\"content\":\"%s%s\",\"special\":%s,\"lstrip\":true,\"normalized\":%s}", i ? "," : "", 400 + i, one, i % 3 ? "" : "!", i % 2 ? "true" : "false",
-                       i % 5 ? "false" : "true");
+        (void)snprintf(
+            entry, sizeof entry, "%s{\"id\":%d,\"content\":\"%s%s\",\"special\":%s,\"lstrip\":true,\"normalized\":%s}",
+            i ? "," : "", 400 + i, one, i % 3 ? "" : "!", i % 2 ? "true" : "false", i % 5 ? "false" : "true");
         hf_say(&added, entry);
     }
     hf_say(&added, "]");
     char *text = malloc(MEBIBYTE);
     assert_non_null(text);
     for (int kind = 0; kind < 2; kind++) {
-        const struct hf_parts bytes = { .added = added.data, .normalizer = "{\"type\":\"NFC\"}" }, characters = { .added = added.data, .post_processor = "null", .normalizer = "null",
-            .pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"always\",\"split\":true}" };
-        struct hf_text json = kind ? hf_byte_level(&builder, &bytes, false) : hf_byte_fallback(&builder, &characters, false);
+        const struct hf_parts bytes = { .added = added.data, .normalizer = "{\"type\":\"NFC\"}" }, characters = {
+            .added = added.data,
+            .post_processor = "null",
+            .normalizer = "null",
+            .pre_tokenizer =
+                "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"always\",\"split\":true}"
+        };
+        struct hf_text json =
+            kind ? hf_byte_level(&builder, &bytes, false) : hf_byte_fallback(&builder, &characters, false);
         struct tokenizer *t;
         if (tokenizer_open_json_text(json.data, json.n, "made", NULL, 0, &t, &open_err)) fail_msg("%s", error_text);
         free(json.data);
@@ -125,6 +136,7 @@ static void test_json_made_to_be_slow(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_too_long), cmocka_unit_test(test_long_runs), cmocka_unit_test(test_json_made_to_be_slow) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_too_long), cmocka_unit_test(test_long_runs),
+                                        cmocka_unit_test(test_json_made_to_be_slow) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,21 +25,38 @@ static void expect_nfc(const char *text, const char *expected)
 static void test_forms(void **state)
 {
     (void)state;
-    static const struct { const char *text, *expected; } cases[] = {
-        { "", "" }, { "plain", "plain" }, { "caf\u00E9", "caf\u00E9" },
-        { "cafe\u0301", "caf\u00E9" },                         /* composes */
-        { "\u212B \u2126 \u212A", "\u00C5 \u03A9 K" },         /* singletons */
-        { "A\u030A", "\u00C5" }, { "\u1E9B\u0323", "\u1E9B\u0323" },
-        { "a\u0323\u0302", "\u1EAD" }, { "a\u0302\u0323", "\u1EAD" }, /* marks are ordered first */
-        { "\u1EA5\u0323", "\u1EAD\u0301" },                    /* a composed letter comes apart for a mark of a lower class */
+    static const struct {
+        const char *text, *expected;
+    } cases[] = {
+        { "", "" },
+        { "plain", "plain" },
+        { "caf\u00E9", "caf\u00E9" },
+        { "cafe\u0301", "caf\u00E9" },                 /* composes */
+        { "\u212B \u2126 \u212A", "\u00C5 \u03A9 K" }, /* singletons */
+        { "A\u030A", "\u00C5" },
+        { "\u1E9B\u0323", "\u1E9B\u0323" },
+        { "a\u0323\u0302", "\u1EAD" },
+        { "a\u0302\u0323", "\u1EAD" },      /* marks are ordered first */
+        { "\u1EA5\u0323", "\u1EAD\u0301" }, /* a composed letter comes apart for a mark of a lower class */
         { "a\u0315\u0300\u05AE\u0300b", "\u00E0\u05AE\u0300\u0315b" }, /* one class blocks */
-        { "\u0344", "\u0308\u0301" }, { "\u0958", "\u0915\u093C" }, { "\uFB1D", "\u05D9\u05B4" }, /* excluded from composition */
-        { "\u2ADC", "\u2ADD\u0338" }, { "\u0F73", "\u0F71\u0F72" },
-        { "\u1100\u1161\u11A8", "\uAC01" }, { "\uAC00\u11A8", "\uAC01" }, { "\uAC01\u11A8", "\uAC01\u11A8" }, { "\u1100\u1161\u1161", "\uAC00\u1161" }, /* Hangul */
-        { "\uAC00\u11A7", "\uAC00\u11A7" },                    /* T begins one further */
-        { "\u09C7\u09BE", "\u09CB" }, { "\u09C7\u0334\u09BE", "\u09C7\u0334\u09BE" }, /* two starters; a mark between them blocks */
-        { "\U0001D15E", "\U0001D157\U0001D165" }, { "\uF900", "\u8C48" }, { "\U0002F800", "\u4E3D" },
-        { "\u0301a", "\u0301a" }, { "\u0327\u0301", "\u0327\u0301" }, { "\u0301\u0327", "\u0327\u0301" }, /* marks at the start */
+        { "\u0344", "\u0308\u0301" },
+        { "\u0958", "\u0915\u093C" },
+        { "\uFB1D", "\u05D9\u05B4" }, /* excluded from composition */
+        { "\u2ADC", "\u2ADD\u0338" },
+        { "\u0F73", "\u0F71\u0F72" },
+        { "\u1100\u1161\u11A8", "\uAC01" },
+        { "\uAC00\u11A8", "\uAC01" },
+        { "\uAC01\u11A8", "\uAC01\u11A8" },
+        { "\u1100\u1161\u1161", "\uAC00\u1161" }, /* Hangul */
+        { "\uAC00\u11A7", "\uAC00\u11A7" },       /* T begins one further */
+        { "\u09C7\u09BE", "\u09CB" },
+        { "\u09C7\u0334\u09BE", "\u09C7\u0334\u09BE" }, /* two starters; a mark between them blocks */
+        { "\U0001D15E", "\U0001D157\U0001D165" },
+        { "\uF900", "\u8C48" },
+        { "\U0002F800", "\u4E3D" },
+        { "\u0301a", "\u0301a" },
+        { "\u0327\u0301", "\u0327\u0301" },
+        { "\u0301\u0327", "\u0327\u0301" }, /* marks at the start */
         { "\u00F1\u0303\u0323", "\u1E47\u0303\u0303" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_nfc(cases[i].text, cases[i].expected);
@@ -96,9 +113,13 @@ static void test_many_marks(void **state)
 static void test_classes(void **state)
 {
     (void)state;
-    static const uint32_t spaces[] = { ' ', '\t', '\r', 0x85, 0xA0, 0x1680, 0x2003, 0x2028, 0x202F, 0x205F, 0x3000 }, others[] = { 'a', 0, 0x1F, 0x180E, 0x200B, 0x2060, 0xFEFF, 0x10FFFF };
-    static const uint32_t words[] = { 'a', 'Z', '0', '_', 0xE9, 0x300, 0x4E2D, 0x661, 0x2160, 0x203F, 0x200D, 0x24B6, 0x1D7CE, 0xAC00 }, no_words[] = { ' ', '-', '<', '|', 0xBD, 0x2581, 0x2460, 0x1F30D };
-    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) assert_true(unicode_is_space(spaces[i]) && !unicode_is_word(spaces[i]));
+    static const uint32_t spaces[] = { ' ', '\t', '\r', 0x85, 0xA0, 0x1680, 0x2003, 0x2028, 0x202F, 0x205F, 0x3000 },
+                          others[] = { 'a', 0, 0x1F, 0x180E, 0x200B, 0x2060, 0xFEFF, 0x10FFFF };
+    static const uint32_t words[] = { 'a',   'Z',    '0',    '_',    0xE9,   0x300,   0x4E2D,
+                                      0x661, 0x2160, 0x203F, 0x200D, 0x24B6, 0x1D7CE, 0xAC00 },
+                          no_words[] = { ' ', '-', '<', '|', 0xBD, 0x2581, 0x2460, 0x1F30D };
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
+        assert_true(unicode_is_space(spaces[i]) && !unicode_is_word(spaces[i]));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) assert_false(unicode_is_space(others[i]));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) assert_true(unicode_is_word(words[i]));
     for (size_t i = 0; i < sizeof no_words / sizeof *no_words; i++) assert_false(unicode_is_word(no_words[i]));
@@ -107,7 +128,8 @@ static void test_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms), cmocka_unit_test(test_stray_bytes), cmocka_unit_test(test_every_character), cmocka_unit_test(test_many_marks), cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_forms),      cmocka_unit_test(test_stray_bytes), cmocka_unit_test(test_every_character),
+        cmocka_unit_test(test_many_marks), cmocka_unit_test(test_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,14 +12,25 @@
 
 static size_t encode(uint32_t c, unsigned char out[4])
 {
-    if (c < 0x80) { out[0] = (unsigned char)c; return 1; }
-    if (c < 0x800) { out[0] = (unsigned char)(0xC0 | c >> 6); out[1] = (unsigned char)(0x80 | (c & 63)); return 2; }
+    if (c < 0x80) {
+        out[0] = (unsigned char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (unsigned char)(0xC0 | c >> 6);
+        out[1] = (unsigned char)(0x80 | (c & 63));
+        return 2;
+    }
     if (c < 0x10000) {
-        out[0] = (unsigned char)(0xE0 | c >> 12); out[1] = (unsigned char)(0x80 | (c >> 6 & 63)); out[2] = (unsigned char)(0x80 | (c & 63));
+        out[0] = (unsigned char)(0xE0 | c >> 12);
+        out[1] = (unsigned char)(0x80 | (c >> 6 & 63));
+        out[2] = (unsigned char)(0x80 | (c & 63));
         return 3;
     }
-    out[0] = (unsigned char)(0xF0 | c >> 18); out[1] = (unsigned char)(0x80 | (c >> 12 & 63));
-    out[2] = (unsigned char)(0x80 | (c >> 6 & 63)); out[3] = (unsigned char)(0x80 | (c & 63));
+    out[0] = (unsigned char)(0xF0 | c >> 18);
+    out[1] = (unsigned char)(0x80 | (c >> 12 & 63));
+    out[2] = (unsigned char)(0x80 | (c >> 6 & 63));
+    out[3] = (unsigned char)(0x80 | (c & 63));
     return 4;
 }
 
@@ -46,23 +57,42 @@ static void test_all_code_points(void **state)
     }
 }
 
-/* Unicode 15, table 3-8 and the neighbouring examples of U+FFFD substitution of maximal subparts; R stands for U+FFFD. */
+/* Unicode 15, table 3-8 and the neighbouring examples of U+FFFD substitution of maximal subparts;
+ * R stands for U+FFFD. */
 static void test_maximal_subparts(void **state)
 {
     (void)state;
-    static const struct { const char *in, *out; } cases[] = {
-        { "\xF1\x80\x80\xE1\x80\xC2" "b\x80" "c\x80\xBF" "d", "RRRbRcRRd" },
-        { "\xC0\xAF\xE0\x80\xBF\xF0\x81\x82" "A", "RRRRRRRRA" },
-        { "\xED\xA0\x80\xED\xBF\xBF\xED\xAF" "A", "RRRRRRRRA" },
-        { "\xF4\x91\x92\x93\xFF" "A\x80\xBF" "B", "RRRRRARRB" },
-        { "\xE1\x80\xE2\xF0\x91\x92\xF1\xBF" "A", "RRRRA" },
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
+        { "\xF1\x80\x80\xE1\x80\xC2"
+          "b\x80"
+          "c\x80\xBF"
+          "d",
+          "RRRbRcRRd" },
+        { "\xC0\xAF\xE0\x80\xBF\xF0\x81\x82"
+          "A",
+          "RRRRRRRRA" },
+        { "\xED\xA0\x80\xED\xBF\xBF\xED\xAF"
+          "A",
+          "RRRRRRRRA" },
+        { "\xF4\x91\x92\x93\xFF"
+          "A\x80\xBF"
+          "B",
+          "RRRRRARRB" },
+        { "\xE1\x80\xE2\xF0\x91\x92\xF1\xBF"
+          "A",
+          "RRRRA" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char expected[64];
         size_t n = 0;
         for (const char *p = cases[i].out; *p; p++) {
-            if (*p == 'R') { memcpy(expected + n, "\xEF\xBF\xBD", 3); n += 3; }
-            else expected[n++] = *p;
+            if (*p == 'R') {
+                memcpy(expected + n, "\xEF\xBF\xBD", 3);
+                n += 3;
+            } else
+                expected[n++] = *p;
         }
         for (size_t cut = 0; cut <= strlen(cases[i].in); cut++) {
             char out[128];
@@ -80,7 +110,8 @@ static void test_maximal_subparts(void **state)
 static void test_random(void **state)
 {
     (void)state;
-    static const unsigned char interesting[] = { 'a', 0x80, 0xBF, 0xC2, 0xE0, 0xA0, 0xED, 0x9F, 0xEF, 0xF0, 0x90, 0xF4, 0x8F, 0xFF };
+    static const unsigned char interesting[] = { 'a',  0x80, 0xBF, 0xC2, 0xE0, 0xA0, 0xED,
+                                                 0x9F, 0xEF, 0xF0, 0x90, 0xF4, 0x8F, 0xFF };
     srand(1);
     for (int round = 0; round < 20000; round++) {
         unsigned char in[24];
@@ -123,7 +154,10 @@ static void test_drop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_code_points), cmocka_unit_test(test_maximal_subparts), cmocka_unit_test(test_random), cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_all_code_points),
+        cmocka_unit_test(test_maximal_subparts),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

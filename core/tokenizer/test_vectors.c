@@ -1,5 +1,6 @@
-/* test_vectors.c: ids against the reference implementations: llama.cpp's 46 cases a vocabulary, Hugging Face's vectors, texts with
- * special tokens. The vocabularies are unpacked by unpack.cmake; what is absent is skipped with a message. */
+/* test_vectors.c: ids against the reference implementations: llama.cpp's 46 cases a vocabulary, Hugging Face's vectors,
+ * texts with special tokens. The vocabularies are unpacked by unpack.cmake; what is absent is
+ * skipped with a message. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +71,8 @@ static void test_46_cases_each(void **state)
             size_t n_ids;
             struct tokens got = { 0 };
             line = read_ids(line, ids, &n_ids);
-            assert_int_equal(tokenizer_encode(t, at, (size_t)((end ? end : in + n) - at), false, false, &got, NULL), WK_OK);
+            assert_int_equal(tokenizer_encode(t, at, (size_t)((end ? end : in + n) - at), false, false, &got, NULL),
+                             WK_OK);
             if (!equal_ids(&got, ids, n_ids)) fail_msg("%s: case %d differs", vocabularies[v], cases + 1);
             tokens_free(&got);
             at = end ? end + sizeof separator - 1 : NULL;
@@ -119,16 +121,18 @@ static void test_hugging_face(void **state)
         json_t *root = load_json(file), *c;
         struct tokenizer *t = root ? open_vocabulary(vocabularies[v]) : NULL;
         size_t i;
-        json_array_foreach(json_object_get(root, "cases"), i, c) {
+        json_array_foreach (json_object_get(root, "cases"), i, c) {
             if (!t) break;
             const char *name = json_string_value(json_object_get(c, "name"));
             const json_t *text = json_object_get(c, "text");
             uint32_t ids[4096];
             const size_t n = json_ids(json_object_get(c, "ids"), ids, 4096);
             struct tokens got = { 0 };
-            /* Hugging Face finds special tokens in every text, and puts bos before those of the vocabularies that have it. */
+            /* Hugging Face finds special tokens in every text, and puts bos before those of the vocabularies that have
+             * it. */
             const bool bos = n && ids[0] == tokenizer_bos(t) && tokenizer_adds_bos(t);
-            assert_int_equal(tokenizer_encode(t, json_string_value(text), json_string_length(text), true, bos, &got, NULL), WK_OK);
+            assert_int_equal(
+                tokenizer_encode(t, json_string_value(text), json_string_length(text), true, bos, &got, NULL), WK_OK);
             if (!equal_ids(&got, ids, n)) {
                 wrong++;
                 print_message("%s %s differs\n", vocabularies[v], name);
@@ -146,8 +150,11 @@ static void test_hugging_face(void **state)
 }
 
 /* The texts whose ids differ between Hugging Face and GGUF on purpose; there llama.cpp's are right for a GGUF file. */
-static const struct { const char *vocabulary, *text, *reason; } gguf_differs[] = {
-    { "qwen2", "caf\xC3\xA9 cafe\xCC\x81 \xE2\x84\xAB", "Qwen's tokenizer.json normalises to NFC, GGUF tokenizers do not" },
+static const struct {
+    const char *vocabulary, *text, *reason;
+} gguf_differs[] = {
+    { "qwen2", "caf\xC3\xA9 cafe\xCC\x81 \xE2\x84\xAB",
+      "Qwen's tokenizer.json normalises to NFC, GGUF tokenizers do not" },
 };
 
 static bool is_gguf_own(const char *vocabulary, const char *text)
@@ -157,8 +164,9 @@ static bool is_gguf_own(const char *vocabulary, const char *text)
     return false;
 }
 
-/* Texts with special tokens: Hugging Face's ids, and llama.cpp's where the two differ by design. (They differ once more, on Khmer in
- * gpt-4o: llama.cpp's rewritten pattern drops the combining marks; the original pattern gives Hugging Face's ids.) */
+/* Texts with special tokens: Hugging Face's ids, and llama.cpp's where the two differ by design. (They differ once
+ * more, on Khmer in gpt-4o: llama.cpp's rewritten pattern drops the combining marks; the original pattern gives Hugging
+ * Face's ids.) */
 static void test_special_texts(void **state)
 {
     (void)state;
@@ -167,14 +175,15 @@ static void test_special_texts(void **state)
     for (size_t v = 0; v < sizeof vocabularies / sizeof *vocabularies; v++) {
         struct tokenizer *t = open_vocabulary(vocabularies[v]);
         size_t i;
-        json_array_foreach(json_object_get(root, vocabularies[v]), i, c) {
+        json_array_foreach (json_object_get(root, vocabularies[v]), i, c) {
             if (!t) break;
             uint32_t ids[4096];
             const json_t *text = json_object_get(c, "text");
             const bool own = is_gguf_own(vocabularies[v], json_string_value(text));
             const size_t n = json_ids(json_object_get(c, own ? "llama_cpp" : "hf"), ids, 4096);
             struct tokens got = { 0 };
-            assert_int_equal(tokenizer_encode(t, json_string_value(text), json_string_length(text), true, false, &got, NULL), WK_OK);
+            assert_int_equal(
+                tokenizer_encode(t, json_string_value(text), json_string_length(text), true, false, &got, NULL), WK_OK);
             if (!equal_ids(&got, ids, n)) fail_msg("%s: case %zu differs", vocabularies[v], i);
             tokens_free(&got);
         }
@@ -189,7 +198,13 @@ static void test_ignore_merges(void **state)
     (void)state;
     struct tokenizer *t = open_vocabulary("llama-bpe");
     if (!t) skip();
-    static const struct { const char *text; uint32_t id; } cases[] = { { " vi\xE1\xBB\x87" "c", 100769 }, { " nhi\xE1\xBB\x81u", 100937 } };
+    static const struct {
+        const char *text;
+        uint32_t id;
+    } cases[] = { { " vi\xE1\xBB\x87"
+                    "c",
+                    100769 },
+                  { " nhi\xE1\xBB\x81u", 100937 } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tokens got = { 0 };
         assert_int_equal(tokenizer_encode(t, cases[i].text, strlen(cases[i].text), false, false, &got, NULL), WK_OK);
@@ -204,7 +219,11 @@ static void test_ignore_merges(void **state)
 static void test_roles(void **state)
 {
     (void)state;
-    static const struct { const char *name; uint32_t n, bos, ends[4]; bool adds_bos; } expected[] = {
+    static const struct {
+        const char *name;
+        uint32_t n, bos, ends[4];
+        bool adds_bos;
+    } expected[] = {
         { "gpt-2", 50257, 50256, { 50256 }, false },
         { "gpt-4o", 201088, 199998, { 199999, 200002, 200012 }, false },
         { "llama-bpe", 128256, 128000, { 128001, 128008, 128009 }, true },
@@ -230,7 +249,8 @@ static void test_roles(void **state)
     }
 }
 
-/* Every token's bytes: decoding what encoding gave restores the bytes, for all tokens of all byte-level vocabularies. */
+/* Every token's bytes: decoding what encoding gave restores the bytes, for all tokens
+ * of all byte-level vocabularies. */
 static void test_round_trip_of_tokens(void **state)
 {
     (void)state;
@@ -259,8 +279,9 @@ static void test_round_trip_of_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_46_cases_each), cmocka_unit_test(test_hugging_face), cmocka_unit_test(test_special_texts),
-        cmocka_unit_test(test_ignore_merges), cmocka_unit_test(test_roles), cmocka_unit_test(test_round_trip_of_tokens),
+        cmocka_unit_test(test_46_cases_each), cmocka_unit_test(test_hugging_face),
+        cmocka_unit_test(test_special_texts), cmocka_unit_test(test_ignore_merges),
+        cmocka_unit_test(test_roles),         cmocka_unit_test(test_round_trip_of_tokens),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed ? failed : vocabularies_seen ? 0 : 77;

@@ -1,5 +1,5 @@
-/* tokenizer.c: opens a tokenizer from a file's metadata and leads a prompt through it: join the parts, cut out special tokens, encode
- * what lies between, add what belongs at the ends. The models themselves are in bpe.c and spm.c. */
+/* tokenizer.c: opens a tokenizer from a file's metadata and leads a prompt through it: join the parts, cut out special
+ * tokens, encode what lies between, add what belongs at the ends. The models themselves are in bpe.c and spm.c. */
 #include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct tokenizer {
     struct hf_pipeline pipeline;
 };
 
-/* ---- opening ----------------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 static bool equals(struct gguf_str s, const char *text)
 {
@@ -36,7 +36,8 @@ static bool contains(struct gguf_str s, const char *text)
     return false;
 }
 
-static wk_status read_string(const struct gguf *file, const char *key, const char *absent, struct gguf_str *out, const struct wk_err *err)
+static wk_status read_string(const struct gguf *file, const char *key, const char *absent, struct gguf_str *out,
+                             const struct wk_err *err)
 {
     const struct gguf_kv *kv = gguf_find(file, key);
     *out = (struct gguf_str){ absent, strlen(absent) };
@@ -67,12 +68,18 @@ static wk_status open_model(struct tokenizer *t, const struct gguf *file, const 
     wk_status status = read_string(file, "tokenizer.ggml.model", "", &model, err);
     if (!status) status = read_string(file, "general.name", "", &name, err);
     if (status) return status;
-    if (equals(model, "gpt2")) status = open_bpe(t, file, err);
-    else if (equals(model, "llama")) status = open_spm(t, file, err);
+    if (equals(model, "gpt2"))
+        status = open_bpe(t, file, err);
+    else if (equals(model, "llama"))
+        status = open_spm(t, file, err);
     else if (!model.len)
-        return wk_fail(err, WK_UNSUPPORTED, "the file embeds no tokenizer (tokenizer.ggml.model is absent); give a tokenizer.json with --tokenizer");
+        return wk_fail(
+            err, WK_UNSUPPORTED,
+            "the file embeds no tokenizer (tokenizer.ggml.model is absent); give a tokenizer.json with --tokenizer");
     else
-        return wk_fail(err, WK_UNSUPPORTED, "tokenizer.ggml.model: '%.*s' is not supported; supported are gpt2 (byte-level BPE) and llama (SentencePiece)",
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "tokenizer.ggml.model: '%.*s' is not supported; supported are gpt2 (byte-level BPE) and llama "
+                       "(SentencePiece)",
                        (int)(model.len < 64 ? model.len : 64), model.data);
     t->strips_right = contains(name, "phi-3") || contains(name, "phi3");
     return status ? status : specials_open_vocab(&t->specials, &t->vocab, err);
@@ -80,8 +87,10 @@ static wk_status open_model(struct tokenizer *t, const struct gguf *file, const 
 
 static wk_status finish(struct tokenizer *t, wk_status status, struct tokenizer **out)
 {
-    if (status) tokenizer_close(t);
-    else *out = t;
+    if (status)
+        tokenizer_close(t);
+    else
+        *out = t;
     return status;
 }
 
@@ -93,7 +102,8 @@ wk_status tokenizer_open(const struct gguf *file, struct tokenizer **out, const 
     return finish(t, open_model(t, file, err), out);
 }
 
-wk_status tokenizer_open_json(const char *path, const struct gguf *file, uint32_t rows, struct tokenizer **out, const struct wk_err *err)
+wk_status tokenizer_open_json(const char *path, const struct gguf *file, uint32_t rows, struct tokenizer **out,
+                              const struct wk_err *err)
 {
     *out = NULL;
     struct tokenizer *t = calloc(1, sizeof *t);
@@ -102,13 +112,15 @@ wk_status tokenizer_open_json(const char *path, const struct gguf *file, uint32_
     return finish(t, hf_open(path, file, rows, &t->vocab, &t->merges, &t->words, &t->pipeline, err), out);
 }
 
-wk_status tokenizer_open_json_text(const char *text, size_t len, const char *name, const struct gguf *file, uint32_t rows, struct tokenizer **out, const struct wk_err *err)
+wk_status tokenizer_open_json_text(const char *text, size_t len, const char *name, const struct gguf *file,
+                                   uint32_t rows, struct tokenizer **out, const struct wk_err *err)
 {
     *out = NULL;
     struct tokenizer *t = calloc(1, sizeof *t);
     if (!t) return wk_fail(err, WK_NO_MEMORY, "no memory for the tokenizer");
     t->json = true;
-    return finish(t, hf_open_text(text, len, name, file, rows, &t->vocab, &t->merges, &t->words, &t->pipeline, err), out);
+    return finish(t, hf_open_text(text, len, name, file, rows, &t->vocab, &t->merges, &t->words, &t->pipeline, err),
+                  out);
 }
 
 /* The tokenizer.json in the folder of a file that was opened by its path. false: there is none. */
@@ -119,7 +131,8 @@ static bool find_beside(const struct gguf *file, char *out, size_t cap)
     return n > 0 && (size_t)n < cap && access(path, F_OK) == 0 && access(out, F_OK) == 0;
 }
 
-wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct tokenizer **out, const struct wk_err *err)
+wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct tokenizer **out,
+                             const struct wk_err *err)
 {
     struct gguf_str model;
     char beside[4096];
@@ -142,16 +155,22 @@ void tokenizer_close(struct tokenizer *t)
     free(t);
 }
 
-/* ---- queries ----------------------------------------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------------------- */
 
-const char *tokenizer_kind(const struct tokenizer *t) { return t->json ? "hf-json" : t->vocab.model == VOCAB_BPE ? "gguf-bpe" : "gguf-spm"; }
+const char *tokenizer_kind(const struct tokenizer *t)
+{
+    return t->json ? "hf-json" : t->vocab.model == VOCAB_BPE ? "gguf-bpe" : "gguf-spm";
+}
 uint32_t tokenizer_size(const struct tokenizer *t) { return t->vocab.n; }
 uint32_t tokenizer_bos(const struct tokenizer *t) { return t->vocab.bos; }
 uint32_t tokenizer_eos(const struct tokenizer *t) { return t->vocab.eos; }
 bool tokenizer_adds_bos(const struct tokenizer *t) { return t->vocab.add_bos && t->vocab.bos != TOKEN_NONE; }
 bool tokenizer_adds_eos(const struct tokenizer *t) { return t->vocab.add_eos && t->vocab.eos != TOKEN_NONE; }
 bool tokenizer_ends(const struct tokenizer *t, uint32_t id) { return vocab_ends(&t->vocab, id); }
-uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len) { return vocab_find(&t->vocab, text, len); }
+uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len)
+{
+    return vocab_find(&t->vocab, text, len);
+}
 
 const uint32_t *tokenizer_end_ids(const struct tokenizer *t, size_t *n)
 {
@@ -169,7 +188,7 @@ enum token_type tokenizer_type(const struct tokenizer *t, uint32_t id)
     return id < t->vocab.n ? (enum token_type)t->vocab.type[id] : TOKEN_UNUSED;
 }
 
-/* ---- encode ------------------------------------------------------------------------------------------------------------ */
+/* ---- encode -------------------------------------------------------------------------------------------- */
 
 bool tokens_add(struct tokens *out, uint32_t id)
 {
@@ -185,14 +204,20 @@ void tokens_free(struct tokens *tokens)
 }
 
 /* All parts one after the other, with the spans that allow control tokens; neighbours of equal trust are one span. */
-struct joined { char *text; uint32_t n; struct trust_span *spans; size_t n_spans; };
+struct joined {
+    char *text;
+    uint32_t n;
+    struct trust_span *spans;
+    size_t n_spans;
+};
 
 static wk_status join(const struct tokenizer_part *parts, size_t n_parts, struct joined *j, const struct wk_err *err)
 {
     size_t total = 0, at = 0;
     for (size_t i = 0; i < n_parts; i++) {
         if (parts[i].len > TOKENIZER_MAX_TEXT - total)
-            return wk_fail(err, WK_INVALID, "the text is longer than the %d bytes that can be encoded at once", TOKENIZER_MAX_TEXT);
+            return wk_fail(err, WK_INVALID, "the text is longer than the %d bytes that can be encoded at once",
+                           TOKENIZER_MAX_TEXT);
         total += parts[i].len;
     }
     j->text = malloc(total + 1);
@@ -222,7 +247,8 @@ static bool strips_right(const struct tokenizer *t, uint32_t id)
 
 static bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-static wk_status encode_fragments(const struct tokenizer *t, struct encoder *e, const char *text, struct tokens *out, const struct wk_err *err)
+static wk_status encode_fragments(const struct tokenizer *t, struct encoder *e, const char *text, struct tokens *out,
+                                  const struct wk_err *err)
 {
     uint32_t before = TOKEN_NONE; /* the special to the left, if that is what lies there */
     bool first = true;
@@ -236,7 +262,8 @@ static wk_status encode_fragments(const struct tokenizer *t, struct encoder *e, 
             if (!f.len) continue;
             status = t->vocab.model == VOCAB_BPE
                          ? bpe_encode(&t->vocab, &t->merges, &t->words, e, text + f.at, f.len, out, err)
-                         : spm_encode(&t->vocab, e, text + f.at, f.len, t->vocab.add_space_prefix && (first || before != TOKEN_NONE), out, err);
+                         : spm_encode(&t->vocab, e, text + f.at, f.len,
+                                      t->vocab.add_space_prefix && (first || before != TOKEN_NONE), out, err);
         }
         first = false;
         before = f.id;
@@ -266,19 +293,22 @@ static bool add_ends(const struct tokenizer *t, size_t at, struct tokens *out)
     return !tokenizer_adds_eos(t) || tokens_add(out, t->vocab.eos);
 }
 
-wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts, bool add_special,
-                                 struct tokens *out, const struct wk_err *err)
+wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
+                                 bool add_special, struct tokens *out, const struct wk_err *err)
 {
     const size_t before = out->n;
     struct joined j = { 0 };
     struct encoder e = { 0 };
     wk_status status = join(parts, n_parts, &j, err);
-    if (!status && j.n && t->json) status = hf_encode(&t->vocab, &t->merges, &t->words, &t->pipeline, &e, j.text, j.n, j.spans, j.n_spans, out, err);
+    if (!status && j.n && t->json)
+        status =
+            hf_encode(&t->vocab, &t->merges, &t->words, &t->pipeline, &e, j.text, j.n, j.spans, j.n_spans, out, err);
     else if (!status && j.n) {
         status = specials_split(&t->specials, j.text, j.n, j.spans, j.n_spans, &e.fragments, err);
         if (!status) status = encode_fragments(t, &e, j.text, out, err);
     }
-    if (!status && add_special && !add_ends(t, before, out)) status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
+    if (!status && add_special && !add_ends(t, before, out))
+        status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
     if (status) out->n = before;
     encoder_free(&e);
     free(j.text);
@@ -293,7 +323,7 @@ wk_status tokenizer_encode(const struct tokenizer *t, const void *bytes, size_t 
     return tokenizer_encode_parts(t, &part, 1, add_special, out, err);
 }
 
-/* ---- decode ------------------------------------------------------------------------------------------------------------ */
+/* ---- decode -------------------------------------------------------------------------------------------- */
 
 struct token_bytes tokenizer_piece(const struct tokenizer *t, uint32_t id, bool show_special)
 {
@@ -302,15 +332,16 @@ struct token_bytes tokenizer_piece(const struct tokenizer *t, uint32_t id, bool 
     return id >= t->vocab.n || (silent && !show_special) ? (struct token_bytes){ "", 0 } : vocab_piece(&t->vocab, id);
 }
 
-wk_status tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool show_special, char **out, size_t *len,
-                           const struct wk_err *err)
+wk_status tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool show_special, char **out,
+                           size_t *len, const struct wk_err *err)
 {
     size_t room = 1, used = 0;
     *out = NULL;
     *len = 0;
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= t->vocab.n)
-            return wk_fail(err, WK_INVALID, "id %u (number %zu) is not in the vocabulary of %u tokens", ids[i], i, t->vocab.n);
+            return wk_fail(err, WK_INVALID, "id %u (number %zu) is not in the vocabulary of %u tokens", ids[i], i,
+                           t->vocab.n);
         room += tokenizer_piece(t, ids[i], show_special).len;
     }
     char *text = malloc(room);
@@ -319,7 +350,8 @@ wk_status tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_
     for (size_t i = 0; i < n; i++) {
         struct token_bytes piece = tokenizer_piece(t, ids[i], show_special);
         if (!piece.len) continue;
-        if (at_start && piece.data[0] == ' ' && t->vocab.type[ids[i]] == TOKEN_NORMAL) piece = (struct token_bytes){ piece.data + 1, piece.len - 1 };
+        if (at_start && piece.data[0] == ' ' && t->vocab.type[ids[i]] == TOKEN_NORMAL)
+            piece = (struct token_bytes){ piece.data + 1, piece.len - 1 };
         at_start = false;
         memcpy(text + used, piece.data, piece.len);
         used += piece.len;

@@ -1,11 +1,13 @@
 /* tokenizer.h: text to token ids and back, as the model's own tokenizer does it.
  *
- * Kinds: gguf-bpe (byte-level BPE, `tokenizer.ggml.model` = gpt2), gguf-spm (SentencePiece BPE with byte fallback, = llama) and hf-json (either of
- * the two, from a tokenizer.json as Hugging Face's tokenizers write it). The vocabulary is copied out of the file: nothing of it is needed after
- * tokenizer_open. A tokenizer is immutable once open; every function may be called by any thread at the same time.
+ * Kinds: gguf-bpe (byte-level BPE, `tokenizer.ggml.model` = gpt2), gguf-spm (SentencePiece BPE with byte fallback, =
+ * llama) and hf-json (either of the two, from a tokenizer.json as Hugging Face's tokenizers write it). The vocabulary
+ * is copied out of the file: nothing of it is needed after tokenizer_open. A tokenizer is immutable once open; every
+ * function may be called by any thread at the same time.
  *
- * Any bytes can be encoded. What is not UTF-8 is no error: byte-level BPE cuts the text into well-formed runs, pre-tokenised each for
- * itself, and single stray bytes, each a piece of its own (so decoding gives back exactly the bytes); SPM falls back to byte tokens. */
+ * Any bytes can be encoded. What is not UTF-8 is no error: byte-level BPE cuts the text into well-formed runs,
+ * pre-tokenised each for itself, and single stray bytes, each a piece of its own (so decoding gives back exactly the
+ * bytes); SPM falls back to byte tokens. */
 #ifndef CORE_TOKENIZER_TOKENIZER_H
 #define CORE_TOKENIZER_TOKENIZER_H
 
@@ -27,27 +29,36 @@ enum {
 
 enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
 
-/* Refuses, with the key, index and value: an unknown tokenizer model or pre-tokenizer, parallel arrays of other lengths, ids out of
- * range, malformed byte tokens and merges, two normal tokens of one text, a vocabulary that cannot express every byte. */
+/* Refuses, with the key, index and value: an unknown tokenizer model or pre-tokenizer, parallel arrays of other
+ * lengths, ids out of range, malformed byte tokens and merges, two normal tokens of one text, a vocabulary that cannot
+ * express every byte. */
 wk_status tokenizer_open(const struct gguf *file, struct tokenizer **out, const struct wk_err *err);
-/* The same from a tokenizer.json. Its schema is closed: a normalizer, pre-tokenizer, expression, member or model that is not known to the last detail is
- * refused by name, with its path in the JSON. file: the model that it is for, or NULL; which ids begin and end a text is taken from there, and an
- * embedded vocabulary must agree. rows: ids that the model has, 0: unknown; larger ids are refused, smaller vocabularies padded with unused tokens. */
-wk_status tokenizer_open_json(const char *path, const struct gguf *file, uint32_t rows, struct tokenizer **out, const struct wk_err *err);
+/* The same from a tokenizer.json. Its schema is closed: a normalizer, pre-tokenizer, expression, member or model that
+ * is not known to the last detail is refused by name, with its path in the JSON. file: the model that it is for, or
+ * NULL; which ids begin and end a text is taken from there, and an embedded vocabulary must agree. rows: ids that the
+ * model has, 0: unknown; larger ids are refused, smaller vocabularies padded with unused tokens. */
+wk_status tokenizer_open_json(const char *path, const struct gguf *file, uint32_t rows, struct tokenizer **out,
+                              const struct wk_err *err);
 /* The same from memory; name: what messages call it. */
-wk_status tokenizer_open_json_text(const char *text, size_t len, const char *name, const struct gguf *file, uint32_t rows, struct tokenizer **out, const struct wk_err *err);
-/* The one that a model is to use: json, if it is given; else the vocabulary in its file; else the tokenizer.json in the file's folder. There is none of
- * them: WK_OK, and *out is NULL. */
-wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct tokenizer **out, const struct wk_err *err);
+wk_status tokenizer_open_json_text(const char *text, size_t len, const char *name, const struct gguf *file,
+                                   uint32_t rows, struct tokenizer **out, const struct wk_err *err);
+/* The one that a model is to use: json, if it is given; else the vocabulary in its file; else the tokenizer.json in the
+ * file's folder. There is none of them: WK_OK, and *out is NULL. */
+wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct tokenizer **out,
+                             const struct wk_err *err);
 void tokenizer_close(struct tokenizer *t); /* NULL allowed */
 
 const char *tokenizer_kind(const struct tokenizer *t); /* "gguf-bpe", "gguf-spm", "hf-json" */
 uint32_t tokenizer_size(const struct tokenizer *t);    /* number of ids, padding included */
 
 /* Bytes of the tokenizer's, valid until tokenizer_close; not terminated. */
-struct token_bytes { const char *data; size_t len; };
-struct token_bytes tokenizer_text(const struct tokenizer *t, uint32_t id); /* as the file spells it; empty if id is out of range */
-enum token_type tokenizer_type(const struct tokenizer *t, uint32_t id);    /* TOKEN_UNUSED if id is out of range */
+struct token_bytes {
+    const char *data;
+    size_t len;
+};
+struct token_bytes tokenizer_text(const struct tokenizer *t,
+                                  uint32_t id); /* as the file spells it; empty if id is out of range */
+enum token_type tokenizer_type(const struct tokenizer *t, uint32_t id); /* TOKEN_UNUSED if id is out of range */
 uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len); /* the id spelt so, or TOKEN_NONE */
 
 /* Ids, or TOKEN_NONE. */
@@ -56,37 +67,47 @@ uint32_t tokenizer_eos(const struct tokenizer *t);
 bool tokenizer_adds_bos(const struct tokenizer *t);
 bool tokenizer_adds_eos(const struct tokenizer *t);
 
-/* End of generation is a set: the file's eos, eot and eom ids and tokens of well-known texts (`<|im_end|>`, `<|eot_id|>`, ...). */
+/* End of generation is a set: the file's eos, eot and eom ids and tokens of well-known texts (`<|im_end|>`,
+ * `<|eot_id|>`, ...). */
 bool tokenizer_ends(const struct tokenizer *t, uint32_t id);
 const uint32_t *tokenizer_end_ids(const struct tokenizer *t, size_t *n); /* ascending */
 
-/* ---- encode ---------------------------------------------------------------------------------------------------------- */
+/* ---- encode -------------------------------------------------------------------------------------------- */
 
-struct tokens { uint32_t *ids; size_t n, cap; }; /* zeroed: empty; freed by the caller with tokens_free */
+struct tokens {
+    uint32_t *ids;
+    size_t n, cap;
+}; /* zeroed: empty; freed by the caller with tokens_free */
 void tokens_free(struct tokens *tokens);
 
-/* One piece of a prompt. parse_special: control tokens spelt in it become their ids. Text of users must have it false. */
-struct tokenizer_part { const void *bytes; size_t len; bool parse_special; };
+/* One piece of a prompt. parse_special: control tokens spelt in it become their ids. Text of users
+ * must have it false. */
+struct tokenizer_part {
+    const void *bytes;
+    size_t len;
+    bool parse_special;
+};
 
-/* Appends the ids of all parts, encoded as the one text that they make together, so that nothing depends on where a template ends and
- * a user's text begins; but a control token is recognised only if all its bytes are in parts that allow it. USER_DEFINED tokens are
- * recognised everywhere, as in the reference implementations, unless they are ids that end or begin a text.
- * add_special: bos and eos as the file wants them; a bos that the text already begins with is not doubled.
- * On failure out->n is as before. */
-wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts, bool add_special,
-                                 struct tokens *out, const struct wk_err *err);
+/* Appends the ids of all parts, encoded as the one text that they make together, so that nothing depends on where a
+ * template ends and a user's text begins; but a control token is recognised only if all its bytes are in parts that
+ * allow it. USER_DEFINED tokens are recognised everywhere, as in the reference implementations, unless they are ids
+ * that end or begin a text. add_special: bos and eos as the file wants them; a bos that the text already begins with is
+ * not doubled. On failure out->n is as before. */
+wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
+                                 bool add_special, struct tokens *out, const struct wk_err *err);
 wk_status tokenizer_encode(const struct tokenizer *t, const void *bytes, size_t n, bool parse_special, bool add_special,
                            struct tokens *out, const struct wk_err *err);
 
-/* ---- decode ---------------------------------------------------------------------------------------------------------- */
+/* ---- decode -------------------------------------------------------------------------------------------- */
 
-/* The bytes that `id` stands for; perhaps a part of a character only. Control, unknown and unused tokens stand for nothing unless
- * show_special. Never strips a space: a continuation keeps the one that its first token has. */
+/* The bytes that `id` stands for; perhaps a part of a character only. Control, unknown and unused tokens stand for
+ * nothing unless show_special. Never strips a space: a continuation keeps the one that its first token has. */
 struct token_bytes tokenizer_piece(const struct tokenizer *t, uint32_t id, bool show_special);
 
-/* All ids as one text. If SPM adds a space before a text when encoding, the one at the very beginning is taken off again. *out is
- * allocated (terminated, but may hold NUL bytes), *len its length; the caller frees. Fails on an id out of range. */
-wk_status tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool show_special, char **out, size_t *len,
-                           const struct wk_err *err);
+/* All ids as one text. If SPM adds a space before a text when encoding, the one at the very beginning is taken off
+ * again. *out is allocated (terminated, but may hold NUL bytes), *len its length; the caller frees. Fails on an id out
+ * of range. */
+wk_status tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool show_special, char **out,
+                           size_t *len, const struct wk_err *err);
 
 #endif

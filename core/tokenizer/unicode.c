@@ -11,21 +11,23 @@
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
 /* Index of the last entry of an ascending table whose first number is at most c, or SIZE_MAX. */
-#define FIND_LAST(table, field, value, out)                          \
-    do {                                                             \
-        size_t low_ = 0, high_ = LENGTH(table);                      \
-        while (low_ < high_) {                                       \
-            const size_t middle_ = (low_ + high_) / 2;               \
-            if ((table)[middle_].field <= (value)) low_ = middle_ + 1; \
-            else high_ = middle_;                                    \
-        }                                                            \
-        (out) = low_ ? low_ - 1 : SIZE_MAX;                          \
+#define FIND_LAST(table, field, value, out)            \
+    do {                                               \
+        size_t low_ = 0, high_ = LENGTH(table);        \
+        while (low_ < high_) {                         \
+            const size_t middle_ = (low_ + high_) / 2; \
+            if ((table)[middle_].field <= (value))     \
+                low_ = middle_ + 1;                    \
+            else                                       \
+                high_ = middle_;                       \
+        }                                              \
+        (out) = low_ ? low_ - 1 : SIZE_MAX;            \
     } while (0)
 
 bool unicode_is_space(uint32_t c)
 {
-    return c == ' ' || (c >= 0x09 && c <= 0x0D) || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202F || c == 0x205F || c == 0x3000;
+    return c == ' ' || (c >= 0x09 && c <= 0x0D) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool unicode_is_word(uint32_t c)
@@ -45,10 +47,13 @@ static uint8_t combining_class(uint32_t c)
 
 enum { HANGUL = 0xAC00, HANGUL_L = 0x1100, HANGUL_V = 0x1161, HANGUL_T = 0x11A7, N_L = 19, N_V = 21, N_T = 28 };
 
-/* ---- decomposition ----------------------------------------------------------------------------------------------------- */
+/* ---- decomposition ------------------------------------------------------------------------------------- */
 
 /* Characters with their combining class above bit 24. A byte that is no UTF-8 is a starter that nothing meets. */
-struct characters { uint32_t *list; size_t n, cap; };
+struct characters {
+    uint32_t *list;
+    size_t n, cap;
+};
 enum { CHARACTER = 0x1FFFFF, STRAY = 1 << 21, CLASS_SHIFT = 24 };
 
 static bool add_character(struct characters *s, uint32_t c, uint8_t combining)
@@ -64,14 +69,17 @@ static bool decompose(struct characters *s, uint32_t c)
     size_t i = SIZE_MAX;
     if (c >= HANGUL && c < HANGUL + N_L * N_V * N_T) {
         const uint32_t index = c - HANGUL, t = index % N_T;
-        return add_character(s, HANGUL_L + index / (N_V * N_T), 0) && add_character(s, HANGUL_V + index / N_T % N_V, 0) && (!t || add_character(s, HANGUL_T + t, 0));
+        return add_character(s, HANGUL_L + index / (N_V * N_T), 0) &&
+               add_character(s, HANGUL_V + index / N_T % N_V, 0) && (!t || add_character(s, HANGUL_T + t, 0));
     }
     if (c >= 0xC0) FIND_LAST(decompositions, c, c, i);
     if (i == SIZE_MAX || decompositions[i].c != c) return add_character(s, c, combining_class(c));
-    return decompose(s, decompositions[i].first) && (!decompositions[i].second || decompose(s, decompositions[i].second));
+    return decompose(s, decompositions[i].first) &&
+           (!decompositions[i].second || decompose(s, decompositions[i].second));
 }
 
-/* Puts each run of marks in the order of their classes, marks of one class in the order that they have: a counting sort, since runs may be of any length. */
+/* Puts each run of marks in the order of their classes, marks of one class in the order that they have: a counting
+ * sort, since runs may be of any length. */
 static bool order_marks(struct characters *s)
 {
     struct characters sorted = { 0 };
@@ -97,20 +105,24 @@ static bool order_marks(struct characters *s)
     return true;
 }
 
-/* ---- composition ------------------------------------------------------------------------------------------------------- */
+/* ---- composition --------------------------------------------------------------------------------------- */
 
 /* What a and b make together, or 0. */
 static uint32_t compose_pair(uint32_t a, uint32_t b)
 {
-    if (a >= HANGUL_L && a < HANGUL_L + N_L) return b >= HANGUL_V && b < HANGUL_V + N_V ? HANGUL + ((a - HANGUL_L) * N_V + b - HANGUL_V) * N_T : 0;
-    if (a >= HANGUL && a < HANGUL + N_L * N_V * N_T && (a - HANGUL) % N_T == 0) return b > HANGUL_T && b < HANGUL_T + N_T ? a + b - HANGUL_T : 0;
+    if (a >= HANGUL_L && a < HANGUL_L + N_L)
+        return b >= HANGUL_V && b < HANGUL_V + N_V ? HANGUL + ((a - HANGUL_L) * N_V + b - HANGUL_V) * N_T : 0;
+    if (a >= HANGUL && a < HANGUL + N_L * N_V * N_T && (a - HANGUL) % N_T == 0)
+        return b > HANGUL_T && b < HANGUL_T + N_T ? a + b - HANGUL_T : 0;
     size_t low = 0, high = LENGTH(compositions);
     while (low < high) {
         const size_t middle = (low + high) / 2;
         const uint32_t first = compositions[middle].first, second = compositions[middle].second;
         if (first == a && second == b) return compositions[middle].c;
-        if (first < a || (first == a && second < b)) low = middle + 1;
-        else high = middle;
+        if (first < a || (first == a && second < b))
+            low = middle + 1;
+        else
+            high = middle;
     }
     return 0;
 }
@@ -122,7 +134,8 @@ static void compose(struct characters *s)
     uint32_t last = 0; /* class of the last one kept after the starter */
     for (size_t i = 0; i < s->n; i++) {
         const uint32_t c = s->list[i] & (CHARACTER | STRAY), combining = s->list[i] >> CLASS_SHIFT;
-        const bool adjacent = starter != SIZE_MAX && kept == starter + 1, free_way = adjacent || (last && last < combining);
+        const bool adjacent = starter != SIZE_MAX && kept == starter + 1,
+                   free_way = adjacent || (last && last < combining);
         const uint32_t made = starter != SIZE_MAX && free_way ? compose_pair(s->list[starter], c) : 0;
         if (made) {
             s->list[starter] = made;
@@ -135,7 +148,7 @@ static void compose(struct characters *s)
     s->n = kept;
 }
 
-/* ---- text -------------------------------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------------------- */
 
 bool unicode_plain(const char *text, size_t n)
 {
@@ -160,8 +173,10 @@ static bool to_text(const struct characters *s, struct byte_buffer *out)
 {
     if (!array_reserve((void **)&out->data, &out->cap, out->n + 4 * s->n, 1)) return false;
     for (size_t i = 0; i < s->n; i++) {
-        if (s->list[i] & STRAY) out->data[out->n++] = (char)(s->list[i] & 0xFF);
-        else out->n += utf8_encode(s->list[i] & CHARACTER, out->data + out->n);
+        if (s->list[i] & STRAY)
+            out->data[out->n++] = (char)(s->list[i] & 0xFF);
+        else
+            out->n += utf8_encode(s->list[i] & CHARACTER, out->data + out->n);
     }
     return true;
 }

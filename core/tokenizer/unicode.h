@@ -10,10 +10,13 @@ bool unicode_is_space(uint32_t c); /* White_Space */
 bool unicode_is_word(uint32_t c);  /* what \w means in Unicode (UTS 18) */
 
 /* A text that grows; zeroed: empty. */
-struct byte_buffer { char *data; size_t n, cap; };
+struct byte_buffer {
+    char *data;
+    size_t n, cap;
+};
 
-/* Normalization form C (Unicode 3.11) of text[0..n), bytes that are no UTF-8 left as they are, appended to out. False: no memory. Time O(n), also for
- * a text of combining marks alone. */
+/* Normalization form C (Unicode 3.11) of text[0..n), bytes that are no UTF-8 left as they are, appended to out. False:
+ * no memory. Time O(n), also for a text of combining marks alone. */
 bool unicode_nfc(const char *text, size_t n, struct byte_buffer *out);
 /* True: the text is in form C for certain (it has no character that composition or ordering could touch). */
 bool unicode_plain(const char *text, size_t n);

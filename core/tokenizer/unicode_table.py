@@ -55,13 +55,14 @@ def is_word(c):
 
 
 print(f"/* unicode_table.h: made by unicode_table.py from the Unicode Character Database {u.unidata_version}; not to be edited. */")
-print("#ifndef CORE_TOKENIZER_UNICODE_TABLE_H\n#define CORE_TOKENIZER_UNICODE_TABLE_H\n\n#include <stdint.h>")
+print("#ifndef CORE_TOKENIZER_UNICODE_TABLE_H\n#define CORE_TOKENIZER_UNICODE_TABLE_H\n/* clang-format off */\n\n#include <stdint.h>")
 table("character, and the one or two that it is canonically; without Hangul; ascending", "struct { uint32_t c, first, second; } decompositions",
-      [f"{{0x{c:X},0x{a:X},0x{b:X}}}" for c, a, b in decompositions], 7)
+      [f"{{0x{c:X},0x{a:X},0x{b:X}}}" for c, a, b in decompositions], 4)
 table("two characters and the one that they make; ascending", "struct { uint32_t first, second, c; } compositions",
-      [f"{{0x{a:X},0x{b:X},0x{c:X}}}" for a, b, c in compositions], 7)
+      [f"{{0x{a:X},0x{b:X},0x{c:X}}}" for a, b, c in compositions], 4)
 table("canonical combining classes other than 0", "struct { uint32_t begin, end; uint8_t combining; } combining_classes",
-      [f"{{0x{a:X},0x{b:X},{v}}}" for a, b, v in ranges(lambda c: u.combining(chr(c)))], 8)
-table("characters of words", "struct { uint32_t begin, end; } word_characters", [f"{{0x{a:X},0x{b:X}}}" for a, b, _ in ranges(is_word)], 9)
+      [f"{{0x{a:X},0x{b:X},{v}}}" for a, b, v in ranges(lambda c: u.combining(chr(c)))], 5)
+table("characters of words", "struct { uint32_t begin, end; } word_characters",
+      [f"{{0x{a:X},0x{b:X}}}" for a, b, _ in ranges(is_word)], 5)
 print("\n#endif")
 sys.stdout.flush()

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
-/* What may follow a lead byte: the character's length and the range of its second byte; all later bytes are 80..BF. The narrow
- * second ranges exclude overlong forms (E0, F0), surrogates (ED) and what lies above U+10FFFF (F4). */
-struct lead { uint8_t len, low, high; };
+/* What may follow a lead byte: the character's length and the range of its second byte; all later bytes are 80..BF. The
+ * narrow second ranges exclude overlong forms (E0, F0), surrogates (ED) and what lies above U+10FFFF (F4). */
+struct lead {
+    uint8_t len, low, high;
+};
 static struct lead lead_of(unsigned char b)
 {
     if (b < 0x80) return (struct lead){ 1, 0, 0 };
@@ -39,7 +41,9 @@ uint32_t utf8_decode(const unsigned char *b, size_t len)
     case 1: return b[0];
     case 2: return (uint32_t)(b[0] & 0x1F) << 6 | (b[1] & 0x3F);
     case 3: return (uint32_t)(b[0] & 0x0F) << 12 | (uint32_t)(b[1] & 0x3F) << 6 | (b[2] & 0x3F);
-    default: return (uint32_t)(b[0] & 0x07) << 18 | (uint32_t)(b[1] & 0x3F) << 12 | (uint32_t)(b[2] & 0x3F) << 6 | (b[3] & 0x3F);
+    default:
+        return (uint32_t)(b[0] & 0x07) << 18 | (uint32_t)(b[1] & 0x3F) << 12 | (uint32_t)(b[2] & 0x3F) << 6 |
+               (b[3] & 0x3F);
     }
 }
 
@@ -75,7 +79,8 @@ size_t utf8_stream_push(struct utf8_stream *s, const void *bytes, size_t n, char
     size_t written = 0;
     for (size_t i = 0; i < n; i++) {
         const unsigned char b = in[i];
-        if (s->n && !continues(s->held[0], s->n, b)) written += utf8_stream_flush(s, out + written); /* and b begins anew */
+        if (s->n && !continues(s->held[0], s->n, b))
+            written += utf8_stream_flush(s, out + written); /* and b begins anew */
         if (!s->n) {
             s->want = lead_of(b).len;
             if (!s->want) {
@@ -100,7 +105,4 @@ size_t utf8_stream_flush(struct utf8_stream *s, char *out)
     return put_replacement(out);
 }
 
-void utf8_stream_drop(struct utf8_stream *s)
-{
-    s->n = 0;
-}
+void utf8_stream_drop(struct utf8_stream *s) { s->n = 0; }

@@ -1,7 +1,7 @@
 /* vocab.c: reads the vocabulary of a GGUF file into a struct vocab and proves it consistent.
  *
- * Everything about it is untrusted: arrays may be short, ids out of range, texts repeated or absurd. What passes here is safe to use by
- * index everywhere else. The byte alphabet is GPT-2's (Radford et al. 2019, encoder.py). */
+ * Everything about it is untrusted: arrays may be short, ids out of range, texts repeated or absurd. What passes here
+ * is safe to use by index everywhere else. The byte alphabet is GPT-2's (Radford et al. 2019, encoder.py). */
 #include "tokenizer/vocab.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ bool array_reserve(void **array, size_t *cap, size_t need, size_t size)
     return true;
 }
 
-/* ---- text -> id -------------------------------------------------------------------------------------------------------- */
+/* ---- text -> id ---------------------------------------------------------------------------------------- */
 
 static uint64_t hash_bytes(uint64_t seed, const char *data, size_t len)
 {
@@ -56,7 +56,8 @@ uint32_t vocab_find(const struct vocab *v, const char *text, size_t len)
     return len && len <= v->longest ? *find_slot(v, text, len) : TOKEN_NONE;
 }
 
-/* Padding tokens may repeat a text: a normal token wins, else the first. Two normal tokens of one text would make ids ambiguous. */
+/* Padding tokens may repeat a text: a normal token wins, else the first. Two normal tokens of one text would make ids
+ * ambiguous. */
 wk_status vocab_table(struct vocab *v, const struct wk_err *err)
 {
     uint32_t slots = 16;
@@ -69,24 +70,27 @@ wk_status vocab_table(struct vocab *v, const struct wk_err *err)
         const struct token_bytes text = vocab_text(v, id);
         if (!text.len) continue;
         uint32_t *slot = find_slot(v, text.data, text.len);
-        if (*slot == TOKEN_NONE || (v->type[*slot] != TOKEN_NORMAL && v->type[id] == TOKEN_NORMAL)) *slot = id;
+        if (*slot == TOKEN_NONE || (v->type[*slot] != TOKEN_NORMAL && v->type[id] == TOKEN_NORMAL))
+            *slot = id;
         else if (v->type[*slot] == TOKEN_NORMAL && v->type[id] == TOKEN_NORMAL)
-            return wk_fail(err, WK_INVALID, "%s: tokens %u and %u are both normal and have the same text", v->where, *slot, id);
+            return wk_fail(err, WK_INVALID, "%s: tokens %u and %u are both normal and have the same text", v->where,
+                           *slot, id);
     }
     return WK_OK;
 }
 
-/* ---- arrays of the file ------------------------------------------------------------------------------------------------ */
+/* ---- arrays of the file -------------------------------------------------------------------------------- */
 
-static wk_status find_array(const struct gguf *file, const char *key, uint64_t n, const struct gguf_kv **out, const struct wk_err *err)
+static wk_status find_array(const struct gguf *file, const char *key, uint64_t n, const struct gguf_kv **out,
+                            const struct wk_err *err)
 {
     *out = gguf_find(file, key);
     if (!*out) return WK_OK;
     if ((*out)->type != GGUF_ARRAY)
         return wk_fail(err, WK_INVALID, "%s: expected an array, found %s", key, gguf_type_name((*out)->type));
     if ((*out)->count != n)
-        return wk_fail(err, WK_INVALID, "%s: has %llu entries but tokenizer.ggml.tokens has %llu", key, (unsigned long long)(*out)->count,
-                       (unsigned long long)n);
+        return wk_fail(err, WK_INVALID, "%s: has %llu entries but tokenizer.ggml.tokens has %llu", key,
+                       (unsigned long long)(*out)->count, (unsigned long long)n);
     return WK_OK;
 }
 
@@ -98,16 +102,18 @@ static wk_status read_texts(struct vocab *v, const struct gguf *file, const stru
     if (!kv) return wk_fail(err, WK_UNSUPPORTED, "the file embeds no vocabulary (tokenizer.ggml.tokens is absent)");
     if (gguf_strings_begin(file, kv, &it, err)) return WK_INVALID;
     if (kv->count < 1 || kv->count > TOKENIZER_MAX_VOCAB)
-        return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens: %llu tokens; 1 to %d are supported", (unsigned long long)kv->count,
-                       TOKENIZER_MAX_VOCAB);
+        return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens: %llu tokens; 1 to %d are supported",
+                       (unsigned long long)kv->count, TOKENIZER_MAX_VOCAB);
     v->n = (uint32_t)kv->count;
     v->text_at = malloc((v->n + (size_t)1) * sizeof *v->text_at);
     if (!v->text_at) return wk_fail(err, WK_NO_MEMORY, "no memory for a vocabulary of %u tokens", v->n);
     uint32_t total = 0; /* <= 2^20 tokens: the cap of each keeps the sum far below what follows */
     for (uint32_t id = 0; id < v->n; id++) {
-        if (!gguf_strings_next(&it, &s)) return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens: ends after %u tokens", id);
+        if (!gguf_strings_next(&it, &s))
+            return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens: ends after %u tokens", id);
         if (s.len > TOKENIZER_MAX_TOKEN_BYTES || s.len > (UINT32_MAX / 2) - total)
-            return wk_fail(err, WK_INVALID, "tokenizer.ggml.tokens[%u]: %llu bytes; at most %d are supported (and 2 GiB in all)", id,
+            return wk_fail(err, WK_INVALID,
+                           "tokenizer.ggml.tokens[%u]: %llu bytes; at most %d are supported (and 2 GiB in all)", id,
                            (unsigned long long)s.len, TOKENIZER_MAX_TOKEN_BYTES);
         v->text_at[id] = total;
         total += (uint32_t)s.len;
@@ -133,7 +139,8 @@ static wk_status read_types(struct vocab *v, const struct gguf *file, const stru
         int64_t type;
         if (gguf_i64_at(file, kv, id, &type, err)) return WK_INVALID;
         if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
-            return wk_fail(err, WK_INVALID, "tokenizer.ggml.token_type[%u]: %lld is no token type (1 to 6)", id, (long long)type);
+            return wk_fail(err, WK_INVALID, "tokenizer.ggml.token_type[%u]: %lld is no token type (1 to 6)", id,
+                           (long long)type);
         v->type[id] = (uint8_t)type;
     }
     return WK_OK;
@@ -155,10 +162,11 @@ static wk_status read_scores(struct vocab *v, const struct gguf *file, const str
     return WK_OK;
 }
 
-/* ---- ids with a role --------------------------------------------------------------------------------------------------- */
+/* ---- ids with a role ----------------------------------------------------------------------------------- */
 
 /* An absent key leaves *id alone; so do the two spellings of "none" that converters write, -1 and 2^32 - 1. */
-static wk_status read_id(const struct vocab *v, const struct gguf *file, const char *key, uint32_t *id, const struct wk_err *err)
+static wk_status read_id(const struct vocab *v, const struct gguf *file, const char *key, uint32_t *id,
+                         const struct wk_err *err)
 {
     const struct gguf_kv *kv = gguf_find(file, key);
     int64_t value;
@@ -169,7 +177,8 @@ static wk_status read_id(const struct vocab *v, const struct gguf *file, const c
         return WK_OK;
     }
     if (value < 0 || value >= (int64_t)v->n)
-        return wk_fail(err, WK_INVALID, "%s: id %lld is not in the vocabulary of %u tokens", key, (long long)value, v->n);
+        return wk_fail(err, WK_INVALID, "%s: id %lld is not in the vocabulary of %u tokens", key, (long long)value,
+                       v->n);
     *id = (uint32_t)value;
     return WK_OK;
 }
@@ -182,7 +191,10 @@ static wk_status read_flag(const struct gguf *file, const char *key, bool *flag,
 
 wk_status vocab_read_roles(struct vocab *v, const struct gguf *file, const struct wk_err *err)
 {
-    const struct { const char *key; uint32_t *id; } ids[] = {
+    const struct {
+        const char *key;
+        uint32_t *id;
+    } ids[] = {
         { "tokenizer.ggml.bos_token_id", &v->bos },     { "tokenizer.ggml.eos_token_id", &v->eos },
         { "tokenizer.ggml.unknown_token_id", &v->unk }, { "tokenizer.ggml.padding_token_id", &v->pad },
         { "tokenizer.ggml.eot_token_id", &v->eot },     { "tokenizer.ggml.eom_token_id", &v->eom },
@@ -213,14 +225,16 @@ static void add_end(struct vocab *v, uint32_t id)
     v->end_ids[at] = id;
 }
 
-/* Files name one eos and often the wrong one; the texts are what chat models really end a turn with. In the harmony format
+/* Files name one eos and often the wrong one; the texts are what chat models really end a turn with. In the harmony
+ * format
  * `<|end|>` closes a message, not the answer, whatever a file says. */
 static void find_ends(struct vocab *v)
 {
-    static const char *const texts[] = { "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
-                                         "<|eom_id|>", "<EOT>", "<|return|>", "<|call|>" };
+    static const char *const texts[] = { "<|eot_id|>",      "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
+                                         "<|end_of_text|>", "<|eom_id|>", "<EOT>",   "<|return|>",    "<|call|>" };
     const bool harmony = vocab_find(v, "<|return|>", 10) != TOKEN_NONE && vocab_find(v, "<|call|>", 8) != TOKEN_NONE;
-    const uint32_t roles[] = { v->eos, v->eot, v->eom }, message_end = harmony ? vocab_find(v, "<|end|>", 7) : TOKEN_NONE;
+    const uint32_t roles[] = { v->eos, v->eot, v->eom },
+                   message_end = harmony ? vocab_find(v, "<|end|>", 7) : TOKEN_NONE;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!harmony || strcmp(texts[i], "<|end|>")) add_end(v, vocab_find(v, texts[i], strlen(texts[i])));
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
@@ -234,13 +248,10 @@ bool vocab_ends(const struct vocab *v, uint32_t id)
     return false;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------------------------- */
 
 /* Printable Latin-1 stands for itself; the other 68 bytes, ascending, are 256, 257, ... */
-static bool is_printable_byte(unsigned b)
-{
-    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-}
+static bool is_printable_byte(unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; }
 
 static uint32_t byte_symbol(unsigned char byte)
 {
@@ -285,8 +296,8 @@ int vocab_byte_value(struct token_bytes t)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* A file without token types calls everything normal; the tokens that must not be made from ordinary text are known by their
- * spelling and role. */
+/* A file without token types calls everything normal; the tokens that must not be made from ordinary text are known by
+ * their spelling and role. */
 static void infer_types(struct vocab *v)
 {
     for (uint32_t id = 0; v->model == VOCAB_SPM && id < v->n; id++)
@@ -297,7 +308,8 @@ static void infer_types(struct vocab *v)
     if (v->unk != TOKEN_NONE) v->type[v->unk] = TOKEN_UNKNOWN;
 }
 
-/* The bytes that byte-level text stands for; code points outside the alphabet stand for themselves. Never longer than the text. */
+/* The bytes that byte-level text stands for; code points outside the alphabet stand for themselves. Never longer than
+ * the text. */
 static size_t unmap_text(struct token_bytes text, char *out)
 {
     size_t n = 0;
@@ -305,7 +317,8 @@ static size_t unmap_text(struct token_bytes text, char *out)
         const unsigned char *p = (const unsigned char *)text.data + i;
         const size_t len = utf8_sequence(p, text.len - i);
         const int byte = len ? symbol_byte(utf8_decode(p, len)) : -1;
-        if (byte >= 0) out[n++] = (char)byte;
+        if (byte >= 0)
+            out[n++] = (char)byte;
         else {
             memcpy(out + n, p, len ? len : 1);
             n += len ? len : 1;
@@ -323,7 +336,8 @@ static size_t unescape_text(struct token_bytes text, char *out)
         if (text.len - i >= 3 && memcmp(text.data + i, "\xE2\x96\x81", 3) == 0) {
             out[n++] = ' ';
             i += 3;
-        } else out[n++] = text.data[i++];
+        } else
+            out[n++] = text.data[i++];
     }
     return n;
 }
@@ -371,10 +385,12 @@ static wk_status find_bytes(struct vocab *v, const struct wk_err *err)
             const size_t len = vocab_put_symbol((unsigned char)b, symbol);
             const uint32_t id = vocab_find(v, symbol, len);
             if (id == TOKEN_NONE || !vocab_is_text(v, id))
-                return wk_fail(err, WK_INVALID, "%s: byte-level BPE needs a normal token for every byte; 0x%02X has none", v->where, b);
+                return wk_fail(err, WK_INVALID,
+                               "%s: byte-level BPE needs a normal token for every byte; 0x%02X has none", v->where, b);
             v->byte_id[b] = id;
         } else if (v->byte_id[b] == TOKEN_NONE && v->unk == TOKEN_NONE)
-            return wk_fail(err, WK_INVALID, "%s: no token <0x%02X> and no unknown token to stand in for it", v->where, b);
+            return wk_fail(err, WK_INVALID, "%s: no token <0x%02X> and no unknown token to stand in for it", v->where,
+                           b);
     }
     return WK_OK;
 }
@@ -400,7 +416,9 @@ wk_status vocab_open(struct vocab *v, const struct gguf *file, enum vocab_model 
     vocab_begin(v, model, "tokenizer.ggml.tokens");
     if ((status = read_texts(v, file, err)) || (status = read_types(v, file, err))) return status;
     preset_roles(v);
-    if ((status = vocab_read_roles(v, file, err)) || (status = read_flag(file, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, err))) return status;
+    if ((status = vocab_read_roles(v, file, err)) ||
+        (status = read_flag(file, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, err)))
+        return status;
     if (model == VOCAB_SPM && (status = read_scores(v, file, err))) return status;
     if (!gguf_find(file, "tokenizer.ggml.token_type")) infer_types(v);
     if ((status = vocab_table(v, err))) return status;

@@ -15,11 +15,20 @@ enum { BUILDER_TOKENS = 1024, BUILDER_MERGES = 1024 };
 
 struct builder {
     const char *model, *pre, *name, *chat_template; /* NULL: key absent */
-    struct { char text[64]; uint32_t len; int32_t type; float score; } token[BUILDER_TOKENS];
+    struct {
+        char text[64];
+        uint32_t len;
+        int32_t type;
+        float score;
+    } token[BUILDER_TOKENS];
     uint32_t n;
     char merge[BUILDER_MERGES][128];
     uint32_t n_merges;
-    struct { const char *key; int64_t value; bool flag; } extra[16]; /* integers, or booleans */
+    struct {
+        const char *key;
+        int64_t value;
+        bool flag;
+    } extra[16]; /* integers, or booleans */
     uint32_t n_extra;
     int32_t short_types, short_scores; /* entries to leave out of the parallel arrays; -1: no array at all */
     unsigned char *bytes;
@@ -99,8 +108,10 @@ static inline void builder_bpe(struct builder *b, const char *pre)
         vocab_put_symbol((unsigned char)i, symbol);
         builder_token(b, symbol, TOKEN_NORMAL, 0);
     }
-    static const char *const merges[][2] = { { "a", "a" }, { "aa", "aa" }, { "aaaa", "aaaa" }, { ".", "." }, { "..", ".." },
-        { "\xC4\xA0", "\xC4\xA0" }, { "t", "h" }, { "th", "e" }, { "\xC4\xA0", "the" }, { "1", "2" }, { "12", "3" }, { "\xC3\xA4", "\xC2\xB8" } };
+    static const char *const merges[][2] = { { "a", "a" }, { "aa", "aa" }, { "aaaa", "aaaa" },
+                                             { ".", "." }, { "..", ".." }, { "\xC4\xA0", "\xC4\xA0" },
+                                             { "t", "h" }, { "th", "e" },  { "\xC4\xA0", "the" },
+                                             { "1", "2" }, { "12", "3" },  { "\xC3\xA4", "\xC2\xB8" } };
     for (size_t i = 0; i < sizeof merges / sizeof *merges; i++) builder_merge(b, merges[i][0], merges[i][1]);
 }
 
@@ -117,7 +128,10 @@ static inline void builder_spm(struct builder *b)
         (void)snprintf(text, sizeof text, "<0x%02X>", i);
         builder_token(b, text, TOKEN_BYTE, 0);
     }
-    static const char *const pieces[] = { "he", "\xE2\x96\x81t", "in", "the", "\xE2\x96\x81the", "aa", "aaaa", "\xE2\x96\x81\xE2\x96\x81", "..", "\xE2\x96\x81" };
+    static const char *const pieces[] = {
+        "he", "\xE2\x96\x81t", "in", "the", "\xE2\x96\x81the", "aa", "aaaa", "\xE2\x96\x81\xE2\x96\x81",
+        "..", "\xE2\x96\x81"
+    };
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) builder_token(b, pieces[i], TOKEN_NORMAL, -(float)i);
     for (char c = 'a'; c <= 'z'; c++) builder_token(b, (char[]){ c, 0 }, TOKEN_NORMAL, -100 - (float)c);
     builder_token(b, ".", TOKEN_NORMAL, -500);
@@ -125,8 +139,8 @@ static inline void builder_spm(struct builder *b)
 
 static inline uint64_t builder_keys(const struct builder *b)
 {
-    return (uint64_t)(b->model != NULL) + (b->pre != NULL) + (b->name != NULL) + (b->chat_template != NULL) + 1 + (b->short_types >= 0) +
-           (b->short_scores >= 0) + (b->n_merges > 0) + b->n_extra;
+    return (uint64_t)(b->model != NULL) + (b->pre != NULL) + (b->name != NULL) + (b->chat_template != NULL) + 1 +
+           (b->short_types >= 0) + (b->short_scores >= 0) + (b->n_merges > 0) + b->n_extra;
 }
 
 /* The file's bytes, in b->bytes, [b->size]. */
@@ -173,12 +187,15 @@ static inline wk_status builder_open(struct builder *b, struct tokenizer **t, co
     return status;
 }
 
-/* The small vocabulary of a pre-tokenizer, or of SPM (pre NULL), with one control token "<x>". NULL with *err's text on failure. */
+/* The small vocabulary of a pre-tokenizer, or of SPM (pre NULL), with one control token "<x>". NULL with *err's text on
+ * failure. */
 static inline struct tokenizer *builder_open_kind(struct builder *b, const char *pre, const struct wk_err *err)
 {
     struct tokenizer *t;
-    if (pre) builder_bpe(b, pre);
-    else builder_spm(b);
+    if (pre)
+        builder_bpe(b, pre);
+    else
+        builder_spm(b);
     builder_token(b, "<x>", TOKEN_CONTROL, 0);
     return builder_open(b, &t, err) ? NULL : t;
 }

@@ -1,8 +1,9 @@
-/* gpt.c: OpenAI's open models: GPT-2, and GPT-OSS (20B and 120B), also in the form in which ollama stores it, architecture gptoss.
+/* gpt.c: OpenAI's open models: GPT-2, and GPT-OSS (20B and 120B), also in the form in which ollama stores it,
+ * architecture gptoss.
  *
- * GPT-2: learned positions, layer norms and biases everywhere, one tensor for q|k|v. GPT-OSS: rotary positions stretched by YaRN, every other
- * layer behind a window, a sink for each head, experts with a clamped gate. open() checks how the numbers of the file fit together; the two
- * record functions are the papers. */
+ * GPT-2: learned positions, layer norms and biases everywhere, one tensor for q|k|v. GPT-OSS: rotary positions
+ * stretched by YaRN, every other layer behind a window, a sink for each head, experts with a clamped gate. open()
+ * checks how the numbers of the file fit together; the two record functions are the papers. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,18 +11,41 @@
 #include <worker/plugin.h>
 #include <worker/rope.h>
 
-/* ---- what the file may say ---------------------------------------------------------------------------------------------- */
+/* ---- what the file may say ----------------------------------------------------------------------------- */
 
 enum {
-    CONTEXT, EMBEDDING, BLOCKS, FEED_FORWARD, HEADS, LAYER_EPS,
-    KV_HEADS, KEY_LENGTH, VALUE_LENGTH, RMS_EPS, WINDOW, EXPERTS, EXPERTS_USED, EXPERT_FEED_FORWARD,
-    ROPE_DIM, ROPE_BASE, ROPE_BASE_WINDOW, ROPE_TYPE, ROPE_FACTOR, ROPE_CONTEXT, ROPE_MSCALE, YARN_EXT, YARN_MSCALE, YARN_FAST, YARN_SLOW, YARN_TRUNCATE,
+    CONTEXT,
+    EMBEDDING,
+    BLOCKS,
+    FEED_FORWARD,
+    HEADS,
+    LAYER_EPS,
+    KV_HEADS,
+    KEY_LENGTH,
+    VALUE_LENGTH,
+    RMS_EPS,
+    WINDOW,
+    EXPERTS,
+    EXPERTS_USED,
+    EXPERT_FEED_FORWARD,
+    ROPE_DIM,
+    ROPE_BASE,
+    ROPE_BASE_WINDOW,
+    ROPE_TYPE,
+    ROPE_FACTOR,
+    ROPE_CONTEXT,
+    ROPE_MSCALE,
+    YARN_EXT,
+    YARN_MSCALE,
+    YARN_FAST,
+    YARN_SLOW,
+    YARN_TRUNCATE,
     N_KEYS
 };
 enum { MAX_HEAD = 1024, MAX_CONTEXT = 1 << 27 };
 
-/* Ranges: several times what the published models have, small enough that every product below stays inside 32 bits. Up to LAYER_EPS GPT-2's
- * keys as well; what only one of the two needs is asked for in open(). */
+/* Ranges: several times what the published models have, small enough that every product below stays inside 32 bits. Up
+ * to LAYER_EPS GPT-2's keys as well; what only one of the two needs is asked for in open(). */
 static const struct wk_key keys[N_KEYS] = {
     [CONTEXT] = { "context_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, MAX_CONTEXT, 0 },
     [EMBEDDING] = { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1 << 17, 0 },
@@ -29,59 +53,67 @@ static const struct wk_key keys[N_KEYS] = {
     [FEED_FORWARD] = { "feed_forward_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1 << 20, 0 },
     [HEADS] = { "attention.head_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1024, 0 },
     [LAYER_EPS] = { "attention.layer_norm_epsilon", WK_KEY_F32, 0, 1e-12, 0.1, 0 },
-    [KV_HEADS] = { "attention.head_count_kv", WK_KEY_U32, 0, 1, 1024, 0 },             /* default: as many as heads */
-    [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, 0, 2, MAX_HEAD, 0 },          /* default: embedding / heads */
-    [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 },      /* default: key_length */
+    [KV_HEADS] = { "attention.head_count_kv", WK_KEY_U32, 0, 1, 1024, 0 },        /* default: as many as heads */
+    [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, 0, 2, MAX_HEAD, 0 },     /* default: embedding / heads */
+    [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 }, /* default: key_length */
     [RMS_EPS] = { "attention.layer_norm_rms_epsilon", WK_KEY_F32, 0, 1e-12, 0.1, 0 },
     [WINDOW] = { "attention.sliding_window", WK_KEY_U32, 0, 1, MAX_CONTEXT, 0 },
     [EXPERTS] = { "expert_count", WK_KEY_U32, 0, 1, 1024, 0 },
     [EXPERTS_USED] = { "expert_used_count", WK_KEY_U32, 0, 1, 64, 0 },
-    [EXPERT_FEED_FORWARD] = { "expert_feed_forward_length", WK_KEY_U32, 0, 1, 1 << 20, 0 }, /* default: feed_forward_length */
-    [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, 0, 2, MAX_HEAD, 0 },            /* default: the whole head */
+    [EXPERT_FEED_FORWARD] = { "expert_feed_forward_length", WK_KEY_U32, 0, 1, 1 << 20,
+                              0 },                                          /* default: feed_forward_length */
+    [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, 0, 2, MAX_HEAD, 0 }, /* default: the whole head */
     [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, 0, 2, 1e12, 0 },
-    [ROPE_BASE_WINDOW] = { "rope.freq_base_swa", WK_KEY_F32, 0, 2, 1e12, 0 },          /* default: freq_base */
-    [ROPE_TYPE] = { "rope.scaling.type", WK_KEY_TEXT, 0, 0, 0, 0 },                    /* default: yarn; ollama's files do not say it */
+    [ROPE_BASE_WINDOW] = { "rope.freq_base_swa", WK_KEY_F32, 0, 2, 1e12, 0 }, /* default: freq_base */
+    [ROPE_TYPE] = { "rope.scaling.type", WK_KEY_TEXT, 0, 0, 0, 0 }, /* default: yarn; ollama's files do not say it */
     [ROPE_FACTOR] = { "rope.scaling.factor", WK_KEY_F32, 0, 1, 65536, 1 },
-    [ROPE_CONTEXT] = { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, MAX_CONTEXT, 0 }, /* default: context_length */
+    [ROPE_CONTEXT] = { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, MAX_CONTEXT,
+                       0 }, /* default: context_length */
     [ROPE_MSCALE] = { "rope.scaling.attn_factor", WK_KEY_F32, 0, 0.01, 100, 1 },
     [YARN_EXT] = { "rope.scaling.yarn_ext_factor", WK_KEY_F32, 0, 0, 1, 1 },
     [YARN_MSCALE] = { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 1 },
     [YARN_FAST] = { "rope.scaling.yarn_beta_fast", WK_KEY_F32, 0, 0.001, 1e6, 32 },
     [YARN_SLOW] = { "rope.scaling.yarn_beta_slow", WK_KEY_F32, 0, 0.001, 1e6, 1 },
-    /* What model configurations call truncate: bounds rounded to whole pairs. The models were trained without; llama.cpp rounds. */
+    /* What model configurations call truncate: bounds rounded to whole pairs. The models were trained without;
+       llama.cpp rounds. */
     [YARN_TRUNCATE] = { "rope.scaling.yarn_truncate", WK_KEY_BOOL, 0, 0, 1, 0 },
 };
 
 static const char *const names[] = { "gpt2", "gpt-oss", "gptoss" };
 
 /* ollama's names of GPT-OSS's tensors. */
-static const struct wk_alias aliases[] = { { "attn_out", "attn_output" }, { "attn_sinks", "attn_sinks.weight" }, { "ffn_norm", "post_attention_norm" } };
+static const struct wk_alias aliases[] = { { "attn_out", "attn_output" },
+                                           { "attn_sinks", "attn_sinks.weight" },
+                                           { "ffn_norm", "post_attention_norm" } };
 
-/* ---- the models, in the letters of the papers ------------------------------------------------------------------------------- */
+/* ---- the models, in the letters of the papers ---------------------------------------------------------- */
 
 struct rotation {
-    uint32_t n;           /* pairs that rotate in a head */
+    uint32_t n; /* pairs that rotate in a head */
     double base, mscale;
-    uint32_t stretched;   /* by YaRN */
+    uint32_t stretched; /* by YaRN */
     struct wk_yarn yarn;
 };
 struct gpt {
-    uint32_t L, E, F, V, C;        /* layers, embedding, feed-forward, vocabulary, positions */
-    uint32_t H, G, D, Dv;          /* heads, heads of k and v, values a head of q and k, of v */
-    uint32_t X, K;                 /* experts, experts a token */
-    uint32_t window;               /* of layers 0, 2, 4, ... */
+    uint32_t L, E, F, V, C; /* layers, embedding, feed-forward, vocabulary, positions */
+    uint32_t H, G, D, Dv;   /* heads, heads of k and v, values a head of q and k, of v */
+    uint32_t X, K;          /* experts, experts a token */
+    uint32_t window;        /* of layers 0, 2, 4, ... */
     float eps;
-    const char *head;              /* "output" or, tied, "token_embd" */
+    const char *head; /* "output" or, tied, "token_embd" */
     struct rotation rotation;
     void (*record)(const struct wk_builder *b, const struct gpt *m);
 };
 static void gpt2_record(const struct wk_builder *b, const struct gpt *m);
 static void gpt_oss_record(const struct wk_builder *b, const struct gpt *m);
 
-/* ---- open ------------------------------------------------------------------------------------------------------------------- */
+/* ---- open ---------------------------------------------------------------------------------------------- */
 
 static uint32_t u32(const struct wk_meta *meta, int key) { return (uint32_t)meta->value[key].num; }
-static uint32_t u32_or(const struct wk_meta *meta, int key, uint32_t other) { return meta->value[key].present ? u32(meta, key) : other; }
+static uint32_t u32_or(const struct wk_meta *meta, int key, uint32_t other)
+{
+    return meta->value[key].present ? u32(meta, key) : other;
+}
 
 static wk_status need(const struct wk_meta *meta, int key, const struct wk_err *err)
 {
@@ -93,11 +125,18 @@ static wk_status open_heads(const struct wk_meta *meta, struct gpt *m, const str
 {
     m->H = u32(meta, HEADS);
     m->G = u32_or(meta, KV_HEADS, m->H);
-    if (m->H % m->G) return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u", (unsigned)m->H, (unsigned)m->G);
+    if (m->H % m->G)
+        return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u",
+                       (unsigned)m->H, (unsigned)m->G);
     if (!meta->value[KEY_LENGTH].present && m->E % m->H)
-        return wk_fail(err, WK_INVALID, "embedding_length is %u, must be a multiple of attention.head_count, %u, where no key_length is given", (unsigned)m->E, (unsigned)m->H);
+        return wk_fail(
+            err, WK_INVALID,
+            "embedding_length is %u, must be a multiple of attention.head_count, %u, where no key_length is given",
+            (unsigned)m->E, (unsigned)m->H);
     m->D = u32_or(meta, KEY_LENGTH, m->E / m->H);
-    if (m->D < 2 || m->D > MAX_HEAD) return wk_fail(err, WK_INVALID, "a head of %u values (embedding_length / head_count), must be 2 to %d", (unsigned)m->D, MAX_HEAD);
+    if (m->D < 2 || m->D > MAX_HEAD)
+        return wk_fail(err, WK_INVALID, "a head of %u values (embedding_length / head_count), must be 2 to %d",
+                       (unsigned)m->D, MAX_HEAD);
     m->Dv = u32_or(meta, VALUE_LENGTH, m->D);
     return WK_OK;
 }
@@ -107,21 +146,30 @@ static wk_status open_rotation(const struct wk_meta *meta, struct gpt *m, const 
     const struct wk_key_value *v = meta->value;
     struct rotation *r = &m->rotation;
     const uint32_t dim = u32_or(meta, ROPE_DIM, m->D);
-    if (dim % 2 || dim > m->D) return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head", (unsigned)dim, (unsigned)m->D);
+    if (dim % 2 || dim > m->D)
+        return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head",
+                       (unsigned)dim, (unsigned)m->D);
     r->n = dim / 2;
     r->base = v[ROPE_BASE].num;
     r->mscale = v[ROPE_MSCALE].num;
     if (v[ROPE_BASE_WINDOW].present && v[ROPE_BASE_WINDOW].num != r->base)
-        return wk_fail(err, WK_UNSUPPORTED, "rope.freq_base_swa is %g; %g, as rope.freq_base, is served", v[ROPE_BASE_WINDOW].num, r->base);
+        return wk_fail(err, WK_UNSUPPORTED, "rope.freq_base_swa is %g; %g, as rope.freq_base, is served",
+                       v[ROPE_BASE_WINDOW].num, r->base);
     if (v[ROPE_TYPE].present && strcmp(v[ROPE_TYPE].text, "none") == 0) return WK_OK;
     if (v[ROPE_TYPE].present && strcmp(v[ROPE_TYPE].text, "yarn") != 0)
         return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none and yarn are served", v[ROPE_TYPE].text);
     r->stretched = 1;
-    r->yarn = (struct wk_yarn){ .base = r->base, .factor = v[ROPE_FACTOR].num, .original_context = u32_or(meta, ROPE_CONTEXT, m->C), .beta_fast = v[YARN_FAST].num,
-                                .beta_slow = v[YARN_SLOW].num, .extrapolation = v[YARN_EXT].num, .rounded = u32(meta, YARN_TRUNCATE) };
+    r->yarn = (struct wk_yarn){ .base = r->base,
+                                .factor = v[ROPE_FACTOR].num,
+                                .original_context = u32_or(meta, ROPE_CONTEXT, m->C),
+                                .beta_fast = v[YARN_FAST].num,
+                                .beta_slow = v[YARN_SLOW].num,
+                                .extrapolation = v[YARN_EXT].num,
+                                .rounded = u32(meta, YARN_TRUNCATE) };
     r->mscale *= v[YARN_MSCALE].num * wk_yarn_mscale(r->yarn.factor);
     if (r->yarn.beta_fast < r->yarn.beta_slow)
-        return wk_fail(err, WK_INVALID, "rope.scaling.yarn_beta_fast is %g, must be at least yarn_beta_slow, %g", r->yarn.beta_fast, r->yarn.beta_slow);
+        return wk_fail(err, WK_INVALID, "rope.scaling.yarn_beta_fast is %g, must be at least yarn_beta_slow, %g",
+                       r->yarn.beta_fast, r->yarn.beta_slow);
     return WK_OK;
 }
 
@@ -133,9 +181,13 @@ static wk_status open_gpt2(const struct wk_meta *meta, struct gpt *m, const stru
     m->eps = (float)meta->value[LAYER_EPS].num;
     m->F = u32(meta, FEED_FORWARD);
     if (m->G != m->H || m->D != m->E / m->H || m->E % m->H || m->Dv != m->D)
-        return wk_fail(err, WK_UNSUPPORTED, "%u heads of %u values, %u of k and %u of v, in a row of %u; gpt2 is served with equal heads that fill the row", (unsigned)m->H,
-                       (unsigned)m->D, (unsigned)m->G, (unsigned)m->Dv, (unsigned)m->E);
-    if (u32(meta, EXPERTS)) return wk_fail(err, WK_UNSUPPORTED, "expert_count is %u; gpt2 is served without experts", (unsigned)u32(meta, EXPERTS));
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "%u heads of %u values, %u of k and %u of v, in a row of %u; gpt2 is served with equal heads "
+                       "that fill the row",
+                       (unsigned)m->H, (unsigned)m->D, (unsigned)m->G, (unsigned)m->Dv, (unsigned)m->E);
+    if (u32(meta, EXPERTS))
+        return wk_fail(err, WK_UNSUPPORTED, "expert_count is %u; gpt2 is served without experts",
+                       (unsigned)u32(meta, EXPERTS));
     return WK_OK;
 }
 
@@ -153,7 +205,9 @@ static wk_status open_gpt_oss(const struct wk_meta *meta, struct gpt *m, const s
     m->window = u32(meta, WINDOW);
     m->X = u32(meta, EXPERTS);
     m->K = u32(meta, EXPERTS_USED);
-    if (m->K > m->X) return wk_fail(err, WK_INVALID, "expert_used_count is %u, must be 1 to expert_count, %u", (unsigned)m->K, (unsigned)m->X);
+    if (m->K > m->X)
+        return wk_fail(err, WK_INVALID, "expert_used_count is %u, must be 1 to expert_count, %u", (unsigned)m->K,
+                       (unsigned)m->X);
     return open_rotation(meta, m, err);
 }
 
@@ -163,9 +217,11 @@ static wk_status fill(const struct wk_meta *meta, struct gpt *m, const struct wk
     m->E = u32(meta, EMBEDDING);
     m->C = u32(meta, CONTEXT);
     wk_status status = open_heads(meta, m, err);
-    if (status == WK_OK) status = strcmp(meta->architecture, "gpt2") == 0 ? open_gpt2(meta, m, err) : open_gpt_oss(meta, m, err);
+    if (status == WK_OK)
+        status = strcmp(meta->architecture, "gpt2") == 0 ? open_gpt2(meta, m, err) : open_gpt_oss(meta, m, err);
     if (status != WK_OK) return status;
-    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL)) return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
+    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL))
+        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
     m->head = meta->tensor(meta->self, "output.weight", NULL, NULL, NULL) ? "output" : "token_embd";
     return WK_OK;
 }
@@ -175,21 +231,21 @@ static wk_status gpt_open(const struct wk_meta *meta, void **model, const struct
     struct gpt *m = calloc(1, sizeof *m);
     if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
     wk_status status = fill(meta, m, err);
-    if (status == WK_OK) *model = m;
-    else free(m);
+    if (status == WK_OK)
+        *model = m;
+    else
+        free(m);
     return status;
 }
-static void gpt_close(void *model)
-{
-    free(model);
-}
+static void gpt_close(void *model) { free(model); }
 
-/* ---- record: GPT-2 ------------------------------------------------------------------------------------------------------------ */
+/* ---- record: GPT-2 ------------------------------------------------------------------------------------- */
 
 /* q, k or v: a third of attn_qkv. */
 static wk_val third(const struct wk_builder *b, wk_val h, const struct gpt *m, uint32_t i)
 {
-    return wk_linear_rows(b, h, (struct wk_rows){ .name = "attn_qkv", .total = 3 * m->E, .first = i * m->E, .n = m->E }, WK_REQ);
+    return wk_linear_rows(b, h, (struct wk_rows){ .name = "attn_qkv", .total = 3 * m->E, .first = i * m->E, .n = m->E },
+                          WK_REQ);
 }
 static void gpt2_record(const struct wk_builder *b, const struct gpt *m)
 {
@@ -197,10 +253,10 @@ static void gpt2_record(const struct wk_builder *b, const struct gpt *m)
 
     wk_val x = wk_add(b, wk_embed(b, "token_embd", m->V, m->E), wk_embed_pos(b, "position_embd", m->C, m->E, 0));
     for (uint32_t l = 0; l < m->L; l++) {
-        wk_layer(b, l);                                              /* names now mean blk.<l>.<name>          */
+        wk_layer(b, l); /* names now mean blk.<l>.<name>          */
         wk_val h = wk_layer_norm(b, x, "attn_norm", m->eps);
         wk_val q = third(b, h, m, 0), k = third(b, h, m, 1), v = third(b, h, m, 2);
-        wk_val a = wk_attention(b, q, k, v, NULL, &att);             /* softmax(q k / sqrt D) v          [E]   */
+        wk_val a = wk_attention(b, q, k, v, NULL, &att); /* softmax(q k / sqrt D) v          [E]   */
         x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, WK_REQ));
         h = wk_layer_norm(b, x, "ffn_norm", m->eps);
         wk_val u = wk_gelu_tanh(b, wk_linear(b, h, "ffn_up", m->F, WK_REQ));
@@ -210,7 +266,7 @@ static void gpt2_record(const struct wk_builder *b, const struct gpt *m)
     wk_logits(b, wk_linear(b, wk_layer_norm(b, x, "output_norm", m->eps), m->head, m->V, WK_NONE));
 }
 
-/* ---- record: GPT-OSS ---------------------------------------------------------------------------------------------------------- */
+/* ---- record: GPT-OSS ----------------------------------------------------------------------------------- */
 
 static struct wk_freqs rotate(const struct rotation *r, double *freq)
 {
@@ -234,17 +290,17 @@ static void gpt_oss_record(const struct wk_builder *b, const struct gpt *m)
     double freq[MAX_HEAD / 2];
     const struct wk_freqs rope = rotate(&m->rotation, freq);
 
-    wk_val x = wk_embed(b, "token_embd", m->V, m->E);                /* x = the token's row              [E]   */
+    wk_val x = wk_embed(b, "token_embd", m->V, m->E); /* x = the token's row              [E]   */
     for (uint32_t l = 0; l < m->L; l++) {
-        wk_layer(b, l);                                              /* names now mean blk.<l>.<name>          */
+        wk_layer(b, l); /* names now mean blk.<l>.<name>          */
         att.window = l % 2 ? 0 : m->window;
         wk_val h = wk_rms_norm(b, x, "attn_norm", m->eps);
         wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", m->H * m->D, WK_REQ), m->D, &rope);
         wk_val k = wk_rope(b, wk_linear(b, h, "attn_k", m->G * m->D, WK_REQ), m->D, &rope);
         wk_val v = wk_linear(b, h, "attn_v", m->G * m->Dv, WK_REQ);
-        wk_val a = wk_attention(b, q, k, v, "attn_sinks", &att);     /* one more logit a head, no value  [H*D] */
+        wk_val a = wk_attention(b, q, k, v, "attn_sinks", &att); /* one more logit a head, no value  [H*D] */
         x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, WK_REQ));
-        h = wk_rms_norm(b, x, "post_attention_norm", m->eps);        /* the file's name for the norm before the experts */
+        h = wk_rms_norm(b, x, "post_attention_norm", m->eps); /* the file's name for the norm before the experts */
         x = wk_add(b, x, experts(b, h, m));
     }
     wk_end_layers(b);
@@ -257,8 +313,16 @@ static void gpt_record(const struct wk_builder *b, const void *model)
     m->record(b, m);
 }
 
-static const struct wk_arch gpt = { .struct_size = sizeof gpt, .n_names = sizeof names / sizeof names[0], .names = names, .keys = keys, .n_keys = N_KEYS,
-                                    .aliases = aliases, .n_aliases = sizeof aliases / sizeof aliases[0],
-                                    .open = gpt_open, .record = gpt_record, .close = gpt_close };
+static const struct wk_arch gpt = { .struct_size = sizeof gpt,
+                                    .n_names = sizeof names / sizeof names[0],
+                                    .names = names,
+                                    .keys = keys,
+                                    .n_keys = N_KEYS,
+                                    .aliases = aliases,
+                                    .n_aliases = sizeof aliases / sizeof aliases[0],
+                                    .open = gpt_open,
+                                    .record = gpt_record,
+                                    .close = gpt_close };
 
-WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.gpt", "arch:gpt2,gpt-oss,gptoss", .name = "gpt", .version = "0.1.0", .arch = &gpt);
+WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.gpt", "arch:gpt2,gpt-oss,gptoss", .name = "gpt", .version = "0.1.0",
+              .arch = &gpt);

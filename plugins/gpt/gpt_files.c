@@ -16,22 +16,30 @@ struct shape {
     uint32_t rows, cols, slabs;
 };
 static const struct shape gpt2_layer[] = {
-    { "attn_norm.weight", 1, T_E, 1 }, { "attn_norm.bias", 1, T_E, 1 }, { "attn_qkv.weight", 3 * T_E, T_E, 1 }, { "attn_qkv.bias", 1, 3 * T_E, 1 },
-    { "attn_output.weight", T_E, T_E, 1 }, { "attn_output.bias", 1, T_E, 1 }, { "ffn_norm.weight", 1, T_E, 1 }, { "ffn_norm.bias", 1, T_E, 1 },
-    { "ffn_up.weight", T_F, T_E, 1 }, { "ffn_up.bias", 1, T_F, 1 }, { "ffn_down.weight", T_E, T_F, 1 }, { "ffn_down.bias", 1, T_E, 1 },
+    { "attn_norm.weight", 1, T_E, 1 },  { "attn_norm.bias", 1, T_E, 1 },       { "attn_qkv.weight", 3 * T_E, T_E, 1 },
+    { "attn_qkv.bias", 1, 3 * T_E, 1 }, { "attn_output.weight", T_E, T_E, 1 }, { "attn_output.bias", 1, T_E, 1 },
+    { "ffn_norm.weight", 1, T_E, 1 },   { "ffn_norm.bias", 1, T_E, 1 },        { "ffn_up.weight", T_F, T_E, 1 },
+    { "ffn_up.bias", 1, T_F, 1 },       { "ffn_down.weight", T_E, T_F, 1 },    { "ffn_down.bias", 1, T_E, 1 },
 };
 static const struct shape gpt_oss_layer[] = {
-    { "attn_norm.weight", 1, T_E, 1 }, { "attn_q.weight", T_H * T_D, T_E, 1 }, { "attn_q.bias", 1, T_H * T_D, 1 }, { "attn_k.weight", T_G * T_D, T_E, 1 },
-    { "attn_k.bias", 1, T_G * T_D, 1 }, { "attn_v.weight", T_G * T_D, T_E, 1 }, { "attn_v.bias", 1, T_G * T_D, 1 }, { "attn_output.weight", T_E, T_H * T_D, 1 },
-    { "attn_output.bias", 1, T_E, 1 }, { "attn_sinks.weight", 1, T_H, 1 }, { "post_attention_norm.weight", 1, T_E, 1 }, { "ffn_gate_inp.weight", T_X, T_E, 1 },
-    { "ffn_gate_inp.bias", 1, T_X, 1 }, { "ffn_gate_exps.weight", T_F, T_E, T_X }, { "ffn_gate_exps.bias", T_X, T_F, 1 }, { "ffn_up_exps.weight", T_F, T_E, T_X },
-    { "ffn_up_exps.bias", T_X, T_F, 1 }, { "ffn_down_exps.weight", T_E, T_F, T_X }, { "ffn_down_exps.bias", T_X, T_E, 1 },
+    { "attn_norm.weight", 1, T_E, 1 },           { "attn_q.weight", T_H *T_D, T_E, 1 },
+    { "attn_q.bias", 1, T_H *T_D, 1 },           { "attn_k.weight", T_G *T_D, T_E, 1 },
+    { "attn_k.bias", 1, T_G *T_D, 1 },           { "attn_v.weight", T_G *T_D, T_E, 1 },
+    { "attn_v.bias", 1, T_G *T_D, 1 },           { "attn_output.weight", T_E, T_H *T_D, 1 },
+    { "attn_output.bias", 1, T_E, 1 },           { "attn_sinks.weight", 1, T_H, 1 },
+    { "post_attention_norm.weight", 1, T_E, 1 }, { "ffn_gate_inp.weight", T_X, T_E, 1 },
+    { "ffn_gate_inp.bias", 1, T_X, 1 },          { "ffn_gate_exps.weight", T_F, T_E, T_X },
+    { "ffn_gate_exps.bias", T_X, T_F, 1 },       { "ffn_up_exps.weight", T_F, T_E, T_X },
+    { "ffn_up_exps.bias", T_X, T_F, 1 },         { "ffn_down_exps.weight", T_E, T_F, T_X },
+    { "ffn_down_exps.bias", T_X, T_E, 1 },
 };
 
 static const char *stored_name(enum gpt_file which, const char *name)
 {
-    static const char *const of_ollama[][2] = { { "attn_output.weight", "attn_out.weight" }, { "attn_output.bias", "attn_out.bias" },
-                                                { "attn_sinks.weight", "attn_sinks" }, { "post_attention_norm.weight", "ffn_norm.weight" } };
+    static const char *const of_ollama[][2] = { { "attn_output.weight", "attn_out.weight" },
+                                                { "attn_output.bias", "attn_out.bias" },
+                                                { "attn_sinks.weight", "attn_sinks" },
+                                                { "post_attention_norm.weight", "ffn_norm.weight" } };
     for (size_t i = 0; which == GPTOSS && i < sizeof of_ollama / sizeof of_ollama[0]; i++)
         if (strcmp(name, of_ollama[i][0]) == 0) return of_ollama[i][1];
     return name;
@@ -64,8 +72,14 @@ static void put_f32(struct gguf_build *g, enum gpt_file which, const char *name,
 
 static void gpt_oss_keys(struct gguf_build *g, enum gpt_file which)
 {
-    static const struct { const char *key; uint32_t value; } numbers[] = { { "attention.head_count_kv", T_G }, { "attention.sliding_window", 40 },
-        { "expert_count", T_X }, { "expert_used_count", T_K }, { "rope.scaling.original_context_length", 4096 } };
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } numbers[] = { { "attention.head_count_kv", T_G },
+                    { "attention.sliding_window", 40 },
+                    { "expert_count", T_X },
+                    { "expert_used_count", T_K },
+                    { "rope.scaling.original_context_length", 4096 } };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) put_u32(g, which, numbers[i].key, numbers[i].value);
     put_f32(g, which, "attention.layer_norm_rms_epsilon", 1e-5f);
     put_f32(g, which, "rope.freq_base", 150000);
@@ -75,8 +89,14 @@ static void gpt_oss_keys(struct gguf_build *g, enum gpt_file which)
 
 struct gguf_build *gpt_file(enum gpt_file which)
 {
-    static const struct { const char *key; uint32_t value; } numbers[] = { { "context_length", T_C }, { "embedding_length", T_E }, { "block_count", T_L },
-        { "feed_forward_length", T_F }, { "attention.head_count", T_H } };
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } numbers[] = { { "context_length", T_C },
+                    { "embedding_length", T_E },
+                    { "block_count", T_L },
+                    { "feed_forward_length", T_F },
+                    { "attention.head_count", T_H } };
     struct gguf_build *g = gguf_build_new(architectures[which]);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) put_u32(g, which, numbers[i].key, numbers[i].value);
     gguf_build_floats(g, "token_embd.weight", T_V, T_E, 1, NULL);

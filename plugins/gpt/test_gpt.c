@@ -40,7 +40,10 @@ static const struct tape_op *op_of(const struct tape_program *p, const char *val
     if (v == TAPE_NONE) fail_msg("no value %s", value);
     return &p->ops[p->values[v].op];
 }
-static const char *weight_of(const struct tape_program *p, const char *value) { return p->tensors[op_of(p, value)->t[0]].name; }
+static const char *weight_of(const struct tape_program *p, const char *value)
+{
+    return p->tensors[op_of(p, value)->t[0]].name;
+}
 static const char *bias_of(const struct tape_program *p, const char *value)
 {
     const uint32_t t = op_of(p, value)->t[1];
@@ -51,14 +54,15 @@ static void near(double x, double expected)
     if (fabs(x - expected) > 1e-6 * fabs(expected)) fail_msg("%.12g, expected %.12g", x, expected);
 }
 
-/* ---- toy files ------------------------------------------------------------------------------------------------------------------ */
+/* ---- toy files ----------------------------------------------------------------------------------------- */
 
 static void launches_a_layer(void **state)
 {
     (void)state;
     for (int i = 0; i < GPT_FILES; i++) {
         struct opened r = record_file(gpt_file((enum gpt_file)i));
-        for (uint32_t l = 0; l < T_L; l++) assert_int_equal(test_launches_of_layer(r.p, l), i == GPT_OSS || i == GPTOSS ? 7 : 5);
+        for (uint32_t l = 0; l < T_L; l++)
+            assert_int_equal(test_launches_of_layer(r.p, l), i == GPT_OSS || i == GPTOSS ? 7 : 5);
         assert_int_equal(test_launches_of_layer(r.p, TAPE_NONE), 2);
         assert_true(r.p->n_vocab == T_V && r.p->n_layers == T_L && r.p->context == T_C);
         for (uint32_t k = 0; k < r.p->n_launches; k++) assert_string_equal(r.p->launches[k].alone, "");
@@ -71,7 +75,8 @@ static void gpt2(void **state)
     (void)state;
     struct tape_capabilities c;
     struct opened r = record_file(gpt_file(GPT2));
-    const struct tape_op *q = op_of(r.p, "blk.0.attn_qkv"), *k = op_of(r.p, "blk.0.attn_qkv.2"), *v = op_of(r.p, "blk.0.attn_qkv.3");
+    const struct tape_op *q = op_of(r.p, "blk.0.attn_qkv"), *k = op_of(r.p, "blk.0.attn_qkv.2"),
+                         *v = op_of(r.p, "blk.0.attn_qkv.3");
     assert_true(q->u.linear.first == 0 && k->u.linear.first == T_E && v->u.linear.first == 2 * T_E);
     assert_true(q->u.linear.n == T_E && k->u.linear.n == T_E && v->u.linear.n == T_E);
     assert_string_equal(bias_of(r.p, "blk.1.attn_qkv"), "blk.1.attn_qkv.bias");
@@ -106,7 +111,8 @@ static void gpt_oss(void **state)
     assert_string_equal(bias_of(r.p, "blk.1.attn_output"), "blk.1.attn_output.bias");
     assert_string_equal(bias_of(r.p, "blk.1.ffn_gate_inp"), "blk.1.ffn_gate_inp.bias");
     assert_string_equal(bias_of(r.p, "blk.1.ffn_down_exps"), "blk.1.ffn_down_exps.bias");
-    assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K && op_of(r.p, "blk.0.route")->u.route.score == WK_SOFTMAX_TOPK);
+    assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K &&
+                op_of(r.p, "blk.0.route")->u.route.score == WK_SOFTMAX_TOPK);
     assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALVES);
     uint32_t clamps = 0;
     for (uint32_t i = 0; i < r.p->n_ops; i++) {
@@ -150,10 +156,15 @@ static void heads_and_experts_of_their_own_length(void **state)
     gguf_build_u32(g, "gpt-oss.rope.dimension_count", 10);
     gguf_build_u32(g, "gpt-oss.expert_feed_forward_length", 24);
     for (unsigned l = 0; l < T_L; l++) {
-        static const struct { const char *name; uint32_t rows, cols, slabs; } t[] = { { "attn_q.weight", 64, T_E, 1 }, { "attn_q.bias", 1, 64, 1 },
-            { "attn_k.weight", 32, T_E, 1 }, { "attn_k.bias", 1, 32, 1 }, { "attn_v.weight", 16, T_E, 1 }, { "attn_v.bias", 1, 16, 1 }, { "attn_output.weight", T_E, 32, 1 },
-            { "ffn_gate_exps.weight", 24, T_E, T_X }, { "ffn_gate_exps.bias", T_X, 24, 1 }, { "ffn_up_exps.weight", 24, T_E, T_X }, { "ffn_up_exps.bias", T_X, 24, 1 },
-            { "ffn_down_exps.weight", T_E, 24, T_X } };
+        static const struct {
+            const char *name;
+            uint32_t rows, cols, slabs;
+        } t[] = { { "attn_q.weight", 64, T_E, 1 },      { "attn_q.bias", 1, 64, 1 },
+                  { "attn_k.weight", 32, T_E, 1 },      { "attn_k.bias", 1, 32, 1 },
+                  { "attn_v.weight", 16, T_E, 1 },      { "attn_v.bias", 1, 16, 1 },
+                  { "attn_output.weight", T_E, 32, 1 }, { "ffn_gate_exps.weight", 24, T_E, T_X },
+                  { "ffn_gate_exps.bias", T_X, 24, 1 }, { "ffn_up_exps.weight", 24, T_E, T_X },
+                  { "ffn_up_exps.bias", T_X, 24, 1 },   { "ffn_down_exps.weight", T_E, 24, T_X } };
         for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
             char name[64];
             (void)snprintf(name, sizeof name, "blk.%u.%s", l, t[i].name);
@@ -168,20 +179,24 @@ static void heads_and_experts_of_their_own_length(void **state)
     close_model(&r);
 }
 
-/* ---- positions -------------------------------------------------------------------------------------------------------------------- */
+/* ---- positions ----------------------------------------------------------------------------------------- */
 
 /* Bounds of the published model: pairs 8.092779 and 17.398025 of 32; here a head has 4 pairs. */
 static void yarn(void **state)
 {
     (void)state;
-    static const struct { int truncate; double low, high; } rows[] = { { -1, 8.092779 / 8, 17.398025 / 8 }, { 0, 8.092779 / 8, 17.398025 / 8 }, { 1, 1, 3 } };
+    static const struct {
+        int truncate;
+        double low, high;
+    } rows[] = { { -1, 8.092779 / 8, 17.398025 / 8 }, { 0, 8.092779 / 8, 17.398025 / 8 }, { 1, 1, 3 } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct gguf_build *g = gpt_file(GPT_OSS);
         if (rows[i].truncate >= 0) gguf_build_bool(g, "gpt-oss.rope.scaling.yarn_truncate", rows[i].truncate);
         struct opened r = record_file(g);
         const struct tape_op *o = op_of(r.p, "blk.0.attn_q.rope");
         for (uint32_t k = 0; k < T_D / 2; k++) {
-            const double plain = pow(150000, -(double)k / (T_D / 2)), ramp = fmin(fmax((k - rows[i].low) / (rows[i].high - rows[i].low), 0), 1);
+            const double plain = pow(150000, -(double)k / (T_D / 2)),
+                         ramp = fmin(fmax((k - rows[i].low) / (rows[i].high - rows[i].low), 0), 1);
             near(o->u.rope.freq[k], plain / 32 * ramp + plain * (1 - ramp));
         }
         near(o->u.rope.mscale, 1.3465736);
@@ -194,8 +209,10 @@ static void without_yarn(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) { /* switched off, or a factor of 1 */
         struct gguf_build *g = gpt_file(GPT_OSS);
-        if (i) gguf_build_drop(g, "gpt-oss.rope.scaling.factor");
-        else gguf_build_str(g, "gpt-oss.rope.scaling.type", "none");
+        if (i)
+            gguf_build_drop(g, "gpt-oss.rope.scaling.factor");
+        else
+            gguf_build_str(g, "gpt-oss.rope.scaling.type", "none");
         struct opened r = record_file(g);
         const struct tape_op *o = op_of(r.p, "blk.0.attn_q.rope");
         for (uint32_t k = 0; k < T_D / 2; k++) near(o->u.rope.freq[k], pow(150000, -(double)k / (T_D / 2)));
@@ -204,13 +221,25 @@ static void without_yarn(void **state)
     }
 }
 
-/* ---- published sizes: names, shapes and types of the real files over memory that is never touched ------------------------------------- */
+/* ---- published sizes: names, shapes and types of the real files over memory that is never touched ------ */
 
-enum { E = 2880, HEADS = 64, KV_HEADS = 8, HEAD = 64, VOCAB = 201088, F32 = 0, Q8_0 = 8, MXFP4 = 39, HEADER_BYTES = 1 << 20 };
+enum {
+    E = 2880,
+    HEADS = 64,
+    KV_HEADS = 8,
+    HEAD = 64,
+    VOCAB = 201088,
+    F32 = 0,
+    Q8_0 = 8,
+    MXFP4 = 39,
+    HEADER_BYTES = 1 << 20
+};
 
 static const struct wk_type_cpu *find_type_mxfp4(void *user, uint32_t ggml_type)
 {
-    static const struct wk_type_cpu mxfp4 = { .struct_size = sizeof(struct wk_type_cpu), .ggml_type = MXFP4, .block = 32, .block_bytes = 17, .name = "mxfp4" };
+    static const struct wk_type_cpu mxfp4 = {
+        .struct_size = sizeof(struct wk_type_cpu), .ggml_type = MXFP4, .block = 32, .block_bytes = 17, .name = "mxfp4"
+    };
     return ggml_type == MXFP4 ? &mxfp4 : test_options().find_type(user, ggml_type);
 }
 
@@ -232,14 +261,28 @@ static void declare(struct published *f, const char *name, uint32_t type, uint32
 }
 static void declare_layer(struct published *f, unsigned l, uint32_t experts)
 {
-    const struct { const char *name; uint32_t type, rows, cols, slabs; } t[] = {
-        { "attn_norm.weight", F32, 1, E, 1 }, { "post_attention_norm.weight", F32, 1, E, 1 }, { "attn_q.weight", Q8_0, HEADS * HEAD, E, 1 },
-        { "attn_q.bias", F32, 1, HEADS * HEAD, 1 }, { "attn_k.weight", Q8_0, KV_HEADS * HEAD, E, 1 }, { "attn_k.bias", F32, 1, KV_HEADS * HEAD, 1 },
-        { "attn_v.weight", Q8_0, KV_HEADS * HEAD, E, 1 }, { "attn_v.bias", F32, 1, KV_HEADS * HEAD, 1 }, { "attn_output.weight", Q8_0, E, HEADS * HEAD, 1 },
-        { "attn_output.bias", F32, 1, E, 1 }, { "attn_sinks.weight", F32, 1, HEADS, 1 }, { "ffn_gate_inp.weight", F32, experts, E, 1 },
-        { "ffn_gate_inp.bias", F32, 1, experts, 1 }, { "ffn_gate_exps.weight", MXFP4, E, E, experts }, { "ffn_gate_exps.bias", F32, experts, E, 1 },
-        { "ffn_up_exps.weight", MXFP4, E, E, experts }, { "ffn_up_exps.bias", F32, experts, E, 1 }, { "ffn_down_exps.weight", MXFP4, E, E, experts },
-        { "ffn_down_exps.bias", F32, experts, E, 1 } };
+    const struct {
+        const char *name;
+        uint32_t type, rows, cols, slabs;
+    } t[] = { { "attn_norm.weight", F32, 1, E, 1 },
+              { "post_attention_norm.weight", F32, 1, E, 1 },
+              { "attn_q.weight", Q8_0, HEADS * HEAD, E, 1 },
+              { "attn_q.bias", F32, 1, HEADS * HEAD, 1 },
+              { "attn_k.weight", Q8_0, KV_HEADS * HEAD, E, 1 },
+              { "attn_k.bias", F32, 1, KV_HEADS * HEAD, 1 },
+              { "attn_v.weight", Q8_0, KV_HEADS * HEAD, E, 1 },
+              { "attn_v.bias", F32, 1, KV_HEADS * HEAD, 1 },
+              { "attn_output.weight", Q8_0, E, HEADS * HEAD, 1 },
+              { "attn_output.bias", F32, 1, E, 1 },
+              { "attn_sinks.weight", F32, 1, HEADS, 1 },
+              { "ffn_gate_inp.weight", F32, experts, E, 1 },
+              { "ffn_gate_inp.bias", F32, 1, experts, 1 },
+              { "ffn_gate_exps.weight", MXFP4, E, E, experts },
+              { "ffn_gate_exps.bias", F32, experts, E, 1 },
+              { "ffn_up_exps.weight", MXFP4, E, E, experts },
+              { "ffn_up_exps.bias", F32, experts, E, 1 },
+              { "ffn_down_exps.weight", MXFP4, E, E, experts },
+              { "ffn_down_exps.bias", F32, experts, E, 1 } };
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         char name[64];
         (void)snprintf(name, sizeof name, "blk.%u.%s", l, t[i].name);
@@ -248,10 +291,22 @@ static void declare_layer(struct published *f, unsigned l, uint32_t experts)
 }
 static void put_keys(struct gguf_build *g, uint32_t layers, uint32_t experts)
 {
-    const struct { const char *key; uint32_t value; } numbers[] = { { "context_length", 131072 }, { "embedding_length", E }, { "block_count", layers },
-        { "feed_forward_length", E }, { "expert_feed_forward_length", E }, { "attention.head_count", HEADS }, { "attention.head_count_kv", KV_HEADS },
-        { "attention.key_length", HEAD }, { "attention.value_length", HEAD }, { "attention.sliding_window", 128 }, { "expert_count", experts },
-        { "expert_used_count", 4 }, { "rope.scaling.original_context_length", 4096 } };
+    const struct {
+        const char *key;
+        uint32_t value;
+    } numbers[] = { { "context_length", 131072 },
+                    { "embedding_length", E },
+                    { "block_count", layers },
+                    { "feed_forward_length", E },
+                    { "expert_feed_forward_length", E },
+                    { "attention.head_count", HEADS },
+                    { "attention.head_count_kv", KV_HEADS },
+                    { "attention.key_length", HEAD },
+                    { "attention.value_length", HEAD },
+                    { "attention.sliding_window", 128 },
+                    { "expert_count", experts },
+                    { "expert_used_count", 4 },
+                    { "rope.scaling.original_context_length", 4096 } };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         char key[96];
         (void)snprintf(key, sizeof key, "gpt-oss.%s", numbers[i].key);
@@ -290,7 +345,10 @@ static void *map_published(struct published *f, uint64_t *size)
 static void published_sizes(void **state)
 {
     (void)state;
-    static const struct { uint32_t layers, experts; uint64_t bytes; } rows[] = { { 24, 32, 12096558336 }, { 36, 128, 0 } }; /* 20B, 120B */
+    static const struct {
+        uint32_t layers, experts;
+        uint64_t bytes;
+    } rows[] = { { 24, 32, 12096558336 }, { 36, 128, 0 } }; /* 20B, 120B */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[8192] = "";
         const struct wk_err err = { text, sizeof text };
@@ -324,12 +382,15 @@ static void published_sizes(void **state)
     }
 }
 
-/* ---- real files ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- real files ---------------------------------------------------------------------------------------- */
 
 static void real_files(void **state)
 {
     (void)state;
-    static const struct { const char *name; uint32_t launches; } files[] = { { "tiny/tiny-gpt2.gguf", 5 }, { "tiny/tiny-gpt-oss-f32.gguf", 7 }, { "tiny/tiny-gpt-oss.gguf", 7 } };
+    static const struct {
+        const char *name;
+        uint32_t launches;
+    } files[] = { { "tiny/tiny-gpt2.gguf", 5 }, { "tiny/tiny-gpt-oss-f32.gguf", 7 }, { "tiny/tiny-gpt-oss.gguf", 7 } };
     unsigned found = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char path[DATA_PATH_MAX], text[400];
@@ -352,8 +413,15 @@ static void real_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(launches_a_layer), cmocka_unit_test(gpt2), cmocka_unit_test(gpt_oss), cmocka_unit_test(ollama), cmocka_unit_test(heads_and_experts_of_their_own_length),
-        cmocka_unit_test(yarn), cmocka_unit_test(without_yarn), cmocka_unit_test(published_sizes), cmocka_unit_test(real_files),
+        cmocka_unit_test(launches_a_layer),
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(gpt_oss),
+        cmocka_unit_test(ollama),
+        cmocka_unit_test(heads_and_experts_of_their_own_length),
+        cmocka_unit_test(yarn),
+        cmocka_unit_test(without_yarn),
+        cmocka_unit_test(published_sizes),
+        cmocka_unit_test(real_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_hostile.c: files with wrong hyper-parameters and wrong tensors. Every one is refused with a text, or, where the numbers happen to make sense,
- * recorded into a program that passes the checker; nothing divides by zero, overflows or takes long. */
+/* test_hostile.c: files with wrong hyper-parameters and wrong tensors. Every one is refused with a text, or, where the
+ * numbers happen to make sense, recorded into a program that passes the checker; nothing divides by zero, overflows or
+ * takes long. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,12 +43,15 @@ static void must_refuse(struct gguf_build *g, const char *about)
     if (!strstr(text, about)) fail_msg("the text does not name %s: %s", about, text);
 }
 
-/* ---- one key at a time: {absent, 0, 1, min - 1, max + 1, 2^31, -1, NaN, Inf, another type, unequal and empty arrays} -------------------------------- */
+/* ---- one key at a time: {absent, 0, 1, min - 1, max + 1, 2^31, -1, NaN, Inf, another type, unequal and empty arrays}
+ * ---- */
 
 static void put_number(struct gguf_build *g, const struct wk_key *k, const char *key, double x)
 {
-    if (k->type == WK_KEY_U32 && isfinite(x)) gguf_build_i64(g, key, (int64_t)x);
-    else gguf_build_f32(g, key, (float)x);
+    if (k->type == WK_KEY_U32 && isfinite(x))
+        gguf_build_i64(g, key, (int64_t)x);
+    else
+        gguf_build_f32(g, key, (float)x);
 }
 
 static void try_number(enum gpt_file which, const struct wk_key *k, const char *key, double x)
@@ -55,8 +59,10 @@ static void try_number(enum gpt_file which, const struct wk_key *k, const char *
     struct gguf_build *g = gpt_file(which);
     put_number(g, k, key, x);
     const double stored = k->type == WK_KEY_F32 ? (double)(float)x : x;
-    if (!isfinite(stored) || stored < k->min || stored > k->max) must_refuse(g, key);
-    else (void)attempt(g);
+    if (!isfinite(stored) || stored < k->min || stored > k->max)
+        must_refuse(g, key);
+    else
+        (void)attempt(g);
     gguf_build_free(g);
 }
 
@@ -65,8 +71,10 @@ static void try_other_types(enum gpt_file which, const struct wk_key *k, const c
     const uint32_t unequal[3] = { 4, 4, 2 };
     const float unequal_floats[3] = { 1.0f, 1.0f, 0.5f };
     struct gguf_build *g = gpt_file(which);
-    if (k->type == WK_KEY_TEXT) gguf_build_u32(g, key, 1);
-    else gguf_build_str(g, key, "4");
+    if (k->type == WK_KEY_TEXT)
+        gguf_build_u32(g, key, 1);
+    else
+        gguf_build_str(g, key, "4");
     must_refuse(g, key);
     if (k->type == WK_KEY_BOOL) {
         gguf_build_u32(g, key, 1);
@@ -74,8 +82,10 @@ static void try_other_types(enum gpt_file which, const struct wk_key *k, const c
     }
     gguf_build_array(g, key, GGUF_U32, 0, unequal);
     must_refuse(g, key);
-    if (k->type == WK_KEY_F32) gguf_build_array(g, key, GGUF_F32, 3, unequal_floats);
-    else gguf_build_array(g, key, GGUF_U32, 3, unequal);
+    if (k->type == WK_KEY_F32)
+        gguf_build_array(g, key, GGUF_F32, 3, unequal_floats);
+    else
+        gguf_build_array(g, key, GGUF_U32, 3, unequal);
     must_refuse(g, key);
     if (k->type == WK_KEY_U32) {
         gguf_build_f32(g, key, 4.0f);
@@ -113,7 +123,18 @@ static void every_key(void **state)
             try_other_types(which, k, key);
             if (k->type == WK_KEY_TEXT || k->type == WK_KEY_BOOL) continue;
             const double step = k->type == WK_KEY_U32 ? 1 : 0.01;
-            const double numbers[] = { 0, 1, k->min - step, k->min, k->max, k->max * 1.001 + step, 2147483648.0, -1, (double)NAN, (double)INFINITY, (double)-INFINITY, 4294967296.0 };
+            const double numbers[] = { 0,
+                                       1,
+                                       k->min - step,
+                                       k->min,
+                                       k->max,
+                                       k->max * 1.001 + step,
+                                       2147483648.0,
+                                       -1,
+                                       (double)NAN,
+                                       (double)INFINITY,
+                                       (double)-INFINITY,
+                                       4294967296.0 };
             for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) try_number(which, k, key, numbers[n]);
         }
     }
@@ -134,9 +155,14 @@ static void equal_elements_count_as_one(void **state)
 static void missing_keys(void **state)
 {
     (void)state;
-    static const struct { enum gpt_file which; const char *key; } rows[] = {
-        { GPT2, "gpt2.attention.layer_norm_epsilon" }, { GPT_OSS, "gpt-oss.attention.layer_norm_rms_epsilon" }, { GPT_OSS, "gpt-oss.attention.sliding_window" },
-        { GPT_OSS, "gpt-oss.expert_count" }, { GPT_OSS, "gpt-oss.expert_used_count" }, { GPT_OSS, "gpt-oss.rope.freq_base" }, { GPTOSS, "gptoss.attention.sliding_window" },
+    static const struct {
+        enum gpt_file which;
+        const char *key;
+    } rows[] = {
+        { GPT2, "gpt2.attention.layer_norm_epsilon" },   { GPT_OSS, "gpt-oss.attention.layer_norm_rms_epsilon" },
+        { GPT_OSS, "gpt-oss.attention.sliding_window" }, { GPT_OSS, "gpt-oss.expert_count" },
+        { GPT_OSS, "gpt-oss.expert_used_count" },        { GPT_OSS, "gpt-oss.rope.freq_base" },
+        { GPTOSS, "gptoss.attention.sliding_window" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char about[128];
@@ -148,41 +174,56 @@ static void missing_keys(void **state)
     }
 }
 
-/* ---- numbers that are right alone and wrong together ---------------------------------------------------------------------------------------------------- */
+/* ---- numbers that are right alone and wrong together --------------------------------------------------- */
 
 static void relations(void **state)
 {
     (void)state;
-    static const struct { enum gpt_file which; const char *key; double value; const char *about; } rows[] = {
-        { GPT2, "gpt2.attention.head_count", 6, "embedding_length is 32, must be a multiple of attention.head_count, 6" },
+    static const struct {
+        enum gpt_file which;
+        const char *key;
+        double value;
+        const char *about;
+    } rows[] = {
+        { GPT2, "gpt2.attention.head_count", 6,
+          "embedding_length is 32, must be a multiple of attention.head_count, 6" },
         { GPT2, "gpt2.attention.head_count", 32, "a head of 1 values" },
         { GPT2, "gpt2.attention.head_count_kv", 2, "gpt2 is served with equal heads that fill the row" },
         { GPT2, "gpt2.attention.key_length", 16, "gpt2 is served with equal heads that fill the row" },
         { GPT2, "gpt2.attention.value_length", 4, "gpt2 is served with equal heads that fill the row" },
         { GPT2, "gpt2.expert_count", 8, "expert_count is 8; gpt2 is served without experts" },
-        { GPT2, "gpt2.context_length", 2 * T_C, "position_embd.weight: the file has 128 rows x 32 columns, the plugin asks for 256 x 32" },
+        { GPT2, "gpt2.context_length", 2 * T_C,
+          "position_embd.weight: the file has 128 rows x 32 columns, the plugin asks for 256 x 32" },
         { GPT2, "gpt2.block_count", 4, "blk.3.attn_norm.weight: missing in the file" },
-        { GPT_OSS, "gpt-oss.attention.head_count_kv", 3, "attention.head_count is 4, must be a multiple of head_count_kv, 3" },
+        { GPT_OSS, "gpt-oss.attention.head_count_kv", 3,
+          "attention.head_count is 4, must be a multiple of head_count_kv, 3" },
         { GPT_OSS, "gpt-oss.rope.dimension_count", 7, "rope.dimension_count is 7, must be even" },
         { GPT_OSS, "gpt-oss.rope.dimension_count", 10, "at most the 8 values of a head" },
-        { GPT_OSS, "gpt-oss.rope.freq_base_swa", 10000, "rope.freq_base_swa is 10000; 150000, as rope.freq_base, is served" },
-        { GPT_OSS, "gpt-oss.rope.scaling.yarn_beta_fast", 0.5, "rope.scaling.yarn_beta_fast is 0.5, must be at least yarn_beta_slow, 1" },
+        { GPT_OSS, "gpt-oss.rope.freq_base_swa", 10000,
+          "rope.freq_base_swa is 10000; 150000, as rope.freq_base, is served" },
+        { GPT_OSS, "gpt-oss.rope.scaling.yarn_beta_fast", 0.5,
+          "rope.scaling.yarn_beta_fast is 0.5, must be at least yarn_beta_slow, 1" },
         { GPT_OSS, "gpt-oss.expert_used_count", 9, "expert_used_count is 9, must be 1 to expert_count, 8" },
         { GPT_OSS, "gpt-oss.expert_used_count", 0, "gpt-oss.expert_used_count: 0, must be 1 to 64" },
         { GPT_OSS, "gpt-oss.expert_used_count", 65, "gpt-oss.expert_used_count: 65, must be 1 to 64" },
         { GPT_OSS, "gpt-oss.expert_count", 0, "gpt-oss.expert_count: 0, must be 1 to 1024" },
-        { GPT_OSS, "gpt-oss.expert_count", 16, "blk.0.ffn_gate_inp.weight: the file has 8 rows x 32 columns, the plugin asks for 16 x 32" },
-        { GPT_OSS, "gpt-oss.expert_feed_forward_length", 32, "blk.0.ffn_gate_exps.weight: the file has 64 rows x 32 columns x 8 slabs, the plugin asks for 32 x 32 x 8" },
+        { GPT_OSS, "gpt-oss.expert_count", 16,
+          "blk.0.ffn_gate_inp.weight: the file has 8 rows x 32 columns, the plugin asks for 16 x 32" },
+        { GPT_OSS, "gpt-oss.expert_feed_forward_length", 32,
+          "blk.0.ffn_gate_exps.weight: the file has 64 rows x 32 columns x 8 slabs, the plugin asks for 32 x 32 x 8" },
         { GPT_OSS, "gpt-oss.attention.sliding_window", 0, "gpt-oss.attention.sliding_window: 0, must be 1 to" },
-        { GPT_OSS, "gpt-oss.attention.sliding_window", 134217729, "gpt-oss.attention.sliding_window: 134217729, must be 1 to 134217728" },
+        { GPT_OSS, "gpt-oss.attention.sliding_window", 134217729,
+          "gpt-oss.attention.sliding_window: 134217729, must be 1 to 134217728" },
         { GPT_OSS, "gpt-oss.attention.sliding_window", -128, "gpt-oss.attention.sliding_window: -128, must be 1 to" },
         { GPT_OSS, "gpt-oss.block_count", 2, "blk.2.attn_norm.weight is in the file, nothing reads it" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct gguf_build *g = gpt_file(rows[i].which);
         const double whole = floor(rows[i].value);
-        if (strstr(rows[i].key, "rope.freq_base") || whole != rows[i].value) gguf_build_f32(g, rows[i].key, (float)rows[i].value);
-        else gguf_build_i64(g, rows[i].key, (int64_t)whole);
+        if (strstr(rows[i].key, "rope.freq_base") || whole != rows[i].value)
+            gguf_build_f32(g, rows[i].key, (float)rows[i].value);
+        else
+            gguf_build_i64(g, rows[i].key, (int64_t)whole);
         must_refuse(g, rows[i].about);
         gguf_build_free(g);
     }
@@ -218,17 +259,19 @@ static void architectures(void **state)
     gguf_build_free(g);
 }
 
-/* ---- one tensor at a time: missing, transposed, one more of each dimension, another type, cut off ---------------------------------------------------------------------- */
+/* ---- one tensor at a time: missing, transposed, one more of each dimension, another type, cut off ------ */
 
 /* A missing tensor is asked for by the plugin's name. */
 static const char *missing_name(const char *name)
 {
     static char asked[80];
-    static const char *const of_ollama[][2] = { { "attn_out.", "attn_output." }, { "ffn_norm.", "post_attention_norm." } };
+    static const char *const of_ollama[][2] = { { "attn_out.", "attn_output." },
+                                                { "ffn_norm.", "post_attention_norm." } };
     for (size_t i = 0; i < sizeof of_ollama / sizeof of_ollama[0]; i++) {
         const char *at = strstr(name, of_ollama[i][0]);
         if (!at) continue;
-        (void)snprintf(asked, sizeof asked, "%.*s%s%s: missing", (int)(at - name), name, of_ollama[i][1], at + strlen(of_ollama[i][0]));
+        (void)snprintf(asked, sizeof asked, "%.*s%s%s: missing", (int)(at - name), name, of_ollama[i][1],
+                       at + strlen(of_ollama[i][0]));
         return asked;
     }
     return name;
@@ -241,19 +284,25 @@ static void break_tensor(enum gpt_file which, const struct gguf_tensor *t)
     const uint32_t cols = (uint32_t)t->ne[0], rows = (uint32_t)t->ne[1], slabs = (uint32_t)t->ne[2];
     struct gguf_build *g = gpt_file(which);
     gguf_build_drop(g, name);
-    if (strcmp(name, "output.weight") == 0) assert_int_equal(attempt(g), WK_OK); /* tied */
-    else must_refuse(g, which == GPTOSS ? missing_name(name) : name);
+    if (strcmp(name, "output.weight") == 0)
+        assert_int_equal(attempt(g), WK_OK); /* tied */
+    else
+        must_refuse(g, which == GPTOSS ? missing_name(name) : name);
 
     if (rows != cols) {
         gguf_build_floats(g, name, cols, rows, slabs, NULL);
         must_refuse(g, name);
     }
-    /* The table of tokens says itself how many there are: a row more is one that the head lacks, or, tied, one token more. */
+    /* The table of tokens says itself how many there are: a row more is one that the head lacks, or, tied, one token
+     * more. */
     const bool vocabulary = strcmp(name, "token_embd.weight") == 0;
     gguf_build_floats(g, name, rows + 1, cols, slabs, NULL);
-    if (!vocabulary) must_refuse(g, name);
-    else if (which != GPT2) must_refuse(g, "output.weight");
-    else assert_int_equal(attempt(g), WK_OK);
+    if (!vocabulary)
+        must_refuse(g, name);
+    else if (which != GPT2)
+        must_refuse(g, "output.weight");
+    else
+        assert_int_equal(attempt(g), WK_OK);
     gguf_build_floats(g, name, rows, cols + 1, slabs, NULL);
     must_refuse(g, name);
     gguf_build_floats(g, name, rows, cols, slabs + 1, NULL);
@@ -285,9 +334,13 @@ static void every_tensor(void **state)
 static void surplus_tensors(void **state)
 {
     (void)state;
-    static const struct { enum gpt_file which; const char *name; } rows[] = {
-        { GPT2, "blk.0.attn_qkv.biases" }, { GPT2, "blk.0.attn_sinks.weight" }, { GPT2, "blk.0.ffn_gate.weight" }, { GPT_OSS, "blk.3.attn_q.weight" },
-        { GPT_OSS, "position_embd.weight" }, { GPT_OSS, "output_norm.bias" }, { GPT_OSS, "blk.0.ffn_norm.weight" }, { GPT_OSS, "blk.1.attn_out.weight" }, { GPT_OSS, "blk.2.attn_sinks" },
+    static const struct {
+        enum gpt_file which;
+        const char *name;
+    } rows[] = {
+        { GPT2, "blk.0.attn_qkv.biases" },    { GPT2, "blk.0.attn_sinks.weight" },  { GPT2, "blk.0.ffn_gate.weight" },
+        { GPT_OSS, "blk.3.attn_q.weight" },   { GPT_OSS, "position_embd.weight" },  { GPT_OSS, "output_norm.bias" },
+        { GPT_OSS, "blk.0.ffn_norm.weight" }, { GPT_OSS, "blk.1.attn_out.weight" }, { GPT_OSS, "blk.2.attn_sinks" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct gguf_build *g = gpt_file(rows[i].which);
@@ -300,8 +353,10 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key), cmocka_unit_test(equal_elements_count_as_one), cmocka_unit_test(missing_keys), cmocka_unit_test(relations), cmocka_unit_test(extreme_windows),
-        cmocka_unit_test(architectures), cmocka_unit_test(every_tensor), cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(every_key),       cmocka_unit_test(equal_elements_count_as_one),
+        cmocka_unit_test(missing_keys),    cmocka_unit_test(relations),
+        cmocka_unit_test(extreme_windows), cmocka_unit_test(architectures),
+        cmocka_unit_test(every_tensor),    cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

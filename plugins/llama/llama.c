@@ -1,8 +1,9 @@
-/* llama.c: the Llama family: Llama 2 and 3, TinyLlama, Mistral, Mixtral, Qwen2 and 2.5, Qwen3 (dense and mixture of experts), Phi-3 and 4-mini.
+/* llama.c: the Llama family: Llama 2 and 3, TinyLlama, Mistral, Mixtral, Qwen2 and 2.5, Qwen3 (dense and mixture of
+ * experts), Phi-3 and 4-mini.
  *
- * One pre-norm transformer with rotary positions and a gated feed-forward network; what tells the members apart is one row in the table of
- * flavours: how pairs rotate, where biases stand, whether heads are normed, whether q|k|v and gate|up are stored as one tensor.
- * open() checks how the numbers of the file fit together; record() is the paper. */
+ * One pre-norm transformer with rotary positions and a gated feed-forward network; what tells the members apart is one
+ * row in the table of flavours: how pairs rotate, where biases stand, whether heads are normed, whether q|k|v and
+ * gate|up are stored as one tensor. open() checks how the numbers of the file fit together; record() is the paper. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,33 @@
 #include <worker/plugin.h>
 #include <worker/rope.h>
 
-/* ---- what the file may say ---------------------------------------------------------------------------------------------- */
+/* ---- what the file may say ----------------------------------------------------------------------------- */
 
 enum {
-    CONTEXT, EMBEDDING, BLOCKS, FEED_FORWARD, HEADS, KV_HEADS, KEY_LENGTH, VALUE_LENGTH, EPS, WINDOW, EXPERTS, EXPERTS_USED, EXPERT_FEED_FORWARD,
-    ROPE_DIM, ROPE_BASE, ROPE_TYPE, ROPE_FACTOR, ROPE_FACTOR_OLD, ROPE_CONTEXT, ROPE_MSCALE, YARN_EXT, YARN_MSCALE, YARN_FAST, YARN_SLOW,
+    CONTEXT,
+    EMBEDDING,
+    BLOCKS,
+    FEED_FORWARD,
+    HEADS,
+    KV_HEADS,
+    KEY_LENGTH,
+    VALUE_LENGTH,
+    EPS,
+    WINDOW,
+    EXPERTS,
+    EXPERTS_USED,
+    EXPERT_FEED_FORWARD,
+    ROPE_DIM,
+    ROPE_BASE,
+    ROPE_TYPE,
+    ROPE_FACTOR,
+    ROPE_FACTOR_OLD,
+    ROPE_CONTEXT,
+    ROPE_MSCALE,
+    YARN_EXT,
+    YARN_MSCALE,
+    YARN_FAST,
+    YARN_SLOW,
     N_KEYS
 };
 enum { MAX_HEAD = 1024, MAX_CONTEXT = 1 << 27 };
@@ -26,20 +49,21 @@ static const struct wk_key keys[N_KEYS] = {
     [BLOCKS] = { "block_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, 512, 0 },
     [FEED_FORWARD] = { "feed_forward_length", WK_KEY_U32, WK_KEY_REQUIRED, 0, 1 << 20, 0 },
     [HEADS] = { "attention.head_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1024, 0 },
-    [KV_HEADS] = { "attention.head_count_kv", WK_KEY_U32, 0, 1, 1024, 0 },             /* default: as many as heads */
-    [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, 0, 2, MAX_HEAD, 0 },          /* default: embedding / heads */
-    [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 },      /* default: key_length */
+    [KV_HEADS] = { "attention.head_count_kv", WK_KEY_U32, 0, 1, 1024, 0 },        /* default: as many as heads */
+    [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, 0, 2, MAX_HEAD, 0 },     /* default: embedding / heads */
+    [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 }, /* default: key_length */
     [EPS] = { "attention.layer_norm_rms_epsilon", WK_KEY_F32, WK_KEY_REQUIRED, 1e-12, 0.1, 0 },
     [WINDOW] = { "attention.sliding_window", WK_KEY_U32, 0, 0, MAX_CONTEXT, 0 },
     [EXPERTS] = { "expert_count", WK_KEY_U32, 0, 0, 1024, 0 },
     [EXPERTS_USED] = { "expert_used_count", WK_KEY_U32, 0, 0, 64, 0 },
     [EXPERT_FEED_FORWARD] = { "expert_feed_forward_length", WK_KEY_U32, 0, 0, 1 << 20, 0 },
-    [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, 0, 2, MAX_HEAD, 0 },            /* default: the whole head */
+    [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, 0, 2, MAX_HEAD, 0 }, /* default: the whole head */
     [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, 0, 2, 1e12, 10000 },
     [ROPE_TYPE] = { "rope.scaling.type", WK_KEY_TEXT, 0, 0, 0, 0 },
     [ROPE_FACTOR] = { "rope.scaling.factor", WK_KEY_F32, 0, 0, 65536, 0 },
     [ROPE_FACTOR_OLD] = { "rope.scale_linear", WK_KEY_F32, 0, 0, 65536, 0 },
-    [ROPE_CONTEXT] = { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, MAX_CONTEXT, 0 }, /* default: context_length */
+    [ROPE_CONTEXT] = { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, MAX_CONTEXT,
+                       0 }, /* default: context_length */
     [ROPE_MSCALE] = { "rope.scaling.attn_factor", WK_KEY_F32, 0, 0.01, 100, 1 },
     [YARN_EXT] = { "rope.scaling.yarn_ext_factor", WK_KEY_F32, 0, 0, 1, 1 },
     [YARN_MSCALE] = { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 1 },
@@ -49,16 +73,16 @@ static const struct wk_key keys[N_KEYS] = {
 
 struct flavour {
     const char *name;
-    uint32_t rope;      /* WK_ROPE_* */
+    uint32_t rope; /* WK_ROPE_* */
     uint32_t qkv_bias, o_bias;
     uint32_t head_norm; /* norms q and k over each head, before they rotate */
     uint32_t fused;     /* q|k|v in attn_qkv, gate|up in ffn_up */
     uint32_t window;    /* honours sliding_window */
     uint32_t experts;   /* 0: never, 1: if the file has any, 2: always */
 };
-/* Windows. llama: Mistral 7B v0.1 was trained with one; files that name it are computed with it. Phi-3's files name a window that its own
- * reference disagrees about by one position; like llama.cpp we attend to everything, which is the same up to 2,047 positions. Qwen's
- * configurations name windows that are switched off. */
+/* Windows. llama: Mistral 7B v0.1 was trained with one; files that name it are computed with it. Phi-3's files name a
+ * window that its own reference disagrees about by one position; like llama.cpp we attend to everything, which is the
+ * same up to 2,047 positions. Qwen's configurations name windows that are switched off. */
 static const struct flavour flavours[] = {
     { "llama", WK_ROPE_PAIRS, WK_OPT, WK_OPT, 0, 0, 1, 1 },
     { "qwen2", WK_ROPE_HALVES, WK_REQ, WK_NONE, 0, 0, 0, 0 },
@@ -68,46 +92,57 @@ static const struct flavour flavours[] = {
 };
 static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3moe", "phi3" };
 
-/* ---- the model, in the letters of the papers -------------------------------------------------------------------------------- */
+/* ---- the model, in the letters of the papers ----------------------------------------------------------- */
 
 enum scaling { UNSCALED, LINEAR, YARN, LONGROPE };
 struct rotation {
     enum scaling scaling;
-    uint32_t n;                       /* pairs that rotate in a head */
+    uint32_t n; /* pairs that rotate in a head */
     uint32_t original_context;
     double base, factor, mscale;
     double ext, beta_fast, beta_slow; /* YaRN */
 };
 struct llama {
     const struct flavour *is;
-    uint32_t L, E, F, V;           /* layers, embedding, feed-forward, vocabulary */
-    uint32_t H, G, D;              /* heads, heads of k and v, values a head */
-    uint32_t X, K;                 /* experts, experts a token; X 0: dense */
+    uint32_t L, E, F, V; /* layers, embedding, feed-forward, vocabulary */
+    uint32_t H, G, D;    /* heads, heads of k and v, values a head */
+    uint32_t X, K;       /* experts, experts a token; X 0: dense */
     uint32_t window;
     float eps;
-    const char *head;              /* "output" or, tied, "token_embd" */
+    const char *head; /* "output" or, tied, "token_embd" */
     struct wk_rows wq, wk, wv, wg, wu;
     struct rotation rotation;
 };
 
-/* ---- open ------------------------------------------------------------------------------------------------------------------- */
+/* ---- open ---------------------------------------------------------------------------------------------- */
 
 static uint32_t u32(const struct wk_meta *meta, int key) { return (uint32_t)meta->value[key].num; }
-static uint32_t u32_or(const struct wk_meta *meta, int key, uint32_t other) { return meta->value[key].present ? u32(meta, key) : other; }
+static uint32_t u32_or(const struct wk_meta *meta, int key, uint32_t other)
+{
+    return meta->value[key].present ? u32(meta, key) : other;
+}
 
 static wk_status open_rotation(const struct wk_meta *meta, struct llama *m, const struct wk_err *err)
 {
     const struct wk_key_value *v = meta->value;
     struct rotation *r = &m->rotation;
     const uint32_t dim = u32_or(meta, ROPE_DIM, m->D);
-    if (dim % 2 || dim > m->D) return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head", (unsigned)dim, (unsigned)m->D);
+    if (dim % 2 || dim > m->D)
+        return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head",
+                       (unsigned)dim, (unsigned)m->D);
     r->n = dim / 2;
     r->base = v[ROPE_BASE].num;
     r->factor = v[ROPE_FACTOR].num > 0 ? v[ROPE_FACTOR].num : v[ROPE_FACTOR_OLD].num > 0 ? v[ROPE_FACTOR_OLD].num : 1;
     r->mscale = v[ROPE_MSCALE].num;
     r->original_context = u32_or(meta, ROPE_CONTEXT, u32(meta, CONTEXT));
-    if (r->factor < 1) return wk_fail(err, WK_INVALID, "rope.scaling.factor is %g, must be 0 (none) or at least 1", r->factor);
-    static const struct { const char *name; enum scaling scaling; } types[] = { { "none", UNSCALED }, { "", LINEAR }, { "linear", LINEAR }, { "yarn", YARN }, { "longrope", LONGROPE } };
+    if (r->factor < 1)
+        return wk_fail(err, WK_INVALID, "rope.scaling.factor is %g, must be 0 (none) or at least 1", r->factor);
+    static const struct {
+        const char *name;
+        enum scaling scaling;
+    } types[] = {
+        { "none", UNSCALED }, { "", LINEAR }, { "linear", LINEAR }, { "yarn", YARN }, { "longrope", LONGROPE }
+    };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(v[ROPE_TYPE].text, types[i].name) != 0) continue;
         r->scaling = types[i].scaling;
@@ -116,21 +151,30 @@ static wk_status open_rotation(const struct wk_meta *meta, struct llama *m, cons
         r->beta_slow = v[YARN_SLOW].num;
         if (r->scaling == YARN) r->mscale *= v[YARN_MSCALE].num * wk_yarn_mscale(r->factor);
         if (r->scaling == YARN && r->beta_fast < r->beta_slow)
-            return wk_fail(err, WK_INVALID, "rope.scaling.yarn_beta_fast is %g, must be at least yarn_beta_slow, %g", r->beta_fast, r->beta_slow);
+            return wk_fail(err, WK_INVALID, "rope.scaling.yarn_beta_fast is %g, must be at least yarn_beta_slow, %g",
+                           r->beta_fast, r->beta_slow);
         return WK_OK;
     }
-    return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none, linear, yarn and longrope are served", v[ROPE_TYPE].text);
+    return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none, linear, yarn and longrope are served",
+                   v[ROPE_TYPE].text);
 }
 
 static wk_status open_heads(const struct wk_meta *meta, struct llama *m, const struct wk_err *err)
 {
     m->H = u32(meta, HEADS);
     m->G = u32_or(meta, KV_HEADS, m->H);
-    if (m->H % m->G) return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u", (unsigned)m->H, (unsigned)m->G);
+    if (m->H % m->G)
+        return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u",
+                       (unsigned)m->H, (unsigned)m->G);
     if (!meta->value[KEY_LENGTH].present && m->E % m->H)
-        return wk_fail(err, WK_INVALID, "embedding_length is %u, must be a multiple of attention.head_count, %u, where no key_length is given", (unsigned)m->E, (unsigned)m->H);
+        return wk_fail(
+            err, WK_INVALID,
+            "embedding_length is %u, must be a multiple of attention.head_count, %u, where no key_length is given",
+            (unsigned)m->E, (unsigned)m->H);
     m->D = u32_or(meta, KEY_LENGTH, m->E / m->H);
-    if (m->D < 2 || m->D > MAX_HEAD) return wk_fail(err, WK_INVALID, "a head of %u values (embedding_length / head_count), must be 2 to %d", (unsigned)m->D, MAX_HEAD);
+    if (m->D < 2 || m->D > MAX_HEAD)
+        return wk_fail(err, WK_INVALID, "a head of %u values (embedding_length / head_count), must be 2 to %d",
+                       (unsigned)m->D, MAX_HEAD);
     return WK_OK;
 }
 
@@ -140,9 +184,13 @@ static wk_status open_feed_forward(const struct wk_meta *meta, struct llama *m, 
     m->K = u32(meta, EXPERTS_USED);
     m->F = m->X && u32(meta, EXPERT_FEED_FORWARD) ? u32(meta, EXPERT_FEED_FORWARD) : u32(meta, FEED_FORWARD);
     if (!m->F) return wk_fail(err, WK_INVALID, "feed_forward_length is 0, must be at least 1");
-    if (m->X && !m->is->experts) return wk_fail(err, WK_UNSUPPORTED, "expert_count is %u; %s is served without experts", (unsigned)m->X, m->is->name);
+    if (m->X && !m->is->experts)
+        return wk_fail(err, WK_UNSUPPORTED, "expert_count is %u; %s is served without experts", (unsigned)m->X,
+                       m->is->name);
     if (!m->X && m->is->experts == 2) return wk_fail(err, WK_INVALID, "expert_count is 0; %s has experts", m->is->name);
-    if (m->X && (!m->K || m->K > m->X)) return wk_fail(err, WK_INVALID, "expert_used_count is %u, must be 1 to expert_count, %u", (unsigned)m->K, (unsigned)m->X);
+    if (m->X && (!m->K || m->K > m->X))
+        return wk_fail(err, WK_INVALID, "expert_used_count is %u, must be 1 to expert_count, %u", (unsigned)m->K,
+                       (unsigned)m->X);
     return WK_OK;
 }
 
@@ -173,7 +221,8 @@ static wk_status fill(const struct wk_meta *meta, struct llama *m, const struct 
 {
     for (size_t i = 0; i < sizeof flavours / sizeof flavours[0]; i++)
         if (strcmp(meta->architecture, flavours[i].name) == 0) m->is = &flavours[i];
-    if (!m->is) return wk_fail(err, WK_UNSUPPORTED, "architecture %.64s is not one of this plugin's", meta->architecture);
+    if (!m->is)
+        return wk_fail(err, WK_UNSUPPORTED, "architecture %.64s is not one of this plugin's", meta->architecture);
     m->L = u32(meta, BLOCKS);
     m->E = u32(meta, EMBEDDING);
     m->eps = (float)meta->value[EPS].num;
@@ -183,7 +232,8 @@ static wk_status fill(const struct wk_meta *meta, struct llama *m, const struct 
     if (status == WK_OK) status = open_rotation(meta, m, err);
     if (status != WK_OK) return status;
     name_projections(m, u32_or(meta, VALUE_LENGTH, m->D));
-    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL)) return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
+    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL))
+        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
     m->head = meta->tensor(meta->self, "output.weight", NULL, NULL, NULL) ? "output" : "token_embd";
     return WK_OK;
 }
@@ -193,27 +243,32 @@ static wk_status llama_open(const struct wk_meta *meta, void **model, const stru
     struct llama *m = calloc(1, sizeof *m);
     if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
     wk_status status = fill(meta, m, err);
-    if (status == WK_OK) *model = m;
-    else free(m);
+    if (status == WK_OK)
+        *model = m;
+    else
+        free(m);
     return status;
 }
-static void llama_close(void *model)
-{
-    free(model);
-}
+static void llama_close(void *model) { free(model); }
 
-/* ---- record ------------------------------------------------------------------------------------------------------------------- */
+/* ---- record -------------------------------------------------------------------------------------------- */
 
-/* Divides by the factors of the file: rope_freqs where Llama 3.1 and later have it; of LongRoPE's two tables the long one if more
- * positions are allocated than the model was first trained on. All tables are read, so that none counts as unknown. */
+/* Divides by the factors of the file: rope_freqs where Llama 3.1 and later have it; of LongRoPE's two tables the long
+ * one if more positions are allocated than the model was first trained on. All tables are read, so that none counts as
+ * unknown. */
 static void divide_by_factors(const struct wk_builder *b, const struct rotation *r, double *freq)
 {
     float all[MAX_HEAD / 2], many[MAX_HEAD / 2], few[MAX_HEAD / 2];
     if (b->read(b->self, "rope_freqs.weight", all, r->n)) wk_rope_divide(freq, r->n, all);
-    const uint32_t has_many = b->read(b->self, "rope_factors_long.weight", many, r->n), has_few = b->read(b->self, "rope_factors_short.weight", few, r->n);
-    if (has_many != has_few) wk_refuse(b, "rope_factors_long.weight and rope_factors_short.weight: the file has one without the other");
-    else if (has_many) wk_rope_divide(freq, r->n, b->context > r->original_context ? many : few);
-    else if (r->scaling == LONGROPE) wk_refuse(b, "rope.scaling.type is longrope, but rope_factors_long.weight and rope_factors_short.weight are missing");
+    const uint32_t has_many = b->read(b->self, "rope_factors_long.weight", many, r->n),
+                   has_few = b->read(b->self, "rope_factors_short.weight", few, r->n);
+    if (has_many != has_few)
+        wk_refuse(b, "rope_factors_long.weight and rope_factors_short.weight: the file has one without the other");
+    else if (has_many)
+        wk_rope_divide(freq, r->n, b->context > r->original_context ? many : few);
+    else if (r->scaling == LONGROPE)
+        wk_refuse(
+            b, "rope.scaling.type is longrope, but rope_factors_long.weight and rope_factors_short.weight are missing");
 }
 static struct wk_freqs rotate(const struct wk_builder *b, const struct llama *m, double *freq)
 {
@@ -222,8 +277,12 @@ static struct wk_freqs rotate(const struct wk_builder *b, const struct llama *m,
     divide_by_factors(b, r, freq);
     if (r->scaling == LINEAR) wk_rope_stretch(freq, r->n, r->factor);
     if (r->scaling == YARN) {
-        const struct wk_yarn y = { .base = r->base, .factor = r->factor, .original_context = r->original_context,
-                                   .beta_fast = r->beta_fast, .beta_slow = r->beta_slow, .extrapolation = r->ext };
+        const struct wk_yarn y = { .base = r->base,
+                                   .factor = r->factor,
+                                   .original_context = r->original_context,
+                                   .beta_fast = r->beta_fast,
+                                   .beta_slow = r->beta_slow,
+                                   .extrapolation = r->ext };
         wk_rope_yarn(freq, r->n, &y);
     }
     return wk_freqs_of(freq, r->n, m->is->rope, r->mscale);
@@ -231,7 +290,7 @@ static struct wk_freqs rotate(const struct wk_builder *b, const struct llama *m,
 
 static wk_val feed_forward(const struct wk_builder *b, wk_val h, const struct llama *m)
 {
-    wk_val g = wk_linear_rows(b, h, m->wg, WK_NONE);                 /* phi3: ranges of ffn_up                 */
+    wk_val g = wk_linear_rows(b, h, m->wg, WK_NONE); /* phi3: ranges of ffn_up                 */
     wk_val u = wk_linear_rows(b, h, m->wu, WK_NONE);
     return wk_linear(b, wk_glu(b, WK_GLU_SILU, g, u), "ffn_down", m->E, WK_NONE);
 }
@@ -246,24 +305,26 @@ static wk_val experts(const struct wk_builder *b, wk_val h, const struct llama *
 static void llama_record(const struct wk_builder *b, const void *model)
 {
     const struct llama *m = model;
-    const struct wk_attn att = { .heads = m->H, .kv_heads = m->G, .scale = 1 / sqrtf((float)m->D), .window = m->window };
+    const struct wk_attn att = {
+        .heads = m->H, .kv_heads = m->G, .scale = 1 / sqrtf((float)m->D), .window = m->window
+    };
     double freq[MAX_HEAD / 2];
     const struct wk_freqs rope = rotate(b, m, freq);
 
-    wk_val x = wk_embed(b, "token_embd", m->V, m->E);                /* x = the token's row              [E]   */
+    wk_val x = wk_embed(b, "token_embd", m->V, m->E); /* x = the token's row              [E]   */
     for (uint32_t l = 0; l < m->L; l++) {
-        wk_layer(b, l);                                              /* names now mean blk.<l>.<name>          */
+        wk_layer(b, l); /* names now mean blk.<l>.<name>          */
         wk_val h = wk_rms_norm(b, x, "attn_norm", m->eps);
-        wk_val q = wk_linear_rows(b, h, m->wq, m->is->qkv_bias);     /* q = Wq h (+ bq)                  [H*D] */
-        wk_val k = wk_linear_rows(b, h, m->wk, m->is->qkv_bias);     /* phi3: wq, wk, wv are row ranges  [G*D] */
-        wk_val v = wk_linear_rows(b, h, m->wv, m->is->qkv_bias);     /* of attn_qkv                      [G*D] */
+        wk_val q = wk_linear_rows(b, h, m->wq, m->is->qkv_bias); /* q = Wq h (+ bq)                  [H*D] */
+        wk_val k = wk_linear_rows(b, h, m->wk, m->is->qkv_bias); /* phi3: wq, wk, wv are row ranges  [G*D] */
+        wk_val v = wk_linear_rows(b, h, m->wv, m->is->qkv_bias); /* of attn_qkv                      [G*D] */
         if (m->is->head_norm) {
             q = wk_head_norm(b, q, "attn_q_norm", m->D, m->eps);
             k = wk_head_norm(b, k, "attn_k_norm", m->D, m->eps);
         }
         q = wk_rope(b, q, m->D, &rope);
         k = wk_rope(b, k, m->D, &rope);
-        wk_val a = wk_attention(b, q, k, v, NULL, &att);             /* softmax(q k / sqrt D) v          [H*D] */
+        wk_val a = wk_attention(b, q, k, v, NULL, &att); /* softmax(q k / sqrt D) v          [H*D] */
         x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, m->is->o_bias));
         h = wk_rms_norm(b, x, "ffn_norm", m->eps);
         x = wk_add(b, x, m->X ? experts(b, h, m) : feed_forward(b, h, m));
@@ -272,7 +333,14 @@ static void llama_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", m->eps), m->head, m->V, WK_NONE));
 }
 
-static const struct wk_arch llama = { .struct_size = sizeof llama, .n_names = sizeof names / sizeof names[0], .names = names, .keys = keys, .n_keys = N_KEYS,
-                                      .open = llama_open, .record = llama_record, .close = llama_close };
+static const struct wk_arch llama = { .struct_size = sizeof llama,
+                                      .n_names = sizeof names / sizeof names[0],
+                                      .names = names,
+                                      .keys = keys,
+                                      .n_keys = N_KEYS,
+                                      .open = llama_open,
+                                      .record = llama_record,
+                                      .close = llama_close };
 
-WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.llama", "arch:llama,qwen2,qwen3,qwen3moe,phi3", .name = "llama", .version = "0.1.0", .arch = &llama);
+WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.llama", "arch:llama,qwen2,qwen3,qwen3moe,phi3", .name = "llama",
+              .version = "0.1.0", .arch = &llama);

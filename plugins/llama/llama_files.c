@@ -7,7 +7,8 @@
 
 #include <worker/plugin.h>
 
-static const char *const names[LLAMA_FILES] = { "llama", "llama with biases", "mixtral", "qwen2", "qwen3", "qwen3moe", "phi3", "phi3 long" };
+static const char *const names[LLAMA_FILES] = { "llama", "llama with biases", "mixtral", "qwen2",
+                                                "qwen3", "qwen3moe",          "phi3",    "phi3 long" };
 
 const char *llama_file_name(enum llama_file which) { return names[which]; }
 
@@ -59,9 +60,14 @@ static void feed_forward(struct gguf_build *g, unsigned l, enum llama_file which
 
 struct gguf_build *llama_file(enum llama_file which)
 {
-    static const char *const architecture[LLAMA_FILES] = { "llama", "llama", "llama", "qwen2", "qwen3", "qwen3moe", "phi3", "phi3" };
-    static const struct { const char *key; uint32_t value; } numbers[] = { { "context_length", T_C }, { "embedding_length", T_E }, { "block_count", T_L },
-        { "feed_forward_length", T_F }, { "attention.head_count", T_H }, { "attention.head_count_kv", T_G }, { "rope.dimension_count", T_D } };
+    static const char *const architecture[LLAMA_FILES] = { "llama", "llama",    "llama", "qwen2",
+                                                           "qwen3", "qwen3moe", "phi3",  "phi3" };
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } numbers[] = { { "context_length", T_C },      { "embedding_length", T_E },     { "block_count", T_L },
+                    { "feed_forward_length", T_F }, { "attention.head_count", T_H }, { "attention.head_count_kv", T_G },
+                    { "rope.dimension_count", T_D } };
     const char *a = architecture[which];
     struct gguf_build *g = gguf_build_new(a);
     char key[96];

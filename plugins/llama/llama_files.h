@@ -8,6 +8,7 @@ enum llama_file { LLAMA, LLAMA_BIASED, MIXTRAL, QWEN2, QWEN3, QWEN3MOE, PHI3, PH
 
 const char *llama_file_name(enum llama_file which);
 struct gguf_build *llama_file(enum llama_file which); /* T_L layers of the sizes in tape/test_models.h */
-const struct wk_arch *llama_arch(void);               /* from llama.so, through its one symbol; ends the program if it cannot be loaded */
+const struct wk_arch *llama_arch(
+    void); /* from llama.so, through its one symbol; ends the program if it cannot be loaded */
 
 #endif

@@ -1,5 +1,6 @@
-/* test_hostile.c: files with wrong hyper-parameters and wrong tensors. Every one is refused with a text, or, where the numbers happen to make sense,
- * recorded into a program that passes the checker; nothing divides by zero, overflows or takes long. */
+/* test_hostile.c: files with wrong hyper-parameters and wrong tensors. Every one is refused with a text, or, where the
+ * numbers happen to make sense, recorded into a program that passes the checker; nothing divides by zero, overflows or
+ * takes long. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,18 +43,22 @@ static void must_refuse(struct gguf_build *g, const char *about)
     if (!strstr(text, about)) fail_msg("the text does not name %s: %s", about, text);
 }
 
-/* ---- one key at a time: {absent, 0, 1, min - 1, max + 1, 2^31, -1, NaN, Inf, another type, unequal and empty arrays} -------------------------------- */
+/* ---- one key at a time: {absent, 0, 1, min - 1, max + 1, 2^31, -1, NaN, Inf, another type, unequal and empty arrays}
+ * ---- */
 
 static const char *architecture_of(enum llama_file which)
 {
-    static const char *const names[LLAMA_FILES] = { "llama", "llama", "llama", "qwen2", "qwen3", "qwen3moe", "phi3", "phi3" };
+    static const char *const names[LLAMA_FILES] = { "llama", "llama",    "llama", "qwen2",
+                                                    "qwen3", "qwen3moe", "phi3",  "phi3" };
     return names[which];
 }
 
 static void put_number(struct gguf_build *g, const struct wk_key *k, const char *key, double x)
 {
-    if (k->type == WK_KEY_U32 && isfinite(x)) gguf_build_i64(g, key, (int64_t)x);
-    else gguf_build_f32(g, key, (float)x);
+    if (k->type == WK_KEY_U32 && isfinite(x))
+        gguf_build_i64(g, key, (int64_t)x);
+    else
+        gguf_build_f32(g, key, (float)x);
 }
 
 static void try_number(enum llama_file which, const struct wk_key *k, const char *key, double x)
@@ -61,8 +66,10 @@ static void try_number(enum llama_file which, const struct wk_key *k, const char
     struct gguf_build *g = llama_file(which);
     put_number(g, k, key, x);
     const double stored = k->type == WK_KEY_F32 ? (double)(float)x : x;
-    if (!isfinite(stored) || stored < k->min || stored > k->max) must_refuse(g, key);
-    else (void)attempt(g);
+    if (!isfinite(stored) || stored < k->min || stored > k->max)
+        must_refuse(g, key);
+    else
+        (void)attempt(g);
     gguf_build_free(g);
 }
 
@@ -71,13 +78,17 @@ static void try_other_types(enum llama_file which, const struct wk_key *k, const
     const uint32_t unequal[3] = { 4, 4, 2 };
     const float unequal_floats[3] = { 1.0f, 1.0f, 0.5f };
     struct gguf_build *g = llama_file(which);
-    if (k->type == WK_KEY_TEXT) gguf_build_u32(g, key, 1);
-    else gguf_build_str(g, key, "4");
+    if (k->type == WK_KEY_TEXT)
+        gguf_build_u32(g, key, 1);
+    else
+        gguf_build_str(g, key, "4");
     must_refuse(g, key);
     gguf_build_array(g, key, GGUF_U32, 0, unequal);
     must_refuse(g, key);
-    if (k->type == WK_KEY_F32) gguf_build_array(g, key, GGUF_F32, 3, unequal_floats);
-    else gguf_build_array(g, key, GGUF_U32, 3, unequal);
+    if (k->type == WK_KEY_F32)
+        gguf_build_array(g, key, GGUF_F32, 3, unequal_floats);
+    else
+        gguf_build_array(g, key, GGUF_U32, 3, unequal);
     must_refuse(g, key);
     if (k->type == WK_KEY_U32) {
         gguf_build_f32(g, key, 4.0f);
@@ -115,7 +126,18 @@ static void every_key(void **state)
             try_other_types(which, k, key);
             if (k->type == WK_KEY_TEXT) continue;
             const double step = k->type == WK_KEY_U32 ? 1 : 0.01;
-            const double numbers[] = { 0, 1, k->min - step, k->min, k->max, k->max * 1.001 + step, 2147483648.0, -1, (double)NAN, (double)INFINITY, (double)-INFINITY, 4294967296.0 };
+            const double numbers[] = { 0,
+                                       1,
+                                       k->min - step,
+                                       k->min,
+                                       k->max,
+                                       k->max * 1.001 + step,
+                                       2147483648.0,
+                                       -1,
+                                       (double)NAN,
+                                       (double)INFINITY,
+                                       (double)-INFINITY,
+                                       4294967296.0 };
             for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) try_number(which, k, key, numbers[n]);
         }
     }
@@ -132,14 +154,21 @@ static void equal_elements_count_as_one(void **state)
     gguf_build_free(g);
 }
 
-/* ---- numbers that are right alone and wrong together ---------------------------------------------------------------------------------------------------- */
+/* ---- numbers that are right alone and wrong together --------------------------------------------------- */
 
 static void relations(void **state)
 {
     (void)state;
-    static const struct { enum llama_file which; const char *key; double value; const char *about; } rows[] = {
-        { LLAMA, "llama.attention.head_count_kv", 3, "attention.head_count is 4, must be a multiple of head_count_kv, 3" },
-        { LLAMA, "llama.attention.head_count", 6, "embedding_length is 32, must be a multiple of attention.head_count, 6" },
+    static const struct {
+        enum llama_file which;
+        const char *key;
+        double value;
+        const char *about;
+    } rows[] = {
+        { LLAMA, "llama.attention.head_count_kv", 3,
+          "attention.head_count is 4, must be a multiple of head_count_kv, 3" },
+        { LLAMA, "llama.attention.head_count", 6,
+          "embedding_length is 32, must be a multiple of attention.head_count, 6" },
         { LLAMA, "llama.attention.head_count", 32, "a head of 1 values" },
         { LLAMA, "llama.rope.dimension_count", 7, "rope.dimension_count is 7, must be even" },
         { LLAMA, "llama.rope.dimension_count", 10, "at most the 8 values of a head" },
@@ -147,19 +176,23 @@ static void relations(void **state)
         { LLAMA, "llama.rope.scaling.factor", 0.5, "rope.scaling.factor is 0.5, must be 0 (none) or at least 1" },
         { MIXTRAL, "llama.expert_used_count", 9, "expert_used_count is 9, must be 1 to expert_count, 8" },
         { MIXTRAL, "llama.expert_used_count", 0, "expert_used_count is 0, must be 1 to expert_count, 8" },
-        { MIXTRAL, "llama.expert_count", 16, "blk.0.ffn_gate_inp.weight: the file has 8 rows x 32 columns, the plugin asks for 16 x 32" },
+        { MIXTRAL, "llama.expert_count", 16,
+          "blk.0.ffn_gate_inp.weight: the file has 8 rows x 32 columns, the plugin asks for 16 x 32" },
         { MIXTRAL, "llama.expert_count", 0, "blk.0.ffn_gate.weight: missing in the file" },
         { QWEN2, "qwen2.expert_count", 4, "expert_count is 4; qwen2 is served without experts" },
         { QWEN3MOE, "qwen3moe.expert_count", 0, "expert_count is 0; qwen3moe has experts" },
         { LLAMA, "llama.block_count", 4, "blk.3.attn_norm.weight: missing in the file" },
         { LLAMA, "llama.block_count", 2, "blk.2.attn_norm.weight is in the file, nothing reads it" },
-        { PHI3_LONG, "phi3.rope.dimension_count", 6, "rope_factors_long.weight: the file has 1 rows x 4 columns, the plugin asks for 1 x 3" },
+        { PHI3_LONG, "phi3.rope.dimension_count", 6,
+          "rope_factors_long.weight: the file has 1 rows x 4 columns, the plugin asks for 1 x 3" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct gguf_build *g = llama_file(rows[i].which);
         const double whole = floor(rows[i].value);
-        if (whole == rows[i].value) gguf_build_i64(g, rows[i].key, (int64_t)whole);
-        else gguf_build_f32(g, rows[i].key, (float)rows[i].value);
+        if (whole == rows[i].value)
+            gguf_build_i64(g, rows[i].key, (int64_t)whole);
+        else
+            gguf_build_f32(g, rows[i].key, (float)rows[i].value);
         must_refuse(g, rows[i].about);
         gguf_build_free(g);
     }
@@ -172,7 +205,8 @@ static void rope_settings_that_do_not_fit(void **state)
     gguf_build_str(g, "llama.rope.scaling.type", "dynamic");
     must_refuse(g, "rope.scaling.type is dynamic; none, linear, yarn and longrope are served");
     gguf_build_str(g, "llama.rope.scaling.type", "longrope");
-    must_refuse(g, "rope.scaling.type is longrope, but rope_factors_long.weight and rope_factors_short.weight are missing");
+    must_refuse(
+        g, "rope.scaling.type is longrope, but rope_factors_long.weight and rope_factors_short.weight are missing");
     gguf_build_str(g, "llama.rope.scaling.type", "yarn");
     gguf_build_f32(g, "llama.rope.scaling.yarn_beta_fast", 0.5f);
     must_refuse(g, "rope.scaling.yarn_beta_fast is 0.5, must be at least yarn_beta_slow, 1");
@@ -203,7 +237,7 @@ static void architectures(void **state)
     gguf_build_free(g);
 }
 
-/* ---- one tensor at a time: missing, transposed, one more of each dimension, another type, cut off ---------------------------------------------------------------------- */
+/* ---- one tensor at a time: missing, transposed, one more of each dimension, another type, cut off ------ */
 
 static bool optional(enum llama_file which, const char *name)
 {
@@ -218,20 +252,27 @@ static void break_tensor(enum llama_file which, const struct gguf_tensor *t)
     const uint32_t cols = (uint32_t)t->ne[0], rows = (uint32_t)t->ne[1], slabs = (uint32_t)t->ne[2];
     struct gguf_build *g = llama_file(which);
     gguf_build_drop(g, name);
-    if (optional(which, name)) assert_int_equal(attempt(g), WK_OK);
-    else if (strncmp(name, "rope_", 5) == 0) must_refuse(g, "rope_factors");
-    else must_refuse(g, name);
+    if (optional(which, name))
+        assert_int_equal(attempt(g), WK_OK);
+    else if (strncmp(name, "rope_", 5) == 0)
+        must_refuse(g, "rope_factors");
+    else
+        must_refuse(g, name);
 
     if (rows != cols) {
         gguf_build_floats(g, name, cols, rows, slabs, NULL);
         must_refuse(g, name);
     }
-    /* The table of tokens says itself how many there are: a row more is one that the head lacks, or, tied, one token more. */
+    /* The table of tokens says itself how many there are: a row more is one that the head lacks, or, tied, one token
+     * more. */
     const bool vocabulary = strcmp(name, "token_embd.weight") == 0;
     gguf_build_floats(g, name, rows + 1, cols, slabs, NULL);
-    if (!vocabulary) must_refuse(g, name);
-    else if (which != QWEN3) must_refuse(g, "output.weight");
-    else assert_int_equal(attempt(g), WK_OK);
+    if (!vocabulary)
+        must_refuse(g, name);
+    else if (which != QWEN3)
+        must_refuse(g, "output.weight");
+    else
+        assert_int_equal(attempt(g), WK_OK);
     gguf_build_floats(g, name, rows, cols + 1, slabs, NULL);
     must_refuse(g, name);
     gguf_build_floats(g, name, rows, cols, slabs + 1, NULL);
@@ -253,7 +294,8 @@ static void every_tensor(void **state)
     for (int f = 0; f < LLAMA_FILES; f++) {
         struct gguf_build *g = llama_file((enum llama_file)f);
         struct gguf *file = gguf_build_open(g);
-        for (uint64_t i = 0; i < gguf_tensor_count(file); i++) break_tensor((enum llama_file)f, gguf_tensor_at(file, i));
+        for (uint64_t i = 0; i < gguf_tensor_count(file); i++)
+            break_tensor((enum llama_file)f, gguf_tensor_at(file, i));
         gguf_close(file);
         gguf_build_free(g);
     }
@@ -263,7 +305,8 @@ static void every_tensor(void **state)
 static void surplus_tensors(void **state)
 {
     (void)state;
-    static const char *const names[] = { "blk.0.attn_q.biases", "blk.3.attn_q.weight", "blk.0.ffn_gate.bias", "rope_freq.weight", "v.blk.0.ln1.weight" };
+    static const char *const names[] = { "blk.0.attn_q.biases", "blk.3.attn_q.weight", "blk.0.ffn_gate.bias",
+                                         "rope_freq.weight", "v.blk.0.ln1.weight" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct gguf_build *g = llama_file(LLAMA);
         gguf_build_floats(g, names[i], 1, T_E, 1, NULL);
@@ -279,8 +322,10 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key), cmocka_unit_test(equal_elements_count_as_one), cmocka_unit_test(relations), cmocka_unit_test(rope_settings_that_do_not_fit),
-        cmocka_unit_test(architectures), cmocka_unit_test(every_tensor), cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(every_key),       cmocka_unit_test(equal_elements_count_as_one),
+        cmocka_unit_test(relations),       cmocka_unit_test(rope_settings_that_do_not_fit),
+        cmocka_unit_test(architectures),   cmocka_unit_test(every_tensor),
+        cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,8 @@ static void launches_a_layer(void **state)
     (void)state;
     for (int i = 0; i < LLAMA_FILES; i++) {
         struct opened r = record_with(llama_file((enum llama_file)i), 0);
-        for (uint32_t l = 0; l < T_L; l++) assert_int_equal(test_launches_of_layer(r.p, l), i == MIXTRAL || i == QWEN3MOE ? 7 : 5);
+        for (uint32_t l = 0; l < T_L; l++)
+            assert_int_equal(test_launches_of_layer(r.p, l), i == MIXTRAL || i == QWEN3MOE ? 7 : 5);
         assert_int_equal(test_launches_of_layer(r.p, TAPE_NONE), 2);
         assert_true(r.p->n_vocab == T_V && r.p->n_layers == T_L && r.p->context == T_C);
         for (uint32_t k = 0; k < r.p->n_launches; k++) assert_string_equal(r.p->launches[k].alone, "");
@@ -78,7 +79,8 @@ static void what_tells_members_apart(void **state)
     assert_string_equal(r.p->tensors[op_of(r.p, "logits")->t[0]].name, "token_embd.weight"); /* tied */
     close_model(&r);
     r = record_with(llama_file(MIXTRAL), 0);
-    assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K && op_of(r.p, "blk.0.route")->u.route.score == WK_SOFTMAX_ALL_RENORM);
+    assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K &&
+                op_of(r.p, "blk.0.route")->u.route.score == WK_SOFTMAX_ALL_RENORM);
     close_model(&r);
     r = record_with(llama_file(PHI3), 0);
     const struct tape_op *k = op_of(r.p, "blk.0.attn_qkv.2"), *u = op_of(r.p, "blk.0.ffn_up.2");
@@ -96,8 +98,11 @@ static void heads_of_their_own_length(void **state)
     gguf_build_u32(g, "qwen3.attention.value_length", 8);
     gguf_build_u32(g, "qwen3.rope.dimension_count", 10);
     for (unsigned l = 0; l < T_L; l++) {
-        static const struct { const char *name; uint32_t rows, cols; } t[] = { { "attn_q.weight", 64, T_E }, { "attn_k.weight", 32, T_E },
-            { "attn_v.weight", 16, T_E }, { "attn_output.weight", T_E, 32 }, { "attn_q_norm.weight", 1, 16 }, { "attn_k_norm.weight", 1, 16 } };
+        static const struct {
+            const char *name;
+            uint32_t rows, cols;
+        } t[] = { { "attn_q.weight", 64, T_E },      { "attn_k.weight", 32, T_E },    { "attn_v.weight", 16, T_E },
+                  { "attn_output.weight", T_E, 32 }, { "attn_q_norm.weight", 1, 16 }, { "attn_k_norm.weight", 1, 16 } };
         for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
             char name[64];
             (void)snprintf(name, sizeof name, "blk.%u.%s", l, t[i].name);
@@ -116,8 +121,15 @@ static const struct tape_op *rope_of(const struct opened *r) { return op_of(r->p
 static void linear_scaling(void **state)
 {
     (void)state;
-    static const struct { const char *type, *key; float factor; double expected; } rows[] = { { NULL, "llama.rope.scaling.factor", 4, 0.25 },
-        { "linear", "llama.rope.scaling.factor", 4, 0.25 }, { NULL, "llama.rope.scale_linear", 2, 0.5 }, { "none", "llama.rope.scaling.factor", 4, 1 }, { "linear", "llama.rope.scaling.factor", 0, 1 } };
+    static const struct {
+        const char *type, *key;
+        float factor;
+        double expected;
+    } rows[] = { { NULL, "llama.rope.scaling.factor", 4, 0.25 },
+                 { "linear", "llama.rope.scaling.factor", 4, 0.25 },
+                 { NULL, "llama.rope.scale_linear", 2, 0.5 },
+                 { "none", "llama.rope.scaling.factor", 4, 1 },
+                 { "linear", "llama.rope.scaling.factor", 0, 1 } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct gguf_build *g = llama_file(LLAMA);
         if (rows[i].type) gguf_build_str(g, "llama.rope.scaling.type", rows[i].type);
@@ -138,14 +150,18 @@ static void llama3_scaling(void **state)
     struct gguf_build *g = llama_file(LLAMA);
     gguf_build_floats(g, "rope_freqs.weight", 1, T_D / 2, 1, factors);
     struct opened r = record_with(g, 0);
-    for (uint32_t i = 0; i < T_D / 2; i++) near(rope_of(&r)->u.rope.freq[i], pow(10000, -(double)i / 4) / (double)factors[i]);
+    for (uint32_t i = 0; i < T_D / 2; i++)
+        near(rope_of(&r)->u.rope.freq[i], pow(10000, -(double)i / 4) / (double)factors[i]);
     close_model(&r);
 }
 
 static void longrope_chooses_by_context(void **state)
 {
     (void)state;
-    static const struct { uint32_t context; double factor; } rows[] = { { 64, 2.5 }, { 65, 64 }, { 0, 64 } }; /* trained on 64 positions */
+    static const struct {
+        uint32_t context;
+        double factor;
+    } rows[] = { { 64, 2.5 }, { 65, 64 }, { 0, 64 } }; /* trained on 64 positions */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct opened r = record_with(llama_file(PHI3_LONG), rows[i].context);
         const struct tape_op *o = op_of(r.p, "blk.0.attn_qkv.rope");
@@ -183,7 +199,11 @@ static void yarn_scaling(void **state)
 static void windows(void **state)
 {
     (void)state;
-    static const struct { enum llama_file which; const char *key; uint32_t window; } rows[] = { { LLAMA, "llama.attention.sliding_window", 48 }, { PHI3, "phi3.attention.sliding_window", 0 } };
+    static const struct {
+        enum llama_file which;
+        const char *key;
+        uint32_t window;
+    } rows[] = { { LLAMA, "llama.attention.sliding_window", 48 }, { PHI3, "phi3.attention.sliding_window", 0 } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct gguf_build *g = llama_file(rows[i].which);
         gguf_build_u32(g, rows[i].key, 48);
@@ -193,12 +213,14 @@ static void windows(void **state)
     }
 }
 
-/* ---- real files ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- real files ---------------------------------------------------------------------------------------- */
 
 static void real_files(void **state)
 {
     (void)state;
-    static const char *const names[] = { "tiny/tiny-llama.gguf", "tiny/tiny-qwen2.gguf", "tiny/tiny-phi3.gguf", "stories260K/stories260K-f32.gguf", "stories260K/stories260K-ffn256-Q4_K_M.gguf" };
+    static const char *const names[] = { "tiny/tiny-llama.gguf", "tiny/tiny-qwen2.gguf", "tiny/tiny-phi3.gguf",
+                                         "stories260K/stories260K-f32.gguf",
+                                         "stories260K/stories260K-ffn256-Q4_K_M.gguf" };
     unsigned found = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[DATA_PATH_MAX], text[400];
@@ -220,8 +242,15 @@ static void real_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(launches_a_layer), cmocka_unit_test(what_tells_members_apart), cmocka_unit_test(heads_of_their_own_length), cmocka_unit_test(linear_scaling),
-        cmocka_unit_test(llama3_scaling), cmocka_unit_test(longrope_chooses_by_context), cmocka_unit_test(yarn_scaling), cmocka_unit_test(windows), cmocka_unit_test(real_files),
+        cmocka_unit_test(launches_a_layer),
+        cmocka_unit_test(what_tells_members_apart),
+        cmocka_unit_test(heads_of_their_own_length),
+        cmocka_unit_test(linear_scaling),
+        cmocka_unit_test(llama3_scaling),
+        cmocka_unit_test(longrope_chooses_by_context),
+        cmocka_unit_test(yarn_scaling),
+        cmocka_unit_test(windows),
+        cmocka_unit_test(real_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,9 @@ static void stretched_and_divided(void **state)
 }
 
 /* gpt-oss: 64 rotating values, base 150000, 32 times 4,096 positions. */
-static const struct wk_yarn gpt_oss = { .base = 150000, .factor = 32, .original_context = 4096, .beta_fast = 32, .beta_slow = 1, .extrapolation = 1 };
+static const struct wk_yarn gpt_oss = {
+    .base = 150000, .factor = 32, .original_context = 4096, .beta_fast = 32, .beta_slow = 1, .extrapolation = 1
+};
 
 static void yarn_bounds(void **state)
 {
@@ -68,8 +70,8 @@ static void yarn_mixes(void **state)
     wk_rope_frequencies(plain, 32, 150000);
     wk_rope_frequencies(f, 32, 150000);
     wk_rope_yarn(f, 32, &gpt_oss);
-    for (int i = 0; i <= 8; i++) near(f[i], plain[i], 1e-15);        /* turns often: kept */
-    for (int i = 18; i < 32; i++) near(f[i], plain[i] / 32, 1e-15);  /* turns less than once: stretched */
+    for (int i = 0; i <= 8; i++) near(f[i], plain[i], 1e-15);       /* turns often: kept */
+    for (int i = 18; i < 32; i++) near(f[i], plain[i] / 32, 1e-15); /* turns less than once: stretched */
     double ramp = (12 - 8.092779) / (17.398025 - 8.092779);
     near(f[12], plain[12] / 32 * ramp + plain[12] * (1 - ramp), 1e-6);
     struct wk_yarn none = gpt_oss;
@@ -81,6 +83,7 @@ static void yarn_mixes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(plain), cmocka_unit_test(stretched_and_divided), cmocka_unit_test(yarn_bounds), cmocka_unit_test(yarn_mixes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(plain), cmocka_unit_test(stretched_and_divided),
+                                        cmocka_unit_test(yarn_bounds), cmocka_unit_test(yarn_mixes) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,7 @@
 /* quant-basic/dequantize.c: the reference values, straight from the formats' definitions. Nothing here knows tiles. */
 #include "formats.h"
 
-void f32_dequantize(float *y, const void *blocks, uint64_t n)
-{
-    memcpy(y, blocks, n * sizeof *y);
-}
+void f32_dequantize(float *y, const void *blocks, uint64_t n) { memcpy(y, blocks, n * sizeof *y); }
 
 void f16_dequantize(float *y, const void *blocks, uint64_t n)
 {
@@ -26,10 +23,7 @@ void q8_0_dequantize(float *y, const void *blocks, uint64_t n)
 }
 
 /* Value j of 16 nibble bytes, 0..31. */
-static int32_t nibble(const uint8_t *bytes, uint32_t j)
-{
-    return j < 16 ? bytes[j] & 15 : bytes[j - 16] >> 4;
-}
+static int32_t nibble(const uint8_t *bytes, uint32_t j) { return j < 16 ? bytes[j] & 15 : bytes[j - 16] >> 4; }
 
 /* The same with bit j of h as fifth bit. */
 static int32_t nibble_and_bit(const uint8_t *bytes, uint32_t h, uint32_t j)

@@ -11,38 +11,46 @@
 #include <worker/cpu/tile_common.h>
 
 /* Records: nibble words first, then the bit plane, then the halves. */
-static const struct wk_tile_layout q4_0_layout = { 32, 18, 2, 0, { { WK_FIELD_WORDS, 4, 2, 0 }, { WK_FIELD_HALVES, 1, 0, 256 } } };
+static const struct wk_tile_layout q4_0_layout = {
+    32, 18, 2, 0, { { WK_FIELD_WORDS, 4, 2, 0 }, { WK_FIELD_HALVES, 1, 0, 256 } }
+};
 static const struct wk_tile_layout q4_1_layout = {
     32, 20, 3, 0, { { WK_FIELD_WORDS, 4, 4, 0 }, { WK_FIELD_HALVES, 1, 0, 256 }, { WK_FIELD_HALVES, 1, 2, 288 } }
 };
 static const struct wk_tile_layout q5_0_layout = {
     32, 22, 3, 0, { { WK_FIELD_WORDS, 4, 6, 0 }, { WK_FIELD_BITS, 1, 2, 256 }, { WK_FIELD_HALVES, 1, 0, 320 } }
 };
-static const struct wk_tile_layout q5_1_layout = {
-    32, 24, 4, 0,
-    { { WK_FIELD_WORDS, 4, 8, 0 }, { WK_FIELD_BITS, 1, 4, 256 }, { WK_FIELD_HALVES, 1, 0, 320 }, { WK_FIELD_HALVES, 1, 2, 352 } }
+static const struct wk_tile_layout q5_1_layout = { 32,
+                                                   24,
+                                                   4,
+                                                   0,
+                                                   { { WK_FIELD_WORDS, 4, 8, 0 },
+                                                     { WK_FIELD_BITS, 1, 4, 256 },
+                                                     { WK_FIELD_HALVES, 1, 0, 320 },
+                                                     { WK_FIELD_HALVES, 1, 2, 352 } } };
+static const struct wk_tile_layout q8_0_layout = {
+    32, 34, 2, 0, { { WK_FIELD_WORDS, 8, 2, 0 }, { WK_FIELD_HALVES, 1, 0, 512 } }
 };
-static const struct wk_tile_layout q8_0_layout = { 32, 34, 2, 0, { { WK_FIELD_WORDS, 8, 2, 0 }, { WK_FIELD_HALVES, 1, 0, 512 } } };
 
 /* X(name, ggml type, ggml's spelling, values a block, bytes a block, forms of activations) */
-#define QUANT_BASIC_TYPES(X)                               \
-    X(f32, 0, "f32", 1, 4, WK_ACT_F32)                     \
-    X(f16, 1, "f16", 1, 2, WK_ACT_F32)                     \
-    X(bf16, 30, "bf16", 1, 2, WK_ACT_F32)                  \
-    X(q8_0, 8, "q8_0", 32, 34, WK_ACT_F32 | WK_ACT_Q8)     \
-    X(q4_0, 2, "q4_0", 32, 18, WK_ACT_F32 | WK_ACT_Q8)     \
-    X(q4_1, 3, "q4_1", 32, 20, WK_ACT_F32 | WK_ACT_Q8)     \
-    X(q5_0, 6, "q5_0", 32, 22, WK_ACT_F32 | WK_ACT_Q8)     \
+#define QUANT_BASIC_TYPES(X)                           \
+    X(f32, 0, "f32", 1, 4, WK_ACT_F32)                 \
+    X(f16, 1, "f16", 1, 2, WK_ACT_F32)                 \
+    X(bf16, 30, "bf16", 1, 2, WK_ACT_F32)              \
+    X(q8_0, 8, "q8_0", 32, 34, WK_ACT_F32 | WK_ACT_Q8) \
+    X(q4_0, 2, "q4_0", 32, 18, WK_ACT_F32 | WK_ACT_Q8) \
+    X(q4_1, 3, "q4_1", 32, 20, WK_ACT_F32 | WK_ACT_Q8) \
+    X(q5_0, 6, "q5_0", 32, 22, WK_ACT_F32 | WK_ACT_Q8) \
     X(q5_1, 7, "q5_1", 32, 24, WK_ACT_F32 | WK_ACT_Q8)
 
-#define DECLARE(name, ...)                                                                \
-    uint64_t name##_tile_bytes(uint32_t k);                                               \
-    void name##_pack(void *tile, const void *const rows[16], uint32_t k);                 \
-    void name##_unpack(void *const rows[16], const void *tile, uint32_t k);               \
-    void name##_dequantize(float *y, const void *blocks, uint64_t n);                     \
+#define DECLARE(name, ...)                                                                         \
+    uint64_t name##_tile_bytes(uint32_t k);                                                        \
+    void name##_pack(void *tile, const void *const rows[16], uint32_t k);                          \
+    void name##_unpack(void *const rows[16], const void *tile, uint32_t k);                        \
+    void name##_dequantize(float *y, const void *blocks, uint64_t n);                              \
     wk_status name##_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err); \
-    void name##_product_portable(const struct wk_cpu_product *p);                         \
-    void name##_product_avx2(const struct wk_cpu_product *p);                             \
+    void name##_product_portable(const struct wk_cpu_product *p);                                  \
+    void name##_product_avx2(const struct wk_cpu_product *p);                                      \
     void name##_product_avx512(const struct wk_cpu_product *p);
 QUANT_BASIC_TYPES(DECLARE)
 #undef DECLARE

@@ -1,5 +1,5 @@
-/* quant-basic/products.h: how records of the formats expand, and one product per type, for the instruction set that the including
- * file has chosen: it includes a worker/cpu/tile_*.h first and defines PRODUCT(name). */
+/* quant-basic/products.h: how records of the formats expand, and one product per type, for the instruction set that the
+ * including file has chosen: it includes a worker/cpu/tile_*.h first and defines PRODUCT(name). */
 
 /* Words 0..3 hold values 0..15 in their low and 16..31 in their high nibbles. */
 WK_INLINE void nibbles(const uint8_t *body, uint32_t j, struct wk_v *w)
@@ -58,11 +58,20 @@ WK_INLINE void q5_1_scales(const uint8_t *body, const uint8_t *tail, float *scal
     scale_and_minimum(body + 320, scale, min);
 }
 
-static const struct wk_tile_format q4_0 = { &q4_0_layout, .sub = 32, .bits = 4, .offset = 8, .scales = scale_in_tail, .weights = nibbles };
-static const struct wk_tile_format q4_1 = { &q4_1_layout, .sub = 32, .bits = 4, .has_min = 1, .scales = q4_1_scales, .weights = nibbles };
-static const struct wk_tile_format q5_0 = { &q5_0_layout, .sub = 32, .bits = 5, .offset = 16, .scales = scale_in_tail, .weights = nibbles_and_bits };
-static const struct wk_tile_format q5_1 = { &q5_1_layout, .sub = 32, .bits = 5, .has_min = 1, .scales = q5_1_scales, .weights = nibbles_and_bits };
-static const struct wk_tile_format q8_0 = { &q8_0_layout, .sub = 32, .bits = 8, .offset = 128, .scales = scale_in_tail, .weights = flipped_bytes };
+static const struct wk_tile_format q4_0 = {
+    &q4_0_layout, .sub = 32, .bits = 4, .offset = 8, .scales = scale_in_tail, .weights = nibbles
+};
+static const struct wk_tile_format q4_1 = { &q4_1_layout,          .sub = 32,         .bits = 4, .has_min = 1,
+                                            .scales = q4_1_scales, .weights = nibbles };
+static const struct wk_tile_format q5_0 = {
+    &q5_0_layout, .sub = 32, .bits = 5, .offset = 16, .scales = scale_in_tail, .weights = nibbles_and_bits
+};
+static const struct wk_tile_format q5_1 = {
+    &q5_1_layout, .sub = 32, .bits = 5, .has_min = 1, .scales = q5_1_scales, .weights = nibbles_and_bits
+};
+static const struct wk_tile_format q8_0 = {
+    &q8_0_layout, .sub = 32, .bits = 8, .offset = 128, .scales = scale_in_tail, .weights = flipped_bytes
+};
 
 void PRODUCT(q4_0)(const struct wk_cpu_product *p) { wk_tile_product(p, &q4_0); }
 void PRODUCT(q4_1)(const struct wk_cpu_product *p) { wk_tile_product(p, &q4_1); }

@@ -26,7 +26,9 @@ wk_status bf16_quantize(void *blocks, const float *x, uint64_t n, const struct w
     wk_status status = wk_check_finite(x, n, err);
     for (uint64_t i = 0; !status && i < n; i++) {
         const uint16_t h = wk_float_to_bf16(x[i]);
-        if ((h & 0x7f80u) == 0x7f80u) return wk_fail(err, WK_INVALID, "value %llu is %g: too large for BF16", (unsigned long long)i, (double)x[i]);
+        if ((h & 0x7f80u) == 0x7f80u)
+            return wk_fail(err, WK_INVALID, "value %llu is %g: too large for BF16", (unsigned long long)i,
+                           (double)x[i]);
         memcpy((uint8_t *)blocks + 2 * i, &h, 2);
     }
     return status;
@@ -41,7 +43,8 @@ wk_status q8_0_quantize(void *blocks, const float *x, uint64_t n, const struct w
         for (uint32_t j = 0; j < 32; j++) max = fmaxf(max, fabsf(x[i + j]));
         const float d = max / 127.0f, inverse = d > 0 ? 1.0f / d : 0;
         status = wk_store_half(b, d, i, err);
-        for (uint32_t j = 0; j < 32; j++) b[2 + j] = (uint8_t)(int8_t)roundf(fminf(fmaxf(x[i + j] * inverse, -127.0f), 127.0f));
+        for (uint32_t j = 0; j < 32; j++)
+            b[2 + j] = (uint8_t)(int8_t)roundf(fminf(fmaxf(x[i + j] * inverse, -127.0f), 127.0f));
     }
     return status;
 }
@@ -55,10 +58,7 @@ static uint32_t store_nibbles(uint8_t *to, const uint8_t q[32])
     return high;
 }
 
-static uint8_t level(float v, float top)
-{
-    return (uint8_t)fminf(fmaxf(floorf(v + 0.5f), 0.0f), top);
-}
+static uint8_t level(float v, float top) { return (uint8_t)fminf(fmaxf(floorf(v + 0.5f), 0.0f), top); }
 
 /* Q4_0, Q5_0: the value farthest from zero becomes -half exactly, so the longer side of the range serves its sign. */
 static float encode_symmetric(const float *x, float half, uint8_t q[32])

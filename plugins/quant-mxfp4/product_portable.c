@@ -1,4 +1,5 @@
-/* quant-mxfp4/product_portable.c: the product compiled for one instruction set; the host calls it only where it exists. */
+/* quant-mxfp4/product_portable.c: the product compiled for one instruction set; the host calls it
+ * only where it exists. */
 #include <worker/cpu/tile_portable.h>
 
 #include "formats.h"

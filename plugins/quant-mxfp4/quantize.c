@@ -1,14 +1,16 @@
 /* quant-mxfp4/quantize.c: the reference encoder; deterministic.
  *
- * The exponent is that of the value farthest from zero, so that this becomes 4 to 6 times the scale (up to 8 is cut to 6): the rule of
- * OCP Microscaling Formats 1.0, and the bytes of the files' own tools. Values that are not finite are refused; every other has a scale. */
+ * The exponent is that of the value farthest from zero, so that this becomes 4 to 6 times the scale (up to 8 is cut to
+ * 6): the rule of OCP Microscaling Formats 1.0, and the bytes of the files' own tools. Values that are not finite are
+ * refused; every other has a scale. */
 #include <math.h>
 
 #include <worker/cpu/encode.h>
 
 #include "formats.h"
 
-/* Scale and levels are powers of two times small integers: the comparisons are exact. A tie goes to the level nearer zero. */
+/* Scale and levels are powers of two times small integers: the comparisons are exact. A tie goes to the level nearer
+ * zero. */
 static uint8_t nibble(float x, float d)
 {
     static const float between[7] = { 0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10 };

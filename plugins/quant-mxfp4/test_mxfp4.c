@@ -1,4 +1,5 @@
-/* quant-mxfp4/test_mxfp4.c: what of MXFP4 the checks that all formats share do not reach: every exponent and nibble, the encoder's bytes. */
+/* quant-mxfp4/test_mxfp4.c: what of MXFP4 the checks that all formats share do not reach: every exponent and nibble,
+ * the encoder's bytes. */
 #include <worker/cpu/act_q8.h>
 
 #include <float.h>
@@ -31,7 +32,7 @@ static void test_every_value(void **state)
     }
 }
 
-/* ---- the bits of a device's tiles (cuda/mxfp4_bits.h) ------------------------------------------------------------------- */
+/* ---- the bits of a device's tiles (cuda/mxfp4_bits.h) -------------------------------------------------- */
 
 static uint32_t noise(uint32_t *state) { return *state = *state * 1664525u + 1013904223u; }
 
@@ -54,7 +55,8 @@ static void test_device_words(void **state)
     }
 }
 
-/* What a product makes of each nibble under each exponent, against what dequantize does: f16 of the pair, times the scale. */
+/* What a product makes of each nibble under each exponent, against what dequantize does: f16 of the pair, times the
+ * scale. */
 static void test_device_values(void **state)
 {
     (void)state;
@@ -97,7 +99,8 @@ static void test_known_encoder(void **state)
 {
     enum { N = 4096 };
     (void)state;
-    uint8_t ours[N / 32 * 17], *source = golden("source.f32", N * sizeof(float)), *theirs = golden("mxfp4.raw", sizeof ours);
+    uint8_t ours[N / 32 * 17], *source = golden("source.f32", N * sizeof(float)),
+                               *theirs = golden("mxfp4.raw", sizeof ours);
     if (!source || !theirs) {
         free(source);
         free(theirs);
@@ -141,15 +144,25 @@ static void test_encoder_edges(void **state)
     assert_int_equal(e, 0);
 }
 
-static void call(void (*product)(const struct wk_cpu_product *), uint32_t act, const void *tile, const void *x, float y[16])
+static void call(void (*product)(const struct wk_cpu_product *), uint32_t act, const void *tile, const void *x,
+                 float y[16])
 {
     static _Alignas(64) struct wk_tile_scratch scratch;
-    const struct wk_cpu_product p = { .struct_size = sizeof p, .act = act, .k = 32, .n_tok = 1, .n_tiles = 1, .y_stride = 16, .tiles = tile, .x = x,
-                                      .y = y, .scratch = &scratch };
+    const struct wk_cpu_product p = { .struct_size = sizeof p,
+                                      .act = act,
+                                      .k = 32,
+                                      .n_tok = 1,
+                                      .n_tiles = 1,
+                                      .y_stride = 16,
+                                      .tiles = tile,
+                                      .x = x,
+                                      .y = y,
+                                      .scratch = &scratch };
     product(&p);
 }
 
-/* Row r of tile t has exponent 16 t + r and -6 in one place, where the activation is 1; a scale that no product takes makes its row NaN. */
+/* Row r of tile t has exponent 16 t + r and -6 in one place, where the activation is 1; a scale that no product takes
+ * makes its row NaN. */
 static void check_exponents(void (*product)(const struct wk_cpu_product *))
 {
     float x[32] = { [19] = 1 };
@@ -186,8 +199,9 @@ static void test_exponents_in_products(void **state)
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return;
     check_exponents(mxfp4_product_avx2);
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vbmi") || !__builtin_cpu_supports("avx512vnni"))
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512vbmi") || !__builtin_cpu_supports("avx512vnni"))
         return;
     check_exponents(mxfp4_product_avx512);
 }
@@ -195,12 +209,9 @@ static void test_exponents_in_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_value),
-        cmocka_unit_test(test_device_words),
-        cmocka_unit_test(test_device_values),
-        cmocka_unit_test(test_known_encoder),
-        cmocka_unit_test(test_encoder_edges),
-        cmocka_unit_test(test_exponents_in_products),
+        cmocka_unit_test(test_every_value),   cmocka_unit_test(test_device_words),
+        cmocka_unit_test(test_device_values), cmocka_unit_test(test_known_encoder),
+        cmocka_unit_test(test_encoder_edges), cmocka_unit_test(test_exponents_in_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* quant-q4k/product_portable.c: the products compiled for one instruction set; the host calls them only where it exists. */
+/* quant-q4k/product_portable.c: the products compiled for one instruction set; the host calls them only where it
+ * exists. */
 #include <worker/cpu/tile_portable.h>
 
 #include "formats.h"

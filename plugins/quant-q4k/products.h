@@ -1,5 +1,5 @@
-/* quant-q4k/products.h: how records of the formats expand, and one product per type, for the instruction set that the including file
- * has chosen: it includes a worker/cpu/tile_*.h first and defines PRODUCT(name).
+/* quant-q4k/products.h: how records of the formats expand, and one product per type, for the instruction set that the
+ * including file has chosen: it includes a worker/cpu/tile_*.h first and defines PRODUCT(name).
  *
  * Everywhere j is the 32-block within the 256: half j / 4 of the block, quarter j % 4 of the half. */
 
@@ -16,12 +16,14 @@ WK_INLINE void q5_K_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
     for (uint32_t n = 0; n < 8; n++) w[n] = wk_or(w[n], wk_field(wk_load(body + 2048 + 64 * n), (int)j - 4, 16));
 }
 
-/* Low nibbles: quarters 0 and 2 share 8 words of ql, 1 and 3 the next 8; bits 4 and 5: bits 2 (j % 4) and up of qh, at 2048. */
+/* Low nibbles: quarters 0 and 2 share 8 words of ql, 1 and 3 the next 8; bits 4 and 5: bits 2 (j % 4) and up of qh, at
+ * 2048. */
 WK_INLINE void q6_K_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
 {
     const uint8_t *low = body + 64 * (j / 4 * 16 + j % 2 * 8), *high = body + 2048 + 64 * (j / 4 * 8);
     for (uint32_t n = 0; n < 8; n++)
-        w[n] = wk_or(wk_field(wk_load(low + 64 * n), j % 4 / 2 ? 4 : 0, 15), wk_field(wk_load(high + 64 * n), 2 * (int)(j % 4) - 4, 48));
+        w[n] = wk_or(wk_field(wk_load(low + 64 * n), j % 4 / 2 ? 4 : 0, 15),
+                     wk_field(wk_load(high + 64 * n), 2 * (int)(j % 4) - 4, 48));
 }
 
 WK_INLINE void q2_K_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
@@ -36,8 +38,8 @@ WK_INLINE void q3_K_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
     for (uint32_t n = 0; n < 8; n++) w[n] = wk_or(w[n], wk_field(wk_load(body + 1024 + 64 * n), (int)j - 2, 4));
 }
 
-/* Six-bit scales and minima of Q4_K and Q5_K: 3 words of scale bytes at `at`, then d and dmin. The first four are whole bytes less their
- * top two bits; those top bits complete the nibbles of the other four. */
+/* Six-bit scales and minima of Q4_K and Q5_K: 3 words of scale bytes at `at`, then d and dmin. The first four are whole
+ * bytes less their top two bits; those top bits complete the nibbles of the other four. */
 WK_INLINE void k4_scales(const uint8_t *at, float *scale, float *min)
 {
     const struct wk_v a = wk_load(at), b = wk_load(at + 64), c = wk_load(at + 128);
@@ -90,15 +92,26 @@ WK_INLINE void q3_K_scales(const uint8_t *body, const uint8_t *tail, float *scal
     for (uint32_t g = 0; g < 4; g++) {
         const struct wk_v low = wk_field(wk_load(body + 1536 + 64 * (g % 2)), g / 2 ? 4 : 0, 15);
         const struct wk_v s = wk_or(low, wk_field(high, 2 * (int)g - 4, 48));
-        for (uint32_t i = 0; i < 4; i++) wk_store(scale + (g * 4 + i) * WK_TILE_ROWS, wk_mul(d, wk_sub(wk_byte(s, i), bias)));
+        for (uint32_t i = 0; i < 4; i++)
+            wk_store(scale + (g * 4 + i) * WK_TILE_ROWS, wk_mul(d, wk_sub(wk_byte(s, i), bias)));
     }
 }
 
-static const struct wk_tile_format q2_K = { &q2_K_layout, .sub = 16, .bits = 2, .has_min = 1, .scales = q2_K_scales, .weights = q2_K_weights };
-static const struct wk_tile_format q3_K = { &q3_K_layout, .sub = 16, .bits = 3, .offset = 4, .scales = q3_K_scales, .weights = q3_K_weights };
-static const struct wk_tile_format q4_K = { &q4_K_layout, .sub = 32, .bits = 4, .has_min = 1, .scales = q4_K_scales, .weights = q4_K_weights };
-static const struct wk_tile_format q5_K = { &q5_K_layout, .sub = 32, .bits = 5, .has_min = 1, .scales = q5_K_scales, .weights = q5_K_weights };
-static const struct wk_tile_format q6_K = { &q6_K_layout, .sub = 16, .bits = 6, .offset = 32, .scales = q6_K_scales, .weights = q6_K_weights };
+static const struct wk_tile_format q2_K = {
+    &q2_K_layout, .sub = 16, .bits = 2, .has_min = 1, .scales = q2_K_scales, .weights = q2_K_weights
+};
+static const struct wk_tile_format q3_K = {
+    &q3_K_layout, .sub = 16, .bits = 3, .offset = 4, .scales = q3_K_scales, .weights = q3_K_weights
+};
+static const struct wk_tile_format q4_K = {
+    &q4_K_layout, .sub = 32, .bits = 4, .has_min = 1, .scales = q4_K_scales, .weights = q4_K_weights
+};
+static const struct wk_tile_format q5_K = {
+    &q5_K_layout, .sub = 32, .bits = 5, .has_min = 1, .scales = q5_K_scales, .weights = q5_K_weights
+};
+static const struct wk_tile_format q6_K = {
+    &q6_K_layout, .sub = 16, .bits = 6, .offset = 32, .scales = q6_K_scales, .weights = q6_K_weights
+};
 
 void PRODUCT(q2_K)(const struct wk_cpu_product *p) { wk_tile_product(p, &q2_K); }
 void PRODUCT(q3_K)(const struct wk_cpu_product *p) { wk_tile_product(p, &q3_K); }

@@ -1,8 +1,9 @@
 /* quant-q4k/quantize.c: reference encoders: least squares over a small set of candidate steps; deterministic.
  *
- * A sub-block is fitted alone first: for each of some candidate steps the values are rounded to levels, and the step (and minimum) that
- * suit these levels best follow from the normal equations. Then the block's halves are chosen so that the largest sub-block scale uses
- * the whole range of the coded scales, and each coded scale (and minimum) is the best of its rounded value and its neighbours. */
+ * A sub-block is fitted alone first: for each of some candidate steps the values are rounded to levels, and the step
+ * (and minimum) that suit these levels best follow from the normal equations. Then the block's halves are chosen so
+ * that the largest sub-block scale uses the whole range of the coded scales, and each coded scale (and minimum) is the
+ * best of its rounded value and its neighbours. */
 #include <math.h>
 
 #include <worker/cpu/encode.h>
@@ -12,12 +13,9 @@
 enum { CANDIDATES = 21 };
 
 /* Candidate i widens or narrows the range by up to one level. */
-static float candidate(float top, uint32_t i)
-{
-    return top - 1.0f + 0.1f * (float)i;
-}
+static float candidate(float top, uint32_t i) { return top - 1.0f + 0.1f * (float)i; }
 
-/* ---- scale and minimum: x ~ scale q - min, 0 <= q <= top, min >= 0 -------------------------------------------------- */
+/* ---- scale and minimum: x ~ scale q - min, 0 <= q <= top, min >= 0 ------------------------------------- */
 
 struct fit {
     float scale, min;
@@ -26,10 +24,7 @@ struct fit {
 /* Sums run in four interleaved parts, so that a compiler may use vectors and still must keep this order. */
 enum { LANES = 4 };
 
-static float total(const float part[LANES])
-{
-    return (part[0] + part[1]) + (part[2] + part[3]);
-}
+static float total(const float part[LANES]) { return (part[0] + part[1]) + (part[2] + part[3]); }
 
 /* Level of one value. */
 static inline float range_level(float x, float top, float min, float inverse)
@@ -101,7 +96,8 @@ struct range_block {
 };
 
 /* The coded pair next to `f` with the least error. */
-static void range_code(const float *x, uint32_t n, float top, float codes, struct fit f, struct range_block *b, uint32_t j)
+static void range_code(const float *x, uint32_t n, float top, float codes, struct fit f, struct range_block *b,
+                       uint32_t j)
 {
     const float s0 = b->d > 0 ? wk_round(fminf(f.scale / b->d, codes)) : 0;
     const float m0 = b->dmin > 0 ? wk_round(fminf(f.min / b->dmin, codes)) : 0;
@@ -116,13 +112,14 @@ static void range_code(const float *x, uint32_t n, float top, float codes, struc
             }
         }
     }
-    const float scale = b->d * (float)b->scale[j], min = b->dmin * (float)b->min[j], inverse = scale > 0 ? 1.0f / scale : 0;
+    const float scale = b->d * (float)b->scale[j], min = b->dmin * (float)b->min[j],
+                inverse = scale > 0 ? 1.0f / scale : 0;
     for (uint32_t i = 0; i < n; i++) b->q[j * n + i] = (uint8_t)range_level(x[i], top, min, inverse);
 }
 
 /* halves: where d and dmin go. */
-static wk_status range_encode(const float *x, uint32_t n, float top, float codes, struct range_block *b, uint8_t *halves, uint64_t at,
-                              const struct wk_err *err)
+static wk_status range_encode(const float *x, uint32_t n, float top, float codes, struct range_block *b,
+                              uint8_t *halves, uint64_t at, const struct wk_err *err)
 {
     struct fit fits[16];
     float scale = 0, min = 0;
@@ -140,7 +137,7 @@ static wk_status range_encode(const float *x, uint32_t n, float top, float codes
     return WK_OK;
 }
 
-/* ---- scale alone: x ~ scale q, -half <= q < half --------------------------------------------------------------------- */
+/* ---- scale alone: x ~ scale q, -half <= q < half ------------------------------------------------------- */
 
 static inline float symmetric_level(float x, float half, float inverse)
 {
@@ -188,8 +185,8 @@ static float symmetric_fit(const float *x, float half)
 }
 
 /* 16 sub-blocks of 16: coded scales -codes .. codes - 1, stored plus `codes`; levels plus half. */
-static wk_status symmetric_encode(const float *x, float half, float codes, uint8_t scale[16], uint8_t q[256], uint8_t *d_at, uint64_t at,
-                                  const struct wk_err *err)
+static wk_status symmetric_encode(const float *x, float half, float codes, uint8_t scale[16], uint8_t q[256],
+                                  uint8_t *d_at, uint64_t at, const struct wk_err *err)
 {
     float fits[16], far = 0;
     for (uint32_t j = 0; j < 16; j++) {
@@ -210,13 +207,14 @@ static wk_status symmetric_encode(const float *x, float half, float codes, uint8
             }
         }
         const float scale_j = d * best, inverse = scale_j != 0 ? 1.0f / scale_j : 0;
-        for (uint32_t i = 0; i < 16; i++) q[16 * j + i] = (uint8_t)(int32_t)(symmetric_level(x[16 * j + i], half, inverse) + half);
+        for (uint32_t i = 0; i < 16; i++)
+            q[16 * j + i] = (uint8_t)(int32_t)(symmetric_level(x[16 * j + i], half, inverse) + half);
         scale[j] = (uint8_t)(int32_t)(best + codes);
     }
     return WK_OK;
 }
 
-/* ---- the five types ---------------------------------------------------------------------------------------------- */
+/* ---- the five types ------------------------------------------------------------------------------------ */
 
 /* The 12 bytes of eight 6-bit scales and minima. */
 static void store_k4_scales(uint8_t *sc, const struct range_block *r)
@@ -304,7 +302,8 @@ wk_status q3_K_quantize(void *blocks, const float *x, uint64_t n, const struct w
         store_pairs(b + 32, q);
         for (uint32_t s = 0; s < 8; s++) b[96 + s] = (uint8_t)((scale[s] & 15) | (scale[s + 8] & 15) << 4);
         for (uint32_t s = 0; s < 4; s++)
-            b[104 + s] = (uint8_t)(scale[s] >> 4 | (scale[s + 4] >> 4) << 2 | (scale[s + 8] >> 4) << 4 | (scale[s + 12] >> 4) << 6);
+            b[104 + s] = (uint8_t)(scale[s] >> 4 | (scale[s + 4] >> 4) << 2 | (scale[s + 8] >> 4) << 4 |
+                                   (scale[s + 12] >> 4) << 6);
     }
     return status;
 }

@@ -1,4 +1,5 @@
-/* quant-test/quant_test.c: the checks that every quantization plugin of this project passes; see quant_test.h. One program per plugin. */
+/* quant-test/quant_test.c: the checks that every quantization plugin of this project passes; see quant_test.h. One
+ * program per plugin. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,10 +35,7 @@ uint64_t noise_bits(struct noise *s)
     return s->state * 0x2545f4914f6cdd1du;
 }
 
-float noise_uniform(struct noise *s)
-{
-    return (float)(noise_bits(s) >> 40) * 0x1p-24f;
-}
+float noise_uniform(struct noise *s) { return (float)(noise_bits(s) >> 40) * 0x1p-24f; }
 
 float noise_gauss(struct noise *s)
 {
@@ -82,7 +80,8 @@ static void random_bits(const struct wk_type_cpu *type, uint8_t *row, uint32_t k
     for (uint32_t b = 0; b < k / type->block; b++) {
         float most = INFINITY;
         while (!(most < 1000)) {
-            for (uint32_t i = 0; i < type->block_bytes; i++) row[b * type->block_bytes + i] = (uint8_t)(noise_bits(s) >> 56);
+            for (uint32_t i = 0; i < type->block_bytes; i++)
+                row[b * type->block_bytes + i] = (uint8_t)(noise_bits(s) >> 56);
             type->dequantize(y, row + b * type->block_bytes, type->block);
             most = 0;
             for (uint32_t i = 0; i < type->block; i++) most = fabsf(y[i]) < most ? most : fabsf(y[i]); /* NaN stays */
@@ -97,8 +96,8 @@ uint8_t *random_rows(const struct wk_type_cpu *type, uint32_t k, uint32_t kind, 
     uint8_t *rows = aligned_bytes(16 * bytes);
     float *x = aligned_bytes(k * sizeof *x);
     for (uint32_t r = 0; r < 16; r++) {
-        /* One value just farther from zero than all others takes the lowest level, so that these get the highest: with scales that
-         * are powers of two for 3/2, not for 1. */
+        /* One value just farther from zero than all others takes the lowest level, so that these get the highest: with
+         * scales that are powers of two for 3/2, not for 1. */
         for (uint32_t i = 0; i < k; i++) {
             const float extreme = (i % 16 || r & 2 ? 1.5f : -1.5f * 33 / 32) * (r & 1 ? -1.0f : 1.0f);
             x[i] = kind == ROWS_GAUSS ? noise_gauss(s) + 0.1f : extreme;
@@ -116,12 +115,13 @@ uint32_t machine_isa(void)
 {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") &&
+        __builtin_cpu_supports("avx512vnni"))
         return WK_ISA_AVX512;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? WK_ISA_AVX2 : WK_ISA_PORTABLE;
 }
 
-/* ---- formats ------------------------------------------------------------------------------------------------------ */
+/* ---- formats ------------------------------------------------------------------------------------------- */
 
 /* All types against raw blocks and their values; false if there was not a single file. */
 static bool check_vectors(const char *raw_suffix, const char *value_suffix)
@@ -131,7 +131,8 @@ static bool check_vectors(const char *raw_suffix, const char *value_suffix)
     for (uint32_t i = 0; i < quant->n_types; i++) {
         const struct wk_type_cpu *type = quant->types[i];
         uint64_t raw_bytes, value_bytes;
-        uint8_t *raw = golden(type->name, raw_suffix, &raw_bytes), *values = golden(type->name, value_suffix, &value_bytes);
+        uint8_t *raw = golden(type->name, raw_suffix, &raw_bytes),
+                *values = golden(type->name, value_suffix, &value_bytes);
         if (raw && values) {
             const uint64_t n = value_bytes / sizeof(float);
             assert_int_equal(raw_bytes, n / type->block * type->block_bytes);
@@ -141,7 +142,8 @@ static bool check_vectors(const char *raw_suffix, const char *value_suffix)
                 if (memcmp(y + v, values + 4 * v, 4)) {
                     float expected;
                     memcpy(&expected, values + 4 * v, 4);
-                    fail_msg("%s%s value %llu: %a, expected %a", type->name, raw_suffix, (unsigned long long)v, (double)y[v], (double)expected);
+                    fail_msg("%s%s value %llu: %a, expected %a", type->name, raw_suffix, (unsigned long long)v,
+                             (double)y[v], (double)expected);
                 }
             }
             free(y);
@@ -173,7 +175,9 @@ void test_round_trip(void **state)
     struct noise s = { *(uint64_t *)*state };
     for (uint32_t i = 0; i < quant->n_types * 5; i++) {
         const struct wk_type_cpu *type = quant->types[i / 5];
-        const uint32_t k = type->block == 256 ? lengths[i % 5] * 256 : type->block == 32 ? lengths[i % 5] * 32 : lengths[i % 5] * 32 + 1;
+        const uint32_t k = type->block == 256  ? lengths[i % 5] * 256
+                           : type->block == 32 ? lengths[i % 5] * 32
+                                               : lengths[i % 5] * 32 + 1;
         const uint64_t bytes = row_bytes(type, k), tile_bytes = type->tile_bytes(k);
         assert_int_equal(tile_bytes % 64, 0);
         assert_true(tile_bytes >= 16 * bytes && tile_bytes <= 16 * bytes + 64);
@@ -216,10 +220,7 @@ static double error_bound(const struct wk_type_cpu *type)
 }
 
 /* MXFP4: every float has a scale, but a block's largest value may lose a quarter to the highest level. */
-static bool scale_is_exponent(const struct wk_type_cpu *type)
-{
-    return type->ggml_type == 39;
-}
+static bool scale_is_exponent(const struct wk_type_cpu *type) { return type->ggml_type == 39; }
 
 /* Noise, constants and extremes survive encoding; against a known encoder's output where the golden data have it. */
 void test_encoder(void **state)

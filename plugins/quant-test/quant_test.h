@@ -1,4 +1,5 @@
-/* quant-test/quant_test.h: what the checks of a quantization plugin share: the plugin, deterministic noise, rows in a format. */
+/* quant-test/quant_test.h: what the checks of a quantization plugin share: the plugin, deterministic noise, rows in a
+ * format. */
 #ifndef QUANT_TEST_H
 #define QUANT_TEST_H
 
@@ -29,7 +30,8 @@ void *aligned_bytes(uint64_t bytes);
 /* A file of the golden data, or NULL if there is none; freed with free. */
 uint8_t *golden(const char *name, const char *suffix, uint64_t *bytes);
 
-/* What test matrices hold: Gaussian values (sigma 1, a small mean); the largest and smallest weights a block can have; arbitrary bits. */
+/* What test matrices hold: Gaussian values (sigma 1, a small mean); the largest and smallest weights a block can have;
+ * arbitrary bits. */
 enum { ROWS_GAUSS, ROWS_EXTREME, ROWS_BITS };
 /* 16 rows of k values in the type's encoding: [16][row bytes]. */
 uint8_t *random_rows(const struct wk_type_cpu *type, uint32_t k, uint32_t kind, struct noise *s);
@@ -38,7 +40,7 @@ uint64_t row_bytes(const struct wk_type_cpu *type, uint32_t k);
 /* Highest instruction set that this machine runs. */
 uint32_t machine_isa(void);
 
-/* ---- groups of tests ---- */
+/* ---- groups of tests ----------------------------------------------------------------------------------- */
 void test_vectors(void **state);
 void test_vectors_random(void **state);
 void test_round_trip(void **state);

@@ -1,4 +1,5 @@
-/* quant-test/quant_test_product.c: products against float64 of the dequantized weights, and the promise of same bits. */
+/* quant-test/quant_test_product.c: products against float64 of the dequantized weights, and the
+ * promise of same bits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,8 @@ struct problem {
     float *weights; /* [48][k] */
 };
 
-/* kind: of rows; activations that go with extreme weights are extreme too, so that no sum of products could be larger. */
+/* kind: of rows; activations that go with extreme weights are extreme too, so that no sum of
+ * products could be larger. */
 static void problem_make(struct problem *p, const struct wk_type_cpu *type, uint32_t k, uint32_t kind, struct noise *s)
 {
     *p = (struct problem){ .type = type, .k = k, .tile_bytes = type->tile_bytes(k) };
@@ -41,7 +43,10 @@ static void problem_make(struct problem *p, const struct wk_type_cpu *type, uint
     for (uint32_t t = 0; t < MAX_TOKENS; t++) {
         float *x = (float *)(void *)(p->x[0] + t * p->stride[0]);
         for (uint32_t i = 0; i < k; i++)
-            x[i] = kind != ROWS_EXTREME ? noise_gauss(s) * (i % 97 ? 1.0f : 8.0f) : t % 3 == 2 && i % 2 ? 1 : t % 3 ? -1.0f : 1.0f;
+            x[i] = kind != ROWS_EXTREME  ? noise_gauss(s) * (i % 97 ? 1.0f : 8.0f)
+                   : t % 3 == 2 && i % 2 ? 1
+                   : t % 3               ? -1.0f
+                                         : 1.0f;
         wk_quantize_act_q8(x, k, (struct wk_act_q8 *)(void *)(p->x[1] + t * p->stride[1]));
     }
 }
@@ -64,18 +69,24 @@ static double activation(const struct problem *p, uint32_t form, uint32_t t, uin
 }
 
 /* y: [n_tok][stride], poisoned here; the guard columns past n_tiles must stay poisoned. */
-static void run(const struct problem *p, uint32_t isa, uint32_t form, uint32_t tile, uint32_t n_tiles, uint32_t t0, uint32_t n_tok, float *y,
-                uint64_t y_stride)
+static void run(const struct problem *p, uint32_t isa, uint32_t form, uint32_t tile, uint32_t n_tiles, uint32_t t0,
+                uint32_t n_tok, float *y, uint64_t y_stride)
 {
     const uint64_t scratch_bytes = p->type->scratch_bytes(p->k);
     void *scratch = aligned_bytes(scratch_bytes);
     memset(scratch, 0xff, scratch_bytes);
     memset(y, 0xff, n_tok * y_stride * sizeof *y);
-    const struct wk_cpu_product call = {
-        .struct_size = sizeof call, .act = form ? WK_ACT_Q8 : WK_ACT_F32, .k = p->k, .n_tok = n_tok, .n_tiles = n_tiles,
-        .x_stride = p->stride[form], .y_stride = y_stride, .tiles = p->tiles + tile * p->tile_bytes,
-        .x = p->x[form] + t0 * p->stride[form], .y = y, .scratch = scratch
-    };
+    const struct wk_cpu_product call = { .struct_size = sizeof call,
+                                         .act = form ? WK_ACT_Q8 : WK_ACT_F32,
+                                         .k = p->k,
+                                         .n_tok = n_tok,
+                                         .n_tiles = n_tiles,
+                                         .x_stride = p->stride[form],
+                                         .y_stride = y_stride,
+                                         .tiles = p->tiles + tile * p->tile_bytes,
+                                         .x = p->x[form] + t0 * p->stride[form],
+                                         .y = y,
+                                         .scratch = scratch };
     p->type->product[isa](&call);
     free(scratch);
     for (uint32_t t = 0; t < n_tok; t++) {
@@ -105,17 +116,14 @@ static void check_against_double(const struct problem *p, uint32_t isa, uint32_t
             /* Sums, scaled blocks and minima round, relative to the largest weight at most. */
             const double error = fabs((double)y[t * stride + row] - sum), bound = 4e-6 * magnitude * most;
             if (!(error <= bound))
-                fail_msg("%s isa %u form %u k %u tiles %u tokens %u: y[%u][%u] = %.9g, expected %.9g", p->type->name, isa, form, p->k, n_tiles,
-                         n_tok, t, row, (double)y[t * stride + row], sum);
+                fail_msg("%s isa %u form %u k %u tiles %u tokens %u: y[%u][%u] = %.9g, expected %.9g", p->type->name,
+                         isa, form, p->k, n_tiles, n_tok, t, row, (double)y[t * stride + row], sum);
         }
     }
     free(y);
 }
 
-static uint32_t forms(const struct wk_type_cpu *type)
-{
-    return type->acts & WK_ACT_Q8 ? 2 : 1;
-}
+static uint32_t forms(const struct wk_type_cpu *type) { return type->acts & WK_ACT_Q8 ? 2 : 1; }
 
 /* Row lengths a type can have: the shortest, an odd number of blocks, a longer one; for plain types also any number. */
 static uint32_t length(const struct wk_type_cpu *type, uint32_t i)
@@ -175,16 +183,19 @@ void test_product_same_bits(void **state)
         struct problem p;
         problem_make(&p, quant->types[i], length(quant->types[i], 2), ROWS_GAUSS, &s);
         const uint64_t stride = 16 * MAX_TILES;
-        float *whole = aligned_bytes(MAX_TOKENS * stride * sizeof *whole), *part = aligned_bytes(MAX_TOKENS * stride * sizeof *part);
+        float *whole = aligned_bytes(MAX_TOKENS * stride * sizeof *whole),
+              *part = aligned_bytes(MAX_TOKENS * stride * sizeof *part);
         for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
             for (uint32_t form = 0; p.type->product[isa] && form < forms(p.type); form++) {
                 run(&p, isa, form, 0, MAX_TILES, 0, MAX_TOKENS, whole, stride);
                 for (uint32_t n = 0; n < sizeof splits / sizeof *splits * MAX_TILES; n++) {
-                    const uint32_t step = splits[n / MAX_TILES], tiles = 1 + n % MAX_TILES, tile = n % 2 * (MAX_TILES - tiles);
+                    const uint32_t step = splits[n / MAX_TILES], tiles = 1 + n % MAX_TILES,
+                                   tile = n % 2 * (MAX_TILES - tiles);
                     const uint32_t t0 = step < MAX_TOKENS ? (n * 11) % (MAX_TOKENS - step) : 0;
                     run(&p, isa, form, tile, tiles, t0, step, part, 16 * tiles);
                     for (uint32_t t = 0; t < step; t++)
-                        assert_memory_equal(part + (uint64_t)t * 16 * tiles, whole + (t0 + t) * stride + 16 * tile, 16 * tiles * sizeof *part);
+                        assert_memory_equal(part + (uint64_t)t * 16 * tiles, whole + (t0 + t) * stride + 16 * tile,
+                                            16 * tiles * sizeof *part);
                 }
             }
         }

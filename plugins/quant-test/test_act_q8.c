@@ -28,8 +28,8 @@ static uint32_t bits(void)
     return (uint32_t)(state_ >> 32);
 }
 
-/* Rows that have gone wrong somewhere: zeros of both signs, ties, one large value, subnormal maxima, the edges of the float range, NaN,
- * infinities, arbitrary bit patterns. */
+/* Rows that have gone wrong somewhere: zeros of both signs, ties, one large value, subnormal maxima, the edges of the
+ * float range, NaN, infinities, arbitrary bit patterns. */
 static void make_row(float *x, uint32_t n, uint32_t kind)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -52,7 +52,8 @@ static void test_same_bits(void **state)
 {
     (void)state;
     __builtin_cpu_init();
-    const int avx2 = __builtin_cpu_supports("avx2"), avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
+    const int avx2 = __builtin_cpu_supports("avx2"),
+              avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
     for (uint32_t round = 0; round < 20000; round++) {
         const uint32_t n = 1 + bits() % MOST;
         float x[MOST];

@@ -1,12 +1,13 @@
-/* parallel.c: a complete architecture plugin, for a transformer whose attention and feed-forward run side by side on one norm (as in
- * GPT-J, Wang and Komatsuzaki 2021):  x = x + attention(h) + feed_forward(h),  h = norm(x). arch.md lists the operations. */
+/* parallel.c: a complete architecture plugin, for a transformer whose attention and feed-forward run side by side on
+ * one norm (as in GPT-J, Wang and Komatsuzaki 2021):  x = x + attention(h) + feed_forward(h),  h = norm(x). arch.md
+ * lists the operations. */
 #include <math.h>
 #include <stdlib.h>
 
 #include <worker/plugin.h>
 #include <worker/rope.h>
 
-/* ---- which keys of the file it reads: the host checks presence, type and range before open() runs ------------------------ */
+/* ---- which keys of the file it reads: the host checks presence, type and range before open() runs ------ */
 
 enum { CONTEXT, LAYERS, WIDTH, HIDDEN, HEADS, ROPE_BASE, EPS, N_KEYS };
 enum { MAX_HEAD = 512 };
@@ -27,16 +28,25 @@ struct model {
     double rope_base;
 };
 
-/* ---- open: relations between keys, which ranges cannot say ------------------------------------------------------------------ */
+/* ---- open: relations between keys, which ranges cannot say --------------------------------------------- */
 
 static wk_status parallel_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
     const struct wk_key_value *v = meta->value;
     const uint32_t E = (uint32_t)v[WIDTH].num, H = (uint32_t)v[HEADS].num;
-    if (E % H || E / H % 2 || E / H > MAX_HEAD) return wk_fail(err, WK_INVALID, "embedding_length is %u: %u heads of an even number of values, at most %d, expected", E, H, MAX_HEAD);
+    if (E % H || E / H % 2 || E / H > MAX_HEAD)
+        return wk_fail(err, WK_INVALID,
+                       "embedding_length is %u: %u heads of an even number of values, at most %d, expected", E, H,
+                       MAX_HEAD);
     struct model *m = (struct model *)calloc(1, sizeof *m);
     if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    *m = (struct model){ .L = (uint32_t)v[LAYERS].num, .E = E, .F = (uint32_t)v[HIDDEN].num, .H = H, .D = E / H, .eps = (float)v[EPS].num, .rope_base = v[ROPE_BASE].num };
+    *m = (struct model){ .L = (uint32_t)v[LAYERS].num,
+                         .E = E,
+                         .F = (uint32_t)v[HIDDEN].num,
+                         .H = H,
+                         .D = E / H,
+                         .eps = (float)v[EPS].num,
+                         .rope_base = v[ROPE_BASE].num };
     if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL)) {
         free(m);
         return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
@@ -45,7 +55,7 @@ static wk_status parallel_open(const struct wk_meta *meta, void **model, const s
     return WK_OK;
 }
 
-/* ---- record: the forward pass, once, as in the paper. Nothing is computed here, nothing needs to be checked ------------------- */
+/* ---- record: the forward pass, once, as in the paper. Nothing is computed here, nothing needs to be checked ---- */
 
 static void parallel_record(const struct wk_builder *b, const void *model)
 {
@@ -55,11 +65,11 @@ static void parallel_record(const struct wk_builder *b, const void *model)
     wk_rope_frequencies(freq, m->D / 2, m->rope_base);
     const struct wk_freqs rope = wk_freqs_of(freq, m->D / 2, WK_ROPE_PAIRS, 1.0);
 
-    wk_val x = wk_embed(b, "token_embd", m->V, m->E);                                   /* [E] */
+    wk_val x = wk_embed(b, "token_embd", m->V, m->E); /* [E] */
     for (uint32_t l = 0; l < m->L; l++) {
-        wk_layer(b, l);                                                                 /* names now mean blk.<l>.<name> */
+        wk_layer(b, l); /* names now mean blk.<l>.<name> */
         wk_val h = wk_layer_norm(b, x, "attn_norm", m->eps);
-        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", m->E, WK_NONE), m->D, &rope);   /* [H * D] */
+        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", m->E, WK_NONE), m->D, &rope); /* [H * D] */
         wk_val k = wk_rope(b, wk_linear(b, h, "attn_k", m->E, WK_NONE), m->D, &rope);
         wk_val v = wk_linear(b, h, "attn_v", m->E, WK_NONE);
         wk_val a = wk_linear(b, wk_attention(b, q, k, v, NULL, &attn), "attn_output", m->E, WK_NONE);
@@ -72,11 +82,19 @@ static void parallel_record(const struct wk_builder *b, const void *model)
 
 static void parallel_close(void *model) { free(model); }
 
-/* ---- what is exported ------------------------------------------------------------------------------------------------------------ */
+/* ---- what is exported ---------------------------------------------------------------------------------- */
 
 static const char *const names[] = { "parallel" }; /* values of general.architecture */
 static const struct wk_arch arch = {
-    .struct_size = sizeof arch, .n_names = 1, .names = names, .keys = keys, .n_keys = N_KEYS, .open = parallel_open, .record = parallel_record, .close = parallel_close,
+    .struct_size = sizeof arch,
+    .n_names = 1,
+    .names = names,
+    .keys = keys,
+    .n_keys = N_KEYS,
+    .open = parallel_open,
+    .record = parallel_record,
+    .close = parallel_close,
 };
 
-WORKER_PLUGIN(WK_KIND_ARCH, "org.example.parallel", "arch:parallel", .name = "parallel transformer", .version = "1.0", .arch = &arch);
+WORKER_PLUGIN(WK_KIND_ARCH, "org.example.parallel", "arch:parallel", .name = "parallel transformer", .version = "1.0",
+              .arch = &arch);

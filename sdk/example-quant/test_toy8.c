@@ -37,7 +37,8 @@ int main(int argc, char **argv)
     for (int r = 0; r < 16; r++) {
         encoded &= t->quantize(file[r], w[r], K, NULL) == WK_OK;
         t->dequantize(back[r], file[r], K);
-        for (int i = 0; i < K; i++) close &= fabsf(back[r][i] - w[r][i]) < 2.0f / 255.0f; /* a step of d, and the rounding of d and m */
+        for (int i = 0; i < K; i++)
+            close &= fabsf(back[r][i] - w[r][i]) < 2.0f / 255.0f; /* a step of d, and the rounding of d and m */
         rows[r] = file[r];
         rows_again[r] = again[r];
     }
@@ -50,7 +51,16 @@ int main(int argc, char **argv)
     for (int r = 0; r < 16; r++) same &= memcmp(file[r], again[r], K / t->block * t->block_bytes) == 0;
     check(same, "pack, then unpack: every bit");
 
-    struct wk_cpu_product c = { .struct_size = sizeof c, .act = WK_ACT_F32, .k = K, .n_tok = TOKENS, .n_tiles = 1, .x_stride = sizeof x[0], .y_stride = 16, .tiles = tile, .x = x, .y = y[0][0] };
+    struct wk_cpu_product c = { .struct_size = sizeof c,
+                                .act = WK_ACT_F32,
+                                .k = K,
+                                .n_tok = TOKENS,
+                                .n_tiles = 1,
+                                .x_stride = sizeof x[0],
+                                .y_stride = 16,
+                                .tiles = tile,
+                                .x = x,
+                                .y = y[0][0] };
     t->product[WK_ISA_PORTABLE](&c);
     for (int n = 0; n < TOKENS; n++) wk_quantize_act_q8(x[n], K, q[n]);
     c.act = WK_ACT_Q8;

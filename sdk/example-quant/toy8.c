@@ -1,13 +1,14 @@
 /* toy8.c: a complete quantization plugin: one 8-bit format. Read it from top to bottom; quant.md states the contract.
  *
- * A block is 32 values: x = d * q + m with 8-bit q and half-precision d and m, 36 bytes. A product of 16 rows is computed column by
- * column, so the tile holds the 16 rows' values of a column side by side: that is the order in which a vector unit wants them. */
+ * A block is 32 values: x = d * q + m with 8-bit q and half-precision d and m, 36 bytes. A product of 16 rows is
+ * computed column by column, so the tile holds the 16 rows' values of a column side by side: that is the order in which
+ * a vector unit wants them. */
 #include <worker/cpu/encode.h>
 #include <worker/plugin.h>
 
 enum { BLOCK = 32, ROWS = WK_TILE_ROWS };
 
-struct block { /* as in the file */
+struct block {     /* as in the file */
     uint16_t d, m; /* halves */
     uint8_t q[BLOCK];
 };
@@ -16,9 +17,10 @@ struct tile_block { /* the same block of 16 rows: the same bits, another order *
     uint8_t q[BLOCK][ROWS];
 };
 WK_STATIC_ASSERT(sizeof(struct block) == 36, "what files hold");
-WK_STATIC_ASSERT(sizeof(struct tile_block) == ROWS * sizeof(struct block) && sizeof(struct tile_block) % 64 == 0, "no bit more, a multiple of 64 bytes");
+WK_STATIC_ASSERT(sizeof(struct tile_block) == ROWS * sizeof(struct block) && sizeof(struct tile_block) % 64 == 0,
+                 "no bit more, a multiple of 64 bytes");
 
-/* ---- order ---------------------------------------------------------------------------------------------------------- */
+/* ---- order --------------------------------------------------------------------------------------------- */
 
 static uint64_t toy8_tile_bytes(uint32_t k) { return (uint64_t)k / BLOCK * sizeof(struct tile_block); }
 static uint64_t toy8_scratch_bytes(uint32_t k)
@@ -52,7 +54,7 @@ static void toy8_unpack(void *const rows[16], const void *tile, uint32_t k)
         }
 }
 
-/* ---- reference: what the bits mean, and how they are made -------------------------------------------------------------- */
+/* ---- reference: what the bits mean, and how they are made ---------------------------------------------- */
 
 static void toy8_dequantize(float *y, const void *blocks, uint64_t n)
 {
@@ -78,13 +80,14 @@ static wk_status toy8_quantize(void *blocks, const float *x, uint64_t n, const s
         if (status == WK_OK) status = wk_store_half((uint8_t *)&out.d, (high - low) / 255.0f, b * BLOCK, err);
         if (status != WK_OK) break;
         const float d = wk_half_to_float(out.d), m = wk_half_to_float(out.m); /* what a reader will see */
-        for (uint32_t i = 0; i < BLOCK; i++) out.q[i] = (uint8_t)wk_round(d > 0.0f ? wk_clamp((x[i] - m) / d, 0.0f, 255.0f) : 0.0f);
+        for (uint32_t i = 0; i < BLOCK; i++)
+            out.q[i] = (uint8_t)wk_round(d > 0.0f ? wk_clamp((x[i] - m) / d, 0.0f, 255.0f) : 0.0f);
         memcpy((char *)blocks + b * sizeof out, &out, sizeof out);
     }
     return status;
 }
 
-/* ---- product ------------------------------------------------------------------------------------------------------------ */
+/* ---- product ------------------------------------------------------------------------------------------- */
 
 /* sum of (d q + m) x over a block, for 16 rows, x in floats: one sum a row, in the order of k. */
 static void add_f32(float sum[ROWS], const struct tile_block *w, const float *x)
@@ -102,7 +105,9 @@ static void add_q8(float sum[ROWS], const struct tile_block *w, const struct wk_
     for (uint32_t i = 0; i < BLOCK; i++)
         for (uint32_t r = 0; r < ROWS; r++) dot[r] += (int32_t)w->q[i][r] * x->q[i];
     for (uint32_t r = 0; r < ROWS; r++)
-        sum[r] += (wk_half_to_float(w->d[r]) * (float)dot[r] + wk_half_to_float(w->m[r]) * (float)(x->sum[0] + x->sum[1])) * x->d;
+        sum[r] +=
+            (wk_half_to_float(w->d[r]) * (float)dot[r] + wk_half_to_float(w->m[r]) * (float)(x->sum[0] + x->sum[1])) *
+            x->d;
 }
 
 /* A result depends on its own tile and its own row of x alone: no sum runs over tokens or tiles. */
@@ -115,22 +120,35 @@ static void toy8_product(const struct wk_cpu_product *p)
             const struct tile_block *w = (const struct tile_block *)p->tiles + (uint64_t)i * blocks;
             float sum[ROWS] = { 0 };
             for (uint32_t b = 0; b < blocks; b++) {
-                if (p->act == WK_ACT_F32) add_f32(sum, w + b, (const float *)(const void *)x + (uint64_t)b * BLOCK);
-                else add_q8(sum, w + b, (const struct wk_act_q8 *)(const void *)x + b);
+                if (p->act == WK_ACT_F32)
+                    add_f32(sum, w + b, (const float *)(const void *)x + (uint64_t)b * BLOCK);
+                else
+                    add_q8(sum, w + b, (const struct wk_act_q8 *)(const void *)x + b);
             }
             memcpy(p->y + t * p->y_stride + (uint64_t)i * ROWS, sum, sizeof sum);
         }
     }
 }
 
-/* ---- what is exported ----------------------------------------------------------------------------------------------------- */
+/* ---- what is exported ---------------------------------------------------------------------------------- */
 
 static const struct wk_type_cpu toy8 = {
-    .struct_size = sizeof toy8, .ggml_type = 1000, .block = BLOCK, .block_bytes = sizeof(struct block), .acts = WK_ACT_F32 | WK_ACT_Q8,
-    .name = "toy8", .tile_bytes = toy8_tile_bytes, .scratch_bytes = toy8_scratch_bytes, .pack = toy8_pack, .unpack = toy8_unpack,
-    .dequantize = toy8_dequantize, .quantize = toy8_quantize, .product = { toy8_product }, /* the host uses it on every machine */
+    .struct_size = sizeof toy8,
+    .ggml_type = 1000,
+    .block = BLOCK,
+    .block_bytes = sizeof(struct block),
+    .acts = WK_ACT_F32 | WK_ACT_Q8,
+    .name = "toy8",
+    .tile_bytes = toy8_tile_bytes,
+    .scratch_bytes = toy8_scratch_bytes,
+    .pack = toy8_pack,
+    .unpack = toy8_unpack,
+    .dequantize = toy8_dequantize,
+    .quantize = toy8_quantize,
+    .product = { toy8_product }, /* the host uses it on every machine */
 };
 static const struct wk_type_cpu *const types[] = { &toy8 };
 static const struct wk_quant quant = { sizeof quant, 1, types };
 
-WORKER_PLUGIN(WK_KIND_QUANT, "org.example.toy8", "ggml:1000", .name = "an 8-bit toy format", .version = "1.0", .quant = &quant);
+WORKER_PLUGIN(WK_KIND_QUANT, "org.example.toy8", "ggml:1000", .name = "an 8-bit toy format", .version = "1.0",
+              .quant = &quant);

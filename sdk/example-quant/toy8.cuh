@@ -1,20 +1,29 @@
 /* toy8.cuh: toy8 on the device; worker/cuda/format.cuh says what each member is. quant.md, "On CUDA", goes through it.
  *
- * A block of the 16 rows is 576 bytes, no bit more than in the file: for each of 32 lanes { 8 values of row g, 8 of row g+8 }, in the order in which the lane
- * gives them to the tensor cores; then 8 x { d of row g, d of row g+8, m of row g, m of row g+8 }. Two blocks are a unit. */
+ * A block of the 16 rows is 576 bytes, no bit more than in the file: for each of 32 lanes { 8 values of row g, 8 of row
+ * g+8 }, in the order in which the lane gives them to the tensor cores; then 8 x { d of row g, d of row g+8, m of row
+ * g, m of row g+8 }. Two blocks are a unit. */
 #ifndef TOY8_CUH
 #define TOY8_CUH
 
 #include <worker/cuda/format.cuh>
 
 struct toy8 {
-    static constexpr uint32_t type = 1000, block = 32, block_bytes = 36, unit = 64, super = 1, group = 32, slot = 1152, parts = 1, mins = 1;
+    static constexpr uint32_t type = 1000, block = 32, block_bytes = 36, unit = 64, super = 1, group = 32, slot = 1152,
+                              parts = 1, mins = 1;
     static constexpr float bias0 = 1024.0f, bias1 = 1024.0f;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 1152; }
-    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 32) * 576; }
+    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k)
+    {
+        return (uint64_t)(k / 32) * 576;
+    }
 
-    struct scales { uint2 d[2]; };
-    struct quants { uint4 q[2]; };
+    struct scales {
+        uint2 d[2];
+    };
+    struct quants {
+        uint4 q[2];
+    };
     static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
     {
         for (int b = 0; b < 2; b++) s.d[b] = *reinterpret_cast<const uint2 *>(unit + b * 576 + 512 + lane / 4 * 8);

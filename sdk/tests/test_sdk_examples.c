@@ -1,4 +1,5 @@
-/* test_sdk_examples.c: what the host makes of the SDK's two examples: the toy architecture, recorded from a file in the toy format. */
+/* test_sdk_examples.c: what the host makes of the SDK's two examples: the toy architecture, recorded from a file in the
+ * toy format. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,11 +22,21 @@ static void matrix(struct gguf_build *g, const char *name, uint32_t rows, uint32
 
 static struct gguf_build *build_file(void)
 {
-    static const struct { const char *name; uint32_t rows, cols; } matrices[] = {
-        { "attn_q.weight", WIDTH, WIDTH }, { "attn_k.weight", WIDTH, WIDTH }, { "attn_v.weight", WIDTH, WIDTH }, { "attn_output.weight", WIDTH, WIDTH },
+    static const struct {
+        const char *name;
+        uint32_t rows, cols;
+    } matrices[] = {
+        { "attn_q.weight", WIDTH, WIDTH },  { "attn_k.weight", WIDTH, WIDTH },
+        { "attn_v.weight", WIDTH, WIDTH },  { "attn_output.weight", WIDTH, WIDTH },
         { "ffn_up.weight", HIDDEN, WIDTH }, { "ffn_down.weight", WIDTH, HIDDEN },
     };
-    static const struct { const char *name; uint32_t n; } vectors[] = { { "attn_norm.weight", WIDTH }, { "attn_norm.bias", WIDTH }, { "ffn_up.bias", HIDDEN }, { "ffn_down.bias", WIDTH } };
+    static const struct {
+        const char *name;
+        uint32_t n;
+    } vectors[] = { { "attn_norm.weight", WIDTH },
+                    { "attn_norm.bias", WIDTH },
+                    { "ffn_up.bias", HIDDEN },
+                    { "ffn_down.bias", WIDTH } };
     struct gguf_build *g = gguf_build_new("parallel");
     char name[64];
     gguf_build_u32(g, "parallel.context_length", 128);
@@ -51,9 +62,13 @@ static struct gguf_build *build_file(void)
 }
 
 static const struct wk_type_cpu *find_type(void *user, uint32_t type) { return plugin_find_type(user, type, NULL); }
-static void describe_types(void *user, char *text, size_t cap) { (void)plugin_describe(user, WK_KIND_QUANT, text, cap); }
+static void describe_types(void *user, char *text, size_t cap)
+{
+    (void)plugin_describe(user, WK_KIND_QUANT, text, cap);
+}
 
-static struct plugin_registry *registry(void) /* the examples by WORKER_PLUGIN_PATH, F32 from the build tree's own plugins */
+static struct plugin_registry *registry(
+    void) /* the examples by WORKER_PLUGIN_PATH, F32 from the build tree's own plugins */
 {
     char text[1024];
     struct plugin_registry *r = NULL;
@@ -62,9 +77,12 @@ static struct plugin_registry *registry(void) /* the examples by WORKER_PLUGIN_P
     return r;
 }
 
-static wk_status record(struct plugin_registry *r, struct gguf_build *g, struct gguf **file, struct tape_program **p, char text[2048])
+static wk_status record(struct plugin_registry *r, struct gguf_build *g, struct gguf **file, struct tape_program **p,
+                        char text[2048])
 {
-    const struct tape_options o = { .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types, .user = r };
+    const struct tape_options o = {
+        .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types, .user = r
+    };
     const struct wk_arch *arch = plugin_find_arch(r, "parallel", NULL);
     assert_non_null(arch);
     *file = gguf_build_open(g);
@@ -100,8 +118,13 @@ static void test_recorded(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    static const struct { const char *key, *words; uint32_t value; } rows[] = {
-        { "parallel.attention.head_count", "64: 5 heads of an even number", 5 }, { "parallel.block_count", "block_count", 0 }, { "parallel.feed_forward_length", "ffn_up", 64 },
+    static const struct {
+        const char *key, *words;
+        uint32_t value;
+    } rows[] = {
+        { "parallel.attention.head_count", "64: 5 heads of an even number", 5 },
+        { "parallel.block_count", "block_count", 0 },
+        { "parallel.feed_forward_length", "ffn_up", 64 },
         { "parallel.block_count", "blk.2.attn_norm.weight", 3 },
     };
     char text[2048];

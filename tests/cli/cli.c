@@ -100,14 +100,16 @@ struct cli_result cli_terminal(const char *const *args)
 {
     struct cli_result r;
     char bytes[256];
-    const int in = anonymous_file(), out = anonymous_file(), err = anonymous_file(), end = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    const int in = anonymous_file(), out = anonymous_file(), err = anonymous_file(),
+              end = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (end < 0) skip(); /* a folder of devices without them */
     assert_true(grantpt(end) == 0 && unlockpt(end) == 0);
     const int terminal = open(ptsname(end), O_RDWR | O_NOCTTY | O_CLOEXEC);
     assert_true(terminal >= 0);
     const pid_t pid = spawn(args, in, terminal, err);
     (void)close(terminal);
-    for (ssize_t n; (n = read(end, bytes, sizeof bytes)) > 0;) assert_int_equal(write(out, bytes, (size_t)n), n); /* an error once nobody has it open any more */
+    for (ssize_t n; (n = read(end, bytes, sizeof bytes)) > 0;)
+        assert_int_equal(write(out, bytes, (size_t)n), n); /* an error once nobody has it open any more */
     collect(pid, &r, out, err);
     (void)close(end);
     (void)close(in);
@@ -153,7 +155,8 @@ int enter_scratch(void **state)
 {
     (void)state;
     /* Nothing of the user's own environment may leak into a test. */
-    static const char *const names[] = { "WORKER_MODEL", "WORKER_SEED", "WORKER_MAX_TOKENS", "WORKER_TEMPERATURE", "WORKER_DEVICE", "WORKER_LOG", "WORKER_EXACT" };
+    static const char *const names[] = { "WORKER_MODEL",  "WORKER_SEED", "WORKER_MAX_TOKENS", "WORKER_TEMPERATURE",
+                                         "WORKER_DEVICE", "WORKER_LOG",  "WORKER_EXACT" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) (void)unsetenv(names[i]);
     (void)snprintf(scratch, sizeof scratch, "/tmp/worker-cli-test-XXXXXX");
     return mkdtemp(scratch) && chdir(scratch) == 0 ? 0 : -1;

@@ -1,5 +1,5 @@
-/* fake_device.c: a device-cuda.so that computes on the CPU and fails as WORKER_FAKE says: what the program does about a device's faults can then be
- * tested where there is no GPU. For tests alone. */
+/* fake_device.c: a device-cuda.so that computes on the CPU and fails as WORKER_FAKE says: what the program does about a
+ * device's faults can then be tested where there is no GPU. For tests alone. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +20,21 @@ static bool told(const char *fault)
 static wk_status lose(const struct wk_err *err, const char *what)
 {
     is_dead = true;
-    return wk_fail(err, WK_INTERNAL, "%s: cudaErrorIllegalAddress: an illegal memory access was encountered; the device's context is lost, the process has to end", what);
+    return wk_fail(err, WK_INTERNAL,
+                   "%s: cudaErrorIllegalAddress: an illegal memory access was encountered; the device's context is "
+                   "lost, the process has to end",
+                   what);
 }
 
 static bool dead(void) { return is_dead; }
 
 static wk_status probe(uint32_t gpu, struct device_info *out, const struct wk_err *err)
 {
-    *out = (struct device_info){ .name = "Fake GPU", .index = gpu, .count = 2, .major = 9, .memory = (uint64_t)8 << 30 };
+    *out =
+        (struct device_info){ .name = "Fake GPU", .index = gpu, .count = 2, .major = 9, .memory = (uint64_t)8 << 30 };
     if (told("no-driver")) return wk_fail(err, WK_UNSUPPORTED, "device cuda: no NVIDIA driver here");
-    return gpu < 2 ? WK_OK : wk_fail(err, WK_INVALID, "device cuda: there is no GPU %u: this machine has 2, GPU 0 to 1", gpu);
+    return gpu < 2 ? WK_OK
+                   : wk_fail(err, WK_INVALID, "device cuda: there is no GPU %u: this machine has 2, GPU 0 to 1", gpu);
 }
 
 static void hang(void) { abort(); } /* what a lost device's driver may do at exit */
@@ -47,31 +52,50 @@ static wk_status device_memory(uint32_t gpu, struct device_memory *out, const st
     return told("lost-at-once") ? lose(err, "context") : WK_OK;
 }
 
-static wk_status open_fake(const struct tape_program *program, const struct model_weights *weights, const struct device_options *o, struct executor **out, const struct wk_err *err)
+static wk_status open_fake(const struct tape_program *program, const struct model_weights *weights,
+                           const struct device_options *o, struct executor **out, const struct wk_err *err)
 {
     *out = NULL;
     if (told("lost-in-upload")) return lose(err, "upload");
-    if (told("no-memory")) return wk_fail(err, WK_NO_MEMORY, "kv: required 4096 bytes more, available 1000 of 8589934592 on GPU 0 (Fake GPU)");
-    if (told("digest")) return wk_fail(err, WK_INVALID, "the weights' digest is 1, 2 was demanded: another model, or a damaged file");
+    if (told("no-memory"))
+        return wk_fail(err, WK_NO_MEMORY,
+                       "kv: required 4096 bytes more, available 1000 of 8589934592 on GPU 0 (Fake GPU)");
+    if (told("digest"))
+        return wk_fail(err, WK_INVALID, "the weights' digest is 1, 2 was demanded: another model, or a damaged file");
     for (int i = 0; i <= 10; i++) o->progress(o->progress_user, i / 10.0);
     return device_cpu()->open(program, weights, o, out, err);
 }
 
-static wk_status step(struct executor *x, struct step *s, const struct wk_err *err) { return told("lost-in-step") ? lose(err, "step") : device_cpu()->step(x, s, err); }
-static wk_status submit(struct executor *x, const struct step *s, const struct wk_err *err) { return told("lost-in-step") ? lose(err, "step") : device_cpu()->submit(x, s, err); }
-static wk_status collect(struct executor *x, struct step_ids *out, const struct wk_err *err) { return told("lost-in-collect") ? lose(err, "collect") : device_cpu()->collect(x, out, err); }
+static wk_status step(struct executor *x, struct step *s, const struct wk_err *err)
+{
+    return told("lost-in-step") ? lose(err, "step") : device_cpu()->step(x, s, err);
+}
+static wk_status submit(struct executor *x, const struct step *s, const struct wk_err *err)
+{
+    return told("lost-in-step") ? lose(err, "step") : device_cpu()->submit(x, s, err);
+}
+static wk_status collect(struct executor *x, struct step_ids *out, const struct wk_err *err)
+{
+    return told("lost-in-collect") ? lose(err, "collect") : device_cpu()->collect(x, out, err);
+}
 
 static void handle(const struct executor *x, struct shard_handle *out)
 {
     struct memory_plan used;
     device_cpu()->memory(x, &used);
-    *out = (struct shard_handle){ .vram_bytes = used.total, .sealed = !told("unsealed"), .write_protected = true, .digest = "00ff", .total_shards = 1 };
+    *out = (struct shard_handle){ .vram_bytes = used.total,
+                                  .sealed = !told("unsealed"),
+                                  .write_protected = true,
+                                  .digest = "00ff",
+                                  .total_shards = 1 };
 }
 
 static wk_status seal(struct executor *x, const struct wk_err *err)
 {
     (void)x;
-    return told("unsealed") ? wk_fail(err, WK_IO, "the model file became shorter or its storage failed while it was read") : WK_OK;
+    return told("unsealed")
+               ? wk_fail(err, WK_IO, "the model file became shorter or its storage failed while it was read")
+               : WK_OK;
 }
 
 static wk_status verify(struct executor *x, char digest[65], const struct wk_err *err)
@@ -86,7 +110,9 @@ static wk_status residency(struct executor *x, const struct wk_err *err)
     static int looks;
     (void)x;
     if (told("host-page-later") && looks++ == 0) return WK_OK;
-    return told("host-page") || told("host-page-later") ? wk_fail(err, WK_INTERNAL, "weights: byte 2097152 is host memory, not device memory") : WK_OK;
+    return told("host-page") || told("host-page-later")
+               ? wk_fail(err, WK_INTERNAL, "weights: byte 2097152 is host memory, not device memory")
+               : WK_OK;
 }
 
 static wk_status start(const struct wk_err *err) { return gguf_guard_install(err); }
@@ -114,5 +140,10 @@ __attribute__((constructor)) static void make_ops(void)
 
 WK_EXPORT extern const struct device_module worker_device_cuda_v0;
 const struct device_module worker_device_cuda_v0 = {
-    .struct_size = sizeof(struct device_module), .ops_size = sizeof(struct device_ops), .version = WORKER_VERSION, .header_hash = WK_HEADER_HASH, .ops = &ops, .start = start,
+    .struct_size = sizeof(struct device_module),
+    .ops_size = sizeof(struct device_ops),
+    .version = WORKER_VERSION,
+    .header_hash = WK_HEADER_HASH,
+    .ops = &ops,
+    .start = start,
 };

@@ -78,7 +78,8 @@ static float random_weight(struct maker *m)
 }
 
 /* amplitude 0: all `constant`. nan_at < 0: none. */
-static void tensor(struct maker *m, const char *name, uint32_t type, uint32_t ne0, uint32_t ne1, float amplitude, float constant, int nan_at)
+static void tensor(struct maker *m, const char *name, uint32_t type, uint32_t ne0, uint32_t ne1, float amplitude,
+                   float constant, int nan_at)
 {
     const uint64_t n = (uint64_t)ne0 * (ne1 ? ne1 : 1);
     put_text(m->tensors, name);
@@ -89,7 +90,9 @@ static void tensor(struct maker *m, const char *name, uint32_t type, uint32_t ne
     put_u64(m->tensors, m->offset);
     m->n_tensors++;
     for (uint64_t i = 0; i < n; i++) {
-        const float v = nan_at >= 0 && i == (uint64_t)nan_at ? NAN : amplitude > 0 ? amplitude * random_weight(m) : constant;
+        const float v = nan_at >= 0 && i == (uint64_t)nan_at ? NAN
+                        : amplitude > 0                      ? amplitude * random_weight(m)
+                                                             : constant;
         put(m->data, &v, sizeof v);
     }
     m->offset += n * sizeof(float);
@@ -135,7 +138,8 @@ static void byte_vocabulary(struct maker *m)
     key_array(m, "tokenizer.ggml.scores", F32, TINY_VOCAB);
     for (int i = 0; i < TINY_VOCAB; i++) put(m->metadata, &(float){ 0 }, sizeof(float));
     key_array(m, "tokenizer.ggml.token_type", 5 /* I32 */, TINY_VOCAB);
-    for (int i = 0; i < TINY_VOCAB; i++) put_u32(m->metadata, i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1); /* unknown, control, byte, normal */
+    for (int i = 0; i < TINY_VOCAB; i++)
+        put_u32(m->metadata, i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1); /* unknown, control, byte, normal */
     key_u32(m, "tokenizer.ggml.bos_token_id", 1);
     key_u32(m, "tokenizer.ggml.eos_token_id", 2);
     key_u32(m, "tokenizer.ggml.unknown_token_id", 0);
@@ -150,8 +154,12 @@ void make_tiny(const struct tiny_model *t)
     begin(&m);
     key_text(&m, "general.architecture", architecture);
     key_text(&m, "general.name", t->name ? t->name : "tiny");
-    static const struct { const char *key; uint32_t value; } numbers[] = { { "embedding_length", 32 }, { "block_count", 1 }, { "feed_forward_length", 64 },
-        { "attention.head_count", 2 }, { "attention.head_count_kv", 1 }, { "rope.dimension_count", 16 } };
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } numbers[] = { { "embedding_length", 32 },       { "block_count", 1 },
+                    { "feed_forward_length", 64 },    { "attention.head_count", 2 },
+                    { "attention.head_count_kv", 1 }, { "rope.dimension_count", 16 } };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         (void)snprintf(name, sizeof name, "%s.%s", architecture, numbers[i].key);
         key_u32(&m, name, numbers[i].value);
@@ -183,9 +191,13 @@ void make_tiny(const struct tiny_model *t)
 void make_qwen_shape(const char *path)
 {
     /* name, length of a row, rows (0: a vector) */
-    static const struct { const char *name; uint32_t ne0, ne1; } layer[] = { { "attn_norm.weight", 896, 0 }, { "attn_q.weight", 896, 14 }, { "attn_q.bias", 896, 0 },
-        { "attn_k.weight", 896, 2 }, { "attn_k.bias", 128, 0 }, { "attn_v.weight", 896, 2 }, { "attn_v.bias", 128, 0 }, { "attn_output.weight", 896, 14 },
-        { "ffn_norm.weight", 896, 0 }, { "ffn_gate.weight", 896, 4 }, { "ffn_up.weight", 896, 4 }, { "ffn_down.weight", 4864, 4 } };
+    static const struct {
+        const char *name;
+        uint32_t ne0, ne1;
+    } layer[] = { { "attn_norm.weight", 896, 0 }, { "attn_q.weight", 896, 14 },      { "attn_q.bias", 896, 0 },
+                  { "attn_k.weight", 896, 2 },    { "attn_k.bias", 128, 0 },         { "attn_v.weight", 896, 2 },
+                  { "attn_v.bias", 128, 0 },      { "attn_output.weight", 896, 14 }, { "ffn_norm.weight", 896, 0 },
+                  { "ffn_gate.weight", 896, 4 },  { "ffn_up.weight", 896, 4 },       { "ffn_down.weight", 4864, 4 } };
     struct maker m;
     char name[64];
     begin(&m);

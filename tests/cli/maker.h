@@ -5,16 +5,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A llama model that can run: 1 layer, 2 heads of 16, a vocabulary of single bytes and the space, random F32 weights from a fixed seed. */
+/* A llama model that can run: 1 layer, 2 heads of 16, a vocabulary of single bytes and the space, random F32 weights
+ * from a fixed seed. */
 struct tiny_model {
     const char *path;
-    const char *architecture;   /* NULL: llama */
-    const char *name;           /* NULL: tiny */
-    uint32_t context;           /* 0: 64 */
-    uint32_t embedding_type;    /* ggml type written for token_embd; 0: F32. The bytes stay F32. */
-    int nan_weight;             /* 1: one weight of the first layer is not a number */
-    int vocabulary_only;        /* 1: no tensors */
-    const char *chat_template;  /* NULL: none */
+    const char *architecture;  /* NULL: llama */
+    const char *name;          /* NULL: tiny */
+    uint32_t context;          /* 0: 64 */
+    uint32_t embedding_type;   /* ggml type written for token_embd; 0: F32. The bytes stay F32. */
+    int nan_weight;            /* 1: one weight of the first layer is not a number */
+    int vocabulary_only;       /* 1: no tensors */
+    const char *chat_template; /* NULL: none */
 };
 enum { TINY_EMBED = 32, TINY_VOCAB = 3 + 256 + 1, TINY_NAN_AT = 37 /* index of the NaN in blk.0.attn_q.weight */ };
 

@@ -33,7 +33,8 @@ static bool properties_accept(const json_t *schema, const json_t *value, char *w
         (void)snprintf(why, cap, "%s: required and missing", name);
         return false;
     }
-    for (void *at = json_object_iter((json_t *)(uintptr_t)value); at; at = json_object_iter_next((json_t *)(uintptr_t)value, at)) {
+    for (void *at = json_object_iter((json_t *)(uintptr_t)value); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)value, at)) {
         const char *name = json_object_iter_key(at);
         const json_t *sub = json_object_get(properties, name);
         if (!sub && json_is_false(json_object_get(schema, "additionalProperties"))) {
@@ -56,7 +57,9 @@ static bool keyword_accepts(const char *keyword, const json_t *rule, const json_
     if (strcmp(keyword, "enum") == 0) return among(rule, value);
     if (strcmp(keyword, "minimum") == 0) return json_number_value(value) >= json_number_value(rule);
     if (strcmp(keyword, "minLength") == 0) return json_string_length(value) >= (size_t)json_integer_value(rule);
-    static const char *const handled[] = { "$schema", "title", "description", "required", "properties", "additionalProperties", "items" };
+    static const char *const handled[] = { "$schema",  "title",      "description",
+                                           "required", "properties", "additionalProperties",
+                                           "items" };
     for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
         if (strcmp(keyword, handled[i]) == 0) return true;
     return false;
@@ -65,7 +68,8 @@ static bool keyword_accepts(const char *keyword, const json_t *rule, const json_
 bool schema_accepts(const json_t *schema, const json_t *value, char *why, size_t cap)
 {
     const json_t *items = json_object_get(schema, "items");
-    for (void *at = json_object_iter((json_t *)(uintptr_t)schema); at; at = json_object_iter_next((json_t *)(uintptr_t)schema, at)) {
+    for (void *at = json_object_iter((json_t *)(uintptr_t)schema); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)schema, at)) {
         if (keyword_accepts(json_object_iter_key(at), json_object_iter_value(at), value)) continue;
         char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         (void)snprintf(why, cap, "%s refuses %s", json_object_iter_key(at), is ? is : "?");

@@ -1,5 +1,6 @@
-/* test_cli_chat.c: gpt-oss's conversations and tokenizer.json files on the command line. The model is the small random one of the test data, whose
- * vocabulary has harmony's control tokens; its tokenizer.json is written here from that vocabulary. */
+/* test_cli_chat.c: gpt-oss's conversations and tokenizer.json files on the command line. The model is the small random
+ * one of the test data, whose vocabulary has harmony's control tokens; its tokenizer.json is written here from that
+ * vocabulary. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -27,7 +28,8 @@ static void write_json(const struct gguf *file)
         assert_int_equal(gguf_i64_at(file, gguf_find(file, "tokenizer.ggml.token_type"), id, &type, NULL), WK_OK);
         if (type == TOKEN_UNUSED) continue;
         struct hf_text *to = type == TOKEN_CONTROL ? &added : &vocab;
-        (void)snprintf(number, sizeof number, "%s%llu", type == TOKEN_CONTROL ? (to->n ? ",{\"id\":" : "{\"id\":") : ":", (unsigned long long)id);
+        (void)snprintf(number, sizeof number, "%s%llu",
+                       type == TOKEN_CONTROL ? (to->n ? ",{\"id\":" : "{\"id\":") : ":", (unsigned long long)id);
         if (type == TOKEN_CONTROL) {
             hf_say(to, number);
             hf_say(to, ",\"special\":true,\"content\":");
@@ -46,7 +48,8 @@ static void write_json(const struct gguf *file)
     }
     hf_say(&all, "{\"added_tokens\":[");
     hf_say(&all, added.data);
-    hf_say(&all, "],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{");
+    hf_say(&all, "],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":"
+                 "\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{");
     hf_say(&all, vocab.data);
     hf_say(&all, "},\"merges\":[");
     hf_say(&all, merges.data);
@@ -95,7 +98,8 @@ static void any_output_is_text(void **state)
     for (int seed = 1; seed <= 6; seed++) {
         char text[8];
         (void)snprintf(text, sizeof text, "%d", seed);
-        struct cli_result r = CLI("run", "-m", model, "--chat", "--reasoning", "-p", "Hi <|end|>", "-n", "80", "--temperature", "2", "--seed", text);
+        struct cli_result r = CLI("run", "-m", model, "--chat", "--reasoning", "-p", "Hi <|end|>", "-n", "80",
+                                  "--temperature", "2", "--seed", text);
         assert_ok(&r);
         assert_utf8(&r);
         assert_true(matches(r.err, ", harmony, device cpu"));
@@ -107,7 +111,8 @@ static void any_output_is_text(void **state)
 static unsigned prompt_tokens(const char *effort)
 {
     unsigned n = 0;
-    struct cli_result r = CLI("run", "-m", model, "--chat", "--reasoning-effort", effort, "-p", "Hi", "-n", "1", "--seed", "1");
+    struct cli_result r =
+        CLI("run", "-m", model, "--chat", "--reasoning-effort", effort, "-p", "Hi", "-n", "1", "--seed", "1");
     assert_ok(&r);
     const char *at = strstr(r.err, "worker: ");
     for (; at && sscanf(at, "worker: %u prompt tokens", &n) != 1; at = strstr(at + 1, "worker: ")) {}
@@ -134,7 +139,8 @@ static void forced_outputs(void **state)
     char bias[64], end[64];
     assert_ok(&id);
     (void)snprintf(bias, sizeof bias, "%d=100", atoi(id.out));
-    struct cli_result r = CLI("run", "-m", model, "--chat", "-p", "Hi", "-n", "5", "--temperature", "0", "--logit-bias", bias);
+    struct cli_result r =
+        CLI("run", "-m", model, "--chat", "-p", "Hi", "-n", "5", "--temperature", "0", "--logit-bias", bias);
     assert_ok(&r);
     assert_string_equal(r.out, "aaaaa\n");
     cli_free(&r);
@@ -154,7 +160,8 @@ static void tokenizer_json(void **state)
     (void)state;
     if (!model[0]) skip();
     static const char text[] = "the <|start|> in\xC3\xA9 123\n\n  there";
-    struct cli_result a = CLI("tokenize", "-m", model, "--special", text), b = CLI("tokenize", "-m", model, "--tokenizer", "own.json", "--special", text),
+    struct cli_result a = CLI("tokenize", "-m", model, "--special", text),
+                      b = CLI("tokenize", "-m", model, "--tokenizer", "own.json", "--special", text),
                       c = CLI("tokenize", "--tokenizer", "own.json", "--special", text);
     assert_ok(&a);
     assert_ok(&b);
@@ -186,21 +193,30 @@ static void expect_failure(struct cli_result r, int status, const char *pattern)
 static void refusals(void **state)
 {
     (void)state;
-    expect_failure(CLI("tokenize", "--tokenizer", "bad.json", "x"), 1, "MODEL_LOAD_FAILED: bad.json: model.type: model Unigram is not supported; supported is BPE\n$");
-    expect_failure(CLI("tokenize", "--tokenizer", "absent.json", "x"), 1, "MODEL_LOAD_FAILED: absent.json: No such file");
+    expect_failure(CLI("tokenize", "--tokenizer", "bad.json", "x"), 1,
+                   "MODEL_LOAD_FAILED: bad.json: model.type: model Unigram is not supported; supported is BPE\n$");
+    expect_failure(CLI("tokenize", "--tokenizer", "absent.json", "x"), 1,
+                   "MODEL_LOAD_FAILED: absent.json: No such file");
     expect_failure(CLI("tokenize", "x"), 2, "--model FILE is needed");
-    expect_failure(CLI("run", "-m", "tiny.gguf", "--tokenizer", "bad.json", "-p", "x"), 1, "bad.json: model.type: model Unigram");
-    expect_failure(CLI("run", "-m", "tiny.gguf", "--reasoning", "-p", "x"), 2, "--reasoning is for chats with gpt-oss models");
-    expect_failure(CLI("run", "-m", "tiny.gguf", "--reasoning-effort", "high", "-p", "x"), 2, "--reasoning-effort is for chats with gpt-oss models");
+    expect_failure(CLI("run", "-m", "tiny.gguf", "--tokenizer", "bad.json", "-p", "x"), 1,
+                   "bad.json: model.type: model Unigram");
+    expect_failure(CLI("run", "-m", "tiny.gguf", "--reasoning", "-p", "x"), 2,
+                   "--reasoning is for chats with gpt-oss models");
+    expect_failure(CLI("run", "-m", "tiny.gguf", "--reasoning-effort", "high", "-p", "x"), 2,
+                   "--reasoning-effort is for chats with gpt-oss models");
     expect_failure(CLI("run", "--reasoning", "--log", "json", "-p", "x"), 2, "exclude each other");
     expect_failure(CLI("run", "--reasoning-effort", "extreme", "-p", "x"), 2, "low|medium|high");
-    if (model[0]) expect_failure(CLI("run", "-m", "tiny.gguf", "--tokenizer", "own.json", "-p", "x"), 1, "own.json: .*(the model's vocabulary has 260|belongs to another model)");
+    if (model[0])
+        expect_failure(CLI("run", "-m", "tiny.gguf", "--tokenizer", "own.json", "-p", "x"), 1,
+                       "own.json: .*(the model's vocabulary has 260|belongs to another model)");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_output_is_text), cmocka_unit_test(effort_is_in_the_prompt), cmocka_unit_test(forced_outputs), cmocka_unit_test(tokenizer_json), cmocka_unit_test(refusals),
+        cmocka_unit_test(any_output_is_text), cmocka_unit_test(effort_is_in_the_prompt),
+        cmocka_unit_test(forced_outputs),     cmocka_unit_test(tokenizer_json),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

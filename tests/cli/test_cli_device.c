@@ -1,5 +1,5 @@
-/* test_cli_device.c: --device cuda where there is no GPU: each cause has its message and its exit status, and nothing falls back to the CPU. A machine
- * that has one shows none of it to these tests. */
+/* test_cli_device.c: --device cuda where there is no GPU: each cause has its message and its exit status, and nothing
+ * falls back to the CPU. A machine that has one shows none of it to these tests. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -37,7 +37,8 @@ static void every_command_refuses(void **state)
         if (strcmp(args[n - 1], "--out") == 0) args[n++] = "taps";
         struct cli_result r = cli(args, NULL);
         const char *line = last_line(r.err);
-        if (r.status != 1 || r.out[0] || !matches(line, NO_GPU)) fail_msg("worker %s: status %d, \"%s\"", args[0], r.status, line);
+        if (r.status != 1 || r.out[0] || !matches(line, NO_GPU))
+            fail_msg("worker %s: status %d, \"%s\"", args[0], r.status, line);
         cli_free(&r);
     }
 }
@@ -46,8 +47,10 @@ static void environment_asks_for_it(void **state)
 {
     (void)state;
     assert_int_equal(setenv("WORKER_DEVICE", "cuda", 1), 0);
-    assert_int_equal(setenv("WORKER_GPU_DEVICE", "3", 1), 0); /* means nothing to --device cpu, where it is not on the command line */
-    struct cli_result r = CLI("run", "--model", "nowhere.gguf", "--prompt", "x"), c = CLI("run", "--device", "cpu", "--prompt", "x", "-n", "1");
+    assert_int_equal(setenv("WORKER_GPU_DEVICE", "3", 1),
+                     0); /* means nothing to --device cpu, where it is not on the command line */
+    struct cli_result r = CLI("run", "--model", "nowhere.gguf", "--prompt", "x"),
+                      c = CLI("run", "--device", "cpu", "--prompt", "x", "-n", "1");
     assert_int_equal(unsetenv("WORKER_DEVICE") | unsetenv("WORKER_GPU_DEVICE"), 0);
     assert_int_equal(r.status, 1);
     assert_true(matches(r.err, NO_GPU)); /* the device is looked at before the model */
@@ -77,20 +80,29 @@ static void usage(void **state)
 {
     (void)state;
     static const char digest[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-    const struct { const char *args[8]; const char *pattern; } wrong[] = {
+    const struct {
+        const char *args[8];
+        const char *pattern;
+    } wrong[] = {
         { { "run", "--gpu-device", "0", "--prompt", "x" }, "--gpu-device needs --device cuda" },
         { { "plan", "--device", "cpu", "--gpu-device", "1", "tiny.gguf" }, "--gpu-device needs --device cuda" },
         { { "run", "--digest", digest, "--prompt", "x" }, "--digest needs --device cuda" },
-        { { "score", "--upload-chunk-mb", "4", "--model", "m", "--ids", "1" }, "--upload-chunk-mb needs --device cuda" },
+        { { "score", "--upload-chunk-mb", "4", "--model", "m", "--ids", "1" },
+          "--upload-chunk-mb needs --device cuda" },
         { { "run", "--device", "cuda", "--digest", "0123", "--prompt", "x" }, "--digest: expected 64 to 64 bytes" },
-        { { "run", "--device", "cuda", "--gpu-device", "-1", "--prompt", "x" }, "--gpu-device: expected a whole number, 0 to 1023" },
-        { { "run", "--device", "cuda", "--upload-chunk-mb", "65", "--prompt", "x" }, "--upload-chunk-mb: expected a whole number, 0 to 64" },
-        { { "run", "--device", "cuda", "--digest", "X123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "--prompt", "x" }, "--digest: expected 64 lower-case hexadecimal digits" },
+        { { "run", "--device", "cuda", "--gpu-device", "-1", "--prompt", "x" },
+          "--gpu-device: expected a whole number, 0 to 1023" },
+        { { "run", "--device", "cuda", "--upload-chunk-mb", "65", "--prompt", "x" },
+          "--upload-chunk-mb: expected a whole number, 0 to 64" },
+        { { "run", "--device", "cuda", "--digest", "X123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            "--prompt", "x" },
+          "--digest: expected 64 lower-case hexadecimal digits" },
         { { "verify" }, "needs --device cuda" },
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct cli_result r = cli(wrong[i].args, NULL);
-        if (r.status != 2 || r.out[0] || !matches(r.err, wrong[i].pattern)) fail_msg("case %zu: status %d, \"%s\"", i, r.status, r.err);
+        if (r.status != 2 || r.out[0] || !matches(r.err, wrong[i].pattern))
+            fail_msg("case %zu: status %d, \"%s\"", i, r.status, r.err);
         cli_free(&r);
     }
 }
@@ -99,7 +111,8 @@ static void usage(void **state)
 static void plan_needs_no_gpu(void **state)
 {
     (void)state;
-    struct cli_result r = CLI("plan", "--device", "cuda", "tiny.gguf", "--json"), t = CLI("plan", "--device", "cuda", "tiny.gguf");
+    struct cli_result r = CLI("plan", "--device", "cuda", "tiny.gguf", "--json"),
+                      t = CLI("plan", "--device", "cuda", "tiny.gguf");
 #if WORKER_HAS_CUDA
     json_t *plan = json_loads(r.out, 0, NULL), *bytes = json_object_get(plan, "bytes");
     assert_int_equal(r.status, 0);
@@ -109,9 +122,10 @@ static void plan_needs_no_gpu(void **state)
     const char *key;
     json_t *value;
     json_int_t sum = 0;
-    json_object_foreach(bytes, key, value) sum += json_integer_value(value);
+    json_object_foreach (bytes, key, value) sum += json_integer_value(value);
     assert_true(sum > 0 && sum == json_integer_value(json_object_get(plan, "total")));
-    assert_true(json_integer_value(json_object_get(bytes, "weights")) > 0 && json_integer_value(json_object_get(bytes, "kv")) > 0);
+    assert_true(json_integer_value(json_object_get(bytes, "weights")) > 0 &&
+                json_integer_value(json_object_get(bytes, "kv")) > 0);
     json_decref(plan);
     assert_int_equal(t.status, 0);
     assert_true(matches(t.out, "available +not known: device cuda: "));
@@ -136,12 +150,13 @@ static void capabilities_say_cpu(void **state)
     cli_free(&r);
 }
 
-/* ---- an installation whose device module is not what it should be ------------------------------------------------------- */
+/* ---- an installation whose device module is not what it should be -------------------------------------- */
 
 static void expect_installed(const char *pattern)
 {
     struct cli_result r = CLI("run", "--device", "cuda", "--prompt", "x");
-    if (r.status != 1 || r.out[0] || !matches(r.err, pattern)) fail_msg("expected \"%s\", got status %d, \"%s\"", pattern, r.status, r.err);
+    if (r.status != 1 || r.out[0] || !matches(r.err, pattern))
+        fail_msg("expected \"%s\", got status %d, \"%s\"", pattern, r.status, r.err);
     cli_free(&r);
 }
 
@@ -152,7 +167,9 @@ static void wrong_modules(void **state)
     cli_install(module);
     (void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(module, '/') - module), module);
     cli_program = "prefix/bin/worker";
-    (void)snprintf(pattern, sizeof pattern, "DEVICE_NOT_FOUND: device cuda: this installation has no device-cuda\\.so \\(looked at: /.*/%s\\)", module);
+    (void)snprintf(pattern, sizeof pattern,
+                   "DEVICE_NOT_FOUND: device cuda: this installation has no device-cuda\\.so \\(looked at: /.*/%s\\)",
+                   module);
     expect_installed(pattern);
     make_file(module, "\177ELF but no more", 15);
     assert_int_equal(chmod(module, 0644), 0);
@@ -185,8 +202,10 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_command_refuses), cmocka_unit_test(environment_asks_for_it), cmocka_unit_test(the_event_has_numbers), cmocka_unit_test(usage),
-        cmocka_unit_test(plan_needs_no_gpu), cmocka_unit_test(capabilities_say_cpu), cmocka_unit_test(wrong_modules),
+        cmocka_unit_test(every_command_refuses), cmocka_unit_test(environment_asks_for_it),
+        cmocka_unit_test(the_event_has_numbers), cmocka_unit_test(usage),
+        cmocka_unit_test(plan_needs_no_gpu),     cmocka_unit_test(capabilities_say_cpu),
+        cmocka_unit_test(wrong_modules),
     };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -1,5 +1,5 @@
-/* test_cli_fault.c: what the program answers to each fault of a device: the code, its number, the exit status, and that nothing else was printed. The
- * device is fake_device.c in an installation of its own. */
+/* test_cli_fault.c: what the program answers to each fault of a device: the code, its number, the exit status, and that
+ * nothing else was printed. The device is fake_device.c in an installation of its own. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -18,8 +18,12 @@ static const struct {
     bool verify; /* met by worker verify, not by worker run */
 } faults[] = {
     { "no-driver", "DEVICE_NOT_FOUND", "device cuda: no NVIDIA driver here", 1, 1, false },
-    { "full", "INSUFFICIENT_VRAM", "^tiny\\.gguf: needs [0-9]+ bytes \\(weights [0-9]+, KV cache [0-9]+ for a context of 64\\), GPU 0 \\(Fake GPU\\) has 1000 available of 8589934592;", 1, 2, false },
-    { "no-memory", "INSUFFICIENT_VRAM", "GPU 0 \\(Fake GPU\\) has 7516192768 available of 8589934592: kv: required 4096 bytes more", 1, 2, false },
+    { "full", "INSUFFICIENT_VRAM",
+      "^tiny\\.gguf: needs [0-9]+ bytes \\(weights [0-9]+, KV cache [0-9]+ for a context of 64\\), GPU 0 \\(Fake "
+      "GPU\\) has 1000 available of 8589934592;",
+      1, 2, false },
+    { "no-memory", "INSUFFICIENT_VRAM",
+      "GPU 0 \\(Fake GPU\\) has 7516192768 available of 8589934592: kv: required 4096 bytes more", 1, 2, false },
     { "digest", "MODEL_LOAD_FAILED", "^tiny\\.gguf: the weights' digest is 1, 2 was demanded", 1, 4, false },
     { "host-page", "VRAM_RESIDENCY_FAILED", "^tiny\\.gguf: weights: byte 2097152 is host memory", 1, 6, false },
     { "lost-at-once", "CUDA_ERROR", "^context: cudaErrorIllegalAddress: ", 70, 7, false },
@@ -52,19 +56,27 @@ static void each_fault(void **state)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         assert_int_equal(setenv("WORKER_FAKE", faults[i].fault, 1), 0);
         const char *command = faults[i].verify ? "verify" : "run";
-        struct cli_result plain = faults[i].verify ? CLI("verify", "--device", "cuda", "-m", "tiny.gguf") : CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "3");
-        struct cli_result json = faults[i].verify ? CLI("verify", "--device", "cuda", "-m", "tiny.gguf", "--log", "json")
-                                                  : CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "3", "--log", "json");
+        struct cli_result plain = faults[i].verify
+                                      ? CLI("verify", "--device", "cuda", "-m", "tiny.gguf")
+                                      : CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "3");
+        struct cli_result json =
+            faults[i].verify
+                ? CLI("verify", "--device", "cuda", "-m", "tiny.gguf", "--log", "json")
+                : CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "3", "--log", "json");
         char start[64];
         (void)snprintf(start, sizeof start, "^worker: error: %s: ", faults[i].code);
-        if (plain.status != faults[i].status || json.status != faults[i].status || !matches(last_line(plain.err), start))
-            fail_msg("%s, %s: status %d and %d, \"%s\"", command, faults[i].fault, plain.status, json.status, plain.err);
-        if (strcmp(faults[i].fault, "damaged") != 0 && plain.out[0]) fail_msg("%s: printed \"%s\"", faults[i].fault, plain.out);
+        if (plain.status != faults[i].status || json.status != faults[i].status ||
+            !matches(last_line(plain.err), start))
+            fail_msg("%s, %s: status %d and %d, \"%s\"", command, faults[i].fault, plain.status, json.status,
+                     plain.err);
+        if (strcmp(faults[i].fault, "damaged") != 0 && plain.out[0])
+            fail_msg("%s: printed \"%s\"", faults[i].fault, plain.out);
         json_t *event = last_event(json.err);
         assert_string_equal(text_of(event, "event"), "error");
         assert_string_equal(text_of(event, "code"), faults[i].code);
         assert_int_equal(json_integer_value(json_object_get(event, "device_code")), faults[i].number);
-        if (!matches(text_of(event, "message"), faults[i].text)) fail_msg("%s: \"%s\"", faults[i].fault, text_of(event, "message"));
+        if (!matches(text_of(event, "message"), faults[i].text))
+            fail_msg("%s: \"%s\"", faults[i].fault, text_of(event, "message"));
         if (strcmp(faults[i].code, "INSUFFICIENT_VRAM") == 0) {
             assert_string_equal(text_of(event, "model"), "tiny");
             assert_int_equal(json_integer_value(json_object_get(event, "gpu_device")), 0);
@@ -82,7 +94,8 @@ static void each_fault(void **state)
 static void no_fault(void **state)
 {
     (void)state;
-    struct cli_result r = CLI("run", "--device", "cuda", "--gpu-device", "1", "-m", "tiny.gguf", "-p", "abc", "-n", "3", "--seed", "1", "--ids");
+    struct cli_result r = CLI("run", "--device", "cuda", "--gpu-device", "1", "-m", "tiny.gguf", "-p", "abc", "-n", "3",
+                              "--seed", "1", "--ids");
     struct cli_result cpu = CLI("run", "-m", "tiny.gguf", "-p", "abc", "-n", "3", "--seed", "1", "--ids");
     assert_int_equal(r.status, 0);
     assert_string_equal(r.out, cpu.out); /* the fake computes on the CPU */
@@ -107,7 +120,8 @@ static void no_fault(void **state)
 static void verify_and_plan(void **state)
 {
     (void)state;
-    struct cli_result text = CLI("verify", "--device", "cuda", "-m", "tiny.gguf"), json = CLI("verify", "--device", "cuda", "-m", "tiny.gguf", "--json");
+    struct cli_result text = CLI("verify", "--device", "cuda", "-m", "tiny.gguf"),
+                      json = CLI("verify", "--device", "cuda", "-m", "tiny.gguf", "--json");
     assert_int_equal(text.status, 0);
     assert_true(matches(text.out, "sealed +yes, write-protected\ndigest +00ff\nfrom device +00ff\n"));
     json_t *document = json_loads(json.out, 0, NULL), *handle = json_object_get(document, "handle");
@@ -130,7 +144,8 @@ static void verify_and_plan(void **state)
     assert_int_equal(unsetenv("WORKER_FAKE"), 0);
     assert_int_equal(plan.status, 1);
     assert_true(matches(plan.out, "fits +no\n"));
-    assert_true(matches(plan.err, "INSUFFICIENT_VRAM: tiny.gguf: needs [0-9]+ bytes, GPU 0 \\(Fake GPU\\) has 1000 available"));
+    assert_true(
+        matches(plan.err, "INSUFFICIENT_VRAM: tiny.gguf: needs [0-9]+ bytes, GPU 0 \\(Fake GPU\\) has 1000 available"));
     cli_free(&plan);
     struct cli_result none = CLI("run", "--device", "cuda", "--gpu-device", "2", "-m", "tiny.gguf", "-p", "x");
     assert_int_equal(none.status, 1);
@@ -158,6 +173,7 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(each_fault), cmocka_unit_test(no_fault), cmocka_unit_test(verify_and_plan) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(each_fault), cmocka_unit_test(no_fault),
+                                        cmocka_unit_test(verify_and_plan) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -1,4 +1,5 @@
-/* test_cli_gpu.c: --device cuda on a GPU, as a user meets it: generation, the sealed handle and its digest, a demanded digest, a wrong index, too little memory. */
+/* test_cli_gpu.c: --device cuda on a GPU, as a user meets it: generation, the sealed handle and its digest, a demanded
+ * digest, a wrong index, too little memory. */
 #include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,15 +60,18 @@ static const char *text_of(const json_t *object, const char *key)
 static void run(void **state)
 {
     (void)state;
-    struct cli_result a = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n", "20");
-    struct cli_result b = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n", "20", "--upload-chunk-mb", "1");
+    struct cli_result a =
+        CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n", "20");
+    struct cli_result b = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n",
+                              "20", "--upload-chunk-mb", "1");
     assert_int_equal(a.status, 0);
     assert_true(matches(a.out, "^[0-9]+( [0-9]+)*\n$"));
     assert_string_equal(a.out, b.out);
     assert_true(matches(a.err, "device cuda \\(GPU 0, NVIDIA [^)]+\\), model tiny"));
     cli_free(&a);
     cli_free(&b);
-    struct cli_result text = CLI("run", "--device", "cuda", "--temperature", "0", "-n", "16", "--prompt", "Write a haiku about rain");
+    struct cli_result text =
+        CLI("run", "--device", "cuda", "--temperature", "0", "-n", "16", "--prompt", "Write a haiku about rain");
     assert_int_equal(text.status, 0);
     assert_true(isalpha((unsigned char)text.out[0]));
     cli_free(&text);
@@ -96,7 +100,8 @@ static void verify(void **state)
     json_t *plan = json_loads(p.out, 0, NULL);
     assert_int_equal(p.status, 0);
     assert_true(json_integer_value(json_object_get(plan, "available")) > 0);
-    assert_int_equal(json_integer_value(json_object_get(plan, "total")), json_integer_value(json_object_get(handle, "vram_bytes"))); /* what was planned is what is used */
+    assert_int_equal(json_integer_value(json_object_get(plan, "total")),
+                     json_integer_value(json_object_get(handle, "vram_bytes"))); /* what was planned is what is used */
     json_decref(plan);
     json_decref(document);
     cli_free(&p);
@@ -108,7 +113,8 @@ static void demanded_digest(void **state)
     (void)state;
     char digest[65];
     digest_of("tiny.gguf", digest);
-    struct cli_result right = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "2", "--log", "json", "--digest", digest);
+    struct cli_result right =
+        CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "2", "--log", "json", "--digest", digest);
     assert_int_equal(right.status, 0);
     json_t *event = event_of(right.err, "model_load_complete");
     assert_true(json_is_true(json_object_get(event, "sealed")));
@@ -121,17 +127,21 @@ static void demanded_digest(void **state)
     }
     cli_free(&right);
     digest[0] = digest[0] == '0' ? '1' : '0';
-    struct cli_result wrong = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "2", "--digest", digest);
+    struct cli_result wrong =
+        CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "2", "--digest", digest);
     assert_int_equal(wrong.status, 1);
     assert_string_equal(wrong.out, "");
-    assert_true(matches(last_line(wrong.err), "MODEL_LOAD_FAILED: tiny\\.gguf: the weights' digest is [0-9a-f]{64}, [0-9a-f]{64} was demanded"));
+    assert_true(
+        matches(last_line(wrong.err),
+                "MODEL_LOAD_FAILED: tiny\\.gguf: the weights' digest is [0-9a-f]{64}, [0-9a-f]{64} was demanded"));
     cli_free(&wrong);
 }
 
 static void no_such_gpu(void **state)
 {
     (void)state;
-    struct cli_result r = CLI("run", "--device", "cuda", "--gpu-device", "99", "-m", "tiny.gguf", "-p", "abc", "--log", "json");
+    struct cli_result r =
+        CLI("run", "--device", "cuda", "--gpu-device", "99", "-m", "tiny.gguf", "-p", "abc", "--log", "json");
     assert_int_equal(r.status, 1);
     json_t *event = event_of(r.err, "error");
     assert_string_equal(text_of(event, "code"), "INVALID_DEVICE");
@@ -148,16 +158,21 @@ static void too_little_memory(void **state)
     size_t available = 0, total = 0;
     void *ballast = NULL;
     assert_int_equal(cudaMemGetInfo(&available, &total), cudaSuccess);
-    for (size_t left = (size_t)700 << 20; cudaMalloc(&ballast, available - left) != cudaSuccess; left += (size_t)64 << 20) (void)cudaGetLastError();
-    struct cli_result r = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "--context", "8388608", "--log", "json");
+    for (size_t left = (size_t)700 << 20; cudaMalloc(&ballast, available - left) != cudaSuccess;
+         left += (size_t)64 << 20)
+        (void)cudaGetLastError();
+    struct cli_result r =
+        CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "--context", "8388608", "--log", "json");
     struct cli_result p = CLI("plan", "--device", "cuda", "tiny.gguf", "--context", "8388608");
     assert_int_equal(cudaFree(ballast), cudaSuccess);
     assert_int_equal(r.status, 1);
     json_t *event = event_of(r.err, "error");
     assert_string_equal(text_of(event, "code"), "INSUFFICIENT_VRAM");
     assert_int_equal(json_integer_value(json_object_get(event, "device_code")), 2);
-    assert_true(json_integer_value(json_object_get(event, "vram_required")) > json_integer_value(json_object_get(event, "vram_available")));
-    assert_true(matches(text_of(event, "message"), "^tiny\\.gguf: needs [0-9]+ bytes .*GPU 0 \\(NVIDIA [^)]+\\) has [0-9]+ available of [0-9]+"));
+    assert_true(json_integer_value(json_object_get(event, "vram_required")) >
+                json_integer_value(json_object_get(event, "vram_available")));
+    assert_true(matches(text_of(event, "message"),
+                        "^tiny\\.gguf: needs [0-9]+ bytes .*GPU 0 \\(NVIDIA [^)]+\\) has [0-9]+ available of [0-9]+"));
     json_decref(event);
     assert_int_equal(p.status, 1);
     assert_true(matches(p.err, "INSUFFICIENT_VRAM: tiny.gguf: needs "));
@@ -182,7 +197,8 @@ static double perplexity_of(struct cli_result *r)
 static void perplexity(void **state)
 {
     (void)state;
-    struct cli_result exact = CLI("score", "--file", HELDOUT_TEXT, "--exact"), gpu = CLI("score", "--file", HELDOUT_TEXT, "--device", "cuda");
+    struct cli_result exact = CLI("score", "--file", HELDOUT_TEXT, "--exact"),
+                      gpu = CLI("score", "--file", HELDOUT_TEXT, "--device", "cuda");
     const double want = perplexity_of(&exact), got = perplexity_of(&gpu);
     print_message("perplexity: exact %.6f, cuda %.6f (%+.4f %%)\n", want, got, 100 * (got / want - 1));
     assert_true(want > 1 && got > want * 0.998 && got < want * 1.002);
@@ -202,6 +218,11 @@ int main(void)
         (void)fprintf(stderr, "no GPU here: skipped\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(run), cmocka_unit_test(verify), cmocka_unit_test(demanded_digest), cmocka_unit_test(no_such_gpu), cmocka_unit_test(too_little_memory), cmocka_unit_test(perplexity) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(run),
+                                        cmocka_unit_test(verify),
+                                        cmocka_unit_test(demanded_digest),
+                                        cmocka_unit_test(no_such_gpu),
+                                        cmocka_unit_test(too_little_memory),
+                                        cmocka_unit_test(perplexity) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

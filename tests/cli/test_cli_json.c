@@ -1,4 +1,5 @@
-/* test_cli_json.c: every JSON document against its schema, the plan against its own sum, and the documents made from the table of options. */
+/* test_cli_json.c: every JSON document against its schema, the plan against its own sum, and the documents made from
+ * the table of options. */
 #include "cli.h"
 
 #include <jansson.h>
@@ -41,12 +42,21 @@ static void assert_schema(const char *name, const json_t *value)
 static void checker_refuses(void **state)
 {
     (void)state;
-    static const char *const wrong[] = { "[]", "{}", "{\"model_id\":\"x\"}",
-        "{\"model_id\":\"\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],\"context_max\":1,\"vocab_size\":0}",
-        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"spiral\",\"attention\":\"mha\",\"quant\":[],\"context_max\":1,\"vocab_size\":0}",
-        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[1],\"context_max\":1,\"vocab_size\":0}",
-        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],\"context_max\":0,\"vocab_size\":0}",
-        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],\"context_max\":1,\"vocab_size\":0,\"more\":1}" };
+    static const char *const wrong[] = {
+        "[]",
+        "{}",
+        "{\"model_id\":\"x\"}",
+        "{\"model_id\":\"\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],"
+        "\"context_max\":1,\"vocab_size\":0}",
+        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"spiral\",\"attention\":\"mha\",\"quant\":[],"
+        "\"context_max\":1,\"vocab_size\":0}",
+        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[1],"
+        "\"context_max\":1,\"vocab_size\":0}",
+        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],"
+        "\"context_max\":0,\"vocab_size\":0}",
+        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],"
+        "\"context_max\":1,\"vocab_size\":0,\"more\":1}"
+    };
     json_t *schema = json_load_file(WORKER_CONTRACTS "/mcd-schema.json", 0, NULL);
     char why[512];
     assert_non_null(schema);
@@ -93,8 +103,12 @@ static void descriptor(void **state)
 static void names_are_harmless(void **state)
 {
     (void)state;
-    make_tiny(&(struct tiny_model){ .path = "loud.gguf", .name = "\x1b]0;owned\x07\xc2\x9b" "31m" });
-    struct cli_result text = CLI("inspect", "loud.gguf"), plan = CLI("plan", "loud.gguf"), json = CLI("inspect", "--json", "loud.gguf"), run = CLI("run", "-m", "loud.gguf", "-p", "x", "-n", "1");
+    make_tiny(&(struct tiny_model){ .path = "loud.gguf",
+                                    .name = "\x1b]0;owned\x07\xc2\x9b"
+                                            "31m" });
+    struct cli_result text = CLI("inspect", "loud.gguf"), plan = CLI("plan", "loud.gguf"),
+                      json = CLI("inspect", "--json", "loud.gguf"),
+                      run = CLI("run", "-m", "loud.gguf", "-p", "x", "-n", "1");
     assert_int_equal(text.status | plan.status | json.status | run.status, 0);
     assert_null(strpbrk(text.out, "\x1b\x07"));
     assert_null(strstr(text.out, "\xc2\x9b"));
@@ -110,14 +124,16 @@ static void names_are_harmless(void **state)
 static void sidecar_names_the_model(void **state)
 {
     (void)state;
-    static const char text[] = "{\"model_id\": \"org/tiny-one\", \"vocab_size\": 260, \"context_max\": 64, \"note\": \"kept out\"}";
+    static const char text[] =
+        "{\"model_id\": \"org/tiny-one\", \"vocab_size\": 260, \"context_max\": 64, \"note\": \"kept out\"}";
     make_tiny(&(struct tiny_model){ .path = "named.gguf" });
     make_file("named.mcd.json", text, sizeof text - 1);
     json_t *d = document(CLI("inspect", "--json", "named.gguf")), *mcd = json_object_get(d, "mcd");
     assert_schema("mcd-schema.json", mcd);
     assert_string_equal(json_string_value(json_object_get(mcd, "model_id")), "org/tiny-one");
     json_decref(d);
-    struct cli_result shorter = CLI("plan", "named.gguf", "--context", "32"); /* a context asked for is no contradiction */
+    struct cli_result shorter =
+        CLI("plan", "named.gguf", "--context", "32"); /* a context asked for is no contradiction */
     assert_int_equal(shorter.status, 0);
     cli_free(&shorter);
 }
@@ -125,11 +141,12 @@ static void sidecar_names_the_model(void **state)
 static void plan_adds_up(void **state)
 {
     (void)state;
-    json_t *d = document(CLI("plan", "tiny.gguf", "--json", "--max-sequences", "4")), *bytes = json_object_get(d, "bytes");
+    json_t *d = document(CLI("plan", "tiny.gguf", "--json", "--max-sequences", "4")),
+           *bytes = json_object_get(d, "bytes");
     json_int_t total = 0;
     const char *kind;
     json_t *value;
-    json_object_foreach(bytes, kind, value) total += json_integer_value(value);
+    json_object_foreach (bytes, kind, value) total += json_integer_value(value);
     assert_true(json_is_true(json_object_get(d, "feasible")));
     assert_int_equal(total, json_integer_value(json_object_get(d, "total")));
     assert_true(json_integer_value(json_object_get(bytes, "weights")) > 0);
@@ -141,7 +158,8 @@ static void plan_adds_up(void **state)
     assert_int_equal(json_integer_value(json_object_get(all, "window")), 0);
     assert_int_equal(json_integer_value(json_object_get(all, "layers")), 1);
     assert_int_equal(json_integer_value(json_object_get(all, "pages")), 4 * 64 / 32);
-    assert_int_equal(json_integer_value(json_object_get(all, "bytes")), json_integer_value(json_object_get(bytes, "kv")));
+    assert_int_equal(json_integer_value(json_object_get(all, "bytes")),
+                     json_integer_value(json_object_get(bytes, "kv")));
     json_decref(d);
 }
 
@@ -164,14 +182,17 @@ static void plugins_are_listed(void **state)
     json_t *d = document(CLI("plugin", "list", "--json")), *list = json_object_get(d, "plugins");
     assert_true(json_array_size(list) >= 3);
     for (size_t i = 0; i < json_array_size(list); i++) {
-        json_t *e = json_array_get(list, i), *one = document(CLI("plugin", "info", "--json", json_string_value(json_object_get(e, "path"))));
+        json_t *e = json_array_get(list, i),
+               *one = document(CLI("plugin", "info", "--json", json_string_value(json_object_get(e, "path"))));
         static const char *const keys[] = { "id", "kind", "claims", "path", "sha256" };
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
             assert_true(json_string_length(json_object_get(e, keys[k])) > 0);
-            assert_true(json_equal(json_object_get(e, keys[k]), json_object_get(one, keys[k]))); /* what runs is what the note says */
+            assert_true(json_equal(json_object_get(e, keys[k]),
+                                   json_object_get(one, keys[k]))); /* what runs is what the note says */
         }
         json_decref(one);
-        if (!json_object_get(e, "cuda")) continue; /* a build with CUDA: the module says that it belongs to this plugin */
+        if (!json_object_get(e, "cuda"))
+            continue; /* a build with CUDA: the module says that it belongs to this plugin */
         assert_string_equal(json_string_value(json_object_get(e, "kind")), "quantization");
         one = document(CLI("plugin", "info", "--json", json_string_value(json_object_get(e, "cuda"))));
         assert_string_equal(json_string_value(json_object_get(one, "kind")), "quantization-cuda");
@@ -181,7 +202,7 @@ static void plugins_are_listed(void **state)
     json_decref(d);
 }
 
-/* ---- documents ---------------------------------------------------------------------------------------------------------- */
+/* ---- documents ----------------------------------------------------------------------------------------- */
 
 static char *made(const char *name)
 {
@@ -218,22 +239,38 @@ static void documents_name_every_option(void **state)
     assert_int_equal(system("bash -n '" WORKER_DOCUMENTS "/worker.bash'"), 0);
     if (system("command -v zsh >/dev/null") == 0) assert_int_equal(system("zsh -n '" WORKER_DOCUMENTS "/_worker'"), 0);
     if (system("command -v groff >/dev/null") == 0)
-        assert_int_equal(system("test -z \"$(groff -man -ww -Tutf8 '" WORKER_DOCUMENTS "/worker.1' 2>&1 >/dev/null)\""), 0);
+        assert_int_equal(system("test -z \"$(groff -man -ww -Tutf8 '" WORKER_DOCUMENTS "/worker.1' 2>&1 >/dev/null)\""),
+                         0);
 }
 
 static void bash_completes(void **state)
 {
     (void)state;
-    assert_int_equal(system("bash -c '. " WORKER_DOCUMENTS "/worker.bash; COMP_WORDS=(worker run --temp); COMP_CWORD=2; _worker; test \"${COMPREPLY[*]}\" = --temperature'"), 0);
-    assert_int_equal(system("bash -c '. " WORKER_DOCUMENTS "/worker.bash; COMP_WORDS=(worker det); COMP_CWORD=1; _worker; test \"${COMPREPLY[*]}\" = detokenize'"), 0);
-    assert_int_equal(system("bash -c '. " WORKER_DOCUMENTS "/worker.bash; COMP_WORDS=(worker run --device c); COMP_CWORD=3; _worker; test \"${COMPREPLY[*]}\" = \"cpu cuda\"'"), 0);
+    assert_int_equal(system("bash -c '. " WORKER_DOCUMENTS
+                            "/worker.bash; COMP_WORDS=(worker run --temp); COMP_CWORD=2; _worker; "
+                            "test \"${COMPREPLY[*]}\" = --temperature'"),
+                     0);
+    assert_int_equal(
+        system("bash -c '. " WORKER_DOCUMENTS
+               "/worker.bash; COMP_WORDS=(worker det); COMP_CWORD=1; _worker; test \"${COMPREPLY[*]}\" = detokenize'"),
+        0);
+    assert_int_equal(system("bash -c '. " WORKER_DOCUMENTS
+                            "/worker.bash; COMP_WORDS=(worker run --device c); COMP_CWORD=3; "
+                            "_worker; test \"${COMPREPLY[*]}\" = \"cpu cuda\"'"),
+                     0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(checker_refuses), cmocka_unit_test(profile), cmocka_unit_test(descriptor), cmocka_unit_test(names_are_harmless),
-        cmocka_unit_test(sidecar_names_the_model),
-        cmocka_unit_test(plan_adds_up), cmocka_unit_test(plan_names_what_is_missing), cmocka_unit_test(plugins_are_listed), cmocka_unit_test(documents_name_every_option),
-        cmocka_unit_test(bash_completes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(checker_refuses),
+                                        cmocka_unit_test(profile),
+                                        cmocka_unit_test(descriptor),
+                                        cmocka_unit_test(names_are_harmless),
+                                        cmocka_unit_test(sidecar_names_the_model),
+                                        cmocka_unit_test(plan_adds_up),
+                                        cmocka_unit_test(plan_names_what_is_missing),
+                                        cmocka_unit_test(plugins_are_listed),
+                                        cmocka_unit_test(documents_name_every_option),
+                                        cmocka_unit_test(bash_completes) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -1,4 +1,5 @@
-/* test_cli_model.c: the commands at work: generation, tokens, scores, taps, on a crafted model and, where the data are, on a trained one. */
+/* test_cli_model.c: the commands at work: generation, tokens, scores, taps, on a crafted model and, where the data are,
+ * on a trained one. */
 #include "cli.h"
 
 #include <jansson.h>
@@ -24,14 +25,17 @@ static void assert_ok(const struct cli_result *r)
     if (r->status != 0) fail_msg("status %d, standard error:\n%s", r->status, r->err);
 }
 
-/* ---- run -------------------------------------------------------------------------------------------------------------- */
+/* ---- run ----------------------------------------------------------------------------------------------- */
 
 static void same_seed_same_ids(void **state)
 {
     (void)state;
-    struct cli_result a = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n", "20", "--temperature", "1.5");
-    struct cli_result b = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n", "20", "--temperature", "1.5", "--threads", "1");
-    struct cli_result c = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--seed", "18446744073709551615", "--ids", "-n", "20", "--temperature", "1.5");
+    struct cli_result a =
+        CLI("run", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n", "20", "--temperature", "1.5");
+    struct cli_result b = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--seed", "7", "--ids", "-n", "20",
+                              "--temperature", "1.5", "--threads", "1");
+    struct cli_result c = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--seed", "18446744073709551615", "--ids", "-n",
+                              "20", "--temperature", "1.5");
     assert_ok(&a);
     assert_ok(&b);
     assert_ok(&c);
@@ -39,8 +43,11 @@ static void same_seed_same_ids(void **state)
     assert_string_equal(a.out, b.out);
     assert_string_not_equal(a.out, c.out);
     assert_true(matches(c.err, "seed 18446744073709551615"));
-    assert_true(matches(a.err, "^worker: [0-9]+ prompt tokens in [0-9.]+ s \\([0-9.]+ tok/s\\), [0-9]+ tokens in [0-9.]+ s \\([0-9.]+ tok/s\\), seed 7, "
-                               "finish (stop|length), raw, device cpu \\([a-z0-9]+, [0-9]+ threads, 8-bit activations\\), model tiny\n$"));
+    assert_true(matches(
+        a.err,
+        "^worker: [0-9]+ prompt tokens in [0-9.]+ s \\([0-9.]+ tok/s\\), [0-9]+ tokens in [0-9.]+ s \\([0-9.]+ "
+        "tok/s\\), seed 7, "
+        "finish (stop|length), raw, device cpu \\([a-z0-9]+, [0-9]+ threads, 8-bit activations\\), model tiny\n$"));
     cli_free(&a);
     cli_free(&b);
     cli_free(&c);
@@ -68,7 +75,9 @@ static void printed_seed_repeats(void **state)
 static void environment_reaches_the_run(void **state)
 {
     (void)state;
-    assert_int_equal(setenv("WORKER_MODEL", "tiny.gguf", 1) | setenv("WORKER_SEED", "99", 1) | setenv("WORKER_MAX_TOKENS", "3", 1), 0);
+    assert_int_equal(setenv("WORKER_MODEL", "tiny.gguf", 1) | setenv("WORKER_SEED", "99", 1) |
+                         setenv("WORKER_MAX_TOKENS", "3", 1),
+                     0);
     struct cli_result a = CLI("run", "-p", "abc"), b = CLI("run", "-p", "abc", "--seed", "5");
     assert_int_equal(unsetenv("WORKER_MODEL") | unsetenv("WORKER_SEED") | unsetenv("WORKER_MAX_TOKENS"), 0);
     assert_ok(&a);
@@ -84,7 +93,8 @@ static void prompt_from_standard_input_and_file(void **state)
     (void)state;
     static const char *const piped[] = { "run", "-m", "tiny.gguf", "--temperature", "0", "--ids", "-n", "8", NULL };
     make_file("prompt.txt", "abc", 3);
-    struct cli_result a = CLI("run", "-m", "tiny.gguf", "--temperature", "0", "--ids", "-n", "8", "-p", "abc"), b = cli(piped, "abc");
+    struct cli_result a = CLI("run", "-m", "tiny.gguf", "--temperature", "0", "--ids", "-n", "8", "-p", "abc"),
+                      b = cli(piped, "abc");
     struct cli_result c = CLI("run", "-m", "tiny.gguf", "--temperature", "0", "--ids", "-n", "8", "-f", "prompt.txt");
     assert_ok(&a);
     assert_ok(&b);
@@ -100,9 +110,12 @@ static void prompt_from_standard_input_and_file(void **state)
 static void stop_string_is_not_printed(void **state)
 {
     (void)state;
-    struct cli_result all = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "5", "--logit-bias", "125=100");
-    struct cli_result stopped = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "5", "--logit-bias", "125=100", "--stop", "zzz", "--stop", "q");
-    struct cli_result none = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "5", "--logit-bias", "125=100", "--stop", "zz9");
+    struct cli_result all =
+        CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "5", "--logit-bias", "125=100");
+    struct cli_result stopped = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "5",
+                                    "--logit-bias", "125=100", "--stop", "zzz", "--stop", "q");
+    struct cli_result none = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "5", "--logit-bias",
+                                 "125=100", "--stop", "zz9");
     assert_ok(&all);
     assert_ok(&stopped);
     assert_ok(&none);
@@ -120,8 +133,10 @@ static void stop_string_is_not_printed(void **state)
 static void output_is_valid_utf8(void **state)
 {
     (void)state;
-    struct cli_result cut = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "1", "--logit-bias", "198=100");
-    struct cli_result bad = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "1", "--logit-bias", "258=100");
+    struct cli_result cut =
+        CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "1", "--logit-bias", "198=100");
+    struct cli_result bad =
+        CLI("run", "-m", "tiny.gguf", "-p", "abc", "--temperature", "0", "-n", "1", "--logit-bias", "258=100");
     assert_ok(&cut);
     assert_string_equal(cut.out, "\n");
     assert_string_equal(bad.out, "\xef\xbf\xbd\n");
@@ -132,7 +147,8 @@ static void output_is_valid_utf8(void **state)
 static void generation_ends_with_the_context(void **state)
 {
     (void)state;
-    struct cli_result r = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--ids", "--temperature", "0", "--logit-bias", "125=100");
+    struct cli_result r =
+        CLI("run", "-m", "tiny.gguf", "-p", "abc", "--ids", "--temperature", "0", "--logit-bias", "125=100");
     assert_ok(&r);
     assert_true(matches(r.err, "finish length"));
     cli_free(&r);
@@ -156,8 +172,11 @@ static void terminals_obey_no_model(void **state)
     assert_ok(&id);
     const char *escape = strrchr(last_line(id.out), ' ') + 1; /* behind this vocabulary's space in front */
     (void)snprintf(bias, sizeof bias, "%s=100", escape);
-    const char *const run[] = { "run", "-m", "tiny.gguf", "-p", "x", "-n", "2", "--temperature", "0", "--logit-bias", bias, NULL }, *const decode[] = { "detokenize", "-m", "tiny.gguf", escape, NULL };
-    struct cli_result shown = cli_terminal(run), file = cli(run, NULL), text = cli_terminal(decode), bytes = cli(decode, NULL);
+    const char *const run[] = { "run",           "-m", "tiny.gguf",    "-p", "x", "-n", "2",
+                                "--temperature", "0",  "--logit-bias", bias, NULL },
+                      *const decode[] = { "detokenize", "-m", "tiny.gguf", escape, NULL };
+    struct cli_result shown = cli_terminal(run), file = cli(run, NULL), text = cli_terminal(decode),
+                      bytes = cli(decode, NULL);
     assert_ok(&shown);
     assert_ok(&file);
     assert_string_equal(shown.out, "^[^[\r\n"); /* the terminal's own end of a line */
@@ -184,7 +203,8 @@ static void end_token_stops(void **state)
 static void interrupt_still_reports(void **state)
 {
     (void)state;
-    static const char *const args[] = { "run", "-m", "long.gguf", "-p", "abc", "--temperature", "0", "--logit-bias", "125=100", "-n", "1048576", NULL };
+    static const char *const args[] = { "run", "-m",           "long.gguf", "-p", "abc",     "--temperature",
+                                        "0",   "--logit-bias", "125=100",   "-n", "1048576", NULL };
     struct cli_result r = cli_interrupt(args);
     assert_int_equal(r.status, 130);
     assert_true(matches(r.err, "finish interrupt"));
@@ -192,14 +212,18 @@ static void interrupt_still_reports(void **state)
     cli_free(&r);
 }
 
-/* A model with a template is talked to in it unless --raw; the line says which. In this one every byte of the wrapped prompt is a token. */
+/* A model with a template is talked to in it unless --raw; the line says which. In this one every byte of the wrapped
+ * prompt is a token. */
 static void chat_is_the_models_choice(void **state)
 {
     (void)state;
-    static const char template[] = "{% for message in messages %}{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + eos_token }}{% endif %}"
+    static const char template[] =
+        "{% for message in messages %}{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + "
+        "eos_token }}{% endif %}"
         "{% if loop.last and add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}{% endfor %}";
     make_tiny(&(struct tiny_model){ .path = "chat.gguf", .chat_template = template });
-    struct cli_result chat = CLI("run", "-m", "chat.gguf", "-p", "abc", "-n", "1"), raw = CLI("run", "-m", "chat.gguf", "-p", "abc", "-n", "1", "--raw");
+    struct cli_result chat = CLI("run", "-m", "chat.gguf", "-p", "abc", "-n", "1"),
+                      raw = CLI("run", "-m", "chat.gguf", "-p", "abc", "-n", "1", "--raw");
     assert_ok(&chat);
     assert_ok(&raw);
     assert_true(matches(chat.err, "worker: 3[0-9] prompt tokens .*, zephyr, "));
@@ -214,16 +238,19 @@ static void narration_holds_no_text(void **state)
     struct cli_result r = CLI("run", "-m", "tiny.gguf", "-p", "secretw\xC3\xB6rd", "--log", "json", "-n", "2");
     assert_ok(&r);
     assert_null(strstr(r.err, "secret"));
-    assert_true(matches(r.err, "\"event\":\"execute_end\".*\"tokens_in\":[0-9]+.*\"prompt_sha256\":\"[0-9a-f]{64}\",\"prompt_chars\":10}"));
+    assert_true(matches(
+        r.err,
+        "\"event\":\"execute_end\".*\"tokens_in\":[0-9]+.*\"prompt_sha256\":\"[0-9a-f]{64}\",\"prompt_chars\":10}"));
     cli_free(&r);
 }
 
-/* ---- tokenize, score, bench, debug -------------------------------------------------------------------------------------- */
+/* ---- tokenize, score, bench, debug --------------------------------------------------------------------- */
 
 static void tokens_round_trip(void **state)
 {
     (void)state;
-    struct cli_result ids = CLI("tokenize", "-m", "vocabulary.gguf", "abc \xc3\xa9"), raw = CLI("tokenize", "-m", "vocabulary.gguf", "--no-bos", "abc \xc3\xa9");
+    struct cli_result ids = CLI("tokenize", "-m", "vocabulary.gguf", "abc \xc3\xa9"),
+                      raw = CLI("tokenize", "-m", "vocabulary.gguf", "--no-bos", "abc \xc3\xa9");
     assert_ok(&ids);
     assert_true(matches(ids.out, "^1 [0-9 ]+\n$"));
     assert_string_equal(ids.out + 2, raw.out);
@@ -239,7 +266,8 @@ static void tokens_round_trip(void **state)
 static void special_only_when_asked(void **state)
 {
     (void)state;
-    struct cli_result plain = CLI("tokenize", "-m", "vocabulary.gguf", "--no-bos", "</s>"), special = CLI("tokenize", "-m", "vocabulary.gguf", "--no-bos", "--special", "</s>");
+    struct cli_result plain = CLI("tokenize", "-m", "vocabulary.gguf", "--no-bos", "</s>"),
+                      special = CLI("tokenize", "-m", "vocabulary.gguf", "--no-bos", "--special", "</s>");
     assert_ok(&plain);
     assert_string_equal(special.out, "2\n");
     assert_string_not_equal(plain.out, "2\n");
@@ -272,10 +300,12 @@ static void score_is_sane(void **state)
 {
     (void)state;
     struct stat st;
-    struct cli_result r = CLI("score", "-m", "tiny.gguf", "--ids", "1 100 101 102 103", "--exact", "--logits", "logits.f32");
+    struct cli_result r =
+        CLI("score", "-m", "tiny.gguf", "--ids", "1 100 101 102 103", "--exact", "--logits", "logits.f32");
     assert_ok(&r);
     json_t *score = json_loads(r.out, 0, NULL);
-    const double nll = json_number_value(json_object_get(score, "nll")), perplexity = json_number_value(json_object_get(score, "perplexity"));
+    const double nll = json_number_value(json_object_get(score, "nll")),
+                 perplexity = json_number_value(json_object_get(score, "perplexity"));
     assert_int_equal(json_integer_value(json_object_get(score, "tokens")), 5);
     assert_int_equal(json_integer_value(json_object_get(score, "scored")), 4);
     assert_true(fabs(exp(nll) / perplexity - 1) < 1e-9);
@@ -304,8 +334,10 @@ static void bench_measures(void **state)
     struct cli_result r = CLI("bench", "-m", "tiny.gguf", "-p", "8", "-n", "4", "-r", "3", "--json");
     assert_ok(&r);
     json_t *b = json_loads(r.out, 0, NULL), *decode = json_object_get(b, "decode_tokens_per_second");
-    const double least = json_number_value(json_object_get(decode, "min")), median = json_number_value(json_object_get(decode, "median")),
-        most = json_number_value(json_object_get(decode, "max")), bytes = json_number_value(json_object_get(b, "bytes_per_token"));
+    const double least = json_number_value(json_object_get(decode, "min")),
+                 median = json_number_value(json_object_get(decode, "median")),
+                 most = json_number_value(json_object_get(decode, "max")),
+                 bytes = json_number_value(json_object_get(b, "bytes_per_token"));
     assert_true(0 < least && least <= median && median <= most);
     /* Every weight but the embedding is read, of which one row; the cache adds less than the whole of it. */
     const double weights = 4.0 * (32 + 32 + 32 * (32 + 16 + 16 + 32) + 32 + 3 * 32 * 64 + 32 + 32 * TINY_VOCAB);
@@ -319,14 +351,17 @@ static void bench_measures(void **state)
 static void bench_of_several(void **state)
 {
     (void)state;
-    struct cli_result r = CLI("bench", "-m", "tiny.gguf", "-p", "8", "-n", "4", "-r", "1", "--sequences", "3", "--depth", "40", "--temperature", "0", "--json");
+    struct cli_result r = CLI("bench", "-m", "tiny.gguf", "-p", "8", "-n", "4", "-r", "1", "--sequences", "3",
+                              "--depth", "40", "--temperature", "0", "--json");
     assert_ok(&r);
     json_t *b = json_loads(r.out, 0, NULL);
-    const double bytes = json_number_value(json_object_get(b, "bytes_per_token")), weights = 4.0 * (32 + 32 * (32 + 16 + 16 + 32) + 32 + 3 * 32 * 64 + 32 + 32 * TINY_VOCAB);
+    const double bytes = json_number_value(json_object_get(b, "bytes_per_token")),
+                 weights = 4.0 * (32 + 32 * (32 + 16 + 16 + 32) + 32 + 3 * 32 * 64 + 32 + 32 * TINY_VOCAB);
     assert_int_equal(json_integer_value(json_object_get(b, "sequences")), 3);
     assert_int_equal(json_integer_value(json_object_get(b, "depth")), 40);
     assert_true(bytes > weights / 3 + 40 * (16 + 16) * 2 && bytes < weights / 3 + 4 * 32 + 44 * (16 + 16) * 2);
-    assert_true(json_number_value(json_object_get(b, "first_token_seconds")) >= json_number_value(json_object_get(b, "open_seconds")));
+    assert_true(json_number_value(json_object_get(b, "first_token_seconds")) >=
+                json_number_value(json_object_get(b, "open_seconds")));
     assert_true(json_number_value(json_object_get(json_object_get(b, "decode_tokens_per_second"), "median")) > 0);
     json_decref(b);
     cli_free(&r);
@@ -340,7 +375,8 @@ static void tap_writes_a_folder(void **state)
 {
     (void)state;
     char head[129] = "";
-    struct cli_result r = CLI("debug", "tap", "-m", "tiny.gguf", "--ids", "1 100 101", "--tap", "all", "--out", "taps", "--exact");
+    struct cli_result r =
+        CLI("debug", "tap", "-m", "tiny.gguf", "--ids", "1 100 101", "--tap", "all", "--out", "taps", "--exact");
     assert_ok(&r);
     json_t *index = json_load_file("taps/index.json", 0, NULL), *taps = json_object_get(index, "taps");
     assert_int_equal(json_array_size(json_object_get(index, "ids")), 3);
@@ -356,7 +392,8 @@ static void tap_writes_a_folder(void **state)
     assert_non_null(f);
     assert_int_equal(fread(head, 1, 128, f), 128);
     (void)fclose(f);
-    assert_memory_equal(head, "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3, 32), }", 69);
+    assert_memory_equal(head, "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3, 32), }",
+                        69);
     assert_int_equal(head[127], '\n');
     struct stat st;
     assert_int_equal(stat("taps/blk.0.attn_q.rope.npy", &st), 0);
@@ -379,7 +416,7 @@ static void tape_is_printed(void **state)
     cli_free(&r);
 }
 
-/* ---- a trained model ---------------------------------------------------------------------------------------------------- */
+/* ---- a trained model ----------------------------------------------------------------------------------- */
 
 static void golden(const char *name, bool exact)
 {
@@ -392,28 +429,66 @@ static void golden(const char *name, bool exact)
     char ids[4096] = "", count[16];
     size_t n = json_array_size(generated), len = 0;
     assert_true(n > 0);
-    for (size_t i = 0; i < n; i++) len += (size_t)snprintf(ids + len, sizeof ids - len, "%s%d", i ? " " : "", (int)json_integer_value(json_array_get(generated, i)));
+    for (size_t i = 0; i < n; i++)
+        len += (size_t)snprintf(ids + len, sizeof ids - len, "%s%d", i ? " " : "",
+                                (int)json_integer_value(json_array_get(generated, i)));
     (void)snprintf(ids + len, sizeof ids - len, "\n");
     (void)snprintf(count, sizeof count, "%zu", n);
-    struct cli_result r = CLI("run", "-m", model, "-p", "Once upon a time", "--raw", "--temperature", "0", "--ids", "-n", count, exact ? "--exact" : "--log=plain");
+    struct cli_result r = CLI("run", "-m", model, "-p", "Once upon a time", "--raw", "--temperature", "0", "--ids",
+                              "-n", count, exact ? "--exact" : "--log=plain");
     assert_ok(&r);
     assert_string_equal(r.out, ids);
     json_decref(expected);
     cli_free(&r);
 }
 
-static void golden_f32_exact(void **state) { (void)state; golden("stories260K-f32", true); }
-static void golden_f32_default(void **state) { (void)state; golden("stories260K-f32", false); }
-static void golden_q4_k_m_exact(void **state) { (void)state; golden("stories260K-ffn256-Q4_K_M", true); }
-static void golden_q8_0_default(void **state) { (void)state; golden("stories260K-ffn256-Q8_0", false); }
+static void golden_f32_exact(void **state)
+{
+    (void)state;
+    golden("stories260K-f32", true);
+}
+static void golden_f32_default(void **state)
+{
+    (void)state;
+    golden("stories260K-f32", false);
+}
+static void golden_q4_k_m_exact(void **state)
+{
+    (void)state;
+    golden("stories260K-ffn256-Q4_K_M", true);
+}
+static void golden_q8_0_default(void **state)
+{
+    (void)state;
+    golden("stories260K-ffn256-Q8_0", false);
+}
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(same_seed_same_ids), cmocka_unit_test(printed_seed_repeats), cmocka_unit_test(environment_reaches_the_run),
-        cmocka_unit_test(prompt_from_standard_input_and_file), cmocka_unit_test(stop_string_is_not_printed), cmocka_unit_test(output_is_valid_utf8),
-        cmocka_unit_test(generation_ends_with_the_context), cmocka_unit_test(context_beyond_the_model_is_said), cmocka_unit_test(end_token_stops), cmocka_unit_test(terminals_obey_no_model), cmocka_unit_test(interrupt_still_reports),
-        cmocka_unit_test(chat_is_the_models_choice), cmocka_unit_test(narration_holds_no_text), cmocka_unit_test(tokens_round_trip), cmocka_unit_test(special_only_when_asked), cmocka_unit_test(score_is_sane), cmocka_unit_test(score_in_windows),
-        cmocka_unit_test(bench_measures), cmocka_unit_test(bench_of_several), cmocka_unit_test(tap_writes_a_folder), cmocka_unit_test(tape_is_printed), cmocka_unit_test(golden_f32_exact),
-        cmocka_unit_test(golden_f32_default), cmocka_unit_test(golden_q4_k_m_exact), cmocka_unit_test(golden_q8_0_default) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(same_seed_same_ids),
+                                        cmocka_unit_test(printed_seed_repeats),
+                                        cmocka_unit_test(environment_reaches_the_run),
+                                        cmocka_unit_test(prompt_from_standard_input_and_file),
+                                        cmocka_unit_test(stop_string_is_not_printed),
+                                        cmocka_unit_test(output_is_valid_utf8),
+                                        cmocka_unit_test(generation_ends_with_the_context),
+                                        cmocka_unit_test(context_beyond_the_model_is_said),
+                                        cmocka_unit_test(end_token_stops),
+                                        cmocka_unit_test(terminals_obey_no_model),
+                                        cmocka_unit_test(interrupt_still_reports),
+                                        cmocka_unit_test(chat_is_the_models_choice),
+                                        cmocka_unit_test(narration_holds_no_text),
+                                        cmocka_unit_test(tokens_round_trip),
+                                        cmocka_unit_test(special_only_when_asked),
+                                        cmocka_unit_test(score_is_sane),
+                                        cmocka_unit_test(score_in_windows),
+                                        cmocka_unit_test(bench_measures),
+                                        cmocka_unit_test(bench_of_several),
+                                        cmocka_unit_test(tap_writes_a_folder),
+                                        cmocka_unit_test(tape_is_printed),
+                                        cmocka_unit_test(golden_f32_exact),
+                                        cmocka_unit_test(golden_f32_default),
+                                        cmocka_unit_test(golden_q4_k_m_exact),
+                                        cmocka_unit_test(golden_q8_0_default) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -50,7 +50,8 @@ static void qwen_mixture(void **state)
     assert_int_equal(tensors_of(d, "q4_K"), 12);
     assert_int_equal(tensors_of(d, "q6_K"), 12);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(d, "metadata"), "general.file_type")), 15);
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(d, "metadata"), "general.quantization_version")), 2);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(d, "metadata"), "general.quantization_version")), 2);
     json_decref(d);
 }
 
@@ -62,12 +63,15 @@ static void same_types(const char *path, const char *published)
     for (size_t i = 0; i < json_array_size(x); i++) {
         const json_t *ours = json_array_get(x, i), *theirs = NULL;
         for (size_t k = 0; !theirs && k < json_array_size(y); k++)
-            if (json_equal(json_object_get(ours, "name"), json_object_get(json_array_get(y, k), "name"))) theirs = json_array_get(y, k);
+            if (json_equal(json_object_get(ours, "name"), json_object_get(json_array_get(y, k), "name")))
+                theirs = json_array_get(y, k);
         assert_non_null(theirs);
-        assert_string_equal(json_string_value(json_object_get(ours, "name")), json_string_value(json_object_get(theirs, "name")));
+        assert_string_equal(json_string_value(json_object_get(ours, "name")),
+                            json_string_value(json_object_get(theirs, "name")));
         if (!json_equal(json_object_get(ours, "type"), json_object_get(theirs, "type")))
-            fail_msg("%s: %s, published %s", json_string_value(json_object_get(ours, "name")), json_string_value(json_object_get(ours, "type")),
-                json_string_value(json_object_get(theirs, "type")));
+            fail_msg("%s: %s, published %s", json_string_value(json_object_get(ours, "name")),
+                     json_string_value(json_object_get(ours, "type")),
+                     json_string_value(json_object_get(theirs, "type")));
     }
     json_decref(a);
     json_decref(b);
@@ -75,7 +79,8 @@ static void same_types(const char *path, const char *published)
 
 static double perplexity(const char *model)
 {
-    struct cli_result r = CLI("score", "-m", model, "--exact", "--text", "Once upon a time, there was a little girl named Lily. She loved to play with her toys.");
+    struct cli_result r = CLI("score", "-m", model, "--exact", "--text",
+                              "Once upon a time, there was a little girl named Lily. She loved to play with her toys.");
     if (r.status != 0) fail_msg("score %s: %s", model, r.err);
     json_t *d = json_loads(r.out, 0, NULL);
     const double p = json_number_value(json_object_get(d, "perplexity"));
@@ -84,12 +89,16 @@ static double perplexity(const char *model)
     return p;
 }
 
-/* A trained model in every mixture that there is a published file of: the same type for each tensor, and a perplexity that is near. */
+/* A trained model in every mixture that there is a published file of: the same type for each tensor, and a perplexity
+ * that is near. */
 static void stories_in_every_mixture(void **state)
 {
     (void)state;
-    static const struct { const char *type; double worst; } mixtures[] = { { "Q8_0", 1.02 }, { "Q6_K", 1.05 }, { "Q5_K_M", 1.10 }, { "Q5_0", 1.15 }, { "Q4_K_M", 1.25 },
-        { "Q4_0", 1.40 }, { "F16", 1.001 }, { "BF16", 1.02 } };
+    static const struct {
+        const char *type;
+        double worst;
+    } mixtures[] = { { "Q8_0", 1.02 },   { "Q6_K", 1.05 }, { "Q5_K_M", 1.10 }, { "Q5_0", 1.15 },
+                     { "Q4_K_M", 1.25 }, { "Q4_0", 1.40 }, { "F16", 1.001 },   { "BF16", 1.02 } };
     char source[512], published[512], relative[96], out[64];
     if (!data_path("stories260K/stories260K-ffn256-f32.gguf", source)) skip();
     const double reference = perplexity(source);
@@ -100,8 +109,10 @@ static void stories_in_every_mixture(void **state)
         quantize(source, out, mixtures[i].type);
         if (data_path(relative, published)) same_types(out, published);
         const double p = perplexity(out);
-        if (!(p < reference * mixtures[i].worst && p > reference / mixtures[i].worst)) fail_msg("%s: perplexity %f, F32 has %f", mixtures[i].type, p, reference);
-        struct cli_result run = CLI("run", "-m", out, "-p", "Once upon a time", "--raw", "--temperature", "0", "-n", "12");
+        if (!(p < reference * mixtures[i].worst && p > reference / mixtures[i].worst))
+            fail_msg("%s: perplexity %f, F32 has %f", mixtures[i].type, p, reference);
+        struct cli_result run =
+            CLI("run", "-m", out, "-p", "Once upon a time", "--raw", "--temperature", "0", "-n", "12");
         assert_int_equal(run.status, 0);
         assert_true(run.out_len > 12);
         cli_free(&run);
@@ -111,7 +122,9 @@ static void stories_in_every_mixture(void **state)
 /* Logits of 24 ids; the caller frees. */
 static float *logits(const char *model, bool exact, size_t *n)
 {
-    struct cli_result r = CLI("score", "-m", model, "--ids", "1 403 407 261 378 31 285 376 393 266 388 438 302 1 2 3 4 5 6 7 8 9 10 11", "--logits", "logits.f32", exact ? "--exact" : "--log=plain");
+    struct cli_result r =
+        CLI("score", "-m", model, "--ids", "1 403 407 261 378 31 285 376 393 266 388 438 302 1 2 3 4 5 6 7 8 9 10 11",
+            "--logits", "logits.f32", exact ? "--exact" : "--log=plain");
     struct stat st;
     if (r.status != 0) fail_msg("score %s: %s", model, r.err);
     assert_int_equal(stat("logits.f32", &st), 0);
@@ -140,7 +153,8 @@ static double relative_rms(const char *model, const char *reference, bool exact)
     return sqrt(off / size);
 }
 
-/* M-1822: embedding, products, attention and output of a trained model whose every matrix is MXFP4 compute what its values, written out in F32, do. */
+/* M-1822: embedding, products, attention and output of a trained model whose every matrix is MXFP4 compute what its
+ * values, written out in F32, do. */
 static void computes_what_it_encodes(void **state)
 {
     (void)state;
@@ -153,12 +167,13 @@ static void computes_what_it_encodes(void **state)
     struct cli_result r = CLI("quantize", "encoded.gguf", "values.gguf", "F32");
     assert_int_equal(r.status, 0);
     cli_free(&r);
-    const double exact = relative_rms("encoded.gguf", "values.gguf", true), usual = relative_rms("encoded.gguf", "values.gguf", false);
+    const double exact = relative_rms("encoded.gguf", "values.gguf", true),
+                 usual = relative_rms("encoded.gguf", "values.gguf", false);
     if (!(exact <= 1e-5 && usual <= 1e-2)) fail_msg("off by %g, with 8-bit activations %g", exact, usual);
 }
 
-/* As gpt-oss's files are published: experts MXFP4, every other matrix Q8_0, router, sinks, norms and biases F32. One source holds the experts in F32, the other
- * the same values in MXFP4: encoding gives back what copying keeps. */
+/* As gpt-oss's files are published: experts MXFP4, every other matrix Q8_0, router, sinks, norms and biases F32. One
+ * source holds the experts in F32, the other the same values in MXFP4: encoding gives back what copying keeps. */
 static void experts_mixture(void **state)
 {
     (void)state;
@@ -184,7 +199,8 @@ static void threads_do_not_matter(void **state)
     (void)state;
     struct stat a, b;
     make_tiny(&(struct tiny_model){ .path = "tiny.gguf" });
-    struct cli_result one = CLI("quantize", "tiny.gguf", "one.gguf", "q4_k_m", "--threads", "1"), many = CLI("quantize", "tiny.gguf", "many.gguf", "Q4_K_M", "--threads", "7");
+    struct cli_result one = CLI("quantize", "tiny.gguf", "one.gguf", "q4_k_m", "--threads", "1"),
+                      many = CLI("quantize", "tiny.gguf", "many.gguf", "Q4_K_M", "--threads", "7");
     assert_int_equal(one.status | many.status, 0);
     assert_int_equal(stat("one.gguf", &a) | stat("many.gguf", &b), 0);
     assert_int_equal(a.st_size, b.st_size);
@@ -206,7 +222,12 @@ static void loss_is_told(void **state)
 {
     (void)state;
     make_tiny(&(struct tiny_model){ .path = "plain.gguf" });
-    const struct { const char *in, *out, *type; bool told; } runs[] = { { "plain.gguf", "small.gguf", "Q8_0", false }, { "small.gguf", "smaller.gguf", "Q4_0", true }, { "small.gguf", "same.gguf", "Q8_0", false } };
+    const struct {
+        const char *in, *out, *type;
+        bool told;
+    } runs[] = { { "plain.gguf", "small.gguf", "Q8_0", false },
+                 { "small.gguf", "smaller.gguf", "Q4_0", true },
+                 { "small.gguf", "same.gguf", "Q8_0", false } };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct cli_result r = CLI("quantize", runs[i].in, runs[i].out, runs[i].type);
         assert_int_equal(r.status, 0);
@@ -217,6 +238,11 @@ static void loss_is_told(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen_mixture), cmocka_unit_test(stories_in_every_mixture), cmocka_unit_test(computes_what_it_encodes), cmocka_unit_test(experts_mixture), cmocka_unit_test(threads_do_not_matter), cmocka_unit_test(loss_is_told) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen_mixture),
+                                        cmocka_unit_test(stories_in_every_mixture),
+                                        cmocka_unit_test(computes_what_it_encodes),
+                                        cmocka_unit_test(experts_mixture),
+                                        cmocka_unit_test(threads_do_not_matter),
+                                        cmocka_unit_test(loss_is_told) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }

@@ -23,7 +23,8 @@ static void help_names_every_option(void **state)
             option_environment(def, variable);
             option_limits(def, limits, sizeof limits);
             if (!strstr(r.out, name)) fail_msg("worker %s --help: no %s", command_table[c].name, name);
-            if (def->environment && !strstr(r.out, variable)) fail_msg("worker %s --help: no %s", command_table[c].name, variable);
+            if (def->environment && !strstr(r.out, variable))
+                fail_msg("worker %s --help: no %s", command_table[c].name, variable);
         }
         cli_free(&r);
         cli_free(&h);
@@ -48,17 +49,22 @@ static void version(void **state)
     (void)state;
     struct cli_result r = CLI("--version");
     assert_int_equal(r.status, 0);
-    assert_true(matches(r.out, "^worker [0-9]+\\.[0-9]+\\.[0-9]+ \\(plugin ABI [0-9]+\\.[0-9]+, headers [0-9a-f]{16}, compiled with [A-Za-z]+ [0-9.]+\\)\n$"));
+    assert_true(matches(r.out, "^worker [0-9]+\\.[0-9]+\\.[0-9]+ \\(plugin ABI [0-9]+\\.[0-9]+, headers [0-9a-f]{16}, "
+                               "compiled with [A-Za-z]+ [0-9.]+\\)\n$"));
     cli_free(&r);
 }
 
-static const struct { const char *args[8]; const char *pattern; } wrong[] = {
+static const struct {
+    const char *args[8];
+    const char *pattern;
+} wrong[] = {
     { { "rum" }, "rum: unknown command; did you mean run\\?" },
     { { "xyzzy" }, "xyzzy: unknown command; see worker --help" },
     { { "model.v2.gguf" }, "did you mean run --model\\?" },
     { { "embedded:haiku" }, "did you mean run --model\\?" },
     { { "version" }, "did you mean --version\\?" },
-    { { "run", "--reasoning", "--prompt", "x" }, "--reasoning is for chats with gpt-oss models; this model's are of the kind chatml; see" },
+    { { "run", "--reasoning", "--prompt", "x" },
+      "--reasoning is for chats with gpt-oss models; this model's are of the kind chatml; see" },
     { { "help", "rum" }, "did you mean run\\?" },
     { { "run", "--temprature", "1" }, "--temprature: unknown or ambiguous option; did you mean --temperature\\?" },
     { { "run", "--zzzzzzzz" }, "--zzzzzzzz: unknown or ambiguous option; see" },
@@ -105,8 +111,10 @@ static void wrong_usage(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct cli_result r = cli(wrong[i].args, NULL);
-        if (r.status != 2 || r.out[0] || !matches(r.err, wrong[i].pattern) || strchr(r.err, '\n') != r.err + strlen(r.err) - 1)
-            fail_msg("row %zu: status %d\nstandard output: %s\nstandard error: %s\nexpected: %s", i, r.status, r.out, r.err, wrong[i].pattern);
+        if (r.status != 2 || r.out[0] || !matches(r.err, wrong[i].pattern) ||
+            strchr(r.err, '\n') != r.err + strlen(r.err) - 1)
+            fail_msg("row %zu: status %d\nstandard output: %s\nstandard error: %s\nexpected: %s", i, r.status, r.out,
+                     r.err, wrong[i].pattern);
         cli_free(&r);
     }
 }
@@ -146,8 +154,12 @@ static void full_disk_is_a_failure(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(help_names_every_option), cmocka_unit_test(overview_names_every_command), cmocka_unit_test(version),
-        cmocka_unit_test(wrong_usage), cmocka_unit_test(stop_is_limited_to_four), cmocka_unit_test(environment_is_checked_like_a_flag),
-        cmocka_unit_test(full_disk_is_a_failure) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(help_names_every_option),
+                                        cmocka_unit_test(overview_names_every_command),
+                                        cmocka_unit_test(version),
+                                        cmocka_unit_test(wrong_usage),
+                                        cmocka_unit_test(stop_is_limited_to_four),
+                                        cmocka_unit_test(environment_is_checked_like_a_flag),
+                                        cmocka_unit_test(full_disk_is_a_failure) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }

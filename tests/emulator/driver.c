@@ -1,4 +1,5 @@
-/* driver.c: the driver's calls for device memory by handles, which maps a region as a whole: an address range of the emulator's arena, opened when it is mapped. */
+/* driver.c: the driver's calls for device memory by handles, which maps a region as a whole: an address range of the
+ * emulator's arena, opened when it is mapped. */
 #include "runtime.h"
 
 #include <cuda.h>
@@ -8,7 +9,12 @@
 
 enum { GRANULE = 2 << 20 };
 
-struct piece { struct piece *next; uint64_t bytes, at; bool host, released; uint32_t maps; }; /* a handle, where it is mapped last */
+struct piece {
+    struct piece *next;
+    uint64_t bytes, at;
+    bool host, released;
+    uint32_t maps;
+}; /* a handle, where it is mapped last */
 static struct piece *pieces;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t used;
@@ -33,7 +39,8 @@ static CUresult granularity(size_t *out, const CUmemAllocationProp *prop, CUmemA
     *out = GRANULE;
     return CUDA_SUCCESS;
 }
-static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop, unsigned long long flags)
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
+                       unsigned long long flags)
 {
     const bool host = prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
     (void)flags;
@@ -64,12 +71,18 @@ static CUresult reserve(CUdeviceptr *at, size_t bytes, size_t align, CUdeviceptr
     *at = (CUdeviceptr)(uintptr_t)arena_reserve(bytes, align < GRANULE ? GRANULE : align);
     return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
-static CUresult unreserve(CUdeviceptr at, size_t bytes) { (void)at, (void)bytes; return CUDA_SUCCESS; } /* addresses are not given out again */
-static CUresult map(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+static CUresult unreserve(CUdeviceptr at, size_t bytes)
+{
+    (void)at, (void)bytes;
+    return CUDA_SUCCESS;
+} /* addresses are not given out again */
+static CUresult map(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags)
 {
     struct piece *p = (struct piece *)(uintptr_t)handle;
     (void)flags;
-    if (offset || bytes != p->bytes || p->maps) return CUDA_ERROR_NOT_SUPPORTED; /* as the project uses it: one handle, one mapping */
+    if (offset || bytes != p->bytes || p->maps)
+        return CUDA_ERROR_NOT_SUPPORTED; /* as the project uses it: one handle, one mapping */
     p->at = at;
     p->maps++;
     return CUDA_SUCCESS;
@@ -90,7 +103,9 @@ static CUresult unmap(CUdeviceptr at, size_t bytes)
 static CUresult set_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t n)
 {
     (void)n;
-    return arena_open((void *)(uintptr_t)at, bytes, access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return arena_open((void *)(uintptr_t)at, bytes, access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool driver_pointer(uint64_t at, bool *host)
@@ -106,13 +121,18 @@ bool driver_pointer(uint64_t at, bool *host)
 static CUresult pointer_attribute(void *out, CUpointer_attribute attribute, CUdeviceptr at)
 {
     struct cudaPointerAttributes a;
-    if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED || cudaPointerGetAttributes(&a, (const void *)(uintptr_t)at) != cudaSuccess) return CUDA_ERROR_INVALID_VALUE;
+    if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED ||
+        cudaPointerGetAttributes(&a, (const void *)(uintptr_t)at) != cudaSuccess)
+        return CUDA_ERROR_INVALID_VALUE;
     *(unsigned *)out = a.type == cudaMemoryTypeManaged;
     return CUDA_SUCCESS;
 }
 static CUresult error_name(CUresult code, const char **out)
 {
-    *out = code == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : code == CUDA_ERROR_NOT_SUPPORTED ? "CUDA_ERROR_NOT_SUPPORTED" : "CUDA_SUCCESS";
+    *out = code == CUDA_ERROR_OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+           : code == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE"
+           : code == CUDA_ERROR_NOT_SUPPORTED ? "CUDA_ERROR_NOT_SUPPORTED"
+                                              : "CUDA_SUCCESS";
     return CUDA_SUCCESS;
 }
 static CUresult error_text(CUresult code, const char **out)
@@ -123,10 +143,21 @@ static CUresult error_text(CUresult code, const char **out)
 
 void *driver_entry(const char *symbol)
 {
-    static const struct { const char *name; void *function; } entries[] = {
-        { "cuMemGetAllocationGranularity", (void *)granularity }, { "cuMemCreate", (void *)create }, { "cuMemRelease", (void *)release }, { "cuMemAddressReserve", (void *)reserve },
-        { "cuMemAddressFree", (void *)unreserve }, { "cuMemMap", (void *)map }, { "cuMemUnmap", (void *)unmap }, { "cuMemSetAccess", (void *)set_access },
-        { "cuPointerGetAttribute", (void *)pointer_attribute }, { "cuGetErrorName", (void *)error_name }, { "cuGetErrorString", (void *)error_text },
+    static const struct {
+        const char *name;
+        void *function;
+    } entries[] = {
+        { "cuMemGetAllocationGranularity", (void *)granularity },
+        { "cuMemCreate", (void *)create },
+        { "cuMemRelease", (void *)release },
+        { "cuMemAddressReserve", (void *)reserve },
+        { "cuMemAddressFree", (void *)unreserve },
+        { "cuMemMap", (void *)map },
+        { "cuMemUnmap", (void *)unmap },
+        { "cuMemSetAccess", (void *)set_access },
+        { "cuPointerGetAttribute", (void *)pointer_attribute },
+        { "cuGetErrorName", (void *)error_name },
+        { "cuGetErrorString", (void *)error_text },
     };
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
         if (!strcmp(entries[i].name, symbol)) return entries[i].function;

@@ -4,9 +4,14 @@
 
 #include "emulator.h"
 
-struct form { insn_fn run; char signature[24]; uint8_t vector, space; };
+struct form {
+    insn_fn run;
+    char signature[24];
+    uint8_t vector, space;
+};
 
-/* False: not such an instruction, or one with a part that is not known. register_bits: of the widest register among the first operands. */
+/* False: not such an instruction, or one with a part that is not known. register_bits: of the widest register among the
+ * first operands. */
 bool memory_form(const char *name, uint32_t register_bits, struct form *out);
 
 #endif

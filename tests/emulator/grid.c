@@ -1,7 +1,9 @@
-/* grid.c: runs a grid: the lanes of a warp, the warps of a block, the blocks of a cluster, clusters one after the other (all at once in a cooperative launch).
+/* grid.c: runs a grid: the lanes of a warp, the warps of a block, the blocks of a cluster, clusters one after the other
+ * (all at once in a cooperative launch).
  *
- * A warp runs until all of its groups wait, or pause because they look at memory that others write; then the next warp. If nobody can go on, or those who can
- * only look again and again while nothing happens, that is a deadlock, and the report says which threads wait for what. */
+ * A warp runs until all of its groups wait, or pause because they look at memory that others write; then the next warp.
+ * If nobody can go on, or those who can only look again and again while nothing happens, that is a deadlock, and the
+ * report says which threads wait for what. */
 #include "emulator.h"
 
 #include <signal.h>
@@ -18,7 +20,13 @@ int emulator_error_code;
 uint64_t emulator_events;
 uint32_t emulator_seed;
 
-enum { BUDGET = 1 << 20 /* instructions a group runs before others get a turn */, PATIENCE = 1 << 18 /* rounds without an event */, ILLEGAL_ADDRESS = 700, MISALIGNED = 716, LAUNCH_FAILURE = 719 };
+enum {
+    BUDGET = 1 << 20 /* instructions a group runs before others get a turn */,
+    PATIENCE = 1 << 18 /* rounds without an event */,
+    ILLEGAL_ADDRESS = 700,
+    MISALIGNED = 716,
+    LAUNCH_FAILURE = 719
+};
 
 static sigjmp_buf failed;
 static struct warp *running;
@@ -33,7 +41,7 @@ uint32_t emulator_random(void)
     return (uint32_t)(state >> 32);
 }
 
-/* ---- errors ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------------------- */
 
 /* The text of a line of the module. */
 static void show_line(const struct module *m, uint32_t line, char *out, size_t bytes)
@@ -56,9 +64,12 @@ void fault(struct warp *w, int lane, const char *format, ...)
     const struct block *b = w->block;
     const uint32_t l = lane >= 0 ? (uint32_t)lane : w->active ? (uint32_t)__builtin_ctz(w->active) : 0;
     show_line(w->kernel->module, w->insn ? w->insn->line : w->kernel->line, line, sizeof line);
-    (void)snprintf(emulator_error, sizeof emulator_error, "kernel %s, block (%u, %u, %u), thread %u, line %u of its PTX \"%s\": %s", w->kernel->name, b->at[0], b->at[1], b->at[2], w->index * LANES + l,
-                   w->insn ? w->insn->line : 0, line, text);
-    emulator_error_code = strstr(text, "misaligned") ? MISALIGNED : strstr(text, "address") ? ILLEGAL_ADDRESS : LAUNCH_FAILURE;
+    (void)snprintf(emulator_error, sizeof emulator_error,
+                   "kernel %s, block (%u, %u, %u), thread %u, line %u of its PTX \"%s\": %s", w->kernel->name, b->at[0],
+                   b->at[1], b->at[2], w->index * LANES + l, w->insn ? w->insn->line : 0, line, text);
+    emulator_error_code = strstr(text, "misaligned") ? MISALIGNED
+                          : strstr(text, "address")  ? ILLEGAL_ADDRESS
+                                                     : LAUNCH_FAILURE;
     siglongjmp(failed, 1);
 }
 
@@ -66,11 +77,12 @@ static void on_segv(int number, siginfo_t *info, void *context)
 {
     const uint64_t at = (uint64_t)(uintptr_t)info->si_addr;
     (void)context;
-    if (running && at - arena_base < arena_bytes) fault(running, -1, "address 0x%llx: no device memory there, or read-only", (unsigned long long)at);
+    if (running && at - arena_base < arena_bytes)
+        fault(running, -1, "address 0x%llx: no device memory there, or read-only", (unsigned long long)at);
     (void)signal(number, SIG_DFL); /* the host's own */
 }
 
-/* ---- waking ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- waking -------------------------------------------------------------------------------------------- */
 
 void wake_block(struct block *b, const char *what, uint64_t which)
 {
@@ -108,10 +120,12 @@ static void after_exit(struct warp *w, uint32_t lanes)
         for (uint32_t r = 0; r < c->n_blocks; r++) wake_block(&c->block[r], "barrier.cluster", 0);
     }
     if (b->live) return;
-    if (b->late) fault(w, -1, "the block ends with %u bytes on their way to its shared address 0x%llx", b->late->bytes, (unsigned long long)b->late->destination);
+    if (b->late)
+        fault(w, -1, "the block ends with %u bytes on their way to its shared address 0x%llx", b->late->bytes,
+              (unsigned long long)b->late->destination);
 }
 
-/* ---- a warp --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- a warp -------------------------------------------------------------------------------------------- */
 
 static struct group *add_group(struct warp *w, uint32_t mask, uint32_t pc)
 {
@@ -176,9 +190,12 @@ static void run_group(struct warp *w, uint32_t limit, uint32_t budget)
             drop_group(w, g);
             after_exit(w, on);
         } else if (o == BLOCK) {
-            if (!join(w, g, true)) g->state = BLOCKED;
-            else w->now->state = RUNS;
-        } else if (o != JUMP) g->state = o == WAIT ? WAITS : PAUSED;
+            if (!join(w, g, true))
+                g->state = BLOCKED;
+            else
+                w->now->state = RUNS;
+        } else if (o != JUMP)
+            g->state = o == WAIT ? WAITS : PAUSED;
         return;
     }
     g->pc = pc;
@@ -195,10 +212,13 @@ static void run_warp(struct warp *w)
     if (w->kernel->clocks) {
         for (uint32_t n = 0; n < w->kernel->n_constants; n++) {
             const struct constant *c = &w->kernel->constants[n];
-            const uint64_t now = c->special == GLOBALTIMER ? (uint64_t)clock() * (1000000000u / CLOCKS_PER_SEC) : __rdtsc();
+            const uint64_t now =
+                c->special == GLOBALTIMER ? (uint64_t)clock() * (1000000000u / CLOCKS_PER_SEC) : __rdtsc();
             if (c->special < CLOCK || c->special == SPECIALS) continue;
-            if (c->bits == 32) EACH_LANE ((uint32_t *)(void *)(w->r + c->at))[l] = (uint32_t)now;
-            else EACH_LANE ((uint64_t *)(void *)(w->r + c->at))[l] = now;
+            if (c->bits == 32)
+                EACH_LANE((uint32_t *)(void *)(w->r + c->at))[l] = (uint32_t)now;
+            else
+                EACH_LANE((uint64_t *)(void *)(w->r + c->at))[l] = now;
         }
     }
     for (uint32_t k = 0; k < w->n_groups; k++)
@@ -220,7 +240,7 @@ static void run_warp(struct warp *w)
         if (w->group[k].state == PAUSED) w->idle = false;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
 static uint32_t special_value(const struct warp *w, uint32_t special, uint32_t l)
 {
@@ -232,9 +252,15 @@ static uint32_t special_value(const struct warp *w, uint32_t special, uint32_t l
     case TID_X: return thread % x;
     case TID_Y: return thread / x % y;
     case TID_Z: return thread / x / y;
-    case NTID_X: case NTID_Y: case NTID_Z: return g->threads[special - NTID_X];
-    case CTAID_X: case CTAID_Y: case CTAID_Z: return b->at[special - CTAID_X];
-    case NCTAID_X: case NCTAID_Y: case NCTAID_Z: return g->grid[special - NCTAID_X];
+    case NTID_X:
+    case NTID_Y:
+    case NTID_Z: return g->threads[special - NTID_X];
+    case CTAID_X:
+    case CTAID_Y:
+    case CTAID_Z: return b->at[special - CTAID_X];
+    case NCTAID_X:
+    case NCTAID_Y:
+    case NCTAID_Z: return g->grid[special - NCTAID_X];
     case LANEID: return l;
     case WARPID: return w->index;
     case NWARPID: return b->n_warps;
@@ -247,10 +273,18 @@ static uint32_t special_value(const struct warp *w, uint32_t special, uint32_t l
     case LANEMASK_GE: return ~((1u << l) - 1);
     case CLUSTER_CTARANK: return b->rank;
     case CLUSTER_NCTARANK: return c->n_blocks;
-    case CLUSTER_CTAID_X: case CLUSTER_CTAID_Y: case CLUSTER_CTAID_Z: return b->at[special - CLUSTER_CTAID_X] % g->cluster[special - CLUSTER_CTAID_X];
-    case CLUSTER_NCTAID_X: case CLUSTER_NCTAID_Y: case CLUSTER_NCTAID_Z: return g->cluster[special - CLUSTER_NCTAID_X];
-    case CLUSTERID_X: case CLUSTERID_Y: case CLUSTERID_Z: return b->at[special - CLUSTERID_X] / g->cluster[special - CLUSTERID_X];
-    case NCLUSTERID_X: case NCLUSTERID_Y: case NCLUSTERID_Z: return g->grid[special - NCLUSTERID_X] / g->cluster[special - NCLUSTERID_X];
+    case CLUSTER_CTAID_X:
+    case CLUSTER_CTAID_Y:
+    case CLUSTER_CTAID_Z: return b->at[special - CLUSTER_CTAID_X] % g->cluster[special - CLUSTER_CTAID_X];
+    case CLUSTER_NCTAID_X:
+    case CLUSTER_NCTAID_Y:
+    case CLUSTER_NCTAID_Z: return g->cluster[special - CLUSTER_NCTAID_X];
+    case CLUSTERID_X:
+    case CLUSTERID_Y:
+    case CLUSTERID_Z: return b->at[special - CLUSTERID_X] / g->cluster[special - CLUSTERID_X];
+    case NCLUSTERID_X:
+    case NCLUSTERID_Y:
+    case NCLUSTERID_Z: return g->grid[special - NCLUSTERID_X] / g->cluster[special - NCLUSTERID_X];
     case DYNAMIC_SMEM: return g->dynamic;
     default: return 0;
     }
@@ -319,10 +353,13 @@ static void start_warp(struct warp *w)
         const struct constant *c = &k->constants[n];
         if (c->bits == 1) w->p[c->at] = c->value ? ALL_LANES : 0;
         if (c->special == SPECIALS || c->special >= CLOCK) continue;
-        EACH_LANE {
+        EACH_LANE
+        {
             const uint32_t v = special_value(w, c->special, l);
-            if (c->bits == 32) ((uint32_t *)(void *)(w->r + c->at))[l] = v;
-            else ((uint64_t *)(void *)(w->r + c->at))[l] = v;
+            if (c->bits == 32)
+                ((uint32_t *)(void *)(w->r + c->at))[l] = v;
+            else
+                ((uint64_t *)(void *)(w->r + c->at))[l] = v;
         }
     }
 }
@@ -348,7 +385,7 @@ static void start_cluster(struct cluster *c, uint32_t x, uint32_t y, uint32_t z)
     }
 }
 
-/* ---- deadlock ---------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- deadlock ------------------------------------------------------------------------------------------ */
 
 _Noreturn static void report_deadlock(struct cluster *clusters, uint32_t n, const char *why)
 {
@@ -364,8 +401,10 @@ _Noreturn static void report_deadlock(struct cluster *clusters, uint32_t n, cons
                     const struct group *o = &w->group[g];
                     const struct insn *insn = &w->kernel->code[o->state == BLOCKED ? o->pc : o->pc ? o->pc - 1 : 0];
                     show_line(w->kernel->module, insn->line, line, sizeof line);
-                    (void)fprintf(stderr, "  block (%u, %u, %u) warp %u lanes 0x%08x %s %s 0x%llx at line %u \"%s\"\n", w->block->at[0], w->block->at[1], w->block->at[2], i, o->mask,
-                                  o->state == PAUSED ? "look again and again at" : "wait for", o->what ? o->what : "their turn", (unsigned long long)o->which, insn->line, line);
+                    (void)fprintf(stderr, "  block (%u, %u, %u) warp %u lanes 0x%08x %s %s 0x%llx at line %u \"%s\"\n",
+                                  w->block->at[0], w->block->at[1], w->block->at[2], i, o->mask,
+                                  o->state == PAUSED ? "look again and again at" : "wait for",
+                                  o->what ? o->what : "their turn", (unsigned long long)o->which, insn->line, line);
                     any = w;
                 }
             }
@@ -385,7 +424,8 @@ static void run_clusters(struct cluster *clusters, uint32_t n)
             live = true;
             for (uint32_t r = 0; r < clusters[c].n_blocks; r++) {
                 struct block *b = &clusters[c].block[r];
-                const uint32_t first = emulator_seed ? emulator_random() % b->n_warps : 0, step = emulator_seed && emulator_random() & 1 ? b->n_warps - 1 : 1;
+                const uint32_t first = emulator_seed ? emulator_random() % b->n_warps : 0,
+                               step = emulator_seed && emulator_random() & 1 ? b->n_warps - 1 : 1;
                 for (uint32_t i = 0, at = first; i < b->n_warps; i++, at = (at + step) % b->n_warps) {
                     struct warp *w = &b->warps[at];
                     if (!w->n_groups || w->idle) continue;
@@ -398,11 +438,12 @@ static void run_clusters(struct cluster *clusters, uint32_t n)
         if (!ran) report_deadlock(clusters, n, "deadlock: all threads wait");
         quiet = emulator_events == events ? quiet + 1 : 0;
         events = emulator_events;
-        if (quiet > PATIENCE) report_deadlock(clusters, n, "deadlock: the threads that do not wait look at memory that nobody changes");
+        if (quiet > PATIENCE)
+            report_deadlock(clusters, n, "deadlock: the threads that do not wait look at memory that nobody changes");
     }
 }
 
-/* ---- a launch ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- a launch ------------------------------------------------------------------------------------------ */
 
 bool launch_run(const struct launch *g)
 {
@@ -428,7 +469,8 @@ bool launch_run(const struct launch *g)
             }
             run_clusters(clusters, at_once);
         }
-    } else good = false;
+    } else
+        good = false;
     running = NULL;
     (void)sigaction(SIGSEGV, &before, NULL);
     for (uint32_t c = 0; c < at_once; c++) {

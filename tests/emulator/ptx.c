@@ -1,7 +1,9 @@
-/* ptx.c: reads PTX. Declarations when a module is registered; a kernel's instructions at its first launch, with functions that it calls read in place.
+/* ptx.c: reads PTX. Declarations when a module is registered; a kernel's instructions at its first launch, with
+ * functions that it calls read in place.
  *
- * The grammar is what nvcc writes and what inline assembly adds: scopes in braces with registers and labels of their own. An instruction is looked up by its whole
- * name with all modifiers; what is not in a table is refused by that name, so no modifier is ever ignored. */
+ * The grammar is what nvcc writes and what inline assembly adds: scopes in braces with registers and labels of their
+ * own. An instruction is looked up by its whole name with all modifiers; what is not in a table is refused by that
+ * name, so no modifier is ever ignored. */
 #include "emulator.h"
 
 #include <ctype.h>
@@ -20,7 +22,7 @@ static void *grow(void *p, size_t count, size_t size)
     return more;
 }
 
-/* ---- text ---------------------------------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------------------- */
 
 struct reader {
     const char *p;
@@ -43,10 +45,16 @@ _Noreturn __attribute__((format(printf, 2, 3))) static void refuse(struct reader
 static void skip(struct reader *r)
 {
     for (;; r->p++) {
-        if (*r->p == '\n') r->line++;
-        else if (r->p[0] == '/' && r->p[1] == '/') { while (r->p[1] && r->p[1] != '\n') r->p++; }
-        else if (r->p[0] == '/' && r->p[1] == '*') { for (r->p += 2; r->p[0] && (r->p[0] != '*' || r->p[1] != '/'); r->p++) if (*r->p == '\n') r->line++; r->p++; }
-        else if (!isspace((unsigned char)*r->p)) return;
+        if (*r->p == '\n')
+            r->line++;
+        else if (r->p[0] == '/' && r->p[1] == '/') {
+            while (r->p[1] && r->p[1] != '\n') r->p++;
+        } else if (r->p[0] == '/' && r->p[1] == '*') {
+            for (r->p += 2; r->p[0] && (r->p[0] != '*' || r->p[1] != '/'); r->p++)
+                if (*r->p == '\n') r->line++;
+            r->p++;
+        } else if (!isspace((unsigned char)*r->p))
+            return;
     }
 }
 
@@ -61,7 +69,10 @@ static void expect(struct reader *r, char c)
 {
     if (!accept(r, c)) refuse(r, "'%c' expected at \"%.20s\"", c, r->p);
 }
-static bool word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.' || c == ':'; }
+static bool word_char(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.' || c == ':';
+}
 
 /* A name, with the dots and double colons of instructions; empty: there is none. */
 static uint32_t word(struct reader *r, char *out, size_t bytes)
@@ -108,7 +119,7 @@ static uint32_t type_bits(struct reader *r, const char *type)
     return (uint32_t)bits;
 }
 
-/* ---- a variable's declaration, behind .shared, .param and so on ------------------------------------------------------------------ */
+/* ---- a variable's declaration, behind .shared, .param and so on ---------------------------------------- */
 
 static struct symbol *declare(struct reader *r, enum symbol_space space)
 {
@@ -119,9 +130,12 @@ static struct symbol *declare(struct reader *r, enum symbol_space space)
     s->space = space;
     for (;;) {
         word(r, text, sizeof text);
-        if (!strcmp(text, ".align")) s->align = (uint32_t)number(r);
-        else if (!strcmp(text, ".ptr") || !strcmp(text, ".global")) continue;
-        else break;
+        if (!strcmp(text, ".align"))
+            s->align = (uint32_t)number(r);
+        else if (!strcmp(text, ".ptr") || !strcmp(text, ".global"))
+            continue;
+        else
+            break;
     }
     s->bytes = type_bits(r, text) / 8;
     if (!s->align) s->align = (uint32_t)s->bytes;
@@ -140,7 +154,7 @@ static struct symbol *declare(struct reader *r, enum symbol_space space)
     return s;
 }
 
-/* ---- modules --------------------------------------------------------------------------------------------------------------------- */
+/* ---- modules ------------------------------------------------------------------------------------------- */
 
 static void global_values(struct reader *r, struct symbol *s)
 {
@@ -218,10 +232,14 @@ static void read_entry(struct reader *r, struct module *m)
             v[n < 3 ? n++ : 2] = (uint32_t)number(r);
             (void)accept(r, ',');
         }
-        if (!strcmp(text, ".maxntid") || !strcmp(text, ".reqntid")) k->max_threads = v[0] * v[1] * v[2];
-        else if (!strcmp(text, ".minnctapersm")) k->min_blocks = v[0];
-        else if (!strcmp(text, ".reqnctapercluster")) memcpy(k->cluster, v, sizeof v);
-        else if (strcmp(text, ".maxnreg") && strcmp(text, ".explicitcluster") && strcmp(text, ".maxclusterrank")) refuse(r, "directive %s of %s", text, k->name);
+        if (!strcmp(text, ".maxntid") || !strcmp(text, ".reqntid"))
+            k->max_threads = v[0] * v[1] * v[2];
+        else if (!strcmp(text, ".minnctapersm"))
+            k->min_blocks = v[0];
+        else if (!strcmp(text, ".reqnctapercluster"))
+            memcpy(k->cluster, v, sizeof v);
+        else if (strcmp(text, ".maxnreg") && strcmp(text, ".explicitcluster") && strcmp(text, ".maxclusterrank"))
+            refuse(r, "directive %s of %s", text, k->name);
     }
     skip_body(r);
 }
@@ -267,19 +285,27 @@ struct module *module_read(const char *ptx)
     }
     while (skip(&r), *r.p) {
         word(&r, text, sizeof text);
-        if (!strcmp(text, ".version") || !strcmp(text, ".target") || !strcmp(text, ".address_size") || !strcmp(text, ".file")) skip_line(&r);
-        else if (!strcmp(text, ".visible") || !strcmp(text, ".weak") || !strcmp(text, ".extern")) continue;
-        else if (!strcmp(text, ".entry")) read_entry(&r, m);
-        else if (!strcmp(text, ".func")) read_function(&r, m);
-        else if (!strcmp(text, ".section")) break; /* debugging information, at the end */
-        else if (!strcmp(text, ".pragma")) skip_statement(&r);
+        if (!strcmp(text, ".version") || !strcmp(text, ".target") || !strcmp(text, ".address_size") ||
+            !strcmp(text, ".file"))
+            skip_line(&r);
+        else if (!strcmp(text, ".visible") || !strcmp(text, ".weak") || !strcmp(text, ".extern"))
+            continue;
+        else if (!strcmp(text, ".entry"))
+            read_entry(&r, m);
+        else if (!strcmp(text, ".func"))
+            read_function(&r, m);
+        else if (!strcmp(text, ".section"))
+            break; /* debugging information, at the end */
+        else if (!strcmp(text, ".pragma"))
+            skip_statement(&r);
         else if (!strcmp(text, ".global") || !strcmp(text, ".const") || !strcmp(text, ".shared")) {
             struct symbol *s = declare(&r, strcmp(text, ".shared") ? SYM_GLOBAL : SYM_SHARED);
             if (s->space == SYM_GLOBAL) global_values(&r, s);
             expect(&r, ';');
             s->next = m->symbols;
             m->symbols = s;
-        } else refuse(&r, "\"%s%.20s\" is not understood", text, r.p);
+        } else
+            refuse(&r, "\"%s%.20s\" is not understood", text, r.p);
     }
     return m;
 }
@@ -291,18 +317,35 @@ struct kernel *module_find(struct module *m, const char *name)
     return NULL;
 }
 
-/* ---- a kernel's body -------------------------------------------------------------------------------------------------------------- */
+/* ---- a kernel's body ----------------------------------------------------------------------------------- */
 
-struct declaration { struct declaration *next; char *name; bool many; uint32_t count, bits, first; };
-struct alias { struct alias *next; char *name; struct symbol *symbol; };
+struct declaration {
+    struct declaration *next;
+    char *name;
+    bool many;
+    uint32_t count, bits, first;
+};
+struct alias {
+    struct alias *next;
+    char *name;
+    struct symbol *symbol;
+};
 struct scope {
     struct scope *outer;
     struct declaration *registers;
     struct symbol *symbols;
     struct alias *aliases;
 };
-struct label { const struct scope *scope; char *name; uint32_t at; };
-struct jump { const struct scope *scope; char *name; uint32_t insn, line; };
+struct label {
+    const struct scope *scope;
+    char *name;
+    uint32_t at;
+};
+struct jump {
+    const struct scope *scope;
+    char *name;
+    uint32_t insn, line;
+};
 enum operand_kind { OPERAND_REGISTER, OPERAND_VALUE, OPERAND_SINK };
 struct operand {
     enum operand_kind kind;
@@ -330,15 +373,50 @@ struct body {
     int depth;
 };
 
-static const struct { const char *name; enum special special; } specials[] = {
-    { "%tid.x", TID_X }, { "%tid.y", TID_Y }, { "%tid.z", TID_Z }, { "%ntid.x", NTID_X }, { "%ntid.y", NTID_Y }, { "%ntid.z", NTID_Z },
-    { "%ctaid.x", CTAID_X }, { "%ctaid.y", CTAID_Y }, { "%ctaid.z", CTAID_Z }, { "%nctaid.x", NCTAID_X }, { "%nctaid.y", NCTAID_Y }, { "%nctaid.z", NCTAID_Z },
-    { "%laneid", LANEID }, { "%warpid", WARPID }, { "%nwarpid", NWARPID }, { "%smid", SMID }, { "%nsmid", NSMID },
-    { "%lanemask_eq", LANEMASK_EQ }, { "%lanemask_lt", LANEMASK_LT }, { "%lanemask_le", LANEMASK_LE }, { "%lanemask_gt", LANEMASK_GT }, { "%lanemask_ge", LANEMASK_GE },
-    { "%cluster_ctarank", CLUSTER_CTARANK }, { "%cluster_nctarank", CLUSTER_NCTARANK }, { "%cluster_ctaid.x", CLUSTER_CTAID_X }, { "%cluster_ctaid.y", CLUSTER_CTAID_Y },
-    { "%cluster_ctaid.z", CLUSTER_CTAID_Z }, { "%cluster_nctaid.x", CLUSTER_NCTAID_X }, { "%cluster_nctaid.y", CLUSTER_NCTAID_Y }, { "%cluster_nctaid.z", CLUSTER_NCTAID_Z },
-    { "%clusterid.x", CLUSTERID_X }, { "%clusterid.y", CLUSTERID_Y }, { "%clusterid.z", CLUSTERID_Z }, { "%nclusterid.x", NCLUSTERID_X }, { "%nclusterid.y", NCLUSTERID_Y },
-    { "%nclusterid.z", NCLUSTERID_Z }, { "%dynamic_smem_size", DYNAMIC_SMEM }, { "%clock", CLOCK }, { "%clock64", CLOCK64 }, { "%globaltimer", GLOBALTIMER },
+static const struct {
+    const char *name;
+    enum special special;
+} specials[] = {
+    { "%tid.x", TID_X },
+    { "%tid.y", TID_Y },
+    { "%tid.z", TID_Z },
+    { "%ntid.x", NTID_X },
+    { "%ntid.y", NTID_Y },
+    { "%ntid.z", NTID_Z },
+    { "%ctaid.x", CTAID_X },
+    { "%ctaid.y", CTAID_Y },
+    { "%ctaid.z", CTAID_Z },
+    { "%nctaid.x", NCTAID_X },
+    { "%nctaid.y", NCTAID_Y },
+    { "%nctaid.z", NCTAID_Z },
+    { "%laneid", LANEID },
+    { "%warpid", WARPID },
+    { "%nwarpid", NWARPID },
+    { "%smid", SMID },
+    { "%nsmid", NSMID },
+    { "%lanemask_eq", LANEMASK_EQ },
+    { "%lanemask_lt", LANEMASK_LT },
+    { "%lanemask_le", LANEMASK_LE },
+    { "%lanemask_gt", LANEMASK_GT },
+    { "%lanemask_ge", LANEMASK_GE },
+    { "%cluster_ctarank", CLUSTER_CTARANK },
+    { "%cluster_nctarank", CLUSTER_NCTARANK },
+    { "%cluster_ctaid.x", CLUSTER_CTAID_X },
+    { "%cluster_ctaid.y", CLUSTER_CTAID_Y },
+    { "%cluster_ctaid.z", CLUSTER_CTAID_Z },
+    { "%cluster_nctaid.x", CLUSTER_NCTAID_X },
+    { "%cluster_nctaid.y", CLUSTER_NCTAID_Y },
+    { "%cluster_nctaid.z", CLUSTER_NCTAID_Z },
+    { "%clusterid.x", CLUSTERID_X },
+    { "%clusterid.y", CLUSTERID_Y },
+    { "%clusterid.z", CLUSTERID_Z },
+    { "%nclusterid.x", NCLUSTERID_X },
+    { "%nclusterid.y", NCLUSTERID_Y },
+    { "%nclusterid.z", NCLUSTERID_Z },
+    { "%dynamic_smem_size", DYNAMIC_SMEM },
+    { "%clock", CLOCK },
+    { "%clock64", CLOCK64 },
+    { "%globaltimer", GLOBALTIMER },
 };
 
 static struct scope *open_scope(struct body *b, struct scope *outer)
@@ -443,14 +521,15 @@ static int32_t constant(struct body *b, uint8_t bits, const struct operand *o)
     const struct constant c = { o->special, bits, bits == 32 ? (uint32_t)o->value : o->value, o->symbol, 0 };
     for (uint32_t i = 0; i < k->n_constants; i++) {
         const struct constant *have = &k->constants[i];
-        if (have->special == c.special && have->bits == c.bits && have->value == c.value && have->symbol == c.symbol) return -1 - (int32_t)i;
+        if (have->special == c.special && have->bits == c.bits && have->value == c.value && have->symbol == c.symbol)
+            return -1 - (int32_t)i;
     }
     k->constants = grow(k->constants, k->n_constants, sizeof *k->constants);
     k->constants[k->n_constants] = c;
     return -1 - (int32_t)k->n_constants++;
 }
 
-/* ---- operands ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------------------------------------ */
 
 static struct operand one_operand(struct body *b, const struct scope *s)
 {
@@ -463,7 +542,8 @@ static struct operand one_operand(struct body *b, const struct scope *s)
             char *end;
             o.value = strtoull(r->p + 2, &end, 16);
             r->p = end;
-        } else o.value = number(r);
+        } else
+            o.value = number(r);
         o.kind = OPERAND_VALUE;
         return o;
     }
@@ -514,8 +594,10 @@ static uint32_t read_operands(struct body *b, const struct scope *s, struct oper
         } else if (accept(r, '[')) {
             struct operand o = one_operand(b, s);
             o.memory = true;
-            if (accept(r, '+')) o.offset = (int64_t)number(r);
-            else if (skip(r), *r->p == '-') o.offset = (int64_t)number(r);
+            if (accept(r, '+'))
+                o.offset = (int64_t)number(r);
+            else if (skip(r), *r->p == '-')
+                o.offset = (int64_t)number(r);
             expect(r, ']');
             add_operand(b, list, &n, o);
         } else {
@@ -524,7 +606,8 @@ static uint32_t read_operands(struct body *b, const struct scope *s, struct oper
                 struct operand o = one_operand(b, s);
                 o.after_bar = true;
                 add_operand(b, list, &n, o);
-            } else if (list[n - 1].symbol && accept(r, '+')) list[n - 1].value += number(r);
+            } else if (list[n - 1].symbol && accept(r, '+'))
+                list[n - 1].value += number(r);
         }
         if (places < 15) {
             shape[places++] = vector ? 'v' : 's';
@@ -538,7 +621,8 @@ static uint32_t read_operands(struct body *b, const struct scope *s, struct oper
 /* Of the entries of that name the one with as many operands. */
 const struct instruction *find_instruction(const char *name, uint32_t n_operands)
 {
-    static const struct instruction *const tables[] = { plain_instructions, float_instructions, memory_instructions, warp_instructions, wgmma_instructions };
+    static const struct instruction *const tables[] = { plain_instructions, float_instructions, memory_instructions,
+                                                        warp_instructions, wgmma_instructions };
     for (uint32_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const struct instruction *e = tables[t]; e->name; e++) {
             uint32_t most = 0, optional = 0;
@@ -549,9 +633,10 @@ const struct instruction *find_instruction(const char *name, uint32_t n_operands
     return NULL;
 }
 
-/* ---- instructions --------------------------------------------------------------------------------------------------------------------- */
+/* ---- instructions -------------------------------------------------------------------------------------- */
 
-static void encode(struct body *b, struct virtual_insn *v, struct insn *i, const char *name, const char *signature, struct operand *o, uint32_t n)
+static void encode(struct body *b, struct virtual_insn *v, struct insn *i, const char *name, const char *signature,
+                   struct operand *o, uint32_t n)
 {
     uint32_t at = 0, memories = 0, defs = 0;
     bool sources = false;
@@ -564,10 +649,13 @@ static void encode(struct body *b, struct virtual_insn *v, struct insn *i, const
         }
         const bool optional = c[1] == '_';
         struct operand none = { .kind = OPERAND_SINK, .special = SPECIALS }, *x = at < n ? &o[at] : NULL;
-        if (optional && (!x || !x->after_bar)) x = &none;
-        else at++;
+        if (optional && (!x || !x->after_bar))
+            x = &none;
+        else
+            at++;
         if (!x) refuse(&b->r, "%s: %u operands, signature %s", name, n, signature);
-        if (x->memory != (*c == 'm')) refuse(&b->r, "%s: operand %u is %san address", name, at, x->memory ? "" : "not ");
+        if (x->memory != (*c == 'm'))
+            refuse(&b->r, "%s: operand %u is %san address", name, at, x->memory ? "" : "not ");
         uint8_t bits = *c == 'p' ? 1 : *c == 'l' ? 64 : 32;
         if (*c == 'm') {
             const bool wide = x->kind == OPERAND_REGISTER ? b->registers[x->id].bits == 64 : true;
@@ -581,7 +669,9 @@ static void encode(struct body *b, struct virtual_insn *v, struct insn *i, const
             if (sources) refuse(&b->r, "%s: _ as a source", name);
             operand = (int32_t)new_register(b, bits);
         } else if (x->kind == OPERAND_REGISTER) {
-            if (b->registers[x->id].bits != bits) refuse(&b->r, "%s: operand %u is a register of %u bits, %u expected", name, at, b->registers[x->id].bits, bits);
+            if (b->registers[x->id].bits != bits)
+                refuse(&b->r, "%s: operand %u is a register of %u bits, %u expected", name, at,
+                       b->registers[x->id].bits, bits);
             operand = (int32_t)x->id;
         } else {
             if (!sources) refuse(&b->r, "%s: a constant as destination", name);
@@ -612,14 +702,23 @@ static void add_code(struct body *b, struct insn i, struct virtual_insn v)
     b->code[b->n_code++] = v;
 }
 
-static enum outcome run_jump(struct warp *w, const struct insn *i) { (void)w, (void)i; return JUMP; }
-static enum outcome run_exit(struct warp *w, const struct insn *i) { (void)w, (void)i; return EXIT; }
+static enum outcome run_jump(struct warp *w, const struct insn *i)
+{
+    (void)w, (void)i;
+    return JUMP;
+}
+static enum outcome run_exit(struct warp *w, const struct insn *i)
+{
+    (void)w, (void)i;
+    return EXIT;
+}
 
 static void add_jump(struct body *b, const struct scope *s, const char *to, int32_t guard, bool negated)
 {
     b->jumps = grow(b->jumps, b->n_jumps, sizeof *b->jumps);
     b->jumps[b->n_jumps++] = (struct jump){ s, strdup(to), b->n_code, b->r.line };
-    add_code(b, (struct insn){ .run = run_jump, .guard = guard, .negated = negated }, (struct virtual_insn){ .guard = guard, .jumps = true, .falls_through = guard >= 0 });
+    add_code(b, (struct insn){ .run = run_jump, .guard = guard, .negated = negated },
+             (struct virtual_insn){ .guard = guard, .jumps = true, .falls_through = guard >= 0 });
 }
 
 static void add_label(struct body *b, const struct scope *s, const char *name)
@@ -701,7 +800,8 @@ static void read_instruction(struct body *b, struct scope *s, const char *name, 
             add_jump(b, b->return_to, "return", guard, negated);
             return;
         }
-        add_code(b, (struct insn){ .run = run_exit, .guard = guard, .negated = negated }, (struct virtual_insn){ .guard = guard, .falls_through = guard >= 0 });
+        add_code(b, (struct insn){ .run = run_exit, .guard = guard, .negated = negated },
+                 (struct virtual_insn){ .guard = guard, .falls_through = guard >= 0 });
         return;
     }
     if (!strcmp(name, "bra") || !strcmp(name, "bra.uni")) {
@@ -721,7 +821,8 @@ static void read_instruction(struct body *b, struct scope *s, const char *name, 
     const uint32_t n = read_operands(b, s, list, shape);
     char full[160];
     (void)snprintf(full, sizeof full, "%.120s", name);
-    if (!strncmp(name, "mov.", 4) && shape[0] && shape[0] != shape[1]) (void)snprintf(full, sizeof full, "%.120s.%s%u", name, shape[0] == 'v' ? "unpack" : "pack", n - 1);
+    if (!strncmp(name, "mov.", 4) && shape[0] && shape[0] != shape[1])
+        (void)snprintf(full, sizeof full, "%.120s.%s%u", name, shape[0] == 'v' ? "unpack" : "pack", n - 1);
     uint32_t bits = 32;
     for (uint32_t o = 0; o < n && list[o].kind == OPERAND_REGISTER && !list[o].memory; o++)
         if (b->registers[list[o].id].bits == 64) bits = 64;
@@ -762,10 +863,14 @@ static void read_statement(struct body *b, struct scope *s)
     if (guard < 0 && *r->p == ':') {
         r->p++;
         add_label(b, s, text);
-    } else if (text[0] != '.') read_instruction(b, s, text, guard, negated);
-    else if (!strcmp(text, ".reg")) declare_registers(b, s);
-    else if (!strcmp(text, ".loc")) skip_line(r);
-    else if (!strcmp(text, ".pragma")) skip_statement(r);
+    } else if (text[0] != '.')
+        read_instruction(b, s, text, guard, negated);
+    else if (!strcmp(text, ".reg"))
+        declare_registers(b, s);
+    else if (!strcmp(text, ".loc"))
+        skip_line(r);
+    else if (!strcmp(text, ".pragma"))
+        skip_statement(r);
     else if (!strcmp(text, ".local") || !strcmp(text, ".param")) {
         (void)place_local(b, s, declare(r, SYM_LOCAL));
         expect(r, ';');
@@ -774,7 +879,8 @@ static void read_statement(struct body *b, struct scope *s)
         expect(r, ';');
         y->next = s->symbols;
         s->symbols = y;
-    } else refuse(r, "directive %s", text);
+    } else
+        refuse(r, "directive %s", text);
 }
 
 /* Behind the opening brace, up to and with the closing one. */
@@ -783,12 +889,14 @@ static void read_scope(struct body *b, struct scope *s)
     while (!accept(&b->r, '}')) {
         if (!*b->r.p) refuse(&b->r, "the text ends inside a kernel");
         if (accept(&b->r, ';')) continue;
-        if (accept(&b->r, '{')) read_scope(b, open_scope(b, s));
-        else read_statement(b, s);
+        if (accept(&b->r, '{'))
+            read_scope(b, open_scope(b, s));
+        else
+            read_statement(b, s);
     }
 }
 
-/* ---- putting it together ------------------------------------------------------------------------------------------------------------------ */
+/* ---- putting it together ------------------------------------------------------------------------------- */
 
 static void resolve_jumps(struct body *b)
 {
@@ -819,8 +927,8 @@ static void place_constants(struct kernel *k)
         const struct symbol *y = c->symbol;
         const uint64_t v = c->value + (!y ? 0 : y->space == SYM_DYNAMIC ? k->dynamic_at : y->address);
         unsigned char *to = k->constant_values + c->at - (int32_t)k->register_bytes;
-        if (c->bits == 32) EACH_LANE ((uint32_t *)(void *)to)[l] = (uint32_t)v;
-        if (c->bits == 64) EACH_LANE ((uint64_t *)(void *)to)[l] = v;
+        if (c->bits == 32) EACH_LANE((uint32_t *)(void *)to)[l] = (uint32_t)v;
+        if (c->bits == 64) EACH_LANE((uint64_t *)(void *)to)[l] = v;
     }
 }
 
@@ -828,7 +936,8 @@ static void finish(struct body *b)
 {
     struct kernel *k = b->k;
     uint32_t count[3]; /* of 1, 32 and 64 bits */
-    add_code(b, (struct insn){ .run = run_exit, .guard = -1 }, (struct virtual_insn){ .guard = -1 }); /* behind the last label */
+    add_code(b, (struct insn){ .run = run_exit, .guard = -1 },
+             (struct virtual_insn){ .guard = -1 }); /* behind the last label */
     resolve_jumps(b);
     assign_slots(b->code, b->n_code, b->operands, b->registers, b->n_registers, count);
     k->register_bytes = count[1] * 4 * LANES + count[2] * 8 * LANES;
@@ -842,9 +951,12 @@ static void finish(struct body *b)
     if (!(k->args = calloc(b->n_operands + 1, sizeof *k->args))) abort();
     for (uint32_t i = 0; i < b->n_operands; i++) {
         const int32_t o = b->operands[i];
-        if (o < 0) k->args[i] = k->constants[-1 - o].at;
-        else if (b->registers[o].bits == 64) k->args[i] = (int32_t)(count[1] * 4 * LANES) + b->registers[o].slot * 8 * LANES;
-        else k->args[i] = b->registers[o].slot * (b->registers[o].bits == 1 ? 1 : 4 * LANES);
+        if (o < 0)
+            k->args[i] = k->constants[-1 - o].at;
+        else if (b->registers[o].bits == 64)
+            k->args[i] = (int32_t)(count[1] * 4 * LANES) + b->registers[o].slot * 8 * LANES;
+        else
+            k->args[i] = b->registers[o].slot * (b->registers[o].bits == 1 ? 1 : 4 * LANES);
     }
     for (uint32_t i = 0; i < k->n_code; i++) {
         k->code[i].arg = k->args + b->code[i].first;
@@ -888,8 +1000,10 @@ bool kernel_read(struct kernel *k, char *error, size_t error_bytes)
     read_params(&b.r, &scratch, &params->symbols);
     free(scratch.params);
     while (!(skip(&b.r), *b.r.p == '{')) {
-        if (*b.r.p == ',' || isdigit((unsigned char)*b.r.p)) b.r.p++;
-        else word(&b.r, text, sizeof text);
+        if (*b.r.p == ',' || isdigit((unsigned char)*b.r.p))
+            b.r.p++;
+        else
+            word(&b.r, text, sizeof text);
     }
     expect(&b.r, '{');
     read_scope(&b, open_scope(&b, params));

@@ -1,8 +1,10 @@
-/* runtime.c: the functions of the CUDA runtime that the project calls, over the emulator: an H200's attributes, work done when it is asked for, and so
- * streams without concurrency, dependent launches that begin when the one before has ended, and graphs that are lists.
+/* runtime.c: the functions of the CUDA runtime that the project calls, over the emulator: an H200's attributes, work
+ * done when it is asked for, and so streams without concurrency, dependent launches that begin when the one before has
+ * ended, and graphs that are lists.
  *
- * A kernel that fails leaves a sticky error, as on the device, and a line on the standard error. EMULATOR_SEED (0: off) permutes warps and arrivals of copies,
- * EMULATOR_MULTIPROCESSORS and EMULATOR_MEMORY_MB say how large the device seems, EMULATOR_TIMES=1 prints each launch's time. */
+ * A kernel that fails leaves a sticky error, as on the device, and a line on the standard error. EMULATOR_SEED (0: off)
+ * permutes warps and arrivals of copies, EMULATOR_MULTIPROCESSORS and EMULATOR_MEMORY_MB say how large the device
+ * seems, EMULATOR_TIMES=1 prints each launch's time. */
 #include "runtime.h"
 
 #include <cuda.h>
@@ -21,8 +23,8 @@ static cudaError_t said(cudaError_t e)
     return e;
 }
 static cudaError_t state(void) { return said((cudaError_t)emulator_error_code); }
-#define LIVE                                                          \
-    do {                                                              \
+#define LIVE                                                                    \
+    do {                                                                        \
         if (emulator_error_code) return said((cudaError_t)emulator_error_code); \
     } while (0)
 
@@ -42,15 +44,32 @@ uint64_t device_left(void) /* a context takes some, too */
     return total > taken ? total - taken : 0;
 }
 
-/* ---- modules ------------------------------------------------------------------------------------------------------------------- */
+/* ---- modules ------------------------------------------------------------------------------------------- */
 
-struct fat { struct module *module; const void *data; };
-struct registered { const void *host; struct fat *fat; const char *name; struct kernel *kernel; };
+struct fat {
+    struct module *module;
+    const void *data;
+};
+struct registered {
+    const void *host;
+    struct fat *fat;
+    const char *name;
+    struct kernel *kernel;
+};
 static struct registered *functions;
 static uint32_t n_functions, cap_functions;
 
-struct fat_header { uint32_t magic; uint16_t version, header_bytes; uint64_t bytes; };
-struct fat_entry { uint16_t kind, version; uint32_t header_bytes; uint64_t bytes; uint32_t compressed_bytes; };
+struct fat_header {
+    uint32_t magic;
+    uint16_t version, header_bytes;
+    uint64_t bytes;
+};
+struct fat_entry {
+    uint16_t kind, version;
+    uint32_t header_bytes;
+    uint64_t bytes;
+    uint32_t compressed_bytes;
+};
 
 /* The PTX of a fat binary, as a text of its own. */
 static char *find_ptx(const void *data)
@@ -75,7 +94,11 @@ static char *find_ptx(const void *data)
 void **__cudaRegisterFatBinary(void *wrapper);
 void **__cudaRegisterFatBinary(void *wrapper)
 {
-    const struct { int magic, version; const void *data; void *name; } *w = wrapper;
+    const struct {
+        int magic, version;
+        const void *data;
+        void *name;
+    } *w = wrapper;
     struct fat *f = calloc(1, sizeof *f);
     if (!f) abort();
     f->data = w->data;
@@ -88,15 +111,23 @@ void __cudaUnregisterFatBinary(void **handle)
 {
     (void)pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < n_functions;)
-        if (functions[i].fat == (struct fat *)(void *)handle) functions[i] = functions[--n_functions];
-        else i++;
+        if (functions[i].fat == (struct fat *)(void *)handle)
+            functions[i] = functions[--n_functions];
+        else
+            i++;
     (void)pthread_mutex_unlock(&lock); /* its kernels stay: graphs may hold them */
 }
 char __cudaInitModule(void **handle);
-char __cudaInitModule(void **handle) { (void)handle; return 1; }
+char __cudaInitModule(void **handle)
+{
+    (void)handle;
+    return 1;
+}
 
-void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, uint3 *tid, uint3 *bid, dim3 *block, dim3 *grid, int *size);
-void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, uint3 *tid, uint3 *bid, dim3 *block, dim3 *grid, int *size)
+void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, uint3 *tid,
+                            uint3 *bid, dim3 *block, dim3 *grid, int *size);
+void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, uint3 *tid,
+                            uint3 *bid, dim3 *block, dim3 *grid, int *size)
 {
     (void)device, (void)limit, (void)tid, (void)bid, (void)block, (void)grid, (void)size;
     (void)pthread_mutex_lock(&lock);
@@ -107,10 +138,13 @@ void __cudaRegisterFunction(void **handle, const char *host, char *device, const
     functions[n_functions++] = (struct registered){ host, (struct fat *)(void *)handle, name, NULL };
     (void)pthread_mutex_unlock(&lock);
 }
-void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int ext, size_t bytes, int constant, int global);
-void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int ext, size_t bytes, int constant, int global)
+void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int ext, size_t bytes, int constant,
+                       int global);
+void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int ext, size_t bytes, int constant,
+                       int global)
 {
-    (void)handle, (void)host, (void)device, (void)name, (void)ext, (void)bytes, (void)constant, (void)global; /* nothing here copies to symbols: cudaMemcpyToSymbol is not served */
+    (void)handle, (void)host, (void)device, (void)name, (void)ext, (void)bytes, (void)constant,
+        (void)global; /* nothing here copies to symbols: cudaMemcpyToSymbol is not served */
 }
 
 /* Under the lock. Reads the kernel's instructions. */
@@ -123,13 +157,17 @@ static struct kernel *find_kernel(const void *host)
         if (!r->fat->module) {
             char *ptx = find_ptx(r->fat->data);
             if (!ptx) {
-                (void)fprintf(stderr, "emulator: kernel %s has no plain PTX: compile with -gencode arch=compute_90a,code=compute_90a --no-compress\n", r->name);
+                (void)fprintf(stderr,
+                              "emulator: kernel %s has no plain PTX: compile with -gencode "
+                              "arch=compute_90a,code=compute_90a --no-compress\n",
+                              r->name);
                 return NULL;
             }
             r->fat->module = module_read(ptx);
         }
         if (!r->kernel) r->kernel = module_find(r->fat->module, r->name);
-        if (!r->kernel) (void)fprintf(stderr, "emulator: kernel %s is not in its module's PTX\n", r->name);
+        if (!r->kernel)
+            (void)fprintf(stderr, "emulator: kernel %s is not in its module's PTX\n", r->name);
         else if (!kernel_read(r->kernel, error, sizeof error)) {
             (void)fprintf(stderr, "emulator: kernel %s cannot be read: %s\n", r->name, error);
             return NULL;
@@ -139,12 +177,23 @@ static struct kernel *find_kernel(const void *host)
     return NULL;
 }
 
-/* ---- streams, graphs ---------------------------------------------------------------------------------------------------------------- */
+/* ---- streams, graphs ----------------------------------------------------------------------------------- */
 
-struct CUgraph_st { struct work *work; uint32_t n, cap; int invalidated; /* somebody asked its stream meanwhile */ };
-struct CUgraphExec_st { struct work *work; uint32_t n; };
-struct CUstream_st { struct CUgraph_st *capturing; };
-struct CUevent_st { struct timespec at; };
+struct CUgraph_st {
+    struct work *work;
+    uint32_t n, cap;
+    int invalidated; /* somebody asked its stream meanwhile */
+};
+struct CUgraphExec_st {
+    struct work *work;
+    uint32_t n;
+};
+struct CUstream_st {
+    struct CUgraph_st *capturing;
+};
+struct CUevent_st {
+    struct timespec at;
+};
 
 static double now(void) /* seconds of this thread's work: others may share the processor */
 {
@@ -165,7 +214,10 @@ static void perform(const struct work *w)
     switch (w->kind) {
     case WORK_LAUNCH:
         if (!launch_run(&w->launch)) (void)fprintf(stderr, "emulator: %s\n", emulator_error);
-        if (times) (void)fprintf(stderr, "emulator: %8.1f ms %s <<<(%u, %u, %u), %u>>>\n", 1e3 * (now() - begin), w->launch.kernel->name, w->launch.grid[0], w->launch.grid[1], w->launch.grid[2], w->launch.threads[0]);
+        if (times)
+            (void)fprintf(stderr, "emulator: %8.1f ms %s <<<(%u, %u, %u), %u>>>\n", 1e3 * (now() - begin),
+                          w->launch.kernel->name, w->launch.grid[0], w->launch.grid[1], w->launch.grid[2],
+                          w->launch.threads[0]);
         break;
     case WORK_COPY:
         for (size_t r = 0; r < w->rows; r++) memmove(w->to + r * w->to_pitch, w->from + r * w->from_pitch, w->bytes);
@@ -181,7 +233,10 @@ static void release(struct work *w)
 }
 
 /* Under the lock. */
-static struct CUgraph_st *capture_of(cudaStream_t stream) { return stream && stream != cudaStreamLegacy && stream != cudaStreamPerThread ? stream->capturing : NULL; }
+static struct CUgraph_st *capture_of(cudaStream_t stream)
+{
+    return stream && stream != cudaStreamLegacy && stream != cudaStreamPerThread ? stream->capturing : NULL;
+}
 
 cudaError_t enqueue(cudaStream_t stream, struct work w)
 {
@@ -216,14 +271,26 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream)
     *stream = calloc(1, sizeof **stream);
     return said(*stream ? cudaSuccess : cudaErrorMemoryAllocation);
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) { (void)flags; return cudaStreamCreate(stream); }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority) { (void)flags, (void)priority; return cudaStreamCreate(stream); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+    (void)flags;
+    return cudaStreamCreate(stream);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
+{
+    (void)flags, (void)priority;
+    return cudaStreamCreate(stream);
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     free(stream);
     return state();
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { (void)stream; return state(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    (void)stream;
+    return state();
+}
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     (void)pthread_mutex_lock(&lock);
@@ -232,7 +299,11 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     (void)pthread_mutex_unlock(&lock);
     return g ? said(cudaErrorStreamCaptureUnsupported) : state();
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) { (void)stream, (void)event, (void)flags; return state(); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
+{
+    (void)stream, (void)event, (void)flags;
+    return state();
+}
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
@@ -291,7 +362,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     (void)pthread_mutex_unlock(&lock);
     return cudaSuccess; /* errors show when somebody waits */
 }
-cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) { (void)exec, (void)stream; return state(); }
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    (void)exec, (void)stream;
+    return state();
+}
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
     for (uint32_t i = 0; i < graph->n; i++) release(&graph->work[i]);
@@ -326,8 +401,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     (void)clock_gettime(CLOCK_MONOTONIC, &event->at);
     return state();
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { (void)event; return state(); }
-cudaError_t cudaEventQuery(cudaEvent_t event) { (void)event; return state(); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    (void)event;
+    return state();
+}
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    (void)event;
+    return state();
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     free(event);
@@ -339,45 +422,67 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     return state();
 }
 
-/* ---- launches ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- launches ------------------------------------------------------------------------------------------ */
 
 enum { MOST_SHARED = 232448, DEFAULT_SHARED = 49152, SHARED_PER_MULTIPROCESSOR = 233472 };
 
 static cudaError_t check_launch(const struct launch *l)
 {
     const struct kernel *k = l->kernel;
-    const uint64_t threads = (uint64_t)l->threads[0] * l->threads[1] * l->threads[2], blocks = (uint64_t)l->cluster[0] * l->cluster[1] * l->cluster[2];
+    const uint64_t threads = (uint64_t)l->threads[0] * l->threads[1] * l->threads[2],
+                   blocks = (uint64_t)l->cluster[0] * l->cluster[1] * l->cluster[2];
     const uint32_t shared = k->shared_bytes + l->dynamic;
-    if (!threads || threads > 1024 || l->threads[2] > 64 || !l->grid[0] || !l->grid[1] || !l->grid[2] || l->grid[1] > 65535 || l->grid[2] > 65535) return cudaErrorInvalidConfiguration;
+    if (!threads || threads > 1024 || l->threads[2] > 64 || !l->grid[0] || !l->grid[1] || !l->grid[2] ||
+        l->grid[1] > 65535 || l->grid[2] > 65535)
+        return cudaErrorInvalidConfiguration;
     if (threads > k->max_threads) return cudaErrorLaunchOutOfResources;
     if (shared > MOST_SHARED || (shared > DEFAULT_SHARED && l->dynamic > k->max_dynamic)) return cudaErrorInvalidValue;
-    if (!blocks || blocks > MAX_CLUSTER || l->grid[0] % l->cluster[0] || l->grid[1] % l->cluster[1] || l->grid[2] % l->cluster[2]) return cudaErrorInvalidClusterSize;
+    if (!blocks || blocks > MAX_CLUSTER || l->grid[0] % l->cluster[0] || l->grid[1] % l->cluster[1] ||
+        l->grid[2] % l->cluster[2])
+        return cudaErrorInvalidClusterSize;
     return cudaSuccess;
 }
 
-static cudaError_t launch(const void *host, dim3 grid, dim3 threads, void **args, size_t shared, cudaStream_t stream, const uint32_t cluster[3], bool cooperative)
+static cudaError_t launch(const void *host, dim3 grid, dim3 threads, void **args, size_t shared, cudaStream_t stream,
+                          const uint32_t cluster[3], bool cooperative)
 {
     LIVE;
     (void)pthread_mutex_lock(&lock);
     struct kernel *k = find_kernel(host);
     (void)pthread_mutex_unlock(&lock);
     if (!k) return said(cudaErrorInvalidDeviceFunction);
-    struct work w = { .kind = WORK_LAUNCH, .launch = { .kernel = k, .grid = { grid.x, grid.y, grid.z }, .threads = { threads.x, threads.y, threads.z }, .cluster = { 1, 1, 1 },
-                                                       .dynamic = (uint32_t)shared, .cooperative = cooperative } };
+    struct work w = { .kind = WORK_LAUNCH,
+                      .launch = { .kernel = k,
+                                  .grid = { grid.x, grid.y, grid.z },
+                                  .threads = { threads.x, threads.y, threads.z },
+                                  .cluster = { 1, 1, 1 },
+                                  .dynamic = (uint32_t)shared,
+                                  .cooperative = cooperative } };
     if (shared > MOST_SHARED) return said(cudaErrorInvalidValue);
-    if (cluster) memcpy(w.launch.cluster, cluster, sizeof w.launch.cluster);
-    else if (k->cluster[0]) memcpy(w.launch.cluster, k->cluster, sizeof w.launch.cluster);
+    if (cluster)
+        memcpy(w.launch.cluster, cluster, sizeof w.launch.cluster);
+    else if (k->cluster[0])
+        memcpy(w.launch.cluster, k->cluster, sizeof w.launch.cluster);
     const cudaError_t e = check_launch(&w.launch);
     if (e) return said(e);
     if (!k->loaded) code_loaded((uint64_t)k->n_code * 16);
     k->loaded = true;
     if (!(w.launch.params = calloc(1, k->param_bytes + 16))) abort();
-    for (uint32_t i = 0; i < k->n_params; i++) memcpy(w.launch.params + k->params[i].offset, args[i], k->params[i].bytes);
+    for (uint32_t i = 0; i < k->n_params; i++)
+        memcpy(w.launch.params + k->params[i].offset, args[i], k->params[i].bytes);
     return enqueue(stream, w);
 }
 
-cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 threads, void **args, size_t shared, cudaStream_t stream) { return launch(function, grid, threads, args, shared, stream, NULL, false); }
-cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 threads, void **args, size_t shared, cudaStream_t stream) { return launch(function, grid, threads, args, shared, stream, NULL, true); }
+cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 threads, void **args, size_t shared,
+                             cudaStream_t stream)
+{
+    return launch(function, grid, threads, args, shared, stream, NULL, false);
+}
+cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 threads, void **args, size_t shared,
+                                        cudaStream_t stream)
+{
+    return launch(function, grid, threads, args, shared, stream, NULL, true);
+}
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *function, void **args)
 {
     uint32_t cluster[3] = { 0, 0, 0 };
@@ -385,16 +490,27 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *functio
     for (unsigned i = 0; i < c->numAttrs; i++) {
         const cudaLaunchAttribute *a = &c->attrs[i];
         switch (a->id) {
-        case cudaLaunchAttributeClusterDimension: cluster[0] = a->val.clusterDim.x, cluster[1] = a->val.clusterDim.y, cluster[2] = a->val.clusterDim.z; break;
+        case cudaLaunchAttributeClusterDimension:
+            cluster[0] = a->val.clusterDim.x, cluster[1] = a->val.clusterDim.y, cluster[2] = a->val.clusterDim.z;
+            break;
         case cudaLaunchAttributeCooperative: cooperative = a->val.cooperative != 0; break;
-        case cudaLaunchAttributeProgrammaticStreamSerialization: case cudaLaunchAttributePreferredSharedMemoryCarveout: case cudaLaunchAttributePriority: break;
-        default: (void)fprintf(stderr, "emulator: launch attribute %d is not known\n", (int)a->id); return said(cudaErrorInvalidValue);
+        case cudaLaunchAttributeProgrammaticStreamSerialization:
+        case cudaLaunchAttributePreferredSharedMemoryCarveout:
+        case cudaLaunchAttributePriority: break;
+        default:
+            (void)fprintf(stderr, "emulator: launch attribute %d is not known\n", (int)a->id);
+            return said(cudaErrorInvalidValue);
         }
     }
-    return launch(function, c->gridDim, c->blockDim, args, c->dynamicSmemBytes, c->stream, cluster[0] ? cluster : NULL, cooperative);
+    return launch(function, c->gridDim, c->blockDim, args, c->dynamicSmemBytes, c->stream, cluster[0] ? cluster : NULL,
+                  cooperative);
 }
 
-static _Thread_local struct { dim3 grid, threads; size_t shared; cudaStream_t stream; } pushed;
+static _Thread_local struct {
+    dim3 grid, threads;
+    size_t shared;
+    cudaStream_t stream;
+} pushed;
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 threads, size_t shared, struct CUstream_st *stream);
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 threads, size_t shared, struct CUstream_st *stream)
 {
@@ -414,8 +530,13 @@ cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host)
     *kernel = (cudaKernel_t)(uintptr_t)host;
     return cudaSuccess;
 }
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 threads, void **args, size_t shared, cudaStream_t stream);
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 threads, void **args, size_t shared, cudaStream_t stream) { return launch((const void *)kernel, grid, threads, args, shared, stream, NULL, false); }
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 threads, void **args, size_t shared,
+                               cudaStream_t stream);
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 threads, void **args, size_t shared,
+                               cudaStream_t stream)
+{
+    return launch((const void *)kernel, grid, threads, args, shared, stream, NULL, false);
+}
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *function)
 {
@@ -428,7 +549,9 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *fu
     out->sharedSizeBytes = k->shared_bytes;
     out->localSizeBytes = k->local_bytes;
     out->maxThreadsPerBlock = (int)k->max_threads;
-    out->numRegs = (int)(65536 / (k->max_threads * k->min_blocks) > 255 ? 255 : 65536 / (k->max_threads * k->min_blocks)); /* at most: only the assembler knows */
+    out->numRegs = (int)(65536 / (k->max_threads * k->min_blocks) > 255
+                             ? 255
+                             : 65536 / (k->max_threads * k->min_blocks)); /* at most: only the assembler knows */
     out->ptxVersion = out->binaryVersion = 90;
     out->maxDynamicSharedSizeBytes = (int)(k->max_dynamic ? k->max_dynamic : DEFAULT_SHARED - k->shared_bytes);
     return cudaSuccess;
@@ -440,25 +563,29 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     struct kernel *k = find_kernel(function);
     (void)pthread_mutex_unlock(&lock);
     if (!k) return said(cudaErrorInvalidDeviceFunction);
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess; /* division of L1, cluster sizes: nothing to do */
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        return cudaSuccess; /* division of L1, cluster sizes: nothing to do */
     if (value < 0 || (uint32_t)value + k->shared_bytes > MOST_SHARED) return said(cudaErrorInvalidValue);
     k->max_dynamic = (uint32_t)value;
     return cudaSuccess;
 }
 /* By threads and shared memory: registers are not known. */
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads, size_t dynamic)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads,
+                                                          size_t dynamic)
 {
     LIVE;
     (void)pthread_mutex_lock(&lock);
     const struct kernel *k = find_kernel(function);
     (void)pthread_mutex_unlock(&lock);
     if (!k) return said(cudaErrorInvalidDeviceFunction);
-    const int by_threads = 2048 / ((threads + 31) / 32 * 32), by_shared = (int)(SHARED_PER_MULTIPROCESSOR / (k->shared_bytes + dynamic + SHARED_BASE));
+    const int by_threads = 2048 / ((threads + 31) / 32 * 32),
+              by_shared = (int)(SHARED_PER_MULTIPROCESSOR / (k->shared_bytes + dynamic + SHARED_BASE));
     *blocks = by_threads < by_shared ? by_threads : by_shared;
     if (*blocks > 32) *blocks = 32;
     return cudaSuccess;
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int threads, size_t dynamic, unsigned int flags)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int threads,
+                                                                   size_t dynamic, unsigned int flags)
 {
     (void)flags;
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, dynamic);
@@ -466,16 +593,22 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, 
 cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function, const cudaLaunchConfig_t *c)
 {
     int blocks = 0, size = 1;
-    const cudaError_t e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, (int)(c->blockDim.x * c->blockDim.y * c->blockDim.z), c->dynamicSmemBytes);
+    const cudaError_t e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, function, (int)(c->blockDim.x * c->blockDim.y * c->blockDim.z), c->dynamicSmemBytes);
     for (unsigned i = 0; i < c->numAttrs; i++)
-        if (c->attrs[i].id == cudaLaunchAttributeClusterDimension) size = (int)(c->attrs[i].val.clusterDim.x * c->attrs[i].val.clusterDim.y * c->attrs[i].val.clusterDim.z);
+        if (c->attrs[i].id == cudaLaunchAttributeClusterDimension)
+            size = (int)(c->attrs[i].val.clusterDim.x * c->attrs[i].val.clusterDim.y * c->attrs[i].val.clusterDim.z);
     *clusters = blocks * multiprocessors() / size;
     return e;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
-static struct managed { struct managed *next; void *p; size_t bytes; } *managed;
+static struct managed {
+    struct managed *next;
+    void *p;
+    size_t bytes;
+} *managed;
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
@@ -486,7 +619,11 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     *p = device_alloc(bytes);
     return said(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
-cudaError_t cudaMallocAsync(void **p, size_t bytes, cudaStream_t stream) { (void)stream; return cudaMalloc(p, bytes); }
+cudaError_t cudaMallocAsync(void **p, size_t bytes, cudaStream_t stream)
+{
+    (void)stream;
+    return cudaMalloc(p, bytes);
+}
 cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned int flags)
 {
     (void)flags;
@@ -511,7 +648,11 @@ cudaError_t cudaFree(void *p)
         }
     return said(device_free(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
-cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) { (void)stream; return cudaFree(p); }
+cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
+{
+    (void)stream;
+    return cudaFree(p);
+}
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     *total = device_total();
@@ -543,7 +684,10 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned int flags)
     host_add(p, bytes);
     return cudaSuccess;
 }
-cudaError_t cudaHostUnregister(void *p) { return said(host_remove(p) ? cudaSuccess : cudaErrorHostMemoryNotRegistered); }
+cudaError_t cudaHostUnregister(void *p)
+{
+    return said(host_remove(p) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
+}
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned int flags)
 {
     (void)flags;
@@ -559,32 +703,60 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
     LIVE;
     memset(out, 0, sizeof *out);
     out->type = cudaMemoryTypeUnregistered;
-    if (driver_pointer(at, &host)) out->type = host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
-    else if (at - arena_base < arena_bytes) out->type = cudaMemoryTypeDevice;
-    else if (host_has(at, 1)) out->type = cudaMemoryTypeHost, out->hostPointer = (void *)(uintptr_t)at;
+    if (driver_pointer(at, &host))
+        out->type = host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+    else if (at - arena_base < arena_bytes)
+        out->type = cudaMemoryTypeDevice;
+    else if (host_has(at, 1))
+        out->type = cudaMemoryTypeHost, out->hostPointer = (void *)(uintptr_t)at;
     for (const struct managed *m = managed; m; m = m->next)
-        if (at - (uint64_t)(uintptr_t)m->p < m->bytes) out->type = cudaMemoryTypeManaged, out->hostPointer = (void *)(uintptr_t)at;
+        if (at - (uint64_t)(uintptr_t)m->p < m->bytes)
+            out->type = cudaMemoryTypeManaged, out->hostPointer = (void *)(uintptr_t)at;
     if (out->type != cudaMemoryTypeUnregistered) out->devicePointer = (void *)(uintptr_t)at;
     return cudaSuccess;
 }
 
-static cudaError_t copy(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows, cudaStream_t stream)
+static cudaError_t copy(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows,
+                        cudaStream_t stream)
 {
     if (rows > 1 && (to_pitch < bytes || from_pitch < bytes)) return said(cudaErrorInvalidPitchValue);
-    return enqueue(stream, (struct work){ .kind = WORK_COPY, .to = to, .from = from, .bytes = bytes, .to_pitch = to_pitch, .from_pitch = from_pitch, .rows = rows });
+    return enqueue(stream, (struct work){ .kind = WORK_COPY,
+                                          .to = to,
+                                          .from = from,
+                                          .bytes = bytes,
+                                          .to_pitch = to_pitch,
+                                          .from_pitch = from_pitch,
+                                          .rows = rows });
 }
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) { (void)kind; return copy(to, 0, from, 0, bytes, 1, NULL); }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) { (void)kind; return copy(to, 0, from, 0, bytes, 1, stream); }
-cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows, enum cudaMemcpyKind kind) { (void)kind; return copy(to, to_pitch, from, from_pitch, bytes, rows, NULL); }
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows, enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    (void)kind;
+    return copy(to, 0, from, 0, bytes, 1, NULL);
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    (void)kind;
+    return copy(to, 0, from, 0, bytes, 1, stream);
+}
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows,
+                         enum cudaMemcpyKind kind)
+{
+    (void)kind;
+    return copy(to, to_pitch, from, from_pitch, bytes, rows, NULL);
+}
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows,
+                              enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     (void)kind;
     return copy(to, to_pitch, from, from_pitch, bytes, rows, stream);
 }
-cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) { return enqueue(stream, (struct work){ .kind = WORK_FILL, .to = to, .value = value, .bytes = bytes }); }
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    return enqueue(stream, (struct work){ .kind = WORK_FILL, .to = to, .value = value, .bytes = bytes });
+}
 cudaError_t cudaMemset(void *to, int value, size_t bytes) { return cudaMemsetAsync(to, value, bytes, NULL); }
 
-/* ---- the device ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the device ---------------------------------------------------------------------------------------- */
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
@@ -596,11 +768,22 @@ cudaError_t cudaGetDevice(int *device)
     *device = 0;
     return state();
 }
-cudaError_t cudaSetDevice(int device) { return said(device == 0 ? (cudaError_t)emulator_error_code : cudaErrorInvalidDevice); }
+cudaError_t cudaSetDevice(int device)
+{
+    return said(device == 0 ? (cudaError_t)emulator_error_code : cudaErrorInvalidDevice);
+}
 cudaError_t cudaDeviceSynchronize(void) { return state(); }
 cudaError_t cudaDeviceReset(void) { return state(); }
-cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value) { (void)limit, (void)value; return state(); }
-cudaError_t cudaDeviceSetCacheConfig(enum cudaFuncCache config) { (void)config; return state(); }
+cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
+{
+    (void)limit, (void)value;
+    return state();
+}
+cudaError_t cudaDeviceSetCacheConfig(enum cudaFuncCache config)
+{
+    (void)config;
+    return state();
+}
 cudaError_t cudaDriverGetVersion(int *version)
 {
     *version = CUDART_VERSION;
@@ -630,13 +813,18 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = DEFAULT_SHARED; break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = SHARED_PER_MULTIPROCESSOR; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: *value = SHARED_BASE; break;
-    case cudaDevAttrClusterLaunch: case cudaDevAttrCooperativeLaunch: case cudaDevAttrUnifiedAddressing: case cudaDevAttrCanMapHostMemory: *value = 1; break;
+    case cudaDevAttrClusterLaunch:
+    case cudaDevAttrCooperativeLaunch:
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrCanMapHostMemory: *value = 1; break;
     case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
     case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
     case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; break;
     case cudaDevAttrWarpSize: *value = LANES; break;
     case cudaDevAttrL2CacheSize: *value = 60 << 20; break;
-    default: (void)fprintf(stderr, "emulator: device attribute %d is not known\n", (int)attribute); return said(cudaErrorInvalidValue);
+    default:
+        (void)fprintf(stderr, "emulator: device attribute %d is not known\n", (int)attribute);
+        return said(cudaErrorInvalidValue);
     }
     return cudaSuccess;
 }
@@ -660,7 +848,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version, unsigned long long flags, enum cudaDriverEntryPointQueryResult *found)
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version,
+                                             unsigned long long flags, enum cudaDriverEntryPointQueryResult *found)
 {
     (void)version, (void)flags;
     *function = driver_entry(symbol);
@@ -668,17 +857,35 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
     return cudaSuccess;
 }
 
-static const struct { cudaError_t code; const char *name, *text; } errors[] = {
+static const struct {
+    cudaError_t code;
+    const char *name, *text;
+} errors[] = {
 #define ERROR(code, text) { code, #code, text }
-    ERROR(cudaSuccess, "no error"), ERROR(cudaErrorInvalidValue, "invalid argument"), ERROR(cudaErrorMemoryAllocation, "out of memory"), ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
-    ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument"), ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"), ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
-    ERROR(cudaErrorIllegalState, "the operation cannot be performed in the present state"), ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
-    ERROR(cudaErrorNotSupported, "operation not supported"), ERROR(cudaErrorHostMemoryAlreadyRegistered, "part or all of the requested memory range is already mapped"),
-    ERROR(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region"), ERROR(cudaErrorInvalidClusterSize, "cluster misconfiguration"),
-    ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"), ERROR(cudaErrorMisalignedAddress, "misaligned address"), ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
-    ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"), ERROR(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"), ERROR(cudaErrorNotReady, "device not ready"),
-    ERROR(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"), ERROR(cudaErrorSystemNotReady, "system not yet initialized"), ERROR(cudaErrorNotPermitted, "operation not permitted"),
-    ERROR(cudaErrorSystemDriverMismatch, "system has unsupported display driver / cuda driver combination"), ERROR(cudaErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"),
+    ERROR(cudaSuccess, "no error"),
+    ERROR(cudaErrorInvalidValue, "invalid argument"),
+    ERROR(cudaErrorMemoryAllocation, "out of memory"),
+    ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+    ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument"),
+    ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
+    ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    ERROR(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
+    ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
+    ERROR(cudaErrorNotSupported, "operation not supported"),
+    ERROR(cudaErrorHostMemoryAlreadyRegistered, "part or all of the requested memory range is already mapped"),
+    ERROR(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region"),
+    ERROR(cudaErrorInvalidClusterSize, "cluster misconfiguration"),
+    ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
+    ERROR(cudaErrorMisalignedAddress, "misaligned address"),
+    ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
+    ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
+    ERROR(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"),
+    ERROR(cudaErrorNotReady, "device not ready"),
+    ERROR(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"),
+    ERROR(cudaErrorSystemNotReady, "system not yet initialized"),
+    ERROR(cudaErrorNotPermitted, "operation not permitted"),
+    ERROR(cudaErrorSystemDriverMismatch, "system has unsupported display driver / cuda driver combination"),
+    ERROR(cudaErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"),
     ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
     ERROR(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
 };

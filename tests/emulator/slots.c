@@ -1,20 +1,24 @@
-/* slots.c: virtual registers to slots. nvcc's PTX has thousands of registers that live for a few instructions; a warp that kept them all would not fit into a cache.
+/* slots.c: virtual registers to slots. nvcc's PTX has thousands of registers that live for a few instructions; a warp
+ * that kept them all would not fit into a cache.
  *
- * Liveness by blocks, then a slot for each register from its first to its last instruction in the order of the text, as a linear scan gives it. Lanes of a warp
- * may stand at different places: that is no matter, since a slot's lanes belong to their threads, and instructions write those of active lanes only. */
+ * Liveness by blocks, then a slot for each register from its first to its last instruction in the order of the text, as
+ * a linear scan gives it. Lanes of a warp may stand at different places: that is no matter, since a slot's lanes belong
+ * to their threads, and instructions write those of active lanes only. */
 #include "emulator.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct stretch { int64_t from, to; }; /* of instructions; from > to: never */
+struct stretch {
+    int64_t from, to;
+}; /* of instructions; from > to: never */
 
 struct flow {
     const struct virtual_insn *code;
     const int32_t *operands;
     uint32_t n_code, n_blocks, words;
-    uint32_t *begin;   /* [n_blocks + 1] */
-    uint32_t *block_of; /* [n_code] */
+    uint32_t *begin;     /* [n_blocks + 1] */
+    uint32_t *block_of;  /* [n_code] */
     uint64_t *in, *kill; /* [n_blocks][words]: needed at the beginning; written before any use */
 };
 
@@ -59,8 +63,10 @@ static void scan_blocks(struct flow *f)
         for (uint32_t o = v->defs; o < v->n; o++) use(in, kill, f->operands[v->first + o]);
         for (uint32_t o = 0; o < v->defs; o++) {
             const int32_t r = f->operands[v->first + o];
-            if (v->guard >= 0) use(in, kill, r); /* lanes that do not run it keep what was there */
-            else kill[r / 64] |= 1ull << (r % 64);
+            if (v->guard >= 0)
+                use(in, kill, r); /* lanes that do not run it keep what was there */
+            else
+                kill[r / 64] |= 1ull << (r % 64);
         }
     }
 }
@@ -97,9 +103,12 @@ static void spread(struct flow *f)
 
 static void widen(struct stretch *s, int64_t at)
 {
-    if (s->from > s->to) s->from = s->to = at;
-    else if (at < s->from) s->from = at;
-    else if (at > s->to) s->to = at;
+    if (s->from > s->to)
+        s->from = s->to = at;
+    else if (at < s->from)
+        s->from = at;
+    else if (at > s->to)
+        s->to = at;
 }
 
 static void widen_all(struct stretch *s, const uint64_t *set, uint32_t words, int64_t at)
@@ -128,14 +137,18 @@ static struct stretch *stretches(const struct flow *f)
     return s;
 }
 
-struct begin { int64_t from; uint32_t id; };
+struct begin {
+    int64_t from;
+    uint32_t id;
+};
 static int by_begin(const void *a, const void *b)
 {
     const struct begin *x = a, *y = b;
     return x->from != y->from ? (x->from < y->from ? -1 : 1) : x->id < y->id ? -1 : 1;
 }
 
-void assign_slots(const struct virtual_insn *code, uint32_t n_code, const int32_t *operands, struct virtual_register *registers, uint32_t n_registers, uint32_t count[3])
+void assign_slots(const struct virtual_insn *code, uint32_t n_code, const int32_t *operands,
+                  struct virtual_register *registers, uint32_t n_registers, uint32_t count[3])
 {
     struct flow f = { code, operands, n_code, 0, (n_registers + 63) / 64, NULL, NULL, NULL, NULL };
     find_blocks(&f);

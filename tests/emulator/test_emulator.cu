@@ -1,5 +1,6 @@
-/* test_emulator.cu: the emulator itself: that it computes what PTX says where no other test would see a difference, and that it finds what it is there to find. Each fault runs in a
- * child, since a kernel that fails ends the runtime's life. */
+/* test_emulator.cu: the emulator itself: that it computes what PTX says where no other test would see a difference, and
+ * that it finds what it is there to find. Each fault runs in a child, since a kernel that fails ends the runtime's
+ * life. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
-/* ---- arithmetic ------------------------------------------------------------------------------------------------------------------ */
+/* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
 enum { RESULTS = 16 };
 static __global__ void instructions(const uint32_t *a, const uint32_t *b, const uint32_t *c, uint32_t *out)
@@ -44,14 +45,20 @@ static __global__ void instructions(const uint32_t *a, const uint32_t *b, const 
     for (uint32_t k = 0; k < RESULTS; k++) out[k * 32 + i] = r[k];
 }
 
-static float as_float(uint32_t b) { float f; memcpy(&f, &b, 4); return f; }
+static float as_float(uint32_t b)
+{
+    float f;
+    memcpy(&f, &b, 4);
+    return f;
+}
 static double half_of(uint32_t h)
 {
     const int e = h >> 10 & 31, m = h & 1023;
     const double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
     return h & 0x8000 ? -v : v;
 }
-/* The neighbours of a half or F32 in the order of values say whether a rounding was right, without a second implementation of it. */
+/* The neighbours of a half or F32 in the order of values say whether a rounding was right, without a second
+ * implementation of it. */
 static bool nearest_half(uint32_t h, double exact)
 {
     if (isnan(exact)) return (h & 0x7fff) > 0x7c00;
@@ -64,7 +71,10 @@ static bool nearest_half(uint32_t h, double exact)
     }
     return true;
 }
-static uint32_t expected_bit(uint32_t table, uint32_t x, uint32_t y, uint32_t z, unsigned n) { return table >> ((x >> n & 1) << 2 | (y >> n & 1) << 1 | (z >> n & 1)) & 1; }
+static uint32_t expected_bit(uint32_t table, uint32_t x, uint32_t y, uint32_t z, unsigned n)
+{
+    return table >> ((x >> n & 1) << 2 | (y >> n & 1) << 1 | (z >> n & 1)) & 1;
+}
 
 static void test_instructions(void **state)
 {
@@ -81,7 +91,8 @@ static void test_instructions(void **state)
                 h[k][i] = (uint32_t)(seed >> 16);
                 if (round & 1) h[k][i] = (h[k][i] & 0x80ffffffu) | 0x3c000000u; /* floats near one, halves too */
             }
-        for (int k = 0; k < 3; k++) assert_int_equal(cudaMemcpy(d[k], h[k], sizeof h[k], cudaMemcpyHostToDevice), cudaSuccess);
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(cudaMemcpy(d[k], h[k], sizeof h[k], cudaMemcpyHostToDevice), cudaSuccess);
         instructions<<<1, 32>>>(d[0], d[1], d[2], result);
         assert_int_equal(cudaMemcpy(out, result, sizeof out, cudaMemcpyDeviceToHost), cudaSuccess);
         for (int i = 0; i < 32; i++) most = h[1][i] > most ? h[1][i] : most;
@@ -99,12 +110,14 @@ static void test_instructions(void **state)
             assert_int_equal(out[2][i], z & 31 ? y << (z & 31) | x >> (32 - (z & 31)) : y);
             want = 0;
             for (unsigned n = 0; n < 32; n++) { /* the manual's own loop */
-                const uint32_t pos = y & 63, len = z & 63, top = pos + len - 1 < 31 ? pos + len - 1 : 31, fill = len ? x >> top & 1 : 0;
+                const uint32_t pos = y & 63, len = z & 63, top = pos + len - 1 < 31 ? pos + len - 1 : 31,
+                               fill = len ? x >> top & 1 : 0;
                 want |= (n < len && pos + n <= 31 ? x >> (pos + n) & 1 : fill) << n;
             }
             assert_int_equal(out[3][i], want);
             want = y;
-            for (unsigned n = 0, pos = z & 63; n < (x & 31) && pos + n <= 31; n++) want = (want & ~(1u << (pos + n))) | (x >> n & 1) << (pos + n);
+            for (unsigned n = 0, pos = z & 63; n < (x & 31) && pos + n <= 31; n++)
+                want = (want & ~(1u << (pos + n))) | (x >> n & 1) << (pos + n);
             assert_int_equal(out[4][i], want);
             want = z;
             for (unsigned n = 0; n < 4; n++) want += (uint32_t)((int8_t)(x >> (8 * n)) * (int)(y >> (8 * n) & 255));
@@ -121,7 +134,8 @@ static void test_instructions(void **state)
                 const float f = as_float(n ? x : y);
                 const uint32_t got = out[8][i] >> (16 * n) & 0xffff;
                 assert_true(fabsf(f) > 65504.0f ? got == ((f < 0 ? 0x8000u : 0) | 0x7bff) : nearest_half(got, f));
-                const double a = half_of(x >> (16 * n) & 0xffff), b = half_of(y >> (16 * n) & 0xffff), c = half_of(z >> (16 * n) & 0xffff);
+                const double a = half_of(x >> (16 * n) & 0xffff), b = half_of(y >> (16 * n) & 0xffff),
+                             c = half_of(z >> (16 * n) & 0xffff);
                 if (round & 1) assert_true(nearest_half(out[9][i] >> (16 * n) & 0xffff, a * b + c));
             }
             assert_int_equal(out[10][i], (y & 63) > 31 ? 0 : x << (y & 63));
@@ -136,27 +150,35 @@ static void test_instructions(void **state)
     assert_int_equal(cudaFree(result), cudaSuccess);
 }
 
-/* ---- tensor cores: the same sums in whole numbers, of which none is cut by chance --------------------------------------------------- */
+/* ---- tensor cores: the same sums in whole numbers, of which none is cut by chance ---------------------- */
 
 static __global__ void multiply_once(const uint32_t *a, const uint32_t *b, const float *c, float *d)
 {
     const uint32_t l = threadIdx.x;
     float r[4];
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, "
+        "%12, %13};"
         : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3])
-        : "r"(a[4 * l]), "r"(a[4 * l + 1]), "r"(a[4 * l + 2]), "r"(a[4 * l + 3]), "r"(b[2 * l]), "r"(b[2 * l + 1]), "f"(c[4 * l]), "f"(c[4 * l + 1]), "f"(c[4 * l + 2]), "f"(c[4 * l + 3]));
+        : "r"(a[4 * l]), "r"(a[4 * l + 1]), "r"(a[4 * l + 2]), "r"(a[4 * l + 3]), "r"(b[2 * l]), "r"(b[2 * l + 1]),
+          "f"(c[4 * l]), "f"(c[4 * l + 1]), "f"(c[4 * l + 2]), "f"(c[4 * l + 3]));
     for (int n = 0; n < 4; n++) d[4 * l + n] = r[n];
 }
 
 /* mantissa * 2^exponent of a half or F32; the exponent that aligns terms is 10 or 23 above. */
-struct parts { int64_t mantissa; int exponent; };
+struct parts {
+    int64_t mantissa;
+    int exponent;
+};
 static struct parts parts_of(uint32_t bits, int fraction, int exponent_bits)
 {
     const int e = (int)(bits >> fraction & ((1u << exponent_bits) - 1)), bias = (1 << (exponent_bits - 1)) - 1;
     const int64_t m = (bits & ((1u << fraction) - 1)) | (e ? 1u << fraction : 0);
     return { bits >> (fraction + exponent_bits) & 1 ? -m : m, (e ? e : 1) - bias - fraction };
 }
-static int64_t cut(int64_t m, int shift) { return shift >= 0 ? m * ((int64_t)1 << shift) : shift < -62 ? 0 : m < 0 ? -(-m >> -shift) : m >> -shift; }
+static int64_t cut(int64_t m, int shift)
+{
+    return shift >= 0 ? m * ((int64_t)1 << shift) : shift < -62 ? 0 : m < 0 ? -(-m >> -shift) : m >> -shift;
+}
 static double whole_sum(const uint16_t *a, const uint16_t *b, float c)
 {
     struct parts term[17];
@@ -184,12 +206,22 @@ static void test_tensor(void **state)
     float c[16][8], fc[128], fd[128], *dc, *dd;
     uint32_t seed = 7;
     (void)state;
-    assert_int_equal(cudaMalloc(&da, sizeof fa) | cudaMalloc(&db, sizeof fb) | cudaMalloc(&dc, sizeof fc) | cudaMalloc(&dd, sizeof fd), cudaSuccess);
+    assert_int_equal(cudaMalloc(&da, sizeof fa) | cudaMalloc(&db, sizeof fb) | cudaMalloc(&dc, sizeof fc) |
+                         cudaMalloc(&dd, sizeof fd),
+                     cudaSuccess);
     for (int round = 0; round < 200; round++) {
-        const uint32_t spread = round % 4 == 0 ? 0x0c00 : round % 4 == 1 ? 0x3c00 : round % 4 == 2 ? 0 : 0x7800; /* exponents that vary: few, many, none (subnormal), all */
-        auto half = [&]() { seed = seed * 1664525u + 1013904223u; return (uint16_t)((seed >> 16 & (0x83ff | spread)) | (round % 4 < 2 ? 0x3000 & ~spread : 0)); };
-        for (int r = 0; r < 16; r++) for (int k = 0; k < 16; k++) a[r][k] = half();
-        for (int n = 0; n < 8; n++) for (int k = 0; k < 16; k++) b[n][k] = half();
+        const uint32_t spread = round % 4 == 0   ? 0x0c00
+                                : round % 4 == 1 ? 0x3c00
+                                : round % 4 == 2 ? 0
+                                                 : 0x7800; /* exponents that vary: few, many, none (subnormal), all */
+        auto half = [&]() {
+            seed = seed * 1664525u + 1013904223u;
+            return (uint16_t)((seed >> 16 & (0x83ff | spread)) | (round % 4 < 2 ? 0x3000 & ~spread : 0));
+        };
+        for (int r = 0; r < 16; r++)
+            for (int k = 0; k < 16; k++) a[r][k] = half();
+        for (int n = 0; n < 8; n++)
+            for (int k = 0; k < 16; k++) b[n][k] = half();
         for (int r = 0; r < 16; r++)
             for (int n = 0; n < 8; n++) {
                 seed = seed * 1664525u + 1013904223u;
@@ -197,11 +229,16 @@ static void test_tensor(void **state)
             }
         for (int l = 0; l < 32; l++) {
             const int g = l / 4, t = 2 * (l % 4);
-            for (int n = 0; n < 4; n++) fa[4 * l + n] = a[g + 8 * (n % 2)][t + 8 * (n / 2)] | (uint32_t)a[g + 8 * (n % 2)][t + 8 * (n / 2) + 1] << 16;
+            for (int n = 0; n < 4; n++)
+                fa[4 * l + n] = a[g + 8 * (n % 2)][t + 8 * (n / 2)] | (uint32_t)a[g + 8 * (n % 2)][t + 8 * (n / 2) + 1]
+                                                                          << 16;
             for (int n = 0; n < 2; n++) fb[2 * l + n] = b[g][t + 8 * n] | (uint32_t)b[g][t + 8 * n + 1] << 16;
             for (int n = 0; n < 4; n++) fc[4 * l + n] = c[g + 8 * (n / 2)][t + n % 2];
         }
-        assert_int_equal(cudaMemcpy(da, fa, sizeof fa, cudaMemcpyHostToDevice) | cudaMemcpy(db, fb, sizeof fb, cudaMemcpyHostToDevice) | cudaMemcpy(dc, fc, sizeof fc, cudaMemcpyHostToDevice), cudaSuccess);
+        assert_int_equal(cudaMemcpy(da, fa, sizeof fa, cudaMemcpyHostToDevice) |
+                             cudaMemcpy(db, fb, sizeof fb, cudaMemcpyHostToDevice) |
+                             cudaMemcpy(dc, fc, sizeof fc, cudaMemcpyHostToDevice),
+                         cudaSuccess);
         multiply_once<<<1, 32>>>(da, db, dc, dd);
         assert_int_equal(cudaMemcpy(fd, dd, sizeof fd, cudaMemcpyDeviceToHost), cudaSuccess);
         for (int l = 0; l < 32; l++)
@@ -213,9 +250,20 @@ static void test_tensor(void **state)
     assert_int_equal(cudaFree(da) | cudaFree(db) | cudaFree(dc) | cudaFree(dd), cudaSuccess);
 }
 
-/* ---- faults ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- faults -------------------------------------------------------------------------------------------- */
 
-enum fault { PAST_END, FREED, MISALIGNED, HOST_POINTER, PAST_SHARED, PARTED_BARRIER, NOT_INITIALISED, NEVER_ARRIVES, PAST_ARRIVALS, GREEDY_SPIN };
+enum fault {
+    PAST_END,
+    FREED,
+    MISALIGNED,
+    HOST_POINTER,
+    PAST_SHARED,
+    PARTED_BARRIER,
+    NOT_INITIALISED,
+    NEVER_ARRIVES,
+    PAST_ARRIVALS,
+    GREEDY_SPIN
+};
 static __global__ void do_wrong(enum fault f, float *p)
 {
     __shared__ float s[32];
@@ -224,19 +272,35 @@ static __global__ void do_wrong(enum fault f, float *p)
     uint32_t done = 0;
     switch (f) {
     case PAST_END: p[1024 + threadIdx.x] = 1; break;
-    case FREED: case HOST_POINTER: p[threadIdx.x] = 1; break;
+    case FREED:
+    case HOST_POINTER: p[threadIdx.x] = 1; break;
     case MISALIGNED: *(float2 *)(p + 1) = make_float2(1, 2); break;
-    case PAST_SHARED: s[threadIdx.x] = p[0]; p[0] = s[threadIdx.x + 1024]; break;
-    case PARTED_BARRIER: if (threadIdx.x < 16) __syncthreads(); else while (((volatile float *)p)[0] != 7.0f) continue; break;
-    case GREEDY_SPIN: while (((volatile float *)p)[blockIdx.x == 0 ? 1 : 0] != 7.0f) continue; break; /* for a block that runs later */
-    case NEVER_ARRIVES: case PAST_ARRIVALS:
+    case PAST_SHARED:
+        s[threadIdx.x] = p[0];
+        p[0] = s[threadIdx.x + 1024];
+        break;
+    case PARTED_BARRIER:
+        if (threadIdx.x < 16)
+            __syncthreads();
+        else
+            while (((volatile float *)p)[0] != 7.0f) continue;
+        break;
+    case GREEDY_SPIN:
+        while (((volatile float *)p)[blockIdx.x == 0 ? 1 : 0] != 7.0f) continue;
+        break; /* for a block that runs later */
+    case NEVER_ARRIVES:
+    case PAST_ARRIVALS:
         asm volatile("mbarrier.init.shared.b64 [%0], 2;" ::"r"(at));
         for (int n = 0; n < (f == PAST_ARRIVALS ? 3 : 1) && threadIdx.x == 0; n++) {
             asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 16;" ::"r"(at) : "memory");
         }
         /* falls through */
     case NOT_INITIALISED:
-        while (!done) asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at) : "memory");
+        while (!done)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done)
+                         : "r"(at)
+                         : "memory");
         break;
     }
 }
@@ -273,15 +337,22 @@ static int wrong_body(int f, const char *text) { return run_wrong((enum fault)f,
 
 static void test_faults(void **state)
 {
-    static const struct { enum fault fault; const char *text; } cases[] = {
-        { PAST_END, "no device memory there" }, { FREED, "no device memory there" }, { MISALIGNED, "misaligned" }, { HOST_POINTER, "neither device memory nor host memory" },
-        { PAST_SHARED, "the block has" }, { PARTED_BARRIER, "deadlock" }, { NOT_INITIALISED, "not initialised" }, { NEVER_ARRIVES, "deadlock" }, { PAST_ARRIVALS, "more arrivals" }, { GREEDY_SPIN, "deadlock" },
+    static const struct {
+        enum fault fault;
+        const char *text;
+    } cases[] = {
+        { PAST_END, "no device memory there" }, { FREED, "no device memory there" },
+        { MISALIGNED, "misaligned" },           { HOST_POINTER, "neither device memory nor host memory" },
+        { PAST_SHARED, "the block has" },       { PARTED_BARRIER, "deadlock" },
+        { NOT_INITIALISED, "not initialised" }, { NEVER_ARRIVES, "deadlock" },
+        { PAST_ARRIVALS, "more arrivals" },     { GREEDY_SPIN, "deadlock" },
     };
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_int_equal(child(wrong_body, cases[i].fault, cases[i].text, 0), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(child(wrong_body, cases[i].fault, cases[i].text, 0), 0);
 }
 
-/* ---- what is not waited for ------------------------------------------------------------------------------------------------------------------ */
+/* ---- what is not waited for ---------------------------------------------------------------------------- */
 
 enum wait { ASYNC_WITHOUT, ASYNC_WITH, BULK_WITHOUT, BULK_WITH, WARPS_WITHOUT, WARPS_WITH };
 static __global__ void copy_through(enum wait how, const float *from, float *to)
@@ -299,15 +370,27 @@ static __global__ void copy_through(enum wait how, const float *from, float *to)
         __syncthreads();
         if (t == 0) {
             asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 512;" ::"r"(at) : "memory");
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 512, [%2];" ::"r"((uint32_t)__cvta_generic_to_shared(s)), "l"(from), "r"(at) : "memory");
+            asm volatile(
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 512, [%2];" ::"r"(
+                    (uint32_t)__cvta_generic_to_shared(s)),
+                "l"(from), "r"(at)
+                : "memory");
         }
-        while (how == BULK_WITH && !done) asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at) : "memory");
+        while (how == BULK_WITH && !done)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done)
+                         : "r"(at)
+                         : "memory");
     } else {
         s[t] = from[t];
     }
     if (how != WARPS_WITHOUT) __syncthreads();
     to[t] = how >= WARPS_WITHOUT ? ((volatile float *)s)[t ^ 96] : ((volatile float *)s)[t];
-    while (how == BULK_WITHOUT && !done) asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at) : "memory");
+    while (how == BULK_WITHOUT && !done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(at)
+                     : "memory");
 }
 static int copy_body(int how, const char *text)
 {
@@ -334,6 +417,7 @@ static void test_waits(void **state)
 int main(void)
 {
     /* children first: the seed is read at a process's first launch */
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_faults), cmocka_unit_test(test_waits), cmocka_unit_test(test_instructions), cmocka_unit_test(test_tensor) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_faults), cmocka_unit_test(test_waits),
+                                        cmocka_unit_test(test_instructions), cmocka_unit_test(test_tensor) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

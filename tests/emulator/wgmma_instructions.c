@@ -1,10 +1,12 @@
 /* wgmma_instructions.c: products of a warpgroup (sm_90a), bulk copies from shared memory, and setmaxnreg.
  *
- * A product is done late: at the wait that says it is over. A in registers is read when it is issued (the machine's compiler keeps such registers), operands in
- * shared memory only then, so that a stage which is given back or written too early shows. Each warp makes its own 16 of the 64 rows. f16 with F32 sums, operands
- * without swizzle (blocks of 8 x 8) or with the one of 128 bytes along k; anything else is refused when it runs. The arithmetic is in tensor.h.
+ * A product is done late: at the wait that says it is over. A in registers is read when it is issued (the machine's
+ * compiler keeps such registers), operands in shared memory only then, so that a stage which is given back or written
+ * too early shows. Each warp makes its own 16 of the 64 rows. f16 with F32 sums, operands without swizzle (blocks of 8
+ * x 8) or with the one of 128 bytes along k; anything else is refused when it runs. The arithmetic is in tensor.h.
  *
- * What a bulk copy stores is written at the wait for its group, of whatever kind: a kernel that ends without one loses it. */
+ * What a bulk copy stores is written at the wait for its group, of whatever kind: a kernel that ends without one loses
+ * it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +21,12 @@ struct product {
     float a_sign, b_sign;
     uint64_t a_at, b_at;
 };
-struct store { uint32_t group; uint8_t lane; uint64_t to, from; uint32_t bytes; };
+struct store {
+    uint32_t group;
+    uint8_t lane;
+    uint64_t to, from;
+    uint32_t bytes;
+};
 struct late_work { /* of a warp: products and stores that are under way */
     struct product *product;
     struct store *store;
@@ -39,17 +46,21 @@ static struct late_work *work_of(struct warp *w)
     return w->late;
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 enum { SWIZZLE_NONE = 0, SWIZZLE_128 = 1 };
 
 /* Where the descriptor finds value k of 16 of row r (of A) or column r (of B). */
 static inline uint32_t operand_at(struct warp *w, uint64_t descriptor, bool transposed, uint32_t r, uint32_t k)
 {
-    const uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4, lead = (uint32_t)(descriptor >> 16 & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4, mode = (uint32_t)(descriptor >> 62);
+    const uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4, lead = (uint32_t)(descriptor >> 16 & 0x3fff) << 4,
+                   stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4, mode = (uint32_t)(descriptor >> 62);
     if (descriptor >> 49 & 7) fault(w, 0, "wgmma: a descriptor with a base offset, which the emulator does not know");
-    if (mode == SWIZZLE_NONE) return start + k / 8 * lead + r / 8 * stride + (transposed ? k % 8 * 16 + r % 8 * 2 : r % 8 * 16 + k % 8 * 2);
-    if (mode != SWIZZLE_128 || transposed) fault(w, 0, "wgmma: a descriptor with swizzle %u%s, which the emulator does not know", mode, transposed ? " of a transposed operand" : "");
+    if (mode == SWIZZLE_NONE)
+        return start + k / 8 * lead + r / 8 * stride + (transposed ? k % 8 * 16 + r % 8 * 2 : r % 8 * 16 + k % 8 * 2);
+    if (mode != SWIZZLE_128 || transposed)
+        fault(w, 0, "wgmma: a descriptor with swizzle %u%s, which the emulator does not know", mode,
+              transposed ? " of a transposed operand" : "");
     const uint32_t linear = start + r / 8 * stride + r % 8 * 128 + k * 2;
     return linear ^ (linear >> 7 & 7) << 4;
 }
@@ -57,7 +68,10 @@ static inline float operand(struct warp *w, uint64_t descriptor, bool transposed
 {
     const uint32_t at = operand_at(w, descriptor, transposed, r, k), offset = at - SHARED_BASE;
     uint16_t h;
-    memcpy(&h, offset < w->block->shared_end - SHARED_BASE - 1 ? w->block->shared + offset : locate(w, SPACE_SHARED, at, 2, 2, 0, false), 2);
+    memcpy(&h,
+           offset < w->block->shared_end - SHARED_BASE - 1 ? w->block->shared + offset
+                                                           : locate(w, SPACE_SHARED, at, 2, 2, 0, false),
+           2);
     return _cvtsh_ss(h);
 }
 
@@ -74,14 +88,20 @@ static void finish_product(struct warp *w, const struct product *p)
         }
     for (uint32_t r = 0; r < 16; r++)
         for (uint32_t k = 0; k < 16; k++)
-            a[r][k] = p->a_sign * (p->a_in_memory ? operand(w, p->a_at, p->a_transposed, first + r, k) : _cvtsh_ss((unsigned short)(p->a[k / 8 * 2 + r / 8][r % 8 * 4 + k % 8 / 2] >> (16 * (k % 2)))));
+            a[r][k] =
+                p->a_sign *
+                (p->a_in_memory
+                     ? operand(w, p->a_at, p->a_transposed, first + r, k)
+                     : _cvtsh_ss((unsigned short)(p->a[k / 8 * 2 + r / 8][r % 8 * 4 + k % 8 / 2] >> (16 * (k % 2)))));
     for (uint32_t r = 0; r < 16; r++) {
         for (uint32_t k = 0; k < 16; k++) ea[k] = tensor_exponent(a[r][k], TENSOR_HALF);
         for (uint32_t at = 0; at < p->columns; at += TENSOR_COLUMNS) {
             float d[TENSOR_COLUMNS];
-            for (uint32_t c = 0; c < TENSOR_COLUMNS; c++) d[c] = p->adds ? f32_of(r32(w, i, at / 2 + r / 8 * 2 + c % 2)[r % 8 * 4 + c / 2]) : 0.0f;
+            for (uint32_t c = 0; c < TENSOR_COLUMNS; c++)
+                d[c] = p->adds ? f32_of(r32(w, i, at / 2 + r / 8 * 2 + c % 2)[r % 8 * 4 + c / 2]) : 0.0f;
             tensor_row(d, a[r], ea, &b[0][at], &eb[0][at], 256, 16);
-            for (uint32_t c = 0; c < TENSOR_COLUMNS; c++) r32(w, i, at / 2 + r / 8 * 2 + c % 2)[r % 8 * 4 + c / 2] = bits_of(d[c]);
+            for (uint32_t c = 0; c < TENSOR_COLUMNS; c++)
+                r32(w, i, at / 2 + r / 8 * 2 + c % 2)[r % 8 * 4 + c / 2] = bits_of(d[c]);
         }
     }
 }
@@ -120,7 +140,8 @@ static float sign_of(struct warp *w, uint32_t bits)
     return bits == 1 ? 1.0f : -1.0f;
 }
 
-/* Sums, then { A's four registers | its descriptor }, B's descriptor, does it add, signs of A and B, { | A transposed }, B transposed. */
+/* Sums, then { A's four registers | its descriptor }, B's descriptor, does it add, signs of A and B, { | A transposed
+ * }, B transposed. */
 static enum outcome a_in_registers(struct warp *w, const struct insn *i, uint32_t columns)
 {
     const unsigned at = columns / 2;
@@ -169,7 +190,8 @@ static enum outcome fence(struct warp *w, const struct insn *i)
 {
     (void)i;
     if (!gathered(w, ALL_LANES)) return block_for(w, "wgmma with the rest of its warp", ALL_LANES);
-    if (emulator_seed && emulator_random() & 1 && work_of(w)->committed) finish_products(w, work_of(w)->committed - 1); /* they may be over already */
+    if (emulator_seed && emulator_random() & 1 && work_of(w)->committed)
+        finish_products(w, work_of(w)->committed - 1); /* they may be over already */
     return NEXT;
 }
 static enum outcome setmaxnreg(struct warp *w, const struct insn *i)
@@ -179,13 +201,15 @@ static enum outcome setmaxnreg(struct warp *w, const struct insn *i)
     return NEXT;
 }
 
-/* ---- bulk copies to global memory ---------------------------------------------------------------------------------------------------------- */
+/* ---- bulk copies to global memory ---------------------------------------------------------------------- */
 
 static enum outcome bulk_store(struct warp *w, const struct insn *i)
 {
     struct late_work *x = work_of(w);
-    EACH_ACTIVE(w) {
-        const uint64_t to = i->wide & 1 ? r64(w, i, 0)[l] + (uint64_t)(int64_t)i->imm[0] : r32(w, i, 0)[l], from = r32(w, i, 1)[l] + (uint32_t)i->imm[1];
+    EACH_ACTIVE(w)
+    {
+        const uint64_t to = i->wide & 1 ? r64(w, i, 0)[l] + (uint64_t)(int64_t)i->imm[0] : r32(w, i, 0)[l],
+                       from = r32(w, i, 1)[l] + (uint32_t)i->imm[1];
         const uint32_t bytes = r32(w, i, 2)[l];
         if (bytes % 16 || !bytes) fault(w, (int)l, "cp.async.bulk of %u bytes: not a multiple of 16", bytes);
         (void)locate(w, SPACE_GLOBAL, to, bytes, 16, (int)l, true);
@@ -212,34 +236,43 @@ static enum outcome bulk_wait(struct warp *w, const struct insn *i)
     for (uint32_t n = 0; n < x->n_stores; n++) {
         const struct store *s = &x->store[n];
         if (w->active >> s->lane & 1 && s->group + r32(w, i, 0)[s->lane] < x->stores_committed[s->lane]) {
-            memcpy(locate(w, SPACE_GLOBAL, s->to, s->bytes, 16, s->lane, true), locate(w, SPACE_SHARED, s->from, s->bytes, 16, s->lane, false), s->bytes);
+            memcpy(locate(w, SPACE_GLOBAL, s->to, s->bytes, 16, s->lane, true),
+                   locate(w, SPACE_SHARED, s->from, s->bytes, 16, s->lane, false), s->bytes);
             emulator_events++;
-        } else x->store[kept++] = *s;
+        } else
+            x->store[kept++] = *s;
     }
     x->n_stores = kept;
     return NEXT;
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 #define A4 "aaaa"
 #define A8 A4 A4
 #define A16 A8 A8
 #define A32 A16 A16
-#define SIZES(X) X(8, A4) X(16, A8) X(24, A8 A4) X(32, A16) X(40, A16 A4) X(48, A16 A8) X(56, A16 A8 A4) X(64, A32) X(72, A32 A4) X(80, A32 A8) X(88, A32 A8 A4) X(96, A32 A16) X(104, A32 A16 A4) \
-    X(112, A32 A16 A8) X(120, A32 A16 A8 A4) X(128, A32 A32)
-#define FUNCTIONS(n, sums)                                                                                         \
-    static enum outcome registers_##n(struct warp *w, const struct insn *i) { return a_in_registers(w, i, n); }      \
+/* clang-format off */
+#define SIZES(X) \
+    X(8, A4) X(16, A8) X(24, A8 A4) X(32, A16) X(40, A16 A4) X(48, A16 A8) X(56, A16 A8 A4) X(64, A32) \
+    X(72, A32 A4) X(80, A32 A8) X(88, A32 A8 A4) X(96, A32 A16) X(104, A32 A16 A4) X(112, A32 A16 A8) \
+    X(120, A32 A16 A8 A4) X(128, A32 A32)
+/* clang-format on */
+#define FUNCTIONS(n, sums)                                                                                      \
+    static enum outcome registers_##n(struct warp *w, const struct insn *i) { return a_in_registers(w, i, n); } \
     static enum outcome memory_##n(struct warp *w, const struct insn *i) { return a_in_memory(w, i, n); }
-#define ENTRIES(n, sums)                                                                                                        \
-    { "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16", sums ":iiiilpiii", registers_##n, true },                        \
-    { "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16", sums ":llpiiii", memory_##n, true },
+#define ENTRIES(n, sums)                                                                                  \
+    { "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16", sums ":iiiilpiii", registers_##n, true }, \
+        { "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16", sums ":llpiiii", memory_##n, true },
 SIZES(FUNCTIONS)
-const struct instruction wgmma_instructions[] = {
-    SIZES(ENTRIES)
-    { "wgmma.fence.sync.aligned", "", fence, true }, { "wgmma.commit_group.sync.aligned", "", commit, true }, { "wgmma.wait_group.sync.aligned", ":i", wait, true },
-    { "setmaxnreg.inc.sync.aligned.u32", ":i", setmaxnreg, true }, { "setmaxnreg.dec.sync.aligned.u32", ":i", setmaxnreg, true },
-    { "cp.async.bulk.global.shared::cta.bulk_group", ":mmi", bulk_store, false }, { "cp.async.bulk.commit_group", "", bulk_commit, false },
-    { "cp.async.bulk.wait_group", ":i", bulk_wait, false }, { "cp.async.bulk.wait_group.read", ":i", bulk_wait, false },
-    { NULL, NULL, NULL, false }
-};
+const struct instruction wgmma_instructions[] = { SIZES(ENTRIES){ "wgmma.fence.sync.aligned", "", fence, true },
+                                                  { "wgmma.commit_group.sync.aligned", "", commit, true },
+                                                  { "wgmma.wait_group.sync.aligned", ":i", wait, true },
+                                                  { "setmaxnreg.inc.sync.aligned.u32", ":i", setmaxnreg, true },
+                                                  { "setmaxnreg.dec.sync.aligned.u32", ":i", setmaxnreg, true },
+                                                  { "cp.async.bulk.global.shared::cta.bulk_group", ":mmi", bulk_store,
+                                                    false },
+                                                  { "cp.async.bulk.commit_group", "", bulk_commit, false },
+                                                  { "cp.async.bulk.wait_group", ":i", bulk_wait, false },
+                                                  { "cp.async.bulk.wait_group.read", ":i", bulk_wait, false },
+                                                  { NULL, NULL, NULL, false } };

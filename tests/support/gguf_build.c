@@ -41,8 +41,10 @@ static void put(struct bytes *b, const void *from, size_t n)
         b->at = realloc(b->at, b->cap);
         if (!b->at) stop("out of memory");
     }
-    if (from && n) memcpy(b->at + b->n, from, n);
-    else if (n) memset(b->at + b->n, 0, n);
+    if (from && n)
+        memcpy(b->at + b->n, from, n);
+    else if (n)
+        memset(b->at + b->n, 0, n);
     b->n += n;
 }
 static void put_u32(struct bytes *b, uint32_t x) { put(b, &x, sizeof x); }
@@ -90,7 +92,7 @@ void gguf_build_free(struct gguf_build *g)
     free(g);
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- keys ---------------------------------------------------------------------------------------------- */
 
 static struct bytes *key_value(struct gguf_build *g, const char *key, enum gguf_type type)
 {
@@ -103,10 +105,22 @@ static struct bytes *key_value(struct gguf_build *g, const char *key, enum gguf_
     return &g->keys[i].value;
 }
 
-void gguf_build_u32(struct gguf_build *g, const char *key, uint32_t value) { put_u32(key_value(g, key, GGUF_U32), value); }
-void gguf_build_i64(struct gguf_build *g, const char *key, int64_t value) { put(key_value(g, key, GGUF_I64), &value, sizeof value); }
-void gguf_build_f32(struct gguf_build *g, const char *key, float value) { put(key_value(g, key, GGUF_F32), &value, sizeof value); }
-void gguf_build_str(struct gguf_build *g, const char *key, const char *value) { put_str(key_value(g, key, GGUF_STRING), value); }
+void gguf_build_u32(struct gguf_build *g, const char *key, uint32_t value)
+{
+    put_u32(key_value(g, key, GGUF_U32), value);
+}
+void gguf_build_i64(struct gguf_build *g, const char *key, int64_t value)
+{
+    put(key_value(g, key, GGUF_I64), &value, sizeof value);
+}
+void gguf_build_f32(struct gguf_build *g, const char *key, float value)
+{
+    put(key_value(g, key, GGUF_F32), &value, sizeof value);
+}
+void gguf_build_str(struct gguf_build *g, const char *key, const char *value)
+{
+    put_str(key_value(g, key, GGUF_STRING), value);
+}
 void gguf_build_bool(struct gguf_build *g, const char *key, int value)
 {
     const unsigned char byte = value != 0;
@@ -120,7 +134,8 @@ static struct bytes *array_head(struct gguf_build *g, const char *key, enum gguf
     put_u64(b, count);
     return b;
 }
-void gguf_build_array(struct gguf_build *g, const char *key, enum gguf_type element, uint64_t count, const void *elements)
+void gguf_build_array(struct gguf_build *g, const char *key, enum gguf_type element, uint64_t count,
+                      const void *elements)
 {
     put(array_head(g, key, element, count), elements, (size_t)count * gguf_type_size(element));
 }
@@ -168,15 +183,19 @@ void gguf_build_copy_keys(struct gguf_build *g, const struct gguf *from)
         char name[NAME];
         if (snprintf(name, sizeof name, "%.*s", (int)kv->key.len, kv->key.data) >= NAME) stop("name too long");
         if (strcmp(name, "general.architecture") == 0) continue;
-        if (kv->type != GGUF_ARRAY) copy_scalar(g, name, from, kv);
-        else if (kv->element_type == GGUF_STRING) copy_strings(g, name, from, kv);
-        else gguf_build_array(g, name, kv->element_type, kv->count, gguf_array_bytes(from, kv, kv->element_type, NULL));
+        if (kv->type != GGUF_ARRAY)
+            copy_scalar(g, name, from, kv);
+        else if (kv->element_type == GGUF_STRING)
+            copy_strings(g, name, from, kv);
+        else
+            gguf_build_array(g, name, kv->element_type, kv->count, gguf_array_bytes(from, kv, kv->element_type, NULL));
     }
 }
 
-/* ---- tensors --------------------------------------------------------------------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------------------------------------- */
 
-static void put_tensor(struct gguf_build *g, const char *name, uint32_t ggml_type, uint32_t n_dims, const uint64_t *ne, const void *data, size_t bytes)
+static void put_tensor(struct gguf_build *g, const char *name, uint32_t ggml_type, uint32_t n_dims, const uint64_t *ne,
+                       const void *data, size_t bytes)
 {
     size_t i = 0;
     while (i < g->n_tensors && strcmp(g->tensors[i].name, name) != 0) i++;
@@ -190,12 +209,14 @@ static void put_tensor(struct gguf_build *g, const char *name, uint32_t ggml_typ
     put(&t->data, data, bytes);
 }
 
-void gguf_build_tensor(struct gguf_build *g, const char *name, uint32_t ggml_type, uint32_t rows, uint32_t cols, uint32_t slabs, const void *data, size_t bytes)
+void gguf_build_tensor(struct gguf_build *g, const char *name, uint32_t ggml_type, uint32_t rows, uint32_t cols,
+                       uint32_t slabs, const void *data, size_t bytes)
 {
     const uint64_t ne[3] = { cols, rows, slabs };
     put_tensor(g, name, ggml_type, slabs > 1 ? 3 : rows > 1 ? 2 : 1, ne, data, bytes);
 }
-void gguf_build_floats(struct gguf_build *g, const char *name, uint32_t rows, uint32_t cols, uint32_t slabs, const float *data)
+void gguf_build_floats(struct gguf_build *g, const char *name, uint32_t rows, uint32_t cols, uint32_t slabs,
+                       const float *data)
 {
     gguf_build_tensor(g, name, 0, rows, cols, slabs, data, (size_t)rows * cols * slabs * sizeof *data);
 }
@@ -210,7 +231,8 @@ void gguf_build_noise(struct gguf_build *g, uint32_t seed, const char *name, uin
     gguf_build_floats(g, name, rows, cols, 1, v);
     free(v);
 }
-void gguf_build_dims(struct gguf_build *g, const char *name, uint32_t ggml_type, uint32_t n_dims, const uint64_t *ne, size_t bytes)
+void gguf_build_dims(struct gguf_build *g, const char *name, uint32_t ggml_type, uint32_t n_dims, const uint64_t *ne,
+                     size_t bytes)
 {
     put_tensor(g, name, ggml_type, n_dims, ne, NULL, bytes);
 }
@@ -231,7 +253,7 @@ void gguf_build_drop(struct gguf_build *g, const char *name)
     }
 }
 
-/* ---- the file ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------------------------------------ */
 
 const void *gguf_build_bytes(struct gguf_build *g, size_t *size)
 {

@@ -27,18 +27,22 @@ void golden_read(const char *name, struct golden *g)
     prompt = json_object_get(j, "prompt_tokens");
     generated = json_object_get(j, "generated");
     steps = json_object_get(j, "steps");
-    *g = (struct golden){ .n_vocab = (uint32_t)json_integer_value(json_object_get(j, "n_vocab")), .n_prompt = (uint32_t)json_array_size(prompt),
-                          .n_generated = (uint32_t)json_array_size(generated), .n_steps = (uint32_t)json_array_size(steps) };
+    *g = (struct golden){ .n_vocab = (uint32_t)json_integer_value(json_object_get(j, "n_vocab")),
+                          .n_prompt = (uint32_t)json_array_size(prompt),
+                          .n_generated = (uint32_t)json_array_size(generated),
+                          .n_steps = (uint32_t)json_array_size(steps) };
     g->tokens = calloc((size_t)g->n_prompt + g->n_generated, sizeof *g->tokens);
     g->logits = calloc((size_t)g->n_steps * g->n_vocab, sizeof *g->logits);
     assert_non_null(g->tokens);
     assert_non_null(g->logits);
     for (uint32_t i = 0; i < g->n_prompt; i++) g->tokens[i] = (uint32_t)json_integer_value(json_array_get(prompt, i));
-    for (uint32_t i = 0; i < g->n_generated; i++) g->tokens[g->n_prompt + i] = (uint32_t)json_integer_value(json_array_get(generated, i));
+    for (uint32_t i = 0; i < g->n_generated; i++)
+        g->tokens[g->n_prompt + i] = (uint32_t)json_integer_value(json_array_get(generated, i));
     for (uint32_t i = 0; i < g->n_steps; i++) {
         json_t *l = json_object_get(json_array_get(steps, i), "logits");
         assert_int_equal(json_array_size(l), g->n_vocab);
-        for (uint32_t v = 0; v < g->n_vocab; v++) g->logits[(size_t)i * g->n_vocab + v] = (float)json_number_value(json_array_get(l, v));
+        for (uint32_t v = 0; v < g->n_vocab; v++)
+            g->logits[(size_t)i * g->n_vocab + v] = (float)json_number_value(json_array_get(l, v));
     }
     json_decref(j);
 }
@@ -52,7 +56,8 @@ void golden_free(struct golden *g)
 uint32_t golden_argmax(const float *x, uint32_t n)
 {
     uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++) if (x[i] > x[best]) best = i;
+    for (uint32_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
     return best;
 }
 
@@ -62,7 +67,8 @@ static void copy_tensors(struct gguf_build *g, const struct gguf *from)
         const struct gguf_tensor *t = gguf_tensor_at(from, i);
         char name[128];
         (void)snprintf(name, sizeof name, "%.*s", (int)t->name.len, t->name.data);
-        gguf_build_tensor(g, name, t->ggml_type, (uint32_t)t->ne[1], (uint32_t)t->ne[0], (uint32_t)t->ne[2], gguf_tensor_data(from, t), (size_t)t->room);
+        gguf_build_tensor(g, name, t->ggml_type, (uint32_t)t->ne[1], (uint32_t)t->ne[0], (uint32_t)t->ne[2],
+                          gguf_tensor_data(from, t), (size_t)t->room);
     }
 }
 
@@ -92,14 +98,16 @@ static float top_gap(const float *x, uint32_t n)
 {
     const uint32_t best = golden_argmax(x, n);
     float second = -INFINITY;
-    for (uint32_t i = 0; i < n; i++) if (i != best && x[i] > second) second = x[i];
+    for (uint32_t i = 0; i < n; i++)
+        if (i != best && x[i] > second) second = x[i];
     return x[best] - second;
 }
 
 static double error_of(const struct golden *g, const float *y, uint32_t row) /* sum of squares */
 {
     double sum = 0;
-    for (size_t i = (size_t)row * g->n_vocab; i < (size_t)(row + 1) * g->n_vocab; i++) sum += ((double)y[i] - g->logits[i]) * ((double)y[i] - g->logits[i]);
+    for (size_t i = (size_t)row * g->n_vocab; i < (size_t)(row + 1) * g->n_vocab; i++)
+        sum += ((double)y[i] - g->logits[i]) * ((double)y[i] - g->logits[i]);
     return sum;
 }
 
@@ -138,7 +146,9 @@ struct golden_distance golden_compare_but(const struct golden *g, const float *y
     d.rms = sqrt(difference / n) / sqrt(square / n - sum / n * (sum / n));
     for (uint32_t i = 0; i < g->n_steps; i++) {
         const float *a = g->logits + (size_t)i * g->n_vocab, *b = y + (size_t)i * g->n_vocab;
-        if (counts[i] && top_gap(a, g->n_vocab) > 2 * d.most && golden_argmax(a, g->n_vocab) != golden_argmax(b, g->n_vocab)) d.wrong++;
+        if (counts[i] && top_gap(a, g->n_vocab) > 2 * d.most &&
+            golden_argmax(a, g->n_vocab) != golden_argmax(b, g->n_vocab))
+            d.wrong++;
     }
     free(counts);
     return d;

@@ -1,4 +1,5 @@
-/* golden.h: golden logits of real and tiny models, and how far others are from them. For tests alone: what goes wrong fails the test. */
+/* golden.h: golden logits of real and tiny models, and how far others are from them. For tests alone: what goes wrong
+ * fails the test. */
 #ifndef TESTS_SUPPORT_GOLDEN_H
 #define TESTS_SUPPORT_GOLDEN_H
 
@@ -18,12 +19,17 @@ void golden_path(char *out, size_t cap, const char *name);
 void golden_read(const char *name, struct golden *g);
 void golden_free(struct golden *g);
 
-/* A model of the test data. truncate: a copy in memory that asks for YaRN's bounds rounded to whole pairs, *built behind it; else *built is NULL. */
+/* A model of the test data. truncate: a copy in memory that asks for YaRN's bounds rounded to whole pairs, *built
+ * behind it; else *built is NULL. */
 struct gguf *golden_open(const char *model, bool truncate, struct gguf_build **built);
 
-struct golden_distance { double rms, most; uint32_t wrong; }; /* wrong: other choices although the gap is twice the error */
+struct golden_distance {
+    double rms, most;
+    uint32_t wrong;
+}; /* wrong: other choices although the gap is twice the error */
 struct golden_distance golden_compare(const struct golden *g, const float *y); /* y: [n_steps][n_vocab] */
-/* The same without the `left_out` positions that are farthest off: where rounding decides between experts, the others' logits are another function's. */
+/* The same without the `left_out` positions that are farthest off: where rounding decides between experts, the others'
+ * logits are another function's. */
 struct golden_distance golden_compare_but(const struct golden *g, const float *y, uint32_t left_out);
 uint32_t golden_argmax(const float *x, uint32_t n);
 

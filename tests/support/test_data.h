@@ -1,4 +1,5 @@
-/* test_data.h: files of the test data, which are no part of the repository: what is absent is said, and skipped. For tests alone, after <cmocka.h>. */
+/* test_data.h: files of the test data, which are no part of the repository: what is absent is said, and skipped. For
+ * tests alone, after <cmocka.h>. */
 #ifndef TESTS_SUPPORT_TEST_DATA_H
 #define TESTS_SUPPORT_TEST_DATA_H
 
@@ -10,17 +11,24 @@
 enum { DATA_PATH_MAX = 1024 };
 
 /* The path of a file below `folder`, an environment variable's value, or below `otherwise`. */
-static inline const char *data_path_in(char out[DATA_PATH_MAX], const char *folder, const char *otherwise, const char *name)
+static inline const char *data_path_in(char out[DATA_PATH_MAX], const char *folder, const char *otherwise,
+                                       const char *name)
 {
     const char *root = getenv(folder);
     assert_in_range(snprintf(out, DATA_PATH_MAX, "%s/%s", root ? root : otherwise, name), 1, DATA_PATH_MAX - 1);
     return out;
 }
 
-static inline const char *data_path(char out[DATA_PATH_MAX], const char *name) { return data_path_in(out, "WORKER_TEST_DATA", "../shared/data", name); }
+static inline const char *data_path(char out[DATA_PATH_MAX], const char *name)
+{
+    return data_path_in(out, "WORKER_TEST_DATA", "../shared/data", name);
+}
 
 /* A vocabulary that the tests of the tokenizer have unpacked. */
-static inline const char *data_vocabulary(char out[DATA_PATH_MAX], const char *name) { return data_path_in(out, "WORKER_TEST_VOCAB", ".", name); }
+static inline const char *data_vocabulary(char out[DATA_PATH_MAX], const char *name)
+{
+    return data_path_in(out, "WORKER_TEST_VOCAB", ".", name);
+}
 
 static inline FILE *data_open(const char *path)
 {
@@ -35,7 +43,8 @@ static inline _Bool data_is_there(const char *path)
     return f && !fclose(f);
 }
 
-/* All of a file of the test data and a zero byte, the caller's to free; NULL: it is absent. n: its bytes; may be NULL. */
+/* All of a file of the test data and a zero byte, the caller's to free; NULL: it is absent. n: its
+ * bytes; may be NULL. */
 static inline char *data_read(const char *name, size_t *n)
 {
     char path[DATA_PATH_MAX];

@@ -1,13 +1,14 @@
 /* attend.c: attention over the paged cache, with the head norms and rotations before it.
  *
- * A page of a KV head holds K as [dk][32 positions] and V as [32 positions][dv]: scores come 16 positions a vector without sums across
- * lanes, and both loops run over memory in order. Softmax works in splits of 256 at absolute positions, each with its own maximum and
- * sum, appended in order; inside a split sums run over d (scores) and over positions (values). So a row's bits are the same alone, in a
- * chunk, and in any packing of rows and heads: packing only shares the loads of K and V.
+ * A page of a KV head holds K as [dk][32 positions] and V as [32 positions][dv]: scores come 16 positions a vector
+ * without sums across lanes, and both loops run over memory in order. Softmax works in splits of 256 at absolute
+ * positions, each with its own maximum and sum, appended in order; inside a split sums run over d (scores) and over
+ * positions (values). So a row's bits are the same alone, in a chunk, and in any packing of rows and heads: packing
+ * only shares the loads of K and V.
  *
- * Keys and values of the step's rows are stored first. Where every sequence has one row, the thread that stores a row also attends for
- * it and needs no barrier; otherwise all rows are stored by shares, and then blocks of rows are tasks. One or two rows with a long
- * past are cut by position too, into one task a split. */
+ * Keys and values of the step's rows are stored first. Where every sequence has one row, the thread that stores a row
+ * also attends for it and needs no barrier; otherwise all rows are stored by shares, and then blocks of rows are tasks.
+ * One or two rows with a long past are cut by position too, into one task a split. */
 #include "device/cpu/cpu.h"
 
 #include <float.h>
@@ -19,18 +20,22 @@
 /* Largest value that a half holds after rounding. */
 #define HALF_MOST 65519.0f
 
-static const uint32_t *page_table(const struct executor *x, const struct attend *a, uint32_t seq) { return x->step->seqs[seq].pages[a->group]; }
+static const uint32_t *page_table(const struct executor *x, const struct attend *a, uint32_t seq)
+{
+    return x->step->seqs[seq].pages[a->group];
+}
 
-static uint8_t *page_of(const struct executor *x, const struct attend *a, uint32_t seq, uint32_t head, uint32_t position)
+static uint8_t *page_of(const struct executor *x, const struct attend *a, uint32_t seq, uint32_t head,
+                        uint32_t position)
 {
     return a->cache + page_table(x, a, seq)[position / KV_PAGE] * a->page_bytes + head * a->head_bytes;
 }
 
-/* ---- finishing q, k, v -------------------------------------------------------------------------------------------- */
+/* ---- finishing q, k, v --------------------------------------------------------------------------------- */
 
 /* One head: norm, then rotation. y == v allowed. */
-static void finish_head(const struct executor *x, float *y, const float *v, uint32_t n, const struct tape_op *norm, const float *w, const float *b,
-                        const struct tape_op *rope, const float *turns, uint32_t row)
+static void finish_head(const struct executor *x, float *y, const float *v, uint32_t n, const struct tape_op *norm,
+                        const float *w, const float *b, const struct tape_op *rope, const float *turns, uint32_t row)
 {
     if (norm) {
         x->kernels->norm(y, v, w, b, n, norm->u.norm.kind, norm->u.norm.eps);
@@ -51,16 +56,18 @@ static void store_row(struct executor *x, const struct attend *a, struct lane *l
     uint8_t *page = page_of(x, a, x->seq[row], head, position);
     const float limit = x->o.kv_type == KV_F16 ? HALF_MOST : FLT_MAX;
     float *t = l->row;
-    finish_head(x, t, a->k.base + row * a->k.stride + head * a->dk, a->dk, a->k_norm, a->k_norm_w, a->k_norm_b, a->k_rope, a->k_turn, row);
+    finish_head(x, t, a->k.base + row * a->k.stride + head * a->dk, a->dk, a->k_norm, a->k_norm_w, a->k_norm_b,
+                a->k_rope, a->k_turn, row);
     bool good = x->kernels->bounded(t, a->dk, limit);
     x->kernels->store_k[x->o.kv_type](page, t, a->dk, position % KV_PAGE);
-    finish_head(x, t, a->v.base + row * a->v.stride + head * a->dv, a->dv, a->v_norm, a->v_norm_w, a->v_norm_b, NULL, NULL, row);
+    finish_head(x, t, a->v.base + row * a->v.stride + head * a->dv, a->dv, a->v_norm, a->v_norm_w, a->v_norm_b, NULL,
+                NULL, row);
     good &= x->kernels->bounded(t, a->dv, limit);
     x->kernels->store_v[x->o.kv_type](page + a->v_offset, t, a->dv, position % KV_PAGE);
     if (!good) fail_row(x, ROWS_ALL, row);
 }
 
-/* ---- one pass: `rows` rows of one sequence x `heads` heads of one KV head -------------------------------------------- */
+/* ---- one pass: `rows` rows of one sequence x `heads` heads of one KV head ------------------------------ */
 
 struct pass {
     const struct attend *a;
@@ -77,8 +84,9 @@ static void load_queries(struct executor *x, const struct pass *p, struct lane *
     const struct attend *a = p->a;
     for (uint32_t r = 0; r < p->rows; r++)
         for (uint32_t h = 0; h < p->heads; h++)
-            finish_head(x, l->q + (r * p->heads + h) * a->dk, operand_row(x, &a->q, p->first + r) + (p->head + h) * a->dk, a->dk, a->q_norm, a->q_norm_w, a->q_norm_b,
-                        a->q_rope, a->q_turn, p->row[r]);
+            finish_head(x, l->q + (r * p->heads + h) * a->dk,
+                        operand_row(x, &a->q, p->first + r) + (p->head + h) * a->dk, a->dk, a->q_norm, a->q_norm_w,
+                        a->q_norm_b, a->q_rope, a->q_turn, p->row[r]);
 }
 
 /* Positions that any row of the pass sees in a split: [*from, *to), within it. */
@@ -89,15 +97,19 @@ static void split_range(const struct executor *x, const struct pass *p, uint32_t
     *to = high < (split + 1) * ATTN_SPLIT ? high : (split + 1) * ATTN_SPLIT;
 }
 
-/* Scores, scaled and capped, of all queries for the pages of [from, to) at l->s + i * ATTN_SPLIT + position in the split. */
+/* Scores, scaled and capped, of all queries for the pages of [from, to) at l->s + i * ATTN_SPLIT + position in the
+ * split. */
 static void split_scores(struct executor *x, const struct pass *p, struct lane *l, uint32_t from, uint32_t to)
 {
     const struct attend *a = p->a;
     const uint32_t base = from / ATTN_SPLIT * ATTN_SPLIT, start = from / KV_PAGE * KV_PAGE, n = p->rows * p->heads;
     for (uint32_t j = start; j < to; j += KV_PAGE)
-        x->kernels->scores[x->o.kv_type](l->s + (j - base), ATTN_SPLIT, l->q, a->dk, n, page_of(x, a, p->seq, p->kv_head, j), a->dk);
+        x->kernels->scores[x->o.kv_type](l->s + (j - base), ATTN_SPLIT, l->q, a->dk, n,
+                                         page_of(x, a, p->seq, p->kv_head, j), a->dk);
     const uint32_t width = (to - start + KV_PAGE - 1) / KV_PAGE * KV_PAGE;
-    for (uint32_t i = 0; i < n; i++) x->kernels->cap_scores(l->s + i * ATTN_SPLIT + (start - base), width, a->op->u.attn.scale, a->op->u.attn.softcap);
+    for (uint32_t i = 0; i < n; i++)
+        x->kernels->cap_scores(l->s + i * ATTN_SPLIT + (start - base), width, a->op->u.attn.scale,
+                               a->op->u.attn.softcap);
 }
 
 /* One split for all queries: l->acc [n][padded dv], and its maxima and sums. */
@@ -108,23 +120,29 @@ static void split_run(struct executor *x, const struct pass *p, struct lane *l, 
     uint32_t from, to;
     split_range(x, p, split, &from, &to);
     split_scores(x, p, l, from, to);
-    const uint32_t base = split * ATTN_SPLIT, start = from / KV_PAGE * KV_PAGE, width = (to - start + KV_PAGE - 1) / KV_PAGE * KV_PAGE;
+    const uint32_t base = split * ATTN_SPLIT, start = from / KV_PAGE * KV_PAGE,
+                   width = (to - start + KV_PAGE - 1) / KV_PAGE * KV_PAGE;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t position = x->position[p->row[i / p->heads]], low = first_key(a, position), lo = low > start ? low - start : 0;
+        const uint32_t position = x->position[p->row[i / p->heads]], low = first_key(a, position),
+                       lo = low > start ? low - start : 0;
         const uint32_t hi = position < start ? 0 : position + 1 - start;
-        x->kernels->softmax(l->s + i * ATTN_SPLIT + (start - base), width, lo, hi < width ? hi : width, &max[i], &sum[i]);
+        x->kernels->softmax(l->s + i * ATTN_SPLIT + (start - base), width, lo, hi < width ? hi : width, &max[i],
+                            &sum[i]);
     }
     memset(l->acc, 0, (size_t)n * dv * sizeof *l->acc);
     for (uint32_t j = start; j < to; j += KV_PAGE) {
         /* Never beyond the last position that was stored: what lies there is another's, and 0 x NaN is NaN. */
         const uint32_t first = j < from ? from - j : 0, end = to - j < KV_PAGE ? to - j : KV_PAGE;
-        x->kernels->values[x->o.kv_type](l->acc, dv, l->s + (j - base), ATTN_SPLIT, n, page_of(x, a, p->seq, p->kv_head, j) + a->v_offset, dv, first, end - first);
+        x->kernels->values[x->o.kv_type](l->acc, dv, l->s + (j - base), ATTN_SPLIT, n,
+                                         page_of(x, a, p->seq, p->kv_head, j) + a->v_offset, dv, first, end - first);
     }
 }
 
-static void finish_query(struct executor *x, const struct attend *a, uint32_t i, uint32_t head, const float *y, float max, float sum)
+static void finish_query(struct executor *x, const struct attend *a, uint32_t i, uint32_t head, const float *y,
+                         float max, float sum)
 {
-    x->kernels->finish(a->out + ((uint64_t)i * a->heads + head) * a->dv, y, max, sum, a->sinks ? a->sinks + head : NULL, a->dv);
+    x->kernels->finish(a->out + ((uint64_t)i * a->heads + head) * a->dv, y, max, sum, a->sinks ? a->sinks + head : NULL,
+                       a->dv);
 }
 
 static void pass_run(struct executor *x, const struct pass *p, struct lane *l)
@@ -133,15 +151,21 @@ static void pass_run(struct executor *x, const struct pass *p, struct lane *l)
     const uint32_t n = p->rows * p->heads, dv = kv_padded(a->dv);
     float max[ATTN_QUERIES], sum[ATTN_QUERIES], all_max[ATTN_QUERIES], all_sum[ATTN_QUERIES] = { 0 };
     load_queries(x, p, l);
-    for (uint32_t split = first_key(a, x->position[p->row[0]]) / ATTN_SPLIT; split <= x->position[p->row[p->rows - 1]] / ATTN_SPLIT; split++) {
+    for (uint32_t split = first_key(a, x->position[p->row[0]]) / ATTN_SPLIT;
+         split <= x->position[p->row[p->rows - 1]] / ATTN_SPLIT; split++) {
         split_run(x, p, l, split, max, sum);
-        for (uint32_t i = 0; i < n; i++) x->kernels->combine(l->sum + (size_t)i * dv, &all_max[i], &all_sum[i], l->acc + (size_t)i * dv, max[i], sum[i], dv);
+        for (uint32_t i = 0; i < n; i++)
+            x->kernels->combine(l->sum + (size_t)i * dv, &all_max[i], &all_sum[i], l->acc + (size_t)i * dv, max[i],
+                                sum[i], dv);
     }
-    for (uint32_t i = 0; i < n; i++) finish_query(x, a, p->first + i / p->heads, p->head + i % p->heads, l->sum + (size_t)i * dv, all_max[i], all_sum[i]);
+    for (uint32_t i = 0; i < n; i++)
+        finish_query(x, a, p->first + i / p->heads, p->head + i % p->heads, l->sum + (size_t)i * dv, all_max[i],
+                     all_sum[i]);
 }
 
 /* Rows [first, first + n) of the row set, one sequence, one KV head: in passes of at most ATTN_QUERIES queries. */
-static void block_attend(struct executor *x, const struct stage *s, struct lane *l, uint32_t first, uint32_t n, uint32_t seq, uint32_t kv_head)
+static void block_attend(struct executor *x, const struct stage *s, struct lane *l, uint32_t first, uint32_t n,
+                         uint32_t seq, uint32_t kv_head)
 {
     const struct attend *a = &s->attend;
     const uint32_t group = a->heads / a->kv_heads;
@@ -157,7 +181,7 @@ static void block_attend(struct executor *x, const struct stage *s, struct lane 
     }
 }
 
-/* ---- cut by position ---------------------------------------------------------------------------------------------- */
+/* ---- cut by position ----------------------------------------------------------------------------------- */
 
 static uint32_t most_splits(const struct executor *x) { return (x->o.context + ATTN_SPLIT - 1) / ATTN_SPLIT; }
 
@@ -172,7 +196,8 @@ static float *partial(const struct executor *x, const struct attend *a, uint32_t
     return x->partials + (((uint64_t)i * a->heads + head) * most_splits(x) + split) * (kv_padded(a->dv) + 16);
 }
 
-static void cut_task(struct executor *x, const struct stage *s, struct lane *l, uint32_t i, uint32_t kv_head, uint32_t split)
+static void cut_task(struct executor *x, const struct stage *s, struct lane *l, uint32_t i, uint32_t kv_head,
+                     uint32_t split)
 {
     const struct attend *a = &s->attend;
     const uint32_t group = a->heads / a->kv_heads, row = step_row(x, s->rows, i), dv = kv_padded(a->dv);
@@ -199,7 +224,8 @@ static bool worth_cutting(const struct executor *x, const struct attend *a, cons
     uint32_t longest = 0;
     for (uint32_t b = 0; b < set->n_blocks; b++) {
         if (set->blocks[b].n > 1) return false;
-        const uint32_t row = set == &x->wanted ? x->step->wanted[set->blocks[b].first] : set->blocks[b].first, seen = x->position[row] + 1 - first_key(a, x->position[row]);
+        const uint32_t row = set == &x->wanted ? x->step->wanted[set->blocks[b].first] : set->blocks[b].first,
+                       seen = x->position[row] + 1 - first_key(a, x->position[row]);
         if (seen > longest) longest = seen;
     }
     const uint32_t tasks = set->n * a->kv_heads, rounds = (tasks + threads - 1) / threads;
@@ -212,8 +238,10 @@ static void cut_run(struct executor *x, const struct stage *s, struct lane *l, u
     const uint32_t splits = most_splits(x), dv = kv_padded(a->dv);
     phase_begin(x, l);
     for (uint32_t t; (t = phase_take(x, l)) < n * a->kv_heads * splits;) {
-        const uint32_t split = t % splits, kv_head = t / splits % a->kv_heads, i = t / splits / a->kv_heads, position = x->position[step_row(x, s->rows, i)];
-        if (split >= first_key(a, position) / ATTN_SPLIT && split <= position / ATTN_SPLIT) cut_task(x, s, l, i, kv_head, split);
+        const uint32_t split = t % splits, kv_head = t / splits % a->kv_heads, i = t / splits / a->kv_heads,
+                       position = x->position[step_row(x, s->rows, i)];
+        if (split >= first_key(a, position) / ATTN_SPLIT && split <= position / ATTN_SPLIT)
+            cut_task(x, s, l, i, kv_head, split);
     }
     phase_end(l);
     pool_barrier(x->pool);
@@ -228,7 +256,7 @@ static void cut_run(struct executor *x, const struct stage *s, struct lane *l, u
     }
 }
 
-/* ---- the stage ---------------------------------------------------------------------------------------------------- */
+/* ---- the stage ----------------------------------------------------------------------------------------- */
 
 /* Every sequence has one row and all are computed: store and attend in one task. */
 static void solo_run(struct executor *x, const struct stage *s, struct lane *l, uint32_t n)
@@ -255,7 +283,8 @@ void attend_run(struct executor *x, const struct stage *s, struct lane *l)
     }
     /* Items by head, then by row: a thread fills pages in order. */
     const uint32_t items = rows * a->kv_heads;
-    for (uint32_t i = share(x, items, l->index); i < share(x, items, l->index + 1); i++) store_row(x, a, l, i % rows, i / rows);
+    for (uint32_t i = share(x, items, l->index); i < share(x, items, l->index + 1); i++)
+        store_row(x, a, l, i % rows, i / rows);
     pool_barrier(x->pool);
     if (cut) {
         cut_run(x, s, l, set->n);
@@ -273,7 +302,8 @@ void attend_run(struct executor *x, const struct stage *s, struct lane *l)
 uint32_t attend_keys(const struct executor *x)
 {
     uint32_t keys = 0;
-    for (uint32_t r = 0; r < x->step->n_rows; r++) if (x->position[r] + 1 > keys) keys = x->position[r] + 1;
+    for (uint32_t r = 0; r < x->step->n_rows; r++)
+        if (x->position[r] + 1 > keys) keys = x->position[r] + 1;
     return keys;
 }
 
@@ -288,7 +318,8 @@ void attend_scores(struct executor *x, const struct stage *s, uint32_t keys, flo
             const uint32_t row = step_row(x, s->rows, i);
             const struct pass p = { a, x->seq[row], head / group, head, 1, i, 1, &row };
             load_queries(x, &p, l);
-            for (uint32_t split = first_key(a, x->position[row]) / ATTN_SPLIT; split <= x->position[row] / ATTN_SPLIT; split++) {
+            for (uint32_t split = first_key(a, x->position[row]) / ATTN_SPLIT; split <= x->position[row] / ATTN_SPLIT;
+                 split++) {
                 uint32_t from, end;
                 split_range(x, &p, split, &from, &end);
                 split_scores(x, &p, l, from, end);

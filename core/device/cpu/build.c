@@ -1,7 +1,7 @@
 /* build.c: from a tape's launches to stages with every pointer resolved, and the carving of all memory.
  *
- * One function carves for planning and for opening, so what is announced is what is taken. Sizes are maxima over the launches: the
- * stages of a step follow each other and share one workspace. */
+ * One function carves for planning and for opening, so what is announced is what is taken. Sizes are maxima over the
+ * launches: the stages of a step follow each other and share one workspace. */
 #include "device/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -13,7 +13,8 @@
 void *carve(struct carve *c, uint64_t n, uint64_t size)
 {
     uint64_t bytes, end, at = c->used;
-    if (!checked_mul_u64(n, size, &bytes) || !checked_round_up_u64(bytes, 64, &bytes) || !checked_add_u64(at, bytes, &end)) {
+    if (!checked_mul_u64(n, size, &bytes) || !checked_round_up_u64(bytes, 64, &bytes) ||
+        !checked_add_u64(at, bytes, &end)) {
         c->used = UINT64_MAX;
         return NULL;
     }
@@ -21,7 +22,7 @@ void *carve(struct carve *c, uint64_t n, uint64_t size)
     return c->base ? c->base + at : NULL;
 }
 
-/* ---- what kind of stage ------------------------------------------------------------------------------------------- */
+/* ---- what kind of stage -------------------------------------------------------------------------------- */
 
 static bool has_product(const struct tape_launch *l) { return l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ROUTE; }
 
@@ -36,7 +37,8 @@ uint32_t build_row_ops(const struct tape_launch *l)
 enum tape_rows build_launch_rows(const struct tape_program *p, const struct tape_launch *l)
 {
     if (l->kind == LAUNCH_PRODUCT && l->logits) return ROWS_WANTED;
-    if (l->kind == LAUNCH_OUTPUT) return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
+    if (l->kind == LAUNCH_OUTPUT)
+        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
     return l->rows;
 }
 
@@ -56,13 +58,15 @@ static uint32_t value_floats(const struct tape_program *p, uint32_t v)
 static uint32_t launch_acts(const struct executor *x, const struct tape_launch *l)
 {
     uint32_t acts = 0;
-    for (uint32_t i = 0; i < l->n_seg; i++) acts |= weights_matrix(x, l->seg[i].tensor, l->seg[i].first, l->seg[i].n)->act;
+    for (uint32_t i = 0; i < l->n_seg; i++)
+        acts |= weights_matrix(x, l->seg[i].tensor, l->seg[i].first, l->seg[i].n)->act;
     return acts;
 }
 
 static uint64_t prepared_bytes(uint32_t k, uint32_t acts)
 {
-    return (acts & WK_ACT_Q8 ? product_row_bytes(k, WK_ACT_Q8) : 0) + (acts & WK_ACT_F32 ? product_row_bytes(k, WK_ACT_F32) : 0);
+    return (acts & WK_ACT_Q8 ? product_row_bytes(k, WK_ACT_Q8) : 0) +
+           (acts & WK_ACT_F32 ? product_row_bytes(k, WK_ACT_F32) : 0);
 }
 
 uint32_t product_chunk_rows(uint32_t k, uint32_t acts)
@@ -71,7 +75,7 @@ uint32_t product_chunk_rows(uint32_t k, uint32_t acts)
     return n < 16 ? 16 : n < CHUNK_ROWS ? (uint32_t)n : CHUNK_ROWS;
 }
 
-/* ---- sizes of the workspace --------------------------------------------------------------------------------------- */
+/* ---- sizes of the workspace ---------------------------------------------------------------------------- */
 
 struct sizes {
     uint64_t few_q8, few_f32, shared_q8, shared_f32, gather, scratch, row, route_logits, order, experts;
@@ -87,13 +91,15 @@ static void most(uint64_t *a, uint64_t b)
 static void product_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)
 {
     const struct tape_program *p = x->program;
-    const uint32_t acts = launch_acts(x, l), k = p->tensors[l->seg[0].tensor].cols, rows = most_rows(x, build_launch_rows(p, l)), slots = p->values[l->x].slots;
+    const uint32_t acts = launch_acts(x, l), k = p->tensors[l->seg[0].tensor].cols,
+                   rows = most_rows(x, build_launch_rows(p, l)), slots = p->values[l->x].slots;
     for (uint32_t a = WK_ACT_F32; a <= WK_ACT_Q8; a <<= 1)
         if (acts & a) {
             const uint64_t bytes = product_row_bytes(k, a);
             most(a == WK_ACT_Q8 ? &z->few_q8 : &z->few_f32, FEW_ROWS * bytes);
             most(a == WK_ACT_Q8 ? &z->shared_q8 : &z->shared_f32, (uint64_t)rows * slots * bytes);
-            if (l->route != TAPE_NONE && l->kind == LAUNCH_PRODUCT) most(&z->gather, product_chunk_rows(k, acts) * bytes);
+            if (l->route != TAPE_NONE && l->kind == LAUNCH_PRODUCT)
+                most(&z->gather, product_chunk_rows(k, acts) * bytes);
         }
     for (uint32_t i = 0; i < l->n_seg; i++) {
         const struct matrix *m = weights_matrix(x, l->seg[i].tensor, l->seg[i].first, l->seg[i].n);
@@ -135,7 +141,7 @@ static struct sizes measure(const struct executor *x)
     return z;
 }
 
-/* ---- carving ------------------------------------------------------------------------------------------------------ */
+/* ---- carving ------------------------------------------------------------------------------------------- */
 
 static uint64_t layer_page_bytes(const struct executor *x, const struct tape_kv_layer *k)
 {
@@ -146,9 +152,11 @@ static uint64_t layer_page_bytes(const struct executor *x, const struct tape_kv_
 static wk_status carve_cache(struct executor *x, struct carve *kv, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(x, &p->kv_layers[i]);
+    for (uint32_t i = 0; i < p->n_kv_layers; i++)
+        x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(x, &p->kv_layers[i]);
     wk_status s = kv_pages(p, &x->o, x->plan.kv_page_bytes, x->plan.kv_pages, err);
-    for (uint32_t i = 0; !s && i < p->n_kv_layers; i++) x->cache[i] = carve(kv, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(x, &p->kv_layers[i]));
+    for (uint32_t i = 0; !s && i < p->n_kv_layers; i++)
+        x->cache[i] = carve(kv, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(x, &p->kv_layers[i]));
     return s;
 }
 
@@ -177,7 +185,8 @@ static void carve_workspace(struct executor *x, struct carve *c)
 {
     const struct sizes z = measure(x);
     const uint32_t rows = x->o.max_rows;
-    for (uint32_t i = 0; i < x->n_turns; i++) x->turns[i].rows = carve(c, (uint64_t)rows * 2 * x->turns[i].n, sizeof(float));
+    for (uint32_t i = 0; i < x->n_turns; i++)
+        x->turns[i].rows = carve(c, (uint64_t)rows * 2 * x->turns[i].n, sizeof(float));
     x->shared_q8 = carve(c, z.shared_q8, 1);
     x->shared_f32 = carve(c, z.shared_f32, 1);
     x->route_logits = carve(c, z.route_logits, sizeof(float));
@@ -200,22 +209,26 @@ wk_status build_carve(struct executor *x, const struct wk_err *err)
     weights_carve(x, &c[MEMORY_WEIGHTS], &c[MEMORY_WORKSPACE]);
     wk_status s = carve_cache(x, &c[MEMORY_KV], err);
     if (s) return s;
-    for (uint32_t i = 0; i < p->n_buffers; i++) x->buffers[i] = carve(&c[MEMORY_ACTIVATIONS], most_rows(x, p->buffers[i].rows), p->buffers[i].row_bytes);
+    for (uint32_t i = 0; i < p->n_buffers; i++)
+        x->buffers[i] = carve(&c[MEMORY_ACTIVATIONS], most_rows(x, p->buffers[i].rows), p->buffers[i].row_bytes);
     carve_workspace(x, &c[MEMORY_WORKSPACE]);
     for (uint32_t i = 0; i < MEMORY_KINDS; i++) {
         x->plan.bytes[i] = c[i].used;
-        if (i == MEMORY_WORKSPACE && !checked_add_u64(x->plan.bytes[i], x->list_bytes, &x->plan.bytes[i])) x->plan.bytes[i] = UINT64_MAX;
+        if (i == MEMORY_WORKSPACE && !checked_add_u64(x->plan.bytes[i], x->list_bytes, &x->plan.bytes[i]))
+            x->plan.bytes[i] = UINT64_MAX;
         if (!checked_add_u64(x->plan.total, x->plan.bytes[i], &x->plan.total)) x->plan.total = UINT64_MAX;
     }
     return WK_OK;
 }
 
-/* ---- lists: small, of a length that the program alone decides --------------------------------------------------------- */
+/* ---- lists: small, of a length that the program alone decides ------------------------------------------ */
 
 void *list_new(struct executor *x, uint64_t n, uint64_t size)
 {
     uint64_t bytes;
-    if (x->n_lists == sizeof x->lists / sizeof *x->lists || !checked_mul_u64(n ? n : 1, size, &bytes) || !checked_round_up_u64(bytes, 64, &bytes)) return NULL;
+    if (x->n_lists == sizeof x->lists / sizeof *x->lists || !checked_mul_u64(n ? n : 1, size, &bytes) ||
+        !checked_round_up_u64(bytes, 64, &bytes))
+        return NULL;
     void *list = aligned_alloc(64, bytes);
     if (!list) return NULL;
     memset(list, 0, bytes);
@@ -256,7 +269,8 @@ wk_status build_lists(struct executor *x, const struct wk_err *err)
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
         if (op->kind != WK_OP_ROPE || turn_index(x, op) < x->n_turns) continue;
-        x->turns[x->n_turns++] = (struct turn_table){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
+        x->turns[x->n_turns++] =
+            (struct turn_table){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
     }
     wk_status s = sampling_open(x, err);
     return s ? s : weights_find(x, err);

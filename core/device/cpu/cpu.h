@@ -1,7 +1,8 @@
 /* cpu.h: the inside of the CPU executor, shared by its files and by nobody else.
  *
  *   weights.c   matrices as 16-row tiles, packed when first used; small vectors as F32; rows of embedding tables
- *   build.c     sizes, and the carving of all memory;  stages.c  launches of a tape -> stages with every pointer resolved
+ *   build.c     sizes, and the carving of all memory;  stages.c  launches of a tape -> stages with every pointer
+ *               resolved
  *   executor.c  device_ops: plan, open, step, taps, memory, close
  *   product.c   products of tiles with rows: dense and experts, their prologues and epilogues
  *   attend.c    attention over the paged cache
@@ -9,8 +10,9 @@
  *   rows.c      everything that computes a row from its own row: embed, norms, maps, route, combine, pool, output
  *   pool.c      threads;  kernels*.c  arithmetic of one row, by instruction set
  *
- * A step is one call of pool_run: every thread walks the stages in order, does its share, and meets the others at a barrier. The order
- * of every sum is fixed by the stage and by absolute positions, so which thread does which share decides nothing but time. */
+ * A step is one call of pool_run: every thread walks the stages in order, does its share, and meets the others at a
+ * barrier. The order of every sum is fixed by the stage and by absolute positions, so which thread does which share
+ * decides nothing but time. */
 #ifndef CORE_DEVICE_CPU_CPU_H
 #define CORE_DEVICE_CPU_CPU_H
 
@@ -25,20 +27,22 @@
 #include "tape/tape.h"
 
 enum {
-    FEW_ROWS = 8,         /* up to here every thread prepares all activations for itself and owns a fixed run of tiles */
-    FEW_TILES = 32,       /* tiles a call then, at most; and about FEW_BYTES, some microseconds of a thread's share of the memory */
+    FEW_ROWS = 8, /* up to here every thread prepares all activations for itself and owns a fixed run of tiles */
+    FEW_TILES =
+        32, /* tiles a call then, at most; and about FEW_BYTES, some microseconds of a thread's share of the memory */
     FEW_BYTES = 128 << 10,
-    MANY_TILES = 4,       /* tiles a task beyond */
-    CHUNK_ROWS = 256,     /* rows a task beyond, at most; and at most CHUNK_BYTES of activations, which stay in the L2 cache */
+    MANY_TILES = 4, /* tiles a task beyond */
+    CHUNK_ROWS =
+        256, /* rows a task beyond, at most; and at most CHUNK_BYTES of activations, which stay in the L2 cache */
     CHUNK_BYTES = 320 << 10,
-    ATTN_ROWS = 24,       /* query rows of a prompt's attention task */
-    ATTN_HEADS = 8,       /* query heads of one KV head, */
-    ATTN_QUERIES = 64,    /* and rows x heads, in one pass over the cache */
-    SPLIT_ROWS = 2,       /* up to here attention may be cut by position too */
+    ATTN_ROWS = 24,    /* query rows of a prompt's attention task */
+    ATTN_HEADS = 8,    /* query heads of one KV head, */
+    ATTN_QUERIES = 64, /* and rows x heads, in one pass over the cache */
+    SPLIT_ROWS = 2,    /* up to here attention may be cut by position too */
     MAX_LAUNCH_OPS = 16
 };
 
-/* ---- weights ------------------------------------------------------------------------------------------------------ */
+/* ---- weights ------------------------------------------------------------------------------------------- */
 
 /* Rows [first, first + n) of every slab of a tensor: a run of tiles a slab. */
 struct matrix {
@@ -46,19 +50,19 @@ struct matrix {
     const struct wk_type_cpu *type;
     void (*product)(const struct wk_cpu_product *p); /* at the executor's instruction set */
     uint32_t first, n, k, slabs;
-    uint32_t tiles;      /* of a slab */
-    uint32_t act;        /* WK_ACT_* that it is multiplied with */
+    uint32_t tiles; /* of a slab */
+    uint32_t act;   /* WK_ACT_* that it is multiplied with */
     uint64_t tile_bytes;
-    uint64_t offset;     /* of its first tile in executor.tiles */
-    uint64_t state;      /* index of its first tile in executor.tile_state */
+    uint64_t offset; /* of its first tile in executor.tiles */
+    uint64_t state;  /* index of its first tile in executor.tile_state */
 };
 
 enum tile_state { TILE_EMPTY = 0, TILE_PACKING, TILE_READY };
 
-/* ---- stages ------------------------------------------------------------------------------------------------------- */
+/* ---- stages -------------------------------------------------------------------------------------------- */
 
-/* Where a stage reads a value's rows: row i of the stage is at base + i * stride, or for a gather (a value of all rows read by a stage of the
- * wanted ones) at base + wanted[i] * stride. */
+/* Where a stage reads a value's rows: row i of the stage is at base + i * stride, or for a gather (a value of all rows
+ * read by a stage of the wanted ones) at base + wanted[i] * stride. */
 struct operand {
     const float *base; /* NULL: no such input, or swallowed (then temp says where) */
     uint64_t stride;   /* floats */
@@ -76,22 +80,22 @@ struct product {
     uint32_t n_seg, k;
     struct product_segment seg[4];
     bool experts, glu_pair, logits;
-    uint32_t slots;            /* results a row: the route's for experts, else the input's */
+    uint32_t slots; /* results a row: the route's for experts, else the input's */
     struct operand x, route, residual;
     const struct tape_op *norm, *glu, *map[4];
     const float *norm_w, *norm_b;
-    uint32_t n_map, acts;      /* acts: mask of the forms of x that its matrices want */
-    uint32_t piece;            /* tiles a call when there are few rows */
-    uint32_t chunk;            /* rows a task when there are many */
-    uint32_t *cut;             /* [threads + 1] first tile of each thread, over all segments, when there are few */
+    uint32_t n_map, acts; /* acts: mask of the forms of x that its matrices want */
+    uint32_t piece;       /* tiles a call when there are few rows */
+    uint32_t chunk;       /* rows a task when there are many */
+    uint32_t *cut;        /* [threads + 1] first tile of each thread, over all segments, when there are few */
 };
 
 struct attend {
     const struct tape_op *op, *q_norm, *k_norm, *v_norm, *q_rope, *k_rope;
     const float *q_norm_w, *q_norm_b, *k_norm_w, *k_norm_b, *v_norm_w, *v_norm_b, *sinks;
-    const float *q_turn, *k_turn;   /* [max_rows][2 n] */
+    const float *q_turn, *k_turn; /* [max_rows][2 n] */
     struct operand q, k, v;
-    float *out;                     /* [rows][heads * head_v] */
+    float *out; /* [rows][heads * head_v] */
     uint32_t heads, kv_heads, dk, dv, window, group;
     uint8_t *cache;
     uint64_t page_bytes, head_bytes, v_offset;
@@ -101,12 +105,12 @@ struct attend {
 struct row_op {
     const struct tape_op *op;
     struct operand in[4];
-    uint32_t temp_in[4];      /* TAPE_NONE: in a buffer */
-    float *out;               /* NULL: temp of this place, or the step's logits or pooled rows */
+    uint32_t temp_in[4]; /* TAPE_NONE: in a buffer */
+    float *out;          /* NULL: temp of this place, or the step's logits or pooled rows */
     uint64_t out_stride;
     const float *w, *b;
-    const float *turn;        /* rope */
-    const uint8_t *table;     /* embed: rows as in the file */
+    const float *turn;    /* rope */
+    const uint8_t *table; /* embed: rows as in the file */
     const struct wk_type_cpu *type;
     uint64_t row_bytes;
 };
@@ -121,49 +125,63 @@ struct stage {
     struct product product;
     struct attend attend;
     uint32_t n_ops;
-    struct row_op *ops;  /* [n_ops] */
+    struct row_op *ops; /* [n_ops] */
 };
 
 /* What one thread has for itself. */
 struct lane {
     _Alignas(64) uint32_t index;
     uint32_t phase;
-    uint8_t *q8;             /* [FEW_ROWS] activation rows */
+    uint8_t *q8; /* [FEW_ROWS] activation rows */
     float *f32;
-    float *row;              /* [widest row] */
-    float *y[2];             /* results of products before their epilogue */
-    void *scratch;           /* the plugins' */
-    uint8_t *gather;         /* [CHUNK_ROWS] activation rows of one expert */
+    float *row;                     /* [widest row] */
+    float *y[2];                    /* results of products before their epilogue */
+    void *scratch;                  /* the plugins' */
+    uint8_t *gather;                /* [CHUNK_ROWS] activation rows of one expert */
     uint32_t *order, *start, *used; /* items by expert; experts with any */
-    float *q, *s, *acc, *sum; /* attention: [ATTN_QUERIES] x dk, ATTN_SPLIT, dv, dv */
+    float *q, *s, *acc, *sum;       /* attention: [ATTN_QUERIES] x dk, ATTN_SPLIT, dv, dv */
     float *temp[MAX_LAUNCH_OPS];
-    _Alignas(64) _Atomic uint32_t next[2]; /* next piece of its run of tiles, by parity of the phase; any thread takes */
+    _Alignas(
+        64) _Atomic uint32_t next[2]; /* next piece of its run of tiles, by parity of the phase; any thread takes */
 };
 
-struct turn_table { const double *freq; uint32_t n; double mscale; float *rows; };
+struct turn_table {
+    const double *freq;
+    uint32_t n;
+    double mscale;
+    float *rows;
+};
 
 /* Rows [first, first + n) of a row set, all of one sequence: an attention task. */
-struct row_block { uint32_t first, n, seq; };
+struct row_block {
+    uint32_t first, n, seq;
+};
 
 /* One step's rows in order of a row set. */
-struct row_set { uint32_t n, n_blocks; struct row_block *blocks; };
+struct row_set {
+    uint32_t n, n_blocks;
+    struct row_block *blocks;
+};
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Takes pieces of one region, 64-byte aligned. With base NULL it only counts: the same code plans and allocates. A sum that
- * overflows stays at UINT64_MAX. */
-struct carve { uint8_t *base; uint64_t used; };
+/* Takes pieces of one region, 64-byte aligned. With base NULL it only counts: the same code plans and allocates. A sum
+ * that overflows stays at UINT64_MAX. */
+struct carve {
+    uint8_t *base;
+    uint64_t used;
+};
 void *carve(struct carve *c, uint64_t n, uint64_t size); /* n pieces of `size` bytes */
 
 /* Sampled steps; sampling.c's. */
 struct sampling_slot;
 struct sampling {
     struct sampler_scratch *scratch;
-    struct sampling_slot *slots;  /* [max_sequences] */
-    struct step_seq *seqs;        /* [max_sequences] of the step that runs, */
-    uint32_t *tokens;             /* [max_rows] */
-    float *logits;                /* and its sampled rows */
-    uint32_t *ids;                /* [STEP_QUEUE][max_sequences] not collected yet, */
+    struct sampling_slot *slots; /* [max_sequences] */
+    struct step_seq *seqs;       /* [max_sequences] of the step that runs, */
+    uint32_t *tokens;            /* [max_rows] */
+    float *logits;               /* and its sampled rows */
+    uint32_t *ids;               /* [STEP_QUEUE][max_sequences] not collected yet, */
     bool *failed;
     uint32_t n_seqs[STEP_QUEUE], first, n_waiting;
     uint32_t n_steps;
@@ -175,49 +193,52 @@ struct executor {
     const struct cpu_kernels *kernels;
     struct pool *pool;
     struct memory_plan plan;
-    struct { void *base; uint64_t bytes; } region[MEMORY_KINDS];
+    struct {
+        void *base;
+        uint64_t bytes;
+    } region[MEMORY_KINDS];
 
-    void *lists[16];              /* small lists of the heap, which the program alone sizes */
+    void *lists[16]; /* small lists of the heap, which the program alone sizes */
     uint32_t n_lists;
     uint64_t list_bytes;
-    struct matrix *matrices;      /* [n_matrices] */
+    struct matrix *matrices; /* [n_matrices] */
     uint32_t n_matrices;
     uint64_t n_tiles;
     uint8_t *tiles;
-    _Atomic uint8_t *tile_state;  /* [n_tiles] */
-    const uint8_t *zero_row;      /* widest row of a file's matrix, zero */
-    bool *is_vector;              /* [n_tensors]: norms, biases, sinks */
-    float **vectors;              /* [n_tensors]: their F32 copies, in the weights' region */
-    float **buffers;              /* [n_buffers] */
-    struct stage *stages;         /* [n_launches] */
-    struct row_op *row_ops;       /* of all stages */
-    uint32_t *cuts;               /* of all products */
-    struct turn_table *turns;     /* [n_turns] */
+    _Atomic uint8_t *tile_state; /* [n_tiles] */
+    const uint8_t *zero_row;     /* widest row of a file's matrix, zero */
+    bool *is_vector;             /* [n_tensors]: norms, biases, sinks */
+    float **vectors;             /* [n_tensors]: their F32 copies, in the weights' region */
+    float **buffers;             /* [n_buffers] */
+    struct stage *stages;        /* [n_launches] */
+    struct row_op *row_ops;      /* of all stages */
+    uint32_t *cuts;              /* of all products */
+    struct turn_table *turns;    /* [n_turns] */
     uint32_t n_turns;
-    uint8_t **cache;              /* [n_kv_layers] */
-    struct lane *lanes;           /* [threads] */
-    uint8_t *shared_q8;           /* [max_rows x slots] activation rows */
+    uint8_t **cache;    /* [n_kv_layers] */
+    struct lane *lanes; /* [threads] */
+    uint8_t *shared_q8; /* [max_rows x slots] activation rows */
     float *shared_f32;
-    float *route_logits;          /* [max_rows][experts] */
-    float *partials;              /* attention cut by position */
+    float *route_logits; /* [max_rows][experts] */
+    float *partials;     /* attention cut by position */
 
     struct sampling sampling;
 
     /* of the step that runs */
     struct step *step;
-    uint32_t *position, *seq;     /* [max_rows] */
+    uint32_t *position, *seq; /* [max_rows] */
     struct row_set all, wanted;
-    bool one_row_each;            /* every sequence has one row */
-    _Atomic uint8_t *failed;      /* [max_rows], by sequence */
+    bool one_row_each;       /* every sequence has one row */
+    _Atomic uint8_t *failed; /* [max_rows], by sequence */
     _Atomic uint32_t counter[2];
-    bool stop[2];                 /* by parity of the stage; written by thread 0 before the barrier, read after */
-    _Atomic int32_t error;        /* first status that a thread met */
+    bool stop[2];          /* by parity of the stage; written by thread 0 before the barrier, read after */
+    _Atomic int32_t error; /* first status that a thread met */
     char error_text[256];
     tap_fn tap;
     void *tap_user;
 };
 
-/* ---- weights.c ---------------------------------------------------------------------------------------------------- */
+/* ---- weights.c ----------------------------------------------------------------------------------------- */
 
 /* Lists every matrix and vector that the program's launches use. */
 wk_status weights_find(struct executor *x, const struct wk_err *err);
@@ -225,43 +246,47 @@ wk_status weights_find(struct executor *x, const struct wk_err *err);
 void weights_carve(struct executor *x, struct carve *weights, struct carve *workspace);
 wk_status weights_load_vectors(struct executor *x, const struct wk_err *err);
 const struct matrix *weights_matrix(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n);
-/* Tiles [tile, tile + n) of a slab, packed. On a fault of the file the step fails; the pointer is valid all the same. [any thread of the pool] */
+/* Tiles [tile, tile + n) of a slab, packed. On a fault of the file the step fails; the pointer is valid all the same.
+ * [any thread of the pool] */
 const void *weights_tiles(struct executor *x, const struct matrix *m, uint32_t slab, uint32_t tile, uint32_t n);
 /* y [width] = one row of a table in the file. */
 void weights_row(struct executor *x, const struct row_op *r, uint64_t row, float *y);
 
-/* ---- build.c: sizes and memory -------------------------------------------------------------------------------------- */
+/* ---- build.c: sizes and memory ------------------------------------------------------------------------- */
 
 /* A zeroed list in the heap, counted, freed with the executor; NULL: out of memory. */
 void *list_new(struct executor *x, uint64_t n, uint64_t size);
 wk_status build_lists(struct executor *x, const struct wk_err *err);
-/* Fills x->plan and every pointer, from x->program, x->o and x->region (all NULL: plans alone). Writes nothing into the regions. */
+/* Fills x->plan and every pointer, from x->program, x->o and x->region (all NULL: plans alone). Writes nothing into the
+ * regions. */
 wk_status build_carve(struct executor *x, const struct wk_err *err);
 uint32_t turn_index(const struct executor *x, const struct tape_op *rope); /* n_turns: none */
 uint32_t build_row_ops(const struct tape_launch *l);
 enum tape_rows build_launch_rows(const struct tape_program *p, const struct tape_launch *l);
 uint32_t product_chunk_rows(uint32_t k, uint32_t acts);
 
-/* ---- stages.c: launches to stages, in the memory that was carved ------------------------------------------------------- */
+/* ---- stages.c: launches to stages, in the memory that was carved --------------------------------------- */
 
 wk_status build_stages(struct executor *x, const struct wk_err *err);
 
-/* ---- executor.c ----------------------------------------------------------------------------------------------------- */
+/* ---- executor.c ---------------------------------------------------------------------------------------- */
 
-wk_status executor_check_counts(const struct executor *x, const struct step *s, const struct wk_err *err); /* rows, sequences, wanted rows */
+wk_status executor_check_counts(const struct executor *x, const struct step *s,
+                                const struct wk_err *err); /* rows, sequences, wanted rows */
 wk_status executor_step(struct executor *x, struct step *step, const struct wk_err *err);
 
-/* ---- sampling.c ----------------------------------------------------------------------------------------------------- */
+/* ---- sampling.c ---------------------------------------------------------------------------------------- */
 
 wk_status sampling_open(struct executor *x, const struct wk_err *err); /* what is not carved */
 void sampling_carve(struct executor *x, struct carve *workspace);
 void sampling_close(struct executor *x);
 /* As device_ops says. */
-wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err);
+wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends,
+                       uint32_t n_ends, const struct wk_err *err);
 wk_status sampling_submit(struct executor *x, const struct step *step, const struct wk_err *err);
 wk_status sampling_collect(struct executor *x, struct step_ids *out, const struct wk_err *err);
 
-/* ---- stages ------------------------------------------------------------------------------------------------------- */
+/* ---- stages -------------------------------------------------------------------------------------------- */
 
 /* Bytes of a prepared row of k activations, a multiple of 8. */
 uint64_t product_row_bytes(uint32_t k, uint32_t act);
@@ -273,23 +298,28 @@ void rows_run(struct executor *x, const struct stage *s, struct lane *l);
 /* One run of ops on row i of the stage. */
 void rows_one(struct executor *x, const struct stage *s, struct lane *l, uint32_t i);
 /* Norm over the whole row or over runs of op->u.norm.group. */
-void norm_row(const struct executor *x, const struct tape_op *op, const float *w, const float *b, float *y, const float *v, uint32_t width);
+void norm_row(const struct executor *x, const struct tape_op *op, const float *w, const float *b, float *y,
+              const float *v, uint32_t width);
 /* cos and sin of this thread's share of the step's rows. */
 void turn_rows(struct executor *x, uint32_t thread);
 /* Bytes for the results of attention cut by position. */
 uint64_t attend_partial_bytes(const struct executor *x, uint32_t heads, uint32_t dv);
-/* Scores before the softmax of one attention: out [rows of the stage][heads][keys], -inf where nothing is seen. Debugging; thread 0. */
+/* Scores before the softmax of one attention: out [rows of the stage][heads][keys], -inf where nothing is seen.
+ * Debugging; thread 0. */
 uint32_t attend_keys(const struct executor *x); /* of the longest sequence */
 void attend_scores(struct executor *x, const struct stage *s, uint32_t keys, float *out);
 
-/* ---- small things that every stage needs ----------------------------------------------------------------------------- */
+/* ---- small things that every stage needs --------------------------------------------------------------- */
 
 static inline uint32_t stage_rows(const struct executor *x, enum tape_rows rows)
 {
     return rows == ROWS_ALL ? x->step->n_rows : rows == ROWS_WANTED ? x->step->n_wanted : x->step->n_seqs;
 }
 /* Row of the step behind row i of a row set (not pooled). */
-static inline uint32_t step_row(const struct executor *x, enum tape_rows rows, uint32_t i) { return rows == ROWS_WANTED ? x->step->wanted[i] : i; }
+static inline uint32_t step_row(const struct executor *x, enum tape_rows rows, uint32_t i)
+{
+    return rows == ROWS_WANTED ? x->step->wanted[i] : i;
+}
 static inline uint32_t row_sequence(const struct executor *x, enum tape_rows rows, uint32_t i)
 {
     return rows == ROWS_POOLED ? i : x->seq[step_row(x, rows, i)];
@@ -303,16 +333,23 @@ static inline void fail_row(struct executor *x, enum tape_rows rows, uint32_t i)
     atomic_store_explicit(&x->failed[row_sequence(x, rows, i)], 1, memory_order_relaxed);
 }
 /* First of `n` things that thread t of the step does; t = its threads gives n. */
-static inline uint32_t share(const struct executor *x, uint32_t n, uint32_t t) { return (uint32_t)((uint64_t)n * t / pool_active(x->pool)); }
+static inline uint32_t share(const struct executor *x, uint32_t n, uint32_t t)
+{
+    return (uint32_t)((uint64_t)n * t / pool_active(x->pool));
+}
 
 /* A phase of tasks that threads take one by one; phases are separated by barriers. The order decides no sum. */
 static inline void phase_begin(struct executor *x, struct lane *l)
 {
     const uint32_t other = (l->phase + 1) & 1;
     if (l->index == 0) atomic_store_explicit(&x->counter[other], 0, memory_order_relaxed);
-    for (uint32_t t = l->index; t < x->o.threads; t += pool_active(x->pool)) atomic_store_explicit(&x->lanes[t].next[other], 0, memory_order_relaxed);
+    for (uint32_t t = l->index; t < x->o.threads; t += pool_active(x->pool))
+        atomic_store_explicit(&x->lanes[t].next[other], 0, memory_order_relaxed);
 }
-static inline uint32_t phase_take(struct executor *x, const struct lane *l) { return atomic_fetch_add_explicit(&x->counter[l->phase & 1], 1, memory_order_relaxed); }
+static inline uint32_t phase_take(struct executor *x, const struct lane *l)
+{
+    return atomic_fetch_add_explicit(&x->counter[l->phase & 1], 1, memory_order_relaxed);
+}
 static inline void phase_end(struct lane *l) { l->phase++; }
 
 #endif

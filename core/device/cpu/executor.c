@@ -1,7 +1,7 @@
 /* executor.c: the CPU as a device: plan, open, step, taps, memory, close.
  *
- * Opening reserves memory and touches next to nothing of it: pages come when they are first written. A step checks what the caller
- * gave before anything is changed, then sends all threads through the stages. */
+ * Opening reserves memory and touches next to nothing of it: pages come when they are first written. A step checks what
+ * the caller gave before anything is changed, then sends all threads through the stages. */
 #include "device/cpu/cpu.h"
 
 #include <inttypes.h>
@@ -15,18 +15,27 @@
 #include "model/model.h"
 #include "plugin/plugin.h"
 
-/* ---- plan --------------------------------------------------------------------------------------------------------- */
+/* ---- plan ---------------------------------------------------------------------------------------------- */
 
 static wk_status check_options(const struct tape_program *p, const struct device_options *o, const struct wk_err *err)
 {
     enum { MAX_ROWS = 1 << 20, MAX_CONTEXT = 1 << 26, MAX_SEQUENCES = 1 << 16 };
-    if (o->context < 1 || o->context > MAX_CONTEXT) return wk_fail(err, WK_INVALID, "context of %u positions: expected 1 to %d", o->context, MAX_CONTEXT);
-    if (o->context > p->context) return wk_fail(err, WK_INVALID, "context of %u positions: the tape was recorded for %u", o->context, p->context);
-    if (o->max_sequences < 1 || o->max_sequences > MAX_SEQUENCES) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
-    if (o->max_rows < 1 || o->max_rows > MAX_ROWS) return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %d", o->max_rows, MAX_ROWS);
-    if (o->max_wanted < 1 || o->max_wanted > o->max_rows) return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted, o->max_rows);
-    if (o->threads > POOL_MAX_THREADS) return wk_fail(err, WK_INVALID, "%u threads: expected 0 to %d", o->threads, POOL_MAX_THREADS);
-    if (o->kv_type != KV_F16 && o->kv_type != KV_F32) return wk_fail(err, WK_INVALID, "unknown cache type %d", (int)o->kv_type);
+    if (o->context < 1 || o->context > MAX_CONTEXT)
+        return wk_fail(err, WK_INVALID, "context of %u positions: expected 1 to %d", o->context, MAX_CONTEXT);
+    if (o->context > p->context)
+        return wk_fail(err, WK_INVALID, "context of %u positions: the tape was recorded for %u", o->context,
+                       p->context);
+    if (o->max_sequences < 1 || o->max_sequences > MAX_SEQUENCES)
+        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
+    if (o->max_rows < 1 || o->max_rows > MAX_ROWS)
+        return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %d", o->max_rows, MAX_ROWS);
+    if (o->max_wanted < 1 || o->max_wanted > o->max_rows)
+        return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted,
+                       o->max_rows);
+    if (o->threads > POOL_MAX_THREADS)
+        return wk_fail(err, WK_INVALID, "%u threads: expected 0 to %d", o->threads, POOL_MAX_THREADS);
+    if (o->kv_type != KV_F16 && o->kv_type != KV_F32)
+        return wk_fail(err, WK_INVALID, "unknown cache type %d", (int)o->kv_type);
     return WK_OK;
 }
 
@@ -35,13 +44,15 @@ static void executor_free(struct executor *x)
     if (!x) return;
     pool_close(x->pool);
     sampling_close(x);
-    for (uint32_t i = 0; i < MEMORY_KINDS; i++) if (x->region[i].base) (void)munmap(x->region[i].base, x->region[i].bytes);
+    for (uint32_t i = 0; i < MEMORY_KINDS; i++)
+        if (x->region[i].base) (void)munmap(x->region[i].base, x->region[i].bytes);
     for (uint32_t i = 0; i < x->n_lists; i++) free(x->lists[i]);
     free(x);
 }
 
 /* An executor with its lists and its plan, no region mapped. */
-static wk_status executor_plan(const struct tape_program *program, const struct device_options *o, struct executor **out, const struct wk_err *err)
+static wk_status executor_plan(const struct tape_program *program, const struct device_options *o,
+                               struct executor **out, const struct wk_err *err)
 {
     *out = NULL;
     wk_status s = check_options(program, o, err);
@@ -64,7 +75,8 @@ static wk_status executor_plan(const struct tape_program *program, const struct 
     return WK_OK;
 }
 
-static wk_status cpu_plan(const struct tape_program *program, const struct device_options *o, struct memory_plan *out, const struct wk_err *err)
+static wk_status cpu_plan(const struct tape_program *program, const struct device_options *o, struct memory_plan *out,
+                          const struct wk_err *err)
 {
     struct executor *x;
     wk_status s = executor_plan(program, o, &x, err);
@@ -74,17 +86,22 @@ static wk_status cpu_plan(const struct tape_program *program, const struct devic
     return WK_OK;
 }
 
-/* ---- open --------------------------------------------------------------------------------------------------------- */
+/* ---- open ---------------------------------------------------------------------------------------------- */
 
-/* Address space is cheap and pages come late, so the machine would only object in the middle of a step: object here instead. */
+/* Address space is cheap and pages come late, so the machine would only object in the middle of a step: object here
+ * instead. */
 static wk_status check_machine(const struct memory_plan *plan, const struct wk_err *err)
 {
     const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
     if (pages <= 0 || size <= 0) return WK_OK;
     const uint64_t have = (uint64_t)pages * (uint64_t)size;
     if (plan->total <= have) return WK_OK;
-    return wk_fail(err, WK_NO_MEMORY, "%" PRIu64 " bytes are needed (weights %" PRIu64 ", kv %" PRIu64 ", activations %" PRIu64 ", workspace %" PRIu64 "), "
-                   "the machine has %" PRIu64 "; lower --context or --max-sequences", plan->total, plan->bytes[MEMORY_WEIGHTS], plan->bytes[MEMORY_KV], plan->bytes[MEMORY_ACTIVATIONS], plan->bytes[MEMORY_WORKSPACE], have);
+    return wk_fail(err, WK_NO_MEMORY,
+                   "%" PRIu64 " bytes are needed (weights %" PRIu64 ", kv %" PRIu64 ", activations %" PRIu64
+                   ", workspace %" PRIu64 "), "
+                   "the machine has %" PRIu64 "; lower --context or --max-sequences",
+                   plan->total, plan->bytes[MEMORY_WEIGHTS], plan->bytes[MEMORY_KV], plan->bytes[MEMORY_ACTIVATIONS],
+                   plan->bytes[MEMORY_WORKSPACE], have);
 }
 
 static wk_status map_regions(struct executor *x, const struct wk_err *err)
@@ -93,7 +110,9 @@ static wk_status map_regions(struct executor *x, const struct wk_err *err)
         const uint64_t bytes = x->plan.bytes[i] - (i == MEMORY_WORKSPACE ? x->list_bytes : 0);
         if (!bytes) continue;
         void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (base == MAP_FAILED) return wk_fail(err, WK_NO_MEMORY, "out of memory: %" PRIu64 " bytes for %s", bytes, memory_kind_name((enum memory_kind)i));
+        if (base == MAP_FAILED)
+            return wk_fail(err, WK_NO_MEMORY, "out of memory: %" PRIu64 " bytes for %s", bytes,
+                           memory_kind_name((enum memory_kind)i));
         x->region[i].base = base;
         x->region[i].bytes = bytes;
         (void)madvise(base, bytes, MADV_HUGEPAGE); /* a wish: fewer page-table walks while streaming weights */
@@ -101,10 +120,12 @@ static wk_status map_regions(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
-static wk_status cpu_open(const struct tape_program *program, const struct model_weights *weights, const struct device_options *o, struct executor **out, const struct wk_err *err)
+static wk_status cpu_open(const struct tape_program *program, const struct model_weights *weights,
+                          const struct device_options *o, struct executor **out, const struct wk_err *err)
 {
     *out = NULL;
-    if (weights->file != program->file) return wk_fail(err, WK_INTERNAL, "the weights are another file's than the tape's");
+    if (weights->file != program->file)
+        return wk_fail(err, WK_INTERNAL, "the weights are another file's than the tape's");
     struct executor *x;
     wk_status s = executor_plan(program, o, &x, err);
     if (s) return s;
@@ -133,13 +154,16 @@ static void cpu_memory(const struct executor *x, struct memory_plan *used)
     }
 }
 
-/* ---- a step: checks ----------------------------------------------------------------------------------------------- */
+/* ---- a step: checks ------------------------------------------------------------------------------------ */
 
 wk_status executor_check_counts(const struct executor *x, const struct step *s, const struct wk_err *err)
 {
-    if (s->n_rows < 1 || s->n_rows > x->o.max_rows) return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
-    if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
-    if (s->n_wanted > x->o.max_wanted) return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
+    if (s->n_rows < 1 || s->n_rows > x->o.max_rows)
+        return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
+    if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences)
+        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
+    if (s->n_wanted > x->o.max_wanted)
+        return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
     return WK_OK;
 }
 
@@ -150,16 +174,21 @@ static wk_status check_step(const struct executor *x, const struct step *s, cons
     wk_status sequences = step_check_sequences(x->program, &x->o, x->plan.kv_pages, s, err);
     if (sequences) return sequences;
     for (uint32_t i = 0; i < s->n_rows; i++)
-        if (s->tokens[i] >= x->program->n_vocab) return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i], x->program->n_vocab);
+        if (s->tokens[i] >= x->program->n_vocab)
+            return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i],
+                           x->program->n_vocab);
     for (uint32_t i = 0; i < s->n_wanted; i++)
         if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1]))
-            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i], s->n_rows);
-    if (s->n_wanted && !s->logits) return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
-    if (x->program->embedding_width && !s->pooled) return wk_fail(err, WK_INVALID, "the tape has an embedding output but there is no room for it");
+            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i],
+                           s->n_rows);
+    if (s->n_wanted && !s->logits)
+        return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
+    if (x->program->embedding_width && !s->pooled)
+        return wk_fail(err, WK_INVALID, "the tape has an embedding output but there is no room for it");
     return WK_OK;
 }
 
-/* ---- a step: preparation and walk --------------------------------------------------------------------------------- */
+/* ---- a step: preparation and walk ---------------------------------------------------------------------- */
 
 /* Cuts a row set into runs of at most ATTN_ROWS rows of one sequence. */
 static void make_blocks(const struct executor *x, struct row_set *set, const uint32_t *rows, uint32_t n)
@@ -169,8 +198,10 @@ static void make_blocks(const struct executor *x, struct row_set *set, const uin
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t seq = x->seq[rows ? rows[i] : i];
         struct row_block *b = set->n_blocks ? &set->blocks[set->n_blocks - 1] : NULL;
-        if (b && b->seq == seq && b->n < ATTN_ROWS) b->n++;
-        else set->blocks[set->n_blocks++] = (struct row_block){ i, 1, seq };
+        if (b && b->seq == seq && b->n < ATTN_ROWS)
+            b->n++;
+        else
+            set->blocks[set->n_blocks++] = (struct row_block){ i, 1, seq };
     }
 }
 
@@ -226,7 +257,9 @@ static void give_route(struct executor *x, const struct tape_value *v, uint32_t 
 {
     float *weights = tap_memory(x, (uint64_t)rows * v->slots * sizeof *weights);
     if (!weights) return;
-    for (uint32_t r = 0; r < rows; r++) memcpy(weights + (uint64_t)r * v->slots, x->buffers[v->buffer] + (uint64_t)r * 2 * v->slots, v->slots * sizeof *weights);
+    for (uint32_t r = 0; r < rows; r++)
+        memcpy(weights + (uint64_t)r * v->slots, x->buffers[v->buffer] + (uint64_t)r * 2 * v->slots,
+               v->slots * sizeof *weights);
     x->tap(x->tap_user, v->name, weights, rows, v->slots);
     free(weights);
 }
@@ -236,8 +269,11 @@ static void give_value(struct executor *x, const struct stage *s, const struct t
     const struct tape_value *v = &x->program->values[op->out];
     if (v->buffer == TAPE_NONE && !s->launch->logits) return; /* pooled on the way to the output */
     const uint32_t rows = stage_rows(x, v->buffer != TAPE_NONE ? v->rows : ROWS_WANTED);
-    if (op->kind == WK_OP_ROUTE) give_route(x, v, rows);
-    else x->tap(x->tap_user, v->name, v->buffer != TAPE_NONE ? x->buffers[v->buffer] : x->step->logits, rows, v->width * v->slots);
+    if (op->kind == WK_OP_ROUTE)
+        give_route(x, v, rows);
+    else
+        x->tap(x->tap_user, v->name, v->buffer != TAPE_NONE ? x->buffers[v->buffer] : x->step->logits, rows,
+               v->width * v->slots);
 }
 
 /* Thread 0, between two barriers. */
@@ -252,7 +288,10 @@ static void give_taps(struct executor *x, const struct stage *s)
 }
 
 /* Whether a stage has anything to do; attention stores keys and values even if no row of its result is wanted. */
-static bool idle(const struct executor *x, const struct stage *s) { return s->launch->kind != LAUNCH_ATTEND && stage_rows(x, s->rows) == 0; }
+static bool idle(const struct executor *x, const struct stage *s)
+{
+    return s->launch->kind != LAUNCH_ATTEND && stage_rows(x, s->rows) == 0;
+}
 
 /* The caller's flag is a plain bool that another thread may set. */
 static bool must_stop(const struct executor *x)
@@ -265,7 +304,8 @@ static void walk(void *arg, uint32_t thread)
 {
     struct executor *x = arg;
     struct lane *l = &x->lanes[thread];
-    turn_rows(x, thread); /* the first launch gathers embeddings; its barrier stands between this and the first rotation */
+    turn_rows(x,
+              thread); /* the first launch gathers embeddings; its barrier stands between this and the first rotation */
     for (uint32_t i = 0, parity = 0; i < x->program->n_launches; i++) {
         const struct stage *s = &x->stages[i];
         if (idle(x, s)) continue;
@@ -286,7 +326,8 @@ wk_status executor_step(struct executor *x, struct step *step, const struct wk_e
     if (s) return s;
     prepare_step(x, step);
     pool_run(x->pool, walk, x);
-    for (uint32_t i = 0; i < step->n_seqs; i++) step->seqs[i].failed = atomic_load_explicit(&x->failed[i], memory_order_relaxed);
+    for (uint32_t i = 0; i < step->n_seqs; i++)
+        step->seqs[i].failed = atomic_load_explicit(&x->failed[i], memory_order_relaxed);
     x->step = NULL;
     if (atomic_load(&x->error)) return wk_fail(err, atomic_load(&x->error), "%s", x->error_text);
     if (x->stop[0] || x->stop[1]) return wk_fail(err, WK_CANCELLED, "cancelled");
@@ -301,7 +342,16 @@ static void cpu_taps(struct executor *x, tap_fn fn, void *user)
 
 const struct device_ops *device_cpu(void)
 {
-    static const struct device_ops ops = { .name = "cpu", .plan = cpu_plan, .open = cpu_open, .step = executor_step,
-                                           .sampler_set = sampling_set, .submit = sampling_submit, .collect = sampling_collect, .run_ahead = 1, .taps = cpu_taps, .memory = cpu_memory, .close = executor_free };
+    static const struct device_ops ops = { .name = "cpu",
+                                           .plan = cpu_plan,
+                                           .open = cpu_open,
+                                           .step = executor_step,
+                                           .sampler_set = sampling_set,
+                                           .submit = sampling_submit,
+                                           .collect = sampling_collect,
+                                           .run_ahead = 1,
+                                           .taps = cpu_taps,
+                                           .memory = cpu_memory,
+                                           .close = executor_free };
     return &ops;
 }

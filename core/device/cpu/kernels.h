@@ -1,11 +1,13 @@
 /* kernels.h: the arithmetic of one row, one table of functions an instruction set.
  *
- * Everything that computes with numbers outside a quantization plugin is here: norms, activations, rotation, and the inner loops of
- * attention. The body (kernels_body.h) is written once over a vector type that each kernels_<isa>.c defines, so all tables agree in
- * the order of every sum that a row needs; the width of a vector differs between tables, and with it the last bits.
+ * Everything that computes with numbers outside a quantization plugin is here: norms, activations, rotation, and the
+ * inner loops of attention. The body (kernels_body.h) is written once over a vector type that each kernels_<isa>.c
+ * defines, so all tables agree in the order of every sum that a row needs; the width of a vector differs between
+ * tables, and with it the last bits.
  *
- * Element-wise functions give each element the same bits wherever it lies in the row (tails included), so callers may cut rows
- * anywhere. No function allocates or fails; pointers need no alignment and must not overlap unless y == x is allowed below. */
+ * Element-wise functions give each element the same bits wherever it lies in the row (tails included), so callers may
+ * cut rows anywhere. No function allocates or fails; pointers need no alignment and must not overlap unless y == x is
+ * allowed below. */
 #ifndef CORE_DEVICE_CPU_KERNELS_H
 #define CORE_DEVICE_CPU_KERNELS_H
 
@@ -35,23 +37,30 @@ struct cpu_kernels {
     void (*add)(float *y, const float *a, const float *b, uint32_t n);
     void (*mul)(float *y, const float *a, const float *b, uint32_t n);
     void (*scale)(float *y, const float *a, float s, uint32_t n);
-    void (*add_scaled)(float *y, const float *a, float s, uint32_t n);             /* y = fma(a, s, y) */
-    void (*exp)(float *y, const float *x, float shift, uint32_t n);                /* e^(x - shift); saturates at e^88, 0 below e^-87 */
-    void (*map)(float *y, const float *x, uint32_t n, uint32_t fn, float p);       /* WK_MAP_* */
-    void (*glu)(float *y, const float *g, const float *u, uint32_t n, uint32_t fn, float alpha, float limit); /* WK_GLU_* */
+    void (*add_scaled)(float *y, const float *a, float s, uint32_t n); /* y = fma(a, s, y) */
+    void (*exp)(float *y, const float *x, float shift,
+                uint32_t n); /* e^(x - shift); saturates at e^88, 0 below e^-87 */
+    void (*map)(float *y, const float *x, uint32_t n, uint32_t fn, float p); /* WK_MAP_* */
+    void (*glu)(float *y, const float *g, const float *u, uint32_t n, uint32_t fn, float alpha,
+                float limit); /* WK_GLU_* */
     /* One head of `head` values; turn: cos [n] then sin [n], each times mscale; y == x allowed. */
     void (*rope)(float *y, const float *x, const float *turn, uint32_t n, uint32_t head, uint32_t style);
 
-    /* ---- attention; [enum kv_type]. A page of one KV head is K [dk][KV_PAGE] then V [KV_PAGE][kv_padded(dv)]. -------------- */
+    /* ---- attention; [enum kv_type]. A page of one KV head is K [dk][KV_PAGE] then V [KV_PAGE][kv_padded(dv)].
+     * -------------- */
     void (*store_k[2])(void *k_page, const float *x, uint32_t dk, uint32_t slot);
     void (*store_v[2])(void *v_page, const float *x, uint32_t dv, uint32_t slot); /* clears the padding */
     /* s[i][0..KV_PAGE) = q[i] . k[position] for nq rows; sums over d in order. */
-    void (*scores[2])(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, uint32_t nq, const void *k_page, uint32_t dk);
-    /* y[i] [dv] += sum over positions [first, first + n) of the page, in order, of p[i][position] v[position]; dv a multiple of 16. */
-    void (*values[2])(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, uint32_t nq, const void *v_page, uint32_t dv, uint32_t first, uint32_t n);
+    void (*scores[2])(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, uint32_t nq, const void *k_page,
+                      uint32_t dk);
+    /* y[i] [dv] += sum over positions [first, first + n) of the page, in order, of p[i][position] v[position]; dv a
+     * multiple of 16. */
+    void (*values[2])(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, uint32_t nq, const void *v_page,
+                      uint32_t dv, uint32_t first, uint32_t n);
     /* s [n], n a multiple of 32: cap and scale. */
     void (*cap_scores)(float *s, uint32_t n, float scale, float softcap);
-    /* s [n], n a multiple of 32: e^(s - max) for positions [lo, hi), 0 elsewhere. max = -inf and sum = 0 if there is none. */
+    /* s [n], n a multiple of 32: e^(s - max) for positions [lo, hi), 0 elsewhere. max = -inf and sum = 0 if there is
+     * none. */
     void (*softmax)(float *s, uint32_t n, uint32_t lo, uint32_t hi, float *max, float *sum);
     /* Appends a split's (max, sum, values) to the running ones; sum 0 is an empty split. dv a multiple of 16. */
     void (*combine)(float *y, float *y_max, float *y_sum, const float *split, float max, float sum, uint32_t dv);

@@ -39,7 +39,10 @@ V float vf_sum(vf a)
 }
 V float vf_top(vf a) { return _mm512_reduce_max_ps(a); }
 V vf vf_load_half(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
-V void vf_store_half(uint16_t *p, vf x) { _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
+V void vf_store_half(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 
 #define SCORES_NQ 8
 #define VALUES_NQ 6

@@ -1,4 +1,5 @@
-/* kernels_body.h: every kernel, written once over vectors of VW floats. Included by kernels_<isa>.c after it has defined
+/* kernels_body.h: every kernel, written once over vectors of VW floats. Included by kernels_<isa>.c after it has
+ * defined
  *
  *   VW, vf                                     lanes, vector type
  *   vf_load, vf_store, vf_load_n, vf_store_n   whole, and the first n lanes (the others read as 0 and are not written)
@@ -23,7 +24,7 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-/* ---- elementary functions ----------------------------------------------------------------------------------------- */
+/* ---- elementary functions ------------------------------------------------------------------------------ */
 
 /* e^x = 2^n e^r, |r| <= ln 2 / 2; e^r - 1 - r = r^2 Q(r), Q fitted to a relative error of 2^-28 (minimax, degree 4). */
 INLINE vf vf_exp(vf x)
@@ -73,7 +74,8 @@ INLINE vf vf_gelu_tanh(vf x)
     return vf_div(x, vf_add(vf_set1(1.0f), vf_exp(u2)));
 }
 
-/* Phi(x) x. |x| < sqrt 2: erf by a polynomial in z^2 (2^-29); beyond: erfc = e^(-z^2) t R(t), t = 1 / (1 + z/2) (2^-26). */
+/* Phi(x) x. |x| < sqrt 2: erf by a polynomial in z^2 (2^-29); beyond: erfc = e^(-z^2) t R(t), t = 1 / (1 + z/2)
+ * (2^-26). */
 INLINE vf vf_gelu_erf(vf x)
 {
     vf z = vf_mul(vf_abs(x), vf_set1(0.707106781f)), z2 = vf_mul(z, z), half = vf_set1(0.5f), one = vf_set1(1.0f);
@@ -99,21 +101,21 @@ INLINE vf vf_gelu_erf(vf x)
     return vf_mul(x, vf_lt(z, one, near, far));
 }
 
-/* ---- element-wise ------------------------------------------------------------------------------------------------- */
+/* ---- element-wise -------------------------------------------------------------------------------------- */
 
 /* y[i] = expr over v = x[i]; the tail runs the same arithmetic on a partly filled vector. */
-#define EACH(n, load, expr)                                              \
-    do {                                                                 \
-        uint32_t i_ = 0;                                                 \
-        for (; i_ + VW <= (n); i_ += VW) {                               \
-            load(vf_load, );                                             \
-            vf_store(y + i_, (expr));                                    \
-        }                                                                \
-        if (i_ < (n)) {                                                  \
-            uint32_t left_ = (n) - i_;                                   \
-            load(vf_load_n, LEFT);                                       \
-            vf_store_n(y + i_, (expr), left_);                           \
-        }                                                                \
+#define EACH(n, load, expr)                    \
+    do {                                       \
+        uint32_t i_ = 0;                       \
+        for (; i_ + VW <= (n); i_ += VW) {     \
+            load(vf_load, );                   \
+            vf_store(y + i_, (expr));          \
+        }                                      \
+        if (i_ < (n)) {                        \
+            uint32_t left_ = (n) - i_;         \
+            load(vf_load_n, LEFT);             \
+            vf_store_n(y + i_, (expr), left_); \
+        }                                      \
     } while (0)
 #define LEFT , left_
 #define LOAD_X(ld, more) vf v = ld(x + i_ more)
@@ -207,7 +209,7 @@ static bool k_bounded(const float *x, uint32_t n, float limit)
 
 static void k_quantize(struct wk_act_q8 *y, const float *x, uint32_t n) { quantize_row(x, n, y); }
 
-/* ---- norms: four running vectors, then their tree, then the lanes' tree --------------------------------------------- */
+/* ---- norms: four running vectors, then their tree, then the lanes' tree -------------------------------- */
 
 INLINE float tree4(vf a, vf b, vf c, vf d) { return vf_sum(vf_add(vf_add(a, b), vf_add(c, d))); }
 
@@ -215,8 +217,8 @@ static float sum_squares(const float *x, float mean, uint32_t n)
 {
     vf m = vf_set1(mean), s[4] = { vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f) };
     uint32_t i = 0;
-    for (; i + 4 * VW <= n; i += 4 * VW)
-        UNROLL for (uint32_t j = 0; j < 4; j++) {
+    for (; i + 4 * VW <= n; i += 4 * VW) UNROLL for (uint32_t j = 0; j < 4; j++)
+        {
             vf d = vf_sub(vf_load(x + i + j * VW), m);
             s[j] = vf_fma(d, d, s[j]);
         }
@@ -237,7 +239,8 @@ static float sum_values(const float *x, uint32_t n)
 {
     vf s[4] = { vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f) };
     uint32_t i = 0;
-    for (; i + 4 * VW <= n; i += 4 * VW) UNROLL for (uint32_t j = 0; j < 4; j++) s[j] = vf_add(s[j], vf_load(x + i + j * VW));
+    for (; i + 4 * VW <= n; i += 4 * VW)
+        UNROLL for (uint32_t j = 0; j < 4; j++) s[j] = vf_add(s[j], vf_load(x + i + j * VW));
     for (; i + VW <= n; i += VW) s[0] = vf_add(s[0], vf_load(x + i));
     if (i < n) s[1] = vf_add(s[1], vf_load_n(x + i, n - i));
     return tree4(s[0], s[1], s[2], s[3]);
@@ -252,7 +255,7 @@ static void k_norm(float *y, const float *x, const float *w, const float *b, uin
     if (b) k_add(y, y, b, n);
 }
 
-/* ---- attention ---------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------- */
 
 INLINE vf load_kv(const void *p, size_t i, const bool half)
 {
@@ -288,27 +291,31 @@ static void store_v_float(void *v_page, const float *x, uint32_t dv, uint32_t sl
 }
 
 /* NQ rows x 2 vectors of positions in registers; each sum runs over d alone, so its bits do not depend on NQ. */
-INLINE void scores_tile(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, const void *k, uint32_t dk, const uint32_t NQ, const bool half)
+INLINE void scores_tile(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, const void *k, uint32_t dk,
+                        const uint32_t NQ, const bool half)
 {
     for (uint32_t p = 0; p < KV_PAGE; p += 2 * VW) {
         vf a[SCORES_NQ][2];
         UNROLL for (uint32_t i = 0; i < NQ; i++) a[i][0] = a[i][1] = vf_set1(0.0f);
         for (uint32_t d = 0; d < dk; d++) {
             vf k0 = load_kv(k, (size_t)d * KV_PAGE + p, half), k1 = load_kv(k, (size_t)d * KV_PAGE + p + VW, half);
-            UNROLL for (uint32_t i = 0; i < NQ; i++) {
+            UNROLL for (uint32_t i = 0; i < NQ; i++)
+            {
                 vf x = vf_set1(q[(size_t)i * q_stride + d]);
                 a[i][0] = vf_fma(x, k0, a[i][0]);
                 a[i][1] = vf_fma(x, k1, a[i][1]);
             }
         }
-        UNROLL for (uint32_t i = 0; i < NQ; i++) {
+        UNROLL for (uint32_t i = 0; i < NQ; i++)
+        {
             vf_store(s + (size_t)i * s_stride + p, a[i][0]);
             vf_store(s + (size_t)i * s_stride + p + VW, a[i][1]);
         }
     }
 }
 
-INLINE void scores_all(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, uint32_t nq, const void *k, uint32_t dk, const bool half)
+INLINE void scores_all(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, uint32_t nq, const void *k,
+                       uint32_t dk, const bool half)
 {
     while (nq) {
         uint32_t n = nq < SCORES_NQ ? nq : SCORES_NQ;
@@ -329,44 +336,53 @@ INLINE void scores_all(float *s, uint32_t s_stride, const float *q, uint32_t q_s
         q += (size_t)n * q_stride;
     }
 }
-static void scores_half(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, uint32_t nq, const void *k, uint32_t dk)
+static void scores_half(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, uint32_t nq, const void *k,
+                        uint32_t dk)
 {
     scores_all(s, s_stride, q, q_stride, nq, k, dk, true);
 }
-static void scores_float(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, uint32_t nq, const void *k, uint32_t dk)
+static void scores_float(float *s, uint32_t s_stride, const float *q, uint32_t q_stride, uint32_t nq, const void *k,
+                         uint32_t dk)
 {
     scores_all(s, s_stride, q, q_stride, nq, k, dk, false);
 }
 
 /* NQ rows x ND vectors of the head; each sum runs over positions alone. */
-INLINE void values_tile(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, const void *v, uint32_t dv, uint32_t first, uint32_t n,
-                        const uint32_t NQ, const uint32_t ND, const bool half)
+INLINE void values_tile(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, const void *v, uint32_t dv,
+                        uint32_t first, uint32_t n, const uint32_t NQ, const uint32_t ND, const bool half)
 {
     vf a[VALUES_NQ][4];
-    UNROLL for (uint32_t i = 0; i < NQ; i++) UNROLL for (uint32_t d = 0; d < ND; d++) a[i][d] = vf_load(y + (size_t)i * y_stride + d * VW);
+    UNROLL for (uint32_t i = 0; i < NQ; i++) UNROLL for (uint32_t d = 0; d < ND; d++) a[i][d] =
+        vf_load(y + (size_t)i * y_stride + d * VW);
     for (uint32_t j = first; j < first + n; j++) {
         vf x[4];
         UNROLL for (uint32_t d = 0; d < ND; d++) x[d] = load_kv(v, (size_t)j * dv + d * VW, half);
-        UNROLL for (uint32_t i = 0; i < NQ; i++) {
+        UNROLL for (uint32_t i = 0; i < NQ; i++)
+        {
             vf w = vf_set1(p[(size_t)i * p_stride + j]);
             UNROLL for (uint32_t d = 0; d < ND; d++) a[i][d] = vf_fma(w, x[d], a[i][d]);
         }
     }
-    UNROLL for (uint32_t i = 0; i < NQ; i++) UNROLL for (uint32_t d = 0; d < ND; d++) vf_store(y + (size_t)i * y_stride + d * VW, a[i][d]);
+    UNROLL for (uint32_t i = 0; i < NQ; i++) UNROLL for (uint32_t d = 0; d < ND; d++)
+        vf_store(y + (size_t)i * y_stride + d * VW, a[i][d]);
 }
 
 /* All vectors of NQ rows: fours, then what is left. dv is a multiple of 16, so of VW. */
-INLINE void values_rows(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, const void *v, uint32_t dv, uint32_t first, uint32_t n,
-                        const uint32_t NQ, const bool half)
+INLINE void values_rows(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, const void *v, uint32_t dv,
+                        uint32_t first, uint32_t n, const uint32_t NQ, const bool half)
 {
     const size_t size = half ? sizeof(uint16_t) : sizeof(float);
     uint32_t d = 0;
-    for (; d + 4 * VW <= dv; d += 4 * VW) values_tile(y + d, y_stride, p, p_stride, (const char *)v + d * size, dv, first, n, NQ, 4, half);
-    for (; d + 2 * VW <= dv; d += 2 * VW) values_tile(y + d, y_stride, p, p_stride, (const char *)v + d * size, dv, first, n, NQ, 2, half);
-    for (; d < dv; d += VW) values_tile(y + d, y_stride, p, p_stride, (const char *)v + d * size, dv, first, n, NQ, 1, half);
+    for (; d + 4 * VW <= dv; d += 4 * VW)
+        values_tile(y + d, y_stride, p, p_stride, (const char *)v + d * size, dv, first, n, NQ, 4, half);
+    for (; d + 2 * VW <= dv; d += 2 * VW)
+        values_tile(y + d, y_stride, p, p_stride, (const char *)v + d * size, dv, first, n, NQ, 2, half);
+    for (; d < dv; d += VW)
+        values_tile(y + d, y_stride, p, p_stride, (const char *)v + d * size, dv, first, n, NQ, 1, half);
 }
 
-INLINE void values_all(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, uint32_t nq, const void *v, uint32_t dv, uint32_t first, uint32_t n, const bool half)
+INLINE void values_all(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, uint32_t nq, const void *v,
+                       uint32_t dv, uint32_t first, uint32_t n, const bool half)
 {
     while (nq) {
         uint32_t rows = nq < VALUES_NQ ? nq : VALUES_NQ;
@@ -385,11 +401,13 @@ INLINE void values_all(float *y, uint32_t y_stride, const float *p, uint32_t p_s
         p += (size_t)rows * p_stride;
     }
 }
-static void values_half(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, uint32_t nq, const void *v, uint32_t dv, uint32_t first, uint32_t n)
+static void values_half(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, uint32_t nq, const void *v,
+                        uint32_t dv, uint32_t first, uint32_t n)
 {
     values_all(y, y_stride, p, p_stride, nq, v, dv, first, n, true);
 }
-static void values_float(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, uint32_t nq, const void *v, uint32_t dv, uint32_t first, uint32_t n)
+static void values_float(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, uint32_t nq, const void *v,
+                         uint32_t dv, uint32_t first, uint32_t n)
 {
     values_all(y, y_stride, p, p_stride, nq, v, dv, first, n, false);
 }
@@ -407,7 +425,8 @@ static void k_softmax(float *s, uint32_t n, uint32_t lo, uint32_t hi, float *max
 {
     float lane[VW];
     for (uint32_t j = 0; j < VW; j++) lane[j] = (float)j;
-    vf none = vf_set1(-INFINITY), top = none, l = vf_set1((float)lo), h = vf_set1((float)hi), index = vf_load(lane), step = vf_set1((float)VW);
+    vf none = vf_set1(-INFINITY), top = none, l = vf_set1((float)lo), h = vf_set1((float)hi), index = vf_load(lane),
+       step = vf_set1((float)VW);
     for (uint32_t i = 0; i < n; i += VW, index = vf_add(index, step)) {
         vf v = vf_lt(index, l, none, vf_lt(index, h, vf_load(s + i), none));
         vf_store(s + i, v);
@@ -462,8 +481,25 @@ static void k_finish(float *out, const float *y, float max, float sum, const flo
 }
 
 const struct cpu_kernels ISA_TABLE = {
-    .name = ISA_NAME, .isa = ISA_LEVEL, .quantize = k_quantize, .bounded = k_bounded, .norm = k_norm, .add = k_add, .mul = k_mul,
-    .scale = k_scale, .add_scaled = k_add_scaled, .exp = k_exp, .map = k_map, .glu = k_glu, .rope = k_rope,
-    .store_k = { store_k_half, store_k_float }, .store_v = { store_v_half, store_v_float }, .scores = { scores_half, scores_float },
-    .values = { values_half, values_float }, .cap_scores = k_cap_scores, .softmax = k_softmax, .combine = k_combine, .finish = k_finish,
+    .name = ISA_NAME,
+    .isa = ISA_LEVEL,
+    .quantize = k_quantize,
+    .bounded = k_bounded,
+    .norm = k_norm,
+    .add = k_add,
+    .mul = k_mul,
+    .scale = k_scale,
+    .add_scaled = k_add_scaled,
+    .exp = k_exp,
+    .map = k_map,
+    .glu = k_glu,
+    .rope = k_rope,
+    .store_k = { store_k_half, store_k_float },
+    .store_v = { store_v_half, store_v_float },
+    .scores = { scores_half, scores_float },
+    .values = { values_half, values_float },
+    .cap_scores = k_cap_scores,
+    .softmax = k_softmax,
+    .combine = k_combine,
+    .finish = k_finish,
 };

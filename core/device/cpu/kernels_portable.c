@@ -50,7 +50,8 @@ V vf vf_round(vf a)
 V vf vf_pow2(vf a, vf n)
 {
     vf magic = vf_set1(12582912.0f);
-    vi e = (vi)(n + magic) - (vi)magic; /* the whole number, out of the fraction bits; no conversion that a NaN could upset */
+    vi e = (vi)(n + magic) -
+           (vi)magic; /* the whole number, out of the fraction bits; no conversion that a NaN could upset */
     return a * (vf)((vi)((e + 127) << 23));
 }
 V float vf_sum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
@@ -61,7 +62,10 @@ V float vf_top(vf a)
     return m;
 }
 
-V vf vf_load_half(const uint16_t *p) { return (vf){ wk_half_to_float(p[0]), wk_half_to_float(p[1]), wk_half_to_float(p[2]), wk_half_to_float(p[3]) }; }
+V vf vf_load_half(const uint16_t *p)
+{
+    return (vf){ wk_half_to_float(p[0]), wk_half_to_float(p[1]), wk_half_to_float(p[2]), wk_half_to_float(p[3]) };
+}
 V void vf_store_half(uint16_t *p, vf x)
 {
     for (uint32_t i = 0; i < VW; i++) p[i] = wk_float_to_half(x[i]);

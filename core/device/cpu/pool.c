@@ -1,9 +1,10 @@
 /* pool.c: threads that run a step together, and how many of them do.
  *
- * A stage ends when its last thread has had a processor. Where others want the processors too, a bound thread waits for its turn on its own while its siblings
- * spin theirs away: two threads beside four busy processes got a tenth of what one alone does. So the pool looks now and then how long its threads
- * stood ready without a processor. When they did for most of the time, half as many go on, wherever there is room for them; one alone waits for nobody.
- * When there is room again, twice as many try. */
+ * A stage ends when its last thread has had a processor. Where others want the processors too, a bound thread waits for
+ * its turn on its own while its siblings spin theirs away: two threads beside four busy processes got a tenth of what
+ * one alone does. So the pool looks now and then how long its threads stood ready without a processor. When they did
+ * for most of the time, half as many go on, wherever there is room for them; one alone waits for nobody. When there is
+ * room again, twice as many try. */
 #include "device/cpu/pool.h"
 
 #include <errno.h>
@@ -21,15 +22,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Spins before sleeping: long enough for the uneven end of a stage and for sampling between two steps, short enough that an idle
- * worker stops within a few milliseconds. A pause takes 40 to 140 cycles. */
+/* Spins before sleeping: long enough for the uneven end of a stage and for sampling between two steps, short enough
+ * that an idle worker stops within a few milliseconds. A pause takes 40 to 140 cycles. */
 enum { SPINS_STAGE = 4000, SPINS_STEP = 20000, SPINS_CROWDED = 64 };
 
-/* Milliseconds of steps: between two looks; until a smaller pool tries to grow, doubled each time that this was too early. */
+/* Milliseconds of steps: between two looks; until a smaller pool tries to grow, doubled each time that this was too
+ * early. */
 enum { WINDOW = 30, PATIENCE = 500, MOST_PATIENCE = 16000, LOOKED_AT = 8 /* most threads at a look */ };
 static const int64_t MS = 1000000;
 
-/* A word that threads wait on for a change. Sleepers announce themselves first, so that a waker without sleepers makes no system call. */
+/* A word that threads wait on for a change. Sleepers announce themselves first, so that a waker without sleepers makes
+ * no system call. */
 struct gate {
     _Alignas(64) _Atomic uint32_t turn;
     _Atomic uint32_t sleepers;
@@ -37,10 +40,11 @@ struct gate {
 
 struct pool {
     uint32_t threads, started;
-    bool crowded, bound; /* more threads than processors; just as many, so that each has its own */
+    bool crowded, bound;     /* more threads than processors; just as many, so that each has its own */
     _Atomic uint32_t active; /* threads of this step and the next: those below */
     _Alignas(64) _Atomic uint32_t arrived;
-    struct gate stage, step, size; /* the turn of a step: ACTIVE bits: its threads, above: its number; size: whenever `active` has grown */
+    struct gate stage, step,
+        size; /* the turn of a step: ACTIVE bits: its threads, above: its number; size: whenever `active` has grown */
     void (*fn)(void *arg, uint32_t thread);
     void *arg;
     _Atomic bool stop;
@@ -49,15 +53,20 @@ struct pool {
     int *processor;    /* [threads] */
     cpu_set_t allowed;
     struct {
-        int64_t ran, delay;         /* nanoseconds: in steps since the last look; of its threads without a processor, until then */
-        int64_t unchanged, patience; /* nanoseconds in steps: since the number of threads was changed; until it may grow */
-        bool grown;                 /* and not looked at since */
+        int64_t ran,
+            delay; /* nanoseconds: in steps since the last look; of its threads without a processor, until then */
+        int64_t unchanged,
+            patience; /* nanoseconds in steps: since the number of threads was changed; until it may grow */
+        bool grown;   /* and not looked at since */
     } look;
 };
 enum { ACTIVE = 11 };
 _Static_assert(POOL_MAX_THREADS < 1 << ACTIVE, "a number of threads fits");
 
-struct start { struct pool *pool; uint32_t index; };
+struct start {
+    struct pool *pool;
+    uint32_t index;
+};
 
 static void relax(void)
 {
@@ -130,7 +139,8 @@ static void *thread_main(void *arg)
         if (p->stop) return NULL;
         turn = atomic_load(&p->step.turn);
         const uint32_t active = turn & ((1u << ACTIVE) - 1);
-        if (s.index >= active) continue; /* of a step without this thread nothing else is looked at: the next may have begun */
+        if (s.index >= active)
+            continue; /* of a step without this thread nothing else is looked at: the next may have begun */
         const bool bind = active == p->threads && p->bound;
         if (bind && !bound) pin(p->processor[s.index]);
         if (bound && !bind) (void)sched_setaffinity(0, sizeof p->allowed, &p->allowed);
@@ -179,12 +189,14 @@ static uint32_t within_groups(uint32_t processors)
 uint32_t pool_processors(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return within_groups((uint32_t)CPU_COUNT(&set));
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return within_groups((uint32_t)CPU_COUNT(&set));
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return within_groups(n > 0 ? (uint32_t)n : 1);
 }
 
-/* Deals the allowed processors to threads. Where there are more of them than threads, whoever deals out time knows better which are free. */
+/* Deals the allowed processors to threads. Where there are more of them than threads, whoever deals out time knows
+ * better which are free. */
 static void choose_processors(struct pool *p)
 {
     uint32_t n = 0;
@@ -195,7 +207,7 @@ static void choose_processors(struct pool *p)
     p->bound = n == p->threads;
 }
 
-/* ---- who has the processors ------------------------------------------------------------------------------------------------------ */
+/* ---- who has the processors ---------------------------------------------------------------------------- */
 
 static int64_t now(void)
 {
@@ -204,7 +216,8 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* How long a thread of this process stood ready without a processor since it began, in nanoseconds; 0 where the kernel does not say. */
+/* How long a thread of this process stood ready without a processor since it began, in nanoseconds; 0 where the kernel
+ * does not say. */
 static int64_t delay_of(pid_t id)
 {
     char path[64], text[128];
@@ -232,7 +245,9 @@ static uint32_t choose_active(struct pool *p)
     p->look.unchanged += ran;
     if (active > 1 && delay > ran / 4 * 3) {
         p->look.unchanged = 0;
-        p->look.patience = !grown ? PATIENCE * MS : p->look.patience < MOST_PATIENCE * MS ? 2 * p->look.patience : p->look.patience;
+        p->look.patience = !grown                                  ? PATIENCE * MS
+                           : p->look.patience < MOST_PATIENCE * MS ? 2 * p->look.patience
+                                                                   : p->look.patience;
         return active / 2;
     }
     if (active == p->threads || delay > ran / 4 || p->look.unchanged < p->look.patience) return active;
@@ -265,13 +280,15 @@ static wk_status start_thread(struct pool *p, uint32_t index, const struct wk_er
     int e = pthread_create(&p->thread[index], NULL, thread_main, s);
     if (!e) return WK_OK;
     free(s);
-    return wk_fail(err, WK_NO_MEMORY, "cannot start thread %u of %u: %s; give fewer threads", index + 1, p->threads, strerror(e));
+    return wk_fail(err, WK_NO_MEMORY, "cannot start thread %u of %u: %s; give fewer threads", index + 1, p->threads,
+                   strerror(e));
 }
 
 wk_status pool_open(uint32_t threads, struct pool **out, const struct wk_err *err)
 {
     *out = NULL;
-    if (threads < 1 || threads > POOL_MAX_THREADS) return wk_fail(err, WK_INVALID, "%u threads: expected 1 to %d", threads, POOL_MAX_THREADS);
+    if (threads < 1 || threads > POOL_MAX_THREADS)
+        return wk_fail(err, WK_INVALID, "%u threads: expected 1 to %d", threads, POOL_MAX_THREADS);
     struct pool *p = aligned_alloc(64, sizeof *p);
     if (!p) return wk_fail(err, WK_NO_MEMORY, "out of memory for a pool of %u threads", threads);
     memset(p, 0, sizeof *p);
@@ -282,7 +299,9 @@ wk_status pool_open(uint32_t threads, struct pool **out, const struct wk_err *er
     p->thread = calloc(threads, sizeof *p->thread);
     p->processor = calloc(threads, sizeof *p->processor);
     p->id = calloc(threads, sizeof *p->id);
-    wk_status s = p->thread && p->processor && p->id ? WK_OK : wk_fail(err, WK_NO_MEMORY, "out of memory for a pool of %u threads", threads);
+    wk_status s = p->thread && p->processor && p->id
+                      ? WK_OK
+                      : wk_fail(err, WK_NO_MEMORY, "out of memory for a pool of %u threads", threads);
     if (!s) choose_processors(p);
     for (; !s && p->started < threads; p->started += s == WK_OK) s = start_thread(p, p->started, err);
     if (s) {
@@ -310,7 +329,8 @@ void pool_run(struct pool *p, void (*fn)(void *arg, uint32_t thread), void *arg)
 {
     cpu_set_t before;
     const uint32_t active = pool_active(p);
-    const bool watched = !p->crowded && p->threads > 1, bound = watched && p->bound && active == p->threads && sched_getaffinity(0, sizeof before, &before) == 0;
+    const bool watched = !p->crowded && p->threads > 1,
+               bound = watched && p->bound && active == p->threads && sched_getaffinity(0, sizeof before, &before) == 0;
     const int64_t since = watched ? now() : 0;
     if (bound) pin(p->processor[0]);
     p->fn = fn;

@@ -1,8 +1,9 @@
 /* pool.h: a fixed set of threads that run one function together, and a barrier between its stages.
  *
- * The caller of pool_run is thread 0; the others sleep when there is nothing to do. Waiting spins for a bounded time and then sleeps in
- * the kernel, so an idle process takes no processor, and a pool of more threads than processors still makes progress. Where others keep its threads from
- * their processors, fewer of them run a step, down to one, until there is room again: what a step computes must not depend on how many they are. */
+ * The caller of pool_run is thread 0; the others sleep when there is nothing to do. Waiting spins for a bounded time
+ * and then sleeps in the kernel, so an idle process takes no processor, and a pool of more threads than processors
+ * still makes progress. Where others keep its threads from their processors, fewer of them run a step, down to one,
+ * until there is room again: what a step computes must not depend on how many they are. */
 #ifndef CORE_DEVICE_CPU_POOL_H
 #define CORE_DEVICE_CPU_POOL_H
 
@@ -16,7 +17,8 @@ enum { POOL_MAX_THREADS = 1024 };
 
 /* Processors that this thread may run on, within its control group's limit on their time. */
 uint32_t pool_processors(void);
-/* As many of them as a control group's cpu.max ("QUOTA PERIOD" in microseconds, or "max PERIOD") leaves, rounded up; any other text limits nothing. */
+/* As many of them as a control group's cpu.max ("QUOTA PERIOD" in microseconds, or "max PERIOD") leaves, rounded up;
+ * any other text limits nothing. */
 uint32_t pool_within(uint32_t processors, const char *cpu_max);
 
 /* threads: 1 .. POOL_MAX_THREADS. Where there are just as many processors, each thread is bound to one. */
@@ -26,8 +28,8 @@ void pool_close(struct pool *p); /* NULL allowed; not while running */
 /* Threads of the running step or, between steps, of the next: 1 .. those that were opened. */
 uint32_t pool_active(const struct pool *p);
 
-/* Runs fn(arg, thread) on every active thread, thread = 0 .. active - 1, and returns when all are done. One caller at a time; while threads are bound and all
- * active, the caller is kept on its processor. */
+/* Runs fn(arg, thread) on every active thread, thread = 0 .. active - 1, and returns when all are done. One caller at a
+ * time; while threads are bound and all active, the caller is kept on its processor. */
 void pool_run(struct pool *p, void (*fn)(void *arg, uint32_t thread), void *arg);
 
 /* Every thread of a running pool must come here before any goes on; what was written before is seen after. */

@@ -1,10 +1,11 @@
-/* product.c: products of weight tiles with rows of activations, with what comes before (norm, conversion) and after (bias, gated activation,
- * maps, residual) in the same stage.
+/* product.c: products of weight tiles with rows of activations, with what comes before (norm, conversion) and after
+ * (bias, gated activation, maps, residual) in the same stage.
  *
- * Few rows (decode): memory-bound. Every thread prepares all activations for itself, which is cheaper than a barrier, and reads its own
- * run of tiles, the same ones every time, in pieces that others may take when they are done with theirs. Many rows: rows are prepared once,
- * by shares; then tasks of some tiles x a chunk of rows whose activations fit the L2 cache are taken one by one. A result's bits come from its
- * own tile and its own row, so neither split shows. */
+ * Few rows (decode): memory-bound. Every thread prepares all activations for itself, which is cheaper than a barrier,
+ * and reads its own run of tiles, the same ones every time, in pieces that others may take when they are done with
+ * theirs. Many rows: rows are prepared once, by shares; then tasks of some tiles x a chunk of rows whose activations
+ * fit the L2 cache are taken one by one. A result's bits come from its own tile and its own row, so neither split
+ * shows. */
 #include "device/cpu/cpu.h"
 
 #include <float.h>
@@ -25,7 +26,7 @@ uint64_t product_row_bytes(uint32_t k, uint32_t act)
     return (uint64_t)((k + 15) & ~15u) * sizeof(float);
 }
 
-/* ---- before: norm and conversion ---------------------------------------------------------------------------------- */
+/* ---- before: norm and conversion ----------------------------------------------------------------------- */
 
 /* A block with a value that is not finite has a scale that is not. */
 static bool finite_blocks(const struct wk_act_q8 *b, uint32_t k)
@@ -44,12 +45,14 @@ static void prepare_row(struct executor *x, const struct stage *s, struct lane *
         float *y = f32 ? f32 : l->row;
         norm_row(x, p->norm, p->norm_w, p->norm_b, y, v, p->k);
         v = y;
-    } else if (f32) memcpy(f32, v, p->k * sizeof *f32);
+    } else if (f32)
+        memcpy(f32, v, p->k * sizeof *f32);
     bool good;
     if (q8) {
         x->kernels->quantize((struct wk_act_q8 *)q8, v, p->k);
         good = finite_blocks((const struct wk_act_q8 *)q8, p->k);
-    } else good = x->kernels->bounded(v, p->k, FLT_MAX);
+    } else
+        good = x->kernels->bounded(v, p->k, FLT_MAX);
     if (!good) fail_row(x, s->rows, i / p->x.slots);
 }
 
@@ -60,12 +63,13 @@ static struct prepared prepare(struct executor *x, const struct stage *s, struct
     struct prepared a = { { q8, f32 }, { product_row_bytes(p->k, WK_ACT_Q8), product_row_bytes(p->k, WK_ACT_F32) } };
     uint32_t from = few ? 0 : share(x, n, l->index), to = few ? n : share(x, n, l->index + 1);
     for (uint32_t i = from; i < to; i++)
-        prepare_row(x, s, l, i, p->acts & WK_ACT_Q8 ? q8 + i * a.stride[FORM_Q8] : NULL, p->acts & WK_ACT_F32 ? (float *)(void *)(f32 + i * a.stride[FORM_F32]) : NULL);
+        prepare_row(x, s, l, i, p->acts & WK_ACT_Q8 ? q8 + i * a.stride[FORM_Q8] : NULL,
+                    p->acts & WK_ACT_F32 ? (float *)(void *)(f32 + i * a.stride[FORM_F32]) : NULL);
     if (!few) pool_barrier(x->pool);
     return a;
 }
 
-/* ---- a block: some tiles times some rows, and after ----------------------------------------------------------------- */
+/* ---- a block: some tiles times some rows, and after ---------------------------------------------------- */
 
 struct block {
     uint32_t seg, slab, tile, n_tiles;
@@ -81,23 +85,34 @@ static const uint8_t *item_row(const struct product *p, const struct prepared *a
     return a->rows[form] + (p->x.slots == p->slots ? item : item / p->slots) * a->stride[form];
 }
 
-static void multiply(struct executor *x, const struct product *p, struct lane *l, const struct prepared *a, const struct block *b, const struct product_segment *seg,
-                     float *y, uint64_t y_stride)
+static void multiply(struct executor *x, const struct product *p, struct lane *l, const struct prepared *a,
+                     const struct block *b, const struct product_segment *seg, float *y, uint64_t y_stride)
 {
     const struct matrix *m = seg->m;
     const uint32_t form = form_of(m);
     const uint8_t *rows = item_row(p, a, form, block_item(b, 0));
     if (b->items && b->n > 1) {
-        for (uint32_t t = 0; t < b->n; t++) memcpy(l->gather + t * a->stride[form], item_row(p, a, form, b->items[t]), a->stride[form]);
+        for (uint32_t t = 0; t < b->n; t++)
+            memcpy(l->gather + t * a->stride[form], item_row(p, a, form, b->items[t]), a->stride[form]);
         rows = l->gather;
     }
-    m->product(&(struct wk_cpu_product){
-        .struct_size = sizeof(struct wk_cpu_product), .act = m->act, .k = m->k, .n_tok = b->n, .n_tiles = b->n_tiles, .x_stride = a->stride[form], .y_stride = y_stride,
-        .tiles = weights_tiles(x, m, b->slab, b->tile, b->n_tiles), .x = rows, .y = y, .scratch = l->scratch });
+    m->product(&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product),
+                                         .act = m->act,
+                                         .k = m->k,
+                                         .n_tok = b->n,
+                                         .n_tiles = b->n_tiles,
+                                         .x_stride = a->stride[form],
+                                         .y_stride = y_stride,
+                                         .tiles = weights_tiles(x, m, b->slab, b->tile, b->n_tiles),
+                                         .x = rows,
+                                         .y = y,
+                                         .scratch = l->scratch });
 }
 
-/* Columns [c, c + n) of one result, from y; for a gated pair also from u. Each step works in place, the last one into the result. */
-static void finish_row(struct executor *x, const struct product *p, const struct block *b, uint32_t item, uint32_t c, uint32_t n, float *y, float *u, float *out)
+/* Columns [c, c + n) of one result, from y; for a gated pair also from u. Each step works in place, the last one into
+ * the result. */
+static void finish_row(struct executor *x, const struct product *p, const struct block *b, uint32_t item, uint32_t c,
+                       uint32_t n, float *y, float *u, float *out)
 {
     const struct cpu_kernels *k = x->kernels;
     const struct product_segment *seg = &p->seg[b->seg];
@@ -109,18 +124,22 @@ static void finish_row(struct executor *x, const struct product *p, const struct
         k->glu(--steps ? y : out, y, u, n, p->glu->u.glu.fn, p->glu->u.glu.alpha, p->glu->u.glu.limit);
     }
     for (uint32_t i = 0; i < p->n_map; i++) k->map(--steps ? y : out, y, n, p->map[i]->u.map.fn, p->map[i]->u.map.p);
-    if (p->residual.base) k->add(out, operand_row(x, &p->residual, item / p->slots) + (uint64_t)(item % p->slots) * seg->m->n + c, y, n);
+    if (p->residual.base)
+        k->add(out, operand_row(x, &p->residual, item / p->slots) + (uint64_t)(item % p->slots) * seg->m->n + c, y, n);
 }
 
-static void block_run(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, const struct block *b)
+static void block_run(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a,
+                      const struct block *b)
 {
     const struct product *p = &s->product;
     const struct product_segment *seg = &p->seg[b->seg];
-    const uint32_t c = b->tile * WK_TILE_ROWS, width = b->n_tiles * WK_TILE_ROWS, n = seg->m->n - c < width ? seg->m->n - c : width;
+    const uint32_t c = b->tile * WK_TILE_ROWS, width = b->n_tiles * WK_TILE_ROWS,
+                   n = seg->m->n - c < width ? seg->m->n - c : width;
     float *out = (seg->out ? seg->out : x->step->logits) + c;
     /* Whole tiles with nothing to do afterwards go straight to their place. */
     const bool direct = n == width && !b->items && !seg->bias && !p->glu_pair && !p->n_map && !p->residual.base;
-    if (direct) multiply(x, p, l, a, b, seg, out + (uint64_t)b->first * seg->m->n, seg->m->n);
+    if (direct)
+        multiply(x, p, l, a, b, seg, out + (uint64_t)b->first * seg->m->n, seg->m->n);
     else {
         multiply(x, p, l, a, b, seg, l->y[0], width);
         if (p->glu_pair) multiply(x, p, l, a, b, seg + 1, l->y[1], width);
@@ -128,15 +147,17 @@ static void block_run(struct executor *x, const struct stage *s, struct lane *l,
     for (uint32_t t = 0; t < b->n; t++) {
         const uint32_t item = block_item(b, t);
         float *to = out + (uint64_t)item * seg->m->n;
-        if (!direct) finish_row(x, p, b, item, c, n, l->y[0] + (uint64_t)t * width, p->glu_pair ? l->y[1] + (uint64_t)t * width : NULL, to);
+        if (!direct)
+            finish_row(x, p, b, item, c, n, l->y[0] + (uint64_t)t * width,
+                       p->glu_pair ? l->y[1] + (uint64_t)t * width : NULL, to);
         if (p->logits && !x->kernels->bounded(to, n, FLT_MAX)) fail_row(x, s->rows, item);
     }
 }
 
-/* ---- items by expert ---------------------------------------------------------------------------------------------- */
+/* ---- items by expert ----------------------------------------------------------------------------------- */
 
-/* Fills l->order with the results of each expert, in order, l->start [slabs + 1], and l->used with the experts that have any; returns how many.
- * Every thread does it for itself. */
+/* Fills l->order with the results of each expert, in order, l->start [slabs + 1], and l->used with the experts that
+ * have any; returns how many. Every thread does it for itself. */
 static uint32_t sort_by_expert(struct executor *x, const struct product *p, struct lane *l, uint32_t rows)
 {
     const uint32_t experts = p->seg[0].m->slabs;
@@ -145,24 +166,29 @@ static uint32_t sort_by_expert(struct executor *x, const struct product *p, stru
         for (uint32_t r = 0; r < rows; r++) {
             const uint32_t *ids = (const uint32_t *)(const void *)(operand_row(x, &p->route, r) + p->slots);
             for (uint32_t s = 0; s < p->slots; s++) {
-                if (pass == 0) l->start[ids[s] + 1]++;
-                else l->order[l->start[ids[s]]++] = r * p->slots + s;
+                if (pass == 0)
+                    l->start[ids[s] + 1]++;
+                else
+                    l->order[l->start[ids[s]]++] = r * p->slots + s;
             }
         }
-        if (pass == 0) for (uint32_t e = 0; e < experts; e++) l->start[e + 1] += l->start[e];
+        if (pass == 0)
+            for (uint32_t e = 0; e < experts; e++) l->start[e + 1] += l->start[e];
     }
     /* The second pass moved each start to its end, which is the next one's start. */
     memmove(l->start + 1, l->start, experts * sizeof *l->start);
     l->start[0] = 0;
     uint32_t used = 0;
-    for (uint32_t e = 0; e < experts; e++) if (l->start[e + 1] > l->start[e]) l->used[used++] = e;
+    for (uint32_t e = 0; e < experts; e++)
+        if (l->start[e + 1] > l->start[e]) l->used[used++] = e;
     return used;
 }
 
-/* ---- few rows ----------------------------------------------------------------------------------------------------- */
+/* ---- few rows ------------------------------------------------------------------------------------------ */
 
 /* Tiles [from, to), counted over the segments (a pair's tiles together), for the given rows of one slab. */
-static void few_tiles(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, struct block b, uint32_t from, uint32_t to)
+static void few_tiles(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a,
+                      struct block b, uint32_t from, uint32_t to)
 {
     const struct product *p = &s->product;
     for (uint32_t g = 0, base = 0; g < p->n_seg && base < to; g += p->glu_pair ? 2 : 1) {
@@ -178,7 +204,8 @@ static void few_tiles(struct executor *x, const struct stage *s, struct lane *l,
 }
 
 /* Piece i of the run that thread `owner` owns: for each used expert in turn, p->piece tiles. False: there is none. */
-static bool few_piece(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, uint32_t rows, uint32_t used, uint32_t owner, uint32_t i)
+static bool few_piece(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a,
+                      uint32_t rows, uint32_t used, uint32_t owner, uint32_t i)
 {
     const struct product *p = &s->product;
     const uint32_t from = p->cut[owner], to = p->cut[owner + 1], pieces = (to - from + p->piece - 1) / p->piece;
@@ -186,12 +213,16 @@ static bool few_piece(struct executor *x, const struct stage *s, struct lane *l,
     const uint32_t at = from + i % pieces * p->piece, end = to - at < p->piece ? to : at + p->piece;
     if (p->experts) {
         const uint32_t e = l->used[i / pieces];
-        few_tiles(x, s, l, a, (struct block){ .slab = e, .items = l->order + l->start[e], .n = l->start[e + 1] - l->start[e] }, at, end);
-    } else few_tiles(x, s, l, a, (struct block){ .n = rows * p->slots }, at, end);
+        few_tiles(x, s, l, a,
+                  (struct block){ .slab = e, .items = l->order + l->start[e], .n = l->start[e + 1] - l->start[e] }, at,
+                  end);
+    } else
+        few_tiles(x, s, l, a, (struct block){ .n = rows * p->slots }, at, end);
     return true;
 }
 
-/* First its own run in order, then pieces of the others': memory is never equally fast for all, and a barrier waits for the last. */
+/* First its own run in order, then pieces of the others': memory is never equally fast for all, and a barrier waits for
+ * the last. */
 static void few_run(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, uint32_t rows)
 {
     const uint32_t parity = l->phase & 1;
@@ -204,12 +235,13 @@ static void few_run(struct executor *x, const struct stage *s, struct lane *l, c
     }
 }
 
-/* ---- many rows: tasks of MANY_TILES tiles x a chunk ----------------------------------------------------------------- */
+/* ---- many rows: tasks of MANY_TILES tiles x a chunk ---------------------------------------------------- */
 
 static uint32_t tile_tasks(const struct product *p)
 {
     uint32_t n = 0;
-    for (uint32_t g = 0; g < p->n_seg; g += p->glu_pair ? 2 : 1) n += (p->seg[g].m->tiles + MANY_TILES - 1) / MANY_TILES;
+    for (uint32_t g = 0; g < p->n_seg; g += p->glu_pair ? 2 : 1)
+        n += (p->seg[g].m->tiles + MANY_TILES - 1) / MANY_TILES;
     return n;
 }
 
@@ -238,7 +270,8 @@ static void many_dense(struct executor *x, const struct stage *s, struct lane *l
     }
 }
 
-static void many_experts(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a, uint32_t rows)
+static void many_experts(struct executor *x, const struct stage *s, struct lane *l, const struct prepared *a,
+                         uint32_t rows)
 {
     const struct product *p = &s->product;
     const uint32_t per_expert = tile_tasks(p);
@@ -254,7 +287,7 @@ static void many_experts(struct executor *x, const struct stage *s, struct lane 
     }
 }
 
-/* ---- stages ------------------------------------------------------------------------------------------------------- */
+/* ---- stages -------------------------------------------------------------------------------------------- */
 
 void product_run(struct executor *x, const struct stage *s, struct lane *l)
 {
@@ -263,9 +296,12 @@ void product_run(struct executor *x, const struct stage *s, struct lane *l)
     const bool few = n <= FEW_ROWS;
     const struct prepared a = prepare(x, s, l, n, few);
     phase_begin(x, l);
-    if (few) few_run(x, s, l, &a, rows);
-    else if (p->experts) many_experts(x, s, l, &a, rows);
-    else many_dense(x, s, l, &a, n);
+    if (few)
+        few_run(x, s, l, &a, rows);
+    else if (p->experts)
+        many_experts(x, s, l, &a, rows);
+    else
+        many_dense(x, s, l, &a, n);
     phase_end(l);
 }
 

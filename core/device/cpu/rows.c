@@ -1,6 +1,7 @@
-/* rows.c: operations that compute a row from rows of the same token: embed, norm, rope, map, glu, add, mul, cols, route, combine, pool,
- * output, custom. A launch of several (embed + scale + embed, norm + add, combine + add) runs them one after the other on one row;
- * what is swallowed lives in the thread's temporary rows. One function an operation, fused or alone. */
+/* rows.c: operations that compute a row from rows of the same token: embed, norm, rope, map, glu, add, mul, cols,
+ * route, combine, pool, output, custom. A launch of several (embed + scale + embed, norm + add, combine + add) runs
+ * them one after the other on one row; what is swallowed lives in the thread's temporary rows. One function an
+ * operation, fused or alone. */
 #include "device/cpu/cpu.h"
 
 #include <float.h>
@@ -25,20 +26,22 @@ void turn_rows(struct executor *x, uint32_t thread)
     }
 }
 
-void norm_row(const struct executor *x, const struct tape_op *op, const float *w, const float *b, float *y, const float *v, uint32_t width)
+void norm_row(const struct executor *x, const struct tape_op *op, const float *w, const float *b, float *y,
+              const float *v, uint32_t width)
 {
     const uint32_t run = op->u.norm.group ? op->u.norm.group : width;
-    for (uint32_t i = 0; i < width; i += run) x->kernels->norm(y + i, v + i, w, b, run, op->u.norm.kind, op->u.norm.eps);
+    for (uint32_t i = 0; i < width; i += run)
+        x->kernels->norm(y + i, v + i, w, b, run, op->u.norm.kind, op->u.norm.eps);
 }
 
-/* ---- one operation ------------------------------------------------------------------------------------------------ */
+/* ---- one operation ------------------------------------------------------------------------------------- */
 
 struct run { /* one row of one operation */
     struct executor *x;
     struct lane *l;
     const struct stage *s;
     const struct row_op *r;
-    uint32_t i;         /* row of the stage */
+    uint32_t i; /* row of the stage */
     const float *in[4];
     float *y;
 };
@@ -49,13 +52,18 @@ static void run_embed(const struct run *u)
 {
     const uint32_t row = step_row(u->x, u->s->rows, u->i);
     const struct tape_op *op = u->r->op;
-    weights_row(u->x, u->r, op->u.embed.index == WK_BY_TOKEN ? u->x->step->tokens[row] : (uint64_t)u->x->position[row] + op->u.embed.offset, u->y);
+    weights_row(u->x, u->r,
+                op->u.embed.index == WK_BY_TOKEN ? u->x->step->tokens[row]
+                                                 : (uint64_t)u->x->position[row] + op->u.embed.offset,
+                u->y);
 }
 
 static void run_norm(const struct run *u)
 {
     const struct operand *a = &u->r->in[0];
-    for (uint32_t s = 0; s < a->slots; s++) norm_row(u->x, u->r->op, u->r->w, u->r->b, u->y + (uint64_t)s * a->width, u->in[0] + (uint64_t)s * a->width, a->width);
+    for (uint32_t s = 0; s < a->slots; s++)
+        norm_row(u->x, u->r->op, u->r->w, u->r->b, u->y + (uint64_t)s * a->width, u->in[0] + (uint64_t)s * a->width,
+                 a->width);
 }
 
 static void run_rope(const struct run *u)
@@ -63,7 +71,8 @@ static void run_rope(const struct run *u)
     const struct tape_op *op = u->r->op;
     const uint32_t n = op->u.rope.n, head = op->u.rope.head, width = row_width(&u->r->in[0]);
     const float *turn = u->r->turn + (uint64_t)step_row(u->x, u->s->rows, u->i) * 2 * n;
-    for (uint32_t h = 0; h < width; h += head) u->x->kernels->rope(u->y + h, u->in[0] + h, turn, n, head, op->u.rope.style);
+    for (uint32_t h = 0; h < width; h += head)
+        u->x->kernels->rope(u->y + h, u->in[0] + h, turn, n, head, op->u.rope.style);
 }
 
 /* The second factor may have one column, one slot, or both: it is then repeated. */
@@ -72,9 +81,12 @@ static void run_mul(const struct run *u)
     const struct operand *a = &u->r->in[0], *b = &u->r->in[1];
     for (uint32_t s = 0; s < a->slots; s++) {
         float *y = u->y + (uint64_t)s * a->width;
-        const float *v = u->in[0] + (uint64_t)s * a->width, *f = u->in[1] + (uint64_t)(b->slots == 1 ? 0 : s) * b->width;
-        if (b->width == a->width) u->x->kernels->mul(y, v, f, a->width);
-        else u->x->kernels->scale(y, v, *f, a->width);
+        const float *v = u->in[0] + (uint64_t)s * a->width,
+                    *f = u->in[1] + (uint64_t)(b->slots == 1 ? 0 : s) * b->width;
+        if (b->width == a->width)
+            u->x->kernels->mul(y, v, f, a->width);
+        else
+            u->x->kernels->scale(y, v, *f, a->width);
     }
 }
 
@@ -82,11 +94,13 @@ static void run_cols(const struct run *u)
 {
     const struct operand *a = &u->r->in[0];
     const uint32_t first = u->r->op->u.cols.first, n = u->r->op->u.cols.n;
-    for (uint32_t s = 0; s < a->slots; s++) memcpy(u->y + (uint64_t)s * n, u->in[0] + (uint64_t)s * a->width + first, n * sizeof *u->y);
+    for (uint32_t s = 0; s < a->slots; s++)
+        memcpy(u->y + (uint64_t)s * n, u->in[0] + (uint64_t)s * a->width + first, n * sizeof *u->y);
 }
 
 /* weights[i] = e^(r[ids[i]] - top) for n ids, NULL: all; returns their sum, in order. */
-static float exponentials(const struct run *u, const float *r, const uint32_t *ids, uint32_t n, float top, float *weights)
+static float exponentials(const struct run *u, const float *r, const uint32_t *ids, uint32_t n, float top,
+                          float *weights)
 {
     float sum = 0;
     for (uint32_t i = 0; i < n; i++) weights[i] = r[ids ? ids[i] : i];
@@ -128,7 +142,8 @@ static void run_combine(const struct run *u)
 {
     const struct operand *a = &u->r->in[0];
     u->x->kernels->scale(u->y, u->in[0], u->in[1][0], a->width);
-    for (uint32_t s = 1; s < a->slots; s++) u->x->kernels->add_scaled(u->y, u->in[0] + (uint64_t)s * a->width, u->in[1][s], a->width);
+    for (uint32_t s = 1; s < a->slots; s++)
+        u->x->kernels->add_scaled(u->y, u->in[0] + (uint64_t)s * a->width, u->in[1][s], a->width);
 }
 
 /* i is the sequence. */
@@ -138,11 +153,13 @@ static void run_pool(const struct run *u)
     const struct operand *a = &u->r->in[0];
     const uint32_t how = u->r->op->u.pool.how, width = row_width(a);
     if (how != WK_POOL_MEAN) {
-        memcpy(u->y, a->base + (seq->row + (how == WK_POOL_LAST ? seq->n_rows - 1 : 0)) * a->stride, width * sizeof *u->y);
+        memcpy(u->y, a->base + (seq->row + (how == WK_POOL_LAST ? seq->n_rows - 1 : 0)) * a->stride,
+               width * sizeof *u->y);
         return;
     }
     memcpy(u->y, a->base + seq->row * a->stride, width * sizeof *u->y);
-    for (uint32_t r = 1; r < seq->n_rows; r++) u->x->kernels->add(u->y, u->y, a->base + (seq->row + r) * a->stride, width);
+    for (uint32_t r = 1; r < seq->n_rows; r++)
+        u->x->kernels->add(u->y, u->y, a->base + (seq->row + r) * a->stride, width);
     u->x->kernels->scale(u->y, u->y, 1.0f / (float)seq->n_rows, width);
 }
 
@@ -173,10 +190,18 @@ static void run_custom(const struct run *u)
         n++;
     }
     const struct tape_value *out = &u->x->program->values[op->out];
-    const struct step_seq *seq = &u->x->step->seqs[u->s->rows == ROWS_POOLED ? u->i : 0]; /* a pooled row stands at its last row's position */
+    const struct step_seq *seq =
+        &u->x->step->seqs[u->s->rows == ROWS_POOLED ? u->i : 0]; /* a pooled row stands at its last row's position */
     const uint32_t row = u->s->rows == ROWS_POOLED ? seq->row + seq->n_rows - 1 : step_row(u->x, u->s->rows, u->i);
-    const struct wk_custom_call call = { .struct_size = sizeof call, .n_rows = 1, .n_in = n, .out_width = out->width * out->slots, .in = u->in, .in_width = width,
-                                         .position = &u->x->position[row], .params = op->u.custom.params, .out = u->y };
+    const struct wk_custom_call call = { .struct_size = sizeof call,
+                                         .n_rows = 1,
+                                         .n_in = n,
+                                         .out_width = out->width * out->slots,
+                                         .in = u->in,
+                                         .in_width = width,
+                                         .position = &u->x->position[row],
+                                         .params = op->u.custom.params,
+                                         .out = u->y };
     op->u.custom.def->cpu(&call);
 }
 
@@ -207,10 +232,14 @@ void rows_one(struct executor *x, const struct stage *s, struct lane *l, uint32_
 {
     for (uint32_t o = 0; o < s->n_ops; o++) {
         const struct row_op *r = &s->ops[o];
-        struct run u = { .x = x, .l = l, .s = s, .r = r, .i = i, .y = r->out ? r->out + i * r->out_stride : l->temp[o] };
+        struct run u = {
+            .x = x, .l = l, .s = s, .r = r, .i = i, .y = r->out ? r->out + i * r->out_stride : l->temp[o]
+        };
         for (uint32_t j = 0; j < 4; j++)
-            if (r->temp_in[j] != TAPE_NONE) u.in[j] = l->temp[r->temp_in[j]];
-            else if (r->in[j].base && r->op->kind != WK_OP_POOL) u.in[j] = operand_row(x, &r->in[j], i);
+            if (r->temp_in[j] != TAPE_NONE)
+                u.in[j] = l->temp[r->temp_in[j]];
+            else if (r->in[j].base && r->op->kind != WK_OP_POOL)
+                u.in[j] = operand_row(x, &r->in[j], i);
         run_op(&u);
     }
 }

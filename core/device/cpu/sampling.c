@@ -1,7 +1,8 @@
-/* sampling.c: sampled steps on the CPU: each runs to its end inside submit, which then picks the ids by core/sample; collect hands them out.
+/* sampling.c: sampled steps on the CPU: each runs to its end inside submit, which then picks the ids by core/sample;
+ * collect hands them out.
  *
- * So that callers have one way for every device, the rules are those of a device that runs ahead: ids wait in a queue of STEP_QUEUE steps, and
- * TOKEN_LAST stands for the id that a slot was given before. */
+ * So that callers have one way for every device, the rules are those of a device that runs ahead: ids wait in a queue
+ * of STEP_QUEUE steps, and TOKEN_LAST stands for the id that a slot was given before. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,19 +12,19 @@ enum slot_state { SLOT_EMPTY = 0, SLOT_RUNS, SLOT_ENDED, SLOT_FAILED };
 
 struct sampling_slot {
     struct sampler *sampler;
-    uint32_t state;                /* enum slot_state */
-    uint32_t last;                 /* id; UINT32_MAX: none yet */
-    uint32_t in_step;              /* number of the last step that it was in */
+    uint32_t state;   /* enum slot_state */
+    uint32_t last;    /* id; UINT32_MAX: none yet */
+    uint32_t in_step; /* number of the last step that it was in */
     uint32_t n_ends, ends[SAMPLER_MAX_ENDS];
 };
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 wk_status sampling_open(struct executor *x, const struct wk_err *err)
 {
     const uint32_t n_vocab = x->program->n_vocab;
     if (n_vocab < 1 || n_vocab > SAMPLER_MAX_VOCAB) return WK_OK; /* nothing to sample: sampler_set says so */
-    x->list_bytes += (uint64_t)n_vocab * 20;                        /* as sample.h says */
+    x->list_bytes += (uint64_t)n_vocab * 20;                      /* as sample.h says */
     return sampler_scratch_open(n_vocab, &x->sampling.scratch, err);
 }
 
@@ -46,13 +47,16 @@ void sampling_close(struct executor *x)
     sampler_scratch_close(s->scratch);
 }
 
-/* ---- a job in a slot ------------------------------------------------------------------------------------------------ */
+/* ---- a job in a slot ----------------------------------------------------------------------------------- */
 
-wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err)
+wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends,
+                       uint32_t n_ends, const struct wk_err *err)
 {
     struct sampler *sampler;
-    if (slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "sampler slot %u: there are %u", slot, x->o.max_sequences);
-    if (n_ends > SAMPLER_MAX_ENDS) return wk_fail(err, WK_INVALID, "%u ids that end a sequence: expected at most %d", n_ends, SAMPLER_MAX_ENDS);
+    if (slot >= x->o.max_sequences)
+        return wk_fail(err, WK_INVALID, "sampler slot %u: there are %u", slot, x->o.max_sequences);
+    if (n_ends > SAMPLER_MAX_ENDS)
+        return wk_fail(err, WK_INVALID, "%u ids that end a sequence: expected at most %d", n_ends, SAMPLER_MAX_ENDS);
     wk_status status = sampler_open(p, x->program->n_vocab, &sampler, err);
     if (status) return status;
     struct sampling_slot *s = &x->sampling.slots[slot];
@@ -62,7 +66,7 @@ wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_p
     return WK_OK;
 }
 
-/* ---- a step --------------------------------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------------------- */
 
 /* Slots, and that only last rows of sequences are wanted. */
 static wk_status check_slots(struct executor *x, const struct step *step, const struct wk_err *err)
@@ -72,15 +76,21 @@ static wk_status check_slots(struct executor *x, const struct step *step, const 
     s->n_steps++;
     for (uint32_t i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
-        if (q->slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u: there are %u", i, q->slot, x->o.max_sequences);
+        if (q->slot >= x->o.max_sequences)
+            return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u: there are %u", i, q->slot,
+                           x->o.max_sequences);
         struct sampling_slot *slot = &s->slots[q->slot];
-        if (slot->in_step == s->n_steps) return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u is in this step twice", i, q->slot);
+        if (slot->in_step == s->n_steps)
+            return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u is in this step twice", i, q->slot);
         slot->in_step = s->n_steps;
         if (wanted == step->n_wanted || step->wanted[wanted] != q->row + q->n_rows - 1) continue;
-        if (slot->state == SLOT_EMPTY) return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u was never set", i, q->slot);
+        if (slot->state == SLOT_EMPTY)
+            return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u was never set", i, q->slot);
         wanted++;
     }
-    if (wanted < step->n_wanted) return wk_fail(err, WK_INVALID, "row %u is to be sampled, but it is not the last of a sequence", step->wanted[wanted]);
+    if (wanted < step->n_wanted)
+        return wk_fail(err, WK_INVALID, "row %u is to be sampled, but it is not the last of a sequence",
+                       step->wanted[wanted]);
     return WK_OK;
 }
 
@@ -93,7 +103,8 @@ static wk_status fill_tokens(struct executor *x, const struct step *step, const 
         const uint32_t last = s->slots[q->slot].last;
         for (uint32_t r = q->row; r < step->n_rows && r - q->row < q->n_rows; r++) {
             if (s->tokens[r] != TOKEN_LAST) continue;
-            if (s->slots[q->slot].state == SLOT_EMPTY || last == UINT32_MAX) return wk_fail(err, WK_INVALID, "row %u: sampler slot %u has given no id yet", r, q->slot);
+            if (s->slots[q->slot].state == SLOT_EMPTY || last == UINT32_MAX)
+                return wk_fail(err, WK_INVALID, "row %u: sampler slot %u has given no id yet", r, q->slot);
             s->tokens[r] = last;
         }
     }
@@ -105,7 +116,8 @@ static uint32_t pick(struct executor *x, struct sampling_slot *slot, const float
 {
     uint32_t id;
     if (slot->state != SLOT_RUNS) return UINT32_MAX;
-    if (sampler_pick(slot->sampler, x->sampling.scratch, logits, NULL, &id, NULL) || sampler_accept(slot->sampler, id, NULL)) {
+    if (sampler_pick(slot->sampler, x->sampling.scratch, logits, NULL, &id, NULL) ||
+        sampler_accept(slot->sampler, id, NULL)) {
         slot->state = SLOT_FAILED;
         return UINT32_MAX;
     }
@@ -125,7 +137,8 @@ static void sample(struct executor *x, const struct step *step)
         struct sampling_slot *slot = &s->slots[q->slot];
         const bool sampled = wanted < step->n_wanted && step->wanted[wanted] == q->row + q->n_rows - 1;
         if (sampled && q->failed && slot->state == SLOT_RUNS) slot->state = SLOT_FAILED;
-        s->ids[entry + i] = sampled ? pick(x, slot, step->logits + (uint64_t)wanted++ * x->program->n_vocab) : UINT32_MAX;
+        s->ids[entry + i] =
+            sampled ? pick(x, slot, step->logits + (uint64_t)wanted++ * x->program->n_vocab) : UINT32_MAX;
         s->failed[entry + i] = q->failed || (sampled && slot->state == SLOT_FAILED);
     }
     s->n_seqs[(s->first + s->n_waiting) % STEP_QUEUE] = step->n_seqs;
@@ -135,7 +148,8 @@ static void sample(struct executor *x, const struct step *step)
 wk_status sampling_submit(struct executor *x, const struct step *step, const struct wk_err *err)
 {
     struct sampling *s = &x->sampling;
-    if (s->n_waiting == STEP_QUEUE) return wk_fail(err, WK_INVALID, "%d steps are under way: collect one before the next", STEP_QUEUE);
+    if (s->n_waiting == STEP_QUEUE)
+        return wk_fail(err, WK_INVALID, "%d steps are under way: collect one before the next", STEP_QUEUE);
     wk_status status = executor_check_counts(x, step, err);
     if (!status) status = check_slots(x, step, err);
     if (!status) status = fill_tokens(x, step, err);

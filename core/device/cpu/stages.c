@@ -1,4 +1,5 @@
-/* stages.c: makes each launch of the tape into a stage: every index resolved to a pointer, checked against what the tape promises. */
+/* stages.c: makes each launch of the tape into a stage: every index resolved to a pointer, checked against what the
+ * tape promises. */
 #include "device/cpu/cpu.h"
 
 #include <string.h>
@@ -11,8 +12,14 @@ static wk_status broken(const struct wk_err *err, const struct tape_launch *l, c
     return wk_fail(err, WK_INTERNAL, "launch %s of layer %u: %s", launch_kind_name(l->kind), l->layer, what);
 }
 
-static const struct tape_op *op_at(const struct executor *x, uint32_t op) { return op == TAPE_NONE ? NULL : &x->program->ops[op]; }
-static const float *vector_of(const struct executor *x, uint32_t tensor) { return tensor == TAPE_NONE ? NULL : x->vectors[tensor]; }
+static const struct tape_op *op_at(const struct executor *x, uint32_t op)
+{
+    return op == TAPE_NONE ? NULL : &x->program->ops[op];
+}
+static const float *vector_of(const struct executor *x, uint32_t tensor)
+{
+    return tensor == TAPE_NONE ? NULL : x->vectors[tensor];
+}
 
 static float *value_base(const struct executor *x, uint32_t value)
 {
@@ -27,16 +34,18 @@ static uint64_t value_stride(const struct executor *x, uint32_t value)
 }
 
 /* How a stage of `rows` reads a value. */
-static wk_status operand_of(const struct executor *x, const struct tape_launch *l, enum tape_rows rows, uint32_t value, struct operand *o, const struct wk_err *err)
+static wk_status operand_of(const struct executor *x, const struct tape_launch *l, enum tape_rows rows, uint32_t value,
+                            struct operand *o, const struct wk_err *err)
 {
     const struct tape_value *v = &x->program->values[value];
-    *o = (struct operand){ value_base(x, value), value_stride(x, value), v->width, v->slots, rows == ROWS_WANTED && v->rows == ROWS_ALL };
+    *o = (struct operand){ value_base(x, value), value_stride(x, value), v->width, v->slots,
+                           rows == ROWS_WANTED && v->rows == ROWS_ALL };
     if (!o->base) return broken(err, l, "an input has no buffer");
     if (v->rows != rows && !o->gather) return broken(err, l, "an input does not exist for these rows");
     return WK_OK;
 }
 
-/* ---- products ----------------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 /* Thread t owns the tiles from cut[t] on: equal shares of the bytes. A pair's tiles count together. */
 static void cut_tiles(const struct executor *x, struct product *p)
@@ -55,16 +64,20 @@ static void cut_tiles(const struct executor *x, struct product *p)
     p->piece = fit < 1 ? 1 : fit < FEW_TILES ? (uint32_t)fit : FEW_TILES;
 }
 
-static wk_status product_segments(struct executor *x, const struct tape_launch *l, struct product *p, const struct wk_err *err)
+static wk_status product_segments(struct executor *x, const struct tape_launch *l, struct product *p,
+                                  const struct wk_err *err)
 {
     for (uint32_t i = 0; i < l->n_seg; i++) {
         const struct tape_segment *g = &l->seg[i];
         const struct matrix *m = weights_matrix(x, g->tensor, g->first, g->n);
         const float *bias = vector_of(x, g->bias);
         float *out = NULL;
-        if (g->out != TAPE_NONE) out = value_base(x, g->out);
-        else if (l->kind == LAUNCH_ROUTE) out = x->route_logits;
-        else if (l->out != TAPE_NONE && !l->logits) out = value_base(x, l->out);
+        if (g->out != TAPE_NONE)
+            out = value_base(x, g->out);
+        else if (l->kind == LAUNCH_ROUTE)
+            out = x->route_logits;
+        else if (l->out != TAPE_NONE && !l->logits)
+            out = value_base(x, l->out);
         if (!out && !l->logits) return broken(err, l, "a result has no buffer");
         if (m->k != x->program->values[l->x].width) return broken(err, l, "a matrix does not fit its input");
         p->acts |= m->act;
@@ -74,11 +87,19 @@ static wk_status product_segments(struct executor *x, const struct tape_launch *
     return WK_OK;
 }
 
-static wk_status product_stage(struct executor *x, const struct tape_launch *l, struct stage *s, uint32_t **cuts, const struct wk_err *err)
+static wk_status product_stage(struct executor *x, const struct tape_launch *l, struct stage *s, uint32_t **cuts,
+                               const struct wk_err *err)
 {
     struct product *p = &s->product;
-    *p = (struct product){ .n_seg = l->n_seg, .k = x->program->values[l->x].width, .slots = 1, .logits = l->kind == LAUNCH_PRODUCT && l->logits,
-                           .experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE, .norm = op_at(x, l->norm), .glu = op_at(x, l->glu), .n_map = l->n_map, .cut = *cuts };
+    *p = (struct product){ .n_seg = l->n_seg,
+                           .k = x->program->values[l->x].width,
+                           .slots = 1,
+                           .logits = l->kind == LAUNCH_PRODUCT && l->logits,
+                           .experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE,
+                           .norm = op_at(x, l->norm),
+                           .glu = op_at(x, l->glu),
+                           .n_map = l->n_map,
+                           .cut = *cuts };
     *cuts += x->o.threads + 1;
     p->glu_pair = p->glu != NULL;
     wk_status st = operand_of(x, l, s->rows, l->x, &p->x, err);
@@ -87,8 +108,10 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
     if (!st) st = product_segments(x, l, p, err);
     if (st) return st;
     p->slots = p->experts ? p->route.slots : p->x.slots;
-    if (p->glu_pair && (p->n_seg != 2 || p->seg[0].m->n != p->seg[1].m->n)) return broken(err, l, "a gated activation of unequal halves");
-    if (p->x.slots != 1 && p->x.slots != p->slots) return broken(err, l, "an input of neither one slot nor the route's");
+    if (p->glu_pair && (p->n_seg != 2 || p->seg[0].m->n != p->seg[1].m->n))
+        return broken(err, l, "a gated activation of unequal halves");
+    if (p->x.slots != 1 && p->x.slots != p->slots)
+        return broken(err, l, "an input of neither one slot nor the route's");
     if (p->norm) {
         p->norm_w = vector_of(x, p->norm->t[0]);
         p->norm_b = vector_of(x, p->norm->t[1]);
@@ -99,20 +122,36 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
     return WK_OK;
 }
 
-/* ---- attention ---------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------- */
 
-static const float *turns_of(const struct executor *x, const struct tape_op *rope) { return rope ? x->turns[turn_index(x, rope)].rows : NULL; }
+static const float *turns_of(const struct executor *x, const struct tape_op *rope)
+{
+    return rope ? x->turns[turn_index(x, rope)].rows : NULL;
+}
 
-static wk_status attend_stage(struct executor *x, const struct tape_launch *l, struct stage *s, const struct wk_err *err)
+static wk_status attend_stage(struct executor *x, const struct tape_launch *l, struct stage *s,
+                              const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
     const struct tape_op *op = op_at(x, l->attention);
     const uint32_t layer = op->u.attn.kv_layer;
     const uint64_t size = x->o.kv_type == KV_F16 ? 2 : 4;
     struct attend *a = &s->attend;
-    *a = (struct attend){ .op = op, .q_norm = op_at(x, l->q_norm), .k_norm = op_at(x, l->k_norm), .v_norm = op_at(x, l->v_norm), .q_rope = op_at(x, l->q_rope), .k_rope = op_at(x, l->k_rope),
-                          .sinks = vector_of(x, op->t[0]), .out = value_base(x, l->out), .heads = op->u.attn.heads, .kv_heads = op->u.attn.kv_heads, .dk = op->u.attn.head_k,
-                          .dv = op->u.attn.head_v, .window = op->u.attn.window, .group = p->kv_layers[layer].group, .cache = x->cache[layer] };
+    *a = (struct attend){ .op = op,
+                          .q_norm = op_at(x, l->q_norm),
+                          .k_norm = op_at(x, l->k_norm),
+                          .v_norm = op_at(x, l->v_norm),
+                          .q_rope = op_at(x, l->q_rope),
+                          .k_rope = op_at(x, l->k_rope),
+                          .sinks = vector_of(x, op->t[0]),
+                          .out = value_base(x, l->out),
+                          .heads = op->u.attn.heads,
+                          .kv_heads = op->u.attn.kv_heads,
+                          .dk = op->u.attn.head_k,
+                          .dv = op->u.attn.head_v,
+                          .window = op->u.attn.window,
+                          .group = p->kv_layers[layer].group,
+                          .cache = x->cache[layer] };
     a->v_offset = (uint64_t)a->dk * KV_PAGE * size;
     a->head_bytes = a->v_offset + (uint64_t)kv_padded(a->dv) * KV_PAGE * size;
     a->page_bytes = a->head_bytes * a->kv_heads;
@@ -128,16 +167,18 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     return st;
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 /* Place in the launch of the operation that makes a swallowed value. */
 static uint32_t place_of(const struct executor *x, const struct tape_launch *l, uint32_t value)
 {
-    for (uint32_t i = 0; i < l->n_ops; i++) if (x->program->ops[l->ops[i]].out == value) return i;
+    for (uint32_t i = 0; i < l->n_ops; i++)
+        if (x->program->ops[l->ops[i]].out == value) return i;
     return TAPE_NONE;
 }
 
-static wk_status row_input(struct executor *x, const struct tape_launch *l, const struct stage *s, struct row_op *r, uint32_t j, const struct wk_err *err)
+static wk_status row_input(struct executor *x, const struct tape_launch *l, const struct stage *s, struct row_op *r,
+                           uint32_t j, const struct wk_err *err)
 {
     const uint32_t value = r->op->in[j];
     const struct tape_value *v = &x->program->values[value];
@@ -148,14 +189,19 @@ static wk_status row_input(struct executor *x, const struct tape_launch *l, cons
     if (v->buffer == TAPE_NONE) {
         r->in[j] = (struct operand){ NULL, 0, v->width, v->slots, false };
         r->temp_in[j] = place_of(x, l, value);
-        return r->temp_in[j] == TAPE_NONE ? broken(err, l, "an input has neither a buffer nor a producer in the launch") : WK_OK;
+        return r->temp_in[j] == TAPE_NONE ? broken(err, l, "an input has neither a buffer nor a producer in the launch")
+                                          : WK_OK;
     }
     return operand_of(x, l, r->op->kind == WK_OP_POOL ? ROWS_ALL : s->rows, value, &r->in[j], err);
 }
 
-static bool row_kind(uint16_t kind) { return kind != WK_OP_LINEAR && kind != WK_OP_EXPERT && kind != WK_OP_ATTENTION && kind > 0 && kind < WK_OP_END; }
+static bool row_kind(uint16_t kind)
+{
+    return kind != WK_OP_LINEAR && kind != WK_OP_EXPERT && kind != WK_OP_ATTENTION && kind > 0 && kind < WK_OP_END;
+}
 
-static wk_status row_op_of(struct executor *x, const struct tape_launch *l, const struct stage *s, const struct tape_op *op, struct row_op *r, const struct wk_err *err)
+static wk_status row_op_of(struct executor *x, const struct tape_launch *l, const struct stage *s,
+                           const struct tape_op *op, struct row_op *r, const struct wk_err *err)
 {
     *r = (struct row_op){ .op = op, .temp_in = { TAPE_NONE, TAPE_NONE, TAPE_NONE, TAPE_NONE } };
     if (!row_kind(op->kind)) return broken(err, l, "an operation that does not work by rows");
@@ -174,13 +220,15 @@ static wk_status row_op_of(struct executor *x, const struct tape_launch *l, cons
     }
     if (op->kind == WK_OP_ROPE) r->turn = turns_of(x, op);
     for (uint32_t j = 0; j < 4; j++) {
-        wk_status st = op->in[j] == TAPE_NONE || (l->kind == LAUNCH_ROUTE && j > 0) ? WK_OK : row_input(x, l, s, r, j, err);
+        wk_status st =
+            op->in[j] == TAPE_NONE || (l->kind == LAUNCH_ROUTE && j > 0) ? WK_OK : row_input(x, l, s, r, j, err);
         if (st) return st;
     }
     return WK_OK;
 }
 
-static wk_status row_stage(struct executor *x, const struct tape_launch *l, struct stage *s, struct row_op **ops, const struct wk_err *err)
+static wk_status row_stage(struct executor *x, const struct tape_launch *l, struct stage *s, struct row_op **ops,
+                           const struct wk_err *err)
 {
     s->ops = *ops;
     s->n_ops = build_row_ops(l);
@@ -194,7 +242,7 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
     return WK_OK;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------------------- */
+/* ---- all ----------------------------------------------------------------------------------------------- */
 
 wk_status build_stages(struct executor *x, const struct wk_err *err)
 {

@@ -1,7 +1,8 @@
 /* test_executor.c: the CPU executor on small models that use every operation, with the real quantization plugins.
  *
- * Two kinds of proof. Exact arithmetic against a float64 evaluation of the tape, value by value. And bits: a row's logits must be the same
- * however the prompt is cut, whatever shares the step, in any order of pages, on any number of threads, with any fusion off. */
+ * Two kinds of proof. Exact arithmetic against a float64 evaluation of the tape, value by value. And bits: a row's
+ * logits must be the same however the prompt is cut, whatever shares the step, in any order of pages, on any number of
+ * threads, with any fusion off. */
 #include "test_zoo.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ static struct plugin_registry *plugins;
 static char text[1024];
 static const struct wk_err err = { text, sizeof text };
 
-/* ---- sequences and schedules -------------------------------------------------------------------------------------- */
+/* ---- sequences and schedules --------------------------------------------------------------------------- */
 
 struct sequence {
     uint32_t tokens[ZOO_CONTEXT], n, position;
@@ -53,7 +54,14 @@ static uint32_t draw(struct bench *b, uint32_t below)
 
 static struct device_options options(uint32_t threads, uint32_t isa, bool exact)
 {
-    return (struct device_options){ .threads = threads, .isa = isa, .exact = exact, .kv_type = exact ? KV_F32 : KV_F16, .context = ZOO_CONTEXT, .max_sequences = SEQUENCES, .max_rows = ROWS, .max_wanted = ROWS };
+    return (struct device_options){ .threads = threads,
+                                    .isa = isa,
+                                    .exact = exact,
+                                    .kv_type = exact ? KV_F32 : KV_F16,
+                                    .context = ZOO_CONTEXT,
+                                    .max_sequences = SEQUENCES,
+                                    .max_rows = ROWS,
+                                    .max_wanted = ROWS };
 }
 
 static void bench_open(struct bench *b, const struct zoo *z, const struct device_options *o, bool shuffled)
@@ -62,7 +70,8 @@ static void bench_open(struct bench *b, const struct zoo *z, const struct device
     b->program = z->program;
     b->random = 5;
     const struct model_weights w = { z->file };
-    if (device_cpu()->plan(z->program, o, &b->plan, &err) || device_cpu()->open(z->program, &w, o, &b->x, &err)) fail_msg("%s", text);
+    if (device_cpu()->plan(z->program, o, &b->plan, &err) || device_cpu()->open(z->program, &w, o, &b->x, &err))
+        fail_msg("%s", text);
     zoo_pages_open(&b->pages, b->program, &b->plan, shuffled ? 5 : 0);
     for (uint32_t s = 0; s < SEQUENCES; s++) {
         zoo_tables_open(&b->s[s].kv, b->program->n_groups);
@@ -91,14 +100,23 @@ static void step_sequences(struct bench *b, const uint32_t rows[SEQUENCES], uint
 {
     struct step_seq seqs[SEQUENCES];
     uint32_t tokens[ROWS], wanted[ROWS], of[SEQUENCES];
-    float *logits = calloc((size_t)ROWS * ZOO_VOCAB, sizeof *logits), *pooled = calloc((size_t)SEQUENCES * 256, sizeof *pooled);
+    float *logits = calloc((size_t)ROWS * ZOO_VOCAB, sizeof *logits),
+          *pooled = calloc((size_t)SEQUENCES * 256, sizeof *pooled);
     assert_non_null(logits);
     assert_non_null(pooled);
-    struct step st = { .tokens = tokens, .seqs = seqs, .wanted = wanted, .logits = logits, .pooled = b->program->embedding_width ? pooled : NULL };
+    struct step st = { .tokens = tokens,
+                       .seqs = seqs,
+                       .wanted = wanted,
+                       .logits = logits,
+                       .pooled = b->program->embedding_width ? pooled : NULL };
     for (uint32_t s = 0; s < SEQUENCES; s++) {
         if (!rows[s]) continue;
         zoo_hold(&b->pages, &b->s[s].kv, b->s[s].position, rows[s], 0);
-        seqs[st.n_seqs] = (struct step_seq){ .row = st.n_rows, .n_rows = rows[s], .position = b->s[s].position, .role = rows[s] == 1 ? ROW_GENERATED : ROW_PROMPT, .pages = b->s[s].kv.tables };
+        seqs[st.n_seqs] = (struct step_seq){ .row = st.n_rows,
+                                             .n_rows = rows[s],
+                                             .position = b->s[s].position,
+                                             .role = rows[s] == 1 ? ROW_GENERATED : ROW_PROMPT,
+                                             .pages = b->s[s].kv.tables };
         of[st.n_seqs++] = s;
         for (uint32_t i = 0; i < rows[s]; i++) {
             if (b->s[s].position + i >= from) wanted[st.n_wanted++] = st.n_rows;
@@ -112,7 +130,9 @@ static void step_sequences(struct bench *b, const uint32_t rows[SEQUENCES], uint
         s->failed |= seqs[i].failed;
         memcpy(s->pooled, pooled + (size_t)i * 256, sizeof s->pooled);
         for (uint32_t r = 0; r < seqs[i].n_rows; r++, s->position++)
-            if (s->position >= from) memcpy(s->logits + (size_t)s->position * ZOO_VOCAB, logits + (size_t)w++ * ZOO_VOCAB, ZOO_VOCAB * sizeof *logits);
+            if (s->position >= from)
+                memcpy(s->logits + (size_t)s->position * ZOO_VOCAB, logits + (size_t)w++ * ZOO_VOCAB,
+                       ZOO_VOCAB * sizeof *logits);
         zoo_hold(&b->pages, &s->kv, s->position, 0, 0);
     }
     free(logits);
@@ -127,7 +147,10 @@ static void feed(struct bench *b, enum schedule how, uint32_t n)
     while (b->s[0].position < n) {
         uint32_t rows[SEQUENCES] = { 0 };
         for (uint32_t s = 0; s < (how == RAGGED ? SEQUENCES : 1); s++) {
-            const uint32_t left = n - b->s[s].position, most = how == WHOLE ? ROWS : how == ONE_BY_ONE ? 1 : draw(b, 3) ? 1 + draw(b, 60) : 1;
+            const uint32_t left = n - b->s[s].position, most = how == WHOLE        ? ROWS
+                                                               : how == ONE_BY_ONE ? 1
+                                                               : draw(b, 3)        ? 1 + draw(b, 60)
+                                                                                   : 1;
             rows[s] = left < most ? left : most;
         }
         step_sequences(b, rows, 0);
@@ -135,7 +158,8 @@ static void feed(struct bench *b, enum schedule how, uint32_t n)
 }
 
 /* The bits of sequence 0 under some condition; caller frees. */
-static float *run_bits(enum zoo_kind kind, const struct device_options *o, uint32_t fuse, bool shuffled, enum schedule how, uint32_t n)
+static float *run_bits(enum zoo_kind kind, const struct device_options *o, uint32_t fuse, bool shuffled,
+                       enum schedule how, uint32_t n)
 {
     struct zoo z;
     struct bench b;
@@ -153,16 +177,23 @@ static float *run_bits(enum zoo_kind kind, const struct device_options *o, uint3
 static void same_bits(const float *a, float *b, uint32_t n, const char *what, uint32_t detail)
 {
     for (size_t i = 0; i < (size_t)n * ZOO_VOCAB; i++)
-        if (memcmp(a + i, b + i, sizeof *a)) fail_msg("%s %u: position %zu, logit %zu: %.9g and %.9g", what, detail, i / ZOO_VOCAB, i % ZOO_VOCAB, (double)a[i], (double)b[i]);
+        if (memcmp(a + i, b + i, sizeof *a))
+            fail_msg("%s %u: position %zu, logit %zu: %.9g and %.9g", what, detail, i / ZOO_VOCAB, i % ZOO_VOCAB,
+                     (double)a[i], (double)b[i]);
     free(b);
 }
 
 static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_LEARNED, ZOO_EXPERTS, ZOO_WINDOWS };
 enum { CHAT_KINDS = 4 };
 
-/* ---- against float64 ---------------------------------------------------------------------------------------------- */
+/* ---- against float64 ----------------------------------------------------------------------------------- */
 
-struct tapped { const struct tape_program *p; const struct reference *r; uint32_t seen, scores; double bound; };
+struct tapped {
+    const struct tape_program *p;
+    const struct reference *r;
+    uint32_t seen, scores;
+    double bound;
+};
 
 static void check_close(const char *name, const float *a, const double *b, size_t n, double bound)
 {
@@ -172,7 +203,8 @@ static void check_close(const char *name, const float *a, const double *b, size_
         error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
         square += b[i] * b[i];
     }
-    if (!(error <= square * bound * bound)) fail_msg("%s: relative rms %g, expected at most %g", name, sqrt(error / square), bound);
+    if (!(error <= square * bound * bound))
+        fail_msg("%s: relative rms %g, expected at most %g", name, sqrt(error / square), bound);
 }
 
 static void on_tap(void *user, const char *name, const float *data, uint32_t rows, uint32_t width)
@@ -208,7 +240,8 @@ static void check_reference(enum zoo_kind kind, uint32_t isa, bool exact)
     feed(&b, WHOLE, N);
     const struct tape_op *last = &z.program->ops[z.program->n_ops - 1];
     check_close("logits", b.s[0].logits, r.value[last->in[0]], (size_t)N * ZOO_VOCAB, exact ? 1e-5 : 6e-2);
-    if (r.embedding) check_close("embedding", b.s[0].pooled, r.embedding, z.program->embedding_width, exact ? 1e-5 : 6e-2);
+    if (r.embedding)
+        check_close("embedding", b.s[0].pooled, r.embedding, z.program->embedding_width, exact ? 1e-5 : 6e-2);
     if (exact) {
         assert_true(t.seen >= z.program->n_values / 2);
         assert_true(t.scores >= 1);
@@ -228,7 +261,7 @@ static void test_reference(void **state)
         }
 }
 
-/* ---- bits --------------------------------------------------------------------------------------------------------- */
+/* ---- bits ---------------------------------------------------------------------------------------------- */
 
 static void test_schedules(void **state)
 {
@@ -267,7 +300,8 @@ static void test_fusions(void **state)
     for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         const struct device_options o = options(2, WK_ISA_AVX512, false);
         float *all = run_bits(chat_kinds[k], &o, FUSE_ALL, false, CHUNKS, N);
-        for (uint32_t bit = 1; bit < FUSE_ALL; bit <<= 1) same_bits(all, run_bits(chat_kinds[k], &o, FUSE_ALL & ~bit, false, CHUNKS, N), N, "without fusion", bit);
+        for (uint32_t bit = 1; bit < FUSE_ALL; bit <<= 1)
+            same_bits(all, run_bits(chat_kinds[k], &o, FUSE_ALL & ~bit, false, CHUNKS, N), N, "without fusion", bit);
         same_bits(all, run_bits(chat_kinds[k], &o, 0, false, CHUNKS, N), N, "without fusion", FUSE_ALL);
         free(all);
     }
@@ -285,7 +319,11 @@ static void test_cut_by_position(void **state)
         const struct device_options o = options(1 + 2 * t, WK_ISA_AVX512, false);
         zoo_open(&z, ZOO_WIDE, plugins, FUSE_ALL, NULL, 0);
         bench_open(&b, &z, &o, true);
-        while (b.s[0].position < LONG - 10) step_sequences(&b, (const uint32_t[SEQUENCES]){ b.s[0].position + ROWS < LONG - 10 ? ROWS : LONG - 10 - b.s[0].position, 0, 0 }, LONG);
+        while (b.s[0].position < LONG - 10)
+            step_sequences(&b,
+                           (const uint32_t[SEQUENCES]){
+                               b.s[0].position + ROWS < LONG - 10 ? ROWS : LONG - 10 - b.s[0].position, 0, 0 },
+                           LONG);
         for (uint32_t s = 1; s < 3; s++) step_sequences(&b, (const uint32_t[SEQUENCES]){ 0, s == 1, s == 2 }, LONG);
         while (b.s[0].position < LONG) step_sequences(&b, (const uint32_t[SEQUENCES]){ 1, b.s[0].position % 2, 0 }, 0);
         bits[t] = b.s[0].logits;
@@ -311,14 +349,15 @@ static void test_wanted(void **state)
         bench_open(&b, &z, &o, false);
         step_sequences(&b, (const uint32_t[SEQUENCES]){ 40, 7, 0 }, 1000);
         step_sequences(&b, (const uint32_t[SEQUENCES]){ 20, 5, 3 }, 57);
-        assert_memory_equal(whole + (size_t)57 * ZOO_VOCAB, b.s[0].logits + (size_t)57 * ZOO_VOCAB, (size_t)3 * ZOO_VOCAB * sizeof *whole);
+        assert_memory_equal(whole + (size_t)57 * ZOO_VOCAB, b.s[0].logits + (size_t)57 * ZOO_VOCAB,
+                            (size_t)3 * ZOO_VOCAB * sizeof *whole);
         free(whole);
         bench_close(&b);
         zoo_close(&z);
     }
 }
 
-/* ---- memory, errors, cancellation --------------------------------------------------------------------------------- */
+/* ---- memory, errors, cancellation ---------------------------------------------------------------------- */
 
 static void test_plan(void **state)
 {
@@ -337,7 +376,8 @@ static void test_plan(void **state)
             uint64_t kv = 0;
             for (uint32_t l = 0; l < z.program->n_kv_layers; l++) {
                 const struct tape_kv_layer *k = &z.program->kv_layers[l];
-                kv += (uint64_t)b.plan.kv_pages[k->group] * KV_PAGE * k->kv_heads * (k->head_k + (k->head_v + 15) / 16 * 16) * (exact ? 4 : 2);
+                kv += (uint64_t)b.plan.kv_pages[k->group] * KV_PAGE * k->kv_heads *
+                      (k->head_k + (k->head_v + 15) / 16 * 16) * (exact ? 4 : 2);
             }
             assert_int_equal(used.bytes[MEMORY_KV], kv);
             bench_close(&b);
@@ -345,7 +385,8 @@ static void test_plan(void **state)
         }
 }
 
-/* A window's group has what it spans for each sequence, and one step's rows; of bytes that are given it has all that it can use, up to half. */
+/* A window's group has what it spans for each sequence, and one step's rows; of bytes that are given it has all that it
+ * can use, up to half. */
 static void test_kv_bytes(void **state)
 {
     (void)state;
@@ -356,12 +397,16 @@ static void test_kv_bytes(void **state)
     assert_int_equal(device_cpu()->plan(z.program, &o, &all, &err), WK_OK);
     assert_int_equal(all.kv_pages[0], SEQUENCES * 3 + ROWS / KV_PAGE);
     assert_int_equal(all.kv_pages[1], SEQUENCES * ZOO_CONTEXT / KV_PAGE);
-    const uint64_t pages = all.kv_pages[0] + all.kv_pages[1], page = all.bytes[MEMORY_KV] / pages; /* both groups have a layer of the same size */
+    const uint64_t pages = all.kv_pages[0] + all.kv_pages[1],
+                   page = all.bytes[MEMORY_KV] / pages; /* both groups have a layer of the same size */
     for (uint64_t n = 2; n <= 3 * pages; n++) {
         o.kv_bytes = page * n + page / 2;
         assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_OK);
-        const uint64_t window = n >= pages ? o.kv_bytes * all.kv_pages[0] / pages / page : n < 2 * all.kv_pages[0] ? o.kv_bytes / 2 / page : all.kv_pages[0];
-        if (p.kv_pages[0] != window) fail_msg("%u of %u pages have a window, expected %u", p.kv_pages[0], (unsigned)n, (unsigned)window);
+        const uint64_t window = n >= pages                ? o.kv_bytes * all.kv_pages[0] / pages / page
+                                : n < 2 * all.kv_pages[0] ? o.kv_bytes / 2 / page
+                                                          : all.kv_pages[0];
+        if (p.kv_pages[0] != window)
+            fail_msg("%u of %u pages have a window, expected %u", p.kv_pages[0], (unsigned)n, (unsigned)window);
         assert_in_range(p.kv_pages[0] + p.kv_pages[1], n - 1, n);
         assert_int_equal(p.bytes[MEMORY_KV], page * (p.kv_pages[0] + p.kv_pages[1]));
         assert_true(p.kv_page_bytes[0] == page && p.kv_page_bytes[1] == page);
@@ -407,7 +452,8 @@ static void test_too_much(void **state)
         assert_null(x);
         assert_non_null(strstr(text, "bytes"));
     } else {
-        print_message("this machine has more memory than the largest plan, %llu bytes: not tried\n", (unsigned long long)plan.total);
+        print_message("this machine has more memory than the largest plan, %llu bytes: not tried\n",
+                      (unsigned long long)plan.total);
     }
     o = options(1, WK_ISA_AVX512, false);
     o.context = ZOO_CONTEXT + 1;
@@ -432,8 +478,12 @@ static void test_refusals(void **state)
     float logits[2 * ZOO_VOCAB];
     uint32_t tokens[ROWS] = { 1, 2, 3 }, wanted[2] = { 0, 2 };
     for (uint32_t s = 0; s < 2; s++) zoo_hold(&b.pages, &b.s[s].kv, 0, 3, 0);
-    struct step_seq good[2] = { { .row = 0, .n_rows = 2, .pages = b.s[0].kv.tables }, { .row = 2, .n_rows = 1, .pages = b.s[1].kv.tables } }, q[2];
-    const struct step fine = { .n_rows = 3, .n_seqs = 2, .n_wanted = 2, .tokens = tokens, .seqs = q, .wanted = wanted, .logits = logits };
+    struct step_seq good[2] = { { .row = 0, .n_rows = 2, .pages = b.s[0].kv.tables },
+                                { .row = 2, .n_rows = 1, .pages = b.s[1].kv.tables } },
+                    q[2];
+    const struct step fine = {
+        .n_rows = 3, .n_seqs = 2, .n_wanted = 2, .tokens = tokens, .seqs = q, .wanted = wanted, .logits = logits
+    };
     struct step st = fine;
 #define RESET() (memcpy(q, good, sizeof q), st = fine)
     RESET();
@@ -454,9 +504,11 @@ static void test_refusals(void **state)
     wanted[1] = 0, refused(&b, &st, "wanted");
     wanted[1] = 2;
     RESET(), q[1].n_rows = 1, st.n_rows = 2, refused(&b, &st, "rows");
-    /* Behind the window, 40 positions here, a table is not read; within it, it is, and the group without one is read from its beginning. */
+    /* Behind the window, 40 positions here, a table is not read; within it, it is, and the group without one is read
+     * from its beginning. */
     zoo_hold(&b.pages, &b.s[0].kv, 320, 3, 0);
-    RESET(), q[0] = (struct step_seq){ .row = 0, .n_rows = 3, .position = 320, .pages = b.s[0].kv.tables }, st.n_seqs = 1;
+    RESET(), q[0] = (struct step_seq){ .row = 0, .n_rows = 3, .position = 320, .pages = b.s[0].kv.tables },
+             st.n_seqs = 1;
     assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_OK);
     assert_int_equal(b.s[0].kv.pages[0][7], UINT32_MAX);
     for (uint32_t g = 0; g < 2; g++) {
@@ -486,7 +538,8 @@ static void test_infinite(void **state)
         assert_true(b.s[1].failed);
         step_sequences(&b, (const uint32_t[SEQUENCES]){ 18, 1, 1 }, 12);
         assert_false(b.s[0].failed || b.s[2].failed);
-        assert_memory_equal(alone + (size_t)12 * ZOO_VOCAB, b.s[0].logits + (size_t)12 * ZOO_VOCAB, (size_t)18 * ZOO_VOCAB * sizeof *alone);
+        assert_memory_equal(alone + (size_t)12 * ZOO_VOCAB, b.s[0].logits + (size_t)12 * ZOO_VOCAB,
+                            (size_t)18 * ZOO_VOCAB * sizeof *alone);
         free(alone);
         bench_close(&b);
         zoo_close(&z);
@@ -506,7 +559,14 @@ static void test_cancel(void **state)
     bench_open(&b, &z, &o, false);
     zoo_hold(&b.pages, &b.s[0].kv, 0, 30, 0);
     struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].kv.tables };
-    struct step st = { .n_rows = 30, .n_seqs = 1, .n_wanted = 1, .tokens = b.s[0].tokens, .seqs = &q, .wanted = wanted, .logits = logits, .cancel = &yes };
+    struct step st = { .n_rows = 30,
+                       .n_seqs = 1,
+                       .n_wanted = 1,
+                       .tokens = b.s[0].tokens,
+                       .seqs = &q,
+                       .wanted = wanted,
+                       .logits = logits,
+                       .cancel = &yes };
     assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_CANCELLED);
     feed(&b, WHOLE, 30);
     assert_memory_equal(alone, b.s[0].logits, (size_t)30 * ZOO_VOCAB * sizeof *alone);
@@ -538,7 +598,13 @@ static void test_truncated(void **state)
     uint32_t wanted[1] = { 0 };
     zoo_hold(&b.pages, &b.s[0].kv, 0, 30, 0);
     struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].kv.tables };
-    struct step st = { .n_rows = 30, .n_seqs = 1, .n_wanted = 1, .tokens = b.s[0].tokens, .seqs = &q, .wanted = wanted, .logits = logits };
+    struct step st = { .n_rows = 30,
+                       .n_seqs = 1,
+                       .n_wanted = 1,
+                       .tokens = b.s[0].tokens,
+                       .seqs = &q,
+                       .wanted = wanted,
+                       .logits = logits };
     for (uint32_t i = 0; i < 2; i++) assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_IO);
     bench_close(&b);
     zoo_close(&cut);
@@ -556,9 +622,11 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_threads), cmocka_unit_test(test_fusions), cmocka_unit_test(test_cut_by_position),
-        cmocka_unit_test(test_wanted), cmocka_unit_test(test_plan), cmocka_unit_test(test_kv_bytes), cmocka_unit_test(test_too_much), cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite),
-        cmocka_unit_test(test_cancel), cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_fusions),   cmocka_unit_test(test_cut_by_position), cmocka_unit_test(test_wanted),
+        cmocka_unit_test(test_plan),      cmocka_unit_test(test_kv_bytes),        cmocka_unit_test(test_too_much),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_infinite),        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_truncated),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     zoo_free();

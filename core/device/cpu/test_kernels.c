@@ -1,4 +1,5 @@
-/* test_kernels.c: every kernel of every instruction set against float64, at odd lengths, with guards around what it writes. */
+/* test_kernels.c: every kernel of every instruction set against float64, at odd lengths, with guards around what it
+ * writes. */
 #include "device/cpu/kernels.h"
 
 #include <math.h>
@@ -30,7 +31,9 @@ static float noise(float scale)
 }
 
 /* A buffer of n floats at an odd offset with poison before and behind it. */
-struct guarded { float memory[MOST + 2 * GUARD]; };
+struct guarded {
+    float memory[MOST + 2 * GUARD];
+};
 static float *begin(struct guarded *g)
 {
     for (uint32_t i = 0; i < MOST + 2 * GUARD; i++) g->memory[i] = poison;
@@ -45,10 +48,11 @@ static void check_guard(const struct guarded *g, uint32_t n)
 static void close_to(double got, double expected, double relative, double absolute, const char *what)
 {
     if (isinf(expected) && got == expected) return;
-    if (!(fabs(got - expected) <= fabs(expected) * relative + absolute)) fail_msg("%s, %s: %.9g, expected %.9g", table->name, what, got, expected);
+    if (!(fabs(got - expected) <= fabs(expected) * relative + absolute))
+        fail_msg("%s, %s: %.9g, expected %.9g", table->name, what, got, expected);
 }
 
-/* ---- element-wise ------------------------------------------------------------------------------------------------- */
+/* ---- element-wise -------------------------------------------------------------------------------------- */
 
 static void test_sums(void **state)
 {
@@ -66,7 +70,8 @@ static void test_sums(void **state)
         table->scale(y, a, 1.7f, n);
         for (uint32_t i = 0; i < n; i++) assert_true(y[i] == a[i] * 1.7f);
         table->add_scaled(y, b, -0.3f, n);
-        for (uint32_t i = 0; i < n; i++) close_to((double)y[i], (double)(a[i] * 1.7f) - 0.3 * (double)b[i], 1e-6, 1e-6, "add_scaled");
+        for (uint32_t i = 0; i < n; i++)
+            close_to((double)y[i], (double)(a[i] * 1.7f) - 0.3 * (double)b[i], 1e-6, 1e-6, "add_scaled");
         check_guard(&g, n);
     }
 }
@@ -96,7 +101,8 @@ static void test_exp(void **state)
         float x = (float)at, y;
         table->exp(&y, &x, 0.0f, 1);
         const double e = exp((double)x);
-        if (fabs((double)y - e) > 2 * e * 0x1p-24 * 2) fail_msg("%s: e^%.9g = %.9g, expected %.9g", table->name, (double)x, (double)y, e);
+        if (fabs((double)y - e) > 2 * e * 0x1p-24 * 2)
+            fail_msg("%s: e^%.9g = %.9g, expected %.9g", table->name, (double)x, (double)y, e);
     }
     const float edges[6] = { -INFINITY, -100.0f, -87.5f, 0.0f, 200.0f, INFINITY };
     float y[6];
@@ -118,7 +124,9 @@ static void test_maps(void **state)
             for (uint32_t i = 0; i < n; i++) x[i] = noise(i % 7 == 0 ? 30 : i % 3 ? 4 : 0.01f);
             float *y = begin(&g);
             table->map(y, x, n, fn, 2.5f);
-            for (uint32_t i = 0; i < n; i++) close_to((double)y[i], map_of(fn, (double)x[i], 2.5), 4e-6, 1e-9, "map"); /* e^u loses u units: the tails of gelu */
+            for (uint32_t i = 0; i < n; i++)
+                close_to((double)y[i], map_of(fn, (double)x[i], 2.5), 4e-6, 1e-9,
+                         "map"); /* e^u loses u units: the tails of gelu */
             check_guard(&g, n);
             /* One by one: the same bits, wherever the element lay. */
             for (uint32_t i = 0; i < n; i++) {
@@ -143,7 +151,11 @@ static void test_glu(void **state)
             for (uint32_t i = 0; i < n; i++) {
                 const double gate = fmin((double)a[i], 7), up = fmax(-7, fmin(7, (double)b[i]));
                 const double e = fn == WK_GLU_CLAMP ? gate / (1 + exp(-(double)1.702f * gate)) * (up + 1)
-                                                    : map_of(fn == WK_GLU_SILU ? WK_MAP_SILU : fn == WK_GLU_GELU_TANH ? WK_MAP_GELU_TANH : WK_MAP_GELU_ERF, (double)a[i], 0) * (double)b[i];
+                                                    : map_of(fn == WK_GLU_SILU        ? WK_MAP_SILU
+                                                             : fn == WK_GLU_GELU_TANH ? WK_MAP_GELU_TANH
+                                                                                      : WK_MAP_GELU_ERF,
+                                                             (double)a[i], 0) *
+                                                          (double)b[i];
                 close_to((double)y[i], e, 4e-6, 1e-8, "glu");
             }
             check_guard(&g, n);
@@ -185,7 +197,7 @@ static void test_quantize(void **state)
     }
 }
 
-/* ---- norms and rotation ------------------------------------------------------------------------------------------- */
+/* ---- norms and rotation -------------------------------------------------------------------------------- */
 
 static void test_norms(void **state)
 {
@@ -201,9 +213,14 @@ static void test_norms(void **state)
             for (uint32_t i = 0; i < n; i++) square += ((double)x[i] - mean) * ((double)x[i] - mean) / n;
             float *y = begin(&g);
             table->norm(y, x, w, b, n, kind, 1e-5f);
-            for (uint32_t i = 0; i < n; i++) close_to((double)y[i], ((double)x[i] - mean) / sqrt(square + (double)1e-5f) * (double)w[i] + (double)b[i], 2e-6, n == 1 ? 1e-4 : 2e-6, "norm");
+            for (uint32_t i = 0; i < n; i++)
+                close_to((double)y[i],
+                         ((double)x[i] - mean) / sqrt(square + (double)1e-5f) * (double)w[i] + (double)b[i], 2e-6,
+                         n == 1 ? 1e-4 : 2e-6, "norm");
             table->norm(y, x, NULL, NULL, n, kind, 1e-5f);
-            for (uint32_t i = 0; i < n; i++) close_to((double)y[i], ((double)x[i] - mean) / sqrt(square + (double)1e-5f), 2e-6, n == 1 ? 1e-4 : 2e-6, "bare norm");
+            for (uint32_t i = 0; i < n; i++)
+                close_to((double)y[i], ((double)x[i] - mean) / sqrt(square + (double)1e-5f), 2e-6, n == 1 ? 1e-4 : 2e-6,
+                         "bare norm");
             check_guard(&g, n);
         }
 }
@@ -222,28 +239,39 @@ static void test_rope(void **state)
             table->rope(y, x, turn, n, head, style);
             for (uint32_t i = 0; i < n; i++) {
                 const uint32_t p = style == WK_ROPE_HALVES ? i : 2 * i, q = style == WK_ROPE_HALVES ? i + n : 2 * i + 1;
-                close_to((double)y[p], (double)x[p] * (double)turn[i] - (double)x[q] * (double)turn[n + i], 1e-6, 1e-6, "rope");
-                close_to((double)y[q], (double)x[p] * (double)turn[n + i] + (double)x[q] * (double)turn[i], 1e-6, 1e-6, "rope");
+                close_to((double)y[p], (double)x[p] * (double)turn[i] - (double)x[q] * (double)turn[n + i], 1e-6, 1e-6,
+                         "rope");
+                close_to((double)y[q], (double)x[p] * (double)turn[n + i] + (double)x[q] * (double)turn[i], 1e-6, 1e-6,
+                         "rope");
             }
             for (uint32_t i = 2 * n; i < head; i++) assert_true(y[i] == x[i]);
             check_guard(&g, head);
         }
 }
 
-/* ---- attention ---------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------- */
 
-static const struct { uint32_t dk, dv; } heads[] = { { 8, 8 }, { 16, 24 }, { 20, 20 }, { 64, 64 }, { 80, 80 }, { 96, 96 }, { 128, 40 } };
+static const struct {
+    uint32_t dk, dv;
+} heads[] = { { 8, 8 }, { 16, 24 }, { 20, 20 }, { 64, 64 }, { 80, 80 }, { 96, 96 }, { 128, 40 } };
 enum { QUERIES = 11 };
 
-struct pages { void *k, *v; double *keys, *values; };
+struct pages {
+    void *k, *v;
+    double *keys, *values;
+};
 
-static double rounded(float x, uint32_t type) { return type == KV_F16 ? (double)wk_half_to_float(wk_float_to_half(x)) : (double)x; }
+static double rounded(float x, uint32_t type)
+{
+    return type == KV_F16 ? (double)wk_half_to_float(wk_float_to_half(x)) : (double)x;
+}
 
 /* A page with all 32 positions stored, in a scrambled order. */
 static struct pages make_pages(uint32_t dk, uint32_t dv, uint32_t type)
 {
     const size_t size = type == KV_F16 ? 2 : 4, kb = dk * KV_PAGE * size, vb = kv_padded(dv) * KV_PAGE * size;
-    struct pages p = { aligned_alloc(64, kb), aligned_alloc(64, vb), calloc((size_t)dk * KV_PAGE, sizeof(double)), calloc((size_t)dv * KV_PAGE, sizeof(double)) };
+    struct pages p = { aligned_alloc(64, kb), aligned_alloc(64, vb), calloc((size_t)dk * KV_PAGE, sizeof(double)),
+                       calloc((size_t)dv * KV_PAGE, sizeof(double)) };
     assert_true(p.k && p.v && p.keys && p.values);
     memset(p.k, 0xff, kb);
     memset(p.v, 0xff, vb);
@@ -311,7 +339,8 @@ static void test_values(void **state)
                 for (uint32_t i = 0; i < n; i++)
                     for (uint32_t d = 0; d < dv; d++) {
                         double e = 0.25;
-                        for (uint32_t j = first; j < first + count; j++) e += (double)w[i * KV_PAGE + j] * p.values[j * dv + d];
+                        for (uint32_t j = first; j < first + count; j++)
+                            e += (double)w[i * KV_PAGE + j] * p.values[j * dv + d];
                         close_to((double)y[i * wide + d], e, 1e-5, 2e-5, "values");
                     }
                 for (uint32_t d = 0; d < wide; d++) alone[d] = 0.25f;
@@ -330,13 +359,18 @@ static void test_softmax(void **state)
             for (uint32_t hi = 0; hi <= n; hi += 13) {
                 float s[ATTN_SPLIT], raw[ATTN_SPLIT], max, sum;
                 double top = -INFINITY, total = 0;
-                for (uint32_t i = 0; i < n; i++) s[i] = raw[i] = i >= lo && i < hi ? noise(20) : i % 2 ? NAN : INFINITY; /* what is masked may be anything */
-                for (uint32_t i = lo; i < hi; i++) if ((double)raw[i] > top) top = (double)raw[i];
+                for (uint32_t i = 0; i < n; i++)
+                    s[i] = raw[i] = i >= lo && i < hi ? noise(20)
+                                    : i % 2           ? NAN
+                                                      : INFINITY; /* what is masked may be anything */
+                for (uint32_t i = lo; i < hi; i++)
+                    if ((double)raw[i] > top) top = (double)raw[i];
                 for (uint32_t i = lo; i < hi; i++) total += exp((double)raw[i] - top);
                 table->softmax(s, n, lo, hi, &max, &sum);
                 assert_true((double)max == top);
                 close_to((double)sum, total, 1e-5, 0, "softmax sum");
-                for (uint32_t i = 0; i < n; i++) close_to((double)s[i], i >= lo && i < hi ? exp((double)raw[i] - top) : 0, 1e-5, 1e-37, "softmax");
+                for (uint32_t i = 0; i < n; i++)
+                    close_to((double)s[i], i >= lo && i < hi ? exp((double)raw[i] - top) : 0, 1e-5, 1e-37, "softmax");
             }
     float s[32];
     for (uint32_t i = 0; i < 32; i++) s[i] = noise(50);
@@ -359,19 +393,26 @@ static void test_combine(void **state)
     assert_true(y_max == 4.25f);
     close_to((double)y_sum, all, 1e-6, 0, "combined sum");
     table->finish(out, y, y_max, y_sum, NULL, 24);
-    for (uint32_t d = 0; d < 24; d++) close_to((double)out[d], ((double)split[0][d] * a + (double)split[2][d]) / all, 1e-5, 1e-6, "combine");
+    for (uint32_t d = 0; d < 24; d++)
+        close_to((double)out[d], ((double)split[0][d] * a + (double)split[2][d]) / all, 1e-5, 1e-6, "combine");
     table->finish(out, y, y_max, y_sum, &sink, 24);
-    for (uint32_t d = 0; d < 24; d++) close_to((double)out[d], ((double)split[0][d] * a + (double)split[2][d]) / (all + exp(2 - 4.25)), 1e-5, 1e-6, "sink");
+    for (uint32_t d = 0; d < 24; d++)
+        close_to((double)out[d], ((double)split[0][d] * a + (double)split[2][d]) / (all + exp(2 - 4.25)), 1e-5, 1e-6,
+                 "sink");
     const float high = 9.0f;
     table->finish(out, y, y_max, y_sum, &high, 24);
-    for (uint32_t d = 0; d < 24; d++) close_to((double)out[d], ((double)split[0][d] * a + (double)split[2][d]) / (all + exp(9 - 4.25)), 1e-5, 1e-6, "high sink");
+    for (uint32_t d = 0; d < 24; d++)
+        close_to((double)out[d], ((double)split[0][d] * a + (double)split[2][d]) / (all + exp(9 - 4.25)), 1e-5, 1e-6,
+                 "high sink");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums), cmocka_unit_test(test_exp), cmocka_unit_test(test_maps), cmocka_unit_test(test_glu), cmocka_unit_test(test_bounded), cmocka_unit_test(test_quantize),
-        cmocka_unit_test(test_norms), cmocka_unit_test(test_rope), cmocka_unit_test(test_scores), cmocka_unit_test(test_values), cmocka_unit_test(test_softmax), cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_sums),   cmocka_unit_test(test_exp),     cmocka_unit_test(test_maps),
+        cmocka_unit_test(test_glu),    cmocka_unit_test(test_bounded), cmocka_unit_test(test_quantize),
+        cmocka_unit_test(test_norms),  cmocka_unit_test(test_rope),    cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_values), cmocka_unit_test(test_softmax), cmocka_unit_test(test_combine),
     };
     int failed = 0;
     for (uint32_t isa = 0; isa <= plugin_detect_isa(); isa++) {

@@ -1,4 +1,5 @@
-/* test_pool.c: every thread runs, barriers order what is written before and read after, also with far more threads than processors and where others want them. */
+/* test_pool.c: every thread runs, barriers order what is written before and read after, also with far more threads than
+ * processors and where others want them. */
 #include "device/cpu/pool.h"
 
 #include <pthread.h>
@@ -69,13 +70,13 @@ static void test_sleep(void **state)
     free(w.cell);
 }
 
-/* Others want every processor, then no longer: the pool runs with fewer threads and with more again, and every step is whole. */
+/* Others want every processor, then no longer: the pool runs with fewer threads and with more again, and every step is
+ * whole. */
 static _Atomic bool wanted;
 static void *want(void *arg)
 {
     (void)arg;
-    while (wanted) {
-    }
+    while (wanted) {}
     return NULL;
 }
 static void test_busy(void **state)
@@ -89,7 +90,8 @@ static void test_busy(void **state)
     assert_int_equal(pool_open(threads, &w.pool, NULL), WK_OK);
     for (uint32_t after = 0; after < 2; after++) {
         wanted = !after;
-        for (uint32_t i = 0; i < OTHERS && wanted; i++) assert_int_equal(pthread_create(&others[i], NULL, want, NULL), 0);
+        for (uint32_t i = 0; i < OTHERS && wanted; i++)
+            assert_int_equal(pthread_create(&others[i], NULL, want, NULL), 0);
         for (uint32_t run = 0; run < RUNS; run++) {
             pool_run(w.pool, stages, &w);
             assert_true(pool_active(w.pool) >= 1 && pool_active(w.pool) <= threads);
@@ -105,11 +107,25 @@ static void test_busy(void **state)
 static void test_limits(void **state)
 {
     (void)state;
-    static const struct { uint32_t of; const char *limit; uint32_t left; } rows[] = {
-        { 64, "max 100000\n", 64 }, { 64, "200000 100000\n", 2 }, { 64, "150000 100000", 2 }, { 64, "1000 100000", 1 }, { 2, "800000 100000", 2 }, { 8, "18446744073709551615 1", 8 },
-        { 8, "", 8 }, { 8, "0 100000", 8 }, { 8, "100000 0", 8 }, { 8, "x", 8 }, { 8, "100000", 8 },
+    static const struct {
+        uint32_t of;
+        const char *limit;
+        uint32_t left;
+    } rows[] = {
+        { 64, "max 100000\n", 64 },
+        { 64, "200000 100000\n", 2 },
+        { 64, "150000 100000", 2 },
+        { 64, "1000 100000", 1 },
+        { 2, "800000 100000", 2 },
+        { 8, "18446744073709551615 1", 8 },
+        { 8, "", 8 },
+        { 8, "0 100000", 8 },
+        { 8, "100000 0", 8 },
+        { 8, "x", 8 },
+        { 8, "100000", 8 },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_int_equal(pool_within(rows[i].of, rows[i].limit), rows[i].left);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(pool_within(rows[i].of, rows[i].limit), rows[i].left);
 }
 
 static void test_refusal(void **state)
@@ -125,6 +141,8 @@ static void test_refusal(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_barriers), cmocka_unit_test(test_sleep), cmocka_unit_test(test_busy), cmocka_unit_test(test_limits), cmocka_unit_test(test_refusal) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_barriers), cmocka_unit_test(test_sleep),
+                                        cmocka_unit_test(test_busy), cmocka_unit_test(test_limits),
+                                        cmocka_unit_test(test_refusal) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_reference.c: section "the operations" of the tape's design, in double, one operation after the other, nothing fused. */
+/* test_reference.c: section "the operations" of the tape's design, in double, one operation after the other, nothing
+ * fused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +47,8 @@ static void do_embed(struct frame *f)
 {
     for (uint32_t t = 0; t < f->r->n; t++) {
         const size_t row = f->op->u.embed.index == WK_BY_TOKEN ? f->tokens[t] : t + f->op->u.embed.offset;
-        for (uint32_t i = 0; i < f->out_width; i++) f->y[(size_t)t * f->out_width + i] = f->w[0][row * f->out_width + i];
+        for (uint32_t i = 0; i < f->out_width; i++)
+            f->y[(size_t)t * f->out_width + i] = f->w[0][row * f->out_width + i];
     }
 }
 
@@ -81,7 +83,8 @@ static void do_norm(struct frame *f)
         }
         for (uint32_t i = 0; i < run; i++) square += (x[i] - mean) * (x[i] - mean);
         const double factor = 1 / sqrt(square / run + (double)f->op->u.norm.eps);
-        for (uint32_t i = 0; i < run; i++) f->y[g * run + i] = (x[i] - mean) * factor * (f->w[0] ? f->w[0][i] : 1) + (f->w[1] ? f->w[1][i] : 0);
+        for (uint32_t i = 0; i < run; i++)
+            f->y[g * run + i] = (x[i] - mean) * factor * (f->w[0] ? f->w[0][i] : 1) + (f->w[1] ? f->w[1][i] : 0);
     }
 }
 
@@ -95,7 +98,8 @@ static void do_rope(struct frame *f)
             double *y = f->y + (size_t)t * f->width[0] + h;
             memcpy(y, x, head * sizeof *y);
             for (uint32_t i = 0; i < n; i++) {
-                const uint32_t a = f->op->u.rope.style == WK_ROPE_HALVES ? i : 2 * i, b = f->op->u.rope.style == WK_ROPE_HALVES ? i + n : 2 * i + 1;
+                const uint32_t a = f->op->u.rope.style == WK_ROPE_HALVES ? i : 2 * i,
+                               b = f->op->u.rope.style == WK_ROPE_HALVES ? i + n : 2 * i + 1;
                 const double c = cos(t * f->op->u.rope.freq[i]), s = sin(t * f->op->u.rope.freq[i]);
                 y[a] = m * (x[a] * c - x[b] * s);
                 y[b] = m * (x[a] * s + x[b] * c);
@@ -105,14 +109,16 @@ static void do_rope(struct frame *f)
 
 static void attend_one(struct frame *f, uint32_t t, uint32_t h, double *score)
 {
-    const uint32_t heads = f->op->u.attn.heads, kv = f->op->u.attn.kv_heads, dk = f->op->u.attn.head_k, dv = f->op->u.attn.head_v, g = h / (heads / kv);
+    const uint32_t heads = f->op->u.attn.heads, kv = f->op->u.attn.kv_heads, dk = f->op->u.attn.head_k,
+                   dv = f->op->u.attn.head_v, g = h / (heads / kv);
     const double cap = f->op->u.attn.softcap;
     double top = -INFINITY, sum = 0, *y = f->y + ((size_t)t * heads + h) * dv;
     for (uint32_t j = 0; j < f->r->n; j++) {
         score[j] = -INFINITY;
         if (j > t || (f->op->u.attn.window && t - j >= f->op->u.attn.window)) continue;
         double s = 0;
-        for (uint32_t d = 0; d < dk; d++) s += f->in[0][((size_t)t * heads + h) * dk + d] * f->in[1][((size_t)j * kv + g) * dk + d];
+        for (uint32_t d = 0; d < dk; d++)
+            s += f->in[0][((size_t)t * heads + h) * dk + d] * f->in[1][((size_t)j * kv + g) * dk + d];
         s *= f->op->u.attn.scale;
         score[j] = cap != 0 ? cap * tanh(s / cap) : s;
         if (score[j] > top) top = score[j];
@@ -133,10 +139,14 @@ static void do_attention(struct frame *f)
     const uint32_t heads = f->op->u.attn.heads, n = f->r->n;
     double *scores = need((size_t)n * heads * n, sizeof *scores);
     f->r->scores[f->op->out] = scores;
-    for (uint32_t t = 0; t < n; t++) for (uint32_t h = 0; h < heads; h++) attend_one(f, t, h, scores + ((size_t)t * heads + h) * n);
+    for (uint32_t t = 0; t < n; t++)
+        for (uint32_t h = 0; h < heads; h++) attend_one(f, t, h, scores + ((size_t)t * heads + h) * n);
 }
 
-static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x))); }
+static double gelu_tanh(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
 static double gelu_erf(double x) { return 0.5 * x * erfc(-x / sqrt(2)); }
 
 static double map_one(const struct tape_op *op, double x)
@@ -176,15 +186,21 @@ static void do_each(struct frame *f)
     for (size_t i = 0; i < n; i++) {
         const double a = f->in[0][i];
         const size_t row = i / f->width[0] / f->slots[0], slot = i / f->width[0] % f->slots[0];
-        const double b = f->in[1] ? f->in[1][(row * f->slots[1] + (f->slots[1] == 1 ? 0 : slot)) * f->width[1] + (f->width[1] == 1 ? 0 : i % f->width[0])] : 0;
-        f->y[i] = f->op->kind == WK_OP_MAP ? map_one(f->op, a) : f->op->kind == WK_OP_GLU ? glu_one(f->op, a, b) : f->op->kind == WK_OP_ADD ? a + b : a * b;
+        const double b = f->in[1] ? f->in[1][(row * f->slots[1] + (f->slots[1] == 1 ? 0 : slot)) * f->width[1] +
+                                             (f->width[1] == 1 ? 0 : i % f->width[0])]
+                                  : 0;
+        f->y[i] = f->op->kind == WK_OP_MAP   ? map_one(f->op, a)
+                  : f->op->kind == WK_OP_GLU ? glu_one(f->op, a, b)
+                  : f->op->kind == WK_OP_ADD ? a + b
+                                             : a * b;
     }
 }
 
 static void do_cols(struct frame *f)
 {
     for (size_t r = 0; r < (size_t)f->r->n * f->slots[0]; r++)
-        for (uint32_t i = 0; i < f->out_width; i++) f->y[r * f->out_width + i] = f->in[0][r * f->width[0] + f->op->u.cols.first + i];
+        for (uint32_t i = 0; i < f->out_width; i++)
+            f->y[r * f->out_width + i] = f->in[0][r * f->width[0] + f->op->u.cols.first + i];
 }
 
 static void do_route(struct frame *f)
@@ -199,13 +215,16 @@ static void do_route(struct frame *f)
         bool taken[64] = { false };
         for (uint32_t s = 0; s < k; s++) {
             uint32_t best = TAPE_NONE;
-            for (uint32_t e = 0; e < n; e++) if (!taken[e] && (best == TAPE_NONE || r[e] > r[best])) best = e;
+            for (uint32_t e = 0; e < n; e++)
+                if (!taken[e] && (best == TAPE_NONE || r[e] > r[best])) best = e;
             taken[best] = true;
             ids[s] = best;
         }
         for (uint32_t e = 0; e < n; e++) whole += exp(r[e] - r[ids[0]]);
         for (uint32_t s = 0; s < k; s++) picked += exp(r[ids[s]] - r[ids[0]]);
-        for (uint32_t s = 0; s < k; s++) y[s] = exp(r[ids[s]] - r[ids[0]]) / (f->op->u.route.score == WK_SOFTMAX_ALL ? whole : picked) * (double)f->op->u.route.scale;
+        for (uint32_t s = 0; s < k; s++)
+            y[s] = exp(r[ids[s]] - r[ids[0]]) / (f->op->u.route.score == WK_SOFTMAX_ALL ? whole : picked) *
+                   (double)f->op->u.route.scale;
     }
 }
 
@@ -214,7 +233,9 @@ static void do_combine(struct frame *f)
     for (uint32_t t = 0; t < f->r->n; t++)
         for (uint32_t i = 0; i < f->width[0]; i++) {
             double sum = 0;
-            for (uint32_t s = 0; s < f->slots[0]; s++) sum += f->in[1][(size_t)t * f->slots[0] + s] * f->in[0][((size_t)t * f->slots[0] + s) * f->width[0] + i];
+            for (uint32_t s = 0; s < f->slots[0]; s++)
+                sum +=
+                    f->in[1][(size_t)t * f->slots[0] + s] * f->in[0][((size_t)t * f->slots[0] + s) * f->width[0] + i];
             f->y[(size_t)t * f->width[0] + i] = sum;
         }
 }
@@ -233,7 +254,8 @@ static void do_output(struct frame *f)
     double square = 0;
     for (uint32_t i = 0; i < f->width[0]; i++) square += f->in[0][i] * f->in[0][i];
     f->r->embedding = need(f->width[0], sizeof(double));
-    for (uint32_t i = 0; i < f->width[0]; i++) f->r->embedding[i] = f->in[0][i] / (f->op->u.output.flags & WK_EMBEDDING_L2 ? sqrt(square) : 1);
+    for (uint32_t i = 0; i < f->width[0]; i++)
+        f->r->embedding[i] = f->in[0][i] / (f->op->u.output.flags & WK_EMBEDDING_L2 ? sqrt(square) : 1);
 }
 
 /* The plugin's own function, on the rows rounded to F32. */
@@ -248,7 +270,9 @@ static void do_custom(struct frame *f)
             for (uint32_t i = 0; i < f->width[n]; i++) x[n][i] = (float)f->in[n][(size_t)t * f->width[n] + i];
             in[n] = x[n];
         }
-        const struct wk_custom_call call = { sizeof call, 1, n, f->out_width, in, f->width, &t, f->op->u.custom.params, y };
+        const struct wk_custom_call call = {
+            sizeof call, 1, n, f->out_width, in, f->width, &t, f->op->u.custom.params, y
+        };
         f->op->u.custom.def->cpu(&call);
         for (uint32_t i = 0; i < f->out_width; i++) f->y[(size_t)t * f->out_width + i] = y[i];
         for (uint32_t i = 0; i < n; i++) free(x[i]);
@@ -258,10 +282,27 @@ static void do_custom(struct frame *f)
 
 void reference_run(struct reference *r, const struct tape_program *p, const uint32_t *tokens, uint32_t n)
 {
-    static void (*const run[WK_OP_END])(struct frame *) = { [WK_OP_EMBED] = do_embed, [WK_OP_LINEAR] = do_linear, [WK_OP_NORM] = do_norm, [WK_OP_ROPE] = do_rope, [WK_OP_ATTENTION] = do_attention,
-        [WK_OP_MAP] = do_each, [WK_OP_GLU] = do_each, [WK_OP_ADD] = do_each, [WK_OP_MUL] = do_each, [WK_OP_COLS] = do_cols, [WK_OP_ROUTE] = do_route, [WK_OP_EXPERT] = do_linear,
-        [WK_OP_COMBINE] = do_combine, [WK_OP_POOL] = do_pool, [WK_OP_OUTPUT] = do_output, [WK_OP_CUSTOM] = do_custom };
-    *r = (struct reference){ .n = n, .value = need(p->n_values, sizeof *r->value), .ids = need(p->n_values, sizeof *r->ids), .scores = need(p->n_values, sizeof *r->scores), .n_values = p->n_values };
+    static void (*const run[WK_OP_END])(struct frame *) = { [WK_OP_EMBED] = do_embed,
+                                                            [WK_OP_LINEAR] = do_linear,
+                                                            [WK_OP_NORM] = do_norm,
+                                                            [WK_OP_ROPE] = do_rope,
+                                                            [WK_OP_ATTENTION] = do_attention,
+                                                            [WK_OP_MAP] = do_each,
+                                                            [WK_OP_GLU] = do_each,
+                                                            [WK_OP_ADD] = do_each,
+                                                            [WK_OP_MUL] = do_each,
+                                                            [WK_OP_COLS] = do_cols,
+                                                            [WK_OP_ROUTE] = do_route,
+                                                            [WK_OP_EXPERT] = do_linear,
+                                                            [WK_OP_COMBINE] = do_combine,
+                                                            [WK_OP_POOL] = do_pool,
+                                                            [WK_OP_OUTPUT] = do_output,
+                                                            [WK_OP_CUSTOM] = do_custom };
+    *r = (struct reference){ .n = n,
+                             .value = need(p->n_values, sizeof *r->value),
+                             .ids = need(p->n_values, sizeof *r->ids),
+                             .scores = need(p->n_values, sizeof *r->scores),
+                             .n_values = p->n_values };
     for (uint32_t i = 0; i < p->n_ops; i++) {
         struct frame f = { .r = r, .p = p, .op = &p->ops[i], .tokens = tokens };
         double *w0 = tensor_of(p, f.op->t[0]), *w1 = tensor_of(p, f.op->t[1]);

@@ -20,17 +20,23 @@ enum { E = 256, V = ZOO_VOCAB, F = 320, X = 6, K = 3, L = 2, WINDOWS = 4 };
 
 const char *zoo_name(enum zoo_kind kind)
 {
-    static const char *const names[ZOO_KINDS] = { "dense", "learned", "experts", "embedding", "wide", "maps", "windows" };
+    static const char *const names[ZOO_KINDS] = {
+        "dense", "learned", "experts", "embedding", "wide", "maps", "windows"
+    };
     return names[kind];
 }
 
-/* ---- recordings ------------------------------------------------------------------------------------------------------------------- */
+/* ---- recordings ---------------------------------------------------------------------------------------- */
 
-static struct wk_rows range(const char *name, uint32_t total, uint32_t first, uint32_t n) { return (struct wk_rows){ name, total, first, n, 0 }; }
+static struct wk_rows range(const char *name, uint32_t total, uint32_t first, uint32_t n)
+{
+    return (struct wk_rows){ name, total, first, n, 0 };
+}
 
 static wk_val gated(const struct wk_builder *b, wk_val h, uint32_t fn)
 {
-    return wk_linear(b, wk_glu(b, fn, wk_linear(b, h, "ffn_gate", F, 0), wk_linear(b, h, "ffn_up", F, 0)), "ffn_down", E, 0);
+    return wk_linear(b, wk_glu(b, fn, wk_linear(b, h, "ffn_gate", F, 0), wk_linear(b, h, "ffn_up", F, 0)), "ffn_down",
+                     E, 0);
 }
 
 static void dense_record(const struct wk_builder *b, const void *model)
@@ -46,24 +52,31 @@ static void dense_record(const struct wk_builder *b, const void *model)
         wk_layer(b, l);
         att.window = l ? 0 : 40;
         wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_linear_rows(b, h, range("attn_qkv", QKV, 0, H * D), WK_REQ), k = wk_linear_rows(b, h, range("attn_qkv", QKV, H * D, G * D), WK_REQ);
+        wk_val q = wk_linear_rows(b, h, range("attn_qkv", QKV, 0, H * D), WK_REQ),
+               k = wk_linear_rows(b, h, range("attn_qkv", QKV, H * D, G * D), WK_REQ);
         wk_val v = wk_linear_rows(b, h, range("attn_qkv", QKV, (H + G) * D, G * D), WK_REQ);
         q = wk_rope(b, wk_head_norm(b, q, "attn_q_norm", D, 1e-6f), D, &rope);
         k = wk_rope(b, wk_head_norm(b, k, "attn_k_norm", D, 1e-6f), D, &rope);
-        x = wk_add(b, x, wk_rms_norm(b, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", E, WK_REQ), "post_norm", 1e-5f));
+        x = wk_add(b, x,
+                   wk_rms_norm(b, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", E, WK_REQ),
+                               "post_norm", 1e-5f));
         x = wk_add(b, x, gated(b, wk_rms_norm(b, x, "ffn_norm", 1e-5f), l ? WK_GLU_GELU_TANH : WK_GLU_SILU));
     }
     wk_end_layers(b);
     wk_logits(b, wk_softcap(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "token_embd", V, 0), 5.0f));
 }
 
-static uint32_t swirl_width(const uint32_t *in_width, uint32_t n_in) { return n_in == 2 && in_width[0] == in_width[1] ? in_width[0] : 0; }
+static uint32_t swirl_width(const uint32_t *in_width, uint32_t n_in)
+{
+    return n_in == 2 && in_width[0] == in_width[1] ? in_width[0] : 0;
+}
 static void swirl(const struct wk_custom_call *c)
 {
     const float *p = c->params;
     for (uint32_t r = 0; r < c->n_rows; r++)
         for (uint32_t i = 0; i < c->out_width; i++)
-            c->out[r * c->out_width + i] = c->in[0][r * c->in_width[0] + i] * p[0] + c->in[1][r * c->in_width[1] + i] * (1.0f / (1.0f + (float)c->position[r]));
+            c->out[r * c->out_width + i] = c->in[0][r * c->in_width[0] + i] * p[0] +
+                                           c->in[1][r * c->in_width[1] + i] * (1.0f / (1.0f + (float)c->position[r]));
 }
 static const struct wk_custom_def swirl_def = { sizeof swirl_def, 0, "swirl", swirl_width, swirl };
 
@@ -77,7 +90,8 @@ static void record_learned(const struct wk_builder *b, bool custom)
     for (uint32_t l = 0; l < L; l++) {
         wk_layer(b, l);
         wk_val h = wk_layer_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_linear(b, h, "attn_q", H * DK, WK_REQ), k = wk_linear(b, h, "attn_k", G * DK, WK_NONE), v = wk_linear(b, h, "attn_v", G * DV, WK_REQ);
+        wk_val q = wk_linear(b, h, "attn_q", H * DK, WK_REQ), k = wk_linear(b, h, "attn_k", G * DK, WK_NONE),
+               v = wk_linear(b, h, "attn_v", G * DV, WK_REQ);
         x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", E, WK_REQ));
         h = wk_layer_norm(b, x, "ffn_norm", 1e-5f);
         wk_val u = wk_linear(b, h, "ffn_up", F, WK_REQ);
@@ -85,7 +99,8 @@ static void record_learned(const struct wk_builder *b, bool custom)
         x = wk_add(b, x, wk_linear(b, u, "ffn_down", E, WK_REQ));
         /* A gate of one column, halves of a row, and each of the other maps. */
         wk_val gate = wk_map(b, wk_linear(b, h, "gate", 1, WK_REQ), WK_MAP_SIGMOID, 0);
-        wk_val low = wk_map(b, wk_cols(b, h, 0, E / 2), WK_MAP_TANH, 0), high = wk_map(b, wk_cols(b, h, E / 2, E / 2), WK_MAP_SILU, 0);
+        wk_val low = wk_map(b, wk_cols(b, h, 0, E / 2), WK_MAP_TANH, 0),
+               high = wk_map(b, wk_cols(b, h, E / 2, E / 2), WK_MAP_SILU, 0);
         wk_val in[2] = { wk_mul(b, low, gate), wk_map(b, wk_mul(b, high, low), WK_MAP_RELU, 0) };
         wk_val joined = custom ? wk_custom(b, &swirl_def, in, 2, &half, sizeof half) : wk_add(b, in[0], in[1]);
         x = wk_add(b, x, wk_linear(b, joined, "mix", E, WK_NONE));
@@ -120,12 +135,14 @@ static void experts_record(const struct wk_builder *b, const void *model)
         wk_layer(b, l);
         att.window = l == 1 ? 70 : 0;
         wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, WK_REQ), D, &rope), k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, WK_REQ), D, &rope);
+        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, WK_REQ), D, &rope),
+               k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, WK_REQ), D, &rope);
         wk_val a = wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, WK_REQ), "attn_sinks", &att);
         x = wk_add(b, x, wk_linear(b, a, "attn_output", E, WK_REQ));
         h = wk_rms_norm(b, x, "ffn_norm", 1e-5f);
         wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", X, WK_REQ), K, scores[l], l ? 1.5f : 1.0f);
-        wk_val g = wk_expert(b, h, r, "ffn_gate_exps", X, F, l == 0 ? WK_REQ : WK_NONE), u = wk_expert(b, h, r, "ffn_up_exps", X, F, l == 0 ? WK_REQ : WK_NONE);
+        wk_val g = wk_expert(b, h, r, "ffn_gate_exps", X, F, l == 0 ? WK_REQ : WK_NONE),
+               u = wk_expert(b, h, r, "ffn_up_exps", X, F, l == 0 ? WK_REQ : WK_NONE);
         wk_val f = l == 0 ? wk_glu_op(b, WK_GLU_CLAMP, g, u, 1.702f, 2.0f) : wk_glu(b, WK_GLU_GELU_ERF, g, u);
         x = wk_add(b, x, wk_combine(b, wk_expert(b, f, r, "ffn_down_exps", X, E, l == 0 ? WK_REQ : WK_NONE), r));
         if (l == 2) {
@@ -148,8 +165,11 @@ static void embedding_record(const struct wk_builder *b, const void *model)
     wk_val x = wk_embed(b, "token_embd", V, E);
     wk_layer(b, 0);
     wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-    wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope), k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
-    x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
+    wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope),
+           k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
+    x = wk_add(
+        b, x,
+        wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
     wk_end_layers(b);
     x = wk_rms_norm(b, x, "output_norm", 1e-5f);
     wk_embedding(b, wk_pool(b, x, WK_POOL_MEAN), WK_EMBEDDING_L2);
@@ -164,7 +184,8 @@ static void wide_record(const struct wk_builder *b, const void *model)
     wk_val x = wk_embed(b, "token_embd", V, E);
     wk_layer(b, 0);
     wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-    wk_val a = wk_attention(b, wk_linear(b, h, "attn_q", H * D, 0), wk_linear(b, h, "attn_k", D, 0), wk_linear(b, h, "attn_v", D, 0), NULL, &att);
+    wk_val a = wk_attention(b, wk_linear(b, h, "attn_q", H * D, 0), wk_linear(b, h, "attn_k", D, 0),
+                            wk_linear(b, h, "attn_v", D, 0), NULL, &att);
     x = wk_add(b, x, wk_linear(b, a, "attn_output", E, 0));
     wk_end_layers(b);
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
@@ -184,8 +205,11 @@ static void windows_record(const struct wk_builder *b, const void *model)
         wk_layer(b, l);
         att.window = widths[l];
         wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope), k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
-        x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
+        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope),
+               k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
+        x = wk_add(
+            b, x,
+            wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
     }
     wk_end_layers(b);
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
@@ -201,10 +225,19 @@ static wk_status open_nothing(const struct wk_meta *meta, void **model, const st
 static void close_nothing(void *model) { (void)model; }
 
 static const char *const arch_names[] = { "zoo" };
-#define ZOO_ARCH(r) { .struct_size = sizeof(struct wk_arch), .n_names = 1, .names = arch_names, .open = open_nothing, .record = r, .close = close_nothing }
-static const struct wk_arch archs[ZOO_KINDS] = { ZOO_ARCH(dense_record), ZOO_ARCH(learned_record), ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record), ZOO_ARCH(wide_record), ZOO_ARCH(maps_record), ZOO_ARCH(windows_record) };
+#define ZOO_ARCH(r)                          \
+    { .struct_size = sizeof(struct wk_arch), \
+      .n_names = 1,                          \
+      .names = arch_names,                   \
+      .open = open_nothing,                  \
+      .record = r,                           \
+      .close = close_nothing }
+static const struct wk_arch archs[ZOO_KINDS] = { ZOO_ARCH(dense_record),   ZOO_ARCH(learned_record),
+                                                 ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record),
+                                                 ZOO_ARCH(wide_record),    ZOO_ARCH(maps_record),
+                                                 ZOO_ARCH(windows_record) };
 
-/* ---- files ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 static uint64_t seed;
 static double uniform(void)
@@ -215,7 +248,8 @@ static double uniform(void)
 static float noise(void) { return (float)((uniform() + uniform() + uniform() + uniform() - 2.0) * 1.73); }
 
 /* rows x cols x slabs of deviation `scale` around `mean`, in a type that the columns allow. */
-static void put(struct gguf_build *g, const struct plugin_registry *plugins, const char *name, uint32_t rows, uint32_t cols, uint32_t slabs, float mean, float scale, bool plain)
+static void put(struct gguf_build *g, const struct plugin_registry *plugins, const char *name, uint32_t rows,
+                uint32_t cols, uint32_t slabs, float mean, float scale, bool plain)
 {
     enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q5_0 = 6, TYPE_Q8_0 = 8, TYPE_Q4_K = 12, TYPE_Q6_K = 14 };
     static uint32_t turn;
@@ -223,65 +257,108 @@ static void put(struct gguf_build *g, const struct plugin_registry *plugins, con
     float *v = malloc(n * sizeof *v);
     assert_non_null(v);
     for (size_t i = 0; i < n; i++) v[i] = mean + scale * noise();
-    if (!strcmp(name, "token_embd.weight") && plain) for (uint32_t i = 0; i < cols; i++) v[(size_t)ZOO_BAD_TOKEN * cols + i] = INFINITY;
+    if (!strcmp(name, "token_embd.weight") && plain)
+        for (uint32_t i = 0; i < cols; i++) v[(size_t)ZOO_BAD_TOKEN * cols + i] = INFINITY;
     turn++;
-    const uint32_t type = plain ? TYPE_F32 : cols % 256 == 0 ? (turn % 2 ? TYPE_Q4_K : TYPE_Q6_K) : cols % 32 == 0 ? (turn % 2 ? TYPE_Q5_0 : TYPE_Q8_0) : TYPE_F16;
+    const uint32_t type = plain             ? TYPE_F32
+                          : cols % 256 == 0 ? (turn % 2 ? TYPE_Q4_K : TYPE_Q6_K)
+                          : cols % 32 == 0  ? (turn % 2 ? TYPE_Q5_0 : TYPE_Q8_0)
+                                            : TYPE_F16;
     const struct wk_type_cpu *t = plugin_find_type(plugins, type, NULL);
     if (!t) fail_msg("no plugin serves type %u", type);
     const size_t bytes = n / t->block * t->block_bytes;
     void *blocks = malloc(bytes);
     assert_non_null(blocks);
-    if (type == TYPE_F32) memcpy(blocks, v, bytes);
-    else assert_int_equal(t->quantize(blocks, v, n, NULL), WK_OK);
+    if (type == TYPE_F32)
+        memcpy(blocks, v, bytes);
+    else
+        assert_int_equal(t->quantize(blocks, v, n, NULL), WK_OK);
     gguf_build_tensor(g, name, type, rows, cols, slabs, blocks, bytes);
     free(blocks);
     free(v);
 }
 
-struct shape { const char *name; uint32_t rows, cols, slabs; };
+struct shape {
+    const char *name;
+    uint32_t rows, cols, slabs;
+};
 
-static void put_all(struct gguf_build *g, const struct plugin_registry *plugins, enum zoo_kind kind, const struct shape *s, uint32_t n, uint32_t layers)
+static void put_all(struct gguf_build *g, const struct plugin_registry *plugins, enum zoo_kind kind,
+                    const struct shape *s, uint32_t n, uint32_t layers)
 {
     for (uint32_t l = 0; l < layers; l++)
         for (uint32_t i = 0; i < n; i++) {
             char name[64];
-            const bool weight = s[i].rows > 1 && strstr(s[i].name, "bias") == NULL, norm = strstr(s[i].name, "norm.weight") != NULL;
+            const bool weight = s[i].rows > 1 && strstr(s[i].name, "bias") == NULL,
+                       norm = strstr(s[i].name, "norm.weight") != NULL;
             if (strncmp(s[i].name, "blk.", 4)) {
                 if (l) continue;
                 (void)snprintf(name, sizeof name, "%s", s[i].name);
-            } else (void)snprintf(name, sizeof name, "blk.%u.%s", l, s[i].name + 4);
+            } else
+                (void)snprintf(name, sizeof name, "blk.%u.%s", l, s[i].name + 4);
             /* The router is F32 as in real files; so are tables that are no head too. */
-            const bool plain = !weight || strstr(name, "gate_inp") || (strstr(name, "_embd.weight") && kind != ZOO_DENSE);
-            const float scale = !weight ? (norm ? 0.2f : 0.3f) : strstr(name, "_embd") ? 1.0f : 1.0f / sqrtf((float)s[i].cols);
+            const bool plain =
+                !weight || strstr(name, "gate_inp") || (strstr(name, "_embd.weight") && kind != ZOO_DENSE);
+            const float scale = !weight                 ? (norm ? 0.2f : 0.3f)
+                                : strstr(name, "_embd") ? 1.0f
+                                                        : 1.0f / sqrtf((float)s[i].cols);
             put(g, plugins, name, s[i].rows, s[i].cols, s[i].slabs, norm ? 1.0f : 0.0f, scale, plain);
         }
 }
 
 static const struct shape dense_shapes[] = {
-    { "token_embd.weight", V, E, 1 }, { "output_norm.weight", 1, E, 1 }, { "blk.attn_norm.weight", 1, E, 1 }, { "blk.attn_qkv.weight", 200, E, 1 }, { "blk.attn_qkv.bias", 1, 200, 1 },
-    { "blk.attn_q_norm.weight", 1, 20, 1 }, { "blk.attn_k_norm.weight", 1, 20, 1 }, { "blk.attn_output.weight", E, 120, 1 }, { "blk.attn_output.bias", 1, E, 1 },
-    { "blk.post_norm.weight", 1, E, 1 }, { "blk.ffn_norm.weight", 1, E, 1 }, { "blk.ffn_gate.weight", F, E, 1 }, { "blk.ffn_up.weight", F, E, 1 }, { "blk.ffn_down.weight", E, F, 1 },
+    { "token_embd.weight", V, E, 1 },       { "output_norm.weight", 1, E, 1 },
+    { "blk.attn_norm.weight", 1, E, 1 },    { "blk.attn_qkv.weight", 200, E, 1 },
+    { "blk.attn_qkv.bias", 1, 200, 1 },     { "blk.attn_q_norm.weight", 1, 20, 1 },
+    { "blk.attn_k_norm.weight", 1, 20, 1 }, { "blk.attn_output.weight", E, 120, 1 },
+    { "blk.attn_output.bias", 1, E, 1 },    { "blk.post_norm.weight", 1, E, 1 },
+    { "blk.ffn_norm.weight", 1, E, 1 },     { "blk.ffn_gate.weight", F, E, 1 },
+    { "blk.ffn_up.weight", F, E, 1 },       { "blk.ffn_down.weight", E, F, 1 },
 };
 static const struct shape learned_shapes[] = {
-    { "token_embd.weight", V, E, 1 }, { "position_embd.weight", ZOO_CONTEXT, E, 1 }, { "output_norm.weight", 1, E, 1 }, { "output_norm.bias", 1, E, 1 }, { "output.weight", V, E, 1 },
-    { "output.bias", 1, V, 1 }, { "blk.attn_norm.weight", 1, E, 1 }, { "blk.attn_norm.bias", 1, E, 1 }, { "blk.attn_q.weight", 64, E, 1 }, { "blk.attn_q.bias", 1, 64, 1 },
-    { "blk.attn_k.weight", 64, E, 1 }, { "blk.attn_v.weight", 96, E, 1 }, { "blk.attn_v.bias", 1, 96, 1 }, { "blk.attn_output.weight", E, 96, 1 }, { "blk.attn_output.bias", 1, E, 1 },
-    { "blk.ffn_norm.weight", 1, E, 1 }, { "blk.ffn_norm.bias", 1, E, 1 }, { "blk.ffn_up.weight", F, E, 1 }, { "blk.ffn_up.bias", 1, F, 1 }, { "blk.ffn_down.weight", E, F, 1 },
-    { "blk.ffn_down.bias", 1, E, 1 }, { "blk.gate.weight", 1, E, 1 }, { "blk.gate.bias", 1, 1, 1 }, { "blk.mix.weight", E, E / 2, 1 },
+    { "token_embd.weight", V, E, 1 },    { "position_embd.weight", ZOO_CONTEXT, E, 1 },
+    { "output_norm.weight", 1, E, 1 },   { "output_norm.bias", 1, E, 1 },
+    { "output.weight", V, E, 1 },        { "output.bias", 1, V, 1 },
+    { "blk.attn_norm.weight", 1, E, 1 }, { "blk.attn_norm.bias", 1, E, 1 },
+    { "blk.attn_q.weight", 64, E, 1 },   { "blk.attn_q.bias", 1, 64, 1 },
+    { "blk.attn_k.weight", 64, E, 1 },   { "blk.attn_v.weight", 96, E, 1 },
+    { "blk.attn_v.bias", 1, 96, 1 },     { "blk.attn_output.weight", E, 96, 1 },
+    { "blk.attn_output.bias", 1, E, 1 }, { "blk.ffn_norm.weight", 1, E, 1 },
+    { "blk.ffn_norm.bias", 1, E, 1 },    { "blk.ffn_up.weight", F, E, 1 },
+    { "blk.ffn_up.bias", 1, F, 1 },      { "blk.ffn_down.weight", E, F, 1 },
+    { "blk.ffn_down.bias", 1, E, 1 },    { "blk.gate.weight", 1, E, 1 },
+    { "blk.gate.bias", 1, 1, 1 },        { "blk.mix.weight", E, E / 2, 1 },
 };
 static const struct shape experts_shapes[] = {
-    { "token_embd.weight", V, E, 1 }, { "output_norm.weight", 1, E, 1 }, { "output.weight", V, E, 1 }, { "blk.attn_norm.weight", 1, E, 1 }, { "blk.attn_q.weight", 256, E, 1 },
-    { "blk.attn_q.bias", 1, 256, 1 }, { "blk.attn_k.weight", 64, E, 1 }, { "blk.attn_k.bias", 1, 64, 1 }, { "blk.attn_v.weight", 64, E, 1 }, { "blk.attn_v.bias", 1, 64, 1 },
-    { "blk.attn_sinks.weight", 1, 8, 1 }, { "blk.attn_output.weight", E, 256, 1 }, { "blk.attn_output.bias", 1, E, 1 }, { "blk.ffn_norm.weight", 1, E, 1 },
-    { "blk.ffn_gate_inp.weight", X, E, 1 }, { "blk.ffn_gate_inp.bias", 1, X, 1 }, { "blk.ffn_gate_exps.weight", F, E, X }, { "blk.ffn_up_exps.weight", F, E, X }, { "blk.ffn_down_exps.weight", E, F, X },
+    { "token_embd.weight", V, E, 1 },
+    { "output_norm.weight", 1, E, 1 },
+    { "output.weight", V, E, 1 },
+    { "blk.attn_norm.weight", 1, E, 1 },
+    { "blk.attn_q.weight", 256, E, 1 },
+    { "blk.attn_q.bias", 1, 256, 1 },
+    { "blk.attn_k.weight", 64, E, 1 },
+    { "blk.attn_k.bias", 1, 64, 1 },
+    { "blk.attn_v.weight", 64, E, 1 },
+    { "blk.attn_v.bias", 1, 64, 1 },
+    { "blk.attn_sinks.weight", 1, 8, 1 },
+    { "blk.attn_output.weight", E, 256, 1 },
+    { "blk.attn_output.bias", 1, E, 1 },
+    { "blk.ffn_norm.weight", 1, E, 1 },
+    { "blk.ffn_gate_inp.weight", X, E, 1 },
+    { "blk.ffn_gate_inp.bias", 1, X, 1 },
+    { "blk.ffn_gate_exps.weight", F, E, X },
+    { "blk.ffn_up_exps.weight", F, E, X },
+    { "blk.ffn_down_exps.weight", E, F, X },
 };
 static const struct shape embedding_shapes[] = {
-    { "token_embd.weight", V, E, 1 }, { "output_norm.weight", 1, E, 1 }, { "output.weight", V, E, 1 }, { "blk.attn_norm.weight", 1, E, 1 }, { "blk.attn_q.weight", 128, E, 1 },
-    { "blk.attn_k.weight", 64, E, 1 }, { "blk.attn_v.weight", 64, E, 1 }, { "blk.attn_output.weight", E, 128, 1 },
+    { "token_embd.weight", V, E, 1 },    { "output_norm.weight", 1, E, 1 },       { "output.weight", V, E, 1 },
+    { "blk.attn_norm.weight", 1, E, 1 }, { "blk.attn_q.weight", 128, E, 1 },      { "blk.attn_k.weight", 64, E, 1 },
+    { "blk.attn_v.weight", 64, E, 1 },   { "blk.attn_output.weight", E, 128, 1 },
 };
 static const struct shape wide_shapes[] = {
-    { "token_embd.weight", V, E, 1 }, { "output_norm.weight", 1, E, 1 }, { "output.weight", V, E, 1 }, { "blk.attn_norm.weight", 1, E, 1 }, { "blk.attn_q.weight", 352, E, 1 },
-    { "blk.attn_k.weight", 32, E, 1 }, { "blk.attn_v.weight", 32, E, 1 }, { "blk.attn_output.weight", E, 352, 1 },
+    { "token_embd.weight", V, E, 1 },    { "output_norm.weight", 1, E, 1 },       { "output.weight", V, E, 1 },
+    { "blk.attn_norm.weight", 1, E, 1 }, { "blk.attn_q.weight", 352, E, 1 },      { "blk.attn_k.weight", 32, E, 1 },
+    { "blk.attn_v.weight", 32, E, 1 },   { "blk.attn_output.weight", E, 352, 1 },
 };
 
 static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_registry *plugins)
@@ -311,28 +388,44 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
 }
 
 static const struct wk_type_cpu *find_type(void *user, uint32_t type) { return plugin_find_type(user, type, NULL); }
-static void describe_types(void *user, char *text, size_t cap) { (void)plugin_describe(user, WK_KIND_QUANT, text, cap); }
+static void describe_types(void *user, char *text, size_t cap)
+{
+    (void)plugin_describe(user, WK_KIND_QUANT, text, cap);
+}
 
-struct tape_program *zoo_record(const struct gguf *file, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t fuse, const char *const *taps, uint32_t n_taps)
+struct tape_program *zoo_record(const struct gguf *file, enum zoo_kind kind, const struct plugin_registry *plugins,
+                                uint32_t fuse, const char *const *taps, uint32_t n_taps)
 {
     static char text[4096];
     const struct wk_err err = { text, sizeof text };
     struct tape_program *p;
-    const struct tape_options o = { .context = ZOO_CONTEXT, .fuse = fuse, .taps = taps, .n_taps = n_taps, .find_type = find_type, .describe_types = describe_types,
+    const struct tape_options o = { .context = ZOO_CONTEXT,
+                                    .fuse = fuse,
+                                    .taps = taps,
+                                    .n_taps = n_taps,
+                                    .find_type = find_type,
+                                    .describe_types = describe_types,
                                     .user = (void *)(uintptr_t)plugins };
     if (tape_record(&archs[kind], file, &o, &p, &err)) fail_msg("%s: %s", zoo_name(kind), text);
     return p;
 }
 
 /* Each kind's file, made when first asked for: quantizing takes longer than the tests. */
-static struct { struct gguf_build *build; struct gguf *file; const void *bytes; size_t size; } files[ZOO_KINDS];
+static struct {
+    struct gguf_build *build;
+    struct gguf *file;
+    const void *bytes;
+    size_t size;
+} files[ZOO_KINDS];
 
-void zoo_open(struct zoo *z, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t fuse, const char *const *taps, uint32_t n_taps)
+void zoo_open(struct zoo *z, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t fuse,
+              const char *const *taps, uint32_t n_taps)
 {
     if (!files[kind].build) {
         files[kind].build = build_file(kind, plugins);
         files[kind].bytes = gguf_build_bytes(files[kind].build, &files[kind].size);
-        if (gguf_open_memory(files[kind].bytes, files[kind].size, zoo_name(kind), &files[kind].file, NULL)) fail_msg("%s: cannot open what was built", zoo_name(kind));
+        if (gguf_open_memory(files[kind].bytes, files[kind].size, zoo_name(kind), &files[kind].file, NULL))
+            fail_msg("%s: cannot open what was built", zoo_name(kind));
     }
     z->file = files[kind].file;
     z->program = zoo_record(z->file, kind, plugins, fuse, taps, n_taps);
@@ -356,11 +449,12 @@ void zoo_save(enum zoo_kind kind, const char *path)
     assert_int_equal(fclose(f), 0);
 }
 
-/* ---- pages ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- pages --------------------------------------------------------------------------------------------- */
 
 enum { BLOCKS = ZOO_CONTEXT / KV_PAGE };
 
-void zoo_pages_open(struct zoo_pages *p, const struct tape_program *program, const struct memory_plan *plan, uint32_t order)
+void zoo_pages_open(struct zoo_pages *p, const struct tape_program *program, const struct memory_plan *plan,
+                    uint32_t order)
 {
     *p = (struct zoo_pages){ .program = program };
     for (uint32_t g = 0; g < program->n_groups; g++) {
@@ -400,7 +494,8 @@ void zoo_tables_close(struct zoo_tables *t)
 void zoo_hold(struct zoo_pages *p, struct zoo_tables *t, uint32_t position, uint32_t n, uint32_t back)
 {
     for (uint32_t g = 0; g < p->program->n_groups; g++) {
-        const uint32_t from = kv_first(p->program->groups[g].window, position > back ? position - back : 0) / KV_PAGE, end = (uint32_t)kv_pages_of(position + n);
+        const uint32_t from = kv_first(p->program->groups[g].window, position > back ? position - back : 0) / KV_PAGE,
+                       end = (uint32_t)kv_pages_of(position + n);
         for (uint32_t i = 0; i < BLOCKS; i++) {
             if ((i >= from && i < end) || t->pages[g][i] == UINT32_MAX) continue;
             p->free[g][p->n_free[g]++] = t->pages[g][i];

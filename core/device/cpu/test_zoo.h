@@ -8,7 +8,8 @@
 enum { ZOO_VOCAB = 100, ZOO_CONTEXT = 1536, ZOO_BAD_TOKEN = 99 /* its embedding is infinite, but in ZOO_DENSE */ };
 
 enum zoo_kind {
-    ZOO_DENSE,     /* row ranges of a fused tensor, biases, head norms, partial rotation, grouped heads, windows, soft-caps, tied head */
+    ZOO_DENSE, /* row ranges of a fused tensor, biases, head norms, partial rotation, grouped heads, windows, soft-caps,
+                  tied head */
     ZOO_LEARNED,   /* learned positions, layer norm, heads of unequal k and v, every map, mul, cols, custom */
     ZOO_EXPERTS,   /* all routes, experts with biases, clamped and erf gates, sinks, a shared expert */
     ZOO_EMBEDDING, /* mean pooling, L2 */
@@ -25,31 +26,43 @@ struct zoo {
 };
 
 /* Fails the test on any error. */
-void zoo_open(struct zoo *z, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t fuse, const char *const *taps, uint32_t n_taps);
+void zoo_open(struct zoo *z, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t fuse,
+              const char *const *taps, uint32_t n_taps);
 void zoo_close(struct zoo *z);
 void zoo_free(void);
 /* Writes the bytes of a kind that was opened to a file. */
 void zoo_save(enum zoo_kind kind, const char *path);
 /* Records the tape of an open file of this kind. */
-struct tape_program *zoo_record(const struct gguf *file, enum zoo_kind kind, const struct plugin_registry *plugins, uint32_t fuse, const char *const *taps, uint32_t n_taps);
+struct tape_program *zoo_record(const struct gguf *file, enum zoo_kind kind, const struct plugin_registry *plugins,
+                                uint32_t fuse, const char *const *taps, uint32_t n_taps);
 
-/* The pages of a device's cache, dealt to sequences as a step needs them and taken back behind windows, so that every page serves many. */
+/* The pages of a device's cache, dealt to sequences as a step needs them and taken back behind windows, so that every
+ * page serves many. */
 struct memory_plan;
-struct zoo_pages { const struct tape_program *program; uint32_t *free[TAPE_MAX_GROUPS], n_free[TAPE_MAX_GROUPS]; };
-struct zoo_tables { uint32_t *pages[TAPE_MAX_GROUPS]; const uint32_t *tables[TAPE_MAX_GROUPS]; }; /* UINT32_MAX: no page */
-void zoo_pages_open(struct zoo_pages *p, const struct tape_program *program, const struct memory_plan *plan, uint32_t order); /* order 0: ascending, else shuffled by it */
+struct zoo_pages {
+    const struct tape_program *program;
+    uint32_t *free[TAPE_MAX_GROUPS], n_free[TAPE_MAX_GROUPS];
+};
+struct zoo_tables {
+    uint32_t *pages[TAPE_MAX_GROUPS];
+    const uint32_t *tables[TAPE_MAX_GROUPS];
+}; /* UINT32_MAX: no page */
+void zoo_pages_open(struct zoo_pages *p, const struct tape_program *program, const struct memory_plan *plan,
+                    uint32_t order); /* order 0: ascending, else shuffled by it */
 void zoo_pages_close(struct zoo_pages *p);
 void zoo_tables_open(struct zoo_tables *t, uint32_t n_groups);
 void zoo_tables_close(struct zoo_tables *t);
-/* The sequence has pages for what its rows [position, position + n) see and store, and for no more; but for what rows up to `back` positions before see. */
+/* The sequence has pages for what its rows [position, position + n) see and store, and for no more; but for what rows
+ * up to `back` positions before see. */
 void zoo_hold(struct zoo_pages *p, struct zoo_tables *t, uint32_t position, uint32_t n, uint32_t back);
 
-/* Every value of a program for one sequence of n tokens, operation by operation, in double. value[v]: [n][slots * width]. */
+/* Every value of a program for one sequence of n tokens, operation by operation, in double. value[v]: [n][slots *
+ * width]. */
 struct reference {
     uint32_t n;
-    double **value;   /* [n_values] */
-    uint32_t **ids;   /* [n_values], of routes */
-    double **scores;  /* [n_values], of attentions: [n][heads][n], -inf where nothing is seen */
+    double **value;  /* [n_values] */
+    uint32_t **ids;  /* [n_values], of routes */
+    double **scores; /* [n_values], of attentions: [n][heads][n], -inf where nothing is seen */
     double *embedding;
     uint32_t n_values;
 };

@@ -1,8 +1,9 @@
 /* weights.c: what the executor keeps of the file.
  *
- * A matrix is kept as packed tiles, but opening packs nothing: the thread that first needs a tile packs it, straight from the mapping, so
- * a model is ready at once and pays page by page. Small vectors (norms, biases, sinks) become F32 at open. Embedding tables stay in the file; a
- * step reads a handful of their rows. Every read of the mapping is guarded: a file that shrinks fails the step, not the process. */
+ * A matrix is kept as packed tiles, but opening packs nothing: the thread that first needs a tile packs it, straight
+ * from the mapping, so a model is ready at once and pays page by page. Small vectors (norms, biases, sinks) become F32
+ * at open. Embedding tables stay in the file; a step reads a handful of their rows. Every read of the mapping is
+ * guarded: a file that shrinks fails the step, not the process. */
 #include "device/cpu/cpu.h"
 
 #include <stdio.h>
@@ -11,7 +12,10 @@
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
 
-static uint64_t row_bytes(const struct tape_tensor *t) { return (uint64_t)(t->cols / t->type->block) * t->type->block_bytes; }
+static uint64_t row_bytes(const struct tape_tensor *t)
+{
+    return (uint64_t)(t->cols / t->type->block) * t->type->block_bytes;
+}
 
 static const uint8_t *tensor_bytes(const struct executor *x, const struct tape_tensor *t)
 {
@@ -44,8 +48,16 @@ static void add_matrix(struct executor *x, uint32_t tensor, uint32_t first, uint
     if (weights_matrix(x, tensor, first, n)) return;
     const struct tape_tensor *t = &x->program->tensors[tensor];
     struct matrix *m = &x->matrices[x->n_matrices++];
-    *m = (struct matrix){ .tensor = t, .type = t->type, .product = product_of(t->type, x->o.isa), .first = first, .n = n, .k = t->cols, .slabs = t->slabs,
-                          .tiles = (n + WK_TILE_ROWS - 1) / WK_TILE_ROWS, .act = activation_of(x, t), .tile_bytes = t->type->tile_bytes(t->cols) };
+    *m = (struct matrix){ .tensor = t,
+                          .type = t->type,
+                          .product = product_of(t->type, x->o.isa),
+                          .first = first,
+                          .n = n,
+                          .k = t->cols,
+                          .slabs = t->slabs,
+                          .tiles = (n + WK_TILE_ROWS - 1) / WK_TILE_ROWS,
+                          .act = activation_of(x, t),
+                          .tile_bytes = t->type->tile_bytes(t->cols) };
 }
 
 /* Tensors that an operation reads as a vector: all but embedding tables and matrices. */
@@ -63,7 +75,8 @@ wk_status weights_find(struct executor *x, const struct wk_err *err)
     x->matrices = list_new(x, most, sizeof *x->matrices);
     x->vectors = list_new(x, p->n_tensors, sizeof *x->vectors);
     x->is_vector = list_new(x, p->n_tensors, sizeof *x->is_vector);
-    if (!x->matrices || !x->vectors || !x->is_vector) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u matrices", most);
+    if (!x->matrices || !x->vectors || !x->is_vector)
+        return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u matrices", most);
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
         for (uint32_t s = 0; s < l->n_seg; s++) add_matrix(x, l->seg[s].tensor, l->seg[s].first, l->seg[s].n);
@@ -96,7 +109,12 @@ void weights_carve(struct executor *x, struct carve *weights, struct carve *work
     x->zero_row = carve(workspace, widest, 1);
 }
 
-struct dequantize { const struct wk_type_cpu *type; float *y; const void *blocks; uint64_t n; };
+struct dequantize {
+    const struct wk_type_cpu *type;
+    float *y;
+    const void *blocks;
+    uint64_t n;
+};
 
 static void run_dequantize(void *arg)
 {
@@ -121,10 +139,15 @@ wk_status weights_load_vectors(struct executor *x, const struct wk_err *err)
 static void fail_step(struct executor *x, wk_status status, const char *text)
 {
     int32_t none = WK_OK;
-    if (atomic_compare_exchange_strong(&x->error, &none, status)) (void)snprintf(x->error_text, sizeof x->error_text, "%s", text);
+    if (atomic_compare_exchange_strong(&x->error, &none, status))
+        (void)snprintf(x->error_text, sizeof x->error_text, "%s", text);
 }
 
-struct pack { const struct matrix *m; void *tile; const void *rows[WK_TILE_ROWS]; };
+struct pack {
+    const struct matrix *m;
+    void *tile;
+    const void *rows[WK_TILE_ROWS];
+};
 
 static void run_pack(void *arg)
 {
@@ -153,12 +176,14 @@ const void *weights_tiles(struct executor *x, const struct matrix *m, uint32_t s
     for (uint32_t i = 0; i < n; i++) {
         uint8_t now = atomic_load_explicit(&state[i], memory_order_acquire);
         while (now != TILE_READY) {
-            /* Decode and prompts deal tiles differently, so two threads may want one tile: one packs, the other waits the microseconds. */
+            /* Decode and prompts deal tiles differently, so two threads may want one tile: one packs, the other waits
+             * the microseconds. */
             if (now == TILE_EMPTY && atomic_compare_exchange_strong(&state[i], &now, TILE_PACKING)) {
                 bool ok = pack_tile(x, m, slab, tile + i);
                 atomic_store_explicit(&state[i], ok ? TILE_READY : TILE_EMPTY, memory_order_release);
                 if (!ok) break;
-            } else if (atomic_load_explicit(&x->error, memory_order_relaxed)) break;
+            } else if (atomic_load_explicit(&x->error, memory_order_relaxed))
+                break;
             now = atomic_load_explicit(&state[i], memory_order_acquire);
         }
     }

@@ -1,34 +1,44 @@
-/* attend.cu: attention of generated rows: one launch does head norms, rotation, the store of k and v, and attention over the paged cache.
+/* attend.cu: attention of generated rows: one launch does head norms, rotation, the store of k and v, and attention
+ * over the paged cache.
  *
- * Work. An item is one split of W pages at absolute positions, of one KV head of one sequence, for a tile of 8 queries (rows x query heads of that KV
- * head), so K and V are read once for all of them. A fixed grid deals the tiles of the step out evenly, or its pages, cut between items, where whole tiles would keep some
- * blocks busy for longer than a meeting takes; a block without items waits for its predecessor and leaves. What earlier steps stored of an item's pages comes in bulk copies,
- * the next item's while this one is computed, the first one's before the launches that this one depends on have finished. The step's own k and v the block finishes itself,
- * puts them into its copy of the page, and stores them if its tile holds the row's first query: each is stored once, and no block waits for another.
+ * Work. An item is one split of W pages at absolute positions, of one KV head of one sequence, for a tile of 8 queries
+ * (rows x query heads of that KV head), so K and V are read once for all of them. A fixed grid deals the tiles of the
+ * step out evenly, or its pages, cut between items, where whole tiles would keep some blocks busy for longer than a
+ * meeting takes; a block without items waits for its predecessor and leaves. What earlier steps stored of an item's
+ * pages comes in bulk copies, the next item's while this one is computed, the first one's before the launches that this
+ * one depends on have finished. The step's own k and v the block finishes itself, puts them into its copy of the page,
+ * and stores them if its tile holds the row's first query: each is stored once, and no block waits for another.
  *
- * With one or two blocks a multiprocessor and its memory full, time is what an item takes from one barrier to the next: one warp looks ahead for all, a new key and value
- * are finished with the queries, and what the next tile needs beside pages is asked for a tile ahead. In generation much of an item's time
- * is its instructions, fetched from afar: where every sequence has one row and a block has splits of one tile at most, it goes a short way (do_item, do_run), dealt out by
- * lengths alone, of which the host has added up what matters (struct cuda_lengths), and asks for its first pages' entries beside its sequence: from its begin to its first page one journey after another is what it waits for.
+ * With one or two blocks a multiprocessor and its memory full, time is what an item takes from one barrier to the next:
+ * one warp looks ahead for all, a new key and value are finished with the queries, and what the next tile needs beside
+ * pages is asked for a tile ahead. In generation much of an item's time is its instructions, fetched from afar: where
+ * every sequence has one row and a block has splits of one tile at most, it goes a short way (do_item, do_run), dealt
+ * out by lengths alone, of which the host has added up what matters (struct cuda_lengths), and asks for its first
+ * pages' entries beside its sequence: from its begin to its first page one journey after another is what it waits for.
  *
- * Tensor cores work with positions (K) or values (V, transposed) as the 16 rows and queries as the 8 columns: a column's sums do not depend on
- * its neighbours, and one query costs what eight do, which is little beside the reading. First a warp has a page and makes its scores; then the warps
- * agree on the maximum, leave the probabilities in shared memory, and each sums runs of 16 values over all pages of the split.
+ * Tensor cores work with positions (K) or values (V, transposed) as the 16 rows and queries as the 8 columns: a
+ * column's sums do not depend on its neighbours, and one query costs what eight do, which is little beside the reading.
+ * First a warp has a page and makes its scores; then the warps agree on the maximum, leave the probabilities in shared
+ * memory, and each sums runs of 16 values over all pages of the split.
  *
- * Splits are added in order, by the block that has all of a tile's, as it goes; else from the workspace, by the last block to finish, which an
- * integer counter finds; else, where tiles are few, in shared memory by the blocks of a cluster (attend_one.cuh). All orders of addition come
- * from absolute positions alone, so every way gives the same bits. */
+ * Splits are added in order, by the block that has all of a tile's, as it goes; else from the workspace, by the last
+ * block to finish, which an integer counter finds; else, where tiles are few, in shared memory by the blocks of a
+ * cluster (attend_one.cuh). All orders of addition come from absolute positions alone, so every way gives the same
+ * bits. */
 #include "device/cuda/attend_run.cuh"
 
 #include "device/cuda/launch.cuh"
 
 enum { FEW_CLUSTER = 4, FEW_SENT = 32 }; /* most blocks of a cluster; fragments that each has room for */
-enum { BLOCK_RESERVED = 1024 }; /* bytes that a block takes beside what it asks for */
+enum { BLOCK_RESERVED = 1024 };          /* bytes that a block takes beside what it asks for */
 
-/* ---- shared memory ------------------------------------------------------------------------------------------------------------ */
+/* ---- shared memory ------------------------------------------------------------------------------------- */
 
 /* Behind few_shared a page of values for each warp, and in clusters what their blocks send. */
-template <int D, int W> static size_t few_bytes(uint32_t cluster) { return sizeof(few_shared<D, W>) + W * 32 * D * sizeof(__half) + (cluster > 1 ? FEW_SENT * SENT_BYTES : 0); }
+template <int D, int W> static size_t few_bytes(uint32_t cluster)
+{
+    return sizeof(few_shared<D, W>) + W * 32 * D * sizeof(__half) + (cluster > 1 ? FEW_SENT * SENT_BYTES : 0);
+}
 /* Most splits of a tile that the blocks of a cluster have room for, as they have for any fewer. */
 template <int D> __host__ __device__ constexpr uint32_t most_sent(uint32_t cluster)
 {
@@ -37,11 +47,14 @@ template <int D> __host__ __device__ constexpr uint32_t most_sent(uint32_t clust
     return splits;
 }
 
-/* ---- before attention: q of the tile, k and v of the step's rows -------------------------------------------------------- */
+/* ---- before attention: q of the tile, k and v of the step's rows --------------------------------------- */
 
-/* Heads to finish: the tile's queries, if they are wanted, and k and v of the new positions [from, to) of the split. early: the only one, of a tile of one row, when
- * its queries are, to be kept until its page is there. */
-struct jobs { uint32_t queries, from, to; bool early; };
+/* Heads to finish: the tile's queries, if they are wanted, and k and v of the new positions [from, to) of the split.
+ * early: the only one, of a tile of one row, when its queries are, to be kept until its page is there. */
+struct jobs {
+    uint32_t queries, from, to;
+    bool early;
+};
 
 template <int W, int FORM> __device__ __forceinline__ jobs jobs_of(const item &t, uint32_t queries)
 {
@@ -61,11 +74,16 @@ template <int W, int FORM> __device__ __forceinline__ jobs jobs_of(const item &t
 }
 
 /* How many heads the block finishes at once: neighbours in different warps. */
-template <int D, int W> __device__ __forceinline__ constexpr uint32_t jobs_at_once() { return W * (32 / head_lanes<D>()); }
+template <int D, int W> __device__ __forceinline__ constexpr uint32_t jobs_at_once()
+{
+    return W * (32 / head_lanes<D>());
+}
 
-/* A new key or value into the block's copy of its page, and into the page itself by the tile that has the row's first query. which: 0 K, 1 V.
- * copied: copies will overwrite the page's slot. */
-template <int D, int FORM> __device__ __forceinline__ void put_row(const attend_args &a, const item &t, uint32_t p, uint32_t which, __half *slot, __half *page, uint4 x, bool copied)
+/* A new key or value into the block's copy of its page, and into the page itself by the tile that has the row's first
+ * query. which: 0 K, 1 V. copied: copies will overwrite the page's slot. */
+template <int D, int FORM>
+__device__ __forceinline__ void put_row(const attend_args &a, const item &t, uint32_t p, uint32_t which, __half *slot,
+                                        __half *page, uint4 x, bool copied)
 {
     const uint32_t at = block_offset<D>(p % KV_PAGE, threadIdx.x % head_lanes<D>());
     *reinterpret_cast<uint4 *>(slot + at) = x;
@@ -73,22 +91,31 @@ template <int D, int FORM> __device__ __forceinline__ void put_row(const attend_
     if ((p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
 }
 
-/* Where the block stands: parity of the item's barriers; first: of the block's items; more: it has another; raw: the tile's heads are in `raw`. */
-struct phase { uint32_t index, parity; bool first, more, raw; };
+/* Where the block stands: parity of the item's barriers; first: of the block's items; more: it has another; raw: the
+ * tile's heads are in `raw`. */
+struct phase {
+    uint32_t index, parity;
+    bool first, more, raw;
+};
 
-/* ---- pages on their way -------------------------------------------------------------------------------------------------- */
+/* ---- pages on their way -------------------------------------------------------------------------------- */
 
 /* The warp's page of item `index`. which: 0 K, 1 V. */
-template <int D, int W> __device__ __forceinline__ void ask_page(const few_shared<D, W> &m, uint32_t index, uint32_t which)
+template <int D, int W>
+__device__ __forceinline__ void ask_page(const few_shared<D, W> &m, uint32_t index, uint32_t which)
 {
-    const uint32_t warp = threadIdx.x / 32, to = which ? shared_address(&m + 1) + warp * (64 * D) : shared_address(m.k[warp]);
+    const uint32_t warp = threadIdx.x / 32,
+                   to = which ? shared_address(&m + 1) + warp * (64 * D) : shared_address(m.k[warp]);
     const page_copy c = m.copies[index % PLACES][warp];
     copy_run(to, c.from + which * (32 * D), c.bytes, shared_address(which ? m.v_bar : m.k_bar + warp));
 }
 
-/* What the last warp does for all while the others sum values, most of which have more to do: the pages of item `index` + 2, which it has looked up in the item before,
- * and the item behind it, of which it looks up the pages, its lanes one each. */
-template <int D, int W, int FORM> __device__ __forceinline__ void look_ahead(few_shared<D, W> &m, const attend_args &a, uint32_t index, uint32_t end, uint32_t &id)
+/* What the last warp does for all while the others sum values, most of which have more to do: the pages of item `index`
+ * + 2, which it has looked up in the item before, and the item behind it, of which it looks up the pages, its lanes one
+ * each. */
+template <int D, int W, int FORM>
+__device__ __forceinline__ void look_ahead(few_shared<D, W> &m, const attend_args &a, uint32_t index, uint32_t end,
+                                           uint32_t &id)
 {
     const uint32_t lane = threadIdx.x & 31u;
     if (index + 2 >= end) return;
@@ -101,7 +128,9 @@ template <int D, int W, int FORM> __device__ __forceinline__ void look_ahead(few
 }
 
 /* The same for the block's first items, of which t is the first: ahead of the wait for q, and behind it. */
-template <int D, int W, int FORM> __device__ __forceinline__ void look_first(few_shared<D, W> &m, const attend_args &a, item t, const share &all, uint32_t &id)
+template <int D, int W, int FORM>
+__device__ __forceinline__ void look_first(few_shared<D, W> &m, const attend_args &a, item t, const share &all,
+                                           uint32_t &id)
 {
     const uint32_t lane = threadIdx.x & 31u;
     for (uint32_t i = 1; i < PLACES - 1; i++) {
@@ -112,7 +141,8 @@ template <int D, int W, int FORM> __device__ __forceinline__ void look_first(few
     }
     __syncwarp();
 }
-template <int D, int W> __device__ __forceinline__ void look_second(few_shared<D, W> &m, const attend_args &a, const share &all, uint32_t &id)
+template <int D, int W>
+__device__ __forceinline__ void look_second(few_shared<D, W> &m, const attend_args &a, const share &all, uint32_t &id)
 {
     const uint32_t lane = threadIdx.x & 31u;
     if (all.begin + 1 >= all.end) return;
@@ -121,8 +151,10 @@ template <int D, int W> __device__ __forceinline__ void look_second(few_shared<D
     if (all.begin + 2 < all.end) id = lane < W ? look_up(a, next, next.split * W + lane) : 0;
 }
 
-/* Heads of a tile of one row to `raw`, ahead of its pages: behind them they would be long on their way. Waited for by their threads, then a barrier. */
-template <int D, int W> __device__ __forceinline__ void copy_heads(few_shared<D, W> &m, const attend_args &a, const item &t)
+/* Heads of a tile of one row to `raw`, ahead of its pages: behind them they would be long on their way. Waited for by
+ * their threads, then a barrier. */
+template <int D, int W>
+__device__ __forceinline__ void copy_heads(few_shared<D, W> &m, const attend_args &a, const item &t)
 {
     constexpr uint32_t PIECES = D / 4;
     const uint32_t left = a.group - t.tile * QUERIES;
@@ -150,31 +182,43 @@ template <int D, int W> __device__ __forceinline__ void copy_heads(few_shared<D,
 }
 
 /* What a lane needs of query or key i, row `row` of the batch. */
-template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_head_run(head_run &r, const attend_source &s, const attend_args &a, const float *turn, bool first)
+template <int D, int FORM, bool RAW>
+__device__ __forceinline__ void load_head_run(head_run &r, const attend_source &s, const attend_args &a,
+                                              const float *turn, bool first)
 {
     if (r.x) load_turns<D, FORM, RAW>(r, s, turn);
     if (first) wk_depend();
     load_run<D, FORM, RAW>(r, s, a.dk, true);
 }
 
-/* The turns of a row's queries, by the second warp, and keys, by the third, to L1, ahead of the pages, behind which they would be long on their way. What comes back keeps the load. */
+/* The turns of a row's queries, by the second warp, and keys, by the third, to L1, ahead of the pages, behind which
+ * they would be long on their way. What comes back keeps the load. */
 __device__ __forceinline__ float touch_turns(const attend_args &a, uint32_t row)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = 2 * (warp == 1 ? a.q.turn_n : a.k.turn_n);
     float x = 0.0f;
-    if ((warp == 1 || warp == 2) && lane * 32 < n) asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(x) : "l"((warp == 1 ? a.q.turn : a.k.turn) + (uint64_t)row * n + lane * 32));
+    if ((warp == 1 || warp == 2) && lane * 32 < n)
+        asm volatile("ld.global.nc.f32 %0, [%1];"
+                     : "=f"(x)
+                     : "l"((warp == 1 ? a.q.turn : a.k.turn) + (uint64_t)row * n + lane * 32));
     return x;
 }
 
-/* Queries and keys; value: the lane's first value, loaded on the way: it is finished when the tile's scores are there. */
-template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ void finish_keys(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, const phase &now, head_run &value)
+/* Queries and keys; value: the lane's first value, loaded on the way: it is finished when the
+ * tile's scores are there. */
+template <int D, int W, int FORM, bool MEETS>
+__device__ __forceinline__ void finish_keys(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j,
+                                            const phase &now, head_run &value)
 {
-    const uint32_t rows = j.to - j.from, n = j.queries + rows, v = W - 1 - threadIdx.x / 32 + W * ((threadIdx.x & 31u) / head_lanes<D>());
+    const uint32_t rows = j.to - j.from, n = j.queries + rows,
+                   v = W - 1 - threadIdx.x / 32 + W * ((threadIdx.x & 31u) / head_lanes<D>());
     bool first_round = true;
 #pragma unroll 1
-    for (uint32_t first = threadIdx.x / 32, i = first + W * ((threadIdx.x & 31u) / head_lanes<D>());; i += jobs_at_once<D, W>()) {
+    for (uint32_t first = threadIdx.x / 32, i = first + W * ((threadIdx.x & 31u) / head_lanes<D>());;
+         i += jobs_at_once<D, W>()) {
         const bool q = i < j.queries;
-        const uint32_t query = t.tile * QUERIES + i, at = row_of_query<FORM>(a, query), p = j.from + (i - j.queries), row = t.row + (q ? at : p - t.position);
+        const uint32_t query = t.tile * QUERIES + i, at = row_of_query<FORM>(a, query), p = j.from + (i - j.queries),
+                       row = t.row + (q ? at : p - t.position);
         const attend_source &s = q ? a.q : a.k;
         head_run r;
         if (FORM == FORM_PLAIN && now.raw) {
@@ -208,11 +252,14 @@ template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ void fi
         first += jobs_at_once<D, W>();
         if (first >= n) break;
     }
-    if (j.early && v < rows && run_first<D>() < D) *reinterpret_cast<uint4 *>(m.row[1] + run_first<D>()) = half_run(value.own);
+    if (j.early && v < rows && run_first<D>() < D)
+        *reinterpret_cast<uint4 *>(m.row[1] + run_first<D>()) = half_run(value.own);
 }
 
 /* The new values. v: the item's pages, which have arrived. */
-template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j, const phase &now, head_run &r, __half *v)
+template <int D, int W, int FORM>
+__device__ __forceinline__ void finish_values(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j,
+                                              const phase &now, head_run &r, __half *v)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = j.to - j.from;
     if (t.high / KV_PAGE == t.split * W + warp) clear_behind<D>(v + warp * (32 * D), t.high, now.more);
@@ -220,7 +267,9 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(
     for (uint32_t first = W - 1 - warp, i = first + W * (lane / head_lanes<D>()); first < n;) {
         if (!FORM && a.v.norm.kind != CUDA_NORM_NONE) norm_run<D>(r, a.v, a.dv);
         const uint32_t slot = (j.from + i) / KV_PAGE % W;
-        if (i < n && run_first<D>() < D) put_row<D, FORM>(a, t, j.from + i, 1, v + slot * (32 * D), m.copies[now.index % PLACES][slot].from, half_run(r.own), now.more);
+        if (i < n && run_first<D>() < D)
+            put_row<D, FORM>(a, t, j.from + i, 1, v + slot * (32 * D), m.copies[now.index % PLACES][slot].from,
+                             half_run(r.own), now.more);
         i += jobs_at_once<D, W>();
         first += jobs_at_once<D, W>();
         if (first >= n) break;
@@ -229,10 +278,12 @@ template <int D, int W, int FORM> __device__ __forceinline__ void finish_values(
     }
 }
 
-/* ---- the kernel -------------------------------------------------------------------------------------------------------------- */
+/* ---- the kernel ---------------------------------------------------------------------------------------- */
 
-/* By every warp, for itself: no block begins to read before it knows its item, and a barrier is further than the same sums made eight times. */
-template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ dealing deal_out(few_shared<D, W> &m, const attend_args &a, const few_launch &launch)
+/* By every warp, for itself: no block begins to read before it knows its item, and a barrier is further than the same
+ * sums made eight times. */
+template <int D, int W, int FORM, bool MEETS>
+__device__ __forceinline__ dealing deal_out(few_shared<D, W> &m, const attend_args &a, const few_launch &launch)
 {
     static_assert(WK_CUDA_FEW == 64, "two sequences a lane");
     const uint32_t lane = threadIdx.x & 31u;
@@ -267,9 +318,11 @@ template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ dealing
     longest = __reduce_max_sync(0xffffffffu, longest);
     dealing d;
     d.meet = false;
-    if (MEETS) { /* unless the longest keeps a cluster busy for longer than the others' splits and a meeting in memory, which is about two of them */
+    if (MEETS) { /* unless the longest keeps a cluster busy for longer than the others' splits and a meeting in memory,
+                    which is about two of them */
         splits = __reduce_max_sync(0xffffffffu, splits);
-        d.meet = splits > 1 && splits <= launch.sent && over(splits + launch.cluster - 1, launch.part) <= over(all[1], launch.share) + 2;
+        d.meet = splits > 1 && splits <= launch.sent &&
+                 over(splits + launch.cluster - 1, launch.part) <= over(all[1], launch.share) + 2;
     }
     const uint32_t rounds = over(all[0] + gridDim.x - 1, launch.share);
     d.whole = d.meet || rounds * longest <= over(all[2], launch.share) + MEETING;
@@ -283,7 +336,8 @@ template <int D, int W, int FORM, bool MEETS> __device__ __forceinline__ dealing
 }
 
 /* The item that the blocks from this unit on begin with: the nearest. t: it, if units are whole tiles. */
-template <int W, int FORM> __device__ __forceinline__ uint32_t item_of_unit(item &t, const dealing &d, const attend_args &a, uint32_t unit)
+template <int W, int FORM>
+__device__ __forceinline__ uint32_t item_of_unit(item &t, const dealing &d, const attend_args &a, uint32_t unit)
 {
     if (unit >= d.all_units) return d.all_items;
     t.seq = seek_seq(d.units, unit);
@@ -300,15 +354,20 @@ template <int W, int FORM> __device__ __forceinline__ uint32_t item_of_unit(item
 }
 
 /* The block's items: [begin, end), t: the first. */
-template <int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(item &t, const dealing &d, const attend_args &a, const few_launch &launch)
+template <int W, int FORM, bool MEETS>
+__device__ __forceinline__ share deal(item &t, const dealing &d, const attend_args &a, const few_launch &launch)
 {
     const bool meet = MEETS && d.meet;
-    const uint32_t cluster = over(blockIdx.x, launch.part), from = meet ? cluster : __umulhi(d.all_units, blockIdx.x * launch.share);
+    const uint32_t cluster = over(blockIdx.x, launch.part),
+                   from = meet ? cluster : __umulhi(d.all_units, blockIdx.x * launch.share);
     share s = { 0, 0 };
     if (from >= d.all_units) return s;
     bool last = meet;
 #pragma unroll 1
-    for (uint32_t unit = meet ? from : blockIdx.x + 1 < gridDim.x ? __umulhi(d.all_units, (blockIdx.x + 1) * launch.share) : d.all_units;; unit = from, last = true) {
+    for (uint32_t unit = meet                         ? from
+                         : blockIdx.x + 1 < gridDim.x ? __umulhi(d.all_units, (blockIdx.x + 1) * launch.share)
+                                                      : d.all_units;
+         ; unit = from, last = true) {
         s.begin = item_of_unit<W, FORM>(t, d, a, unit);
         if (last) break;
         s.end = s.begin;
@@ -324,9 +383,13 @@ template <int W, int FORM, bool MEETS> __device__ __forceinline__ share deal(ite
     return s;
 }
 
-/* MEETS: several sequences with few tiles, in clusters. Else blocks fill the multiprocessors, and what they ask for is more than memory brings until the step's heads are wanted: these are
- * asked for ahead of the first values, and the launch behind begins when they are here. Steps of one row a sequence go the short ways where the tiles can be dealt out so. */
-template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1) attend_few(const __grid_constant__ attend_args a, const few_launch launch)
+/* MEETS: several sequences with few tiles, in clusters. Else blocks fill the multiprocessors, and what they ask for is
+ * more than memory brings until the step's heads are wanted: these are asked for ahead of the first values, and the
+ * launch behind begins when they are here. Steps of one row a sequence go the short ways where the tiles can be dealt
+ * out so. */
+template <int D, int W, int FORM, bool MEETS>
+__global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1)
+    attend_few(const __grid_constant__ attend_args a, const few_launch launch)
 {
     extern __shared__ __align__(128) unsigned char memory[];
     few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
@@ -341,24 +404,31 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     item t;
     if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS && D % 32 == 0) {
-        const uint32_t cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x, rank = MEETS ? blockIdx.x - cluster * launch.cluster : 0, seq = over(cluster, launch.tile);
-        early_pages early = {}; /* asked for beside the sequence: where there is no window its pages begin with the first */
+        const uint32_t cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x,
+                       rank = MEETS ? blockIdx.x - cluster * launch.cluster : 0, seq = over(cluster, launch.tile);
+        early_pages
+            early = {}; /* asked for beside the sequence: where there is no window its pages begin with the first */
         if (launch.tile && seq < a.seqs && !a.ring_pages)
 #pragma unroll
             for (uint32_t i = 0; i < (MEETS ? 1 : 2); i++)
-                if ((rank + i) * W + warp < a.table_pages) early.id[i] = __ldg(a.pages + (uint64_t)seq * a.page_stride + (rank + i) * W + warp);
+                if ((rank + i) * W + warp < a.table_pages)
+                    early.id[i] = __ldg(a.pages + (uint64_t)seq * a.page_stride + (rank + i) * W + warp);
         if (tile_run run; launch.tile && deal_tiles<W, MEETS>(t, run, a, launch)) {
             const uint32_t splits = t.last - t.first + 1;
             const parting part = { splits, run.each, run.each == 1 ? splits : (splits + run.each - 1) / run.each };
             if (run.none) {
-                if (!MEETS || blockIdx.x == 0) wk_depend(); /* the launch ends with the block that waits longest: one is enough */
+                if (!MEETS || blockIdx.x == 0)
+                    wk_depend(); /* the launch ends with the block that waits longest: one is enough */
                 return;
             }
-            if (a.ring_pages || t.split != rank) early = early_pages{ { look_up(a, t, t.split * W + warp), look_up(a, t, t.split * W + W + warp) } };
-            else if (MEETS && run.each > 1) early.id[1] = look_up(a, t, t.split * W + W + warp);
+            if (a.ring_pages || t.split != rank)
+                early = early_pages{ { look_up(a, t, t.split * W + warp), look_up(a, t, t.split * W + W + warp) } };
+            else if (MEETS && run.each > 1)
+                early.id[1] = look_up(a, t, t.split * W + W + warp);
             if (MEETS && part.each == 1) {
                 const bool seen = sees_page(t, t.split * W + warp);
-                do_item<D, FORM>(m, a, t, page{ seen ? page_of<D>(a, early.id[0], t.kv) : a.cache, seen }, v, part.splits > 1, part, rank, sent, launch.late);
+                do_item<D, FORM>(m, a, t, page{ seen ? page_of<D>(a, early.id[0], t.kv) : a.cache, seen }, v,
+                                 part.splits > 1, part, rank, sent, launch.late);
             } else {
                 do_run<D, MEETS>(m, a, t, run.to, early, v, part, rank, sent, launch.late);
             }
@@ -366,7 +436,8 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
         }
     }
     if (MEETS && launch.late) wk_release();
-    const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1), guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
+    const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1),
+                   guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
     const dealing dealt = deal_out<D, W, FORM, MEETS>(m, a, launch);
     const share all = deal<W, FORM, MEETS>(t, dealt, a, launch);
     if (all.begin >= all.end) {
@@ -374,7 +445,9 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
         return;
     }
     const bool meet = MEETS && dealt.meet && t.last > t.first;
-    uint32_t ahead = t.seq == likely && t.split == 0 && !a.ring_pages ? guess : look_up(a, t, t.split * W + warp); /* what the last warp has looked up */
+    uint32_t ahead = t.seq == likely && t.split == 0 && !a.ring_pages
+                         ? guess
+                         : look_up(a, t, t.split * W + warp); /* what the last warp has looked up */
     if ((threadIdx.x & 31u) == 0) m.copies[all.begin % PLACES][warp] = copy_of_page<D>(a, t, t.split * W + warp, ahead);
     __syncwarp();
     const float near = FORM == FORM_PLAIN && !MEETS ? touch_turns(a, t.row) : 0.0f;
@@ -385,16 +458,19 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     const uint32_t rank = blockIdx.x - over(blockIdx.x, launch.part) * launch.cluster;
     const parting part = part_splits(t.last - t.first + 1, launch.cluster); /* of the tile that the cluster has */
     if constexpr (MEETS)
-        if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
+        if (meet && threadIdx.x == 0 && rank < adders<D>(part))
+            expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
     asm volatile("" ::"f"(near));
     phase now = { all.begin, 0, true, false, false };
-    bool same = false, whole = false, next_raw = false; /* the item is of the tile of the one before; the block has all splits of its tile; the next tile's heads will be in `raw` */
+    bool same = false, whole = false, next_raw = false; /* the item is of the tile of the one before; the block has all
+                                                           splits of its tile; the next tile's heads will be in `raw` */
     uint32_t run = 0;                                   /* splits of the tile that the block has done */
     total<D, W> r;
 #pragma unroll 1
     for (;; now.index++) {
         now.more = now.index + 1 < all.end;
-        const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES, low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
+        const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES,
+                       low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
         const jobs j = jobs_of<W, FORM>(t, same ? 0 : n);
         const bool newest = j.early && base + warp == high; /* the warp has the page of the new key and value */
         head_run value;
@@ -467,9 +543,11 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
         wk_stage_wait(v_bar, now.parity);
 #pragma unroll
         for (uint32_t i = 0; i < r.slices; i++) {
-            if (warp + i * W >= D / 16 || high < base || low >= base + W) break; /* nothing is seen of the split, nothing is added */
+            if (warp + i * W >= D / 16 || high < base || low >= base + W)
+                break; /* nothing is seen of the split, nothing is added */
             float y[4];
-            slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0, high < base + W ? high - base : W - 1);
+            slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0,
+                               high < base + W ? high - base : W - 1);
 #pragma unroll
             for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
         }
@@ -488,8 +566,10 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
         if (__builtin_expect(!whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
         if (!same && !meet) {
             if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
-                if (!now.more && n * (t.last - t.first + 1) <= gather_rows<D, W>()) gather_at_once<D, W, FORM>(m, a, t, r, n);
-                else gather_splits<D, W, FORM>(a, t, r, n);
+                if (!now.more && n * (t.last - t.first + 1) <= gather_rows<D, W>())
+                    gather_at_once<D, W, FORM>(m, a, t, r, n);
+                else
+                    gather_splits<D, W, FORM>(a, t, r, n);
                 whole = true;
             }
             if (whole) store_results<D, W, FORM>(m, a, t, r, n);
@@ -503,22 +583,29 @@ template <int D, int W, int FORM, bool MEETS> __global__ void __launch_bounds__(
     if constexpr (MEETS)
         if (meet) {
             const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
-            if (add_sent<D>(m, part, rank, sent, r)) store_slice<FORM>(a, t, r.y[0], result_factors(m, a, r.max, r.sum), warp * adders<D>(part) + rank, n);
+            if (add_sent<D>(m, part, rank, sent, r))
+                store_slice<FORM>(a, t, r.y[0], result_factors(m, a, r.max, r.sum), warp * adders<D>(part) + rank, n);
             if (rank == 0) store_end<FORM>(a, t, n);
         }
 }
 
-/* ---- launch ------------------------------------------------------------------------------------------------------------------ */
+/* ---- launch -------------------------------------------------------------------------------------------- */
 
 /* Warps of the kernel of a head size: a split's pages. Shared memory holds a page for each. */
 static uint32_t warps_of(uint32_t head) { return head <= 128 ? 8 : 4; }
 
 /* Most splits of a sequence; a window may begin within one. */
-static uint32_t max_splits_of(uint32_t head, uint32_t context) { return (context + warps_of(head) * KV_PAGE - 1) / (warps_of(head) * KV_PAGE) + 1; }
+static uint32_t max_splits_of(uint32_t head, uint32_t context)
+{
+    return (context + warps_of(head) * KV_PAGE - 1) / (warps_of(head) * KV_PAGE) + 1;
+}
 
 bool cuda_attend_serves(uint32_t dk, uint32_t dv) { return attend_head(dk, dv) != 0; }
 
-uint64_t cuda_attend_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv) { return (uint64_t)kv_heads * KV_PAGE * 2 * attend_head(dk, dv) * sizeof(__half); }
+uint64_t cuda_attend_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv)
+{
+    return (uint64_t)kv_heads * KV_PAGE * 2 * attend_head(dk, dv) * sizeof(__half);
+}
 
 static uint64_t part_bytes(uint64_t n, uint32_t head) { return (n * head * sizeof(float) + 255) / 256 * 256; }
 
@@ -531,13 +618,14 @@ uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint3
 
 uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads) { return (uint64_t)rows * heads; }
 
-static wk_status check_source(const char *what, const char *name, const float *x, const float *turn, uint32_t n, uint32_t style, struct cuda_head_norm norm, uint32_t d,
-                              const struct wk_err *err)
+static wk_status check_source(const char *what, const char *name, const float *x, const float *turn, uint32_t n,
+                              uint32_t style, struct cuda_head_norm norm, uint32_t d, const struct wk_err *err)
 {
     if (!x) return wk_fail(err, WK_INVALID, "%s: no %s", what, name);
     if (norm.kind > CUDA_NORM_LAYER) return wk_fail(err, WK_INVALID, "%s: %s_norm.kind is %u", what, name, norm.kind);
     if (!turn) return WK_OK;
-    if (style != WK_ROPE_PAIRS && style != WK_ROPE_HALVES) return wk_fail(err, WK_INVALID, "%s: %s_turn_style is %u", what, name, style);
+    if (style != WK_ROPE_PAIRS && style != WK_ROPE_HALVES)
+        return wk_fail(err, WK_INVALID, "%s: %s_turn_style is %u", what, name, style);
     if (2 * (uint64_t)n > d) return wk_fail(err, WK_INVALID, "%s: %s_turn_n is %u for heads of %u", what, name, n, d);
     return WK_OK;
 }
@@ -545,22 +633,29 @@ static wk_status check_source(const char *what, const char *name, const float *x
 /* Can heads of d values be read by runs of 8, and turned with runs of 8 or within them? */
 static bool in_runs(const struct attend_source *s, uint32_t d)
 {
-    const bool turned = !s->turn || ((uintptr_t)s->turn % 16 == 0 && s->turn_n % (s->turn_style == WK_ROPE_PAIRS ? 4 : 8) == 0);
+    const bool turned =
+        !s->turn || ((uintptr_t)s->turn % 16 == 0 && s->turn_n % (s->turn_style == WK_ROPE_PAIRS ? 4 : 8) == 0);
     return d % 8 == 0 && (uintptr_t)s->x % 16 == 0 && s->stride % 4 == 0 && turned;
 }
 
 wk_status attend_check(const struct cuda_attend *a, const char *what, struct attend_args *out, const struct wk_err *err)
 {
     const uint32_t head = attend_head(a->dk, a->dv);
-    if (!head) return wk_fail(err, WK_UNSUPPORTED, "%s: heads of %u and %u: up to %d are served", what, a->dk, a->dv, ATTEND_MAX_HEAD);
-    if (!a->kv_heads || a->heads % a->kv_heads) return wk_fail(err, WK_INVALID, "%s: %u heads for %u KV heads", what, a->heads, a->kv_heads);
-    if (a->group >= TAPE_MAX_GROUPS || !a->batch->pages[a->group]) return wk_fail(err, WK_INVALID, "%s: group %u has no page table", what, a->group);
-    if (a->window && a->ring_pages && (uint64_t)a->ring_pages * KV_PAGE < a->window) return wk_fail(err, WK_INVALID, "%s: a ring of %u pages for a window of %u", what, a->ring_pages, a->window);
+    if (!head)
+        return wk_fail(err, WK_UNSUPPORTED, "%s: heads of %u and %u: up to %d are served", what, a->dk, a->dv,
+                       ATTEND_MAX_HEAD);
+    if (!a->kv_heads || a->heads % a->kv_heads)
+        return wk_fail(err, WK_INVALID, "%s: %u heads for %u KV heads", what, a->heads, a->kv_heads);
+    if (a->group >= TAPE_MAX_GROUPS || !a->batch->pages[a->group])
+        return wk_fail(err, WK_INVALID, "%s: group %u has no page table", what, a->group);
+    if (a->window && a->ring_pages && (uint64_t)a->ring_pages * KV_PAGE < a->window)
+        return wk_fail(err, WK_INVALID, "%s: a ring of %u pages for a window of %u", what, a->ring_pages, a->window);
     wk_status s = check_source(what, "q", a->q, a->q_turn, a->q_turn_n, a->q_turn_style, a->q_norm, a->dk, err);
     if (s == WK_OK) s = check_source(what, "k", a->k, a->k_turn, a->k_turn_n, a->k_turn_style, a->k_norm, a->dk, err);
     if (s == WK_OK) s = check_source(what, "v", a->v, NULL, 0, 0, a->v_norm, a->dv, err);
     if (s != WK_OK) return s;
-    if (a->act ? a->shift > 126 || a->dv % 16 : !a->out) return wk_fail(err, WK_INVALID, "%s: no output, or an act of heads of %u", what, a->dv);
+    if (a->act ? a->shift > 126 || a->dv % 16 : !a->out)
+        return wk_fail(err, WK_INVALID, "%s: no output, or an act of heads of %u", what, a->dv);
     if (!a->cache) return wk_fail(err, WK_INVALID, "%s: no cache", what);
     *out = attend_args{};
     out->q = attend_source_of(a->q, a->q_stride, a->q_turn, a->q_turn_n, a->q_turn_style, a->q_norm);
@@ -593,30 +688,47 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
     return WK_OK;
 }
 
-struct device_size { int processors, block_bytes, processor_bytes, clusters; };
+struct device_size {
+    int processors, block_bytes, processor_bytes, clusters;
+};
 
 static wk_status size_device(struct device_size *d, const struct wk_err *err)
 {
     int device = 0;
     wk_status s = cuda_status(cudaGetDevice(&device), "attend", err);
-    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, device), "attend", err);
-    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&d->block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "attend", err);
-    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&d->processor_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "attend", err);
-    if (s == WK_OK) s = cuda_status(cudaDeviceGetAttribute(&d->clusters, cudaDevAttrClusterLaunch, device), "attend", err);
+    if (s == WK_OK)
+        s = cuda_status(cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, device), "attend", err);
+    if (s == WK_OK)
+        s = cuda_status(cudaDeviceGetAttribute(&d->block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                        "attend", err);
+    if (s == WK_OK)
+        s = cuda_status(
+            cudaDeviceGetAttribute(&d->processor_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "attend",
+            err);
+    if (s == WK_OK)
+        s = cuda_status(cudaDeviceGetAttribute(&d->clusters, cudaDevAttrClusterLaunch, device), "attend", err);
     return s;
 }
 
 template <class... Params, class... Args>
-static wk_status launch(void (*kernel)(Params...), const struct device_size *d, uint64_t blocks, uint32_t cluster, uint32_t warps, size_t bytes, const struct cuda_attend *a, void *stream, const struct wk_err *err,
-                        Args... args)
+static wk_status launch(void (*kernel)(Params...), const struct device_size *d, uint64_t blocks, uint32_t cluster,
+                        uint32_t warps, size_t bytes, const struct cuda_attend *a, void *stream,
+                        const struct wk_err *err, Args... args)
 {
-    if (bytes > (size_t)d->block_bytes) return wk_fail(err, WK_UNSUPPORTED, "attend: %zu bytes of shared memory are needed, the device has %d", bytes, d->block_bytes);
-    const wk_status s = cuda_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend", err);
-    return s == WK_OK ? cuda_launch_clusters("attend", kernel, dim3((uint32_t)blocks), cluster, dim3(32 * warps), bytes, a->dependent, stream, err, args...) : s;
+    if (bytes > (size_t)d->block_bytes)
+        return wk_fail(err, WK_UNSUPPORTED, "attend: %zu bytes of shared memory are needed, the device has %d", bytes,
+                       d->block_bytes);
+    const wk_status s = cuda_status(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend", err);
+    return s == WK_OK ? cuda_launch_clusters("attend", kernel, dim3((uint32_t)blocks), cluster, dim3(32 * warps), bytes,
+                                             a->dependent, stream, err, args...)
+                      : s;
 }
 
 /* Whether the device holds so many clusters of this size. bytes: shared memory of a block. */
-template <class... Params> static bool holds_clusters(void (*kernel)(Params...), const struct device_size *d, uint32_t warps, size_t bytes, uint32_t size, uint64_t clusters)
+template <class... Params>
+static bool holds_clusters(void (*kernel)(Params...), const struct device_size *d, uint32_t warps, size_t bytes,
+                           uint32_t size, uint64_t clusters)
 {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
@@ -629,19 +741,24 @@ template <class... Params> static bool holds_clusters(void (*kernel)(Params...),
     config.attrs = &attribute;
     config.numAttrs = 1;
     int there = 0;
-    const bool holds = bytes <= (size_t)d->block_bytes && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess &&
-                       cudaOccupancyMaxActiveClusters(&there, kernel, &config) == cudaSuccess && (uint64_t)there >= clusters;
+    const bool holds =
+        bytes <= (size_t)d->block_bytes &&
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess &&
+        cudaOccupancyMaxActiveClusters(&there, kernel, &config) == cudaSuccess && (uint64_t)there >= clusters;
     (void)cudaGetLastError();
     return holds;
 }
 
-/* Blocks of a cluster that share the splits of a tile: 1, or at most as many as there are splits and as multiprocessors for each tile, if the device holds so many
- * clusters. bytes: shared memory of a block, by the size of a cluster. */
-template <class... Params> static uint32_t cluster_of(void (*kernel)(Params...), const struct device_size *d, uint32_t warps, size_t (*bytes)(uint32_t), uint64_t tiles, uint32_t splits)
+/* Blocks of a cluster that share the splits of a tile: 1, or at most as many as there are splits and as multiprocessors
+ * for each tile, if the device holds so many clusters. bytes: shared memory of a block, by the size of a cluster. */
+template <class... Params>
+static uint32_t cluster_of(void (*kernel)(Params...), const struct device_size *d, uint32_t warps,
+                           size_t (*bytes)(uint32_t), uint64_t tiles, uint32_t splits)
 {
     uint32_t size = 1;
     while (d->clusters && size < splits && size < ONE_CLUSTER && 2 * size * tiles <= (uint64_t)d->processors) size *= 2;
-    if (size > 8 && cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) size = 8;
+    if (size > 8 && cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess)
+        size = 8;
     while (size > 1 && !holds_clusters(kernel, d, warps, bytes(size), size, tiles)) size /= 2;
     return size;
 }
@@ -649,7 +766,8 @@ template <class... Params> static uint32_t cluster_of(void (*kernel)(Params...),
 /* Most splits that a tile's rows see. */
 static uint32_t seen_splits(const struct attend_args &x, uint32_t split, uint32_t rows, uint32_t context)
 {
-    const uint32_t all = (context + split - 1) / split, most = x.window ? (x.window + rows + split - 2) / split + 1 : all;
+    const uint32_t all = (context + split - 1) / split,
+                   most = x.window ? (x.window + rows + split - 2) / split + 1 : all;
     return most < all ? most : all;
 }
 
@@ -660,18 +778,28 @@ static uint32_t part_of(uint64_t n) { return n > 1 ? (uint32_t)((((uint64_t)1 <<
 static struct few_launch few_launch_of(uint64_t blocks, uint64_t busy, uint32_t seqs)
 {
     const uint64_t one = (uint64_t)1 << 32, likely = (one * seqs + busy - 1) / busy;
-    return few_launch{ .cluster = 1, .sent = 0, .part = UINT32_MAX, .share = part_of(blocks), .tile = 0, .likely = likely < one ? (uint32_t)likely : UINT32_MAX, .late = false };
+    return few_launch{ .cluster = 1,
+                       .sent = 0,
+                       .part = UINT32_MAX,
+                       .share = part_of(blocks),
+                       .tile = 0,
+                       .likely = likely < one ? (uint32_t)likely : UINT32_MAX,
+                       .late = false };
 }
 
-/* Several sequences with few tiles: a cluster for each tile. cluster: its blocks; 1: tiles are too many, nothing is launched. */
+/* Several sequences with few tiles: a cluster for each tile. cluster: its blocks; 1: tiles are too many, nothing is
+ * launched. */
 template <int D, int W>
-static wk_status launch_clusters(const struct cuda_attend *a, const struct attend_args &x, const struct device_size *d, uint64_t blocks, uint32_t context, void *stream, const struct wk_err *err,
+static wk_status launch_clusters(const struct cuda_attend *a, const struct attend_args &x, const struct device_size *d,
+                                 uint64_t blocks, uint32_t context, void *stream, const struct wk_err *err,
                                  uint32_t *cluster)
 {
     const auto kernel = attend_few<D, W, FORM_PLAIN, true>;
-    const uint32_t splits = seen_splits(x, W * KV_PAGE, a->batch->rows, context), row_tiles = x.kv_heads * ((x.group + QUERIES - 1) / QUERIES);
+    const uint32_t splits = seen_splits(x, W * KV_PAGE, a->batch->rows, context),
+                   row_tiles = x.kv_heads * ((x.group + QUERIES - 1) / QUERIES);
     const uint64_t tiles = (uint64_t)a->batch->rows * row_tiles;
-    uint32_t size = cluster_of(kernel, d, W, few_bytes<D, W>, tiles, splits < FEW_CLUSTER ? splits : (uint32_t)FEW_CLUSTER);
+    uint32_t size =
+        cluster_of(kernel, d, W, few_bytes<D, W>, tiles, splits < FEW_CLUSTER ? splits : (uint32_t)FEW_CLUSTER);
     /* A block for each of three splits is worth more than a multiprocessor for each block. */
     if (size == 2 && splits > 2 && holds_clusters(kernel, d, W, few_bytes<D, W>(3), 3, tiles)) size = 3;
     *cluster = size;
@@ -682,20 +810,29 @@ static wk_status launch_clusters(const struct cuda_attend *a, const struct atten
     l.sent = most_sent<D>(size);
     l.part = part_of(size);
     l.tile = one_item_serves(x) && row_tiles > 1 ? part_of(row_tiles) : 0;
-    l.late = l.tile && clusters * size <= (uint64_t)d->processors; /* few blocks: a late begin costs the launch behind less than its copies would cost them */
+    l.late = l.tile && clusters * size <= (uint64_t)d->processors; /* few blocks: a late begin costs the launch behind
+                                                                      less than its copies would cost them */
     return launch(kernel, d, clusters * size, size, W, few_bytes<D, W>(size), a, stream, err, x, l);
 }
 
-/* Blocks: enough for every item that the buckets and the context allow, at most as many as stand side by side; few rows leave room for the launches
- * before and behind. Bits depend on none of it. */
-template <int D, int W, int FORM> static wk_status launch_form(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
+/* Blocks: enough for every item that the buckets and the context allow, at most as many as stand side by side; few rows
+ * leave room for the launches before and behind. Bits depend on none of it. */
+template <int D, int W, int FORM>
+static wk_status launch_form(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream,
+                             const struct wk_err *err)
 {
     const uint32_t rows = a->batch->rows;
     struct device_size d = {};
     const wk_status s = size_device(&d, err);
     if (s != WK_OK) return s;
-    const uint64_t items = (uint64_t)x.kv_heads * ((rows * x.group + QUERIES - 1) / QUERIES + x.seqs) * max_splits_of(D, context), tiles = (uint64_t)x.kv_heads * x.seqs;
-    const uint64_t side = rows > 4 && tiles > (uint64_t)d.processors && 2 * (few_bytes<D, W>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1, most = side * (uint64_t)d.processors;
+    const uint64_t items = (uint64_t)x.kv_heads * ((rows * x.group + QUERIES - 1) / QUERIES + x.seqs) *
+                           max_splits_of(D, context),
+                   tiles = (uint64_t)x.kv_heads * x.seqs;
+    const uint64_t side = rows > 4 && tiles > (uint64_t)d.processors &&
+                                  2 * (few_bytes<D, W>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes
+                              ? 2
+                              : 1,
+                   most = side * (uint64_t)d.processors;
     const uint64_t blocks = items < most ? items : most;
     if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS)
         if (x.seqs > 1) {
@@ -709,24 +846,39 @@ template <int D, int W, int FORM> static wk_status launch_form(const struct cuda
     return launch(attend_few<D, W, FORM, false>, &d, blocks, 1, W, few_bytes<D, W>(1), a, stream, err, x, l);
 }
 
-template <int D> static wk_status launch_one(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
+template <int D>
+static wk_status launch_one(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream,
+                            const struct wk_err *err)
 {
     struct device_size d = {};
     const wk_status s = size_device(&d, err);
     if (s != WK_OK) return s;
-    const uint32_t length = ONE_WARPS * KV_PAGE, whole = (context + length - 1) / length, within = x.window ? (x.window + length - 2) / length + 1 : whole, splits = within < whole ? within : whole;
+    const uint32_t length = ONE_WARPS * KV_PAGE, whole = (context + length - 1) / length,
+                   within = x.window ? (x.window + length - 2) / length + 1 : whole,
+                   splits = within < whole ? within : whole;
     const uint64_t tiles = (uint64_t)x.kv_heads * ((x.group + QUERIES - 1) / QUERIES), items = tiles * splits;
-    const bool near = one_item_serves(x), late = tiles <= ONE_CLUSTER_TILES; /* few blocks: a late begin costs the launch behind less than its weights' copies would cost them */
+    const bool near = one_item_serves(x),
+               late = tiles <= ONE_CLUSTER_TILES; /* few blocks: a late begin costs the launch behind less than its
+                                                     weights' copies would cost them */
     const uint32_t cluster = near && late ? cluster_of(attend_one<D>, &d, ONE_WARPS, one_bytes<D>, tiles, splits) : 1;
-    const uint64_t side = cluster == 1 && 2 * (one_bytes<D>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes ? 2 : 1; /* two on a multiprocessor: one's pages are on their way while the other computes */
-    const uint64_t most = cluster > 1 && splits <= SENT_SPLITS ? tiles * cluster : items, blocks = most < side * d.processors ? most : side * d.processors;
-    return launch(attend_one<D>, &d, cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster, ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster, near, late);
+    const uint64_t side = cluster == 1 && 2 * (one_bytes<D>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes
+                              ? 2
+                              : 1; /* two on a multiprocessor: one's pages are on their way while the other computes */
+    const uint64_t most = cluster > 1 && splits <= SENT_SPLITS ? tiles * cluster : items,
+                   blocks = most < side * d.processors ? most : side * d.processors;
+    return launch(attend_one<D>, &d,
+                  cluster > 1 ? (blocks / cluster > tiles ? blocks / cluster : tiles) * cluster : blocks, cluster,
+                  ONE_WARPS, one_bytes<D>(cluster), a, stream, err, x, cluster, near, late);
 }
 
-template <int D, int W> static wk_status launch_few(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream, const struct wk_err *err)
+template <int D, int W>
+static wk_status launch_few(const struct cuda_attend *a, const struct attend_args &x, uint32_t context, void *stream,
+                            const struct wk_err *err)
 {
-    const bool norms = x.q.norm.kind != CUDA_NORM_NONE || x.k.norm.kind != CUDA_NORM_NONE || x.v.norm.kind != CUDA_NORM_NONE;
-    if (norms || !in_runs(&x.q, x.dk) || !in_runs(&x.k, x.dk) || !in_runs(&x.v, x.dv)) return launch_form<D, W, FORM_ANY>(a, x, context, stream, err);
+    const bool norms =
+        x.q.norm.kind != CUDA_NORM_NONE || x.k.norm.kind != CUDA_NORM_NONE || x.v.norm.kind != CUDA_NORM_NONE;
+    if (norms || !in_runs(&x.q, x.dk) || !in_runs(&x.k, x.dk) || !in_runs(&x.v, x.dv))
+        return launch_form<D, W, FORM_ANY>(a, x, context, stream, err);
     if constexpr (W == ONE_WARPS)
         if (a->batch->rows == 1 && x.seqs == 1) return launch_one<D>(a, x, context, stream, err);
     return launch_form<D, W, FORM_PLAIN>(a, x, context, stream, err);
@@ -738,13 +890,17 @@ wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *strea
     const wk_status s = attend_check(a, "attend", &x, err);
     if (s != WK_OK) return s;
     const struct cuda_batch *b = a->batch;
-    if (b->rows == 0 || b->seqs == 0 || b->seqs > WK_CUDA_FEW) return wk_fail(err, WK_INVALID, "attend: %u rows of %u sequences", b->rows, b->seqs);
-    if (!a->workspace || !a->counters || !b->lengths) return wk_fail(err, WK_INVALID, "attend: no workspace, counters or lengths");
+    if (b->rows == 0 || b->seqs == 0 || b->seqs > WK_CUDA_FEW)
+        return wk_fail(err, WK_INVALID, "attend: %u rows of %u sequences", b->rows, b->seqs);
+    if (!a->workspace || !a->counters || !b->lengths)
+        return wk_fail(err, WK_INVALID, "attend: no workspace, counters or lengths");
     x.max_splits = max_splits_of(x.head, context);
     x.table_pages = (context + KV_PAGE - 1) / KV_PAGE;
-    if ((uint64_t)b->rows * a->heads * x.max_splits > UINT32_MAX) return wk_fail(err, WK_INVALID, "attend: %u rows of %u heads with a context of %u", b->rows, a->heads, context);
+    if ((uint64_t)b->rows * a->heads * x.max_splits > UINT32_MAX)
+        return wk_fail(err, WK_INVALID, "attend: %u rows of %u heads with a context of %u", b->rows, a->heads, context);
     x.part = static_cast<float *>(a->workspace);
-    x.part_max_sum = reinterpret_cast<float2 *>(static_cast<char *>(a->workspace) + part_bytes((uint64_t)b->rows * a->heads * x.max_splits, x.head));
+    x.part_max_sum = reinterpret_cast<float2 *>(static_cast<char *>(a->workspace) +
+                                                part_bytes((uint64_t)b->rows * a->heads * x.max_splits, x.head));
     x.counters = a->counters;
     switch (x.head) {
     case 16: return launch_few<16, 8>(a, x, context, stream, err);

@@ -1,11 +1,14 @@
-/* attend.cuh: what both attention kernels share: the layout of the paged cache, their arguments, and how a head of q, k or v is finished.
+/* attend.cuh: what both attention kernels share: the layout of the paged cache, their arguments, and how a head of q, k
+ * or v is finished.
  *
- * Layout. Heads are padded with zeros to one of the sizes that kernels exist for (attend_head). A page holds for each KV head 32 positions of K, then of
- * V: blocks of 8 positions x 8 values in 128 bytes, [position / 8][value / 8][position % 8][value % 8]. So a page of a head is one run of
- * memory that goes to shared memory as it is, where every fragment load, straight or transposed, reads whole blocks: no bank is hit twice.
+ * Layout. Heads are padded with zeros to one of the sizes that kernels exist for (attend_head). A page holds for each
+ * KV head 32 positions of K, then of V: blocks of 8 positions x 8 values in 128 bytes, [position / 8][value /
+ * 8][position % 8][value % 8]. So a page of a head is one run of memory that goes to shared memory as it is, where
+ * every fragment load, straight or transposed, reads whole blocks: no bank is hit twice.
  *
- * Arithmetic. q, k and v are rounded to f16 after norm and rotation; scores are sums in FP32; probabilities are 2^(s - m) rounded to f16; values are
- * summed in FP32. Masked positions have probability 0 exactly and add nothing, so a tile that a row does not see leaves its bits as they are. */
+ * Arithmetic. q, k and v are rounded to f16 after norm and rotation; scores are sums in FP32; probabilities are 2^(s -
+ * m) rounded to f16; values are summed in FP32. Masked positions have probability 0 exactly and add nothing, so a tile
+ * that a row does not see leaves its bits as they are. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_CUH
 #define CORE_DEVICE_CUDA_ATTEND_CUH
 
@@ -29,7 +32,10 @@ static inline uint32_t attend_head(uint32_t dk, uint32_t dv)
 }
 
 /* Halves from the start of a page's K or V of one head to value 8 c of the position in `slot`. */
-template <int D> __device__ __forceinline__ uint32_t block_offset(uint32_t slot, uint32_t c) { return ((slot >> 3) * (D / 8) + c) * 64 + (slot & 7) * 8; }
+template <int D> __device__ __forceinline__ uint32_t block_offset(uint32_t slot, uint32_t c)
+{
+    return ((slot >> 3) * (D / 8) + c) * 64 + (slot & 7) * 8;
+}
 
 /* One of q, k, v before it is finished. */
 struct attend_source {
@@ -58,19 +64,24 @@ struct attend_args {
     uint32_t heads, kv_heads, group, dk, dv; /* group: query heads of a KV head */
     uint32_t group_magic;                    /* x / group = high word of x * group_magic, for small x; group > 1 */
     uint32_t shift, act_k, max_splits, head; /* head: the padded size */
-    uint32_t table_pages; /* of a sequence, at most */
+    uint32_t table_pages;                    /* of a sequence, at most */
 };
 
-static inline struct attend_source attend_source_of(const float *x, uint64_t stride, const float *turn, uint32_t n, uint32_t style, struct cuda_head_norm norm)
+static inline struct attend_source attend_source_of(const float *x, uint64_t stride, const float *turn, uint32_t n,
+                                                    uint32_t style, struct cuda_head_norm norm)
 {
     const struct attend_source s = { x, stride, turn, turn ? n : 0, style, norm };
     return s;
 }
 
 /* Checks the shapes; text names the field. */
-wk_status attend_check(const struct cuda_attend *a, const char *what, struct attend_args *out, const struct wk_err *err);
+wk_status attend_check(const struct cuda_attend *a, const char *what, struct attend_args *out,
+                       const struct wk_err *err);
 
-__device__ __forceinline__ uint32_t first_key(uint32_t window, uint32_t position) { return window && position + 1 > window ? position + 1 - window : 0; }
+__device__ __forceinline__ uint32_t first_key(uint32_t window, uint32_t position)
+{
+    return window && position + 1 > window ? position + 1 - window : 0;
+}
 
 __device__ __forceinline__ const uint32_t *page_entry(const attend_args &a, uint32_t seq, uint32_t page)
 {
@@ -81,17 +92,26 @@ template <int D> __device__ __forceinline__ __half *page_of(const attend_args &a
     return a.cache + (uint64_t)id * a.page_halves + (uint64_t)kv * (64 * D);
 }
 
-/* ---- finishing a head: by one whole warp, in shared memory ----------------------------------------------------------- */
+/* ---- finishing a head: by one whole warp, in shared memory --------------------------------------------- */
 
-/* Values lane, lane + 32, ... of a head, and the turns of pairs lane, lane + 32, ...: asked for together, so that only one wait is seen. */
-template <int D> struct head_values { float x[(D + 31) / 32]; float2 turn[(D + 63) / 64]; };
+/* Values lane, lane + 32, ... of a head, and the turns of pairs lane, lane + 32, ...: asked for together, so that only
+ * one wait is seen. */
+template <int D> struct head_values {
+    float x[(D + 31) / 32];
+    float2 turn[(D + 63) / 64];
+};
 
 /* Where a head and its turns lie, and how many of them there are. */
-struct head_place { const float *x; const float2 *turn; uint32_t values, turns; };
+struct head_place {
+    const float *x;
+    const float2 *turn;
+    uint32_t values, turns;
+};
 
 __device__ __forceinline__ head_place place_head(const attend_source &s, uint32_t row, uint32_t head, uint32_t d)
 {
-    return head_place{ s.x + row * s.stride + head * d, reinterpret_cast<const float2 *>(s.turn) + (uint64_t)row * s.turn_n, d, s.turn_n };
+    return head_place{ s.x + row * s.stride + head * d,
+                       reinterpret_cast<const float2 *>(s.turn) + (uint64_t)row * s.turn_n, d, s.turn_n };
 }
 
 template <int D> __device__ __forceinline__ void load_head(head_values<D> &h, const head_place &p)
@@ -100,16 +120,21 @@ template <int D> __device__ __forceinline__ void load_head(head_values<D> &h, co
 #pragma unroll
     for (int j = 0; j < (D + 31) / 32; j++) h.x[j] = lane + 32 * j < p.values ? __ldcg(p.x + lane + 32 * j) : 0.0f;
 #pragma unroll
-    for (int j = 0; j < (D + 63) / 64; j++) h.turn[j] = lane + 32 * j < p.turns ? __ldcg(p.turn + lane + 32 * j) : make_float2(0.0f, 0.0f);
+    for (int j = 0; j < (D + 63) / 64; j++)
+        h.turn[j] = lane + 32 * j < p.turns ? __ldcg(p.turn + lane + 32 * j) : make_float2(0.0f, 0.0f);
 }
 
-/* Sum over a head from the sums of its runs of 16 (the same in all lanes of a run): the tree of wk_rms_scale, the runs being its lanes. */
+/* Sum over a head from the sums of its runs of 16 (the same in all lanes of a run): the tree of wk_rms_scale, the runs
+ * being its lanes. */
 template <int D> __device__ __forceinline__ float add_runs(const float (&run)[(D + 31) / 32])
 {
     constexpr int N = D <= 32 ? 1 : D <= 64 ? 2 : D <= 128 ? 4 : 8;
     float s[N];
 #pragma unroll
-    for (int j = 0; j < N; j++) s[j] = j < (D + 31) / 32 ? __fadd_rn(run[j < (D + 31) / 32 ? j : 0], __shfl_xor_sync(0xffffffffu, run[j < (D + 31) / 32 ? j : 0], 16)) : 0.0f;
+    for (int j = 0; j < N; j++)
+        s[j] = j < (D + 31) / 32 ? __fadd_rn(run[j < (D + 31) / 32 ? j : 0],
+                                             __shfl_xor_sync(0xffffffffu, run[j < (D + 31) / 32 ? j : 0], 16))
+                                 : 0.0f;
 #pragma unroll
     for (int n = 1; n < N; n <<= 1)
 #pragma unroll
@@ -125,7 +150,8 @@ __device__ __forceinline__ float run_sum(float x)
     return x;
 }
 
-template <int D> __device__ __forceinline__ void norm_head(head_values<D> &h, const struct cuda_head_norm &n, uint32_t d)
+template <int D>
+__device__ __forceinline__ void norm_head(head_values<D> &h, const struct cuda_head_norm &n, uint32_t d)
 {
     constexpr int N = (D + 31) / 32;
     const uint32_t lane = threadIdx.x & 31u;
@@ -150,7 +176,8 @@ template <int D> __device__ __forceinline__ void norm_head(head_values<D> &h, co
 }
 
 /* Norm and rotation of the head that the warp has loaded, into row[0, D): zeros past d. Ends with the warp in step. */
-template <int D> __device__ __forceinline__ void finish_head(float *row, head_values<D> &h, const attend_source &s, uint32_t d)
+template <int D>
+__device__ __forceinline__ void finish_head(float *row, head_values<D> &h, const attend_source &s, uint32_t d)
 {
     const uint32_t lane = threadIdx.x & 31u;
     if (s.norm.kind != CUDA_NORM_NONE) norm_head<D>(h, s.norm, d);
@@ -163,7 +190,8 @@ template <int D> __device__ __forceinline__ void finish_head(float *row, head_va
     for (int j = 0; j < (D + 63) / 64; j++) {
         const uint32_t i = lane + 32 * j;
         if (i >= s.turn_n) break;
-        const uint32_t ia = s.turn_style == WK_ROPE_PAIRS ? 2 * i : i, ib = s.turn_style == WK_ROPE_PAIRS ? 2 * i + 1 : i + s.turn_n;
+        const uint32_t ia = s.turn_style == WK_ROPE_PAIRS ? 2 * i : i,
+                       ib = s.turn_style == WK_ROPE_PAIRS ? 2 * i + 1 : i + s.turn_n;
         const float a = row[ia], b = row[ib];
         row[ia] = __fsub_rn(__fmul_rn(a, h.turn[j].x), __fmul_rn(b, h.turn[j].y));
         row[ib] = __fadd_rn(__fmul_rn(a, h.turn[j].y), __fmul_rn(b, h.turn[j].x));
@@ -180,7 +208,7 @@ __device__ __forceinline__ uint4 half_chunk(const float *row)
     return make_uint4(half_bits(h[0]), half_bits(h[1]), half_bits(h[2]), half_bits(h[3]));
 }
 
-/* ---- scores -------------------------------------------------------------------------------------------------------- */
+/* ---- scores -------------------------------------------------------------------------------------------- */
 
 /* scale and soft-cap: c tanh(s / c), tanh x = 1 - 2 / (e^2x + 1). */
 __device__ __forceinline__ float capped(float s, float cap)

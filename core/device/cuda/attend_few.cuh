@@ -1,5 +1,6 @@
-/* attend_few.cuh: what attention of generated rows is dealt out by, and what it is given: the items of a step, and how a head of q, k or v is finished on a
- * short way from memory to the tensor cores. attend_split.cuh has what is done with an item, attend.cu and attend_one.cuh the kernels. */
+/* attend_few.cuh: what attention of generated rows is dealt out by, and what it is given: the items of a step, and how
+ * a head of q, k or v is finished on a short way from memory to the tensor cores. attend_split.cuh has what is done
+ * with an item, attend.cu and attend_one.cuh the kernels. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_FEW_CUH
 #define CORE_DEVICE_CUDA_ATTEND_FEW_CUH
 
@@ -7,23 +8,27 @@
 
 enum { QUERIES = 8 }; /* of a tile */
 
-/* What a kernel is for: anything; heads without norms that can be read and turned by runs of 8; the same, and one row in all (attend_one.cuh): what is decided by
- * rows and sequences falls away. The arithmetic is one. */
+/* What a kernel is for: anything; heads without norms that can be read and turned by runs of 8; the same, and one row
+ * in all (attend_one.cuh): what is decided by rows and sequences falls away. The arithmetic is one. */
 enum { FORM_ANY, FORM_PLAIN, FORM_ONE };
 
-/* ---- items --------------------------------------------------------------------------------------------------------- */
+/* ---- items --------------------------------------------------------------------------------------------- */
 
 struct item {
     uint32_t seq, kv, tile, split;
     uint32_t row, n_rows, position; /* of the sequence */
     uint32_t tiles, first, last;    /* tiles of queries; splits that any of them sees */
-    uint32_t low, high;             /* positions that the tile's queries see: its first row from low on, its last up to high */
+    uint32_t low, high; /* positions that the tile's queries see: its first row from low on, its last up to high */
 };
 
 /* Row of the tile's sequence that query x of it belongs to. */
-template <int FORM> __device__ __forceinline__ uint32_t row_of_query(const attend_args &a, uint32_t x) { return FORM == FORM_ONE ? 0 : a.group == 1 ? x : __umulhi(x, a.group_magic); }
+template <int FORM> __device__ __forceinline__ uint32_t row_of_query(const attend_args &a, uint32_t x)
+{
+    return FORM == FORM_ONE ? 0 : a.group == 1 ? x : __umulhi(x, a.group_magic);
+}
 
-template <int W, int FORM> __device__ __forceinline__ void item_sequence(item &t, const attend_args &a, const cuda_seq &s)
+template <int W, int FORM>
+__device__ __forceinline__ void item_sequence(item &t, const attend_args &a, const cuda_seq &s)
 {
     t.row = s.row;
     t.n_rows = FORM == FORM_ONE ? 1 : s.n_rows;
@@ -35,7 +40,8 @@ template <int W, int FORM> __device__ __forceinline__ void item_sequence(item &t
 
 template <int FORM> __device__ __forceinline__ void item_tile(item &t, const attend_args &a)
 {
-    const uint32_t from = row_of_query<FORM>(a, t.tile * QUERIES), to = row_of_query<FORM>(a, t.tile * QUERIES + QUERIES - 1);
+    const uint32_t from = row_of_query<FORM>(a, t.tile * QUERIES),
+                   to = row_of_query<FORM>(a, t.tile * QUERIES + QUERIES - 1);
     t.low = first_key(a.window, t.position + from);
     t.high = t.position + (to < t.n_rows ? to : t.n_rows - 1);
 }
@@ -50,7 +56,8 @@ template <int FORM> __device__ __forceinline__ void item_of_tile(item &t, const 
 }
 
 /* Item i of a sequence. */
-template <int W, int FORM> __device__ __forceinline__ void item_within(item &t, const attend_args &a, const cuda_seq &s, uint32_t seq, uint32_t i)
+template <int W, int FORM>
+__device__ __forceinline__ void item_within(item &t, const attend_args &a, const cuda_seq &s, uint32_t seq, uint32_t i)
 {
     item_sequence<W, FORM>(t, a, s);
     const uint32_t splits = t.last - t.first + 1;
@@ -62,7 +69,8 @@ template <int W, int FORM> __device__ __forceinline__ void item_within(item &t, 
 }
 
 /* The next one, which exists. */
-template <int W, int FORM> __device__ __forceinline__ void item_next(item &t, const attend_args &a, const cuda_seq *seqs)
+template <int W, int FORM>
+__device__ __forceinline__ void item_next(item &t, const attend_args &a, const cuda_seq *seqs)
 {
     if (++t.split <= t.last) return;
     if (++t.tile == t.tiles) {
@@ -80,13 +88,18 @@ template <int W, int FORM> __device__ __forceinline__ void item_next(item &t, co
 
 __device__ __forceinline__ cuda_seq load_seq(const cuda_seq *at)
 {
-    const uint4 x = __ldg(reinterpret_cast<const uint4 *>(at)); /* by every warp of every block: from L1 after a multiprocessor's first */
+    const uint4 x = __ldg(
+        reinterpret_cast<const uint4 *>(at)); /* by every warp of every block: from L1 after a multiprocessor's first */
     return cuda_seq{ x.x, x.y, x.z, x.w };
 }
 
-/* Of a launch for several sequences: blocks of a cluster, and the most splits that they have room for; 2^32 / these blocks, / all blocks, / the tiles of a row, rounded up (tile 0: do_item
- * does not serve); block i begins with sequence i likely / 2^32, if all have as many items; late: the launch behind begins once pages are there. */
-struct few_launch { uint32_t cluster, sent, part, share, tile, likely; bool late; };
+/* Of a launch for several sequences: blocks of a cluster, and the most splits that they have room for; 2^32 / these
+ * blocks, / all blocks, / the tiles of a row, rounded up (tile 0: do_item does not serve); block i begins with sequence
+ * i likely / 2^32, if all have as many items; late: the launch behind begins once pages are there. */
+struct few_launch {
+    uint32_t cluster, sent, part, share, tile, likely;
+    bool late;
+};
 
 enum { MEETING = 6 }; /* pages that are read while blocks meet in memory */
 
@@ -94,34 +107,48 @@ enum { MEETING = 6 }; /* pages that are read while blocks meet in memory */
 __device__ __forceinline__ uint32_t over(uint32_t x, uint32_t part) { return __umulhi(x, part); }
 
 /* Pages that a sequence's tiles see, at most: the first, and how many. */
-struct pages_seen { uint32_t first, n; };
+struct pages_seen {
+    uint32_t first, n;
+};
 __device__ __forceinline__ pages_seen tile_pages(const item &t, const attend_args &a)
 {
     const uint32_t first = first_key(a.window, t.position) / KV_PAGE;
     return pages_seen{ first, (t.position + t.n_rows - 1) / KV_PAGE - first + 1 };
 }
 
-/* How a step is dealt out, as the lanes of a warp have it: each knows what is ahead of sequences 2 lane and 2 lane + 1. Units are whole tiles where these can be dealt out
- * evenly, so that nothing of them has to meet another block's, else pages. meet: the splits of a tile are dealt out to the blocks of a cluster. */
+/* How a step is dealt out, as the lanes of a warp have it: each knows what is ahead of sequences 2 lane and 2 lane + 1.
+ * Units are whole tiles where these can be dealt out evenly, so that nothing of them has to meet another block's, else
+ * pages. meet: the splits of a tile are dealt out to the blocks of a cluster. */
 struct dealing {
     uint32_t items[2], units[2]; /* ahead */
     uint32_t all_items, all_units;
     bool meet, whole;
 };
 
-/* The sequence that has item or unit `index` of all, which exists: the last with so many ahead of it; those of its like without any lie before it. By a whole warp. */
+/* The sequence that has item or unit `index` of all, which exists: the last with so many ahead of it; those of its like
+ * without any lie before it. By a whole warp. */
 __device__ __forceinline__ uint32_t seek_seq(const uint32_t (&ahead)[2], uint32_t index)
 {
-    return __popc(__ballot_sync(0xffffffffu, ahead[0] <= index)) + __popc(__ballot_sync(0xffffffffu, ahead[1] <= index)) - 1;
+    return __popc(__ballot_sync(0xffffffffu, ahead[0] <= index)) +
+           __popc(__ballot_sync(0xffffffffu, ahead[1] <= index)) - 1;
 }
-__device__ __forceinline__ uint32_t ahead_of(const uint32_t (&ahead)[2], uint32_t seq) { return __shfl_sync(0xffffffffu, seq & 1u ? ahead[1] : ahead[0], seq / 2); }
+__device__ __forceinline__ uint32_t ahead_of(const uint32_t (&ahead)[2], uint32_t seq)
+{
+    return __shfl_sync(0xffffffffu, seq & 1u ? ahead[1] : ahead[0], seq / 2);
+}
 
-/* A block's run of the splits of its tile: from t.split to `to`, of `each` like others of its cluster, or fewer; none: it has nothing to do. */
-struct tile_run { uint32_t to, each; bool none; };
+/* A block's run of the splits of its tile: from t.split to `to`, of `each` like others of its cluster, or fewer; none:
+ * it has nothing to do. */
+struct tile_run {
+    uint32_t to, each;
+    bool none;
+};
 
-/* Steps of one row a sequence, of about the same length: sequences have their tiles in order, a cluster or a block each. Whether the step is one; t: the block's tile, and where it begins. Of a window
- * what sequences see at most is taken. */
-template <int W, bool MEETS> __device__ __forceinline__ bool deal_tiles(item &t, tile_run &r, const attend_args &a, const few_launch &launch)
+/* Steps of one row a sequence, of about the same length: sequences have their tiles in order, a cluster or a block
+ * each. Whether the step is one; t: the block's tile, and where it begins. Of a window what sequences see at most is
+ * taken. */
+template <int W, bool MEETS>
+__device__ __forceinline__ bool deal_tiles(item &t, tile_run &r, const attend_args &a, const few_launch &launch)
 {
     static_assert(W * KV_PAGE == CUDA_SPLIT, "splits as lengths have them");
     const uint32_t cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x, seq = over(cluster, launch.tile);
@@ -130,10 +157,14 @@ template <int W, bool MEETS> __device__ __forceinline__ bool deal_tiles(item &t,
     const cuda_lengths step = { of.x, of.y, of.z, of.w };
     if (step.rows != 1) return false;
     item_sequence<W, FORM_ONE>(t, a, own);
-    const uint32_t unit = MEETS ? CUDA_SPLIT : KV_PAGE, tiles = a.kv_heads * t.tiles, longest = (a.window && step.longest >= a.window ? a.window + unit - 2 : step.longest) / unit + 1;
+    const uint32_t unit = MEETS ? CUDA_SPLIT : KV_PAGE, tiles = a.kv_heads * t.tiles,
+                   longest = (a.window && step.longest >= a.window ? a.window + unit - 2 : step.longest) / unit + 1;
     if (!MEETS || longest > launch.cluster) {
-        const uint32_t share = over(min(MEETS ? step.splits : step.pages, a.seqs * longest) * tiles, launch.share); /* of a cluster or a block, if all could be dealt out evenly */
-        if (MEETS ? longest > launch.sent || over(longest + launch.cluster - 1, launch.part) > share + 2 : longest > share + MEETING) return false;
+        const uint32_t share = over(min(MEETS ? step.splits : step.pages, a.seqs * longest) * tiles,
+                                    launch.share); /* of a cluster or a block, if all could be dealt out evenly */
+        if (MEETS ? longest > launch.sent || over(longest + launch.cluster - 1, launch.part) > share + 2
+                  : longest > share + MEETING)
+            return false;
     }
     r.each = MEETS ? over(t.last - t.first + launch.cluster, launch.part) : t.last - t.first + 1;
     t.seq = seq;
@@ -144,21 +175,29 @@ template <int W, bool MEETS> __device__ __forceinline__ bool deal_tiles(item &t,
     return true;
 }
 
-/* ---- finishing a head: a lane has a run of 8 values, head_lanes lanes have a head ------------------------------------------
- * The same arithmetic as attend.cuh's, for a short way from memory to the tensor cores instead of few reads: values that turn each other are read twice. */
+/* ---- finishing a head: a lane has a run of 8 values, head_lanes lanes have a head
+ * ------------------------------------------ The same arithmetic as attend.cuh's, for a short way from memory to the
+ * tensor cores instead of few reads: values that turn each other are read twice. */
 
-template <int D> __device__ __forceinline__ constexpr uint32_t head_lanes() { return D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32; }
+template <int D> __device__ __forceinline__ constexpr uint32_t head_lanes()
+{
+    return D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32;
+}
 
-/* Values 8 c + i of a head, what each is turned with, and cosine and sine of the turn, the sine with the sign that it has in the sum. */
+/* Values 8 c + i of a head, what each is turned with, and cosine and sine of the turn, the sine with the sign that it
+ * has in the sum. */
 struct head_run {
-    const float *x;    /* the head; NULL: none */
+    const float *x; /* the head; NULL: none */
     float own[8], other[8];
     float2 turn[8];
 };
 
 template <int D> __device__ __forceinline__ uint32_t run_first() { return threadIdx.x % head_lanes<D>() * 8; }
 
-__device__ __forceinline__ uint32_t turn_partner(const attend_source &s, uint32_t i) { return s.turn_style == WK_ROPE_PAIRS ? i ^ 1 : i < s.turn_n ? i + s.turn_n : i - s.turn_n; }
+__device__ __forceinline__ uint32_t turn_partner(const attend_source &s, uint32_t i)
+{
+    return s.turn_style == WK_ROPE_PAIRS ? i ^ 1 : i < s.turn_n ? i + s.turn_n : i - s.turn_n;
+}
 
 /* RAW: from the block's copy in shared memory. */
 template <bool RAW> __device__ __forceinline__ float4 load_4(const float *from)
@@ -168,11 +207,14 @@ template <bool RAW> __device__ __forceinline__ float4 load_4(const float *from)
 
 template <bool RAW> __device__ __forceinline__ float4 turn_4(const float *from)
 {
-    return RAW ? *reinterpret_cast<const float4 *>(from) : __ldg(reinterpret_cast<const float4 *>(from)); /* every warp reads them: from L1 after a multiprocessor's first */
+    return RAW ? *reinterpret_cast<const float4 *>(from)
+               : __ldg(reinterpret_cast<const float4 *>(
+                     from)); /* every warp reads them: from L1 after a multiprocessor's first */
 }
 
 /* What turns the lane's run; nothing of the head is read. turn: of the head's row. */
-template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_turns(head_run &r, const attend_source &s, const float *turn)
+template <int D, int FORM, bool RAW>
+__device__ __forceinline__ void load_turns(head_run &r, const attend_source &s, const float *turn)
 {
     const uint32_t first = run_first<D>(), n = s.turn_n;
     const bool pairs = s.turn_style == WK_ROPE_PAIRS;
@@ -215,7 +257,8 @@ template <bool RAW> __device__ __forceinline__ void load_8(float (&x)[8], const 
 }
 
 /* d: values of a head; other: also what the run is turned with, if it is not in the run. */
-template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_run(head_run &r, const attend_source &s, uint32_t d, bool other)
+template <int D, int FORM, bool RAW>
+__device__ __forceinline__ void load_run(head_run &r, const attend_source &s, uint32_t d, bool other)
 {
     const uint32_t first = run_first<D>();
     other = other && s.turn_style == WK_ROPE_HALVES;
@@ -235,10 +278,12 @@ template <int D, int FORM, bool RAW> __device__ __forceinline__ void load_run(he
     }
 }
 
-/* Sum over a head's lanes of the sums of their runs, in all of them: the tree of wk_rms_scale, runs of 16 being its lanes. */
+/* Sum over a head's lanes of the sums of their runs, in all of them: the tree of wk_rms_scale, runs of 16 being its
+ * lanes. */
 template <int D> __device__ __forceinline__ float add_head(const float (&x)[8])
 {
-    float s = __fadd_rn(__fadd_rn(__fadd_rn(x[0], x[1]), __fadd_rn(x[2], x[3])), __fadd_rn(__fadd_rn(x[4], x[5]), __fadd_rn(x[6], x[7])));
+    float s = __fadd_rn(__fadd_rn(__fadd_rn(x[0], x[1]), __fadd_rn(x[2], x[3])),
+                        __fadd_rn(__fadd_rn(x[4], x[5]), __fadd_rn(x[6], x[7])));
 #pragma unroll
     for (uint32_t n = 1; n < head_lanes<D>(); n <<= 1) s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, n));
     return s;
@@ -285,7 +330,8 @@ __device__ __forceinline__ uint4 turn_run(const head_run &r, const attend_source
     const bool pairs = s.turn_style == WK_ROPE_PAIRS;
     float x[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) x[i] = __fadd_rn(__fmul_rn(r.own[i], r.turn[i].x), __fmul_rn(pairs ? r.own[i ^ 1] : r.other[i], r.turn[i].y));
+    for (int i = 0; i < 8; i++)
+        x[i] = __fadd_rn(__fmul_rn(r.own[i], r.turn[i].x), __fmul_rn(pairs ? r.own[i ^ 1] : r.other[i], r.turn[i].y));
     return half_run(x);
 }
 

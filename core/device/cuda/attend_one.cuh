@@ -1,31 +1,43 @@
-/* attend_one.cuh: attention of one generated row, when nothing runs beside it: heads without norms that can be read and turned by runs of 8. Its time is the
- * way from the wait for q, k and v to the result, so all else is done before that wait: pages and turns are on their way, addresses are known. The arithmetic
- * is attend.cu's, and so are the items; what a block does with its only item serves there, too, where every sequence has one row. */
+/* attend_one.cuh: attention of one generated row, when nothing runs beside it: heads without norms that can be read and
+ * turned by runs of 8. Its time is the way from the wait for q, k and v to the result, so all else is done before that
+ * wait: pages and turns are on their way, addresses are known. The arithmetic is attend.cu's, and so are the items;
+ * what a block does with its only item serves there, too, where every sequence has one row. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 #define CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 
 #include "device/cuda/attend_split.cuh"
 
-/* A block finishes at once the tile's queries, the new key and the new value: a head for each group of head_lanes lanes. */
+/* A block finishes at once the tile's queries, the new key and the new value: a head for each group of head_lanes
+ * lanes. */
 enum { ONE_WARPS = 8, JOB_KEY = QUERIES, JOB_VALUE, JOBS };
-/* A cluster: its blocks at most, the tiles that it is for at most, and the splits of a tile that its blocks share at most. Sent: a fragment of 16 values of 8 queries, 16 bytes a lane, then maximum and sum of queries 2t, 2t + 1. */
+/* A cluster: its blocks at most, the tiles that it is for at most, and the splits of a tile that its blocks share at
+ * most. Sent: a fragment of 16 values of 8 queries, 16 bytes a lane, then maximum and sum of queries 2t, 2t + 1. */
 enum { ONE_CLUSTER = 16, ONE_CLUSTER_TILES = 8, SENT_SPLITS = 16, SENT_BYTES = 512 + 64 };
 
 /* Splits of a tile among the blocks of its cluster, in runs: how many a block has, and how many blocks have any. */
-struct parting { uint32_t splits, each, blocks; };
+struct parting {
+    uint32_t splits, each, blocks;
+};
 __host__ __device__ constexpr parting part_splits(uint32_t splits, uint32_t cluster)
 {
     const uint32_t each = (splits + cluster - 1) / cluster;
     return parting{ splits, each, (splits + each - 1) / each };
 }
 /* Blocks that add up: block i slices i, i + their number, ...; slices of the block of this rank. */
-template <int D> __host__ __device__ constexpr uint32_t adders(const parting &p) { return p.blocks < D / 16 ? p.blocks : D / 16; }
-template <int D> __host__ __device__ constexpr uint32_t slices_of(uint32_t rank, const parting &p) { return rank < adders<D>(p) ? (D / 16 - 1 - rank) / adders<D>(p) + 1 : 0; }
+template <int D> __host__ __device__ constexpr uint32_t adders(const parting &p)
+{
+    return p.blocks < D / 16 ? p.blocks : D / 16;
+}
+template <int D> __host__ __device__ constexpr uint32_t slices_of(uint32_t rank, const parting &p)
+{
+    return rank < adders<D>(p) ? (D / 16 - 1 - rank) / adders<D>(p) + 1 : 0;
+}
 
 template <int D> struct alignas(128) one_shared : split_shared<D, ONE_WARPS> {
     alignas(16) __half value[D]; /* the new one, until its page has arrived */
 };
-/* Behind it the values, a page for each warp, and what the blocks of a cluster send of the slices that this one adds up: [slice][split]. */
+/* Behind it the values, a page for each warp, and what the blocks of a cluster send of the slices that this one adds
+ * up: [slice][split]. */
 template <int D> static constexpr size_t one_bytes(uint32_t cluster)
 {
     uint32_t sent = 0;
@@ -36,14 +48,18 @@ template <int D> static constexpr size_t one_bytes(uint32_t cluster)
     return sizeof(one_shared<D>) + ONE_WARPS * 32 * D * sizeof(__half) + sent * SENT_BYTES;
 }
 
-/* Cosines and sines of a lane's run as they lie in memory: of 8 values in halves of a head, of 4 pairs in the first half of it. */
+/* Cosines and sines of a lane's run as they lie in memory: of 8 values in halves of a head, of 4 pairs in the first
+ * half of it. */
 struct run_turn {
     float4 x[4];
     bool turned, pairs;
     float sign; /* of the sine that an odd value of a pair, or any value in halves, is turned with */
 };
 
-template <int D> __device__ __forceinline__ uint32_t lane_job() { return threadIdx.x / 32 + ONE_WARPS * ((threadIdx.x & 31u) / head_lanes<D>()); }
+template <int D> __device__ __forceinline__ uint32_t lane_job()
+{
+    return threadIdx.x / 32 + ONE_WARPS * ((threadIdx.x & 31u) / head_lanes<D>());
+}
 
 template <int D> __device__ __forceinline__ void load_turn(run_turn &r, const attend_args &a, uint32_t job)
 {
@@ -55,19 +71,26 @@ template <int D> __device__ __forceinline__ void load_turn(run_turn &r, const at
 #pragma unroll
     for (int i = 0; i < 4; i++) r.x[i] = make_float4(1.0f, 0.0f, 1.0f, 0.0f);
     if (!r.turned) return;
-    const float4 *const from = reinterpret_cast<const float4 *>(s.turn + (r.pairs ? first : 2 * (first < n ? first : first - n)));
+    const float4 *const from =
+        reinterpret_cast<const float4 *>(s.turn + (r.pairs ? first : 2 * (first < n ? first : first - n)));
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        if (i < 2 || !r.pairs) r.x[i] = __ldg(from + i); /* every block reads them: from L1 after a multiprocessor's first warp */
+        if (i < 2 || !r.pairs)
+            r.x[i] = __ldg(from + i); /* every block reads them: from L1 after a multiprocessor's first warp */
 }
 
 /* Where the lane's run lies, and what it is turned with, if that is not in the run; NULL: nothing. */
-struct run_place { const float *own, *other; };
+struct run_place {
+    const float *own, *other;
+};
 
-template <int D> __device__ __forceinline__ run_place place_run(const attend_args &a, const item &t, uint32_t job, uint32_t queries, bool newest)
+template <int D>
+__device__ __forceinline__ run_place place_run(const attend_args &a, const item &t, uint32_t job, uint32_t queries,
+                                               bool newest)
 {
     const attend_source &s = job < QUERIES ? a.q : job == JOB_KEY ? a.k : a.v;
-    const uint32_t head = job < QUERIES ? t.kv * a.group + t.tile * QUERIES + job : t.kv, d = job == JOB_VALUE ? a.dv : a.dk, first = run_first<D>();
+    const uint32_t head = job < QUERIES ? t.kv * a.group + t.tile * QUERIES + job : t.kv,
+                   d = job == JOB_VALUE ? a.dv : a.dk, first = run_first<D>();
     const float *const x = s.x + head * d;
     run_place r = { NULL, NULL };
     if (!(job < QUERIES ? job < queries : job < JOBS && newest) || first >= d) return r;
@@ -96,10 +119,14 @@ __device__ __forceinline__ uint4 turn_values(const float (&own)[8], const float 
     return half_run(x);
 }
 
-/* The lane's run to where it is wanted: q; the page's copy, whose keys have arrived, and the page; m.value and the page. */
-template <int D> __device__ __forceinline__ void put_run(one_shared<D> &m, const attend_args &a, const item &t, uint32_t job, uint4 x, uint32_t parity, bool more)
+/* The lane's run to where it is wanted: q; the page's copy, whose keys have arrived, and the page; m.value and the
+ * page. */
+template <int D>
+__device__ __forceinline__ void put_run(one_shared<D> &m, const attend_args &a, const item &t, uint32_t job, uint4 x,
+                                        uint32_t parity, bool more)
 {
-    const uint32_t first = run_first<D>(), slot = t.high / KV_PAGE % ONE_WARPS, at = block_offset<D>(t.high % KV_PAGE, first / 8);
+    const uint32_t first = run_first<D>(), slot = t.high / KV_PAGE % ONE_WARPS,
+                   at = block_offset<D>(t.high % KV_PAGE, first / 8);
     if (job < QUERIES) {
         *reinterpret_cast<uint4 *>(m.q + (first * QUERIES + job * 8)) = x;
         return;
@@ -111,23 +138,28 @@ template <int D> __device__ __forceinline__ void put_run(one_shared<D> &m, const
     } else {
         *reinterpret_cast<uint4 *>(m.value + first) = x;
     }
-    if (t.tile == 0 ) *reinterpret_cast<uint4 *>(m.at[parity][slot] + (job == JOB_VALUE ? 32 * D : 0) + at) = x;
+    if (t.tile == 0) *reinterpret_cast<uint4 *>(m.at[parity][slot] + (job == JOB_VALUE ? 32 * D : 0) + at) = x;
 }
 
-/* The new value into the item's pages, which have arrived, and zeros behind it: what another sequence left there may be NaN. */
+/* The new value into the item's pages, which have arrived, and zeros behind it: what another sequence left there may be
+ * NaN. */
 template <int D> __device__ __forceinline__ void put_value(const one_shared<D> &m, __half *v, uint32_t high, bool more)
 {
     const uint32_t lane = threadIdx.x & 31u, newest = high % KV_PAGE;
     __half *const page = v + high / KV_PAGE % ONE_WARPS * (32 * D);
 #pragma unroll
     for (uint32_t c = threadIdx.x / 32; c < D / 8; c += ONE_WARPS)
-        if (lane >= newest) *reinterpret_cast<uint4 *>(page + block_offset<D>(lane, c)) = lane == newest ? *reinterpret_cast<const uint4 *>(m.value + 8 * c) : make_uint4(0, 0, 0, 0);
+        if (lane >= newest)
+            *reinterpret_cast<uint4 *>(page + block_offset<D>(lane, c)) =
+                lane == newest ? *reinterpret_cast<const uint4 *>(m.value + 8 * c) : make_uint4(0, 0, 0, 0);
     if (more) stores_before_copies();
 }
 
-/* ---- splits of one tile in the blocks of a cluster ------------------------------------------------------------------------
- * Every block has a run of splits and sends slices of 16 values of each to the blocks that add them up, slice i to block i modulo their number. What is sent counts down a
- * barrier in the memory that it goes to; the cluster's own barrier only says that every block has begun, and orders no memory. */
+/* ---- splits of one tile in the blocks of a cluster
+ * ------------------------------------------------------------------------ Every block has a run of splits and sends
+ * slices of 16 values of each to the blocks that add them up, slice i to block i modulo their number. What is sent
+ * counts down a barrier in the memory that it goes to; the cluster's own barrier only says that every block has begun,
+ * and orders no memory. */
 
 __device__ __forceinline__ void cluster_arrive()
 {
@@ -153,7 +185,9 @@ __device__ __forceinline__ void send16(uint32_t at, uint32_t bar, uint32_t rank,
 }
 
 /* The block's split to who adds it up. sent: where such things lie. */
-template <int D> __device__ __forceinline__ void send_split(const split_shared<D, ONE_WARPS> &m, const item &t, const parting &p, const total<D, ONE_WARPS> &r, uint32_t slice, uint32_t sent)
+template <int D>
+__device__ __forceinline__ void send_split(const split_shared<D, ONE_WARPS> &m, const item &t, const parting &p,
+                                           const total<D, ONE_WARPS> &r, uint32_t slice, uint32_t sent)
 {
     const uint32_t lane = threadIdx.x & 31u, n = adders<D>(p), bar = shared_address(&m.sent_bar);
     static_assert(r.slices == 1, "a warp has one slice");
@@ -164,7 +198,9 @@ template <int D> __device__ __forceinline__ void send_split(const split_shared<D
 }
 
 /* All splits of the warp's slice of those that the block of this rank adds up, in order; false: it has none. */
-template <int D> __device__ __forceinline__ bool add_sent(const split_shared<D, ONE_WARPS> &m, const parting &p, uint32_t rank, const unsigned char *sent, total<D, ONE_WARPS> &r)
+template <int D>
+__device__ __forceinline__ bool add_sent(const split_shared<D, ONE_WARPS> &m, const parting &p, uint32_t rank,
+                                         const unsigned char *sent, total<D, ONE_WARPS> &r)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, splits = p.splits;
     if (warp >= slices_of<D>(rank, p)) return false;
@@ -173,7 +209,8 @@ template <int D> __device__ __forceinline__ bool add_sent(const split_shared<D, 
     total_begin(r);
 #pragma unroll 4
     for (uint32_t s = 0; s < splits; s++, from += SENT_BYTES) {
-        const float4 x = *reinterpret_cast<const float4 *>(from + lane * 16), of = *reinterpret_cast<const float4 *>(from + 512 + (lane & 3) * 16);
+        const float4 x = *reinterpret_cast<const float4 *>(from + lane * 16),
+                     of = *reinterpret_cast<const float4 *>(from + 512 + (lane & 3) * 16);
         const factors f = raise(r.max[0], of.x), g = raise(r.max[1], of.z);
         r.sum[0] = grown(r.sum[0], of.y, f);
         r.sum[1] = grown(r.sum[1], of.w, g);
@@ -185,24 +222,31 @@ template <int D> __device__ __forceinline__ bool add_sent(const split_shared<D, 
     return true;
 }
 
-/* ---- a block's only item ----------------------------------------------------------------------------------------------------
- * The way from the wait to the result is what its time is, and each of its instructions runs once: between the launches of a layer they come from L2 or farther, 50 clocks
- * and more for a line of eight. So it is short code, a loop over values, no more than the item needs; heads of D values that are turned whole or not at all. And warps go
- * ahead of each other: one without a head to finish does not wait for the launch before, but takes the steps of those that do, with zeros; one that has nothing to
- * do at all, no page and no values either, goes through all steps at once and only arrives at the barriers. What they have executed is near when the others come. */
+/* ---- a block's only item
+ * ---------------------------------------------------------------------------------------------------- The way from the
+ * wait to the result is what its time is, and each of its instructions runs once: between the launches of a layer they
+ * come from L2 or farther, 50 clocks and more for a line of eight. So it is short code, a loop over values, no more
+ * than the item needs; heads of D values that are turned whole or not at all. And warps go ahead of each other: one
+ * without a head to finish does not wait for the launch before, but takes the steps of those that do, with zeros; one
+ * that has nothing to do at all, no page and no values either, goes through all steps at once and only arrives at the
+ * barriers. What they have executed is near when the others come. */
 
 /* Whether the steps of a model may go this way. */
 static inline bool one_item_serves(const attend_args &a)
 {
     const bool turned = a.q.turn_n == a.head / 2 && a.k.turn_n == a.head / 2, straight = !a.q.turn_n && !a.k.turn_n;
     if (a.q.turn_style != a.k.turn_style) return false;
-    return a.act && a.softcap == 0.0f && a.dk == a.head && a.dv == a.head && a.head % 32 == 0 && a.head <= 128 && (straight || turned);
+    return a.act && a.softcap == 0.0f && a.dk == a.head && a.dv == a.head && a.head % 32 == 0 && a.head <= 128 &&
+           (straight || turned);
 }
 
 /* slice_values by a loop, four pages at a time; those outside [from, to] add nothing. */
-template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4], const split_shared<D, W> &m, uint32_t slice, uint32_t v, uint32_t from, uint32_t to)
+template <int D, int W>
+__device__ __forceinline__ void sum_slice(float (&y)[4], const split_shared<D, W> &m, uint32_t slice, uint32_t v,
+                                          uint32_t from, uint32_t to)
 {
-    const uint32_t lane = threadIdx.x & 31u, p_at = shared_address(m.p) + lane * 16, address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
+    const uint32_t lane = threadIdx.x & 31u, p_at = shared_address(m.p) + lane * 16,
+                   address = v + slice * 256 + ((lane >> 3) & 1) * 128 + (lane >> 4) * (D * 16) + (lane & 7) * 16;
     float x[4][4] = {};
 #pragma unroll 1
     for (uint32_t i = from & ~3u; i <= to; i += 4)
@@ -220,18 +264,22 @@ template <int D, int W> __device__ __forceinline__ void sum_slice(float (&y)[4],
 #pragma unroll
             for (uint32_t j = 0; j < 2; j++)
 #pragma unroll
-                for (uint32_t k = 0; k < 2; k++) mma_f16(x[half + k], r[k][j][0], r[k][j][1], r[k][j][2], r[k][j][3], p[k][2 * j], p[k][2 * j + 1]);
+                for (uint32_t k = 0; k < 2; k++)
+                    mma_f16(x[half + k], r[k][j][0], r[k][j][1], r[k][j][2], r[k][j][3], p[k][2 * j], p[k][2 * j + 1]);
         }
 #pragma unroll
     for (int i = 0; i < 4; i++) y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1][i]), __fadd_rn(x[2][i], x[3][i]));
 }
 
 /* page_scores in two steps. */
-template <int D> struct page_keys { uint32_t x[D / 16][2][4]; };
+template <int D> struct page_keys {
+    uint32_t x[D / 16][2][4];
+};
 
 template <int D> __device__ __forceinline__ void load_keys(page_keys<D> &r, uint32_t k)
 {
-    const uint32_t lane = threadIdx.x & 31u, address = k + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
+    const uint32_t lane = threadIdx.x & 31u,
+                   address = k + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
 #pragma unroll
     for (int c = 0; c < D / 16; c++)
 #pragma unroll
@@ -245,7 +293,8 @@ template <int D> __device__ __forceinline__ void key_scores(float (&s)[2][4], co
         uint32_t b[2];
         load_matrices_2(b[0], b[1], q + c * 256 + (threadIdx.x & 15u) * 16);
 #pragma unroll
-        for (int i = 0; i < 2; i++) mma_f16(x[c & 1][i], r.x[c][i][0], r.x[c][i][1], r.x[c][i][2], r.x[c][i][3], b[0], b[1]);
+        for (int i = 0; i < 2; i++)
+            mma_f16(x[c & 1][i], r.x[c][i][0], r.x[c][i][1], r.x[c][i][2], r.x[c][i][3], b[0], b[1]);
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fadd_rn(x[0][i / 4][i % 4], x[1][i / 4][i % 4]);
@@ -254,11 +303,11 @@ template <int D> __device__ __forceinline__ void key_scores(float (&s)[2][4], co
 /* What a warp does of the item. */
 template <int D> struct duty {
     static constexpr uint32_t HEADS = 32 / head_lanes<D>(); /* that a warp finishes */
-    uint32_t warp, head, n;     /* first query head of the tile, how many there are */
-    uint32_t base, from, to;    /* page of the split that the first warp has; warps [from, to] have some that are seen */
-    uint32_t job, behind;       /* of the lane: query, key or value to finish; place in its page of the newest position */
-    bool newest, busy;          /* the split has the newest position, in the page of warp `to`; heads to finish */
-    bool seen, slice;           /* a page; a slice of values */
+    uint32_t warp, head, n;                                 /* first query head of the tile, how many there are */
+    uint32_t base, from, to; /* page of the split that the first warp has; warps [from, to] have some that are seen */
+    uint32_t job, behind;    /* of the lane: query, key or value to finish; place in its page of the newest position */
+    bool newest, busy;       /* the split has the newest position, in the page of warp `to`; heads to finish */
+    bool seen, slice;        /* a page; a slice of values */
 };
 
 template <int D> __device__ __forceinline__ duty<D> duty_of(const attend_args &a, const item &t)
@@ -283,13 +332,14 @@ template <int D> __device__ __forceinline__ duty<D> duty_of(const attend_args &a
 
 /* A lane's part of a new query, key or value: two runs of 4 values, which turn each other or lie behind each other. */
 struct head_part {
-    const float *from;    /* the first run; NULL: none */
+    const float *from;     /* the first run; NULL: none */
     uint32_t first, apart; /* value of the head that it begins with; values to the second run */
     bool turned, pairs;
     float4 x[2], turn[2]; /* values; cosine and sine of four turns */
 };
 
-template <int D, int FORM> __device__ __forceinline__ void place_part(head_part &r, const attend_args &a, const item &t, const duty<D> &w)
+template <int D, int FORM>
+__device__ __forceinline__ void place_part(head_part &r, const attend_args &a, const item &t, const duty<D> &w)
 {
     const attend_source &s = w.job < QUERIES ? a.q : w.job == JOB_KEY ? a.k : a.v;
     const bool turned = a.q.turn_n != 0, halves = turned && a.q.turn_style == WK_ROPE_HALVES;
@@ -338,10 +388,16 @@ __device__ __forceinline__ void turn_part(head_part &r)
     }
 }
 
-/* Where a part goes: into the queries or a page's copy, and into the page itself; halves to its second run. A part without a job: to where the warp's probabilities will be. */
-struct part_place { __half *at, *page; uint32_t apart; };
+/* Where a part goes: into the queries or a page's copy, and into the page itself; halves to its second run. A part
+ * without a job: to where the warp's probabilities will be. */
+struct part_place {
+    __half *at, *page;
+    uint32_t apart;
+};
 
-template <int D> __device__ __forceinline__ part_place place_of_part(split_shared<D, ONE_WARPS> &m, __half *v, const item &t, const duty<D> &w, const head_part &r)
+template <int D>
+__device__ __forceinline__ part_place place_of_part(split_shared<D, ONE_WARPS> &m, __half *v, const item &t,
+                                                    const duty<D> &w, const head_part &r)
 {
     const uint32_t in_blocks = r.first / 8 * 64 + r.first % 8, offset = block_offset<D>(w.behind, 0) + in_blocks;
     part_place p = { m.p[w.warp], NULL, r.apart == 4 ? 4 : r.apart / 8 * 64 + r.apart % 8 };
@@ -354,8 +410,10 @@ template <int D> __device__ __forceinline__ part_place place_of_part(split_share
 }
 __device__ __forceinline__ void put_part(const part_place &p, const head_part &r)
 {
-    const uint2 x = make_uint2(half_bits(wk_act_half2(r.x[0].x, r.x[0].y)), half_bits(wk_act_half2(r.x[0].z, r.x[0].w))),
-                y = make_uint2(half_bits(wk_act_half2(r.x[1].x, r.x[1].y)), half_bits(wk_act_half2(r.x[1].z, r.x[1].w)));
+    const uint2 x = make_uint2(half_bits(wk_act_half2(r.x[0].x, r.x[0].y)),
+                               half_bits(wk_act_half2(r.x[0].z, r.x[0].w))),
+                y = make_uint2(half_bits(wk_act_half2(r.x[1].x, r.x[1].y)),
+                               half_bits(wk_act_half2(r.x[1].z, r.x[1].w)));
     *reinterpret_cast<uint2 *>(p.at) = x;
     *reinterpret_cast<uint2 *>(p.at + p.apart) = y;
     if (!p.page) return;
@@ -369,20 +427,27 @@ template <int D> __device__ __forceinline__ void clear_rows(__half *v, const dut
     const uint32_t lane = threadIdx.x & 31u;
 #pragma unroll 1
     for (uint32_t row = w.behind + 1 + (w.warp - w.from); row < KV_PAGE; row += w.to - w.from + 1)
-        if (lane < D / 8) *reinterpret_cast<uint4 *>(v + w.to * (32 * D) + block_offset<D>(row, lane)) = make_uint4(0, 0, 0, 0);
+        if (lane < D / 8)
+            *reinterpret_cast<uint4 *>(v + w.to * (32 * D) + block_offset<D>(row, lane)) = make_uint4(0, 0, 0, 0);
 }
 
 /* Barrier `id` of the block's warps. waits: what others have left is read behind it. */
 __device__ __forceinline__ void meet_warps(uint32_t id, bool waits)
 {
-    if (waits) asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(32 * ONE_WARPS) : "memory");
-    else asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(32 * ONE_WARPS) : "memory");
+    if (waits)
+        asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(32 * ONE_WARPS) : "memory");
+    else
+        asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(32 * ONE_WARPS) : "memory");
 }
 
 /* The page's scores, in units of log2; -inf: not seen. */
-template <int D> __device__ __forceinline__ void score_page(float (&s)[2][4], const page_keys<D> &keys, const split_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t, const duty<D> &w)
+template <int D>
+__device__ __forceinline__ void score_page(float (&s)[2][4], const page_keys<D> &keys,
+                                           const split_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t,
+                                           const duty<D> &w)
 {
-    const uint32_t start = (w.base + w.warp) * KV_PAGE, first_seen = first_key(a.window, t.position), g = (threadIdx.x & 31u) >> 2;
+    const uint32_t start = (w.base + w.warp) * KV_PAGE, first_seen = first_key(a.window, t.position),
+                   g = (threadIdx.x & 31u) >> 2;
     const float scale = __fmul_rn(a.scale, 1.4426950408889634f);
     key_scores<D>(s, keys, shared_address(m.q));
 #pragma unroll
@@ -390,29 +455,41 @@ template <int D> __device__ __forceinline__ void score_page(float (&s)[2][4], co
     if (start + KV_PAGE <= t.position + 1 && start >= first_seen) return;
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
-        if (start + g - first_seen + 8 * i > t.position - first_seen) s[i / 2][2 * (i % 2)] = s[i / 2][2 * (i % 2) + 1] = -INFINITY;
+        if (start + g - first_seen + 8 * i > t.position - first_seen)
+            s[i / 2][2 * (i % 2)] = s[i / 2][2 * (i % 2) + 1] = -INFINITY;
 }
 
-/* Where a lane's part of a slice of the results goes: of lane 4 g + t query g's values 2t, 2t + 1 and 2t + 8, 2t + 9. */
+/* Where a lane's part of a slice of the results goes: of lane 4 g + t query g's values 2t, 2t + 1 and 2t +
+ * 8, 2t + 9. */
 template <int D> __device__ __forceinline__ __half *place_result(const attend_args &a, const item &t, uint32_t slice)
 {
     const uint32_t lane = threadIdx.x & 31u;
-    return a.act + (uint64_t)t.row * a.act_k + (t.kv * a.group + t.tile * QUERIES + (lane >> 2)) * D + 16 * slice + 2 * (lane & 3);
+    return a.act + (uint64_t)t.row * a.act_k + (t.kv * a.group + t.tile * QUERIES + (lane >> 2)) * D + 16 * slice +
+           2 * (lane & 3);
 }
 
 /* store_slice to an act. sink: of queries 2t, 2t + 1; valid: query g is there. */
-template <int D> __device__ __forceinline__ void store_total(const attend_args &a, __half *to, const total<D, ONE_WARPS> &r, float2 sink, bool valid)
+template <int D>
+__device__ __forceinline__ void store_total(const attend_args &a, __half *to, const total<D, ONE_WARPS> &r, float2 sink,
+                                            bool valid)
 {
     float2 factor = make_float2(one_over(r.sum[0]), one_over(r.sum[1]));
-    if (a.sinks) factor = make_float2(value_factor(r.max[0], r.sum[0], true, sink.x), value_factor(r.max[1], r.sum[1], true, sink.y));
-    const uint32_t low = turn_matrix(half_bits(wk_act_half2(__fmul_rn(r.y[0][0], factor.x), __fmul_rn(r.y[0][1], factor.y), a.shift))),
-                   high = turn_matrix(half_bits(wk_act_half2(__fmul_rn(r.y[0][2], factor.x), __fmul_rn(r.y[0][3], factor.y), a.shift)));
+    if (a.sinks)
+        factor =
+            make_float2(value_factor(r.max[0], r.sum[0], true, sink.x), value_factor(r.max[1], r.sum[1], true, sink.y));
+    const uint32_t low = turn_matrix(half_bits(
+                       wk_act_half2(__fmul_rn(r.y[0][0], factor.x), __fmul_rn(r.y[0][1], factor.y), a.shift))),
+                   high = turn_matrix(half_bits(
+                       wk_act_half2(__fmul_rn(r.y[0][2], factor.x), __fmul_rn(r.y[0][3], factor.y), a.shift)));
     if (valid) *reinterpret_cast<uint32_t *>(to) = low;
     if (valid) *reinterpret_cast<uint32_t *>(to + 8) = high;
 }
 
 /* The blocks of a cluster have sent what they have of a tile: the results of the slices that this one adds up. */
-template <int D> __device__ __forceinline__ void finish_sent(const split_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t, const parting &p, uint32_t rank, const unsigned char *sent, float2 sink, uint32_t n)
+template <int D>
+__device__ __forceinline__ void finish_sent(const split_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t,
+                                            const parting &p, uint32_t rank, const unsigned char *sent, float2 sink,
+                                            uint32_t n)
 {
     const uint32_t lane = threadIdx.x & 31u, g = lane >> 2;
     total<D, ONE_WARPS> r;
@@ -421,23 +498,32 @@ template <int D> __device__ __forceinline__ void finish_sent(const split_shared<
     if (rank == 0) store_end<FORM_ONE>(a, t, n);
 }
 
-/* The item, of a sequence's one row. mine: the warp's page; meet: its tile has splits in other blocks of the cluster, too, and `sent` is where they send them. */
+/* The item, of a sequence's one row. mine: the warp's page; meet: its tile has splits in other blocks of the cluster,
+ * too, and `sent` is where they send them. */
 template <int D, int FORM>
-__device__ __forceinline__ void do_item(split_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t, const page &mine, __half *v, bool meet, const parting &part, uint32_t rank, unsigned char *sent, bool late)
+__device__ __forceinline__ void do_item(split_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t,
+                                        const page &mine, __half *v, bool meet, const parting &part, uint32_t rank,
+                                        unsigned char *sent, bool late)
 {
     const duty<D> w = duty_of<D>(a, t);
-    const uint32_t query = 2 * (threadIdx.x & 3u), g = (threadIdx.x & 31u) >> 2, k_bar = shared_address(&m.k_bar[w.warp]);
-    const bool waits = w.busy || w.seen || w.slice, changed = w.newest && w.warp == w.to; /* changed: the new key comes into the warp's page */
-    copy_two_runs(shared_address(m.k[w.warp]), shared_address(v) + w.warp * (64 * D), mine.at, mine.seen ? 64 * D : 0, k_bar);
+    const uint32_t query = 2 * (threadIdx.x & 3u), g = (threadIdx.x & 31u) >> 2,
+                   k_bar = shared_address(&m.k_bar[w.warp]);
+    const bool waits = w.busy || w.seen || w.slice,
+               changed = w.newest && w.warp == w.to; /* changed: the new key comes into the warp's page */
+    copy_two_runs(shared_address(m.k[w.warp]), shared_address(v) + w.warp * (64 * D), mine.at, mine.seen ? 64 * D : 0,
+                  k_bar);
     if ((threadIdx.x & 31u) == 0) m.at[0][w.warp] = mine.at;
     float2 sink = make_float2(0.0f, 0.0f);
-    if (a.sinks) sink = make_float2(query < w.n ? __ldg(a.sinks + w.head + query) : 0.0f, query + 1 < w.n ? __ldg(a.sinks + w.head + query + 1) : 0.0f);
+    if (a.sinks)
+        sink = make_float2(query < w.n ? __ldg(a.sinks + w.head + query) : 0.0f,
+                           query + 1 < w.n ? __ldg(a.sinks + w.head + query + 1) : 0.0f);
     head_part own;
     place_part<D, FORM>(own, a, t, w);
     __half *const result = place_result<D>(a, t, w.slice ? w.warp : 0);
     __syncthreads(); /* barriers are there */
     const part_place place = place_of_part(m, v, t, w, own);
-    if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
+    if (meet && threadIdx.x == 0 && rank < adders<D>(part))
+        expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
     if (late && w.warp == 0) {
 #pragma unroll 1
         for (uint32_t i = w.from; i <= w.to; i++) wk_stage_wait(shared_address(&m.k_bar[i]), 0);
@@ -479,16 +565,23 @@ __device__ __forceinline__ void do_item(split_shared<D, ONE_WARPS> &m, const att
         for (int i = 0; i < 4; i++) r.y[0][i] = __fadd_rn(r.y[0][i], 0.0f);
         const float2 sum = split_sum(m);
         r.max[0] = top.x, r.max[1] = top.y, r.sum[0] = sum.x, r.sum[1] = sum.y;
-        if (__builtin_expect(!meet, 1)) store_total<D>(a, result, r, sink, waits && g < w.n);
-        else if (w.slice) send_split<D>(m, t, part, r, w.warp, shared_address(sent));
+        if (__builtin_expect(!meet, 1))
+            store_total<D>(a, result, r, sink, waits && g < w.n);
+        else if (w.slice)
+            send_split<D>(m, t, part, r, w.warp, shared_address(sent));
     }
     if (!w.busy) wk_depend();
-    if (__builtin_expect(meet, 0)) finish_sent<D>(m, a, t, part, rank, sent, sink, w.n);
-    else store_end<FORM_ONE>(a, t, w.n);
+    if (__builtin_expect(meet, 0))
+        finish_sent<D>(m, a, t, part, rank, sent, sink, w.n);
+    else
+        store_end<FORM_ONE>(a, t, w.n);
 }
 
-/* cluster: blocks of one, 1: there are none. near: do_item serves. late: the launch behind begins once the pages are there, because its weights would be ahead of them and of q. */
-template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one(const __grid_constant__ attend_args a, uint32_t cluster, bool near, bool late)
+/* cluster: blocks of one, 1: there are none. near: do_item serves. late: the launch behind begins once the pages are
+ * there, because its weights would be ahead of them and of q. */
+template <int D>
+__global__ void __launch_bounds__(32 * ONE_WARPS, 2)
+    attend_one(const __grid_constant__ attend_args a, uint32_t cluster, bool near, bool late)
 {
     constexpr int W = ONE_WARPS, FORM = FORM_ONE;
     extern __shared__ __align__(128) unsigned char memory[];
@@ -511,7 +604,8 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
         part = part_splits(splits, cluster);
         const uint32_t tile = blockIdx.x / cluster, from = rank * part.each, to = from + part.each;
         all.begin = tile * splits + from;
-        all.end = tile < a.kv_heads * t.tiles && from < splits ? tile * splits + (to < splits ? to : splits) : all.begin;
+        all.end =
+            tile < a.kv_heads * t.tiles && from < splits ? tile * splits + (to < splits ? to : splits) : all.begin;
         if (all.begin < all.end) item_within<W, FORM>(t, a, seq, 0, all.begin);
     }
     if (all.begin >= all.end) { /* the launch ends with the block that waits longest: one is enough */
@@ -519,7 +613,8 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
         return;
     }
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
-    page pages = page_of_item<D, W>(t, a, warp); /* not looked up before the item is known: the instructions for that cost more than the journey, which the wait for q hides */
+    page pages = page_of_item<D, W>(t, a, warp); /* not looked up before the item is known: the instructions for that
+                                                    cost more than the journey, which the wait for q hides */
     if constexpr (D % 32 == 0)
         if (near && all.begin + 1 == all.end && (meet || splits == 1)) {
             do_item<D, FORM>(m, a, t, pages, v, meet, part, rank, sent, late);
@@ -533,10 +628,12 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
     __syncthreads(); /* barriers are there */
     copy_page<D>(pages, 1, v_slot, v_bar);
     if (late) wk_release();
-    if (meet && threadIdx.x == 0 && rank < adders<D>(part)) expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * splits * SENT_BYTES);
+    if (meet && threadIdx.x == 0 && rank < adders<D>(part))
+        expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * splits * SENT_BYTES);
     run_turn turn;
     load_turn<D>(turn, a, job);
-    bool first = true, same = false, whole = false; /* first: of the block's items; same: of the tile of the one before; whole: the block has all splits of its tile */
+    bool first = true, same = false, whole = false; /* first: of the block's items; same: of the tile of the one before;
+                                                       whole: the block has all splits of its tile */
     uint32_t run = 0, parity = 0;                   /* run: splits of the tile that the block has done */
     total<D, W> r;
 #pragma unroll 1
@@ -552,12 +649,14 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
         if (!same || newest) {
             const run_place at = place_run<D>(a, t, job, same ? 0 : n, newest);
             float own[8] = {}, other[8] = {};
-            if (!same && a.sinks && threadIdx.x < n) sink = __ldg(a.sinks + t.kv * a.group + t.tile * QUERIES + threadIdx.x);
+            if (!same && a.sinks && threadIdx.x < n)
+                sink = __ldg(a.sinks + t.kv * a.group + t.tile * QUERIES + threadIdx.x);
             if (!first) load_turn<D>(turn, a, job);
             if (first) wk_depend();
             if (at.own) load_8<false>(own, at.own);
             if (at.other) load_8<false>(other, at.other);
-            if (run_first<D>() < D && (job < QUERIES ? !same : job < JOBS && newest)) put_run(m, a, t, job, turn_values(own, other, turn), parity, more);
+            if (run_first<D>() < D && (job < QUERIES ? !same : job < JOBS && newest))
+                put_run(m, a, t, job, turn_values(own, other, turn), parity, more);
             __syncthreads();
         }
         if (more && (threadIdx.x & 31u) == 0) m.at[parity ^ 1u][warp] = pages.at;
@@ -600,7 +699,8 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
         for (uint32_t i = 0; i < r.slices; i++) {
             if (warp + i * W >= D / 16) break;
             float y[4];
-            slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0, high < base + W ? high - base : W - 1);
+            slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0,
+                               high < base + W ? high - base : W - 1);
 #pragma unroll
             for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
         }
@@ -613,13 +713,17 @@ template <int D> __global__ void __launch_bounds__(32 * ONE_WARPS, 2) attend_one
             if (meet) {
                 if (first) cluster_meet();
                 send_split<D>(m, t, part, r, warp, shared_address(sent));
-                if (!more) finish_sent<D>(m, a, t, part, rank, sent, *reinterpret_cast<const float2 *>(&m.sinks[2 * (threadIdx.x & 3u)]), n);
+                if (!more)
+                    finish_sent<D>(m, a, t, part, rank, sent,
+                                   *reinterpret_cast<const float2 *>(&m.sinks[2 * (threadIdx.x & 3u)]), n);
             }
         if (__builtin_expect(!whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
         if (!next_same && !meet) {
             if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
-                if (!more && n * (t.last - t.first + 1) <= gather_rows<D, W>()) gather_at_once<D, W, FORM>(m, a, t, r, n);
-                else gather_splits<D, W, FORM>(a, t, r, n);
+                if (!more && n * (t.last - t.first + 1) <= gather_rows<D, W>())
+                    gather_at_once<D, W, FORM>(m, a, t, r, n);
+                else
+                    gather_splits<D, W, FORM>(a, t, r, n);
                 whole = true;
             }
             if (whole) store_results<D, W, FORM>(m, a, t, r, n);

@@ -1,13 +1,15 @@
-/* attend_prompt.cu: attention of prompt rows: one launch finishes q, k and v and fills the pages, one attends: tiles of rows against the pages.
+/* attend_prompt.cu: attention of prompt rows: one launch finishes q, k and v and fills the pages, one attends: tiles of
+ * rows against the pages.
  *
- * A block takes a tile of rows of one sequence and one query head and walks over the keys that any of them sees in tiles of 64 absolute positions,
- * two pages, which stream through two stages of shared memory. Scores, probabilities and results stay in registers: a warp owns 16 ROWS
- * rows whole, so a row's maximum and sum never leave it. Keys come from the cache alone, also those of the same step: chunks of any size
- * give the same bits, since a row meets the same tiles in the same order and what it does not see changes nothing. */
+ * A block takes a tile of rows of one sequence and one query head and walks over the keys that any of them sees in
+ * tiles of 64 absolute positions, two pages, which stream through two stages of shared memory. Scores, probabilities
+ * and results stay in registers: a warp owns 16 ROWS rows whole, so a row's maximum and sum never leave it. Keys come
+ * from the cache alone, also those of the same step: chunks of any size give the same bits, since a row meets the same
+ * tiles in the same order and what it does not see changes nothing. */
 #include "device/cuda/attend_tile.cuh"
 #include "device/cuda/launch.cuh"
 
-/* ---- the store ---------------------------------------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------------------------- */
 
 enum { STORE_WARPS = 8, STORE_HEADS = 4 };
 
@@ -29,9 +31,12 @@ __device__ __forceinline__ bool find_row(const attend_args &a, uint32_t row, uin
 }
 
 /* Biases of q, k and v, or NULL. */
-struct store_bias { const float *q, *k, *v; };
+struct store_bias {
+    const float *q, *k, *v;
+};
 
-template <int D> __device__ __forceinline__ void add_bias(head_values<D> &h, const float *bias, uint32_t head, uint32_t d)
+template <int D>
+__device__ __forceinline__ void add_bias(head_values<D> &h, const float *bias, uint32_t head, uint32_t d)
 {
     const uint32_t lane = threadIdx.x & 31u;
     if (!bias) return;
@@ -40,11 +45,16 @@ template <int D> __device__ __forceinline__ void add_bias(head_values<D> &h, con
         if (lane + 32 * j < d) h.x[j] = __fadd_rn(h.x[j], __ldg(bias + head * d + lane + 32 * j));
 }
 
-/* A warp finishes STORE_HEADS heads of q, k and v of one row, all asked for before the first is used. q_half: [rows][heads][D]. */
-template <int D> __global__ void __launch_bounds__(32 * STORE_WARPS) attend_store(const __grid_constant__ attend_args a, const __grid_constant__ struct store_bias bias, __half *q_half, uint32_t rows)
+/* A warp finishes STORE_HEADS heads of q, k and v of one row, all asked for before the first is used. q_half:
+ * [rows][heads][D]. */
+template <int D>
+__global__ void __launch_bounds__(32 * STORE_WARPS)
+    attend_store(const __grid_constant__ attend_args a, const __grid_constant__ struct store_bias bias, __half *q_half,
+                 uint32_t rows)
 {
     __shared__ float row_of[STORE_WARPS][D];
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, units = a.heads + 2 * a.kv_heads, first = blockIdx.y * STORE_HEADS;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, units = a.heads + 2 * a.kv_heads,
+                   first = blockIdx.y * STORE_HEADS;
     const uint32_t row = blockIdx.x * STORE_WARPS + warp;
     wk_release();
     wk_depend();
@@ -54,9 +64,12 @@ template <int D> __global__ void __launch_bounds__(32 * STORE_WARPS) attend_stor
 #pragma unroll
     for (uint32_t i = 0; i < STORE_HEADS; i++) {
         const uint32_t unit = first + i;
-        if (unit < a.heads) load_head<D>(h[i], place_head(a.q, row, unit, a.dk));
-        else if (unit < a.heads + a.kv_heads) load_head<D>(h[i], place_head(a.k, row, unit - a.heads, a.dk));
-        else if (unit < units) load_head<D>(h[i], place_head(a.v, row, unit - a.heads - a.kv_heads, a.dv));
+        if (unit < a.heads)
+            load_head<D>(h[i], place_head(a.q, row, unit, a.dk));
+        else if (unit < a.heads + a.kv_heads)
+            load_head<D>(h[i], place_head(a.k, row, unit - a.heads, a.dk));
+        else if (unit < units)
+            load_head<D>(h[i], place_head(a.v, row, unit - a.heads - a.kv_heads, a.dv));
     }
     uint32_t seq = 0, position = 0, id = 0;
     bool stored = false;
@@ -68,19 +81,26 @@ template <int D> __global__ void __launch_bounds__(32 * STORE_WARPS) attend_stor
         if (unit >= units) break;
         const bool q = unit < a.heads, v = unit >= a.heads + a.kv_heads;
         if (!q && !stored) break;
-        add_bias<D>(h[i], q ? bias.q : v ? bias.v : bias.k, q ? unit : unit - a.heads - (v ? a.kv_heads : 0), v ? a.dv : a.dk);
+        add_bias<D>(h[i],
+                    q   ? bias.q
+                    : v ? bias.v
+                        : bias.k,
+                    q ? unit : unit - a.heads - (v ? a.kv_heads : 0), v ? a.dv : a.dk);
         finish_head<D>(x, h[i], q ? a.q : v ? a.v : a.k, v ? a.dv : a.dk);
         if (lane >= D / 8) continue;
         __half *to = q ? q_half + ((uint64_t)row * a.heads + unit) * D + lane * 8
-                       : page_of<D>(a, id, unit - a.heads - (v ? a.kv_heads : 0)) + (v ? 32 * D : 0) + block_offset<D>(position % KV_PAGE, lane);
+                       : page_of<D>(a, id, unit - a.heads - (v ? a.kv_heads : 0)) + (v ? 32 * D : 0) +
+                             block_offset<D>(position % KV_PAGE, lane);
         *reinterpret_cast<uint4 *>(to) = half_chunk(x + lane * 8);
     }
 }
 
-/* ---- tensor products of a warp, m16n8k16 ---------------------------------------------------------------------------------- */
+/* ---- tensor products of a warp, m16n8k16 --------------------------------------------------------------- */
 
 /* K and V of 64 positions; pages outside what the tile sees are left as they are. ids: of the two pages. */
-template <int D, int T> __device__ __forceinline__ void load_keys(uint32_t stage, const attend_args &a, const tile &t, uint32_t key, const uint32_t (&ids)[TILE_PAGES], uint32_t kv)
+template <int D, int T>
+__device__ __forceinline__ void load_keys(uint32_t stage, const attend_args &a, const tile &t, uint32_t key,
+                                          const uint32_t (&ids)[TILE_PAGES], uint32_t kv)
 {
     constexpr uint32_t RUN = 32 * D / 8; /* 16-byte pieces of K or V of a page */
 #pragma unroll
@@ -95,7 +115,8 @@ template <int D, int T> __device__ __forceinline__ void load_keys(uint32_t stage
     }
 }
 /* s[r][n] = C fragment of rows 16 r and keys 8 n. */
-template <int D, int ROWS> __device__ __forceinline__ void tile_scores(float (&s)[ROWS][KEYS / 8][4], uint32_t q, uint32_t k)
+template <int D, int ROWS>
+__device__ __forceinline__ void tile_scores(float (&s)[ROWS][KEYS / 8][4], uint32_t q, uint32_t k)
 {
     const uint32_t lane = threadIdx.x & 31u;
     const uint32_t q_at = q + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
@@ -122,9 +143,11 @@ template <int D, int ROWS> __device__ __forceinline__ void tile_scores(float (&s
     }
 }
 
-template <int D, int ROWS> __device__ __forceinline__ void tile_values(state<D, ROWS> &w, const float (&s)[ROWS][KEYS / 8][4], uint32_t v)
+template <int D, int ROWS>
+__device__ __forceinline__ void tile_values(state<D, ROWS> &w, const float (&s)[ROWS][KEYS / 8][4], uint32_t v)
 {
-    const uint32_t lane = threadIdx.x & 31u, v_at = v + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
+    const uint32_t lane = threadIdx.x & 31u,
+                   v_at = v + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
 #pragma unroll
     for (int n = 0; n < KEYS / 16; n++) {
         uint32_t p[ROWS][4];
@@ -148,14 +171,17 @@ template <int D, int ROWS> __device__ __forceinline__ void tile_values(state<D, 
     }
 }
 
-/* ---- the kernel ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the kernel ---------------------------------------------------------------------------------------- */
 
 template <int D, int ROWS, int W> struct prompt_shared {
     __half q[16 * ROWS * W * D];
-    struct { __half k[KEYS * D], v[KEYS * D]; } stage[2];
+    struct {
+        __half k[KEYS * D], v[KEYS * D];
+    } stage[2];
 };
 
-template <int D, int ROWS, int W, int BLOCKS> __global__ void __launch_bounds__(32 * W, BLOCKS) attend_prompt(const attend_args a, const __half *q_half)
+template <int D, int ROWS, int W, int BLOCKS>
+__global__ void __launch_bounds__(32 * W, BLOCKS) attend_prompt(const attend_args a, const __half *q_half)
 {
     extern __shared__ __align__(128) unsigned char memory[];
     prompt_shared<D, ROWS, W> &m = *reinterpret_cast<prompt_shared<D, ROWS, W> *>(memory);
@@ -198,14 +224,15 @@ template <int D, int ROWS, int W, int BLOCKS> __global__ void __launch_bounds__(
         float s[ROWS][KEYS / 8][4];
         tile_scores<D, ROWS>(s, q_at, shared_address(m.stage[at].k));
         if (!folded) cap_scores<ROWS>(s, a);
-        if (key + KEYS - 1 > position || key < first_key(a.window, position + 16 * ROWS - 1)) mask_scores<ROWS>(s, a.window, position, key);
+        if (key + KEYS - 1 > position || key < first_key(a.window, position + 16 * ROWS - 1))
+            mask_scores<ROWS>(s, a.window, position, key);
         tile_softmax<D, ROWS>(w, s, f);
         tile_values<D, ROWS>(w, s, shared_address(m.stage[at].v));
     }
     store_tile<D, ROWS>(w, a, t, first, head, f);
 }
 
-/* ---- scores for taps --------------------------------------------------------------------------------------------------------------- */
+/* ---- scores for taps ----------------------------------------------------------------------------------- */
 
 /* A block a (row, head), a thread a key. */
 template <int D> __global__ void attend_scores(const attend_args a, const __half *q_half, uint32_t keys, float *out)
@@ -220,7 +247,8 @@ template <int D> __global__ void attend_scores(const attend_args a, const __half
         if (any && p <= position && p >= first_key(a.window, position)) {
             const __half *k = page_of<D>(a, *page_entry(a, seq, p / KV_PAGE), kv);
             s = 0.0f;
-            for (uint32_t d = 0; d < D; d++) s = __fmaf_rn(__half2float(q[d]), __half2float(k[block_offset<D>(p % KV_PAGE, d / 8) + d % 8]), s);
+            for (uint32_t d = 0; d < D; d++)
+                s = __fmaf_rn(__half2float(q[d]), __half2float(k[block_offset<D>(p % KV_PAGE, d / 8) + d % 8]), s);
             s = __fmul_rn(s, a.scale);
             if (a.softcap != 0.0f) s = capped(s, a.softcap);
         }
@@ -228,23 +256,32 @@ template <int D> __global__ void attend_scores(const attend_args a, const __half
     }
 }
 
-/* ---- launches ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- launches ------------------------------------------------------------------------------------------ */
 
-uint64_t cuda_attend_query_bytes(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv) { return (uint64_t)rows * heads * attend_head(dk, dv) * sizeof(__half); }
+uint64_t cuda_attend_query_bytes(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv)
+{
+    return (uint64_t)rows * heads * attend_head(dk, dv) * sizeof(__half);
+}
 
-static wk_status check_prompt(const struct cuda_attend *a, const char *what, const void *q_half, struct attend_args *x, const struct wk_err *err)
+static wk_status check_prompt(const struct cuda_attend *a, const char *what, const void *q_half, struct attend_args *x,
+                              const struct wk_err *err)
 {
     const wk_status s = attend_check(a, what, x, err);
     if (s != WK_OK) return s;
-    if (a->batch->rows == 0 || a->batch->seqs == 0) return wk_fail(err, WK_INVALID, "%s: %u rows of %u sequences", what, a->batch->rows, a->batch->seqs);
+    if (a->batch->rows == 0 || a->batch->seqs == 0)
+        return wk_fail(err, WK_INVALID, "%s: %u rows of %u sequences", what, a->batch->rows, a->batch->seqs);
     if (!q_half) return wk_fail(err, WK_INVALID, "%s: no rows of q", what);
     return WK_OK;
 }
 
-template <int D> static wk_status launch_store(const struct cuda_attend *a, const struct attend_args &x, void *q_half, void *stream, const struct wk_err *err)
+template <int D>
+static wk_status launch_store(const struct cuda_attend *a, const struct attend_args &x, void *q_half, void *stream,
+                              const struct wk_err *err)
 {
-    const dim3 grid((a->batch->rows + STORE_WARPS - 1) / STORE_WARPS, (x.heads + 2 * x.kv_heads + STORE_HEADS - 1) / STORE_HEADS);
-    return cuda_launch("attend_store", attend_store<D>, grid, dim3(32 * STORE_WARPS), 0, true, stream, err, x, store_bias{ a->q_bias, a->k_bias, a->v_bias }, static_cast<__half *>(q_half), a->batch->rows);
+    const dim3 grid((a->batch->rows + STORE_WARPS - 1) / STORE_WARPS,
+                    (x.heads + 2 * x.kv_heads + STORE_HEADS - 1) / STORE_HEADS);
+    return cuda_launch("attend_store", attend_store<D>, grid, dim3(32 * STORE_WARPS), 0, true, stream, err, x,
+                       store_bias{ a->q_bias, a->k_bias, a->v_bias }, static_cast<__half *>(q_half), a->batch->rows);
 }
 
 wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err)
@@ -264,13 +301,18 @@ wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *str
 }
 
 /* Tiles: at most one more than a sequence's rows fill. */
-template <int D, int ROWS, int W, int BLOCKS> static wk_status launch_prompt(const struct cuda_attend *a, const struct attend_args &x, const void *q_half, void *stream, const struct wk_err *err)
+template <int D, int ROWS, int W, int BLOCKS>
+static wk_status launch_prompt(const struct cuda_attend *a, const struct attend_args &x, const void *q_half,
+                               void *stream, const struct wk_err *err)
 {
     const size_t bytes = sizeof(prompt_shared<D, ROWS, W>);
-    const wk_status s = cuda_status(cudaFuncSetAttribute(attend_prompt<D, ROWS, W, BLOCKS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend_prompt", err);
+    const wk_status s = cuda_status(cudaFuncSetAttribute(attend_prompt<D, ROWS, W, BLOCKS>,
+                                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                                    "attend_prompt", err);
     if (s != WK_OK) return s;
     const dim3 grid(x.heads, a->batch->rows / (16 * ROWS * W) + x.seqs);
-    return cuda_launch("attend_prompt", attend_prompt<D, ROWS, W, BLOCKS>, grid, dim3(32 * W), bytes, true, stream, err, x, static_cast<const __half *>(q_half));
+    return cuda_launch("attend_prompt", attend_prompt<D, ROWS, W, BLOCKS>, grid, dim3(32 * W), bytes, true, stream, err,
+                       x, static_cast<const __half *>(q_half));
 }
 
 wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err)
@@ -291,12 +333,16 @@ wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, vo
     }
 }
 
-template <int D> static wk_status launch_scores(const struct attend_args &x, const void *q_half, uint32_t rows, uint32_t keys, float *out, void *stream, const struct wk_err *err)
+template <int D>
+static wk_status launch_scores(const struct attend_args &x, const void *q_half, uint32_t rows, uint32_t keys,
+                               float *out, void *stream, const struct wk_err *err)
 {
-    return cuda_launch("attend_scores", attend_scores<D>, dim3(rows, x.heads), dim3(128), 0, false, stream, err, x, static_cast<const __half *>(q_half), keys, out);
+    return cuda_launch("attend_scores", attend_scores<D>, dim3(rows, x.heads), dim3(128), 0, false, stream, err, x,
+                       static_cast<const __half *>(q_half), keys, out);
 }
 
-wk_status cuda_attend_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream, const struct wk_err *err)
+wk_status cuda_attend_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream,
+                             const struct wk_err *err)
 {
     struct attend_args x;
     const wk_status s = check_prompt(a, "attend_scores", q_half, &x, err);

@@ -1,11 +1,12 @@
-/* attend_split.cuh: what attention of generated rows does with a split of 256 positions: its pages on their way into shared memory, scores, probabilities,
- * values, splits of one tile added up, results. Both kernels are made of it (attend.cu, attend_one.cuh), so their bits are equal. */
+/* attend_split.cuh: what attention of generated rows does with a split of 256 positions: its pages on their way into
+ * shared memory, scores, probabilities, values, splits of one tile added up, results. Both kernels are made of it
+ * (attend.cu, attend_one.cuh), so their bits are equal. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_SPLIT_CUH
 #define CORE_DEVICE_CUDA_ATTEND_SPLIT_CUH
 
 #include "device/cuda/attend_few.cuh"
 
-/* ---- pages on their way into shared memory ------------------------------------------------------------------------------- */
+/* ---- pages on their way into shared memory ------------------------------------------------------------- */
 
 /* Shared memory of a split: what every kernel has. Behind it a page of values for each warp. */
 template <int D, int W> struct alignas(128) split_shared {
@@ -15,12 +16,15 @@ template <int D, int W> struct alignas(128) split_shared {
     float max[W][QUERIES], sum[W][QUERIES]; /* of every page: maximum (log2), and the sum of its probabilities */
     float sinks[QUERIES];                   /* of the tile */
     uint32_t last;
-    __half *at[2][W];                       /* where the item's pages lie, and the next one's */
-    uint64_t k_bar[W], v_bar[1], sent_bar;  /* sent_bar: what other blocks of a cluster send */
+    __half *at[2][W];                      /* where the item's pages lie, and the next one's */
+    uint64_t k_bar[W], v_bar[1], sent_bar; /* sent_bar: what other blocks of a cluster send */
 };
 
 /* What a warp reads of an item: a page, or nothing of it. */
-struct page { __half *at; bool seen; };
+struct page {
+    __half *at;
+    bool seen;
+};
 
 template <int D, int W> __device__ __forceinline__ page page_of_item(const item &t, const attend_args &a, uint32_t warp)
 {
@@ -36,13 +40,16 @@ template <int D> __device__ __forceinline__ void copy_page(const page &p, uint32
     copy_run(to, p.at + which * (32 * D), p.seen ? 64 * D : 0, bar);
 }
 
-/* ---- what a block has to do --------------------------------------------------------------------------------------------------- */
+/* ---- what a block has to do ---------------------------------------------------------------------------- */
 
 /* Items [begin, end) of a step. */
-struct share { uint32_t begin, end; };
+struct share {
+    uint32_t begin, end;
+};
 
 /* The block's items of a step of one sequence; t: the first. */
-template <int W, int FORM> __device__ __forceinline__ share deal_sequence(item &t, const attend_args &a, const cuda_seq &q)
+template <int W, int FORM>
+__device__ __forceinline__ share deal_sequence(item &t, const attend_args &a, const cuda_seq &q)
 {
     item_sequence<W, FORM>(t, a, q);
     const uint32_t items = q.n_rows ? a.kv_heads * t.tiles * (t.last - t.first + 1) : 0;
@@ -57,12 +64,13 @@ template <int W, int FORM> __device__ __forceinline__ share deal_sequence(item &
     return s;
 }
 
-/* ---- scores: a page by a warp ------------------------------------------------------------------------------------------ */
+/* ---- scores: a page by a warp -------------------------------------------------------------------------- */
 
 /* s[i][0..1] = scores of position 16 i + g, s[i][2..3] of position 16 i + 8 + g; of queries 2t, 2t + 1. */
 template <int D> __device__ __forceinline__ void page_scores(float (&s)[2][4], uint32_t q, uint32_t k)
 {
-    const uint32_t lane = threadIdx.x & 31u, address = k + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
+    const uint32_t lane = threadIdx.x & 31u,
+                   address = k + ((lane >> 3) & 1) * (D * 16) + (lane >> 4) * 128 + (lane & 7) * 16;
     float x[2][2][4] = {}; /* even and odd runs of 16 */
 #pragma unroll
     for (int c = 0; c < D / 16; c++) {
@@ -80,7 +88,8 @@ template <int D> __device__ __forceinline__ void page_scores(float (&s)[2][4], u
 }
 
 /* Scale to log2, soft-cap, and -inf where a query does not see the position. */
-template <int FORM> __device__ __forceinline__ void finish_scores(float (&s)[2][4], const attend_args &a, const item &t, uint32_t start)
+template <int FORM>
+__device__ __forceinline__ void finish_scores(float (&s)[2][4], const attend_args &a, const item &t, uint32_t start)
 {
     const uint32_t lane = threadIdx.x & 31u;
     const float log2e = 1.4426950408889634f, scale = __fmul_rn(a.scale, log2e);
@@ -89,12 +98,16 @@ template <int FORM> __device__ __forceinline__ void finish_scores(float (&s)[2][
         for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(s[i / 4][i % 4], scale);
     } else {
 #pragma unroll
-        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = __fmul_rn(capped(__fmul_rn(s[i / 4][i % 4], a.scale), a.softcap), log2e);
+        for (int i = 0; i < 8; i++)
+            s[i / 4][i % 4] = __fmul_rn(capped(__fmul_rn(s[i / 4][i % 4], a.scale), a.softcap), log2e);
     }
-    if (start + KV_PAGE <= t.position + row_of_query<FORM>(a, t.tile * QUERIES) + 1 && start >= first_key(a.window, t.high)) return;
+    if (start + KV_PAGE <= t.position + row_of_query<FORM>(a, t.tile * QUERIES) + 1 &&
+        start >= first_key(a.window, t.high))
+        return;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        const uint32_t position = t.position + row_of_query<FORM>(a, t.tile * QUERIES + 2 * (lane & 3) + j), low = first_key(a.window, position), seen = position - low;
+        const uint32_t position = t.position + row_of_query<FORM>(a, t.tile * QUERIES + 2 * (lane & 3) + j),
+                       low = first_key(a.window, position), seen = position - low;
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
             if (start + (lane >> 2) - low + 8 * i > seen) s[i / 2][2 * (i % 2) + j] = -INFINITY;
@@ -127,14 +140,16 @@ template <int D, int W> __device__ __forceinline__ float2 split_max(const split_
 }
 
 /* Probabilities of the page, rounded to f16, and their sum as rounded. */
-template <int D, int W> __device__ __forceinline__ void leave_probabilities(split_shared<D, W> &m, const float (&s)[2][4], float2 top)
+template <int D, int W>
+__device__ __forceinline__ void leave_probabilities(split_shared<D, W> &m, const float (&s)[2][4], float2 top)
 {
     const uint32_t lane = threadIdx.x & 31u, warp = threadIdx.x / 32;
     const float base[2] = { top.x == -INFINITY ? 0.0f : top.x, top.y == -INFINITY ? 0.0f : top.y };
     float sum[2] = { 0.0f, 0.0f };
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const __half2 h = __floats2half2_rn(exp2_fast(__fadd_rn(s[i / 2][i % 2 * 2], -base[0])), exp2_fast(__fadd_rn(s[i / 2][i % 2 * 2 + 1], -base[1])));
+        const __half2 h = __floats2half2_rn(exp2_fast(__fadd_rn(s[i / 2][i % 2 * 2], -base[0])),
+                                            exp2_fast(__fadd_rn(s[i / 2][i % 2 * 2 + 1], -base[1])));
         *reinterpret_cast<__half2 *>(&m.p[warp][(8 * i + (lane >> 2)) * QUERIES + 2 * (lane & 3)]) = h;
         sum[0] = __fadd_rn(sum[0], __low2float(h));
         sum[1] = __fadd_rn(sum[1], __high2float(h));
@@ -156,11 +171,14 @@ template <int D, int W> __device__ __forceinline__ float2 split_sum(const split_
     return sum;
 }
 
-/* ---- values: runs of 16 by a warp ---------------------------------------------------------------------------------------- */
+/* ---- values: runs of 16 by a warp ---------------------------------------------------------------------- */
 
 /* y = C fragment of values 16 slice .. of V^T P^T over the split's pages; pages outside
- * [low, high] have probabilities 0 and maybe no values: a neighbour's serve. Two pages at a time, so that their loads are under way together. */
-template <int D, int W> __device__ __forceinline__ void slice_values(float (&y)[4], const split_shared<D, W> &m, uint32_t slice, uint32_t v, uint32_t low, uint32_t high)
+ * [low, high] have probabilities 0 and maybe no values: a neighbour's serve. Two pages at a time, so that their loads
+ * are under way together. */
+template <int D, int W>
+__device__ __forceinline__ void slice_values(float (&y)[4], const split_shared<D, W> &m, uint32_t slice, uint32_t v,
+                                             uint32_t low, uint32_t high)
 {
     constexpr int CHAINS = W < 4 ? W : 4;
     const uint32_t lane = threadIdx.x & 31u, p_at = shared_address(m.p) + lane * 16;
@@ -169,7 +187,8 @@ template <int D, int W> __device__ __forceinline__ void slice_values(float (&y)[
 #pragma unroll
     for (uint32_t i = 0; i < W; i += 2) {
         if (i + 1 < low || i > high) continue;
-        const uint32_t at[2] = { address + (i < low ? i + 1 : i) * (64 * D), address + (i + 1 > high ? i : i + 1) * (64 * D) };
+        const uint32_t at[2] = { address + (i < low ? i + 1 : i) * (64 * D),
+                                 address + (i + 1 > high ? i : i + 1) * (64 * D) };
         uint32_t p[2][4], v[2][2][4];
 #pragma unroll
         for (uint32_t k = 0; k < 2; k++) {
@@ -180,13 +199,17 @@ template <int D, int W> __device__ __forceinline__ void slice_values(float (&y)[
 #pragma unroll
         for (uint32_t j = 0; j < 2; j++)
 #pragma unroll
-            for (uint32_t k = 0; k < 2; k++) mma_f16(x[(i + k) % CHAINS], v[k][j][0], v[k][j][1], v[k][j][2], v[k][j][3], p[k][2 * j], p[k][2 * j + 1]);
+            for (uint32_t k = 0; k < 2; k++)
+                mma_f16(x[(i + k) % CHAINS], v[k][j][0], v[k][j][1], v[k][j][2], v[k][j][3], p[k][2 * j],
+                        p[k][2 * j + 1]);
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1 % CHAINS][i]), __fadd_rn(x[2 % CHAINS][i], x[3 % CHAINS][i]));
+    for (int i = 0; i < 4; i++)
+        y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1 % CHAINS][i]), __fadd_rn(x[2 % CHAINS][i], x[3 % CHAINS][i]));
 }
 
-/* What the splits of a tile have come to: maxima (log2) and sums of queries 2t, 2t + 1; y: fragments of the warp's runs of values, not divided yet. */
+/* What the splits of a tile have come to: maxima (log2) and sums of queries 2t, 2t + 1; y: fragments of the warp's runs
+ * of values, not divided yet. */
 template <int D, int W> struct total {
     static constexpr int slices = (D / 16 + W - 1) / W;
     float max[2], sum[2], y[slices][4];
@@ -199,7 +222,9 @@ template <int D, int W> __device__ __forceinline__ void total_begin(total<D, W> 
     for (int i = 0; i < 4 * r.slices; i++) r.y[i / 4][i % 4] = 0.0f;
 }
 /* Factors of what is there and of what is added, when the maximum becomes the larger one of both. */
-struct factors { float old, add; };
+struct factors {
+    float old, add;
+};
 __device__ __forceinline__ factors raise(float &max, float to)
 {
     const float top = fmaxf(max, to), base = top == -INFINITY ? 0.0f : top;
@@ -207,18 +232,23 @@ __device__ __forceinline__ factors raise(float &max, float to)
     max = top;
     return f;
 }
-__device__ __forceinline__ float grown(float x, float y, const factors &f) { return __fmaf_rn(y, f.add, __fmul_rn(x, f.old)); }
+__device__ __forceinline__ float grown(float x, float y, const factors &f)
+{
+    return __fmaf_rn(y, f.add, __fmul_rn(x, f.old));
+}
 
-/* ---- splits of one tile in several blocks ------------------------------------------------------------------------------------ */
+/* ---- splits of one tile in several blocks -------------------------------------------------------------- */
 
-template <int FORM> __device__ __forceinline__ uint32_t part_index(const attend_args &a, const item &t, uint32_t query, uint32_t split)
+template <int FORM>
+__device__ __forceinline__ uint32_t part_index(const attend_args &a, const item &t, uint32_t query, uint32_t split)
 {
     const uint32_t all = t.tile * QUERIES + query, at = row_of_query<FORM>(a, all);
     return ((t.row + at) * a.heads + t.kv * a.group + (all - at * a.group)) * a.max_splits + (split - t.first);
 }
 
 /* The split's result to the workspace. */
-template <int D, int W, int FORM> __device__ __forceinline__ void leave_split(const attend_args &a, const item &t, const total<D, W> &r, uint32_t n)
+template <int D, int W, int FORM>
+__device__ __forceinline__ void leave_split(const attend_args &a, const item &t, const total<D, W> &r, uint32_t n)
 {
     const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2;
 #pragma unroll
@@ -240,8 +270,10 @@ template <int D, int W, int FORM> __device__ __forceinline__ void leave_split(co
 
 __device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-/* The block leaves the tile after `run` of its splits, of which t is the last. True, in every thread, if all of the tile's splits are there now. */
-template <int D, int W, int FORM> __device__ __forceinline__ bool leave_tile(split_shared<D, W> &m, const attend_args &a, const item &t, uint32_t run)
+/* The block leaves the tile after `run` of its splits, of which t is the last. True, in every thread, if all of the
+ * tile's splits are there now. */
+template <int D, int W, int FORM>
+__device__ __forceinline__ bool leave_tile(split_shared<D, W> &m, const attend_args &a, const item &t, uint32_t run)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -257,11 +289,13 @@ template <int D, int W, int FORM> __device__ __forceinline__ bool leave_tile(spl
 }
 
 /* All splits of the tile, in order: of a block that goes on, or when they are too many for its memory. */
-template <int D, int W, int FORM> __device__ __forceinline__ void gather_splits(const attend_args &a, const item &t, total<D, W> &r, uint32_t n)
+template <int D, int W, int FORM>
+__device__ __forceinline__ void gather_splits(const attend_args &a, const item &t, total<D, W> &r, uint32_t n)
 {
     constexpr uint32_t AT_ONCE = FORM == FORM_ANY ? 2 : 4;
     const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2, query = 2 * (threadIdx.x & 3u);
-    const uint32_t from[2] = { part_index<FORM>(a, t, query < n ? query : 0, t.first), part_index<FORM>(a, t, query + 1 < n ? query + 1 : 0, t.first) };
+    const uint32_t from[2] = { part_index<FORM>(a, t, query < n ? query : 0, t.first),
+                               part_index<FORM>(a, t, query + 1 < n ? query + 1 : 0, t.first) };
     const total<D, W> none = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, {} };
     r = none;
 #pragma unroll
@@ -298,20 +332,29 @@ template <int D, int W, int FORM> __device__ __forceinline__ void gather_splits(
 }
 
 /* The same by a block that ends here, through its memory for keys: all asked for at once. */
-template <int D, int W> __device__ __forceinline__ constexpr uint32_t gather_rows() { return W * 16; } /* of D values, that it has room for */
-template <int D, int W, int FORM> __device__ __forceinline__ void gather_at_once(split_shared<D, W> &m, const attend_args &a, const item &t, total<D, W> &r, uint32_t n)
+template <int D, int W> __device__ __forceinline__ constexpr uint32_t gather_rows()
+{
+    return W * 16;
+} /* of D values, that it has room for */
+template <int D, int W, int FORM>
+__device__ __forceinline__ void gather_at_once(split_shared<D, W> &m, const attend_args &a, const item &t,
+                                               total<D, W> &r, uint32_t n)
 {
     const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31u) >> 2, splits = t.last - t.first + 1;
-    float *const rows = reinterpret_cast<float *>(m.k);     /* [n][splits][D] */
+    float *const rows = reinterpret_cast<float *>(m.k);      /* [n][splits][D] */
     float2 *const max_sum = reinterpret_cast<float2 *>(m.p); /* [n][splits] */
-    static_assert(sizeof m.p >= gather_rows<D, W>() * sizeof(float2) && sizeof m.k >= gather_rows<D, W>() * D * sizeof(float), "room for all");
+    static_assert(sizeof m.p >= gather_rows<D, W>() * sizeof(float2) &&
+                      sizeof m.k >= gather_rows<D, W>() * D * sizeof(float),
+                  "room for all");
 #pragma unroll 1
     for (uint32_t query = 0; query < n; query++) {
         const float *from = a.part + (uint64_t)part_index<FORM>(a, t, query, t.first) * D;
-        for (uint32_t i = threadIdx.x * 4; i < splits * D; i += 128 * W) copy16(shared_address(rows + query * splits * D + i), from + i);
+        for (uint32_t i = threadIdx.x * 4; i < splits * D; i += 128 * W)
+            copy16(shared_address(rows + query * splits * D + i), from + i);
     }
     copy_commit();
-    for (uint32_t i = threadIdx.x; i < n * splits; i += 32 * W) max_sum[i] = __ldcg(a.part_max_sum + part_index<FORM>(a, t, i / splits, t.first) + i % splits);
+    for (uint32_t i = threadIdx.x; i < n * splits; i += 32 * W)
+        max_sum[i] = __ldcg(a.part_max_sum + part_index<FORM>(a, t, i / splits, t.first) + i % splits);
     copy_wait<0>();
     __syncthreads();
     total_begin(r);
@@ -332,23 +375,29 @@ template <int D, int W, int FORM> __device__ __forceinline__ void gather_at_once
         }
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------------------- */
+/* ---- results ------------------------------------------------------------------------------------------- */
 
 /* What the results of queries 2t, 2t + 1 are multiplied by. */
-template <int D, int W> __device__ __forceinline__ float2 result_factors(const split_shared<D, W> &m, const attend_args &a, const float (&max)[2], const float (&sum)[2])
+template <int D, int W>
+__device__ __forceinline__ float2 result_factors(const split_shared<D, W> &m, const attend_args &a,
+                                                 const float (&max)[2], const float (&sum)[2])
 {
     const uint32_t query = 2 * (threadIdx.x & 3u);
-    return make_float2(value_factor(max[0], sum[0], a.sinks != NULL, m.sinks[query]), value_factor(max[1], sum[1], a.sinks != NULL, m.sinks[query + 1]));
+    return make_float2(value_factor(max[0], sum[0], a.sinks != NULL, m.sinks[query]),
+                       value_factor(max[1], sum[1], a.sinks != NULL, m.sinks[query + 1]));
 }
 
 /* Results of the tile's queries 2t, 2t + 1, values 16 slice + g and + 8. */
-template <int FORM> __device__ __forceinline__ void store_slice(const attend_args &a, const item &t, const float (&y)[4], float2 factor, uint32_t slice, uint32_t n)
+template <int FORM>
+__device__ __forceinline__ void store_slice(const attend_args &a, const item &t, const float (&y)[4], float2 factor,
+                                            uint32_t slice, uint32_t n)
 {
     const uint32_t g = (threadIdx.x & 31u) >> 2, d = 16 * slice + g;
     if (16 * slice >= a.dv) return;
 #pragma unroll
     for (uint32_t j = 0; j < 2; j++) {
-        const uint32_t query = 2 * (threadIdx.x & 3u) + j, all = t.tile * QUERIES + (query < n ? query : 0), at = row_of_query<FORM>(a, all), head = t.kv * a.group + (all - at * a.group);
+        const uint32_t query = 2 * (threadIdx.x & 3u) + j, all = t.tile * QUERIES + (query < n ? query : 0),
+                       at = row_of_query<FORM>(a, all), head = t.kv * a.group + (all - at * a.group);
         const float x = __fmul_rn(y[j], j ? factor.y : factor.x), z = __fmul_rn(y[2 + j], j ? factor.y : factor.x);
         if (!a.act) {
             float *to = a.out + (t.row + at) * a.out_stride + head * a.dv + d;
@@ -369,11 +418,14 @@ template <int FORM> __device__ __forceinline__ void store_end(const attend_args 
     const uint32_t width = a.heads * a.dv;
     if (!a.act || a.act_k <= width || t.kv != a.kv_heads - 1 || threadIdx.x >= a.act_k - width) return;
     for (uint32_t query = 0; query < n; query++)
-        a.act[(uint64_t)(t.row + row_of_query<FORM>(a, t.tile * QUERIES + query)) * a.act_k + width + threadIdx.x] = __float2half_rn(0.0f);
+        a.act[(uint64_t)(t.row + row_of_query<FORM>(a, t.tile * QUERIES + query)) * a.act_k + width + threadIdx.x] =
+            __float2half_rn(0.0f);
 }
 
 /* The tile's results. */
-template <int D, int W, int FORM> __device__ __forceinline__ void store_results(const split_shared<D, W> &m, const attend_args &a, const item &t, const total<D, W> &r, uint32_t n)
+template <int D, int W, int FORM>
+__device__ __forceinline__ void store_results(const split_shared<D, W> &m, const attend_args &a, const item &t,
+                                              const total<D, W> &r, uint32_t n)
 {
     const float2 factor = result_factors(m, a, r.max, r.sum);
 #pragma unroll

@@ -1,7 +1,9 @@
-/* attend_tile.cuh: what the kernels of prompt attention share: tiles of rows and of keys, masks, the running softmax, and the results.
+/* attend_tile.cuh: what the kernels of prompt attention share: tiles of rows and of keys, masks, the running softmax,
+ * and the results.
  *
- * A block has a tile of rows of one sequence and one query head; it walks over tiles of 64 keys at absolute positions. A warp holds ROWS x 16 whole rows:
- * scores and results are C fragments (mma.cuh), rows g and g + 8 of each 16 in a lane. */
+ * A block has a tile of rows of one sequence and one query head; it walks over tiles of 64 keys at absolute positions.
+ * A warp holds ROWS x 16 whole rows: scores and results are C fragments (mma.cuh), rows g and g + 8 of each 16 in a
+ * lane. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_TILE_CUH
 #define CORE_DEVICE_CUDA_ATTEND_TILE_CUH
 
@@ -9,15 +11,16 @@
 
 enum { KEYS = 64, TILE_PAGES = KEYS / KV_PAGE };
 
-/* ---- a tile of rows ------------------------------------------------------------------------------------------------------ */
+/* ---- a tile of rows ------------------------------------------------------------------------------------ */
 
 struct tile {
-    uint32_t seq, row, n;     /* rows [row, row + n) of the batch */
-    uint32_t position;        /* of its first row */
-    uint32_t low, high;       /* positions that any of its rows sees: [low, high] */
+    uint32_t seq, row, n; /* rows [row, row + n) of the batch */
+    uint32_t position;    /* of its first row */
+    uint32_t low, high;   /* positions that any of its rows sees: [low, high] */
 };
 
-/* Tile `index` of the step, from the last: later rows see more, and long work is to begin first. false: there are fewer. By a whole warp. */
+/* Tile `index` of the step, from the last: later rows see more, and long work is to begin first. false: there are
+ * fewer. By a whole warp. */
 template <int M> __device__ bool find_tile(const attend_args &a, uint32_t index, tile &t)
 {
     const uint32_t lane = threadIdx.x & 31u;
@@ -35,7 +38,8 @@ template <int M> __device__ bool find_tile(const attend_args &a, uint32_t index,
         const uint32_t found = __ballot_sync(0xffffffffu, index < from && index >= from - tiles);
         if (found) {
             const int at = __ffs(found) - 1;
-            const uint32_t first = (__shfl_sync(0xffffffffu, from, at) - 1 - index) * M, n_rows = __shfl_sync(0xffffffffu, s.n_rows, at);
+            const uint32_t first = (__shfl_sync(0xffffffffu, from, at) - 1 - index) * M,
+                           n_rows = __shfl_sync(0xffffffffu, s.n_rows, at);
             t.seq = base + at;
             t.row = __shfl_sync(0xffffffffu, s.row, at) + first;
             t.n = n_rows - first < M ? n_rows - first : M;
@@ -50,12 +54,15 @@ template <int M> __device__ bool find_tile(const attend_args &a, uint32_t index,
 }
 
 /* Queries, in blocks as in a page: [M / 8][D / 8][8][8]. Eight lanes fill one block, so that no bank is hit twice. */
-template <int D, int M, int T> __device__ __forceinline__ void load_queries(uint32_t shared, const __half *q_half, const attend_args &a, const tile &t, uint32_t head)
+template <int D, int M, int T>
+__device__ __forceinline__ void load_queries(uint32_t shared, const __half *q_half, const attend_args &a, const tile &t,
+                                             uint32_t head)
 {
     for (uint32_t i = threadIdx.x; i < M * (D / 8); i += T) {
         const uint32_t block = i / 8, row = block / (D / 8) * 8 + i % 8, c = block % (D / 8);
         const bool valid = row < t.n;
-        copy16_or_zero(shared + i * 16, q_half + ((uint64_t)(t.row + (valid ? row : 0)) * a.heads + head) * D + c * 8, valid);
+        copy16_or_zero(shared + i * 16, q_half + ((uint64_t)(t.row + (valid ? row : 0)) * a.heads + head) * D + c * 8,
+                       valid);
     }
 }
 
@@ -73,15 +80,16 @@ template <int D, int T> __device__ __forceinline__ void clear_unseen(__half *v, 
 {
     for (uint32_t i = threadIdx.x; i < KEYS * (D / 8); i += T) {
         const uint32_t p = key + i / (D / 8);
-        if (p < t.low || p > t.high) *reinterpret_cast<uint4 *>(v + block_offset<D>(i / (D / 8), i % (D / 8))) = make_uint4(0, 0, 0, 0);
+        if (p < t.low || p > t.high)
+            *reinterpret_cast<uint4 *>(v + block_offset<D>(i / (D / 8), i % (D / 8))) = make_uint4(0, 0, 0, 0);
     }
 }
 
-/* ---- a warp: 16 ROWS rows --------------------------------------------------------------------------------------------------- */
+/* ---- a warp: 16 ROWS rows ------------------------------------------------------------------------------ */
 
 template <int D, int ROWS> struct state {
-    float y[ROWS][D / 8][4];            /* results, unscaled */
-    float max[ROWS][2], sum[ROWS][2];   /* of rows g and g + 8; the sum over the lane's own columns */
+    float y[ROWS][D / 8][4];          /* results, unscaled */
+    float max[ROWS][2], sum[ROWS][2]; /* of rows g and g + 8; the sum over the lane's own columns */
 };
 
 /* Soft-cap and scale to log2 where they cannot be folded into the exponent. */
@@ -99,7 +107,9 @@ template <int ROWS> __device__ __forceinline__ void cap_scores(float (&s)[ROWS][
 }
 
 /* position: of the warp's row 0. */
-template <int ROWS> __device__ __forceinline__ void mask_scores(float (&s)[ROWS][KEYS / 8][4], uint32_t window, uint32_t position, uint32_t key)
+template <int ROWS>
+__device__ __forceinline__ void mask_scores(float (&s)[ROWS][KEYS / 8][4], uint32_t window, uint32_t position,
+                                            uint32_t key)
 {
     const uint32_t lane = threadIdx.x & 31u;
 #pragma unroll
@@ -118,7 +128,8 @@ template <int ROWS> __device__ __forceinline__ void mask_scores(float (&s)[ROWS]
 }
 
 /* Probabilities 2^((s - max) f) in place of scores, and everything so far brought to the new maximum. */
-template <int D, int ROWS> __device__ __forceinline__ void tile_softmax(state<D, ROWS> &w, float (&s)[ROWS][KEYS / 8][4], float f)
+template <int D, int ROWS>
+__device__ __forceinline__ void tile_softmax(state<D, ROWS> &w, float (&s)[ROWS][KEYS / 8][4], float f)
 {
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
@@ -129,7 +140,9 @@ template <int D, int ROWS> __device__ __forceinline__ void tile_softmax(state<D,
             for (int n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(s[r][n][2 * h], s[r][n][2 * h + 1]));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-            const float base = top == -INFINITY ? 0.0f : __fmul_rn(top, f), old = exp2_fast(__fadd_rn(__fmul_rn(w.max[r][h], f), -base)); /* 1 exactly where nothing changes */
+            const float base = top == -INFINITY ? 0.0f : __fmul_rn(top, f),
+                        old = exp2_fast(
+                            __fadd_rn(__fmul_rn(w.max[r][h], f), -base)); /* 1 exactly where nothing changes */
             w.max[r][h] = top;
             float sum = 0.0f;
 #pragma unroll
@@ -149,10 +162,11 @@ template <int D, int ROWS> __device__ __forceinline__ void tile_softmax(state<D,
         }
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------------------ */
+/* ---- results ------------------------------------------------------------------------------------------- */
 
 /* One run of 16 values of one row, 4 lanes: two of values 8 i .., two of 8 i + 8 .. each. */
-__device__ __forceinline__ void store_run(const attend_args &a, uint64_t row, uint32_t column, bool valid, float x0, float x1, float x2, float x3)
+__device__ __forceinline__ void store_run(const attend_args &a, uint64_t row, uint32_t column, bool valid, float x0,
+                                          float x1, float x2, float x3)
 {
     const uint32_t t = threadIdx.x & 3u;
     if (!a.act) {
@@ -170,7 +184,9 @@ __device__ __forceinline__ void store_run(const attend_args &a, uint64_t row, ui
     *reinterpret_cast<__half2 *>(y + 8) = wk_act_half2(x2, x3, a.shift);
 }
 
-template <int D, int ROWS> __device__ void store_tile(state<D, ROWS> &w, const attend_args &a, const tile &t, uint32_t first, uint32_t head, float f)
+template <int D, int ROWS>
+__device__ void store_tile(state<D, ROWS> &w, const attend_args &a, const tile &t, uint32_t first, uint32_t head,
+                           float f)
 {
     const uint32_t lane = threadIdx.x & 31u;
 #pragma unroll
@@ -181,19 +197,23 @@ template <int D, int ROWS> __device__ void store_tile(state<D, ROWS> &w, const a
             float sum = w.sum[r][h];
             sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
             sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
-            const float factor = value_factor(__fmul_rn(w.max[r][h], f), sum, a.sinks != NULL, a.sinks ? __ldg(a.sinks + head) : 0.0f);
+            const float factor =
+                value_factor(__fmul_rn(w.max[r][h], f), sum, a.sinks != NULL, a.sinks ? __ldg(a.sinks + head) : 0.0f);
 #pragma unroll
             for (int c = 0; c < D / 16; c++)
-                store_run(a, t.row + i, head * a.dv + 16 * c, i < t.n && 16 * c < a.dv, __fmul_rn(w.y[r][2 * c][2 * h], factor), __fmul_rn(w.y[r][2 * c][2 * h + 1], factor),
+                store_run(a, t.row + i, head * a.dv + 16 * c, i < t.n && 16 * c < a.dv,
+                          __fmul_rn(w.y[r][2 * c][2 * h], factor), __fmul_rn(w.y[r][2 * c][2 * h + 1], factor),
                           __fmul_rn(w.y[r][2 * c + 1][2 * h], factor), __fmul_rn(w.y[r][2 * c + 1][2 * h + 1], factor));
             /* What an act has past the row's end is 0. */
             const uint32_t width = a.heads * a.dv;
             if (a.act && head == a.heads - 1 && i < t.n)
-                for (uint32_t c = width + (lane & 3) * 2; c < a.act_k; c += 8) *reinterpret_cast<__half2 *>(a.act + (uint64_t)(t.row + i) * a.act_k + c) = __float2half2_rn(0.0f);
+                for (uint32_t c = width + (lane & 3) * 2; c < a.act_k; c += 8)
+                    *reinterpret_cast<__half2 *>(a.act + (uint64_t)(t.row + i) * a.act_k + c) = __float2half2_rn(0.0f);
         }
 }
 
 /* The kernels of sm_90a; done: false where they do not run: another device, or a head size that has none. */
-wk_status attend_prompt_sm90_launch(const struct attend_args *a, uint32_t rows, const void *q_half, void *stream, const struct wk_err *err, bool *done);
+wk_status attend_prompt_sm90_launch(const struct attend_args *a, uint32_t rows, const void *q_half, void *stream,
+                                    const struct wk_err *err, bool *done);
 
 #endif

@@ -5,7 +5,8 @@
 
 enum { PASSES = 8 };
 
-static wk_status passes(struct cuda_device *d, const struct cuda_region *r, cudaEvent_t begin, cudaEvent_t end, double *out, const struct wk_err *err)
+static wk_status passes(struct cuda_device *d, const struct cuda_region *r, cudaEvent_t begin, cudaEvent_t end,
+                        double *out, const struct wk_err *err)
 {
     uint32_t *never = (uint32_t *)(uintptr_t)r->base;
     const dim3 grid(d->info.multiprocessors * READ_ALL_BLOCKS);
@@ -13,7 +14,9 @@ static wk_status passes(struct cuda_device *d, const struct cuda_region *r, cuda
     for (int i = 0; i < PASSES; i++) {
         float ms = 0;
         wk_status s = cuda_check(d, cudaEventRecord(begin, d->stream), "bandwidth", err);
-        if (!s) s = cuda_launch("bandwidth", read_all, grid, dim3(READ_ALL_THREADS), 0, false, d->stream, err, (const uint4 *)(uintptr_t)r->base, r->bytes / sizeof(uint4), never);
+        if (!s)
+            s = cuda_launch("bandwidth", read_all, grid, dim3(READ_ALL_THREADS), 0, false, d->stream, err,
+                            (const uint4 *)(uintptr_t)r->base, r->bytes / sizeof(uint4), never);
         if (!s) s = cuda_check(d, cudaEventRecord(end, d->stream), "bandwidth", err);
         if (!s) s = cuda_check(d, cudaEventSynchronize(end), "bandwidth", err);
         if (!s) s = cuda_check(d, cudaEventElapsedTime(&ms, begin, end), "bandwidth", err);

@@ -1,4 +1,5 @@
-/* bench_upload.c: how fast a file in the page cache becomes weights on the device, beside the rate of one large pinned copy.
+/* bench_upload.c: how fast a file in the page cache becomes weights on the device, beside the rate of one large pinned
+ * copy.
  *
  *   bench_upload FILE GIB [CHUNK_KIB...]     writes FILE, sends it once for each chunk size, removes it */
 #include <stdio.h>
@@ -17,12 +18,12 @@ enum { COLS = 4096, ROWS = 14336, MOST = 4096 };
 
 static char text[512];
 static const struct wk_err err = { text, sizeof text };
-#define OK(call)                                                \
-    do {                                                        \
-        if (call) {                                             \
-            (void)fprintf(stderr, "%s: %s\n", #call, text);     \
-            exit(1);                                            \
-        }                                                       \
+#define OK(call)                                            \
+    do {                                                    \
+        if (call) {                                         \
+            (void)fprintf(stderr, "%s: %s\n", #call, text); \
+            exit(1);                                        \
+        }                                                   \
     } while (0)
 
 static double now(void)
@@ -86,13 +87,21 @@ static void run(const char *path, uint32_t chunk, bool last)
     void *weights;
     OK(cuda_memory_take(d, MEMORY_WEIGHTS, n * run_bytes, &weights, &err));
     for (uint32_t i = 0; i < n; i++) {
-        tensors[i] = (struct tape_tensor){ .file = gguf_tensor_at(file, i), .type = &test_format_cpu, .rows = ROWS, .cols = COLS, .slabs = 1, .bytes = tensor_bytes };
-        loads[i] = (struct cuda_load){ .tensor = &tensors[i], .type = &test_format_cuda, .n = ROWS, .tiles = (uint8_t *)weights + i * run_bytes };
+        tensors[i] = (struct tape_tensor){ .file = gguf_tensor_at(file, i),
+                                           .type = &test_format_cpu,
+                                           .rows = ROWS,
+                                           .cols = COLS,
+                                           .slabs = 1,
+                                           .bytes = tensor_bytes };
+        loads[i] = (struct cuda_load){
+            .tensor = &tensors[i], .type = &test_format_cuda, .n = ROWS, .tiles = (uint8_t *)weights + i * run_bytes
+        };
     }
     const double pinned = pinned_rate(d), start = now();
     OK(cuda_upload(d, &(struct cuda_upload){ .file = file, .loads = loads, .n_loads = n, .chunk = chunk }, &err));
     const double seconds = now() - start, rate = (double)n * (double)tensor_bytes / seconds;
-    (void)printf("chunk %6u KiB: open %.3f s, upload %.3f s, %5.1f GB/s, %3.0f %% of a pinned copy (%.1f)\n", chunk >> 10, opened - begin, seconds, rate * 1e-9, 100 * rate / pinned, pinned * 1e-9);
+    (void)printf("chunk %6u KiB: open %.3f s, upload %.3f s, %5.1f GB/s, %3.0f %% of a pinned copy (%.1f)\n",
+                 chunk >> 10, opened - begin, seconds, rate * 1e-9, 100 * rate / pinned, pinned * 1e-9);
     if (last) {
         char hex[65];
         OK(cuda_seal(d, &err));
@@ -100,7 +109,8 @@ static void run(const char *path, uint32_t chunk, bool last)
         OK(cuda_residency(d, &err));
         const double checked = now();
         OK(cuda_verify(d, hex, &err));
-        (void)printf("digest of the file %.2f s after the start, residency %.4f s, verify %.2f s\n", sealed - start, checked - sealed, now() - checked);
+        (void)printf("digest of the file %.2f s after the start, residency %.4f s, verify %.2f s\n", sealed - start,
+                     checked - sealed, now() - checked);
     }
     (void)fflush(stdout);
     cuda_device_close(d);
@@ -115,8 +125,10 @@ int main(int argc, char **argv)
     OK(gguf_guard_install(&err));
     const double start = now();
     write_file(argv[1], n);
-    (void)printf("%s: %u tensors, %.2f GB, written in %.1f s\n", argv[1], n, (double)n * (double)tensor_bytes * 1e-9, now() - start);
-    for (int i = 3; i < argc || i == 3; i++) run(argv[1], argc > 3 ? (uint32_t)strtoul(argv[i], NULL, 10) << 10 : 0, i + 1 >= argc);
+    (void)printf("%s: %u tensors, %.2f GB, written in %.1f s\n", argv[1], n, (double)n * (double)tensor_bytes * 1e-9,
+                 now() - start);
+    for (int i = 3; i < argc || i == 3; i++)
+        run(argv[1], argc > 3 ? (uint32_t)strtoul(argv[i], NULL, 10) << 10 : 0, i + 1 >= argc);
     (void)unlink(argv[1]);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* build.c: makes each launch of the tape into a stage: every index resolved to a pointer, checked against what the tape promises and against
- * what the kernels take. Also the lists of what the upload fills. */
+/* build.c: makes each launch of the tape into a stage: every index resolved to a pointer, checked against what the tape
+ * promises and against what the kernels take. Also the lists of what the upload fills. */
 #include "device/cuda/executor.h"
 
 #include <string.h>
@@ -10,12 +10,22 @@ static wk_status broken(const struct wk_err *err, wk_status status, const struct
     return wk_fail(err, status, "launch %s of layer %u: %s", launch_kind_name(l->kind), l->layer, what);
 }
 
-static const struct tape_op *op_at(const struct executor *x, uint32_t op) { return op == TAPE_NONE ? NULL : &x->program->ops[op]; }
-static const float *vector_of(const struct executor *x, uint32_t tensor) { return tensor == TAPE_NONE ? NULL : x->vectors[tensor]; }
-static const struct cuda_value *value_of(const struct executor *x, uint32_t v) { return v == TAPE_NONE || !x->values[v].data ? NULL : &x->values[v]; }
+static const struct tape_op *op_at(const struct executor *x, uint32_t op)
+{
+    return op == TAPE_NONE ? NULL : &x->program->ops[op];
+}
+static const float *vector_of(const struct executor *x, uint32_t tensor)
+{
+    return tensor == TAPE_NONE ? NULL : x->vectors[tensor];
+}
+static const struct cuda_value *value_of(const struct executor *x, uint32_t v)
+{
+    return v == TAPE_NONE || !x->values[v].data ? NULL : &x->values[v];
+}
 
 /* How a stage of `rows` reads a value. */
-static wk_status operand_of(const struct executor *x, const struct tape_launch *l, enum tape_rows rows, uint32_t value, struct cuda_operand *o, const struct wk_err *err)
+static wk_status operand_of(const struct executor *x, const struct tape_launch *l, enum tape_rows rows, uint32_t value,
+                            struct cuda_operand *o, const struct wk_err *err)
 {
     *o = (struct cuda_operand){ value_of(x, value), false };
     if (!o->v) return broken(err, WK_INTERNAL, l, "an input has no buffer");
@@ -25,21 +35,25 @@ static wk_status operand_of(const struct executor *x, const struct tape_launch *
     return WK_OK;
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------------ */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
-static wk_status router_of(struct executor *x, const struct tape_launch *l, const struct tape_segment *g, struct cuda_product_stage *p, const struct wk_err *err)
+static wk_status router_of(struct executor *x, const struct tape_launch *l, const struct tape_segment *g,
+                           struct cuda_product_stage *p, const struct wk_err *err)
 {
     const struct tape_tensor *t = &x->program->tensors[g->tensor];
     const float *bias = vector_of(x, g->bias);
     const struct cuda_value *out = value_of(x, g->out);
-    p->routers[p->n_routers++] = (struct cuda_router_segment){ x->vectors[g->tensor] + (uint64_t)g->first * t->cols, bias ? bias + g->first : NULL, g->n, out };
+    p->routers[p->n_routers++] = (struct cuda_router_segment){ x->vectors[g->tensor] + (uint64_t)g->first * t->cols,
+                                                               bias ? bias + g->first : NULL, g->n, out };
     if (t->cols != p->k || t->slabs != 1) return broken(err, WK_INTERNAL, l, "a router does not fit its input");
     if (l->kind == LAUNCH_ROUTE) return WK_OK;
-    if (!out || out->form != VALUE_F32 || out->partials || p->x.v->slots != 1) return broken(err, WK_UNSUPPORTED, l, "cuda makes a router's logits for a route, of rows of one slot");
+    if (!out || out->form != VALUE_F32 || out->partials || p->x.v->slots != 1)
+        return broken(err, WK_UNSUPPORTED, l, "cuda makes a router's logits for a route, of rows of one slot");
     return WK_OK;
 }
 
-static wk_status segments_of(struct executor *x, const struct tape_launch *l, struct cuda_product_stage *p, const struct wk_err *err)
+static wk_status segments_of(struct executor *x, const struct tape_launch *l, struct cuda_product_stage *p,
+                             const struct wk_err *err)
 {
     for (uint32_t i = 0; i < l->n_seg; i++) {
         const struct tape_segment *g = &l->seg[i];
@@ -59,12 +73,17 @@ static wk_status segments_of(struct executor *x, const struct tape_launch *l, st
     return WK_OK;
 }
 
-static wk_status product_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s, const struct wk_err *err)
+static wk_status product_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+                               const struct wk_err *err)
 {
     struct cuda_product_stage *p = &s->product;
     const bool experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE;
-    *p = (struct cuda_product_stage){ .k = x->program->values[l->x].width, .experts = experts, .n_map = l->n_map, .out = l->logits ? NULL : value_of(x, l->out),
-                                      .norm = op_at(x, l->norm), .glu = op_at(x, l->glu) };
+    *p = (struct cuda_product_stage){ .k = x->program->values[l->x].width,
+                                      .experts = experts,
+                                      .n_map = l->n_map,
+                                      .out = l->logits ? NULL : value_of(x, l->out),
+                                      .norm = op_at(x, l->norm),
+                                      .glu = op_at(x, l->glu) };
     wk_status st = operand_of(x, l, s->rows, l->x, &p->x, err);
     if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, s->rows, l->residual, &p->residual, err);
     if (!st && experts) {
@@ -75,9 +94,12 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
     if (!st) st = segments_of(x, l, p, err);
     if (st) return st;
     p->slots = experts ? p->route->slots : p->x.v->slots;
-    if (p->glu && (p->n_seg != 2 || p->seg[0].m->n != p->seg[1].m->n)) return broken(err, WK_INTERNAL, l, "a gated activation of unequal halves");
-    if (p->x.v->slots != 1 && p->x.v->slots != p->slots) return broken(err, WK_INTERNAL, l, "an input of neither one slot nor the route's");
-    if (p->norm && p->x.v->slots != 1) return broken(err, WK_UNSUPPORTED, l, "cuda does not norm rows of several slots before a product");
+    if (p->glu && (p->n_seg != 2 || p->seg[0].m->n != p->seg[1].m->n))
+        return broken(err, WK_INTERNAL, l, "a gated activation of unequal halves");
+    if (p->x.v->slots != 1 && p->x.v->slots != p->slots)
+        return broken(err, WK_INTERNAL, l, "an input of neither one slot nor the route's");
+    if (p->norm && p->x.v->slots != 1)
+        return broken(err, WK_UNSUPPORTED, l, "cuda does not norm rows of several slots before a product");
     if (p->norm) {
         p->norm_w = vector_of(x, p->norm->t[0]);
         p->norm_b = vector_of(x, p->norm->t[1]);
@@ -86,7 +108,7 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
     return WK_OK;
 }
 
-/* ---- attention ------------------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------- */
 
 static struct cuda_head_norm head_norm(const struct executor *x, uint32_t op)
 {
@@ -95,69 +117,105 @@ static struct cuda_head_norm head_norm(const struct executor *x, uint32_t op)
     return (struct cuda_head_norm){ vector_of(x, n->t[0]), vector_of(x, n->t[1]), n->u.norm.eps, 1 + n->u.norm.kind };
 }
 
-static const float *turn_of(const struct executor *x, const struct tape_op *rope) { return rope ? x->prepare.turn[cuda_turn_index(x, rope)].turn : NULL; }
+static const float *turn_of(const struct executor *x, const struct tape_op *rope)
+{
+    return rope ? x->prepare.turn[cuda_turn_index(x, rope)].turn : NULL;
+}
 
-static wk_status attend_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s, const struct wk_err *err)
+static wk_status attend_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+                              const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
     const struct tape_op *op = op_at(x, l->attention), *q_rope = op_at(x, l->q_rope), *k_rope = op_at(x, l->k_rope);
     const struct tape_kv_layer *layer = &p->kv_layers[op->u.attn.kv_layer];
-    const struct cuda_value *q = value_of(x, l->q), *k = value_of(x, l->k), *v = value_of(x, l->v), *out = value_of(x, l->out);
-    if (!q || !k || !v || !out || q->form != VALUE_F32 || k->form != VALUE_F32 || v->form != VALUE_F32) return broken(err, WK_INTERNAL, l, "a value of attention has no rows");
-    if (q->rows != ROWS_ALL || k->rows != ROWS_ALL || v->rows != ROWS_ALL || out->rows != ROWS_ALL) return broken(err, WK_INTERNAL, l, "a value of attention is not there for all rows");
+    const struct cuda_value *q = value_of(x, l->q), *k = value_of(x, l->k), *v = value_of(x, l->v),
+                            *out = value_of(x, l->out);
+    if (!q || !k || !v || !out || q->form != VALUE_F32 || k->form != VALUE_F32 || v->form != VALUE_F32)
+        return broken(err, WK_INTERNAL, l, "a value of attention has no rows");
+    if (q->rows != ROWS_ALL || k->rows != ROWS_ALL || v->rows != ROWS_ALL || out->rows != ROWS_ALL)
+        return broken(err, WK_INTERNAL, l, "a value of attention is not there for all rows");
     struct cuda_attend *a = &s->attend.call;
-    *a = (struct cuda_attend){ .heads = op->u.attn.heads, .kv_heads = op->u.attn.kv_heads, .dk = op->u.attn.head_k, .dv = op->u.attn.head_v, .scale = op->u.attn.scale,
-                               .softcap = op->u.attn.softcap, .window = op->u.attn.window, .group = layer->group, .ring_pages = x->prepare.ring_pages[layer->group],
-                               .q = (const float *)(const void *)q->data, .k = (const float *)(const void *)k->data, .v = (const float *)(const void *)v->data,
-                               .q_stride = q->stride, .k_stride = k->stride, .v_stride = v->stride, .q_norm = head_norm(x, l->q_norm), .k_norm = head_norm(x, l->k_norm),
-                               .v_norm = head_norm(x, l->v_norm), .q_turn = turn_of(x, q_rope), .k_turn = turn_of(x, k_rope), .sinks = vector_of(x, op->t[0]),
-                               .cache = x->cache[op->u.attn.kv_layer], .workspace = x->attend_space, .counters = x->attend_counters };
+    *a = (struct cuda_attend){ .heads = op->u.attn.heads,
+                               .kv_heads = op->u.attn.kv_heads,
+                               .dk = op->u.attn.head_k,
+                               .dv = op->u.attn.head_v,
+                               .scale = op->u.attn.scale,
+                               .softcap = op->u.attn.softcap,
+                               .window = op->u.attn.window,
+                               .group = layer->group,
+                               .ring_pages = x->prepare.ring_pages[layer->group],
+                               .q = (const float *)(const void *)q->data,
+                               .k = (const float *)(const void *)k->data,
+                               .v = (const float *)(const void *)v->data,
+                               .q_stride = q->stride,
+                               .k_stride = k->stride,
+                               .v_stride = v->stride,
+                               .q_norm = head_norm(x, l->q_norm),
+                               .k_norm = head_norm(x, l->k_norm),
+                               .v_norm = head_norm(x, l->v_norm),
+                               .q_turn = turn_of(x, q_rope),
+                               .k_turn = turn_of(x, k_rope),
+                               .sinks = vector_of(x, op->t[0]),
+                               .cache = x->cache[op->u.attn.kv_layer],
+                               .workspace = x->attend_space,
+                               .counters = x->attend_counters };
     if (q_rope) a->q_turn_n = q_rope->u.rope.n, a->q_turn_style = q_rope->u.rope.style;
     if (k_rope) a->k_turn_n = k_rope->u.rope.n, a->k_turn_style = k_rope->u.rope.style;
-    if (out->form == VALUE_ACT) a->act = out->data, a->shift = out->shift;
-    else a->out = (float *)(void *)out->data, a->out_stride = out->stride;
+    if (out->form == VALUE_ACT)
+        a->act = out->data, a->shift = out->shift;
+    else
+        a->out = (float *)(void *)out->data, a->out_stride = out->stride;
     s->attend.op = op;
     s->attend.out = out;
     s->attend.wanted = l->rows == ROWS_WANTED;
     return WK_OK;
 }
 
-/* ---- embeddings -------------------------------------------------------------------------------------------------------------- */
+/* ---- embeddings ---------------------------------------------------------------------------------------- */
 
 static const uint32_t *index_of(const struct executor *x, const struct tape_op *op)
 {
     if (op->u.embed.index == WK_BY_TOKEN) return x->prepare.token;
-    for (uint32_t i = 0; i < x->prepare.n_offsets; i++) if (x->prepare.by_position[i].offset == op->u.embed.offset) return x->prepare.by_position[i].index;
+    for (uint32_t i = 0; i < x->prepare.n_offsets; i++)
+        if (x->prepare.by_position[i].offset == op->u.embed.offset) return x->prepare.by_position[i].index;
     return NULL;
 }
 
 /* Place in the launch's parts of the table that value v comes from unsummed, or TAPE_NONE. */
 static uint32_t part_of(const uint32_t *value, uint32_t n, uint32_t v)
 {
-    for (uint32_t i = 0; i < n; i++) if (value[i] == v) return i;
+    for (uint32_t i = 0; i < n; i++)
+        if (value[i] == v) return i;
     return TAPE_NONE;
 }
 
 /* Tables, each scaled or not, added one after the other; other shapes are not known here. */
-static wk_status embed_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s, const struct wk_err *err)
+static wk_status embed_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+                             const struct wk_err *err)
 {
     struct cuda_part part[MAX_PARTS];
     uint32_t value[MAX_PARTS], n = 0, order[MAX_PARTS], used = 0, sum = TAPE_NONE;
     for (uint32_t i = 0; i < l->n_ops; i++) {
         const struct tape_op *op = op_at(x, l->ops[i]);
-        const uint32_t a = op->kind == WK_OP_EMBED ? TAPE_NONE : part_of(value, n, op->in[0]), b = op->kind == WK_OP_ADD ? part_of(value, n, op->in[1]) : TAPE_NONE;
+        const uint32_t a = op->kind == WK_OP_EMBED ? TAPE_NONE : part_of(value, n, op->in[0]),
+                       b = op->kind == WK_OP_ADD ? part_of(value, n, op->in[1]) : TAPE_NONE;
         if (op->kind == WK_OP_EMBED) {
             if (n == MAX_PARTS) return broken(err, WK_UNSUPPORTED, l, "cuda adds at most four tables");
-            part[n] = (struct cuda_part){ .m = cuda_matrix_of(x, op->t[0], 0, x->program->tensors[op->t[0]].rows), .index = index_of(x, op), .scale = 1.0f };
+            part[n] = (struct cuda_part){ .m = cuda_matrix_of(x, op->t[0], 0, x->program->tensors[op->t[0]].rows),
+                                          .index = index_of(x, op),
+                                          .scale = 1.0f };
             value[n++] = op->out;
         } else if (op->kind == WK_OP_MAP && a != TAPE_NONE && part[a].scale == 1.0f) {
             part[a].scale = op->u.map.p;
             value[a] = op->out;
-        } else if (op->kind == WK_OP_ADD && (sum == TAPE_NONE ? a != TAPE_NONE && b != TAPE_NONE : (op->in[0] == sum && b != TAPE_NONE) || (op->in[1] == sum && a != TAPE_NONE))) {
+        } else if (op->kind == WK_OP_ADD &&
+                   (sum == TAPE_NONE ? a != TAPE_NONE && b != TAPE_NONE
+                                     : (op->in[0] == sum && b != TAPE_NONE) || (op->in[1] == sum && a != TAPE_NONE))) {
             if (a != TAPE_NONE) order[used++] = a;
             if (b != TAPE_NONE) order[used++] = b;
             sum = op->out;
-        } else return broken(err, WK_UNSUPPORTED, l, "cuda does not scale a sum of tables inside of a launch");
+        } else
+            return broken(err, WK_UNSUPPORTED, l, "cuda does not scale a sum of tables inside of a launch");
     }
     if (!used) order[used++] = 0;
     s->n_parts = used;
@@ -166,15 +224,19 @@ static wk_status embed_stage(struct executor *x, const struct tape_launch *l, st
     return s->row.out && s->row.out->form == VALUE_F32 ? WK_OK : broken(err, WK_INTERNAL, l, "its result has no rows");
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
-static wk_status row_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s, const struct wk_err *err)
+static wk_status row_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+                           const struct wk_err *err)
 {
     struct cuda_row_stage *r = &s->row;
-    const struct tape_op *op = l->kind == LAUNCH_NORM_ADD ? op_at(x, l->norm) : l->kind == LAUNCH_OUTPUT ? op_at(x, l->ops[l->n_ops - 1]) : op_at(x, l->ops[0]);
+    const struct tape_op *op = l->kind == LAUNCH_NORM_ADD ? op_at(x, l->norm)
+                               : l->kind == LAUNCH_OUTPUT ? op_at(x, l->ops[l->n_ops - 1])
+                                                          : op_at(x, l->ops[0]);
     /* A combine stands in its launch before or after the operations of its residual's. */
     if (l->kind == LAUNCH_COMBINE)
-        for (uint32_t i = 0; i < l->n_ops; i++) if (op_at(x, l->ops[i])->kind == WK_OP_COMBINE) op = op_at(x, l->ops[i]);
+        for (uint32_t i = 0; i < l->n_ops; i++)
+            if (op_at(x, l->ops[i])->kind == WK_OP_COMBINE) op = op_at(x, l->ops[i]);
     const bool pool = l->kind == LAUNCH_OUTPUT && s->rows == ROWS_POOLED;
     *r = (struct cuda_row_stage){ .op = op, .out = l->kind == LAUNCH_OUTPUT ? NULL : value_of(x, l->out) };
     if (l->kind != LAUNCH_OUTPUT && !r->out) return broken(err, WK_INTERNAL, l, "its result has no buffer");
@@ -182,7 +244,8 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
     if (op->kind == WK_OP_ROPE) r->turn = turn_of(x, op);
     wk_status st = WK_OK;
     if (l->kind == LAUNCH_OUTPUT) return operand_of(x, l, pool ? ROWS_ALL : ROWS_WANTED, l->x, &r->x[0], err);
-    for (uint32_t j = 0; j < 2 && op->in[j] != TAPE_NONE && !st; j++) st = operand_of(x, l, s->rows, op->in[j], &r->x[j], err);
+    for (uint32_t j = 0; j < 2 && op->in[j] != TAPE_NONE && !st; j++)
+        st = operand_of(x, l, s->rows, op->in[j], &r->x[j], err);
     if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, s->rows, l->residual, &r->residual, err);
     if (st) return st;
     for (uint32_t j = 0; j < 2 && r->x[j].v; j++)
@@ -191,7 +254,7 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
     return WK_OK;
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- all ----------------------------------------------------------------------------------------------- */
 
 wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
 {
@@ -202,33 +265,34 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
         *s = (struct cuda_stage){ .launch = l, .rows = cuda_launch_rows(x, l), .tapped = tape_launch_tapped(p, l) };
         s->logits = (l->kind == LAUNCH_PRODUCT && l->logits) || (l->kind == LAUNCH_OUTPUT && s->rows == ROWS_WANTED);
         wk_status st;
-        if (i == 0 && l->kind != LAUNCH_EMBED) return broken(err, WK_INTERNAL, l, "the first launch takes no rows of a table");
+        if (i == 0 && l->kind != LAUNCH_EMBED)
+            return broken(err, WK_INTERNAL, l, "the first launch takes no rows of a table");
         switch (l->kind) {
         case LAUNCH_PRODUCT:
             st = product_stage(x, l, s, err);
-            if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_ROUTE) s->product.after_route = cuda_product_after_route(s, &s[-1]);
-            if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_PRODUCT) s->product.after_experts = cuda_product_follows(&s->product, &s[-1].product);
+            if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_ROUTE)
+                s->product.after_route = cuda_product_after_route(s, &s[-1]);
+            if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_PRODUCT)
+                s->product.after_experts = cuda_product_follows(&s->product, &s[-1].product);
             if (st) break;
             s->product.large = cuda_product_large(s);
             if (i > 0 && p->launches[i - 1].kind == LAUNCH_PRODUCT) cuda_product_pass(x, &s[-1], s);
-            if (s->product.after_experts) s->product.from_panels = (s[-1].product.to_panels = cuda_product_panels(x, &s[-1], s)) != 0;
+            if (s->product.after_experts)
+                s->product.from_panels = (s[-1].product.to_panels = cuda_product_panels(x, &s[-1], s)) != 0;
             break;
         case LAUNCH_ROUTE:
             st = product_stage(x, l, s, err);
             s->row.out = value_of(x, l->out);
-            for (uint32_t k = 0; k < l->n_ops; k++) if (op_at(x, l->ops[k])->kind == WK_OP_ROUTE) s->row.op = op_at(x, l->ops[k]);
+            for (uint32_t k = 0; k < l->n_ops; k++)
+                if (op_at(x, l->ops[k])->kind == WK_OP_ROUTE) s->row.op = op_at(x, l->ops[k]);
             break;
         case LAUNCH_ATTEND:
             st = attend_stage(x, l, s, err);
             s->attend.many = s->attend.call;
             if (!st && i > 0) cuda_product_attended(x, &s[-1], s);
             break;
-        case LAUNCH_EMBED:
-            st = embed_stage(x, l, s, err);
-            break;
-        default:
-            st = row_stage(x, l, s, err);
-            break;
+        case LAUNCH_EMBED: st = embed_stage(x, l, s, err); break;
+        default: st = row_stage(x, l, s, err); break;
         }
         if (st) return st;
     }
@@ -241,7 +305,12 @@ wk_status cuda_build_upload(struct executor *x, const struct wk_err *err)
     for (uint32_t i = 0; i < x->n_matrices; i++) {
         const struct cuda_matrix *m = &x->matrices[i];
         for (uint32_t slab = 0; slab < m->slabs; slab++)
-            x->loads[n++] = (struct cuda_load){ .tensor = m->tensor, .type = m->type, .first = m->first, .n = m->n, .slab = slab, .tiles = m->data + (uint64_t)slab * m->tiles * m->tile_bytes };
+            x->loads[n++] = (struct cuda_load){ .tensor = m->tensor,
+                                                .type = m->type,
+                                                .first = m->first,
+                                                .n = m->n,
+                                                .slab = slab,
+                                                .tiles = m->data + (uint64_t)slab * m->tiles * m->tile_bytes };
     }
     x->upload.file = x->program->file;
     x->upload.loads = x->loads;

@@ -1,7 +1,8 @@
 /* context.c: preflight, the device's context, and the errors that end it.
  *
- * Making a context takes a third of a second and depends on no model: cuda_warm begins it in a thread as soon as the device is known, and whoever needs
- * the context waits for that thread. A context that an error has ended stays ended: the flag is the process's, since it has one device. */
+ * Making a context takes a third of a second and depends on no model: cuda_warm begins it in a thread as soon as the
+ * device is known, and whoever needs the context waits for that thread. A context that an error has ended stays ended:
+ * the flag is the process's, since it has one device. */
 #include "device/cuda/context.h"
 
 #include <inttypes.h>
@@ -18,32 +19,58 @@ static pthread_mutex_t loss_lock = PTHREAD_MUTEX_INITIALIZER;
 static cudaStream_t live_stream; /* of the open device: asking it finds an error that nobody has seen yet; under: */
 static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER; /* so that nobody asks a stream that is no more */
 
-/* ---- errors --------------------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------------------- */
 
-/* Codes after which the context goes on. Whatever is not here ends it: the runtime says so of 226, 700, 702, 710, 714 to 719, 721, 810 and 911, an
- * uncorrectable memory error (214, 220) leaves wrong numbers behind, and a code that is unknown today is not one to go on after. */
+/* Codes after which the context goes on. Whatever is not here ends it: the runtime says so of 226, 700, 702, 710, 714
+ * to 719, 721, 810 and 911, an uncorrectable memory error (214, 220) leaves wrong numbers behind, and a code that is
+ * unknown today is not one to go on after. */
 static bool survives(int code)
 {
     switch (code) {
-    case cudaSuccess: case cudaErrorInvalidValue: case cudaErrorMemoryAllocation: case cudaErrorInitializationError: case cudaErrorInvalidConfiguration:
-    case cudaErrorInvalidPitchValue: case cudaErrorInvalidSymbol: case cudaErrorInvalidMemcpyDirection: case cudaErrorInsufficientDriver:
-    case cudaErrorMissingConfiguration: case cudaErrorInvalidDeviceFunction: case cudaErrorNoDevice: case cudaErrorInvalidDevice:
-    case cudaErrorInvalidKernelImage: case cudaErrorNoKernelImageForDevice: case cudaErrorInvalidResourceHandle: case cudaErrorIllegalState:
-    case cudaErrorSymbolNotFound: case cudaErrorNotReady: case cudaErrorLaunchOutOfResources: case cudaErrorHostMemoryAlreadyRegistered:
-    case cudaErrorHostMemoryNotRegistered: case cudaErrorNotPermitted: case cudaErrorNotSupported: case cudaErrorSystemNotReady:
-    case cudaErrorSystemDriverMismatch: case cudaErrorCompatNotSupportedOnDevice: case cudaErrorOperatingSystem:
-        return true;
+    case cudaSuccess:
+    case cudaErrorInvalidValue:
+    case cudaErrorMemoryAllocation:
+    case cudaErrorInitializationError:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidPitchValue:
+    case cudaErrorInvalidSymbol:
+    case cudaErrorInvalidMemcpyDirection:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorMissingConfiguration:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInvalidKernelImage:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidResourceHandle:
+    case cudaErrorIllegalState:
+    case cudaErrorSymbolNotFound:
+    case cudaErrorNotReady:
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorHostMemoryAlreadyRegistered:
+    case cudaErrorHostMemoryNotRegistered:
+    case cudaErrorNotPermitted:
+    case cudaErrorNotSupported:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+    case cudaErrorOperatingSystem: return true;
     default:
-        return code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorCapturedEvent; /* a capture that failed, not the context */
+        return code >= cudaErrorStreamCaptureUnsupported &&
+               code <= cudaErrorCapturedEvent; /* a capture that failed, not the context */
     }
 }
 
 static wk_status fail_code(int code, const char *what, const char *name, const char *text, const struct wk_err *err)
 {
-    if (survives(code)) return wk_fail(err, code == cudaErrorMemoryAllocation ? WK_NO_MEMORY : WK_INTERNAL, "%s: %s: %s", what, name, text);
+    if (survives(code))
+        return wk_fail(err, code == cudaErrorMemoryAllocation ? WK_NO_MEMORY : WK_INTERNAL, "%s: %s: %s", what, name,
+                       text);
     /* Everything fails after the first: the first is the one to read. */
     (void)pthread_mutex_lock(&loss_lock);
-    if (!first_loss[0]) (void)snprintf(first_loss, sizeof first_loss, "%s: %s: %s; the device's context is lost, the process has to end", what, name, text);
+    if (!first_loss[0])
+        (void)snprintf(first_loss, sizeof first_loss,
+                       "%s: %s: %s; the device's context is lost, the process has to end", what, name, text);
     (void)wk_fail(err, WK_INTERNAL, "%s", first_loss);
     (void)pthread_mutex_unlock(&loss_lock);
     atomic_store(&dead, true);
@@ -64,7 +91,8 @@ wk_status cuda_check_driver(struct cuda_device *d, CUresult code, const char *wh
     if (code == CUDA_SUCCESS) return WK_OK;
     (void)d->driver.error_name(code, &name);
     (void)d->driver.error_string(code, &text);
-    return fail_code((int)code, what, name ? name : "unknown error", text ? text : "", err); /* the two enumerations agree */
+    return fail_code((int)code, what, name ? name : "unknown error", text ? text : "",
+                     err); /* the two enumerations agree */
 }
 
 bool cuda_dead(void)
@@ -89,7 +117,7 @@ bool cuda_device_dead(const struct cuda_device *d)
     return cuda_dead();
 }
 
-/* ---- preflight ------------------------------------------------------------------------------------------------------ */
+/* ---- preflight ----------------------------------------------------------------------------------------- */
 
 /* How many devices there are, or why there is none. */
 static wk_status count_devices(struct device_info *out, const struct wk_err *err)
@@ -99,18 +127,28 @@ static wk_status count_devices(struct device_info *out, const struct wk_err *err
     (void)cudaRuntimeGetVersion(&runtime);
     out->driver = (uint32_t)driver;
     out->runtime = (uint32_t)runtime;
-    if (driver == 0) return wk_fail(err, WK_UNSUPPORTED, "device cuda: no NVIDIA driver here: libcuda.so.1 is not installed, or not visible in this container");
+    if (driver == 0)
+        return wk_fail(
+            err, WK_UNSUPPORTED,
+            "device cuda: no NVIDIA driver here: libcuda.so.1 is not installed, or not visible in this container");
     const cudaError_t code = cudaGetDeviceCount(&count);
     if (code == cudaErrorInsufficientDriver)
-        return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver is too old: it serves CUDA %d.%d, this program needs %d.%d; update the driver",
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "device cuda: the NVIDIA driver is too old: it serves CUDA %d.%d, this program needs %d.%d; "
+                       "update the driver",
                        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (code == cudaErrorNoDevice || (code == cudaSuccess && count == 0)) {
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-        return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver is there, but no GPU%s%.60s%s", visible ? " (CUDA_VISIBLE_DEVICES is \"" : "", visible ? visible : "", visible ? "\")" : "");
+        return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver is there, but no GPU%s%.60s%s",
+                       visible ? " (CUDA_VISIBLE_DEVICES is \"" : "", visible ? visible : "", visible ? "\")" : "");
     }
     if (code == cudaErrorSystemNotReady)
-        return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver is not ready: %s; is the fabric manager running?", cudaGetErrorString(code));
-    if (code != cudaSuccess) return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver refuses: %s: %s", cudaGetErrorName(code), cudaGetErrorString(code));
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "device cuda: the NVIDIA driver is not ready: %s; is the fabric manager running?",
+                       cudaGetErrorString(code));
+    if (code != cudaSuccess)
+        return wk_fail(err, WK_UNSUPPORTED, "device cuda: the NVIDIA driver refuses: %s: %s", cudaGetErrorName(code),
+                       cudaGetErrorString(code));
     out->count = (uint32_t)count;
     return WK_OK;
 }
@@ -122,22 +160,28 @@ wk_status cuda_probe(uint32_t gpu, struct device_info *out, const struct wk_err 
     wk_status s = count_devices(out, err);
     if (s) return s;
     if (gpu >= out->count) {
-        if (out->count == 1) return wk_fail(err, WK_INVALID, "device cuda: there is no GPU %u: this machine has one, GPU 0", gpu);
-        return wk_fail(err, WK_INVALID, "device cuda: there is no GPU %u: this machine has %u, GPU 0 to %u", gpu, out->count, out->count - 1);
+        if (out->count == 1)
+            return wk_fail(err, WK_INVALID, "device cuda: there is no GPU %u: this machine has one, GPU 0", gpu);
+        return wk_fail(err, WK_INVALID, "device cuda: there is no GPU %u: this machine has %u, GPU 0 to %u", gpu,
+                       out->count, out->count - 1);
     }
     const cudaError_t code = cudaGetDeviceProperties(&p, (int)gpu);
-    if (code != cudaSuccess) return wk_fail(err, WK_UNSUPPORTED, "device cuda: GPU %u cannot be examined: %s: %s", gpu, cudaGetErrorName(code), cudaGetErrorString(code));
+    if (code != cudaSuccess)
+        return wk_fail(err, WK_UNSUPPORTED, "device cuda: GPU %u cannot be examined: %s: %s", gpu,
+                       cudaGetErrorName(code), cudaGetErrorString(code));
     (void)snprintf(out->name, sizeof out->name, "%.63s", p.name);
     out->major = (uint32_t)p.major;
     out->minor = (uint32_t)p.minor;
     out->multiprocessors = (uint32_t)p.multiProcessorCount;
     out->memory = p.totalGlobalMem;
     if (out->major < LEAST_MAJOR)
-        return wk_fail(err, WK_INVALID, "device cuda: GPU %u (%s) has compute capability %u.%u; %d.0 or newer is needed", gpu, out->name, out->major, out->minor, LEAST_MAJOR);
+        return wk_fail(err, WK_INVALID,
+                       "device cuda: GPU %u (%s) has compute capability %u.%u; %d.0 or newer is needed", gpu, out->name,
+                       out->major, out->minor, LEAST_MAJOR);
     return WK_OK;
 }
 
-/* ---- the context ---------------------------------------------------------------------------------------------------- */
+/* ---- the context --------------------------------------------------------------------------------------- */
 
 static struct {
     pthread_t thread;
@@ -146,8 +190,9 @@ static struct {
     cudaError_t code;
 } warming;
 
-/* Makes the context and keeps its own demands small: kernels here take no memory by themselves. All kernels get one division of L1 cache and shared memory:
- * a multiprocessor changes it only when it is empty, and a chain of dependent launches is never to wait for that. */
+/* Makes the context and keeps its own demands small: kernels here take no memory by themselves. All kernels get one
+ * division of L1 cache and shared memory: a multiprocessor changes it only when it is empty, and a chain of dependent
+ * launches is never to wait for that. */
 static cudaError_t make_context(uint32_t gpu)
 {
     cudaError_t code = cudaSetDevice((int)gpu);
@@ -175,7 +220,8 @@ void cuda_warm(uint32_t gpu)
     static bool registered;
     if (warming.running) return;
     warming.gpu = gpu;
-    warming.running = pthread_create(&warming.thread, NULL, warm_thread, NULL) == 0; /* else the context is made when it is needed */
+    warming.running =
+        pthread_create(&warming.thread, NULL, warm_thread, NULL) == 0; /* else the context is made when it is needed */
     /* The runtime must not be torn down under a thread that makes a context. */
     if (!registered && atexit(warm_join) == 0) registered = true;
 }
@@ -205,7 +251,7 @@ wk_status cuda_device_memory(uint32_t gpu, struct device_memory *out, const stru
     return WK_OK;
 }
 
-/* ---- opening -------------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 static wk_status entry(const char *symbol, void *slot, const struct wk_err *err)
 {
@@ -224,10 +270,20 @@ static wk_status entry(const char *symbol, void *slot, const struct wk_err *err)
 
 static wk_status find_entries(struct cuda_driver *a, const struct wk_err *err)
 {
-    const struct { const char *symbol; void *slot; } wanted[] = {
-        { "cuMemGetAllocationGranularity", &a->granularity }, { "cuMemCreate", &a->create }, { "cuMemRelease", &a->release },
-        { "cuMemAddressReserve", &a->reserve }, { "cuMemAddressFree", &a->free }, { "cuMemMap", &a->map }, { "cuMemUnmap", &a->unmap },
-        { "cuMemSetAccess", &a->set_access }, { "cuPointerGetAttribute", &a->attribute }, { "cuGetErrorName", &a->error_name },
+    const struct {
+        const char *symbol;
+        void *slot;
+    } wanted[] = {
+        { "cuMemGetAllocationGranularity", &a->granularity },
+        { "cuMemCreate", &a->create },
+        { "cuMemRelease", &a->release },
+        { "cuMemAddressReserve", &a->reserve },
+        { "cuMemAddressFree", &a->free },
+        { "cuMemMap", &a->map },
+        { "cuMemUnmap", &a->unmap },
+        { "cuMemSetAccess", &a->set_access },
+        { "cuPointerGetAttribute", &a->attribute },
+        { "cuGetErrorName", &a->error_name },
         { "cuGetErrorString", &a->error_string },
     };
     wk_status s = WK_OK;
@@ -238,9 +294,11 @@ static wk_status find_entries(struct cuda_driver *a, const struct wk_err *err)
 static wk_status find_granule(struct cuda_device *d, const struct wk_err *err)
 {
     enum { GRANULE = 2 << 20 }; /* what memory.h promises; a larger one of the driver's is a multiple */
-    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index } };
+    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index } };
     size_t granule = 0;
-    wk_status s = cuda_check_driver(d, d->driver.granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "cuMemGetAllocationGranularity", err);
+    wk_status s = cuda_check_driver(d, d->driver.granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                                    "cuMemGetAllocationGranularity", err);
     d->granule = granule > GRANULE ? granule : GRANULE;
     return s;
 }
@@ -248,7 +306,8 @@ static wk_status find_granule(struct cuda_device *d, const struct wk_err *err)
 wk_status cuda_device_open(uint32_t gpu, const struct gguf *file, struct cuda_device **out, const struct wk_err *err)
 {
     *out = NULL;
-    if (atomic_load(&dead)) return wk_fail(err, WK_INTERNAL, "GPU %u: an error has ended its context in this process", gpu);
+    if (atomic_load(&dead))
+        return wk_fail(err, WK_INTERNAL, "GPU %u: an error has ended its context in this process", gpu);
     struct cuda_device *d = calloc(1, sizeof *d);
     if (!d) return wk_fail(err, WK_NO_MEMORY, "out of memory for a device");
     wk_status s = cuda_probe(gpu, &d->info, err);

@@ -58,18 +58,21 @@ struct cuda_device {
 wk_status cuda_check_driver(struct cuda_device *d, CUresult code, const char *what, const struct wk_err *err);
 
 /* memory.c: a region that is not part of the plan and goes back before the caller returns: staging. */
-wk_status cuda_region_map(struct cuda_device *d, enum memory_kind kind, uint64_t bytes, struct cuda_region *out, const struct wk_err *err);
+wk_status cuda_region_map(struct cuda_device *d, enum memory_kind kind, uint64_t bytes, struct cuda_region *out,
+                          const struct wk_err *err);
 void cuda_region_unmap(struct cuda_device *d, struct cuda_region *r);
 void cuda_memory_close(struct cuda_device *d);
 uint64_t cuda_memory_taken(void); /* bytes of all regions of this process. [any thread] */
 
 /* prefetch.c */
-struct cuda_prefetch *cuda_prefetch_begin(const struct gguf *file); /* NULL: it could not; then the upload reads by itself */
-void cuda_prefetch_end(struct cuda_prefetch *p);                    /* stops and joins; NULL allowed */
+struct cuda_prefetch *cuda_prefetch_begin(
+    const struct gguf *file);                    /* NULL: it could not; then the upload reads by itself */
+void cuda_prefetch_end(struct cuda_prefetch *p); /* stops and joins; NULL allowed */
 
 /* seal.c: the weights' regions read-only, where the driver takes it: d->write_protected. */
 void cuda_write_protect(struct cuda_device *d);
-/* seal.c: begins the digest of d->upload in a thread. Afterwards cuda_digest_resident says that the file's data are no longer needed for anything else. */
+/* seal.c: begins the digest of d->upload in a thread. Afterwards cuda_digest_resident says that the file's data are no
+ * longer needed for anything else. */
 wk_status cuda_digest_begin(struct cuda_device *d, const struct wk_err *err);
 void cuda_digest_resident(struct cuda_device *d);
 void cuda_digest_end(struct cuda_device *d); /* stops and joins */

@@ -1,16 +1,19 @@
 /* executor.h: the inside of the CUDA executor, shared by its files and by nobody else.
  *
- *   plan.c     which matrices, vectors and forms of values a tape needs; the carving of all device memory, the same code for plan and open
+ *   plan.c     which matrices, vectors and forms of values a tape needs; the carving of all device memory, the same
+ *              code for plan and open
  *   build.c    stages of a tape with every pointer resolved
- *   product.c  enqueues products: few rows through the plugins' kernels, prompts through expansion and the library's product
+ *   product.c  enqueues products: few rows through the plugins' kernels, prompts through expansion and the library's
+ *              product
  *   stages.c   enqueues everything else, and whole programs
  *   graph.c    the captured programs of generated rows
  *   run.c      cuts a step into runs, fills their inputs;  step.c: steps with logits, taps;  queue.c: sampled steps
  *   prepare.cu the first kernel of every run;  module.c  device_ops and the module's one symbol
  *
- * A step is one or more runs. A run of class few holds up to 256 generated rows (a bucket of 1, 2, 4 ... 64, 128, 192, 256, filled up with padding) and is one graph
- * launch; a run of class many holds the rows of as many prompts and is launched kernel by kernel. A row's class follows its role alone. All
- * work is on one stream, so runs follow each other, and each leaves nothing but keys and values. */
+ * A step is one or more runs. A run of class few holds up to 256 generated rows (a bucket of 1, 2, 4 ... 64, 128, 192,
+ * 256, filled up with padding) and is one graph launch; a run of class many holds the rows of as many prompts and is
+ * launched kernel by kernel. A row's class follows its role alone. All work is on one stream, so runs follow each
+ * other, and each leaves nothing but keys and values. */
 #ifndef CORE_DEVICE_CUDA_EXECUTOR_H
 #define CORE_DEVICE_CUDA_EXECUTOR_H
 
@@ -24,13 +27,13 @@
 #include "tape/tape.h"
 
 enum {
-    RUN_ROWS = 256,         /* most generated rows of a run, and most sequences of one; an executor's own most: run_rows */
-    BUCKETS = 10,           /* 1 2 4 ... 64 128 192 256 rows */
-    MAX_PARTS = 4,          /* tables that one embedding adds */
-    ACT_SHIFT = 4           /* of results of gated activations, maps and products: 2^-4 keeps their outliers inside of f16 */
+    RUN_ROWS = 256, /* most generated rows of a run, and most sequences of one; an executor's own most: run_rows */
+    BUCKETS = 10,   /* 1 2 4 ... 64 128 192 256 rows */
+    MAX_PARTS = 4,  /* tables that one embedding adds */
+    ACT_SHIFT = 4   /* of results of gated activations, maps and products: 2^-4 keeps their outliers inside of f16 */
 };
 
-/* ---- what the program needs (plan.c) ------------------------------------------------------------------------------------ */
+/* ---- what the program needs (plan.c) ------------------------------------------------------------------- */
 
 /* Rows [first, first + n) of every slab of a tensor, as tiles. */
 struct cuda_matrix {
@@ -38,7 +41,8 @@ struct cuda_matrix {
     const struct wk_type_cuda *type;
     const struct wk_quant_cuda *module;
     uint32_t first, n, k, slabs, tiles; /* tiles of a slab */
-    uint32_t panels;        /* order of k of the panels that its module's large products read; 0: it has none for it, or not on this device */
+    uint32_t panels; /* order of k of the panels that its module's large products read; 0: it has none for it, or not on
+                        this device */
     uint64_t tile_bytes;
     uint8_t *data;
 };
@@ -46,34 +50,51 @@ struct cuda_matrix {
 /* May prompts multiply an f16 copy of it? */
 static inline bool cuda_expands(const struct cuda_matrix *m) { return m->type->expand != NULL; }
 
-/* How a value lies in its buffer. F32: item (row * slots + slot) at data + item * stride, partials behind; ACT: f16 rows. */
+/* How a value lies in its buffer. F32: item (row * slots + slot) at data + item * stride, partials behind; ACT: f16
+ * rows. */
 enum value_form { VALUE_NONE = 0, VALUE_F32, VALUE_ACT };
 struct cuda_value {
     enum value_form form;
-    enum tape_rows rows;    /* that it is held for: the tape's, but all of them for what attention reads or gives */
+    enum tape_rows rows; /* that it is held for: the tape's, but all of them for what attention reads or gives */
     uint32_t width, slots, shift; /* shift: of its acts, stored or made from it */
-    uint64_t stride;        /* F32: floats */
+    uint64_t stride;              /* F32: floats */
     bool partials;
-    uint32_t experts;       /* its buffer has room for panels of items of so many; 0: it has not */
-    uint64_t aux_offset;    /* of partials or groups */
+    uint32_t experts;    /* its buffer has room for panels of items of so many; 0: it has not */
+    uint64_t aux_offset; /* of partials or groups */
     uint8_t *data;
-    float *aux;             /* partials; NULL: none */
-    uint32_t *groups;       /* of a route: its items by expert (worker/quant_cuda.h); NULL: none */
+    float *aux;       /* partials; NULL: none */
+    uint32_t *groups; /* of a route: its items by expert (worker/quant_cuda.h); NULL: none */
 };
 
-/* ---- stages (build.c) --------------------------------------------------------------------------------------------------- */
+/* ---- stages (build.c) ---------------------------------------------------------------------------------- */
 
-struct cuda_operand { const struct cuda_value *v; bool gather; /* row i is the value's row wanted[i] */ };
-struct cuda_segment { const struct cuda_matrix *m; const float *bias; const struct cuda_value *out; /* NULL: the launch's */ };
-struct cuda_router_segment { const float *w, *bias; uint32_t n; const struct cuda_value *out; /* NULL: a route follows in the launch */ };
+struct cuda_operand {
+    const struct cuda_value *v;
+    bool gather; /* row i is the value's row wanted[i] */
+};
+struct cuda_segment {
+    const struct cuda_matrix *m;
+    const float *bias;
+    const struct cuda_value *out; /* NULL: the launch's */
+};
+struct cuda_router_segment {
+    const float *w, *bias;
+    uint32_t n;
+    const struct cuda_value *out; /* NULL: a route follows in the launch */
+};
 struct cuda_product_stage {
     uint32_t n_seg, k, slots, n_map; /* slots: results a row */
-    bool large, from_panels;             /* large: prompts go through large products; from_panels: they read what the launch before left */
-    uint32_t to_panels;                  /* order of k of the panels that they leave for the launch behind; 0: they leave what everybody reads */
-    const struct cuda_product_stage *giver, *taker; /* the launch before, whose act this one alone reads, and the launch behind: of few rows it may pass as panels or by runs; NULL: never */
-    bool attended;                       /* of prompts the next launch, an attention, reads the columns where the large product leaves them */
-    bool experts, after_experts, after_route; /* after_experts: its launch follows one of products with the same experts; after_route: the route before left its input in act */
-    uint32_t n_routers;                  /* linears that choose experts stand here and not in seg */
+    bool large,
+        from_panels; /* large: prompts go through large products; from_panels: they read what the launch before left */
+    uint32_t to_panels; /* order of k of the panels that they leave for the launch behind; 0: they leave what everybody
+                           reads */
+    const struct cuda_product_stage *giver,
+        *taker; /* the launch before, whose act this one alone reads, and the launch behind: of few rows it may pass as
+                   panels or by runs; NULL: never */
+    bool attended; /* of prompts the next launch, an attention, reads the columns where the large product leaves them */
+    bool experts, after_experts, after_route; /* after_experts: its launch follows one of products with the same
+                                                 experts; after_route: the route before left its input in act */
+    uint32_t n_routers;                       /* linears that choose experts stand here and not in seg */
     struct cuda_router_segment routers[4];
     struct cuda_segment seg[4];
     struct cuda_operand x, residual;
@@ -83,13 +104,17 @@ struct cuda_product_stage {
 };
 struct cuda_attend_stage {
     const struct tape_op *op;
-    struct cuda_attend call, many;  /* all that does not change from run to run; many: of prompts */
+    struct cuda_attend call, many; /* all that does not change from run to run; many: of prompts */
     const struct cuda_value *out;
-    bool wanted;                    /* its result is for the wanted rows alone */
+    bool wanted; /* its result is for the wanted rows alone */
 };
 /* One part of an embedding: rows of a table. */
-struct cuda_part { const struct cuda_matrix *m; const uint32_t *index; float scale; };
-struct cuda_row_stage {             /* one operation, or a norm and a sum */
+struct cuda_part {
+    const struct cuda_matrix *m;
+    const uint32_t *index;
+    float scale;
+};
+struct cuda_row_stage { /* one operation, or a norm and a sum */
     const struct tape_op *op;
     struct cuda_operand x[2], residual;
     const float *w, *b, *turn;
@@ -106,31 +131,51 @@ struct cuda_stage {
     struct cuda_part part[MAX_PARTS];
 };
 
-/* ---- runs --------------------------------------------------------------------------------------------------------------- */
+/* ---- runs ---------------------------------------------------------------------------------------------- */
 
-enum program_kind { PROGRAM_LOGITS = 0, PROGRAM_SAMPLED, PROGRAM_PLAIN, PROGRAM_PAIR, PROGRAM_KINDS }; /* from PROGRAM_SAMPLED on: enum cuda_sample_kind; PAIR, of graphs: two PLAIN, the second behind the first */
+enum program_kind {
+    PROGRAM_LOGITS = 0,
+    PROGRAM_SAMPLED,
+    PROGRAM_PLAIN,
+    PROGRAM_PAIR,
+    PROGRAM_KINDS
+}; /* from PROGRAM_SAMPLED on: enum cuda_sample_kind; PAIR, of graphs: two PLAIN, the second behind the first */
 
 struct run {
     bool few;
-    bool behind;                       /* enqueued with the run before: its inputs were there when that began */
+    bool behind; /* enqueued with the run before: its inputs were there when that began */
     uint32_t serial;
     uint32_t rows, seqs;               /* launched for: a bucket, or as many as there are */
     uint32_t n_rows, n_seqs, n_wanted; /* that somebody asked for */
     uint32_t seq_of[RUN_ROWS];         /* index in the step */
     uint32_t *row_of;                  /* [max rows] index in the step */
-    uint32_t *wanted_of;               /* [max rows] of a wanted row: index in the step's wanted rows; in a sampled run: in its sequences */
+    uint32_t *
+        wanted_of; /* [max rows] of a wanted row: index in the step's wanted rows; in a sampled run: in its sequences */
 };
 
 /* A submitted run that has not been seen to end. */
-struct run_record { bool few; uint32_t step, n_sampled, seq_of[RUN_ROWS]; /* step: place in pending, UINT32_MAX: nobody waits for it */ };
-struct pending_step { uint32_t n_seqs, last_serial; uint32_t *ids; bool *failed; };
+struct run_record {
+    bool few;
+    uint32_t step, n_sampled, seq_of[RUN_ROWS]; /* step: place in pending, UINT32_MAX: nobody waits for it */
+};
+struct pending_step {
+    uint32_t n_seqs, last_serial;
+    uint32_t *ids;
+    bool *failed;
+};
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Takes pieces of one region, 256-byte aligned; with base NULL it only counts. A sum that overflows stays at UINT64_MAX. */
-struct cuda_carve { uint8_t *base; uint64_t used; };
+/* Takes pieces of one region, 256-byte aligned; with base NULL it only counts. A sum that overflows stays at
+ * UINT64_MAX. */
+struct cuda_carve {
+    uint8_t *base;
+    uint64_t used;
+};
 
-struct graph { void *exec; };
+struct graph {
+    void *exec;
+};
 
 struct executor {
     const struct tape_program *program;
@@ -139,108 +184,127 @@ struct executor {
     struct cuda_device *device;
     void *stream;
     void *region[MEMORY_KINDS];
-    void *lists[32];                /* small lists of the heap */
+    void *lists[32]; /* small lists of the heap */
     uint32_t n_lists;
 
-    struct cuda_matrix *matrices; uint32_t n_matrices;
-    float **vectors;                /* [n_tensors]; those of is_vector */
+    struct cuda_matrix *matrices;
+    uint32_t n_matrices;
+    float **vectors; /* [n_tensors]; those of is_vector */
     bool *is_vector;
-    const struct wk_quant_cuda **modules; uint32_t n_modules;
-    struct cuda_load *loads; struct cuda_vector *vector_loads;
+    const struct wk_quant_cuda **modules;
+    uint32_t n_modules;
+    struct cuda_load *loads;
+    struct cuda_vector *vector_loads;
     struct cuda_upload upload;
-    struct cuda_value *values;      /* [n_values] */
-    uint8_t **buffers;              /* [n_buffers] */
+    struct cuda_value *values; /* [n_values] */
+    uint8_t **buffers;         /* [n_buffers] */
     uint64_t *buffer_bytes;
-    struct cuda_stage *stages;      /* [n_launches] */
-    uint8_t **cache;                /* [n_kv_layers] */
-    uint32_t cap_all, cap_wanted;   /* rows of a run at most, padding included */
-    uint32_t run_rows;              /* generated rows of a run at most, or sequences: a bucket, from WK_CUDA_FEW on as many as there are sequences */
-    uint32_t n_logits;              /* a row; 0: the tape gives embeddings alone */
+    struct cuda_stage *stages;    /* [n_launches] */
+    uint8_t **cache;              /* [n_kv_layers] */
+    uint32_t cap_all, cap_wanted; /* rows of a run at most, padding included */
+    uint32_t run_rows; /* generated rows of a run at most, or sequences: a bucket, from WK_CUDA_FEW on as many as there
+                          are sequences */
+    uint32_t n_logits; /* a row; 0: the tape gives embeddings alone */
     uint32_t page_stride, page_offset[TAPE_MAX_GROUPS];
 
-    struct prepare prepare;         /* what the first kernel of a run is given */
-    struct cuda_batch batch;        /* device addresses of the inputs; rows and seqs are set by run */
-    uint8_t *host;                  /* the ring of prepare's blocks, in pinned memory */
-    uint8_t *act;                   /* converted rows of a product */
-    float *tmp[2];                  /* results before cuda_finish; [1] follows [0] */
-    void *expanded, *gemm_space;    /* expanded: f16 weights, panels, or what products of few rows need besides */
-    void *q_half, *attend_space; uint32_t *attend_counters;
-    uint32_t *route_ticket;         /* one, for routes and large products */
-    double *freq;                   /* of all turn tables */
-    float *logits; uint64_t logits_stride;
+    struct prepare prepare;      /* what the first kernel of a run is given */
+    struct cuda_batch batch;     /* device addresses of the inputs; rows and seqs are set by run */
+    uint8_t *host;               /* the ring of prepare's blocks, in pinned memory */
+    uint8_t *act;                /* converted rows of a product */
+    float *tmp[2];               /* results before cuda_finish; [1] follows [0] */
+    void *expanded, *gemm_space; /* expanded: f16 weights, panels, or what products of few rows need besides */
+    void *q_half, *attend_space;
+    uint32_t *attend_counters;
+    uint32_t *route_ticket; /* one, for routes and large products */
+    double *freq;           /* of all turn tables */
+    float *logits;
+    uint64_t logits_stride;
     float *pooled, *running;
     void *sampler_memory;
     struct cuda_gemm *gemm;
     struct cuda_sampler *sampler;
     struct cuda_sampled *results, *results_device; /* [CUDA_RING][run_rows] */
-    uint32_t *mark, *mark_device;   /* serial of the last unsampled run that ended */
-    enum cuda_sample_kind *slot_kind; /* [max_sequences] */
+    uint32_t *mark, *mark_device;                  /* serial of the last unsampled run that ended */
+    enum cuda_sample_kind *slot_kind;              /* [max_sequences] */
     struct graph graphs[BUCKETS][PROGRAM_KINDS];
-    bool eager;                     /* no graphs: for tests */
+    bool eager; /* no graphs: for tests */
 
-    uint32_t next_serial, oldest;   /* runs [oldest, next_serial) are under way */
-    uint32_t held, held_serial;     /* rows and serial of the run that is launched together with the next, and so not yet; 0: all are launched */
-    struct run run;                 /* that is being made */
-    uint32_t *wanted_at;            /* [max_rows] place of a row of the step in its wanted rows, or TAPE_NONE */
+    uint32_t next_serial, oldest; /* runs [oldest, next_serial) are under way */
+    uint32_t held, held_serial;   /* rows and serial of the run that is launched together with the next, and so not yet;
+                                     0: all are launched */
+    struct run run;               /* that is being made */
+    uint32_t *wanted_at;          /* [max_rows] place of a row of the step in its wanted rows, or TAPE_NONE */
     struct run_record records[CUDA_RING];
     struct pending_step pending[STEP_QUEUE];
     uint32_t first_pending, n_pending;
 
     tap_fn tap;
     void *tap_user;
-    struct tap_store *taps;         /* of the step that runs; step.c */
+    struct tap_store *taps; /* of the step that runs; step.c */
 };
 
-/* ---- plan.c ------------------------------------------------------------------------------------------------------------- */
+/* ---- plan.c -------------------------------------------------------------------------------------------- */
 
 /* An executor with its lists and its plan, no device opened. */
-wk_status cuda_executor_plan(const struct tape_program *program, const struct device_options *o, struct executor **out, const struct wk_err *err);
+wk_status cuda_executor_plan(const struct tape_program *program, const struct device_options *o, struct executor **out,
+                             const struct wk_err *err);
 /* Fills x->plan and every pointer from x->region (all NULL: plans alone). */
 wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err);
 void cuda_lists_free(struct executor *x);
 void *cuda_list(struct executor *x, uint64_t n, uint64_t size); /* zeroed, the executor's; NULL: out of memory */
 const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n);
 uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *rope);
-uint32_t cuda_bucket(uint32_t rows);      /* the least that holds them, else the largest */
-uint32_t cuda_bucket_at(uint32_t i);      /* rows of bucket i < BUCKETS */
+uint32_t cuda_bucket(uint32_t rows); /* the least that holds them, else the largest */
+uint32_t cuda_bucket_at(uint32_t i); /* rows of bucket i < BUCKETS */
 enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_launch *l);
-/* A linear whose result a route reads: its weights are kept as plain F32 rows, as vectors are, and multiplied by cuda_router. */
+/* A linear whose result a route reads: its weights are kept as plain F32 rows, as vectors are, and multiplied by
+ * cuda_router. */
 bool cuda_is_router(const struct tape_program *p, const struct tape_segment *g);
 static inline uint64_t cuda_stride(uint32_t width) { return ((uint64_t)width + 15) & ~15ull; }
 static inline uint32_t cuda_parts(uint32_t width) { return (width + 15) / 16; }
 
-/* ---- build.c ------------------------------------------------------------------------------------------------------------ */
+/* ---- build.c ------------------------------------------------------------------------------------------- */
 
 wk_status cuda_build_stages(struct executor *x, const struct wk_err *err);
 wk_status cuda_build_upload(struct executor *x, const struct wk_err *err);
 
-/* May attend read q, k and v of prompts where the large product of s leaves them, side by side and without their biases? Then it and s are told so. */
+/* May attend read q, k and v of prompts where the large product of s leaves them, side by side and without their
+ * biases? Then it and s are told so. */
 void cuda_product_attended(const struct executor *x, struct cuda_stage *s, struct cuda_stage *attend);
 
-/* ---- product.c, stages.c: enqueue only ------------------------------------------------------------------------------------ */
+/* ---- product.c, stages.c: enqueue only ----------------------------------------------------------------- */
 
-/* Is the first launch of p behind no other than the only one of `before`, the stage in front of it, with the same groups of experts? */
+/* Is the first launch of p behind no other than the only one of `before`, the stage in front of it, with the same
+ * groups of experts? */
 bool cuda_product_follows(const struct cuda_product_stage *p, const struct cuda_product_stage *before);
 /* Notes that the act between two stages may pass otherwise than as rows (giver, taker), where nobody else reads it. */
 void cuda_product_pass(const struct executor *x, struct cuda_stage *s, struct cuda_stage *next);
-/* Do large products serve a matrix of the stage on this device? Do they leave its results as panels, in the order of k that is returned (0: no), for `next`? */
+/* Do large products serve a matrix of the stage on this device? Do they leave its results as panels, in the order of k
+ * that is returned (0: no), for `next`? */
 bool cuda_product_large(const struct cuda_stage *s);
 uint32_t cuda_product_panels(const struct executor *x, const struct cuda_stage *s, const struct cuda_stage *next);
 /* Does the route in front of s leave the rows that s reads, converted, in x->act? */
 bool cuda_product_after_route(const struct cuda_stage *s, const struct cuda_stage *route);
-wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
-wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err);
+wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
+                               uint32_t rows, const struct wk_err *err);
+wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
+                             const struct wk_err *err);
 /* Chooses the library's algorithms for the stage's large products. */
 wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err);
-/* Runs each of them once, whatever their matrices hold: the library's code lies in device memory before a request comes. */
+/* Runs each of them once, whatever their matrices hold: the library's code lies in device memory before a request
+ * comes. */
 wk_status cuda_load_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err);
 /* One stage. A stage of logits makes those of `rows` wanted rows from `first` on, at x->logits. */
-wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
+wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
+                             uint32_t rows, const struct wk_err *err);
 /* Everything up to the logits (many: without them). seen: called after every stage, NULL: not. */
-typedef wk_status (*stage_fn)(struct executor *x, const struct cuda_stage *s, const struct run *r, const struct wk_err *err);
-wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program_kind kind, const bool *cancel, stage_fn seen, const struct wk_err *err);
+typedef wk_status (*stage_fn)(struct executor *x, const struct cuda_stage *s, const struct run *r,
+                              const struct wk_err *err);
+wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program_kind kind, const bool *cancel,
+                           stage_fn seen, const struct wk_err *err);
 /* Logits of wanted rows [first, first + rows) of a prompt run. */
-wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err);
+wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t first, uint32_t rows,
+                              const struct wk_err *err);
 wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind, const struct wk_err *err);
 static inline uint32_t cuda_stage_rows(const struct run *r, enum tape_rows rows)
 {
@@ -248,23 +312,30 @@ static inline uint32_t cuda_stage_rows(const struct run *r, enum tape_rows rows)
     return rows == ROWS_ALL || r->few ? r->rows : r->n_wanted;
 }
 /* A failed launch in words: which launch, layer and tensor; a lost device is marked as such. */
-wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_status status, const char *text, const struct wk_err *err);
+wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_status status, const char *text,
+                             const struct wk_err *err);
 
-/* ---- graph.c ------------------------------------------------------------------------------------------------------------ */
+/* ---- graph.c ------------------------------------------------------------------------------------------- */
 
-uint64_t cuda_graph_bytes(const struct executor *x);   /* planned for all graphs */
+uint64_t cuda_graph_bytes(const struct executor *x); /* planned for all graphs */
 wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err);
 void cuda_graphs_close(struct executor *x);
 /* The run x->run. With others under way a plain one may be held. */
 wk_status cuda_launch_few(struct executor *x, const struct run *r, enum program_kind kind, const struct wk_err *err);
-/* Before anything else is enqueued, and before its end is waited for: launches the run that is held, if there is one. */
+/* Before anything else is enqueued, and before its end is waited for: launches the run that is held,
+ * if there is one. */
 wk_status cuda_launch_held(struct executor *x, const struct wk_err *err);
 
-/* ---- run.c -------------------------------------------------------------------------------------------------------------- */
+/* ---- run.c --------------------------------------------------------------------------------------------- */
 
 wk_status cuda_check_step(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err);
-/* Walks over the sequences of one class; each call makes the next run in x->run and its block of inputs, false: there is none. */
-struct run_cursor { const struct step *step; bool few, sampled; uint32_t seq, done; }; /* done: rows of seq that are in earlier runs */
+/* Walks over the sequences of one class; each call makes the next run in x->run and its block of inputs, false: there
+ * is none. */
+struct run_cursor {
+    const struct step *step;
+    bool few, sampled;
+    uint32_t seq, done;
+}; /* done: rows of seq that are in earlier runs */
 wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, const struct wk_err *err);
 /* A run of padding alone. */
 wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_err *err);
@@ -272,11 +343,12 @@ void cuda_begin_step(struct executor *x, const struct step *s);
 /* After a failure: waits for what was enqueued and asks the device which run it has begun last. */
 void cuda_resync(struct executor *x);
 
-/* ---- step.c, queue.c ------------------------------------------------------------------------------------------------------ */
+/* ---- step.c, queue.c ----------------------------------------------------------------------------------- */
 
 wk_status cuda_step(struct executor *x, struct step *step, const struct wk_err *err);
 void cuda_taps(struct executor *x, tap_fn fn, void *user);
-wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err);
+wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends,
+                        uint32_t n_ends, const struct wk_err *err);
 wk_status cuda_submit(struct executor *x, const struct step *step, const struct wk_err *err);
 wk_status cuda_collect(struct executor *x, struct step_ids *out, const struct wk_err *err);
 /* Waits until the ring has room for one more run, or until nothing is under way. */

@@ -1,26 +1,32 @@
-/* graph.c: the programs of generated rows as CUDA graphs: one for each bucket of rows and each end (logits and what is sampled), captured when
- * the model is opened, so that a step launches one thing and the request path makes nothing.
+/* graph.c: the programs of generated rows as CUDA graphs: one for each bucket of rows and each end (logits and what is
+ * sampled), captured when the model is opened, so that a step launches one thing and the request path makes nothing.
  *
- * From the end of a graph to the first instruction of the next pass 3 us, and 2.5 until its inputs have come over the bus. So plain runs are launched in pairs, as one graph, while at least two others are
- * under way, for the device has work then until the second one comes: the first is held till then, or till somebody wants its end, or anything else is to be enqueued.
+ * From the end of a graph to the first instruction of the next pass 3 us, and 2.5 until its inputs have come over the
+ * bus. So plain runs are launched in pairs, as one graph, while at least two others are under way, for the device has
+ * work then until the second one comes: the first is held till then, or till somebody wants its end, or anything else
+ * is to be enqueued.
  *
- * Lengths, page tables and tokens are data on the device, so nothing is ever captured again. Before the captures each bucket runs once on padding
- * alone: that loads every kernel, and a kernel that does not run here says so before anybody waits for an answer. The order matters, probably by where the driver puts
- * them: with sample_full's last, steps of one row took 0.6 % longer. Captures are on a stream of their own: a service asks all along whether the device has died
- * (cuda_dead), by the stream of the steps, and asking a stream ends its capture. */
+ * Lengths, page tables and tokens are data on the device, so nothing is ever captured again. Before the captures each
+ * bucket runs once on padding alone: that loads every kernel, and a kernel that does not run here says so before
+ * anybody waits for an answer. The order matters, probably by where the driver puts them: with sample_full's last,
+ * steps of one row took 0.6 % longer. Captures are on a stream of their own: a service asks all along whether the
+ * device has died (cuda_dead), by the stream of the steps, and asking a stream ends its capture. */
 #include "device/cuda/executor.h"
 
 #include <cuda_runtime_api.h>
 
-/* Device memory that the driver takes for an instantiated graph, and for each of its kernels: on an H200 172 KB a graph of 21 kernels; the shares are
- * rounded up. It cannot be taken by us, so the plan counts it, memory() reports the plan, and a test holds the driver to it. */
+/* Device memory that the driver takes for an instantiated graph, and for each of its kernels: on an H200 172 KB a graph
+ * of 21 kernels; the shares are rounded up. It cannot be taken by us, so the plan counts it, memory() reports the plan,
+ * and a test holds the driver to it. */
 enum { GRAPH_BYTES = 64 << 10, NODE_BYTES = 8 << 10 };
 enum { HOLD_BEHIND = 2 /* runs under way behind which one is held */ };
 
-/* Buckets that decoding of max_sequences needs; a larger run, which only several rows a sequence can make, is launched kernel by kernel. */
+/* Buckets that decoding of max_sequences needs; a larger run, which only several rows a sequence can make, is launched
+ * kernel by kernel. */
 static uint32_t captured(const struct executor *x)
 {
-    const uint32_t rows = x->o.max_sequences < x->o.max_rows ? x->o.max_sequences : x->o.max_rows, most = cuda_bucket(rows);
+    const uint32_t rows = x->o.max_sequences < x->o.max_rows ? x->o.max_sequences : x->o.max_rows,
+                   most = cuda_bucket(rows);
     uint32_t n = 1;
     while (n < BUCKETS && cuda_bucket_at(n) <= most) n++;
     return x->program->embedding_width ? 0 : n; /* embeddings are made of prompts */
@@ -30,10 +36,12 @@ static uint32_t nodes(const struct executor *x, uint32_t rows)
 {
     const struct tape_program *p = x->program;
     const uint32_t calls = (rows + WK_CUDA_FEW - 1) / WK_CUDA_FEW; /* of a dense product and of attention */
-    uint32_t n = 2; /* inputs, sampler */
+    uint32_t n = 2;                                                /* inputs, sampler */
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
-        n += (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ATTEND ? calls : 1u) + (l->norm != TAPE_NONE && rows > 1) + (l->kind == LAUNCH_ROUTE ? 2u : 0u) + (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
+        n += (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ATTEND ? calls : 1u) + (l->norm != TAPE_NONE && rows > 1) +
+             (l->kind == LAUNCH_ROUTE ? 2u : 0u) +
+             (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
     }
     return n;
 }
@@ -41,19 +49,23 @@ static uint32_t nodes(const struct executor *x, uint32_t rows)
 uint64_t cuda_graph_bytes(const struct executor *x)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < captured(x); i++) bytes += PROGRAM_KINDS * GRAPH_BYTES + (PROGRAM_KINDS + 1) * (uint64_t)nodes(x, cuda_bucket_at(i)) * NODE_BYTES; /* a pair has twice as many */
+    for (uint32_t i = 0; i < captured(x); i++)
+        bytes += PROGRAM_KINDS * GRAPH_BYTES + (PROGRAM_KINDS + 1) * (uint64_t)nodes(x, cuda_bucket_at(i)) *
+                                                   NODE_BYTES; /* a pair has twice as many */
     return bytes;
 }
 
-/* ---- capture --------------------------------------------------------------------------------------------------------------------- */
+/* ---- capture ------------------------------------------------------------------------------------------- */
 
-static wk_status capture(struct executor *x, uint32_t rows, enum program_kind kind, void **exec, const struct wk_err *err)
+static wk_status capture(struct executor *x, uint32_t rows, enum program_kind kind, void **exec,
+                         const struct wk_err *err)
 {
     const bool pair = kind == PROGRAM_PAIR;
     struct run run = { .few = true, .rows = rows, .seqs = rows };
     cudaGraph_t graph = NULL;
     cudaGraphExec_t instance = NULL;
-    wk_status s = cuda_check(x->device, (int)cudaStreamBeginCapture(x->stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", err);
+    wk_status s = cuda_check(x->device, (int)cudaStreamBeginCapture(x->stream, cudaStreamCaptureModeRelaxed),
+                             "cudaStreamBeginCapture", err);
     if (s) return s;
     s = cuda_enqueue_run(x, &run, pair ? PROGRAM_PLAIN : kind, NULL, NULL, err);
     run.behind = true;
@@ -80,11 +92,13 @@ static wk_status capture_all(struct executor *x, const struct wk_err *err)
 {
     void *const steps = x->stream;
     cudaStream_t own;
-    wk_status s = cuda_check(x->device, (int)cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "capture: cudaStreamCreate", err);
+    wk_status s = cuda_check(x->device, (int)cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking),
+                             "capture: cudaStreamCreate", err);
     if (s) return s;
     x->stream = own;
     for (uint32_t i = 0; i < captured(x) && !s; i++)
-        for (uint32_t kind = 0; kind < PROGRAM_KINDS && !s; kind++) s = capture(x, cuda_bucket_at(i), (enum program_kind)kind, &x->graphs[i][kind].exec, err);
+        for (uint32_t kind = 0; kind < PROGRAM_KINDS && !s; kind++)
+            s = capture(x, cuda_bucket_at(i), (enum program_kind)kind, &x->graphs[i][kind].exec, err);
     if (!s) s = cuda_check(x->device, (int)cudaStreamSynchronize(own), "capture", err); /* graphs are on the device */
     x->stream = steps;
     if (!cuda_device_dead(x->device)) (void)cudaStreamDestroy(own);
@@ -97,7 +111,8 @@ wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err)
     /* Wanted rows of prompts use the kernels of every bucket, captured or not. */
     const uint32_t most = x->cap_all < x->run_rows ? x->cap_all : x->run_rows;
     for (uint32_t i = 0; x->n_logits && i < BUCKETS && cuda_bucket_at(i) <= most && !s; i++) {
-        for (uint32_t kind = PROGRAM_SAMPLED; kind <= PROGRAM_PLAIN && !s; kind++) s = run_padding(x, cuda_bucket_at(i), (enum program_kind)kind, err);
+        for (uint32_t kind = PROGRAM_SAMPLED; kind <= PROGRAM_PLAIN && !s; kind++)
+            s = run_padding(x, cuda_bucket_at(i), (enum program_kind)kind, err);
     }
     return s ? s : capture_all(x, err);
 }
@@ -106,12 +121,13 @@ void cuda_graphs_close(struct executor *x)
 {
     for (uint32_t i = 0; i < BUCKETS; i++)
         for (uint32_t kind = 0; kind < PROGRAM_KINDS; kind++) {
-            if (x->graphs[i][kind].exec && !cuda_device_dead(x->device)) (void)cudaGraphExecDestroy(x->graphs[i][kind].exec);
+            if (x->graphs[i][kind].exec && !cuda_device_dead(x->device))
+                (void)cudaGraphExecDestroy(x->graphs[i][kind].exec);
             x->graphs[i][kind].exec = NULL;
         }
 }
 
-/* ---- launch ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- launch -------------------------------------------------------------------------------------------- */
 
 static struct graph *graph_of(struct executor *x, uint32_t rows, enum program_kind kind)
 {
@@ -120,7 +136,10 @@ static struct graph *graph_of(struct executor *x, uint32_t rows, enum program_ki
     return &x->graphs[i][kind];
 }
 
-static wk_status launch(struct executor *x, const struct graph *g, const struct wk_err *err) { return cuda_check(x->device, (int)cudaGraphLaunch(g->exec, x->stream), "cudaGraphLaunch", err); }
+static wk_status launch(struct executor *x, const struct graph *g, const struct wk_err *err)
+{
+    return cuda_check(x->device, (int)cudaGraphLaunch(g->exec, x->stream), "cudaGraphLaunch", err);
+}
 
 wk_status cuda_launch_held(struct executor *x, const struct wk_err *err)
 {

@@ -1,22 +1,27 @@
-/* groups.cuh: the items of experts by expert (wk_cuda_group_words in worker/quant_cuda.h), made by one block of whatever kernel has just chosen them.
+/* groups.cuh: the items of experts by expert (wk_cuda_group_words in worker/quant_cuda.h), made by one block of
+ * whatever kernel has just chosen them.
  *
- * A counting sort of whole numbers, so its result depends on nothing but the choice: each warp counts a run of items, the counts become places, and each warp goes
- * over its run again in order. Lanes with the same expert find each other by a vote; nothing is added by atomics. */
+ * A counting sort of whole numbers, so its result depends on nothing but the choice: each warp counts a run of items,
+ * the counts become places, and each warp goes over its run again in order. Lanes with the same expert find each other
+ * by a vote; nothing is added by atomics. */
 #ifndef CORE_DEVICE_CUDA_GROUPS_CUH
 #define CORE_DEVICE_CUDA_GROUPS_CUH
 
 #include <stdint.h>
 
 struct group_items {
-    const uint32_t *ids;       /* [rows][k], stride words from row to row, each < experts */
+    const uint32_t *ids; /* [rows][k], stride words from row to row, each < experts */
     uint64_t stride;
-    const int32_t *row_seq;    /* rows with a negative one (padding) have no items; NULL: all have */
+    const int32_t *row_seq; /* rows with a negative one (padding) have no items; NULL: all have */
     uint32_t rows, k, experts;
-    uint32_t *groups;          /* out */
+    uint32_t *groups; /* out */
 };
 
 /* Words of shared memory for so many warps; with fewer words fewer warps take part, with 2 * experts one. */
-static __host__ __device__ inline uint64_t group_shared_words(uint32_t experts, uint32_t warps) { return ((uint64_t)warps + 1) * experts; }
+static __host__ __device__ inline uint64_t group_shared_words(uint32_t experts, uint32_t warps)
+{
+    return ((uint64_t)warps + 1) * experts;
+}
 
 /* A warp's items from `first` on, 32 * AHEAD of them: their ids, UINT32_MAX where there is no item. */
 struct group_ids {
@@ -40,18 +45,22 @@ struct group_ids {
     }
 };
 /* fn(id, item, lanes) for items [first, end) of a warp in order: lanes: those with the same id. known: ids has them. */
-template <class Fn> static __device__ __forceinline__ void group_walk(const group_items &g, uint32_t first, uint32_t end, group_ids &ids, bool known, Fn fn)
+template <class Fn>
+static __device__ __forceinline__ void group_walk(const group_items &g, uint32_t first, uint32_t end, group_ids &ids,
+                                                  bool known, Fn fn)
 {
 #pragma unroll 1
     for (uint32_t i = first; i < end; i += 32 * group_ids::AHEAD) {
         if (!known) ids.read(g, i, end);
 #pragma unroll
         for (uint32_t j = 0; j < group_ids::AHEAD; j++)
-            if (i + 32 * j < end) fn(ids.id[j], i + 32 * j + threadIdx.x % 32, __match_any_sync(0xffffffffu, ids.id[j]));
+            if (i + 32 * j < end)
+                fn(ids.id[j], i + 32 * j + threadIdx.x % 32, __match_any_sync(0xffffffffu, ids.id[j]));
     }
 }
 
-/* Is this block the last of `blocks` to come here? In every thread; what the others stored before is then seen. The ticket is a word of 0, and is left so. */
+/* Is this block the last of `blocks` to come here? In every thread; what the others stored before is then seen. The
+ * ticket is a word of 0, and is left so. */
 static __device__ __forceinline__ bool last_of(uint32_t *ticket, uint32_t blocks)
 {
     __shared__ bool last;
@@ -66,7 +75,8 @@ static __device__ __forceinline__ bool last_of(uint32_t *ticket, uint32_t blocks
 }
 
 /* At most 32 items, by a warp: of expert `id` in the item's lane; UINT32_MAX: no item. */
-static __device__ __forceinline__ void group_items_few(uint32_t id, uint32_t items, uint32_t experts, uint32_t *groups, uint32_t lane)
+static __device__ __forceinline__ void group_items_few(uint32_t id, uint32_t items, uint32_t experts, uint32_t *groups,
+                                                       uint32_t lane)
 {
     uint32_t same = 0, less = 0; /* lanes of the same expert and of those before it */
 #pragma unroll 4
@@ -75,8 +85,10 @@ static __device__ __forceinline__ void group_items_few(uint32_t id, uint32_t ite
         if (other == id) same |= 1u << i;
         if (other < id) less |= 1u << i;
     }
-    const uint32_t below = same & ((1u << lane) - 1), there = __ballot_sync(0xffffffffu, id != UINT32_MAX), firsts = __ballot_sync(0xffffffffu, id != UINT32_MAX && !below);
-    const uint32_t place = (uint32_t)(__popc(less) + __popc(below)), used = (uint32_t)__popc(less & firsts), n = (uint32_t)__popc(there), all = (uint32_t)__popc(firsts);
+    const uint32_t below = same & ((1u << lane) - 1), there = __ballot_sync(0xffffffffu, id != UINT32_MAX),
+                   firsts = __ballot_sync(0xffffffffu, id != UINT32_MAX && !below);
+    const uint32_t place = (uint32_t)(__popc(less) + __popc(below)), used = (uint32_t)__popc(less & firsts),
+                   n = (uint32_t)__popc(there), all = (uint32_t)__popc(firsts);
     if (id != UINT32_MAX) groups[2 * experts + 1 + place] = lane;
     if (firsts >> lane & 1u) {
         groups[used] = id;
@@ -95,14 +107,20 @@ static __device__ void group_items_make(const group_items &g, uint32_t *shared, 
     if (g.rows * g.k <= 32) {
         const uint32_t item = threadIdx.x, row = item / g.k;
         if (item >= 32) return;
-        group_items_few(row < g.rows && (!g.row_seq || g.row_seq[row] >= 0) ? __ldcg(g.ids + row * g.stride + item % g.k) : UINT32_MAX, g.rows * g.k, g.experts, g.groups, item);
+        group_items_few(row < g.rows && (!g.row_seq || g.row_seq[row] >= 0)
+                            ? __ldcg(g.ids + row * g.stride + item % g.k)
+                            : UINT32_MAX,
+                        g.rows * g.k, g.experts, g.groups, item);
         return;
     }
     enum { AT_ONCE = 4 };
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, items = g.rows * g.k, warps = min(min(blockDim.x, items + 31) / 32, words / g.experts - 1);
-    const uint32_t run = ((items + warps - 1) / warps + 31) & ~31u, first = min(warp * run, items), end = warp < warps ? min(first + run, items) : first;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, items = g.rows * g.k,
+                   warps = min(min(blockDim.x, items + 31) / 32, words / g.experts - 1);
+    const uint32_t run = ((items + warps - 1) / warps + 31) & ~31u, first = min(warp * run, items),
+                   end = warp < warps ? min(first + run, items) : first;
     const bool once = run <= 32 * group_ids::AHEAD;
-    uint32_t *const before = shared, *const count = shared + g.experts, *const own = count + warp * g.experts; /* [experts], [warps][experts] */
+    uint32_t *const before = shared, *const count = shared + g.experts,
+                    *const own = count + warp * g.experts; /* [experts], [warps][experts] */
     struct group_ids ids;
     if (once) ids.read(g, first, end);
     for (uint32_t i = threadIdx.x; i < warps * g.experts; i += blockDim.x) count[i] = 0;
@@ -153,7 +171,8 @@ static __device__ void group_items_make(const group_items &g, uint32_t *shared, 
     }
     __syncthreads();
     group_walk(g, first, end, ids, once, [&](uint32_t id, uint32_t item, uint32_t lanes) {
-        const uint32_t place = id != UINT32_MAX ? before[id] + own[id] + (uint32_t)__popc(lanes & ((1u << lane) - 1)) : 0;
+        const uint32_t place =
+            id != UINT32_MAX ? before[id] + own[id] + (uint32_t)__popc(lanes & ((1u << lane) - 1)) : 0;
         __syncwarp();
         if (id != UINT32_MAX) {
             if (lane == (uint32_t)__ffs((int)lanes) - 1) own[id] += (uint32_t)__popc(lanes);

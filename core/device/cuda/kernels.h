@@ -1,10 +1,13 @@
-/* kernels.h: the launches of the CUDA executor that know no format: rows, attention, large products, sampling. C on this side.
+/* kernels.h: the launches of the CUDA executor that know no format: rows, attention, large products, sampling. C on
+ * this side.
  *
- * Every function only enqueues on `stream` (a cudaStream_t): no allocation, no synchronisation, capturable unless it says otherwise.
- * Pointers are device memory unless said otherwise. Rows are 256-byte aligned at the start of a buffer. They check shapes first and ask
- * cudaGetLastError after the launch; the text names the launch. Activations ("act") and partials are those of worker/quant_cuda.h.
+ * Every function only enqueues on `stream` (a cudaStream_t): no allocation, no synchronisation, capturable unless it
+ * says otherwise. Pointers are device memory unless said otherwise. Rows are 256-byte aligned at the start of a buffer.
+ * They check shapes first and ask cudaGetLastError after the launch; the text names the launch. Activations ("act") and
+ * partials are those of worker/quant_cuda.h.
  *
- * Kernels take part in programmatic dependent launch when `dependent` is set, as in every run (rules: worker/cuda/act.cuh). */
+ * Kernels take part in programmatic dependent launch when `dependent` is set, as in every run (rules:
+ * worker/cuda/act.cuh). */
 #ifndef CORE_DEVICE_CUDA_KERNELS_H
 #define CORE_DEVICE_CUDA_KERNELS_H
 
@@ -21,20 +24,22 @@
 extern "C" {
 #endif
 
-/* ---- what a step's rows are, on the device ---------------------------------------------------------------------------
- * Arrays of fixed address; their contents are sent ahead of each step. A row whose seq is CUDA_PADDING fills a bucket: it is computed, stores
- * no key or value, and nobody looks at its result. */
+/* ---- what a step's rows are, on the device
+ * --------------------------------------------------------------------------- Arrays of fixed address; their contents
+ * are sent ahead of each step. A row whose seq is CUDA_PADDING fills a bucket: it is computed, stores no key or value,
+ * and nobody looks at its result. */
 enum { CUDA_PADDING = -1 };
-struct cuda_seq {               /* on the device */
-    uint32_t row, n_rows;       /* rows [row, row + n_rows) of the batch; n_rows 0: padding */
-    uint32_t position;          /* of its first row */
-    uint32_t slot;              /* sampler slot */
+struct cuda_seq {         /* on the device */
+    uint32_t row, n_rows; /* rows [row, row + n_rows) of the batch; n_rows 0: padding */
+    uint32_t position;    /* of its first row */
+    uint32_t slot;        /* sampler slot */
 };
-/* Of WK_CUDA_FEW sequences: what every block of attention would otherwise look at each of them for. Splits: runs of CUDA_SPLIT positions, from position 0 on. */
+/* Of WK_CUDA_FEW sequences: what every block of attention would otherwise look at each of them for. Splits: runs of
+ * CUDA_SPLIT positions, from position 0 on. */
 enum { CUDA_SPLIT = 8 * KV_PAGE };
 struct cuda_lengths {
-    uint32_t rows, longest;     /* most rows that one has; the largest position of a newest row */
-    uint32_t pages, splits;     /* up to each one's newest row, in all */
+    uint32_t rows, longest; /* most rows that one has; the largest position of a newest row */
+    uint32_t pages, splits; /* up to each one's newest row, in all */
 };
 static inline void cuda_lengths_add(struct cuda_lengths *l, const struct cuda_seq *s)
 {
@@ -46,188 +51,265 @@ static inline void cuda_lengths_add(struct cuda_lengths *l, const struct cuda_se
     l->splits += newest / CUDA_SPLIT + 1;
 }
 struct cuda_batch {
-    uint32_t rows, seqs;        /* rows and sequences launched for (buckets) */
-    const uint32_t *token;      /* [rows]; TOKEN_LAST was replaced by then */
-    const uint32_t *position;   /* [rows] */
-    const int32_t *row_seq;     /* [rows] */
-    const struct cuda_seq *seq; /* [seqs] */
-    const struct cuda_lengths *lengths; /* of each WK_CUDA_FEW of them */
+    uint32_t rows, seqs;                    /* rows and sequences launched for (buckets) */
+    const uint32_t *token;                  /* [rows]; TOKEN_LAST was replaced by then */
+    const uint32_t *position;               /* [rows] */
+    const int32_t *row_seq;                 /* [rows] */
+    const struct cuda_seq *seq;             /* [seqs] */
+    const struct cuda_lengths *lengths;     /* of each WK_CUDA_FEW of them */
     const uint32_t *pages[TAPE_MAX_GROUPS]; /* group g: [seqs][page_stride[g]] */
     uint32_t page_stride[TAPE_MAX_GROUPS];
 };
 
-/* ---- rows.cu: everything that computes a row from its own row --------------------------------------------------------- */
+/* ---- rows.cu: everything that computes a row from its own row ------------------------------------------ */
 
 enum { CUDA_NORM_NONE = 0, CUDA_NORM_RMS = 1 + WK_NORM_RMS, CUDA_NORM_LAYER = 1 + WK_NORM_LAYER };
 
-struct cuda_rows { const float *x; uint64_t stride; const uint32_t *index; }; /* row i at x + (index ? index[i] : i) * stride */
+struct cuda_rows {
+    const float *x;
+    uint64_t stride;
+    const uint32_t *index;
+}; /* row i at x + (index ? index[i] : i) * stride */
 
 /* Whole-row norm (or none) and conversion: F32 rows to acts of `shift`. The same bits as a product's RMS prologue. */
 struct cuda_convert {
     bool dependent;
-    uint32_t rows, width, norm;       /* norm: CUDA_NORM_* */
+    uint32_t rows, width, norm; /* norm: CUDA_NORM_* */
     float eps;
     uint32_t shift;
     struct cuda_rows x;
-    const float *part;                /* partials of x, at the same rows (by index too); NULL: the kernel makes them itself, in the same order */
-    const float *w, *b;               /* [width] or NULL */
-    void *act;                        /* out: rows, or by runs (quant_cuda.h) */
+    const float *part;  /* partials of x, at the same rows (by index too); NULL: the kernel makes them itself, in the
+                           same order */
+    const float *w, *b; /* [width] or NULL */
+    void *act;          /* out: rows, or by runs (quant_cuda.h) */
     bool by_runs;
-    float *y; uint64_t y_stride;      /* out in F32 as well, when not NULL (then act may be NULL) */
+    float *y;
+    uint64_t y_stride; /* out in F32 as well, when not NULL (then act may be NULL) */
 };
 wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct wk_err *err);
 
-/* One operation by itself (LAUNCH_ALONE, NORM_ADD): F32 in, F32 out, with partials when part is not NULL. kind: WK_OP_NORM (rows or heads of
- * `group`), WK_OP_ROPE, WK_OP_MAP, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_COLS. slots are rows of their own (rows counts them; an input of one slot is
- * repeated). y may be an input where each value is made of the same values of the inputs: not for COLS and ROPE. Norms by groups leave no partials. */
+/* One operation by itself (LAUNCH_ALONE, NORM_ADD): F32 in, F32 out, with partials when part is not NULL. kind:
+ * WK_OP_NORM (rows or heads of `group`), WK_OP_ROPE, WK_OP_MAP, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_COLS. slots are
+ * rows of their own (rows counts them; an input of one slot is repeated). y may be an input where each value is made of
+ * the same values of the inputs: not for COLS and ROPE. Norms by groups leave no partials. */
 struct cuda_alone {
     bool dependent;
     const struct tape_op *op;
-    uint32_t rows, width;             /* of the result */
-    struct cuda_rows x[2]; uint32_t x_width[2], x_slots[2], slots;
+    uint32_t rows, width; /* of the result */
+    struct cuda_rows x[2];
+    uint32_t x_width[2], x_slots[2], slots;
     const float *w, *b, *turn;
-    struct cuda_rows residual;        /* x NULL: none; added last */
-    float *y; uint64_t y_stride; float *part;
+    struct cuda_rows residual; /* x NULL: none; added last */
+    float *y;
+    uint64_t y_stride;
+    float *part;
 };
 wk_status cuda_alone(const struct cuda_alone *a, void *stream, const struct wk_err *err);
 
-/* After a large product: y = (x [+ bias]) -> glu of two or maps -> + residual -> F32 (+ partials) or act. In place allowed for F32. */
+/* After a large product: y = (x [+ bias]) -> glu of two or maps -> + residual -> F32 (+ partials) or act. In place
+ * allowed for F32. */
 struct cuda_finish {
     bool dependent;
     uint32_t rows, width;
-    const float *x, *u; uint64_t x_stride, u_stride; /* u: second input of glu, else NULL */
+    const float *x, *u;
+    uint64_t x_stride, u_stride; /* u: second input of glu, else NULL */
     const float *bias, *u_bias;
-    uint32_t glu; float alpha, limit;
-    struct { uint32_t fn; float p; } map[4];
+    uint32_t glu;
+    float alpha, limit;
+    struct {
+        uint32_t fn;
+        float p;
+    } map[4];
     struct cuda_rows residual;
     struct wk_cuda_output out;
 };
 wk_status cuda_finish(const struct cuda_finish *f, void *stream, const struct wk_err *err);
 
-/* Mixture of experts. logits: F32 rows [experts]; out: route rows: k weights F32, then k ids (uint32). groups: out: the rows' items by expert
- * (wk_cuda_group_words), but for rows of row_seq CUDA_PADDING (row_seq NULL: none is), which then no product computes; NULL: not wanted. With groups, ticket:
- * a word of the caller's, 0 before and after. */
-struct cuda_route { bool dependent; uint32_t rows, experts, k, score; float scale; struct cuda_rows logits; void *out; uint64_t out_stride;
-                    uint32_t *groups, *ticket; const int32_t *row_seq; };
+/* Mixture of experts. logits: F32 rows [experts]; out: route rows: k weights F32, then k ids (uint32). groups: out: the
+ * rows' items by expert (wk_cuda_group_words), but for rows of row_seq CUDA_PADDING (row_seq NULL: none is), which then
+ * no product computes; NULL: not wanted. With groups, ticket: a word of the caller's, 0 before and after. */
+struct cuda_route {
+    bool dependent;
+    uint32_t rows, experts, k, score;
+    float scale;
+    struct cuda_rows logits;
+    void *out;
+    uint64_t out_stride;
+    uint32_t *groups, *ticket;
+    const int32_t *row_seq;
+};
 wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err);
-/* The linear in front of a route, and the route. w: plain F32 rows [experts][k]: y = x . w (+ bias), F32 rows. A row's bits do not depend on `rows`. in: what a product
- * reads; the RMS norm's rows are left in act as well, like cuda_convert's, for the experts. route.k 0: no choice; else rows, experts and logits of route
- * are taken from here. */
+/* The linear in front of a route, and the route. w: plain F32 rows [experts][k]: y = x . w (+ bias), F32 rows. A row's
+ * bits do not depend on `rows`. in: what a product reads; the RMS norm's rows are left in act as well, like
+ * cuda_convert's, for the experts. route.k 0: no choice; else rows, experts and logits of route are taken from here. */
 struct cuda_router {
     bool dependent;
     uint32_t rows, k, experts;
     struct wk_cuda_input in;
-    const float *w, *bias;            /* bias: [experts] or NULL */
-    void *act;                        /* RMS: out; NULL: not wanted */
-    float *y; uint64_t y_stride;
+    const float *w, *bias; /* bias: [experts] or NULL */
+    void *act;             /* RMS: out; NULL: not wanted */
+    float *y;
+    uint64_t y_stride;
     struct cuda_route route;
 };
 wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk_err *err);
-/* Acts of k values become panels (worker/quant_cuda.h) in the order of k of `group`: item i is row i / x_items of x. groups: of all `items`. places: as many as
- * wk_cuda_panel_places says. */
-struct cuda_panels { uint32_t k, items, x_items, experts, group; const uint32_t *groups; const void *x; void *y; uint64_t places; };
+/* Acts of k values become panels (worker/quant_cuda.h) in the order of k of `group`: item i is row i / x_items of x.
+ * groups: of all `items`. places: as many as wk_cuda_panel_places says. */
+struct cuda_panels {
+    uint32_t k, items, x_items, experts, group;
+    const uint32_t *groups;
+    const void *x;
+    void *y;
+    uint64_t places;
+};
 wk_status cuda_panels(const struct cuda_panels *p, void *stream, const struct wk_err *err);
 /* y = sum over s in order of weight_s * x[i * k + s] (+ residual), with partials. */
-struct cuda_combine { bool dependent; uint32_t rows, width, k; const float *x; uint64_t x_stride; const void *route; uint64_t route_stride;
-                      struct cuda_rows residual; float *y; uint64_t y_stride; float *part; };
+struct cuda_combine {
+    bool dependent;
+    uint32_t rows, width, k;
+    const float *x;
+    uint64_t x_stride;
+    const void *route;
+    uint64_t route_stride;
+    struct cuda_rows residual;
+    float *y;
+    uint64_t y_stride;
+    float *part;
+};
 wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct wk_err *err);
 
-/* Pooled rows: one a sequence of the batch, over all its rows in order, also those of earlier chunks. how: WK_POOL_*, or 0: row i as it is. l2: then
- * divided by its length. running [slots][width] F32, by seq.slot, lives across a prompt's chunks (MEAN: the sum, FIRST: the row; else NULL). A padding
- * sequence's row is not written. */
-struct cuda_pool { uint32_t seqs, width, how, l2; const struct cuda_seq *seq; const float *x; uint64_t x_stride; float *running; float *y; uint64_t y_stride; };
+/* Pooled rows: one a sequence of the batch, over all its rows in order, also those of earlier chunks. how: WK_POOL_*,
+ * or 0: row i as it is. l2: then divided by its length. running [slots][width] F32, by seq.slot, lives across a
+ * prompt's chunks (MEAN: the sum, FIRST: the row; else NULL). A padding sequence's row is not written. */
+struct cuda_pool {
+    uint32_t seqs, width, how, l2;
+    const struct cuda_seq *seq;
+    const float *x;
+    uint64_t x_stride;
+    float *running;
+    float *y;
+    uint64_t y_stride;
+};
 wk_status cuda_pool(const struct cuda_pool *p, void *stream, const struct wk_err *err);
 
-/* ---- attend.cu, attend_prompt.cu --------------------------------------------------------------------------------------
- * Cache of one KV layer: pages of cuda_attend_page_bytes follow each other, 256-byte aligned; a page holds for every KV head its K, then its V, in the
- * layout of attend.cuh. Zeroed before first use; a page taken from another sequence may hold anything. */
-struct cuda_head_norm { const float *w, *b; float eps; uint32_t kind; }; /* kind: CUDA_NORM_* */
+/* ---- attend.cu, attend_prompt.cu
+ * -------------------------------------------------------------------------------------- Cache of one KV layer: pages
+ * of cuda_attend_page_bytes follow each other, 256-byte aligned; a page holds for every KV head its K, then its V, in
+ * the layout of attend.cuh. Zeroed before first use; a page taken from another sequence may hold anything. */
+struct cuda_head_norm {
+    const float *w, *b;
+    float eps;
+    uint32_t kind;
+}; /* kind: CUDA_NORM_* */
 struct cuda_attend {
     bool dependent;
     const struct cuda_batch *batch;
     uint32_t heads, kv_heads, dk, dv;
     float scale, softcap;
-    uint32_t window, group, ring_pages;   /* group: page table of the batch; ring_pages: the entry of a position is position / KV_PAGE, modulo ring_pages unless that is 0 */
-    const float *q, *k, *v;               /* F32 rows, before head norms and rope */
+    uint32_t window, group, ring_pages; /* group: page table of the batch; ring_pages: the entry of a position is
+                                           position / KV_PAGE, modulo ring_pages unless that is 0 */
+    const float *q, *k, *v;             /* F32 rows, before head norms and rope */
     uint64_t q_stride, k_stride, v_stride;
     const float *q_bias, *k_bias, *v_bias; /* added first, by cuda_attend_store alone; NULL: none */
     struct cuda_head_norm q_norm, k_norm, v_norm;
-    const float *q_turn, *k_turn;         /* [rows][n][2]; NULL: no rope */
+    const float *q_turn, *k_turn; /* [rows][n][2]; NULL: no rope */
     uint32_t q_turn_n, q_turn_style, k_turn_n, k_turn_style;
-    const float *sinks;                   /* [heads] or NULL */
+    const float *sinks; /* [heads] or NULL */
     void *cache;
-    void *act; uint32_t shift;              /* out: acts of heads * dv, for every row of a sequence; only when dv % 16 == 0 */
-    float *out; uint64_t out_stride;        /* or F32 rows when act is NULL */
-    void *workspace;                      /* cuda_attend_workspace bytes */
-    uint32_t *counters;                   /* cuda_attend_counters zeros; zero again afterwards */
+    void *act;
+    uint32_t shift; /* out: acts of heads * dv, for every row of a sequence; only when dv % 16 == 0 */
+    float *out;
+    uint64_t out_stride; /* or F32 rows when act is NULL */
+    void *workspace;     /* cuda_attend_workspace bytes */
+    uint32_t *counters;  /* cuda_attend_counters zeros; zero again afterwards */
 };
 /* Head sizes that are served; bytes of one page of one KV layer (dk, dv served). */
 bool cuda_attend_serves(uint32_t dk, uint32_t dv);
 uint64_t cuda_attend_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv);
-/* Rows of class few: those of at most WK_CUDA_FEW sequences of a run, any number a sequence, few in practice (rows: of the whole run); norms, rope and the store of k and v are
- * inside. Grid, workspace and counters depend on the buckets and the context (most positions of a sequence) only. Page tables, positions, seq and
- * turns are read before wk_depend, as is what earlier steps stored in the cache. */
+/* Rows of class few: those of at most WK_CUDA_FEW sequences of a run, any number a sequence, few in practice (rows: of
+ * the whole run); norms, rope and the store of k and v are inside. Grid, workspace and counters depend on the buckets
+ * and the context (most positions of a sequence) only. Page tables, positions, seq and turns are read before wk_depend,
+ * as is what earlier steps stored in the cache. */
 uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t context); /* bytes */
-uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads);                                             /* words */
+uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads);                                              /* words */
 wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err);
-/* Prompt rows: first the store (norms, rope, rounding of q into q_half, of k and v into the cache), then tiles of queries against the pages; any
- * number of rows and sequences. Not in a graph; always dependent launches. q_half: cuda_attend_query_bytes, 256-byte aligned. */
+/* Prompt rows: first the store (norms, rope, rounding of q into q_half, of k and v into the cache), then tiles of
+ * queries against the pages; any number of rows and sequences. Not in a graph; always dependent launches. q_half:
+ * cuda_attend_query_bytes, 256-byte aligned. */
 uint64_t cuda_attend_query_bytes(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv);
 wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err);
 wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err);
-/* Debug: scores before the softmax, F32 out [rows][heads][keys], -inf where nothing is seen; after the store of the same rows. */
-wk_status cuda_attend_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream, const struct wk_err *err);
+/* Debug: scores before the softmax, F32 out [rows][heads][keys], -inf where nothing is seen; after the store of the
+ * same rows. */
+wk_status cuda_attend_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream,
+                             const struct wk_err *err);
 
-/* ---- gemm.c: products of many rows through cuBLASLt ---------------------------------------------------------------------
- * y [rows][n] F32 = x [rows][k] f16 . w [n][k] f16, times `scale` (undoes the shift of x), + c when not NULL (c may be y). A row's bits
- * do not depend on `rows`: algorithms never divide k. Matrices 16-byte aligned; w_stride and x_stride multiples of
- * 8 halves, c_stride and y_stride of 4 floats; what lies between a row's end and the next is neither read nor written. */
+/* ---- gemm.c: products of many rows through cuBLASLt
+ * --------------------------------------------------------------------- y [rows][n] F32 = x [rows][k] f16 . w [n][k]
+ * f16, times `scale` (undoes the shift of x), + c when not NULL (c may be y). A row's bits do not depend on `rows`:
+ * algorithms never divide k. Matrices 16-byte aligned; w_stride and x_stride multiples of 8 halves, c_stride and
+ * y_stride of 4 floats; what lies between a row's end and the next is neither read nor written. */
 struct cuda_gemm;
 wk_status cuda_gemm_open(struct cuda_gemm **out, const struct wk_err *err);
 void cuda_gemm_close(struct cuda_gemm *g); /* NULL allowed */
-uint64_t cuda_gemm_workspace(void); /* bytes, 256-byte aligned memory of the caller's */
+uint64_t cuda_gemm_workspace(void);        /* bytes, 256-byte aligned memory of the caller's */
 /* Chooses the algorithms of a shape ahead of its first product, on the host alone. WK_UNSUPPORTED: there is none. */
 wk_status cuda_gemm_prepare(struct cuda_gemm *g, uint32_t n, uint32_t k, const struct wk_err *err);
 struct cuda_gemm_call {
     uint32_t rows, n, k;
-    const void *w; uint64_t w_stride;
-    const void *x; uint64_t x_stride;
-    const float *c; uint64_t c_stride;
-    float *y; uint64_t y_stride;
+    const void *w;
+    uint64_t w_stride;
+    const void *x;
+    uint64_t x_stride;
+    const float *c;
+    uint64_t c_stride;
+    float *y;
+    uint64_t y_stride;
     float scale;
     void *workspace;
 };
 wk_status cuda_gemm_run(struct cuda_gemm *g, const struct cuda_gemm_call *c, void *stream, const struct wk_err *err);
-/* Runs what calls of this shape with up to c->rows rows use, once: its code comes into device memory now, not with a request. What x and w hold does not
- * matter; y is overwritten. Does nothing for a shape that it had before. */
+/* Runs what calls of this shape with up to c->rows rows use, once: its code comes into device memory now, not with a
+ * request. What x and w hold does not matter; y is overwritten. Does nothing for a shape that it had before. */
 wk_status cuda_gemm_load(struct cuda_gemm *g, const struct cuda_gemm_call *c, void *stream, const struct wk_err *err);
 
-/* ---- sampler.cu: core/sample/sample.h, bit for bit ------------------------------------------------------------------- */
+/* ---- sampler.cu: core/sample/sample.h, bit for bit ----------------------------------------------------- */
 
-struct cuda_sampler;  /* state of all slots, in device memory given by the host */
+struct cuda_sampler; /* state of all slots, in device memory given by the host */
 uint64_t cuda_sampler_bytes(uint32_t slots, uint32_t n_vocab, uint32_t rows);
-wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, void *memory, struct cuda_sampler **out, const struct wk_err *err);
+wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, void *memory, struct cuda_sampler **out,
+                            const struct wk_err *err);
 void cuda_sampler_close(struct cuda_sampler *s);
-/* Makes a slot ready for a new job; ordered before later work on the stream. Copies what it is given. ends: ids after which the slot is finished,
- * at most SAMPLER_MAX_ENDS. */
-enum { CUDA_SAMPLER_ROWS = 256 };                  /* most rows a call */
-wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, void *stream, const struct wk_err *err);
-/* One id for each row, appended to its slot's history, left in last[slot], and written with its serial number into the mapped ring `out` (one 8-byte
- * store). Row i of logits belongs to seq[i], whose slot no other row has. kind: the least of those of the batch's slots, or a lesser one. A dependent call reads seq, serial and slots
- * before it waits for the launch before it. */
-enum cuda_sample_kind { CUDA_SAMPLE_ANY = 0,
-                        CUDA_SAMPLE_PLAIN };        /* no more than a temperature, or the best id: no bias, no penalties */
-enum { CUDA_NO_ID = 0xfffffffe };                   /* no id can be picked from the row's logits, or could in an earlier step since cuda_sampler_set;
-                                                       UINT32_MAX: padding (seq.n_rows 0), or the slot came to an end before */
-struct cuda_sampled { uint32_t serial, id; };
+/* Makes a slot ready for a new job; ordered before later work on the stream. Copies what it is given. ends: ids after
+ * which the slot is finished, at most SAMPLER_MAX_ENDS. */
+enum { CUDA_SAMPLER_ROWS = 256 }; /* most rows a call */
+wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct sampler_params *p, const uint32_t *ends,
+                           uint32_t n_ends, void *stream, const struct wk_err *err);
+/* One id for each row, appended to its slot's history, left in last[slot], and written with its serial number into the
+ * mapped ring `out` (one 8-byte store). Row i of logits belongs to seq[i], whose slot no other row has. kind: the least
+ * of those of the batch's slots, or a lesser one. A dependent call reads seq, serial and slots before it waits for the
+ * launch before it. */
+enum cuda_sample_kind {
+    CUDA_SAMPLE_ANY = 0,
+    CUDA_SAMPLE_PLAIN
+}; /* no more than a temperature, or the best id: no bias, no penalties */
+enum {
+    CUDA_NO_ID = 0xfffffffe
+}; /* no id can be picked from the row's logits, or could in an earlier step since cuda_sampler_set;
+      UINT32_MAX: padding (seq.n_rows 0), or the slot came to an end before */
+struct cuda_sampled {
+    uint32_t serial, id;
+};
 struct cuda_sample {
     bool dependent;
     enum cuda_sample_kind kind;
     uint32_t rows;
     const struct cuda_seq *seq;
-    const float *logits; uint64_t stride;
-    const uint32_t *serial;                         /* device word: number of this step */
-    struct cuda_sampled *out;                       /* mapped host memory as the device sees it: [ring][rows_max], ring entry = serial % CUDA_RING */
+    const float *logits;
+    uint64_t stride;
+    const uint32_t *serial; /* device word: number of this step */
+    struct cuda_sampled
+        *out; /* mapped host memory as the device sees it: [ring][rows_max], ring entry = serial % CUDA_RING */
 };
 enum { CUDA_RING = 8 };
 wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, void *stream, const struct wk_err *err);

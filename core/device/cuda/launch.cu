@@ -5,5 +5,6 @@ wk_status cuda_status(cudaError_t code, const char *what, const struct wk_err *e
 {
     if (code == cudaSuccess) return WK_OK;
     (void)cudaGetLastError(); /* what is not sticky is not to show up at the next call */
-    return wk_fail(err, code == cudaErrorMemoryAllocation ? WK_NO_MEMORY : WK_INTERNAL, "%s: %s: %s", what, cudaGetErrorName(code), cudaGetErrorString(code));
+    return wk_fail(err, code == cudaErrorMemoryAllocation ? WK_NO_MEMORY : WK_INTERNAL, "%s: %s: %s", what,
+                   cudaGetErrorName(code), cudaGetErrorString(code));
 }

@@ -1,4 +1,5 @@
-/* launch.cuh: how every kernel of this room is launched: with programmatic dependence when asked for, and with the launch's own error as text. */
+/* launch.cuh: how every kernel of this room is launched: with programmatic dependence when asked for, and with the
+ * launch's own error as text. */
 #ifndef CORE_DEVICE_CUDA_LAUNCH_CUH
 #define CORE_DEVICE_CUDA_LAUNCH_CUH
 
@@ -11,9 +12,12 @@ wk_status cuda_status(cudaError_t code, const char *what, const struct wk_err *e
 
 /* cluster: blocks next to each other in x that may write each other's shared memory; 1: none. */
 template <class... Params, class... Args>
-static wk_status cuda_launch_clusters(const char *what, void (*kernel)(Params...), dim3 grid, uint32_t cluster, dim3 block, size_t shared, bool dependent, void *stream, const struct wk_err *err, Args... args)
+static wk_status cuda_launch_clusters(const char *what, void (*kernel)(Params...), dim3 grid, uint32_t cluster,
+                                      dim3 block, size_t shared, bool dependent, void *stream, const struct wk_err *err,
+                                      Args... args)
 {
-    /* One division of L1 and shared memory for all: a multiprocessor changes it only when empty, and then no launch overlaps the one before. */
+    /* One division of L1 and shared memory for all: a multiprocessor changes it only when empty, and then no launch
+     * overlaps the one before. */
     cudaLaunchAttribute attributes[3] = {};
     cudaLaunchConfig_t config = {};
     attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
@@ -38,7 +42,8 @@ static wk_status cuda_launch_clusters(const char *what, void (*kernel)(Params...
 }
 
 template <class... Params, class... Args>
-static wk_status cuda_launch(const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, bool dependent, void *stream, const struct wk_err *err, Args... args)
+static wk_status cuda_launch(const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+                             bool dependent, void *stream, const struct wk_err *err, Args... args)
 {
     return cuda_launch_clusters(what, kernel, grid, 1, block, shared, dependent, stream, err, args...);
 }

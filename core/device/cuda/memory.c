@@ -1,7 +1,7 @@
 /* memory.c: regions of device memory of one kind each, and small pinned host memory.
  *
- * A region is one allocation mapped at one address: what the driver gave is what the plan asked for, no allocator in between rounds or keeps anything,
- * and its protection can be changed as a whole. */
+ * A region is one allocation mapped at one address: what the driver gave is what the plan asked for, no allocator in
+ * between rounds or keeps anything, and its protection can be changed as a whole. */
 #include "device/cuda/context.h"
 
 #include <inttypes.h>
@@ -12,14 +12,16 @@ static _Atomic uint64_t taken; /* bytes of all regions that are mapped now */
 
 uint64_t cuda_memory_taken(void) { return atomic_load(&taken); }
 
-/* ---- one region ----------------------------------------------------------------------------------------------------- */
+/* ---- one region ---------------------------------------------------------------------------------------- */
 
 static wk_status fail_full(struct cuda_device *d, enum memory_kind kind, uint64_t bytes, const struct wk_err *err)
 {
     size_t free_bytes = 0, total = 0;
     (void)cudaGetLastError();
     (void)cudaMemGetInfo(&free_bytes, &total);
-    return wk_fail(err, WK_NO_MEMORY, "%s: required %" PRIu64 " bytes more, available %zu of %zu on GPU %u (%s); %" PRIu64 " are taken by this model already",
+    return wk_fail(err, WK_NO_MEMORY,
+                   "%s: required %" PRIu64 " bytes more, available %zu of %zu on GPU %u (%s); %" PRIu64
+                   " are taken by this model already",
                    memory_kind_name(kind), bytes, free_bytes, total, d->info.index, d->info.name, cuda_memory_taken());
 }
 
@@ -33,10 +35,13 @@ void cuda_region_unmap(struct cuda_device *d, struct cuda_region *r)
 }
 
 /* An address for `r` and the allocation behind it; the allocation then lives as long as its mapping. */
-static wk_status map(struct cuda_device *d, struct cuda_region *r, CUmemGenericAllocationHandle handle, const struct wk_err *err)
+static wk_status map(struct cuda_device *d, struct cuda_region *r, CUmemGenericAllocationHandle handle,
+                     const struct wk_err *err)
 {
-    const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index }, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-    wk_status s = cuda_check_driver(d, d->driver.reserve(&r->base, r->bytes, d->granule, 0, 0), "cuMemAddressReserve", err);
+    const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index },
+                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    wk_status s =
+        cuda_check_driver(d, d->driver.reserve(&r->base, r->bytes, d->granule, 0, 0), "cuMemAddressReserve", err);
     if (s) return s;
     s = cuda_check_driver(d, d->driver.map(r->base, r->bytes, 0, handle, 0), "cuMemMap", err);
     if (s) {
@@ -50,16 +55,19 @@ static wk_status map(struct cuda_device *d, struct cuda_region *r, CUmemGenericA
     return s;
 }
 
-wk_status cuda_region_map(struct cuda_device *d, enum memory_kind kind, uint64_t bytes, struct cuda_region *out, const struct wk_err *err)
+wk_status cuda_region_map(struct cuda_device *d, enum memory_kind kind, uint64_t bytes, struct cuda_region *out,
+                          const struct wk_err *err)
 {
-    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index } };
+    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index } };
     struct cuda_region r = { .kind = kind, .asked = bytes };
     CUmemGenericAllocationHandle handle;
     *out = (struct cuda_region){ 0 };
     if (bytes > UINT64_MAX - d->granule) return fail_full(d, kind, bytes, err);
     r.bytes = (bytes + d->granule - 1) / d->granule * d->granule;
     const CUresult code = d->driver.create(&handle, r.bytes, &prop, 0);
-    if (code == CUDA_ERROR_OUT_OF_MEMORY || (code == CUDA_ERROR_INVALID_VALUE && r.bytes > d->info.memory)) return fail_full(d, kind, bytes, err);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY || (code == CUDA_ERROR_INVALID_VALUE && r.bytes > d->info.memory))
+        return fail_full(d, kind, bytes, err);
     wk_status s = cuda_check_driver(d, code, "cuMemCreate", err);
     if (s) return s;
     s = map(d, &r, handle, err);
@@ -73,25 +81,30 @@ wk_status cuda_region_map(struct cuda_device *d, enum memory_kind kind, uint64_t
     return s;
 }
 
-/* ---- the plan's memory ------------------------------------------------------------------------------------------------ */
+/* ---- the plan's memory --------------------------------------------------------------------------------- */
 
-wk_status cuda_memory_take(struct cuda_device *d, enum memory_kind kind, uint64_t bytes, void **out, const struct wk_err *err)
+wk_status cuda_memory_take(struct cuda_device *d, enum memory_kind kind, uint64_t bytes, void **out,
+                           const struct wk_err *err)
 {
     *out = NULL;
     if (!bytes) return WK_OK;
-    if (d->n_regions == CUDA_MAX_REGIONS) return wk_fail(err, WK_INTERNAL, "more than %d regions of device memory", CUDA_MAX_REGIONS);
+    if (d->n_regions == CUDA_MAX_REGIONS)
+        return wk_fail(err, WK_INTERNAL, "more than %d regions of device memory", CUDA_MAX_REGIONS);
     wk_status s = cuda_region_map(d, kind, bytes, &d->region[d->n_regions], err);
     if (s) return s;
     *out = (void *)(uintptr_t)d->region[d->n_regions++].base;
     return WK_OK;
 }
 
-wk_status cuda_memory_pinned(struct cuda_device *d, uint64_t bytes, void **host, void **device, const struct wk_err *err)
+wk_status cuda_memory_pinned(struct cuda_device *d, uint64_t bytes, void **host, void **device,
+                             const struct wk_err *err)
 {
     *host = *device = NULL;
-    if (d->n_pinned == CUDA_MAX_PINNED) return wk_fail(err, WK_INTERNAL, "more than %d blocks of pinned memory", CUDA_MAX_PINNED);
+    if (d->n_pinned == CUDA_MAX_PINNED)
+        return wk_fail(err, WK_INTERNAL, "more than %d blocks of pinned memory", CUDA_MAX_PINNED);
     void *block = NULL;
-    wk_status s = cuda_check(d, cudaHostAlloc(&block, bytes ? bytes : 1, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc", err);
+    wk_status s = cuda_check(d, cudaHostAlloc(&block, bytes ? bytes : 1, cudaHostAllocMapped | cudaHostAllocPortable),
+                             "cudaHostAlloc", err);
     if (s) return s;
     d->pinned[d->n_pinned++] = block;
     memset(block, 0, bytes);

@@ -10,6 +10,10 @@ static wk_status start(const struct wk_err *err) { return gguf_guard_install(err
 
 WK_EXPORT extern const struct device_module worker_device_cuda_v0;
 const struct device_module worker_device_cuda_v0 = {
-    .struct_size = sizeof(struct device_module), .ops_size = sizeof(struct device_ops), .version = WORKER_VERSION, .header_hash = WK_HEADER_HASH,
-    .ops = &cuda_device_ops, .start = start,
+    .struct_size = sizeof(struct device_module),
+    .ops_size = sizeof(struct device_ops),
+    .version = WORKER_VERSION,
+    .header_hash = WK_HEADER_HASH,
+    .ops = &cuda_device_ops,
+    .start = start,
 };

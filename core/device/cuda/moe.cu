@@ -3,7 +3,7 @@
 #include "device/cuda/launch.cuh"
 #include "device/cuda/route.cuh"
 
-/* ---- route: one block a row; the last to end puts all rows' items by expert ------------------------------------------------ */
+/* ---- route: one block a row; the last to end puts all rows' items by expert ---------------------------- */
 
 enum { MOST_THREADS = 1024, GROUP_THREADS = 256, GROUP_BYTES = 47 * 1024 };
 
@@ -30,11 +30,14 @@ static __global__ void __launch_bounds__(MOST_THREADS) route_kernel(const __grid
     (void)route_keys(p.choice.experts, space, [=](uint32_t e) { return __ldcg(logits + e); }, threadIdx.x, blockDim.x);
     __syncthreads();
     if (threadIdx.x < 32) {
-        const route_picks picks = pick_experts(p.choice, best_of(keys, p.choice.experts, threadIdx.x), keys, threadIdx.x);
+        const route_picks picks =
+            pick_experts(p.choice, best_of(keys, p.choice.experts, threadIdx.x), keys, threadIdx.x);
         weigh_experts(p.choice, picks, space.logits, p.out + row * p.out_stride, threadIdx.x);
     }
     if (!p.groups || !last_of(p.ticket, gridDim.x)) return;
-    group_items_make({ (const uint32_t *)p.out + p.choice.k, p.out_stride, p.row_seq, p.rows, p.choice.k, p.choice.experts, p.groups }, keys, p.words);
+    group_items_make({ (const uint32_t *)p.out + p.choice.k, p.out_stride, p.row_seq, p.rows, p.choice.k,
+                       p.choice.experts, p.groups },
+                     keys, p.words);
 }
 
 wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err)
@@ -45,17 +48,27 @@ wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_e
     wk_status status = check_rows("route", r->rows, r->experts, err);
     if (status == WK_OK) status = check_grid("route", r->rows, err);
     if (status != WK_OK) return status;
-    if (!r->k || r->k > TAPE_MAX_SLOTS || r->k > r->experts || !r->score || r->score >= WK_SCORE_END) return wk_fail(err, WK_INTERNAL, "route: top %u of %u by score %u", r->k, r->experts, r->score);
+    if (!r->k || r->k > TAPE_MAX_SLOTS || r->k > r->experts || !r->score || r->score >= WK_SCORE_END)
+        return wk_fail(err, WK_INTERNAL, "route: top %u of %u by score %u", r->k, r->experts, r->score);
     if (r->groups && !r->ticket) return wk_fail(err, WK_INTERNAL, "route: groups without a ticket");
-    if (picks * sizeof(float) > GROUP_BYTES) return wk_fail(err, WK_UNSUPPORTED, "route: %u experts; CUDA serves 6016", r->experts);
+    if (picks * sizeof(float) > GROUP_BYTES)
+        return wk_fail(err, WK_UNSUPPORTED, "route: %u experts; CUDA serves 6016", r->experts);
     uint64_t words = r->groups ? group_shared_words(r->experts, threads / 32) : picks;
     if (words > GROUP_BYTES / sizeof(uint32_t)) words = GROUP_BYTES / sizeof(uint32_t);
     if (words < picks) words = picks;
-    const struct route_launch p = { r->rows, { r->experts, r->k, r->score, r->scale }, source_of(&r->logits), (float *)r->out, r->out_stride, r->groups, r->ticket, (uint32_t)words, r->row_seq };
+    const struct route_launch p = { r->rows,
+                                    { r->experts, r->k, r->score, r->scale },
+                                    source_of(&r->logits),
+                                    (float *)r->out,
+                                    r->out_stride,
+                                    r->groups,
+                                    r->ticket,
+                                    (uint32_t)words,
+                                    r->row_seq };
     return cuda_launch("route", route_kernel, r->rows, threads, words * sizeof(uint32_t), r->dependent, stream, err, p);
 }
 
-/* ---- combine ---------------------------------------------------------------------------------------------------------- */
+/* ---- combine ------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 128 };
 
@@ -68,8 +81,10 @@ struct combine_launch {
     bool x_wide;
 };
 
-/* The first product is rounded, then each further one is added to the sum with one rounding. Addresses are made before the wait, and the first four products asked for at once behind it. */
-template <bool WHOLE> static __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ struct combine_launch p)
+/* The first product is rounded, then each further one is added to the sum with one rounding. Addresses are made before
+ * the wait, and the first four products asked for at once behind it. */
+template <bool WHOLE>
+static __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ struct combine_launch p)
 {
     enum { AHEAD = 4 };
     const uint32_t row = grid_row(), e = (blockIdx.x * THREADS + threadIdx.x) * 4, left = left_of(p.out.width, e);
@@ -95,7 +110,8 @@ template <bool WHOLE> static __global__ void __launch_bounds__(THREADS) combine_
 #pragma unroll
         for (uint32_t i = 0; i < AHEAD; i++)
             if (s + i < p.k) {
-                const float4 sum = make_float4(__fmaf_rn(y[i].x, w[i], v.x), __fmaf_rn(y[i].y, w[i], v.y), __fmaf_rn(y[i].z, w[i], v.z), __fmaf_rn(y[i].w, w[i], v.w));
+                const float4 sum = make_float4(__fmaf_rn(y[i].x, w[i], v.x), __fmaf_rn(y[i].y, w[i], v.y),
+                                               __fmaf_rn(y[i].z, w[i], v.z), __fmaf_rn(y[i].w, w[i], v.w));
                 v = s + i ? sum : mul4(y[i], all4(w[i]));
             }
     }
@@ -108,7 +124,17 @@ wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct 
     wk_status status = check_rows("combine", c->rows, c->width, err);
     if (status != WK_OK) return status;
     if (!c->k || c->k > TAPE_MAX_SLOTS) return wk_fail(err, WK_INTERNAL, "combine: %u experts", c->k);
-    const struct combine_launch p = { c->k, c->rows, c->x, (const float *)c->route, c->x_stride, c->route_stride, source_of(&c->residual), sink_f32(c->y, c->y_stride, c->part, c->width), aligned16(c->x) && c->x_stride % 4 == 0 };
+    const struct combine_launch p = { c->k,
+                                      c->rows,
+                                      c->x,
+                                      (const float *)c->route,
+                                      c->x_stride,
+                                      c->route_stride,
+                                      source_of(&c->residual),
+                                      sink_f32(c->y, c->y_stride, c->part, c->width),
+                                      aligned16(c->x) && c->x_stride % 4 == 0 };
     const bool all = p.x_wide && whole(&p.residual) && whole(&p.out);
-    return cuda_launch("combine", all ? combine_kernel<true> : combine_kernel<false>, row_grid(c->rows, (c->width + 4 * THREADS - 1) / (4 * THREADS)), THREADS, 0, c->dependent, stream, err, p);
+    return cuda_launch("combine", all ? combine_kernel<true> : combine_kernel<false>,
+                       row_grid(c->rows, (c->width + 4 * THREADS - 1) / (4 * THREADS)), THREADS, 0, c->dependent,
+                       stream, err, p);
 }

@@ -1,7 +1,7 @@
 /* open.c: the CUDA executor as a device: plan, open, memory, close, and the table of its functions.
  *
- * Opening takes exactly what the plan says, one region a kind, fills the weights, runs every kernel once and captures the graphs; afterwards nothing is
- * taken any more. */
+ * Opening takes exactly what the plan says, one region a kind, fills the weights, runs every kernel once and captures
+ * the graphs; afterwards nothing is taken any more. */
 #include "device/cuda/module.h"
 
 #include <cuda_runtime_api.h>
@@ -11,7 +11,8 @@
 #include "device/cuda/executor.h"
 #include "model/model.h"
 
-static wk_status plan(const struct tape_program *program, const struct device_options *o, struct memory_plan *out, const struct wk_err *err)
+static wk_status plan(const struct tape_program *program, const struct device_options *o, struct memory_plan *out,
+                      const struct wk_err *err)
 {
     struct executor *x;
     wk_status s = cuda_executor_plan(program, o, &x, err);
@@ -36,7 +37,7 @@ static void close_executor(struct executor *x)
     free(x);
 }
 
-/* ---- open ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- open ---------------------------------------------------------------------------------------------- */
 
 enum { LARGE_MAJOR = 9 }; /* compute capability of devices that have large products */
 
@@ -45,8 +46,11 @@ static wk_status open_modules(struct executor *x, const struct wk_err *err)
     wk_status s = WK_OK;
     int major = 0;
     for (uint32_t i = 0; i < x->n_modules && !s; i++) s = x->modules[i]->open((int32_t)x->o.gpu, err);
-    if (!s) s = cuda_check(x->device, (int)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, (int)x->o.gpu), "compute capability", err);
-    for (uint32_t i = 0; i < x->n_matrices && !s; i++) if (major != LARGE_MAJOR) x->matrices[i].panels = 0;
+    if (!s)
+        s = cuda_check(x->device, (int)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, (int)x->o.gpu),
+                       "compute capability", err);
+    for (uint32_t i = 0; i < x->n_matrices && !s; i++)
+        if (major != LARGE_MAJOR) x->matrices[i].panels = 0;
     return s;
 }
 
@@ -55,7 +59,8 @@ static wk_status take_memory(struct executor *x, const struct wk_err *err)
     wk_status s = WK_OK;
     /* Graphs are the driver's to make. */
     for (uint32_t i = 0; i < MEMORY_GRAPHS && !s; i++)
-        if (x->plan.bytes[i]) s = cuda_memory_take(x->device, (enum memory_kind)i, x->plan.bytes[i], &x->region[i], err);
+        if (x->plan.bytes[i])
+            s = cuda_memory_take(x->device, (enum memory_kind)i, x->plan.bytes[i], &x->region[i], err);
     return s ? s : cuda_executor_carve(x, err);
 }
 
@@ -84,7 +89,8 @@ static wk_status send_tables(struct executor *x, const struct wk_err *err)
     double *to = x->freq;
     for (uint32_t i = 0; i < x->prepare.n_turns; i++) {
         struct prepare_turn *t = &x->prepare.turn[i];
-        wk_status s = cuda_check(x->device, (int)cudaMemcpy(to, t->freq, t->n * sizeof *to, cudaMemcpyHostToDevice), "copy of rotation frequencies", err);
+        wk_status s = cuda_check(x->device, (int)cudaMemcpy(to, t->freq, t->n * sizeof *to, cudaMemcpyHostToDevice),
+                                 "copy of rotation frequencies", err);
         if (s) return s;
         t->freq = to;
         to += t->n;
@@ -95,14 +101,15 @@ static wk_status send_tables(struct executor *x, const struct wk_err *err)
 static wk_status open_libraries(struct executor *x, const struct wk_err *err)
 {
     wk_status s = cuda_gemm_open(&x->gemm, err);
-    if (!s && x->n_logits) s = cuda_sampler_open(x->o.max_sequences, x->n_logits, x->run_rows, x->sampler_memory, &x->sampler, err);
+    if (!s && x->n_logits)
+        s = cuda_sampler_open(x->o.max_sequences, x->n_logits, x->run_rows, x->sampler_memory, &x->sampler, err);
     if (!s && x->n_logits) x->prepare.last = cuda_sampler_last(x->sampler);
     for (uint32_t i = 0; i < x->program->n_launches && !s; i++) s = cuda_prepare_products(x, &x->stages[i], err);
     return s;
 }
 
-/* A prompt of a few made-up tokens, so that no kernel is met for the first time by a request. Its keys and values lie in page 0, which whoever is given
- * that page writes before reading. */
+/* A prompt of a few made-up tokens, so that no kernel is met for the first time by a request. Its keys and values lie
+ * in page 0, which whoever is given that page writes before reading. */
 static wk_status warm_prompt(struct executor *x, const struct wk_err *err)
 {
     enum { ROWS = 16 };
@@ -111,10 +118,19 @@ static wk_status warm_prompt(struct executor *x, const struct wk_err *err)
     if (n > ROWS) n = ROWS;
     const uint32_t wanted = n - 1;
     for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) pages[g] = &page;
-    float *logits = calloc((size_t)x->n_logits + 1, sizeof *logits), *pooled = calloc((size_t)x->program->embedding_width + 1, sizeof *pooled);
+    float *logits = calloc((size_t)x->n_logits + 1, sizeof *logits),
+          *pooled = calloc((size_t)x->program->embedding_width + 1, sizeof *pooled);
     struct step_seq seq = { .n_rows = n, .role = ROW_PROMPT, .pages = pages };
-    struct step step = { .n_rows = n, .n_seqs = 1, .n_wanted = x->n_logits ? 1 : 0, .tokens = tokens, .seqs = &seq, .wanted = &wanted, .logits = logits, .pooled = pooled };
-    wk_status s = logits && pooled ? cuda_step(x, &step, err) : wk_fail(err, WK_NO_MEMORY, "out of memory for a first step");
+    struct step step = { .n_rows = n,
+                         .n_seqs = 1,
+                         .n_wanted = x->n_logits ? 1 : 0,
+                         .tokens = tokens,
+                         .seqs = &seq,
+                         .wanted = &wanted,
+                         .logits = logits,
+                         .pooled = pooled };
+    wk_status s =
+        logits && pooled ? cuda_step(x, &step, err) : wk_fail(err, WK_NO_MEMORY, "out of memory for a first step");
     free(logits);
     free(pooled);
     return s;
@@ -138,10 +154,12 @@ static wk_status open_all(struct executor *x, const struct wk_err *err)
     return s ? s : cuda_graphs_open(x, err);
 }
 
-static wk_status open_executor(const struct tape_program *program, const struct model_weights *weights, const struct device_options *o, struct executor **out, const struct wk_err *err)
+static wk_status open_executor(const struct tape_program *program, const struct model_weights *weights,
+                               const struct device_options *o, struct executor **out, const struct wk_err *err)
 {
     *out = NULL;
-    if (weights->file != program->file) return wk_fail(err, WK_INTERNAL, "the weights are another file's than the tape's");
+    if (weights->file != program->file)
+        return wk_fail(err, WK_INTERNAL, "the weights are another file's than the tape's");
     struct executor *x;
     wk_status s = cuda_executor_plan(program, o, &x, err);
     if (s) return s;
@@ -154,7 +172,7 @@ static wk_status open_executor(const struct tape_program *program, const struct 
     return WK_OK;
 }
 
-/* ---- what is asked of an open one --------------------------------------------------------------------------------------------------------- */
+/* ---- what is asked of an open one ---------------------------------------------------------------------- */
 
 static void memory(const struct executor *x, struct memory_plan *used)
 {
@@ -174,13 +192,35 @@ static void handle(const struct executor *x, struct shard_handle *out)
     out->vram_bytes = used.total; /* with the graphs, as planned */
 }
 static wk_status seal(struct executor *x, const struct wk_err *err) { return cuda_seal(x->device, err); }
-static wk_status verify(struct executor *x, char digest[65], const struct wk_err *err) { return cuda_verify(x->device, digest, err); }
+static wk_status verify(struct executor *x, char digest[65], const struct wk_err *err)
+{
+    return cuda_verify(x->device, digest, err);
+}
 static wk_status residency(struct executor *x, const struct wk_err *err) { return cuda_residency(x->device, err); }
-static wk_status bandwidth(struct executor *x, double *out, const struct wk_err *err) { return cuda_bandwidth(x->device, out, err); }
+static wk_status bandwidth(struct executor *x, double *out, const struct wk_err *err)
+{
+    return cuda_bandwidth(x->device, out, err);
+}
 
 const struct device_ops cuda_device_ops = {
-    .name = "cuda", .plan = plan, .open = open_executor, .step = cuda_step, .sampler_set = cuda_set_slot, .submit = cuda_submit, .collect = cuda_collect, .run_ahead = STEP_QUEUE,
+    .name = "cuda",
+    .plan = plan,
+    .open = open_executor,
+    .step = cuda_step,
+    .sampler_set = cuda_set_slot,
+    .submit = cuda_submit,
+    .collect = cuda_collect,
+    .run_ahead = STEP_QUEUE,
     .taps = cuda_taps,
-    .memory = memory, .close = close_executor, .probe = cuda_probe, .warm = cuda_warm, .device_memory = cuda_device_memory, .handle = handle, .seal = seal, .verify = verify,
-    .residency = residency, .bandwidth = bandwidth, .dead = cuda_dead,
+    .memory = memory,
+    .close = close_executor,
+    .probe = cuda_probe,
+    .warm = cuda_warm,
+    .device_memory = cuda_device_memory,
+    .handle = handle,
+    .seal = seal,
+    .verify = verify,
+    .residency = residency,
+    .bandwidth = bandwidth,
+    .dead = cuda_dead,
 };

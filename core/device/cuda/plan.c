@@ -1,8 +1,8 @@
-/* plan.c: from a tape to bytes: which matrices and vectors are kept, in what form each value lies in its buffer, and the carving of all
- * device memory. Pure: planning needs no GPU, only the plugins' word on the size of a tile.
+/* plan.c: from a tape to bytes: which matrices and vectors are kept, in what form each value lies in its buffer, and
+ * the carving of all device memory. Pure: planning needs no GPU, only the plugins' word on the size of a tile.
  *
- * One function carves for planning and for opening, so what is announced is what is taken. Sizes are maxima over the launches: the stages of
- * a run follow each other on one stream and share one workspace. */
+ * One function carves for planning and for opening, so what is announced is what is taken. Sizes are maxima over the
+ * launches: the stages of a run follow each other on one stream and share one workspace. */
 #include "device/cuda/executor.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "base/checked.h"
 #include "device/kv_pages.h"
 
-/* ---- lists ---------------------------------------------------------------------------------------------------------- */
+/* ---- lists --------------------------------------------------------------------------------------------- */
 
 void *cuda_list(struct executor *x, uint64_t n, uint64_t size)
 {
@@ -37,18 +37,28 @@ uint32_t cuda_bucket(uint32_t rows)
     return cuda_bucket_at(i);
 }
 
-/* ---- options and what is not served ----------------------------------------------------------------------------------- */
+/* ---- options and what is not served -------------------------------------------------------------------- */
 
 static wk_status check_options(const struct tape_program *p, const struct device_options *o, const struct wk_err *err)
 {
     enum { MAX_ROWS = 1 << 16, MAX_CONTEXT = 1 << 26, MAX_SEQUENCES = 1 << 16 };
-    if (o->exact) return wk_fail(err, WK_UNSUPPORTED, "--exact is the CPU's: on cuda activations are f16; use --device cpu");
-    if (o->kv_type != KV_F16) return wk_fail(err, WK_UNSUPPORTED, "an F32 cache is the CPU's: on cuda keys and values are f16; use --device cpu");
-    if (o->context < 1 || o->context > MAX_CONTEXT) return wk_fail(err, WK_INVALID, "context of %u positions: expected 1 to %d", o->context, MAX_CONTEXT);
-    if (o->context > p->context) return wk_fail(err, WK_INVALID, "context of %u positions: the tape was recorded for %u", o->context, p->context);
-    if (o->max_sequences < 1 || o->max_sequences > MAX_SEQUENCES) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
-    if (o->max_rows < 1 || o->max_rows > MAX_ROWS) return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %d", o->max_rows, MAX_ROWS);
-    if (o->max_wanted < 1 || o->max_wanted > o->max_rows) return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted, o->max_rows);
+    if (o->exact)
+        return wk_fail(err, WK_UNSUPPORTED, "--exact is the CPU's: on cuda activations are f16; use --device cpu");
+    if (o->kv_type != KV_F16)
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "an F32 cache is the CPU's: on cuda keys and values are f16; use --device cpu");
+    if (o->context < 1 || o->context > MAX_CONTEXT)
+        return wk_fail(err, WK_INVALID, "context of %u positions: expected 1 to %d", o->context, MAX_CONTEXT);
+    if (o->context > p->context)
+        return wk_fail(err, WK_INVALID, "context of %u positions: the tape was recorded for %u", o->context,
+                       p->context);
+    if (o->max_sequences < 1 || o->max_sequences > MAX_SEQUENCES)
+        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
+    if (o->max_rows < 1 || o->max_rows > MAX_ROWS)
+        return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %d", o->max_rows, MAX_ROWS);
+    if (o->max_wanted < 1 || o->max_wanted > o->max_rows)
+        return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted,
+                       o->max_rows);
     if (!o->find_cuda) return wk_fail(err, WK_INTERNAL, "cuda was not told where the plugins' kernels are");
     return WK_OK;
 }
@@ -58,14 +68,18 @@ static wk_status check_ops(const struct tape_program *p, const struct wk_err *er
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
         if (op->kind == WK_OP_CUSTOM)
-            return wk_fail(err, WK_UNSUPPORTED, "%s: operation \"%s\" is the plugin's own and has code for the CPU alone; use --device cpu", p->values[op->out].name, op->u.custom.def->name);
+            return wk_fail(err, WK_UNSUPPORTED,
+                           "%s: operation \"%s\" is the plugin's own and has code for the CPU alone; use --device cpu",
+                           p->values[op->out].name, op->u.custom.def->name);
         if (op->kind == WK_OP_ATTENTION && !cuda_attend_serves(op->u.attn.head_k, op->u.attn.head_v))
-            return wk_fail(err, WK_UNSUPPORTED, "%s: heads of %u (keys) and %u (values): cuda does not serve these sizes; use --device cpu", p->values[op->out].name, op->u.attn.head_k, op->u.attn.head_v);
+            return wk_fail(err, WK_UNSUPPORTED,
+                           "%s: heads of %u (keys) and %u (values): cuda does not serve these sizes; use --device cpu",
+                           p->values[op->out].name, op->u.attn.head_k, op->u.attn.head_v);
     }
     return WK_OK;
 }
 
-/* ---- matrices and vectors --------------------------------------------------------------------------------------------- */
+/* ---- matrices and vectors ------------------------------------------------------------------------------ */
 
 const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n)
 {
@@ -76,15 +90,19 @@ const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tens
     return NULL;
 }
 
-static wk_status find_type(struct executor *x, const struct tape_tensor *t, struct cuda_matrix *m, const struct wk_err *err)
+static wk_status find_type(struct executor *x, const struct tape_tensor *t, struct cuda_matrix *m,
+                           const struct wk_err *err)
 {
     const uint32_t ggml_type = t->type->ggml_type;
     wk_status s = x->o.find_cuda(x->o.find_user, ggml_type, &m->module, err);
     if (s) return s;
     for (uint32_t i = 0; i < m->module->n_types && !m->type; i++)
         if (m->module->types[i]->ggml_type == ggml_type) m->type = m->module->types[i];
-    if (!m->type) return wk_fail(err, WK_UNSUPPORTED, "%s: %s has no CUDA kernels for its type %u", t->name, m->module->id, ggml_type);
-    for (uint32_t i = 0; i < x->n_modules; i++) if (x->modules[i] == m->module) return WK_OK;
+    if (!m->type)
+        return wk_fail(err, WK_UNSUPPORTED, "%s: %s has no CUDA kernels for its type %u", t->name, m->module->id,
+                       ggml_type);
+    for (uint32_t i = 0; i < x->n_modules; i++)
+        if (x->modules[i] == m->module) return WK_OK;
     x->modules[x->n_modules++] = m->module;
     return WK_OK;
 }
@@ -94,19 +112,28 @@ static wk_status add_matrix(struct executor *x, uint32_t tensor, uint32_t first,
     if (cuda_matrix_of(x, tensor, first, n)) return WK_OK;
     const struct tape_tensor *t = &x->program->tensors[tensor];
     struct cuda_matrix *m = &x->matrices[x->n_matrices];
-    *m = (struct cuda_matrix){ .tensor = t, .first = first, .n = n, .k = t->cols, .slabs = t->slabs, .tiles = (n + 15) / 16 };
+    *m = (struct cuda_matrix){
+        .tensor = t, .first = first, .n = n, .k = t->cols, .slabs = t->slabs, .tiles = (n + 15) / 16
+    };
     wk_status s = find_type(x, t, m, err);
     if (s) return s;
-    /* A module's word, of which everything that is laid out below is made: no less than the rows' own bytes, no more than 8 bytes a value. */
-    const uint64_t bytes = m->type->tile_bytes(t->cols), least = WK_TILE_ROWS * (t->bytes / ((uint64_t)t->rows * t->slabs));
+    /* A module's word, of which everything that is laid out below is made: no less than the rows' own bytes, no more
+     * than 8 bytes a value. */
+    const uint64_t bytes = m->type->tile_bytes(t->cols),
+                   least = WK_TILE_ROWS * (t->bytes / ((uint64_t)t->rows * t->slabs));
     const uint64_t most = (uint64_t)WK_TILE_ROWS * t->cols * 8 + 2048;
     if (bytes % 16 || bytes < least || bytes > most)
-        return wk_fail(err, WK_INVALID, "%s: %s: tile_bytes(%u) of type %u is %" PRIu64 "; a multiple of 16 in %" PRIu64 "..%" PRIu64 " expected", t->name, m->module->id, t->cols,
-            m->type->ggml_type, bytes, least, most);
+        return wk_fail(err, WK_INVALID,
+                       "%s: %s: tile_bytes(%u) of type %u is %" PRIu64 "; a multiple of 16 in %" PRIu64 "..%" PRIu64
+                       " expected",
+                       t->name, m->module->id, t->cols, m->type->ggml_type, bytes, least, most);
     m->tile_bytes = bytes;
-    m->panels = m->module->panels && t->slabs > 1 && t->slabs <= WK_CUDA_LARGE_EXPERTS ? m->module->panels(m->type->ggml_type) : 0;
+    m->panels = m->module->panels && t->slabs > 1 && t->slabs <= WK_CUDA_LARGE_EXPERTS
+                    ? m->module->panels(m->type->ggml_type)
+                    : 0;
     if (m->panels != 0 && m->panels != 16 && m->panels != 32)
-        return wk_fail(err, WK_INVALID, "%s: %s: panels(%u) is %u; 0, 16 or 32 expected", t->name, m->module->id, m->type->ggml_type, m->panels);
+        return wk_fail(err, WK_INVALID, "%s: %s: panels(%u) is %u; 0, 16 or 32 expected", t->name, m->module->id,
+                       m->type->ggml_type, m->panels);
     x->n_matrices++;
     return WK_OK;
 }
@@ -119,7 +146,8 @@ bool cuda_is_router(const struct tape_program *p, const struct tape_segment *g)
     return false;
 }
 
-/* Every row range that a product reads, every table that an embedding reads (whole: often the head's own tiles), every small vector. */
+/* Every row range that a product reads, every table that an embedding reads (whole: often the head's own tiles), every
+ * small vector. */
 static wk_status find_weights(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
@@ -129,7 +157,8 @@ static wk_status find_weights(struct executor *x, const struct wk_err *err)
     x->modules = cuda_list(x, most, sizeof *x->modules);
     x->vectors = cuda_list(x, p->n_tensors, sizeof *x->vectors);
     x->is_vector = cuda_list(x, p->n_tensors, sizeof *x->is_vector);
-    if (!x->matrices || !x->modules || !x->vectors || !x->is_vector) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u matrices", most);
+    if (!x->matrices || !x->modules || !x->vectors || !x->is_vector)
+        return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u matrices", most);
     for (uint32_t i = 0; i < p->n_launches; i++)
         for (uint32_t g = 0; g < p->launches[i].n_seg; g++) {
             const struct tape_segment *seg = &p->launches[i].seg[g];
@@ -143,27 +172,32 @@ static wk_status find_weights(struct executor *x, const struct wk_err *err)
         const bool product = op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT;
         wk_status s = op->kind == WK_OP_EMBED ? add_matrix(x, op->t[0], 0, p->tensors[op->t[0]].rows, err) : WK_OK;
         if (s) return s;
-        for (uint32_t t = product || op->kind == WK_OP_EMBED ? 1 : 0; t < 4; t++) if (op->t[t] != TAPE_NONE) x->is_vector[op->t[t]] = true;
+        for (uint32_t t = product || op->kind == WK_OP_EMBED ? 1 : 0; t < 4; t++)
+            if (op->t[t] != TAPE_NONE) x->is_vector[op->t[t]] = true;
     }
     for (uint32_t i = 0; i < x->n_matrices; i++)
         if (x->is_vector[x->matrices[i].tensor - p->tensors])
-            return wk_fail(err, WK_UNSUPPORTED, "%s: cuda keeps a tensor as a matrix or as a vector or router, not as both", x->matrices[i].tensor->name);
+            return wk_fail(err, WK_UNSUPPORTED,
+                           "%s: cuda keeps a tensor as a matrix or as a vector or router, not as both",
+                           x->matrices[i].tensor->name);
     return WK_OK;
 }
 
-/* ---- values: rows, forms ------------------------------------------------------------------------------------------------ */
+/* ---- values: rows, forms ------------------------------------------------------------------------------- */
 
 typedef void (*value_fn)(struct executor *x, const struct tape_launch *l, uint32_t v);
 
 static void each_result(struct executor *x, const struct tape_launch *l, value_fn fn)
 {
-    for (uint32_t g = 0; g < l->n_seg; g++) if (l->seg[g].out != TAPE_NONE) fn(x, l, l->seg[g].out);
+    for (uint32_t g = 0; g < l->n_seg; g++)
+        if (l->seg[g].out != TAPE_NONE) fn(x, l, l->seg[g].out);
     if (l->out != TAPE_NONE && !l->logits) fn(x, l, l->out);
 }
 
 static bool made_inside(const struct executor *x, const struct tape_launch *l, uint32_t v)
 {
-    for (uint32_t i = 0; i < l->n_ops; i++) if (l->ops[i] == x->program->values[v].op) return true;
+    for (uint32_t i = 0; i < l->n_ops; i++)
+        if (l->ops[i] == x->program->values[v].op) return true;
     return false;
 }
 
@@ -180,7 +214,8 @@ enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_laun
 {
     const struct tape_program *p = x->program;
     if (l->kind == LAUNCH_PRODUCT && l->logits) return ROWS_WANTED;
-    if (l->kind == LAUNCH_OUTPUT) return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
+    if (l->kind == LAUNCH_OUTPUT)
+        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
     return x->values[l->out != TAPE_NONE ? l->out : l->seg[0].out].rows;
 }
 
@@ -190,8 +225,9 @@ static void hold_all(struct executor *x, const struct tape_launch *l, uint32_t v
     if (x->values[v].rows == ROWS_WANTED) x->values[v].rows = ROWS_ALL;
 }
 
-/* Attention reads q and gives its result for all rows of a run, and so do embeddings and rotations, whose indices and tables are by row; whoever
- * wants fewer picks them. What such values are made from is then there for all rows too. So a row's class does not depend on fusion. */
+/* Attention reads q and gives its result for all rows of a run, and so do embeddings and rotations, whose indices and
+ * tables are by row; whoever wants fewer picks them. What such values are made from is then there for all rows too. So
+ * a row's class does not depend on fusion. */
 static void find_rows(struct executor *x)
 {
     const struct tape_program *p = x->program;
@@ -212,18 +248,26 @@ static void keep_f32(struct executor *x, const struct tape_launch *l, uint32_t v
     const bool picks = cuda_launch_rows(x, l) == ROWS_WANTED && x->values[v].rows == ROWS_ALL;
     if (product && v == l->x && l->norm == TAPE_NONE && v != l->residual && !(l->route != TAPE_NONE && picks)) return;
     x->values[v].form = VALUE_F32;
-    if (product && v == l->x && l->norm != TAPE_NONE && p->ops[l->norm].u.norm.kind == WK_NORM_RMS && x->values[v].slots == 1) x->values[v].partials = true;
+    if (product && v == l->x && l->norm != TAPE_NONE && p->ops[l->norm].u.norm.kind == WK_NORM_RMS &&
+        x->values[v].slots == 1)
+        x->values[v].partials = true;
 }
 
-static bool is_route(const struct executor *x, uint32_t v) { return x->program->ops[x->program->values[v].op].kind == WK_OP_ROUTE; }
+static bool is_route(const struct executor *x, uint32_t v)
+{
+    return x->program->ops[x->program->values[v].op].kind == WK_OP_ROUTE;
+}
 
 static void find_form(struct executor *x, const struct tape_launch *l, uint32_t v)
 {
     struct cuda_value *y = &x->values[v];
     const uint16_t kind = x->program->ops[x->program->values[v].op].kind;
-    const bool acts = l->kind == LAUNCH_PRODUCT || (l->kind == LAUNCH_ATTEND && x->program->ops[l->attention].u.attn.head_v % 16 == 0);
+    const bool acts = l->kind == LAUNCH_PRODUCT ||
+                      (l->kind == LAUNCH_ATTEND && x->program->ops[l->attention].u.attn.head_v % 16 == 0);
     if (!acts || x->program->values[v].tapped) y->form = VALUE_F32;
-    if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_ROUTE || (kind == WK_OP_NORM && x->program->ops[x->program->values[v].op].u.norm.group)) y->partials = false;
+    if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_ROUTE ||
+        (kind == WK_OP_NORM && x->program->ops[x->program->values[v].op].u.norm.group))
+        y->partials = false;
     y->shift = kind == WK_OP_NORM || kind == WK_OP_ATTENTION ? 0 : ACT_SHIFT;
     y->stride = cuda_stride(is_route(x, v) ? 2 * y->slots : y->width);
 }
@@ -232,7 +276,9 @@ static void find_form(struct executor *x, const struct tape_launch *l, uint32_t 
 static uint32_t panel_experts(const struct executor *x, const struct tape_launch *l)
 {
     for (uint32_t g = 0; l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE && g < l->n_seg; g++)
-        if (!cuda_is_router(x->program, &l->seg[g]) && cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n)->panels) return x->program->tensors[l->seg[g].tensor].slabs;
+        if (!cuda_is_router(x->program, &l->seg[g]) &&
+            cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n)->panels)
+            return x->program->tensors[l->seg[g].tensor].slabs;
     return 0;
 }
 
@@ -242,7 +288,10 @@ static wk_status find_values(struct executor *x, const struct wk_err *err)
     x->values = cuda_list(x, p->n_values, sizeof *x->values);
     if (!x->values) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u values", p->n_values);
     for (uint32_t v = 0; v < p->n_values; v++)
-        x->values[v] = (struct cuda_value){ .form = p->values[v].buffer == TAPE_NONE ? VALUE_NONE : VALUE_ACT, .rows = p->values[v].rows, .width = p->values[v].width, .slots = p->values[v].slots };
+        x->values[v] = (struct cuda_value){ .form = p->values[v].buffer == TAPE_NONE ? VALUE_NONE : VALUE_ACT,
+                                            .rows = p->values[v].rows,
+                                            .width = p->values[v].width,
+                                            .slots = p->values[v].slots };
     find_rows(x);
     for (uint32_t i = 0; i < p->n_launches; i++) {
         each_input(x, &p->launches[i], keep_f32);
@@ -256,9 +305,12 @@ static wk_status find_values(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
-/* ---- sizes ---------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes --------------------------------------------------------------------------------------------- */
 
-static uint32_t most_rows(const struct executor *x, enum tape_rows rows) { return rows == ROWS_ALL ? x->cap_all : rows == ROWS_WANTED ? x->cap_wanted : x->run_rows; }
+static uint32_t most_rows(const struct executor *x, enum tape_rows rows)
+{
+    return rows == ROWS_ALL ? x->cap_all : rows == ROWS_WANTED ? x->cap_wanted : x->run_rows;
+}
 
 static void most(uint64_t *a, uint64_t b)
 {
@@ -268,7 +320,10 @@ static void most(uint64_t *a, uint64_t b)
 /* Bytes of rows that are acts. */
 static uint64_t act_bytes(uint64_t items, uint32_t k) { return items * wk_act_k(k) * 2; }
 
-static uint32_t route_experts(const struct executor *x, uint32_t v) { return x->program->values[x->program->ops[x->program->values[v].op].in[0]].width; }
+static uint32_t route_experts(const struct executor *x, uint32_t v)
+{
+    return x->program->values[x->program->ops[x->program->values[v].op].in[0]].width;
+}
 
 static uint64_t value_bytes(struct executor *x, uint32_t v)
 {
@@ -276,7 +331,8 @@ static uint64_t value_bytes(struct executor *x, uint32_t v)
     const uint64_t rows = most_rows(x, y->rows), items = is_route(x, v) ? rows : rows * y->slots;
     uint64_t bytes = y->form == VALUE_ACT ? act_bytes(items, y->width) : items * y->stride * sizeof(float);
     y->aux_offset = (bytes + 255) & ~255ull;
-    if (is_route(x, v)) return y->aux_offset + wk_cuda_group_words(route_experts(x, v), rows * y->slots) * sizeof(uint32_t);
+    if (is_route(x, v))
+        return y->aux_offset + wk_cuda_group_words(route_experts(x, v), rows * y->slots) * sizeof(uint32_t);
     if (y->form == VALUE_ACT) {
         if (y->experts) most(&bytes, wk_cuda_panel_bytes(y->width, wk_cuda_panel_places(y->experts, items)));
         return bytes;
@@ -284,7 +340,9 @@ static uint64_t value_bytes(struct executor *x, uint32_t v)
     return y->partials ? y->aux_offset + items * cuda_parts(y->width) * sizeof(float) : bytes;
 }
 
-struct sizes { uint64_t act, tmp, expanded, q_half, attend, counters, tickets, running; };
+struct sizes {
+    uint64_t act, tmp, expanded, q_half, attend, counters, tickets, running;
+};
 
 static void product_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)
 {
@@ -292,16 +350,22 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
     const bool experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE;
     const enum tape_rows rows = cuda_launch_rows(x, l);
     /* A few generated rows are converted before they are picked. */
-    const uint64_t n = most_rows(x, rows) > x->run_rows ? most_rows(x, rows) : x->run_rows, results = n * (experts ? x->values[l->route].slots : v->slots);
+    const uint64_t n = most_rows(x, rows) > x->run_rows ? most_rows(x, rows) : x->run_rows,
+                   results = n * (experts ? x->values[l->route].slots : v->slots);
     most(&z->act, act_bytes(n * v->slots, v->width));
     uint64_t columns = 0;
     for (uint32_t g = 0; g < l->n_seg; g++) {
-        const struct cuda_matrix *m = cuda_is_router(x->program, &l->seg[g]) ? NULL : cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n);
+        const struct cuda_matrix *m = cuda_is_router(x->program, &l->seg[g])
+                                          ? NULL
+                                          : cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n);
         if (m && cuda_expands(m)) columns += cuda_stride(l->seg[g].n);
-        if (m && !experts && m->module->workspace) most(&z->expanded, m->module->workspace(m->type->ggml_type, m->k, results < WK_CUDA_ROWS ? (uint32_t)results : WK_CUDA_ROWS));
+        if (m && !experts && m->module->workspace)
+            most(&z->expanded, m->module->workspace(m->type->ggml_type, m->k,
+                                                    results < WK_CUDA_ROWS ? (uint32_t)results : WK_CUDA_ROWS));
         if (!l->logits) most(&z->tmp, results * cuda_stride(l->seg[g].n));
     }
-    if (panel_experts(x, l)) most(&z->expanded, wk_cuda_panel_bytes(v->width, wk_cuda_panel_places(panel_experts(x, l), results)));
+    if (panel_experts(x, l))
+        most(&z->expanded, wk_cuda_panel_bytes(v->width, wk_cuda_panel_places(panel_experts(x, l), results)));
     if (rows != ROWS_ALL || experts) return;
     /* Side by side; tmp is there twice. */
     most(&z->expanded, columns * wk_act_k(v->width) * 2);
@@ -315,7 +379,8 @@ static struct sizes measure(const struct executor *x)
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
         if (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ROUTE) product_sizes(x, l, &z);
-        if (l->kind == LAUNCH_OUTPUT && p->ops[l->ops[0]].kind == WK_OP_POOL) most(&z.running, (uint64_t)x->o.max_sequences * p->values[l->x].width * p->values[l->x].slots);
+        if (l->kind == LAUNCH_OUTPUT && p->ops[l->ops[0]].kind == WK_OP_POOL)
+            most(&z.running, (uint64_t)x->o.max_sequences * p->values[l->x].width * p->values[l->x].slots);
     }
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
         const struct tape_kv_layer *k = &p->kv_layers[i];
@@ -324,17 +389,19 @@ static struct sizes measure(const struct executor *x)
         most(&z.attend, cuda_attend_workspace(rows, heads, k->head_k, k->head_v, x->o.context));
         most(&z.counters, cuda_attend_counters(rows, heads));
     }
-    for (uint32_t i = 0; i < p->n_ops; i++) if (p->ops[i].kind == WK_OP_ROUTE) z.tickets = 1;
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == WK_OP_ROUTE) z.tickets = 1;
     z.tmp = (z.tmp + 63) & ~63ull; /* both halves aligned */
     return z;
 }
 
-/* ---- carving ---------------------------------------------------------------------------------------------------------------- */
+/* ---- carving ------------------------------------------------------------------------------------------- */
 
 static void *carve(struct cuda_carve *c, uint64_t n, uint64_t size)
 {
     uint64_t bytes, end, at = c->used;
-    if (!checked_mul_u64(n, size, &bytes) || !checked_round_up_u64(bytes, 256, &bytes) || !checked_add_u64(at, bytes, &end)) {
+    if (!checked_mul_u64(n, size, &bytes) || !checked_round_up_u64(bytes, 256, &bytes) ||
+        !checked_add_u64(at, bytes, &end)) {
         c->used = UINT64_MAX;
         return NULL;
     }
@@ -361,21 +428,27 @@ static void carve_weights(struct executor *x, struct cuda_carve *c)
     x->upload.n_vectors = n;
 }
 
-/* Entries of a window's table that are used in turn: as many as a run's rows see. 0: a table has an entry for every page. */
+/* Entries of a window's table that are used in turn: as many as a run's rows see. 0: a table has an entry for every
+ * page. */
 static uint32_t ring_pages(const struct executor *x, uint32_t g)
 {
     const uint64_t seen = kv_touched((uint64_t)x->program->groups[g].window + x->cap_all - 1);
     return x->program->groups[g].window && seen < kv_pages_of(x->o.context) ? (uint32_t)seen : 0;
 }
 
-static uint64_t layer_page_bytes(const struct tape_kv_layer *k) { return cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v); }
+static uint64_t layer_page_bytes(const struct tape_kv_layer *k)
+{
+    return cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);
+}
 
 static wk_status carve_cache(struct executor *x, struct cuda_carve *c, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(&p->kv_layers[i]);
+    for (uint32_t i = 0; i < p->n_kv_layers; i++)
+        x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(&p->kv_layers[i]);
     wk_status s = kv_pages(p, &x->o, x->plan.kv_page_bytes, x->plan.kv_pages, err);
-    for (uint32_t i = 0; !s && i < p->n_kv_layers; i++) x->cache[i] = carve(c, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(&p->kv_layers[i]));
+    for (uint32_t i = 0; !s && i < p->n_kv_layers; i++)
+        x->cache[i] = carve(c, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(&p->kv_layers[i]));
     return s;
 }
 
@@ -393,9 +466,12 @@ static void carve_inputs(struct executor *x, struct cuda_carve *c)
     p->pages = carve(c, (uint64_t)x->run_rows * x->page_stride, sizeof *p->pages);
     p->serial = carve(c, 1, sizeof *p->serial);
     p->ticket = carve(c, 1, sizeof *p->ticket);
-    for (uint32_t i = 0; i < p->n_turns; i++) p->turn[i].turn = carve(c, (uint64_t)x->cap_all * p->turn[i].n, 2 * sizeof(float));
+    for (uint32_t i = 0; i < p->n_turns; i++)
+        p->turn[i].turn = carve(c, (uint64_t)x->cap_all * p->turn[i].n, 2 * sizeof(float));
     for (uint32_t i = 0; i < p->n_offsets; i++) p->by_position[i].index = carve(c, x->cap_all, sizeof(uint32_t));
-    x->batch = (struct cuda_batch){ .token = p->token, .position = p->position, .row_seq = p->row_seq, .seq = p->seq, .lengths = p->lengths };
+    x->batch = (struct cuda_batch){
+        .token = p->token, .position = p->position, .row_seq = p->row_seq, .seq = p->seq, .lengths = p->lengths
+    };
     for (uint32_t g = 0; g < x->program->n_groups; g++) {
         x->batch.pages[g] = p->pages ? p->pages + x->page_offset[g] : NULL;
         x->batch.page_stride[g] = x->page_stride;
@@ -406,7 +482,8 @@ static void carve_activations(struct executor *x, struct cuda_carve *c)
 {
     const struct tape_program *p = x->program;
     memset(x->buffer_bytes, 0, p->n_buffers * sizeof *x->buffer_bytes);
-    for (uint32_t v = 0; v < p->n_values; v++) if (x->values[v].form) most(&x->buffer_bytes[p->values[v].buffer], value_bytes(x, v));
+    for (uint32_t v = 0; v < p->n_values; v++)
+        if (x->values[v].form) most(&x->buffer_bytes[p->values[v].buffer], value_bytes(x, v));
     for (uint32_t i = 0; i < p->n_buffers; i++) x->buffers[i] = carve(c, x->buffer_bytes[i], 1);
     for (uint32_t v = 0; v < p->n_values; v++) {
         struct cuda_value *y = &x->values[v];
@@ -458,7 +535,7 @@ wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
-/* ---- tables of rotations and positions ---------------------------------------------------------------------------------------- */
+/* ---- tables of rotations and positions ----------------------------------------------------------------- */
 
 /* Ropes of equal tables share their cosines and sines. */
 uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *op)
@@ -473,8 +550,11 @@ uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *op)
 static wk_status add_turn(struct executor *x, const struct tape_op *op, const struct wk_err *err)
 {
     if (cuda_turn_index(x, op) < x->prepare.n_turns) return WK_OK;
-    if (x->prepare.n_turns == PREPARE_TURNS) return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth table of rotations: cuda has room for %d", x->program->values[op->out].name, PREPARE_TURNS);
-    x->prepare.turn[x->prepare.n_turns++] = (struct prepare_turn){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
+    if (x->prepare.n_turns == PREPARE_TURNS)
+        return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth table of rotations: cuda has room for %d",
+                       x->program->values[op->out].name, PREPARE_TURNS);
+    x->prepare.turn[x->prepare.n_turns++] =
+        (struct prepare_turn){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
     return WK_OK;
 }
 
@@ -482,8 +562,11 @@ static wk_status add_offset(struct executor *x, const struct tape_op *op, const 
 {
     struct prepare *p = &x->prepare;
     if (op->u.embed.index != WK_BY_POSITION) return WK_OK;
-    for (uint32_t i = 0; i < p->n_offsets; i++) if (p->by_position[i].offset == op->u.embed.offset) return WK_OK;
-    if (p->n_offsets == PREPARE_OFFSETS) return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth offset of positions: cuda has room for %d", x->program->values[op->out].name, PREPARE_OFFSETS);
+    for (uint32_t i = 0; i < p->n_offsets; i++)
+        if (p->by_position[i].offset == op->u.embed.offset) return WK_OK;
+    if (p->n_offsets == PREPARE_OFFSETS)
+        return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth offset of positions: cuda has room for %d",
+                       x->program->values[op->out].name, PREPARE_OFFSETS);
     p->by_position[p->n_offsets++].offset = op->u.embed.offset;
     return WK_OK;
 }
@@ -492,10 +575,14 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
     for (uint32_t i = 0; i < p->n_ops; i++) {
-        wk_status s = p->ops[i].kind == WK_OP_ROPE ? add_turn(x, &p->ops[i], err) : p->ops[i].kind == WK_OP_EMBED ? add_offset(x, &p->ops[i], err) : WK_OK;
+        wk_status s = p->ops[i].kind == WK_OP_ROPE    ? add_turn(x, &p->ops[i], err)
+                      : p->ops[i].kind == WK_OP_EMBED ? add_offset(x, &p->ops[i], err)
+                                                      : WK_OK;
         if (s) return s;
     }
-    if (p->n_vocab >= PREPARE_LAST) return wk_fail(err, WK_UNSUPPORTED, "a vocabulary of %u ids: cuda expects fewer than %u", p->n_vocab, PREPARE_LAST);
+    if (p->n_vocab >= PREPARE_LAST)
+        return wk_fail(err, WK_UNSUPPORTED, "a vocabulary of %u ids: cuda expects fewer than %u", p->n_vocab,
+                       PREPARE_LAST);
     x->prepare.n_groups = p->n_groups;
     x->prepare.n_vocab = p->n_vocab;
     for (uint32_t g = 0; g < p->n_groups; g++) {
@@ -508,7 +595,7 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- all ----------------------------------------------------------------------------------------------- */
 
 static wk_status make_lists(struct executor *x, const struct wk_err *err)
 {
@@ -530,14 +617,17 @@ static wk_status make_lists(struct executor *x, const struct wk_err *err)
     for (uint32_t i = 0; i < STEP_QUEUE; i++) {
         x->pending[i].ids = cuda_list(x, x->o.max_sequences, sizeof *x->pending[i].ids);
         x->pending[i].failed = cuda_list(x, x->o.max_sequences, sizeof *x->pending[i].failed);
-        if (!x->pending[i].ids || !x->pending[i].failed) return wk_fail(err, WK_NO_MEMORY, "out of memory for the ids of %u sequences", x->o.max_sequences);
+        if (!x->pending[i].ids || !x->pending[i].failed)
+            return wk_fail(err, WK_NO_MEMORY, "out of memory for the ids of %u sequences", x->o.max_sequences);
     }
-    if (!x->loads || !x->vector_loads || !x->buffers || !x->buffer_bytes || !x->stages || !x->cache || !x->run.row_of || !x->run.wanted_of || !x->wanted_at || !x->slot_kind)
+    if (!x->loads || !x->vector_loads || !x->buffers || !x->buffer_bytes || !x->stages || !x->cache || !x->run.row_of ||
+        !x->run.wanted_of || !x->wanted_at || !x->slot_kind)
         return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
     return WK_OK;
 }
 
-wk_status cuda_executor_plan(const struct tape_program *program, const struct device_options *o, struct executor **out, const struct wk_err *err)
+wk_status cuda_executor_plan(const struct tape_program *program, const struct device_options *o, struct executor **out,
+                             const struct wk_err *err)
 {
     *out = NULL;
     wk_status s = check_options(program, o, err);
@@ -548,7 +638,9 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     x->program = program;
     x->o = *o;
     x->next_serial = x->oldest = 1;
-    for (uint32_t i = 0; i < program->n_ops; i++) if (program->ops[i].kind == WK_OP_OUTPUT && program->ops[i].u.output.what == WK_OUT_LOGITS) x->n_logits = program->n_vocab;
+    for (uint32_t i = 0; i < program->n_ops; i++)
+        if (program->ops[i].kind == WK_OP_OUTPUT && program->ops[i].u.output.what == WK_OUT_LOGITS)
+            x->n_logits = program->n_vocab;
     const uint32_t decoded = cuda_bucket(o->max_sequences), least = cuda_bucket(o->max_rows);
     x->run_rows = decoded > WK_CUDA_FEW ? decoded : WK_CUDA_FEW;
     const uint32_t bucket = least < x->run_rows ? least : x->run_rows;

@@ -1,6 +1,7 @@
 /* prefetch.c: brings a file into the page cache, and its pages into this process, while the device's context is made.
  *
- * Populating a mapping never raises SIGBUS: a file that was cut answers with an error, which the upload will meet again and report. */
+ * Populating a mapping never raises SIGBUS: a file that was cut answers with an error, which the upload will meet again
+ * and report. */
 #include "device/cuda/context.h"
 
 #include <pthread.h>
@@ -51,7 +52,8 @@ static void *read_ahead(void *arg)
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t first, end;
     while (!atomic_load_explicit(&p->stop, memory_order_relaxed) && next_piece(p, &first, &end)) {
-        first &= ~(page - 1); /* a page shared with the tensor before is populated twice: nothing happens the second time */
+        first &=
+            ~(page - 1); /* a page shared with the tensor before is populated twice: nothing happens the second time */
         if (madvise((void *)first, end - first, MADV_POPULATE_READ) != 0) return NULL;
     }
     return NULL;
@@ -66,7 +68,8 @@ struct cuda_prefetch *cuda_prefetch_begin(const struct gguf *file)
         free(p);
         return NULL;
     }
-    while (p->n_threads < PREFETCH_THREADS && pthread_create(&p->thread[p->n_threads], NULL, read_ahead, p) == 0) p->n_threads++;
+    while (p->n_threads < PREFETCH_THREADS && pthread_create(&p->thread[p->n_threads], NULL, read_ahead, p) == 0)
+        p->n_threads++;
     return p;
 }
 

@@ -1,13 +1,15 @@
-/* prepare.cu: a run's inputs from pinned memory to their fixed places. One block a row; block i also takes sequence i and its page tables.
+/* prepare.cu: a run's inputs from pinned memory to their fixed places. One block a row; block i also takes sequence i
+ * and its page tables.
  *
- * A graph cannot be given the place of its inputs, so the device counts runs: the block of run n lies at n % CUDA_RING. The last block to have read the
- * count moves it on; the next run begins after this one has ended, so nobody reads it meanwhile. No copy engine has to take turns with the kernels
- * between one graph and the next.
+ * A graph cannot be given the place of its inputs, so the device counts runs: the block of run n lies at n % CUDA_RING.
+ * The last block to have read the count moves it on; the next run begins after this one has ended, so nobody reads it
+ * meanwhile. No copy engine has to take turns with the kernels between one graph and the next.
  *
- * Nothing can start before this kernel has ended, so it makes one journey over the bus: every word that may be wanted is asked for at once, the page
- * tables' first entries before anybody knows how many there are. Meanwhile a generated row's rotations are made for the position behind the one that the
- * row had in the run before; if the row is at another, they are made again. All of that may pass while the run before still samples: only what is written, and the ids that were
- * sampled last, wait for its end. */
+ * Nothing can start before this kernel has ended, so it makes one journey over the bus: every word that may be wanted
+ * is asked for at once, the page tables' first entries before anybody knows how many there are. Meanwhile a generated
+ * row's rotations are made for the position behind the one that the row had in the run before; if the row is at
+ * another, they are made again. All of that may pass while the run before still samples: only what is written, and the
+ * ids that were sampled last, wait for its end. */
 #include "device/cuda/prepare.h"
 
 #include <worker/cuda/act.cuh>
@@ -48,21 +50,27 @@ static __device__ __noinline__ float2 turn_by(double angle, double mscale)
     sincos(angle, &s, &c);
     return make_float2((float)(mscale * c), (float)(mscale * s));
 }
-static __device__ __forceinline__ float2 turn_at(const struct prepare_turn &turn, uint32_t i, uint32_t position) { return turn_by((double)position * turn.freq[i], turn.mscale); }
+static __device__ __forceinline__ float2 turn_at(const struct prepare_turn &turn, uint32_t i, uint32_t position)
+{
+    return turn_by((double)position * turn.freq[i], turn.mscale);
+}
 
 /* ahead: the thread's first value of the first table; made: it is there. */
-static __device__ __forceinline__ void put_turns(const struct prepare &p, uint32_t row, uint32_t position, float2 ahead, bool made)
+static __device__ __forceinline__ void put_turns(const struct prepare &p, uint32_t row, uint32_t position, float2 ahead,
+                                                 bool made)
 {
 #pragma unroll 1
     for (uint32_t t = 0; t < p.n_turns; t++, made = false) {
         float2 *y = (float2 *)p.turn[t].turn + (uint64_t)row * p.turn[t].n;
 #pragma unroll 1
-        for (uint32_t i = threadIdx.x; i < p.turn[t].n; i += THREADS, made = false) y[i] = made ? ahead : turn_at(p.turn[t], i, position);
+        for (uint32_t i = threadIdx.x; i < p.turn[t].n; i += THREADS, made = false)
+            y[i] = made ? ahead : turn_at(p.turn[t], i, position);
     }
 }
 
 /* early: entry threadIdx.x of the host's table. */
-static __device__ __forceinline__ void put_pages(const struct prepare &p, uint32_t row, const uint32_t *table, uint32_t end, uint32_t early)
+static __device__ __forceinline__ void put_pages(const struct prepare &p, uint32_t row, const uint32_t *table,
+                                                 uint32_t end, uint32_t early)
 {
     uint32_t first = 0; /* entry of the host's table at which the group's begin */
 #pragma unroll 1
@@ -84,9 +92,13 @@ static __device__ __forceinline__ void count_run(const struct prepare &p, uint32
     *p.serial = serial;
 }
 
-static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_constant__ struct prepare p, uint32_t seqs)
+static __global__ void __launch_bounds__(THREADS)
+    prepare_kernel(const __grid_constant__ struct prepare p, uint32_t seqs)
 {
-    __shared__ union { uint32_t word[WORDS]; struct prepare_line of; } in;
+    __shared__ union {
+        uint32_t word[WORDS];
+        struct prepare_line of;
+    } in;
     const uint32_t row = blockIdx.x, i = threadIdx.x;
     wk_release();
     const uint32_t next = *(volatile uint32_t *)(p.position + row) + 1, serial = *(volatile uint32_t *)p.serial + 1;
@@ -111,7 +123,8 @@ static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_co
     if (in.of.seq.n_rows) put_pages(p, row, table, in.of.seq.position + in.of.seq.n_rows, early);
 }
 
-wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool dependent, void *stream, const struct wk_err *err)
+wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool dependent, void *stream,
+                       const struct wk_err *err)
 {
     return cuda_launch("prepare", prepare_kernel, dim3(rows), dim3(THREADS), 0, dependent, stream, err, *p, seqs);
 }

@@ -1,5 +1,6 @@
-/* prepare.h: the first kernel of every run: takes the run's inputs out of the ring in pinned memory into the fixed addresses that all other
- * kernels read, puts the last sampled ids in the place of TOKEN_LAST, and makes the tables of rotations. */
+/* prepare.h: the first kernel of every run: takes the run's inputs out of the ring in pinned memory into the fixed
+ * addresses that all other kernels read, puts the last sampled ids in the place of TOKEN_LAST, and makes the tables of
+ * rotations. */
 #ifndef CORE_DEVICE_CUDA_PREPARE_H
 #define CORE_DEVICE_CUDA_PREPARE_H
 
@@ -22,42 +23,65 @@ extern "C" {
 
 enum { PREPARE_TURNS = 4, PREPARE_OFFSETS = 4 };
 
-/* One run's inputs as the host writes them: struct prepare_line line[]; uint32_t pages[seqs][table]: the tables of a sequence's groups one behind the other without gaps, as many
- * entries of each as prepare_pages says. No array is needed to find what is wanted of another, so the device asks for all at once. Lines and tables begin at multiples of 64 bytes: blocks
- * that read of the same 64 bytes of pinned memory wait for each other, a microsecond each. Offsets by the capacities; bytes: of a block. */
+/* One run's inputs as the host writes them: struct prepare_line line[]; uint32_t pages[seqs][table]: the tables of a
+ * sequence's groups one behind the other without gaps, as many entries of each as prepare_pages says. No array is
+ * needed to find what is wanted of another, so the device asks for all at once. Lines and tables begin at multiples of
+ * 64 bytes: blocks that read of the same 64 bytes of pinned memory wait for each other, a microsecond each. Offsets by
+ * the capacities; bytes: of a block. */
 struct prepare_row {
-    uint32_t token;              /* or PREPARE_LAST | slot: the id that was sampled last for it */
+    uint32_t token; /* or PREPARE_LAST | slot: the id that was sampled last for it */
     uint32_t position;
-    int32_t seq;                 /* CUDA_PADDING: none */
-    uint32_t wanted;             /* an entry of the list of wanted rows; it has nothing to do with this row */
+    int32_t seq;     /* CUDA_PADDING: none */
+    uint32_t wanted; /* an entry of the list of wanted rows; it has nothing to do with this row */
 };
 #define PREPARE_LAST 0x80000000u /* no id is that large */
-struct prepare_line { struct prepare_row row; struct cuda_seq seq, sampled; struct cuda_lengths lengths; }; /* the i-th of each; lengths: in the line of the first of WK_CUDA_FEW sequences */
-struct prepare_layout { uint64_t pages, bytes; uint32_t table; }; /* table: entries */
+struct prepare_line {
+    struct prepare_row row;
+    struct cuda_seq seq, sampled;
+    struct cuda_lengths lengths;
+}; /* the i-th of each; lengths: in the line of the first of WK_CUDA_FEW sequences */
+struct prepare_layout {
+    uint64_t pages, bytes;
+    uint32_t table;
+}; /* table: entries */
 struct prepare_layout prepare_layout(uint32_t rows, uint32_t seqs, uint32_t page_stride);
 
-struct prepare_turn { const double *freq; float *turn; double mscale; uint32_t n, pad; }; /* turn [rows][n][2] = mscale x cos, mscale x sin of position x freq: F64, rounded once */
+struct prepare_turn {
+    const double *freq;
+    float *turn;
+    double mscale;
+    uint32_t n, pad;
+}; /* turn [rows][n][2] = mscale x cos, mscale x sin of position x freq: F64, rounded once */
 struct prepare {
-    uint32_t *serial;            /* of the run before, then of this one */
-    uint32_t *ticket;            /* 0 between runs */
-    const uint8_t *ring;         /* [CUDA_RING] blocks of layout.bytes, pinned memory as the device sees it */
+    uint32_t *serial;    /* of the run before, then of this one */
+    uint32_t *ticket;    /* 0 between runs */
+    const uint8_t *ring; /* [CUDA_RING] blocks of layout.bytes, pinned memory as the device sees it */
     struct prepare_layout layout;
     uint32_t *token, *position, *wanted, *pages; /* position: also read, as what the run before left */
     int32_t *row_seq;
     struct cuda_seq *seq, *sampled;
     struct cuda_lengths *lengths;
-    const uint32_t *last;        /* sampled ids by slot */
+    const uint32_t *last; /* sampled ids by slot */
     uint32_t n_vocab, page_stride, n_groups, n_turns, n_offsets;
-    uint32_t page_offset[TAPE_MAX_GROUPS], ring_pages[TAPE_MAX_GROUPS]; /* of a sequence's tables; ring_pages: entries that are used in turn, or 0 */
+    uint32_t page_offset[TAPE_MAX_GROUPS],
+        ring_pages[TAPE_MAX_GROUPS]; /* of a sequence's tables; ring_pages: entries that are used in turn, or 0 */
     struct prepare_turn turn[PREPARE_TURNS];
-    struct { uint32_t offset; uint32_t *index; } by_position[PREPARE_OFFSETS]; /* index[r] = position + offset: rows of a table of positions */
+    struct {
+        uint32_t offset;
+        uint32_t *index;
+    } by_position[PREPARE_OFFSETS]; /* index[r] = position + offset: rows of a table of positions */
 };
 /* Entries of a table that a sequence has at the end of its rows. */
-static inline PREPARE_BOTH uint32_t prepare_pages(uint32_t ring_pages, uint32_t end) { return ring_pages ? ring_pages : (end + KV_PAGE - 1) / KV_PAGE; }
+static inline PREPARE_BOTH uint32_t prepare_pages(uint32_t ring_pages, uint32_t end)
+{
+    return ring_pages ? ring_pages : (end + KV_PAGE - 1) / KV_PAGE;
+}
 
-/* What follows may depend on it, and lets the next launch begin only when it has waited itself: so everything later may read these inputs at once. dependent: what precedes it is
- * the sampler of the run before; the inputs have to be in the ring by then. seqs <= rows. */
-wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool dependent, void *stream, const struct wk_err *err);
+/* What follows may depend on it, and lets the next launch begin only when it has waited itself: so everything later may
+ * read these inputs at once. dependent: what precedes it is the sampler of the run before; the inputs have to be in the
+ * ring by then. seqs <= rows. */
+wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool dependent, void *stream,
+                       const struct wk_err *err);
 
 /* Writes the serial of the run to a mapped word: how the host sees that a run without sampled rows has ended. */
 wk_status cuda_mark(const uint32_t *serial, uint32_t *mark, void *stream, const struct wk_err *err);

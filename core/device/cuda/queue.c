@@ -1,7 +1,8 @@
 /* queue.c: sampled steps: enqueued by submit, their ids read from the mapped ring by collect.
  *
- * The device writes each id together with the serial of its run, so the host sees a run's end without asking the driver: it looks at
- * memory, and only every millisecond asks whether the stream still lives. A run without wanted rows leaves its serial in a word instead. */
+ * The device writes each id together with the serial of its run, so the host sees a run's end without asking the
+ * driver: it looks at memory, and only every millisecond asks whether the stream still lives. A run without wanted rows
+ * leaves its serial in a word instead. */
 #include "device/cuda/executor.h"
 
 #include <cuda_runtime_api.h>
@@ -12,10 +13,12 @@ enum { ASK_NS = 1000000 };
 
 static wk_status dead(const struct executor *x, const struct wk_err *err)
 {
-    return cuda_device_dead(x->device) ? cuda_check(x->device, (int)cudaErrorUnknown, "an earlier error ended this device's context", err) : WK_OK;
+    return cuda_device_dead(x->device)
+               ? cuda_check(x->device, (int)cudaErrorUnknown, "an earlier error ended this device's context", err)
+               : WK_OK;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------------------- */
 
 static uint64_t now_ns(void)
 {
@@ -37,7 +40,8 @@ static bool ended(const struct executor *x, uint32_t serial)
 {
     const struct run_record *r = &x->records[serial % CUDA_RING];
     if (!r->few && !r->n_sampled) return (int32_t)(__atomic_load_n(x->mark, __ATOMIC_ACQUIRE) - serial) >= 0;
-    for (uint32_t i = 0; i < (r->n_sampled ? r->n_sampled : 1); i++) if (result_at(x, serial, i).serial != serial) return false;
+    for (uint32_t i = 0; i < (r->n_sampled ? r->n_sampled : 1); i++)
+        if (result_at(x, serial, i).serial != serial) return false;
     return true;
 }
 
@@ -55,7 +59,8 @@ static wk_status wait_for(struct executor *x, uint32_t serial, const struct wk_e
         if (code == cudaErrorNotReady) continue;
         if (code) return cuda_check(x->device, (int)code, "a submitted step", err);
         /* The stream is done; what it wrote is on its way at most. */
-        if (cudaStreamSynchronize(x->stream) == cudaSuccess && !ended(x, serial)) return wk_fail(err, WK_INTERNAL, "run %u ended without its ids", serial);
+        if (cudaStreamSynchronize(x->stream) == cudaSuccess && !ended(x, serial))
+            return wk_fail(err, WK_INTERNAL, "run %u ended without its ids", serial);
     }
     return WK_OK;
 }
@@ -89,13 +94,15 @@ wk_status cuda_drain(struct executor *x, const struct wk_err *err)
     return s;
 }
 
-/* ---- samplers --------------------------------------------------------------------------------------------------------------------- */
+/* ---- samplers ------------------------------------------------------------------------------------------ */
 
-wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, const struct wk_err *err)
+wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends,
+                        uint32_t n_ends, const struct wk_err *err)
 {
     wk_status s = dead(x, err);
     if (!s && !x->sampler) return wk_fail(err, WK_INVALID, "the tape has no logits to sample from");
-    if (!s && slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "slot %u: there are %u", slot, x->o.max_sequences);
+    if (!s && slot >= x->o.max_sequences)
+        return wk_fail(err, WK_INVALID, "slot %u: there are %u", slot, x->o.max_sequences);
     if (!s) s = sampler_check(p, x->program->n_vocab, err);
     if (!s) s = cuda_launch_held(x, err);
     if (!s) s = cuda_sampler_set(x->sampler, slot, p, ends, n_ends, x->stream, err);
@@ -103,7 +110,7 @@ wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_
     return s;
 }
 
-/* ---- submit ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- submit -------------------------------------------------------------------------------------------- */
 
 static enum cuda_sample_kind kind_of(const struct executor *x, const struct step *s, const struct run *r)
 {
@@ -142,7 +149,8 @@ static void record(struct executor *x, uint32_t step)
 static wk_status give_up(struct executor *x, wk_status s)
 {
     const uint32_t step = (x->first_pending + x->n_pending) % STEP_QUEUE, failed = x->next_serial - 1;
-    for (uint32_t i = x->oldest; i != x->next_serial; i++) if (x->records[i % CUDA_RING].step == step) x->records[i % CUDA_RING].step = TAPE_NONE;
+    for (uint32_t i = x->oldest; i != x->next_serial; i++)
+        if (x->records[i % CUDA_RING].step == step) x->records[i % CUDA_RING].step = TAPE_NONE;
     /* Older steps first: the run that failed has no end to wait for. */
     while (x->oldest != failed && !harvest(x, NULL)) continue;
     cuda_resync(x);
@@ -155,7 +163,8 @@ wk_status cuda_submit(struct executor *x, const struct step *step, const struct 
     if (!s && x->tap) return wk_fail(err, WK_INVALID, "taps see steps with logits alone");
     if (!s) s = cuda_check_step(x, step, true, err);
     if (s) return s;
-    if (x->n_pending == STEP_QUEUE) return wk_fail(err, WK_INVALID, "%d steps are under way already: collect one first", STEP_QUEUE);
+    if (x->n_pending == STEP_QUEUE)
+        return wk_fail(err, WK_INVALID, "%d steps are under way already: collect one first", STEP_QUEUE);
     const uint32_t at = (x->first_pending + x->n_pending) % STEP_QUEUE;
     struct pending_step *p = &x->pending[at];
     p->n_seqs = step->n_seqs;

@@ -1,4 +1,5 @@
-/* read_all.cuh: a kernel that reads memory and does nothing else: how fast that goes is what decode is measured by, in the worker and in benchmarks. */
+/* read_all.cuh: a kernel that reads memory and does nothing else: how fast that goes is what decode is measured by, in
+ * the worker and in benchmarks. */
 #ifndef WORKER_CUDA_READ_ALL_CUH
 #define WORKER_CUDA_READ_ALL_CUH
 

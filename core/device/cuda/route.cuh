@@ -1,6 +1,7 @@
 /* route.cuh: the choice of a row's k experts from its logits.
  *
- * A lane knows the best of the experts that it looks after; the warp picks the best of those k times, and whose was picked looks again. */
+ * A lane knows the best of the experts that it looks after; the warp picks the best of those k times, and whose was
+ * picked looks again. */
 #ifndef CORE_DEVICE_CUDA_ROUTE_CUH
 #define CORE_DEVICE_CUDA_ROUTE_CUH
 
@@ -8,10 +9,16 @@
 
 #include "device/cuda/row.cuh"
 
-struct route_choice { uint32_t experts, k, score; float scale; };
+struct route_choice {
+    uint32_t experts, k, score;
+    float scale;
+};
 
 /* Where the choice is made: keys and logits of a row, [experts rounded up to 32]. */
-struct route_space { uint32_t *keys; float *logits; };
+struct route_space {
+    uint32_t *keys;
+    float *logits;
+};
 static __host__ __device__ inline uint32_t route_padded(uint32_t experts) { return (experts + 31) & ~31u; }
 
 /* Orders as numbers do: -0 as 0; a NaN above all, so that it is picked and its row's weights show it. At least 1. */
@@ -23,7 +30,9 @@ static __device__ __forceinline__ uint32_t key_of(float x)
 }
 
 /* The best of a thread's experts that are left, of equals the first; key 0: none is. */
-struct route_best { uint32_t key, expert; };
+struct route_best {
+    uint32_t key, expert;
+};
 static __device__ __forceinline__ route_best best_of(const uint32_t *keys, uint32_t experts, uint32_t lane)
 {
     route_best best = { 0, 0 };
@@ -34,7 +43,9 @@ static __device__ __forceinline__ route_best best_of(const uint32_t *keys, uint3
 }
 
 /* Thread t of `threads`: logits logit(e) and their keys to where the choice is made. */
-template <class Logit> static __device__ __forceinline__ route_best route_keys(uint32_t experts, const struct route_space &s, Logit logit, uint32_t t, uint32_t threads)
+template <class Logit>
+static __device__ __forceinline__ route_best route_keys(uint32_t experts, const struct route_space &s, Logit logit,
+                                                        uint32_t t, uint32_t threads)
 {
     route_best best = { 0, 0 };
 #pragma unroll 1
@@ -49,15 +60,20 @@ template <class Logit> static __device__ __forceinline__ route_best route_keys(u
 }
 
 /* A row's picks: the first, and this lane's: pick `lane` and pick lane + 32. */
-struct route_picks { uint32_t first, own[2]; };
+struct route_picks {
+    uint32_t first, own[2];
+};
 
-/* By a warp; best: of the experts e with e % 32 == lane. What was picked has no key any more, where there are more than 32. */
-static __device__ __forceinline__ route_picks pick_experts(const struct route_choice &c, route_best best, uint32_t *keys, uint32_t lane)
+/* By a warp; best: of the experts e with e % 32 == lane. What was picked has no key any more, where there are more
+ * than 32. */
+static __device__ __forceinline__ route_picks pick_experts(const struct route_choice &c, route_best best,
+                                                           uint32_t *keys, uint32_t lane)
 {
     route_picks picks = {};
 #pragma unroll 1
     for (uint32_t i = 0; i < c.k; i++) {
-        const uint32_t top = __reduce_max_sync(0xffffffffu, best.key), expert = __reduce_min_sync(0xffffffffu, best.key == top ? best.expert : UINT32_MAX);
+        const uint32_t top = __reduce_max_sync(0xffffffffu, best.key),
+                       expert = __reduce_min_sync(0xffffffffu, best.key == top ? best.expert : UINT32_MAX);
         if (i == 0) picks.first = expert;
         if (i == lane) picks.own[0] = expert;
         if (i == lane + 32) picks.own[1] = expert;
@@ -73,7 +89,8 @@ static __device__ __forceinline__ route_picks pick_experts(const struct route_ch
 }
 
 /* out: k weights, k ids. By a warp. */
-static __device__ __forceinline__ void weigh_experts(const struct route_choice &c, const route_picks &picks, const float *logits, float *out, uint32_t lane)
+static __device__ __forceinline__ void weigh_experts(const struct route_choice &c, const route_picks &picks,
+                                                     const float *logits, float *out, uint32_t lane)
 {
     const float top = logits[picks.first];
     float weight[2] = { 0.0f, 0.0f };

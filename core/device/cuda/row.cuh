@@ -1,8 +1,8 @@
 /* row.cuh: what kernels over rows share: where a row is read from, four values at a time, and where four results go.
  *
  * A thread holds four neighbouring values, so a run of 16 is four neighbouring lanes: partials come out of the
- * functions of worker/cuda/act.cuh, whatever the size of a block. All rows are read past L1 (__ldcg): under programmatic dependent launch the
- * kernel that wrote them may have run on the same multiprocessor a moment ago. */
+ * functions of worker/cuda/act.cuh, whatever the size of a block. All rows are read past L1 (__ldcg): under
+ * programmatic dependent launch the kernel that wrote them may have run on the same multiprocessor a moment ago. */
 #ifndef CORE_DEVICE_CUDA_ROW_CUH
 #define CORE_DEVICE_CUDA_ROW_CUH
 
@@ -11,7 +11,7 @@
 
 #include "device/cuda/kernels.h"
 
-/* ---- reading ------------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* Row r is x + (index ? index[r] : r / repeat) * stride. */
 struct row_source {
@@ -36,23 +36,31 @@ static inline struct row_source source_of(const struct cuda_rows *r)
     return s;
 }
 
-__device__ __forceinline__ uint32_t source_index(const struct row_source &s, uint32_t r) { return s.index ? s.index[r] : s.repeat == 1 ? r : r / s.repeat; }
-__device__ __forceinline__ const float *source_row(const struct row_source &s, uint32_t r) { return s.x + source_index(s, r) * s.stride; }
+__device__ __forceinline__ uint32_t source_index(const struct row_source &s, uint32_t r)
+{
+    return s.index ? s.index[r] : s.repeat == 1 ? r : r / s.repeat;
+}
+__device__ __forceinline__ const float *source_row(const struct row_source &s, uint32_t r)
+{
+    return s.x + source_index(s, r) * s.stride;
+}
 
-/* Values [0, 4) of p, of which `left` exist; the others are 0. WHOLE, here and below: widths are multiples of 4 and all rows 16-byte aligned, so
- * that four values exist or none. */
+/* Values [0, 4) of p, of which `left` exist; the others are 0. WHOLE, here and below: widths are multiples of 4 and all
+ * rows 16-byte aligned, so that four values exist or none. */
 template <bool WHOLE> __device__ __forceinline__ float4 load4(const float *p, uint32_t left, bool wide)
 {
     if (WHOLE) return left ? __ldcg((const float4 *)p) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (wide && left >= 4) return __ldcg((const float4 *)p);
-    return make_float4(left > 0 ? __ldcg(p) : 0.0f, left > 1 ? __ldcg(p + 1) : 0.0f, left > 2 ? __ldcg(p + 2) : 0.0f, left > 3 ? __ldcg(p + 3) : 0.0f);
+    return make_float4(left > 0 ? __ldcg(p) : 0.0f, left > 1 ? __ldcg(p + 1) : 0.0f, left > 2 ? __ldcg(p + 2) : 0.0f,
+                       left > 3 ? __ldcg(p + 3) : 0.0f);
 }
 /* The same of a vector that no kernel writes. */
 template <bool WHOLE> __device__ __forceinline__ float4 constant4(const float *p, uint32_t left, bool wide)
 {
     if (WHOLE) return left ? __ldg((const float4 *)p) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (wide && left >= 4) return __ldg((const float4 *)p);
-    return make_float4(left > 0 ? __ldg(p) : 0.0f, left > 1 ? __ldg(p + 1) : 0.0f, left > 2 ? __ldg(p + 2) : 0.0f, left > 3 ? __ldg(p + 3) : 0.0f);
+    return make_float4(left > 0 ? __ldg(p) : 0.0f, left > 1 ? __ldg(p + 1) : 0.0f, left > 2 ? __ldg(p + 2) : 0.0f,
+                       left > 3 ? __ldg(p + 3) : 0.0f);
 }
 __device__ __forceinline__ uint32_t act_width(uint32_t k) { return (k + 31u) & ~31u; } /* wk_act_k */
 __device__ __forceinline__ uint32_t left_of(uint32_t width, uint32_t e) { return e < width ? width - e : 0; }
@@ -73,7 +81,7 @@ template <bool WHOLE> __device__ __forceinline__ float4 within(float4 v, uint32_
     return left >= 4 ? v : make_float4(left > 0 ? v.x : 0.0f, left > 1 ? v.y : 0.0f, left > 2 ? v.z : 0.0f, 0.0f);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 /* F32 rows and their partials, an act, or both. */
 struct row_sink {
@@ -102,7 +110,10 @@ static inline uint32_t sink_width(const struct row_sink *s) { return s->act ? wk
 /* Four values of an act. */
 __device__ __forceinline__ void store_act4(__half *at, float4 v, uint32_t shift)
 {
-    union { __half2 h[2]; uint2 u; } both;
+    union {
+        __half2 h[2];
+        uint2 u;
+    } both;
     both.h[0] = wk_act_half2(v.x, v.y, shift);
     both.h[1] = wk_act_half2(v.z, v.w, shift);
     *(uint2 *)at = both.u;
@@ -117,7 +128,8 @@ __device__ __forceinline__ void act4(const struct row_sink &s, uint32_t r, uint3
     if (e < k) store_act4(act_at(s, r, k, e), v, s.shift);
 }
 
-/* Values [e, e + 4) of row r, e a multiple of 4; 0 past the width. By whole warps with e growing by 4 from lane to lane. */
+/* Values [e, e + 4) of row r, e a multiple of 4; 0 past the width. By whole warps with e growing by 4 from lane to
+ * lane. */
 template <bool WHOLE> __device__ __forceinline__ void sink4(const struct row_sink &s, uint32_t r, uint32_t e, float4 v)
 {
     if (s.y) {
@@ -141,7 +153,7 @@ template <bool WHOLE> __device__ __forceinline__ void sink4(const struct row_sin
     if (s.act) act4(s, r, act_width(s.width), e, v);
 }
 
-/* ---- launches ------------------------------------------------------------------------------------------------------ */
+/* ---- launches ------------------------------------------------------------------------------------------ */
 
 static inline wk_status check_rows(const char *what, uint32_t rows, uint32_t width, const struct wk_err *err)
 {
@@ -161,7 +173,8 @@ static inline wk_status check_grid(const char *what, uint64_t blocks, const stru
     return blocks <= INT32_MAX ? WK_OK : wk_fail(err, WK_INTERNAL, "%s: %llu blocks", what, (unsigned long long)blocks);
 }
 
-/* norm.cu: runs of `width` values, `runs` of them in a row one after the other, each normed by itself. More than one: F32 alone, no partials. */
+/* norm.cu: runs of `width` values, `runs` of them in a row one after the other, each normed by itself. More than one:
+ * F32 alone, no partials. */
 struct norm_launch {
     bool dependent;
     uint32_t rows, runs, width, norm;
@@ -182,7 +195,10 @@ struct element_launch {
     struct row_source a, b, residual;
     const float *a_bias, *b_bias;
     bool b_single; /* b is one value a row */
-    struct { uint32_t fn; float p; } map[4];
+    struct {
+        uint32_t fn;
+        float p;
+    } map[4];
     struct row_sink out;
 };
 wk_status element_rows(const char *what, const struct element_launch *e, void *stream, const struct wk_err *err);

@@ -1,4 +1,5 @@
-/* rows.cu: conversions and operations that stand alone: each becomes one launch of norm.cu, of finish.cu or of the small kernel here (rotations). */
+/* rows.cu: conversions and operations that stand alone: each becomes one launch of norm.cu, of finish.cu or of the
+ * small kernel here (rotations). */
 #include "device/cuda/row.cuh"
 
 #include "device/cuda/launch.cuh"
@@ -7,7 +8,9 @@ wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct 
 {
     wk_status status = check_rows("convert", c->rows, c->width, err);
     if (status != WK_OK) return status;
-    if (c->norm > CUDA_NORM_LAYER || c->shift > 126 || (!c->act && !c->y)) return wk_fail(err, WK_INTERNAL, "convert: norm %u, shift %u, %s", c->norm, c->shift, c->act || c->y ? "an output" : "no output");
+    if (c->norm > CUDA_NORM_LAYER || c->shift > 126 || (!c->act && !c->y))
+        return wk_fail(err, WK_INTERNAL, "convert: norm %u, shift %u, %s", c->norm, c->shift,
+                       c->act || c->y ? "an output" : "no output");
     struct row_sink out = sink_act(c->act, c->shift, c->width);
     out.by_runs = c->by_runs;
     out.y = c->y;
@@ -36,7 +39,7 @@ wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct 
     return norm_rows("convert", &n, stream, err);
 }
 
-/* ---- one operation alone -------------------------------------------------------------------------------------------- */
+/* ---- one operation alone ------------------------------------------------------------------------------- */
 
 enum { THREADS = 128 };
 
@@ -47,7 +50,8 @@ struct rope_launch {
     struct row_sink out;
 };
 
-static __device__ __forceinline__ float turned(const struct rope_launch &p, const float *x, const float2 *turn, uint32_t e)
+static __device__ __forceinline__ float turned(const struct rope_launch &p, const float *x, const float2 *turn,
+                                               uint32_t e)
 {
     const uint32_t j = e % p.head; /* within the head */
     if (j >= 2 * p.n) return __ldcg(x + e);
@@ -66,22 +70,34 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(const __grid_const
     if (row >= p.rows) return;
     const float *x = source_row(p.x, row);
     const float2 *turn = p.turn + (uint64_t)(row / p.repeat) * p.n;
-    float4 v = make_float4(left > 0 ? turned(p, x, turn, e) : 0.0f, left > 1 ? turned(p, x, turn, e + 1) : 0.0f, left > 2 ? turned(p, x, turn, e + 2) : 0.0f,
-                           left > 3 ? turned(p, x, turn, e + 3) : 0.0f);
+    float4 v = make_float4(left > 0 ? turned(p, x, turn, e) : 0.0f, left > 1 ? turned(p, x, turn, e + 1) : 0.0f,
+                           left > 2 ? turned(p, x, turn, e + 2) : 0.0f, left > 3 ? turned(p, x, turn, e + 3) : 0.0f);
     if (p.residual.x) v = add4(v, load4<false>(source_row(p.residual, row) + e, left, p.residual.wide));
     sink4<false>(p.out, row, e, v);
 }
 
-static wk_status alone_rope(const struct cuda_alone *a, const struct row_sink *out, void *stream, const struct wk_err *err)
+static wk_status alone_rope(const struct cuda_alone *a, const struct row_sink *out, void *stream,
+                            const struct wk_err *err)
 {
     const uint32_t head = a->op->u.rope.head, n = a->op->u.rope.n;
-    if (!head || a->width % head || 2 * n > head || !a->turn) return wk_fail(err, WK_INTERNAL, "rope alone: %u pairs of heads of %u in rows of %u", n, head, a->width);
+    if (!head || a->width % head || 2 * n > head || !a->turn)
+        return wk_fail(err, WK_INTERNAL, "rope alone: %u pairs of heads of %u in rows of %u", n, head, a->width);
     if (a->y == a->x[0].x) return wk_fail(err, WK_INTERNAL, "rope alone: in place");
-    const struct rope_launch p = { source_of(&a->x[0]), source_of(&a->residual), (const float2 *)a->turn, head, a->op->u.rope.style, n, a->slots, a->rows, *out };
-    return cuda_launch("rope alone", rope_kernel, row_grid(a->rows, (a->width + 4 * THREADS - 1) / (4 * THREADS)), THREADS, 0, a->dependent, stream, err, p);
+    const struct rope_launch p = { source_of(&a->x[0]),
+                                   source_of(&a->residual),
+                                   (const float2 *)a->turn,
+                                   head,
+                                   a->op->u.rope.style,
+                                   n,
+                                   a->slots,
+                                   a->rows,
+                                   *out };
+    return cuda_launch("rope alone", rope_kernel, row_grid(a->rows, (a->width + 4 * THREADS - 1) / (4 * THREADS)),
+                       THREADS, 0, a->dependent, stream, err, p);
 }
 
-static wk_status alone_norm(const struct cuda_alone *a, const struct row_sink *out, void *stream, const struct wk_err *err)
+static wk_status alone_norm(const struct cuda_alone *a, const struct row_sink *out, void *stream,
+                            const struct wk_err *err)
 {
     const uint32_t group = a->op->u.norm.group ? a->op->u.norm.group : a->width;
     if (a->width % group) return wk_fail(err, WK_INTERNAL, "norm alone: groups of %u in rows of %u", group, a->width);
@@ -100,7 +116,8 @@ static wk_status alone_norm(const struct cuda_alone *a, const struct row_sink *o
     return norm_rows("norm alone", &n, stream, err);
 }
 
-static wk_status alone_elements(const struct cuda_alone *a, const struct row_sink *out, void *stream, const struct wk_err *err)
+static wk_status alone_elements(const struct cuda_alone *a, const struct row_sink *out, void *stream,
+                                const struct wk_err *err)
 {
     const struct tape_op *op = a->op;
     struct element_launch e = {};
@@ -138,7 +155,8 @@ wk_status cuda_alone(const struct cuda_alone *a, void *stream, const struct wk_e
 {
     wk_status status = check_rows("an operation alone", a->rows, a->width, err);
     if (status != WK_OK) return status;
-    if (!a->slots || a->rows % a->slots) return wk_fail(err, WK_INTERNAL, "an operation alone: %u rows of %u slots", a->rows, a->slots);
+    if (!a->slots || a->rows % a->slots)
+        return wk_fail(err, WK_INTERNAL, "an operation alone: %u rows of %u slots", a->rows, a->slots);
     const struct row_sink out = sink_f32(a->y, a->y_stride, a->part, a->width);
     switch (a->op->kind) {
     case WK_OP_NORM: return alone_norm(a, &out, stream, err);

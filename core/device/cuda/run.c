@@ -1,7 +1,7 @@
 /* run.c: cuts a step into runs and writes their inputs into the ring.
  *
- * What the caller gave is checked before anything is changed. Generated rows come first, in runs padded to a bucket of rows; then
- * prompts. The rows of one sequence follow each other in order within a run and from run to run. */
+ * What the caller gave is checked before anything is changed. Generated rows come first, in runs padded to a bucket of
+ * rows; then prompts. The rows of one sequence follow each other in order within a run and from run to run. */
 #include "device/cuda/executor.h"
 
 #include <cuda_runtime_api.h>
@@ -10,43 +10,58 @@
 #include "device/kv_pages.h"
 #include "device/step_check.h"
 
-/* ---- checks -------------------------------------------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------------------- */
 
 static wk_status check_wanted(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
 {
     uint32_t seq = 0;
-    if (s->n_wanted > x->o.max_wanted) return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
+    if (s->n_wanted > x->o.max_wanted)
+        return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
     for (uint32_t i = 0; i < s->n_wanted; i++) {
         if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1]))
-            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i], s->n_rows);
+            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i],
+                           s->n_rows);
         while (seq < s->n_seqs && s->seqs[seq].row + s->seqs[seq].n_rows <= s->wanted[i]) seq++;
         if (sampled && s->wanted[i] != s->seqs[seq].row + s->seqs[seq].n_rows - 1)
-            return wk_fail(err, WK_INVALID, "wanted row %u is %u: only the last row of a sequence can be sampled", i, s->wanted[i]);
+            return wk_fail(err, WK_INVALID, "wanted row %u is %u: only the last row of a sequence can be sampled", i,
+                           s->wanted[i]);
     }
-    if (s->n_wanted && !x->n_logits) return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_wanted);
-    if (s->n_wanted && !sampled && !s->logits) return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
+    if (s->n_wanted && !x->n_logits)
+        return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_wanted);
+    if (s->n_wanted && !sampled && !s->logits)
+        return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
     return WK_OK;
 }
 
 wk_status cuda_check_step(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
 {
-    if (s->n_rows < 1 || s->n_rows > x->o.max_rows) return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
-    if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences) return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
+    if (s->n_rows < 1 || s->n_rows > x->o.max_rows)
+        return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
+    if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences)
+        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
     wk_status sequences = step_check_sequences(x->program, &x->o, x->plan.kv_pages, s, err);
     if (sequences) return sequences;
     for (uint32_t i = 0; sampled && i < s->n_seqs; i++)
-        if (s->seqs[i].slot >= x->o.max_sequences) return wk_fail(err, WK_INVALID, "sequence %u: slot %u: there are %u", i, s->seqs[i].slot, x->o.max_sequences);
+        if (s->seqs[i].slot >= x->o.max_sequences)
+            return wk_fail(err, WK_INVALID, "sequence %u: slot %u: there are %u", i, s->seqs[i].slot,
+                           x->o.max_sequences);
     for (uint32_t i = 0; i < s->n_rows; i++)
         if (s->tokens[i] >= x->program->n_vocab && !(sampled && s->tokens[i] == TOKEN_LAST))
-            return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i], x->program->n_vocab);
-    if (x->program->embedding_width && sampled) return wk_fail(err, WK_INVALID, "the tape has an embedding output, which a sampled step does not give");
-    if (x->program->embedding_width && !s->pooled) return wk_fail(err, WK_INVALID, "the tape has an embedding output but there is no room for it");
+            return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i],
+                           x->program->n_vocab);
+    if (x->program->embedding_width && sampled)
+        return wk_fail(err, WK_INVALID, "the tape has an embedding output, which a sampled step does not give");
+    if (x->program->embedding_width && !s->pooled)
+        return wk_fail(err, WK_INVALID, "the tape has an embedding output but there is no room for it");
     return check_wanted(x, s, sampled, err);
 }
 
-/* ---- blocks -------------------------------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
-struct block { struct prepare_line *line; uint32_t *pages; };
+struct block {
+    struct prepare_line *line;
+    uint32_t *pages;
+};
 
 static struct block block_of(const struct executor *x, uint32_t serial)
 {
@@ -56,12 +71,15 @@ static struct block block_of(const struct executor *x, uint32_t serial)
 }
 
 /* The pages that rows at positions [from, end) see; those of a window in turn, where the kernels look for them. */
-static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q, uint32_t from, uint32_t end)
+static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q,
+                      uint32_t from, uint32_t end)
 {
     uint32_t *to = b->pages + (uint64_t)seq * x->prepare.layout.table;
     for (uint32_t g = 0; g < x->program->n_groups; g++) {
-        const uint32_t ring = x->prepare.ring_pages[g], first = kv_first(x->program->groups[g].window, from) / KV_PAGE, n = (end + KV_PAGE - 1) / KV_PAGE;
-        if (!ring) memcpy(to + first, q->pages[g] + first, (n - first) * sizeof *to);
+        const uint32_t ring = x->prepare.ring_pages[g], first = kv_first(x->program->groups[g].window, from) / KV_PAGE,
+                       n = (end + KV_PAGE - 1) / KV_PAGE;
+        if (!ring)
+            memcpy(to + first, q->pages[g] + first, (n - first) * sizeof *to);
         else
             for (uint32_t i = first; i < n; i++) to[i % ring] = q->pages[g][i];
         to += prepare_pages(ring, end);
@@ -75,7 +93,8 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
     const struct step_seq *q = &c->step->seqs[c->seq];
     const uint32_t seq = r->n_seqs++;
     r->seq_of[seq] = c->seq;
-    b->line[seq].seq = (struct cuda_seq){ .row = r->n_rows, .n_rows = n, .position = q->position + c->done, .slot = q->slot };
+    b->line[seq].seq =
+        (struct cuda_seq){ .row = r->n_rows, .n_rows = n, .position = q->position + c->done, .slot = q->slot };
     for (uint32_t i = c->done; i < c->done + n; i++) {
         const uint32_t from = q->row + i, row = r->n_rows++;
         const uint32_t token = c->step->tokens[from];
@@ -84,7 +103,9 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
         b->line[row].row.seq = (int32_t)seq;
         r->row_of[row] = from;
         if (x->wanted_at[from] == TAPE_NONE) continue;
-        if (c->sampled) b->line[r->n_wanted].sampled = (struct cuda_seq){ .row = row, .n_rows = 1, .position = q->position + i, .slot = q->slot };
+        if (c->sampled)
+            b->line[r->n_wanted].sampled =
+                (struct cuda_seq){ .row = row, .n_rows = 1, .position = q->position + i, .slot = q->slot };
         r->wanted_of[r->n_wanted] = c->sampled ? c->seq : x->wanted_at[from];
         b->line[r->n_wanted++].row.wanted = row;
     }
@@ -106,10 +127,12 @@ static void put_padding(const struct executor *x, struct run *r, const struct bl
 {
     r->rows = r->few ? cuda_bucket(r->n_rows) : r->n_rows;
     r->seqs = r->few ? r->rows : r->n_seqs;
-    for (uint32_t i = r->n_rows; i < r->rows; i++) b->line[i].row.token = b->line[i].row.position = 0, b->line[i].row.seq = CUDA_PADDING;
+    for (uint32_t i = r->n_rows; i < r->rows; i++)
+        b->line[i].row.token = b->line[i].row.position = 0, b->line[i].row.seq = CUDA_PADDING;
     for (uint32_t i = r->n_wanted; i < r->rows; i++) b->line[i].row.wanted = 0;
     for (uint32_t i = r->n_seqs; i < r->seqs; i++) b->line[i].seq = (struct cuda_seq){ .n_rows = 0 };
-    for (uint32_t i = r->n_wanted < x->run_rows ? r->n_wanted : x->run_rows; i < r->seqs; i++) b->line[i].sampled = (struct cuda_seq){ .n_rows = 0 };
+    for (uint32_t i = r->n_wanted < x->run_rows ? r->n_wanted : x->run_rows; i < r->seqs; i++)
+        b->line[i].sampled = (struct cuda_seq){ .n_rows = 0 };
     put_lengths(r, b);
 }
 
@@ -122,7 +145,7 @@ static struct block begin_run(struct executor *x, bool few)
     return block_of(x, r->serial);
 }
 
-/* ---- runs ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- runs ---------------------------------------------------------------------------------------------- */
 
 void cuda_begin_step(struct executor *x, const struct step *s)
 {
@@ -131,7 +154,10 @@ void cuda_begin_step(struct executor *x, const struct step *s)
 }
 
 /* Embeddings are made of prompts, whatever they are called. */
-static bool is_few(const struct executor *x, const struct step_seq *q) { return q->role == ROW_GENERATED && !x->program->embedding_width; }
+static bool is_few(const struct executor *x, const struct step_seq *q)
+{
+    return q->role == ROW_GENERATED && !x->program->embedding_width;
+}
 
 wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, const struct wk_err *err)
 {
@@ -143,7 +169,8 @@ wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, co
     if (st) return st;
     const struct block b = begin_run(x, c->few);
     struct run *r = &x->run;
-    for (uint32_t most = c->few && x->cap_all > x->run_rows ? x->run_rows : x->cap_all; c->seq < s->n_seqs && r->n_seqs < x->run_rows && r->n_rows < most;) {
+    for (uint32_t most = c->few && x->cap_all > x->run_rows ? x->run_rows : x->cap_all;
+         c->seq < s->n_seqs && r->n_seqs < x->run_rows && r->n_rows < most;) {
         const struct step_seq *q = &s->seqs[c->seq];
         if (is_few(x, q) != c->few) {
             c->seq++;
@@ -177,7 +204,8 @@ void cuda_resync(struct executor *x)
 {
     uint32_t serial = 0;
     x->held = 0;
-    if (cudaStreamSynchronize(x->stream) || cudaMemcpy(&serial, x->prepare.serial, sizeof serial, cudaMemcpyDeviceToHost)) {
+    if (cudaStreamSynchronize(x->stream) ||
+        cudaMemcpy(&serial, x->prepare.serial, sizeof serial, cudaMemcpyDeviceToHost)) {
         (void)cuda_check(x->device, (int)cudaGetLastError(), "after a failed step", NULL);
         return;
     }

@@ -1,7 +1,8 @@
 /* sampler.cu: from rows of logits to ids, exactly as core/sample/sample.h defines it.
  *
- * Two kernels. sample_plain takes rows of which the best id is wanted, or a draw at a temperature alone: many small blocks a row (sampler_plain.cuh). sample_full serves everything else:
- * a few blocks a row share it (sampler_parts.cuh).
+ * Two kernels. sample_plain takes rows of which the best id is wanted, or a draw at a temperature alone: many small
+ * blocks a row (sampler_plain.cuh). sample_full serves everything else: a few blocks a row share it
+ * (sampler_parts.cuh).
  *
  * Every sum and maximum is of integers, so neither the number of blocks nor their order shows in an id. */
 #include <math.h>
@@ -21,12 +22,12 @@ struct cuda_sampler {
     bool clusters;
 };
 
-namespace {
+namespace
+{
 
-/* ---- full -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- full ---------------------------------------------------------------------------------------------- */
 
-template <bool CLUSTER>
-__global__ void __launch_bounds__(BLOCK, 2) sample_full(struct space v, struct job j)
+template <bool CLUSTER> __global__ void __launch_bounds__(BLOCK, 2) sample_full(struct space v, struct job j)
 {
     extern __shared__ uint4 shared_words[];
     if (CLUSTER) {
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(BLOCK, 2) sample_full(struct space v, struct j
     }
 }
 
-/* ---- a new job in a slot ----------------------------------------------------------------------------------------------------------------- */
+/* ---- a new job in a slot ------------------------------------------------------------------------------- */
 
 __global__ void set_slot(struct space v, uint32_t slot, struct slot s)
 {
@@ -54,19 +55,26 @@ __global__ void set_slot(struct space v, uint32_t slot, struct slot s)
     if (s.penalised && i < v.n_vocab) v.counts[(u64)slot * v.n_vocab + i] = 0;
 }
 
-struct bias_run { uint32_t slot, first, n; struct sampler_bias entry[BIAS_A_LAUNCH]; };
+struct bias_run {
+    uint32_t slot, first, n;
+    struct sampler_bias entry[BIAS_A_LAUNCH];
+};
 
 __global__ void set_bias(struct space v, const __grid_constant__ struct bias_run run)
 {
     const uint32_t i = threadIdx.x;
     if (i < run.n) v.bias[(u64)run.slot * SAMPLER_MAX_BIAS + run.first + i] = run.entry[i];
 }
-static_assert(BIAS_A_LAUNCH <= 1024 && sizeof(struct bias_run) + sizeof(struct space) <= 4096, "a block of threads and the parameters of a launch");
+static_assert(BIAS_A_LAUNCH <= 1024 && sizeof(struct bias_run) + sizeof(struct space) <= 4096,
+              "a block of threads and the parameters of a launch");
 
-/* ---- host ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- host ---------------------------------------------------------------------------------------------- */
 
 /* Takes pieces of the caller's memory, 256-byte aligned; base NULL: only counts. */
-struct carving { char *base; u64 used; };
+struct carving {
+    char *base;
+    u64 used;
+};
 void *carve(struct carving *c, u64 bytes)
 {
     void *at = c->base ? c->base + c->used : NULL;
@@ -96,10 +104,17 @@ void sort_bias(struct sampler_bias *b, const struct sampler_params *p)
     }
 }
 
-uint32_t part_ids(const struct cuda_sampler *s, uint32_t parts) { return row_chunks((s->space.n_vocab + parts - 1) / parts) * SAMPLER_CHUNK; }
-uint32_t part_shared(const struct cuda_sampler *s, uint32_t parts) { return (4 * BINS + part_ids(s, parts)) * (uint32_t)sizeof(uint32_t); }
+uint32_t part_ids(const struct cuda_sampler *s, uint32_t parts)
+{
+    return row_chunks((s->space.n_vocab + parts - 1) / parts) * SAMPLER_CHUNK;
+}
+uint32_t part_shared(const struct cuda_sampler *s, uint32_t parts)
+{
+    return (4 * BINS + part_ids(s, parts)) * (uint32_t)sizeof(uint32_t);
+}
 
-/* Parts of a row: powers of two. Fewer for many rows, as few as shared memory allows; which, decides nothing but time. */
+/* Parts of a row: powers of two. Fewer for many rows, as few as shared memory allows; which,
+ * decides nothing but time. */
 void choose_parts(struct cuda_sampler *s, uint32_t most_shared)
 {
     s->parts_least = s->parts_most = 1;
@@ -124,10 +139,14 @@ wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
     s->multiprocessors = (uint32_t)multiprocessors;
     s->blocks_at_once = (uint32_t)blocks * s->multiprocessors;
     s->clusters = major >= 9 && shared >= PART_ALONE; /* devices with less have small clusters as well */
-    if (!code && s->clusters) code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, PART_ALONE);
-    if (!code && s->clusters) code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (!code && s->clusters)
+        code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, PART_ALONE);
+    if (!code && s->clusters)
+        code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     if (code) return cuda_status(code, "sampler kernels", err);
-    if (s->blocks_at_once < s->parts_most) return wk_fail(err, WK_UNSUPPORTED, "the sampler needs %u blocks of %u bytes at once, the device holds %u", s->parts_most, largest, s->blocks_at_once);
+    if (s->blocks_at_once < s->parts_most)
+        return wk_fail(err, WK_UNSUPPORTED, "the sampler needs %u blocks of %u bytes at once, the device holds %u",
+                       s->parts_most, largest, s->blocks_at_once);
     return WK_OK;
 }
 
@@ -135,20 +154,25 @@ wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
 bool in_fours(const struct job *j) { return j->stride % 4 == 0 && (uintptr_t)j->logits % 16 == 0; }
 
 /* As many blocks as the device holds at once, each with a chunk for every warp at least. */
-wk_status launch_plain(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream, const struct wk_err *err)
+wk_status launch_plain(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream,
+                       const struct wk_err *err)
 {
-    const uint32_t chunks = row_chunks(s->space.n_vocab), most = PLAIN_BLOCKS_SM * s->multiprocessors / j->rows, share = most ? (chunks + most - 1) / most : chunks;
+    const uint32_t chunks = row_chunks(s->space.n_vocab), most = PLAIN_BLOCKS_SM * s->multiprocessors / j->rows,
+                   share = most ? (chunks + most - 1) / most : chunks;
     const uint32_t part = share < (uint32_t)PLAIN_WARPS ? (uint32_t)PLAIN_WARPS : share;
     j->part_ids = part * SAMPLER_CHUNK;
     j->drawn = part <= (uint32_t)PLAIN_DRAWN * PLAIN_WARPS;
-    return cuda_launch("sample_plain", sample_plain, dim3((chunks + part - 1) / part, j->rows), dim3(PLAIN_BLOCK), 0, dependent, stream, err, s->space, *j);
+    return cuda_launch("sample_plain", sample_plain, dim3((chunks + part - 1) / part, j->rows), dim3(PLAIN_BLOCK), 0,
+                       dependent, stream, err, s->space, *j);
 }
 
-wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream, const struct wk_err *err)
+wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream,
+                      const struct wk_err *err)
 {
     uint32_t parts = s->parts_most;
     while (parts > s->parts_least && parts * j->rows > 2 * s->multiprocessors) parts /= 2;
-    const uint32_t together = s->blocks_at_once / parts, rows = j->rows < together ? j->rows : together, shared = part_shared(s, parts);
+    const uint32_t together = s->blocks_at_once / parts, rows = j->rows < together ? j->rows : together,
+                   shared = part_shared(s, parts);
     j->part_ids = part_ids(s, parts);
     cudaLaunchAttribute attribute[3] = {};
     cudaLaunchConfig_t config = {};
@@ -180,7 +204,7 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
     return cuda_status(cudaLaunchKernelEx(&config, sample_full<true>, s->space, *j), "sample_full", err);
 }
 
-}
+} // namespace
 
 uint64_t cuda_sampler_bytes(uint32_t slots, uint32_t n_vocab, uint32_t rows)
 {
@@ -188,11 +212,16 @@ uint64_t cuda_sampler_bytes(uint32_t slots, uint32_t n_vocab, uint32_t rows)
     return carve_space(&v, NULL, slots, n_vocab, rows);
 }
 
-wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, void *memory, struct cuda_sampler **out, const struct wk_err *err)
+wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, void *memory, struct cuda_sampler **out,
+                            const struct wk_err *err)
 {
     *out = NULL;
-    if (n_vocab < 1 || n_vocab > SAMPLER_MAX_VOCAB) return wk_fail(err, WK_INVALID, "vocabulary of %u ids; 1 to %d expected", n_vocab, SAMPLER_MAX_VOCAB);
-    if (slots < 1 || rows < 1 || rows > CUDA_SAMPLER_ROWS) return wk_fail(err, WK_INVALID, "a sampler of %u slots and %u rows; at least one of each and at most %d rows expected", slots, rows, CUDA_SAMPLER_ROWS);
+    if (n_vocab < 1 || n_vocab > SAMPLER_MAX_VOCAB)
+        return wk_fail(err, WK_INVALID, "vocabulary of %u ids; 1 to %d expected", n_vocab, SAMPLER_MAX_VOCAB);
+    if (slots < 1 || rows < 1 || rows > CUDA_SAMPLER_ROWS)
+        return wk_fail(err, WK_INVALID,
+                       "a sampler of %u slots and %u rows; at least one of each and at most %d rows expected", slots,
+                       rows, CUDA_SAMPLER_ROWS);
     struct cuda_sampler *s = (struct cuda_sampler *)calloc(1, sizeof *s);
     if (!s) return wk_fail(err, WK_NO_MEMORY, "out of memory for a sampler");
     const u64 bytes = carve_space(&s->space, (char *)memory, slots, n_vocab, rows);
@@ -212,10 +241,12 @@ wk_status cuda_sampler_open(uint32_t slots, uint32_t n_vocab, uint32_t rows, voi
 
 void cuda_sampler_close(struct cuda_sampler *s) { free(s); }
 
-wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct sampler_params *p, const uint32_t *ends, uint32_t n_ends, void *stream, const struct wk_err *err)
+wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct sampler_params *p, const uint32_t *ends,
+                           uint32_t n_ends, void *stream, const struct wk_err *err)
 {
     if (slot >= s->slots) return wk_fail(err, WK_INVALID, "sampler slot %u; there are %u", slot, s->slots);
-    if (n_ends > SAMPLER_MAX_ENDS) return wk_fail(err, WK_INVALID, "%u ids that end a sequence; at most %d expected", n_ends, SAMPLER_MAX_ENDS);
+    if (n_ends > SAMPLER_MAX_ENDS)
+        return wk_fail(err, WK_INVALID, "%u ids that end a sequence; at most %d expected", n_ends, SAMPLER_MAX_ENDS);
     wk_status status = sampler_check(p, s->space.n_vocab, err);
     if (status) return status;
     struct slot to = {};
@@ -249,16 +280,22 @@ wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct s
 
 wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, void *stream, const struct wk_err *err)
 {
-    if (c->rows < 1 || c->rows > s->space.rows_max) return wk_fail(err, WK_INTERNAL, "%u rows to sample; the sampler was opened for %u", c->rows, s->space.rows_max);
-    if (c->rows > 1 && c->stride < s->space.n_vocab) return wk_fail(err, WK_INTERNAL, "rows of %u logits, %llu apart", s->space.n_vocab, (u64)c->stride);
+    if (c->rows < 1 || c->rows > s->space.rows_max)
+        return wk_fail(err, WK_INTERNAL, "%u rows to sample; the sampler was opened for %u", c->rows,
+                       s->space.rows_max);
+    if (c->rows > 1 && c->stride < s->space.n_vocab)
+        return wk_fail(err, WK_INTERNAL, "rows of %u logits, %llu apart", s->space.n_vocab, (u64)c->stride);
     struct job j = { c->seq, c->logits, c->stride, c->serial, c->out, c->rows, 0, 0 };
-    return c->kind == CUDA_SAMPLE_PLAIN && in_fours(&j) ? launch_plain(s, &j, c->dependent, stream, err) : launch_full(s, &j, c->dependent, stream, err);
+    return c->kind == CUDA_SAMPLE_PLAIN && in_fours(&j) ? launch_plain(s, &j, c->dependent, stream, err)
+                                                        : launch_full(s, &j, c->dependent, stream, err);
 }
 
 const uint32_t *cuda_sampler_last(const struct cuda_sampler *s) { return s->space.last; }
 enum cuda_sample_kind cuda_sampler_kind(const struct sampler_params *p)
 {
-    if (p->n_logit_bias || p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1) return CUDA_SAMPLE_ANY;
-    return p->temperature < SAMPLER_GREEDY || (p->top_k == 0 && p->top_p >= 1 && p->min_p == 0) ? CUDA_SAMPLE_PLAIN : CUDA_SAMPLE_ANY;
+    if (p->n_logit_bias || p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1)
+        return CUDA_SAMPLE_ANY;
+    return p->temperature < SAMPLER_GREEDY || (p->top_k == 0 && p->top_p >= 1 && p->min_p == 0) ? CUDA_SAMPLE_PLAIN
+                                                                                                : CUDA_SAMPLE_ANY;
 }
 void cuda_sampler_without_clusters(struct cuda_sampler *s) { s->clusters = false; }

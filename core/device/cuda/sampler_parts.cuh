@@ -1,7 +1,8 @@
-/* sampler_parts.cuh: rows with a temperature: a few blocks a row, `parts`, keep its logits in shared memory as integers in the order of the floats and meet at barriers: of a
- * cluster where the device has them (sm_90 on) and rows are few, else of a cooperative launch with a counter in memory: large clusters find room in few places of the
- * device, however idle it is. Nothing is sorted: a cut (top-k, top-p) is found by histograms, the first over the distance from the best logit, where values lie evenly, the
- * next over ever smaller intervals, until one id is left. */
+/* sampler_parts.cuh: rows with a temperature: a few blocks a row, `parts`, keep its logits in shared memory as integers
+ * in the order of the floats and meet at barriers: of a cluster where the device has them (sm_90 on) and rows are few,
+ * else of a cooperative launch with a counter in memory: large clusters find room in few places of the device, however
+ * idle it is. Nothing is sorted: a cut (top-k, top-p) is found by histograms, the first over the distance from the best
+ * logit, where values lie evenly, the next over ever smaller intervals, until one id is left. */
 #ifndef CORE_DEVICE_CUDA_SAMPLER_PARTS_CUH
 #define CORE_DEVICE_CUDA_SAMPLER_PARTS_CUH
 
@@ -9,22 +10,24 @@
 
 #include <worker/cuda/act.cuh>
 
-/* ---- full: the parts of a row ---------------------------------------------------------------------------------------------------------- */
+/* ---- full: the parts of a row -------------------------------------------------------------------------- */
 
 /* One block's view of its row. */
 struct part {
     struct row_space *r;
     const struct head *h;
-    uint32_t *key;              /* shared: of ids [first, first + n) */
-    uint32_t *count, *low, *middle, *high; /* shared [BINS]: count, and mass in three runs of 15 bits, whose sums over a part fit */
+    uint32_t *key; /* shared: of ids [first, first + n) */
+    uint32_t *count, *low, *middle,
+        *high; /* shared [BINS]: count, and mass in three runs of 15 bits, whose sums over a part fit */
     uint32_t index, parts;
     uint32_t first, n;
-    uint32_t level;             /* histograms made so far */
-    u64 best;                   /* rank */
+    uint32_t level; /* histograms made so far */
+    u64 best;       /* rank */
     float best_logit;
 };
 
-/* By one thread of each part: all have come here, and what they wrote before is seen. A barrier adds PARTS_MAX in all, however many parts there are. */
+/* By one thread of each part: all have come here, and what they wrote before is seen. A barrier adds PARTS_MAX in all,
+ * however many parts there are. */
 static __device__ __forceinline__ void row_meet(struct row_space *r, uint32_t parts)
 {
     uint32_t seen;
@@ -35,8 +38,7 @@ static __device__ __forceinline__ void row_meet(struct row_space *r, uint32_t pa
 }
 
 /* What every part wrote before it, every part reads after it. */
-template <bool CLUSTER>
-static __device__ __forceinline__ void row_barrier(const struct part &p)
+template <bool CLUSTER> static __device__ __forceinline__ void row_barrier(const struct part &p)
 {
     if (CLUSTER) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -49,20 +51,25 @@ static __device__ __forceinline__ void row_barrier(const struct part &p)
     __syncthreads();
 }
 
-/* A number of each part's first thread, in the lanes of every warp; 0 in those that have no part. `which` of the two that a row exchanges. Blocks of a cluster
- * leave it in each other's memory. */
-template <bool CLUSTER>
-static __device__ u64 exchange(const struct part &p, uint32_t which, u64 mine)
+/* A number of each part's first thread, in the lanes of every warp; 0 in those that have no part. `which` of the two
+ * that a row exchanges. Blocks of a cluster leave it in each other's memory. */
+template <bool CLUSTER> static __device__ u64 exchange(const struct part &p, uint32_t which, u64 mine)
 {
     const uint32_t lane = threadIdx.x & 31u;
     if (CLUSTER) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         __shared__ u64 of_part[2][PARTS_MAX];
-        if (which == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); /* all blocks have begun; a cluster has one row */
+        if (which == 0)
+            asm volatile("barrier.cluster.wait.acquire.aligned;" ::
+                             : "memory"); /* all blocks have begun; a cluster has one row */
         if (threadIdx.x < 32) {
             mine = __shfl_sync(0xffffffffu, mine, 0);
             if (lane < p.parts)
-                asm volatile("{ .reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::cluster.u64 [to], %2; }" ::"r"((uint32_t)__cvta_generic_to_shared(&of_part[which][p.index])), "r"(lane), "l"(mine) : "memory");
+                asm volatile(
+                    "{ .reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::cluster.u64 [to], %2; }" ::"r"(
+                        (uint32_t)__cvta_generic_to_shared(&of_part[which][p.index])),
+                    "r"(lane), "l"(mine)
+                    : "memory");
         }
         row_barrier<CLUSTER>(p);
         return lane < p.parts ? of_part[which][lane] : 0;
@@ -73,16 +80,18 @@ static __device__ u64 exchange(const struct part &p, uint32_t which, u64 mine)
     return lane < p.parts ? __ldcg(&p.r->of_part[which][lane]) : 0;
 }
 
-template <int BYTES>
-static __device__ __forceinline__ void copy_async(void *shared, const void *global)
+template <int BYTES> static __device__ __forceinline__ void copy_async(void *shared, const void *global)
 {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
-    if (BYTES == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
 }
 
 /* The part's logits as they are, and the head of its row, into shared memory. */
-static __device__ void load_part(const struct space &v, const struct job &j, const struct part &p, struct head *h, uint32_t row)
+static __device__ void load_part(const struct space &v, const struct job &j, const struct part &p, struct head *h,
+                                 uint32_t row)
 {
     const float *from = j.logits + row * j.stride + p.first; /* p.first is a multiple of 4 */
     if (((uintptr_t)from & 15) == 0 && (p.n & 3) == 0)
@@ -135,7 +144,7 @@ static __device__ u64 make_keys(const struct space &v, const struct part &p)
     return block_max<WARPS>(best ? rank_of(best, p.first + at) : 0);
 }
 
-/* ---- full: cuts -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- full: cuts ---------------------------------------------------------------------------------------- */
 
 /* First histogram: distance from the best in 64ths, the last bin for all that is far; grows with the logit. */
 static __device__ __forceinline__ uint32_t distance_bin(float best, uint32_t key)
@@ -151,7 +160,8 @@ static __device__ uint32_t bin_edge(float best, uint32_t bin)
     while (in - below > 1) {
         const uint32_t step = (in - below + 31) / 32, probe = below + (threadIdx.x % 32 + 1) * step;
         /* The last probe is at `in` or beyond. */
-        const uint32_t reached = __ballot_sync(0xffffffffu, probe >= in || distance_bin(best, probe) >= bin), before = (uint32_t)__ffs((int)reached) - 1;
+        const uint32_t reached = __ballot_sync(0xffffffffu, probe >= in || distance_bin(best, probe) >= bin),
+                       before = (uint32_t)__ffs((int)reached) - 1;
         const uint32_t edge = below + (before + 1) * step;
         in = edge < in ? edge : in;
         below += before * step;
@@ -191,9 +201,9 @@ static __device__ void clear_histogram(const struct part &p, uint32_t buffer)
     }
 }
 
-/* Adds the part's bins to the row's; after it all parts' are there, and the buffer of the level before is zero again. */
-template <bool CLUSTER, bool MASS>
-static __device__ void merge_histogram(struct part &p)
+/* Adds the part's bins to the row's; after it all parts' are there, and the buffer of the level
+ * before is zero again. */
+template <bool CLUSTER, bool MASS> static __device__ void merge_histogram(struct part &p)
 {
     const uint32_t now = p.level % BUFFERS, before = (p.level + BUFFERS - 1) % BUFFERS;
     for (uint32_t i = threadIdx.x; i < BINS; i += BLOCK) {
@@ -206,19 +216,23 @@ static __device__ void merge_histogram(struct part &p)
     p.level++;
 }
 
-struct found { uint32_t bin, count; u64 need; }; /* need: of the bin's mass, counted from its best */
+struct found {
+    uint32_t bin, count;
+    u64 need;
+}; /* need: of the bin's mass, counted from its best */
 
 /* The bin in which the mass, best first, reaches `need`; share: need is that share of 2^32 of all mass instead. */
-template <bool MASS>
-static __device__ struct found find_bin(const struct part &p, u64 need, bool share)
+template <bool MASS> static __device__ struct found find_bin(const struct part &p, u64 need, bool share)
 {
     __shared__ struct found result;
-    const uint32_t buffer = (p.level - 1) % BUFFERS, top = BINS - 4 * threadIdx.x; /* this thread's bins: top - 1 down to top - 4 */
+    const uint32_t buffer = (p.level - 1) % BUFFERS,
+                   top = BINS - 4 * threadIdx.x; /* this thread's bins: top - 1 down to top - 4 */
     const uint4 c = __ldcg((const uint4 *)&p.r->count[buffer][top - 4]);
     const uint32_t count[4] = { c.w, c.z, c.y, c.x };
     u64 mass[4] = { c.w, c.z, c.y, c.x }, total;
     if (MASS) {
-        const ulonglong2 a = __ldcg((const ulonglong2 *)&p.r->mass[buffer][top - 4]), b = __ldcg((const ulonglong2 *)&p.r->mass[buffer][top - 2]);
+        const ulonglong2 a = __ldcg((const ulonglong2 *)&p.r->mass[buffer][top - 4]),
+                         b = __ldcg((const ulonglong2 *)&p.r->mass[buffer][top - 2]);
         mass[0] = b.y, mass[1] = b.x, mass[2] = a.y, mass[3] = a.x;
     }
     const u64 mine = mass[0] + mass[1] + mass[2] + mass[3];
@@ -239,10 +253,10 @@ static __device__ struct found find_bin(const struct part &p, u64 need, bool sha
     return result; /* not overwritten before the next level's barriers */
 }
 
-/* Where the shortest run, best first, ends whose mass reaches `need` (or that share of 2^32 of it all), among ranks of at least `floor`: a rank that
- * the run's last id and all better ones reach, and nobody else with mass. Mass: weights, or 1 for each. */
-template <bool CLUSTER, bool MASS>
-static __device__ u64 find_cut(struct part &p, u64 floor, u64 need)
+/* Where the shortest run, best first, ends whose mass reaches `need` (or that share of 2^32 of it all), among ranks of
+ * at least `floor`: a rank that the run's last id and all better ones reach, and nobody else with mass. Mass: weights,
+ * or 1 for each. */
+template <bool CLUSTER, bool MASS> static __device__ u64 find_cut(struct part &p, u64 floor, u64 need)
 {
     u64 low = floor, high = p.best;
     uint32_t shift = 0;
@@ -267,7 +281,7 @@ static __device__ u64 find_cut(struct part &p, u64 floor, u64 need)
     }
 }
 
-/* ---- full: the draw ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- full: the draw ------------------------------------------------------------------------------------ */
 
 /* By a warp: the part's c-th chunk, what of it has a rank of at least `cut` and a weight of at least `least`. */
 static __device__ struct chunk_sum weigh_kept(const struct part &p, uint32_t c, u64 cut, u64 least, u64 (&w)[4])
@@ -278,16 +292,19 @@ static __device__ struct chunk_sum weigh_kept(const struct part &p, uint32_t c, 
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t key = at + i < p.n ? p.key[at + i] : KEY_MINUS_INF;
         l[i] = key_float(key);
-        if (rank_of(key, p.first + at + i) < cut || (least && weight_of(__fsub_rn(l[i], p.best_logit)) < least)) l[i] = -INFINITY;
+        if (rank_of(key, p.first + at + i) < cut || (least && weight_of(__fsub_rn(l[i], p.best_logit)) < least))
+            l[i] = -INFINITY;
     }
     return weigh_chunk(make_float4(l[0], l[1], l[2], l[3]), w);
 }
 
 /* Step 10. */
 template <bool CLUSTER>
-static __device__ void draw(const struct space &v, const struct job &j, const struct part &p, uint32_t row, u64 cut, u64 least)
+static __device__ void draw(const struct space &v, const struct job &j, const struct part &p, uint32_t row, u64 cut,
+                            u64 least)
 {
-    const uint32_t warp = threadIdx.x / 32, chunks = (p.n + SAMPLER_CHUNK - 1) / SAMPLER_CHUNK; /* at most one a thread, as shared memory is */
+    const uint32_t warp = threadIdx.x / 32,
+                   chunks = (p.n + SAMPLER_CHUNK - 1) / SAMPLER_CHUNK; /* at most one a thread, as shared memory is */
     const struct randoms random = draw_bits(p.h->s.seed, p.h->s.n_generated);
     u64 *of_chunk = (u64 *)p.count, of_part, w[4];
     __syncthreads(); /* histograms are done with */
@@ -297,9 +314,12 @@ static __device__ void draw(const struct space &v, const struct job &j, const st
         if (threadIdx.x % 32 == 0) of_chunk[c] = weight_of_chunk(of, p.best_logit);
     }
     __syncthreads();
-    const u64 mine = threadIdx.x < chunks ? of_chunk[threadIdx.x] : 0, until = block_scan<WARPS>(mine, &of_part), parts = warp_scan(exchange<CLUSTER>(p, 1, of_part));
+    const u64 mine = threadIdx.x < chunks ? of_chunk[threadIdx.x] : 0, until = block_scan<WARPS>(mine, &of_part),
+              parts = warp_scan(exchange<CLUSTER>(p, 1, of_part));
     if (p.level) clear_histogram(p, (p.level - 1) % BUFFERS);
-    const u64 total = __shfl_sync(0xffffffffu, parts, 31), before = __shfl_sync(0xffffffffu, parts, (int)p.index) - of_part + until - mine, target = __umul64hi(random.chunk, total);
+    const u64 total = __shfl_sync(0xffffffffu, parts, 31),
+              before = __shfl_sync(0xffffffffu, parts, (int)p.index) - of_part + until - mine,
+              target = __umul64hi(random.chunk, total);
     const uint32_t owner = __ballot_sync(0xffffffffu, target >= before && target - before < mine);
     if (!owner) return;
     const uint32_t chunk = warp * 32 + (uint32_t)__ffs((int)owner) - 1;

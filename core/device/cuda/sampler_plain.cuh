@@ -1,38 +1,54 @@
-/* sampler_plain.cuh: rows of which no more is wanted than a draw at a temperature, or their best id, in one launch that reads logits once.
+/* sampler_plain.cuh: rows of which no more is wanted than a draw at a temperature, or their best id, in one launch that
+ * reads logits once.
  *
- * A row is cut into the chunks of sample.h, each a warp's, four ids a lane. Of a row to be drawn every chunk leaves its largest logit and the sum of its weights; the last of the row's blocks
- * to come (an integer counter) draws the chunk by them, and the id by making that chunk's weights again, or where warps have few chunks, each has drawn its id. Of a greedy row every block leaves its best by an integer maximum, and the last writes the id. */
+ * A row is cut into the chunks of sample.h, each a warp's, four ids a lane. Of a row to be drawn every chunk leaves its
+ * largest logit and the sum of its weights; the last of the row's blocks to come (an integer counter) draws the chunk
+ * by them, and the id by making that chunk's weights again, or where warps have few chunks, each has drawn its id. Of a
+ * greedy row every block leaves its best by an integer maximum, and the last writes the id. */
 #ifndef CORE_DEVICE_CUDA_SAMPLER_PLAIN_CUH
 #define CORE_DEVICE_CUDA_SAMPLER_PLAIN_CUH
 
 #include "device/cuda/sampler_row.cuh"
 
-enum { PLAIN_BLOCK = 512, PLAIN_WARPS = PLAIN_BLOCK / 32, PLAIN_BLOCKS_SM = 2, PLAIN_AHEAD = 3, PLAIN_DRAWN = 3 /* chunks of a warp: with more, drawing in each would cost more than weighing one again */, PLAIN_CHUNKS = SAMPLER_MAX_VOCAB / SAMPLER_CHUNK / PLAIN_BLOCK /* of a thread that draws, at most */ };
+enum {
+    PLAIN_BLOCK = 512,
+    PLAIN_WARPS = PLAIN_BLOCK / 32,
+    PLAIN_BLOCKS_SM = 2,
+    PLAIN_AHEAD = 3,
+    PLAIN_DRAWN = 3 /* chunks of a warp: with more, drawing in each would cost more than weighing one again */,
+    PLAIN_CHUNKS = SAMPLER_MAX_VOCAB / SAMPLER_CHUNK / PLAIN_BLOCK /* of a thread that draws, at most */
+};
 
 /* Four logits, of which `left` exist; the others are -inf. */
 static __device__ __forceinline__ float4 read_four(const float *at, int32_t left)
 {
     float4 x = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-    if (left >= 4) x = __ldcg((const float4 *)at);
-    else if (left > 0) x = make_float4(__ldcg(at), left > 1 ? __ldcg(at + 1) : -INFINITY, left > 2 ? __ldcg(at + 2) : -INFINITY, -INFINITY);
+    if (left >= 4)
+        x = __ldcg((const float4 *)at);
+    else if (left > 0)
+        x = make_float4(__ldcg(at), left > 1 ? __ldcg(at + 1) : -INFINITY, left > 2 ? __ldcg(at + 2) : -INFINITY,
+                        -INFINITY);
     return x;
 }
 
 /* A warp's chunks of a block's, from `number` on every PLAIN_WARPS-th; some are asked for ahead. */
 struct chunk_stream {
-    const float *at; /* where the lane asks next, in chunk `asked` */
+    const float *at;                             /* where the lane asks next, in chunk `asked` */
     uint32_t number, asked, whole, end, n_vocab; /* whole: chunks before it have all of their ids */
     float4 x[PLAIN_AHEAD];
     __device__ __forceinline__ chunk_stream(const float *row, uint32_t vocab, uint32_t first, uint32_t last)
-        : at(row + first * SAMPLER_CHUNK + 4 * (threadIdx.x & 31u)), number(first), asked(first), whole(min(last, vocab / SAMPLER_CHUNK)), end(last), n_vocab(vocab)
+        : at(row + first * SAMPLER_CHUNK + 4 * (threadIdx.x & 31u)), number(first), asked(first),
+          whole(min(last, vocab / SAMPLER_CHUNK)), end(last), n_vocab(vocab)
     {
 #pragma unroll
         for (uint32_t i = 0; i < PLAIN_AHEAD; i++) ask(i);
     }
     __device__ __forceinline__ void ask(uint32_t i)
     {
-        if (asked < whole) x[i] = __ldcg((const float4 *)at);
-        else if (asked < end) x[i] = read_four(at, (int32_t)(n_vocab - asked * SAMPLER_CHUNK - 4 * (threadIdx.x & 31u)));
+        if (asked < whole)
+            x[i] = __ldcg((const float4 *)at);
+        else if (asked < end)
+            x[i] = read_four(at, (int32_t)(n_vocab - asked * SAMPLER_CHUNK - 4 * (threadIdx.x & 31u)));
         at += PLAIN_WARPS * SAMPLER_CHUNK;
         asked += PLAIN_WARPS;
     }
@@ -51,9 +67,10 @@ struct chunk_stream {
     }
 };
 
-/* ---- the best id ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the best id --------------------------------------------------------------------------------------- */
 
-/* Rank of the best of a thread's ids, which come in ascending order: of four neighbours that have a larger logit than all before, which is the first is asked at the end. */
+/* Rank of the best of a thread's ids, which come in ascending order: of four neighbours that have a larger logit than
+ * all before, which is the first is asked at the end. */
 static __device__ __forceinline__ u64 best_of_chunks(struct chunk_stream &s)
 {
     float best = -INFINITY;
@@ -70,15 +87,23 @@ static __device__ __forceinline__ u64 best_of_chunks(struct chunk_stream &s)
     return rank_of(order_key(best), at + (four.x == best ? 0 : four.y == best ? 1 : four.z == best ? 2 : 3));
 }
 
-/* ---- a draw --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- a draw -------------------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ float4 at_temperature(float4 x, float inverse) { return make_float4(__fmul_rn(x.x, inverse), __fmul_rn(x.y, inverse), __fmul_rn(x.z, inverse), __fmul_rn(x.w, inverse)); }
+static __device__ __forceinline__ float4 at_temperature(float4 x, float inverse)
+{
+    return make_float4(__fmul_rn(x.x, inverse), __fmul_rn(x.y, inverse), __fmul_rn(x.z, inverse),
+                       __fmul_rn(x.w, inverse));
+}
 
-/* The draw of a row whose chunks are weighed, by a whole block: chunks by threads in order, the one that is drawn by its thread's warp. */
-static __device__ void draw_row(const struct space &v, const struct job &j, const struct head &h, const struct randoms &random, uint32_t row, const float *from, const struct chunk_sum *of_chunk)
+/* The draw of a row whose chunks are weighed, by a whole block: chunks by threads in order, the one that is drawn by
+ * its thread's warp. */
+static __device__ void draw_row(const struct space &v, const struct job &j, const struct head &h,
+                                const struct randoms &random, uint32_t row, const float *from,
+                                const struct chunk_sum *of_chunk)
 {
     __shared__ uint32_t warp_key[PLAIN_WARPS];
-    const uint32_t lane = threadIdx.x & 31u, chunks = row_chunks(v.n_vocab), each = (chunks + PLAIN_BLOCK - 1) / PLAIN_BLOCK, first = threadIdx.x * each;
+    const uint32_t lane = threadIdx.x & 31u, chunks = row_chunks(v.n_vocab),
+                   each = (chunks + PLAIN_BLOCK - 1) / PLAIN_BLOCK, first = threadIdx.x * each;
     struct chunk_sum of[PLAIN_CHUNKS];
     uint32_t key = 0;
 #pragma unroll
@@ -130,7 +155,8 @@ static __global__ void __launch_bounds__(PLAIN_BLOCK, PLAIN_BLOCKS_SM) sample_pl
 {
     __shared__ struct head h;
     __shared__ bool last;
-    const uint32_t row = blockIdx.y, chunks = row_chunks(v.n_vocab), part = j.part_ids / SAMPLER_CHUNK, begin = blockIdx.x * part;
+    const uint32_t row = blockIdx.y, chunks = row_chunks(v.n_vocab), part = j.part_ids / SAMPLER_CHUNK,
+                   begin = blockIdx.x * part;
     const float *from = j.logits + row * j.stride;
     struct row_space *r = &v.row[row];
     struct chunk_sum *of_chunk = v.of_chunk + (u64)row * chunks;

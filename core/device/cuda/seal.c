@@ -1,9 +1,10 @@
 /* seal.c: the weights' digest, from the file and from the device, and their protection.
  *
- * The digest is the SHA-256 of the tensors that the device holds, byte for byte and in the order of the file. One stream of it runs at about 2 GB/s, a
- * twentieth of the upload, so that it cannot ride along: a thread of its own hashes the mapping beside the upload and after it, and the model serves
- * meanwhile unless a digest was demanded. When it is done the weights are sealed and the file's tensor data are unmapped. The same walk over the same
- * pieces, with bytes from the tiles instead of the file, verifies it later. */
+ * The digest is the SHA-256 of the tensors that the device holds, byte for byte and in the order of the file. One
+ * stream of it runs at about 2 GB/s, a twentieth of the upload, so that it cannot ride along: a thread of its own
+ * hashes the mapping beside the upload and after it, and the model serves meanwhile unless a digest was demanded. When
+ * it is done the weights are sealed and the file's tensor data are unmapped. The same walk over the same pieces, with
+ * bytes from the tiles instead of the file, verifies it later. */
 #include "device/cuda/context.h"
 
 #include <errno.h>
@@ -23,8 +24,8 @@ enum { HASH_BYTES = 128 << 10 /* at a time: stays in a core's cache */, VERIFY_B
 /* A run of the file's bytes that one load or one vector put on the device. */
 struct piece {
     uint32_t shard;
-    uint64_t first, end; /* in the shard's data section */
-    const struct cuda_load *load;     /* or */
+    uint64_t first, end;          /* in the shard's data section */
+    const struct cuda_load *load; /* or */
     const struct cuda_vector *vector;
 };
 
@@ -44,9 +45,12 @@ struct cuda_digest {
 };
 
 uint64_t cuda_row_bytes(const struct tape_tensor *t) { return t->bytes / ((uint64_t)t->rows * t->slabs); }
-uint64_t cuda_vector_raw(const struct tape_tensor *tensor) { return tensor->file->ggml_type == 0 /* F32 */ ? 0 : tensor->bytes; }
+uint64_t cuda_vector_raw(const struct tape_tensor *tensor)
+{
+    return tensor->file->ggml_type == 0 /* F32 */ ? 0 : tensor->bytes;
+}
 
-/* ---- the pieces in file order ----------------------------------------------------------------------------------------- */
+/* ---- the pieces in file order -------------------------------------------------------------------------- */
 
 static int in_file_order(const void *a, const void *b)
 {
@@ -62,19 +66,23 @@ static struct piece *list_pieces(const struct cuda_upload *u, uint32_t *n)
     *n = 0;
     for (uint32_t i = 0; i < u->n_loads; i++) {
         const struct cuda_load *l = &u->loads[i];
-        const uint64_t row = cuda_row_bytes(l->tensor), first = l->tensor->file->offset + ((uint64_t)l->slab * l->tensor->rows + l->first) * row;
+        const uint64_t row = cuda_row_bytes(l->tensor),
+                       first = l->tensor->file->offset + ((uint64_t)l->slab * l->tensor->rows + l->first) * row;
         list[(*n)++] = (struct piece){ l->tensor->file->shard, first, first + l->n * row, l, NULL };
     }
     for (uint32_t i = 0; i < u->n_vectors; i++) {
         const struct tape_tensor *t = u->vectors[i].tensor;
-        list[(*n)++] = (struct piece){ t->file->shard, t->file->offset, t->file->offset + t->bytes, NULL, &u->vectors[i] };
+        list[(*n)++] =
+            (struct piece){ t->file->shard, t->file->offset, t->file->offset + t->bytes, NULL, &u->vectors[i] };
     }
     qsort(list, *n, sizeof *list, in_file_order);
     return list;
 }
 
 /* Calls visit for every byte once: rows that two loads share count for the first. */
-static wk_status walk(const struct piece *list, uint32_t n, wk_status (*visit)(void *user, const struct piece *p, uint64_t first, const struct wk_err *err), void *user, const struct wk_err *err)
+static wk_status walk(const struct piece *list, uint32_t n,
+                      wk_status (*visit)(void *user, const struct piece *p, uint64_t first, const struct wk_err *err),
+                      void *user, const struct wk_err *err)
 {
     uint64_t at = 0;
     wk_status s = WK_OK;
@@ -88,9 +96,13 @@ static wk_status walk(const struct piece *list, uint32_t n, wk_status (*visit)(v
     return s;
 }
 
-/* ---- from the file ------------------------------------------------------------------------------------------------------ */
+/* ---- from the file ------------------------------------------------------------------------------------- */
 
-struct file_hash { struct cuda_digest *d; struct sha256 *sha; uint8_t *buffer; };
+struct file_hash {
+    struct cuda_digest *d;
+    struct sha256 *sha;
+    uint8_t *buffer;
+};
 
 static const uint8_t *piece_source(const struct gguf *file, const struct piece *p)
 {
@@ -116,8 +128,10 @@ static wk_status hash_file_piece(void *user, const struct piece *p, uint64_t fir
 static wk_status hash_file(struct cuda_digest *d, char hex[65], const struct wk_err *err)
 {
     struct file_hash h = { .d = d, .sha = sha256_begin(), .buffer = malloc(HASH_BYTES) };
-    wk_status s = h.sha && h.buffer ? walk(d->pieces, d->n_pieces, hash_file_piece, &h, err) : wk_fail(err, WK_NO_MEMORY, "out of memory for the digest");
-    if (h.sha && !sha256_end(h.sha, hex) && !s) s = wk_fail(err, WK_INTERNAL, "the weights' SHA-256 cannot be computed");
+    wk_status s = h.sha && h.buffer ? walk(d->pieces, d->n_pieces, hash_file_piece, &h, err)
+                                    : wk_fail(err, WK_NO_MEMORY, "out of memory for the digest");
+    if (h.sha && !sha256_end(h.sha, hex) && !s)
+        s = wk_fail(err, WK_INTERNAL, "the weights' SHA-256 cannot be computed");
     free(h.buffer);
     return s;
 }
@@ -125,7 +139,8 @@ static wk_status hash_file(struct cuda_digest *d, char hex[65], const struct wk_
 static wk_status compare(const char *hex, const char *demanded, const struct wk_err *err)
 {
     if (!demanded || strcmp(hex, demanded) == 0) return WK_OK;
-    return wk_fail(err, WK_INVALID, "the weights' digest is %s, %s was demanded: another model, or a damaged file", hex, demanded);
+    return wk_fail(err, WK_INVALID, "the weights' digest is %s, %s was demanded: another model, or a damaged file", hex,
+                   demanded);
 }
 
 static void *digest_thread(void *arg)
@@ -214,7 +229,10 @@ void cuda_handle(const struct cuda_device *device, struct shard_handle *out)
 {
     struct memory_plan used;
     cuda_memory_used(device, &used);
-    *out = (struct shard_handle){ .gpu_device = device->info.index, .vram_bytes = used.total, .write_protected = device->write_protected, .total_shards = 1 };
+    *out = (struct shard_handle){ .gpu_device = device->info.index,
+                                  .vram_bytes = used.total,
+                                  .write_protected = device->write_protected,
+                                  .total_shards = 1 };
     struct cuda_digest *d = device->digest;
     if (!d) return;
     (void)pthread_mutex_lock(&d->lock);
@@ -223,11 +241,12 @@ void cuda_handle(const struct cuda_device *device, struct shard_handle *out)
     (void)pthread_mutex_unlock(&d->lock);
 }
 
-/* ---- protection ----------------------------------------------------------------------------------------------------------- */
+/* ---- protection ---------------------------------------------------------------------------------------- */
 
 static CUresult set_access(struct cuda_device *d, const struct cuda_region *r, CUmemAccess_flags flags)
 {
-    const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index }, .flags = flags };
+    const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index },
+                                     .flags = flags };
     return d->driver.set_access(r->base, r->bytes, &access, 1);
 }
 
@@ -235,13 +254,14 @@ void cuda_write_protect(struct cuda_device *d)
 {
     d->write_protected = true;
     for (uint32_t i = 0; i < d->n_regions && d->write_protected; i++)
-        if (d->region[i].kind == MEMORY_WEIGHTS) d->write_protected = set_access(d, &d->region[i], CU_MEM_ACCESS_FLAGS_PROT_READ) == CUDA_SUCCESS;
+        if (d->region[i].kind == MEMORY_WEIGHTS)
+            d->write_protected = set_access(d, &d->region[i], CU_MEM_ACCESS_FLAGS_PROT_READ) == CUDA_SUCCESS;
     /* All or none, so that the handle can say which. */
     for (uint32_t i = 0; i < d->n_regions && !d->write_protected; i++)
         if (d->region[i].kind == MEMORY_WEIGHTS) (void)set_access(d, &d->region[i], CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
-/* ---- from the device -------------------------------------------------------------------------------------------------------- */
+/* ---- from the device ----------------------------------------------------------------------------------- */
 
 struct device_hash {
     struct cuda_device *d;
@@ -251,19 +271,24 @@ struct device_hash {
     uint64_t bytes;          /* of each */
 };
 
-static wk_status hash_device_bytes(struct device_hash *h, const void *device, uint64_t skip, uint64_t n, const struct wk_err *err)
+static wk_status hash_device_bytes(struct device_hash *h, const void *device, uint64_t skip, uint64_t n,
+                                   const struct wk_err *err)
 {
-    wk_status s = cuda_check(h->d, cudaMemcpyAsync(h->host, (const uint8_t *)device + skip, n, cudaMemcpyDeviceToHost, h->d->stream), "verify", err);
+    wk_status s = cuda_check(
+        h->d, cudaMemcpyAsync(h->host, (const uint8_t *)device + skip, n, cudaMemcpyDeviceToHost, h->d->stream),
+        "verify", err);
     if (!s) s = cuda_check(h->d, cudaStreamSynchronize(h->d->stream), "verify", err);
     if (!s) sha256_update(h->sha, h->host, n);
     return s;
 }
 
-static wk_status hash_vector(struct device_hash *h, const struct cuda_vector *v, uint64_t skip, uint64_t bytes, const struct wk_err *err)
+static wk_status hash_vector(struct device_hash *h, const struct cuda_vector *v, uint64_t skip, uint64_t bytes,
+                             const struct wk_err *err)
 {
     const uint8_t *from = v->raw ? v->raw : (const void *)v->device;
     wk_status s = WK_OK;
-    for (uint64_t at = skip; !s && at < bytes; at += h->bytes) s = hash_device_bytes(h, from, at, bytes - at < h->bytes ? bytes - at : h->bytes, err);
+    for (uint64_t at = skip; !s && at < bytes; at += h->bytes)
+        s = hash_device_bytes(h, from, at, bytes - at < h->bytes ? bytes - at : h->bytes, err);
     return s;
 }
 
@@ -275,10 +300,17 @@ static wk_status hash_load(struct device_hash *h, const struct cuda_load *l, uin
     wk_status s = WK_OK;
     for (uint32_t first = row / WK_TILE_ROWS * WK_TILE_ROWS; !s && first < l->n; first += most) {
         const uint32_t n = l->n - first < most ? l->n - first : most, skip = row > first ? row - first : 0;
-        const struct wk_cuda_tiles t = { .struct_size = sizeof t, .k = l->tensor->cols, .n_tiles = (n + WK_TILE_ROWS - 1) / WK_TILE_ROWS, .n_rows = n,
-            .tiles = (uint8_t *)l->tiles + first / WK_TILE_ROWS * tile_bytes, .rows = (void *)(uintptr_t)h->rows.base, .row_bytes = row_bytes };
+        const struct wk_cuda_tiles t = { .struct_size = sizeof t,
+                                         .k = l->tensor->cols,
+                                         .n_tiles = (n + WK_TILE_ROWS - 1) / WK_TILE_ROWS,
+                                         .n_rows = n,
+                                         .tiles = (uint8_t *)l->tiles + first / WK_TILE_ROWS * tile_bytes,
+                                         .rows = (void *)(uintptr_t)h->rows.base,
+                                         .row_bytes = row_bytes };
         s = l->type->unpack(&t, h->d->stream, err);
-        if (!s) s = hash_device_bytes(h, (const void *)(uintptr_t)h->rows.base, skip * row_bytes, (n - skip) * row_bytes, err);
+        if (!s)
+            s = hash_device_bytes(h, (const void *)(uintptr_t)h->rows.base, skip * row_bytes, (n - skip) * row_bytes,
+                                  err);
     }
     return s;
 }
@@ -302,7 +334,9 @@ static wk_status make_buffers(struct device_hash *h, const struct wk_err *err)
     h->sha = sha256_begin();
     if (!h->sha) return wk_fail(err, WK_NO_MEMORY, "out of memory for the digest");
     wk_status s = cuda_region_map(h->d, MEMORY_WORKSPACE, h->bytes, &h->rows, err);
-    if (!s) s = cuda_check(h->d, cudaHostAlloc((void **)&h->host, h->bytes, cudaHostAllocDefault), "verify: cudaHostAlloc", err);
+    if (!s)
+        s = cuda_check(h->d, cudaHostAlloc((void **)&h->host, h->bytes, cudaHostAllocDefault), "verify: cudaHostAlloc",
+                       err);
     return s;
 }
 
@@ -315,7 +349,8 @@ wk_status cuda_verify(struct cuda_device *d, char hex[65], const struct wk_err *
     struct piece *list = list_pieces(&d->upload, &n);
     wk_status s = list ? make_buffers(&h, err) : wk_fail(err, WK_NO_MEMORY, "out of memory for the digest");
     if (!s) s = walk(list, n, hash_device_piece, &h, err);
-    if (h.sha && !sha256_end(h.sha, hex) && !s) s = wk_fail(err, WK_INTERNAL, "the weights' SHA-256 cannot be computed");
+    if (h.sha && !sha256_end(h.sha, hex) && !s)
+        s = wk_fail(err, WK_INTERNAL, "the weights' SHA-256 cannot be computed");
     if (s) hex[0] = '\0';
     if (h.host) (void)cudaFreeHost(h.host);
     cuda_region_unmap(d, &h.rows);

@@ -1,45 +1,71 @@
-/* stages.c: enqueues one stage, and the stages of a whole run in the order of the tape. Nothing here waits or allocates, so a run of few rows
- * can be captured as it is.
+/* stages.c: enqueues one stage, and the stages of a whole run in the order of the tape. Nothing here waits or
+ * allocates, so a run of few rows can be captured as it is.
  *
- * In a run of few rows everything after the inputs is launched with programmatic dependence on what precedes it. The launch behind the inputs, a gather, lets the
- * next begin only when it has waited for them itself, so that all later kernels may read inputs and tables early. */
+ * In a run of few rows everything after the inputs is launched with programmatic dependence on what precedes it. The
+ * launch behind the inputs, a gather, lets the next begin only when it has waited for them itself, so that all later
+ * kernels may read inputs and tables early. */
 #include "device/cuda/executor.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------ */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 static float *f32(const struct cuda_value *v) { return (float *)(void *)v->data; }
 
 static struct cuda_rows rows_of(const struct executor *x, const struct cuda_operand *o, uint32_t first)
 {
     if (!o->v) return (struct cuda_rows){ NULL, 0, NULL };
-    return (struct cuda_rows){ f32(o->v) + (o->gather ? 0 : (uint64_t)first * o->v->slots * o->v->stride), o->v->stride, o->gather ? x->prepare.wanted + first : NULL };
+    return (struct cuda_rows){ f32(o->v) + (o->gather ? 0 : (uint64_t)first * o->v->slots * o->v->stride), o->v->stride,
+                               o->gather ? x->prepare.wanted + first : NULL };
 }
 
-static float *partials_of(const struct cuda_value *v, const struct run *r) { return v->partials && r->few ? v->aux : NULL; }
+static float *partials_of(const struct cuda_value *v, const struct run *r)
+{
+    return v->partials && r->few ? v->aux : NULL;
+}
 
 /* The tables' rows, scaled, one added to the other: a launch each, by the module that knows the table's format. */
-static wk_status enqueue_embed(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
+static wk_status enqueue_embed(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
+                               const struct wk_err *err)
 {
     const struct cuda_value *out = s->row.out;
     wk_status st = WK_OK;
     for (uint32_t i = 0; i < s->n_parts && !st; i++) {
         const struct cuda_part *p = &s->part[i];
-        const struct wk_cuda_gather g = { .struct_size = sizeof g, .flags = WK_CUDA_DEPENDENT, .k = p->m->k, .rows = rows, .tiles = p->m->data, .index = p->index, .y = f32(out),
-                                          .y_stride = out->stride, .scale = p->scale, .add = i > 0, .part = i + 1 == s->n_parts ? partials_of(out, r) : NULL };
+        const struct wk_cuda_gather g = { .struct_size = sizeof g,
+                                          .flags = WK_CUDA_DEPENDENT,
+                                          .k = p->m->k,
+                                          .rows = rows,
+                                          .tiles = p->m->data,
+                                          .index = p->index,
+                                          .y = f32(out),
+                                          .y_stride = out->stride,
+                                          .scale = p->scale,
+                                          .add = i > 0,
+                                          .part = i + 1 == s->n_parts ? partials_of(out, r) : NULL };
         st = p->m->type->gather(&g, x->stream, err);
     }
     return st;
 }
 
-static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
+static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
+                               const struct wk_err *err)
 {
     const struct cuda_row_stage *c = &s->row;
-    struct cuda_alone a = { .dependent = true, .op = c->op, .rows = rows * c->out->slots, .width = c->out->width, .slots = c->out->slots, .w = c->w, .b = c->b, .turn = c->turn,
-                            .residual = rows_of(x, &c->residual, 0), .y = f32(c->out), .y_stride = c->out->stride, .part = partials_of(c->out, r) };
+    struct cuda_alone a = { .dependent = true,
+                            .op = c->op,
+                            .rows = rows * c->out->slots,
+                            .width = c->out->width,
+                            .slots = c->out->slots,
+                            .w = c->w,
+                            .b = c->b,
+                            .turn = c->turn,
+                            .residual = rows_of(x, &c->residual, 0),
+                            .y = f32(c->out),
+                            .y_stride = c->out->stride,
+                            .part = partials_of(c->out, r) };
     for (uint32_t j = 0; j < 2 && c->x[j].v; j++) {
         a.x[j] = rows_of(x, &c->x[j], 0);
         a.x_width[j] = c->x[j].v->width;
@@ -48,50 +74,89 @@ static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, c
     return cuda_alone(&a, x->stream, err);
 }
 
-static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage *s, uint32_t rows, const struct wk_err *err)
+static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage *s, uint32_t rows,
+                                     const struct wk_err *err)
 {
     const struct cuda_row_stage *c = &s->row;
-    const struct cuda_route a = { .dependent = true, .rows = rows, .experts = c->x[0].v->width, .k = c->op->u.route.k, .score = c->op->u.route.score, .scale = c->op->u.route.scale,
-                                  .logits = rows_of(x, &c->x[0], 0), .out = c->out->data, .out_stride = c->out->stride, .groups = c->out->groups, .ticket = x->route_ticket,
+    const struct cuda_route a = { .dependent = true,
+                                  .rows = rows,
+                                  .experts = c->x[0].v->width,
+                                  .k = c->op->u.route.k,
+                                  .score = c->op->u.route.score,
+                                  .scale = c->op->u.route.scale,
+                                  .logits = rows_of(x, &c->x[0], 0),
+                                  .out = c->out->data,
+                                  .out_stride = c->out->stride,
+                                  .groups = c->out->groups,
+                                  .ticket = x->route_ticket,
                                   .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL };
     return cuda_route(&a, x->stream, err);
 }
 
-static wk_status enqueue_combine(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows, const struct wk_err *err)
+static wk_status enqueue_combine(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
+                                 const struct wk_err *err)
 {
     const struct cuda_row_stage *c = &s->row;
-    const struct cuda_combine a = { .dependent = true, .rows = rows, .width = c->out->width, .k = c->x[1].v->slots, .x = f32(c->x[0].v), .x_stride = c->x[0].v->stride,
-                                    .route = c->x[1].v->data, .route_stride = c->x[1].v->stride, .residual = rows_of(x, &c->residual, 0), .y = f32(c->out), .y_stride = c->out->stride,
+    const struct cuda_combine a = { .dependent = true,
+                                    .rows = rows,
+                                    .width = c->out->width,
+                                    .k = c->x[1].v->slots,
+                                    .x = f32(c->x[0].v),
+                                    .x_stride = c->x[0].v->stride,
+                                    .route = c->x[1].v->data,
+                                    .route_stride = c->x[1].v->stride,
+                                    .residual = rows_of(x, &c->residual, 0),
+                                    .y = f32(c->out),
+                                    .y_stride = c->out->stride,
                                     .part = partials_of(c->out, r) };
     return cuda_combine(&a, x->stream, err);
 }
 
 /* Logits that no product makes at its end: copied, picked, to where all logits are. */
-static wk_status enqueue_copy(struct executor *x, const struct cuda_stage *s, uint32_t first, uint32_t rows, const struct wk_err *err)
+static wk_status enqueue_copy(struct executor *x, const struct cuda_stage *s, uint32_t first, uint32_t rows,
+                              const struct wk_err *err)
 {
     const struct cuda_value *v = s->row.x[0].v;
     static const struct tape_op none = { .kind = WK_OP_COLS };
     struct tape_op whole = none;
     whole.u.cols.n = v->width;
-    const struct cuda_alone a = { .dependent = true, .op = &whole, .rows = rows, .width = v->width, .x = { rows_of(x, &s->row.x[0], first) }, .x_width = { v->width }, .x_slots = { 1 }, .slots = 1,
-                                  .y = x->logits, .y_stride = x->logits_stride };
+    const struct cuda_alone a = { .dependent = true,
+                                  .op = &whole,
+                                  .rows = rows,
+                                  .width = v->width,
+                                  .x = { rows_of(x, &s->row.x[0], first) },
+                                  .x_width = { v->width },
+                                  .x_slots = { 1 },
+                                  .slots = 1,
+                                  .y = x->logits,
+                                  .y_stride = x->logits_stride };
     return cuda_alone(&a, x->stream, err);
 }
 
-static wk_status enqueue_pool(struct executor *x, const struct cuda_stage *s, const struct run *r, const struct wk_err *err)
+static wk_status enqueue_pool(struct executor *x, const struct cuda_stage *s, const struct run *r,
+                              const struct wk_err *err)
 {
     const struct tape_launch *l = s->launch;
     const struct tape_op *first = &x->program->ops[l->ops[0]];
     const struct cuda_value *v = s->row.x[0].v;
-    const struct cuda_pool p = { .seqs = r->seqs, .width = v->width, .how = first->kind == WK_OP_POOL ? first->u.pool.how : 0, .l2 = s->row.op->u.output.flags & WK_EMBEDDING_L2 ? 1 : 0, .seq = x->prepare.seq,
-                                 .x = f32(v), .x_stride = v->stride, .running = x->running, .y = x->pooled, .y_stride = x->program->embedding_width };
+    const struct cuda_pool p = { .seqs = r->seqs,
+                                 .width = v->width,
+                                 .how = first->kind == WK_OP_POOL ? first->u.pool.how : 0,
+                                 .l2 = s->row.op->u.output.flags & WK_EMBEDDING_L2 ? 1 : 0,
+                                 .seq = x->prepare.seq,
+                                 .x = f32(v),
+                                 .x_stride = v->stride,
+                                 .running = x->running,
+                                 .y = x->pooled,
+                                 .y_stride = x->program->embedding_width };
     return cuda_pool(&p, x->stream, err);
 }
 
-/* ---- attention ---------------------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------- */
 
 /* As many sequences a launch as one takes. */
-static wk_status attend_few(struct executor *x, const struct cuda_attend *a, struct cuda_batch *batch, const struct wk_err *err)
+static wk_status attend_few(struct executor *x, const struct cuda_attend *a, struct cuda_batch *batch,
+                            const struct wk_err *err)
 {
     wk_status st = WK_OK;
     for (uint32_t left = batch->seqs; left && !st; left -= batch->seqs) {
@@ -99,12 +164,14 @@ static wk_status attend_few(struct executor *x, const struct cuda_attend *a, str
         st = cuda_attend(a, x->o.context, x->stream, err);
         batch->seq += batch->seqs;
         batch->lengths++;
-        for (uint32_t g = 0; g < x->program->n_groups; g++) batch->pages[g] += (uint64_t)batch->seqs * batch->page_stride[g];
+        for (uint32_t g = 0; g < x->program->n_groups; g++)
+            batch->pages[g] += (uint64_t)batch->seqs * batch->page_stride[g];
     }
     return st;
 }
 
-static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, const struct run *r, const struct wk_err *err)
+static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, const struct run *r,
+                                const struct wk_err *err)
 {
     struct cuda_batch batch = x->batch;
     batch.rows = r->rows;
@@ -119,21 +186,25 @@ static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, 
     return cuda_attend_prompt(&a, x->q_half, x->stream, err);
 }
 
-/* ---- a stage ------------------------------------------------------------------------------------------------------------------ */
+/* ---- a stage ------------------------------------------------------------------------------------------- */
 
-wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_status status, const char *text, const struct wk_err *err)
+wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_status status, const char *text,
+                             const struct wk_err *err)
 {
     const struct tape_launch *l = s->launch;
     char layer[32] = "", lost[256] = "";
     const struct wk_err e = { lost, sizeof lost };
-    const char *name = l->n_seg ? x->program->tensors[l->seg[0].tensor].name : l->out != TAPE_NONE ? x->program->values[l->out].name : "output";
+    const char *name = l->n_seg              ? x->program->tensors[l->seg[0].tensor].name
+                       : l->out != TAPE_NONE ? x->program->values[l->out].name
+                                             : "output";
     if (l->layer != TAPE_NONE) (void)snprintf(layer, sizeof layer, " of layer %u", l->layer);
     const int code = (int)cudaPeekAtLastError();
     if (code && cuda_check(x->device, code, "launch", &e)) text = text[0] ? text : lost;
     return wk_fail(err, status, "launch %s%s (%s): %s", launch_kind_name(l->kind), layer, name, text);
 }
 
-static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
+static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
+                         uint32_t rows, const struct wk_err *err)
 {
     switch (s->launch->kind) {
     case LAUNCH_EMBED: return enqueue_embed(x, s, r, rows, err);
@@ -148,7 +219,8 @@ static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const s
     return s->row.op->kind == WK_OP_COMBINE ? enqueue_combine(x, s, r, rows, err) : enqueue_alone(x, s, r, rows, err);
 }
 
-wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
+wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
+                             uint32_t rows, const struct wk_err *err)
 {
     char text[512] = "";
     const struct wk_err e = { text, sizeof text };
@@ -156,11 +228,12 @@ wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, con
     return st ? cuda_launch_failed(x, s, st, text, err) : WK_OK;
 }
 
-/* ---- a run -------------------------------------------------------------------------------------------------------------------- */
+/* ---- a run --------------------------------------------------------------------------------------------- */
 
 static bool cancelled(const bool *cancel) { return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED); }
 
-wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program_kind kind, const bool *cancel, stage_fn seen, const struct wk_err *err)
+wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program_kind kind, const bool *cancel,
+                           stage_fn seen, const struct wk_err *err)
 {
     wk_status st = cuda_prepare(&x->prepare, r->rows, r->seqs, r->behind, x->stream, err);
     for (uint32_t i = 0; i < x->program->n_launches && !st; i++) {
@@ -171,11 +244,13 @@ wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program
         st = cuda_enqueue_stage(x, s, r, 0, rows, err);
         if (!st && seen && s->tapped) st = seen(x, s, r, err);
     }
-    if (!st && r->few && kind != PROGRAM_LOGITS) st = cuda_enqueue_sample(x, r->rows, (enum cuda_sample_kind)(kind - PROGRAM_SAMPLED), err);
+    if (!st && r->few && kind != PROGRAM_LOGITS)
+        st = cuda_enqueue_sample(x, r->rows, (enum cuda_sample_kind)(kind - PROGRAM_SAMPLED), err);
     return st;
 }
 
-wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t first, uint32_t rows, const struct wk_err *err)
+wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t first, uint32_t rows,
+                              const struct wk_err *err)
 {
     for (uint32_t i = 0; i < x->program->n_launches; i++) {
         wk_status st = x->stages[i].logits ? cuda_enqueue_stage(x, &x->stages[i], r, first, rows, err) : WK_OK;
@@ -186,6 +261,13 @@ wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t 
 
 wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind, const struct wk_err *err)
 {
-    const struct cuda_sample c = { .dependent = true, .kind = kind, .rows = rows, .seq = x->prepare.sampled, .logits = x->logits, .stride = x->logits_stride, .serial = x->prepare.serial, .out = x->results_device };
+    const struct cuda_sample c = { .dependent = true,
+                                   .kind = kind,
+                                   .rows = rows,
+                                   .seq = x->prepare.sampled,
+                                   .logits = x->logits,
+                                   .stride = x->logits_stride,
+                                   .serial = x->prepare.serial,
+                                   .out = x->results_device };
     return cuda_sampler_run(x->sampler, &c, x->stream, err);
 }

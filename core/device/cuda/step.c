@@ -1,7 +1,8 @@
 /* step.c: steps that give logits: run after run, each waited for; and the taps.
  *
- * The steps of a serving loop are queue.c's. Here logits go to the caller's memory, so many rows at a time as a run of generated rows has, and are looked at: a sequence with one
- * that is not finite has failed. A tapped step runs kernel by kernel and stops after every value that somebody wants to see. */
+ * The steps of a serving loop are queue.c's. Here logits go to the caller's memory, so many rows at a time as a run of
+ * generated rows has, and are looked at: a sequence with one that is not finite has failed. A tapped step runs kernel
+ * by kernel and stops after every value that somebody wants to see. */
 #include "device/cuda/executor.h"
 
 #include <cuda_runtime_api.h>
@@ -10,15 +11,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- taps -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- taps ---------------------------------------------------------------------------------------------- */
 
 /* One value of the whole step, in the caller's order of rows. */
-struct tap { const struct cuda_stage *stage; char name[TAPE_NAME + 8]; uint32_t rows, width; float *data; };
-struct tap_store { const struct step *step; uint32_t n, cap, keys; struct tap *tap; };
+struct tap {
+    const struct cuda_stage *stage;
+    char name[TAPE_NAME + 8];
+    uint32_t rows, width;
+    float *data;
+};
+struct tap_store {
+    const struct step *step;
+    uint32_t n, cap, keys;
+    struct tap *tap;
+};
 
-static uint32_t step_rows(const struct step *s, enum tape_rows rows) { return rows == ROWS_ALL ? s->n_rows : rows == ROWS_WANTED ? s->n_wanted : s->n_seqs; }
+static uint32_t step_rows(const struct step *s, enum tape_rows rows)
+{
+    return rows == ROWS_ALL ? s->n_rows : rows == ROWS_WANTED ? s->n_wanted : s->n_seqs;
+}
 
-static wk_status add_tap(struct tap_store *t, const struct cuda_stage *s, const char *name, const char *suffix, uint32_t rows, uint32_t width, float **data, const struct wk_err *err)
+static wk_status add_tap(struct tap_store *t, const struct cuda_stage *s, const char *name, const char *suffix,
+                         uint32_t rows, uint32_t width, float **data, const struct wk_err *err)
 {
     char full[TAPE_NAME + 8];
     (void)snprintf(full, sizeof full, "%s%s", name, suffix);
@@ -35,7 +49,9 @@ static wk_status add_tap(struct tap_store *t, const struct cuda_stage *s, const 
         t->cap = cap;
     }
     struct tap *to = &t->tap[t->n];
-    *to = (struct tap){ .stage = s, .rows = rows, .width = width, .data = calloc((size_t)rows * width + 1, sizeof(float)) };
+    *to = (struct tap){
+        .stage = s, .rows = rows, .width = width, .data = calloc((size_t)rows * width + 1, sizeof(float))
+    };
     memcpy(to->name, full, sizeof full);
     if (!to->data) return wk_fail(err, WK_NO_MEMORY, "out of memory for the tap of %s", full);
     t->n++;
@@ -44,27 +60,39 @@ static wk_status add_tap(struct tap_store *t, const struct cuda_stage *s, const 
 }
 
 /* Where row i of a run lies in the step, by the kind of rows. */
-static uint32_t place(const struct run *r, enum tape_rows rows, uint32_t i) { return rows == ROWS_ALL ? r->row_of[i] : rows == ROWS_WANTED ? r->wanted_of[i] : r->seq_of[i]; }
-static uint32_t asked_rows(const struct run *r, enum tape_rows rows) { return rows == ROWS_ALL ? r->n_rows : rows == ROWS_WANTED ? r->n_wanted : r->n_seqs; }
+static uint32_t place(const struct run *r, enum tape_rows rows, uint32_t i)
+{
+    return rows == ROWS_ALL ? r->row_of[i] : rows == ROWS_WANTED ? r->wanted_of[i] : r->seq_of[i];
+}
+static uint32_t asked_rows(const struct run *r, enum tape_rows rows)
+{
+    return rows == ROWS_ALL ? r->n_rows : rows == ROWS_WANTED ? r->n_wanted : r->n_seqs;
+}
 
-static wk_status tap_value(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t v, const struct wk_err *err)
+static wk_status tap_value(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t v,
+                           const struct wk_err *err)
 {
     const struct tape_value *t = &x->program->values[v];
     const struct cuda_value *y = &x->values[v];
     const bool route = x->program->ops[t->op].kind == WK_OP_ROUTE;
-    const uint32_t n = asked_rows(r, y->rows), items = route ? 1 : y->slots, width = route ? y->slots : y->width, row = t->width * t->slots;
+    const uint32_t n = asked_rows(r, y->rows), items = route ? 1 : y->slots, width = route ? y->slots : y->width,
+                   row = t->width * t->slots;
     float *to;
     wk_status st = add_tap(x->taps, s, t->name, "", step_rows(x->taps->step, y->rows), row, &to, err);
     for (uint32_t i = 0; i < n && !st; i++) {
         const float *from = (const float *)(const void *)y->data + (uint64_t)i * items * y->stride;
-        st = cuda_check(x->device, (int)cudaMemcpy2DAsync(to + (uint64_t)place(r, y->rows, i) * row, width * sizeof *to, from, y->stride * sizeof *to, width * sizeof *to, items, cudaMemcpyDeviceToHost, x->stream),
+        st = cuda_check(x->device,
+                        (int)cudaMemcpy2DAsync(to + (uint64_t)place(r, y->rows, i) * row, width * sizeof *to, from,
+                                               y->stride * sizeof *to, width * sizeof *to, items,
+                                               cudaMemcpyDeviceToHost, x->stream),
                         "copy of a tap", err);
     }
     return st ? st : cuda_check(x->device, (int)cudaStreamSynchronize(x->stream), t->name, err);
 }
 
 /* Scores are written straight into host memory: they would not fit beside the model. */
-static wk_status tap_scores(struct executor *x, const struct cuda_stage *s, const struct run *r, const struct wk_err *err)
+static wk_status tap_scores(struct executor *x, const struct cuda_stage *s, const struct run *r,
+                            const struct wk_err *err)
 {
     struct tap_store *t = x->taps;
     const char *name = x->program->values[s->attend.op->out].name;
@@ -76,7 +104,10 @@ static wk_status tap_scores(struct executor *x, const struct cuda_stage *s, cons
     batch.seqs = r->seqs;
     a.batch = &batch;
     wk_status st = add_tap(t, s, name, ".scores", t->step->n_rows, (uint32_t)row, &to, err);
-    if (!st) st = cuda_check(x->device, (int)cudaHostAlloc((void **)&scores, r->rows * row * sizeof *scores, cudaHostAllocMapped), "host memory for the scores of a tap", err);
+    if (!st)
+        st = cuda_check(x->device,
+                        (int)cudaHostAlloc((void **)&scores, r->rows * row * sizeof *scores, cudaHostAllocMapped),
+                        "host memory for the scores of a tap", err);
     if (!st) st = cuda_attend_store(&a, x->q_half, x->stream, err);
     if (!st) st = cuda_attend_scores(&a, x->q_half, t->keys, scores, x->stream, err);
     if (!st) st = cuda_check(x->device, (int)cudaStreamSynchronize(x->stream), name, err);
@@ -85,13 +116,15 @@ static wk_status tap_scores(struct executor *x, const struct cuda_stage *s, cons
     return st;
 }
 
-static wk_status see_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, const struct wk_err *err)
+static wk_status see_stage(struct executor *x, const struct cuda_stage *s, const struct run *r,
+                           const struct wk_err *err)
 {
     wk_status st = WK_OK;
     for (uint32_t i = 0; i < s->launch->n_ops && !st; i++) {
         const struct tape_op *op = &x->program->ops[s->launch->ops[i]];
         if (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores) st = tap_scores(x, s, r, err);
-        if (!st && op->out != TAPE_NONE && x->program->values[op->out].tapped && x->values[op->out].data) st = tap_value(x, s, r, op->out, err);
+        if (!st && op->out != TAPE_NONE && x->program->values[op->out].tapped && x->values[op->out].data)
+            st = tap_value(x, s, r, op->out, err);
     }
     return st;
 }
@@ -110,7 +143,7 @@ static void free_taps(struct tap_store *t)
     free(t->tap);
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- results ------------------------------------------------------------------------------------------- */
 
 static bool finite(const float *y, uint64_t n)
 {
@@ -120,14 +153,18 @@ static bool finite(const float *y, uint64_t n)
 }
 
 /* Wanted rows [first, first + n) of the run, which lie at x->logits, to the caller. */
-static wk_status give_logits(struct executor *x, struct step *s, const struct run *r, uint32_t first, uint32_t n, const struct wk_err *err)
+static wk_status give_logits(struct executor *x, struct step *s, const struct run *r, uint32_t first, uint32_t n,
+                             const struct wk_err *err)
 {
     const uint64_t vocab = x->n_logits, bytes = vocab * sizeof(float);
     for (uint32_t i = 0, run; i < n; i += run) {
         const uint32_t at = r->wanted_of[first + i];
         for (run = 1; i + run < n && r->wanted_of[first + i + run] == at + run; run++) continue;
-        wk_status st = cuda_check(x->device, (int)cudaMemcpy2DAsync(s->logits + at * vocab, bytes, x->logits + i * x->logits_stride, x->logits_stride * sizeof(float), bytes, run, cudaMemcpyDeviceToHost, x->stream),
-                                  "copy of logits", err);
+        wk_status st = cuda_check(
+            x->device,
+            (int)cudaMemcpy2DAsync(s->logits + at * vocab, bytes, x->logits + i * x->logits_stride,
+                                   x->logits_stride * sizeof(float), bytes, run, cudaMemcpyDeviceToHost, x->stream),
+            "copy of logits", err);
         if (st) return st;
     }
     return WK_OK;
@@ -138,7 +175,10 @@ static wk_status give_pooled(struct executor *x, struct step *s, const struct ru
     const uint64_t width = x->program->embedding_width;
     wk_status st = WK_OK;
     for (uint32_t i = 0; i < r->n_seqs && !st; i++)
-        st = cuda_check(x->device, (int)cudaMemcpyAsync(s->pooled + r->seq_of[i] * width, x->pooled + i * width, width * sizeof(float), cudaMemcpyDeviceToHost, x->stream), "copy of an embedding", err);
+        st = cuda_check(x->device,
+                        (int)cudaMemcpyAsync(s->pooled + r->seq_of[i] * width, x->pooled + i * width,
+                                             width * sizeof(float), cudaMemcpyDeviceToHost, x->stream),
+                        "copy of an embedding", err);
     return st;
 }
 
@@ -149,15 +189,18 @@ static void find_failed(const struct executor *x, struct step *s)
         while (s->seqs[seq].row + s->seqs[seq].n_rows <= s->wanted[i]) seq++;
         if (!finite(s->logits + i * vocab, vocab)) s->seqs[seq].failed = true;
     }
-    for (uint32_t i = 0; width && i < s->n_seqs; i++) if (!finite(s->pooled + i * width, width)) s->seqs[i].failed = true;
+    for (uint32_t i = 0; width && i < s->n_seqs; i++)
+        if (!finite(s->pooled + i * width, width)) s->seqs[i].failed = true;
 }
 
-/* ---- a step ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------------------- */
 
 static wk_status run_logits(struct executor *x, struct step *s, const struct wk_err *err)
 {
     const struct run *r = &x->run;
-    wk_status st = r->few && !x->tap ? cuda_launch_few(x, r, PROGRAM_LOGITS, err) : cuda_enqueue_run(x, r, PROGRAM_LOGITS, s->cancel, x->tap ? see_stage : NULL, err);
+    wk_status st = r->few && !x->tap
+                       ? cuda_launch_few(x, r, PROGRAM_LOGITS, err)
+                       : cuda_enqueue_run(x, r, PROGRAM_LOGITS, s->cancel, x->tap ? see_stage : NULL, err);
     if (!st && r->few) st = give_logits(x, s, r, 0, r->n_wanted, err);
     for (uint32_t at = 0, n; !r->few && at < r->n_wanted && !st; at += n) {
         n = r->n_wanted - at < x->run_rows ? r->n_wanted - at : x->run_rows;
@@ -178,7 +221,8 @@ static wk_status run_all(struct executor *x, struct step *s, const struct wk_err
             if (!st) st = run_logits(x, s, err);
             if (st) return st;
             x->oldest = x->next_serial;
-            if (s->cancel && __atomic_load_n(s->cancel, __ATOMIC_RELAXED)) return wk_fail(err, WK_CANCELLED, "cancelled");
+            if (s->cancel && __atomic_load_n(s->cancel, __ATOMIC_RELAXED))
+                return wk_fail(err, WK_CANCELLED, "cancelled");
         }
     }
     return WK_OK;
@@ -198,8 +242,10 @@ wk_status cuda_step(struct executor *x, struct step *step, const struct wk_err *
     x->taps = &taps;
     cuda_begin_step(x, step);
     s = run_all(x, step, err);
-    if (s) cuda_resync(x);
-    else find_failed(x, step);
+    if (s)
+        cuda_resync(x);
+    else
+        find_failed(x, step);
     if (!s && x->tap) give_taps(x);
     free_taps(&taps);
     x->taps = NULL;

@@ -1,7 +1,8 @@
-/* test_attend.cu: attention of both classes against float64, and a row's bits alone, in any batch, in any pages, in any chunks.
+/* test_attend.cu: attention of both classes against float64, and a row's bits alone, in any batch, in any pages, in any
+ * chunks.
  *
- * What a sequence holds is a function of its name and the position, so the same sequence can be run again in other company. Its past
- * goes through cuda_attend_store into pages that are NaN everywhere before. */
+ * What a sequence holds is a function of its name and the position, so the same sequence can be run again in other
+ * company. Its past goes through cuda_attend_store into pages that are NaN everywhere before. */
 #include "device/cuda/attend.cuh"
 #include "device/cuda/launch.cuh"
 #include "device/cuda/test_device.cuh"
@@ -11,16 +12,18 @@ struct form {
     uint32_t heads, kv_heads, dk, dv, window;
     float softcap;
     bool sinks;
-    uint32_t norm;             /* of q and k, CUDA_NORM_* */
+    uint32_t norm; /* of q and k, CUDA_NORM_* */
     uint32_t turn_n, style;
-    bool plain;                /* F32 results, not acts */
+    bool plain; /* F32 results, not acts */
 };
 
-struct sequence { uint32_t name, past, rows; }; /* rows at positions past .. */
+struct sequence {
+    uint32_t name, past, rows;
+}; /* rows at positions past .. */
 
 enum { MOST_ROWS = 1024, CHUNK = 450 }; /* CHUNK: most rows of a run over a window */
 
-/* ---- what a sequence holds ---------------------------------------------------------------------------------------------- */
+/* ---- what a sequence holds ----------------------------------------------------------------------------- */
 
 static uint32_t mixed(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -65,7 +68,8 @@ static const double *turns(uint32_t position, uint32_t n)
 static const float norm_eps = 1e-5f;
 
 /* Norm and rotation in double. */
-static void finish(const struct form *f, uint32_t name, uint32_t position, uint32_t which, uint32_t head, const float *w, const float *b, double *y)
+static void finish(const struct form *f, uint32_t name, uint32_t position, uint32_t which, uint32_t head,
+                   const float *w, const float *b, double *y)
 {
     const uint32_t d = which == 2 ? f->dv : f->dk;
     for (uint32_t i = 0; i < d; i++) y[i] = input(name, position, which, head * d + i);
@@ -75,11 +79,13 @@ static void finish(const struct form *f, uint32_t name, uint32_t position, uint3
         if (f->norm == CUDA_NORM_LAYER)
             for (uint32_t i = 0; i < d; i++) mean += y[i] / d;
         for (uint32_t i = 0; i < d; i++) square += (y[i] - mean) * (y[i] - mean) / d;
-        for (uint32_t i = 0; i < d; i++) y[i] = (y[i] - mean) / sqrt(square + norm_eps) * w[i] + (f->norm == CUDA_NORM_LAYER ? b[i] : 0);
+        for (uint32_t i = 0; i < d; i++)
+            y[i] = (y[i] - mean) / sqrt(square + norm_eps) * w[i] + (f->norm == CUDA_NORM_LAYER ? b[i] : 0);
     }
     for (uint32_t i = 0; i < f->turn_n; i++) {
         const double c = turns(position, f->turn_n)[2 * i], s = turns(position, f->turn_n)[2 * i + 1];
-        const uint32_t ia = f->style == WK_ROPE_PAIRS ? 2 * i : i, ib = f->style == WK_ROPE_PAIRS ? 2 * i + 1 : i + f->turn_n;
+        const uint32_t ia = f->style == WK_ROPE_PAIRS ? 2 * i : i,
+                       ib = f->style == WK_ROPE_PAIRS ? 2 * i + 1 : i + f->turn_n;
         const double x = y[ia], z = y[ib];
         y[ia] = x * c - z * s;
         y[ib] = x * s + z * c;
@@ -87,7 +93,7 @@ static void finish(const struct form *f, uint32_t name, uint32_t position, uint3
 }
 static double as_half(double x) { return half_value(half_bits((float)x)); }
 
-/* ---- a cache, and runs over it ----------------------------------------------------------------------------------------------- */
+/* ---- a cache, and runs over it ------------------------------------------------------------------------- */
 
 struct world {
     struct form f;
@@ -183,10 +189,14 @@ static struct batch make_batch(const struct world *w, const struct sequence *s, 
     for (uint32_t i = 0, row = 0; i < n; i++)
         for (uint32_t r = 0; r < s[i].rows; r++, row++) {
             const uint32_t position = s[i].past + r;
-            for (uint32_t j = 0; j < f->heads * f->dk; j++) b.q.host[(size_t)row * f->heads * f->dk + j] = input(s[i].name, position, 0, j);
-            for (uint32_t j = 0; j < f->kv_heads * f->dk; j++) b.k.host[(size_t)row * f->kv_heads * f->dk + j] = input(s[i].name, position, 1, j);
-            for (uint32_t j = 0; j < f->kv_heads * f->dv; j++) b.v.host[(size_t)row * f->kv_heads * f->dv + j] = input(s[i].name, position, 2, j);
-            for (uint32_t j = 0; j < 2 * f->turn_n; j++) b.turn.host[(size_t)row * f->turn_n * 2 + j] = (float)turns(position, f->turn_n)[j];
+            for (uint32_t j = 0; j < f->heads * f->dk; j++)
+                b.q.host[(size_t)row * f->heads * f->dk + j] = input(s[i].name, position, 0, j);
+            for (uint32_t j = 0; j < f->kv_heads * f->dk; j++)
+                b.k.host[(size_t)row * f->kv_heads * f->dk + j] = input(s[i].name, position, 1, j);
+            for (uint32_t j = 0; j < f->kv_heads * f->dv; j++)
+                b.v.host[(size_t)row * f->kv_heads * f->dv + j] = input(s[i].name, position, 2, j);
+            for (uint32_t j = 0; j < 2 * f->turn_n; j++)
+                b.turn.host[(size_t)row * f->turn_n * 2 + j] = (float)turns(position, f->turn_n)[j];
         }
     send(&b.q);
     send(&b.k);
@@ -214,7 +224,8 @@ static void run_batch(const struct world *w, struct batch *b, const uint32_t *ta
 {
     const struct form *f = &w->f;
     array<uint32_t> pages = make<uint32_t>((size_t)b->seqs * w->stride);
-    for (uint32_t i = 0; i < n; i++) memcpy(pages.host + (size_t)i * w->stride, w->table.host + (size_t)tables[i] * w->stride, w->stride * 4);
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(pages.host + (size_t)i * w->stride, w->table.host + (size_t)tables[i] * w->stride, w->stride * 4);
     send(&pages);
     b->b = cuda_batch{};
     b->b.rows = b->rows;
@@ -240,7 +251,8 @@ static void run_batch(const struct world *w, struct batch *b, const uint32_t *ta
     a.q_stride = f->heads * f->dk;
     a.k_stride = f->kv_heads * f->dk;
     a.v_stride = f->kv_heads * f->dv;
-    a.q_norm = a.k_norm = cuda_head_norm{ w->norm_w.device, f->norm == CUDA_NORM_LAYER ? w->norm_b.device : NULL, norm_eps, f->norm };
+    a.q_norm = a.k_norm =
+        cuda_head_norm{ w->norm_w.device, f->norm == CUDA_NORM_LAYER ? w->norm_b.device : NULL, norm_eps, f->norm };
     if (f->turn_n) a.q_turn = a.k_turn = b->turn.device;
     a.q_turn_n = a.k_turn_n = f->turn_n;
     a.q_turn_style = a.k_turn_style = f->style;
@@ -285,20 +297,24 @@ static void fill_past(const struct world *w, const struct sequence *s, uint32_t 
     }
 }
 
-/* ---- against float64 -------------------------------------------------------------------------------------------------------------- */
+/* ---- against float64 ----------------------------------------------------------------------------------- */
 
 static double result(const struct form *f, const struct batch *b, uint32_t row, uint32_t i)
 {
     const uint32_t width = f->heads * f->dv;
-    return f->plain ? b->out.host[(size_t)row * width + i] : 8.0 * half_value(b->act.host[(size_t)row * wk_act_k(width) + i]);
+    return f->plain ? b->out.host[(size_t)row * width + i]
+                    : 8.0 * half_value(b->act.host[(size_t)row * wk_act_k(width) + i]);
 }
 
 /* One row, one head: relative error of the head's values, by norms. */
-static double head_error(const struct world *w, const struct sequence *s, uint32_t position, uint32_t head, const struct batch *b, uint32_t row)
+static double head_error(const struct world *w, const struct sequence *s, uint32_t position, uint32_t head,
+                         const struct batch *b, uint32_t row)
 {
     const struct form *f = &w->f;
-    const uint32_t kv = head / (f->heads / f->kv_heads), low = f->window && position + 1 > f->window ? position + 1 - f->window : 0;
-    double q[256], k[256], y[256] = { 0 }, max = f->sinks ? w->sinks.host[head] : -INFINITY, sum = 0, wrong = 0, size = 0;
+    const uint32_t kv = head / (f->heads / f->kv_heads),
+                   low = f->window && position + 1 > f->window ? position + 1 - f->window : 0;
+    double q[256], k[256], y[256] = { 0 }, max = f->sinks ? w->sinks.host[head] : -INFINITY, sum = 0, wrong = 0,
+                           size = 0;
     double *score = (double *)malloc((position + 1) * sizeof *score);
     finish(f, s->name, position, 0, head, w->norm_w.host, w->norm_b.host, q);
     for (uint32_t p = low; p <= position; p++) {
@@ -335,7 +351,8 @@ static void check_act(const struct form *f, const struct batch *b, uint32_t row)
 }
 
 /* every: how many rows are passed over between two that are compared. */
-static void check_batch(const struct world *w, const struct batch *b, const struct sequence *s, uint32_t n, uint32_t every, const char *how)
+static void check_batch(const struct world *w, const struct batch *b, const struct sequence *s, uint32_t n,
+                        uint32_t every, const char *how)
 {
     const struct form *f = &w->f;
     const uint32_t group = f->heads / f->kv_heads;
@@ -347,7 +364,9 @@ static void check_batch(const struct world *w, const struct batch *b, const stru
             for (uint32_t head = 0; head < f->heads; head += group > 1 ? group - 1 : f->heads > 8 ? 5 : 1) {
                 const double e = head_error(w, &s[i], s[i].past + r, head, b, row + r);
                 if (e > worst) worst = e;
-                if (!(e <= 3e-3)) fail_msg("%s, %s: sequence %u (past %u, %u rows), row %u, head %u: off by %.3g", f->name, how, i, s[i].past, s[i].rows, r, head, e);
+                if (!(e <= 3e-3))
+                    fail_msg("%s, %s: sequence %u (past %u, %u rows), row %u, head %u: off by %.3g", f->name, how, i,
+                             s[i].past, s[i].rows, r, head, e);
             }
         }
     print_message("    %-40s %-7s worst error %.2g\n", f->name, how, worst);
@@ -372,7 +391,8 @@ static const struct form forms[] = {
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
-static void run_and_check(const struct form *f, const struct sequence *s, uint32_t n, uint32_t padding, enum how how, uint32_t every)
+static void run_and_check(const struct form *f, const struct sequence *s, uint32_t n, uint32_t padding, enum how how,
+                          uint32_t every)
 {
     struct world w = make_world(f, n, 2048, 5);
     uint32_t tables[WK_CUDA_FEW];
@@ -390,7 +410,8 @@ static void run_and_check(const struct form *f, const struct sequence *s, uint32
 static void test_few(void **state)
 {
     (void)state;
-    static const struct sequence mixed_lengths[] = { { 1, 0, 1 }, { 2, 300, 1 }, { 3, 31, 2 }, { 4, 1030, 1 }, { 5, 255, 1 }, { 6, 250, 13 }, { 7, 64, 1 } };
+    static const struct sequence mixed_lengths[] = { { 1, 0, 1 },   { 2, 300, 1 },  { 3, 31, 2 }, { 4, 1030, 1 },
+                                                     { 5, 255, 1 }, { 6, 250, 13 }, { 7, 64, 1 } };
     for (uint32_t i = 0; i < FORMS; i++) run_and_check(&forms[i], mixed_lengths, 7, 3, FEW, 1);
     static const struct sequence alone[] = { { 9, 127, 1 } }, most[] = { { 8, 230, 64 } };
     for (uint32_t i = 0; i < 7; i++) {
@@ -402,28 +423,38 @@ static void test_few(void **state)
 static void test_prompt(void **state)
 {
     (void)state;
-    static const struct sequence chunks[] = { { 1, 0, 130 }, { 2, 300, 1 }, { 3, 31, 70 }, { 4, 700, 150 }, { 5, 0, 1 }, { 6, 64, 64 } };
+    static const struct sequence chunks[] = { { 1, 0, 130 },   { 2, 300, 1 }, { 3, 31, 70 },
+                                              { 4, 700, 150 }, { 5, 0, 1 },   { 6, 64, 64 } };
     for (uint32_t i = 0; i < FORMS; i++) run_and_check(&forms[i], chunks, 6, 2, PROMPT, 29);
 }
 
-/* ---- bits ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- bits ---------------------------------------------------------------------------------------------- */
 
-struct row_bits { uint16_t x[2048]; uint32_t bytes; };
+struct row_bits {
+    uint16_t x[2048];
+    uint32_t bytes;
+};
 
 static void keep(struct row_bits *r, const struct form *f, const struct batch *b, uint32_t row)
 {
     const uint32_t width = f->heads * f->dv;
     r->bytes = f->plain ? width * 4 : wk_act_k(width) * 2;
     assert_true(r->bytes <= sizeof r->x);
-    memcpy(r->x, f->plain ? (const void *)(b->out.host + (size_t)row * width) : (const void *)(b->act.host + (size_t)row * wk_act_k(width)), r->bytes);
+    memcpy(r->x,
+           f->plain ? (const void *)(b->out.host + (size_t)row * width)
+                    : (const void *)(b->act.host + (size_t)row * wk_act_k(width)),
+           r->bytes);
 }
-static void same_bits(const struct row_bits *x, const struct row_bits *y, const struct form *f, const char *what, uint32_t position)
+static void same_bits(const struct row_bits *x, const struct row_bits *y, const struct form *f, const char *what,
+                      uint32_t position)
 {
-    if (x->bytes != y->bytes || memcmp(x->x, y->x, x->bytes) != 0) fail_msg("%s: %s: position %u has other bits", f->name, what, position);
+    if (x->bytes != y->bytes || memcmp(x->x, y->x, x->bytes) != 0)
+        fail_msg("%s: %s: position %u has other bits", f->name, what, position);
 }
 
 /* Result of the last of `rows` rows when the sequence runs alone. */
-static struct row_bits alone(const struct form *f, const struct sequence *s, enum how how, uint32_t shuffle, uint32_t context)
+static struct row_bits alone(const struct form *f, const struct sequence *s, enum how how, uint32_t shuffle,
+                             uint32_t context)
 {
     struct world w = make_world(f, 1, context, shuffle);
     const uint32_t table = 0;
@@ -441,7 +472,9 @@ static struct row_bits alone(const struct form *f, const struct sequence *s, enu
 static void test_few_bits(void **state)
 {
     (void)state;
-    static const struct sequence together[] = { { 1, 767, 3 }, { 2, 290, 1 }, { 3, 20, 9 }, { 4, 255, 2 }, { 5, 0, 1 } };
+    static const struct sequence together[] = {
+        { 1, 767, 3 }, { 2, 290, 1 }, { 3, 20, 9 }, { 4, 255, 2 }, { 5, 0, 1 }
+    };
     for (uint32_t i = 0; i < FORMS; i++) {
         const struct form *f = &forms[i];
         struct world w = make_world(f, 5, 1024, 11);
@@ -454,7 +487,8 @@ static void test_few_bits(void **state)
                 struct row_bits there;
                 const struct sequence single = { together[s].name, together[s].past + r, 1 };
                 keep(&there, f, &b, row + r);
-                const struct row_bits here = alone(f, &single, FEW, 1, 1024), elsewhere = alone(f, &single, FEW, 99, 2048);
+                const struct row_bits here = alone(f, &single, FEW, 1, 1024),
+                                      elsewhere = alone(f, &single, FEW, 99, 2048);
                 same_bits(&here, &there, f, "alone and in a batch", single.past);
                 same_bits(&here, &elsewhere, f, "in other pages", single.past);
             }
@@ -463,11 +497,13 @@ static void test_few_bits(void **state)
     }
 }
 
-/* One row whose splits are more than a cluster's blocks where these fill a multiprocessor each: the same bits as beside another sequence, and where no cluster is. */
+/* One row whose splits are more than a cluster's blocks where these fill a multiprocessor each: the same bits as beside
+ * another sequence, and where no cluster is. */
 static void test_runs_of_splits(void **state)
 {
     (void)state;
-    static const struct form f = { "128, 2 a group, sinks", 16, 8, 128, 128, 0, 0, true, CUDA_NORM_NONE, 64, WK_ROPE_HALVES, false };
+    static const struct form f = { "128, 2 a group, sinks", 16,   8, 128, 128, 0, 0, true, CUDA_NORM_NONE, 64,
+                                   WK_ROPE_HALVES,          false };
     static const struct sequence both[] = { { 1, 2600, 1 }, { 2, 1500, 1 } };
     const uint32_t tables[] = { 1, 0 };
     struct world w = make_world(&f, 2, 4096, 7);
@@ -486,7 +522,8 @@ static void test_runs_of_splits(void **state)
     drop_world(&w);
 }
 
-/* A row of each of several sequences, as in generation, and the next one, which sees what the first has stored. The same bits as alone, of every `every`th. */
+/* A row of each of several sequences, as in generation, and the next one, which sees what the first has stored. The
+ * same bits as alone, of every `every`th. */
 static void generate(const struct form *f, struct sequence *s, uint32_t n, uint32_t every)
 {
     uint32_t tables[WK_CUDA_FEW];
@@ -513,12 +550,14 @@ static void generate(const struct form *f, struct sequence *s, uint32_t n, uint3
     drop_world(&w);
 }
 
-/* In clusters, where one has a block for each split; where one of the sequences is too long for that; and more tiles than clusters are for. */
+/* In clusters, where one has a block for each split; where one of the sequences is too long for that; and more tiles
+ * than clusters are for. */
 static void test_generated(void **state)
 {
     (void)state;
     enum { N = 6, MANY = 41 };
-    static const struct sequence begin[N] = { { 1, 0, 1 }, { 2, 300, 1 }, { 3, 1022, 1 }, { 4, 254, 1 }, { 5, 600, 1 }, { 6, 31, 1 } };
+    static const struct sequence begin[N] = { { 1, 0, 1 },   { 2, 300, 1 }, { 3, 1022, 1 },
+                                              { 4, 254, 1 }, { 5, 600, 1 }, { 6, 31, 1 } };
     static const uint32_t which[] = { 2, 4, 13 };
     struct sequence s[MANY];
     for (uint32_t i = 0; i < FORMS; i++)
@@ -533,16 +572,22 @@ static void test_generated(void **state)
     }
 }
 
-struct copies { void *to[3]; const void *from[3]; uint32_t bytes[3]; };
+struct copies {
+    void *to[3];
+    const void *from[3];
+    uint32_t bytes[3];
+};
 static __global__ void copy_all(const copies c, bool dependent)
 {
     if (dependent) wk_release();
     if (dependent) wk_depend();
     for (int i = 0; i < 3; i++)
-        for (uint32_t j = threadIdx.x; j < c.bytes[i] / 4; j += blockDim.x) static_cast<uint32_t *>(c.to[i])[j] = static_cast<const uint32_t *>(c.from[i])[j];
+        for (uint32_t j = threadIdx.x; j < c.bytes[i] / 4; j += blockDim.x)
+            static_cast<uint32_t *>(c.to[i])[j] = static_cast<const uint32_t *>(c.from[i])[j];
 }
 
-/* Step by step in the same buffers, launches beginning before the ones ahead have ended: each sees what these wrote, and no other step's. */
+/* Step by step in the same buffers, launches beginning before the ones ahead have ended: each sees what these wrote,
+ * and no other step's. */
 static void test_steps(void **state)
 {
     (void)state;
@@ -573,8 +618,12 @@ static void test_steps(void **state)
         a.batch = &all.b;
         a.dependent = true;
         for (uint32_t i = 0; i < STEPS; i++) {
-            const copies ahead = { { all.seq.device, all.turn.device }, { b[i].seq.device, b[i].turn.device }, { sizeof(struct cuda_seq), (uint32_t)all.turn.n * 4 } };
-            const copies rows = { { all.q.device, all.k.device, all.v.device }, { b[i].q.device, b[i].k.device, b[i].v.device }, { (uint32_t)all.q.n * 4, (uint32_t)all.k.n * 4, (uint32_t)all.v.n * 4 } };
+            const copies ahead = { { all.seq.device, all.turn.device },
+                                   { b[i].seq.device, b[i].turn.device },
+                                   { sizeof(struct cuda_seq), (uint32_t)all.turn.n * 4 } };
+            const copies rows = { { all.q.device, all.k.device, all.v.device },
+                                  { b[i].q.device, b[i].k.device, b[i].v.device },
+                                  { (uint32_t)all.q.n * 4, (uint32_t)all.k.n * 4, (uint32_t)all.v.n * 4 } };
             a.act = b[i].act.device;
             LAUNCH(cuda_launch("copy", copy_all, dim3(1), dim3(256), 0, false, NULL, &error_text, ahead, false));
             LAUNCH(cuda_launch("copy", copy_all, dim3(1), dim3(256), 0, true, NULL, &error_text, rows, true));
@@ -593,12 +642,15 @@ static void test_steps(void **state)
     }
 }
 
-/* More items than blocks: runs of several splits and tiles a block, cut anywhere and at tiles. The same bits as alone. */
+/* More items than blocks: runs of several splits and tiles a block, cut anywhere and at tiles. The
+ * same bits as alone. */
 static void test_many(void **state)
 {
     (void)state;
-    static const struct form wide = { "16, 32 heads", 32, 32, 16, 16, 0, 0, false, CUDA_NORM_NONE, 8, WK_ROPE_HALVES, false };
-    static const struct form narrow = { "128, 2 a group", 8, 4, 128, 128, 0, 0, false, CUDA_NORM_RMS, 64, WK_ROPE_HALVES, false };
+    static const struct form wide = { "16, 32 heads", 32,   32, 16, 16, 0, 0, false, CUDA_NORM_NONE, 8,
+                                      WK_ROPE_HALVES, false };
+    static const struct form narrow = { "128, 2 a group", 8,    4, 128, 128, 0, 0, false, CUDA_NORM_RMS, 64,
+                                        WK_ROPE_HALVES,   false };
     const struct form *const both[] = { &wide, &narrow };
     struct sequence s[WK_CUDA_FEW];
     uint32_t tables[WK_CUDA_FEW], n = 0, rows = 0;
@@ -704,7 +756,8 @@ static void test_scores(void **state)
         for (uint32_t r = 0; r < s.rows; r++)
             for (uint32_t head = 0; head < f->heads; head++) {
                 double q[256], k[256];
-                const uint32_t position = s.past + r, low = f->window && position + 1 > f->window ? position + 1 - f->window : 0;
+                const uint32_t position = s.past + r,
+                               low = f->window && position + 1 > f->window ? position + 1 - f->window : 0;
                 finish(f, s.name, position, 0, head, w.norm_w.host, w.norm_b.host, q);
                 for (uint32_t p = 0; p < keys; p++) {
                     const float got = out.host[((size_t)r * f->heads + head) * keys + p];
@@ -717,7 +770,8 @@ static void test_scores(void **state)
                     for (uint32_t j = 0; j < f->dk; j++) x += q[j] * k[j];
                     x *= scale_of(f);
                     if (f->softcap != 0.0f) x = f->softcap * tanh(x / f->softcap);
-                    if (!(fabs(got - x) <= 4e-3)) fail_msg("%s: row %u head %u key %u: %g, expected %g", f->name, r, head, p, got, x);
+                    if (!(fabs(got - x) <= 4e-3))
+                        fail_msg("%s: row %u head %u key %u: %g, expected %g", f->name, r, head, p, got, x);
                 }
             }
         drop(&out);
@@ -766,8 +820,12 @@ int main(int argc, char **argv)
 {
     if (no_gpu()) return 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_few), cmocka_unit_test(test_prompt), cmocka_unit_test(test_few_bits), cmocka_unit_test(test_runs_of_splits), cmocka_unit_test(test_generated), cmocka_unit_test(test_steps), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_prompt_bits), cmocka_unit_test(test_same_cache), cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_few),
+        cmocka_unit_test(test_prompt),         cmocka_unit_test(test_few_bits),
+        cmocka_unit_test(test_runs_of_splits), cmocka_unit_test(test_generated),
+        cmocka_unit_test(test_steps),          cmocka_unit_test(test_many),
+        cmocka_unit_test(test_prompt_bits),    cmocka_unit_test(test_same_cache),
+        cmocka_unit_test(test_scores),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

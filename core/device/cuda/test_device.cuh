@@ -1,4 +1,5 @@
-/* test_device.cuh: for tests of launches: arrays on the device with poison around and in them, noise, and what a run without a GPU says. */
+/* test_device.cuh: for tests of launches: arrays on the device with poison around and in them, noise, and what a run
+ * without a GPU says. */
 #ifndef CORE_DEVICE_CUDA_TEST_DEVICE_CUH
 #define CORE_DEVICE_CUDA_TEST_DEVICE_CUH
 
@@ -20,10 +21,10 @@ extern "C" {
 
 #include <worker/abi.h>
 
-#define CUDA_OK(call)                                                                              \
-    do {                                                                                           \
-        const cudaError_t code_ = (call);                                                          \
-        if (code_ != cudaSuccess) fail_msg("%s: %s", #call, cudaGetErrorString(code_));            \
+#define CUDA_OK(call)                                                                   \
+    do {                                                                                \
+        const cudaError_t code_ = (call);                                               \
+        if (code_ != cudaSuccess) fail_msg("%s: %s", #call, cudaGetErrorString(code_)); \
     } while (0)
 
 /* 77 to return from main when there is no GPU, else 0. */
@@ -37,9 +38,9 @@ static inline int no_gpu(void)
 
 static char error_memory[512];
 static const struct wk_err error_text = { error_memory, sizeof error_memory };
-#define LAUNCH(call)                                                                               \
-    do {                                                                                           \
-        if ((call) != WK_OK) fail_msg("%s: %s", #call, error_memory);                              \
+#define LAUNCH(call)                                                  \
+    do {                                                              \
+        if ((call) != WK_OK) fail_msg("%s: %s", #call, error_memory); \
     } while (0)
 
 static inline uint32_t next_noise(void)
@@ -50,7 +51,8 @@ static inline uint32_t next_noise(void)
 }
 static inline float noise(float scale) { return scale * ((float)next_noise() / 8388608.0f - 1.0f); }
 
-/* n values of T on the host and on the device; GUARD bytes of 0xff (as floats: NaN) before and after them on the device. */
+/* n values of T on the host and on the device; GUARD bytes of 0xff (as floats: NaN) before and after them on the
+ * device. */
 enum { GUARD = 256 };
 template <class T> struct array {
     T *host, *device;
@@ -67,7 +69,10 @@ template <class T> static array<T> make(size_t n)
     return a;
 }
 template <class T> static void poison(const array<T> *a) { CUDA_OK(cudaMemset(a->device, 0xff, a->n * sizeof(T))); }
-template <class T> static void send(const array<T> *a) { CUDA_OK(cudaMemcpy(a->device, a->host, a->n * sizeof(T), cudaMemcpyHostToDevice)); }
+template <class T> static void send(const array<T> *a)
+{
+    CUDA_OK(cudaMemcpy(a->device, a->host, a->n * sizeof(T), cudaMemcpyHostToDevice));
+}
 /* What the device has now; fails if something was written outside. */
 template <class T> static void receive(const array<T> *a)
 {
@@ -77,7 +82,9 @@ template <class T> static void receive(const array<T> *a)
     CUDA_OK(cudaMemcpy(guard[0], a->memory, GUARD, cudaMemcpyDeviceToHost));
     CUDA_OK(cudaMemcpy(guard[1], a->device + a->n, GUARD, cudaMemcpyDeviceToHost));
     for (int i = 0; i < GUARD; i++)
-        if (guard[0][i] != 0xff || guard[1][i] != 0xff) fail_msg("written outside of an array of %zu bytes: %d bytes %s it", a->n * sizeof(T), i, guard[0][i] != 0xff ? "into the guard before" : "after");
+        if (guard[0][i] != 0xff || guard[1][i] != 0xff)
+            fail_msg("written outside of an array of %zu bytes: %d bytes %s it", a->n * sizeof(T), i,
+                     guard[0][i] != 0xff ? "into the guard before" : "after");
 }
 template <class T> static void drop(array<T> *a)
 {

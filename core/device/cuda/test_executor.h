@@ -1,4 +1,5 @@
-/* test_executor.h: what the tests of the CUDA executor share: small models that use every operation (device/cpu/test_zoo.h) opened on the device, sequences, and steps over them. Included by test programs alone. */
+/* test_executor.h: what the tests of the CUDA executor share: small models that use every operation
+ * (device/cpu/test_zoo.h) opened on the device, sequences, and steps over them. Included by test programs alone. */
 #ifndef WORKER_DEVICE_CUDA_TEST_EXECUTOR_H
 #define WORKER_DEVICE_CUDA_TEST_EXECUTOR_H
 
@@ -29,7 +30,7 @@ static struct plugin_registry *plugins;
 static char text[2048];
 static const struct wk_err err = { text, sizeof text };
 
-/* ---- sequences ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- sequences ----------------------------------------------------------------------------------------- */
 
 struct sequence {
     uint32_t tokens[ZOO_CONTEXT], position;
@@ -75,10 +76,18 @@ static uint32_t step_rows = ROWS, sequences = SEQUENCES;
 
 static inline struct device_options options(void)
 {
-    return (struct device_options){ .kv_type = KV_F16, .context = ZOO_CONTEXT, .max_sequences = sequences, .kv_sequences = 2 * sequences, .max_rows = step_rows, .max_wanted = step_rows, .find_cuda = find_cuda, .find_user = plugins };
+    return (struct device_options){ .kv_type = KV_F16,
+                                    .context = ZOO_CONTEXT,
+                                    .max_sequences = sequences,
+                                    .kv_sequences = 2 * sequences,
+                                    .max_rows = step_rows,
+                                    .max_wanted = step_rows,
+                                    .find_cuda = find_cuda,
+                                    .find_user = plugins };
 }
 
-static inline void bench_open(struct bench *b, enum zoo_kind kind, uint32_t fuse, bool shuffled, const char *const *taps, uint32_t n_taps)
+static inline void bench_open(struct bench *b, enum zoo_kind kind, uint32_t fuse, bool shuffled,
+                              const char *const *taps, uint32_t n_taps)
 {
     memset(b, 0, sizeof *b);
     memset(&t, 0, sizeof t);
@@ -88,7 +97,8 @@ static inline void bench_open(struct bench *b, enum zoo_kind kind, uint32_t fuse
     zoo_open(&b->z, kind, plugins, fuse, taps, n_taps);
     const struct model_weights w = { b->z.file };
     const struct device_options o = options();
-    if (cuda->plan(b->z.program, &o, &b->plan, &err) || cuda->open(b->z.program, &w, &o, &b->x, &err)) fail_msg("%s: %s", zoo_name(kind), text);
+    if (cuda->plan(b->z.program, &o, &b->plan, &err) || cuda->open(b->z.program, &w, &o, &b->x, &err))
+        fail_msg("%s: %s", zoo_name(kind), text);
     zoo_pages_open(&b->pages, b->z.program, &b->plan, shuffled ? 5 : 0);
     for (uint32_t s = 0; s < sequences; s++) {
         zoo_tables_open(&b->s[s].kv, b->z.program->n_groups);
@@ -114,14 +124,16 @@ static inline void bench_close(struct bench *b)
     zoo_close(&b->z);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- steps --------------------------------------------------------------------------------------------- */
 
 /* The next n tokens of sequence s; rows from position `from` on are wanted. */
 static inline void add(struct bench *b, struct batch *to, uint32_t s, uint32_t n, enum row_role role, uint32_t from)
 {
     struct sequence *q = &b->s[s];
     zoo_hold(&b->pages, &q->kv, q->position, n, BACK);
-    to->seqs[to->st.n_seqs] = (struct step_seq){ .row = to->st.n_rows, .n_rows = n, .position = q->position, .role = role, .pages = q->kv.tables, .slot = s };
+    to->seqs[to->st.n_seqs] = (struct step_seq){
+        .row = to->st.n_rows, .n_rows = n, .position = q->position, .role = role, .pages = q->kv.tables, .slot = s
+    };
     to->of[to->st.n_seqs++] = s;
     for (uint32_t i = 0; i < n; i++) {
         if (q->position + i >= from) to->wanted[to->st.n_wanted++] = to->st.n_rows;
@@ -170,7 +182,9 @@ static inline void same_bits(const float *a, const float *b, size_t n, const cha
     size_t wrong = 0, first = 0;
     for (size_t i = n; i-- > 0;)
         if (memcmp(a + i, b + i, sizeof *a)) wrong++, first = i;
-    if (wrong) fail_msg("%s %u: %zu of %zu logits, first row %zu, logit %zu: %.9g and %.9g", what, detail, wrong, n, first / V, first % V, (double)a[first], (double)b[first]);
+    if (wrong)
+        fail_msg("%s %u: %zu of %zu logits, first row %zu, logit %zu: %.9g and %.9g", what, detail, wrong, n, first / V,
+                 first % V, (double)a[first], (double)b[first]);
 }
 
 static const enum zoo_kind kinds[] = { ZOO_DENSE, ZOO_MAPS, ZOO_EXPERTS, ZOO_EMBEDDING, ZOO_WIDE, ZOO_WINDOWS };

@@ -1,17 +1,26 @@
-/* test_executor_cuda.c: the numbers of the CUDA executor, on small models that use every operation: with kernels made for the test, which are slow and plain, then with
- * the real plugins'. Argument "plain" or "plugins": only these; a second argument: only the test of this name.
+/* test_executor_cuda.c: the numbers of the CUDA executor, on small models that use every operation: with kernels made
+ * for the test, which are slow and plain, then with the real plugins'. Argument "plain" or "plugins": only these; a
+ * second argument: only the test of this name.
  *
- * Two kinds of proof, as for the CPU. A float64 evaluation of the tape, value by value, within what f16 activations allow. And bits: a row's logits
- * are the same however a prompt is cut, whatever shares the step, in any order of pages, as a graph or launched one by one, with any fusion off. */
+ * Two kinds of proof, as for the CPU. A float64 evaluation of the tape, value by value, within what f16 activations
+ * allow. And bits: a row's logits are the same however a prompt is cut, whatever shares the step, in any order of
+ * pages, as a graph or launched one by one, with any fusion off. */
 #include "device/cuda/test_executor.h"
 #include "device/cuda/test_module.h"
 
-/* ---- against float64 ------------------------------------------------------------------------------------------------------------------ */
+/* ---- against float64 ----------------------------------------------------------------------------------- */
 
-/* Rows whose error is above the bound: a nearly equal choice between experts may fall otherwise, so some are allowed there. */
-struct tapped { const struct tape_program *p; const struct reference *r; uint32_t seen, scores, allowed; double bound; };
+/* Rows whose error is above the bound: a nearly equal choice between experts may fall otherwise, so some are allowed
+ * there. */
+struct tapped {
+    const struct tape_program *p;
+    const struct reference *r;
+    uint32_t seen, scores, allowed;
+    double bound;
+};
 
-static void check_close(const char *name, const float *a, const double *b, uint32_t rows, uint32_t width, double bound, uint32_t allowed)
+static void check_close(const char *name, const float *a, const double *b, uint32_t rows, uint32_t width, double bound,
+                        uint32_t allowed)
 {
     double square = 0;
     uint32_t wrong = 0;
@@ -25,7 +34,9 @@ static void check_close(const char *name, const float *a, const double *b, uint3
         if (!(error <= limit)) wrong++;
         if (!(error <= worst)) worst = error;
     }
-    if (wrong > allowed) fail_msg("%s: %u of %u rows are off, the worst by a relative rms of %g; expected at most %g", name, wrong, rows, sqrt(worst / (square / rows)), bound);
+    if (wrong > allowed)
+        fail_msg("%s: %u of %u rows are off, the worst by a relative rms of %g; expected at most %g", name, wrong, rows,
+                 sqrt(worst / (square / rows)), bound);
 }
 
 static void on_tap(void *user, const char *name, const float *data, uint32_t rows, uint32_t width)
@@ -70,7 +81,6 @@ static void check_reference(enum zoo_kind kind, bool taps, enum row_role role)
     bench_close(&b);
 }
 
-
 static void test_reference(void **state)
 {
     (void)state;
@@ -78,7 +88,7 @@ static void test_reference(void **state)
         for (uint32_t i = 0; i < 4; i++) check_reference(kinds[k], i & 1, i & 2 ? ROW_GENERATED : ROW_PROMPT);
 }
 
-/* ---- bits ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- bits ---------------------------------------------------------------------------------------------- */
 
 enum schedule { WHOLE, CHUNKS, RAGGED };
 
@@ -117,8 +127,16 @@ static void test_schedules(void **state)
         assert_true(whole[(size_t)(N + 7) * V] != 0.0f);
         for (uint32_t i = 0; i < 3; i++) {
             step_rows = i ? FEWER : ROWS;
-            float *other = run_bits(chat_kinds[k], FUSE_ALL, i > 0, i == 1 ? CHUNKS : i == 2 ? RAGGED : WHOLE, N, i == 0);
-            same_bits(whole, other, (size_t)(N + 8) * V, i == 0 ? "launched one by one" : i == 1 ? "chunks in shuffled pages" : "with other sequences", k);
+            float *other = run_bits(chat_kinds[k], FUSE_ALL, i > 0,
+                                    i == 1   ? CHUNKS
+                                    : i == 2 ? RAGGED
+                                             : WHOLE,
+                                    N, i == 0);
+            same_bits(whole, other, (size_t)(N + 8) * V,
+                      i == 0   ? "launched one by one"
+                      : i == 1 ? "chunks in shuffled pages"
+                               : "with other sequences",
+                      k);
             free(other);
         }
         step_rows = ROWS;
@@ -132,7 +150,8 @@ static void test_fusions(void **state)
     enum { N = 60 };
     for (uint32_t k = 0; k < 4; k++) {
         float *all = run_bits(chat_kinds[k], FUSE_ALL, false, CHUNKS, N, false);
-        for (uint32_t bit = chat_kinds[k] == ZOO_MAPS ? FUSE_ALL + 1 : 1; bit < 2 * FUSE_ALL; bit <<= 1) { /* and once all of them */
+        for (uint32_t bit = chat_kinds[k] == ZOO_MAPS ? FUSE_ALL + 1 : 1; bit < 2 * FUSE_ALL;
+             bit <<= 1) { /* and once all of them */
             const uint32_t fuse = bit <= FUSE_ALL ? (uint32_t)FUSE_ALL & ~bit : 0;
             float *other = run_bits(chat_kinds[k], fuse, false, CHUNKS, N, false);
             same_bits(all, other, (size_t)(N + 8) * V, "fused only by", fuse);
@@ -142,7 +161,8 @@ static void test_fusions(void **state)
     }
 }
 
-/* Rows of which acts pass between launches by runs and as panels: first tokens of 32 and of 8 sequences, together and alone. */
+/* Rows of which acts pass between launches by runs and as panels: first tokens of 32 and of 8 sequences, together and
+ * alone. */
 static void test_passed(void **state)
 {
     (void)state;
@@ -193,7 +213,9 @@ static void test_batches(void **state)
                 for (uint32_t s = 0; s < sizes[n]; s++) add(&b, &t, SEQUENCES - 1 - s, 1, ROW_GENERATED, 0);
                 run(&b, &t);
                 for (uint32_t s = 0; s < sizes[n]; s++)
-                    same_bits(alone[SEQUENCES - 1 - s][i], b.s[SEQUENCES - 1 - s].logits + (size_t)(length[SEQUENCES - 1 - s] + i) * V, V, "together", sizes[n]);
+                    same_bits(alone[SEQUENCES - 1 - s][i],
+                              b.s[SEQUENCES - 1 - s].logits + (size_t)(length[SEQUENCES - 1 - s] + i) * V, V,
+                              "together", sizes[n]);
             }
         }
         bench_close(&b);
@@ -226,7 +248,8 @@ static void test_large_batches(void **state)
             for (uint32_t i = 0; i < STEPS; i++) {
                 for (uint32_t s = 0; s < sizes[n]; s++) add(&b, &t, s, 1, ROW_GENERATED, 0);
                 run(&b, &t);
-                for (uint32_t s = 0; s < sizes[n]; s += APART) same_bits(alone[s][i], b.s[s].logits + (size_t)(length[s] + i) * V, V, "together", sizes[n]);
+                for (uint32_t s = 0; s < sizes[n]; s += APART)
+                    same_bits(alone[s][i], b.s[s].logits + (size_t)(length[s] + i) * V, V, "together", sizes[n]);
             }
         }
         bench_close(&b);
@@ -311,9 +334,12 @@ static void test_long(void **state)
 static int tests(int argc, char **argv)
 {
     /* What depends on how products are joined, and the rest. */
-    const struct CMUnitTest products[] = { cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions), cmocka_unit_test(test_passed) };
-    const struct CMUnitTest all[] = { cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions), cmocka_unit_test(test_batches),
-                                      cmocka_unit_test(test_large_batches), cmocka_unit_test(test_many_generated), cmocka_unit_test(test_wanted), cmocka_unit_test(test_long) };
+    const struct CMUnitTest products[] = { cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules),
+                                           cmocka_unit_test(test_fusions), cmocka_unit_test(test_passed) };
+    const struct CMUnitTest all[] = { cmocka_unit_test(test_reference),     cmocka_unit_test(test_schedules),
+                                      cmocka_unit_test(test_fusions),       cmocka_unit_test(test_batches),
+                                      cmocka_unit_test(test_large_batches), cmocka_unit_test(test_many_generated),
+                                      cmocka_unit_test(test_wanted),        cmocka_unit_test(test_long) };
     static const struct wk_type_cpu *cpu[TEST_TYPES];
     for (uint32_t i = 0; i < TEST_TYPES; i++) cpu[i] = plugin_find_type(plugins, i, NULL);
     if (argc > 2) cmocka_set_test_filter(argv[2]);

@@ -1,8 +1,11 @@
-/* test_gemm.cu: large products against float64, and a row's bits for every number of rows and every place in the batch. */
+/* test_gemm.cu: large products against float64, and a row's bits for every number of rows and every
+ * place in the batch. */
 #include "device/cuda/kernels.h"
 #include "device/cuda/test_device.cuh"
 
-struct shape { uint32_t n, k; };
+struct shape {
+    uint32_t n, k;
+};
 static struct cuda_gemm *gemm;
 static array<char> workspace;
 
@@ -54,8 +57,19 @@ static void drop_product(struct product *p)
 
 static void run(const struct product *p, uint32_t first, uint32_t rows, const float *c, float *y)
 {
-    const struct cuda_gemm_call call = { rows, p->s.n, p->s.k, p->w.device, p->k_stride, p->x.device + (size_t)first * p->k_stride, p->k_stride,
-                                         c, p->n_stride, y, p->n_stride, 0.125f, workspace.device };
+    const struct cuda_gemm_call call = { rows,
+                                         p->s.n,
+                                         p->s.k,
+                                         p->w.device,
+                                         p->k_stride,
+                                         p->x.device + (size_t)first * p->k_stride,
+                                         p->k_stride,
+                                         c,
+                                         p->n_stride,
+                                         y,
+                                         p->n_stride,
+                                         0.125f,
+                                         workspace.device };
     LAUNCH(cuda_gemm_run(gemm, &call, NULL, &error_text));
 }
 
@@ -67,20 +81,24 @@ static void check(const struct product *p, bool with_c)
         for (uint32_t j = 0; j < p->s.n; j += p->s.n > 32 ? 13 : 1) {
             double sum = 0, size = 0;
             for (uint32_t i = 0; i < p->s.k; i++) {
-                const double t = (double)value_of[p->w.host[(size_t)j * p->k_stride + i]] * value_of[p->x.host[(size_t)r * p->k_stride + i]];
+                const double t = (double)value_of[p->w.host[(size_t)j * p->k_stride + i]] *
+                                 value_of[p->x.host[(size_t)r * p->k_stride + i]];
                 sum += t;
                 size += fabs(t);
             }
-            const double expected = 0.125 * sum + (with_c ? p->c.host[(size_t)r * p->n_stride + j] : 0), got = p->y.host[(size_t)r * p->n_stride + j];
+            const double expected = 0.125 * sum + (with_c ? p->c.host[(size_t)r * p->n_stride + j] : 0),
+                         got = p->y.host[(size_t)r * p->n_stride + j];
             if (!(fabs(got - expected) <= 4e-7 * (0.125 * size + fabs(expected)) * (1 + sqrt((double)p->s.k) / 16)))
-                fail_msg("%u rows, %u x %u, row %u column %u: %.9g, expected %.9g", p->rows, p->s.n, p->s.k, r, j, got, expected);
+                fail_msg("%u rows, %u x %u, row %u column %u: %.9g, expected %.9g", p->rows, p->s.n, p->s.k, r, j, got,
+                         expected);
         }
 }
 
 static void test_values(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = { { 1, 1 }, { 17, 5 }, { 33, 64 }, { 100, 100 }, { 129, 33 }, { 896, 896 }, { 7, 1000 }, { 288, 77 }, { 1000, 256 }, { 64, 4864 } };
+    static const struct shape shapes[] = { { 1, 1 },     { 17, 5 },   { 33, 64 },  { 100, 100 },  { 129, 33 },
+                                           { 896, 896 }, { 7, 1000 }, { 288, 77 }, { 1000, 256 }, { 64, 4864 } };
     static const uint32_t rows[] = { 1, 2, 3, 16, 65, 130 };
     for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (uint32_t j = 0; j < sizeof rows / sizeof *rows; j++) {
@@ -102,9 +120,10 @@ static void test_values(void **state)
 static void test_bits(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = { { 1152, 896 }, { 896, 896 }, { 9728, 896 }, { 896, 4864 }, { 3072, 3072 }, { 16384, 3072 }, { 3072, 8192 }, { 12288, 4096 },
-                                           { 22016, 4096 }, { 4096, 11008 }, { 128, 896 }, { 4864, 896 }, { 8192, 3072 }, { 11008, 4096 },
-                                           { 288, 288 }, { 100, 77 } };
+    static const struct shape shapes[] = { { 1152, 896 },   { 896, 896 },    { 9728, 896 },  { 896, 4864 },
+                                           { 3072, 3072 },  { 16384, 3072 }, { 3072, 8192 }, { 12288, 4096 },
+                                           { 22016, 4096 }, { 4096, 11008 }, { 128, 896 },   { 4864, 896 },
+                                           { 8192, 3072 },  { 11008, 4096 }, { 288, 288 },   { 100, 77 } };
     static const uint32_t counts[] = { 1, 2, 7, 64, 100, 128, 129, 256, 257, 512, 513, 1024, 1025, 1948, 2048 };
     enum { MOST = 2048, SEEN = 100 };
     for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -119,7 +138,9 @@ static void test_bits(void **state)
                 poison(&p.y);
                 run(&p, at, counts[j], p.c.device + (size_t)at * p.n_stride, p.y.device);
                 CUDA_OK(cudaMemcpy(row, p.y.device, bytes, cudaMemcpyDeviceToHost));
-                if (memcmp(row, whole + (size_t)at * p.n_stride, bytes) != 0) fail_msg("%u x %u: row %u differs among %u rows from what it is among %d", p.s.n, p.s.k, at, counts[j], MOST);
+                if (memcmp(row, whole + (size_t)at * p.n_stride, bytes) != 0)
+                    fail_msg("%u x %u: row %u differs among %u rows from what it is among %d", p.s.n, p.s.k, at,
+                             counts[j], MOST);
             }
         receive(&p.y);
         free(whole);
@@ -139,7 +160,8 @@ static void test_refusals(void **state)
 {
     (void)state;
     struct product p = make_product(3, { 32, 32 });
-    const struct cuda_gemm_call good = { 3, 32, 32, p.w.device, 32, p.x.device, 32, NULL, 0, p.y.device, 32, 1.0f, workspace.device };
+    const struct cuda_gemm_call good = { 3,    32, 32,         p.w.device, 32,   p.x.device,      32,
+                                         NULL, 0,  p.y.device, 32,         1.0f, workspace.device };
     struct cuda_gemm_call c = good;
     c.rows = 0;
     refused(&c, "is 0");
@@ -175,7 +197,8 @@ int main(void)
         floats[i] = noise(3);
     }
     workspace = make<char>(cuda_gemm_workspace());
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_values), cmocka_unit_test(test_bits), cmocka_unit_test(test_refusals) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_values), cmocka_unit_test(test_bits),
+                                        cmocka_unit_test(test_refusals) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     cuda_gemm_close(gemm);
     return failed;

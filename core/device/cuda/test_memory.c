@@ -1,5 +1,6 @@
-/* test_memory.c: regions, pinned memory, lack of memory, what residency finds, the upload and its failures, the digest from the file and from the
- * device, sealing; and in processes of their own, since they do not survive it: writes to sealed weights, and a kernel's fault. */
+/* test_memory.c: regions, pinned memory, lack of memory, what residency finds, the upload and its failures, the digest
+ * from the file and from the device, sealing; and in processes of their own, since they do not survive it: writes to
+ * sealed weights, and a kernel's fault. */
 #include <errno.h>
 #include <setjmp.h>
 #include <spawn.h>
@@ -22,14 +23,14 @@
 extern char **environ;
 static char text[512];
 static const struct wk_err err = { text, sizeof text };
-#define OK(call)                                                     \
-    do {                                                             \
-        const wk_status ok_ = (call);                                \
-        if (ok_) fail_msg("%s: status %d: %s", #call, ok_, text);    \
+#define OK(call)                                                  \
+    do {                                                          \
+        const wk_status ok_ = (call);                             \
+        if (ok_) fail_msg("%s: status %d: %s", #call, ok_, text); \
     } while (0)
 #define CUDA_OK(call) assert_int_equal((call), cudaSuccess)
 
-/* ---- a model of matrices in the test's format and of vectors ------------------------------------------------------------ */
+/* ---- a model of matrices in the test's format and of vectors ------------------------------------------- */
 
 enum { ROWS = 1000, COLS = 96, EXPERTS = 3, EXPERT_ROWS = 50, WIDE = 32 * 1024, WIDE_ROWS = 100 };
 
@@ -46,13 +47,18 @@ struct fixture {
     uint32_t n_told;
 };
 
-
 static void copy_floats(float *y, const void *blocks, uint64_t n) { memcpy(y, blocks, n * sizeof *y); }
-static const struct wk_type_cpu f32_cpu = { .struct_size = sizeof f32_cpu, .block = 1, .block_bytes = 4, .name = "f32", .dequantize = copy_floats };
+static const struct wk_type_cpu f32_cpu = {
+    .struct_size = sizeof f32_cpu, .block = 1, .block_bytes = 4, .name = "f32", .dequantize = copy_floats
+};
 
-static const struct { const char *name; uint32_t type, rows, cols, slabs; } shapes[6] = {
-    { "embed", TEST_FORMAT, ROWS, COLS, 1 }, { "norm", 0, 1, 333, 1 }, { "fused", TEST_FORMAT, 77, COLS, 1 }, { "experts", TEST_FORMAT, EXPERT_ROWS, COLS, EXPERTS },
-    { "bias", TEST_FORMAT, 1, 64, 1 }, { "wide", TEST_FORMAT, WIDE_ROWS, WIDE, 1 },
+static const struct {
+    const char *name;
+    uint32_t type, rows, cols, slabs;
+} shapes[6] = {
+    { "embed", TEST_FORMAT, ROWS, COLS, 1 }, { "norm", 0, 1, 333, 1 },
+    { "fused", TEST_FORMAT, 77, COLS, 1 },   { "experts", TEST_FORMAT, EXPERT_ROWS, COLS, EXPERTS },
+    { "bias", TEST_FORMAT, 1, 64, 1 },       { "wide", TEST_FORMAT, WIDE_ROWS, WIDE, 1 },
 };
 
 static uint64_t shape_bytes(int i)
@@ -70,7 +76,8 @@ static void write_model(struct fixture *f)
         const size_t bytes = shape_bytes(i);
         uint8_t *data = malloc(bytes);
         for (size_t k = 0; k < bytes; k++) data[k] = (uint8_t)((noise = noise * 1664525u + 1013904223u) >> 24);
-        gguf_build_tensor(g, shapes[i].name, shapes[i].type, shapes[i].rows, shapes[i].cols, shapes[i].slabs, data, bytes);
+        gguf_build_tensor(g, shapes[i].name, shapes[i].type, shapes[i].rows, shapes[i].cols, shapes[i].slabs, data,
+                          bytes);
         sha256_update(sha, data, bytes);
         free(data);
     }
@@ -102,8 +109,11 @@ static void open_tensors(struct fixture *f)
 static void add_load(struct fixture *f, struct cuda_device *d, int tensor, uint32_t first, uint32_t n, uint32_t slab)
 {
     struct cuda_load *l = &f->load[f->n_loads++];
-    *l = (struct cuda_load){ .tensor = &f->tensor[tensor], .type = &test_format_cuda, .first = first, .n = n, .slab = slab };
-    OK(cuda_memory_take(d, MEMORY_WEIGHTS, (n + 15) / 16 * test_format_cuda.tile_bytes(f->tensor[tensor].cols), &l->tiles, &err));
+    *l = (struct cuda_load){
+        .tensor = &f->tensor[tensor], .type = &test_format_cuda, .first = first, .n = n, .slab = slab
+    };
+    OK(cuda_memory_take(d, MEMORY_WEIGHTS, (n + 15) / 16 * test_format_cuda.tile_bytes(f->tensor[tensor].cols),
+                        &l->tiles, &err));
 }
 
 static void on_progress(void *user, double fraction)
@@ -132,7 +142,13 @@ static void place(struct fixture *f, struct cuda_device *d)
     assert_null(f->vector[0].raw);
     assert_non_null(f->vector[1].raw);
     f->n_told = 0;
-    f->upload = (struct cuda_upload){ .file = f->file, .loads = f->load, .n_loads = f->n_loads, .vectors = f->vector, .n_vectors = 2, .progress = on_progress, .progress_user = f };
+    f->upload = (struct cuda_upload){ .file = f->file,
+                                      .loads = f->load,
+                                      .n_loads = f->n_loads,
+                                      .vectors = f->vector,
+                                      .n_vectors = 2,
+                                      .progress = on_progress,
+                                      .progress_user = f };
 }
 
 static void fixture_open(struct fixture *f, struct cuda_device **d)
@@ -150,7 +166,7 @@ static void fixture_close(struct fixture *f, struct cuda_device *d)
     (void)unlink(f->path);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 static void test_regions(void **state)
 {
@@ -212,14 +228,18 @@ static void test_planted_host_page(void **state)
     enum { GRANULES = 5 };
     struct cuda_device *d;
     OK(cuda_device_open(0, NULL, &d, &err));
-    const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 }, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
+                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     for (uint64_t planted = 0; planted < GRANULES; planted++) {
         const uint64_t n = d->granule;
         CUdeviceptr base;
         CUmemGenericAllocationHandle h;
         assert_int_equal(d->driver.reserve(&base, GRANULES * n, n, 0, 0), 0);
         for (uint64_t i = 0; i < GRANULES; i++) {
-            const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { .type = i == planted ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 } };
+            const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                               .location = { .type = i == planted ? CU_MEM_LOCATION_TYPE_HOST_NUMA
+                                                                                  : CU_MEM_LOCATION_TYPE_DEVICE,
+                                                             .id = 0 } };
             assert_int_equal(d->driver.create(&h, n, &prop, 0), 0);
             assert_int_equal(d->driver.map(base + i * n, n, 0, h, 0), 0);
             assert_int_equal(d->driver.release(h), 0);
@@ -227,9 +247,11 @@ static void test_planted_host_page(void **state)
         assert_int_equal(d->driver.set_access(base, GRANULES * n, &access, 1), 0);
         assert_int_equal(cuda_residency_range(d, (void *)(uintptr_t)base, GRANULES * n, "planted", &err), WK_INTERNAL);
         char expected[64];
-        (void)snprintf(expected, sizeof expected, "planted: byte %llu is host memory", (unsigned long long)(planted * n));
+        (void)snprintf(expected, sizeof expected, "planted: byte %llu is host memory",
+                       (unsigned long long)(planted * n));
         if (!strstr(text, expected)) fail_msg("expected \"%s\", got \"%s\"", expected, text);
-        d->region[0] = (struct cuda_region){ .kind = MEMORY_KV, .asked = GRANULES * n, .bytes = GRANULES * n, .base = base };
+        d->region[0] =
+            (struct cuda_region){ .kind = MEMORY_KV, .asked = GRANULES * n, .bytes = GRANULES * n, .base = base };
         d->n_regions = 1;
         assert_int_equal(cuda_residency(d, &err), WK_INTERNAL);
         d->n_regions = 0;
@@ -245,7 +267,7 @@ static void test_planted_host_page(void **state)
     cuda_device_close(d);
 }
 
-/* ---- upload --------------------------------------------------------------------------------------------------------------- */
+/* ---- upload -------------------------------------------------------------------------------------------- */
 
 static bool mapped(const char *path)
 {
@@ -268,7 +290,8 @@ static void check_vectors(const struct fixture *f)
     for (int i = 0; i < 64; i++) assert_true(host[i] == bias[i / TEST_BLOCK * TEST_BLOCK_BYTES + i % TEST_BLOCK]);
 }
 
-/* Every chunk size: a tile a chunk and more than the file a chunk. The digest from file and device is that of the bytes that were written. */
+/* Every chunk size: a tile a chunk and more than the file a chunk. The digest from file and device is that of the bytes
+ * that were written. */
 static void test_upload(void **state)
 {
     (void)state;
@@ -286,7 +309,8 @@ static void test_upload(void **state)
         assert_true(f.n_told >= 5 && f.told[0] <= 0.25f && f.told[f.n_told - 1] >= 1.0f);
         for (uint32_t k = 0; k < 5; k++) {
             bool told = false;
-            for (uint32_t j = 0; j < f.n_told; j++) told = told || (f.told[j] >= (float)k / 4 && f.told[j] <= (float)k / 4 + 1e-6f);
+            for (uint32_t j = 0; j < f.n_told; j++)
+                told = told || (f.told[j] >= (float)k / 4 && f.told[j] <= (float)k / 4 + 1e-6f);
             assert_true(told);
         }
         OK(cuda_seal(d, &err));
@@ -331,10 +355,12 @@ static void test_tampered(void **state)
     OK(cuda_upload(d, &f.upload, &err));
     OK(cuda_seal(d, &err));
     for (uint32_t i = 0; i < d->n_regions; i++) {
-        const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 }, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+        const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
+                                         .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
         assert_int_equal(d->driver.set_access(d->region[i].base, d->region[i].bytes, &access, 1), 0);
     }
-    uint8_t *const places[] = { f.load[0].tiles, (uint8_t *)f.load[3].tiles + 100, (uint8_t *)f.load[6].tiles + 30, (uint8_t *)f.vector[0].device + 1331, f.vector[1].raw };
+    uint8_t *const places[] = { f.load[0].tiles, (uint8_t *)f.load[3].tiles + 100, (uint8_t *)f.load[6].tiles + 30,
+                                (uint8_t *)f.vector[0].device + 1331, f.vector[1].raw };
     for (int i = 0; i < 5; i++) {
         test_poke(places[i], 1);
         CUDA_OK(cudaDeviceSynchronize());
@@ -347,7 +373,8 @@ static void test_tampered(void **state)
     fixture_close(&f, d);
 }
 
-/* The file is cut short under us, at several places: an error, nothing sealed, the process lives and all memory comes back. */
+/* The file is cut short under us, at several places: an error, nothing sealed, the process lives and all memory comes
+ * back. */
 static void test_truncated(void **state)
 {
     (void)state;
@@ -371,7 +398,8 @@ static void test_truncated(void **state)
     }
 }
 
-/* The model leaves less than the staging would like: it is sent all the same. Less than one slot needs: that is said, and nothing is lost. */
+/* The model leaves less than the staging would like: it is sent all the same. Less than one slot needs: that is said,
+ * and nothing is lost. */
 static void test_full_device(void **state)
 {
     (void)state;
@@ -430,7 +458,7 @@ static void test_failing_pack(void **state)
     }
 }
 
-/* ---- what a process does not survive -------------------------------------------------------------------------------------- */
+/* ---- what a process does not survive ------------------------------------------------------------------- */
 
 /* Exit status 10: not enforced; 0: as it should be; else a line that failed. */
 static int child_write_sealed(void)
@@ -447,7 +475,8 @@ static int child_write_sealed(void)
     const cudaError_t code = cudaDeviceSynchronize();
     if (!h.write_protected) return code == cudaSuccess ? 10 : __LINE__;
     if (code == cudaSuccess) return __LINE__;
-    if (cuda_check(d, code, "step", &err) != WK_INTERNAL || !strstr(text, "context is lost") || !cuda_dead()) return __LINE__;
+    if (cuda_check(d, code, "step", &err) != WK_INTERNAL || !strstr(text, "context is lost") || !cuda_dead())
+        return __LINE__;
     if (cuda_memory_take(d, MEMORY_KV, 1, &p, &err) == WK_OK) return __LINE__;
     cuda_device_close(d);
     return cuda_device_open(0, NULL, &d, &err) == WK_OK ? __LINE__ : 0;
@@ -489,14 +518,15 @@ static void test_fault(void **state)
     assert_int_equal(run_child("fault"), 0);
 }
 
-/* ---- preflight -------------------------------------------------------------------------------------------------------------- */
+/* ---- preflight ----------------------------------------------------------------------------------------- */
 
 static void test_probe(void **state)
 {
     (void)state;
     struct device_info info;
     OK(cuda_probe(0, &info, &err));
-    print_message("%s, compute capability %u.%u, %u multiprocessors, driver %u, runtime %u\n", info.name, info.major, info.minor, info.multiprocessors, info.driver, info.runtime);
+    print_message("%s, compute capability %u.%u, %u multiprocessors, driver %u, runtime %u\n", info.name, info.major,
+                  info.minor, info.multiprocessors, info.driver, info.runtime);
     assert_int_equal(cuda_probe(info.count, &info, &err), WK_INVALID);
     assert_non_null(strstr(text, "there is no GPU"));
     struct cuda_device *d;
@@ -517,8 +547,11 @@ int main(int argc, char **argv)
     if (argc == 2) cmocka_set_test_filter(argv[1]);
     cuda_warm(0);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_probe), cmocka_unit_test(test_regions), cmocka_unit_test(test_too_much), cmocka_unit_test(test_planted_host_page),
-        cmocka_unit_test(test_upload), cmocka_unit_test(test_values), cmocka_unit_test(test_tampered), cmocka_unit_test(test_truncated), cmocka_unit_test(test_failing_pack), cmocka_unit_test(test_full_device),
+        cmocka_unit_test(test_probe),           cmocka_unit_test(test_regions),
+        cmocka_unit_test(test_too_much),        cmocka_unit_test(test_planted_host_page),
+        cmocka_unit_test(test_upload),          cmocka_unit_test(test_values),
+        cmocka_unit_test(test_tampered),        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_failing_pack),    cmocka_unit_test(test_full_device),
         cmocka_unit_test(test_write_to_sealed), cmocka_unit_test(test_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

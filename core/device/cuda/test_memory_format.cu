@@ -8,7 +8,8 @@ static uint64_t tile_bytes(uint32_t k) { return (row_bytes(k) * WK_TILE_ROWS + 1
 
 __global__ static void pack_kernel(uint8_t *tiles, const uint8_t *rows, uint64_t row, uint64_t tile, uint32_t n_rows)
 {
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < row * WK_TILE_ROWS; i += (uint64_t)gridDim.x * blockDim.x) {
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < row * WK_TILE_ROWS;
+         i += (uint64_t)gridDim.x * blockDim.x) {
         const uint32_t r = blockIdx.y * WK_TILE_ROWS + (uint32_t)(i % WK_TILE_ROWS);
         tiles[blockIdx.y * tile + i] = r < n_rows ? rows[r * row + i / WK_TILE_ROWS] : 0;
     }
@@ -16,7 +17,8 @@ __global__ static void pack_kernel(uint8_t *tiles, const uint8_t *rows, uint64_t
 
 __global__ static void unpack_kernel(const uint8_t *tiles, uint8_t *rows, uint64_t row, uint64_t tile, uint32_t n_rows)
 {
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < row * WK_TILE_ROWS; i += (uint64_t)gridDim.x * blockDim.x) {
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < row * WK_TILE_ROWS;
+         i += (uint64_t)gridDim.x * blockDim.x) {
         const uint32_t r = blockIdx.y * WK_TILE_ROWS + (uint32_t)(i % WK_TILE_ROWS);
         if (r < n_rows) rows[r * row + i / WK_TILE_ROWS] = tiles[blockIdx.y * tile + i];
     }
@@ -24,17 +26,20 @@ __global__ static void unpack_kernel(const uint8_t *tiles, uint8_t *rows, uint64
 
 static wk_status pack(const struct wk_cuda_tiles *t, void *stream, const struct wk_err *err)
 {
-    return cuda_launch("test pack", pack_kernel, dim3(16, t->n_tiles), 256, 0, false, stream, err, (uint8_t *)t->tiles, (const uint8_t *)t->rows, t->row_bytes, tile_bytes(t->k), t->n_rows);
+    return cuda_launch("test pack", pack_kernel, dim3(16, t->n_tiles), 256, 0, false, stream, err, (uint8_t *)t->tiles,
+                       (const uint8_t *)t->rows, t->row_bytes, tile_bytes(t->k), t->n_rows);
 }
 
 static wk_status unpack(const struct wk_cuda_tiles *t, void *stream, const struct wk_err *err)
 {
-    return cuda_launch("test unpack", unpack_kernel, dim3(16, t->n_tiles), 256, 0, false, stream, err, (const uint8_t *)t->tiles, (uint8_t *)t->rows, t->row_bytes, tile_bytes(t->k), t->n_rows);
+    return cuda_launch("test unpack", unpack_kernel, dim3(16, t->n_tiles), 256, 0, false, stream, err,
+                       (const uint8_t *)t->tiles, (uint8_t *)t->rows, t->row_bytes, tile_bytes(t->k), t->n_rows);
 }
 
 static void dequantize(float *y, const void *blocks, uint64_t n)
 {
-    for (uint64_t i = 0; i < n; i++) y[i] = ((const uint8_t *)blocks)[i / TEST_BLOCK * TEST_BLOCK_BYTES + i % TEST_BLOCK];
+    for (uint64_t i = 0; i < n; i++)
+        y[i] = ((const uint8_t *)blocks)[i / TEST_BLOCK * TEST_BLOCK_BYTES + i % TEST_BLOCK];
 }
 
 static struct wk_type_cpu make_cpu()
@@ -50,7 +55,9 @@ static struct wk_type_cpu make_cpu()
 }
 
 const struct wk_type_cpu test_format_cpu = make_cpu();
-const struct wk_type_cuda test_format_cuda = { sizeof(struct wk_type_cuda), TEST_FORMAT, tile_bytes, pack, unpack, nullptr, nullptr };
+const struct wk_type_cuda test_format_cuda = {
+    sizeof(struct wk_type_cuda), TEST_FORMAT, tile_bytes, pack, unpack, nullptr, nullptr
+};
 
 __global__ static void poke_kernel(uint8_t *byte, uint8_t x) { *byte ^= x; }
 void test_poke(void *byte, uint8_t xor_with) { poke_kernel<<<1, 1>>>((uint8_t *)byte, xor_with); }

@@ -6,7 +6,7 @@
 
 enum { MOST_EXPERTS = 600 };
 
-/* ---- route ------------------------------------------------------------------------------------------------------------ */
+/* ---- route --------------------------------------------------------------------------------------------- */
 
 static void pick(const float *r, uint32_t experts, uint32_t k, uint32_t *ids)
 {
@@ -32,32 +32,52 @@ static void check_route(const float *r, const float *out, uint32_t experts, uint
         memcpy(&id, out + k + s, 4);
         const double expected = exp((double)r[ids[s]] - r[ids[0]]) / (score == WK_SOFTMAX_ALL ? all : picked) * scale;
         if (id != ids[s]) fail_msg("top %u of %u: pick %u is %u, expected %u", k, experts, s, id, ids[s]);
-        if (!(fabs(out[s] - expected) <= 1e-6 * expected + 1e-37)) fail_msg("top %u of %u, score %u: weight %u is %.9g, expected %.9g", k, experts, score, s, out[s], expected);
+        if (!(fabs(out[s] - expected) <= 1e-6 * expected + 1e-37))
+            fail_msg("top %u of %u, score %u: weight %u is %.9g, expected %.9g", k, experts, score, s, out[s],
+                     expected);
     }
 }
 
 static void test_route(void **state)
 {
     (void)state;
-    static const uint32_t cases[][2] = { { 1, 1 }, { 2, 1 }, { 8, 2 }, { 31, 31 }, { 32, 4 }, { 33, 4 }, { 60, 4 }, { 64, 64 }, { 128, 8 }, { 256, 8 }, { 600, 40 } };
+    static const uint32_t cases[][2] = { { 1, 1 },  { 2, 1 },   { 8, 2 },   { 31, 31 }, { 32, 4 },  { 33, 4 },
+                                         { 60, 4 }, { 64, 64 }, { 128, 8 }, { 256, 8 }, { 600, 40 } };
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (uint32_t score = WK_SOFTMAX_TOPK; score < WK_SCORE_END; score++)
             for (uint32_t form = 0; form < 3; form++) {
-                const uint32_t experts = cases[i][0], k = cases[i][1], rows = form == 1 ? 1 : 9, stride = (experts + 15) / 16 * 16, out_stride = (2 * k + 15) / 16 * 16;
-                array<float> r = make_noise((size_t)(rows + 1) * stride, 4), out = make<float>((size_t)rows * out_stride);
+                const uint32_t experts = cases[i][0], k = cases[i][1], rows = form == 1 ? 1 : 9,
+                               stride = (experts + 15) / 16 * 16, out_stride = (2 * k + 15) / 16 * 16;
+                array<float> r = make_noise((size_t)(rows + 1) * stride, 4),
+                             out = make<float>((size_t)rows * out_stride);
                 array<uint32_t> index = make<uint32_t>(rows);
                 /* Form 2: few different values, so that most are ties; zeros of both signs. */
                 if (form == 2)
-                    for (size_t j = 0; j < r.n; j++) r.host[j] = (float)(next_noise() % 3) - 1 == 0 ? (next_noise() % 2 ? 0.0f : -0.0f) : (float)(next_noise() % 3) - 1;
+                    for (size_t j = 0; j < r.n; j++)
+                        r.host[j] = (float)(next_noise() % 3) - 1 == 0 ? (next_noise() % 2 ? 0.0f : -0.0f)
+                                                                       : (float)(next_noise() % 3) - 1;
                 for (uint32_t j = 0; j < rows; j++) index.host[j] = rows - j;
                 send(&r);
                 send(&index);
-                const struct cuda_route call = { form == 0, rows, experts, k, score, 1.5f, { r.device, stride, form ? index.device : NULL }, out.device, out_stride, NULL, NULL, NULL };
+                const struct cuda_route call = { form == 0,
+                                                 rows,
+                                                 experts,
+                                                 k,
+                                                 score,
+                                                 1.5f,
+                                                 { r.device, stride, form ? index.device : NULL },
+                                                 out.device,
+                                                 out_stride,
+                                                 NULL,
+                                                 NULL,
+                                                 NULL };
                 LAUNCH(cuda_route(&call, NULL, &error_text));
                 receive(&out);
                 for (uint32_t j = 0; j < rows; j++) {
-                    check_route(r.host + (size_t)(form ? index.host[j] : j) * stride, out.host + (size_t)j * out_stride, experts, k, score, 1.5);
-                    for (uint32_t q = 2 * k; q < out_stride; q++) assert_true(isnan(out.host[(size_t)j * out_stride + q]));
+                    check_route(r.host + (size_t)(form ? index.host[j] : j) * stride, out.host + (size_t)j * out_stride,
+                                experts, k, score, 1.5);
+                    for (uint32_t q = 2 * k; q < out_stride; q++)
+                        assert_true(isnan(out.host[(size_t)j * out_stride + q]));
                 }
                 drop(&r);
                 drop(&out);
@@ -78,7 +98,9 @@ static void test_broken_rows(void **state)
     r.host[2 * EXPERTS + 17] = NAN;
     r.host[3 * EXPERTS + 5] = INFINITY;
     send(&r);
-    const struct cuda_route call = { false, ROWS, EXPERTS, K, WK_SOFTMAX_TOPK, 1, { r.device, EXPERTS, NULL }, out.device, 2 * K, NULL, NULL, NULL };
+    const struct cuda_route call = {
+        false, ROWS, EXPERTS, K, WK_SOFTMAX_TOPK, 1, { r.device, EXPERTS, NULL }, out.device, 2 * K, NULL, NULL, NULL
+    };
     LAUNCH(cuda_route(&call, NULL, &error_text));
     receive(&out);
     for (uint32_t i = 0; i < ROWS; i++) {
@@ -95,11 +117,14 @@ static void test_broken_rows(void **state)
     drop(&out);
 }
 
-/* The items by expert are those of the ids that stand in the rows, sorted; padding has none; the ticket is 0 again, so a second run gives the same. */
+/* The items by expert are those of the ids that stand in the rows, sorted; padding has none; the ticket is 0 again, so
+ * a second run gives the same. */
 static void test_groups(void **state)
 {
     (void)state;
-    static const uint32_t cases[][3] = { { 1, 1, 1 }, { 2, 8, 2 }, { 7, 32, 4 }, { 64, 32, 4 }, { 33, 33, 33 }, { 64, 600, 40 }, { 9, 5000, 3 }, { 700, 128, 8 }, { 3000, 32, 4 } };
+    static const uint32_t cases[][3] = { { 1, 1, 1 },    { 2, 8, 2 },     { 7, 32, 4 },
+                                         { 64, 32, 4 },  { 33, 33, 33 },  { 64, 600, 40 },
+                                         { 9, 5000, 3 }, { 700, 128, 8 }, { 3000, 32, 4 } };
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (uint32_t padding = 0; padding < 3; padding++) {
             const uint32_t rows = cases[i][0], experts = cases[i][1], k = cases[i][2], stride = (2 * k + 15) / 16 * 16;
@@ -115,7 +140,18 @@ static void test_groups(void **state)
             send(&r);
             send(&seq);
             send(&ticket);
-            const struct cuda_route call = { padding == 1, rows, experts, k, WK_SOFTMAX_TOPK, 1, { r.device, experts, NULL }, out.device, stride, groups.device, ticket.device, padding ? seq.device : NULL };
+            const struct cuda_route call = { padding == 1,
+                                             rows,
+                                             experts,
+                                             k,
+                                             WK_SOFTMAX_TOPK,
+                                             1,
+                                             { r.device, experts, NULL },
+                                             out.device,
+                                             stride,
+                                             groups.device,
+                                             ticket.device,
+                                             padding ? seq.device : NULL };
             for (uint32_t run = 0; run < 2; run++) {
                 poison(&groups);
                 LAUNCH(cuda_route(&call, NULL, &error_text));
@@ -131,7 +167,9 @@ static void test_groups(void **state)
                     uint32_t id;
                     memcpy(&id, out.host + (size_t)(j / k) * stride + k + j % k, 4);
                     if (id != e || (padding && seq.host[j / k] < 0)) continue;
-                    if (groups.host[2 * experts + 1 + items] != j) fail_msg("%u rows, top %u of %u: item %u is %u, expected %u", rows, k, experts, items, groups.host[2 * experts + 1 + items], j);
+                    if (groups.host[2 * experts + 1 + items] != j)
+                        fail_msg("%u rows, top %u of %u: item %u is %u, expected %u", rows, k, experts, items,
+                                 groups.host[2 * experts + 1 + items], j);
                     items++;
                 }
                 if (items == first) continue;
@@ -150,7 +188,7 @@ static void test_groups(void **state)
         }
 }
 
-/* ---- router ----------------------------------------------------------------------------------------------------------- */
+/* ---- router -------------------------------------------------------------------------------------------- */
 
 struct router_case {
     uint32_t rows, k, experts, top;
@@ -164,10 +202,24 @@ enum { ROUTER_ROWS = 310 };
 
 static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t top)
 {
-    const uint32_t k32 = wk_act_k(k), stride = (k + 15) / 16 * 16 + 4, logits = (experts + 15) / 16 * 16, out = (2 * top + 15) / 16 * 16;
-    struct router_case c = { rows, k, experts, top, make_noise((size_t)ROUTER_ROWS * stride, 3), make<float>((size_t)ROUTER_ROWS * ((k + 15) / 16)), make_noise(k, 1), make_noise((size_t)experts * k, 0.3f),
-                             make_noise(experts, 1), make<float>((size_t)rows * logits), make<float>((size_t)rows * out), make<uint16_t>((size_t)ROUTER_ROWS * k32),
-                             make<uint32_t>(wk_cuda_group_words(experts, (uint64_t)rows * top)), make<uint32_t>(1), make<uint32_t>(rows), {} };
+    const uint32_t k32 = wk_act_k(k), stride = (k + 15) / 16 * 16 + 4, logits = (experts + 15) / 16 * 16,
+                   out = (2 * top + 15) / 16 * 16;
+    struct router_case c = { rows,
+                             k,
+                             experts,
+                             top,
+                             make_noise((size_t)ROUTER_ROWS * stride, 3),
+                             make<float>((size_t)ROUTER_ROWS * ((k + 15) / 16)),
+                             make_noise(k, 1),
+                             make_noise((size_t)experts * k, 0.3f),
+                             make_noise(experts, 1),
+                             make<float>((size_t)rows * logits),
+                             make<float>((size_t)rows * out),
+                             make<uint16_t>((size_t)ROUTER_ROWS * k32),
+                             make<uint32_t>(wk_cuda_group_words(experts, (uint64_t)rows * top)),
+                             make<uint32_t>(1),
+                             make<uint32_t>(rows),
+                             {} };
     struct tape_op as_is = {}; /* rows as they are, with their partials */
     as_is.kind = WK_OP_MAP;
     as_is.u.map.fn = WK_MAP_SCALE;
@@ -227,12 +279,14 @@ static void check_logits(struct router_case *c, const array<uint16_t> *act)
         for (uint32_t e = 0; e < c->experts; e++) {
             double want = c->bias.host[e], size = fabs(want);
             for (uint32_t i = 0; i < c->k; i++) {
-                const double term = (double)half_value(act->host[(size_t)r * k32 + i]) * c->w.host[(size_t)e * c->k + i];
+                const double term =
+                    (double)half_value(act->host[(size_t)r * k32 + i]) * c->w.host[(size_t)e * c->k + i];
                 want += term;
                 size += fabs(term);
             }
             const float y = c->y.host[(size_t)r * c->call.y_stride + e];
-            if (!(fabs(y - want) <= 1e-6 * size)) fail_msg("%u rows, k %u: logit %u of row %u is %.9g, expected %.9g", c->rows, c->k, e, r, y, want);
+            if (!(fabs(y - want) <= 1e-6 * size))
+                fail_msg("%u rows, k %u: logit %u of row %u is %.9g, expected %.9g", c->rows, c->k, e, r, y, want);
         }
 }
 
@@ -259,7 +313,10 @@ static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t t
     array<uint16_t> act = make<uint16_t>((size_t)rows * k32);
     array<float> chosen = make<float>((size_t)rows * out), y = make<float>((size_t)rows * logits);
     array<uint32_t> groups = make<uint32_t>(c.groups.n);
-    const struct cuda_convert convert = { false, rows, k, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, NULL }, c.part.device, c.norm.device, NULL, act.device, false, NULL, 0 };
+    const struct cuda_convert convert = {
+        false,         rows,          k,    CUDA_NORM_RMS, 1e-5f, 0,    { c.x.device, c.call.in.x_stride, NULL },
+        c.part.device, c.norm.device, NULL, act.device,    false, NULL, 0
+    };
     LAUNCH(cuda_convert(&convert, NULL, &error_text));
     struct cuda_route route = c.call.route;
     route.rows = rows;
@@ -300,8 +357,12 @@ static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t t
 static void test_router(void **state)
 {
     (void)state;
-    static const uint32_t cases[][4] = { { 1, 2880, 32, 4 }, { 1, 96, 8, 4 }, { 3, 100, 5, 2 }, { 8, 2880, 32, 4 }, { 9, 64, 33, 4 }, { 33, 96, 8, 4 }, { 64, 500, 32, 4 }, { 2, 3500, 6, 6 }, { 17, 1030, 128, 8 }, { 5, 40, 600, 3 }, { 300, 3200, 8, 2 }, { 309, 100, 32, 4 } };
-    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) check_router(cases[i][0], cases[i][1], cases[i][2], cases[i][3]);
+    static const uint32_t cases[][4] = { { 1, 2880, 32, 4 }, { 1, 96, 8, 4 },     { 3, 100, 5, 2 },
+                                         { 8, 2880, 32, 4 }, { 9, 64, 33, 4 },    { 33, 96, 8, 4 },
+                                         { 64, 500, 32, 4 }, { 2, 3500, 6, 6 },   { 17, 1030, 128, 8 },
+                                         { 5, 40, 600, 3 },  { 300, 3200, 8, 2 }, { 309, 100, 32, 4 } };
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_router(cases[i][0], cases[i][1], cases[i][2], cases[i][3]);
 }
 
 /* Picked rows: those of the index, in its order. */
@@ -315,7 +376,20 @@ static void test_picked_router(void **state)
         receive(&c.act);
         check_logits(&c, &c.act);
         array<uint16_t> act = make<uint16_t>((size_t)rows * 160);
-        const struct cuda_convert convert = { false, rows, 160, CUDA_NORM_RMS, 1e-5f, 0, { c.x.device, c.call.in.x_stride, c.index.device }, c.part.device, c.norm.device, NULL, act.device, false, NULL, 0 };
+        const struct cuda_convert convert = { false,
+                                              rows,
+                                              160,
+                                              CUDA_NORM_RMS,
+                                              1e-5f,
+                                              0,
+                                              { c.x.device, c.call.in.x_stride, c.index.device },
+                                              c.part.device,
+                                              c.norm.device,
+                                              NULL,
+                                              act.device,
+                                              false,
+                                              NULL,
+                                              0 };
         LAUNCH(cuda_convert(&convert, NULL, &error_text));
         receive(&act);
         assert_memory_equal(act.host, c.act.host, act.n * 2);
@@ -324,14 +398,15 @@ static void test_picked_router(void **state)
     }
 }
 
-/* ---- panels ------------------------------------------------------------------------------------------------------------- */
+/* ---- panels -------------------------------------------------------------------------------------------- */
 
 /* Every value at its place, zeros behind k, nothing between experts; items of rows and of items, both orders of k. */
 static void check_panels(uint32_t rows, uint32_t top, uint32_t x_items, uint32_t k, uint32_t experts, uint32_t group)
 {
     const uint32_t items = rows * top, k32 = wk_act_k(k), panels = (k + 63) / 64;
     const uint64_t places = wk_cuda_panel_places(experts, items);
-    array<uint16_t> x = make<uint16_t>((size_t)items / x_items * k32), y = make<uint16_t>(wk_cuda_panel_bytes(k, places) / 2);
+    array<uint16_t> x = make<uint16_t>((size_t)items / x_items * k32),
+                    y = make<uint16_t>(wk_cuda_panel_bytes(k, places) / 2);
     array<uint32_t> groups = make<uint32_t>(wk_cuda_group_words(experts, items));
     for (size_t i = 0; i < x.n; i++) x.host[i] = i % k32 < k ? (uint16_t)next_noise() : 0;
     uint32_t used = 0, n = 0, at = 0;
@@ -339,13 +414,15 @@ static void check_panels(uint32_t rows, uint32_t top, uint32_t x_items, uint32_t
     for (uint32_t e = 0; e < experts; e++) {
         const uint32_t first = n;
         for (uint32_t i = 0; i < items; i++)
-            if ((i * 7 + i / top) % experts == e && e != 1) groups.host[2 * experts + 1 + n++] = i; /* expert 1: as if of padding */
+            if ((i * 7 + i / top) % experts == e && e != 1)
+                groups.host[2 * experts + 1 + n++] = i; /* expert 1: as if of padding */
         if (n == first) continue;
         groups.host[used] = e;
         groups.host[experts + used++] = first;
         for (uint32_t i = first; i < n; i++)
             for (uint32_t v = 0; v < panels * 64; v++)
-                expected.host[((v / 64) * places + at + i - first) * 64 + wk_panel_at(group, at + i - first, v) / 2] = v < k ? x.host[(size_t)(groups.host[2 * experts + 1 + i] / x_items) * k32 + v] : 0;
+                expected.host[((v / 64) * places + at + i - first) * 64 + wk_panel_at(group, at + i - first, v) / 2] =
+                    v < k ? x.host[(size_t)(groups.host[2 * experts + 1 + i] / x_items) * k32 + v] : 0;
         at += (n - first + 7) & ~7u;
     }
     for (uint32_t i = used; i <= experts; i++) groups.host[experts + i] = n;
@@ -355,7 +432,9 @@ static void check_panels(uint32_t rows, uint32_t top, uint32_t x_items, uint32_t
     LAUNCH(cuda_panels(&call, NULL, &error_text));
     receive(&y);
     for (size_t i = 0; i < y.n; i++)
-        if (y.host[i] != expected.host[i]) fail_msg("%u items of %u values, %u experts, order %u: half %zu is %04x, expected %04x", items, k, experts, group, i, y.host[i], expected.host[i]);
+        if (y.host[i] != expected.host[i])
+            fail_msg("%u items of %u values, %u experts, order %u: half %zu is %04x, expected %04x", items, k, experts,
+                     group, i, y.host[i], expected.host[i]);
     drop(&x);
     drop(&y);
     drop(&groups);
@@ -376,7 +455,7 @@ static void test_panels(void **state)
     assert_non_null(strstr(error_memory, "513 experts"));
 }
 
-/* ---- combine ---------------------------------------------------------------------------------------------------------- */
+/* ---- combine ------------------------------------------------------------------------------------------- */
 
 static void test_combine(void **state)
 {
@@ -385,8 +464,11 @@ static void test_combine(void **state)
     for (uint32_t i = 0; i < 5; i++)
         for (uint32_t j = 0; j < 4; j++)
             for (uint32_t residual = 0; residual < 2; residual++) {
-                const uint32_t n = widths[i], k = ks[j], rows = 5, stride = (n + 15) / 16 * 16, n16 = (n + 15) / 16, route_stride = 2 * k + 3;
-                array<float> x = make_noise((size_t)rows * k * stride, 3), route = make_noise((size_t)rows * route_stride, 1), res = make_noise((size_t)rows * stride, 3);
+                const uint32_t n = widths[i], k = ks[j], rows = 5, stride = (n + 15) / 16 * 16, n16 = (n + 15) / 16,
+                               route_stride = 2 * k + 3;
+                array<float> x = make_noise((size_t)rows * k * stride, 3),
+                             route = make_noise((size_t)rows * route_stride, 1),
+                             res = make_noise((size_t)rows * stride, 3);
                 array<float> y = make<float>((size_t)rows * stride), part = make<float>((size_t)rows * n16);
                 struct cuda_combine c = {};
                 c.rows = rows;
@@ -410,16 +492,19 @@ static void test_combine(void **state)
                     for (uint32_t q = 0; q < n; q++) {
                         double expected = residual ? before[(size_t)r * stride + q] : 0, size = fabs(expected);
                         for (uint32_t s = 0; s < k; s++) {
-                            const double t = (double)route.host[r * route_stride + s] * x.host[((size_t)r * k + s) * stride + q];
+                            const double t =
+                                (double)route.host[r * route_stride + s] * x.host[((size_t)r * k + s) * stride + q];
                             expected += t;
                             size += fabs(t);
                         }
-                        if (!(fabs(got[q] - expected) <= 3e-7 * size)) fail_msg("combine of %u, width %u: %.9g, expected %.9g", k, n, got[q], expected);
+                        if (!(fabs(got[q] - expected) <= 3e-7 * size))
+                            fail_msg("combine of %u, width %u: %.9g, expected %.9g", k, n, got[q], expected);
                     }
                     double squares = 0, stored = 0;
                     for (uint32_t q = 0; q < n; q++) squares += (double)got[q] * got[q];
                     for (uint32_t q = 0; q < n16; q++) stored += part.host[r * n16 + q];
-                    if (!(fabs(squares - stored) <= 1e-6 * squares)) fail_msg("combine of %u, width %u: partials sum to %.9g, expected %.9g", k, n, stored, squares);
+                    if (!(fabs(squares - stored) <= 1e-6 * squares))
+                        fail_msg("combine of %u, width %u: partials sum to %.9g, expected %.9g", k, n, stored, squares);
                 }
                 free(before);
                 drop(&x);
@@ -430,14 +515,15 @@ static void test_combine(void **state)
             }
 }
 
-/* ---- pool ------------------------------------------------------------------------------------------------------------- */
+/* ---- pool ---------------------------------------------------------------------------------------------- */
 
 /* A sequence's rows in chunks of every cut, beside another sequence and a padding one. */
 static void pool_one(uint32_t how, uint32_t l2, uint32_t width, const uint32_t *cuts, uint32_t n_cuts)
 {
     enum { TOTAL = 30, SLOT = 3 };
     const uint32_t stride = width + 1;
-    array<float> x = make_noise((size_t)(TOTAL + 2) * stride, 2), running = make<float>((size_t)(SLOT + 2) * width), y = make<float>((size_t)3 * stride);
+    array<float> x = make_noise((size_t)(TOTAL + 2) * stride, 2), running = make<float>((size_t)(SLOT + 2) * width),
+                 y = make<float>((size_t)3 * stride);
     array<struct cuda_seq> seq = make<struct cuda_seq>(3);
     for (uint32_t i = 0, at = 0; i < n_cuts; at += cuts[i++]) {
         seq.host[0] = { at + 2, cuts[i], at, SLOT };
@@ -445,7 +531,9 @@ static void pool_one(uint32_t how, uint32_t l2, uint32_t width, const uint32_t *
         seq.host[2] = { 0, 2, 0, 1 };
         send(&seq);
         poison(&y);
-        const struct cuda_pool p = { 3, width, how, l2, seq.device, x.device, stride, running.device, y.device, stride };
+        const struct cuda_pool p = {
+            3, width, how, l2, seq.device, x.device, stride, running.device, y.device, stride
+        };
         LAUNCH(cuda_pool(&p, NULL, &error_text));
         receive(&y);
     }
@@ -464,7 +552,8 @@ static void pool_one(uint32_t how, uint32_t l2, uint32_t width, const uint32_t *
         }
         for (uint32_t i = 0; i < width; i++) {
             const double e = l2 ? expected[i] / sqrt(length) : expected[i], got = y.host[(size_t)s * stride + i];
-            if (!(fabs(got - e) <= 2e-6)) fail_msg("pool %u of %u cuts, width %u: %.9g, expected %.9g", how, n_cuts, width, got, e);
+            if (!(fabs(got - e) <= 2e-6))
+                fail_msg("pool %u of %u cuts, width %u: %.9g, expected %.9g", how, n_cuts, width, got, e);
         }
         assert_true(isnan(y.host[(size_t)s * stride + width]));
         free(expected);
@@ -517,7 +606,10 @@ int main(void)
 {
     const int skipped = no_gpu();
     if (skipped) return skipped;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_route), cmocka_unit_test(test_broken_rows), cmocka_unit_test(test_groups), cmocka_unit_test(test_router), cmocka_unit_test(test_picked_router),
-                                        cmocka_unit_test(test_panels), cmocka_unit_test(test_combine), cmocka_unit_test(test_pool), cmocka_unit_test(test_length) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_route),         cmocka_unit_test(test_broken_rows),
+                                        cmocka_unit_test(test_groups),        cmocka_unit_test(test_router),
+                                        cmocka_unit_test(test_picked_router), cmocka_unit_test(test_panels),
+                                        cmocka_unit_test(test_combine),       cmocka_unit_test(test_pool),
+                                        cmocka_unit_test(test_length) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

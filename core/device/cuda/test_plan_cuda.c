@@ -19,7 +19,7 @@ static struct plugin_registry *plugins;
 static char text[2048];
 static const struct wk_err err = { text, sizeof text };
 
-/* ---- a module ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- a module ------------------------------------------------------------------------------------------ */
 
 /* Tiles of the formats that the models have: rows in whole multiples of 16 bytes. */
 static uint64_t tile(uint64_t row_bytes) { return 16 * ((row_bytes + 15) & ~15ull); }
@@ -35,7 +35,8 @@ static uint64_t (*tile_of(uint32_t type))(uint32_t)
 {
     switch (type) {
     case 0: return tile_f32;
-    case 1: case 30: return tile_f16;
+    case 1:
+    case 30: return tile_f16;
     case 6: return tile_q5_0;
     case 8: return tile_q8_0;
     case 12: return tile_q4_k;
@@ -45,12 +46,15 @@ static uint64_t (*tile_of(uint32_t type))(uint32_t)
 }
 static int32_t serves(const uint32_t *types, uint32_t n)
 {
-    for (uint32_t i = 1; i < n; i++) if (types[i] != types[0]) return 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (types[i] != types[0]) return 0;
     return 1;
 }
 static struct wk_type_cuda types[32];
 static const struct wk_type_cuda *list[32];
-static const struct wk_quant_cuda module = { .struct_size = sizeof module, .n_types = 32, .id = "test", .types = list, .serves = serves };
+static const struct wk_quant_cuda module = {
+    .struct_size = sizeof module, .n_types = 32, .id = "test", .types = list, .serves = serves
+};
 
 static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda **out, const struct wk_err *e)
 {
@@ -61,7 +65,12 @@ static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda
 
 static struct device_options options(void)
 {
-    return (struct device_options){ .kv_type = KV_F16, .context = ZOO_CONTEXT, .max_sequences = 3, .max_rows = 100, .max_wanted = 40, .find_cuda = find_cuda };
+    return (struct device_options){ .kv_type = KV_F16,
+                                    .context = ZOO_CONTEXT,
+                                    .max_sequences = 3,
+                                    .max_rows = 100,
+                                    .max_wanted = 40,
+                                    .find_cuda = find_cuda };
 }
 
 static struct memory_plan plan(enum zoo_kind kind, const struct device_options *o)
@@ -84,7 +93,7 @@ static void refuse(enum zoo_kind kind, const struct device_options *o, wk_status
     zoo_close(&z);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- tests --------------------------------------------------------------------------------------------- */
 
 static uint64_t rounded(uint64_t n) { return (n + 255) & ~255ull; }
 
@@ -109,7 +118,8 @@ static void test_weights(void **state)
                 const struct tape_op *op = &z.program->ops[i];
                 for (uint32_t s = 0; s < 4; s++) {
                     if (op->t[s] != t) continue;
-                    const bool product = (op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT) && s == 0 && x->role != ROLE_ROUTER; /* a router is kept as a vector */
+                    const bool product = (op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT) && s == 0 &&
+                                         x->role != ROLE_ROUTER; /* a router is kept as a vector */
                     if (!product && op->kind != WK_OP_EMBED) {
                         vector = true;
                         continue;
@@ -141,7 +151,8 @@ static void test_sizes(void **state)
         total += base.bytes[i];
     }
     assert_int_equal(base.total, total);
-    /* Group 0: what 40 positions touch, for each sequence, and a step's rows; group 1: no window, a page for every 32 positions. */
+    /* Group 0: what 40 positions touch, for each sequence, and a step's rows; group 1: no window, a page for every 32
+     * positions. */
     assert_int_equal(base.kv_pages[0], 3 * 3 + 4);
     assert_int_equal(base.kv_pages[1], 3 * ZOO_CONTEXT / KV_PAGE);
     for (uint32_t g = 0; g < 2; g++) kv += base.kv_pages[g] * cuda_attend_page_bytes(2, 20, 20);
@@ -149,7 +160,8 @@ static void test_sizes(void **state)
     for (uint32_t g = 0; g < 2; g++) assert_int_equal(base.kv_page_bytes[g], cuda_attend_page_bytes(2, 20, 20));
     o.max_sequences = 6;
     const struct memory_plan more = plan(ZOO_DENSE, &o);
-    assert_int_equal(more.bytes[MEMORY_KV], 2 * kv - 4 * cuda_attend_page_bytes(2, 20, 20)); /* one step's rows, whoever's they are */
+    assert_int_equal(more.bytes[MEMORY_KV],
+                     2 * kv - 4 * cuda_attend_page_bytes(2, 20, 20)); /* one step's rows, whoever's they are */
     assert_int_equal(more.bytes[MEMORY_WEIGHTS], base.bytes[MEMORY_WEIGHTS]);
     assert_true(more.bytes[MEMORY_GRAPHS] > base.bytes[MEMORY_GRAPHS]);
     o.kv_bytes = kv; /* the cache no longer follows the sequences */
@@ -206,7 +218,8 @@ int main(void)
         printf("%s\n", text);
         return 1;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_weights), cmocka_unit_test(test_sizes), cmocka_unit_test(test_refusals) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_weights), cmocka_unit_test(test_sizes),
+                                        cmocka_unit_test(test_refusals) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     zoo_free();
     plugin_registry_close(plugins);

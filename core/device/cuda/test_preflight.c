@@ -1,5 +1,5 @@
-/* test_preflight.c: one message for each cause that a device cannot be used, and which errors end a context. Needs no GPU: the linker puts the __wrap_
- * functions between this room and the runtime. */
+/* test_preflight.c: one message for each cause that a device cannot be used, and which errors end a context. Needs no
+ * GPU: the linker puts the __wrap_ functions between this room and the runtime. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,9 +16,12 @@
 
 #include <cmocka.h>
 
-/* ---- the runtime, as a test says it is ---------------------------------------------------------------------------------- */
+/* ---- the runtime, as a test says it is ----------------------------------------------------------------- */
 
-static struct { int driver, count, major, minor; cudaError_t count_code, properties_code; } machine;
+static struct {
+    int driver, count, major, minor;
+    cudaError_t count_code, properties_code;
+} machine;
 
 cudaError_t __wrap_cudaDriverGetVersion(int *version);
 cudaError_t __wrap_cudaRuntimeGetVersion(int *version);
@@ -52,9 +55,12 @@ cudaError_t __wrap_cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     p->totalGlobalMem = (size_t)24 << 30;
     return machine.properties_code;
 }
-cudaError_t __wrap_cudaGetDeviceProperties_v2(struct cudaDeviceProp *p, int device) { return __wrap_cudaGetDeviceProperties(p, device); }
+cudaError_t __wrap_cudaGetDeviceProperties_v2(struct cudaDeviceProp *p, int device)
+{
+    return __wrap_cudaGetDeviceProperties(p, device);
+}
 
-/* ---- tests ---------------------------------------------------------------------------------------------------------------- */
+/* ---- tests --------------------------------------------------------------------------------------------- */
 
 static char text[512];
 static const struct wk_err err = { text, sizeof text };
@@ -65,7 +71,8 @@ static void expect(uint32_t gpu, wk_status expected, const char *part)
     struct cuda_device *d = NULL;
     text[0] = '\0';
     const wk_status s = cuda_probe(gpu, &info, &err);
-    if (s != expected || (part && !strstr(text, part))) fail_msg("expected status %d and \"%s\", got %d and \"%s\"", expected, part ? part : "", s, text);
+    if (s != expected || (part && !strstr(text, part)))
+        fail_msg("expected status %d and \"%s\", got %d and \"%s\"", expected, part ? part : "", s, text);
     if (!expected) return;
     text[0] = '\0';
     assert_int_equal(cuda_device_open(gpu, NULL, &d, &err), expected); /* opening says the same and takes nothing */
@@ -111,14 +118,16 @@ static void causes(void **state)
     expect(3, WK_OK, NULL);
 }
 
-/* What becomes of the process's device after one error, in a process of its own: 0: it lives, 1: it is dead; more: something else is wrong. */
+/* What becomes of the process's device after one error, in a process of its own: 0: it lives, 1: it is dead; more:
+ * something else is wrong. */
 static int after(int code)
 {
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         if (cuda_dead()) _exit(2);
-        const wk_status s = cuda_check(NULL, code, "what failed", &err), expected = code == cudaErrorMemoryAllocation ? WK_NO_MEMORY : WK_INTERNAL;
+        const wk_status s = cuda_check(NULL, code, "what failed", &err),
+                        expected = code == cudaErrorMemoryAllocation ? WK_NO_MEMORY : WK_INTERNAL;
         if (s != expected || strncmp(text, "what failed: ", 13) != 0) _exit(3);
         if (!strstr(text, cudaGetErrorName((cudaError_t)code))) _exit(4);
         const bool dead = cuda_dead();
@@ -142,7 +151,8 @@ static int after(int code)
 static void ends_of_a_context(void **state)
 {
     (void)state;
-    static const int fatal[] = { 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 214, 220, 999, 12345, -1 };
+    static const int fatal[] = { 226, 700, 702, 710, 714, 715, 716, 717,   718,
+                                 719, 721, 810, 911, 214, 220, 999, 12345, -1 };
     static const int survived[] = { 1, 2, 9, 98, 400, 600, 701, 801, 900, 906, 209 };
     machine.driver = 13000;
     machine.count = 1;

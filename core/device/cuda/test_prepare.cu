@@ -1,12 +1,24 @@
-/* test_prepare: a run's inputs, as the host writes them, against what lies on the device afterwards: tokens and last ids, page tables of several groups, shorter and
- * longer than a block of threads, rotations at guessed positions and at others, runs one after the other around the ring. */
+/* test_prepare: a run's inputs, as the host writes them, against what lies on the device afterwards: tokens and last
+ * ids, page tables of several groups, shorter and longer than a block of threads, rotations at guessed positions and at
+ * others, runs one after the other around the ring. */
 #include "device/cuda/prepare.h"
 #include "device/cuda/test_device.cuh"
 
-enum { ROWS = 110, SEQS = 100, GROUPS = 3, SLOTS = 80, PAIRS = 48, TURNS = 2, OFFSETS = 2, VOCAB = 1000, CONTEXT = 9000 };
+enum {
+    ROWS = 110,
+    SEQS = 100,
+    GROUPS = 3,
+    SLOTS = 80,
+    PAIRS = 48,
+    TURNS = 2,
+    OFFSETS = 2,
+    VOCAB = 1000,
+    CONTEXT = 9000
+};
 
 /* Groups: all pages of the context, more than a block has threads; a ring; few pages in a table with room for all. */
-static const uint32_t ring_pages[GROUPS] = { 0, 13, 0 }, group_pages[GROUPS] = { (CONTEXT + KV_PAGE - 1) / KV_PAGE, 13, (CONTEXT + KV_PAGE - 1) / KV_PAGE };
+static const uint32_t ring_pages[GROUPS] = { 0, 13, 0 }, group_pages[GROUPS] = { (CONTEXT + KV_PAGE - 1) / KV_PAGE, 13,
+                                                                                 (CONTEXT + KV_PAGE - 1) / KV_PAGE };
 
 struct rig {
     uint8_t *host;
@@ -73,12 +85,18 @@ static void open_rig(struct rig *r)
 static void close_rig(struct rig *r)
 {
     CUDA_OK(cudaFreeHost(r->host));
-    drop(&r->word), drop(&r->last), drop(&r->token), drop(&r->position), drop(&r->wanted), drop(&r->row_seq), drop(&r->seq), drop(&r->sampled), drop(&r->lengths), drop(&r->pages), drop(&r->freq);
+    drop(&r->word), drop(&r->last), drop(&r->token), drop(&r->position), drop(&r->wanted), drop(&r->row_seq),
+        drop(&r->seq), drop(&r->sampled), drop(&r->lengths), drop(&r->pages), drop(&r->freq);
     for (uint32_t t = 0; t < TURNS; t++) drop(&r->turn[t]);
     for (uint32_t i = 0; i < OFFSETS; i++) drop(&r->offset[i]);
 }
 
-struct inputs { struct prepare_row row[ROWS]; struct cuda_seq seq[SEQS], sampled[SEQS]; struct cuda_lengths lengths[(SEQS + WK_CUDA_FEW - 1) / WK_CUDA_FEW]; uint32_t page[SEQS][2 * CONTEXT / KV_PAGE + 64]; };
+struct inputs {
+    struct prepare_row row[ROWS];
+    struct cuda_seq seq[SEQS], sampled[SEQS];
+    struct cuda_lengths lengths[(SEQS + WK_CUDA_FEW - 1) / WK_CUDA_FEW];
+    uint32_t page[SEQS][2 * CONTEXT / KV_PAGE + 64];
+};
 
 static void put_lengths(struct inputs *in, struct prepare_line *line, uint32_t seqs)
 {
@@ -90,7 +108,8 @@ static void put_lengths(struct inputs *in, struct prepare_line *line, uint32_t s
     }
 }
 
-/* Random inputs of a run of `rows` rows and `seqs` sequences, some of them padding; positions one further than before, or anywhere. */
+/* Random inputs of a run of `rows` rows and `seqs` sequences, some of them padding; positions one further than before,
+ * or anywhere. */
 static void make_inputs(struct rig *r, struct inputs *in, uint32_t rows, uint32_t seqs, bool further)
 {
     for (uint32_t i = 0; i < rows; i++) {
@@ -100,10 +119,12 @@ static void make_inputs(struct rig *r, struct inputs *in, uint32_t rows, uint32_
         in->row[i].wanted = next_noise() % rows;
     }
     for (uint32_t i = 0; i < seqs; i++) {
-        in->seq[i] = cuda_seq{ i, next_noise() % 4 ? 1 + next_noise() % 3 : 0, i % 3 ? next_noise() % 600 : next_noise() % (CONTEXT - 8), next_noise() % SLOTS };
+        in->seq[i] = cuda_seq{ i, next_noise() % 4 ? 1 + next_noise() % 3 : 0,
+                               i % 3 ? next_noise() % 600 : next_noise() % (CONTEXT - 8), next_noise() % SLOTS };
         in->sampled[i] = cuda_seq{ i, next_noise() % 2, next_noise() % CONTEXT, next_noise() % SLOTS };
         uint32_t n = 0;
-        for (uint32_t g = 0; g < GROUPS; g++) n += prepare_pages(ring_pages[g], in->seq[i].position + in->seq[i].n_rows);
+        for (uint32_t g = 0; g < GROUPS; g++)
+            n += prepare_pages(ring_pages[g], in->seq[i].position + in->seq[i].n_rows);
         for (uint32_t j = 0; j < n; j++) in->page[i][j] = next_noise();
     }
     uint8_t *block = r->host + (r->serial + 1) % CUDA_RING * r->p.layout.bytes;
@@ -111,7 +132,9 @@ static void make_inputs(struct rig *r, struct inputs *in, uint32_t rows, uint32_
     for (uint32_t i = 0; i < rows; i++) line[i].row = in->row[i];
     for (uint32_t i = 0; i < seqs; i++) line[i].seq = in->seq[i], line[i].sampled = in->sampled[i];
     put_lengths(in, line, seqs);
-    for (uint32_t i = 0; i < seqs; i++) memcpy(block + r->p.layout.pages + (size_t)i * r->p.layout.table * 4, in->page[i], r->p.page_stride * 4 < sizeof in->page[i] ? r->p.page_stride * 4 : sizeof in->page[i]);
+    for (uint32_t i = 0; i < seqs; i++)
+        memcpy(block + r->p.layout.pages + (size_t)i * r->p.layout.table * 4, in->page[i],
+               r->p.page_stride * 4 < sizeof in->page[i] ? r->p.page_stride * 4 : sizeof in->page[i]);
 }
 
 static void check_rows(const struct rig *r, const struct inputs *in, uint32_t rows)
@@ -128,7 +151,9 @@ static void check_rows(const struct rig *r, const struct inputs *in, uint32_t ro
             for (uint32_t j = 0; j < r->p.turn[t].n; j++) {
                 const float *got = r->turn[t].host + ((size_t)i * r->p.turn[t].n + j) * 2;
                 const double angle = (double)row->position * r->freq.host[j], m = r->p.turn[t].mscale;
-                if (!(fabs(got[0] - m * cos(angle)) < 2e-7 && fabs(got[1] - m * sin(angle)) < 2e-7)) fail_msg("row %u at %u, table %u, pair %u: %.9g %.9g", i, row->position, t, j, (double)got[0], (double)got[1]);
+                if (!(fabs(got[0] - m * cos(angle)) < 2e-7 && fabs(got[1] - m * sin(angle)) < 2e-7))
+                    fail_msg("row %u at %u, table %u, pair %u: %.9g %.9g", i, row->position, t, j, (double)got[0],
+                             (double)got[1]);
             }
     }
 }
@@ -141,10 +166,13 @@ static void check_pages(const struct rig *r, const struct inputs *in, uint32_t s
         assert_memory_equal(&r->lengths.host[i / WK_CUDA_FEW], &in->lengths[i / WK_CUDA_FEW], sizeof *in->lengths);
         const uint32_t *from = in->page[i];
         for (uint32_t g = 0; g < GROUPS; g++) {
-            const uint32_t n = in->seq[i].n_rows ? prepare_pages(ring_pages[g], in->seq[i].position + in->seq[i].n_rows) : 0;
+            const uint32_t n =
+                in->seq[i].n_rows ? prepare_pages(ring_pages[g], in->seq[i].position + in->seq[i].n_rows) : 0;
             const uint32_t *got = r->pages.host + (size_t)i * r->p.page_stride + r->p.page_offset[g];
             for (uint32_t j = 0; j < group_pages[g]; j++)
-                if (got[j] != (j < n ? from[j] : UINT32_MAX)) fail_msg("sequence %u with %u rows from %u, group %u: entry %u of %u is %u", i, in->seq[i].n_rows, in->seq[i].position, g, j, n, got[j]);
+                if (got[j] != (j < n ? from[j] : UINT32_MAX))
+                    fail_msg("sequence %u with %u rows from %u, group %u: entry %u of %u is %u", i, in->seq[i].n_rows,
+                             in->seq[i].position, g, j, n, got[j]);
             from += n;
         }
     }
@@ -153,9 +181,11 @@ static void check_pages(const struct rig *r, const struct inputs *in, uint32_t s
 static void run_once(struct rig *r, struct inputs *in, uint32_t rows, uint32_t seqs, bool further)
 {
     make_inputs(r, in, rows, seqs, further);
-    poison(&r->token), poison(&r->wanted), poison(&r->row_seq), poison(&r->seq), poison(&r->sampled), poison(&r->lengths), poison(&r->pages); /* positions stay: they are read */
+    poison(&r->token), poison(&r->wanted), poison(&r->row_seq), poison(&r->seq), poison(&r->sampled),
+        poison(&r->lengths), poison(&r->pages); /* positions stay: they are read */
     LAUNCH(cuda_prepare(&r->p, rows, seqs, further, NULL, &error_text));
-    receive(&r->token), receive(&r->position), receive(&r->wanted), receive(&r->row_seq), receive(&r->seq), receive(&r->sampled), receive(&r->lengths), receive(&r->pages), receive(&r->word);
+    receive(&r->token), receive(&r->position), receive(&r->wanted), receive(&r->row_seq), receive(&r->seq),
+        receive(&r->sampled), receive(&r->lengths), receive(&r->pages), receive(&r->word);
     for (uint32_t t = 0; t < TURNS; t++) receive(&r->turn[t]);
     for (uint32_t i = 0; i < OFFSETS; i++) receive(&r->offset[i]);
     r->serial++;
@@ -172,7 +202,9 @@ static void test_runs(void **state)
     struct inputs *in = (struct inputs *)calloc(1, sizeof *in);
     assert_non_null(in);
     open_rig(&r);
-    static const struct { uint32_t rows, seqs; } shapes[] = { { 1, 1 }, { 2, 2 }, { 64, 64 }, { 64, 3 }, { ROWS, SEQS }, { ROWS, 1 } };
+    static const struct {
+        uint32_t rows, seqs;
+    } shapes[] = { { 1, 1 }, { 2, 2 }, { 64, 64 }, { 64, 3 }, { ROWS, SEQS }, { ROWS, 1 } };
     for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (uint32_t turn = 0; turn < 4; turn++) run_once(&r, in, shapes[i].rows, shapes[i].seqs, turn % 2);
     close_rig(&r);

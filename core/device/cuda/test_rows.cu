@@ -1,22 +1,27 @@
-/* test_rows.cu: norms, conversions, element-wise launches, embeddings and operations alone: values against float64, orders of summation
- * against the same orders on the host bit by bit, at odd widths, with poison in and around what is written. */
+/* test_rows.cu: norms, conversions, element-wise launches, embeddings and operations alone: values against float64,
+ * orders of summation against the same orders on the host bit by bit, at odd widths, with poison in and around what is
+ * written. */
 #include <worker/cuda/act.cuh>
 
 #include "device/cuda/kernels.h"
 #include "device/cuda/test_device.cuh"
 
-static const uint32_t widths[] = { 1, 3, 4, 15, 16, 17, 31, 32, 33, 64, 100, 130, 896, 1001, 4096, 5000, 9000, 16384, 16386, 22016 };
+static const uint32_t widths[] = { 1,   3,   4,   15,   16,   17,   31,   32,    33,    64,
+                                   100, 130, 896, 1001, 4096, 5000, 9000, 16384, 16386, 22016 };
 enum { WIDTHS = sizeof widths / sizeof *widths };
-static const uint32_t row_counts[] = { 1, 2, 7 }, convert_counts[] = { 1, 3, 130 }; /* 130: more blocks than a launch of few has */
+static const uint32_t row_counts[] = { 1, 2, 7 },
+                      convert_counts[] = { 1, 3, 130 }; /* 130: more blocks than a launch of few has */
 enum { COUNTS = sizeof row_counts / sizeof *row_counts };
 
-static void close_to(double got, double expected, double relative, double absolute, const char *what, uint32_t width, uint32_t r, uint32_t i)
+static void close_to(double got, double expected, double relative, double absolute, const char *what, uint32_t width,
+                     uint32_t r, uint32_t i)
 {
     if (isinf(expected) && got == expected) return;
-    if (!(fabs(got - expected) <= fabs(expected) * relative + absolute)) fail_msg("%s, width %u, row %u, value %u: %.9g, expected %.9g", what, width, r, i, got, expected);
+    if (!(fabs(got - expected) <= fabs(expected) * relative + absolute))
+        fail_msg("%s, width %u, row %u, value %u: %.9g, expected %.9g", what, width, r, i, got, expected);
 }
 
-/* ---- the written orders, on the host ---------------------------------------------------------------------------------- */
+/* ---- the written orders, on the host ------------------------------------------------------------------- */
 
 /* Lanes paired at distance 1, 2, 4, ...: n a power of two, at most 32. */
 static float tree(const float *x, uint32_t n)
@@ -42,7 +47,10 @@ static float row_sum(const float *x, uint32_t width, bool squares)
     for (uint32_t i = 0; i * 16 < width; i++) lane[i % 32] += run16(x + i * 16, width - i * 16, squares);
     return tree(lane, 32);
 }
-static float inverse_root(float sum, uint32_t n, float eps) { return (float)(1.0 / sqrt((double)(sum / (float)n + eps))); }
+static float inverse_root(float sum, uint32_t n, float eps)
+{
+    return (float)(1.0 / sqrt((double)(sum / (float)n + eps)));
+}
 
 static void check_part(const float *part, const float *y, uint32_t width)
 {
@@ -58,7 +66,8 @@ static void check_act(const uint16_t *act, const float *y, uint32_t width, uint3
     for (uint32_t i = 0; i < k; i++) {
         const float s = i < width ? ldexpf(y[i], -(int)shift) : 0.0f;
         const uint16_t expected = half_bits(s > 65504 ? 65504 : s < -65504 ? -65504 : s);
-        if (act[i] != expected && !(isnan(s) && isnan(half_value(act[i])))) fail_msg("width %u: act %u is %04x, expected %04x", width, i, act[i], expected);
+        if (act[i] != expected && !(isnan(s) && isnan(half_value(act[i]))))
+            fail_msg("width %u: act %u is %04x, expected %04x", width, i, act[i], expected);
     }
 }
 static void untouched(const float *row, uint32_t from, uint32_t to)
@@ -94,22 +103,27 @@ static void test_sums(void **state)
     drop(&four);
 }
 
-/* ---- convert ---------------------------------------------------------------------------------------------------------- */
+/* ---- convert ------------------------------------------------------------------------------------------- */
 
-struct convert_case { uint32_t rows, width, stride, norm, shift; bool weights, bias, parts, index, act; };
+struct convert_case {
+    uint32_t rows, width, stride, norm, shift;
+    bool weights, bias, parts, index, act;
+};
 
 /* Norms against float64 and against the written order; the act against the F32 row of the same launch. */
 static void convert_one(const struct convert_case *c)
 {
     const uint32_t k = wk_act_k(c->width), n16 = (c->width + 15) / 16, stored = c->rows + 2;
     const float eps = 1e-5f;
-    array<float> x = make_noise((size_t)stored * c->stride, 4), w = make_noise(c->width, 2), b = make_noise(c->width, 2), part = make<float>((size_t)stored * n16);
+    array<float> x = make_noise((size_t)stored * c->stride, 4), w = make_noise(c->width, 2),
+                 b = make_noise(c->width, 2), part = make<float>((size_t)stored * n16);
     array<float> y = make<float>((size_t)c->rows * c->stride);
     array<uint16_t> act = make<uint16_t>((size_t)c->rows * k);
     array<uint32_t> index = make<uint32_t>(c->rows);
     for (uint32_t r = 0; r < c->rows; r++) index.host[r] = (r * 5 + 1) % stored;
     for (uint32_t r = 0; r < stored; r++)
-        for (uint32_t i = 0; i < n16; i++) part.host[r * n16 + i] = run16(x.host + (size_t)r * c->stride + i * 16, c->width - i * 16, true);
+        for (uint32_t i = 0; i < n16; i++)
+            part.host[r * n16 + i] = run16(x.host + (size_t)r * c->stride + i * 16, c->width - i * 16, true);
     send(&index);
     send(&part);
     struct cuda_convert call = {};
@@ -129,7 +143,8 @@ static void convert_one(const struct convert_case *c)
     receive(&y);
     receive(&act);
     for (uint32_t r = 0; r < c->rows; r++) {
-        const float *v = x.host + (size_t)(c->index ? index.host[r] : r) * c->stride, *got = y.host + (size_t)r * c->stride;
+        const float *v = x.host + (size_t)(c->index ? index.host[r] : r) * c->stride,
+                    *got = y.host + (size_t)r * c->stride;
         double mean = 0, squares = 0;
         for (uint32_t i = 0; i < c->width; i++) mean += v[i];
         mean = c->norm == CUDA_NORM_LAYER ? mean / c->width : 0;
@@ -137,9 +152,13 @@ static void convert_one(const struct convert_case *c)
         const double scale = c->norm ? 1 / sqrt(squares / c->width + (double)eps) : 1;
         const float exact = inverse_root(row_sum(v, c->width, true), c->width, eps);
         for (uint32_t i = 0; i < c->width; i++) {
-            const double wi = c->weights ? w.host[i] : 1, bi = c->bias ? b.host[i] : 0, expected = (v[i] - mean) * scale * wi + bi;
-            close_to(got[i], expected, 1e-6, 2e-6 * (fabs(wi) * (1 + fabs(mean) * scale) + fabs(bi)), "convert", c->width, r, i);
-            if (c->norm == CUDA_NORM_RMS && !c->bias && got[i] != v[i] * exact * (float)wi) fail_msg("width %u: RMS value %u is %.9g, in the written order %.9g", c->width, i, got[i], v[i] * exact * (float)wi);
+            const double wi = c->weights ? w.host[i] : 1, bi = c->bias ? b.host[i] : 0,
+                         expected = (v[i] - mean) * scale * wi + bi;
+            close_to(got[i], expected, 1e-6, 2e-6 * (fabs(wi) * (1 + fabs(mean) * scale) + fabs(bi)), "convert",
+                     c->width, r, i);
+            if (c->norm == CUDA_NORM_RMS && !c->bias && got[i] != v[i] * exact * (float)wi)
+                fail_msg("width %u: RMS value %u is %.9g, in the written order %.9g", c->width, i, got[i],
+                         v[i] * exact * (float)wi);
         }
         untouched(got, c->width, c->stride);
         if (c->act) check_act(act.host + (size_t)r * k, got, c->width, c->shift);
@@ -163,7 +182,16 @@ static void test_convert(void **state)
                     const uint32_t n = widths[i];
                     const bool weights = norm && form != 1, bias = norm == CUDA_NORM_LAYER && form != 2;
                     if (convert_counts[j] > 3 && (n > 10000 || form & 1)) continue;
-                    const struct convert_case c = { convert_counts[j], n, form & 1 ? n + 1 : (n + 15) / 16 * 16, norm, form == 3 ? 4u : 0u, weights, bias, (form & 2) != 0, form == 2, form != 1 };
+                    const struct convert_case c = { convert_counts[j],
+                                                    n,
+                                                    form & 1 ? n + 1 : (n + 15) / 16 * 16,
+                                                    norm,
+                                                    form == 3 ? 4u : 0u,
+                                                    weights,
+                                                    bias,
+                                                    (form & 2) != 0,
+                                                    form == 2,
+                                                    form != 1 };
                     convert_one(&c);
                 }
 }
@@ -172,7 +200,8 @@ static void test_convert(void **state)
 static void test_extremes(void **state)
 {
     (void)state;
-    static const float values[] = { 65504, 65519, 65520, 1e9f, -1e9f, INFINITY, -INFINITY, NAN, 0, -0.0f, 6e-8f, 2.9e-8f, 1e-30f, 1048064, 1048320, -3e38f };
+    static const float values[] = { 65504, 65519, 65520, 1e9f,    -1e9f,  INFINITY, -INFINITY, NAN,
+                                    0,     -0.0f, 6e-8f, 2.9e-8f, 1e-30f, 1048064,  1048320,   -3e38f };
     array<float> x = make<float>(16);
     array<uint16_t> act = make<uint16_t>(32);
     memcpy(x.host, values, sizeof values);
@@ -192,7 +221,7 @@ static void test_extremes(void **state)
     drop(&act);
 }
 
-/* ---- finish ----------------------------------------------------------------------------------------------------------- */
+/* ---- finish -------------------------------------------------------------------------------------------- */
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double gelu_tanh(double x) { return x / (1 + exp(-2 * 0.7978845608028654 * (x + 0.044715 * x * x * x))); }
@@ -225,7 +254,8 @@ static double glu_exact(uint32_t fn, double g, double u, double alpha, double li
     }
 }
 
-/* Of the power in a function's lower tail, by which the rounding of its argument grows; 0 where the argument is not rounded. */
+/* Of the power in a function's lower tail, by which the rounding of its argument grows; 0 where the argument is not
+ * rounded. */
 static double exponent(uint32_t map, uint32_t glu, double x)
 {
     if (x > 0) return 0;
@@ -240,7 +270,9 @@ static void test_functions(void **state)
     (void)state;
     enum { N = 40000 };
     array<float> x = make<float>(N), u = make_noise(N, 10), y = make<float>(N);
-    for (uint32_t i = 0; i < N; i++) x.host[i] = i < N / 2 ? 24.0f * ((float)i / (N / 4) - 1.0f) : noise(1) * ldexpf(1, (int)(next_noise() % 20) - 14);
+    for (uint32_t i = 0; i < N; i++)
+        x.host[i] =
+            i < N / 2 ? 24.0f * ((float)i / (N / 4) - 1.0f) : noise(1) * ldexpf(1, (int)(next_noise() % 20) - 14);
     send(&x);
     for (uint32_t fn = 1; fn < WK_MAP_END + WK_GLU_END - 1; fn++) {
         const bool map = fn < WK_MAP_END;
@@ -259,7 +291,8 @@ static void test_functions(void **state)
         LAUNCH(cuda_finish(&f, NULL, &error_text));
         receive(&y);
         for (uint32_t i = 0; i < N; i++) {
-            const double v = x.host[i], expected = map ? map_exact(fn, v, 30.0) : glu_exact(glu, v, u.host[i], 1.702f, 7.0);
+            const double v = x.host[i],
+                         expected = map ? map_exact(fn, v, 30.0) : glu_exact(glu, v, u.host[i], 1.702f, 7.0);
             close_to(y.host[i], expected, 5e-7 + 1.5e-7 * exponent(fn, glu, v), 1e-34, map ? "map" : "glu", fn, 0, i);
         }
     }
@@ -286,14 +319,17 @@ static void test_functions(void **state)
     drop(&y);
 }
 
-struct finish_case { uint32_t rows, width, stride, glu, maps, form; }; /* form bits: 1 bias, 2 residual, 4 act, 8 in place */
+struct finish_case {
+    uint32_t rows, width, stride, glu, maps, form;
+}; /* form bits: 1 bias, 2 residual, 4 act, 8 in place */
 
 static void finish_one(const struct finish_case *c)
 {
     const uint32_t k = wk_act_k(c->width), n16 = (c->width + 15) / 16;
     const bool bias = c->form & 1, residual = c->form & 2, to_act = c->form & 4, in_place = (c->form & 8) && !to_act;
     const size_t n = (size_t)c->rows * c->stride;
-    array<float> x = make_noise(n, 3), u = make_noise(n, 3), y = make<float>(n), b = make_noise(c->width, 1), ub = make_noise(c->width, 1), res = make_noise(n, 2);
+    array<float> x = make_noise(n, 3), u = make_noise(n, 3), y = make<float>(n), b = make_noise(c->width, 1),
+                 ub = make_noise(c->width, 1), res = make_noise(n, 2);
     array<float> part = make<float>((size_t)c->rows * n16);
     array<uint16_t> act = make<uint16_t>((size_t)c->rows * k);
     struct cuda_finish f = {};
@@ -307,7 +343,8 @@ static void finish_one(const struct finish_case *c)
     f.glu = c->glu;
     f.alpha = 1.5f;
     f.limit = 2;
-    for (uint32_t m = 0; m < c->maps; m++) f.map[m].fn = m ? WK_MAP_SCALE : WK_MAP_SOFTCAP, f.map[m].p = m ? 0.5f : 2.0f;
+    for (uint32_t m = 0; m < c->maps; m++)
+        f.map[m].fn = m ? WK_MAP_SCALE : WK_MAP_SOFTCAP, f.map[m].p = m ? 0.5f : 2.0f;
     if (residual) f.residual = { res.device, c->stride, NULL };
     f.out.kind = to_act ? WK_CUDA_OUT_ACT : WK_CUDA_OUT_F32;
     f.out.shift = to_act ? 4 : 0;
@@ -328,8 +365,11 @@ static void finish_one(const struct finish_case *c)
             if (c->glu) v = glu_exact(c->glu, v, u.host[at] + (bias ? (double)ub.host[i] : 0), 1.5, 2);
             for (uint32_t m = 0; m < c->maps; m++) v = map_exact(f.map[m].fn, v, f.map[m].p);
             if (residual) v += res.host[at];
-            if (to_act) close_to(half_value(act.host[(size_t)r * k + i]) * 16.0, v, 6e-4, 3e-6, "finish to act", c->width, r, i);
-            else close_to(row[i], v, 1e-6, 2e-6, "finish", c->width, r, i);
+            if (to_act)
+                close_to(half_value(act.host[(size_t)r * k + i]) * 16.0, v, 6e-4, 3e-6, "finish to act", c->width, r,
+                         i);
+            else
+                close_to(row[i], v, 1e-6, 2e-6, "finish", c->width, r, i);
         }
         if (to_act) {
             float *back = (float *)malloc(c->width * sizeof *back);
@@ -360,16 +400,25 @@ static void test_finish(void **state)
             for (uint32_t form = 0; form < 16; form++) {
                 const uint32_t n = widths[i];
                 if (n > 4096 && form % 5) continue;
-                const struct finish_case c = { row_counts[form % COUNTS], n, form & 1 ? n + 3 : (n + 15) / 16 * 16, glu, glu ? 0 : form % 3, form };
+                const struct finish_case c = {
+                    row_counts[form % COUNTS], n, form & 1 ? n + 3 : (n + 15) / 16 * 16, glu, glu ? 0 : form % 3, form
+                };
                 finish_one(&c);
             }
 }
 
-/* ---- operations alone ------------------------------------------------------------------------------------------------- */
+/* ---- operations alone ---------------------------------------------------------------------------------- */
 
-struct alone_case { struct tape_op op; uint32_t rows, width, slots, x_width[2], x_slots1; bool residual, part; };
+struct alone_case {
+    struct tape_op op;
+    uint32_t rows, width, slots, x_width[2], x_slots1;
+    bool residual, part;
+};
 
-struct alone_run { array<float> x[2], y, part, w, b, turn, residual; uint32_t x_stride[2], y_stride; };
+struct alone_run {
+    array<float> x[2], y, part, w, b, turn, residual;
+    uint32_t x_stride[2], y_stride;
+};
 
 static struct alone_run alone_go(const struct alone_case *c)
 {
@@ -425,10 +474,12 @@ static void alone_drop(struct alone_run *g)
 }
 
 /* What the operation gives for value i of an item, in float64, and the size of what is subtracted on the way. */
-static double alone_exact(const struct alone_case *c, const struct alone_run *g, uint32_t item, uint32_t i, double *size)
+static double alone_exact(const struct alone_case *c, const struct alone_run *g, uint32_t item, uint32_t i,
+                          double *size)
 {
     const struct tape_op *op = &c->op;
-    const float *x = g->x[0].host + (size_t)item * g->x_stride[0], *z = g->x[1].host + (size_t)(c->x_slots1 == 1 ? item / c->slots : item) * g->x_stride[1];
+    const float *x = g->x[0].host + (size_t)item * g->x_stride[0],
+                *z = g->x[1].host + (size_t)(c->x_slots1 == 1 ? item / c->slots : item) * g->x_stride[1];
     switch (op->kind) {
     case WK_OP_MAP: return map_exact(op->u.map.fn, x[i], op->u.map.p);
     case WK_OP_GLU: return glu_exact(op->u.glu.fn, x[i], z[i], op->u.glu.alpha, op->u.glu.limit);
@@ -451,7 +502,8 @@ static double alone_exact(const struct alone_case *c, const struct alone_run *g,
         mean = op->u.norm.kind == WK_NORM_LAYER ? mean / group : 0;
         for (uint32_t j = 0; j < group; j++) squares += (v[j] - mean) * (v[j] - mean);
         *size = fabs(mean) / sqrt(squares / group + op->u.norm.eps) * fabs(g->w.host[i % group]);
-        return (x[i] - mean) / sqrt(squares / group + op->u.norm.eps) * g->w.host[i % group] + (op->u.norm.kind == WK_NORM_LAYER ? (double)g->b.host[i % group] : 0);
+        return (x[i] - mean) / sqrt(squares / group + op->u.norm.eps) * g->w.host[i % group] +
+               (op->u.norm.kind == WK_NORM_LAYER ? (double)g->b.host[i % group] : 0);
     }
     }
 }
@@ -463,7 +515,8 @@ static void alone_one(const struct alone_case *c)
         const float *y = g.y.host + (size_t)item * g.y_stride;
         for (uint32_t i = 0; i < c->width; i++) {
             double size = 1;
-            const double expected = alone_exact(c, &g, item, i, &size) + (c->residual ? (double)g.residual.host[(size_t)item * g.y_stride + i] : 0);
+            const double expected = alone_exact(c, &g, item, i, &size) +
+                                    (c->residual ? (double)g.residual.host[(size_t)item * g.y_stride + i] : 0);
             close_to(y[i], expected, 1e-6, 3e-6 + 4e-7 * size, "an operation alone", c->width, item, i);
         }
         untouched(y, c->width, g.y_stride);
@@ -538,7 +591,7 @@ static void test_heads(void **state)
             }
 }
 
-/* ---- bits ------------------------------------------------------------------------------------------------------------- */
+/* ---- bits ---------------------------------------------------------------------------------------------- */
 
 /* A row's bits alone and among others, whether its partials were given or not. */
 static void test_neighbours(void **state)
@@ -549,7 +602,8 @@ static void test_neighbours(void **state)
     for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (uint32_t norm = CUDA_NORM_RMS; norm <= CUDA_NORM_LAYER; norm++) {
             const uint32_t n = sizes[i], k = wk_act_k(n), stride = (n + 15) / 16 * 16, n16 = (n + 15) / 16;
-            array<float> x = make_noise((size_t)ROWS * stride, 3), w = make_noise(n, 2), part = make<float>((size_t)ROWS * n16), copy = make<float>((size_t)ROWS * stride);
+            array<float> x = make_noise((size_t)ROWS * stride, 3), w = make_noise(n, 2),
+                         part = make<float>((size_t)ROWS * n16), copy = make<float>((size_t)ROWS * stride);
             array<uint16_t> act[2] = { make<uint16_t>((size_t)ROWS * k), make<uint16_t>((size_t)ROWS * k) };
             struct cuda_finish f = {};
             f.rows = ROWS;
@@ -588,7 +642,9 @@ static void test_neighbours(void **state)
             LAUNCH(cuda_convert(&c, NULL, &error_text));
             receive(&runs);
             for (uint32_t r = 0; r < ROWS; r++)
-                for (uint32_t e = 0; e < k; e += 32) assert_memory_equal(runs.host + ((size_t)(r / 32 * (k / 32) + e / 32) * 32 + r % 32) * 32, act[0].host + (size_t)r * k + e, 64);
+                for (uint32_t e = 0; e < k; e += 32)
+                    assert_memory_equal(runs.host + ((size_t)(r / 32 * (k / 32) + e / 32) * 32 + r % 32) * 32,
+                                        act[0].host + (size_t)r * k + e, 64);
             drop(&runs);
             drop(&x);
             drop(&w);
@@ -625,8 +681,10 @@ int main(void)
 {
     const int skipped = no_gpu();
     if (skipped) return skipped;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sums), cmocka_unit_test(test_convert), cmocka_unit_test(test_extremes), cmocka_unit_test(test_functions),
-                                        cmocka_unit_test(test_finish), cmocka_unit_test(test_alone), cmocka_unit_test(test_heads),
-                                        cmocka_unit_test(test_neighbours), cmocka_unit_test(test_refusals) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sums),     cmocka_unit_test(test_convert),
+                                        cmocka_unit_test(test_extremes), cmocka_unit_test(test_functions),
+                                        cmocka_unit_test(test_finish),   cmocka_unit_test(test_alone),
+                                        cmocka_unit_test(test_heads),    cmocka_unit_test(test_neighbours),
+                                        cmocka_unit_test(test_refusals) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

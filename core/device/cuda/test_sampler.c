@@ -1,5 +1,6 @@
-/* test_sampler.c: the sampler on the device against core/sample: the same ids from the same logits, whatever the parameters, the history and the
- * neighbours in a batch. An argument limits the largest vocabulary that is tried (for runs under a checker). */
+/* test_sampler.c: the sampler on the device against core/sample: the same ids from the same logits, whatever the
+ * parameters, the history and the neighbours in a batch. An argument limits the largest vocabulary that is tried (for
+ * runs under a checker). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,20 +41,21 @@ static void ok(wk_status status)
     if (status) fail_msg("%s", text);
 }
 
-/* ---- a device sampler with everything around it, and host samplers beside it ------------------------------------------------------ */
+/* ---- a device sampler with everything around it, and host samplers beside it --------------------------- */
 
 struct rig {
     uint32_t n, rows;
     uint64_t stride;
     struct cuda_sampler *device;
     void *memory;
-    float *d_logits, *logits;          /* [rows][stride] */
+    float *d_logits, *logits; /* [rows][stride] */
     struct cuda_seq *d_seq, seq[SLOTS];
     uint32_t *d_serial, serial;
     struct cuda_sampled *ring, *d_ring;
     struct sampler *host[SLOTS];
     struct sampler_scratch *scratch;
-    uint32_t ends[SLOTS][SAMPLER_MAX_ENDS], n_ends[SLOTS], over[SLOTS]; /* over: what the slot gives from now on; 0: it runs */
+    uint32_t ends[SLOTS][SAMPLER_MAX_ENDS], n_ends[SLOTS],
+        over[SLOTS]; /* over: what the slot gives from now on; 0: it runs */
 };
 
 static void rig_open(struct rig *r, uint32_t n, uint32_t rows, uint64_t stride)
@@ -100,7 +102,13 @@ static void rig_set(struct rig *r, uint32_t slot, const struct sampler_params *p
 /* Sends the first `rows` rows and the sequences, and waits for the ids. */
 static void rig_run(struct rig *r, uint32_t rows, enum cuda_sample_kind kind, uint32_t *ids)
 {
-    const struct cuda_sample c = { .kind = kind, .rows = rows, .seq = r->d_seq, .logits = r->d_logits, .stride = r->stride, .serial = r->d_serial, .out = r->d_ring };
+    const struct cuda_sample c = { .kind = kind,
+                                   .rows = rows,
+                                   .seq = r->d_seq,
+                                   .logits = r->d_logits,
+                                   .stride = r->stride,
+                                   .serial = r->d_serial,
+                                   .out = r->d_ring };
     r->serial++;
     cuda_ok(cudaMemcpy(r->d_logits, r->logits, rows * r->stride * sizeof(float), cudaMemcpyHostToDevice));
     cuda_ok(cudaMemcpy(r->d_seq, r->seq, sizeof r->seq, cudaMemcpyHostToDevice));
@@ -121,7 +129,8 @@ static uint32_t expected(struct rig *r, uint32_t i)
     uint32_t id = CUDA_NO_ID;
     if (!r->seq[i].n_rows) return UINT32_MAX;
     if (r->over[slot]) return r->over[slot];
-    if (sampler_pick(r->host[slot], r->scratch, r->logits + i * r->stride, NULL, &id, NULL)) return r->over[slot] = CUDA_NO_ID;
+    if (sampler_pick(r->host[slot], r->scratch, r->logits + i * r->stride, NULL, &id, NULL))
+        return r->over[slot] = CUDA_NO_ID;
     ok(sampler_accept(r->host[slot], id, &err));
     for (uint32_t k = 0; k < r->n_ends[slot]; k++)
         if (r->ends[slot][k] == id) r->over[slot] = UINT32_MAX;
@@ -135,12 +144,13 @@ static void rig_compare(struct rig *r, uint32_t rows, enum cuda_sample_kind kind
     cuda_ok(cudaMemcpy(last, cuda_sampler_last(r->device), sizeof last, cudaMemcpyDeviceToHost));
     for (uint32_t i = 0; i < rows; i++) {
         want[i] = expected(r, i);
-        if (ids[i] != want[i]) fail_msg("%s: vocabulary %u, row %u of %u: id %u, expected %u", what, r->n, i, rows, ids[i], want[i]);
+        if (ids[i] != want[i])
+            fail_msg("%s: vocabulary %u, row %u of %u: id %u, expected %u", what, r->n, i, rows, ids[i], want[i]);
         if (want[i] < r->n) assert_int_equal(last[r->seq[i].slot], want[i]);
     }
 }
 
-/* ---- inputs ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- inputs -------------------------------------------------------------------------------------------- */
 
 static void make_logits(uint64_t *seed, float *l, uint32_t n)
 {
@@ -149,36 +159,56 @@ static void make_logits(uint64_t *seed, float *l, uint32_t n)
         uint64_t s = 99;
         base = malloc(SAMPLER_MAX_VOCAB * sizeof *base);
         assert_non_null(base);
-        for (uint32_t i = 0; i < SAMPLER_MAX_VOCAB; i++) base[i] = (float)(next_unit(&s) + next_unit(&s) + next_unit(&s) + next_unit(&s) - 2.0);
+        for (uint32_t i = 0; i < SAMPLER_MAX_VOCAB; i++)
+            base[i] = (float)(next_unit(&s) + next_unit(&s) + next_unit(&s) + next_unit(&s) - 2.0);
     }
     static const float scales[] = { 0.01f, 1, 4, 12, 50, 1e6f, 1e37f };
     const uint32_t kind = below(seed, 12), from = below(seed, SAMPLER_MAX_VOCAB);
     const float scale = scales[below(seed, 7)], middle = kind == 3 ? 1e4f : kind == 4 ? -30 : 0;
     for (uint32_t i = 0; i < n; i++) l[i] = base[(from + i) % SAMPLER_MAX_VOCAB] * scale + middle;
-    if (kind == 0) for (uint32_t i = 0; i < n; i++) l[i] = scale;                                             /* all equal */
-    if (kind == 1) for (uint32_t i = 0; i < n; i++) l[i] = rintf(l[i] / scale * 3) * 0.5f;                     /* many ties, both zeros */
-    if (kind == 2) for (uint32_t i = 0; i < n; i++) if (i % 7) l[i] = -INFINITY;
-    if (kind == 5) for (uint32_t i = 0; i < n; i++) l[i] = -INFINITY;
-    if (kind == 5 && below(seed, 2)) l[below(seed, n)] = -3e38f;                                               /* one finite logit is enough */
+    if (kind == 0)
+        for (uint32_t i = 0; i < n; i++) l[i] = scale; /* all equal */
+    if (kind == 1)
+        for (uint32_t i = 0; i < n; i++) l[i] = rintf(l[i] / scale * 3) * 0.5f; /* many ties, both zeros */
+    if (kind == 2)
+        for (uint32_t i = 0; i < n; i++)
+            if (i % 7) l[i] = -INFINITY;
+    if (kind == 5)
+        for (uint32_t i = 0; i < n; i++) l[i] = -INFINITY;
+    if (kind == 5 && below(seed, 2)) l[below(seed, n)] = -3e38f; /* one finite logit is enough */
     if (kind == 6) l[below(seed, n)] = (float[]){ NAN, -NAN, INFINITY }[below(seed, 3)];
-    if (kind == 7) for (uint32_t i = 0; i < 5; i++) l[below(seed, n)] = scale * 3 + (float)i;                  /* a few far above the rest */
-    if (kind == 8) for (uint32_t i = 0; i < n; i++) l[i] = i % 2 ? 0.0f : -0.0f;
-    if (kind == 9) for (uint32_t i = 0; i < n; i++) l[i] = nextafterf(1.0f, i % 3 ? 2.0f : 0.0f);              /* neighbours of one float */
+    if (kind == 7)
+        for (uint32_t i = 0; i < 5; i++) l[below(seed, n)] = scale * 3 + (float)i; /* a few far above the rest */
+    if (kind == 8)
+        for (uint32_t i = 0; i < n; i++) l[i] = i % 2 ? 0.0f : -0.0f;
+    if (kind == 9)
+        for (uint32_t i = 0; i < n; i++) l[i] = nextafterf(1.0f, i % 3 ? 2.0f : 0.0f); /* neighbours of one float */
 }
 
 static struct sampler_params make_params(uint64_t *seed, uint32_t n, struct sampler_bias *bias)
 {
-    static const float temperature[] = { 0, 9e-6f, 1e-5f, 0.1f, 0.7f, 1, 1, 1.3f, 2 }, top_p[] = { 0, 1e-12f, 0.1f, 0.5f, 0.9f, 0.95f, 0.999f, 1, 1, 1 };
-    static const float min_p[] = { 0, 0, 0, 1e-13f, 0.05f, 0.5f, 1 }, penalty[] = { 0, 0, 0, 0.5f, -0.25f, 2, -2 }, repetition[] = { 1, 1, 1, 1.3f, 0.01f, 2 };
+    static const float temperature[] = { 0, 9e-6f, 1e-5f, 0.1f, 0.7f, 1, 1, 1.3f, 2 },
+                       top_p[] = { 0, 1e-12f, 0.1f, 0.5f, 0.9f, 0.95f, 0.999f, 1, 1, 1 };
+    static const float min_p[] = { 0, 0, 0, 1e-13f, 0.05f, 0.5f, 1 }, penalty[] = { 0, 0, 0, 0.5f, -0.25f, 2, -2 },
+                       repetition[] = { 1, 1, 1, 1.3f, 0.01f, 2 };
     const uint32_t top_k[] = { 0, 0, 0, 1, 2, 40, n / 2, n - 1, n, 1 + below(seed, n) };
-    struct sampler_params p = { .temperature = temperature[below(seed, 9)], .top_p = top_p[below(seed, 10)], .min_p = min_p[below(seed, 7)], .presence_penalty = penalty[below(seed, 7)],
-        .frequency_penalty = penalty[below(seed, 7)], .repetition_penalty = repetition[below(seed, 6)], .top_k = top_k[below(seed, 10)], .seed = next_random(seed), .logit_bias = bias };
+    struct sampler_params p = { .temperature = temperature[below(seed, 9)],
+                                .top_p = top_p[below(seed, 10)],
+                                .min_p = min_p[below(seed, 7)],
+                                .presence_penalty = penalty[below(seed, 7)],
+                                .frequency_penalty = penalty[below(seed, 7)],
+                                .repetition_penalty = repetition[below(seed, 6)],
+                                .top_k = top_k[below(seed, 10)],
+                                .seed = next_random(seed),
+                                .logit_bias = bias };
     if (below(seed, 4) == 0) p.top_p = (float)next_unit(seed);
     if (p.top_k > n) p.top_k = n;
     const uint32_t biased = below(seed, 6);
     p.n_logit_bias = biased == 0 ? below(seed, SAMPLER_MAX_BIAS + 1) : biased == 1 ? 1 + below(seed, 5) : 0;
     const uint32_t range = below(seed, 2) ? n : (n + 9) / 10; /* some ids more than once */
-    for (uint32_t i = 0; i < p.n_logit_bias; i++) bias[i] = (struct sampler_bias){ below(seed, range), (float)(next_unit(seed) * 200 - 100) * (below(seed, 2) ? 1.0f : 0.01f) };
+    for (uint32_t i = 0; i < p.n_logit_bias; i++)
+        bias[i] = (struct sampler_bias){ below(seed, range),
+                                         (float)(next_unit(seed) * 200 - 100) * (below(seed, 2) ? 1.0f : 0.01f) };
     return p;
 }
 
@@ -193,10 +223,14 @@ static void shuffle_slots(uint64_t *seed, struct rig *r)
     }
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- tests --------------------------------------------------------------------------------------------- */
 
-struct size { uint32_t n, rows, rounds; };
-static const struct size sizes[] = { { 1, 64, 10 }, { 2, 64, 10 }, { 31, 64, 20 }, { 1000, 64, 20 }, { 4097, 33, 10 }, { 32064, 16, 8 }, { 50257, 9, 8 }, { 151936, 8, 8 }, { 262144, 5, 6 } };
+struct size {
+    uint32_t n, rows, rounds;
+};
+static const struct size sizes[] = { { 1, 64, 10 },    { 2, 64, 10 },    { 31, 64, 20 },
+                                     { 1000, 64, 20 }, { 4097, 33, 10 }, { 32064, 16, 8 },
+                                     { 50257, 9, 8 },  { 151936, 8, 8 }, { 262144, 5, 6 } };
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 /* Rows of different parameters in one call, three ids each. */
@@ -240,23 +274,31 @@ static void test_random_no_clusters(void **state)
     compare_random(false);
 }
 
-/* Temperatures alone beside greedy rows, padding and slots that ended; rows that cannot be read in fours are sampled all the same. */
+/* Temperatures alone beside greedy rows, padding and slots that ended; rows that cannot be read in fours are sampled
+ * all the same. */
 static void test_draw(void **state)
 {
     (void)state;
-    static const struct { uint32_t n, rows, padded; } of[] = { { 1, 64, 3 }, { 127, 64, 1 }, { 129, 64, 3 }, { 1001, 64, 4 }, { 32064, 5, 0 }, { 100003, 64, 1 }, { 151936, 8, 0 }, { 151936, 33, 0 }, { 201088, 64, 0 }, { 262144, 1, 0 } };
+    static const struct {
+        uint32_t n, rows, padded;
+    } of[] = { { 1, 64, 3 },      { 127, 64, 1 },   { 129, 64, 3 },    { 1001, 64, 4 },   { 32064, 5, 0 },
+               { 100003, 64, 1 }, { 151936, 8, 0 }, { 151936, 33, 0 }, { 201088, 64, 0 }, { 262144, 1, 0 } };
     for (uint32_t k = 0; k < sizeof of / sizeof *of && of[k].n <= largest; k++) {
         struct rig r;
         uint64_t seed = 4321 + k;
         rig_open(&r, of[k].n, of[k].rows, of[k].n + of[k].padded);
         shuffle_slots(&seed, &r);
         for (uint32_t i = 0; i < of[k].rows; i++) {
-            struct sampler_params p = { .temperature = i % 3 ? 1 : 0.1f + (float)next_unit(&seed), .repetition_penalty = 1, .top_p = 1, .seed = next_random(&seed) };
+            struct sampler_params p = { .temperature = i % 3 ? 1 : 0.1f + (float)next_unit(&seed),
+                                        .repetition_penalty = 1,
+                                        .top_p = 1,
+                                        .seed = next_random(&seed) };
             const uint32_t end = below(&seed, r.n);
             if (i % 8 == 7) p.temperature = 0;
             assert_int_equal(cuda_sampler_kind(&p), CUDA_SAMPLE_PLAIN);
             p.min_p = 1e-13f;
-            assert_int_equal(cuda_sampler_kind(&p), i % 8 == 7 ? CUDA_SAMPLE_PLAIN : CUDA_SAMPLE_ANY); /* of a greedy row it changes nothing */
+            assert_int_equal(cuda_sampler_kind(&p),
+                             i % 8 == 7 ? CUDA_SAMPLE_PLAIN : CUDA_SAMPLE_ANY); /* of a greedy row it changes nothing */
             p.min_p = 0;
             rig_set(&r, r.seq[i].slot, &p, &end, 1);
             if (below(&seed, 20) == 0) r.seq[i].n_rows = 0;
@@ -363,9 +405,12 @@ static void test_ends(void **state)
 {
     (void)state;
     enum { N = 300 };
-    static const struct { enum cuda_sample_kind kind; struct sampler_params params; } jobs[] = { { CUDA_SAMPLE_ANY, { .temperature = 1, .repetition_penalty = 1.1f, .top_p = 1, .seed = 5 } },
-                                                                                                 { CUDA_SAMPLE_PLAIN, { .temperature = 1, .repetition_penalty = 1, .top_p = 1, .seed = 5 } },
-                                                                                                 { CUDA_SAMPLE_PLAIN, { .repetition_penalty = 1, .top_p = 1 } } };
+    static const struct {
+        enum cuda_sample_kind kind;
+        struct sampler_params params;
+    } jobs[] = { { CUDA_SAMPLE_ANY, { .temperature = 1, .repetition_penalty = 1.1f, .top_p = 1, .seed = 5 } },
+                 { CUDA_SAMPLE_PLAIN, { .temperature = 1, .repetition_penalty = 1, .top_p = 1, .seed = 5 } },
+                 { CUDA_SAMPLE_PLAIN, { .repetition_penalty = 1, .top_p = 1 } } };
     uint32_t ends[SAMPLER_MAX_ENDS], id, first;
     struct rig r;
     rig_open(&r, N, 1, N);
@@ -410,15 +455,27 @@ static void test_graph(void **state)
         uint64_t seed = 8;
         rig_open(&r, N, ROWS, N);
         for (uint32_t i = 0; i < ROWS; i++) {
-            const struct sampler_params p = { .temperature = k == 2 ? 0.0f : 0.9f, .top_k = kind == CUDA_SAMPLE_ANY ? 50 * i : 0, .top_p = kind == CUDA_SAMPLE_ANY ? 0.9f : 1.0f, .repetition_penalty = 1, .seed = i };
+            const struct sampler_params p = { .temperature = k == 2 ? 0.0f : 0.9f,
+                                              .top_k = kind == CUDA_SAMPLE_ANY ? 50 * i : 0,
+                                              .top_p = kind == CUDA_SAMPLE_ANY ? 0.9f : 1.0f,
+                                              .repetition_penalty = 1,
+                                              .seed = i };
             r.seq[i] = (struct cuda_seq){ .n_rows = 1, .slot = i };
             rig_set(&r, i, &p, NULL, 0);
         }
         cuda_ok(cudaDeviceSynchronize());
         cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-        const struct cuda_sample c = { .dependent = true, .kind = kind, .rows = ROWS, .seq = r.d_seq, .logits = r.d_logits, .stride = r.stride, .serial = r.d_serial, .out = r.d_ring };
+        const struct cuda_sample c = { .dependent = true,
+                                       .kind = kind,
+                                       .rows = ROWS,
+                                       .seq = r.d_seq,
+                                       .logits = r.d_logits,
+                                       .stride = r.stride,
+                                       .serial = r.d_serial,
+                                       .out = r.d_ring };
         cuda_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-        cuda_ok(cudaMemcpyAsync(r.d_logits, r.d_logits, sizeof(float), cudaMemcpyDeviceToDevice, stream)); /* something to depend on */
+        cuda_ok(cudaMemcpyAsync(r.d_logits, r.d_logits, sizeof(float), cudaMemcpyDeviceToDevice,
+                                stream)); /* something to depend on */
         ok(cuda_sampler_run(r.device, &c, stream, &err));
         cuda_ok(cudaStreamEndCapture(stream, &graph));
         cuda_ok(cudaGraphInstantiate(&exec, graph, 0));
@@ -459,7 +516,9 @@ static void test_refusals(void **state)
     p.top_k = 101;
     assert_int_equal(cuda_sampler_set(r.device, 0, &p, NULL, 0, NULL, &err), WK_INVALID);
     assert_non_null(strstr(text, "top_k is 101"));
-    const struct cuda_sample c = { .rows = 5, .seq = r.d_seq, .logits = r.d_logits, .stride = 100, .serial = r.d_serial, .out = r.d_ring };
+    const struct cuda_sample c = {
+        .rows = 5, .seq = r.d_seq, .logits = r.d_logits, .stride = 100, .serial = r.d_serial, .out = r.d_ring
+    };
     assert_int_equal(cuda_sampler_run(r.device, &c, NULL, &err), WK_INTERNAL);
     rig_close(&r);
 }
@@ -473,8 +532,15 @@ int main(int argc, char **argv)
     }
     if (argc > 1) largest = (uint32_t)strtoul(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy), cmocka_unit_test(test_random_clusters), cmocka_unit_test(test_random_no_clusters), cmocka_unit_test(test_draw), cmocka_unit_test(test_sequences),
-        cmocka_unit_test(test_neighbours), cmocka_unit_test(test_ends), cmocka_unit_test(test_graph), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_random_clusters),
+        cmocka_unit_test(test_random_no_clusters),
+        cmocka_unit_test(test_draw),
+        cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_neighbours),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

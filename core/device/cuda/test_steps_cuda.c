@@ -1,11 +1,12 @@
-/* test_steps_cuda.c: the CUDA executor's steps: sampled ones against the CPU's sampler, launched alone and in pairs; memory: planned is taken, and requests take nothing; refusals, infinite values and
- * cancelled steps, after which the others go on; somebody who asks meanwhile whether the device has died. An argument: only the test of this name. */
+/* test_steps_cuda.c: the CUDA executor's steps: sampled ones against the CPU's sampler, launched alone and in pairs;
+ * memory: planned is taken, and requests take nothing; refusals, infinite values and cancelled steps, after which the
+ * others go on; somebody who asks meanwhile whether the device has died. An argument: only the test of this name. */
 #include "device/cuda/test_executor.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* ---- sampled steps ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- sampled steps ------------------------------------------------------------------------------------- */
 
 /* Where the embedding of one token is infinite, that token is not to be picked. */
 static struct sampler_params params_of(enum zoo_kind kind, uint32_t s)
@@ -33,7 +34,9 @@ static void expected_ids(struct bench *b, enum zoo_kind kind, uint32_t s, uint32
     prompt(b, s, n_prompt, n_prompt - 1);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t at = n_prompt - 1 + i;
-        if (sampler_pick(sampler, scratch, b->s[s].logits + (size_t)at * V, NULL, &ids[i], &err) || sampler_accept(sampler, ids[i], &err)) fail_msg("%s", text);
+        if (sampler_pick(sampler, scratch, b->s[s].logits + (size_t)at * V, NULL, &ids[i], &err) ||
+            sampler_accept(sampler, ids[i], &err))
+            fail_msg("%s", text);
         b->s[s].tokens[n_prompt + i] = ids[i];
         if (i + 1 < n) add(b, &t, s, 1, ROW_GENERATED, 0), run(b, &t);
     }
@@ -92,7 +95,9 @@ static void test_sampled(void **state)
         }
         for (uint32_t s = 0; s < S; s++)
             for (uint32_t i = 0; i < N; i++)
-                if (got[s][i] != want[s][i]) fail_msg("%s: sequence %u, id %u: %u, expected %u", zoo_name(chat_kinds[k]), s, i, got[s][i], want[s][i]);
+                if (got[s][i] != want[s][i])
+                    fail_msg("%s: sequence %u, id %u: %u, expected %u", zoo_name(chat_kinds[k]), s, i, got[s][i],
+                             want[s][i]);
         struct step_ids none = { ids, failed };
         assert_int_equal(cuda->collect(b.x, &none, &err), WK_INVALID);
         bench_close(&b);
@@ -111,7 +116,8 @@ static void submit_next(struct bench *b, uint32_t n)
     if (cuda->submit(b->x, &t.st, &err)) fail_msg("%s", text);
 }
 
-/* Runs that are launched in pairs give the ids that they give alone; whatever comes between the two of a pair, none is lost and none comes late. */
+/* Runs that are launched in pairs give the ids that they give alone; whatever comes between the two of a pair, none is
+ * lost and none comes late. */
 static void test_pairs(void **state)
 {
     (void)state;
@@ -124,7 +130,9 @@ static void test_pairs(void **state)
         for (uint32_t ahead = 0; ahead < 2; ahead++) {
             const uint32_t depth = ahead ? STEP_QUEUE : 1;
             for (uint32_t s = 0; s < S; s++) {
-                const struct sampler_params p = { .temperature = s % 3 ? 0.8f : 0, .top_p = 1, .repetition_penalty = 1, .seed = s };
+                const struct sampler_params p = {
+                    .temperature = s % 3 ? 0.8f : 0, .top_p = 1, .repetition_penalty = 1, .seed = s
+                };
                 b.s[s].position = 0;
                 if (cuda->sampler_set(b.x, s, &p, NULL, 0, &err)) fail_msg("%s", text);
             }
@@ -137,7 +145,11 @@ static void test_pairs(void **state)
                 if (i >= depth || i >= N) collect(&b, got[ahead][done++], failed);
                 if (i >= N) continue;
                 const uint32_t was = b.x->held, n = i < 10 ? S : i < 16 ? 2 : 1; /* three buckets */
-                if (i == 12) assert_int_equal(cuda->sampler_set(b.x, S, &(struct sampler_params){ .top_p = 1, .repetition_penalty = 1 }, NULL, 0, &err), WK_OK);
+                if (i == 12)
+                    assert_int_equal(cuda->sampler_set(b.x, S,
+                                                       &(struct sampler_params){ .top_p = 1, .repetition_penalty = 1 },
+                                                       NULL, 0, &err),
+                                     WK_OK);
                 submit_next(&b, n);
                 if (b.x->held) assert_int_equal(b.x->held, cuda_bucket(n));
                 held += b.x->held != 0;
@@ -148,7 +160,9 @@ static void test_pairs(void **state)
         assert_true(pairs >= N / 4 && held >= pairs);
         for (uint32_t i = 0; i < N; i++)
             for (uint32_t s = 0; s < (i < 10 ? S : i < 16 ? 2u : 1u); s++)
-                if (got[0][i][s] != got[1][i][s]) fail_msg("%s: id %u of sequence %u: %u, alone %u", zoo_name(chat_kinds[k]), i, s, got[1][i][s], got[0][i][s]);
+                if (got[0][i][s] != got[1][i][s])
+                    fail_msg("%s: id %u of sequence %u: %u, alone %u", zoo_name(chat_kinds[k]), i, s, got[1][i][s],
+                             got[0][i][s]);
         bench_close(&b);
     }
 }
@@ -221,7 +235,7 @@ static void test_ends(void **state)
     bench_close(&b);
 }
 
-/* ---- memory, errors, cancellation ------------------------------------------------------------------------------------------------------------ */
+/* ---- memory, errors, cancellation ---------------------------------------------------------------------- */
 
 static uint64_t free_bytes(void)
 {
@@ -241,7 +255,9 @@ static void test_memory(void **state)
         const uint64_t all = free_bytes();
         bench_open(&b, kinds[k], FUSE_ALL, false, NULL, 0);
         const uint64_t taken = all - free_bytes();
-        if (taken > b.plan.total + DRIVERS) fail_msg("%s: the device has %llu bytes less, %llu were planned", zoo_name(kinds[k]), (unsigned long long)taken, (unsigned long long)b.plan.total);
+        if (taken > b.plan.total + DRIVERS)
+            fail_msg("%s: the device has %llu bytes less, %llu were planned", zoo_name(kinds[k]),
+                     (unsigned long long)taken, (unsigned long long)b.plan.total);
         cuda->memory(b.x, &used);
         for (uint32_t i = 0; i < MEMORY_KINDS; i++) assert_int_equal(used.bytes[i], b.plan.bytes[i]);
         assert_int_equal(used.total, b.plan.total);
@@ -254,7 +270,9 @@ static void test_memory(void **state)
             if (!b.z.program->embedding_width) add(&b, &t, i % 3, 1, ROW_GENERATED, 0), run(&b, &t);
             const uint64_t left = free_bytes();
             if (i == 0) before = left;
-            if (left != before) fail_msg("%s: prompt %u, of %u rows, took %lld bytes of device memory", zoo_name(kinds[k]), i, 1 + i * 61 % ROWS, (long long)before - (long long)left);
+            if (left != before)
+                fail_msg("%s: prompt %u, of %u rows, took %lld bytes of device memory", zoo_name(kinds[k]), i,
+                         1 + i * 61 % ROWS, (long long)before - (long long)left);
         }
         cuda->memory(b.x, &used);
         assert_int_equal(used.total, b.plan.total);
@@ -279,7 +297,8 @@ static void test_graphs(void **state)
             if (cuda_graphs_open(b.x, &err)) fail_msg("%s", text);
         }
         const uint64_t taken = before - free_bytes();
-        print_message("%s: %u sets of graphs take %llu bytes, %llu were planned\n", zoo_name(of[k]), TIMES, (unsigned long long)taken, (unsigned long long)planned);
+        print_message("%s: %u sets of graphs take %llu bytes, %llu were planned\n", zoo_name(of[k]), TIMES,
+                      (unsigned long long)taken, (unsigned long long)planned);
         if (taken > planned + (2u << 20)) fail_msg("more than planned");
         for (uint32_t i = 0; i < TIMES; i++) {
             cuda_graphs_close(b.x);
@@ -289,8 +308,12 @@ static void test_graphs(void **state)
     }
 }
 
-/* A service's main thread asks all along whether the device has died, while others load and close: it is not to end a capture. */
-static struct { _Atomic bool enough, died; _Atomic uint32_t times; } asking;
+/* A service's main thread asks all along whether the device has died, while others load and close: it is not to end a
+ * capture. */
+static struct {
+    _Atomic bool enough, died;
+    _Atomic uint32_t times;
+} asking;
 static void *ask(void *user)
 {
     for (; !atomic_load(&asking.enough); atomic_fetch_add(&asking.times, 1))
@@ -331,8 +354,12 @@ static void test_refusals(void **state)
     float logits[2 * V];
     uint32_t tokens[ROWS] = { 1, 2, 3 }, wanted[2] = { 0, 2 };
     for (uint32_t s = 0; s < 2; s++) zoo_hold(&b.pages, &b.s[s].kv, 0, 3, 0);
-    struct step_seq good[2] = { { .row = 0, .n_rows = 2, .pages = b.s[0].kv.tables }, { .row = 2, .n_rows = 1, .pages = b.s[1].kv.tables } }, q[2];
-    const struct step fine = { .n_rows = 3, .n_seqs = 2, .n_wanted = 2, .tokens = tokens, .seqs = q, .wanted = wanted, .logits = logits };
+    struct step_seq good[2] = { { .row = 0, .n_rows = 2, .pages = b.s[0].kv.tables },
+                                { .row = 2, .n_rows = 1, .pages = b.s[1].kv.tables } },
+                    q[2];
+    const struct step fine = {
+        .n_rows = 3, .n_seqs = 2, .n_wanted = 2, .tokens = tokens, .seqs = q, .wanted = wanted, .logits = logits
+    };
     struct step st = fine;
 #define RESET() (memcpy(q, good, sizeof q), st = fine)
     RESET();
@@ -354,7 +381,8 @@ static void test_refusals(void **state)
     zoo_hold(&b.pages, &b.s[0].kv, 320, 3, 0);
     const uint32_t id = b.s[0].kv.pages[0][8];
     b.s[0].kv.pages[0][8] = b.plan.kv_pages[0];
-    RESET(), q[0] = (struct step_seq){ .row = 0, .n_rows = 3, .position = 320, .pages = b.s[0].kv.tables }, st.n_seqs = 1, refused(&b, &st, "page");
+    RESET(), q[0] = (struct step_seq){ .row = 0, .n_rows = 3, .position = 320, .pages = b.s[0].kv.tables },
+             st.n_seqs = 1, refused(&b, &st, "page");
     b.s[0].kv.pages[0][8] = id;
     zoo_hold(&b.pages, &b.s[0].kv, 0, 3, 0);
     /* Sampled: a row before the last, a slot that is not there. */
@@ -425,8 +453,11 @@ static void test_cancel(void **state)
 
 static int tests(int argc, char **argv)
 {
-    const struct CMUnitTest all[] = { cmocka_unit_test(test_sampled), cmocka_unit_test(test_pairs), cmocka_unit_test(test_pair_fails), cmocka_unit_test(test_ends), cmocka_unit_test(test_memory),
-                                      cmocka_unit_test(test_graphs), cmocka_unit_test(test_asked), cmocka_unit_test(test_refusals), cmocka_unit_test(test_infinite), cmocka_unit_test(test_cancel) };
+    const struct CMUnitTest all[] = { cmocka_unit_test(test_sampled),    cmocka_unit_test(test_pairs),
+                                      cmocka_unit_test(test_pair_fails), cmocka_unit_test(test_ends),
+                                      cmocka_unit_test(test_memory),     cmocka_unit_test(test_graphs),
+                                      cmocka_unit_test(test_asked),      cmocka_unit_test(test_refusals),
+                                      cmocka_unit_test(test_infinite),   cmocka_unit_test(test_cancel) };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(all, NULL, NULL);
 }

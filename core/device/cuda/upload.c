@@ -1,10 +1,12 @@
 /* upload.c: the file's tensors into the weights' region.
  *
- * The work is cut into chunks: whole tiles of one load, or a piece of a vector. Several threads take chunks in file order; each copies its chunk's bytes
- * out of the mapping, under the guard, into a slot of pinned memory, sends the slot to a slot of the same size on the device, and has the format's plugin
- * re-order it from there into place. One thread copies at about 12 GB/s, the link takes 55: six to eight threads keep it busy. A thread has two
- * slots, so that it fills one while the other is under way, and its chunks go over one of two streams, so that one stream copies while the
- * other re-orders. The ring is ordinary memory, touched by the threads that use it and registered: a tenth of what an allocation of pinned memory costs. */
+ * The work is cut into chunks: whole tiles of one load, or a piece of a vector. Several threads take chunks in file
+ * order; each copies its chunk's bytes out of the mapping, under the guard, into a slot of pinned memory, sends the
+ * slot to a slot of the same size on the device, and has the format's plugin re-order it from there into place. One
+ * thread copies at about 12 GB/s, the link takes 55: six to eight threads keep it busy. A thread has two slots, so that
+ * it fills one while the other is under way, and its chunks go over one of two streams, so that one stream copies while
+ * the other re-orders. The ring is ordinary memory, touched by the threads that use it and registered: a tenth of what
+ * an allocation of pinned memory costs. */
 #include "device/cuda/context.h"
 
 #include <errno.h>
@@ -22,8 +24,11 @@
 #include "tape/tape.h"
 
 enum {
-    LANES = 8, STREAMS = 2, SLOTS = 2,
-    CHUNK = 4 << 20, CHUNK_LEAST = 256 << 10,
+    LANES = 8,
+    STREAMS = 2,
+    SLOTS = 2,
+    CHUNK = 4 << 20,
+    CHUNK_LEAST = 256 << 10,
     RING_MOST = 256 << 20,
     SLOT_ALIGN = 4096, /* registered memory: whole pages */
 };
@@ -38,7 +43,11 @@ struct chunk {
     uint64_t bytes;     /* there */
 };
 
-struct slot { uint8_t *host; void *device; cudaEvent_t sent; };
+struct slot {
+    uint8_t *host;
+    void *device;
+    cudaEvent_t sent;
+};
 
 struct upload;
 struct lane {
@@ -62,23 +71,27 @@ struct upload {
     _Atomic uint64_t next, done; /* chunk; bytes */
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    uint32_t running;            /* lanes; under the lock */
-    wk_status status;            /* the first failure; under the lock */
+    uint32_t running; /* lanes; under the lock */
+    wk_status status; /* the first failure; under the lock */
     char text[512];
     _Atomic bool stop;
 };
 
-/* ---- chunks --------------------------------------------------------------------------------------------------------- */
+/* ---- chunks -------------------------------------------------------------------------------------------- */
 
 static uint64_t tensor_values(const struct tape_tensor *t) { return (uint64_t)t->rows * t->cols * t->slabs; }
 static uint64_t at_most(uint64_t n, uint64_t most) { return n < most ? n : most; }
 
-/* Cuts [0, n) of one load or vector; src_bytes(i) = i * unit bytes into src, of which there are `bytes`. out NULL: counts alone. */
-static uint64_t cut(struct chunk *out, enum chunk_kind kind, uint32_t of, const uint8_t *src, uint64_t bytes, uint64_t n, uint64_t step, uint64_t step_bytes)
+/* Cuts [0, n) of one load or vector; src_bytes(i) = i * unit bytes into src, of which there are `bytes`. out NULL:
+ * counts alone. */
+static uint64_t cut(struct chunk *out, enum chunk_kind kind, uint32_t of, const uint8_t *src, uint64_t bytes,
+                    uint64_t n, uint64_t step, uint64_t step_bytes)
 {
     uint64_t count = 0;
     for (uint64_t first = 0, at = 0; first < n; first += step, at += step_bytes, count++)
-        if (out) out[count] = (struct chunk){ kind, of, first, at_most(n - first, step), src + at, at_most(bytes - at, step_bytes) };
+        if (out)
+            out[count] =
+                (struct chunk){ kind, of, first, at_most(n - first, step), src + at, at_most(bytes - at, step_bytes) };
     return count;
 }
 
@@ -86,9 +99,11 @@ static uint64_t cut_load(const struct upload *u, uint32_t i, struct chunk *out)
 {
     const struct cuda_load *l = &u->o->loads[i];
     const uint64_t row = cuda_row_bytes(l->tensor), tile = row * WK_TILE_ROWS;
-    const uint8_t *src = (const uint8_t *)gguf_tensor_data(u->o->file, l->tensor->file) + ((uint64_t)l->slab * l->tensor->rows + l->first) * row;
+    const uint8_t *src = (const uint8_t *)gguf_tensor_data(u->o->file, l->tensor->file) +
+                         ((uint64_t)l->slab * l->tensor->rows + l->first) * row;
     const uint64_t step = u->slot_bytes / tile;
-    return cut(out, CHUNK_TILES, i, src, l->n * row, ((uint64_t)l->n + WK_TILE_ROWS - 1) / WK_TILE_ROWS, step, step * tile);
+    return cut(out, CHUNK_TILES, i, src, l->n * row, ((uint64_t)l->n + WK_TILE_ROWS - 1) / WK_TILE_ROWS, step,
+               step * tile);
 }
 
 static uint64_t cut_vector(const struct upload *u, uint32_t i, struct chunk *out)
@@ -96,10 +111,14 @@ static uint64_t cut_vector(const struct upload *u, uint32_t i, struct chunk *out
     const struct cuda_vector *v = &u->o->vectors[i];
     const struct wk_type_cpu *type = v->tensor->type;
     const uint8_t *src = gguf_tensor_data(u->o->file, v->tensor->file);
-    const uint64_t blocks = u->slot_bytes / sizeof(float) / type->block; /* of one chunk: F32 values are the larger side, or else the bytes are */
+    const uint64_t blocks = u->slot_bytes / sizeof(float) /
+                            type->block; /* of one chunk: F32 values are the larger side, or else the bytes are */
     const uint64_t step = at_most(blocks, u->slot_bytes / type->block_bytes);
-    uint64_t n = cut(out, CHUNK_VALUES, i, src, v->tensor->bytes, tensor_values(v->tensor), step * type->block, step * type->block_bytes);
-    if (v->raw) n += cut(out ? out + n : NULL, CHUNK_RAW, i, src, v->tensor->bytes, v->tensor->bytes, u->slot_bytes, u->slot_bytes);
+    uint64_t n = cut(out, CHUNK_VALUES, i, src, v->tensor->bytes, tensor_values(v->tensor), step * type->block,
+                     step * type->block_bytes);
+    if (v->raw)
+        n += cut(out ? out + n : NULL, CHUNK_RAW, i, src, v->tensor->bytes, v->tensor->bytes, u->slot_bytes,
+                 u->slot_bytes);
     return n;
 }
 
@@ -117,13 +136,15 @@ static wk_status choose_slots(struct upload *u, const struct wk_err *err)
     for (uint32_t i = 0; i < u->o->n_loads; i++) {
         const uint64_t tile = cuda_row_bytes(u->o->loads[i].tensor) * WK_TILE_ROWS;
         if (tile > RING_MOST / SLOTS)
-            return wk_fail(err, WK_UNSUPPORTED, "%s: a row of %" PRIu64 " bytes; rows of up to %d bytes can be sent to a device", u->o->loads[i].tensor->name,
-                           cuda_row_bytes(u->o->loads[i].tensor), RING_MOST / SLOTS / WK_TILE_ROWS);
+            return wk_fail(
+                err, WK_UNSUPPORTED, "%s: a row of %" PRIu64 " bytes; rows of up to %d bytes can be sent to a device",
+                u->o->loads[i].tensor->name, cuda_row_bytes(u->o->loads[i].tensor), RING_MOST / SLOTS / WK_TILE_ROWS);
         if (slot < tile) slot = tile;
     }
     for (uint32_t i = 0; i < u->o->n_vectors; i++) {
         const struct wk_type_cpu *type = u->o->vectors[i].tensor->type;
-        const uint64_t block = type->block_bytes > type->block * sizeof(float) ? type->block_bytes : type->block * sizeof(float);
+        const uint64_t block =
+            type->block_bytes > type->block * sizeof(float) ? type->block_bytes : type->block * sizeof(float);
         if (slot < block) slot = block;
     }
     u->slot_bytes = (slot + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
@@ -146,9 +167,14 @@ static wk_status make_chunks(struct upload *u, const struct wk_err *err)
     return WK_OK;
 }
 
-/* ---- one lane --------------------------------------------------------------------------------------------------------- */
+/* ---- one lane ------------------------------------------------------------------------------------------ */
 
-struct dequantize { const struct wk_type_cpu *type; float *y; const void *blocks; uint64_t n; };
+struct dequantize {
+    const struct wk_type_cpu *type;
+    float *y;
+    const void *blocks;
+    uint64_t n;
+};
 
 static void run_dequantize(void *arg)
 {
@@ -164,7 +190,8 @@ static wk_status fill(const struct upload *u, const struct chunk *c, struct slot
     return gguf_guarded(run_dequantize, &q, c->src, c->bytes, err);
 }
 
-static wk_status send(const struct upload *u, const struct chunk *c, const struct slot *s, cudaStream_t stream, const struct wk_err *err)
+static wk_status send(const struct upload *u, const struct chunk *c, const struct slot *s, cudaStream_t stream,
+                      const struct wk_err *err)
 {
     const bool tiles = c->kind == CHUNK_TILES;
     void *to = s->device;
@@ -175,8 +202,13 @@ static wk_status send(const struct upload *u, const struct chunk *c, const struc
     if (!st && tiles) {
         const struct cuda_load *l = &u->o->loads[c->of];
         const uint64_t row = cuda_row_bytes(l->tensor);
-        const struct wk_cuda_tiles t = { .struct_size = sizeof t, .k = l->tensor->cols, .n_tiles = (uint32_t)c->n, .n_rows = (uint32_t)(c->bytes / row),
-            .tiles = (uint8_t *)l->tiles + c->first * l->type->tile_bytes(l->tensor->cols), .rows = s->device, .row_bytes = row };
+        const struct wk_cuda_tiles t = { .struct_size = sizeof t,
+                                         .k = l->tensor->cols,
+                                         .n_tiles = (uint32_t)c->n,
+                                         .n_rows = (uint32_t)(c->bytes / row),
+                                         .tiles = (uint8_t *)l->tiles + c->first * l->type->tile_bytes(l->tensor->cols),
+                                         .rows = s->device,
+                                         .row_bytes = row };
         st = l->type->pack(&t, stream, err);
     }
     if (!st) st = cuda_check(u->d, cudaEventRecord(s->sent, stream), "upload: event", err);
@@ -190,7 +222,8 @@ static wk_status run_chunks(struct lane *lane, const struct wk_err *err)
         struct slot *s = &lane->slot[turn];
         const uint64_t i = atomic_fetch_add(&u->next, 1);
         if (i >= u->n_chunks || atomic_load_explicit(&u->stop, memory_order_relaxed)) return WK_OK;
-        wk_status st = cuda_check(u->d, cudaEventSynchronize(s->sent), "upload", err); /* an event that was never recorded has happened */
+        wk_status st = cuda_check(u->d, cudaEventSynchronize(s->sent), "upload",
+                                  err); /* an event that was never recorded has happened */
         if (!st) st = fill(u, &u->chunks[i], s, err);
         if (!st) st = send(u, &u->chunks[i], s, lane->stream, err);
         if (st) return st;
@@ -203,10 +236,14 @@ static wk_status lane_begin(struct lane *lane, const struct wk_err *err)
     struct upload *u = lane->u;
     wk_status st = cuda_check(u->d, cudaSetDevice((int)u->d->info.index), "upload: cudaSetDevice", err);
     memset(lane->slot[0].host, 0, SLOTS * u->slot_bytes); /* first touch: by as many threads as there are lanes */
-    if (!st) st = cuda_check(u->d, cudaHostRegister(lane->slot[0].host, SLOTS * u->slot_bytes, cudaHostRegisterPortable), "upload: cudaHostRegister", err);
+    if (!st)
+        st = cuda_check(u->d, cudaHostRegister(lane->slot[0].host, SLOTS * u->slot_bytes, cudaHostRegisterPortable),
+                        "upload: cudaHostRegister", err);
     lane->registered = st == WK_OK;
     for (int i = 0; !st && i < SLOTS; i++)
-        st = cuda_check(u->d, cudaEventCreateWithFlags(&lane->slot[i].sent, cudaEventDisableTiming | cudaEventBlockingSync), "upload: cudaEventCreate", err);
+        st = cuda_check(u->d,
+                        cudaEventCreateWithFlags(&lane->slot[i].sent, cudaEventDisableTiming | cudaEventBlockingSync),
+                        "upload: cudaEventCreate", err);
     return st;
 }
 
@@ -239,7 +276,7 @@ static void *run_lane(void *arg)
     return NULL;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------------ */
+/* ---- all of them --------------------------------------------------------------------------------------- */
 
 /* As many lanes as are worth it; where the model leaves less of the device than their staging takes, fewer. */
 static wk_status make_staging(struct upload *u, const struct wk_err *err)
@@ -263,13 +300,15 @@ static wk_status make_ring(struct upload *u, const struct wk_err *err)
     if (ring == MAP_FAILED) return wk_fail(err, WK_NO_MEMORY, "out of memory: %" PRIu64 " bytes for staging", bytes);
     u->ring = ring;
     (void)madvise(ring, bytes, MADV_HUGEPAGE); /* a wish */
-    for (int i = 0; !s && i < STREAMS; i++) s = cuda_check(u->d, cudaStreamCreateWithFlags(&u->stream[i], cudaStreamNonBlocking), "cudaStreamCreate", err);
+    for (int i = 0; !s && i < STREAMS; i++)
+        s = cuda_check(u->d, cudaStreamCreateWithFlags(&u->stream[i], cudaStreamNonBlocking), "cudaStreamCreate", err);
     for (uint32_t i = 0; i < u->n_lanes; i++) {
         u->lane[i].u = u;
         u->lane[i].stream = u->stream[i % STREAMS];
         for (uint32_t k = 0; k < SLOTS; k++)
-            u->lane[i].slot[k] = (struct slot){ .host = u->ring + i * lane_bytes + k * u->slot_bytes,
-                                                .device = (void *)(uintptr_t)(u->staging.base + i * lane_bytes + k * u->slot_bytes) };
+            u->lane[i].slot[k] =
+                (struct slot){ .host = u->ring + i * lane_bytes + k * u->slot_bytes,
+                               .device = (void *)(uintptr_t)(u->staging.base + i * lane_bytes + k * u->slot_bytes) };
     }
     return s;
 }
@@ -324,7 +363,9 @@ static wk_status run_lanes(struct upload *u, const struct wk_err *err)
     (void)pthread_mutex_init(&u->lock, NULL);
     int why = 0;
     u->running = u->n_lanes;
-    while (u->n_started < u->n_lanes && !(why = pthread_create(&u->lane[u->n_started].thread, NULL, run_lane, &u->lane[u->n_started]))) u->n_started++;
+    while (u->n_started < u->n_lanes &&
+           !(why = pthread_create(&u->lane[u->n_started].thread, NULL, run_lane, &u->lane[u->n_started])))
+        u->n_started++;
     (void)pthread_mutex_lock(&u->lock);
     u->running -= u->n_lanes - u->n_started; /* fewer lanes are slower, not wrong */
     (void)pthread_mutex_unlock(&u->lock);

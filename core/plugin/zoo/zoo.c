@@ -1,6 +1,7 @@
 /* zoo.c: one small plugin with a macro for every way to be wrong; CMakeLists.txt builds one shared object for each.
  *
- * The format is real: single F32 values, tiles of 16 rows one after the other. So is the architecture: an embedding and a head. */
+ * The format is real: single F32 values, tiles of 16 rows one after the other. So is the architecture: an embedding and
+ * a head. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +94,7 @@ int cudaMallocAsync(void **p, size_t n, void *stream);
 WK_EXPORT int (*const zoo_use_cuda)(void **, size_t, void *) = cudaMallocAsync;
 #endif
 
-/* ---- format ------------------------------------------------------------------------------------------------------- */
+/* ---- format -------------------------------------------------------------------------------------------- */
 
 ZOO_UNUSED static uint64_t zoo_tile_bytes(uint32_t k) { return (uint64_t)k * 4 * WK_TILE_ROWS + ZOO_TILE; }
 ZOO_UNUSED static uint64_t zoo_scratch_bytes(uint32_t k)
@@ -130,7 +131,7 @@ ZOO_UNUSED static void zoo_product(const struct wk_cpu_product *p)
     }
 }
 
-/* ---- architecture ------------------------------------------------------------------------------------------------- */
+/* ---- architecture -------------------------------------------------------------------------------------- */
 
 ZOO_UNUSED static wk_status zoo_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
@@ -147,33 +148,60 @@ ZOO_UNUSED static void zoo_record(const struct wk_builder *b, const void *model)
 }
 ZOO_UNUSED static void zoo_close(void *model) { free(model); }
 
-/* ---- what is exported --------------------------------------------------------------------------------------------- */
+/* ---- what is exported ---------------------------------------------------------------------------------- */
 
 #ifdef ZOO_ARCH
 static const char *const zoo_names[] = { ZOO_NAME };
 static const struct wk_key zoo_keys[] = { { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, ZOO_KEY_MIN, 8, 0 } };
 static const struct wk_arch zoo_arch = {
-    .struct_size = sizeof(struct wk_arch), .n_names = 1, .names = zoo_names, .keys = zoo_keys, .n_keys = 1,
-    .open = zoo_open, .record = ZOO_RECORD, .close = zoo_close,
+    .struct_size = sizeof(struct wk_arch),
+    .n_names = 1,
+    .names = zoo_names,
+    .keys = zoo_keys,
+    .n_keys = 1,
+    .open = zoo_open,
+    .record = ZOO_RECORD,
+    .close = zoo_close,
 };
 #define ZOO_VTABLE .arch = &zoo_arch
 #else
 static const struct wk_type_cpu zoo_type = {
-    .struct_size = ZOO_TYPE_SIZE, .ggml_type = ZOO_TYPE, .block = ZOO_BLOCK, .block_bytes = 4, .acts = ZOO_ACTS, .name = "zoo_F",
-    .tile_bytes = zoo_tile_bytes, .scratch_bytes = zoo_scratch_bytes, .pack = ZOO_PACK, .unpack = zoo_unpack,
-    .dequantize = zoo_dequantize, .quantize = zoo_quantize, .product = { ZOO_PRODUCT },
+    .struct_size = ZOO_TYPE_SIZE,
+    .ggml_type = ZOO_TYPE,
+    .block = ZOO_BLOCK,
+    .block_bytes = 4,
+    .acts = ZOO_ACTS,
+    .name = "zoo_F",
+    .tile_bytes = zoo_tile_bytes,
+    .scratch_bytes = zoo_scratch_bytes,
+    .pack = ZOO_PACK,
+    .unpack = zoo_unpack,
+    .dequantize = zoo_dequantize,
+    .quantize = zoo_quantize,
+    .product = { ZOO_PRODUCT },
 };
 #ifdef ZOO_TWO_TYPES
 static const struct wk_type_cpu zoo_second_type = {
-    .struct_size = ZOO_TYPE_SIZE, .ggml_type = 202, .block = 1, .block_bytes = 4, .acts = WK_ACT_F32, .name = "zoo_G",
-    .tile_bytes = zoo_tile_bytes, .scratch_bytes = zoo_scratch_bytes, .pack = zoo_pack, .unpack = zoo_unpack,
-    .dequantize = zoo_dequantize, .quantize = zoo_quantize, .product = { zoo_product },
+    .struct_size = ZOO_TYPE_SIZE,
+    .ggml_type = 202,
+    .block = 1,
+    .block_bytes = 4,
+    .acts = WK_ACT_F32,
+    .name = "zoo_G",
+    .tile_bytes = zoo_tile_bytes,
+    .scratch_bytes = zoo_scratch_bytes,
+    .pack = zoo_pack,
+    .unpack = zoo_unpack,
+    .dequantize = zoo_dequantize,
+    .quantize = zoo_quantize,
+    .product = { zoo_product },
 };
 static const struct wk_type_cpu *const zoo_types[] = { &zoo_type, &zoo_second_type };
 #else
 static const struct wk_type_cpu *const zoo_types[] = { &zoo_type };
 #endif
-ZOO_UNUSED static const struct wk_quant zoo_quant = { sizeof(struct wk_quant), sizeof zoo_types / sizeof *zoo_types, zoo_types };
+ZOO_UNUSED static const struct wk_quant zoo_quant = { sizeof(struct wk_quant), sizeof zoo_types / sizeof *zoo_types,
+                                                      zoo_types };
 #define ZOO_VTABLE .quant = ZOO_QUANT
 #endif
 
@@ -192,10 +220,20 @@ static wk_status zoo_init(const struct wk_host *host, const struct wk_err *err)
 #ifdef ZOO_GOOD
 WORKER_PLUGIN(WK_KIND_QUANT, ZOO_ID, ZOO_CLAIMS, .name = "zoo", .version = "1", .init = zoo_init, ZOO_VTABLE);
 #else
-#define ZOO_NOTE(name)                                                                                                    \
-    WK_NOTE_SECTION static const struct wk_note name = {                                                                  \
-        7, sizeof(struct wk_note_desc), WK_NOTE_TYPE, WK_NOTE_NAME,                                                       \
-        { sizeof(struct wk_note_desc), ZOO_KIND, ZOO_MAJOR, ZOO_MINOR_MIN, WK_ABI_MINOR, ZOO_FLAGS, { ZOO_HASH_LO, WK_HASH_HI }, ZOO_ID, ZOO_CLAIMS } }
+#define ZOO_NOTE(name)                                                                  \
+    WK_NOTE_SECTION static const struct wk_note name = { 7,                             \
+                                                         sizeof(struct wk_note_desc),   \
+                                                         WK_NOTE_TYPE,                  \
+                                                         WK_NOTE_NAME,                  \
+                                                         { sizeof(struct wk_note_desc), \
+                                                           ZOO_KIND,                    \
+                                                           ZOO_MAJOR,                   \
+                                                           ZOO_MINOR_MIN,               \
+                                                           WK_ABI_MINOR,                \
+                                                           ZOO_FLAGS,                   \
+                                                           { ZOO_HASH_LO, WK_HASH_HI }, \
+                                                           ZOO_ID,                      \
+                                                           ZOO_CLAIMS } }
 #ifndef ZOO_NO_NOTE
 ZOO_NOTE(zoo_note);
 #endif
@@ -207,8 +245,18 @@ ZOO_NOTE(zoo_second_note);
 #endif
 extern const struct wk_plugin worker_plugin_v0;
 WK_EXPORT const struct wk_plugin worker_plugin_v0 = {
-    .struct_size = ZOO_STRUCT_SIZE, .kind = ZOO_KIND, .abi_major = ZOO_MAJOR, .abi_minor_min = ZOO_MINOR_MIN, .abi_minor_built = WK_ABI_MINOR,
-    .flags = ZOO_FLAGS, .header_hash = { ZOO_HASH_LO, WK_HASH_HI }, .id = ZOO_STRUCT_ID, .claims = ZOO_CLAIMS, .name = "zoo", .version = "1",
-    .init = zoo_init, ZOO_VTABLE,
+    .struct_size = ZOO_STRUCT_SIZE,
+    .kind = ZOO_KIND,
+    .abi_major = ZOO_MAJOR,
+    .abi_minor_min = ZOO_MINOR_MIN,
+    .abi_minor_built = WK_ABI_MINOR,
+    .flags = ZOO_FLAGS,
+    .header_hash = { ZOO_HASH_LO, WK_HASH_HI },
+    .id = ZOO_STRUCT_ID,
+    .claims = ZOO_CLAIMS,
+    .name = "zoo",
+    .version = "1",
+    .init = zoo_init,
+    ZOO_VTABLE,
 };
 #endif

@@ -1,12 +1,14 @@
-/* quant-basic/cuda/plain.cuh: F16, BF16 and F32 on the device (contract: worker/cuda/format.cuh): single values, in the order of the fragments.
+/* quant-basic/cuda/plain.cuh: F16, BF16 and F32 on the device (contract: worker/cuda/format.cuh): single values, in the
+ * order of the fragments.
  *
- * 32 values of the 16 rows: for rows g, then g + 8, chunks of 16 bytes of all lanes: lane (g, t) has values 8t .. 8t + 7. k that is no multiple of 32 is filled
- * up with zeros.
+ * 32 values of the 16 rows: for rows g, then g + 8, chunks of 16 bytes of all lanes: lane (g, t) has values 8t .. 8t +
+ * 7. k that is no multiple of 32 is filled up with zeros.
  *
- * Tensor cores read f16. BF16 and F32 have a wider range, so each row's 32 values are multiplied by a power of two that brings the largest below 2^15, and
- * the group's scale is its inverse; one byte a row, behind the values, holds that scale's exponent. A BF16 value is then exact unless it is 2^31 times smaller
- * than the largest of its 32 (and never off by more than 2^-39 of that one). F32 is the sum of two halves, 22 bits and a sign, down to 2^-28 of the largest. The
- * tile holds the bits of the file in any case: unpack and gather are exact. */
+ * Tensor cores read f16. BF16 and F32 have a wider range, so each row's 32 values are multiplied by a power of two that
+ * brings the largest below 2^15, and the group's scale is its inverse; one byte a row, behind the values, holds that
+ * scale's exponent. A BF16 value is then exact unless it is 2^31 times smaller than the largest of its 32 (and never
+ * off by more than 2^-39 of that one). F32 is the sum of two halves, 22 bits and a sign, down to 2^-28 of the largest.
+ * The tile holds the bits of the file in any case: unpack and gather are exact. */
 #ifndef QUANT_BASIC_CUDA_PLAIN_CUH
 #define QUANT_BASIC_CUDA_PLAIN_CUH
 
@@ -23,21 +25,26 @@ template <uint32_t BYTES> __device__ __forceinline__ uint64_t plain_at(uint32_t 
 template <class F> __device__ __forceinline__ uint32_t plain_word(const wk_tile_rows &r, uint32_t first, uint32_t w)
 {
     constexpr uint32_t bytes = F::block_bytes;
-    const uint32_t chunk = w / 128, lane = w / 4 % 32, row = lane / 4 + chunk / (bytes / 2) * 8, k = first + lane % 4 * 8 + chunk % (bytes / 2) * (16 / bytes) + w % 4 * 4 / bytes;
-    return bytes == 2 ? r.half<F>(row, k, 0) | r.half<F>(row, k + 1, 0) << 16 : r.half<F>(row, k, 0) | r.half<F>(row, k, bytes - 2) << 16;
+    const uint32_t chunk = w / 128, lane = w / 4 % 32, row = lane / 4 + chunk / (bytes / 2) * 8,
+                   k = first + lane % 4 * 8 + chunk % (bytes / 2) * (16 / bytes) + w % 4 * 4 / bytes;
+    return bytes == 2 ? r.half<F>(row, k, 0) | r.half<F>(row, k + 1, 0) << 16
+                      : r.half<F>(row, k, 0) | r.half<F>(row, k, bytes - 2) << 16;
 }
 
-/* The byte behind the values: exponent of the scale 2^(s - 127) of 32 values of a row, whose upper 16 bits have the exponent at bit 7: the largest value times
- * 2^(127 - s) is below 2^15. */
+/* The byte behind the values: exponent of the scale 2^(s - 127) of 32 values of a row, whose upper 16 bits have the
+ * exponent at bit 7: the largest value times 2^(127 - s) is below 2^15. */
 template <class F> __device__ __forceinline__ uint32_t plain_scale(const wk_tile_rows &r, uint32_t row, uint32_t first)
 {
     uint32_t e = 15;
     for (uint32_t i = 0; i < 32; i++) e = max(e, r.half<F>(row, first + i, F::block_bytes - 2) >> 7 & 255u);
     return min(e, 254u) - 14;
 }
-template <class F> __device__ __forceinline__ uint32_t plain_scales(const wk_tile_rows &r, uint32_t first, uint32_t w) /* rows 2w, 2w + 8, 2w + 1, 2w + 9 */
+template <class F>
+__device__ __forceinline__ uint32_t plain_scales(const wk_tile_rows &r, uint32_t first,
+                                                 uint32_t w) /* rows 2w, 2w + 8, 2w + 1, 2w + 9 */
 {
-    return plain_scale<F>(r, 2 * w, first) | plain_scale<F>(r, 2 * w + 8, first) << 8 | plain_scale<F>(r, 2 * w + 1, first) << 16 | plain_scale<F>(r, 2 * w + 9, first) << 24;
+    return plain_scale<F>(r, 2 * w, first) | plain_scale<F>(r, 2 * w + 8, first) << 8 |
+           plain_scale<F>(r, 2 * w + 1, first) << 16 | plain_scale<F>(r, 2 * w + 9, first) << 24;
 }
 __device__ __forceinline__ float plain_power(uint32_t s) { return __uint_as_float(s << 23); }
 __device__ __forceinline__ uint32_t plain_halves(float a, float b)
@@ -47,14 +54,21 @@ __device__ __forceinline__ uint32_t plain_halves(float a, float b)
 }
 
 struct f16 {
-    static constexpr uint32_t type = 1, block = 1, block_bytes = 2, unit = 64, super = 1, group = 32, slot = 2048, parts = 1, mins = 0;
+    static constexpr uint32_t type = 1, block = 1, block_bytes = 2, unit = 64, super = 1, group = 32, slot = 2048,
+                              parts = 1, mins = 0;
     static constexpr float bias0 = 0.0f, bias1 = 0.0f;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 2048; }
-    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)((k + 31) / 32) * 1024; }
+    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k)
+    {
+        return (uint64_t)((k + 31) / 32) * 1024;
+    }
 
-    struct scales { };
-    struct quants { uint4 q[2][2]; };
-    static __device__ __forceinline__ void load(scales &, const unsigned char *, uint32_t, uint32_t) { }
+    struct scales {
+    };
+    struct quants {
+        uint4 q[2][2];
+    };
+    static __device__ __forceinline__ void load(scales &, const unsigned char *, uint32_t, uint32_t) {}
     static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
@@ -72,7 +86,12 @@ struct f16 {
         }
     }
     static constexpr float unscale = 1.0f;
-    template <bool> static __device__ __forceinline__ void halves(const quants &q, const scales &, uint32_t, uint32_t b, uint32_t a[1][2][4]) { fragments(q, b, a); }
+    template <bool>
+    static __device__ __forceinline__ void halves(const quants &q, const scales &, uint32_t, uint32_t b,
+                                                  uint32_t a[1][2][4])
+    {
+        fragments(q, b, a);
+    }
     static __device__ __forceinline__ float2 scale(const scales &, uint32_t) { return make_float2(1.0f, 1.0f); }
     static __device__ __forceinline__ void eight(const unsigned char *tile, uint32_t row, uint32_t i, float v[8])
     {
@@ -86,26 +105,47 @@ struct f16 {
         }
     }
 
-    static __device__ __forceinline__ uint32_t pack(const wk_tile_rows &r, uint32_t u, uint32_t word) { return plain_word<f16>(r, u * 64 + word / 256 * 32, word % 256); }
-    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t k, uint32_t) { return *reinterpret_cast<const uint16_t *>(tile + plain_at<2>(row, k, 1024)); }
+    static __device__ __forceinline__ uint32_t pack(const wk_tile_rows &r, uint32_t u, uint32_t word)
+    {
+        return plain_word<f16>(r, u * 64 + word / 256 * 32, word % 256);
+    }
+    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t k, uint32_t)
+    {
+        return *reinterpret_cast<const uint16_t *>(tile + plain_at<2>(row, k, 1024));
+    }
 };
 
 struct bf16 {
     static constexpr bool exact = true;
-    static constexpr uint32_t type = 30, block = 1, block_bytes = 2, unit = 64, super = 1, group = 32, slot = 2080, parts = 1, mins = 0;
+    static constexpr uint32_t type = 30, block = 1, block_bytes = 2, unit = 64, super = 1, group = 32, slot = 2080,
+                              parts = 1, mins = 0;
     static constexpr float bias0 = 0.0f, bias1 = 0.0f;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 2080; }
-    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)((k + 31) / 32) * 1040; }
+    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k)
+    {
+        return (uint64_t)((k + 31) / 32) * 1040;
+    }
 
-    struct scales { uint32_t s[2]; };
-    struct quants { const unsigned char *unit; uint32_t lane; }; /* read 32 values at a time: a unit is too much for the registers */
+    struct scales {
+        uint32_t s[2];
+    };
+    struct quants {
+        const unsigned char *unit;
+        uint32_t lane;
+    }; /* read 32 values at a time: a unit is too much for the registers */
     static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
         for (int b = 0; b < 2; b++) s.s[b] = *reinterpret_cast<const uint16_t *>(unit + b * 1040 + 1024 + lane / 4 * 2);
     }
-    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane) { q = { unit, lane }; }
-    static __device__ __forceinline__ uint32_t halves(uint32_t w, float f) { return plain_halves(__fmul_rn(__uint_as_float(w << 16), f), __fmul_rn(__uint_as_float(w & 0xffff0000u), f)); }
+    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
+    {
+        q = { unit, lane };
+    }
+    static __device__ __forceinline__ uint32_t halves(uint32_t w, float f)
+    {
+        return plain_halves(__fmul_rn(__uint_as_float(w << 16), f), __fmul_rn(__uint_as_float(w & 0xffff0000u), f));
+    }
     static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
     {
         const unsigned char *at = q.unit + b * 1040;
@@ -119,7 +159,10 @@ struct bf16 {
             a[0][1][h + 2] = halves(v.w, f);
         }
     }
-    static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return make_float2(plain_power(s.s[i] & 255u), plain_power(s.s[i] >> 8)); }
+    static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i)
+    {
+        return make_float2(plain_power(s.s[i] & 255u), plain_power(s.s[i] >> 8));
+    }
     static __device__ __forceinline__ void eight(const unsigned char *tile, uint32_t row, uint32_t i, float v[8])
     {
         const uint4 q = *reinterpret_cast<const uint4 *>(tile + plain_at<2>(row, 8 * i, 1040));
@@ -136,25 +179,40 @@ struct bf16 {
         const uint32_t first = u * 64 + word / 260 * 32, w = word % 260;
         return w < 256 ? plain_word<bf16>(r, first, w) : plain_scales<bf16>(r, first, w - 256);
     }
-    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t k, uint32_t) { return *reinterpret_cast<const uint16_t *>(tile + plain_at<2>(row, k, 1040)); }
+    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t k, uint32_t)
+    {
+        return *reinterpret_cast<const uint16_t *>(tile + plain_at<2>(row, k, 1040));
+    }
 };
 
 struct f32 {
     static constexpr bool exact = true;
-    static constexpr uint32_t type = 0, block = 1, block_bytes = 4, unit = 64, super = 1, group = 32, slot = 4128, parts = 2, mins = 0;
+    static constexpr uint32_t type = 0, block = 1, block_bytes = 4, unit = 64, super = 1, group = 32, slot = 4128,
+                              parts = 2, mins = 0;
     static constexpr float bias0 = 0.0f, bias1 = 0.0f;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 4128; }
-    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)((k + 31) / 32) * 2064; }
+    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k)
+    {
+        return (uint64_t)((k + 31) / 32) * 2064;
+    }
     static __device__ __forceinline__ float part_scale(uint32_t part) { return part ? 1.0f / 2048 : 1.0f; }
 
-    struct scales { uint32_t s[2]; };
-    struct quants { const unsigned char *unit; uint32_t lane; };
+    struct scales {
+        uint32_t s[2];
+    };
+    struct quants {
+        const unsigned char *unit;
+        uint32_t lane;
+    };
     static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
         for (int b = 0; b < 2; b++) s.s[b] = *reinterpret_cast<const uint16_t *>(unit + b * 2064 + 2048 + lane / 4 * 2);
     }
-    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane) { q = { unit, lane }; }
+    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
+    {
+        q = { unit, lane };
+    }
     /* x = high + low / 2048 */
     static __device__ __forceinline__ void split(float x, float y, uint32_t &high, uint32_t &low)
     {
@@ -176,7 +234,10 @@ struct f32 {
             }
         }
     }
-    static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i) { return make_float2(plain_power(s.s[i] & 255u), plain_power(s.s[i] >> 8)); }
+    static __device__ __forceinline__ float2 scale(const scales &s, uint32_t i)
+    {
+        return make_float2(plain_power(s.s[i] & 255u), plain_power(s.s[i] >> 8));
+    }
     static __device__ __forceinline__ void eight(const unsigned char *tile, uint32_t row, uint32_t i, float v[8])
     {
 #pragma unroll
@@ -194,7 +255,11 @@ struct f32 {
         const uint32_t first = u * 64 + word / 516 * 32, w = word % 516;
         return w < 512 ? plain_word<f32>(r, first, w) : plain_scales<f32>(r, first, w - 512);
     }
-    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t k, uint32_t half) { return *reinterpret_cast<const uint16_t *>(tile + plain_at<4>(row, k, 2064) + 2 * half); }
+    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t k,
+                                                      uint32_t half)
+    {
+        return *reinterpret_cast<const uint16_t *>(tile + plain_at<4>(row, k, 2064) + 2 * half);
+    }
 };
 
 #endif

@@ -1,20 +1,28 @@
 /* quant-basic/cuda/q4_0.cuh: Q4_0 on the device (contract: worker/cuda/format.cuh).
  *
- * Half a unit is one block of the 16 rows: 32 lanes x { word of row g, of row g+8 }, then 8 x { d of row g, d of row g+8 }. The zero point 8 is part of
- * the bias. */
+ * Half a unit is one block of the 16 rows: 32 lanes x { word of row g, of row g+8 }, then 8 x { d of row g, d of row
+ * g+8 }. The zero point 8 is part of the bias. */
 #ifndef QUANT_BASIC_CUDA_Q4_0_CUH
 #define QUANT_BASIC_CUDA_Q4_0_CUH
 
 #include <worker/cuda/format.cuh>
 
 struct q4_0 {
-    static constexpr uint32_t type = 2, block = 32, block_bytes = 18, unit = 64, super = 1, group = 32, slot = 576, parts = 1, mins = 0;
+    static constexpr uint32_t type = 2, block = 32, block_bytes = 18, unit = 64, super = 1, group = 32, slot = 576,
+                              parts = 1, mins = 0;
     static constexpr float bias0 = WK_NIBBLE_BIAS0 + 8, bias1 = WK_NIBBLE_BIAS1 + 8;
     static __host__ __device__ __forceinline__ constexpr uint64_t offset(uint32_t u) { return (uint64_t)u * 576; }
-    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k) { return (uint64_t)(k / 32) * 288; }
+    static __host__ __device__ __forceinline__ constexpr uint64_t tile_bytes(uint32_t k)
+    {
+        return (uint64_t)(k / 32) * 288;
+    }
 
-    struct scales { uint32_t d[2], far; }; /* far: some |d| is 2^-2 or more */
-    struct quants { uint2 q[2]; };
+    struct scales {
+        uint32_t d[2], far;
+    }; /* far: some |d| is 2^-2 or more */
+    struct quants {
+        uint2 q[2];
+    };
     static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
@@ -26,10 +34,15 @@ struct q4_0 {
 #pragma unroll
         for (int b = 0; b < 2; b++) q.q[b] = *reinterpret_cast<const uint2 *>(unit + b * 288 + lane * 8);
     }
-    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4]) { wk_nibbles_fragments(q.q[b], a); }
+    static __device__ __forceinline__ void fragments(const quants &q, uint32_t b, uint32_t a[1][2][4])
+    {
+        wk_nibbles_fragments(q.q[b], a);
+    }
     static constexpr float unscale = 16.0f;
     /* Less d / 2. */
-    template <bool FAR> static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b, uint32_t a[1][2][4])
+    template <bool FAR>
+    static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b,
+                                                  uint32_t a[1][2][4])
     {
         wk_nibbles_halves<FAR>(q.q[b], s.d[b], wk_h2_mul(s.d[b], 0xb800b800u /* -1/2 */), a);
     }
@@ -39,12 +52,15 @@ struct q4_0 {
     {
         const uint32_t b = 2 * u + word / 72, w = word % 72;
         if (w >= 64) return r.half<q4_0>(w - 64, b, 0) | r.half<q4_0>(w - 56, b, 0) << 16;
-        const uint32_t lane = w / 2, row = lane / 4 + (w & 1 ? 8 : 0), first = 8 * (lane % 4); /* value j: low (j < 16) or high nibble of byte j % 16 */
+        const uint32_t lane = w / 2, row = lane / 4 + (w & 1 ? 8 : 0),
+                       first = 8 * (lane % 4); /* value j: low (j < 16) or high nibble of byte j % 16 */
         uint32_t v = 0;
-        for (uint32_t i = 0; i < 8; i++) v |= wk_nibble_put(r.byte<q4_0>(row, b, 2 + (first + i) % 16) >> (first < 16 ? 0 : 4) & 15u, i);
+        for (uint32_t i = 0; i < 8; i++)
+            v |= wk_nibble_put(r.byte<q4_0>(row, b, 2 + (first + i) % 16) >> (first < 16 ? 0 : 4) & 15u, i);
         return v;
     }
-    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t b, uint32_t half)
+    static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t b,
+                                                      uint32_t half)
     {
         const unsigned char *p = tile + (uint64_t)b * 288;
         if (half == 0) return reinterpret_cast<const uint16_t *>(p + 256)[row % 8 * 2 + row / 8];

@@ -5,4 +5,7 @@
 
 WK_TYPE_CUDA(mxfp4_cuda, mxfp4);
 
-extern "C" wk_status quant_mxfp4_image(int32_t device, const struct wk_err *err) { return wk_check_image((const void *)wk_gather_rows<mxfp4>, device, WK_CUDA_BUILT, err); }
+extern "C" wk_status quant_mxfp4_image(int32_t device, const struct wk_err *err)
+{
+    return wk_check_image((const void *)wk_gather_rows<mxfp4>, device, WK_CUDA_BUILT, err);
+}

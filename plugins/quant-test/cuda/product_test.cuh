@@ -1,4 +1,5 @@
-/* product_test.cuh: what tests of products share: matrices of every format with random blocks, rows of activations, a double-precision reference over the CPU side's weights, memory that is full of NaNs. */
+/* product_test.cuh: what tests of products share: matrices of every format with random blocks, rows of activations, a
+ * double-precision reference over the CPU side's weights, memory that is full of NaNs. */
 #ifndef QUANT_TEST_PRODUCT_TEST_CUH
 #define QUANT_TEST_PRODUCT_TEST_CUH
 
@@ -12,7 +13,16 @@
 #include "quant_formats.cuh"
 
 static int failures;
-#define CHECK(cond, ...) do { if (!(cond)) { if (failures++ < 40) { printf("FAIL %s:%d: ", __FILE__, __LINE__); printf(__VA_ARGS__); printf("\n"); } } } while (0)
+#define CHECK(cond, ...)                                    \
+    do {                                                    \
+        if (!(cond)) {                                      \
+            if (failures++ < 40) {                          \
+                printf("FAIL %s:%d: ", __FILE__, __LINE__); \
+                printf(__VA_ARGS__);                        \
+                printf("\n");                               \
+            }                                               \
+        }                                                   \
+    } while (0)
 
 static uint64_t seed = 88172645463325252u;
 static inline uint32_t random32(void)
@@ -53,11 +63,13 @@ template <class T> static T *download(const T *d, uint64_t n)
 struct matrix {
     const struct format *f;
     uint32_t n, k;
-    float *w;             /* device [n][k]: as products take them (worker/cuda/halves.cuh), close to the CPU side's dequantized ones */
+    float *
+        w; /* device [n][k]: as products take them (worker/cuda/halves.cuh), close to the CPU side's dequantized ones */
     float *exact;         /* device [n][k]: the CPU side's; of formats whose dense products go by whole numbers alone */
     unsigned char *tiles; /* device */
 };
-/* far: in a unit of three the scales are larger by so many binary orders, less one, at most: some are beyond what a format's short way holds (wk_far), others beside them not. */
+/* far: in a unit of three the scales are larger by so many binary orders, less one, at most: some are beyond what a
+ * format's short way holds (wk_far), others beside them not. */
 static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k, uint32_t far = 1)
 {
     const uint32_t in_row = k / f->block, in_unit = f->block < 64 ? 64 / f->block : 1;
@@ -70,12 +82,17 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
         for (int j = 0; j < 2; j++) {
             if (f->halves[j] == 0xffff) continue;
             const bool negative = j == 0 && f->type != 10 && f->type != 12 && f->type != 13 && (random32() & 1);
-            const __half d = __float2half(uniform(0.004f, 0.02f) * (negative ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f) * (float)(1u << more));
+            const __half d = __float2half(uniform(0.004f, 0.02f) * (negative ? -1.0f : 1.0f) *
+                                          (f->block == 256 ? 0.05f : 1.0f) * (float)(1u << more));
             memcpy(block + f->halves[j], &d, 2);
         }
         if (f->exponent != 0xffff) {
-            if (f->block == 1) block[f->exponent] = (unsigned char)(0x3b + random32() % 2 + more / 2 + random32() % 2 * 0x80); /* a sign and the upper seven bits of eight */
-            else block[f->exponent] = (unsigned char)(116 + random32() % 8 + more);
+            if (f->block == 1)
+                block[f->exponent] =
+                    (unsigned char)(0x3b + random32() % 2 + more / 2 +
+                                    random32() % 2 * 0x80); /* a sign and the upper seven bits of eight */
+            else
+                block[f->exponent] = (unsigned char)(116 + random32() % 8 + more);
         }
     }
     float *w = (float *)malloc((uint64_t)n * k * 4);
@@ -97,14 +114,19 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
     f->weights(m.w, m.tiles, n, k);
     OK(cudaDeviceSynchronize());
     float *halves = download(m.w, (uint64_t)n * k);
-    double e = 0.0, squares = 0.0, most = 0.0; /* each weight is off by 2^-11 of the largest term that it is the difference of, at most: q scale, or the minimum */
+    double e = 0.0, squares = 0.0, most = 0.0; /* each weight is off by 2^-11 of the largest term that it is the
+                                                  difference of, at most: q scale, or the minimum */
     for (uint64_t i = 0; i < (uint64_t)n * k; i++) {
         e += ((double)halves[i] - (double)w[i]) * ((double)halves[i] - (double)w[i]);
         squares += (double)w[i] * (double)w[i];
         most = fmax(most, fabs((double)halves[i] - (double)w[i]));
     }
-    CHECK(e <= squares * 7e-4 * 7e-4, "%s %u x %u, far %u: weights of products are off by %.2g of their rms, at most %.2g of it", f->name, n, k, far, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
-    if (n == 1000) printf("%s: weights off by %.2g rms, %.2g at most\n", f->name, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
+    CHECK(e <= squares * 7e-4 * 7e-4,
+          "%s %u x %u, far %u: weights of products are off by %.2g of their rms, at most %.2g of it", f->name, n, k,
+          far, sqrt(e / squares), most / sqrt(squares / ((double)n * k)));
+    if (n == 1000)
+        printf("%s: weights off by %.2g rms, %.2g at most\n", f->name, sqrt(e / squares),
+               most / sqrt(squares / ((double)n * k)));
     free(halves);
     free(w);
     return m;
@@ -119,10 +141,11 @@ static inline void free_matrix(struct matrix *m)
 /* F32 rows, and what the contract makes of them, in its plainest form: a lane a value. */
 struct activations {
     uint32_t n, k, shift;
-    float *x, *part;     /* F32 rows, stride k, and partials */
+    float *x, *part; /* F32 rows, stride k, and partials */
     __half *act;
 };
-static __global__ void convert_kernel(const float *x, const float *part, const float *w, float eps, uint32_t k, uint32_t shift, bool rms, __half *act)
+static __global__ void convert_kernel(const float *x, const float *part, const float *w, float eps, uint32_t k,
+                                      uint32_t shift, bool rms, __half *act)
 {
     const uint32_t k32 = (k + 31) & ~31u, row = blockIdx.x;
     const float scale = rms ? wk_rms_scale(part + row * ((k + 15) / 16), (k + 15) / 16, k, eps) : 1.0f;
@@ -144,7 +167,9 @@ static inline struct activations make_rows(uint32_t n, uint32_t k, uint32_t shif
     float *x = (float *)malloc((uint64_t)n * k * 4);
     for (uint64_t i = 0; i < (uint64_t)n * k; i++) x[i] = normal() * (random32() % 97 ? 1.0f : 12.0f);
     const uint64_t k32 = wk_act_k(k);
-    struct activations r = { n, k, shift, upload(x, (uint64_t)n * k), device<float>((uint64_t)n * ((k + 15) / 16)), device<__half>(n * k32) };
+    struct activations r = {
+        n, k, shift, upload(x, (uint64_t)n * k), device<float>((uint64_t)n * ((k + 15) / 16)), device<__half>(n * k32)
+    };
     convert_kernel<<<n, 32>>>(r.x, NULL, NULL, 0.0f, k, shift, false, r.act);
     partials_kernel<<<n, 32>>>(r.x, k, r.part);
     OK(cudaDeviceSynchronize());
@@ -158,7 +183,8 @@ static inline void free_rows(struct activations *r)
     OK(cudaFree(r->act));
 }
 
-/* Acts as F32, or, whole, as products by whole numbers take them (worker/cuda/whole.cuh), in its plainest form: a thread a block of 256. */
+/* Acts as F32, or, whole, as products by whole numbers take them (worker/cuda/whole.cuh), in its plainest form: a
+ * thread a block of 256. */
 static __global__ void act_values_kernel(const __half *act, uint32_t k32, bool whole, float *x)
 {
     for (uint32_t first = threadIdx.x * 256; first < k32; first += blockDim.x * 256) {
@@ -169,12 +195,14 @@ static __global__ void act_values_kernel(const __half *act, uint32_t k32, bool w
         for (uint32_t i = first; i < end; i++) most = fmaxf(most, fabsf(__half2float(from[i])));
         const float inv = __half2float(__float2half_rn(fminf(127.0f / most, 65504.0f)));
         for (uint32_t i = first; i < end; i++) {
-            const float v = __half2float(from[i]), high = rintf(v * inv), low = rintf(__half2float(__float2half_rn(v * inv - high)) * 254.0f);
+            const float v = __half2float(from[i]), high = rintf(v * inv),
+                        low = rintf(__half2float(__float2half_rn(v * inv - high)) * 254.0f);
             to[i] = whole ? (float)((254.0 * (double)high + (double)low) / (254.0 * (double)inv)) : v;
         }
     }
 }
-static __global__ void reference_kernel(const float *w, const float *x, uint32_t n, uint32_t k, uint32_t k32, double scale, double *y)
+static __global__ void reference_kernel(const float *w, const float *x, uint32_t n, uint32_t k, uint32_t k32,
+                                        double scale, double *y)
 {
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
     if (i >= n) return;
@@ -190,7 +218,8 @@ static inline double *reference(const struct matrix *m, const struct activations
     double *y = device<double>((uint64_t)r->n * m->n);
     float *x = device<float>((uint64_t)r->n * k32);
     act_values_kernel<<<r->n, 32>>>(r->act, k32, whole, x);
-    reference_kernel<<<dim3((m->n + 63) / 64, r->n), 64>>>(whole ? m->exact : m->w, x, m->n, m->k, k32, ldexp(1.0, (int)r->shift), y);
+    reference_kernel<<<dim3((m->n + 63) / 64, r->n), 64>>>(whole ? m->exact : m->w, x, m->n, m->k, k32,
+                                                           ldexp(1.0, (int)r->shift), y);
     OK(cudaDeviceSynchronize());
     double *h = download(y, (uint64_t)r->n * m->n);
     OK(cudaFree(x));
@@ -225,7 +254,8 @@ static inline struct wk_cuda_product base(const struct matrix *m, const struct a
     p.seg[0].out.y_stride = m->n;
     return p;
 }
-/* Shared memory as no product leaves it: what a kernel reads without having written it is a NaN, not what the launch before had there. */
+/* Shared memory as no product leaves it: what a kernel reads without having written it is a NaN, not what the launch
+ * before had there. */
 static __global__ void poison_kernel(uint32_t words)
 {
     extern __shared__ uint32_t shared[];

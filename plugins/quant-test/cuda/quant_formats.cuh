@@ -1,4 +1,5 @@
-/* quant_formats.cuh: every format as test_product and bench_product_cuda see it: its CPU side's dequantize, its tiles, its family of products. */
+/* quant_formats.cuh: every format as test_product and bench_product_cuda see it: its CPU side's dequantize, its tiles,
+ * its family of products. */
 #ifndef QUANT_TEST_QUANT_FORMATS_CUH
 #define QUANT_TEST_QUANT_FORMATS_CUH
 
@@ -21,7 +22,8 @@
 #include "../../quant-q4k/cuda/q6_k.cuh"
 
 extern "C" {
-extern const struct wk_product_family quant_basic_q8, quant_basic_q41, quant_basic_f16, quant_basic_bf16, quant_basic_f32, quant_q4k_k, quant_q4k_k23, quant_mxfp4;
+extern const struct wk_product_family quant_basic_q8, quant_basic_q41, quant_basic_f16, quant_basic_bf16,
+    quant_basic_f32, quant_q4k_k, quant_q4k_k23, quant_mxfp4;
 void f32_dequantize(float *y, const void *blocks, uint64_t n);
 void f16_dequantize(float *y, const void *blocks, uint64_t n);
 void bf16_dequantize(float *y, const void *blocks, uint64_t n);
@@ -49,27 +51,34 @@ static inline void ok(cudaError_t e, int line)
 static char text[256];
 static const struct wk_err err = { text, sizeof text };
 
-template <class F> static __global__ void pack_kernel(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k)
+template <class F>
+static __global__ void pack_kernel(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k)
 {
     const uint64_t bytes = F::tile_bytes(k), row_bytes = (uint64_t)(k / F::block) * F::block_bytes;
     const wk_tile_rows r = { rows + blockIdx.x * 16 * row_bytes, row_bytes, min(16u, n - blockIdx.x * 16), k };
     const uint32_t units = (k + F::unit - 1) / F::unit;
     for (uint32_t u = 0; u < units; u++)
-        for (uint32_t w = threadIdx.x; F::offset(u) + w * 4 < (u + 1 < units ? F::offset(u + 1) : bytes); w += blockDim.x)
+        for (uint32_t w = threadIdx.x; F::offset(u) + w * 4 < (u + 1 < units ? F::offset(u + 1) : bytes);
+             w += blockDim.x)
             *(uint32_t *)(tiles + blockIdx.x * wk_tile_stride<F>(k) + F::offset(u) + w * 4) = F::pack(r, u, w);
 }
-template <class F> static __global__ void unpack_kernel(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k)
+template <class F>
+static __global__ void unpack_kernel(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k)
 {
     const uint32_t halves = (F::block_bytes + 1) / 2, row_halves = k / F::block * halves;
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n * row_halves; i += gridDim.x * blockDim.x) {
-        const uint32_t row = i / row_halves, block = i % row_halves / halves, half = i % halves, v = F::unpack(tiles + row / 16 * wk_tile_stride<F>(k), row % 16, block, half);
+        const uint32_t row = i / row_halves, block = i % row_halves / halves, half = i % halves,
+                       v = F::unpack(tiles + row / 16 * wk_tile_stride<F>(k), row % 16, block, half);
         unsigned char *to = rows + ((uint64_t)row * (k / F::block) + block) * F::block_bytes + 2 * half;
         to[0] = (unsigned char)v;
         if (2 * half + 1 < F::block_bytes) to[1] = (unsigned char)(v >> 8);
     }
 }
 
-template <class F> static __device__ auto wk_part_scale(uint32_t part, int) -> decltype(F::part_scale(part)) { return F::part_scale(part); }
+template <class F> static __device__ auto wk_part_scale(uint32_t part, int) -> decltype(F::part_scale(part))
+{
+    return F::part_scale(part);
+}
 template <class F> static __device__ float wk_part_scale(uint32_t, long) { return 1.0f; }
 /* The weights that products multiply with, worker/cuda/halves.cuh, as F32 [n][k]. A warp a tile. */
 template <class F> static __global__ void weights_kernel(float *w, const unsigned char *tiles, uint32_t n, uint32_t k)
@@ -83,20 +92,31 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
             typename F::quants q;
             const uint64_t first = F::offset(u - u % F::super + place);
             __syncwarp();
-            for (uint32_t i = lane; i < F::slot / 16; i += 32) unit[place][i] = first + i * 16 < F::tile_bytes(k) ? *reinterpret_cast<const uint4 *>(tile + first + i * 16) : make_uint4(0, 0, 0, 0);
+            for (uint32_t i = lane; i < F::slot / 16; i += 32)
+                unit[place][i] = first + i * 16 < F::tile_bytes(k)
+                                     ? *reinterpret_cast<const uint4 *>(tile + first + i * 16)
+                                     : make_uint4(0, 0, 0, 0);
             __syncwarp();
             const unsigned char *at = reinterpret_cast<const unsigned char *>(unit[place]);
             F::load(s, at, place, lane);
             F::load(q, at, place, lane);
             for (uint32_t b = 0; place == u % F::super && b < F::unit / 32; b++) {
                 wk_weights32<F> of;
-                if (wk_far<F>(s)) of.template make<true>(q, s, place, b);
-                else of.template make<false>(q, s, place, b);
+                if (wk_far<F>(s))
+                    of.template make<true>(q, s, place, b);
+                else
+                    of.template make<false>(q, s, place, b);
                 for (uint32_t i = 0; i < 8; i++) {
-                    const uint32_t row = blockIdx.x * 16 + g + i % 2 * 8, at_k = u * F::unit + (wk_is_whole<F>::yes ? b / 2 * 64 + 16 * t + b % 2 * 8 + i / 4 * 4 : b * 32 + (F::group == 32 ? 8 * t + i / 4 * 4 : i / 4 * 16 + 4 * t)) + i % 4 / 2 * 2;
+                    const uint32_t row = blockIdx.x * 16 + g + i % 2 * 8,
+                                   at_k = u * F::unit +
+                                          (wk_is_whole<F>::yes
+                                               ? b / 2 * 64 + 16 * t + b % 2 * 8 + i / 4 * 4
+                                               : b * 32 + (F::group == 32 ? 8 * t + i / 4 * 4 : i / 4 * 16 + 4 * t)) +
+                                          i % 4 / 2 * 2;
                     for (uint32_t j = 0; j < 2; j++) {
                         float v = 0.0f;
-                        for (uint32_t part = 0; part < F::parts; part++) { /* of F32 both are exact, and so is their sum */
+                        for (uint32_t part = 0; part < F::parts;
+                             part++) { /* of F32 both are exact, and so is their sum */
                             const float2 two = wk_half2_float(of.a[part][i / 4][i % 4]);
                             v += (j ? two.y : two.x) * wk_part_scale<F>(part, 0);
                         }
@@ -111,8 +131,9 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
 
 struct format {
     const char *name;
-    uint32_t type, block, block_bytes, halves[2], exponent; /* byte offsets, 0xffff: none: of f16 fields; of a byte that holds an exponent, or a sign and one */
-    bool whole;                                             /* its dense products go by whole numbers (worker/cuda/whole.cuh) */
+    uint32_t type, block, block_bytes, halves[2],
+        exponent; /* byte offsets, 0xffff: none: of f16 fields; of a byte that holds an exponent, or a sign and one */
+    bool whole;   /* its dense products go by whole numbers (worker/cuda/whole.cuh) */
     const struct wk_product_family *family;
     void (*dequantize)(float *, const void *, uint64_t);
     uint64_t (*tile_stride)(uint32_t);
@@ -120,10 +141,21 @@ struct format {
     void (*unpack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);
     void (*weights)(float *, const unsigned char *, uint32_t, uint32_t);
 };
-template <class F> static void pack_of(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k) { pack_kernel<F><<<(n + 15) / 16, 256>>>(tiles, rows, n, k); }
-template <class F> static void unpack_of(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k) { unpack_kernel<F><<<256, 256>>>(rows, tiles, n, k); }
-template <class F> static void weights_of(float *w, const unsigned char *tiles, uint32_t n, uint32_t k) { weights_kernel<F><<<(n + 15) / 16, 32>>>(w, tiles, n, k); }
-#define FORMAT(F, name, h0, h1, e, family, deq) { name, F::type, F::block, F::block_bytes, { h0, h1 }, e, wk_is_whole<F>::yes, &family, deq, wk_tile_stride<F>, pack_of<F>, unpack_of<F>, weights_of<F> }
+template <class F> static void pack_of(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k)
+{
+    pack_kernel<F><<<(n + 15) / 16, 256>>>(tiles, rows, n, k);
+}
+template <class F> static void unpack_of(unsigned char *rows, const unsigned char *tiles, uint32_t n, uint32_t k)
+{
+    unpack_kernel<F><<<256, 256>>>(rows, tiles, n, k);
+}
+template <class F> static void weights_of(float *w, const unsigned char *tiles, uint32_t n, uint32_t k)
+{
+    weights_kernel<F><<<(n + 15) / 16, 32>>>(w, tiles, n, k);
+}
+#define FORMAT(F, name, h0, h1, e, family, deq)                                                           \
+    { name, F::type,           F::block,   F::block_bytes, { h0, h1 },   e, wk_is_whole<F>::yes, &family, \
+      deq,  wk_tile_stride<F>, pack_of<F>, unpack_of<F>,   weights_of<F> }
 static const struct format formats[] = {
     FORMAT(q8_0, "q8_0", 0, 0xffff, 0xffff, quant_basic_q8, q8_0_dequantize),
     FORMAT(q5_0, "q5_0", 0, 0xffff, 0xffff, quant_basic_q8, q5_0_dequantize),
@@ -141,11 +173,14 @@ static const struct format formats[] = {
     FORMAT(f32, "f32", 0xffff, 0xffff, 3, quant_basic_f32, f32_dequantize),
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
-static const struct wk_product_family *const families[] = { &quant_basic_q8, &quant_basic_q41, &quant_basic_f16, &quant_basic_bf16, &quant_basic_f32, &quant_q4k_k, &quant_q4k_k23, &quant_mxfp4 };
+static const struct wk_product_family *const families[] = { &quant_basic_q8,   &quant_basic_q41, &quant_basic_f16,
+                                                            &quant_basic_bf16, &quant_basic_f32, &quant_q4k_k,
+                                                            &quant_q4k_k23,    &quant_mxfp4 };
 
-/* The items of `ids` ([rows][stride], the first k of each row) by expert, as worker/quant_cuda.h lays them out, in the plainest way; rows below `skip` have
- * none. The caller frees it. */
-static inline uint32_t *items_by_expert(const uint32_t *ids, uint32_t stride, uint32_t rows, uint32_t k, uint32_t experts, uint32_t skip)
+/* The items of `ids` ([rows][stride], the first k of each row) by expert, as worker/quant_cuda.h lays them out, in the
+ * plainest way; rows below `skip` have none. The caller frees it. */
+static inline uint32_t *items_by_expert(const uint32_t *ids, uint32_t stride, uint32_t rows, uint32_t k,
+                                        uint32_t experts, uint32_t skip)
 {
     uint32_t *g = (uint32_t *)calloc(wk_cuda_group_words(experts, rows * k), 4), used = 0, items = 0;
     for (uint32_t e = 0; e < experts; e++) {

@@ -1,6 +1,7 @@
-/* test_large.cu: products of experts with many items each (worker/cuda/product_large.cuh) against a plain kernel in F64 on the weights that products take (halves.cuh): a gated
- * activation from panels to panels, then a product of those to rows; what lies behind, between and beyond stays as it was; and an item's bits do not
- * depend on the others. Exit status 77: no GPU here that has them. */
+/* test_large.cu: products of experts with many items each (worker/cuda/product_large.cuh) against a plain kernel in F64
+ * on the weights that products take (halves.cuh): a gated activation from panels to panels, then a product of those to
+ * rows; what lies behind, between and beyond stays as it was; and an item's bits do not depend on the others. Exit
+ * status 77: no GPU here that has them. */
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,10 +14,20 @@
 #include "quant_formats.cuh"
 
 extern "C" const struct wk_large_family quant_basic_large, quant_q4k_large, quant_mxfp4_large;
-static const struct wk_large_family *const large_families[] = { &quant_basic_large, &quant_q4k_large, &quant_mxfp4_large };
+static const struct wk_large_family *const large_families[] = { &quant_basic_large, &quant_q4k_large,
+                                                                &quant_mxfp4_large };
 
 static int failures;
-#define CHECK(cond, ...) do { if (!(cond)) { if (failures++ < 40) { printf("FAIL %s:%d: ", __FILE__, __LINE__); printf(__VA_ARGS__); printf("\n"); } } } while (0)
+#define CHECK(cond, ...)                                    \
+    do {                                                    \
+        if (!(cond)) {                                      \
+            if (failures++ < 40) {                          \
+                printf("FAIL %s:%d: ", __FILE__, __LINE__); \
+                printf(__VA_ARGS__);                        \
+                printf("\n");                               \
+            }                                               \
+        }                                                   \
+    } while (0)
 
 static uint32_t seed = 12345;
 static uint32_t noise(void)
@@ -26,10 +37,13 @@ static uint32_t noise(void)
 }
 static float noise_float(float scale) { return scale * ((float)noise() / 8388608.0f - 1.0f); }
 
-/* ---- memory: poisoned with 0xff (a NaN in f16 and F32), a guard behind ---------------------------------------------------------- */
+/* ---- memory: poisoned with 0xff (a NaN in f16 and F32), a guard behind --------------------------------- */
 
 enum { GUARD = 512 };
-template <class T> struct device { T *p; size_t n; };
+template <class T> struct device {
+    T *p;
+    size_t n;
+};
 template <class T> static device<T> make(size_t n)
 {
     device<T> d = { NULL, n };
@@ -55,7 +69,7 @@ template <class T> static std::vector<T> receive(const device<T> &d)
 }
 template <class T> static void drop(device<T> &d) { OK(cudaFree(d.p)); }
 
-/* ---- weights of all experts -------------------------------------------------------------------------------------------------------- */
+/* ---- weights of all experts ---------------------------------------------------------------------------- */
 
 struct weights {
     device<unsigned char> tiles;
@@ -65,7 +79,8 @@ struct weights {
 };
 static __global__ void round_kernel(float *w, uint64_t n)
 {
-    for (uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) w[i] = __half2float(__float2half(w[i]));
+    for (uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        w[i] = __half2float(__float2half(w[i]));
 }
 static weights make_weights(const struct format *f, uint32_t experts, uint32_t n, uint32_t k)
 {
@@ -79,9 +94,19 @@ static weights make_weights(const struct format *f, uint32_t experts, uint32_t n
         for (uint64_t b = 0; b < blocks; b++)
             for (int j = 0; j < 2; j++) {
                 unsigned char *const block = raw.data() + b * f->block_bytes;
-                const __half d = __float2half((noise_float(0.008f) + 0.012f) * (j == 0 && f->type != 12 && f->type != 13 && noise() % 2 ? -1.0f : 1.0f) * (f->block == 256 ? 0.05f : 1.0f));
-                if (f->halves[j] != 0xffff) memcpy(block + f->halves[j], &d, 2);
-                else if (j == 0) block[f->exponent] = (unsigned char)(noise() % 64 ? 116 + noise() % 6 : noise() % 4 ? 90 + noise() % 26 : 122 + noise() % 10); /* some of any size, some beyond what a scale in f16 holds */
+                const __half d = __float2half((noise_float(0.008f) + 0.012f) *
+                                              (j == 0 && f->type != 12 && f->type != 13 && noise() % 2 ? -1.0f : 1.0f) *
+                                              (f->block == 256 ? 0.05f : 1.0f));
+                if (f->halves[j] != 0xffff)
+                    memcpy(block + f->halves[j], &d, 2);
+                else if (j == 0)
+                    block[f->exponent] =
+                        (unsigned char)(noise() % 64 ? 116 + noise() % 6
+                                        : noise() % 4
+                                            ? 90 + noise() % 26
+                                            : 122 +
+                                                  noise() %
+                                                      10); /* some of any size, some beyond what a scale in f16 holds */
             }
         device<unsigned char> rows = send(raw);
         f->pack(w.tiles.p + e * slab, rows.p, n, k);
@@ -89,7 +114,8 @@ static weights make_weights(const struct format *f, uint32_t experts, uint32_t n
         OK(cudaDeviceSynchronize());
         drop(rows);
     }
-    if (f->halves[0] == 0xffff) round_kernel<<<256, 256>>>(w.value.p, (uint64_t)experts * n * k); /* a format of a wider range than f16 */
+    if (f->halves[0] == 0xffff)
+        round_kernel<<<256, 256>>>(w.value.p, (uint64_t)experts * n * k); /* a format of a wider range than f16 */
     w.bias = send(bias);
     return w;
 }
@@ -100,10 +126,11 @@ static void drop(weights &w)
     drop(w.bias);
 }
 
-/* ---- a mixture ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- a mixture ----------------------------------------------------------------------------------------- */
 
 /* sum over k and sum of magnitudes, in F64. */
-static __global__ void plain_product(const float *w, const __half *x, const uint32_t *expert, uint32_t n, uint32_t k, uint32_t x_items, double2 *out)
+static __global__ void plain_product(const float *w, const __half *x, const uint32_t *expert, uint32_t n, uint32_t k,
+                                     uint32_t x_items, double2 *out)
 {
     const uint32_t j = blockIdx.x * blockDim.x + threadIdx.x, item = blockIdx.y;
     if (j >= n) return;
@@ -117,18 +144,21 @@ static __global__ void plain_product(const float *w, const __half *x, const uint
     }
     out[(size_t)item * n + j] = make_double2(sum, size);
 }
-static std::vector<double2> plain(const weights &w, const std::vector<uint16_t> &x, const std::vector<uint32_t> &expert, uint32_t x_items)
+static std::vector<double2> plain(const weights &w, const std::vector<uint16_t> &x, const std::vector<uint32_t> &expert,
+                                  uint32_t x_items)
 {
     device<uint16_t> d_x = send(x);
     device<uint32_t> d_expert = send(expert);
     device<double2> out = make<double2>(expert.size() * w.n);
-    plain_product<<<dim3((w.n + 127) / 128, (unsigned)expert.size()), 128>>>(w.value.p, (const __half *)d_x.p, d_expert.p, w.n, w.k, x_items, out.p);
+    plain_product<<<dim3((w.n + 127) / 128, (unsigned)expert.size()), 128>>>(w.value.p, (const __half *)d_x.p,
+                                                                             d_expert.p, w.n, w.k, x_items, out.p);
     OK(cudaGetLastError());
     std::vector<double2> r = receive(out);
     drop(d_x), drop(d_expert), drop(out);
     return r;
 }
-/* What a sum of k products may be off by, for a sum of their magnitudes of 1: the tensor cores cut a sum off, not round it, every 16 products. */
+/* What a sum of k products may be off by, for a sum of their magnitudes of 1: the tensor cores cut a sum off, not round
+ * it, every 16 products. */
 static double error_of(uint32_t k) { return 1.2e-7 * (k / 16 + 8); }
 static double glu_of(uint32_t fn, double g, double u, double alpha, double limit)
 {
@@ -157,7 +187,16 @@ struct mixture {
 };
 static mixture make_mixture(const struct format *f, uint32_t experts, uint32_t top_k, uint32_t hidden, uint32_t ff)
 {
-    mixture m = { f, NULL, experts, top_k, hidden, ff, 0, make_weights(f, experts, ff, hidden), make_weights(f, experts, ff, hidden), make_weights(f, experts, hidden, ff) };
+    mixture m = { f,
+                  NULL,
+                  experts,
+                  top_k,
+                  hidden,
+                  ff,
+                  0,
+                  make_weights(f, experts, ff, hidden),
+                  make_weights(f, experts, ff, hidden),
+                  make_weights(f, experts, hidden, ff) };
     for (const struct wk_large_family *l : large_families)
         if (wk_large_panels(l, f->type)) m.large = l, m.group = wk_large_panels(l, f->type);
     return m;
@@ -175,9 +214,13 @@ static std::vector<uint32_t> places_of(const uint32_t *groups, uint32_t experts,
     }
     return place;
 }
-static size_t panel_at(uint32_t group, uint64_t places, uint32_t place, uint32_t k) { return ((k / 64) * places + place) * 64 + wk_panel_at(group, place, k) / 2; }
+static size_t panel_at(uint32_t group, uint64_t places, uint32_t place, uint32_t k)
+{
+    return ((k / 64) * places + place) * 64 + wk_panel_at(group, place, k) / 2;
+}
 
-static struct wk_cuda_product base(const mixture &m, const uint32_t *groups, uint32_t items, uint32_t k, const uint16_t *x, uint64_t places, uint32_t shift, uint32_t *ticket)
+static struct wk_cuda_product base(const mixture &m, const uint32_t *groups, uint32_t items, uint32_t k,
+                                   const uint16_t *x, uint64_t places, uint32_t shift, uint32_t *ticket)
 {
     struct wk_cuda_product p;
     memset(&p, 0, sizeof p);
@@ -205,10 +248,14 @@ static struct wk_cuda_segment segment(const mixture &m, const weights &w)
     return s;
 }
 
-struct results { std::vector<uint16_t> middle; std::vector<float> rows; }; /* by item */
+struct results {
+    std::vector<uint16_t> middle;
+    std::vector<float> rows;
+}; /* by item */
 
 /* Rows of `x` through the mixture: gate and up from panels to panels, down from those to rows. */
-static results run(const mixture &m, const std::vector<uint16_t> &x, const std::vector<uint32_t> &expert, uint32_t glu, uint32_t ff_group)
+static results run(const mixture &m, const std::vector<uint16_t> &x, const std::vector<uint32_t> &expert, uint32_t glu,
+                   uint32_t ff_group)
 {
     const uint32_t rows = (uint32_t)(x.size() / m.hidden), items = rows * m.top_k;
     const uint64_t places = wk_cuda_panel_places(m.experts, items);
@@ -216,16 +263,19 @@ static results run(const mixture &m, const std::vector<uint16_t> &x, const std::
     const std::vector<uint32_t> place = places_of(groups, m.experts, items);
     std::vector<uint16_t> in(wk_cuda_panel_bytes(m.hidden, places) / 2, 0xffff);
     for (uint32_t i = 0; i < items; i++)
-        for (uint32_t k = 0; k < (m.hidden + 63) / 64 * 64; k++) in[panel_at(m.group, places, place[i], k)] = k < m.hidden ? x[(size_t)(i / m.top_k) * m.hidden + k] : 0;
+        for (uint32_t k = 0; k < (m.hidden + 63) / 64 * 64; k++)
+            in[panel_at(m.group, places, place[i], k)] = k < m.hidden ? x[(size_t)(i / m.top_k) * m.hidden + k] : 0;
     device<uint16_t> d_in = send(in), d_middle = make<uint16_t>(wk_cuda_panel_bytes(m.ff, places) / 2);
-    device<uint32_t> d_groups = send(std::vector<uint32_t>(groups, groups + wk_cuda_group_words(m.experts, items))), ticket = send(std::vector<uint32_t>(1, 0));
+    device<uint32_t> d_groups = send(std::vector<uint32_t>(groups, groups + wk_cuda_group_words(m.experts, items))),
+                     ticket = send(std::vector<uint32_t>(1, 0));
     device<float> y = make<float>((size_t)items * m.hidden);
 
     struct wk_cuda_product p = base(m, d_groups.p, items, m.hidden, d_in.p, places, 1, ticket.p);
     p.n_seg = 2;
     p.glu = glu, p.alpha = 1.702f, p.limit = 7;
     p.seg[0] = segment(m, m.gate), p.seg[1] = segment(m, m.up);
-    p.seg[0].out.kind = WK_CUDA_OUT_PANELS, p.seg[0].out.shift = 2, p.seg[0].out.y = d_middle.p, p.seg[0].out.y_stride = places;
+    p.seg[0].out.kind = WK_CUDA_OUT_PANELS, p.seg[0].out.shift = 2, p.seg[0].out.y = d_middle.p,
+    p.seg[0].out.y_stride = places;
     p.out_group = ff_group;
     CHECK(wk_large_run(m.large, &p, NULL, &err) == WK_OK, "%s: %s", m.f->name, text);
     const std::vector<uint16_t> middle = receive(d_middle);
@@ -245,32 +295,43 @@ static results run(const mixture &m, const std::vector<uint16_t> &x, const std::
         of_item[place[i]] = 1;
         for (uint32_t j = 0; j < (m.ff + 63) / 64 * 64; j++) {
             const uint16_t bits = middle[panel_at(ff_group, places, place[i], j)];
-            if (j < m.ff) r.middle[(size_t)i * m.ff + j] = bits;
-            else CHECK(bits == 0, "%s: item %u: a value behind the last is not 0", m.f->name, i);
+            if (j < m.ff)
+                r.middle[(size_t)i * m.ff + j] = bits;
+            else
+                CHECK(bits == 0, "%s: item %u: a value behind the last is not 0", m.f->name, i);
         }
     }
     for (uint32_t at = 0; at < places; at++)
-        for (uint32_t j = 0; !of_item[at] && j < (m.ff + 63) / 64 * 64; j++) CHECK(middle[panel_at(ff_group, places, at, j)] == 0xffff, "%s: nobody's place %u was written to", m.f->name, at);
+        for (uint32_t j = 0; !of_item[at] && j < (m.ff + 63) / 64 * 64; j++)
+            CHECK(middle[panel_at(ff_group, places, at, j)] == 0xffff, "%s: nobody's place %u was written to",
+                  m.f->name, at);
     free(groups);
     drop(d_in), drop(d_middle), drop(d_groups), drop(ticket), drop(y);
     return r;
 }
 
-static void check(const mixture &m, const std::vector<uint16_t> &x, const std::vector<uint32_t> &expert, uint32_t glu, const results &r)
+static void check(const mixture &m, const std::vector<uint16_t> &x, const std::vector<uint32_t> &expert, uint32_t glu,
+                  const results &r)
 {
-    const std::vector<double2> g = plain(m.gate, x, expert, m.top_k), u = plain(m.up, x, expert, m.top_k), d = plain(m.down, r.middle, expert, 1);
+    const std::vector<double2> g = plain(m.gate, x, expert, m.top_k), u = plain(m.up, x, expert, m.top_k),
+                               d = plain(m.down, r.middle, expert, 1);
     const std::vector<float> bg = receive(m.gate.bias), bu = receive(m.up.bias), bd = receive(m.down.bias);
     for (size_t i = 0; i < expert.size(); i++) {
         for (uint32_t j = 0; j < m.ff; j++) {
             const size_t at = i * m.ff + j, b = (size_t)expert[i] * m.ff + j;
-            const double gv = 2 * g[at].x + bg[b], uv = 2 * u[at].x + bu[b], expected = glu_of(glu, gv, uv, 1.702, 7), got = 4.0 * (double)half_value(r.middle[at]);
-            const double slack = 1e-3 * fabs(expected) + 2e-6 + error_of(m.hidden) * ((2 * g[at].y + fabs(gv)) * (1 + fabs(uv)) + (2 * u[at].y + fabs(uv)) * (1 + fabs(gv)));
-            CHECK(fabs(got - expected) <= slack, "%s: gated: item %zu, value %u: %.9g, expected %.9g", m.f->name, i, j, got, expected);
+            const double gv = 2 * g[at].x + bg[b], uv = 2 * u[at].x + bu[b], expected = glu_of(glu, gv, uv, 1.702, 7),
+                         got = 4.0 * (double)half_value(r.middle[at]);
+            const double slack = 1e-3 * fabs(expected) + 2e-6 +
+                                 error_of(m.hidden) * ((2 * g[at].y + fabs(gv)) * (1 + fabs(uv)) +
+                                                       (2 * u[at].y + fabs(uv)) * (1 + fabs(gv)));
+            CHECK(fabs(got - expected) <= slack, "%s: gated: item %zu, value %u: %.9g, expected %.9g", m.f->name, i, j,
+                  got, expected);
         }
         for (uint32_t j = 0; j < m.hidden; j++) {
             const size_t at = i * m.hidden + j;
             const double b = bd[(size_t)expert[i] * m.hidden + j], expected = 4 * d[at].x + b;
-            CHECK(fabs(r.rows[at] - expected) <= error_of(m.ff) * (4 * d[at].y + fabs(b)), "%s: down: item %zu, value %u: %.9g, expected %.9g", m.f->name, i, j, r.rows[at], expected);
+            CHECK(fabs(r.rows[at] - expected) <= error_of(m.ff) * (4 * d[at].y + fabs(b)),
+                  "%s: down: item %zu, value %u: %.9g, expected %.9g", m.f->name, i, j, r.rows[at], expected);
         }
     }
 }
@@ -313,12 +374,16 @@ static void test_mixture(const mixture &m, const std::vector<uint32_t> &counts, 
     const results other = run(m, back, back_expert, glu, m.group);
     const size_t ff = (size_t)m.top_k * m.ff, hidden = (size_t)m.top_k * m.hidden;
     for (uint32_t i = 0; i < rows; i++)
-        CHECK(!memcmp(all.middle.data() + i * ff, other.middle.data() + (rows - 1 - i) * ff, ff * 2) && !memcmp(all.rows.data() + i * hidden, other.rows.data() + (rows - 1 - i) * hidden, hidden * 4),
+        CHECK(!memcmp(all.middle.data() + i * ff, other.middle.data() + (rows - 1 - i) * ff, ff * 2) &&
+                  !memcmp(all.rows.data() + i * hidden, other.rows.data() + (rows - 1 - i) * hidden, hidden * 4),
               "%s: row %u has other bits in the opposite order of rows", m.f->name, i);
     const uint32_t one = rows / 2;
-    const results alone = run(m, std::vector<uint16_t>(x.begin() + (size_t)one * m.hidden, x.begin() + (size_t)(one + 1) * m.hidden),
-                              std::vector<uint32_t>(expert.begin() + one * m.top_k, expert.begin() + (one + 1) * m.top_k), glu, m.group);
-    CHECK(!memcmp(alone.middle.data(), all.middle.data() + one * ff, ff * 2) && !memcmp(alone.rows.data(), all.rows.data() + one * hidden, hidden * 4), "%s: row %u alone has other bits", m.f->name, one);
+    const results alone =
+        run(m, std::vector<uint16_t>(x.begin() + (size_t)one * m.hidden, x.begin() + (size_t)(one + 1) * m.hidden),
+            std::vector<uint32_t>(expert.begin() + one * m.top_k, expert.begin() + (one + 1) * m.top_k), glu, m.group);
+    CHECK(!memcmp(alone.middle.data(), all.middle.data() + one * ff, ff * 2) &&
+              !memcmp(alone.rows.data(), all.rows.data() + one * hidden, hidden * 4),
+          "%s: row %u alone has other bits", m.f->name, one);
     const results turned = run(m, x, expert, glu, 48 - m.group);
     CHECK(turned.middle == all.middle, "%s: panels of the other order of k hold other values", m.f->name);
 }
@@ -327,7 +392,10 @@ static void test_mixture(const mixture &m, const std::vector<uint32_t> &counts, 
 static void test_refusals(const mixture &m)
 {
     uint32_t word = 0;
-    struct { const char *names; void (*spoil)(struct wk_cuda_product *); } cases[] = {
+    struct {
+        const char *names;
+        void (*spoil)(struct wk_cuda_product *);
+    } cases[] = {
         { "rows", [](struct wk_cuda_product *p) { p->rows = 0; } },
         { "k 33", [](struct wk_cuda_product *p) { p->k = 33; } },
         { "input kind", [](struct wk_cuda_product *p) { p->input.kind = WK_CUDA_IN_ACT; } },
@@ -347,14 +415,16 @@ static void test_refusals(const mixture &m)
         p.seg[0].out.y = &word, p.seg[0].out.y_stride = m.ff;
         c.spoil(&p);
         text[0] = 0;
-        CHECK(wk_large_run(m.large, &p, NULL, &err) == WK_INVALID && strstr(text, c.names), "'%s' was not refused: '%s'", c.names, text);
+        CHECK(wk_large_run(m.large, &p, NULL, &err) == WK_INVALID && strstr(text, c.names),
+              "'%s' was not refused: '%s'", c.names, text);
     }
 }
 
 int main(void)
 {
     int count = 0, major = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || !count || cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess || major != 9) {
+    if (cudaGetDeviceCount(&count) != cudaSuccess || !count ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess || major != 9) {
         printf("test_large: no GPU of compute capability 9.0 here\n");
         return 77;
     }
@@ -367,18 +437,21 @@ int main(void)
         uint32_t served = 0;
         for (const struct wk_large_family *l : large_families) served += wk_large_panels(l, f->type) != 0;
         if (!served) continue;
-        const uint32_t b = f->block == 256 ? 256 : 96, ff = f->block == 256 ? 256 : 160; /* 96, 160: k ends inside of a unit */
+        const uint32_t b = f->block == 256 ? 256 : 96,
+                       ff = f->block == 256 ? 256 : 160; /* 96, 160: k ends inside of a unit */
         mixture m = make_mixture(f, 5, 2, b, ff);
         test_mixture(m, { 17, 0, 129, 1, 3 }, WK_GLU_CLAMP);
         test_mixture(m, { 3, 0, 1, 6, 0 }, WK_GLU_SILU);
         if (f == formats) {
             test_mixture(m, { 9, 7, 0, 0, 0 }, WK_GLU_GELU_TANH);
             test_mixture(m, { 0, 8, 0, 0, 2 }, WK_GLU_GELU_ERF);
-            for (uint32_t n = 7; n < 128; n += 8) test_mixture(m, { n, 0, 1, 0, 0 }, WK_GLU_SILU); /* every number of columns */
+            for (uint32_t n = 7; n < 128; n += 8)
+                test_mixture(m, { n, 0, 1, 0, 0 }, WK_GLU_SILU); /* every number of columns */
             test_refusals(m);
         }
         drop(m.gate), drop(m.up), drop(m.down);
-        mixture l = make_mixture(f, 2, 1, f->block == 256 ? 768 : 1056, f->block == 256 ? 1024 : 544); /* rings come round, several units of rows */
+        mixture l = make_mixture(f, 2, 1, f->block == 256 ? 768 : 1056,
+                                 f->block == 256 ? 1024 : 544); /* rings come round, several units of rows */
         test_mixture(l, { 20, 3 }, WK_GLU_CLAMP);
         drop(l.gate), drop(l.up), drop(l.down);
         printf("%s: %d failures\n", f->name, failures);

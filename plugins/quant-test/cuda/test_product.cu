@@ -1,11 +1,14 @@
-/* test_product.cu: products of quantized tiles against a double-precision reference over the CPU side's dequantized weights; and the promise that a row's bits
- * depend on nothing but its weights and its input. Exit status 77: no GPU here. */
+/* test_product.cu: products of quantized tiles against a double-precision reference over the CPU side's dequantized
+ * weights; and the promise that a row's bits depend on nothing but its weights and its input. Exit status 77: no GPU
+ * here. */
 #include "product_test.cuh"
 
-/* A matrix times every number of rows: near the reference, its partials right, and the bits of the most rows. The largest distance. */
+/* A matrix times every number of rows: near the reference, its partials right, and the bits of the most rows. The
+ * largest distance. */
 static double check_matrix(const struct format *f, uint32_t n, uint32_t k, uint32_t far)
 {
-    const uint32_t counts[] = { 256, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 130 }, most = k == 256 || k == 896 || k == 2880 ? 256 : 64; /* more take long */
+    const uint32_t counts[] = { 256, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 130 },
+                   most = k == 256 || k == 896 || k == 2880 ? 256 : 64; /* more take long */
     double worst = 0.0;
     struct matrix m = make_matrix(f, n, k, far);
     struct activations r = make_rows(most, k, k == 896 ? 4 : 0);
@@ -25,13 +28,16 @@ static double check_matrix(const struct format *f, uint32_t n, uint32_t k, uint3
         for (uint32_t i = 0; i < rows * ((n + 15) / 16); i++) {
             double s = 0.0;
             const uint32_t row = i / ((n + 15) / 16), tile = i % ((n + 15) / 16);
-            for (uint32_t j = tile * 16; j < n && j < tile * 16 + 16; j++) s += (double)h[(uint64_t)row * n + j] * (double)h[(uint64_t)row * n + j];
-            CHECK(fabs(hp[i] - s) <= 1e-5 * s, "%s %u x %u, %u rows: partial %u: %g, expected %g", f->name, n, k, rows, i, (double)hp[i], s);
+            for (uint32_t j = tile * 16; j < n && j < tile * 16 + 16; j++)
+                s += (double)h[(uint64_t)row * n + j] * (double)h[(uint64_t)row * n + j];
+            CHECK(fabs(hp[i] - s) <= 1e-5 * s, "%s %u x %u, %u rows: partial %u: %g, expected %g", f->name, n, k, rows,
+                  i, (double)hp[i], s);
         }
         if (!all) {
             all = h;
         } else {
-            CHECK(memcmp(all, h, (uint64_t)rows * n * 4) == 0, "%s %u x %u: %u rows are not the bits of %u", f->name, n, k, rows, most);
+            CHECK(memcmp(all, h, (uint64_t)rows * n * 4) == 0, "%s %u x %u: %u rows are not the bits of %u", f->name, n,
+                  k, rows, most);
             free(h);
         }
         free(hp);
@@ -59,7 +65,8 @@ static void test_shapes(void)
     }
 }
 
-/* Each of two rows alone, the second one chosen by its index: near the reference, and the bits of both together. both: the product of the two. */
+/* Each of two rows alone, the second one chosen by its index: near the reference, and the bits of both together. both:
+ * the product of the two. */
 static void each_alone(const struct matrix *m, const struct wk_cuda_product *both, const double *ref)
 {
     const uint32_t n = m->n, second = 1;
@@ -76,14 +83,16 @@ static void each_alone(const struct matrix *m, const struct wk_cuda_product *bot
         float *h = download(y, n);
         const double d = distance(h, ref + row * n, n);
         CHECK(d < 3e-5, "%s %u x %u, row %u alone: distance %.3g", m->f->name, n, m->k, row, d);
-        CHECK(memcmp(all + row * n, h, n * sizeof *h) == 0, "%s %u x %u: row %u alone is not the bits of two", m->f->name, n, m->k, row);
+        CHECK(memcmp(all + row * n, h, n * sizeof *h) == 0, "%s %u x %u: row %u alone is not the bits of two",
+              m->f->name, n, m->k, row);
         free(h);
     }
     free(all);
     OK(cudaFree(index));
 }
 
-/* One row of a matrix with several tiles a block, whose warps then change slots from tile to tile and whose stages wrap round the ring: k of whole steps, of an odd number of units, and of half a unit more. */
+/* One row of a matrix with several tiles a block, whose warps then change slots from tile to tile and whose stages wrap
+ * round the ring: k of whole steps, of an odd number of units, and of half a unit more. */
 static void test_turns(void)
 {
     int processors = 0;
@@ -106,7 +115,8 @@ static void test_turns(void)
 }
 
 /* An RMS prologue of as many rows as the product takes: the bits of a conversion by itself, then the product. */
-static void rms_rows(const struct matrix *m, const struct wk_cuda_product *act, const struct activations *r, const float *w, uint32_t rows, float *y)
+static void rms_rows(const struct matrix *m, const struct wk_cuda_product *act, const struct activations *r,
+                     const float *w, uint32_t rows, float *y)
 {
     const uint64_t n = (uint64_t)rows * m->n;
     struct wk_cuda_product p = *act;
@@ -124,7 +134,8 @@ static void rms_rows(const struct matrix *m, const struct wk_cuda_product *act, 
     poison(); /* the acts of the run before lie where these have to be */
     run(m, &p);
     float *b = download(y, n);
-    CHECK(a[0] == a[0] && memcmp(a, b, n * 4) == 0, "%s, %u x %u%s, %u rows: norm in the prologue gives other bits", m->f->name, m->n, m->k, p.glu ? " and as many" : "", rows);
+    CHECK(a[0] == a[0] && memcmp(a, b, n * 4) == 0, "%s, %u x %u%s, %u rows: norm in the prologue gives other bits",
+          m->f->name, m->n, m->k, p.glu ? " and as many" : "", rows);
     free(a);
     free(b);
 }
@@ -155,8 +166,11 @@ static void test_rms(void)
                     for (uint32_t glu : { 0u, (uint32_t)WK_GLU_SILU }) {
                         struct wk_cuda_product p = base(&m, &r, 1, y);
                         if (glu) p.seg[1] = p.seg[0], p.n_seg = 2, p.glu = glu;
-                        const uint32_t most = f->family->norm_rows(&p), expected = !rms_several(f, k) ? 1 : n > 100 ? 4 : 8;
-                        CHECK(most == expected, "%s, %u x %u%s: norm of %u rows in the prologue, expected %u", f->name, n, k, glu ? " and as many" : "", most, expected);
+                        const uint32_t most = f->family->norm_rows(&p), expected = !rms_several(f, k) ? 1
+                                                                                   : n > 100          ? 4
+                                                                                                      : 8;
+                        CHECK(most == expected, "%s, %u x %u%s: norm of %u rows in the prologue, expected %u", f->name,
+                              n, k, glu ? " and as many" : "", most, expected);
                         for (uint32_t rows = 1; rows <= most; rows++) rms_rows(&m, &p, &r, weights, rows, y);
                     }
                 }
@@ -169,7 +183,8 @@ static void test_rms(void)
         }
 }
 
-/* One row of a matrix so high that pairs of warps have tiles to themselves, with a bias: of steps of 64, 128 and 256 values, fewer than there are slots, and cut short; a norm in the prologue. */
+/* One row of a matrix so high that pairs of warps have tiles to themselves, with a bias: of steps of 64, 128 and 256
+ * values, fewer than there are slots, and cut short; a norm in the prologue. */
 static void test_tall(void)
 {
     int processors = 0;
@@ -180,7 +195,8 @@ static void test_tall(void)
     float *dbias = upload(bias, n);
     for (const struct format *f = formats; f < formats + N_FORMATS; f++)
         for (uint32_t k : { 512u, 576u, 896u, 1024u, 1280u }) {
-            if (k % f->block || (k == 1024) != (f->block == 256) || ((k == 512 || k == 1280) && f != formats + 2)) continue;
+            if (k % f->block || (k == 1024) != (f->block == 256) || ((k == 512 || k == 1280) && f != formats + 2))
+                continue;
             struct matrix m = make_matrix(f, n, k, 10);
             struct activations r = make_rows(2, k, 0);
             double *ref = reference(&m, &r);
@@ -226,7 +242,10 @@ static void test_epilogue(void)
                     for (uint32_t i = 0; i < rows; i++)
                         for (uint32_t j = 0; j < n; j++) {
                             const double a = ref[index[i] * n + j] + (double)bias[j];
-                            want[i * n + j] = (glu > 0 ? silu(a) * (up[index[i] * n + j] + (double)bias[j]) : glu ? a : 0.25 * fmax(a, 0)) + (double)res[index[i] * n + j];
+                            want[i * n + j] = (glu > 0 ? silu(a) * (up[index[i] * n + j] + (double)bias[j])
+                                               : glu   ? a
+                                                       : 0.25 * fmax(a, 0)) +
+                                              (double)res[index[i] * n + j];
                         }
                     float *y = device<float>(rows * n), *part = device<float>(rows * ((n + 15) / 16));
                     __half *act = device<__half>(rows * n32);
@@ -258,8 +277,10 @@ static void test_epilogue(void)
                     __half *ha = download(act, rows * n32);
                     for (uint32_t i = 0; i < rows; i++)
                         for (uint32_t j = 0; j < n32; j++) {
-                            const float v = __half2float(ha[i * n32 + j]), expected = __half2float(__float2half_rn(j < n ? h[i * n + j] * 0.25f : 0.0f));
-                            CHECK(v == expected, "%s, n %u, %u rows, glu %d: act %u,%u is %g, expected %g", f->name, n, rows, glu, i, j, (double)v, (double)expected);
+                            const float v = __half2float(ha[i * n32 + j]),
+                                        expected = __half2float(__float2half_rn(j < n ? h[i * n + j] * 0.25f : 0.0f));
+                            CHECK(v == expected, "%s, n %u, %u rows, glu %d: act %u,%u is %g, expected %g", f->name, n,
+                                  rows, glu, i, j, (double)v, (double)expected);
                         }
                     free(want);
                     free(h);
@@ -281,7 +302,8 @@ static void test_epilogue(void)
             }
 }
 
-/* Segments side by side, of one type or several: the bits of each by itself. glu of two types against each other too. */
+/* Segments side by side, of one type or several: the bits of each by itself. glu of two types
+ * against each other too. */
 static void test_segments(void)
 {
     const uint32_t members[5][3] = { { 0, 1, 2 }, { 3, 4, 5 }, { 6, 6, 6 }, { 7, 8, 7 }, { 9, 10, 9 } };
@@ -289,7 +311,8 @@ static void test_segments(void)
         for (uint32_t k : { 512u, 896u, 4096u })
             for (uint32_t rows : { 1u, 4u, 8u, 12u, 24u, 40u }) {
                 if (k % formats[members[family][0]].block) continue;
-                const uint32_t ns[4] = { 250, 16, k > 1000 ? 1000u : 9000u, 31 }; /* 9000: several items a block, of more than one type */
+                const uint32_t ns[4] = { 250, 16, k > 1000 ? 1000u : 9000u,
+                                         31 }; /* 9000: several items a block, of more than one type */
                 struct matrix m[4];
                 struct activations r = make_rows(rows, k, 0);
                 float *y[4], *z[4];
@@ -308,12 +331,15 @@ static void test_segments(void)
                 run(&m[0], &p);
                 for (int i = 0; i < 4; i++) {
                     float *a = download(y[i], rows * ns[i]), *b = download(z[i], rows * ns[i]);
-                    CHECK(a[0] == a[0] && memcmp(a, b, rows * ns[i] * 4) == 0, "family %d, k %u, %u rows: segment %d beside others gives other bits", family, k, rows, i);
+                    CHECK(a[0] == a[0] && memcmp(a, b, rows * ns[i] * 4) == 0,
+                          "family %d, k %u, %u rows: segment %d beside others gives other bits", family, k, rows, i);
                     free(a);
                     free(b);
                 }
-                struct matrix up = make_matrix(formats + members[family][1], ns[2], k); /* of m[2]'s height, of another type */
-                double *g = reference(&m[2], &r), *u = reference(&up, &r), *want = (double *)malloc(rows * ns[2] * sizeof(double));
+                struct matrix up =
+                    make_matrix(formats + members[family][1], ns[2], k); /* of m[2]'s height, of another type */
+                double *g = reference(&m[2], &r), *u = reference(&up, &r),
+                       *want = (double *)malloc(rows * ns[2] * sizeof(double));
                 for (uint32_t i = 0; i < rows * ns[2]; i++) want[i] = silu(g[i]) * u[i];
                 p = base(&m[2], &r, rows, y[2]);
                 p.seg[1] = p.seg[0];
@@ -339,21 +365,30 @@ static void test_segments(void)
             }
 }
 
-/* Matrices high enough to fill a GPU with tiles, which products of many rows take another way; k with which all of the activations fit a block's memory, and longer; such a vocabulary's as
- * outputs that nothing but a bias goes to, and in two segments; a small model's gate and up; the highest that models have, at the most rows: the bits of one row. */
+/* Matrices high enough to fill a GPU with tiles, which products of many rows take another way; k with which all of the
+ * activations fit a block's memory, and longer; such a vocabulary's as outputs that nothing but a bias goes to, and in
+ * two segments; a small model's gate and up; the highest that models have, at the most rows: the bits of one row. */
 static void test_high(void)
 {
     enum { PLAIN, GLU, TWO };
     enum { HEAVY = 22016 }; /* of F16 alone: one block a multiprocessor of one row */
-    const struct { uint32_t n, k, rows, way; } shapes[] = { { 27100, 512, 20, PLAIN }, { 27100, 512, 20, GLU }, { 27100, 512, 40, PLAIN }, { 27100, 512, 40, GLU }, { 27100, 2048, 40, PLAIN }, { 27100, 2048, 40, GLU },
-                                                             { 4850, 512, 20, GLU }, { 4850, 896, 40, GLU }, { 33900, 640, 7, PLAIN }, { 33900, 640, 12, TWO }, { 33900, 896, 27, PLAIN }, { 33900, 640, 27, TWO }, { 33900, 640, 50, TWO }, { 201088, 256, 64, PLAIN }, { 201088, 256, 64, GLU }, { HEAVY, 512, 9, PLAIN } };
+    const struct {
+        uint32_t n, k, rows, way;
+    } shapes[] = { { 27100, 512, 20, PLAIN }, { 27100, 512, 20, GLU },    { 27100, 512, 40, PLAIN },
+                   { 27100, 512, 40, GLU },   { 27100, 2048, 40, PLAIN }, { 27100, 2048, 40, GLU },
+                   { 4850, 512, 20, GLU },    { 4850, 896, 40, GLU },     { 33900, 640, 7, PLAIN },
+                   { 33900, 640, 12, TWO },   { 33900, 896, 27, PLAIN },  { 33900, 640, 27, TWO },
+                   { 33900, 640, 50, TWO },   { 201088, 256, 64, PLAIN }, { 201088, 256, 64, GLU },
+                   { HEAVY, 512, 9, PLAIN } };
     for (const struct format *f : { formats, formats + 3, formats + 6, formats + 11 })
         for (auto &shape : shapes) {
-            const uint32_t n = shape.n, k = shape.k, rows = shape.rows, stride = n + 4, outputs = shape.way == TWO ? 2 : 1;
+            const uint32_t n = shape.n, k = shape.k, rows = shape.rows, stride = n + 4,
+                           outputs = shape.way == TWO ? 2 : 1;
             if (k % f->block || (n == HEAVY) != (f == formats + 11)) continue;
             struct matrix m = make_matrix(f, n, k);
             struct activations r = make_rows(rows, k, 0);
-            float *y = device<float>(outputs * rows * stride), *z = device<float>(outputs * stride), *bias = (float *)malloc(n * 4);
+            float *y = device<float>(outputs * rows * stride), *z = device<float>(outputs * stride),
+                  *bias = (float *)malloc(n * 4);
             for (uint32_t i = 0; i < n; i++) bias[i] = normal();
             float *dbias = upload(bias, n);
             struct wk_cuda_product p = base(&m, &r, rows, y);
@@ -379,7 +414,10 @@ static void test_high(void)
                 run(&m, &one);
                 float *h = download(z, outputs * stride);
                 for (uint32_t i = 0; i < outputs; i++)
-                    CHECK(h[i * stride] == h[i * stride] && memcmp(h + i * stride, all + ((uint64_t)i * rows + row) * stride, n * 4) == 0, "%s %u x %u, way %u, output %u: row %u of %u has other bits than alone", f->name, n, k, shape.way, i, row, rows);
+                    CHECK(h[i * stride] == h[i * stride] &&
+                              memcmp(h + i * stride, all + ((uint64_t)i * rows + row) * stride, n * 4) == 0,
+                          "%s %u x %u, way %u, output %u: row %u of %u has other bits than alone", f->name, n, k,
+                          shape.way, i, row, rows);
                 free(h);
             }
             free(all);
@@ -410,7 +448,8 @@ static void test_experts(void)
         for (uint32_t rows : { 1u, 7u, 60u }) {
             uint32_t ids[60 * 3];
             for (uint32_t &id : ids) id = random32() % experts;
-            uint32_t *dids = upload(ids, rows * 3), *g = items_by_expert(ids, 3, rows, top_k, experts, 0), *dgroups = upload(g, wk_cuda_group_words(experts, rows * top_k));
+            uint32_t *dids = upload(ids, rows * 3), *g = items_by_expert(ids, 3, rows, top_k, experts, 0),
+                     *dgroups = upload(g, wk_cuda_group_words(experts, rows * top_k));
             float *y = device<float>(rows * top_k * n);
             struct activations r = make_rows(rows, k, 0);
             struct wk_cuda_product p = base(&m[0], &r, rows * top_k, y);
@@ -427,7 +466,8 @@ static void test_experts(void)
             for (uint32_t e = 0; e < experts; e++) {
                 double *ref = reference(&m[e], &r, true);
                 for (uint32_t i = 0; i < rows * top_k; i++)
-                    for (uint32_t j = 0; j < n && ids[i / top_k * 3 + i % top_k] == e; j++) want[i * n + j] = ref[i / top_k * n + j] + bias[e * n + j];
+                    for (uint32_t j = 0; j < n && ids[i / top_k * 3 + i % top_k] == e; j++)
+                        want[i * n + j] = ref[i / top_k * n + j] + bias[e * n + j];
                 free(ref);
             }
             const double d = distance(h, want, rows * top_k * n);
@@ -471,18 +511,24 @@ static void chain(const struct format *f, const struct wk_cuda_product *p, const
     OK(cudaStreamDestroy(stream));
 }
 
-/* All rows' items together: the bits of a row by itself, for every spread of items: all of one expert, few or all experts used, more items than columns; F32 and act
- * results, the latter read by a product that knows the groups early; rows without items stay as they were. */
+/* All rows' items together: the bits of a row by itself, for every spread of items: all of one expert, few or all
+ * experts used, more items than columns; F32 and act results, the latter read by a product that knows the groups early;
+ * rows without items stay as they were. */
 static void test_groups(void)
 {
     enum { EXPERTS = 9, K = 3 };
-    struct { uint32_t n, k; } shapes[] = { { 256, 256 }, { 40, 2880 }, { 24, 9216 } };
+    struct {
+        uint32_t n, k;
+    } shapes[] = { { 256, 256 }, { 40, 2880 }, { 24, 9216 } };
     const uint32_t counts[] = { 1, 2, 3, 7, 8, 16, 33, 64, 150 };
     for (const struct format *f = formats; f < formats + N_FORMATS; f++)
         for (auto &shape : shapes) {
-            const uint32_t n = shape.n, n32 = wk_act_k(n), k = f->block == 256 ? (shape.k + 255) / 256 * 256 : shape.k, down_k = f->block == 256 ? 256 : n32;
+            const uint32_t n = shape.n, n32 = wk_act_k(n), k = f->block == 256 ? (shape.k + 255) / 256 * 256 : shape.k,
+                           down_k = f->block == 256 ? 256 : n32;
             const uint64_t tiles = (n + 15) / 16 * f->tile_stride(k), down_tiles = 3 * f->tile_stride(down_k);
-            unsigned char *slabs[2] = { device<unsigned char>(EXPERTS * tiles), device<unsigned char>(EXPERTS * tiles) }, *down = device<unsigned char>(EXPERTS * down_tiles);
+            unsigned char *slabs[2] = { device<unsigned char>(EXPERTS * tiles),
+                                        device<unsigned char>(EXPERTS * tiles) },
+                          *down = device<unsigned char>(EXPERTS * down_tiles);
             for (uint32_t e = 0; e < EXPERTS; e++)
                 for (int j = 0; j < 3; j++) {
                     struct matrix m = j < 2 ? make_matrix(f, n, k) : make_matrix(f, 33, down_k);
@@ -498,11 +544,15 @@ static void test_groups(void)
                 for (uint32_t spread = 0; spread < 3; spread++) {
                     /* All counts by one format of a family; long rows: few of them. */
                     const bool first = f == formats || f->family != f[-1].family;
-                    if ((!first && rows != 3 && rows != 33) || (rows > 64 && k > 256 && (spread != 1 || k > 2880)) || (rows > 8 && k > 256 && spread == 2) || (k > 4096 && (rows != 33 || spread))) continue;
+                    if ((!first && rows != 3 && rows != 33) || (rows > 64 && k > 256 && (spread != 1 || k > 2880)) ||
+                        (rows > 8 && k > 256 && spread == 2) || (k > 4096 && (rows != 33 || spread)))
+                        continue;
                     const uint32_t items = rows * K, stride = K + 2, skip = spread == 1 && rows > 4 ? 2 : 0;
                     uint32_t *ids = (uint32_t *)malloc(rows * stride * 4);
                     for (uint32_t i = 0; i < rows * stride; i++) /* ranks of a row differ, but in the last spread */
-                        ids[i] = spread == 0 ? (i / stride * 5 + i % stride * (1 + i / stride % 2)) % EXPERTS : spread == 1 ? (random32() % 3 + i % stride * 3) % EXPERTS : 4;
+                        ids[i] = spread == 0   ? (i / stride * 5 + i % stride * (1 + i / stride % 2)) % EXPERTS
+                                 : spread == 1 ? (random32() % 3 + i % stride * 3) % EXPERTS
+                                               : 4;
                     uint32_t *dids = upload(ids, rows * stride);
                     struct activations r = make_rows(rows, k, 1);
                     float *y[2], *z[2], *part[2];
@@ -514,7 +564,9 @@ static void test_groups(void)
                         act[how] = device<__half>(items * n32);
                         const uint32_t together = how ? rows : 1;
                         for (uint32_t row = how ? 0 : skip; row < rows; row += together) {
-                            uint32_t *g = items_by_expert(ids + row * stride, stride, together, K, EXPERTS, how ? skip : 0), *dgroups = upload(g, wk_cuda_group_words(EXPERTS, together * K));
+                            uint32_t *g = items_by_expert(ids + row * stride, stride, together, K, EXPERTS,
+                                                          how ? skip : 0),
+                                     *dgroups = upload(g, wk_cuda_group_words(EXPERTS, together * K));
                             const uint64_t item = (uint64_t)row * K;
                             struct matrix m = { f, n, k, NULL, NULL, slabs[0] };
                             struct wk_cuda_product p = base(&m, &r, together * K, y[how] + item * n);
@@ -555,23 +607,33 @@ static void test_groups(void)
                     }
                     const uint32_t from = skip * K;
                     float *a = download(y[0], items * n), *b = download(y[1], items * n);
-                    CHECK(a[from * n] == a[from * n] && memcmp(a + from * n, b + from * n, (items - from) * n * 4) == 0, "%s %u x %u, %u rows, spread %u: other bits than a row by itself", f->name, n, k, rows, spread);
-                    for (uint32_t i = 0; i < from * n; i++) CHECK(b[i] != b[i], "%s %u x %u, %u rows: an item that is in no group was computed", f->name, n, k, rows);
+                    CHECK(a[from * n] == a[from * n] && memcmp(a + from * n, b + from * n, (items - from) * n * 4) == 0,
+                          "%s %u x %u, %u rows, spread %u: other bits than a row by itself", f->name, n, k, rows,
+                          spread);
+                    for (uint32_t i = 0; i < from * n; i++)
+                        CHECK(b[i] != b[i], "%s %u x %u, %u rows: an item that is in no group was computed", f->name, n,
+                              k, rows);
                     free(a);
                     free(b);
                     const uint32_t n16 = (n + 15) / 16;
                     a = download(part[0], items * n16), b = download(part[1], items * n16);
-                    CHECK(memcmp(a + from * n16, b + from * n16, (items - from) * n16 * 4) == 0, "%s %u x %u, %u rows, spread %u: other partials than a row by itself", f->name, n, k, rows, spread);
+                    CHECK(memcmp(a + from * n16, b + from * n16, (items - from) * n16 * 4) == 0,
+                          "%s %u x %u, %u rows, spread %u: other partials than a row by itself", f->name, n, k, rows,
+                          spread);
                     free(a);
                     free(b);
                     __half *h = download(act[0], items * n32), *o = download(act[1], items * n32);
                     CHECK(memcmp(h + from * n32, o + from * n32, (items - from) * n32 * 2) == 0,
-                          "%s %u x %u, %u rows, spread %u: another gated act than a row by itself", f->name, n, k, rows, spread);
+                          "%s %u x %u, %u rows, spread %u: another gated act than a row by itself", f->name, n, k, rows,
+                          spread);
                     free(h);
                     free(o);
                     if (down_k == n32) {
                         a = download(z[0], items * 33), b = download(z[1], items * 33);
-                        CHECK(a[from * 33] == a[from * 33] && memcmp(a + from * 33, b + from * 33, (items - from) * 33 * 4) == 0, "%s, %u rows, spread %u: the second product gives other bits than a row by itself", f->name, rows, spread);
+                        CHECK(a[from * 33] == a[from * 33] &&
+                                  memcmp(a + from * 33, b + from * 33, (items - from) * 33 * 4) == 0,
+                              "%s, %u rows, spread %u: the second product gives other bits than a row by itself",
+                              f->name, rows, spread);
                         free(a);
                         free(b);
                     }
@@ -632,7 +694,8 @@ static void test_dependent(void)
                 }
             }
             float *a = download(y[0], rows * k), *b = download(y[1], rows * k);
-            CHECK(a[0] == a[0] && memcmp(a, b, rows * k * 4) == 0, "%s, %u rows: dependent launches give other bits", f->name, rows);
+            CHECK(a[0] == a[0] && memcmp(a, b, rows * k * 4) == 0, "%s, %u rows: dependent launches give other bits",
+                  f->name, rows);
             free(a);
             free(b);
             for (int i = 0; i < 2; i++) {
@@ -651,26 +714,59 @@ static void test_refusals(void)
     struct matrix m = make_matrix(formats, 32, 64);
     struct activations r = make_rows(4, 64, 0);
     float *y = device<float>(4 * 32);
-    struct { const char *names; void (*spoil)(struct wk_cuda_product *); } cases[] = {
-        { "rows", [](struct wk_cuda_product *p) { p->rows = WK_CUDA_ROWS + 1; } },         { "rows", [](struct wk_cuda_product *p) { p->rows = 0; } },
-        { "k", [](struct wk_cuda_product *p) { p->k = 33; } },               { "k", [](struct wk_cuda_product *p) { p->k = 0; } },
-        { "kind", [](struct wk_cuda_product *p) { p->input.kind = 4; } },    { "aux", [](struct wk_cuda_product *p) { p->input.kind = WK_CUDA_IN_RMS; p->rows = 1; } },
-        { "glu", [](struct wk_cuda_product *p) { p->glu = WK_GLU_SILU; } },  { "map", [](struct wk_cuda_product *p) { p->map[1].fn = WK_MAP_END; } },
-        { "seg 0", [](struct wk_cuda_product *p) { p->seg[0].n = 0; } },     { "y_stride", [](struct wk_cuda_product *p) { p->seg[0].out.y_stride = 31; } },
+    struct {
+        const char *names;
+        void (*spoil)(struct wk_cuda_product *);
+    } cases[] = {
+        { "rows", [](struct wk_cuda_product *p) { p->rows = WK_CUDA_ROWS + 1; } },
+        { "rows", [](struct wk_cuda_product *p) { p->rows = 0; } },
+        { "k", [](struct wk_cuda_product *p) { p->k = 33; } },
+        { "k", [](struct wk_cuda_product *p) { p->k = 0; } },
+        { "kind", [](struct wk_cuda_product *p) { p->input.kind = 4; } },
+        { "aux",
+          [](struct wk_cuda_product *p) {
+              p->input.kind = WK_CUDA_IN_RMS;
+              p->rows = 1;
+          } },
+        { "glu", [](struct wk_cuda_product *p) { p->glu = WK_GLU_SILU; } },
+        { "map", [](struct wk_cuda_product *p) { p->map[1].fn = WK_MAP_END; } },
+        { "seg 0", [](struct wk_cuda_product *p) { p->seg[0].n = 0; } },
+        { "y_stride", [](struct wk_cuda_product *p) { p->seg[0].out.y_stride = 31; } },
         { "out", [](struct wk_cuda_product *p) { p->seg[0].out.y = NULL; } },
-        { "residual", [](struct wk_cuda_product *p) { p->residual = (const float *)p->input.x; p->seg[1] = p->seg[0]; p->n_seg = 2; } },
+        { "residual",
+          [](struct wk_cuda_product *p) {
+              p->residual = (const float *)p->input.x;
+              p->seg[1] = p->seg[0];
+              p->n_seg = 2;
+          } },
         { "expert", [](struct wk_cuda_product *p) { p->expert = (const uint32_t *)p->input.x; } },
         { "groups", [](struct wk_cuda_product *p) { p->groups = (const uint32_t *)p->input.x; } },
         { "flags", [](struct wk_cuda_product *p) { p->flags = WK_CUDA_GROUPS_KNOWN; } },
-        { "kind", [](struct wk_cuda_product *p) { p->input.kind = WK_CUDA_IN_RMS; p->input.aux = (const float *)p->input.x; p->rows = WK_CUDA_FEW_NORM + 1; } },
-        { "row_index", [](struct wk_cuda_product *p) { p->input.kind = WK_CUDA_IN_RMS; p->input.aux = (const float *)p->input.x; p->input.row_index = (const uint32_t *)p->input.x; } },
-        { "x_stride", [](struct wk_cuda_product *p) { p->input.kind = WK_CUDA_IN_RMS; p->input.aux = (const float *)p->input.x; p->input.x_stride = 66; } },
+        { "kind",
+          [](struct wk_cuda_product *p) {
+              p->input.kind = WK_CUDA_IN_RMS;
+              p->input.aux = (const float *)p->input.x;
+              p->rows = WK_CUDA_FEW_NORM + 1;
+          } },
+        { "row_index",
+          [](struct wk_cuda_product *p) {
+              p->input.kind = WK_CUDA_IN_RMS;
+              p->input.aux = (const float *)p->input.x;
+              p->input.row_index = (const uint32_t *)p->input.x;
+          } },
+        { "x_stride",
+          [](struct wk_cuda_product *p) {
+              p->input.kind = WK_CUDA_IN_RMS;
+              p->input.aux = (const float *)p->input.x;
+              p->input.x_stride = 66;
+          } },
     };
     for (auto &c : cases) {
         struct wk_cuda_product p = base(&m, &r, 4, y);
         c.spoil(&p);
         text[0] = 0;
-        CHECK(m.f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, c.names), "'%s' was not refused: '%s'", c.names, text);
+        CHECK(m.f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, c.names), "'%s' was not refused: '%s'",
+              c.names, text);
     }
     for (const struct format *f = formats; f < formats + N_FORMATS; f++) { /* what is asked for has to be there */
         if (256 % f->block) continue;
@@ -678,11 +774,14 @@ static void test_refusals(void)
         struct activations x = make_rows(4, 256, 0);
         struct wk_cuda_product p = base(&q, &x, 4, y);
         const uint64_t bytes = f->family->workspace(256, 4);
-        CHECK((bytes != 0) == f->whole && f->family->workspace(256, 1) == 0 && f->family->workspace(256, 5) >= bytes, "%s asks for a workspace of %llu bytes", f->name, (unsigned long long)bytes);
+        CHECK((bytes != 0) == f->whole && f->family->workspace(256, 1) == 0 && f->family->workspace(256, 5) >= bytes,
+              "%s asks for a workspace of %llu bytes", f->name, (unsigned long long)bytes);
         for (void *w : { (void *)NULL, (void *)((unsigned char *)p.workspace + 16) }) {
             p.workspace = w;
             text[0] = 0;
-            if (bytes) CHECK(f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, "workspace"), "%s: a workspace at %p was not refused: '%s'", f->name, w, text);
+            if (bytes)
+                CHECK(f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, "workspace"),
+                      "%s: a workspace at %p was not refused: '%s'", f->name, w, text);
         }
         free_rows(&x);
         free_matrix(&q);
@@ -692,10 +791,13 @@ static void test_refusals(void)
     free_matrix(&m);
 }
 
-/* The same product many times: the same bits. Kernels of 17 rows and more multiply while they load: where one is in the other's way it is now and then. */
+/* The same product many times: the same bits. Kernels of 17 rows and more multiply while they load: where one is in the
+ * other's way it is now and then. */
 static void test_again(void)
 {
-    const struct { uint32_t n, k; } shapes[] = { { 896, 896 }, { 896, 4096 }, { 896, 4864 }, { 4608, 4096 }, { 33900, 640 } };
+    const struct {
+        uint32_t n, k;
+    } shapes[] = { { 896, 896 }, { 896, 4096 }, { 896, 4864 }, { 4608, 4096 }, { 33900, 640 } };
     for (const struct format *f = formats; f < formats + N_FORMATS; f++)
         for (auto &shape : shapes) {
             const uint32_t n = shape.n, k = shape.k, most = 64;
@@ -703,18 +805,23 @@ static void test_again(void)
             struct matrix m = make_matrix(f, n, k);
             struct activations r = make_rows(most, k, 0);
             float *y = device<float>(most * n);
-            for (uint32_t rows : { 1u, 8u, 20u, 40u, most }) { /* of 288 tiles and a k of 4096: product_wide; of 2,119 tiles: product_heads; of 56: product_slots and others */
+            for (uint32_t rows :
+                 { 1u, 8u, 20u, 40u, most }) { /* of 288 tiles and a k of 4096: product_wide; of 2,119 tiles:
+                                                  product_heads; of 56: product_slots and others */
                 const struct wk_cuda_product p = base(&m, &r, rows, y);
                 float *first = NULL;
                 uint32_t bad = 0;
                 for (int i = 0; i < 60; i++) {
                     run(&m, &p);
                     float *h = download(y, rows * n);
-                    if (first) bad += memcmp(first, h, rows * n * 4) != 0;
-                    else first = h;
+                    if (first)
+                        bad += memcmp(first, h, rows * n * 4) != 0;
+                    else
+                        first = h;
                     if (first != h) free(h);
                 }
-                CHECK(bad == 0, "%s %u x %u, %u rows: of 59 times %u give other bits than the first", f->name, n, k, rows, bad);
+                CHECK(bad == 0, "%s %u x %u, %u rows: of 59 times %u give other bits than the first", f->name, n, k,
+                      rows, bad);
                 free(first);
             }
             OK(cudaFree(y));

@@ -1,22 +1,33 @@
-/* test_tiles.cu: the CUDA modules as the host loads them, every type that they serve: tiles there and back, rows, expansion, against the CPU side of the same
- * plugin; products of any of them against a sum in F64. Arguments: types to test, by name; none: all. */
+/* test_tiles.cu: the CUDA modules as the host loads them, every type that they serve: tiles there and back, rows,
+ * expansion, against the CPU side of the same plugin; products of any of them against a sum in F64. Arguments: types to
+ * test, by name; none: all. */
 extern "C" {
 #include "plugin/plugin.h" /* before cmocka.h, which makes `fail` a macro */
 }
 
 #include "device/cuda/test_device.cuh"
 
-enum { BITS, VALUES, WIDE }; /* arbitrary bits; encoded Gaussian-like values; the same times powers of two from 2^-40 to 2^39, by runs of 32 (plain types) */
+enum {
+    BITS,
+    VALUES,
+    WIDE
+}; /* arbitrary bits; encoded Gaussian-like values; the same times powers of two from 2^-40 to 2^39, by runs of 32
+      (plain types) */
 
 static struct plugin_registry *registry;
 static char **names;
 static int n_names;
 
-struct pair { const struct wk_type_cpu *cpu; const struct wk_type_cuda *cuda; const struct wk_quant_cuda *module; };
+struct pair {
+    const struct wk_type_cpu *cpu;
+    const struct wk_type_cuda *cuda;
+    const struct wk_quant_cuda *module;
+};
 
 enum { TYPES_SERVED = 14 };
 
-/* Calls fn for every type that is served on CUDA, and fails if there are fewer than there should be, or one of those that were named is not. */
+/* Calls fn for every type that is served on CUDA, and fails if there are fewer than there should be, or one of those
+ * that were named is not. */
 static void each_type(void (*fn)(const struct pair *))
 {
     uint32_t done = 0;
@@ -40,7 +51,10 @@ static void each_type(void (*fn)(const struct pair *))
     assert_in_range(done, n_names ? n_names : TYPES_SERVED, 1000);
 }
 
-static uint64_t bytes_of_row(const struct wk_type_cpu *t, uint32_t k) { return (uint64_t)(k / t->block) * t->block_bytes; }
+static uint64_t bytes_of_row(const struct wk_type_cpu *t, uint32_t k)
+{
+    return (uint64_t)(k / t->block) * t->block_bytes;
+}
 
 static void fill_rows(const struct wk_type_cpu *t, uint8_t *rows, uint32_t n, uint32_t k, int kind)
 {
@@ -50,7 +64,8 @@ static void fill_rows(const struct wk_type_cpu *t, uint8_t *rows, uint32_t n, ui
         return;
     }
     float *x = (float *)malloc(k * sizeof(float));
-    const uint32_t different = n < 7 ? n : 7; /* encoders take their time; no two rows that share a lane or a word are alike */
+    const uint32_t different =
+        n < 7 ? n : 7; /* encoders take their time; no two rows that share a lane or a word are alike */
     for (uint32_t r = different; r-- > 0;) {
         for (uint32_t i = 0; i < k; i++) x[i] = noise(1.0f) + noise(1.0f) + 0.05f;
         for (uint32_t i = 0; kind == WIDE && i < k; i++) x[i] = ldexpf(x[i], (int)((i / 32 * 37 + r * 11) % 80) - 40);
@@ -60,7 +75,12 @@ static void fill_rows(const struct wk_type_cpu *t, uint8_t *rows, uint32_t n, ui
     free(x);
 }
 
-struct matrix { const struct pair *p; uint32_t n, k, n_tiles; array<uint8_t> rows; array<uint8_t> tiles; };
+struct matrix {
+    const struct pair *p;
+    uint32_t n, k, n_tiles;
+    array<uint8_t> rows;
+    array<uint8_t> tiles;
+};
 
 static struct wk_cuda_tiles tiles_call(const struct matrix *m, void *rows)
 {
@@ -94,7 +114,10 @@ static bool same(float a, float b)
     if (memcmp(&a, &b, 4) == 0 || a == b) return true;
     return !isfinite(a) && !isfinite(b);
 }
-static bool same_half(uint16_t got, float want) { return same(half_value(got), half_value(half_bits(want))) || (!isfinite(want) && (got & 0x7c00u) == 0x7c00u); }
+static bool same_half(uint16_t got, float want)
+{
+    return same(half_value(got), half_value(half_bits(want))) || (!isfinite(want) && (got & 0x7c00u) == 0x7c00u);
+}
 
 static void check_there_and_back(struct matrix *m)
 {
@@ -105,12 +128,17 @@ static void check_there_and_back(struct matrix *m)
     receive(&m->tiles);
     for (size_t i = 0; i < back.n; i++)
         if (back.host[i] != m->rows.host[i])
-            fail_msg("%s, %u x %u: byte %zu of row %zu is %02x, was %02x", m->p->cpu->name, m->n, m->k, i % (back.n / m->n), i / (back.n / m->n), back.host[i], m->rows.host[i]);
+            fail_msg("%s, %u x %u: byte %zu of row %zu is %02x, was %02x", m->p->cpu->name, m->n, m->k,
+                     i % (back.n / m->n), i / (back.n / m->n), back.host[i], m->rows.host[i]);
     drop(&back);
 }
 
 /* One call of gather: rows [0, rows) at once, scaled, added to what lies there or not, with partials or not. */
-struct gather_case { uint32_t rows; bool dependent, add, part; float scale; };
+struct gather_case {
+    uint32_t rows;
+    bool dependent, add, part;
+    float scale;
+};
 
 static void gather_one(const struct matrix *m, const struct gather_case *c)
 {
@@ -127,7 +155,17 @@ static void gather_one(const struct matrix *m, const struct gather_case *c)
         for (uint32_t i = 0; i < c->rows; i++) memcpy(y.host + (size_t)i * stride, old, m->k * sizeof *old);
         send(&y);
     }
-    const struct wk_cuda_gather g = { sizeof g, c->dependent ? (uint32_t)WK_CUDA_DEPENDENT : 0u, m->k, c->rows, m->tiles.device, index.device, y.device, stride, c->scale, c->add, c->part ? part.device : NULL };
+    const struct wk_cuda_gather g = { sizeof g,
+                                      c->dependent ? (uint32_t)WK_CUDA_DEPENDENT : 0u,
+                                      m->k,
+                                      c->rows,
+                                      m->tiles.device,
+                                      index.device,
+                                      y.device,
+                                      stride,
+                                      c->scale,
+                                      c->add,
+                                      c->part ? part.device : NULL };
     LAUNCH(m->p->cuda->gather(&g, NULL, &error_text));
     receive(&y);
     receive(&part);
@@ -136,7 +174,9 @@ static void gather_one(const struct matrix *m, const struct gather_case *c)
         m->p->cpu->dequantize(want, m->rows.host + index.host[i] * bytes_of_row(m->p->cpu, m->k), m->k);
         for (uint32_t j = 0; j < m->k; j++) {
             const float scaled = want[j] * c->scale, expected = c->add ? old[j] + scaled : scaled;
-            if (!same(row[j], expected)) fail_msg("%s, %u x %u: value %u of row %u is %.9g, not %.9g", m->p->cpu->name, m->n, m->k, j, index.host[i], (double)row[j], (double)expected);
+            if (!same(row[j], expected))
+                fail_msg("%s, %u x %u: value %u of row %u is %.9g, not %.9g", m->p->cpu->name, m->n, m->k, j,
+                         index.host[i], (double)row[j], (double)expected);
         }
         for (uint32_t j = m->k; j < stride; j++)
             if (!isnan(row[j])) fail_msg("%s, %u x %u: written past the row: value %u", m->p->cpu->name, m->n, m->k, j);
@@ -146,10 +186,12 @@ static void gather_one(const struct matrix *m, const struct gather_case *c)
             for (uint32_t d = 1; d < 16; d *= 2)
                 for (uint32_t q = 0; q < 16; q += 2 * d) s[q] += s[q + d];
             if (c->part ? !same(part.host[(size_t)i * n16 + j], s[0]) : !isnan(part.host[(size_t)i * n16 + j]))
-                fail_msg("%s, %u x %u: partial %u of row %u is %.9g, not %.9g", m->p->cpu->name, m->n, m->k, j, index.host[i], (double)part.host[(size_t)i * n16 + j], (double)s[0]);
+                fail_msg("%s, %u x %u: partial %u of row %u is %.9g, not %.9g", m->p->cpu->name, m->n, m->k, j,
+                         index.host[i], (double)part.host[(size_t)i * n16 + j], (double)s[0]);
         }
     }
-    if (!isnan(part.host[(size_t)c->rows * n16])) fail_msg("%s, %u x %u: written past the partials", m->p->cpu->name, m->n, m->k);
+    if (!isnan(part.host[(size_t)c->rows * n16]))
+        fail_msg("%s, %u x %u: written past the partials", m->p->cpu->name, m->n, m->k);
     free(old);
     free(want);
     drop(&index);
@@ -161,7 +203,11 @@ static void gather_one(const struct matrix *m, const struct gather_case *c)
 static void check_gather(const struct matrix *m)
 {
     const uint32_t rows = m->n < 5 ? 5 : m->n < WK_CUDA_FEW ? m->n : (uint32_t)WK_CUDA_FEW;
-    const struct gather_case cases[] = { { rows, false, false, false, 1.0f }, { rows, true, false, true, 1.0f }, { 1, true, true, true, 0.75f }, { WK_CUDA_FEW + 3, false, true, true, 1.5f }, { WK_CUDA_FEW + 3, true, false, false, 1.0f } };
+    const struct gather_case cases[] = { { rows, false, false, false, 1.0f },
+                                         { rows, true, false, true, 1.0f },
+                                         { 1, true, true, true, 0.75f },
+                                         { WK_CUDA_FEW + 3, false, true, true, 1.5f },
+                                         { WK_CUDA_FEW + 3, true, false, false, 1.0f } };
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) gather_one(m, &cases[i]);
 }
 
@@ -177,9 +223,12 @@ static void check_expand(const struct matrix *m)
         const uint16_t *got = y.host + (size_t)r * stride;
         m->p->cpu->dequantize(want, m->rows.host + r * bytes_of_row(m->p->cpu, m->k), m->k);
         for (uint32_t j = 0; j < m->k; j++)
-            if (!same_half(got[j], want[j])) fail_msg("%s, %u x %u: half %u of row %u is %.9g, not that of %.9g", m->p->cpu->name, m->n, m->k, j, r, (double)half_value(got[j]), (double)want[j]);
+            if (!same_half(got[j], want[j]))
+                fail_msg("%s, %u x %u: half %u of row %u is %.9g, not that of %.9g", m->p->cpu->name, m->n, m->k, j, r,
+                         (double)half_value(got[j]), (double)want[j]);
         for (uint32_t j = m->k; j < stride; j++)
-            if (got[j] != (j < whole ? 0 : 0xffff)) fail_msg("%s, %u x %u: past the row, half %u: %04x", m->p->cpu->name, m->n, m->k, j, got[j]);
+            if (got[j] != (j < whole ? 0 : 0xffff))
+                fail_msg("%s, %u x %u: past the row, half %u: %04x", m->p->cpu->name, m->n, m->k, j, got[j]);
     }
     free(want);
     drop(&y);
@@ -187,15 +236,18 @@ static void check_expand(const struct matrix *m)
 
 static void check_type(const struct pair *p)
 {
-    static const uint32_t rows[] = { 1, 7, 16, 17, 33, 100 }, lengths[] = { 1, 2, 3, 4, 7, 8, 11, 15, 27, 43 }, single[] = { 1, 5, 31, 32, 33, 64, 100, 896, 1001, 2880 };
+    static const uint32_t rows[] = { 1, 7, 16, 17, 33, 100 }, lengths[] = { 1, 2, 3, 4, 7, 8, 11, 15, 27, 43 },
+                          single[] = { 1, 5, 31, 32, 33, 64, 100, 896, 1001, 2880 };
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         const uint32_t k = p->cpu->block == 1 ? single[i] : lengths[i] * p->cpu->block;
         for (int kind = BITS; kind <= VALUES; kind++) {
             struct matrix m = make_matrix(p, rows[(i + (uint32_t)kind) % 6], k, kind);
             check_there_and_back(&m);
             check_gather(&m);
-            if (p->cuda->expand) check_expand(&m);
-            else assert_int_equal(p->cpu->ggml_type, 0);
+            if (p->cuda->expand)
+                check_expand(&m);
+            else
+                assert_int_equal(p->cpu->ggml_type, 0);
             drop_matrix(&m);
         }
     }
@@ -217,7 +269,8 @@ static void check_padding(const struct pair *p)
     LAUNCH(p->cuda->expand(&e, NULL, &error_text));
     receive(&y);
     for (uint32_t i = 18 * stride; i < 32 * stride; i++)
-        if (y.host[i] & 0x7fffu) fail_msg("%s: half %u of padding row %u is %04x", p->cpu->name, i % stride, i / stride, y.host[i]);
+        if (y.host[i] & 0x7fffu)
+            fail_msg("%s: half %u of padding row %u is %04x", p->cpu->name, i % stride, i / stride, y.host[i]);
     drop(&y);
     drop_matrix(&m);
 }
@@ -250,7 +303,7 @@ static void test_alone(void **state)
     each_type(check_alone);
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 static array<uint16_t> make_act(uint32_t rows, uint32_t k)
 {
@@ -262,8 +315,8 @@ static array<uint16_t> make_act(uint32_t rows, uint32_t k)
     return a;
 }
 
-/* Relative to the sum of |w x|: products of plain types are exact, their sums in F32; a block's weights are multiplied as f16, with a scale and a minimum rounded before (test_product looks
- * at each of them). */
+/* Relative to the sum of |w x|: products of plain types are exact, their sums in F32; a block's weights are multiplied
+ * as f16, with a scale and a minimum rounded before (test_product looks at each of them). */
 static double tolerance(const struct wk_type_cpu *t) { return t->block == 1 ? 2e-6 : 1e-3; }
 
 static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint32_t rows, int kind)
@@ -274,7 +327,8 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
     float *w = (float *)malloc(k * sizeof(float)), *x = (float *)malloc((size_t)rows * k * sizeof(float));
     for (uint32_t i = 0; i < rows * k; i++) x[i] = half_value(a.host[(size_t)(i / k) * wk_act_k(k) + i % k]);
     struct wk_cuda_product c = {};
-    array<uint8_t> workspace = make<uint8_t>(p->module->workspace ? (size_t)p->module->workspace(p->cpu->ggml_type, k, rows) + 1 : 1);
+    array<uint8_t> workspace =
+        make<uint8_t>(p->module->workspace ? (size_t)p->module->workspace(p->cpu->ggml_type, k, rows) + 1 : 1);
     c.struct_size = sizeof c;
     c.rows = rows;
     c.k = k;
@@ -302,7 +356,8 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
             if (!(off <= worst)) worst = off;
         }
     }
-    if (!(worst <= tolerance(p->cpu))) fail_msg("%s, %u x %u, %u rows: off by %g of the sum of magnitudes", p->cpu->name, n, k, rows, worst);
+    if (!(worst <= tolerance(p->cpu)))
+        fail_msg("%s, %u x %u, %u rows: off by %g of the sum of magnitudes", p->cpu->name, n, k, rows, worst);
     free(w);
     free(x);
     drop(&a);
@@ -313,11 +368,14 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
 
 static void check_product(const struct pair *p)
 {
-    static const struct { uint32_t n, blocks, rows; } shapes[] = { { 17, 1, 1 }, { 40, 3, 1 }, { 33, 9, 3 }, { 100, 16, 8 }, { 48, 5, 33 }, { 257, 11, 64 } };
+    static const struct {
+        uint32_t n, blocks, rows;
+    } shapes[] = { { 17, 1, 1 }, { 40, 3, 1 }, { 33, 9, 3 }, { 100, 16, 8 }, { 48, 5, 33 }, { 257, 11, 64 } };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const uint32_t k = shapes[i].blocks * (p->cpu->block == 1 ? 77 : p->cpu->block);
         check_product_of(p, shapes[i].n, k, shapes[i].rows, VALUES);
-        if (p->cpu->ggml_type == 0 || p->cpu->ggml_type == 30) check_product_of(p, shapes[i].n, k, shapes[i].rows, WIDE);
+        if (p->cpu->ggml_type == 0 || p->cpu->ggml_type == 30)
+            check_product_of(p, shapes[i].n, k, shapes[i].rows, WIDE);
     }
 }
 static void test_products(void **state)
@@ -328,7 +386,8 @@ static void test_products(void **state)
 
 static void check_serves(const struct pair *p)
 {
-    const uint32_t same_types[] = { p->cpu->ggml_type, p->cpu->ggml_type, p->cpu->ggml_type }, other[] = { p->cpu->ggml_type, 9999 };
+    const uint32_t same_types[] = { p->cpu->ggml_type, p->cpu->ggml_type, p->cpu->ggml_type },
+                   other[] = { p->cpu->ggml_type, 9999 };
     assert_int_equal(p->module->serves(same_types, 1), 1);
     assert_int_equal(p->module->serves(same_types, 3), 1);
     assert_int_equal(p->module->serves(other, 2), 0);
@@ -339,7 +398,7 @@ static void test_serves(void **state)
     each_type(check_serves);
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------------------------ */
 
 static void assert_refused(wk_status status, const char *words)
 {
@@ -390,8 +449,9 @@ int main(int argc, char **argv)
     }
     names = argv + 1;
     n_names = argc - 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_types), cmocka_unit_test(test_padding), cmocka_unit_test(test_alone), cmocka_unit_test(test_products),
-        cmocka_unit_test(test_serves), cmocka_unit_test(test_refusals) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_types),  cmocka_unit_test(test_padding),
+                                        cmocka_unit_test(test_alone),  cmocka_unit_test(test_products),
+                                        cmocka_unit_test(test_serves), cmocka_unit_test(test_refusals) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_registry_close(registry);
     return failed;

@@ -2,8 +2,8 @@
  *
  * Versions, status codes, the caller's error buffer, the export macro and the ELF note that the host reads
  * before it maps a plugin. Rules for everything that crosses the boundary: fixed-width integers, pointers and
- * floats only; no implicit padding; every struct begins with its size in bytes, is a multiple of 8 bytes and grows only at
- * its end; zero in a field means "as before".
+ * floats only; no implicit padding; every struct begins with its size in bytes, is a multiple of 8 bytes and grows only
+ * at its end; zero in a field means "as before".
  *
  * ABI 0.x: host and plugin must have been built with byte-identical headers (WK_HEADER_HASH, made by the build). */
 #ifndef WORKER_ABI_H
@@ -63,7 +63,8 @@ static inline wk_status wk_fail(const struct wk_err *err, wk_status status, cons
     return status;
 }
 
-/* Does the struct that the other side gave reach as far as `field`? p: pointer to a struct that begins with struct_size. */
+/* Does the struct that the other side gave reach as far as `field`? p: pointer to a struct that begins with
+ * struct_size. */
 #define WK_HAS(p, type, field) ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
 
 #if defined(__GNUC__)
@@ -73,23 +74,28 @@ static inline wk_status wk_fail(const struct wk_err *err, wk_status status, cons
 #endif
 
 /* ---- the ELF note ------------------------------------------------------------------------------------------------
- * Section .note.worker.plugin, name "worker", type WK_NOTE_TYPE. It is also a PT_NOTE segment, so it survives strip; the host
- * reads it with plain file reads and refuses a plugin before any of its code has run. */
+ * Section .note.worker.plugin, name "worker", type WK_NOTE_TYPE. It is also a PT_NOTE segment, so it survives strip;
+ * the host reads it with plain file reads and refuses a plugin before any of its code has run. */
 #define WK_NOTE_TYPE 0x574b0001u
 #define WK_NOTE_NAME "worker"
 
 /* No bit turns one into another. */
-enum { WK_KIND_ARCH = 1, WK_KIND_QUANT = 2, WK_KIND_QUANT_CUDA = 4 /* a quantization plugin's kernels: worker/plugin_cuda.h */ };
+enum {
+    WK_KIND_ARCH = 1,
+    WK_KIND_QUANT = 2,
+    WK_KIND_QUANT_CUDA = 4 /* a quantization plugin's kernels: worker/plugin_cuda.h */
+};
 
 struct wk_note_desc {
-    uint32_t desc_size;  /* sizeof(struct wk_note_desc) */
-    uint16_t kind;       /* WK_KIND_* */
+    uint32_t desc_size; /* sizeof(struct wk_note_desc) */
+    uint16_t kind;      /* WK_KIND_* */
     uint16_t abi_major;
     uint16_t abi_minor_min, abi_minor_built;
-    uint32_t flags;      /* 0 */
-    uint32_t header_hash[2]; /* low, high half of WK_HEADER_HASH: 32-bit, since a descriptor is aligned to 4 bytes only */
-    char id[64];         /* "org.worker.llama": reverse domain, [a-z0-9.-], terminated */
-    char claims[168];    /* "arch:llama,qwen2" or "ggml:0,1,30" (both QUANT kinds), terminated */
+    uint32_t flags; /* 0 */
+    uint32_t
+        header_hash[2]; /* low, high half of WK_HEADER_HASH: 32-bit, since a descriptor is aligned to 4 bytes only */
+    char id[64];        /* "org.worker.llama": reverse domain, [a-z0-9.-], terminated */
+    char claims[168];   /* "arch:llama,qwen2" or "ggml:0,1,30" (both QUANT kinds), terminated */
 };
 WK_STATIC_ASSERT(sizeof(struct wk_note_desc) == 256, "the note's layout is fixed");
 

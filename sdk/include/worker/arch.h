@@ -1,16 +1,18 @@
-/* worker/arch.h: what an architecture plugin is: a table of metadata keys, and a function that records the forward pass.
+/* worker/arch.h: what an architecture plugin is: a table of metadata keys, and a function that records the forward
+ * pass.
  *
- * record() runs once, when a model is opened, before any weight is read. It states the pass as operations on values and named
- * tensors, through the inlines below, and reads like the model's paper. A tensor is declared by being used: recording is at once the
- * validation of the file, the memory plan and the capability list. No code of an architecture plugin runs after a model is open
- * (WK_OP_CUSTOM's own functions apart).
+ * record() runs once, when a model is opened, before any weight is read. It states the pass as operations on values and
+ * named tensors, through the inlines below, and reads like the model's paper. A tensor is declared by being used:
+ * recording is at once the validation of the file, the memory plan and the capability list. No code of an architecture
+ * plugin runs after a model is open (WK_OP_CUSTOM's own functions apart).
  *
- * A value is one row of real numbers for every token of a step: slots x width (slots is 1 except between route and combine).
- * It has no type, no strides, no batch axis and is never modified. Errors are sticky: a failed call returns the value 0, an
- * operation on value 0 returns 0 in silence, and the host refuses the model afterwards with the first 16 messages. So record()
- * checks nothing and frees nothing.
+ * A value is one row of real numbers for every token of a step: slots x width (slots is 1 except between route and
+ * combine). It has no type, no strides, no batch axis and is never modified. Errors are sticky: a failed call returns
+ * the value 0, an operation on value 0 returns 0 in silence, and the host refuses the model afterwards with the first
+ * 16 messages. So record() checks nothing and frees nothing.
  *
- * Growth: a zero field means "as before"; a longer operation is taken iff the part that the host does not know is zero. */
+ * Growth: a zero field means "as before"; a longer operation is taken iff the part that the host does
+ * not know is zero. */
 #ifndef WORKER_ARCH_H
 #define WORKER_ARCH_H
 
@@ -22,23 +24,47 @@
 extern "C" {
 #endif
 
-/* ---- values, tensors, operations ---------------------------------------------------------------------------------- */
+/* ---- values, tensors, operations ----------------------------------------------------------------------- */
 
 typedef struct {
     uint32_t id; /* 0: failed already */
 } wk_val;
 
 enum {
-    WK_OP_EMBED = 1, WK_OP_LINEAR, WK_OP_NORM, WK_OP_ROPE, WK_OP_ATTENTION, WK_OP_MAP, WK_OP_GLU, WK_OP_ADD,
-    WK_OP_MUL, WK_OP_COLS, WK_OP_ROUTE, WK_OP_EXPERT, WK_OP_COMBINE, WK_OP_POOL, WK_OP_OUTPUT, WK_OP_CUSTOM,
+    WK_OP_EMBED = 1,
+    WK_OP_LINEAR,
+    WK_OP_NORM,
+    WK_OP_ROPE,
+    WK_OP_ATTENTION,
+    WK_OP_MAP,
+    WK_OP_GLU,
+    WK_OP_ADD,
+    WK_OP_MUL,
+    WK_OP_COLS,
+    WK_OP_ROUTE,
+    WK_OP_EXPERT,
+    WK_OP_COMBINE,
+    WK_OP_POOL,
+    WK_OP_OUTPUT,
+    WK_OP_CUSTOM,
     WK_OP_END
 };
 
-enum { WK_NONE = 0, WK_REQ = 1, WK_OPT = 2 };              /* a tensor: not used, required, used if the file has it */
-enum { WK_BY_TOKEN = 0, WK_BY_POSITION = 1 };              /* embed: what picks the row */
+enum { WK_NONE = 0, WK_REQ = 1, WK_OPT = 2 }; /* a tensor: not used, required, used if the file has it */
+enum { WK_BY_TOKEN = 0, WK_BY_POSITION = 1 }; /* embed: what picks the row */
 enum { WK_NORM_RMS = 0, WK_NORM_LAYER = 1 };
-enum { WK_ROPE_PAIRS = 0, WK_ROPE_HALVES = 1 };            /* rotate (x[2i], x[2i+1]) or (x[i], x[i+n]) */
-enum { WK_MAP_SCALE = 1, WK_MAP_GELU_TANH, WK_MAP_GELU_ERF, WK_MAP_SILU, WK_MAP_SIGMOID, WK_MAP_TANH, WK_MAP_RELU, WK_MAP_SOFTCAP, WK_MAP_END };
+enum { WK_ROPE_PAIRS = 0, WK_ROPE_HALVES = 1 }; /* rotate (x[2i], x[2i+1]) or (x[i], x[i+n]) */
+enum {
+    WK_MAP_SCALE = 1,
+    WK_MAP_GELU_TANH,
+    WK_MAP_GELU_ERF,
+    WK_MAP_SILU,
+    WK_MAP_SIGMOID,
+    WK_MAP_TANH,
+    WK_MAP_RELU,
+    WK_MAP_SOFTCAP,
+    WK_MAP_END
+};
 enum { WK_GLU_SILU = 1, WK_GLU_GELU_TANH, WK_GLU_GELU_ERF, WK_GLU_CLAMP, WK_GLU_END };
 enum { WK_SOFTMAX_TOPK = 1, WK_SOFTMAX_ALL, WK_SOFTMAX_ALL_RENORM, WK_SCORE_END };
 enum { WK_POOL_MEAN = 1, WK_POOL_LAST, WK_POOL_FIRST, WK_POOL_END };
@@ -53,15 +79,49 @@ struct wk_op {
     uint32_t t[4];        /* tensor ids; 0: none */
 };
 
-struct wk_op_embed { struct wk_op o; uint32_t index, offset; };
-struct wk_op_linear { struct wk_op o; uint32_t first, n, n_expert, pad; };        /* also WK_OP_EXPERT */
-struct wk_op_norm { struct wk_op o; uint32_t kind, group; float eps; uint32_t pad; };
-struct wk_op_map { struct wk_op o; uint32_t fn; float p; };
-struct wk_op_glu { struct wk_op o; uint32_t fn; float alpha, limit; uint32_t pad; };
-struct wk_op_cols { struct wk_op o; uint32_t first, n; };
-struct wk_op_route { struct wk_op o; uint32_t k, score; float scale; uint32_t pad; };
-struct wk_op_pool { struct wk_op o; uint32_t how, pad; };
-struct wk_op_output { struct wk_op o; uint32_t what, flags; };
+struct wk_op_embed {
+    struct wk_op o;
+    uint32_t index, offset;
+};
+struct wk_op_linear {
+    struct wk_op o;
+    uint32_t first, n, n_expert, pad;
+}; /* also WK_OP_EXPERT */
+struct wk_op_norm {
+    struct wk_op o;
+    uint32_t kind, group;
+    float eps;
+    uint32_t pad;
+};
+struct wk_op_map {
+    struct wk_op o;
+    uint32_t fn;
+    float p;
+};
+struct wk_op_glu {
+    struct wk_op o;
+    uint32_t fn;
+    float alpha, limit;
+    uint32_t pad;
+};
+struct wk_op_cols {
+    struct wk_op o;
+    uint32_t first, n;
+};
+struct wk_op_route {
+    struct wk_op o;
+    uint32_t k, score;
+    float scale;
+    uint32_t pad;
+};
+struct wk_op_pool {
+    struct wk_op o;
+    uint32_t how, pad;
+};
+struct wk_op_output {
+    struct wk_op o;
+    uint32_t what, flags;
+};
 
 /* Rotation frequencies: pair i of a head turns by position * freq[i] radians; results are scaled by mscale. */
 struct wk_freqs {
@@ -70,9 +130,14 @@ struct wk_freqs {
     const double *freq;          /* [n], radians a position, plugin's; copied */
     double mscale;
 };
-struct wk_op_rope { struct wk_op o; uint32_t head, pad; const struct wk_freqs *freqs; };
+struct wk_op_rope {
+    struct wk_op o;
+    uint32_t head, pad;
+    const struct wk_freqs *freqs;
+};
 
-/* Attention over the sequence's cache. window: a key at distance d = p - j is seen iff 0 <= d (and d < window if window). */
+/* Attention over the sequence's cache. window: a key at distance d = p - j is seen iff 0 <= d (and d < window if
+ * window). */
 struct wk_attn {
     struct wk_op o;
     uint32_t heads, kv_heads;
@@ -90,39 +155,49 @@ struct wk_rows {
 struct wk_custom_call {
     uint32_t struct_size, n_rows;
     uint32_t n_in, out_width;
-    const float *const *in;    /* [n_in] of [n_rows][in_width[i]], host's */
-    const uint32_t *in_width;  /* [n_in] */
-    const uint32_t *position;  /* [n_rows] */
-    const void *params;        /* as given to wk_custom, host's copy */
-    float *out;                /* [n_rows][out_width], host's */
+    const float *const *in;   /* [n_in] of [n_rows][in_width[i]], host's */
+    const uint32_t *in_width; /* [n_in] */
+    const uint32_t *position; /* [n_rows] */
+    const void *params;       /* as given to wk_custom, host's copy */
+    float *out;               /* [n_rows][out_width], host's */
 };
 struct wk_custom_def {
     uint32_t struct_size, pad;
-    const char *name;                                                      /* for messages; static */
-    uint32_t (*width)(const uint32_t *in_width, uint32_t n_in);            /* [main thread]; 0 refuses these inputs */
-    void (*cpu)(const struct wk_custom_call *call);                        /* [any thread]; a row depends on its own row alone */
+    const char *name;                                           /* for messages; static */
+    uint32_t (*width)(const uint32_t *in_width, uint32_t n_in); /* [main thread]; 0 refuses these inputs */
+    void (*cpu)(const struct wk_custom_call *call);             /* [any thread]; a row depends on its own row alone */
 };
-struct wk_op_custom { struct wk_op o; const struct wk_custom_def *def; const void *params; uint32_t params_bytes, pad; };
+struct wk_op_custom {
+    struct wk_op o;
+    const struct wk_custom_def *def;
+    const void *params;
+    uint32_t params_bytes, pad;
+};
 
-WK_STATIC_ASSERT(sizeof(struct wk_op) == 40 && sizeof(struct wk_attn) == 64 && sizeof(struct wk_op_rope) == 56, "operation layout");
+WK_STATIC_ASSERT(sizeof(struct wk_op) == 40 && sizeof(struct wk_attn) == 64 && sizeof(struct wk_op_rope) == 56,
+                 "operation layout");
 
-/* The host's side of record(): valid during record() alone, [main thread]. Plugins call the inlines below, never these. */
+/* The host's side of record(): valid during record() alone, [main thread]. Plugins call the
+ * inlines below, never these. */
 struct wk_builder {
     uint32_t struct_size, abi_minor;
-    uint32_t context, reserved;                           /* context: positions allocated a sequence */
+    uint32_t context, reserved; /* context: positions allocated a sequence */
     void *self;
-    uint32_t (*op)(void *self, const struct wk_op *op);   /* copies all; a value id, 0 on error */
-    /* name relative to the scope + suffix; shape rows x cols x slabs; need WK_REQ or WK_OPT; tensor id, 0: absent or wrong */
-    uint32_t (*tensor)(void *self, const char *name, const char *suffix, uint32_t rows, uint32_t cols, uint32_t slabs, uint32_t need);
+    uint32_t (*op)(void *self, const struct wk_op *op); /* copies all; a value id, 0 on error */
+    /* name relative to the scope + suffix; shape rows x cols x slabs; need WK_REQ or WK_OPT; tensor id, 0: absent or
+     * wrong */
+    uint32_t (*tensor)(void *self, const char *name, const char *suffix, uint32_t rows, uint32_t cols, uint32_t slabs,
+                       uint32_t need);
     uint32_t (*width)(void *self, uint32_t value);
-    uint32_t (*read)(void *self, const char *name, float *dst, uint32_t n);    /* F32 tensor [n] into dst; 1: found, 0: absent */
-    uint32_t (*supports)(void *self, uint32_t kind, uint32_t size);            /* would this host take such an operation? */
-    void (*scope)(void *self, const char *prefix, uint32_t layer);             /* "blk.7.", 7; "" and UINT32_MAX outside layers */
-    void (*name)(void *self, uint32_t value, const char *name);                /* a name for taps */
-    void (*fail)(void *self, const char *text);                                /* refuse the model, saying why */
+    uint32_t (*read)(void *self, const char *name, float *dst,
+                     uint32_t n);                                   /* F32 tensor [n] into dst; 1: found, 0: absent */
+    uint32_t (*supports)(void *self, uint32_t kind, uint32_t size); /* would this host take such an operation? */
+    void (*scope)(void *self, const char *prefix, uint32_t layer);  /* "blk.7.", 7; "" and UINT32_MAX outside layers */
+    void (*name)(void *self, uint32_t value, const char *name);     /* a name for taps */
+    void (*fail)(void *self, const char *text);                     /* refuse the model, saying why */
 };
 
-/* ---- inlines: one per operation ----------------------------------------------------------------------------------- */
+/* ---- inlines: one per operation ------------------------------------------------------------------------ */
 
 static inline struct wk_op wk_op_head(uint32_t size, uint16_t kind)
 {
@@ -166,7 +241,8 @@ static inline wk_val wk_embed(const struct wk_builder *b, const char *name, uint
     return wk_put(b, &e.o);
 }
 /* Row W[position + offset] -> [width]; a context that reaches past the table is refused at open. */
-static inline wk_val wk_embed_pos(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t width, uint32_t offset)
+static inline wk_val wk_embed_pos(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t width,
+                                  uint32_t offset)
 {
     struct wk_op_embed e;
     e.o = wk_op_head(sizeof e, WK_OP_EMBED);
@@ -198,9 +274,10 @@ static inline wk_val wk_linear(const struct wk_builder *b, wk_val x, const char 
     w.first = w.pad = 0;
     return wk_linear_rows(b, x, w, bias);
 }
-/* RMS: x / sqrt(mean(x^2) + eps) * w. LAYER: (x - mean) / sqrt(variance + eps) * w + b. group: over each run of `group` values with
- * one w[group]; 0: over the row. name NULL: no weight. */
-static inline wk_val wk_norm(const struct wk_builder *b, wk_val x, const char *name, uint32_t kind, uint32_t group, float eps, uint32_t bias)
+/* RMS: x / sqrt(mean(x^2) + eps) * w. LAYER: (x - mean) / sqrt(variance + eps) * w + b. group: over each run of `group`
+ * values with one w[group]; 0: over the row. name NULL: no weight. */
+static inline wk_val wk_norm(const struct wk_builder *b, wk_val x, const char *name, uint32_t kind, uint32_t group,
+                             float eps, uint32_t bias)
 {
     struct wk_op_norm n;
     n.o = wk_op_head(sizeof n, WK_OP_NORM);
@@ -239,9 +316,10 @@ static inline wk_val wk_rope(const struct wk_builder *b, wk_val x, uint32_t head
     r.freqs = freqs;
     return wk_put(b, &r.o);
 }
-/* Stores k and v at the position, then softmax(scale q k + mask) v. q [heads * Dk], k [kv_heads * Dk], v [kv_heads * Dv] ->
- * [heads * Dv]. sinks: name of a tensor [heads] with one extra logit a head, or NULL. */
-static inline wk_val wk_attention(const struct wk_builder *b, wk_val q, wk_val k, wk_val v, const char *sinks, const struct wk_attn *attn)
+/* Stores k and v at the position, then softmax(scale q k + mask) v. q [heads * Dk], k [kv_heads * Dk], v [kv_heads *
+ * Dv] -> [heads * Dv]. sinks: name of a tensor [heads] with one extra logit a head, or NULL. */
+static inline wk_val wk_attention(const struct wk_builder *b, wk_val q, wk_val k, wk_val v, const char *sinks,
+                                  const struct wk_attn *attn)
 {
     struct wk_attn a = *attn;
     a.o = wk_op_head(sizeof a, WK_OP_ATTENTION);
@@ -261,7 +339,10 @@ static inline wk_val wk_map(const struct wk_builder *b, wk_val x, uint32_t fn, f
     return wk_put(b, &m.o);
 }
 static inline wk_val wk_scale(const struct wk_builder *b, wk_val x, float p) { return wk_map(b, x, WK_MAP_SCALE, p); }
-static inline wk_val wk_softcap(const struct wk_builder *b, wk_val x, float cap) { return wk_map(b, x, WK_MAP_SOFTCAP, cap); }
+static inline wk_val wk_softcap(const struct wk_builder *b, wk_val x, float cap)
+{
+    return wk_map(b, x, WK_MAP_SOFTCAP, cap);
+}
 static inline wk_val wk_gelu_tanh(const struct wk_builder *b, wk_val x) { return wk_map(b, x, WK_MAP_GELU_TANH, 0.0f); }
 
 /* act(g) * u; CLAMP: g = min(g, limit), u = clamp(u, -limit, limit), g * sigmoid(alpha g) * (u + 1). */
@@ -277,7 +358,10 @@ static inline wk_val wk_glu_op(const struct wk_builder *b, uint32_t fn, wk_val g
     o.pad = 0;
     return wk_put(b, &o.o);
 }
-static inline wk_val wk_glu(const struct wk_builder *b, uint32_t fn, wk_val g, wk_val u) { return wk_glu_op(b, fn, g, u, 0.0f, 0.0f); }
+static inline wk_val wk_glu(const struct wk_builder *b, uint32_t fn, wk_val g, wk_val u)
+{
+    return wk_glu_op(b, fn, g, u, 0.0f, 0.0f);
+}
 
 static inline wk_val wk_binary(const struct wk_builder *b, uint16_t kind, wk_val x, wk_val y)
 {
@@ -299,7 +383,8 @@ static inline wk_val wk_cols(const struct wk_builder *b, wk_val x, uint32_t firs
     c.n = n;
     return wk_put(b, &c.o);
 }
-/* The k largest of r [experts], largest first, ties to the lowest index -> k slots of [1]: their weights; the ids travel along. */
+/* The k largest of r [experts], largest first, ties to the lowest index -> k slots of [1]: their weights; the ids
+ * travel along. */
 static inline wk_val wk_route(const struct wk_builder *b, wk_val r, uint32_t k, uint32_t score, float scale)
 {
     struct wk_op_route o;
@@ -312,7 +397,8 @@ static inline wk_val wk_route(const struct wk_builder *b, wk_val r, uint32_t k, 
     return wk_put(b, &o.o);
 }
 /* y[s] = W[e_s] x[s] + b[e_s] for the slots of `route`; x has 1 or k slots; W [n_expert][n][width of x]. */
-static inline wk_val wk_expert(const struct wk_builder *b, wk_val x, wk_val route, const char *name, uint32_t n_expert, uint32_t n, uint32_t bias)
+static inline wk_val wk_expert(const struct wk_builder *b, wk_val x, wk_val route, const char *name, uint32_t n_expert,
+                               uint32_t n, uint32_t bias)
 {
     struct wk_op_linear l;
     l.o = wk_op_head(sizeof l, WK_OP_EXPERT);
@@ -328,7 +414,10 @@ static inline wk_val wk_expert(const struct wk_builder *b, wk_val x, wk_val rout
     return wk_put(b, &l.o);
 }
 /* sum over slots, in order, of weight_s * y[s] -> one slot. */
-static inline wk_val wk_combine(const struct wk_builder *b, wk_val y, wk_val route) { return wk_binary(b, WK_OP_COMBINE, y, route); }
+static inline wk_val wk_combine(const struct wk_builder *b, wk_val y, wk_val route)
+{
+    return wk_binary(b, WK_OP_COMBINE, y, route);
+}
 
 /* One row a sequence, over the prompt's rows in position order. */
 static inline wk_val wk_pool(const struct wk_builder *b, wk_val x, uint32_t how)
@@ -350,10 +439,14 @@ static inline void wk_output(const struct wk_builder *b, wk_val x, uint32_t what
     (void)wk_put(b, &o.o);
 }
 static inline void wk_logits(const struct wk_builder *b, wk_val x) { wk_output(b, x, WK_OUT_LOGITS, 0); }
-static inline void wk_embedding(const struct wk_builder *b, wk_val x, uint32_t flags) { wk_output(b, x, WK_OUT_EMBEDDING, flags); }
+static inline void wk_embedding(const struct wk_builder *b, wk_val x, uint32_t flags)
+{
+    wk_output(b, x, WK_OUT_EMBEDDING, flags);
+}
 
 /* in: [n_in <= 4]; params: copied. */
-static inline wk_val wk_custom(const struct wk_builder *b, const struct wk_custom_def *def, const wk_val *in, uint32_t n_in, const void *params, uint32_t params_bytes)
+static inline wk_val wk_custom(const struct wk_builder *b, const struct wk_custom_def *def, const wk_val *in,
+                               uint32_t n_in, const void *params, uint32_t params_bytes)
 {
     struct wk_op_custom c;
     c.o = wk_op_head(sizeof c, WK_OP_CUSTOM);
@@ -365,45 +458,49 @@ static inline wk_val wk_custom(const struct wk_builder *b, const struct wk_custo
     return wk_put(b, &c.o);
 }
 
-/* ---- metadata and the plugin's own struct ------------------------------------------------------------------------- */
+/* ---- metadata and the plugin's own struct -------------------------------------------------------------- */
 
 enum { WK_KEY_U32 = 1, WK_KEY_F32 = 2, WK_KEY_TEXT = 3, WK_KEY_BOOL = 4 };
 enum { WK_KEY_REQUIRED = 1u << 0, WK_KEY_ABSOLUTE = 1u << 1 /* name is complete, not below "<architecture>." */ };
 
-/* One metadata key that the plugin reads. The host checks type and range before open() runs. Any integer type in the file will do
- * for U32; an array whose elements are all equal counts as that element (files write one a layer). */
+/* One metadata key that the plugin reads. The host checks type and range before open() runs. Any integer type in the
+ * file will do for U32; an array whose elements are all equal counts as that element (files write one a layer). */
 struct wk_key {
-    const char *name;     /* "attention.head_count": below the architecture's name */
+    const char *name; /* "attention.head_count": below the architecture's name */
     uint32_t type, flags;
-    double min, max;      /* inclusive; U32 and F32 */
-    double def;           /* when absent and not required; may lie outside of the range: "absent" as a number */
+    double min, max; /* inclusive; U32 and F32 */
+    double def;      /* when absent and not required; may lie outside of the range: "absent" as a number */
 };
 struct wk_key_value {
-    double num;           /* U32, F32, BOOL; the default when absent */
-    const char *text;     /* TEXT: terminated, host's, valid during open; "" when absent */
+    double num;       /* U32, F32, BOOL; the default when absent */
+    const char *text; /* TEXT: terminated, host's, valid during open; "" when absent */
     uint32_t present, pad;
 };
 
 /* What open() sees of the file; valid during open alone. */
 struct wk_meta {
     uint32_t struct_size, n_values;
-    const char *architecture;          /* value of general.architecture */
-    const struct wk_key_value *value;  /* [n_values], in the order of the plugin's keys */
+    const char *architecture;         /* value of general.architecture */
+    const struct wk_key_value *value; /* [n_values], in the order of the plugin's keys */
     void *self;
     /* Shape of a tensor as rows x cols x slabs; 1: present, 0: absent. Any of the outputs may be NULL. */
     uint32_t (*tensor)(void *self, const char *full_name, uint32_t *rows, uint32_t *cols, uint32_t *slabs);
 };
 
-struct wk_alias { const char *file_name, *name; }; /* last parts: "attn_out" in the file means "attn_output" */
+struct wk_alias {
+    const char *file_name, *name;
+}; /* last parts: "attn_out" in the file means "attn_output" */
 
 struct wk_arch {
     uint32_t struct_size, n_names;
-    const char *const *names;        /* [n_names] values of general.architecture */
-    const struct wk_key *keys;       /* [n_keys] */
-    const struct wk_alias *aliases;  /* [n_aliases] or NULL */
-    const char *const *ignored;      /* [n_ignored] full tensor names, or prefixes ending in '*', that the file may have and nothing reads */
+    const char *const *names;       /* [n_names] values of general.architecture */
+    const struct wk_key *keys;      /* [n_keys] */
+    const struct wk_alias *aliases; /* [n_aliases] or NULL */
+    const char *const *ignored; /* [n_ignored] full tensor names, or prefixes ending in '*', that the file may have and
+                                   nothing reads */
     uint32_t n_keys, n_aliases, n_ignored, pad;
-    /* [main thread] Checks relations between keys and fills *model, which close() frees. On failure *model is not used. */
+    /* [main thread] Checks relations between keys and fills *model, which close() frees. On failure
+     * *model is not used. */
     wk_status (*open)(const struct wk_meta *meta, void **model, const struct wk_err *err);
     void (*record)(const struct wk_builder *b, const void *model); /* [main thread] no allocation that outlives it */
     void (*close)(void *model);                                    /* [main thread] */

@@ -1,9 +1,11 @@
 /* worker/plugin_cuda.h: the one symbol that a quantization plugin's CUDA module exports, and the macro that makes it.
  *
- *     WORKER_PLUGIN_CUDA("org.example.q9", "ggml:99", .n_types = 1, .types = types, .open = open, .serves = serves, .product = product);
+ *     WORKER_PLUGIN_CUDA("org.example.q9", "ggml:99", .n_types = 1, .types = types, .open = open, .serves = serves,
+ *         .product = product);
  *
- * The module is NAME-cuda.so in the folder of NAME.so, with the id of that plugin; it claims the types that it serves, all of them types of the
- * plugin. The macro writes the ELF note and the exported struct from the same words. In a C file: no CUDA header is needed. */
+ * The module is NAME-cuda.so in the folder of NAME.so, with the id of that plugin; it claims the types that it serves,
+ * all of them types of the plugin. The macro writes the ELF note and the exported struct from the same words. In a C
+ * file: no CUDA header is needed. */
 #ifndef WORKER_PLUGIN_CUDA_H
 #define WORKER_PLUGIN_CUDA_H
 
@@ -12,13 +14,24 @@
 
 #if defined(__GNUC__)
 /* C only: designated initializers. ... : further fields of struct wk_quant_cuda. */
-#define WORKER_PLUGIN_CUDA(id_, claims_, ...)                                                                           \
-    WK_NOTE_SECTION static const struct wk_note wk_note_ = {                                                            \
-        7, sizeof(struct wk_note_desc), WK_NOTE_TYPE, WK_NOTE_NAME,                                                     \
-        { sizeof(struct wk_note_desc), WK_KIND_QUANT_CUDA, WK_ABI_MAJOR, 0, WK_ABI_MINOR, 0, { WK_HASH_LO, WK_HASH_HI }, id_, claims_ } }; \
-    extern const struct wk_quant_cuda worker_plugin_cuda_v0;                                                            \
-    WK_EXPORT const struct wk_quant_cuda worker_plugin_cuda_v0 = {                                                      \
-        .struct_size = sizeof(struct wk_quant_cuda), .header_hash = { WK_HASH_LO, WK_HASH_HI }, .id = id_, __VA_ARGS__ }
+#define WORKER_PLUGIN_CUDA(id_, claims_, ...)                                                                          \
+    WK_NOTE_SECTION static const struct wk_note wk_note_ = { 7,                                                        \
+                                                             sizeof(struct wk_note_desc),                              \
+                                                             WK_NOTE_TYPE,                                             \
+                                                             WK_NOTE_NAME,                                             \
+                                                             { sizeof(struct wk_note_desc),                            \
+                                                               WK_KIND_QUANT_CUDA,                                     \
+                                                               WK_ABI_MAJOR,                                           \
+                                                               0,                                                      \
+                                                               WK_ABI_MINOR,                                           \
+                                                               0,                                                      \
+                                                               { WK_HASH_LO, WK_HASH_HI },                             \
+                                                               id_,                                                    \
+                                                               claims_ } };                                            \
+    extern const struct wk_quant_cuda worker_plugin_cuda_v0;                                                           \
+    WK_EXPORT const struct wk_quant_cuda worker_plugin_cuda_v0 = {                                                     \
+        .struct_size = sizeof(struct wk_quant_cuda), .header_hash = { WK_HASH_LO, WK_HASH_HI }, .id = id_, __VA_ARGS__ \
+    }
 #endif
 
 #endif

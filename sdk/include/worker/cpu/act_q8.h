@@ -1,8 +1,11 @@
-/* worker/cpu/act_q8.h: how a row of floats becomes struct wk_act_q8, the definition that every instruction set reproduces bit for bit.
+/* worker/cpu/act_q8.h: how a row of floats becomes struct wk_act_q8, the definition that every instruction set
+ * reproduces bit for bit.
  *
- * Per 32 values, in float: m = max|x|; d = m / 127; i = 127 / m; q = x * i rounded to nearest even; sums of q by halves.
+ * Per 32 values, in float: m = max|x|; d = m / 127; i = 127 / m; q = x * i rounded to nearest even; sums of q by
+ * halves.
  *   - m so small that i is not finite (m < 127 / FLT_MAX): the block is zero, d included;
- *   - a NaN or an infinity among the 32: d = NaN and q = 0, so every product with this row is NaN and the host can tell;
+ *   - a NaN or an infinity among the 32: d = NaN and q = 0, so every product with this row is NaN and the host can
+ *       tell;
  *   - values past k count as 0.
  * AVX2 and AVX-512 forms: act_q8_avx2.h, act_q8_avx512.h. */
 #ifndef WORKER_CPU_ACT_Q8_H
@@ -17,7 +20,8 @@
 extern "C" {
 #endif
 
-/* The block's scale and the factor for its values; false if the block is zero or not finite, and then *y is complete. */
+/* The block's scale and the factor for its values; false if the block is zero or not finite, and
+ * then *y is complete. */
 static inline int wk_act_q8_scale(float max, int finite, struct wk_act_q8 *y, float *inverse)
 {
     *inverse = 127.0f / max;
@@ -56,7 +60,8 @@ static inline void wk_quantize_act_q8_block(const float *x, uint32_t n, struct w
 /* x: [k]; y: [ceil(k / 32)]. [any thread] */
 static inline void wk_quantize_act_q8(const float *x, uint32_t k, struct wk_act_q8 *y)
 {
-    for (uint32_t i = 0; i < k; i += WK_ACT_BLOCK) wk_quantize_act_q8_block(x + i, k - i < WK_ACT_BLOCK ? k - i : WK_ACT_BLOCK, y++);
+    for (uint32_t i = 0; i < k; i += WK_ACT_BLOCK)
+        wk_quantize_act_q8_block(x + i, k - i < WK_ACT_BLOCK ? k - i : WK_ACT_BLOCK, y++);
 }
 
 #ifdef __cplusplus

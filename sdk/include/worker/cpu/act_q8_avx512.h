@@ -1,4 +1,5 @@
-/* worker/cpu/act_q8_avx512.h: wk_quantize_act_q8 for AVX-512, the same bits. Include only in files compiled for the AVX-512 level. */
+/* worker/cpu/act_q8_avx512.h: wk_quantize_act_q8 for AVX-512, the same bits. Include only in files compiled for the
+ * AVX-512 level. */
 #ifndef WORKER_CPU_ACT_Q8_AVX512_H
 #define WORKER_CPU_ACT_Q8_AVX512_H
 

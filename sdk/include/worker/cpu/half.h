@@ -1,6 +1,7 @@
 /* worker/cpu/half.h: 16-bit floats in portable C, bit for bit what F16C does; and scales that are bare exponents.
  *
- * Reference code may not use instructions that the oldest machine lacks, so the conversions are integer arithmetic on the bit patterns. */
+ * Reference code may not use instructions that the oldest machine lacks, so the conversions are integer arithmetic on
+ * the bit patterns. */
 #ifndef WORKER_CPU_HALF_H
 #define WORKER_CPU_HALF_H
 
@@ -48,10 +49,7 @@ static inline uint16_t wk_float_to_half(float f)
     return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13));
 }
 
-static inline float wk_bf16_to_float(uint16_t h)
-{
-    return wk_float_from_bits((uint32_t)h << 16);
-}
+static inline float wk_bf16_to_float(uint16_t h) { return wk_float_from_bits((uint32_t)h << 16); }
 
 /* Rounds to nearest even; NaN stays NaN. */
 static inline uint16_t wk_float_to_bf16(float f)
@@ -61,7 +59,8 @@ static inline uint16_t wk_float_to_bf16(float f)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* 2^(e - 128), exact for every e: half of what E8M0 means by it, the scale of values that are stored as twice themselves. */
+/* 2^(e - 128), exact for every e: half of what E8M0 means by it, the scale of values that are stored as twice
+ * themselves. */
 static inline float wk_exponent_to_float(uint8_t e)
 {
     return wk_float_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
@@ -82,10 +81,7 @@ static inline uint32_t wk_load_u32(const void *p)
     return v;
 }
 
-static inline float wk_load_half(const void *p)
-{
-    return wk_half_to_float(wk_load_u16(p));
-}
+static inline float wk_load_half(const void *p) { return wk_half_to_float(wk_load_u16(p)); }
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,8 @@
 /* worker/cpu/tile_avx2.h: products of tiles for AVX2 with FMA and F16C. Definitions: tile_common.h.
  *
- * vpmaddubsw adds two products in 16 bits, saturating. Weights below 2^b allow 2^(7-b) such sums to be added before they are widened;
- * 8-bit weights are made signed (minus 128) and their sign is moved to the activation: |w| <= 128 times 127 twice still fits. */
+ * vpmaddubsw adds two products in 16 bits, saturating. Weights below 2^b allow 2^(7-b) such sums to be added before
+ * they are widened; 8-bit weights are made signed (minus 128) and their sign is moved to the activation: |w| <= 128
+ * times 127 twice still fits. */
 #ifndef WORKER_CPU_TILE_AVX2_H
 #define WORKER_CPU_TILE_AVX2_H
 
@@ -23,10 +24,10 @@ WK_INLINE __m256i wk_broadcast4(const void *p)
     return _mm256_set1_epi32(x);
 }
 
-/* 8 rows (part) times one sub-block of `words` words for `tokens` tokens (all constant), added to dot; exact. q: the sub-block's activations
- * of token 0, those of the next `stride` bytes on. */
-WK_INLINE void wk_dots(const struct wk_v *w, const uint32_t part, const uint32_t words, const uint32_t bits, const uint32_t tokens, const uint8_t *q,
-                       uint64_t stride, __m256i dot[2])
+/* 8 rows (part) times one sub-block of `words` words for `tokens` tokens (all constant), added to dot; exact. q: the
+ * sub-block's activations of token 0, those of the next `stride` bytes on. */
+WK_INLINE void wk_dots(const struct wk_v *w, const uint32_t part, const uint32_t words, const uint32_t bits,
+                       const uint32_t tokens, const uint8_t *q, uint64_t stride, __m256i dot[2])
 {
     const uint32_t together = bits >= 7 ? 1 : bits == 6 ? 2 : 4;
     const __m256i ones = _mm256_set1_epi16(1);
@@ -51,19 +52,22 @@ WK_INLINE void wk_dots(const struct wk_v *w, const uint32_t part, const uint32_t
 }
 
 /* One 32-block of 8 rows times `tokens` tokens, added to acc [token][16]. */
-WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const struct wk_v *w, const uint32_t part, const uint32_t tokens, const struct wk_tile_scratch *s,
-                           const uint32_t j, const uint8_t *x, uint64_t stride, float *acc)
+WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const struct wk_v *w, const uint32_t part,
+                           const uint32_t tokens, const struct wk_tile_scratch *s, const uint32_t j, const uint8_t *x,
+                           uint64_t stride, float *acc)
 {
     const uint32_t halves = WK_ACT_BLOCK / f->sub, minima = f->has_min ? halves : 0;
     const int32_t offset = (int32_t)f->offset - (f->bits == 8 ? 128 : 0);
-    const float *scale = s->scale[0] + j * halves * WK_TILE_ROWS + part * 8, *min = s->min[0] + j * halves * WK_TILE_ROWS + part * 8;
+    const float *scale = s->scale[0] + j * halves * WK_TILE_ROWS + part * 8,
+                *min = s->min[0] + j * halves * WK_TILE_ROWS + part * 8;
     __m256 v[2];
     WK_UNROLL
     for (uint32_t h = 0; h < halves; h++) {
         __m256i dot[2];
         WK_UNROLL
         for (uint32_t t = 0; t < tokens; t++)
-            dot[t] = _mm256_set1_epi32(-offset * wk_x_sum((const struct wk_act_q8 *)(const void *)(x + t * stride), halves, h));
+            dot[t] = _mm256_set1_epi32(-offset *
+                                       wk_x_sum((const struct wk_act_q8 *)(const void *)(x + t * stride), halves, h));
         wk_dots(w + h * 4, part, 8 / halves, f->bits, tokens, x + offsetof(struct wk_act_q8, q) + h * 16, stride, dot);
         WK_UNROLL
         for (uint32_t t = 0; t < tokens; t++) {
@@ -76,14 +80,16 @@ WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const struct wk_v *w,
         const struct wk_act_q8 *a = (const struct wk_act_q8 *)(const void *)(x + t * stride);
         WK_UNROLL
         for (uint32_t h = 0; h < minima; h++)
-            v[t] = _mm256_fnmadd_ps(_mm256_set1_ps((float)wk_x_sum(a, halves, h)), _mm256_load_ps(min + h * WK_TILE_ROWS), v[t]);
+            v[t] = _mm256_fnmadd_ps(_mm256_set1_ps((float)wk_x_sum(a, halves, h)),
+                                    _mm256_load_ps(min + h * WK_TILE_ROWS), v[t]);
         float *at = acc + t * WK_TILE_ROWS + part * 8;
         _mm256_store_ps(at, _mm256_fmadd_ps(v[t], _mm256_set1_ps(a->d), _mm256_load_ps(at)));
     }
 }
 
-WK_INLINE void wk_tokens_q8(const struct wk_cpu_product *p, const struct wk_tile_format *f, const uint32_t tiles, struct wk_v w[WK_PAIR][8],
-                            struct wk_tile_scratch *s, const uint32_t j, uint32_t k0, uint32_t t0, uint32_t n)
+WK_INLINE void wk_tokens_q8(const struct wk_cpu_product *p, const struct wk_tile_format *f, const uint32_t tiles,
+                            struct wk_v w[WK_PAIR][8], struct wk_tile_scratch *s, const uint32_t j, uint32_t k0,
+                            uint32_t t0, uint32_t n)
 {
     const uint64_t stride = p->x_stride;
     const uint8_t *x = (const uint8_t *)wk_x_q8(p, t0, k0);
@@ -98,7 +104,8 @@ WK_INLINE void wk_tokens_q8(const struct wk_cpu_product *p, const struct wk_tile
     wk_micro_q8(f, w[0], 1, 1, s, j, x + t * stride, stride, s->acc + (uint64_t)t * WK_TILE_ROWS);
 }
 
-WK_INLINE void wk_tokens_f32(const struct wk_cpu_product *p, const float *values, uint32_t len, uint32_t k0, float *acc, uint32_t t0, uint32_t n)
+WK_INLINE void wk_tokens_f32(const struct wk_cpu_product *p, const float *values, uint32_t len, uint32_t k0, float *acc,
+                             uint32_t t0, uint32_t n)
 {
     for (uint32_t t = 0; t < n; t++) {
         const float *x = wk_x_f32(p, t0 + t, k0);
@@ -110,12 +117,14 @@ WK_INLINE void wk_tokens_f32(const struct wk_cpu_product *p, const float *values
         for (; i + 4 <= len; i += 4) {
             WK_UNROLL
             for (uint32_t part = 0; part < 8; part++)
-                a[part] = _mm256_fmadd_ps(_mm256_load_ps(values + i * WK_TILE_ROWS + part * 8), _mm256_set1_ps(x[i + part / 2]), a[part]);
+                a[part] = _mm256_fmadd_ps(_mm256_load_ps(values + i * WK_TILE_ROWS + part * 8),
+                                          _mm256_set1_ps(x[i + part / 2]), a[part]);
         }
         WK_UNROLL
         for (uint32_t part = 0; part < 6; part++) {
             if (i + part / 2 >= len) break;
-            a[part] = _mm256_fmadd_ps(_mm256_load_ps(values + i * WK_TILE_ROWS + part * 8), _mm256_set1_ps(x[i + part / 2]), a[part]);
+            a[part] = _mm256_fmadd_ps(_mm256_load_ps(values + i * WK_TILE_ROWS + part * 8),
+                                      _mm256_set1_ps(x[i + part / 2]), a[part]);
         }
         WK_UNROLL
         for (uint32_t n2 = 0; n2 < 8; n2++) _mm256_store_ps(at + 8 * n2, a[n2]);

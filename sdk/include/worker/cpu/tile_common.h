@@ -1,23 +1,27 @@
 /* worker/cpu/tile_common.h: what a block format states about itself, and what every instruction set does alike with it.
  *
- * A tile is 16 rows of a matrix; a vector lane is a row. Per block of the file there is one record: the 16 rows' blocks, each field
- * transposed so that one 64-byte vector holds 4 bytes of every row. Re-ordering loses no bit, so a record is as long as 16 blocks.
+ * A tile is 16 rows of a matrix; a vector lane is a row. Per block of the file there is one record: the 16 rows'
+ * blocks, each field transposed so that one 64-byte vector holds 4 bytes of every row. Re-ordering loses no bit, so a
+ * record is as long as 16 blocks.
  *
  * A format is three things:
  *   struct wk_tile_layout   which bytes of the file's block are 4-byte words, halves or a bit plane, and where they go;
- *   scales, weights         how a record becomes unsigned bytes and float scales, written once in the vocabulary of vec_*.h
- *                           (struct wk_v: 64 bytes, struct wk_f: 16 floats), so that one source serves every instruction set;
+ *   scales, weights         how a record becomes unsigned bytes and float scales, written once in the vocabulary of
+ *                           vec_*.h (struct wk_v: 64 bytes, struct wk_f: 16 floats), so that one source serves
+ *                           every instruction set;
  *   struct wk_tile_format   the constants of the arithmetic:
  *
- *       value = scale * (weight - offset) - min                 weight: unsigned, below 2^bits; scale, min: one per `sub` values
+ *       value = scale * (weight - offset) - min
+ *                               weight: unsigned, below 2^bits; scale, min: one per `sub` values
  *
- * Product with 8-bit activations, the same for every number of tokens and tiles; per row and 32 values of k, in k order:
+ * Product with 8-bit activations, the same for every number of tokens and tiles; per row and 32 values of k, in k
+ * order:
  *       dot_i = sum over sub-block i of (weight - offset) * q   exact integer
  *       t     = dot_0 * scale_0;  t = fma(dot_1, scale_1, t)    the second if sub is 16
  *       t     = fma(sum_i, -min_i, t)                           each i, if the format has minima
  *       acc   = fma(t, d, acc)
- * Product with float activations: value as in the formula above, each operation rounded; four sums by k mod 4, fma in k order; then
- * (0 + 1) + (2 + 3). The portable form multiplies and adds where the others use fma. */
+ * Product with float activations: value as in the formula above, each operation rounded; four sums by k mod 4, fma in k
+ * order; then (0 + 1) + (2 + 3). The portable form multiplies and adds where the others use fma. */
 #ifndef WORKER_CPU_TILE_COMMON_H
 #define WORKER_CPU_TILE_COMMON_H
 
@@ -30,22 +34,24 @@
 extern "C" {
 #endif
 
-/* Everything below must melt into one function per format: constants of a format fold, its functions inline. Not so where speed does not
- * count and the size of what sanitizers make of it does. */
+/* Everything below must melt into one function per format: constants of a format fold, its functions inline. Not so
+ * where speed does not count and the size of what sanitizers make of it does. */
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WK_INLINE static inline __attribute__((always_inline))
 #else
 #define WK_INLINE static inline
 #endif
 
-/* ---- layout: file block <-> record ------------------------------------------------------------------------------ */
+/* ---- layout: file block <-> record --------------------------------------------------------------------- */
 
-/* A field is `count` elements of 1, 2 or 4 bytes: element e of row r goes to byte to + size * (16 e + r) of the record. */
+/* A field is `count` elements of 1, 2 or 4 bytes: element e of row r goes to byte to + size * (16 e +
+ * r) of the record. */
 enum {
     WK_FIELD_BYTES = 1,
     WK_FIELD_HALVES = 2,
     WK_FIELD_WORDS = 4,
-    WK_FIELD_BITS = 8 /* one 4-byte word holding a bit for each of 32 values: as a word, with bit 4 g + i moved to bit g of byte i */
+    WK_FIELD_BITS = 8 /* one 4-byte word holding a bit for each of 32 values: as a word, with bit 4 g + i moved to bit g
+                         of byte i */
 };
 
 struct wk_tile_field {
@@ -57,12 +63,10 @@ struct wk_tile_layout {
     struct wk_tile_field fields[6];             /* together they cover the block; none crosses from body to tail */
 };
 
-/* A record is a body of whole 64-byte vectors and a tail of what is left over (16, 32 or 48 bytes: the scales). Four records share
- * a group, bodies first, then tails: vectors stay aligned, nothing is padded, and a tile is still read from front to back. */
-WK_INLINE uint32_t wk_body_bytes(uint32_t block_bytes)
-{
-    return block_bytes * WK_TILE_ROWS & ~63u;
-}
+/* A record is a body of whole 64-byte vectors and a tail of what is left over (16, 32 or 48 bytes: the scales). Four
+ * records share a group, bodies first, then tails: vectors stay aligned, nothing is padded, and a tile is still read
+ * from front to back. */
+WK_INLINE uint32_t wk_body_bytes(uint32_t block_bytes) { return block_bytes * WK_TILE_ROWS & ~63u; }
 
 WK_INLINE uint64_t wk_record_body(uint32_t block_bytes, uint32_t index)
 {
@@ -72,14 +76,12 @@ WK_INLINE uint64_t wk_record_body(uint32_t block_bytes, uint32_t index)
 /* n: records in the tile; the last group may be short. */
 WK_INLINE uint64_t wk_record_tail(uint32_t block_bytes, uint32_t n, uint32_t index)
 {
-    const uint32_t first = index & ~3u, in_group = n - first < 4 ? n - first : 4, tail = block_bytes * WK_TILE_ROWS & 63u;
+    const uint32_t first = index & ~3u, in_group = n - first < 4 ? n - first : 4,
+                   tail = block_bytes * WK_TILE_ROWS & 63u;
     return (uint64_t)first * block_bytes * WK_TILE_ROWS + in_group * wk_body_bytes(block_bytes) + (index & 3u) * tail;
 }
 
-WK_INLINE uint64_t wk_round_up_64(uint64_t bytes)
-{
-    return (bytes + 63) & ~(uint64_t)63;
-}
+WK_INLINE uint64_t wk_round_up_64(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
 
 WK_INLINE uint64_t wk_layout_tile_bytes(const struct wk_tile_layout *l, uint32_t k)
 {
@@ -116,7 +118,8 @@ WK_INLINE uint32_t wk_plane_to_bits(uint32_t plane)
 }
 
 /* One field of 16 blocks to its record. at: the field's place in the tile. */
-WK_INLINE void wk_pack_field(uint8_t *at, const uint8_t *const rows[16], uint64_t block_at, const struct wk_tile_field f)
+WK_INLINE void wk_pack_field(uint8_t *at, const uint8_t *const rows[16], uint64_t block_at,
+                             const struct wk_tile_field f)
 {
     for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
         const uint8_t *from = rows[r] + block_at + f.from;
@@ -124,12 +127,14 @@ WK_INLINE void wk_pack_field(uint8_t *at, const uint8_t *const rows[16], uint64_
             const uint32_t plane = wk_bits_to_plane(wk_load_u32(from));
             memcpy(at + 4 * r, &plane, 4);
         } else {
-            for (uint32_t e = 0; e < f.count; e++) memcpy(at + f.kind * (WK_TILE_ROWS * e + r), from + f.kind * e, f.kind);
+            for (uint32_t e = 0; e < f.count; e++)
+                memcpy(at + f.kind * (WK_TILE_ROWS * e + r), from + f.kind * e, f.kind);
         }
     }
 }
 
-WK_INLINE void wk_unpack_field(uint8_t *const rows[16], const uint8_t *at, uint64_t block_at, const struct wk_tile_field f)
+WK_INLINE void wk_unpack_field(uint8_t *const rows[16], const uint8_t *at, uint64_t block_at,
+                               const struct wk_tile_field f)
 {
     for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
         uint8_t *to = rows[r] + block_at + f.from;
@@ -137,7 +142,8 @@ WK_INLINE void wk_unpack_field(uint8_t *const rows[16], const uint8_t *at, uint6
             const uint32_t bits = wk_plane_to_bits(wk_load_u32(at + 4 * r));
             memcpy(to, &bits, 4);
         } else {
-            for (uint32_t e = 0; e < f.count; e++) memcpy(to + f.kind * e, at + f.kind * (WK_TILE_ROWS * e + r), f.kind);
+            for (uint32_t e = 0; e < f.count; e++)
+                memcpy(to + f.kind * e, at + f.kind * (WK_TILE_ROWS * e + r), f.kind);
         }
     }
 }
@@ -146,7 +152,8 @@ WK_INLINE void wk_unpack_field(uint8_t *const rows[16], const uint8_t *at, uint6
 WK_INLINE uint64_t wk_field_at(uint32_t block_bytes, uint32_t n, uint32_t index, const struct wk_tile_field f)
 {
     const uint32_t body = wk_body_bytes(block_bytes);
-    return f.to >= body ? wk_record_tail(block_bytes, n, index) + (f.to - body) : wk_record_body(block_bytes, index) + f.to;
+    return f.to >= body ? wk_record_tail(block_bytes, n, index) + (f.to - body)
+                        : wk_record_body(block_bytes, index) + f.to;
 }
 
 /* wk_type_cpu.pack and .unpack for a layout. */
@@ -178,7 +185,7 @@ WK_INLINE void wk_layout_unpack(const struct wk_tile_layout *l, void *const rows
     }
 }
 
-/* ---- tiles of plain elements: [k][16], 2 or 4 bytes each --------------------------------------------------------- */
+/* ---- tiles of plain elements: [k][16], 2 or 4 bytes each ----------------------------------------------- */
 
 WK_INLINE uint64_t wk_plain_tile_bytes(uint32_t element_bytes, uint32_t k)
 {
@@ -207,19 +214,20 @@ WK_INLINE void wk_plain_unpack(uint32_t element_bytes, void *const rows[16], con
     }
 }
 
-/* ---- arithmetic ------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
 struct wk_v; /* 64 bytes: 16 rows x 4 bytes; vec_*.h */
 struct wk_f; /* 16 floats, one a row */
 
 struct wk_tile_format {
     const struct wk_tile_layout *layout;
-    uint32_t sub;     /* values a scale: 16 or 32 */
-    uint32_t bits;    /* weight < 2^bits, at most 8 */
+    uint32_t sub;  /* values a scale: 16 or 32 */
+    uint32_t bits; /* weight < 2^bits, at most 8 */
     uint32_t offset;
     uint32_t has_min;
-    /* One record's scales, and minima if it has them: [block / sub][16 rows] each, 64-byte aligned. tail: see below struct wk_tile_layout.
-     * A scale has at most 22 significant bits (a product of two halves has) and is below 2^100: tile_avx512.h relies on it. */
+    /* One record's scales, and minima if it has them: [block / sub][16 rows] each, 64-byte aligned. tail: see below
+     * struct wk_tile_layout. A scale has at most 22 significant bits (a product of two halves has) and is below 2^100:
+     * tile_avx512.h relies on it. */
     void (*scales)(const uint8_t *body, const uint8_t *tail, float *scale, float *min);
     /* Values 32 j .. 32 j + 31 of a record as bytes: byte i of a row in w[n] is value 32 j + 4 n + i. */
     void (*weights)(const uint8_t *body, uint32_t j, struct wk_v *w);
@@ -231,10 +239,10 @@ struct wk_tile_format {
 
 /* What a thread needs while it works; independent of k. */
 struct wk_tile_scratch {
-    float acc[WK_TOKENS_Q8 * 2 * WK_TILE_ROWS];        /* [token][2 tiles][16] or [token][4 partial sums][16] */
-    float scale[2][WK_MAX_SUBS * WK_TILE_ROWS];        /* [tile][sub-block][16] */
+    float acc[WK_TOKENS_Q8 * 2 * WK_TILE_ROWS]; /* [token][2 tiles][16] or [token][4 partial sums][16] */
+    float scale[2][WK_MAX_SUBS * WK_TILE_ROWS]; /* [tile][sub-block][16] */
     float min[2][WK_MAX_SUBS * WK_TILE_ROWS];
-    float values[WK_ACT_BLOCK * WK_TILE_ROWS];         /* [32][16] */
+    float values[WK_ACT_BLOCK * WK_TILE_ROWS]; /* [32][16] */
 };
 WK_STATIC_ASSERT(WK_TOKENS_F32 * 4 <= WK_TOKENS_Q8 * 2, "float sums fit");
 

@@ -1,19 +1,22 @@
-/* worker/cpu/tile_driver.h: the loops over tiles, blocks of k and runs of tokens, for whichever instruction set was included before.
+/* worker/cpu/tile_driver.h: the loops over tiles, blocks of k and runs of tokens, for whichever instruction set was
+ * included before.
  *
- * A block of weights is expanded into registers (or the first cache) once and meets every token of the run before the next block: so
- * packed weights are read once, nothing expanded is ever written to memory, and one token or a hundred run the same code, hence the
- * same bits. The tile_*.h that includes this file brings
- *   WK_PAIR             tiles taken together (1 or 2) from WK_PAIR_TOKENS tokens on: they share each load of an activation
+ * A block of weights is expanded into registers (or the first cache) once and meets every token of the run before the
+ * next block: so packed weights are read once, nothing expanded is ever written to memory, and one token or a hundred
+ * run the same code, hence the same bits. The tile_*.h that includes this file brings
+ *   WK_PAIR             tiles taken together (1 or 2) from WK_PAIR_TOKENS tokens on: they share each load of an
+ *                       activation
  *   wk_tokens_q8, wk_tokens_f32   one block of weights times n_tok tokens, into sums in scratch. */
 #ifndef WORKER_CPU_TILE_DRIVER_H
 #define WORKER_CPU_TILE_DRIVER_H
 
-/* Ask for the cache lines of the `bytes` bytes that lie WK_AHEAD beyond p: one token leaves so little work a line that the hardware's own
- * prefetch covers half of the memory's latency. Past the end of the tiles it does nothing. */
+/* Ask for the cache lines of the `bytes` bytes that lie WK_AHEAD beyond p: one token leaves so little work a line that
+ * the hardware's own prefetch covers half of the memory's latency. Past the end of the tiles it does nothing. */
 #define WK_AHEAD 4096u
 WK_INLINE void wk_fetch_ahead(const uint8_t *p, uint32_t bytes)
 {
-    for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch((const void *)((uintptr_t)p + WK_AHEAD + line));
+    for (uint32_t line = 0; line < bytes; line += 64)
+        __builtin_prefetch((const void *)((uintptr_t)p + WK_AHEAD + line));
 }
 
 /* The format's weights with j a constant, as shifts want it, without eight copies of what follows. */
@@ -35,15 +38,18 @@ WK_INLINE void wk_weights(const struct wk_tile_format *f, const uint8_t *body, u
     }
 }
 
-WK_INLINE void wk_store_q8(const struct wk_cpu_product *p, const float *acc, uint32_t tiles, uint32_t tile, uint32_t t0, uint32_t n)
+WK_INLINE void wk_store_q8(const struct wk_cpu_product *p, const float *acc, uint32_t tiles, uint32_t tile, uint32_t t0,
+                           uint32_t n)
 {
     const uint32_t width = tiles * WK_TILE_ROWS;
     for (uint32_t t = 0; t < n; t++)
-        memcpy(p->y + (t0 + t) * p->y_stride + (uint64_t)tile * WK_TILE_ROWS, acc + (uint64_t)t * width, width * sizeof *acc);
+        memcpy(p->y + (t0 + t) * p->y_stride + (uint64_t)tile * WK_TILE_ROWS, acc + (uint64_t)t * width,
+               width * sizeof *acc);
 }
 
 /* `tiles` (1 or WK_PAIR) tiles from `tile` times tokens t0 .. t0 + n - 1. */
-WK_INLINE void wk_tiles_q8(const struct wk_cpu_product *p, const struct wk_tile_format *f, const uint32_t tiles, uint32_t tile, uint32_t t0, uint32_t n)
+WK_INLINE void wk_tiles_q8(const struct wk_cpu_product *p, const struct wk_tile_format *f, const uint32_t tiles,
+                           uint32_t tile, uint32_t t0, uint32_t n)
 {
     struct wk_tile_scratch *s = (struct wk_tile_scratch *)p->scratch;
     const uint32_t block_bytes = f->layout->block_bytes, blocks = p->k / f->layout->block;
@@ -53,11 +59,13 @@ WK_INLINE void wk_tiles_q8(const struct wk_cpu_product *p, const struct wk_tile_
     memset(s->acc, 0, (uint64_t)n * tiles * WK_TILE_ROWS * sizeof *s->acc);
     for (uint32_t b = 0; b < blocks; b++) {
         const uint8_t *body = at + wk_record_body(block_bytes, b), *tail = at + wk_record_tail(block_bytes, blocks, b);
-        for (uint32_t i = 0; i < tiles; i++) f->scales(body + i * tile_bytes, tail + i * tile_bytes, s->scale[i], s->min[i]);
+        for (uint32_t i = 0; i < tiles; i++)
+            f->scales(body + i * tile_bytes, tail + i * tile_bytes, s->scale[i], s->min[i]);
         for (uint32_t j = 0; j < f->layout->block / WK_ACT_BLOCK; j++) {
             struct wk_v w[WK_PAIR][8];
             for (uint32_t i = 0; i < tiles; i++) {
-                wk_fetch_ahead(at + i * tile_bytes + ((uint64_t)b * (f->layout->block / WK_ACT_BLOCK) + j) * step, step);
+                wk_fetch_ahead(at + i * tile_bytes + ((uint64_t)b * (f->layout->block / WK_ACT_BLOCK) + j) * step,
+                               step);
                 wk_weights(f, body + i * tile_bytes, j, w[i]);
             }
             wk_tokens_q8(p, f, tiles, w, s, j, b * f->layout->block + j * WK_ACT_BLOCK, t0, n);
@@ -77,7 +85,7 @@ WK_INLINE void wk_product_q8(const struct wk_cpu_product *p, const struct wk_til
     }
 }
 
-/* ---- float activations ------------------------------------------------------------------------------------------- */
+/* ---- float activations --------------------------------------------------------------------------------- */
 
 /* acc [n][4][16] -> y: (0 + 1) + (2 + 3). */
 WK_INLINE void wk_store_f32(const struct wk_cpu_product *p, const float *acc, uint32_t tile, uint32_t t0, uint32_t n)
@@ -90,7 +98,8 @@ WK_INLINE void wk_store_f32(const struct wk_cpu_product *p, const float *acc, ui
 }
 
 /* Weights of one 32-block as the reference dequantize has them: [32][16]. */
-WK_INLINE void wk_values(const struct wk_tile_format *f, const struct wk_v w[8], uint32_t j, const struct wk_tile_scratch *s, float *values)
+WK_INLINE void wk_values(const struct wk_tile_format *f, const struct wk_v w[8], uint32_t j,
+                         const struct wk_tile_scratch *s, float *values)
 {
     const struct wk_f offset = wk_splat((float)f->offset);
     for (uint32_t i = 0; i < WK_ACT_BLOCK; i++) {
@@ -103,7 +112,8 @@ WK_INLINE void wk_values(const struct wk_tile_format *f, const struct wk_v w[8],
     }
 }
 
-WK_INLINE void wk_tile_f32(const struct wk_cpu_product *p, const struct wk_tile_format *f, uint32_t tile, uint32_t t0, uint32_t n)
+WK_INLINE void wk_tile_f32(const struct wk_cpu_product *p, const struct wk_tile_format *f, uint32_t tile, uint32_t t0,
+                           uint32_t n)
 {
     struct wk_tile_scratch *s = (struct wk_tile_scratch *)p->scratch;
     const uint32_t block_bytes = f->layout->block_bytes, blocks = p->k / f->layout->block;
@@ -142,7 +152,8 @@ WK_INLINE void wk_tile_product(const struct wk_cpu_product *p, const struct wk_t
 }
 
 /* wk_type_cpu.product for tiles of plain elements [k][16]. load: 16 elements as floats. */
-WK_INLINE void wk_plain_product(const struct wk_cpu_product *p, uint32_t element_bytes, struct wk_f (*load)(const void *))
+WK_INLINE void wk_plain_product(const struct wk_cpu_product *p, uint32_t element_bytes,
+                                struct wk_f (*load)(const void *))
 {
     struct wk_tile_scratch *s = (struct wk_tile_scratch *)p->scratch;
     for (uint32_t t0 = 0; t0 < p->n_tok; t0 += WK_TOKENS_F32) {
@@ -152,9 +163,11 @@ WK_INLINE void wk_plain_product(const struct wk_cpu_product *p, uint32_t element
             memset(s->acc, 0, (uint64_t)n * 4 * WK_TILE_ROWS * sizeof *s->acc);
             for (uint32_t k0 = 0; k0 < p->k; k0 += WK_ACT_BLOCK) {
                 const uint32_t len = p->k - k0 < WK_ACT_BLOCK ? p->k - k0 : WK_ACT_BLOCK;
-                wk_fetch_ahead(at + (uint64_t)k0 * element_bytes * WK_TILE_ROWS, WK_ACT_BLOCK * element_bytes * WK_TILE_ROWS);
+                wk_fetch_ahead(at + (uint64_t)k0 * element_bytes * WK_TILE_ROWS,
+                               WK_ACT_BLOCK * element_bytes * WK_TILE_ROWS);
                 for (uint32_t i = 0; i < len; i++)
-                    wk_store(s->values + i * WK_TILE_ROWS, load(at + (uint64_t)(k0 + i) * element_bytes * WK_TILE_ROWS));
+                    wk_store(s->values + i * WK_TILE_ROWS,
+                             load(at + (uint64_t)(k0 + i) * element_bytes * WK_TILE_ROWS));
                 wk_tokens_f32(p, s->values, len, k0, s->acc, t0, n);
             }
             wk_store_f32(p, s->acc, tile, t0, n);

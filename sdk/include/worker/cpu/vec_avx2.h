@@ -21,7 +21,8 @@ WK_INLINE struct wk_v wk_load(const void *p)
 
 WK_INLINE __m256i wk_field8(__m256i v, int shift, uint32_t mask)
 {
-    const __m256i moved = shift >= 0 ? _mm256_srl_epi32(v, _mm_cvtsi32_si128(shift)) : _mm256_sll_epi32(v, _mm_cvtsi32_si128(-shift));
+    const __m256i moved =
+        shift >= 0 ? _mm256_srl_epi32(v, _mm_cvtsi32_si128(shift)) : _mm256_sll_epi32(v, _mm_cvtsi32_si128(-shift));
     return _mm256_and_si256(moved, _mm256_set1_epi8((char)mask));
 }
 
@@ -44,12 +45,14 @@ WK_INLINE struct wk_v wk_flip(struct wk_v v)
 WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[16])
 {
     const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
-    return (struct wk_v){ { _mm256_shuffle_epi8(t, wk_field8(v.v[0], shift, 15)), _mm256_shuffle_epi8(t, wk_field8(v.v[1], shift, 15)) } };
+    return (struct wk_v){ { _mm256_shuffle_epi8(t, wk_field8(v.v[0], shift, 15)),
+                            _mm256_shuffle_epi8(t, wk_field8(v.v[1], shift, 15)) } };
 }
 
 WK_INLINE __m256 wk_byte8(__m256i v, uint32_t i)
 {
-    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(v, _mm_cvtsi32_si128(8 * (int)i)), _mm256_set1_epi32(0xff)));
+    return _mm256_cvtepi32_ps(
+        _mm256_and_si256(_mm256_srl_epi32(v, _mm_cvtsi32_si128(8 * (int)i)), _mm256_set1_epi32(0xff)));
 }
 
 WK_INLINE struct wk_f wk_byte(struct wk_v v, uint32_t i)
@@ -109,10 +112,7 @@ WK_INLINE void wk_store(float *p, struct wk_f f)
     _mm256_store_ps(p + 8, f.f[1]);
 }
 
-WK_INLINE struct wk_f wk_splat(float x)
-{
-    return (struct wk_f){ { _mm256_set1_ps(x), _mm256_set1_ps(x) } };
-}
+WK_INLINE struct wk_f wk_splat(float x) { return (struct wk_f){ { _mm256_set1_ps(x), _mm256_set1_ps(x) } }; }
 
 WK_INLINE struct wk_f wk_mul(struct wk_f a, struct wk_f b)
 {

@@ -13,21 +13,16 @@ struct wk_f {
     __m512 f;
 };
 
-WK_INLINE struct wk_v wk_load(const void *p)
-{
-    return (struct wk_v){ _mm512_load_si512(p) };
-}
+WK_INLINE struct wk_v wk_load(const void *p) { return (struct wk_v){ _mm512_load_si512(p) }; }
 
 WK_INLINE struct wk_v wk_field(struct wk_v v, int shift, uint32_t mask)
 {
-    const __m512i moved = shift >= 0 ? _mm512_srl_epi32(v.v, _mm_cvtsi32_si128(shift)) : _mm512_sll_epi32(v.v, _mm_cvtsi32_si128(-shift));
+    const __m512i moved =
+        shift >= 0 ? _mm512_srl_epi32(v.v, _mm_cvtsi32_si128(shift)) : _mm512_sll_epi32(v.v, _mm_cvtsi32_si128(-shift));
     return (struct wk_v){ _mm512_and_si512(moved, _mm512_set1_epi8((char)mask)) };
 }
 
-WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b)
-{
-    return (struct wk_v){ _mm512_or_si512(a.v, b.v) };
-}
+WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b) { return (struct wk_v){ _mm512_or_si512(a.v, b.v) }; }
 
 WK_INLINE struct wk_v wk_flip(struct wk_v v)
 {
@@ -67,35 +62,21 @@ WK_INLINE struct wk_f wk_load_bf16s(const void *p)
 WK_INLINE struct wk_f wk_load_exponents(const void *p)
 {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p));
-    const __mmask16 subnormal = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), too_large = _mm512_cmpgt_epu32_mask(e, _mm512_set1_epi32(227));
+    const __mmask16 subnormal = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)),
+                    too_large = _mm512_cmpgt_epu32_mask(e, _mm512_set1_epi32(227));
     __m512i f = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
     f = _mm512_mask_sllv_epi32(f, subnormal, _mm512_set1_epi32(0x00200000), e);
     return (struct wk_f){ _mm512_castsi512_ps(_mm512_mask_mov_epi32(f, too_large, _mm512_set1_epi32(0x7fc00000))) };
 }
 
-WK_INLINE struct wk_f wk_load_floats(const void *p)
-{
-    return (struct wk_f){ _mm512_load_ps(p) };
-}
+WK_INLINE struct wk_f wk_load_floats(const void *p) { return (struct wk_f){ _mm512_load_ps(p) }; }
 
-WK_INLINE void wk_store(float *p, struct wk_f f)
-{
-    _mm512_store_ps(p, f.f);
-}
+WK_INLINE void wk_store(float *p, struct wk_f f) { _mm512_store_ps(p, f.f); }
 
-WK_INLINE struct wk_f wk_splat(float x)
-{
-    return (struct wk_f){ _mm512_set1_ps(x) };
-}
+WK_INLINE struct wk_f wk_splat(float x) { return (struct wk_f){ _mm512_set1_ps(x) }; }
 
-WK_INLINE struct wk_f wk_mul(struct wk_f a, struct wk_f b)
-{
-    return (struct wk_f){ _mm512_mul_ps(a.f, b.f) };
-}
+WK_INLINE struct wk_f wk_mul(struct wk_f a, struct wk_f b) { return (struct wk_f){ _mm512_mul_ps(a.f, b.f) }; }
 
-WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b)
-{
-    return (struct wk_f){ _mm512_sub_ps(a.f, b.f) };
-}
+WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b) { return (struct wk_f){ _mm512_sub_ps(a.f, b.f) }; }
 
 #endif

@@ -50,7 +50,8 @@ WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[1
     WK_EACH_ROW(r)
     {
         const uint32_t u = v.u[r] >> shift;
-        v.u[r] = table[u & 15u] | (uint32_t)table[u >> 8 & 15u] << 8 | (uint32_t)table[u >> 16 & 15u] << 16 | (uint32_t)table[u >> 24 & 15u] << 24;
+        v.u[r] = table[u & 15u] | (uint32_t)table[u >> 8 & 15u] << 8 | (uint32_t)table[u >> 16 & 15u] << 16 |
+                 (uint32_t)table[u >> 24 & 15u] << 24;
     }
     return v;
 }
@@ -85,7 +86,8 @@ WK_INLINE struct wk_f wk_load_bf16s(const void *p)
     return f;
 }
 
-/* 16 exponents from an address aligned to 16: wk_exponent_to_float of each, and NaN from 2^100 on, where no scale may be. */
+/* 16 exponents from an address aligned to 16: wk_exponent_to_float of each, and NaN from 2^100 on, where no scale may
+ * be. */
 WK_INLINE struct wk_f wk_load_exponents(const void *p)
 {
     const uint8_t *e = (const uint8_t *)p;
@@ -101,10 +103,7 @@ WK_INLINE struct wk_f wk_load_floats(const void *p)
     return f;
 }
 
-WK_INLINE void wk_store(float *p, struct wk_f f)
-{
-    memcpy(p, f.f, sizeof f.f);
-}
+WK_INLINE void wk_store(float *p, struct wk_f f) { memcpy(p, f.f, sizeof f.f); }
 
 WK_INLINE struct wk_f wk_splat(float x)
 {

@@ -8,17 +8,20 @@
 /* One output: row r of tile `tile` of segment `seg`, for row `row` of the product. */
 struct wk_output_at {
     uint32_t seg, tile, r, row;
-    bool on;                      /* this lane has an output; all lanes of a warp take part, runs of 16 lanes are one tile's rows */
+    bool on; /* this lane has an output; all lanes of a warp take part, runs of 16 lanes are one tile's rows */
 };
 /* What it reads besides sums: other: glu: the second segment's bias; else the residual. */
-struct wk_output_more { float bias, other; };
+struct wk_output_more {
+    float bias, other;
+};
 
 __device__ __forceinline__ float wk_residual(const wk_product_args &p, const wk_output_at &o)
 {
     return p.residual[(p.in.row_index ? __ldg(p.in.row_index + o.row) : o.row) * p.residual_stride + o.tile * 16 + o.r];
 }
 
-__device__ __forceinline__ wk_output_more wk_output_ahead(const wk_product_args &p, const wk_output_at &o, uint32_t expert)
+__device__ __forceinline__ wk_output_more wk_output_ahead(const wk_product_args &p, const wk_output_at &o,
+                                                          uint32_t expert)
 {
     wk_output_more m = { 0.0f, 0.0f };
     const wk_segment_args &s = p.seg[o.seg];
@@ -38,7 +41,8 @@ __device__ __forceinline__ uint64_t wk_act_at(const wk_segment_args &s, uint32_t
 }
 
 /* sum, up: of the tile, and with glu of the second segment's. Called by whole warps. */
-__device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_output_at &o, const wk_output_more &more, float sum, float up)
+__device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_output_at &o, const wk_output_more &more,
+                                          float sum, float up)
 {
     const wk_segment_args &s = p.seg[o.seg];
     const uint32_t j = o.tile * 16 + o.r;
@@ -63,15 +67,21 @@ __device__ __forceinline__ void wk_output(const wk_product_args &p, const wk_out
         __half *y = static_cast<__half *>(s.y) + wk_act_at(s, o.row, j);
         if (o.on) {
             *y = h;
-            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0) y[16] = __float2half_rn(0.0f); /* the act ends at a multiple of 32 */
+            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0)
+                y[16] = __float2half_rn(0.0f); /* the act ends at a multiple of 32 */
         }
     }
 }
 
-/* ---- short ways: nearly all products of a step are F32, maybe with a bias, a residual and partial sums of squares, or an act of SiLU(gate) times up. In a short launch each instruction behind the
- * sums costs as much as it takes to fetch it, so these go by few. wk_product_args::way says which (and, SILU and F32_FOURS, that all is whole tiles, read and written four values at a time). ---- */
+/* ---- short ways: nearly all products of a step are F32, maybe with a bias, a residual and partial sums of squares, or
+ * an act of SiLU(gate) times up. In a short launch each instruction behind the sums costs as much as it takes to fetch
+ * it, so these go by few. wk_product_args::way says which (and, SILU and F32_FOURS, that all is whole tiles, read and
+ * written four values at a time). ---- */
 
-__device__ __forceinline__ float wk_silu_value(float gate, float up) { return wk_glu_value(WK_GLU_SILU, gate, up, 0.0f, 0.0f); }
+__device__ __forceinline__ float wk_silu_value(float gate, float up)
+{
+    return wk_glu_value(WK_GLU_SILU, gate, up, 0.0f, 0.0f);
+}
 
 /* Where a lane's output goes and what it needs besides sums, at hand before they are. */
 struct wk_place {
@@ -80,7 +90,8 @@ struct wk_place {
     uint32_t way, squares;
     __device__ __forceinline__ wk_place() {}
     /* Reads nothing that launches write, unless there is a row_index. */
-    __device__ __forceinline__ wk_place(const wk_product_args &p, const wk_output_at &o, uint32_t expert = 0) : residual(0), bias(0.0f), up_bias(0.0f)
+    __device__ __forceinline__ wk_place(const wk_product_args &p, const wk_output_at &o, uint32_t expert = 0)
+        : residual(0), bias(0.0f), up_bias(0.0f)
     {
         const wk_segment_args &s = p.seg[o.seg];
         const uint32_t j = o.tile * 16 + o.r;
@@ -98,10 +109,14 @@ struct wk_place {
         }
         if (in && s.bias) bias = __ldg(s.bias + (uint64_t)expert * s.n + j);
         if (in && p.glu && p.seg[1].bias) up_bias = __ldg(p.seg[1].bias + (uint64_t)expert * s.n + j);
-        if (in && !p.glu && p.residual) residual = reinterpret_cast<uint64_t>(p.residual + (p.in.row_index ? __ldg(p.in.row_index + o.row) : o.row) * p.residual_stride + j);
+        if (in && !p.glu && p.residual)
+            residual = reinterpret_cast<uint64_t>(
+                p.residual + (p.in.row_index ? __ldg(p.in.row_index + o.row) : o.row) * p.residual_stride + j);
         if (!in) y = 0;
         if (!o.on || o.r != 0) aux = 0;
-        asm volatile("" : "+l"(y), "+l"(aux), "+l"(residual), "+f"(bias), "+f"(up_bias), "+f"(scale), "+f"(up_scale), "+r"(way), "+r"(squares));
+        asm volatile(""
+                     : "+l"(y), "+l"(aux), "+l"(residual), "+f"(bias), "+f"(up_bias), "+f"(scale), "+f"(up_scale),
+                       "+r"(way), "+r"(squares));
     }
     /* The residual: after the wait for the launch before. */
     __device__ __forceinline__ float ahead() const
@@ -110,7 +125,9 @@ struct wk_place {
         if (residual) asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(residual) : "memory");
         return v;
     }
-    template <bool ANY = true> __device__ __forceinline__ void put(const wk_product_args &p, const wk_output_at &o, float other, float sum, float up) const
+    template <bool ANY = true>
+    __device__ __forceinline__ void put(const wk_product_args &p, const wk_output_at &o, float other, float sum,
+                                        float up) const
     {
         if (way >= WK_WAY_F32) {
             float v = __fadd_rn(__fmul_rn(sum, scale), bias);
@@ -121,7 +138,9 @@ struct wk_place {
                 if (aux) asm volatile("st.global.f32 [%0], %1;" ::"l"(aux), "f"(q) : "memory");
             }
         } else if (!ANY || way == WK_WAY_SILU) {
-            const __half h = wk_act_half(wk_silu_value(__fadd_rn(__fmul_rn(sum, scale), bias), __fadd_rn(__fmul_rn(up, up_scale), up_bias)), p.seg[0].shift);
+            const __half h = wk_act_half(
+                wk_silu_value(__fadd_rn(__fmul_rn(sum, scale), bias), __fadd_rn(__fmul_rn(up, up_scale), up_bias)),
+                p.seg[0].shift);
             if (y) asm volatile("st.global.b16 [%0], %1;" ::"l"(y), "h"(__half_as_ushort(h)) : "memory");
         } else {
             wk_output(p, o, { bias, p.glu ? up_bias : other }, sum, up);
@@ -129,13 +148,16 @@ struct wk_place {
     }
 };
 
-/* ---- four values a lane: rows 4 (lane % 4) .. + 3 of a tile, for row `row` of the product, in four neighbouring lanes --------------------------- */
+/* ---- four values a lane: rows 4 (lane % 4) .. + 3 of a tile, for row `row` of the product, in four neighbouring lanes
+ * ---- */
 
 struct wk_four_at {
     uint32_t seg, tile, row;
     bool on;
 };
-struct wk_four_more { float bias[4], other[4]; };
+struct wk_four_more {
+    float bias[4], other[4];
+};
 
 /* v[i] where j + i < n. */
 __device__ __forceinline__ void wk_four_load(float o[4], const float *v, uint32_t j, uint32_t n)
@@ -152,7 +174,8 @@ __device__ __forceinline__ const float *wk_four_residual(const wk_product_args &
 {
     return p.residual + (p.in.row_index ? __ldg(p.in.row_index + o.row) : o.row) * p.residual_stride + j;
 }
-__device__ __forceinline__ wk_four_more wk_four_ahead(const wk_product_args &p, const wk_four_at &o, uint32_t expert = 0)
+__device__ __forceinline__ wk_four_more wk_four_ahead(const wk_product_args &p, const wk_four_at &o,
+                                                      uint32_t expert = 0)
 {
     wk_four_more m = {};
     const wk_segment_args &s = p.seg[o.seg];
@@ -166,12 +189,15 @@ __device__ __forceinline__ wk_four_more wk_four_ahead(const wk_product_args &p, 
 /* Values j .. j + 3 of a row, to its place in a panel. */
 __device__ __forceinline__ void wk_four_panel(const wk_product_args &p, uint32_t row, uint32_t j, uint2 v)
 {
-    unsigned char *const to = static_cast<unsigned char *>(p.seg[0].y) + (j / WK_PANEL_K * p.seg[0].y_stride + row) * WK_PANEL_ROW;
+    unsigned char *const to =
+        static_cast<unsigned char *>(p.seg[0].y) + (j / WK_PANEL_K * p.seg[0].y_stride + row) * WK_PANEL_ROW;
     *reinterpret_cast<uint32_t *>(to + wk_panel_at(p.out_group, row, j % WK_PANEL_K)) = v.x;
     *reinterpret_cast<uint32_t *>(to + wk_panel_at(p.out_group, row, j % WK_PANEL_K + 2)) = v.y;
 }
 /* PANELS: a gated activation's act may go so. */
-template <bool PANELS = false> __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const wk_four_at &o, wk_four_more &more, float sum[4], float up[4])
+template <bool PANELS = false>
+__device__ __forceinline__ void wk_four_output(const wk_product_args &p, const wk_four_at &o, wk_four_more &more,
+                                               float sum[4], float up[4])
 {
     const wk_segment_args &s = p.seg[o.seg];
     const uint32_t j = o.tile * 16 + threadIdx.x % 4 * 4;
@@ -182,7 +208,9 @@ template <bool PANELS = false> __device__ __forceinline__ void wk_four_output(co
             v[i] = __fadd_rn(__fmul_rn(sum[i], s.scale), more.bias[i]);
             if (p.residual) v[i] = __fadd_rn(v[i], more.other[i]);
         }
-        if (o.on) *reinterpret_cast<float4 *>(static_cast<float *>(s.y) + o.row * s.y_stride + j) = make_float4(v[0], v[1], v[2], v[3]);
+        if (o.on)
+            *reinterpret_cast<float4 *>(static_cast<float *>(s.y) + o.row * s.y_stride + j) =
+                make_float4(v[0], v[1], v[2], v[3]);
         if (s.aux) {
             const float q = wk_square_sum16(make_float4(v[0], v[1], v[2], v[3]));
             if (o.on && threadIdx.x % 4 == 0) s.aux[(uint64_t)o.row * s.n_tiles + o.tile] = q;
@@ -190,14 +218,21 @@ template <bool PANELS = false> __device__ __forceinline__ void wk_four_output(co
         return;
     }
     if (p.way == WK_WAY_SILU) {
-        union { uint2 bits; __half2 h[2]; } h;
+        union {
+            uint2 bits;
+            __half2 h[2];
+        } h;
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = wk_silu_value(__fadd_rn(__fmul_rn(sum[i], p.seg[0].scale), more.bias[i]), __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]));
+        for (int i = 0; i < 4; i++)
+            v[i] = wk_silu_value(__fadd_rn(__fmul_rn(sum[i], p.seg[0].scale), more.bias[i]),
+                                 __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]));
         h.h[0] = wk_act_half2(v[0], v[1], p.seg[0].shift);
         h.h[1] = wk_act_half2(v[2], v[3], p.seg[0].shift);
         if (!o.on) return;
-        if (PANELS && p.seg[0].kind == WK_CUDA_OUT_PANELS) wk_four_panel(p, o.row, j, h.bits);
-        else *reinterpret_cast<uint2 *>(static_cast<__half *>(p.seg[0].y) + (uint64_t)o.row * p.seg[0].n + j) = h.bits;
+        if (PANELS && p.seg[0].kind == WK_CUDA_OUT_PANELS)
+            wk_four_panel(p, o.row, j, h.bits);
+        else
+            *reinterpret_cast<uint2 *>(static_cast<__half *>(p.seg[0].y) + (uint64_t)o.row * p.seg[0].n + j) = h.bits;
         return;
     }
 #pragma unroll
@@ -245,7 +280,10 @@ template <bool PANELS = false> __device__ __forceinline__ void wk_four_output(co
             if (o.on && threadIdx.x % 4 == 0) s.aux[(uint64_t)o.row * s.n_tiles + o.tile] = q;
         }
     } else {
-        union { uint2 bits; __half2 h[2]; } h;
+        union {
+            uint2 bits;
+            __half2 h[2];
+        } h;
         h.h[0] = wk_act_half2(v[0], v[1], s.shift);
         h.h[1] = wk_act_half2(v[2], v[3], s.shift);
         if (PANELS && s.kind == WK_CUDA_OUT_PANELS) {
@@ -253,7 +291,8 @@ template <bool PANELS = false> __device__ __forceinline__ void wk_four_output(co
         } else if (o.on) {
             __half *const y = static_cast<__half *>(s.y) + (uint64_t)o.row * ((s.n + 31) & ~31u) + j;
             *reinterpret_cast<uint2 *>(y) = h.bits;
-            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0) *reinterpret_cast<uint2 *>(y + 16) = make_uint2(0, 0); /* the act ends at a multiple of 32 */
+            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0)
+                *reinterpret_cast<uint2 *>(y + 16) = make_uint2(0, 0); /* the act ends at a multiple of 32 */
         }
     }
 }

@@ -1,8 +1,9 @@
 /* worker/cuda/functions.cuh: the functions of WK_OP_MAP and WK_OP_GLU, once for every kernel that applies them.
  *
- * A product's epilogue and a launch of its own give the same bits because both call these. F32 throughout, with the CUDA math library's
- * accurate functions: a few units in the last place, also in the tails (no form here subtracts two close numbers). A NaN stays a NaN: limits
- * are written as comparisons, since fminf and fmaxf would drop it. `fn` is the same for a whole launch, so the branches do not diverge. */
+ * A product's epilogue and a launch of its own give the same bits because both call these. F32 throughout, with the
+ * CUDA math library's accurate functions: a few units in the last place, also in the tails (no form here subtracts two
+ * close numbers). A NaN stays a NaN: limits are written as comparisons, since fminf and fmaxf would drop it. `fn` is
+ * the same for a whole launch, so the branches do not diverge. */
 #ifndef WORKER_CUDA_FUNCTIONS_CUH
 #define WORKER_CUDA_FUNCTIONS_CUH
 
@@ -10,8 +11,8 @@
 
 #include <worker/arch.h>
 
-/* x / d for d >= 1, also infinite: the hardware's reciprocal and one step of Newton's, within 1.5 units in the last place. Past 2^126 d is as good as
- * infinite. Less than half of a division's instructions. */
+/* x / d for d >= 1, also infinite: the hardware's reciprocal and one step of Newton's, within 1.5 units in the last
+ * place. Past 2^126 d is as good as infinite. Less than half of a division's instructions. */
 __device__ __forceinline__ float wk_quotient(float x, float d)
 {
     float r;
@@ -30,7 +31,10 @@ __device__ __forceinline__ float wk_gelu_tanh(float x)
 }
 
 /* x Phi(x) = x / 2 erfc(-x / sqrt 2). */
-__device__ __forceinline__ float wk_gelu_erf(float x) { return __fmul_rn(__fmul_rn(0.5f, x), erfcf(__fmul_rn(x, -0.707106781f))); }
+__device__ __forceinline__ float wk_gelu_erf(float x)
+{
+    return __fmul_rn(__fmul_rn(0.5f, x), erfcf(__fmul_rn(x, -0.707106781f)));
+}
 
 __device__ __forceinline__ float wk_clamp_glu(float g, float u, float alpha, float limit)
 {

@@ -1,18 +1,25 @@
-/* worker/cuda/halves.cuh: weights as the tensor cores read them in products: f16, already scaled; and the order of arithmetic that all products of a row keep.
+/* worker/cuda/halves.cuh: weights as the tensor cores read them in products: f16, already scaled; and the order of
+ * arithmetic that all products of a row keep.
  *
- * The weight W = scale * q - min of a tile becomes an f16, w = W / unscale (unscale: a constant of the format, a power of two), before it is multiplied, and not afterwards the sum of its
- * group: then a tile is 16 rows of f16, whatever its format, nothing depends on groups, and a product of 64 columns pays for a scale once and not 64 times. w is
+ * The weight W = scale * q - min of a tile becomes an f16, w = W / unscale (unscale: a constant of the format, a power
+ * of two), before it is multiplied, and not afterwards the sum of its group: then a tile is 16 rows of f16, whatever
+ * its format, nothing depends on groups, and a product of 64 columns pays for a scale once and not 64 times. w is
  *     f16(q f16(scale / unscale) - f16(min / unscale)),   q exact, the difference rounded once,
- * so without a minimum and with a scale of 11 bits or fewer it is the nearest f16 of W / unscale. A weight whose w is out of f16's range is infinite: such a product is not finite, never
- * silently wrong. Formats of numbers with a wider range than f16's (F::exact) are the exception: their 32 values have a scale in F32, and their sums are multiplied by it.
+ * so without a minimum and with a scale of 11 bits or fewer it is the nearest f16 of W / unscale. A weight whose w is
+ * out of f16's range is infinite: such a product is not finite, never silently wrong. Formats of numbers with a wider
+ * range than f16's (F::exact) are the exception: their 32 values have a scale in F32, and their sums are multiplied by
+ * it.
  *
- * Order. k is cut into steps (by k and the family of formats alone). Slot s of 8 has the steps s, s + 8, ... in that order, and two chains: chain h adds the h-th 16 of every
- * 32 values of k, one matrix instruction after the other, from 0 on (which 16: as lanes have them, format.cuh; exact: y += scale * (both 16s, and each part) in chain 0). A slot's sum
- * is chain 0 + chain 1, and the product is unscale times
+ * Order. k is cut into steps (by k and the family of formats alone). Slot s of 8 has the steps s, s + 8, ... in that
+ * order, and two chains: chain h adds the h-th 16 of every 32 values of k, one matrix instruction after the other, from
+ * 0 on (which 16: as lanes have them, format.cuh; exact: y += scale * (both 16s, and each part) in chain 0). A slot's
+ * sum is chain 0 + chain 1, and the product is unscale times
  *     ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)),
- * a tree that 1, 2, 4 or 8 blocks can share, evenly where the last slots have a step less. Two chains, since each waits for its own last instruction: with a single row that is what the
- * time of a short launch consists of. Every kernel, whatever its number of warps, columns or blocks, adds exactly so; a column of the tensor cores' result depends on its own column of B
- * alone, and mma.sync and wgmma give the same bits. Hence the bits of a row are the same for 1 and for 64 rows. */
+ * a tree that 1, 2, 4 or 8 blocks can share, evenly where the last slots have a step less. Two chains, since each waits
+ * for its own last instruction: with a single row that is what the time of a short launch consists of. Every kernel,
+ * whatever its number of warps, columns or blocks, adds exactly so; a column of the tensor cores' result depends on its
+ * own column of B alone, and mma.sync and wgmma give the same bits. Hence the bits of a row are the same for 1 and for
+ * 64 rows. */
 #ifndef WORKER_CUDA_HALVES_CUH
 #define WORKER_CUDA_HALVES_CUH
 
@@ -28,8 +35,12 @@ template <class F> struct wk_has_halves<F, decltype(static_cast<void>(F::unscale
     static constexpr bool yes = true;
     static constexpr float unscale = F::unscale;
 };
-template <class F, class = void> struct wk_is_exact { static constexpr bool yes = false; };
-template <class F> struct wk_is_exact<F, decltype(static_cast<void>(F::exact))> { static constexpr bool yes = true; };
+template <class F, class = void> struct wk_is_exact {
+    static constexpr bool yes = false;
+};
+template <class F> struct wk_is_exact<F, decltype(static_cast<void>(F::exact))> {
+    static constexpr bool yes = true;
+};
 /* Formats whose dense products go by whole numbers (whole.cuh). */
 template <class F, class = void> struct wk_is_whole {
     static constexpr bool yes = false;
@@ -43,13 +54,17 @@ template <class F> struct wk_is_whole<F, decltype(static_cast<void>(F::whole_uns
 template <class F> constexpr bool wk_is_half() { return F::block == 1 && F::block_bytes == 2 && !wk_is_exact<F>::yes; }
 template <class F> __host__ __device__ constexpr float wk_unscale() { return wk_has_halves<F>::unscale; }
 
-/* Is the unit one of the few that need wk_halves' second way (FAR)? Known once its scales are loaded, the same in all lanes. A kernel branches on it once a unit or super-unit. */
+/* Is the unit one of the few that need wk_halves' second way (FAR)? Known once its scales are loaded, the same in all
+ * lanes. A kernel branches on it once a unit or super-unit. */
 template <class S> __device__ __forceinline__ auto wk_far_of(const S &s, int) -> decltype(s.far) { return s.far; }
 template <class S> __device__ __forceinline__ uint32_t wk_far_of(const S &, long) { return 0; }
 template <class F> __device__ __forceinline__ bool wk_far(const typename F::scales &s) { return wk_far_of(s, 0) != 0; }
 
-/* 32 values of k, number b of the unit (u: any unit of the same place in a super-unit), by a whole warp: A of two m16n8k16. Not for exact formats. */
-template <class F, bool FAR = false> __device__ __forceinline__ void wk_halves(const typename F::quants &q, const typename F::scales &s, uint32_t u, uint32_t b, uint32_t a[1][2][4])
+/* 32 values of k, number b of the unit (u: any unit of the same place in a super-unit), by a whole warp: A of two
+ * m16n8k16. Not for exact formats. */
+template <class F, bool FAR = false>
+__device__ __forceinline__ void wk_halves(const typename F::quants &q, const typename F::scales &s, uint32_t u,
+                                          uint32_t b, uint32_t a[1][2][4])
 {
     static_assert(!wk_is_exact<F>::yes && F::parts == 1, "one f16 a weight");
     if constexpr (wk_has_halves<F>::yes) {
@@ -72,8 +87,10 @@ template <class F, bool FAR = false> __device__ __forceinline__ void wk_halves(c
                 uint32_t v = a[0][i][j];
                 const float bias = j < 2 ? F::bias0 : F::bias1;
                 if (bias != 0.0f) v = wk_h2_add(v, wk_h2_round(make_float2(-bias, -bias)));
-                if constexpr (F::mins != 0) v = wk_h2_fma(v, wk_h2_both(scale, j % 2), wk_h2_both(less, j % 2));
-                else v = wk_h2_mul(v, wk_h2_both(scale, j % 2));
+                if constexpr (F::mins != 0)
+                    v = wk_h2_fma(v, wk_h2_both(scale, j % 2), wk_h2_both(less, j % 2));
+                else
+                    v = wk_h2_mul(v, wk_h2_both(scale, j % 2));
                 a[0][i][j] = v;
             }
         }
@@ -81,28 +98,45 @@ template <class F, bool FAR = false> __device__ __forceinline__ void wk_halves(c
 }
 
 /* Exact formats: what a sum of 32 is multiplied by: scale / unscale. */
-template <class F> __device__ __forceinline__ auto wk_sum_scale(const typename F::scales &s, uint32_t b, int) -> decltype(F::sum_scale(s, b)) { return F::sum_scale(s, b); }
-template <class F> __device__ __forceinline__ float2 wk_sum_scale(const typename F::scales &s, uint32_t b, long) { return F::scale(s, b); }
+template <class F>
+__device__ __forceinline__ auto wk_sum_scale(const typename F::scales &s, uint32_t b,
+                                             int) -> decltype(F::sum_scale(s, b))
+{
+    return F::sum_scale(s, b);
+}
+template <class F> __device__ __forceinline__ float2 wk_sum_scale(const typename F::scales &s, uint32_t b, long)
+{
+    return F::scale(s, b);
+}
 
-/* B of the same 32 values: four words of the lane's column x, f16 from the unit's first k on, where it reads them (format.cuh). */
+/* B of the same 32 values: four words of the lane's column x, f16 from the unit's first k on, where it reads them
+ * (format.cuh). */
 template <class F> __device__ __forceinline__ void wk_few_x(uint32_t x4[4], const __half *x, uint32_t b, uint32_t t)
 {
     if constexpr (F::group == 32 || wk_is_whole<F>::yes) {
-        const uint4 v = *reinterpret_cast<const uint4 *>(x + (wk_is_whole<F>::yes ? b / 2 * 64 + t * 16 + b % 2 * 8 : b * 32 + t * 8));
+        const uint4 v = *reinterpret_cast<const uint4 *>(
+            x + (wk_is_whole<F>::yes ? b / 2 * 64 + t * 16 + b % 2 * 8 : b * 32 + t * 8));
         x4[0] = v.x, x4[1] = v.y, x4[2] = v.z, x4[3] = v.w;
     } else {
-        const uint2 low = *reinterpret_cast<const uint2 *>(x + b * 32 + t * 4), high = *reinterpret_cast<const uint2 *>(x + b * 32 + 16 + t * 4);
+        const uint2 low = *reinterpret_cast<const uint2 *>(x + b * 32 + t * 4),
+                    high = *reinterpret_cast<const uint2 *>(x + b * 32 + 16 + t * 4);
         x4[0] = low.x, x4[1] = low.y, x4[2] = high.x, x4[3] = high.y;
     }
 }
 /* Halves that stand between two columns, so that lanes which load together meet no other's banks. */
-template <class F> __host__ __device__ constexpr uint32_t wk_few_pad() { return wk_is_whole<F>::yes ? 8 : F::group == 16 ? 16 : 32; }
+template <class F> __host__ __device__ constexpr uint32_t wk_few_pad()
+{
+    return wk_is_whole<F>::yes ? 8 : F::group == 16 ? 16 : 32;
+}
 
-/* The same 32 values for several tiles of 8 columns: weights, made once, and y[chain] += them times a tile's x: words of B of the first 16, of the second. */
+/* The same 32 values for several tiles of 8 columns: weights, made once, and y[chain] += them times a tile's x: words
+ * of B of the first 16, of the second. */
 template <class F> struct wk_weights32 {
     uint32_t a[F::parts][2][4];
     float2 scale; /* exact: of rows g and g + 8 */
-    template <bool FAR> __device__ __forceinline__ void make(const typename F::quants &q, const typename F::scales &s, uint32_t u, uint32_t b)
+    template <bool FAR>
+    __device__ __forceinline__ void make(const typename F::quants &q, const typename F::scales &s, uint32_t u,
+                                         uint32_t b)
     {
         if constexpr (wk_is_exact<F>::yes) {
             static_assert(F::group == 32, "a scale for 32 values");
@@ -121,7 +155,8 @@ template <class F> struct wk_weights32 {
                 wk_mma(c, a[part][0], x[0], x[1]);
                 wk_mma(c, a[part][1], x[2], x[3]);
                 float2 f = scale;
-                if constexpr (F::parts > 1) f = make_float2(__fmul_rn(f.x, F::part_scale(part)), __fmul_rn(f.y, F::part_scale(part)));
+                if constexpr (F::parts > 1)
+                    f = make_float2(__fmul_rn(f.x, F::part_scale(part)), __fmul_rn(f.y, F::part_scale(part)));
 #pragma unroll
                 for (uint32_t i = 0; i < 4; i++) y[0][i] = __fmaf_rn(i < 2 ? f.x : f.y, c[i], y[0][i]);
             }
@@ -134,7 +169,8 @@ template <class F> struct wk_weights32 {
 
 __device__ __forceinline__ float wk_slots_sum(const float s[8])
 {
-    return __fadd_rn(__fadd_rn(__fadd_rn(s[0], s[4]), __fadd_rn(s[2], s[6])), __fadd_rn(__fadd_rn(s[1], s[5]), __fadd_rn(s[3], s[7])));
+    return __fadd_rn(__fadd_rn(__fadd_rn(s[0], s[4]), __fadd_rn(s[2], s[6])),
+                     __fadd_rn(__fadd_rn(s[1], s[5]), __fadd_rn(s[3], s[7])));
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* worker/cuda/mma.cuh: the instructions that a product is made of: tensor-core steps and asynchronous copies, sm_80 and later. */
+/* worker/cuda/mma.cuh: the instructions that a product is made of: tensor-core steps and asynchronous copies, sm_80 and
+ * later. */
 #ifndef WORKER_CUDA_MMA_CUH
 #define WORKER_CUDA_MMA_CUH
 
@@ -30,18 +31,27 @@ __device__ __forceinline__ void wk_copy16_part(uint32_t shared, const void *glob
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void wk_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> __device__ __forceinline__ void wk_copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+template <int N> __device__ __forceinline__ void wk_copy_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
 
-/* ---- barriers in memory --------------------------------------------------------------------------------------------- */
+/* ---- barriers in memory -------------------------------------------------------------------------------- */
 /* Until the stage of this parity (0: the first use) has arrived; then what it brought is visible to the lane. */
 __device__ __forceinline__ void wk_stage_wait(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
     do {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(bar), "r"(parity)
+                     : "memory");
 #else
-        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(bar), "r"(parity)
+                     : "memory");
 #endif
     } while (!done);
 }
@@ -51,17 +61,24 @@ enum { WK_BAR_COPIES = 1 }; /* arrivals of a warp's copy */
 #else
 enum { WK_BAR_COPIES = 32 };
 #endif
-__device__ __forceinline__ void wk_bar_init(uint32_t bar, uint32_t arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory"); }
+__device__ __forceinline__ void wk_bar_init(uint32_t bar, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
+}
 __device__ __forceinline__ void wk_bar_init_done()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void wk_bar_arrive(uint32_t bar) { asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(bar) : "memory"); }
+__device__ __forceinline__ void wk_bar_arrive(uint32_t bar)
+{
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(bar) : "memory");
+}
 
-/* A warp's arrival, once it has met: one lane's, since what the others wrote before they met is ordered with it. compute-sanitizer's racecheck follows the lane that arrives alone, and reports the rest as races; so with WK_RACECHECK
- * (cmake -D CMAKE_CUDA_FLAGS=-DWK_RACECHECK) all lanes arrive, and what is then reported is one. */
+/* A warp's arrival, once it has met: one lane's, since what the others wrote before they met is ordered with it.
+ * compute-sanitizer's racecheck follows the lane that arrives alone, and reports the rest as races; so with
+ * WK_RACECHECK (cmake -D CMAKE_CUDA_FLAGS=-DWK_RACECHECK) all lanes arrive, and what is then reported is one. */
 #ifdef WK_RACECHECK
 enum { WK_BAR_WARP = 32 }; /* arrivals */
 #else
@@ -97,10 +114,15 @@ __device__ __forceinline__ uint64_t wk_fetch_once()
 #endif
     return once;
 }
-__device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar, uint64_t policy)
+__device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar,
+                                         uint64_t policy)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+            "r"(to),
+        "l"(from), "r"(bytes), "r"(bar), "l"(policy)
+        : "memory");
 #endif
 }
 
@@ -108,11 +130,14 @@ __device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from,
 __device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar)
+                 : "memory");
 #endif
 }
 
-/* One lane of a whole warp, and the compiler knows that it is one: what is the same in all lanes stays in the registers that a copy reads, where `lane == 0` makes every copy a loop over lanes. */
+/* One lane of a whole warp, and the compiler knows that it is one: what is the same in all lanes stays in the registers
+ * that a copy reads, where `lane == 0` makes every copy a loop over lanes. */
 __device__ __forceinline__ bool wk_elected()
 {
     uint32_t is = 0;
@@ -122,8 +147,11 @@ __device__ __forceinline__ bool wk_elected()
     return is;
 }
 
-/* Eight chunks from `from` + at, `apart` from each other, to `to` one after the other; what lies past `there` as zeros if it lies before `end`. By a whole warp. */
-__device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char *from, uint32_t at, uint32_t chunk, uint32_t apart, uint32_t there, uint32_t end, uint32_t bar, uint32_t lane)
+/* Eight chunks from `from` + at, `apart` from each other, to `to` one after the other; what lies past `there` as zeros
+ * if it lies before `end`. By a whole warp. */
+__device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char *from, uint32_t at, uint32_t chunk,
+                                               uint32_t apart, uint32_t there, uint32_t end, uint32_t bar,
+                                               uint32_t lane)
 {
     auto length = [&](uint32_t i) { return at + i * apart < there ? min(chunk, there - (at + i * apart)) : 0u; };
     auto wanted = [&](uint32_t i) { return min(chunk, end - (at + i * apart)); };
@@ -134,7 +162,8 @@ __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char 
 #pragma unroll 1
             for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
 #pragma unroll 1
-                for (uint32_t j = length(i); j < wanted(i); j += 16) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + i * chunk + j), "r"(0) : "memory");
+                for (uint32_t j = length(i); j < wanted(i); j += 16)
+                    asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + i * chunk + j), "r"(0) : "memory");
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         }
         const uint64_t once = wk_fetch_once();
@@ -158,7 +187,8 @@ __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char 
     }
 #else
     for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
-        for (uint32_t j = lane * 16, n = length(i); j < wanted(i); j += 512) wk_copy16_part(to + i * chunk + j, from + (j < n ? at + i * apart + j : 0), j < n ? 16 : 0);
+        for (uint32_t j = lane * 16, n = length(i); j < wanted(i); j += 512)
+            wk_copy16_part(to + i * chunk + j, from + (j < n ? at + i * apart + j : 0), j < n ? 16 : 0);
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 #endif
 }

@@ -1,7 +1,9 @@
-/* worker/cuda/product.cuh: the launches of a family of formats: WK_PRODUCT_FAMILY(name, format...) defines `const struct wk_product_family name`.
+/* worker/cuda/product.cuh: the launches of a family of formats: WK_PRODUCT_FAMILY(name, format...) defines `const
+ * struct wk_product_family name`.
  *
- * All formats of a family have the same unit and super-unit. Here is what all kernels share: what k is cut into, what is checked, and how many rows a launch has. Which kernel takes those, and how its shared memory
- * is cut, is for the plans (product_*_plan.cuh) to say, from the shape; none of it changes a bit of the result (halves.cuh). */
+ * All formats of a family have the same unit and super-unit. Here is what all kernels share: what k is cut into, what
+ * is checked, and how many rows a launch has. Which kernel takes those, and how its shared memory is cut, is for the
+ * plans (product_*_plan.cuh) to say, from the shape; none of it changes a bit of the result (halves.cuh). */
 #ifndef WORKER_CUDA_PRODUCT_CUH
 #define WORKER_CUDA_PRODUCT_CUH
 
@@ -17,15 +19,18 @@
 /* What the kernels' shapes depend on besides the product; one device a process. */
 struct wk_product_device {
     uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
-    bool clusters, wgmma;                              /* blocks can share their memories, and there are bulk copies; product_wide's instructions */
+    bool clusters, wgmma; /* blocks can share their memories, and there are bulk copies; product_wide's instructions */
 };
 
 static inline wk_status wk_product_device_read(int32_t device, wk_product_device *d, const struct wk_err *err)
 {
     int v[5] = { 0, 0, 0, 0, 0 };
-    const cudaDeviceAttr attribute[5] = { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMaxSharedMemoryPerMultiprocessor, cudaDevAttrClusterLaunch, cudaDevAttrComputeCapabilityMajor };
+    const cudaDeviceAttr attribute[5] = { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                          cudaDevAttrMaxSharedMemoryPerMultiprocessor, cudaDevAttrClusterLaunch,
+                                          cudaDevAttrComputeCapabilityMajor };
     for (int i = 0; i < 5; i++) {
-        const wk_status status = wk_product_status(cudaDeviceGetAttribute(&v[i], attribute[i], device), "product: device attribute", err);
+        const wk_status status =
+            wk_product_status(cudaDeviceGetAttribute(&v[i], attribute[i], device), "product: device attribute", err);
         if (status) return status;
     }
     d->processors = (uint32_t)v[0];
@@ -38,10 +43,14 @@ static inline wk_status wk_product_device_read(int32_t device, wk_product_device
 
 template <class First, class... Rest> struct wk_product_of {
     static constexpr uint32_t n_types = 1 + sizeof...(Rest), unit = First::unit, super = First::super;
-    static_assert(n_types <= WK_TYPES_MAX && super <= 2 && ((Rest::unit == unit && Rest::super == super) && ...), "formats of a family have units of one size");
+    static_assert(n_types <= WK_TYPES_MAX && super <= 2 && ((Rest::unit == unit && Rest::super == super) && ...),
+                  "formats of a family have units of one size");
     static constexpr uint32_t types[n_types] = { First::type, Rest::type... };
-    static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... }, groups[n_types] = { First::group, Rest::group... }, pads[n_types] = { wk_few_pad<First>(), wk_few_pad<Rest>()... };
-    static constexpr float unscales[n_types] = { wk_unscale<First>(), wk_unscale<Rest>()... }, whole_unscales[n_types] = { wk_is_whole<First>::unscale, wk_is_whole<Rest>::unscale... };
+    static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... },
+                              groups[n_types] = { First::group, Rest::group... },
+                              pads[n_types] = { wk_few_pad<First>(), wk_few_pad<Rest>()... };
+    static constexpr float unscales[n_types] = { wk_unscale<First>(), wk_unscale<Rest>()... },
+                           whole_unscales[n_types] = { wk_is_whole<First>::unscale, wk_is_whole<Rest>::unscale... };
     static constexpr bool whole = wk_is_whole<First>::yes; /* dense products go by whole numbers */
     static inline wk_product_device device;
     typedef wk_few_plan<wk_product_of, First, Rest...> few;
@@ -62,19 +71,31 @@ template <class First, class... Rest> struct wk_product_of {
         ((value = ++j == i ? fn(Rest()) : value), ...);
         return value;
     }
-    static uint32_t tile_bytes(uint32_t i, uint32_t k) { return of_type(i, [k](auto f) { return (uint32_t)decltype(f)::tile_bytes(k); }); }
-    static uint32_t tile_stride(uint32_t i, uint32_t k) { return of_type(i, [k](auto f) { return (uint32_t)wk_tile_stride<decltype(f)>(k); }); }
-    static uint32_t step_bytes(uint32_t i, uint32_t units) { return of_type(i, [units](auto f) { return (uint32_t)decltype(f)::offset(units); }); }
+    static uint32_t tile_bytes(uint32_t i, uint32_t k)
+    {
+        return of_type(i, [k](auto f) { return (uint32_t) decltype(f)::tile_bytes(k); });
+    }
+    static uint32_t tile_stride(uint32_t i, uint32_t k)
+    {
+        return of_type(i, [k](auto f) { return (uint32_t)wk_tile_stride<decltype(f)>(k); });
+    }
+    static uint32_t step_bytes(uint32_t i, uint32_t units)
+    {
+        return of_type(i, [units](auto f) { return (uint32_t) decltype(f)::offset(units); });
+    }
     static wk_status open(int32_t device_index, const struct wk_err *err)
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
         if (!status) status = few::open(err);
         if (!status) status = experts::open(err);
-        if constexpr (whole) return status ? status : numbers::open(err);
-        else return status ? status : wide::open(err);
+        if constexpr (whole)
+            return status ? status : numbers::open(err);
+        else
+            return status ? status : wide::open(err);
     }
 
-    /* Units of the longest step: 256 values, or fewer where product_few could have only pieces of them that begin inside a line of 128 bytes (wk_tile_stride). */
+    /* Units of the longest step: 256 values, or fewer where product_few could have only pieces of them that begin
+     * inside a line of 128 bytes (wk_tile_stride). */
     template <class F> static constexpr uint32_t longest_of()
     {
         uint32_t units = super > 1 ? super : 256 / unit;
@@ -87,7 +108,10 @@ template <class First, class... Rest> struct wk_product_of {
         ((units = longest_of<Rest>() < units ? longest_of<Rest>() : units), ...);
         return units;
     }
-    static uint64_t step_cost(uint32_t k, uint32_t step) { return ((k + step - 1) / step + WK_SLOTS - 1) / WK_SLOTS * (uint64_t)(step + 32); }
+    static uint64_t step_cost(uint32_t k, uint32_t step)
+    {
+        return ((k + step - 1) / step + WK_SLOTS - 1) / WK_SLOTS * (uint64_t)(step + 32);
+    }
 
     /* All that does not depend on the number of columns. */
     static void common(const wk_cuda_product *p, wk_product_args *a)
@@ -96,7 +120,8 @@ template <class First, class... Rest> struct wk_product_of {
         a->rows = p->rows;
         a->k = p->k;
         a->k32 = wk_act_k(p->k);
-        /* Part of the order of arithmetic, so by k alone: steps of 256 values or fewer, as short as keeps 8 warps evenly busy; 32: what a step costs besides. */
+        /* Part of the order of arithmetic, so by k alone: steps of 256 values or fewer, as short as keeps 8 warps
+         * evenly busy; 32: what a step costs besides. */
         a->step_units = longest_step();
         for (uint32_t units = a->step_units / 2; super == 1 && units; units /= 2)
             if (step_cost(p->k, units * unit) < step_cost(p->k, a->step_units * unit)) a->step_units = units;
@@ -118,8 +143,22 @@ template <class First, class... Rest> struct wk_product_of {
         for (uint32_t i = 0; i < p->n_seg; i++) {
             const wk_cuda_segment *s = &p->seg[i];
             const uint32_t type = index(s->ggml_type);
-            a->seg[i] = { static_cast<const unsigned char *>(s->tiles), s->bias, s->out.y, s->out.aux, s->out.y_stride, tile_stride(type, p->k),
-                          tile_bytes(type, p->k), step_bytes(type, a->step_units), 0, s->n, (s->n + 15) / 16, type, in_scale * (whole && !p->expert ? whole_unscales : unscales)[type], s->out.kind, s->out.shift, 0 };
+            a->seg[i] = { static_cast<const unsigned char *>(s->tiles),
+                          s->bias,
+                          s->out.y,
+                          s->out.aux,
+                          s->out.y_stride,
+                          tile_stride(type, p->k),
+                          tile_bytes(type, p->k),
+                          step_bytes(type, a->step_units),
+                          0,
+                          s->n,
+                          (s->n + 15) / 16,
+                          type,
+                          in_scale * (whole && !p->expert ? whole_unscales : unscales)[type],
+                          s->out.kind,
+                          s->out.shift,
+                          0 };
             a->types |= 1u << type;
             if (slots[type] > a->slot) a->slot = slots[type];
         }
@@ -132,10 +171,12 @@ template <class First, class... Rest> struct wk_product_of {
         for (uint32_t i = 0; i < p->n_seg; i++) {
             const wk_cuda_segment *s = &p->seg[i];
             plain = plain && s->out.kind == WK_CUDA_OUT_F32;
-            whole = whole && s->n % 32 == 0 && wk_fours(s->bias, 0, 4) && (i && p->glu ? true : wk_fours(s->out.y, s->out.y_stride, s->out.kind == WK_CUDA_OUT_F32 ? 4 : 2));
+            whole = whole && s->n % 32 == 0 && wk_fours(s->bias, 0, 4) &&
+                    (i && p->glu ? true : wk_fours(s->out.y, s->out.y_stride, s->out.kind == WK_CUDA_OUT_F32 ? 4 : 2));
         }
         if (plain) return whole ? WK_WAY_F32_FOURS : WK_WAY_F32;
-        return p->glu == WK_GLU_SILU && whole && !p->residual && p->seg[0].out.kind != WK_CUDA_OUT_F32 ? WK_WAY_SILU : WK_WAY_ANY;
+        return p->glu == WK_GLU_SILU && whole && !p->residual && p->seg[0].out.kind != WK_CUDA_OUT_F32 ? WK_WAY_SILU
+                                                                                                       : WK_WAY_ANY;
     }
     /* Are the outputs F32 sums with no more than a bias? */
     static bool plain_sums(const wk_product_args *a)
@@ -159,7 +200,10 @@ template <class First, class... Rest> struct wk_product_of {
     static uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
     static uint32_t min_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
     /* Shared memory that a block may have, of `together` a multiprocessor. */
-    static uint32_t room_of(uint32_t together) { return min_of(device.processor_bytes / together - WK_BLOCK_RESERVED, device.block_bytes); }
+    static uint32_t room_of(uint32_t together)
+    {
+        return min_of(device.processor_bytes / together - WK_BLOCK_RESERVED, device.block_bytes);
+    }
 
     static uint32_t tiles_of(const wk_product_args *a) /* of all segments */
     {
@@ -177,11 +221,13 @@ template <class First, class... Rest> struct wk_product_of {
     static void count_items(wk_product_args *a, uint32_t tiles)
     {
         a->items = 0;
-        for (uint32_t i = 0; i < (a->glu ? 1 : a->n_seg); i++) a->seg[i].end = a->items += (a->seg[i].n_tiles + tiles - 1) / tiles;
+        for (uint32_t i = 0; i < (a->glu ? 1 : a->n_seg); i++)
+            a->seg[i].end = a->items += (a->seg[i].n_tiles + tiles - 1) / tiles;
     }
 
     template <class Args>
-    static wk_status begin(void (*kernel)(const Args), const Args &a, dim3 grid, uint32_t threads, uint32_t shared, uint32_t flags, void *stream, const struct wk_err *err)
+    static wk_status begin(void (*kernel)(const Args), const Args &a, dim3 grid, uint32_t threads, uint32_t shared,
+                           uint32_t flags, void *stream, const struct wk_err *err)
     {
         cudaLaunchAttribute attribute = {};
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -195,8 +241,10 @@ template <class First, class... Rest> struct wk_product_of {
         config.numAttrs = flags & WK_CUDA_DEPENDENT ? 1 : 0;
         return wk_product_status(cudaLaunchKernelEx(&config, kernel, a), "product", err);
     }
-    /* A launch in clusters of `blocks`; its grid and stream, and whether it depends on the one before (numAttrs 2), are the caller's to set. */
-    static void cluster_config(cudaLaunchConfig_t *config, cudaLaunchAttribute attribute[2], uint32_t blocks, uint32_t shared, uint32_t threads)
+    /* A launch in clusters of `blocks`; its grid and stream, and whether it depends on the one before (numAttrs 2), are
+     * the caller's to set. */
+    static void cluster_config(cudaLaunchConfig_t *config, cudaLaunchAttribute attribute[2], uint32_t blocks,
+                               uint32_t shared, uint32_t threads)
     {
         attribute[0].id = cudaLaunchAttributeClusterDimension;
         attribute[0].val.clusterDim = { blocks, 1, 1 };
@@ -209,8 +257,10 @@ template <class First, class... Rest> struct wk_product_of {
         config->attrs = attribute;
         config->numAttrs = 1;
     }
-    /* Clusters of `blocks` that the device holds at once, of `together` blocks a multiprocessor with all memory that these may have. */
-    template <class Args> static uint32_t clusters_at_once(void (*kernel)(const Args), uint32_t blocks, uint32_t together, uint32_t threads)
+    /* Clusters of `blocks` that the device holds at once, of `together` blocks a multiprocessor with all memory that
+     * these may have. */
+    template <class Args>
+    static uint32_t clusters_at_once(void (*kernel)(const Args), uint32_t blocks, uint32_t together, uint32_t threads)
     {
         if (blocks == 1 || !device.clusters) return together * device.processors;
         cudaLaunchAttribute attribute[2] = {};
@@ -257,11 +307,14 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_status status = wk_product_check(p, block(p), err);
         if (status) return status;
-        if (!wide::layout_right(p)) return wk_fail(err, WK_INVALID, "product: input kind %u or out kind %u of %u rows and k %u", p->input.kind, p->seg[0].out.kind, p->rows, p->k);
+        if (!wide::layout_right(p))
+            return wk_fail(err, WK_INVALID, "product: input kind %u or out kind %u of %u rows and k %u", p->input.kind,
+                           p->seg[0].out.kind, p->rows, p->k);
         if (p->expert) return experts::product(p, stream, err);
         if constexpr (whole)
             if (p->rows > 1 && p->input.kind == WK_CUDA_IN_ACT) return numbers::product(p, stream, err);
-        if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > wide::norm_rows(p)) return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
+        if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > wide::norm_rows(p))
+            return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
         uint32_t most = p->rows;
         for (uint32_t first = 0; first < p->rows;) {
             const uint32_t n = p->rows - first < most ? p->rows - first : most;
@@ -286,8 +339,15 @@ template <class First, class... Rest> struct wk_product_of {
     }
 };
 
-#define WK_PRODUCT_FAMILY(name, ...)                                                                                                                                  \
-    extern "C" const struct wk_product_family name;                                                                                                                   \
-    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types, wk_product_of<__VA_ARGS__>::n_types, 0, wk_product_of<__VA_ARGS__>::open, wk_product_of<__VA_ARGS__>::wide::norm_rows, wk_product_of<__VA_ARGS__>::wide::layout, wk_product_of<__VA_ARGS__>::workspace, wk_product_of<__VA_ARGS__>::product }
+#define WK_PRODUCT_FAMILY(name, ...)                                                     \
+    extern "C" const struct wk_product_family name;                                      \
+    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types,           \
+                                            wk_product_of<__VA_ARGS__>::n_types,         \
+                                            0,                                           \
+                                            wk_product_of<__VA_ARGS__>::open,            \
+                                            wk_product_of<__VA_ARGS__>::wide::norm_rows, \
+                                            wk_product_of<__VA_ARGS__>::wide::layout,    \
+                                            wk_product_of<__VA_ARGS__>::workspace,       \
+                                            wk_product_of<__VA_ARGS__>::product }
 
 #endif

@@ -1,6 +1,7 @@
 /* worker/cuda/product.h: the product of a module made of families of formats. C.
  *
- * A family is a set of formats that share one kernel (worker/cuda/product.cuh) and may stand side by side in one launch. */
+ * A family is a set of formats that share one kernel (worker/cuda/product.cuh) and may stand side by side in one
+ * launch. */
 #ifndef WORKER_CUDA_PRODUCT_H
 #define WORKER_CUDA_PRODUCT_H
 
@@ -28,7 +29,8 @@ static inline int32_t wk_family_has(const struct wk_product_family *f, uint32_t 
 }
 
 /* The family that has all these types, or NULL. */
-static inline const struct wk_product_family *wk_family_of(const struct wk_product_family *const *families, uint32_t n_families, const uint32_t *types, uint32_t n)
+static inline const struct wk_product_family *wk_family_of(const struct wk_product_family *const *families,
+                                                           uint32_t n_families, const uint32_t *types, uint32_t n)
 {
     for (uint32_t i = 0; i < n_families; i++) {
         uint32_t j = 0;
@@ -38,7 +40,8 @@ static inline const struct wk_product_family *wk_family_of(const struct wk_produ
     return NULL;
 }
 
-static inline wk_status wk_families_open(const struct wk_product_family *const *families, uint32_t n_families, int32_t device, const struct wk_err *err)
+static inline wk_status wk_families_open(const struct wk_product_family *const *families, uint32_t n_families,
+                                         int32_t device, const struct wk_err *err)
 {
     for (uint32_t i = 0; i < n_families; i++) {
         const wk_status status = families[i]->open(device, err);
@@ -48,39 +51,45 @@ static inline wk_status wk_families_open(const struct wk_product_family *const *
 }
 
 /* The family that a product is of, or NULL. */
-static inline const struct wk_product_family *wk_families_of(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p)
+static inline const struct wk_product_family *wk_families_of(const struct wk_product_family *const *families,
+                                                             uint32_t n_families, const struct wk_cuda_product *p)
 {
     uint32_t types[4];
     for (uint32_t i = 0; i < p->n_seg; i++) types[i] = p->seg[i].ggml_type;
     return wk_family_of(families, n_families, types, p->n_seg);
 }
 
-static inline uint32_t wk_families_norm_rows(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p)
+static inline uint32_t wk_families_norm_rows(const struct wk_product_family *const *families, uint32_t n_families,
+                                             const struct wk_cuda_product *p)
 {
     const struct wk_product_family *f = wk_families_of(families, n_families, p);
     return f ? f->norm_rows(p) : 1;
 }
 
-static inline struct wk_cuda_layout wk_families_layout(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p)
+static inline struct wk_cuda_layout wk_families_layout(const struct wk_product_family *const *families,
+                                                       uint32_t n_families, const struct wk_cuda_product *p)
 {
     const struct wk_product_family *f = wk_families_of(families, n_families, p);
     const struct wk_cuda_layout rows = { WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT };
     return f ? f->layout(p) : rows;
 }
 
-static inline uint64_t wk_families_workspace(const struct wk_product_family *const *families, uint32_t n_families, uint32_t type, uint32_t k, uint32_t rows)
+static inline uint64_t wk_families_workspace(const struct wk_product_family *const *families, uint32_t n_families,
+                                             uint32_t type, uint32_t k, uint32_t rows)
 {
     const struct wk_product_family *f = wk_family_of(families, n_families, &type, 1);
     return f ? f->workspace(k, rows) : 0;
 }
 
-static inline wk_status wk_families_product(const struct wk_product_family *const *families, uint32_t n_families, const struct wk_cuda_product *p, void *stream,
-                                            const struct wk_err *err)
+static inline wk_status wk_families_product(const struct wk_product_family *const *families, uint32_t n_families,
+                                            const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
 {
     if (p->struct_size < sizeof *p) return wk_fail(err, WK_INVALID, "product: struct_size %u", p->struct_size);
     if (p->n_seg < 1 || p->n_seg > 4) return wk_fail(err, WK_INVALID, "product: n_seg %u", p->n_seg);
     const struct wk_product_family *f = wk_families_of(families, n_families, p);
-    if (!f) return wk_fail(err, WK_INVALID, "product: seg ggml_type: these types (the first is %u) are not served together", p->seg[0].ggml_type);
+    if (!f)
+        return wk_fail(err, WK_INVALID, "product: seg ggml_type: these types (the first is %u) are not served together",
+                       p->seg[0].ggml_type);
     return f->product(p, stream, err);
 }
 
@@ -99,10 +108,12 @@ static inline uint32_t wk_large_panels(const struct wk_large_family *f, uint32_t
     return 0;
 }
 
-static inline wk_status wk_large_run(const struct wk_large_family *f, const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
+static inline wk_status wk_large_run(const struct wk_large_family *f, const struct wk_cuda_product *p, void *stream,
+                                     const struct wk_err *err)
 {
     if (p->struct_size < sizeof *p) return wk_fail(err, WK_INVALID, "large product: struct_size %u", p->struct_size);
-    if (!wk_large_panels(f, p->seg[0].ggml_type)) return wk_fail(err, WK_INVALID, "large product: seg ggml_type: %u is not served", p->seg[0].ggml_type);
+    if (!wk_large_panels(f, p->seg[0].ggml_type))
+        return wk_fail(err, WK_INVALID, "large product: seg ggml_type: %u is not served", p->seg[0].ggml_type);
     return f->product(p, stream, err);
 }
 

@@ -1,12 +1,16 @@
-/* worker/cuda/product_experts.cuh: products of experts whose items lie by expert: each used expert's weights are read once for up to sixteen of its items.
+/* worker/cuda/product_experts.cuh: products of experts whose items lie by expert: each used expert's weights are read
+ * once for up to sixteen of its items.
  *
- * A unit of work is a tile (glu: a pair) of one expert for one chunk of its items. Units in the order (expert, chunk, tile) are dealt in runs of equal length to a grid
- * that fills the GPU, from the counts that the device made: a block keeps a chunk's activations for all its tiles and seldom sees more than two chunks. Inside, a
- * block is a pipeline like that of product_few.cuh: a warp streams tiles through rings across units, eight warps share a tile's k, warps finish. One item at a time: two blocks a multiprocessor;
- * more: one block with two groups of eight warps, which have the tiles by turns, each from a ring of its own, and the activations once. So there is room for stages of whole tiles, and with
- * weights of four bits the issue of instructions is as scarce as bandwidth: what a stage costs besides its products counts, and so does what the streaming warp does between two copies.
- * A block that finds its part of the work also lets the next launch begin only then: so products that follow each other on one choice of experts can stream weights
- * before the one before has ended (WK_CUDA_GROUPS_KNOWN).
+ * A unit of work is a tile (glu: a pair) of one expert for one chunk of its items. Units in the order (expert, chunk,
+ * tile) are dealt in runs of equal length to a grid that fills the GPU, from the counts that the device made: a block
+ * keeps a chunk's activations for all its tiles and seldom sees more than two chunks. Inside, a block is a pipeline
+ * like that of product_few.cuh: a warp streams tiles through rings across units, eight warps share a tile's k, warps
+ * finish. One item at a time: two blocks a multiprocessor; more: one block with two groups of eight warps, which have
+ * the tiles by turns, each from a ring of its own, and the activations once. So there is room for stages of whole
+ * tiles, and with weights of four bits the issue of instructions is as scarce as bandwidth: what a stage costs besides
+ * its products counts, and so does what the streaming warp does between two copies. A block that finds its part of the
+ * work also lets the next launch begin only then: so products that follow each other on one choice of experts can
+ * stream weights before the one before has ended (WK_CUDA_GROUPS_KNOWN).
  *
  * Order: that of halves.cuh. An item's bits depend on its expert's weights and its own input alone. */
 #ifndef WORKER_CUDA_PRODUCT_EXPERTS_CUH
@@ -16,12 +20,14 @@
 
 #include <worker/cuda/product_few.cuh>
 
-/* By columns, 1, 8 or 16. groups: of eight multiplying warps; blocks: a multiprocessor; parts: of eight columns; multiply, finish: warps that do. A cell: a slot's sums of a tile, 16 rows of a
- * part's columns; a place: all of a tile. */
+/* By columns, 1, 8 or 16. groups: of eight multiplying warps; blocks: a multiprocessor; parts: of eight columns;
+ * multiply, finish: warps that do. A cell: a slot's sums of a tile, 16 rows of a part's columns; a place: all of a
+ * tile. */
 template <int COLUMNS> struct wk_experts_shape {
     static constexpr uint32_t groups = COLUMNS == 1 ? 1 : 2, blocks = 2 / groups, parts = COLUMNS > 8 ? COLUMNS / 8 : 1;
     static constexpr uint32_t multiply = groups * WK_SLOTS, finish = groups, threads = 32 * (multiply + finish + 1);
-    static constexpr uint32_t cell = COLUMNS == 1 ? 64 : 512, part = WK_SLOTS * cell, place = parts * part, places = parts == 1 ? 4 : 2;
+    static constexpr uint32_t cell = COLUMNS == 1 ? 64 : 512, part = WK_SLOTS * cell, place = parts * part,
+                              places = parts == 1 ? 4 : 2;
 };
 enum {
     WK_EXPERTS_STAGES = 2,  /* fewest stages of a ring, if one holds more than a step of each slot */
@@ -47,17 +53,20 @@ struct wk_experts_bars : wk_pipeline_bars<WK_EXPERTS_ROUNDS, WK_EXPERTS_PLACES> 
 };
 
 struct wk_experts_args {
-    wk_product_args p;         /* items: units of a chunk */
-    const uint32_t *groups;    /* worker/quant_cuda.h */
-    uint32_t experts, capacity, rounds, known; /* capacity: most columns of a chunk; rounds: steps of a slot in a stage; known: groups may be read before the wait */
-    uint32_t whole, tail;      /* whole: a stage is a run of a tile's bytes; what the last one then lacks of whole steps, `tail` bytes, has its places in the rings */
-    uint32_t start_at;         /* shared memory: bytes */
-    uint32_t ring;             /* product_several: bytes from a group's ring to the next one's */
+    wk_product_args p;                         /* items: units of a chunk */
+    const uint32_t *groups;                    /* worker/quant_cuda.h */
+    uint32_t experts, capacity, rounds, known; /* capacity: most columns of a chunk; rounds: steps of a slot in a stage;
+                                                  known: groups may be read before the wait */
+    uint32_t whole, tail; /* whole: a stage is a run of a tile's bytes; what the last one then lacks of whole steps,
+                             `tail` bytes, has its places in the rings */
+    uint32_t start_at;    /* shared memory: bytes */
+    uint32_t ring;        /* product_several: bytes from a group's ring to the next one's */
 };
 
 /* A block's way through its units: those from `tile` on of a chunk of an expert's items, then the next chunk's. */
 struct wk_experts_walk {
-    uint32_t left, used, expert, at, end, tile; /* units; number among the used experts; places of the chunk's first item and behind the expert's last; first unit here */
+    uint32_t left, used, expert, at, end, tile; /* units; number among the used experts; places of the chunk's first
+                                                   item and behind the expert's last; first unit here */
     __device__ __forceinline__ uint32_t units(const wk_experts_args &a) const { return min(left, a.p.items - tile); }
     __device__ __forceinline__ uint32_t columns(const wk_experts_args &a) const { return min(a.capacity, end - at); }
     __device__ __forceinline__ void next(const wk_experts_args &a)
@@ -80,22 +89,30 @@ __device__ __forceinline__ uint32_t wk_experts_share(uint32_t all, uint32_t *lef
     return blockIdx.x * each + min(blockIdx.x, rest);
 }
 
-/* Where the block begins, by one warp, for all to read. All that is known of 32 experts is asked for at once; if each has one item, as those of one row have, the place is known and only that. */
-template <int COLUMNS> __device__ __forceinline__ void wk_experts_start(const wk_experts_args &a, wk_experts_walk *to, uint32_t lane)
+/* Where the block begins, by one warp, for all to read. All that is known of 32 experts is asked for at once; if each
+ * has one item, as those of one row have, the place is known and only that. */
+template <int COLUMNS>
+__device__ __forceinline__ void wk_experts_start(const wk_experts_args &a, wk_experts_walk *to, uint32_t lane)
 {
     if (COLUMNS == 1) {
         uint32_t left;
         const uint32_t *const numbers = a.groups + a.experts;
-        const uint32_t from = wk_experts_share(a.p.rows * a.p.items, &left), i = from / a.p.items, used = min(i, a.experts - 1);
-        const uint32_t expert = __ldcg(a.groups + used), at = __ldcg(numbers + used), end = __ldcg(numbers + used + 1), all = __ldcg(numbers + a.experts);
+        const uint32_t from = wk_experts_share(a.p.rows * a.p.items, &left), i = from / a.p.items,
+                       used = min(i, a.experts - 1);
+        const uint32_t expert = __ldcg(a.groups + used), at = __ldcg(numbers + used), end = __ldcg(numbers + used + 1),
+                       all = __ldcg(numbers + a.experts);
         if (all == a.p.rows && at == i && end == i + 1) {
             if (lane == 0) *to = { left, i, expert, at, end, from - i * a.p.items };
             return;
         }
     }
     const uint32_t *const first = a.groups + a.experts;
-    struct used { uint32_t expert, at, end; };
-    auto read = [&](uint32_t i) { return i < a.experts ? used{ __ldcg(a.groups + i), __ldcg(first + i), __ldcg(first + i + 1) } : used{ 0, 0, 0 }; };
+    struct used {
+        uint32_t expert, at, end;
+    };
+    auto read = [&](uint32_t i) {
+        return i < a.experts ? used{ __ldcg(a.groups + i), __ldcg(first + i), __ldcg(first + i + 1) } : used{ 0, 0, 0 };
+    };
     auto chunks = [&](const used &u) { return (u.end - u.at + a.capacity - 1) / a.capacity; };
     used u = read(lane);
     uint32_t all = chunks(u);
@@ -115,7 +132,10 @@ template <int COLUMNS> __device__ __forceinline__ void wk_experts_start(const wk
             if (lane >= d) sum += below;
         }
         const bool here = chunk < before + sum && chunk >= before + sum - n;
-        if (here) *to = { left, i, u.expert, u.at + (chunk - (before + sum - n)) * a.capacity, u.end, from - chunk * a.p.items };
+        if (here)
+            *to = {
+                left, i, u.expert, u.at + (chunk - (before + sum - n)) * a.capacity, u.end, from - chunk * a.p.items
+            };
         if (__any_sync(0xffffffffu, here)) return;
         before += __shfl_sync(0xffffffffu, sum, 31);
         i += 32;
@@ -123,31 +143,49 @@ template <int COLUMNS> __device__ __forceinline__ void wk_experts_start(const wk
     }
 }
 
-/* A cell of sums, 16 rows x 8 columns: byte of a row's. Four rows are read at once, and no banks collide when they are. */
-__device__ __forceinline__ uint32_t wk_experts_cell(uint32_t row, uint32_t column) { return (column * 16 + (row / 4 ^ column / 2) * 4 + row % 4) * 4; }
+/* A cell of sums, 16 rows x 8 columns: byte of a row's. Four rows are read at once, and no banks
+ * collide when they are. */
+__device__ __forceinline__ uint32_t wk_experts_cell(uint32_t row, uint32_t column)
+{
+    return (column * 16 + (row / 4 ^ column / 2) * 4 + row % 4) * 4;
+}
 
 /* The input row of a lane's column. All items of a single row have its input, whatever their order. */
-template <int COLUMNS> __device__ __forceinline__ uint32_t wk_experts_row(const wk_experts_args &a, const wk_experts_walk &walk, uint32_t lane)
+template <int COLUMNS>
+__device__ __forceinline__ uint32_t wk_experts_row(const wk_experts_args &a, const wk_experts_walk &walk, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    return walk.left && lane % COLUMNS < walk.columns(a) ? wk_input_row(p, p.rows > p.x_items ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + lane % COLUMNS) / p.x_items : 0) : 0;
+    return walk.left && lane % COLUMNS < walk.columns(a)
+               ? wk_input_row(p, p.rows > p.x_items
+                                     ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + lane % COLUMNS) / p.x_items
+                                     : 0)
+               : 0;
 }
-/* A slot's steps of a chunk's columns, for the slot's warps of all groups: the rows of the items' inputs. A lane keeps to one column. */
-template <int COLUMNS> __device__ __forceinline__ void wk_experts_inputs(const wk_experts_args &a, unsigned char *shared, const wk_experts_walk &walk, uint32_t row, uint32_t group, uint32_t slot, uint32_t lane)
+/* A slot's steps of a chunk's columns, for the slot's warps of all groups: the rows of the items' inputs. A lane keeps
+ * to one column. */
+template <int COLUMNS>
+__device__ __forceinline__ void wk_experts_inputs(const wk_experts_args &a, unsigned char *shared,
+                                                  const wk_experts_walk &walk, uint32_t row, uint32_t group,
+                                                  uint32_t slot, uint32_t lane)
 {
     typedef wk_experts_shape<COLUMNS> shape;
     constexpr uint32_t apart = 32 * shape::groups / COLUMNS;
     const wk_product_args &p = a.p;
-    asm volatile("" : "+r"(lane), "+r"(slot), "+r"(group)); /* computed again for each chunk: what is kept between them would take registers from the loop over k */
+    asm volatile(""
+                 : "+r"(lane), "+r"(slot), "+r"(group)); /* computed again for each chunk: what is kept between them
+                                                            would take registers from the loop over k */
     const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, slot) << p.step_shift;
     auto meet = [&] {
-        if (shape::groups > 1) asm volatile("bar.sync %0, %1;" ::"r"(1 + slot), "n"(32 * shape::groups) : "memory");
-        else __syncwarp();
+        if (shape::groups > 1)
+            asm volatile("bar.sync %0, %1;" ::"r"(1 + slot), "n"(32 * shape::groups) : "memory");
+        else
+            __syncwarp();
     };
     meet(); /* the chunk before is done with */
     if (c < walk.columns(a)) {
         const __half *const from = static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32;
-        const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at) + c * p.x_stride * 2, first = (group * 32 + lane) / COLUMNS;
+        const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at) + c * p.x_stride * 2,
+                       first = (group * 32 + lane) / COLUMNS;
 #pragma unroll 4
         for (uint32_t i = first; i < own / 8; i += apart) {
             const uint32_t k = wk_own_k(p, slot, i * 8);
@@ -159,37 +197,52 @@ template <int COLUMNS> __device__ __forceinline__ void wk_experts_inputs(const w
     meet();
 }
 
-/* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all threads. */
+/* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all
+ * threads. */
 __device__ __forceinline__ void wk_experts_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t rings)
 {
     const wk_product_args &p = a.p;
     const uint32_t at = p.seg[0].tile_bytes - (p.stages - 1) * p.slot;
     for (uint32_t stage = p.stages - 1; stage < rings * p.depth; stage += p.stages)
-        for (uint32_t i = threadIdx.x * 16; i < a.tail; i += blockDim.x * 16) *reinterpret_cast<uint4 *>(shared + stage * p.slot + at + i) = make_uint4(0, 0, 0, 0);
+        for (uint32_t i = threadIdx.x * 16; i < a.tail; i += blockDim.x * 16)
+            *reinterpret_cast<uint4 *>(shared + stage * p.slot + at + i) = make_uint4(0, 0, 0, 0);
 }
 
 /* Stages in the order in which they are asked for: a tile's in the ring of the group that has it. */
 template <uint32_t GROUPS> struct wk_experts_order {
     uint32_t group, stage;
-    wk_turn turn, first; /* in the group's ring; at the beginning of its tile: groups have a tile each by turns, so theirs are the same */
-    __device__ __forceinline__ explicit wk_experts_order(uint32_t parity) : group(0), stage(0), turn{ 0, parity }, first{ 0, parity } {}
+    wk_turn turn, first; /* in the group's ring; at the beginning of its tile: groups have a tile each by turns, so
+                            theirs are the same */
+    __device__ __forceinline__ explicit wk_experts_order(uint32_t parity)
+        : group(0), stage(0), turn{ 0, parity }, first{ 0, parity }
+    {
+    }
     __device__ __forceinline__ void next(uint32_t stages, uint32_t depth)
     {
         turn.next(depth);
         if (GROUPS == 1 || ++stage < stages) return;
         stage = 0;
-        if (group == 0) turn = first;
-        else first = turn;
+        if (group == 0)
+            turn = first;
+        else
+            first = turn;
         group ^= 1u;
     }
-    __device__ __forceinline__ uint32_t at(uint32_t depth) const { return GROUPS == 1 ? turn.i : group * depth + turn.i; }
+    __device__ __forceinline__ uint32_t at(uint32_t depth) const
+    {
+        return GROUPS == 1 ? turn.i : group * depth + turn.i;
+    }
 };
 
-/* The streaming warp, where stages are runs of a tile's bytes: one lane with little to compute between two copies, since it competes with the multiplying warps for their turns. */
-template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream_whole(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring, const wk_experts_bars &bars)
+/* The streaming warp, where stages are runs of a tile's bytes: one lane with little to compute between two copies,
+ * since it competes with the multiplying warps for their turns. */
+template <uint32_t GROUPS>
+__device__ __forceinline__ void wk_experts_stream_whole(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring,
+                                                        const wk_experts_bars &bars)
 {
     const wk_product_args &p = a.p;
-    const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, slot = p.slot, stages = p.stages, rounds = a.rounds, bytes = slot / rounds;
+    const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, slot = p.slot, stages = p.stages, rounds = a.rounds,
+                   bytes = slot / rounds;
     const uint32_t tile_bytes = p.seg[0].tile_bytes;
     wk_experts_order<GROUPS> now(1), old(0);
     uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
@@ -226,8 +279,11 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream_who
             }
 }
 
-/* The streaming warp, where a stage is pieces of steps, or tiles are cut short and a ring has no place for what they lack. */
-template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring, const wk_experts_bars &bars, uint32_t lane)
+/* The streaming warp, where a stage is pieces of steps, or tiles are cut short and a ring has no place for what they
+ * lack. */
+template <uint32_t GROUPS>
+__device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring,
+                                                  const wk_experts_bars &bars, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1;
@@ -239,10 +295,12 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream(con
                 uint32_t tile, s = wk_few_segment(p, unit, &tile);
                 if (p.glu) s = j;
                 const wk_segment_args &seg = p.seg[s];
-                const unsigned char *const from = seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_stride;
+                const unsigned char *const from =
+                    seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_stride;
                 uint32_t at = 0, left = p.run;
                 for (uint32_t stage = 0; stage < p.stages; stage++) {
-                    __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
+                    __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a
+                                     barrier's parity, and wait for good */
                     if (more) {
                         more--;
                     } else {
@@ -252,7 +310,9 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream(con
                     const uint32_t stage_at = now.at(p.depth);
                     wk_stage_wait(bars.empty(stage_at), now.turn.parity);
                     for (uint32_t r = 0; r < a.rounds; r++) {
-                        wk_stage_copy8(ring + stage_at * p.slot + r * WK_SLOTS * seg.stage_bytes, from, at, seg.stage_bytes, seg.step_bytes, seg.tile_bytes, p.steps * seg.step_bytes, bars.full(stage_at * a.rounds + r), lane);
+                        wk_stage_copy8(ring + stage_at * p.slot + r * WK_SLOTS * seg.stage_bytes, from, at,
+                                       seg.stage_bytes, seg.step_bytes, seg.tile_bytes, p.steps * seg.step_bytes,
+                                       bars.full(stage_at * a.rounds + r), lane);
                         at += seg.stage_bytes;
                         if (--left == 0) {
                             left = p.run;
@@ -265,7 +325,9 @@ template <uint32_t GROUPS> __device__ __forceinline__ void wk_experts_stream(con
 }
 
 /* N units of a stage times PARTS tiles of eight columns, `apart` halves from each other. */
-template <class F, int PARTS, uint32_t N> __device__ __forceinline__ void wk_experts_units(float y[PARTS][2][4], const unsigned char *at, const __half *x, uint32_t apart, uint32_t lane)
+template <class F, int PARTS, uint32_t N>
+__device__ __forceinline__ void wk_experts_units(float y[PARTS][2][4], const unsigned char *at, const __half *x,
+                                                 uint32_t apart, uint32_t lane)
 {
     const uint32_t t = lane % 4;
     auto unit = [&](auto place, auto far, const typename F::scales &s, const unsigned char *from, const __half *xs) {
@@ -296,8 +358,10 @@ template <class F, int PARTS, uint32_t N> __device__ __forceinline__ void wk_exp
                 unit(second(), far, s, at + F::offset(v + 1), x + (v + 1) * F::unit);
             }
         };
-        if (wk_far<F>(s)) super(std::true_type());
-        else super(std::false_type());
+        if (wk_far<F>(s))
+            super(std::true_type());
+        else
+            super(std::false_type());
     }
 }
 
@@ -310,11 +374,14 @@ struct wk_experts_ring {
 
 /* A slot's sums of a tile. Stages of the ring hold `rounds` steps of each slot, or a piece of one, of UNITS units. */
 template <class F, int PARTS, uint32_t UNITS>
-__device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_experts_args &a, wk_experts_ring &ring, const wk_experts_bars &bars, const __half *x, uint32_t own, uint32_t lane)
+__device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_experts_args &a, wk_experts_ring &ring,
+                                                const wk_experts_bars &bars, const __half *x, uint32_t own,
+                                                uint32_t lane)
 {
     constexpr uint32_t chunk = (uint32_t)F::offset(UNITS);
     const wk_product_args &p = a.p;
-    const uint32_t rounds = a.rounds, run = p.run, step_values = 1u << p.step_shift, advance = run > 1 ? UNITS * F::unit : WK_SLOTS * step_values, apart = 8 * p.x_stride;
+    const uint32_t rounds = a.rounds, run = p.run, step_values = 1u << p.step_shift,
+                   advance = run > 1 ? UNITS * F::unit : WK_SLOTS * step_values, apart = 8 * p.x_stride;
     uint32_t left = own, piece = 0;
 #pragma unroll 1
     for (uint32_t stage = p.stages; stage; stage--) {
@@ -329,7 +396,8 @@ __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_e
             from += chunk * WK_SLOTS;
             x += advance;
         }
-        for (uint32_t r = here; r < rounds; r++, full += 8) wk_stage_wait(full, ring.turn.parity); /* for nothing, but no parity is missed */
+        for (uint32_t r = here; r < rounds; r++, full += 8)
+            wk_stage_wait(full, ring.turn.parity); /* for nothing, but no parity is missed */
         __syncwarp();
         wk_bar_arrive_warp(bars.empty(ring.first + ring.turn.i), lane);
         ring.turn.next(p.depth);
@@ -346,15 +414,24 @@ __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_e
 }
 
 /* A multiplying warp. */
-template <int COLUMNS, class F> __device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk_experts_walk walk, unsigned char *shared, const wk_experts_bars &bars, uint32_t warp, uint32_t lane)
+template <int COLUMNS, class F>
+__device__ __forceinline__ void wk_experts_multiply(const wk_experts_args &a, wk_experts_walk walk,
+                                                    unsigned char *shared, const wk_experts_bars &bars, uint32_t warp,
+                                                    uint32_t lane)
 {
     typedef wk_experts_shape<COLUMNS> shape;
     const wk_product_args &p = a.p;
-    const uint32_t in_item = p.glu ? 2 : 1, group = shape::groups == 1 ? 0 : warp / WK_SLOTS, slot = warp % WK_SLOTS, units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, slot);
-    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) + (slot << p.step_shift);
-    wk_experts_ring ring = { shared + group * p.depth * p.slot + (uint32_t)F::offset(units) * slot, group * p.depth, { 0, 0 } };
+    const uint32_t in_item = p.glu ? 2 : 1, group = shape::groups == 1 ? 0 : warp / WK_SLOTS, slot = warp % WK_SLOTS,
+                   units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, slot);
+    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) +
+                            (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) + (slot << p.step_shift);
+    wk_experts_ring ring = { shared + group * p.depth * p.slot + (uint32_t)F::offset(units) * slot,
+                             group * p.depth,
+                             { 0, 0 } };
     wk_turn sum = { group, 1 };
-    uint32_t turn = 0, row = a.known ? wk_experts_row<COLUMNS>(a, walk, lane) : 0; /* turn: group that has the next tile; row: asked for ahead of the wait if it may be */
+    uint32_t turn = 0,
+             row = a.known ? wk_experts_row<COLUMNS>(a, walk, lane)
+                           : 0; /* turn: group that has the next tile; row: asked for ahead of the wait if it may be */
     wk_depend();
     wk_release(); /* not before: what the launch before last has made is then known to the next one */
     if (!a.known) row = wk_experts_row<COLUMNS>(a, walk, lane);
@@ -368,15 +445,21 @@ template <int COLUMNS, class F> __device__ __forceinline__ void wk_experts_multi
                 if constexpr (F::super == 2) {
                     wk_experts_tile<F, with, 2>(y, a, ring, bars, x, own, lane);
                 } else {
-                    if (4 * F::slot <= WK_FEW_STAGE && units == 4) wk_experts_tile<F, with, 4>(y, a, ring, bars, x, own, lane);
-                    else if (units == 2) wk_experts_tile<F, with, 2>(y, a, ring, bars, x, own, lane);
-                    else wk_experts_tile<F, with, 1>(y, a, ring, bars, x, own, lane);
+                    if (4 * F::slot <= WK_FEW_STAGE && units == 4)
+                        wk_experts_tile<F, with, 4>(y, a, ring, bars, x, own, lane);
+                    else if (units == 2)
+                        wk_experts_tile<F, with, 2>(y, a, ring, bars, x, own, lane);
+                    else
+                        wk_experts_tile<F, with, 1>(y, a, ring, bars, x, own, lane);
                 }
             };
-            if (shape::parts == 1 || parts == 1) tile(std::integral_constant<int, 1>());
-            else tile(std::integral_constant<int, (int)shape::parts>());
+            if (shape::parts == 1 || parts == 1)
+                tile(std::integral_constant<int, 1>());
+            else
+                tile(std::integral_constant<int, (int)shape::parts>());
             wk_stage_wait(bars.finished(sum.i), sum.parity);
-            uint32_t here = lane; /* computed again for each tile: what is kept would take registers from the loop over k */
+            uint32_t here =
+                lane; /* computed again for each tile: what is kept would take registers from the loop over k */
             asm volatile("" : "+r"(here));
             const uint32_t in_cell = COLUMNS == 1 ? here : wk_experts_cell(here / 4, here % 4 * 2);
             unsigned char *const cell = shared + p.red_at + slot * shape::cell + sum.i * shape::place;
@@ -390,7 +473,9 @@ template <int COLUMNS, class F> __device__ __forceinline__ void wk_experts_multi
                 for (uint32_t part = 0; part < shape::parts; part++)
 #pragma unroll
                     for (uint32_t j = 0; j < 4; j++) /* columns 2t, 2t + 1 of row g, and of row g + 8 */
-                        if (part < parts) *reinterpret_cast<float *>(cell + part * shape::part + (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = __fadd_rn(y[part][0][j], y[part][1][j]);
+                        if (part < parts)
+                            *reinterpret_cast<float *>(cell + part * shape::part + (j / 2 ? in_cell ^ 32u : in_cell) +
+                                                       j % 2 * 64) = __fadd_rn(y[part][0][j], y[part][1][j]);
             }
             __syncwarp();
             wk_bar_arrive_warp(bars.summed(sum.i), lane);
@@ -414,7 +499,9 @@ __device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char
 }
 
 /* The finishing warp: 16 rows of a tile in 16 lanes, with glu the second segment's in the upper ones. */
-__device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, wk_experts_walk walk, const unsigned char *shared, const wk_experts_bars &bars, uint32_t lane)
+__device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, wk_experts_walk walk,
+                                                      const unsigned char *shared, const wk_experts_bars &bars,
+                                                      uint32_t lane)
 {
     typedef wk_experts_shape<1> shape;
     const wk_product_args &p = a.p;
@@ -440,7 +527,9 @@ __device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, 
             }
             wk_stage_wait(bars.summed(place), sum.parity);
             if (p.glu) wk_stage_wait(bars.summed(place + 1), sum.parity);
-            const float *const v = reinterpret_cast<const float *>(shared + p.red_at + (place + (p.glu ? lane / 16 : 0)) * shape::place) + o.r;
+            const float *const v =
+                reinterpret_cast<const float *>(shared + p.red_at + (place + (p.glu ? lane / 16 : 0)) * shape::place) +
+                o.r;
             float sums[WK_SLOTS];
 #pragma unroll
             for (uint32_t slot = 0; slot < WK_SLOTS; slot++) sums[slot] = v[slot * 16];
@@ -453,13 +542,16 @@ __device__ __forceinline__ void wk_experts_finish_one(const wk_experts_args &a, 
     }
 }
 
-template <int COLUMNS, class F> __global__ void __launch_bounds__(wk_experts_shape<COLUMNS>::threads, wk_experts_shape<COLUMNS>::blocks) wk_product_experts(const __grid_constant__ wk_experts_args a)
+template <int COLUMNS, class F>
+__global__ void __launch_bounds__(wk_experts_shape<COLUMNS>::threads, wk_experts_shape<COLUMNS>::blocks)
+    wk_product_experts(const __grid_constant__ wk_experts_args a)
 {
     typedef wk_experts_shape<COLUMNS> shape;
     extern __shared__ uint4 wk_shared[];
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const wk_product_args &p = a.p;
-    const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
+    const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0),
+                   base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_experts_bars bars = { base + p.bars_at };
     wk_experts_walk *const start = reinterpret_cast<wk_experts_walk *>(shared + a.start_at);
     if (warp == shape::multiply) bars.init(lane, shape::parts);
@@ -472,8 +564,10 @@ template <int COLUMNS, class F> __global__ void __launch_bounds__(wk_experts_sha
     __syncthreads();
     const wk_experts_walk walk = *start;
     if (warp == shape::multiply + shape::finish) {
-        if (!a.whole) wk_experts_stream<shape::groups>(a, walk, base, bars, lane);
-        else if (lane == 0) wk_experts_stream_whole<shape::groups>(a, walk, base, bars);
+        if (!a.whole)
+            wk_experts_stream<shape::groups>(a, walk, base, bars, lane);
+        else if (lane == 0)
+            wk_experts_stream_whole<shape::groups>(a, walk, base, bars);
         __syncwarp();
         wk_depend();
         return;
@@ -482,8 +576,10 @@ template <int COLUMNS, class F> __global__ void __launch_bounds__(wk_experts_sha
         wk_depend();
         wk_release();
     }
-    if (warp < shape::multiply) wk_experts_multiply<COLUMNS, F>(a, walk, shared, bars, warp, lane);
-    else wk_experts_finish_one(a, walk, shared, bars, lane);
+    if (warp < shape::multiply)
+        wk_experts_multiply<COLUMNS, F>(a, walk, shared, bars, warp, lane);
+    else
+        wk_experts_finish_one(a, walk, shared, bars, lane);
 }
 
 #endif

@@ -1,9 +1,10 @@
 /* worker/cuda/product_few.cuh: products of 1 to 8 rows whose activations fit in shared memory.
  *
- * A block is a pipeline. One warp streams the block's tiles through a ring of stages in shared memory, as far ahead as the ring is deep, across tiles and before
- * the preceding launch has ended. Eight warps multiply: a stage holds a piece of a step of k for each of them; warp w has slot w. One warp adds
- * the eight sums of a tile, finishes the outputs and stores them while the others are at the next tile. They meet only at barriers in memory, so none waits for
- * more than what it needs. */
+ * A block is a pipeline. One warp streams the block's tiles through a ring of stages in shared memory, as far ahead as
+ * the ring is deep, across tiles and before the preceding launch has ended. Eight warps multiply: a stage holds a piece
+ * of a step of k for each of them; warp w has slot w. One warp adds the eight sums of a tile, finishes the outputs and
+ * stores them while the others are at the next tile. They meet only at barriers in memory, so none waits for more than
+ * what it needs. */
 #ifndef WORKER_CUDA_PRODUCT_FEW_CUH
 #define WORKER_CUDA_PRODUCT_FEW_CUH
 
@@ -13,14 +14,17 @@
 
 enum {
     WK_FEW_THREADS = 32 * (WK_SLOTS + 2),
-    WK_FEW_FLIGHT = 104 << 10,                          /* bytes that a multiprocessor asks for before any has arrived */
-    WK_FEW_ONE_LEAST = 40 << 10,                        /* the same of one row: half of what a launch gives it, within these bounds. What is more than memory needs is a queue in which all small loads wait, */
-    WK_FEW_ONE_MOST = 76 << 10,                         /* (few_flight may round this one up) and small launches stand beside those that do nothing else: attention, routers, combinations */
-    WK_FEW_STAGE = 3072,                                /* most bytes of a warp's part of a stage, where a step can be cut */
-    WK_FEW_ONE_STAGE = 4224,                            /* the same of one row: two units of BF16, which takes 264 us for 128256 x 4096 by one and 243 by two */
-    WK_FEW_ROUNDS = 3500,                               /* of one row: most bytes of a warp's part of a stage that is several rounds of steps */
-    WK_FEW_DEPTH = 8,                                   /* most stages */
-    WK_FEW_SUMS = 4,                                    /* tiles whose sums may wait to be finished */
+    WK_FEW_FLIGHT = 104 << 10,   /* bytes that a multiprocessor asks for before any has arrived */
+    WK_FEW_ONE_LEAST = 40 << 10, /* the same of one row: half of what a launch gives it, within these bounds. What is
+                                    more than memory needs is a queue in which all small loads wait, */
+    WK_FEW_ONE_MOST = 76 << 10,  /* (few_flight may round this one up) and small launches stand beside those that do
+                                    nothing else: attention, routers, combinations */
+    WK_FEW_STAGE = 3072,         /* most bytes of a warp's part of a stage, where a step can be cut */
+    WK_FEW_ONE_STAGE =
+        4224, /* the same of one row: two units of BF16, which takes 264 us for 128256 x 4096 by one and 243 by two */
+    WK_FEW_ROUNDS = 3500, /* of one row: most bytes of a warp's part of a stage that is several rounds of steps */
+    WK_FEW_DEPTH = 8,     /* most stages */
+    WK_FEW_SUMS = 4,      /* tiles whose sums may wait to be finished */
     WK_FEW_BARS = 2 * (WK_FEW_DEPTH + WK_FEW_SUMS)
 };
 
@@ -33,8 +37,10 @@ template <uint32_t STAGES, uint32_t SUMS> struct wk_pipeline_bars {
     __device__ __forceinline__ uint32_t finished(uint32_t i) const { return at + (2 * STAGES + SUMS + i) * 8; }
 };
 struct wk_few_bars : wk_pipeline_bars<WK_FEW_DEPTH, WK_FEW_SUMS> {
-    /* By a lane of each warp: those of one warp would take turns. readers: warps that read a stage; sums: whether a finishing warp waits for theirs. */
-    __device__ __forceinline__ void init(uint32_t depth, uint32_t warp, uint32_t readers = WK_SLOTS, bool sums = true) const
+    /* By a lane of each warp: those of one warp would take turns. readers: warps that read a stage; sums: whether a
+     * finishing warp waits for theirs. */
+    __device__ __forceinline__ void init(uint32_t depth, uint32_t warp, uint32_t readers = WK_SLOTS,
+                                         bool sums = true) const
     {
         static_assert(WK_FEW_DEPTH <= WK_SLOTS && WK_FEW_SUMS <= WK_SLOTS, "a warp has one of each");
         if (warp < depth) {
@@ -48,7 +54,8 @@ struct wk_few_bars : wk_pipeline_bars<WK_FEW_DEPTH, WK_FEW_SUMS> {
         wk_bar_init_done();
     }
 };
-/* A place in a ring of barriers: which one, and what its parity is when it is done. A wait with parity 1 for what was never in use does not wait. */
+/* A place in a ring of barriers: which one, and what its parity is when it is done. A wait with parity 1 for what was
+ * never in use does not wait. */
 struct wk_turn {
     uint32_t i, parity;
     __device__ __forceinline__ void next(uint32_t n)
@@ -70,8 +77,11 @@ __device__ __forceinline__ uint32_t wk_few_segment(const wk_product_args &p, uin
     return s;
 }
 
-/* The streaming warp. A stage: chunk w is a piece of step w of eight steps; or all of one round of eight steps or several. */
-template <uint32_t UNIT> __device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t ring, const wk_few_bars &bars, uint32_t lane)
+/* The streaming warp. A stage: chunk w is a piece of step w of eight steps; or all of one round of eight steps or
+ * several. */
+template <uint32_t UNIT>
+__device__ __forceinline__ void wk_few_stream(const wk_product_args &p, uint32_t ring, const wk_few_bars &bars,
+                                              uint32_t lane)
 {
     const uint32_t in_item = p.glu ? 2 : 1;
     const bool cut = p.k % UNIT != 0; /* the last unit, which is multiplied as if it were whole */
@@ -86,7 +96,8 @@ template <uint32_t UNIT> __device__ __forceinline__ void wk_few_stream(const wk_
             const uint32_t apart = p.rounds * seg.step_bytes;
             uint32_t at = 0, left = p.run;
             for (uint32_t stage = 0; stage < p.stages; stage++) {
-                __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's parity, and wait for good */
+                __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's
+                                 parity, and wait for good */
                 if (more) {
                     more--;
                 } else {
@@ -94,7 +105,8 @@ template <uint32_t UNIT> __device__ __forceinline__ void wk_few_stream(const wk_
                     old.next(p.depth);
                 }
                 wk_stage_wait(bars.empty(turn.i), turn.parity);
-                wk_stage_copy8(ring + turn.i * p.slot, from, at, seg.stage_bytes, apart, seg.tile_bytes, cut ? p.steps * seg.step_bytes : seg.tile_bytes, bars.full(turn.i), lane);
+                wk_stage_copy8(ring + turn.i * p.slot, from, at, seg.stage_bytes, apart, seg.tile_bytes,
+                               cut ? p.steps * seg.step_bytes : seg.tile_bytes, bars.full(turn.i), lane);
                 at += seg.stage_bytes;
                 if (--left == 0) {
                     left = p.run;
@@ -105,9 +117,11 @@ template <uint32_t UNIT> __device__ __forceinline__ void wk_few_stream(const wk_
         }
 }
 
-/* One unit of a tile, at its place in the super-unit, times COLUMNS (1 or 8): y[chain] += . x: this lane's column at the unit's first k. */
+/* One unit of a tile, at its place in the super-unit, times COLUMNS (1 or 8): y[chain] += . x: this lane's column at
+ * the unit's first k. */
 template <class F, int COLUMNS, uint32_t PLACE, bool FAR>
-__device__ __forceinline__ void wk_few_unit(float y[2][4], const typename F::scales &s, const typename F::quants &q, const __half *x, uint32_t lane)
+__device__ __forceinline__ void wk_few_unit(float y[2][4], const typename F::scales &s, const typename F::quants &q,
+                                            const __half *x, uint32_t lane)
 {
     const uint32_t t = lane % 4;
 #pragma unroll
@@ -121,7 +135,9 @@ __device__ __forceinline__ void wk_few_unit(float y[2][4], const typename F::sca
 }
 
 /* The units from v on that share scales. */
-template <class F, int COLUMNS, bool FAR> __device__ __forceinline__ void wk_few_super(float y[2][4], typename F::scales &s, const unsigned char *at, const __half *x, uint32_t lane)
+template <class F, int COLUMNS, bool FAR>
+__device__ __forceinline__ void wk_few_super(float y[2][4], typename F::scales &s, const unsigned char *at,
+                                             const __half *x, uint32_t lane)
 {
     typename F::quants q;
     F::load(q, at, 0, lane);
@@ -132,8 +148,10 @@ template <class F, int COLUMNS, bool FAR> __device__ __forceinline__ void wk_few
         wk_few_unit<F, COLUMNS, 1, FAR>(y, s, q, x + F::unit, lane);
     }
 }
-/* N units of a stage. Whether any is far is asked once, so that those which are not, as a rule all, are one run of instructions; else they are taken one by one. */
-template <class F, int COLUMNS, uint32_t N> __device__ __forceinline__ void wk_few_units(float y[2][4], const unsigned char *at, const __half *x, uint32_t lane)
+/* N units of a stage. Whether any is far is asked once, so that those which are not, as a rule all, are one run of
+ * instructions; else they are taken one by one. */
+template <class F, int COLUMNS, uint32_t N>
+__device__ __forceinline__ void wk_few_units(float y[2][4], const unsigned char *at, const __half *x, uint32_t lane)
 {
     typename F::scales s[N / F::super];
     uint32_t far = 0;
@@ -144,32 +162,42 @@ template <class F, int COLUMNS, uint32_t N> __device__ __forceinline__ void wk_f
     }
     if (!far) {
 #pragma unroll
-        for (uint32_t v = 0; v < N; v += F::super) wk_few_super<F, COLUMNS, false>(y, s[v / F::super], at + F::offset(v), x + v * F::unit, lane);
+        for (uint32_t v = 0; v < N; v += F::super)
+            wk_few_super<F, COLUMNS, false>(y, s[v / F::super], at + F::offset(v), x + v * F::unit, lane);
         return;
     }
     if constexpr (N == F::super) {
         wk_few_super<F, COLUMNS, true>(y, s[0], at, x, lane);
     } else {
 #pragma unroll 1
-        for (uint32_t v = 0; v < N; v += F::super) wk_few_units<F, COLUMNS, F::super>(y, at + F::offset(v), x + v * F::unit, lane);
+        for (uint32_t v = 0; v < N; v += F::super)
+            wk_few_units<F, COLUMNS, F::super>(y, at + F::offset(v), x + v * F::unit, lane);
     }
 }
 
-/* What a multiplying warp needs of the arguments, in registers before the wait: the compiler would read them again where the first product waits for them, one way to the constants and back after the
- * other. What comes out of shared memory it cannot. */
+/* What a multiplying warp needs of the arguments, in registers before the wait: the compiler would read them again
+ * where the first product waits for them, one way to the constants and back after the other. What comes out of shared
+ * memory it cannot. */
 struct wk_few_own {
     uint32_t steps, step_shift, stages, run, stage_units, slot, depth, items, x_at, red_at, k, in_item, rounds, turn;
     static __device__ __forceinline__ void leave(const wk_product_args &p, unsigned char *at) /* by one lane */
     {
         *reinterpret_cast<uint4 *>(at) = make_uint4(p.steps, p.step_shift, p.stages, p.run);
         *reinterpret_cast<uint4 *>(at + 16) = make_uint4(p.stage_units, p.slot, p.depth, p.items);
-        *reinterpret_cast<uint4 *>(at + 32) = make_uint4(p.x_at, p.red_at, p.k, p.turn << 16 | p.rounds << 2 | (p.glu ? 2 : 1));
+        *reinterpret_cast<uint4 *>(at + 32) =
+            make_uint4(p.x_at, p.red_at, p.k, p.turn << 16 | p.rounds << 2 | (p.glu ? 2 : 1));
     }
     __device__ __forceinline__ explicit wk_few_own(uint32_t at)
     {
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(steps), "=r"(step_shift), "=r"(stages), "=r"(run) : "r"(at));
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(stage_units), "=r"(slot), "=r"(depth), "=r"(items) : "r"(at + 16));
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x_at), "=r"(red_at), "=r"(k), "=r"(turn) : "r"(at + 32));
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(steps), "=r"(step_shift), "=r"(stages), "=r"(run)
+                     : "r"(at));
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(stage_units), "=r"(slot), "=r"(depth), "=r"(items)
+                     : "r"(at + 16));
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(x_at), "=r"(red_at), "=r"(k), "=r"(turn)
+                     : "r"(at + 32));
         in_item = turn & 3u;
         rounds = turn >> 2 & 0x3fffu;
         turn >>= 16;
@@ -177,7 +205,9 @@ struct wk_few_own {
 };
 
 /* A piece of a step, from k on: as many of its units as there are. x: the lane's column. */
-template <class F, int COLUMNS> __device__ __forceinline__ void wk_few_piece(float y[2][4], const wk_few_own &own, const unsigned char *at, const __half *x, uint32_t k, uint32_t lane)
+template <class F, int COLUMNS>
+__device__ __forceinline__ void wk_few_piece(float y[2][4], const wk_few_own &own, const unsigned char *at,
+                                             const __half *x, uint32_t k, uint32_t lane)
 {
     if (own.stage_units == 2 && k + F::unit < own.k) {
         wk_few_units<F, COLUMNS, 2>(y, at, x + k, lane);
@@ -185,7 +215,8 @@ template <class F, int COLUMNS> __device__ __forceinline__ void wk_few_piece(flo
         wk_few_units<F, COLUMNS, 4>(y, at, x + k, lane);
     } else {
 #pragma unroll 1
-        for (uint32_t n = own.stage_units; n && k < own.k; n--, k += F::unit, at += F::slot) wk_few_units<F, COLUMNS, 1>(y, at, x + k, lane);
+        for (uint32_t n = own.stage_units; n && k < own.k; n--, k += F::unit, at += F::slot)
+            wk_few_units<F, COLUMNS, 1>(y, at, x + k, lane);
     }
 }
 
@@ -193,21 +224,30 @@ template <class F, int COLUMNS> __device__ __forceinline__ void wk_few_piece(flo
 struct wk_few_numbers {
     unsigned char *x, *sums;
     wk_whole_more *more;
-    __device__ __forceinline__ wk_few_numbers(const wk_product_args &p, unsigned char *shared) : x(shared + p.x_at), sums(x + p.x_stride * 2), more(reinterpret_cast<wk_whole_more *>(sums + p.steps * WK_WHOLE_SUMS)) {}
+    __device__ __forceinline__ wk_few_numbers(const wk_product_args &p, unsigned char *shared)
+        : x(shared + p.x_at), sums(x + p.x_stride * 2),
+          more(reinterpret_cast<wk_whole_more *>(sums + p.steps * WK_WHOLE_SUMS))
+    {
+    }
 };
 /* The warp's blocks of the row become whole numbers. */
-__device__ __forceinline__ void wk_few_whole(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+__device__ __forceinline__ void wk_few_whole(const wk_product_args &p, unsigned char *shared, uint32_t warp,
+                                             uint32_t lane)
 {
     const wk_few_numbers to(p, shared);
 #pragma unroll 2
     for (uint32_t step = warp; step < p.steps; step += WK_SLOTS) {
         unsigned char *const x = to.x + step * WK_WHOLE_BYTES;
-        wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + step, to.sums + step * WK_WHOLE_SUMS, lane);
+        wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + step, to.sums + step * WK_WHOLE_SUMS,
+                       lane);
     }
     __syncwarp();
 }
 /* A slot's sums of a tile, of rows g and g + 8. */
-template <class F> __device__ __forceinline__ void wk_few_whole_slot(float y[2], const wk_few_own &own, const unsigned char *shared, const wk_few_bars &bars, wk_turn &turn, const wk_few_numbers &x, uint32_t slot, uint32_t lane)
+template <class F>
+__device__ __forceinline__ void wk_few_whole_slot(float y[2], const wk_few_own &own, const unsigned char *shared,
+                                                  const wk_few_bars &bars, wk_turn &turn, const wk_few_numbers &x,
+                                                  uint32_t slot, uint32_t lane)
 {
     uint32_t left = own.stages, step = slot;
 #pragma unroll 1
@@ -217,7 +257,8 @@ template <class F> __device__ __forceinline__ void wk_few_whole_slot(float y[2],
         uint32_t rounds = own.rounds;
 #pragma unroll 1
         do {
-            if (step < own.steps) wk_whole_one<F>(y, at, x.x + step * WK_WHOLE_BYTES, x.more + step, x.sums + step * WK_WHOLE_SUMS, lane);
+            if (step < own.steps)
+                wk_whole_one<F>(y, at, x.x + step * WK_WHOLE_BYTES, x.more + step, x.sums + step * WK_WHOLE_SUMS, lane);
             step += WK_SLOTS;
             at += WK_SLOTS * F::slot;
         } while (--rounds);
@@ -229,12 +270,15 @@ template <class F> __device__ __forceinline__ void wk_few_whole_slot(float y[2],
 
 /* A multiplying warp. */
 template <int COLUMNS, class... F>
-__device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, const wk_few_own &own, unsigned char *shared, const wk_few_bars &bars, uint32_t warp, uint32_t lane)
+__device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, const wk_few_own &own, unsigned char *shared,
+                                                const wk_few_bars &bars, uint32_t warp, uint32_t lane)
 {
     constexpr uint32_t super = wk_family<F...>::super, unit_k = wk_family<F...>::unit;
     constexpr bool whole = (wk_is_whole<F>::yes && ...);
-    static_assert(whole ? COLUMNS == 1 : !(wk_is_whole<F>::yes || ...), "all formats of a family are of whole numbers, which have one row here, or none is");
-    const __half *const x = reinterpret_cast<const __half *>(shared + own.x_at) + (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
+    static_assert(whole ? COLUMNS == 1 : !(wk_is_whole<F>::yes || ...),
+                  "all formats of a family are of whole numbers, which have one row here, or none is");
+    const __half *const x = reinterpret_cast<const __half *>(shared + own.x_at) +
+                            (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
     float *const sums = reinterpret_cast<float *>(shared + own.red_at) + lane / 4 * COLUMNS;
     wk_turn turn = { 0, 0 }, sum = { 0, 1 };
     uint32_t slot = warp, free = WK_FEW_SUMS; /* places of sums that were never in use */
@@ -283,8 +327,10 @@ __device__ __forceinline__ void wk_few_multiply(const wk_product_args &p, const 
                     } while (--left);
                 }
             });
-            if (free) free--;
-            else wk_stage_wait(bars.finished(sum.i), sum.parity);
+            if (free)
+                free--;
+            else
+                wk_stage_wait(bars.finished(sum.i), sum.parity);
             float v[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) v[i] = whole ? y[0][i] : __fadd_rn(y[0][i], y[1][i]);
@@ -316,7 +362,9 @@ __device__ __forceinline__ void wk_few_touch(const wk_product_args &p)
 }
 
 /* The sum of row r, column c of the tile whose sums are at place i. */
-template <int COLUMNS> __device__ __forceinline__ float wk_few_sum(const wk_product_args &p, const unsigned char *shared, uint32_t i, uint32_t r, uint32_t c)
+template <int COLUMNS>
+__device__ __forceinline__ float wk_few_sum(const wk_product_args &p, const unsigned char *shared, uint32_t i,
+                                            uint32_t r, uint32_t c)
 {
     const float *const v = reinterpret_cast<const float *>(shared + p.red_at) + (i * WK_SLOTS * 16 + r) * COLUMNS + c;
     float s[WK_SLOTS];
@@ -325,8 +373,11 @@ template <int COLUMNS> __device__ __forceinline__ float wk_few_sum(const wk_prod
     return wk_slots_sum(s);
 }
 
-/* The finishing warp: 16 rows of the item's tile in 16 lanes; one column: with glu the upper lanes add the second segment's; more: two columns at a time. */
-template <int COLUMNS, bool ANY> __device__ __forceinline__ void wk_few_finish(const wk_product_args &p, const unsigned char *shared, const wk_few_bars &bars, uint32_t lane)
+/* The finishing warp: 16 rows of the item's tile in 16 lanes; one column: with glu the upper lanes add the second
+ * segment's; more: two columns at a time. */
+template <int COLUMNS, bool ANY>
+__device__ __forceinline__ void wk_few_finish(const wk_product_args &p, const unsigned char *shared,
+                                              const wk_few_bars &bars, uint32_t lane)
 {
     const uint32_t in_item = p.glu ? 2 : 1;
     wk_turn sum = { 0, 0 };
@@ -348,7 +399,8 @@ template <int COLUMNS, bool ANY> __device__ __forceinline__ void wk_few_finish(c
         } else {
 #pragma unroll 1
             for (uint32_t c = 0; c < p.rows; c += 2) {
-                const float a = wk_few_sum<COLUMNS>(p, shared, first, o.r, o.row), up = p.glu ? wk_few_sum<COLUMNS>(p, shared, first + 1, o.r, o.row) : 0.0f;
+                const float a = wk_few_sum<COLUMNS>(p, shared, first, o.r, o.row),
+                            up = p.glu ? wk_few_sum<COLUMNS>(p, shared, first + 1, o.r, o.row) : 0.0f;
                 place.put<ANY>(p, o, other, a, up);
                 o.row += 2;
                 o.on = o.row < p.rows;
@@ -366,14 +418,21 @@ template <int COLUMNS, bool ANY> __device__ __forceinline__ void wk_few_finish(c
     }
 }
 
-/* Blocks that a multiprocessor's registers suffice for. One column of formats with a short way: three, so that beside two of a launch there is room for one of the next, or of another kernel. */
-template <int COLUMNS, class... F> constexpr uint32_t wk_few_blocks() { return COLUMNS == 1 && ((wk_has_halves<F>::yes && !wk_is_exact<F>::yes) && ...) ? 3 : 2; }
+/* Blocks that a multiprocessor's registers suffice for. One column of formats with a short way: three, so that beside
+ * two of a launch there is room for one of the next, or of another kernel. */
+template <int COLUMNS, class... F> constexpr uint32_t wk_few_blocks()
+{
+    return COLUMNS == 1 && ((wk_has_halves<F>::yes && !wk_is_exact<F>::yes) && ...) ? 3 : 2;
+}
 
-template <int COLUMNS, class... F> __global__ void __launch_bounds__(WK_FEW_THREADS, wk_few_blocks<COLUMNS, F...>()) wk_product_few(const __grid_constant__ wk_product_args p)
+template <int COLUMNS, class... F>
+__global__ void __launch_bounds__(WK_FEW_THREADS, wk_few_blocks<COLUMNS, F...>())
+    wk_product_few(const __grid_constant__ wk_product_args p)
 {
     extern __shared__ uint4 wk_shared[];
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
-    const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), base = (uint32_t)__cvta_generic_to_shared(shared);
+    const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0),
+                   base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_few_bars bars = { base + p.bars_at };
     if (lane == 0) bars.init(p.depth, warp);
     if (warp > WK_SLOTS && lane == 0) wk_few_own::leave(p, shared + p.bars_at + WK_FEW_BARS * 8);

@@ -1,4 +1,5 @@
-/* worker/cuda/product_few_plan.cuh: how product_few is launched: by how many blocks, and how their rings are cut, from the shape alone; none of it changes a bit of the result. */
+/* worker/cuda/product_few_plan.cuh: how product_few is launched: by how many blocks, and how their rings are cut, from
+ * the shape alone; none of it changes a bit of the result. */
 #ifndef WORKER_CUDA_PRODUCT_FEW_PLAN_CUH
 #define WORKER_CUDA_PRODUCT_FEW_PLAN_CUH
 
@@ -11,21 +12,27 @@ template <class P, class First, class... Rest> struct wk_few_plan {
     typedef void (*kernel)(const wk_product_args);
     template <int COLUMNS, class... F> static constexpr kernel of()
     {
-        if constexpr (P::whole && COLUMNS > 1) return NULL; /* those are wk_whole_plan's */
-        else return wk_product_few<COLUMNS, F...>;
+        if constexpr (P::whole && COLUMNS > 1)
+            return NULL; /* those are wk_whole_plan's */
+        else
+            return wk_product_few<COLUMNS, F...>;
     }
     /* The kernel for a launch: of one type if it has one. */
     static kernel kernel_of(uint32_t types, uint32_t columns)
     {
-        static const kernel single[2][P::n_types] = { { of<1, First>(), of<1, Rest>()... }, { of<8, First>(), of<8, Rest>()... } };
+        static const kernel single[2][P::n_types] = { { of<1, First>(), of<1, Rest>()... },
+                                                      { of<8, First>(), of<8, Rest>()... } };
         if (types & (types - 1)) return columns == 1 ? of<1, First, Rest...>() : of<8, First, Rest...>();
         return single[columns != 1][wk_log2(types)];
     }
-    /* product_tall, of one type: not of whole numbers, nor of weights of two bytes and more, whose tiles are too large, nor of units of which a step could have eight. */
+    /* product_tall, of one type: not of whole numbers, nor of weights of two bytes and more, whose tiles are too large,
+     * nor of units of which a step could have eight. */
     template <class F> static constexpr kernel tall_of()
     {
-        if constexpr (P::whole || F::block == 1 || F::unit % 64) return NULL;
-        else return wk_product_tall<F>;
+        if constexpr (P::whole || F::block == 1 || F::unit % 64)
+            return NULL;
+        else
+            return wk_product_tall<F>;
     }
     static kernel tall_of(uint32_t types)
     {
@@ -34,14 +41,16 @@ template <class P, class First, class... Rest> struct wk_few_plan {
     }
     static wk_status open(const struct wk_err *err)
     {
-        const kernel kernels[] = { of<1, First, Rest...>(), of<1, First>(), of<1, Rest>()..., of<8, First, Rest...>(), of<8, First>(), of<8, Rest>()..., tall_of<First>(), tall_of<Rest>()... };
+        const kernel kernels[] = { of<1, First, Rest...>(), of<1, First>(),   of<1, Rest>()..., of<8, First, Rest...>(),
+                                   of<8, First>(),          of<8, Rest>()..., tall_of<First>(), tall_of<Rest>()... };
         wk_status status = WK_OK;
         for (uint32_t i = 0; !status && i < sizeof kernels / sizeof *kernels; i++)
             if (kernels[i]) status = wk_product_prepare((const void *)kernels[i], P::device.block_bytes, err);
         return status;
     }
 
-    /* A stage of the ring of product_few: a piece of a step for each slot, of at most `most` bytes where a step can be cut. */
+    /* A stage of the ring of product_few: a piece of a step for each slot, of at most `most` bytes where a step can be
+     * cut. */
     static void stages(wk_product_args *a, uint32_t most)
     {
         uint32_t chunk = P::largest_step(a);
@@ -56,15 +65,17 @@ template <class P, class First, class... Rest> struct wk_few_plan {
     /* Stages of several rounds of steps, where these are short: what a stage costs besides is paid for once. */
     static void rounds(wk_product_args *a)
     {
-        const uint32_t step = P::largest_step(a), all = (a->steps + WK_SLOTS - 1) / WK_SLOTS, most = WK_FEW_ROUNDS / step;
+        const uint32_t step = P::largest_step(a), all = (a->steps + WK_SLOTS - 1) / WK_SLOTS,
+                       most = WK_FEW_ROUNDS / step;
         if (a->run > 1 || all == 1 || most < 2) return;
         a->stages = (all + most - 1) / most;
         a->rounds = (uint16_t)((all + a->stages - 1) / a->stages);
         for (uint32_t i = 0; i < a->n_seg; i++) a->seg[i].stage_bytes = a->rounds * a->seg[i].step_bytes;
         a->slot = P::min_of(WK_SLOTS * a->rounds, a->steps) * step;
     }
-    /* Stages of product_few that a block may ask for before one has arrived. Of one row WK_FEW_ONE_*'s bytes; where the matrix is large and they are one stage and a half, two, up to a third more: with one a block
-     * asks for nothing while it waits. More than that small launches pay for, and stages above 50 KB gain nothing by it. */
+    /* Stages of product_few that a block may ask for before one has arrived. Of one row WK_FEW_ONE_*'s bytes; where the
+     * matrix is large and they are one stage and a half, two, up to a third more: with one a block asks for nothing
+     * while it waits. More than that small launches pay for, and stages above 50 KB gain nothing by it. */
     static uint32_t flight(const wk_product_args *a, uint32_t columns)
     {
         const uint32_t stage = a->blocks * a->slot;
@@ -85,21 +96,28 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         uint32_t at = 0;
         const uint32_t x_at = at;
         a->x_stride = columns == 1 ? padded : padded + 32;
-        at += P::align((columns == 1 ? 1 : a->rows) * a->x_stride * 2 + (P::whole ? a->steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0));
+        at += P::align((columns == 1 ? 1 : a->rows) * a->x_stride * 2 +
+                       (P::whole ? a->steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0));
         const uint32_t red_at = at;
         at += WK_FEW_SUMS * WK_SLOTS * 16 * columns * 4;
         const uint32_t bars_at = at;
         at += WK_FEW_BARS * 8 + sizeof(wk_few_own);
         const uint32_t in_item = a->glu ? 2 : 1;
         const uint32_t room = P::room_of(2);
-        uint32_t depth = room > at ? (room - at) / a->slot : 0, most = (a->items + grid - 1) / grid * in_item * a->stages;
-        /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's are there early, too. Of a large matrix with two bytes a weight or more, whose tiles take long, one where the
-         * last round of two would cost a tenth. */
-        const bool heavy = columns == 1 && a->items > 2 * grid && P::largest_step(a) >= 32u << a->step_shift && (a->items + 2 * grid - 1) / (2 * grid) * (2 * grid) > a->items + a->items / 10;
-        a->blocks = !heavy && (a->items > 2 * grid || (a->items > grid && (most > depth || most > WK_FEW_DEPTH))) ? 2 : 1;
-        if (depth < 2 || heavy) depth = P::device.block_bytes > at ? (P::device.block_bytes - at) / a->slot : 0, a->blocks = 1;
+        uint32_t depth = room > at ? (room - at) / a->slot : 0,
+                 most = (a->items + grid - 1) / grid * in_item * a->stages;
+        /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next
+         * launch's are there early, too. Of a large matrix with two bytes a weight or more, whose tiles take long, one
+         * where the last round of two would cost a tenth. */
+        const bool heavy = columns == 1 && a->items > 2 * grid && P::largest_step(a) >= 32u << a->step_shift &&
+                           (a->items + 2 * grid - 1) / (2 * grid) * (2 * grid) > a->items + a->items / 10;
+        a->blocks =
+            !heavy && (a->items > 2 * grid || (a->items > grid && (most > depth || most > WK_FEW_DEPTH))) ? 2 : 1;
+        if (depth < 2 || heavy)
+            depth = P::device.block_bytes > at ? (P::device.block_bytes - at) / a->slot : 0, a->blocks = 1;
         most = (a->items + a->blocks * grid - 1) / (a->blocks * grid) * in_item * a->stages;
-        a->turn = most > a->stages ? a->steps % WK_SLOTS : 0; /* with several tiles a block those slots that have a step more go round */
+        a->turn = most > a->stages ? a->steps % WK_SLOTS
+                                   : 0; /* with several tiles a block those slots that have a step more go round */
         if (depth > most) depth = most;
         if (depth > WK_FEW_DEPTH) depth = WK_FEW_DEPTH;
         if (depth < 2 && depth < most) return 0;
@@ -112,14 +130,18 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         /* No more blocks a multiprocessor: one too many would take the place of which a neighbour has more. */
         return P::max_of(ring + at, P::device.processor_bytes / (a->blocks + 1));
     }
-    /* Does product_tall take what shape() has laid out? Of tiles so large that a ring is not full product_few multiplies more than it does besides; where pairs have few tiles, eight warps are done sooner with the last. */
+    /* Does product_tall take what shape() has laid out? Of tiles so large that a ring is not full product_few
+     * multiplies more than it does besides; where pairs have few tiles, eight warps are done sooner with the last. */
     static bool tall(const wk_product_args *a)
     {
-        const bool suits = a->n_seg == 1 && P::plain_sums(a) && a->stages == 1 && P::whole_steps(a) && a->depth == WK_FEW_DEPTH;
-        return suits && a->items >= a->blocks * P::device.processors * WK_TALL_PAIRS * WK_TALL_TILES && tall_of(a->types);
+        const bool suits =
+            a->n_seg == 1 && P::plain_sums(a) && a->stages == 1 && P::whole_steps(a) && a->depth == WK_FEW_DEPTH;
+        return suits && a->items >= a->blocks * P::device.processors * WK_TALL_PAIRS * WK_TALL_TILES &&
+               tall_of(a->types);
     }
     /* False: this many rows do not fit in one launch. a: common() of p. */
-    static bool launch(const wk_cuda_product *p, wk_product_args *a, void *stream, wk_status *status, const struct wk_err *err)
+    static bool launch(const wk_cuda_product *p, wk_product_args *a, void *stream, wk_status *status,
+                       const struct wk_err *err)
     {
         const uint32_t types = a->types, columns = p->rows == 1 ? 1 : 8;
         P::count_items(a, 1);
@@ -129,7 +151,8 @@ template <class P, class First, class... Rest> struct wk_few_plan {
         P::single_type(a);
         const kernel k = pairs ? tall_of(types) : kernel_of(types, columns);
         const uint32_t threads = pairs ? (uint32_t)WK_TALL_THREADS : (uint32_t)WK_FEW_THREADS;
-        *status = P::begin(k, *a, dim3(P::min_of(a->items, a->blocks * P::device.processors)), threads, shared, p->flags, stream, err);
+        *status = P::begin(k, *a, dim3(P::min_of(a->items, a->blocks * P::device.processors)), threads, shared,
+                           p->flags, stream, err);
         return true;
     }
 };

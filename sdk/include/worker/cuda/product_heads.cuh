@@ -1,13 +1,17 @@
-/* worker/cuda/product_heads.cuh: products of 2 to 64 rows with a great many tiles of a k so short that all activations fit in shared memory, on sm_90a: a vocabulary's.
+/* worker/cuda/product_heads.cuh: products of 2 to 64 rows with a great many tiles of a k so short that all activations
+ * fit in shared memory, on sm_90a: a vocabulary's.
  *
- * A block has all activations in shared memory, in wgmma's order, and a warp a tile to itself, which it streams through a ring of its own, slot after slot. Its lanes make f16 weights in the
- * registers where wgmma wants them. A piece is 128 values of k, and each of its two chains a group of products: while one is under way, the weights of the other are made, of this piece or of the
- * next. Nothing is added across warps. Four warps multiply together, tiles that have nothing else to do with each other; while they add sums or store them, the other warpgroups multiply.
+ * A block has all activations in shared memory, in wgmma's order, and a warp a tile to itself, which it streams through
+ * a ring of its own, slot after slot. Its lanes make f16 weights in the registers where wgmma wants them. A piece is
+ * 128 values of k, and each of its two chains a group of products: while one is under way, the weights of the other are
+ * made, of this piece or of the next. Nothing is added across warps. Four warps multiply together, tiles that have
+ * nothing else to do with each other; while they add sums or store them, the other warpgroups multiply.
  *
- * One loop over the pieces of all tiles, which a table in shared memory describes: with a loop for each slot, or slots that are jumped over, the assembler sees products under way where ways meet
- * and makes each wait for the one before.
+ * One loop over the pieces of all tiles, which a table in shared memory describes: with a loop for each slot, or slots
+ * that are jumped over, the assembler sees products under way where ways meet and makes each wait for the one before.
  *
- * Outputs are F32 with no more than a bias, and go from the sums straight to memory. Order of arithmetic: halves.cuh. */
+ * Outputs are F32 with no more than a bias, and go from the sums straight to memory.
+ * Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_HEADS_CUH
 #define WORKER_CUDA_PRODUCT_HEADS_CUH
 
@@ -18,22 +22,29 @@ enum { WK_HEADS_TILES = 16 }; /* more than that a multiprocessor */
 /* Warps of a block: as registers allow. */
 __host__ __device__ constexpr uint32_t wk_heads_warps(uint32_t columns) { return columns > 4 ? 8 : 12; }
 
-/* All activations: a warp has a group of 8 columns, of 64 values after the other. A column that is not there is the last one again: nobody reads what becomes of it. */
-template <int NT, class F> __device__ __forceinline__ void wk_heads_bring(const wk_product_args &p, uint32_t to, uint32_t warp, uint32_t lane)
+/* All activations: a warp has a group of 8 columns, of 64 values after the other. A column that is not there is the
+ * last one again: nobody reads what becomes of it. */
+template <int NT, class F>
+__device__ __forceinline__ void wk_heads_bring(const wk_product_args &p, uint32_t to, uint32_t warp, uint32_t lane)
 {
     constexpr uint32_t apart = wk_heads_warps(NT) / NT, ahead = 7;
-    const uint32_t runs = p.k32 / 32, panels = p.steps << (p.step_shift - 6), row = min(warp % NT * 8 + lane / 4, p.rows - 1);
+    const uint32_t runs = p.k32 / 32, panels = p.steps << (p.step_shift - 6),
+                   row = min(warp % NT * 8 + lane / 4, p.rows - 1);
     const uint32_t c = lane % 8, chunk = lane / 8, low = (chunk ^ c) * 16, high = ((4 + chunk) ^ c) * 16;
     uint32_t i = warp / NT, place = to + (i * NT + warp % NT) * 1024 + c * 128;
     wk_depend();
-    const __half *from = static_cast<const __half *>(p.in.x) + (uint64_t)(p.in.row_index ? __ldg(p.in.row_index + row) : row) * p.k32 + lane % 4 * (F::group / 4) + i * 64;
+    const __half *from = static_cast<const __half *>(p.in.x) +
+                         (uint64_t)(p.in.row_index ? __ldg(p.in.row_index + row) : row) * p.k32 +
+                         lane % 4 * (F::group / 4) + i * 64;
 #pragma unroll 1
     for (; i < panels; i += ahead * apart, place += ahead * apart * NT * 1024, from += ahead * apart * 64) {
         uint4 v[ahead][2];
 #pragma unroll
         for (uint32_t j = 0; j < ahead; j++)
 #pragma unroll
-            for (uint32_t h = 0; h < 2; h++) v[j][h] = 2 * (i + j * apart) + h < runs ? wk_wide_read(from + j * apart * 64 + h * 32, F::group) : make_uint4(0, 0, 0, 0);
+            for (uint32_t h = 0; h < 2; h++)
+                v[j][h] = 2 * (i + j * apart) + h < runs ? wk_wide_read(from + j * apart * 64 + h * 32, F::group)
+                                                         : make_uint4(0, 0, 0, 0);
 #pragma unroll
         for (uint32_t j = 0; j < ahead; j++) {
             if (i + j * apart >= panels) break;
@@ -45,12 +56,17 @@ template <int NT, class F> __device__ __forceinline__ void wk_heads_bring(const 
     wk_publish();
 }
 
-/* The slots in the order in which a tile has them: pairs that the tree adds first, the larger number second, so that slots without a step are second ones. */
+/* The slots in the order in which a tile has them: pairs that the tree adds first, the larger number second, so that
+ * slots without a step are second ones. */
 __device__ __forceinline__ uint32_t wk_heads_slot(uint32_t i) { return (i % 2) * 4 + (i % 4 < 2) * 2 + (i < 4); }
 /* Steps of a slot. */
-__device__ __forceinline__ uint32_t wk_heads_steps(const wk_product_args &p, uint32_t slot) { return (p.steps + WK_SLOTS - 1 - slot) / WK_SLOTS; }
+__device__ __forceinline__ uint32_t wk_heads_steps(const wk_product_args &p, uint32_t slot)
+{
+    return (p.steps + WK_SLOTS - 1 - slot) / WK_SLOTS;
+}
 
-/* A tile's pieces of 128 values in that order: where their activations lie, a multiple of 1024, and below that the leaf of the tree, and the following. */
+/* A tile's pieces of 128 values in that order: where their activations lie, a multiple of 1024, and below that the leaf
+ * of the tree, and the following. */
 enum {
     WK_HEADS_MORE = 8,   /* the slot has pieces before it */
     WK_HEADS_SLOT = 16,  /* ends its slot */
@@ -70,7 +86,9 @@ __device__ __forceinline__ void wk_heads_order(const wk_product_args &p, uint32_
         for (; wk_heads_slot(leaf) != slot; leaf++) at += wk_heads_steps(p, wk_heads_slot(leaf));
         const bool ends = in == run - 1, alone = slot < 4 && slot + 4 >= p.steps;
         order[at] = step * p.seg[0].step_bytes;
-        order[p.steps + (at << shift) + in] = i * 2 * panel | leaf | (step >= WK_SLOTS || in ? WK_HEADS_MORE : 0) | (ends && step + WK_SLOTS >= p.steps ? WK_HEADS_SLOT : 0) | (alone ? WK_HEADS_ALONE : 0) | (ends ? WK_HEADS_STAGE : 0);
+        order[p.steps + (at << shift) + in] = i * 2 * panel | leaf | (step >= WK_SLOTS || in ? WK_HEADS_MORE : 0) |
+                                              (ends && step + WK_SLOTS >= p.steps ? WK_HEADS_SLOT : 0) |
+                                              (alone ? WK_HEADS_ALONE : 0) | (ends ? WK_HEADS_STAGE : 0);
     }
 }
 
@@ -82,7 +100,8 @@ __device__ __forceinline__ uint32_t wk_heads_read(uint32_t at)
 }
 
 /* What a warp asks for: the steps of its tiles, in shared memory, since registers are scarce. */
-struct __align__(16) wk_heads_tiles {
+struct __align__(16) wk_heads_tiles
+{
     const unsigned char *from; /* the tile; not used where there is none */
     uint32_t next, unit;       /* which of the steps' places comes next; the warp's tile of all */
     uint32_t sums, unused[3];  /* the tile that is multiplied */
@@ -96,19 +115,22 @@ struct __align__(16) wk_heads_tiles {
         from = p.seg[seg].tiles + (uint64_t)tile * p.seg[0].tile_stride;
     }
     /* Asks for the next stage, to a place that all lanes have read; what lies past the end of k becomes zeros. */
-    __device__ __forceinline__ void ask(const wk_product_args &p, uint32_t each, uint32_t order, uint32_t to, uint32_t bar, uint32_t lane)
+    __device__ __forceinline__ void ask(const wk_product_args &p, uint32_t each, uint32_t order, uint32_t to,
+                                        uint32_t bar, uint32_t lane)
     {
 #if WK_HAS_WGMMA
         __syncwarp();
         wk_heads_tiles now;
         *reinterpret_cast<uint4 *>(&now) = *reinterpret_cast<const uint4 *>(this);
         if (now.unit >= p.items) return;
-        const uint32_t whole = p.seg[0].step_bytes, tile_bytes = p.seg[0].tile_bytes, at = wk_heads_read(order + now.next * 4);
+        const uint32_t whole = p.seg[0].step_bytes, tile_bytes = p.seg[0].tile_bytes,
+                       at = wk_heads_read(order + now.next * 4);
         uint32_t bytes = whole;
         if (at + whole > tile_bytes) {
             bytes = tile_bytes - at;
 #pragma unroll 1
-            for (uint32_t j = bytes + lane * 16; j < whole; j += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
+            for (uint32_t j = bytes + lane * 16; j < whole; j += 512)
+                asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
             wk_publish();
             __syncwarp();
         }
@@ -143,10 +165,13 @@ template <class T, int NT> struct wk_heads_warp {
     wk_held_ring ring;
     typename T::scales s[2];
     typename T::quants q[2];
-    uint32_t b[2][4][4]; /* of a chain of a piece as f16 */
+    uint32_t b[2][4][4];     /* of a chain of a piece as f16 */
     const unsigned char *at; /* the piece */
-    uint32_t left;       /* stages that are still to come */
-    __device__ __forceinline__ wk_heads_warp(const wk_wide_args &args, unsigned char *memory, uint32_t start, uint32_t warp, uint32_t number) : a(args), shared(memory), base(start), lane(number), tiles(reinterpret_cast<wk_heads_tiles *>(memory + args.kept_at) + warp)
+    uint32_t left;           /* stages that are still to come */
+    __device__ __forceinline__ wk_heads_warp(const wk_wide_args &args, unsigned char *memory, uint32_t start,
+                                             uint32_t warp, uint32_t number)
+        : a(args), shared(memory), base(start), lane(number),
+          tiles(reinterpret_cast<wk_heads_tiles *>(memory + args.kept_at) + warp)
     {
         const wk_product_args &p = a.p;
         ring.parity = 1;
@@ -194,8 +219,10 @@ template <class T, int NT> struct wk_heads_warp {
     {
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
-            if (wk_far<T>(s[i])) make_unit<CHAIN, true>(i);
-            else make_unit<CHAIN, false>(i);
+            if (wk_far<T>(s[i]))
+                make_unit<CHAIN, true>(i);
+            else
+                make_unit<CHAIN, false>(i);
         }
         wk_wgmma_hold(b[CHAIN]);
     }
@@ -227,21 +254,26 @@ template <class T, int NT> struct wk_heads_warp {
     }
 };
 
-/* to = x + y. Here and not elsewhere: registers that products under way write must not be read, of which the compiler knows nothing. */
-template <int NT> __device__ __forceinline__ void wk_heads_add(float (&to)[NT][4], const float (&x)[NT][4], const float (&y)[NT][4])
+/* to = x + y. Here and not elsewhere: registers that products under way write must not be read, of which the compiler
+ * knows nothing. */
+template <int NT>
+__device__ __forceinline__ void wk_heads_add(float (&to)[NT][4], const float (&x)[NT][4], const float (&y)[NT][4])
 {
 #pragma unroll
     for (int i = 0; i < 4 * NT; i++) to[i / 4][i % 4] = __fadd_rn(x[i / 4][i % 4], y[i / 4][i % 4]);
     wk_heads_hold(to);
 }
 /* Whole sectors: of a row of the product eight lanes have eight outputs. */
-template <int NT> __device__ __forceinline__ void wk_heads_outputs(const wk_product_args &p, uint32_t tile, const float (&c)[NT][4], uint32_t lane)
+template <int NT>
+__device__ __forceinline__ void wk_heads_outputs(const wk_product_args &p, uint32_t tile, const float (&c)[NT][4],
+                                                 uint32_t lane)
 {
     uint32_t seg = 0;
     wk_held_segment(p, seg, tile);
     const wk_segment_args &s = p.seg[seg];
     const uint32_t j = tile * 16 + lane / 4, row = lane % 4 * 2, rows = p.rows > row ? p.rows - row : 0;
-    const float scale = s.scale, bias[2] = { s.bias && j < s.n ? __ldg(s.bias + j) : 0.0f, s.bias && j + 8 < s.n ? __ldg(s.bias + j + 8) : 0.0f };
+    const float scale = s.scale, bias[2] = { s.bias && j < s.n ? __ldg(s.bias + j) : 0.0f,
+                                             s.bias && j + 8 < s.n ? __ldg(s.bias + j + 8) : 0.0f };
     float *y = static_cast<float *>(s.y) + row * s.y_stride + j;
     if (p.rows == 8 * NT && tile * 16 + 16 <= s.n) { /* no questions */
 #pragma unroll
@@ -263,9 +295,12 @@ template <int NT> __device__ __forceinline__ void wk_heads_outputs(const wk_prod
         }
 }
 
-/* A slot's chains go into the tree, with the tile's last one to memory. Sums are made where they wait: nothing is moved. */
+/* A slot's chains go into the tree, with the tile's last one to memory. Sums are made where they wait: nothing is
+ * moved. */
 template <int NT>
-__device__ __forceinline__ void wk_heads_sum(const wk_product_args &p, uint32_t piece, float (&even)[NT][4], const float (&odd)[NT][4], float (&one)[NT][4], float (&two)[NT][4], float (&four)[NT][4], wk_heads_tiles *tiles, uint32_t lane)
+__device__ __forceinline__ void wk_heads_sum(const wk_product_args &p, uint32_t piece, float (&even)[NT][4],
+                                             const float (&odd)[NT][4], float (&one)[NT][4], float (&two)[NT][4],
+                                             float (&four)[NT][4], wk_heads_tiles *tiles, uint32_t lane)
 {
     if (piece & WK_HEADS_ALONE) {
 #pragma unroll
@@ -293,12 +328,14 @@ __device__ __forceinline__ void wk_heads_sum(const wk_product_args &p, uint32_t 
     if (unit < p.items) wk_heads_outputs(p, unit, even, lane);
 }
 
-template <int NT, class F> __global__ void __launch_bounds__(32 * wk_heads_warps(NT), 1) wk_product_heads(const __grid_constant__ wk_wide_args a)
+template <int NT, class F>
+__global__ void __launch_bounds__(32 * wk_heads_warps(NT), 1) wk_product_heads(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
-    const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), base = (start + 1023u) & ~1023u, lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), base = (start + 1023u) & ~1023u,
+                   lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared) + (base - start);
     wk_heads_warp<F, NT> w(a, shared, base, warp, lane);
     wk_release();
@@ -306,10 +343,13 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * wk_heads_warps
     __syncthreads();
     w.open();
     w.template make<0>();
-    const uint32_t each = wk_heads_warps(NT) * gridDim.x, first = warp / 4 * 4 * gridDim.x + blockIdx.x, order = base + a.order_at + p.steps * 4, pieces = p.steps << (p.step_shift - 7);
+    const uint32_t each = wk_heads_warps(NT) * gridDim.x, first = warp / 4 * 4 * gridDim.x + blockIdx.x,
+                   order = base + a.order_at + p.steps * 4, pieces = p.steps << (p.step_shift - 7);
     uint32_t piece = 0, now = wk_heads_read(order);
-    float even[NT][4], odd[NT][4], one[NT][4], two[NT][4], four[NT][4]; /* the chains; sums of one slot, of two, of four */
-    uint32_t was = 0, left = first < p.items ? (p.items - first + each - 1) / each * pieces : 0; /* pieces: as long as a warp of the four has a tile */
+    float even[NT][4], odd[NT][4], one[NT][4], two[NT][4],
+        four[NT][4]; /* the chains; sums of one slot, of two, of four */
+    uint32_t was = 0, left = first < p.items ? (p.items - first + each - 1) / each * pieces
+                                             : 0; /* pieces: as long as a warp of the four has a tile */
 #pragma unroll 1
     for (;; left--) {
         wk_wgmma_wait<0>();
@@ -318,8 +358,9 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * wk_heads_warps
         if (was & WK_HEADS_SLOT) wk_heads_sum(p, was, even, odd, one, two, four, w.tiles, lane);
         if (!left) break;
         const uint32_t x = base + now / WK_HEADS_PLACE * WK_HEADS_PLACE;
-        /* Chain 0, chain 1, the next piece's chain 0: each is made while the one before is multiplied. In between stand branches (asking, opening, the loop's end), across which the assembler moves nothing; else it
-         * makes weights before it issues products, and waits before it makes weights. */
+        /* Chain 0, chain 1, the next piece's chain 0: each is made while the one before is multiplied. In between stand
+         * branches (asking, opening, the loop's end), across which the assembler moves nothing; else it makes weights
+         * before it issues products, and waits before it makes weights. */
         w.template multiply<0>(even, x, now & WK_HEADS_MORE);
         if (now & WK_HEADS_STAGE) w.ask();
         w.template make<1>();

@@ -1,8 +1,12 @@
-/* worker/cuda/product_held.cuh: products of 17 to 64 rows with many tiles of a k so short that all activations of 32 rows fit in shared memory, on sm_90a.
+/* worker/cuda/product_held.cuh: products of 17 to 64 rows with many tiles of a k so short that all activations of 32
+ * rows fit in shared memory, on sm_90a.
  *
- * Two warps share a tile, all tiles at once: each has half of the slots, one after the other, their sums added as soon as they are there. So nothing is added across the block, and no warp waits for
- * another but for the activations and for its team, which shares the tile, with glu the gate's and the up's. Each streams its half through a ring of its own, a step of k a stage, in the order in
- * which the tree wants the slots: as soon as it has read a stage it asks for the one that comes into its place. All of a block's activations are brought once: those that come by runs by a few copies, else by all warps.
+ * Two warps share a tile, all tiles at once: each has half of the slots, one after the other, their sums added as soon
+ * as they are there. So nothing is added across the block, and no warp waits for another but for the activations and
+ * for its team, which shares the tile, with glu the gate's and the up's. Each streams its half through a ring of its
+ * own, a step of k a stage, in the order in which the tree wants the slots: as soon as it has read a stage it asks for
+ * the one that comes into its place. All of a block's activations are brought once: those that come by runs by a few
+ * copies, else by all warps.
  *
  * Rows are groups of 8 NT with blocks of their own, which find the weights in L2. Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_HELD_CUH
@@ -11,9 +15,9 @@
 #include <worker/cuda/product_middle.cuh>
 
 enum {
-    WK_HELD_PARTS = 2,   /* warps of a tile */
-    WK_HELD_WARPS = 20,  /* most of a block, as registers allow */
-    WK_HELD_DEPTH = 8    /* most stages of a ring */
+    WK_HELD_PARTS = 2,  /* warps of a tile */
+    WK_HELD_WARPS = 20, /* most of a block, as registers allow */
+    WK_HELD_DEPTH = 8   /* most stages of a ring */
 };
 
 /* Of tile `tile` of all to the tile's segment and its number there. */
@@ -24,8 +28,8 @@ __device__ __forceinline__ void wk_held_segment(const wk_product_args &p, uint32
 
 /* What a warp asks for: steps of its tiles, slot after slot. */
 struct wk_held_tiles {
-    const unsigned char *from; /* of the tile; not used where there is none */
-    uint32_t unit, each;       /* the warp's tile of all (glu: pair); from one of its tiles to the next */
+    const unsigned char *from;  /* of the tile; not used where there is none */
+    uint32_t unit, each;        /* the warp's tile of all (glu: pair); from one of its tiles to the next */
     uint32_t first, leaf, step; /* first: of its leaves; asked for next */
     uint32_t tile_bytes, step_bytes;
     __device__ __forceinline__ void locate(const wk_wide_args &a, uint32_t up)
@@ -49,7 +53,8 @@ struct wk_held_tiles {
 #if WK_HAS_WGMMA
         if (bytes < step_bytes) {
 #pragma unroll 1
-            for (uint32_t j = bytes + lane * 16; j < step_bytes; j += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
+            for (uint32_t j = bytes + lane * 16; j < step_bytes; j += 512)
+                asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
             wk_publish();
             __syncwarp();
         }
@@ -92,13 +97,20 @@ struct wk_held_ring {
 };
 
 /* What is past the end of k is zeros. */
-template <int NT> __device__ __forceinline__ void wk_held_zeros(const wk_product_args &p, uint32_t to, uint32_t warp, uint32_t lane)
+template <int NT>
+__device__ __forceinline__ void wk_held_zeros(const wk_product_args &p, uint32_t to, uint32_t warp, uint32_t lane)
 {
-    for (uint32_t i = to + (p.k32 / 32 * NT + warp) * 512 + lane * 16, end = to + (p.steps << (p.step_shift - 5)) * NT * 512; i < end; i += blockDim.x / 32 * 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(i), "r"(0) : "memory");
+    for (uint32_t i = to + (p.k32 / 32 * NT + warp) * 512 + lane * 16,
+                  end = to + (p.steps << (p.step_shift - 5)) * NT * 512;
+         i < end; i += blockDim.x / 32 * 512)
+        asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(i), "r"(0) : "memory");
 }
 
-/* All activations of the block's columns that come by runs (quant_cuda.h): one warp asks, by few copies; all wait at `bar`. */
-template <int NT> __device__ __forceinline__ void wk_held_bring_runs(const wk_product_args &p, uint32_t to, uint32_t bar, uint32_t warp, uint32_t lane)
+/* All activations of the block's columns that come by runs (quant_cuda.h): one warp asks, by few copies; all wait at
+ * `bar`. */
+template <int NT>
+__device__ __forceinline__ void wk_held_bring_runs(const wk_product_args &p, uint32_t to, uint32_t bar, uint32_t warp,
+                                                   uint32_t lane)
 {
 #if WK_HAS_WGMMA
     static_assert(NT == 4, "runs are of 32 rows");
@@ -114,14 +126,17 @@ template <int NT> __device__ __forceinline__ void wk_held_bring_runs(const wk_pr
     wk_depend();
     if (warp == 0 && wk_elected()) {
         const unsigned char *from = static_cast<const unsigned char *>(p.in.x) + (uint64_t)blockIdx.y * runs * run;
-        for (uint32_t i = 0; i < runs; i += at_once) wk_fetch(to + i * run, from + i * run, min(at_once, runs - i) * run, bar);
+        for (uint32_t i = 0; i < runs; i += at_once)
+            wk_fetch(to + i * run, from + i * run, min(at_once, runs - i) * run, bar);
     }
     wk_stage_wait(bar, 0);
 #endif
 }
 
-/* All activations of the block's columns, a run of 32 values after the other, placed as lanes read them (product_middle.cuh). A column that is not there is the last one again. */
-template <int NT, class... F> __device__ __forceinline__ void wk_held_bring(const wk_wide_args &a, uint32_t to, uint32_t warp, uint32_t lane)
+/* All activations of the block's columns, a run of 32 values after the other, placed as lanes read them
+ * (product_middle.cuh). A column that is not there is the last one again. */
+template <int NT, class... F>
+__device__ __forceinline__ void wk_held_bring(const wk_wide_args &a, uint32_t to, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t warps = blockDim.x / 32, runs = p.k32 / 32;
@@ -129,7 +144,9 @@ template <int NT, class... F> __device__ __forceinline__ void wk_held_bring(cons
     uint64_t from[NT];
 #pragma unroll
     for (uint32_t n = 0; n < NT; n++) {
-        from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)min((blockIdx.y * NT + n) * 8 + lane / 4, p.rows - 1) * p.k32 + lane % 4 * 8 + warp * 32);
+        from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) +
+                                             (uint64_t)min((blockIdx.y * NT + n) * 8 + lane / 4, p.rows - 1) * p.k32 +
+                                             lane % 4 * 8 + warp * 32);
         all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
     }
     wk_held_zeros<NT>(p, to, warp, lane);
@@ -138,7 +155,10 @@ template <int NT, class... F> __device__ __forceinline__ void wk_held_bring(cons
     if (p.in.row_index) {
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++)
-            from[n] = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)__ldg(p.in.row_index + min((blockIdx.y * NT + n) * 8 + lane / 4, p.rows - 1)) * p.k32 + lane % 4 * 8 + warp * 32);
+            from[n] = reinterpret_cast<uint64_t>(
+                static_cast<const __half *>(p.in.x) +
+                (uint64_t)__ldg(p.in.row_index + min((blockIdx.y * NT + n) * 8 + lane / 4, p.rows - 1)) * p.k32 +
+                lane % 4 * 8 + warp * 32);
     }
 #pragma unroll 1
     for (uint32_t i = warp; i < runs; i += warps, place += warps * NT * 512) {
@@ -150,7 +170,9 @@ template <int NT, class... F> __device__ __forceinline__ void wk_held_bring(cons
     }
 }
 
-template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_held_unit(float (&c)[2][NT][4], const typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t lane)
+template <class T, int NT, bool FAR>
+__device__ __forceinline__ void wk_held_unit(float (&c)[2][NT][4], const typename T::scales &s, const unsigned char *w,
+                                             const wk_middle_x<T, NT> &x, uint32_t lane)
 {
     static_assert(T::super == 1, "units stand alone");
     typename T::quants q;
@@ -170,9 +192,12 @@ template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_held_uni
     }
 }
 
-/* The sum of the warp's slots of its tile, left at `own`: a cell for each 8 columns, 16 bytes a lane. Sums of 1 and 2 slots wait there and behind it: between slots no registers are needed, and few instructions. */
+/* The sum of the warp's slots of its tile, left at `own`: a cell for each 8 columns, 16 bytes a lane. Sums of 1 and 2
+ * slots wait there and behind it: between slots no registers are needed, and few instructions. */
 template <class T, int NT>
-__device__ __forceinline__ void wk_held_sums(const wk_wide_args &a, unsigned char *shared, uint32_t base, wk_held_tiles &tiles, wk_held_ring &ring, uint32_t up, unsigned char *own, uint32_t lane)
+__device__ __forceinline__ void wk_held_sums(const wk_wide_args &a, unsigned char *shared, uint32_t base,
+                                             wk_held_tiles &tiles, wk_held_ring &ring, uint32_t up, unsigned char *own,
+                                             uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const wk_middle_x<T, NT> xs(shared + p.x_at, lane);
@@ -188,8 +213,10 @@ __device__ __forceinline__ void wk_held_sums(const wk_wide_args &a, unsigned cha
             for (uint32_t u = p.step_units; u; u--, w += T::offset(1), x = x.runs(T::unit / 32)) {
                 typename T::scales s;
                 T::load(s, w, 0, lane);
-                if (wk_far<T>(s)) wk_held_unit<T, NT, true>(c, s, w, x, lane);
-                else wk_held_unit<T, NT, false>(c, s, w, x, lane);
+                if (wk_far<T>(s))
+                    wk_held_unit<T, NT, true>(c, s, w, x, lane);
+                else
+                    wk_held_unit<T, NT, false>(c, s, w, x, lane);
             }
             __syncwarp();
             tiles.ask(a, ring.at, ring.bar, up, lane);
@@ -215,14 +242,17 @@ __device__ __forceinline__ void wk_held_sums(const wk_wide_args &a, unsigned cha
     }
 }
 
-template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WARPS, 1) wk_product_held(const __grid_constant__ wk_wide_args a)
+template <int NT, class... F>
+__global__ void __launch_bounds__(32 * WK_HELD_WARPS, 1) wk_product_held(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
-    const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u,
+                   warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
-    const uint32_t team_shift = p.glu ? 2 : 1, team = 1u << team_shift, group = warp >> team_shift, member = warp & (team - 1), up = member / WK_HELD_PARTS;
+    const uint32_t team_shift = p.glu ? 2 : 1, team = 1u << team_shift, group = warp >> team_shift,
+                   member = warp & (team - 1), up = member / WK_HELD_PARTS;
     wk_held_ring ring;
     wk_held_tiles tiles;
     ring.parity = 1;
@@ -250,10 +280,14 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WAR
     if (unit >= p.items) return;
     const uint32_t kept = NT * 512 * 2, t = lane / 8, q = lane % 4;
     unsigned char *const own = shared + a.kept_at + warp * kept;
-    const unsigned char *at = own - member * kept + member * 512 + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
+    const unsigned char *at = own - member * kept + member * 512 + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 +
+                              q / 2 * 8 + (lane / 4 & 1u) * 4;
     uint32_t seg = 0, tile = unit;
     if (!p.glu) wk_held_segment(p, seg, tile);
-    wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[seg].type : 0, [&](auto format) { wk_held_sums<decltype(format), NT>(a, shared, base, tiles, ring, up, own + wk_wide_in_cell(lane / 4, lane % 4), lane); });
+    wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[seg].type : 0, [&](auto format) {
+        wk_held_sums<decltype(format), NT>(a, shared, base, tiles, ring, up, own + wk_wide_in_cell(lane / 4, lane % 4),
+                                           lane);
+    });
     asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(32 * team) : "memory"); /* the team's sums are there */
 #pragma unroll 1
     for (uint32_t n = member; n < NT; n += team, at += team * 512) {
@@ -261,11 +295,12 @@ template <int NT, class... F> __global__ void __launch_bounds__(32 * WK_HELD_WAR
         const uint32_t row = (blockIdx.y * NT + n) * 8 + lane / 4;
         const wk_four_at o = { seg, tile, row, row < p.rows };
         wk_four_more more = wk_four_ahead(p, o);
-        auto four = [&](float (&v)[4], const unsigned char *from) {
+        auto four = [&](float(&v)[4], const unsigned char *from) {
 #pragma unroll
             for (uint32_t r = 0; r < 4; r++) {
                 const unsigned char *const place = from + (r ^ (2 * t & 2u)) * 16;
-                v[r] = __fadd_rn(*reinterpret_cast<const float *>(place), *reinterpret_cast<const float *>(place + kept));
+                v[r] =
+                    __fadd_rn(*reinterpret_cast<const float *>(place), *reinterpret_cast<const float *>(place + kept));
             }
         };
         four(value, at);

@@ -1,9 +1,12 @@
 /* worker/cuda/product_middle.cuh: products of 2 to 16 rows on sm_90a, and of up to 32 with small matrices.
  *
- * A block takes items of up to 8 tiles (with glu four pairs), a tile a warp, and multiplies by mma.sync: with so few columns wgmma, whose four warps meet at every instruction, costs more than the
- * weights. Each of these warps streams its own tile through a ring of its own: as soon as it has read a stage it asks for the one that comes into its place, so no warp asks for all (a copy
- * costs some hundred clocks beside warps that multiply). Four warps bring the activations, once, all of the block's share of k; then they finish outputs while the others are at the next item.
- * A launch is mostly beginning and end: each warp makes only the barriers that it needs, and asks before it meets any other.
+ * A block takes items of up to 8 tiles (with glu four pairs), a tile a warp, and multiplies by mma.sync: with so few
+ * columns wgmma, whose four warps meet at every instruction, costs more than the weights. Each of these warps streams
+ * its own tile through a ring of its own: as soon as it has read a stage it asks for the one that comes into its place,
+ * so no warp asks for all (a copy costs some hundred clocks beside warps that multiply). Four warps bring the
+ * activations, once, all of the block's share of k; then they finish outputs while the others are at the next item. A
+ * launch is mostly beginning and end: each warp makes only the barriers that it needs, and asks before it meets any
+ * other.
  *
  * Order of arithmetic and clusters: as product_wide.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_MIDDLE_CUH
@@ -13,19 +16,25 @@
 #include <worker/cuda/product_wide.cuh>
 
 enum {
-    WK_MIDDLE_TILES = 8,   /* most tiles of an item, and warps that multiply */
-    WK_MIDDLE_STREAMS = 4, /* warps that bring activations and finish outputs */
+    WK_MIDDLE_TILES = 8,    /* most tiles of an item, and warps that multiply */
+    WK_MIDDLE_STREAMS = 4,  /* warps that bring activations and finish outputs */
     WK_MIDDLE_TOGETHER = 2, /* blocks a multiprocessor */
-    WK_MIDDLE_DEPTH = 12,  /* most stages of a ring */
-    WK_MIDDLE_STAGES = 96, /* most stages of a block's share of an item */
+    WK_MIDDLE_DEPTH = 12,   /* most stages of a ring */
+    WK_MIDDLE_STAGES = 96,  /* most stages of a block's share of an item */
     WK_MIDDLE_BARS = WK_MIDDLE_DEPTH * WK_MIDDLE_TILES + WK_MIDDLE_STAGES + 4,
     WK_MIDDLE_THREADS = 32 * (WK_MIDDLE_TILES + WK_MIDDLE_STREAMS)
 };
 
 struct wk_middle_memory : wk_wide_places {
     using wk_wide_places::wk_wide_places;
-    __device__ __forceinline__ uint32_t full(uint32_t warp, uint32_t stage) const { return bars + (warp * WK_MIDDLE_DEPTH + stage) * 8; }
-    __device__ __forceinline__ uint32_t x_full(uint32_t stage) const { return bars + (WK_MIDDLE_DEPTH * WK_MIDDLE_TILES + stage) * 8; }
+    __device__ __forceinline__ uint32_t full(uint32_t warp, uint32_t stage) const
+    {
+        return bars + (warp * WK_MIDDLE_DEPTH + stage) * 8;
+    }
+    __device__ __forceinline__ uint32_t x_full(uint32_t stage) const
+    {
+        return bars + (WK_MIDDLE_DEPTH * WK_MIDDLE_TILES + stage) * 8;
+    }
     __device__ __forceinline__ uint32_t ready(uint32_t buffer) const { return x_full(WK_MIDDLE_STAGES + buffer); }
     __device__ __forceinline__ uint32_t freed(uint32_t buffer) const { return x_full(WK_MIDDLE_STAGES + 2 + buffer); }
 };
@@ -46,7 +55,10 @@ __device__ __forceinline__ wk_wide_tile wk_middle_tile_of(const wk_wide_args &a,
 }
 
 /* Slots of a block. */
-__device__ __forceinline__ uint32_t wk_middle_leaves(const wk_wide_args &a) { return WK_SLOTS >> (31 - __clz(a.blocks)); }
+__device__ __forceinline__ uint32_t wk_middle_leaves(const wk_wide_args &a)
+{
+    return WK_SLOTS >> (31 - __clz(a.blocks));
+}
 
 /* The stages of a block's share of an item in order: its slots as the tree has them, their steps, the steps' pieces. */
 struct wk_middle_walk {
@@ -77,16 +89,24 @@ struct wk_middle_walk {
     }
 };
 
-/* ---- activations ---------------------------------------------------------------------------------------------------------------- */
+/* ---- activations --------------------------------------------------------------------------------------- */
 
-/* Where chunk `lane` of a run's 32 (8 columns' 64 bytes) stands: groups of 32 as lanes read them; groups of 16, of which a lane reads two halves of chunks, so that no banks collide. */
-__device__ __forceinline__ uint32_t wk_middle_place(uint32_t group, uint32_t lane) { return (group == 32 ? lane : lane ^ (lane >> 2 & 2u)) * 16; }
-
-/* All of the block's, once, all asked for at once; a warp a stage. Lane (c, t) = (lane / 4, lane % 4) brings chunk t of a run of 32 values of column c of eight. A column that is not there is the last one
- * again: nobody reads what becomes of it. */
-template <int NT, class... F> __device__ __forceinline__ void wk_middle_bring(const wk_wide_args &a, const wk_middle_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
+/* Where chunk `lane` of a run's 32 (8 columns' 64 bytes) stands: groups of 32 as lanes read them; groups of 16, of
+ * which a lane reads two halves of chunks, so that no banks collide. */
+__device__ __forceinline__ uint32_t wk_middle_place(uint32_t group, uint32_t lane)
 {
-    const uint32_t group = wk_wide_group<F...>(a.p.seg[0].type), runs = a.stage_k / 32, at = m.x + wk_middle_place(group, lane);
+    return (group == 32 ? lane : lane ^ (lane >> 2 & 2u)) * 16;
+}
+
+/* All of the block's, once, all asked for at once; a warp a stage. Lane (c, t) = (lane / 4, lane % 4) brings chunk t of
+ * a run of 32 values of column c of eight. A column that is not there is the last one again: nobody reads what becomes
+ * of it. */
+template <int NT, class... F>
+__device__ __forceinline__ void wk_middle_bring(const wk_wide_args &a, const wk_middle_memory &m, uint32_t rank,
+                                                uint32_t worker, uint32_t warp, uint32_t lane)
+{
+    const uint32_t group = wk_wide_group<F...>(a.p.seg[0].type), runs = a.stage_k / 32,
+                   at = m.x + wk_middle_place(group, lane);
     const __half *row[NT];
     wk_middle_walk walk;
     bool more = walk.begin(a, rank) && worker < a.p.items;
@@ -94,7 +114,8 @@ template <int NT, class... F> __device__ __forceinline__ void wk_middle_bring(co
 #pragma unroll
     for (uint32_t n = 0; n < NT; n++) {
         const uint32_t c = min(n * 8 + lane / 4, a.p.rows - 1);
-        row[n] = static_cast<const __half *>(a.p.in.x) + (uint64_t)(a.p.in.row_index ? __ldg(a.p.in.row_index + c) : c) * a.p.k32 + lane % 4 * 8;
+        row[n] = static_cast<const __half *>(a.p.in.x) +
+                 (uint64_t)(a.p.in.row_index ? __ldg(a.p.in.row_index + c) : c) * a.p.k32 + lane % 4 * 8;
     }
 #pragma unroll 1
     for (uint32_t i = 0; more; i++, more = walk.next(a)) {
@@ -111,7 +132,7 @@ template <int NT, class... F> __device__ __forceinline__ void wk_middle_bring(co
     }
 }
 
-/* ---- multiplication ------------------------------------------------------------------------------------------------------------- */
+/* ---- multiplication ------------------------------------------------------------------------------------ */
 
 /* A warp's tile, stage after stage, item after item. */
 struct wk_middle_tiles {
@@ -131,14 +152,17 @@ struct wk_middle_tiles {
         stage_bytes = s.stage_bytes;
     }
     /* Asks for the next stage, to a place that all lanes have read; what lies past the end of k becomes zeros. */
-    __device__ __forceinline__ void ask(const wk_wide_args &a, uint32_t to, uint32_t bar, uint32_t rank, uint32_t warp, uint32_t lane)
+    __device__ __forceinline__ void ask(const wk_wide_args &a, uint32_t to, uint32_t bar, uint32_t rank, uint32_t warp,
+                                        uint32_t lane)
     {
         if (item >= a.p.items) return;
-        const uint32_t first = walk.step * step_bytes + walk.piece * stage_bytes, bytes = first < tile_bytes ? min(stage_bytes, tile_bytes - first) : 0;
+        const uint32_t first = walk.step * step_bytes + walk.piece * stage_bytes,
+                       bytes = first < tile_bytes ? min(stage_bytes, tile_bytes - first) : 0;
 #if WK_HAS_WGMMA
         if (bytes < stage_bytes) {
 #pragma unroll 1
-            for (uint32_t j = bytes + lane * 16; j < stage_bytes; j += 512) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
+            for (uint32_t j = bytes + lane * 16; j < stage_bytes; j += 512)
+                asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
             wk_publish();
             __syncwarp();
         }
@@ -158,7 +182,12 @@ struct wk_middle_tiles {
 template <class T, int NT> struct wk_middle_x {
     const unsigned char *at;
     int32_t other; /* groups of 16: from the first half to the second */
-    __device__ __forceinline__ wk_middle_x(const unsigned char *x, uint32_t lane) : at(x + (T::group == 32 ? lane * 16 : lane / 4 * 64 + ((lane / 2 & 1u) ^ (lane >> 2 & 2u)) * 16 + lane % 2 * 8)), other(lane & 8u ? -32 : 32) {}
+    __device__ __forceinline__ wk_middle_x(const unsigned char *x, uint32_t lane)
+        : at(x +
+             (T::group == 32 ? lane * 16 : lane / 4 * 64 + ((lane / 2 & 1u) ^ (lane >> 2 & 2u)) * 16 + lane % 2 * 8)),
+          other(lane & 8u ? -32 : 32)
+    {
+    }
     __device__ __forceinline__ wk_middle_x(const unsigned char *from, int32_t apart) : at(from), other(apart) {}
     __device__ __forceinline__ uint4 read(uint32_t i, uint32_t n) const
     {
@@ -172,7 +201,8 @@ template <class T, int NT> struct wk_middle_x {
 
 /* A unit at its place in the super-unit; x: of its first run. */
 template <class T, int NT, uint32_t PLACE, bool FAR>
-__device__ __forceinline__ void wk_middle_unit(float (&c)[2][NT][4], const typename T::scales &s, const typename T::quants &q, const wk_middle_x<T, NT> &x)
+__device__ __forceinline__ void wk_middle_unit(float (&c)[2][NT][4], const typename T::scales &s,
+                                               const typename T::quants &q, const wk_middle_x<T, NT> &x)
 {
 #pragma unroll
     for (uint32_t b = 0; b < T::unit / 32; b++) {
@@ -191,7 +221,9 @@ __device__ __forceinline__ void wk_middle_unit(float (&c)[2][NT][4], const typen
         }
     }
 }
-template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_middle_super(float (&c)[2][NT][4], typename T::scales &s, const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t lane)
+template <class T, int NT, bool FAR>
+__device__ __forceinline__ void wk_middle_super(float (&c)[2][NT][4], typename T::scales &s, const unsigned char *w,
+                                                const wk_middle_x<T, NT> &x, uint32_t lane)
 {
     typename T::quants q;
     T::load(q, w, 0, lane);
@@ -202,20 +234,25 @@ template <class T, int NT, bool FAR> __device__ __forceinline__ void wk_middle_s
         wk_middle_unit<T, NT, 1, FAR>(c, s, q, x.runs(T::unit / 32));
     }
 }
-template <class T, int NT, uint32_t N> __device__ __forceinline__ void wk_middle_units(float (&c)[2][NT][4], const unsigned char *w, const wk_middle_x<T, NT> &x, uint32_t lane)
+template <class T, int NT, uint32_t N>
+__device__ __forceinline__ void wk_middle_units(float (&c)[2][NT][4], const unsigned char *w,
+                                                const wk_middle_x<T, NT> &x, uint32_t lane)
 {
 #pragma unroll
     for (uint32_t u = 0; u < N; u += T::super) {
         typename T::scales s;
         T::load(s, w + T::offset(u), 0, lane);
-        if (wk_far<T>(s)) wk_middle_super<T, NT, true>(c, s, w + T::offset(u), x.runs(u * (T::unit / 32)), lane);
-        else wk_middle_super<T, NT, false>(c, s, w + T::offset(u), x.runs(u * (T::unit / 32)), lane);
+        if (wk_far<T>(s))
+            wk_middle_super<T, NT, true>(c, s, w + T::offset(u), x.runs(u * (T::unit / 32)), lane);
+        else
+            wk_middle_super<T, NT, false>(c, s, w + T::offset(u), x.runs(u * (T::unit / 32)), lane);
     }
 }
 
 /* A warp's place in its ring. */
 struct wk_middle_ring {
-    uint32_t at, bar, left, parity; /* address of its stage, of the stage's barrier; stages to the ring's end, and what its parity is when it is there */
+    uint32_t at, bar, left, parity; /* address of its stage, of the stage's barrier; stages to the ring's end, and what
+                                       its parity is when it is there */
     __device__ __forceinline__ void begin(const wk_wide_args &a, const wk_middle_memory &m, uint32_t warp)
     {
         at = m.w + warp * a.p.slot;
@@ -235,11 +272,14 @@ struct wk_middle_ring {
 
 /* The sum of the block's slots of the warp's tile. */
 template <class T, int NT>
-__device__ __forceinline__ void wk_middle_sums(float (&sum)[NT][4], const wk_wide_args &a, const wk_middle_memory &m, wk_middle_tiles &tiles, wk_middle_ring &ring, uint32_t rank, uint32_t warp, uint32_t lane)
+__device__ __forceinline__ void wk_middle_sums(float (&sum)[NT][4], const wk_wide_args &a, const wk_middle_memory &m,
+                                               wk_middle_tiles &tiles, wk_middle_ring &ring, uint32_t rank,
+                                               uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t leaves = wk_middle_leaves(a);
-    unsigned char *const two = m.at + (m.kept - m.base) + warp * WK_WIDE_CELL, *const four = two + NT * WK_WIDE_TILES * WK_WIDE_CELL; /* sums of so many slots wait */
+    unsigned char *const two = m.at + (m.kept - m.base) + warp * WK_WIDE_CELL,
+                         *const four = two + NT * WK_WIDE_TILES * WK_WIDE_CELL; /* sums of so many slots wait */
     wk_middle_x<T, NT> x(m.at, lane);
     uint32_t x_bar = m.x_full(0);
 #pragma unroll 1
@@ -257,7 +297,8 @@ __device__ __forceinline__ void wk_middle_sums(float (&sum)[NT][4], const wk_wid
                 wk_middle_x<T, NT> xs = x;
                 uint32_t units = p.stage_units;
 #pragma unroll 1
-                for (; units >= 2; units -= 2, w += T::offset(2), xs = xs.runs(2 * (T::unit / 32))) wk_middle_units<T, NT, 2>(c, w, xs, lane);
+                for (; units >= 2; units -= 2, w += T::offset(2), xs = xs.runs(2 * (T::unit / 32)))
+                    wk_middle_units<T, NT, 2>(c, w, xs, lane);
                 if (units) wk_middle_units<T, NT, 1>(c, w, xs, lane);
             }
             __syncwarp();
@@ -270,7 +311,7 @@ __device__ __forceinline__ void wk_middle_sums(float (&sum)[NT][4], const wk_wid
     }
 }
 
-/* ---- sums to outputs ------------------------------------------------------------------------------------------------------------- */
+/* ---- sums to outputs ----------------------------------------------------------------------------------- */
 
 /* Cells of an item that the block finishes: the first, and one past the last. */
 __device__ __forceinline__ uint2 wk_middle_cells(const wk_wide_args &a, uint32_t rank)
@@ -279,26 +320,31 @@ __device__ __forceinline__ uint2 wk_middle_cells(const wk_wide_args &a, uint32_t
     return make_uint2(rank * a.owned, min((rank + 1) * a.owned, tiles * ((a.p.rows + 7) / 8)));
 }
 /* Tile of a cell of an item, and its columns' first row. */
-__device__ __forceinline__ wk_wide_tile wk_middle_cell(const wk_wide_args &a, uint32_t item, uint32_t cell, uint32_t &row)
+__device__ __forceinline__ wk_wide_tile wk_middle_cell(const wk_wide_args &a, uint32_t item, uint32_t cell,
+                                                       uint32_t &row)
 {
     const uint32_t tiles = a.p.glu ? a.tiles / 2 : a.tiles;
     for (row = 0; cell >= tiles; row += 8) cell -= tiles;
     return wk_middle_tile_of(a, item, cell);
 }
 /* A finishing warp gives the sums' place back; all do, each once an item. */
-__device__ __forceinline__ void wk_middle_free(const wk_wide_args &a, const wk_middle_memory &m, uint32_t item, wk_turn &turn, uint32_t lane)
+__device__ __forceinline__ void wk_middle_free(const wk_wide_args &a, const wk_middle_memory &m, uint32_t item,
+                                               wk_turn &turn, uint32_t lane)
 {
     __syncwarp();
     if (item + a.buffers * a.workers < a.p.items) wk_wide_arrive_warp(m.freed(turn.i), a.blocks, lane);
     turn.next(a.buffers);
 }
 
-/* A finishing warp where the block has one cell of an item: columns 2 warp and 2 warp + 1 of it, a value a lane: with a gate four after the other would take longer than all else. */
-__device__ __forceinline__ void wk_middle_finish_one(const wk_wide_args &a, const wk_middle_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
+/* A finishing warp where the block has one cell of an item: columns 2 warp and 2 warp + 1 of it, a value a lane: with a
+ * gate four after the other would take longer than all else. */
+__device__ __forceinline__ void wk_middle_finish_one(const wk_wide_args &a, const wk_middle_memory &m, uint32_t rank,
+                                                     uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t stride = (p.glu ? 2 : 1) * WK_WIDE_CELL;
-    const unsigned char *const own = m.at + (m.sums - m.base) + wk_wide_in_cell(lane % 8, warp) + (lane / 8 % 2 * 2 + lane / 16) * 4;
+    const unsigned char *const own =
+        m.at + (m.sums - m.base) + wk_wide_in_cell(lane % 8, warp) + (lane / 8 % 2 * 2 + lane / 16) * 4;
     const uint2 cells = wk_middle_cells(a, rank);
     wk_turn turn = { 0, 0 };
 #pragma unroll 1
@@ -322,12 +368,14 @@ __device__ __forceinline__ void wk_middle_finish_one(const wk_wide_args &a, cons
 }
 
 /* A finishing warp: every fourth of the block's cells; a lane has rows 4 (lane % 4) .. + 3 of column lane / 4. */
-__device__ __forceinline__ void wk_middle_finish(const wk_wide_args &a, const wk_middle_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
+__device__ __forceinline__ void wk_middle_finish(const wk_wide_args &a, const wk_middle_memory &m, uint32_t rank,
+                                                 uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t each = p.glu ? 2 : 1, stride = a.owned * each * WK_WIDE_CELL, t = lane / 8, q = lane % 4;
     const uint2 cells = wk_middle_cells(a, rank);
-    const unsigned char *const own = m.at + (m.sums - m.base) + warp * each * WK_WIDE_CELL + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
+    const unsigned char *const own = m.at + (m.sums - m.base) + warp * each * WK_WIDE_CELL + t * 128 +
+                                     ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
     auto place = [&](uint32_t item, uint32_t cell) {
         uint32_t row;
         const wk_wide_tile at = wk_middle_cell(a, item, cell, row);
@@ -348,7 +396,8 @@ __device__ __forceinline__ void wk_middle_finish(const wk_wide_args &a, const wk
             float sum[4], up[4] = {};
             wk_wide_tree(sum, from, 2 * t & 2u, a.blocks, stride);
             if (p.glu) wk_wide_tree(up, from + WK_WIDE_CELL, 2 * t & 2u, a.blocks, stride);
-            if (cell + WK_MIDDLE_STREAMS < cells.y) { /* what the next one reads is on the way while this one is stored */
+            if (cell + WK_MIDDLE_STREAMS <
+                cells.y) { /* what the next one reads is on the way while this one is stored */
                 next = place(item, cell + WK_MIDDLE_STREAMS);
                 next_more = wk_four_ahead(p, next);
             }
@@ -361,11 +410,14 @@ __device__ __forceinline__ void wk_middle_finish(const wk_wide_args &a, const wk
 
 /* A multiplying warp; `own`, `ring`: its first stages have been asked for. */
 template <int NT, class... F>
-__device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const wk_middle_memory &m, wk_middle_tiles &own, wk_middle_ring &ring, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
+__device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const wk_middle_memory &m,
+                                                  wk_middle_tiles &own, wk_middle_ring &ring, uint32_t rank,
+                                                  uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t each = p.glu ? 2 : 1, tiles = a.tiles / each, pair = warp >= tiles;
-    const uint32_t cells = tiles * NT > rank * a.owned ? min(a.owned, tiles * NT - rank * a.owned) : 0; /* that this block finishes */
+    const uint32_t cells =
+        tiles * NT > rank * a.owned ? min(a.owned, tiles * NT - rank * a.owned) : 0; /* that this block finishes */
     wk_turn turn = { 0, 1 };
     uint32_t free = a.buffers; /* that were never in use */
     wk_depend();
@@ -373,18 +425,28 @@ __device__ __forceinline__ void wk_middle_consume(const wk_wide_args &a, const w
 #pragma unroll 1
     for (uint32_t item = worker; item < p.items; item += a.workers) {
         float c[NT][4];
-        wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[wk_middle_tile_of(a, item, warp).seg].type : 0, [&](auto format) { wk_middle_sums<decltype(format), NT>(c, a, m, own, ring, rank, warp, lane); });
-        if (free) free--;
-        else wk_stage_wait(m.freed(turn.i), turn.parity); /* all have read what was there */
-        if (a.blocks > 1 && warp == 0 && lane == 0) wk_bar_expect(m.ready(turn.i), cells * each * a.blocks * WK_WIDE_CELL);
+        wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[wk_middle_tile_of(a, item, warp).seg].type : 0, [&](auto format) {
+            wk_middle_sums<decltype(format), NT>(c, a, m, own, ring, rank, warp, lane);
+        });
+        if (free)
+            free--;
+        else
+            wk_stage_wait(m.freed(turn.i), turn.parity); /* all have read what was there */
+        if (a.blocks > 1 && warp == 0 && lane == 0)
+            wk_bar_expect(m.ready(turn.i), cells * each * a.blocks * WK_WIDE_CELL);
         uint32_t mine = warp - pair * tiles;
         if (NT > 2) asm volatile("" : "+r"(mine)); /* else the places below are kept in registers all the time */
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            const uint32_t i = n * tiles + mine, to = i * a.owned_inverse >> 16; /* of all cells of the item: who finishes it */
-            const uint32_t at = turn.i * a.buffer + ((rank * a.owned + i - to * a.owned) * each + pair) * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4);
-            if (a.blocks > 1) wk_wide_send(m.sums + at, m.ready(turn.i), to, c[n]);
-            else *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) + at) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
+            const uint32_t i = n * tiles + mine,
+                           to = i * a.owned_inverse >> 16; /* of all cells of the item: who finishes it */
+            const uint32_t at = turn.i * a.buffer + ((rank * a.owned + i - to * a.owned) * each + pair) * WK_WIDE_CELL +
+                                wk_wide_in_cell(lane / 4, lane % 4);
+            if (a.blocks > 1)
+                wk_wide_send(m.sums + at, m.ready(turn.i), to, c[n]);
+            else
+                *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) + at) =
+                    make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
         }
         __syncwarp();
         if (a.blocks == 1) wk_bar_arrive_warp(m.ready(turn.i), lane);
@@ -404,13 +466,18 @@ __device__ __forceinline__ void wk_middle_begin(const wk_wide_args &a, const wk_
     wk_bar_init_done();
 }
 
-template <int NT, class... F> __global__ void __launch_bounds__(WK_MIDDLE_THREADS, WK_MIDDLE_TOGETHER) wk_product_middle(const __grid_constant__ wk_wide_args a)
+template <int NT, class... F>
+__global__ void __launch_bounds__(WK_MIDDLE_THREADS, WK_MIDDLE_TOGETHER)
+    wk_product_middle(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u;
-    asm volatile("" : "+r"(base), "+r"(lane)); /* else the compiler makes them again, from special registers, for every stage */
-    const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), rank = blockIdx.x & (a.blocks - 1), worker = blockIdx.x >> (31 - __clz(a.blocks));
+    asm volatile(""
+                 : "+r"(base),
+                   "+r"(lane)); /* else the compiler makes them again, from special registers, for every stage */
+    const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), rank = blockIdx.x & (a.blocks - 1),
+                   worker = blockIdx.x >> (31 - __clz(a.blocks));
     const wk_middle_memory m(a, base, static_cast<unsigned char *>(__cvta_shared_to_generic(base)));
     wk_release();
     const bool finishes = warp >= a.tiles;
@@ -436,8 +503,10 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_MIDDLE_THREAD
     if (finishes) {
         wk_middle_bring<NT, F...>(a, m, rank, worker, warp - a.tiles, lane);
         if (a.blocks > 1) wk_wide_cluster_wait();
-        if (a.owned == 1) wk_middle_finish_one(a, m, rank, worker, warp - a.tiles, lane);
-        else wk_middle_finish(a, m, rank, worker, warp - a.tiles, lane);
+        if (a.owned == 1)
+            wk_middle_finish_one(a, m, rank, worker, warp - a.tiles, lane);
+        else
+            wk_middle_finish(a, m, rank, worker, warp - a.tiles, lane);
     } else {
         wk_middle_consume<NT, F...>(a, m, own, ring, rank, worker, warp, lane);
     }

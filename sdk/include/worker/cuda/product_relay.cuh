@@ -1,8 +1,12 @@
-/* worker/cuda/product_relay.cuh: products of 2 to 16 rows with few tiles and a long k, on sm_90a: a cluster of four blocks has a tile, two slots of k each.
+/* worker/cuda/product_relay.cuh: products of 2 to 16 rows with few tiles and a long k, on sm_90a: a cluster of four
+ * blocks has a tile, two slots of k each.
  *
- * A chain of sums goes through its slot step after step, and making a step's weights takes one warp four times as long as multiplying them. So each chain has two warps, which take its steps by turns: one makes
- * the weights of a step, for its chain alone, while the other multiplies, and they hand each other the sums in shared memory. Blocks are small enough to stand beside the launch before, with their weights. All of
- * a block's weights are asked for before the wait for that launch, all of its activations behind it. Each slot's sums go to the first block of the cluster, which finishes the tile.
+ * A chain of sums goes through its slot step after step, and making a step's weights takes one warp four times as long
+ * as multiplying them. So each chain has two warps, which take its steps by turns: one makes the weights of a step, for
+ * its chain alone, while the other multiplies, and they hand each other the sums in shared memory. Blocks are small
+ * enough to stand beside the launch before, with their weights. All of a block's weights are asked for before the wait
+ * for that launch, all of its activations behind it. Each slot's sums go to the first block of the cluster, which
+ * finishes the tile.
  *
  * Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_RELAY_CUH
@@ -11,17 +15,19 @@
 #include <worker/cuda/product_middle.cuh>
 
 enum {
-    WK_RELAY_BLOCKS = 4,                            /* of a tile */
-    WK_RELAY_SLOTS = WK_SLOTS / WK_RELAY_BLOCKS,    /* of a block */
-    WK_RELAY_PARTS = 2,                             /* warps of a chain */
+    WK_RELAY_BLOCKS = 4,                         /* of a tile */
+    WK_RELAY_SLOTS = WK_SLOTS / WK_RELAY_BLOCKS, /* of a block */
+    WK_RELAY_PARTS = 2,                          /* warps of a chain */
     WK_RELAY_WARPS = WK_RELAY_SLOTS * 2 * WK_RELAY_PARTS,
-    WK_RELAY_ROUNDS = 4,                            /* most steps of a slot */
-    WK_RELAY_RUNS = 8,                              /* most runs of 32 values in a step */
+    WK_RELAY_ROUNDS = 4, /* most steps of a slot */
+    WK_RELAY_RUNS = 8,   /* most runs of 32 values in a step */
     WK_RELAY_BARS = 2 * WK_RELAY_SLOTS * WK_RELAY_PARTS + 1
 };
 
-/* All weights of a warp's steps, every second one of the slot from `part` on: `n` of them, places and steps `apart` from each other. */
-__device__ __forceinline__ void wk_relay_ask(const wk_product_args &p, const unsigned char *from, uint32_t to, uint32_t n, uint32_t bar)
+/* All weights of a warp's steps, every second one of the slot from `part` on: `n` of them, places and steps `apart`
+ * from each other. */
+__device__ __forceinline__ void wk_relay_ask(const wk_product_args &p, const unsigned char *from, uint32_t to,
+                                             uint32_t n, uint32_t bar)
 {
 #if WK_HAS_WGMMA
     if (wk_elected()) {
@@ -31,16 +37,19 @@ __device__ __forceinline__ void wk_relay_ask(const wk_product_args &p, const uns
         wk_bar_init_done();
         wk_bar_expect(bar, n * bytes);
 #pragma unroll 1
-        for (; n; n--, to += WK_RELAY_PARTS * WK_RELAY_SLOTS * p.slot, from += WK_RELAY_PARTS * WK_SLOTS * bytes) wk_fetch(to, from, bytes, bar, once);
+        for (; n; n--, to += WK_RELAY_PARTS * WK_RELAY_SLOTS * p.slot, from += WK_RELAY_PARTS * WK_SLOTS * bytes)
+            wk_fetch(to, from, bytes, bar, once);
     }
 #endif
 }
 
-/* Their activations, as rows or by runs, each second run of 32 values: the other warp that has these steps, of the other chain, brings the rest. A column that is not there is the last one again. */
+/* Their activations, as rows or by runs, each second run of 32 values: the other warp that has these steps, of the
+ * other chain, brings the rest. A column that is not there is the last one again. */
 template <int NT, class F> struct wk_relay_rows {
     uint64_t from[NT];
     uint32_t to, step, apart; /* apart: bytes from run to run */
-    __device__ __forceinline__ wk_relay_rows(const wk_wide_args &a, uint32_t x, uint32_t first, uint32_t chain, uint32_t lane)
+    __device__ __forceinline__ wk_relay_rows(const wk_wide_args &a, uint32_t x, uint32_t first, uint32_t chain,
+                                             uint32_t lane)
     {
         const wk_product_args &p = a.p;
         const bool by_runs = p.in.kind == WK_CUDA_IN_RUNS;
@@ -50,7 +59,8 @@ template <int NT, class F> struct wk_relay_rows {
         uint32_t all = to ^ step ^ apart;
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++) {
-            from[n] = reinterpret_cast<uint64_t>(p.in.x) + (first * step / 32 + chain) * apart + (by_runs ? n * 512 + lane * 16 : min(n * 8 + lane / 4, p.rows - 1) * p.k32 * 2 + lane % 4 * 16);
+            from[n] = reinterpret_cast<uint64_t>(p.in.x) + (first * step / 32 + chain) * apart +
+                      (by_runs ? n * 512 + lane * 16 : min(n * 8 + lane / 4, p.rows - 1) * p.k32 * 2 + lane % 4 * 16);
             all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
         }
         wk_at_hand(all);
@@ -59,16 +69,20 @@ template <int NT, class F> struct wk_relay_rows {
     {
         uint32_t at = 0, place = to;
 #pragma unroll 1
-        for (; n; n--, at += WK_RELAY_PARTS * WK_SLOTS * step / 32 * apart, place += WK_RELAY_PARTS * WK_RELAY_SLOTS * a.x_bytes)
+        for (; n; n--, at += WK_RELAY_PARTS * WK_SLOTS * step / 32 * apart,
+                  place += WK_RELAY_PARTS * WK_RELAY_SLOTS * a.x_bytes)
 #pragma unroll
             for (uint32_t j = 0; j < WK_RELAY_RUNS * NT; j++)
-                if (j / NT % 2 == 0 && j / NT * 32 < step) wk_copy16(place + j * 512, reinterpret_cast<const void *>(from[j % NT] + at + j / NT * apart));
+                if (j / NT % 2 == 0 && j / NT * 32 < step)
+                    wk_copy16(place + j * 512, reinterpret_cast<const void *>(from[j % NT] + at + j / NT * apart));
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
     }
 };
 
 /* A step's weights for one chain: of each run what its product wants. */
-template <class T, int CHAIN, bool FAR> __device__ __forceinline__ void wk_relay_unit(uint32_t (*to)[4], const typename T::scales &s, const typename T::quants &q, uint32_t place)
+template <class T, int CHAIN, bool FAR>
+__device__ __forceinline__ void wk_relay_unit(uint32_t (*to)[4], const typename T::scales &s,
+                                              const typename T::quants &q, uint32_t place)
 {
 #pragma unroll
     for (uint32_t b = 0; b < T::unit / 32; b++) {
@@ -78,7 +92,9 @@ template <class T, int CHAIN, bool FAR> __device__ __forceinline__ void wk_relay
         for (uint32_t j = 0; j < 4; j++) to[b][j] = both[0][CHAIN][j];
     }
 }
-template <class T, int CHAIN> __device__ __forceinline__ void wk_relay_make(const wk_product_args &p, uint32_t (&to)[WK_RELAY_RUNS][4], const unsigned char *w, uint32_t lane)
+template <class T, int CHAIN>
+__device__ __forceinline__ void wk_relay_make(const wk_product_args &p, uint32_t (&to)[WK_RELAY_RUNS][4],
+                                              const unsigned char *w, uint32_t lane)
 {
     constexpr uint32_t runs = T::unit / 32, units = T::super > 1 ? T::super : WK_RELAY_RUNS / runs;
 #pragma unroll
@@ -89,8 +105,10 @@ template <class T, int CHAIN> __device__ __forceinline__ void wk_relay_make(cons
         typename T::quants q;
         T::load(s, w + T::offset(u), place, lane);
         T::load(q, w + T::offset(u), place, lane);
-        if (wk_far<T>(s)) wk_relay_unit<T, CHAIN, true>(to + u * runs, s, q, place);
-        else wk_relay_unit<T, CHAIN, false>(to + u * runs, s, q, place);
+        if (wk_far<T>(s))
+            wk_relay_unit<T, CHAIN, true>(to + u * runs, s, q, place);
+        else
+            wk_relay_unit<T, CHAIN, false>(to + u * runs, s, q, place);
     }
 }
 
@@ -102,10 +120,14 @@ struct wk_relay_warp {
 };
 
 /* The warp's steps of chain CHAIN. True: it is chain 0's last, and c the slot's sums. */
-template <class T, int NT, int CHAIN> __device__ __forceinline__ bool wk_relay_chain(float (&c)[NT][4], const wk_wide_args &a, unsigned char *shared, const wk_relay_warp &m, uint32_t lane)
+template <class T, int NT, int CHAIN>
+__device__ __forceinline__ bool wk_relay_chain(float (&c)[NT][4], const wk_wide_args &a, unsigned char *shared,
+                                               const wk_relay_warp &m, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t turn = 1 + (m.own * 2 + CHAIN) * WK_RELAY_PARTS, done = 1 + WK_RELAY_SLOTS * 2 * WK_RELAY_PARTS + m.own; /* barriers: of the sums' way to each of the two, of the slot's chains */
+    const uint32_t turn = 1 + (m.own * 2 + CHAIN) * WK_RELAY_PARTS,
+                   done = 1 + WK_RELAY_SLOTS * 2 * WK_RELAY_PARTS +
+                          m.own; /* barriers: of the sums' way to each of the two, of the slot's chains */
     bool last = false, met = false;
 #pragma unroll 1
     for (uint32_t r = m.part; r < m.rounds; r += WK_RELAY_PARTS) {
@@ -118,7 +140,8 @@ template <class T, int NT, int CHAIN> __device__ __forceinline__ bool wk_relay_c
         if (r) asm volatile("bar.sync %0, 64;" ::"r"(turn + m.part) : "memory");
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            const float4 before = r ? *reinterpret_cast<const float4 *>(m.cell + n * WK_WIDE_CELL) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            const float4 before =
+                r ? *reinterpret_cast<const float4 *>(m.cell + n * WK_WIDE_CELL) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             c[n][0] = before.x, c[n][1] = before.y, c[n][2] = before.z, c[n][3] = before.w;
         }
 #pragma unroll
@@ -133,7 +156,8 @@ template <class T, int NT, int CHAIN> __device__ __forceinline__ bool wk_relay_c
         last = r + 1 == m.rounds;
         if (CHAIN == 0 && last) break;
 #pragma unroll
-        for (int n = 0; n < NT; n++) *reinterpret_cast<float4 *>(m.cell + n * WK_WIDE_CELL) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
+        for (int n = 0; n < NT; n++)
+            *reinterpret_cast<float4 *>(m.cell + n * WK_WIDE_CELL) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
         asm volatile("bar.arrive %0, 64;" ::"r"(last ? done : turn + (m.part ^ 1u)) : "memory");
     }
     if (CHAIN || !last) return false;
@@ -141,33 +165,43 @@ template <class T, int NT, int CHAIN> __device__ __forceinline__ bool wk_relay_c
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         const float4 o = *reinterpret_cast<const float4 *>(m.other + n * WK_WIDE_CELL);
-        c[n][0] = __fadd_rn(c[n][0], o.x), c[n][1] = __fadd_rn(c[n][1], o.y), c[n][2] = __fadd_rn(c[n][2], o.z), c[n][3] = __fadd_rn(c[n][3], o.w);
+        c[n][0] = __fadd_rn(c[n][0], o.x), c[n][1] = __fadd_rn(c[n][1], o.y), c[n][2] = __fadd_rn(c[n][2], o.z),
+        c[n][3] = __fadd_rn(c[n][3], o.w);
     }
     return true;
 }
 
-/* Shared memory: activations, [steps][slots]; from x_at on weights, the same; red_at: sums of all slots; kept_at: sums on their way; bars_at: barriers. */
-template <int NT, class F> __global__ void __launch_bounds__(32 * WK_RELAY_WARPS, NT == 1 ? 4 : 3) wk_product_relay(const __grid_constant__ wk_wide_args a)
+/* Shared memory: activations, [steps][slots]; from x_at on weights, the same; red_at: sums of all slots; kept_at: sums
+ * on their way; bars_at: barriers. */
+template <int NT, class F>
+__global__ void __launch_bounds__(32 * WK_RELAY_WARPS, NT == 1 ? 4 : 3)
+    wk_product_relay(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const wk_segment_args &s = p.seg[0];
-    const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u,
+                   warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
-    const uint32_t tile = blockIdx.x / WK_RELAY_BLOCKS, rank = blockIdx.x % WK_RELAY_BLOCKS, chain = warp / WK_RELAY_SLOTS % 2;
+    const uint32_t tile = blockIdx.x / WK_RELAY_BLOCKS, rank = blockIdx.x % WK_RELAY_BLOCKS,
+                   chain = warp / WK_RELAY_SLOTS % 2;
     wk_relay_warp m;
     m.own = warp % WK_RELAY_SLOTS;
     m.part = warp / (2 * WK_RELAY_SLOTS);
-    const uint32_t leaf = rank * WK_RELAY_SLOTS + m.own, slot = wk_leaf_slot(leaf), bars = base + p.bars_at, ready = bars, first = slot + m.part * WK_SLOTS, at = m.part * WK_RELAY_SLOTS + m.own;
+    const uint32_t leaf = rank * WK_RELAY_SLOTS + m.own, slot = wk_leaf_slot(leaf), bars = base + p.bars_at,
+                   ready = bars, first = slot + m.part * WK_SLOTS, at = m.part * WK_RELAY_SLOTS + m.own;
     m.rounds = (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS;
     m.weights_bar = bars + 8 + at * 16;
     m.x_bar = m.weights_bar + 8;
     m.cell = shared + a.kept_at + (m.own * 2 + chain) * NT * WK_WIDE_CELL + lane * 16;
     m.other = m.cell + NT * WK_WIDE_CELL;
-    const uint32_t n = m.rounds > m.part ? (m.rounds - m.part + WK_RELAY_PARTS - 1) / WK_RELAY_PARTS : 0; /* steps of the warp's */
+    const uint32_t n =
+        m.rounds > m.part ? (m.rounds - m.part + WK_RELAY_PARTS - 1) / WK_RELAY_PARTS : 0; /* steps of the warp's */
     if (chain == 0) {
-        if (n) wk_relay_ask(p, s.tiles + (uint64_t)tile * s.tile_stride + first * s.step_bytes, base + p.x_at + at * p.slot, n, m.weights_bar);
+        if (n)
+            wk_relay_ask(p, s.tiles + (uint64_t)tile * s.tile_stride + first * s.step_bytes,
+                         base + p.x_at + at * p.slot, n, m.weights_bar);
     } else if (wk_elected()) {
         wk_bar_init(m.x_bar, 64);
         if (at == 0 && rank == 0) wk_bar_init(ready, 1);
@@ -189,12 +223,17 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_RELAY_WARPS
     float c[NT][4];
     if (chain ? wk_relay_chain<F, NT, 1>(c, a, shared, m, lane) : wk_relay_chain<F, NT, 0>(c, a, shared, m, lane)) {
 #pragma unroll
-        for (int n = 0; n < NT; n++) wk_wide_send(base + p.red_at + (n * WK_SLOTS + leaf) * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4), ready, 0, c[n]);
+        for (int n = 0; n < NT; n++)
+            wk_wide_send(base + p.red_at + (n * WK_SLOTS + leaf) * WK_WIDE_CELL + wk_wide_in_cell(lane / 4, lane % 4),
+                         ready, 0, c[n]);
     }
     if (rank || warp >= 4 * NT) return;
     wk_stage_wait(ready, 0);
     float sum[1];
-    wk_wide_tree(sum, shared + p.red_at + warp / 4 * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, warp % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4, 0, WK_SLOTS, WK_WIDE_CELL);
+    wk_wide_tree(sum,
+                 shared + p.red_at + warp / 4 * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, warp % 4) +
+                     (lane / 8 % 2 * 2 + lane / 16) * 4,
+                 0, WK_SLOTS, WK_WIDE_CELL);
     place.put(p, o, other, sum[0], 0.0f);
 #else
     asm volatile("trap;");

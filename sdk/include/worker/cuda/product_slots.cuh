@@ -1,9 +1,13 @@
-/* worker/cuda/product_slots.cuh: products of 17 to 64 rows with few tiles and a long k, on sm_90a: the blocks of a cluster of eight have a slot of k each.
+/* worker/cuda/product_slots.cuh: products of 17 to 64 rows with few tiles and a long k, on sm_90a: the blocks of a
+ * cluster of eight have a slot of k each.
  *
- * Such a launch is nothing but beginning and end, and each instruction there counts (product_small.cuh): so there is no ring and there are no roles. A block has its slot of four tiles, whose
- * weights it asks for at once, before the wait for the launch before, and behind that all rows' activations of the slot: those that come as panels by a copy a step, else by copies of four bytes, which put
- * every pair of values straight where wgmma wants it. Two warpgroups multiply all columns, one has the first chain of sums, the other the second: so each makes half of the weights only. They exchange halves of their sums, and each sends
- * what it has then to the block that finishes the output, which adds the eight slots.
+ * Such a launch is nothing but beginning and end, and each instruction there counts (product_small.cuh): so there is no
+ * ring and there are no roles. A block has its slot of four tiles, whose weights it asks for at once, before the wait
+ * for the launch before, and behind that all rows' activations of the slot: those that come as panels by a copy a step,
+ * else by copies of four bytes, which put every pair of values straight where wgmma wants it. Two warpgroups multiply
+ * all columns, one has the first chain of sums, the other the second: so each makes half of the weights only. They
+ * exchange halves of their sums, and each sends what it has then to the block that finishes the output, which adds the
+ * eight slots.
  *
  * Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_SLOTS_CUH
@@ -12,14 +16,15 @@
 #include <worker/cuda/product_wide.cuh>
 
 enum {
-    WK_SLOT_TILES = 4,            /* of a block: a warpgroup's */
+    WK_SLOT_TILES = 4, /* of a block: a warpgroup's */
     WK_SLOT_WARPS = 8,
-    WK_SLOT_ROUNDS = 4,           /* most steps of a slot */
+    WK_SLOT_ROUNDS = 4, /* most steps of a slot */
     WK_SLOT_BARS = WK_SLOT_TILES + WK_SLOT_ROUNDS + 1
 };
 
 /* The warp's tile: all steps of the slot. */
-__device__ __forceinline__ void wk_slot_ask(const unsigned char *from, uint32_t to, uint32_t bar, uint32_t bytes, uint32_t rounds)
+__device__ __forceinline__ void wk_slot_ask(const unsigned char *from, uint32_t to, uint32_t bar, uint32_t bytes,
+                                            uint32_t rounds)
 {
 #if WK_HAS_WGMMA
     if (wk_elected()) {
@@ -28,23 +33,27 @@ __device__ __forceinline__ void wk_slot_ask(const unsigned char *from, uint32_t 
         wk_bar_init_done();
         wk_bar_expect(bar, rounds * bytes);
 #pragma unroll 1
-        for (; rounds; rounds--, to += bytes, from += WK_SLOTS * bytes)
-            wk_fetch(to, from, bytes, bar, once);
+        for (; rounds; rounds--, to += bytes, from += WK_SLOTS * bytes) wk_fetch(to, from, bytes, bar, once);
     }
     __syncwarp();
 #endif
 }
 
-/* Activations that come as rows, those of the slot, a step after the other: a warp has each eighth row. 64 values of a row are 128 bytes in a panel of wgmma's swizzled form, where the p-th pairs of the four lanes that
- * share a run of 32 stand side by side. A row that is not there is another one again: nobody reads what becomes of it. */
+/* Activations that come as rows, those of the slot, a step after the other: a warp has each eighth row. 64 values of a
+ * row are 128 bytes in a panel of wgmma's swizzled form, where the p-th pairs of the four lanes that share a run of 32
+ * stand side by side. A row that is not there is another one again: nobody reads what becomes of it. */
 template <int NT, class F> struct wk_slot_rows {
     uint64_t from, column, next;
     uint32_t to, last, panels;
     __device__ __forceinline__ wk_slot_rows() {}
-    __device__ __forceinline__ wk_slot_rows(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t warp, uint32_t lane)
+    __device__ __forceinline__ wk_slot_rows(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t warp,
+                                            uint32_t lane)
     {
-        const uint32_t pair = F::group == 32 ? lane % 4 : lane / 8 % 2 * 2 + lane % 2, t = F::group == 32 ? lane / 4 % 4 : lane / 2 % 4;
-        from = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)warp * p.k32 + (slot << p.step_shift)) + lane * 4;
+        const uint32_t pair = F::group == 32 ? lane % 4 : lane / 8 % 2 * 2 + lane % 2,
+                       t = F::group == 32 ? lane / 4 % 4 : lane / 2 % 4;
+        from = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)warp * p.k32 +
+                                          (slot << p.step_shift)) +
+               lane * 4;
         column = p.k32 * 16;
         next = (uint64_t)(2 * WK_SLOTS) << p.step_shift;
         to = x + warp * 128 + ((lane / 16 * 4 + pair) ^ warp) * 16 + t * 4;
@@ -62,7 +71,10 @@ template <int NT, class F> struct wk_slot_rows {
             for (uint32_t n = 0; n < NT; n++, place += 1024) {
 #pragma unroll
                 for (uint32_t j = 0; j < 4; j++)
-                    if (j < panels) asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place + j * NT * 1024), "l"(at + j * 128) : "memory");
+                    if (j < panels)
+                        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place + j * NT * 1024),
+                                     "l"(at + j * 128)
+                                     : "memory");
                 if (n < last) at += column;
             }
             asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
@@ -73,17 +85,22 @@ template <int NT, class F> struct wk_slot_rows {
 };
 
 /* Those that come as panels: step `round` of the slot, by one thread, all places. */
-template <int NT> __device__ __forceinline__ void wk_slot_panels(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t round, uint32_t bar)
+template <int NT>
+__device__ __forceinline__ void wk_slot_panels(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t round,
+                                               uint32_t bar)
 {
 #if WK_HAS_WGMMA
     const uint32_t bytes = (NT * 1024) << (p.step_shift - 6);
     wk_bar_expect(bar, bytes);
-    wk_fetch(x + round * bytes, static_cast<const unsigned char *>(p.in.x) + (uint64_t)(slot + round * WK_SLOTS) * bytes, bytes, bar);
+    wk_fetch(x + round * bytes,
+             static_cast<const unsigned char *>(p.in.x) + (uint64_t)(slot + round * WK_SLOTS) * bytes, bytes, bar);
 #endif
 }
 
 /* 64 values of a unit, the half-th: what chain `CHAIN` multiplies of them. */
-template <class T, int CHAIN, bool FAR> __device__ __forceinline__ void wk_slot_make(const typename T::quants &q, const typename T::scales &s, uint32_t place, uint32_t half, uint32_t (&to)[2][4], uint32_t zero)
+template <class T, int CHAIN, bool FAR>
+__device__ __forceinline__ void wk_slot_make(const typename T::quants &q, const typename T::scales &s, uint32_t place,
+                                             uint32_t half, uint32_t (&to)[2][4], uint32_t zero)
 {
 #pragma unroll
     for (uint32_t h = 0; h < 2; h++) {
@@ -96,9 +113,13 @@ template <class T, int CHAIN, bool FAR> __device__ __forceinline__ void wk_slot_
 
 /* Chain `CHAIN` of the warp's tile and the slot, all columns; weights, x: of the slot. */
 template <class T, int NT, int CHAIN>
-__device__ __forceinline__ void wk_slot_sums(float (&c)[NT][4], const wk_product_args &p, const unsigned char *weights, uint32_t x, uint32_t weights_bar, uint32_t x_bar, uint32_t rounds, uint32_t lane)
+__device__ __forceinline__ void wk_slot_sums(float (&c)[NT][4], const wk_product_args &p, const unsigned char *weights,
+                                             uint32_t x, uint32_t weights_bar, uint32_t x_bar, uint32_t rounds,
+                                             uint32_t lane)
 {
-    constexpr uint32_t halves = T::unit / 64, pieces = T::super * halves > 1 ? T::super * halves : 2; /* of 64 values: of a unit, of the loop */
+    constexpr uint32_t halves = T::unit / 64, pieces = T::super * halves > 1
+                                                           ? T::super * halves
+                                                           : 2; /* of 64 values: of a unit, of the loop */
     const uint32_t zero = p.k32 % 32;
     uint32_t n = rounds << (p.step_shift - 6);
     typename T::scales s;
@@ -109,10 +130,12 @@ __device__ __forceinline__ void wk_slot_sums(float (&c)[NT][4], const wk_product
         T::load(s, weights, place, lane);
         T::load(q, weights, place, lane);
     };
-    auto make = [&](uint32_t i, uint32_t (&to)[2][4]) {
+    auto make = [&](uint32_t i, uint32_t(&to)[2][4]) {
         const uint32_t place = T::super > 1 ? i / halves : 0;
-        if (wk_far<T>(s)) wk_slot_make<T, CHAIN, true>(q, s, place, i % halves, to, zero);
-        else wk_slot_make<T, CHAIN, false>(q, s, place, i % halves, to, zero);
+        if (wk_far<T>(s))
+            wk_slot_make<T, CHAIN, true>(q, s, place, i % halves, to, zero);
+        else
+            wk_slot_make<T, CHAIN, false>(q, s, place, i % halves, to, zero);
         wk_wgmma_hold(to);
     };
 #pragma unroll
@@ -149,45 +172,56 @@ __device__ __forceinline__ void wk_slot_sums(float (&c)[NT][4], const wk_product
     wk_wgmma_wait<0>();
 }
 
-/* Of the sums of the chain half of the column groups go to the warp that has the other chain of the tile; behind a barrier of the two, with its own of the rest, a slot's, each block gets what it finishes.
- * exchange: of the tile, at the lane's place. */
-template <int NT, int CHAIN> __device__ __forceinline__ void wk_slot_leave(const float (&c)[NT][4], unsigned char *exchange)
+/* Of the sums of the chain half of the column groups go to the warp that has the other chain of the tile; behind a
+ * barrier of the two, with its own of the rest, a slot's, each block gets what it finishes. exchange: of the tile, at
+ * the lane's place. */
+template <int NT, int CHAIN>
+__device__ __forceinline__ void wk_slot_leave(const float (&c)[NT][4], unsigned char *exchange)
 {
     constexpr uint32_t owned = NT / 2;
 #pragma unroll
     for (uint32_t n = 0; n < owned; n++) {
         const float *const other = c[(1 - CHAIN) * owned + n];
-        *reinterpret_cast<float4 *>(exchange + (CHAIN * owned + n) * WK_WIDE_CELL) = make_float4(other[0], other[1], other[2], other[3]);
+        *reinterpret_cast<float4 *>(exchange + (CHAIN * owned + n) * WK_WIDE_CELL) =
+            make_float4(other[0], other[1], other[2], other[3]);
     }
 }
-template <int NT, int CHAIN> __device__ __forceinline__ void wk_slot_send(const float (&c)[NT][4], const unsigned char *exchange, uint32_t to, uint32_t ready, uint32_t tile)
+template <int NT, int CHAIN>
+__device__ __forceinline__ void wk_slot_send(const float (&c)[NT][4], const unsigned char *exchange, uint32_t to,
+                                             uint32_t ready, uint32_t tile)
 {
     constexpr uint32_t owned = NT / 2;
 #pragma unroll
     for (uint32_t n = 0; n < owned; n++) {
         const float *const own = c[CHAIN * owned + n];
         const float4 v = *reinterpret_cast<const float4 *>(exchange + ((1 - CHAIN) * owned + n) * WK_WIDE_CELL);
-        const float sum[4] = { __fadd_rn(own[0], v.x), __fadd_rn(own[1], v.y), __fadd_rn(own[2], v.z), __fadd_rn(own[3], v.w) };
+        const float sum[4] = { __fadd_rn(own[0], v.x), __fadd_rn(own[1], v.y), __fadd_rn(own[2], v.z),
+                               __fadd_rn(own[3], v.w) };
         const uint32_t cell = (CHAIN * owned + n) * WK_SLOT_TILES + tile;
         wk_wide_send(to + cell % owned * WK_SLOTS * WK_WIDE_CELL, ready, cell / owned, sum);
     }
 }
 
-template <int NT, class F> __global__ void __launch_bounds__(32 * WK_SLOT_WARPS, 1) wk_product_slots(const __grid_constant__ wk_wide_args a)
+template <int NT, class F>
+__global__ void __launch_bounds__(32 * WK_SLOT_WARPS, 1) wk_product_slots(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     constexpr uint32_t owned = NT / 2, outputs = NT / 4; /* cells that a block finishes, outputs of a lane */
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
-    const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), base = (start + 1023u) & ~1023u, lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), base = (start + 1023u) & ~1023u,
+                   lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared) + (base - start);
-    const uint32_t rank = blockIdx.x % WK_SLOTS, first = blockIdx.x / WK_SLOTS * WK_SLOT_TILES, mine = warp % WK_SLOT_TILES, group = warp / WK_SLOT_TILES;
+    const uint32_t rank = blockIdx.x % WK_SLOTS, first = blockIdx.x / WK_SLOTS * WK_SLOT_TILES,
+                   mine = warp % WK_SLOT_TILES, group = warp / WK_SLOT_TILES;
     const uint32_t slot = wk_leaf_slot(rank), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
-    const uint32_t weights = p.x_at + mine * p.slot, bars = base + p.bars_at, weights_bar = bars + mine * 8, x_bars = bars + WK_SLOT_TILES * 8, ready = x_bars + WK_SLOT_ROUNDS * 8;
+    const uint32_t weights = p.x_at + mine * p.slot, bars = base + p.bars_at, weights_bar = bars + mine * 8,
+                   x_bars = bars + WK_SLOT_TILES * 8, ready = x_bars + WK_SLOT_ROUNDS * 8;
     const wk_segment_args &s = p.seg[0];
     const bool panels = p.in.kind == WK_CUDA_IN_PANELS;
     if (group == 0) {
-        wk_slot_ask(s.tiles + (uint64_t)min(first + mine, s.n_tiles - 1) * s.tile_stride + slot * s.step_bytes, base + weights, weights_bar, s.step_bytes, rounds);
+        wk_slot_ask(s.tiles + (uint64_t)min(first + mine, s.n_tiles - 1) * s.tile_stride + slot * s.step_bytes,
+                    base + weights, weights_bar, s.step_bytes, rounds);
     } else if (lane == 0) {
         wk_bar_init(x_bars + mine * 8, panels ? 1 : 32 * WK_SLOT_WARPS);
         if (mine == 0) wk_bar_init(ready, 1);
@@ -200,10 +234,12 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_SLOT_WARPS,
     uint32_t from[outputs];
 #pragma unroll
     for (uint32_t o = 0; o < outputs; o++) {
-        const uint32_t i = warp * outputs + o, cell = rank * owned + i / 4, tile = first + cell % WK_SLOT_TILES, row = (cell / WK_SLOT_TILES * 4 + i % 4) * 2 + lane / 16;
+        const uint32_t i = warp * outputs + o, cell = rank * owned + i / 4, tile = first + cell % WK_SLOT_TILES,
+                       row = (cell / WK_SLOT_TILES * 4 + i % 4) * 2 + lane / 16;
         at[o] = { 0, tile, lane % 16, row, tile < s.n_tiles && row < p.rows };
         place[o] = wk_place(p, at[o]);
-        from[o] = p.red_at + i / 4 * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
+        from[o] = p.red_at + i / 4 * WK_SLOTS * WK_WIDE_CELL + wk_wide_in_cell(lane % 8, i % 4) +
+                  (lane / 8 % 2 * 2 + lane / 16) * 4;
         asm volatile("" : "+r"(from[o]));
     }
     wk_slot_rows<NT, F> rows;
@@ -227,9 +263,12 @@ template <int NT, class F> __global__ void __launch_bounds__(32 * WK_SLOT_WARPS,
         wk_slot_leave<NT, 1>(c, exchange);
     }
     wk_wide_cluster_wait();
-    asm volatile("bar.sync %0, 64;" ::"r"(1 + mine) : "memory"); /* one instruction for both: else synccheck takes them for diverged */
-    if (group == 0) wk_slot_send<NT, 0>(c, exchange, to, ready, mine);
-    else wk_slot_send<NT, 1>(c, exchange, to, ready, mine);
+    asm volatile("bar.sync %0, 64;" ::"r"(1 + mine)
+                 : "memory"); /* one instruction for both: else synccheck takes them for diverged */
+    if (group == 0)
+        wk_slot_send<NT, 0>(c, exchange, to, ready, mine);
+    else
+        wk_slot_send<NT, 1>(c, exchange, to, ready, mine);
     wk_stage_wait(ready, 0);
 #pragma unroll
     for (uint32_t o = 0; o < outputs; o++) {

@@ -1,13 +1,17 @@
 /* worker/cuda/product_wide.cuh: products of 17 to 64 rows on sm_90a.
  *
- * A block takes items of 8 tiles (128 rows of weights; with glu four pairs). Four of its warps stream: a stage of the ring is a piece of a step of k, of the tiles as they lie in memory, by bulk
- * copies, and of the activations, brought into the tensor cores' order on the way. Two warpgroups multiply, a tile a warp: a lane makes f16 weights, scale inside, in the very registers where wgmma
- * wants its A operand (that is how tiles are laid out), 64 values of k at a time, while the 64 before are multiplied.
+ * A block takes items of 8 tiles (128 rows of weights; with glu four pairs). Four of its warps stream: a stage of the
+ * ring is a piece of a step of k, of the tiles as they lie in memory, by bulk copies, and of the activations, brought
+ * into the tensor cores' order on the way. Two warpgroups multiply, a tile a warp: a lane makes f16 weights, scale
+ * inside, in the very registers where wgmma wants its A operand (that is how tiles are laid out), 64 values of k at a
+ * time, while the 64 before are multiplied.
  *
- * Order of arithmetic: halves.cuh. A cluster of 1, 2, 4 or 8 blocks shares an item's slots, neighbours of the tree to a block; each block adds its own, sends its sum to the block that
- * finishes the output, and that adds them by the rest of the tree. With two buffers for sums an item is finished while the next one is multiplied.
+ * Order of arithmetic: halves.cuh. A cluster of 1, 2, 4 or 8 blocks shares an item's slots, neighbours of the tree to a
+ * block; each block adds its own, sends its sum to the block that finishes the output, and that adds them by the rest
+ * of the tree. With two buffers for sums an item is finished while the next one is multiplied.
  *
- * More rows than the kernel has columns are groups, each with clusters of its own, which find the weights in L2: 64 rows as twice 32 where items are too few for the multiprocessors. */
+ * More rows than the kernel has columns are groups, each with clusters of its own, which find the weights in L2: 64
+ * rows as twice 32 where items are too few for the multiprocessors. */
 #ifndef WORKER_CUDA_PRODUCT_WIDE_CUH
 #define WORKER_CUDA_PRODUCT_WIDE_CUH
 
@@ -17,41 +21,51 @@
 #include <worker/cuda/wgmma.cuh>
 
 enum {
-    WK_WIDE_TILES = 8,                                       /* an item, and warps that multiply */
-    WK_WIDE_STREAMS = 4,                                     /* warps that stream */
+    WK_WIDE_TILES = 8,   /* an item, and warps that multiply */
+    WK_WIDE_STREAMS = 4, /* warps that stream */
     WK_WIDE_THREADS = 32 * (WK_WIDE_TILES + WK_WIDE_STREAMS),
-    WK_WIDE_DEPTH = 24,                                      /* most stages */
-    WK_WIDE_CELL = 512,                                      /* bytes of 16 rows x 8 columns of sums */
+    WK_WIDE_DEPTH = 24, /* most stages */
+    WK_WIDE_CELL = 512, /* bytes of 16 rows x 8 columns of sums */
     WK_WIDE_BARS = 2 * WK_WIDE_DEPTH + 4,
-    WK_WIDE_REGISTERS = 192,                                 /* of a lane that multiplies, and of one that streams */
+    WK_WIDE_REGISTERS = 192, /* of a lane that multiplies, and of one that streams */
     WK_WIDE_REGISTERS_STREAM = 112,
-    WK_WIDE_STAGES = 512                                     /* most stages of an item */
+    WK_WIDE_STAGES = 512 /* most stages of an item */
 };
 
 struct wk_wide_args {
-    wk_product_args p;         /* items: of 8 tiles; slot: bytes of a tile in a stage */
-    uint32_t workers;          /* clusters */
-    uint32_t tiles;            /* of an item; product_middle, product_small (glu: pairs); product_held, product_heads: warps of a block */
-    uint32_t blocks;           /* of a cluster: 1, 2, 4, 8 */
-    uint32_t groups;           /* product_wide, product_small, product_held: of as many rows as the kernel has columns, with clusters of their own */
-    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2; product_held: slots of a tile that a warp has */
+    wk_product_args p; /* items: of 8 tiles; slot: bytes of a tile in a stage */
+    uint32_t workers;  /* clusters */
+    uint32_t tiles;  /* of an item; product_middle, product_small (glu: pairs); product_held, product_heads: warps of a
+                        block */
+    uint32_t blocks; /* of a cluster: 1, 2, 4, 8 */
+    uint32_t groups; /* product_wide, product_small, product_held: of as many rows as the kernel has columns, with
+                        clusters of their own */
+    uint32_t owned;  /* cells (glu: pairs of them) that a block finishes of an item; product_wide: a power of 2;
+                        product_held: slots of a tile that a warp has */
     uint32_t owned_inverse;    /* product_middle: 2^16 over that, rounded up */
     uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
     uint32_t run_shift;        /* log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
-    uint32_t order_at;         /* where the order of the item's stages stands; product_heads: of a tile's steps, and its pieces; product_held: the barrier of activations by runs */
-    uint32_t kept_at;          /* product_held: where sums wait; product_heads: what its warps ask for; product_small: where rows wait for their norm; else where sums of two slots wait for those of two others, if a block has four; product_middle: and those of four */
+    uint32_t order_at; /* where the order of the item's stages stands; product_heads: of a tile's steps, and its pieces;
+                          product_held: the barrier of activations by runs */
+    uint32_t kept_at; /* product_held: where sums wait; product_heads: what its warps ask for; product_small: where rows
+                         wait for their norm; else where sums of two slots wait for those of two others, if a block has
+                         four; product_middle: and those of four */
 };
 
 template <int NT> struct wk_wide_shape {
-    static constexpr uint32_t stage_k = NT == 4 ? 256 : 128, panel = NT * 1024;               /* most values of k of a stage; bytes of 64 values of all columns */
-    static constexpr uint32_t column_groups = NT / WK_WIDE_STREAMS, runs = stage_k / 32;      /* a streaming warp's groups of 8 columns, and runs of 32 values of each */
+    static constexpr uint32_t stage_k = NT == 4 ? 256 : 128,
+                              panel = NT * 1024; /* most values of k of a stage; bytes of 64 values of all columns */
+    static constexpr uint32_t column_groups = NT / WK_WIDE_STREAMS,
+                              runs = stage_k /
+                                     32; /* a streaming warp's groups of 8 columns, and runs of 32 values of each */
 };
 
-/* ---- tensor cores --------------------------------------------------------------------------------------------------------- */
+/* ---- tensor cores -------------------------------------------------------------------------------------- */
 
 /* 64 values of k as one group, every other 16 to the same sums. */
-template <int NT> __device__ __forceinline__ void wk_wide_multiply(float (&c)[2][NT][4], const uint32_t (&a)[4][4], uint32_t x)
+template <int NT>
+__device__ __forceinline__ void wk_wide_multiply(float (&c)[2][NT][4], const uint32_t (&a)[4][4], uint32_t x)
 {
     const uint64_t b = wk_wgmma_swizzled(x);
     wk_wgmma_begin();
@@ -60,9 +74,10 @@ template <int NT> __device__ __forceinline__ void wk_wide_multiply(float (&c)[2]
     wk_wgmma_commit();
 }
 
-/* ---- clusters --------------------------------------------------------------------------------------------------------------- */
+/* ---- clusters ------------------------------------------------------------------------------------------ */
 
-/* 16 bytes into the shared memory of block `rank` of the cluster, at the place that has this address in one's own, and counted by its barrier. */
+/* 16 bytes into the shared memory of block `rank` of the cluster, at the place that has this address in one's own, and
+ * counted by its barrier. */
 __device__ __forceinline__ void wk_wide_send(uint32_t at, uint32_t bar, uint32_t rank, const float (&v)[4])
 {
 #if WK_HAS_WGMMA
@@ -75,7 +90,10 @@ __device__ __forceinline__ void wk_wide_send(uint32_t at, uint32_t bar, uint32_t
 __device__ __forceinline__ void wk_wide_arrive_at(uint32_t bar, uint32_t rank)
 {
 #if WK_HAS_WGMMA
-    asm volatile("{ .reg .b32 bar; mapa.shared::cluster.u32 bar, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [bar]; }" ::"r"(bar), "r"(rank) : "memory");
+    asm volatile("{ .reg .b32 bar; mapa.shared::cluster.u32 bar, %0, %1; "
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [bar]; }" ::"r"(bar),
+                 "r"(rank)
+                 : "memory");
 #endif
 }
 /* The same by a warp, at each block's barrier. */
@@ -103,35 +121,46 @@ __device__ __forceinline__ void wk_wide_cluster_wait()
 /* Which order of k the fragments of type i have; all of a launch the same. */
 template <class F, class... Rest> __device__ __forceinline__ uint32_t wk_wide_group(uint32_t i)
 {
-    if constexpr (sizeof...(Rest) == 0) return F::group;
-    else return i == 0 ? F::group : wk_wide_group<Rest...>(i - 1);
+    if constexpr (sizeof...(Rest) == 0)
+        return F::group;
+    else
+        return i == 0 ? F::group : wk_wide_group<Rest...>(i - 1);
 }
 
-/* ---- the block's work in order ------------------------------------------------------------------------------------------------ */
+/* ---- the block's work in order ------------------------------------------------------------------------- */
 
 /* Shared memory: the stages' activations, the stages' tiles, sums, barriers. */
 struct wk_wide_places {
     uint32_t base, x, w, sums, kept, bars; /* shared addresses */
     unsigned char *at;                     /* generic: of base */
     __device__ __forceinline__ wk_wide_places(const wk_wide_args &a, uint32_t start, unsigned char *generic)
-        : base(start), x(start), w(start + a.p.x_at), sums(start + a.p.red_at), kept(start + a.kept_at), bars(start + a.p.bars_at), at(generic)
+        : base(start), x(start), w(start + a.p.x_at), sums(start + a.p.red_at), kept(start + a.kept_at),
+          bars(start + a.p.bars_at), at(generic)
     {
     }
 };
 struct wk_wide_memory : wk_wide_places {
     uint32_t first, rows; /* of the block's group */
-    __device__ __forceinline__ wk_wide_memory(const wk_wide_args &a, uint32_t start, unsigned char *generic, uint32_t columns)
-        : wk_wide_places(a, start, generic), first(blockIdx.x / a.blocks % a.groups * columns), rows(min(a.p.rows - first, columns))
+    __device__ __forceinline__ wk_wide_memory(const wk_wide_args &a, uint32_t start, unsigned char *generic,
+                                              uint32_t columns)
+        : wk_wide_places(a, start, generic), first(blockIdx.x / a.blocks % a.groups * columns),
+          rows(min(a.p.rows - first, columns))
     {
     }
     __device__ __forceinline__ uint32_t full(uint32_t stage) const { return bars + stage * 8; }
     __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return bars + (WK_WIDE_DEPTH + stage) * 8; }
     __device__ __forceinline__ uint32_t ready(uint32_t buffer) const { return bars + (2 * WK_WIDE_DEPTH + buffer) * 8; }
-    __device__ __forceinline__ uint32_t freed(uint32_t buffer) const { return bars + (2 * WK_WIDE_DEPTH + 2 + buffer) * 8; }
+    __device__ __forceinline__ uint32_t freed(uint32_t buffer) const
+    {
+        return bars + (2 * WK_WIDE_DEPTH + 2 + buffer) * 8;
+    }
 };
 
 /* Tile `i` of an item: with glu gates first, then their ups. */
-struct wk_wide_tile { uint32_t seg, tile; bool real; };
+struct wk_wide_tile {
+    uint32_t seg, tile;
+    bool real;
+};
 __device__ __forceinline__ wk_wide_tile wk_wide_tile_of(const wk_product_args &p, uint32_t item, uint32_t i)
 {
     wk_wide_tile at = { 0, 0, false };
@@ -139,7 +168,8 @@ __device__ __forceinline__ wk_wide_tile wk_wide_tile_of(const wk_product_args &p
         at.seg = i / 4;
         at.tile = item * 4 + i % 4;
     } else {
-        for (const uint32_t all = item; at.seg + 1 < p.n_seg && all >= p.seg[at.seg].end; at.seg++) item = all - p.seg[at.seg].end;
+        for (const uint32_t all = item; at.seg + 1 < p.n_seg && all >= p.seg[at.seg].end; at.seg++)
+            item = all - p.seg[at.seg].end;
         at.tile = item * WK_WIDE_TILES + i;
     }
     at.real = at.tile < p.seg[at.seg].n_tiles;
@@ -162,13 +192,14 @@ __device__ __forceinline__ uint32_t wk_wide_order(const wk_wide_args &a, uint32_
 {
     uint32_t step = i >> a.run_shift;
     for (uint32_t leaf = rank * (WK_SLOTS / a.blocks);; leaf++) {
-        const uint32_t slot = wk_leaf_slot(leaf), n = slot < a.p.steps ? (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
+        const uint32_t slot = wk_leaf_slot(leaf),
+                       n = slot < a.p.steps ? (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
         if (step < n) return (slot + step * WK_SLOTS) * a.p.run + (i & (a.p.run - 1));
         step -= n;
     }
 }
 
-/* ---- streams ----------------------------------------------------------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------------------------------------- */
 
 /* The tiles of an item: four from each of two addresses on, as many as there are; all of it the same in all lanes. */
 struct wk_wide_weights {
@@ -191,16 +222,20 @@ struct wk_wide_weights {
         }
     }
     /* Asks for piece k of all tiles; what lies past the end of k becomes zeros. */
-    __device__ __forceinline__ void fetch(const wk_wide_args &a, const wk_wide_memory &m, uint32_t stage, uint32_t i, uint32_t k, uint32_t lane)
+    __device__ __forceinline__ void fetch(const wk_wide_args &a, const wk_wide_memory &m, uint32_t stage, uint32_t i,
+                                          uint32_t k, uint32_t lane)
     {
         if (i != item) locate(a, i);
-        const uint32_t in = (k & (a.p.run - 1)) * stage_bytes, first = (k >> a.run_shift) * step_bytes + in, whole = min(stage_bytes, step_bytes - in);
+        const uint32_t in = (k & (a.p.run - 1)) * stage_bytes, first = (k >> a.run_shift) * step_bytes + in,
+                       whole = min(stage_bytes, step_bytes - in);
         const uint32_t bytes = first < tile_bytes ? min(whole, tile_bytes - first) : 0;
 #if WK_HAS_WGMMA
         const uint32_t to = m.w + stage * WK_WIDE_TILES * a.p.slot, bar = m.full(stage);
         if (bytes < whole) {
 #pragma unroll 1
-            for (uint32_t j = bytes + lane % 4 * 16; j < whole; j += 64) asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + lane / 4 * a.p.slot + j), "r"(0) : "memory");
+            for (uint32_t j = bytes + lane % 4 * 16; j < whole; j += 64)
+                asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + lane / 4 * a.p.slot + j), "r"(0)
+                             : "memory");
             wk_publish();
             __syncwarp();
         }
@@ -213,7 +248,11 @@ struct wk_wide_weights {
                     uint32_t place = to + half * 4 * a.p.slot;
 #pragma unroll
                     for (uint32_t i = 0; i < 4; i++) {
-                        if (i < real[half]) asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(place), "l"(tile), "r"(bytes), "r"(bar) : "memory");
+                        if (i < real[half])
+                            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+                                         "[%1], %2, [%3];" ::"r"(place),
+                                         "l"(tile), "r"(bytes), "r"(bar)
+                                         : "memory");
                         tile += tile_stride;
                         place += a.p.slot;
                         asm volatile("" : "+l"(tile), "+r"(place)); /* one addition, and not again from the beginning */
@@ -230,29 +269,36 @@ struct wk_wide_weights {
 __device__ __forceinline__ uint4 wk_wide_read(const __half *from, uint32_t group)
 {
     if (group == 32) return __ldcg(reinterpret_cast<const uint4 *>(from));
-    const uint2 low = __ldcg(reinterpret_cast<const uint2 *>(from)), high = __ldcg(reinterpret_cast<const uint2 *>(from + 16));
+    const uint2 low = __ldcg(reinterpret_cast<const uint2 *>(from)),
+                high = __ldcg(reinterpret_cast<const uint2 *>(from + 16));
     return make_uint4(low.x, low.y, high.x, high.y);
 }
 
-/* What lane (c, t) has of a run of 32 values of column c of eight: chunk p of 16 bytes, the p-th pair of all lanes t, goes where lane 8 p + c says. */
+/* What lane (c, t) has of a run of 32 values of column c of eight: chunk p of 16 bytes, the p-th pair of all lanes t,
+ * goes where lane 8 p + c says. */
 __device__ __forceinline__ void wk_wide_place_run(uint32_t to, const uint4 &v)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 
-/* A warp's columns of the activations, a stage in registers: lane (c, t) = (lane / 4, lane % 4) has of column c of eight and each run of 32 values those that the fragments have in lanes t.
- * A column that is not there is the last one again: nobody reads what becomes of it. */
+/* A warp's columns of the activations, a stage in registers: lane (c, t) = (lane / 4, lane % 4) has of column c of
+ * eight and each run of 32 values those that the fragments have in lanes t. A column that is not there is the last one
+ * again: nobody reads what becomes of it. */
 template <int NT> struct wk_wide_inputs {
     typedef wk_wide_shape<NT> shape;
     const __half *row[shape::column_groups]; /* at the lane's first value */
     uint4 v[2][shape::column_groups][shape::runs];
 
-    __device__ __forceinline__ void locate(const wk_wide_args &a, const wk_wide_memory &m, uint32_t group, uint32_t warp, uint32_t lane)
+    __device__ __forceinline__ void locate(const wk_wide_args &a, const wk_wide_memory &m, uint32_t group,
+                                           uint32_t warp, uint32_t lane)
     {
 #pragma unroll
         for (uint32_t g = 0; g < shape::column_groups; g++) {
             const uint32_t c = m.first + min((warp + g * WK_WIDE_STREAMS) * 8 + lane / 4, m.rows - 1);
-            row[g] = static_cast<const __half *>(a.p.in.x) + (uint64_t)(a.p.in.row_index ? __ldg(a.p.in.row_index + c) : c) * a.p.k32 + lane % 4 * (group / 4);
+            row[g] = static_cast<const __half *>(a.p.in.x) +
+                     (uint64_t)(a.p.in.row_index ? __ldg(a.p.in.row_index + c) : c) * a.p.k32 + lane % 4 * (group / 4);
         }
     }
     /* Stage `at` of k; zeros past the end. */
@@ -268,18 +314,22 @@ template <int NT> struct wk_wide_inputs {
 #pragma unroll
             for (uint32_t g = 0; g < shape::column_groups; g++)
 #pragma unroll
-                for (uint32_t i = 0; i < shape::runs; i++) v[I][g][i] = k0 + i * 32 < a.p.k32 ? wk_wide_read(row[g] + k0 + 32 * i, group) : make_uint4(0, 0, 0, 0);
+                for (uint32_t i = 0; i < shape::runs; i++)
+                    v[I][g][i] =
+                        k0 + i * 32 < a.p.k32 ? wk_wide_read(row[g] + k0 + 32 * i, group) : make_uint4(0, 0, 0, 0);
         }
     }
     /* Chunk p of 16 bytes of a column's run: the p-th pair of all lanes. */
-    template <int I> __device__ __forceinline__ void store(const wk_wide_args &a, uint32_t x, uint32_t warp, uint32_t lane)
+    template <int I>
+    __device__ __forceinline__ void store(const wk_wide_args &a, uint32_t x, uint32_t warp, uint32_t lane)
     {
         const uint32_t c = lane % 8, p = lane / 8;
 #pragma unroll
         for (uint32_t g = 0; g < shape::column_groups; g++)
 #pragma unroll
             for (uint32_t i = 0; i < shape::runs; i++) {
-                const uint32_t to = x + i / 2 * shape::panel + ((warp + g * WK_WIDE_STREAMS) * 8 + c) * 128 + (((i % 2 * 4 + p) ^ c) * 16);
+                const uint32_t to = x + i / 2 * shape::panel + ((warp + g * WK_WIDE_STREAMS) * 8 + c) * 128 +
+                                    (((i % 2 * 4 + p) ^ c) * 16);
                 const uint4 &w = v[I][g][i];
                 if (i * 32 >= a.stage_k) break;
                 wk_wide_place_run(to, w);
@@ -287,13 +337,18 @@ template <int NT> struct wk_wide_inputs {
     }
 };
 
-template <bool ODD> struct wk_wide_turn { constexpr __host__ __device__ operator bool() const { return ODD; } };
+template <bool ODD> struct wk_wide_turn {
+    constexpr __host__ __device__ operator bool() const { return ODD; }
+};
 
 /* A streaming warp: its columns of every stage, and the tiles of every fourth. */
-template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
+template <int NT, class... F>
+__device__ __forceinline__ void wk_wide_stream(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank,
+                                               uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t group = wk_wide_group<F...>(p.seg[0].type), stages = wk_wide_stages(a, rank), all = worker < p.items ? (p.items - worker + a.workers - 1) / a.workers * stages : 0;
+    const uint32_t group = wk_wide_group<F...>(p.seg[0].type), stages = wk_wide_stages(a, rank),
+                   all = worker < p.items ? (p.items - worker + a.workers - 1) / a.workers * stages : 0;
     const uint16_t *const order = reinterpret_cast<const uint16_t *>(m.at + a.order_at);
     if (all == 0) {
         wk_depend();
@@ -307,7 +362,8 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(con
             at -= stages;
             item += a.workers;
         }
-        w.fetch(a, m, stage, item, __shfl_sync(0xffffffffu, order[at], 0) /* the same in all lanes, and known to be */, lane);
+        w.fetch(a, m, stage, item, __shfl_sync(0xffffffffu, order[at], 0) /* the same in all lanes, and known to be */,
+                lane);
         at += WK_WIDE_STREAMS;
     };
     const uint32_t ahead = min(p.depth, all);
@@ -318,18 +374,23 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(con
     x.locate(a, m, group, warp, lane);
     x.template load<0>(a, order[0], group);
     x.template load<1>(a, order[stages > 1], group);
-    uint32_t stage = 0, parity = 1, next = stages > 2 ? 2 : 0, i = 0; /* next: stage of the item whose activations are loaded next */
+    uint32_t stage = 0, parity = 1, next = stages > 2 ? 2 : 0,
+             i = 0; /* next: stage of the item whose activations are loaded next */
     auto turn = [&](auto odd) {
         __syncwarp();
         wk_stage_wait(m.empty(stage), parity);
         if (i >= ahead && i % WK_WIDE_STREAMS == warp) ask(stage);
-        if (odd) x.template store<1>(a, m.x + stage * a.x_bytes, warp, lane);
-        else x.template store<0>(a, m.x + stage * a.x_bytes, warp, lane);
+        if (odd)
+            x.template store<1>(a, m.x + stage * a.x_bytes, warp, lane);
+        else
+            x.template store<0>(a, m.x + stage * a.x_bytes, warp, lane);
         wk_publish();
         __syncwarp();
         wk_bar_arrive_warp(m.full(stage), lane);
-        if (odd) x.template load<1>(a, order[next], group);
-        else x.template load<0>(a, order[next], group);
+        if (odd)
+            x.template load<1>(a, order[next], group);
+        else
+            x.template load<0>(a, order[next], group);
         if (++next == stages) next = 0;
         if (++stage == p.depth) {
             stage = 0;
@@ -350,10 +411,11 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_stream(con
     }
 }
 
-/* ---- multiplication ------------------------------------------------------------------------------------------------------------ */
+/* ---- multiplication ------------------------------------------------------------------------------------ */
 
 struct wk_wide_ring {
-    uint32_t stage, parity, given; /* given: the barrier of a stage that is given back when the products under way are done; 0: none */
+    uint32_t stage, parity,
+        given; /* given: the barrier of a stage that is given back when the products under way are done; 0: none */
     __device__ __forceinline__ void next(uint32_t depth)
     {
         if (++stage == depth) {
@@ -367,7 +429,9 @@ struct wk_wide_ring {
 template <int NT> __device__ __forceinline__ void wk_wide_keep(unsigned char *at, const float (&c)[NT][4])
 {
 #pragma unroll
-    for (int n = 0; n < NT; n++) reinterpret_cast<float4 *>(at + n * WK_WIDE_TILES * WK_WIDE_CELL)[threadIdx.x & 31u] = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
+    for (int n = 0; n < NT; n++)
+        reinterpret_cast<float4 *>(at + n * WK_WIDE_TILES * WK_WIDE_CELL)[threadIdx.x & 31u] =
+            make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
 }
 template <int NT> __device__ __forceinline__ void wk_wide_add_kept(float (&c)[NT][4], const unsigned char *at)
 {
@@ -382,7 +446,9 @@ template <int NT> __device__ __forceinline__ void wk_wide_add_kept(float (&c)[NT
 }
 
 /* What a tile's sums of slots wait in, and how they are added. */
-template <int NT> __device__ __forceinline__ void wk_wide_slot_done(float (&sum)[NT][4], const float (&c)[2][NT][4], uint32_t leaf, uint32_t leaves, unsigned char *two, unsigned char *four)
+template <int NT>
+__device__ __forceinline__ void wk_wide_slot_done(float (&sum)[NT][4], const float (&c)[2][NT][4], uint32_t leaf,
+                                                  uint32_t leaves, unsigned char *two, unsigned char *four)
 {
 #pragma unroll
     for (int i = 0; i < 4 * NT; i++) {
@@ -398,36 +464,46 @@ template <int NT> __device__ __forceinline__ void wk_wide_slot_done(float (&sum)
 }
 
 /* 64 values of a unit, the half-th, as f16. */
-template <class T, bool FAR> __device__ __forceinline__ void wk_wide_make(const typename T::quants &q, const typename T::scales &s, uint32_t place, uint32_t half, uint32_t (&to)[4][4], uint32_t zero)
+template <class T, bool FAR>
+__device__ __forceinline__ void wk_wide_make(const typename T::quants &q, const typename T::scales &s, uint32_t place,
+                                             uint32_t half, uint32_t (&to)[4][4], uint32_t zero)
 {
 #pragma unroll
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t f[1][2][4];
         wk_halves<T, FAR>(q, s, place, 2 * half + h, f);
 #pragma unroll
-        for (int j = 0; j < 8; j++) wk_wgmma_replace<wk_is_half<T>()>(to[2 * h + j / 4][j % 4], f[0][j / 4][j % 4], zero);
+        for (int j = 0; j < 8; j++)
+            wk_wgmma_replace<wk_is_half<T>()>(to[2 * h + j / 4][j % 4], f[0][j / 4][j % 4], zero);
     }
 }
 
 /* A warp's cell among those of a column tile: with glu a gate's and its up's are next to each other. */
-__device__ __forceinline__ uint32_t wk_wide_place(const wk_product_args &p, uint32_t warp) { return p.glu ? warp % 4 * 2 + warp / 4 : warp; }
+__device__ __forceinline__ uint32_t wk_wide_place(const wk_product_args &p, uint32_t warp)
+{
+    return p.glu ? warp % 4 * 2 + warp / 4 : warp;
+}
 
 /* The sum of the block's slots of the warp's tile. */
 template <class T, int NT>
-__device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_args &a, const wk_wide_memory &m, wk_wide_ring &ring, uint32_t rank, uint32_t warp, uint32_t lane)
+__device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_args &a, const wk_wide_memory &m,
+                                             wk_wide_ring &ring, uint32_t rank, uint32_t warp, uint32_t lane)
 {
     typedef wk_wide_shape<NT> shape;
-    constexpr uint32_t halves = T::unit / 64;               /* buffers of a unit */
+    constexpr uint32_t halves = T::unit / 64;                                  /* buffers of a unit */
     constexpr uint32_t pieces = T::super * halves > 1 ? T::super * halves : 2; /* of the unrolled loop */
     const wk_product_args &p = a.p;
-    const uint32_t leaves = WK_SLOTS / a.blocks, units = p.stage_units, step_pieces = 1u << (p.step_shift - 6), zero = p.k32 % 32;
-    uint32_t left = wk_wide_stages(a, rank) * units * halves, unit = 0, x = 0; /* left: pieces of the item; unit: in the stage */
+    const uint32_t leaves = WK_SLOTS / a.blocks, units = p.stage_units, step_pieces = 1u << (p.step_shift - 6),
+                   zero = p.k32 % 32;
+    uint32_t left = wk_wide_stages(a, rank) * units * halves, unit = 0,
+             x = 0; /* left: pieces of the item; unit: in the stage */
     const unsigned char *w = NULL;
     typename T::scales s;
     typename T::quants q;
     uint32_t b[2][4][4] = {};
     float c[2][NT][4];
-    unsigned char *const four = m.at + (m.sums - m.base) + wk_wide_place(p, warp) * WK_WIDE_CELL, *const two = m.at + (m.kept - m.base) + warp * WK_WIDE_CELL; /* sums of so many slots wait */
+    unsigned char *const four = m.at + (m.sums - m.base) + wk_wide_place(p, warp) * WK_WIDE_CELL,
+                         *const two = m.at + (m.kept - m.base) + warp * WK_WIDE_CELL; /* sums of so many slots wait */
     auto open = [&] {
         wk_stage_wait(m.full(ring.stage), ring.parity);
         w = m.at + (m.w - m.base) + (ring.stage * WK_WIDE_TILES + warp) * p.slot;
@@ -451,10 +527,12 @@ __device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_
             T::load(q, w, place, lane);
         }
     };
-    auto make = [&](uint32_t i, uint32_t (&to)[4][4]) {
+    auto make = [&](uint32_t i, uint32_t(&to)[4][4]) {
         const uint32_t place = T::super > 1 ? i / halves : 0, half = i % halves;
-        if (wk_far<T>(s)) wk_wide_make<T, true>(q, s, place, half, to, zero);
-        else wk_wide_make<T, false>(q, s, place, half, to, zero);
+        if (wk_far<T>(s))
+            wk_wide_make<T, true>(q, s, place, half, to, zero);
+        else
+            wk_wide_make<T, false>(q, s, place, half, to, zero);
         wk_wgmma_hold(to);
     };
     if (left) {
@@ -499,16 +577,20 @@ __device__ __forceinline__ void wk_wide_sums(float (&sum)[NT][4], const wk_wide_
     }
 }
 
-/* ---- sums to outputs ------------------------------------------------------------------------------------------------------------- */
+/* ---- sums to outputs ----------------------------------------------------------------------------------- */
 
-/* A cell: 16 bytes a lane (g, t), that of sums of rows g and g + 8 of columns 2t and 2t + 1, at such a place that no banks collide: of lanes in a row when
- * written, of equal t when read. */
+/* A cell: 16 bytes a lane (g, t), that of sums of rows g and g + 8 of columns 2t and 2t + 1, at such a place that no
+ * banks collide: of lanes in a row when written, of equal t when read. */
 __device__ __forceinline__ uint32_t wk_wide_in_cell(uint32_t g, uint32_t t) { return (t * 8 + (g ^ 2 * t)) * 16; }
 
 /* What the blocks have of N values of a cell, `stride` bytes apart, by the tree. turn: value r is at place r ^ turn. */
-template <uint32_t N> __device__ __forceinline__ void wk_wide_tree(float (&sum)[N], const unsigned char *at, uint32_t turn, uint32_t blocks, uint32_t stride)
+template <uint32_t N>
+__device__ __forceinline__ void wk_wide_tree(float (&sum)[N], const unsigned char *at, uint32_t turn, uint32_t blocks,
+                                             uint32_t stride)
 {
-    auto v = [&](uint32_t r, uint32_t i) { return *reinterpret_cast<const float *>(at + (r ^ turn) * 16 + i * stride); };
+    auto v = [&](uint32_t r, uint32_t i) {
+        return *reinterpret_cast<const float *>(at + (r ^ turn) * 16 + i * stride);
+    };
 #pragma unroll
     for (uint32_t r = 0; r < N; r++) sum[r] = v(r, 0);
     if (blocks > 1) {
@@ -521,17 +603,25 @@ template <uint32_t N> __device__ __forceinline__ void wk_wide_tree(float (&sum)[
     }
     if (blocks > 4) {
 #pragma unroll
-        for (uint32_t r = 0; r < N; r++) sum[r] = __fadd_rn(sum[r], __fadd_rn(__fadd_rn(v(r, 4), v(r, 5)), __fadd_rn(v(r, 6), v(r, 7))));
+        for (uint32_t r = 0; r < N; r++)
+            sum[r] = __fadd_rn(sum[r], __fadd_rn(__fadd_rn(v(r, 4), v(r, 5)), __fadd_rn(v(r, 6), v(r, 7))));
     }
 }
-/* An eighth of the cells of an item that the block finishes, number `warp`, all of one tile; sums: the item's; first, rows: of the product. bar: of the sums that come from other warps; 0: they are there. */
-__device__ __forceinline__ void wk_wide_outputs(const wk_wide_args &a, const unsigned char *sums, uint32_t first, uint32_t rows, uint32_t rank, uint32_t item, uint32_t bar, uint32_t parity, uint32_t warp, uint32_t lane)
+/* An eighth of the cells of an item that the block finishes, number `warp`, all of one tile; sums: the item's; first,
+ * rows: of the product. bar: of the sums that come from other warps; 0: they are there. */
+__device__ __forceinline__ void wk_wide_outputs(const wk_wide_args &a, const unsigned char *sums, uint32_t first,
+                                                uint32_t rows, uint32_t rank, uint32_t item, uint32_t bar,
+                                                uint32_t parity, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t each = p.glu ? 2 : 1, shift = p.glu ? 2 : 3, tiles = 1u << shift, stride = a.owned * each * WK_WIDE_CELL, t = lane / 8, q = lane % 4; /* rows 4 q .. of column lane / 4 of a cell */
-    const uint32_t cell = rank * a.owned + warp, last = min(rank * a.owned + a.owned, (rows + 7) / 8 << shift), end = first + rows;
+    const uint32_t each = p.glu ? 2 : 1, shift = p.glu ? 2 : 3, tiles = 1u << shift,
+                   stride = a.owned * each * WK_WIDE_CELL, t = lane / 8,
+                   q = lane % 4; /* rows 4 q .. of column lane / 4 of a cell */
+    const uint32_t cell = rank * a.owned + warp, last = min(rank * a.owned + a.owned, (rows + 7) / 8 << shift),
+                   end = first + rows;
     const wk_wide_tile at = wk_wide_tile_of(p, item, cell & (tiles - 1));
-    const unsigned char *from = sums + warp * each * WK_WIDE_CELL + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 + q / 2 * 8 + (lane / 4 & 1u) * 4;
+    const unsigned char *from = sums + warp * each * WK_WIDE_CELL + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 +
+                                q / 2 * 8 + (lane / 4 & 1u) * 4;
     wk_four_at o = { at.seg, at.tile, first + (cell >> shift) * 8 + lane / 4, false };
     o.on = at.real && o.row < end && cell < last;
     wk_four_more more = wk_four_ahead(p, o);
@@ -555,12 +645,18 @@ __device__ __forceinline__ void wk_wide_outputs(const wk_wide_args &a, const uns
     }
 }
 
-template <int NT, class... F> __device__ __forceinline__ void wk_wide_consume(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank, uint32_t worker, uint32_t warp, uint32_t lane)
+template <int NT, class... F>
+__device__ __forceinline__ void wk_wide_consume(const wk_wide_args &a, const wk_wide_memory &m, uint32_t rank,
+                                                uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t each = p.glu ? 2 : 1, tiles = p.glu ? WK_WIDE_TILES / 2 : (uint32_t)WK_WIDE_TILES, in_cell = wk_wide_in_cell(lane / 4, lane % 4), rounds = worker < p.items ? (p.items - worker + a.workers - 1) / a.workers : 0;
-    const uint32_t owned_shift = 31 - __clz(a.owned), later = a.buffers - 1; /* an item is finished so many items after it was multiplied */
-    const uint32_t cells = tiles * NT > rank * a.owned ? min(a.owned, tiles * NT - rank * a.owned) : 0; /* that this block finishes */
+    const uint32_t each = p.glu ? 2 : 1, tiles = p.glu ? WK_WIDE_TILES / 2 : (uint32_t)WK_WIDE_TILES,
+                   in_cell = wk_wide_in_cell(lane / 4, lane % 4),
+                   rounds = worker < p.items ? (p.items - worker + a.workers - 1) / a.workers : 0;
+    const uint32_t owned_shift = 31 - __clz(a.owned),
+                   later = a.buffers - 1; /* an item is finished so many items after it was multiplied */
+    const uint32_t cells =
+        tiles * NT > rank * a.owned ? min(a.owned, tiles * NT - rank * a.owned) : 0; /* that this block finishes */
     wk_wide_ring ring = { 0, 0, 0 };
     wk_depend();
     if (a.blocks > 1) wk_wide_cluster_wait();
@@ -571,39 +667,54 @@ template <int NT, class... F> __device__ __forceinline__ void wk_wide_consume(co
             const wk_wide_tile at = wk_wide_tile_of(p, item, warp);
             float c[NT][4];
             if (a.blocks == 1 && p.glu) asm volatile("bar.sync 1, 256;" ::: "memory"); /* the cells have been read */
-            wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[at.seg].type : 0, [&](auto format) { wk_wide_sums<decltype(format), NT>(c, a, m, ring, rank, warp, lane); });
+            wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[at.seg].type : 0, [&](auto format) {
+                wk_wide_sums<decltype(format), NT>(c, a, m, ring, rank, warp, lane);
+            });
             /* Of column tile n: cell n tiles + warp % tiles of all. */
             if (a.blocks == 1) {
                 __syncwarp();
 #pragma unroll
                 for (int n = 0; n < NT; n++)
-                    *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) + (n * WK_WIDE_TILES + wk_wide_place(p, warp)) * WK_WIDE_CELL + in_cell) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
-                if (p.glu) asm volatile("bar.sync 1, 256;" ::: "memory");
-                else __syncwarp();
+                    *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) +
+                                                (n * WK_WIDE_TILES + wk_wide_place(p, warp)) * WK_WIDE_CELL + in_cell) =
+                        make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
+                if (p.glu)
+                    asm volatile("bar.sync 1, 256;" ::: "memory");
+                else
+                    __syncwarp();
             } else {
-                if (r > later) wk_stage_wait(m.freed(buffer), (r / a.buffers - 1) & 1u); /* all have read what was there: nobody waits for the phase before */
+                if (r > later)
+                    wk_stage_wait(m.freed(buffer),
+                                  (r / a.buffers - 1) &
+                                      1u); /* all have read what was there: nobody waits for the phase before */
                 if (threadIdx.x == 0) wk_bar_expect(m.ready(buffer), cells * each * a.blocks * WK_WIDE_CELL);
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
-                    const uint32_t i = n * tiles + (warp & (tiles - 1)), to = i >> owned_shift, cell = (i & (a.owned - 1)) * each + (warp >= tiles ? 1 : 0);
-                    wk_wide_send(m.sums + buffer * a.buffer + (rank * a.owned * each + cell) * WK_WIDE_CELL + in_cell, m.ready(buffer), to, c[n]);
+                    const uint32_t i = n * tiles + (warp & (tiles - 1)), to = i >> owned_shift,
+                                   cell = (i & (a.owned - 1)) * each + (warp >= tiles ? 1 : 0);
+                    wk_wide_send(m.sums + buffer * a.buffer + (rank * a.owned * each + cell) * WK_WIDE_CELL + in_cell,
+                                 m.ready(buffer), to, c[n]);
                 }
             }
         }
         if (r < later) continue;
         const uint32_t done = r - later, buffer = done & later;
-        wk_wide_outputs(a, m.at + (m.sums - m.base) + buffer * a.buffer, m.first, m.rows, rank, worker + done * a.workers, a.blocks > 1 ? m.ready(buffer) : 0, done / a.buffers & 1u, warp, lane);
+        wk_wide_outputs(a, m.at + (m.sums - m.base) + buffer * a.buffer, m.first, m.rows, rank,
+                        worker + done * a.workers, a.blocks > 1 ? m.ready(buffer) : 0, done / a.buffers & 1u, warp,
+                        lane);
         __syncwarp();
         if (a.blocks > 1 && done + a.buffers < rounds) wk_wide_arrive_warp(m.freed(buffer), a.blocks, lane);
     }
 }
 
-template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS, 1) wk_product_wide(const __grid_constant__ wk_wide_args a)
+template <int NT, class... F>
+__global__ void __launch_bounds__(WK_WIDE_THREADS, 1) wk_product_wide(const __grid_constant__ wk_wide_args a)
 {
 #if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
-    const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u,
+                   warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const uint32_t rank = blockIdx.x % a.blocks, worker = blockIdx.x / a.blocks / a.groups;
     const uint32_t base = (start + 1023u) & ~1023u;
     const wk_wide_memory m(a, base, reinterpret_cast<unsigned char *>(wk_shared) + (base - start), 8 * NT);
@@ -618,7 +729,8 @@ template <int NT, class... F> __global__ void __launch_bounds__(WK_WIDE_THREADS,
         }
         wk_bar_init_done();
     }
-    for (uint32_t i = threadIdx.x, n = wk_wide_stages(a, rank); i < n; i += WK_WIDE_THREADS) reinterpret_cast<uint16_t *>(m.at + a.order_at)[i] = (uint16_t)wk_wide_order(a, rank, i);
+    for (uint32_t i = threadIdx.x, n = wk_wide_stages(a, rank); i < n; i += WK_WIDE_THREADS)
+        reinterpret_cast<uint16_t *>(m.at + a.order_at)[i] = (uint16_t)wk_wide_order(a, rank, i);
     wk_release();
     __syncthreads();
     if (a.blocks > 1) wk_wide_cluster_arrive();

@@ -1,5 +1,6 @@
-/* worker/cuda/product_wide_plan.cuh: how products of 2 to 64 rows are launched on sm_90a: which kernel takes one, by how many blocks, and how their shared memory is cut, from the shape alone; none of it changes a bit of the
- * result. Numbers in choices were measured on an H200 (docs/performance.md). */
+/* worker/cuda/product_wide_plan.cuh: how products of 2 to 64 rows are launched on sm_90a: which kernel takes one, by
+ * how many blocks, and how their shared memory is cut, from the shape alone; none of it changes a bit of the result.
+ * Numbers in choices were measured on an H200 (docs/performance.md). */
 #ifndef WORKER_CUDA_PRODUCT_WIDE_PLAN_CUH
 #define WORKER_CUDA_PRODUCT_WIDE_PLAN_CUH
 
@@ -15,7 +16,25 @@
 template <class P, class First, class... Rest> struct wk_wide_plan {
     typedef void (*kernel)(const wk_wide_args);
     /* The kernels, with the most rows that they take at once; more are groups with blocks of their own. */
-    enum { SMALL8, SMALL16, RELAY8, RELAY16, MIDDLE8, MIDDLE16, MIDDLE32, WIDE32, WIDE64, SLOTS32, SLOTS64, HELD32, HEADS8, HEADS16, HEADS32, HEADS64, KINDS };
+    enum {
+        SMALL8,
+        SMALL16,
+        RELAY8,
+        RELAY16,
+        MIDDLE8,
+        MIDDLE16,
+        MIDDLE32,
+        WIDE32,
+        WIDE64,
+        SLOTS32,
+        SLOTS64,
+        HELD32,
+        HEADS8,
+        HEADS16,
+        HEADS32,
+        HEADS64,
+        KINDS
+    };
     static constexpr bool is_small(uint32_t kind) { return kind <= SMALL16; }
     static constexpr bool is_relay(uint32_t kind) { return kind == RELAY8 || kind == RELAY16; }
     static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
@@ -28,11 +47,20 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     }
     static uint32_t threads(uint32_t kind, uint32_t item_tiles)
     {
-        const uint32_t warps = is_small(kind) ? (uint32_t)WK_SLOTS : is_relay(kind) ? (uint32_t)WK_RELAY_WARPS : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS : is_slots(kind) ? (uint32_t)WK_SLOT_WARPS : kind >= HELD32 ? item_tiles : (uint32_t)WK_WIDE_THREADS / 32;
+        const uint32_t warps = is_small(kind)    ? (uint32_t)WK_SLOTS
+                               : is_relay(kind)  ? (uint32_t)WK_RELAY_WARPS
+                               : is_middle(kind) ? item_tiles + WK_MIDDLE_STREAMS
+                               : is_slots(kind)  ? (uint32_t)WK_SLOT_WARPS
+                               : kind >= HELD32  ? item_tiles
+                                                 : (uint32_t)WK_WIDE_THREADS / 32;
         return 32 * warps;
     }
     /* Blocks a multiprocessor. */
-    static constexpr uint32_t together(uint32_t kind) { return is_small(kind) || is_middle(kind) || is_relay(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER : 1; }
+    static constexpr uint32_t together(uint32_t kind)
+    {
+        return is_small(kind) || is_middle(kind) || is_relay(kind) || kind == SLOTS32 ? (uint32_t)WK_MIDDLE_TOGETHER
+                                                                                      : 1;
+    }
     /* Is there a kernel for these formats, alone or side by side? */
     template <uint32_t KIND, class... F> static constexpr bool has()
     {
@@ -43,31 +71,46 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     }
     template <uint32_t KIND, class... F> static constexpr kernel one()
     {
-        if constexpr (!has<KIND, F...>()) return NULL;
-        else if constexpr (is_small(KIND)) return wk_product_small<columns_of(KIND), F...>;
-        else if constexpr (is_relay(KIND)) return wk_product_relay<columns_of(KIND), F...>;
-        else if constexpr (is_middle(KIND)) return wk_product_middle<columns_of(KIND), F...>;
-        else if constexpr (is_slots(KIND)) return wk_product_slots<columns_of(KIND), F...>;
-        else if constexpr (KIND == HELD32) return wk_product_held<columns_of(KIND), F...>;
-        else if constexpr (is_heads(KIND)) return wk_product_heads<columns_of(KIND), F...>;
-        else return wk_product_wide<columns_of(KIND), F...>;
+        if constexpr (!has<KIND, F...>())
+            return NULL;
+        else if constexpr (is_small(KIND))
+            return wk_product_small<columns_of(KIND), F...>;
+        else if constexpr (is_relay(KIND))
+            return wk_product_relay<columns_of(KIND), F...>;
+        else if constexpr (is_middle(KIND))
+            return wk_product_middle<columns_of(KIND), F...>;
+        else if constexpr (is_slots(KIND))
+            return wk_product_slots<columns_of(KIND), F...>;
+        else if constexpr (KIND == HELD32)
+            return wk_product_held<columns_of(KIND), F...>;
+        else if constexpr (is_heads(KIND))
+            return wk_product_heads<columns_of(KIND), F...>;
+        else
+            return wk_product_wide<columns_of(KIND), F...>;
     }
     template <uint32_t KIND> static kernel kernel_of(uint32_t types)
     {
         static const kernel kernels[P::n_types] = { one<KIND, First>(), one<KIND, Rest>()... };
         if (!(types & (types - 1))) return kernels[wk_log2(types)];
-        if constexpr (((Rest::group == First::group) && ...)) return one<KIND, First, Rest...>();
-        else return NULL;
+        if constexpr (((Rest::group == First::group) && ...))
+            return one<KIND, First, Rest...>();
+        else
+            return NULL;
     }
     static kernel kernel_of(uint32_t kind, uint32_t types)
     {
-        static kernel (*const of[KINDS])(uint32_t) = { kernel_of<SMALL8>, kernel_of<SMALL16>, kernel_of<RELAY8>, kernel_of<RELAY16>, kernel_of<MIDDLE8>, kernel_of<MIDDLE16>, kernel_of<MIDDLE32>, kernel_of<WIDE32>, kernel_of<WIDE64>, kernel_of<SLOTS32>, kernel_of<SLOTS64>, kernel_of<HELD32>, kernel_of<HEADS8>, kernel_of<HEADS16>, kernel_of<HEADS32>, kernel_of<HEADS64> };
+        static kernel (*const of[KINDS])(
+            uint32_t) = { kernel_of<SMALL8>,  kernel_of<SMALL16>,  kernel_of<RELAY8>,   kernel_of<RELAY16>,
+                          kernel_of<MIDDLE8>, kernel_of<MIDDLE16>, kernel_of<MIDDLE32>, kernel_of<WIDE32>,
+                          kernel_of<WIDE64>,  kernel_of<SLOTS32>,  kernel_of<SLOTS64>,  kernel_of<HELD32>,
+                          kernel_of<HEADS8>,  kernel_of<HEADS16>,  kernel_of<HEADS32>,  kernel_of<HEADS64> };
         return of[kind](types);
     }
 
     /* ---- what the device holds ---- */
 
-    static inline uint32_t at_once[KINDS][P::n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks: clusters that the device holds at once */
+    static inline uint32_t at_once[KINDS][P::n_types + 1][4]; /* by kernel, type (n_types: several), log2 of blocks:
+                                                                 clusters that the device holds at once */
     static uint32_t clusters_of(const wk_product_args *a, uint32_t kind, uint32_t blocks)
     {
         return at_once[kind][a->types & (a->types - 1) ? P::n_types : wk_log2(a->types)][wk_log2(blocks)];
@@ -77,19 +120,26 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     {
         for (uint32_t kind = 0; P::device.wgmma && kind < KINDS; kind++)
             for (uint32_t type = 0; type <= P::n_types; type++) {
-                const kernel k = type == P::n_types && P::n_types == 1 ? NULL : kernel_of(kind, type < P::n_types ? 1u << type : 3u);
+                const kernel k =
+                    type == P::n_types && P::n_types == 1 ? NULL : kernel_of(kind, type < P::n_types ? 1u << type : 3u);
                 if (!k) continue;
                 const wk_status status = wk_product_prepare((const void *)k, P::device.block_bytes, err);
                 if (status) return status;
-                for (uint32_t b = 0; b < 4; b++) at_once[kind][type][b] = P::clusters_at_once(k, 1u << b, together(kind), threads(kind, WK_MIDDLE_TILES));
+                for (uint32_t b = 0; b < 4; b++)
+                    at_once[kind][type][b] =
+                        P::clusters_at_once(k, 1u << b, together(kind), threads(kind, WK_MIDDLE_TILES));
             }
         return WK_OK;
     }
 
     /* ---- each kernel: the shared memory of a shape, and whether it is the best of all for it ---- */
 
-    /* Which kernel, blocks to an item, and tiles of an item (product_small, product_middle) or values of k of a stage (product_wide). */
-    struct choice { uint32_t kind, blocks, size; uint64_t cost; };
+    /* Which kernel, blocks to an item, and tiles of an item (product_small, product_middle) or values of k of a stage
+     * (product_wide). */
+    struct choice {
+        uint32_t kind, blocks, size;
+        uint64_t cost;
+    };
     /* Values of k that the busiest block of `blocks` has of an item. */
     static uint32_t k_of(const wk_product_args *a, uint32_t blocks)
     {
@@ -143,18 +193,21 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         a->x_at = WK_SLOTS * a->slot;
         a->red_at = a->x_at + WK_SLOTS * w->x_bytes;
         a->bars_at = a->red_at + tiles * each * WK_SLOTS * cell;
-        w->kept_at = a->bars_at + WK_SLOTS * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
+        w->kept_at =
+            a->bars_at + WK_SLOTS * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
         const uint32_t bytes = w->kept_at + (a->in.kind == WK_CUDA_IN_RMS && a->rows > 4 ? 4 * WK_SMALL_KEPT : 0);
         return bytes <= room_of(kind) ? P::max_of(bytes, WK_SMALL_LEAST) : 0;
     }
-    /* Where a slot is one step and all blocks find places at once. Larger shares, or blocks that wait for places, cost more than a ring does: Phi-3's products lose 15 % so. */
+    /* Where a slot is one step and all blocks find places at once. Larger shares, or blocks that wait for places, cost
+     * more than a ring does: Phi-3's products lose 15 % so. */
     static bool small_choice(wk_wide_args *w, choice *best)
     {
         wk_product_args *a = &w->p;
         const uint32_t places = WK_SMALL_TOGETHER * P::device.processors, kind = a->rows > 8 ? SMALL16 : SMALL8;
         P::count_items(a, 1);
         const uint32_t tiles = (a->items + places - 1) / places;
-        if (a->in.row_index || a->steps > WK_SLOTS || tiles > WK_SMALL_TILES || !small_shape(w, kind, tiles)) return false;
+        if (a->in.row_index || a->steps > WK_SLOTS || tiles > WK_SMALL_TILES || !small_shape(w, kind, tiles))
+            return false;
         if (a->items * w->groups > places) return false;
         *best = { kind, 1, tiles, 0 };
         return true;
@@ -163,7 +216,8 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     static uint32_t relay_shape(wk_wide_args *w, uint32_t kind)
     {
         wk_product_args *a = &w->p;
-        const uint32_t places = (a->steps + WK_SLOTS - 1) / WK_SLOTS * WK_RELAY_SLOTS, cell = columns_of(kind) * WK_WIDE_CELL;
+        const uint32_t places = (a->steps + WK_SLOTS - 1) / WK_SLOTS * WK_RELAY_SLOTS,
+                       cell = columns_of(kind) * WK_WIDE_CELL;
         w->tiles = 1;
         w->blocks = WK_RELAY_BLOCKS;
         w->workers = a->seg[0].n_tiles;
@@ -182,8 +236,12 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     {
         wk_product_args *a = &w->p;
         const uint32_t kind = a->rows > 8 ? RELAY16 : RELAY8;
-        if (!P::device.clusters || a->n_seg > 1 || a->in.row_index || a->in.kind == WK_CUDA_IN_RMS || a->rows > 16 || !kernel_of(kind, a->types)) return false;
-        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_RELAY_ROUNDS || a->step_shift < 6 || !P::whole_steps(a) || !relay_shape(w, kind)) return false;
+        if (!P::device.clusters || a->n_seg > 1 || a->in.row_index || a->in.kind == WK_CUDA_IN_RMS || a->rows > 16 ||
+            !kernel_of(kind, a->types))
+            return false;
+        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_RELAY_ROUNDS || a->step_shift < 6 || !P::whole_steps(a) ||
+            !relay_shape(w, kind))
+            return false;
         if (w->workers * WK_RELAY_BLOCKS > 2 * P::device.processors) return false;
         *best = { kind, WK_RELAY_BLOCKS, 0, 0 };
         return true;
@@ -204,14 +262,18 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         const uint32_t bytes = a->bars_at + WK_SLOT_BARS * 8 + 1024;
         return bytes <= room_of(kind) ? bytes : 0;
     }
-    /* A long k and few tiles: a block a multiprocessor, all at once. With a step a slot, or less, product_small's blocks, which stand beside those of other launches, are worth more: in the chain of a
-     * model's products 896 x 896 loses 0.4 to 0.6 us here. */
+    /* A long k and few tiles: a block a multiprocessor, all at once. With a step a slot, or less, product_small's
+     * blocks, which stand beside those of other launches, are worth more: in the chain of a model's products 896 x 896
+     * loses 0.4 to 0.6 us here. */
     static bool slots_choice(wk_wide_args *w, choice *best)
     {
         wk_product_args *a = &w->p;
         const uint32_t kind = a->rows > 32 ? SLOTS64 : SLOTS32;
-        if (!P::device.clusters || a->n_seg > 1 || a->in.row_index || a->rows <= 16 || a->rows > 64 || !kernel_of(kind, a->types)) return false;
-        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_SLOT_ROUNDS || !P::whole_steps(a) || !slots_shape(w, kind)) return false;
+        if (!P::device.clusters || a->n_seg > 1 || a->in.row_index || a->rows <= 16 || a->rows > 64 ||
+            !kernel_of(kind, a->types))
+            return false;
+        if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_SLOT_ROUNDS || !P::whole_steps(a) || !slots_shape(w, kind))
+            return false;
         if (w->workers * WK_SLOTS > P::device.processors || w->workers > clusters_of(a, kind, WK_SLOTS)) return false;
         *best = { kind, WK_SLOTS, 0, 0 };
         return true;
@@ -228,8 +290,11 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         w->owned = WK_SLOTS / WK_HELD_PARTS;
         w->workers = P::min_of(a->items, P::device.processors / w->groups);
         w->tiles = (a->items + w->workers - 1) / w->workers * team;
-        const uint32_t x = a->steps * columns * 512 << (a->step_shift - 5), kept = w->tiles * columns * 512 * 2, fixed = x + kept + w->tiles * WK_HELD_DEPTH * 8 + 8;
-        a->depth = room > fixed ? P::min_of((room - fixed) / (w->tiles * a->slot), P::min_of(WK_HELD_DEPTH, (a->steps + WK_HELD_PARTS - 1) / WK_HELD_PARTS)) : 0;
+        const uint32_t x = a->steps * columns * 512 << (a->step_shift - 5), kept = w->tiles * columns * 512 * 2,
+                       fixed = x + kept + w->tiles * WK_HELD_DEPTH * 8 + 8;
+        a->depth = room > fixed ? P::min_of((room - fixed) / (w->tiles * a->slot),
+                                            P::min_of(WK_HELD_DEPTH, (a->steps + WK_HELD_PARTS - 1) / WK_HELD_PARTS))
+                                : 0;
         if (w->tiles > WK_HELD_WARPS || a->depth < 2) return 0;
         a->x_at = w->tiles * a->depth * a->slot;
         w->kept_at = a->x_at + x;
@@ -237,12 +302,15 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         w->order_at = a->bars_at + w->tiles * WK_HELD_DEPTH * 8;
         return w->order_at + 8;
     }
-    /* With more than two tiles a multiprocessor. As measured for gate and up of Q5_0 and 896 values: 8.3 -> 6.5 and 14.0 -> 9.0 us at 32 and 64 rows (at 8 rows 5.9 for product_small's 4.5); fewer tiles are
-     * better by product_small or product_middle. */
+    /* With more than two tiles a multiprocessor. As measured for gate and up of Q5_0 and 896 values: 8.3 -> 6.5
+     * and 14.0 -> 9.0 us at 32 and 64 rows (at 8 rows 5.9 for product_small's 4.5); fewer tiles are better by
+     * product_small or product_middle. */
     static bool held_choice(wk_wide_args *w, choice *best)
     {
         const wk_product_args *a = &w->p;
-        if (a->rows <= 16 || a->rows > 64 || P::tiles_of(a) <= 2 * P::device.processors || !kernel_of(HELD32, a->types) || !held_shape(w)) return false;
+        if (a->rows <= 16 || a->rows > 64 || P::tiles_of(a) <= 2 * P::device.processors ||
+            !kernel_of(HELD32, a->types) || !held_shape(w))
+            return false;
         *best = { HELD32, 1, 0, 0 };
         return true;
     }
@@ -257,24 +325,34 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         w->workers = P::min_of(a->items, P::device.processors);
         w->tiles = warps;
         a->x_at = a->steps * columns * 1024 << (a->step_shift - 6);
-        const uint32_t tiles = warps * (uint32_t)sizeof(wk_heads_tiles), bars = warps * WK_HELD_DEPTH * 8, order = (a->steps + (a->steps << (a->step_shift - 7))) * 4, fixed = a->x_at + tiles + bars + order + 1024;
+        const uint32_t tiles = warps * (uint32_t)sizeof(wk_heads_tiles), bars = warps * WK_HELD_DEPTH * 8,
+                       order = (a->steps + (a->steps << (a->step_shift - 7))) * 4,
+                       fixed = a->x_at + tiles + bars + order + 1024;
         a->depth = room > fixed ? P::min_of((room - fixed) / (warps * a->slot), (uint32_t)WK_HELD_DEPTH) : 0;
         w->kept_at = a->x_at + warps * a->depth * a->slot;
         a->bars_at = w->kept_at + tiles;
         w->order_at = a->bars_at + bars;
         return a->depth < 3 ? 0 : fixed + warps * a->depth * a->slot;
     }
-    /* A vocabulary's tiles, with outputs that are sums and no more than a bias. As measured in a model for Q8_0 of 151936 x 896: 40 -> 33 us at 8 rows, 53 -> 41 at 32, 89 -> 61 at 64. Four steps at least: of each
-     * pair of slots that the tree adds first, one has to have something (wk_heads_slot). */
+    /* A vocabulary's tiles, with outputs that are sums and no more than a bias. As measured in a model for Q8_0 of
+     * 151936 x 896: 40 -> 33 us at 8 rows, 53 -> 41 at 32, 89 -> 61 at 64. Four steps at least: of each pair of slots
+     * that the tree adds first, one has to have something (wk_heads_slot). */
     static bool heads_choice(wk_wide_args *w, choice *best)
     {
         const wk_product_args *a = &w->p;
-        const uint32_t rows = a->rows, kind = rows <= 8 ? HEADS8 : rows <= 16 ? HEADS16 : rows <= 32 ? HEADS32 : HEADS64;
-        if (!P::plain_sums(a) || a->in.kind != WK_CUDA_IN_ACT || rows > 64 || a->step_shift < 7 || a->steps < WK_SLOTS / 2 || P::tiles_of(a) <= WK_HEADS_TILES * P::device.processors || !kernel_of(kind, a->types) || !heads_shape(w, kind)) return false;
+        const uint32_t rows = a->rows, kind = rows <= 8    ? HEADS8
+                                              : rows <= 16 ? HEADS16
+                                              : rows <= 32 ? HEADS32
+                                                           : HEADS64;
+        if (!P::plain_sums(a) || a->in.kind != WK_CUDA_IN_ACT || rows > 64 || a->step_shift < 7 ||
+            a->steps < WK_SLOTS / 2 || P::tiles_of(a) <= WK_HEADS_TILES * P::device.processors ||
+            !kernel_of(kind, a->types) || !heads_shape(w, kind))
+            return false;
         *best = { kind, 1, 0, 0 };
         return true;
     }
-    /* Shared memory of product_middle in clusters of `blocks` with items of `item_tiles`; 0: it does not fit. All of the block's activations stay. */
+    /* Shared memory of product_middle in clusters of `blocks` with items of `item_tiles`; 0: it does not fit. All of
+     * the block's activations stay. */
     static uint32_t middle_shape(wk_wide_args *w, uint32_t kind, uint32_t blocks, uint32_t item_tiles)
     {
         wk_product_args *a = &w->p;
@@ -290,7 +368,9 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         share(w, blocks, clusters, item_tiles / each * tiles);
         w->buffers = w->workers < a->items ? 2 : 1;
         w->buffer = w->owned * blocks * each * WK_WIDE_CELL;
-        const uint32_t x = a->stages * w->x_bytes, kept = blocks <= 2 ? 2 / blocks * WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0, fixed = x + w->buffers * w->buffer + kept + WK_MIDDLE_BARS * 8;
+        const uint32_t x = a->stages * w->x_bytes,
+                       kept = blocks <= 2 ? 2 / blocks * WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0,
+                       fixed = x + w->buffers * w->buffer + kept + WK_MIDDLE_BARS * 8;
         a->depth = room > fixed ? P::min_of((room - fixed) / (item_tiles * a->slot), (uint32_t)WK_MIDDLE_DEPTH) : 0;
         if (a->depth < 2) return 0;
         a->x_at = x;
@@ -299,18 +379,23 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         a->bars_at = w->kept_at + kept;
         return a->bars_at + WK_MIDDLE_BARS * 8;
     }
-    /* Clocks of the multiplying warps of the busiest multiprocessor, as measured for the products of four models: a stage takes each warp so long alone, longer beside others, and longest where few stages are
-     * under way; the blocks of a last, partial round have more room. Eight blocks find places together late if all such places are wanted. Of equal choices that with the larger items is the better one. */
+    /* Clocks of the multiplying warps of the busiest multiprocessor, as measured for the products of four models: a
+     * stage takes each warp so long alone, longer beside others, and longest where few stages are under way; the blocks
+     * of a last, partial round have more room. Eight blocks find places together late if all such places are wanted. Of
+     * equal choices that with the larger items is the better one. */
     static uint64_t middle_cost(const wk_wide_args *w, uint32_t kind)
     {
         const wk_product_args *a = &w->p;
         const uint32_t rounds = (a->items + w->workers - 1) / w->workers, last = a->items - (rounds - 1) * w->workers;
         auto stage = [&](uint32_t clusters) {
-            const uint32_t warps = clusters * w->blocks > P::device.processors ? WK_MIDDLE_TOGETHER * w->tiles : w->tiles;
+            const uint32_t warps =
+                clusters * w->blocks > P::device.processors ? WK_MIDDLE_TOGETHER * w->tiles : w->tiles;
             return P::max_of((400 + 50 * warps) * w->stage_k / 256 + 300, 4200 / (2 * a->depth - 1));
         };
-        const uint64_t clocks = a->stages * ((uint64_t)(rounds - 1) * stage(w->workers) + stage(last)) + (kind == MIDDLE32 ? 600 * rounds : 0);
-        return (clocks + (w->blocks == 8 && w->workers == clusters_of(a, kind, 8) ? 700 : 0)) * (100 + WK_MIDDLE_TILES - w->tiles);
+        const uint64_t clocks = a->stages * ((uint64_t)(rounds - 1) * stage(w->workers) + stage(last)) +
+                                (kind == MIDDLE32 ? 600 * rounds : 0);
+        return (clocks + (w->blocks == 8 && w->workers == clusters_of(a, kind, 8) ? 700 : 0)) *
+               (100 + WK_MIDDLE_TILES - w->tiles);
     }
     static void middle_choice(wk_wide_args *w, uint32_t kind, choice *best)
     {
@@ -328,13 +413,15 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         const uint32_t tiles = columns_of(kind), each = a->glu ? 2 : 1, room = room_of(kind);
         w->groups = (a->rows + 8 * tiles - 1) / (8 * tiles);
         P::count_items(a, a->glu ? WK_WIDE_TILES / 2 : (uint32_t)WK_WIDE_TILES);
-        const uint32_t clusters = clusters_of(a, kind, blocks) / w->groups, kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
+        const uint32_t clusters = clusters_of(a, kind, blocks) / w->groups,
+                       kept = blocks <= 2 ? WK_WIDE_TILES * tiles * WK_WIDE_CELL : 0;
         stages(w, tiles, stage_k);
         if (clusters == 0 || a->steps * a->run > WK_WIDE_STAGES) return 0;
         share(w, blocks, clusters, WK_WIDE_TILES / each * tiles);
         w->buffers = blocks > 1 && w->workers < a->items ? 2 : 1; /* one: each item is finished before the next */
         w->buffer = w->owned * blocks * each * WK_WIDE_CELL;
-        const uint32_t fixed = 1024 + w->buffers * w->buffer + kept + WK_WIDE_BARS * 8 + WK_WIDE_STAGES * 2, stage = w->x_bytes + WK_WIDE_TILES * a->slot;
+        const uint32_t fixed = 1024 + w->buffers * w->buffer + kept + WK_WIDE_BARS * 8 + WK_WIDE_STAGES * 2,
+                       stage = w->x_bytes + WK_WIDE_TILES * a->slot;
         a->depth = room > fixed ? (room - fixed) / stage : 0;
         if (a->depth > WK_WIDE_DEPTH) a->depth = WK_WIDE_DEPTH;
         if (a->depth < 2) return 0;
@@ -345,22 +432,25 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         w->order_at = a->bars_at + WK_WIDE_BARS * 8;
         return w->order_at + WK_WIDE_STAGES * 2 + 1024;
     }
-    /* Small enough that a launch is mostly beginning and end: then two blocks a multiprocessor, and what product_middle does before it waits, are worth more than wgmma. As measured at 32 rows: 15 % at
-     * 4096 x 4096 of Q8_0, nothing from 12288 x 4096 on. */
-    static bool wide_small(const wk_product_args *a)
-    {
-        return (uint64_t)P::tiles_of(a) * a->k <= 1u << 20;
-    }
+    /* Small enough that a launch is mostly beginning and end: then two blocks a multiprocessor, and what product_middle
+     * does before it waits, are worth more than wgmma. As measured at 32 rows: 15 % at 4096 x 4096 of Q8_0, nothing
+     * from 12288 x 4096 on. */
+    static bool wide_small(const wk_product_args *a) { return (uint64_t)P::tiles_of(a) * a->k <= 1u << 20; }
     static void wide_choice(wk_wide_args *w, uint32_t kind, choice *best)
     {
         wk_product_args *a = &w->p;
-        const uint32_t t = columns_of(kind), most = !P::device.clusters ? 1 : 8 * t < a->rows ? 4 : 8; /* groups in clusters of 8 leave the next launch no room to begin early */
+        const uint32_t t = columns_of(kind),
+                       most = !P::device.clusters ? 1
+                              : 8 * t < a->rows
+                                  ? 4
+                                  : 8; /* groups in clusters of 8 leave the next launch no room to begin early */
         for (uint32_t b = 1; b <= most; b *= 2) {
             uint32_t k = t == 4 ? 256 : 128;
             if (!wide_shape(w, kind, b, k) || (a->depth < 3 && k == 256)) k = 128;
             if (!wide_shape(w, kind, b, k)) continue;
             const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = k_of(a, b) / 64;
-            const uint64_t cost = rounds * (pieces * (300 + 40 * t) + 500 + 100 * t + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
+            const uint64_t cost =
+                rounds * (pieces * (300 + 40 * t) + 500 + 100 * t + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
             if (cost < best->cost) *best = { kind, b, k, cost };
         }
     }
@@ -368,7 +458,9 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     {
         choice best = { 0, 0, 0, UINT64_MAX };
         const uint32_t rows = w->p.rows;
-        if (slots_choice(w, &best) || relay_choice(w, &best) || small_choice(w, &best) || heads_choice(w, &best) || held_choice(w, &best)) return best;
+        if (slots_choice(w, &best) || relay_choice(w, &best) || small_choice(w, &best) || heads_choice(w, &best) ||
+            held_choice(w, &best))
+            return best;
         if (rows <= 16) {
             middle_choice(w, rows <= 8 ? MIDDLE8 : MIDDLE16, &best);
             return best;
@@ -396,11 +488,13 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     static bool takes(const wk_product_args &a)
     {
         for (uint32_t i = 1; i < a.n_seg; i++)
-            if (P::groups[a.seg[i].type] != P::groups[a.seg[0].type] || (a.glu && a.seg[i].type != a.seg[0].type)) return false; /* a block's tiles of gate and up are asked for alike */
+            if (P::groups[a.seg[i].type] != P::groups[a.seg[0].type] || (a.glu && a.seg[i].type != a.seg[0].type))
+                return false; /* a block's tiles of gate and up are asked for alike */
         return P::device.wgmma && kernel_of(MIDDLE8, a.types);
     }
     /* False: not by these kernels. args: common() of p. */
-    static bool launch(const wk_cuda_product *p, const wk_product_args &args, void *stream, wk_status *status, const struct wk_err *err)
+    static bool launch(const wk_cuda_product *p, const wk_product_args &args, void *stream, wk_status *status,
+                       const struct wk_err *err)
     {
         if (!takes(args)) return false;
         wk_wide_args wide = {}, *const w = &wide;
@@ -413,14 +507,16 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
         P::cluster_config(&config, attribute, w->blocks, shared, threads(best.kind, w->tiles));
-        config.gridDim = best.kind == HELD32 || is_small(best.kind) ? dim3(w->workers, w->groups) : dim3(w->workers * w->blocks * w->groups);
+        config.gridDim = best.kind == HELD32 || is_small(best.kind) ? dim3(w->workers, w->groups)
+                                                                    : dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
         P::single_type(a);
         config.numAttrs = p->flags & WK_CUDA_DEPENDENT ? 2 : 1;
         *status = wk_product_status(cudaLaunchKernelEx(&config, kernel_of(best.kind, types), *w), "product", err);
         return true;
     }
-    /* Most rows of a product with a norm in its prologue. A block makes all rows for itself, which for more than four of them costs more than a launch unless blocks are so few that each has a multiprocessor. */
+    /* Most rows of a product with a norm in its prologue. A block makes all rows for itself, which for more than four
+     * of them costs more than a launch unless blocks are so few that each has a multiprocessor. */
     static uint32_t norm_rows(const wk_cuda_product *p)
     {
         wk_wide_args w = {};
@@ -430,10 +526,12 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
         q.input.kind = WK_CUDA_IN_RMS;
         q.input.row_index = NULL;
         P::common(&q, &w.p);
-        const bool small = wk_small_norms<First, Rest...>() && !p->expert && takes(w.p) && small_choice(&w, &best) && w.p.step_shift <= 7 && P::whole_steps(&w.p);
+        const bool small = wk_small_norms<First, Rest...>() && !p->expert && takes(w.p) && small_choice(&w, &best) &&
+                           w.p.step_shift <= 7 && P::whole_steps(&w.p);
         return !small ? 1 : w.p.items > P::device.processors ? 4 : WK_CUDA_FEW_NORM;
     }
-    /* product_slots takes panels; product_small and product_relay runs, product_held those of formats whose lanes read a run as it stands. Gated, product_held leaves panels, product_small runs. */
+    /* product_slots takes panels; product_small and product_relay runs, product_held those of formats whose lanes read
+     * a run as it stands. Gated, product_held leaves panels, product_small runs. */
     static struct wk_cuda_layout layout(const wk_cuda_product *p)
     {
         struct wk_cuda_layout l = { WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT };

@@ -1,8 +1,8 @@
 /* worker/cuda/prologue.cuh: activations into shared memory.
  *
- * Eight warps; each brings just the steps of k that it multiplies, of all columns, so no barrier is needed before the first product, only __syncwarp. Addresses
- * and constants are at hand before the wait for the preceding launch; after it all is asked for before any of it is used: the way there and back is most of what
- * a prologue costs. */
+ * Eight warps; each brings just the steps of k that it multiplies, of all columns, so no barrier is needed before the
+ * first product, only __syncwarp. Addresses and constants are at hand before the wait for the preceding launch; after
+ * it all is asked for before any of it is used: the way there and back is most of what a prologue costs. */
 #ifndef WORKER_CUDA_PROLOGUE_CUH
 #define WORKER_CUDA_PROLOGUE_CUH
 
@@ -14,10 +14,16 @@ enum { WK_AHEAD = 4 }; /* loads of a lane under way */
 __device__ __forceinline__ void wk_sync_slots() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
 /* Row of the input that row i of the product reads. */
-__device__ __forceinline__ uint32_t wk_input_row(const wk_product_args &p, uint32_t i) { return p.in.row_index ? __ldg(p.in.row_index + i) : i; }
+__device__ __forceinline__ uint32_t wk_input_row(const wk_product_args &p, uint32_t i)
+{
+    return p.in.row_index ? __ldg(p.in.row_index + i) : i;
+}
 
 /* A warp's steps are those of its slot: warp, warp + 8, ... */
-__device__ __forceinline__ uint32_t wk_own_steps(const wk_product_args &p, uint32_t warp) { return warp < p.steps ? (p.steps - warp + WK_SLOTS - 1) / WK_SLOTS : 0; }
+__device__ __forceinline__ uint32_t wk_own_steps(const wk_product_args &p, uint32_t warp)
+{
+    return warp < p.steps ? (p.steps - warp + WK_SLOTS - 1) / WK_SLOTS : 0;
+}
 /* The i-th value of k of the warp's steps. */
 __device__ __forceinline__ uint32_t wk_own_k(const wk_product_args &p, uint32_t warp, uint32_t i)
 {
@@ -32,11 +38,15 @@ __device__ __forceinline__ uint64_t wk_now(uint64_t x)
     return x;
 }
 
-/* 16 bytes, if so; else anything. From an address that is at hand: the compiler would put it together again from its parts, behind the wait. */
+/* 16 bytes, if so; else anything. From an address that is at hand: the compiler would put it together again from its
+ * parts, behind the wait. */
 __device__ __forceinline__ uint4 wk_read16(uint64_t at, bool so)
 {
     uint4 v;
-    asm volatile("{ .reg .pred so; setp.ne.u32 so, %5, 0; @so ld.global.v4.b32 {%0,%1,%2,%3}, [%4]; }" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at), "r"((uint32_t)so) : "memory");
+    asm volatile("{ .reg .pred so; setp.ne.u32 so, %5, 0; @so ld.global.v4.b32 {%0,%1,%2,%3}, [%4]; }"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at), "r"((uint32_t)so)
+                 : "memory");
     return v;
 }
 /* The same of what no launch writes; not put off behind the wait either. */
@@ -48,11 +58,13 @@ __device__ __forceinline__ float4 wk_read16_constant(const float *at)
 }
 
 /* Row i's act: a lane has eight values of every 256 of the warp's, which in k are 2048 apart: eight warps by turns. */
-__device__ __forceinline__ void wk_one_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane, uint32_t row = 0)
+__device__ __forceinline__ void wk_one_act(const wk_product_args &p, unsigned char *shared, uint32_t warp,
+                                           uint32_t lane, uint32_t row = 0)
 {
     const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 8);
     uint64_t from = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32 + k0);
-    uint32_t to = p.x_at + k0 * 2, in = p.k32 > k0 ? p.k32 - k0 : 0, room = padded > k0 ? padded - k0 : 0, indexed = p.in.row_index != NULL; /* in, room: values from the lane's first on */
+    uint32_t to = p.x_at + k0 * 2, in = p.k32 > k0 ? p.k32 - k0 : 0, room = padded > k0 ? padded - k0 : 0,
+             indexed = p.in.row_index != NULL; /* in, room: values from the lane's first on */
 #pragma unroll 1
     for (uint32_t i = 0; i < room; i += 2048) /* past the end of k */
         if (i >= in) *reinterpret_cast<uint4 *>(shared + to + 2 * i) = make_uint4(0, 0, 0, 0);
@@ -89,12 +101,17 @@ template <bool WHOLE> __device__ __forceinline__ float4 wk_four(const float *at,
     return v;
 }
 
-/* An F32 row by the RMS norm (several rows have theirs by a launch): a lane has four values of every 128 of the warp's. WHOLE: rows and weights may be read 16 bytes at a time. */
-template <bool WHOLE> __device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+/* An F32 row by the RMS norm (several rows have theirs by a launch): a lane has four values of every 128 of the warp's.
+ * WHOLE: rows and weights may be read 16 bytes at a time. */
+template <bool WHOLE>
+__device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp,
+                                           uint32_t lane)
 {
     const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 4), runs = (p.k + 15) / 16;
-    const uint32_t odd = p.step_shift == 8 ? 128 : 1024; /* in k, from an even 128 of the warp to the next; from even to even: 2048 */
-    const float *from = static_cast<const float *>(p.in.x) + wk_now(k0), *part = p.in.aux + wk_now(lane), *const weights = p.in.w + k0;
+    const uint32_t odd =
+        p.step_shift == 8 ? 128 : 1024; /* in k, from an even 128 of the warp to the next; from even to even: 2048 */
+    const float *from = static_cast<const float *>(p.in.x) + wk_now(k0),
+                *part = p.in.aux + wk_now(lane), *const weights = p.in.w + k0;
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + k0;
     auto load = [&](float4 *to, const float *at, uint32_t i, float fill) {
 #pragma unroll
@@ -104,8 +121,10 @@ template <bool WHOLE> __device__ __forceinline__ void wk_one_rms(const wk_produc
         }
     };
     float4 v[WK_AHEAD], w[WK_AHEAD];
-    if (p.in.w) load(w, weights, 0, 1.0f);
-    else for (uint32_t j = 0; j < WK_AHEAD; j++) w[j] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    if (p.in.w)
+        load(w, weights, 0, 1.0f);
+    else
+        for (uint32_t j = 0; j < WK_AHEAD; j++) w[j] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
     wk_depend();
     if (p.in.row_index) {
         const uint64_t there = __ldg(p.in.row_index);
@@ -135,8 +154,10 @@ template <bool WHOLE> __device__ __forceinline__ void wk_one_rms(const wk_produc
         for (uint32_t j = 0; j < WK_AHEAD; j++) {
             const uint32_t k = i + j / 2 * 2048 + j % 2 * odd;
             if ((warp << p.step_shift) + k >= padded) break; /* no lane's */
-            const __half2 low = wk_act_half2(wk_rms_value(v[j].x, scale, w[j].x), wk_rms_value(v[j].y, scale, w[j].y), 0);
-            const __half2 high = wk_act_half2(wk_rms_value(v[j].z, scale, w[j].z), wk_rms_value(v[j].w, scale, w[j].w), 0);
+            const __half2 low =
+                wk_act_half2(wk_rms_value(v[j].x, scale, w[j].x), wk_rms_value(v[j].y, scale, w[j].y), 0);
+            const __half2 high =
+                wk_act_half2(wk_rms_value(v[j].z, scale, w[j].z), wk_rms_value(v[j].w, scale, w[j].w), 0);
             if (k0 + k >= padded) continue;
             uint2 bits;
             bits.x = *reinterpret_cast<const uint32_t *>(&low);
@@ -146,16 +167,23 @@ template <bool WHOLE> __device__ __forceinline__ void wk_one_rms(const wk_produc
     }
 }
 
-/* The same of a short row of whole steps, at most J times 128 values of it a warp's and 64 J partials: few instructions behind the wait. */
+/* The same of a short row of whole steps, at most J times 128 values of it a warp's and 64 J partials: few instructions
+ * behind the wait. */
 template <uint32_t J> __device__ __forceinline__ bool wk_is_short_rms(const wk_product_args &p)
 {
-    return !p.in.row_index && p.step_shift >= 7 && p.k == p.steps << p.step_shift && (p.steps + WK_SLOTS - 1) / WK_SLOTS << (p.step_shift - 7) <= J && p.k <= 1024 * J;
+    return !p.in.row_index && p.step_shift >= 7 && p.k == p.steps << p.step_shift &&
+           (p.steps + WK_SLOTS - 1) / WK_SLOTS << (p.step_shift - 7) <= J && p.k <= 1024 * J;
 }
-template <uint32_t J> __device__ __forceinline__ void wk_short_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+template <uint32_t J>
+__device__ __forceinline__ void wk_short_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp,
+                                             uint32_t lane)
 {
-    const uint32_t k0 = wk_own_k(p, warp, lane * 4), odd = p.step_shift == 8 ? 128 : 1024, left = p.k > k0 ? p.k - k0 : 0;
-    uint64_t from = reinterpret_cast<uint64_t>(static_cast<const float *>(p.in.x) + k0), part = reinterpret_cast<uint64_t>(p.in.aux + lane);
-    uint32_t to = p.x_at + k0 * 2, runs = p.k / 16 > lane ? p.k / 16 - lane : 0, have = 0; /* have: of the 128s; runs: partials from the lane's first on */
+    const uint32_t k0 = wk_own_k(p, warp, lane * 4), odd = p.step_shift == 8 ? 128 : 1024,
+                   left = p.k > k0 ? p.k - k0 : 0;
+    uint64_t from = reinterpret_cast<uint64_t>(static_cast<const float *>(p.in.x) + k0),
+             part = reinterpret_cast<uint64_t>(p.in.aux + lane);
+    uint32_t to = p.x_at + k0 * 2, runs = p.k / 16 > lane ? p.k / 16 - lane : 0,
+             have = 0; /* have: of the 128s; runs: partials from the lane's first on */
     float4 w[J];
 #pragma unroll
     for (uint32_t j = 0; j < J; j++) {
@@ -182,17 +210,23 @@ template <uint32_t J> __device__ __forceinline__ void wk_short_rms(const wk_prod
 #pragma unroll
     for (uint32_t j = 0; j < J; j++) {
         if (!(have >> j & 1u)) continue;
-        const __half2 low = wk_act_half2(wk_rms_value(__uint_as_float(v[j].x), scale, w[j].x), wk_rms_value(__uint_as_float(v[j].y), scale, w[j].y));
-        const __half2 high = wk_act_half2(wk_rms_value(__uint_as_float(v[j].z), scale, w[j].z), wk_rms_value(__uint_as_float(v[j].w), scale, w[j].w));
-        *reinterpret_cast<uint2 *>(shared + to + (j / 2 * 2048 + j % 2 * odd) * 2) = make_uint2(*reinterpret_cast<const uint32_t *>(&low), *reinterpret_cast<const uint32_t *>(&high));
+        const __half2 low = wk_act_half2(wk_rms_value(__uint_as_float(v[j].x), scale, w[j].x),
+                                         wk_rms_value(__uint_as_float(v[j].y), scale, w[j].y));
+        const __half2 high = wk_act_half2(wk_rms_value(__uint_as_float(v[j].z), scale, w[j].z),
+                                          wk_rms_value(__uint_as_float(v[j].w), scale, w[j].w));
+        *reinterpret_cast<uint2 *>(shared + to + (j / 2 * 2048 + j % 2 * odd) * 2) =
+            make_uint2(*reinterpret_cast<const uint32_t *>(&low), *reinterpret_cast<const uint32_t *>(&high));
     }
 }
 
 /* Act rows: values 16 bytes at a time, zeros past k32. A lane keeps to one column. */
-template <int COLUMNS> __device__ __forceinline__ void wk_prologue_act(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t rows)
+template <int COLUMNS>
+__device__ __forceinline__ void wk_prologue_act(const wk_product_args &p, unsigned char *shared, uint32_t warp,
+                                                uint32_t rows)
 {
     constexpr uint32_t apart = 32 / COLUMNS;
-    const uint32_t lane = threadIdx.x & 31u, c = lane % COLUMNS, own = wk_own_steps(p, warp) << p.step_shift, row = c < rows ? wk_input_row(p, c) : 0;
+    const uint32_t lane = threadIdx.x & 31u, c = lane % COLUMNS, own = wk_own_steps(p, warp) << p.step_shift,
+                   row = c < rows ? wk_input_row(p, c) : 0;
     if (c >= rows) return;
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + c * p.x_stride;
     const __half *const from = static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32;
@@ -212,14 +246,22 @@ template <int COLUMNS> __device__ __forceinline__ void wk_prologue_act(const wk_
 }
 
 /* All columns of the launch. Waits for the preceding one. */
-template <int COLUMNS> __device__ __forceinline__ void wk_prologue(const wk_product_args &p, unsigned char *shared, uint32_t warp, uint32_t lane)
+template <int COLUMNS>
+__device__ __forceinline__ void wk_prologue(const wk_product_args &p, unsigned char *shared, uint32_t warp,
+                                            uint32_t lane)
 {
     if constexpr (COLUMNS == 1) {
-        if (p.in.kind == WK_CUDA_IN_ACT) wk_one_act(p, shared, warp, lane);
-        else if (p.k % 4 || p.in.x_stride % 4 || (reinterpret_cast<uintptr_t>(p.in.x) | reinterpret_cast<uintptr_t>(p.in.w)) % 16) wk_one_rms<false>(p, shared, warp, lane);
-        else if (wk_is_short_rms<1>(p)) wk_short_rms<1>(p, shared, warp, lane);
-        else if (wk_is_short_rms<4>(p)) wk_short_rms<4>(p, shared, warp, lane);
-        else wk_one_rms<true>(p, shared, warp, lane);
+        if (p.in.kind == WK_CUDA_IN_ACT)
+            wk_one_act(p, shared, warp, lane);
+        else if (p.k % 4 || p.in.x_stride % 4 ||
+                 (reinterpret_cast<uintptr_t>(p.in.x) | reinterpret_cast<uintptr_t>(p.in.w)) % 16)
+            wk_one_rms<false>(p, shared, warp, lane);
+        else if (wk_is_short_rms<1>(p))
+            wk_short_rms<1>(p, shared, warp, lane);
+        else if (wk_is_short_rms<4>(p))
+            wk_short_rms<4>(p, shared, warp, lane);
+        else
+            wk_one_rms<true>(p, shared, warp, lane);
     } else {
         wk_depend();
         wk_prologue_act<COLUMNS>(p, shared, warp, p.rows);
