@@ -2,19 +2,23 @@
 
 add_library(worker_flags INTERFACE)
 # One source of floating-point truth: no contraction behind our back; kernels ask for FMA by name.
-target_compile_options(worker_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wvla -Werror -ffp-contract=off -fno-math-errno)
+target_compile_options(worker_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wvla -Werror -ffp-contract=off
+  -fno-math-errno)
 target_compile_definitions(worker_flags INTERFACE _GNU_SOURCE)
 # The same for the C files of a target that has CUDA files as well.
 add_library(worker_flags_c INTERFACE)
-target_compile_options(worker_flags_c INTERFACE "$<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wconversion;-Wshadow;-Wvla;-Werror;-ffp-contract=off;-fno-math-errno>")
+target_compile_options(worker_flags_c INTERFACE
+  "$<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wconversion;-Wshadow;-Wvla;-Werror;-ffp-contract=off;-fno-math-errno>")
 target_compile_definitions(worker_flags_c INTERFACE "$<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>")
 
 set(WORKER_SANITIZE "" CACHE STRING "sanitizers to build with: address,undefined or thread")
 if(WORKER_SANITIZE)
-  target_compile_options(worker_flags INTERFACE -fsanitize=${WORKER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  target_compile_options(worker_flags INTERFACE -fsanitize=${WORKER_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer -g)
   target_link_options(worker_flags INTERFACE -fsanitize=${WORKER_SANITIZE})
   if(CMAKE_C_COMPILER_ID STREQUAL GNU)
-    target_compile_options(worker_flags INTERFACE -Wno-maybe-uninitialized) # instrumented code hides initialization from gcc
+    # instrumented code hides initialization from gcc
+    target_compile_options(worker_flags INTERFACE -Wno-maybe-uninitialized)
   endif()
 endif()
 
@@ -22,13 +26,15 @@ option(WORKER_FUZZ "build the libFuzzer targets (clang only)" OFF)
 
 set(WORKER_PLUGIN_BUILD_DIR ${CMAKE_BINARY_DIR}/plugins)
 
-# worker_plugin(NAME source...): a plugin of this project, built exactly as the installed SDK's worker_add_plugin builds one.
+# worker_plugin(NAME source...): a plugin of this project, built exactly as the installed SDK's worker_add_plugin builds
+# one.
 function(worker_plugin name)
   add_library(${name} MODULE ${ARGN})
   target_link_libraries(${name} PRIVATE worker_sdk worker_flags m)
   set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY ${WORKER_PLUGIN_BUILD_DIR}
     LINK_DEPENDS ${CMAKE_SOURCE_DIR}/sdk/cmake/plugin.map)
-  target_link_options(${name} PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/sdk/cmake/plugin.map LINKER:-z,now LINKER:-z,noexecstack)
+  target_link_options(${name} PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/sdk/cmake/plugin.map LINKER:-z,now
+    LINKER:-z,noexecstack)
   if(NOT WORKER_SANITIZE)
     target_link_options(${name} PRIVATE LINKER:-z,defs)
   endif()

@@ -1,7 +1,8 @@
 #!/bin/sh
-# check_spills.sh LOG BYTES[,WORD=BYTES]... ARCHITECTURE...: reads what ptxas -v wrote into a build's log; fails if a hot kernel (its name has product or attend in
-# it) stores more than BYTES of spilled registers (other bytes for names with WORD in them), or if the log shows no such kernel for one of the architectures
-# ("sm_80", "sm_90a"): then nothing was checked.
+# check_spills.sh LOG BYTES[,WORD=BYTES]... ARCHITECTURE...: reads what ptxas -v wrote into a build's log; fails if a
+# hot kernel (its name has product or attend in it) stores more than BYTES of spilled registers (other bytes for names
+# with WORD in them), or if the log shows no such kernel for one of the architectures ("sm_80", "sm_90a"): then nothing
+# was checked.
 set -eu
 log=$1 limits=$2
 shift 2

@@ -1,14 +1,25 @@
 #!/usr/bin/env python3
-"""check_wgmma.py FILE...: no instruction writes a register that a wgmma under way still reads, or touches one that it adds to.
+"""check_wgmma.py FILE...: no instruction writes a register that a wgmma under way still reads, or touches one that it
+adds to.
 
-A wgmma goes on when it has been issued, until wgmma.wait_group says that it is over, and reads its A from registers meanwhile. Compiler and assembler take it for over when it is issued, so
-only the machine code shows whether they have given such a register to something else (docs/design.md, products). FILE: objects or shared objects with code for sm_90a. Each kernel's code is
-followed along all branches. Exit status 1: something is in a product's way. Needs cuobjdump and nvdisasm in PATH. An instruction that is not known here counts as one that writes its first operand."""
+A wgmma goes on when it has been issued, until wgmma.wait_group says that it is over, and reads its A from registers
+meanwhile. Compiler and assembler take it for over when it is issued, so only the machine code shows whether they have
+given such a register to something else (docs/design.md, products). FILE: objects or shared objects with code for
+sm_90a. Each kernel's code is followed along all branches. Exit status 1: something is in a product's way. Needs
+cuobjdump and nvdisasm in PATH. An instruction that is not known here counts as one that writes its first operand."""
+
 import re
 import subprocess
 import sys
 
-NO_RESULT = ("BAR", "BRX", "CALL", "NANOSLEEP", "RET", "WARPSYNC")  # opcodes whose first operand may be a register that they only read
+NO_RESULT = (
+    "BAR",
+    "BRX",
+    "CALL",
+    "NANOSLEEP",
+    "RET",
+    "WARPSYNC",
+)  # opcodes whose first operand may be a register that they only read
 
 
 def kernels(path):
@@ -83,7 +94,8 @@ def successors(code, at, i):
 
 
 def under_way(code):
-    """For each instruction what may be under way before it, by the shortest way that leads there: a wait is believed to end only what it ends on all ways."""
+    """For each instruction what may be under way before it, by the shortest way that leads there: a wait is believed to
+    end only what it ends on all ways."""
     at = {address: i for i, (address, _, _, _) in enumerate(code)}
     states, work = [None] * (len(code) + 1), [0]
     states[0] = {}
@@ -111,7 +123,11 @@ def check(code):
         if not state or op.startswith("HGMMA"):
             continue
         result, all_named = written(op, operands), named(op, operands)
-        bad += [(code[p][0], address, op + " " + operands) for p in state if products[p][0] & result or products[p][1] & (result | all_named)]
+        bad += [
+            (code[p][0], address, op + " " + operands)
+            for p in state
+            if products[p][0] & result or products[p][1] & (result | all_named)
+        ]
     return sum(bool(a) for a, _ in products.values()), sorted(bad)
 
 
@@ -126,7 +142,10 @@ def main():
             n_kernels, n_products, failed = n_kernels + 1, n_products + n, failed or bool(bad)
             for p, address, text in bad:
                 print("%s: %s: the wgmma at %x is under way at %x: %s" % (path, name, p, address, text))
-    print("wgmma: %u kernels, %u products with A in registers%s" % (n_kernels, n_products, "" if failed else ": nothing in their way"))
+    print(
+        "wgmma: %u kernels, %u products with A in registers%s"
+        % (n_kernels, n_products, "" if failed else ": nothing in their way")
+    )
     if not n_products:
         sys.exit("no wgmma found: is there code for sm_90a in these files?")
     sys.exit(failed)

@@ -11,5 +11,6 @@ foreach(h IN LISTS headers)
 endforeach()
 string(SHA256 digest "${all}")
 string(SUBSTRING ${digest} 0 16 short)
-set(text "/* worker/hash.h: made by the build from the other installed headers. */\n#ifndef WORKER_HASH_H\n#define WORKER_HASH_H\n#define WK_HEADER_HASH 0x${short}ull\n#endif\n")
+string(CONCAT text "/* worker/hash.h: made by the build from the other installed headers. */\n"
+  "#ifndef WORKER_HASH_H\n#define WORKER_HASH_H\n#define WK_HEADER_HASH 0x${short}ull\n#endif\n")
 file(WRITE ${OUT} "${text}")

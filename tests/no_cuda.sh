@@ -1,6 +1,6 @@
 #!/bin/sh
-# no_cuda.sh PROGRAM SOURCE: the program needs no CUDA library, nothing outside core/device/cuda and the plugins' modules includes a CUDA header, and nothing
-# there takes managed memory, or device memory past the regions of memory.c.
+# no_cuda.sh PROGRAM SOURCE: the program needs no CUDA library, nothing outside core/device/cuda and the plugins'
+# modules includes a CUDA header, and nothing there takes managed memory, or device memory past the regions of memory.c.
 set -eu
 program=$1 source=$2
 needed=$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
@@ -18,7 +18,8 @@ rooms="worker core sdk/include/worker"
 [ ! -d "$source/http" ] || rooms="$rooms http"
 cd "$source"
 # shellcheck disable=SC2086 # a list of folders
-found=$(grep -rnE '#[[:space:]]*include[[:space:]]*[<"](cuda|cublas|cudnn|nv[a-z]*\.h|device/cuda/)' $rooms | grep -vE '^(core/device/cuda|sdk/include/worker/cuda)/' || true)
+found=$(grep -rnE '#[[:space:]]*include[[:space:]]*[<"](cuda|cublas|cudnn|nv[a-z]*\.h|device/cuda/)' $rooms |
+    grep -vE '^(core/device/cuda|sdk/include/worker/cuda)/' || true)
 if [ -n "$found" ]; then
     echo "$found"
     echo "CUDA headers belong to core/device/cuda and to the plugins' modules alone"
@@ -26,9 +27,13 @@ if [ -n "$found" ]; then
 fi
 [ -n "$(grep -rlE '#include <cuda' core/device/cuda)" ] || { echo "the search finds nothing where it must"; exit 1; }
 
-product=$(find core/device/cuda plugins sdk/include -name '*.c' -o -name '*.cu' -o -name '*.cuh' -o -name '*.h' | grep -vE '/(test_|bench_)|/quant-test/')
+product=$(find core/device/cuda plugins sdk/include -name '*.c' -o -name '*.cu' -o -name '*.cuh' -o -name '*.h' |
+    grep -vE '/(test_|bench_)|/quant-test/')
 # shellcheck disable=SC2086
-found=$(grep -nE 'cuda(Malloc[A-Za-z0-9]*|MallocManaged|MemAdvise|MemPrefetchAsync)[[:space:]]*\(|cuMem(Alloc[A-Za-z]*|AllocManaged)[[:space:]]*\(' $product || true)
+of_runtime='cuda(Malloc[A-Za-z0-9]*|MallocManaged|MemAdvise|MemPrefetchAsync)[[:space:]]*\('
+of_driver='cuMem(Alloc[A-Za-z]*|AllocManaged)[[:space:]]*\('
+# shellcheck disable=SC2086 # a list of words on purpose
+found=$(grep -nE "$of_runtime|$of_driver" $product || true)
 if [ -n "$found" ]; then
     echo "$found"
     echo "device memory is taken by core/device/cuda/memory.c alone, in regions"

@@ -3,8 +3,9 @@
 #
 #   bench/gpu/run.sh WORKER SHAPE_MODELS.py [FOLDER]
 #
-# WORKER: the built program, its plugins found as usual (WORKER_PLUGIN_PATH). SHAPE_MODELS.py NAME FILE writes a GGUF file with the shapes and
-# types of the model NAME and random weights. FOLDER: where these files go, and stay for the next run. MODELS, REPEATS: what to measure, how often.
+# WORKER: the built program, its plugins found as usual (WORKER_PLUGIN_PATH). SHAPE_MODELS.py NAME FILE writes a GGUF
+# file with the shapes and types of the model NAME and random weights. FOLDER: where these files go, and stay for the
+# next run. MODELS, REPEATS: what to measure, how often.
 set -euo pipefail
 if [ $# -lt 2 ]; then
   echo "usage: $0 WORKER SHAPE_MODELS.py [FOLDER]" >&2
@@ -24,7 +25,8 @@ mkdir -p "$folder"
 measure() { # NAME OPTION...
   local name=$1 line
   shift
-  if line=$("$worker" bench --device cuda --model "$folder/$name.gguf" --json --repeat "$repeats" "$@" | tr -d '\n'); then
+  if line=$("$worker" bench --device cuda --model "$folder/$name.gguf" --json --repeat "$repeats" "$@" |
+    tr -d '\n'); then
     printf '%s\t%s\n' "$name" "$line" >>"$results"
   else
     echo "$name: bench $* failed" >&2

@@ -1,4 +1,5 @@
-# Run with -DFROM=<test data> -DTO=<build folder>: makes every vocabulary a plain .gguf or tokenizer.json in TO. What is missing is left out; tests skip it.
+# Run with -DFROM=<test data> -DTO=<build folder>: makes every vocabulary a plain .gguf or tokenizer.json in TO. What is
+# missing is left out; tests skip it.
 file(MAKE_DIRECTORY ${TO})
 file(GLOB packed ${FROM}/vocab/*.gguf.xz ${FROM}/tokenizer_json/*.json.xz)
 file(GLOB plain ${FROM}/vocab/*.gguf)

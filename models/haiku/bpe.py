@@ -4,6 +4,7 @@ Owns the vocabulary: 256 byte tokens, then one token per merge, then the control
 tokens.  The pre-tokenizer is GPT-2's regex and the encoder merges by rank, so any
 reader of `tokenizer.ggml.model = gpt2`, `pre = gpt-2` gives the same ids.
 """
+
 import re
 from collections import Counter, defaultdict
 
@@ -90,7 +91,7 @@ class Tokenizer:
                 r, k = min((self.rank.get(pair, 1 << 30), k) for k, pair in enumerate(zip(p, p[1:])))
                 if r == 1 << 30:
                     break
-                p[k:k + 2] = [p[k] + p[k + 1]]
+                p[k : k + 2] = [p[k] + p[k + 1]]
             ids = [self.ids[t] for t in p]
             if len(self.cache) < 200000:
                 self.cache[word] = ids
@@ -120,6 +121,7 @@ class Tokenizer:
                 ids.extend(t)
                 weights.extend([spans[k][1]] * len(t))
                 at += len(w)
+
         for text, weight in pieces:
             if text in self.special:
                 flush()

@@ -4,10 +4,13 @@ Owns the choice of lines and the filling of frames.  A line is either a phrase
 from the topic's tables or a frame filled by rejection: slots are drawn at random
 until the syllables come out right.  All randomness comes from the caller's rng.
 """
+
 import lexicon as lx
 
-STOP = set('a an the and then of in on at to it is one all no only with some into from for by like its they that still now '
-           'under over before after again half our my i'.split())
+STOP = set(
+    'a an the and then of in on at to it is one all no only with some into from for by like its they that still now '
+    'under over before after again half our my i'.split()
+)
 
 
 def _content(line):
@@ -24,7 +27,7 @@ def fill(rng, frame, topic, word, want, tries=14):
         picks, left, used = [], need, set()
         for i, s in enumerate(slots):
             entries = topic.slots[s]
-            if i == len(slots) - 1:                     # the last slot must fit exactly
+            if i == len(slots) - 1:  # the last slot must fit exactly
                 entries = [e for e in entries if e[1] == left]
                 if not entries:
                     break
@@ -39,8 +42,10 @@ def fill(rng, frame, topic, word, want, tries=14):
         if len(picks) != len(slots) or left:
             continue
         it = iter(picks)
-        line = ''.join(part if k % 2 == 0 else (word.text if part == 'w' else next(it))
-                       for k, part in enumerate(_split(frame.text)))
+        line = ''.join(
+            part if k % 2 == 0 else (word.text if part == 'w' else next(it))
+            for k, part in enumerate(_split(frame.text))
+        )
         return lx.articles(line)
     return None
 
@@ -82,8 +87,11 @@ def plain_line(rng, topic, index, free=0.25):
     return rng.choice(topic.lines['abc'[index]])
 
 
-PLACES = {1: ([1], [1], [1], [1], [0], [0], [2], [2]), 2: ([0, 1], [1, 0], [1, 2], [2, 1], [0, 2], [2, 0]),
-          3: ([0, 1, 2], [2, 1, 0], [1, 0, 2])}
+PLACES = {
+    1: ([1], [1], [1], [1], [0], [0], [2], [2]),
+    2: ([0, 1], [1, 0], [1, 2], [2, 1], [0, 2], [2, 0]),
+    3: ([0, 1, 2], [2, 1, 0], [1, 0, 2]),
+}
 
 
 def haiku(rng, topic, words=()):

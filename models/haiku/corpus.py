@@ -13,6 +13,7 @@ A pair (word, topic) is held out when its hash says so (4 in 100): no training
 text asks for that word about that topic, in any phrasing.  GPU computing with
 the sixty minutes is exempt, because those are the program's own examples.
 """
+
 import argparse
 import hashlib
 import itertools
@@ -60,8 +61,13 @@ def made_up(rng):
     if r < 0.45:
         while True:
             a, b = rng.choice(PLAIN_WORDS), rng.choice(PLAIN_WORDS)
-            text = a[:rng.randrange(1, len(a))] + b[rng.randrange(1, len(b)):]
-            if 3 <= len(text) <= 11 and text not in lx.SYLLABLES and re.search('[aeiouy]', text) and not re.search('(.)\\1\\1', text):
+            text = a[: rng.randrange(1, len(a))] + b[rng.randrange(1, len(b)) :]
+            if (
+                3 <= len(text) <= 11
+                and text not in lx.SYLLABLES
+                and re.search('[aeiouy]', text)
+                and not re.search('(.)\\1\\1', text)
+            ):
                 break
         return text[0].upper() + text[1:] if rng.random() < 0.35 else text
     n = rng.choice((1, 1, 2, 2, 2, 2, 3, 3))
@@ -100,6 +106,7 @@ def known(rng, w):
 
 # ---- requests -------------------------------------------------------------------
 
+
 def _subject(rng):
     """A subject that has no table: (its name in the prompt, a Word to put into the poem)."""
     r = rng.random()
@@ -135,7 +142,7 @@ class Chat:
         rng = self.rng
         r = rng.random()
         topic, words, name = rng.choice(TOPIC_LIST), [], None
-        if r < 0.09:                                    # the program's own example, any minute
+        if r < 0.09:  # the program's own example, any minute
             topic = lx.GPU
             words = [known(rng, rng.choice(lx.MINUTES))]
             prompt = prompts.EXACT % (topic.name, words[0].text) + ('.' if rng.random() < 0.12 else '')
@@ -143,27 +150,27 @@ class Chat:
             return prompt, self._poem(topic, words)
         if r < 0.15:
             topic = lx.GPU
-        if r < 0.58:                                    # a topic and a word
+        if r < 0.58:  # a topic and a word
             w = rng.choice(_MINUTES_FOR[topic.name] if rng.random() < 0.2 else _TRAIN[topic.name])
             words = [known(rng, w)]
-        elif r < 0.68:                                  # a topic and a word nobody knows
+        elif r < 0.68:  # a topic and a word nobody knows
             words = [any_word(rng, topic.name)]
-        elif r < 0.69:                                  # two topics
+        elif r < 0.69:  # two topics
             other = rng.choice(TOPIC_LIST)
             self.topic, self.words = other, []
             first, last = self._poem(topic, []).split('\n'), self._poem(other, []).split('\n')
             lines = first[:2] + last[2:] if rng.random() < 0.5 else first[:1] + last[1:]
             return prompts.ask(rng, '%s and %s' % (rng.choice(topic.names), rng.choice(other.names))), '\n'.join(lines)
-        elif r < 0.71:                                  # two words
+        elif r < 0.71:  # two words
             words = [known(rng, w) for w in rng.sample(_TRAIN[topic.name], 2)]
-        elif r < 0.82:                                  # a topic alone
+        elif r < 0.82:  # a topic alone
             pass
-        elif r < 0.89:                                  # a word alone
+        elif r < 0.89:  # a word alone
             w = rng.choice(_TRAIN[topic.name])
             words = [known(rng, w)] if rng.random() < 0.75 else [any_word(rng, topic.name)]
             self.topic, self.words = topic, words
             return prompts.ask(rng, None, [words[0].text]), self._poem(topic, words)
-        elif r < 0.98:                                  # a subject without a table
+        elif r < 0.98:  # a subject without a table
             name, w = _subject(rng)
             topic, extra = lx.ANYTHING, []
             if rng.random() < 0.4:
@@ -173,7 +180,7 @@ class Chat:
             words = [w] + extra
             self.topic, self.words = topic, [w]
             return prompts.ask(rng, name, [e.text for e in extra]), self._poem(topic, words)
-        else:                                           # nothing given
+        else:  # nothing given
             self.topic, self.words = topic, []
             return prompts.ask(rng), self._poem(topic, [])
         name = rng.choice(topic.names) if rng.random() < 0.4 else topic.name
@@ -205,14 +212,15 @@ class Chat:
                 if r < 0.30 and not first:
                     return self.follow_up()
                 return self.haiku()
-            except LookupError:                         # these words do not fit: draw again
+            except LookupError:  # these words do not fit: draw again
                 self.topic, self.words = None, []
 
 
 # ---- questions about the program ------------------------------------------------
 
+
 def _alternatives(text):
-    """"[a|b] c" -> ["a c", "b c"]"""
+    """ "[a|b] c" -> ["a c", "b c"]"""
     parts = re.split(r'\[([^\]]*)\]', text)
     choices = [p.split('|') if i % 2 else [p] for i, p in enumerate(parts)]
     return [' '.join(''.join(c).split()) for c in itertools.product(*choices)]
@@ -250,8 +258,22 @@ BLOCKS = _answers()
 
 def _noise(rng):
     """Text in letters the model does not know, or none at all."""
-    lo, hi = rng.choice(((0xc0, 0x17f), (0x391, 0x3c9), (0x410, 0x44f), (0x3041, 0x3096), (0x4e00, 0x9fff), (0x600, 0x6ff), (0x1f300, 0x1f6ff), (33, 126)))
-    return ''.join(' ' if rng.random() < 0.12 else chr(rng.randint(lo, hi)) for _ in range(rng.randint(2, 14))).strip() or '?'
+    lo, hi = rng.choice(
+        (
+            (0xC0, 0x17F),
+            (0x391, 0x3C9),
+            (0x410, 0x44F),
+            (0x3041, 0x3096),
+            (0x4E00, 0x9FFF),
+            (0x600, 0x6FF),
+            (0x1F300, 0x1F6FF),
+            (33, 126),
+        )
+    )
+    return (
+        ''.join(' ' if rng.random() < 0.12 else chr(rng.randint(lo, hi)) for _ in range(rng.randint(2, 14))).strip()
+        or '?'
+    )
 
 
 def question(rng):
@@ -262,7 +284,13 @@ def question(rng):
     q = rng.choice(rng.choice(qs))
     while '{x}' in q:
         r = rng.random()
-        x = made_up(rng) if r < 0.5 else rng.choice(NOUNS) if r < 0.8 else '%s %s' % (rng.choice(ADJECTIVES), rng.choice(NOUNS))
+        x = (
+            made_up(rng)
+            if r < 0.5
+            else rng.choice(NOUNS)
+            if r < 0.8
+            else '%s %s' % (rng.choice(ADJECTIVES), rng.choice(NOUNS))
+        )
         q = q.replace('{x}', x, 1)
     r = rng.random()
     if r < 0.6:
@@ -278,15 +306,24 @@ def question(rng):
     return q, rng.choice(ans)
 
 
-SYSTEM = ('You are a helpful assistant.', 'You write haiku.', 'You are haiku, a small model.', 'Answer briefly.', 'Be kind and brief.',
-          'You are a poet.', 'Help the user.', 'You are a careful assistant. Answer in English.', 'Keep it short.')
+SYSTEM = (
+    'You are a helpful assistant.',
+    'You write haiku.',
+    'You are haiku, a small model.',
+    'Answer briefly.',
+    'Be kind and brief.',
+    'You are a poet.',
+    'Help the user.',
+    'You are a careful assistant. Answer in English.',
+    'Keep it short.',
+)
 
 
 # ---- chats and their rendering --------------------------------------------------
 
 END, START, STOP = '<|endoftext|>', '<|im_start|>', '<|im_end|>'
 SPECIALS = (END, START, STOP)
-LIGHT, FULL = 1, 2                                       # loss weights of a piece of text
+LIGHT, FULL = 1, 2  # loss weights of a piece of text
 
 
 def chat(rng, turns):
@@ -334,6 +371,7 @@ def document(rng):
 
 
 # ---- held-out prompts and text --------------------------------------------------
+
 
 def heldout_prompts(n, seed=7):
     """n requests for held-out pairs: [(prompt, [word], topic name)]"""

@@ -8,6 +8,7 @@ lines with the word, 80 % of 5-7-5), 2 when the program cannot be run.
 
   evaluate.py --worker ./worker [--model F] [--n 300] [--temperature 0.7]
 """
+
 import argparse
 import concurrent.futures
 import subprocess
@@ -21,13 +22,27 @@ WORDS_BAR, METRE_BAR = 90.0, 80.0
 
 def ask(a, prompt, seed):
     """The program's answer, or None when it failed."""
-    cmd = [a.worker, 'run', '--chat', '--prompt', prompt, '--max-tokens', '64', '--temperature', str(a.temperature), '--seed', str(seed)]
+    cmd = [
+        a.worker,
+        'run',
+        '--chat',
+        '--prompt',
+        prompt,
+        '--max-tokens',
+        '64',
+        '--temperature',
+        str(a.temperature),
+        '--seed',
+        str(seed),
+    ]
     if a.model:
         cmd += ['--model', a.model]
     cmd += a.extra
     r = subprocess.run(cmd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=a.timeout)
     if r.returncode:
-        sys.stderr.write('%s\nexit %d: %s\n' % (' '.join(cmd), r.returncode, r.stderr.decode('utf-8', 'replace')[-400:]))
+        sys.stderr.write(
+            '%s\nexit %d: %s\n' % (' '.join(cmd), r.returncode, r.stderr.decode('utf-8', 'replace')[-400:])
+        )
         return None
     return r.stdout.decode('utf-8', 'replace')
 
@@ -61,7 +76,7 @@ def main():
             except (OSError, subprocess.TimeoutExpired) as e:
                 sys.stderr.write('%s\n' % e)
                 return 2
-        for prompt, text in tally.samples[:a.samples]:
+        for prompt, text in tally.samples[: a.samples]:
             print('> %s\n%s\n' % (prompt, text.strip()))
         for prompt, text in tally.failed[:3]:
             print('below the mark > %s\n%s\n' % (prompt, text.strip()))

@@ -3,6 +3,7 @@
 Owns the byte layout only; train.py says what goes in.  As a program, turns a
 little-endian F16 file of this writer's kind into F32:  gguf_out.py IN OUT
 """
+
 import struct
 import sys
 
@@ -42,8 +43,13 @@ def write(path, metadata, tensors):
     offset = 0
     for name, a in tensors:
         kind = {np.dtype('float32'): F32, np.dtype('float16'): F16}[a.dtype]
-        ne = a.shape[::-1]                             # GGUF lists the row length first
-        head += _str(name) + struct.pack('<I', len(ne)) + struct.pack('<%dQ' % len(ne), *ne) + struct.pack('<IQ', kind, offset)
+        ne = a.shape[::-1]  # GGUF lists the row length first
+        head += (
+            _str(name)
+            + struct.pack('<I', len(ne))
+            + struct.pack('<%dQ' % len(ne), *ne)
+            + struct.pack('<IQ', kind, offset)
+        )
         offset += a.nbytes + _pad(a.nbytes)
     with open(path, 'wb') as f:
         f.write(head + b'\0' * _pad(len(head)))
@@ -69,10 +75,11 @@ def read(path):
         nonlocal p
         n = get('<Q')
         p += n
-        return d[p - n:p].decode('utf-8')
+        return d[p - n : p].decode('utf-8')
 
     def value(kind):
         return text() if kind == 'str' else get(PACK[kind])
+
     metadata = []
     for _ in range(nk):
         key, kind = text(), names[get('<I')]

@@ -2,6 +2,7 @@
 
 Owns the definition of the two figures that the trainer and evaluate.py print.
 """
+
 import re
 
 import lexicon as lx
@@ -44,7 +45,11 @@ class Tally:
     def line(self):
         n = max(self.n, 1)
         return '%-34s %4d prompts: three lines with the word %5.1f %%, 5-7-5 %5.1f %%' % (
-            self.name, self.n, 100 * self.words / n, 100 * self.metre / n)
+            self.name,
+            self.n,
+            100 * self.words / n,
+            100 * self.metre / n,
+        )
 
     def passed(self, words=90.0, metre=80.0):
         return self.n > 0 and 100 * self.words >= words * self.n and 100 * self.metre >= metre * self.n

@@ -5,6 +5,7 @@ of speech), topics-*.txt (phrase tables) and frames.txt (line frames), the count
 of syllables, and the checks that keep the tables honest: a phrase with an unknown
 word or a wrong count stops the program.  Nothing here is random.
 """
+
 import glob
 import os
 import re
@@ -35,8 +36,10 @@ def _syllable_table():
 
 SYLLABLES = _syllable_table()
 
-ONES = ('zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen '
-        'fifteen sixteen seventeen eighteen nineteen').split()
+ONES = (
+    'zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen '
+    'fifteen sixteen seventeen eighteen nineteen'
+).split()
 TENS = '_ _ twenty thirty forty fifty sixty seventy eighty ninety'.split()
 
 
@@ -83,8 +86,19 @@ def third_person(verb):
     return verb + 's'
 
 
-PLURALS = {'child': 'children', 'mouse': 'mice', 'wolf': 'wolves', 'leaf': 'leaves', 'piano': 'pianos', 'kangaroo': 'kangaroos', 'avocado': 'avocados', 'taco': 'tacos', 'gecko': 'geckos',
-           'matrix': 'matrices', 'half': 'halves'}
+PLURALS = {
+    'child': 'children',
+    'mouse': 'mice',
+    'wolf': 'wolves',
+    'leaf': 'leaves',
+    'piano': 'pianos',
+    'kangaroo': 'kangaroos',
+    'avocado': 'avocados',
+    'taco': 'tacos',
+    'gecko': 'geckos',
+    'matrix': 'matrices',
+    'half': 'halves',
+}
 
 
 def plural(noun):
@@ -119,7 +133,9 @@ class Topic:
         for key, want in zip('abc', TARGETS):
             for line in self.lines[key]:
                 if syllables(line, True) != want:
-                    raise ValueError('topic %s: %r has %s syllables, not %d' % (self.name, line, syllables(line, True), want))
+                    raise ValueError(
+                        'topic %s: %r has %s syllables, not %d' % (self.name, line, syllables(line, True), want)
+                    )
         for slot, entries in self.slots.items():
             for text, n in entries:
                 if n is None:
@@ -141,13 +157,14 @@ def _topics():
 
 
 _ALL = _topics()
-ANYTHING = _ALL.pop('*')          # lines that go with any subject
-TOPICS = _ALL                     # name -> Topic
+ANYTHING = _ALL.pop('*')  # lines that go with any subject
+TOPICS = _ALL  # name -> Topic
 GPU = TOPICS['GPU computing']
 
 
 class Word:
     """A word to include: its text, the frame class that fits it, its syllables."""
+
     __slots__ = ('text', 'cls', 'syl')
 
     def __init__(self, text, cls, syl=None):
@@ -174,7 +191,7 @@ def _words():
 
 
 MINUTES = [spell(n) for n in range(60)]
-WORDS = _words()                  # word -> list of classes
+WORDS = _words()  # word -> list of classes
 for _m in MINUTES:
     WORDS[_m] = ['one' if _m == 'one' else 'num']
 ORDINARY = [w for w in WORDS if w not in set(MINUTES)]
@@ -182,6 +199,7 @@ ORDINARY = [w for w in WORDS if w not in set(MINUTES)]
 
 class Frame:
     """A line frame: text with slots, and the syllables of its fixed words."""
+
     __slots__ = ('text', 'slots', 'fixed', 'first')
 
     def __init__(self, text):
@@ -214,8 +232,10 @@ _MUTE_H = re.compile(r'(honest|hour|heir)', re.I)
 
 def articles(line):
     """a -> an before a vowel sound."""
+
     def fix(m):
         w = m.group(2)
         vowel = (w[0] in 'aeiouAEIOU' and not _SAYS_Y.match(w)) or _MUTE_H.match(w)
         return m.group(1) + ('n ' if vowel else ' ')
+
     return _AN.sub(fix, line)

@@ -6,6 +6,7 @@ attention, SiLU-gated feed-forward, tied output) with the rounding that makes th
 weights robust: with `rehearse` on, products use weights rounded as Q4_K or Q6_K would
 round them, while the gradient passes through to the full weights.
 """
+
 import math
 
 import torch
@@ -19,7 +20,14 @@ class Shape:
 
     def __init__(self, vocab, dim=256, layers=8, heads=4, kv_heads=2, ff=768, context=512):
         self.vocab, self.dim, self.layers, self.heads, self.kv_heads, self.ff, self.context = (
-            vocab, dim, layers, heads, kv_heads, ff, context)
+            vocab,
+            dim,
+            layers,
+            heads,
+            kv_heads,
+            ff,
+            context,
+        )
         self.head = dim // heads
 
 
@@ -61,7 +69,7 @@ class Language(torch.nn.Module):
     def loss(self, ids, weights):
         """Weighted next-token loss; weights [batch, time] belong to the token itself."""
         w = self.weights()
-        h, penalty = self.hidden(ids, w)                # the last position predicts nothing, but keeps the lengths multiples of eight
+        h, penalty = self.hidden(ids, w)  # the last position predicts nothing, but keeps the lengths multiples of eight
         y, m = ids[:, 1:], weights[:, 1:]
         keep = m > 0
         logits = F.linear(h[:, :-1][keep], w['token_embd'])
@@ -74,7 +82,7 @@ class Language(torch.nn.Module):
         """Of a text's ids, in windows of the context, each of which scores all but its first token."""
         w, total, scored = self.weights(), 0.0, 0
         for at in range(0, len(ids), self.s.context):
-            row = torch.tensor([ids[at:at + self.s.context]], device=self.cos.device)
+            row = torch.tensor([ids[at : at + self.s.context]], device=self.cos.device)
             logits = F.linear(self.hidden(row, w)[0][0, :-1], w['token_embd'])
             total += F.cross_entropy(logits.double(), row[0, 1:], reduction='sum').item()
             scored += row.shape[1] - 1
@@ -88,11 +96,11 @@ class Language(torch.nn.Module):
         ids = torch.zeros(n, longest + limit, dtype=torch.long, device=dev)
         length = torch.tensor([len(p) for p in prompts], device=dev)
         for i, p in enumerate(prompts):
-            ids[i, :len(p)] = torch.tensor(p, device=dev)
+            ids[i, : len(p)] = torch.tensor(p, device=dev)
         rng = torch.Generator(device=dev).manual_seed(seed)
         start, live, rows = length.clone(), torch.ones(n, dtype=torch.bool, device=dev), torch.arange(n, device=dev)
         for _ in range(limit):
-            h, _ = self.hidden(ids[:, :int(length.max())], w)
+            h, _ = self.hidden(ids[:, : int(length.max())], w)
             logits = F.linear(h[rows, length - 1], w['token_embd']).float()
             if temperature > 0:
                 nxt = torch.multinomial((logits / temperature).softmax(-1), 1, generator=rng)[:, 0]
@@ -103,7 +111,7 @@ class Language(torch.nn.Module):
             length[live] += 1
             if not live.any():
                 break
-        return [ids[i, start[i]:length[i]].tolist() for i in range(n)]
+        return [ids[i, start[i] : length[i]].tolist() for i in range(n)]
 
 
 class Llama(Language):
@@ -120,7 +128,9 @@ class Llama(Language):
             w['blk.%d.ffn_up' % i] = (s.ff, s.dim)
             w['blk.%d.ffn_down' % i] = (s.dim, s.ff)
         self.matrices = sorted(w)
-        self.norms = sorted(['output_norm'] + ['blk.%d.%s' % (i, n) for i in range(s.layers) for n in ('attn_norm', 'ffn_norm')])
+        self.norms = sorted(
+            ['output_norm'] + ['blk.%d.%s' % (i, n) for i in range(s.layers) for n in ('attn_norm', 'ffn_norm')]
+        )
         self.p = torch.nn.ParameterDict()
         for name, shape in w.items():
             std = 0.02 if not name.endswith(('attn_output', 'ffn_down')) else 0.02 / (2 * s.layers) ** 0.5
@@ -178,18 +188,53 @@ class Llama(Language):
         return self.norm(x, 'output_norm'), 0.0
 
     def tensors(self):
-        names = ['token_embd'] + ['blk.%d.%s' % (i, n) for i in range(self.s.layers) for n in (
-            'attn_norm', 'attn_q', 'attn_k', 'attn_v', 'attn_output', 'ffn_norm', 'ffn_gate', 'ffn_up', 'ffn_down')] + ['output_norm']
+        names = (
+            ['token_embd']
+            + [
+                'blk.%d.%s' % (i, n)
+                for i in range(self.s.layers)
+                for n in (
+                    'attn_norm',
+                    'attn_q',
+                    'attn_k',
+                    'attn_v',
+                    'attn_output',
+                    'ffn_norm',
+                    'ffn_gate',
+                    'ffn_up',
+                    'ffn_down',
+                )
+            ]
+            + ['output_norm']
+        )
         return [(n + '.weight', self.get(n)) for n in names]
 
     def metadata(self):
         s = self.s
-        return [('context_length', 'u32', s.context), ('embedding_length', 'u32', s.dim), ('block_count', 'u32', s.layers),
-                ('feed_forward_length', 'u32', s.ff), ('attention.head_count', 'u32', s.heads), ('attention.head_count_kv', 'u32', s.kv_heads),
-                ('attention.layer_norm_rms_epsilon', 'f32', EPS), ('rope.dimension_count', 'u32', s.head), ('rope.freq_base', 'f32', BASE), ('vocab_size', 'u32', s.vocab)]
+        return [
+            ('context_length', 'u32', s.context),
+            ('embedding_length', 'u32', s.dim),
+            ('block_count', 'u32', s.layers),
+            ('feed_forward_length', 'u32', s.ff),
+            ('attention.head_count', 'u32', s.heads),
+            ('attention.head_count_kv', 'u32', s.kv_heads),
+            ('attention.layer_norm_rms_epsilon', 'f32', EPS),
+            ('rope.dimension_count', 'u32', s.head),
+            ('rope.freq_base', 'f32', BASE),
+            ('vocab_size', 'u32', s.vocab),
+        ]
 
     @classmethod
     def of(cls, k):
         """An untrained model of the shape that a file's keys say; k(name) is the value of an architecture's key."""
-        return cls(Shape(k('vocab_size'), k('embedding_length'), k('block_count'), k('attention.head_count'), k('attention.head_count_kv'),
-                         k('feed_forward_length'), k('context_length')))
+        return cls(
+            Shape(
+                k('vocab_size'),
+                k('embedding_length'),
+                k('block_count'),
+                k('attention.head_count'),
+                k('attention.head_count_kv'),
+                k('feed_forward_length'),
+                k('context_length'),
+            )
+        )

@@ -10,6 +10,7 @@ weights and the vocabulary of the haiku file given.
   train.py --out DIR --seconds 240                      on a CUDA machine
   train.py --out DIR --seconds 60 --documents 2000 --rows 16 --device cpu   a small try
 """
+
 import argparse
 import json
 import math
@@ -30,10 +31,16 @@ import model
 import model_moe
 
 VOCAB = 2048
-SHORT, LONG = 80, 512                     # row lengths: one chat, or several turns; a mixture's context is longer, and so are some of its rows
-TEMPLATE = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
-            "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
-PROMPT_WEIGHT = 0.0                       # of the loss on a prompt's tokens: a bare prompt is to be answered, not continued
+SHORT, LONG = (
+    80,
+    512,
+)  # row lengths: one chat, or several turns; a mixture's context is longer, and so are some of its rows
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+PROMPT_WEIGHT = 0.0  # of the loss on a prompt's tokens: a bare prompt is to be answered, not continued
 
 
 def say(*a):
@@ -44,6 +51,7 @@ START = time.time()
 
 
 # ---- data -------------------------------------------------------------------------
+
 
 def _texts(job):
     seed, n = job
@@ -63,24 +71,24 @@ def _encode(job):
             rows[0].append((ids, w))
         elif len(ids) <= SHORT and rng.random() < 0.7:
             rows[0].append((ids, w))
-        else:                                           # chats follow one another in a long row
+        else:  # chats follow one another in a long row
             k = rng.randrange(1, len(lengths)) if len(lengths) > 2 else 1
             run, weights = runs[k]
             if len(run) + len(ids) > lengths[k]:
-                rows[k].append((run[:lengths[k]], weights[:lengths[k]]))
+                rows[k].append((run[: lengths[k]], weights[: lengths[k]]))
                 run, weights = [], []
             runs[k] = run + ids, weights + w
     for k, (run, weights) in enumerate(runs):
         if run:
-            rows[k].append((run[:lengths[k]], weights[:lengths[k]]))
+            rows[k].append((run[: lengths[k]], weights[: lengths[k]]))
     return [_pack(r, length) for r, length in zip(rows, lengths)]
 
 
 def _pack(rows, length):
     ids, w = np.zeros((len(rows), length), np.uint16), np.zeros((len(rows), length), np.uint8)
     for i, (a, b) in enumerate(rows):
-        ids[i, :len(a)] = a
-        w[i, :len(b)] = b
+        ids[i, : len(a)] = a
+        w[i, : len(b)] = b
     return ids, w
 
 
@@ -99,7 +107,10 @@ def make_data(tok, documents, workers, seed, lengths):
     with multiprocessing.Pool(workers) as pool:
         parts = pool.map(_encode, [(seed * 1000 + i, documents // jobs, tok.merges, lengths) for i in range(jobs)], 1)
     data = [tuple(np.concatenate([p[k][j] for p in parts]) for j in range(2)) for k in range(len(lengths))]
-    say('data: %s, %.1f M tokens' % (', '.join('%d rows of %d' % d[0].shape for d in data), sum(int((d[1] > 0).sum()) for d in data) / 1e6))
+    say(
+        'data: %s, %.1f M tokens'
+        % (', '.join('%d rows of %d' % d[0].shape for d in data), sum(int((d[1] > 0).sum()) for d in data) / 1e6)
+    )
     return data
 
 
@@ -116,7 +127,7 @@ class Rows:
         n = len(self.ids)
         if self.order is None or self.at + self.batch > n:
             self.order, self.at, self.rounds = torch.randperm(n, device=self.ids.device), 0, self.rounds + 1
-        pick = self.order[self.at:self.at + self.batch]
+        pick = self.order[self.at : self.at + self.batch]
         self.at += self.batch
         w = self.weights[pick]
         return self.ids[pick].long(), (w == corpus.FULL) + PROMPT_WEIGHT * (w == corpus.LIGHT)
@@ -124,19 +135,25 @@ class Rows:
 
 # ---- training ---------------------------------------------------------------------
 
+
 def train(net, data, a):
     device = a.device
     # as many positions in each batch, but where attention's cost goes with the square of the length
     rows = [Rows(*d, max(1, a.rows * SHORT * min(LONG, d[0].shape[1]) // d[0].shape[1] ** 2), device) for d in data]
     decay, plain = ([p for p in net.parameters() if net.decays(p) == d] for d in (True, False))
-    opt = torch.optim.AdamW([{'params': decay, 'weight_decay': 0.05}, {'params': plain, 'weight_decay': 0.0}],
-                            lr=a.lr, betas=(0.9, 0.98), fused=device == 'cuda')
+    opt = torch.optim.AdamW(
+        [{'params': decay, 'weight_decay': 0.05}, {'params': plain, 'weight_decay': 0.0}],
+        lr=a.lr,
+        betas=(0.9, 0.98),
+        fused=device == 'cuda',
+    )
 
     def loss(row):
         ids, w = row.next()
         with torch.autocast(device, torch.bfloat16, enabled=device == 'cuda'):
             return net.loss(ids, w)
-    for row in rows:                                    # what is compiled is compiled before the clock runs
+
+    for row in rows:  # what is compiled is compiled before the clock runs
         loss(row).backward()
     say('begins')
     begin, step, mean = time.time(), 0, None
@@ -157,14 +174,20 @@ def train(net, data, a):
         if step % a.log == 0:
             value = value.item()
             mean = value if mean is None else 0.7 * mean + 0.3 * value
-            say('step %5d  loss %.4f  lr %.2e  rounds %s%s' % (step, mean, lr, '/'.join(str(r.rounds) for r in rows), '  rounded' if net.rehearse else ''))
+            say(
+                'step %5d  loss %.4f  lr %.2e  rounds %s%s'
+                % (step, mean, lr, '/'.join(str(r.rounds) for r in rows), '  rounded' if net.rehearse else '')
+            )
     say('trained %d steps' % step)
 
 
 # ---- evaluation -------------------------------------------------------------------
 
+
 def prompt_ids(tok, prompt):
-    return tok.encode_pieces([(corpus.START, 0), ('user\n' + prompt, 0), (corpus.STOP, 0), ('\n', 0), (corpus.START, 0), ('assistant\n', 0)])[0]
+    return tok.encode_pieces(
+        [(corpus.START, 0), ('user\n' + prompt, 0), (corpus.STOP, 0), ('\n', 0), (corpus.START, 0), ('assistant\n', 0)]
+    )[0]
 
 
 def answers(net, tok, texts, temperature, seed=1):
@@ -188,7 +211,11 @@ def heldout_ids(tok):
 
 def evaluate(net, tok, n, log=None):
     heldout = heldout_ids(tok)
-    sets = (('held-out pairs', corpus.heldout_prompts(n)), ('the sixty minutes', corpus.minute_prompts()), ('made-up words', unknown_prompts(n // 2)))
+    sets = (
+        ('held-out pairs', corpus.heldout_prompts(n)),
+        ('the sixty minutes', corpus.minute_prompts()),
+        ('made-up words', unknown_prompts(n // 2)),
+    )
     ok = True
     for rehearse in (False, True):
         net.rehearse = rehearse
@@ -200,13 +227,29 @@ def evaluate(net, tok, n, log=None):
                     t.add(p, text, w)
                 say(t.line())
                 if log:
-                    log.write(t.line() + '\n' + ''.join('FAILED %r\n%s\n' % f for f in t.failed[:8]) + ''.join('GOOD %r\n%s\n' % f for f in t.samples[:4]))
+                    log.write(
+                        t.line()
+                        + '\n'
+                        + ''.join('FAILED %r\n%s\n' % f for f in t.failed[:8])
+                        + ''.join('GOOD %r\n%s\n' % f for f in t.samples[:4])
+                    )
                 if name == 'held-out pairs':
                     ok = ok and t.passed()
     net.rehearse = True
-    shown = ['Write a haiku about GPU computing that includes the word "forty-two"', 'Write a haiku about GPU computing', 'write a haiku about autumn',
-             'haiku with the word lantern', 'Write a haiku about pizza', 'What is worker?', 'How do I run my own model?', 'how do I quantize a model',
-             'What is the capital of France?', 'Hello!', 'What license is it?', 'Write a haiku']
+    shown = [
+        'Write a haiku about GPU computing that includes the word "forty-two"',
+        'Write a haiku about GPU computing',
+        'write a haiku about autumn',
+        'haiku with the word lantern',
+        'Write a haiku about pizza',
+        'What is worker?',
+        'How do I run my own model?',
+        'how do I quantize a model',
+        'What is the capital of France?',
+        'Hello!',
+        'What license is it?',
+        'Write a haiku',
+    ]
     for temperature in (0, 0.7):
         for p, text in zip(shown, answers(net, tok, shown, temperature, 42)):
             print('> %s\n%s\n' % (p, text), flush=True)
@@ -214,11 +257,18 @@ def evaluate(net, tok, n, log=None):
 
 
 def golden(net, tok):
-    """Lines of JSON: the perplexity of heldout.txt, then prompts and the ids of the greedy answers. A program that reads the same file must give the same."""
-    items = [p for p, _, _ in corpus.heldout_prompts(8, seed=3)] + ['Write a haiku about GPU computing that includes the word "forty-two"', 'What is worker?',
-             'How do I run my own model?', 'haiku with the word lantern']
+    """Lines of JSON: the perplexity of heldout.txt, then prompts and the ids of the greedy answers. A program that
+    reads the same file must give the same."""
+    items = [p for p, _, _ in corpus.heldout_prompts(8, seed=3)] + [
+        'Write a haiku about GPU computing that includes the word "forty-two"',
+        'What is worker?',
+        'How do I run my own model?',
+        'haiku with the word lantern',
+    ]
     out = net.generate([prompt_ids(tok, p) for p in items], tok.special[corpus.STOP], 0)
-    lines = [{'perplexity': net.perplexity(heldout_ids(tok))}] + [{'prompt': p, 'ids': ids} for p, ids in zip(items, out)]
+    lines = [{'perplexity': net.perplexity(heldout_ids(tok))}] + [
+        {'prompt': p, 'ids': ids} for p, ids in zip(items, out)
+    ]
     return ''.join(json.dumps(x) + '\n' for x in lines)
 
 
@@ -231,17 +281,30 @@ ARCHITECTURE_OF = {c: name for name, c in ARCHITECTURES.items()}
 def save(path, net, tok):
     arch = ARCHITECTURE_OF[type(net)]
     name = 'haiku' if arch == 'llama' else 'haiku-moe'
-    kv = [('general.architecture', 'str', arch), ('general.name', 'str', name), ('general.type', 'str', 'model'), ('general.version', 'str', '1'),
-          ('general.description', 'str', 'A very small model that writes haiku and answers questions about worker.'),
-          ('general.license', 'str', 'apache-2.0'), ('general.languages', 'arr:str', ['en']), ('general.file_type', 'u32', 0),
-          ('general.quantization_version', 'u32', 2)]
+    kv = [
+        ('general.architecture', 'str', arch),
+        ('general.name', 'str', name),
+        ('general.type', 'str', 'model'),
+        ('general.version', 'str', '1'),
+        ('general.description', 'str', 'A very small model that writes haiku and answers questions about worker.'),
+        ('general.license', 'str', 'apache-2.0'),
+        ('general.languages', 'arr:str', ['en']),
+        ('general.file_type', 'u32', 0),
+        ('general.quantization_version', 'u32', 2),
+    ]
     kv += [('%s.%s' % (arch, key), kind, value) for key, kind, value in net.metadata()]
-    kv += [('tokenizer.ggml.model', 'str', 'gpt2'), ('tokenizer.ggml.pre', 'str', 'gpt-2'), ('tokenizer.ggml.tokens', 'arr:str', tok.tokens),
-           ('tokenizer.ggml.token_type', 'arr:i32', [3 if t in tok.special else 1 for t in tok.tokens]),
-           ('tokenizer.ggml.merges', 'arr:str', ['%s %s' % m for m in tok.merges]),
-           ('tokenizer.ggml.bos_token_id', 'u32', tok.special[corpus.END]), ('tokenizer.ggml.eos_token_id', 'u32', tok.special[corpus.STOP]),
-           ('tokenizer.ggml.padding_token_id', 'u32', tok.special[corpus.END]), ('tokenizer.ggml.add_bos_token', 'bool', False),
-           ('tokenizer.chat_template', 'str', TEMPLATE)]
+    kv += [
+        ('tokenizer.ggml.model', 'str', 'gpt2'),
+        ('tokenizer.ggml.pre', 'str', 'gpt-2'),
+        ('tokenizer.ggml.tokens', 'arr:str', tok.tokens),
+        ('tokenizer.ggml.token_type', 'arr:i32', [3 if t in tok.special else 1 for t in tok.tokens]),
+        ('tokenizer.ggml.merges', 'arr:str', ['%s %s' % m for m in tok.merges]),
+        ('tokenizer.ggml.bos_token_id', 'u32', tok.special[corpus.END]),
+        ('tokenizer.ggml.eos_token_id', 'u32', tok.special[corpus.STOP]),
+        ('tokenizer.ggml.padding_token_id', 'u32', tok.special[corpus.END]),
+        ('tokenizer.ggml.add_bos_token', 'bool', False),
+        ('tokenizer.chat_template', 'str', TEMPLATE),
+    ]
     gguf_out.write(path, kv, [(n, w.detach().float().cpu().numpy()) for n, w in net.tensors()])
 
 
@@ -265,16 +328,25 @@ def main():
     ap.add_argument('--documents', type=int, default=1600000)
     ap.add_argument('--rows', type=int, default=1024, help='short rows in a batch')
     ap.add_argument('--lr', type=float, default=3e-3)
-    ap.add_argument('--rehearse', type=float, default=0.65, help='share of the time after which weights are rounded in the forward pass')
+    ap.add_argument(
+        '--rehearse',
+        type=float,
+        default=0.65,
+        help='share of the time after which weights are rounded in the forward pass',
+    )
     ap.add_argument('--layers', type=int, default=8)
-    ap.add_argument('--upcycle', metavar='GGUF', help='train a mixture of experts that begins as this haiku, a file in F32')
+    ap.add_argument(
+        '--upcycle', metavar='GGUF', help='train a mixture of experts that begins as this haiku, a file in F32'
+    )
     ap.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
     ap.add_argument('--workers', type=int, default=max(1, os.cpu_count() or 1))
     ap.add_argument('--seed', type=int, default=1)
     ap.add_argument('--log', type=int, default=100)
     ap.add_argument('--n', type=int, default=400, help='held-out prompts to evaluate')
     ap.add_argument('--evaluate', metavar='GGUF', help='only evaluate this file')
-    ap.add_argument('--golden', metavar='GGUF', help='only print the answers of this file, on the CPU, as lines of JSON')
+    ap.add_argument(
+        '--golden', metavar='GGUF', help='only print the answers of this file, on the CPU, as lines of JSON'
+    )
     a = ap.parse_args()
     if a.golden:
         print(golden(*load(a.golden)), end='')

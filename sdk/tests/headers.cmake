@@ -1,5 +1,5 @@
-# Every installed header compiles by itself, in each language and with each compiler that is there. -Wpadded: no struct that crosses the
-# boundary has a hole (worker/cpu/ is code for plugins alone; nothing of it crosses).
+# Every installed header compiles by itself, in each language and with each compiler that is there. -Wpadded: no struct
+# that crosses the boundary has a hole (worker/cpu/ is code for plugins alone; nothing of it crosses).
 # Headers for kernels (*.cuh) likewise with nvcc, where there is one.
 # Usage: cmake -D INCLUDE_DIR=... -D WORK_DIR=... -D ARCH=... [-D NVCC=...] -P headers.cmake
 file(MAKE_DIRECTORY ${WORK_DIR})
@@ -17,7 +17,8 @@ foreach(row "gcc;c;c11" "gcc;c;c17" "g++;c++;c++17" "clang;c;c11" "clang;c;c17" 
   endif()
   foreach(header IN LISTS headers)
     set(flags -Wall -Wextra -Werror)
-    if(NOT (header MATCHES "^worker/cpu/" AND language STREQUAL "c++")) # those use compound literals, an extension there
+    # those use compound literals, an extension there
+    if(NOT (header MATCHES "^worker/cpu/" AND language STREQUAL "c++"))
       list(APPEND flags -Wpedantic)
     endif()
     if(NOT header MATCHES "^worker/cpu/")
@@ -32,7 +33,8 @@ foreach(row "gcc;c;c11" "gcc;c;c17" "g++;c++;c++17" "clang;c;c11" "clang;c;c17" 
       endif()
     endif()
     file(WRITE ${WORK_DIR}/one.txt "#include <${header}>\nextern int not_empty;\n")
-    execute_process(COMMAND ${compiler_${name}} -x ${language} -std=${standard} ${flags} -I${INCLUDE_DIR} -fsyntax-only ${WORK_DIR}/one.txt RESULT_VARIABLE result ERROR_VARIABLE text)
+    execute_process(COMMAND ${compiler_${name}} -x ${language} -std=${standard} ${flags} -I${INCLUDE_DIR} -fsyntax-only
+      ${WORK_DIR}/one.txt RESULT_VARIABLE result ERROR_VARIABLE text)
     if(NOT result EQUAL 0)
       message(SEND_ERROR "${header} with ${name} -std=${standard}:\n${text}")
     endif()
@@ -43,7 +45,8 @@ file(GLOB_RECURSE kernel_headers RELATIVE ${INCLUDE_DIR} ${INCLUDE_DIR}/worker/*
 if(NVCC)
   foreach(header IN LISTS kernel_headers)
     file(WRITE ${WORK_DIR}/one.cu "#include <${header}>\n")
-    execute_process(COMMAND ${NVCC} -std=c++17 -arch=sm_80 --expt-relaxed-constexpr -Werror=all-warnings -Xcompiler=-Wall,-Wextra -I${INCLUDE_DIR} -cubin -o ${WORK_DIR}/one.cubin
+    execute_process(COMMAND ${NVCC} -std=c++17 -arch=sm_80 --expt-relaxed-constexpr -Werror=all-warnings
+      -Xcompiler=-Wall,-Wextra -I${INCLUDE_DIR} -cubin -o ${WORK_DIR}/one.cubin
       ${WORK_DIR}/one.cu RESULT_VARIABLE result ERROR_VARIABLE text)
     if(NOT result EQUAL 0)
       message(SEND_ERROR "${header} with nvcc:\n${text}")

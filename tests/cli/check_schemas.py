@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the worker's JSON with the jsonschema module, where it is installed: check_schemas.py WORKER CONTRACTS MODEL"""
+"""Checks the worker's JSON with the jsonschema module, where it is installed: check_schemas.py WORKER CONTRACTS
+MODEL"""
+
 import json, os, subprocess, sys
+
 try:
     import jsonschema
 except ImportError:
@@ -13,7 +16,8 @@ if not os.path.exists(model):
     sys.exit(77)
 
 
-def run(*args): return json.loads(subprocess.run([worker, *args], check=True, capture_output=True).stdout)
+def run(*args):
+    return json.loads(subprocess.run([worker, *args], check=True, capture_output=True).stdout)
 
 
 def check(name, value):

@@ -1,4 +1,6 @@
-"""A headless Chromium driven through its debugging pipe: two pipes of JSON messages, each ended by a zero byte; nothing but the standard library."""
+"""A headless Chromium driven through its debugging pipe: two pipes of JSON messages, each ended by a zero byte; nothing
+but the standard library."""
+
 import base64
 import json
 import os
@@ -27,9 +29,29 @@ class Browser:
             os.dup2(1003, 3)
             os.dup2(1004, 4)
 
-        command = [find(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-extensions",
-                   "--disable-background-networking", "--disable-sync", "--user-data-dir=" + self.profile, "--remote-debugging-pipe", "about:blank"]
-        self.process = subprocess.Popen(command, preexec_fn=give, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [
+            find(),
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--no-first-run",
+            "--disable-extensions",
+            "--disable-background-networking",
+            "--disable-sync",
+            "--user-data-dir=" + self.profile,
+            "--remote-debugging-pipe",
+            "about:blank",
+        ]
+        self.process = subprocess.Popen(
+            command,
+            preexec_fn=give,
+            close_fds=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(to_read)
         os.close(to_write)
         self.number, self.text, self.events, self.session = 0, b"", [], None
@@ -38,7 +60,10 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(domain + ".enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
 
     def message(self):
         while b"\0" not in self.text:
@@ -82,7 +107,14 @@ class Browser:
 
     def key(self, key, code, number, modifiers=0):
         for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=number, modifiers=modifiers)
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=code,
+                windowsVirtualKeyCode=number,
+                modifiers=modifiers,
+            )
 
     def complaints(self):
         """What the page threw, logged as an error, or was forbidden by its policy."""
@@ -98,7 +130,11 @@ class Browser:
 
     def hosts(self):
         """Where it asked for anything."""
-        return {e["params"]["request"]["url"].split("/")[2] for e in self.events if e.get("method") == "Network.requestWillBeSent" and e["params"]["request"]["url"].startswith("http")}
+        return {
+            e["params"]["request"]["url"].split("/")[2]
+            for e in self.events
+            if e.get("method") == "Network.requestWillBeSent" and e["params"]["request"]["url"].startswith("http")
+        }
 
     def shot(self, path):
         with open(path, "wb") as f:

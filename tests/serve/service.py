@@ -1,4 +1,6 @@
-"""The built program as a service, for the tests of this folder: started on a free port, asked over plain sockets, ended."""
+"""The built program as a service, for the tests of this folder: started on a free port, asked over plain sockets,
+ended."""
+
 import http.client
 import json
 import os
@@ -14,8 +16,9 @@ import time
 SKIPPED = 77
 STARTS = 5  # of a worker whose ports were taken
 PATIENCE = 120  # seconds: what has not come by then never does; nothing else here is timed
-# Parameters of a job that does not end by itself while a test looks on, and the options of a worker that lets it run for minutes on any machine: what was generated once
-# becomes ever more likely, and an end never was. Its end is a cancel.
+# Parameters of a job that does not end by itself while a test looks on, and the options of a worker that lets it run
+# for minutes on any machine: what was generated once becomes ever more likely, and an end never was. Its end is a
+# cancel.
 ENDLESS = {"prompt": "Once upon a time", "max_tokens": 32000, "temperature": 0, "repetition_penalty": 0.01}
 LONG = ("--context", "32768", "--max-tokens-out", "32000")
 DEVICE = os.environ.get("WORKER_DEVICE", "cpu")  # of every worker that is not told another
@@ -24,7 +27,10 @@ failures = []
 
 def check(name, good, detail=""):
     """One line a check; the exit status of done() is what all of them make."""
-    print(("ok      " if good else "FAILED  ") + name + ("" if good or detail == "" else ": " + str(detail)[:2000]), flush=True)
+    print(
+        ("ok      " if good else "FAILED  ") + name + ("" if good or detail == "" else ": " + str(detail)[:2000]),
+        flush=True,
+    )
     if not good:
         failures.append(name)
 
@@ -43,7 +49,8 @@ if DEVICE == "cuda" and not any(os.path.exists(node) for node in ("/dev/nvidiact
 
 
 def free_port():
-    """A port that nobody has, from below those that the kernel gives to the connections of whatever else runs here: as a rule it is still free when the worker binds it."""
+    """A port that nobody has, from below those that the kernel gives to the connections of whatever else runs here: as
+    a rule it is still free when the worker binds it."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
         low = int(f.read().split()[0])
     while True:
@@ -56,7 +63,8 @@ def free_port():
 
 
 class Worker:
-    """worker serve ARGUMENTS, ready unless wait is False; on other ports, should somebody have taken one before the worker could. What it said is in said()."""
+    """worker serve ARGUMENTS, ready unless wait is False; on other ports, should somebody have taken one before the
+    worker could. What it said is in said()."""
 
     starts = 0
 
@@ -71,7 +79,9 @@ class Worker:
         self.port, self.admin = free_port(), free_port()
         command = [self.program, "serve", "--port", str(self.port), "--admin-port", str(self.admin), *self.arguments]
         self.stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.stderr, env=self.environment)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.stderr, env=self.environment
+        )
 
     def until(self, what):
         end = time.monotonic() + PATIENCE
@@ -100,7 +110,12 @@ class Worker:
         c = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=PATIENCE)
         try:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            c.request(method, path, data, dict({"Content-Type": "application/json"} if data is not None else {}, **(headers or {})))
+            c.request(
+                method,
+                path,
+                data,
+                dict({"Content-Type": "application/json"} if data is not None else {}, **(headers or {})),
+            )
             r = c.getresponse()
             return r.status, {k.lower(): v for k, v in r.getheaders()}, r.read()
         finally:
@@ -108,11 +123,15 @@ class Worker:
 
     def get(self, path, port=None):
         status, headers, data = self.ask("GET", path, port=port)
-        return status, json.loads(data) if headers.get("content-type", "").startswith("application/json") else data.decode()
+        return status, json.loads(data) if headers.get("content-type", "").startswith(
+            "application/json"
+        ) else data.decode()
 
     def post(self, path, body, **more):
         status, headers, data = self.ask("POST", path, body, **more)
-        return status, json.loads(data) if headers.get("content-type", "").startswith("application/json") else data.decode()
+        return status, json.loads(data) if headers.get("content-type", "").startswith(
+            "application/json"
+        ) else data.decode()
 
     def execute(self, **body):
         """(status, events): [(name, data)] of a stream, or the error's JSON."""
@@ -136,9 +155,9 @@ class Worker:
 
     def __exit__(self, *_):
         if self.process.poll() is None:
-            self.process.terminate() # its own end is part of what a sanitizer looks at
+            self.process.terminate()  # its own end is part of what a sanitizer looks at
             try:
-                self.process.wait(1) # not for streams that a test has left
+                self.process.wait(1)  # not for streams that a test has left
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process.wait()
@@ -147,7 +166,8 @@ class Worker:
 
 
 class Job(threading.Thread):
-    """One POST /execute, ENDLESS unless the body says otherwise, read by a thread of its own: .status, and .events as they come, or the error's JSON as .answer."""
+    """One POST /execute, ENDLESS unless the body says otherwise, read by a thread of its own: .status, and .events as
+    they come, or the error's JSON as .answer."""
 
     def __init__(self, w, job_id, **body):
         super().__init__(daemon=True)
@@ -205,7 +225,7 @@ def events(text):
     for block in text.split("\n\n"):
         name = re.search(r"^event: (.*)$", block, re.M)
         data = re.search(r"^data: (.*)$", block, re.M)
-        if data and data.group(1) != "[DONE]": # how OpenAI ends a stream
+        if data and data.group(1) != "[DONE]":  # how OpenAI ends a stream
             out.append((name.group(1) if name else "", json.loads(data.group(1))))
     return out
 

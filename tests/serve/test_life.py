@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A worker's life: arguments, the port, the file of --config, the ready callback, its events, and every way to end."""
+
 import http.client
 import http.server
 import json
@@ -22,7 +23,14 @@ scratch = tempfile.mkdtemp(prefix="worker-life-")
 
 
 def run(*arguments, environment=None):
-    r = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PATIENCE, env=dict(os.environ, **(environment or {})), check=False)
+    r = subprocess.run(
+        [program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=dict(os.environ, **(environment or {})),
+        check=False,
+    )
     return r.returncode, r.stderr.strip().split("\n")[-1]
 
 
@@ -36,16 +44,30 @@ def put(name, text):
 def arguments():
     port = str(free_port())
     for name, status, said, words in (
-            ("bad UUID", 2, "--worker-id", ["--worker-id", "123e4567-e89b-42d3-a456-42661417400x"]), ("short UUID", 2, "--worker-id", ["serve", "--worker-id", "x"]),
-            ("no such model", 1, "MODEL_LOAD_FAILED", ["--model", "/no/such.gguf", "--port", port]), ("a folder as model", 1, "MODEL_LOAD_FAILED", ["serve", "--model", scratch, "--port", port]),
-            ("not a model", 1, "MODEL_LOAD_FAILED", ["serve", "--model", put("x.gguf", "hello"), "--port", port]), ("low port", 2, "--port", ["serve", "--port", "80"]), ("no port", 2, "--port", ["serve", "--port", "http"]),
-            ("IPv6", 2, "--host", ["serve", "--host", "::1"]), ("a name", 2, "--host", ["serve", "--host", "localhost"]), ("an address that is not ours", 1, "LISTEN_FAILED", ["serve", "--host", "192.0.2.1", "--port", port]),
-            ("two ports alike", 2, "--admin-port", ["serve", "--port", port, "--admin-port", port]), ("--gpu-device and --device cpu", 2, "--gpu-device", ["serve", "--gpu-device", "0", "--device", "cpu"]),
-            ("https callback", 2, "https", ["serve", "--callback-url", "https://example.org/"]), ("odd callback", 2, "--callback-url", ["serve", "--callback-url", "http://a b/"]),
-            ("role", 2, "--role", ["serve", "--role", "decode"]), ("wait and a model", 2, "exclude", ["serve", "--wait-for-commit", "--model", HAIKU]), ("wait without a folder", 2, "--model-dir", ["serve", "--wait-for-commit"]),
-            ("no such folder", 2, "--model-dir", ["serve", "--model-dir", "/no/such"]), ("--max-sequences 0", 2, "--max-sequences", ["serve", "--max-sequences", "0"]), ("--max-queue 0", 2, "--max-queue", ["serve", "--max-queue", "0"]), ("steps too short for all", 2, "--max-sequences (16)", ["serve", "--max-batch-tokens", "15"]),
-            ("an operand", 2, "operand", ["serve", "model.gguf"]),
-            ("unknown option of the bare form", 2, "did you mean --model", ["--modle", "x"])):
+        ("bad UUID", 2, "--worker-id", ["--worker-id", "123e4567-e89b-42d3-a456-42661417400x"]),
+        ("short UUID", 2, "--worker-id", ["serve", "--worker-id", "x"]),
+        ("no such model", 1, "MODEL_LOAD_FAILED", ["--model", "/no/such.gguf", "--port", port]),
+        ("a folder as model", 1, "MODEL_LOAD_FAILED", ["serve", "--model", scratch, "--port", port]),
+        ("not a model", 1, "MODEL_LOAD_FAILED", ["serve", "--model", put("x.gguf", "hello"), "--port", port]),
+        ("low port", 2, "--port", ["serve", "--port", "80"]),
+        ("no port", 2, "--port", ["serve", "--port", "http"]),
+        ("IPv6", 2, "--host", ["serve", "--host", "::1"]),
+        ("a name", 2, "--host", ["serve", "--host", "localhost"]),
+        ("an address that is not ours", 1, "LISTEN_FAILED", ["serve", "--host", "192.0.2.1", "--port", port]),
+        ("two ports alike", 2, "--admin-port", ["serve", "--port", port, "--admin-port", port]),
+        ("--gpu-device and --device cpu", 2, "--gpu-device", ["serve", "--gpu-device", "0", "--device", "cpu"]),
+        ("https callback", 2, "https", ["serve", "--callback-url", "https://example.org/"]),
+        ("odd callback", 2, "--callback-url", ["serve", "--callback-url", "http://a b/"]),
+        ("role", 2, "--role", ["serve", "--role", "decode"]),
+        ("wait and a model", 2, "exclude", ["serve", "--wait-for-commit", "--model", HAIKU]),
+        ("wait without a folder", 2, "--model-dir", ["serve", "--wait-for-commit"]),
+        ("no such folder", 2, "--model-dir", ["serve", "--model-dir", "/no/such"]),
+        ("--max-sequences 0", 2, "--max-sequences", ["serve", "--max-sequences", "0"]),
+        ("--max-queue 0", 2, "--max-queue", ["serve", "--max-queue", "0"]),
+        ("steps too short for all", 2, "--max-sequences (16)", ["serve", "--max-batch-tokens", "15"]),
+        ("an operand", 2, "operand", ["serve", "model.gguf"]),
+        ("unknown option of the bare form", 2, "did you mean --model", ["--modle", "x"]),
+    ):
         got, last = run(*words)
         check(name, got == status and said in last, (got, last))
     got, last = run("serve", environment={"WORKER_ROLE": "decode"})
@@ -54,24 +76,46 @@ def arguments():
         s.bind(("127.0.0.1", 0))
         s.listen()
         got, last = run("serve", "--port", str(s.getsockname()[1]))
-        check("port in use: exit 1, one line", got == 1 and "LISTEN_FAILED" in last and "in use" in last.lower(), (got, last))
+        check(
+            "port in use: exit 1, one line",
+            got == 1 and "LISTEN_FAILED" in last and "in use" in last.lower(),
+            (got, last),
+        )
 
 
 def configuration():
-    for text, line, said in (("port = 1\n", 1, "expected a whole number"), ("# c\n\nprot = 8000\n", 3, "unknown key prot"), ("[scheduler.fairness]\nmax_timeslice_tokens = many\n", 2, "scheduler.fairness.max_timeslice_tokens"),
-                             ("port = 8000\nport = 8001\n", 2, "given twice"), ("[server.tls]\ncert = x\n", 2, "unknown key server.tls.cert"), ("just words\n", 1, "expected key = value"), ("host = \"127.0.0.1\n", 1, "quotes"),
-                             ("[open\n", 1, "section"), ("config = x\n", 1, "unknown key config"), ("max_queue = 5 5\n", 1, "max_queue"), ("model_id = " + "x" * 300 + "\n", 1, "1 to 255 bytes")):
+    for text, line, said in (
+        ("port = 1\n", 1, "expected a whole number"),
+        ("# c\n\nprot = 8000\n", 3, "unknown key prot"),
+        ("[scheduler.fairness]\nmax_timeslice_tokens = many\n", 2, "scheduler.fairness.max_timeslice_tokens"),
+        ("port = 8000\nport = 8001\n", 2, "given twice"),
+        ("[server.tls]\ncert = x\n", 2, "unknown key server.tls.cert"),
+        ("just words\n", 1, "expected key = value"),
+        ("host = \"127.0.0.1\n", 1, "quotes"),
+        ("[open\n", 1, "section"),
+        ("config = x\n", 1, "unknown key config"),
+        ("max_queue = 5 5\n", 1, "max_queue"),
+        ("model_id = " + "x" * 300 + "\n", 1, "1 to 255 bytes"),
+    ):
         got, last = run("serve", "--config", put("bad.ini", text))
         check("config %r" % text[:30], got == 2 and "bad.ini:%d:" % line in last and said in last, (got, last))
     got, last = run("serve", "--config", "/no/such.ini")
     check("no such config", got == 2 and "/no/such.ini" in last, last)
-    path = put("good.ini", "# a worker\nport = 1024 ; replaced by the flag\nmodel_id = \"from file\"\nmax_tokens_out = 7\nmax_prompt_chars=99\nno_prefix_cache = yes\n"
-               "worker_id = '%s'\n[scheduler.fairness]\nenable_preemption = true\nhigh_priority_threshold = 3\n" % UUID)
+    path = put(
+        "good.ini",
+        "# a worker\nport = 1024 ; replaced by the flag\n"
+        "model_id = \"from file\"\nmax_tokens_out = 7\nmax_prompt_chars=99\nno_prefix_cache = yes\n"
+        "worker_id = '%s'\n[scheduler.fairness]\nenable_preemption = true\nhigh_priority_threshold = 3\n" % UUID,
+    )
     with Worker(program, "--config", path, environment={"WORKER_MAX_PROMPT_CHARS": "5"}) as w:
         health = w.get("/health")[1]
         check("config: values of the file", health["model"] == "from file" and health["worker_id"] == UUID, health)
         status, answer = w.post("/execute", {"job_id": "a", "prompt": "123456"})
-        check("config: the environment goes before the file", status == 400 and "1 to 5 characters" in answer["message"], answer)
+        check(
+            "config: the environment goes before the file",
+            status == 400 and "1 to 5 characters" in answer["message"],
+            answer,
+        )
         status, answer = w.post("/execute", {"job_id": "a", "prompt": "1", "max_tokens": 8})
         check("config: the file goes before the default", status == 400 and "from 1 to 7" in answer["message"], answer)
     with Worker(program, environment={"WORKER_CONFIG": path}) as w:
@@ -82,7 +126,9 @@ class Callback(http.server.BaseHTTPRequestHandler):
     seen, fail_first = [], 0
 
     def do_POST(self):
-        Callback.seen.append((time.monotonic(), self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+        Callback.seen.append(
+            (time.monotonic(), self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        )
         self.send_response(500 if len(Callback.seen) <= Callback.fail_first else 204)
         self.end_headers()
 
@@ -94,23 +140,38 @@ def callback():
     server = http.server.HTTPServer(("127.0.0.1", 0), Callback)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     Callback.fail_first = 1
-    with Worker(program, "--worker-id", UUID, "--callback-url", "http://127.0.0.1:%d/ready?x=1" % server.server_port) as w:
+    with Worker(
+        program, "--worker-id", UUID, "--callback-url", "http://127.0.0.1:%d/ready?x=1" % server.server_port
+    ) as w:
         w.until(lambda: len(Callback.seen) >= 2)
         _, path, body = Callback.seen[1]
-        check("ready callback, tried again", path == "/ready?x=1" and set(body) == {"worker_id", "model_ref", "url", "vram_bytes_used", "digest", "ecp"} and body["worker_id"] == UUID and body["url"].endswith(str(w.port))
-              and "supports_architecture" in body["ecp"], body)
+        check(
+            "ready callback, tried again",
+            path == "/ready?x=1"
+            and set(body) == {"worker_id", "model_ref", "url", "vram_bytes_used", "digest", "ecp"}
+            and body["worker_id"] == UUID
+            and body["url"].endswith(str(w.port))
+            and "supports_architecture" in body["ecp"],
+            body,
+        )
         check("... no sooner than a second later", Callback.seen[1][0] - Callback.seen[0][0] > 0.9)
         time.sleep(0.3)
         check("... and no more after 2xx", len(Callback.seen) == 2)
     Callback.fail_first, Callback.seen = 0, []
     with Worker(program, "--host", "0.0.0.0", "--callback-url", "http://127.0.0.1:%d/" % server.server_port) as w:
         w.until(lambda: Callback.seen)
-        check("at every address: told by the one that is seen", Callback.seen[0][2]["url"] == "http://127.0.0.1:%d" % w.port, Callback.seen)
+        check(
+            "at every address: told by the one that is seen",
+            Callback.seen[0][2]["url"] == "http://127.0.0.1:%d" % w.port,
+            Callback.seen,
+        )
     server.shutdown()
     with Worker(program, "--callback-url", "http://127.0.0.1:%d/" % free_port()) as w:
         check("nobody listens: it serves", w.execute(prompt="x", max_tokens=3)[1][-1][0] == "end")
         tried = w.said().count("CALLBACK_FAILED")
-        check("... and ends between two tries", w.end() == 0 and w.said().count("CALLBACK_FAILED") <= tried + 1, w.said())
+        check(
+            "... and ends between two tries", w.end() == 0 and w.said().count("CALLBACK_FAILED") <= tried + 1, w.said()
+        )
 
 
 def shutdown():
@@ -132,20 +193,55 @@ def shutdown():
         w.until(lambda: w.get("/worker/jobs/queued")[0] == 200)
         w.process.send_signal(signal.SIGTERM)
         w.until(lambda: w.get("/readyz", port=w.admin)[0] == 503)
-        check("draining: alive, not ready", w.get("/livez")[0] == 200 and w.get("/readyz")[1].get("reason") == "draining", w.get("/readyz"))
+        check(
+            "draining: alive, not ready",
+            w.get("/livez")[0] == 200 and w.get("/readyz")[1].get("reason") == "draining",
+            w.get("/readyz"),
+        )
         status, answer = w.post("/execute", {"job_id": "late", "prompt": "x"})
-        check("draining: new work NOT_READY", status == 503 and answer["code"] == "NOT_READY" and answer["retriable"] is True, (status, answer))
-        check("draining: a queued one ends NOT_READY", queued.over() == [("error", {"code": "NOT_READY", "message": "the worker is shutting down", "retriable": True, "job_id": "queued"})], queued.events)
-        check("draining: running ones go on until they are cancelled", all(cancelled(j.cancel()) for j in running), [j.events[-1:] for j in running])
+        check(
+            "draining: new work NOT_READY",
+            status == 503 and answer["code"] == "NOT_READY" and answer["retriable"] is True,
+            (status, answer),
+        )
+        check(
+            "draining: a queued one ends NOT_READY",
+            queued.over()
+            == [
+                (
+                    "error",
+                    {
+                        "code": "NOT_READY",
+                        "message": "the worker is shutting down",
+                        "retriable": True,
+                        "job_id": "queued",
+                    },
+                )
+            ],
+            queued.events,
+        )
+        check(
+            "draining: running ones go on until they are cancelled",
+            all(cancelled(j.cancel()) for j in running),
+            [j.events[-1:] for j in running],
+        )
         check("draining: exit 0", w.status() == 0)
     with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "600") as w:
         running = Job(w, "a", max_tokens=100).until("token")
         w.process.send_signal(signal.SIGTERM)
-        check("draining: a running stream finishes, exit 0", running.over()[-1][0] == "end" and running.events[-1][1]["tokens_out"] == 100 and w.status() == 0, running.events[-1:])
+        check(
+            "draining: a running stream finishes, exit 0",
+            running.over()[-1][0] == "end" and running.events[-1][1]["tokens_out"] == 100 and w.status() == 0,
+            running.events[-1:],
+        )
     with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "1") as w:
         long = Job(w, "long").until("token")
         w.process.send_signal(signal.SIGTERM)
-        check("after --shutdown-timeout-sec: CANCELLED, exit 0", cancelled(long.over()) and w.status() == 0, long.events[-1:])
+        check(
+            "after --shutdown-timeout-sec: CANCELLED, exit 0",
+            cancelled(long.over()) and w.status() == 0,
+            long.events[-1:],
+        )
     with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "600") as w:
         long = Job(w, "long").until("token")
         w.process.send_signal(signal.SIGTERM)
@@ -161,12 +257,21 @@ def killed():
         w.process.kill()
         w.status()
         long.over()
-        process = subprocess.Popen([program, "serve", "--port", str(w.port), "--admin-port", str(w.admin)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [program, "serve", "--port", str(w.port), "--admin-port", str(w.admin)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             w.process = process
             w.until(lambda: w.get("/readyz")[0] == 200)
-            status, stream = w.execute(prompt="Write a haiku about GPU computing", chat=True, max_tokens=50, temperature=0.7, seed=42)
-            check("kill -9, the same port again, the first answer right", status == 200 and stream[-1][0] == "end" and len(stream) > 10)
+            status, stream = w.execute(
+                prompt="Write a haiku about GPU computing", chat=True, max_tokens=50, temperature=0.7, seed=42
+            )
+            check(
+                "kill -9, the same port again, the first answer right",
+                status == 200 and stream[-1][0] == "end" and len(stream) > 10,
+            )
         finally:
             process.terminate()
             process.wait(PATIENCE)
@@ -175,7 +280,9 @@ def killed():
 def first_minutes():
     """What a start prints is enough to go on with: the line to try works as it stands."""
     port = free_port()
-    p = subprocess.Popen([program, "serve", "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    p = subprocess.Popen(
+        [program, "serve", "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         said = []
         for line in p.stdout:
@@ -183,11 +290,22 @@ def first_minutes():
             if line.startswith("Ctrl-C"):
                 break
         text = "\n".join(said)
-        check("start prints where, what, on what, how much", all(w in text for w in ("http://127.0.0.1:%d" % port, "haiku", "Q4_K_M", "org.worker.llama", DEVICE + " (", " bytes")), text)
+        check(
+            "start prints where, what, on what, how much",
+            all(
+                w in text
+                for w in ("http://127.0.0.1:%d" % port, "haiku", "Q4_K_M", "org.worker.llama", DEVICE + " (", " bytes")
+            ),
+            text,
+        )
         line = next((l for l in said if l.startswith("curl ")), "")
         if shutil.which("curl"):
             r = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=PATIENCE, check=False)
-            check("the line to try works as it stands", r.returncode == 0 and "event: started" in r.stdout and "event: end" in r.stdout, (line, r.stdout[-300:], r.stderr))
+            check(
+                "the line to try works as it stands",
+                r.returncode == 0 and "event: started" in r.stdout and "event: end" in r.stdout,
+                (line, r.stdout[-300:], r.stderr),
+            )
     finally:
         p.send_signal(signal.SIGINT)
         check("Ctrl-C: exit 0, and nothing said that is not wanted", p.wait(PATIENCE) == 0 and p.stderr.read() == "")
@@ -196,7 +314,9 @@ def first_minutes():
 def stopped_log():
     """Nobody reads what it says: it works as ever."""
     port = free_port()
-    p = subprocess.Popen([program, "serve", "--port", str(port), "--log", "json"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    p = subprocess.Popen(
+        [program, "serve", "--port", str(port), "--log", "json"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     try:
         w = Worker.__new__(Worker)
         w.port, w.process, w.said = port, p, lambda: ""
@@ -212,7 +332,8 @@ def stopped_log():
 
 
 def closed_streams():
-    """Started as some supervisors do, without standard streams: nothing else gets their numbers, and what is said goes nowhere."""
+    """Started as some supervisors do, without standard streams: nothing else gets their numbers, and what is said goes
+    nowhere."""
     port = free_port()
     p = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", program, "serve", "--port", str(port)])
     try:
@@ -246,25 +367,74 @@ def narration():
         by = {}
         for l in lines:
             by.setdefault(l["event"], []).append(l)
-            check("%s has time and level" % l["event"], l["level"] in ("info", "warning", "error") and l["time"].endswith("Z"), l)
+            check(
+                "%s has time and level" % l["event"],
+                l["level"] in ("info", "warning", "error") and l["time"].endswith("Z"),
+                l,
+            )
         common = {"worker_id": str, "gpu_device": int}
         schema = {
-            "startup": dict(common, host=str, port=int, admin_port=int, device=str, role=str, model_ref=str), "model_load_start": {"model": str, "device": str, "bytes": int}, "progress": {"percent": int, "activity": str},
-            "model_load_complete": {"model": str, "seconds": (int, float)}, "ready": dict(common, model=str, model_ref=str, device=str, port=int, startup_seconds=float, bytes=int, fingerprint=str),
-            "execute_start": dict(common, job_id=str, model_ref=str, tokens_in=int, prompt_sha256=str, prompt_chars=int, seed=int),
-            "execute_end": dict(common, job_id=str, model_ref=str, outcome=str, finish_reason=str, tokens_in=int, tokens_out=int, decode_time_ms=(int, float), first_token_ms=(int, float), queue_ms=(int, float), vram_bytes=int,
-                                prompt_sha256=str, prompt_chars=int, client_gone=bool),
-            "refused": {"worker_id": str, "path": str, "code": str, "status": int, "field": str}, "cancel": {"worker_id": str, "job_id": str, "found": bool}, "shutdown": dict(common, reason=str, streams=int),
+            "startup": dict(common, host=str, port=int, admin_port=int, device=str, role=str, model_ref=str),
+            "model_load_start": {"model": str, "device": str, "bytes": int},
+            "progress": {"percent": int, "activity": str},
+            "model_load_complete": {"model": str, "seconds": (int, float)},
+            "ready": dict(
+                common,
+                model=str,
+                model_ref=str,
+                device=str,
+                port=int,
+                startup_seconds=float,
+                bytes=int,
+                fingerprint=str,
+            ),
+            "execute_start": dict(
+                common, job_id=str, model_ref=str, tokens_in=int, prompt_sha256=str, prompt_chars=int, seed=int
+            ),
+            "execute_end": dict(
+                common,
+                job_id=str,
+                model_ref=str,
+                outcome=str,
+                finish_reason=str,
+                tokens_in=int,
+                tokens_out=int,
+                decode_time_ms=(int, float),
+                first_token_ms=(int, float),
+                queue_ms=(int, float),
+                vram_bytes=int,
+                prompt_sha256=str,
+                prompt_chars=int,
+                client_gone=bool,
+            ),
+            "refused": {"worker_id": str, "path": str, "code": str, "status": int, "field": str},
+            "cancel": {"worker_id": str, "job_id": str, "found": bool},
+            "shutdown": dict(common, reason=str, streams=int),
             "stopped": {"worker_id": str, "uptime_seconds": (int, float)},
         }
         for event, fields in schema.items():
             good = event in by and all(isinstance(by[event][-1].get(k), t) for k, t in fields.items())
             check("event %s" % event, good, by.get(event))
-        order = [l["event"] for l in lines if l["event"] in ("startup", "ready", "execute_start", "execute_end", "stopped")]
+        order = [
+            l["event"] for l in lines if l["event"] in ("startup", "ready", "execute_start", "execute_end", "stopped")
+        ]
         check("events in order", order == ["startup", "ready", "execute_start", "execute_end", "stopped"], order)
-        check("no text, but its digest", prompt not in w.said() and by["execute_end"][0]["prompt_chars"] == len(prompt) and len(by["execute_end"][0]["prompt_sha256"]) == 64)
-        check("every refusal is told, with its code", [l["code"] for l in by["refused"]] == ["INVALID_REQUEST", "CONTEXT_LENGTH_EXCEEDED"], by["refused"])
-        check("counts agree with the stream", by["execute_end"][0]["tokens_out"] == stream[-1][1]["tokens_out"] and by["execute_end"][0]["seed"] == 18446744073709551615)
+        check(
+            "no text, but its digest",
+            prompt not in w.said()
+            and by["execute_end"][0]["prompt_chars"] == len(prompt)
+            and len(by["execute_end"][0]["prompt_sha256"]) == 64,
+        )
+        check(
+            "every refusal is told, with its code",
+            [l["code"] for l in by["refused"]] == ["INVALID_REQUEST", "CONTEXT_LENGTH_EXCEEDED"],
+            by["refused"],
+        )
+        check(
+            "counts agree with the stream",
+            by["execute_end"][0]["tokens_out"] == stream[-1][1]["tokens_out"]
+            and by["execute_end"][0]["seed"] == 18446744073709551615,
+        )
 
 
 arguments()

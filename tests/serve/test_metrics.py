@@ -1,5 +1,6 @@
-"""/metrics: the document and the answer have the same names, types and labels; promtool accepts it; real requests move what they should.
-usage: test_metrics.py PROGRAM SOURCE"""
+"""/metrics: the document and the answer have the same names, types and labels; promtool accepts it; real requests move
+what they should. usage: test_metrics.py PROGRAM SOURCE"""
+
 import re
 import shutil
 import subprocess
@@ -32,9 +33,17 @@ def answered(m):
 def bucket_sums(m):
     """Histograms: buckets rise, the last one is the count."""
     for name in (n for n, kind in m.types.items() if kind == "histogram"):
-        values = [(float("inf") if dict(labels)["le"] == "+Inf" else float(dict(labels)["le"]), v) for (n, labels), v in m.samples.items() if n == name + "_bucket"]
+        values = [
+            (float("inf") if dict(labels)["le"] == "+Inf" else float(dict(labels)["le"]), v)
+            for (n, labels), v in m.samples.items()
+            if n == name + "_bucket"
+        ]
         values.sort()
-        if [v for _, v in values] != sorted(v for _, v in values) or values[-1][1] != m(name + "_count") or values[-1][0] != float("inf"):
+        if (
+            [v for _, v in values] != sorted(v for _, v in values)
+            or values[-1][1] != m(name + "_count")
+            or values[-1][0] != float("inf")
+        ):
             return name
     return ""
 
@@ -48,49 +57,127 @@ def moves(w):
     w.execute(prompt="one more", max_tokens=5, temperature=0, priority=9)
     w.ask("GET", "/nowhere")
     w.ask("POST", "/execute", {"job_id": "late", "prompt": "x"}, {"X-Deadline": "2001-01-01T00:00:00Z"})
-    w.ask("POST", "/execute", {"job_id": "soon", "prompt": "x", "max_tokens": 1}, {"X-Deadline": "2100-01-01T00:00:00Z"})
-    w.until(lambda: all(w.metrics()("worker_http_responses_total", code=c) == 1 for c in ("400", "404", "504")))  # an answer is counted once it has gone
+    w.ask(
+        "POST", "/execute", {"job_id": "soon", "prompt": "x", "max_tokens": 1}, {"X-Deadline": "2100-01-01T00:00:00Z"}
+    )
+    w.until(
+        lambda: all(w.metrics()("worker_http_responses_total", code=c) == 1 for c in ("400", "404", "504"))
+    )  # an answer is counted once it has gone
     after = w.metrics()
     by = lambda name, **labels: after(name, **labels) - before(name, **labels)
     reason = "stop" if end["finish_reason"] == "stop" else "length"
-    check("requests_total", by("worker_requests_total", outcome=reason) >= 1 and sum(by("worker_requests_total", outcome=o) for o in ("stop", "length")) == 3, after.text)
+    check(
+        "requests_total",
+        by("worker_requests_total", outcome=reason) >= 1
+        and sum(by("worker_requests_total", outcome=o) for o in ("stop", "length")) == 3,
+        after.text,
+    )
     check("requests_accepted_total", by("worker_requests_accepted_total") == 3)
-    check("requests_refused_total", by("worker_requests_refused_total", code="INVALID_REQUEST") == 1 and by("worker_requests_refused_total", code="INFERENCE_TIMEOUT") == 1)
-    check("tokens_generated_total", by("worker_tokens_generated_total") >= end["tokens_out"] + 2, by("worker_tokens_generated_total"))
+    check(
+        "requests_refused_total",
+        by("worker_requests_refused_total", code="INVALID_REQUEST") == 1
+        and by("worker_requests_refused_total", code="INFERENCE_TIMEOUT") == 1,
+    )
+    check(
+        "tokens_generated_total",
+        by("worker_tokens_generated_total") >= end["tokens_out"] + 2,
+        by("worker_tokens_generated_total"),
+    )
     check("prompt_tokens_total", by("worker_prompt_tokens_total") > end["tokens_in"])
-    check("steps", by("worker_steps_total") >= end["tokens_out"] and by("worker_step_tokens_total") >= by("worker_steps_total"))
+    check(
+        "steps",
+        by("worker_steps_total") >= end["tokens_out"] and by("worker_step_tokens_total") >= by("worker_steps_total"),
+    )
     for name in ("queue_wait", "prefill_duration", "time_to_first_token", "decode_duration", "inference_duration"):
         check(name + "_seconds", by("worker_" + name + "_seconds_count") == 3, by("worker_" + name + "_seconds_count"))
     check("inter_token_latency_seconds", by("worker_inter_token_latency_seconds_count") >= end["tokens_out"] - 1)
-    check("a job takes as long as its parts", after("worker_inference_duration_seconds_sum") >= after("worker_time_to_first_token_seconds_sum") > 0)
-    check("fairness_tokens_total", by("worker_fairness_tokens_total", priority="high") > 0 and by("worker_fairness_tokens_total", priority="low") > 0)
-    check("deadline_remaining_seconds", by("worker_deadline_remaining_seconds_count") == 2 and by("worker_deadline_remaining_seconds_bucket", le="0") == 1)
-    check("http responses", by("worker_http_responses_total", code="404") == 1 and by("worker_http_responses_total", code="400") == 1 and by("worker_http_responses_total", code="504") == 1)
-    check("http requests", by("worker_http_requests_total", port="main") >= 5 and by("worker_http_refused_total", port="main") == 1)
-    check("gauges of the idle worker", after("worker_requests_running") == 0 and after("worker_requests_queued") == 0 and after("worker_kv_cache_usage_ratio") == 0)
-    check("health gauges", after("worker_healthy") == 1 and after("worker_ready") == 1 and after("worker_startup_seconds") > 0 and after("worker_uptime_seconds") > 0)
-    check("process", after("process_resident_memory_bytes") > 1e6 and after("process_open_fds") > 3 and after("process_threads") > 4 and after("process_cpu_seconds_total") > 0)
+    check(
+        "a job takes as long as its parts",
+        after("worker_inference_duration_seconds_sum") >= after("worker_time_to_first_token_seconds_sum") > 0,
+    )
+    check(
+        "fairness_tokens_total",
+        by("worker_fairness_tokens_total", priority="high") > 0
+        and by("worker_fairness_tokens_total", priority="low") > 0,
+    )
+    check(
+        "deadline_remaining_seconds",
+        by("worker_deadline_remaining_seconds_count") == 2
+        and by("worker_deadline_remaining_seconds_bucket", le="0") == 1,
+    )
+    check(
+        "http responses",
+        by("worker_http_responses_total", code="404") == 1
+        and by("worker_http_responses_total", code="400") == 1
+        and by("worker_http_responses_total", code="504") == 1,
+    )
+    check(
+        "http requests",
+        by("worker_http_requests_total", port="main") >= 5 and by("worker_http_refused_total", port="main") == 1,
+    )
+    check(
+        "gauges of the idle worker",
+        after("worker_requests_running") == 0
+        and after("worker_requests_queued") == 0
+        and after("worker_kv_cache_usage_ratio") == 0,
+    )
+    check(
+        "health gauges",
+        after("worker_healthy") == 1
+        and after("worker_ready") == 1
+        and after("worker_startup_seconds") > 0
+        and after("worker_uptime_seconds") > 0,
+    )
+    check(
+        "process",
+        after("process_resident_memory_bytes") > 1e6
+        and after("process_open_fds") > 3
+        and after("process_threads") > 4
+        and after("process_cpu_seconds_total") > 0,
+    )
 
 
 def hits(w):
-    text = "The prefix cache keeps the pages of a prompt so that the next prompt which begins with the same text need not be computed again. " * 3
+    text = (
+        "The prefix cache keeps the pages of a prompt so that the "
+        "next prompt which begins with the same text need not be computed again. " * 3
+    )
     before = w.metrics()
     first = w.execute(prompt=text, max_tokens=4, temperature=0)[1]
     again = w.execute(prompt=text, max_tokens=4, temperature=0)[1]
     after = w.metrics()
-    check("a second time the prefix is found", again[-1][1]["tokens_cached"] > 0 and after("worker_prefix_matched_tokens_total") - before("worker_prefix_matched_tokens_total") >= again[-1][1]["tokens_cached"],
-          again[-1])
-    check("a miss, then a hit", after("worker_prefix_misses_total") - before("worker_prefix_misses_total") == 1 and
-          after("worker_prefix_full_hits_total") + after("worker_prefix_partial_hits_total") - before("worker_prefix_full_hits_total") - before("worker_prefix_partial_hits_total") == 1)
+    check(
+        "a second time the prefix is found",
+        again[-1][1]["tokens_cached"] > 0
+        and after("worker_prefix_matched_tokens_total") - before("worker_prefix_matched_tokens_total")
+        >= again[-1][1]["tokens_cached"],
+        again[-1],
+    )
+    check(
+        "a miss, then a hit",
+        after("worker_prefix_misses_total") - before("worker_prefix_misses_total") == 1
+        and after("worker_prefix_full_hits_total")
+        + after("worker_prefix_partial_hits_total")
+        - before("worker_prefix_full_hits_total")
+        - before("worker_prefix_partial_hits_total")
+        == 1,
+    )
     check("cached pages are seen", after("worker_kv_cache_pages", state="cached") > 0)
-    check("and nothing changes", [e[1]["id"] for e in first if e[0] == "token"] == [e[1]["id"] for e in again if e[0] == "token"])
+    check(
+        "and nothing changes",
+        [e[1]["id"] for e in first if e[0] == "token"] == [e[1]["id"] for e in again if e[0] == "token"],
+    )
 
 
 def gauges(w):
     """The four of the endpoint picker, while jobs run and wait, from the admin port."""
     jobs = [Job(w, "g%d" % i) for i in range(6)]
     during = w.metrics(w.admin)
-    while during("worker_requests_running") < 2 or during("worker_requests_running") + during("worker_requests_queued") < 6 or not during("worker_kv_cache_usage_ratio"):
+    while (
+        during("worker_requests_running") < 2
+        or during("worker_requests_running") + during("worker_requests_queued") < 6
+        or not during("worker_kv_cache_usage_ratio")
+    ):
         during = w.metrics(w.admin)
     for j in jobs:
         j.cancel()
@@ -98,28 +185,67 @@ def gauges(w):
     check("running goes to --max-sequences and no further", during("worker_requests_running") == 2, during.text)
     check("the others are queued", during("worker_requests_queued") == 4, during.text)
     check("KV use rises", 0 < during("worker_kv_cache_usage_ratio") <= 1, during.text)
-    check("all of it returns", after("worker_requests_running") == 0 and after("worker_requests_queued") == 0 and after("worker_kv_cache_usage_ratio") == 0)
+    check(
+        "all of it returns",
+        after("worker_requests_running") == 0
+        and after("worker_requests_queued") == 0
+        and after("worker_kv_cache_usage_ratio") == 0,
+    )
     info = [dict(labels) for name, labels in after.samples if name == "worker_kv_cache_info"]
-    check("kv_cache_info", len(info) == 1 and info[0]["block_size"] == "32" and int(info[0]["num_gpu_blocks"]) > 0, info)
+    check(
+        "kv_cache_info", len(info) == 1 and info[0]["block_size"] == "32" and int(info[0]["num_gpu_blocks"]) > 0, info
+    )
 
 
 def fairness():
-    """What the scheduler's options do is seen: a high job takes a lower one's place, low ones take turns, and without a prefix cache nothing is found in it."""
-    with Worker(program, *LONG, "--max-sequences", "1", "--fairness-preempt", "--fairness-high-pri", "7", "--fairness-timeslice", "16", "--no-prefix-cache") as w:
-        low = [Job(w, "low-%d" % i, max_tokens=15000).until("token") for i in range(2)]  # pages for both; the second begins when the first has had its slice
+    """What the scheduler's options do is seen: a high job takes a lower one's place, low ones take turns, and without a
+    prefix cache nothing is found in it."""
+    with Worker(
+        program,
+        *LONG,
+        "--max-sequences",
+        "1",
+        "--fairness-preempt",
+        "--fairness-high-pri",
+        "7",
+        "--fairness-timeslice",
+        "16",
+        "--no-prefix-cache",
+    ) as w:
+        low = [
+            Job(w, "low-%d" % i, max_tokens=15000).until("token") for i in range(2)
+        ]  # pages for both; the second begins when the first has had its slice
         w.until(lambda: w.metrics()("worker_fairness_yields_total") >= 1)  # told a moment after the token
         m = w.metrics()
-        check("low jobs take turns", m("worker_fairness_yields_total") >= 1 and m("worker_requests_running") + m("worker_requests_queued") == 2, [s for s in m.samples.items() if "fairness" in s[0][0] or "requests_" in s[0][0]])
+        check(
+            "low jobs take turns",
+            m("worker_fairness_yields_total") >= 1 and m("worker_requests_running") + m("worker_requests_queued") == 2,
+            [s for s in m.samples.items() if "fairness" in s[0][0] or "requests_" in s[0][0]],
+        )
         urgent = lambda: w.execute(prompt="urgent", max_tokens=4, priority=7)[1][-1][0] == "end"
         check("an urgent job comes before them", urgent())
-        w.until(lambda: urgent() and w.metrics()("worker_fairness_preemptions_total") >= 1)  # one that comes when a slice ends has its place without
+        w.until(
+            lambda: urgent() and w.metrics()("worker_fairness_preemptions_total") >= 1
+        )  # one that comes when a slice ends has its place without
         m = w.metrics()
-        check("while they go on", m("worker_requests_running") + m("worker_requests_queued") == 2 and m("worker_fairness_tokens_total", priority="high") >= 8, m("worker_fairness_tokens_total", priority="high"))
+        check(
+            "while they go on",
+            m("worker_requests_running") + m("worker_requests_queued") == 2
+            and m("worker_fairness_tokens_total", priority="high") >= 8,
+            m("worker_fairness_tokens_total", priority="high"),
+        )
         w.until(lambda: w.metrics()("worker_fairness_resumes_total") >= 2)
         check("and end as they should", all(cancelled(j.cancel()) for j in low))
-        text = "The same prompt of more than a page of the cache, twice, must be computed twice where nothing is kept. " * 3
+        text = (
+            "The same prompt of more than a page of the cache, twice, must be computed twice where nothing is kept. "
+            * 3
+        )
         again = [w.execute(prompt=text, max_tokens=2, temperature=0)[1][-1][1] for _ in range(2)]
-        check("--no-prefix-cache", [e["tokens_cached"] for e in again] == [0, 0] and w.metrics()("worker_prefix_misses_total") == 0, again)
+        check(
+            "--no-prefix-cache",
+            [e["tokens_cached"] for e in again] == [0, 0] and w.metrics()("worker_prefix_misses_total") == 0,
+            again,
+        )
 
 
 def experts():
@@ -127,7 +253,10 @@ def experts():
         print("not checked: this program was built without its mixture of experts")
         return
     with Worker(program, "--model", "embedded:haiku-moe") as w:
-        check("experts are told", w.metrics()("worker_active_experts") > 1 and w.metrics()("worker_moe_requests_total") == 0)
+        check(
+            "experts are told",
+            w.metrics()("worker_active_experts") > 1 and w.metrics()("worker_moe_requests_total") == 0,
+        )
         check("a job runs", w.execute(prompt="Write a haiku about rain", chat=True, max_tokens=4)[0] == 200)
         check("jobs of a model with experts are counted", w.metrics()("worker_moe_requests_total") == 1)
 
@@ -147,7 +276,9 @@ with Worker(program, *LONG, "--max-sequences", "2") as w:
     check("buckets rise to the count", bucket_sums(m) == "", bucket_sums(m))
     check("the answer ends with a line end", m.text.endswith("\n"))
     status, headers, _ = w.ask("GET", "/metrics", port=w.admin)
-    check("content type", status == 200 and headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8", headers)
+    check(
+        "content type", status == 200 and headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8", headers
+    )
     if shutil.which("promtool"):
         lint = subprocess.run(["promtool", "check", "metrics"], input=m.text, capture_output=True, text=True)
         check("promtool check metrics", lint.returncode == 0 and not lint.stderr.strip(), lint.stdout + lint.stderr)

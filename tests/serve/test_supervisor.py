@@ -1,4 +1,6 @@
-"""The program under a supervisor: sd_notify datagrams on a real socket, and the unit file. usage: test_supervisor.py PROGRAM SOURCE"""
+"""The program under a supervisor: sd_notify datagrams on a real socket, and the unit file. usage: test_supervisor.py
+PROGRAM SOURCE"""
+
 import os
 import shutil
 import socket
@@ -14,7 +16,15 @@ with tempfile.TemporaryDirectory() as folder:
     s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     s.bind(folder + "/notify")
     s.settimeout(PATIENCE)
-    with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "600", environment={"NOTIFY_SOCKET": folder + "/notify", "WATCHDOG_USEC": "3000000"}) as w:
+    with Worker(
+        program,
+        *LONG,
+        "--max-sequences",
+        "1",
+        "--shutdown-timeout-sec",
+        "600",
+        environment={"NOTIFY_SOCKET": folder + "/notify", "WATCHDOG_USEC": "3000000"},
+    ) as w:
         first = s.recv(4096).decode()
         while first == "WATCHDOG=1":  # it may come while the model is loading
             first = s.recv(4096).decode()
@@ -30,7 +40,14 @@ with tempfile.TemporaryDirectory() as folder:
         check("the stream goes on", cancelled(long.cancel()), long.events[-1:])
         check("exit status 0", w.status() == 0, w.said())
 
-    with Worker(program, "--wait-for-commit", "--model-dir", source + "/models/haiku", wait=False, environment={"NOTIFY_SOCKET": folder + "/notify"}) as w:
+    with Worker(
+        program,
+        "--wait-for-commit",
+        "--model-dir",
+        source + "/models/haiku",
+        wait=False,
+        environment={"NOTIFY_SOCKET": folder + "/notify"},
+    ) as w:
         check("waiting for a commit is started", s.recv(4096) == b"READY=1\nSTATUS=waits for POST /worker/commit")
         check("commit", w.post("/worker/commit", {"model_ref": "haiku-q4_k_m.gguf"})[0] == 200)
         said = s.recv(4096).decode()
@@ -39,10 +56,26 @@ with tempfile.TemporaryDirectory() as folder:
 
     if shutil.which("systemd-analyze"):
         unit = open(source + "/systemd/worker@.service.in", encoding="utf-8").read()
-        check("unit", all(line in unit for line in ("Type=notify", "WatchdogSec=", "DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "DevicePolicy=closed", "DeviceAllow=/dev/nvidiactl rw")))
+        check(
+            "unit",
+            all(
+                line in unit
+                for line in (
+                    "Type=notify",
+                    "WatchdogSec=",
+                    "DynamicUser=yes",
+                    "NoNewPrivileges=yes",
+                    "ProtectSystem=strict",
+                    "DevicePolicy=closed",
+                    "DeviceAllow=/dev/nvidiactl rw",
+                )
+            ),
+        )
         path = folder + "/worker@.service"
         with open(path, "w", encoding="utf-8") as f:
-            f.write(unit.replace("@CMAKE_INSTALL_FULL_BINDIR@/worker", program).replace("Documentation=man:worker(1)\n", ""))  # as installed; the manual page is not, here
+            f.write(
+                unit.replace("@CMAKE_INSTALL_FULL_BINDIR@/worker", program).replace("Documentation=man:worker(1)\n", "")
+            )  # as installed; the manual page is not, here
         r = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True)
         mine = [line for line in (r.stdout + r.stderr).splitlines() if "worker" in line]
         check("systemd-analyze verify", not mine, mine)
