@@ -173,10 +173,13 @@ static void put_device(json_t *o, struct serve *s)
     (void)json_object_set_new(o, "device", json_string(s->device ? s->device->name : "unknown"));
     (void)json_object_set_new(o, "device_text", json_string(s->device_text ? s->device_text : ""));
     (void)json_object_set_new(o, "vram_only", json_boolean(gpu));
-    (void)json_object_set_new(o, "sm", gpu ? json_sprintf("%u.%u", s->info.major, s->info.minor) : json_null());
+    (void)json_object_set_new(o, "sm", gpu ? json_integer(s->info.major * 10 + s->info.minor) : json_null());
     (void)json_object_set_new(o, "cuda_runtime_version",
                               gpu ? json_sprintf("%u.%u", s->info.runtime / 1000, s->info.runtime % 1000 / 10)
                                   : json_null());
+    (void)json_object_set_new(o, "flash_attention",
+                              json_pack("{s:b, s:b, s:I}", "enabled", gpu && s->o->flash_attention, "requested",
+                                        s->o->flash_attention, "tile_size", (json_int_t)s->o->flash_tile));
     if (!serve_memory(s, &memory)) return;
     (void)json_object_set_new(o, "device_memory",
                               json_pack("{s:I, s:I, s:I, s:I}", "total", (json_int_t)memory.total, "free",

@@ -147,7 +147,7 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
         log_s("host", s->o->host), log_u("port", http_port(s->main)), log_f("startup_seconds", s->startup_seconds),
         log_u("bytes", model->plan.total), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed),
         log_s("digest", h.digest), log_s("fingerprint", m->fingerprint));
-    if (s->o->json) return;
+    if (s->o->quiet) return;
     (void)printf("worker: ready at http://%s:%u\n"
                  "  model    %s, %s, context %u, chat template %s\n"
                  "  plugin   %s\n"

@@ -395,7 +395,7 @@ static bool begin(struct supervisor *v, struct serve_failure *why)
     if (s->o->wait_for_commit) {
         atomic_store(&s->state, SERVE_WAITING);
         notify_ready("waits for POST /worker/commit");
-        if (s->o->json) return true;
+        if (s->o->quiet) return true;
         (void)printf("worker: waits for POST http://%s:%u/worker/commit\n", s->o->host, http_port(s->main));
         (void)fflush(stdout);
         return true;

@@ -71,7 +71,9 @@ struct serve_options {
     bool limit_tokens_out;                  /* max_tokens_out was asked for: it holds for /v1 as well */
     uint32_t max_prompt_chars;              /* of /execute: 32768 */
     uint32_t max_streams, inference_timeout_s, shutdown_timeout_s, residency_s;
-    bool json; /* standard error carries events: nothing is written for people */
+    bool quiet;           /* nothing is written for people on standard output: somebody asked for events */
+    bool flash_attention; /* asked for; only --device cuda has it */
+    uint32_t flash_tile;
     struct engine_options engine;
     struct serve_loader loader;
 };

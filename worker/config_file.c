@@ -3,9 +3,9 @@
  *     port = 7531
  *     [scheduler.fairness]
  *     enable_preemption = true
- * Quotes around a value are taken off, so simple TOML reads as well. A reader of our own: Debian's libinih cuts lines
- * at 200 bytes and goes on, and its callbacks do not know the line; here whatever is wrong is refused with its line,
- * and nothing is ever cut. */
+ * One file serves every command: keys that only others have are checked and passed over. Quotes around a value are
+ * taken off, so simple TOML reads as well. A reader of our own: Debian's libinih cuts lines at 200 bytes and goes on,
+ * and its callbacks do not know the line; here whatever is wrong is refused with its line, and nothing is ever cut. */
 #include "options.h"
 
 #include <ctype.h>
@@ -14,6 +14,8 @@
 #include <string.h>
 
 enum { CONFIG_MAX_BYTES = 1 << 20, KEY_MAX = 64 };
+
+static const char byte_order_mark[] = "\xef\xbb\xbf"; /* some editors put it before the first line */
 
 struct config {
     struct options *o;
@@ -71,23 +73,37 @@ static bool keep(struct options *o, const char *text, const char **kept)
     return true;
 }
 
+/* A key of another command, so that one file serves them all: its value must be one, but nobody takes it. */
+static bool pass_over(const struct config *c, const char *key, const char *text, const char *where)
+{
+    enum option_id known = OPT_COUNT;
+    char own[KEY_MAX];
+    for (int i = 0; i < OPT_COUNT; i++) {
+        option_file_key((enum option_id)i, own);
+        if (i == OPT_CONFIG || i == OPT_HELP || strcmp(own, key) != 0) continue;
+        known = (enum option_id)i;
+        if (option_table[i].type == OPTION_TEXT) break; /* a name that means more than one thing: the laxest */
+    }
+    return known == OPT_COUNT ? complain(c, "unknown key ", key) : option_check(c->o->command, known, text, where);
+}
+
 static bool take(struct config *c, const char *name, const char *text)
 {
     char key[2 * KEY_MAX], own[KEY_MAX], where[4352];
     const char *value;
     if (strlen(name) >= KEY_MAX) return complain(c, "unknown key ", name);
     (void)snprintf(key, sizeof key, "%s%s%s", c->section, c->section[0] ? "." : "", name);
+    (void)snprintf(where, sizeof where, "%s:%u: %s", c->path, c->line, key);
     for (int i = 0; i < OPT_COUNT; i++) {
         const struct option_def *def = &option_table[i];
         option_file_key((enum option_id)i, own);
         if (!option_of(def, c->o->command) || i == OPT_CONFIG || i == OPT_HELP || strcmp(own, key) != 0) continue;
         if (c->set[i] && def->type != OPTION_LIST) return complain(c, "given twice: ", key);
         c->set[i] = true;
-        (void)snprintf(where, sizeof where, "%s:%u: %s", c->path, c->line, key);
         return keep(c->o, text, &value) ? option_from_file(c->o, (enum option_id)i, value, where)
                                         : complain(c, "out of memory", "");
     }
-    return complain(c, "unknown key ", key);
+    return pass_over(c, key, text, where);
 }
 
 static bool read_line(struct config *c, char *line)
@@ -131,7 +147,7 @@ bool config_read(struct options *o, const char *path)
         else if (strlen(line) != (size_t)n)
             ok = complain(&c, "a NUL byte: not a text file", "");
         else
-            ok = read_line(&c, line);
+            ok = read_line(&c, c.line == 1 && strncmp(line, byte_order_mark, 3) == 0 ? line + 3 : line);
     }
     if (ok && ferror(f)) {
         (void)fprintf(stderr, "worker %s: --config %s: %s\n", command_table[o->command].name, path, strerror(errno));

@@ -94,6 +94,8 @@ static bool takes_path(const struct option_def *def)
                              strcmp(def->argument, "DIR") == 0);
 }
 
+static bool has_words(const struct option_def *def) { return def->type == OPTION_CHOICE || def->type == OPTION_SWITCH; }
+
 static void bash_words(const char *alternatives)
 {
     for (const char *p = alternatives; *p; p++) (void)putchar(*p == '|' ? ' ' : *p);
@@ -110,9 +112,9 @@ static void bash(void)
                "--version\" -- \"$cur\"))\n        return\n    fi\n    case $prev in");
     for (int i = 0; i < OPT_COUNT; i++) {
         const struct option_def *def = &option_table[i];
-        if (def->type != OPTION_CHOICE && !takes_path(def)) continue;
+        if (!has_words(def) && !takes_path(def)) continue;
         (void)printf("    --%s) ", def->name);
-        if (def->type == OPTION_CHOICE) {
+        if (has_words(def)) {
             (void)fputs("COMPREPLY=($(compgen -W \"", stdout);
             bash_words(def->argument);
             (void)puts("\" -- \"$cur\")); return ;;");
@@ -163,7 +165,7 @@ static void zsh_option(const struct option_def *def)
     (void)putchar(']');
     if (def->argument) {
         (void)fputs(":", stdout);
-        if (def->type == OPTION_CHOICE) {
+        if (has_words(def)) {
             (void)printf("%s:(", def->name);
             bash_words(def->argument);
             (void)putchar(')');

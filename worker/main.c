@@ -51,6 +51,18 @@ static int print_version(void)
     return EXIT_DONE;
 }
 
+/* A pod is told of every service of its namespace; one called worker-something looks like our options. */
+static void warn_of_links(const struct options *o)
+{
+    char text[256];
+    if (!o->n_links) return;
+    (void)snprintf(text, sizeof text,
+                   "%u variables of Kubernetes' service links are ignored (%s, ...); enableServiceLinks: false leaves "
+                   "them out of the pod",
+                   o->n_links, o->link);
+    LOG(LOG_WARN, "service_links_ignored", text, log_u("variables", o->n_links));
+}
+
 static int run_command(int argc, char **argv)
 {
     struct options o;
@@ -71,6 +83,7 @@ static int run_command(int argc, char **argv)
         const bool json = log_is_json(&o);
         log_configure(LOG_INFO, json ? LOG_JSON : LOG_PLAIN);
         if (json) errors_as_json();
+        warn_of_links(&o);
         ERROR_TEXT(err);
         const wk_status status =
             gguf_guard_install(&err); /* a model's file that is cut short under us becomes an error */

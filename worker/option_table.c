@@ -80,6 +80,13 @@ const struct option_def option_table[OPT_COUNT] = {
                      "where to compute; nothing ever falls back to another device" },
     [OPT_GPU_DEVICE] = { "gpu-device", 0, OPTION_INTEGER, true, PLANS, "N", 0, 1023, "0",
                          "which GPU of --device cuda, counted from 0" },
+    [OPT_FLASH_ATTENTION] = { "cuda-flash-attention", 0, OPTION_SWITCH, true, PLANS, "on|off", 0, 0, "on",
+                              "attention of --device cuda as one fused kernel that never stores scores; there is no "
+                              "other, so off is refused there; no effect on the CPU" },
+    [OPT_FLASH_TILE] = { "cuda-flash-tile", 0, OPTION_INTEGER, true, PLANS, "N", 16, 1024, "128",
+                         "positions of a tile of that kernel; today's kernels choose their own, so another number than "
+                         "the "
+                         "default is refused with --device cuda; no effect on the CPU" },
     [OPT_DIGEST] = { "digest", 0, OPTION_TEXT, true, LOADS, "SHA256", 64, 64, NULL,
                      "refuse a model whose weights have another SHA-256 (of the tensors' bytes in the file's order, as "
                      "verify prints it); only with --device cuda" },
@@ -158,8 +165,9 @@ const struct option_def option_table[OPT_COUNT] = {
                                 "priority from which a request is one of high priority" },
     [OPT_FAIRNESS_TIMESLICE] = { "fairness-timeslice", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 1048576, "0",
                                  "tokens after which a request of low priority yields to waiting ones; 0 is never" },
-    [OPT_CONFIG] = { "config", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
-                     "file with lines of key = value, for what neither flag nor environment gives" },
+    [OPT_CONFIG] = { "config", 0, OPTION_TEXT, true, EVERY, "FILE", 1, 4096, NULL,
+                     "file with lines of key = value, for what neither flag nor environment gives; keys of other "
+                     "commands are checked and passed over" },
     [OPT_JSON] = { "json", 'j', OPTION_FLAG, false,
                    ON(CMD_INSPECT) | ON(CMD_PLAN) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_BENCH) |
                        ON(CMD_VERIFY),
@@ -170,8 +178,9 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_PREFER] = { "prefer", 0, OPTION_LIST, false, PLUGINS, "CLAIM=ID", 0, 64, NULL,
                      "where two plugins claim the same, take plugin ID: ggml:12=org.example.q4k or "
                      "arch:llama=org.example.llama; may be repeated" },
-    [OPT_LOG] = { "log", 0, OPTION_CHOICE, true, EVERY, "plain|json", 0, 0, "plain",
-                  "how events are written to standard error" },
+    [OPT_LOG] = { "log", 0, OPTION_CHOICE, true, EVERY, "plain|json", 0, 0, NULL,
+                  "how events are written to standard error: json has all of them, one line each, plain warnings and "
+                  "errors; plain when not given, but json of serve where standard error is no terminal" },
     [OPT_HELP] = { "help", 'h', OPTION_FLAG, false, EVERY, NULL, 0, 1, NULL, "print this and exit" },
 };
 
@@ -179,6 +188,8 @@ const struct option_key option_keys[] = {
     { OPT_FAIRNESS_PREEMPT, "scheduler.fairness.enable_preemption" },
     { OPT_FAIRNESS_HIGH_PRI, "scheduler.fairness.high_priority_threshold" },
     { OPT_FAIRNESS_TIMESLICE, "scheduler.fairness.max_timeslice_tokens" },
+    { OPT_FLASH_ATTENTION, "runtime.cuda.flash_attention.enabled" },
+    { OPT_FLASH_TILE, "runtime.cuda.flash_attention.tile_size" },
     { OPT_COUNT, NULL },
 };
 
@@ -231,6 +242,7 @@ const struct command_def command_table[CMD_COUNT] = {
                     "worker --worker-id UUID --model FILE ..., without the word serve, is the same. --gpu-device alone "
                     "means --device cuda. In a file of --config the key of an option is its name "
                     "with _ for -, those of the fairness are scheduler.fairness.enable_preemption, "
-                    "high_priority_threshold and max_timeslice_tokens." },
+                    "high_priority_threshold and max_timeslice_tokens, those of attention "
+                    "runtime.cuda.flash_attention.enabled and tile_size." },
     [CMD_HELP] = { "help", "[COMMAND]", 0, 1, "explain a command", "Without COMMAND: an overview." },
 };

@@ -93,6 +93,22 @@ static const char *option_nearest(enum command c, const char *name)
     return best;
 }
 
+const struct option_def *option_of_near_variable(const char *name)
+{
+    char as_option[32];
+    const char *best = NULL;
+    const struct option_def *def = NULL;
+    (void)snprintf(as_option, sizeof as_option, "%s", name);
+    for (char *c = as_option; *c; c++) *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    for (int i = 0; i < OPT_COUNT; i++) {
+        if (!option_table[i].environment) continue;
+        const char *now = nearer(as_option, option_table[i].name, best);
+        if (now != best) def = &option_table[i];
+        best = now;
+    }
+    return def;
+}
+
 enum command command_named(const char *name)
 {
     int c = 0;
@@ -151,41 +167,66 @@ static bool parse_flag(const char *text, uint64_t *out)
     return on || off;
 }
 
-/* Checks text against the option's type and range and stores it; `where` ("--seed", "WORKER_SEED")
- * is for the message. */
-static bool store(struct options *o, enum option_id id, const char *text, const char *where)
+static bool parse_switch(const char *text, uint64_t *out)
 {
-    const struct option_def *def = &option_table[id];
-    struct option_value *v = &o->value[id];
-    char expected[128], limits[96];
-    bool ok = true;
+    const bool on = strcasecmp(text, "on") == 0, off = strcasecmp(text, "off") == 0;
+    if (!on && !off) return parse_flag(text, out);
+    *out = on;
+    return true;
+}
+
+/* Text as a value of the option; false: it is none. */
+static bool parse_value(const struct option_def *def, const char *text, struct option_value *v)
+{
+    switch (def->type) {
+    case OPTION_FLAG: return parse_flag(text, &v->integer);
+    case OPTION_SWITCH: return parse_switch(text, &v->integer);
+    case OPTION_INTEGER: return parse_integer(def, text, &v->integer);
+    case OPTION_REAL: return parse_real(def, text, &v->real);
+    case OPTION_CHOICE: return word_of(def->argument, text);
+    case OPTION_TEXT: return (double)strlen(text) >= def->min && (double)strlen(text) <= def->max;
+    case OPTION_LIST: return true; /* how many there may be is add_to_list's */
+    }
+    return false;
+}
+
+static void describe_value(const struct option_def *def, char *out, size_t cap)
+{
+    char limits[96];
     option_limits(def, limits, sizeof limits);
     switch (def->type) {
-    case OPTION_FLAG:
-        ok = parse_flag(text, &v->integer);
-        (void)snprintf(expected, sizeof expected, "1 or 0");
-        break;
+    case OPTION_FLAG: (void)snprintf(out, cap, "1 or 0"); break;
+    case OPTION_SWITCH: (void)snprintf(out, cap, "on or off"); break;
     case OPTION_INTEGER:
-        ok = parse_integer(def, text, &v->integer);
-        (void)snprintf(expected, sizeof expected, "a whole number%s%s", limits[0] ? ", " : " below 2^64", limits);
+        (void)snprintf(out, cap, "a whole number%s%s", limits[0] ? ", " : " below 2^64", limits);
         break;
-    case OPTION_REAL:
-        ok = parse_real(def, text, &v->real);
-        (void)snprintf(expected, sizeof expected, "a number, %s", limits);
-        break;
-    case OPTION_CHOICE:
-        ok = word_of(def->argument, text);
-        (void)snprintf(expected, sizeof expected, "%s", def->argument);
-        break;
-    case OPTION_TEXT:
-        ok = (double)strlen(text) >= def->min && (double)strlen(text) <= def->max;
-        (void)snprintf(expected, sizeof expected, "%.0f to %.0f bytes", def->min, def->max);
-        break;
-    case OPTION_LIST: return false; /* lists have neither default nor environment: add_to_list */
+    case OPTION_REAL: (void)snprintf(out, cap, "a number, %s", limits); break;
+    case OPTION_CHOICE: (void)snprintf(out, cap, "%s", def->argument); break;
+    case OPTION_TEXT: (void)snprintf(out, cap, "%.0f to %.0f bytes", def->min, def->max); break;
+    case OPTION_LIST: (void)snprintf(out, cap, "text"); break;
     }
-    if (!ok) return usage(o->command, "%s: expected %s, got \"%.80s\"", where, expected, text);
-    v->text = text;
+}
+
+static bool refuse_value(enum command c, enum option_id id, const char *text, const char *where)
+{
+    char expected[128];
+    describe_value(&option_table[id], expected, sizeof expected);
+    return usage(c, "%s: expected %s, got \"%.80s\"", where, expected, text);
+}
+
+/* Checks text against the option's type and range and stores it; `where` ("--seed", "WORKER_SEED") is for the message.
+ * Not of lists, which have neither default nor environment: add_to_list. */
+static bool store(struct options *o, enum option_id id, const char *text, const char *where)
+{
+    if (!parse_value(&option_table[id], text, &o->value[id])) return refuse_value(o->command, id, text, where);
+    o->value[id].text = text;
     return true;
+}
+
+bool option_check(enum command c, enum option_id id, const char *text, const char *where)
+{
+    struct option_value ignored;
+    return parse_value(&option_table[id], text, &ignored) || refuse_value(c, id, text, where);
 }
 
 static bool add_to_list(struct options *o, enum option_id id, const char *text, const char *where)
@@ -218,7 +259,7 @@ static bool defaults_and_environment(struct options *o)
         if (!def->environment) continue;
         option_environment(def, name);
         const char *text = getenv(name);
-        if (!text) continue;
+        if (!text || environment_is_link(name, text)) continue;
         if (!store(o, (enum option_id)i, text, name)) return false;
         o->value[i].given = true;
     }
@@ -329,9 +370,9 @@ bool options_parse(int argc, char **argv, struct options *out)
     const struct command_def *def = &command_table[out->command];
     const int named = argv[1][0] != '-';
     bool ok = defaults_and_environment(out) && parse_arguments(out, argc - named, argv + named);
-    if (ok && option_of(&option_table[OPT_CONFIG], out->command) && option_text(out, OPT_CONFIG))
-        ok = config_read(out, option_text(out, OPT_CONFIG));
     out->help = option_flag(out, OPT_HELP);
+    if (ok && !out->help && option_text(out, OPT_CONFIG)) ok = config_read(out, option_text(out, OPT_CONFIG));
+    if (ok && !out->help) ok = environment_check(out);
     if (ok && !out->help && (out->n_operands < def->min_operands || out->n_operands > def->max_operands))
         ok = usage(out->command, "expected %s, got %d operand%s%s", def->operands[0] ? def->operands : "no operands",
                    out->n_operands, out->n_operands == 1 ? "" : "s",

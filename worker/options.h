@@ -59,6 +59,8 @@ enum option_id {
     OPT_OUT,
     OPT_DEVICE,
     OPT_GPU_DEVICE,
+    OPT_FLASH_ATTENTION,
+    OPT_FLASH_TILE,
     OPT_DIGEST,
     OPT_UPLOAD_CHUNK,
     OPT_THREADS,
@@ -106,6 +108,7 @@ enum option_id {
 
 enum option_type {
     OPTION_FLAG = 0,
+    OPTION_SWITCH /* on or off */,
     OPTION_INTEGER,
     OPTION_REAL,
     OPTION_TEXT,
@@ -119,7 +122,7 @@ struct option_def {
     enum option_type type;
     bool environment;     /* also taken from WORKER_<NAME> */
     uint32_t commands;    /* mask of 1 << enum command */
-    const char *argument; /* "FILE", a CHOICE's words as "cpu|cuda"; NULL for a flag */
+    const char *argument; /* "FILE", a CHOICE's words as "cpu|cuda", a SWITCH's as "on|off"; NULL for a flag */
     double min, max;      /* INTEGER, REAL: inclusive (0x1p64: all 64 bits); LIST: max entries; TEXT: max bytes */
     const char *preset;   /* default, as one would write it; NULL: none */
     const char *help;
@@ -144,7 +147,7 @@ struct option_value {
     bool given;       /* by flag or environment */
     bool filed;       /* by --config's file, and not given */
     bool flag;        /* by flag */
-    uint64_t integer; /* INTEGER; FLAG: 0 or 1 */
+    uint64_t integer; /* INTEGER; FLAG, SWITCH: 0 or 1 */
     double real;      /* REAL */
     const char *text; /* TEXT, CHOICE; NULL: absent */
 };
@@ -163,7 +166,9 @@ struct options {
     int n_operands; /* argv's */
     bool help;
     char **kept;
-    uint32_t n_kept; /* texts from a configuration file */
+    uint32_t n_kept;  /* texts from a configuration file */
+    uint32_t n_links; /* variables of Kubernetes' service links that were passed over */
+    char link[64];    /* the first of them */
 };
 
 static inline bool option_flag(const struct options *o, enum option_id id) { return o->value[id].integer != 0; }
@@ -174,6 +179,11 @@ static inline uint32_t option_u32(const struct options *o, enum option_id id)
 } /* the table's max is below 2^32 */
 static inline double option_real(const struct options *o, enum option_id id) { return o->value[id].real; }
 static inline const char *option_text(const struct options *o, enum option_id id) { return o->value[id].text; }
+/* By flag, environment or file: not the default. */
+static inline bool option_given(const struct options *o, enum option_id id)
+{
+    return o->value[id].given || o->value[id].filed;
+}
 /* Entries of a LIST in the order given, at most cap; returns how many. */
 uint32_t option_list(const struct options *o, enum option_id id, const char **out, uint32_t cap);
 
@@ -184,6 +194,8 @@ void options_free(struct options *o);
 /* Takes a configuration file's values for what neither flag nor environment gave (config_file.c). False: an unknown key
  * or a bad value has been said with its line. */
 bool config_read(struct options *o, const char *path);
+/* Is text a value of an option that another command has? c: whose usage the message names. False: it has been said. */
+bool option_check(enum command c, enum option_id id, const char *text, const char *where);
 /* Takes one value from it. where: "worker.ini:7: max_queue". False: it has been said. For config_read. */
 bool option_from_file(struct options *o, enum option_id id, const char *text, const char *where);
 
@@ -191,6 +203,14 @@ bool option_from_file(struct options *o, enum option_id id, const char *text, co
 void option_file_key(enum option_id id, char out[64]);
 /* The environment variable of an option: "WORKER_MAX_TOKENS". */
 void option_environment(const struct option_def *def, char out[64]);
+/* A variable that Kubernetes sets for a service whose name begins with "worker", as it does in every pod. */
+bool environment_is_link(const char *name, const char *value);
+/* Refuses a WORKER_* variable that nobody knows, by name, and counts service links (environment.c). False: it has been
+ * said. */
+bool environment_check(struct options *o);
+
+/* The option whose variable is nearest to a mistyped name (without WORKER_); NULL: none is near. */
+const struct option_def *option_of_near_variable(const char *name);
 /* "0 to 2, default 1": "" when there is nothing to say. */
 void option_limits(const struct option_def *def, char *out, size_t cap);
 static inline bool option_of(const struct option_def *def, enum command c) { return def->commands >> c & 1; }

@@ -71,7 +71,7 @@ static int read_params(struct run *r)
                                          .top_p = (float)option_real(o, OPT_TOP_P),
                                          .min_p = (float)option_real(o, OPT_MIN_P),
                                          .seed = option_u64(o, OPT_SEED) };
-    if (!o->value[OPT_SEED].given &&
+    if (!option_given(o, OPT_SEED) &&
         getrandom(&r->params.seed, sizeof r->params.seed, 0) != (ssize_t)sizeof r->params.seed)
         return fail(CODE_INTERNAL, "the system gives no random seed: %s; name one with --seed", strerror(errno));
     return EXIT_DONE;

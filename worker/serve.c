@@ -209,7 +209,7 @@ static int check_addresses(const struct serving *v)
 static int choose_device(struct serving *v)
 {
     struct option_value *device = &v->o.value[OPT_DEVICE];
-    if (v->o.value[OPT_GPU_DEVICE].given && !device->given) device->text = "cuda";
+    if (option_given(&v->o, OPT_GPU_DEVICE) && !option_given(&v->o, OPT_DEVICE)) device->text = "cuda";
     int result = find_device(&v->o, &v->device);
     return result ? result : probe_device(&v->o, v->device, false, &v->gpu);
 }
@@ -232,13 +232,15 @@ static void service_options(struct serving *v)
         .n_origins = option_list(o, OPT_ORIGIN, v->origins, MAX_ORIGINS),
         .max_tokens_in = option_u32(o, OPT_MAX_TOKENS_IN),
         .max_tokens_out = option_u32(o, OPT_MAX_TOKENS_OUT),
-        .limit_tokens_out = o->value[OPT_MAX_TOKENS_OUT].given || o->value[OPT_MAX_TOKENS_OUT].filed,
+        .limit_tokens_out = option_given(o, OPT_MAX_TOKENS_OUT),
         .max_prompt_chars = option_u32(o, OPT_MAX_PROMPT_CHARS),
         .max_streams = option_u32(o, OPT_MAX_STREAMS),
         .inference_timeout_s = option_u32(o, OPT_INFERENCE_TIMEOUT),
         .shutdown_timeout_s = option_u32(o, OPT_SHUTDOWN_TIMEOUT),
         .residency_s = option_u32(o, OPT_RESIDENCY),
-        .json = log_is_json(o),
+        .flash_attention = option_flag(o, OPT_FLASH_ATTENTION),
+        .flash_tile = option_u32(o, OPT_FLASH_TILE),
+        .quiet = option_text(o, OPT_LOG) && log_is_json(o),
         .engine = { .max_sequences = option_u32(o, OPT_SERVE_SEQUENCES),
                     .max_batch_tokens = option_u32(o, OPT_BATCH_TOKENS),
                     .max_queue = option_u32(o, OPT_MAX_QUEUE),

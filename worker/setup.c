@@ -15,9 +15,13 @@
 #include "log/log.h"
 #include "parallel.h"
 
-enum { MAX_DIRS = 16, MAX_PREFER = 64 };
+enum { MAX_DIRS = 16, MAX_PREFER = 64, FLASH_TILE = 128 };
 
-bool log_is_json(const struct options *o) { return strcmp(option_text(o, OPT_LOG), "json") == 0; }
+bool log_is_json(const struct options *o)
+{
+    const char *asked = option_text(o, OPT_LOG);
+    return asked ? strcmp(asked, "json") == 0 : o->command == CMD_SERVE && !isatty(STDERR_FILENO);
+}
 
 int open_plugins(const struct options *o, struct plugin_registry **out)
 {
@@ -74,6 +78,32 @@ int open_model_file(const struct options *o, bool embedded, struct gguf **out)
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
+/* What is asked of attention. The GPU's kernels are fused, with tiles of their own; what it cannot do is refused, never
+ * passed over.
+ */
+static int check_attention(const struct options *o, bool cpu)
+{
+    const char *command = command_table[o->command].name;
+    const bool on = option_flag(o, OPT_FLASH_ATTENTION);
+    const uint32_t tile = option_u32(o, OPT_FLASH_TILE);
+    if (cpu && (option_given(o, OPT_FLASH_ATTENTION) || option_given(o, OPT_FLASH_TILE)))
+        LOG(LOG_WARN, "no_effect",
+            "--cuda-flash-attention and --cuda-flash-tile have no effect: --device cpu computes attention its own way",
+            log_b("flash_attention", on), log_u("flash_tile", tile));
+    if (cpu) return EXIT_DONE;
+    if (!on)
+        return fail_usage(
+            command, "--cuda-flash-attention off: --device cuda has the fused attention alone; leave it on, or use "
+                     "--device cpu");
+    if (tile != FLASH_TILE)
+        return fail_usage(
+            command,
+            "--cuda-flash-tile: the kernels of --device cuda have tiles of their own; leave it at %d, got "
+            "%u",
+            FLASH_TILE, tile);
+    return EXIT_DONE;
+}
+
 int find_device(const struct options *o, const struct device_ops **out)
 {
     static const enum option_id of_cuda[] = { OPT_GPU_DEVICE, OPT_DIGEST, OPT_UPLOAD_CHUNK };
@@ -85,8 +115,10 @@ int find_device(const struct options *o, const struct device_ops **out)
                 return fail_usage(command_table[o->command].name, "--%s needs --device cuda",
                                   option_table[of_cuda[i]].name);
         *out = device_cpu();
-        return EXIT_DONE;
+        return check_attention(o, true);
     }
+    int result = check_attention(o, false);
+    if (result) return result;
     const char *digest = option_text(o, OPT_DIGEST);
     if (digest && strspn(digest, "0123456789abcdef") != 64)
         return fail_usage(command_table[o->command].name, "--digest: expected 64 lower-case hexadecimal digits");

@@ -19,7 +19,7 @@ struct embedded_model {
 const struct embedded_model *embedded_models(uint32_t *n);
 bool embedded_named(const char *path); /* such a name, whether there is one or not: no file */
 
-/* --log json: then everything on standard error is an event. */
+/* --log json, or a service whose standard error is no terminal: then everything on standard error is an event. */
 bool log_is_json(const struct options *o);
 
 int open_plugins(const struct options *o, struct plugin_registry **out);

@@ -145,6 +145,115 @@ static void environment_is_checked_like_a_flag(void **state)
     cli_free(&flag);
 }
 
+static void write_config(const char *text)
+{
+    FILE *f = fopen("worker.ini", "wb");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Status and pattern of `worker COMMAND --config worker.ini` with what the command needs besides. */
+static void expect_config(const char *const *args, const char *text, int status, const char *pattern)
+{
+    write_config(text);
+    struct cli_result r = cli(args, "Hello");
+    if (r.status != status || !matches(r.err, pattern))
+        fail_msg("worker %s with\n%s\nstatus %d, standard error: %s\nexpected: %s", args[0], text, r.status, r.err,
+                 pattern);
+    cli_free(&r);
+}
+
+static void every_command_reads_a_file(void **state)
+{
+    (void)state;
+    static const char *const commands[][8] = {
+        { "run", "--config", "worker.ini" },
+        { "tokenize", "--model", "embedded:haiku", "x", "--config", "worker.ini" },
+        { "detokenize", "--model", "embedded:haiku", "5", "--config", "worker.ini" },
+        { "score", "--text", "x y", "--config", "worker.ini" },
+        { "inspect", "embedded:haiku", "--config", "worker.ini" },
+        { "plan", "embedded:haiku", "--config", "worker.ini" },
+        { "capabilities", "--config", "worker.ini" },
+        { "plugin", "list", "--config", "worker.ini" },
+        { "quantize", "a", "b", "Q4_0", "--config", "worker.ini" },
+        { "verify", "--config", "worker.ini" },
+        { "bench", "--config", "worker.ini" },
+        { "debug", "tape", "--config", "worker.ini" },
+        { "serve", "--config", "worker.ini" },
+        { "help", "run", "--config", "worker.ini" },
+    };
+    assert_int_equal(sizeof commands / sizeof *commands, CMD_COUNT);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        expect_config(commands[i], "prot = 7\n", 2, "worker.ini:1: unknown key prot; see worker ");
+        expect_config(commands[i], "\xef\xbb\xbf# c\n[a]\nx = 1\n", 2, "worker.ini:3: unknown key a.x");
+        expect_config(commands[i], "seed = 1\nport = 80\n", 2, "worker.ini:2: port: expected a whole number, 1024 to");
+        expect_config(commands[i], "seed = 1\ntemperature = 3\n", 2, "worker.ini:2: temperature: expected a number");
+    }
+    /* The file of a service, as the other commands read it: what is theirs is taken. */
+    static const char shared[] = "\xef\xbb\xbfport = 7531\nseed = 77\nmax_tokens = 3\nmax_sequences = 16\n"
+                                 "origin = https://a.example\n[scheduler.fairness]\nenable_preemption = true\n";
+    expect_config(commands[CMD_RUN], shared, 0, " 3 tokens in .*, seed 77, ");
+    expect_config(commands[CMD_PLAN], shared, 0, "^$");
+    expect_config((const char *const[]){ "run", "--config", "worker.ini", "--seed", "5", NULL }, shared, 0, "seed 5, ");
+    expect_config((const char *const[]){ "run", "--help", "--config", "worker.ini", NULL }, "prot = 7\n", 0, "^$");
+}
+
+static void keys_of_attention(void **state)
+{
+    (void)state;
+    static const char *const run[] = { "run", "-n", "3", "--config", "worker.ini", NULL }, *const cuda[] = {
+        "plan", "embedded:haiku", "--device", "cuda", "--config", "worker.ini", NULL
+    };
+    static const char said[] = "have no effect: --device cpu computes attention its own way";
+    expect_config(run, "[runtime.cuda.flash_attention]\nenabled = false\ntile_size = 256\n", 0, said);
+    expect_config(run, "runtime.cuda.flash_attention.enabled = on\n", 0, said);
+    expect_config(run, "seed = 1\n", 0, "^worker: [0-9]+ prompt tokens");
+    expect_config(run, "runtime.cuda.flash_attention.enabled = maybe\n", 2,
+                  "worker.ini:1: runtime.cuda.flash_attention.enabled: expected on or off, got \"maybe\"");
+    expect_config(run, "runtime.cuda.flash_attention.tile_size = 0\n", 2, "expected a whole number, 16 to 1024");
+    expect_config(cuda, "runtime.cuda.flash_attention.enabled = false\n", 2,
+                  "--cuda-flash-attention off: --device cuda");
+    expect_config(cuda, "runtime.cuda.flash_attention.tile_size = 256\n", 2, "--cuda-flash-tile: .* got 256");
+    assert_int_equal(setenv("WORKER_CUDA_FLASH_ATTENTION", "0", 1), 0);
+    expect_config(cuda, "", 2, "--cuda-flash-attention off: --device cuda");
+    expect_config(run, "", 0, said);
+    assert_int_equal(unsetenv("WORKER_CUDA_FLASH_ATTENTION"), 0);
+}
+
+static void unknown_variables_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value;
+        int status;
+        const char *pattern;
+    } rows[] = {
+        { "WORKER_SEDD", "1", 2, "^worker run: WORKER_SEDD: unknown variable; did you mean WORKER_SEED\\?" },
+        { "WORKER_XYZZY_PLUGH", "", 2, "WORKER_XYZZY_PLUGH: unknown variable; see worker run --help" },
+        { "WORKER_PROMPT", "x", 2, "WORKER_PROMPT: unknown variable" },
+        { "WORKER_SERVICES", "x", 2, "WORKER_SERVICES: unknown variable" },
+        { "WORKER_X_PORT", "80", 2, "WORKER_X_PORT: unknown variable" },
+        { "WORKER_PORT", "8000", 0, "^worker: [0-9]+ prompt" }, /* another command's */
+        { "WORKER_TEST_VOCAB", "x", 0, "^worker: [0-9]+ prompt" },
+        { "WORKER_PORT", "tcp://10.0.0.1:80", 0,
+          "^worker: warning: 1 variables of Kubernetes. service links .*WORKER_PORT" },
+        { "WORKER_SERVICE_HOST", "10.0.0.1", 0, "^worker: warning: 1 variables" },
+        { "WORKER_CHAT_SERVICE_PORT_HTTP", "80", 0, "^worker: warning: 1 variables" },
+        { "WORKER_CHAT_PORT", "udp://10.0.0.1:80", 0, "^worker: warning: 1 variables" },
+        { "WORKER_PORT_80_TCP_ADDR", "10.0.0.1", 0, "^worker: warning: 1 variables" },
+        { "WORKER_PORT_80_TCP", "tcp://10.0.0.1:80", 0, "^worker: warning: 1 variables" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(setenv(rows[i].name, rows[i].value, 1), 0);
+        struct cli_result r = CLI("run", "--prompt", "x", "-n", "2");
+        assert_int_equal(unsetenv(rows[i].name), 0);
+        if (r.status != rows[i].status || !matches(r.err, rows[i].pattern))
+            fail_msg("%s=%s: status %d: %s", rows[i].name, rows[i].value, r.status, r.err);
+        cli_free(&r);
+    }
+}
+
 static void full_disk_is_a_failure(void **state)
 {
     (void)state;
@@ -160,6 +269,9 @@ int main(void)
                                         cmocka_unit_test(wrong_usage),
                                         cmocka_unit_test(stop_is_limited_to_four),
                                         cmocka_unit_test(environment_is_checked_like_a_flag),
+                                        cmocka_unit_test(every_command_reads_a_file),
+                                        cmocka_unit_test(keys_of_attention),
+                                        cmocka_unit_test(unknown_variables_are_refused),
                                         cmocka_unit_test(full_disk_is_a_failure) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }

@@ -301,7 +301,8 @@ def on_fake(installed):
         w.until(lambda: w.get("/livez")[0] == 200)
         plan = commit_by_request(w, "haiku.gguf")
         sealed_as_planned(w, plan)
-        check("--gpu-device alone computes there", w.get("/health")[1]["device"] == "cuda")
+        health = w.get("/health")[1]
+        check("--gpu-device alone computes there", health["device"] == "cuda" and health["sm"] == 90, health)
         check("exit 0", w.end() == 0)
     with start("full", "--wait-for-commit", "--model-dir", models, wait=False) as w:
         w.until(lambda: w.get("/livez")[0] == 200)

@@ -120,6 +120,14 @@ def configuration():
         check("config: the file goes before the default", status == 400 and "from 1 to 7" in answer["message"], answer)
     with Worker(program, environment={"WORKER_CONFIG": path}) as w:
         check("WORKER_CONFIG", w.get("/health")[1]["model"] == "from file")
+    gpu = DEVICE == "cuda"
+    path = put(
+        "flash.ini",
+        "\ufeff[runtime.cuda.flash_attention]\nenabled = %s\ntile_size = %d\n" % (("on", 128) if gpu else ("off", 64)),
+    )
+    with Worker(program, "--config", path) as w:
+        asked = {"enabled": gpu, "requested": gpu, "tile_size": 128 if gpu else 64}
+        check("keys of attention are reported", w.get("/health")[1]["flash_attention"] == asked, w.get("/health")[1])
 
 
 class Callback(http.server.BaseHTTPRequestHandler):
@@ -308,7 +316,12 @@ def first_minutes():
             )
     finally:
         p.send_signal(signal.SIGINT)
-        check("Ctrl-C: exit 0, and nothing said that is not wanted", p.wait(PATIENCE) == 0 and p.stderr.read() == "")
+        left = p.wait(PATIENCE), [json.loads(l) for l in p.stderr]
+        check(
+            "Ctrl-C: exit 0, events where standard error is no terminal, nothing wrong among them",
+            left[0] == 0 and left[1][-1]["event"] == "stopped" and all(l["level"] == "info" for l in left[1]),
+            left,
+        )
 
 
 def stopped_log():
