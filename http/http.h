@@ -70,8 +70,10 @@ struct http_counts {
     uint32_t streams, connections; /* now */
 };
 void http_counts(const struct http_server *s, struct http_counts *out); /* [any thread] */
-/* New requests get 503; waits until handlers have returned (they must have been told to end), then closes. NULL
- * allowed. [main thread] */
+/* New requests get 503; returns once no handler runs (they must have been told to end), and none will. What handlers
+ * share may then be freed. NULL allowed. [main thread] */
+void http_stop(struct http_server *s);
+/* Stops, and closes. NULL allowed. [main thread] */
 void http_close(struct http_server *s);
 
 /* ---- a request; all strings are the request's and live until the handler returns [the handler's thread] ---- */

@@ -405,11 +405,17 @@ void http_counts(const struct http_server *s, struct http_counts *out)
 
 /* ---- close --------------------------------------------------------------------------------------------- */
 
-void http_close(struct http_server *s)
+void http_stop(struct http_server *s)
 {
     if (!s) return;
     atomic_store(&s->closing, true);
     while (atomic_load(&s->handlers)) sleep_ms(1);
+}
+
+void http_close(struct http_server *s)
+{
+    if (!s) return;
+    http_stop(s);
     if (s->listener >= 0) (void)shutdown(s->listener, SHUT_RDWR);
     /* Whoever was accepted before is told so; what CivetWeb has queued must not be there any more when it stops, for it
      * would neither serve nor close it. */

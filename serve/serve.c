@@ -4,13 +4,11 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "body.h"
@@ -18,12 +16,13 @@
 #include "jobs.h"
 #include "log/log.h"
 #include "ops.h"
+#include "signals.h"
 
 enum {
     TURN_MS = 100, /* the main thread looks around at least so often */
     DRAIN_TURN_MS = 10,
-    LEAVE_MS = 12000, /* after the cancel: until handlers have returned; longer than a write may hang */
-    LOST_MS = 1000,   /* after the loss of the device: for streams to say so */
+    LEAVE_MS = 2000, /* after the cancel, or a failed start: until everything is closed; then the process just ends */
+    LOST_MS = 1000,  /* after the loss of the device: for streams to say so */
     RESERVE = 32,
     ADMIN_THREADS = 4,
     ADMIN_LONG = 4,
@@ -44,7 +43,6 @@ struct supervisor {
     struct watch *watch;
     struct http_route *routes, *admin_routes;
     uint32_t n_routes, n_admin_routes;
-    int signals; /* signalfd */
 };
 
 const char *serve_state_name(enum serve_state state)
@@ -210,17 +208,12 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
 static bool open_supervisor(struct supervisor *v, const struct serve_options *o, struct serve_failure *why)
 {
     struct serve *s = v->s;
-    sigset_t set;
     s->o = o;
     s->started_ns = serve_now_ns();
     s->jobs = job_log_open();
     s->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     (void)pthread_mutex_init(&s->memory_lock, NULL);
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
-    v->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (!s->jobs || s->wake < 0 || v->signals < 0) {
+    if (!s->jobs || s->wake < 0) {
         (void)snprintf(why->code, sizeof why->code, "INSUFFICIENT_MEMORY");
         (void)snprintf(why->text, sizeof why->text, "no memory or no descriptor for the service: %s", strerror(errno));
         return false;
@@ -230,17 +223,17 @@ static bool open_supervisor(struct supervisor *v, const struct serve_options *o,
 
 /* ---- the main thread's turns --------------------------------------------------------------------------- */
 
-/* Sleeps until something happens, at most ms. True: a signal came. */
+/* Sleeps until something happens, at most ms. True: the first signal came. */
 static bool turn(struct supervisor *v, int ms)
 {
-    struct pollfd p[2] = { { .fd = v->signals, .events = POLLIN }, { .fd = v->s->wake, .events = POLLIN } };
-    struct signalfd_siginfo signal_info;
+    struct pollfd p[2] = { { .fd = signals_fd(v->s->signals), .events = POLLIN },
+                           { .fd = v->s->wake, .events = POLLIN } };
     uint64_t count;
     notify_turn(v->s);
     (void)poll(p, 2, notify_wait(ms));
     if (p[1].revents && read(v->s->wake, &count, sizeof count) < 0)
         p[1].revents = 0; /* somebody else's wake: the next turn sees it */
-    return p[0].revents && read(v->signals, &signal_info, sizeof signal_info) == sizeof signal_info;
+    return p[0].revents && read(p[0].fd, &count, sizeof count) == sizeof count;
 }
 
 static bool device_lost(const struct serve *s, char text[256])
@@ -307,13 +300,12 @@ static void cancel_all(struct serve *s)
     free(jobs);
 }
 
-/* True: everything has ended by itself or was cancelled; false: something hangs, or a second signal came (*status is
- * then not 0). */
-static bool drain(struct supervisor *v, const char *reason, int *status)
+/* Until everything has ended by itself or was cancelled. What hangs longer than that is ended with the process. */
+static int drain(struct supervisor *v, const char *reason)
 {
     struct serve *s = v->s;
-    const uint64_t begun = serve_now_ns(), cancel_at = begun + s->o->shutdown_timeout_s * 1000000000ull,
-                   leave_at = cancel_at + LEAVE_MS * 1000000ull;
+    const uint64_t cancel_at = serve_now_ns() + s->o->shutdown_timeout_s * 1000000000ull;
+    signals_end_at(s->signals, cancel_at + LEAVE_MS * 1000000ull, EXIT_OK);
     atomic_store(&s->state, SERVE_DRAINING); /* before anything else: readiness goes first */
     notify_stopping();
     LOG(LOG_INFO, "shutdown", NULL, log_s("worker_id", s->o->worker_id), log_s("reason", reason),
@@ -321,21 +313,12 @@ static bool drain(struct supervisor *v, const char *reason, int *status)
     char text[256];
     while (!is_idle(s)) {
         const struct serve_model *m = atomic_load(&s->model);
-        if (device_lost(s, text)) {
-            *status = end_lost(v, text);
-            return false;
-        }
-        const uint64_t now = serve_now_ns();
+        if (device_lost(s, text)) return end_lost(v, text);
         if (m) engine_drain(m->engine); /* also of a model that was loading when this began */
-        if (now >= cancel_at) cancel_all(s);
-        if (now >= leave_at) return false;
-        if (turn(v, DRAIN_TURN_MS)) {
-            LOG(LOG_WARN, "shutdown_now", "a second signal: ending at once", log_s("worker_id", s->o->worker_id));
-            *status = EXIT_FAIL;
-            return false;
-        }
+        if (serve_now_ns() >= cancel_at) cancel_all(s);
+        (void)turn(v, DRAIN_TURN_MS);
     }
-    return true;
+    return EXIT_OK;
 }
 
 /* Until there is a reason to end; *reason NULL: the start failed, or the device was lost: the
@@ -365,13 +348,14 @@ static void close_supervisor(struct supervisor *v)
     if (v->load_started) load_join(&v->load);
     watch_stop(v->watch);
     callback_stop(s->callback);
+    http_stop(s->admin); /* both before either is freed: /metrics of one tells the figures of the other */
+    http_stop(s->main);
     http_close(s->admin);
     http_close(s->main);
     load_close(s);
     job_log_close(s->jobs);
     free(v->routes);
     free(v->admin_routes);
-    if (v->signals >= 0) (void)close(v->signals);
     if (s->wake >= 0) (void)close(s->wake);
     (void)pthread_mutex_destroy(&s->memory_lock);
 }
@@ -407,26 +391,20 @@ static bool begin(struct supervisor *v, struct serve_failure *why)
     return v->load_started;
 }
 
-int serve_run(const struct serve_options *o, struct serve *s, bool *at_once, struct serve_failure *why)
+int serve_run(const struct serve_options *o, struct serve *s, struct serve_failure *why)
 {
-    struct supervisor v = { .s = s, .signals = -1 };
+    struct supervisor v = { .s = s };
     const char *reason = NULL;
     int status = EXIT_FAIL;
-    *at_once = false;
     notify_open();
     log_never_waits();
     if (open_supervisor(&v, o, why) && begin(&v, why)) {
         status = supervise(&v, &reason);
-        if (status == EXIT_LOST) {
-            *at_once = true;
-            return status;
-        }
-        if (reason && !drain(&v, reason, &status)) {
-            *at_once = true;
-            return status;
-        }
+        if (reason) status = drain(&v, reason);
+        if (status == EXIT_LOST) return status;
         if (!reason) *why = s->failure;
     }
+    if (!reason) signals_end_at(s->signals, serve_now_ns() + LEAVE_MS * 1000000ull, EXIT_FAIL);
     close_supervisor(&v);
     if (reason)
         LOG(LOG_INFO, "stopped", NULL, log_s("worker_id", o->worker_id),

@@ -23,6 +23,7 @@
 struct chat;
 struct callback;
 struct job_log;
+struct signals;
 
 enum serve_state {
     SERVE_STARTING = 0,
@@ -100,7 +101,8 @@ struct serve {
     const struct device_ops *device;
     struct device_info info; /* CUDA */
     const char *device_text; /* "cpu (avx512, 8 threads, 8-bit activations)", "cuda (GPU 0, NVIDIA H200)" */
-    const struct plugin_registry *plugins;        /* open before any model is */
+    const struct plugin_registry *plugins; /* open before any model is */
+    struct signals *signals;
     char unhealthy_code[40], unhealthy_text[256]; /* written before the state becomes SERVE_UNHEALTHY, never again */
     _Atomic uint64_t refused[SERVE_CODE_COUNT];   /* requests for work that were refused before a stream began */
     atomic_uint streams;                          /* handlers of /execute that have a job */
@@ -118,11 +120,11 @@ struct serve {
     struct callback *callback;
 };
 
-/* Everything from bind to drain. Of *s, device, info, device_text and plugins are given, the rest is zero; SIGTERM and
- * SIGINT are blocked in every thread. Returns the exit status: 0 drained; 1 the start failed and why says it, or a
- * second signal came; 70 the device was lost. *at_once: end the process without closing anything: something may hang.
+/* Everything from bind to drain. Of *s, device, info, device_text, plugins and signals are given, the rest is
+ * zero. Returns the exit status: 0 drained; 1 the start failed and why says it; 70 the device was lost: threads may
+ * hang in the driver and still use all of *s. What does not end in time is ended by signals.h, with the process.
  * [main thread] */
-int serve_run(const struct serve_options *o, struct serve *s, bool *at_once, struct serve_failure *why);
+int serve_run(const struct serve_options *o, struct serve *s, struct serve_failure *why);
 
 /* The device's memory as last seen; false: a CPU, or not looked at yet. [any thread] */
 bool serve_memory(struct serve *s, struct device_memory *out);

@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     /* A full disk or a closed pipe behind standard output is a failure too. */
     const bool lost = fflush(stdout) != 0 || ferror(stdout);
     if (lost && result == EXIT_DONE) result = fail(CODE_OUTPUT_FAILED, "standard output cannot be written");
-    if (result == EXIT_DEVICE_LOST || exits_without_closing())
+    if (result == EXIT_DEVICE_LOST)
         _exit(result); /* the driver may hang or crash in what runs at the end of a process */
     return result;
 }

@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "parallel.h"
 #include "serve/callback.h"
 #include "serve/serve.h"
+#include "serve/signals.h"
 #include "setup.h"
 #include "tokenizer/utf8.h"
 
@@ -30,6 +30,7 @@ struct serving {
     const struct device_ops *device;
     struct plugin_registry *plugins;
     struct device_info gpu;
+    struct signals *signals;
     pthread_mutex_t lock;       /* one model is opened at a time */
     struct error_caught caught; /* of the last that failed, under the lock */
     struct serve_options s;
@@ -265,16 +266,6 @@ static void name_device(struct serving *v)
 
 /* ---- the command --------------------------------------------------------------------------------------- */
 
-/* The main thread reads them from a descriptor: no thread may be started before they are blocked. */
-static void block_signals(void)
-{
-    sigset_t set;
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
-    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
-
 /* The last line on standard error, with what is known of the model's and the device's memory. */
 static int say_failure(struct serving *v, const struct serve_failure *why)
 {
@@ -288,19 +279,16 @@ static int say_failure(struct serving *v, const struct serve_failure *why)
 static int serve(struct serving *v)
 {
     struct serve_failure why = { 0 };
-    bool at_once;
     struct serve *s = calloc(1, sizeof *s);
     if (!s) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the service");
     s->device = v->device;
     s->info = v->gpu;
     s->device_text = v->device_text;
     s->plugins = v->plugins;
+    s->signals = v->signals;
     if (v->device->warm) v->device->warm(v->gpu.index);
-    const int status = serve_run(&v->s, s, &at_once, &why);
-    if (at_once) {
-        exit_without_closing();
-        return status; /* threads may still use all of it */
-    }
+    const int status = serve_run(&v->s, s, &why);
+    if (status == EXIT_DEVICE_LOST) return status; /* threads may still use all of it */
     free(s);
     return status == EXIT_FAILED && why.code[0] ? say_failure(v, &why) : status;
 }
@@ -311,8 +299,11 @@ int command_serve(const struct options *o)
     if (!v) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the service");
     v->o = *o;
     (void)pthread_mutex_init(&v->lock, NULL);
-    block_signals();
     int result = choose_worker_id(v);
+    if (!result) { /* before anything that may take long */
+        v->signals = signals_start(v->worker_id);
+        if (!v->signals) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory, descriptor or thread for signals");
+    }
     if (!result) result = check_name(v);
     if (!result) result = check_addresses(v);
     if (!result) result = check_steps(v);
@@ -325,8 +316,9 @@ int command_serve(const struct options *o)
         name_device(v);
         result = serve(v);
     }
-    if (exits_without_closing()) return result;
+    if (result == EXIT_DEVICE_LOST) return result;
     plugin_registry_close(v->plugins);
+    signals_stop(v->signals);
     (void)pthread_mutex_destroy(&v->lock);
     free(v);
     return result;

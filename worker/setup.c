@@ -436,8 +436,3 @@ void interrupts_catch(void)
 }
 
 bool interrupted(void) { return stop_asked != 0; }
-
-static bool closes_nothing;
-
-void exit_without_closing(void) { closes_nothing = true; }
-bool exits_without_closing(void) { return closes_nothing; }

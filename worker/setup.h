@@ -90,9 +90,4 @@ double seconds_now(void); /* monotonic */
 void interrupts_catch(void);
 bool interrupted(void);
 
-/* The process ends without closing anything, not even what runs at the end of a process: a thread or
- * a device may hang. */
-void exit_without_closing(void);
-bool exits_without_closing(void);
-
 #endif

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <worker/plugin.h>
 
@@ -26,23 +27,30 @@ static wk_status lose(const struct wk_err *err, const char *what)
                    what);
 }
 
+/* A driver that never returns. */
+static void hang_if_told(const char *fault)
+{
+    while (told(fault)) (void)pause();
+}
+
 static bool dead(void) { return is_dead; }
 
 static wk_status probe(uint32_t gpu, struct device_info *out, const struct wk_err *err)
 {
     *out =
         (struct device_info){ .name = "Fake GPU", .index = gpu, .count = 2, .major = 9, .memory = (uint64_t)8 << 30 };
+    hang_if_told("hangs-in-probe");
     if (told("no-driver")) return wk_fail(err, WK_UNSUPPORTED, "device cuda: no NVIDIA driver here");
     return gpu < 2 ? WK_OK
                    : wk_fail(err, WK_INVALID, "device cuda: there is no GPU %u: this machine has 2, GPU 0 to 1", gpu);
 }
 
-static void hang(void) { abort(); } /* what a lost device's driver may do at exit */
+static void crash(void) { abort(); } /* what a lost device's driver may do at exit */
 
 static void warm(uint32_t gpu)
 {
     (void)gpu;
-    if (told("lost-in-step")) (void)atexit(hang);
+    if (told("lost-in-step")) (void)atexit(crash);
 }
 
 static wk_status device_memory(uint32_t gpu, struct device_memory *out, const struct wk_err *err)
@@ -57,6 +65,7 @@ static wk_status open_fake(const struct tape_program *program, const struct mode
 {
     *out = NULL;
     if (told("lost-in-upload")) return lose(err, "upload");
+    hang_if_told("hangs-in-open");
     if (told("no-memory"))
         return wk_fail(err, WK_NO_MEMORY,
                        "kv: required 4096 bytes more, available 1000 of 8589934592 on GPU 0 (Fake GPU)");
@@ -105,6 +114,12 @@ static wk_status verify(struct executor *x, char digest[65], const struct wk_err
     return told("lost-in-verify") ? lose(err, "verify") : WK_OK;
 }
 
+static void close_fake(struct executor *x)
+{
+    hang_if_told("hangs-in-close");
+    device_cpu()->close(x);
+}
+
 static wk_status residency(struct executor *x, const struct wk_err *err)
 {
     static int looks;
@@ -128,6 +143,7 @@ __attribute__((constructor)) static void make_ops(void)
     ops.warm = warm;
     ops.device_memory = device_memory;
     ops.open = open_fake;
+    ops.close = close_fake;
     ops.step = step;
     ops.submit = submit;
     ops.collect = collect;

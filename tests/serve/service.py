@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -60,6 +61,18 @@ def free_port():
                 return s.getsockname()[1]
             except OSError:
                 pass
+
+
+def with_fake_device(program, fake, libdir, folder):
+    """The program, in `folder`, beside a device-cuda.so that computes on the CPU and fails as WORKER_FAKE says."""
+    library = os.path.join(folder, "prefix", libdir, "worker")
+    installed = os.path.join(folder, "prefix/bin/worker")
+    os.makedirs(os.path.dirname(installed))
+    os.makedirs(library)
+    shutil.copy(program, installed)
+    shutil.copy(fake, os.path.join(library, "device-cuda.so"))
+    os.chmod(os.path.join(library, "device-cuda.so"), 0o644)
+    return installed
 
 
 class Worker:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from service import DEVICE, PATIENCE, Worker, check, done, free_port
+from service import DEVICE, PATIENCE, Worker, check, done, free_port, with_fake_device
 
 program, source = sys.argv[1], sys.argv[2]
 fake = sys.argv[3] if len(sys.argv) > 3 else None
@@ -283,16 +283,6 @@ def admin_port_stays_free():
         check("... and takes them again", w.post("/worker/plan", {"model_ref": "haiku.gguf"}, port=w.admin)[0] == 200)
 
 
-def install():
-    """The program beside a device-cuda.so that computes on the CPU and fails as WORKER_FAKE says."""
-    os.makedirs(os.path.join(scratch, "prefix/bin"))
-    os.makedirs(os.path.join(scratch, "prefix", libdir, "worker"))
-    shutil.copy(program, os.path.join(scratch, "prefix/bin/worker"))
-    shutil.copy(fake, os.path.join(scratch, "prefix", libdir, "worker/device-cuda.so"))
-    os.chmod(os.path.join(scratch, "prefix", libdir, "worker/device-cuda.so"), 0o644)
-    return os.path.join(scratch, "prefix/bin/worker")
-
-
 def on_fake(installed):
     def start(fault, *arguments, wait=True):
         return Worker(installed, "--gpu-device", "1", *arguments, wait=wait, environment={"WORKER_FAKE": fault})
@@ -409,6 +399,6 @@ else:
     on_cpu()
     admin_port_stays_free()
     if fake:
-        on_fake(install())
+        on_fake(with_fake_device(program, fake, libdir, scratch))
 shutil.rmtree(scratch)
 done()
