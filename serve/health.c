@@ -122,6 +122,15 @@ static void put_file(json_t *o, const struct model *m)
                                         c.positional, "attention", c.attention));
 }
 
+/* Keys without which the file would have been refused. */
+static json_t *accepted_keys(const struct gguf_accepted *a)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->used >> i & 1) (void)json_array_append_new(array, json_string(a->names[i]));
+    return array;
+}
+
 static void put_tokenizer(json_t *o, const struct model *m)
 {
     if (!m->tokenizer) return;
@@ -161,6 +170,7 @@ static void put_model(json_t *o, struct serve *s, const struct serve_model *sm)
     (void)json_object_set_new(o, "context_length", json_integer((json_int_t)capabilities_context(m->program)));
     (void)json_object_set_new(o, "context", json_integer((json_int_t)m->dev.context));
     (void)json_object_set_new(o, "chat", sm->chat ? json_string(chat_name(sm->chat)) : json_null());
+    (void)json_object_set_new(o, "accepted_keys", accepted_keys(&m->accepted));
     put_tokenizer(o, m);
     put_file(o, m);
     put_queue(o, sm, &s->o->engine);

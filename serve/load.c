@@ -32,7 +32,7 @@ static void name_quantization(const struct serve *s, const struct model *m, char
     struct tape_capabilities c;
     uint64_t type, most = 0;
     (void)snprintf(out, 32, "?");
-    if (kv && !gguf_u64_at(m->file, kv, 0, &type, NULL) && type < sizeof file_types / sizeof *file_types &&
+    if (kv && !gguf_u64(m->file, kv, &type, NULL) && type < sizeof file_types / sizeof *file_types &&
         file_types[type]) {
         (void)snprintf(out, 32, "%s", file_types[type]);
         return;
@@ -68,6 +68,10 @@ static void make_fingerprint(const struct serve *s, const struct model *m, char 
     for (uint32_t i = 0; i < plugin_count(s->plugins); i++) {
         const struct plugin_entry *e = plugin_at(s->plugins, i);
         if (e->state == PLUGIN_LOADED) sha256_update(h, e->digest, strlen(e->digest));
+    }
+    for (uint32_t i = 0; i < m->accepted.n; i++) {
+        if (!(m->accepted.used >> i & 1)) continue;
+        sha256_update(h, m->accepted.names[i], strlen(m->accepted.names[i]) + 1);
     }
     for (uint64_t i = 0; i < gguf_tensor_count(m->file); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(m->file, i);

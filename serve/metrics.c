@@ -253,7 +253,7 @@ static void put_model(struct http_text *t, const struct serve_model *m, const st
     if (m) {
         (void)snprintf(key, sizeof key, "%s.expert_used_count", m->model->program->architecture);
         const struct gguf_kv *kv = gguf_find(m->model->file, key);
-        if (kv && gguf_u64_at(m->model->file, kv, 0, &experts, NULL)) experts = 0;
+        if (kv && gguf_u64(m->model->file, kv, &experts, NULL)) experts = 0;
     }
     gauge(t, "worker_active_experts", (double)experts, "Experts that each token is routed to; 0 of a dense model.");
     counter(t, "worker_moe_requests_total", experts ? e->submitted : 0, "Jobs queued for a model with experts.");

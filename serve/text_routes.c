@@ -145,8 +145,10 @@ static void tokenize(void *user, struct http_request *r)
     if (!tokenize_fields(&o, &t, &why)) {
         refuse_body(s, r, &why);
     } else if (http_reserve(r, tokenize_memory(&t))) {
-        if (tokenizer_encode(m->model->tokenizer, t.text, t.n, t.parse_special, t.add_special, &tokens, &err))
-            serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
+        const wk_status status =
+            tokenizer_encode(m->model->tokenizer, t.text, t.n, t.parse_special, t.add_special, &tokens, &err);
+        if (status)
+            serve_refuse(s, r, status == WK_INVALID ? SERVE_INVALID_REQUEST : SERVE_INTERNAL, NULL, NULL, "%s", text);
         else {
             put_tokens(&out, m, &tokens, &t);
             send(s, r, &out);

@@ -27,6 +27,7 @@ struct inspection {
     json_t *descriptor; /* NULL: the model cannot run here; why says so */
     char why[4096];
     struct missing missing;
+    struct gguf_accepted accepted;
 };
 
 static void name_type(const struct plugin_registry *r, uint32_t ggml_type, char out[32])
@@ -66,7 +67,7 @@ static int examine(struct inspection *n)
     model_name(n->file, n->model_id);
     count_types(n);
     capabilities_missing(n->file, n->plugins, &n->missing);
-    if (capabilities_record(n->file, n->plugins, &program, &why)) return EXIT_DONE;
+    if (capabilities_record(n->file, n->plugins, &n->accepted, &program, &why)) return EXIT_DONE;
     n->descriptor = capabilities_descriptor(n->model_id, n->plugins, program);
     tape_free(program);
     if (!n->descriptor) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the descriptor");
@@ -164,6 +165,7 @@ int command_inspect(const struct options *o)
     if (!result) {
         n.file = file;
         n.plugins = plugins;
+        n.accepted = accepted_keys(o);
         result = examine(&n);
     }
     if (!result) result = option_flag(o, OPT_JSON) ? print_json(&n) : print_text(&n);

@@ -33,7 +33,7 @@ static uint32_t architecture_u32(const struct gguf *file, struct gguf_str archit
     if (architecture.len > 64) return 0;
     int n = snprintf(name, sizeof name, "%.*s.%s", (int)architecture.len, architecture.data, key);
     const struct gguf_kv *kv = n > 0 ? gguf_find(file, name) : NULL;
-    if (!kv || gguf_u64_at(file, kv, 0, &value, NULL) || value > UINT32_MAX) return 0;
+    if (!kv || gguf_u64(file, kv, &value, NULL) || value > UINT32_MAX) return 0;
     return (uint32_t)value;
 }
 

@@ -64,6 +64,9 @@ const struct option_def option_table[OPT_COUNT] = {
                         STEPS | ON(CMD_SERVE) | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE), "FILE", 1, 4096, NULL,
                         "tokenizer.json to use instead of the vocabulary in the model's file; a file that has none "
                         "uses the tokenizer.json beside it" },
+    [OPT_ACCEPT_KEY] = { "accept-key", 0, OPTION_LIST, false,
+                         PLANS | ON(CMD_INSPECT) | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE), "NAME", 0, 64, NULL,
+                         "take a file that is refused for its key NAME as if it did not have it; may be repeated" },
     [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
                         "print token ids separated by spaces instead of text" },
     [OPT_SPECIAL] = { "special", 0, OPTION_FLAG, false, ON(CMD_TOKENIZE), NULL, 0, 1, NULL,

@@ -51,6 +51,7 @@ enum option_id {
     OPT_REASONING,
     OPT_REASONING_EFFORT,
     OPT_TOKENIZER,
+    OPT_ACCEPT_KEY,
     OPT_PRINT_IDS,
     OPT_SPECIAL,
     OPT_NO_BOS,

@@ -190,10 +190,18 @@ static void on_progress(void *user, double fraction)
     log_progress("loading", fraction);
 }
 
+struct gguf_accepted accepted_keys(const struct options *o)
+{
+    static const char *names[GGUF_MAX_ACCEPTED]; /* models keep it, and there is one set of options a process */
+    const uint32_t n = option_list(o, OPT_ACCEPT_KEY, names, GGUF_MAX_ACCEPTED);
+    return (struct gguf_accepted){ .names = names, .n = n };
+}
+
 void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins,
                         const struct model_needs *needs, struct model_options *out)
 {
     const bool exact = option_flag(o, OPT_EXACT);
+    const struct gguf_accepted accepted = accepted_keys(o);
     const uint32_t rows = needs->max_rows ? needs->max_rows : device->run_ahead > 1 ? STEP_ROWS_GPU : STEP_ROWS;
     *out = (struct model_options){
         .device = device,
@@ -218,6 +226,8 @@ void model_options_from(const struct options *o, const struct device_ops *device
         .taps = needs->taps,
         .n_taps = needs->n_taps,
         .tokenizer = option_text(o, OPT_TOKENIZER),
+        .accept = accepted.names,
+        .n_accept = accepted.n,
     };
 }
 

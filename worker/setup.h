@@ -54,6 +54,8 @@ int find_device(const struct options *o, const struct device_ops **out);
 int probe_device(const struct options *o, const struct device_ops *device, bool warm, struct device_info *out);
 void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins,
                         const struct model_needs *needs, struct model_options *out);
+/* The keys of --accept-key; the list is the process's. */
+struct gguf_accepted accepted_keys(const struct options *o);
 /* Fails with a status of the model's room. A message that does not begin with the file's name is given it: several
  * rooms can refuse a model, and not all of them know the name. */
 int refuse_model(wk_status status, const char *path, const char *text);

@@ -22,7 +22,8 @@ static int open_tokenizer(const struct options *o, struct tokenizer **out)
     }
     int result = open_model_file(o, false, &file);
     if (result) return result;
-    wk_status status = tokenizer_open_for(file, json, 0, out, &err);
+    struct gguf_accepted accepted = accepted_keys(o);
+    wk_status status = tokenizer_open_for(file, json, 0, &accepted, out, &err);
     gguf_close(file); /* the vocabulary has been copied */
     if (!status && !*out)
         return fail(
@@ -37,11 +38,11 @@ static int print_ids(const struct options *o, const struct tokenizer *t, const s
     struct tokens tokens = { 0 };
     const bool special = option_flag(o, OPT_SPECIAL);
     ERROR_TEXT(err);
-    wk_status status = tokenizer_encode(t, text->bytes, text->len, special, true, &tokens, &err);
+    const bool no_bos = option_flag(o, OPT_NO_BOS);
+    wk_status status = tokenizer_encode(t, text->bytes, text->len, special, !no_bos, &tokens, &err);
     if (status) return fail_status(STAGE_TOKENS, status, &err);
-    /* A beginning-of-sequence token that the text itself spells stays. */
-    size_t first = option_flag(o, OPT_NO_BOS) && tokenizer_adds_bos(t) && tokens.n && tokens.ids[0] == tokenizer_bos(t);
-    for (size_t i = first; i < tokens.n; i++) (void)printf("%s%u", i > first ? " " : "", tokens.ids[i]);
+    for (size_t i = 0; i < tokens.n; i++) (void)printf("%s%u", i ? " " : "", tokens.ids[i]);
+    if (no_bos && tokenizer_adds_eos(t)) (void)printf("%s%u", tokens.n ? " " : "", tokenizer_eos(t));
     (void)putchar('\n');
     tokens_free(&tokens);
     return EXIT_DONE;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "capability/json_text.h"
+#include "tokenizer/tokenizer.h"
 
 /* What the tape's operations and the CPU executor serve, whatever the plugin: the words of tape_describe. */
 static const char *const positional[] = { "rope_llama", "rope_neox", "yarn", "longrope", "learned", "none" };
@@ -91,8 +92,8 @@ static bool architecture_of(const struct gguf *file, char out[TAPE_NAME])
     return true;
 }
 
-wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct tape_program **out,
-                              const struct wk_err *err)
+wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct gguf_accepted *accepted,
+                              struct tape_program **out, const struct wk_err *err)
 {
     char architecture[TAPE_NAME], loaded[512];
     *out = NULL;
@@ -104,10 +105,18 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
         return wk_fail(err, WK_UNSUPPORTED, "architecture %s: no plugin serves it; loaded: %s", architecture, loaded);
     }
     struct tape_options options = { .fuse = FUSE_ALL,
+                                    .accepted = accepted,
                                     .find_type = find_type,
                                     .describe_types = describe_types,
                                     .user = (void *)(uintptr_t)r /* both callbacks only read */ };
-    return tape_record(arch, file, &options, out, err);
+    const wk_status status = tape_record(arch, file, &options, out, err);
+    if (status) return status;
+    const wk_status keys = tokenizer_check_keys(file, accepted, err);
+    if (keys) {
+        tape_free(*out);
+        *out = NULL;
+    }
+    return keys;
 }
 
 uint32_t capabilities_context(const struct tape_program *program)
@@ -116,8 +125,7 @@ uint32_t capabilities_context(const struct tape_program *program)
     uint64_t value = 0;
     (void)snprintf(key, sizeof key, "%s.context_length", program->architecture);
     const struct gguf_kv *kv = gguf_find(program->file, key);
-    if (!kv || gguf_u64_at(program->file, kv, 0, &value, NULL) || value == 0 || value > UINT32_MAX)
-        return program->context;
+    if (!kv || gguf_u64(program->file, kv, &value, NULL) || value == 0 || value > UINT32_MAX) return program->context;
     return (uint32_t)value;
 }
 

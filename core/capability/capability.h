@@ -27,9 +27,9 @@ json_t *capabilities_descriptor(const char *model_id, const struct plugin_regist
                                 const struct tape_program *program);
 
 /* Records the model's pass on its header. *out NULL with a status: it cannot run here; err says why. The caller frees
- * it with tape_free. */
-wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct tape_program **out,
-                              const struct wk_err *err);
+ * it with tape_free. accepted: keys that may be there unread; NULL: none. */
+wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct gguf_accepted *accepted,
+                              struct tape_program **out, const struct wk_err *err);
 
 /* What the file asks for and nobody serves, a sentence each: "model requires architecture mamba, worker only supports
  * llama, qwen2". */

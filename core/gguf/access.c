@@ -170,6 +170,41 @@ wk_status gguf_bool_at(const struct gguf *file, const struct gguf_kv *kv, uint64
     return WK_OK;
 }
 
+static wk_status one_value(const struct gguf *file, const struct gguf_kv *kv, const char *expected,
+                           const struct wk_err *err)
+{
+    return kv->type == GGUF_ARRAY ? fail_type(&file->shards[0], kv, expected, err) : WK_OK;
+}
+
+wk_status gguf_u64(const struct gguf *file, const struct gguf_kv *kv, uint64_t *out, const struct wk_err *err)
+{
+    const wk_status status = one_value(file, kv, "one integer", err);
+    return status ? status : gguf_u64_at(file, kv, 0, out, err);
+}
+
+wk_status gguf_i64(const struct gguf *file, const struct gguf_kv *kv, int64_t *out, const struct wk_err *err)
+{
+    const wk_status status = one_value(file, kv, "one integer", err);
+    return status ? status : gguf_i64_at(file, kv, 0, out, err);
+}
+
+wk_status gguf_bool(const struct gguf *file, const struct gguf_kv *kv, bool *out, const struct wk_err *err)
+{
+    const wk_status status = one_value(file, kv, "one bool", err);
+    return status ? status : gguf_bool_at(file, kv, 0, out, err);
+}
+
+bool gguf_accepts(struct gguf_accepted *accepted, struct gguf_str key)
+{
+    for (uint32_t i = 0; accepted && i < accepted->n; i++) {
+        if (strlen(accepted->names[i]) != key.len || memcmp(accepted->names[i], key.data, (size_t)key.len) != 0)
+            continue;
+        accepted->used |= UINT64_C(1) << i;
+        return true;
+    }
+    return false;
+}
+
 /* The string whose length lies at byte pos. */
 static struct gguf_str string_at(const struct shard *s, uint64_t pos)
 {

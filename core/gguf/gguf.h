@@ -90,6 +90,10 @@ wk_status gguf_f64_at(const struct gguf *file, const struct gguf_kv *kv, uint64_
                       const struct wk_err *err); /* also from integers */
 wk_status gguf_bool_at(const struct gguf *file, const struct gguf_kv *kv, uint64_t i, bool *out,
                        const struct wk_err *err);
+/* The same of one value: an array is refused, however long it is. */
+wk_status gguf_u64(const struct gguf *file, const struct gguf_kv *kv, uint64_t *out, const struct wk_err *err);
+wk_status gguf_i64(const struct gguf *file, const struct gguf_kv *kv, int64_t *out, const struct wk_err *err);
+wk_status gguf_bool(const struct gguf *file, const struct gguf_kv *kv, bool *out, const struct wk_err *err);
 /* Strings of an array vary in length: reading them in order 0, 1, 2, ... through a cursor is linear. */
 wk_status gguf_str(const struct gguf *file, const struct gguf_kv *kv, struct gguf_str *out, const struct wk_err *err);
 struct gguf_strings {
@@ -106,6 +110,17 @@ const void *gguf_array_bytes(const struct gguf *file, const struct gguf_kv *kv, 
                              const struct wk_err *err);
 const char *gguf_type_name(enum gguf_type type);
 uint32_t gguf_type_size(enum gguf_type type); /* 0: string and array */
+
+/* Keys that a user accepts although nothing reads them, or though they have a value that is not served: the model is
+ * computed as if its file did not have them. */
+enum { GGUF_MAX_ACCEPTED = 64 };
+struct gguf_accepted {
+    const char *const *names; /* [n] full names, the caller's */
+    uint32_t n;               /* at most GGUF_MAX_ACCEPTED */
+    uint64_t used;            /* bit i: names[i] kept a file from being refused */
+};
+/* Is the key one of them? Then it is noted as used. accepted NULL: none. */
+bool gguf_accepts(struct gguf_accepted *accepted, struct gguf_str key);
 
 uint64_t gguf_tensor_count(const struct gguf *file);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *file, uint64_t i); /* in file order */

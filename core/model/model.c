@@ -75,7 +75,7 @@ static wk_status resolve_options(struct model *m, const struct wk_err *err)
     (void)snprintf(key, sizeof key, "%s.context_length", arch);
     const struct gguf_kv *kv = gguf_find(m->file, key);
     if (kv) {
-        wk_status s = gguf_u64_at(m->file, kv, 0, &most, err);
+        wk_status s = gguf_u64(m->file, kv, &most, err);
         if (s) return s;
         if (most < 1) return wk_fail(err, WK_INVALID, "%s is 0: expected at least 1", key);
     }
@@ -100,6 +100,7 @@ static wk_status record(struct model *m, const struct model_options *o, const st
                                     .fuse = o->fuse,
                                     .taps = o->taps,
                                     .n_taps = o->n_taps,
+                                    .accepted = &m->accepted,
                                     .find_type = find_type,
                                     .describe_types = describe_types,
                                     .user = registry };
@@ -119,12 +120,13 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     m->plugins = plugins;
     m->device = o->device;
     m->dev = o->dev;
+    m->accepted = (struct gguf_accepted){ .names = o->accept, .n = o->n_accept };
     model_name(m->file, m->name);
     wk_status s = find_arch(m, err);
     if (!s) s = resolve_options(m, err);
     if (!s) s = record(m, o, err);
     if (!s)
-        s = tokenizer_open_for(m->file, o->tokenizer, m->program->n_vocab, &m->tokenizer,
+        s = tokenizer_open_for(m->file, o->tokenizer, m->program->n_vocab, &m->accepted, &m->tokenizer,
                                err); /* without any, it still runs on ids */
     if (!s) s = m->device->plan(m->program, &m->dev, &m->plan, err);
     if (s) {

@@ -24,6 +24,8 @@ struct model_options {
     uint32_t n_taps;
     const char
         *tokenizer; /* path of a tokenizer.json; NULL: the file's vocabulary, else the tokenizer.json beside it */
+    const char *const *accept; /* [n_accept] keys that the file may have unread; alive as long as the model */
+    uint32_t n_accept;
 };
 
 struct model {
@@ -35,8 +37,9 @@ struct model {
     const struct device_ops *device;
     struct device_options dev; /* as resolved */
     struct memory_plan plan;
-    struct executor *executor; /* NULL after model_plan */
-    char name[MODEL_NAME];     /* model_name */
+    struct executor *executor;     /* NULL after model_plan */
+    char name[MODEL_NAME];         /* model_name */
+    struct gguf_accepted accepted; /* used: keys without which it would have been refused */
     /* Of sessions; an engine that deals pages itself opens none. */
     bool *session_slots; /* [dev.max_sequences] taken */
     struct {

@@ -163,7 +163,7 @@ static wk_status check_key(const struct wk_key *k, uint32_t i, const struct wk_e
     if (!k->name) return wk_fail(err, WK_INVALID, "struct wk_key %u: name is NULL", i);
     if (k->type < WK_KEY_U32 || k->type > WK_KEY_BOOL)
         return wk_fail(err, WK_INVALID, "key \"%s\": type %u is unknown", k->name, k->type);
-    if (k->type > WK_KEY_F32) return WK_OK;
+    if (k->type == WK_KEY_TEXT) return WK_OK;
     if (!(k->min <= k->max))
         return wk_fail(err, WK_INVALID, "key \"%s\": its range %g..%g is empty", k->name, k->min, k->max);
     return WK_OK;
@@ -193,6 +193,7 @@ static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, 
     if (a->n_keys) REQUIRE(a, "struct wk_arch", keys);
     if (a->n_aliases) REQUIRE(a, "struct wk_arch", aliases);
     if (a->n_ignored) REQUIRE(a, "struct wk_arch", ignored);
+    if (a->n_ignored_keys) REQUIRE(a, "struct wk_arch", ignored_keys);
     for (uint32_t i = 0; i < a->n_keys; i++)
         if ((status = check_key(&a->keys[i], i, err)) != WK_OK) return status;
     for (uint32_t i = 0; i < a->n_aliases; i++)
@@ -200,6 +201,8 @@ static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, 
             return wk_fail(err, WK_INVALID, "struct wk_arch.aliases[%u] has a NULL name", i);
     for (uint32_t i = 0; i < a->n_ignored; i++)
         if (!a->ignored[i]) return wk_fail(err, WK_INVALID, "struct wk_arch.ignored[%u] is NULL", i);
+    for (uint32_t i = 0; i < a->n_ignored_keys; i++)
+        if (!a->ignored_keys[i]) return wk_fail(err, WK_INVALID, "struct wk_arch.ignored_keys[%u] is NULL", i);
     c->plugin.arch = a;
     return WK_OK;
 }

@@ -69,9 +69,12 @@ const char *op_kind_name(uint32_t kind);
 
 /* ---- keys ---------------------------------------------------------------------------------------------- */
 
-/* Checks arch->keys against the file. On success meta is ready for open(); its strings are in `scratch`. */
-bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct arena *scratch, struct wk_meta *meta,
-                struct messages *m);
+/* Is the name one of the list, or does it begin with one of its prefixes, which end in '*'? */
+bool name_listed(const char *const *list, uint32_t n, struct gguf_str name);
+/* Checks arch->keys against the file, and that it has no others below the architecture's name. On success meta is ready
+ * for open(); its strings are in `scratch`. */
+bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct gguf_accepted *accepted,
+                struct arena *scratch, struct wk_meta *meta, struct messages *m);
 /* The file's <architecture>.context_length where the caller asks for no other. */
 bool keys_context(const struct gguf *file, const char *architecture, uint32_t asked, uint32_t *out, struct messages *m);
 

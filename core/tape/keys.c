@@ -12,16 +12,19 @@ struct check {
     const struct wk_arch *arch;
     struct arena *scratch;
     struct messages *messages;
+    struct gguf_accepted *accepted;
+    const char *architecture;
+    uint32_t which;           /* it is arch->names[which] */
     char name[3 * TAPE_NAME]; /* full name of the key in hand */
 };
 
-/* The value of a number or flag; of an array, the one that all elements have. */
+/* Element i of a number or flag, a flag as 0 or 1. */
 static bool number_at(struct check *c, const struct wk_key *k, const struct gguf_kv *kv, uint64_t i, double *out)
 {
     char text[MESSAGE_BYTES];
     const struct wk_err err = { text, sizeof text };
     wk_status status;
-    if (k->type == WK_KEY_BOOL) {
+    if (k->type == WK_KEY_BOOL || ((k->flags & WK_KEY_DIFFERS) && kv->element_type == GGUF_BOOL)) {
         bool flag = false;
         status = gguf_bool_at(c->file, kv, i, &flag, &err);
         *out = flag ? 1.0 : 0.0;
@@ -41,25 +44,78 @@ static bool number_at(struct check *c, const struct wk_key *k, const struct gguf
     return status == WK_OK;
 }
 
-static bool read_number(struct check *c, const struct wk_key *k, const struct gguf_kv *kv, double *out)
+static struct gguf_str name_of(const struct check *c) { return (struct gguf_str){ c->name, strlen(c->name) }; }
+
+/* A key of one value that is served: a user may have accepted another. */
+static bool in_range(struct check *c, const struct wk_key *k, double value)
 {
-    if (!kv->count) {
-        messages_say(c->messages, WK_INVALID, "%s: an empty array, must have a value", c->name);
+    if (isfinite(value) && value >= k->min && value <= k->max) return true;
+    if (k->min < k->max) {
+        messages_say(c->messages, WK_INVALID, "%s: %.9g, must be %.9g to %.9g", c->name, value, k->min, k->max);
         return false;
     }
-    if (!number_at(c, k, kv, 0, out)) return false;
-    for (uint64_t i = 1; i < kv->count; i++) {
-        double other;
-        if (!number_at(c, k, kv, i, &other)) return false;
-        if (other == *out) continue;
+    if (gguf_accepts(c->accepted, name_of(c))) return false;
+    char is[32], served[32];
+    (void)snprintf(is, sizeof is, "%.9g", value);
+    (void)snprintf(served, sizeof served, "%.9g", k->min);
+    const bool flag = k->type == WK_KEY_BOOL;
+    messages_say(c->messages, WK_UNSUPPORTED,
+                 "%s is %s; %s alone is served; --accept-key %s computes the model as if it did not have the key",
+                 c->name,
+                 !flag        ? is
+                 : value != 0 ? "true"
+                              : "false",
+                 !flag         ? served
+                 : k->min != 0 ? "true"
+                               : "false",
+                 c->name);
+    return false;
+}
+
+/* An array says one value for each layer. */
+static bool check_count(struct check *c, const struct wk_key *k, const struct gguf_kv *kv)
+{
+    char key[2 * TAPE_NAME];
+    uint64_t layers = 0;
+    if (!(k->flags & WK_KEY_PER_LAYER)) {
+        messages_say(c->messages, WK_INVALID, "%s: an array of %llu, must be one value", c->name,
+                     (unsigned long long)kv->count);
+        return false;
+    }
+    (void)snprintf(key, sizeof key, "%s.block_count", c->architecture);
+    const struct gguf_kv *blocks = gguf_find(c->file, key);
+    if (blocks && gguf_u64(c->file, blocks, &layers, NULL) == WK_OK && layers && layers == kv->count) return true;
+    messages_say(c->messages, WK_INVALID, "%s: an array of %llu, must have one value for each of %llu layers (%s)",
+                 c->name, (unsigned long long)kv->count, (unsigned long long)layers, key);
+    return false;
+}
+
+static bool read_array(struct check *c, const struct wk_key *k, const struct gguf_kv *kv, struct wk_key_value *v)
+{
+    if (!check_count(c, k, kv)) return false;
+    double *each = arena_take(c->scratch, (size_t)kv->count, sizeof *each);
+    if (!each) {
+        messages_no_memory(c->messages);
+        return false;
+    }
+    for (uint64_t i = 0; i < kv->count; i++) {
+        if (!number_at(c, k, kv, i, &each[i]) || !in_range(c, k, each[i])) return false;
+        if (each[i] == each[0] || (k->flags & WK_KEY_DIFFERS)) continue;
         messages_say(c->messages, WK_UNSUPPORTED,
                      "%s: elements 0 and %llu are %.9g and %.9g, one value for all layers is served", c->name,
-                     (unsigned long long)i, *out, other);
+                     (unsigned long long)i, each[0], each[i]);
         return false;
     }
-    if (k->type == WK_KEY_BOOL || (isfinite(*out) && *out >= k->min && *out <= k->max)) return true;
-    messages_say(c->messages, WK_INVALID, "%s: %.9g, must be %.9g to %.9g", c->name, *out, k->min, k->max);
-    return false;
+    v->num = each[0];
+    v->each = each;
+    v->count = (uint32_t)kv->count; /* as many as there are layers, each of 1 byte at least in the file */
+    return true;
+}
+
+static bool read_number(struct check *c, const struct wk_key *k, const struct gguf_kv *kv, struct wk_key_value *v)
+{
+    if (kv->type == GGUF_ARRAY) return read_array(c, k, kv, v);
+    return number_at(c, k, kv, 0, &v->num) && in_range(c, k, v->num);
 }
 
 static bool read_text(struct check *c, const struct gguf_kv *kv, const char **out)
@@ -86,9 +142,13 @@ static bool read_text(struct check *c, const struct gguf_kv *kv, const char **ou
     return true;
 }
 
-static bool read_key(struct check *c, const struct wk_key *k, struct wk_key_value *v)
+static bool has_key(const struct check *c, const struct wk_key *k)
 {
-    *v = (struct wk_key_value){ .num = k->def, .text = "" };
+    return c->which >= 16 || !(k->flags & WK_KEY_NOT_OF(c->which));
+}
+
+static bool read_value(struct check *c, const struct wk_key *k, struct wk_key_value *v)
+{
     const struct gguf_kv *kv = gguf_find(c->file, c->name);
     if (!kv) {
         if (!(k->flags & WK_KEY_REQUIRED)) return true;
@@ -99,11 +159,60 @@ static bool read_key(struct check *c, const struct wk_key *k, struct wk_key_valu
     switch (k->type) {
     case WK_KEY_U32:
     case WK_KEY_F32:
-    case WK_KEY_BOOL: return read_number(c, k, kv, &v->num);
+    case WK_KEY_BOOL: return read_number(c, k, kv, v);
     case WK_KEY_TEXT: return read_text(c, kv, &v->text);
     default:
         messages_say(c->messages, WK_UNSUPPORTED, "%s: key type %u of a newer ABI", c->name, (unsigned)k->type);
         return false;
+    }
+}
+
+/* What is not read, or not served and accepted, is as if it were not there. */
+static void read_key(struct check *c, const struct wk_key *k, struct wk_key_value *v)
+{
+    const struct wk_key_value absent = { .num = k->def, .text = "" };
+    *v = absent;
+    if (has_key(c, k) && !read_value(c, k, v)) *v = absent;
+}
+
+bool name_listed(const char *const *list, uint32_t n, struct gguf_str name)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        size_t len = strlen(list[i]);
+        const bool prefix = len && list[i][len - 1] == '*';
+        if (prefix) len--;
+        if ((prefix ? name.len >= len : name.len == len) && memcmp(name.data, list[i], len) == 0) return true;
+    }
+    return false;
+}
+
+/* rest: the key's name below the architecture's. Two of them the host reads itself. */
+static bool is_read(const struct check *c, struct gguf_str rest)
+{
+    static const char *const own[] = { "context_length", "block_count" };
+    if (name_listed(own, sizeof own / sizeof own[0], rest)) return true;
+    for (uint32_t i = 0; i < c->arch->n_keys; i++) {
+        const struct wk_key *k = &c->arch->keys[i];
+        if (!(k->flags & WK_KEY_ABSOLUTE) && has_key(c, k) && name_listed(&k->name, 1, rest)) return true;
+    }
+    return false;
+}
+
+/* A key that nobody reads refuses the file: it may say that this is another model than the one that is computed. */
+static void check_unread(struct check *c)
+{
+    const size_t prefix = strlen(c->architecture);
+    for (uint64_t i = 0; i < gguf_kv_count(c->file); i++) {
+        const struct gguf_str key = gguf_kv_at(c->file, i)->key;
+        if (key.len <= prefix || memcmp(key.data, c->architecture, prefix) != 0 || key.data[prefix] != '.') continue;
+        const struct gguf_str rest = { key.data + prefix + 1, key.len - prefix - 1 };
+        if (is_read(c, rest) || name_listed(c->arch->ignored_keys, c->arch->n_ignored_keys, rest)) continue;
+        if (gguf_accepts(c->accepted, key)) continue;
+        const int len = key.len < 100 ? (int)key.len : 100;
+        messages_say(c->messages, WK_UNSUPPORTED,
+                     "%.*s: nothing reads this key, and it may change what the model computes; --accept-key %.*s "
+                     "computes it without",
+                     len, key.data, len, key.data);
     }
 }
 
@@ -133,7 +242,7 @@ static uint32_t meta_tensor(void *self, const char *full_name, uint32_t *rows, u
 }
 
 /* general.architecture as a terminated string of at most TAPE_NAME - 1 bytes that the plugin claims. */
-static bool find_architecture(const struct wk_arch *arch, const struct gguf *file, char out[TAPE_NAME],
+static bool find_architecture(const struct wk_arch *arch, const struct gguf *file, char out[TAPE_NAME], uint32_t *which,
                               struct messages *m)
 {
     char text[MESSAGE_BYTES];
@@ -149,17 +258,19 @@ static bool find_architecture(const struct wk_arch *arch, const struct gguf *fil
         return false;
     }
     (void)snprintf(out, TAPE_NAME, "%.*s", s.len < TAPE_NAME ? (int)s.len : TAPE_NAME - 1, s.data);
-    for (uint32_t i = 0; i < arch->n_names; i++)
-        if (s.len == strlen(arch->names[i]) && memcmp(s.data, arch->names[i], (size_t)s.len) == 0) return true;
+    for (*which = 0; *which < arch->n_names; ++*which)
+        if (s.len == strlen(arch->names[*which]) && memcmp(s.data, arch->names[*which], (size_t)s.len) == 0)
+            return true;
     messages_say(m, WK_UNSUPPORTED, "general.architecture is %s, which this plugin does not serve", out);
     return false;
 }
 
-bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct arena *scratch, struct wk_meta *meta,
-                struct messages *m)
+bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct gguf_accepted *accepted,
+                struct arena *scratch, struct wk_meta *meta, struct messages *m)
 {
     char architecture[TAPE_NAME];
-    if (!find_architecture(arch, file, architecture, m)) return false;
+    uint32_t which;
+    if (!find_architecture(arch, file, architecture, &which, m)) return false;
     struct wk_key_value *values = arena_take(scratch, arch->n_keys ? arch->n_keys : 1, sizeof *values);
     struct check *c = arena_take(scratch, 1, sizeof *c);
     char *name = arena_take(scratch, sizeof architecture, 1);
@@ -167,22 +278,28 @@ bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct aren
         messages_no_memory(m);
         return false;
     }
-    *c = (struct check){ .file = file, .arch = arch, .scratch = scratch, .messages = m };
+    *c = (struct check){ .file = file,
+                         .arch = arch,
+                         .scratch = scratch,
+                         .messages = m,
+                         .accepted = accepted,
+                         .architecture = name,
+                         .which = which };
     memcpy(name, architecture, sizeof architecture);
-    bool ok = true;
     for (uint32_t i = 0; i < arch->n_keys; i++) {
         const struct wk_key *k = &arch->keys[i];
         const bool absolute = (k->flags & WK_KEY_ABSOLUTE) != 0;
         (void)snprintf(c->name, sizeof c->name, "%s%s%s", absolute ? "" : name, absolute ? "" : ".", k->name);
-        ok = read_key(c, k, &values[i]) && ok;
+        read_key(c, k, &values[i]);
     }
+    check_unread(c);
     *meta = (struct wk_meta){ .struct_size = sizeof *meta,
                               .n_values = arch->n_keys,
                               .architecture = name,
                               .value = values,
                               .self = c,
                               .tensor = meta_tensor };
-    return ok;
+    return m->status == WK_OK;
 }
 
 bool keys_context(const struct gguf *file, const char *architecture, uint32_t asked, uint32_t *out, struct messages *m)
@@ -201,7 +318,7 @@ bool keys_context(const struct gguf *file, const char *architecture, uint32_t as
     uint64_t n = 0;
     if (!kv)
         messages_say(m, WK_INVALID, "%s is missing; ask for a context", name);
-    else if (gguf_u64_at(file, kv, 0, &n, &err) != WK_OK)
+    else if (gguf_u64(file, kv, &n, &err) != WK_OK)
         messages_say(m, WK_INVALID, "%s", text);
     else if (!n || n > MAX_CONTEXT)
         messages_say(m, WK_INVALID, "%s: %llu, must be 1 to %d", name, (unsigned long long)n, MAX_CONTEXT);

@@ -5,24 +5,12 @@
 
 #include "tape/internal.h"
 
-static bool ignored(const struct wk_arch *arch, const struct gguf_str *name)
-{
-    for (uint32_t i = 0; i < arch->n_ignored; i++) {
-        const char *pattern = arch->ignored[i];
-        size_t len = strlen(pattern);
-        const bool prefix = len && pattern[len - 1] == '*';
-        if (prefix) len--;
-        if ((prefix ? name->len >= len : name->len == len) && memcmp(name->data, pattern, len) == 0) return true;
-    }
-    return false;
-}
-
 /* A tensor that nothing reads refuses the file: else a misspelt optional bias would be lost in silence. */
 static void check_tensors(const struct builder *b)
 {
     for (uint64_t i = 0; i < gguf_tensor_count(b->p->file); i++) {
         const struct gguf_str *name = &gguf_tensor_at(b->p->file, i)->name;
-        if (!b->tensor_of_file[i] && !ignored(b->arch, name))
+        if (!b->tensor_of_file[i] && !name_listed(b->arch->ignored, b->arch->n_ignored, *name))
             messages_say(b->messages, WK_INVALID, "%.*s is in the file, nothing reads it", (int)name->len, name->data);
     }
 }
@@ -74,7 +62,7 @@ static bool prepare(struct builder *b, struct wk_meta *meta)
         messages_no_memory(b->messages);
         return false;
     }
-    if (!keys_check(b->arch, p->file, b->scratch, meta, b->messages)) return false;
+    if (!keys_check(b->arch, p->file, b->options->accepted, b->scratch, meta, b->messages)) return false;
     (void)snprintf(p->architecture, sizeof p->architecture, "%s", meta->architecture);
     return keys_context(p->file, p->architecture, b->options->context, &p->context, b->messages);
 }

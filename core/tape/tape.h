@@ -237,6 +237,7 @@ struct tape_options {
     uint32_t fuse;           /* mask of FUSE_* */
     const char *const *taps; /* [n_taps] value names; "*": all */
     uint32_t n_taps;
+    struct gguf_accepted *accepted; /* keys that may be there unread; NULL: none */
     const struct wk_type_cpu *(*find_type)(void *user, uint32_t ggml_type); /* NULL result: nobody serves it */
     void (*describe_types)(void *user, char *text, size_t cap);             /* who was asked, for the refusal */
     void *user;

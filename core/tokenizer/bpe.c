@@ -154,11 +154,23 @@ static bool encode_word(const struct bpe_model *bpe, bool ignore_merges, struct 
     return bpe_merge_symbols(bpe->vocab, bpe->merges, e, word, out);
 }
 
+static wk_status check_bytes(const struct vocab *v, const char *text, size_t n, const struct wk_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (v->byte_id[(unsigned char)text[i]] == TOKEN_NONE)
+            return wk_fail(err, WK_INVALID,
+                           "the text has a byte 0x%02X, for which this vocabulary has neither a token nor an unknown "
+                           "token: leave it out",
+                           (unsigned)(unsigned char)text[i]);
+    return WK_OK;
+}
+
 wk_status bpe_encode(const struct vocab *v, const struct bpe_merges *m, const struct pretokenizer *p, struct encoder *e,
                      const char *text, size_t n, struct tokens *out, const struct wk_err *err)
 {
     const struct bpe_model bpe = { v, m };
-    const wk_status status = pretokenizer_split(p, &e->words, text, n, err);
+    wk_status status = check_bytes(v, text, n, err);
+    if (!status) status = pretokenizer_split(p, &e->words, text, n, err);
     if (status) return status;
     bool ok = array_reserve((void **)&e->buffer, &e->buffer_cap, v->longest + 2, 1);
     for (size_t i = 0; ok && i < e->words.n; i++)

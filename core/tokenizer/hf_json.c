@@ -466,7 +466,7 @@ static wk_status check_model(const struct opening *o, const struct hf_pipeline *
 
 static wk_status check_bytes(const struct opening *o, const struct vocab *v)
 {
-    for (unsigned b = 0; b < 256; b++)
+    for (unsigned b = 0; v->model == VOCAB_SPM && b < 256; b++)
         if (v->byte_id[b] == TOKEN_NONE)
             return wk_fail(o->err, WK_INVALID, "%s: byte_fallback needs a token <0x%02X>", o->vocab_path, b);
     return WK_OK;

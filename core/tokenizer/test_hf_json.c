@@ -484,7 +484,7 @@ static const char *kind_for(const char *folder, const char *name, const char *js
     struct tokenizer *t;
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     assert_int_equal(gguf_open(path, &file, NULL), WK_OK);
-    if (tokenizer_open_for(file, json, 268, &t, &open_err)) fail_msg("%s", error_text);
+    if (tokenizer_open_for(file, json, 268, NULL, &t, &open_err)) fail_msg("%s", error_text);
     (void)snprintf(kind, sizeof kind, "%s", t ? tokenizer_kind(t) : "none");
     tokenizer_close(t);
     gguf_close(file);

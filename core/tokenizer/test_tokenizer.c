@@ -445,6 +445,28 @@ static void expect_refused(wk_status status, const char *what)
     assert_null(t);
 }
 
+/* Does the built file pass, or is it refused for the key, which can be accepted? */
+static void check_keys(const char *key, bool refused)
+{
+    char text[512] = "";
+    const struct wk_err err = { text, sizeof text };
+    struct gguf *file;
+    struct tokenizer *t;
+    struct gguf_accepted accepted = { .names = &key, .n = 1 };
+    builder_write(&builder);
+    assert_int_equal(gguf_open_memory(builder.bytes, builder.size, "built vocabulary", &file, &err), WK_OK);
+    const wk_status status = tokenizer_open_for(file, NULL, 0, NULL, &t, &err);
+    tokenizer_close(t);
+    if ((status == WK_UNSUPPORTED) != refused || (refused && !strstr(text, key))) fail_msg("%s: %s", key, text);
+    assert_int_equal(tokenizer_open_for(file, NULL, 0, &accepted, &t, &err), WK_OK);
+    assert_int_equal(accepted.used, refused);
+    tokenizer_close(t);
+    gguf_close(file);
+    free(builder.bytes);
+    builder.bytes = NULL;
+    builder.size = builder.cap = 0;
+}
+
 static void test_ids_out_of_range(void **state)
 {
     (void)state;
@@ -467,6 +489,123 @@ static void test_ids_out_of_range(void **state)
     struct tokenizer *t = must_open();
     assert_int_equal(tokenizer_bos(t), TOKEN_NONE);
     tokenizer_close(t);
+}
+
+/* Of keys that end an answer every id of an array counts; other keys have one value. */
+static void test_arrays_of_ids(void **state)
+{
+    (void)state;
+    static const char *const sets[] = { "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eos_token_ids",
+                                        "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id" },
+                             *const scalars[] = {
+                                 "tokenizer.ggml.bos_token_id",     "tokenizer.ggml.unknown_token_id",
+                                 "tokenizer.ggml.padding_token_id", "tokenizer.ggml.add_bos_token",
+                                 "tokenizer.ggml.add_eos_token",    "tokenizer.ggml.add_space_prefix"
+                             };
+    static const int64_t two[2] = { 2, 7 }, none_first[3] = { -1, 9, 9 }, far[2] = { 2, 1 << 20 }, many[33] = { 2 };
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        struct tokenizer *t;
+        builder_bpe(&builder, "gpt-2");
+        builder_ints(&builder, sets[i], two, 2);
+        t = must_open();
+        assert_true(tokenizer_ends(t, 2) && tokenizer_ends(t, 7) && !tokenizer_ends(t, 9));
+        if (!i) assert_int_equal(tokenizer_eos(t), 2);
+        tokenizer_close(t);
+        builder_bpe(&builder, "gpt-2");
+        builder_ints(&builder, sets[i], none_first, 3);
+        t = must_open();
+        assert_true(tokenizer_ends(t, 9) && !tokenizer_ends(t, 2));
+        tokenizer_close(t);
+        builder_bpe(&builder, "gpt-2");
+        builder_ints(&builder, sets[i], far, 2);
+        expect_refused(WK_INVALID, sets[i]);
+        builder_bpe(&builder, "gpt-2");
+        builder_ints(&builder, sets[i], many, 33);
+        expect_refused(WK_INVALID, sets[i]);
+        builder_bpe(&builder, "gpt-2");
+        builder_ints(&builder, sets[i], two, 0);
+        expect_refused(WK_INVALID, sets[i]);
+    }
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
+        for (int64_t n = 0; n <= 2; n++) {
+            builder_spm(&builder);
+            builder_ints(&builder, scalars[i], two, n);
+            expect_refused(WK_INVALID, scalars[i]);
+        }
+}
+
+static void test_unread_keys(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = { "tokenizer.ggml.precompiled_charsmap", "tokenizer.ggml.eos_token_idx",
+                                         "tokenizer.rwkv.world", "tokenizer.ggml.bos_token_ids", "tokenizer.x" },
+                             *const flags[] = { "tokenizer.ggml.add_sep_token", "tokenizer.ggml.normalizer.lowercase",
+                                                "tokenizer.ggml.remove_extra_whitespaces" },
+                             *const right[] = { "tokenizer.ggml.mask_token_id",
+                                                "tokenizer.ggml.seperator_token_id",
+                                                "tokenizer.ggml.fim_pre_token_id",
+                                                "tokenizer.huggingface.json",
+                                                "tokenizer.chat_template.tool_use",
+                                                "tokenizers.x",
+                                                "token" };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        builder_spm(&builder);
+        builder_int(&builder, wrong[i], 1);
+        check_keys(wrong[i], true);
+    }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        for (int value = 0; value < 2; value++) {
+            builder_spm(&builder);
+            builder_flag(&builder, flags[i], value);
+            check_keys(flags[i], value);
+        }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        builder_spm(&builder);
+        builder_int(&builder, right[i], 1);
+        check_keys(right[i], false);
+    }
+}
+
+/* Byte-level vocabularies without tokens for bytes that hardly any text holds. */
+static void test_missing_bytes(void **state)
+{
+    (void)state;
+    static const unsigned char rare[] = { 0xC0, 0xC1, 0xF5, 0xF6, 0xF7, 0xF8, 0xF9, 0xFA,
+                                          0xFB, 0xFC, 0xFD, 0xFE, 0xFF, 0xF1, 0x00, 0x1F };
+    enum { LEFT_OUT, UNKNOWN, CONTROL, KINDS };
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct tokens ids = { 0 };
+        char text[256];
+        const struct wk_err err = { text, sizeof text };
+        builder_bpe(&builder, "gpt-2");
+        for (size_t i = 0; i < sizeof rare; i++) builder.token[rare[i]].type = TOKEN_UNUSED;
+        const uint32_t unk = builder_token(&builder, "<unk>", kind == CONTROL ? TOKEN_CONTROL : TOKEN_UNKNOWN, 0);
+        if (kind != LEFT_OUT) builder_int(&builder, "tokenizer.ggml.unknown_token_id", unk);
+        struct tokenizer *t = must_open();
+        for (size_t i = 0; i < sizeof rare; i++) {
+            const char word[3] = { 'a', (char)rare[i], 'b' };
+            const wk_status status = tokenizer_encode(t, word, 3, false, false, &ids, &err);
+            char hex[8];
+            (void)snprintf(hex, sizeof hex, "0x%02X", (unsigned)rare[i]);
+            if (kind == UNKNOWN) {
+                assert_int_equal(status, WK_OK);
+                assert_int_equal(ids.n, 3);
+                assert_int_equal(ids.ids[1], unk);
+            } else {
+                assert_int_equal(status, WK_INVALID);
+                assert_non_null(strstr(text, hex));
+                assert_int_equal(ids.n, 0);
+            }
+            ids.n = 0;
+        }
+        assert_int_equal(tokenizer_encode(t, "aaaa", 4, false, false, &ids, &err), WK_OK);
+        assert_int_equal(ids.n, 1);
+        tokens_free(&ids);
+        tokenizer_close(t);
+    }
+    builder_bpe(&builder, "gpt-2"); /* bytes that texts are made of must have a token */
+    builder.token[0xE4].type = TOKEN_UNUSED;
+    expect_refused(WK_INVALID, "0xE4 has none");
 }
 
 static void test_lying_vocabularies(void **state)
@@ -572,6 +711,9 @@ int main(void)
         cmocka_unit_test(test_spm_options),
         cmocka_unit_test(test_spm_words),
         cmocka_unit_test(test_ids_out_of_range),
+        cmocka_unit_test(test_arrays_of_ids),
+        cmocka_unit_test(test_unread_keys),
+        cmocka_unit_test(test_missing_bytes),
         cmocka_unit_test(test_lying_vocabularies),
         cmocka_unit_test(test_odd_but_valid),
     };

@@ -131,14 +131,16 @@ static bool find_beside(const struct gguf *file, char *out, size_t cap)
     return n > 0 && (size_t)n < cap && access(path, F_OK) == 0 && access(out, F_OK) == 0;
 }
 
-wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct tokenizer **out,
-                             const struct wk_err *err)
+wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct gguf_accepted *accepted,
+                             struct tokenizer **out, const struct wk_err *err)
 {
     struct gguf_str model;
     char beside[4096];
     *out = NULL;
+    wk_status status = tokenizer_check_keys(file, accepted, err);
+    if (status) return status;
     if (json) return tokenizer_open_json(json, file, rows, out, err);
-    const wk_status status = read_string(file, "tokenizer.ggml.model", "no_vocab", &model, err);
+    status = read_string(file, "tokenizer.ggml.model", "no_vocab", &model, err);
     if (status) return status;
     if (model.len && !equals(model, "no_vocab")) return tokenizer_open(file, out, err);
     return find_beside(file, beside, sizeof beside) ? tokenizer_open_json(beside, file, rows, out, err) : WK_OK;

@@ -7,7 +7,9 @@
  *
  * Any bytes can be encoded. What is not UTF-8 is no error: byte-level BPE cuts the text into well-formed runs,
  * pre-tokenised each for itself, and single stray bytes, each a piece of its own (so decoding gives back exactly the
- * bytes); SPM falls back to byte tokens. */
+ * bytes); SPM falls back to byte tokens. But a byte-level vocabulary may lack tokens for bytes that hardly any text
+ * holds (0xC0, 0xC1, 0xF1 to 0xFF, control characters): they become the unknown token, or where there is none such
+ * texts are refused. */
 #ifndef CORE_TOKENIZER_TOKENIZER_H
 #define CORE_TOKENIZER_TOKENIZER_H
 
@@ -18,6 +20,7 @@
 #include <worker/abi.h>
 
 struct gguf;
+struct gguf_accepted;
 struct tokenizer; /* opaque */
 
 #define TOKEN_NONE UINT32_MAX
@@ -31,7 +34,7 @@ enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEF
 
 /* Refuses, with the key, index and value: an unknown tokenizer model or pre-tokenizer, parallel arrays of other
  * lengths, ids out of range, malformed byte tokens and merges, two normal tokens of one text, a vocabulary that cannot
- * express every byte. */
+ * express a byte of ordinary texts. */
 wk_status tokenizer_open(const struct gguf *file, struct tokenizer **out, const struct wk_err *err);
 /* The same from a tokenizer.json. Its schema is closed: a normalizer, pre-tokenizer, expression, member or model that
  * is not known to the last detail is refused by name, with its path in the JSON. file: the model that it is for, or
@@ -43,9 +46,11 @@ wk_status tokenizer_open_json(const char *path, const struct gguf *file, uint32_
 wk_status tokenizer_open_json_text(const char *text, size_t len, const char *name, const struct gguf *file,
                                    uint32_t rows, struct tokenizer **out, const struct wk_err *err);
 /* The one that a model is to use: json, if it is given; else the vocabulary in its file; else the tokenizer.json in the
- * file's folder. There is none of them: WK_OK, and *out is NULL. */
-wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct tokenizer **out,
-                             const struct wk_err *err);
+ * file's folder. There is none of them: WK_OK, and *out is NULL. Checks the file's keys first. accepted: NULL: none. */
+wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct gguf_accepted *accepted,
+                             struct tokenizer **out, const struct wk_err *err);
+/* Refuses a file with a key below "tokenizer." that nobody reads, or whose value is not served. */
+wk_status tokenizer_check_keys(const struct gguf *file, struct gguf_accepted *accepted, const struct wk_err *err);
 void tokenizer_close(struct tokenizer *t); /* NULL allowed */
 
 const char *tokenizer_kind(const struct tokenizer *t); /* "gguf-bpe", "gguf-spm", "hf-json" */

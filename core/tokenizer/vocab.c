@@ -164,14 +164,12 @@ static wk_status read_scores(struct vocab *v, const struct gguf *file, const str
 
 /* ---- ids with a role ----------------------------------------------------------------------------------- */
 
-/* An absent key leaves *id alone; so do the two spellings of "none" that converters write, -1 and 2^32 - 1. */
-static wk_status read_id(const struct vocab *v, const struct gguf *file, const char *key, uint32_t *id,
-                         const struct wk_err *err)
+/* Element i as an id; TOKEN_NONE of the two spellings of "none" that converters write, -1 and 2^32 - 1. */
+static wk_status id_at(const struct vocab *v, const struct gguf *file, const char *key, uint64_t i, uint32_t *id,
+                       const struct wk_err *err)
 {
-    const struct gguf_kv *kv = gguf_find(file, key);
     int64_t value;
-    if (!kv) return WK_OK;
-    if (gguf_i64_at(file, kv, 0, &value, err)) return WK_INVALID;
+    if (gguf_i64_at(file, gguf_find(file, key), i, &value, err)) return WK_INVALID;
     if (value == -1 || value == (int64_t)UINT32_MAX) {
         *id = TOKEN_NONE;
         return WK_OK;
@@ -183,10 +181,39 @@ static wk_status read_id(const struct vocab *v, const struct gguf *file, const c
     return WK_OK;
 }
 
+/* An absent key leaves *id alone. */
+static wk_status read_id(const struct vocab *v, const struct gguf *file, const char *key, uint32_t *id,
+                         const struct wk_err *err)
+{
+    const struct gguf_kv *kv = gguf_find(file, key);
+    int64_t one;
+    if (!kv) return WK_OK;
+    return gguf_i64(file, kv, &one, err) ? WK_INVALID : id_at(v, file, key, 0, id, err);
+}
+
+/* Ids that end an answer: one, or an array of them, each of which does. *first: the first, which has the role; NULL:
+ * none has. */
+static wk_status read_ends(struct vocab *v, const struct gguf *file, const char *key, uint32_t *first,
+                           const struct wk_err *err)
+{
+    const struct gguf_kv *kv = gguf_find(file, key);
+    if (!kv) return WK_OK;
+    if (!kv->count || kv->count > VOCAB_MAX_FILE_ENDS - v->n_file_ends)
+        return wk_fail(err, WK_INVALID, "%s: %llu ids; 1 to %d are supported, with those of other keys", key,
+                       (unsigned long long)kv->count, VOCAB_MAX_FILE_ENDS);
+    for (uint64_t i = 0; i < kv->count; i++) {
+        uint32_t *id = &v->file_ends[v->n_file_ends];
+        if (id_at(v, file, key, i, id, err)) return WK_INVALID;
+        if (!i && first) *first = *id;
+        if (*id != TOKEN_NONE) v->n_file_ends++;
+    }
+    return WK_OK;
+}
+
 static wk_status read_flag(const struct gguf *file, const char *key, bool *flag, const struct wk_err *err)
 {
     const struct gguf_kv *kv = gguf_find(file, key);
-    return kv ? gguf_bool_at(file, kv, 0, flag, err) : WK_OK;
+    return kv ? gguf_bool(file, kv, flag, err) : WK_OK;
 }
 
 wk_status vocab_read_roles(struct vocab *v, const struct gguf *file, const struct wk_err *err)
@@ -195,12 +222,17 @@ wk_status vocab_read_roles(struct vocab *v, const struct gguf *file, const struc
         const char *key;
         uint32_t *id;
     } ids[] = {
-        { "tokenizer.ggml.bos_token_id", &v->bos },     { "tokenizer.ggml.eos_token_id", &v->eos },
-        { "tokenizer.ggml.unknown_token_id", &v->unk }, { "tokenizer.ggml.padding_token_id", &v->pad },
-        { "tokenizer.ggml.eot_token_id", &v->eot },     { "tokenizer.ggml.eom_token_id", &v->eom },
+        { "tokenizer.ggml.bos_token_id", &v->bos },
+        { "tokenizer.ggml.unknown_token_id", &v->unk },
+        { "tokenizer.ggml.padding_token_id", &v->pad },
     };
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (read_id(v, file, ids[i].key, ids[i].id, err)) return WK_INVALID;
+    if (read_ends(v, file, "tokenizer.ggml.eos_token_id", &v->eos, err) ||
+        read_ends(v, file, "tokenizer.ggml.eot_token_id", &v->eot, err) ||
+        read_ends(v, file, "tokenizer.ggml.eom_token_id", &v->eom, err) ||
+        read_ends(v, file, "tokenizer.ggml.eos_token_ids", NULL, err))
+        return WK_INVALID;
     if (read_flag(file, "tokenizer.ggml.add_bos_token", &v->add_bos, err)) return WK_INVALID;
     return read_flag(file, "tokenizer.ggml.add_eos_token", &v->add_eos, err);
 }
@@ -233,12 +265,14 @@ static void find_ends(struct vocab *v)
     static const char *const texts[] = { "<|eot_id|>",      "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
                                          "<|end_of_text|>", "<|eom_id|>", "<EOT>",   "<|return|>",    "<|call|>" };
     const bool harmony = vocab_find(v, "<|return|>", 10) != TOKEN_NONE && vocab_find(v, "<|call|>", 8) != TOKEN_NONE;
-    const uint32_t roles[] = { v->eos, v->eot, v->eom },
-                   message_end = harmony ? vocab_find(v, "<|end|>", 7) : TOKEN_NONE;
+    const uint32_t roles[] = { v->eos, v->eot, v->eom }, /* SentencePiece's eos is in no key */
+        message_end = harmony ? vocab_find(v, "<|end|>", 7) : TOKEN_NONE;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!harmony || strcmp(texts[i], "<|end|>")) add_end(v, vocab_find(v, texts[i], strlen(texts[i])));
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (roles[i] != message_end) add_end(v, roles[i]);
+    for (size_t i = 0; i < v->n_file_ends; i++)
+        if (v->file_ends[i] != message_end) add_end(v, v->file_ends[i]);
 }
 
 bool vocab_ends(const struct vocab *v, uint32_t id)
@@ -370,7 +404,23 @@ static wk_status build_pieces(struct vocab *v, const struct wk_err *err)
     return WK_OK;
 }
 
-/* The token of each byte. Encoding must be total: every byte needs one, or SPM an unknown token to fall back to. */
+/* A byte that hardly any text holds: of no UTF-8 (0xC0, 0xC1, 0xF5 to 0xFF), of planes with no script (0xF1 to 0xF4), a
+ * control character. Vocabularies that were trained on texts may have no token for it. */
+static bool is_rare_byte(unsigned b)
+{
+    return b == 0xC0 || b == 0xC1 || b >= 0xF1 || b == 0x7F || (b < ' ' && b != '\t' && b != '\n' && b != '\r');
+}
+
+/* The token for a byte that has none, or TOKEN_NONE: text of users never becomes a token that begins or ends a text. */
+static uint32_t stand_in(const struct vocab *v)
+{
+    if (v->unk == TOKEN_NONE || v->type[v->unk] == TOKEN_CONTROL || v->unk == v->bos || v->unk == v->eos)
+        return TOKEN_NONE;
+    return v->unk;
+}
+
+/* The token of each byte. SPM encodes all of them: one without a token becomes the unknown one. Byte-level BPE may have
+ * none for rare bytes: texts with them are refused then, unless there is an unknown token. */
 static wk_status find_bytes(struct vocab *v, const struct wk_err *err)
 {
     for (unsigned b = 0; b < 256; b++) v->byte_id[b] = TOKEN_NONE;
@@ -384,10 +434,11 @@ static wk_status find_bytes(struct vocab *v, const struct wk_err *err)
             char symbol[2];
             const size_t len = vocab_put_symbol((unsigned char)b, symbol);
             const uint32_t id = vocab_find(v, symbol, len);
-            if (id == TOKEN_NONE || !vocab_is_text(v, id))
+            const bool has = id != TOKEN_NONE && vocab_is_text(v, id);
+            if (!has && !is_rare_byte(b))
                 return wk_fail(err, WK_INVALID,
                                "%s: byte-level BPE needs a normal token for every byte; 0x%02X has none", v->where, b);
-            v->byte_id[b] = id;
+            v->byte_id[b] = has ? id : stand_in(v);
         } else if (v->byte_id[b] == TOKEN_NONE && v->unk == TOKEN_NONE)
             return wk_fail(err, WK_INVALID, "%s: no token <0x%02X> and no unknown token to stand in for it", v->where,
                            b);

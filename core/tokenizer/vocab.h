@@ -18,6 +18,8 @@ enum vocab_model {
     VOCAB_BPE /* texts in the byte alphabet */
 };
 
+enum { VOCAB_MAX_FILE_ENDS = 32 /* ids that a file's keys name as ends */ };
+
 struct vocab {
     enum vocab_model model;
     uint32_t n;
@@ -39,7 +41,9 @@ struct vocab {
     uint32_t byte_id[256]; /* the token of each single byte, or TOKEN_NONE */
     uint32_t bos, eos, unk, pad, eot, eom;
     bool add_bos, add_eos, add_space_prefix;
-    uint32_t end_ids[16]; /* end-of-generation set, ascending */
+    uint32_t file_ends[VOCAB_MAX_FILE_ENDS + 1]; /* as the file's keys name them */
+    size_t n_file_ends;
+    uint32_t end_ids[VOCAB_MAX_FILE_ENDS + 16]; /* end-of-generation set, ascending */
     size_t n_end;
 };
 

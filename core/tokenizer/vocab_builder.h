@@ -28,7 +28,8 @@ struct builder {
         const char *key;
         int64_t value;
         bool flag;
-    } extra[16]; /* integers, or booleans */
+        const int64_t *list; /* not NULL: an array, value elements */
+    } extra[16];             /* integers, or booleans */
     uint32_t n_extra;
     int32_t short_types, short_scores; /* entries to leave out of the parallel arrays; -1: no array at all */
     unsigned char *bytes;
@@ -89,7 +90,13 @@ static inline void builder_int(struct builder *b, const char *key, int64_t value
 {
     b->extra[b->n_extra].key = key;
     b->extra[b->n_extra].flag = false;
+    b->extra[b->n_extra].list = NULL;
     b->extra[b->n_extra++].value = value;
+}
+static inline void builder_ints(struct builder *b, const char *key, const int64_t *list, int64_t n)
+{
+    builder_int(b, key, n);
+    b->extra[b->n_extra - 1].list = list;
 }
 static inline void builder_flag(struct builder *b, const char *key, bool value)
 {
@@ -167,6 +174,11 @@ static inline void builder_write(struct builder *b)
     if (b->n_merges) builder_array(b, "tokenizer.ggml.merges", GGUF_STRING, b->n_merges);
     for (uint32_t i = 0; i < b->n_merges; i++) builder_str(b, b->merge[i], strlen(b->merge[i]));
     for (uint32_t i = 0; i < b->n_extra; i++) {
+        if (b->extra[i].list) {
+            builder_array(b, b->extra[i].key, GGUF_I64, (uint64_t)b->extra[i].value);
+            builder_put(b, b->extra[i].list, (size_t)b->extra[i].value * sizeof *b->extra[i].list);
+            continue;
+        }
         builder_key(b, b->extra[i].key, b->extra[i].flag ? GGUF_BOOL : GGUF_I64);
         builder_put(b, &b->extra[i].value, b->extra[i].flag ? 1 : 8);
     }

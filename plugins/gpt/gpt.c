@@ -5,6 +5,7 @@
  * stretched by YaRN, every other layer behind a window, a sink for each head, experts with a clamped gate. open()
  * checks how the numbers of the file fit together; the two record functions are the papers. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,46 +41,90 @@ enum {
     YARN_FAST,
     YARN_SLOW,
     YARN_TRUNCATE,
-    N_KEYS
+    WINDOW_PATTERN,
+    N_READ
 };
-enum { MAX_HEAD = 1024, MAX_CONTEXT = 1 << 27 };
-
-/* Ranges: several times what the published models have, small enough that every product below stays inside 32 bits. Up
- * to LAYER_EPS GPT-2's keys as well; what only one of the two needs is asked for in open(). */
-static const struct wk_key keys[N_KEYS] = {
-    [CONTEXT] = { "context_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, MAX_CONTEXT, 0 },
-    [EMBEDDING] = { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1 << 17, 0 },
-    [BLOCKS] = { "block_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, 512, 0 },
-    [FEED_FORWARD] = { "feed_forward_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1 << 20, 0 },
-    [HEADS] = { "attention.head_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1024, 0 },
-    [LAYER_EPS] = { "attention.layer_norm_epsilon", WK_KEY_F32, 0, 1e-12, 0.1, 0 },
-    [KV_HEADS] = { "attention.head_count_kv", WK_KEY_U32, 0, 1, 1024, 0 },        /* default: as many as heads */
-    [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, 0, 2, MAX_HEAD, 0 },     /* default: embedding / heads */
-    [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 }, /* default: key_length */
-    [RMS_EPS] = { "attention.layer_norm_rms_epsilon", WK_KEY_F32, 0, 1e-12, 0.1, 0 },
-    [WINDOW] = { "attention.sliding_window", WK_KEY_U32, 0, 1, MAX_CONTEXT, 0 },
-    [EXPERTS] = { "expert_count", WK_KEY_U32, 0, 1, 1024, 0 },
-    [EXPERTS_USED] = { "expert_used_count", WK_KEY_U32, 0, 1, 64, 0 },
-    [EXPERT_FEED_FORWARD] = { "expert_feed_forward_length", WK_KEY_U32, 0, 1, 1 << 20,
-                              0 },                                          /* default: feed_forward_length */
-    [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, 0, 2, MAX_HEAD, 0 }, /* default: the whole head */
-    [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, 0, 2, 1e12, 0 },
-    [ROPE_BASE_WINDOW] = { "rope.freq_base_swa", WK_KEY_F32, 0, 2, 1e12, 0 }, /* default: freq_base */
-    [ROPE_TYPE] = { "rope.scaling.type", WK_KEY_TEXT, 0, 0, 0, 0 }, /* default: yarn; ollama's files do not say it */
-    [ROPE_FACTOR] = { "rope.scaling.factor", WK_KEY_F32, 0, 1, 65536, 1 },
-    [ROPE_CONTEXT] = { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, MAX_CONTEXT,
-                       0 }, /* default: context_length */
-    [ROPE_MSCALE] = { "rope.scaling.attn_factor", WK_KEY_F32, 0, 0.01, 100, 1 },
-    [YARN_EXT] = { "rope.scaling.yarn_ext_factor", WK_KEY_F32, 0, 0, 1, 1 },
-    [YARN_MSCALE] = { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 1 },
-    [YARN_FAST] = { "rope.scaling.yarn_beta_fast", WK_KEY_F32, 0, 0.001, 1e6, 32 },
-    [YARN_SLOW] = { "rope.scaling.yarn_beta_slow", WK_KEY_F32, 0, 0.001, 1e6, 1 },
-    /* What model configurations call truncate: bounds rounded to whole pairs. The models were trained without;
-       llama.cpp rounds. */
-    [YARN_TRUNCATE] = { "rope.scaling.yarn_truncate", WK_KEY_BOOL, 0, 0, 1, 0 },
-};
+enum { MAX_HEAD = 1024, MAX_LAYERS = 512, MAX_CONTEXT = 1 << 27 };
 
 static const char *const names[] = { "gpt2", "gpt-oss", "gptoss" };
+#define NOT_OF_GPT2 WK_KEY_NOT_OF(0)
+
+/* Ranges: several times what the published models have, small enough that every product below stays inside 32 bits. Up
+ * to LAYER_EPS GPT-2's keys as well; what only one of the two needs is asked for in open().
+ *
+ * This table and ignored_keys know every key that the converter of llama.cpp has (package gguf 0.19.0, constants.py)
+ * and that can stand in a file of these models. Whatever else the file says below the architecture's name refuses it:
+ * it is about parts that are not computed here. */
+static const struct wk_key keys[] = {
+    [CONTEXT] = { "context_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, MAX_CONTEXT, 0 },
+    [EMBEDDING] = { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1 << 17, 0 },
+    [BLOCKS] = { "block_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, MAX_LAYERS, 0 },
+    [FEED_FORWARD] = { "feed_forward_length", WK_KEY_U32, WK_KEY_REQUIRED | WK_KEY_PER_LAYER, 1, 1 << 20, 0 },
+    [HEADS] = { "attention.head_count", WK_KEY_U32, WK_KEY_REQUIRED | WK_KEY_PER_LAYER, 1, 1024, 0 },
+    [LAYER_EPS] = { "attention.layer_norm_epsilon", WK_KEY_F32, 0, 1e-12, 0.1, 0 },
+    [KV_HEADS] = { "attention.head_count_kv", WK_KEY_U32, WK_KEY_PER_LAYER, 1, 1024,
+                   0 }, /* default: as many as heads */
+    [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, WK_KEY_PER_LAYER, 2, MAX_HEAD,
+                     0 }, /* default: embedding / heads */
+    [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, WK_KEY_PER_LAYER, 1, MAX_HEAD,
+                       0 }, /* default: key_length */
+    [RMS_EPS] = { "attention.layer_norm_rms_epsilon", WK_KEY_F32, 0, 1e-12, 0.1, 0 },
+    [WINDOW] = { "attention.sliding_window", WK_KEY_U32, WK_KEY_PER_LAYER | NOT_OF_GPT2, 1, MAX_CONTEXT, 0 },
+    [EXPERTS] = { "expert_count", WK_KEY_U32, NOT_OF_GPT2, 1, 1024, 0 },
+    [EXPERTS_USED] = { "expert_used_count", WK_KEY_U32, NOT_OF_GPT2, 1, 64, 0 },
+    [EXPERT_FEED_FORWARD] = { "expert_feed_forward_length", WK_KEY_U32, WK_KEY_PER_LAYER | NOT_OF_GPT2, 1, 1 << 20,
+                              0 }, /* default: feed_forward_length */
+    [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, WK_KEY_PER_LAYER | NOT_OF_GPT2, 2, MAX_HEAD,
+                   0 }, /* default: the whole head */
+    [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, WK_KEY_PER_LAYER | NOT_OF_GPT2, 2, 1e12, 0 },
+    [ROPE_BASE_WINDOW] = { "rope.freq_base_swa", WK_KEY_F32, NOT_OF_GPT2, 2, 1e12, 0 }, /* default: freq_base */
+    [ROPE_TYPE] = { "rope.scaling.type", WK_KEY_TEXT, NOT_OF_GPT2, 0, 0,
+                    0 }, /* default: yarn; ollama's files do not say it */
+    [ROPE_FACTOR] = { "rope.scaling.factor", WK_KEY_F32, NOT_OF_GPT2, 1, 65536, 1 },
+    [ROPE_CONTEXT] = { "rope.scaling.original_context_length", WK_KEY_U32, NOT_OF_GPT2, 1, MAX_CONTEXT,
+                       0 }, /* default: context_length */
+    [ROPE_MSCALE] = { "rope.scaling.attn_factor", WK_KEY_F32, NOT_OF_GPT2, 0.01, 100, 1 },
+    [YARN_EXT] = { "rope.scaling.yarn_ext_factor", WK_KEY_F32, NOT_OF_GPT2, 0, 1, 1 },
+    [YARN_MSCALE] = { "rope.scaling.yarn_attn_factor", WK_KEY_F32, NOT_OF_GPT2, 0.01, 100, 1 },
+    [YARN_FAST] = { "rope.scaling.yarn_beta_fast", WK_KEY_F32, NOT_OF_GPT2, 0.001, 1e6, 32 },
+    [YARN_SLOW] = { "rope.scaling.yarn_beta_slow", WK_KEY_F32, NOT_OF_GPT2, 0.001, 1e6, 1 },
+    /* What model configurations call truncate: bounds rounded to whole pairs. The models were trained without;
+       llama.cpp rounds. */
+    [YARN_TRUNCATE] = { "rope.scaling.yarn_truncate", WK_KEY_BOOL, NOT_OF_GPT2, 0, 1, 0 },
+    /* true, or 1: behind the window. A number n: of n layers all but the last; 0: all. */
+    [WINDOW_PATTERN] = { "attention.sliding_window_pattern", WK_KEY_U32,
+                         WK_KEY_PER_LAYER | WK_KEY_DIFFERS | NOT_OF_GPT2, 0, MAX_LAYERS, 2 },
+    /* Of these one value changes nothing. */
+    { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },
+    { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },
+    { "attention.max_alibi_bias", WK_KEY_F32, 0, 0, 0, 0 },
+    { "attention.output_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    { "attention.shared_kv_layers", WK_KEY_U32, 0, 0, 0, 0 },
+    { "attention.temperature_length", WK_KEY_U32, 0, 0, 0, 0 },
+    { "attention.temperature_scale", WK_KEY_F32, 0, 0, 0, 0 },
+    { "attn_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
+    { "embedding_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    { "expert_gating_func", WK_KEY_U32, NOT_OF_GPT2, 3, 3, 3 }, /* softmax over the chosen */
+    { "expert_group_count", WK_KEY_U32, 0, 0, 0, 0 },
+    { "expert_group_used_count", WK_KEY_U32, 0, 0, 0, 0 },
+    { "expert_shared_count", WK_KEY_U32, 0, 0, 0, 0 },
+    { "expert_shared_feed_forward_length", WK_KEY_U32, 0, 0, 0, 0 },
+    { "final_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
+    { "leading_dense_block_count", WK_KEY_U32, 0, 0, 0, 0 },
+    { "logit_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    { "nextn_predict_layers", WK_KEY_U32, 0, 0, 0, 0 },
+    { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },
+    { "residual_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    { "rope.scaling.yarn_log_multiplier", WK_KEY_F32, NOT_OF_GPT2, 0, 0, 0 },
+    { "router_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
+    { "swin_norm", WK_KEY_BOOL, 0, 0, 0, 0 },
+    { "use_parallel_residual", WK_KEY_BOOL, 0, 0, 0, 0 },
+};
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
+
+/* The embedding's rows are the vocabulary; a scaling is computed the same whether the model was trained with it or not.
+ */
+static const char *const ignored_keys[] = { "vocab_size", "tensor_data_layout", "rope.scaling.finetuned" };
 
 /* ollama's names of GPT-OSS's tensors. */
 static const struct wk_alias aliases[] = { { "attn_out", "attn_output" },
@@ -95,10 +140,10 @@ struct rotation {
     struct wk_yarn yarn;
 };
 struct gpt {
-    uint32_t L, E, F, V, C; /* layers, embedding, feed-forward, vocabulary, positions */
-    uint32_t H, G, D, Dv;   /* heads, heads of k and v, values a head of q and k, of v */
-    uint32_t X, K;          /* experts, experts a token */
-    uint32_t window;        /* of layers 0, 2, 4, ... */
+    uint32_t L, E, F, V, C;      /* layers, embedding, feed-forward, vocabulary, positions */
+    uint32_t H, G, D, Dv;        /* heads, heads of k and v, values a head of q and k, of v */
+    uint32_t X, K;               /* experts, experts a token */
+    uint32_t window[MAX_LAYERS]; /* of each layer; 0: none */
     float eps;
     const char *head; /* "output" or, tied, "token_embd" */
     struct rotation rotation;
@@ -185,10 +230,18 @@ static wk_status open_gpt2(const struct wk_meta *meta, struct gpt *m, const stru
                        "%u heads of %u values, %u of k and %u of v, in a row of %u; gpt2 is served with equal heads "
                        "that fill the row",
                        (unsigned)m->H, (unsigned)m->D, (unsigned)m->G, (unsigned)m->Dv, (unsigned)m->E);
-    if (u32(meta, EXPERTS))
-        return wk_fail(err, WK_UNSUPPORTED, "expert_count is %u; gpt2 is served without experts",
-                       (unsigned)u32(meta, EXPERTS));
     return WK_OK;
+}
+
+/* Layers behind the window: as the file lists them, else of each so many all but the last. */
+static void open_windows(const struct wk_meta *meta, struct gpt *m)
+{
+    const struct wk_key_value *pattern = &meta->value[WINDOW_PATTERN];
+    for (uint32_t l = 0; l < m->L; l++) {
+        const uint32_t n = (uint32_t)(pattern->count ? pattern->each[l] : pattern->num);
+        const bool behind = pattern->count ? n != 0 : !n || l % n < n - 1;
+        m->window[l] = behind ? u32(meta, WINDOW) : 0;
+    }
 }
 
 /* Window, base and experts have no defaults: a file that lost one would be computed as another model. */
@@ -200,9 +253,9 @@ static wk_status open_gpt_oss(const struct wk_meta *meta, struct gpt *m, const s
         if (status != WK_OK) return status;
     }
     m->record = gpt_oss_record;
+    open_windows(meta, m);
     m->eps = (float)meta->value[RMS_EPS].num;
     m->F = u32_or(meta, EXPERT_FEED_FORWARD, u32(meta, FEED_FORWARD));
-    m->window = u32(meta, WINDOW);
     m->X = u32(meta, EXPERTS);
     m->K = u32(meta, EXPERTS_USED);
     if (m->K > m->X)
@@ -293,7 +346,7 @@ static void gpt_oss_record(const struct wk_builder *b, const struct gpt *m)
     wk_val x = wk_embed(b, "token_embd", m->V, m->E); /* x = the token's row              [E]   */
     for (uint32_t l = 0; l < m->L; l++) {
         wk_layer(b, l); /* names now mean blk.<l>.<name>          */
-        att.window = l % 2 ? 0 : m->window;
+        att.window = m->window[l];
         wk_val h = wk_rms_norm(b, x, "attn_norm", m->eps);
         wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", m->H * m->D, WK_REQ), m->D, &rope);
         wk_val k = wk_rope(b, wk_linear(b, h, "attn_k", m->G * m->D, WK_REQ), m->D, &rope);
@@ -318,6 +371,8 @@ static const struct wk_arch gpt = { .struct_size = sizeof gpt,
                                     .names = names,
                                     .keys = keys,
                                     .n_keys = N_KEYS,
+                                    .ignored_keys = ignored_keys,
+                                    .n_ignored_keys = sizeof ignored_keys / sizeof ignored_keys[0],
                                     .aliases = aliases,
                                     .n_aliases = sizeof aliases / sizeof aliases[0],
                                     .open = gpt_open,

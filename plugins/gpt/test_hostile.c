@@ -13,13 +13,16 @@
 
 #include <cmocka.h>
 
+#include "tape/test_keys.h"
+
 static char text[8192];
 static unsigned n_cases, n_refused;
 
-static wk_status attempt(struct gguf_build *g)
+static wk_status attempt_with(struct gguf_build *g, struct gguf_accepted *accepted)
 {
     const struct wk_err err = { text, sizeof text };
     struct tape_options o = test_options();
+    o.accepted = accepted;
     struct gguf *file = gguf_build_open(g);
     struct tape_program *p;
     text[0] = '\0';
@@ -37,6 +40,7 @@ static wk_status attempt(struct gguf_build *g)
     gguf_close(file);
     return status;
 }
+static wk_status attempt(struct gguf_build *g) { return attempt_with(g, NULL); }
 static void must_refuse(struct gguf_build *g, const char *about)
 {
     if (attempt(g) == WK_OK) fail_msg("accepted: %s", about);
@@ -119,6 +123,8 @@ static void every_key(void **state)
             const struct wk_key *k = &arch->keys[i];
             char key[128];
             (void)snprintf(key, sizeof key, "%s.%s", gpt_file_architecture(which), k->name);
+            if (k->flags & WK_KEY_DIFFERS) continue;                    /* window_patterns */
+            if (k->type != WK_KEY_TEXT && !(k->min < k->max)) continue; /* converter_keys_are_known */
             try_absent(which, k, key);
             try_other_types(which, k, key);
             if (k->type == WK_KEY_TEXT || k->type == WK_KEY_BOOL) continue;
@@ -139,6 +145,79 @@ static void every_key(void **state)
         }
     }
     print_message("%u cases, %u refused\n", n_cases, n_refused);
+}
+
+/* Which layers are behind the window: a list, or a number. */
+static void window_patterns(void **state)
+{
+    (void)state;
+    static const char key[] = "gpt-oss.attention.sliding_window_pattern";
+    static const struct {
+        int number; /* -1: the list */
+        uint8_t list[T_L];
+        bool behind[T_L];
+    } rows[] = { { -1, { 1, 0, 1 }, { true, false, true } }, { -1, { 0, 0, 1 }, { false, false, true } },
+                 { 2, { 0 }, { true, false, true } },        { 0, { 0 }, { true, true, true } },
+                 { 1, { 0 }, { false, false, false } },      { 3, { 0 }, { true, true, false } } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct gguf_build *g = gpt_file(GPT_OSS);
+        if (rows[i].number < 0)
+            gguf_build_array(g, key, GGUF_BOOL, T_L, rows[i].list);
+        else
+            gguf_build_u32(g, key, (uint32_t)rows[i].number);
+        struct gguf *file = gguf_build_open(g);
+        struct tape_options o = test_options();
+        struct tape_program *p;
+        assert_int_equal(tape_record(gpt_arch(), file, &o, &p, NULL), WK_OK);
+        assert_int_equal(p->n_kv_layers, T_L);
+        for (uint32_t l = 0; l < T_L; l++)
+            assert_int_equal(p->ops[p->kv_layers[l].op].u.attn.window != 0, rows[i].behind[l]);
+        tape_free(p);
+        gguf_close(file);
+        gguf_build_array(g, key, GGUF_BOOL, T_L - 1, rows[i].list);
+        must_refuse(g, key);
+        gguf_build_free(g);
+    }
+}
+
+/* Arrays mean a value for each layer. */
+static void arrays(void **state)
+{
+    (void)state;
+    const uint32_t equal[4] = { T_G, T_G, T_G, T_G }, one[1] = { 1 };
+    static const char *const scalars[] = { "context_length", "embedding_length", "block_count", "expert_used_count" };
+    struct gguf_build *g;
+    char key[128];
+    for (uint64_t n = 0; n <= 4; n++) {
+        g = gpt_file(GPT_OSS);
+        (void)snprintf(key, sizeof key, "%s.attention.head_count_kv", "gpt-oss");
+        gguf_build_array(g, key, GGUF_U32, n, equal);
+        if (n == T_L)
+            assert_int_equal(attempt(g), WK_OK);
+        else
+            must_refuse(g, key);
+        gguf_build_free(g);
+    }
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
+        g = gpt_file(GPT_OSS);
+        (void)snprintf(key, sizeof key, "%s.%s", "gpt-oss", scalars[i]);
+        gguf_build_array(g, key, GGUF_U32, 1, one);
+        must_refuse(g, key);
+        gguf_build_free(g);
+    }
+}
+
+static struct gguf_build *make_file(uint32_t i) { return gpt_file((enum gpt_file)i); }
+
+static void converter_keys_are_known(void **state)
+{
+    (void)state;
+    const struct wk_arch *arch = gpt_arch();
+    for (uint32_t f = 0; f < GPT_FILES; f++) {
+        uint32_t which = 0;
+        while (strcmp(arch->names[which], gpt_file_architecture((enum gpt_file)f)) != 0) which++;
+        test_every_converter_key(arch, which, make_file, f, attempt_with, text);
+    }
 }
 
 static void equal_elements_count_as_one(void **state)
@@ -191,7 +270,7 @@ static void relations(void **state)
         { GPT2, "gpt2.attention.head_count_kv", 2, "gpt2 is served with equal heads that fill the row" },
         { GPT2, "gpt2.attention.key_length", 16, "gpt2 is served with equal heads that fill the row" },
         { GPT2, "gpt2.attention.value_length", 4, "gpt2 is served with equal heads that fill the row" },
-        { GPT2, "gpt2.expert_count", 8, "expert_count is 8; gpt2 is served without experts" },
+        { GPT2, "gpt2.expert_count", 8, "gpt2.expert_count: nothing reads this key" },
         { GPT2, "gpt2.context_length", 2 * T_C,
           "position_embd.weight: the file has 128 rows x 32 columns, the plugin asks for 256 x 32" },
         { GPT2, "gpt2.block_count", 4, "blk.3.attn_norm.weight: missing in the file" },
@@ -353,10 +432,17 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key),       cmocka_unit_test(equal_elements_count_as_one),
-        cmocka_unit_test(missing_keys),    cmocka_unit_test(relations),
-        cmocka_unit_test(extreme_windows), cmocka_unit_test(architectures),
-        cmocka_unit_test(every_tensor),    cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(every_key),
+        cmocka_unit_test(arrays),
+        cmocka_unit_test(window_patterns),
+        cmocka_unit_test(converter_keys_are_known),
+        cmocka_unit_test(equal_elements_count_as_one),
+        cmocka_unit_test(missing_keys),
+        cmocka_unit_test(relations),
+        cmocka_unit_test(extreme_windows),
+        cmocka_unit_test(architectures),
+        cmocka_unit_test(every_tensor),
+        cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,27 +38,37 @@ enum {
     YARN_MSCALE,
     YARN_FAST,
     YARN_SLOW,
-    N_KEYS
+    ATTENTION_SCALE,
+    EXPERT_SCALE,
+    EXPERT_NORM,
+    N_READ
 };
 enum { MAX_HEAD = 1024, MAX_CONTEXT = 1 << 27 };
 
-/* Ranges: several times what any published model has, small enough that every product below stays inside 32 bits. */
-static const struct wk_key keys[N_KEYS] = {
+/* Ranges: several times what any published model has, small enough that every product below stays inside 32 bits.
+ *
+ * This table and ignored_keys know every key that the converter of llama.cpp has (package gguf 0.19.0, constants.py)
+ * and that can stand in a file of these models. Whatever else the file says below the architecture's name refuses it:
+ * it is about parts that are not computed here. */
+static const struct wk_key keys[] = {
     [CONTEXT] = { "context_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, MAX_CONTEXT, 0 },
     [EMBEDDING] = { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1 << 17, 0 },
     [BLOCKS] = { "block_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, 512, 0 },
-    [FEED_FORWARD] = { "feed_forward_length", WK_KEY_U32, WK_KEY_REQUIRED, 0, 1 << 20, 0 },
-    [HEADS] = { "attention.head_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1024, 0 },
-    [KV_HEADS] = { "attention.head_count_kv", WK_KEY_U32, 0, 1, 1024, 0 },        /* default: as many as heads */
-    [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, 0, 2, MAX_HEAD, 0 },     /* default: embedding / heads */
-    [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 }, /* default: key_length */
+    [FEED_FORWARD] = { "feed_forward_length", WK_KEY_U32, WK_KEY_REQUIRED | WK_KEY_PER_LAYER, 0, 1 << 20, 0 },
+    [HEADS] = { "attention.head_count", WK_KEY_U32, WK_KEY_REQUIRED | WK_KEY_PER_LAYER, 1, 1024, 0 },
+    [KV_HEADS] = { "attention.head_count_kv", WK_KEY_U32, WK_KEY_PER_LAYER, 1, 1024,
+                   0 }, /* default: as many as heads */
+    [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, WK_KEY_PER_LAYER, 2, MAX_HEAD,
+                     0 }, /* default: embedding / heads */
+    [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, WK_KEY_PER_LAYER, 1, MAX_HEAD,
+                       0 }, /* default: key_length */
     [EPS] = { "attention.layer_norm_rms_epsilon", WK_KEY_F32, WK_KEY_REQUIRED, 1e-12, 0.1, 0 },
-    [WINDOW] = { "attention.sliding_window", WK_KEY_U32, 0, 0, MAX_CONTEXT, 0 },
+    [WINDOW] = { "attention.sliding_window", WK_KEY_U32, WK_KEY_PER_LAYER, 0, MAX_CONTEXT, 0 },
     [EXPERTS] = { "expert_count", WK_KEY_U32, 0, 0, 1024, 0 },
     [EXPERTS_USED] = { "expert_used_count", WK_KEY_U32, 0, 0, 64, 0 },
-    [EXPERT_FEED_FORWARD] = { "expert_feed_forward_length", WK_KEY_U32, 0, 0, 1 << 20, 0 },
-    [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, 0, 2, MAX_HEAD, 0 }, /* default: the whole head */
-    [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, 0, 2, 1e12, 10000 },
+    [EXPERT_FEED_FORWARD] = { "expert_feed_forward_length", WK_KEY_U32, WK_KEY_PER_LAYER, 0, 1 << 20, 0 },
+    [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, WK_KEY_PER_LAYER, 2, MAX_HEAD, 0 }, /* default: the whole head */
+    [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, WK_KEY_PER_LAYER, 2, 1e12, 10000 },
     [ROPE_TYPE] = { "rope.scaling.type", WK_KEY_TEXT, 0, 0, 0, 0 },
     [ROPE_FACTOR] = { "rope.scaling.factor", WK_KEY_F32, 0, 0, 65536, 0 },
     [ROPE_FACTOR_OLD] = { "rope.scale_linear", WK_KEY_F32, 0, 0, 65536, 0 },
@@ -69,7 +79,42 @@ static const struct wk_key keys[N_KEYS] = {
     [YARN_MSCALE] = { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 1 },
     [YARN_FAST] = { "rope.scaling.yarn_beta_fast", WK_KEY_F32, 0, 0.001, 1e6, 32 },
     [YARN_SLOW] = { "rope.scaling.yarn_beta_slow", WK_KEY_F32, 0, 0.001, 1e6, 1 },
+    [ATTENTION_SCALE] = { "attention.scale", WK_KEY_F32, 0, 0, 100, 0 },    /* default, and 0: 1 / sqrt(head) */
+    [EXPERT_SCALE] = { "expert_weights_scale", WK_KEY_F32, 0, 0, 1000, 1 }, /* 0: 1 */
+    [EXPERT_NORM] = { "expert_weights_norm", WK_KEY_BOOL, 0, 0, 1, 1 },     /* weights of the chosen add up to 1 */
+    /* Of these one value changes nothing. */
+    { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },
+    { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },
+    { "attention.max_alibi_bias", WK_KEY_F32, 0, 0, 0, 0 },
+    { "attention.output_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    { "attention.shared_kv_layers", WK_KEY_U32, 0, 0, 0, 0 },
+    { "attention.temperature_length", WK_KEY_U32, 0, 0, 0, 0 },
+    { "attention.temperature_scale", WK_KEY_F32, 0, 0, 0, 0 },
+    { "attn_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
+    { "embedding_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    { "expert_gating_func", WK_KEY_U32, 0, 1, 1, 1 }, /* softmax */
+    { "expert_group_count", WK_KEY_U32, 0, 0, 0, 0 },
+    { "expert_group_used_count", WK_KEY_U32, 0, 0, 0, 0 },
+    { "expert_shared_count", WK_KEY_U32, 0, 0, 0, 0 },
+    { "expert_shared_feed_forward_length", WK_KEY_U32, 0, 0, 0, 0 },
+    { "final_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
+    { "leading_dense_block_count", WK_KEY_U32, 0, 0, 0, 0 },
+    { "logit_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    { "n_deepstack_layers", WK_KEY_U32, 0, 0, 0, 0 },
+    { "nextn_predict_layers", WK_KEY_U32, 0, 0, 0, 0 },
+    { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },
+    { "residual_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    { "rope.scaling.yarn_log_multiplier", WK_KEY_F32, 0, 0, 0, 0 },
+    { "router_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
+    { "swin_norm", WK_KEY_BOOL, 0, 0, 0, 0 },
+    { "use_parallel_residual", WK_KEY_BOOL, 0, 0, 0, 0 },
 };
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
+
+/* The embedding's rows are the vocabulary; q and k lie as the architecture says; no norm here has a mean; a scaling is
+ * computed the same whether the model was trained with it or not. */
+static const char *const ignored_keys[] = { "vocab_size", "tensor_data_layout", "attention.layer_norm_epsilon",
+                                            "rope.scaling.finetuned" };
 
 struct flavour {
     const char *name;
@@ -108,8 +153,10 @@ struct llama {
     uint32_t H, G, D;    /* heads, heads of k and v, values a head */
     uint32_t X, K;       /* experts, experts a token; X 0: dense */
     uint32_t window;
-    float eps;
-    const char *head; /* "output" or, tied, "token_embd" */
+    float eps, scale;        /* of norms; of scores */
+    float expert_scale;      /* of the chosen experts' weights */
+    uint32_t expert_weights; /* WK_SOFTMAX_* */
+    const char *head;        /* "output" or, tied, "token_embd" */
     struct wk_rows wq, wk, wv, wg, wu;
     struct rotation rotation;
 };
@@ -175,6 +222,8 @@ static wk_status open_heads(const struct wk_meta *meta, struct llama *m, const s
     if (m->D < 2 || m->D > MAX_HEAD)
         return wk_fail(err, WK_INVALID, "a head of %u values (embedding_length / head_count), must be 2 to %d",
                        (unsigned)m->D, MAX_HEAD);
+    const double scale = meta->value[ATTENTION_SCALE].num;
+    m->scale = scale > 0 ? (float)scale : 1 / sqrtf((float)m->D);
     return WK_OK;
 }
 
@@ -188,6 +237,8 @@ static wk_status open_feed_forward(const struct wk_meta *meta, struct llama *m, 
         return wk_fail(err, WK_UNSUPPORTED, "expert_count is %u; %s is served without experts", (unsigned)m->X,
                        m->is->name);
     if (!m->X && m->is->experts == 2) return wk_fail(err, WK_INVALID, "expert_count is 0; %s has experts", m->is->name);
+    m->expert_weights = u32(meta, EXPERT_NORM) ? WK_SOFTMAX_ALL_RENORM : WK_SOFTMAX_ALL;
+    m->expert_scale = meta->value[EXPERT_SCALE].num > 0 ? (float)meta->value[EXPERT_SCALE].num : 1;
     if (m->X && (!m->K || m->K > m->X))
         return wk_fail(err, WK_INVALID, "expert_used_count is %u, must be 1 to expert_count, %u", (unsigned)m->K,
                        (unsigned)m->X);
@@ -296,7 +347,7 @@ static wk_val feed_forward(const struct wk_builder *b, wk_val h, const struct ll
 }
 static wk_val experts(const struct wk_builder *b, wk_val h, const struct llama *m)
 {
-    wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_NONE), m->K, WK_SOFTMAX_ALL_RENORM, 1.0f);
+    wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_NONE), m->K, m->expert_weights, m->expert_scale);
     wk_val g = wk_expert(b, h, r, "ffn_gate_exps", m->X, m->F, WK_NONE);
     wk_val u = wk_expert(b, h, r, "ffn_up_exps", m->X, m->F, WK_NONE);
     return wk_combine(b, wk_expert(b, wk_glu(b, WK_GLU_SILU, g, u), r, "ffn_down_exps", m->X, m->E, WK_NONE), r);
@@ -305,9 +356,7 @@ static wk_val experts(const struct wk_builder *b, wk_val h, const struct llama *
 static void llama_record(const struct wk_builder *b, const void *model)
 {
     const struct llama *m = model;
-    const struct wk_attn att = {
-        .heads = m->H, .kv_heads = m->G, .scale = 1 / sqrtf((float)m->D), .window = m->window
-    };
+    const struct wk_attn att = { .heads = m->H, .kv_heads = m->G, .scale = m->scale, .window = m->window };
     double freq[MAX_HEAD / 2];
     const struct wk_freqs rope = rotate(b, m, freq);
 
@@ -338,6 +387,8 @@ static const struct wk_arch llama = { .struct_size = sizeof llama,
                                       .names = names,
                                       .keys = keys,
                                       .n_keys = N_KEYS,
+                                      .ignored_keys = ignored_keys,
+                                      .n_ignored_keys = sizeof ignored_keys / sizeof ignored_keys[0],
                                       .open = llama_open,
                                       .record = llama_record,
                                       .close = llama_close };

@@ -13,13 +13,16 @@
 
 #include <cmocka.h>
 
+#include "tape/test_keys.h"
+
 static char text[8192];
 static unsigned n_cases, n_refused;
 
-static wk_status attempt(struct gguf_build *g)
+static wk_status attempt_with(struct gguf_build *g, struct gguf_accepted *accepted)
 {
     const struct wk_err err = { text, sizeof text };
     struct tape_options o = test_options();
+    o.accepted = accepted;
     struct gguf *file = gguf_build_open(g);
     struct tape_program *p;
     text[0] = '\0';
@@ -37,6 +40,7 @@ static wk_status attempt(struct gguf_build *g)
     gguf_close(file);
     return status;
 }
+static wk_status attempt(struct gguf_build *g) { return attempt_with(g, NULL); }
 static void must_refuse(struct gguf_build *g, const char *about)
 {
     if (attempt(g) == WK_OK) fail_msg("accepted: %s", about);
@@ -122,6 +126,7 @@ static void every_key(void **state)
             const struct wk_key *k = &arch->keys[i];
             char key[128];
             (void)snprintf(key, sizeof key, "%s.%s", architecture_of(which), k->name);
+            if (k->type != WK_KEY_TEXT && !(k->min < k->max)) continue; /* converter_keys_are_known */
             try_absent(which, k, key);
             try_other_types(which, k, key);
             if (k->type == WK_KEY_TEXT) continue;
@@ -142,6 +147,46 @@ static void every_key(void **state)
         }
     }
     print_message("%u cases, %u refused\n", n_cases, n_refused);
+}
+
+/* Arrays mean a value for each layer. */
+static void arrays(void **state)
+{
+    (void)state;
+    const uint32_t equal[4] = { T_G, T_G, T_G, T_G }, one[1] = { 1 };
+    static const char *const scalars[] = { "context_length", "embedding_length", "block_count", "expert_used_count" };
+    struct gguf_build *g;
+    char key[128];
+    for (uint64_t n = 0; n <= 4; n++) {
+        g = llama_file(LLAMA);
+        (void)snprintf(key, sizeof key, "%s.attention.head_count_kv", "llama");
+        gguf_build_array(g, key, GGUF_U32, n, equal);
+        if (n == T_L)
+            assert_int_equal(attempt(g), WK_OK);
+        else
+            must_refuse(g, key);
+        gguf_build_free(g);
+    }
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
+        g = llama_file(LLAMA);
+        (void)snprintf(key, sizeof key, "%s.%s", "llama", scalars[i]);
+        gguf_build_array(g, key, GGUF_U32, 1, one);
+        must_refuse(g, key);
+        gguf_build_free(g);
+    }
+}
+
+static struct gguf_build *make_file(uint32_t i) { return llama_file((enum llama_file)i); }
+
+static void converter_keys_are_known(void **state)
+{
+    (void)state;
+    const struct wk_arch *arch = llama_arch();
+    for (uint32_t f = 0; f < LLAMA_FILES; f++) {
+        uint32_t which = 0;
+        while (strcmp(arch->names[which], architecture_of((enum llama_file)f)) != 0) which++;
+        test_every_converter_key(arch, which, make_file, f, attempt_with, text);
+    }
 }
 
 static void equal_elements_count_as_one(void **state)
@@ -322,9 +367,14 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key),       cmocka_unit_test(equal_elements_count_as_one),
-        cmocka_unit_test(relations),       cmocka_unit_test(rope_settings_that_do_not_fit),
-        cmocka_unit_test(architectures),   cmocka_unit_test(every_tensor),
+        cmocka_unit_test(every_key),
+        cmocka_unit_test(arrays),
+        cmocka_unit_test(converter_keys_are_known),
+        cmocka_unit_test(equal_elements_count_as_one),
+        cmocka_unit_test(relations),
+        cmocka_unit_test(rope_settings_that_do_not_fit),
+        cmocka_unit_test(architectures),
+        cmocka_unit_test(every_tensor),
         cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,6 +169,7 @@ void make_tiny(const struct tiny_model *t)
     (void)snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", architecture);
     key_f32(&m, name, 1e-5f);
     byte_vocabulary(&m);
+    if (t->extra_key) key_u32(&m, t->extra_key, 7);
     if (t->chat_template) key_text(&m, "tokenizer.chat_template", t->chat_template);
     if (!t->vocabulary_only) {
         const int nan_at = t->nan_weight ? TINY_NAN_AT : -1;

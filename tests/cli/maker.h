@@ -16,6 +16,7 @@ struct tiny_model {
     int nan_weight;            /* 1: one weight of the first layer is not a number */
     int vocabulary_only;       /* 1: no tensors */
     const char *chat_template; /* NULL: none */
+    const char *extra_key;     /* one more key, a 32-bit 7; NULL: none */
 };
 enum { TINY_EMBED = 32, TINY_VOCAB = 3 + 256 + 1, TINY_NAN_AT = 37 /* index of the NaN in blk.0.attn_q.weight */ };
 

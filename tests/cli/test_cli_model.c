@@ -263,6 +263,56 @@ static void tokens_round_trip(void **state)
     cli_free(&text);
 }
 
+/* A key that nobody reads refuses the file with its name, in every command that computes, unless it is accepted. */
+static void unread_keys(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "llama.attention.layer_indices", "tokenizer.ggml.precompiled_charsmap" };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        make_tiny(&(struct tiny_model){ .path = "unread.gguf", .extra_key = keys[i] });
+        struct cli_result run = CLI("run", "-m", "unread.gguf", "-p", "x", "-n", "1"),
+                          plan = CLI("plan", "unread.gguf"), inspect = CLI("inspect", "--json", "unread.gguf"),
+                          accepted = CLI("run", "-m", "unread.gguf", "-p", "x", "-n", "1", "--accept-key", keys[i]),
+                          planned = CLI("plan", "unread.gguf", "--accept-key", keys[i]),
+                          other = CLI("plan", "unread.gguf", "--accept-key", "llama.other");
+        assert_int_equal(run.status, 1);
+        assert_non_null(strstr(run.err, keys[i]));
+        assert_non_null(strstr(run.err, "--accept-key"));
+        assert_int_equal(plan.status, 1);
+        assert_non_null(strstr(plan.err, keys[i]));
+        assert_int_equal(inspect.status, 0);
+        assert_non_null(strstr(inspect.out, "--accept-key"));
+        assert_int_equal(other.status, 1);
+        assert_ok(&accepted);
+        assert_ok(&planned);
+        struct cli_result *all[] = { &run, &plan, &inspect, &accepted, &planned, &other };
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++) cli_free(all[k]);
+    }
+    struct cli_result ids = CLI("tokenize", "-m", "unread.gguf", "x");
+    assert_int_equal(ids.status, 1);
+    cli_free(&ids);
+    ids = CLI("tokenize", "-m", "unread.gguf", "--accept-key", keys[1], "x");
+    assert_ok(&ids);
+    cli_free(&ids);
+}
+
+/* --no-bos adds none; one that the text spells stays. */
+static void spelt_bos_stays(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *first;
+        bool no_bos, begins;
+    } rows[] = { { "<s>x", "1 ", true, true }, { "x", "1 ", true, false }, { "<s>x", "1 1 ", false, false } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct cli_result r = rows[i].no_bos ? CLI("tokenize", "-m", "tiny.gguf", "--special", "--no-bos", rows[i].text)
+                                             : CLI("tokenize", "-m", "tiny.gguf", "--special", rows[i].text);
+        assert_ok(&r);
+        assert_int_equal(strncmp(r.out, rows[i].first, strlen(rows[i].first)) == 0, rows[i].begins);
+        cli_free(&r);
+    }
+}
+
 static void special_only_when_asked(void **state)
 {
     (void)state;
@@ -479,6 +529,8 @@ int main(void)
                                         cmocka_unit_test(chat_is_the_models_choice),
                                         cmocka_unit_test(narration_holds_no_text),
                                         cmocka_unit_test(tokens_round_trip),
+                                        cmocka_unit_test(unread_keys),
+                                        cmocka_unit_test(spelt_bos_stays),
                                         cmocka_unit_test(special_only_when_asked),
                                         cmocka_unit_test(score_is_sane),
                                         cmocka_unit_test(score_in_windows),

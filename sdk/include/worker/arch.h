@@ -461,20 +461,29 @@ static inline wk_val wk_custom(const struct wk_builder *b, const struct wk_custo
 /* ---- metadata and the plugin's own struct -------------------------------------------------------------- */
 
 enum { WK_KEY_U32 = 1, WK_KEY_F32 = 2, WK_KEY_TEXT = 3, WK_KEY_BOOL = 4 };
-enum { WK_KEY_REQUIRED = 1u << 0, WK_KEY_ABSOLUTE = 1u << 1 /* name is complete, not below "<architecture>." */ };
+enum {
+    WK_KEY_REQUIRED = 1u << 0,
+    WK_KEY_ABSOLUTE = 1u << 1,  /* name is complete, not below "<architecture>."; not one of "tokenizer." */
+    WK_KEY_PER_LAYER = 1u << 2, /* may be an array with an element for each layer (block_count); all equal */
+    WK_KEY_DIFFERS = 1u << 3    /* with PER_LAYER: elements may differ, open() reads them all */
+};
+#define WK_KEY_NOT_OF(i) (1u << (16 + (i))) /* the plugin's architecture names[i], i below 16, has no such key */
 
-/* One metadata key that the plugin reads. The host checks type and range before open() runs. Any integer type in the
- * file will do for U32; an array whose elements are all equal counts as that element (files write one a layer). */
+/* One metadata key that the plugin reads. The host checks type, range and number of elements before open() runs. Any
+ * integer type in the file will do for U32, of a DIFFERS key a bool, too. Of min and max that are equal the file is
+ * told that this value alone is served: a key that changes nothing as long as it has this value stands here so. */
 struct wk_key {
     const char *name; /* "attention.head_count": below the architecture's name */
     uint32_t type, flags;
-    double min, max; /* inclusive; U32 and F32 */
+    double min, max; /* inclusive; U32, F32 and BOOL */
     double def;      /* when absent and not required; may lie outside of the range: "absent" as a number */
 };
 struct wk_key_value {
-    double num;       /* U32, F32, BOOL; the default when absent */
+    double num;       /* U32, F32, BOOL; the default when absent; of an array the first element */
     const char *text; /* TEXT: terminated, host's, valid during open; "" when absent */
-    uint32_t present, pad;
+    uint32_t present;
+    uint32_t count;     /* elements of an array; 0: none, or one value */
+    const double *each; /* [count], host's, valid during open */
 };
 
 /* What open() sees of the file; valid during open alone. */
@@ -498,12 +507,15 @@ struct wk_arch {
     const struct wk_alias *aliases; /* [n_aliases] or NULL */
     const char *const *ignored; /* [n_ignored] full tensor names, or prefixes ending in '*', that the file may have and
                                    nothing reads */
-    uint32_t n_keys, n_aliases, n_ignored, pad;
+    uint32_t n_keys, n_aliases, n_ignored, n_ignored_keys;
     /* [main thread] Checks relations between keys and fills *model, which close() frees. On failure
      * *model is not used. */
     wk_status (*open)(const struct wk_meta *meta, void **model, const struct wk_err *err);
     void (*record)(const struct wk_builder *b, const void *model); /* [main thread] no allocation that outlives it */
     void (*close)(void *model);                                    /* [main thread] */
+    /* [n_ignored_keys] below the architecture's name, or prefixes ending in '*': keys that a file may have and that
+     * change nothing. One that stands neither here nor in `keys` refuses the file. */
+    const char *const *ignored_keys;
 };
 
 #ifdef __cplusplus
