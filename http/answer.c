@@ -1,4 +1,4 @@
-/* answer.c: what goes back: whole answers, errors as JSON, and streams of events. Everything is written to the socket
+/* answer.c: what goes back: whole answers and streams of events. Everything is written to the socket
  * directly, with a deadline. */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -19,42 +19,6 @@ enum {
     PROBE_MS = 50,       /* least time between two comments to a client that has shut down its side */
     RESET_MS = 2         /* a closed socket that is near answers such a comment sooner than this */
 };
-
-static const struct status {
-    int number;
-    const char *phrase, *code;
-} statuses[] = {
-    { 200, "OK", "" },
-    { 202, "Accepted", "" },
-    { 204, "No Content", "" },
-    { 400, "Bad Request", "INVALID_REQUEST" },
-    { 401, "Unauthorized", "UNAUTHORIZED" },
-    { 403, "Forbidden", "FORBIDDEN" },
-    { 404, "Not Found", "NOT_FOUND" },
-    { 405, "Method Not Allowed", "METHOD_NOT_ALLOWED" },
-    { 408, "Request Timeout", "REQUEST_TIMEOUT" },
-    { 409, "Conflict", "CONFLICT" },
-    { 411, "Length Required", "LENGTH_REQUIRED" },
-    { 413, "Content Too Large", "PAYLOAD_TOO_LARGE" },
-    { 414, "URI Too Long", "URI_TOO_LONG" },
-    { 415, "Unsupported Media Type", "UNSUPPORTED_MEDIA_TYPE" },
-    { 417, "Expectation Failed", "EXPECTATION_FAILED" },
-    { 421, "Misdirected Request", "MISDIRECTED" },
-    { 429, "Too Many Requests", "QUEUE_FULL" },
-    { 431, "Request Header Fields Too Large", "HEADERS_TOO_LARGE" },
-    { 499, "Client Closed Request", "CANCELLED" },
-    { 500, "Internal Server Error", "INTERNAL" },
-    { 503, "Service Unavailable", "NOT_READY" },
-    { 504, "Gateway Timeout", "INFERENCE_TIMEOUT" },
-};
-
-static const struct status *status_of(int number)
-{
-    static const struct status other = { 0, "Other", "INTERNAL" };
-    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
-        if (statuses[i].number == number) return &statuses[i];
-    return &other;
-}
 
 /* ---- whole answers ------------------------------------------------------------------------------------- */
 
@@ -117,87 +81,6 @@ void http_answer(struct http_request *r, int status, const char *type, const voi
         { (void *)(uintptr_t)bytes, r->head || status == 204 ? 0 : n },
     };
     (void)socket_send(r, parts, 4, true);
-}
-
-/* What OpenAI calls a failure of this status. */
-static const char *type_of(int status)
-{
-    switch (status) {
-    case 401: return "authentication_error";
-    case 403: return "permission_error";
-    case 404: return "not_found_error";
-    case 429: return "rate_limit_error";
-    case 503: return "unavailable_error";
-    default: return status < 500 ? "invalid_request_error" : "server_error";
-    }
-}
-
-void http_text_openai_error(struct http_text *t, int status, const char *code, const char *message, const char *field,
-                            const char *more)
-{
-    http_text_format(t, "{\"error\":{\"message\":");
-    http_text_json(t, message, strlen(message));
-    http_text_format(t, ",\"type\":\"%s\",\"param\":", type_of(status));
-    if (field)
-        http_text_json(t, field, strlen(field));
-    else
-        http_text_format(t, "null");
-    http_text_format(t, ",\"code\":\"");
-    for (const char *c = code; *c; c++)
-        http_text_add(t, &(char){ (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c) }, 1);
-    http_text_format(t, "\"%s}}", more);
-}
-
-static void format_error(struct http_text *t, const char *code, const char *message, bool retriable, const char *job_id,
-                         const char *field, const char *more)
-{
-    http_text_format(t, "{\"code\":");
-    http_text_json(t, code, strlen(code));
-    http_text_format(t, ",\"message\":");
-    http_text_json(t, message, strlen(message));
-    http_text_format(t, ",\"retriable\":%s", retriable ? "true" : "false");
-    if (job_id) {
-        http_text_format(t, ",\"job_id\":");
-        http_text_json(t, job_id, strlen(job_id));
-    }
-    if (field) {
-        http_text_format(t, ",\"field\":");
-        http_text_json(t, field, strlen(field));
-    }
-    http_text_format(t, "%s}", more);
-}
-
-void http_error_more(struct http_request *r, int status, const char *code, const char *message, bool retriable,
-                     const char *job_id, const char *field, const char *more)
-{
-    struct http_text t = { 0 };
-    const bool openai = strncmp(r->path, "/v1/", 4) == 0;
-    if (openai)
-        http_text_openai_error(&t, status, code, message, field, more);
-    else
-        format_error(&t, code, message, retriable, job_id, field, more);
-    http_text_add(&t, "\n", 1);
-    if (status == 429 || status == 503) http_extra(r, "Retry-After", "1");
-    if (openai && !retriable && (status == 408 || status == 409 || status >= 500))
-        http_extra(r, "x-should-retry", "false"); /* its clients would, twice */
-    if (t.failed)
-        http_answer(r, 500, NULL, NULL, 0);
-    else
-        http_answer(r, status, "application/json", t.data, t.n);
-    http_text_free(&t);
-}
-
-void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable,
-                const char *job_id, const char *field)
-{
-    http_error_more(r, status, code, message, retriable, job_id, field, "");
-}
-
-void answer_refusal(struct http_request *r, int status, const char *message)
-{
-    atomic_fetch_add(&r->s->refused, 1);
-    http_error(r, status, status_of(status)->code, message, false, NULL, NULL);
-    if (!r->vetted) answer_end(r);
 }
 
 void answer_end(struct http_request *r)

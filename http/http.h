@@ -26,6 +26,7 @@
 enum { HTTP_BODY_MAX = 16 << 20, HTTP_ID_MAX = 64, HTTP_EXTRA_MAX = 8, HTTP_PRESSED_MS = 250, HTTP_PING_MS = 1000 };
 
 struct http_request;
+struct http_text;
 typedef void (*http_handler)(void *user, struct http_request *r);
 
 struct http_route {
@@ -97,14 +98,25 @@ bool http_reserve(struct http_request *r, size_t bytes);
 void http_extra(struct http_request *r, const char *name,
                 const char *value); /* a header of the answer to come, at most HTTP_EXTRA_MAX; copied */
 void http_answer(struct http_request *r, int status, const char *type, const void *bytes, size_t n);
-/* {code, message, retriable, job_id, field}: job_id and field may be NULL and are then left out. Retry-After: 1 with
- * 429 and 503. On paths below /v1/ in OpenAI's form, whose clients read no other, and tell no retriable failure by its
- * status alone: x-should-retry: false. */
-void http_error(struct http_request *r, int status, const char *code, const char *message, bool retriable,
-                const char *job_id, const char *field);
-/* more: further members, ",\"n_ctx\":512". */
-void http_error_more(struct http_request *r, int status, const char *code, const char *message, bool retriable,
-                     const char *job_id, const char *field, const char *more);
+/* A failure, before it has the form of an interface. */
+enum { HTTP_MEMBERS_MAX = 4 };
+struct http_member {
+    const char *name; /* NULL: there is none */
+    uint64_t value;
+};
+struct http_failure {
+    int status;
+    const char *code, *message; /* code: "QUEUE_FULL" */
+    bool retriable;             /* the same request may succeed later, or elsewhere */
+    uint32_t retry_after_s;     /* 0: 1 with 429 and 503, else none */
+    const char *job_id, *field; /* NULL or "": none */
+    struct http_member more[HTTP_MEMBERS_MAX];
+};
+/* The failure as a document in the form that belongs to the request's path (the table of failure.c), without an end of
+ * line: for an event of a stream. */
+void http_text_failure(struct http_text *t, const struct http_request *r, const struct http_failure *f);
+/* The same as the whole answer, with its headers: Retry-After, and what else the form has. */
+void http_error(struct http_request *r, const struct http_failure *f);
 
 /* ---- a stream of server-sent events; ends when the handler returns ----
  * How soon a client's leaving is seen: a reset connection by the next http_event or http_ping, one whose process closed
@@ -134,9 +146,6 @@ __attribute__((format(printf, 2, 3))) void http_text_format(struct http_text *t,
 /* bytes as a JSON string with quotes: valid UTF-8 goes through, each maximal subpart of what is not becomes U+FFFD;
  * control characters escaped. */
 void http_text_json(struct http_text *t, const char *bytes, size_t n);
-/* {"error": {message, type, param, code}}, the code in lower case; field NULL: param is null. */
-void http_text_openai_error(struct http_text *t, int status, const char *code, const char *message, const char *field,
-                            const char *more);
 void http_text_free(struct http_text *t);
 
 #endif

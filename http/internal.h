@@ -81,8 +81,16 @@ int request_serve(struct http_request *r,
                   const struct mg_request_info *info); /* routes it; returns the answer's status */
 void request_free(struct http_request *r);
 
-/* ---- answer.c ------------------------------------------------------------------------------------------ */
+/* ---- failure.c ----------------------------------------------------------------------------------------- */
+/* A status as answers name it. */
+struct status {
+    int number;
+    const char *phrase, *code, *openai; /* openai: the type of its error */
+};
+const struct status *status_of(int number);
 void answer_refusal(struct http_request *r, int status, const char *message);
+
+/* ---- answer.c ------------------------------------------------------------------------------------------ */
 void answer_end(struct http_request *r); /* the end of the stream, or 500 if nobody answered; then the log */
 
 #endif

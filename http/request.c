@@ -247,7 +247,10 @@ static bool take_slot(struct http_request *r)
     if (r->slot) return true;
     atomic_fetch_sub(&r->s->streams, 1);
     atomic_fetch_add(&r->s->streams_refused, 1);
-    http_error(r, 429, "QUEUE_FULL", "as many of these requests are under way as may be at once", true, NULL, NULL);
+    http_error(r, &(struct http_failure){ .status = 429,
+                                          .code = "QUEUE_FULL",
+                                          .message = "as many of these requests are under way as may be at once",
+                                          .retriable = true });
     return false;
 }
 
@@ -256,14 +259,17 @@ static void call_handler(struct http_request *r)
     struct http_server *s = r->s;
     atomic_fetch_add(&s->handlers, 1);
     if (atomic_load(&s->closing)) {
-        http_error(r, 503, "NOT_READY", "the server is shutting down", true, NULL, NULL);
+        http_error(
+            r, &(struct http_failure){
+                   .status = 503, .code = "NOT_READY", .message = "the server is shutting down", .retriable = true });
     } else if (!r->route->stream || take_slot(r)) {
         atomic_fetch_add(&s->requests, 1);
         r->route->handle(s->user, r);
         if (r->gone && !r->answered)
             r->status = 499; /* nobody is there to be answered */
         else if (!r->answered)
-            http_error(r, 500, "INTERNAL", "nothing was answered", false, NULL, NULL);
+            http_error(r,
+                       &(struct http_failure){ .status = 500, .code = "INTERNAL", .message = "nothing was answered" });
         if (r->slot) atomic_fetch_sub(&s->streams, 1);
     }
     atomic_fetch_sub(&s->handlers, 1);
@@ -310,7 +316,7 @@ int request_serve(struct http_request *r, const struct mg_request_info *info)
         if (length > n) {
             r->rest = malloc(length - n + 1);
             if (!r->rest)
-                http_error(r, 500, "INTERNAL", "out of memory", false, NULL, NULL);
+                http_error(r, &(struct http_failure){ .status = 500, .code = "INTERNAL", .message = "out of memory" });
             else
                 (void)guard_decode(r->path + n, length - n, r->rest);
         }
@@ -361,7 +367,10 @@ static bool wait_for_body(struct http_request *r, uint64_t from_ns, size_t got)
         const uint64_t slice = now + (uint64_t)SLICE_MS * 1000000;
         if (socket_wait(r, POLLIN, slice < limit ? slice : limit)) return true;
         if (atomic_load(&r->s->closing)) {
-            http_error(r, 503, "NOT_READY", "the server is shutting down", true, NULL, NULL);
+            http_error(r, &(struct http_failure){ .status = 503,
+                                                  .code = "NOT_READY",
+                                                  .message = "the server is shutting down",
+                                                  .retriable = true });
             return false;
         }
     }
@@ -422,7 +431,10 @@ bool http_reserve(struct http_request *r, size_t bytes)
         return false;
     }
     if (take_room(r, bytes)) return true;
-    http_error(r, 503, "NOT_READY", "there is no memory for a request of this size now", true, NULL, NULL);
+    http_error(r, &(struct http_failure){ .status = 503,
+                                          .code = "NOT_READY",
+                                          .message = "there is no memory for a request of this size now",
+                                          .retriable = true });
     return false;
 }
 
@@ -449,7 +461,10 @@ bool http_body(struct http_request *r, size_t most, bool json, const char **byte
     }
     r->body = malloc(size + 1); /* addresses: what has not come yet takes no memory, and none of what others may have */
     if (!r->body) {
-        http_error(r, 503, "NOT_READY", "there is no memory for a body of this size now", true, NULL, NULL);
+        http_error(r, &(struct http_failure){ .status = 503,
+                                              .code = "NOT_READY",
+                                              .message = "there is no memory for a body of this size now",
+                                              .retriable = true });
         return false;
     }
     r->body[size] = 0;

@@ -57,16 +57,16 @@ static struct span string_at(const struct walk *w)
     return (struct span){ w->at + 1, (i < w->n ? i : w->n) - w->at - 1 };
 }
 
-static bool too_large(const struct walk *w, struct span number, struct body_error *why)
+static bool too_large(const struct walk *w, struct span number, struct refusal *why)
 {
-    field_of(w, why->field);
-    (void)snprintf(why->text, sizeof why->text, "%s%snumber out of range: %.*s", why->field, why->field[0] ? ": " : "",
-                   (int)(number.n < 40 ? number.n : 40), w->bytes + number.at);
-    return false;
+    char field[96];
+    field_of(w, field);
+    return refuse(why, SERVE_INVALID_REQUEST, field, "%s%snumber out of range: %.*s", field, field[0] ? ": " : "",
+                  (int)(number.n < 40 ? number.n : 40), w->bytes + number.at);
 }
 
 /* A number: leaves what fits to Jansson, marks the uint64 of a seed, refuses the rest. */
-static bool number_at(struct walk *w, struct body_error *why)
+static bool number_at(struct walk *w, struct refusal *why)
 {
     struct span number = { w->at, 0 };
     char text[64];
@@ -91,12 +91,12 @@ static bool number_at(struct walk *w, struct body_error *why)
     return true;
 }
 
-static bool open_level(struct walk *w, bool object, struct body_error *why)
+static bool open_level(struct walk *w, bool object, struct refusal *why)
 {
+    char field[96];
     if (w->depth == BODY_MAX_DEPTH) {
-        field_of(w, why->field);
-        (void)snprintf(why->text, sizeof why->text, "nested deeper than %d", BODY_MAX_DEPTH);
-        return false;
+        field_of(w, field);
+        return refuse(why, SERVE_INVALID_REQUEST, field, "nested deeper than %d", BODY_MAX_DEPTH);
     }
     w->depth++;
     memset(&w->level[w->depth], 0, sizeof w->level[w->depth]);
@@ -106,7 +106,7 @@ static bool open_level(struct walk *w, bool object, struct body_error *why)
 }
 
 /* Walks until `stop`, or to where the bytes are no JSON: that is Jansson's to say. False: refused here. */
-static bool walk(struct walk *w, size_t stop, struct body_error *why)
+static bool walk(struct walk *w, size_t stop, struct refusal *why)
 {
     while (w->at < w->n && w->at < stop) {
         const char c = w->bytes[w->at];
@@ -154,39 +154,36 @@ static char *quoted(const struct walk *w, size_t *n)
     return copy;
 }
 
-static bool parse(const char *bytes, size_t n, json_t **out, struct body_error *why)
+static bool parse(const char *bytes, size_t n, json_t **out, struct refusal *why)
 {
     json_error_t said;
-    struct body_error unused;
+    struct refusal unused;
+    char field[96];
     *out = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &said);
     if (*out && json_is_object(*out)) return true;
     if (*out) {
         json_decref(*out);
         *out = NULL;
-        (void)snprintf(why->text, sizeof why->text, "expected a JSON object");
-        return false;
+        return refuse(why, SERVE_INVALID_REQUEST, NULL, "expected a JSON object");
     }
     struct walk w = { .bytes = bytes, .n = n };
     (void)walk(&w, said.position > 1 ? (size_t)said.position - 1 : 0,
                &unused); /* to what the offending token belongs to */
-    field_of(&w, why->field);
-    (void)snprintf(why->text, sizeof why->text, "not JSON: line %d, column %d: %s", said.line, said.column, said.text);
-    return false;
+    field_of(&w, field);
+    return refuse(why, SERVE_INVALID_REQUEST, field, "not JSON: line %d, column %d: %s", said.line, said.column,
+                  said.text);
 }
 
-bool body_parse(const char *bytes, size_t n, json_t **out, struct body_error *why)
+bool body_parse(const char *bytes, size_t n, json_t **out, struct refusal *why)
 {
     struct walk w = { .bytes = bytes, .n = n };
     *out = NULL;
-    why->field[0] = why->text[0] = '\0';
+    *why = (struct refusal){ 0 };
     if (!walk(&w, n, why)) return false;
     if (!w.n_marks) return parse(bytes, n, out, why);
     size_t m;
     char *copy = quoted(&w, &m);
-    if (!copy) {
-        (void)snprintf(why->text, sizeof why->text, "no memory for the body");
-        return false;
-    }
+    if (!copy) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the body");
     const bool ok = parse(copy, m, out, why);
     free(copy);
     return ok;
@@ -216,9 +213,9 @@ size_t body_memory(const char *bytes, size_t n)
 
 /* ---- members ------------------------------------------------------------------------------------------- */
 
-static void name_field(const struct body_object *o, const char *name, struct body_error *why)
+static void name_field(const struct body_object *o, const char *name, char out[96])
 {
-    (void)snprintf(why->field, sizeof why->field, "%s%.80s", o->prefix, name);
+    (void)snprintf(out, 96, "%s%.80s", o->prefix, name);
 }
 
 /* A value as JSON, cut at a character's end. */
@@ -230,44 +227,43 @@ static void show(const json_t *value, char out[SHOWN_BYTES + 8])
     free(text);
 }
 
-bool body_fail(const struct body_object *o, const char *name, struct body_error *why, const char *expected, ...)
+bool body_fail(const struct body_object *o, const char *name, struct refusal *why, const char *expected, ...)
 {
-    char shown[SHOWN_BYTES + 8], what[256];
+    char shown[SHOWN_BYTES + 8], what[256], field[96];
     va_list args;
     va_start(args, expected);
     (void)vsnprintf(what, sizeof what, expected, args);
     va_end(args);
-    name_field(o, name, why);
+    name_field(o, name, field);
     show(json_object_get(o->object, name), shown);
-    (void)snprintf(why->text, sizeof why->text, "%s: expected %s, got %s", why->field, what, shown);
-    return false;
+    return refuse(why, SERVE_INVALID_REQUEST, field, "%s: expected %s, got %s", field, what, shown);
 }
 
-bool body_knows(const struct body_object *o, const char *const *names, size_t n, struct body_error *why)
+bool body_knows(const struct body_object *o, const char *const *names, size_t n, struct refusal *why)
 {
     const char *key;
     json_t *value;
+    char field[96];
     json_object_foreach ((json_t *)(uintptr_t)o->object, key, value) {
         size_t i = 0;
         while (i < n && strcmp(names[i], key) != 0) i++;
         if (i < n) continue;
-        name_field(o, key, why);
-        (void)snprintf(why->text, sizeof why->text, "%s: unknown field", why->field);
-        return false;
+        name_field(o, key, field);
+        return refuse(why, SERVE_INVALID_REQUEST, field, "%s: unknown field", field);
     }
     return true;
 }
 
-bool body_required(const struct body_object *o, const char *name, struct body_error *why)
+bool body_required(const struct body_object *o, const char *name, struct refusal *why)
 {
+    char field[96];
     if (json_object_get(o->object, name)) return true;
-    name_field(o, name, why);
-    (void)snprintf(why->text, sizeof why->text, "%s: is missing", why->field);
-    return false;
+    name_field(o, name, field);
+    return refuse(why, SERVE_INVALID_REQUEST, field, "%s: is missing", field);
 }
 
 bool body_integer(const struct body_object *o, const char *name, int64_t min, int64_t max, int64_t *out,
-                  struct body_error *why)
+                  struct refusal *why)
 {
     const json_t *value = json_object_get(o->object, name);
     if (!value) return true;
@@ -278,8 +274,7 @@ bool body_integer(const struct body_object *o, const char *name, int64_t min, in
     return true;
 }
 
-bool body_real(const struct body_object *o, const char *name, double min, double max, double *out,
-               struct body_error *why)
+bool body_real(const struct body_object *o, const char *name, double min, double max, double *out, struct refusal *why)
 {
     const json_t *value = json_object_get(o->object, name);
     if (!value) return true;
@@ -290,7 +285,7 @@ bool body_real(const struct body_object *o, const char *name, double min, double
     return true;
 }
 
-bool body_flag(const struct body_object *o, const char *name, bool *out, struct body_error *why)
+bool body_flag(const struct body_object *o, const char *name, bool *out, struct refusal *why)
 {
     const json_t *value = json_object_get(o->object, name);
     if (!value) return true;
@@ -299,7 +294,7 @@ bool body_flag(const struct body_object *o, const char *name, bool *out, struct 
     return true;
 }
 
-bool body_uint64(const struct body_object *o, const char *name, uint64_t *out, bool *given, struct body_error *why)
+bool body_uint64(const struct body_object *o, const char *name, uint64_t *out, bool *given, struct refusal *why)
 {
     static const char *const expected = "a whole number from 0 to 18446744073709551615, or a string of its digits";
     const json_t *value = json_object_get(o->object, name);
@@ -321,7 +316,7 @@ bool body_uint64(const struct body_object *o, const char *name, uint64_t *out, b
 }
 
 bool body_string(const struct body_object *o, const char *name, size_t least, size_t most, const char **out, size_t *n,
-                 struct body_error *why)
+                 struct refusal *why)
 {
     const json_t *value = json_object_get(o->object, name);
     if (!value) return true;
@@ -332,7 +327,7 @@ bool body_string(const struct body_object *o, const char *name, size_t least, si
     return true;
 }
 
-bool body_name(const struct body_object *o, const char *name, size_t most, const char **out, struct body_error *why)
+bool body_name(const struct body_object *o, const char *name, size_t most, const char **out, struct refusal *why)
 {
     size_t n = 0;
     if (!body_string(o, name, 1, most, out, &n, why)) return false;

@@ -1,4 +1,4 @@
-/* body.h: JSON bodies of requests: strict, exact, and every refusal with the field that it is about.
+/* body.h: JSON bodies of requests: strict, exact, and every refusal (INVALID_REQUEST) with the field that it is about.
  *
  * Jansson parses; what it cannot say is found before by a walk over the tokens: how deep the document is, and numbers
  * that its types do not hold. Duplicate names, invalid UTF-8, lone surrogates, NaN and anything after the document are
@@ -11,15 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BODY_MAX_DEPTH = 8 };
+#include "refusal.h"
 
-struct body_error {
-    char field[96], text[512];
-}; /* field: "max_tokens", "params.seed"; "" if none can be named */
+enum { BODY_MAX_DEPTH = 8 };
 
 /* The document in bytes, an object; the caller's. Whole numbers of names `seed` may be any uint64: what is above 2^63 -
  * 1 comes as a string of its digits. */
-bool body_parse(const char *bytes, size_t n, json_t **out, struct body_error *why);
+bool body_parse(const char *bytes, size_t n, json_t **out, struct refusal *why);
 
 /* Bytes of memory that parsing these takes at most, for the caller to have room for it: a document of empty objects is
  * 80 times its text. */
@@ -32,24 +30,23 @@ struct body_object {
 };
 
 /* Fails with "FIELD: expected ..., got VALUE". */
-__attribute__((format(printf, 4, 5))) bool body_fail(const struct body_object *o, const char *name,
-                                                     struct body_error *why, const char *expected, ...);
+__attribute__((format(printf, 4, 5))) bool body_fail(const struct body_object *o, const char *name, struct refusal *why,
+                                                     const char *expected, ...);
 /* Every name of the object is one of `names` [n]. */
-bool body_knows(const struct body_object *o, const char *const *names, size_t n, struct body_error *why);
+bool body_knows(const struct body_object *o, const char *const *names, size_t n, struct refusal *why);
 
 /* Members that are absent leave *out alone; a wrong type or a value out of range fails. */
 bool body_integer(const struct body_object *o, const char *name, int64_t min, int64_t max, int64_t *out,
-                  struct body_error *why);
-bool body_real(const struct body_object *o, const char *name, double min, double max, double *out,
-               struct body_error *why);
-bool body_flag(const struct body_object *o, const char *name, bool *out, struct body_error *why);
+                  struct refusal *why);
+bool body_real(const struct body_object *o, const char *name, double min, double max, double *out, struct refusal *why);
+bool body_flag(const struct body_object *o, const char *name, bool *out, struct refusal *why);
 bool body_uint64(const struct body_object *o, const char *name, uint64_t *out, bool *given,
-                 struct body_error *why); /* also a string of digits */
+                 struct refusal *why); /* also a string of digits */
 /* most: bytes. The string may hold NUL; it is the document's. */
 bool body_string(const struct body_object *o, const char *name, size_t least, size_t most, const char **out, size_t *n,
-                 struct body_error *why);
+                 struct refusal *why);
 /* A string to show or to look up: no control characters. */
-bool body_name(const struct body_object *o, const char *name, size_t most, const char **out, struct body_error *why);
-bool body_required(const struct body_object *o, const char *name, struct body_error *why);
+bool body_name(const struct body_object *o, const char *name, size_t most, const char **out, struct refusal *why);
+bool body_required(const struct body_object *o, const char *name, struct refusal *why);
 
 #endif

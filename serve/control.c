@@ -19,7 +19,7 @@ enum { CONTROL_BODY_MAX = 64 << 10, JOBS_SHOWN = 1024 };
 static bool read_control(struct serve *s, struct http_request *r, const char *const *names, size_t n_names,
                          json_t **out)
 {
-    struct body_error why;
+    struct refusal why = { 0 };
     const char *bytes;
     size_t n;
     *out = NULL;
@@ -27,14 +27,9 @@ static bool read_control(struct serve *s, struct http_request *r, const char *co
     if (body_parse(n ? bytes : "{}", n ? n : 2, out, &why) &&
         body_knows(&(struct body_object){ *out, "" }, names, n_names, &why))
         return true;
-    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why.field, "%s", why.text);
+    serve_refuse(s, r, &why);
     json_decref(*out);
     return false;
-}
-
-static void refuse_field(struct serve *s, struct http_request *r, const struct body_error *why)
-{
-    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why->field, "%s", why->text);
 }
 
 /* ---- cancel, shutdown ---------------------------------------------------------------------------------- */
@@ -43,13 +38,13 @@ static void on_cancel(void *user, struct http_request *r)
 {
     static const char *const names[] = { "job_id" };
     struct serve *s = user;
-    struct body_error why;
+    struct refusal why = { 0 };
     const char *id = NULL;
     json_t *body;
     if (!read_control(s, r, names, 1, &body)) return;
     const struct body_object o = { body, "" };
     if (!body_required(&o, "job_id", &why) || !body_name(&o, "job_id", ENGINE_JOB_ID_MAX, &id, &why)) {
-        refuse_field(s, r, &why);
+        serve_refuse(s, r, &why);
     } else {
         const struct serve_model *m = atomic_load(&s->model);
         const bool found = m && engine_cancel(m->engine, id);
@@ -72,13 +67,12 @@ static void on_shutdown(void *user, struct http_request *r)
 
 /* ---- plan, commit, ready ------------------------------------------------------------------------------- */
 
-static bool resolve(struct serve *s, struct http_request *r, const char *field, const char *ref,
-                    char path[MODEL_PATH_MAX])
+static bool resolve(const struct serve *s, const char *field, const char *ref, char path[MODEL_PATH_MAX],
+                    struct refusal *why)
 {
-    char why[512];
-    if (model_ref_resolve(s->o->model_dir, ref, path, why, sizeof why)) return true;
-    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, field, "%s", why);
-    return false;
+    char text[512];
+    return model_ref_resolve(s->o->model_dir, ref, path, text, sizeof text) ||
+           refuse(why, SERVE_INVALID_REQUEST, field, "%s", text);
 }
 
 /* Texts name files as the client does: where --model-dir lies is nobody's business. */
@@ -154,29 +148,34 @@ static json_t *plan_document(struct serve *s, const char *path, bool single)
     return document;
 }
 
+static bool read_plan(const struct serve *s, const json_t *body, char path[MODEL_PATH_MAX], int64_t *degree,
+                      struct refusal *why)
+{
+    const struct body_object o = { body, "" };
+    const char *ref = NULL, *layout = "single";
+    if (!body_required(&o, "model_ref", why) || !body_name(&o, "model_ref", MODEL_PATH_MAX / 2, &ref, why) ||
+        !body_name(&o, "shard_layout", 32, &layout, why) || !body_integer(&o, "tp_degree", 1, 1024, degree, why))
+        return false;
+    if (strcmp(layout, "single") != 0 && strcmp(layout, "tensor_parallel") != 0)
+        return body_fail(&o, "shard_layout", why, "\"single\" or \"tensor_parallel\"");
+    if (strcmp(layout, "single") == 0 && *degree != 1)
+        return body_fail(&o, "tp_degree", why, "1 with shard_layout single");
+    return resolve(s, "model_ref", ref, path, why);
+}
+
 static void on_plan(void *user, struct http_request *r)
 {
     static const char *const names[] = { "model_ref", "shard_layout", "tp_degree" };
     struct serve *s = user;
-    struct body_error why;
-    const char *ref = NULL, *layout = "single";
+    struct refusal why = { 0 };
     char path[MODEL_PATH_MAX];
     int64_t degree = 1;
     json_t *body;
     if (!read_control(s, r, names, 3, &body)) return;
-    const struct body_object o = { body, "" };
-    if (!body_required(&o, "model_ref", &why) || !body_name(&o, "model_ref", MODEL_PATH_MAX / 2, &ref, &why) ||
-        !body_name(&o, "shard_layout", 32, &layout, &why) || !body_integer(&o, "tp_degree", 1, 1024, &degree, &why)) {
-        refuse_field(s, r, &why);
-    } else if (strcmp(layout, "single") != 0 && strcmp(layout, "tensor_parallel") != 0) {
-        (void)body_fail(&o, "shard_layout", &why, "\"single\" or \"tensor_parallel\"");
-        refuse_field(s, r, &why);
-    } else if (strcmp(layout, "single") == 0 && degree != 1) {
-        (void)body_fail(&o, "tp_degree", &why, "1 with shard_layout single");
-        refuse_field(s, r, &why);
-    } else if (resolve(s, r, "model_ref", ref, path)) {
+    if (read_plan(s, body, path, &degree, &why))
         serve_answer(s, r, 200, plan_document(s, path, degree == 1));
-    }
+    else
+        serve_refuse(s, r, &why);
     json_decref(body);
 }
 
@@ -185,7 +184,7 @@ struct commit {
     int64_t shard_index;
 };
 
-static bool read_commit(const json_t *body, struct commit *c, struct body_error *why)
+static bool read_commit(const json_t *body, struct commit *c, struct refusal *why)
 {
     const struct body_object o = { body, "" };
     if (!body_required(&o, "model_ref", why) || !body_name(&o, "model_ref", MODEL_PATH_MAX / 2, &c->ref, why) ||
@@ -200,56 +199,54 @@ static bool read_commit(const json_t *body, struct commit *c, struct body_error 
 
 /* A model that serves is the answer even while its load still ends: the loader says "ready" before it lets the claim
  * go. */
-static void refuse_commit(struct serve *s, struct http_request *r, bool claimed)
+static bool refuse_commit(const struct serve *s, bool claimed, struct refusal *why)
 {
     const bool has = atomic_load(&s->model) != NULL;
-    serve_refuse(s, r, has ? SERVE_ALREADY_COMMITTED : SERVE_NOT_READY, NULL, NULL, "%s",
-                 has       ? "this worker has its model, and serves no second one: start another worker"
-                 : claimed ? "another model is being loaded"
-                           : "the worker is shutting down, or unhealthy");
+    return refuse(why, has ? SERVE_ALREADY_COMMITTED : SERVE_NOT_READY, NULL, "%s",
+                  has       ? "this worker has its model, and serves no second one: start another worker"
+                  : claimed ? "another model is being loaded"
+                            : "the worker is shutting down, or unhealthy");
 }
 
-static void commit(struct serve *s, struct http_request *r, const struct commit *c)
+/* The answer's document; NULL: refused. */
+static json_t *commit(struct serve *s, const struct commit *c, struct refusal *why)
 {
     char path[MODEL_PATH_MAX];
-    if (!resolve(s, r, c->file ? "model_bytes" : "model_ref", c->file ? c->file : c->ref, path)) return;
+    if (!resolve(s, c->file ? "model_bytes" : "model_ref", c->file ? c->file : c->ref, path, why)) return NULL;
     while (serve_state_of(s) == SERVE_STARTING) (void)usleep(1000); /* the first milliseconds: ports are being bound */
-    if (!load_claim(s)) {
-        refuse_commit(s, r, true);
-        return;
-    }
+    if (!load_claim(s)) return refuse_commit(s, true, why), NULL;
     if (serve_state_of(s) != SERVE_WAITING) { /* decided before the claim was ours */
         atomic_store(&s->loading, false);
-        refuse_commit(s, r, false);
-        return;
+        return refuse_commit(s, false, why), NULL;
     }
     /* In a thread of the loader's own, whatever the connection's has for a stack; it goes on if the client leaves. */
     struct load l = { .s = s, .path = path, .ref = c->ref, .digest = c->digest, .shard_id = c->shard_id, .seal = true };
     if (load_start(&l)) load_join(&l);
     const struct serve_model *m = l.ok ? atomic_load(&s->model) : NULL;
-    if (m) {
-        const bool sealed = m->model->device->handle && load_sealed(m);
-        serve_answer(s, r, 200,
-                     json_pack("{s:o, s:b, s:I}", "handle", load_handle(s, m), "sealed", sealed, "total_bytes",
-                               (json_int_t)m->model->plan.total));
-    } else {
+    if (!m) {
         hide_folder(s, l.why.text);
-        serve_refuse(s, r, serve_code_named(l.why.code), NULL, NULL, "%s", l.why.text);
+        return refuse(why, serve_code_named(l.why.code), NULL, "%s", l.why.text), NULL;
     }
+    const bool sealed = m->model->device->handle && load_sealed(m);
+    json_t *document = json_pack("{s:o, s:b, s:I}", "handle", load_handle(s, m), "sealed", sealed, "total_bytes",
+                                 (json_int_t)m->model->plan.total);
+    if (!document) (void)refuse(why, SERVE_INTERNAL, NULL, "no memory for an answer");
+    return document;
 }
 
 static void on_commit(void *user, struct http_request *r)
 {
     static const char *const names[] = { "model_ref", "shard_id", "shard_index", "model_bytes", "digest" };
     struct serve *s = user;
-    struct body_error why;
+    struct refusal why = { 0 };
     struct commit c = { 0 };
     json_t *body;
     if (!read_control(s, r, names, 5, &body)) return;
-    if (read_commit(body, &c, &why))
-        commit(s, r, &c);
+    json_t *document = read_commit(body, &c, &why) ? commit(s, &c, &why) : NULL;
+    if (document)
+        serve_answer(s, r, 200, document);
     else
-        refuse_field(s, r, &why);
+        serve_refuse(s, r, &why);
     json_decref(body);
 }
 
@@ -301,12 +298,14 @@ static void on_job(void *user, struct http_request *r)
     struct serve *s = user;
     struct job_view open;
     struct job_record past;
+    struct refusal why = { 0 };
     switch (job_log_find(s->jobs, http_rest(r), &open, &past)) {
     case JOB_FOUND_OPEN: serve_answer(s, r, 200, open_job(&open)); return;
     case JOB_FOUND_PAST: serve_answer(s, r, 200, past_job(&past)); return;
     default:
-        serve_refuse(s, r, SERVE_NOT_FOUND, NULL, NULL,
+        (void)refuse(&why, SERVE_NOT_FOUND, NULL,
                      "no job of this id is queued or running, or among the last %d that are over", JOB_LOG_MOST);
+        serve_refuse(s, r, &why);
     }
 }
 

@@ -81,11 +81,7 @@ static void send_end(struct stream *x, const struct ending *e)
 
 static void send_error(struct stream *x, const struct ending *e)
 {
-    http_text_format(&x->line, "{\"code\":\"%s\",\"message\":", e->code->name);
-    http_text_json(&x->line, e->text, strlen(e->text));
-    http_text_format(&x->line, ",\"retriable\":%s,\"job_id\":", e->code->retriable ? "true" : "false");
-    http_text_json(&x->line, x->q.job_id, strlen(x->q.job_id));
-    http_text_add(&x->line, "}", 1);
+    serve_put_failure(&x->line, x->r, &e->why);
     (void)stream_event(x, "error");
 }
 
@@ -118,12 +114,12 @@ static bool read_request(struct stream *x, bool worker_form)
     const struct serve_model *m = atomic_load(&x->s->model);
     const struct job_request_limits limits = { x->s->o->max_prompt_chars, x->s->o->max_tokens_out,
                                                x->s->o->max_tokens_out, m ? m->model->program->n_vocab : 0 };
-    struct body_error why;
+    struct refusal why;
     const char *bytes;
     size_t n;
     if (!serve_body(x->r, job_request_most_bytes(&limits), &bytes, &n)) return false;
     if ((worker_form ? job_request_worker_execute : job_request_execute)(bytes, n, &limits, &x->q, &why)) return true;
-    serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, NULL, why.field, "%s", why.text);
+    serve_refuse(x->s, x->r, &why);
     return false;
 }
 

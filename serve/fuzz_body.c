@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(body_memory((const char *)data, size) >= size / 2);
     for (int form = 0; form < 2; form++) {
         struct job_request r;
-        struct body_error why;
+        struct refusal why;
         if (!(form ? job_request_worker_execute : job_request_execute)((const char *)data, size, &limits, &r, &why)) {
             require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
             continue;
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (int form = 0; form < 2; form++) {
         static struct openai_request r;
-        struct body_error why;
+        struct refusal why;
         if (!(form ? openai_request_chat : openai_request_completion)((const char *)data, size, &limits, &r, &why)) {
             require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
             continue;

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <time.h>
 
+#include "refusal.h"
 #include "serve.h"
 
 static inline uint64_t serve_now_ns(void)
@@ -18,17 +19,18 @@ static inline uint64_t serve_now_ns(void)
 static inline double serve_seconds(uint64_t ns) { return (double)(ns / 1000000) * 1e-3; }
 
 /* ---- serve.c ------------------------------------------------------------------------------------------- */
-/* Answers with a code of the table, counts it, and narrates it. job_id, field: NULL or "": none. [a handler] */
-__attribute__((format(printf, 6, 7))) void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code,
-                                                        const char *job_id, const char *field, const char *format, ...);
-/* The same without the answer, for who writes it himself. */
-void serve_refused(struct serve *s, struct http_request *r, enum serve_code code, const char *field);
+/* Answers with the refusal, in the form of the request's interface, counts it and narrates it. [a handler] */
+void serve_refuse(struct serve *s, struct http_request *r, const struct refusal *why);
+/* A job's failure, which is told by its end and counted there: as the whole answer, or, once a stream has begun, as the
+ * document of its last event. [a handler] */
+void serve_fail(struct http_request *r, const struct refusal *why);
+void serve_put_failure(struct http_text *out, const struct http_request *r, const struct refusal *why);
 /* The body as JSON, and room for what it is parsed into; http_body. [a handler] */
 bool serve_body(struct http_request *r, size_t most, const char **bytes, size_t *n);
 /* Answers with a document, which is released; NULL (no memory for it): 500. [a handler] */
 void serve_answer(struct serve *s, struct http_request *r, int status, json_t *document);
-/* The model, if work can be taken; else NULL, answered NOT_READY. [a handler] */
-const struct serve_model *serve_ready(struct serve *s, struct http_request *r, const char *job_id);
+/* The model, if work can be taken; else NULL, refused NOT_READY. [any thread] */
+const struct serve_model *serve_ready(const struct serve *s, struct refusal *why);
 /* The main thread looks around soon. [any thread] */
 void serve_wake(struct serve *s);
 /* For good; the first reason stays. [any thread] */

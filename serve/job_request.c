@@ -19,20 +19,20 @@ enum {
 };
 
 static bool read_prompt(const struct body_object *o, const struct job_request_limits *l, struct job_request *r,
-                        struct body_error *why)
+                        struct refusal *why)
 {
     if (!body_required(o, "prompt", why)) return false;
     if (!json_is_string(json_object_get(o->object, "prompt"))) return body_fail(o, "prompt", why, "a string");
     (void)body_string(o, "prompt", 0, SIZE_MAX, &r->prompt, &r->prompt_len, why);
     r->prompt_chars = (uint32_t)utf8_count(r->prompt, r->prompt_len);
     if (r->prompt_chars >= 1 && r->prompt_chars <= l->max_prompt_chars) return true;
-    (void)body_fail(o, "prompt", why, "1 to %u characters", l->max_prompt_chars);
-    (void)snprintf(why->text, sizeof why->text, "%s: expected 1 to %u characters, got %u", why->field,
-                   l->max_prompt_chars, r->prompt_chars); /* not the text itself */
-    return false;
+    char field[96];
+    (void)snprintf(field, sizeof field, "%sprompt", o->prefix);
+    return refuse(why, SERVE_INVALID_REQUEST, field, "%s: expected 1 to %u characters, got %u", field,
+                  l->max_prompt_chars, r->prompt_chars); /* not the text itself */
 }
 
-bool job_request_stops(const struct body_object *o, const json_t *v, struct job_request *r, struct body_error *why)
+bool job_request_stops(const struct body_object *o, const json_t *v, struct job_request *r, struct refusal *why)
 {
     const size_t n = json_is_string(v) ? 1 : json_array_size(v);
     for (size_t i = 0; i < n; i++) {
@@ -46,7 +46,7 @@ bool job_request_stops(const struct body_object *o, const json_t *v, struct job_
     return true;
 }
 
-static bool read_stop(const struct body_object *o, struct job_request *r, struct body_error *why)
+static bool read_stop(const struct body_object *o, struct job_request *r, struct refusal *why)
 {
     const json_t *list = json_object_get(o->object, "stop");
     if (!list) return true;
@@ -56,7 +56,7 @@ static bool read_stop(const struct body_object *o, struct job_request *r, struct
 }
 
 bool job_request_sampling(const struct body_object *o, const struct job_request_limits *l, bool top_k_off,
-                          struct job_request *r, struct body_error *why)
+                          struct job_request *r, struct refusal *why)
 {
     int64_t top_k = 0, priority = 0;
     double temperature = 1, top_p = 1, min_p = 0, repetition = 1;
@@ -78,7 +78,7 @@ bool job_request_sampling(const struct body_object *o, const struct job_request_
 }
 
 static bool read_params(const struct body_object *o, const struct job_request_limits *l, struct job_request *r,
-                        struct body_error *why)
+                        struct refusal *why)
 {
     int64_t max_tokens = l->max_tokens_out;
     if (!body_integer(o, "max_tokens", 1, l->max_tokens_out, &max_tokens, why) ||
@@ -89,7 +89,7 @@ static bool read_params(const struct body_object *o, const struct job_request_li
     return true;
 }
 
-static bool read_job_id(const struct body_object *o, struct job_request *r, struct body_error *why)
+static bool read_job_id(const struct body_object *o, struct job_request *r, struct refusal *why)
 {
     const char *id = NULL;
     if (!body_name(o, "job_id", ENGINE_JOB_ID_MAX, &id, why)) return false;
@@ -97,14 +97,14 @@ static bool read_job_id(const struct body_object *o, struct job_request *r, stru
     return true;
 }
 
-static bool read_execute(struct job_request *r, const struct job_request_limits *l, struct body_error *why)
+static bool read_execute(struct job_request *r, const struct job_request_limits *l, struct refusal *why)
 {
     const struct body_object o = { r->body, "" };
     return body_knows(&o, execute_names, N_EXECUTE_NAMES, why) && body_required(&o, "job_id", why) &&
            read_job_id(&o, r, why) && read_prompt(&o, l, r, why) && read_params(&o, l, r, why);
 }
 
-static bool read_worker_execute(struct job_request *r, const struct job_request_limits *l, struct body_error *why)
+static bool read_worker_execute(struct job_request *r, const struct job_request_limits *l, struct refusal *why)
 {
     static const char *const names[] = { "handle_id", "prompt", "params", "job_id" };
     const struct body_object o = { r->body, "" };
@@ -123,24 +123,29 @@ static bool read_worker_execute(struct job_request *r, const struct job_request_
 }
 
 static bool read_body(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out,
-                      struct body_error *why,
-                      bool (*read)(struct job_request *, const struct job_request_limits *, struct body_error *))
+                      struct refusal *why,
+                      bool (*read)(struct job_request *, const struct job_request_limits *, struct refusal *))
 {
+    struct refusal unnamed;
+    const char *id = NULL;
     memset(out, 0, sizeof *out);
     if (!body_parse(bytes, n, &out->body, why)) return false;
+    /* whatever is wrong with the request, its sender learns which one it was */
+    if (body_name(&(struct body_object){ out->body, "" }, "job_id", ENGINE_JOB_ID_MAX, &id, &unnamed) && id)
+        refusal_job(why, id);
     if (read(out, l, why)) return true;
     job_request_free(out);
     return false;
 }
 
 bool job_request_execute(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out,
-                         struct body_error *why)
+                         struct refusal *why)
 {
     return read_body(bytes, n, l, out, why, read_execute);
 }
 
 bool job_request_worker_execute(const char *bytes, size_t n, const struct job_request_limits *l,
-                                struct job_request *out, struct body_error *why)
+                                struct job_request *out, struct refusal *why)
 {
     return read_body(bytes, n, l, out, why, read_worker_execute);
 }

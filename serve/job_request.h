@@ -44,18 +44,18 @@ struct job_request {
 /* {job_id, prompt, max_tokens, ..., priority, chat, metrics}. False: why says field, value and range; nothing needs to
  * be freed. */
 bool job_request_execute(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out,
-                         struct body_error *why);
+                         struct refusal *why);
 /* {handle_id, prompt, params: {the other fields of /execute}, job_id?}. */
 bool job_request_worker_execute(const char *bytes, size_t n, const struct job_request_limits *l,
-                                struct job_request *out, struct body_error *why);
+                                struct job_request *out, struct refusal *why);
 void job_request_free(struct job_request *r);
 
 /* What /execute and /v1 read alike. The members of sampling, seed and priority; top_k_off: top_k is
  * not read, and off. */
 bool job_request_sampling(const struct body_object *o, const struct job_request_limits *l, bool top_k_off,
-                          struct job_request *r, struct body_error *why);
+                          struct job_request *r, struct refusal *why);
 /* The stop strings that `v` has: a string, or a list of at most STOP_MAX. */
-bool job_request_stops(const struct body_object *o, const json_t *v, struct job_request *r, struct body_error *why);
+bool job_request_stops(const struct body_object *o, const json_t *v, struct job_request *r, struct refusal *why);
 
 /* Bytes that a body of either may have: every code point of the prompt as two \uXXXX, and the rest. */
 static inline size_t job_request_most_bytes(const struct job_request_limits *l)

@@ -370,7 +370,7 @@ static void metrics(void *user, struct http_request *r)
     put_http(&t, s);
     put_process(&t);
     if (t.failed)
-        http_error(r, 500, "INTERNAL", "no memory for the answer", false, NULL, NULL);
+        serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the answer" });
     else
         http_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", t.data, t.n);
     http_text_free(&t);

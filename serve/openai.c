@@ -1,7 +1,7 @@
 /* openai.c: OpenAI's interface: /v1/chat/completions, /v1/completions, /v1/models.
  *
- * Chunks are events without a name and errors have OpenAI's form (http_error gives it to every answer below /v1/): its
- * clients understand nothing else. What is not served is refused, never left out of an answer in silence. */
+ * Chunks are events without a name and errors have OpenAI's form (http/failure.c gives it to every failure below /v1/):
+ * its clients understand nothing else. What is not served is refused, never left out of an answer in silence. */
 #include "stream.h"
 
 #include <inttypes.h>
@@ -123,7 +123,7 @@ static void stream_end(struct stream *x, const struct ending *e)
 
 static void stream_error(struct stream *x, const struct ending *e)
 {
-    http_text_openai_error(&x->line, e->code->status, e->code->name, e->text, NULL, "");
+    serve_put_failure(&x->line, x->r, &e->why);
     (void)stream_event(x, NULL);
 }
 
@@ -156,15 +156,12 @@ static void whole_end(struct stream *x, const struct ending *e)
     put_usage(x, e);
     http_text_format(&x->line, "}\n");
     if (x->line.failed || c->text.failed || c->reasoning.failed)
-        http_error(x->r, 500, "INTERNAL", "no memory for the answer", false, x->q.job_id, NULL);
+        serve_fail(x->r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the answer" });
     else
         http_answer(x->r, 200, "application/json", x->line.data, x->line.n);
 }
 
-static void whole_error(struct stream *x, const struct ending *e)
-{
-    http_error(x->r, e->code->status, e->code->name, e->text, e->code->retriable, x->q.job_id, NULL);
-}
+static void whole_error(struct stream *x, const struct ending *e) { serve_fail(x->r, &e->why); }
 
 static struct stream_form form_of(const struct completion *c)
 {
@@ -189,33 +186,29 @@ static struct stream_form form_of(const struct completion *c)
 /* ---- the routes ---------------------------------------------------------------------------------------- */
 
 /* gpt-oss reasons, shortly or for long; the others never do. */
-static bool suits_effort(struct serve *s, struct http_request *r, const struct serve_model *m, const char *effort)
+static bool suits_effort(const struct serve_model *m, const char *effort, struct refusal *why)
 {
     const bool reasons = m->chat && chat_is_harmony(m->chat);
     if (!effort || (strcmp(effort, "none") != 0) == reasons) return true;
-    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, "reasoning_effort", "reasoning_effort: expected %s, got %s",
-                 reasons ? "low, medium or high: this model always reasons"
-                         : "none, or nothing: this model does not reason",
-                 effort);
-    return false;
+    return refuse(why, SERVE_INVALID_REQUEST, "reasoning_effort", "reasoning_effort: expected %s, got %s",
+                  reasons ? "low, medium or high: this model always reasons"
+                          : "none, or nothing: this model does not reason",
+                  effort);
 }
 
 /* What only the model tells; without one it is not ready, which comes next. */
-static bool suits_model(struct serve *s, struct http_request *r, const struct completion *c)
+static bool suits_model(const struct serve_model *m, const struct completion *c, struct refusal *why)
 {
-    const struct serve_model *m = atomic_load(&s->model);
     if (!m) return true;
     if (c->q.model && strcmp(c->q.model, m->name) != 0)
-        serve_refuse(s, r, SERVE_MODEL_NOT_FOUND, NULL, "model", "model: this worker serves %s, not %.255s", m->name,
-                     c->q.model);
-    else if (c->chat && !m->chat)
-        serve_refuse(
-            s, r, SERVE_INVALID_REQUEST, NULL, "messages",
+        return refuse(why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s, not %.255s", m->name,
+                      c->q.model);
+    if (c->chat && !m->chat)
+        return refuse(
+            why, SERVE_INVALID_REQUEST, "messages",
             "messages: this model has no chat template that is known: %s; /v1/completions takes a prompt as it is",
             m->no_chat);
-    else
-        return suits_effort(s, r, m, c->q.turn.reasoning);
-    return false;
+    return suits_effort(m, c->q.turn.reasoning, why);
 }
 
 static bool read_request(struct serve *s, struct http_request *r, struct completion *c)
@@ -224,16 +217,15 @@ static bool read_request(struct serve *s, struct http_request *r, struct complet
     const struct job_request_limits limits = { s->o->max_prompt_chars, s->o->max_tokens_out,
                                                s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
                                                m ? m->model->program->n_vocab : 0 };
-    struct body_error why;
+    struct refusal why;
     const char *bytes;
     size_t n;
     if (!serve_body(r, HTTP_BODY_MAX, &bytes, &n)) return false;
-    if (!(c->chat ? openai_request_chat : openai_request_completion)(bytes, n, &limits, &c->q, &why)) {
-        serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why.field, "%s", why.text);
-        return false;
+    if ((c->chat ? openai_request_chat : openai_request_completion)(bytes, n, &limits, &c->q, &why)) {
+        if (suits_model(m, c, &why)) return true;
+        openai_request_free(&c->q);
     }
-    if (suits_model(s, r, c)) return true;
-    openai_request_free(&c->q);
+    serve_refuse(s, r, &why);
     return false;
 }
 
@@ -243,7 +235,7 @@ static void complete(struct serve *s, struct http_request *r, bool chat)
     struct completion *c = calloc(1, sizeof *c);
     atomic_fetch_add(&s->streams, 1); /* before the state is read: who drains waits for us, or we see that it drains */
     if (!c) {
-        serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for the request");
+        serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the request" });
     } else {
         c->chat = chat;
         c->created = (int64_t)time(NULL);
@@ -284,11 +276,13 @@ static void on_model(void *user, struct http_request *r)
 {
     struct serve *s = user;
     const struct serve_model *m = atomic_load(&s->model);
-    if (m && strcmp(http_rest(r), m->name) == 0)
+    struct refusal why = { 0 };
+    if (m && strcmp(http_rest(r), m->name) == 0) {
         serve_answer(s, r, 200, model_card(s, m));
-    else
-        serve_refuse(s, r, SERVE_MODEL_NOT_FOUND, NULL, "model", "model: this worker serves %s",
-                     m ? m->name : "none yet");
+    } else {
+        (void)refuse(&why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s", m ? m->name : "none yet");
+        serve_refuse(s, r, &why);
+    }
 }
 
 const struct http_route serve_openai_routes[] = {

@@ -77,7 +77,7 @@ static bool equals(const json_t *v, const char *literal)
     return same;
 }
 
-static bool refuse_unserved(const struct body_object *o, struct body_error *why)
+static bool refuse_unserved(const struct body_object *o, struct refusal *why)
 {
     for (size_t i = 0; i < sizeof unserved / sizeof *unserved;) {
         const char *name = unserved[i].name;
@@ -86,10 +86,8 @@ static bool refuse_unserved(const struct body_object *o, struct body_error *why)
         for (; i < sizeof unserved / sizeof *unserved && strcmp(unserved[i].name, name) == 0; i++)
             neutral = neutral || equals(v, unserved[i].neutral);
         if (neutral) continue;
-        (void)snprintf(why->field, sizeof why->field, "%s", name);
-        (void)snprintf(why->text, sizeof why->text, "%s: this worker does not serve it; leave it out%s", name,
-                       strcmp(name, "repeat_penalty") == 0 ? " (repetition_penalty is served)" : "");
-        return false;
+        return refuse(why, SERVE_INVALID_REQUEST, name, "%s: this worker does not serve it; leave it out%s", name,
+                      strcmp(name, "repeat_penalty") == 0 ? " (repetition_penalty is served)" : "");
     }
     return true;
 }
@@ -97,7 +95,7 @@ static bool refuse_unserved(const struct body_object *o, struct body_error *why)
 /* ---- sampling ------------------------------------------------------------------------------------------ */
 
 static bool read_bias(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r,
-                      struct body_error *why)
+                      struct refusal *why)
 {
     json_t *map = json_object_get(o->object, "logit_bias"), *value;
     const char *key;
@@ -120,7 +118,7 @@ static bool read_bias(const struct body_object *o, const struct job_request_limi
 }
 
 /* A string, or up to four. */
-static bool read_stop(const struct body_object *o, struct job_request *q, struct body_error *why)
+static bool read_stop(const struct body_object *o, struct job_request *q, struct refusal *why)
 {
     const json_t *v = json_object_get(o->object, "stop");
     if (!v) return true;
@@ -130,7 +128,7 @@ static bool read_stop(const struct body_object *o, struct job_request *q, struct
 }
 
 static bool read_params(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens,
-                        struct openai_request *r, struct body_error *why)
+                        struct openai_request *r, struct refusal *why)
 {
     struct job_request *q = &r->q;
     int64_t max_tokens = default_tokens < l->max_tokens_out ? default_tokens : l->max_tokens_out;
@@ -148,7 +146,7 @@ static bool read_params(const struct body_object *o, const struct job_request_li
     return true;
 }
 
-static bool read_stream(const struct body_object *o, struct openai_request *r, struct body_error *why)
+static bool read_stream(const struct body_object *o, struct openai_request *r, struct refusal *why)
 {
     json_t *options = json_object_get(o->object, "stream_options");
     const struct body_object inside = { options, "stream_options." };
@@ -160,7 +158,7 @@ static bool read_stream(const struct body_object *o, struct openai_request *r, s
 }
 
 static bool read_common(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens,
-                        struct openai_request *r, struct body_error *why)
+                        struct openai_request *r, struct refusal *why)
 {
     return body_name(o, "model", 255, &r->model, why) && refuse_unserved(o, why) &&
            read_params(o, l, default_tokens, r, why) && read_stream(o, r, why);
@@ -169,20 +167,20 @@ static bool read_common(const struct body_object *o, const struct job_request_li
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
 /* Names the field of message i and says what was expected of it. */
-__attribute__((format(printf, 4, 5))) static bool fail_message(size_t i, const char *field, struct body_error *why,
+__attribute__((format(printf, 4, 5))) static bool fail_message(size_t i, const char *field, struct refusal *why,
                                                                const char *format, ...)
 {
     va_list args;
-    (void)snprintf(why->field, sizeof why->field, "messages[%zu]%s%s", i, *field ? "." : "", field);
-    const int n = snprintf(why->text, sizeof why->text, "%s: ", why->field);
+    char name[96], text[512];
+    (void)snprintf(name, sizeof name, "messages[%zu]%s%s", i, *field ? "." : "", field);
     va_start(args, format);
-    (void)vsnprintf(why->text + n, sizeof why->text - (size_t)n, format, args);
+    (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return false;
+    return refuse(why, SERVE_INVALID_REQUEST, name, "%s: %s", name, text);
 }
 
 /* Bytes of a content's text; SIZE_MAX: it is none. */
-static size_t content_bytes(const json_t *content, size_t i, struct body_error *why)
+static size_t content_bytes(const json_t *content, size_t i, struct refusal *why)
 {
     size_t n = 0;
     if (json_is_string(content)) return json_string_length(content);
@@ -230,7 +228,7 @@ static enum speaker role_of(const json_t *message)
 }
 
 /* An answer that was a call of tools has no content; it is not served, so neither is it here. */
-static bool check_message(const json_t *list, size_t i, size_t *bytes, struct body_error *why)
+static bool check_message(const json_t *list, size_t i, size_t *bytes, struct refusal *why)
 {
     const json_t *message = json_array_get(list, i), *content = json_object_get(message, "content"),
                  *calls = json_object_get(message, "tool_calls");
@@ -255,14 +253,9 @@ static bool check_message(const json_t *list, size_t i, size_t *bytes, struct bo
     return true;
 }
 
-static bool no_memory(struct body_error *why)
-{
-    why->field[0] = '\0';
-    (void)snprintf(why->text, sizeof why->text, "no memory for the request");
-    return false;
-}
+static bool no_memory(struct refusal *why) { return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request"); }
 
-static bool read_messages(const struct body_object *o, struct openai_request *r, struct body_error *why)
+static bool read_messages(const struct body_object *o, struct openai_request *r, struct refusal *why)
 {
     const json_t *list = json_object_get(o->object, "messages");
     const size_t n = json_array_size(list);
@@ -293,7 +286,7 @@ static bool read_messages(const struct body_object *o, struct openai_request *r,
     return true;
 }
 
-static bool read_effort(const struct body_object *o, struct openai_request *r, struct body_error *why)
+static bool read_effort(const struct body_object *o, struct openai_request *r, struct refusal *why)
 {
     const char *effort = NULL;
     if (!body_name(o, "reasoning_effort", 16, &effort, why)) return false;
@@ -307,7 +300,7 @@ static bool read_effort(const struct body_object *o, struct openai_request *r, s
 /* ---- prompts ------------------------------------------------------------------------------------------- */
 
 static bool read_ids(const struct body_object *o, const json_t *list, const struct job_request_limits *l,
-                     struct openai_request *r, struct body_error *why)
+                     struct openai_request *r, struct refusal *why)
 {
     r->n_ids = json_array_size(list);
     r->ids = calloc(r->n_ids, sizeof *r->ids);
@@ -326,7 +319,7 @@ static bool read_ids(const struct body_object *o, const json_t *list, const stru
 
 /* A text, a list of ids, or a list with one of either. */
 static bool read_prompt(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r,
-                        struct body_error *why)
+                        struct refusal *why)
 {
     const json_t *p = json_object_get(o->object, "prompt"), *first = json_array_get(p, 0);
     if (!body_required(o, "prompt", why)) return false;
@@ -351,7 +344,7 @@ static void drop_nulls(json_t *object)
     json_object_foreach_safe(object, next, key, value) if (json_is_null(value))(void) json_object_del(object, key);
 }
 
-static bool read_body(const char *bytes, size_t n, struct openai_request *out, struct body_error *why)
+static bool read_body(const char *bytes, size_t n, struct openai_request *out, struct refusal *why)
 {
     memset(out, 0, sizeof *out);
     if (!body_parse(bytes, n, &out->q.body, why)) return false;
@@ -362,7 +355,7 @@ static bool read_body(const char *bytes, size_t n, struct openai_request *out, s
 }
 
 bool openai_request_chat(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out,
-                         struct body_error *why)
+                         struct refusal *why)
 {
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
@@ -373,7 +366,7 @@ bool openai_request_chat(const char *bytes, size_t n, const struct job_request_l
 }
 
 bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l,
-                               struct openai_request *out, struct body_error *why)
+                               struct openai_request *out, struct refusal *why)
 {
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };

@@ -24,9 +24,9 @@ struct openai_request {
 
 /* *out is the caller's, zeroed or not; openai_request_free after success. False: why says field, value and range. */
 bool openai_request_chat(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out,
-                         struct body_error *why);
+                         struct refusal *why);
 bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l,
-                               struct openai_request *out, struct body_error *why);
+                               struct openai_request *out, struct refusal *why);
 void openai_request_free(struct openai_request *r);
 
 #endif

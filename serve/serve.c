@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,26 +52,42 @@ const char *serve_state_name(enum serve_state state)
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
-void serve_refused(struct serve *s, struct http_request *r, enum serve_code code, const char *field)
+static struct http_failure failure_of(const struct refusal *why)
 {
-    const struct serve_code_def *def = &serve_codes[code];
-    atomic_fetch_add(&s->refused[code], 1);
-    LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)),
-        log_s("code", def->name), log_u("status", def->status), log_s("field", field), log_s("request_id", http_id(r)));
+    const struct serve_code_def *def = &serve_codes[why->code];
+    struct http_failure f = { .status = def->status,
+                              .code = def->name,
+                              .message = why->text,
+                              .retriable = def->retriable,
+                              .retry_after_s = why->retry_after_s,
+                              .job_id = why->job_id,
+                              .field = why->field };
+    _Static_assert((int)REFUSAL_MEMBERS <= (int)HTTP_MEMBERS_MAX, "a refusal has no more members than its answer");
+    for (size_t i = 0; i < REFUSAL_MEMBERS; i++)
+        f.more[i] = (struct http_member){ why->more[i].name, why->more[i].value };
+    return f;
 }
 
-void serve_refuse(struct serve *s, struct http_request *r, enum serve_code code, const char *job_id, const char *field,
-                  const char *format, ...)
+void serve_put_failure(struct http_text *out, const struct http_request *r, const struct refusal *why)
 {
-    char text[1024];
-    const struct serve_code_def *def = &serve_codes[code];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    serve_refused(s, r, code, field);
-    http_error(r, def->status, def->name, text, def->retriable, job_id && job_id[0] ? job_id : NULL,
-               field && field[0] ? field : NULL);
+    const struct http_failure f = failure_of(why);
+    http_text_failure(out, r, &f);
+}
+
+void serve_fail(struct http_request *r, const struct refusal *why)
+{
+    const struct http_failure f = failure_of(why);
+    http_error(r, &f);
+}
+
+void serve_refuse(struct serve *s, struct http_request *r, const struct refusal *why)
+{
+    const struct serve_code_def *def = &serve_codes[why->code];
+    atomic_fetch_add(&s->refused[why->code], 1);
+    LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)),
+        log_s("code", def->name), log_u("status", def->status), log_s("field", why->field[0] ? why->field : NULL),
+        log_s("job_id", why->job_id[0] ? why->job_id : NULL), log_s("request_id", http_id(r)));
+    serve_fail(r, why);
 }
 
 bool serve_body(struct http_request *r, size_t most, const char **bytes, size_t *n)
@@ -89,11 +104,11 @@ void serve_answer(struct serve *s, struct http_request *r, int status, json_t *d
     if (text)
         http_answer(r, status, "application/json", text, n + 1);
     else
-        serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for an answer");
+        serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for an answer" });
     free(text);
 }
 
-const struct serve_model *serve_ready(struct serve *s, struct http_request *r, const char *job_id)
+const struct serve_model *serve_ready(const struct serve *s, struct refusal *out)
 {
     const enum serve_state state = serve_state_of(s);
     const char *why = state == SERVE_WAITING || (state == SERVE_STARTING && s->o->wait_for_commit)
@@ -102,7 +117,7 @@ const struct serve_model *serve_ready(struct serve *s, struct http_request *r, c
                       : state >= SERVE_DRAINING  ? "the worker is shutting down"
                                                  : "the model is being loaded";
     if (state == SERVE_READY) return atomic_load(&s->model);
-    serve_refuse(s, r, SERVE_NOT_READY, job_id, NULL, "%s", why);
+    (void)refuse(out, SERVE_NOT_READY, NULL, "%s", why);
     return NULL;
 }
 

@@ -45,25 +45,14 @@ static void start(struct stream *x)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-static enum serve_code code_of(enum job_end end)
-{
-    switch (end) {
-    case JOB_CANCELLED: return SERVE_CANCELLED;
-    case JOB_TIMEOUT: return SERVE_INFERENCE_TIMEOUT;
-    case JOB_NO_MEMORY: return SERVE_VRAM_OOM;
-    case JOB_DEVICE_LOST: return SERVE_CUDA_ERROR;
-    case JOB_DRAINED: return SERVE_NOT_READY;
-    default: return SERVE_INTERNAL;
-    }
-}
-
-static void error_text(enum job_end end, const struct job_figures *f, char out[320])
+static void explain_end(const struct stream *x, enum job_end end, const struct job_figures *f, struct refusal *out)
 {
     const char *why = end == JOB_CANCELLED ? "cancelled"
                       : end == JOB_TIMEOUT ? "the deadline passed"
                       : end == JOB_DRAINED ? "the worker is shutting down"
                                            : "the job failed";
-    (void)snprintf(out, 320, "%s%s%s", why, f->text[0] ? ": " : "", f->text);
+    (void)refuse(out, serve_code_of_end(end), NULL, "%s%s%s", why, f->text[0] ? ": " : "", f->text);
+    refusal_job(out, x->q.job_id);
 }
 
 static double ms_between(uint64_t from, uint64_t to) { return from && to > from ? (double)(to - from) * 1e-6 : 0; }
@@ -72,12 +61,13 @@ static void narrate_end(const struct stream *x, enum job_end end, const struct e
 {
     struct shard_handle h = { 0 };
     if (x->m->model->device->handle) x->m->model->device->handle(x->m->model->executor, &h);
+    const char *code = serve_codes[e->why.code].name;
     if (end == JOB_NO_MEMORY || end == JOB_FAILED || end == JOB_DEVICE_LOST)
-        LOG(LOG_ERROR, "error", e->text, log_s("code", e->code->name), log_s("worker_id", x->s->o->worker_id),
+        LOG(LOG_ERROR, "error", e->why.text, log_s("code", code), log_s("worker_id", x->s->o->worker_id),
             log_s("job_id", x->q.job_id), log_u("gpu_device", x->s->info.index));
     LOG(LOG_INFO, "execute_end", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->q.job_id),
         log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
-        log_s("outcome", e->good ? "finished" : e->code->name), log_s("finish_reason", e->good ? e->reason : NULL),
+        log_s("outcome", e->good ? "finished" : code), log_s("finish_reason", e->good ? e->reason : NULL),
         log_b("client_gone", x->gone), log_u("tokens_in", x->prompt.n), log_u("tokens_out", x->tokens_out),
         log_u("tokens_cached", e->f.n_cached), log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)),
         log_f("first_token_ms", e->first_ms), log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes),
@@ -87,17 +77,15 @@ static void narrate_end(const struct stream *x, enum job_end end, const struct e
 
 static void finish(struct stream *x, enum job_end end)
 {
-    struct ending e = { .good = end == JOB_STOP || end == JOB_LENGTH,
-                        .reason = end == JOB_STOP ? "stop" : "length",
-                        .code = &serve_codes[code_of(end)] };
+    struct ending e = { .good = end == JOB_STOP || end == JOB_LENGTH, .reason = end == JOB_STOP ? "stop" : "length" };
     job_figures(x->job, &e.f);
-    error_text(end, &e.f, e.text);
+    if (!e.good) explain_end(x, end, &e.f, &e.why);
     e.first_ms = ms_between(x->arrived_ns, e.f.first_token_ns);
     e.decode_ms = ms_between(e.f.first_token_ns, e.f.last_token_ns);
     struct job_record record = { .verdict = e.good                 ? JOB_FINISHED
                                             : end == JOB_CANCELLED ? JOB_WAS_CANCELLED
                                                                    : JOB_HAS_FAILED,
-                                 .end = e.good ? e.reason : e.code->name,
+                                 .end = e.good ? e.reason : serve_codes[e.why.code].name,
                                  .tokens_in = (uint32_t)x->prompt.n,
                                  .tokens_out = x->tokens_out,
                                  .seconds = serve_seconds(e.f.ended_ns - x->arrived_ns) };
@@ -177,75 +165,62 @@ static bool random_id(const char *prefix, char out[ENGINE_JOB_ID_MAX + 1])
     return true;
 }
 
-static bool choose(struct stream *x, const char *prefix)
+static bool choose(struct stream *x, const char *prefix, struct refusal *why)
 {
     if ((!x->q.job_id[0] && !random_id(prefix, x->q.job_id)) ||
-        (!x->q.seed_given && !random_bytes(&x->q.params.seed, sizeof x->q.params.seed))) {
-        serve_refuse(x->s, x->r, SERVE_INTERNAL, NULL, NULL, "the system gives no random numbers: %s", strerror(errno));
-        return false;
-    }
+        (!x->q.seed_given && !random_bytes(&x->q.params.seed, sizeof x->q.params.seed)))
+        return refuse(why, SERVE_INTERNAL, NULL, "the system gives no random numbers: %s", strerror(errno));
+    refusal_job(why, x->q.job_id);
     if (!x->q.seed_given)
         x->q.params.seed >>= 11; /* 53 bits: what every client's numbers hold, so that it can send it back */
     return true;
 }
 
-/* --inference-timeout-sec from arrival, or X-Deadline if that is earlier. */
-static bool read_deadline(struct stream *x)
+/* --inference-timeout-sec from arrival, or X-Deadline, the header's text, if that is earlier. */
+static bool read_deadline(struct stream *x, const char *text, struct refusal *why)
 {
-    const char *text = http_header(x->r, "X-Deadline");
     struct timespec now;
     int64_t unix_ms;
     x->deadline_ns = x->arrived_ns + x->s->o->inference_timeout_s * 1000000000ull;
     if (!text) return true;
-    if (!job_request_deadline(text, &unix_ms)) {
-        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "X-Deadline",
-                     "X-Deadline: expected a time of RFC 3339 or milliseconds since 1970");
-        return false;
-    }
+    if (!job_request_deadline(text, &unix_ms))
+        return refuse(why, SERVE_INVALID_REQUEST, "X-Deadline",
+                      "X-Deadline: expected a time of RFC 3339 or milliseconds since 1970");
     (void)clock_gettime(CLOCK_REALTIME, &now);
     const int64_t left_ms = unix_ms - ((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
     metrics_deadline((double)left_ms * 1e-3);
     LOG(LOG_INFO, "deadline", NULL, log_s("job_id", x->q.job_id), log_f("remaining_seconds", (double)left_ms * 1e-3));
-    if (left_ms <= 0) {
-        serve_refuse(x->s, x->r, SERVE_INFERENCE_TIMEOUT, x->q.job_id, NULL, "X-Deadline has passed %" PRId64 " ms ago",
-                     -left_ms);
-        return false;
-    }
+    if (left_ms <= 0)
+        return refuse(why, SERVE_INFERENCE_TIMEOUT, NULL, "X-Deadline has passed %" PRId64 " ms ago", -left_ms);
     /* a deadline of years from now would not fit into nanoseconds */
     if ((uint64_t)left_ms / 1000 < x->s->o->inference_timeout_s)
         x->deadline_ns = serve_now_ns() + (uint64_t)left_ms * 1000000;
     return true;
 }
 
-static bool check_handle(struct stream *x)
+static bool check_handle(const struct stream *x, struct refusal *why)
 {
     if (!x->q.handle_id) return true;
-    if (strcmp(x->q.handle_id, x->m->shard_id) != 0) {
-        serve_refuse(x->s, x->r, SERVE_NOT_FOUND, x->q.job_id, "handle_id",
-                     "handle_id: no such handle; GET /worker/ready names those there are");
-        return false;
-    }
-    if (load_sealed(x->m)) return true;
-    serve_refuse(x->s, x->r, SERVE_NOT_READY, x->q.job_id, NULL, "the weights are not sealed yet");
-    return false;
+    if (strcmp(x->q.handle_id, x->m->shard_id) != 0)
+        return refuse(why, SERVE_NOT_FOUND, "handle_id",
+                      "handle_id: no such handle; GET /worker/ready names those there are");
+    return load_sealed(x->m) || refuse(why, SERVE_NOT_READY, NULL, "the weights are not sealed yet");
 }
 
 /* The context's refusal says by how much: clients shorten and try again. */
-static bool check_context(struct stream *x)
+static bool check_context(const struct stream *x, struct refusal *why)
 {
     const uint32_t context = x->m->model->dev.context, most = x->s->o->max_tokens_in;
     const uint32_t limit = most && most < context - 1 ? most : context - 1;
-    const struct serve_code_def *code = &serve_codes[SERVE_CONTEXT_LENGTH_EXCEEDED];
-    char text[96], more[96];
     if (x->prompt.n <= limit) return true;
-    serve_refused(x->s, x->r, SERVE_CONTEXT_LENGTH_EXCEEDED, x->form->field);
-    (void)snprintf(text, sizeof text, "%s: expected at most %u tokens, got %zu", x->form->field, limit, x->prompt.n);
-    (void)snprintf(more, sizeof more, ",\"n_prompt_tokens\":%zu,\"n_ctx\":%u", x->prompt.n, context);
-    http_error_more(x->r, code->status, code->name, text, code->retriable, x->q.job_id, x->form->field, more);
+    (void)refuse(why, SERVE_CONTEXT_LENGTH_EXCEEDED, x->form->field, "%s: expected at most %u tokens, got %zu",
+                 x->form->field, limit, x->prompt.n);
+    refusal_add(why, "n_prompt_tokens", x->prompt.n);
+    refusal_add(why, "n_ctx", context);
     return false;
 }
 
-static bool check_stops(struct stream *x)
+static bool check_stops(const struct stream *x, struct refusal *why)
 {
     for (uint32_t i = 0; i < x->q.n_stops; i++) {
         struct tokens ids = { 0 };
@@ -254,71 +229,49 @@ static bool check_stops(struct stream *x)
         const size_t n = ids.n;
         tokens_free(&ids);
         if (!status && n <= REQUEST_STOP_TOKENS) continue;
-        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "stop",
-                     "stop: expected strings of at most %d tokens, entry %u has %zu", REQUEST_STOP_TOKENS, i, n);
-        return false;
+        return refuse(why, SERVE_INVALID_REQUEST, "stop",
+                      "stop: expected strings of at most %d tokens, entry %u has %zu", REQUEST_STOP_TOKENS, i, n);
     }
     return true;
 }
 
-static bool make_prompt(struct stream *x)
+static bool make_prompt(struct stream *x, struct refusal *why)
 {
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
-    if (x->q.params.top_k > x->m->model->program->n_vocab) {
-        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "top_k",
-                     "top_k: expected a whole number from 0 to %u, got %u", x->m->model->program->n_vocab,
-                     x->q.params.top_k);
-        return false;
-    }
-    if (x->q.chat && !x->m->chat) {
-        serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, "chat",
-                     "chat: this model has no chat template that is known: %s", x->m->no_chat);
-        return false;
-    }
-    if (!check_stops(x)) return false;
+    if (x->q.params.top_k > x->m->model->program->n_vocab)
+        return refuse(why, SERVE_INVALID_REQUEST, "top_k", "top_k: expected a whole number from 0 to %u, got %u",
+                      x->m->model->program->n_vocab, x->q.params.top_k);
+    if (x->q.chat && !x->m->chat)
+        return refuse(why, SERVE_INVALID_REQUEST, "chat", "chat: this model has no chat template that is known: %s",
+                      x->m->no_chat);
+    if (!check_stops(x, why)) return false;
     wk_status status = x->form->encode(x, &err);
     for (size_t i = 0; !status && i < x->prompt.n; i++)
         if (x->prompt.ids[i] >= x->m->model->program->n_vocab)
             status = wk_fail(&err, WK_INTERNAL, "the tokenizer gives ids that the model does not have");
-    if (status || !x->prompt.n) {
-        serve_refuse(x->s, x->r,
-                     status == WK_INTERNAL || status == WK_NO_MEMORY ? SERVE_INTERNAL : SERVE_INVALID_REQUEST,
-                     x->q.job_id, x->form->field, "%s: %s", x->form->field, text[0] ? text : "gives no tokens");
-        return false;
-    }
-    return check_context(x);
+    if (status || !x->prompt.n)
+        return refuse(why, status ? serve_code_of_status(status) : SERVE_INVALID_REQUEST, x->form->field, "%s: %s",
+                      x->form->field, text[0] ? text : "gives no tokens");
+    return check_context(x, why);
 }
 
-/* What the engine's refusal means to a client. */
-static void refuse_job(struct stream *x, enum submit_refusal why, const char *text)
+/* The engine's refusal as a client is told of it; text: what the engine says. */
+static bool refuse_job(const struct stream *x, enum submit_refusal refusal, const char *text, struct refusal *why)
 {
-    switch (why) {
-    case SUBMIT_EXISTS:
-        serve_refuse(x->s, x->r, SERVE_JOB_EXISTS, x->q.job_id, "job_id",
-                     "job_id: a job of this id is queued or running");
-        return;
-    case SUBMIT_QUEUE_FULL:
-        serve_refuse(x->s, x->r, SERVE_QUEUE_FULL, x->q.job_id, NULL, "%u jobs wait already",
-                     x->s->o->engine.max_queue);
-        return;
-    case SUBMIT_DRAINING:
-        serve_refuse(x->s, x->r, SERVE_NOT_READY, x->q.job_id, NULL, "the worker is shutting down");
-        return;
-    case SUBMIT_DEAD:
-        serve_refuse(x->s, x->r, SERVE_CUDA_ERROR, x->q.job_id, NULL, "the device was lost: %s", text);
-        return;
+    const enum serve_code code = serve_code_of_submit(refusal);
+    switch (refusal) {
+    case SUBMIT_EXISTS: return refuse(why, code, "job_id", "job_id: a job of this id is queued or running");
+    case SUBMIT_QUEUE_FULL: return refuse(why, code, NULL, "%u jobs wait already", x->s->o->engine.max_queue);
+    case SUBMIT_DRAINING: return refuse(why, code, NULL, "the worker is shutting down");
+    case SUBMIT_DEAD: return refuse(why, code, NULL, "the device was lost: %s", text);
     case SUBMIT_NEVER_FITS:
-        serve_refuse(x->s, x->r, SERVE_VRAM_OOM, x->q.job_id, x->form->field,
-                     "the KV cache has no room for this prompt: %s", text);
-        return;
-    case SUBMIT_CONTEXT:
-    case SUBMIT_INVALID: serve_refuse(x->s, x->r, SERVE_INVALID_REQUEST, x->q.job_id, NULL, "%s", text); return;
-    default: serve_refuse(x->s, x->r, SERVE_INTERNAL, x->q.job_id, NULL, "%s", text);
+        return refuse(why, code, x->form->field, "the KV cache has no room for this prompt: %s", text);
+    default: return refuse(why, code, NULL, "%s", text);
     }
 }
 
-static bool submit(struct stream *x)
+static bool submit(struct stream *x, struct refusal *why)
 {
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
@@ -335,11 +288,8 @@ static bool submit(struct stream *x)
                                      .deadline_ns = x->deadline_ns };
     if (!sha256_hex(x->q.prompt, x->q.prompt_len, x->prompt_sha256) ||
         token_text_open(x->m->model->tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &x->text,
-                        &err)) {
-        serve_refuse(x->s, x->r, SERVE_INTERNAL, x->q.job_id, NULL, "%s",
-                     text[0] ? text : "no digest of the prompt can be made");
-        return false;
-    }
+                        &err))
+        return refuse(why, SERVE_INTERNAL, NULL, "%s", text[0] ? text : "no digest of the prompt can be made");
     struct harmony_ids harmony;
     if (x->q.chat && chat_is_harmony(x->m->chat) && harmony_find_ids(x->m->model->tokenizer, &harmony))
         token_text_channels(x->text, &harmony);
@@ -351,21 +301,23 @@ static bool submit(struct stream *x)
     const enum submit_refusal refusal = engine_submit(x->m->engine, &spec, &x->job, &err);
     if (refusal) {
         job_log_leave(x->s->jobs, &x->place, NULL);
-        refuse_job(x, refusal, text);
-    } else {
-        job_log_follow(x->s->jobs, &x->place, x->job);
+        return refuse_job(x, refusal, text, why);
     }
-    return !refusal;
+    job_log_follow(x->s->jobs, &x->place, x->job);
+    return true;
 }
 
 void stream_run(struct stream *x, const char *prefix)
 {
-    if (choose(x, prefix) && read_deadline(x) && (x->m = serve_ready(x->s, x->r, x->q.job_id)) && check_handle(x) &&
-        make_prompt(x) && submit(x)) {
+    struct refusal why = { 0 };
+    if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
+        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_prompt(x, &why) && submit(x, &why)) {
         if (!x->form->whole && !http_stream_begin(x->r)) x->gone = true;
         if (x->gone) job_cancel(x->job);
         follow(x);
         job_release(x->job);
+    } else {
+        serve_refuse(x->s, x->r, &why);
     }
     token_text_close(x->text);
     http_text_free(&x->line);

@@ -15,18 +15,16 @@ struct stream;
 
 /* A job's end, as answer, log and list of jobs tell it. */
 struct ending {
-    bool good;                         /* JOB_STOP or JOB_LENGTH */
-    const char *reason;                /* of a good one: "stop", "length" */
-    const struct serve_code_def *code; /* of another */
-    char text[320];
+    bool good;          /* JOB_STOP or JOB_LENGTH */
+    const char *reason; /* of a good one: "stop", "length" */
+    struct refusal why; /* of another */
     struct job_figures f;
     double first_ms, decode_ms;
 };
 
 /* What a route makes of a job's events. [the handler's thread] */
 struct stream_form {
-    wk_status (*encode)(struct stream *x, const struct wk_err *err); /* the request's ids, into x->prompt. WK_INVALID,
-                                                                        WK_UNSUPPORTED: the client's fault */
+    wk_status (*encode)(struct stream *x, const struct wk_err *err); /* the request's ids, into x->prompt */
     void (*started)(struct stream *x);
     void (*token)(struct stream *x); /* x->text was given the next id; NULL: nothing */
     void (*line)(struct stream *x, const struct token_line *line);

@@ -19,7 +19,7 @@ static const struct job_request_limits limits = { .max_prompt_chars = 32768,
 
 static void good(const char *body, struct job_request *out)
 {
-    struct body_error why;
+    struct refusal why;
     if (!job_request_execute(body, strlen(body), &limits, out, &why))
         fail_msg("%s: refused: %s: %s", body, why.field, why.text);
 }
@@ -31,7 +31,7 @@ static void test_bad_bodies(void **state)
     for (size_t i = 0; i < N_BAD_BODIES; i++) {
         const struct bad_body *b = &bad_bodies[i];
         struct job_request r;
-        struct body_error why;
+        struct refusal why;
         const size_t n = b->n ? b->n : strlen(b->body);
         /* an empty body is one without anything in it to whoever sends it, and nothing here */
         if (job_request_execute(b->body, n, &limits, &r, &why)) fail_msg("%s: accepted", b->body);
@@ -69,7 +69,7 @@ static void test_memory(void **state)
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         enum { UNITS = 50000 };
-        struct body_error why;
+        struct refusal why;
         json_t *document;
         char *body = malloc(64 + UNITS * strlen(kinds[k].unit)), *at = body;
         assert_non_null(body);
@@ -134,7 +134,7 @@ static void test_seeds(void **state)
         job_request_free(&r);
         (void)snprintf(body, sizeof body, "{\"handle_id\":\"h\",\"prompt\":\"x\",\"params\":{\"seed\":%s}}",
                        seeds[i].seed);
-        struct body_error why;
+        struct refusal why;
         assert_true(job_request_worker_execute(body, strlen(body), &limits, &r, &why));
         assert_true(r.params.seed == seeds[i].value);
         assert_string_equal(r.job_id, "");
@@ -176,7 +176,7 @@ static void test_longest_prompt(void **state)
         for (uint32_t i = 0; i < n; i++) at += (size_t)sprintf(body + at, "\\ud83d\\ude00");
         at += (size_t)sprintf(body + at, "\"}");
         struct job_request r;
-        struct body_error why;
+        struct refusal why;
         assert_true(at <= job_request_most_bytes(&limits));
         const bool ok = job_request_execute(body, at, &limits, &r, &why);
         assert_int_equal(ok, !extra);
@@ -210,7 +210,7 @@ static void test_worker_execute(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct job_request r;
-        struct body_error why;
+        struct refusal why;
         assert_false(job_request_worker_execute(bad[i].body, strlen(bad[i].body), &limits, &r, &why));
         if (strcmp(why.field, bad[i].field) != 0) fail_msg("%s: field \"%s\" (%s)", bad[i].body, why.field, why.text);
     }
@@ -228,7 +228,7 @@ static void test_damaged_bodies(void **state)
     for (int round = 0; round < 200000; round++) {
         char body[sizeof whole];
         struct job_request r;
-        struct body_error why;
+        struct refusal why;
         memcpy(body, whole, sizeof whole);
         for (int k = rand() % 4; k >= 0; k--)
             body[(size_t)rand() % (sizeof whole - 1)] = spice[(size_t)rand() % sizeof spice];

@@ -13,62 +13,49 @@
 #include "capability/capability.h"
 #include "capability/json_text.h"
 
-static void refuse_body(struct serve *s, struct http_request *r, const struct body_error *why)
-{
-    serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, why->field, "%s", why->text);
-}
-
-/* The model, if one with a tokenizer is there. NULL: answered. */
-static const struct serve_model *model_of(struct serve *s, struct http_request *r)
+/* The model, if one with a tokenizer is there. */
+static const struct serve_model *model_of(const struct serve *s, struct refusal *why)
 {
     const struct serve_model *m = atomic_load(&s->model);
     if (!m)
-        serve_refuse(s, r, SERVE_NOT_READY, NULL, NULL, "no model is loaded");
+        (void)refuse(why, SERVE_NOT_READY, NULL, "no model is loaded");
     else if (!m->model->tokenizer)
-        serve_refuse(s, r, SERVE_INVALID_REQUEST, NULL, NULL, "the model has no tokenizer");
+        (void)refuse(why, SERVE_INVALID_REQUEST, NULL, "the model has no tokenizer");
     return m && m->model->tokenizer ? m : NULL;
 }
 
 /* `model` of the body, where it is given, is the one that is served. */
-static bool is_served(struct serve *s, struct http_request *r, const struct serve_model *m, const struct body_object *o)
+static bool is_served(const struct serve_model *m, const struct body_object *o, struct refusal *why)
 {
-    struct body_error why = { 0 };
     const char *name = NULL;
-    if (!body_name(o, "model", 255, &name, &why)) {
-        refuse_body(s, r, &why);
-        return false;
-    }
-    if (!name || strcmp(name, m->name) == 0) return true;
-    serve_refuse(s, r, SERVE_NOT_FOUND, NULL, "model", "model: this worker serves %s, not %s", m->name, name);
-    return false;
+    if (!body_name(o, "model", 255, &name, why)) return false;
+    return !name || strcmp(name, m->name) == 0 ||
+           refuse(why, SERVE_NOT_FOUND, "model", "model: this worker serves %s, not %s", m->name, name);
 }
 
-/* The body as an object whose names are all in `names`, for the model that is served. False: answered. */
-static bool body_of(struct serve *s, struct http_request *r, const struct serve_model *m, const char *const *names,
-                    size_t n_names, struct body_object *out)
+/* The body as an object whose names are all in `names`, for the model that is served; the caller's. NULL: answered. */
+static json_t *body_of(struct serve *s, struct http_request *r, const char *const *names, size_t n_names,
+                       const struct serve_model **m)
 {
-    struct body_error why = { 0 };
+    struct refusal why = { 0 };
     const char *bytes;
     size_t n;
     json_t *body = NULL;
-    if (!serve_body(r, HTTP_BODY_MAX, &bytes, &n)) return false;
-    if (body_parse(bytes, n, &body, &why)) {
-        *out = (struct body_object){ body, "" };
-        if (!body_knows(out, names, n_names, &why))
-            refuse_body(s, r, &why);
-        else if (is_served(s, r, m, out))
-            return true;
-        json_decref(body);
-        return false;
-    }
-    refuse_body(s, r, &why);
-    return false;
+    *m = model_of(s, &why);
+    if (*m && !serve_body(r, HTTP_BODY_MAX, &bytes, &n)) return NULL;
+    if (*m && body_parse(bytes, n, &body, &why) &&
+        body_knows(&(struct body_object){ body, "" }, names, n_names, &why) &&
+        is_served(*m, &(struct body_object){ body, "" }, &why))
+        return body;
+    serve_refuse(s, r, &why);
+    json_decref(body);
+    return NULL;
 }
 
 static void send(struct serve *s, struct http_request *r, const struct http_text *document)
 {
     if (document->failed)
-        serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "no memory for an answer");
+        serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for an answer" });
     else
         http_answer(r, 200, "application/json", document->data, document->n);
 }
@@ -81,7 +68,7 @@ struct tokenize {
     bool add_special, parse_special, pieces, strings;
 };
 
-static bool tokenize_fields(const struct body_object *o, struct tokenize *t, struct body_error *why)
+static bool tokenize_fields(const struct body_object *o, struct tokenize *t, struct refusal *why)
 {
     const bool content = json_object_get(o->object, "content") != NULL,
                prompt = json_object_get(o->object, "prompt") != NULL;
@@ -128,41 +115,46 @@ static void put_tokens(struct http_text *out, const struct serve_model *m, const
     http_text_format(out, t->strings ? "]}\n" : "}\n");
 }
 
+static bool encode(const struct serve_model *m, const struct tokenize *t, struct tokens *out, struct refusal *why)
+{
+    char text[512] = "";
+    const struct wk_err err = { text, sizeof text };
+    const wk_status status =
+        tokenizer_encode(m->model->tokenizer, t->text, t->n, t->parse_special, t->add_special, out, &err);
+    return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
+}
+
 static void tokenize(void *user, struct http_request *r)
 {
     static const char *const names[] = { "content", "add_special",        "parse_special",     "with_pieces",
                                          "prompt",  "add_special_tokens", "return_token_strs", "model" };
     struct serve *s = user;
-    const struct serve_model *m = model_of(s, r);
-    struct body_object o;
-    struct body_error why = { 0 };
+    const struct serve_model *m;
+    struct refusal why = { 0 };
     struct tokenize t;
     struct tokens tokens = { 0 };
     struct http_text out = { 0 };
-    char text[512] = "";
-    const struct wk_err err = { text, sizeof text };
-    if (!m || !body_of(s, r, m, names, sizeof names / sizeof *names, &o)) return;
-    if (!tokenize_fields(&o, &t, &why)) {
-        refuse_body(s, r, &why);
+    json_t *body = body_of(s, r, names, sizeof names / sizeof *names, &m);
+    if (!body) return;
+    if (!tokenize_fields(&(struct body_object){ body, "" }, &t, &why)) {
+        serve_refuse(s, r, &why);
     } else if (http_reserve(r, tokenize_memory(&t))) {
-        const wk_status status =
-            tokenizer_encode(m->model->tokenizer, t.text, t.n, t.parse_special, t.add_special, &tokens, &err);
-        if (status)
-            serve_refuse(s, r, status == WK_INVALID ? SERVE_INVALID_REQUEST : SERVE_INTERNAL, NULL, NULL, "%s", text);
-        else {
+        if (encode(m, &t, &tokens, &why)) {
             put_tokens(&out, m, &tokens, &t);
             send(s, r, &out);
+        } else {
+            serve_refuse(s, r, &why);
         }
     }
     http_text_free(&out);
     tokens_free(&tokens);
-    json_decref((json_t *)(uintptr_t)o.object);
+    json_decref(body);
 }
 
 /* ---- /detokenize --------------------------------------------------------------------------------------- */
 
 /* The ids of `tokens`; the caller frees. NULL: why. */
-static uint32_t *ids_of(const struct body_object *o, uint32_t n_vocab, size_t *n, struct body_error *why)
+static uint32_t *ids_of(const struct body_object *o, uint32_t n_vocab, size_t *n, struct refusal *why)
 {
     const json_t *array = json_object_get(o->object, "tokens");
     *n = json_array_size(array);
@@ -177,17 +169,16 @@ static uint32_t *ids_of(const struct body_object *o, uint32_t n_vocab, size_t *n
             ids[i] = (uint32_t)json_integer_value(v);
             continue;
         }
-        (void)snprintf(why->field, sizeof why->field, "tokens");
         if (json_is_integer(v))
-            (void)snprintf(why->text, sizeof why->text,
-                           "tokens: element %zu is %" JSON_INTEGER_FORMAT ", ids are 0 to %" PRIu32, i,
-                           json_integer_value(v), n_vocab - 1);
+            (void)refuse(why, SERVE_INVALID_REQUEST, "tokens",
+                         "tokens: element %zu is %" JSON_INTEGER_FORMAT ", ids are 0 to %" PRIu32, i,
+                         json_integer_value(v), n_vocab - 1);
         else
-            (void)snprintf(why->text, sizeof why->text, "tokens: element %zu is no whole number", i);
+            (void)refuse(why, SERVE_INVALID_REQUEST, "tokens", "tokens: element %zu is no whole number", i);
         free(ids);
         return NULL;
     }
-    if (!ids) (void)snprintf(why->text, sizeof why->text, "no memory for the ids");
+    if (!ids) (void)refuse(why, SERVE_INTERNAL, NULL, "no memory for the ids");
     return ids;
 }
 
@@ -212,23 +203,25 @@ static void detokenize(void *user, struct http_request *r)
 {
     static const char *const names[] = { "tokens", "special", "model" };
     struct serve *s = user;
-    const struct serve_model *m = model_of(s, r);
-    struct body_object o;
-    struct body_error why = { 0 };
+    const struct serve_model *m;
+    struct refusal why = { 0 };
     bool special = false;
     size_t n = 0, len = 0;
     char *decoded = NULL, text[512] = "";
     struct http_text out = { 0 };
     const struct wk_err err = { text, sizeof text };
-    if (!m || !body_of(s, r, m, names, sizeof names / sizeof *names, &o)) return;
+    json_t *body = body_of(s, r, names, sizeof names / sizeof *names, &m);
+    if (!body) return;
+    const struct body_object o = { body, "" };
     const struct tokenizer *t = m->model->tokenizer;
     uint32_t *ids = body_flag(&o, "special", &special, &why) ? ids_of(&o, tokenizer_size(t), &n, &why) : NULL;
     if (!ids) {
-        refuse_body(s, r, &why);
+        serve_refuse(s, r, &why);
     } else if (http_reserve(r, detokenize_memory(t, ids, n, special))) {
-        if (tokenizer_decode(t, ids, n, special, &decoded, &len, &err))
-            serve_refuse(s, r, SERVE_INTERNAL, NULL, NULL, "%s", text);
-        else {
+        if (tokenizer_decode(t, ids, n, special, &decoded, &len, &err)) {
+            (void)refuse(&why, SERVE_INTERNAL, NULL, "%s", text);
+            serve_refuse(s, r, &why);
+        } else {
             put_text(&out, decoded, len);
             send(s, r, &out);
         }
@@ -236,7 +229,7 @@ static void detokenize(void *user, struct http_request *r)
     free(ids);
     free(decoded);
     http_text_free(&out);
-    json_decref((json_t *)(uintptr_t)o.object);
+    json_decref(body);
 }
 
 /* ---- /capabilities ------------------------------------------------------------------------------------- */

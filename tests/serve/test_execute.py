@@ -259,7 +259,7 @@ def refused(w):
         "metrics": {"true"},
         "unknown": set(),
     }
-    bad = 0
+    bad = named = 0
     for field, good in accepts.items():
         for value in values:
             if value in good:
@@ -268,15 +268,18 @@ def refused(w):
             random.Random(bad).shuffle(members)
             status, answer = w.post("/execute", ("{" + ",".join(members) + "}").encode("latin-1"))
             bad += 1
+            named += answer.get("job_id") == "x"
             if (
                 status != 400
                 or answer.get("code") != "INVALID_REQUEST"
                 or answer.get("field") != field
+                or answer.get("job_id") not in ((None,) if field == "job_id" else ("x", None))
                 or answer.get("retriable") is not False
                 or not answer.get("message")
             ):
                 check("%s: %s" % (field, value), False, (status, answer))
     check("%d wrong values, each refused by name" % bad, bad > 100)
+    check("and with the job's id, unless the body is no JSON", named > 60, (named, bad))
     for name, body, field in (
         ("no body", b"", None),
         ("not JSON", b"{", None),

@@ -177,7 +177,7 @@ check(
 below = {
     (c, int(n))
     for n, c in re.findall(
-        r'\{ (4\d\d|5\d\d), "[^"]*", "([A-Z_]+)" \}', open(source + "/http/answer.c", encoding="utf-8").read()
+        r'\{ (4\d\d|5\d\d), "[^"]*", "([A-Z_]+)", ', open(source + "/http/failure.c", encoding="utf-8").read()
     )
 } - {("UNAUTHORIZED", 401), ("CONFLICT", 409)}
 check(
