@@ -224,7 +224,10 @@ const struct command_def command_table[CMD_COUNT] = {
                      "without running any of its code." },
     [CMD_QUANTIZE] = { "quantize", "IN OUT TYPE", 3, 3, "write a model in another encoding",
                        "TYPE is a mixture (Q4_K_M, Q4_K_S, Q5_K_M, Q5_K_S, Q6_K, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, BF16, "
-                       "F16, F32; MXFP4_MOE: experts as MXFP4, the rest as Q8_0) or any type that a plugin serves. "
+                       "F16, F32; MXFP4_MOE: experts as MXFP4, the rest as Q8_0) or any type that a plugin serves "
+                       "(IQ4_NL, IQ4_XS, Q3_K, Q2_K, ...). A matrix whose rows do not divide into the type's blocks of "
+                       "256 "
+                       "becomes one of blocks of 32: of Q4_K Q5_0, of Q5_K Q5_1, of Q6_K Q8_0, of the others IQ4_NL. "
                        "OUT appears whole or not at all." },
     [CMD_VERIFY] = { "verify", "", 0, 0, "load a model onto a GPU and prove what lies there",
                      "Loads the model, waits until it is sealed, checks that every byte lies in the GPU's own memory, "

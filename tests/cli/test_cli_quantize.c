@@ -97,8 +97,8 @@ static void stories_in_every_mixture(void **state)
     static const struct {
         const char *type;
         double worst;
-    } mixtures[] = { { "Q8_0", 1.02 },   { "Q6_K", 1.05 }, { "Q5_K_M", 1.10 }, { "Q5_0", 1.15 },
-                     { "Q4_K_M", 1.25 }, { "Q4_0", 1.40 }, { "F16", 1.001 },   { "BF16", 1.02 } };
+    } mixtures[] = { { "Q8_0", 1.02 }, { "Q6_K", 1.05 }, { "Q5_K_M", 1.10 }, { "Q5_0", 1.15 },   { "Q4_K_M", 1.25 },
+                     { "Q4_0", 1.40 }, { "F16", 1.001 }, { "BF16", 1.02 },   { "IQ4_NL", 1.40 }, { "IQ4_XS", 1.40 } };
     char source[512], published[512], relative[96], out[64];
     if (!data_path("stories260K/stories260K-ffn256-f32.gguf", source)) skip();
     const double reference = perplexity(source);
@@ -153,23 +153,36 @@ static double relative_rms(const char *model, const char *reference, bool exact)
     return sqrt(off / size);
 }
 
-/* M-1822: embedding, products, attention and output of a trained model whose every matrix is MXFP4 compute what its
- * values, written out in F32, do. */
+/* M-1822: embedding, products, attention and output of a trained model whose every matrix is of one type compute what
+ * its values, written out in F32, do. Its rows have 64 values, but those of ffn_down: where a type's blocks have 256,
+ * the others become what the files' own quantizer makes of them. */
 static void computes_what_it_encodes(void **state)
 {
     (void)state;
+    static const struct {
+        const char *name, *type, *fallback;
+        int of_type, fell_back;
+    } types[] = { { "MXFP4", "mxfp4", "", 36, 0 },
+                  { "IQ4_NL", "iq4_nl", "", 36, 0 },
+                  { "IQ4_XS", "iq4_xs", "iq4_nl", 5, 31 },
+                  { "q2_K", "q2_K", "iq4_nl", 5, 31 },
+                  { "Q3_K", "q3_K", "iq4_nl", 5, 31 } };
     char source[512];
     if (!data_path("stories260K/stories260K-ffn256-f32.gguf", source)) skip();
-    quantize(source, "encoded.gguf", "MXFP4");
-    json_t *d = inspect("encoded.gguf");
-    assert_int_equal(tensors_of(d, "mxfp4"), 36);
-    json_decref(d);
-    struct cli_result r = CLI("quantize", "encoded.gguf", "values.gguf", "F32");
-    assert_int_equal(r.status, 0);
-    cli_free(&r);
-    const double exact = relative_rms("encoded.gguf", "values.gguf", true),
-                 usual = relative_rms("encoded.gguf", "values.gguf", false);
-    if (!(exact <= 1e-5 && usual <= 1e-2)) fail_msg("off by %g, with 8-bit activations %g", exact, usual);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        quantize(source, "encoded.gguf", types[i].name);
+        json_t *d = inspect("encoded.gguf");
+        assert_int_equal(tensors_of(d, types[i].type), types[i].of_type);
+        assert_int_equal(tensors_of(d, types[i].fallback), types[i].fell_back);
+        json_decref(d);
+        struct cli_result r = CLI("quantize", "encoded.gguf", "values.gguf", "F32");
+        assert_int_equal(r.status, 0);
+        cli_free(&r);
+        const double exact = relative_rms("encoded.gguf", "values.gguf", true),
+                     usual = relative_rms("encoded.gguf", "values.gguf", false);
+        if (!(exact <= 1e-5 && usual <= 1e-2))
+            fail_msg("%s: off by %g, with 8-bit activations %g", types[i].name, exact, usual);
+    }
 }
 
 /* As gpt-oss's files are published: experts MXFP4, every other matrix Q8_0, router, sinks, norms and biases F32. One

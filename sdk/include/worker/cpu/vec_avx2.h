@@ -76,6 +76,13 @@ WK_INLINE struct wk_f wk_load_halves(const void *p)
     return (struct wk_f){ { _mm256_cvtph_ps(_mm_load_si128(from)), _mm256_cvtph_ps(_mm_load_si128(from + 1)) } };
 }
 
+WK_INLINE struct wk_v wk_load_u16s(const void *p)
+{
+    const __m128i *from = (const __m128i *)p;
+    return (struct wk_v){ { _mm256_cvtepu16_epi32(_mm_load_si128(from)),
+                            _mm256_cvtepu16_epi32(_mm_load_si128(from + 1)) } };
+}
+
 WK_INLINE __m256 wk_load_bf16s8(const __m128i *from)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_load_si128(from)), 16));

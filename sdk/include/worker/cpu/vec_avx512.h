@@ -53,6 +53,11 @@ WK_INLINE struct wk_f wk_load_halves(const void *p)
     return (struct wk_f){ _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)p)) };
 }
 
+WK_INLINE struct wk_v wk_load_u16s(const void *p)
+{
+    return (struct wk_v){ _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)p)) };
+}
+
 WK_INLINE struct wk_f wk_load_bf16s(const void *p)
 {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)p));

@@ -79,6 +79,14 @@ WK_INLINE struct wk_f wk_load_halves(const void *p)
     return f;
 }
 
+/* 16 uint16 from an address aligned to 32, as the lower two bytes of every row. */
+WK_INLINE struct wk_v wk_load_u16s(const void *p)
+{
+    struct wk_v v;
+    WK_EACH_ROW(r) v.u[r] = wk_load_u16((const uint8_t *)p + 2 * r);
+    return v;
+}
+
 WK_INLINE struct wk_f wk_load_bf16s(const void *p)
 {
     struct wk_f f;
