@@ -305,6 +305,7 @@ int main(void)
         cmocka_unit_test_prestate(test_product, &seed),
         cmocka_unit_test_prestate(test_product_extremes, &seed),
         cmocka_unit_test_prestate(test_product_same_bits, &seed),
+        cmocka_unit_test_prestate(test_product_repeats, &seed),
         cmocka_unit_test_prestate(test_product_nan, &seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,6 +49,7 @@ void test_encoder_refuses(void **state);
 void test_product(void **state);
 void test_product_extremes(void **state);
 void test_product_same_bits(void **state);
+void test_product_repeats(void **state);
 void test_product_nan(void **state);
 
 #endif

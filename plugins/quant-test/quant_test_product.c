@@ -16,14 +16,15 @@ struct problem {
     uint32_t k, pad;
     uint64_t tile_bytes, stride[2]; /* of x */
     uint8_t *tiles, *x[2];
-    float *weights; /* [48][k] */
+    float *weights;  /* [48][k] */
+    uint8_t rubbish; /* what scratch begins with */
 };
 
 /* kind: of rows; activations that go with extreme weights are extreme too, so that no sum of
  * products could be larger. */
 static void problem_make(struct problem *p, const struct wk_type_cpu *type, uint32_t k, uint32_t kind, struct noise *s)
 {
-    *p = (struct problem){ .type = type, .k = k, .tile_bytes = type->tile_bytes(k) };
+    *p = (struct problem){ .type = type, .k = k, .tile_bytes = type->tile_bytes(k), .rubbish = 0xff };
     p->tiles = aligned_bytes(MAX_TILES * p->tile_bytes);
     p->weights = aligned_bytes((uint64_t)MAX_TILES * 16 * k * sizeof(float));
     for (uint32_t i = 0; i < MAX_TILES; i++) {
@@ -74,7 +75,7 @@ static void run(const struct problem *p, uint32_t isa, uint32_t form, uint32_t t
 {
     const uint64_t scratch_bytes = p->type->scratch_bytes(p->k);
     void *scratch = aligned_bytes(scratch_bytes);
-    memset(scratch, 0xff, scratch_bytes);
+    memset(scratch, p->rubbish, scratch_bytes);
     memset(y, 0xff, n_tok * y_stride * sizeof *y);
     const struct wk_cpu_product call = { .struct_size = sizeof call,
                                          .act = form ? WK_ACT_Q8 : WK_ACT_F32,
@@ -201,6 +202,31 @@ void test_product_same_bits(void **state)
         }
         free(whole);
         free(part);
+        problem_free(&p);
+    }
+}
+
+/* A hundred runs, each with something else in the memory to work in: the same bits. */
+void test_product_repeats(void **state)
+{
+    enum { RUNS = 100, TOKENS = 5, STRIDE = 16 * MAX_TILES };
+    const struct wk_quant *quant = quant_test_plugin();
+    struct noise s = { *(uint64_t *)*state };
+    for (uint32_t i = 0; i < quant->n_types; i++) {
+        struct problem p;
+        float first[TOKENS * STRIDE], again[TOKENS * STRIDE];
+        problem_make(&p, quant->types[i], length(quant->types[i], 1), ROWS_GAUSS, &s);
+        for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
+            for (uint32_t form = 0; p.type->product[isa] && form < forms(p.type); form++) {
+                run(&p, isa, form, 0, MAX_TILES, 0, TOKENS, first, STRIDE);
+                for (uint32_t n = 1; n < RUNS; n++) {
+                    p.rubbish = (uint8_t)(n * 37);
+                    run(&p, isa, form, 0, MAX_TILES, 0, TOKENS, again, STRIDE);
+                    if (memcmp(first, again, sizeof first) != 0)
+                        fail_msg("%s isa %u form %u: run %u has other bits than the first", p.type->name, isa, form, n);
+                }
+            }
+        }
         problem_free(&p);
     }
 }

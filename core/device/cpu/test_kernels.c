@@ -406,13 +406,75 @@ static void test_combine(void **state)
                  "high sink");
 }
 
+/* ---- repeated ------------------------------------------------------------------------------------------ */
+
+/* Results of every kernel, and what they leave as it was. */
+struct results {
+    float y[18][MOST];
+    struct wk_act_q8 q[MOST / 32 + 1];
+    uint8_t k[2][64 * KV_PAGE * 4], v[2][64 * KV_PAGE * 4];
+    float scalars[4];
+    bool bounded;
+};
+WK_STATIC_ASSERT(sizeof(struct cpu_kernels) == 25 * sizeof(void *), "a new kernel has to be among those of run_every");
+
+static void run_every(struct results *r, const float *a, const float *b)
+{
+    enum { N = 203, HEAD = 64, QS = 3 };
+    memset(r, 0xa5, sizeof *r);
+    table->quantize(r->q, a, N);
+    r->bounded = table->bounded(a, N, 2.5f);
+    table->norm(r->y[0], a, b, a + 1, N, WK_NORM_RMS, 1e-5f);
+    table->norm(r->y[1], a, b, a + 1, N, WK_NORM_LAYER, 1e-5f);
+    table->add(r->y[2], a, b, N);
+    table->mul(r->y[3], a, b, N);
+    table->scale(r->y[4], a, 1.7f, N);
+    memcpy(r->y[5], b, N * sizeof *b);
+    table->add_scaled(r->y[5], a, -0.3f, N);
+    table->exp(r->y[6], a, 0.5f, N);
+    for (uint32_t fn = 1; fn < WK_MAP_END; fn++) table->map(r->y[7] + 40 * (fn - 1), a + fn, 39, fn, 2.5f);
+    for (uint32_t fn = 1; fn < WK_GLU_END; fn++) table->glu(r->y[8] + 60 * fn, a, b, 59, fn, 1.702f, 7.0f);
+    for (uint32_t style = 0; style < 2; style++) table->rope(r->y[9 + style], a, b, HEAD / 2, HEAD, style);
+    for (uint32_t type = 0; type < 2; type++) {
+        for (uint32_t slot = 0; slot < KV_PAGE; slot++) {
+            table->store_k[type](r->k[type], a + slot, HEAD, slot);
+            table->store_v[type](r->v[type], b + slot, HEAD, slot);
+        }
+        table->scores[type](r->y[11 + type], KV_PAGE, a, HEAD, QS, r->k[type], HEAD);
+        memset(r->y[13 + type], 0, sizeof r->y[13]);
+        table->values[type](r->y[13 + type], HEAD, b, KV_PAGE, QS, r->v[type], HEAD, 3, KV_PAGE - 5);
+    }
+    memcpy(r->y[15], a, 96 * sizeof *a);
+    table->cap_scores(r->y[15], 96, 0.5f, 7.0f);
+    memcpy(r->y[16], a, 96 * sizeof *a);
+    table->softmax(r->y[16], 96, 5, 90, &r->scalars[0], &r->scalars[1]);
+    r->scalars[2] = r->scalars[3] = 0;
+    table->combine(r->y[17], &r->scalars[2], &r->scalars[3], a, 1.5f, 3.0f, HEAD);
+    table->combine(r->y[17], &r->scalars[2], &r->scalars[3], b, 4.25f, 1.5f, HEAD);
+    table->finish(r->y[17] + 100, r->y[17], r->scalars[2], r->scalars[3], a, HEAD);
+}
+
+static void test_repeats(void **state)
+{
+    (void)state;
+    static struct results first, again;
+    float a[MOST], b[MOST];
+    for (uint32_t i = 0; i < MOST; i++) a[i] = noise(3), b[i] = noise(2);
+    run_every(&first, a, b);
+    for (uint32_t n = 1; n < 100; n++) {
+        run_every(&again, a, b);
+        assert_memory_equal(&again, &first, sizeof first);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),   cmocka_unit_test(test_exp),     cmocka_unit_test(test_maps),
-        cmocka_unit_test(test_glu),    cmocka_unit_test(test_bounded), cmocka_unit_test(test_quantize),
-        cmocka_unit_test(test_norms),  cmocka_unit_test(test_rope),    cmocka_unit_test(test_scores),
-        cmocka_unit_test(test_values), cmocka_unit_test(test_softmax), cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_sums),    cmocka_unit_test(test_exp),     cmocka_unit_test(test_maps),
+        cmocka_unit_test(test_glu),     cmocka_unit_test(test_bounded), cmocka_unit_test(test_quantize),
+        cmocka_unit_test(test_norms),   cmocka_unit_test(test_rope),    cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_values),  cmocka_unit_test(test_softmax), cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_repeats),
     };
     int failed = 0;
     for (uint32_t isa = 0; isa <= plugin_detect_isa(); isa++) {
