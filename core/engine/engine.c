@@ -78,8 +78,8 @@ void engine_end_job(struct engine *e, struct job *j, enum job_end end, const cha
     if (!j->in_flight) engine_settle(e, j);
 }
 
-/* After everything of them is accounted for: who reads the end finds the figures as they are after it, and the id free
- * again. */
+/* After everything of them is counted: who reads the end finds the counters as they are after it, and the id free
+ * again. Pages are in use for as long as steps of the job are under way, a few milliseconds more on a GPU. */
 static void tell_ended(struct engine *e)
 {
     if (!e->n_ended) return;

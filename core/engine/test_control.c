@@ -134,6 +134,32 @@ static void test_cancel_in_decode(void **state)
     }
 }
 
+/* Its end is told at once, while steps that it is in are under way; until these are collected its pages are in use, and
+ * counted so. */
+static void test_pages_of_ended(void **state)
+{
+    (void)state;
+    enum { STEPS = 20 }; /* of both; j needs 31 of its own to end by itself */
+    open_all(4, 2, (struct engine_options){ 0 });
+    struct job *j = test_submit(engine, "j", &quick, 0, 0), *other = test_submit(engine, "other", &slow, 0, 0);
+    struct engine_stats before, after;
+    test_permit(STEPS);
+    test_await_gate(STEPS);
+    engine_stats(engine, &before);
+    assert_int_equal(before.running, 2);
+    job_cancel(j);
+    test_permit(1);
+    (void)finish(j, JOB_CANCELLED); /* the next step waits at the gate, three are under way */
+    engine_stats(engine, &after);
+    assert_int_equal(after.running, 1);
+    assert_int_equal(after.ended[JOB_CANCELLED], 1);
+    assert_true(after.pages_used >= before.pages_used);
+    test_permit(UINT64_MAX);
+    assert_int_equal(finish(other, JOB_LENGTH), 30);
+    test_wait_idle(engine); /* all pages are back */
+    next_is_right();
+}
+
 /* A stop string was found: job_stop, then released before the end was read. */
 static void test_stop(void **state)
 {
@@ -464,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_cancel_queued),
         cmocka_unit_test(test_cancel_in_prefill_step),
         cmocka_unit_test(test_cancel_in_decode),
+        cmocka_unit_test(test_pages_of_ended),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_cancel_parked),
         cmocka_unit_test(test_deadlines),

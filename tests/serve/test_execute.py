@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 
-from service import DEVICE, ENDLESS, LONG, PATIENCE, Job, Worker, cancelled, check, done, each_event
+from service import CONTEXT, DEVICE, ENDLESS, LONG, PATIENCE, Job, Worker, cancelled, check, done, each_event
 
 program, source = sys.argv[1:3]
 HAIKU = {"prompt": "Write a haiku about GPU computing", "chat": True, "max_tokens": 50, "temperature": 0.7, "seed": 42}
@@ -570,7 +570,7 @@ def small_cache(program_):
     """M-1825: a cache that one job outgrows: that job ends with VRAM_OOM, its pages come back, the next is served."""
     with Worker(program_, *LONG, "--kv-cache-size-mb", "1") as w:
         pages = w.get("/health")[1]["kv_cache"]["pages"]
-        check("a cache of 1 MiB is smaller than one job", 1 <= pages < 32768 // 32, pages)
+        check("a cache of 1 MiB is smaller than one job", 1 <= pages < CONTEXT // 32, pages)
         for turn in range(2):
             status, s = w.execute(**ENDLESS)
             check(

@@ -6,9 +6,18 @@ import shutil
 import subprocess
 import sys
 
-from service import Job, LONG, Worker, cancelled, check, done
+from service import CONTEXT, Job, LONG, Worker, cancelled, check, done
 
 program, source = sys.argv[1:3]
+
+
+OF_JOBS = ("worker_requests_running", "worker_requests_queued", "worker_kv_cache_usage_ratio")
+
+
+def idle(m):
+    """No jobs and all pages back. To wait for: pages return when the last steps on the device are over, which on a GPU
+    is after the job's end was told."""
+    return not any(map(m, OF_JOBS))
 
 
 def documented():
@@ -115,12 +124,7 @@ def moves(w):
         "http requests",
         by("worker_http_requests_total", port="main") >= 5 and by("worker_http_refused_total", port="main") == 1,
     )
-    check(
-        "gauges of the idle worker",
-        after("worker_requests_running") == 0
-        and after("worker_requests_queued") == 0
-        and after("worker_kv_cache_usage_ratio") == 0,
-    )
+    w.until(lambda: idle(w.metrics()))
     check(
         "health gauges",
         after("worker_healthy") == 1
@@ -172,25 +176,22 @@ def hits(w):
 def gauges(w):
     """The four of the endpoint picker, while jobs run and wait, from the admin port."""
     jobs = [Job(w, "g%d" % i) for i in range(6)]
-    during = w.metrics(w.admin)
-    while (
-        during("worker_requests_running") < 2
-        or during("worker_requests_running") + during("worker_requests_queued") < 6
-        or not during("worker_kv_cache_usage_ratio")
-    ):
-        during = w.metrics(w.admin)
+    seen = []
+
+    def all_there():
+        seen.append(w.metrics(w.admin))
+        running, queued, usage = map(seen[-1], OF_JOBS)
+        return running >= 2 and running + queued >= 6 and usage
+
+    w.until(all_there)
+    during = seen[-1]
     for j in jobs:
         j.cancel()
-    after = w.metrics()
     check("running goes to --max-sequences and no further", during("worker_requests_running") == 2, during.text)
     check("the others are queued", during("worker_requests_queued") == 4, during.text)
     check("KV use rises", 0 < during("worker_kv_cache_usage_ratio") <= 1, during.text)
-    check(
-        "all of it returns",
-        after("worker_requests_running") == 0
-        and after("worker_requests_queued") == 0
-        and after("worker_kv_cache_usage_ratio") == 0,
-    )
+    w.until(lambda: idle(w.metrics()))
+    after = w.metrics()
     info = [dict(labels) for name, labels in after.samples if name == "worker_kv_cache_info"]
     check(
         "kv_cache_info", len(info) == 1 and info[0]["block_size"] == "32" and int(info[0]["num_gpu_blocks"]) > 0, info
@@ -213,8 +214,10 @@ def fairness():
         "--no-prefix-cache",
     ) as w:
         low = [
-            Job(w, "low-%d" % i, max_tokens=15000).until("token") for i in range(2)
-        ]  # pages for both; the second begins when the first has had its slice
+            # pages for both; the second begins when the first has had its slice
+            Job(w, "low-%d" % i, max_tokens=(CONTEXT - 2768) // 2).until("token")
+            for i in range(2)
+        ]
         w.until(lambda: w.metrics()("worker_fairness_yields_total") >= 1)  # told a moment after the token
         m = w.metrics()
         check(

@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 
-from service import ENDLESS, LONG, PATIENCE, Job, Worker, check, done
+from service import ENDLESS, LONG, MOST, PATIENCE, Job, Worker, check, done
 
 program, source = sys.argv[1], sys.argv[2]
 CHAT = {
@@ -387,7 +387,7 @@ def leaving(program_):
         status, answer = w.post("/v1/chat/completions", dict(endless, max_tokens=32001))
         check(
             "--max-tokens-out where it is given",
-            status == 400 and answer["error"]["param"] == "max_tokens" and "32000" in answer["error"]["message"],
+            status == 400 and answer["error"]["param"] == "max_tokens" and str(MOST) in answer["error"]["message"],
             (status, answer),
         )
 
