@@ -1,14 +1,17 @@
-# CUDA: optional. WORKER_CUDA=auto builds the device module and the plugins' kernels where nvcc is found; on insists;
-# off does not look; emulated links the emulator of tests/emulator instead of the CUDA runtime and keeps the kernels as
-# PTX, so that the GPU's tests run on the processor.
+# CUDA: optional. WORKER_CUDA=auto builds the device module and the plugins' kernels where nvcc is found and a GPU's
+# driver answers, for the GPUs that are here; on: wherever nvcc is found, or else it is an error, for every GPU that is
+# served (packages, CI); off: not; emulated links the emulator of tests/emulator instead of the CUDA runtime and keeps
+# the kernels as PTX, so that the GPU's tests run on the processor. WORKER_CUDA_ARCHITECTURES names other architectures.
+include(WorkerGpu)
 
 set(WORKER_CUDA auto CACHE STRING "build for CUDA: auto, on, off or emulated")
 set_property(CACHE WORKER_CUDA PROPERTY STRINGS auto on off emulated)
-set(WORKER_CUDA_ARCHITECTURES "80-real;86-real;89-real;90a-real" CACHE STRING
-  "GPU architectures to compile kernels for; machine code only, nothing is compiled at run time")
+set(WORKER_CUDA_ARCHITECTURES "" CACHE STRING
+  "GPU architectures to compile kernels for; empty: with auto those of the GPUs here, with on every one that is served")
 
 string(TOLOWER "${WORKER_CUDA}" worker_cuda)
 set(WORKER_HAS_CUDA OFF)
+set(worker_cuda_why "WORKER_CUDA=off")
 if(NOT worker_cuda STREQUAL "off")
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
@@ -17,22 +20,36 @@ if(NOT worker_cuda STREQUAL "off")
       set(CMAKE_CUDA_COMPILER ${WORKER_NVCC})
     endif()
   endif()
-  check_language(CUDA)
-  if(CMAKE_CUDA_COMPILER)
+  if(worker_cuda STREQUAL "auto" AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    set(worker_cuda_why "no nvcc")
+  else()
     if(worker_cuda STREQUAL "emulated")
-      set(CMAKE_CUDA_ARCHITECTURES 90a-virtual)
+      set(worker_architectures 90a-virtual)
+    elseif(worker_cuda STREQUAL "on")
+      set(worker_architectures ${worker_architectures_all})
     else()
-      set(CMAKE_CUDA_ARCHITECTURES ${WORKER_CUDA_ARCHITECTURES})
+      worker_gpu_architectures(worker_architectures)
+      set(worker_cuda_why "no driver answers for a GPU of compute capability 8.0 or later; WORKER_CUDA=on builds it")
     endif()
-    enable_language(CUDA)
-    find_package(CUDAToolkit REQUIRED)
-    set(WORKER_HAS_CUDA ON)
-  elseif(worker_cuda STREQUAL "on" OR worker_cuda STREQUAL "emulated")
-    message(FATAL_ERROR
-      "WORKER_CUDA=${WORKER_CUDA}, but no CUDA compiler was found: install the CUDA toolkit or set CUDACXX")
+    if(worker_architectures AND WORKER_CUDA_ARCHITECTURES AND NOT worker_cuda STREQUAL "emulated")
+      set(worker_architectures ${WORKER_CUDA_ARCHITECTURES})
+    endif()
+    if(worker_architectures)
+      worker_check_architectures(${worker_architectures})
+      check_language(CUDA)
+      if(NOT CMAKE_CUDA_COMPILER)
+        message(FATAL_ERROR
+          "WORKER_CUDA=${WORKER_CUDA}, but no CUDA compiler was found: install the CUDA toolkit or set CUDACXX")
+      endif()
+      set(CMAKE_CUDA_ARCHITECTURES ${worker_architectures})
+      enable_language(CUDA)
+      find_package(CUDAToolkit REQUIRED)
+      set(WORKER_HAS_CUDA ON)
+      set(worker_cuda_why "${worker_architectures}")
+    endif()
   endif()
 endif()
-message(STATUS "CUDA: ${WORKER_HAS_CUDA}")
+message(STATUS "CUDA: ${WORKER_HAS_CUDA} (${worker_cuda_why})")
 
 if(WORKER_HAS_CUDA)
   set(CMAKE_CUDA_STANDARD 17)
@@ -58,26 +75,36 @@ if(WORKER_HAS_CUDA)
   endif()
 endif()
 
-# What every CUDA module of a quantization plugin is built with, as worker_add_plugin_cuda of the installed SDK does.
-function(worker_cuda_module_options target)
+# worker_cuda_kernels(TARGET): what the kernels of a quantization plugin are compiled with, as worker_add_plugin_cuda of
+# the installed SDK does it.
+function(worker_cuda_kernels target)
   target_link_libraries(${target} PRIVATE worker_sdk worker_flags_c worker_cuda_flags)
   string(REPLACE ";" " " built "${CMAKE_CUDA_ARCHITECTURES}")
   target_compile_definitions(${target} PRIVATE "WK_CUDA_BUILT=\"${built}\"") # for the text of a refusal
+  set_target_properties(${target} PROPERTIES CUDA_VISIBILITY_PRESET hidden)
+endfunction()
+
+# worker_cuda_module_options(TARGET): the same for a module, and how it is linked.
+function(worker_cuda_module_options target)
+  worker_cuda_kernels(${target})
   set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY ${WORKER_PLUGIN_BUILD_DIR}
-    CUDA_VISIBILITY_PRESET hidden
-    LINK_DEPENDS ${CMAKE_SOURCE_DIR}/sdk/cmake/plugin-cuda.map)
+    LINKER_LANGUAGE CUDA LINK_DEPENDS ${CMAKE_SOURCE_DIR}/sdk/cmake/plugin-cuda.map)
   target_link_options(${target} PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/sdk/cmake/plugin-cuda.map
     LINKER:-z,now LINKER:-z,noexecstack)
   add_custom_command(TARGET ${target} POST_BUILD COMMAND chmod go-w $<TARGET_FILE:${target}>
     $<TARGET_FILE_DIR:${target}>)
 endfunction()
 
-# worker_plugin_cuda(PLUGIN source...): PLUGIN-cuda.so beside PLUGIN.so: its kernels, and in C the exported struct.
+# worker_plugin_cuda(PLUGIN C FILE KERNELS file...): PLUGIN-cuda.so beside PLUGIN.so: its kernels, and in C the exported
+# struct. The kernels are an object library, PLUGIN-kernels: tests link what the module is made of, compiled once.
 function(worker_plugin_cuda plugin)
   if(NOT WORKER_HAS_CUDA)
     return()
   endif()
-  add_library(${plugin}-cuda MODULE ${ARGN})
+  cmake_parse_arguments(P "" "C" "KERNELS" ${ARGN})
+  add_library(${plugin}-kernels OBJECT ${P_KERNELS})
+  worker_cuda_kernels(${plugin}-kernels)
+  add_library(${plugin}-cuda MODULE ${P_C} $<TARGET_OBJECTS:${plugin}-kernels>)
   worker_cuda_module_options(${plugin}-cuda)
   install(TARGETS ${plugin}-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/worker/plugins COMPONENT worker)
 endfunction()

@@ -138,6 +138,7 @@ struct symbol {
 
 struct module {
     const char *ptx;
+    uint32_t compute; /* capability that it is for, of .target: 80, 90 */
     struct kernel *kernels;
     uint32_t n_kernels;
     struct symbol *symbols; /* of the module's scope */

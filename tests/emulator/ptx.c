@@ -285,8 +285,11 @@ struct module *module_read(const char *ptx)
     }
     while (skip(&r), *r.p) {
         word(&r, text, sizeof text);
-        if (!strcmp(text, ".version") || !strcmp(text, ".target") || !strcmp(text, ".address_size") ||
-            !strcmp(text, ".file"))
+        if (!strcmp(text, ".target")) {
+            word(&r, text, sizeof text);
+            m->compute = strncmp(text, "sm_", 3) ? 0 : (uint32_t)strtoul(text + 3, NULL, 10);
+            skip_line(&r);
+        } else if (!strcmp(text, ".version") || !strcmp(text, ".address_size") || !strcmp(text, ".file"))
             skip_line(&r);
         else if (!strcmp(text, ".visible") || !strcmp(text, ".weak") || !strcmp(text, ".extern"))
             continue;

@@ -552,7 +552,8 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *fu
     out->numRegs = (int)(65536 / (k->max_threads * k->min_blocks) > 255
                              ? 255
                              : 65536 / (k->max_threads * k->min_blocks)); /* at most: only the assembler knows */
-    out->ptxVersion = out->binaryVersion = 90;
+    out->ptxVersion = (int)k->module->compute;
+    out->binaryVersion = 90; /* the device's */
     out->maxDynamicSharedSizeBytes = (int)(k->max_dynamic ? k->max_dynamic : DEFAULT_SHARED - k->shared_bytes);
     return cudaSuccess;
 }

@@ -689,7 +689,8 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
 }
 
 struct device_size {
-    int processors, block_bytes, processor_bytes, clusters;
+    int processors, block_bytes, processor_bytes;
+    bool clusters;
 };
 
 static wk_status size_device(struct device_size *d, const struct wk_err *err)
@@ -705,8 +706,9 @@ static wk_status size_device(struct device_size *d, const struct wk_err *err)
         s = cuda_status(
             cudaDeviceGetAttribute(&d->processor_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "attend",
             err);
-    if (s == WK_OK)
-        s = cuda_status(cudaDeviceGetAttribute(&d->clusters, cudaDevAttrClusterLaunch, device), "attend", err);
+    struct wk_image image;
+    if (s == WK_OK) s = cuda_image(&image, err);
+    d->clusters = s == WK_OK && image.clusters;
     return s;
 }
 

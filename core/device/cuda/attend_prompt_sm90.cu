@@ -189,21 +189,28 @@ static wk_status launch_sm90(const struct attend_args &a, uint32_t rows, const v
                        stream, err, a, static_cast<const __half *>(q_half));
 }
 
+/* done: false where there is no kernel for the head. A template, so that a build without 90a instantiates none. */
+template <bool BUILT>
+static wk_status launch_head(const struct attend_args &a, uint32_t rows, const void *q_half, void *stream,
+                             const struct wk_err *err, bool *done)
+{
+    *done = BUILT;
+    if constexpr (BUILT) {
+        switch (a.head) {
+        case 64: return launch_sm90<64, 2, 2, 4>(a, rows, q_half, stream, err);
+        case 96: return launch_sm90<96, 3, 1, 4>(a, rows, q_half, stream, err);
+        case 128: return launch_sm90<128, 3, 1, 4>(a, rows, q_half, stream, err);
+        default: *done = false;
+        }
+    }
+    return WK_OK;
+}
+
 wk_status attend_prompt_sm90_launch(const struct attend_args *a, uint32_t rows, const void *q_half, void *stream,
                                     const struct wk_err *err, bool *done)
 {
-    int device = 0, major = 0;
+    struct wk_image image;
     *done = false;
-    wk_status s = cuda_status(cudaGetDevice(&device), "attend_prompt", err);
-    if (s == WK_OK)
-        s = cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "attend_prompt",
-                        err);
-    if (s != WK_OK || major != 9) return s;
-    *done = true;
-    switch (a->head) {
-    case 64: return launch_sm90<64, 2, 2, 4>(*a, rows, q_half, stream, err);
-    case 96: return launch_sm90<96, 3, 1, 4>(*a, rows, q_half, stream, err);
-    case 128: return launch_sm90<128, 3, 1, 4>(*a, rows, q_half, stream, err);
-    default: *done = false; return WK_OK;
-    }
+    const wk_status s = cuda_image(&image, err);
+    return s == WK_OK && image.wgmma ? launch_head<wk_built_for_wgmma()>(*a, rows, q_half, stream, err, done) : s;
 }

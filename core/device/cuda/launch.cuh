@@ -6,9 +6,14 @@
 #include <cuda_runtime.h>
 
 #include <worker/abi.h>
+#include <worker/cuda/image.cuh>
 
 /* Text "what: cudaErrorName: text"; WK_NO_MEMORY for a lack of memory, else WK_INTERNAL. */
 wk_status cuda_status(cudaError_t code, const char *what, const struct wk_err *err);
+
+/* What the code that the current device runs has: clusters, wgmma. Never ask the device alone (worker/cuda/image.cuh).
+ * Threads: any; one device a process. */
+wk_status cuda_image(struct wk_image *image, const struct wk_err *err);
 
 /* cluster: blocks next to each other in x that may write each other's shared memory; 1: none. */
 template <class... Params, class... Args>

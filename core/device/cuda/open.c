@@ -39,18 +39,15 @@ static void close_executor(struct executor *x)
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
-enum { LARGE_MAJOR = 9 }; /* compute capability of devices that have large products */
-
 static wk_status open_modules(struct executor *x, const struct wk_err *err)
 {
     wk_status s = WK_OK;
-    int major = 0;
     for (uint32_t i = 0; i < x->n_modules && !s; i++) s = x->modules[i]->open((int32_t)x->o.gpu, err);
-    if (!s)
-        s = cuda_check(x->device, (int)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, (int)x->o.gpu),
-                       "compute capability", err);
-    for (uint32_t i = 0; i < x->n_matrices && !s; i++)
-        if (major != LARGE_MAJOR) x->matrices[i].panels = 0;
+    /* Planned for large products; an open module knows whether its code for this device has them. */
+    for (uint32_t i = 0; i < x->n_matrices && !s; i++) {
+        struct cuda_matrix *m = &x->matrices[i];
+        if (m->panels) m->panels = m->module->panels(m->type->ggml_type);
+    }
     return s;
 }
 

@@ -398,11 +398,10 @@ static wk_status check_router(const struct cuda_router *r, const struct wk_err *
 /* Blocks of a cluster: the code for sm_90 needs one. */
 static wk_status router_cluster(uint32_t *cluster, const struct wk_err *err)
 {
-    int device = 0, clusters = 0;
-    cudaError_t code = cudaGetDevice(&device);
-    if (code == cudaSuccess) code = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
-    *cluster = clusters ? SHARERS : 1;
-    return cuda_status(code, "router", err);
+    struct wk_image image;
+    const wk_status status = cuda_image(&image, err);
+    *cluster = status == WK_OK && image.clusters ? SHARERS : 1;
+    return status;
 }
 
 wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk_err *err)

@@ -126,9 +126,10 @@ void choose_parts(struct cuda_sampler *s, uint32_t most_shared)
 wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
 {
     const uint32_t own = 4096; /* of sample_full's own shared memory, at most */
-    int device = 0, major = 0, multiprocessors = 0, shared = 0, blocks = 0;
+    struct wk_image image;
+    int device = 0, multiprocessors = 0, shared = 0, blocks = 0;
     cudaError_t code = cudaGetDevice(&device);
-    if (!code) code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (!code) code = wk_image_read(&image);
     if (!code) code = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     if (!code) code = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (code) return cuda_status(code, "sampler kernels", err);
@@ -138,7 +139,7 @@ wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
     if (!code) code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sample_full<false>, BLOCK, largest);
     s->multiprocessors = (uint32_t)multiprocessors;
     s->blocks_at_once = (uint32_t)blocks * s->multiprocessors;
-    s->clusters = major >= 9 && shared >= PART_ALONE; /* devices with less have small clusters as well */
+    s->clusters = image.clusters && shared >= PART_ALONE; /* devices with less have small clusters as well */
     if (!code && s->clusters)
         code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, PART_ALONE);
     if (!code && s->clusters)

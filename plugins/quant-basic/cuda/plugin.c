@@ -29,7 +29,7 @@ static wk_status product(const struct wk_cuda_product *p, void *stream, const st
 {
     return wk_families_product(families, N_FAMILIES, p, stream, err);
 }
-static uint32_t panels(uint32_t ggml_type) { return wk_large_panels(&quant_basic_large, ggml_type); }
+static uint32_t panels(uint32_t ggml_type) { return quant_basic_large.panels(ggml_type); }
 static wk_status large(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
 {
     return wk_large_run(&quant_basic_large, p, stream, err);

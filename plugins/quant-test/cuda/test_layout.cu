@@ -112,8 +112,9 @@ static void refuse(const struct matrix *m, const struct wk_cuda_product *act, co
 /* expected: what k-quants (or else the basic ones) take of 17 to 64 rows of one matrix, and runs of fewer. */
 static void test_layouts(uint32_t k, uint32_t n, uint32_t expected, bool k_quants)
 {
-    int major = 0, by_kind[WK_CUDA_IN_RUNS + 1] = {}, out = 0;
-    OK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    int by_kind[WK_CUDA_IN_RUNS + 1] = {}, out = 0;
+    struct wk_image image;
+    OK(wk_image_read(&image));
     for (const struct format *f = formats; f < formats + N_FORMATS; f++) {
         if (k % f->block) continue;
         struct activations r = make_rows(65, k, k == 896 ? 4 : 0);
@@ -125,7 +126,7 @@ static void test_layouts(uint32_t k, uint32_t n, uint32_t expected, bool k_quant
                 if (glu) p.seg[1] = p.seg[0], p.n_seg = 2, p.glu = glu;
                 const struct wk_cuda_layout l = f->family->layout(&p);
                 const bool few = rows <= 64 && (rows > 16 || expected == WK_CUDA_IN_RUNS),
-                           sure = f->family == (k_quants ? &quant_q4k_k : &quant_basic_q8) && major == 9 && few &&
+                           sure = f->family == (k_quants ? &quant_q4k_k : &quant_basic_q8) && image.wgmma && few &&
                                   (expected != WK_CUDA_IN_PANELS || !glu);
                 if (sure) CHECK(l.in == expected, "%s: takes kind %u, expected %u", described(&m, &p), l.in, expected);
                 if (rows > 64)

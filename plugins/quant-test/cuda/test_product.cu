@@ -142,9 +142,9 @@ static void rms_rows(const struct matrix *m, const struct wk_cuda_product *act, 
 /* Formats of short steps, but those of a wider range than f16, take several rows where k is short. */
 static bool rms_several(const struct format *f, uint32_t k)
 {
-    int major = 0;
-    OK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    return major == 9 && f->block <= 32 && f->exponent == 0xffff && k <= 1024;
+    struct wk_image image;
+    OK(wk_image_read(&image));
+    return image.wgmma && f->block <= 32 && f->exponent == 0xffff && k <= 1024;
 }
 static void test_rms(void)
 {

@@ -196,12 +196,12 @@ struct wk_quant_cuda {
     int32_t (*serves)(const uint32_t *ggml_types, uint32_t n);
     /* WK_INVALID, naming the field, for what the contract above excludes. */
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
-    /* Products of experts with many items each, for prompts, on devices of compute capability 9.0 alone; both NULL:
-     * there are none. panels: the order of k (32 or 16) of the panels that `large` reads of this type; 0: it does not
-     * serve the type. Pure. large: by groups of at most WK_CUDA_LARGE_EXPERTS experts, the input PANELS in that order.
-     * Either one segment, results F32 without partials, or two of one type with glu, results PANELS. No maps, no
-     * residual. An item's bits depend on its expert's weights and its own input alone, but they are not those of
-     * `product`. */
+    /* Products of experts with many items each, for prompts, by code for 9.0 (90a) alone; both NULL: there are none.
+     * panels: the order of k (32 or 16) of the panels that `large` reads of this type; 0: it does not serve the type,
+     * or, once the module is open, the code that the device runs has none. Changes nothing. large: by groups of at most
+     * WK_CUDA_LARGE_EXPERTS experts, the input PANELS in that order. Either one segment, results F32 without partials,
+     * or two of one type with glu, results PANELS. No maps, no residual. An item's bits depend on its expert's weights
+     * and its own input alone, but they are not those of `product`. */
     uint32_t (*panels)(uint32_t ggml_type);
     wk_status (*large)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
     /* Most rows that such a product takes as RMS, 1 to WK_CUDA_FEW_NORM: more are normed by a launch of their own

@@ -9,6 +9,7 @@
 
 #include <cuda_runtime.h>
 
+#include <worker/cuda/image.cuh>
 #include <worker/cuda/product.h>
 #include <worker/cuda/product_check.cuh>
 #include <worker/cuda/product_experts_plan.cuh>
@@ -19,16 +20,19 @@
 /* What the kernels' shapes depend on besides the product; one device a process. */
 struct wk_product_device {
     uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
-    bool clusters, wgmma; /* blocks can share their memories, and there are bulk copies; product_wide's instructions */
+    bool clusters, wgmma; /* device and image have them: blocks that share their memories, and bulk copies;
+                             product_wide's instructions */
 };
 
 static inline wk_status wk_product_device_read(int32_t device, wk_product_device *d, const struct wk_err *err)
 {
-    int v[5] = { 0, 0, 0, 0, 0 };
-    const cudaDeviceAttr attribute[5] = { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                          cudaDevAttrMaxSharedMemoryPerMultiprocessor, cudaDevAttrClusterLaunch,
-                                          cudaDevAttrComputeCapabilityMajor };
-    for (int i = 0; i < 5; i++) {
+    int v[4] = { 0, 0, 0, 0 };
+    const cudaDeviceAttr attribute[4] = { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                          cudaDevAttrMaxSharedMemoryPerMultiprocessor, cudaDevAttrClusterLaunch };
+    struct wk_image image;
+    const wk_status known = wk_product_status(wk_image_read(&image), "product: the kernels' image", err);
+    if (known) return known;
+    for (int i = 0; i < 4; i++) {
         const wk_status status =
             wk_product_status(cudaDeviceGetAttribute(&v[i], attribute[i], device), "product: device attribute", err);
         if (status) return status;
@@ -36,8 +40,8 @@ static inline wk_status wk_product_device_read(int32_t device, wk_product_device
     d->processors = (uint32_t)v[0];
     d->block_bytes = (uint32_t)v[1];
     d->processor_bytes = (uint32_t)v[2];
-    d->clusters = v[3] != 0;
-    d->wgmma = v[4] == 9;
+    d->clusters = v[3] != 0 && image.clusters;
+    d->wgmma = image.wgmma;
     return WK_OK;
 }
 

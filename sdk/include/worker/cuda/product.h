@@ -95,24 +95,16 @@ static inline wk_status wk_families_product(const struct wk_product_family *cons
 
 /* Formats with products of many items an expert (worker/cuda/product_large.cuh). */
 struct wk_large_family {
-    const uint32_t *types, *groups; /* [n_types]: ggml types, and the order of k of their panels */
-    uint32_t n_types, pad;
+    uint32_t (*panels)(uint32_t ggml_type); /* as wk_plugin_cuda's */
     wk_status (*open)(int32_t device, const struct wk_err *err);
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
 };
-
-static inline uint32_t wk_large_panels(const struct wk_large_family *f, uint32_t type)
-{
-    for (uint32_t i = 0; i < f->n_types; i++)
-        if (f->types[i] == type) return f->groups[i];
-    return 0;
-}
 
 static inline wk_status wk_large_run(const struct wk_large_family *f, const struct wk_cuda_product *p, void *stream,
                                      const struct wk_err *err)
 {
     if (p->struct_size < sizeof *p) return wk_fail(err, WK_INVALID, "large product: struct_size %u", p->struct_size);
-    if (!wk_large_panels(f, p->seg[0].ggml_type))
+    if (!f->panels(p->seg[0].ggml_type))
         return wk_fail(err, WK_INVALID, "large product: seg ggml_type: %u is not served", p->seg[0].ggml_type);
     return f->product(p, stream, err);
 }

@@ -598,8 +598,12 @@ template <class F> struct wk_large_of {
     }
     static wk_status open(const struct wk_err *err)
     {
-        const wk_status status = prepare<false>(err);
-        return status ? status : prepare<true>(err);
+        wk_status status = WK_OK;
+        if constexpr (wk_built_for_wgmma()) {
+            status = prepare<false>(err);
+            if (!status) status = prepare<true>(err);
+        }
+        return status;
     }
     static wk_status launch(wk_large_args *a, uint32_t processors, bool gated, uint32_t flags, void *stream,
                             const struct wk_err *err)
@@ -619,25 +623,36 @@ template <class F> struct wk_large_of {
         config.stream = static_cast<cudaStream_t>(stream);
         config.attrs = &attribute;
         config.numAttrs = flags & WK_CUDA_DEPENDENT ? 1 : 0;
-        return wk_tiles_status(cudaLaunchKernelEx(&config, gated ? kernel<true>() : kernel<false>(), *a),
-                               "large product", err);
+        cudaError_t code = cudaErrorNoKernelImageForDevice;
+        if constexpr (wk_built_for_wgmma())
+            code = cudaLaunchKernelEx(&config, gated ? kernel<true>() : kernel<false>(), *a);
+        return wk_tiles_status(code, "large product", err);
     }
 };
 
 template <class... Formats> struct wk_large_family_of {
     static constexpr uint32_t n_types = sizeof...(Formats), types[n_types] = { Formats::type... },
                               groups[n_types] = { Formats::group... }, blocks[n_types] = { Formats::block... };
-    static inline uint32_t processors; /* 0: the device has no such kernels */
+    static inline bool opened;
+    static inline uint32_t processors; /* 0: the image has no such kernels */
+
+    static uint32_t panels(uint32_t type)
+    {
+        for (uint32_t i = 0; i < n_types && (processors || !opened); i++)
+            if (types[i] == type) return groups[i];
+        return 0;
+    }
 
     static wk_status open(int32_t device, const struct wk_err *err)
     {
-        int major = 0, count = 0;
-        wk_status status = wk_tiles_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                                           "large product: device attribute", err);
+        struct wk_image image;
+        int count = 0;
+        wk_status status = wk_tiles_status(wk_image_read(&image), "large product: the kernels' image", err);
         if (!status)
             status = wk_tiles_status(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
                                      "large product: device attribute", err);
-        if (status || major != 9) return status;
+        opened = !status;
+        if (status || !image.wgmma) return status;
         processors = (uint32_t)count;
         ((status = status ? status : wk_large_of<Formats>::open(err)), ...);
         return status;
@@ -708,7 +723,7 @@ template <class... Formats> struct wk_large_family_of {
         if (status) return status;
         if (!processors)
             return wk_fail(err, WK_UNSUPPORTED,
-                           "large product: this device has no such kernels (compute capability 9.0 has)");
+                           "large product: there are no such kernels for this device (only of 90a, for 9.0)");
         wk_large_args a = arguments(p);
         uint32_t i = 0;
         ((status =
@@ -718,12 +733,10 @@ template <class... Formats> struct wk_large_family_of {
     }
 };
 
-#define WK_LARGE_FAMILY(name, ...)                                                         \
-    extern "C" const struct wk_large_family name;                                          \
-    const struct wk_large_family name = {                                                  \
-        wk_large_family_of<__VA_ARGS__>::types,   wk_large_family_of<__VA_ARGS__>::groups, \
-        wk_large_family_of<__VA_ARGS__>::n_types, 0,                                       \
-        wk_large_family_of<__VA_ARGS__>::open,    wk_large_family_of<__VA_ARGS__>::product \
-    }
+#define WK_LARGE_FAMILY(name, ...)                                                 \
+    extern "C" const struct wk_large_family name;                                  \
+    const struct wk_large_family name = { wk_large_family_of<__VA_ARGS__>::panels, \
+                                          wk_large_family_of<__VA_ARGS__>::open,   \
+                                          wk_large_family_of<__VA_ARGS__>::product }
 
 #endif

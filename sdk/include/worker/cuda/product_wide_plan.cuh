@@ -64,6 +64,7 @@ template <class P, class First, class... Rest> struct wk_wide_plan {
     /* Is there a kernel for these formats, alone or side by side? */
     template <uint32_t KIND, class... F> static constexpr bool has()
     {
+        if (!wk_built_for_wgmma()) return false;
         if (((wk_is_exact<F>::yes || wk_is_whole<F>::yes) || ...)) return false;
         if ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && P::super > 1) return false;
         if ((is_slots(KIND) || is_heads(KIND) || is_relay(KIND)) && sizeof...(F) > 1) return false;

@@ -327,8 +327,8 @@ static inline wk_status wk_check_image(const void *kernel, int32_t device, const
     (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     return wk_fail(err, WK_UNSUPPORTED,
                    "kernels were built for the architectures %s, the GPU is %d%d; build with "
-                   "-DWORKER_CUDA_ARCHITECTURES=%d%d-real",
-                   built, major, minor, major, minor);
+                   "-DWORKER_CUDA_ARCHITECTURES=%d%d%s-real",
+                   built, major, minor, major, minor, major == 9 && minor == 0 ? "a" : "");
 }
 
 #define WK_TILES_NEED(cond, ...)                                   \

@@ -9,18 +9,15 @@
  *   plain:    in blocks of 8 x 8 halves, 128 bytes each
  *
  * Relied on: a step of 16 values of k is added to a sum in one way, whatever the number of columns, and steps in the
- * order in which they were issued; so a column's bits do not depend on how many stand beside it. Other architectures
- * compile to a trap: nobody launches these kernels there. */
+ * order in which they were issued; so a column's bits do not depend on how many stand beside it. In a build for other
+ * architectures alone these kernels are not instantiated; beside them, in a build for several, they are a trap there,
+ * and nobody launches it: who launches asks the image (image.cuh). */
 #ifndef WORKER_CUDA_WGMMA_CUH
 #define WORKER_CUDA_WGMMA_CUH
 
 #include <stdint.h>
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define WK_HAS_WGMMA 1
-#else
-#define WK_HAS_WGMMA 0
-#endif
+#include <worker/cuda/image.cuh>
 
 /* Swizzled, from `address` in shared memory on; address + 32 i: from value 16 i of the 64 on. */
 __host__ __device__ __forceinline__ uint64_t wk_wgmma_swizzled(uint32_t address)

@@ -1,0 +1,61 @@
+/* worker/cuda/image.cuh: what the code that the device runs was compiled for.
+ *
+ * A fat binary has code for several architectures, and the driver takes the one that suits the device; PTX of an older
+ * architecture is assembled for a newer device. So a device may have clusters or wgmma while the code that runs on it
+ * does not use them. Who chooses kernels therefore asks the code, by wk_image_read, and never the device alone. */
+#ifndef WORKER_CUDA_IMAGE_CUH
+#define WORKER_CUDA_IMAGE_CUH
+
+#include <cuda_runtime.h>
+
+#include <worker/abi.h>
+
+/* In device code: does this pass of the compiler know wgmma? */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define WK_HAS_WGMMA 1
+#else
+#define WK_HAS_WGMMA 0
+#endif
+
+/* Is one of the architectures that this file is compiled for 9.0? Kernels of wgmma are instantiated only then. */
+constexpr bool wk_built_for_wgmma()
+{
+#if defined(__CUDA_ARCH_LIST__)
+    constexpr int architectures[] = { __CUDA_ARCH_LIST__ };
+    for (int a : architectures)
+        if (a == 900) return true;
+    return false;
+#else /* a compiler that does not tell */
+    return true;
+#endif
+}
+
+/* Never launched. Its attributes tell the image: the architecture, and by the threads of a block whether it has wgmma
+ * (9.0 without the a has not). */
+enum { WK_PROBE_WGMMA = 96, WK_PROBE_PLAIN = 32 };
+template <int = 0>
+static __global__ void __launch_bounds__(WK_HAS_WGMMA ? WK_PROBE_WGMMA : WK_PROBE_PLAIN) wk_image_probe()
+{
+}
+
+struct wk_image {
+    uint32_t compute; /* capability that the code was compiled for: 80, 86, 90 */
+    bool clusters;    /* its kernels share memory of a cluster and copy in bulk (sm_90 on) */
+    bool wgmma;       /* its kernels of wgmma are there (sm_90a) */
+};
+
+/* Of the current device. All files of a module are compiled for the same architectures, so one may ask for all.
+ * cudaErrorNoKernelImageForDevice: there is no code for this device. */
+static inline cudaError_t wk_image_read(struct wk_image *image)
+{
+    struct cudaFuncAttributes attributes;
+    const cudaError_t code = cudaFuncGetAttributes(&attributes, (const void *)wk_image_probe<0>);
+    *image = {};
+    if (code != cudaSuccess) return code;
+    image->compute = (uint32_t)attributes.ptxVersion;
+    image->clusters = attributes.ptxVersion >= 90;
+    image->wgmma = attributes.maxThreadsPerBlock == WK_PROBE_WGMMA;
+    return cudaSuccess;
+}
+
+#endif
