@@ -53,6 +53,7 @@ static size_t format_head(const struct http_request *r, int status, char out[HEA
         out, HEAD_BYTES,
         "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: close\r\nX-Request-Id: %s\r\nX-Content-Type-Options: nosniff\r\n",
         status, status_of(status)->phrase, date, r->id);
+    if (r->trace[0]) n += snprintf(out + n, HEAD_BYTES - (size_t)n, "traceparent: %s\r\n", r->trace);
     if (r->origin[0] && r->vetted)
         n += snprintf(out + n, HEAD_BYTES - (size_t)n,
                       "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: Retry-After, "

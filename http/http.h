@@ -23,7 +23,14 @@
 
 #include <worker/abi.h>
 
-enum { HTTP_BODY_MAX = 16 << 20, HTTP_ID_MAX = 64, HTTP_EXTRA_MAX = 8, HTTP_PRESSED_MS = 250, HTTP_PING_MS = 1000 };
+enum {
+    HTTP_BODY_MAX = 16 << 20,
+    HTTP_ID_MAX = 64,
+    HTTP_TRACE_BYTES = 55,
+    HTTP_EXTRA_MAX = 8,
+    HTTP_PRESSED_MS = 250,
+    HTTP_PING_MS = 1000
+};
 
 struct http_request;
 struct http_text;
@@ -54,6 +61,9 @@ struct http_options {
      * be NULL. [any thread] */
     void (*log)(void *user, const char *method, const char *path, int status, uint64_t bytes_in, uint64_t bytes_out,
                 double seconds);
+    /* What is said of a path that has no route, instead of the usual; NULL: the usual. May be NULL. [any thread] */
+    const char *(*unknown)(const char *path);
+    const char *full; /* what a 429 says: how many streams there may be, and what decides that. NULL: the number */
 };
 
 struct http_server;
@@ -86,6 +96,8 @@ const char *http_header(
     const char *name); /* NULL: absent. Lists and X-Forwarded-* may have come more often: the first */
 const char *http_id(const struct http_request *r); /* X-Request-Id as it came, if 1 to 64 of [A-Za-z0-9._-], else a
                                                       fresh one; on every answer */
+/* W3C's traceparent as it came, if it is well formed; else NULL. On every answer, too. */
+const char *http_trace(const struct http_request *r);
 /* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400,
  * 408, 413; 415 if `json` and the type is another; 503 if what has come of all bodies of the server, and what is
  * reserved besides, would exceed its memory) or the client is gone. Once per request. */

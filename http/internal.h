@@ -38,7 +38,8 @@ struct http_request {
     int fd; /* the connection's socket: CivetWeb's to close */
     uint64_t begun_ns;
     struct guard guard; /* its spans are gone once the guards are done */
-    char method[8], path[GUARD_TARGET_MAX + 1], host[256], origin[256], id[HTTP_ID_MAX + 1];
+    char method[8], path[GUARD_TARGET_MAX + 1], host[256], origin[256], id[HTTP_ID_MAX + 1],
+        trace[HTTP_TRACE_BYTES + 1];
     const struct http_route *route;
     char *rest; /* decoded, with its terminator; NULL: "" */
     struct http_text extra;

@@ -241,16 +241,39 @@ static void take_id(struct http_request *r)
     if (n && n <= HTTP_ID_MAX && !id[n]) memcpy(r->id, id, n + 1);
 }
 
+/* n digits of lower-case hexadecimal at text, not all of them 0. */
+static bool is_hex(const char *text, size_t n)
+{
+    return strspn(text, "0123456789abcdef") >= n && strspn(text, "0") < n;
+}
+
+/* 00-TRACE-PARENT-FLAGS. What other versions mean nobody knows yet: their first four fields are the same. */
+static void take_trace(struct http_request *r)
+{
+    const char *t = http_header(r, "traceparent");
+    const size_t n = t ? strlen(t) : 0;
+    if (n < HTTP_TRACE_BYTES || t[2] != '-' || t[35] != '-' || t[52] != '-' || !is_hex(t + 3, 32) ||
+        !is_hex(t + 36, 16) || strspn(t, "0123456789abcdef") != 2 || strspn(t + 53, "0123456789abcdef") < 2 ||
+        memcmp(t, "ff", 2) == 0 ||
+        (memcmp(t, "00", 2) == 0 ? n != HTTP_TRACE_BYTES : t[HTTP_TRACE_BYTES] && t[HTTP_TRACE_BYTES] != '-'))
+        return;
+    memcpy(r->trace, t, HTTP_TRACE_BYTES);
+}
+
+const char *http_trace(const struct http_request *r) { return r->trace[0] ? r->trace : NULL; }
+
 static bool take_slot(struct http_request *r)
 {
     r->slot = atomic_fetch_add(&r->s->streams, 1) < r->s->o.max_streams;
     if (r->slot) return true;
     atomic_fetch_sub(&r->s->streams, 1);
     atomic_fetch_add(&r->s->streams_refused, 1);
-    http_error(r, &(struct http_failure){ .status = 429,
-                                          .code = "QUEUE_FULL",
-                                          .message = "as many of these requests are under way as may be at once",
-                                          .retriable = true });
+    char text[96];
+    (void)snprintf(text, sizeof text, "%u of these requests are under way, as many as may be at once",
+                   r->s->o.max_streams);
+    http_error(
+        r, &(struct http_failure){
+               .status = 429, .code = "QUEUE_FULL", .message = r->s->o.full ? r->s->o.full : text, .retriable = true });
     return false;
 }
 
@@ -299,6 +322,12 @@ static bool parsed_as_judged(struct http_request *r)
     return same;
 }
 
+static void refuse_path(struct http_request *r)
+{
+    const char *text = r->s->o.unknown ? r->s->o.unknown(r->path) : NULL;
+    answer_refusal(r, 404, text ? text : "there is no such path; GET /openapi.json names those there are");
+}
+
 int request_serve(struct http_request *r, const struct mg_request_info *info)
 {
     r->info = info;
@@ -308,6 +337,7 @@ int request_serve(struct http_request *r, const struct mg_request_info *info)
         return r->status;
     }
     take_id(r);
+    take_trace(r);
     if (!r->guard.sized || !r->guard.length) r->unread = false;
     char allow[128];
     r->route = find_route(r);
@@ -329,7 +359,7 @@ int request_serve(struct http_request *r, const struct mg_request_info *info)
             http_extra(r, "Allow", allow);
             answer_refusal(r, 405, "this path does not serve this method");
         } else
-            answer_refusal(r, 404, "there is no such path; GET /openapi.json names those there are");
+            refuse_path(r);
     }
     answer_end(r);
     return r->status;

@@ -31,12 +31,12 @@ struct walk {
     uint32_t n_marks;
 };
 
-/* The names that lead to where the walk stands, joined by dots. */
-static void field_of(const struct walk *w, char out[96])
+/* The names of `depth` levels that lead to where the walk stands, joined by dots. */
+static void field_of(const struct walk *w, uint32_t depth, char out[96])
 {
     size_t n = 0;
     out[0] = '\0';
-    for (uint32_t d = 1; d <= w->depth && d <= BODY_MAX_DEPTH; d++) {
+    for (uint32_t d = 1; d <= depth && d <= BODY_MAX_DEPTH; d++) {
         const struct span key = w->level[d].key;
         if (!w->level[d].object || !key.n || n + key.n + 2 > 96) continue;
         n += (size_t)snprintf(out + n, 96 - n, "%s%.*s", n ? "." : "", (int)key.n, w->bytes + key.at);
@@ -60,7 +60,7 @@ static struct span string_at(const struct walk *w)
 static bool too_large(const struct walk *w, struct span number, struct refusal *why)
 {
     char field[96];
-    field_of(w, field);
+    field_of(w, w->depth, field);
     return refuse(why, SERVE_INVALID_REQUEST, field, "%s%snumber out of range: %.*s", field, field[0] ? ": " : "",
                   (int)(number.n < 40 ? number.n : 40), w->bytes + number.at);
 }
@@ -95,8 +95,9 @@ static bool open_level(struct walk *w, bool object, struct refusal *why)
 {
     char field[96];
     if (w->depth == BODY_MAX_DEPTH) {
-        field_of(w, field);
-        return refuse(why, SERVE_INVALID_REQUEST, field, "nested deeper than %d", BODY_MAX_DEPTH);
+        field_of(w, 1, field);
+        return refuse(why, SERVE_INVALID_REQUEST, field, "%s%snested deeper than %d levels", field,
+                      field[0] ? ": " : "", BODY_MAX_DEPTH);
     }
     w->depth++;
     memset(&w->level[w->depth], 0, sizeof w->level[w->depth]);
@@ -169,7 +170,7 @@ static bool parse(const char *bytes, size_t n, json_t **out, struct refusal *why
     struct walk w = { .bytes = bytes, .n = n };
     (void)walk(&w, said.position > 1 ? (size_t)said.position - 1 : 0,
                &unused); /* to what the offending token belongs to */
-    field_of(&w, field);
+    field_of(&w, w.depth, field);
     return refuse(why, SERVE_INVALID_REQUEST, field, "not JSON: line %d, column %d: %s", said.line, said.column,
                   said.text);
 }

@@ -13,7 +13,7 @@
 
 #include "refusal.h"
 
-enum { BODY_MAX_DEPTH = 8 };
+enum { BODY_MAX_DEPTH = 192 };
 
 /* The document in bytes, an object; the caller's. Whole numbers of names `seed` may be any uint64: what is above 2^63 -
  * 1 comes as a string of its digits. */

@@ -89,7 +89,7 @@ static wk_status encode(struct stream *x, const struct wk_err *err)
 {
     const struct tokenizer *t = x->m->model->tokenizer;
     struct chat_prompt wrapped;
-    if (!x->q.chat) return tokenizer_encode(t, x->q.prompt, x->q.prompt_len, false, true, &x->prompt, err);
+    if (!x->q.chat) return tokenizer_encode(t, x->q.prompt, x->q.prompt_len, x->q.parse_special, true, &x->prompt, err);
     const struct chat_turn turn = {
         .user = { x->q.prompt, x->q.prompt_len }
     }; /* no date: the same request gives the same text tomorrow */
@@ -112,8 +112,11 @@ static const struct stream_form execute_form = { .encode = encode,
 static bool read_request(struct stream *x, bool worker_form)
 {
     const struct serve_model *m = atomic_load(&x->s->model);
-    const struct job_request_limits limits = { x->s->o->max_prompt_chars, x->s->o->max_tokens_out,
-                                               x->s->o->max_tokens_out, m ? m->model->program->n_vocab : 0 };
+    const struct job_request_limits limits = { .max_prompt_chars = x->s->o->max_prompt_chars,
+                                               .max_tokens_out = x->s->o->max_tokens_out,
+                                               .most_tokens = x->s->o->max_tokens_out,
+                                               .n_vocab = m ? m->model->program->n_vocab : 0,
+                                               .max_priority = x->s->o->max_priority };
     struct refusal why;
     const char *bytes;
     size_t n;

@@ -15,9 +15,9 @@ static void require(bool promise)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct job_request_limits limits = { .max_prompt_chars = 64,
-                                                      .max_tokens_out = 2048,
-                                                      .most_tokens = 4096 };
+    static const struct job_request_limits limits = {
+        .max_prompt_chars = 64, .max_tokens_out = 2048, .max_priority = 1000, .most_tokens = 4096
+    };
     int64_t ms;
     require(body_memory((const char *)data, size) >= size / 2);
     for (int form = 0; form < 2; form++) {
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             continue;
         }
         require(r.prompt_chars >= 1 && r.prompt_chars <= 64 && r.prompt_len >= r.prompt_chars && r.max_tokens >= 1 &&
-                r.max_tokens <= 2048 && r.n_stops <= STOP_MAX);
+                r.max_tokens <= 2048 && r.n_stops <= REQUEST_STOPS);
         require(r.params.temperature >= 0 && r.params.temperature <= 2 && r.params.repetition_penalty > 0 &&
                 (form ? r.handle_id != NULL : r.job_id[0] != 0));
         for (uint32_t i = 0; i < r.n_stops; i++)
@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
             continue;
         }
-        require(r.q.max_tokens >= 1 && r.q.max_tokens <= 4096 && r.q.n_stops <= STOP_MAX &&
+        require(r.q.max_tokens <= 4096 && r.q.n_stop_ids <= REQUEST_STOP_IDS && r.q.n_stops <= STOP_MAX &&
                 (form    ? r.turn.user.data != NULL
                  : r.ids ? r.n_ids > 0
                          : r.q.prompt_len > 0));

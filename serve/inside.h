@@ -36,6 +36,10 @@ void serve_wake(struct serve *s);
 /* For good; the first reason stays. [any thread] */
 void serve_set_unhealthy(struct serve *s, enum serve_code code, const char *text);
 
+/* ---- other_paths.c ------------------------------------------------------------------------------------- */
+/* What to say of a path that another server's interface has and this one has not; NULL: none of those. [any thread] */
+const char *serve_other_path(const char *path);
+
 /* ---- load.c -------------------------------------------------------------------------------------------- */
 /* Becomes the loader: false: another one is at work. */
 bool load_claim(struct serve *s);

@@ -9,10 +9,10 @@
 
 #include "tokenizer/utf8.h"
 
-static const char *const execute_names[] = { "job_id", "prompt", "max_tokens", "temperature",
-                                             "top_p",  "top_k",  "min_p",      "repetition_penalty",
-                                             "stop",   "seed",   "priority",   "chat",
-                                             "metrics" };
+static const char *const execute_names[] = { "job_id",  "prompt",       "max_tokens", "temperature",
+                                             "top_p",   "top_k",        "min_p",      "repetition_penalty",
+                                             "stop",    "seed",         "priority",   "chat",
+                                             "metrics", "parse_special" };
 enum {
     N_EXECUTE_NAMES = sizeof execute_names / sizeof *execute_names,
     N_NOT_PARAMS = 2 /* job_id and prompt stand outside of params */
@@ -50,8 +50,8 @@ static bool read_stop(const struct body_object *o, struct job_request *r, struct
 {
     const json_t *list = json_object_get(o->object, "stop");
     if (!list) return true;
-    if (!json_is_array(list) || json_array_size(list) > STOP_MAX)
-        return body_fail(o, "stop", why, "a list of at most %d strings", STOP_MAX);
+    if (!json_is_array(list) || json_array_size(list) > REQUEST_STOPS)
+        return body_fail(o, "stop", why, "a list of at most %d strings", REQUEST_STOPS);
     return job_request_stops(o, list, r, why);
 }
 
@@ -65,7 +65,7 @@ bool job_request_sampling(const struct body_object *o, const struct job_request_
         (!top_k_off && !body_integer(o, "top_k", 0, most_k, &top_k, why)) ||
         !body_real(o, "min_p", 0, 1, &min_p, why) || !body_real(o, "repetition_penalty", 0, 2, &repetition, why) ||
         !body_uint64(o, "seed", &r->params.seed, &r->seed_given, why) ||
-        !body_integer(o, "priority", -REQUEST_MAX_PRIORITY, REQUEST_MAX_PRIORITY, &priority, why))
+        !body_integer(o, "priority", REQUEST_LEAST_PRIORITY, l->max_priority, &priority, why))
         return false;
     if (!((float)repetition > 0)) return body_fail(o, "repetition_penalty", why, "a number above 0, at most 2");
     r->priority = (int32_t)priority;
@@ -83,10 +83,12 @@ static bool read_params(const struct body_object *o, const struct job_request_li
     int64_t max_tokens = l->max_tokens_out;
     if (!body_integer(o, "max_tokens", 1, l->max_tokens_out, &max_tokens, why) ||
         !job_request_sampling(o, l, false, r, why) || !body_flag(o, "chat", &r->chat, why) ||
-        !body_flag(o, "metrics", &r->metrics, why) || !read_stop(o, r, why))
+        !body_flag(o, "metrics", &r->metrics, why) || !body_flag(o, "parse_special", &r->parse_special, why) ||
+        !read_stop(o, r, why))
         return false;
     r->max_tokens = (uint32_t)max_tokens;
-    return true;
+    return !(r->chat && r->parse_special) ||
+           body_fail(o, "parse_special", why, "false with chat: the template alone makes control tokens");
 }
 
 static bool read_job_id(const struct body_object *o, struct job_request *r, struct refusal *why)

@@ -15,14 +15,22 @@
 #include "sample/sample.h"
 #include "tokenizer/stop.h"
 
-enum { REQUEST_STOP_TOKENS = 32, REQUEST_MAX_PRIORITY = 1000, REQUEST_MAX_HANDLE = 191 };
+enum {
+    REQUEST_STOPS = 4, /* of /execute */
+    REQUEST_STOP_TOKENS = 32,
+    REQUEST_STOP_IDS = 48, /* of /v1; the model's own come on top: SAMPLER_MAX_ENDS in all */
+    REQUEST_LEAST_PRIORITY = -1000,
+    REQUEST_MAX_HANDLE = 191
+};
 
 struct job_request_limits {
-    uint32_t max_prompt_chars; /* code points */
+    uint32_t max_prompt_chars; /* code points, of /execute */
+    uint32_t most_chars;       /* of all texts of a request of /v1; 0: what the context holds */
     uint32_t max_tokens_out;   /* also the default of max_tokens */
     uint32_t most_tokens; /* the largest max_tokens of /v1, whose clients name large ones: what the context has no room
                              for ends with "length" */
     uint32_t n_vocab;     /* largest top_k; 0: not known yet */
+    int32_t max_priority;
 };
 
 struct job_request {
@@ -32,9 +40,12 @@ struct job_request {
     const char *prompt;
     size_t prompt_len; /* bytes; may hold NUL */
     uint32_t prompt_chars;
-    uint32_t max_tokens;
+    uint32_t max_tokens;          /* 0, of /v1: the prompt alone is computed */
     struct sampler_params params; /* no biases; seed: see seed_given */
     bool seed_given, chat, metrics;
+    bool parse_special; /* control tokens that the prompt spells are such */
+    bool ignore_eos;    /* the model's own ids that end an answer do not */
+    uint32_t stop_ids[REQUEST_STOP_IDS], n_stop_ids;
     const char *stops[STOP_MAX];
     size_t stop_lens[STOP_MAX];
     uint32_t n_stops;
@@ -60,7 +71,7 @@ bool job_request_stops(const struct body_object *o, const json_t *v, struct job_
 /* Bytes that a body of either may have: every code point of the prompt as two \uXXXX, and the rest. */
 static inline size_t job_request_most_bytes(const struct job_request_limits *l)
 {
-    return (size_t)l->max_prompt_chars * 12 + (STOP_MAX * STOP_MAX_BYTES * 6) + 16384;
+    return (size_t)l->max_prompt_chars * 12 + (REQUEST_STOPS * STOP_MAX_BYTES * 6) + 16384;
 }
 
 /* X-Deadline: RFC 3339 or milliseconds since 1970. False: it is neither. */

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "openai_request.h"
+#include "ops.h"
 
 struct completion {
     struct openai_request q;
@@ -82,7 +83,8 @@ static wk_status encode(struct stream *x, const struct wk_err *err)
                                x->m->model->program->n_vocab);
         return WK_OK;
     }
-    if (!x->q.chat) return tokenizer_encode(t, x->q.prompt, x->q.prompt_len, false, true, &x->prompt, err);
+    if (!x->q.chat)
+        return tokenizer_encode(t, x->q.prompt, x->q.prompt_len, x->q.parse_special, q->add_special, &x->prompt, err);
     wk_status status =
         chat_wrap(x->m->chat, &q->turn, &wrapped, err); /* no date: the same request gives the same text tomorrow */
     if (!status) status = tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &x->prompt, err);
@@ -98,7 +100,7 @@ static void stream_started(struct stream *x)
 static void stream_token(struct stream *x)
 {
     const struct token_bytes said = token_text_reasoning(x->text);
-    if (said.len) send_chunk(x, "\"reasoning_content\":", said.data, said.len, NULL);
+    if (said.len && own(x)->q.reasoning) send_chunk(x, "\"reasoning_content\":", said.data, said.len, NULL);
 }
 
 static void stream_line(struct stream *x, const struct token_line *line)
@@ -132,7 +134,7 @@ static void whole_started(struct stream *x) { (void)x; }
 static void whole_token(struct stream *x)
 {
     const struct token_bytes said = token_text_reasoning(x->text);
-    http_text_add(&((struct completion *)x->own)->reasoning, said.data, said.len);
+    if (own(x)->q.reasoning) http_text_add(&((struct completion *)x->own)->reasoning, said.data, said.len);
 }
 
 static void whole_line(struct stream *x, const struct token_line *line)
@@ -185,22 +187,31 @@ static struct stream_form form_of(const struct completion *c)
 
 /* ---- the routes ---------------------------------------------------------------------------------------- */
 
-/* gpt-oss reasons, shortly or for long; the others never do. */
-static bool suits_effort(const struct serve_model *m, const char *effort, struct refusal *why)
+/* gpt-oss reasons, shortly or for long; the others never do. The least that a model can do is minimal for it. */
+static bool suits_effort(const struct serve_model *m, struct chat_turn *turn, struct refusal *why)
 {
+    const char *effort = turn->reasoning;
     const bool reasons = m->chat && chat_is_harmony(m->chat);
+    if (effort && strcmp(effort, "minimal") == 0) effort = turn->reasoning = reasons ? "low" : "none";
     if (!effort || (strcmp(effort, "none") != 0) == reasons) return true;
     return refuse(why, SERVE_INVALID_REQUEST, "reasoning_effort", "reasoning_effort: expected %s, got %s",
-                  reasons ? "low, medium or high: this model always reasons"
+                  reasons ? "minimal, low, medium or high: this model always reasons"
                           : "none, or nothing: this model does not reason",
                   effort);
 }
 
+/* Is the model called that, or that and :latest, as some clients complete every name? */
+static bool is_called(const struct serve_model *m, const char *name)
+{
+    const size_t n = strlen(m->name);
+    return strncmp(name, m->name, n) == 0 && (!name[n] || strcmp(name + n, ":latest") == 0);
+}
+
 /* What only the model tells; without one it is not ready, which comes next. */
-static bool suits_model(const struct serve_model *m, const struct completion *c, struct refusal *why)
+static bool suits_model(const struct serve_model *m, struct completion *c, struct refusal *why)
 {
     if (!m) return true;
-    if (c->q.model && strcmp(c->q.model, m->name) != 0)
+    if (c->q.model && !is_called(m, c->q.model))
         return refuse(why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s, not %.255s", m->name,
                       c->q.model);
     if (c->chat && !m->chat)
@@ -208,15 +219,17 @@ static bool suits_model(const struct serve_model *m, const struct completion *c,
             why, SERVE_INVALID_REQUEST, "messages",
             "messages: this model has no chat template that is known: %s; /v1/completions takes a prompt as it is",
             m->no_chat);
-    return suits_effort(m, c->q.turn.reasoning, why);
+    return suits_effort(m, &c->q.turn, why);
 }
 
 static bool read_request(struct serve *s, struct http_request *r, struct completion *c)
 {
     const struct serve_model *m = atomic_load(&s->model);
-    const struct job_request_limits limits = { s->o->max_prompt_chars, s->o->max_tokens_out,
-                                               s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
-                                               m ? m->model->program->n_vocab : 0 };
+    const struct job_request_limits limits = { .most_chars = s->o->limit_prompt_chars ? s->o->max_prompt_chars : 0,
+                                               .max_tokens_out = s->o->max_tokens_out,
+                                               .most_tokens = s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
+                                               .n_vocab = m ? m->model->program->n_vocab : 0,
+                                               .max_priority = s->o->max_priority };
     struct refusal why;
     const char *bytes;
     size_t n;
@@ -255,12 +268,32 @@ static void complete(struct serve *s, struct http_request *r, bool chat)
 static void on_chat(void *user, struct http_request *r) { complete(user, r, true); }
 static void on_completion(void *user, struct http_request *r) { complete(user, r, false); }
 
+/* A count below the architecture's name in the file; 0: none. */
+static uint64_t count_of(const struct serve_model *m, const char *name)
+{
+    char key[128];
+    uint64_t value = 0;
+    (void)snprintf(key, sizeof key, "%.60s.%.60s", m->model->program->architecture, name);
+    const struct gguf_kv *kv = gguf_find(m->model->file, key);
+    return kv && !gguf_u64_at(m->model->file, kv, 0, &value, NULL) ? value : 0;
+}
+
 static json_t *model_card(const struct serve *s, const struct serve_model *m)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:s, s:s}", "id", m->name, "object", "model", "created",
-                     (json_int_t)m->ready_at, "owned_by", "worker", "max_model_len", (json_int_t)m->model->dev.context,
-                     "context_length", (json_int_t)m->model->dev.context, "device", s->device_text, "quantization",
-                     m->quant_kind);
+    const json_int_t context = m->model->dev.context;
+    struct serve_condition condition;
+    uint64_t page_bytes = 0;
+    for (uint32_t g = 0; g < m->model->program->n_groups; g++) page_bytes += m->model->plan.kv_page_bytes[g];
+    const uint64_t experts = count_of(m, "expert_count");
+    serve_condition(s, &condition);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, s:I, s:f}", "id",
+                     m->name, "object", "model", "created", (json_int_t)m->ready_at, "owned_by", "worker", "root",
+                     m->name, "parent", "max_model_len", context, "context_length", context, "device", s->device_text,
+                     "quantization", m->quant_kind, "kv_bytes_per_token", (json_int_t)(page_bytes / KV_PAGE), "health",
+                     condition.healthy ? "healthy" : "unhealthy", "is_moe", experts > 0, "n_experts",
+                     (json_int_t)experts, "n_active_experts",
+                     (json_int_t)(experts ? count_of(m, "expert_used_count") : 0), "structured_output", false,
+                     "ready_at", (json_int_t)m->ready_at, "startup_seconds", s->startup_seconds);
 }
 
 static void on_models(void *user, struct http_request *r)
@@ -277,7 +310,7 @@ static void on_model(void *user, struct http_request *r)
     struct serve *s = user;
     const struct serve_model *m = atomic_load(&s->model);
     struct refusal why = { 0 };
-    if (m && strcmp(http_rest(r), m->name) == 0) {
+    if (m && is_called(m, http_rest(r))) {
         serve_answer(s, r, 200, model_card(s, m));
     } else {
         (void)refuse(&why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s", m ? m->name : "none yet");

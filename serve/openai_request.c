@@ -6,91 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "openai_names.h"
 #include "tokenizer/utf8.h"
 
 enum { COMPLETION_TOKENS = 16 /* OpenAI's default of max_tokens for /v1/completions */ };
-
-/* ---- what is not served -------------------------------------------------------------------------------- */
-
-/* Does a value ask for nothing: false, 0, "", [] or {}? Not the 0 of what counts answers or their tokens: no answer,
- * the tokens that were chosen. */
-static bool asks_nothing(const char *name, const json_t *v)
-{
-    const bool counts = strcmp(name, "n") == 0 || strcmp(name, "best_of") == 0 || strcmp(name, "logprobs") == 0;
-    return json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0 && !counts) ||
-           (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)) ||
-           (json_is_object(v) && !json_object_size(v));
-}
-
-/* Fields of OpenAI, vLLM and llama-server that change an answer. neutral: a further value that asks for nothing, as
- * JSON. */
-static const struct {
-    const char *name, *neutral;
-} unserved[] = {
-    { "n", "1" },
-    { "best_of", "1" },
-    { "logprobs", NULL },
-    { "top_logprobs", NULL },
-    { "prompt_logprobs", NULL },
-    { "echo", NULL },
-    { "suffix", NULL },
-    { "tools", NULL },
-    { "tool_choice", "\"none\"" },
-    { "tool_choice", "\"auto\"" },
-    { "functions", NULL },
-    { "function_call", "\"none\"" },
-    { "response_format", "{\"type\":\"text\"}" },
-    { "grammar", NULL },
-    { "json_schema", NULL },
-    { "structured_outputs", NULL },
-    { "guided_json", NULL },
-    { "guided_regex", NULL },
-    { "guided_choice", NULL },
-    { "guided_grammar", NULL },
-    { "audio", NULL },
-    { "modalities", "[\"text\"]" },
-    { "prediction", NULL },
-    { "web_search_options", NULL },
-    { "ignore_eos", NULL },
-    { "min_tokens", NULL },
-    { "stop_token_ids", NULL },
-    { "use_beam_search", NULL },
-    { "length_penalty", "1.0" },
-    { "repeat_penalty", "1.0" },
-    { "typical_p", "1.0" },
-    { "mirostat", NULL },
-    { "dynatemp_range", NULL },
-    { "dry_multiplier", NULL },
-    { "xtc_probability", NULL },
-    { "chat_template", NULL },
-    { "chat_template_kwargs", NULL },
-    { "continue_final_message", NULL },
-};
-
-static bool equals(const json_t *v, const char *literal)
-{
-    json_t *other = literal ? json_loads(literal, JSON_DECODE_ANY, NULL) : NULL;
-    const bool same =
-        other && (json_is_number(other) ? json_is_number(v) && json_number_value(v) == json_number_value(other)
-                                        : json_equal(v, other));
-    json_decref(other);
-    return same;
-}
-
-static bool refuse_unserved(const struct body_object *o, struct refusal *why)
-{
-    for (size_t i = 0; i < sizeof unserved / sizeof *unserved;) {
-        const char *name = unserved[i].name;
-        const json_t *v = json_object_get(o->object, name);
-        bool neutral = !v || asks_nothing(name, v);
-        for (; i < sizeof unserved / sizeof *unserved && strcmp(unserved[i].name, name) == 0; i++)
-            neutral = neutral || equals(v, unserved[i].neutral);
-        if (neutral) continue;
-        return refuse(why, SERVE_INVALID_REQUEST, name, "%s: this worker does not serve it; leave it out%s", name,
-                      strcmp(name, "repeat_penalty") == 0 ? " (repetition_penalty is served)" : "");
-    }
-    return true;
-}
 
 /* ---- sampling ------------------------------------------------------------------------------------------ */
 
@@ -117,7 +36,7 @@ static bool read_bias(const struct body_object *o, const struct job_request_limi
     return true;
 }
 
-/* A string, or up to four. */
+/* A string, or up to STOP_MAX. */
 static bool read_stop(const struct body_object *o, struct job_request *q, struct refusal *why)
 {
     const json_t *v = json_object_get(o->object, "stop");
@@ -127,20 +46,58 @@ static bool read_stop(const struct body_object *o, struct job_request *q, struct
     return job_request_stops(o, v, q, why);
 }
 
+/* Ids that end the answer as the model's own do. */
+static bool read_stop_ids(const struct body_object *o, const struct job_request_limits *l, struct job_request *q,
+                          struct refusal *why)
+{
+    const json_t *list = json_object_get(o->object, "stop_token_ids");
+    const size_t n = json_array_size(list);
+    if (!list) return true;
+    if (!json_is_array(list) || n > REQUEST_STOP_IDS)
+        return body_fail(o, "stop_token_ids", why, "a list of at most %d token ids", REQUEST_STOP_IDS);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+            json_integer_value(v) >= (l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB))
+            return body_fail(o, "stop_token_ids", why, "ids of the vocabulary");
+        q->stop_ids[i] = (uint32_t)json_integer_value(v);
+    }
+    q->n_stop_ids = (uint32_t)n;
+    return true;
+}
+
+/* -1 is any seed; other negative ones are the 64 bits that they are made of. */
+static void turn_seed(json_t *body)
+{
+    const json_t *seed = json_object_get(body, "seed");
+    char digits[24];
+    if (!json_is_integer(seed) || json_integer_value(seed) >= 0) return;
+    if (json_integer_value(seed) == -1) {
+        (void)json_object_del(body, "seed");
+        return;
+    }
+    (void)snprintf(digits, sizeof digits, "%llu", (unsigned long long)json_integer_value(seed));
+    (void)json_object_set_new(body, "seed", json_string(digits));
+}
+
 static bool read_params(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens,
                         struct openai_request *r, struct refusal *why)
 {
     struct job_request *q = &r->q;
-    int64_t max_tokens = default_tokens < l->max_tokens_out ? default_tokens : l->max_tokens_out;
+    int64_t max_tokens = default_tokens < l->max_tokens_out ? default_tokens : l->max_tokens_out, min_tokens = 0;
     double presence = 0, frequency = 0;
     const json_t *k = json_object_get(o->object, "top_k");
     const bool all = json_is_integer(k) && json_integer_value(k) == -1; /* vLLM's word for off */
-    if (!body_integer(o, "max_tokens", 1, l->most_tokens, &max_tokens, why) ||
-        !body_integer(o, "max_completion_tokens", 1, l->most_tokens, &max_tokens, why) ||
+    turn_seed(q->body);
+    if (!body_integer(o, "max_tokens", 0, l->most_tokens, &max_tokens, why) ||
+        !body_integer(o, "max_completion_tokens", 0, l->most_tokens, &max_tokens, why) ||
+        !body_integer(o, "min_tokens", 0, max_tokens ? max_tokens : 1, &min_tokens, why) ||
+        !body_flag(o, "ignore_eos", &q->ignore_eos, why) || !read_stop_ids(o, l, q, why) ||
         !job_request_sampling(o, l, all, q, why) || !body_real(o, "presence_penalty", -2, 2, &presence, why) ||
         !body_real(o, "frequency_penalty", -2, 2, &frequency, why) || !read_stop(o, q, why) || !read_bias(o, l, r, why))
         return false;
     q->max_tokens = (uint32_t)max_tokens;
+    q->params.min_ids = (uint32_t)min_tokens;
     q->params.presence_penalty = (float)presence;
     q->params.frequency_penalty = (float)frequency;
     return true;
@@ -158,9 +115,9 @@ static bool read_stream(const struct body_object *o, struct openai_request *r, s
 }
 
 static bool read_common(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens,
-                        struct openai_request *r, struct refusal *why)
+                        bool chat, struct openai_request *r, struct refusal *why)
 {
-    return body_name(o, "model", 255, &r->model, why) && refuse_unserved(o, why) &&
+    return body_name(o, "model", 255, &r->model, why) && openai_names_check(o, chat, why) &&
            read_params(o, l, default_tokens, r, why) && read_stream(o, r, why);
 }
 
@@ -255,7 +212,17 @@ static bool check_message(const json_t *list, size_t i, size_t *bytes, struct re
 
 static bool no_memory(struct refusal *why) { return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request"); }
 
-static bool read_messages(const struct body_object *o, struct openai_request *r, struct refusal *why)
+/* --max-prompt-chars, where it was asked for. */
+static bool few_chars(const struct job_request_limits *l, const struct openai_request *r, const char *field,
+                      struct refusal *why)
+{
+    return !l->most_chars || r->q.prompt_chars <= l->most_chars ||
+           refuse(why, SERVE_INVALID_REQUEST, field, "%s: expected at most %u characters, got %u", field, l->most_chars,
+                  r->q.prompt_chars);
+}
+
+static bool read_messages(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r,
+                          struct refusal *why)
 {
     const json_t *list = json_object_get(o->object, "messages");
     const size_t n = json_array_size(list);
@@ -283,16 +250,16 @@ static bool read_messages(const struct body_object *o, struct openai_request *r,
     r->q.prompt_len = bytes;
     r->q.prompt_chars = (uint32_t)utf8_count(r->joined, bytes);
     r->q.chat = true;
-    return true;
+    return few_chars(l, r, "messages", why);
 }
 
 static bool read_effort(const struct body_object *o, struct openai_request *r, struct refusal *why)
 {
     const char *effort = NULL;
     if (!body_name(o, "reasoning_effort", 16, &effort, why)) return false;
-    if (effort && strcmp(effort, "low") != 0 && strcmp(effort, "medium") != 0 && strcmp(effort, "high") != 0 &&
-        strcmp(effort, "none") != 0)
-        return body_fail(o, "reasoning_effort", why, "none, low, medium or high");
+    if (effort && strcmp(effort, "minimal") != 0 && strcmp(effort, "low") != 0 && strcmp(effort, "medium") != 0 &&
+        strcmp(effort, "high") != 0 && strcmp(effort, "none") != 0)
+        return body_fail(o, "reasoning_effort", why, "none, minimal, low, medium or high");
     r->turn.reasoning = effort;
     return true;
 }
@@ -331,7 +298,8 @@ static bool read_prompt(const struct body_object *o, const struct job_request_li
     r->q.prompt = json_string_value(p);
     r->q.prompt_len = json_string_length(p);
     r->q.prompt_chars = (uint32_t)utf8_count(r->q.prompt, r->q.prompt_len);
-    return true;
+    return few_chars(l, r, "prompt", why) && body_flag(o, "parse_special", &r->q.parse_special, why) &&
+           body_flag(o, "add_special_tokens", &r->add_special, why);
 }
 
 /* ---- both ---------------------------------------------------------------------------------------------- */
@@ -344,11 +312,24 @@ static void drop_nulls(json_t *object)
     json_object_foreach_safe(object, next, key, value) if (json_is_null(value))(void) json_object_del(object, key);
 }
 
+/* Whole numbers that came as reals: there are languages in which every number is one. */
+static void make_whole(json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach (object, key, value) {
+        const double v = json_real_value(value);
+        if (json_is_real(value) && v >= -0x1p53 && v <= 0x1p53 && v == (double)(int64_t)v)
+            (void)json_object_set_new(object, key, json_integer((json_int_t)v));
+    }
+}
+
 static bool read_body(const char *bytes, size_t n, struct openai_request *out, struct refusal *why)
 {
     memset(out, 0, sizeof *out);
     if (!body_parse(bytes, n, &out->q.body, why)) return false;
     drop_nulls(out->q.body);
+    make_whole(out->q.body);
     json_t *options = json_object_get(out->q.body, "stream_options");
     if (json_is_object(options)) drop_nulls(options);
     return true;
@@ -359,7 +340,9 @@ bool openai_request_chat(const char *bytes, size_t n, const struct job_request_l
 {
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
-    if (read_common(&o, l, l->max_tokens_out, out, why) && read_messages(&o, out, why) && read_effort(&o, out, why))
+    out->reasoning = true;
+    if (read_common(&o, l, l->max_tokens_out, true, out, why) && read_messages(&o, l, out, why) &&
+        read_effort(&o, out, why) && body_flag(&o, "include_reasoning", &out->reasoning, why))
         return true;
     openai_request_free(out);
     return false;
@@ -370,7 +353,17 @@ bool openai_request_completion(const char *bytes, size_t n, const struct job_req
 {
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
-    if (read_common(&o, l, COMPLETION_TOKENS, out, why) && read_prompt(&o, l, out, why)) return true;
+    out->add_special = true;
+    if (read_common(&o, l, COMPLETION_TOKENS, false, out, why) && read_prompt(&o, l, out, why)) return true;
+    openai_request_free(out);
+    return false;
+}
+
+bool openai_request_messages(const struct body_object *o, struct openai_request *out, struct refusal *why)
+{
+    static const struct job_request_limits unlimited = { 0 };
+    memset(out, 0, sizeof *out);
+    if (read_messages(o, &unlimited, out, why) && read_effort(o, out, why)) return true;
     openai_request_free(out);
     return false;
 }

@@ -2,7 +2,7 @@
  *
  * As OpenAI's interface has it, null is the same as absent and names that nobody knows are ignored: clients send extras
  * of other servers. What is known to change the answer and is not served is refused by name, unless its value asks for
- * nothing. Pure functions. [any thread] */
+ * nothing (openai_names.c). Pure functions. [any thread] */
 #ifndef SERVE_OPENAI_REQUEST_H
 #define SERVE_OPENAI_REQUEST_H
 
@@ -14,6 +14,8 @@ struct openai_request {
         q; /* body owns every string; prompt: the text, of a chat all its messages behind each other, or NULL for ids */
     const char *model;             /* NULL: not named */
     bool stream, usage;            /* usage: a last chunk with the counts */
+    bool reasoning;                /* a chat's reasoning is shown */
+    bool add_special;              /* a completion's prompt begins as the model's texts do */
     struct chat_turn turn;         /* of a chat */
     struct chat_message *messages; /* turn's past */
     uint32_t *ids;
@@ -27,6 +29,9 @@ bool openai_request_chat(const char *bytes, size_t n, const struct job_request_l
                          struct refusal *why);
 bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l,
                                struct openai_request *out, struct refusal *why);
+/* The members `messages` and reasoning_effort of a body that is read already, and stays the caller's: out->turn, and
+ * what openai_request_free frees. */
+bool openai_request_messages(const struct body_object *o, struct openai_request *out, struct refusal *why);
 void openai_request_free(struct openai_request *r);
 
 #endif

@@ -42,6 +42,7 @@ struct supervisor {
     struct watch *watch;
     struct http_route *routes, *admin_routes;
     uint32_t n_routes, n_admin_routes;
+    char full[96]; /* what a 429 of the main port says */
 };
 
 const char *serve_state_name(enum serve_state state)
@@ -86,7 +87,8 @@ void serve_refuse(struct serve *s, struct http_request *r, const struct refusal 
     atomic_fetch_add(&s->refused[why->code], 1);
     LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)),
         log_s("code", def->name), log_u("status", def->status), log_s("field", why->field[0] ? why->field : NULL),
-        log_s("job_id", why->job_id[0] ? why->job_id : NULL), log_s("request_id", http_id(r)));
+        log_s("job_id", why->job_id[0] ? why->job_id : NULL), log_s("request_id", http_id(r)),
+        log_s("traceparent", http_trace(r)));
     serve_fail(r, why);
 }
 
@@ -194,6 +196,8 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
 {
     struct serve *s = v->s;
     const struct serve_options *o = s->o;
+    (void)snprintf(v->full, sizeof v->full, "%u requests are under way, as many as --max-streams allows",
+                   o->max_streams);
     struct http_options http = { .host = o->host,
                                  .port = o->port,
                                  .max_streams = o->max_streams,
@@ -204,7 +208,9 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
                                  .memory = MEMORY,
                                  .origins = o->origins,
                                  .n_origins = o->n_origins,
-                                 .log = on_answered };
+                                 .log = on_answered,
+                                 .unknown = serve_other_path,
+                                 .full = v->full };
     const struct wk_err err = { why->text, sizeof why->text };
     (void)snprintf(why->code, sizeof why->code, "LISTEN_FAILED");
     if (!gather_routes(v)) return wk_fail(&err, WK_NO_MEMORY, "no memory for the routes") == WK_OK;
@@ -214,6 +220,7 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
     if (!o->admin_port) return true;
     http.port = o->admin_port;
     http.max_streams = ADMIN_LONG;
+    http.full = NULL;
     http.reserve = ADMIN_THREADS;
     if (http_open(&http, v->admin_routes, v->n_admin_routes, s, &server, &err)) return false;
     atomic_store(&s->admin, server);

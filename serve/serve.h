@@ -71,6 +71,8 @@ struct serve_options {
     uint32_t max_tokens_in, max_tokens_out; /* 0: the context; 2048 */
     bool limit_tokens_out;                  /* max_tokens_out was asked for: it holds for /v1 as well */
     uint32_t max_prompt_chars;              /* of /execute: 32768 */
+    bool limit_prompt_chars;                /* it was asked for: it holds for /v1 as well */
+    int32_t max_priority;                   /* of a request: 10 */
     uint32_t max_streams, inference_timeout_s, shutdown_timeout_s, residency_s;
     bool quiet;           /* nothing is written for people on standard output: somebody asked for events */
     bool flash_attention; /* asked for; only --device cuda has it */

@@ -39,7 +39,7 @@ static void start(struct stream *x)
     LOG(LOG_INFO, "execute_start", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->q.job_id),
         log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
         log_u("tokens_in", x->prompt.n), log_u("seed", x->q.params.seed), log_s("prompt_sha256", x->prompt_sha256),
-        log_u("prompt_chars", x->q.prompt_chars));
+        log_u("prompt_chars", x->q.prompt_chars), log_s("traceparent", http_trace(x->r)));
     x->form->started(x);
 }
 
@@ -72,7 +72,8 @@ static void narrate_end(const struct stream *x, enum job_end end, const struct e
         log_u("tokens_cached", e->f.n_cached), log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)),
         log_f("first_token_ms", e->first_ms), log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes),
         log_u("seed", x->q.params.seed), log_u("preemptions", e->f.preemptions),
-        log_s("prompt_sha256", x->prompt_sha256), log_u("prompt_chars", x->q.prompt_chars));
+        log_s("prompt_sha256", x->prompt_sha256), log_u("prompt_chars", x->q.prompt_chars),
+        log_s("traceparent", http_trace(x->r)));
 }
 
 static void finish(struct stream *x, enum job_end end)
@@ -105,6 +106,7 @@ static void take_token(struct stream *x, const struct job_event *e)
 {
     struct token_line line[2];
     if (token_text_stopped(x->text) != STOP_NONE) return; /* computed before the engine heard of the stop */
+    if (!x->q.max_tokens) return;                         /* the prompt is what was wanted */
     const int n = token_text_push(x->text, e->id, line);
     x->tokens_out++;
     if (x->form->token && !x->gone) x->form->token(x);
@@ -117,6 +119,7 @@ static void take_end(struct stream *x, enum job_end end)
     struct token_line line[1];
     if (token_text_stopped(x->text) != STOP_NONE)
         end = JOB_STOP; /* the text is complete, whatever became of the steps behind it */
+    if (!x->q.max_tokens && end == JOB_STOP) end = JOB_LENGTH;
     send_lines(x, line, token_text_end(x->text, end != JOB_STOP, line));
     finish(x, end);
 }
@@ -207,14 +210,17 @@ static bool check_handle(const struct stream *x, struct refusal *why)
     return load_sealed(x->m) || refuse(why, SERVE_NOT_READY, NULL, "the weights are not sealed yet");
 }
 
-/* The context's refusal says by how much: clients shorten and try again. */
+/* The context's refusal says by how much, in the words that clients look for: they shorten and try again. */
 static bool check_context(const struct stream *x, struct refusal *why)
 {
     const uint32_t context = x->m->model->dev.context, most = x->s->o->max_tokens_in;
     const uint32_t limit = most && most < context - 1 ? most : context - 1;
     if (x->prompt.n <= limit) return true;
-    (void)refuse(why, SERVE_CONTEXT_LENGTH_EXCEEDED, x->form->field, "%s: expected at most %u tokens, got %zu",
-                 x->form->field, limit, x->prompt.n);
+    (void)refuse(
+        why, SERVE_CONTEXT_LENGTH_EXCEEDED, x->form->field,
+        "%s: This model's maximum context length is %u tokens. Expected at most %u tokens, got %zu: shorten it "
+        "(context_length_exceeded)",
+        x->form->field, context, limit, x->prompt.n);
     refusal_add(why, "n_prompt_tokens", x->prompt.n);
     refusal_add(why, "n_ctx", context);
     return false;
@@ -235,17 +241,44 @@ static bool check_stops(const struct stream *x, struct refusal *why)
     return true;
 }
 
+/* The ids that end the job: the model's, unless they are to be ignored, and the request's. */
+static uint32_t find_ends(const struct stream *x, uint32_t out[SAMPLER_MAX_ENDS])
+{
+    size_t n = 0;
+    const uint32_t *own = tokenizer_end_ids(x->m->model->tokenizer, &n);
+    if (x->q.ignore_eos) n = 0;
+    if (n) memcpy(out, own, n * sizeof *out);
+    memcpy(out + n, x->q.stop_ids, x->q.n_stop_ids * sizeof *out);
+    return (uint32_t)n + x->q.n_stop_ids;
+}
+
+/* What a model that was not there yet when the request was read has to say. */
+static bool check_ids(const struct stream *x, struct refusal *why)
+{
+    const uint32_t n_vocab = x->m->model->program->n_vocab;
+    size_t n_own;
+    (void)tokenizer_end_ids(x->m->model->tokenizer, &n_own);
+    if (x->q.params.top_k > n_vocab)
+        return refuse(why, SERVE_INVALID_REQUEST, "top_k", "top_k: expected a whole number from 0 to %u, got %u",
+                      n_vocab, x->q.params.top_k);
+    if (n_own + x->q.n_stop_ids > SAMPLER_MAX_ENDS)
+        return refuse(why, SERVE_INVALID_REQUEST, "stop_token_ids", "stop_token_ids: expected at most %zu ids, got %u",
+                      SAMPLER_MAX_ENDS - n_own, x->q.n_stop_ids);
+    for (uint32_t i = 0; i < x->q.n_stop_ids; i++)
+        if (x->q.stop_ids[i] >= n_vocab)
+            return refuse(why, SERVE_INVALID_REQUEST, "stop_token_ids",
+                          "stop_token_ids: expected ids below %u, the vocabulary, got %u", n_vocab, x->q.stop_ids[i]);
+    return true;
+}
+
 static bool make_prompt(struct stream *x, struct refusal *why)
 {
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
-    if (x->q.params.top_k > x->m->model->program->n_vocab)
-        return refuse(why, SERVE_INVALID_REQUEST, "top_k", "top_k: expected a whole number from 0 to %u, got %u",
-                      x->m->model->program->n_vocab, x->q.params.top_k);
     if (x->q.chat && !x->m->chat)
         return refuse(why, SERVE_INVALID_REQUEST, "chat", "chat: this model has no chat template that is known: %s",
                       x->m->no_chat);
-    if (!check_stops(x, why)) return false;
+    if (!check_ids(x, why) || !check_stops(x, why)) return false;
     wk_status status = x->form->encode(x, &err);
     for (size_t i = 0; !status && i < x->prompt.n; i++)
         if (x->prompt.ids[i] >= x->m->model->program->n_vocab)
@@ -262,7 +295,9 @@ static bool refuse_job(const struct stream *x, enum submit_refusal refusal, cons
     const enum serve_code code = serve_code_of_submit(refusal);
     switch (refusal) {
     case SUBMIT_EXISTS: return refuse(why, code, "job_id", "job_id: a job of this id is queued or running");
-    case SUBMIT_QUEUE_FULL: return refuse(why, code, NULL, "%u jobs wait already", x->s->o->engine.max_queue);
+    case SUBMIT_QUEUE_FULL:
+        return refuse(why, code, NULL, "%u jobs wait already, as many as --max-queue allows",
+                      x->s->o->engine.max_queue);
     case SUBMIT_DRAINING: return refuse(why, code, NULL, "the worker is shutting down");
     case SUBMIT_DEAD: return refuse(why, code, NULL, "the device was lost: %s", text);
     case SUBMIT_NEVER_FITS:
@@ -275,14 +310,13 @@ static bool submit(struct stream *x, struct refusal *why)
 {
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
-    size_t n_ends;
-    const uint32_t *ends = tokenizer_end_ids(x->m->model->tokenizer, &n_ends);
+    uint32_t ends[SAMPLER_MAX_ENDS];
     const struct engine_job spec = { .id = x->q.job_id,
                                      .prompt = x->prompt.ids,
                                      .n_prompt = (uint32_t)x->prompt.n,
-                                     .max_tokens = x->q.max_tokens,
+                                     .max_tokens = x->q.max_tokens ? x->q.max_tokens : 1,
                                      .ends = ends,
-                                     .n_ends = (uint32_t)n_ends,
+                                     .n_ends = find_ends(x, ends),
                                      .params = &x->q.params,
                                      .priority = x->q.priority,
                                      .deadline_ns = x->deadline_ns };
@@ -290,6 +324,7 @@ static bool submit(struct stream *x, struct refusal *why)
         token_text_open(x->m->model->tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &x->text,
                         &err))
         return refuse(why, SERVE_INTERNAL, NULL, "%s", text[0] ? text : "no digest of the prompt can be made");
+    token_text_hold(x->text, x->q.params.min_ids);
     struct harmony_ids harmony;
     if (x->q.chat && chat_is_harmony(x->m->chat) && harmony_find_ids(x->m->model->tokenizer, &harmony))
         token_text_channels(x->text, &harmony);

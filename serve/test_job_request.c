@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct job_request_limits limits = { .max_prompt_chars = 32768,
-                                                  .max_tokens_out = 2048,
-                                                  .most_tokens = 2048 };
+static const struct job_request_limits limits = {
+    .max_prompt_chars = 32768, .max_tokens_out = 2048, .max_priority = 1000, .most_tokens = 2048
+};
 
 static void good(const char *body, struct job_request *out)
 {

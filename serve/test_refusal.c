@@ -41,7 +41,7 @@ static void test_names(void **state)
                                                          SERVE_INFERENCE_TIMEOUT, SERVE_VRAM_OOM, SERVE_INTERNAL,
                                                          SERVE_CUDA_ERROR,        SERVE_NOT_READY };
     for (int i = 0; i < JOB_END_COUNT; i++) assert_int_equal(serve_code_of_end((enum job_end)i), ends[i]);
-    static const enum serve_code submits[] = { SERVE_INTERNAL,  SERVE_INVALID_REQUEST, SERVE_INVALID_REQUEST,
+    static const enum serve_code submits[] = { SERVE_INTERNAL,  SERVE_INVALID_REQUEST, SERVE_CONTEXT_LENGTH_EXCEEDED,
                                                SERVE_VRAM_OOM,  SERVE_QUEUE_FULL,      SERVE_JOB_EXISTS,
                                                SERVE_NOT_READY, SERVE_CUDA_ERROR,      SERVE_INTERNAL };
     for (int i = 0; i <= SUBMIT_NO_MEMORY; i++)

@@ -1,6 +1,6 @@
-/* text_routes.c: POST /tokenize and /detokenize, GET /capabilities.
+/* text_routes.c: POST /tokenize and /detokenize, GET /tokenizer_info and /capabilities.
  *
- * The bodies of llama-server {content, add_special, parse_special, with_pieces} and of vLLM {prompt,
+ * The bodies of llama-server {content, add_special, parse_special, with_pieces} and of vLLM {prompt or messages,
  * add_special_tokens, return_token_strs, model} are both understood, and every answer has the names of both. What
  * differs from either: text never becomes a control token unless parse_special says so. */
 #include "inside.h"
@@ -12,6 +12,8 @@
 #include "body.h"
 #include "capability/capability.h"
 #include "capability/json_text.h"
+#include "chat/chat.h"
+#include "openai_request.h"
 
 /* The model, if one with a tokenizer is there. */
 static const struct serve_model *model_of(const struct serve *s, struct refusal *why)
@@ -66,10 +68,36 @@ struct tokenize {
     const char *text;
     size_t n;
     bool add_special, parse_special, pieces, strings;
+    struct openai_request chat; /* of messages, whose template is put around them; else empty */
 };
 
-static bool tokenize_fields(const struct body_object *o, struct tokenize *t, struct refusal *why)
+/* A conversation as /v1/chat/completions would send it. */
+static bool tokenize_messages(const struct body_object *o, const struct serve_model *m, struct tokenize *t,
+                              struct refusal *why)
 {
+    bool generation = true, rest = false;
+    *t = (struct tokenize){ 0 };
+    if (json_object_get(o->object, "content") || json_object_get(o->object, "prompt"))
+        return body_fail(o, "messages", why, "messages alone, without a text");
+    if (!body_flag(o, "add_generation_prompt", &generation, why) ||
+        !body_flag(o, "continue_final_message", &rest, why) ||
+        !body_flag(o, "add_special_tokens", &t->add_special, why) ||
+        !body_flag(o, "return_token_strs", &t->strings, why))
+        return false;
+    if (!generation) return body_fail(o, "add_generation_prompt", why, "true: prompts end where the answer begins");
+    if (rest) return body_fail(o, "continue_final_message", why, "false: an answer is begun anew");
+    if (!m->chat)
+        return refuse(why, SERVE_INVALID_REQUEST, "messages",
+                      "messages: this model has no chat template that is known: %s", m->no_chat);
+    if (!openai_request_messages(o, &t->chat, why)) return false;
+    t->n = t->chat.q.prompt_len;
+    return true;
+}
+
+static bool tokenize_fields(const struct body_object *o, const struct serve_model *m, struct tokenize *t,
+                            struct refusal *why)
+{
+    if (json_object_get(o->object, "messages")) return tokenize_messages(o, m, t, why);
     const bool content = json_object_get(o->object, "content") != NULL,
                prompt = json_object_get(o->object, "prompt") != NULL;
     if (content == prompt)
@@ -119,24 +147,34 @@ static bool encode(const struct serve_model *m, const struct tokenize *t, struct
 {
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
-    const wk_status status =
-        tokenizer_encode(m->model->tokenizer, t->text, t->n, t->parse_special, t->add_special, out, &err);
-    return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
+    struct chat_prompt wrapped;
+    if (!t->chat.messages) {
+        const wk_status status =
+            tokenizer_encode(m->model->tokenizer, t->text, t->n, t->parse_special, t->add_special, out, &err);
+        return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
+    }
+    wk_status status = chat_wrap(m->chat, &t->chat.turn, &wrapped, &err);
+    if (!status) status = tokenizer_encode_parts(m->model->tokenizer, wrapped.part, wrapped.n, true, out, &err);
+    chat_prompt_free(&wrapped);
+    return !status || refuse(why, serve_code_of_status(status), "messages", "messages: %s", text);
 }
 
 static void tokenize(void *user, struct http_request *r)
 {
-    static const char *const names[] = { "content", "add_special",        "parse_special",     "with_pieces",
-                                         "prompt",  "add_special_tokens", "return_token_strs", "model" };
+    static const char *const names[] = {
+        "content",  "add_special",        "parse_special",         "with_pieces",
+        "prompt",   "add_special_tokens", "return_token_strs",     "model",
+        "messages", "reasoning_effort",   "add_generation_prompt", "continue_final_message"
+    };
     struct serve *s = user;
     const struct serve_model *m;
     struct refusal why = { 0 };
-    struct tokenize t;
+    struct tokenize t = { 0 };
     struct tokens tokens = { 0 };
     struct http_text out = { 0 };
     json_t *body = body_of(s, r, names, sizeof names / sizeof *names, &m);
     if (!body) return;
-    if (!tokenize_fields(&(struct body_object){ body, "" }, &t, &why)) {
+    if (!tokenize_fields(&(struct body_object){ body, "" }, m, &t, &why)) {
         serve_refuse(s, r, &why);
     } else if (http_reserve(r, tokenize_memory(&t))) {
         if (encode(m, &t, &tokens, &why)) {
@@ -148,6 +186,7 @@ static void tokenize(void *user, struct http_request *r)
     }
     http_text_free(&out);
     tokens_free(&tokens);
+    openai_request_free(&t.chat);
     json_decref(body);
 }
 
@@ -232,6 +271,42 @@ static void detokenize(void *user, struct http_request *r)
     json_decref(body);
 }
 
+/* ---- /tokenizer_info ----------------------------------------------------------------------------------- */
+
+static json_t *spelt(const struct tokenizer *t, uint32_t id)
+{
+    if (id == TOKEN_NONE) return json_null();
+    const struct token_bytes text = tokenizer_text(t, id);
+    return json_bytes(text.data, text.len);
+}
+
+/* The names of vLLM's: those of a tokenizer_config.json. */
+static void tokenizer_info(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    struct refusal why = { 0 };
+    const struct serve_model *m = model_of(s, &why);
+    if (!m) {
+        serve_refuse(s, r, &why);
+        return;
+    }
+    const struct tokenizer *t = m->model->tokenizer;
+    const struct gguf_kv *kv = gguf_find(m->model->file, "tokenizer.chat_template");
+    struct gguf_str template;
+    const bool has = kv && !gguf_str(m->model->file, kv, &template, NULL);
+    size_t n = 0;
+    const uint32_t *ids = tokenizer_end_ids(t, &n);
+    json_t *ends = json_array();
+    for (size_t i = 0; i < n; i++) (void)json_array_append_new(ends, json_integer(ids[i]));
+    serve_answer(s, r, 200,
+                 json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:b, s:b, s:o}", "tokenizer_class", tokenizer_kind(t),
+                           "vocab_size", (json_int_t)tokenizer_size(t), "model_max_length",
+                           (json_int_t)m->model->dev.context, "bos_token", spelt(t, tokenizer_bos(t)), "eos_token",
+                           spelt(t, tokenizer_eos(t)), "eos_token_ids", ends, "add_bos_token", tokenizer_adds_bos(t),
+                           "add_eos_token", tokenizer_adds_eos(t), "chat_template",
+                           has ? json_bytes(template.data, template.len) : json_null()));
+}
+
 /* ---- /capabilities ------------------------------------------------------------------------------------- */
 
 static void capabilities(void *user, struct http_request *r)
@@ -246,6 +321,7 @@ static void capabilities(void *user, struct http_request *r)
 const struct http_route serve_text_routes[] = {
     { "POST", "/tokenize", tokenize, false },
     { "POST", "/detokenize", detokenize, false },
+    { "GET", "/tokenizer_info", tokenizer_info, false },
     { "GET", "/capabilities", capabilities, false },
 };
 const uint32_t serve_n_text_routes = sizeof serve_text_routes / sizeof *serve_text_routes;

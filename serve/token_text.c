@@ -12,7 +12,7 @@ struct token_text {
     struct stop_matcher *stops;
     struct utf8_stream utf8;
     size_t pushed, certain_n; /* bytes that went into the matcher, and came out */
-    uint32_t n_ids;
+    uint32_t n_ids, n_held;   /* n_held: ids before stop strings count */
     int stopped;
     bool waiting;         /* line [1] waits */
     bool channels, begun; /* harmony; some of its text was for the user */
@@ -69,6 +69,8 @@ void token_text_channels(struct token_text *x, const struct harmony_ids *ids)
     harmony_begin(&x->parser, ids, true);
 }
 
+void token_text_hold(struct token_text *x, uint32_t n) { x->n_held = n; }
+
 void token_text_close(struct token_text *x)
 {
     if (!x) return;
@@ -97,9 +99,12 @@ static struct token_line give_waiting(struct token_text *x)
 /* Takes bytes of the text; what they make certain goes to certain[at..). Returns its end. */
 static size_t push_bytes(struct token_text *x, struct token_bytes bytes, size_t at)
 {
-    size_t n = 0;
+    size_t n = bytes.len;
     if (x->stopped != STOP_NONE) return at;
-    x->stopped = stop_push(x->stops, bytes.data, bytes.len, x->certain + at, &n);
+    if (x->n_ids < x->n_held)
+        memcpy(x->certain + at, bytes.data, bytes.len);
+    else
+        x->stopped = stop_push(x->stops, bytes.data, bytes.len, x->certain + at, &n);
     x->pushed += bytes.len;
     x->certain_n += n;
     return at + n;

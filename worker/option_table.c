@@ -56,6 +56,8 @@ const struct option_def option_table[OPT_COUNT] = {
                    "one" },
     [OPT_RAW] = { "raw", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
                   "send the prompt as it is; the default for a model without a chat template" },
+    [OPT_PARSE_SPECIAL] = { "parse-special", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
+                            "send the prompt as it is, and read the text of control tokens in it as those tokens" },
     [OPT_REASONING] = { "reasoning", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
                         "write a gpt-oss model's reasoning, which is not part of its answer, to standard error" },
     [OPT_REASONING_EFFORT] = { "reasoning-effort", 0, OPTION_CHOICE, true, GENERATES, "low|medium|high", 0, 0, "medium",
@@ -139,7 +141,11 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_MAX_TOKENS_OUT] = { "max-tokens-out", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 1048576, "2048",
                              "largest max_tokens of a request, and its default" },
     [OPT_MAX_PROMPT_CHARS] = { "max-prompt-chars", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 1048576, "32768",
-                               "longest prompt in characters" },
+                               "longest prompt in characters; given, it holds for all messages of a request of /v1, "
+                               "too" },
+    [OPT_MAX_PRIORITY] = { "max-priority", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 1000, "10",
+                           "largest priority of a request; waiting adds 1 every 2 s, so nobody waits more than 2 N s "
+                           "for those that came later" },
     [OPT_MAX_STREAMS] = { "max-streams", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 4096, "512",
                           "requests that may stream at once, waiting ones included; one more gets 429" },
     [OPT_INFERENCE_TIMEOUT] = { "inference-timeout-sec", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 86400, "300",

@@ -93,7 +93,7 @@ static int choose_chat(struct run *r)
 {
     const struct model *m = r->x.model;
     ERROR_TEXT(err);
-    if (option_flag(r->o, OPT_RAW)) return EXIT_DONE;
+    if (option_flag(r->o, OPT_RAW) || option_flag(r->o, OPT_PARSE_SPECIAL)) return EXIT_DONE;
     if (!option_flag(r->o, OPT_CHAT) && !gguf_find(m->file, "tokenizer.chat_template")) return EXIT_DONE;
     wk_status status = chat_open(m->file, m->tokenizer, &r->chat, &err);
     if (status && status != WK_NO_MEMORY)
@@ -123,7 +123,9 @@ static wk_status encode(struct run *r, const struct wk_err *err)
 {
     const struct tokenizer *t = r->x.model->tokenizer;
     struct chat_prompt wrapped;
-    if (!r->chat) return tokenizer_encode(t, r->text.bytes, r->text.len, false, true, &r->tokens, err);
+    if (!r->chat)
+        return tokenizer_encode(t, r->text.bytes, r->text.len, option_flag(r->o, OPT_PARSE_SPECIAL), true, &r->tokens,
+                                err);
     /* No date: the same prompt and seed give the same text tomorrow. */
     const struct chat_turn turn = { .user = { r->text.bytes, r->text.len },
                                     .reasoning = option_text(r->o, OPT_REASONING_EFFORT) };
@@ -218,6 +220,9 @@ int command_run(const struct options *o)
     struct run r = { .o = o };
     if (option_flag(o, OPT_CHAT) && option_flag(o, OPT_RAW))
         return fail_usage("run", "--chat and --raw exclude each other");
+    if (option_flag(o, OPT_CHAT) && option_flag(o, OPT_PARSE_SPECIAL))
+        return fail_usage("run",
+                          "--chat and --parse-special exclude each other: a template alone makes control tokens");
     if (option_flag(o, OPT_REASONING) && log_is_json(o))
         return fail_usage("run", "--reasoning and --log json exclude each other: both write to standard error");
     int result = read_params(&r);

@@ -235,6 +235,8 @@ static void service_options(struct serving *v)
         .max_tokens_out = option_u32(o, OPT_MAX_TOKENS_OUT),
         .limit_tokens_out = option_given(o, OPT_MAX_TOKENS_OUT),
         .max_prompt_chars = option_u32(o, OPT_MAX_PROMPT_CHARS),
+        .limit_prompt_chars = o->value[OPT_MAX_PROMPT_CHARS].given || o->value[OPT_MAX_PROMPT_CHARS].filed,
+        .max_priority = (int32_t)option_u32(o, OPT_MAX_PRIORITY),
         .max_streams = option_u32(o, OPT_MAX_STREAMS),
         .inference_timeout_s = option_u32(o, OPT_INFERENCE_TIMEOUT),
         .shutdown_timeout_s = option_u32(o, OPT_SHUTDOWN_TIMEOUT),

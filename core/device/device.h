@@ -134,7 +134,8 @@ struct device_ops {
                       const struct device_options *o, struct executor **out, const struct wk_err *err);
     wk_status (*step)(struct executor *x, struct step *step, const struct wk_err *err);
     /* Sampling on the device. sampler_set makes a slot ready for a new job: nothing generated yet; after one of the ids
-     * `ends` (at most SAMPLER_MAX_ENDS) the slot's later steps give UINT32_MAX, and after a failure too, as failed.
+     * `ends` (at most SAMPLER_MAX_ENDS) the slot's later steps give UINT32_MAX, and after a failure too, as failed. The
+     * first p->min_ids ids are none of them: they are masked.
      * submit enqueues a step whose wanted rows (at most one a sequence, its last) are sampled by their slots' samplers
      * instead of giving logits, and counts the id as generated; it may return before the step has run. At most
      * STEP_QUEUE steps are under way; collect waits for the oldest. What `step` points to is copied by submit. A step

@@ -238,6 +238,45 @@ static void test_refusals(void **state)
     test_unload(&t);
 }
 
+/* Before min_ids ids none of those that end the job comes, however likely; then the first one ends it. */
+static void test_min_ids(void **state)
+{
+    (void)state;
+    struct test_model t = test_llama(test_device(4, UINT64_MAX), (struct device_options){ .max_sequences = 2 }, 2);
+    struct engine *e = test_engine(t.m, (struct engine_options){ 0 });
+    for (uint32_t i = 0; i < 4; i++) {
+        struct test_job job = test_make(i);
+        uint32_t first[TEST_CONTEXT], ids[TEST_CONTEXT], n;
+        enum job_end end;
+        job.most = 30, job.n_ends = 0, job.params.min_ids = 0;
+        struct job *j = test_submit(e, "free", &job, 0, 0);
+        assert_int_equal(test_read(j, first, TEST_CONTEXT, &end), 30);
+        job_release(j);
+        job.n_ends = 2, job.ends[0] = first[0], job.ends[1] = TEST_VOCAB - 1;
+        j = test_submit(e, "ends", &job, 0, 0);
+        assert_int_equal(test_read(j, ids, TEST_CONTEXT, &end), 0);
+        assert_int_equal(end, JOB_STOP);
+        job_release(j);
+        job.params.min_ids = 7;
+        j = test_submit(e, "held", &job, 0, 0);
+        n = test_read(j, ids, TEST_CONTEXT, &end);
+        job_release(j);
+        assert_in_range(n, 7, 30);
+        assert_int_equal(end, n < 30 ? JOB_STOP : JOB_LENGTH);
+        for (uint32_t k = 0; k < n; k++) assert_true(ids[k] != first[0] && ids[k] != TEST_VOCAB - 1);
+        if (i == 0) { /* greedy: what would have come comes as soon as it may */
+            job.params.min_ids = 1;
+            j = test_submit(e, "one", &job, 0, 0);
+            assert_true(test_read(j, first, TEST_CONTEXT, &end) >= 1);
+            assert_int_equal(first[0], ids[0]);
+            job_release(j);
+        }
+    }
+    test_wait_idle(e);
+    engine_close(e);
+    test_unload(&t);
+}
+
 /* Prompt and ids fill the context; 0-based numbers to the end. */
 static void test_context_end(void **state)
 {
@@ -323,7 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_among_others), cmocka_unit_test(test_windows),
                                         cmocka_unit_test(test_haiku),        cmocka_unit_test(test_haiku_moe),
                                         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_context_end),
-                                        cmocka_unit_test(test_figures) };
+                                        cmocka_unit_test(test_min_ids),      cmocka_unit_test(test_figures) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

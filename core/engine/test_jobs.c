@@ -123,7 +123,7 @@ struct test_job test_make(uint32_t i)
                                         .n_logit_bias = i % 5 == 4 ? 2 : 0,
                                         .seed = i + 1 };
     for (uint32_t k = 0; k < t.n; k++) t.tokens[k] = (k * 7 + i * 3 + k * k % 11) % TEST_VOCAB;
-    if (i % 4 == 1) t.n_ends = 2, t.ends[0] = 11, t.ends[1] = i % TEST_VOCAB;
+    if (i % 4 == 1) t.n_ends = 2, t.ends[0] = 11, t.ends[1] = i % TEST_VOCAB, t.params.min_ids = i % 3;
     return t;
 }
 

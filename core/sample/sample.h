@@ -5,7 +5,8 @@
  *
  *   1 bias          l[i] += bias, for every entry of logit_bias, in its order
  *   2 penalties     for every id that this job has generated c > 0 times: l -= presence; l -= frequency * c
- *   3 mask          l[i] = -inf where the mask's bit is 0 (what a grammar forbids)
+ *   3 mask          l[i] = -inf where the mask's bit is 0 (what a grammar forbids; the ids that end a job while it has
+ *                   generated fewer than min_ids)
  *   4 temperature   l[i] *= 1 / temperature; not if temperature < SAMPLER_GREEDY
  *   5 repetition    for every generated id: l > 0 ? l /= repetition_penalty : (l *= repetition_penalty)
  *     From here on, "best first" means larger l first (-0 equals 0), among equals the lower id.
@@ -56,6 +57,8 @@ struct sampler_params {                    /* "off": the value that changes noth
     const struct sampler_bias *logit_bias; /* [n_logit_bias], ids < n_vocab, -100..100; copied by sampler_open */
     uint32_t n_logit_bias;                 /* 0..SAMPLER_MAX_BIAS, off 0 */
     uint32_t top_k;                        /* 0..n_vocab, off 0 */
+    uint32_t min_ids;                      /* generated before one that ends the job may be; off 0. Who knows those ids
+                                              (a device's sampler_set) makes the mask: sampler_pick looks at none */
     float presence_penalty;                /* -2..2, off 0 */
     float frequency_penalty;               /* -2..2, off 0 */
     float temperature;                     /* 0..2; 0: greedy */

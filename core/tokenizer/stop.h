@@ -12,7 +12,7 @@
 
 #include <worker/abi.h>
 
-enum { STOP_MAX = 4, STOP_MAX_BYTES = 4096, STOP_NONE = -1 };
+enum { STOP_MAX = 64, STOP_MAX_BYTES = 4096, STOP_NONE = -1 };
 
 struct stop_matcher; /* [one thread at a time] */
 

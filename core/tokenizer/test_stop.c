@@ -92,9 +92,11 @@ static void test_limits(void **state)
     struct stop_matcher *m;
     char text[128];
     struct wk_err err = { text, sizeof text };
-    const char *stops[] = { "a", "b", "c", "d", "e" };
-    const size_t lens[] = { 1, 1, 1, 1, 1 }, empty[] = { 1, 0 }, huge[] = { STOP_MAX_BYTES + 1 };
-    assert_int_equal(stop_open(stops, lens, 5, &m, &err), WK_INVALID);
+    const char *stops[STOP_MAX + 1];
+    size_t lens[STOP_MAX + 1];
+    const size_t empty[] = { 1, 0 }, huge[] = { STOP_MAX_BYTES + 1 };
+    for (size_t i = 0; i <= STOP_MAX; i++) stops[i] = "a", lens[i] = 1;
+    assert_int_equal(stop_open(stops, lens, STOP_MAX + 1, &m, &err), WK_INVALID);
     assert_null(m);
     assert_int_equal(stop_open(stops, empty, 2, &m, &err), WK_INVALID);
     assert_non_null(strstr(text, "stop string 1 has 0 bytes"));

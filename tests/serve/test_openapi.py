@@ -196,7 +196,16 @@ model_dir = source + "/models/haiku"
 with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "--model-dir", model_dir) as w:
     status, data = ask(w, "GET", "/openapi.json", want=200)
     check("the document that is served is the repository's", json.loads(data) == document)
-    for path in ("/health", "/livez", "/readyz", "/healthz", "/metrics", "/capabilities", "/worker/ready"):
+    for path in (
+        "/health",
+        "/livez",
+        "/readyz",
+        "/healthz",
+        "/metrics",
+        "/capabilities",
+        "/tokenizer_info",
+        "/worker/ready",
+    ):
         ask(w, "GET", path, want=200)
         ask(w, "GET", path, want=200, port=w.admin)
     ask(w, "GET", "/", want=200)

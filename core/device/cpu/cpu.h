@@ -181,6 +181,7 @@ struct sampling {
     struct step_seq *seqs;       /* [max_sequences] of the step that runs, */
     uint32_t *tokens;            /* [max_rows] */
     float *logits;               /* and its sampled rows */
+    uint64_t *mask;              /* of the id that is picked, a bit each */
     uint32_t *ids;               /* [STEP_QUEUE][max_sequences] not collected yet, */
     bool *failed;
     uint32_t n_seqs[STEP_QUEUE], first, n_waiting;

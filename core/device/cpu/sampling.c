@@ -16,6 +16,7 @@ struct sampling_slot {
     uint32_t last;    /* id; UINT32_MAX: none yet */
     uint32_t in_step; /* number of the last step that it was in */
     uint32_t n_ends, ends[SAMPLER_MAX_ENDS];
+    uint32_t held; /* ids to come before one of the ends may */
 };
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -38,6 +39,7 @@ void sampling_carve(struct executor *x, struct carve *workspace)
     s->ids = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->ids);
     s->failed = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->failed);
     s->logits = carve(workspace, (uint64_t)wanted * x->program->n_vocab, sizeof *s->logits);
+    s->mask = carve(workspace, (x->program->n_vocab + 63) / 64, sizeof *s->mask);
 }
 
 void sampling_close(struct executor *x)
@@ -61,7 +63,9 @@ wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_p
     if (status) return status;
     struct sampling_slot *s = &x->sampling.slots[slot];
     sampler_close(s->sampler);
-    *s = (struct sampling_slot){ .sampler = sampler, .state = SLOT_RUNS, .last = UINT32_MAX, .n_ends = n_ends };
+    *s = (struct sampling_slot){
+        .sampler = sampler, .state = SLOT_RUNS, .last = UINT32_MAX, .n_ends = n_ends, .held = n_ends ? p->min_ids : 0
+    };
     if (n_ends) memcpy(s->ends, ends, n_ends * sizeof *ends);
     return WK_OK;
 }
@@ -111,16 +115,27 @@ static wk_status fill_tokens(struct executor *x, const struct step *step, const 
     return WK_OK;
 }
 
+/* All ids but the slot's ends. */
+static const uint64_t *mask_ends(struct executor *x, const struct sampling_slot *slot)
+{
+    uint64_t *mask = x->sampling.mask;
+    memset(mask, 0xff, (x->program->n_vocab + 63) / 64 * sizeof *mask);
+    for (uint32_t i = 0; i < slot->n_ends; i++)
+        if (slot->ends[i] < x->program->n_vocab) mask[slot->ends[i] / 64] &= ~(UINT64_C(1) << slot->ends[i] % 64);
+    return mask;
+}
+
 /* The next id of a slot; UINT32_MAX: it is over, or none can be picked. */
 static uint32_t pick(struct executor *x, struct sampling_slot *slot, const float *logits)
 {
     uint32_t id;
     if (slot->state != SLOT_RUNS) return UINT32_MAX;
-    if (sampler_pick(slot->sampler, x->sampling.scratch, logits, NULL, &id, NULL) ||
+    if (sampler_pick(slot->sampler, x->sampling.scratch, logits, slot->held ? mask_ends(x, slot) : NULL, &id, NULL) ||
         sampler_accept(slot->sampler, id, NULL)) {
         slot->state = SLOT_FAILED;
         return UINT32_MAX;
     }
+    slot->held -= slot->held > 0;
     slot->last = id;
     for (uint32_t i = 0; i < slot->n_ends; i++)
         if (slot->ends[i] == id) slot->state = SLOT_ENDED;

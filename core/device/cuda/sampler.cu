@@ -260,6 +260,7 @@ wk_status cuda_sampler_set(struct cuda_sampler *s, uint32_t slot, const struct s
     to.top_k = p->top_k;
     to.n_bias = p->n_logit_bias;
     to.n_ends = n_ends;
+    to.min_ids = p->min_ids;
     to.greedy = p->temperature < SAMPLER_GREEDY;
     to.inverse = to.greedy ? 1 : 1 / p->temperature;
     to.penalised = p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1;
@@ -294,7 +295,8 @@ wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, 
 const uint32_t *cuda_sampler_last(const struct cuda_sampler *s) { return s->space.last; }
 enum cuda_sample_kind cuda_sampler_kind(const struct sampler_params *p)
 {
-    if (p->n_logit_bias || p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1)
+    if (p->n_logit_bias || p->min_ids || p->presence_penalty != 0 || p->frequency_penalty != 0 ||
+        p->repetition_penalty != 1)
         return CUDA_SAMPLE_ANY;
     return p->temperature < SAMPLER_GREEDY || (p->top_k == 0 && p->top_p >= 1 && p->min_p == 0) ? CUDA_SAMPLE_PLAIN
                                                                                                 : CUDA_SAMPLE_ANY;

@@ -118,7 +118,19 @@ static __device__ void add_bias(const struct space &v, const struct part &p)
     __syncthreads();
 }
 
-/* Steps 2 to 5, logits to keys; the part's best rank, in the first warp. */
+/* Step 3: the ids that end the job, while it has too few. Before step 2, which leaves -inf as it is; what cannot be
+ * used stays so. */
+static __device__ void hold_ends(const struct part &p)
+{
+    for (uint32_t i = threadIdx.x; i < p.h->s.n_ends; i += BLOCK) {
+        const uint32_t id = p.h->s.ends[i];
+        if (id < p.first || id - p.first >= p.n) continue;
+        if (__uint_as_float(p.key[id - p.first]) < INFINITY) p.key[id - p.first] = __float_as_uint(-INFINITY);
+    }
+    __syncthreads();
+}
+
+/* Steps 2, 4 and 5, logits to keys; the part's best rank, in the first warp. */
 static __device__ u64 make_keys(const struct space &v, const struct part &p)
 {
     const struct slot &s = p.h->s;
@@ -350,6 +362,7 @@ static __device__ void sample_row(const struct space &v, const struct job &j, ui
         return;
     }
     if (h.s.n_bias) add_bias(v, p);
+    if (h.s.n_generated < h.s.min_ids) hold_ends(p);
     p.best = warp_max(exchange<CLUSTER>(p, 0, make_keys(v, p)));
     if (!can_pick(p.best) || h.s.greedy) {
         if (p.index == 0 && threadIdx.x < 32) accept_best(v, j, h, row, p.best);

@@ -22,7 +22,7 @@ struct slot {
     u64 seed, n_generated;
     u64 share, least;                               /* top_p * 2^32; min_p * 2^44, as sample.c rounds them */
     float presence, frequency, inverse, repetition; /* inverse: 1 / temperature; 1 of a greedy slot */
-    uint32_t top_k, n_bias, n_ends, end;            /* end: enum slot_end */
+    uint32_t top_k, n_bias, n_ends, min_ids, end;   /* end: enum slot_end */
     uint32_t greedy, penalised;                     /* penalised: the ids that it generated are counted */
     uint32_t ends[SAMPLER_MAX_ENDS];
 };

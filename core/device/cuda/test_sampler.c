@@ -54,7 +54,7 @@ struct rig {
     struct cuda_sampled *ring, *d_ring;
     struct sampler *host[SLOTS];
     struct sampler_scratch *scratch;
-    uint32_t ends[SLOTS][SAMPLER_MAX_ENDS], n_ends[SLOTS],
+    uint32_t ends[SLOTS][SAMPLER_MAX_ENDS], n_ends[SLOTS], held[SLOTS], /* held: ids before an end may come */
         over[SLOTS]; /* over: what the slot gives from now on; 0: it runs */
 };
 
@@ -96,6 +96,7 @@ static void rig_set(struct rig *r, uint32_t slot, const struct sampler_params *p
     ok(cuda_sampler_set(r->device, slot, p, ends, n_ends, NULL, &err));
     memcpy(r->ends[slot], ends, n_ends * sizeof *ends);
     r->n_ends[slot] = n_ends;
+    r->held[slot] = p->min_ids;
     r->over[slot] = 0;
 }
 
@@ -125,12 +126,18 @@ static void rig_run(struct rig *r, uint32_t rows, enum cuda_sample_kind kind, ui
 /* What the slot must give for row i, by core/sample; the slot moves on. */
 static uint32_t expected(struct rig *r, uint32_t i)
 {
+    static uint64_t all_but_ends[SAMPLER_MAX_VOCAB / 64];
     const uint32_t slot = r->seq[i].slot;
+    const uint64_t *mask = r->held[slot] && r->n_ends[slot] ? all_but_ends : NULL;
     uint32_t id = CUDA_NO_ID;
+    if (mask) memset(all_but_ends, 0xff, sizeof all_but_ends);
+    for (uint32_t k = 0; mask && k < r->n_ends[slot]; k++)
+        all_but_ends[r->ends[slot][k] / 64] &= ~(UINT64_C(1) << r->ends[slot][k] % 64);
     if (!r->seq[i].n_rows) return UINT32_MAX;
     if (r->over[slot]) return r->over[slot];
-    if (sampler_pick(r->host[slot], r->scratch, r->logits + i * r->stride, NULL, &id, NULL))
+    if (sampler_pick(r->host[slot], r->scratch, r->logits + i * r->stride, mask, &id, NULL))
         return r->over[slot] = CUDA_NO_ID;
+    r->held[slot] -= r->held[slot] > 0;
     ok(sampler_accept(r->host[slot], id, &err));
     for (uint32_t k = 0; k < r->n_ends[slot]; k++)
         if (r->ends[slot][k] == id) r->over[slot] = UINT32_MAX;
@@ -203,6 +210,7 @@ static struct sampler_params make_params(uint64_t *seed, uint32_t n, struct samp
                                 .logit_bias = bias };
     if (below(seed, 4) == 0) p.top_p = (float)next_unit(seed);
     if (p.top_k > n) p.top_k = n;
+    if (below(seed, 4) == 0) p.min_ids = 1 + below(seed, 3);
     const uint32_t biased = below(seed, 6);
     p.n_logit_bias = biased == 0 ? below(seed, SAMPLER_MAX_BIAS + 1) : biased == 1 ? 1 + below(seed, 5) : 0;
     const uint32_t range = below(seed, 2) ? n : (n + 9) / 10; /* some ids more than once */

@@ -1,0 +1,135 @@
+/* other_paths.c: paths of OpenAI's, Anthropic's and other servers' interfaces that are not served: who asks for one is
+ * told so, and what to use instead, in place of a bare 404. */
+#include <string.h>
+
+#include "inside.h"
+
+#define CHAT_INSTEAD "use POST /v1/chat/completions"
+#define NO_EMBEDDINGS "this worker does not serve embeddings: it generates text; use a server with an embedding model"
+#define NO_RANKING "this worker does not serve reranking, scores and classes: it generates text"
+#define NO_RESPONSES "this worker does not serve OpenAI's Responses; " CHAT_INSTEAD
+#define NO_MESSAGES "this worker does not serve Anthropic's Messages; " CHAT_INSTEAD
+#define NO_OLLAMA "this worker does not serve Ollama's interface; "
+#define NO_MEDIA "this worker does not serve images, audio and video: it generates text; " CHAT_INSTEAD
+#define NO_STORE \
+    "this worker stores nothing: no files, batches, assistants, threads, vector stores or fine-tuning; " CHAT_INSTEAD
+#define BASE_URL "there is no such path here: OpenAI's clients want the base URL to end in /v1; use "
+
+/* A name that ends in '/' stands for all paths below it. */
+static const struct {
+    const char *path, *text;
+} others[] = {
+    { "/v1/embeddings", NO_EMBEDDINGS },
+    { "/v1/responses", NO_RESPONSES },
+    { "/v1/responses/", NO_RESPONSES },
+    { "/v1/conversations", NO_STORE },
+    { "/v1/conversations/", NO_STORE },
+    { "/v1/messages", NO_MESSAGES },
+    { "/v1/messages/", NO_MESSAGES },
+    { "/v1/complete", NO_MESSAGES },
+    { "/v1/chat/completions/", "this worker keeps no completions; POST /v1/chat/completions makes one" },
+    { "/v1/images/", NO_MEDIA },
+    { "/v1/audio/", NO_MEDIA },
+    { "/v1/videos", NO_MEDIA },
+    { "/v1/videos/", NO_MEDIA },
+    { "/v1/realtime", NO_MEDIA },
+    { "/v1/realtime/", NO_MEDIA },
+    { "/v1/moderations", NO_RANKING },
+    { "/v1/rerank", NO_RANKING },
+    { "/v2/rerank", NO_RANKING },
+    { "/v1/score", NO_RANKING },
+    { "/v1/classify", NO_RANKING },
+    { "/v1/files", NO_STORE },
+    { "/v1/files/", NO_STORE },
+    { "/v1/uploads", NO_STORE },
+    { "/v1/uploads/", NO_STORE },
+    { "/v1/batches", NO_STORE },
+    { "/v1/batches/", NO_STORE },
+    { "/v1/assistants", NO_STORE },
+    { "/v1/assistants/", NO_STORE },
+    { "/v1/threads", NO_STORE },
+    { "/v1/threads/", NO_STORE },
+    { "/v1/vector_stores", NO_STORE },
+    { "/v1/vector_stores/", NO_STORE },
+    { "/v1/fine_tuning/", NO_STORE },
+    { "/v1/engines/", "there are no engines any more in OpenAI's interface; use POST /v1/completions" },
+    { "/v1/edits", CHAT_INSTEAD },
+    { "/v1/tokenize", "use POST /tokenize" },
+    { "/v1/detokenize", "use POST /detokenize" },
+    { "/v1/health", "use GET /health" },
+    { "/v1/health/", "use GET /livez or GET /readyz" },
+    { "/v1/metrics", "use GET /metrics" },
+    { "/v1/version", "use GET /health" },
+    { "/v1/metadata", "use GET /health" },
+    { "/v1/load_lora_adapter", "this worker does not serve LoRA adapters" },
+    { "/v1/unload_lora_adapter", "this worker does not serve LoRA adapters" },
+    { "/v2/health/", "use GET /livez or GET /readyz" },
+    { "/v2/models/", "use GET /readyz" },
+
+    { "/chat/completions", BASE_URL "POST /v1/chat/completions" },
+    { "/completions", BASE_URL "POST /v1/completions" },
+    { "/models", BASE_URL "GET /v1/models" },
+    { "/models/", BASE_URL "GET /v1/models" },
+    { "/embeddings", NO_EMBEDDINGS },
+    { "/responses", NO_RESPONSES },
+    { "/messages", NO_MESSAGES },
+    { "/v1", BASE_URL "GET /v1/models" },
+    { "/v1/v1/", BASE_URL "one /v1" },
+
+    { "/completion", "this worker does not serve llama-server's completion; use POST /v1/completions or /execute" },
+    { "/completion/", "this worker does not serve llama-server's completion; use POST /v1/completions or /execute" },
+    { "/infill", "this worker does not serve infilling; use POST /v1/completions" },
+    { "/embedding", NO_EMBEDDINGS },
+    { "/apply-template", "use POST /tokenize with messages: it renders them" },
+    { "/props", "use GET /health and GET /v1/models" },
+    { "/slots", "use GET /worker/jobs" },
+    { "/slots/", "use GET /worker/jobs" },
+    { "/lora-adapters", "this worker does not serve LoRA adapters" },
+    { "/rerank", NO_RANKING },
+    { "/reranking", NO_RANKING },
+
+    { "/generate", "use POST /execute or /v1/completions" },
+    { "/generate_stream", "use POST /execute, or /v1/completions with \"stream\": true" },
+    { "/invocations", CHAT_INSTEAD },
+    { "/inference/v1/generate", "use POST /v1/completions with a prompt of token ids" },
+    { "/health_generate", "use GET /health" },
+    { "/get_model_info", "use GET /v1/models" },
+    { "/model_info", "use GET /v1/models" },
+    { "/get_server_info", "use GET /health" },
+    { "/server_info", "use GET /health" },
+    { "/info", "use GET /health" },
+    { "/version", "use GET /health" },
+    { "/load", "use GET /metrics or GET /health" },
+    { "/ping", "use GET /livez or GET /readyz" },
+    { "/abort_request", "use POST /cancel" },
+    { "/abort_requests", "use POST /cancel" },
+    { "/flush_cache", "there is nothing to flush: a cached page gives way when another needs its place" },
+    { "/pooling", NO_EMBEDDINGS },
+    { "/encode", NO_EMBEDDINGS },
+    { "/score", NO_RANKING },
+    { "/classify", NO_RANKING },
+    { "/sleep", "use POST /shutdown" },
+    { "/docs", "use GET /openapi.json" },
+    { "/redoc", "use GET /openapi.json" },
+    { "/swagger.json", "use GET /openapi.json" },
+
+    { "/api/chat", NO_OLLAMA CHAT_INSTEAD },
+    { "/api/generate", NO_OLLAMA "use POST /v1/completions" },
+    { "/api/tags", NO_OLLAMA "use GET /v1/models" },
+    { "/api/ps", NO_OLLAMA "use GET /v1/models" },
+    { "/api/show", NO_OLLAMA "use GET /v1/models and GET /health" },
+    { "/api/version", NO_OLLAMA "use GET /health" },
+    { "/api/embed", NO_EMBEDDINGS },
+    { "/api/embeddings", NO_EMBEDDINGS },
+    { "/api/", NO_OLLAMA CHAT_INSTEAD },
+};
+
+const char *serve_other_path(const char *path)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const char *other = others[i].path;
+        const size_t n = strlen(other);
+        if (other[n - 1] == '/' ? strncmp(path, other, n) == 0 : strcmp(path, other) == 0) return others[i].text;
+    }
+    return NULL;
+}
