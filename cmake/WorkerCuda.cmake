@@ -140,6 +140,7 @@ function(worker_cuda_test name)
   if(TARGET emulator_tests)
     add_dependencies(emulator_tests ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT 3600) # ends what hangs; no test is about time
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT KERNEL_REPEATS=3) # a hundred on a GPU
     if(T_SLOW_EMULATED)
       set_tests_properties(${name} PROPERTIES LABELS "emulator;slow")
     endif()

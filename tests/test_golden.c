@@ -1,8 +1,13 @@
 /* test_golden.c: real and tiny models end to end against golden logits: file, plugins, tape, executor, session.
  *
  * The goldens hold logits of every position, from weights dequantized to F32 and an F32 cache. With --exact arithmetic
- * the worker must agree to a relative rms of 1e-5 and choose the same ids; with 8-bit activations the distance is
- * printed and bounded. */
+ * the worker must agree to a relative rms of 1e-5 and choose the same ids; with 8-bit activations, which are the
+ * default, to 2e-2. No single logit may be farther off than ten times that, in standard deviations.
+ *
+ * Mixtures of experts have a bound of their own for 8 bits: where two experts are nearly as good, rounding chooses the
+ * other one now and then, after which a position is somewhere else. So one position in eight may be; the others keep to
+ * the bounds of a model with random weights, which magnify roundings (3e-2), or of a trained one (2e-2: a normalized
+ * mean square error of 4e-4). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,39 +64,43 @@ static const struct wk_err err = { text, sizeof text };
 
 /* ---- models -------------------------------------------------------------------------------------------- */
 
-/* NULL: no plugin serves its architecture. `built`: memory behind the model, to be freed after it. */
-static struct model *open_model(const struct golden_case *c, uint32_t isa, bool exact, struct gguf_build **built)
+/* NULL: no plugin serves its architecture. */
+static struct model *open_file(struct gguf *file, uint32_t context, uint32_t isa, bool exact)
 {
     struct model *m;
-    struct gguf *file = golden_open(c->model, c->truncate, built);
     const struct model_options o = { .device = device_cpu(),
                                      .fuse = FUSE_ALL,
                                      .dev = { .threads = 2,
                                               .isa = isa,
                                               .exact = exact,
                                               .kv_type = exact ? KV_F32 : KV_F16,
-                                              .context = c->context,
+                                              .context = context,
                                               .max_rows = 96,
                                               .max_wanted = 96 } };
     wk_status s = model_plan(file, registry, &o, &m, &err);
     if (s == WK_UNSUPPORTED && strstr(text, "architecture")) return NULL;
-    if (s || model_load(m, &err)) fail_msg("%s: %s", c->model, text);
+    if (s || model_load(m, &err)) fail_msg("%s", text);
     return m;
+}
+
+/* `built`: memory behind the model, to be freed after it. */
+static struct model *open_model(const struct golden_case *c, uint32_t isa, bool exact, struct gguf_build **built)
+{
+    return open_file(golden_open(c->model, c->truncate, built), c->context, isa, exact);
 }
 
 /* ---- tests --------------------------------------------------------------------------------------------- */
 
-static struct golden_distance feed_all(struct model *m, const struct golden *g)
+/* Logits of all positions; the caller frees. */
+static float *feed_all(struct model *m, const struct golden *g)
 {
     struct session *s;
     float *y = calloc((size_t)g->n_steps * g->n_vocab, sizeof *y);
     assert_non_null(y);
     if (session_open(m, &s, &err) || session_feed(s, g->tokens, g->n_steps, ROW_PROMPT, g->n_steps, y, &err))
         fail_msg("%s", text);
-    const struct golden_distance d = golden_compare(g, y);
     session_close(s);
-    free(y);
-    return d;
+    return y;
 }
 
 /* The golden's own continuation, token by token. */
@@ -111,6 +120,19 @@ static void check_greedy(struct model *m, const struct golden *g)
     free(y);
 }
 
+enum { CHOICES = 8, FARTHEST = 10 };
+
+/* rms: bound of the positions that count, all but `left_out`. */
+static void check_distance(const struct golden *g, const float *y, double rms, uint32_t left_out, const char *what)
+{
+    const struct golden_distance d = golden_compare_but(g, y, left_out);
+    print_message("%s, but %u of %u: rel. rms %.1e, farthest logit %.1e\n", what, left_out, g->n_steps, d.rms,
+                  d.element);
+    if (!(d.rms <= rms)) fail_msg("relative rms %g is above %g", d.rms, rms);
+    if (!(d.element <= FARTHEST * rms)) fail_msg("a logit is off by %g, more than %g", d.element, FARTHEST * rms);
+    assert_int_equal(d.wrong, 0);
+}
+
 static void check_case(const struct golden_case *c, uint32_t isa)
 {
     static const char *const names[] = { "portable", "avx2", "avx512" };
@@ -124,13 +146,15 @@ static void check_case(const struct golden_case *c, uint32_t isa)
             return;
         }
         golden_read(c->golden, &g);
-        const struct golden_distance d = feed_all(m, &g);
-        print_message("%-42s %-52s %-8s %-7s rel. rms %.1e, largest difference %.1e\n", c->model, c->golden, names[isa],
-                      exact ? "exact" : "default", d.rms, d.most);
+        char what[256];
+        (void)snprintf(what, sizeof what, "%s %s %s %s", c->model, c->golden, names[isa], exact ? "exact" : "default");
+        float *y = feed_all(m, &g);
         /* The default cache is F16, so even F32 models are a rounding of keys and values away. */
         const double bound = exact ? 1e-5 : c->loose < 3e-3 ? 3e-3 : c->loose;
-        if (!(d.rms <= bound)) fail_msg("relative rms %g is above %g", d.rms, bound);
-        assert_int_equal(d.wrong, 0);
+        const bool experts = strstr(c->model, "gpt-oss") && !exact;
+        if (experts && !(golden_compare(&g, y).rms <= bound)) fail_msg("%s: relative rms is above %g", what, bound);
+        check_distance(&g, y, experts && bound > 3e-2 ? 3e-2 : bound, experts ? g.n_steps / CHOICES : 0, what);
+        free(y);
         if (exact) check_greedy(m, &g);
         model_close(m);
         gguf_build_free(built);
@@ -160,6 +184,47 @@ static void test_avx512(void **state)
     test_isa(WK_ISA_AVX512);
 }
 
+/* The models inside the program, which are trained: what they generate themselves with exact arithmetic, in 8 bits. */
+static struct model *open_embedded(const char *path, bool exact)
+{
+    struct gguf *file;
+    if (gguf_open(path, &file, &err)) fail_msg("%s", text);
+    return open_file(file, 512, plugin_detect_isa(), exact);
+}
+
+static void check_embedded(const char *path, uint32_t left_out)
+{
+    enum { POSITIONS = 96, BEGIN = 65 /* any */ };
+    struct model *m = open_embedded(path, true);
+    struct golden g = { .n_vocab = m->program->n_vocab, .n_prompt = 1, .n_steps = POSITIONS };
+    struct session *s;
+    g.tokens = calloc(POSITIONS + 1, sizeof *g.tokens);
+    g.logits = calloc((size_t)POSITIONS * g.n_vocab, sizeof *g.logits);
+    assert_true(g.tokens && g.logits);
+    g.tokens[0] = BEGIN;
+    if (session_open(m, &s, &err)) fail_msg("%s", text);
+    for (uint32_t at = 0; at < POSITIONS; at++) {
+        float *row = g.logits + (size_t)at * g.n_vocab;
+        if (session_feed(s, g.tokens + at, 1, ROW_GENERATED, 1, row, &err)) fail_msg("%s", text);
+        g.tokens[at + 1] = golden_argmax(row, g.n_vocab);
+    }
+    session_close(s);
+    model_close(m);
+    m = open_embedded(path, false);
+    float *y = feed_all(m, &g);
+    check_distance(&g, y, 2e-2, left_out ? POSITIONS / left_out : 0, path);
+    free(y);
+    model_close(m);
+    golden_free(&g);
+}
+
+static void test_embedded(void **state)
+{
+    (void)state;
+    check_embedded(HAIKU_MODELS "/haiku/haiku-q4_k_m.gguf", 0);
+    check_embedded(HAIKU_MODELS "/haiku-moe/haiku-moe-mxfp4.gguf", CHOICES);
+}
+
 int main(void)
 {
     char path[1024];
@@ -176,7 +241,7 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_avx512), cmocka_unit_test(test_avx2),
-                                        cmocka_unit_test(test_portable) };
+                                        cmocka_unit_test(test_portable), cmocka_unit_test(test_embedded) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_registry_close(registry);
     return failed;

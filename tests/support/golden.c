@@ -129,7 +129,7 @@ static void choose_rows(const struct golden *g, const float *y, uint32_t left_ou
 struct golden_distance golden_compare_but(const struct golden *g, const float *y, uint32_t left_out)
 {
     double sum = 0, square = 0, difference = 0, n = 0;
-    struct golden_distance d = { 0, 0, 0 };
+    struct golden_distance d = { 0 };
     bool *counts = calloc(g->n_steps, sizeof *counts);
     assert_non_null(counts);
     assert_true(left_out < g->n_steps);
@@ -143,13 +143,15 @@ struct golden_distance golden_compare_but(const struct golden *g, const float *y
         difference += e * e;
         if (!(fabs(e) <= d.most)) d.most = fabs(e);
     }
-    d.rms = sqrt(difference / n) / sqrt(square / n - sum / n * (sum / n));
+    const double deviation = sqrt(square / n - sum / n * (sum / n));
     for (uint32_t i = 0; i < g->n_steps; i++) {
         const float *a = g->logits + (size_t)i * g->n_vocab, *b = y + (size_t)i * g->n_vocab;
         if (counts[i] && top_gap(a, g->n_vocab) > 2 * d.most &&
             golden_argmax(a, g->n_vocab) != golden_argmax(b, g->n_vocab))
             d.wrong++;
     }
+    d.rms = sqrt(difference / n) / deviation;
+    d.element = d.most / deviation;
     free(counts);
     return d;
 }

@@ -24,9 +24,10 @@ void golden_free(struct golden *g);
 struct gguf *golden_open(const char *model, bool truncate, struct gguf_build **built);
 
 struct golden_distance {
-    double rms, most;
-    uint32_t wrong;
-}; /* wrong: other choices although the gap is twice the error */
+    double rms, element; /* of all logits, and of the one farthest off, in standard deviations of the golden's */
+    double most;         /* the latter as it is */
+    uint32_t wrong;      /* other choices although the gap is twice that */
+};
 struct golden_distance golden_compare(const struct golden *g, const float *y); /* y: [n_steps][n_vocab] */
 /* The same without the `left_out` positions that are farthest off: where rounding decides between experts, the others'
  * logits are another function's. */

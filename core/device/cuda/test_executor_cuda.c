@@ -187,6 +187,42 @@ static void test_passed(void **state)
     }
 }
 
+/* A prompt and generated rows again and again, the bits of the first time: every kernel that a step has. 100 times, or
+ * KERNEL_REPEATS where a kernel takes long (the emulator). */
+static void test_repeats(void **state)
+{
+    (void)state;
+    enum { N = 60, STEPS = 3 };
+    const char *asked = getenv("KERNEL_REPEATS");
+    const int times = asked && atoi(asked) > 1 ? atoi(asked) : 100;
+    for (uint32_t k = 0; k < 4; k++) {
+        struct bench b;
+        float *first = NULL;
+        bench_open(&b, chat_kinds[k], FUSE_ALL, true, NULL, 0);
+        for (int i = 0; i < times; i++) {
+            for (uint32_t s = 0; s < 2; s++) b.s[s].position = 0;
+            add(&b, &t, 0, N, ROW_PROMPT, 0);
+            add(&b, &t, 1, N / 2, ROW_PROMPT, 0);
+            run(&b, &t);
+            for (uint32_t step = 0; step < STEPS; step++) {
+                add(&b, &t, 0, 1, ROW_GENERATED, 0);
+                add(&b, &t, 1, 1, ROW_GENERATED, 0);
+                run(&b, &t);
+            }
+            if (first) {
+                same_bits(first, b.s[0].logits, (size_t)(N + STEPS) * V, "time", (uint32_t)i);
+                memset(b.s[0].logits, 0xff, (size_t)(N + STEPS) * V * sizeof *first);
+                continue;
+            }
+            first = b.s[0].logits;
+            b.s[0].logits = calloc((size_t)ZOO_CONTEXT * V, sizeof *first);
+            assert_non_null(b.s[0].logits);
+        }
+        free(first);
+        bench_close(&b);
+    }
+}
+
 /* Decoding n sequences of unequal lengths together: each gets the bits that it gets alone. */
 static void test_batches(void **state)
 {
@@ -336,10 +372,11 @@ static int tests(int argc, char **argv)
     /* What depends on how products are joined, and the rest. */
     const struct CMUnitTest products[] = { cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules),
                                            cmocka_unit_test(test_fusions), cmocka_unit_test(test_passed) };
-    const struct CMUnitTest all[] = { cmocka_unit_test(test_reference),     cmocka_unit_test(test_schedules),
-                                      cmocka_unit_test(test_fusions),       cmocka_unit_test(test_batches),
-                                      cmocka_unit_test(test_large_batches), cmocka_unit_test(test_many_generated),
-                                      cmocka_unit_test(test_wanted),        cmocka_unit_test(test_long) };
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(test_reference),      cmocka_unit_test(test_schedules), cmocka_unit_test(test_fusions),
+        cmocka_unit_test(test_repeats),        cmocka_unit_test(test_batches),   cmocka_unit_test(test_large_batches),
+        cmocka_unit_test(test_many_generated), cmocka_unit_test(test_wanted),    cmocka_unit_test(test_long)
+    };
     static const struct wk_type_cpu *cpu[TEST_TYPES];
     for (uint32_t i = 0; i < TEST_TYPES; i++) cpu[i] = plugin_find_type(plugins, i, NULL);
     if (argc > 2) cmocka_set_test_filter(argv[2]);

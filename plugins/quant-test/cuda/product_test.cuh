@@ -278,6 +278,27 @@ static inline void run(const struct matrix *m, const struct wk_cuda_product *p)
     CHECK(s == WK_OK, "%s %u x %u, %u rows: status %d: %s", m->f->name, m->n, m->k, p->rows, s, text);
     OK(cudaDeviceSynchronize());
 }
+/* Runs of a kernel that have to give the same bits: 100, or KERNEL_REPEATS where a run takes long (the emulator). */
+static inline int repeats(void)
+{
+    const char *asked = getenv("KERNEL_REPEATS");
+    return asked && atoi(asked) > 1 ? atoi(asked) : 100;
+}
+/* The product again and again, into NaNs: the n values of y that `first` has. */
+static inline void run_again(const struct matrix *m, const struct wk_cuda_product *p, const float *first, uint64_t n)
+{
+    const int times = repeats();
+    int bad = 0;
+    for (int i = 1; i < times; i++) {
+        OK(cudaMemset(p->seg[0].out.y, 0xff, n * sizeof *first));
+        run(m, p);
+        float *h = download((const float *)p->seg[0].out.y, n);
+        bad += memcmp(first, h, n * sizeof *h) != 0;
+        free(h);
+    }
+    CHECK(bad == 0, "%s %u x %u, %u rows: of %d times %d give other bits than the first", m->f->name, m->n, m->k,
+          p->rows, times - 1, bad);
+}
 /* Relative rms distance; NaN if anything is. */
 static inline double distance(const float *y, const double *ref, uint64_t n)
 {

@@ -14,6 +14,8 @@
 #include "../../quant-basic/cuda/q5_0.cuh"
 #include "../../quant-basic/cuda/q5_1.cuh"
 #include "../../quant-basic/cuda/q8_0.cuh"
+#include "../../quant-iq4/cuda/iq4_nl.cuh"
+#include "../../quant-iq4/cuda/iq4_xs.cuh"
 #include "../../quant-mxfp4/cuda/mxfp4.cuh"
 #include "../../quant-q4k/cuda/q2_k.cuh"
 #include "../../quant-q4k/cuda/q3_k.cuh"
@@ -23,7 +25,7 @@
 
 extern "C" {
 extern const struct wk_product_family quant_basic_q8, quant_basic_q41, quant_basic_f16, quant_basic_bf16,
-    quant_basic_f32, quant_q4k_k, quant_q4k_k23, quant_mxfp4;
+    quant_basic_f32, quant_q4k_k, quant_q4k_k23, quant_mxfp4, quant_iq4_nl, quant_iq4_xs;
 void f32_dequantize(float *y, const void *blocks, uint64_t n);
 void f16_dequantize(float *y, const void *blocks, uint64_t n);
 void bf16_dequantize(float *y, const void *blocks, uint64_t n);
@@ -38,6 +40,8 @@ void q4_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q5_K_dequantize(float *y, const void *blocks, uint64_t n);
 void q6_K_dequantize(float *y, const void *blocks, uint64_t n);
 void mxfp4_dequantize(float *y, const void *blocks, uint64_t n);
+void iq4_nl_dequantize(float *y, const void *blocks, uint64_t n);
+void iq4_xs_dequantize(float *y, const void *blocks, uint64_t n);
 }
 
 /* A call of the runtime that fails ends the program; text: what a family says of a product that it refuses. */
@@ -171,11 +175,14 @@ static const struct format formats[] = {
     FORMAT(f16, "f16", 0, 0xffff, 0xffff, quant_basic_f16, f16_dequantize),
     FORMAT(bf16, "bf16", 0xffff, 0xffff, 1, quant_basic_bf16, bf16_dequantize),
     FORMAT(f32, "f32", 0xffff, 0xffff, 3, quant_basic_f32, f32_dequantize),
+    FORMAT(iq4_nl, "iq4_nl", 0, 0xffff, 0xffff, quant_iq4_nl, iq4_nl_dequantize),
+    FORMAT(iq4_xs, "iq4_xs", 0, 0xffff, 0xffff, quant_iq4_xs, iq4_xs_dequantize),
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
 static const struct wk_product_family *const families[] = { &quant_basic_q8,   &quant_basic_q41, &quant_basic_f16,
                                                             &quant_basic_bf16, &quant_basic_f32, &quant_q4k_k,
-                                                            &quant_q4k_k23,    &quant_mxfp4 };
+                                                            &quant_q4k_k23,    &quant_mxfp4,     &quant_iq4_nl,
+                                                            &quant_iq4_xs };
 
 /* The items of `ids` ([rows][stride], the first k of each row) by expert, as worker/quant_cuda.h lays them out, in the
  * plainest way; rows below `skip` have none. The caller frees it. */

@@ -13,9 +13,9 @@
 
 #include "quant_formats.cuh"
 
-extern "C" const struct wk_large_family quant_basic_large, quant_q4k_large, quant_mxfp4_large;
+extern "C" const struct wk_large_family quant_basic_large, quant_q4k_large, quant_mxfp4_large, quant_iq4_large;
 static const struct wk_large_family *const large_families[] = { &quant_basic_large, &quant_q4k_large,
-                                                                &quant_mxfp4_large };
+                                                                &quant_mxfp4_large, &quant_iq4_large };
 
 static int failures;
 #define CHECK(cond, ...)                                    \

@@ -24,7 +24,7 @@ struct pair {
     const struct wk_quant_cuda *module;
 };
 
-enum { TYPES_SERVED = 14 };
+enum { TYPES_SERVED = 16 };
 
 /* Calls fn for every type that is served on CUDA, and fails if there are fewer than there should be, or one of those
  * that were named is not. */
