@@ -78,6 +78,7 @@ static void put_openai(struct http_text *t, const struct http_failure *f)
     for (const char *c = f->code; *c; c++)
         http_text_add(t, &(char){ (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c) }, 1);
     http_text_add(t, "\"", 1);
+    if (given(f->job_id)) put_string(t, ",\"job_id\":", f->job_id);
     put_members(t, f);
     http_text_add(t, "}}", 2);
 }

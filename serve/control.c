@@ -305,6 +305,7 @@ static void on_job(void *user, struct http_request *r)
     default:
         (void)refuse(&why, SERVE_NOT_FOUND, NULL,
                      "no job of this id is queued or running, or among the last %d that are over", JOB_LOG_MOST);
+        refusal_job(&why, strlen(http_rest(r)) <= ENGINE_JOB_ID_MAX ? http_rest(r) : "");
         serve_refuse(s, r, &why);
     }
 }

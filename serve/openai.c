@@ -142,6 +142,13 @@ static void whole_line(struct stream *x, const struct token_line *line)
     http_text_add(&((struct completion *)x->own)->text, line->text, line->n);
 }
 
+static void fail_whole(struct stream *x)
+{
+    struct refusal why = { .code = SERVE_INTERNAL, .text = "no memory for the answer" };
+    refusal_job(&why, x->q.job_id);
+    serve_fail(x->r, &why);
+}
+
 static void whole_end(struct stream *x, const struct ending *e)
 {
     const struct completion *c = own(x);
@@ -158,7 +165,7 @@ static void whole_end(struct stream *x, const struct ending *e)
     put_usage(x, e);
     http_text_format(&x->line, "}\n");
     if (x->line.failed || c->text.failed || c->reasoning.failed)
-        serve_fail(x->r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the answer" });
+        fail_whole(x);
     else
         http_answer(x->r, 200, "application/json", x->line.data, x->line.n);
 }

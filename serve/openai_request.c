@@ -110,8 +110,12 @@ static bool read_stream(const struct body_object *o, struct openai_request *r, s
     if (!body_flag(o, "stream", &r->stream, why)) return false;
     if (!options) return true;
     if (!json_is_object(options)) return body_fail(o, "stream_options", why, "an object");
-    if (!r->stream) return body_fail(o, "stream_options", why, "it only with \"stream\": true");
-    return body_flag(&inside, "include_usage", &r->usage, why);
+    bool each = false;
+    if (!body_flag(&inside, "include_usage", &r->usage, why) ||
+        !body_flag(&inside, "continuous_usage_stats", &each, why))
+        return false;
+    if (each) return body_fail(&inside, "continuous_usage_stats", why, "false: usage comes in the last chunk alone");
+    return r->stream || !r->usage || body_fail(o, "stream_options", why, "it only with \"stream\": true");
 }
 
 static bool read_common(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens,

@@ -262,7 +262,7 @@ def stalled(o):
         "--output-tokens",
         300,
         "--params",
-        '{"temperature": 1, "priority": 1000}',
+        '{"temperature": 1, "priority": 10}',
     )
     read = load(o, w, *run, "--others", 500)
     w.until_idle()

@@ -190,6 +190,30 @@ static void expect_failure(struct cli_result r, int status, const char *pattern)
     cli_free(&r);
 }
 
+/* What the template makes of a prompt, spelt by hand: the same ids once the text of control tokens is read as them. */
+static void parse_special(void **state)
+{
+    (void)state;
+    const char *spelt = "<|im_start|>user\nWrite a haiku about rain<|im_end|>\n<|im_start|>assistant\n";
+    struct cli_result a = CLI("run", "--chat", "-p", "Write a haiku about rain", "-n", "20", "--seed", "3", "--ids"),
+                      b = CLI("run", "--parse-special", "-p", spelt, "-n", "20", "--seed", "3", "--ids"),
+                      c = CLI("run", "--raw", "-p", spelt, "-n", "20", "--seed", "3", "--ids");
+    unsigned chat = 0, special = 1, raw = 0;
+    assert_ok(&a);
+    assert_ok(&b);
+    assert_ok(&c);
+    assert_string_equal(a.out, b.out);
+    assert_int_equal(sscanf(a.err, "worker: %u prompt tokens", &chat), 1);
+    assert_int_equal(sscanf(b.err, "worker: %u prompt tokens", &special), 1);
+    assert_int_equal(sscanf(c.err, "worker: %u prompt tokens", &raw), 1);
+    assert_int_equal(chat, special);
+    assert_true(raw > special + 10);
+    cli_free(&a);
+    cli_free(&b);
+    cli_free(&c);
+    expect_failure(CLI("run", "--parse-special", "--chat", "-p", "x"), 2, "exclude each other");
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -216,7 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_output_is_text), cmocka_unit_test(effort_is_in_the_prompt),
         cmocka_unit_test(forced_outputs),     cmocka_unit_test(tokenizer_json),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(parse_special),      cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-from service import Worker, check, done
+from service import LONG, Job, Worker, check, done
 
 program, source = sys.argv[1], sys.argv[2]
 USER = [{"role": "user", "content": "Write a haiku about rain"}]
@@ -210,6 +210,21 @@ def names(w):
     check("/v1/models: ready since", card["created"] == card["ready_at"] > 1700000000 and card["startup_seconds"] > 0)
 
 
+def streams(w):
+    """stream_options that ask for nothing, and those that are not served."""
+    for options in ({}, {"include_usage": False}, {"include_obfuscation": False}, {"continuous_usage_stats": False}):
+        status, answer = chat(w, max_tokens=1, stream_options=options)
+        check("stream_options %s without a stream" % options, status == 200, (status, answer))
+    status, answer = chat(w, stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True})
+    check(
+        "continuous_usage_stats is refused by name",
+        status == 400 and error(answer)["param"] == "stream_options.continuous_usage_stats",
+        (status, answer),
+    )
+    status, answer = w.get("/worker/jobs/nobody")
+    check("a refusal names its job", status == 404 and answer["job_id"] == "nobody", answer)
+
+
 def depth(w):
     for levels, expected in ((190, 200), (193, 400)):
         for member in ('{"a":' * levels + "1" + "}" * levels, "[" * levels + "]" * levels):
@@ -331,7 +346,7 @@ def traces(w):
 
 def configured():
     """Limits of the command line, and a queue that is full says which they are."""
-    with Worker(program, "--max-prompt-chars", "30", "--max-priority", "3", "--max-streams", "1") as w:
+    with Worker(program, "--max-prompt-chars", "30", "--max-priority", "3", "--max-streams", "1", *LONG) as w:
         for ask, field, members in (
             (chat, "messages", {"messages": [{"role": "user", "content": "é" * 31}]}),
             (raw, "prompt", {"prompt": "é" * 31}),
@@ -348,6 +363,14 @@ def configured():
             check("--max-priority 3: %d" % priority, status == expected, (status, answer))
             status, answer = w.execute(prompt="x", max_tokens=1, priority=priority)
             check("... of /execute", status == expected, (status, answer))
+        job = Job(w, "endless").until("token")
+        status, answer = raw(w)
+        check(
+            "a 429 says the number and the flag",
+            status == 429 and "1 requests" in error(answer)["message"] and "--max-streams" in error(answer)["message"],
+            (status, answer),
+        )
+        job.cancel()
     with Worker(program) as w:
         for priority, expected in ((10, 200), (11, 400)):
             status, answer = w.execute(prompt="x", max_tokens=1, priority=priority)
@@ -361,6 +384,7 @@ with Worker(program, "--log", "json", "--model-dir", os.path.join(source, "model
     seeds(w)
     limits(w)
     names(w)
+    streams(w)
     depth(w)
     context(w)
     special(w)

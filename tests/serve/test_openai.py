@@ -442,6 +442,9 @@ def leaving(program_):
             "queue_full: 429 with Retry-After",
             status == 429
             and json.loads(data)["error"]["code"] == "queue_full"
+            and "1 jobs wait" in json.loads(data)["error"]["message"]
+            and "--max-queue" in json.loads(data)["error"]["message"]
+            and json.loads(data)["error"]["job_id"].startswith("chatcmpl-")
             and "retry-after" in head
             and "x-should-retry" not in head,
             (status, head, data),
@@ -506,16 +509,31 @@ def reasons(program_):
             "logit_bias": {str(w.post("/tokenize", {"content": "a"})[1]["tokens"][0]): 100},
         }
         said = {
-            e: w.post("/v1/chat/completions", dict(ask, reasoning_effort=e))[1] for e in ("low", "medium", "high", None)
+            e: w.post("/v1/chat/completions", dict(ask, reasoning_effort=e))[1]
+            for e in ("minimal", "low", "medium", "high", None)
         }
         tokens = {e: a["usage"]["prompt_tokens"] for e, a in said.items()}
         check(
             "reasoning_effort is in the prompt, medium if nothing is said",
-            tokens["low"] < tokens["high"] < tokens["medium"] == tokens[None],
+            tokens["minimal"] == tokens["low"] < tokens["high"] < tokens["medium"] == tokens[None],
             tokens,
         )
+        ends = w.get("/health")[1]["eos_ids"]
+        forced = dict(ask, max_tokens=30, min_tokens=20, logit_bias={str(i): 100 for i in ends})
+        status, answer = w.post("/v1/chat/completions", forced)
+        check(
+            "min_tokens holds back an end that is all but certain",
+            status == 200 and answer["usage"]["completion_tokens"] == 20,
+            (status, answer),
+        )
+        status, answer = w.post("/v1/chat/completions", dict(forced, min_tokens=0, ignore_eos=True))
+        check(
+            "ignore_eos goes on behind it",
+            status == 200 and answer["usage"]["completion_tokens"] == 30,
+            (status, answer),
+        )
         check("a model that forgets its format is shown", all(content(a) == "aaaaa" for a in said.values()), said)
-        for effort, expected in (("none", "always reasons"), ("extreme", "low, medium or high")):
+        for effort, expected in (("none", "always reasons"), ("extreme", "minimal, low, medium or high")):
             status, answer = w.post("/v1/chat/completions", dict(ask, reasoning_effort=effort))
             check(
                 "reasoning_effort %s is refused" % effort,
