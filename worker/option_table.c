@@ -98,7 +98,8 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_UPLOAD_CHUNK] = { "upload-chunk-mb", 0, OPTION_INTEGER, true, LOADS, "N", 0, 64, "0",
                            "mebibytes that one copy to a GPU takes at a time; 0 is what was measured best" },
     [OPT_THREADS] = { "threads", 't', OPTION_INTEGER, true, PLANS | ON(CMD_QUANTIZE), "N", 0, 1024, "0",
-                      "processor threads of --device cpu; 0 is one for each allowed processor" },
+                      "processor threads of --device cpu; 0 is one for each allowed processor, within the control "
+                      "group's limit" },
     [OPT_EXACT] = { "exact", 0, OPTION_FLAG, true, PLANS, NULL, 0, 1, NULL,
                     "32-bit activations and KV cache instead of 8-bit and 16-bit ones" },
     [OPT_CONTEXT] = { "context", 'c', OPTION_INTEGER, true, PLANS, "N", 0, 16777216, "0",

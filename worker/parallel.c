@@ -2,9 +2,10 @@
 #include "parallel.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
+
+#include "base/machine.h"
 
 struct share {
     pthread_t thread;
@@ -37,8 +38,6 @@ void parallel(uint32_t n, void (*work)(void *user, uint32_t index, uint32_t n), 
 
 uint32_t parallel_processors(void)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int n = CPU_COUNT(&set);
-    return n > PARALLEL_MAX ? PARALLEL_MAX : (uint32_t)n;
+    const uint32_t n = machine_processors();
+    return n > PARALLEL_MAX ? PARALLEL_MAX : n;
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "capabilities.h"
 #include "errors.h"
 #include "json_out.h"
@@ -141,24 +142,12 @@ int probe_device(const struct options *o, const struct device_ops *device, bool 
     return EXIT_DONE;
 }
 
-static uint64_t host_available(void)
-{
-    char line[128];
-    uint64_t kib = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1) break;
-    (void)fclose(f);
-    return kib * 1024;
-}
-
 int device_available(const struct device_ops *device, const struct device_info *gpu, uint64_t *out)
 {
     struct device_memory memory;
     ERROR_TEXT(err);
     if (!device->device_memory) {
-        *out = host_available();
+        *out = machine_memory_available();
         return EXIT_DONE;
     }
     wk_status status = device->device_memory(gpu->index, &memory, &err);

@@ -82,8 +82,8 @@ int open_model_on(const struct options *o, const struct device_ops *device, stru
 int open_model(const struct options *o, const struct model_needs *needs, struct opened *out);
 void opened_close(struct opened *x);
 
-/* Bytes of memory that the device can give: of the host without swapping, 0: unknown; of a GPU what is free on it, with
- * a context made there. */
+/* Bytes of memory that the device can give: of the host without swapping and within the control group, 0: unknown; of a
+ * GPU what is free on it, with a context made there. */
 int device_available(const struct device_ops *device, const struct device_info *gpu, uint64_t *out);
 const char *isa_name(uint32_t isa);
 double seconds_now(void); /* monotonic */

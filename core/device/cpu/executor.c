@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "device/step_check.h"
 #include "model/model.h"
 #include "plugin/plugin.h"
@@ -61,7 +62,7 @@ static wk_status executor_plan(const struct tape_program *program, const struct 
     if (!x) return wk_fail(err, WK_NO_MEMORY, "out of memory for an executor");
     x->program = program;
     x->o = *o;
-    if (!x->o.threads) x->o.threads = pool_processors() < POOL_MAX_THREADS ? pool_processors() : POOL_MAX_THREADS;
+    if (!x->o.threads) x->o.threads = machine_processors() < POOL_MAX_THREADS ? machine_processors() : POOL_MAX_THREADS;
     const uint32_t here = plugin_detect_isa();
     if (x->o.isa > here) x->o.isa = here;
     x->kernels = cpu_kernels_for(x->o.isa);
@@ -92,14 +93,12 @@ static wk_status cpu_plan(const struct tape_program *program, const struct devic
  * instead. */
 static wk_status check_machine(const struct memory_plan *plan, const struct wk_err *err)
 {
-    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    if (pages <= 0 || size <= 0) return WK_OK;
-    const uint64_t have = (uint64_t)pages * (uint64_t)size;
-    if (plan->total <= have) return WK_OK;
+    const uint64_t have = machine_memory();
+    if (!have || plan->total <= have) return WK_OK;
     return wk_fail(err, WK_NO_MEMORY,
                    "%" PRIu64 " bytes are needed (weights %" PRIu64 ", kv %" PRIu64 ", activations %" PRIu64
                    ", workspace %" PRIu64 "), "
-                   "the machine has %" PRIu64 "; lower --context or --max-sequences",
+                   "the machine (or this process's control group) has %" PRIu64 "; lower --context or --max-sequences",
                    plan->total, plan->bytes[MEMORY_WEIGHTS], plan->bytes[MEMORY_KV], plan->bytes[MEMORY_ACTIVATIONS],
                    plan->bytes[MEMORY_WORKSPACE], have);
 }

@@ -159,42 +159,6 @@ static void read_text(const char *path, char *text, size_t bytes)
     if (fd >= 0) (void)close(fd);
 }
 
-uint32_t pool_within(uint32_t processors, const char *cpu_max)
-{
-    unsigned long long quota, period;
-    if (sscanf(cpu_max, "%llu %llu", &quota, &period) != 2 || !quota || !period) return processors;
-    const unsigned long long whole = quota / period + (quota % period != 0);
-    return whole < processors ? (uint32_t)whole : processors;
-}
-
-/* What the process's control group and those above it leave: a container's limit, a service's. */
-static uint32_t within_groups(uint32_t processors)
-{
-    char text[1024], path[1200];
-    read_text("/proc/self/cgroup", text, sizeof text);
-    char *group = strstr(text, "0::/");
-    if (!group) return processors;
-    group += 3;
-    group[strcspn(group, "\n")] = 0;
-    for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
-        char limit[64];
-        *end = 0;
-        (void)snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
-        read_text(path, limit, sizeof limit);
-        processors = pool_within(processors, limit);
-    }
-    return processors;
-}
-
-uint32_t pool_processors(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return within_groups((uint32_t)CPU_COUNT(&set));
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return within_groups(n > 0 ? (uint32_t)n : 1);
-}
-
 /* Deals the allowed processors to threads. Where there are more of them than threads, whoever deals out time knows
  * better which are free. */
 static void choose_processors(struct pool *p)

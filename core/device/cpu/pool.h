@@ -15,12 +15,6 @@ struct pool;
 
 enum { POOL_MAX_THREADS = 1024 };
 
-/* Processors that this thread may run on, within its control group's limit on their time. */
-uint32_t pool_processors(void);
-/* As many of them as a control group's cpu.max ("QUOTA PERIOD" in microseconds, or "max PERIOD") leaves, rounded up;
- * any other text limits nothing. */
-uint32_t pool_within(uint32_t processors, const char *cpu_max);
-
 /* threads: 1 .. POOL_MAX_THREADS. Where there are just as many processors, each thread is bound to one. */
 wk_status pool_open(uint32_t threads, struct pool **out, const struct wk_err *err);
 void pool_close(struct pool *p); /* NULL allowed; not while running */

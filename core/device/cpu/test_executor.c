@@ -21,6 +21,8 @@
 
 #include <cmocka.h>
 
+#include "base/machine.h"
+
 enum { TOKENS = 290, SEQUENCES = 3, ROWS = 320 };
 
 static struct plugin_registry *plugins;
@@ -446,7 +448,7 @@ static void test_too_much(void **state)
     o.max_rows = o.max_wanted = 1 << 20;
     struct memory_plan plan;
     assert_int_equal(device_cpu()->plan(z.program, &o, &plan, &err), WK_OK);
-    const uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t have = machine_memory();
     if (plan.total > have) {
         assert_int_equal(device_cpu()->open(z.program, &w, &o, &x, &err), WK_NO_MEMORY);
         assert_null(x);

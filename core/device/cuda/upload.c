@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "device/cpu/pool.h"
+#include "base/machine.h"
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
 #include "tape/tape.h"
@@ -281,7 +281,7 @@ static void *run_lane(void *arg)
 /* As many lanes as are worth it; where the model leaves less of the device than their staging takes, fewer. */
 static wk_status make_staging(struct upload *u, const struct wk_err *err)
 {
-    const uint64_t lane_bytes = SLOTS * u->slot_bytes, processors = pool_processors();
+    const uint64_t lane_bytes = SLOTS * u->slot_bytes, processors = machine_processors();
     const uint64_t lanes = at_most(at_most(LANES, processors), at_most(u->n_chunks, RING_MOST / lane_bytes));
     wk_status s = WK_NO_MEMORY;
     for (u->n_lanes = lanes ? (uint32_t)lanes : 1; u->n_lanes && s == WK_NO_MEMORY; u->n_lanes /= 2) {
