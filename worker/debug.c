@@ -10,11 +10,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/result_file.h"
 #include "capabilities.h"
 #include "commands.h"
 #include "errors.h"
 #include "json_out.h"
-#include "output_file.h"
 #include "session_tokens.h"
 #include "setup.h"
 
@@ -93,14 +93,15 @@ static int make_folder(const char *path)
 
 /* NumPy format 1.0: magic, version, length of the header, the header as a Python literal padded so that data begin at a
  * multiple of 64. */
-static bool write_npy(FILE *out, const float *data, uint32_t rows, uint32_t width)
+static void write_npy(struct result_file *out, const float *data, uint32_t rows, uint32_t width)
 {
     char head[128];
     int n = snprintf(head, sizeof head, "{'descr': '<f4', 'fortran_order': False, 'shape': (%u, %u), }", rows, width);
     memset(head + n, ' ', sizeof head - (size_t)n);
-    head[117] = '\n'; /* 10 bytes come before: 128 in all */
-    return fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, out) == 10 && fwrite(head, 1, 118, out) == 118 &&
-           fwrite(data, sizeof *data, (size_t)rows * width, out) == (size_t)rows * width;
+    head[117] = '\n';                                              /* 10 bytes come before: 128 in all */
+    (void)result_file_write(out, "\x93NUMPY\x01\x00\x76\x00", 10); /* a failed write shows at the end */
+    (void)result_file_write(out, head, 118);
+    (void)result_file_write(out, data, (uint64_t)rows * width * sizeof *data);
 }
 
 /* A value's name is its file's name where a file system can have it. */
@@ -117,17 +118,20 @@ static void file_name(const struct tapped *v, uint32_t i, char out[TAP_NAME + 8]
 
 static int write_file(const char *folder, const char *name, const struct tapped *v, const char *json)
 {
-    struct output_file f;
+    struct result_file f;
     char *path;
+    ERROR_TEXT(err);
     if (asprintf(&path, "%s/%s", folder, name) < 0) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for a name");
-    int result = output_open(path, &f);
+    wk_status status = result_file_open(path, &f, &err);
     free(path);
-    if (result) return result;
-    if (v)
-        (void)write_npy(f.stream, v->data, v->rows, v->width); /* a failed write shows in ferror at the end */
-    else
-        (void)fprintf(f.stream, "%s\n", json);
-    return output_finish(&f);
+    if (status == WK_OK) {
+        if (v)
+            write_npy(&f, v->data, v->rows, v->width);
+        else if (result_file_write(&f, json, strlen(json)))
+            (void)result_file_write(&f, "\n", 1);
+        status = result_file_finish(&f, &err);
+    }
+    return status ? fail_status(STAGE_OUTPUT, status, &err) : EXIT_DONE;
 }
 
 static uint32_t last_argmax(const struct tap_run *t)

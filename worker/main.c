@@ -1,5 +1,6 @@
 /* main.c: finds the subcommand and returns its exit status. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -63,6 +64,14 @@ static void warn_of_links(const struct options *o)
     LOG(LOG_WARN, "service_links_ignored", text, log_u("variables", o->n_links));
 }
 
+/* Standard output was closed when we were started. */
+static bool output_closed;
+
+static int refuse_output(void)
+{
+    return fail(CODE_OUTPUT_FAILED, "standard output is closed; give it a file, a pipe or /dev/null");
+}
+
 static int run_command(int argc, char **argv)
 {
     struct options o;
@@ -70,19 +79,23 @@ static int run_command(int argc, char **argv)
         help_overview(stderr);
         return EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) return print_version();
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    const bool version = strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0;
+    if (version || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        if (output_closed) return refuse_output();
+        if (version) return print_version();
         help_overview(stdout);
         return EXIT_DONE;
     }
     if (!options_parse(argc, argv, &o)) return EXIT_USAGE;
     int result = EXIT_DONE;
-    if (o.help) {
+    const bool json = !o.help && log_is_json(&o);
+    log_configure(LOG_INFO, json ? LOG_JSON : LOG_PLAIN);
+    if (json) errors_as_json();
+    if (output_closed) {
+        result = refuse_output();
+    } else if (o.help) {
         help_command(o.command, stdout);
     } else {
-        const bool json = log_is_json(&o);
-        log_configure(LOG_INFO, json ? LOG_JSON : LOG_PLAIN);
-        if (json) errors_as_json();
         warn_of_links(&o);
         ERROR_TEXT(err);
         const wk_status status =
@@ -97,17 +110,22 @@ static int run_command(int argc, char **argv)
  * get its number. */
 static bool open_standard_streams(void)
 {
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0) continue;
+        output_closed = output_closed || fd == STDOUT_FILENO;
+        if (open("/dev/null", O_RDWR) != fd) return false;
+    }
     return true;
 }
 
 int main(int argc, char **argv)
 {
     if (!open_standard_streams()) return EXIT_FAILED;
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of the write, like a full disk */
     int result = run_command(argc, argv);
-    /* A full disk or a closed pipe behind standard output is a failure too. */
-    const bool lost = fflush(stdout) != 0 || ferror(stdout);
+    /* A full disk or a closed pipe behind standard output is a failure too; some file systems say so when it is closed.
+     */
+    const bool broken = fflush(stdout) != 0 || ferror(stdout), lost = fclose(stdout) != 0 || broken;
     if (lost && result == EXIT_DONE) result = fail(CODE_OUTPUT_FAILED, "standard output cannot be written");
     if (result == EXIT_DEVICE_LOST)
         _exit(result); /* the driver may hang or crash in what runs at the end of a process */

@@ -325,7 +325,7 @@ static int quantize_file(struct quantize *q, const char *out, const char *type, 
     warn_of_loss(q);
     interrupts_catch();
     status = write_all(q, out, &err);
-    if (status == WK_CANCELLED) return EXIT_INTERRUPTED;
+    if (status && interrupted()) return EXIT_INTERRUPTED;
     if (status == WK_IO) return fail_status(STAGE_OUTPUT, status, &err);
     if (status) return refuse_model(status, gguf_path(q->in), err_text);
     report(q, out, json);

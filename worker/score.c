@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/result_file.h"
 #include "commands.h"
 #include "errors.h"
 #include "json_out.h"
-#include "output_file.h"
 #include "session_tokens.h"
 #include "sample/sample.h"
 #include "setup.h"
@@ -18,7 +18,7 @@ struct scoring {
     struct session *session;
     struct model *model;
     struct id_list tokens;
-    struct output_file out; /* stream NULL: not wanted */
+    struct result_file out; /* stream NULL: not wanted */
     float *logits;          /* [SCORE_ROWS][n_vocab] */
     uint32_t window_end, windows, scored;
     double nll; /* sum of -log p of the scored tokens */
@@ -39,9 +39,9 @@ static int score_rows(struct scoring *s, uint32_t first, uint32_t end)
     }
     if (status) return fail_status(STAGE_STEP, status, &err);
     /* Raw bytes are little-endian because every processor that this builds for is. */
-    if (s->out.stream && fwrite(s->logits, (size_t)n_vocab * sizeof(float), n, s->out.stream) != n)
-        return fail(CODE_OUTPUT_FAILED, "%s: cannot be written", s->out.path);
-    return EXIT_DONE;
+    if (!s->out.stream || result_file_write(&s->out, s->logits, (uint64_t)n * n_vocab * sizeof(float)))
+        return EXIT_DONE;
+    return fail_status(STAGE_OUTPUT, result_file_failed(&s->out, &err), &err);
 }
 
 /* A text longer than the context is scored window by window: each starts anew, and its first token is not predicted. */
@@ -77,9 +77,11 @@ static int score(const struct options *o, struct scoring *s)
     if (!s->logits) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for logits");
     wk_status status = session_open(s->model, &s->session, &err);
     if (status) return fail_status(STAGE_MODEL, status, &err);
-    if (option_text(o, OPT_LOGITS)) result = output_open(option_text(o, OPT_LOGITS), &s->out);
-    if (!result) result = score_windows(s);
-    if (!result && s->out.stream) result = output_finish(&s->out);
+    if (option_text(o, OPT_LOGITS)) status = result_file_open(option_text(o, OPT_LOGITS), &s->out, &err);
+    if (status) return fail_status(STAGE_OUTPUT, status, &err);
+    result = score_windows(s);
+    if (!result && s->out.stream) status = result_file_finish(&s->out, &err);
+    if (status) return fail_status(STAGE_OUTPUT, status, &err);
     return result ? result : print_score(s);
 }
 
@@ -93,7 +95,7 @@ int command_score(const struct options *o)
             open_model(o, &(struct model_needs){ .max_rows = SCORE_ROWS, .max_wanted = SCORE_ROWS, .load = true }, &x);
     s.model = x.model;
     if (!result) result = score(o, &s);
-    output_abandon(&s.out);
+    result_file_abandon(&s.out);
     session_close(s.session);
     free(s.logits);
     free(s.tokens.ids);

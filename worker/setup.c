@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/machine.h"
+#include "base/result_file.h"
 #include "capabilities.h"
 #include "errors.h"
 #include "json_out.h"
@@ -423,14 +424,18 @@ static volatile sig_atomic_t stop_asked;
 
 static void on_interrupt(int signal_number)
 {
-    (void)signal_number;
+    if (stop_asked) {
+        result_file_remove_temporaries();
+        (void)signal(signal_number, SIG_DFL);
+        (void)raise(signal_number);
+    }
     stop_asked = 1;
 }
 
 void interrupts_catch(void)
 {
-    /* SA_RESETHAND: the second Ctrl-C finds the default action. */
-    struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
+    struct sigaction action = { .sa_handler = on_interrupt };
+    (void)sigemptyset(&action.sa_mask);
     (void)sigaction(SIGINT, &action, NULL);
 }
 

@@ -216,8 +216,10 @@ static void apply_groups(struct limits *l)
     static const struct {
         enum hierarchy hierarchy;
         const char *point;
-    } usual[] = { { UNIFIED, "/sys/fs/cgroup" },         { UNIFIED, "/sys/fs/cgroup/unified" },
-                  { CPU, "/sys/fs/cgroup/cpu" },         { CPU, "/sys/fs/cgroup/cpu,cpuacct" },
+    } usual[] = { { UNIFIED, "/sys/fs/cgroup" },
+                  { UNIFIED, "/sys/fs/cgroup/unified" },
+                  { CPU, "/sys/fs/cgroup/cpu" },
+                  { CPU, "/sys/fs/cgroup/cpu,cpuacct" },
                   { MEMORY, "/sys/fs/cgroup/memory" } };
     char groups[16384];
     struct mount mounts[MAX_MOUNTS];

@@ -137,8 +137,7 @@ const void *gguf_tensor_data(const struct gguf *file, const struct gguf_tensor *
 void gguf_release_tensors(const struct gguf *file);
 
 /* ---- writing (gguf_write.c): used by `worker quantize` and by tests ------------------------------------ */
-struct gguf_writer; /* collects metadata and tensor headers, then streams data; writes to a temporary name and renames
-                       at the end */
+struct gguf_writer; /* collects metadata and tensor headers, then streams data into a base/result_file.h */
 wk_status gguf_writer_open(const char *path, struct gguf_writer **out, const struct wk_err *err);
 /* Copies all metadata of `from` except the keys named (NULL-terminated list) and those that describe the layout of its
  * files: general.alignment and split.*. */
@@ -151,7 +150,7 @@ wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32
 /* After the last tensor is declared: data of the tensors in order of declaration, in pieces of any size. */
 wk_status gguf_writer_data(struct gguf_writer *w, const void *bytes, uint64_t n, const struct wk_err *err);
 wk_status gguf_writer_finish(struct gguf_writer *w,
-                             const struct wk_err *err); /* flushes, fsyncs, renames; w is freed either way */
-void gguf_writer_abandon(struct gguf_writer *w);        /* removes the temporary file; NULL allowed */
+                             const struct wk_err *err); /* the file appears; w is freed either way */
+void gguf_writer_abandon(struct gguf_writer *w);        /* leaves no file; NULL allowed */
 
 #endif

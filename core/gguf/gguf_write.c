@@ -1,17 +1,12 @@
 /* gguf_write.c: writes a GGUF v3 file: metadata and tensor headers are collected, then tensor data stream through.
  *
- * The file grows under a temporary name beside its destination and is renamed when it is complete and on disk, so
- * nobody ever sees half a model. Tensors lie one after another in order of declaration, each padded to 32 bytes. */
-#include <errno.h>
-#include <fcntl.h>
+ * The file appears when it is complete and on disk (base/result_file.h), so nobody ever sees half a model. Tensors lie
+ * one after another in order of declaration, each padded to 32 bytes. */
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/checked.h"
+#include "base/result_file.h"
 #include "gguf/file.h"
-
-enum { WRITE_BUFFER_BYTES = 1 << 20 };
 
 struct buffer {
     uint8_t *bytes;
@@ -31,8 +26,7 @@ struct table {
 };
 
 struct gguf_writer {
-    char *path, *temporary;
-    FILE *out;
+    struct result_file out;
     struct buffer metadata, headers; /* as they will lie in the file */
     struct table keys, tensors;
     uint64_t next_offset;   /* of the next tensor to be declared */
@@ -44,14 +38,13 @@ struct gguf_writer {
 static wk_status fail(struct gguf_writer *w, wk_status status, const struct wk_err *err, const char *text)
 {
     w->failed = true;
-    return wk_fail(err, status, "%s: %s", w->path, text);
+    return wk_fail(err, status, "%s: %s", w->out.path, text);
 }
 
-static wk_status fail_errno(struct gguf_writer *w, const char *what, const struct wk_err *err)
+static wk_status write_failed(struct gguf_writer *w, const struct wk_err *err)
 {
-    const int error = errno;
     w->failed = true;
-    return wk_fail(err, WK_IO, "%s: %s: %s", w->temporary, what, strerror(error));
+    return result_file_failed(&w->out, err);
 }
 
 static bool append(struct buffer *b, const void *bytes, uint64_t n)
@@ -112,24 +105,7 @@ static void free_writer(struct gguf_writer *w)
     free_table(&w->tensors);
     free(w->metadata.bytes);
     free(w->headers.bytes);
-    free(w->temporary);
-    free(w->path);
     free(w);
-}
-
-static wk_status open_temporary(struct gguf_writer *w, const struct wk_err *err)
-{
-    const int fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) return fail_errno(w, "cannot be created", err);
-    w->out = fdopen(fd, "wb");
-    if (w->out && setvbuf(w->out, NULL, _IOFBF, WRITE_BUFFER_BYTES) == 0) return WK_OK;
-    const wk_status status = fail_errno(w, "cannot be opened as a stream", err);
-    if (w->out)
-        (void)fclose(w->out);
-    else
-        (void)close(fd);
-    (void)unlink(w->temporary);
-    return status;
 }
 
 wk_status gguf_writer_open(const char *path, struct gguf_writer **out, const struct wk_err *err)
@@ -137,10 +113,7 @@ wk_status gguf_writer_open(const char *path, struct gguf_writer **out, const str
     *out = NULL;
     struct gguf_writer *w = calloc(1, sizeof *w);
     if (!w) return wk_fail(err, WK_NO_MEMORY, "%s: no memory for a writer", path);
-    w->path = strdup(path);
-    if (asprintf(&w->temporary, "%s.tmp-%ld", path, (long)getpid()) < 0) w->temporary = NULL;
-    const wk_status status = w->path && w->temporary ? open_temporary(w, err)
-                                                     : wk_fail(err, WK_NO_MEMORY, "%s: no memory for a writer", path);
+    const wk_status status = result_file_open(path, &w->out, err);
     if (status == WK_OK)
         *out = w;
     else
@@ -151,8 +124,7 @@ wk_status gguf_writer_open(const char *path, struct gguf_writer **out, const str
 void gguf_writer_abandon(struct gguf_writer *w)
 {
     if (!w) return;
-    if (w->out) (void)fclose(w->out);
-    (void)unlink(w->temporary);
+    result_file_abandon(&w->out);
     free_writer(w);
 }
 
@@ -167,7 +139,7 @@ static wk_status begin_kv(struct gguf_writer *w, struct gguf_str key, const stru
     if (status == WK_NO_MEMORY) return fail(w, status, err, "no memory for the metadata");
     if (status != WK_OK) {
         w->failed = true;
-        return wk_fail(err, status, "%s: metadata key '%.*s' is given twice", w->path, (int)key.len, key.data);
+        return wk_fail(err, status, "%s: metadata key '%.*s' is given twice", w->out.path, (int)key.len, key.data);
     }
     return WK_OK;
 }
@@ -247,7 +219,7 @@ wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32
     const wk_status status = add_entry(&w->tensors, name, bytes);
     if (status == WK_INVALID) {
         w->failed = true;
-        return wk_fail(err, status, "%s: tensor '%.*s' is declared twice", w->path, (int)name.len, name.data);
+        return wk_fail(err, status, "%s: tensor '%.*s' is declared twice", w->out.path, (int)name.len, name.data);
     }
     bool stored = status == WK_OK && append_str(&w->headers, name) && append_u32(&w->headers, n_dims) &&
                   append(&w->headers, ne, n_dims * sizeof *ne) && append_u32(&w->headers, ggml_type) &&
@@ -257,10 +229,7 @@ wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32
     return WK_OK;
 }
 
-static bool put(struct gguf_writer *w, const void *bytes, uint64_t n)
-{
-    return n == 0 || fwrite(bytes, 1, n, w->out) == n;
-}
+static bool put(struct gguf_writer *w, const void *bytes, uint64_t n) { return result_file_write(&w->out, bytes, n); }
 
 /* Zeros from byte `at` to the next multiple of the alignment. */
 static bool put_padding(struct gguf_writer *w, uint64_t at)
@@ -280,14 +249,14 @@ static wk_status begin_streaming(struct gguf_writer *w, const struct wk_err *err
                          put_padding(w, start.n + w->metadata.n + w->headers.n);
     free(start.bytes);
     if (!stored) return fail(w, WK_NO_MEMORY, err, "no memory for the header");
-    if (!written) return fail_errno(w, "cannot be written", err);
+    if (!written) return write_failed(w, err);
     w->streaming = true;
     return WK_OK;
 }
 
 wk_status gguf_writer_data(struct gguf_writer *w, const void *bytes, uint64_t n, const struct wk_err *err)
 {
-    if (w->failed) return wk_fail(err, WK_INTERNAL, "%s: an earlier step of writing failed", w->path);
+    if (w->failed) return wk_fail(err, WK_INTERNAL, "%s: an earlier step of writing failed", w->out.path);
     const wk_status started = w->streaming ? WK_OK : begin_streaming(w, err);
     if (started != WK_OK) return started;
     const uint8_t *next = bytes;
@@ -295,32 +264,16 @@ wk_status gguf_writer_data(struct gguf_writer *w, const void *bytes, uint64_t n,
         if (w->current == w->tensors.n) return fail(w, WK_INTERNAL, err, "more tensor data than was declared");
         const uint64_t size = w->tensors.entries[w->current].bytes;
         const uint64_t piece = n < size - w->done ? n : size - w->done;
-        if (!put(w, next, piece)) return fail_errno(w, "cannot be written", err);
+        if (!put(w, next, piece)) return write_failed(w, err);
         next += piece;
         n -= piece;
         w->done += piece;
         if (w->done < size) continue;
-        if (!put_padding(w, size)) return fail_errno(w, "cannot be written", err);
+        if (!put_padding(w, size)) return write_failed(w, err);
         w->current++;
         w->done = 0;
     }
     return WK_OK;
-}
-
-/* A rename is on disk when its directory is. */
-static wk_status sync_directory(struct gguf_writer *w, const struct wk_err *err)
-{
-    const char *slash = strrchr(w->path, '/');
-    char *folder = slash ? strndup(w->path, (size_t)(slash - w->path) + 1) : strdup(".");
-    if (!folder) return fail(w, WK_NO_MEMORY, err, "no memory for the name of its directory");
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(folder);
-    if (fd < 0) return fail_errno(w, "its directory cannot be opened", err);
-    const bool synced =
-        fsync(fd) == 0 || errno == EINVAL; /* EINVAL: a file system that does not synchronize directories */
-    const wk_status status = synced ? WK_OK : fail_errno(w, "its directory cannot be synchronized", err);
-    (void)close(fd);
-    return status;
 }
 
 static wk_status finish(struct gguf_writer *w, const struct wk_err *err)
@@ -330,20 +283,15 @@ static wk_status finish(struct gguf_writer *w, const struct wk_err *err)
     if (status != WK_OK) return status;
     if (w->current < w->tensors.n) {
         const struct entry *t = &w->tensors.entries[w->current];
-        return wk_fail(err, WK_INTERNAL, "%s: tensor '%.*s' has %" PRIu64 " of %" PRIu64 " bytes", w->path,
+        return wk_fail(err, WK_INTERNAL, "%s: tensor '%.*s' has %" PRIu64 " of %" PRIu64 " bytes", w->out.path,
                        (int)t->name.len, t->name.data, w->done, t->bytes);
     }
-    if (fflush(w->out) != 0 || fsync(fileno(w->out)) != 0) return fail_errno(w, "cannot be written", err);
-    FILE *out = w->out;
-    w->out = NULL; /* fclose frees it also when it fails */
-    if (fclose(out) != 0) return fail_errno(w, "cannot be closed", err);
-    if (rename(w->temporary, w->path) != 0) return fail_errno(w, "cannot be renamed", err);
-    return sync_directory(w, err);
+    return result_file_finish(&w->out, err);
 }
 
 wk_status gguf_writer_finish(struct gguf_writer *w, const struct wk_err *err)
 {
     const wk_status status = finish(w, err);
-    gguf_writer_abandon(w); /* after the rename there is no temporary file left to remove */
+    gguf_writer_abandon(w); /* nothing more to remove where it was finished */
     return status;
 }

