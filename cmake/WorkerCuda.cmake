@@ -88,6 +88,7 @@ endfunction()
 function(worker_cuda_module_options target)
   worker_cuda_kernels(${target})
   set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY ${WORKER_PLUGIN_BUILD_DIR}
+    SKIP_BUILD_RPATH ON # the loader refuses a file that says where its libraries are
     LINKER_LANGUAGE CUDA LINK_DEPENDS ${CMAKE_SOURCE_DIR}/sdk/cmake/plugin-cuda.map)
   target_link_options(${target} PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/sdk/cmake/plugin-cuda.map
     LINKER:-z,now LINKER:-z,noexecstack)

@@ -66,10 +66,13 @@ static void make_fingerprint(const struct serve *s, const struct model *m, char 
                      s->device->name, s->info.name, m->dev.isa, m->dev.exact, (int)m->dev.kv_type, m->name,
                      gguf_file_bytes(m->file));
     sha256_update(h, text, (size_t)n);
-    for (uint32_t i = 0; i < plugin_count(s->plugins); i++) {
-        const struct plugin_entry *e = plugin_at(s->plugins, i);
-        if (e->state == PLUGIN_LOADED) sha256_update(h, e->digest, strlen(e->digest));
-    }
+    const struct plugin_entry *who = NULL;
+    struct tape_capabilities c;
+    tape_describe(m->program, &c);
+    if (plugin_find_arch(s->plugins, m->program->architecture, &who))
+        sha256_update(h, who->digest, strlen(who->digest));
+    for (uint32_t i = 0; i < c.n_types; i++)
+        if (plugin_find_type(s->plugins, c.types[i], &who)) sha256_update(h, who->digest, strlen(who->digest));
     for (uint32_t i = 0; i < m->accepted.n; i++) {
         if (!(m->accepted.used >> i & 1)) continue;
         sha256_update(h, m->accepted.names[i], strlen(m->accepted.names[i]) + 1);

@@ -126,6 +126,16 @@ int fail_status(enum stage stage, wk_status status, const struct wk_err *err)
     return say(error_code_of(stage, status), NULL, err->text);
 }
 
+void fail_in_handler(enum error_code code, const char *text)
+{
+    char line[1024];
+    const struct log_field fields[] = { log_s("code", error_table[code].name),
+                                        log_u("device_code", error_table[code].number),
+                                        { 0 } };
+    (void)snprintf(line, sizeof line, "%s: %s", error_table[code].name, text);
+    log_last_words("error", as_json ? text : line, fields);
+}
+
 int fail_usage(const char *command, const char *format, ...)
 {
     va_list args;

@@ -63,6 +63,9 @@ void errors_catch(struct error_caught *into); /* NULL: no more. [of the calling 
 /* Says it after all; returns the exit status. */
 int error_say(struct error_caught *caught);
 
+/* The last line of a process that ends now, whoever catches. [in a signal's handler] */
+void fail_in_handler(enum error_code code, const char *text);
+
 /* Wrong usage found after parsing (options that exclude each other). */
 __attribute__((format(printf, 2, 3))) int fail_usage(const char *command, const char *format, ...);
 

@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "gguf/guard.h"
 #include "log/log.h"
+#include "plugin/call.h"
 #include "setup.h"
 
 static int command_help(const struct options *o)
@@ -72,6 +73,8 @@ static int refuse_output(void)
     return fail(CODE_OUTPUT_FAILED, "standard output is closed; give it a file, a pipe or /dev/null");
 }
 
+static void plugin_ended_us(const char *text) { fail_in_handler(CODE_INTERNAL, text); }
+
 static int run_command(int argc, char **argv)
 {
     struct options o;
@@ -91,15 +94,17 @@ static int run_command(int argc, char **argv)
     const bool json = !o.help && log_is_json(&o);
     log_configure(LOG_INFO, json ? LOG_JSON : LOG_PLAIN);
     if (json) errors_as_json();
-    if (output_closed) {
+    /* A service answers elsewhere; some supervisors start it like that. */
+    if (output_closed && (o.help || o.command != CMD_SERVE)) {
         result = refuse_output();
     } else if (o.help) {
         help_command(o.command, stdout);
     } else {
         warn_of_links(&o);
         ERROR_TEXT(err);
-        const wk_status status =
-            gguf_guard_install(&err); /* a model's file that is cut short under us becomes an error */
+        wk_status status = plugin_calls_watch(plugin_ended_us, &err);
+        /* A model's file that is cut short under us becomes an error. */
+        if (!status) status = gguf_guard_install(&err);
         result = status ? fail_status(STAGE_MODEL, status, &err) : commands[o.command](&o);
     }
     options_free(&o);

@@ -226,9 +226,9 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_CAPABILITIES] = { "capabilities", "", 0, 0, "show what this worker can run",
                            "Shows what all plugins found and the devices serve together (the Engine Capability "
                            "Profile)." },
-    [CMD_PLUGIN] = { "plugin", "list | info FILE", 1, 2, "show plugins",
-                     "list shows every plugin found: loaded, shadowed or refused, and why. info reads one file's note "
-                     "without running any of its code." },
+    [CMD_PLUGIN] = { "plugin", "list | info FILE | check FILE", 1, 2, "show plugins",
+                     "list shows every plugin found, shadowed or refused, and why. info reads one file's note. Neither "
+                     "runs any code of a plugin; check does: it maps one file and starts it." },
     [CMD_QUANTIZE] = { "quantize", "IN OUT TYPE", 3, 3, "write a model in another encoding",
                        "TYPE is a mixture (Q4_K_M, Q4_K_S, Q5_K_M, Q5_K_S, Q6_K, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, BF16, "
                        "F16, F32; MXFP4_MOE: experts as MXFP4, the rest as Q8_0) or any type that a plugin serves "

@@ -1,4 +1,4 @@
-/* plugins.c: `worker plugin list` and `worker plugin info FILE`. */
+/* plugins.c: `worker plugin list`, `worker plugin info FILE` and `worker plugin check FILE`. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 static const char *state_name(enum plugin_state state)
 {
-    static const char *const names[] = { "loaded", "shadowed", "refused" };
+    static const char *const names[] = { "found", "loaded", "shadowed", "refused" };
     return names[state];
 }
 
@@ -36,11 +36,10 @@ static json_t *entry_json(const struct plugin_entry *e)
 {
     char id[64], claims[168];
     const struct wk_note_desc *n = &e->note;
-    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:s, s:s*, s:s, s:s*, s:s*}", "state", state_name(e->state), "id",
-                     printable(n->id, sizeof id, id), "kind", kind_name(n->kind), "version",
-                     e->plugin ? e->plugin->version : NULL, "claims", printable(n->claims, sizeof claims, claims),
-                     "path", e->path, "cuda", e->cuda, "sha256", e->digest, "reason", e->reason, "warnings",
-                     e->warnings);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:s, s:s*, s:s*}", "state", state_name(e->state), "id",
+                     printable(n->id, sizeof id, id), "kind", kind_name(n->kind), "claims",
+                     printable(n->claims, sizeof claims, claims), "path", e->path, "cuda", e->cuda, "sha256", e->digest,
+                     "reason", e->reason, "warnings", e->warnings);
 }
 
 static int list_json(const struct plugin_registry *r)
@@ -52,13 +51,12 @@ static int list_json(const struct plugin_registry *r)
 
 static int list_text(const struct plugin_registry *r)
 {
-    (void)printf("%-9s %-28s %-9s %-40s %-5s %s\n", "STATE", "ID", "VERSION", "CLAIMS", "CUDA", "PATH");
+    (void)printf("%-9s %-28s %-40s %-5s %s\n", "STATE", "ID", "CLAIMS", "CUDA", "PATH");
     for (uint32_t i = 0; i < plugin_count(r); i++) {
         const struct plugin_entry *e = plugin_at(r, i);
         char id[64], claims[168];
-        (void)printf("%-9s %-28s %-9s %-40s %-5s %s\n", state_name(e->state),
+        (void)printf("%-9s %-28s %-40s %-5s %s\n", state_name(e->state),
                      e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-",
-                     e->plugin && e->plugin->version ? e->plugin->version : "-",
                      e->note.claims[0] ? printable(e->note.claims, sizeof claims, claims) : "-", e->cuda ? "yes" : "-",
                      e->path);
         if (e->reason) (void)printf("%-9s %s\n", "", e->reason);
@@ -89,24 +87,28 @@ static void print_info(const struct plugin_entry *e)
     if (e->warnings) (void)printf("warnings  %s\n", e->warnings);
 }
 
-static int info(const struct options *o)
+/* info: of the note alone; check: of the plugin, mapped and started. */
+static int look_at(const struct options *o, bool check)
 {
     struct plugin_entry e = { 0 };
     ERROR_TEXT(err);
     char *path = realpath(o->operands[1], NULL); /* no code of it runs, so a relative path is harmless here */
     if (!path) return fail(CODE_PLUGIN_REFUSED, "%s: %s", o->operands[1], strerror(errno));
-    wk_status status = plugin_inspect(path, &e, &err);
+    wk_status status = check ? plugin_try(path, plugin_detect_isa(), &e, &err) : plugin_inspect(path, &e, &err);
     int result = EXIT_DONE;
     if (status)
         result = fail_status(STAGE_PLUGINS, status, &err);
     else if (option_flag(o, OPT_JSON))
         result = json_print(entry_json(&e));
+    else if (check)
+        (void)printf("%s %s %s\n", state_name(e.state), e.note.id, e.plugin->version);
     else
         print_info(&e);
     free(path);
     free(e.path);
     free(e.reason);
     free(e.warnings);
+    free((void *)(uintptr_t)e.plugin); /* const to everybody else */
     return result;
 }
 
@@ -114,6 +116,7 @@ int command_plugin(const struct options *o)
 {
     const char *action = o->operands[0];
     if (strcmp(action, "list") == 0 && o->n_operands == 1) return list(o);
-    if (strcmp(action, "info") == 0 && o->n_operands == 2) return info(o);
-    return fail_usage("plugin", "expected list or info FILE");
+    if (strcmp(action, "info") == 0 && o->n_operands == 2) return look_at(o, false);
+    if (strcmp(action, "check") == 0 && o->n_operands == 2) return look_at(o, true);
+    return fail_usage("plugin", "expected list, info FILE or check FILE");
 }

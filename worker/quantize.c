@@ -17,6 +17,7 @@
 #include "log/log.h"
 #include "mixture.h"
 #include "parallel.h"
+#include "plugin/call.h"
 #include "setup.h"
 
 enum { CHUNK_BYTES = 16 << 20 };
@@ -44,11 +45,14 @@ struct quantize {
 static wk_status find_named(const struct quantize *q, const char *name, const struct gguf_tensor *t,
                             const struct wk_type_cpu **out, const struct wk_err *err)
 {
-    char loaded[512];
+    char loaded[2048];
     *out = plugin_find_type_named(q->plugins, name);
     if (*out) return WK_OK;
+    if (plugin_why_not(q->plugins, name, loaded, sizeof loaded))
+        return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: becomes %s: %s", (int)t->name.len, t->name.data, name,
+                       loaded);
     (void)plugin_describe(q->plugins, WK_KIND_QUANT, loaded, sizeof loaded);
-    return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: becomes %s, which no plugin serves; loaded: %s", (int)t->name.len,
+    return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: becomes %s, which no plugin serves; found: %s", (int)t->name.len,
                    t->name.data, name, loaded);
 }
 
@@ -73,6 +77,10 @@ static wk_status decide(struct quantize *q, struct tensor_job *job, const struct
 {
     const struct gguf_tensor *t = job->tensor;
     job->from = plugin_find_type(q->plugins, t->ggml_type, NULL);
+    char key[32], why[2048];
+    (void)snprintf(key, sizeof key, "ggml:%u", t->ggml_type);
+    if (!job->from && plugin_why_not(q->plugins, key, why, sizeof why))
+        return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: %s", (int)t->name.len, t->name.data, why);
     if (!job->from)
         return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: has ggml type %u, which no plugin serves", (int)t->name.len,
                        t->name.data, t->ggml_type);
@@ -140,7 +148,10 @@ static void convert_rows(void *user, uint32_t index, uint32_t n)
     const uint64_t width = c->job->tensor->ne[0];
     float *x = c->values + index * width;
     for (uint64_t r = index; r < c->rows; r += n) {
+        struct plugin_call call;
+        PLUGIN_CALL(&call, c->job->from->dequantize, "dequantize");
         c->job->from->dequantize(x, c->src + r * c->from_row, width);
+        plugin_call_end(&call);
         uint64_t i = 0;
         while (i < width && isfinite(x[i])) i++;
         c->found[index].row = c->first + r;
@@ -148,7 +159,9 @@ static void convert_rows(void *user, uint32_t index, uint32_t n)
         c->found[index].broken = i < width;
         if (i < width) return;
         const struct wk_err err = { c->found[index].text, sizeof c->found[index].text };
+        PLUGIN_CALL(&call, c->job->to->quantize, "quantize");
         c->found[index].status = c->job->to->quantize(c->dst + r * c->to_row, x, width, &err);
+        plugin_call_end(&call);
         if (c->found[index].status) return;
     }
 }
@@ -312,10 +325,12 @@ static int quantize_file(struct quantize *q, const char *out, const char *type, 
     q->mixture = mixture_named(type);
     q->uniform = q->mixture ? NULL : plugin_find_type_named(q->plugins, type);
     if (!q->mixture && !q->uniform) {
-        char loaded[512];
+        char loaded[2048];
+        if (plugin_why_not(q->plugins, type, loaded, sizeof loaded))
+            return fail(CODE_PLUGIN_REFUSED, "%s: %s", type, loaded);
         (void)plugin_describe(q->plugins, WK_KIND_QUANT, loaded, sizeof loaded);
         return fail(CODE_INVALID_REQUEST,
-                    "%s: neither a mixture (see worker quantize --help) nor a type that a plugin serves; loaded: %s",
+                    "%s: neither a mixture (see worker quantize --help) nor a type that a plugin serves; found: %s",
                     type, loaded);
     }
     if (is_input(q->in, out)) return fail(CODE_INVALID_REQUEST, "%s: is the input itself; name another file", out);

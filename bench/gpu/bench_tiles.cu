@@ -103,19 +103,16 @@ int main(int argc, char **argv)
     struct plugin_registry *r;
     const struct plugin_options o = { NULL, 0, plugin_detect_isa(), NULL, 0 };
     check(plugin_registry_open(&o, &r, &err));
-    for (uint32_t i = 0; i < plugin_count(r); i++) {
-        const struct plugin_entry *e = plugin_at(r, i);
-        for (uint32_t j = 0; e->plugin && e->plugin->quant && j < e->plugin->quant->n_types; j++) {
-            const struct wk_type_cpu *cpu = e->plugin->quant->types[j];
-            const struct wk_quant_cuda *module;
-            bool wanted = argc == 1;
-            for (int n = 1; n < argc; n++) wanted = wanted || strcmp(argv[n], cpu->name) == 0;
-            if (!wanted) continue;
-            check(plugin_find_cuda(r, cpu->ggml_type, &module, &err));
-            check(module->open(0, &err));
-            for (uint32_t t = 0; t < module->n_types; t++)
-                if (module->types[t]->ggml_type == cpu->ggml_type) run_type(cpu, module->types[t]);
-        }
+    for (uint32_t type = 0; type <= UINT16_MAX; type++) {
+        const struct wk_type_cpu *cpu = plugin_find_type(r, type, NULL);
+        const struct wk_quant_cuda *module;
+        bool wanted = cpu && argc == 1;
+        for (int n = 1; cpu && n < argc; n++) wanted = wanted || strcmp(argv[n], cpu->name) == 0;
+        if (!wanted) continue;
+        check(plugin_find_cuda(r, type, &module, &err));
+        check(module->open(0, &err));
+        for (uint32_t t = 0; t < module->n_types; t++)
+            if (module->types[t]->ggml_type == type) run_type(cpu, module->types[t]);
     }
     plugin_registry_close(r);
     return 0;

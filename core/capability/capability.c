@@ -23,27 +23,21 @@ static json_t *words(const char *const *list, size_t n)
     return array;
 }
 
+static void add_lower(void *array, const char *name) { (void)json_array_append_new(array, json_lower(name)); }
+
+static void add_name(void *array, const char *name) { (void)json_array_append_new(array, json_string(name)); }
+
 static json_t *type_names(const struct plugin_registry *r)
 {
     json_t *array = json_array();
-    for (uint32_t i = 0; i < plugin_count(r); i++) {
-        const struct plugin_entry *e = plugin_at(r, i);
-        if (e->state != PLUGIN_LOADED || !e->plugin->quant) continue;
-        for (uint32_t t = 0; t < e->plugin->quant->n_types; t++)
-            (void)json_array_append_new(array, json_lower(e->plugin->quant->types[t]->name));
-    }
+    plugin_each_name(r, WK_KIND_QUANT, add_lower, array);
     return array;
 }
 
 static json_t *architecture_names(const struct plugin_registry *r)
 {
     json_t *array = json_array();
-    for (uint32_t i = 0; i < plugin_count(r); i++) {
-        const struct plugin_entry *e = plugin_at(r, i);
-        if (e->state != PLUGIN_LOADED || !e->plugin->arch) continue;
-        for (uint32_t n = 0; n < e->plugin->arch->n_names; n++)
-            (void)json_array_append_new(array, json_string(e->plugin->arch->names[n]));
-    }
+    plugin_each_name(r, WK_KIND_ARCH, add_name, array);
     return array;
 }
 
@@ -95,14 +89,16 @@ static bool architecture_of(const struct gguf *file, char out[TAPE_NAME])
 wk_status capabilities_record(const struct gguf *file, const struct plugin_registry *r, struct gguf_accepted *accepted,
                               struct tape_program **out, const struct wk_err *err)
 {
-    char architecture[TAPE_NAME], loaded[512];
+    char architecture[TAPE_NAME], loaded[2048], key[TAPE_NAME + 8];
     *out = NULL;
     if (!architecture_of(file, architecture))
         return wk_fail(err, WK_INVALID, "%s: no usable general.architecture", gguf_path(file));
     const struct wk_arch *arch = plugin_find_arch(r, architecture, NULL);
     if (!arch) {
+        (void)snprintf(key, sizeof key, "arch:%s", architecture);
+        if (plugin_why_not(r, key, loaded, sizeof loaded)) return wk_fail(err, WK_UNSUPPORTED, "%s", loaded);
         (void)plugin_describe(r, WK_KIND_ARCH, loaded, sizeof loaded);
-        return wk_fail(err, WK_UNSUPPORTED, "architecture %s: no plugin serves it; loaded: %s", architecture, loaded);
+        return wk_fail(err, WK_UNSUPPORTED, "architecture %s: no plugin serves it; found: %s", architecture, loaded);
     }
     struct tape_options options = { .fuse = FUSE_ALL,
                                     .accepted = accepted,
@@ -164,13 +160,17 @@ static bool add_missing(struct missing *m, char *sentence)
 
 void capabilities_missing(const struct gguf *file, const struct plugin_registry *r, struct missing *out)
 {
-    char architecture[TAPE_NAME] = "(not named)", served[1024], *sentence;
+    char architecture[TAPE_NAME] = "(not named)", served[1024], key[TAPE_NAME + 8], why[2048], *sentence;
     *out = (struct missing){ .n = 0 };
     if (!architecture_of(file, architecture) || !plugin_find_arch(r, architecture, NULL)) {
         json_t *names = architecture_names(r);
         capabilities_join(names, served, sizeof served);
         json_decref(names);
-        if (asprintf(&sentence, "model requires architecture %s, worker only supports %s", architecture, served) < 0)
+        (void)snprintf(key, sizeof key, "arch:%s", architecture);
+        if (plugin_why_not(r, key, why, sizeof why))
+            sentence = strdup(why);
+        else if (asprintf(&sentence, "model requires architecture %s, worker only supports %s", architecture, served) <
+                 0)
             sentence = NULL;
         if (!add_missing(out, sentence)) return;
     }
@@ -180,7 +180,10 @@ void capabilities_missing(const struct gguf *file, const struct plugin_registry 
     for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(file, i);
         if (plugin_find_type(r, t->ggml_type, NULL)) continue;
-        if (asprintf(&sentence, "model requires ggml type %u, worker only supports %s", t->ggml_type, served) < 0)
+        (void)snprintf(key, sizeof key, "ggml:%u", t->ggml_type);
+        if (plugin_why_not(r, key, why, sizeof why))
+            sentence = strdup(why);
+        else if (asprintf(&sentence, "model requires ggml type %u, worker only supports %s", t->ggml_type, served) < 0)
             sentence = NULL;
         if (!add_missing(out, sentence)) return;
     }

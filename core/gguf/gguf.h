@@ -109,6 +109,8 @@ bool gguf_strings_next(struct gguf_strings *it, struct gguf_str *out); /* false:
 const void *gguf_array_bytes(const struct gguf *file, const struct gguf_kv *kv, enum gguf_type element,
                              const struct wk_err *err);
 const char *gguf_type_name(enum gguf_type type);
+/* Of a tensor: "q4_K" of 12, whether anybody serves it or not; NULL: no type that has a name here. */
+const char *gguf_ggml_name(uint32_t ggml_type);
 uint32_t gguf_type_size(enum gguf_type type); /* 0: string and array */
 
 /* Keys that a user accepts although nothing reads them, or though they have a value that is not served: the model is

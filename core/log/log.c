@@ -278,6 +278,16 @@ void log_event(enum log_level level, const char *event, const char *message, con
     (void)pthread_mutex_unlock(&lock);
 }
 
+void log_last_words(const char *event, const char *message, const struct log_field *fields)
+{
+    const struct timespec moment = { 0, 1000000 };
+    for (int i = 0; i < WAIT_MS && pthread_mutex_trylock(&lock) != 0; i++) (void)nanosleep(&moment, NULL);
+    if (line_format == LOG_JSON)
+        json_line(LOG_ERROR, event, message, fields);
+    else
+        plain_line(LOG_ERROR, event, message);
+}
+
 static void draw_bar(const char *activity, int percent)
 {
     struct line l = { .n = 0, .limit = LINE_BYTES };

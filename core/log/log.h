@@ -34,6 +34,10 @@ void log_event(enum log_level level, const char *event, const char *message, con
 #define LOG(level, event, message, ...) \
     log_event(level, event, message, (const struct log_field[]){ __VA_ARGS__ __VA_OPT__(, ){ LOG_END, 0, 0, 0, 0 } })
 
+/* The last line of a process that ends now, in a signal's handler: an error, written without waiting for a thread that
+ * may never let go. */
+void log_last_words(const char *event, const char *message, const struct log_field *fields);
+
 /* Progress of one long activity, 0..1. On a terminal: a bar on standard error that is wiped at the end; in JSON: events
  * at 0, 25, 50, 75 and 100 %. Only one activity at a time. [main thread] */
 void log_progress(const char *activity, double fraction);

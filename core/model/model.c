@@ -53,11 +53,13 @@ void model_name(const struct gguf *file, char out[MODEL_NAME])
 
 static wk_status find_arch(struct model *m, const struct wk_err *err)
 {
-    char name[TAPE_NAME], known[512];
+    char name[TAPE_NAME], known[2048], key[TAPE_NAME + 8];
     if (!file_text(m->file, "general.architecture", name, sizeof name))
         return wk_fail(err, WK_INVALID, "%s: no general.architecture: not a model", gguf_path(m->file));
     m->arch = plugin_find_arch(m->plugins, name, NULL);
     if (m->arch) return WK_OK;
+    (void)snprintf(key, sizeof key, "arch:%s", name);
+    if (plugin_why_not(m->plugins, key, known, sizeof known)) return wk_fail(err, WK_UNSUPPORTED, "%s", known);
     (void)plugin_describe(m->plugins, WK_KIND_ARCH, known, sizeof known);
     return wk_fail(err, WK_UNSUPPORTED, "architecture \"%s\": no plugin serves it (looked at: %s)", name, known);
 }

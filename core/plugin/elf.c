@@ -204,6 +204,12 @@ static wk_status read_dynamic(struct elf_view *v, const struct wk_err *err)
             if (value & DF_TEXTREL)
                 return wk_fail(err, WK_INVALID, "has relocations in its code (DF_TEXTREL); compile it with -fPIC");
             break;
+        case DT_RPATH:
+        case DT_RUNPATH:
+            return wk_fail(err, WK_INVALID,
+                           "says where its libraries are looked for (%s), which is the host's to say; link it without "
+                           "-rpath, or remove the entry with patchelf --remove-rpath",
+                           d.d_tag == DT_RPATH ? "DT_RPATH" : "DT_RUNPATH");
         case DT_AUXILIARY:
         case DT_FILTER:
         case DT_AUDIT:

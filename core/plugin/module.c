@@ -14,6 +14,10 @@
 #include <unistd.h>
 
 #include "log/log.h"
+#include "plugin/call.h"
+
+/* Entries of a table that a plugin may say it has: more are a damaged count, and would be read past the table's end. */
+enum { MAX_TABLE = 4096 };
 
 /* What this process has mapped; as long as the process. [main thread] */
 struct module {
@@ -52,8 +56,14 @@ static wk_status map_copy(struct module *m, const struct vetted *v, const struct
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", m->fd);
     if (access(path, R_OK) != 0)
         return wk_fail(err, WK_IO, "cannot be mapped: there is no %s; mount /proc where this worker runs", path);
+    struct plugin_call call;
+    plugin_call_begin(&call, m->name, 0, "constructors");
     m->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (m->handle) return WK_OK;
+    plugin_call_end(&call);
+    if (m->handle) {
+        plugin_call_mapped(m->name, m->handle);
+        return WK_OK;
+    }
     const char *why = dlerror();
     return wk_fail(err, WK_INVALID, "cannot be mapped: %s", why ? why : "the dynamic linker gave no reason");
 }
@@ -66,6 +76,7 @@ static wk_status map(const struct vetted *v, const char *file_name, uint32_t isa
         if (strcmp((*out)->digest, v->digest) == 0) return WK_OK;
     struct module *m = calloc(1, sizeof *m);
     if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
+    (void)snprintf(m->name, sizeof m->name, "%.63s", file_name);
     wk_status status = map_copy(m, v, err);
     if (status != WK_OK) {
         if (m->fd >= 0) (void)close(m->fd);
@@ -73,7 +84,6 @@ static wk_status map(const struct vetted *v, const char *file_name, uint32_t isa
         return status;
     }
     memcpy(m->digest, v->digest, sizeof m->digest);
-    (void)snprintf(m->name, sizeof m->name, "%.63s", file_name);
     m->host = (struct wk_host){ .struct_size = sizeof m->host,
                                 .abi_minor = WK_ABI_MINOR,
                                 .isa = isa,
@@ -190,6 +200,11 @@ static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, 
                            "its note claims architecture \"%s\", which struct wk_arch.names does not have",
                            claims->name[i]);
     }
+    if (a->n_keys > MAX_TABLE || a->n_aliases > MAX_TABLE || a->n_ignored > MAX_TABLE || a->n_ignored_keys > MAX_TABLE)
+        return wk_fail(err, WK_INVALID,
+                       "struct wk_arch says %u keys, %u aliases, %u ignored names and %u ignored keys; at most %d of "
+                       "each expected",
+                       a->n_keys, a->n_aliases, a->n_ignored, a->n_ignored_keys, MAX_TABLE);
     if (a->n_keys) REQUIRE(a, "struct wk_arch", keys);
     if (a->n_aliases) REQUIRE(a, "struct wk_arch", aliases);
     if (a->n_ignored) REQUIRE(a, "struct wk_arch", ignored);
@@ -281,14 +296,21 @@ static wk_status start(struct module *m, const struct module_copy *c, const stru
     if (!m->started) {
         const struct wk_err text = { m->failure, sizeof m->failure };
         m->started = true;
+        struct plugin_call call;
+        PLUGIN_CALL(&call, c->plugin.init, "init");
         m->status = c->plugin.init ? c->plugin.init(&m->host, &text) : WK_OK;
+        plugin_call_end(&call);
         if (m->status != WK_OK && !m->failure[0])
             (void)snprintf(m->failure, sizeof m->failure, "status %d and no text", m->status);
     }
     if (m->status != WK_OK) return wk_fail(err, m->status, "did not start: %s", m->failure);
     for (uint32_t i = 0; i < c->quant.n_types; i++) {
         const struct wk_type_cpu *t = &c->types[i];
-        const uint64_t tile = t->tile_bytes(t->block), least = (uint64_t)WK_TILE_ROWS * t->block_bytes;
+        const uint64_t least = (uint64_t)WK_TILE_ROWS * t->block_bytes;
+        struct plugin_call call;
+        PLUGIN_CALL(&call, t->tile_bytes, "tile_bytes");
+        const uint64_t tile = t->tile_bytes(t->block);
+        plugin_call_end(&call);
         if (tile % 64 || tile < least || tile > least + least / 8 + 64)
             return wk_fail(err, WK_INVALID,
                            "type %s: tile_bytes(%u) is %" PRIu64 "; a multiple of 64 in %" PRIu64 "..%" PRIu64

@@ -1,8 +1,8 @@
 /* plugin.h: finds, vets, maps and registers plugins. The only room that calls dlopen.
  *
  * A plugin is read before it is run: path, file, ELF header, note, claims and imports are checked with plain file
- * reads, each with its own message; only then is it mapped, never unmapped. What is loaded, shadowed and refused, and
- * why, can be listed. */
+ * reads, each with its own message. It is mapped when something that it claims is asked for first, never unmapped.
+ * What is found, shadowed and refused, and why, can be listed. */
 #ifndef CORE_PLUGIN_PLUGIN_H
 #define CORE_PLUGIN_PLUGIN_H
 
@@ -12,20 +12,21 @@
 #include <worker/plugin.h>
 #include <worker/quant_cuda.h>
 
-enum plugin_state { PLUGIN_LOADED = 0, PLUGIN_SHADOWED, PLUGIN_REFUSED };
+/* FOUND: its file may be mapped; LOADED: it is. */
+enum plugin_state { PLUGIN_FOUND = 0, PLUGIN_LOADED, PLUGIN_SHADOWED, PLUGIN_REFUSED };
 
 struct plugin_entry {
-    char *path; /* absolute; registry's */
-    enum plugin_state state;
-    char *reason;             /* shadowed or refused: why, without the path; else NULL; registry's */
-    char *warnings;           /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
+    char *path;                      /* absolute; registry's */
+    _Atomic enum plugin_state state; /* what is below is written before the state that says so */
+    char *reason;                    /* shadowed or refused: why, without the path; else NULL; registry's */
+    char *warnings;                  /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
     char *cuda;               /* quantization: path of its CUDA module, not looked into yet; NULL: none; registry's */
     struct wk_note_desc note; /* as read from the file; zero if there was none to read */
     char digest[65];          /* SHA-256 of the file, hex */
-    const struct wk_plugin *plugin; /* host's normalised copy; NULL unless loaded */
+    const struct wk_plugin *plugin; /* host's normalised copy; NULL unless LOADED */
 };
 
-struct plugin_registry; /* opaque; immutable once opened but for plugin_find_cuda, [any thread] */
+struct plugin_registry; /* opaque; [any thread] once opened: whoever maps a plugin holds a lock */
 
 struct plugin_options {
     const char *const *dirs; /* [n_dirs] --plugin-dir, in order */
@@ -40,24 +41,31 @@ struct plugin_options {
  * a build tree; in a folder, files *.so in order of their names; NAME-cuda.so beside NAME.so is not one of them, but
  * NAME's CUDA module, left alone until somebody asks for it. A folder named on the command line or in the environment
  * that is not absolute or cannot be read is an error. A plugin that is refused is a warning and an entry; a shared
- * object without our note is an entry alone. Two loaded ids that claim one type or architecture: an error naming both
- * and --prefer. [main thread], once a process. */
+ * object without our note is an entry alone. Nothing is mapped. [main thread], once a process. */
 wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_registry **out, const struct wk_err *err);
 void plugin_registry_close(struct plugin_registry *r); /* frees the lists; never unmaps; NULL allowed */
 
 uint32_t plugin_count(const struct plugin_registry *r);
 const struct plugin_entry *plugin_at(const struct plugin_registry *r, uint32_t i);
 
-/* NULL: nobody serves it. */
+/* NULL: nobody serves it: nobody claims it, or two do and --prefer does not decide, or who does was refused when it was
+ * mapped. The first call for anything of a plugin maps it. */
 const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const char *architecture,
                                        const struct plugin_entry **who);
 const struct wk_type_cpu *plugin_find_type(const struct plugin_registry *r, uint32_t ggml_type,
                                            const struct plugin_entry **who);
 /* Type by name, as `worker quantize` takes it ("q4_K", any case). */
 const struct wk_type_cpu *plugin_find_type_named(const struct plugin_registry *r, const char *name);
+/* Why nobody serves what is claimed: "two plugins serve ggml:12: ...". key: "arch:llama", "ggml:12" or a type's name.
+ * false, text "": nobody claims it. */
+bool plugin_why_not(const struct plugin_registry *r, const char *key, char *text, size_t cap);
+/* Calls fn for the name of each architecture (kind WK_KIND_ARCH) or type (WK_KIND_QUANT) that is served, in order of
+ * the entries. Maps only plugins of types that have no name of ggml's. */
+void plugin_each_name(const struct plugin_registry *r, uint16_t kind, void (*fn)(void *user, const char *name),
+                      void *user);
 /* The CUDA kernels of a type: of the module beside the plugin that serves it, which is vetted and mapped when first
  * asked for; nothing of it is called. *out lives as long as the registry. WK_UNSUPPORTED: nobody serves the type, or
- * not on CUDA; else what is wrong with the module's file. [main thread] */
+ * not on CUDA; else what is wrong with the module's file. */
 wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, const struct wk_quant_cuda **out,
                            const struct wk_err *err);
 /* "llama.so (llama, qwen2), quant-basic.so (f32, f16)": what was looked at, for refusals. Returns the length as
@@ -65,9 +73,13 @@ wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, 
 int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, size_t cap);
 
 /* Vets one file without running it (`worker plugin info`). *entry: filled as far as the file allows, also on failure,
- * when reason is the text of err and state PLUGIN_REFUSED; after success state says PLUGIN_LOADED in the sense of
- * "would be". The caller frees path, reason and warnings. [any thread] */
+ * when reason is the text of err and state PLUGIN_REFUSED; after success PLUGIN_FOUND. The caller frees path, reason
+ * and warnings. [any thread] */
 wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const struct wk_err *err);
+
+/* The same, and then maps and starts it (`worker plugin check`): after success the state is PLUGIN_LOADED. The caller
+ * frees plugin too. [main thread] */
+wk_status plugin_try(const char *path, uint32_t isa, struct plugin_entry *entry, const struct wk_err *err);
 
 /* Maps a part of this installation that is no plugin: PREFIX/lib/worker/NAME as found from the executable, or
  * BUILD/lib/worker/NAME in a build tree; its path, owner and permissions are held to what a plugin's are. Never

@@ -1,10 +1,14 @@
 /* registry.c: which folders are looked into, what became of every file, who serves which architecture and type, and
- * with which CUDA module. */
+ * with which CUDA module.
+ *
+ * What a plugin serves is known from its note. It is mapped when any of that is asked for first; then its file is
+ * vetted once more, and must be the one that was found. */
 #include "plugin/plugin.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +16,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gguf/gguf.h"
 #include "log/log.h"
 #include "plugin/vet.h"
 
 enum { MAX_FILES = 4096, MAX_FOLDERS = 64, REASON = 512 };
 
-/* Who serves one architecture (name) or one ggml type (type_cpu). */
+/* What an entry's note claims: an architecture by its name, or a ggml type, whose name is "". */
 struct service {
-    const char *name;
-    const struct wk_type_cpu *type_cpu;
-    uint32_t entry;
+    char name[64];
+    uint32_t type, entry;
 };
 
 /* What became of an entry's CUDA module, once somebody asked. */
@@ -45,8 +49,10 @@ struct plugin_registry {
     struct service *services;
     uint32_t n_services;
     struct folder folders[MAX_FOLDERS];
-    uint32_t n_folders;
+    uint32_t n_folders, isa;
 };
+
+static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER; /* of plugins and CUDA modules */
 
 static const char *file_name(const struct plugin_entry *e) { return strrchr(e->path, '/') + 1; }
 
@@ -70,7 +76,7 @@ static wk_status fill_entry(struct plugin_entry *e, const struct vetted *v, enum
     e->state = state;
     e->note = v->note;
     memcpy(e->digest, v->digest, sizeof e->digest);
-    if (state != PLUGIN_LOADED && !(e->reason = strdup(reason))) return no_memory(err);
+    if (state != PLUGIN_FOUND && !(e->reason = strdup(reason))) return no_memory(err);
     if (v->warnings[0] && !(e->warnings = strdup(v->warnings))) return no_memory(err);
     return WK_OK;
 }
@@ -84,7 +90,7 @@ wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const str
     if (!entry->path) return no_memory(err);
     wk_status status = vet_file(path, &v, &(struct wk_err){ reason, sizeof reason });
     vet_release(&v);
-    wk_status filled = fill_entry(entry, &v, status == WK_OK ? PLUGIN_LOADED : PLUGIN_REFUSED, reason, err);
+    wk_status filled = fill_entry(entry, &v, status == WK_OK ? PLUGIN_FOUND : PLUGIN_REFUSED, reason, err);
     if (filled != WK_OK) return filled;
     return status == WK_OK ? WK_OK : wk_fail(err, status, "%s: %s", path, reason);
 }
@@ -96,10 +102,10 @@ static void warn(const char *event, const char *path, const char *reason)
     LOG(LOG_WARN, event, message, log_s("path", path));
 }
 
-static const struct plugin_entry *loaded_with_id(const struct plugin_registry *r, const char *id)
+static const struct plugin_entry *found_with_id(const struct plugin_registry *r, const char *id)
 {
     for (uint32_t i = 0; i < r->n_entries; i++)
-        if (r->entries[i].state == PLUGIN_LOADED && strcmp(r->entries[i].plugin->id, id) == 0) return &r->entries[i];
+        if (r->entries[i].state == PLUGIN_FOUND && strcmp(r->entries[i].note.id, id) == 0) return &r->entries[i];
     return NULL;
 }
 
@@ -114,7 +120,7 @@ static char *cuda_path(const char *path)
 static wk_status note_cuda(struct plugin_entry *e, const struct wk_err *err)
 {
     struct stat st;
-    if (!e->plugin || !e->plugin->quant) return WK_OK;
+    if (e->state != PLUGIN_FOUND || e->note.kind != WK_KIND_QUANT) return WK_OK;
     e->cuda = cuda_path(e->path);
     if (!e->cuda) return no_memory(err);
     if (lstat(e->cuda, &st) == 0) return WK_OK;
@@ -123,13 +129,11 @@ static wk_status note_cuda(struct plugin_entry *e, const struct wk_err *err)
     return WK_OK;
 }
 
-/* Vets and loads one file and appends its entry. Fails only for lack of memory. */
-static wk_status add_file(struct plugin_registry *r, const char *folder, const char *name, uint32_t isa,
-                          const struct wk_err *err)
+/* Vets one file and appends its entry. Fails only for lack of memory. */
+static wk_status add_file(struct plugin_registry *r, const char *folder, const char *name, const struct wk_err *err)
 {
     struct plugin_entry *e = &r->entries[r->n_entries];
     struct vetted v;
-    struct wk_plugin *plugin = NULL;
     char reason[REASON] = "";
     const struct wk_err text = { reason, sizeof reason };
     memset(e, 0, sizeof *e);
@@ -137,7 +141,7 @@ static wk_status add_file(struct plugin_registry *r, const char *folder, const c
         e->path = NULL;
         return no_memory(err);
     }
-    enum plugin_state state = PLUGIN_LOADED;
+    enum plugin_state state = PLUGIN_FOUND;
     wk_status status = vet_file(e->path, &v, &text);
     if (status == WK_OK && v.note.kind == WK_KIND_QUANT_CUDA)
         status = wk_fail(&text, WK_INVALID,
@@ -145,17 +149,14 @@ static wk_status add_file(struct plugin_registry *r, const char *folder, const c
                          "of that plugin's NAME.so",
                          v.note.id);
     if (status == WK_OK) {
-        const struct plugin_entry *first = loaded_with_id(r, v.note.id);
+        const struct plugin_entry *first = found_with_id(r, v.note.id);
         if (first) {
             state = PLUGIN_SHADOWED;
             (void)wk_fail(&text, WK_OK, "%s has the same id, %s, and comes first", first->path, v.note.id);
-        } else {
-            status = module_open(&v, name, isa, &plugin, &text);
         }
     }
     if (status != WK_OK) state = PLUGIN_REFUSED;
     vet_release(&v);
-    e->plugin = plugin;
     r->n_entries++;
     if (status != WK_OK && !v.foreign) warn("plugin_refused", e->path, reason);
     if (status == WK_OK && v.warnings[0]) warn("plugin_doubtful", e->path, v.warnings);
@@ -185,8 +186,7 @@ static bool is_cuda_of_another(const char *name, struct dirent *const *names, in
 }
 static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
-static wk_status scan(struct plugin_registry *r, const char *path, const char *from, uint32_t isa,
-                      const struct wk_err *err)
+static wk_status scan(struct plugin_registry *r, const char *path, const char *from, const struct wk_err *err)
 {
     struct dirent **names = NULL;
     int n = scandir(path, &names, is_plugin_name, by_name);
@@ -202,7 +202,7 @@ static wk_status scan(struct plugin_registry *r, const char *path, const char *f
             status = no_memory(err);
     }
     for (int i = 0; i < n && status == WK_OK; i++)
-        if (!is_cuda_of_another(names[i]->d_name, names, n)) status = add_file(r, path, names[i]->d_name, isa, err);
+        if (!is_cuda_of_another(names[i]->d_name, names, n)) status = add_file(r, path, names[i]->d_name, err);
     for (int i = 0; i < n; i++) free(names[i]);
     free(names);
     return status;
@@ -210,7 +210,7 @@ static wk_status scan(struct plugin_registry *r, const char *path, const char *f
 
 /* Looks into a folder once. named: by the user, who then wants to know if it is not there. */
 static wk_status add_folder(struct plugin_registry *r, const char *path, size_t length, bool named, const char *from,
-                            uint32_t isa, const struct wk_err *err)
+                            const struct wk_err *err)
 {
     struct stat st;
     while (length > 1 && path[length - 1] == '/') length--;
@@ -233,18 +233,18 @@ static wk_status add_folder(struct plugin_registry *r, const char *path, size_t 
             status = wk_fail(err, WK_INVALID, "more than %d plugin folders", MAX_FOLDERS);
         else if (!seen) {
             r->folders[r->n_folders++] = (struct folder){ copy, st.st_dev, st.st_ino };
-            return scan(r, copy, from, isa, err);
+            return scan(r, copy, from, err);
         }
     }
     free(copy);
     return status;
 }
 
-static wk_status add_path_list(struct plugin_registry *r, const char *list, uint32_t isa, const struct wk_err *err)
+static wk_status add_path_list(struct plugin_registry *r, const char *list, const struct wk_err *err)
 {
     for (const char *p = list;; p++) {
         const size_t n = strcspn(p, ":");
-        wk_status status = n ? add_folder(r, p, n, true, "WORKER_PLUGIN_PATH", isa, err) : WK_OK;
+        wk_status status = n ? add_folder(r, p, n, true, "WORKER_PLUGIN_PATH", err) : WK_OK;
         if (status != WK_OK) return status;
         p += n;
         if (!*p) return WK_OK;
@@ -252,7 +252,7 @@ static wk_status add_path_list(struct plugin_registry *r, const char *list, uint
 }
 
 /* Folders that belong to the executable's own installation or build tree. */
-static wk_status add_own_folders(struct plugin_registry *r, uint32_t isa, const struct wk_err *err)
+static wk_status add_own_folders(struct plugin_registry *r, const struct wk_err *err)
 {
     char exe[PATH_MAX], path[PATH_MAX + 64];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -264,39 +264,41 @@ static wk_status add_own_folders(struct plugin_registry *r, uint32_t isa, const 
         *slash = '\0';
     }
     int length = snprintf(path, sizeof path, "%s/%s/worker/plugins", exe, PLUGIN_LIBDIR);
-    wk_status status = add_folder(r, path, (size_t)length, false, "installation", isa, err);
+    wk_status status = add_folder(r, path, (size_t)length, false, "installation", err);
     (void)snprintf(path, sizeof path, "%s/CMakeCache.txt", exe);
     if (status != WK_OK || access(path, F_OK) != 0) return status;
     length = snprintf(path, sizeof path, "%s/plugins", exe);
-    return add_folder(r, path, (size_t)length, false, "build tree", isa, err);
+    return add_folder(r, path, (size_t)length, false, "build tree", err);
 }
 
 /* ---- who serves what ----------------------------------------------------------------------------------- */
 
+enum { KEY = 80 };
+
 /* "ggml:12" or "arch:llama", as --prefer and messages write it. */
-static void service_key(const struct service *s, char key[80])
+static void service_key(const struct service *s, char key[KEY])
 {
-    if (s->type_cpu)
-        (void)snprintf(key, 80, "ggml:%u", s->type_cpu->ggml_type);
+    if (s->name[0])
+        (void)snprintf(key, KEY, "arch:%s", s->name);
     else
-        (void)snprintf(key, 80, "arch:%s", s->name);
+        (void)snprintf(key, KEY, "ggml:%u", s->type);
 }
 
 static wk_status collect_services(struct plugin_registry *r, const struct wk_err *err)
 {
-    size_t n = 0;
-    for (uint32_t i = 0; i < r->n_entries; i++) {
-        const struct wk_plugin *p = r->entries[i].plugin;
-        if (p) n += p->arch ? p->arch->n_names : p->quant->n_types;
-    }
-    r->services = calloc(n ? n : 1, sizeof *r->services);
+    struct claims claims;
+    r->services = calloc(r->n_entries ? (size_t)r->n_entries * VET_MAX_CLAIMS : 1, sizeof *r->services);
     if (!r->services) return no_memory(err);
     for (uint32_t i = 0; i < r->n_entries; i++) {
-        const struct wk_plugin *p = r->entries[i].plugin;
-        for (uint32_t j = 0; p && p->arch && j < p->arch->n_names; j++)
-            r->services[r->n_services++] = (struct service){ p->arch->names[j], NULL, i };
-        for (uint32_t j = 0; p && p->quant && j < p->quant->n_types; j++)
-            r->services[r->n_services++] = (struct service){ p->quant->types[j]->name, p->quant->types[j], i };
+        const struct plugin_entry *e = &r->entries[i];
+        if (e->state != PLUGIN_FOUND) continue;
+        wk_status status = claims_parse(e->note.kind, e->note.claims, &claims, err);
+        if (status != WK_OK) return status; /* cannot be: it was vetted */
+        for (uint32_t j = 0; j < claims.n; j++) {
+            struct service *s = &r->services[r->n_services++];
+            *s = (struct service){ .type = claims.type[j], .entry = i };
+            memcpy(s->name, claims.name[j], sizeof s->name);
+        }
     }
     return WK_OK;
 }
@@ -315,44 +317,109 @@ static wk_status check_preferences(const struct plugin_registry *r, const struct
                                    const struct wk_err *err)
 {
     for (uint32_t i = 0; i < o->n_prefer; i++) {
-        char key[80];
+        char key[KEY];
         bool served = false;
         for (uint32_t j = 0; j < r->n_services && !served; j++) {
             const struct service *s = &r->services[j];
             service_key(s, key);
             const size_t n = strlen(key);
             served = strncmp(o->prefer[i], key, n) == 0 && o->prefer[i][n] == '=' &&
-                     strcmp(o->prefer[i] + n + 1, r->entries[s->entry].plugin->id) == 0;
+                     strcmp(o->prefer[i] + n + 1, r->entries[s->entry].note.id) == 0;
         }
         if (!served)
             return wk_fail(err, WK_INVALID,
-                           "--prefer %s: no loaded plugin has this id and serves this; write ggml:NUMBER=ID or "
+                           "--prefer %s: no plugin that was found has this id and serves this; write ggml:NUMBER=ID or "
                            "arch:NAME=ID (see worker plugin list)",
                            o->prefer[i]);
     }
     return WK_OK;
 }
 
-/* Leaves one service for each architecture and type. */
-static wk_status resolve_services(struct plugin_registry *r, const struct plugin_options *o, const struct wk_err *err)
+/* Leaves of what --prefer decides the service that it prefers. */
+static void apply_preferences(struct plugin_registry *r, const struct plugin_options *o)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < r->n_services; i++) {
-        char key[80], other[80];
+        char key[KEY];
         service_key(&r->services[i], key);
-        const char *id = preferred(o, key), *mine = r->entries[r->services[i].entry].plugin->id;
-        if (id && strcmp(id, mine) != 0) continue;
-        for (uint32_t j = 0; j < kept; j++) {
-            service_key(&r->services[j], other);
-            if (strcmp(key, other) != 0) continue;
-            const struct plugin_entry *a = &r->entries[r->services[j].entry], *b = &r->entries[r->services[i].entry];
-            return wk_fail(err, WK_INVALID, "two plugins serve %s: %s (%s) and %s (%s); choose with --prefer %s=%s",
-                           key, a->plugin->id, a->path, mine, b->path, key, a->plugin->id);
-        }
-        r->services[kept++] = r->services[i];
+        const char *id = preferred(o, key);
+        if (!id || strcmp(id, r->entries[r->services[i].entry].note.id) == 0) r->services[kept++] = r->services[i];
     }
     r->n_services = kept;
-    return WK_OK;
+}
+
+/* Those of `key` that are not refused: the first, and how many. */
+static const struct service *candidates(const struct plugin_registry *r, const char *key, uint32_t *n)
+{
+    const struct service *first = NULL;
+    char other[KEY];
+    *n = 0;
+    for (uint32_t i = 0; i < r->n_services; i++) {
+        const struct service *s = &r->services[i];
+        service_key(s, other);
+        if (strcmp(key, other) != 0 || r->entries[s->entry].state == PLUGIN_REFUSED) continue;
+        if (!first) first = s;
+        ++*n;
+    }
+    return first;
+}
+
+/* ---- mapping ------------------------------------------------------------------------------------------- */
+
+static wk_status map_file(struct plugin_entry *e, uint32_t isa, const struct wk_err *err)
+{
+    struct vetted v;
+    struct wk_plugin *plugin = NULL;
+    wk_status status = vet_file(e->path, &v, err);
+    if (status == WK_OK && strcmp(v.digest, e->digest) != 0)
+        status = wk_fail(err, WK_INVALID, "was changed while this worker ran; start it again");
+    if (status == WK_OK) status = module_open(&v, file_name(e), isa, &plugin, err);
+    vet_release(&v);
+    e->plugin = plugin;
+    return status;
+}
+
+wk_status plugin_try(const char *path, uint32_t isa, struct plugin_entry *entry, const struct wk_err *err)
+{
+    char reason[REASON];
+    wk_status status = plugin_inspect(path, entry, err);
+    if (status != WK_OK) return status;
+    if (entry->note.kind == WK_KIND_QUANT_CUDA)
+        return wk_fail(err, WK_UNSUPPORTED, "%s: the CUDA module of %s, which is mapped with it on a GPU alone", path,
+                       entry->note.id);
+    status = map_file(entry, isa, &(struct wk_err){ reason, sizeof reason });
+    entry->state = status == WK_OK ? PLUGIN_LOADED : PLUGIN_REFUSED;
+    return status == WK_OK ? WK_OK : wk_fail(err, status, "%s: %s", path, reason);
+}
+
+/* false: it was refused, now or before. */
+static bool map_entry(const struct plugin_registry *r, struct plugin_entry *e)
+{
+    char reason[REASON] = "";
+    if (e->state == PLUGIN_LOADED) return true;
+    (void)pthread_mutex_lock(&mapping);
+    if (e->state == PLUGIN_FOUND) {
+        const wk_status status = map_file(e, r->isa, &(struct wk_err){ reason, sizeof reason });
+        if (status != WK_OK) {
+            e->reason = strdup(reason);
+            warn("plugin_refused", e->path, reason);
+        }
+        e->state = status == WK_OK ? PLUGIN_LOADED : PLUGIN_REFUSED;
+    }
+    (void)pthread_mutex_unlock(&mapping);
+    return e->state == PLUGIN_LOADED;
+}
+
+/* Who serves `key`, mapped; NULL: nobody. */
+static const struct plugin_entry *find_server(const struct plugin_registry *r, const char *key)
+{
+    for (;;) {
+        uint32_t n;
+        const struct service *s = candidates(r, key, &n);
+        if (n != 1) return NULL;
+        struct plugin_entry *e = &r->entries[s->entry];
+        if (map_entry(r, e)) return e;
+    }
 }
 
 /* ---- public -------------------------------------------------------------------------------------------- */
@@ -363,14 +430,15 @@ wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_reg
     struct plugin_registry *r = calloc(1, sizeof *r);
     if (!r) return no_memory(err);
     wk_status status = WK_OK;
+    r->isa = o->isa;
     for (uint32_t i = 0; i < o->n_dirs && status == WK_OK; i++)
-        status = add_folder(r, o->dirs[i], strlen(o->dirs[i]), true, "--plugin-dir", o->isa, err);
+        status = add_folder(r, o->dirs[i], strlen(o->dirs[i]), true, "--plugin-dir", err);
     const char *list = secure_getenv("WORKER_PLUGIN_PATH");
-    if (status == WK_OK && list) status = add_path_list(r, list, o->isa, err);
-    if (status == WK_OK) status = add_own_folders(r, o->isa, err);
+    if (status == WK_OK && list) status = add_path_list(r, list, err);
+    if (status == WK_OK) status = add_own_folders(r, err);
     if (status == WK_OK) status = collect_services(r, err);
     if (status == WK_OK) status = check_preferences(r, o, err);
-    if (status == WK_OK) status = resolve_services(r, o, err);
+    if (status == WK_OK) apply_preferences(r, o);
     if (status == WK_OK && !(r->cuda = calloc(r->n_entries ? r->n_entries : 1, sizeof *r->cuda)))
         status = no_memory(err);
     if (status == WK_OK)
@@ -401,32 +469,114 @@ const struct plugin_entry *plugin_at(const struct plugin_registry *r, uint32_t i
 const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const char *architecture,
                                        const struct plugin_entry **who)
 {
-    for (uint32_t i = 0; i < r->n_services; i++) {
-        const struct service *s = &r->services[i];
-        if (s->type_cpu || strcmp(s->name, architecture) != 0) continue;
-        if (who) *who = &r->entries[s->entry];
-        return r->entries[s->entry].plugin->arch;
-    }
-    return NULL;
+    char key[KEY];
+    if (snprintf(key, sizeof key, "arch:%s", architecture) >= KEY) return NULL;
+    const struct plugin_entry *e = find_server(r, key);
+    if (e && who) *who = e;
+    return e ? e->plugin->arch : NULL;
 }
 
 const struct wk_type_cpu *plugin_find_type(const struct plugin_registry *r, uint32_t ggml_type,
                                            const struct plugin_entry **who)
 {
-    for (uint32_t i = 0; i < r->n_services; i++) {
-        const struct service *s = &r->services[i];
-        if (!s->type_cpu || s->type_cpu->ggml_type != ggml_type) continue;
-        if (who) *who = &r->entries[s->entry];
-        return s->type_cpu;
+    char key[KEY];
+    (void)snprintf(key, sizeof key, "ggml:%u", ggml_type);
+    const struct plugin_entry *e = find_server(r, key);
+    for (uint32_t i = 0; e && i < e->plugin->quant->n_types; i++) {
+        if (e->plugin->quant->types[i]->ggml_type != ggml_type) continue;
+        if (who) *who = e;
+        return e->plugin->quant->types[i];
     }
     return NULL;
 }
 
+/* An architecture's name, a type's; where only the plugin knows that and is not mapped: "ggml:200". */
+static const char *service_name(const struct plugin_registry *r, const struct service *s, char out[KEY])
+{
+    const struct plugin_entry *e = &r->entries[s->entry];
+    if (s->name[0]) return s->name;
+    if (gguf_ggml_name(s->type)) return gguf_ggml_name(s->type);
+    for (uint32_t i = 0; e->state == PLUGIN_LOADED && i < e->plugin->quant->n_types; i++)
+        if (e->plugin->quant->types[i]->ggml_type == s->type) return e->plugin->quant->types[i]->name;
+    service_key(s, out);
+    return out;
+}
+
+/* Maps the plugin of a type that has no name of ggml's. */
+static void learn_name(const struct plugin_registry *r, const struct service *s)
+{
+    if (!s->name[0] && !gguf_ggml_name(s->type)) (void)plugin_find_type(r, s->type, NULL);
+}
+
+/* The type's number by its name; false: nobody claims it. */
+static bool type_named(const struct plugin_registry *r, const char *name, uint32_t *type)
+{
+    char text[KEY];
+    for (uint32_t i = 0; i < r->n_services; i++) {
+        const struct service *s = &r->services[i];
+        learn_name(r, s);
+        if (s->name[0] || strcasecmp(service_name(r, s, text), name) != 0) continue;
+        *type = s->type;
+        return true;
+    }
+    return false;
+}
+
 const struct wk_type_cpu *plugin_find_type_named(const struct plugin_registry *r, const char *name)
 {
-    for (uint32_t i = 0; i < r->n_services; i++)
-        if (r->services[i].type_cpu && strcasecmp(r->services[i].name, name) == 0) return r->services[i].type_cpu;
-    return NULL;
+    uint32_t type;
+    return type_named(r, name, &type) ? plugin_find_type(r, type, NULL) : NULL;
+}
+
+void plugin_each_name(const struct plugin_registry *r, uint16_t kind, void (*fn)(void *user, const char *name),
+                      void *user)
+{
+    for (uint32_t i = 0; i < r->n_services; i++) {
+        char key[KEY], text[KEY];
+        uint32_t n;
+        const struct service *s = &r->services[i];
+        if (!s->name[0] == (kind == WK_KIND_ARCH)) continue;
+        learn_name(r, s);
+        service_key(s, key);
+        if (candidates(r, key, &n) == s && n == 1) fn(user, service_name(r, s, text));
+    }
+}
+
+/* Of those who claim `key`: two that are not refused, else one that is. */
+static bool explain(const struct plugin_registry *r, const char *key, char *text, size_t cap)
+{
+    const struct plugin_entry *usable[2] = { NULL }, *refused = NULL;
+    char other[KEY];
+    for (uint32_t i = 0; i < r->n_services; i++) {
+        const struct plugin_entry *e = &r->entries[r->services[i].entry];
+        service_key(&r->services[i], other);
+        if (strcmp(key, other) != 0) continue;
+        if (e->state == PLUGIN_REFUSED)
+            refused = refused ? refused : e;
+        else if (!usable[1])
+            usable[usable[0] != NULL] = e;
+    }
+    if (usable[1])
+        (void)snprintf(text, cap, "two plugins serve %s: %s (%s) and %s (%s); choose with --prefer %s=%s", key,
+                       usable[0]->note.id, usable[0]->path, usable[1]->note.id, usable[1]->path, key,
+                       usable[0]->note.id);
+    else if (refused)
+        (void)snprintf(text, cap, "%s, which serves %s, was refused: %s", refused->path, key,
+                       refused->reason ? refused->reason : "out of memory");
+    else
+        text[0] = '\0';
+    return text[0] != '\0';
+}
+
+bool plugin_why_not(const struct plugin_registry *r, const char *key, char *text, size_t cap)
+{
+    char number[KEY];
+    uint32_t type;
+    if (strncmp(key, "arch:", 5) != 0 && strncmp(key, "ggml:", 5) != 0 && type_named(r, key, &type)) {
+        (void)snprintf(number, sizeof number, "ggml:%u", type);
+        key = number;
+    }
+    return explain(r, key, text, cap);
 }
 
 static void load_cuda(const struct plugin_entry *e, struct cuda_module *m)
@@ -450,7 +600,9 @@ wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, 
         return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no CUDA kernels: %.*s-cuda.so is not there",
                        ggml_type, t->name, file_name(e), (int)(strlen(e->path) - 3), e->path);
     struct cuda_module *m = &r->cuda[e - r->entries];
+    (void)pthread_mutex_lock(&mapping);
     if (!m->asked) load_cuda(e, m);
+    (void)pthread_mutex_unlock(&mapping);
     if (m->status != WK_OK)
         return wk_fail(err, m->status, "ggml type %u (%s): %s was refused: %s", ggml_type, t->name, e->cuda,
                        m->failure);
@@ -486,7 +638,8 @@ int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, 
     uint32_t last = UINT32_MAX; /* services of one entry lie together */
     for (uint32_t i = 0; i < r->n_services; i++) {
         const struct service *s = &r->services[i];
-        if (!s->type_cpu != (kind == WK_KIND_ARCH)) continue;
+        char name[KEY];
+        if (!s->name[0] == (kind == WK_KIND_ARCH)) continue;
         if (s->entry == last)
             append(&g, ", ");
         else {
@@ -494,7 +647,7 @@ int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, 
             append(&g, file_name(&r->entries[s->entry]));
             append(&g, " (");
         }
-        append(&g, s->name);
+        append(&g, service_name(r, s, name));
         last = s->entry;
     }
     if (last != UINT32_MAX)

@@ -112,13 +112,17 @@ static void test_good_quant(void **state)
     assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
     assert_int_equal(plugin_count(r), 1);
     const struct plugin_entry *e = plugin_at(r, 0), *who = NULL;
-    assert_int_equal(e->state, PLUGIN_LOADED);
+    assert_int_equal(e->state, PLUGIN_FOUND);
     assert_null(e->reason);
     assert_null(e->warnings);
+    assert_null(e->plugin);
     assert_int_equal(strlen(e->digest), 64);
     assert_string_equal(e->note.id, "org.example.zoo");
+    assert_null(plugin_find_type(r, 201, NULL));
+    assert_int_equal(e->state, PLUGIN_FOUND);
     const struct wk_type_cpu *t = plugin_find_type(r, 200, &who);
     assert_non_null(t);
+    assert_int_equal(e->state, PLUGIN_LOADED);
     assert_ptr_equal(who, e);
     assert_ptr_equal(plugin_find_type_named(r, "ZOO_f"), t);
     assert_ptr_equal(t->product[WK_ISA_AVX2], t->product[WK_ISA_PORTABLE]); /* levels that are missing are filled */
@@ -161,7 +165,18 @@ static void test_good_quant(void **state)
 
     /* The same bytes again: not mapped, not started a second time (the zoo would refuse). */
     assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    assert_non_null(plugin_find_type(r, 200, NULL));
     assert_int_equal(plugin_at(r, 0)->state, PLUGIN_LOADED);
+    plugin_registry_close(r);
+
+    /* Other bytes under the name that was vetted are not mapped. */
+    assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    put(p->dir[0], "imports_exit", "good.so");
+    assert_null(plugin_find_type(r, 200, NULL));
+    assert_int_equal(plugin_at(r, 0)->state, PLUGIN_REFUSED);
+    assert_words(plugin_at(r, 0)->reason, "was changed while this worker ran");
+    assert_true(plugin_why_not(r, "ggml:200", text, sizeof text));
+    assert_words(text, "good.so, which serves ggml:200, was refused: was changed");
     plugin_registry_close(r);
 }
 
@@ -178,6 +193,7 @@ static void test_good_arch(void **state)
     assert_non_null(a);
     assert_ptr_equal(who, plugin_at(r, 0));
     assert_int_equal(a->n_keys, 1);
+    assert_int_equal(plugin_at(r, 1)->state, PLUGIN_FOUND); /* what nothing asks for is not mapped */
     assert_null(plugin_find_arch(r, "llama", NULL));
     assert_null(plugin_find_arch(r, "zoo_F", NULL)); /* a type's name is no architecture */
     assert_non_null(plugin_find_type(r, 201, NULL));
@@ -210,6 +226,9 @@ static void test_refused(void **state)
         { "cuda_malloc", "imports cudaMallocAsync; device memory" },
         { "executable_stack", "asks for an executable stack" },
         { "needs_library", "needs the library \"libzoo_other.so\"" },
+        { "runpath", "says where its libraries are looked for (DT_RUNPATH)" },
+        { "rpath", "says where its libraries are looked for (DT_RPATH)" },
+        { "imports_exit_group", "imports _exit, which ends the process without a word" },
         /* after it is mapped */
         { "no_symbol", "does not export worker_plugin_v0" },
         { "differs", "differs from its note in: id" },
@@ -226,6 +245,10 @@ static void test_refused(void **state)
         { "arch_null_record", "struct wk_arch.record is NULL" },
         { "arch_other_name", "claims architecture \"zoo\"" },
         { "arch_empty_range", "range 9..8 is empty" },
+        { "arch_many_keys", "says 4000000000 keys, 0 aliases, 0 ignored names and 0 ignored keys; at most 4096" },
+        { "arch_many_aliases", "0 keys, 5000 aliases" },
+        { "arch_many_ignored_keys", "0 ignored names and 4097 ignored keys" },
+        { "arch_many_ignored", "0 keys, 0 aliases, 4097 ignored names" },
     };
     struct place *p = *state;
     struct plugin_registry *r;
@@ -238,10 +261,11 @@ static void test_refused(void **state)
         assert_int_equal(plugin_count(r), 1);
         const struct plugin_entry *e = plugin_at(r, 0);
         assert_string_equal(e->path, path);
+        assert_null(plugin_find_type(r, 200, NULL)); /* maps what was found */
+        assert_null(plugin_find_arch(r, "zoo", NULL));
         assert_int_equal(e->state, PLUGIN_REFUSED);
         assert_null(e->plugin);
         assert_words(e->reason, rows[i].words);
-        assert_null(plugin_find_type(r, 200, NULL));
         plugin_registry_close(r);
         assert_int_equal(unlink(path), 0);
     }
@@ -338,6 +362,7 @@ static void test_truncated_copies(void **state)
         write_file(p->dir[0], "cut.so", bytes, n * i / 100);
         assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
         const struct plugin_entry *e = plugin_at(r, 0);
+        (void)plugin_find_type(r, 200, NULL);
         assert_true(e->state == PLUGIN_LOADED || (e->state == PLUGIN_REFUSED && e->reason));
         loaded += e->state == PLUGIN_LOADED; /* only section headers and symbols for debuggers are missing */
         plugin_registry_close(r);
@@ -488,9 +513,9 @@ static void test_shadowed(void **state)
     assert_int_equal(open_dirs(p, 3, NULL, &r), WK_OK);
     assert_int_equal(plugin_count(r), 4);
     assert_int_equal(plugin_at(r, 0)->state, PLUGIN_REFUSED);
-    assert_int_equal(plugin_at(r, 1)->state, PLUGIN_LOADED);
+    assert_int_equal(plugin_at(r, 1)->state, PLUGIN_FOUND);
     assert_int_equal(plugin_at(r, 2)->state, PLUGIN_SHADOWED);
-    assert_int_equal(plugin_at(r, 3)->state, PLUGIN_SHADOWED); /* by its note, so it is not even mapped */
+    assert_int_equal(plugin_at(r, 3)->state, PLUGIN_SHADOWED);
     assert_words(plugin_at(r, 2)->reason, plugin_at(r, 1)->path);
     assert_words(plugin_at(r, 2)->reason, "org.example.zoo");
     plugin_registry_close(r);
@@ -503,11 +528,25 @@ static void test_conflict(void **state)
     const struct plugin_entry *who;
     put(p->dir[0], "good", "good.so");
     put(p->dir[1], "conflict", "rival.so");
-    assert_int_equal(open_dirs(p, 2, NULL, &r), WK_INVALID);
-    assert_null(r);
-    assert_words(p->text, "two plugins serve ggml:200: org.example.zoo");
-    assert_words(p->text, "org.example.rival");
-    assert_words(p->text, "--prefer ggml:200=org.example.zoo");
+    put(p->dir[1], "imports_exit", "other.so");
+    put(p->dir[1], "arch_other", "arch.so");
+    put(p->dir[0], "arch_rival", "rival-arch.so");
+    char text[1024];
+    /* It stops what needs it, and nothing else. */
+    assert_int_equal(open_dirs(p, 2, NULL, &r), WK_OK);
+    assert_null(plugin_find_type(r, 200, &who));
+    assert_null(plugin_find_arch(r, "zoo", &who));
+    assert_non_null(plugin_find_type(r, 201, &who));
+    assert_non_null(plugin_find_arch(r, "second", &who));
+    assert_true(plugin_why_not(r, "ggml:200", text, sizeof text));
+    assert_words(text, "two plugins serve ggml:200: org.example.zoo");
+    assert_words(text, "org.example.rival");
+    assert_words(text, "--prefer ggml:200=org.example.zoo");
+    assert_true(plugin_why_not(r, "arch:zoo", text, sizeof text));
+    assert_words(text, "two plugins serve arch:zoo: org.example.rival-arch");
+    assert_false(plugin_why_not(r, "ggml:7", text, sizeof text));
+    assert_string_equal(text, "");
+    plugin_registry_close(r);
     assert_int_equal(open_dirs(p, 2, "ggml:200=org.example.rival", &r), WK_OK);
     assert_non_null(plugin_find_type(r, 200, &who));
     assert_string_equal(who->plugin->id, "org.example.rival");
@@ -515,6 +554,7 @@ static void test_conflict(void **state)
     assert_int_equal(open_dirs(p, 2, "ggml:200=org.example.zoo", &r), WK_OK);
     assert_non_null(plugin_find_type(r, 200, &who));
     assert_string_equal(who->plugin->id, "org.example.zoo");
+    assert_null(plugin_find_arch(r, "zoo", &who));
     plugin_registry_close(r);
     static const char *const wrong[] = { "ggml:200=org.example.nobody", "ggml:2=org.example.zoo", "ggml:200", "", "=",
                                          "arch:zoo_F=org.example.zoo" };
@@ -535,7 +575,7 @@ static void test_folders(void **state)
     assert_int_equal(setenv("WORKER_PLUGIN_PATH", list, 1), 0);
     assert_int_equal(open_dirs(p, 2, NULL, &r), WK_OK);
     assert_int_equal(plugin_count(r), 1);
-    assert_int_equal(plugin_at(r, 0)->state, PLUGIN_LOADED);
+    assert_int_equal(plugin_at(r, 0)->state, PLUGIN_FOUND);
     plugin_registry_close(r);
     assert_int_equal(open_dirs(p, 0, NULL, &r), WK_OK);
     assert_int_equal(plugin_count(r), 1);
@@ -557,6 +597,46 @@ static void test_folders(void **state)
         assert_int_not_equal(plugin_registry_open(&o, &r, &p->err), WK_OK);
         assert_words(p->text, "--plugin-dir");
     }
+}
+
+/* Who can write to a folder above can put another in the plugin's place; in a sticky one, only the owner of what lies
+ * there. */
+static void test_above(void **state)
+{
+    struct place *p = *state;
+    char path[600], folder[512];
+    struct plugin_entry e;
+    static const struct {
+        mode_t above;
+        wk_status status;
+    } rows[] = { { 0755, WK_OK }, { 0700, WK_OK }, { 0777, WK_INVALID }, { 0757, WK_INVALID }, { 01777, WK_OK } };
+    (void)snprintf(folder, sizeof folder, "%s/plugins", p->dir[0]);
+    assert_int_equal(mkdir(folder, 0755), 0);
+    put(folder, "good", "good.so");
+    (void)snprintf(path, sizeof path, "%s/good.so", folder);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(chmod(p->dir[0], rows[i].above), 0);
+        assert_int_equal(plugin_inspect(path, &e, &p->err), rows[i].status);
+        if (rows[i].status != WK_OK) {
+            assert_words(p->text, "the folder /tmp/worker-test-plugin-0-");
+            assert_words(p->text, "above it is writable by others");
+        }
+        free(e.path);
+        free(e.reason);
+    }
+    assert_int_equal(chmod(p->dir[0], 0700), 0);
+    if (geteuid() != 0) return;
+    assert_int_equal(chmod(p->dir[0], 0775), 0); /* root's group may have members */
+    assert_int_equal(plugin_inspect(path, &e, &p->err), WK_INVALID);
+    free(e.path);
+    free(e.reason);
+    assert_int_equal(chmod(p->dir[0], 0755), 0);
+    assert_int_equal(chown(p->dir[0], 12345, 0), 0);
+    assert_int_equal(plugin_inspect(path, &e, &p->err), WK_INVALID);
+    assert_words(p->text, "above it is owned by user 12345");
+    free(e.path);
+    free(e.reason);
+    assert_int_equal(chown(p->dir[0], 0, 0), 0);
 }
 
 /* Where there is no /proc, the plugin is refused with a text that says so. In a child that has no other root than the
@@ -582,6 +662,7 @@ static void test_without_proc(void **state)
         free(bytes);
         if (chroot(p->dir[0]) == 0 && chdir("/") == 0 && plugin_registry_open(&o, &r, &p->err) == WK_OK) {
             code = 2;
+            (void)plugin_find_type(r, 201, NULL);
             for (uint32_t i = 0; i < plugin_count(r); i++)
                 if (strstr(plugin_at(r, i)->path, "fresh.so") && plugin_at(r, i)->state == PLUGIN_REFUSED &&
                     strstr(plugin_at(r, i)->reason, "mount /proc"))
@@ -614,10 +695,12 @@ int main(void)
 {
 #define ROW(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        ROW(test_good_quant),       ROW(test_good_arch),        ROW(test_refused),          ROW(test_not_plugins),
-        ROW(test_inspect),          ROW(test_truncated_copies), ROW(test_cuda_found),       ROW(test_cuda_absent),
-        ROW(test_cuda_fewer_types), ROW(test_cuda_refused),     ROW(test_shadowed),         ROW(test_conflict),
-        ROW(test_folders),          ROW(test_without_proc),     cmocka_unit_test(test_isa),
+        ROW(test_good_quant),       ROW(test_good_arch),   ROW(test_refused),
+        ROW(test_not_plugins),      ROW(test_inspect),     ROW(test_truncated_copies),
+        ROW(test_cuda_found),       ROW(test_cuda_absent), ROW(test_cuda_fewer_types),
+        ROW(test_cuda_refused),     ROW(test_shadowed),    ROW(test_conflict),
+        ROW(test_folders),          ROW(test_above),       ROW(test_without_proc),
+        cmocka_unit_test(test_isa),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

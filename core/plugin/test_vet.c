@@ -128,6 +128,8 @@ static void test_damaged_dynamic_section(void **state)
     WITH(dynamic(&b, DT_FLAGS)->d_un.d_val, DF_TEXTREL, "DF_TEXTREL");
     WITH(dynamic(&b, DT_FLAGS)->d_tag, DT_TEXTREL, "DT_TEXTREL");
     WITH(dynamic(&b, DT_FLAGS)->d_tag, DT_FILTER, "other libraries");
+    WITH(dynamic(&b, DT_FLAGS)->d_tag, DT_RPATH, "DT_RPATH");
+    WITH(dynamic(&b, DT_FLAGS)->d_tag, DT_RUNPATH, "DT_RUNPATH");
     WITH(dynamic(&b, DT_FLAGS)->d_tag, DT_REL, "damaged dynamic section");
     WITH(dynamic(&b, DT_STRTAB)->d_un.d_val, UINT64_MAX, "string table");
     WITH(dynamic(&b, DT_STRSZ)->d_un.d_val, UINT64_MAX, "string table");

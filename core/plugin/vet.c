@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,6 +34,64 @@ static wk_status check_owner(const struct stat *st, const char *noun, const stru
     return WK_OK;
 }
 
+/* A group of the user's own name without other members: with it umask 002 makes folders that only the user writes to.
+ * Never for root, whose group others may be in by other ways. */
+static bool is_own_group(gid_t gid)
+{
+    char names[2][1024];
+    struct group group, *g = NULL;
+    struct passwd user, *u = NULL;
+    if (geteuid() == 0 || gid != getegid()) return false;
+    if (getgrgid_r(gid, &group, names[0], sizeof names[0], &g) != 0 || !g) return false;
+    if (getpwuid_r(geteuid(), &user, names[1], sizeof names[1], &u) != 0 || !u) return false;
+    return strcmp(group.gr_name, user.pw_name) == 0 &&
+           (!group.gr_mem[0] || (strcmp(group.gr_mem[0], user.pw_name) == 0 && !group.gr_mem[1]));
+}
+
+/* Whoever may rename a folder above can put another in its place. In a sticky folder (/tmp) that is who owns what lies
+ * there, and that has been looked at one step below. */
+static wk_status check_above(const struct stat *st, int folder, const struct wk_err *err)
+{
+    char path[PATH_MAX], link[40];
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+    const ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    if (st->st_uid != 0 && st->st_uid != geteuid())
+        return wk_fail(
+            err, WK_INVALID,
+            "the folder %s above it is owned by user %u, neither root nor the user running this worker (%u); "
+            "change the owner or put the plugin elsewhere",
+            path, st->st_uid, geteuid());
+    const bool others = (st->st_mode & S_IWOTH) || ((st->st_mode & S_IWGRP) && !is_own_group(st->st_gid));
+    if (others && !(st->st_mode & S_ISVTX))
+        return wk_fail(
+            err, WK_INVALID,
+            "the folder %s above it is writable by others (mode %03o); run chmod go-w on it or put the plugin "
+            "elsewhere",
+            path, st->st_mode & 0777);
+    return WK_OK;
+}
+
+/* All folders above `folder`, by "..": no link leads astray. */
+static wk_status check_all_above(int folder, const struct wk_err *err)
+{
+    struct stat here, above;
+    wk_status status = fstat(folder, &here) == 0 ? WK_OK : WK_IO;
+    int fd = fcntl(folder, F_DUPFD_CLOEXEC, 0);
+    while (status == WK_OK && fd >= 0) {
+        const int up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (up < 0 || fstat(up, &above) != 0)
+            status = wk_fail(err, WK_IO, "cannot examine the folders above it: %s", strerror(errno));
+        (void)close(fd);
+        fd = up;
+        if (status != WK_OK || (above.st_dev == here.st_dev && above.st_ino == here.st_ino)) break; /* "/" */
+        status = check_above(&above, fd, err);
+        here = above;
+    }
+    if (fd >= 0) (void)close(fd);
+    return status;
+}
+
 /* Opens the file through its folder's descriptor, so that what is tested is what is read. */
 wk_status vet_open(const char *path, int *fd, const struct wk_err *err)
 {
@@ -50,6 +110,7 @@ wk_status vet_open(const char *path, int *fd, const struct wk_err *err)
     if (dir < 0) return wk_fail(err, WK_IO, "cannot open its folder: %s", strerror(errno));
     wk_status status = fstat(dir, &st) == 0 ? check_owner(&st, "its folder", err)
                                             : wk_fail(err, WK_IO, "cannot examine its folder: %s", strerror(errno));
+    if (status == WK_OK) status = check_all_above(dir, err);
     if (status == WK_OK) {
         *fd = openat(dir, slash + 1,
                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); /* NONBLOCK: a pipe must not hold us */
@@ -80,7 +141,8 @@ static wk_status copy_sealed(int from, int memfd, uint64_t *size, const struct w
         for (ssize_t done = 0; done < n;) {
             ssize_t m = write(memfd, buffer + done, (size_t)(n - done));
             if (m < 0 && errno != EINTR)
-                return wk_fail(err, WK_NO_MEMORY, "cannot copy to memory: %s", strerror(errno));
+                return wk_fail(err, WK_NO_MEMORY, "cannot copy to memory: %s%s", strerror(errno),
+                               errno == EFBIG ? "; raise the limit on file sizes (ulimit -f), which counts here" : "");
             if (m > 0) done += m;
         }
     }
@@ -279,10 +341,13 @@ static const char *const refused_symbols[] = {
     "cudaHostRegister",      "cudaStreamCreate*", "cudaStreamSynchronize",
     "cudaDeviceSynchronize", "cudaDeviceReset",   "cudaSetDevice",
 };
+/* Ways out of the process that nobody would hear of (rules.md, R-process). Not looked for in CUDA modules: a CUDA
+ * runtime that was linked in may bring them. */
+static const char *const silent_symbols[] = { "_exit", "_Exit" };
 /* Legal to link, against the rules to call unasked (rules.md, R-process). Not looked for in CUDA modules: a CUDA
  * runtime that was linked in brings them. */
 static const char *const doubtful_symbols[] = {
-    "exit", "_exit", "abort", "fork", "sigaction", "signal", "pthread_create", "setenv", "setlocale", "chdir",
+    "exit", "quick_exit", "abort", "fork", "sigaction", "signal", "pthread_create", "setenv", "setlocale", "chdir",
 };
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -316,6 +381,10 @@ static wk_status check_symbol(void *user, const char *name)
         if (matches(name, refused_symbols[i]))
             return wk_fail(c->err, WK_INVALID,
                            "imports %s; device memory, streams and synchronization belong to the host", name);
+    for (size_t i = 0; c->kind != WK_KIND_QUANT_CUDA && i < COUNT(silent_symbols); i++)
+        if (matches(name, silent_symbols[i]))
+            return wk_fail(c->err, WK_INVALID, "imports %s, which ends the process without a word; return a status",
+                           name);
     for (size_t i = 0; c->kind != WK_KIND_QUANT_CUDA && i < COUNT(doubtful_symbols); i++)
         if (matches(name, doubtful_symbols[i])) c->doubtful[i] = true;
     return WK_OK;

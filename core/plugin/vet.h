@@ -23,8 +23,9 @@ struct vetted {
     char warnings[128];       /* "imports exit, fork"; "" */
 };
 
-/* Opens a file that is to be mapped as code: an absolute path, no link, file and folder written by nobody but root and
- * this user. *fd: the caller's if it is not negative, also on failure. [any thread] */
+/* Opens a file that is to be mapped as code: an absolute path, no link; file, folder and all folders above written by
+ * nobody but root and this user (above, sticky folders such as /tmp will do). *fd: the caller's if it is not negative,
+ * also on failure. [any thread] */
 wk_status vet_open(const char *path, int *fd, const struct wk_err *err);
 
 /* path: absolute. Texts say what is wrong with the file, without its path. The caller releases *out in every case. [any

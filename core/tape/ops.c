@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "plugin/call.h"
 #include "tape/internal.h"
 
 union any_op {
@@ -430,7 +431,10 @@ static bool take_custom(struct builder *b, const union any_op *a, struct draft *
     }
     if (c->params_bytes > 4096 || (c->params_bytes && !c->params))
         REFUSE(WK_INVALID, "%s: %u bytes of parameters, at most 4096", d->name, (unsigned)c->params_bytes);
+    struct plugin_call call;
+    PLUGIN_CALL(&call, c->def->width, "custom operation's width");
     d->width = c->def->width(widths, n);
+    plugin_call_end(&call);
     if (!d->width)
         REFUSE(WK_INVALID, "%s: the plugin's operation refuses inputs of these widths (first: %u)", d->name,
                (unsigned)(n ? widths[0] : 0));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/call.h"
 #include "tape/internal.h"
 
 /* A tensor that nothing reads refuses the file: else a misspelt optional bias would be lost in silence. */
@@ -75,7 +76,10 @@ static void record(struct builder *b)
     char text[1024] = "";
     const struct wk_err err = { text, sizeof text };
     void *model = NULL;
+    struct plugin_call call;
+    PLUGIN_CALL(&call, b->arch->open, "open");
     wk_status status = b->arch->open(&meta, &model, &err);
+    plugin_call_end(&call);
     if (status != WK_OK) {
         messages_say(b->messages, status, "%s: %s", b->p->architecture,
                      text[0] ? text : "the plugin refuses this model without saying why");
@@ -83,8 +87,12 @@ static void record(struct builder *b)
     }
     struct wk_builder table;
     builder_table(b, &table);
+    PLUGIN_CALL(&call, b->arch->record, "record");
     b->arch->record(&table, model);
+    plugin_call_end(&call);
+    PLUGIN_CALL(&call, b->arch->close, "close");
     b->arch->close(model);
+    plugin_call_end(&call);
     check_whole(b);
     if (b->messages->status == WK_OK) (void)run_passes(b);
 }

@@ -215,6 +215,17 @@ void make_qwen_shape(const char *path)
     finish(&m, path);
 }
 
+void make_zoo(const char *path)
+{
+    struct maker m;
+    begin(&m);
+    key_text(&m, "general.architecture", "zoo");
+    key_u32(&m, "zoo.embedding_length", 8);
+    tensor(&m, "token_embd.weight", 0, 8, 256, 1, 0, -1);
+    tensor(&m, "output.weight", 0, 8, 256, 1, 0, -1);
+    finish(&m, path);
+}
+
 void make_file(const char *path, const void *bytes, size_t n)
 {
     FILE *f = fopen(path, "wb");

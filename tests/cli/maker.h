@@ -25,6 +25,9 @@ void make_tiny(const struct tiny_model *m);
 /* The tensors of Qwen2.5-0.5B by name and row length, but with rows few enough to write quickly; F32 zeros. */
 void make_qwen_shape(const char *path);
 
+/* A model of the test plugins' architecture "zoo": an embedding and a head of 256 rows. */
+void make_zoo(const char *path);
+
 void make_file(const char *path, const void *bytes, size_t n);
 /* The first n bytes of another file. */
 void make_truncated(const char *path, const char *from, size_t n);

@@ -199,7 +199,7 @@ static void foreign_shared_object(void **state)
                       run = CLI("run", "--plugin-dir", folder, "--model", "good.gguf", "--prompt", "x", "-n", "1");
     assert_int_equal(list.status, 0);
     assert_true(matches(list.out, "refused .*foreign.so"));
-    assert_true(matches(list.out, "loaded .*org.worker"));
+    assert_true(matches(list.out, "found .*org.worker"));
     assert_int_equal(run.status, 0);
     assert_true(matches(run.err, "warning: .*foreign.so"));
     cli_free(&list);

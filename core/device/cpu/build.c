@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "device/kv_pages.h"
+#include "plugin/call.h"
 
 void *carve(struct carve *c, uint64_t n, uint64_t size)
 {
@@ -103,7 +104,10 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
         }
     for (uint32_t i = 0; i < l->n_seg; i++) {
         const struct matrix *m = weights_matrix(x, l->seg[i].tensor, l->seg[i].first, l->seg[i].n);
+        struct plugin_call call;
+        PLUGIN_CALL(&call, m->type->scratch_bytes, "scratch_bytes");
         most(&z->scratch, m->type->scratch_bytes(m->k));
+        plugin_call_end(&call);
         most(&z->experts, m->slabs);
         if (l->kind == LAUNCH_ROUTE) most(&z->route_logits, (uint64_t)rows * m->n);
     }

@@ -11,6 +11,8 @@
 #include <float.h>
 #include <string.h>
 
+#include "plugin/call.h"
+
 /* Rows of x in the forms that the matrices want, `stride` bytes apart; [1] F32, [0] Q8. */
 struct prepared {
     const uint8_t *rows[2];
@@ -96,6 +98,9 @@ static void multiply(struct executor *x, const struct product *p, struct lane *l
             memcpy(l->gather + t * a->stride[form], item_row(p, a, form, b->items[t]), a->stride[form]);
         rows = l->gather;
     }
+    const void *tiles = weights_tiles(x, m, b->slab, b->tile, b->n_tiles);
+    struct plugin_call call;
+    PLUGIN_CALL(&call, m->product, "product");
     m->product(&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product),
                                          .act = m->act,
                                          .k = m->k,
@@ -103,10 +108,11 @@ static void multiply(struct executor *x, const struct product *p, struct lane *l
                                          .n_tiles = b->n_tiles,
                                          .x_stride = a->stride[form],
                                          .y_stride = y_stride,
-                                         .tiles = weights_tiles(x, m, b->slab, b->tile, b->n_tiles),
+                                         .tiles = tiles,
                                          .x = rows,
                                          .y = y,
                                          .scratch = l->scratch });
+    plugin_call_end(&call);
 }
 
 /* Columns [c, c + n) of one result, from y; for a gated pair also from u. Each step works in place, the last one into

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "plugin/call.h"
+
 void turn_rows(struct executor *x, uint32_t thread)
 {
     const uint32_t rows = x->step->n_rows;
@@ -202,7 +204,10 @@ static void run_custom(const struct run *u)
                                          .position = &u->x->position[row],
                                          .params = op->u.custom.params,
                                          .out = u->y };
+    struct plugin_call watched;
+    PLUGIN_CALL(&watched, op->u.custom.def->cpu, "custom operation");
     op->u.custom.def->cpu(&call);
+    plugin_call_end(&watched);
 }
 
 static void run_op(const struct run *u)

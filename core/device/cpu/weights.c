@@ -11,6 +11,7 @@
 
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
+#include "plugin/call.h"
 
 static uint64_t row_bytes(const struct tape_tensor *t)
 {
@@ -48,6 +49,10 @@ static void add_matrix(struct executor *x, uint32_t tensor, uint32_t first, uint
     if (weights_matrix(x, tensor, first, n)) return;
     const struct tape_tensor *t = &x->program->tensors[tensor];
     struct matrix *m = &x->matrices[x->n_matrices++];
+    struct plugin_call call;
+    PLUGIN_CALL(&call, t->type->tile_bytes, "tile_bytes");
+    const uint64_t tile_bytes = t->type->tile_bytes(t->cols);
+    plugin_call_end(&call);
     *m = (struct matrix){ .tensor = t,
                           .type = t->type,
                           .product = product_of(t->type, x->o.isa),
@@ -57,7 +62,7 @@ static void add_matrix(struct executor *x, uint32_t tensor, uint32_t first, uint
                           .slabs = t->slabs,
                           .tiles = (n + WK_TILE_ROWS - 1) / WK_TILE_ROWS,
                           .act = activation_of(x, t),
-                          .tile_bytes = t->type->tile_bytes(t->cols) };
+                          .tile_bytes = tile_bytes };
 }
 
 /* Tensors that an operation reads as a vector: all but embedding tables and matrices. */
@@ -122,6 +127,16 @@ static void run_dequantize(void *arg)
     d->type->dequantize(d->y, d->blocks, d->n);
 }
 
+/* The call ends outside of the guard: a file that is cut short leaves the plugin's function by a jump. */
+static wk_status dequantize(struct dequantize *d, uint64_t bytes, const struct wk_err *err)
+{
+    struct plugin_call call;
+    PLUGIN_CALL(&call, d->type->dequantize, "dequantize");
+    const wk_status s = gguf_guarded(run_dequantize, d, d->blocks, bytes, err);
+    plugin_call_end(&call);
+    return s;
+}
+
 wk_status weights_load_vectors(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
@@ -130,7 +145,7 @@ wk_status weights_load_vectors(struct executor *x, const struct wk_err *err)
         if (!x->is_vector[i]) continue;
         uint64_t n = tensor_values(t);
         struct dequantize d = { t->type, x->vectors[i], tensor_bytes(x, t), n };
-        wk_status s = gguf_guarded(run_dequantize, &d, d.blocks, n / t->type->block * t->type->block_bytes, err);
+        wk_status s = dequantize(&d, n / t->type->block * t->type->block_bytes, err);
         if (s) return s;
     }
     return WK_OK;
@@ -164,7 +179,10 @@ static bool pack_tile(struct executor *x, const struct matrix *m, uint32_t slab,
     for (uint32_t r = 0; r < WK_TILE_ROWS; r++) p.rows[r] = r < rows ? src + r * bytes : x->zero_row;
     char text[200];
     struct wk_err err = { text, sizeof text };
+    struct plugin_call call;
+    PLUGIN_CALL(&call, m->type->pack, "pack");
     wk_status s = gguf_guarded(run_pack, &p, src, rows * bytes, &err);
+    plugin_call_end(&call);
     if (s) fail_step(x, s, text);
     return s == WK_OK;
 }
@@ -196,6 +214,6 @@ void weights_row(struct executor *x, const struct row_op *r, uint64_t row, float
     struct dequantize d = { r->type, y, r->table + row * r->row_bytes, width };
     char text[200];
     struct wk_err err = { text, sizeof text };
-    wk_status s = gguf_guarded(run_dequantize, &d, d.blocks, r->row_bytes, &err);
+    wk_status s = dequantize(&d, r->row_bytes, &err);
     if (s) fail_step(x, s, text);
 }

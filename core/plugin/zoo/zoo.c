@@ -2,8 +2,10 @@
  *
  * The format is real: single F32 values, tiles of 16 rows one after the other. So is the architecture: an embedding and
  * a head. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <worker/plugin.h>
 
@@ -85,6 +87,33 @@
 __attribute__((constructor)) static void zoo_bomb(void) { __builtin_trap(); }
 #endif
 
+#ifdef ZOO_ENDS
+static int zoo_overflow(int depth)
+{
+    volatile char here[4096];
+    here[0] = (char)depth;
+    return depth < 0 ? here[0] : zoo_overflow(depth + 1) + here[0];
+}
+
+/* Ends the process if ZOO_END says "HOW:PLACE". */
+static void zoo_end(const char *place)
+{
+    static volatile int depth, *volatile nowhere;
+    const char *how = getenv("ZOO_END"), *at = how ? strchr(how, ':') : NULL;
+    if (!at || strcmp(at + 1, place) != 0) return;
+    if (how[0] == 's') *nowhere = 1; /* segv */
+    if (how[0] == 'f') (void)raise(SIGFPE);
+    if (how[0] == 'a') abort();
+    if (how[0] == 'e') exit(0);
+    if (how[0] == 'q') quick_exit(0);
+    if (how[0] == 'o') (void)zoo_overflow(depth);
+    for (;;) (void)pause();
+}
+__attribute__((constructor)) static void zoo_begin(void) { zoo_end("constructors"); }
+#else
+#define zoo_end(place) (void)0
+#endif
+
 #ifdef ZOO_NEEDS_OTHER
 int zoo_other(void);
 WK_EXPORT int (*const zoo_use_other)(void) = zoo_other;
@@ -96,23 +125,34 @@ WK_EXPORT int (*const zoo_use_cuda)(void **, size_t, void *) = cudaMallocAsync;
 
 /* ---- format -------------------------------------------------------------------------------------------- */
 
-ZOO_UNUSED static uint64_t zoo_tile_bytes(uint32_t k) { return (uint64_t)k * 4 * WK_TILE_ROWS + ZOO_TILE; }
+ZOO_UNUSED static uint64_t zoo_tile_bytes(uint32_t k)
+{
+    zoo_end("tile_bytes");
+    return (uint64_t)k * 4 * WK_TILE_ROWS + ZOO_TILE;
+}
 ZOO_UNUSED static uint64_t zoo_scratch_bytes(uint32_t k)
 {
     (void)k;
+    zoo_end("scratch_bytes");
     return 0;
 }
 ZOO_UNUSED static void zoo_pack(void *tile, const void *const rows[16], uint32_t k)
 {
+    zoo_end("pack");
     for (uint32_t r = 0; r < 16; r++) memcpy((char *)tile + (size_t)r * k * 4, rows[r], (size_t)k * 4);
 }
 ZOO_UNUSED static void zoo_unpack(void *const rows[16], const void *tile, uint32_t k)
 {
     for (uint32_t r = 0; r < 16; r++) memcpy(rows[r], (const char *)tile + (size_t)r * k * 4, (size_t)k * 4);
 }
-ZOO_UNUSED static void zoo_dequantize(float *y, const void *blocks, uint64_t n) { memcpy(y, blocks, n * 4); }
+ZOO_UNUSED static void zoo_dequantize(float *y, const void *blocks, uint64_t n)
+{
+    zoo_end("dequantize");
+    memcpy(y, blocks, n * 4);
+}
 ZOO_UNUSED static wk_status zoo_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
 {
+    zoo_end("quantize");
     for (uint64_t i = 0; i < n; i++)
         if (!(x[i] - x[i] == 0.0f)) return wk_fail(err, WK_INVALID, "value %llu is not finite", (unsigned long long)i);
     memcpy(blocks, x, n * 4);
@@ -121,6 +161,7 @@ ZOO_UNUSED static wk_status zoo_quantize(void *blocks, const float *x, uint64_t 
 ZOO_UNUSED static void zoo_product(const struct wk_cpu_product *p)
 {
     const float *w = p->tiles;
+    zoo_end("product");
     for (uint32_t t = 0; t < p->n_tok; t++) {
         const float *x = (const float *)(const void *)((const char *)p->x + t * p->x_stride);
         for (uint32_t i = 0; i < p->n_tiles * 16; i++) {
@@ -135,6 +176,7 @@ ZOO_UNUSED static void zoo_product(const struct wk_cpu_product *p)
 
 ZOO_UNUSED static wk_status zoo_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
+    zoo_end("open");
     uint32_t *width = malloc(sizeof *width);
     if (!width) return wk_fail(err, WK_NO_MEMORY, "out of memory");
     *width = (uint32_t)meta->value[0].num;
@@ -144,21 +186,45 @@ ZOO_UNUSED static wk_status zoo_open(const struct wk_meta *meta, void **model, c
 ZOO_UNUSED static void zoo_record(const struct wk_builder *b, const void *model)
 {
     const uint32_t *width = model;
+    zoo_end("record");
     wk_logits(b, wk_linear(b, wk_embed(b, "token_embd", 256, *width), "output", 256, WK_NONE));
 }
-ZOO_UNUSED static void zoo_close(void *model) { free(model); }
+ZOO_UNUSED static void zoo_close(void *model)
+{
+    zoo_end("close");
+    free(model);
+}
 
 /* ---- what is exported ---------------------------------------------------------------------------------- */
 
 #ifdef ZOO_ARCH
+#ifdef ZOO_SECOND_NAME
+static const char *const zoo_names[] = { ZOO_NAME, ZOO_SECOND_NAME };
+#else
 static const char *const zoo_names[] = { ZOO_NAME };
+#endif
+#ifndef ZOO_KEYS
+#define ZOO_KEYS 1
+#endif
+#ifndef ZOO_ALIASES
+#define ZOO_ALIASES 0
+#endif
+#ifndef ZOO_IGNORED_KEYS
+#define ZOO_IGNORED_KEYS 0
+#endif
+#ifndef ZOO_IGNORED
+#define ZOO_IGNORED 0
+#endif
 static const struct wk_key zoo_keys[] = { { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, ZOO_KEY_MIN, 8, 0 } };
 static const struct wk_arch zoo_arch = {
     .struct_size = sizeof(struct wk_arch),
-    .n_names = 1,
+    .n_names = sizeof zoo_names / sizeof *zoo_names,
     .names = zoo_names,
     .keys = zoo_keys,
-    .n_keys = 1,
+    .n_keys = ZOO_KEYS,
+    .n_aliases = ZOO_ALIASES,
+    .n_ignored = ZOO_IGNORED,
+    .n_ignored_keys = ZOO_IGNORED_KEYS,
     .open = zoo_open,
     .record = ZOO_RECORD,
     .close = zoo_close,
@@ -207,12 +273,13 @@ ZOO_UNUSED static const struct wk_quant zoo_quant = { sizeof(struct wk_quant), s
 
 static wk_status zoo_init(const struct wk_host *host, const struct wk_err *err)
 {
+    zoo_end("init");
     static int started; /* a second start of the same mapping is the host's fault */
     if (started++ || !WK_HAS(host, struct wk_host, extension)) return wk_fail(err, WK_INTERNAL, "started twice");
     host->log(host->self, WK_LOG_DEBUG, "the zoo is open");
     if (host->extension(host->self, "worker.unknown/1")) return wk_fail(err, WK_INTERNAL, "the host knows everything");
 #ifdef ZOO_IMPORT_EXIT
-    if (started > 9) exit(1); /* never; the import is there */
+    if (started > 9) ZOO_IMPORT_EXIT(1); /* never; the import is there */
 #endif
     return ZOO_INIT_STATUS == WK_OK ? WK_OK : wk_fail(err, ZOO_INIT_STATUS, "the animals are asleep");
 }

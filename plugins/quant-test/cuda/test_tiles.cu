@@ -31,22 +31,19 @@ enum { TYPES_SERVED = 16 };
 static void each_type(void (*fn)(const struct pair *))
 {
     uint32_t done = 0;
-    for (uint32_t i = 0; i < plugin_count(registry); i++) {
-        const struct plugin_entry *e = plugin_at(registry, i);
-        for (uint32_t j = 0; e->plugin && e->plugin->quant && j < e->plugin->quant->n_types; j++) {
-            struct pair p = { e->plugin->quant->types[j], NULL, NULL };
-            bool wanted = n_names == 0;
-            for (int n = 0; n < n_names; n++) wanted = wanted || strcmp(names[n], p.cpu->name) == 0;
-            if (!wanted) continue;
-            const wk_status found = plugin_find_cuda(registry, p.cpu->ggml_type, &p.module, &error_text);
-            if (found == WK_UNSUPPORTED && !n_names) continue;
-            LAUNCH(found);
-            for (uint32_t k = 0; k < p.module->n_types; k++)
-                if (p.module->types[k]->ggml_type == p.cpu->ggml_type) p.cuda = p.module->types[k];
-            LAUNCH(p.module->open(0, &error_text));
-            fn(&p);
-            done++;
-        }
+    for (uint32_t type = 0; type <= UINT16_MAX; type++) {
+        struct pair p = { plugin_find_type(registry, type, NULL), NULL, NULL };
+        bool wanted = p.cpu && n_names == 0;
+        for (int n = 0; p.cpu && n < n_names; n++) wanted = wanted || strcmp(names[n], p.cpu->name) == 0;
+        if (!wanted) continue;
+        const wk_status found = plugin_find_cuda(registry, type, &p.module, &error_text);
+        if (found == WK_UNSUPPORTED && !n_names) continue;
+        LAUNCH(found);
+        for (uint32_t k = 0; k < p.module->n_types; k++)
+            if (p.module->types[k]->ggml_type == type) p.cuda = p.module->types[k];
+        LAUNCH(p.module->open(0, &error_text));
+        fn(&p);
+        done++;
     }
     assert_in_range(done, n_names ? n_names : TYPES_SERVED, 1000);
 }

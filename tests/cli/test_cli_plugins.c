@@ -1,0 +1,164 @@
+/* test_cli_plugins.c: plugins that end the process where the host calls them, and plugins that nobody needs. */
+#include "cli.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "maker.h"
+
+static char folder[512];
+
+/* A folder "p" with these of the zoo. */
+static void put(const char *zoo)
+{
+    char command[1400];
+    (void)snprintf(command, sizeof command, "mkdir -p p && chmod 755 p && cp '%s/%s.so' p/ && chmod 644 p/%s.so",
+                   ZOO_DIR, zoo, zoo);
+    assert_int_equal(system(command), 0);
+}
+
+static void take(void) { assert_int_equal(system("rm -rf p"), 0); }
+
+static struct cli_result run_zoo(const char *where)
+{
+    static const char prefer[] = "ggml:0=org.example.end";
+    if (strcmp(where, "scratch_bytes") == 0 || strcmp(where, "tile_bytes") == 0)
+        return CLI("plan", "tiny.gguf", "--plugin-dir", folder, "--prefer", prefer);
+    if (strcmp(where, "quantize") == 0)
+        return CLI("quantize", "half.gguf", "out.gguf", "F32", "--plugin-dir", folder, "--prefer", prefer);
+    if (strcmp(where, "dequantize") == 0 || strcmp(where, "pack") == 0 || strcmp(where, "product") == 0)
+        return CLI("run", "-m", "tiny.gguf", "-p", "a", "-n", "1", "--plugin-dir", folder, "--prefer", prefer);
+    return CLI("debug", "tape", "-m", "zoo.gguf", "--plugin-dir", folder);
+}
+
+/* Every way out, from every function that the host calls: status 1, and a last line that names plugin and call. */
+static void each_end(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *how, *said;
+    } hows[] = {
+        { "segv", "ended with SIGSEGV" }, { "fpe", "ended with SIGFPE" },  { "abort", "ended with SIGABRT" },
+        { "exit", "called exit" },        { "quick_exit", "called exit" }, { "overflow", "ended with SIGSEGV" }
+    };
+    static const char *const wheres[] = { "constructors", "init",       "open",   "record",
+                                          "close",        "tile_bytes", "pack",   "scratch_bytes",
+                                          "dequantize",   "quantize",   "product" };
+    for (size_t w = 0; w < sizeof wheres / sizeof *wheres; w++)
+        for (size_t h = 0; h < sizeof hows / sizeof *hows; h++) {
+            char end[64], line[256];
+            put(w < 5 ? "end_arch" : "end_quant");
+            (void)snprintf(end, sizeof end, "%s:%s", hows[h].how, wheres[w]);
+            (void)snprintf(line, sizeof line,
+                           "^worker: error: INTERNAL: plugin end_(arch|quant)\\.so %s while the host called its %s; ",
+                           hows[h].said, wheres[w]);
+            assert_int_equal(setenv("ZOO_END", end, 1), 0);
+            struct cli_result r = run_zoo(wheres[w]);
+            if (r.status != 1 || !matches(last_line(r.err), line))
+                fail_msg("%s: status %d, \"%s\"", end, r.status, r.err);
+            cli_free(&r);
+            take();
+        }
+    assert_int_equal(unsetenv("ZOO_END"), 0);
+    assert_int_equal(access("out.gguf", F_OK), -1);
+}
+
+static void end_as_event(void **state)
+{
+    (void)state;
+    take();
+    put("end_arch");
+    assert_int_equal(setenv("ZOO_END", "segv:open", 1), 0);
+    struct cli_result r = CLI("debug", "tape", "-m", "zoo.gguf", "--plugin-dir", folder, "--log", "json");
+    assert_int_equal(unsetenv("ZOO_END"), 0);
+    assert_int_equal(r.status, 1);
+    json_t *event = json_loads(last_line(r.err), 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(event, "event")), "error");
+    assert_string_equal(json_string_value(json_object_get(event, "code")), "INTERNAL");
+    assert_true(
+        matches(json_string_value(json_object_get(event, "message")), "^plugin end_arch.so ended with SIGSEGV"));
+    json_decref(event);
+    cli_free(&r);
+    take();
+}
+
+/* A plugin that would end the process when it is mapped is not, by any command that does not need it. */
+static void only_what_is_needed(void **state)
+{
+    (void)state;
+    take();
+    static const char *const commands[][8] = {
+        { "run", "-m", "tiny.gguf", "-p", "a", "-n", "1" },
+        { "inspect", "tiny.gguf" },
+        { "plan", "tiny.gguf" },
+        { "capabilities" },
+        { "plugin", "list" },
+        { "quantize", "tiny.gguf", "again.gguf", "F16" },
+    };
+    put("end_arch");
+    assert_int_equal(setenv("ZOO_END", "segv:constructors", 1), 0);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const char *args[12];
+        int n = 0;
+        while (n < 8 && commands[i][n]) {
+            args[n] = commands[i][n];
+            n++;
+        }
+        args[n++] = "--plugin-dir";
+        args[n++] = folder;
+        args[n] = NULL;
+        struct cli_result r = cli(args, NULL);
+        if (r.status != 0) fail_msg("%s: status %d, \"%s\"", args[0], r.status, r.err);
+        if (strcmp(args[0], "capabilities") == 0) assert_true(matches(r.out, "supports_architecture .*zoo"));
+        cli_free(&r);
+    }
+    assert_int_equal(unsetenv("ZOO_END"), 0);
+    take();
+}
+
+/* Two plugins that claim one architecture stop its models, and no others. */
+static void ambiguous(void **state)
+{
+    (void)state;
+    take();
+    put("arch_other");
+    put("arch_rival");
+    struct cli_result other = CLI("run", "-m", "tiny.gguf", "-p", "a", "-n", "1", "--plugin-dir", folder),
+                      zoo = CLI("debug", "tape", "-m", "zoo.gguf", "--plugin-dir", folder),
+                      chosen = CLI("debug", "tape", "-m", "zoo.gguf", "--plugin-dir", folder, "--prefer",
+                                   "arch:zoo=org.example.other-arch");
+    assert_int_equal(other.status, 0);
+    assert_int_equal(zoo.status, 1);
+    assert_true(matches(
+        zoo.err, "two plugins serve arch:zoo: org.example.other-arch .*--prefer arch:zoo=org.example.other-arch"));
+    if (chosen.status != 0) fail_msg("%s", chosen.err);
+    cli_free(&other);
+    cli_free(&zoo);
+    cli_free(&chosen);
+    take();
+}
+
+static int setup(void **state)
+{
+    const int result = enter_scratch(state);
+    char here[256];
+    make_tiny(&(struct tiny_model){ .path = "tiny.gguf" });
+    make_zoo("zoo.gguf");
+    if (!getcwd(here, sizeof here)) return -1;
+    (void)snprintf(folder, sizeof folder, "%s/p", here);
+    struct cli_result r = CLI("quantize", "tiny.gguf", "half.gguf", "F16");
+    assert_int_equal(r.status, 0);
+    cli_free(&r);
+    return result;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(each_end), cmocka_unit_test(end_as_event),
+                                        cmocka_unit_test(only_what_is_needed), cmocka_unit_test(ambiguous) };
+    return cmocka_run_group_tests(tests, setup, leave_scratch);
+}
