@@ -232,7 +232,8 @@ static void on_exit_called(void)
 
 /* ---- slow calls ---------------------------------------------------------------------------------------- */
 
-void plugin_calls_look(double now)
+/* One look for slow calls. now: seconds of any clock. */
+static void look(double now)
 {
     char text[512];
     for (uint32_t i = 0; i < MAX_THREADS; i++) {
@@ -265,7 +266,7 @@ static void *watch(void *unused)
         struct timespec now;
         (void)nanosleep(&second, NULL);
         (void)clock_gettime(CLOCK_MONOTONIC, &now);
-        plugin_calls_look((double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+        look((double)now.tv_sec + (double)now.tv_nsec * 1e-9);
     }
     return NULL;
 }

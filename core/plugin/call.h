@@ -31,7 +31,5 @@ wk_status plugin_calls_watch(void (*say)(const char *text), const struct wk_err 
 
 /* Remembers where a file is mapped. file: lives as long as the process. [main thread, or under a lock] */
 void plugin_call_mapped(const char *file, void *handle);
-/* One look for slow calls. now: seconds of any clock. [one thread at a time] */
-void plugin_calls_look(double now);
 
 #endif
