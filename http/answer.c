@@ -44,21 +44,38 @@ static void format_date(char out[32])
                    (unsigned)t.tm_min % 100, (unsigned)t.tm_sec % 100);
 }
 
-/* Status line and the headers that every answer has. */
-static size_t format_head(const struct http_request *r, int status, char out[HEAD_BYTES])
+/* Does the connection go on behind this answer? If the client asked for it, and the next request begins where this one
+ * ends: nothing of it may be left, nor may the answer end with the connection. */
+static bool keeps(const struct http_request *r, bool framed)
 {
-    char date[32];
+    return framed && r->guard.asks_keep && r->vetted && !r->unread && !atomic_load(&r->s->closing) &&
+           !connection_is_pressed(r->s);
+}
+
+static bool lists_any(const struct http_server *s)
+{
+    for (uint32_t i = 0; i < s->o.n_origins; i++)
+        if (strcmp(s->o.origins[i], "*") == 0) return true;
+    return false;
+}
+
+/* Status line and the headers that every answer has. framed: the answer itself says where it ends. */
+static size_t format_head(struct http_request *r, int status, bool framed, char out[HEAD_BYTES])
+{
+    char date[32], kept[64];
     format_date(date);
-    int n = snprintf(
-        out, HEAD_BYTES,
-        "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: close\r\nX-Request-Id: %s\r\nX-Content-Type-Options: nosniff\r\n",
-        status, status_of(status)->phrase, date, r->id);
+    r->keeps = keeps(r, framed);
+    (void)snprintf(kept, sizeof kept, "keep-alive\r\nKeep-Alive: timeout=%d", HTTP_IDLE_MS / 1000);
+    int n = snprintf(out, HEAD_BYTES,
+                     "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: %s\r\nX-Request-Id: %s\r\nX-Content-Type-Options: "
+                     "nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n",
+                     status, status_of(status)->phrase, date, r->keeps ? kept : "close", r->id);
     if (r->trace[0]) n += snprintf(out + n, HEAD_BYTES - (size_t)n, "traceparent: %s\r\n", r->trace);
     if (r->origin[0] && r->vetted)
         n += snprintf(out + n, HEAD_BYTES - (size_t)n,
                       "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: Retry-After, "
-                      "X-Request-Id\r\nVary: Origin\r\n",
-                      r->origin);
+                      "X-Request-Id, x-should-retry\r\nVary: Origin\r\n",
+                      lists_any(r->s) ? "*" : r->origin);
     return (size_t)n;
 }
 
@@ -68,7 +85,7 @@ void http_answer(struct http_request *r, int status, const char *type, const voi
     r->answered = true;
     r->status = status;
     char head[HEAD_BYTES], tail[160];
-    const size_t head_n = format_head(r, status, head);
+    const size_t head_n = format_head(r, status, true, head);
     int tail_n = 0;
     if (status != 204) {
         if (type) tail_n = snprintf(tail, sizeof tail, "Content-Type: %.100s\r\n", type);
@@ -91,8 +108,10 @@ void answer_end(struct http_request *r)
         (void)socket_send(r, &(struct iovec){ end, sizeof end - 1 }, 1, false);
     }
     int left = 0;
-    if (!r->unread && !ioctl(r->fd, FIONREAD, &left) && left > 0) r->unread = true;
-    socket_finish(r);
+    if (!r->keeps || r->gone) {
+        if (!r->unread && !ioctl(r->fd, FIONREAD, &left) && left > 0) r->unread = true;
+        socket_finish(r);
+    }
     if (r->s->o.log)
         r->s->o.log(r->s->user, r->method, r->path, r->status, r->in, r->out,
                     (double)(http_now_ns() - r->begun_ns) * 1e-9);
@@ -111,7 +130,7 @@ bool http_stream_begin(struct http_request *r)
     (void)setsockopt(r->fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
     (void)setsockopt(r->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
     char head[HEAD_BYTES], tail[160];
-    const size_t head_n = format_head(r, 200, head);
+    const size_t head_n = format_head(r, 200, r->chunked, head);
     const int tail_n =
         snprintf(tail, sizeof tail,
                  "Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s\r\n",

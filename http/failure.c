@@ -18,7 +18,6 @@ const struct status *status_of(int number)
         { 405, "Method Not Allowed", "METHOD_NOT_ALLOWED", invalid },
         { 408, "Request Timeout", "REQUEST_TIMEOUT", invalid },
         { 409, "Conflict", "CONFLICT", invalid },
-        { 411, "Length Required", "LENGTH_REQUIRED", invalid },
         { 413, "Content Too Large", "PAYLOAD_TOO_LARGE", invalid },
         { 414, "URI Too Long", "URI_TOO_LONG", invalid },
         { 415, "Unsupported Media Type", "UNSUPPORTED_MEDIA_TYPE", invalid },
@@ -97,20 +96,20 @@ struct form {
     void (*steer)(struct http_request *r, const struct http_failure *f); /* NULL: no headers of its own */
 };
 
-static const struct form *form_of(const char *path)
+static const struct form *form_of(const struct http_request *r)
 {
     static const struct form forms[] = {
         { "/v1/", put_openai, steer_openai },
         { "", put_own, NULL },
     };
     const struct form *form = forms;
-    while (strncmp(path, form->prefix, strlen(form->prefix)) != 0) form++;
+    while (strncmp(r->asked, form->prefix, strlen(form->prefix)) != 0) form++;
     return form;
 }
 
 void http_text_failure(struct http_text *t, const struct http_request *r, const struct http_failure *f)
 {
-    form_of(r->path)->put(t, f);
+    form_of(r)->put(t, f);
 }
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
@@ -118,7 +117,7 @@ void http_text_failure(struct http_text *t, const struct http_request *r, const 
 void http_error(struct http_request *r, const struct http_failure *f)
 {
     struct http_text t = { 0 };
-    const struct form *form = form_of(r->path);
+    const struct form *form = form_of(r);
     const uint32_t after = f->retry_after_s ? f->retry_after_s : f->status == 429 || f->status == 503 ? 1 : 0;
     char seconds[16];
     form->put(&t, f);
@@ -137,5 +136,9 @@ void answer_refusal(struct http_request *r, int status, const char *message)
 {
     atomic_fetch_add(&r->s->refused, 1);
     http_error(r, &(struct http_failure){ .status = status, .code = status_of(status)->code, .message = message });
-    if (!r->vetted) answer_end(r);
+}
+
+void answer_busy(struct http_request *r, const char *message)
+{
+    http_error(r, &(struct http_failure){ .status = 503, .code = "NOT_READY", .message = message, .retriable = true });
 }

@@ -123,13 +123,38 @@ static enum guard_verdict check_host(struct guard_span value, struct guard *g)
     return GUARD_PASS;
 }
 
-/* coding: what Transfer-Encoding said, if anything; known when all headers are. */
-static enum guard_verdict check_header(struct guard_span name, struct guard_span value, struct guard_span *coding,
+/* Is `option` an element of the list? */
+static bool has_option(struct guard_span list, const char *option)
+{
+    while (list.n) {
+        const char *comma = memchr(list.at, ',', list.n);
+        struct guard_span one = { list.at, comma ? (size_t)(comma - list.at) : list.n };
+        list.at += one.n + (comma != NULL);
+        list.n -= one.n + (comma != NULL);
+        while (one.n && one.at[0] == ' ') one.at++, one.n--;
+        while (one.n && one.at[one.n - 1] == ' ') one.n--;
+        if (same(one, option)) return true;
+    }
+    return false;
+}
+
+/* What only the whole says, gathered while headers are read. */
+struct framing {
+    struct guard_span coding; /* Transfer-Encoding */
+    bool close;
+};
+
+static enum guard_verdict check_header(struct guard_span name, struct guard_span value, struct framing *f,
                                        struct guard *g)
 {
     if (same(name, "content-length")) return check_length(value, g);
     if (same(name, "host")) return check_host(value, g);
-    if (same(name, "transfer-encoding")) *coding = value;
+    if (same(name, "transfer-encoding")) f->coding = value;
+    if (same(name, "connection")) {
+        f->close = f->close || has_option(value, "close");
+        g->asks_keep = g->asks_keep || has_option(value, "keep-alive");
+    }
+    if (same(name, "sec-fetch-site")) g->cross_site = same(value, "cross-site");
     if (same(name, "origin")) g->origin = value;
     if (same(name, "expect")) {
         if (!same(value, "100-continue")) return refuse(g, 417, "Expect is served for 100-continue alone");
@@ -170,21 +195,23 @@ static enum guard_verdict split_line(struct guard_span line, struct guard_span *
     return GUARD_PASS;
 }
 
-/* What only the whole says. */
-static enum guard_verdict check_framing(struct guard_span coding, struct guard *g)
+static enum guard_verdict check_framing(const struct framing *f, struct guard *g)
 {
+    const struct guard_span coding = f->coding;
+    g->asks_keep = g->asks_keep && !f->close;
     if (coding.at && g->sized) return refuse(g, 400, "Content-Length and Transfer-Encoding exclude each other");
     if (coding.at && g->old) return refuse(g, 400, "HTTP/1.0 has no Transfer-Encoding");
     if (coding.at && !same(coding, "chunked"))
-        return refuse(g, 400, "this Transfer-Encoding is not served: send the body with Content-Length");
-    if (coding.at) return refuse(g, 411, "chunked bodies are not taken: send the body with Content-Length");
+        return refuse(g, 400, "this Transfer-Encoding is not served: chunked is, and bodies with Content-Length");
+    g->chunked = coding.at;
     if (!g->host.at && !g->old) return refuse(g, 400, "Host is missing");
     return GUARD_PASS;
 }
 
 static enum guard_verdict check_headers(const char *bytes, size_t n, struct guard *g)
 {
-    struct guard_span names[GUARD_HEADERS_MAX], coding = { 0 };
+    struct guard_span names[GUARD_HEADERS_MAX];
+    struct framing framing = { 0 };
     size_t count = 0, at = g->head;
     for (;;) {
         struct guard_span line = { 0 }, name = { 0 }, value = { 0 };
@@ -196,10 +223,10 @@ static enum guard_verdict check_headers(const char *bytes, size_t n, struct guar
         for (size_t i = 0; i < count && !may_repeat(name); i++)
             if (same_span(names[i], name)) return refuse(g, 400, "a header that has one value came twice");
         names[count++] = name;
-        if ((v = check_header(name, value, &coding, g)) != GUARD_PASS) return v;
+        if ((v = check_header(name, value, &framing, g)) != GUARD_PASS) return v;
     }
     g->head = at;
-    return check_framing(coding, g);
+    return check_framing(&framing, g);
 }
 
 enum guard_verdict guard_check(const char *bytes, size_t n, struct guard *out)
@@ -214,60 +241,40 @@ enum guard_verdict guard_check(const char *bytes, size_t n, struct guard *out)
     return v;
 }
 
-/* ---- another parser's view ----------------------------------------------------------------------------- */
+/* ---- a head that passed -------------------------------------------------------------------------------- */
 
-/* Takes `text` off the beginning of what is left. */
-static bool take_text(struct guard_span *left, const char *text)
+size_t guard_cut(char *head, size_t n, struct guard_header out[GUARD_HEADERS_MAX])
 {
-    const size_t n = strlen(text);
-    if (n > left->n || memcmp(left->at, text, n)) return false;
-    left->at += n;
-    left->n -= n;
-    return true;
+    size_t count = 0;
+    char *at = (char *)memchr(head, '\n', n) + 1;
+    while (*at != '\r' && count < GUARD_HEADERS_MAX) {
+        char *colon = strchr(at, ':'), *end = strchr(colon, '\r'), *value = colon + 1;
+        char *const next = end + 2;
+        while (*value == ' ') value++;
+        while (end > value && end[-1] == ' ') end--;
+        *colon = *end = '\0';
+        out[count++] = (struct guard_header){ at, value };
+        at = next;
+    }
+    return count;
 }
 
-bool guard_agrees(const char *head, size_t n, const struct guard_parsed *p)
+struct guard_span guard_path(const char *bytes, size_t n)
 {
-    struct guard_span left = { head, n };
-    if (!take_text(&left, p->method) || !take_text(&left, " ") || !take_text(&left, p->target)) return false;
-    if (p->query && (!take_text(&left, "?") || !take_text(&left, p->query))) return false;
-    if (!take_text(&left, " HTTP/") || !take_text(&left, p->version) || !take_text(&left, "\r\n")) return false;
-    for (size_t i = 0; i < p->n; i++) {
-        if (!take_text(&left, p->names[i]) || !take_text(&left, ":")) return false;
-        while (left.n && left.at[0] == ' ') left.at++, left.n--;
-        if (!take_text(&left, p->values[i]) || !take_text(&left, "\r\n")) return false;
-    }
-    return left.n == 2 && take_text(&left, "\r\n");
+    size_t i = 0, end = 0;
+    while (i < n && (bytes[i] == ' ' || bytes[i] == '\r' || bytes[i] == '\n')) i++;
+    for (end = i; end < n && bytes[end] != '\r' && bytes[end] != '\n';) end++;
+    while (i < end && bytes[i] != ' ' && bytes[i] != '\t') i++;
+    while (i < end && (bytes[i] == ' ' || bytes[i] == '\t')) i++;
+    const struct guard_span target = { bytes + i, end - i };
+    if (begins(target, "http://") || begins(target, "https://"))
+        for (i += strlen("http://") + (target.at[4] != ':'); i < end && bytes[i] != '/';) i++;
+    size_t length = 0;
+    while (i + length < end && bytes[i + length] != ' ' && bytes[i + length] != '\t') length++;
+    return (struct guard_span){ bytes + i, length };
 }
 
 /* ---- values -------------------------------------------------------------------------------------------- */
-
-/* 127.a.b.c: other spellings of the address are a name to us, and not a known one. */
-static bool is_loopback_address(const char *text, size_t n)
-{
-    size_t i = 0;
-    for (int part = 0; part < 4; part++) {
-        unsigned value = 0;
-        size_t digits = 0;
-        while (i < n && is_digit(text[i]) && digits < 3) value = value * 10 + (unsigned)(text[i] - '0'), i++, digits++;
-        if (!digits || value > 255 || (part == 0 && value != 127)) return false;
-        if (part < 3 && (i == n || text[i++] != '.')) return false;
-    }
-    return i == n;
-}
-
-bool guard_loopback(struct guard_span host)
-{
-    if (!host.at) return true; /* HTTP/1.0 without one: no browser sends that */
-    size_t n = host.n;
-    while (n && is_digit(host.at[n - 1])) n--;
-    if (n && host.at[n - 1] == ':')
-        n--; /* the port */
-    else
-        n = host.n;
-    const struct guard_span name = { host.at, n };
-    return same(name, "localhost") || same(name, "[::1]") || is_loopback_address(name.at, name.n);
-}
 
 size_t guard_decode(const char *text, size_t n, char *out)
 {

@@ -1,19 +1,20 @@
 /* http.h: our own small face of the HTTP server, so that nothing else knows which one it is (CivetWeb 1.15).
  *
- * A server is one listening IPv4 address with its own threads. Every request passes the guards (guard.h) before
- * CivetWeb reads a byte of it: exactly one Host, one Content-Length or none, no Transfer-Encoding, a known method,
- * bounded headers and body, deadlines for both. What fails is answered with our JSON and the connection is closed: each
- * connection carries one request, and what follows it is never looked at. Routes are exact paths, or a prefix ending in
- * '/'. HEAD and OPTIONS are answered here; 404 and 405 (with Allow) too. A handler runs on the connection's own thread.
+ * A server is one listening address, IPv4 or IPv6, with its own threads. Every request passes the guards (guard.h)
+ * first: exactly one Host, one body at most, by Content-Length or in chunks, a known method, bounded headers and body,
+ * deadlines for both. What fails is answered with our JSON and the connection is closed. A connection carries one
+ * request, and what follows it is never looked at; or, if the client asks for it (Connection: keep-alive), one after
+ * the other. Routes are exact paths, or a prefix ending in '/'. HEAD and OPTIONS are answered here; 404 and 405 (with
+ * Allow) too. A handler runs on the connection's own thread.
  *
- * No documents, CGI, directory listing, WebSocket, chunked request bodies; no CORS unless origins are allowed by name.
- * A request from a page of another origin gets 403; on a loopback address, one whose Host names another machine gets
- * 421 (a web page cannot reach us through a name of its own).
+ * No documents, CGI, directory listing or WebSocket; no CORS unless origins are allowed by name. A request from a page
+ * of another origin gets 403, and one whose Host is no name of ours 421 (names.h).
  *
  * Threads: max_streams + reserve. A connection holds one from its first look at the header, for at most header_ms, and
  * for at most HTTP_PRESSED_MS while no thread is free; so 10,000 idle sockets delay others by (sockets / threads) *
- * HTTP_PRESSED_MS at worst. Connections that wait for a thread wait in the kernel's backlog. Another http_open has
- * threads of its own and feels nothing of it. */
+ * HTTP_PRESSED_MS at worst. One that waits for its next request holds one for HTTP_IDLE_MS, but makes room at once when
+ * half of the reserve is all that is left. Connections that wait for a thread wait in the kernel's backlog. Another
+ * http_open has threads of its own and feels nothing of it. */
 #ifndef HTTP_HTTP_H
 #define HTTP_HTTP_H
 
@@ -25,10 +26,12 @@
 
 enum {
     HTTP_BODY_MAX = 16 << 20,
+    HTTP_OWN_BYTES = 64 << 10, /* of memory that every request has for itself */
     HTTP_ID_MAX = 64,
     HTTP_TRACE_BYTES = 55,
     HTTP_EXTRA_MAX = 8,
     HTTP_PRESSED_MS = 250,
+    HTTP_IDLE_MS = 5000,
     HTTP_PING_MS = 1000
 };
 
@@ -44,19 +47,21 @@ struct http_route {
 };
 
 struct http_options {
-    const char *host;     /* an IPv4 address; "0.0.0.0": all */
+    const char *host;     /* an IPv4 or IPv6 address; "0.0.0.0": all of IPv4, "::": of both; "localhost": 127.0.0.1 and
+                             ::1 */
     uint16_t port;        /* 0: any free one (tests) */
     uint32_t max_streams; /* handlers of stream routes at once; one more gets 429 QUEUE_FULL with Retry-After within
                              milliseconds */
     uint32_t reserve;     /* threads that stream routes cannot take; at least 1 */
     uint32_t header_ms, body_ms; /* to send all of the header, of the body */
-    uint64_t memory;             /* bytes that all bodies, and what handlers reserve besides, may take together */
+    uint64_t memory;             /* bytes that all bodies, and what handlers reserve besides, may take together, above
+                                    HTTP_OWN_BYTES of each */
     uint32_t write_ms; /* a client is gone if an event's bytes make no progress for this long, or a whole answer is not
                           taken within it */
     const char *const *origins;
-    uint32_t n_origins; /* CORS: allowed origins, "https://chat.example.org" */
+    uint32_t n_origins; /* CORS: allowed origins, "https://chat.example.org", or "*" */
     const char *const *hosts;
-    uint32_t n_hosts; /* on a loopback address: further names that Host may give, without a port */
+    uint32_t n_hosts; /* further names that Host may give, without a port, or "*" */
     /* Each answered request, refused ones too; method and path "-" if the guards refused it. May
      * be NULL. [any thread] */
     void (*log)(void *user, const char *method, const char *path, int status, uint64_t bytes_in, uint64_t bytes_out,
@@ -67,6 +72,12 @@ struct http_options {
 };
 
 struct http_server;
+/* Why no browser ever sends this as Origin, or no client as Host; NULL: one may, and it can be allowed. [any thread] */
+const char *http_origin_fault(const char *origin);
+const char *http_host_fault(const char *name);
+/* Can o.host be this: an address of either kind, or localhost? [any thread] */
+bool http_is_host(const char *host);
+
 /* Binds and serves; routes and options are read until http_close. Raises the process's limit of open files to what the
  * threads can need (at most to the hard limit), ignores SIGPIPE, and has malloc give back what large requests leave
  * free. WK_INVALID: what is wrong with an option; WK_IO: the port is in use, or cannot be bound; WK_NO_MEMORY: threads.
@@ -103,8 +114,10 @@ const char *http_trace(const struct http_request *r);
  * reserved besides, would exceed its memory) or the client is gone. Once per request. */
 bool http_body(struct http_request *r, size_t most, bool json, const char **bytes, size_t *n);
 /* Memory that the handler is about to take besides, for what it makes of the body: out of the same, until the request
- * is over. False: an error was answered (413 if it is more than all of them, else 503). */
+ * is over. False: an error was answered (413 if that can never be, else 503). */
 bool http_reserve(struct http_request *r, size_t bytes);
+/* The request has been read: its body is freed, and nothing is reserved any more. */
+void http_release(struct http_request *r);
 
 /* ---- one whole answer; a handler that returns without one is answered 500 ------------------------------ */
 void http_extra(struct http_request *r, const char *name,

@@ -8,10 +8,11 @@
 
 #include "guard.h"
 #include "http.h"
+#include "names.h"
 
-struct mg_connection;
+enum { LISTENERS_MAX = 2 };
+
 struct mg_context;
-struct mg_request_info;
 
 struct http_server {
     struct http_options o;
@@ -19,54 +20,61 @@ struct http_server {
     uint32_t n_routes, n_threads;
     void *user;
     struct mg_context *context;
-    int listener; /* CivetWeb's, found by its port */
+    int ours[LISTENERS_MAX];     /* what it is to listen with, until it does */
+    int listener[LISTENERS_MAX]; /* the same as CivetWeb's, which closes them */
+    uint32_t n_listeners;
+    atomic_int ports_taken; /* 1: it listens with them; -1: it cannot */
     _Atomic uint16_t port;
-    struct in_addr address; /* that we are bound to; INADDR_ANY: all */
-    bool loopback;          /* it is 127.x */
-    atomic_uint threads_ready, connections, streams, handlers;
+    char *own[NAMES_OWN_MAX]; /* names of this machine */
+    uint32_t n_own;
+    int evict; /* an eventfd: each unit of it ends one connection that waits for its next request */
+    atomic_uint threads_ready, connections, idle, streams, bodies, handlers; /* idle: of the connections; bodies: see
+                                                                                body.c */
     atomic_bool closing;
     _Atomic uint64_t requests, refused, streams_refused, reserved;
     char bind_error[256]; /* CivetWeb's first complaint while it starts: others follow from it */
 };
 
-/* One connection, which carries one request: made before the first byte is looked at, freed before the socket is
- * closed. */
+/* One request, from before its first byte is looked at. */
 struct http_request {
     struct http_server *s;
-    struct mg_connection *connection;
-    const struct mg_request_info *info;
     int fd; /* the connection's socket: CivetWeb's to close */
     uint64_t begun_ns;
     struct guard guard; /* its spans are gone once the guards are done */
     char method[8], path[GUARD_TARGET_MAX + 1], host[256], origin[256], id[HTTP_ID_MAX + 1],
         trace[HTTP_TRACE_BYTES + 1];
+    char *bytes; /* of the head, cut into the strings of headers */
+    struct guard_header headers[GUARD_HEADERS_MAX];
+    size_t n_headers;
     const struct http_route *route;
     char *rest; /* decoded, with its terminator; NULL: "" */
     struct http_text extra;
     uint32_t n_extra;
-    char *judged;    /* the guard.head bytes that the guards passed, until CivetWeb has parsed them */
-    char *body;      /* guard.length bytes and a terminator */
-    size_t reserved; /* bytes of the server's memory for requests */
-    bool vetted;     /* the guards passed it: CivetWeb may read it */
-    bool answered, head, streaming, chunked, gone, slot,
-        unread; /* unread: something of the request may be left in the socket */
+    char *body;     /* and a terminator */
+    size_t taken;   /* bytes of memory that count as this request's */
+    char asked[16]; /* the beginning of what the request is for, also if the guards refuse it: decides a failure's form
+                     */
+    bool vetted;    /* the guards passed it */
+    bool answered, head, streaming, chunked, gone, slot, waits;
+    bool unread; /* something of the request may be left in the socket */
+    bool keeps;  /* the connection goes on behind the answer */
     int status;
     uint64_t in, out, wrote_ns;
 };
 
 /* ---- socket.c: descriptors, deadlines ------------------------------------------------------------------ */
 uint64_t http_now_ns(void);
-/* The descriptor of the connection from peer that the calling thread was given by CivetWeb; claims it. -1: it cannot be
- * told for certain. [any thread] */
-int socket_claim(const struct http_server *s, struct in_addr peer, uint16_t peer_port);
-void socket_unclaim(int fd);
-int socket_listener(struct in_addr address, uint16_t port); /* -1: none */
-/* Connections to that address and port which nobody has claimed; returns how many. */
-uint32_t socket_leftovers(struct in_addr address, uint16_t port, bool close_them);
+/* Our end of a connection, or of a listening socket; 0: none. */
+uint16_t socket_port(int fd);
+int socket_listener(uint16_t port); /* that listens there on 127.0.0.1; -1: none */
+/* Connections to that port which are open in this process; returns how many. */
+uint32_t socket_leftovers(uint16_t port, bool close_them);
 bool socket_allow(uint32_t descriptors, const struct wk_err *err); /* more of them for this process: raises the limit */
 void socket_disallow(uint32_t descriptors);
 /* Waits for events (POLLIN, ...) until deadline_ns, at most; revents, 0: time is over or the server closes. */
 short socket_wait(const struct http_request *r, short events, uint64_t deadline_ns);
+/* Takes n bytes that are there. */
+bool socket_take(int fd, char *out, size_t n);
 /* Sends all; within write_ms for each bit of progress, or for the whole if `whole`. False: the client is gone (r->gone
  * is set). */
 bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole);
@@ -74,13 +82,21 @@ bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole)
  * reset. */
 void socket_finish(struct http_request *r);
 
-/* ---- request.c: from a vetted connection to an answer -------------------------------------------------- */
-struct http_request *request_new(struct http_server *s, struct mg_connection *c, int fd);
-bool request_vet(
-    struct http_request *r); /* reads ahead, judges, and answers what does not pass. False: CivetWeb must not read it */
-int request_serve(struct http_request *r,
-                  const struct mg_request_info *info); /* routes it; returns the answer's status */
-void request_free(struct http_request *r);
+/* ---- listen.c ------------------------------------------------------------------------------------------ */
+/* Sockets that listen as o->host and o->port say, [*n]; *port: where. */
+wk_status listen_open(const struct http_options *o, int out[LISTENERS_MAX], uint32_t *n, uint16_t *port,
+                      const struct wk_err *err);
+
+/* ---- request.c: from a connection to answers ----------------------------------------------------------- */
+void connection_serve(struct http_server *s, int fd); /* all its requests */
+/* A connection needs a thread: one that only waits for its next request makes room, if there are few. */
+void connection_press(struct http_server *s);
+bool connection_is_pressed(const struct http_server *s);
+bool request_take_slot(struct http_request *r); /* of max_streams; true: it has one */
+bool request_no_thread_free(const struct http_server *s);
+
+/* ---- body.c -------------------------------------------------------------------------------------------- */
+void body_free(struct http_request *r); /* the body and all memory that is counted */
 
 /* ---- failure.c ----------------------------------------------------------------------------------------- */
 /* A status as answers name it. */
@@ -90,6 +106,7 @@ struct status {
 };
 const struct status *status_of(int number);
 void answer_refusal(struct http_request *r, int status, const char *message);
+void answer_busy(struct http_request *r, const char *message); /* 503, to be tried again */
 
 /* ---- answer.c ------------------------------------------------------------------------------------------ */
 void answer_end(struct http_request *r); /* the end of the stream, or 500 if nobody answered; then the log */

@@ -1,19 +1,24 @@
 /* server.c: CivetWeb started, asked and stopped.
  *
- * CivetWeb listens, accepts, queues and has the threads; it parses what the guards let through and calls us. Its
- * callbacks here are the only places that it enters. The first one comes when a thread has taken up a connection and
- * has not read from it: there the guards look at the bytes in the socket. At that moment CivetWeb knows the peer, but
- * gives out a connection's mg_request_info only once a request is parsed; the struct is a part of its connection,
- * though, always at the same place. Which place is learned once per process, from a request of our own to a server with
- * one thread. */
+ * CivetWeb accepts, queues and has the threads. Its callbacks here are the only places that it enters, and the one that
+ * matters comes when a thread has taken up a connection and has not read from it: there all of the connection's
+ * requests are served (request.c), and CivetWeb itself finds nothing but its end. So one parser sees what clients send,
+ * ours.
+ *
+ * Two things are not in its interface. Which descriptor a connection has: it is a part of its connection, always at the
+ * same place; which one is learned once per process, from a request of our own to a server with one thread. And how to
+ * listen elsewhere than on IPv4: it gets ports on 127.0.0.1 to begin with, whose descriptors are made ours by
+ * dup3. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,11 +28,9 @@
 #include "internal.h"
 
 enum {
-    QUEUE = 128,    /* connections accepted that wait for a thread; the others wait in the kernel */
-    BACKLOG = 4096, /* the kernel allows net.core.somaxconn of them */
+    QUEUE = 128, /* connections accepted that wait for a thread; the others wait in the kernel */
     STACK_BYTES =
         512 << 10, /* of a thread; addresses, not memory. Below 2 MiB the kernel does not back stacks with huge pages */
-    REQUEST_BYTES = GUARD_HEAD_MAX + 256,
     /* What is free at the end of one of malloc's arenas goes back to the system from here on. Left alone, the limit
      * grows with what is freed, and each of the arenas (eight for each processor) keeps as much as the largest request
      * took that it ever served. */
@@ -35,33 +38,51 @@ enum {
     THREADS_MAX = 16384,
     START_MS = 10000,
     CLOSE_MS = 1000,
-    LAYOUT_END = 65536 /* no connection struct is as large */
+    LAYOUT_END = 8192, /* of a connection, behind its mg_request_info: the descriptor comes before */
+    ADDRESSES = 64     /* bytes behind a descriptor that its two addresses are in */
 };
 
 static void sleep_ms(long ms) { (void)nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL); }
 
-/* ---- where a connection keeps its mg_request_info ------------------------------------------------------ */
+/* ---- where a connection keeps its descriptor ----------------------------------------------------------- */
 
 static pthread_mutex_t layout_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint info_offset; /* 0: not known yet */
+static atomic_uint descriptor_offset; /* 0: not known yet */
 
-/* s: a server as socket.c needs one, to see that connections can be found here at all. */
 struct layout_probe {
     atomic_uint offset, peer_port;
-    struct http_server s;
-    atomic_bool found;
 };
+
+/* Is this the address of 127.0.0.1 and that port? */
+static bool is_address(const char *at, int port)
+{
+    struct sockaddr_in a;
+    memcpy(&a, at, sizeof a);
+    return a.sin_family == AF_INET && a.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && ntohs(a.sin_port) == port;
+}
+
+/* A descriptor is followed by the address of our end, and soon by the peer's. */
+static bool is_descriptor(const char *at, const struct mg_request_info *info)
+{
+    int fd;
+    memcpy(&fd, at, sizeof fd);
+    if (!is_address(at + sizeof fd, info->server_port) || socket_port(fd) != info->server_port) return false;
+    for (size_t k = sizeof fd + sizeof(struct sockaddr_in); k <= ADDRESSES - sizeof(struct sockaddr_in); k += sizeof fd)
+        if (is_address(at + k, info->remote_port)) return true;
+    return false;
+}
 
 static int learn_layout(struct mg_connection *c)
 {
     struct layout_probe *probe = mg_get_user_data(mg_get_context(c));
     const struct mg_request_info *info = mg_get_request_info(c);
-    const uintptr_t at = (uintptr_t)info, from = (uintptr_t)c;
+    const char *from = (const char *)(info + 1);
     atomic_store(&probe->peer_port, (unsigned)info->remote_port);
-    if (at > from && at - from < LAYOUT_END) atomic_store(&probe->offset, (unsigned)(at - from));
-    const int fd = socket_claim(&probe->s, probe->s.address, (uint16_t)info->remote_port);
-    atomic_store(&probe->found, fd >= 0);
-    socket_unclaim(fd);
+    for (size_t k = 0; k < LAYOUT_END && (const char *)info > (const char *)c; k += sizeof(int)) {
+        if (!is_descriptor(from + k, info)) continue;
+        atomic_store(&probe->offset, (unsigned)(from + k - (const char *)c));
+        break;
+    }
     (void)mg_write(c, "HTTP/1.0 204 No Content\r\n\r\n", 27);
     return 204;
 }
@@ -101,23 +122,16 @@ static wk_status know_layout(const struct wk_err *err)
     static const char *options[] = { "listening_ports", "127.0.0.1:0", "num_threads", "1", NULL };
     wk_status status = WK_OK;
     (void)pthread_mutex_lock(&layout_lock);
-    if (!atomic_load(&info_offset)) {
-        struct layout_probe probe = { .s.address.s_addr = htonl(INADDR_LOOPBACK) };
+    if (!atomic_load(&descriptor_offset)) {
+        struct layout_probe probe = { 0 };
         const struct mg_callbacks callbacks = { .begin_request = learn_layout };
         struct mg_context *context = mg_start(&callbacks, &probe, options);
         struct mg_server_port port = { 0 };
         uint16_t own = 0;
-        if (context && mg_get_server_ports(context, 1, &port) == 1) {
-            atomic_store(&probe.s.port, (uint16_t)port.port);
-            own = ask_probe((uint16_t)port.port);
-        }
-        if (context) stop_context(context, socket_listener(probe.s.address, (uint16_t)port.port));
-        const bool right = own && atomic_load(&probe.peer_port) == own && atomic_load(&probe.offset);
-        if (right && atomic_load(&probe.found))
-            atomic_store(&info_offset, atomic_load(&probe.offset));
-        else if (right)
-            status = wk_fail(err, WK_UNSUPPORTED,
-                             "this system does not tell which socket has which peer (SO_PEERNAME, getsockname)");
+        if (context && mg_get_server_ports(context, 1, &port) == 1) own = ask_probe((uint16_t)port.port);
+        if (context) stop_context(context, socket_listener((uint16_t)port.port));
+        if (own && atomic_load(&probe.peer_port) == own && atomic_load(&probe.offset))
+            atomic_store(&descriptor_offset, atomic_load(&probe.offset));
         else
             status =
                 wk_fail(err, WK_INTERNAL,
@@ -132,9 +146,24 @@ static wk_status know_layout(const struct wk_err *err)
 
 static struct http_server *server_of(const struct mg_connection *c) { return mg_get_user_data(mg_get_context(c)); }
 
+/* The sockets that CivetWeb listens with become ours, before its thread looks at them first: poll would go on to wait
+ * for those that it has begun with. */
+static void take_ports(struct http_server *s, const struct mg_context *context)
+{
+    struct mg_server_port ports[LISTENERS_MAX] = { 0 };
+    bool ok = mg_get_server_ports(context, LISTENERS_MAX, ports) == (int)s->n_listeners;
+    for (uint32_t i = 0; ok && i < s->n_listeners; i++) {
+        const int fd = socket_listener((uint16_t)ports[i].port);
+        ok = fd >= 0 && dup3(s->ours[i], fd, O_CLOEXEC) == fd;
+        s->listener[i] = ok ? fd : -1;
+    }
+    atomic_store(&s->ports_taken, ok ? 1 : -1);
+}
+
 static void *on_thread(const struct mg_context *context, int kind)
 {
     struct http_server *s = mg_get_user_data(context);
+    if (kind == 0) take_ports(s, context);
     if (kind == 1) atomic_fetch_add(&s->threads_ready, 1);
     return NULL;
 }
@@ -150,49 +179,31 @@ static void cut(int fd)
 static int on_connection(const struct mg_connection *c, void **data)
 {
     struct http_server *s = server_of(c);
-    const struct mg_request_info *info =
-        (const void *)((const char *)c + atomic_load_explicit(&info_offset, memory_order_relaxed));
-    struct in_addr peer;
+    int fd;
+    (void)data;
+    memcpy(&fd, (const char *)c + atomic_load_explicit(&descriptor_offset, memory_order_relaxed), sizeof fd);
     atomic_fetch_add(&s->connections, 1);
-    if (inet_pton(AF_INET, info->remote_addr, &peer) != 1) return 0;
-    const int fd = socket_claim(s, peer, (uint16_t)info->remote_port);
-    if (fd < 0) return 0; /* CivetWeb parses it then, and on_request lets it go */
-    struct http_request *r = request_new(s, (struct mg_connection *)(uintptr_t)c, fd);
-    if (!r) {
-        cut(fd);
-        socket_unclaim(fd);
-        return 0;
-    }
-    *data = r;
-    if (!request_vet(r)) cut(fd);
+    connection_press(s);
+    if (fd < 0 || socket_port(fd) != atomic_load(&s->port)) return 0; /* on_request lets it go */
+    connection_serve(s, fd);
+    cut(fd);
     return 0;
 }
 
-static void on_close(const struct mg_connection *c)
-{
-    struct http_request *r = mg_get_user_connection_data(c);
-    if (r) {
-        socket_unclaim(r->fd);
-        request_free(r);
-    }
-    atomic_fetch_sub(&server_of(c)->connections, 1);
-}
+static void on_close(const struct mg_connection *c) { atomic_fetch_sub(&server_of(c)->connections, 1); }
 
+/* What CivetWeb reads itself is not served: there is nothing, but for who came while the ports were being bound. */
 static int on_request(struct mg_connection *c)
 {
-    struct http_request *r = mg_get_user_connection_data(c);
-    return r && r->vetted ? request_serve(r, mg_get_request_info(c)) : 400; /* cut, or not to be told from another */
+    (void)c;
+    return 400;
 }
 
-/* CivetWeb finds fault with what the guards let through. */
 static int on_error(struct mg_connection *c, int status, const char *text)
 {
-    struct http_request *r = mg_get_user_connection_data(c);
+    (void)c;
+    (void)status;
     (void)text;
-    if (r && r->vetted && !r->answered) {
-        answer_refusal(r, status >= 400 && status < 500 ? status : 400, "this is no request that is served");
-        answer_end(r);
-    }
     return 0;
 }
 
@@ -208,9 +219,9 @@ static int on_message(const struct mg_connection *c, const char *text)
 
 static wk_status check_options(const struct http_options *o, const struct wk_err *err)
 {
-    struct in_addr a;
-    if (!o->host || inet_pton(AF_INET, o->host, &a) != 1)
-        return wk_fail(err, WK_INVALID, "\"%s\" is not an IPv4 address; IPv6 and UNIX sockets are not served",
+    if (!o->host || !http_is_host(o->host))
+        return wk_fail(err, WK_INVALID,
+                       "\"%s\" is not an IPv4 or IPv6 address, or localhost; UNIX sockets are not served",
                        o->host ? o->host : "");
     if (!o->reserve) return wk_fail(err, WK_INVALID, "the reserve of threads is 0; at least 1 is needed");
     if (o->max_streams > THREADS_MAX || o->reserve > THREADS_MAX - o->max_streams)
@@ -220,24 +231,6 @@ static wk_status check_options(const struct http_options *o, const struct wk_err
     if (!o->header_ms || !o->body_ms || !o->write_ms)
         return wk_fail(err, WK_INVALID, "a deadline of 0 ms: header_ms, body_ms and write_ms must be set");
     return WK_OK;
-}
-
-/* Is the address free? Asked before CivetWeb does, whose own complaint is a line of text. */
-static wk_status check_address(const struct http_options *o, const struct wk_err *err)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(o->port) };
-    const int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    (void)inet_pton(AF_INET, o->host, &a.sin_addr);
-    if (fd < 0) return wk_fail(err, WK_IO, "no socket can be made: %s", strerror(errno));
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    const int bad = bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 1) ? errno : 0;
-    (void)close(fd);
-    if (bad == EADDRINUSE)
-        return wk_fail(err, WK_IO, "%s:%u is in use by another program: stop it, or choose another port", o->host,
-                       o->port);
-    if (bad == EADDRNOTAVAIL) return wk_fail(err, WK_IO, "%s is not an address of this machine", o->host);
-    if (bad == EACCES) return wk_fail(err, WK_IO, "port %u needs privileges: choose one from 1024 on", o->port);
-    return bad ? wk_fail(err, WK_IO, "%s:%u cannot be bound: %s", o->host, o->port, strerror(bad)) : WK_OK;
 }
 
 /* Threads inherit a mask that leaves signals to the main thread, and a small stack. */
@@ -286,24 +279,17 @@ static bool options_stored(const struct mg_context *context, const char *const *
 
 static wk_status start_civetweb(struct http_server *s, const struct wk_err *err)
 {
-    char address[64], threads[16], queue[16], backlog[16], request[16];
-    (void)snprintf(address, sizeof address, "%s:%u", s->o.host, s->o.port);
+    char threads[16], queue[16];
     (void)snprintf(threads, sizeof threads, "%u", s->n_threads);
     (void)snprintf(queue, sizeof queue, "%u", (unsigned)QUEUE);
-    (void)snprintf(backlog, sizeof backlog, "%u", (unsigned)BACKLOG);
-    (void)snprintf(request, sizeof request, "%u", (unsigned)REQUEST_BYTES);
     const char *options[] = { "listening_ports",
-                              address,
+                              s->n_listeners > 1 ? "127.0.0.1:0,127.0.0.1:0" : "127.0.0.1:0",
                               "num_threads",
                               threads,
                               "connection_queue",
                               queue,
-                              "listen_backlog",
-                              backlog,
-                              "max_request_size",
-                              request,
                               "request_timeout_ms",
-                              "1" /* we wait, it does not */,
+                              "1" /* it has nothing to wait for */,
                               "tcp_nodelay",
                               "1",
                               "enable_keep_alive",
@@ -338,17 +324,34 @@ static wk_status start_civetweb(struct http_server *s, const struct wk_err *err)
 
 static wk_status finish_start(struct http_server *s, const struct wk_err *err)
 {
-    struct mg_server_port port = { 0 };
-    if (mg_get_server_ports(s->context, 1, &port) != 1)
-        return wk_fail(err, WK_INTERNAL, "CivetWeb does not know its port");
-    atomic_store(&s->port, (uint16_t)port.port);
-    s->listener = socket_listener(s->address, s->port);
     const uint64_t end = http_now_ns() + (uint64_t)START_MS * 1000000;
-    while (atomic_load(&s->threads_ready) < s->n_threads && http_now_ns() < end) sleep_ms(1);
+    while ((atomic_load(&s->threads_ready) < s->n_threads || !atomic_load(&s->ports_taken)) && http_now_ns() < end)
+        sleep_ms(1);
+    if (atomic_load(&s->ports_taken) < 1) return wk_fail(err, WK_INTERNAL, "CivetWeb's own ports are not found");
     if (atomic_load(&s->threads_ready) < s->n_threads)
         return wk_fail(err, WK_NO_MEMORY, "%u threads of %u could be started (ulimit -u, memory): serve fewer streams",
                        atomic_load(&s->threads_ready), s->n_threads);
     return WK_OK;
+}
+
+static void free_server(struct http_server *s)
+{
+    for (uint32_t i = 0; i < s->n_own; i++) free(s->own[i]);
+    if (s->evict >= 0) (void)close(s->evict);
+    free(s);
+}
+
+static wk_status start(struct http_server *s, const struct wk_err *err)
+{
+    uint16_t port;
+    wk_status status = know_layout(err);
+    if (!status) status = listen_open(&s->o, s->ours, &s->n_listeners, &port, err);
+    if (status) return status;
+    atomic_store(&s->port, port);
+    status = start_civetweb(s, err);
+    if (!status) status = finish_start(s, err);
+    for (uint32_t i = 0; i < s->n_listeners; i++) (void)close(s->ours[i]);
+    return status;
 }
 
 wk_status http_open(const struct http_options *o, const struct http_route *routes, uint32_t n_routes, void *user,
@@ -364,10 +367,9 @@ wk_status http_open(const struct http_options *o, const struct http_route *route
                                .n_routes = n_routes,
                                .user = user,
                                .n_threads = o->max_streams + o->reserve,
-                               .listener = -1,
-                               .port = o->port };
-    (void)inet_pton(AF_INET, o->host, &s->address);
-    s->loopback = ntohl(s->address.s_addr) >> 24 == 127;
+                               .listener = { -1, -1 },
+                               .evict = eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC) };
+    s->n_own = names_own(s->own);
     (void)mg_init_library(0);
     (void)mallopt(M_TRIM_THRESHOLD, TRIM_BYTES);
     (void)mallopt(M_MXFAST, 0); /* small pieces, as of a parsed body, are joined when they are freed, or an arena's end
@@ -375,17 +377,17 @@ wk_status http_open(const struct http_options *o, const struct http_route *route
     struct thread_settings was;
     prepare_threads(&was);
     bool allowed = false;
-    if (!(status = socket_allow(s->n_threads + QUEUE, err) ? WK_OK : WK_INVALID)) {
+    if (s->evict < 0) status = wk_fail(err, WK_NO_MEMORY, "no descriptor can be had: %s", strerror(errno));
+    if (!status && !(status = socket_allow(s->n_threads + QUEUE, err) ? WK_OK : WK_INVALID)) {
         allowed = true;
-        if (!(status = know_layout(err)) && !(status = check_address(o, err)) && !(status = start_civetweb(s, err)))
-            status = finish_start(s, err);
+        status = start(s, err);
     }
     restore_threads(&was);
     if (status) {
-        if (s->context) stop_context(s->context, s->listener);
+        if (s->context) stop_context(s->context, s->listener[0]);
         if (allowed) socket_disallow(s->n_threads + QUEUE);
         (void)mg_exit_library();
-        free(s);
+        free_server(s);
         return status;
     }
     *out = s;
@@ -408,7 +410,9 @@ void http_counts(const struct http_server *s, struct http_counts *out)
 void http_stop(struct http_server *s)
 {
     if (!s) return;
+    const uint64_t everyone = s->n_threads;
     atomic_store(&s->closing, true);
+    while (write(s->evict, &everyone, sizeof everyone) < 0 && errno == EINTR) continue;
     while (atomic_load(&s->handlers)) sleep_ms(1);
 }
 
@@ -416,15 +420,14 @@ void http_close(struct http_server *s)
 {
     if (!s) return;
     http_stop(s);
-    if (s->listener >= 0) (void)shutdown(s->listener, SHUT_RDWR);
+    for (uint32_t i = 0; i < s->n_listeners; i++) (void)shutdown(s->listener[i], SHUT_RDWR);
     /* Whoever was accepted before is told so; what CivetWeb has queued must not be there any more when it stops, for it
      * would neither serve nor close it. */
     const uint64_t end = http_now_ns() + (uint64_t)CLOSE_MS * 1000000;
-    while ((atomic_load(&s->connections) || socket_leftovers(s->address, s->port, false)) && http_now_ns() < end)
-        sleep_ms(1);
+    while ((atomic_load(&s->connections) || socket_leftovers(s->port, false)) && http_now_ns() < end) sleep_ms(1);
     mg_stop(s->context);
-    (void)socket_leftovers(s->address, s->port, true);
+    (void)socket_leftovers(s->port, true);
     socket_disallow(s->n_threads + QUEUE);
     (void)mg_exit_library();
-    free(s);
+    free_server(s);
 }

@@ -1,22 +1,12 @@
-/* socket.c: the sockets that CivetWeb has accepted, found again among the process's descriptors, and used with
- * deadlines.
+/* socket.c: descriptors of this process, and connections read and written with deadlines.
  *
- * CivetWeb does not say which descriptor a connection has, and reads and writes with no deadline for the whole. But it
- * says who the peer is, and the socket whose peer that is can be asked for among the process's descriptors. A table of
- * those that live requests have claimed keeps the search short: what is left to ask are the process's other files and
- * the few sockets that nobody has begun with.
- *
- * It must be the right one, always: another would be another client's. The searching thread's own socket is open and
- * unclaimed, since all earlier claims were right and each is given back before CivetWeb closes the socket; so if
- * exactly one socket of all fits, it is that one. More than one can fit only if a client makes it so (the same port
- * again after a reset, or towards a second address of ours): then nobody is served. */
-#include <arpa/inet.h>
+ * CivetWeb reads and writes with no deadline for the whole; so everything passes here instead. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -26,17 +16,14 @@
 #include "internal.h"
 
 enum {
-    TABLE_BITS = 1 << 20, /* descriptors that can be claimed */
-    OTHER_FILES = 1024,   /* descriptors that the process may want besides */
-    CLOSING_MS = 1000,    /* how long one write or read may go on once the server closes */
-    SLICE_MS = 50,        /* how soon a waiting thread notices that the server closes, or is pressed */
+    OTHER_FILES = 1024, /* descriptors that the process may want besides */
+    CLOSING_MS = 1000,  /* how long one write or read may go on once the server closes */
+    SLICE_MS = 50,      /* how soon a waiting thread notices that the server closes, or is pressed */
     FINISH_MS = 500,
     FINISH_BYTES = 1 << 20,
     FINISH_IDLE_MS = 100
 };
 
-static _Atomic uint64_t claimed[TABLE_BITS / 64];
-static atomic_int end_known = 64; /* descriptors_end when it was last asked for */
 static pthread_mutex_t limit_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint32_t wanted; /* descriptors of all servers */
 
@@ -47,117 +34,66 @@ uint64_t http_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* ---- finding a descriptor ------------------------------------------------------------------------------ */
+/* ---- descriptors --------------------------------------------------------------------------------------- */
 
-/* Is a descriptor of `from` or above open? The directory lists them in their order, from any place on. */
-static bool listed_from(int directory, int from)
+uint16_t socket_port(int fd)
 {
-    char entries[256];
-    return lseek(directory, from + 2, SEEK_SET) < 0 ||
-           getdents64(directory, entries, sizeof entries) != 0; /* 2: . and .. */
-}
-
-/* No descriptor of the process is as large as this one, a multiple of 64; at most twice as large as needed, or not
- * much. */
-static int descriptors_end(void)
-{
-    const int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), known = atomic_load(&end_known);
-    struct rlimit limit;
-    int end = known;
-    if (directory < 0)
-        return !getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < TABLE_BITS ? ((int)limit.rlim_cur + 63) & ~63
-                                                                                : TABLE_BITS;
-    if (end > 64 && !listed_from(directory, end / 2)) end /= 2;
-    while (end < TABLE_BITS && listed_from(directory, end)) end *= 2;
-    (void)close(directory);
-    if (end != known) atomic_store(&end_known, end);
-    return end;
-}
-
-/* address: INADDR_ANY stands for every one. */
-static bool is_bound_to(int fd, in_addr_t address, uint16_t port)
-{
-    struct sockaddr_in a = { 0 };
+    struct sockaddr_storage a = { 0 };
     socklen_t n = sizeof a;
-    if (getsockname(fd, (struct sockaddr *)&a, &n) || n != sizeof a || a.sin_family != AF_INET) return false;
-    return ntohs(a.sin_port) == port && (address == htonl(INADDR_ANY) || a.sin_addr.s_addr == address);
+    if (getsockname(fd, (struct sockaddr *)&a, &n)) return 0;
+    if (a.ss_family == AF_INET6) return ntohs(((const struct sockaddr_in6 *)&a)->sin6_port);
+    return a.ss_family == AF_INET ? ntohs(((const struct sockaddr_in *)&a)->sin_port) : 0;
 }
 
-/* Also of a connection that its client has reset meanwhile, which getpeername would not say. */
-static bool has_peer(int fd, struct sockaddr_in *peer)
-{
-    socklen_t n = sizeof *peer;
-    return !getsockopt(fd, SOL_SOCKET, SO_PEERNAME, peer, &n) && n == sizeof *peer && peer->sin_family == AF_INET;
-}
-
-/* Of the 64 descriptors from `first` on, those that are open and nobody's: a bit each. */
-static uint64_t unclaimed_from(int first)
-{
-    struct pollfd p[64];
-    uint64_t open = ~atomic_load_explicit(&claimed[first / 64], memory_order_acquire);
-    for (int i = 0; i < 64; i++) p[i] = (struct pollfd){ .fd = open >> i & 1 ? first + i : -1 };
-    if (!open || poll(p, 64, 0) < 0) return open;
-    for (int i = 0; i < 64; i++)
-        if (p[i].revents & POLLNVAL) open &= ~(UINT64_C(1) << i);
-    return open;
-}
-
-/* The one unclaimed socket below `end` with these two ends; -1 if there is none, or more than one. */
-static int find_one(int end, struct in_addr peer, uint16_t peer_port, struct in_addr ours, uint16_t our_port)
+/* Calls visit for every open descriptor until it says true; that one, or -1. */
+static int find_descriptor(bool (*visit)(int fd, void *user), void *user)
 {
     int found = -1;
-    for (int first = 0; first < end; first += 64) {
-        for (uint64_t open = unclaimed_from(first); open; open &= open - 1) {
-            const int fd = first + __builtin_ctzll(open);
-            struct sockaddr_in a;
-            if (!has_peer(fd, &a) || a.sin_addr.s_addr != peer.s_addr || ntohs(a.sin_port) != peer_port ||
-                !is_bound_to(fd, ours.s_addr, our_port))
-                continue;
-            if (found >= 0) return -1;
-            found = fd;
-        }
+    DIR *folder = opendir("/proc/self/fd");
+    if (!folder) return -1;
+    for (const struct dirent *e; found < 0 && (e = readdir(folder));) {
+        const int fd = atoi(e->d_name);
+        if (e->d_name[0] != '.' && fd != dirfd(folder) && visit(fd, user)) found = fd;
     }
+    (void)closedir(folder);
     return found;
 }
 
-int socket_claim(const struct http_server *s, struct in_addr peer, uint16_t peer_port)
+static bool listens_at(int fd, void *user)
 {
-    const int fd = find_one(descriptors_end(), peer, peer_port, s->address, atomic_load(&s->port));
-    if (fd < 0) return -1;
-    const uint64_t bit = UINT64_C(1) << (fd % 64);
-    return atomic_fetch_or(&claimed[fd / 64], bit) & bit ? -1 : fd;
+    struct sockaddr_in a = { 0 };
+    int listens = 0;
+    socklen_t n = sizeof listens, size = sizeof a;
+    return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) && listens &&
+           !getsockname(fd, (struct sockaddr *)&a, &size) && a.sin_family == AF_INET &&
+           a.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && ntohs(a.sin_port) == *(const uint16_t *)user;
 }
 
-void socket_unclaim(int fd)
+int socket_listener(uint16_t port) { return find_descriptor(listens_at, &port); }
+
+struct leftovers {
+    uint16_t port;
+    bool close_them;
+    uint32_t found;
+};
+
+/* Also a connection that its client has reset meanwhile, which getpeername would not tell of. */
+static bool is_leftover(int fd, void *user)
 {
-    if (fd >= 0) (void)atomic_fetch_and(&claimed[fd / 64], ~(UINT64_C(1) << (fd % 64)));
+    struct leftovers *l = user;
+    struct sockaddr_storage peer;
+    socklen_t n = sizeof peer;
+    if (socket_port(fd) != l->port || getsockopt(fd, SOL_SOCKET, SO_PEERNAME, &peer, &n)) return false;
+    l->found++;
+    if (l->close_them) (void)close(fd);
+    return false;
 }
 
-int socket_listener(struct in_addr address, uint16_t port)
+uint32_t socket_leftovers(uint16_t port, bool close_them)
 {
-    const int end = descriptors_end();
-    for (int fd = 0; fd < end; fd++) {
-        int listens = 0;
-        socklen_t n = sizeof listens;
-        if (!getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) && listens &&
-            is_bound_to(fd, address.s_addr, port))
-            return fd;
-    }
-    return -1;
-}
-
-uint32_t socket_leftovers(struct in_addr address, uint16_t port, bool close_them)
-{
-    const int end = descriptors_end();
-    uint32_t found = 0;
-    for (int fd = 0; fd < end; fd++) {
-        struct sockaddr_in a;
-        if (atomic_load(&claimed[fd / 64]) >> (fd % 64) & 1) continue;
-        if (!has_peer(fd, &a) || !is_bound_to(fd, address.s_addr, port)) continue;
-        found++;
-        if (close_them) (void)close(fd);
-    }
-    return found;
+    struct leftovers l = { .port = port, .close_them = close_them };
+    (void)find_descriptor(is_leftover, &l);
+    return l.found;
 }
 
 bool socket_allow(uint32_t descriptors, const struct wk_err *err)
@@ -186,7 +122,7 @@ bool socket_allow(uint32_t descriptors, const struct wk_err *err)
 
 void socket_disallow(uint32_t descriptors) { atomic_fetch_sub(&wanted, descriptors); }
 
-/* ---- waiting, sending ---------------------------------------------------------------------------------- */
+/* ---- waiting, reading, sending ---------------------------------------------------------------------------------- */
 
 short socket_wait(const struct http_request *r, short events, uint64_t deadline_ns)
 {
@@ -204,6 +140,18 @@ short socket_wait(const struct http_request *r, short events, uint64_t deadline_
         if (ready > 0) return p.revents;
         if (ready < 0 && errno != EINTR) return POLLERR;
     }
+}
+
+bool socket_take(int fd, char *out, size_t n)
+{
+    while (n) {
+        const ssize_t got = recv(fd, out, n, MSG_DONTWAIT);
+        if (got <= 0 && !(got < 0 && errno == EINTR)) return false;
+        if (got < 0) continue;
+        out += got;
+        n -= (size_t)got;
+    }
+    return true;
 }
 
 static void skip_sent(struct iovec **parts, int *n, size_t sent)

@@ -510,8 +510,8 @@ static void wrong_options(void **state)
     };
     struct http_server *s = open_server(&right, routes, 1, NULL), *other = NULL;
     struct http_options o[8] = { right, right, right, right, right, right, right, right };
-    o[0].host = "localhost";
-    o[1].host = "::1";
+    o[0].host = "example.org";
+    o[1].host = "[::1]";
     o[2].reserve = 0;
     o[3].max_streams = UINT32_MAX;
     o[4].write_ms = 0;

@@ -137,13 +137,14 @@ static wk_status read_status(const struct callback *c, int fd, const struct wk_e
 /* Who listens at every address of this machine is told of by the one that the receiver sees. */
 static void name_address(const struct callback *c, int fd)
 {
-    struct sockaddr_in here;
+    struct sockaddr_storage here;
     socklen_t n = sizeof here;
-    char text[INET_ADDRSTRLEN], url[64];
-    if (!c->port || getsockname(fd, (struct sockaddr *)&here, &n) || here.sin_family != AF_INET ||
-        !inet_ntop(AF_INET, &here.sin_addr, text, sizeof text))
+    char text[INET6_ADDRSTRLEN], url[80];
+    if (!c->port || getsockname(fd, (struct sockaddr *)&here, &n) ||
+        getnameinfo((struct sockaddr *)&here, n, text, sizeof text, NULL, 0, NI_NUMERICHOST))
         return;
-    (void)snprintf(url, sizeof url, "http://%s:%u", text, c->port);
+    const bool six = here.ss_family == AF_INET6;
+    (void)snprintf(url, sizeof url, "http://%s%s%s:%u", six ? "[" : "", text, six ? "]" : "", c->port);
     (void)json_object_set_new(c->document, "url", json_string(url));
 }
 

@@ -21,7 +21,7 @@ struct callback;
 /* http://HOST[:PORT][/PATH], no user, no fragment. WK_INVALID: what is wrong. [any thread] */
 wk_status callback_check(const char *url, const struct wk_err *err);
 /* Sends `document` (taken over, used by nobody else from then on) until an answer is 2xx or CALLBACK_TRIES have failed;
- * each failure is a warning event, the last one an error event. port: its member "url" names the IPv4 address from
+ * each failure is a warning event, the last one an error event. port: its member "url" names the address from
  * which the connection leaves, and this port; 0: it stands as it is. WK_NO_MEMORY. [any thread] */
 wk_status callback_start(const char *url, json_t *document, uint16_t port, struct callback **out,
                          const struct wk_err *err);

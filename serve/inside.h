@@ -31,6 +31,11 @@ bool serve_body(struct http_request *r, size_t most, const char **bytes, size_t 
 void serve_answer(struct serve *s, struct http_request *r, int status, json_t *document);
 /* The model, if work can be taken; else NULL, refused NOT_READY. [any thread] */
 const struct serve_model *serve_ready(const struct serve *s, struct refusal *why);
+/* "127.0.0.1:7531", as URLs of the main port have it. [any thread] */
+struct serve_place {
+    char text[80];
+};
+struct serve_place serve_place(const struct serve *s);
 /* The main thread looks around soon. [any thread] */
 void serve_wake(struct serve *s);
 /* For good; the first reason stays. [any thread] */

@@ -125,18 +125,19 @@ json_t *load_handle(const struct serve *s, const struct serve_model *m)
 
 static void call_back(struct serve *s, const struct serve_model *m)
 {
-    char url[64], text[256];
+    char url[96], text[256];
     const struct wk_err err = { text, sizeof text };
     struct shard_handle h = { 0 };
     if (!s->o->callback_url) return;
     if (m->model->device->handle) m->model->device->handle(m->model->executor, &h);
-    (void)snprintf(url, sizeof url, "http://%s:%u", s->o->host, http_port(s->main));
+    (void)snprintf(url, sizeof url, "http://%s", serve_place(s).text);
     char *profile = s->o->loader.profile(s->o->loader.user);
     json_t *ecp = profile ? json_loads(profile, 0, NULL) : NULL;
     json_t *document = json_pack("{s:s, s:o, s:s, s:I, s:s, s:o}", "worker_id", s->o->worker_id, "model_ref",
                                  json_bytes(m->path, strlen(m->path)), "url", url, "vram_bytes_used",
                                  (json_int_t)h.vram_bytes, "digest", h.digest, "ecp", ecp ? ecp : json_null());
-    const bool everywhere = strcmp(s->o->host, "0.0.0.0") == 0; /* no address at which others reach it */
+    const bool everywhere =
+        strcmp(s->o->host, "0.0.0.0") == 0 || strcmp(s->o->host, "::") == 0; /* no address at which others reach it */
     wk_status status =
         document ? callback_start(s->o->callback_url, document, everywhere ? http_port(s->main) : 0, &s->callback, &err)
                  : wk_fail(&err, WK_NO_MEMORY, "no memory for the callback");
@@ -156,24 +157,23 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
         log_u("bytes", model->plan.total), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed),
         log_s("digest", h.digest), log_s("fingerprint", m->fingerprint));
     if (s->o->quiet) return;
-    (void)printf("worker: ready at http://%s:%u\n"
+    const struct serve_place at = serve_place(s);
+    (void)printf("worker: ready at http://%s\n"
                  "  model    %s, %s, context %u, chat template %s\n"
                  "  plugin   %s\n"
                  "  device   %s\n"
                  "  memory   %" PRIu64 " bytes: weights %" PRIu64 ", KV cache %" PRIu64 "\n",
-                 s->o->host, http_port(s->main), m->name, m->quant_kind, model->dev.context,
-                 m->chat ? chat_name(m->chat) : "none", m->plugin, s->device_text, model->plan.total,
-                 model->plan.bytes[MEMORY_WEIGHTS], model->plan.bytes[MEMORY_KV]);
+                 at.text, m->name, m->quant_kind, model->dev.context, m->chat ? chat_name(m->chat) : "none", m->plugin,
+                 s->device_text, model->plan.total, model->plan.bytes[MEMORY_WEIGHTS], model->plan.bytes[MEMORY_KV]);
     if (model->device->handle)
         (void)printf("  digest   %s\n",
                      h.digest[0] ? h.digest : "not known yet: GET /health has it once the weights are sealed");
     (void)printf("try it:\n"
-                 "  curl -N http://%s:%u/execute -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", "
+                 "  curl -N 'http://%s/execute' -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", "
                  "\"prompt\": \"Write a haiku about GPU computing\"%s, \"max_tokens\": 100}'\n"
-                 "OpenAI's clients: base URL http://%s:%u/v1, model %s\n"
+                 "OpenAI's clients: base URL http://%s/v1, model %s\n"
                  "Ctrl-C ends it.\n",
-                 s->o->host, http_port(s->main), m->chat ? ", \"chat\": true" : "", s->o->host, http_port(s->main),
-                 m->name);
+                 at.text, m->chat ? ", \"chat\": true" : "", at.text, m->name);
     (void)fflush(stdout);
 }
 

@@ -290,7 +290,7 @@ static void put_http(struct http_text *t, const struct serve *s)
     family(t, "worker_http_refused_total", "counter", "Requests that the guards refused before any handler, by port.");
     for (int i = 0; i < 2; i++) labelled(t, "worker_http_refused_total", "port", port[i], c[i].refused);
     family(t, "worker_http_streams_refused_total", "counter",
-           "Streams refused because --max-streams were open; on the admin port: plans, commits and texts, because 4 "
+           "Streams, plans, commits and texts refused because --max-streams were open; on the admin port: because 4 "
            "were under way.");
     for (int i = 0; i < 2; i++) labelled(t, "worker_http_streams_refused_total", "port", port[i], c[i].streams_refused);
     family(t, "worker_http_connections", "gauge", "Open connections, by port.");

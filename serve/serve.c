@@ -123,6 +123,15 @@ const struct serve_model *serve_ready(const struct serve *s, struct refusal *out
     return NULL;
 }
 
+struct serve_place serve_place(const struct serve *s)
+{
+    struct serve_place out;
+    const bool six = strchr(s->o->host, ':');
+    (void)snprintf(out.text, sizeof out.text, "%s%s%s:%u", six ? "[" : "", s->o->host, six ? "]" : "",
+                   http_port(s->main));
+    return out;
+}
+
 void serve_wake(struct serve *s)
 {
     const uint64_t one = 1;
@@ -162,8 +171,8 @@ static bool takes_long(const char *path)
     return false;
 }
 
-/* The admin port has all but jobs, and few threads: what takes long shares some of them, as streams do those of the
- * main port, so that the others are there for probes. */
+/* The admin port has all but jobs, and few threads. What takes long shares the threads of streams, or some of the admin
+ * port's, so that the others are there for probes. */
 static bool gather_routes(struct supervisor *v)
 {
     const struct {
@@ -183,10 +192,10 @@ static bool gather_routes(struct supervisor *v)
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         for (uint32_t k = 0; k < part[i].n; k++) {
             struct http_route route = part[i].routes[k];
+            const bool job = route.stream;
+            route.stream = job || takes_long(route.path);
             v->routes[v->n_routes++] = route;
-            if (route.stream) continue;
-            route.stream = takes_long(route.path);
-            v->admin_routes[v->n_admin_routes++] = route;
+            if (!job) v->admin_routes[v->n_admin_routes++] = route;
         }
     }
     return true;
@@ -208,6 +217,8 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
                                  .memory = MEMORY,
                                  .origins = o->origins,
                                  .n_origins = o->n_origins,
+                                 .hosts = o->hosts,
+                                 .n_hosts = o->n_hosts,
                                  .log = on_answered,
                                  .unknown = serve_other_path,
                                  .full = v->full };
@@ -218,6 +229,7 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
     if (http_open(&http, v->routes, v->n_routes, s, &server, &err)) return false;
     atomic_store(&s->main, server);
     if (!o->admin_port) return true;
+    http.host = o->admin_host;
     http.port = o->admin_port;
     http.max_streams = ADMIN_LONG;
     http.full = NULL;
@@ -402,7 +414,7 @@ static bool begin(struct supervisor *v, struct serve_failure *why)
         atomic_store(&s->state, SERVE_WAITING);
         notify_ready("waits for POST /worker/commit");
         if (s->o->quiet) return true;
-        (void)printf("worker: waits for POST http://%s:%u/worker/commit\n", s->o->host, http_port(s->main));
+        (void)printf("worker: waits for POST http://%s/worker/commit\n", serve_place(s).text);
         (void)fflush(stdout);
         return true;
     }

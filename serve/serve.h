@@ -57,17 +57,19 @@ struct serve_loader {
 
 /* What `worker serve` was asked for; strings live as long as the process. */
 struct serve_options {
-    const char *worker_id; /* a UUID */
-    const char *host;
-    uint16_t port, admin_port; /* admin_port 0: none */
-    const char *model_path;    /* NULL: the embedded model, unless wait_for_commit */
-    bool wait_for_commit;      /* no model until POST /worker/commit */
-    const char *model_dir;     /* absolute; where model_ref is resolved; NULL: nowhere */
-    const char *model_id;      /* NULL: general.name, else the file's stem */
-    const char *role;          /* "unified" */
-    const char *callback_url;  /* NULL: none */
+    const char *worker_id;         /* a UUID */
+    const char *host, *admin_host; /* as http_options has it */
+    uint16_t port, admin_port;     /* admin_port 0: none */
+    const char *model_path;        /* NULL: the embedded model, unless wait_for_commit */
+    bool wait_for_commit;          /* no model until POST /worker/commit */
+    const char *model_dir;         /* absolute; where model_ref is resolved; NULL: nowhere */
+    const char *model_id;          /* NULL: general.name, else the file's stem */
+    const char *role;              /* "unified" */
+    const char *callback_url;      /* NULL: none */
     const char *const *origins;
-    uint32_t n_origins;                     /* CORS: allowed origins */
+    uint32_t n_origins; /* CORS: allowed origins */
+    const char *const *hosts;
+    uint32_t n_hosts;                       /* names of ours that Host may give, besides this machine's */
     uint32_t max_tokens_in, max_tokens_out; /* 0: the context; 2048 */
     bool limit_tokens_out;                  /* max_tokens_out was asked for: it holds for /v1 as well */
     uint32_t max_prompt_chars;              /* of /execute: 32768 */

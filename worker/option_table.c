@@ -119,8 +119,11 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_WORKER_ID] = { "worker-id", 0, OPTION_TEXT, true, ON(CMD_SERVE), "UUID", 36, 36, NULL,
                         "name of this worker in events, health and the ready callback; made up when not given" },
     [OPT_HOST] = { "host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "ADDRESS", 1, 64, "127.0.0.1",
-                   "IPv4 address to listen on; 0.0.0.0 is all of them: then everybody who reaches this machine can use "
-                   "the worker, there are no keys" },
+                   "IPv4 or IPv6 address to listen on, or localhost (127.0.0.1 and ::1); 0.0.0.0 is all of IPv4, :: "
+                   "all "
+                   "of both: then everybody who reaches this machine can use the worker, there are no keys" },
+    [OPT_ADMIN_HOST] = { "admin-host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "ADDRESS", 1, 64, NULL,
+                         "address of the second port; that of --host when not given" },
     [OPT_PORT] = { "port", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1024, 65535, "7531", "port to listen on" },
     [OPT_ADMIN_PORT] = { "admin-port", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 65535, "0",
                          "second port with threads of its own for probes, metrics, cancel and shutdown; 0 is none" },
@@ -135,8 +138,12 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_CALLBACK_URL] = { "callback-url", 0, OPTION_TEXT, true, ON(CMD_SERVE), "URL", 8, 2048, NULL,
                            "http address that is told by a POST when the worker is ready" },
     [OPT_ORIGIN] = { "origin", 0, OPTION_LIST, false, ON(CMD_SERVE), "ORIGIN", 0, 16, NULL,
-                     "let web pages of ORIGIN, like https://chat.example.org, use this worker (CORS); may be "
-                     "repeated" },
+                     "let web pages of ORIGIN, like https://chat.example.org, use this worker (CORS); * is all of "
+                     "them; may be repeated" },
+    [OPT_ALLOWED_HOST] = { "allowed-host", 0, OPTION_LIST, false, ON(CMD_SERVE), "NAME", 0, 16, NULL,
+                           "let clients call this worker NAME, without a port; addresses, localhost and this "
+                           "machine's own names need none; * is every name: then a web page can reach it by a name "
+                           "of its own (DNS rebinding); may be repeated" },
     [OPT_MAX_TOKENS_IN] = { "max-tokens-in", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 16777216, "0",
                             "longest prompt in tokens; 0 is what the context holds" },
     [OPT_MAX_TOKENS_OUT] = { "max-tokens-out", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 1048576, "2048",

@@ -22,6 +22,7 @@
 
 enum {
     MAX_ORIGINS = 16,
+    MAX_HOSTS = 16,
     PARKED = 2 /* slots for each sequence, and one more: jobs that yielded or were preempted keep theirs */
 };
 
@@ -34,7 +35,7 @@ struct serving {
     pthread_mutex_t lock;       /* one model is opened at a time */
     struct error_caught caught; /* of the last that failed, under the lock */
     struct serve_options s;
-    const char *origins[MAX_ORIGINS];
+    const char *origins[MAX_ORIGINS], *hosts[MAX_HOSTS];
     char worker_id[37], model_dir[4096], device_text[DEVICE_TEXT];
 };
 
@@ -186,23 +187,64 @@ static int check_name(const struct serving *v)
     return EXIT_DONE;
 }
 
-static int check_addresses(const struct serving *v)
+static bool is_loopback(const char *host)
 {
-    const struct options *o = &v->o;
-    struct in_addr address;
-    ERROR_TEXT(err);
-    const char *host = option_text(o, OPT_HOST), *url = option_text(o, OPT_CALLBACK_URL);
-    const uint32_t admin = option_u32(o, OPT_ADMIN_PORT);
-    if (inet_pton(AF_INET, host, &address) != 1)
-        return fail_usage("serve", "--host: expected an IPv4 address like 127.0.0.1, got \"%s\"", host);
-    if (admin && admin < 1024) return fail_usage("serve", "--admin-port: expected 0 or 1024 to 65535, got %u", admin);
-    if (admin == option_u32(o, OPT_PORT)) return fail_usage("serve", "--port and --admin-port are both %u", admin);
-    if (url && callback_check(url, &err)) return fail_usage("serve", "--callback-url: %s", err_text);
-    if ((ntohl(address.s_addr) >> 24) != 127)
+    struct in_addr four;
+    struct in6_addr six;
+    if (inet_pton(AF_INET, host, &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
+    return inet_pton(AF_INET6, host, &six) != 1 || IN6_IS_ADDR_LOOPBACK(&six); /* else: localhost */
+}
+
+/* Where it listens. */
+static int check_host(const char *flag, const char *host)
+{
+    if (!http_is_host(host))
+        return fail_usage("serve",
+                          "--%s: expected an IPv4 or IPv6 address like 127.0.0.1 or ::1, or localhost; got "
+                          "\"%s\"",
+                          flag, host);
+    if (!is_loopback(host))
         LOG(LOG_WARN, "exposed",
             "everybody who can reach this address can use this worker: it asks for no key; put a proxy that does "
             "before it",
             log_s("host", host));
+    return EXIT_DONE;
+}
+
+/* Who may ask: a value that no client can ever send is a mistake. */
+static int check_askers(const struct options *o)
+{
+    const char *origins[MAX_ORIGINS], *hosts[MAX_HOSTS];
+    const uint32_t n_origins = option_list(o, OPT_ORIGIN, origins, MAX_ORIGINS),
+                   n_hosts = option_list(o, OPT_ALLOWED_HOST, hosts, MAX_HOSTS);
+    for (uint32_t i = 0; i < n_origins; i++) {
+        const char *fault = http_origin_fault(origins[i]);
+        if (fault)
+            return fail_usage("serve", "--origin %s: no browser sends that: %s; expected SCHEME://HOST[:PORT], or *",
+                              origins[i], fault);
+    }
+    for (uint32_t i = 0; i < n_hosts; i++) {
+        const char *fault = http_host_fault(hosts[i]);
+        if (fault) return fail_usage("serve", "--allowed-host %s: %s; expected a host's name, or *", hosts[i], fault);
+    }
+    return EXIT_DONE;
+}
+
+static int check_addresses(const struct serving *v)
+{
+    const struct options *o = &v->o;
+    ERROR_TEXT(err);
+    const char *host = option_text(o, OPT_HOST), *admin_host = option_text(o, OPT_ADMIN_HOST),
+               *url = option_text(o, OPT_CALLBACK_URL);
+    const uint32_t admin = option_u32(o, OPT_ADMIN_PORT);
+    int result = check_host("host", host);
+    if (!result && admin_host) result = check_host("admin-host", admin_host);
+    if (!result) result = check_askers(o);
+    if (result) return result;
+    if (admin_host && !admin) return fail_usage("serve", "--admin-host is of --admin-port, which is not given");
+    if (admin && admin < 1024) return fail_usage("serve", "--admin-port: expected 0 or 1024 to 65535, got %u", admin);
+    if (admin == option_u32(o, OPT_PORT)) return fail_usage("serve", "--port and --admin-port are both %u", admin);
+    if (url && callback_check(url, &err)) return fail_usage("serve", "--callback-url: %s", err_text);
     return EXIT_DONE;
 }
 
@@ -221,6 +263,7 @@ static void service_options(struct serving *v)
     v->s = (struct serve_options){
         .worker_id = v->worker_id,
         .host = option_text(o, OPT_HOST),
+        .admin_host = option_text(o, option_text(o, OPT_ADMIN_HOST) ? OPT_ADMIN_HOST : OPT_HOST),
         .port = (uint16_t)option_u32(o, OPT_PORT),
         .admin_port = (uint16_t)option_u32(o, OPT_ADMIN_PORT),
         .model_path = option_text(o, OPT_MODEL),
@@ -231,6 +274,8 @@ static void service_options(struct serving *v)
         .callback_url = option_text(o, OPT_CALLBACK_URL),
         .origins = v->origins,
         .n_origins = option_list(o, OPT_ORIGIN, v->origins, MAX_ORIGINS),
+        .hosts = v->hosts,
+        .n_hosts = option_list(o, OPT_ALLOWED_HOST, v->hosts, MAX_HOSTS),
         .max_tokens_in = option_u32(o, OPT_MAX_TOKENS_IN),
         .max_tokens_out = option_u32(o, OPT_MAX_TOKENS_OUT),
         .limit_tokens_out = option_given(o, OPT_MAX_TOKENS_OUT),

@@ -482,15 +482,15 @@ def browser(program_):
             {
                 "Origin": "https://chat.example.org",
                 "Access-Control-Request-Method": "POST",
-                "Access-Control-Request-Headers": "x-stainless-os",
+                "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os,x-of-tomorrow",
             },
         )
-        allowed = head.get("access-control-allow-headers", "").lower().split(", ")
+        allowed = head.get("access-control-allow-headers", "").split(",")
         check(
             "preflight",
             status == 204
             and head["access-control-allow-origin"] == "https://chat.example.org"
-            and {"authorization", "content-type", "x-stainless-os", "x-stainless-retry-count"} <= set(allowed),
+            and {"authorization", "content-type", "x-stainless-os", "x-of-tomorrow"} <= set(allowed),
             head,
         )
 
