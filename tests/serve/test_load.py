@@ -121,7 +121,7 @@ for name, (make, status, text) in CASES.items():
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         t.join()
     report = json.loads(r.stdout)
@@ -151,6 +151,6 @@ for wrong in (
     ["--url", "http://127.0.0.1:1", "--params", "[]"],
     ["--url", "http://127.0.0.1:1", "more"],
 ):
-    r = subprocess.run([load, *wrong], capture_output=True, text=True, timeout=60)
+    r = subprocess.run([load, *wrong], capture_output=True, text=True, timeout=300)
     check("usage %s" % wrong, r.returncode == 2 and re.search("^usage: load", r.stderr, re.M), r.stderr)
 done()

@@ -390,7 +390,7 @@ def leaving(program_):
     endless = dict(ENDLESS, messages=[{"role": "user", "content": "Once"}])
     endless.pop("prompt")
     with Worker(program_, *LONG, "--max-sequences", "1", "--max-queue", "1") as w:
-        status, answer = w.post("/v1/chat/completions", dict(endless, max_tokens=32001))
+        status, answer = w.post("/v1/chat/completions", dict(endless, max_tokens=MOST + 1))
         check(
             "--max-tokens-out where it is given",
             status == 400 and answer["error"]["param"] == "max_tokens" and str(MOST) in answer["error"]["message"],

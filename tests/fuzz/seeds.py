@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""seeds.py TARGET FOLDER: writes what the fuzz target TARGET begins with into FOLDER: small inputs that get past the
+first checks. A target that is not known here begins with nothing."""
+
+import json
+import os
+import struct
+import sys
+
+
+def text(s):
+    return s.encode()
+
+
+def gguf():
+    def string(s):
+        return struct.pack("<Q", len(s)) + text(s)
+
+    def key(name, kind, value):
+        return string(name) + struct.pack("<I", kind) + value
+
+    keys = [
+        key("general.architecture", 8, string("llama")),
+        key("general.alignment", 4, struct.pack("<I", 32)),
+        key("llama.block_count", 4, struct.pack("<I", 1)),
+        key("llama.rope.freq_base", 6, struct.pack("<f", 10000)),
+        key("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 2) + string("a") + string("b")),
+        key("tokenizer.ggml.add_bos_token", 7, b"\1"),
+    ]
+    tensors = [string("token_embd.weight") + struct.pack("<IQQIQ", 2, 32, 2, 8, 0)]  # Q8_0: 68 bytes
+    for version in (2, 3):
+        head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys)) + b"".join(keys) + b"".join(tensors)
+        yield head + bytes(-len(head) % 32) + bytes(96)
+    yield b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
+
+
+def http():
+    yield b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:7531\r\n\r\n"
+    yield b"GET /a%20b?c=%7B&d HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n"
+    body = b'{"prompt":"x"}'
+    post = b"POST /execute HTTP/1.1\r\nHost: [::1]:7531\r\nContent-Type: application/json\r\n"
+    yield post + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    yield post + b"Transfer-Encoding: chunked\r\n\r\n%x;a=b\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    yield post + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n{}"
+    yield text('a "quoted" \\ text\n\t\u00e9\u65e5\U0001f600\x7f') + b"\x00\xff\xed\xa0\x80"
+
+
+def body():
+    messages = [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+    for document in (
+        {"prompt": "x", "max_tokens": 3, "temperature": 0.7, "top_k": 4, "top_p": 0.9, "seed": 18446744073709551615},
+        {"prompt": "x", "job_id": "a", "stop": ["b", "c"], "priority": 3, "logit_bias": {"3": -1.5}, "chat": True},
+        {"handle_id": "h", "prompt": "x", "repetition_penalty": 1.1, "min_p": 0.1, "metrics": True},
+        {"model": "m", "messages": messages, "stream": True, "stream_options": {"include_usage": True}, "n": 1},
+        {"model": "m", "prompt": [1, 2, 3], "max_tokens": 4, "presence_penalty": 0.5, "echo": False, "logprobs": None},
+    ):
+        yield text(json.dumps(document))
+
+
+def hf_json():
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"], "byte_fallback": False}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    added = [{"id": 3, "content": "<x>", "special": True, "normalized": False}]
+    document = {"version": "1.0", "added_tokens": added, "normalizer": {"type": "NFC"}, "pre_tokenizer": byte_level}
+    yield text(json.dumps(dict(document, decoder=byte_level, model=model))) + b"\0ab <x> ba"
+    yield text(json.dumps(dict(document, model=dict(model, merges=[["a", "b"]], byte_fallback=True)))) + b"\0ab"
+    for which in (0, 1, 2, 3, 4, 5):
+        yield b"#" + bytes([which]) + b'{"type":"NFC"}\0text'
+
+
+def tokenizer():
+    words = text("<|im_start|>user\nThe caf\u00e9 has 1234 \u65e5\u672c\u8a9e \U0001f600  <|im_end|>\r\n\t don't")
+    for kind in range(11):
+        yield bytes([kind, 12]) + words
+
+
+def harmony():
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "description": "d", "enum": ["x"]}, "b": {"$ref": "#/$defs/c"}},
+        "required": ["a"],
+        "$defs": {"c": {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "number"}}]}},
+    }
+    yield b"\0" + text(json.dumps(schema))
+    yield b"\1\5analysis\6think\1\0assistant to=functions.f\5commentary\7json\6{}\4"
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    target, folder = sys.argv[1].removeprefix("fuzz_"), sys.argv[2]
+    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony)}
+    os.makedirs(folder, exist_ok=True)
+    for i, data in enumerate(makers.get(target, lambda: ())()):
+        with open(os.path.join(folder, "seed-%d" % i), "wb") as f:
+            f.write(data)
+
+
+main()
