@@ -316,15 +316,24 @@ static void drop_nulls(json_t *object)
     json_object_foreach_safe(object, next, key, value) if (json_is_null(value))(void) json_object_del(object, key);
 }
 
-/* Whole numbers that came as reals: there are languages in which every number is one. */
+static bool is_whole(const json_t *value)
+{
+    const double v = json_real_value(value);
+    return json_is_real(value) && v >= -0x1p53 && v <= 0x1p53 && v == (double)(int64_t)v;
+}
+
+/* Whole numbers that came as reals, also in lists: there are languages in which every number is one. */
 static void make_whole(json_t *object)
 {
     const char *key;
     json_t *value;
     json_object_foreach (object, key, value) {
-        const double v = json_real_value(value);
-        if (json_is_real(value) && v >= -0x1p53 && v <= 0x1p53 && v == (double)(int64_t)v)
-            (void)json_object_set_new(object, key, json_integer((json_int_t)v));
+        if (is_whole(value)) (void)json_object_set_new(object, key, json_integer((json_int_t)json_real_value(value)));
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const json_t *element = json_array_get(value, i);
+            if (is_whole(element))
+                (void)json_array_set_new(value, i, json_integer((json_int_t)json_real_value(element)));
+        }
     }
 }
 

@@ -44,6 +44,7 @@ def known_names(w):
     for name, kind, routes, exact, nothing in rows:
         ask = raw if routes == "COMPLETION" else chat
         if kind == "IDLE":
+            ask = raw if routes != "CHAT" else ask
             status, answer = ask(w, max_tokens=1, **{name: "x"})
             check("%s asks for nothing" % name, status == 200, (status, answer))
         if kind != "REFUSED":
@@ -108,6 +109,15 @@ def limits(w):
     for n in (4.0, 4):
         status, answer = raw(w, max_tokens=n)
         check("max_tokens %r" % n, status == 200 and answer["usage"]["completion_tokens"] == 4, (status, answer))
+    ids = w.post("/tokenize", {"prompt": RAW["prompt"]})[1]["tokens"]
+    said = [
+        raw(w, **members)[1]["choices"][0]["text"]
+        for members in ({}, {"prompt": ids}, {"prompt": [float(i) for i in ids], "stop_token_ids": [7.0]})
+    ]
+    check("ids that came as reals", said[0] == said[1] == said[2], said)
+    for prompt in ([1.5], [-1.0], [1e300]):
+        status, answer = raw(w, prompt=prompt)
+        check("prompt %s" % prompt, status == 400 and error(answer)["param"] == "prompt", (status, answer))
     for ask, path in ((chat, "chat"), (raw, "completions")):
         status, answer = ask(w, max_tokens=0)
         choice = answer["choices"][0]
@@ -346,7 +356,7 @@ def traces(w):
 
 def configured():
     """Limits of the command line, and a queue that is full says which they are."""
-    with Worker(program, "--max-prompt-chars", "30", "--max-priority", "3", "--max-streams", "1", *LONG) as w:
+    with Worker(program, "--max-prompt-chars", "30", "--max-priority", "3") as w:
         for ask, field, members in (
             (chat, "messages", {"messages": [{"role": "user", "content": "é" * 31}]}),
             (raw, "prompt", {"prompt": "é" * 31}),
@@ -363,6 +373,7 @@ def configured():
             check("--max-priority 3: %d" % priority, status == expected, (status, answer))
             status, answer = w.execute(prompt="x", max_tokens=1, priority=priority)
             check("... of /execute", status == expected, (status, answer))
+    with Worker(program, "--max-streams", "1", *LONG) as w:
         job = Job(w, "endless").until("token")
         status, answer = raw(w)
         check(
