@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Makes the goldens that every clone has: goldens.py WORKER FOLDER
+
+Tiny random models of every family (models.py), and one of them in every format by `worker quantize`; their logits and
+greedy ids in float64 (forward.py) of the values that the files hold (gguf.py); blocks of random bits of every format
+with their values; and cases.txt, what tests/test_golden.c reads. Nothing but the standard library, a few seconds.
+"""
+
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+
+import forward
+import gguf
+import models
+
+# Rounding activations to 8 bits costs this much where a format has products of whole numbers; else the F16 cache does.
+EIGHT_BITS, F16_CACHE = 2e-2, 3e-3
+PLAIN = ("f32", "f16", "bf16")  # products in F32
+MIXTURES = ("Q4_K_M",)  # a type for each role
+LEAST_GAP = 0.05  # of two experts' logits, one chosen and one not: a rounding may not decide between them
+
+
+def certain_step(model, token):
+    """The logits, or None, and the step undone, where a rounding may decide between two experts."""
+    logits = model.step(token)
+    if model.closest > LEAST_GAP:
+        return logits
+    model.undo()
+    return None
+
+
+def golden(path, context, n_prompt, n_generated, r):
+    """The logits of every position and the greedy ids behind a prompt of random tokens, of the model at `path`."""
+    model, prompt, steps = forward.Model(*gguf.read(path), context), [], []
+    while len(steps) < n_prompt:
+        token = r.randrange(models.V)
+        logits = certain_step(model, token)
+        if logits:
+            prompt.append(token)
+            steps.append(logits)
+    generated = [forward.argmax(steps[-1])]
+    while len(generated) < n_generated:
+        logits = certain_step(model, generated[-1])
+        if not logits:
+            break
+        steps.append(logits)
+        generated.append(forward.argmax(logits))
+    return {
+        "n_vocab": models.V,
+        "prompt_tokens": prompt,
+        "generated": generated,
+        "steps": [{"logits": [float("%.9g" % v) for v in logits]} for logits in steps],
+    }
+
+
+class Folder:
+    def __init__(self, worker, path):
+        self.worker, self.path, self.cases = worker, path, []
+        self.r = random.Random(3)
+
+    def at(self, *parts):
+        return os.path.join(self.path, *parts)
+
+    def case(self, model, loose, context=512, n_prompt=20, n_generated=6, suffix=""):
+        name = model + suffix + ".json"
+        with open(self.at(name), "w", encoding="utf-8") as f:
+            json.dump(golden(self.at(model + ".gguf"), context, n_prompt, n_generated, self.r), f)
+        self.cases.append("%s.gguf %s %d %g" % (model, name, context, loose))
+
+    def quantize(self, source, kind, target):
+        said = subprocess.run(
+            [self.worker, "quantize", self.at(source + ".gguf"), self.at(target + ".gguf"), kind],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if said.returncode:
+            sys.exit("worker quantize %s: %s" % (kind, said.stderr))
+
+    def blocks(self, name, n=64):
+        """Random bits whose scales are moderate, and their values as an F32 decoder rounds them."""
+        _, block, size, decode = gguf.TYPES[name]
+        raws, values = [], []
+        while len(raws) < n:
+            raw = self.r.randbytes(size)
+            got = decode(raw, gguf.single)
+            if all(abs(v) < 1000 for v in got):  # neither an infinity nor a NaN
+                raws.append(raw)
+                values += got
+        for suffix, data in ((".rand.raw", b"".join(raws)), (".rand.f32", struct.pack("<%df" % len(values), *values))):
+            with open(self.at("quant", name + suffix), "wb") as f:
+                f.write(data)
+
+
+def main(worker, path):
+    folder = Folder(worker, path)
+    os.makedirs(folder.at("quant"), exist_ok=True)
+    for family in models.FAMILIES:
+        models.write(folder.at(family + ".gguf"), family)
+        if family != "formats":
+            folder.case(family, F16_CACHE)
+    folder.case("phi3", F16_CACHE, context=16, n_prompt=10, suffix=".short")
+    for family in ("llama3", "mistral", "gpt-oss"):  # many pages of the cache, windows that have passed
+        folder.case(family, F16_CACHE, n_prompt=140, suffix=".long")
+    for kind in [*gguf.TYPES, *MIXTURES]:
+        if kind in gguf.TYPES:
+            folder.blocks(kind)
+        folder.quantize("formats", kind, "formats-" + kind)
+        folder.case("formats-" + kind, F16_CACHE if kind in PLAIN else EIGHT_BITS, n_prompt=9, n_generated=2)
+    folder.quantize("gpt-oss", "MXFP4_MOE", "gpt-oss-mxfp4")
+    folder.case("gpt-oss-mxfp4", EIGHT_BITS)
+    with open(folder.at("cases.txt"), "w", encoding="utf-8") as f:
+        f.write("".join(line + "\n" for line in folder.cases))
+    print("%d goldens in %s" % (len(folder.cases), path))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])
