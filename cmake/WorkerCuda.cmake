@@ -124,31 +124,40 @@ function(worker_cuda_program name)
   target_link_libraries(${name} PRIVATE worker_core worker_flags_c worker_cuda_flags ${T_LINK})
 endfunction()
 
-# worker_cuda_test(NAME SOURCES file... [LINK target...] [DEPENDS target...] [TIMEOUT s] [SLOW_EMULATED]): the same as a
-# test, label gpu, or emulator where that is linked (and slow, for those of minutes there); exit status 77: no GPU here.
+# worker_cuda_test(NAME SOURCES file... [LINK target...] [DEPENDS target...] [TIMEOUT s] [ARGS arg...] [DATA file...]
+#   [SLOW_EMULATED]): the same as a test, label gpu, or emulator where that is linked (and slow, for those of minutes
+# there); exit status 77: no GPU here. DATA: as of worker_test.
 function(worker_cuda_test name)
   if(NOT WORKER_HAS_CUDA OR NOT BUILD_TESTING)
     return()
   endif()
-  cmake_parse_arguments(T "SLOW_EMULATED" "TIMEOUT" "SOURCES;LINK;DEPENDS" ${ARGN})
+  cmake_parse_arguments(T "SLOW_EMULATED" "TIMEOUT" "SOURCES;LINK;DEPENDS;ARGS;DATA" ${ARGN})
   worker_cuda_program(${name} SOURCES ${T_SOURCES} LINK PkgConfig::CMOCKA ${T_LINK})
   if(T_DEPENDS)
     add_dependencies(${name} ${T_DEPENDS})
   endif()
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${name} ${T_ARGS})
+  set(tests ${name})
+  worker_data_present(present ${T_DATA})
+  if(present)
+    add_test(NAME ${name}.data COMMAND ${name} data)
+    list(APPEND tests ${name}.data)
+  endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS ${WORKER_CUDA_LABEL} TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
+  set_tests_properties(${tests} PROPERTIES LABELS ${WORKER_CUDA_LABEL} TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "WORKER_TEST_DATA=${WORKER_TEST_DATA};WORKER_PLUGIN_PATH=${WORKER_PLUGIN_BUILD_DIR}")
   if(TARGET emulator_tests)
     add_dependencies(emulator_tests ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 3600) # ends what hangs; no test is about time
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT KERNEL_REPEATS=3) # a hundred on a GPU
+    set_tests_properties(${tests} PROPERTIES TIMEOUT 3600) # ends what hangs; no test is about time
+    foreach(test ${tests})
+      set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT KERNEL_REPEATS=3) # a hundred on a GPU
+    endforeach()
     if(T_SLOW_EMULATED)
-      set_tests_properties(${name} PROPERTIES LABELS "emulator;slow")
+      set_tests_properties(${tests} PROPERTIES LABELS "emulator;slow")
     endif()
   else()
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)
+    set_tests_properties(${tests} PROPERTIES RESOURCE_LOCK gpu)
   endif()
 endfunction()

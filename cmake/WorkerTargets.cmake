@@ -43,28 +43,58 @@ function(worker_plugin name)
   install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/worker/plugins COMPONENT worker)
 endfunction()
 
-# worker_test(NAME LABELS label... SOURCES file... [LINK target...] [DEPENDS target...] [TIMEOUT s]): a cmocka program.
+# worker_test(NAME LABELS label... SOURCES file... [LINK target...] [DEPENDS target...] [TIMEOUT s] [ARGS arg...]
+#   [GOLDENS] [DATA file...]): a cmocka program.
+# GOLDENS: it reads what the test goldens makes, WORKER_GOLDENS. DATA: where these files of the test data are present, a
+# second test, NAME.data, runs the program with the argument "data" (test_data.h); elsewhere there is no such test.
 function(worker_test name)
   if(NOT BUILD_TESTING)
     return()
   endif()
-  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LABELS;LINK;DEPENDS" ${ARGN})
+  cmake_parse_arguments(T "GOLDENS" "TIMEOUT" "SOURCES;LABELS;LINK;DEPENDS;ARGS;DATA" ${ARGN})
   add_executable(${name} ${T_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support)
   target_link_libraries(${name} PRIVATE worker_core worker_flags PkgConfig::CMOCKA ${T_LINK})
   if(T_DEPENDS)
     add_dependencies(${name} ${T_DEPENDS})
   endif()
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${name} ${T_ARGS})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 600) # ends what hangs; no test is about time
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
-    ENVIRONMENT "WORKER_TEST_DATA=${WORKER_TEST_DATA};WORKER_PLUGIN_PATH=${WORKER_PLUGIN_BUILD_DIR}"
+  set(tests ${name})
+  worker_data_present(present ${T_DATA})
+  if(present)
+    add_test(NAME ${name}.data COMMAND ${name} data)
+    list(APPEND tests ${name}.data)
+  endif()
+  set(environment "WORKER_TEST_DATA=${WORKER_TEST_DATA}" "WORKER_PLUGIN_PATH=${WORKER_PLUGIN_BUILD_DIR}"
+    "WORKER_GOLDENS=${WORKER_GOLDENS}")
+  set_tests_properties(${tests} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
+    ENVIRONMENT "${environment}"
     FAIL_REGULAR_EXPRESSION "ERROR: (Address|Thread|Undefined|Leak)Sanitizer")
+  if(T_GOLDENS)
+    set_tests_properties(${tests} PROPERTIES FIXTURES_REQUIRED goldens)
+  endif()
 endfunction()
 
-# Where the golden data lie; tests that need them skip with a message when absent.
+# worker_data_present(RESULT file...): are all of these among the test data? False for none.
+function(worker_data_present result)
+  set(present OFF)
+  foreach(file ${ARGN})
+    set(present ON)
+    if(NOT EXISTS ${WORKER_TEST_DATA}/${file})
+      set(${result} OFF PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  set(${result} ${present} PARENT_SCOPE)
+endfunction()
+
+# What the test goldens makes: models, logits and blocks that every clone has.
+set(WORKER_GOLDENS ${CMAKE_BINARY_DIR}/goldens)
+
+# Where more golden data lie, of real models; tests that need them are added only where they are present.
 if(DEFINED ENV{WORKER_TEST_DATA})
   set(WORKER_TEST_DATA_DEFAULT $ENV{WORKER_TEST_DATA})
 else()

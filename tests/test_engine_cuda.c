@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "device/cuda/module.h"
+#include "test_data.h"
 
 enum { N = 48 };
 
@@ -96,23 +97,16 @@ static void test_haiku_moe(void **state)
     test_model_file(HAIKU_MOE_MODEL);
 }
 
-static void test_stories(void **state)
+static void data_stories(void **state)
 {
     (void)state;
-    const char *data = getenv("WORKER_TEST_DATA");
-    char path[1024];
-    (void)snprintf(path, sizeof path, "%s/stories260K/stories260K-ffn256-Q8_0.gguf", data ? data : "../shared/data");
-    FILE *probe = fopen(path, "rb");
-    if (!probe) {
-        print_message("no %s: skipped\n", path);
-        skip();
-    }
-    (void)fclose(probe);
-    test_model_file(path);
+    char path[DATA_PATH_MAX];
+    test_model_file(data_path(path, "stories260K/stories260K-ffn256-Q8_0.gguf"));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    choose_tests(argc, argv);
     int n = 0;
     if (cudaGetDeviceCount(&n) != cudaSuccess || n < 1) {
         (void)fprintf(stderr, "no GPU here: skipped\n");
@@ -120,7 +114,7 @@ int main(void)
     }
     if (test_open_plugins()) return 1;
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_haiku), cmocka_unit_test(test_haiku_moe),
-                                        cmocka_unit_test(test_stories) };
+                                        cmocka_unit_test(data_stories) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

@@ -9,8 +9,9 @@
 
 /* Names of builds and tests, and of the plugins' folders. */
 static const char *const others[] = {
-    "WORKER_PLUGIN_PATH", "WORKER_TEST_DATA",          "WORKER_TEST_VOCAB", "WORKER_FAKE", "WORKER_PLUGIN",
-    "WORKER_CUDA",        "WORKER_CUDA_ARCHITECTURES", "WORKER_NVCC",       "WORKER_FUZZ", "WORKER_SANITIZE",
+    "WORKER_PLUGIN_PATH", "WORKER_TEST_DATA", "WORKER_TEST_VOCAB", "WORKER_GOLDENS",
+    "WORKER_FAKE",        "WORKER_PLUGIN",    "WORKER_CUDA",       "WORKER_CUDA_ARCHITECTURES",
+    "WORKER_NVCC",        "WORKER_FUZZ",      "WORKER_SANITIZE",
 };
 
 static bool ends_with(const char *text, const char *end)

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "test_data.h"
+
 enum { JOBS = 40 };
 
 static struct test_answer answers[JOBS];
@@ -61,16 +63,9 @@ static void test_windows(void **state)
 {
     (void)state;
     enum { N = 10 };
-    const char *data = getenv("WORKER_TEST_DATA");
-    char path[1024];
+    char path[DATA_PATH_MAX];
     static struct test_answer want[N];
-    (void)snprintf(path, sizeof path, "%s/tiny/tiny-gpt-oss-f32.gguf", data ? data : "../shared/data");
-    FILE *probe = fopen(path, "rb");
-    if (!probe) {
-        print_message("no %s: skipped\n", path);
-        skip();
-    }
-    (void)fclose(probe);
+    (void)golden_file(path, "gpt-oss.gguf");
     struct test_model single =
         test_file(device_cpu(), path, (struct device_options){ .max_sequences = 1, .max_rows = 32, .context = 384 });
     test_answers(single.m, want, N);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "gguf/guard.h"
+#include "test_data.h"
 
 static char folder[64];
 
@@ -436,19 +437,11 @@ static void test_release(void **state)
 
 /* ---- golden containers --------------------------------------------------------------------------------- */
 
-static const char *data_path(const char *name)
-{
-    static char path[512];
-    const char *data = getenv("WORKER_TEST_DATA");
-    (void)snprintf(path, sizeof path, "%s/%s", data ? data : "../shared/data", name);
-    return path;
-}
-
 static struct gguf *open_data(const char *name)
 {
     struct gguf *file = NULL;
-    if (access(data_path("container"), R_OK) != 0) skip();
-    const wk_status status = gguf_open(data_path(name), &file, &test_err);
+    char path[DATA_PATH_MAX];
+    const wk_status status = gguf_open(data_path(path, name), &file, &test_err);
     if (status != WK_OK) fail_msg("%s", error_text);
     return file;
 }
@@ -469,7 +462,7 @@ static void assert_same_tensors(const struct gguf *a, const struct gguf *b)
     }
 }
 
-static void test_data_containers(void **state)
+static void data_containers(void **state)
 {
     (void)state;
     struct gguf *whole = open_data("stories260K/stories260K-f32.gguf");
@@ -486,14 +479,15 @@ static void test_data_containers(void **state)
     gguf_close(v2);
     gguf_close(split);
     struct gguf *file;
-    assert_int_equal(gguf_open(data_path("container/bigendian.gguf"), &file, &test_err), WK_UNSUPPORTED);
+    char path[DATA_PATH_MAX];
+    assert_int_equal(gguf_open(data_path(path, "container/bigendian.gguf"), &file, &test_err), WK_UNSUPPORTED);
     assert_text("big-endian");
-    assert_int_equal(gguf_open(data_path("container/stories260K-split-00002-of-00003.gguf"), &file, &test_err),
+    assert_int_equal(gguf_open(data_path(path, "container/stories260K-split-00002-of-00003.gguf"), &file, &test_err),
                      WK_INVALID);
     assert_text("stories260K-split-00001-of-00003.gguf");
 }
 
-static void test_data_all_types(void **state)
+static void data_all_types(void **state)
 {
     (void)state;
     struct gguf *f = open_data("container/allkv-align64.gguf");
@@ -551,14 +545,15 @@ static void test_data_all_types(void **state)
 }
 
 /* Every model of the golden data opens, and each of its tensors has a byte. */
-static void test_data_everything(void **state)
+static void data_everything(void **state)
 {
     (void)state;
     static const char *const folders[] = { "tiny", "stories260K", "vocab" };
     int opened = 0;
+    char path[DATA_PATH_MAX];
     for (size_t i = 0; i < COUNT(folders); i++) {
-        DIR *d = opendir(data_path(folders[i]));
-        if (!d) skip();
+        DIR *d = opendir(data_path(path, folders[i]));
+        assert_non_null(d);
         for (struct dirent *e; (e = readdir(d));) {
             const char *dot = strrchr(e->d_name, '.');
             if (!dot || strcmp(dot, ".gguf") != 0) continue;
@@ -575,8 +570,9 @@ static void test_data_everything(void **state)
     assert_true(opened >= 15);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    choose_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_large_metadata),
@@ -587,9 +583,9 @@ int main(void)
         cmocka_unit_test(test_guard_passes_on),
         cmocka_unit_test(test_guard),
         cmocka_unit_test(test_release),
-        cmocka_unit_test(test_data_containers),
-        cmocka_unit_test(test_data_all_types),
-        cmocka_unit_test(test_data_everything),
+        cmocka_unit_test(data_containers),
+        cmocka_unit_test(data_all_types),
+        cmocka_unit_test(data_everything),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

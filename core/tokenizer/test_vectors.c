@@ -1,6 +1,6 @@
 /* test_vectors.c: ids against the reference implementations: llama.cpp's 46 cases a vocabulary, Hugging Face's vectors,
- * texts with special tokens. The vocabularies are unpacked by unpack.cmake; what is absent is
- * skipped with a message. */
+ * texts with special tokens. Of the test data: the vocabularies are unpacked by
+ * unpack.cmake, and this test exists where they are present. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,9 +17,7 @@
 #include "tokenizer/tokenizer.h"
 
 static const char *const vocabularies[] = { "gpt-2", "gpt-4o", "llama-bpe", "llama-spm", "phi-3", "qwen2" };
-static int vocabularies_seen;
 
-/* NULL: the vocabulary is not there. */
 static struct tokenizer *open_vocabulary(const char *name)
 {
     char path[DATA_PATH_MAX], file_name[64], text[512];
@@ -27,11 +25,9 @@ static struct tokenizer *open_vocabulary(const char *name)
     struct gguf *file;
     struct tokenizer *t;
     (void)snprintf(file_name, sizeof file_name, "ggml-vocab-%s.gguf", name);
-    if (!data_is_there(data_vocabulary(path, file_name))) return NULL;
-    if (gguf_open(path, &file, &err)) fail_msg("%s", text);
+    if (gguf_open(data_vocabulary(path, file_name), &file, &err)) fail_msg("%s", text);
     if (tokenizer_open(file, &t, &err)) fail_msg("%s: %s", path, text);
     gguf_close(file);
-    vocabularies_seen++;
     return t;
 }
 
@@ -65,7 +61,7 @@ static void test_46_cases_each(void **state)
         static const char separator[] = "\n__ggml_vocab_test__\n";
         const char *line = out;
         int cases = 0;
-        for (char *at = in; t && at && line && *line; cases++) {
+        for (char *at = in; at && *line; cases++) {
             char *end = memmem(at, (size_t)(in + n - at), separator, sizeof separator - 1);
             uint32_t ids[4096];
             size_t n_ids;
@@ -77,7 +73,7 @@ static void test_46_cases_each(void **state)
             tokens_free(&got);
             at = end ? end + sizeof separator - 1 : NULL;
         }
-        if (t && in && out) assert_int_equal(cases, 46);
+        assert_int_equal(cases, 46);
         tokenizer_close(t);
         free(in);
         free(out);
@@ -99,14 +95,13 @@ static void print_ids(const char *label, const uint32_t *ids, size_t n)
     print_message("\n");
 }
 
-/* The file's JSON; NULL if it is absent. */
 static json_t *load_json(const char *name)
 {
     json_error_t error;
     size_t n;
     char *text = data_read(name, &n);
-    json_t *root = text ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : NULL;
-    if (text && !root) fail_msg("%s: line %d: %s", name, error.line, error.text);
+    json_t *root = json_loadb(text, n, JSON_ALLOW_NUL, &error);
+    if (!root) fail_msg("%s: line %d: %s", name, error.line, error.text);
     free(text);
     return root;
 }
@@ -117,12 +112,12 @@ static void test_hugging_face(void **state)
     size_t wrong = 0, cases = 0;
     for (size_t v = 0; v < sizeof vocabularies / sizeof *vocabularies; v++) {
         char file[64];
+        if (strcmp(vocabularies[v], "phi-3") == 0) continue; /* there are none of it */
         (void)snprintf(file, sizeof file, "tokvec/hf-%s.json", vocabularies[v]);
         json_t *root = load_json(file), *c;
-        struct tokenizer *t = root ? open_vocabulary(vocabularies[v]) : NULL;
+        struct tokenizer *t = open_vocabulary(vocabularies[v]);
         size_t i;
         json_array_foreach (json_object_get(root, "cases"), i, c) {
-            if (!t) break;
             const char *name = json_string_value(json_object_get(c, "name"));
             const json_t *text = json_object_get(c, "text");
             uint32_t ids[4096];
@@ -171,12 +166,10 @@ static void test_special_texts(void **state)
 {
     (void)state;
     json_t *root = load_json("tokvec/special-and-chat.json"), *c;
-    if (!root) skip();
     for (size_t v = 0; v < sizeof vocabularies / sizeof *vocabularies; v++) {
         struct tokenizer *t = open_vocabulary(vocabularies[v]);
         size_t i;
         json_array_foreach (json_object_get(root, vocabularies[v]), i, c) {
-            if (!t) break;
             uint32_t ids[4096];
             const json_t *text = json_object_get(c, "text");
             const bool own = is_gguf_own(vocabularies[v], json_string_value(text));
@@ -197,7 +190,6 @@ static void test_ignore_merges(void **state)
 {
     (void)state;
     struct tokenizer *t = open_vocabulary("llama-bpe");
-    if (!t) skip();
     static const struct {
         const char *text;
         uint32_t id;
@@ -233,7 +225,6 @@ static void test_roles(void **state)
     };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct tokenizer *t = open_vocabulary(expected[i].name);
-        if (!t) continue;
         size_t n;
         const uint32_t *ends = tokenizer_end_ids(t, &n);
         assert_int_equal(tokenizer_size(t), expected[i].n);
@@ -256,7 +247,7 @@ static void test_round_trip_of_tokens(void **state)
     (void)state;
     for (size_t v = 0; v < sizeof vocabularies / sizeof *vocabularies; v++) {
         struct tokenizer *t = open_vocabulary(vocabularies[v]);
-        if (!t || strcmp(tokenizer_kind(t), "gguf-bpe")) {
+        if (strcmp(tokenizer_kind(t), "gguf-bpe")) {
             tokenizer_close(t);
             continue;
         }
@@ -283,6 +274,5 @@ int main(void)
         cmocka_unit_test(test_special_texts), cmocka_unit_test(test_ignore_merges),
         cmocka_unit_test(test_roles),         cmocka_unit_test(test_round_trip_of_tokens),
     };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed ? failed : vocabularies_seen ? 0 : 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "quant_test.h"
+#include "test_data.h"
 
 const struct wk_quant *quant_test_plugin(void)
 {
@@ -50,13 +51,11 @@ void *aligned_bytes(uint64_t bytes)
     return p;
 }
 
-uint8_t *golden(const char *name, const char *suffix, uint64_t *bytes)
+/* All of a file; the caller frees. */
+static uint8_t *read_all(const char *path, uint64_t *bytes)
 {
-    const char *folder = getenv("WORKER_TEST_DATA");
-    char path[4096];
-    (void)snprintf(path, sizeof path, "%s/quant/%s%s", folder ? folder : "../shared/data", name, suffix);
     FILE *file = fopen(path, "rb");
-    if (!file) return NULL;
+    if (!file) fail_msg("%s: cannot be read", path);
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
     const long size = ftell(file);
     assert_true(size > 0);
@@ -123,48 +122,57 @@ uint32_t machine_isa(void)
 
 /* ---- formats ------------------------------------------------------------------------------------------- */
 
-/* All types against raw blocks and their values; false if there was not a single file. */
-static bool check_vectors(const char *raw_suffix, const char *value_suffix)
+/* Raw blocks of a type against their values, bit by bit. */
+static void check_values(const struct wk_type_cpu *type, const char *raw_path, const char *values_path)
+{
+    uint64_t raw_bytes, value_bytes;
+    uint8_t *raw = read_all(raw_path, &raw_bytes), *values = read_all(values_path, &value_bytes);
+    const uint64_t n = value_bytes / sizeof(float);
+    assert_int_equal(raw_bytes, n / type->block * type->block_bytes);
+    float *y = aligned_bytes(value_bytes);
+    type->dequantize(y, raw, n);
+    for (uint64_t v = 0; v < n; v++) {
+        if (memcmp(y + v, values + 4 * v, 4)) {
+            float expected;
+            memcpy(&expected, values + 4 * v, 4);
+            fail_msg("%s value %llu: %a, expected %a", raw_path, (unsigned long long)v, (double)y[v], (double)expected);
+        }
+    }
+    free(y);
+    free(raw);
+    free(values);
+}
+
+typedef const char *place(char out[DATA_PATH_MAX], const char *name);
+
+static void check_vectors(place *where, const char *raw_suffix, const char *value_suffix)
 {
     const struct wk_quant *quant = quant_test_plugin();
-    bool any = false;
     for (uint32_t i = 0; i < quant->n_types; i++) {
-        const struct wk_type_cpu *type = quant->types[i];
-        uint64_t raw_bytes, value_bytes;
-        uint8_t *raw = golden(type->name, raw_suffix, &raw_bytes),
-                *values = golden(type->name, value_suffix, &value_bytes);
-        if (raw && values) {
-            const uint64_t n = value_bytes / sizeof(float);
-            assert_int_equal(raw_bytes, n / type->block * type->block_bytes);
-            float *y = aligned_bytes(value_bytes);
-            type->dequantize(y, raw, n);
-            for (uint64_t v = 0; v < n; v++) {
-                if (memcmp(y + v, values + 4 * v, 4)) {
-                    float expected;
-                    memcpy(&expected, values + 4 * v, 4);
-                    fail_msg("%s%s value %llu: %a, expected %a", type->name, raw_suffix, (unsigned long long)v,
-                             (double)y[v], (double)expected);
-                }
-            }
-            free(y);
-            any = true;
-        }
-        free(raw);
-        free(values);
+        char raw[64], values[64], a[DATA_PATH_MAX], b[DATA_PATH_MAX];
+        if (quant->types[i]->block == 1 && where == data_path) continue; /* no blocks: not among the test data */
+        (void)snprintf(raw, sizeof raw, "quant/%s%s", quant->types[i]->name, raw_suffix);
+        (void)snprintf(values, sizeof values, "quant/%s%s", quant->types[i]->name, value_suffix);
+        check_values(quant->types[i], where(a, raw), where(b, values));
     }
-    return any;
 }
 
-void test_vectors(void **state)
+void test_vectors(void **state) /* of tests/reference/gguf.py */
 {
     (void)state;
-    if (!check_vectors(".raw", ".f32")) skip();
+    check_vectors(golden_file, ".rand.raw", ".rand.f32");
 }
 
-void test_vectors_random(void **state)
+void data_vectors(void **state)
 {
     (void)state;
-    if (!check_vectors(".rand.raw", ".rand.f32")) skip();
+    check_vectors(data_path, ".raw", ".f32");
+}
+
+void data_vectors_random(void **state)
+{
+    (void)state;
+    check_vectors(data_path, ".rand.raw", ".rand.f32");
 }
 
 /* pack writes all of the tile and unpack gets the bytes back, for random bytes at any alignment. */
@@ -222,13 +230,11 @@ static double error_bound(const struct wk_type_cpu *type)
 /* MXFP4: every float has a scale, but a block's largest value may lose a quarter to the highest level. */
 static bool scale_is_exponent(const struct wk_type_cpu *type) { return type->ggml_type == 39; }
 
-/* Noise, constants and extremes survive encoding; against a known encoder's output where the golden data have it. */
+/* Noise, constants and extremes survive encoding. */
 void test_encoder(void **state)
 {
     const struct wk_quant *quant = quant_test_plugin();
     struct noise s = { *(uint64_t *)*state };
-    uint64_t source_bytes;
-    float *source = (float *)(void *)golden("source", ".f32", &source_bytes);
     for (uint32_t i = 0; i < quant->n_types; i++) {
         const struct wk_type_cpu *type = quant->types[i];
         enum { N = 65536 };
@@ -250,19 +256,36 @@ void test_encoder(void **state)
             for (uint32_t v = 0; v < 256; v++) assert_true(fabsf(y[v] - x[v]) <= relative * fabsf(x[v]) + 5e-7f);
         }
 
-        uint64_t values_bytes;
-        float *values = (float *)(void *)golden(type->name, ".f32", &values_bytes);
-        if (source && values && values_bytes <= source_bytes && values_bytes <= N * sizeof *y) {
-            const uint64_t n = values_bytes / sizeof *values;
-            assert_int_equal(type->quantize(blocks, source, n, NULL), WK_OK);
-            type->dequantize(y, blocks, n);
-            const double ours = rms_error(source, y, n), theirs = rms_error(source, values, n);
-            print_message("; golden source: %.6g, known encoder %.6g", ours, theirs);
-            assert_true(ours <= 1.001 * theirs); /* both deterministic: no noise to allow for */
-        }
         print_message("\n");
-        free(values);
         free(x);
+        free(y);
+        free(blocks);
+    }
+}
+
+/* No worse than a known encoder. */
+void data_encoder(void **state)
+{
+    (void)state;
+    const struct wk_quant *quant = quant_test_plugin();
+    char path[DATA_PATH_MAX], name[64];
+    uint64_t source_bytes;
+    float *source = (float *)(void *)read_all(data_path(path, "quant/source.f32"), &source_bytes);
+    for (uint32_t i = 0; i < quant->n_types; i++) {
+        const struct wk_type_cpu *type = quant->types[i];
+        uint64_t bytes;
+        if (type->block == 1) continue;
+        (void)snprintf(name, sizeof name, "quant/%s.f32", type->name);
+        float *values = (float *)(void *)read_all(data_path(path, name), &bytes), *y = aligned_bytes(bytes);
+        const uint64_t n = bytes / sizeof *values;
+        uint8_t *blocks = aligned_bytes(n / type->block * type->block_bytes);
+        assert_true(bytes <= source_bytes);
+        assert_int_equal(type->quantize(blocks, source, n, NULL), WK_OK);
+        type->dequantize(y, blocks, n);
+        const double ours = rms_error(source, y, n), theirs = rms_error(source, values, n);
+        print_message("%-5s rms error %.6g, known encoder %.6g\n", type->name, ours, theirs);
+        assert_true(ours <= 1.001 * theirs); /* both deterministic: no noise to allow for */
+        free(values);
         free(y);
         free(blocks);
     }
@@ -291,14 +314,17 @@ void test_encoder_refuses(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    choose_tests(argc, argv);
     uint64_t seed = 0x9e3779b97f4a7c15u;
     if (getenv("QUANT_TEST_SEED")) seed = strtoull(getenv("QUANT_TEST_SEED"), NULL, 0) | 1;
     print_message("seed 0x%llx (QUANT_TEST_SEED)\n", (unsigned long long)seed);
+    const struct CMUnitTest of_goldens[] = { cmocka_unit_test(test_vectors) };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_vectors_random),
+        cmocka_unit_test(data_vectors),
+        cmocka_unit_test(data_vectors_random),
+        cmocka_unit_test(data_encoder),
         cmocka_unit_test_prestate(test_round_trip, &seed),
         cmocka_unit_test_prestate(test_encoder, &seed),
         cmocka_unit_test(test_encoder_refuses),
@@ -308,5 +334,8 @@ int main(void)
         cmocka_unit_test_prestate(test_product_repeats, &seed),
         cmocka_unit_test_prestate(test_product_nan, &seed),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (getenv("WORKER_GOLDENS"))
+        failed += cmocka_run_group_tests(of_goldens, NULL, NULL); /* a format of this project */
+    return failed;
 }

@@ -27,9 +27,6 @@ float noise_gauss(struct noise *s);   /* mean 0, sigma 1 */
 /* Memory of exactly `bytes` bytes aligned to 64; never NULL. Freed with free. */
 void *aligned_bytes(uint64_t bytes);
 
-/* A file of the golden data, or NULL if there is none; freed with free. */
-uint8_t *golden(const char *name, const char *suffix, uint64_t *bytes);
-
 /* What test matrices hold: Gaussian values (sigma 1, a small mean); the largest and smallest weights a block can have;
  * arbitrary bits. */
 enum { ROWS_GAUSS, ROWS_EXTREME, ROWS_BITS };
@@ -42,7 +39,9 @@ uint32_t machine_isa(void);
 
 /* ---- groups of tests ----------------------------------------------------------------------------------- */
 void test_vectors(void **state);
-void test_vectors_random(void **state);
+void data_vectors(void **state);
+void data_vectors_random(void **state);
+void data_encoder(void **state);
 void test_round_trip(void **state);
 void test_encoder(void **state);
 void test_encoder_refuses(void **state);

@@ -11,9 +11,6 @@ except ImportError:
     sys.exit(77)
 
 worker, contracts, model = sys.argv[1:]
-if not os.path.exists(model):
-    print(model + ' is not there')
-    sys.exit(77)
 
 
 def run(*args):

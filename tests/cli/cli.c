@@ -170,14 +170,6 @@ int leave_scratch(void **state)
     return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
 }
 
-const char *data_path(const char *name, char out[512])
-{
-    const char *root = getenv("WORKER_TEST_DATA");
-    if (!root) return NULL;
-    (void)snprintf(out, 512, "%s/%s", root, name);
-    return access(out, R_OK) == 0 ? out : NULL;
-}
-
 void cli_install(char module[256])
 {
     FILE *from = fopen(WORKER_BINARY, "rb");

@@ -44,7 +44,4 @@ unsigned files_here(void);                           /* entries of the working d
 int enter_scratch(void **state);
 int leave_scratch(void **state);
 
-/* A path below the folder of golden data; NULL: the data are not there. */
-const char *data_path(const char *name, char out[512]);
-
 #endif

@@ -139,7 +139,9 @@ class Model:
 
     def rope(self, x):
         y, n = list(x), len(self.freq)
-        turn = [(math.cos(self.position * f) * self.mscale, math.sin(self.position * f) * self.mscale) for f in self.freq]
+        turn = [
+            (math.cos(self.position * f) * self.mscale, math.sin(self.position * f) * self.mscale) for f in self.freq
+        ]
         for h in range(0, len(x), self.D):
             for i, (c, s) in enumerate(turn):
                 a, b = (h + 2 * i, h + 2 * i + 1) if self.arch in PAIRS else (h + i, h + i + n)
@@ -183,7 +185,8 @@ class Model:
         router, n = self.linear(h, b + "ffn_gate_inp"), self.key("expert_used_count")
         order = sorted(range(self.experts), key=lambda e: (-router[e], e))
         if n < self.experts:
-            self.closest = min(self.closest, router[order[n - 1]] - router[order[n]])
+            spread = math.sqrt(dot(router, router) / len(router))
+            self.closest = min(self.closest, (router[order[n - 1]] - router[order[n]]) / spread)
         weights = [math.exp(router[e] - router[order[0]]) for e in order[:n]]
         self.tap(b, "ffn_gate_inp", router)
         return [(e, w / math.fsum(weights)) for e, w in zip(order[:n], weights, strict=True)]
@@ -244,7 +247,8 @@ class Model:
         return [v for h in range(0, len(x), self.D) for v in self.norm(x[h : h + self.D], name)]
 
     def step(self, token):
-        """The logits behind one token more. closest: between an expert that was chosen and one that was not."""
+        """The logits behind one token more. closest: from an expert that was chosen to one that was not, in units of
+        the spread of its router's logits."""
         self.closest = math.inf
         x = self.rows("token_embd")[token]
         if self.arch == "gpt2":

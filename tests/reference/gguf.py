@@ -23,7 +23,7 @@ def same(x):
     return x
 
 
-# ---- blocks: (bytes, r) -> values; r rounds every product and difference that an F32 decoder rounds -------------------
+# ---- blocks: (bytes, r) -> values; r rounds every product and difference that an F32 decoder rounds ------------------
 def half(raw, at=0):
     return struct.unpack_from("<e", raw, at)[0]
 
@@ -94,9 +94,7 @@ def q3_k(raw, r):
     d, low, high = half(raw, 108), raw[96:104], raw[104:108]
     scale = [(low[i % 8] >> 4 * (i // 8) & 15) | (high[i % 4] >> 2 * (i // 4) & 3) << 4 for i in range(16)]
     step = [r(d * (s - 32)) for s in scale]
-    return [
-        r(step[i // 16] * (q - (0 if raw[i % 32] >> i // 32 & 1 else 4))) for i, q in enumerate(crumbs(raw[32:96]))
-    ]
+    return [r(step[i // 16] * (q - (0 if raw[i % 32] >> i // 32 & 1 else 4))) for i, q in enumerate(crumbs(raw[32:96]))]
 
 
 def steps_of_six_bits(raw, r):
@@ -135,12 +133,28 @@ def q6_k(raw, r):
     return out
 
 
-LEVELS_MXFP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+LEVELS_MXFP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
 
 
 def mxfp4(raw, r):
     d = math.ldexp(1.0, raw[0] - 127)
-    return [r(d * math.copysign(LEVELS_MXFP4[q & 7], -(q >> 3) or 1)) for q in nibbles(raw[1:])]
+    return [r(d * LEVELS_MXFP4[q]) for q in nibbles(raw[1:])]
+
+
+LEVELS_IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+
+
+def iq4_nl(raw, r):
+    d = half(raw)
+    return [r(d * LEVELS_IQ4[q]) for q in nibbles(raw[2:])]
+
+
+def iq4_xs(raw, r):
+    d, high, low, out = half(raw), struct.unpack_from("<H", raw, 2)[0], raw[4:8], []
+    for i in range(8):
+        step = r(d * ((low[i // 2] >> i % 2 * 4 & 15 | (high >> 2 * i & 3) << 4) - 32))
+        out += [r(step * LEVELS_IQ4[q]) for q in nibbles(raw[8 + 16 * i : 24 + 16 * i])]
+    return out
 
 
 # name: number in the file, values a block, bytes a block, decoder
@@ -157,6 +171,8 @@ TYPES = {
     "q4_K": (12, 256, 144, q4_k),
     "q5_K": (13, 256, 176, q5_k),
     "q6_K": (14, 256, 210, q6_k),
+    "iq4_nl": (20, 32, 18, iq4_nl),
+    "iq4_xs": (23, 256, 136, iq4_xs),
     "bf16": (30, 1, 2, bf16),
     "mxfp4": (39, 32, 17, mxfp4),
 }

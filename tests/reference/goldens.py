@@ -3,7 +3,8 @@
 
 Tiny random models of every family (models.py), and one of them in every format by `worker quantize`; their logits and
 greedy ids in float64 (forward.py) of the values that the files hold (gguf.py); blocks of random bits of every format
-with their values; and cases.txt, what tests/test_golden.c reads. Nothing but the standard library, a few seconds.
+with their values; cases.txt, what tests/test_golden.c reads; vocabularies and
+what texts encode to (vocabularies.py). Nothing but the standard library, a few seconds.
 """
 
 import json
@@ -16,41 +17,48 @@ import sys
 import forward
 import gguf
 import models
+import vocabularies
 
 # Rounding activations to 8 bits costs this much where a format has products of whole numbers; else the F16 cache does.
 EIGHT_BITS, F16_CACHE = 2e-2, 3e-3
+CLAMPED = 8e-2  # random experts wide enough for gpt-oss's clamps: they amplify
+# Of the logits of two experts, one chosen and one not: in units of the logits' own spread, 8 bounds: no rounding may
+# decide between them.
+LEAST_GAP = 8
 PLAIN = ("f32", "f16", "bf16")  # products in F32
 MIXTURES = ("Q4_K_M",)  # a type for each role
-LEAST_GAP = 0.05  # of two experts' logits, one chosen and one not: a rounding may not decide between them
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EMBEDDED = ("models/haiku/haiku-q4_k_m.gguf", "models/haiku-moe/haiku-moe-mxfp4.gguf")
 
 
-def certain_step(model, token):
+def certain_step(model, token, gap):
     """The logits, or None, and the step undone, where a rounding may decide between two experts."""
     logits = model.step(token)
-    if model.closest > LEAST_GAP:
+    if model.closest > gap:
         return logits
     model.undo()
     return None
 
 
-def golden(path, context, n_prompt, n_generated, r):
+def golden(path, context, n_prompt, n_generated, gap, r):
     """The logits of every position and the greedy ids behind a prompt of random tokens, of the model at `path`."""
     model, prompt, steps = forward.Model(*gguf.read(path), context), [], []
+    n_vocab = model.t["token_embd.weight"][0][1]
     while len(steps) < n_prompt:
-        token = r.randrange(models.V)
-        logits = certain_step(model, token)
+        token = r.randrange(n_vocab)
+        logits = certain_step(model, token, gap)
         if logits:
             prompt.append(token)
             steps.append(logits)
     generated = [forward.argmax(steps[-1])]
     while len(generated) < n_generated:
-        logits = certain_step(model, generated[-1])
+        logits = certain_step(model, generated[-1], gap)
         if not logits:
             break
         steps.append(logits)
         generated.append(forward.argmax(logits))
     return {
-        "n_vocab": models.V,
+        "n_vocab": n_vocab,
         "prompt_tokens": prompt,
         "generated": generated,
         "steps": [{"logits": [float("%.9g" % v) for v in logits]} for logits in steps],
@@ -68,7 +76,12 @@ class Folder:
     def case(self, model, loose, context=512, n_prompt=20, n_generated=6, suffix=""):
         name = model + suffix + ".json"
         with open(self.at(name), "w", encoding="utf-8") as f:
-            json.dump(golden(self.at(model + ".gguf"), context, n_prompt, n_generated, self.r), f)
+            json.dump(
+                golden(
+                    self.at(model + ".gguf"), context, n_prompt, n_generated, LEAST_GAP * min(loose, EIGHT_BITS), self.r
+                ),
+                f,
+            )
         self.cases.append("%s.gguf %s %d %g" % (model, name, context, loose))
 
     def quantize(self, source, kind, target):
@@ -80,6 +93,15 @@ class Folder:
         )
         if said.returncode:
             sys.exit("worker quantize %s: %s" % (kind, said.stderr))
+
+    def served(self):
+        """The formats of the worker's plugins; all of them are known to gguf.py."""
+        said = subprocess.run([self.worker, "capabilities", "--json"], check=True, capture_output=True, text=True)
+        served = set(json.loads(said.stdout)["supports_quant"])
+        missing = served - {kind.lower() for kind in gguf.TYPES}
+        if missing:
+            sys.exit("served, but not among TYPES of tests/reference/gguf.py: " + " ".join(sorted(missing)))
+        return served
 
     def blocks(self, name, n=64):
         """Random bits whose scales are moderate, and their values as an F32 decoder rounds them."""
@@ -106,16 +128,19 @@ def main(worker, path):
     folder.case("phi3", F16_CACHE, context=16, n_prompt=10, suffix=".short")
     for family in ("llama3", "mistral", "gpt-oss"):  # many pages of the cache, windows that have passed
         folder.case(family, F16_CACHE, n_prompt=140, suffix=".long")
-    for kind in [*gguf.TYPES, *MIXTURES]:
+    served = folder.served()
+    for kind in [*(k for k in gguf.TYPES if k.lower() in served), *MIXTURES]:
         if kind in gguf.TYPES:
             folder.blocks(kind)
         folder.quantize("formats", kind, "formats-" + kind)
         folder.case("formats-" + kind, F16_CACHE if kind in PLAIN else EIGHT_BITS, n_prompt=9, n_generated=2)
     folder.quantize("gpt-oss", "MXFP4_MOE", "gpt-oss-mxfp4")
-    folder.case("gpt-oss-mxfp4", EIGHT_BITS)
+    folder.case("gpt-oss-mxfp4", CLAMPED)
+    with open(os.path.join(ROOT, "models/haiku/heldout.txt"), encoding="utf-8") as f:
+        n = vocabularies.make(folder.at, f.read(30000), [os.path.join(ROOT, name) for name in EMBEDDED])
     with open(folder.at("cases.txt"), "w", encoding="utf-8") as f:
         f.write("".join(line + "\n" for line in folder.cases))
-    print("%d goldens in %s" % (len(folder.cases), path))
+    print("%d goldens, %d texts and their ids in %s" % (len(folder.cases), n, path))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ import math
 import random
 
 import gguf
+import vocabularies
 
-V = 64  # tokens
+V = 64  # tokens, where there is no vocabulary
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 400}
 EXPERTS = {"expert_count": 4, "expert_used_count": 2}
 GPT_OSS = {
@@ -46,6 +47,7 @@ FAMILIES = {
         "gpt-oss", 64, 32, 8, 2, 16, 2, {"rope.scaling.type": "yarn", "rope.scaling.yarn_truncate": True, **GPT_OSS}
     ),
     "gptoss": ("gptoss", 64, 32, 8, 2, 16, 2, GPT_OSS),
+    "harmony": ("gpt-oss", 64, 32, 8, 2, 16, 2, {"rope.scaling.type": "yarn", **GPT_OSS}),  # with a vocabulary
     # of rows of 256, which every format can cut into blocks
     "formats": ("qwen3moe", 256, 256, 4, 1, 64, 1, {"expert_count": 2, "expert_used_count": 1}),
 }  # fmt: skip
@@ -114,12 +116,21 @@ def put_feed_forward(w, family, b):
         w.vector(b + "ffn_down.bias", E, 0.0)
 
 
+def vocabulary(family):
+    """The vocabulary's metadata; most have none."""
+    return vocabularies.harmony_metadata() if family == "harmony" else {}
+
+
+def n_tokens(family):
+    return len(vocabulary(family).get("tokenizer.ggml.tokens", range(V)))
+
+
 def put_outside(w, family):
     arch, E, _, _, _, D, _, _ = FAMILIES[family]
-    w.matrix("token_embd", E, V, 1.0)
+    w.matrix("token_embd", E, n_tokens(family), 1.0)
     w.vector("output_norm.weight", E)
     if arch not in ("qwen2", "qwen3", "gpt2"):  # those are tied
-        w.matrix("output", E, V)
+        w.matrix("output", E, n_tokens(family))
     if family == "llama3":
         w.t["rope_freqs.weight"] = ([D // 2], [1.0, 1.0, 2.5, 8.0])
     if arch == "phi3":
@@ -137,6 +148,7 @@ def metadata(family):
     shape.update({"attention.head_count": H, "attention.head_count_kv": G, eps: 1e-5})
     meta = {"general.architecture": arch, "general.name": "tiny random " + family}
     meta.update({arch + "." + k: v for k, v in {**shape, **keys}.items()})
+    meta.update(vocabulary(family))
     return meta
 
 

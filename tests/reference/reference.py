@@ -54,9 +54,9 @@ def compare(model, folder):
         bad += not error <= BOUND.get(kind, OTHERS)
     for kind, error in worst.items():
         print("%-20s %.2e  (bound %.0e)" % (kind, error, BOUND.get(kind, OTHERS)))
-    last = expected["logits", "logits"][-len(tensors["token_embd.weight"][1]) // meta[
-        meta["general.architecture"] + ".embedding_length"
-    ] :]
+    last = expected["logits", "logits"][
+        -len(tensors["token_embd.weight"][1]) // meta[meta["general.architecture"] + ".embedding_length"] :
+    ]
     if forward.argmax(last) != index["argmax"]:
         sys.exit("argmax of the last row: expected %d, found %d" % (forward.argmax(last), index["argmax"]))
     sys.exit("%d checkpoints out of bounds" % bad if bad else 0)

@@ -496,11 +496,8 @@ def browser(program_):
 
 
 def reasons(program_):
-    """gpt-oss's format, on the small random model of the test data: what it is told of reasoning, and what it says."""
-    model = os.path.join(os.environ.get("WORKER_TEST_DATA", ""), "tiny/tiny-gpt-oss.gguf")
-    if not os.path.exists(model):
-        print("not checked: there is no " + model)
-        return
+    """gpt-oss's format, on a small random model of the goldens: what it is told of reasoning, and what it says."""
+    model = os.path.join(os.environ["WORKER_GOLDENS"], "harmony.gguf")
     with Worker(program_, "--model", model) as w:
         ask = {
             "messages": [{"role": "user", "content": "Hi"}],

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -15,6 +16,32 @@ void golden_path(char *out, size_t cap, const char *name)
 {
     const char *data = getenv("WORKER_TEST_DATA");
     (void)snprintf(out, cap, "%s/%s", data ? data : "../shared/data", name);
+}
+
+struct golden_case *golden_cases(const char *list, uint32_t *n)
+{
+    enum { MOST = 256 };
+    FILE *f = fopen(list, "rb");
+    struct golden_case *cases = calloc(MOST, sizeof *cases);
+    char line[512], flag[16];
+    *n = 0;
+    while (f && cases && *n < MOST && fgets(line, sizeof line, f)) {
+        struct golden_case *c = &cases[*n];
+        line[strcspn(line, "#\n")] = '\0';
+        const int got = sscanf(line, "%95s %95s %u %lf %15s", c->model, c->golden, &c->context, &c->loose, flag);
+        if (got < 1) continue;
+        c->truncate = got == 5 && strcmp(flag, "truncate") == 0;
+        *n += 1;
+        if (got >= 4 && (got == 4 || c->truncate)) continue;
+        (void)fprintf(stderr, "%s: %s: expected MODEL GOLDEN CONTEXT LOOSE [truncate]\n", list, line);
+        *n = 0;
+        break;
+    }
+    if (f) (void)fclose(f);
+    if (*n) return cases;
+    (void)fprintf(stderr, "%s: no cases\n", list);
+    free(cases);
+    return NULL;
 }
 
 void golden_read(const char *name, struct golden *g)

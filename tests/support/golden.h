@@ -3,6 +3,7 @@
 #ifndef TESTS_SUPPORT_GOLDEN_H
 #define TESTS_SUPPORT_GOLDEN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,16 @@ struct golden {
     uint32_t *tokens; /* [n_prompt + n_generated] */
     float *logits;    /* [n_steps][n_vocab] */
 };
+
+/* One line of a list of cases: MODEL GOLDEN CONTEXT LOOSE [truncate]; # begins a comment. */
+struct golden_case {
+    char model[96], golden[96]; /* below WORKER_TEST_DATA */
+    uint32_t context;           /* the golden's own: LongRoPE chooses its factors by it */
+    double loose;               /* bound of the relative rms with 8-bit activations */
+    bool truncate;              /* the golden rounds YaRN's bounds, as llama.cpp does */
+};
+/* The cases of a list, the caller's to free; NULL, and a line on standard error: it cannot be read, or has none. */
+struct golden_case *golden_cases(const char *list, uint32_t *n);
 
 /* A file's place among the test data. */
 void golden_path(char *out, size_t cap, const char *name);

@@ -1,5 +1,6 @@
-/* test_data.h: files of the test data, which are no part of the repository: what is absent is said, and skipped. For
- * tests alone, after <cmocka.h>. */
+/* test_data.h: files of the test data, which are no part of the repository, and of the goldens, which every clone
+ * makes. A test that needs test data is named data_*: it runs where the program's argument is "data", which CMake
+ * passes only where they are present (worker_test). For tests alone, after <cmocka.h>. */
 #ifndef TESTS_SUPPORT_TEST_DATA_H
 #define TESTS_SUPPORT_TEST_DATA_H
 
@@ -7,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { DATA_PATH_MAX = 1024 };
 
@@ -24,32 +26,33 @@ static inline const char *data_path(char out[DATA_PATH_MAX], const char *name)
     return data_path_in(out, "WORKER_TEST_DATA", "../shared/data", name);
 }
 
+/* A file of the goldens. */
+static inline const char *golden_file(char out[DATA_PATH_MAX], const char *name)
+{
+    return data_path_in(out, "WORKER_GOLDENS", "goldens", name);
+}
+
+/* Before cmocka_run_group_tests: the tests data_* alone, or all others. */
+static inline void choose_tests(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "data") == 0)
+        cmocka_set_test_filter("data_*");
+    else
+        cmocka_set_skip_filter("data_*");
+}
+
 /* A vocabulary that the tests of the tokenizer have unpacked. */
 static inline const char *data_vocabulary(char out[DATA_PATH_MAX], const char *name)
 {
     return data_path_in(out, "WORKER_TEST_VOCAB", ".", name);
 }
 
-static inline FILE *data_open(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f) print_message("skipped: %s is absent\n", path);
-    return f;
-}
-
-static inline _Bool data_is_there(const char *path)
-{
-    FILE *f = data_open(path);
-    return f && !fclose(f);
-}
-
-/* All of a file of the test data and a zero byte, the caller's to free; NULL: it is absent. n: its
- * bytes; may be NULL. */
+/* All of a file of the test data and a zero byte, the caller's to free. n: its bytes; may be NULL. */
 static inline char *data_read(const char *name, size_t *n)
 {
     char path[DATA_PATH_MAX];
-    FILE *f = data_open(data_path(path, name));
-    if (!f) return NULL;
+    FILE *f = fopen(data_path(path, name), "rb");
+    if (!f) fail_msg("%s: cannot be read", path);
     assert_int_equal(fseek(f, 0, SEEK_END), 0);
     const long end = ftell(f);
     assert_true(end >= 0);
