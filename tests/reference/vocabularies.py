@@ -289,18 +289,22 @@ def spm_metadata(text, n_pieces=240):
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
 TEXTS = [
-    "", " ", "  ", "   a", "a ", "a  b", "\n", "\n\n", " \n ", "\t\t x", "\r\n", "a\r\n\r\nb", "\u00a0", "x\u3000y", "\u2028",
+    "", " ", "  ", "   a", "a ", "a  b", "\n", "\n\n", " \n ", "\t\t x", "\r\n",
+    "a\r\n\r\nb", "\u00a0", "x\u3000y", "\u2028",
     "Hello", "Hello world", " Hello  World! ", "the worker's queue isn't empty, it's full", "I'LL GO, WE'VE DONE",
     "don't can't 'tis 'S", "''s", "1", "12", "123", "1234567890", "3.14159", "1,000,000", "٣٤٥", "½ Ⅻ ²",
-    "naïve café Straße ÉCOLE", "Привет, мир", "γειά σου", "שלום", "العربية", "हिन्दी", "ไทย", "한국어", "你好世界",
+    "naïve café Straße ÉCOLE", "Привет, мир", "γειά σου",
+    "שלום", "العربية", "हिन्दी", "ไทย", "한국어", "你好世界",
     "Hello 👋 World 🌍", "Mixed: 日本語 English العربية", "👩‍👩‍👧‍👦 🇩🇪", "e\u0301 vs é", "ﬁ ﬂ", "a\u0000b", "\ufeffBOM",
     "CamelCaseAndHTTPServer", "snake_case_name", "a/b/c//d\n/e", "!!!???...", "(a[b]{c})", "<s>the</s>", "<unk>",
     "<|endoftext|>", "a<|endoftext|>b", "<|start|>user<|message|>Hi<|end|>", "<|marked|> text <|marked|>", "<0x41>",
-    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "worker workers\tworker workers", SPACE + "a" + SPACE + SPACE + "b", "\U0001f600" * 9,
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "worker workers\tworker workers",
+    SPACE + "a" + SPACE + SPACE + "b", "\U0001f600" * 9,
     "if (x <= 10) {\n    return x * 2;  // twice\n}\n", "word " * 40,
 ]  # fmt: skip
 ALPHABETS = [
-    "abcdefgh ", "thewornk ", "ABCabc'sdtm", "0123456789.,", " \t\n\r", "éßяñ çü", "你好世界日本語", "👋🌍😀", ".,;:!?()/\\-_", "العربية ",
+    "abcdefgh ", "thewornk ", "ABCabc'sdtm", "0123456789.,", " \t\n\r", "éßяñ çü", "你好世界日本語",
+    "👋🌍😀", ".,;:!?()/\\-_", "العربية ",
 ]  # fmt: skip
 
 
