@@ -93,12 +93,13 @@ def put_attention(w, family, b):
 def put_experts(w, family, b):
     arch, E, F, _, _, _, _, keys = FAMILIES[family]
     X, F, clamped = keys["expert_count"], keys.get("expert_feed_forward_length", F), arch in ("gpt-oss", "gptoss")
+    wide = 3 if clamped and family != "harmony" else 1  # 3: the clamps bite
     # far apart: a rounding does not choose other experts
     w.matrix(b + "ffn_gate_inp", E, X, 0.5 if clamped else 2.0)
     if clamped:
         w.vector(b + "ffn_gate_inp.bias", X, 0.0)
     for name, k, n in (("ffn_gate_exps", E, F), ("ffn_up_exps", E, F), ("ffn_down_exps", F, E)):
-        w.matrix(b + name, k, n, (3 if clamped else 1) / math.sqrt(k), X)  # 3: wide enough that the clamps bite
+        w.matrix(b + name, k, n, wide / math.sqrt(k), X)
         if clamped:
             w.vector(b + name + ".bias", n, 0.0, slabs=X)
 
