@@ -155,6 +155,17 @@ bool http_event(struct http_request *r, const char *event, const char *data, siz
     return socket_send(r, parts, 3, false);
 }
 
+bool http_here(struct http_request *r)
+{
+    struct pollfd p = { .fd = r->fd, .events = POLLRDHUP };
+    if (r->gone || poll(&p, 1, 0) <= 0) return !r->gone;
+    if (p.revents & (POLLERR | POLLHUP | POLLNVAL)) r->gone = true;
+    if (r->gone || r->probed || r->answered || r->guard.old) return !r->gone;
+    char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    r->probed = true;
+    return socket_send(r, &(struct iovec){ text, sizeof text - 1 }, 1, true);
+}
+
 bool http_left(struct http_request *r)
 {
     struct pollfd p = { .fd = r->fd, .events = POLLRDHUP };

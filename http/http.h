@@ -156,6 +156,9 @@ bool http_event(struct http_request *r, const char *event, const char *data, siz
  * writes a comment only if nothing was written for HTTP_PING_MS, or if the client has shut down its side (to learn
  * whether it still reads). Before http_stream_begin it only looks. */
 bool http_ping(struct http_request *r);
+/* Before a stream has begun: is anybody still there? A client that has shut down its sending side is sent an interim
+ * answer (100 Continue), once: one that has left answers it with a reset. */
+bool http_here(struct http_request *r);
 /* For a handler that writes nothing until it has the whole answer: has the client left? One that has shut down its
  * sending side counts as gone: nothing can be written that would tell. To be called every 100 ms or so. */
 bool http_left(struct http_request *r);

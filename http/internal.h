@@ -56,6 +56,7 @@ struct http_request {
                      */
     bool vetted;    /* the guards passed it */
     bool answered, head, streaming, chunked, gone, slot, waits;
+    bool probed; /* http_here has sent its interim answer */
     bool unread; /* something of the request may be left in the socket */
     bool keeps;  /* the connection goes on behind the answer */
     int status;

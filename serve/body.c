@@ -11,12 +11,18 @@
 
 #include "tokenizer/utf8.h"
 
-enum { MAX_MARKS = 4, SHOWN_BYTES = 80 };
+enum { SHOWN_BYTES = 80 };
 
 /* ---- a walk over the tokens ---------------------------------------------------------------------------- */
 
 struct span {
     size_t at, n;
+};
+
+/* A number that Jansson's whole numbers do not hold: it becomes a string, or a number with a fraction. */
+struct mark {
+    struct span number;
+    bool quoted;
 };
 
 struct walk {
@@ -27,8 +33,8 @@ struct walk {
         bool object, named;
         struct span key;
     } level[BODY_MAX_DEPTH + 1];
-    struct span mark[MAX_MARKS]; /* numbers that become strings */
-    uint32_t n_marks;
+    struct mark *marks; /* [n_marks] */
+    size_t n_marks, cap_marks;
 };
 
 /* The names of `depth` levels that lead to where the walk stands, joined by dots. */
@@ -52,8 +58,20 @@ static void field_of(const struct walk *w, uint32_t depth, char out[96])
 /* Behind the string that begins at w->at, or at the end. */
 static struct span string_at(const struct walk *w)
 {
-    size_t i = w->at + 1;
-    while (i < w->n && w->bytes[i] != '"') i += w->bytes[i] == '\\' && i + 1 < w->n ? 2 : 1;
+    size_t i = w->at + 1, quote = i;
+    for (; i < w->n; i++) {
+        if (quote <= i) { /* strings are most of what there is: memchr looks at many bytes at once */
+            const char *found = memchr(w->bytes + i, '"', w->n - i);
+            quote = found ? (size_t)(found - w->bytes) : w->n;
+        }
+        const char *escape = quote > i ? memchr(w->bytes + i, '\\', quote - i) : NULL;
+        if (!escape) {
+            i = quote;
+            break;
+        }
+        i = (size_t)(escape - w->bytes) + 1; /* what is escaped is passed */
+        if (i >= quote) quote = 0;
+    }
     return (struct span){ w->at + 1, (i < w->n ? i : w->n) - w->at - 1 };
 }
 
@@ -65,30 +83,52 @@ static bool too_large(const struct walk *w, struct span number, struct refusal *
                   (int)(number.n < 40 ? number.n : 40), w->bytes + number.at);
 }
 
-/* A number: leaves what fits to Jansson, marks the uint64 of a seed, refuses the rest. */
+static bool mark(struct walk *w, struct span number, bool quoted, struct refusal *why)
+{
+    if (w->n_marks == w->cap_marks) {
+        const size_t cap = w->cap_marks ? 2 * w->cap_marks : 4;
+        struct mark *marks = realloc(w->marks, cap * sizeof *marks);
+        if (!marks) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the body");
+        w->marks = marks;
+        w->cap_marks = cap;
+    }
+    w->marks[w->n_marks++] = (struct mark){ number, quoted };
+    return true;
+}
+
+/* Is it a double, in value? text: the number and a terminator. */
+static bool is_double(const char *text) { return isfinite(strtod(text, NULL)); }
+
+/* A number's text, as long as it is: leaves what fits to Jansson; of whole ones that do not, a seed's uint64 becomes a
+ * string, and what a double holds gets a fraction, so that whatever asks for a whole number refuses it by name. */
+static bool judge_number(struct walk *w, struct span number, const char *text, struct refusal *why)
+{
+    const bool whole = !strpbrk(text, ".eE");
+    if (!whole) return is_double(text) || too_large(w, number, why);
+    errno = 0;
+    (void)strtoll(text, NULL, 10);
+    if (!errno) return true;
+    errno = 0;
+    (void)strtoull(text, NULL, 10);
+    const struct span key = w->level[w->depth].key;
+    const bool seed = w->depth && w->level[w->depth].object && key.n == 4 && memcmp(w->bytes + key.at, "seed", 4) == 0;
+    if (seed && (errno || text[0] == '-')) return too_large(w, number, why);
+    return seed || is_double(text) ? mark(w, number, seed, why) : too_large(w, number, why);
+}
+
 static bool number_at(struct walk *w, struct refusal *why)
 {
     struct span number = { w->at, 0 };
-    char text[64];
-    char *end;
+    char small[64], *text = small;
     while (w->at < w->n && memchr("+-.0123456789eE", w->bytes[w->at], 15)) w->at++;
     number.n = w->at - number.at;
-    const bool whole = !memchr(w->bytes + number.at, '.', number.n) && !memchr(w->bytes + number.at, 'e', number.n) &&
-                       !memchr(w->bytes + number.at, 'E', number.n);
-    if (number.n >= sizeof text) return too_large(w, number, why);
+    if (number.n >= sizeof small && !(text = malloc(number.n + 1)))
+        return refuse(why, SERVE_INTERNAL, NULL, "no memory for the body");
     memcpy(text, w->bytes + number.at, number.n);
     text[number.n] = '\0';
-    errno = 0;
-    if (!whole) return isfinite(strtod(text, &end)) || too_large(w, number, why);
-    (void)strtoll(text, &end, 10);
-    if (!errno) return true;
-    errno = 0;
-    (void)strtoull(text, &end, 10);
-    const struct span key = w->level[w->depth].key;
-    const bool seed = w->depth && w->level[w->depth].object && key.n == 4 && memcmp(w->bytes + key.at, "seed", 4) == 0;
-    if (errno || text[0] == '-' || !seed || w->n_marks == MAX_MARKS) return too_large(w, number, why);
-    w->mark[w->n_marks++] = number;
-    return true;
+    const bool ok = judge_number(w, number, text, why);
+    if (text != small) free(text);
+    return ok;
 }
 
 static bool open_level(struct walk *w, bool object, struct refusal *why)
@@ -134,24 +174,27 @@ static bool walk(struct walk *w, size_t stop, struct refusal *why)
     return true;
 }
 
-/* A copy with the marked numbers in quotes. */
-static char *quoted(const struct walk *w, size_t *n)
+static size_t put(char *out, size_t at, const char *bytes, size_t n)
 {
-    char *copy = malloc(w->n + 2 * MAX_MARKS + 1);
+    memcpy(out + at, bytes, n);
+    return at + n;
+}
+
+/* A copy in which the marked numbers are what they shall become. */
+static char *rewritten(const struct walk *w, size_t *n)
+{
+    char *copy = malloc(w->n + 2 * w->n_marks + 1);
     size_t from = 0, to = 0;
     if (!copy) return NULL;
-    for (uint32_t i = 0; i < w->n_marks; i++) {
-        const struct span m = w->mark[i];
-        memcpy(copy + to, w->bytes + from, m.at - from);
-        to += m.at - from;
-        copy[to++] = '"';
-        memcpy(copy + to, w->bytes + m.at, m.n);
-        to += m.n;
-        copy[to++] = '"';
-        from = m.at + m.n;
+    for (size_t i = 0; i < w->n_marks; i++) {
+        const struct mark *m = &w->marks[i];
+        to = put(copy, to, w->bytes + from, m->number.at - from);
+        if (m->quoted) copy[to++] = '"';
+        to = put(copy, to, w->bytes + m->number.at, m->number.n);
+        to = m->quoted ? put(copy, to, "\"", 1) : put(copy, to, ".0", 2);
+        from = m->number.at + m->number.n;
     }
-    memcpy(copy + to, w->bytes + from, w->n - from);
-    *n = to + w->n - from;
+    *n = put(copy, to, w->bytes + from, w->n - from);
     return copy;
 }
 
@@ -171,6 +214,7 @@ static bool parse(const char *bytes, size_t n, json_t **out, struct refusal *why
     (void)walk(&w, said.position > 1 ? (size_t)said.position - 1 : 0,
                &unused); /* to what the offending token belongs to */
     field_of(&w, w.depth, field);
+    free(w.marks);
     return refuse(why, SERVE_INVALID_REQUEST, field, "not JSON: line %d, column %d: %s", said.line, said.column,
                   said.text);
 }
@@ -180,13 +224,16 @@ bool body_parse(const char *bytes, size_t n, json_t **out, struct refusal *why)
     struct walk w = { .bytes = bytes, .n = n };
     *out = NULL;
     *why = (struct refusal){ 0 };
-    if (!walk(&w, n, why)) return false;
-    if (!w.n_marks) return parse(bytes, n, out, why);
-    size_t m;
-    char *copy = quoted(&w, &m);
-    if (!copy) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the body");
-    const bool ok = parse(copy, m, out, why);
-    free(copy);
+    bool ok = walk(&w, n, why);
+    if (ok && !w.n_marks) {
+        ok = parse(bytes, n, out, why);
+    } else if (ok) {
+        size_t m;
+        char *copy = rewritten(&w, &m);
+        ok = copy ? parse(copy, m, out, why) : refuse(why, SERVE_INTERNAL, NULL, "no memory for the body");
+        free(copy);
+    }
+    free(w.marks);
     return ok;
 }
 
@@ -195,16 +242,12 @@ size_t body_memory(const char *bytes, size_t n)
 {
     enum { OF_STRING = 96, OF_OBJECT = 256, OF_ARRAY = 144, OF_NAME = 64, OF_ELEMENT = 64, ROUNDED = 4096 };
     size_t memory = 0;
-    bool inside = false;
     for (size_t i = 0; i < n; i++) {
         const char c = bytes[i];
-        if (inside) {
-            memory += c == '\\' ? 2 : 1;
-            i += c == '\\';
-            inside = c != '"';
-        } else if (c == '"') {
-            memory += OF_STRING;
-            inside = true;
+        if (c == '"') {
+            const struct span text = string_at(&(struct walk){ .bytes = bytes, .n = n, .at = i });
+            memory += OF_STRING + text.n + 1;
+            i = text.at + text.n;
         } else {
             memory += c == '{' ? OF_OBJECT : c == '[' ? OF_ARRAY : c == ':' ? OF_NAME : c == ',' ? OF_ELEMENT : 0;
         }

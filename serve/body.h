@@ -16,7 +16,7 @@
 enum { BODY_MAX_DEPTH = 192 };
 
 /* The document in bytes, an object; the caller's. Whole numbers of names `seed` may be any uint64: what is above 2^63 -
- * 1 comes as a string of its digits. */
+ * 1 comes as a string of its digits; of other names what an int64 does not hold comes as a real number. */
 bool body_parse(const char *bytes, size_t n, json_t **out, struct refusal *why);
 
 /* Bytes of memory that parsing these takes at most, for the caller to have room for it: a document of empty objects is

@@ -72,7 +72,7 @@ static void send_end(struct stream *x, const struct ending *e)
                      "ms\":%.3f,\"finish_reason\":\"%s\",\"stop_string\":",
                      x->tokens_out, x->prompt.n, e->f.n_cached, e->first_ms, e->decode_ms, e->reason);
     if (stopped != STOP_NONE)
-        http_text_json(&x->line, x->q.stops[stopped], x->q.stop_lens[stopped]);
+        http_text_json(&x->line, token_text_stop(x->text, stopped).data, token_text_stop(x->text, stopped).len);
     else
         http_text_add(&x->line, "null", 4);
     http_text_format(&x->line, ",\"seed\":%" PRIu64 "}", x->q.params.seed);
@@ -87,19 +87,22 @@ static void send_error(struct stream *x, const struct ending *e)
 
 static wk_status encode(struct stream *x, const struct wk_err *err)
 {
-    const struct tokenizer *t = x->m->model->tokenizer;
     struct chat_prompt wrapped;
-    if (!x->q.chat) return tokenizer_encode(t, x->q.prompt, x->q.prompt_len, x->q.parse_special, true, &x->prompt, err);
+    const struct tokenizer_part raw = { x->q.prompt, x->q.prompt_len, x->q.parse_special };
+    if (!x->q.chat) return stream_encode(x, &raw, 1, true, err);
     const struct chat_turn turn = {
         .user = { x->q.prompt, x->q.prompt_len }
     }; /* no date: the same request gives the same text tomorrow */
     wk_status status = chat_wrap(x->m->chat, &turn, &wrapped, err);
-    if (!status) status = tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &x->prompt, err);
+    if (!status) status = stream_encode(x, wrapped.part, wrapped.n, true, err);
     chat_prompt_free(&wrapped);
     return status;
 }
 
+static void release(struct stream *x) { job_request_free(&x->q); }
+
 static const struct stream_form execute_form = { .encode = encode,
+                                                 .release = release,
                                                  .started = send_started,
                                                  .line = send_line,
                                                  .turn = send_metrics,
@@ -120,7 +123,7 @@ static bool read_request(struct stream *x, bool worker_form)
     struct refusal why;
     const char *bytes;
     size_t n;
-    if (!serve_body(x->r, job_request_most_bytes(&limits), &bytes, &n)) return false;
+    if (!work_body(x->work, job_request_most_bytes(&limits), &bytes, &n)) return false;
     if ((worker_form ? job_request_worker_execute : job_request_execute)(bytes, n, &limits, &x->q, &why)) return true;
     serve_refuse(x->s, x->r, &why);
     return false;
@@ -129,11 +132,17 @@ static bool read_request(struct stream *x, bool worker_form)
 static void execute(struct serve *s, struct http_request *r, bool worker_form)
 {
     uint64_t next_metrics_ns;
-    struct stream x = { .form = &execute_form, .s = s, .r = r, .own = &next_metrics_ns, .arrived_ns = serve_now_ns() };
+    struct work work;
+    struct stream x = {
+        .form = &execute_form, .s = s, .r = r, .work = &work, .own = &next_metrics_ns, .arrived_ns = serve_now_ns()
+    };
+    work_open(&work, s, r);
+    work.streams = true;
     next_metrics_ns = x.arrived_ns + METRICS_MS * 1000000ull;
     atomic_fetch_add(&s->streams, 1); /* before the state is read: who drains waits for us, or we see that it drains */
     if (read_request(&x, worker_form)) stream_run(&x, "");
     job_request_free(&x.q);
+    work_close(&work);
     atomic_fetch_sub(&s->streams, 1);
 }
 

@@ -27,6 +27,8 @@ void serve_fail(struct http_request *r, const struct refusal *why);
 void serve_put_failure(struct http_text *out, const struct http_request *r, const struct refusal *why);
 /* The body as JSON, and room for what it is parsed into; http_body. [a handler] */
 bool serve_body(struct http_request *r, size_t most, const char **bytes, size_t *n);
+/* Room for what a body is parsed into. False: answered. [a handler] */
+bool serve_reserve_tree(struct http_request *r, const char *bytes, size_t n);
 /* Answers with a document, which is released; NULL (no memory for it): 500. [a handler] */
 void serve_answer(struct serve *s, struct http_request *r, int status, json_t *document);
 /* The model, if work can be taken; else NULL, refused NOT_READY. [any thread] */

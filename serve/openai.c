@@ -69,7 +69,6 @@ static void send_chunk(struct stream *x, const char *member, const char *text, s
 
 static wk_status encode(struct stream *x, const struct wk_err *err)
 {
-    const struct tokenizer *t = x->m->model->tokenizer;
     const struct openai_request *q = &own(x)->q;
     struct chat_prompt wrapped;
     if (q->ids) {
@@ -83,13 +82,20 @@ static wk_status encode(struct stream *x, const struct wk_err *err)
                                x->m->model->program->n_vocab);
         return WK_OK;
     }
-    if (!x->q.chat)
-        return tokenizer_encode(t, x->q.prompt, x->q.prompt_len, x->q.parse_special, q->add_special, &x->prompt, err);
+    const struct tokenizer_part raw = { x->q.prompt, x->q.prompt_len, x->q.parse_special };
+    if (!x->q.chat) return stream_encode(x, &raw, 1, q->add_special, err);
     wk_status status =
         chat_wrap(x->m->chat, &q->turn, &wrapped, err); /* no date: the same request gives the same text tomorrow */
-    if (!status) status = tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &x->prompt, err);
+    if (!status) status = stream_encode(x, wrapped.part, wrapped.n, true, err);
     chat_prompt_free(&wrapped);
     return status;
+}
+
+static void release(struct stream *x)
+{
+    struct completion *c = x->own;
+    openai_request_free(&c->q);
+    x->q.body = NULL;
 }
 
 static void stream_started(struct stream *x)
@@ -176,6 +182,7 @@ static struct stream_form form_of(const struct completion *c)
 {
     const char *field = c->chat ? "messages" : "prompt";
     return c->q.stream ? (struct stream_form){ .encode = encode,
+                                               .release = release,
                                                .started = stream_started,
                                                .token = stream_token,
                                                .line = stream_line,
@@ -183,6 +190,7 @@ static struct stream_form form_of(const struct completion *c)
                                                .error = stream_error,
                                                .field = field }
                        : (struct stream_form){ .encode = encode,
+                                               .release = release,
                                                .started = whole_started,
                                                .token = whole_token,
                                                .line = whole_line,
@@ -229,8 +237,9 @@ static bool suits_model(const struct serve_model *m, struct completion *c, struc
     return suits_effort(m, &c->q.turn, why);
 }
 
-static bool read_request(struct serve *s, struct http_request *r, struct completion *c)
+static bool read_request(struct work *w, struct completion *c)
 {
+    struct serve *s = w->s;
     const struct serve_model *m = atomic_load(&s->model);
     const struct job_request_limits limits = { .most_chars = s->o->limit_prompt_chars ? s->o->max_prompt_chars : 0,
                                                .max_tokens_out = s->o->max_tokens_out,
@@ -240,12 +249,12 @@ static bool read_request(struct serve *s, struct http_request *r, struct complet
     struct refusal why;
     const char *bytes;
     size_t n;
-    if (!serve_body(r, HTTP_BODY_MAX, &bytes, &n)) return false;
+    if (!work_body(w, HTTP_BODY_MAX, &bytes, &n)) return false;
     if ((c->chat ? openai_request_chat : openai_request_completion)(bytes, n, &limits, &c->q, &why)) {
         if (suits_model(m, c, &why)) return true;
         openai_request_free(&c->q);
     }
-    serve_refuse(s, r, &why);
+    serve_refuse(s, w->r, &why);
     return false;
 }
 
@@ -253,15 +262,20 @@ static void complete(struct serve *s, struct http_request *r, bool chat)
 {
     const uint64_t arrived_ns = serve_now_ns();
     struct completion *c = calloc(1, sizeof *c);
+    struct work work;
+    work_open(&work, s, r);
     atomic_fetch_add(&s->streams, 1); /* before the state is read: who drains waits for us, or we see that it drains */
     if (!c) {
         serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the request" });
     } else {
         c->chat = chat;
         c->created = (int64_t)time(NULL);
-        if (read_request(s, r, c)) {
+        if (read_request(&work, c)) {
+            work.streams = c->q.stream;
             const struct stream_form form = form_of(c);
-            struct stream x = { .form = &form, .s = s, .r = r, .own = c, .q = c->q.q, .arrived_ns = arrived_ns };
+            struct stream x = {
+                .form = &form, .s = s, .r = r, .work = &work, .own = c, .q = c->q.q, .arrived_ns = arrived_ns
+            };
             stream_run(&x, chat ? "chatcmpl-" : "cmpl-");
             openai_request_free(&c->q);
         }
@@ -269,6 +283,7 @@ static void complete(struct serve *s, struct http_request *r, bool chat)
         http_text_free(&c->reasoning);
         free(c);
     }
+    work_close(&work);
     atomic_fetch_sub(&s->streams, 1);
 }
 

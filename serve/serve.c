@@ -92,9 +92,14 @@ void serve_refuse(struct serve *s, struct http_request *r, const struct refusal 
     serve_fail(r, why);
 }
 
+bool serve_reserve_tree(struct http_request *r, const char *bytes, size_t n)
+{
+    return http_reserve(r, body_memory(bytes, n));
+}
+
 bool serve_body(struct http_request *r, size_t most, const char **bytes, size_t *n)
 {
-    return http_body(r, most, true, bytes, n) && http_reserve(r, body_memory(*bytes, *n));
+    return http_body(r, most, true, bytes, n) && serve_reserve_tree(r, *bytes, *n);
 }
 
 void serve_answer(struct serve *s, struct http_request *r, int status, json_t *document)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -210,18 +211,25 @@ static bool check_handle(const struct stream *x, struct refusal *why)
     return load_sealed(x->m) || refuse(why, SERVE_NOT_READY, NULL, "the weights are not sealed yet");
 }
 
+/* Ids that a prompt may have. */
+static uint32_t prompt_limit(const struct stream *x)
+{
+    const uint32_t context = x->m->model->dev.context, most = x->s->o->max_tokens_in;
+    return most && most < context - 1 ? most : context - 1;
+}
+
 /* The context's refusal says by how much, in the words that clients look for: they shorten and try again. */
 static bool check_context(const struct stream *x, struct refusal *why)
 {
-    const uint32_t context = x->m->model->dev.context, most = x->s->o->max_tokens_in;
-    const uint32_t limit = most && most < context - 1 ? most : context - 1;
-    if (x->prompt.n <= limit) return true;
+    const uint32_t context = x->m->model->dev.context, limit = prompt_limit(x);
+    const size_t n = x->fewest ? x->fewest : x->prompt.n;
+    if (n <= limit) return true;
     (void)refuse(
         why, SERVE_CONTEXT_LENGTH_EXCEEDED, x->form->field,
-        "%s: This model's maximum context length is %u tokens. Expected at most %u tokens, got %zu: shorten it "
+        "%s: This model's maximum context length is %u tokens. Expected at most %u tokens, got %s%zu: shorten it "
         "(context_length_exceeded)",
-        x->form->field, context, limit, x->prompt.n);
-    refusal_add(why, "n_prompt_tokens", x->prompt.n);
+        x->form->field, context, limit, x->fewest ? "at least " : "", n);
+    refusal_add(why, "n_prompt_tokens", n);
     refusal_add(why, "n_ctx", context);
     return false;
 }
@@ -271,6 +279,22 @@ static bool check_ids(const struct stream *x, struct refusal *why)
     return true;
 }
 
+wk_status stream_encode(struct stream *x, const struct tokenizer_part *parts, size_t n, bool add_special,
+                        const struct wk_err *err)
+{
+    enum { OF_BYTE = 16 }; /* bytes for each of the text: a copy, and ids whose room grows by doubling */
+    const struct tokenizer *t = x->m->model->tokenizer;
+    size_t bytes = 0;
+    const size_t fewest = tokenizer_fewest(t, parts, n);
+    if (fewest > prompt_limit(x)) {
+        x->fewest = fewest;
+        return wk_fail(err, WK_INVALID, "more than the context holds");
+    }
+    for (size_t i = 0; i < n; i++) bytes += parts[i].len;
+    if (!http_reserve(x->r, bytes * OF_BYTE)) return wk_fail(err, WK_NO_MEMORY, "no memory for the prompt");
+    return work_encode(x->work, t, parts, n, add_special, &x->prompt, err);
+}
+
 static bool make_prompt(struct stream *x, struct refusal *why)
 {
     char text[512] = "";
@@ -279,7 +303,10 @@ static bool make_prompt(struct stream *x, struct refusal *why)
         return refuse(why, SERVE_INVALID_REQUEST, "chat", "chat: this model has no chat template that is known: %s",
                       x->m->no_chat);
     if (!check_ids(x, why) || !check_stops(x, why)) return false;
+    if (work_stopped(x->work)) return work_refuse(x->work, why);
     wk_status status = x->form->encode(x, &err);
+    if (x->fewest) return check_context(x, why);
+    if (status == WK_CANCELLED) return work_refuse(x->work, why);
     for (size_t i = 0; !status && i < x->prompt.n; i++)
         if (x->prompt.ids[i] >= x->m->model->program->n_vocab)
             status = wk_fail(&err, WK_INTERNAL, "the tokenizer gives ids that the model does not have");
@@ -347,6 +374,10 @@ void stream_run(struct stream *x, const char *prefix)
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
         (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_prompt(x, &why) && submit(x, &why)) {
+        x->form->release(x);
+        free(x->prompt.ids);
+        x->prompt.ids = NULL;
+        work_close(x->work);
         if (!x->form->whole && !http_stream_begin(x->r)) x->gone = true;
         if (x->gone) job_cancel(x->job);
         follow(x);

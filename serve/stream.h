@@ -10,6 +10,7 @@
 #include "job_request.h"
 #include "jobs.h"
 #include "token_text.h"
+#include "work.h"
 
 struct stream;
 
@@ -25,6 +26,7 @@ struct ending {
 /* What a route makes of a job's events. [the handler's thread] */
 struct stream_form {
     wk_status (*encode)(struct stream *x, const struct wk_err *err); /* the request's ids, into x->prompt */
+    void (*release)(struct stream *x); /* the request is a job: its JSON is not needed any more, nor what lies in it */
     void (*started)(struct stream *x);
     void (*token)(struct stream *x); /* x->text was given the next id; NULL: nothing */
     void (*line)(struct stream *x, const struct token_line *line);
@@ -40,6 +42,8 @@ struct stream {
     struct serve *s;
     const struct serve_model *m;
     struct http_request *r;
+    struct work *work;
+    size_t fewest;        /* not 0: the prompt has at least so many ids, more than the context: it was not encoded */
     void *own;            /* the form's */
     struct job_request q; /* prompt: what the log's digest is of */
     struct tokens prompt;
@@ -54,9 +58,12 @@ struct stream {
 };
 
 /* x->q is the request; what it leaves open is chosen here: the id, behind `prefix`, and the seed. Answered, streamed
- * and logged when it returns; the caller frees what is its own. x: form, s, r, arrived_ns, q and own are given;
+ * and logged when it returns; the caller frees what is its own. x: form, s, r, work, arrived_ns, q and own are given;
  * s->streams counts the caller since before it read the service's state. */
 void stream_run(struct stream *x, const char *prefix);
+/* x->prompt of these parts, for forms; nothing is encoded if it can be told that the context does not hold it. */
+wk_status stream_encode(struct stream *x, const struct tokenizer_part *parts, size_t n, bool add_special,
+                        const struct wk_err *err);
 /* x->line as an event, or without a name; what it held is forgotten. False: nobody reads any more. */
 bool stream_event(struct stream *x, const char *event);
 

@@ -142,6 +142,47 @@ static void test_seeds(void **state)
     }
 }
 
+/* As long as they are: what a double holds is a number, whatever its digits; whoever wants a whole one says so. */
+static void test_long_numbers(void **state)
+{
+    (void)state;
+    static char body[4096];
+    static const char *const good_values[] = { "1.%0300d", "0.5%0300d", "1.5e-%0100d1", "10e-%0100d2" };
+    for (size_t i = 0; i < sizeof good_values / sizeof *good_values; i++) {
+        struct job_request r;
+        char value[512];
+        (void)snprintf(value, sizeof value, good_values[i], 0);
+        (void)snprintf(body, sizeof body, "{\"job_id\":\"b\",\"prompt\":\"x\",\"temperature\":%s}", value);
+        good(body, &r);
+        assert_true(r.params.temperature > 0.09 && r.params.temperature < 1.6);
+        job_request_free(&r);
+    }
+    static const char *const names[] = { "max_tokens", "top_k", "temperature", "priority" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct job_request r;
+        struct refusal why;
+        (void)snprintf(body, sizeof body, "{\"job_id\":\"b\",\"prompt\":\"x\",\"%s\":1%0200d}", names[i], 0);
+        assert_false(job_request_execute(body, strlen(body), &limits, &r, &why));
+        assert_string_equal(why.field, names[i]);
+    }
+    struct refusal why;
+    json_t *o;
+    size_t n = (size_t)snprintf(body, sizeof body, "{\"a\":[");
+    for (int i = 0; i < 40; i++)
+        n += (size_t)snprintf(body + n, sizeof body - n, "%s-9223372036854775809%020d", i ? "," : "", i);
+    n += (size_t)snprintf(body + n, sizeof body - n, "],\"b\":\"\\\"\\\\\",\"seed\":18446744073709551615,\"c\":1}");
+    assert_true(body_parse(body, n, &o, &why));
+    assert_int_equal(json_array_size(json_object_get(o, "a")), 40);
+    assert_true(json_is_real(json_array_get(json_object_get(o, "a"), 39)));
+    assert_string_equal(json_string_value(json_object_get(o, "b")), "\"\\");
+    assert_string_equal(json_string_value(json_object_get(o, "seed")), "18446744073709551615");
+    assert_int_equal(json_integer_value(json_object_get(o, "c")), 1);
+    json_decref(o);
+    n = (size_t)snprintf(body, sizeof body, "{\"a\":1%0400d}", 0); /* no double either */
+    assert_false(body_parse(body, n, &o, &why));
+    assert_string_equal(why.field, "a");
+}
+
 static void test_edges(void **state)
 {
     (void)state;
@@ -299,9 +340,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_bodies),     cmocka_unit_test(test_memory),
         cmocka_unit_test(test_defaults),       cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_edges),          cmocka_unit_test(test_longest_prompt),
-        cmocka_unit_test(test_worker_execute), cmocka_unit_test(test_damaged_bodies),
-        cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_long_numbers),   cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_longest_prompt), cmocka_unit_test(test_worker_execute),
+        cmocka_unit_test(test_damaged_bodies), cmocka_unit_test(test_deadlines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include "capability/json_text.h"
 #include "chat/chat.h"
 #include "openai_request.h"
+#include "work.h"
 
 /* The model, if one with a tokenizer is there. */
 static const struct serve_model *model_of(const struct serve *s, struct refusal *why)
@@ -36,20 +37,19 @@ static bool is_served(const struct serve_model *m, const struct body_object *o, 
 }
 
 /* The body as an object whose names are all in `names`, for the model that is served; the caller's. NULL: answered. */
-static json_t *body_of(struct serve *s, struct http_request *r, const char *const *names, size_t n_names,
-                       const struct serve_model **m)
+static json_t *body_of(struct work *w, const char *const *names, size_t n_names, const struct serve_model **m)
 {
     struct refusal why = { 0 };
     const char *bytes;
     size_t n;
     json_t *body = NULL;
-    *m = model_of(s, &why);
-    if (*m && !serve_body(r, HTTP_BODY_MAX, &bytes, &n)) return NULL;
+    *m = model_of(w->s, &why);
+    if (*m && !work_body(w, HTTP_BODY_MAX, &bytes, &n)) return NULL;
     if (*m && body_parse(bytes, n, &body, &why) &&
         body_knows(&(struct body_object){ body, "" }, names, n_names, &why) &&
         is_served(*m, &(struct body_object){ body, "" }, &why))
         return body;
-    serve_refuse(s, r, &why);
+    serve_refuse(w->s, w->r, &why);
     json_decref(body);
     return NULL;
 }
@@ -143,20 +143,25 @@ static void put_tokens(struct http_text *out, const struct serve_model *m, const
     http_text_format(out, t->strings ? "]}\n" : "}\n");
 }
 
-static bool encode(const struct serve_model *m, const struct tokenize *t, struct tokens *out, struct refusal *why)
+static bool encode(struct work *w, const struct serve_model *m, const struct tokenize *t, struct tokens *out,
+                   struct refusal *why)
 {
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
     struct chat_prompt wrapped;
-    if (!t->chat.messages) {
-        const wk_status status =
-            tokenizer_encode(m->model->tokenizer, t->text, t->n, t->parse_special, t->add_special, out, &err);
-        return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
+    wk_status status = WK_OK;
+    if (t->chat.messages) {
+        status = chat_wrap(m->chat, &t->chat.turn, &wrapped, &err);
+        if (!status) status = work_encode(w, m->model->tokenizer, wrapped.part, wrapped.n, true, out, &err);
+        chat_prompt_free(&wrapped);
+    } else {
+        const struct tokenizer_part part = { t->text, t->n, t->parse_special };
+        status = work_encode(w, m->model->tokenizer, &part, 1, t->add_special, out, &err);
     }
-    wk_status status = chat_wrap(m->chat, &t->chat.turn, &wrapped, &err);
-    if (!status) status = tokenizer_encode_parts(m->model->tokenizer, wrapped.part, wrapped.n, true, out, &err);
-    chat_prompt_free(&wrapped);
-    return !status || refuse(why, serve_code_of_status(status), "messages", "messages: %s", text);
+    if (status == WK_CANCELLED) return work_refuse(w, why);
+    const bool chat = t->chat.messages;
+    return !status ||
+           refuse(why, serve_code_of_status(status), chat ? "messages" : NULL, "%s%s", chat ? "messages: " : "", text);
 }
 
 static void tokenize(void *user, struct http_request *r)
@@ -172,12 +177,17 @@ static void tokenize(void *user, struct http_request *r)
     struct tokenize t = { 0 };
     struct tokens tokens = { 0 };
     struct http_text out = { 0 };
-    json_t *body = body_of(s, r, names, sizeof names / sizeof *names, &m);
-    if (!body) return;
+    struct work work;
+    work_open(&work, s, r);
+    json_t *body = body_of(&work, names, sizeof names / sizeof *names, &m);
+    if (!body) {
+        work_close(&work);
+        return;
+    }
     if (!tokenize_fields(&(struct body_object){ body, "" }, m, &t, &why)) {
         serve_refuse(s, r, &why);
     } else if (http_reserve(r, tokenize_memory(&t))) {
-        if (encode(m, &t, &tokens, &why)) {
+        if (encode(&work, m, &t, &tokens, &why)) {
             put_tokens(&out, m, &tokens, &t);
             send(s, r, &out);
         } else {
@@ -188,6 +198,7 @@ static void tokenize(void *user, struct http_request *r)
     tokens_free(&tokens);
     openai_request_free(&t.chat);
     json_decref(body);
+    work_close(&work);
 }
 
 /* ---- /detokenize --------------------------------------------------------------------------------------- */
@@ -249,8 +260,13 @@ static void detokenize(void *user, struct http_request *r)
     char *decoded = NULL, text[512] = "";
     struct http_text out = { 0 };
     const struct wk_err err = { text, sizeof text };
-    json_t *body = body_of(s, r, names, sizeof names / sizeof *names, &m);
-    if (!body) return;
+    struct work work;
+    work_open(&work, s, r);
+    json_t *body = body_of(&work, names, sizeof names / sizeof *names, &m);
+    if (!body) {
+        work_close(&work);
+        return;
+    }
     const struct body_object o = { body, "" };
     const struct tokenizer *t = m->model->tokenizer;
     uint32_t *ids = body_flag(&o, "special", &special, &why) ? ids_of(&o, tokenizer_size(t), &n, &why) : NULL;
@@ -269,6 +285,7 @@ static void detokenize(void *user, struct http_request *r)
     free(decoded);
     http_text_free(&out);
     json_decref(body);
+    work_close(&work);
 }
 
 /* ---- /tokenizer_info ----------------------------------------------------------------------------------- */

@@ -83,6 +83,13 @@ void token_text_close(struct token_text *x)
 }
 
 int token_text_stopped(const struct token_text *x) { return x->stopped; }
+
+struct token_bytes token_text_stop(const struct token_text *x, int index)
+{
+    struct token_bytes out;
+    out.data = stop_string(x->stops, index, &out.len);
+    return out;
+}
 struct token_bytes token_text_reasoning(const struct token_text *x)
 {
     return (struct token_bytes){ x->aside_text, x->aside_n };

@@ -41,6 +41,7 @@ void token_text_close(struct token_text *x); /* NULL allowed */
 int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2]);
 /* The stop string that the text has come to: its index; STOP_NONE. Nothing may be pushed after it. */
 int token_text_stopped(const struct token_text *x);
+struct token_bytes token_text_stop(const struct token_text *x, int index); /* the stop string of that index */
 /* The end: the line that waited, 0 or 1, with what was held back. cut: a limit or a cancel ended the text, so that a
  * beginning of a character vanishes; else it becomes U+FFFD. */
 int token_text_end(struct token_text *x, bool cut, struct token_line out[1]);

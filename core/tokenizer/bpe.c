@@ -174,6 +174,7 @@ wk_status bpe_encode(const struct vocab *v, const struct bpe_merges *m, const st
     if (status) return status;
     bool ok = array_reserve((void **)&e->buffer, &e->buffer_cap, v->longest + 2, 1);
     for (size_t i = 0; ok && i < e->words.n; i++)
-        ok = encode_word(&bpe, p->ignore_merges, e, text + e->words.piece[i].at, e->words.piece[i].len, out);
+        ok = merger_goes_on(&e->merger) &&
+             encode_word(&bpe, p->ignore_merges, e, text + e->words.piece[i].at, e->words.piece[i].len, out);
     return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to encode %zu bytes of text", n);
 }

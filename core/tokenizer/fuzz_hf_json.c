@@ -30,6 +30,7 @@ static void use(const struct tokenizer *t, const uint8_t *text, size_t n)
     size_t len;
     /* Only a normalizer that lets texts grow without bound may refuse. */
     if (tokenizer_encode_parts(t, parts, 2, true, &ids, NULL) == WK_OK) {
+        if (tokenizer_fewest(t, parts, 2) > ids.n) abort();
         for (size_t i = 0; i < ids.n; i++)
             if (ids.ids[i] >= tokenizer_size(t)) abort();
         if (tokenizer_decode(t, ids.ids, ids.n, true, &back, &len, NULL)) abort();

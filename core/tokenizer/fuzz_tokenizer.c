@@ -35,6 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text;
     size_t len;
     if (tokenizer_encode_parts(tokenizers[kind], parts, 2, false, &ids, NULL)) abort();
+    if (tokenizer_fewest(tokenizers[kind], parts, 2) > ids.n) abort();
     if (tokenizer_decode(tokenizers[kind], ids.ids, ids.n, true, &text, &len, NULL)) abort();
     if (pres[kind] && (len != n || memcmp(text, data + 2, n))) abort();
     struct utf8_stream stream = { 0 };

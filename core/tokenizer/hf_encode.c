@@ -113,7 +113,8 @@ static wk_status encode_characters(const struct vocab *v, const struct bpe_merge
         const wk_status status = pretokenizer_split(words, &e->words, text, n, err);
         if (status) return status;
         for (size_t i = 0; ok && i < e->words.n; i++)
-            ok = encode_piece(v, m, words->ignore_merges, e, text + e->words.piece[i].at, e->words.piece[i].len, out);
+            ok = merger_goes_on(&e->merger) &&
+                 encode_piece(v, m, words->ignore_merges, e, text + e->words.piece[i].at, e->words.piece[i].len, out);
     }
     return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to encode %u bytes of text", n);
 }

@@ -5,6 +5,8 @@
 
 #include "tokenizer/vocab.h"
 
+enum { LOOK_EVERY = 4096 }; /* words or pairs: about a millisecond */
+
 void merger_clear(struct merger *m) { m->n = m->n_heap = 0; }
 
 bool merger_add(struct merger *m, uint32_t at, uint32_t len, uint32_t id)
@@ -47,11 +49,18 @@ static bool push_pair(struct merger *m, merge_rule *rule, const void *model, con
     return true;
 }
 
+bool merger_goes_on(struct merger *m)
+{
+    if (m->watch && ++m->work % LOOK_EVERY == 0 && m->watch->stop(m->watch->user)) m->stopped = true;
+    return !m->stopped;
+}
+
 bool merger_run(struct merger *m, merge_rule *rule, const void *model, const char *text)
 {
     for (uint32_t i = 0; i + 1 < m->n; i++)
-        if (!push_pair(m, rule, model, text, i)) return false;
+        if (!merger_goes_on(m) || !push_pair(m, rule, model, text, i)) return false;
     while (m->n_heap) {
+        if (!merger_goes_on(m)) return false;
         const struct candidate c = pop(m);
         const uint32_t left = (uint32_t)c.key;
         struct symbol *l = &m->symbol[left];

@@ -24,11 +24,16 @@ struct candidate {
     uint32_t id;  /* of the merged symbol */
 };
 
-/* Working memory of one thread; zeroed: empty. */
+struct tokenizer_watch;
+
+/* Working memory of one thread; zeroed: empty, and nobody watches. */
 struct merger {
     struct symbol *symbol; /* [n]; filled by the caller with merger_add; the first is never merged away */
     struct candidate *heap;
     size_t n, cap, n_heap, heap_cap;
+    const struct tokenizer_watch *watch;
+    uint32_t work; /* since it began */
+    bool stopped;  /* the watch has said so */
 };
 
 /* May l and r merge? Then gives the priority (smaller is sooner) and the token. */
@@ -36,8 +41,11 @@ typedef bool merge_rule(const void *model, const char *text, const struct symbol
                         uint32_t *priority, uint32_t *id);
 
 void merger_clear(struct merger *m);
-bool merger_add(struct merger *m, uint32_t at, uint32_t len, uint32_t id);                /* false: no memory */
-bool merger_run(struct merger *m, merge_rule *rule, const void *model, const char *text); /* false: no memory */
+bool merger_add(struct merger *m, uint32_t at, uint32_t len, uint32_t id); /* false: no memory */
+/* False: no memory, or stopped. */
+bool merger_run(struct merger *m, merge_rule *rule, const void *model, const char *text);
+/* To be called for each word or pair: asks the watch now and then. False: stopped. */
+bool merger_goes_on(struct merger *m);
 void merger_free(struct merger *m);
 
 #endif

@@ -103,7 +103,7 @@ wk_status spm_encode(const struct vocab *v, struct encoder *e, const char *text,
     bool ok = len > 0;
     for (size_t at = 0, end; ok && at < len; at = end) {
         end = v->words_part ? word_end(e->buffer, at, len) : len;
-        ok = encode_part(v, e, at, end, out);
+        ok = merger_goes_on(&e->merger) && encode_part(v, e, at, end, out);
     }
     return ok ? WK_OK : wk_fail(err, WK_NO_MEMORY, "no memory to encode %zu bytes of text", n);
 }

@@ -41,6 +41,12 @@ static wk_status pattern_open(struct pattern *p, const char *text, size_t len, s
     return WK_OK;
 }
 
+const char *stop_string(const struct stop_matcher *m, int index, size_t *len)
+{
+    *len = m->pattern[index].len;
+    return (const char *)m->pattern[index].text;
+}
+
 wk_status stop_open(const char *const *strings, const size_t *lens, size_t n, struct stop_matcher **out,
                     const struct wk_err *err)
 {

@@ -19,7 +19,8 @@ struct stop_matcher; /* [one thread at a time] */
 /* n stop strings (0..STOP_MAX) of 1..STOP_MAX_BYTES bytes; copied. *out is freed by stop_close. */
 wk_status stop_open(const char *const *strings, const size_t *lens, size_t n, struct stop_matcher **out,
                     const struct wk_err *err);
-void stop_close(struct stop_matcher *m); /* NULL allowed */
+void stop_close(struct stop_matcher *m);                                       /* NULL allowed */
+const char *stop_string(const struct stop_matcher *m, int index, size_t *len); /* one of them, not terminated */
 
 /* Room that stop_push and stop_flush need at `out`. */
 #define STOP_ROOM(n) ((size_t)(n) + STOP_MAX_BYTES)

@@ -54,7 +54,9 @@ static struct gguf *open_gguf(const struct pair *p)
 static struct tokens encode(const struct tokenizer *t, const char *text, size_t n, bool special, bool ends)
 {
     struct tokens got = { 0 };
+    const struct tokenizer_part part = { text, n, special };
     assert_int_equal(tokenizer_encode(t, text, n, special, ends, &got, NULL), WK_OK);
+    assert_true(tokenizer_fewest(t, &part, 1) <= got.n);
     return got;
 }
 

@@ -25,7 +25,9 @@ static struct tokenizer *must_open(void)
 static struct tokens encode(const struct tokenizer *t, const void *bytes, size_t n, bool parse_special)
 {
     struct tokens out = { 0 };
+    const struct tokenizer_part part = { bytes, n, parse_special };
     assert_int_equal(tokenizer_encode(t, bytes, n, parse_special, false, &out, NULL), WK_OK);
+    assert_true(tokenizer_fewest(t, &part, 1) <= out.n);
     return out;
 }
 
@@ -39,6 +41,69 @@ static void expect_round_trip(const struct tokenizer *t, const void *bytes, size
     assert_memory_equal(text, bytes, n);
     free(text);
     tokens_free(&ids);
+}
+
+/* ---- long texts ---------------------------------------------------------------------------------------- */
+
+struct watching {
+    unsigned asked, until;
+};
+
+static bool stop_then(void *user)
+{
+    struct watching *w = user;
+    return ++w->asked == w->until;
+}
+
+/* A long text, of words or without any end, can be stopped wherever it is; whoever lets it run gets the same ids. */
+static void expect_stops(const struct tokenizer *t, const char *text, size_t n)
+{
+    const struct tokenizer_part part = { text, n, false };
+    struct tokens all = encode(t, text, n, false);
+    struct watching w = { 0 };
+    const struct tokenizer_watch watch = { stop_then, &w };
+    struct tokens got = { 0 };
+    assert_int_equal(tokenizer_encode_watched(t, &part, 1, false, &watch, &got, NULL), WK_OK);
+    assert_int_equal(got.n, all.n);
+    assert_memory_equal(got.ids, all.ids, all.n * sizeof *all.ids);
+    const unsigned asked = w.asked;
+    assert_true(asked > 4);
+    for (unsigned until = 1; until <= asked; until += 1 + asked / 8) {
+        w = (struct watching){ 0, until };
+        assert_int_equal(tokenizer_encode_watched(t, &part, 1, false, &watch, &got, NULL), WK_CANCELLED);
+        assert_int_equal(got.n, all.n); /* as before */
+        assert_int_equal(w.asked, until);
+    }
+    tokens_free(&got);
+    tokens_free(&all);
+}
+
+static void test_long_texts(void **state)
+{
+    (void)state;
+    enum { LONG = 1 << 17 };
+    char *words = malloc(LONG), *one = malloc(LONG);
+    assert_true(words && one);
+    for (size_t i = 0; i < LONG; i++) words[i] = " the"[i % 4];
+    memset(one, 'a', LONG);
+    for (int spm = 0; spm < 2; spm++) {
+        if (spm)
+            builder_spm(&builder);
+        else
+            builder_bpe(&builder, "gpt-2");
+        struct tokenizer *t = must_open();
+        expect_stops(t, words, LONG);
+        expect_stops(t, one, LONG);
+        const struct tokenizer_part parts[] = { { words, LONG, false }, { one, LONG, true } };
+        size_t longest = 0;
+        for (uint32_t id = 0; id < tokenizer_size(t); id++)
+            if (tokenizer_text(t, id).len > longest) longest = tokenizer_text(t, id).len;
+        assert_int_equal(tokenizer_fewest(t, parts, 2), 2 * LONG / longest);
+        assert_int_equal(tokenizer_fewest(t, parts, 0), 0);
+        tokenizer_close(t);
+    }
+    free(words);
+    free(one);
 }
 
 /* ---- byte-level BPE ------------------------------------------------------------------------------------ */
@@ -702,6 +767,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_long_texts),
         cmocka_unit_test(test_pretokenizers),
         cmocka_unit_test(test_bpe_against_definition),
         cmocka_unit_test(test_specials_against_definition),

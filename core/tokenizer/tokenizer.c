@@ -295,12 +295,13 @@ static bool add_ends(const struct tokenizer *t, size_t at, struct tokens *out)
     return !tokenizer_adds_eos(t) || tokens_add(out, t->vocab.eos);
 }
 
-wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
-                                 bool add_special, struct tokens *out, const struct wk_err *err)
+wk_status tokenizer_encode_watched(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
+                                   bool add_special, const struct tokenizer_watch *watch, struct tokens *out,
+                                   const struct wk_err *err)
 {
     const size_t before = out->n;
     struct joined j = { 0 };
-    struct encoder e = { 0 };
+    struct encoder e = { .merger.watch = watch };
     wk_status status = join(parts, n_parts, &j, err);
     if (!status && j.n && t->json)
         status =
@@ -311,6 +312,7 @@ wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokeniz
     }
     if (!status && add_special && !add_ends(t, before, out))
         status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
+    if (e.merger.stopped) status = wk_fail(err, WK_CANCELLED, "stopped while the text was encoded");
     if (status) out->n = before;
     encoder_free(&e);
     free(j.text);
@@ -318,11 +320,50 @@ wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokeniz
     return status;
 }
 
+wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
+                                 bool add_special, struct tokens *out, const struct wk_err *err)
+{
+    return tokenizer_encode_watched(t, parts, n_parts, add_special, NULL, out, err);
+}
+
 wk_status tokenizer_encode(const struct tokenizer *t, const void *bytes, size_t n, bool parse_special, bool add_special,
                            struct tokens *out, const struct wk_err *err)
 {
     const struct tokenizer_part part = { bytes, n, parse_special };
     return tokenizer_encode_parts(t, &part, 1, add_special, out, err);
+}
+
+/* Can white space vanish beside a special token? */
+static bool strips_space(const struct tokenizer *t)
+{
+    const struct specials *both[] = { &t->pipeline.raw, &t->pipeline.normalized };
+    bool strips = t->strips_right;
+    for (int k = 0; t->json && k < 2; k++)
+        for (uint32_t i = 0; i < both[k]->n; i++)
+            strips = strips || both[k]->flags[i] & (SPECIAL_STRIPS_LEFT | SPECIAL_STRIPS_RIGHT);
+    return strips;
+}
+
+size_t tokenizer_fewest(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts)
+{
+    enum { NFC_SHRINKS = 4 }; /* no sequence becomes less than a fourth of its bytes; most, three jamo, a third */
+    bool composes = false;
+    for (uint32_t i = 0; t->json && i < t->pipeline.n_steps; i++) {
+        const struct hf_step *s = &t->pipeline.step[i];
+        if (s->kind == HF_REPLACE && s->to_len < s->from_len) return 0;
+        composes = composes || s->kind == HF_NFC;
+    }
+    const bool visible_only = strips_space(t);
+    size_t plain = 0, high = 0;
+    for (size_t p = 0; p < n_parts; p++) {
+        const unsigned char *bytes = parts[p].bytes;
+        for (size_t i = 0; i < parts[p].len; i++) {
+            plain += bytes[i] < 0x80 && !(visible_only && is_ascii_space((char)bytes[i]));
+            high += bytes[i] >= 0x80;
+        }
+    }
+    if (visible_only) high = 0; /* some of it may be white space */
+    return (plain + (composes ? high / NFC_SHRINKS : high)) / t->vocab.longest;
 }
 
 /* ---- decode -------------------------------------------------------------------------------------------- */

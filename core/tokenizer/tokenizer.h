@@ -100,6 +100,18 @@ struct tokenizer_part {
  * not doubled. On failure out->n is as before. */
 wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
                                  bool add_special, struct tokens *out, const struct wk_err *err);
+/* The same for texts that take long: stop(user) is asked about every millisecond, and true ends it with WK_CANCELLED.
+ */
+struct tokenizer_watch {
+    bool (*stop)(void *user);
+    void *user;
+};
+wk_status tokenizer_encode_watched(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
+                                   bool add_special, const struct tokenizer_watch *watch, struct tokens *out,
+                                   const struct wk_err *err);
+/* As many ids as these parts become at least, for no id stands for more bytes than the longest token has; without
+ * encoding them, in time of their length. 0: nothing can be said. */
+size_t tokenizer_fewest(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts);
 wk_status tokenizer_encode(const struct tokenizer *t, const void *bytes, size_t n, bool parse_special, bool add_special,
                            struct tokens *out, const struct wk_err *err);
 
