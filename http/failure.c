@@ -96,14 +96,21 @@ struct form {
     void (*steer)(struct http_request *r, const struct http_failure *f); /* NULL: no headers of its own */
 };
 
+/* The path itself, or one below it; "": every path. */
+static bool is_below(const char *path, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+    return strncmp(path, prefix, n) == 0 && (!n || !path[n] || path[n] == '/');
+}
+
 static const struct form *form_of(const struct http_request *r)
 {
     static const struct form forms[] = {
-        { "/v1/", put_openai, steer_openai },
+        { "/v1", put_openai, steer_openai },
         { "", put_own, NULL },
     };
     const struct form *form = forms;
-    while (strncmp(r->asked, form->prefix, strlen(form->prefix)) != 0) form++;
+    while (!is_below(r->asked, form->prefix)) form++;
     return form;
 }
 

@@ -321,7 +321,7 @@ def paths(w):
                 method, path + ("x" if path.endswith("/") else ""), {} if method == "POST" else None
             )
             answer = json.loads(data)
-            message = error(answer).get("message") if path.startswith("/v1/") else answer.get("message")
+            message = error(answer).get("message") if (path + "/").startswith("/v1/") else answer.get("message")
             check(
                 "%s %s: what to use instead" % (method, path),
                 status == 404 and message and "no such path; GET /openapi.json" not in message,

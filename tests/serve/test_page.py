@@ -45,6 +45,14 @@ def generate(b, w):
     check("the text is what the interface gives", text and text == "".join(e["t"] for e in real), text)
     stats = b.run("document.getElementById('stats').textContent")
     check("statistics", "tokens %d" % len(real) in stats and events[-1][1]["finish_reason"] in stats, stats)
+    rate = b.run(
+        "(() => { const kept = [job, document.getElementById('stats').innerHTML];"
+        " job = { began: 0, first: 5, last: 6, rate: 0, seed: 1 };"
+        " finish({ tokens_out: 11, decode_time_ms: 100, tokens_in: 3, finish_reason: 'stop' });"
+        " const said = document.getElementById('stats').textContent;"
+        " job = kept[0]; document.getElementById('stats').innerHTML = kept[1]; return said; })()"
+    )
+    check("tokens/s as the worker measured them, however they came", "tokens/s 100" in rate, rate)
     box = b.run(
         "(() => { const r = document.querySelectorAll('#out span')[2].getBoundingClientRect();"
         " return [r.left + r.width / 2, r.top + r.height / 2]; })()"
