@@ -42,6 +42,9 @@ def http():
     yield post + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     yield post + b"Transfer-Encoding: chunked\r\n\r\n%x;a=b\r\n%s\r\n0\r\n\r\n" % (len(body), body)
     yield post + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n{}"
+    yield b"5\r\nhello\r\n3;a=b\r\nabc\r\n0\r\n\r\n"  # a body alone, in chunks
+    for name in (b"localhost:7531", b"[::1]:7531", b"https://example.org", b"127.0.0.1"):
+        yield name
     yield text('a "quoted" \\ text\n\t\u00e9\u65e5\U0001f600\x7f') + b"\x00\xff\xed\xa0\x80"
 
 
