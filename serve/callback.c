@@ -27,8 +27,11 @@ struct target {
 struct callback {
     pthread_t thread;
     int stop; /* eventfd: readable once it shall end */
+    int news; /* eventfd: readable once there is another document */
     struct target to;
-    json_t *document;
+    json_t *document; /* the thread's */
+    pthread_mutex_t lock;
+    json_t *next;  /* under the lock: what comes after it; NULL: nothing */
     uint16_t port; /* of the document's url, whose address is that of the connection; 0: the url stands */
 };
 
@@ -172,35 +175,62 @@ static wk_status try_once(const struct callback *c, const struct wk_err *err)
 
 /* ---- the thread ---------------------------------------------------------------------------------------- */
 
+/* Waits for wait_ms (-1: for ever), or until there is news. True: it shall end. */
 static bool told_to_stop(const struct callback *c, int wait_ms)
 {
-    struct pollfd p = { .fd = c->stop, .events = POLLIN };
-    return poll(&p, 1, wait_ms) > 0;
+    struct pollfd p[2] = { { .fd = c->stop, .events = POLLIN }, { .fd = c->news, .events = POLLIN } };
+    return poll(p, 2, wait_ms) > 0 && p[0].revents;
+}
+
+/* Takes the next document, if there is one. */
+static bool take_next(struct callback *c)
+{
+    uint64_t count;
+    (void)pthread_mutex_lock(&c->lock);
+    const bool any = c->next != NULL;
+    if (any && read(c->news, &count, sizeof count) == sizeof count) {
+        json_decref(c->document);
+        c->document = c->next;
+        c->next = NULL;
+    }
+    (void)pthread_mutex_unlock(&c->lock);
+    return any;
+}
+
+/* Says the document until it is taken, tries run out, or there is another one. True: it shall end. */
+static bool tell(struct callback *c)
+{
+    char text[256];
+    const struct wk_err err = { text, sizeof text };
+    for (int i = 1; i <= CALLBACK_TRIES; i++) {
+        if (!try_once(c, &err)) {
+            LOG(LOG_INFO, "callback", NULL, log_s("host", c->to.host), log_u("tries", i));
+            return told_to_stop(c, -1) || !take_next(c);
+        }
+        if (told_to_stop(c, 0)) return true;
+        const bool last = i == CALLBACK_TRIES;
+        LOG(last ? LOG_ERROR : LOG_WARN, last ? "error" : "callback_failed", text, log_s("code", "CALLBACK_FAILED"),
+            log_s("host", c->to.host), log_u("tries", i));
+        if (told_to_stop(c, last ? -1 : 1000 << (i - 1))) return true;
+        if (take_next(c)) return false;
+    }
+    return true;
 }
 
 static void *run(void *user)
 {
     struct callback *c = user;
-    char text[256];
-    const struct wk_err err = { text, sizeof text };
-    for (int i = 1; i <= CALLBACK_TRIES && !told_to_stop(c, 0); i++) {
-        if (!try_once(c, &err)) {
-            LOG(LOG_INFO, "callback", NULL, log_s("host", c->to.host), log_u("tries", i));
-            break;
-        }
-        if (told_to_stop(c, 0)) break;
-        const bool last = i == CALLBACK_TRIES;
-        LOG(last ? LOG_ERROR : LOG_WARN, last ? "error" : "callback_failed", text, log_s("code", "CALLBACK_FAILED"),
-            log_s("host", c->to.host), log_u("tries", i));
-        if (last || told_to_stop(c, 1000 << (i - 1))) break;
-    }
+    while (!tell(c)) {}
     return NULL;
 }
 
 static void free_callback(struct callback *c)
 {
-    (void)close(c->stop);
+    if (c->stop >= 0) (void)close(c->stop);
+    if (c->news >= 0) (void)close(c->news);
+    (void)pthread_mutex_destroy(&c->lock);
     json_decref(c->document);
+    json_decref(c->next);
     free(c);
 }
 
@@ -214,10 +244,12 @@ wk_status callback_start(const char *url, json_t *document, uint16_t port, struc
         return wk_fail(err, WK_NO_MEMORY, "no memory for the callback");
     }
     c->stop = eventfd(0, EFD_CLOEXEC);
+    c->news = eventfd(0, EFD_CLOEXEC);
+    (void)pthread_mutex_init(&c->lock, NULL);
     c->document = document;
     c->port = port;
-    wk_status status =
-        c->stop >= 0 ? split(url, &c->to, err) : wk_fail(err, WK_NO_MEMORY, "no descriptor for the callback");
+    wk_status status = c->stop >= 0 && c->news >= 0 ? split(url, &c->to, err)
+                                                    : wk_fail(err, WK_NO_MEMORY, "no descriptor for the callback");
     if (!status && pthread_create(&c->thread, NULL, run, c))
         status = wk_fail(err, WK_NO_MEMORY, "no thread for the callback");
     if (status)
@@ -225,6 +257,17 @@ wk_status callback_start(const char *url, json_t *document, uint16_t port, struc
     else
         *out = c;
     return status;
+}
+
+void callback_again(struct callback *c, json_t *document)
+{
+    const uint64_t one = 1;
+    (void)pthread_mutex_lock(&c->lock);
+    const bool waking = c->next == NULL;
+    json_decref(c->next);
+    c->next = document;
+    if (waking && write(c->news, &one, sizeof one) != sizeof one) c->next = NULL, json_decref(document);
+    (void)pthread_mutex_unlock(&c->lock);
 }
 
 void callback_stop(struct callback *c)

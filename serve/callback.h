@@ -25,6 +25,9 @@ wk_status callback_check(const char *url, const struct wk_err *err);
  * which the connection leaves, and this port; 0: it stands as it is. WK_NO_MEMORY. [any thread] */
 wk_status callback_start(const char *url, json_t *document, uint16_t port, struct callback **out,
                          const struct wk_err *err);
+/* Says it again, with another document (taken over): as soon as the try that is under way has ended, whether that one
+ * or an earlier document was taken or not. [any thread] */
+void callback_again(struct callback *c, json_t *document);
 /* Ends it; does not wait for a name server that does not answer. NULL allowed. [main thread] */
 void callback_stop(struct callback *c);
 

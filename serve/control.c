@@ -1,6 +1,7 @@
 /* control.c: what drives a worker from outside: cancel and shutdown, plan and commit, and the list of jobs. */
 #include "inside.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "capability/json_text.h"
 #include "jobs.h"
 #include "log/log.h"
+#include "log/words.h"
 #include "model_ref.h"
 #include "job_request.h"
 
@@ -24,9 +26,11 @@ static bool read_control(struct serve *s, struct http_request *r, const char *co
     size_t n;
     *out = NULL;
     if (!serve_body(r, CONTROL_BODY_MAX, &bytes, &n)) return false;
-    if (body_parse(n ? bytes : "{}", n ? n : 2, out, &why) &&
-        body_knows(&(struct body_object){ *out, "" }, names, n_names, &why))
-        return true;
+    const struct body_object o = { body_parse(n ? bytes : "{}", n ? n : 2, out, &why) ? *out : NULL, "" };
+    struct refusal unnamed;
+    const char *id = NULL;
+    if (o.object && body_name(&o, "job_id", ENGINE_JOB_ID_MAX, &id, &unnamed) && id) refusal_job(&why, id);
+    if (o.object && body_knows(&o, names, n_names, &why)) return true;
     serve_refuse(s, r, &why);
     json_decref(*out);
     return false;
@@ -48,7 +52,9 @@ static void on_cancel(void *user, struct http_request *r)
     } else {
         const struct serve_model *m = atomic_load(&s->model);
         const bool found = m && engine_cancel(m->engine, id);
-        LOG(LOG_INFO, "cancel", NULL, log_s("worker_id", s->o->worker_id), log_s("job_id", id), log_b("found", found));
+        char word[LOG_WORD];
+        LOG(LOG_INFO, "cancel", NULL, log_s("worker_id", s->o->worker_id), log_s("job_id", log_id(id, word)),
+            log_b("found", found));
         serve_answer(s, r, 202, json_pack("{s:s, s:b}", "job_id", id, "found", found));
     }
     json_decref(body);
@@ -83,12 +89,14 @@ static void hide_folder(const struct serve *s, char *text)
         memmove(at, at + n + (at[n] == '/'), strlen(at + n + (at[n] == '/')) + 1);
 }
 
-static json_t *strings(const char *one, const char *two)
+/* A reason for each line of text; NULL: none. */
+static void add_reasons(json_t *list, const char *text)
 {
-    json_t *list = json_array();
-    if (one) (void)json_array_append_new(list, json_bytes(one, strlen(one)));
-    if (two) (void)json_array_append_new(list, json_bytes(two, strlen(two)));
-    return list;
+    for (const char *at = text; at && *at;) {
+        const size_t n = strcspn(at, "\n");
+        if (n) (void)json_array_append_new(list, json_bytes(at, n));
+        at += n + (at[n] == '\n');
+    }
 }
 
 /* One call of the loader's plan, on a stack of its own: a connection's is small, and a GPU's driver is not modest. */
@@ -117,11 +125,26 @@ static void plan(struct planning *p)
         (void)pthread_join(thread, NULL);
 }
 
+/* Why the plan is none, one by one. */
+static json_t *reasons_of(const struct serve *s, bool single, const struct planning *p)
+{
+    char text[128];
+    json_t *list = json_array();
+    if (!single)
+        add_reasons(list,
+                    "shard_layout tensor_parallel with tp_degree above 1: this worker serves a model on one device");
+    if (!p->ok) add_reasons(list, p->why.text);
+    if (p->ok && p->available && p->m->plan.total > p->available) {
+        (void)snprintf(text, sizeof text, "needs %" PRIu64 " bytes of %s, %" PRIu64 " are available", p->m->plan.total,
+                       s->device->probe ? "device memory" : "memory", p->available);
+        add_reasons(list, text);
+    }
+    return list;
+}
+
 /* What loading `path` would take. bytes: by kind, also on a CPU, where vram_required is 0. */
 static json_t *plan_document(struct serve *s, const char *path, bool single)
 {
-    static const char *const no_tensor_parallel =
-        "shard_layout tensor_parallel: this worker serves a model on one device";
     struct planning p = { .s = s, .path = path };
     const bool gpu = s->device->probe != NULL;
     plan(&p);
@@ -136,14 +159,10 @@ static json_t *plan_document(struct serve *s, const char *path, bool single)
         (void)json_array_append_new(shards, json_pack("{s:i, s:I, s:o}", "shard_index", 0, "vram_bytes",
                                                       (json_int_t)vram, "gpu_device",
                                                       gpu ? json_integer((json_int_t)s->info.index) : json_null()));
-    json_t *document =
-        json_pack("{s:b, s:I, s:o, s:o, s:s, s:o, s:I, s:I}", "feasible", fits && single, "vram_required",
-                  (json_int_t)vram, "shard_plan", shards, "reasons",
-                  strings(single ? NULL : no_tensor_parallel, !p.ok  ? p.why.text
-                                                              : fits ? NULL
-                                                                     : "needs more memory than is available"),
-                  "device", s->device->name, "bytes", bytes, "total_bytes", (json_int_t)(p.ok ? p.m->plan.total : 0),
-                  "available_bytes", (json_int_t)p.available);
+    json_t *document = json_pack("{s:b, s:I, s:o, s:o, s:s, s:o, s:I, s:I}", "feasible", fits && single,
+                                 "vram_required", (json_int_t)vram, "shard_plan", shards, "reasons",
+                                 reasons_of(s, single, &p), "device", s->device->name, "bytes", bytes, "total_bytes",
+                                 (json_int_t)(p.ok ? p.m->plan.total : 0), "available_bytes", (json_int_t)p.available);
     model_close(p.m);
     return document;
 }
@@ -158,6 +177,7 @@ static bool read_plan(const struct serve *s, const json_t *body, char path[MODEL
         return false;
     if (strcmp(layout, "single") != 0 && strcmp(layout, "tensor_parallel") != 0)
         return body_fail(&o, "shard_layout", why, "\"single\" or \"tensor_parallel\"");
+    if (strcmp(layout, "tensor_parallel") == 0 && !body_required(&o, "tp_degree", why)) return false;
     if (strcmp(layout, "single") == 0 && *degree != 1)
         return body_fail(&o, "tp_degree", why, "1 with shard_layout single");
     return resolve(s, "model_ref", ref, path, why);
@@ -184,6 +204,8 @@ struct commit {
     int64_t shard_index;
 };
 
+static bool is_digest(const char *text) { return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64; }
+
 static bool read_commit(const json_t *body, struct commit *c, struct refusal *why)
 {
     const struct body_object o = { body, "" };
@@ -192,8 +214,7 @@ static bool read_commit(const json_t *body, struct commit *c, struct refusal *wh
         !body_name(&o, "shard_id", REQUEST_MAX_HANDLE, &c->shard_id, why) ||
         !body_integer(&o, "shard_index", 0, 0, &c->shard_index, why) || !body_name(&o, "digest", 64, &c->digest, why))
         return false;
-    if (c->digest && (strlen(c->digest) != 64 || strspn(c->digest, "0123456789abcdef") != 64))
-        return body_fail(&o, "digest", why, "64 lower-case hexadecimal digits");
+    if (c->digest && !is_digest(c->digest)) return body_fail(&o, "digest", why, "64 lower-case hexadecimal digits");
     return true;
 }
 
@@ -234,6 +255,28 @@ static json_t *commit(struct serve *s, const struct commit *c, struct refusal *w
     return document;
 }
 
+/* The audit record of a commit, whatever became of it. What it names is shown once a file by that name was loaded;
+ * until then it is a caller's text. */
+static void record_commit(struct serve *s, struct http_request *r, const struct commit *c, const struct refusal *why,
+                          bool ok, uint64_t begun_ns)
+{
+    char ref[LOG_WORD], file[LOG_WORD], shard[LOG_WORD];
+    const struct serve_model *m = ok ? atomic_load(&s->model) : NULL;
+    LOG(ok ? LOG_INFO : LOG_WARN, "commit", ok ? NULL : "a commit was refused", log_s("worker_id", s->o->worker_id),
+        log_s("request_id", http_id(r)), log_u("gpu_device", s->info.index),
+        log_s("outcome", ok ? "committed" : serve_codes[why->code].name),
+        log_s("model_ref", m        ? m->path
+                           : c->ref ? log_hidden(c->ref, ref)
+                                    : NULL),
+        log_s("model_bytes", !c->file ? NULL : log_hidden(c->file, file)),
+        log_s("shard_id", m ? log_id(m->shard_id, shard) : NULL),
+        log_s("digest_demanded", c->digest && is_digest(c->digest) ? c->digest : NULL),
+        log_s("digest", m ? serve_digest_text(serve_known(m)) : NULL),
+        log_s("fingerprint", m ? serve_known(m)->fingerprint : NULL),
+        log_b("sealed", m && m->model->device->handle && load_sealed(m)),
+        log_f("seconds", serve_seconds(serve_now_ns() - begun_ns)));
+}
+
 static void on_commit(void *user, struct http_request *r)
 {
     static const char *const names[] = { "model_ref", "shard_id", "shard_index", "model_bytes", "digest" };
@@ -242,7 +285,9 @@ static void on_commit(void *user, struct http_request *r)
     struct commit c = { 0 };
     json_t *body;
     if (!read_control(s, r, names, 5, &body)) return;
+    const uint64_t begun_ns = serve_now_ns();
     json_t *document = read_commit(body, &c, &why) ? commit(s, &c, &why) : NULL;
+    record_commit(s, r, &c, &why, document != NULL, begun_ns);
     if (document)
         serve_answer(s, r, 200, document);
     else
@@ -263,19 +308,20 @@ static void on_ready(void *user, struct http_request *r)
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
 
-static json_t *open_job(const struct job_view *v)
+static json_t *open_job(const struct serve *s, const struct job_view *v)
 {
-    return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:f}", "job_id", v->id, "state", job_state_name(v->state),
-                     "priority", (int)v->priority, "tokens_in", (json_int_t)v->n_prompt, "prompt_tokens_done",
-                     (json_int_t)v->n_done, "tokens_out", (json_int_t)v->n_generated, "seconds",
-                     serve_seconds(serve_now_ns() - v->queued_ns));
+    const struct serve_model *m = atomic_load(&s->model);
+    return json_pack("{s:s, s:s, s:o, s:i, s:I, s:I, s:I, s:f}", "job_id", v->id, "state", job_state_name(v->state),
+                     "model_ref", m ? json_bytes(m->path, strlen(m->path)) : json_null(), "priority", (int)v->priority,
+                     "tokens_in", (json_int_t)v->n_prompt, "prompt_tokens_done", (json_int_t)v->n_done, "tokens_out",
+                     (json_int_t)v->n_generated, "seconds", serve_seconds(serve_now_ns() - v->queued_ns));
 }
 
 static json_t *past_job(const struct job_record *j)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:f}", "job_id", j->id, "state", job_verdict_name(j->verdict), "end",
-                     j->end, "tokens_in", (json_int_t)j->tokens_in, "tokens_out", (json_int_t)j->tokens_out, "seconds",
-                     j->seconds);
+    return json_pack("{s:s, s:s, s:o, s:s, s:I, s:I, s:f}", "job_id", j->id, "state", job_verdict_name(j->verdict),
+                     "model_ref", json_bytes(j->model_ref, strlen(j->model_ref)), "end", j->end, "tokens_in",
+                     (json_int_t)j->tokens_in, "tokens_out", (json_int_t)j->tokens_out, "seconds", j->seconds);
 }
 
 static void on_jobs(void *user, struct http_request *r)
@@ -286,7 +332,7 @@ static void on_jobs(void *user, struct http_request *r)
     uint32_t n_past = 0;
     const uint32_t n = open && past ? job_log_all(s->jobs, open, JOBS_SHOWN, past, &n_past) : 0;
     json_t *list = open && past ? json_array() : NULL;
-    for (uint32_t i = 0; i < n; i++) (void)json_array_append_new(list, open_job(&open[i]));
+    for (uint32_t i = 0; i < n; i++) (void)json_array_append_new(list, open_job(s, &open[i]));
     for (uint32_t i = 0; i < n_past; i++) (void)json_array_append_new(list, past_job(&past[i]));
     serve_answer(s, r, 200, json_pack("{s:o}", "jobs", list));
     free(open);
@@ -300,7 +346,7 @@ static void on_job(void *user, struct http_request *r)
     struct job_record past;
     struct refusal why = { 0 };
     switch (job_log_find(s->jobs, http_rest(r), &open, &past)) {
-    case JOB_FOUND_OPEN: serve_answer(s, r, 200, open_job(&open)); return;
+    case JOB_FOUND_OPEN: serve_answer(s, r, 200, open_job(s, &open)); return;
     case JOB_FOUND_PAST: serve_answer(s, r, 200, past_job(&past)); return;
     default:
         (void)refuse(&why, SERVE_NOT_FOUND, NULL,

@@ -31,7 +31,7 @@ static void send_started(struct stream *x)
     http_text_format(&x->line, ",\"model\":");
     http_text_json(&x->line, x->m->name, strlen(x->m->name));
     http_text_format(&x->line, ",\"started_at\":\"%s\",\"seed\":%" PRIu64 ",\"tokens_in\":%zu,\"fingerprint\":\"%s\"}",
-                     now, x->q.params.seed, x->prompt.n, x->m->fingerprint);
+                     now, x->q.params.seed, x->prompt.n, x->known->fingerprint);
     (void)stream_event(x, "started");
 }
 

@@ -17,7 +17,8 @@ const char *job_verdict_name(enum job_verdict v); /* "finished", "cancelled", "f
 struct job_record {
     char id[ENGINE_JOB_ID_MAX + 1];
     enum job_verdict verdict;
-    const char *end; /* why, of static storage: "stop", "length", "INFERENCE_TIMEOUT" */
+    const char *model_ref; /* of the process's lifetime */
+    const char *end;       /* why, of static storage: "stop", "length", "INFERENCE_TIMEOUT" */
     uint32_t tokens_in, tokens_out;
     double seconds; /* from arrival to end */
 };

@@ -6,11 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <worker/hash.h>
-
-#include "base/sha256.h"
 #include "callback.h"
 #include "capability/json_text.h"
+#include "identity.h"
 #include "log/log.h"
 #include "plugin/plugin.h"
 #include "token_text.h"
@@ -54,38 +52,6 @@ static void name_plugin(const struct serve *s, const struct model *m, char out[6
     (void)snprintf(out, 64, "%.63s", who ? who->note.id : "?");
 }
 
-/* What decides ids: the program, the plugins, the model's header, the device. Equal fingerprints, equal seeds: equal
- * ids. The digest of the weights' bytes is not part of it: it may be known only later. */
-static void make_fingerprint(const struct serve *s, const struct model *m, char out[80])
-{
-    char text[1024], hex[65];
-    struct sha256 *h = sha256_begin();
-    out[0] = '\0';
-    if (!h) return;
-    int n = snprintf(text, sizeof text, "%016" PRIx64 "|%s|%s|%u|%d|%d|%s|%" PRIu64 "|", (uint64_t)WK_HEADER_HASH,
-                     s->device->name, s->info.name, m->dev.isa, m->dev.exact, (int)m->dev.kv_type, m->name,
-                     gguf_file_bytes(m->file));
-    sha256_update(h, text, (size_t)n);
-    const struct plugin_entry *who = NULL;
-    struct tape_capabilities c;
-    tape_describe(m->program, &c);
-    if (plugin_find_arch(s->plugins, m->program->architecture, &who))
-        sha256_update(h, who->digest, strlen(who->digest));
-    for (uint32_t i = 0; i < c.n_types; i++)
-        if (plugin_find_type(s->plugins, c.types[i], &who)) sha256_update(h, who->digest, strlen(who->digest));
-    for (uint32_t i = 0; i < m->accepted.n; i++) {
-        if (!(m->accepted.used >> i & 1)) continue;
-        sha256_update(h, m->accepted.names[i], strlen(m->accepted.names[i]) + 1);
-    }
-    for (uint64_t i = 0; i < gguf_tensor_count(m->file); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(m->file, i);
-        n = snprintf(text, sizeof text, "%.*s|%u|%" PRIu64 "|%" PRIu64 "|%" PRIu64 "\n", (int)t->name.len, t->name.data,
-                     t->ggml_type, t->offset, t->ne[0], t->ne[1]);
-        sha256_update(h, text, (size_t)n);
-    }
-    if (sha256_end(h, hex)) (void)snprintf(out, 80, "fp_%.32s", hex);
-}
-
 static void name_shard(const struct serve *s, const struct model *m, const char *given, char out[192])
 {
     struct shard_handle h = { .total_shards = 1 };
@@ -116,33 +82,46 @@ json_t *load_handle(const struct serve *s, const struct serve_model *m)
     return json_pack("{s:o, s:s, s:o, s:I, s:b, s:b, s:s, s:o, s:I, s:I}", "shard_id",
                      json_bytes(m->shard_id, strlen(m->shard_id)), "device", s->device->name, "gpu_device",
                      gpu ? json_integer((json_int_t)h.gpu_device) : json_null(), "vram_bytes", (json_int_t)h.vram_bytes,
-                     "sealed", h.sealed, "write_protected", h.write_protected, "digest", h.digest, "model_ref",
-                     json_bytes(m->path, strlen(m->path)), "shard_index", (json_int_t)h.shard_index, "total_shards",
-                     (json_int_t)h.total_shards);
+                     "sealed", h.sealed, "write_protected", h.write_protected, "digest",
+                     gpu ? h.digest : serve_known(m)->digest, "model_ref", json_bytes(m->path, strlen(m->path)),
+                     "shard_index", (json_int_t)h.shard_index, "total_shards", (json_int_t)h.total_shards);
 }
 
 /* ---- ready --------------------------------------------------------------------------------------------- */
 
-static void call_back(struct serve *s, const struct serve_model *m)
+static json_t *callback_document(const struct serve *s, const struct serve_model *m)
 {
-    char url[96], text[256];
-    const struct wk_err err = { text, sizeof text };
+    char url[96];
     struct shard_handle h = { 0 };
-    if (!s->o->callback_url) return;
     if (m->model->device->handle) m->model->device->handle(m->model->executor, &h);
     (void)snprintf(url, sizeof url, "http://%s", serve_place(s).text);
     char *profile = s->o->loader.profile(s->o->loader.user);
     json_t *ecp = profile ? json_loads(profile, 0, NULL) : NULL;
-    json_t *document = json_pack("{s:s, s:o, s:s, s:I, s:s, s:o}", "worker_id", s->o->worker_id, "model_ref",
-                                 json_bytes(m->path, strlen(m->path)), "url", url, "vram_bytes_used",
-                                 (json_int_t)h.vram_bytes, "digest", h.digest, "ecp", ecp ? ecp : json_null());
+    free(profile);
+    return json_pack("{s:s, s:o, s:s, s:I, s:s, s:o}", "worker_id", s->o->worker_id, "model_ref",
+                     json_bytes(m->path, strlen(m->path)), "url", url, "vram_bytes_used", (json_int_t)h.vram_bytes,
+                     "digest", serve_digest_text(serve_known(m)), "ecp", ecp ? ecp : json_null());
+}
+
+static void call_back(struct serve *s, const struct serve_model *m)
+{
+    char text[256];
+    const struct wk_err err = { text, sizeof text };
+    if (!s->o->callback_url) return;
+    json_t *document = callback_document(s, m);
     const bool everywhere =
         strcmp(s->o->host, "0.0.0.0") == 0 || strcmp(s->o->host, "::") == 0; /* no address at which others reach it */
     wk_status status =
         document ? callback_start(s->o->callback_url, document, everywhere ? http_port(s->main) : 0, &s->callback, &err)
                  : wk_fail(&err, WK_NO_MEMORY, "no memory for the callback");
     if (status) LOG(LOG_ERROR, "error", text, log_s("code", "CALLBACK_FAILED"), log_s("worker_id", s->o->worker_id));
-    free(profile);
+}
+
+/* Whoever was told of a model whose digest was not known is told again. */
+static void call_back_again(struct serve *s, const struct serve_model *m)
+{
+    json_t *document = s->callback ? callback_document(s, m) : NULL;
+    if (document) callback_again(s->callback, document);
 }
 
 /* For people who started it in a terminal: where it is, what it is, and a line that works as it stands. */
@@ -155,7 +134,7 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
         log_s("model_ref", m->path), log_s("device", s->device->name), log_u("gpu_device", s->info.index),
         log_s("host", s->o->host), log_u("port", http_port(s->main)), log_f("startup_seconds", s->startup_seconds),
         log_u("bytes", model->plan.total), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed),
-        log_s("digest", h.digest), log_s("fingerprint", m->fingerprint));
+        log_s("digest", serve_digest_text(serve_known(m))), log_s("fingerprint", serve_known(m)->fingerprint));
     if (s->o->quiet) return;
     const struct serve_place at = serve_place(s);
     (void)printf("worker: ready at http://%s\n"
@@ -166,8 +145,9 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
                  at.text, m->name, m->quant_kind, model->dev.context, m->chat ? chat_name(m->chat) : "none", m->plugin,
                  s->device_text, model->plan.total, model->plan.bytes[MEMORY_WEIGHTS], model->plan.bytes[MEMORY_KV]);
     if (model->device->handle)
-        (void)printf("  digest   %s\n",
-                     h.digest[0] ? h.digest : "not known yet: GET /health has it once the weights are sealed");
+        (void)printf("  digest   %s\n", serve_known(m)->digest[0]
+                                            ? serve_known(m)->digest
+                                            : "not known yet: GET /health has it once the weights are sealed");
     (void)printf("try it:\n"
                  "  curl -N 'http://%s/execute' -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", "
                  "\"prompt\": \"Write a haiku about GPU computing\"%s, \"max_tokens\": 100}'\n"
@@ -199,7 +179,7 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     name_plugin(s, model, m->plugin);
     name_quantization(s, model, m->quant_kind);
     name_shard(s, model, l->shard_id, m->shard_id);
-    make_fingerprint(s, model, m->fingerprint);
+    if (!identity_make(s, m)) return fail(why, "INTERNAL", "no fingerprint of program and model can be made");
     m->piece_max = token_text_piece_max(model->tokenizer);
     m->ready_at = (int64_t)time(NULL);
     struct engine_options engine = s->o->engine;
@@ -233,6 +213,7 @@ static bool load(struct load *l)
     if (!atomic_compare_exchange_strong(&s->state, &was, SERVE_READY)) return true; /* it ends already */
     say_ready(s, m);
     call_back(s, m);
+    s->identity = identity_start(s, m, call_back_again);
     return true;
 }
 

@@ -136,7 +136,7 @@ static void put_about(struct http_text *t, struct serve *s, const struct serve_m
     label(t, "architecture", m->model->program->architecture, ",");
     label(t, "quant_kind", m->quant_kind, ",");
     label(t, "device", s->device_text ? s->device_text : "", ",");
-    label(t, "fingerprint", m->fingerprint, ",");
+    label(t, "fingerprint", serve_known(m)->fingerprint, ",");
     http_text_format(t, "} 1\n");
 }
 
@@ -246,6 +246,17 @@ static void put_cache(struct http_text *t, const struct engine_stats *e)
     labelled(t, "worker_fairness_tokens_total", "priority", "low", e->low_tokens);
 }
 
+/* A step runs the attention of every layer once: by the kernels for rows of prompts, or by those for generated rows. */
+static void put_attention(struct http_text *t, const struct serve_model *m, const struct engine_stats *e)
+{
+    static const char name[] = "worker_attention_kernel_total";
+    family(t, name, "counter", "Runs of attention, by layer and by kind of rows: generated ones, or those of prompts.");
+    for (uint32_t layer = 0; m && layer < m->model->program->n_kv_layers; layer++)
+        for (int prompt = 0; prompt < 2; prompt++)
+            http_text_format(t, "%s{layer=\"%u\",kind=\"%s\"} %" PRIu64 "\n", name, layer,
+                             prompt ? "prompt" : "generated", prompt ? e->prompt_steps : e->steps - e->prompt_steps);
+}
+
 static void put_model(struct http_text *t, const struct serve_model *m, const struct engine_stats *e)
 {
     uint64_t experts = 0;
@@ -257,6 +268,8 @@ static void put_model(struct http_text *t, const struct serve_model *m, const st
     }
     gauge(t, "worker_active_experts", (double)experts, "Experts that each token is routed to; 0 of a dense model.");
     counter(t, "worker_moe_requests_total", experts ? e->submitted : 0, "Jobs queued for a model with experts.");
+    family(t, "worker_model_routes_total", "counter", "Jobs queued, by the model that serves them.");
+    if (m) labelled(t, "worker_model_routes_total", "model", m->name, e->submitted);
     gauge(t, "worker_flash_attention_enabled", m && m->model->device->handle,
           "1 if attention is one fused kernel that never stores scores: on a GPU.");
 }
@@ -366,6 +379,7 @@ static void metrics(void *user, struct http_request *r)
     put_batches(&t, &e);
     put_cache(&t, &e);
     put_model(&t, m, &e);
+    put_attention(&t, m, &e);
     put_deadlines(&t);
     put_http(&t, s);
     put_process(&t);

@@ -33,7 +33,7 @@ static void begin(struct stream *x, bool chunk)
                               : "chat.completion",
                      c->created);
     http_text_json(&x->line, x->m->name, strlen(x->m->name));
-    http_text_format(&x->line, ",\"system_fingerprint\":\"%s\",\"choices\":[", x->m->fingerprint);
+    http_text_format(&x->line, ",\"system_fingerprint\":\"%s\",\"choices\":[", x->known->fingerprint);
 }
 
 static void put_usage(struct stream *x, const struct ending *e)

@@ -255,6 +255,13 @@ static bool is_empty(const json_t *v)
            (json_is_object(v) && !json_object_size(v));
 }
 
+bool openai_names_has(const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i].name) == n && memcmp(names[i].name, name, n) == 0) return true;
+    return false;
+}
+
 bool openai_names_check(const struct body_object *o, bool chat, struct refusal *why)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

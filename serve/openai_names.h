@@ -7,5 +7,7 @@
 
 /* Refuses by name what is known, not served, and asks for something. chat: of /v1/chat/completions. */
 bool openai_names_check(const struct body_object *o, bool chat, struct refusal *why);
+/* Is it one of them? n bytes. */
+bool openai_names_has(const char *name, size_t n);
 
 #endif

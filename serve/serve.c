@@ -12,8 +12,10 @@
 
 #include "body.h"
 #include "callback.h"
+#include "identity.h"
 #include "jobs.h"
 #include "log/log.h"
+#include "log_names.h"
 #include "ops.h"
 #include "signals.h"
 
@@ -81,14 +83,23 @@ void serve_fail(struct http_request *r, const struct refusal *why)
     http_error(r, &f);
 }
 
+/* The id of a job that is refused; one that was looked for and is not there is a caller's word like any other. */
+static const char *shown_id(const struct http_request *r, const struct refusal *why, char out[LOG_WORD])
+{
+    if (!why->job_id[0]) return NULL;
+    return strcmp(http_path(r), serve_log_path(http_path(r), out)) == 0 ? log_id(why->job_id, out)
+                                                                        : log_hidden(why->job_id, out);
+}
+
 void serve_refuse(struct serve *s, struct http_request *r, const struct refusal *why)
 {
     const struct serve_code_def *def = &serve_codes[why->code];
     atomic_fetch_add(&s->refused[why->code], 1);
-    LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id), log_s("path", http_path(r)),
-        log_s("code", def->name), log_u("status", def->status), log_s("field", why->field[0] ? why->field : NULL),
-        log_s("job_id", why->job_id[0] ? why->job_id : NULL), log_s("request_id", http_id(r)),
-        log_s("traceparent", http_trace(r)));
+    char path[LOG_WORD], field[LOG_WORD], id[LOG_WORD];
+    LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id),
+        log_s("path", serve_log_path(http_path(r), path)), log_s("code", def->name), log_u("status", def->status),
+        log_s("field", serve_log_field(why->field, field)), log_s("job_id", shown_id(r, why, id)),
+        log_s("request_id", http_id(r)), log_s("traceparent", http_trace(r)));
     serve_fail(r, why);
 }
 
@@ -163,8 +174,9 @@ static void on_answered(void *user, const char *method, const char *path, int st
 {
     (void)user;
     metrics_answered(status);
-    LOG(LOG_DEBUG, "request", NULL, log_s("method", method), log_s("path", path), log_u("status", status),
-        log_u("bytes_in", bytes_in), log_u("bytes_out", bytes_out), log_f("seconds", seconds));
+    char word[LOG_WORD];
+    LOG(LOG_DEBUG, "request", NULL, log_s("method", method), log_s("path", serve_log_path(path, word)),
+        log_u("status", status), log_u("bytes_in", bytes_in), log_u("bytes_out", bytes_out), log_f("seconds", seconds));
 }
 
 /* What takes as long as its body or its model is large. */
@@ -386,6 +398,7 @@ static void close_supervisor(struct supervisor *v)
     atomic_store(&s->state, SERVE_OVER);
     if (v->load_started) load_join(&v->load);
     watch_stop(v->watch);
+    identity_stop(s->identity);
     callback_stop(s->callback);
     http_stop(s->admin); /* both before either is freed: /metrics of one tells the figures of the other */
     http_stop(s->main);

@@ -22,6 +22,7 @@
 
 struct chat;
 struct callback;
+struct identity;
 struct job_log;
 struct signals;
 
@@ -77,21 +78,31 @@ struct serve_options {
     int32_t max_priority;                   /* of a request: 10 */
     uint32_t max_streams, inference_timeout_s, shutdown_timeout_s, residency_s;
     bool quiet;           /* nothing is written for people on standard output: somebody asked for events */
+    bool plain_sha256;    /* events have prompt_sha256 besides prompt_hmac */
     bool flash_attention; /* asked for; only --device cuda has it */
     uint32_t flash_tile;
     struct engine_options engine;
     struct serve_loader loader;
 };
 
-/* Model and engine once loaded; what handlers read. Never changes after SERVE_READY. */
+/* What a model is known by (identity.h). digest: 64 hexadecimal digits; "": not known yet. */
+struct serve_known {
+    char digest[65], fingerprint[80];
+};
+
+/* Model and engine once loaded; what handlers read. But for `known`, which changes once at most, nothing changes after
+ * SERVE_READY. */
 struct serve_model {
     struct model *model;
     struct engine *engine;
     struct chat *chat; /* NULL: the model has no chat template that is known; no_chat says why */
     char no_chat[256];
-    char name[256], path[4096], plugin[64], quant_kind[32], fingerprint[80], shard_id[192];
-    size_t piece_max; /* bytes of the longest token */
-    int64_t ready_at; /* seconds since 1970 */
+    char name[256], path[4096], plugin[64], quant_kind[32], shard_id[192];
+    char executor[65]; /* of the fingerprint: all but the weights */
+    struct serve_known at_first, in_full;
+    _Atomic(const struct serve_known *) known; /* of these */
+    size_t piece_max;                          /* bytes of the longest token */
+    int64_t ready_at;                          /* seconds since 1970 */
 };
 
 struct serve {
@@ -120,8 +131,9 @@ struct serve {
     struct serve_failure failure;
     pthread_mutex_t memory_lock;
     struct device_memory memory;
-    bool memory_known; /* CUDA: as the watcher saw it last */
-    struct callback *callback;
+    bool memory_known;         /* CUDA: as the watcher saw it last */
+    struct callback *callback; /* set by the loader */
+    struct identity *identity;
 };
 
 /* Everything from bind to drain. Of *s, device, info, device_text, plugins and signals are given, the rest is
@@ -132,6 +144,12 @@ int serve_run(const struct serve_options *o, struct serve *s, struct serve_failu
 
 /* The device's memory as last seen; false: a CPU, or not looked at yet. [any thread] */
 bool serve_memory(struct serve *s, struct device_memory *out);
+/* [any thread] */
+static inline const struct serve_known *serve_known(const struct serve_model *m) { return atomic_load(&m->known); }
+static inline const char *serve_digest_text(const struct serve_known *k)
+{
+    return k->digest[0] ? k->digest : "pending";
+}
 static inline enum serve_state serve_state_of(const struct serve *s)
 {
     return (enum serve_state)atomic_load(&s->state);

@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "chat/chat.h"
 #include "log/log.h"
+#include "log/words.h"
 #include "ops.h"
 
 enum { LOOK_MS = 50 /* how often it is asked whether anybody is there */ };
@@ -20,7 +21,7 @@ enum { LOOK_MS = 50 /* how often it is asked whether anybody is there */ };
 bool stream_event(struct stream *x, const char *event)
 {
     if (x->line.failed) {
-        LOG(LOG_ERROR, "error", "no memory for an event", log_s("code", "INTERNAL"), log_s("job_id", x->q.job_id));
+        LOG(LOG_ERROR, "error", "no memory for an event", log_s("code", "INTERNAL"), log_s("job_id", x->log_id));
         x->gone = true;
     }
     if (!x->gone && !http_event(x->r, event, x->line.data, x->line.n)) x->gone = true;
@@ -34,13 +35,28 @@ static void send_lines(struct stream *x, const struct token_line *line, int n)
     for (int i = 0; i < n && !x->gone; i++) x->form->line(x, &line[i]);
 }
 
+/* Only where somebody asked for it: a short prompt can be guessed from it. */
+static struct log_field plain_digest(const struct stream *x)
+{
+    return x->s->o->plain_sha256 ? log_s("prompt_sha256", x->prompt_sha256) : (struct log_field){ .kind = LOG_END };
+}
+
+/* Between the events of its beginning and its end: a job's other states. */
+static void narrate_state(const struct stream *x, const char *state)
+{
+    LOG(LOG_INFO, "job_state", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->log_id),
+        log_s("model_ref", x->m->path), log_s("state", state));
+}
+
 static void start(struct stream *x)
 {
     x->started = true;
-    LOG(LOG_INFO, "execute_start", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->q.job_id),
+    x->known = serve_known(x->m);
+    LOG(LOG_INFO, "execute_start", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->log_id),
         log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
-        log_u("tokens_in", x->prompt.n), log_u("seed", x->q.params.seed), log_s("prompt_sha256", x->prompt_sha256),
-        log_u("prompt_chars", x->q.prompt_chars), log_s("traceparent", http_trace(x->r)));
+        log_u("tokens_in", x->prompt.n), log_u("seed", x->q.params.seed), log_s("state", "prefill"),
+        log_u("prompt_chars", x->q.prompt_chars), log_s("prompt_hmac", x->prompt_hmac),
+        log_s("traceparent", http_trace(x->r)), plain_digest(x));
     x->form->started(x);
 }
 
@@ -58,23 +74,23 @@ static void explain_end(const struct stream *x, enum job_end end, const struct j
 
 static double ms_between(uint64_t from, uint64_t to) { return from && to > from ? (double)(to - from) * 1e-6 : 0; }
 
-static void narrate_end(const struct stream *x, enum job_end end, const struct ending *e)
+static void narrate_end(const struct stream *x, enum job_end end, const struct ending *e, const char *state)
 {
     struct shard_handle h = { 0 };
     if (x->m->model->device->handle) x->m->model->device->handle(x->m->model->executor, &h);
     const char *code = serve_codes[e->why.code].name;
     if (end == JOB_NO_MEMORY || end == JOB_FAILED || end == JOB_DEVICE_LOST)
         LOG(LOG_ERROR, "error", e->why.text, log_s("code", code), log_s("worker_id", x->s->o->worker_id),
-            log_s("job_id", x->q.job_id), log_u("gpu_device", x->s->info.index));
-    LOG(LOG_INFO, "execute_end", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->q.job_id),
+            log_s("job_id", x->log_id), log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index));
+    LOG(LOG_INFO, "execute_end", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->log_id),
         log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
-        log_s("outcome", e->good ? "finished" : code), log_s("finish_reason", e->good ? e->reason : NULL),
-        log_b("client_gone", x->gone), log_u("tokens_in", x->prompt.n), log_u("tokens_out", x->tokens_out),
-        log_u("tokens_cached", e->f.n_cached), log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)),
-        log_f("first_token_ms", e->first_ms), log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes),
-        log_u("seed", x->q.params.seed), log_u("preemptions", e->f.preemptions),
-        log_s("prompt_sha256", x->prompt_sha256), log_u("prompt_chars", x->q.prompt_chars),
-        log_s("traceparent", http_trace(x->r)));
+        log_s("state", state), log_s("outcome", e->good ? "finished" : code),
+        log_s("finish_reason", e->good ? e->reason : NULL), log_b("client_gone", x->gone),
+        log_u("tokens_in", x->prompt.n), log_u("tokens_out", x->tokens_out), log_u("tokens_cached", e->f.n_cached),
+        log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)), log_f("first_token_ms", e->first_ms),
+        log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes), log_u("seed", x->q.params.seed),
+        log_u("preemptions", e->f.preemptions), log_u("prompt_chars", x->q.prompt_chars),
+        log_s("prompt_hmac", x->prompt_hmac), log_s("traceparent", http_trace(x->r)), plain_digest(x));
 }
 
 static void finish(struct stream *x, enum job_end end)
@@ -88,6 +104,7 @@ static void finish(struct stream *x, enum job_end end)
                                             : end == JOB_CANCELLED ? JOB_WAS_CANCELLED
                                                                    : JOB_HAS_FAILED,
                                  .end = e.good ? e.reason : serve_codes[e.why.code].name,
+                                 .model_ref = x->m->path,
                                  .tokens_in = (uint32_t)x->prompt.n,
                                  .tokens_out = x->tokens_out,
                                  .seconds = serve_seconds(e.f.ended_ns - x->arrived_ns) };
@@ -98,7 +115,7 @@ static void finish(struct stream *x, enum job_end end)
         x->form->end(x, &e);
     else
         x->form->error(x, &e);
-    narrate_end(x, end, &e);
+    narrate_end(x, end, &e, job_verdict_name(record.verdict));
 }
 
 /* ---- following the job --------------------------------------------------------------------------------- */
@@ -109,7 +126,7 @@ static void take_token(struct stream *x, const struct job_event *e)
     if (token_text_stopped(x->text) != STOP_NONE) return; /* computed before the engine heard of the stop */
     if (!x->q.max_tokens) return;                         /* the prompt is what was wanted */
     const int n = token_text_push(x->text, e->id, line);
-    x->tokens_out++;
+    if (!x->tokens_out++) narrate_state(x, "decode");
     if (x->form->token && !x->gone) x->form->token(x);
     send_lines(x, line, n);
     if (token_text_stopped(x->text) != STOP_NONE) job_stop(x->job);
@@ -175,6 +192,7 @@ static bool choose(struct stream *x, const char *prefix, struct refusal *why)
         (!x->q.seed_given && !random_bytes(&x->q.params.seed, sizeof x->q.params.seed)))
         return refuse(why, SERVE_INTERNAL, NULL, "the system gives no random numbers: %s", strerror(errno));
     refusal_job(why, x->q.job_id);
+    (void)log_id(x->q.job_id, x->log_id);
     if (!x->q.seed_given)
         x->q.params.seed >>= 11; /* 53 bits: what every client's numbers hold, so that it can send it back */
     return true;
@@ -193,7 +211,7 @@ static bool read_deadline(struct stream *x, const char *text, struct refusal *wh
     (void)clock_gettime(CLOCK_REALTIME, &now);
     const int64_t left_ms = unix_ms - ((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
     metrics_deadline((double)left_ms * 1e-3);
-    LOG(LOG_INFO, "deadline", NULL, log_s("job_id", x->q.job_id), log_f("remaining_seconds", (double)left_ms * 1e-3));
+    LOG(LOG_INFO, "deadline", NULL, log_s("job_id", x->log_id), log_f("remaining_seconds", (double)left_ms * 1e-3));
     if (left_ms <= 0)
         return refuse(why, SERVE_INFERENCE_TIMEOUT, NULL, "X-Deadline has passed %" PRId64 " ms ago", -left_ms);
     /* a deadline of years from now would not fit into nanoseconds */
@@ -347,7 +365,8 @@ static bool submit(struct stream *x, struct refusal *why)
                                      .params = &x->q.params,
                                      .priority = x->q.priority,
                                      .deadline_ns = x->deadline_ns };
-    if (!sha256_hex(x->q.prompt, x->q.prompt_len, x->prompt_sha256) ||
+    if (!log_hmac(x->q.prompt, x->q.prompt_len, x->prompt_hmac) ||
+        (x->s->o->plain_sha256 && !sha256_hex(x->q.prompt, x->q.prompt_len, x->prompt_sha256)) ||
         token_text_open(x->m->model->tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &x->text,
                         &err))
         return refuse(why, SERVE_INTERNAL, NULL, "%s", text[0] ? text : "no digest of the prompt can be made");
@@ -366,6 +385,7 @@ static bool submit(struct stream *x, struct refusal *why)
         return refuse_job(x, refusal, text, why);
     }
     job_log_follow(x->s->jobs, &x->place, x->job);
+    narrate_state(x, "queued");
     return true;
 }
 

@@ -9,6 +9,7 @@
 #include "inside.h"
 #include "job_request.h"
 #include "jobs.h"
+#include "log/words.h"
 #include "token_text.h"
 #include "work.h"
 
@@ -41,6 +42,7 @@ struct stream {
     const struct stream_form *form;
     struct serve *s;
     const struct serve_model *m;
+    const struct serve_known *known; /* of the model, when the job began: one answer has one fingerprint */
     struct http_request *r;
     struct work *work;
     size_t fewest;        /* not 0: the prompt has at least so many ids, more than the context: it was not encoded */
@@ -51,8 +53,9 @@ struct stream {
     struct job *job;
     struct job_place place; /* among the jobs that are listed */
     struct token_text *text;
-    struct http_text line; /* of the event that is being sent */
-    char prompt_sha256[65];
+    struct http_text line;                   /* of the event that is being sent */
+    char prompt_hmac[65], prompt_sha256[65]; /* the latter only with --plain-sha256 */
+    char log_id[LOG_WORD];                   /* q.job_id as events may show it */
     uint32_t tokens_out;
     bool gone, started; /* gone: nobody reads any more */
 };

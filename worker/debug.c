@@ -2,9 +2,11 @@
  *
  * A tap is a second reader of a value of the recorded pass: fusion leaves it whole, and its rows come out here, one
  * .npy file (NumPy format 1.0, F32 [rows, width]) for each value, with an index.json that also holds the ids and the
- * argmax of the last row. */
+ * argmax of the last row. Two names are no values of the pass but made of its logits: selected_logits, the row that the
+ * next token is chosen from, and probabilities, its softmax. */
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,9 @@
 
 enum { MAX_TAPS = 256, TAP_NAME = TAPE_NAME + 8 /* ".scores" */ };
 
+#define SELECTED_LOGITS "selected_logits"
+#define PROBABILITIES "probabilities"
+
 struct tapped {
     char name[TAP_NAME];
     float *data;
@@ -33,7 +38,7 @@ struct tap_run {
     float *logits; /* [tokens][n_vocab] */
     struct tapped *values;
     uint32_t n_values, cap;
-    bool no_memory;
+    bool no_memory, selected, probabilities; /* the last two: asked for */
 };
 
 /* ---- catching values ----------------------------------------------------------------------------------- */
@@ -61,6 +66,27 @@ static void catch_value(void *user, const char *name, const float *data, uint32_
     t->n_values++;
 }
 
+static const float *last_row(const struct tap_run *t)
+{
+    return t->logits + (uint64_t)(t->tokens.n - 1) * t->model->program->n_vocab;
+}
+
+/* At temperature 1. Sums are doubles, from the row's largest logit: what is far below it is 0, nothing is infinite. */
+static void catch_probabilities(struct tap_run *t)
+{
+    const uint32_t n = t->model->program->n_vocab;
+    const float *row = last_row(t);
+    float *out = malloc(n * sizeof *out), most = row[0];
+    double sum = 0;
+    t->no_memory = t->no_memory || !out;
+    if (!out) return;
+    for (uint32_t i = 1; i < n; i++) most = row[i] > most ? row[i] : most;
+    for (uint32_t i = 0; i < n; i++) sum += exp((double)row[i] - most);
+    for (uint32_t i = 0; i < n; i++) out[i] = (float)(exp((double)row[i] - most) / sum);
+    catch_value(t, PROBABILITIES, out, 1, n);
+    free(out);
+}
+
 static int run_once(struct tap_run *t)
 {
     ERROR_TEXT(err);
@@ -72,6 +98,8 @@ static int run_once(struct tap_run *t)
     status = session_feed(t->session, t->tokens.ids, t->tokens.n, ROW_PROMPT, t->tokens.n, t->logits, &err);
     t->model->device->taps(t->model->executor, NULL, NULL);
     if (status) return fail_status(STAGE_STEP, status, &err);
+    if (t->selected) catch_value(t, SELECTED_LOGITS, last_row(t), 1, t->model->program->n_vocab);
+    if (t->probabilities) catch_probabilities(t);
     return t->no_memory ? fail(CODE_INSUFFICIENT_MEMORY, "no memory for the tapped values") : EXIT_DONE;
 }
 
@@ -137,7 +165,7 @@ static int write_file(const char *folder, const char *name, const struct tapped 
 static uint32_t last_argmax(const struct tap_run *t)
 {
     const uint32_t n = t->model->program->n_vocab;
-    const float *row = t->logits + (uint64_t)(t->tokens.n - 1) * n;
+    const float *row = last_row(t);
     uint32_t best = 0;
     for (uint32_t i = 1; i < n; i++)
         if (row[i] > row[best]) best = i;
@@ -200,6 +228,19 @@ static int expand_all(const struct options *o, const char ***names, uint32_t *n)
     return result;
 }
 
+/* Takes what is made of logits out of the names, of which the pass is asked for the rest. */
+static uint32_t without_made(struct tap_run *t, const char **names, uint32_t n)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const bool selected = strcmp(names[i], SELECTED_LOGITS) == 0, made = strcmp(names[i], PROBABILITIES) == 0;
+        t->selected = t->selected || selected;
+        t->probabilities = t->probabilities || made;
+        if (!selected && !made) names[kept++] = names[i];
+    }
+    return kept;
+}
+
 static int tap(const struct options *o)
 {
     struct opened x = { 0 };
@@ -209,6 +250,8 @@ static int tap(const struct options *o)
     if (!n || !folder) return fail_usage("debug", "tap needs --tap NAME and --out DIR");
     int result = session_tokens_usage(o);
     const bool every = n == 1 && strcmp(given[0], "all") == 0;
+    t.selected = t.probabilities = every;
+    if (!every) n = without_made(&t, given, n);
     if (!result && every) result = expand_all(o, &all, &n_all);
     struct model_needs needs = { .max_rows = STEP_ROWS,
                                  .max_wanted = STEP_ROWS,

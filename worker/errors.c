@@ -37,7 +37,17 @@ static bool as_json;
 static bool (*device_dead)(void);
 static _Thread_local struct error_caught *catching;
 
+static struct {
+    const char *model;
+    int gpu_device;
+} about = { NULL, -1 };
+
 void errors_as_json(void) { as_json = true; }
+void errors_about(const char *model, int gpu_device)
+{
+    about.model = model;
+    about.gpu_device = gpu_device;
+}
 void errors_watch_device(bool (*dead)(void)) { device_dead = dead; }
 
 enum error_code error_code_of(enum stage stage, wk_status status)
@@ -76,6 +86,30 @@ static int keep(struct error_caught *c, enum error_code code, const struct log_f
     return error_table[code].status;
 }
 
+static bool has(const struct log_field *fields, int n, const char *key)
+{
+    while (n && strcmp(fields[n - 1].key, key) != 0) n--;
+    return n != 0;
+}
+
+enum { EVENT_FIELDS = 2 + ERROR_FIELDS + 4 + 1 };
+
+/* What every event of a failure has, after its own fields. */
+static void event_fields(enum error_code code, const struct log_field *fields, struct log_field all[EVENT_FIELDS])
+{
+    const struct log_field always[] = { about.gpu_device < 0 ? log_s("gpu_device", NULL)
+                                                             : log_u("gpu_device", about.gpu_device),
+                                        log_s("model", about.model), log_s("vram_required", NULL),
+                                        log_s("vram_available", NULL) };
+    int n = 2;
+    all[0] = log_s("code", error_table[code].name);
+    all[1] = log_u("device_code", error_table[code].number);
+    for (int i = 0; fields && i < ERROR_FIELDS && fields[i].kind != LOG_END; i++) all[n++] = fields[i];
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+        if (!has(all, n, always[i].key)) all[n++] = always[i];
+    all[n] = (struct log_field){ 0 };
+}
+
 /* The log escapes what a terminal could obey and wipes a progress bar that stands in the way. */
 static int say(enum error_code code, const struct log_field *fields, char *text)
 {
@@ -83,9 +117,8 @@ static int say(enum error_code code, const struct log_field *fields, char *text)
     for (size_t n = strlen(text); n && text[n - 1] == '\n'; n--) text[n - 1] = '\0';
     if (catching) return keep(catching, code, fields, text);
     if (as_json) {
-        struct log_field all[ERROR_FIELDS + 3] = { log_s("code", error_table[code].name),
-                                                   log_u("device_code", error_table[code].number) };
-        for (int i = 0; fields && i < ERROR_FIELDS && fields[i].kind != LOG_END; i++) all[i + 2] = fields[i];
+        struct log_field all[EVENT_FIELDS];
+        event_fields(code, fields, all);
         log_event(LOG_ERROR, "error", text, all);
         return error_table[code].status;
     }
@@ -129,9 +162,8 @@ int fail_status(enum stage stage, wk_status status, const struct wk_err *err)
 void fail_in_handler(enum error_code code, const char *text)
 {
     char line[1024];
-    const struct log_field fields[] = { log_s("code", error_table[code].name),
-                                        log_u("device_code", error_table[code].number),
-                                        { 0 } };
+    struct log_field fields[EVENT_FIELDS];
+    event_fields(code, NULL, fields);
     (void)snprintf(line, sizeof line, "%s: %s", error_table[code].name, text);
     log_last_words("error", as_json ? text : line, fields);
 }

@@ -70,6 +70,9 @@ void fail_in_handler(enum error_code code, const char *text);
 __attribute__((format(printf, 2, 3))) int fail_usage(const char *command, const char *format, ...);
 
 void errors_as_json(void); /* from now on, as --log json asks */
+/* From now on an event of failure says model and gpu_device where the failure itself does not; NULL, -1: unknown. Every
+ * one has gpu_device, model, vram_required and vram_available, null where there is nothing to say. */
+void errors_about(const char *model, int gpu_device);
 /* From now on every failure after which dead() is true is the loss of the device, whatever failed for it. */
 void errors_watch_device(bool (*dead)(void));
 

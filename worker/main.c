@@ -75,6 +75,15 @@ static int refuse_output(void)
 
 static void plugin_ended_us(const char *text) { fail_in_handler(CODE_INTERNAL, text); }
 
+/* What the command was asked to work on, for its last line should it fail. */
+static void tell_errors(const struct options *o)
+{
+    const char *model = option_text(o, OPT_MODEL), *device = option_text(o, OPT_DEVICE);
+    const bool cuda = (device && strcmp(device, "cuda") == 0) || o->value[OPT_GPU_DEVICE].given;
+    if (!model && o->n_operands && option_of(&option_table[OPT_DEVICE], o->command)) model = o->operands[0];
+    errors_about(model, cuda ? (int)option_u32(o, OPT_GPU_DEVICE) : -1);
+}
+
 static int run_command(int argc, char **argv)
 {
     struct options o;
@@ -100,6 +109,7 @@ static int run_command(int argc, char **argv)
     } else if (o.help) {
         help_command(o.command, stdout);
     } else {
+        tell_errors(&o);
         warn_of_links(&o);
         ERROR_TEXT(err);
         wk_status status = plugin_calls_watch(plugin_ended_us, &err);

@@ -78,7 +78,8 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_LOGITS] = { "logits", 0, OPTION_TEXT, false, ON(CMD_SCORE), "OUT", 1, 4096, NULL,
                      "write the logits to OUT: raw little-endian F32 [tokens, vocabulary]" },
     [OPT_TAP] = { "tap", 0, OPTION_LIST, false, ON(CMD_DEBUG), "NAME", 0, 256, NULL,
-                  "value to write, as debug tape names it; all for every one; may be repeated" },
+                  "value to write, as debug tape names it, NAME.scores of an attention, selected_logits or "
+                  "probabilities of the last row; all for every one; may be repeated" },
     [OPT_OUT] = { "out", 'o', OPTION_TEXT, false, ON(CMD_DEBUG), "DIR", 1, 4096, NULL,
                   "folder for the tapped values; made if absent, must be empty" },
     [OPT_DEVICE] = { "device", 'd', OPTION_CHOICE, true, PLANS, "cpu|cuda", 0, 0, "cpu",
@@ -94,7 +95,7 @@ const struct option_def option_table[OPT_COUNT] = {
                          "default is refused with --device cuda; no effect on the CPU" },
     [OPT_DIGEST] = { "digest", 0, OPTION_TEXT, true, LOADS, "SHA256", 64, 64, NULL,
                      "refuse a model whose weights have another SHA-256 (of the tensors' bytes in the file's order, as "
-                     "verify prints it); only with --device cuda" },
+                     "verify prints it); on the CPU they are all read for it before the model is ready" },
     [OPT_UPLOAD_CHUNK] = { "upload-chunk-mb", 0, OPTION_INTEGER, true, LOADS, "N", 0, 64, "0",
                            "mebibytes that one copy to a GPU takes at a time; 0 is what was measured best" },
     [OPT_THREADS] = { "threads", 't', OPTION_INTEGER, true, PLANS | ON(CMD_QUANTIZE), "N", 0, 1024, "0",
@@ -167,7 +168,7 @@ const struct option_def option_table[OPT_COUNT] = {
                             "mebibytes of the cache of keys and values; 0 is as much as is useful and fits" },
     [OPT_SERVE_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 512, "16",
                               "requests computed at once; 1 serves one after another" },
-    [OPT_BATCH_TOKENS] = { "max-batch-tokens", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 65536, "0",
+    [OPT_BATCH_TOKENS] = { "max-batch-tokens", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 65536, "8192",
                            "tokens of all requests computed in one step: more makes long prompts faster and the pauses "
                            "of other streams longer; not fewer than --max-sequences; 0 is what was measured best for "
                            "the device" },
@@ -175,6 +176,9 @@ const struct option_def option_table[OPT_COUNT] = {
                         "requests that may wait; one more gets 429" },
     [OPT_NO_PREFIX_CACHE] = { "no-prefix-cache", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                               "do not keep the keys and values of prompts for later requests that begin alike" },
+    [OPT_KV_EVICTION] = { "kv-eviction", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "lru|clock", 0, 0, "lru",
+                          "which pages of earlier prompts go first: those used longest ago, or by Clock those that "
+                          "were not used again" },
     [OPT_FAIRNESS_PREEMPT] = { "fairness-preempt", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                                "let a request of high priority take the place of a lower one, which is computed again "
                                "later" },
@@ -182,6 +186,11 @@ const struct option_def option_table[OPT_COUNT] = {
                                 "priority from which a request is one of high priority" },
     [OPT_FAIRNESS_TIMESLICE] = { "fairness-timeslice", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 1048576, "0",
                                  "tokens after which a request of low priority yields to waiting ones; 0 is never" },
+    [OPT_AUDIT_KEY] = { "audit-key", 0, OPTION_TEXT, true, ON(CMD_RUN) | ON(CMD_SERVE), "KEY|@FILE", 0, 4096, NULL,
+                        "key of the digests in events (prompt_hmac, HMAC-SHA256), 16 to 4096 bytes, or the file that "
+                        "holds it; a random one of the process when not given" },
+    [OPT_PLAIN_SHA256] = { "plain-sha256", 0, OPTION_FLAG, true, ON(CMD_RUN) | ON(CMD_SERVE), NULL, 0, 1, NULL,
+                           "add prompt_sha256 to events: whoever reads them can then test guesses of short prompts" },
     [OPT_CONFIG] = { "config", 0, OPTION_TEXT, true, EVERY, "FILE", 1, 4096, NULL,
                      "file with lines of key = value, for what neither flag nor environment gives; keys of other "
                      "commands are checked and passed over" },
@@ -243,11 +252,11 @@ const struct command_def command_table[CMD_COUNT] = {
                        "256 "
                        "becomes one of blocks of 32: of Q4_K Q5_0, of Q5_K Q5_1, of Q6_K Q8_0, of the others IQ4_NL. "
                        "OUT appears whole or not at all." },
-    [CMD_VERIFY] = { "verify", "", 0, 0, "load a model onto a GPU and prove what lies there",
+    [CMD_VERIFY] = { "verify", "", 0, 0, "prove that a device holds what the model's file does",
                      "Loads the model, waits until it is sealed, checks that every byte lies in the GPU's own memory, "
                      "reads the weights back, undoes their re-ordering and "
-                     "compares their SHA-256 with the file's. Prints the handle of the sealed weights. Needs --device "
-                     "cuda." },
+                     "compares their SHA-256 with the file's. Prints the handle of the sealed weights. With --device "
+                     "cpu, where weights stay in the file, it prints their SHA-256, as --digest demands it." },
     [CMD_BENCH] = { "bench", "", 0, 0, "measure speed",
                     "Measures prefill and decode with sampling, and in the same run how fast the GPU, or as many "
                     "threads, read memory: decode's share of that is the figure to look at." },

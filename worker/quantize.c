@@ -208,7 +208,7 @@ static wk_status convert(struct quantize *q, const struct tensor_job *job, struc
         status = conversion_result(c, q->threads, err);
         if (!status) status = gguf_writer_data(w, c->dst, c->rows * c->to_row, err);
         q->done_bytes += c->rows * c->to_row;
-        log_progress("quantize", (double)q->done_bytes / (double)q->all_bytes);
+        log_progress("quantize_progress", "quantize", NULL, (double)q->done_bytes / (double)q->all_bytes);
     }
     free(src);
     free(c->dst);

@@ -13,6 +13,7 @@
 #include "errors.h"
 #include "generate.h"
 #include "log/log.h"
+#include "log/words.h"
 #include "setup.h"
 #include "text.h"
 #include "chat/chat.h"
@@ -169,15 +170,23 @@ static double rate(double n, double seconds) { return seconds > 0 ? n / seconds 
 static void statistics(const struct run *r, const struct generation *g)
 {
     const struct model *m = r->x.model;
-    char digest[65], device[DEVICE_TEXT];
+    struct shard_handle handle = { 0 };
+    char digest[65] = "", hmac[65], device[DEVICE_TEXT];
     if (log_is_json(r->o)) {
-        /* Counts and a digest: no text of the user goes into a log. */
-        if (!sha256_hex(r->text.bytes, r->text.len, digest)) digest[0] = '\0';
+        /* Counts and a keyed digest: no text of the user goes into a log. */
+        const bool plain = option_flag(r->o, OPT_PLAIN_SHA256);
+        (void)log_hmac(r->text.bytes, r->text.len, hmac);
+        if (plain) (void)sha256_hex(r->text.bytes, r->text.len, digest);
+        const char *path = option_text(r->o, OPT_MODEL);
+        if (m->device->handle) m->device->handle(m->executor, &handle);
         LOG(LOG_INFO, "execute_end", NULL, log_s("model", m->name), log_s("device", m->device->name),
-            log_u("tokens_in", g->n_prompt), log_u("tokens_out", g->n_generated),
-            log_f("first_token_ms", g->prefill_seconds * 1e3), log_f("decode_time_ms", g->decode_seconds * 1e3),
-            log_u("seed", r->params.seed), log_s("finish_reason", finish_name(g->finish)),
-            log_s("prompt_sha256", digest), log_u("prompt_chars", utf8_count(r->text.bytes, r->text.len)));
+            log_s("model_ref", path ? path : "embedded model"), log_u("gpu_device", r->x.gpu.index),
+            log_u("vram_bytes", handle.vram_bytes), log_u("tokens_in", g->n_prompt),
+            log_u("tokens_out", g->n_generated), log_f("first_token_ms", g->prefill_seconds * 1e3),
+            log_f("decode_time_ms", g->decode_seconds * 1e3), log_u("seed", r->params.seed),
+            log_s("finish_reason", finish_name(g->finish)),
+            log_u("prompt_chars", utf8_count(r->text.bytes, r->text.len)), log_s("prompt_hmac", hmac),
+            plain ? log_s("prompt_sha256", digest) : (struct log_field){ 0 });
         return;
     }
     (void)fprintf(stderr,
@@ -225,7 +234,8 @@ int command_run(const struct options *o)
                           "--chat and --parse-special exclude each other: a template alone makes control tokens");
     if (option_flag(o, OPT_REASONING) && log_is_json(o))
         return fail_usage("run", "--reasoning and --log json exclude each other: both write to standard error");
-    int result = read_params(&r);
+    int result = choose_audit_key(o);
+    if (!result) result = read_params(&r);
     if (!result) result = read_prompt(&r);
     if (!result) {
         interrupts_catch();

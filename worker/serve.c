@@ -48,12 +48,6 @@ static int open_one(struct serving *v, const char *path, const char *digest, boo
     ERROR_TEXT(err);
     wk_status status = open_named(path, &file, &err);
     if (status) return refuse_model(status, name, err_text);
-    if (digest && !v->device->handle) {
-        gguf_close(file);
-        return fail(CODE_MODEL_LOAD_FAILED,
-                    "%s: a digest can be demanded of weights in a GPU's memory only: on the CPU they stay in the file",
-                    name);
-    }
     const uint32_t sequences = v->s.engine.max_sequences;
     const struct model_needs needs = { .max_rows = option_u32(&v->o, OPT_BATCH_TOKENS),
                                        .max_wanted = sequences,
@@ -61,6 +55,7 @@ static int open_one(struct serving *v, const char *path, const char *digest, boo
                                        .kv_sequences = sequences,
                                        .kv_bytes = option_u64(&v->o, OPT_KV_CACHE_SIZE) << 20,
                                        .load = load,
+                                       .identify = load,
                                        .digest = digest };
     *x = (struct opened){ .plugins = v->plugins, .gpu = v->gpu };
     int result = open_model_on(&v->o, v->device, file, name, &needs, x);
@@ -286,6 +281,7 @@ static void service_options(struct serving *v)
         .inference_timeout_s = option_u32(o, OPT_INFERENCE_TIMEOUT),
         .shutdown_timeout_s = option_u32(o, OPT_SHUTDOWN_TIMEOUT),
         .residency_s = option_u32(o, OPT_RESIDENCY),
+        .plain_sha256 = option_flag(o, OPT_PLAIN_SHA256),
         .flash_attention = option_flag(o, OPT_FLASH_ATTENTION),
         .flash_tile = option_u32(o, OPT_FLASH_TILE),
         .quiet = option_text(o, OPT_LOG) && log_is_json(o),
@@ -293,6 +289,7 @@ static void service_options(struct serving *v)
                     .max_batch_tokens = option_u32(o, OPT_BATCH_TOKENS),
                     .max_queue = option_u32(o, OPT_MAX_QUEUE),
                     .prefix_cache = !option_flag(o, OPT_NO_PREFIX_CACHE),
+                    .eviction = strcmp(option_text(o, OPT_KV_EVICTION), "clock") == 0 ? EVICT_CLOCK : EVICT_LRU,
                     .preempt = option_flag(o, OPT_FAIRNESS_PREEMPT),
                     .high_priority = (int32_t)option_u32(o, OPT_FAIRNESS_HIGH_PRI),
                     .timeslice_tokens = option_u32(o, OPT_FAIRNESS_TIMESLICE) },
@@ -323,6 +320,17 @@ static int say_failure(struct serving *v, const struct serve_failure *why)
     return fail(code, "%s", why->text);
 }
 
+/* Every event says whose it is. */
+static void name_events(const struct serving *v)
+{
+    static struct log_field fields[3]; /* for as long as the process: threads outlive the service */
+    static char worker_id[sizeof v->worker_id];
+    memcpy(worker_id, v->worker_id, sizeof worker_id);
+    fields[0] = log_s("worker_id", worker_id);
+    fields[1] = log_u("gpu_device", v->gpu.index);
+    log_common(fields);
+}
+
 static int serve(struct serving *v)
 {
     struct serve_failure why = { 0 };
@@ -346,7 +354,8 @@ int command_serve(const struct options *o)
     if (!v) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the service");
     v->o = *o;
     (void)pthread_mutex_init(&v->lock, NULL);
-    int result = choose_worker_id(v);
+    int result = choose_audit_key(o);
+    if (!result) result = choose_worker_id(v);
     if (!result) { /* before anything that may take long */
         v->signals = signals_start(v->worker_id);
         if (!v->signals) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory, descriptor or thread for signals");
@@ -361,6 +370,7 @@ int command_serve(const struct options *o)
     if (!result) {
         service_options(v);
         name_device(v);
+        name_events(v);
         result = serve(v);
     }
     if (result == EXIT_DEVICE_LOST) return result;

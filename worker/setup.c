@@ -15,6 +15,7 @@
 #include "errors.h"
 #include "json_out.h"
 #include "log/log.h"
+#include "log/words.h"
 #include "parallel.h"
 
 enum { MAX_DIRS = 16, MAX_PREFER = 64, FLASH_TILE = 128 };
@@ -23,6 +24,31 @@ bool log_is_json(const struct options *o)
 {
     const char *asked = option_text(o, OPT_LOG);
     return asked ? strcmp(asked, "json") == 0 : o->command == CMD_SERVE && !isatty(STDERR_FILENO);
+}
+
+/* The key itself is never said. */
+int choose_audit_key(const struct options *o)
+{
+    const char *command = command_table[o->command].name, *given = option_text(o, OPT_AUDIT_KEY);
+    char bytes[LOG_KEY_MOST + 3]; /* and a line's end, and one more: too long */
+    size_t n = given ? strlen(given) : 0;
+    if (!given) return EXIT_DONE;
+    if (given[0] == '@') {
+        FILE *f = fopen(given + 1, "re");
+        n = f ? fread(bytes, 1, sizeof bytes, f) : 0;
+        const bool failed = !f || ferror(f);
+        if (f) (void)fclose(f);
+        if (failed) return fail_usage(command, "--audit-key: %s: cannot be read", given + 1);
+        if (n && bytes[n - 1] == '\n') n--;
+        if (n && bytes[n - 1] == '\r') n--;
+    } else {
+        memcpy(bytes, given, n);
+    }
+    if (n < LOG_KEY_LEAST || n > LOG_KEY_MOST)
+        return fail_usage(command, "--audit-key: expected a key of %d to %d bytes, got %zu", LOG_KEY_LEAST,
+                          LOG_KEY_MOST, n);
+    log_key(bytes, n);
+    return EXIT_DONE;
 }
 
 int open_plugins(const struct options *o, struct plugin_registry **out)
@@ -108,9 +134,12 @@ static int check_attention(const struct options *o, bool cpu)
 
 int find_device(const struct options *o, const struct device_ops **out)
 {
-    static const enum option_id of_cuda[] = { OPT_GPU_DEVICE, OPT_DIGEST, OPT_UPLOAD_CHUNK };
+    static const enum option_id of_cuda[] = { OPT_GPU_DEVICE, OPT_UPLOAD_CHUNK };
     ERROR_TEXT(err);
     *out = NULL;
+    const char *digest = option_text(o, OPT_DIGEST);
+    if (digest && strspn(digest, "0123456789abcdef") != 64)
+        return fail_usage(command_table[o->command].name, "--digest: expected 64 lower-case hexadecimal digits");
     if (strcmp(option_text(o, OPT_DEVICE), "cpu") == 0) {
         for (size_t i = 0; i < sizeof of_cuda / sizeof *of_cuda; i++)
             if (o->value[of_cuda[i]].flag)
@@ -121,9 +150,6 @@ int find_device(const struct options *o, const struct device_ops **out)
     }
     int result = check_attention(o, false);
     if (result) return result;
-    const char *digest = option_text(o, OPT_DIGEST);
-    if (digest && strspn(digest, "0123456789abcdef") != 64)
-        return fail_usage(command_table[o->command].name, "--digest: expected 64 lower-case hexadecimal digits");
     wk_status status = device_cuda(out, &err);
     if (!status) errors_watch_device((*out)->dead);
     return status ? fail(CODE_DEVICE_NOT_FOUND, "%s", err_text) : EXIT_DONE;
@@ -174,11 +200,12 @@ static wk_status find_cuda(void *user, uint32_t ggml_type, const struct wk_quant
     return plugin_find_cuda(user, ggml_type, out, err);
 }
 
-static void on_progress(void *user, double fraction)
+static void say_progress(const char *path, double fraction)
 {
-    (void)user;
-    log_progress("loading", fraction);
+    log_progress("model_load_progress", "loading", path, fraction);
 }
+
+static void on_progress(void *user, double fraction) { say_progress(user, fraction); }
 
 struct gguf_accepted accepted_keys(const struct options *o)
 {
@@ -218,6 +245,7 @@ void model_options_from(const struct options *o, const struct device_ops *device
         .tokenizer = option_text(o, OPT_TOKENIZER),
         .accept = accepted.names,
         .n_accept = accepted.n,
+        .identify = needs->identify,
     };
 }
 
@@ -287,7 +315,8 @@ static void say_loaded(const struct opened *x, const char *path, double seconds)
     struct shard_handle h = { 0 };
     char id[128];
     if (!m->device->handle) {
-        LOG(LOG_INFO, "model_load_complete", NULL, log_s("model", m->name), log_f("seconds", seconds));
+        LOG(LOG_INFO, "model_load_complete", NULL, log_s("model", m->name), log_f("seconds", seconds),
+            log_s("model_ref", path));
         return;
     }
     m->device->handle(m->executor, &h);
@@ -308,11 +337,12 @@ static int load(const struct opened *x, const char *path)
     if (result) return result;
     const double start = seconds_now();
     LOG(LOG_INFO, "model_load_start", NULL, log_s("model", m->name), log_s("device", m->device->name),
-        log_u("bytes", m->plan.total));
+        log_u("bytes", m->plan.total), log_s("model_ref", path));
+    say_progress(path, 0);
     wk_status status = model_load(m, &err);
     if (status == WK_NO_MEMORY && m->device->probe) return refuse_vram(x, path, available, err_text);
     if (status) return refuse_model(status, path, err_text);
-    log_progress("loading", 1);
+    say_progress(path, 1);
     if (m->device->residency && (status = m->device->residency(m->executor, &err)))
         return m->device->dead() ? fail_status(STAGE_STEP, status, &err)
                                  : fail(CODE_VRAM_RESIDENCY_FAILED, "%s: %s", path, err_text);
@@ -373,7 +403,7 @@ int open_model_on(const struct options *o, const struct device_ops *device, stru
     }
     out->kv_given = needs->kv_bytes != 0;
     model_options_from(o, device, out->plugins, needs, &options);
-    if (needs->load) log_progress("loading", 0);
+    options.dev.progress_user = (void *)(uintptr_t)path; /* read alone */
     wk_status status = model_plan(file, out->plugins, &options, &out->model, &err);
     if (status) return refuse_model(status, path, err_text);
     warn_of_context(out->model);

@@ -22,6 +22,9 @@ bool embedded_named(const char *path); /* such a name, whether there is one or n
 /* --log json, or a service whose standard error is no terminal: then everything on standard error is an event. */
 bool log_is_json(const struct options *o);
 
+/* --audit-key: the key of digests in events. */
+int choose_audit_key(const struct options *o);
+
 int open_plugins(const struct options *o, struct plugin_registry **out);
 /* --model, or the embedded model where `embedded` allows it. */
 int open_model_file(const struct options *o, bool embedded, struct gguf **out);
@@ -45,6 +48,7 @@ struct model_needs {
                               device has room for */
     uint64_t kv_bytes;     /* with kv_sequences: exactly so much; 0: as much as is useful and fits */
     bool load;             /* false: planned only */
+    bool identify;         /* with load: model.identity */
     const char *const *taps;
     uint32_t n_taps;
 };

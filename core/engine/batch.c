@@ -247,6 +247,7 @@ static void commit(struct engine *e, struct step_record *r, const struct step *s
     }
     e->n_under_way++;
     e->stats.steps++;
+    e->stats.prompt_steps += r->kind == STEP_PROMPT;
     e->stats.step_rows += s->n_rows;
     e->stats.batch_rows = s->n_rows;
     e->stats.batch_sequences = s->n_seqs;

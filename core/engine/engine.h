@@ -18,6 +18,11 @@
 
 enum { ENGINE_JOB_ID_MAX = 128 /* bytes */ };
 
+/* Which kept page is given up first: the one whose last use is longest ago, or, by Clock, the one under the hand, but
+ * that pages which were used again are passed over once: prompts that came once do not push out those that come often.
+ */
+enum engine_eviction { EVICT_LRU = 0, EVICT_CLOCK };
+
 struct engine_options {
     uint32_t max_sequences; /* jobs that run at once; at most the model's dev.max_sequences and max_wanted. Yielded and
                                preempted jobs keep their sampler's slot: without sequences to spare (twice as many are
@@ -26,9 +31,10 @@ struct engine_options {
     uint32_t max_batch_tokens; /* rows of a step; at most the model's dev.max_rows */
     uint32_t max_queue;        /* jobs beyond max_sequences that are queued, yielded or preempted */
     bool prefix_cache;
-    bool preempt;              /* a job of high priority that finds no room takes it from a lower one, which
-                                * is computed again later */
-    int32_t high_priority;     /* effective priority from which a job is high (5) */
+    enum engine_eviction eviction; /* of the prefix cache's pages */
+    bool preempt;                  /* a job of high priority that finds no room takes it from a lower one, which
+                                    * is computed again later */
+    int32_t high_priority;         /* effective priority from which a job is high (5) */
     uint32_t timeslice_tokens; /* ids after which a job below high_priority yields to waiting ones, keeping its pages;
                                   0: never */
 };
@@ -146,8 +152,8 @@ struct engine_stats {
         generated_tokens; /* prompt_tokens: of prompts that gave an id, cached ones included */
     /* By admitted jobs whose prompt has a whole page before its last token: all such pages found, some, none. */
     uint64_t prefix_full_hits, prefix_partial_hits, prefix_misses, prefix_evicted_pages;
-    uint64_t preemptions, yields, resumes, steps, step_rows;
-    uint64_t high_tokens, low_tokens; /* generated, by priority class */
+    uint64_t preemptions, yields, resumes, steps, prompt_steps, step_rows; /* prompt_steps: of rows of prompts */
+    uint64_t high_tokens, low_tokens;                                      /* generated, by priority class */
     uint32_t queued, running, prefilling, batch_rows, batch_sequences;
     uint64_t pages, pages_used, pages_cached; /* of all KV groups; used: by jobs; cached: by the prefix cache alone */
     double usage; /* share of its pages that jobs hold of the KV group in which they hold most */

@@ -143,19 +143,24 @@ void notifier_close(struct notifier *n);
 
 /* ---- prefix.c ------------------------------------------------------------------------------------------ */
 
-/* Who uses what is kept, and the rest in order of last use. */
+/* Who uses what is kept, and which of the rest goes next. LRU: what nobody uses, in order of its last use; the oldest
+ * goes. Clock: all that is kept, in a ring that begins at the hand; the hand passes over what is used, and once over
+ * what was used again since it came by. */
 struct prefix_list {
     struct prefix_link {
         uint32_t users, older, newer;
-    } *link;                    /* [cap] older, newer: while nobody uses it */
-    uint32_t oldest, newest, n; /* n: in the list */
+        bool again;             /* Clock: was used again */
+    } *link;                    /* [cap] older, newer: LRU: while nobody uses it */
+    uint32_t oldest, newest, n; /* n: nobody uses them */
+    bool clock;
 };
 struct prefix_node {
     uint32_t tokens[KV_PAGE];
     uint32_t parent; /* ENGINE_NONE: the prompt's beginning */
     uint32_t role, hash;
-    uint32_t next; /* in its bucket, or in the list of unused nodes */
-    bool proven;   /* its step was collected, and was good: it can be found */
+    uint32_t n_below; /* nodes whose parent it is */
+    uint32_t next;    /* in its bucket, or in the list of unused nodes */
+    bool proven;      /* its step was collected, and was good: it can be found */
 };
 struct prefix {
     uint64_t seed;
@@ -174,8 +179,8 @@ struct prefix {
 };
 /* Room for cap whole pages of groups with these windows (0: none) [n_groups]. cap 0: a cache that finds and keeps
  * nothing. */
-wk_status prefix_open(struct prefix *p, uint32_t cap, const uint32_t *windows, uint32_t n_groups,
-                      const struct wk_err *err);
+wk_status prefix_open(struct prefix *p, uint32_t cap, enum engine_eviction eviction, const uint32_t *windows,
+                      uint32_t n_groups, const struct wk_err *err);
 void prefix_close(struct prefix *p);
 /* The longest chain of kept pages that tokens begin with and a job can go on from, at most n pages: of groups with
  * windows only pages that its next row sees must be there. Into nodes [n], none of them held. */
@@ -186,8 +191,8 @@ void prefix_drop(struct prefix *p, uint32_t node);
 /* The node of these tokens below `parent`, held: a proven one that was there, or (*added) a new one without pages,
  * which nobody finds before it is proven. ENGINE_NONE: another job computes it just now, or there is no room. */
 uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, bool *added);
-/* Gives up an unproven node, whose pages nobody uses, or the one that nobody has held for the longest time (there must
- * be one): its pages [n_groups]. */
+/* Gives up an unproven node, whose pages nobody uses, or the next that goes of those that nobody holds (there must be
+ * one): its pages [n_groups]. */
 const uint32_t *prefix_remove(struct prefix *p, uint32_t node);
 const uint32_t *prefix_evict(struct prefix *p);
 static inline uint32_t *prefix_pages(const struct prefix *p, uint32_t node)
@@ -200,7 +205,7 @@ static inline uint32_t *prefix_pages(const struct prefix *p, uint32_t node)
 void prefix_give_page(struct prefix *p, uint32_t group, uint32_t node, uint32_t page);
 uint32_t prefix_use_page(struct prefix *p, uint32_t group, uint32_t node);
 uint32_t prefix_leave_page(struct prefix *p, uint32_t group, uint32_t node);
-/* Takes the page of the group that nobody has used for the longest time (there must be one). */
+/* Takes the page of the group that goes next of those that nobody uses (there must be one). */
 uint32_t prefix_evict_page(struct prefix *p, uint32_t group);
 /* Pages of the group that are kept for nobody. */
 static inline uint32_t prefix_evictable(const struct prefix *p, uint32_t group)

@@ -52,7 +52,8 @@ wk_status pages_open(struct engine *e, const struct wk_err *err)
         windows[g] = kv_window(m->program->groups[g].window, m->dev.context);
         s = pool_open(&e->pool[g], m->plan.kv_pages[g], windows[g], err);
     }
-    return s ? s : prefix_open(&e->prefix, e->o.prefix_cache ? most_nodes(e) : 0, windows, e->n_groups, err);
+    return s ? s
+             : prefix_open(&e->prefix, e->o.prefix_cache ? most_nodes(e) : 0, e->o.eviction, windows, e->n_groups, err);
 }
 
 void pages_close(struct engine *e)

@@ -2,8 +2,8 @@
  *
  * A node is found by its parent, its kernel class and its tokens, compared whole. Rows of another class would have
  * other bits, so a hit gives what a miss would have given. A node comes with the step that computes it and is found
- * once that was collected. Nodes that no job holds wait in order of their last use; the oldest goes first. All memory
- * is taken at the start.
+ * once that was collected. Nodes that no job holds wait until a page is needed; which goes first, LRU or Clock says.
+ * All memory is taken at the start.
  *
  * Of a group with a window a node's page has a life of its own: it is used while it is in the window of a job that
  * passed or came upon it, then waits in the group's own order, and may go before its node. The chain can be gone on
@@ -14,35 +14,39 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool list_open(struct prefix_list *l, uint32_t cap)
+static bool list_open(struct prefix_list *l, uint32_t cap, enum engine_eviction eviction)
 {
-    *l = (struct prefix_list){ .link = calloc(cap, sizeof *l->link), .oldest = ENGINE_NONE, .newest = ENGINE_NONE };
+    *l = (struct prefix_list){ .link = calloc(cap, sizeof *l->link),
+                               .oldest = ENGINE_NONE,
+                               .newest = ENGINE_NONE,
+                               .clock = eviction == EVICT_CLOCK };
     return l->link != NULL;
 }
 
-static bool allocate(struct prefix *p, const uint32_t *windows)
+static bool allocate(struct prefix *p, enum engine_eviction eviction, const uint32_t *windows)
 {
     p->nodes = calloc(p->cap, sizeof *p->nodes);
     p->pages = calloc((size_t)p->cap * p->n_groups, sizeof *p->pages);
     p->buckets = malloc((size_t)p->n_buckets * sizeof *p->buckets);
-    bool there = p->nodes && p->pages && p->buckets && list_open(&p->held, p->cap);
+    bool there = p->nodes && p->pages && p->buckets && list_open(&p->held, p->cap, eviction);
     for (uint32_t g = 0; there && g < p->n_groups; g++) {
         p->window[g].width = windows[g];
         p->window[g].back = windows[g] ? (windows[g] - 1 + KV_PAGE - 1) / KV_PAGE : 0;
-        there = !windows[g] || list_open(&p->window[g].used, p->cap);
+        there = !windows[g] || list_open(&p->window[g].used, p->cap, eviction);
     }
     return there;
 }
 
-wk_status prefix_open(struct prefix *p, uint32_t cap, const uint32_t *windows, uint32_t n_groups,
-                      const struct wk_err *err)
+wk_status prefix_open(struct prefix *p, uint32_t cap, enum engine_eviction eviction, const uint32_t *windows,
+                      uint32_t n_groups, const struct wk_err *err)
 {
     *p = (struct prefix){ .cap = cap, .n_groups = n_groups, .n_buckets = 1, .unused = ENGINE_NONE };
     if (!cap) return WK_OK;
     if (getentropy(&p->seed, sizeof p->seed))
         return wk_fail(err, WK_IO, "no random bytes for the prefix cache's hashes");
     while (p->n_buckets < cap && p->n_buckets < 1u << 31) p->n_buckets *= 2;
-    if (!allocate(p, windows)) return wk_fail(err, WK_NO_MEMORY, "out of memory for a prefix cache of %u pages", cap);
+    if (!allocate(p, eviction, windows))
+        return wk_fail(err, WK_NO_MEMORY, "out of memory for a prefix cache of %u pages", cap);
     memset(p->buckets, 0xff, (size_t)p->n_buckets * sizeof *p->buckets);
     for (uint32_t i = cap; i-- > 0;) {
         p->nodes[i].next = p->unused;
@@ -103,32 +107,75 @@ uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t 
     return found;
 }
 
-/* ---- order of last use --------------------------------------------------------------------------------- */
+/* ---- who goes next ------------------------------------------------------------------------------------- */
 
-static void list_out(struct prefix_list *l, uint32_t i)
+/* On the older side of `newer`; ENGINE_NONE: as the newest. */
+static void list_insert(struct prefix_list *l, uint32_t i, uint32_t newer)
+{
+    const uint32_t older = newer == ENGINE_NONE ? l->newest : l->link[newer].older;
+    l->link[i].older = older;
+    l->link[i].newer = newer;
+    *(older == ENGINE_NONE ? &l->oldest : &l->link[older].newer) = i;
+    *(newer == ENGINE_NONE ? &l->newest : &l->link[newer].older) = i;
+}
+
+static void list_unlink(struct prefix_list *l, uint32_t i)
 {
     const struct prefix_link *at = &l->link[i];
     *(at->older == ENGINE_NONE ? &l->oldest : &l->link[at->older].newer) = at->newer;
     *(at->newer == ENGINE_NONE ? &l->newest : &l->link[at->newer].older) = at->older;
-    l->n--;
+}
+
+/* Something new, which one uses. Clock's hand comes to it before it comes to `above`. */
+static void list_add(struct prefix_list *l, uint32_t i, uint32_t above)
+{
+    l->link[i].users = 1;
+    l->link[i].again = false;
+    if (l->clock) list_insert(l, i, above);
+}
+
+/* It goes, whether or not somebody uses it. */
+static void list_remove(struct prefix_list *l, uint32_t i)
+{
+    const bool idle = l->link[i].users == 0;
+    if (idle || l->clock) list_unlink(l, i);
+    l->n -= idle;
+    l->link[i].users = 0;
 }
 
 /* How many use it besides. */
 static uint32_t list_use(struct prefix_list *l, uint32_t i)
 {
-    if (!l->link[i].users) list_out(l, i);
+    l->link[i].again = true;
+    if (!l->link[i].users) {
+        l->n--;
+        if (!l->clock) list_unlink(l, i);
+    }
     return l->link[i].users++;
 }
 
 static uint32_t list_leave(struct prefix_list *l, uint32_t i)
 {
     if (--l->link[i].users) return l->link[i].users;
-    l->link[i].older = l->newest;
-    l->link[i].newer = ENGINE_NONE;
-    *(l->newest == ENGINE_NONE ? &l->oldest : &l->link[l->newest].newer) = i;
-    l->newest = i;
     l->n++;
+    if (!l->clock) list_insert(l, i, ENGINE_NONE);
     return 0;
+}
+
+/* Of those that nobody uses (there is one) the next to go. nodes: those with others below them may not; whoever holds a
+ * node holds all above it, so of what nobody holds one at least has nothing below. The hand goes round twice at most.
+ */
+static uint32_t list_next(struct prefix_list *l, const struct prefix_node *nodes)
+{
+    while (l->clock) {
+        const uint32_t i = l->oldest;
+        struct prefix_link *at = &l->link[i];
+        if (!at->users && !at->again && !(nodes && nodes[i].n_below)) break;
+        if (!at->users) at->again = false;
+        list_unlink(l, i);
+        list_insert(l, i, ENGINE_NONE);
+    }
+    return l->oldest;
 }
 
 void prefix_hold(struct prefix *p, uint32_t node) { (void)list_use(&p->held, node); }
@@ -161,7 +208,8 @@ uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const
         .parent = parent, .role = (uint32_t)role, .hash = hash, .next = p->buckets[hash & (p->n_buckets - 1)]
     };
     p->buckets[hash & (p->n_buckets - 1)] = at;
-    p->held.link[at].users = 1;
+    if (parent != ENGINE_NONE) p->nodes[parent].n_below++;
+    list_add(&p->held, at, parent);
     memcpy(n->tokens, tokens, sizeof n->tokens);
     for (uint32_t g = 0; g < p->n_groups; g++) prefix_pages(p, at)[g] = ENGINE_NONE;
     return at;
@@ -170,13 +218,13 @@ uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const
 void prefix_give_page(struct prefix *p, uint32_t group, uint32_t node, uint32_t page)
 {
     prefix_pages(p, node)[group] = page;
-    p->window[group].used.link[node].users = 1;
+    list_add(&p->window[group].used, node, ENGINE_NONE);
 }
 
 uint32_t prefix_evict_page(struct prefix *p, uint32_t group)
 {
-    const uint32_t at = p->window[group].used.oldest, page = prefix_pages(p, at)[group];
-    list_out(&p->window[group].used, at);
+    const uint32_t at = list_next(&p->window[group].used, NULL), page = prefix_pages(p, at)[group];
+    list_remove(&p->window[group].used, at);
     prefix_pages(p, at)[group] = ENGINE_NONE;
     return page;
 }
@@ -189,15 +237,11 @@ const uint32_t *prefix_remove(struct prefix *p, uint32_t node)
     *from = n->next;
     n->next = p->unused;
     p->unused = node;
-    p->held.link[node].users = 0;
+    if (n->parent != ENGINE_NONE) p->nodes[n->parent].n_below--;
+    list_remove(&p->held, node);
     for (uint32_t g = 0; g < p->n_groups; g++)
-        if (p->window[g].width && prefix_pages(p, node)[g] != ENGINE_NONE) list_out(&p->window[g].used, node);
+        if (p->window[g].width && prefix_pages(p, node)[g] != ENGINE_NONE) list_remove(&p->window[g].used, node);
     return prefix_pages(p, node);
 }
 
-const uint32_t *prefix_evict(struct prefix *p)
-{
-    const uint32_t at = p->held.oldest;
-    list_out(&p->held, at);
-    return prefix_remove(p, at);
-}
+const uint32_t *prefix_evict(struct prefix *p) { return prefix_remove(p, list_next(&p->held, p->nodes)); }

@@ -33,6 +33,36 @@ static void run_twice(struct engine *e, const struct test_answer *want, uint32_t
     }
 }
 
+/* M-1002: a hundred jobs, in batches, with cached prompts, and not a bit of the weights is another. */
+static void test_weights_stay(void **state)
+{
+    (void)state;
+    enum { ALL = 100, AT_ONCE = 20 };
+    char before[65], after[65], name[16];
+    struct test_model t = test_llama(test_device(1, UINT64_MAX), (struct device_options){ .max_sequences = 8 }, 2);
+    struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
+    ok(model_digest(t.m, NULL, before, NULL));
+    for (uint32_t i = 0; i < ALL; i += AT_ONCE) {
+        struct job *jobs[AT_ONCE];
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            const struct test_job job = test_make(i + k);
+            name_of(k, name);
+            jobs[k] = test_submit(e, name, &job, 0, 0);
+        }
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            uint32_t ids[TEST_CONTEXT];
+            enum job_end end;
+            assert_true(test_read(jobs[k], ids, TEST_CONTEXT, &end) > 0);
+            job_release(jobs[k]);
+        }
+    }
+    test_wait_idle(e);
+    ok(model_digest(t.m, NULL, after, NULL));
+    assert_string_equal(before, after);
+    engine_close(e);
+    test_unload(&t);
+}
+
 /* All at once, in every size of batch and of steps, with steps under way and without, cached prompts or not. */
 static void test_among_others(void **state)
 {
@@ -354,10 +384,11 @@ static void test_figures(void **state)
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_among_others), cmocka_unit_test(test_windows),
-                                        cmocka_unit_test(test_haiku),        cmocka_unit_test(test_haiku_moe),
-                                        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_context_end),
-                                        cmocka_unit_test(test_min_ids),      cmocka_unit_test(test_figures) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_among_others), cmocka_unit_test(test_weights_stay),
+                                        cmocka_unit_test(test_windows),      cmocka_unit_test(test_haiku),
+                                        cmocka_unit_test(test_haiku_moe),    cmocka_unit_test(test_refusals),
+                                        cmocka_unit_test(test_context_end),  cmocka_unit_test(test_min_ids),
+                                        cmocka_unit_test(test_figures) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

@@ -42,6 +42,7 @@ static const struct setup setups[] = {
       { .max_batch_tokens = 48, .prefix_cache = true, .preempt = true, .high_priority = 3, .timeslice_tokens = 4 } },
     { 2, 4, 9, 11, { .max_batch_tokens = 100, .preempt = true, .high_priority = 2 } },
     { 4, 32, 32, 60, { .max_batch_tokens = 33, .prefix_cache = true, .timeslice_tokens = 1 } },
+    { 4, 32, 32, 60, { .max_batch_tokens = 33, .prefix_cache = true, .eviction = EVICT_CLOCK, .timeslice_tokens = 1 } },
     { 3,
       5,
       64,

@@ -18,6 +18,8 @@ static struct test_job prompt(uint32_t n, uint32_t same, uint32_t kind)
     return t;
 }
 
+static enum engine_eviction eviction;
+
 static void open_all(uint32_t ahead, uint64_t kv_pages, bool cache)
 {
     model = test_llama(test_device(ahead, UINT64_MAX), (struct device_options){ .max_sequences = 4 }, 2);
@@ -28,7 +30,7 @@ static void open_all(uint32_t ahead, uint64_t kv_pages, bool cache)
                            (struct device_options){ .max_sequences = 4, .kv_bytes = kv_pages * page }, 2);
         assert_int_equal(model.m->plan.kv_pages[0], kv_pages);
     }
-    engine = test_engine(model.m, (struct engine_options){ .prefix_cache = cache });
+    engine = test_engine(model.m, (struct engine_options){ .prefix_cache = cache, .eviction = eviction });
 }
 
 static void close_all(void)
@@ -159,6 +161,34 @@ static void test_eviction(void **state)
     test_unload(&t);
 }
 
+/* A prompt that came twice stays by Clock, though others came later; by LRU it goes, for its last use is oldest. What
+ * has something below it never goes first. */
+static void test_clock(void **state)
+{
+    (void)state;
+    struct test_model t;
+    struct model *alone = reference(&t);
+    const struct test_job often = prompt(100, 0, 1),
+                          once[] = { prompt(100, 0, 2), prompt(100, 0, 3), prompt(100, 0, 4) };
+    for (int i = 0; i < 2; i++) {
+        eviction = i ? EVICT_CLOCK : EVICT_LRU;
+        open_all(1, 10, true);
+        expect(alone, &often, 0);
+        expect(alone, &often, 96);
+        for (size_t k = 0; k < sizeof once / sizeof *once; k++) expect(alone, &once[k], 0); /* 3 pages stay of each */
+        expect(alone, &often, i ? 96 : 0);
+        /* A chance each time that it is used, not for good: enough others push it out. */
+        for (uint32_t k = 5; k < 15; k++) {
+            const struct test_job other = prompt(100, 0, k);
+            expect(alone, &other, 0);
+        }
+        expect(alone, &often, 0);
+        close_all();
+    }
+    eviction = EVICT_LRU;
+    test_unload(&t);
+}
+
 static void test_off(void **state)
 {
     (void)state;
@@ -194,12 +224,24 @@ static void test_cancelled_prompt(void **state)
     test_unload(&t);
 }
 
+/* All the other tests of this file count alike by Clock, where nothing is evicted; and ids never depend on it. */
+static void test_clock_hits(void **state)
+{
+    eviction = EVICT_CLOCK;
+    test_hits(state);
+    test_shared(state);
+    test_cancelled_prompt(state);
+    eviction = EVICT_LRU;
+}
+
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_hits), cmocka_unit_test(test_shared),
-                                        cmocka_unit_test(test_eviction), cmocka_unit_test(test_off),
-                                        cmocka_unit_test(test_cancelled_prompt) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hits),      cmocka_unit_test(test_shared),           cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_off),       cmocka_unit_test(test_cancelled_prompt), cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_clock_hits)
+    };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

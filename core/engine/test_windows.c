@@ -341,6 +341,12 @@ static const struct setup setups[] = {
     { 4, 8, 16, 96, 30, { .prefix_cache = true, .preempt = true, .high_priority = 3, .timeslice_tokens = 4 } },
     { 2, 4, 9, 40, 45, { .preempt = true, .high_priority = 2 } },
     { 3, 5, 20, 200, 25, { .prefix_cache = true, .preempt = true, .high_priority = 1, .timeslice_tokens = 2 } },
+    { 3,
+      5,
+      20,
+      200,
+      25,
+      { .prefix_cache = true, .eviction = EVICT_CLOCK, .preempt = true, .high_priority = 1, .timeslice_tokens = 2 } },
 };
 
 /* Jobs in a random order, priorities, slices, preemption, too few pages, cached prompts, some that are ended at random;

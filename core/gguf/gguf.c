@@ -328,3 +328,10 @@ uint64_t gguf_file_bytes(const struct gguf *file)
 }
 
 uint32_t gguf_shard_count(const struct gguf *file) { return file->n_shards; }
+
+const void *gguf_header(const struct gguf *file, uint32_t shard, uint64_t *bytes)
+{
+    const struct shard *s = &file->shards[shard];
+    *bytes = s->data_start < s->size ? s->data_start : s->size;
+    return s->base;
+}

@@ -75,6 +75,8 @@ uint32_t gguf_version(const struct gguf *file);
 uint64_t gguf_alignment(const struct gguf *file);
 uint64_t gguf_file_bytes(const struct gguf *file); /* of all shards */
 uint32_t gguf_shard_count(const struct gguf *file);
+/* Metadata and tensor table of a shard as they are in its file, from its first byte to where the data begin. */
+const void *gguf_header(const struct gguf *file, uint32_t shard, uint64_t *bytes);
 
 uint64_t gguf_kv_count(const struct gguf *file);
 const struct gguf_kv *gguf_kv_at(const struct gguf *file, uint64_t i);

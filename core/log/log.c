@@ -28,8 +28,9 @@ enum {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum log_level lowest_level = LOG_INFO;
 static enum log_format line_format = LOG_PLAIN;
-static bool never_waits, torn; /* torn: the last line was taken in part, under the lock */
-static uint64_t lost;          /* lines since the last that was taken, under the lock */
+static const struct log_field *common; /* of every event, under the lock; NULL: none */
+static bool never_waits, torn;         /* torn: the last line was taken in part, under the lock */
+static uint64_t lost;                  /* lines since the last that was taken, under the lock */
 static _Atomic uint64_t lost_ever;
 
 /* The activity that log_progress was told of last, under the lock. */
@@ -223,12 +224,22 @@ static void write_line(struct line *l)
     lost_ever++;
 }
 
+static bool has_key(const struct log_field *fields, const char *key)
+{
+    for (; fields && fields->kind != LOG_END; fields++)
+        if (strcmp(fields->key, key) == 0) return true;
+    return false;
+}
+
 static void json_line(enum log_level level, const char *event, const char *message, const struct log_field *fields)
 {
     struct line l = { .n = 0, .limit = LINE_BYTES - TAIL_BYTES };
     begin_json(&l, level, event);
     if (message) add_field(&l, &log_s("message", message));
+    const struct log_field *own = fields;
     for (; fields && fields->kind != LOG_END && !l.full; fields++) add_field(&l, fields);
+    for (const struct log_field *f = common; f && f->kind != LOG_END && !l.full; f++)
+        if (!has_key(own, f->key)) add_field(&l, f);
     const bool truncated = l.full;
     l.full = false;
     l.limit = LINE_BYTES;
@@ -256,6 +267,13 @@ void log_configure(enum log_level lowest, enum log_format format)
 {
     lowest_level = lowest;
     line_format = format;
+}
+
+void log_common(const struct log_field *fields)
+{
+    (void)pthread_mutex_lock(&lock);
+    common = fields;
+    (void)pthread_mutex_unlock(&lock);
 }
 
 void log_never_waits(void)
@@ -305,17 +323,18 @@ static void draw_bar(const char *activity, int percent)
 }
 
 /* Events at each quarter that was reached since `before` (-1: none), so that a reader sees all five. */
-static void narrate(const char *activity, int before, int percent)
+static void narrate(const char *event, const char *activity, const char *model_ref, int before, int percent)
 {
     for (int quarter = before < 0 ? 0 : before / 25 * 25 + 25; quarter <= percent; quarter += 25) {
         const struct log_field fields[] = { log_s("activity", activity),
                                             log_u("percent", quarter),
+                                            log_s("model_ref", model_ref),
                                             { LOG_END, 0, 0, 0, 0 } };
-        json_line(LOG_INFO, "progress", NULL, fields);
+        json_line(LOG_INFO, event, NULL, fields);
     }
 }
 
-void log_progress(const char *activity, double fraction)
+void log_progress(const char *event, const char *activity, const char *model_ref, double fraction)
 {
     const int percent = !(fraction > 0) ? 0 : fraction >= 1 ? 100 : (int)(fraction * 100);
     (void)pthread_mutex_lock(&lock);
@@ -325,7 +344,7 @@ void log_progress(const char *activity, double fraction)
     }
     if (percent != progress.percent) {
         if (line_format == LOG_JSON) {
-            if (lowest_level <= LOG_INFO) narrate(progress.activity, progress.percent, percent);
+            if (lowest_level <= LOG_INFO) narrate(event, activity, model_ref, progress.percent, percent);
         } else if (isatty(STDERR_FILENO)) {
             draw_bar(progress.activity, percent);
         }

@@ -37,9 +37,13 @@ void log_event(enum log_level level, const char *event, const char *message, con
 /* The last line of a process that ends now, in a signal's handler: an error, written without waiting for a thread that
  * may never let go. */
 void log_last_words(const char *event, const char *message, const struct log_field *fields);
+/* Fields that every event carries besides its own, unless it has one of that key itself: terminated, the caller's, who
+ * leaves them as they are. [any thread] */
+void log_common(const struct log_field *fields);
 
 /* Progress of one long activity, 0..1. On a terminal: a bar on standard error that is wiped at the end; in JSON: events
- * at 0, 25, 50, 75 and 100 %. Only one activity at a time. [main thread] */
-void log_progress(const char *activity, double fraction);
+ * called EVENT at 0, 25, 50, 75 and 100 %, with model_ref, which may be NULL. Only one activity at a time. [one thread
+ * at a time] */
+void log_progress(const char *event, const char *activity, const char *model_ref, double fraction);
 
 #endif

@@ -154,7 +154,7 @@ static void test_plain(void **state)
     LOG(LOG_INFO, "quiet", "not shown");
     LOG(LOG_WARN, "w", "low memory\nworker: error: forged \x1b[2J", log_u("n", 1));
     LOG(LOG_ERROR, "gone", NULL);
-    log_progress("load", 0.5); /* not a terminal */
+    log_progress("load_progress", "load", NULL, 0.5); /* not a terminal */
     assert_string_equal(end_capture(),
                         "worker: warning: low memory\\u000aworker: error: forged \\u001b[2J\nworker: error: gone\n");
 }
@@ -166,13 +166,15 @@ static void test_progress_events(void **state)
     static const double steps[] = { NAN, 0.0, 0.1, 0.3, 0.31, 0.8, 0.99, 1.0, 1.0 };
     for (int round = 0; round < 2; round++) { /* a second activity of the same name begins anew */
         begin_capture(-1);
-        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) log_progress("upload", steps[i]);
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+            log_progress("upload_progress", "upload", "m.gguf", steps[i]);
         const char *line = end_capture();
         for (int percent = 0; percent <= 100; percent += 25) {
             const char *end = strchr(line, '\n');
             assert_non_null(end);
             json_t *o = parse_line(line, (size_t)(end - line));
-            assert_string_equal(string_of(o, "event"), "progress");
+            assert_string_equal(string_of(o, "event"), "upload_progress");
+            assert_string_equal(string_of(o, "model_ref"), "m.gguf");
             assert_string_equal(string_of(o, "activity"), "upload");
             assert_int_equal(json_integer_value(json_object_get(o, "percent")), percent);
             json_decref(o);
@@ -191,11 +193,11 @@ static void test_bar(void **state)
     if (terminal < 0) skip();
     log_configure(LOG_INFO, LOG_PLAIN);
     begin_capture(terminal);
-    log_progress("load", 0.5);
-    log_progress("load", 0.501);
+    log_progress("load_progress", "load", NULL, 0.5);
+    log_progress("load_progress", "load", NULL, 0.501);
     LOG(LOG_WARN, "w", "careful");
-    log_progress("load", 0.75);
-    log_progress("load", 1);
+    log_progress("load_progress", "load", NULL, 0.75);
+    log_progress("load_progress", "load", NULL, 1);
     restore_stderr();
     static const char expected[] = "\r\033[Kload [###############...............]  50 %"
                                    "\r\033[Kworker: warning: careful\r\n"
@@ -213,6 +215,28 @@ static void test_bar(void **state)
     (void)close(terminal);
     (void)close(master);
     assert_string_equal(captured, expected);
+}
+
+/* What every event carries, but for those that say it themselves. */
+static void test_common(void **state)
+{
+    (void)state;
+    static const struct log_field fields[] = { log_s("worker_id", "w"), log_u("gpu_device", 1), { .kind = LOG_END } };
+    log_configure(LOG_INFO, LOG_JSON);
+    log_common(fields);
+    begin_capture(-1);
+    LOG(LOG_INFO, "plain", NULL);
+    LOG(LOG_INFO, "own", NULL, log_u("gpu_device", 2));
+    log_common(NULL);
+    const char *line = end_capture();
+    for (int i = 0; i < 2; i++) {
+        const char *end = strchr(line, '\n');
+        json_t *o = parse_line(line, (size_t)(end - line));
+        assert_string_equal(string_of(o, "worker_id"), "w");
+        assert_int_equal(json_integer_value(json_object_get(o, "gpu_device")), i + 1);
+        json_decref(o);
+        line = end + 1;
+    }
 }
 
 static void *log_many(void *arg)
@@ -290,7 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_line), cmocka_unit_test(test_any_bytes),       cmocka_unit_test(test_long_line),
         cmocka_unit_test(test_plain),     cmocka_unit_test(test_progress_events), cmocka_unit_test(test_bar),
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_stopped_reader),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_common),          cmocka_unit_test(test_stopped_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,6 +123,7 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     m->device = o->device;
     m->dev = o->dev;
     m->accepted = (struct gguf_accepted){ .names = o->accept, .n = o->n_accept };
+    m->identify = o->identify;
     model_name(m->file, m->name);
     wk_status s = find_arch(m, err);
     if (!s) s = resolve_options(m, err);
@@ -151,6 +152,16 @@ static bool list_pages(struct model *m)
     return true;
 }
 
+/* Of weights that stay in the file; a GPU's module compares by itself. */
+static wk_status check_digest(struct model *m, const struct wk_err *err)
+{
+    if (m->device->handle || !m->dev.digest) return WK_OK;
+    wk_status s = model_digest(m, NULL, m->digest, err);
+    if (s || strcmp(m->digest, m->dev.digest) == 0) return s;
+    return wk_fail(err, WK_INVALID, "%s: the weights' digest is %s, %s was demanded: another model, or a damaged file",
+                   gguf_path(m->file), m->digest, m->dev.digest);
+}
+
 wk_status model_load(struct model *m, const struct wk_err *err)
 {
     const struct model_weights weights = { m->file };
@@ -158,7 +169,9 @@ wk_status model_load(struct model *m, const struct wk_err *err)
     if (!m->session_slots) m->session_slots = calloc(m->dev.max_sequences, sizeof *m->session_slots);
     if (!m->session_slots || !list_pages(m))
         return wk_fail(err, WK_NO_MEMORY, "out of memory for %u sequences", m->dev.max_sequences);
-    return m->device->open(m->program, &weights, &m->dev, &m->executor, err);
+    wk_status s = m->identify ? model_identity(m, m->identity, err) : WK_OK;
+    if (!s) s = check_digest(m, err);
+    return s ? s : m->device->open(m->program, &weights, &m->dev, &m->executor, err);
 }
 
 uint64_t model_kv_auto(const struct model *m, uint64_t available)

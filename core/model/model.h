@@ -5,6 +5,7 @@
 #ifndef CORE_MODEL_MODEL_H
 #define CORE_MODEL_MODEL_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "device/device.h"
@@ -26,6 +27,7 @@ struct model_options {
         *tokenizer; /* path of a tokenizer.json; NULL: the file's vocabulary, else the tokenizer.json beside it */
     const char *const *accept; /* [n_accept] keys that the file may have unread; alive as long as the model */
     uint32_t n_accept;
+    bool identify; /* loading makes the model's identity */
 };
 
 struct model {
@@ -40,6 +42,9 @@ struct model {
     struct executor *executor;     /* NULL after model_plan */
     char name[MODEL_NAME];         /* model_name */
     struct gguf_accepted accepted; /* used: keys without which it would have been refused */
+    bool identify;
+    char identity[65]; /* of a loaded model, with model_options.identify: model_identity's; else "" */
+    char digest[65];   /* where the weights stay in the file and a digest was demanded: model_digest's; else "" */
     /* Of sessions; an engine that deals pages itself opens none. */
     bool *session_slots; /* [dev.max_sequences] taken */
     struct {
@@ -59,7 +64,16 @@ void model_name(const struct gguf *file, char out[MODEL_NAME]);
 /* File, plugins, tape and plan; allocates no device memory. `file` becomes the model's, also on failure. */
 wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o,
                      struct model **out, const struct wk_err *err);
-/* Makes the executor; the model can run steps afterwards. On failure the model stays planned. */
+/* SHA-256 over the tensors' bytes as in the file and in its order: reads all of them. hex: 64 lower-case digits. stop:
+ * may become true meanwhile: WK_CANCELLED; NULL: never. Not once a device has them and the file was released.
+ * [any thread] */
+wk_status model_digest(const struct model *m, const atomic_bool *stop, char hex[65], const struct wk_err *err);
+/* SHA-256 over the file's headers, its size and 64 places of the weights: costs no full read, and tells files of other
+ * models or formats apart, but not every two. As model_digest otherwise. */
+wk_status model_identity(const struct model *m, char hex[65], const struct wk_err *err);
+
+/* Makes the executor; the model can run steps afterwards. On failure the model stays planned. A demanded digest is
+ * checked, before anything is made where the weights stay in the file. */
 wk_status model_load(struct model *m, const struct wk_err *err);
 void model_close(struct model *m); /* NULL allowed */
 

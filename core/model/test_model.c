@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sha256.h"
 #include "gguf_build.h"
 
 #include <cmocka.h>
@@ -93,6 +94,70 @@ static void test_defaults(void **state)
     assert_null(m->executor);
     assert_true(m->plan.total > 0);
     model_close(m);
+    gguf_build_free(g);
+}
+
+/* The digest is that of the tensors' bytes, in the order of the file, whatever order the pass uses them in. */
+static void test_digest(void **state)
+{
+    (void)state;
+    struct gguf_build *g = build("llama");
+    char expected[65], digest[65];
+    struct gguf *file = gguf_build_open(g);
+    struct sha256 *sha = sha256_begin();
+    for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(file, i);
+        sha256_update(sha, gguf_tensor_data(file, t), t->ne[0] * t->ne[1] * sizeof(float));
+    }
+    assert_true(sha256_end(sha, expected));
+    gguf_close(file);
+
+    struct model_options o = options();
+    atomic_bool stop = true;
+    o.identify = true;
+    struct model *m = load(g, &o);
+    assert_int_equal(model_digest(m, NULL, digest, &err), WK_OK);
+    assert_string_equal(digest, expected);
+    assert_string_equal(m->digest, ""); /* nobody demanded it */
+    assert_int_equal(strlen(m->identity), 64);
+    assert_int_equal(model_digest(m, &stop, digest, &err), WK_CANCELLED);
+    assert_string_equal(digest, "");
+    model_close(m);
+
+    o.dev.digest = expected;
+    m = load(g, &o);
+    assert_string_equal(m->digest, expected);
+    model_close(m);
+    expected[63] = expected[63] == '0' ? '1' : '0';
+    assert_int_equal(model_plan(gguf_build_open(g), registry, &o, &m, &err), WK_OK);
+    assert_int_equal(model_load(m, &err), WK_INVALID);
+    assert_non_null(strstr(text, "was demanded: another model, or a damaged file"));
+    assert_null(m->executor);
+    model_close(m);
+    gguf_build_free(g);
+}
+
+/* The identity costs no full read, and still tells apart what differs in a header, in size, or widely in its weights.
+ */
+static void test_identity(void **state)
+{
+    (void)state;
+    struct model_options o = options();
+    o.identify = true;
+    enum { PLAIN, HEADER, WEIGHTS, AGAIN, CASES };
+    char given[CASES][65];
+    struct gguf_build *g = build("llama");
+    for (int i = 0; i < CASES; i++) {
+        gguf_build_u32(g, "llama.context_length", i == HEADER ? CONTEXT + 1 : CONTEXT);
+        gguf_build_drop(g, "blk.0.ffn_down.weight");
+        gguf_build_noise(g, i == WEIGHTS ? 77 : 78, "blk.0.ffn_down.weight", E, F, 0.2f);
+        struct model *m = load(g, &o);
+        memcpy(given[i], m->identity, sizeof given[i]);
+        model_close(m);
+    }
+    assert_string_equal(given[PLAIN], given[AGAIN]);
+    assert_string_not_equal(given[PLAIN], given[HEADER]);
+    assert_string_not_equal(given[PLAIN], given[WEIGHTS]);
     gguf_build_free(g);
 }
 
@@ -243,6 +308,7 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_defaults), cmocka_unit_test(test_names),
+                                        cmocka_unit_test(test_digest),   cmocka_unit_test(test_identity),
                                         cmocka_unit_test(test_refusals), cmocka_unit_test(test_chunks),
                                         cmocka_unit_test(test_slots) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,6 +72,19 @@ static void the_event_has_numbers(void **state)
     assert_string_equal(json_string_value(json_object_get(event, "event")), "error");
     assert_string_equal(json_string_value(json_object_get(event, "code")), "DEVICE_NOT_FOUND");
     assert_int_equal(json_integer_value(json_object_get(event, "device_code")), 1);
+    /* Every failure says what it knows of model and device, and null where it knows nothing. */
+    static const char *const always[] = { "message", "gpu_device", "model", "vram_required", "vram_available" };
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++) assert_non_null(json_object_get(event, always[i]));
+    assert_int_equal(json_integer_value(json_object_get(event, "gpu_device")), 0);
+    json_decref(event);
+    cli_free(&r);
+    r = CLI("run", "--log", "json", "--model", "no-such.gguf", "--prompt", "x");
+    event = json_loads(last_line(r.err), 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(event, "code")), "MODEL_LOAD_FAILED");
+    assert_string_equal(json_string_value(json_object_get(event, "model")), "no-such.gguf");
+    assert_true(json_is_null(json_object_get(event, "gpu_device")) &&
+                json_is_null(json_object_get(event, "vram_required")) &&
+                json_is_null(json_object_get(event, "vram_available")));
     json_decref(event);
     cli_free(&r);
 }
@@ -79,14 +92,14 @@ static void the_event_has_numbers(void **state)
 static void usage(void **state)
 {
     (void)state;
-    static const char digest[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     const struct {
         const char *args[8];
         const char *pattern;
     } wrong[] = {
         { { "run", "--gpu-device", "0", "--prompt", "x" }, "--gpu-device needs --device cuda" },
         { { "plan", "--device", "cpu", "--gpu-device", "1", "tiny.gguf" }, "--gpu-device needs --device cuda" },
-        { { "run", "--digest", digest, "--prompt", "x" }, "--digest needs --device cuda" },
+        { { "run", "--digest", "X123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "--prompt", "x" },
+          "--digest: expected 64 lower-case hexadecimal digits" },
         { { "score", "--upload-chunk-mb", "4", "--model", "m", "--ids", "1" },
           "--upload-chunk-mb needs --device cuda" },
         { { "run", "--device", "cuda", "--digest", "0123", "--prompt", "x" }, "--digest: expected 64 to 64 bytes" },
@@ -97,7 +110,6 @@ static void usage(void **state)
         { { "run", "--device", "cuda", "--digest", "X123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
             "--prompt", "x" },
           "--digest: expected 64 lower-case hexadecimal digits" },
-        { { "verify" }, "needs --device cuda" },
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct cli_result r = cli(wrong[i].args, NULL);

@@ -239,9 +239,38 @@ static void narration_holds_no_text(void **state)
     struct cli_result r = CLI("run", "-m", "tiny.gguf", "-p", "secretw\xC3\xB6rd", "--log", "json", "-n", "2");
     assert_ok(&r);
     assert_null(strstr(r.err, "secret"));
-    assert_true(matches(
-        r.err,
-        "\"event\":\"execute_end\".*\"tokens_in\":[0-9]+.*\"prompt_sha256\":\"[0-9a-f]{64}\",\"prompt_chars\":10}"));
+    assert_true(
+        matches(r.err, "\"event\":\"execute_end\".*\"model_ref\":\"tiny.gguf\".*\"vram_bytes\":0,\"tokens_in\":[0-9]+.*"
+                       "\"prompt_chars\":10,\"prompt_hmac\":\"[0-9a-f]{64}\"}"));
+    assert_null(strstr(r.err, "sha256"));
+    cli_free(&r);
+    /* A key of one's own: the digest is HMAC-SHA256's, from wherever the key comes. */
+    static const char expected[] =
+        "\"prompt_hmac\":\"bcaa92843247bc258080d2824bddeba4afb1bd61b4688ca65f60a214e1d9759e\"";
+    FILE *f = fopen("key", "wb");
+    assert_non_null(f);
+    assert_true(fputs("0123456789abcdef\n", f) >= 0 && fclose(f) == 0);
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) assert_int_equal(setenv("WORKER_AUDIT_KEY", "0123456789abcdef", 1), 0);
+        r = i == 2 ? CLI("run", "-m", "tiny.gguf", "-p", "abc", "--log", "json", "-n", "2", "--plain-sha256")
+                   : CLI("run", "-m", "tiny.gguf", "-p", "abc", "--log", "json", "-n", "2", "--audit-key",
+                         i ? "@key" : "0123456789abcdef");
+        assert_ok(&r);
+        assert_non_null(strstr(r.err, expected));
+        assert_int_equal(strstr(r.err,
+                                "\"prompt_sha256\":\"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+                                "\"") != NULL,
+                         i == 2);
+        cli_free(&r);
+    }
+    assert_int_equal(unsetenv("WORKER_AUDIT_KEY"), 0);
+    r = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--audit-key", "tooshortkey");
+    assert_int_equal(r.status, 2);
+    assert_true(matches(r.err, "--audit-key: expected a key of 16 to 4096 bytes, got 11") &&
+                !strstr(r.err, "tooshort"));
+    cli_free(&r);
+    r = CLI("run", "-m", "tiny.gguf", "-p", "abc", "--audit-key", "@no-such");
+    assert_int_equal(r.status, 2);
     cli_free(&r);
 }
 
@@ -422,6 +451,35 @@ static void bench_of_several(void **state)
     cli_free(&r);
 }
 
+static void read_values(const char *path, long skip, float *out, size_t n)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 128 + skip, SEEK_SET), 0);
+    assert_int_equal(fread(out, sizeof *out, n, f), n);
+    (void)fclose(f);
+}
+
+/* Of three tokens: the selected logits are the last row's, bit for bit, and the probabilities their softmax. */
+static void check_last_row(const json_t *index)
+{
+    float last[TINY_VOCAB], selected[TINY_VOCAB], probabilities[TINY_VOCAB];
+    double sum = 0, all = 0;
+    size_t best = 0;
+    read_values("taps/logits.npy", 2 * (long)sizeof last, last, TINY_VOCAB);
+    read_values("taps/selected_logits.npy", 0, selected, TINY_VOCAB);
+    read_values("taps/probabilities.npy", 0, probabilities, TINY_VOCAB);
+    assert_memory_equal(last, selected, sizeof last);
+    for (size_t i = 0; i < TINY_VOCAB; i++) sum += exp(last[i]);
+    for (size_t i = 0; i < TINY_VOCAB; i++) {
+        assert_true(fabs(probabilities[i] - exp(last[i]) / sum) <= 1e-6);
+        all += probabilities[i];
+        if (last[i] > last[best]) best = i;
+    }
+    assert_true(fabs(all - 1) < 1e-5);
+    assert_int_equal(json_integer_value(json_object_get(index, "argmax")), best);
+}
+
 static void tap_writes_a_folder(void **state)
 {
     (void)state;
@@ -431,14 +489,17 @@ static void tap_writes_a_folder(void **state)
     assert_ok(&r);
     json_t *index = json_load_file("taps/index.json", 0, NULL), *taps = json_object_get(index, "taps");
     assert_int_equal(json_array_size(json_object_get(index, "ids")), 3);
-    bool query = false, scores = false, logits = false;
+    bool query = false, scores = false, logits = false, selected = false, probabilities = false;
     for (size_t i = 0; i < json_array_size(taps); i++) {
         const char *name = json_string_value(json_object_get(json_array_get(taps, i), "name"));
         query = query || strcmp(name, "blk.0.attn_q.rope") == 0;
         scores = scores || strcmp(name, "blk.0.attention.scores") == 0;
         logits = logits || strcmp(name, "logits") == 0;
+        selected = selected || strcmp(name, "selected_logits") == 0;
+        probabilities = probabilities || strcmp(name, "probabilities") == 0;
     }
-    assert_true(query && scores && logits);
+    assert_true(query && scores && logits && selected && probabilities);
+    check_last_row(index);
     FILE *f = fopen("taps/blk.0.attn_q.rope.npy", "rb");
     assert_non_null(f);
     assert_int_equal(fread(head, 1, 128, f), 128);
@@ -449,12 +510,55 @@ static void tap_writes_a_folder(void **state)
     struct stat st;
     assert_int_equal(stat("taps/blk.0.attn_q.rope.npy", &st), 0);
     assert_int_equal(st.st_size, 128 + 3 * 32 * 4);
+    struct cli_result made = CLI("debug", "tap", "-m", "tiny.gguf", "--ids", "1 100 101", "--tap", "probabilities",
+                                 "--tap", "selected_logits", "--out", "made", "--exact");
+    assert_ok(&made);
+    assert_int_equal(system("cmp -s taps/probabilities.npy made/probabilities.npy && "
+                            "cmp -s taps/selected_logits.npy made/selected_logits.npy && "
+                            "test \"$(ls made | wc -l)\" = 3"),
+                     0);
+    cli_free(&made);
     struct cli_result again = CLI("debug", "tap", "-m", "tiny.gguf", "--ids", "1 100", "--tap", "all", "--out", "taps");
     assert_int_equal(again.status, 1);
     assert_true(matches(again.err, "OUTPUT_FAILED: taps: is not empty"));
     json_decref(index);
     cli_free(&r);
     cli_free(&again);
+}
+
+static void digest_of_a_file(void **state)
+{
+    (void)state;
+    char digest[65];
+    struct cli_result r = CLI("verify", "-m", "tiny.gguf", "--json"), plain = CLI("verify", "-m", "tiny.gguf");
+    assert_ok(&r);
+    assert_ok(&plain);
+    json_t *document = json_loads(r.out, 0, NULL);
+    (void)snprintf(digest, sizeof digest, "%s", json_string_value(json_object_get(document, "digest")));
+    assert_int_equal(strspn(digest, "0123456789abcdef"), 64);
+    assert_true(json_is_null(json_object_get(document, "handle")));
+    assert_non_null(strstr(plain.out, digest));
+    json_decref(document);
+    cli_free(&r);
+    cli_free(&plain);
+    r = CLI("run", "-m", "tiny.gguf", "-p", "abc", "-n", "2", "--digest", digest);
+    assert_ok(&r);
+    cli_free(&r);
+    digest[7] = digest[7] == '0' ? '1' : '0';
+    static const char *const commands[][4] = {
+        { "run", "-p", "abc" }, { "score", "--text", "abc" }, { "bench", "-p", "4" }, { "verify" }
+    };
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const char *args[16] = { NULL };
+        int n = 0;
+        while (commands[i][n]) args[n] = commands[i][n], n++;
+        args[n++] = "-m", args[n++] = "tiny.gguf", args[n++] = "--digest", args[n++] = digest;
+        r = cli(args, NULL);
+        assert_int_equal(r.status, 1);
+        assert_true(
+            matches(r.err, "MODEL_LOAD_FAILED.*the weights' digest is [0-9a-f]{64}, [0-9a-f]{64} was demanded"));
+        cli_free(&r);
+    }
 }
 
 static void tape_is_printed(void **state)
@@ -540,6 +644,7 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(bench_of_several),
                                         cmocka_unit_test(tap_writes_a_folder),
                                         cmocka_unit_test(tape_is_printed),
+                                        cmocka_unit_test(digest_of_a_file),
                                         cmocka_unit_test(data_f32_exact),
                                         cmocka_unit_test(data_f32_default),
                                         cmocka_unit_test(data_q4_k_m_exact),

@@ -34,6 +34,29 @@ BOUND = {"logits": 1e-3, **NORMS}
 OTHERS = 1e-4
 
 
+def made_of_logits(folder, files, last):
+    """What is made of the last row: the selected logits are that row, bit for bit, the probabilities its softmax: to
+    1e-6 of the tapped row's, and of the reference's as far as the logits' own bound lets them."""
+    tapped = {}
+    for name in ("logits", "selected_logits", "probabilities"):
+        if name not in files:
+            sys.exit("%s: not among the taps in %s" % (name, folder))
+        tapped[name] = read_npy(os.path.join(folder, files[name]["file"]))[1]
+    row = tapped["logits"][-len(last) :]
+    if tapped["selected_logits"] != row:
+        sys.exit("selected_logits: not the last row of logits")
+    bad = 0
+    for name, logits, bound in (("tapped", row, 1e-6), ("reference", last, BOUND["logits"])):
+        most = max(logits)
+        total = math.fsum(math.exp(v - most) for v in logits)
+        error = max(abs(p - math.exp(v - most) / total) for p, v in zip(tapped["probabilities"], logits, strict=True))
+        print(
+            "%-20s %.2e  (bound %.0e)" % ("probabilities", error, bound) + ("" if name == "tapped" else "  reference")
+        )
+        bad += not error <= bound
+    return bad
+
+
 def compare(model, folder):
     with open(os.path.join(folder, "index.json"), encoding="utf-8") as f:
         index = json.load(f)
@@ -58,6 +81,7 @@ def compare(model, folder):
     last = expected["logits", "logits"][
         -len(tensors["token_embd.weight"][1]) // meta[meta["general.architecture"] + ".embedding_length"] :
     ]
+    bad += made_of_logits(folder, files, last)
     if forward.argmax(last) != index["argmax"]:
         sys.exit("argmax of the last row: expected %d, found %d" % (forward.argmax(last), index["argmax"]))
     sys.exit("%d checkpoints out of bounds" % bad if bad else 0)

@@ -94,6 +94,8 @@ def commit_by_request(w, ref):
             (status, text),
         )
     check("three runs, the same ids", len(set(streams)) == 1)
+    jobs = w.get("/worker/jobs")[1]["jobs"]
+    check("every job's record names its model", jobs and all(j["model_ref"] == ref for j in jobs), jobs)
     return plan
 
 
@@ -169,6 +171,7 @@ def on_cpu():
             ({"model_ref": "haiku.gguf", "shard_layout": "other"}, "shard_layout"),
             ({"model_ref": "haiku.gguf", "tp_degree": 0}, "tp_degree"),
             ({"model_ref": "haiku.gguf", "tp_degree": 2}, "tp_degree"),
+            ({"model_ref": "haiku.gguf", "shard_layout": "tensor_parallel"}, "tp_degree"),
             ({"model_ref": "../models/haiku.gguf"}, "model_ref"),
             ({"model_ref": "/etc/passwd"}, "model_ref"),
             ({"model_ref": "link.gguf"}, "model_ref"),
@@ -197,12 +200,24 @@ def on_cpu():
         )
         status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf", "digest": "0" * 64})
         check(
-            "a digest on the CPU is refused, not ignored",
-            status == 500 and answer["code"] == "MODEL_LOAD_FAILED" and "digest" in answer["message"],
+            "another digest than the model's is refused, on the CPU too",
+            status == 500 and answer["code"] == "MODEL_LOAD_FAILED" and "was demanded" in answer["message"],
             (status, answer),
         )
         commit_by_request(w, "hf:org/haiku")
         check("exit 0", w.end() == 0)
+        commits = [json.loads(l) for l in w.said().splitlines()]
+        commits = [l for l in commits if l["event"] == "commit"]
+        good = [l for l in commits if l["outcome"] == "committed"]
+        check(
+            "an audit record of each commit: who, what, and what became of it",
+            len(good) == 1
+            and good[0]["model_ref"] == "hf:org/haiku"
+            and good[0]["shard_id"].startswith("hmac:")
+            and good[0]["request_id"]
+            and {l["outcome"] for l in commits} >= {"INVALID_REQUEST", "MODEL_LOAD_FAILED", "ALREADY_COMMITTED"},
+            commits,
+        )
     cache_too_large("INSUFFICIENT_MEMORY")
     with Worker(program) as w:
         status, answer = w.post("/worker/commit", {"model_ref": "haiku.gguf"})

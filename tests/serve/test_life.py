@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """A worker's life: arguments, the port, the file of --config, the ready callback, its events, and every way to end."""
 
+import hashlib
+import hmac
 import http.client
 import http.server
 import json
@@ -150,13 +152,73 @@ class Callback(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def digest_of(model):
+    r = subprocess.run([program, "verify", "--json", "--model", model], capture_output=True, check=True)
+    return json.loads(r.stdout)["digest"]
+
+
+def known(*arguments):
+    """Digest and fingerprint of a service, once it knows them."""
+    with Worker(program, *arguments) as w:
+        w.until(lambda: w.get("/health")[1]["digest"] != "pending")
+        health = w.get("/health")[1]
+        _, stream = w.execute(prompt="x", max_tokens=1)
+        check("the stream has the same fingerprint", stream[0][1]["fingerprint"] == health["fingerprint"], stream[0])
+        labels = [dict(labels) for name, labels in w.metrics().samples if name == "worker_model_info"]
+        check("... and the metrics", [l["fingerprint"] for l in labels] == [health["fingerprint"]], labels)
+        check("ends", w.end() == 0)
+        told = [json.loads(line) for line in w.said().splitlines()]
+        told = [line for line in told if line["event"] in ("ready", "digest")]
+        check("the last of ready and digest has both", told[-1]["digest"] == health["digest"], told)
+        return health["digest"], health["fingerprint"]
+
+
+def identity():
+    """What a model is known by: all bytes of its weights, what runs it, and neither its name nor its place."""
+    with open(HAIKU, "rb") as f:
+        data = bytearray(f.read())
+    copy, other = os.path.join(scratch, "copy.gguf"), os.path.join(scratch, "other.gguf")
+    with open(copy, "wb") as f:
+        f.write(data)
+    data[len(data) * 2 // 3] ^= 1
+    with open(other, "wb") as f:
+        f.write(data)
+    digest, fingerprint = known("--model", HAIKU)
+    if DEVICE == "cpu":
+        check("the digest is that of verify", digest == digest_of(HAIKU), digest)
+    check("a copy is the same model", known("--model", copy) == (digest, fingerprint))
+    check("... also with its digest demanded", known("--model", copy, "--digest", digest) == (digest, fingerprint))
+    flipped = known("--model", other)
+    check("a bit of the weights is another model", flipped[0] != digest and flipped[1] != fingerprint, flipped)
+    exact = known("--model", HAIKU, "--exact")
+    check("other arithmetic: another fingerprint", exact[0] == digest and exact[1] != fingerprint, exact)
+    got, last = run("serve", "--port", str(free_port()), "--model", other, "--digest", digest)
+    check("another digest than demanded: exit 1", got == 1 and "was demanded" in last, (got, last))
+
+
+def hundred_requests():
+    """M-1002: the model is the same afterwards: the digest of the weights, and what they answer."""
+    with Worker(program, "--model", HAIKU) as w:
+        w.until(lambda: w.get("/health")[1]["digest"] != "pending")
+        before = w.get("/health")[1]
+        ask = lambda: [e for _, e in w.execute(prompt="Once upon a time", max_tokens=8, temperature=0)[1][1:-1]]
+        first = ask()
+        ended = [w.execute(prompt="request %d" % i, max_tokens=2, seed=i)[1][-1][0] for i in range(98)]
+        check("a hundred requests", ended == 98 * ["end"] and ask() == first and first, ended)
+        after = w.get("/health")[1]
+        same = all(before[k] == after[k] for k in ("digest", "fingerprint", "sealed", "vram_bytes_used"))
+        check("... and the model is what it was", same, (before, after))
+    if DEVICE == "cpu":
+        check("... as the file has it", digest_of(HAIKU) == before["digest"])
+
+
 def callback():
     server = http.server.HTTPServer(("127.0.0.1", 0), Callback)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     Callback.fail_first = 1
-    with Worker(
-        program, "--worker-id", UUID, "--callback-url", "http://127.0.0.1:%d/ready?x=1" % server.server_port
-    ) as w:
+    url = "http://127.0.0.1:%d/ready?x=1" % server.server_port
+    digest = digest_of(HAIKU)
+    with Worker(program, "--worker-id", UUID, "--model", HAIKU, "--digest", digest, "--callback-url", url) as w:
         w.until(lambda: len(Callback.seen) >= 2)
         _, path, body = Callback.seen[1]
         check(
@@ -165,12 +227,22 @@ def callback():
             and set(body) == {"worker_id", "model_ref", "url", "vram_bytes_used", "digest", "ecp"}
             and body["worker_id"] == UUID
             and body["url"].endswith(str(w.port))
-            and "supports_architecture" in body["ecp"],
+            and "supports_architecture" in body["ecp"]
+            and body["digest"] == digest,
             body,
         )
         check("... no sooner than a second later", Callback.seen[1][0] - Callback.seen[0][0] > 0.9)
         time.sleep(0.3)
         check("... and no more after 2xx", len(Callback.seen) == 2)
+    for fail_first in 0, 1:
+        Callback.fail_first, Callback.seen = fail_first, []
+        with Worker(program, "--model", HAIKU, "--callback-url", url) as w:
+            w.until(lambda: len(Callback.seen) >= 2 and Callback.seen[-1][2]["digest"] == digest)
+            said = [body["digest"] for _, _, body in Callback.seen]
+            check("told again when the digest is known, whether or not it was heard", "pending" not in said[1:], said)
+            check(
+                "... and first without it, where it reads all weights", said[0] == "pending" or DEVICE == "cuda", said
+            )
     Callback.fail_first, Callback.seen = 0, []
     with Worker(program, "--host", "0.0.0.0", "--callback-url", "http://127.0.0.1:%d/" % server.server_port) as w:
         w.until(lambda: Callback.seen)
@@ -394,9 +466,9 @@ def narration():
         common = {"worker_id": str, "gpu_device": int}
         schema = {
             "startup": dict(common, host=str, port=int, admin_port=int, device=str, role=str, model_ref=str),
-            "model_load_start": {"model": str, "device": str, "bytes": int},
-            "progress": {"percent": int, "activity": str},
-            "model_load_complete": {"model": str, "seconds": (int, float)},
+            "model_load_start": dict(common, model=str, device=str, bytes=int, model_ref=str),
+            "model_load_progress": dict(common, percent=int, activity=str, model_ref=str),
+            "model_load_complete": dict(common, model=str, seconds=(int, float), model_ref=str),
             "ready": dict(
                 common,
                 model=str,
@@ -408,8 +480,9 @@ def narration():
                 fingerprint=str,
             ),
             "execute_start": dict(
-                common, job_id=str, model_ref=str, tokens_in=int, prompt_sha256=str, prompt_chars=int, seed=int
+                common, job_id=str, model_ref=str, tokens_in=int, prompt_hmac=str, prompt_chars=int, seed=int
             ),
+            "job_state": dict(common, job_id=str, model_ref=str, state=str),
             "execute_end": dict(
                 common,
                 job_id=str,
@@ -422,7 +495,7 @@ def narration():
                 first_token_ms=(int, float),
                 queue_ms=(int, float),
                 vram_bytes=int,
-                prompt_sha256=str,
+                prompt_hmac=str,
                 prompt_chars=int,
                 client_gone=bool,
             ),
@@ -442,8 +515,20 @@ def narration():
             "no text, but its digest",
             prompt not in w.said()
             and by["execute_end"][0]["prompt_chars"] == len(prompt)
-            and len(by["execute_end"][0]["prompt_sha256"]) == 64,
+            and len(by["execute_end"][0]["prompt_hmac"]) == 64
+            and "sha256" not in w.said(),
+            by["execute_end"],
         )
+        loading = [l["event"] for l in lines if l["event"].startswith("model_load")]
+        check(
+            "the load: its start, five quarters, its end",
+            loading == ["model_load_start"] + 5 * ["model_load_progress"] + ["model_load_complete"]
+            and [l["percent"] for l in by["model_load_progress"]] == [0, 25, 50, 75, 100],
+            loading,
+        )
+        states = [l["state"] for l in lines if l.get("job_id") == "narrated" and "state" in l]
+        check("states of a job", states == ["queued", "prefill", "decode", "finished"], states)
+        check("a refusal names the job that it knows", by["refused"][0]["job_id"] == "bad", by["refused"])
         check(
             "every refusal is told, with its code",
             [l["code"] for l in by["refused"]] == ["INVALID_REQUEST", "CONTEXT_LENGTH_EXCEEDED"],
@@ -456,8 +541,103 @@ def narration():
         )
 
 
+def audit_key():
+    """Digests of prompts are keyed: with a key of one's own two workers give the same, without one none is guessed."""
+    key, prompt = "0123456789abcdef0123456789", "Hi"
+    plain = hashlib.sha256(prompt.encode()).hexdigest()
+    keyed = hmac.new(key.encode(), prompt.encode(), hashlib.sha256).hexdigest()
+    random = set()
+    for arguments_, want in (
+        ((), None),
+        ((), None),
+        (("--audit-key", key), keyed),
+        (("--audit-key", "@" + put("key", key + "\n"), "--plain-sha256"), keyed),
+    ):
+        with Worker(program, *arguments_) as w:
+            w.execute(prompt=prompt, max_tokens=2)
+            w.end()
+            told = [json.loads(l) for l in w.said().splitlines()]
+            told = [l for l in told if l["event"] in ("execute_start", "execute_end")]
+            given = {l["prompt_hmac"] for l in told}
+            check("prompt_hmac of %s" % (arguments_,), len(told) == 2 and len(given) == 1, told)
+            check("... is of the key", want is None or given == {want}, (given, want))
+            check("... and not the plain digest", plain not in given)
+            asked = "--plain-sha256" in arguments_
+            check(
+                "prompt_sha256 only where asked for",
+                [l.get("prompt_sha256") for l in told] == 2 * [plain if asked else None],
+            )
+            random |= given if want is None else set()
+    check("each process has a key of its own", len(random) == 2, random)
+    got, last = run("serve", "--audit-key", "too short")
+    check("a short key is refused, and not shown", got == 2 and "16 to 4096" in last and "too short" not in last, last)
+
+
+SECRET = "xyzzyplugh"
+
+
+def no_words_in_logs():
+    """Whatever of a request a caller fills with words, none of them comes to a log."""
+    said = SECRET + " and more"
+    posts = [
+        ("/execute", {"job_id": said, "prompt": said, "max_tokens": 2}),
+        ("/execute", {"job_id": "a", "prompt": said, SECRET: 1}),
+        ("/execute", {"job_id": said, "prompt": "x", "stop": [said, said, said, said, said]}),
+        ("/execute", {"job_id": "b", "prompt": said, "temperature": said}),
+        ("/execute", {"job_id": "c", "prompt": "x" + said * 9000}),
+        ("/execute", [said]),
+        ("/execute", said.encode()),
+        ("/execute", ('{"job_id": "d", "%s": 1, "%s": 2}' % (SECRET, SECRET)).encode()),
+        ("/worker/execute", {"handle_id": said, "prompt": said}),
+        ("/worker/execute", {"handle_id": "x", "prompt": said, "params": {SECRET: said}}),
+        ("/cancel", {"job_id": said}),
+        ("/cancel", {"job_id": "e", SECRET: said}),
+        ("/shutdown", {SECRET: said}),
+        ("/worker/plan", {"model_ref": said}),
+        ("/worker/plan", {"model_ref": "x", "shard_layout": said}),
+        ("/worker/commit", {"model_ref": said, "shard_id": said, "model_bytes": said}),
+        ("/worker/commit", {"model_ref": "x", "digest": SECRET}),
+        ("/worker/commit", {SECRET: said}),
+        ("/tokenize", {"content": said, SECRET: said}),
+        ("/detokenize", {"tokens": said}),
+        ("/v1/chat/completions", {"model": said, "messages": [{"role": "user", "content": said}]}),
+        ("/v1/chat/completions", {"messages": [{"role": said, "content": said}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": said}]}], "max_tokens": 1}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": said}], "tools": [said], "max_tokens": 1}),
+        ("/v1/completions", {"prompt": said, "max_tokens": 1, SECRET: said, "user": said}),
+        ("/v1/completions", {"prompt": said, "max_tokens": said}),
+        ("/v1/" + SECRET, {}),
+        ("/" + SECRET, {}),
+        ("/worker/jobs/" + SECRET, {}),
+        ("/execute?" + SECRET, {"job_id": "f", "prompt": "x", "temperature": 9}),
+    ]
+    for more in ((), ("--wait-for-commit",)):
+        with Worker(program, "--log", "json", "--model-dir", scratch, *more, wait=not more) as w:
+            w.until(lambda: w.get("/livez")[0] == 200)
+            for path, body in posts:
+                w.ask(
+                    "POST",
+                    path,
+                    body,
+                    {"X-Request-Id": said, "X-Deadline": said if "plan" in path else "2100-01-01T00:00:00Z"},
+                )
+            w.ask("POST", "/execute", {"job_id": "g", "prompt": "x"}, {"X-Deadline": said, "Traceparent": said})
+            w.ask("GET", "/worker/jobs/" + SECRET)
+            w.ask("GET", "/" + SECRET + "?" + SECRET)
+            check("ends", w.end() == 0)
+            lines = [line for line in w.said().splitlines() if SECRET in line]
+            check("no word of a request in %s" % (more or "a log",), not lines, lines)
+            check("... but each refusal", w.said().count('"event":"refused"') > 15, w.said())
+            told = [json.loads(l) for l in w.said().splitlines()]
+            fields = {l["field"] for l in told if l["event"] == "refused" and l["field"]}
+            check("known fields by name, others by digest and length", "temperature" in fields or more, fields)
+            check("...", any(f.endswith(":%d" % len(SECRET)) and f.startswith("hmac:") for f in fields), fields)
+
+
 arguments()
 configuration()
+identity()
+hundred_requests()
 callback()
 shutdown()
 killed()
@@ -465,4 +645,6 @@ first_minutes()
 stopped_log()
 closed_streams()
 narration()
+audit_key()
+no_words_in_logs()
 done()

@@ -5,8 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
-from service import CONTEXT, Job, LONG, Worker, cancelled, check, done
+from service import CONTEXT, DEVICE, Job, LONG, Worker, cancelled, check, done
 
 program, source = sys.argv[1:3]
 
@@ -96,6 +97,18 @@ def moves(w):
     check(
         "steps",
         by("worker_steps_total") >= end["tokens_out"] and by("worker_step_tokens_total") >= by("worker_steps_total"),
+    )
+    check("model_routes_total", by("worker_model_routes_total", model="haiku") == 3)
+    layers = {dict(labels)["layer"] for name, labels in after.samples if name == "worker_attention_kernel_total"}
+    check(
+        "attention_kernel_total: every layer once a step",
+        len(layers) == 8
+        and all(
+            sum(by("worker_attention_kernel_total", layer=layer, kind=kind) for kind in ("generated", "prompt"))
+            == by("worker_steps_total")
+            for layer in layers
+        ),
+        layers,
     )
     for name in ("queue_wait", "prefill_duration", "time_to_first_token", "decode_duration", "inference_duration"):
         check(name + "_seconds", by("worker_" + name + "_seconds_count") == 3, by("worker_" + name + "_seconds_count"))
@@ -189,13 +202,57 @@ def gauges(w):
         j.cancel()
     check("running goes to --max-sequences and no further", during("worker_requests_running") == 2, during.text)
     check("the others are queued", during("worker_requests_queued") == 4, during.text)
+    check("... under the autoscalers' name, too", during("worker_scheduler_queue_depth") == 4, during.text)
+    check(
+        "the last step",
+        1 <= during("worker_batch_size") <= 2 and during("worker_batch_tokens") >= during("worker_batch_size"),
+        during.text,
+    )
+    check("streams and connections", during("worker_http_streams") == 6, during.text)
+    check("...", during("worker_http_connections", port="main") >= 6, during.text)
     check("KV use rises", 0 < during("worker_kv_cache_usage_ratio") <= 1, during.text)
     w.until(lambda: idle(w.metrics()))
     after = w.metrics()
     info = [dict(labels) for name, labels in after.samples if name == "worker_kv_cache_info"]
+    check("cancelled ones are counted", after("worker_requests_total", outcome="cancelled") >= 6, after.text)
     check(
         "kv_cache_info", len(info) == 1 and info[0]["block_size"] == "32" and int(info[0]["num_gpu_blocks"]) > 0, info
     )
+
+
+def outcomes():
+    """How jobs end, what the cache gives up, what is refused for want of a stream."""
+    with Worker(program, *LONG, "--max-sequences", "1", "--max-streams", "2", "--kv-cache-size-mb", "4") as w:
+        seen = lambda name, **labels: w.metrics()(name, **labels)
+        for i in range(12):
+            w.execute(prompt="prompt %d of those that the cache keeps a page of, and more. " % i * 6, max_tokens=1)
+        w.until(lambda: seen("worker_requests_total", outcome="length") == 12)
+        check("prefix_evicted_pages_total", seen("worker_prefix_evicted_pages_total") > 0, w.metrics().text)
+        large = Job(w, "large", max_tokens=30000).over()
+        check("no room for all of it", large[-1][1]["code"] == "VRAM_OOM", large[-1:])
+        w.until(lambda: seen("worker_requests_total", outcome="no_memory") == 1)
+    with Worker(program, *LONG, "--max-sequences", "1", "--max-streams", "2") as w:
+        first = Job(w, "first").until("token")
+        soon = {"X-Deadline": str(int(time.time() * 1000) + 1000)}
+        w.ask("POST", "/execute", {"job_id": "soon", "prompt": "x", "max_tokens": 1}, soon)
+        late = lambda: seen("worker_requests_refused_total", code="INFERENCE_TIMEOUT")  # on a very slow machine
+        w.until(lambda: seen("worker_requests_total", outcome="timeout") + late() == 1)
+        second = Job(w, "second")
+        w.until(lambda: w.get("/worker/jobs/second")[0] == 200)
+        check("a third stream is refused", w.post("/execute", {"job_id": "c", "prompt": "x"})[0] == 429)
+        w.until(lambda: seen("worker_http_streams_refused_total", port="main") == 1)
+        w.until(lambda: first.cancel() and second.cancel() and seen("worker_requests_total", outcome="cancelled") >= 1)
+        m = w.metrics()
+        about = {name: dict(labels) for name, labels in m.samples if name.endswith("_info")}
+        check("build_info", set(about["worker_build_info"]) == {"version", "cuda"}, about)
+        check("plugin_info", len(about["worker_plugin_info"]["sha256"]) == 64, about)
+        check("model_info", about["worker_model_info"]["architecture"] == "llama", about)
+        gpu = DEVICE == "cuda"
+        kinds = {dict(labels)["kind"] for name, labels in m.samples if name == "worker_vram_bytes"}
+        quant = {"quant_kind": about["worker_model_info"]["quant_kind"]}
+        check("vram_bytes by kind", kinds == {"weights", "kv", "activations", "workspace", "graphs"}, kinds)
+        check("...", (m("worker_vram_bytes", kind="weights", **quant) > 0) == gpu, m.text)
+        check("flash_attention_enabled", m("worker_flash_attention_enabled") == gpu, m.text)
 
 
 def fairness():
@@ -265,6 +322,7 @@ def experts():
 
 
 fairness()
+outcomes()
 experts()
 with Worker(program, *LONG, "--max-sequences", "2") as w:
     moves(w)

@@ -1,0 +1,121 @@
+/* identity.c: what a model's weights are known by. Their digest, SHA-256 over the tensors' bytes as in the file and in
+ * its order, reads all of them; a cheaper identity reads the headers and a few pages, and stands in until the digest is
+ * known. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sha256.h"
+#include "gguf/guard.h"
+#include "model/model.h"
+
+enum {
+    PIECE = 1 << 20, /* read at a time */
+    SAMPLES = 64,
+    SAMPLE = 4096
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct gguf_tensor *x = (*(const struct tape_tensor *const *)a)->file,
+                             *y = (*(const struct tape_tensor *const *)b)->file;
+    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The model's tensors in the order of their bytes, each once; NULL: no memory. */
+static const struct tape_tensor **in_file_order(const struct tape_program *p, uint32_t *n)
+{
+    const struct tape_tensor **list = calloc((size_t)p->n_tensors + 1, sizeof *list);
+    uint32_t kept = 0;
+    *n = 0;
+    if (!list) return NULL;
+    for (uint32_t i = 0; i < p->n_tensors; i++)
+        if (p->tensors[i].file) list[(*n)++] = &p->tensors[i];
+    if (*n) qsort(list, *n, sizeof *list, compare);
+    for (uint32_t i = 0; i < *n; i++)
+        if (!kept || list[i]->file != list[kept - 1]->file) list[kept++] = list[i];
+    *n = kept;
+    return list;
+}
+
+/* Copied out first: a fault must not leave libcrypto in the middle of something. */
+static wk_status add_bytes(struct sha256 *h, const uint8_t *src, uint64_t bytes, uint8_t *buffer,
+                           const atomic_bool *stop, const struct wk_err *err)
+{
+    for (uint64_t at = 0; at < bytes; at += PIECE) {
+        const size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
+        if (stop && atomic_load_explicit(stop, memory_order_relaxed)) return wk_fail(err, WK_CANCELLED, "stopped");
+        wk_status s = gguf_guarded_copy(buffer, src + at, n, err);
+        if (s) return s;
+        sha256_update(h, buffer, n);
+    }
+    return WK_OK;
+}
+
+/* What both ways share: the list, the hash, a buffer, and their end. */
+struct hashing {
+    const struct tape_tensor **list;
+    uint32_t n;
+    struct sha256 *sha;
+    uint8_t *buffer;
+};
+
+static wk_status begin(const struct model *m, struct hashing *h, const struct wk_err *err)
+{
+    h->list = in_file_order(m->program, &h->n);
+    h->sha = sha256_begin();
+    h->buffer = malloc(PIECE);
+    return h->list && h->sha && h->buffer ? WK_OK : wk_fail(err, WK_NO_MEMORY, "out of memory for the digest");
+}
+
+static wk_status end(struct hashing *h, wk_status status, char hex[65], const struct wk_err *err)
+{
+    hex[0] = '\0';
+    if (h->sha && !sha256_end(h->sha, hex) && !status)
+        status = wk_fail(err, WK_INTERNAL, "the weights' SHA-256 cannot be computed");
+    if (status) hex[0] = '\0';
+    free(h->list);
+    free(h->buffer);
+    return status;
+}
+
+wk_status model_digest(const struct model *m, const atomic_bool *stop, char hex[65], const struct wk_err *err)
+{
+    struct hashing h = { 0 };
+    wk_status s = begin(m, &h, err);
+    for (uint32_t i = 0; !s && i < h.n; i++)
+        s = add_bytes(h.sha, gguf_tensor_data(m->file, h.list[i]->file), h.list[i]->bytes, h.buffer, stop, err);
+    return end(&h, s, hex, err);
+}
+
+/* SAMPLES places at equal distances in all tensors' bytes, taken one after another. */
+static wk_status add_samples(const struct model *m, struct hashing *h, const struct wk_err *err)
+{
+    uint64_t all = 0, begins = 0;
+    uint32_t t = 0;
+    wk_status s = WK_OK;
+    for (uint32_t i = 0; i < h->n; i++) all += h->list[i]->bytes;
+    for (uint32_t i = 0; !s && i < SAMPLES && h->n; i++) {
+        const uint64_t at = all / SAMPLES * i;
+        while (t + 1 < h->n && at - begins >= h->list[t]->bytes) begins += h->list[t++]->bytes;
+        const uint64_t first = at - begins, left = h->list[t]->bytes > first ? h->list[t]->bytes - first : 0;
+        const uint8_t *src = gguf_tensor_data(m->file, h->list[t]->file);
+        s = add_bytes(h->sha, src + first, left < SAMPLE ? left : SAMPLE, h->buffer, NULL, err);
+    }
+    return s;
+}
+
+wk_status model_identity(const struct model *m, char hex[65], const struct wk_err *err)
+{
+    struct hashing h = { 0 };
+    wk_status s = begin(m, &h, err);
+    const uint64_t size = gguf_file_bytes(m->file);
+    if (!s) sha256_update(h.sha, &size, sizeof size);
+    for (uint32_t i = 0; !s && i < gguf_shard_count(m->file); i++) {
+        uint64_t n;
+        const void *header = gguf_header(m->file, i, &n);
+        s = add_bytes(h.sha, header, n, h.buffer, NULL, err);
+    }
+    if (!s) s = add_samples(m, &h, err);
+    return end(&h, s, hex, err);
+}

@@ -1,0 +1,45 @@
+/* log_names.c: the names of all fields and headers that a refusal can name. */
+#include "log_names.h"
+
+#include <string.h>
+
+#include "openai_names.h"
+#include "serve.h"
+
+/* Members of bodies, and headers, that are not in openai_names.c. */
+static const char *const names[] = {
+    "X-Deadline", "add_special", "chat",        "content",      "digest",  "handle_id", "include_usage",
+    "job_id",     "metrics",     "model_bytes", "model_ref",    "name",    "params",    "return_token_strs",
+    "role",       "shard_id",    "shard_index", "shard_layout", "special", "text",      "tokens",
+    "tool_calls", "tp_degree",   "type",        "with_pieces",
+};
+
+static bool known(const char *part, size_t n)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == n && memcmp(names[i], part, n) == 0) return true;
+    return openai_names_has(part, n);
+}
+
+const char *serve_log_field(const char *field, char out[LOG_WORD]) { return log_field_name(field, known, out); }
+
+static bool has(const struct http_route *routes, uint32_t n, const char *path)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(routes[i].path, path) == 0) return true;
+    return false;
+}
+
+const char *serve_log_path(const char *path, char out[LOG_WORD])
+{
+    static const char jobs[] = "/worker/jobs/";
+    if (strncmp(path, jobs, sizeof jobs - 1) == 0) return "/worker/jobs/{job_id}";
+    const bool ours = has(serve_execute_routes, serve_n_execute_routes, path) ||
+                      has(serve_openai_routes, serve_n_openai_routes, path) ||
+                      has(serve_control_routes, serve_n_control_routes, path) ||
+                      has(serve_health_routes, serve_n_health_routes, path) ||
+                      has(serve_metrics_routes, serve_n_metrics_routes, path) ||
+                      has(serve_text_routes, serve_n_text_routes, path) ||
+                      has(serve_page_routes, serve_n_page_routes, path);
+    return ours ? path : log_hidden(path, out);
+}
