@@ -80,7 +80,7 @@ bool socket_take(int fd, char *out, size_t n);
  * is set). */
 bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole);
 /* Ends our side and reads what the client may still be sending, for a moment, so that our answer is not lost in a
- * reset. */
+ * reset; unless threads are short. */
 void socket_finish(struct http_request *r);
 
 /* ---- listen.c ------------------------------------------------------------------------------------------ */

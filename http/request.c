@@ -424,6 +424,7 @@ void connection_serve(struct http_server *s, int fd)
         if (!r) return;
         const bool passed = vet(r);
         if (passed) serve(r);
+        body_free(r); /* not held while what the client still sends is awaited */
         if (passed || r->answered) answer_end(r);
         more = r->keeps && !r->gone;
         request_free(r);

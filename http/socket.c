@@ -21,7 +21,7 @@ enum {
     SLICE_MS = 50,      /* how soon a waiting thread notices that the server closes, or is pressed */
     FINISH_MS = 500,
     FINISH_BYTES = 1 << 20,
-    FINISH_IDLE_MS = 100
+    FINISH_IDLE_MS = 100 /* what comes is taken for FINISH_MS in all, but for pauses no longer than this */
 };
 
 static pthread_mutex_t limit_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -189,6 +189,21 @@ bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole)
     return !r->gone;
 }
 
+/* Until more comes, for FINISH_IDLE_MS at most, and only while nobody else needs the thread: as connections wait that
+ * go on. */
+static bool wait_for_rest(struct http_request *r)
+{
+    struct http_server *s = r->s;
+    struct pollfd p[2] = { { .fd = r->fd, .events = POLLIN }, { .fd = s->evict, .events = POLLIN } };
+    uint64_t unit;
+    if (connection_is_pressed(s)) return false;
+    atomic_fetch_add(&s->idle, 1);
+    const bool any = poll(p, 2, FINISH_IDLE_MS) > 0;
+    atomic_fetch_sub(&s->idle, 1);
+    if (any && !p[0].revents && read(s->evict, &unit, sizeof unit) < 0) return true; /* another one's */
+    return any && p[0].revents;
+}
+
 void socket_finish(struct http_request *r)
 {
     (void)shutdown(r->fd, SHUT_WR);
@@ -203,7 +218,6 @@ void socket_finish(struct http_request *r)
             continue;
         }
         if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) return;
-        const uint64_t idle = http_now_ns() + (uint64_t)FINISH_IDLE_MS * 1000000;
-        if (!socket_wait(r, POLLIN, idle < end ? idle : end)) return;
+        if (http_now_ns() >= end || !wait_for_rest(r)) return;
     }
 }

@@ -278,7 +278,9 @@ static int ask_memory(struct http_server *s, const char *headers)
 {
     static char answer[ANSWER], request[512];
     (void)snprintf(request, sizeof request, "POST /memory HTTP/1.1\r\n" H "%s\r\n", headers);
-    return exchange(http_port(s), request, answer, sizeof answer);
+    const int status = exchange(http_port(s), request, answer, sizeof answer);
+    wait_for(!atomic_load(&s->reserved)); /* the answer comes first */
+    return status;
 }
 
 static void memory(void **state)

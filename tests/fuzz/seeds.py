@@ -55,6 +55,7 @@ def body():
         {"prompt": "x", "job_id": "a", "stop": ["b", "c"], "priority": 3, "logit_bias": {"3": -1.5}, "chat": True},
         {"handle_id": "h", "prompt": "x", "repetition_penalty": 1.1, "min_p": 0.1, "metrics": True},
         {"model": "m", "messages": messages, "stream": True, "stream_options": {"include_usage": True}, "n": 1},
+        {"prompt": "a\"b\\\\", "max_tokens": 10**40, "top_k": -(10**20), "temperature": 0.1},
         {"model": "m", "prompt": [1, 2, 3], "max_tokens": 4, "presence_penalty": 0.5, "echo": False, "logprobs": None},
     ):
         yield text(json.dumps(document))
