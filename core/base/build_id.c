@@ -60,7 +60,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *user)
     (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-        size_t n;
+        size_t n = 0;
         if (h->p_type != PT_NOTE) continue;
         const uintptr_t at = info->dlpi_addr + h->p_vaddr;
         const uint8_t *notes = (const uint8_t *)at, *id = id_among(notes, notes + h->p_memsz, &n);
