@@ -1,8 +1,10 @@
 #!/bin/sh
-# no_cuda.sh PROGRAM SOURCE: the program needs no CUDA library, nothing outside core/device/cuda and the plugins'
-# modules includes a CUDA header, and nothing there takes managed memory, or device memory past the regions of memory.c.
+# no_cuda.sh PROGRAM SOURCE [MODULE...]: the program needs no CUDA library, nothing outside core/device/cuda and the
+# plugins' modules includes a CUDA header, and nothing there takes managed memory, host memory that a GPU sees (but for
+# a step's inputs and results, never for weights), or device memory past the regions of memory.c. MODULE: built ones.
 set -eu
 program=$1 source=$2
+shift 2
 needed=$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
 [ -n "$needed" ] || { echo "$program: no list of libraries"; exit 1; }
 if echo "$needed" | grep -Ei 'cuda|cublas|nvidia|nvrtc|nvml'; then
@@ -14,8 +16,7 @@ if strings -a "$program" | grep -E '^lib(cuda|cudart|cublas[A-Za-z]*|nvidia-ml)\
     echo "$program: names the libraries above"
     exit 1
 fi
-rooms="worker core sdk/include/worker"
-[ ! -d "$source/http" ] || rooms="$rooms http"
+rooms="worker serve http core sdk/include/worker"
 cd "$source"
 # shellcheck disable=SC2086 # a list of folders
 found=$(grep -rnE '#[[:space:]]*include[[:space:]]*[<"](cuda|cublas|cudnn|nv[a-z]*\.h|device/cuda/)' $rooms |
@@ -39,3 +40,39 @@ if [ -n "$found" ]; then
     echo "device memory is taken by core/device/cuda/memory.c alone, in regions"
     exit 1
 fi
+
+# Managed memory may lie anywhere; of mapped host memory there are the rings of inputs and ids, and a tap's scores.
+managed='MallocManaged|cuMemAllocManaged|cuMemAdvise|cuMemPrefetch|cudaMemAdvise|cudaMemPrefetch|__managed__'
+mapped='HostAllocMapped|HostRegisterMapped|HostGetDevicePointer|MEMHOST[A-Z]*_DEVICEMAP'
+where_mapped='^core/device/cuda/(memory|step)\.c:'
+# shellcheck disable=SC2086 # a list of words on purpose
+found=$(grep -nE "$managed" $product /dev/null || true)
+[ -z "$found" ] || { echo "$found"; echo "managed memory: weights would not be where they are said to be"; exit 1; }
+# shellcheck disable=SC2086
+found=$(grep -nE "$mapped" $product || true)
+echo "$found" | grep -qE "$where_mapped" || { echo "the search finds no mapped memory where it must"; exit 1; }
+if echo "$found" | grep -vE "$where_mapped"; then
+    echo "host memory that a GPU sees is for inputs and results of steps alone: cuda_memory_pinned"
+    exit 1
+fi
+if grep -rn "cuda_memory_pinned(" core/device/cuda --include='*.c' |
+    grep -vE '^core/device/cuda/(memory|open|test_[a-z_]*)\.c:'; then
+    echo "cuda_memory_pinned is for the rings that open.c makes, never for weights"
+    exit 1
+fi
+for module in "$@"; do
+    symbols=$(nm -D --undefined-only "$module")
+    if echo "$symbols" | grep -E "$managed"; then
+        echo "$module: imports the symbols above"
+        exit 1
+    fi
+    case $module in
+    */device-cuda.so) ;;
+    *)
+        if echo "$symbols" | grep -E 'cudaHost|cuMemHost'; then
+            echo "$module: a plugin's module takes host memory"
+            exit 1
+        fi
+        ;;
+    esac
+done

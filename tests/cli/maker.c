@@ -4,9 +4,11 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -18,6 +20,7 @@ struct maker {
     size_t meta_len, info_len;
     uint64_t n_kv, n_tensors, offset;
     uint32_t random;
+    bool hollow; /* tensors' bytes are not written */
 };
 
 static void put(FILE *f, const void *bytes, size_t n) { assert_int_equal(fwrite(bytes, 1, n, f), n); }
@@ -89,14 +92,15 @@ static void tensor(struct maker *m, const char *name, uint32_t type, uint32_t ne
     put_u32(m->tensors, type);
     put_u64(m->tensors, m->offset);
     m->n_tensors++;
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n && !m->hollow; i++) {
         const float v = nan_at >= 0 && i == (uint64_t)nan_at ? NAN
                         : amplitude > 0                      ? amplitude * random_weight(m)
                                                              : constant;
         put(m->data, &v, sizeof v);
     }
     m->offset += n * sizeof(float);
-    for (; m->offset % ALIGN; m->offset++) put(m->data, "", 1);
+    for (; m->offset % ALIGN; m->offset++)
+        if (!m->hollow) put(m->data, "", 1);
 }
 
 static void finish(struct maker *m, const char *path)
@@ -113,9 +117,11 @@ static void finish(struct maker *m, const char *path)
     put(out, m->meta, m->meta_len);
     put(out, m->info, m->info_len);
     for (size_t at = 24 + m->meta_len + m->info_len; at % ALIGN; at++) put(out, "", 1);
+    const long start = ftell(out);
     rewind(m->data);
     while ((n = fread(buffer, 1, sizeof buffer, m->data)) > 0) put(out, buffer, n);
     assert_int_equal(fclose(out), 0);
+    if (m->hollow) assert_int_equal(truncate(path, start + (off_t)m->offset), 0);
     (void)fclose(m->data);
     free(m->meta);
     free(m->info);
@@ -150,15 +156,16 @@ void make_tiny(const struct tiny_model *t)
     struct maker m;
     const char *architecture = t->architecture ? t->architecture : "llama";
     char name[96];
-    const uint32_t E = TINY_EMBED, F = 64, V = TINY_VOCAB;
+    const uint32_t E = TINY_EMBED, F = t->hollow_ffn ? t->hollow_ffn : 64, V = TINY_VOCAB;
     begin(&m);
+    m.hollow = t->hollow_ffn != 0;
     key_text(&m, "general.architecture", architecture);
     key_text(&m, "general.name", t->name ? t->name : "tiny");
-    static const struct {
+    const struct {
         const char *key;
         uint32_t value;
     } numbers[] = { { "embedding_length", 32 },       { "block_count", 1 },
-                    { "feed_forward_length", 64 },    { "attention.head_count", 2 },
+                    { "feed_forward_length", F },     { "attention.head_count", 2 },
                     { "attention.head_count_kv", 1 }, { "rope.dimension_count", 16 } };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         (void)snprintf(name, sizeof name, "%s.%s", architecture, numbers[i].key);

@@ -14,6 +14,7 @@ struct tiny_model {
     uint32_t context;          /* 0: 64 */
     uint32_t embedding_type;   /* ggml type written for token_embd; 0: F32. The bytes stay F32. */
     int nan_weight;            /* 1: one weight of the first layer is not a number */
+    uint32_t hollow_ffn;       /* not 0: the feed-forward width, and the tensors' bytes are a hole in the file */
     int vocabulary_only;       /* 1: no tensors */
     const char *chat_template; /* NULL: none */
     const char *extra_key;     /* one more key, a 32-bit 7; NULL: none */

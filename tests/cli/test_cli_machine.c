@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -168,6 +169,39 @@ static void control_groups(void **state)
     }
 }
 
+/* KiB of memory that a command took at most. */
+static long peak(const char *command, const char *model)
+{
+    int status;
+    struct rusage use;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stdout)) _exit(3);
+        if (strcmp(command, "tokenize") == 0)
+            (void)execl(WORKER_BINARY, "worker", command, "-m", model, "abc", (char *)NULL);
+        (void)execl(WORKER_BINARY, "worker", command, model, (char *)NULL);
+        _exit(3);
+    }
+    assert_int_equal(wait4(child, &status, 0, &use), child);
+    assert_int_equal(status, 0);
+    return use.ru_maxrss;
+}
+
+/* What a command needs besides the weights does not grow with them: a hundred thousand times as many. */
+static void memory_without_weights(void **state)
+{
+    (void)state;
+    static const char *const commands[] = { "inspect", "plan", "tokenize" };
+    make_tiny(&(struct tiny_model){ .path = "narrow.gguf", .hollow_ffn = 64 });
+    make_tiny(&(struct tiny_model){ .path = "wide.gguf", .hollow_ffn = 1 << 20 });
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const long narrow = peak(commands[i], "narrow.gguf"), wide = peak(commands[i], "wide.gguf");
+        if (wide > narrow + 16 * 1024)
+            fail_msg("%s: %ld KiB for 100 KB of weights, %ld for 400 MB", commands[i], narrow, wide);
+    }
+}
+
 static int setup(void **state)
 {
     const int result = enter_scratch(state);
@@ -177,8 +211,8 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(closed_output), cmocka_unit_test(full_output),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(closed_output),   cmocka_unit_test(full_output),
                                         cmocka_unit_test(special_outputs), cmocka_unit_test(file_size_limit),
-                                        cmocka_unit_test(control_groups) };
+                                        cmocka_unit_test(control_groups),  cmocka_unit_test(memory_without_weights) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -54,8 +54,17 @@ with tempfile.TemporaryDirectory() as folder:
         check("then the status says what it serves", said.startswith("STATUS=") and "port %d" % w.port in said, said)
         check("ends", w.end() == 0, w.said())
 
+    unit = open(source + "/systemd/worker@.service.in", encoding="utf-8").read()
+    start = next(line for line in unit.splitlines() if line.startswith("ExecStart="))
+    stop = next(int(line.split("=")[1]) for line in unit.splitlines() if line.startswith("TimeoutStopSec="))
+    drain = int(start.split("--shutdown-timeout-sec ")[1].split()[0])
+    check("the unit drains for 5 s, and is given longer before it is killed", drain == 5 and stop >= 2 * drain, start)
+    options = start.replace("ExecStart=@CMAKE_INSTALL_FULL_BINDIR@/worker serve", "").split()
+    with Worker(program, *options, environment={"NOTIFY_SOCKET": folder + "/notify"}) as w:
+        check("the options of the unit are the program's", w.get("/readyz")[0] == 200)
+        check("ends with status 0", w.end() == 0, w.said())
+
     if shutil.which("systemd-analyze"):
-        unit = open(source + "/systemd/worker@.service.in", encoding="utf-8").read()
         check(
             "unit",
             all(
