@@ -77,6 +77,35 @@ static bool resolve_in(int dir, const char *ref, char path[MODEL_PATH_MAX], bool
     return ok || refuse(why, cap, "model_ref %.200s: not a regular file", ref);
 }
 
+static bool has_parent(const char *path)
+{
+    for (const char *at = path; (at = strstr(at, "..")); at += 2)
+        if ((at == path || at[-1] == '/') && (!at[2] || at[2] == '/')) return true;
+    return false;
+}
+
+/* Files that opening the model opens by themselves: those that are there must not be links either. */
+static bool beside_is_plain(int dir, const char *path, const char *ref, char *why, size_t cap)
+{
+    const size_t n = strlen(path), folder = strrchr(path, '/') ? (size_t)(strrchr(path, '/') + 1 - path) : 0;
+    char name[MODEL_PATH_MAX + 32];
+    unsigned parts = 0;
+    if (n < 20 || sscanf(path + n - 20, "-00001-of-%5u.gguf", &parts) != 1) parts = 0;
+    for (unsigned i = 0; i < 2 + parts; i++) {
+        if (i == 0)
+            (void)snprintf(name, sizeof name, "%.*stokenizer.json", (int)folder, path);
+        else if (i == 1)
+            (void)snprintf(name, sizeof name, "%.*s.mcd.json", (int)(n > 5 ? n - 5 : n), path);
+        else
+            (void)snprintf(name, sizeof name, "%.*s-%05u-of-%05u.gguf", (int)(n - 20), path, i - 1, parts);
+        const int fd = open_below(dir, name, 0);
+        if (fd < 0 && (errno == EXDEV || errno == ELOOP))
+            return refuse(why, cap, "model_ref %.200s: %.200s is a symbolic link", ref, name + folder);
+        if (fd >= 0) (void)close(fd);
+    }
+    return true;
+}
+
 bool model_ref_resolve(const char *dir, const char *ref, char out[MODEL_PATH_MAX], char *why, size_t cap)
 {
     if (!dir)
@@ -88,11 +117,12 @@ bool model_ref_resolve(const char *dir, const char *ref, char out[MODEL_PATH_MAX
     if (!hf && strncmp(ref, dir, n) == 0 && ref[n] == '/') relative = ref + n + 1;
     if (!relative[0] || strlen(relative) >= sizeof path - 300)
         return refuse(why, cap, "model_ref: expected hf:org/name/file.gguf or a path in --model-dir");
+    if (has_parent(relative)) return refuse(why, cap, "model_ref %.200s: has a ..", ref);
     if (relative[0] == '/') return refuse(why, cap, "model_ref %.200s: leads out of --model-dir", ref);
     (void)snprintf(path, sizeof path, "%s", relative);
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return refuse(why, cap, "--model-dir cannot be read");
-    const bool ok = resolve_in(fd, ref, path, hf, why, cap);
+    const bool ok = resolve_in(fd, ref, path, hf, why, cap) && beside_is_plain(fd, path, ref, why, cap);
     (void)close(fd);
     if (!ok) return false;
     return (size_t)snprintf(out, MODEL_PATH_MAX, "%s/%s", dir, path) < MODEL_PATH_MAX ||

@@ -38,9 +38,16 @@ static int make(void **state)
     (void)snprintf(root, sizeof root, "/tmp/worker-ref-XXXXXX");
     if (!mkdtemp(root)) return -1;
     static const char *const folders[] = { "models",           "models/org",      "models/org/one", "models/org/two",
-                                           "models/org/split", "models/org/none", "secret" };
+                                           "models/org/split", "models/org/none", "models/linked",  "models/json",
+                                           "models/mcd",       "models/plain",    "secret" };
     static const char *const files[] = { "secret/key.gguf",
                                          "models/a.gguf",
+                                         "models/..a..gguf",
+                                         "models/linked/m-00001-of-00002.gguf",
+                                         "models/json/m.gguf",
+                                         "models/mcd/m.gguf",
+                                         "models/plain/m.gguf",
+                                         "models/plain/tokenizer.json",
                                          "models/org/one/only.gguf",
                                          "models/org/one/README.md",
                                          "models/org/two/x.gguf",
@@ -56,6 +63,12 @@ static int make(void **state)
     if (symlink("a.gguf", path)) return -1;
     (void)snprintf(path, sizeof path, "%s/models/out", root);
     if (symlink("../secret", path)) return -1;
+    /* What opening a model opens besides. */
+    static const char *const links[] = { "linked/m-00002-of-00002.gguf", "json/tokenizer.json", "mcd/m.mcd.json" };
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        (void)snprintf(path, sizeof path, "%s/models/%s", root, links[i]);
+        if (symlink("../../secret/key.gguf", path)) return -1;
+    }
     (void)snprintf(path, sizeof path, "%s/models/fifo.gguf", root);
     return mkfifo(path, 0644);
 }
@@ -82,7 +95,8 @@ static void test_names(void **state)
     char absolute[256];
     gives("a.gguf", "a.gguf");
     gives("org/one/only.gguf", "org/one/only.gguf");
-    gives("org/../a.gguf", "org/../a.gguf"); /* stays below */
+    gives("..a..gguf", "..a..gguf"); /* no folder */
+    gives("plain/m.gguf", "plain/m.gguf");
     gives("hf:org/one", "org/one/only.gguf");
     gives("hf:org/two/y.gguf", "org/two/y.gguf");
     gives("hf:org/split", "org/split/m-00001-of-00002.gguf");
@@ -101,6 +115,12 @@ static void test_refused(void **state)
                                         "../secret/key.gguf",
                                         "org/../../secret/key.gguf",
                                         "/etc/passwd",
+                                        "org/../a.gguf", /* stays below, and is refused all the same */
+                                        "hf:org/../a.gguf",
+                                        "linked/m-00001-of-00002.gguf",
+                                        "hf:linked",
+                                        "json/m.gguf",
+                                        "mcd/m.gguf",
                                         "link.gguf",
                                         "near.gguf",
                                         "out/key.gguf",

@@ -56,15 +56,25 @@ int missing_refuse(const struct missing *m, const char *path)
     return m->n ? fail(CODE_MODEL_LOAD_FAILED, "%s", text) : EXIT_DONE;
 }
 
-int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r,
-                               const struct tape_program *program)
+int capabilities_check(const struct gguf *file, const char *path, const struct plugin_registry *r,
+                       const struct tape_program *program)
 {
     char model_id[MODEL_NAME];
+    struct missing missing = { .n = 0 };
     ERROR_TEXT(err);
     model_name(file, model_id);
-    json_t *descriptor = capabilities_descriptor(model_id, r, program);
-    if (!descriptor) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the descriptor");
-    wk_status status = capabilities_sidecar(file, descriptor, &err);
+    json_t *descriptor = capabilities_descriptor(model_id, r, program), *profile = capabilities_profile(r, NULL, NULL);
+    int result = EXIT_DONE;
+    if (descriptor && profile) {
+        wk_status status = capabilities_sidecar(file, descriptor, &err);
+        if (status) result = fail_status(STAGE_MODEL, status, &err);
+        capabilities_compare(descriptor, profile, &missing);
+        if (!result) result = missing_refuse(&missing, path);
+    } else {
+        result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for the descriptor");
+    }
+    missing_free(&missing);
     json_decref(descriptor);
-    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
+    json_decref(profile);
+    return result;
 }

@@ -7,8 +7,8 @@
 /* Refuses the file in one error that names each of them; EXIT_DONE: nothing is missing. */
 int missing_refuse(const struct missing *m, const char *path);
 
-/* Refuses a model whose <model>.mcd.json contradicts it. */
-int capabilities_check_sidecar(const struct gguf *file, const struct plugin_registry *r,
-                               const struct tape_program *program);
+/* Refuses a model whose <model>.mcd.json contradicts it, or whose descriptor is no subset of this worker's profile. */
+int capabilities_check(const struct gguf *file, const char *path, const struct plugin_registry *r,
+                       const struct tape_program *program);
 
 #endif

@@ -36,7 +36,7 @@ static void name_type(const struct plugin_registry *r, uint32_t ggml_type, char 
     if (type)
         (void)snprintf(out, 32, "%s", type->name);
     else
-        (void)snprintf(out, 32, "ggml %u", ggml_type);
+        (void)gguf_tensor_type_text(ggml_type, out);
 }
 
 static void count_types(struct inspection *n)
@@ -72,6 +72,9 @@ static int examine(struct inspection *n)
     tape_free(program);
     if (!n->descriptor) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the descriptor");
     wk_status status = capabilities_sidecar(n->file, n->descriptor, &err);
+    json_t *profile = capabilities_profile(n->plugins, NULL, NULL);
+    if (profile) capabilities_compare(n->descriptor, profile, &n->missing);
+    json_decref(profile);
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 

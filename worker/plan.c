@@ -150,7 +150,7 @@ int command_plan(const struct options *o)
     p.status = model_plan(file, plugins, &options, &model, &why);
     p.model = model;
     p.fits = model && (!p.available || model->plan.total <= p.available);
-    result = model ? capabilities_check_sidecar(model->file, plugins, model->program) : EXIT_DONE;
+    result = model ? capabilities_check(model->file, p.path, plugins, model->program) : EXIT_DONE;
     if (!result) result = option_flag(o, OPT_JSON) ? print_json(&p) : print_text(&p);
     if (!result) result = verdict(&p);
     missing_free(&p.missing);

@@ -77,13 +77,13 @@ static wk_status decide(struct quantize *q, struct tensor_job *job, const struct
 {
     const struct gguf_tensor *t = job->tensor;
     job->from = plugin_find_type(q->plugins, t->ggml_type, NULL);
-    char key[32], why[2048];
+    char type[GGUF_TYPE_TEXT], key[32], why[2048];
     (void)snprintf(key, sizeof key, "ggml:%u", t->ggml_type);
     if (!job->from && plugin_why_not(q->plugins, key, why, sizeof why))
         return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: %s", (int)t->name.len, t->name.data, why);
     if (!job->from)
-        return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: has ggml type %u, which no plugin serves", (int)t->name.len,
-                       t->name.data, t->ggml_type);
+        return wk_fail(err, WK_UNSUPPORTED, "tensor %.*s: is of %s, which no plugin serves", (int)t->name.len,
+                       t->name.data, gguf_tensor_type_text(t->ggml_type, type));
     wk_status status = gguf_tensor_bytes(q->in, t, job->from->block, job->from->block_bytes, &job->from_bytes, err);
     job->to = job->from;
     if (!status && !mixture_keeps(t)) status = target_type(q, job, err);

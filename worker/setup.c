@@ -302,11 +302,11 @@ json_t *opened_handle(const struct opened *x, const char *path)
     if (!x->model->device->handle) return NULL;
     x->model->device->handle(x->model->executor, &h);
     shard_id(x, &h, id);
-    return json_pack("{s:o, s:I, s:I, s:b, s:b, s:s, s:o, s:I, s:I}", "shard_id", json_bytes(id, strlen(id)),
-                     "gpu_device", (json_int_t)h.gpu_device, "vram_bytes", (json_int_t)h.vram_bytes, "sealed", h.sealed,
-                     "write_protected", h.write_protected, "digest", h.digest, "model_ref",
-                     json_bytes(path, strlen(path)), "shard_index", (json_int_t)h.shard_index, "total_shards",
-                     (json_int_t)h.total_shards);
+    return json_pack("{s:o, s:s, s:I, s:I, s:b, s:b, s:s, s:o, s:I, s:I}", "shard_id", json_bytes(id, strlen(id)),
+                     "device", x->model->device->name, "gpu_device", (json_int_t)h.gpu_device, "vram_bytes",
+                     (json_int_t)h.vram_bytes, "sealed", h.sealed, "write_protected", h.write_protected, "digest",
+                     h.digest, "model_ref", json_bytes(path, strlen(path)), "shard_index", (json_int_t)h.shard_index,
+                     "total_shards", (json_int_t)h.total_shards);
 }
 
 static void say_loaded(const struct opened *x, const char *path, double seconds)
@@ -407,7 +407,7 @@ int open_model_on(const struct options *o, const struct device_ops *device, stru
     wk_status status = model_plan(file, out->plugins, &options, &out->model, &err);
     if (status) return refuse_model(status, path, err_text);
     warn_of_context(out->model);
-    result = capabilities_check_sidecar(out->model->file, out->plugins, out->model->program);
+    result = capabilities_check(out->model->file, path, out->plugins, out->model->program);
     if (!result && needs->kv_sequences) result = size_kv(out, path, needs);
     return !result && needs->load ? load(out, path) : result;
 }

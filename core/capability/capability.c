@@ -12,7 +12,7 @@
 
 /* What the tape's operations and the CPU executor serve, whatever the plugin: the words of tape_describe. */
 static const char *const positional[] = { "rope_llama", "rope_neox", "yarn", "longrope", "learned", "none" };
-static const char *const attention[] = { "mha", "gqa", "mqa", "swa", "sinks" };
+static const char *const attention[] = { "mha", "gqa", "mqa", "swa", "sinks", "none" };
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
@@ -58,12 +58,12 @@ json_t *capabilities_profile(const struct plugin_registry *r, const char *worker
 {
     char host[96] = "worker-";
     if (!worker_id && gethostname(host + 7, sizeof host - 8) != 0) (void)snprintf(host, sizeof host, "worker-local");
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:[s, s*]}", "worker_id", worker_id ? worker_id : host,
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:[s, s*]}", "worker_id", worker_id ? worker_id : host,
                      "supports_architecture", architecture_names(r), "supports_positional",
                      words(positional, sizeof positional / sizeof *positional), "supports_attention",
                      words(attention, sizeof attention / sizeof *attention), "supports_quant", type_names(r),
-                     "max_context", (json_int_t)CAPABILITIES_MAX_CONTEXT, "vram_bytes",
-                     (json_int_t)(gpu ? gpu->memory : 0), "devices", "cpu", gpu ? "cuda" : NULL);
+                     "max_context", (json_int_t)CAPABILITIES_MAX_CONTEXT, "max_vocab", (json_int_t)TOKENIZER_MAX_VOCAB,
+                     "vram_bytes", (json_int_t)(gpu ? gpu->memory : 0), "devices", "cpu", gpu ? "cuda" : NULL);
 }
 
 /* ---- descriptor ---------------------------------------------------------------------------------------- */
@@ -180,13 +180,75 @@ void capabilities_missing(const struct gguf *file, const struct plugin_registry 
     for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(file, i);
         if (plugin_find_type(r, t->ggml_type, NULL)) continue;
+        char type[GGUF_TYPE_TEXT];
         (void)snprintf(key, sizeof key, "ggml:%u", t->ggml_type);
         if (plugin_why_not(r, key, why, sizeof why))
             sentence = strdup(why);
-        else if (asprintf(&sentence, "model requires ggml type %u, worker only supports %s", t->ggml_type, served) < 0)
+        else if (asprintf(&sentence, "model requires %s, worker only supports %s",
+                          gguf_tensor_type_text(t->ggml_type, type), served) < 0)
             sentence = NULL;
         if (!add_missing(out, sentence)) return;
     }
+}
+
+static bool listed(const json_t *list, const char *word, size_t len)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *one = json_string_value(json_array_get(list, i));
+        if (one && strlen(one) == len && memcmp(one, word, len) == 0) return true;
+    }
+    return false;
+}
+
+/* Each word of a text must be in the profile's list. */
+static bool compare_words(const char *what, const char *text, const json_t *list, struct missing *out)
+{
+    char served[1024], *sentence;
+    capabilities_join(list, served, sizeof served);
+    for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
+        const size_t len = strcspn(at, " ");
+        if (!listed(list, at, len)) {
+            if (asprintf(&sentence, "model requires %s%.*s, worker only supports %s", what, (int)len, at, served) < 0)
+                sentence = NULL;
+            if (!add_missing(out, sentence)) return false;
+        }
+        at += len;
+    }
+    return true;
+}
+
+static bool compare_most(const char *what, json_int_t asked, json_int_t most, struct missing *out)
+{
+    char *sentence;
+    if (asked <= most) return true;
+    if (asprintf(&sentence,
+                 "model requires %s %" JSON_INTEGER_FORMAT ", worker only supports up to %" JSON_INTEGER_FORMAT, what,
+                 asked, most) < 0)
+        sentence = NULL;
+    return add_missing(out, sentence);
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+void capabilities_compare(const json_t *mcd, const json_t *ecp, struct missing *out)
+{
+    const json_t *quant = json_object_get(mcd, "quant"), *types = json_object_get(ecp, "supports_quant");
+    bool room =
+        compare_words("architecture ", text_of(mcd, "architecture"), json_object_get(ecp, "supports_architecture"),
+                      out) &&
+        compare_words("positional ", text_of(mcd, "positional"), json_object_get(ecp, "supports_positional"), out) &&
+        compare_words("attention ", text_of(mcd, "attention"), json_object_get(ecp, "supports_attention"), out);
+    for (size_t i = 0; room && i < json_array_size(quant); i++)
+        room = compare_words("", json_string_value(json_array_get(quant, i)), types, out);
+    room = room && compare_most("context", json_integer_value(json_object_get(mcd, "context_max")),
+                                json_integer_value(json_object_get(ecp, "max_context")), out);
+    if (room)
+        (void)compare_most("vocabulary", json_integer_value(json_object_get(mcd, "vocab_size")),
+                           json_integer_value(json_object_get(ecp, "max_vocab")), out);
 }
 
 void missing_free(struct missing *m)

@@ -38,6 +38,8 @@ struct missing {
     uint32_t n;
 };
 void capabilities_missing(const struct gguf *file, const struct plugin_registry *r, struct missing *out);
+/* Is the descriptor a subset of the profile? What is not is added to *out, which is initialised. */
+void capabilities_compare(const json_t *mcd, const json_t *ecp, struct missing *out);
 void missing_free(struct missing *m);
 
 /* <model>.mcd.json beside the file: may add or rename what the file leaves open, never contradict it. WK_OK also if

@@ -130,6 +130,9 @@ uint64_t gguf_tensor_count(const struct gguf *file);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *file, uint64_t i); /* in file order */
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *file, const char *name,
                                            size_t len); /* NULL: absent; O(1) */
+/* "iq4_nl"; "ggml type 77" where ggml has no name for the number. Returns out. */
+enum { GGUF_TYPE_TEXT = 32 };
+const char *gguf_tensor_type_text(uint32_t ggml_type, char out[GGUF_TYPE_TEXT]);
 /* Bytes of a tensor whose type has `block` values in `block_bytes`: checked against ne[0] and against the room it has
  * in the file. */
 wk_status gguf_tensor_bytes(const struct gguf *file, const struct gguf_tensor *t, uint32_t block, uint32_t block_bytes,

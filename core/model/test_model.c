@@ -262,6 +262,92 @@ static void test_chunks(void **state)
     gguf_build_free(g);
 }
 
+/* Logits behind a prompt. */
+static void logits_of(struct gguf_build *g, float y[V])
+{
+    const struct model_options o = options();
+    struct model *m = load(g, &o);
+    struct session *s;
+    uint32_t tokens[CONTEXT];
+    tokens_of(tokens, CONTEXT);
+    assert_int_equal(session_open(m, &s, &err), WK_OK);
+    if (session_feed(s, tokens, 40, ROW_PROMPT, 1, y, &err)) fail_msg("%s", text);
+    session_close(s);
+    model_close(m);
+}
+
+/* Biases of a feed-forward network: zeros change nothing, others what they are added to. */
+static void test_biases(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t n;
+    } biases[] = { { "blk.0.ffn_gate.bias", F },
+                   { "blk.0.ffn_up.bias", F },
+                   { "blk.0.ffn_down.bias", E },
+                   { "blk.0.attn_q.bias", E },
+                   { "blk.0.attn_output.bias", E } };
+    float plain[V], zero[V], biased[V];
+    struct gguf_build *g = build("llama");
+    logits_of(g, plain);
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
+        gguf_build_floats(g, biases[i].name, 1, biases[i].n, 1, NULL);
+    logits_of(g, zero);
+    assert_memory_equal(plain, zero, sizeof plain);
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) {
+        gguf_build_noise(g, 5, biases[i].name, 2, biases[i].n / 2, 0.5f); /* two rows: noise, not a constant */
+        float noise[F];
+        struct gguf *file = gguf_build_open(g);
+        memcpy(noise, gguf_tensor_data(file, gguf_tensor_find(file, biases[i].name, strlen(biases[i].name))),
+               biases[i].n * sizeof *noise);
+        gguf_close(file);
+        gguf_build_floats(g, biases[i].name, 1, biases[i].n, 1, noise);
+        logits_of(g, biased);
+        if (memcmp(plain, biased, sizeof plain) == 0) fail_msg("%s changes nothing", biases[i].name);
+        gguf_build_floats(g, biases[i].name, 1, biases[i].n, 1, NULL);
+    }
+    gguf_build_free(g);
+}
+
+/* Experts of one tensor, and of a tensor each: the same bits. */
+static void test_experts_one_by_one(void **state)
+{
+    (void)state;
+    enum { X = 4, MATRIX = E * F };
+    static const struct {
+        const char *name;
+        uint32_t rows, cols;
+    } parts[] = { { "ffn_gate", F, E }, { "ffn_up", F, E }, { "ffn_down", E, F } };
+    enum { PARTS = sizeof parts / sizeof parts[0] };
+    static float values[PARTS][X * MATRIX];
+    float whole[V], split[V];
+    struct gguf_build *g = build("llama");
+    char name[64];
+    gguf_build_u32(g, "llama.expert_count", X);
+    gguf_build_u32(g, "llama.expert_used_count", 2);
+    put(g, "blk.0.ffn_gate_inp.weight", X, E);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        (void)snprintf(name, sizeof name, "blk.0.%s.weight", parts[i].name);
+        gguf_build_drop(g, name);
+        for (uint32_t k = 0; k < X * MATRIX; k++) values[i][k] = (float)((k * 37 + i * 11) % 101) / 250.0f - 0.2f;
+        (void)snprintf(name, sizeof name, "blk.0.%s_exps.weight", parts[i].name);
+        gguf_build_floats(g, name, parts[i].rows, parts[i].cols, X, values[i]);
+    }
+    logits_of(g, whole);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        (void)snprintf(name, sizeof name, "blk.0.%s_exps.weight", parts[i].name);
+        gguf_build_drop(g, name);
+        for (uint32_t e = X; e-- > 0;) { /* in the file the last comes first */
+            (void)snprintf(name, sizeof name, "blk.0.%s.%u.weight", parts[i].name, (unsigned)e);
+            gguf_build_floats(g, name, parts[i].rows, parts[i].cols, 1, values[i] + (size_t)e * MATRIX);
+        }
+    }
+    logits_of(g, split);
+    assert_memory_equal(whole, split, sizeof whole);
+    gguf_build_free(g);
+}
+
 static void test_slots(void **state)
 {
     (void)state;
@@ -307,10 +393,15 @@ int main(void)
         printf("%s\n", text);
         return 1;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_defaults), cmocka_unit_test(test_names),
-                                        cmocka_unit_test(test_digest),   cmocka_unit_test(test_identity),
-                                        cmocka_unit_test(test_refusals), cmocka_unit_test(test_chunks),
-                                        cmocka_unit_test(test_slots) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_defaults),
+                                        cmocka_unit_test(test_names),
+                                        cmocka_unit_test(test_digest),
+                                        cmocka_unit_test(test_identity),
+                                        cmocka_unit_test(test_refusals),
+                                        cmocka_unit_test(test_chunks),
+                                        cmocka_unit_test(test_slots),
+                                        cmocka_unit_test(test_biases),
+                                        cmocka_unit_test(test_experts_one_by_one) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_registry_close(registry);
     return failed;

@@ -3,6 +3,7 @@
  *
  * What a plugin serves is known from its note. It is mapped when any of that is asked for first; then its file is
  * vetted once more, and must be the one that was found. */
+#include "gguf/gguf.h"
 #include "plugin/plugin.h"
 
 #include <dirent.h>
@@ -595,7 +596,8 @@ wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, 
     *out = NULL;
     const struct plugin_entry *e = NULL;
     const struct wk_type_cpu *t = plugin_find_type(r, ggml_type, &e);
-    if (!t) return wk_fail(err, WK_UNSUPPORTED, "ggml type %u: no plugin serves it", ggml_type);
+    char text[GGUF_TYPE_TEXT];
+    if (!t) return wk_fail(err, WK_UNSUPPORTED, "%s: no plugin serves it", gguf_tensor_type_text(ggml_type, text));
     if (!e->cuda)
         return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no CUDA kernels: %.*s-cuda.so is not there",
                        ggml_type, t->name, file_name(e), (int)(strlen(e->path) - 3), e->path);

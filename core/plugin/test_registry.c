@@ -396,7 +396,7 @@ static void test_cuda_found(void **state)
     assert_int_equal(plugin_find_cuda(r, 200, &again, &p->err), WK_OK);
     assert_ptr_equal(again, q);
     assert_int_equal(plugin_find_cuda(r, 7, &q, &p->err), WK_UNSUPPORTED);
-    assert_string_equal(p->text, "ggml type 7: no plugin serves it");
+    assert_string_equal(p->text, "q5_1: no plugin serves it");
     assert_null(q);
     plugin_registry_close(r);
 

@@ -74,11 +74,11 @@ static bool serve(struct builder *b, const struct gguf_tensor *file, struct tape
     if (!t->type) {
         if (file->ggml_type < 256 && b->type_refused[file->ggml_type]) return true;
         if (file->ggml_type < 256) b->type_refused[file->ggml_type] = 1;
-        char asked[160] = "";
+        char asked[160] = "", type[GGUF_TYPE_TEXT];
         if (o->describe_types) o->describe_types(o->user, asked, sizeof asked);
         messages_say(b->messages, WK_UNSUPPORTED,
-                     "tensor type %u: no plugin serves it (looked at: %s; first used by %s)", (unsigned)file->ggml_type,
-                     asked[0] ? asked : "none", t->name);
+                     "tensor type %s: no plugin serves it (looked at: %s; first used by %s)",
+                     gguf_tensor_type_text(file->ggml_type, type), asked[0] ? asked : "none", t->name);
         return true;
     }
     char text[200];
@@ -88,7 +88,60 @@ static bool serve(struct builder *b, const struct gguf_tensor *file, struct tape
     return status == WK_OK;
 }
 
-static uint32_t add_tensor(struct builder *b, const struct gguf_tensor *file, const char *name, const char *suffix,
+/* Slab i of a tensor whose slabs are tensors of the file: the alias's name with the number for '#'. */
+static const struct gguf_tensor *find_slab(const struct builder *b, const struct wk_alias *a, const char *suffix,
+                                           uint32_t i)
+{
+    char name[TAPE_NAME];
+    const char *hash = strchr(a->file_name, '#');
+    const int len =
+        hash ? snprintf(name, sizeof name, "%.*s%u%s", (int)(hash - a->file_name), a->file_name, (unsigned)i, hash + 1)
+             : -1;
+    return len > 0 && len < TAPE_NAME ? find_joined(b->p->file, b->scope, name, suffix) : NULL;
+}
+
+/* All slabs of a tensor that the file has slab by slab; NULL: it has not, or why was said. */
+static const struct gguf_tensor **find_slabs(struct builder *b, const char *name, const char *suffix, uint32_t slabs)
+{
+    const struct wk_alias *a = NULL;
+    for (uint32_t i = 0; i < b->arch->n_aliases && !a; i++)
+        if (strcmp(b->arch->aliases[i].name, name) == 0 && find_slab(b, &b->arch->aliases[i], suffix, 0))
+            a = &b->arch->aliases[i];
+    if (!a) return NULL;
+    const struct gguf_tensor **list = arena_take(b->arena, slabs, sizeof *list);
+    if (!list) {
+        messages_no_memory(b->messages);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < slabs; i++) {
+        list[i] = find_slab(b, a, suffix, i);
+        const struct gguf_tensor *t = list[i], *first = list[0];
+        if (t && t->ggml_type == first->ggml_type && memcmp(t->ne, first->ne, sizeof t->ne) == 0 && t->ne[2] == 1)
+            continue;
+        messages_say(b->messages, WK_INVALID, "%s%s (number %u for #)%s: %s", b->scope, a->file_name, (unsigned)i,
+                     suffix, t ? "of another type or shape than number 0" : "missing in the file");
+        return NULL;
+    }
+    return list;
+}
+
+static bool check_slabs(struct builder *b, struct tape_tensor *t)
+{
+    char text[200];
+    const struct wk_err err = { text, sizeof text };
+    uint64_t bytes;
+    for (uint32_t i = 1; t->type && i < t->slabs; i++) {
+        if (gguf_tensor_bytes(b->p->file, t->slab_files[i], t->type->block, t->type->block_bytes, &bytes, &err)) {
+            messages_say(b->messages, WK_INVALID, "%s", text);
+            return false;
+        }
+    }
+    t->bytes *= t->slabs;
+    return true;
+}
+
+static uint32_t add_tensor(struct builder *b, const struct gguf_tensor *file,
+                           const struct gguf_tensor *const *slab_files, const char *name, const char *suffix,
                            uint32_t rows, uint32_t cols, uint32_t slabs)
 {
     struct tape_program *p = b->p;
@@ -100,7 +153,7 @@ static uint32_t add_tensor(struct builder *b, const struct gguf_tensor *file, co
         return 0;
     }
     struct tape_tensor *t = &p->tensors[p->n_tensors];
-    *t = (struct tape_tensor){ .file = file, .rows = rows, .cols = cols, .slabs = slabs };
+    *t = (struct tape_tensor){ .file = file, .slab_files = slab_files, .rows = rows, .cols = cols, .slabs = slabs };
     (void)snprintf(t->name, sizeof t->name, "%.*s", (int)file->name.len, file->name.data);
     const char *tail = strcmp(suffix, ".weight") == 0 ? "" : suffix;
     int len = snprintf(b->asked[p->n_tensors], TAPE_NAME, "%s%s%s", b->scope, name, tail);
@@ -108,8 +161,10 @@ static uint32_t add_tensor(struct builder *b, const struct gguf_tensor *file, co
         messages_say(b->messages, WK_INVALID, "%s%s: a name has at most %d bytes", b->scope, name, TAPE_NAME - 1);
         return 0;
     }
-    if (!serve(b, file, t)) return 0;
-    b->tensor_of_file[file_index(p->file, file)] = ++p->n_tensors;
+    if (!serve(b, file, t) || (slab_files && !check_slabs(b, t))) return 0;
+    p->n_tensors++;
+    for (uint32_t i = 0; i < (slab_files ? slabs : 1); i++)
+        b->tensor_of_file[file_index(p->file, tape_slab_file(t, i))] = p->n_tensors;
     return p->n_tensors;
 }
 
@@ -119,6 +174,13 @@ static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint
     struct builder *b = self;
     if (b->messages->status == WK_NO_MEMORY) return 0;
     const struct gguf_tensor *t = builder_find_tensor(b->p->file, b->arch, b->scope, name, suffix);
+    const struct gguf_tensor **slab_files = NULL;
+    if (!t && slabs > 1) {
+        const uint32_t said = b->messages->n;
+        slab_files = find_slabs(b, name, suffix, slabs);
+        if (!slab_files && (b->messages->n != said || b->messages->lost)) return 0;
+        if (slab_files) t = slab_files[0];
+    }
     if (!t) {
         if (need == WK_REQ)
             messages_say(b->messages, WK_INVALID,
@@ -128,13 +190,13 @@ static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint
     }
     uint32_t has_rows, has_cols, has_slabs;
     if (!builder_tensor_shape(t, &has_rows, &has_cols, &has_slabs) || has_rows != rows || has_cols != cols ||
-        has_slabs != slabs) {
+        has_slabs != (slab_files ? 1 : slabs)) {
         say_shape(b, t, rows, cols, slabs);
         return 0;
     }
     uint32_t known = b->tensor_of_file[file_index(b->p->file, t)];
     if (known && known != READ_AS_NUMBERS) return known;
-    return add_tensor(b, t, name, suffix, rows, cols, slabs);
+    return add_tensor(b, t, slab_files, name, suffix, rows, cols, slabs);
 }
 
 static uint32_t on_read(void *self, const char *name, float *dst, uint32_t n)
@@ -148,8 +210,9 @@ static uint32_t on_read(void *self, const char *name, float *dst, uint32_t n)
         return 0;
     }
     if (t->ggml_type != 0) {
-        messages_say(b->messages, WK_INVALID, "%.*s: type %u, must be F32 (0)", (int)t->name.len, t->name.data,
-                     (unsigned)t->ggml_type);
+        char type[GGUF_TYPE_TEXT];
+        messages_say(b->messages, WK_INVALID, "%.*s: type %s, must be f32", (int)t->name.len, t->name.data,
+                     gguf_tensor_type_text(t->ggml_type, type));
         return 0;
     }
     char text[200];

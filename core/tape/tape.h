@@ -50,12 +50,24 @@ const char *tape_role_name(enum tape_role role);
 
 struct tape_tensor {
     char name[TAPE_NAME];           /* full, as in the file */
-    const struct gguf_tensor *file; /* in the gguf, which outlives the program */
+    const struct gguf_tensor *file; /* in the gguf, which outlives the program; that of slab 0 */
+    const struct gguf_tensor *const
+        *slab_files;                /* [slabs] where each slab is a tensor of the file; NULL: one has all */
     const struct wk_type_cpu *type; /* who serves it */
     uint32_t rows, cols, slabs;
     uint64_t bytes; /* in the file */
     enum tape_role role;
 };
+
+/* The file's tensor that a slab lies in, and the bytes before it there. */
+static inline const struct gguf_tensor *tape_slab_file(const struct tape_tensor *t, uint32_t slab)
+{
+    return t->slab_files ? t->slab_files[slab] : t->file;
+}
+static inline uint64_t tape_slab_first(const struct tape_tensor *t, uint32_t slab)
+{
+    return t->slab_files ? 0 : t->bytes / t->slabs * slab;
+}
 
 enum tape_rows {
     ROWS_ALL = 0,

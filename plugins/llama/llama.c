@@ -116,10 +116,15 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 static const char *const ignored_keys[] = { "vocab_size", "tensor_data_layout", "attention.layer_norm_epsilon",
                                             "rope.scaling.finetuned" };
 
+/* Mixtral's older files have a tensor for each expert. */
+static const struct wk_alias aliases[] = { { "ffn_gate.#", "ffn_gate_exps" },
+                                           { "ffn_up.#", "ffn_up_exps" },
+                                           { "ffn_down.#", "ffn_down_exps" } };
+
 struct flavour {
     const char *name;
     uint32_t rope; /* WK_ROPE_* */
-    uint32_t qkv_bias, o_bias;
+    uint32_t qkv_bias;
     uint32_t head_norm; /* norms q and k over each head, before they rotate */
     uint32_t fused;     /* q|k|v in attn_qkv, gate|up in ffn_up */
     uint32_t window;    /* honours sliding_window */
@@ -129,11 +134,9 @@ struct flavour {
  * window that its own reference disagrees about by one position; like llama.cpp we attend to everything, which is the
  * same up to 2,047 positions. Qwen's configurations name windows that are switched off. */
 static const struct flavour flavours[] = {
-    { "llama", WK_ROPE_PAIRS, WK_OPT, WK_OPT, 0, 0, 1, 1 },
-    { "qwen2", WK_ROPE_HALVES, WK_REQ, WK_NONE, 0, 0, 0, 0 },
-    { "qwen3", WK_ROPE_HALVES, WK_NONE, WK_NONE, 1, 0, 0, 0 },
-    { "qwen3moe", WK_ROPE_HALVES, WK_NONE, WK_NONE, 1, 0, 0, 2 },
-    { "phi3", WK_ROPE_HALVES, WK_NONE, WK_NONE, 0, 1, 0, 0 },
+    { "llama", WK_ROPE_PAIRS, WK_OPT, 0, 0, 1, 1 },  { "qwen2", WK_ROPE_HALVES, WK_REQ, 0, 0, 0, 0 },
+    { "qwen3", WK_ROPE_HALVES, WK_OPT, 1, 0, 0, 0 }, { "qwen3moe", WK_ROPE_HALVES, WK_OPT, 1, 0, 0, 2 },
+    { "phi3", WK_ROPE_HALVES, WK_OPT, 0, 1, 0, 0 },
 };
 static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3moe", "phi3" };
 
@@ -341,16 +344,16 @@ static struct wk_freqs rotate(const struct wk_builder *b, const struct llama *m,
 
 static wk_val feed_forward(const struct wk_builder *b, wk_val h, const struct llama *m)
 {
-    wk_val g = wk_linear_rows(b, h, m->wg, WK_NONE); /* phi3: ranges of ffn_up                 */
-    wk_val u = wk_linear_rows(b, h, m->wu, WK_NONE);
-    return wk_linear(b, wk_glu(b, WK_GLU_SILU, g, u), "ffn_down", m->E, WK_NONE);
+    wk_val g = wk_linear_rows(b, h, m->wg, WK_OPT); /* phi3: ranges of ffn_up                 */
+    wk_val u = wk_linear_rows(b, h, m->wu, WK_OPT);
+    return wk_linear(b, wk_glu(b, WK_GLU_SILU, g, u), "ffn_down", m->E, WK_OPT);
 }
 static wk_val experts(const struct wk_builder *b, wk_val h, const struct llama *m)
 {
-    wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_NONE), m->K, m->expert_weights, m->expert_scale);
-    wk_val g = wk_expert(b, h, r, "ffn_gate_exps", m->X, m->F, WK_NONE);
-    wk_val u = wk_expert(b, h, r, "ffn_up_exps", m->X, m->F, WK_NONE);
-    return wk_combine(b, wk_expert(b, wk_glu(b, WK_GLU_SILU, g, u), r, "ffn_down_exps", m->X, m->E, WK_NONE), r);
+    wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_OPT), m->K, m->expert_weights, m->expert_scale);
+    wk_val g = wk_expert(b, h, r, "ffn_gate_exps", m->X, m->F, WK_OPT);
+    wk_val u = wk_expert(b, h, r, "ffn_up_exps", m->X, m->F, WK_OPT);
+    return wk_combine(b, wk_expert(b, wk_glu(b, WK_GLU_SILU, g, u), r, "ffn_down_exps", m->X, m->E, WK_OPT), r);
 }
 
 static void llama_record(const struct wk_builder *b, const void *model)
@@ -374,7 +377,7 @@ static void llama_record(const struct wk_builder *b, const void *model)
         q = wk_rope(b, q, m->D, &rope);
         k = wk_rope(b, k, m->D, &rope);
         wk_val a = wk_attention(b, q, k, v, NULL, &att); /* softmax(q k / sqrt D) v          [H*D] */
-        x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, m->is->o_bias));
+        x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, WK_OPT));
         h = wk_rms_norm(b, x, "ffn_norm", m->eps);
         x = wk_add(b, x, m->X ? experts(b, h, m) : feed_forward(b, h, m));
     }
@@ -387,6 +390,8 @@ static const struct wk_arch llama = { .struct_size = sizeof llama,
                                       .names = names,
                                       .keys = keys,
                                       .n_keys = N_KEYS,
+                                      .aliases = aliases,
+                                      .n_aliases = sizeof aliases / sizeof aliases[0],
                                       .ignored_keys = ignored_keys,
                                       .n_ignored_keys = sizeof ignored_keys / sizeof ignored_keys[0],
                                       .open = llama_open,

@@ -56,6 +56,10 @@ static void feed_forward(struct gguf_build *g, unsigned l, enum llama_file which
     if (!fused) floats(g, l, "ffn_gate.weight", T_F, T_E, 1);
     floats(g, l, "ffn_up.weight", fused ? 2 * T_F : T_F, T_E, 1);
     floats(g, l, "ffn_down.weight", T_E, T_F, 1);
+    if (which != LLAMA_BIASED) return;
+    floats(g, l, "ffn_gate.bias", 1, T_F, 1);
+    floats(g, l, "ffn_up.bias", 1, T_F, 1);
+    floats(g, l, "ffn_down.bias", 1, T_E, 1);
 }
 
 struct gguf_build *llama_file(enum llama_file which)

@@ -359,8 +359,8 @@ static void surplus_tensors(void **state)
         gguf_build_free(g);
     }
     struct gguf_build *g = llama_file(QWEN3); /* an arch without biases does not lose one in silence */
-    gguf_build_floats(g, "blk.1.attn_q.bias", 1, T_E, 1, NULL);
-    must_refuse(g, "blk.1.attn_q.bias is in the file, nothing reads it");
+    gguf_build_floats(g, "blk.1.attn_norm.bias", 1, T_E, 1, NULL);
+    must_refuse(g, "blk.1.attn_norm.bias is in the file, nothing reads it");
     gguf_build_free(g);
 }
 

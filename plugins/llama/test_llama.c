@@ -69,6 +69,9 @@ static void what_tells_members_apart(void **state)
     r = record_with(llama_file(LLAMA_BIASED), 0);
     assert_int_not_equal(op_of(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
     assert_int_not_equal(op_of(r.p, "blk.2.attn_output")->t[1], TAPE_NONE);
+    static const char *const biased[] = { "blk.0.ffn_gate", "blk.1.ffn_up", "blk.2.ffn_down" };
+    for (size_t i = 0; i < sizeof biased / sizeof *biased; i++)
+        assert_int_not_equal(op_of(r.p, biased[i])->t[1], TAPE_NONE);
     close_model(&r);
     r = record_with(llama_file(QWEN2), 0);
     assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALVES);
@@ -213,6 +216,76 @@ static void windows(void **state)
     }
 }
 
+/* Mixtral's older files have a tensor for each expert: the same pass, of the same names. */
+static struct gguf_build *split_experts(unsigned left_out)
+{
+    static const struct {
+        const char *name;
+        uint32_t rows, cols;
+    } parts[] = { { "ffn_gate", T_F, T_E }, { "ffn_up", T_F, T_E }, { "ffn_down", T_E, T_F } };
+    struct gguf_build *g = llama_file(MIXTRAL);
+    char name[64];
+    for (unsigned l = 0; l < T_L; l++)
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            (void)snprintf(name, sizeof name, "blk.%u.%s_exps.weight", l, parts[i].name);
+            gguf_build_drop(g, name);
+            for (unsigned e = 0; e < T_X; e++) {
+                (void)snprintf(name, sizeof name, "blk.%u.%s.%u.weight", l, parts[i].name, e);
+                if (l != 1 || i != 1 || e != left_out)
+                    gguf_build_floats(g, name, parts[i].rows, parts[i].cols, 1, NULL);
+            }
+        }
+    return g;
+}
+
+static void experts_one_by_one(void **state)
+{
+    (void)state;
+    struct opened whole = record_with(llama_file(MIXTRAL), 0), parts = record_with(split_experts(T_X), 0);
+    assert_int_equal(whole.p->n_launches, parts.p->n_launches);
+    assert_int_equal(whole.p->n_tensors, parts.p->n_tensors);
+    for (uint32_t i = 0; i < whole.p->n_tensors; i++) {
+        const struct tape_tensor *a = &whole.p->tensors[i], *b = &parts.p->tensors[i];
+        assert_true(a->rows == b->rows && a->cols == b->cols && a->slabs == b->slabs && a->bytes == b->bytes);
+        assert_int_equal(b->slab_files != NULL, strstr(a->name, "_exps.") != NULL);
+        if (!b->slab_files) continue;
+        assert_ptr_equal(tape_slab_file(b, 0), b->file);
+        for (uint32_t e = 0; e < T_X; e++) {
+            const struct gguf_tensor *t = tape_slab_file(b, e);
+            char end[24];
+            (void)snprintf(end, sizeof end, ".%u.weight", (unsigned)e);
+            assert_memory_equal(t->name.data + t->name.len - strlen(end), end, strlen(end));
+            assert_int_equal(tape_slab_first(b, e), 0);
+            assert_int_equal(tape_slab_first(a, e), a->bytes / T_X * e);
+        }
+    }
+    close_model(&whole);
+    close_model(&parts);
+    char text[1024];
+    for (unsigned out = 0; out < T_X; out++) {
+        const struct wk_err err = { text, sizeof text };
+        struct tape_options o = test_options();
+        struct gguf_build *g = split_experts(out);
+        struct gguf *file = gguf_build_open(g);
+        struct tape_program *p;
+        assert_int_equal(tape_record(llama_arch(), file, &o, &p, &err), WK_INVALID);
+        assert_non_null(strstr(text, "blk.1.ffn_up"));
+        assert_non_null(strstr(text, "missing in the file"));
+        gguf_close(file);
+        gguf_build_free(g);
+    }
+    struct gguf_build *g = split_experts(T_X); /* one of another type */
+    gguf_build_tensor(g, "blk.2.ffn_down.1.weight", 1, T_E, T_F, 1, NULL, (size_t)T_E * T_F * 2);
+    struct gguf *file = gguf_build_open(g);
+    const struct wk_err err = { text, sizeof text };
+    struct tape_options o = test_options();
+    struct tape_program *p;
+    assert_int_equal(tape_record(llama_arch(), file, &o, &p, &err), WK_INVALID);
+    assert_non_null(strstr(text, "another type or shape"));
+    gguf_close(file);
+    gguf_build_free(g);
+}
+
 /* ---- whole files --------------------------------------------------------------------------------------- */
 
 static void made_files(void **state)
@@ -245,6 +318,7 @@ int main(void)
         cmocka_unit_test(longrope_chooses_by_context),
         cmocka_unit_test(yarn_scaling),
         cmocka_unit_test(windows),
+        cmocka_unit_test(experts_one_by_one),
         cmocka_unit_test(made_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

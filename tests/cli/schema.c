@@ -1,6 +1,7 @@
 /* schema.c: see schema.h. */
 #include "schema.h"
 
+#include <regex.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,26 @@ static bool has_type(const json_t *value, const char *type)
     if (strcmp(type, "integer") == 0) return json_is_integer(value);
     if (strcmp(type, "number") == 0) return json_is_number(value);
     if (strcmp(type, "boolean") == 0) return json_is_boolean(value);
+    if (strcmp(type, "null") == 0) return json_is_null(value);
     return false;
+}
+
+static bool has_one_type(const json_t *value, const json_t *rule)
+{
+    if (json_is_string(rule)) return has_type(value, json_string_value(rule));
+    for (size_t i = 0; i < json_array_size(rule); i++)
+        if (has_type(value, json_string_value(json_array_get(rule, i)))) return true;
+    return false;
+}
+
+static bool has_pattern(const json_t *value, const char *pattern)
+{
+    regex_t expression;
+    if (!json_is_string(value)) return true;
+    if (regcomp(&expression, pattern, REG_EXTENDED | REG_NOSUB)) return false;
+    const bool good = regexec(&expression, json_string_value(value), 0, NULL, 0) == 0;
+    regfree(&expression);
+    return good;
 }
 
 static bool among(const json_t *list, const json_t *value)
@@ -53,9 +73,11 @@ static bool properties_accept(const json_t *schema, const json_t *value, char *w
 
 static bool keyword_accepts(const char *keyword, const json_t *rule, const json_t *value)
 {
-    if (strcmp(keyword, "type") == 0) return has_type(value, json_string_value(rule));
+    if (strcmp(keyword, "type") == 0) return has_one_type(value, rule);
+    if (strcmp(keyword, "pattern") == 0) return has_pattern(value, json_string_value(rule));
     if (strcmp(keyword, "enum") == 0) return among(rule, value);
-    if (strcmp(keyword, "minimum") == 0) return json_number_value(value) >= json_number_value(rule);
+    if (strcmp(keyword, "minimum") == 0)
+        return !json_is_number(value) || json_number_value(value) >= json_number_value(rule);
     if (strcmp(keyword, "minLength") == 0) return json_string_length(value) >= (size_t)json_integer_value(rule);
     static const char *const handled[] = { "$schema",  "title",      "description",
                                            "required", "properties", "additionalProperties",

@@ -55,7 +55,9 @@ static void checker_refuses(void **state)
         "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],"
         "\"context_max\":0,\"vocab_size\":0}",
         "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"mha\",\"quant\":[],"
-        "\"context_max\":1,\"vocab_size\":0,\"more\":1}"
+        "\"context_max\":1,\"vocab_size\":0,\"more\":1}",
+        "{\"model_id\":\"x\",\"architecture\":\"llama\",\"positional\":\"none\",\"attention\":\"swa mha\",\"quant\":[],"
+        "\"context_max\":1,\"vocab_size\":0}"
     };
     json_t *schema = json_load_file(WORKER_CONTRACTS "/mcd-schema.json", 0, NULL);
     char why[512];
@@ -97,6 +99,20 @@ static void descriptor(void **state)
     assert_true(json_is_null(json_object_get(d, "mcd")));
     assert_true(json_string_length(json_object_get(d, "reason")) > 0);
     json_decref(d);
+}
+
+/* Of every architecture that is part of the program; gpt-oss has windows and sinks. */
+static void descriptors_of_all(void **state)
+{
+    (void)state;
+    static const char *const models[][2] = { { "embedded:haiku", "gqa" }, { "embedded:haiku-moe", "gqa swa sinks" } };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        json_t *d = document(CLI("inspect", "--json", models[i][0])), *mcd = json_object_get(d, "mcd");
+        assert_schema("mcd-schema.json", mcd);
+        assert_string_equal(json_string_value(json_object_get(mcd, "attention")), models[i][1]);
+        assert_int_equal(json_array_size(json_object_get(d, "missing")), 0);
+        json_decref(d);
+    }
 }
 
 /* A file's own words cannot command a terminal. */
@@ -262,15 +278,13 @@ static void bash_completes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(checker_refuses),
-                                        cmocka_unit_test(profile),
-                                        cmocka_unit_test(descriptor),
-                                        cmocka_unit_test(names_are_harmless),
-                                        cmocka_unit_test(sidecar_names_the_model),
-                                        cmocka_unit_test(plan_adds_up),
-                                        cmocka_unit_test(plan_names_what_is_missing),
-                                        cmocka_unit_test(plugins_are_listed),
-                                        cmocka_unit_test(documents_name_every_option),
-                                        cmocka_unit_test(bash_completes) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(checker_refuses),    cmocka_unit_test(profile),
+        cmocka_unit_test(descriptor),         cmocka_unit_test(descriptors_of_all),
+        cmocka_unit_test(names_are_harmless), cmocka_unit_test(sidecar_names_the_model),
+        cmocka_unit_test(plan_adds_up),       cmocka_unit_test(plan_names_what_is_missing),
+        cmocka_unit_test(plugins_are_listed), cmocka_unit_test(documents_name_every_option),
+        cmocka_unit_test(bash_completes)
+    };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

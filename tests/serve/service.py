@@ -38,6 +38,33 @@ def check(name, good, detail=""):
         failures.append(name)
 
 
+CONTRACTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "contracts")
+TYPES = {"string": str, "integer": int, "boolean": bool, "null": type(None)}
+
+
+def breaks_contract(name, value):
+    """What of a flat object is not as contracts/<name> says; "": nothing. For the keywords that these schemas use."""
+    with open(os.path.join(CONTRACTS, name), encoding="utf-8") as f:
+        schema = json.load(f)
+    wrong = ["missing " + k for k in schema["required"] if k not in value]
+    for key, field in value.items():
+        rule = schema["properties"].get(key)
+        if rule is None:
+            wrong.append("unknown " + key)
+            continue
+        types = rule.get("type", [])
+        types = [types] if isinstance(types, str) else types
+        if types and type(field) not in [TYPES[t] for t in types]:
+            wrong.append("type of " + key)
+        if "enum" in rule and field not in rule["enum"]:
+            wrong.append("value of " + key)
+        if "minimum" in rule and field is not None and field < rule["minimum"]:
+            wrong.append("minimum of " + key)
+        if "minLength" in rule and len(field) < rule["minLength"]:
+            wrong.append("length of " + key)
+    return ", ".join(wrong)
+
+
 def done():
     sys.exit(1 if failures else 0)
 

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from service import DEVICE, PATIENCE, Worker, check, done, free_port, with_fake_device
+from service import DEVICE, PATIENCE, Worker, breaks_contract, check, done, free_port, with_fake_device
 
 program, source = sys.argv[1], sys.argv[2]
 fake = sys.argv[3] if len(sys.argv) > 3 else None
@@ -80,6 +80,9 @@ def commit_by_request(w, ref):
         (status, answer),
     )
     status, ready = w.get("/worker/ready")
+    wrong = [breaks_contract("handle-schema.json", h) for h in (done_["handle"], *ready["handles"])]
+    check("handles are as their schema says", not any(wrong), wrong)
+    check("the check of handles can say no", breaks_contract("handle-schema.json", {"shard_id": "", "more": 1}))
     check("ready", ready["ready"] is True and ready["handles"][0]["shard_id"] == "my shard", ready)
     streams = []
     for _ in range(3):

@@ -174,7 +174,8 @@ static bool pack_tile(struct executor *x, const struct matrix *m, uint32_t slab,
 {
     const uint64_t bytes = row_bytes(m->tensor);
     const uint32_t first = tile * WK_TILE_ROWS, rows = m->n - first < WK_TILE_ROWS ? m->n - first : WK_TILE_ROWS;
-    const uint8_t *src = tensor_bytes(x, m->tensor) + ((uint64_t)slab * m->tensor->rows + m->first + first) * bytes;
+    const uint8_t *src = (const uint8_t *)gguf_tensor_data(x->program->file, tape_slab_file(m->tensor, slab)) +
+                         tape_slab_first(m->tensor, slab) + (m->first + first) * bytes;
     struct pack p = { .m = m, .tile = x->tiles + m->offset + ((uint64_t)slab * m->tiles + tile) * m->tile_bytes };
     for (uint32_t r = 0; r < WK_TILE_ROWS; r++) p.rows[r] = r < rows ? src + r * bytes : x->zero_row;
     char text[200];

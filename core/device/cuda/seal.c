@@ -66,9 +66,10 @@ static struct piece *list_pieces(const struct cuda_upload *u, uint32_t *n)
     *n = 0;
     for (uint32_t i = 0; i < u->n_loads; i++) {
         const struct cuda_load *l = &u->loads[i];
+        const struct gguf_tensor *t = tape_slab_file(l->tensor, l->slab);
         const uint64_t row = cuda_row_bytes(l->tensor),
-                       first = l->tensor->file->offset + ((uint64_t)l->slab * l->tensor->rows + l->first) * row;
-        list[(*n)++] = (struct piece){ l->tensor->file->shard, first, first + l->n * row, l, NULL };
+                       first = t->offset + tape_slab_first(l->tensor, l->slab) + l->first * row;
+        list[(*n)++] = (struct piece){ t->shard, first, first + l->n * row, l, NULL };
     }
     for (uint32_t i = 0; i < u->n_vectors; i++) {
         const struct tape_tensor *t = u->vectors[i].tensor;
@@ -106,7 +107,7 @@ struct file_hash {
 
 static const uint8_t *piece_source(const struct gguf *file, const struct piece *p)
 {
-    const struct gguf_tensor *t = p->load ? p->load->tensor->file : p->vector->tensor->file;
+    const struct gguf_tensor *t = p->load ? tape_slab_file(p->load->tensor, p->load->slab) : p->vector->tensor->file;
     return (const uint8_t *)gguf_tensor_data(file, t) + (p->first - t->offset);
 }
 

@@ -99,8 +99,8 @@ static uint64_t cut_load(const struct upload *u, uint32_t i, struct chunk *out)
 {
     const struct cuda_load *l = &u->o->loads[i];
     const uint64_t row = cuda_row_bytes(l->tensor), tile = row * WK_TILE_ROWS;
-    const uint8_t *src = (const uint8_t *)gguf_tensor_data(u->o->file, l->tensor->file) +
-                         ((uint64_t)l->slab * l->tensor->rows + l->first) * row;
+    const uint8_t *src = (const uint8_t *)gguf_tensor_data(u->o->file, tape_slab_file(l->tensor, l->slab)) +
+                         tape_slab_first(l->tensor, l->slab) + l->first * row;
     const uint64_t step = u->slot_bytes / tile;
     return cut(out, CHUNK_TILES, i, src, l->n * row, ((uint64_t)l->n + WK_TILE_ROWS - 1) / WK_TILE_ROWS, step,
                step * tile);

@@ -498,7 +498,8 @@ struct wk_meta {
 
 struct wk_alias {
     const char *file_name, *name;
-}; /* last parts: "attn_out" in the file means "attn_output" */
+}; /* last parts: "attn_out" in the file means "attn_output"; "ffn_gate.#" means "ffn_gate_exps" whose slabs are tensors
+      of their own, numbered from 0 */
 
 struct wk_arch {
     uint32_t struct_size, n_names;
