@@ -18,9 +18,12 @@ enum {
 
 typedef wk_status form_fn(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *p,
                           const struct wk_err *err);
+enum { FAMILY_MARKS = 6 };
 struct family {
     const char *name;
     form_fn *form;
+    const char *marks[FAMILY_MARKS]; /* special tokens that a conversation is made of */
+    const char *words[FAMILY_MARKS]; /* those that in some vocabularies are ordinary text */
 };
 
 struct chat {
@@ -306,10 +309,15 @@ const char *chat_name(const struct chat *c) { return c->family->name; }
 
 /* ---- recognition --------------------------------------------------------------------------------------- */
 
-static const struct family CHATML = { "chatml", chatml }, LLAMA2 = { "llama-2", llama2 },
-                           LLAMA3 = { "llama-3", llama3 }, PHI3 = { "phi-3", phi3 }, ZEPHYR = { "zephyr", zephyr },
-                           MISTRAL = { "mistral", mistral }, GEMMA = { "gemma", gemma },
-                           HARMONY = { "harmony", harmony };
+static const struct family
+    CHATML = { "chatml", chatml, { "<|im_start|>", "<|im_end|>" }, { NULL } },
+    LLAMA2 = { "llama-2", llama2, { NULL }, { "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>" } },
+    LLAMA3 = { "llama-3", llama3, { "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>" }, { NULL } },
+    PHI3 = { "phi-3", phi3, { "<|user|>", "<|assistant|>", "<|end|>" }, { "<|system|>" } },
+    ZEPHYR = { "zephyr", zephyr, { NULL }, { "<|system|>", "<|user|>", "<|assistant|>" } },
+    MISTRAL = { "mistral", mistral, { NULL }, { "[INST]", "[/INST]" } },
+    GEMMA = { "gemma", gemma, { "<start_of_turn>", "<end_of_turn>" }, { NULL } },
+    HARMONY = { "harmony", harmony, { "<|start|>", "<|message|>", "<|channel|>", "<|end|>" }, { NULL } };
 
 bool chat_is_harmony(const struct chat *c) { return c->family == &HARMONY; }
 
@@ -434,6 +442,45 @@ static struct token_bytes special_text(const struct tokenizer *t, uint32_t id)
     return id == TOKEN_NONE ? (struct token_bytes){ "", 0 } : tokenizer_text(t, id);
 }
 
+/* A mark that is text to the model, because its exporter left it a normal token or out, would make another prompt than
+ * the one that the model was trained on, and any user could write it. */
+static wk_status check_mark(const struct tokenizer *t, struct token_bytes mark, bool may_be_text,
+                            const struct wk_err *err)
+{
+    struct tokens ids = { 0 };
+    const uint32_t id = tokenizer_find(t, mark.data, mark.len);
+    if (id == TOKEN_NONE && may_be_text) return WK_OK;
+    const wk_status status = tokenizer_encode(t, mark.data, mark.len, true, false, &ids, err);
+    const enum token_type type = ids.n == 1 ? tokenizer_type(t, ids.ids[0]) : TOKEN_NORMAL;
+    tokens_free(&ids);
+    if (status || type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED) return status;
+    const int len = mark.len < 64 ? (int)mark.len : 64;
+    if (id == TOKEN_NONE)
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "the chat template's mark %.*s is no token of this vocabulary: it was lost when the file was "
+                       "made; make it anew, or write the prompt yourself and send it as it is (--raw)",
+                       len, mark.data);
+    return wk_fail(err, WK_UNSUPPORTED,
+                   "the chat template's mark %.*s is no special token: the type of token %u is not control "
+                   "(tokenizer.ggml.token_type); make the file anew, or write the prompt yourself and send it as it is "
+                   "(--raw)",
+                   len, mark.data, (unsigned)id);
+}
+
+static struct token_bytes mark_of(const char *text) { return (struct token_bytes){ text, strlen(text) }; }
+
+static wk_status check_marks(const struct chat *c, const struct tokenizer *t, const struct wk_err *err)
+{
+    const bool uses_eos = c->family == &LLAMA2 || c->family == &MISTRAL || c->family == &ZEPHYR;
+    wk_status status = WK_OK;
+    for (int i = 0; !status && i < FAMILY_MARKS && c->family->marks[i]; i++)
+        status = check_mark(t, mark_of(c->family->marks[i]), false, err);
+    for (int i = 0; !status && i < FAMILY_MARKS && c->family->words[i]; i++)
+        status = check_mark(t, mark_of(c->family->words[i]), true, err);
+    if (!status && c->bos.len) status = check_mark(t, c->bos, false, err);
+    return !status && uses_eos && c->eos.len ? check_mark(t, c->eos, false, err) : status;
+}
+
 static wk_status read_details(struct chat *c, const char *t, const struct wk_err *err)
 {
     c->trims = strstr(t, "| trim") || strstr(t, "|trim") || strstr(t, ".strip()");
@@ -474,6 +521,7 @@ wk_status chat_open_text(const char *template, size_t len, const char *name, con
     if (template ? strstr(copy, "bos_token") != NULL : c->family != &HARMONY && c->family != &CHATML)
         c->bos = special_text(t, tokenizer_bos(t));
     status = c->family ? read_details(c, copy, err) : refuse(template ? copy : NULL, name, err);
+    if (!status) status = check_marks(c, t, err);
 done:
     free(copy);
     if (status)

@@ -16,7 +16,8 @@ struct gguf;
 struct chat; /* opaque; immutable once open, any thread */
 
 /* Chooses by tokenizer.chat_template, or where the file has none by its special tokens. Refuses what it does not know,
- * by name where it has one. `t` and *out are the caller's; *out does not keep `file`, but needs `t`. */
+ * by name where it has one, and a vocabulary in which a mark of the conversation is not one special token. `t` and *out
+ * are the caller's; *out does not keep `file`, but needs `t`. */
 wk_status chat_open(const struct gguf *file, const struct tokenizer *t, struct chat **out, const struct wk_err *err);
 /* The same for a template's text, NULL: none. name: general.name, NULL: none. */
 wk_status chat_open_text(const char *template, size_t len, const char *name, const struct tokenizer *t,

@@ -33,6 +33,12 @@ static struct tokenizer *tokenizer_with(const char *const *specials, bool spm)
     return t;
 }
 
+/* Those of all families. */
+#define ALL_MARKS                                                                                                  \
+    "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|user|>",            \
+        "<|assistant|>", "<|end|>", "<start_of_turn>", "<end_of_turn>", "<|start|>", "<|message|>", "<|channel|>", \
+        NULL
+
 /* The prompt as one text, with every untrusted part in braces. */
 static void render(const struct chat *c, const struct chat_turn *turn, char *out, size_t cap)
 {
@@ -64,7 +70,7 @@ static void expect(const struct tokenizer *t, const char *template, const char *
 static void test_families(void **state)
 {
     (void)state;
-    struct tokenizer *t = tokenizer_with((const char *const[]){ NULL }, false);
+    struct tokenizer *t = tokenizer_with((const char *const[]){ ALL_MARKS }, false);
     expect(t, "{% for m in messages %}{{'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n'}}{% endfor %}",
            NULL, "chatml", NULL, "<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n");
     expect(t, "{{'<|im_start|>system\\nIt\\'s a\\ntest.<|im_end|>\\n'}}{{'<|im_start|>'}}", NULL, "chatml", NULL,
@@ -89,14 +95,16 @@ static void test_without_template(void **state)
 {
     (void)state;
     static const struct {
-        const char *a, *b, *family;
+        const char *marks[5], *family;
     } cases[] = {
-        { "<|im_start|>", "<|im_end|>", "chatml" },      { "<|start_header_id|>", "<|eot_id|>", "llama-3" },
-        { "<start_of_turn>", "<end_of_turn>", "gemma" }, { "<|user|>", "<|end|>", "phi-3" },
-        { "<|channel|>", "<|message|>", "harmony" },
+        { { "<|im_start|>", "<|im_end|>" }, "chatml" },
+        { { "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>" }, "llama-3" },
+        { { "<start_of_turn>", "<end_of_turn>" }, "gemma" },
+        { { "<|user|>", "<|assistant|>", "<|end|>" }, "phi-3" },
+        { { "<|start|>", "<|channel|>", "<|message|>", "<|end|>" }, "harmony" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct tokenizer *t = tokenizer_with((const char *const[]){ cases[i].a, cases[i].b, NULL }, false);
+        struct tokenizer *t = tokenizer_with(cases[i].marks, false);
         struct chat *c;
         assert_int_equal(chat_open_text(NULL, 0, "x", t, &c, NULL), WK_OK);
         assert_string_equal(chat_name(c), cases[i].family);
@@ -167,7 +175,7 @@ static void test_shipped_templates(void **state)
           "message.<|end|><|start|>developer<|message|># Instructions\n\n{S}"
           "<|end|><|start|>user<|message|>{ Hi }<|end|><|start|>assistant" },
     };
-    struct tokenizer *t = tokenizer_with((const char *const[]){ NULL }, false);
+    struct tokenizer *t = tokenizer_with((const char *const[]){ ALL_MARKS }, false);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *template = read_template(cases[i].file);
         if (template) expect(t, template, NULL, cases[i].family, cases[i].system, cases[i].expected);
@@ -222,7 +230,7 @@ static void test_conversations(void **state)
     };
     char text[512], got[2048];
     struct wk_err err = { text, sizeof text };
-    struct tokenizer *t = tokenizer_with((const char *const[]){ NULL }, false);
+    struct tokenizer *t = tokenizer_with((const char *const[]){ ALL_MARKS }, false);
     const struct chat_message past[] = { { false, bytes("U1") }, { true, bytes(THOUGHT) } },
                               twice[] = { { false, bytes("U1") }, { false, bytes("U1") } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -252,7 +260,7 @@ static void test_dates_and_refusals(void **state)
     struct wk_err err = { text, sizeof text };
     struct chat *c;
     struct chat_prompt p;
-    struct tokenizer *t = tokenizer_with((const char *const[]){ "<|channel|>", "<|message|>", NULL }, false);
+    struct tokenizer *t = tokenizer_with((const char *const[]){ ALL_MARKS }, false);
     struct chat_turn turn = { .user = bytes("u"), .year = 2025, .month = 6, .day = 8, .reasoning = "high" };
     assert_int_equal(chat_open_text(NULL, 0, NULL, t, &c, NULL), WK_OK);
     render(c, &turn, got, sizeof got);
@@ -275,6 +283,56 @@ static void test_dates_and_refusals(void **state)
     assert_int_equal(chat_wrap(c, &turn, &p, &err), WK_UNSUPPORTED);
     chat_close(c);
     tokenizer_close(t);
+}
+
+/* A mark that is not one special token refuses the chat, by name: left out, left normal, or spelt by merges. */
+static void test_marks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *template, *marks[4];
+        bool words; /* may be ordinary text */
+    } cases[] = {
+        { "<|im_start|> <|im_end|>", { "<|im_start|>", "<|im_end|>" }, false },
+        { "<|start_header_id|> <|eot_id|>", { "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>" }, false },
+        { "<start_of_turn> <end_of_turn>", { "<start_of_turn>", "<end_of_turn>" }, false },
+        { "{{ '<|user|>' + '<|end|>' }} <|assistant|>", { "<|user|>", "<|assistant|>", "<|end|>" }, false },
+        { "<|start|> <|message|> <|channel|>", { "<|start|>", "<|message|>", "<|channel|>", "<|end|>" }, false },
+        { "[INST] [/INST]", { "[INST]", "[/INST]" }, true },
+        { "[INST] <<SYS>>", { "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>" }, true },
+        { "{{ '<|user|>' + eos_token }} <|assistant|>", { "<|user|>", "<|assistant|>" }, true },
+        { "bos_token [INST]", { "<bos>" }, false },
+        { "[INST]", { "<eos>" }, false },
+    };
+    static const enum token_type types[] = { TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_NORMAL, TOKEN_UNUSED };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int mark = 0; mark < 4 && cases[i].marks[mark]; mark++)
+            for (int kind = -1; kind < 4; kind++) { /* -1: it is no token at all */
+                char text[512] = "";
+                struct wk_err err = { text, sizeof text };
+                struct tokenizer *t;
+                struct chat *c;
+                const char *role = cases[i].marks[mark];
+                const bool is_role = role[0] == '<' && (role[1] == 'b' || role[1] == 'e') && strlen(role) == 5;
+                if (is_role && kind < 0) continue;
+                builder_bpe(&builder, "gpt-2");
+                const uint32_t bos = builder_token(&builder, "<bos>", TOKEN_CONTROL, 0),
+                               eos = builder_token(&builder, "<eos>", TOKEN_CONTROL, 0);
+                builder_int(&builder, "tokenizer.ggml.bos_token_id", bos);
+                builder_int(&builder, "tokenizer.ggml.eos_token_id", eos);
+                if (is_role) builder.token[role[1] == 'b' ? bos : eos].type = types[kind];
+                for (int k = 0; !is_role && k < 4 && cases[i].marks[k]; k++)
+                    if (k != mark || kind >= 0)
+                        builder_token(&builder, cases[i].marks[k], k == mark ? (int32_t)types[kind] : TOKEN_CONTROL, 0);
+                if (builder_open(&builder, &t, &err)) fail_msg("%s", text);
+                const wk_status status = chat_open_text(cases[i].template, strlen(cases[i].template), "x", t, &c, &err);
+                const bool good = kind < 0 ? cases[i].words : kind < 2;
+                if (status != (good ? WK_OK : WK_UNSUPPORTED))
+                    fail_msg("%s, kind %d: status %d: %s", role, kind, (int)status, text);
+                if (!good) assert_non_null(strstr(text, role));
+                chat_close(c);
+                tokenizer_close(t);
+            }
 }
 
 /* A user who writes the template's own control tokens gets them as text. */
@@ -306,9 +364,13 @@ static void test_forgery(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),           cmocka_unit_test(test_without_template),
-        cmocka_unit_test(test_shipped_templates),  cmocka_unit_test(test_conversations),
-        cmocka_unit_test(test_dates_and_refusals), cmocka_unit_test(test_forgery),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_without_template),
+        cmocka_unit_test(test_shipped_templates),
+        cmocka_unit_test(test_conversations),
+        cmocka_unit_test(test_dates_and_refusals),
+        cmocka_unit_test(test_forgery),
+        cmocka_unit_test(test_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
