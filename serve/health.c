@@ -47,10 +47,15 @@ void serve_condition(const struct serve *s, struct serve_condition *out)
     if (state != SERVE_READY || !m) return;
     struct engine_stats stats;
     engine_stats(m->engine, &stats);
-    if (!stats.dead && seconds_since(stats.progress_ns) < stalled_after) return;
+    const bool failing = stats.failures >= ENGINE_FAILING;
+    if (!stats.dead && !failing && seconds_since(stats.progress_ns) < stalled_after) return;
     out->healthy = out->ready = false;
-    say(out, stats.dead ? "engine_dead" : "engine_stalled",
-        stats.dead ? stats.dead_text : "the device has not finished a step for a minute");
+    if (stats.dead)
+        say(out, "engine_dead", stats.dead_text);
+    else if (failing)
+        say(out, "engine_failing", stats.failure_text);
+    else
+        say(out, "engine_stalled", "the device has not finished a step for a minute");
 }
 
 /* ---- answers ------------------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "log/log.h"
 #include "tape/tape.h"
 
 enum {
@@ -222,13 +223,24 @@ static wk_status run(struct engine *e, struct step *s, const struct step_record 
     return status;
 }
 
+/* Jobs end with INTERNAL each for itself; that no step succeeds any more is the service's to know. */
+static void count_failure(struct engine *e, const char *text)
+{
+    struct engine_stats *s = &e->stats;
+    (void)snprintf(s->failure_text, sizeof s->failure_text, "%s", text);
+    if (s->failures < UINT32_MAX) s->failures++;
+    if (s->failures == ENGINE_FAILING) LOG(LOG_ERROR, "engine_failing", text, log_u("steps", s->failures));
+}
+
 static void refused(struct engine *e, const struct step_record *r, wk_status status, const char *text)
 {
     if (e->model->device->dead && e->model->device->dead())
         engine_die(e, text);
-    else
+    else {
+        if (status != WK_NO_MEMORY) count_failure(e, text);
         for (uint32_t i = 0; i < r->n; i++)
             engine_end_job(e, r->member[i].job, status == WK_NO_MEMORY ? JOB_NO_MEMORY : JOB_FAILED, text);
+    }
 }
 
 /* The step is under way. */
@@ -297,6 +309,7 @@ static void first_id(struct engine *e, struct job *j, uint64_t now)
 
 static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)
 {
+    e->stats.failures = 0;
     for (uint32_t i = 0; i < j->n_ends; i++)
         if (j->ends[i] == id) {
             engine_end_job(e, j, JOB_STOP, NULL);
@@ -328,9 +341,10 @@ static void take(struct engine *e, const struct step_member *m, uint32_t id, boo
         return;
     }
     if (failed || (m->sampled && id == UINT32_MAX)) {
-        engine_end_job(e, j, JOB_FAILED,
-                       failed ? "a logit became infinite or NaN: the weights are damaged or overflow"
-                              : "the device gave no id");
+        const char *why =
+            failed ? "a logit became infinite or NaN: the weights are damaged or overflow" : "the device gave no id";
+        count_failure(e, why);
+        engine_end_job(e, j, JOB_FAILED, why);
         return;
     }
     if (j->stored - m->n_rows < j->n_prompt) atomic_store(&j->n_done, least(j->stored, j->n_prompt));

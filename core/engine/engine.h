@@ -162,7 +162,12 @@ struct engine_stats {
     uint64_t progress_ns; /* when the engine's thread last did something; it does at least every second, also idle */
     bool draining, dead;
     char dead_text[256];
+    /* Steps that failed since a job last got an id: from ENGINE_FAILING on nothing works any more, as far as the engine
+     * knows. */
+    uint32_t failures;
+    char failure_text[256]; /* of the last one */
 };
+enum { ENGINE_FAILING = 3 };
 void engine_stats(struct engine *e, struct engine_stats *out);
 
 /* Live change of preempt, high_priority and timeslice_tokens. [any thread] */

@@ -431,6 +431,29 @@ static void test_failed_step(void **state)
     }
 }
 
+/* Steps that fail one after the other, and then no more: the count is of those since the last id. */
+static void test_failing(void **state)
+{
+    (void)state;
+    struct engine_stats s;
+    open_all(1, 1, (struct engine_options){ 0 });
+    test_control.fail_at = 2;
+    test_control.fail_to = 5;
+    test_permit(UINT64_MAX);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_true(finish(test_submit(engine, "j", &slow, 0, 0), JOB_FAILED) <= 1);
+        engine_stats(engine, &s);
+        assert_int_equal(s.failures, i + 1);
+        assert_non_null(strstr(s.failure_text, "fails as it was told"));
+        assert_false(s.dead);
+    }
+    assert_true(s.failures >= ENGINE_FAILING);
+    assert_int_equal(finish(test_submit(engine, "j", &slow, 0, 0), JOB_LENGTH), 30);
+    engine_stats(engine, &s);
+    assert_int_equal(s.failures, 0);
+    next_is_right();
+}
+
 static void test_refused_sampler(void **state)
 {
     (void)state;
@@ -502,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_failed_row),
         cmocka_unit_test(test_failed_step),
         cmocka_unit_test(test_refused_sampler),
+        cmocka_unit_test(test_failing),
         cmocka_unit_test(test_dead_device),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -286,7 +286,8 @@ static wk_status pass_gate(const struct step *step, const struct wk_err *err)
     else {
         c->begun++;
         if (c->permits != UINT64_MAX) c->permits--;
-        if (c->begun == c->fail_at && !c->fail_in_collect) s = c->fail_with;
+        const bool fails = c->begun == c->fail_at || (c->begun > c->fail_at && c->begun <= c->fail_to);
+        if (fails && !c->fail_in_collect) s = c->fail_with;
     }
     (void)pthread_cond_broadcast(&c->changed);
     (void)pthread_mutex_unlock(&c->lock);
@@ -342,7 +343,7 @@ const struct device_ops *test_device(uint32_t run_ahead, uint64_t permits)
     ops.sampler_set = told_sampler;
     ops.dead = told_dead;
     c->permits = permits;
-    c->waiting = c->begun = c->cancelled = c->fail_at = 0;
+    c->waiting = c->begun = c->cancelled = c->fail_at = c->fail_to = 0;
     c->fail_with = WK_INTERNAL;
     c->fail_in_collect = c->die = c->refuse_samplers = false;
     c->spoil_slot = UINT32_MAX;

@@ -42,7 +42,7 @@ struct test_control {
     uint64_t permits; /* steps that may still begin; UINT64_MAX: any number */
     uint64_t waiting; /* steps that wait at the gate, that have begun */
     uint64_t begun, cancelled;
-    uint64_t fail_at; /* the step, counted from 1, that fails; 0: none */
+    uint64_t fail_at, fail_to; /* the step, counted from 1, that fails, 0: none; with fail_to all up to that one */
     wk_status fail_with;
     bool fail_in_collect, die; /* die: the device is dead then */
     uint32_t spoil_slot;       /* whose rows fail; UINT32_MAX: nobody's */

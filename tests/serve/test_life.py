@@ -634,7 +634,40 @@ def no_words_in_logs():
             check("...", any(f.endswith(":%d" % len(SECRET)) and f.startswith("hmac:") for f in fields), fields)
 
 
+def cut_short():
+    """A model's file that is cut short while it is mapped: each job ends for itself, then the worker is not ready any
+    more; when the bytes are back, a job that gets an id makes it ready again."""
+    if DEVICE != "cpu":
+        return  # a GPU has all of it
+    path = os.path.join(scratch, "cut.gguf")
+    shutil.copy(os.path.join(source, "models/haiku/haiku-q4_k_m.gguf"), path)
+    with open(path, "rb") as f:
+        whole = f.read()
+    with Worker(program, "-m", path, "--no-prefix-cache") as w:
+        check("ready before", w.get("/readyz")[0] == 200)
+        os.truncate(path, 4096)
+        codes = []
+        for _ in range(3):
+            status, got = w.execute(prompt="Once upon a time there was", max_tokens=4)
+            codes.append((status, got[-1][1].get("code") if isinstance(got, list) else got))
+        check("each job ends with INTERNAL", codes == [(200, "INTERNAL")] * 3, codes)
+        status, health = w.get("/health")
+        check(
+            "then the worker is not healthy, and says why",
+            status == 503 and health["reason"] == "engine_failing" and health["detail"],
+            health,
+        )
+        check("and not ready", w.get("/readyz")[0] == 503 and w.get("/healthz")[0] == 503)
+        check("but alive", w.get("/livez")[0] == 200)
+        with open(path, "r+b") as f:
+            f.write(whole)
+        status, got = w.execute(prompt="Once upon a time there was", max_tokens=4)
+        check("a job that gets ids", status == 200 and got[-1][0] == "end", got)
+        check("makes it ready again", w.get("/readyz")[0] == 200 and w.get("/health")[0] == 200)
+
+
 arguments()
+cut_short()
 configuration()
 identity()
 hundred_requests()
