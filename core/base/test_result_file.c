@@ -127,7 +127,7 @@ static void expect(const char *name, const char *bytes)
     char got[64] = "";
     FILE *f = fopen(name, "r");
     assert_non_null(f);
-    (void)fread(got, 1, sizeof got - 1, f);
+    assert_int_equal(fread(got, 1, sizeof got - 1, f), strlen(bytes));
     (void)fclose(f);
     assert_string_equal(got, bytes);
 }

@@ -141,7 +141,7 @@ static char *read_template(const char *name)
     return data_read(path, NULL);
 }
 
-static void test_shipped_templates(void **state)
+static void data_shipped_templates(void **state)
 {
     (void)state;
     static const struct {
@@ -185,7 +185,7 @@ static void test_shipped_templates(void **state)
 }
 
 /* What jinja2 makes of the same conversation with the same templates, whose strftime_now gives 26 Jul 2024. */
-static void test_conversations(void **state)
+static void data_conversations(void **state)
 {
     (void)state;
 #define THOUGHT "<think>\nhm\n</think>\n\nA1"
@@ -361,13 +361,14 @@ static void test_forgery(void **state)
     tokenizer_close(t);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    choose_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_without_template),
-        cmocka_unit_test(test_shipped_templates),
-        cmocka_unit_test(test_conversations),
+        cmocka_unit_test(data_shipped_templates),
+        cmocka_unit_test(data_conversations),
         cmocka_unit_test(test_dates_and_refusals),
         cmocka_unit_test(test_forgery),
         cmocka_unit_test(test_marks),

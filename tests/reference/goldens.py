@@ -3,8 +3,8 @@
 
 Tiny random models of every family (models.py), and one of them in every format by `worker quantize`; their logits and
 greedy ids in float64 (forward.py) of the values that the files hold (gguf.py); blocks of random bits of every format
-with their values; cases.txt, what tests/test_golden.c reads; vocabularies and
-what texts encode to (vocabularies.py). Nothing but the standard library, a few seconds.
+with their values; cases.txt, what tests/test_golden.c reads; vocabularies and what texts encode to (vocabularies.py).
+Nothing but the standard library; a dozen seconds, and none where nothing has changed.
 """
 
 import json
@@ -118,8 +118,22 @@ class Folder:
                 f.write(data)
 
 
+def made_from(worker):
+    """What the goldens depend on: these programs, the worker and its plugins, by name, size and time."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    plugins = os.environ.get("WORKER_PLUGIN_PATH", "").split(":")
+    files = [worker, *(os.path.join(d, name) for d in (here, *plugins) if os.path.isdir(d) for name in os.listdir(d))]
+    stats = ((f, os.stat(f)) for f in sorted(files) if os.path.isfile(f))
+    return "".join("%s %d %d\n" % (f, s.st_size, s.st_mtime_ns) for f, s in stats)
+
+
 def main(worker, path):
-    folder = Folder(worker, path)
+    folder, stamp = Folder(worker, path), made_from(worker)
+    if os.path.exists(folder.at("made_from")):
+        with open(folder.at("made_from"), encoding="utf-8") as f:
+            if f.read() == stamp:
+                print("there already: nothing that they depend on has changed")
+                return
     os.makedirs(folder.at("quant"), exist_ok=True)
     for family in models.FAMILIES:
         models.write(folder.at(family + ".gguf"), family)
@@ -140,6 +154,8 @@ def main(worker, path):
         n = vocabularies.make(folder.at, f.read(30000), [os.path.join(ROOT, name) for name in EMBEDDED])
     with open(folder.at("cases.txt"), "w", encoding="utf-8") as f:
         f.write("".join(line + "\n" for line in folder.cases))
+    with open(folder.at("made_from"), "w", encoding="utf-8") as f:
+        f.write(stamp)
     print("%d goldens, %d texts and their ids in %s" % (len(folder.cases), n, path))
 
 
