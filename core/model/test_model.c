@@ -393,15 +393,11 @@ int main(void)
         printf("%s\n", text);
         return 1;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_defaults),
-                                        cmocka_unit_test(test_names),
-                                        cmocka_unit_test(test_digest),
-                                        cmocka_unit_test(test_identity),
-                                        cmocka_unit_test(test_refusals),
-                                        cmocka_unit_test(test_chunks),
-                                        cmocka_unit_test(test_slots),
-                                        cmocka_unit_test(test_biases),
-                                        cmocka_unit_test(test_experts_one_by_one) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults), cmocka_unit_test(test_names),    cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_identity), cmocka_unit_test(test_refusals), cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_slots),    cmocka_unit_test(test_biases),   cmocka_unit_test(test_experts_one_by_one)
+    };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_registry_close(registry);
     return failed;

@@ -13,7 +13,8 @@
 #include <worker/quant_cuda.h>
 
 #ifdef __cplusplus
-#define PLUGIN_ATOMIC /* tests with kernels are C++, which has no _Atomic; the layout is the same, they use one thread */
+#define PLUGIN_ATOMIC /* tests with kernels are C++, which has no _Atomic; the layout is the same, they use one thread \
+                       */
 #else
 #define PLUGIN_ATOMIC _Atomic
 #endif
@@ -22,10 +23,10 @@
 enum plugin_state { PLUGIN_FOUND = 0, PLUGIN_LOADED, PLUGIN_SHADOWED, PLUGIN_REFUSED };
 
 struct plugin_entry {
-    char *path;                      /* absolute; registry's */
+    char *path;                            /* absolute; registry's */
     PLUGIN_ATOMIC enum plugin_state state; /* what is below is written before the state that says so */
-    char *reason;                    /* shadowed or refused: why, without the path; else NULL; registry's */
-    char *warnings;                  /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
+    char *reason;                          /* shadowed or refused: why, without the path; else NULL; registry's */
+    char *warnings;                        /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
     char *cuda;               /* quantization: path of its CUDA module, not looked into yet; NULL: none; registry's */
     struct wk_note_desc note; /* as read from the file; zero if there was none to read */
     char digest[65];          /* SHA-256 of the file, hex */
