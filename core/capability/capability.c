@@ -132,8 +132,10 @@ json_t *capabilities_descriptor(const char *model_id, const struct plugin_regist
     json_t *quant = json_array();
     tape_describe(program, &c);
     for (uint32_t i = 0; i < c.n_types; i++) {
-        const struct wk_type_cpu *type = plugin_find_type(r, c.types[i], NULL);
-        if (type) (void)json_array_append_new(quant, json_lower(type->name));
+        /* As the profile names them: by ggml's name, whatever a plugin calls a type that has one. */
+        const char *known = gguf_ggml_name(c.types[i]);
+        const struct wk_type_cpu *type = known ? NULL : plugin_find_type(r, c.types[i], NULL);
+        if (known || type) (void)json_array_append_new(quant, json_lower(known ? known : type->name));
     }
     return json_pack("{s:o, s:s, s:s, s:s, s:o, s:I, s:I}", "model_id", json_bytes(model_id, strlen(model_id)),
                      "architecture", program->architecture, "positional", c.positional, "attention", c.attention,

@@ -113,6 +113,7 @@ def pipeline():
         status, committed = w.post("/worker/commit", shard)
         check("commit", status == 200, committed)
         w.until(lambda: w.get("/worker/ready")[1]["ready"])
+        w.until(lambda: w.get("/worker/ready")[1]["handles"][0]["digest"])  # a commit does not wait for it
         handle = w.get("/worker/ready")[1]["handles"][0]
         again = w.post("/worker/commit", shard)[0]
         check("a second load is refused", again == 409, again)
