@@ -2,7 +2,8 @@
  *
  * Activations and cache are f16, sums F32: a relative rms of 2e-3 is allowed for trained weights; the tiny models' are
  * random and amplify roundings: a float64 evaluation with f16 activations and an f16 cache alone is 2.6e-3 away there,
- * so 3e-3. No single logit may be off by more than 20 times that, in standard deviations. Other choices are allowed
+ * so 3e-3, and 5e-3 of those of gpt-oss (4.0e-3 at most was measured, with tables of experts that no training has
+ * separated). No single logit may be off by more than 20 times that, in standard deviations. Other choices are allowed
  * only where the golden's two best logits are closer than twice the largest difference. Every position is computed
  * twice, as a prompt and token by token.
  *
@@ -97,7 +98,8 @@ static void test_golden(void **state)
                                      few = feed(m, &g, ROW_GENERATED, 1, left_out);
         print_message("%-52s prompt: rel. rms %.1e, farthest logit %.1e; token by token: %.1e, %.1e\n", c->golden,
                       many.rms, many.element, few.rms, few.element);
-        const double bound = strncmp(c->model, "stories", 7) ? 3e-3 : 2e-3;
+        const bool experts = strncmp(c->golden, "gpt-oss", 7) == 0 || strncmp(c->golden, "gptoss", 6) == 0;
+        const double bound = strncmp(c->model, "stories", 7) == 0 ? 2e-3 : experts ? 5e-3 : 3e-3;
         missed += !(many.rms <= bound) || !(few.rms <= bound) || many.wrong || few.wrong;
         missed += !(many.element <= FARTHEST * bound) || !(few.element <= FARTHEST * bound);
         model_close(m);

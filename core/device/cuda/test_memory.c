@@ -96,6 +96,7 @@ static void open_tensors(struct fixture *f)
     OK(gguf_open(f->path, &f->file, &err));
     for (int i = 0; i < 6; i++) {
         struct tape_tensor *t = &f->tensor[i];
+        *t = (struct tape_tensor){ 0 };
         (void)snprintf(t->name, sizeof t->name, "%s", shapes[i].name);
         t->file = gguf_tensor_find(f->file, t->name, strlen(t->name));
         t->type = shapes[i].type ? &test_format_cpu : &f32_cpu;
