@@ -248,8 +248,7 @@ static void what_can_be_allowed(void **state)
                                                "https://chat.example:0",
                                                "https://chat.example:65536",
                                                "https://chat.example:08443",
-                                               "https://b\xc3\xbc"
-                                               "cher.example",
+                                               "https://\xc3\xbc.example",
                                                "https://a b",
                                                "http://127.1",
                                                "http://2130706433",

@@ -24,8 +24,12 @@ static int print_text(const struct opened *x, const char *digest)
 
 static int print_json(const struct opened *x, const char *path, const char *digest)
 {
+    struct shard_handle h;
     json_t *handle = opened_handle(x, path);
-    return json_print(handle ? json_pack("{s:o, s:s, s:b}", "handle", handle, "device_digest", digest, "resident", true)
+    x->model->device->handle(x->model->executor, &h);
+    return json_print(handle ? json_pack("{s:o, s:s, s:s, s:o, s:b}", "handle", handle, "digest", h.digest,
+                                         "device_digest", digest, "model_ref", json_bytes(path, strlen(path)),
+                                         "resident", true)
                              : NULL);
 }
 

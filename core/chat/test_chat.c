@@ -320,7 +320,7 @@ static void test_marks(void **state)
                                eos = builder_token(&builder, "<eos>", TOKEN_CONTROL, 0);
                 builder_int(&builder, "tokenizer.ggml.bos_token_id", bos);
                 builder_int(&builder, "tokenizer.ggml.eos_token_id", eos);
-                if (is_role) builder.token[role[1] == 'b' ? bos : eos].type = types[kind];
+                if (is_role) builder.token[role[1] == 'b' ? bos : eos].type = (int32_t)types[kind];
                 for (int k = 0; !is_role && k < 4 && cases[i].marks[k]; k++)
                     if (k != mark || kind >= 0)
                         builder_token(&builder, cases[i].marks[k], k == mark ? (int32_t)types[kind] : TOKEN_CONTROL, 0);

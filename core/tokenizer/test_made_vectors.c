@@ -46,7 +46,7 @@ static struct tokenizer *open_file(const char *name)
     char path[DATA_PATH_MAX], text[512];
     const struct wk_err err = { text, sizeof text };
     struct gguf *file;
-    struct tokenizer *t;
+    struct tokenizer *t = NULL;
     if (gguf_open(place(path, name), &file, &err) || tokenizer_open(file, &t, &err)) fail_msg("%s: %s", name, text);
     gguf_close(file);
     return t;
