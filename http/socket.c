@@ -81,7 +81,7 @@ struct leftovers {
 static bool is_leftover(int fd, void *user)
 {
     struct leftovers *l = user;
-    struct sockaddr_storage peer;
+    struct sockaddr_in peer; /* the kernel refuses room for more than the address has: an IPv6 one is longer still */
     socklen_t n = sizeof peer;
     if (socket_port(fd) != l->port || getsockopt(fd, SOL_SOCKET, SO_PEERNAME, &peer, &n)) return false;
     l->found++;
