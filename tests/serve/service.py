@@ -104,6 +104,12 @@ def with_fake_device(program, fake, libdir, folder):
     return installed
 
 
+def frees_memory(program):
+    """Does freed memory go back to the system? A sanitizer keeps it."""
+    with open(program, "rb") as f:
+        return not re.search(b"__(asan|tsan)_init", f.read())
+
+
 class Worker:
     """worker serve ARGUMENTS, ready unless wait is False; on other ports, should somebody have taken one before the
     worker could. What it said is in said()."""
