@@ -646,6 +646,7 @@ def cut_short():
         whole = f.read()
     with Worker(program, "-m", path, "--no-prefix-cache") as w:
         check("ready before", w.get("/readyz")[0] == 200)
+        w.until(lambda: w.get("/health")[1]["digest"] != "pending")  # who reads it for the digest would see it first
         os.truncate(path, 4096)
         codes = []
         for _ in range(3):
