@@ -144,6 +144,41 @@ static inline bool test_key_ignored(const struct wk_arch *arch, const char *name
     return false;
 }
 
+static inline void test_refused_for(wk_status status, const char *key, const char *text)
+{
+    if (!status || !strstr(text, key)) fail_msg("%s: taken, or another is named: %s", key, text);
+}
+
+/* Arrays mean a value for each layer, of the keys that have one for each; of others they are refused. make: a file of
+ * this architecture that is taken. */
+static inline void test_arrays_of_layers(const char *architecture, struct gguf_build *(*make)(uint32_t file),
+                                         uint32_t file_index,
+                                         wk_status (*attempt)(struct gguf_build *g, struct gguf_accepted *accepted),
+                                         const char *text)
+{
+    const uint32_t equal[4] = { T_G, T_G, T_G, T_G }, one[1] = { 1 };
+    static const char *const scalars[] = { "context_length", "embedding_length", "block_count", "expert_used_count" };
+    char key[128];
+    for (uint64_t n = 0; n <= 4; n++) {
+        struct gguf_build *g = make(file_index);
+        (void)snprintf(key, sizeof key, "%s.attention.head_count_kv", architecture);
+        gguf_build_array(g, key, GGUF_U32, n, equal);
+        const wk_status status = attempt(g, NULL);
+        if (n == T_L)
+            assert_int_equal(status, WK_OK);
+        else
+            test_refused_for(status, key, text);
+        gguf_build_free(g);
+    }
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
+        struct gguf_build *g = make(file_index);
+        (void)snprintf(key, sizeof key, "%s.%s", architecture, scalars[i]);
+        gguf_build_array(g, key, GGUF_U32, 1, one);
+        test_refused_for(attempt(g, NULL), key, text);
+        gguf_build_free(g);
+    }
+}
+
 /* A file with the key, of a value that is not the one that changes nothing, is refused with its name, and taken where
  * the key is accepted; then the key is noted as used. make: a file that is taken. */
 static inline void test_every_converter_key(const struct wk_arch *arch, uint32_t which,
@@ -170,7 +205,7 @@ static inline void test_every_converter_key(const struct wk_arch *arch, uint32_t
         if (test_key_ignored(arch, converter_keys[i])) {
             if (status) fail_msg("%s: %s", full, text);
         } else {
-            if (!status || !strstr(text, full)) fail_msg("%s: taken, or another is named: %s", full, text);
+            test_refused_for(status, full, text);
             if (attempt(g, &accepted)) fail_msg("%s accepted: %s", full, text);
             if (accepted.used != 1) fail_msg("%s: not noted as used", full);
         }

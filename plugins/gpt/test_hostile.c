@@ -180,34 +180,13 @@ static void window_patterns(void **state)
     }
 }
 
-/* Arrays mean a value for each layer. */
+static struct gguf_build *make_file(uint32_t i) { return gpt_file((enum gpt_file)i); }
+
 static void arrays(void **state)
 {
     (void)state;
-    const uint32_t equal[4] = { T_G, T_G, T_G, T_G }, one[1] = { 1 };
-    static const char *const scalars[] = { "context_length", "embedding_length", "block_count", "expert_used_count" };
-    struct gguf_build *g;
-    char key[128];
-    for (uint64_t n = 0; n <= 4; n++) {
-        g = gpt_file(GPT_OSS);
-        (void)snprintf(key, sizeof key, "%s.attention.head_count_kv", "gpt-oss");
-        gguf_build_array(g, key, GGUF_U32, n, equal);
-        if (n == T_L)
-            assert_int_equal(attempt(g), WK_OK);
-        else
-            must_refuse(g, key);
-        gguf_build_free(g);
-    }
-    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
-        g = gpt_file(GPT_OSS);
-        (void)snprintf(key, sizeof key, "%s.%s", "gpt-oss", scalars[i]);
-        gguf_build_array(g, key, GGUF_U32, 1, one);
-        must_refuse(g, key);
-        gguf_build_free(g);
-    }
+    test_arrays_of_layers("gpt-oss", make_file, GPT_OSS, attempt_with, text);
 }
-
-static struct gguf_build *make_file(uint32_t i) { return gpt_file((enum gpt_file)i); }
 
 static void converter_keys_are_known(void **state)
 {

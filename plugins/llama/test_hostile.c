@@ -149,34 +149,13 @@ static void every_key(void **state)
     print_message("%u cases, %u refused\n", n_cases, n_refused);
 }
 
-/* Arrays mean a value for each layer. */
+static struct gguf_build *make_file(uint32_t i) { return llama_file((enum llama_file)i); }
+
 static void arrays(void **state)
 {
     (void)state;
-    const uint32_t equal[4] = { T_G, T_G, T_G, T_G }, one[1] = { 1 };
-    static const char *const scalars[] = { "context_length", "embedding_length", "block_count", "expert_used_count" };
-    struct gguf_build *g;
-    char key[128];
-    for (uint64_t n = 0; n <= 4; n++) {
-        g = llama_file(LLAMA);
-        (void)snprintf(key, sizeof key, "%s.attention.head_count_kv", "llama");
-        gguf_build_array(g, key, GGUF_U32, n, equal);
-        if (n == T_L)
-            assert_int_equal(attempt(g), WK_OK);
-        else
-            must_refuse(g, key);
-        gguf_build_free(g);
-    }
-    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
-        g = llama_file(LLAMA);
-        (void)snprintf(key, sizeof key, "%s.%s", "llama", scalars[i]);
-        gguf_build_array(g, key, GGUF_U32, 1, one);
-        must_refuse(g, key);
-        gguf_build_free(g);
-    }
+    test_arrays_of_layers("llama", make_file, LLAMA, attempt_with, text);
 }
-
-static struct gguf_build *make_file(uint32_t i) { return llama_file((enum llama_file)i); }
 
 static void converter_keys_are_known(void **state)
 {
