@@ -10,7 +10,6 @@ process has ended the GPU has what it had before. Exit status: 0 all held, 1 one
 """
 
 import argparse
-import http.client
 import json
 import os
 import socket
@@ -20,6 +19,9 @@ import tempfile
 import time
 
 import shapes
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import client
 
 PATIENCE = 600  # seconds
 DEFAULT = (("qwen2.5-0.5b", None), ("phi-3-mini", None), ("gpt-oss-20b", 19.2))
@@ -87,15 +89,7 @@ class Service:
         return json.loads(data)
 
     def ask(self, method, path, body=None):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            c.request(
-                method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"} if body else {}
-            )
-            r = c.getresponse()
-            return r.status, r.read()
-        finally:
-            c.close()
+        return client.ask(self.port, PATIENCE, method, path, body)
 
     def health(self):
         return json.loads(self.ask("GET", "/health")[1])

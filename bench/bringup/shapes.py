@@ -16,6 +16,9 @@ import random
 import struct
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/reference"))
+from gguf import put_text, put_value
+
 # type: number in the file, values a block, bytes a block, maker of a block for rows of k values
 TYPES = {}
 
@@ -186,22 +189,6 @@ def metadata(name, shape):
         keys.update({"rope.scaling.type": "yarn", "rope.scaling.factor": 32.0})
         keys["rope.scaling.original_context_length"] = 4096
     return {**meta, **{arch + "." + k: v for k, v in keys.items()}}
-
-
-def put_text(s):
-    return struct.pack("<Q", len(s.encode())) + s.encode()
-
-
-def put_value(v):
-    if isinstance(v, int):
-        return struct.pack("<II", 4, v)
-    if isinstance(v, float):
-        return struct.pack("<If", 6, v)
-    if isinstance(v, str):
-        return struct.pack("<I", 8) + put_text(v)
-    if v and isinstance(v[0], int):
-        return struct.pack("<IIQ%di" % len(v), 9, 5, len(v), *v)
-    return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(map(put_text, v))
 
 
 class Pools:

@@ -10,14 +10,17 @@ Run it on a quiet machine; on small models the load generator takes one of the p
 
 import argparse
 import atexit
-import http.client
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
 import threading
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import client
 
 
 def free_port():
@@ -49,15 +52,7 @@ class Worker:
         self.health = json.loads(self.ask("GET", "/health")[1])
 
     def ask(self, method, path, body=None):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-        try:
-            c.request(
-                method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"} if body else {}
-            )
-            r = c.getresponse()
-            return r.status, r.read()
-        finally:
-            c.close()
+        return client.ask(self.port, 300, method, path, body)
 
     def metric(self, name):
         m = re.search("^" + name + r" (\S+)$", self.ask("GET", "/metrics")[1].decode(), re.M)
