@@ -210,6 +210,8 @@ static void put_batches(struct http_text *t, const struct engine_stats *e)
     histogram(t, "worker_time_to_first_token_seconds", &e->first_token_seconds,
               "From the arrival of a job to its first token.");
     histogram(t, "worker_inter_token_latency_seconds", &e->inter_token_seconds, "Between two tokens of a job.");
+    histogram(t, "worker_mask_wait_seconds", &e->mask_wait_seconds,
+              "Of steps with constrained jobs: from the ids that their masks follow from to the masks.");
     histogram(t, "worker_decode_duration_seconds", &e->decode_seconds, "From a job's first token to its end.");
     histogram(t, "worker_inference_duration_seconds", &e->job_seconds, "From the arrival of a job to its end.");
 }

@@ -37,9 +37,10 @@ static void test_names(void **state)
     assert_int_equal(serve_code_of_status(WK_UNSUPPORTED), SERVE_INVALID_REQUEST);
     assert_int_equal(serve_code_of_status(WK_NO_MEMORY), SERVE_INTERNAL);
     assert_int_equal(serve_code_of_status((wk_status)99), SERVE_INTERNAL);
-    static const enum serve_code ends[JOB_END_COUNT] = { SERVE_INTERNAL,          SERVE_INTERNAL, SERVE_CANCELLED,
-                                                         SERVE_INFERENCE_TIMEOUT, SERVE_VRAM_OOM, SERVE_INTERNAL,
-                                                         SERVE_CUDA_ERROR,        SERVE_NOT_READY };
+    static const enum serve_code ends[JOB_END_COUNT] = {
+        SERVE_INTERNAL, SERVE_INTERNAL,   SERVE_CANCELLED, SERVE_INFERENCE_TIMEOUT, SERVE_VRAM_OOM,
+        SERVE_INTERNAL, SERVE_CUDA_ERROR, SERVE_NOT_READY, SERVE_INVALID_REQUEST
+    };
     for (int i = 0; i < JOB_END_COUNT; i++) assert_int_equal(serve_code_of_end((enum job_end)i), ends[i]);
     static const enum serve_code submits[] = { SERVE_INTERNAL,  SERVE_INVALID_REQUEST, SERVE_CONTEXT_LENGTH_EXCEEDED,
                                                SERVE_VRAM_OOM,  SERVE_QUEUE_FULL,      SERVE_JOB_EXISTS,

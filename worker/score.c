@@ -32,9 +32,11 @@ static int score_rows(struct scoring *s, uint32_t first, uint32_t end)
     wk_status status = session_feed(s->session, s->tokens.ids + first, n, ROW_PROMPT, n, s->logits, &err);
     for (uint32_t i = 0; !status && i < n && first + i + 1 < s->window_end; i++) {
         const float *row = s->logits + (uint64_t)i * n_vocab;
-        double log_sum = 0;
-        status = sampler_log_sum(row, n_vocab, &log_sum, &err);
-        s->nll += log_sum - (double)row[s->tokens.ids[first + i + 1]];
+        struct sampler_top top;
+        struct sampler_prob p = { 0 };
+        status = sampler_top(row, n_vocab, s->tokens.ids[first + i + 1], 0, &top, &err);
+        if (!status) sampler_probs(&top, &p);
+        s->nll -= p.logprob;
         s->scored++;
     }
     if (status) return fail_status(STAGE_STEP, status, &err);

@@ -21,6 +21,7 @@
 #include "tokenizer/utf8.h"
 
 enum {
+    SCORED_ROWS = 64, /* of a prompt whose log probabilities are wanted, a step */
     MAX_ORIGINS = 16,
     MAX_HOSTS = 16,
     PARKED = 2 /* slots for each sequence, and one more: jobs that yielded or were preempted keep theirs */
@@ -48,9 +49,10 @@ static int open_one(struct serving *v, const char *path, const char *digest, boo
     ERROR_TEXT(err);
     wk_status status = open_named(path, &file, &err);
     if (status) return refuse_model(status, name, err_text);
-    const uint32_t sequences = v->s.engine.max_sequences;
-    const struct model_needs needs = { .max_rows = option_u32(&v->o, OPT_BATCH_TOKENS),
-                                       .max_wanted = sequences,
+    const uint32_t sequences = v->s.engine.max_sequences, rows = option_u32(&v->o, OPT_BATCH_TOKENS),
+                   scored = rows < SCORED_ROWS ? rows : SCORED_ROWS;
+    const struct model_needs needs = { .max_rows = rows,
+                                       .max_wanted = sequences > scored ? sequences : scored,
                                        .sequences = PARKED * sequences + 1,
                                        .kv_sequences = sequences,
                                        .kv_bytes = option_u64(&v->o, OPT_KV_CACHE_SIZE) << 20,

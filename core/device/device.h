@@ -37,13 +37,24 @@ struct step_seq {
 /* In step.tokens of a submitted step: the id that the row's slot was given by the step before. */
 #define TOKEN_LAST UINT32_MAX
 
+/* What is asked of a wanted row of a submitted step. */
+struct step_ask {
+    uint32_t id;  /* TOKEN_LAST: its slot samples the row, which is the last of its sequence. Else any row, of which
+                     nothing is sampled: the log probability of this id is asked for */
+    uint32_t top; /* log probabilities of the id that is drawn or asked for, and of so many of the best, at most
+                     SAMPLER_MAX_TOP; STEP_NO_TOP: none, of sampled rows alone */
+    bool masked;  /* of sampled rows: the sampler waits for the row's mask, see device_ops.mask */
+};
+#define STEP_NO_TOP UINT32_MAX
+
 struct step {
     uint32_t n_rows, n_seqs, n_wanted;
-    const uint32_t *tokens; /* [n_rows], each < n_vocab */
-    struct step_seq *seqs;  /* [n_seqs], rows ascending without gaps */
-    const uint32_t *wanted; /* [n_wanted] row indices, ascending: rows whose logits are computed */
-    float *logits;          /* [n_wanted][n_vocab], caller's */
-    float *pooled;          /* [n_seqs][width] when the tape has an embedding output, else NULL */
+    const uint32_t *tokens;      /* [n_rows], each < n_vocab */
+    struct step_seq *seqs;       /* [n_seqs], rows ascending without gaps */
+    const uint32_t *wanted;      /* [n_wanted] row indices, ascending: rows whose logits are computed */
+    const struct step_ask *asks; /* [n_wanted] of a submitted step; NULL: every wanted row is sampled, and no more */
+    float *logits;               /* [n_wanted][n_vocab], caller's */
+    float *pooled;               /* [n_seqs][width] when the tape has an embedding output, else NULL */
     const bool *cancel; /* may become true while the step runs: the executor returns WK_CANCELLED soon; NULL: never */
 };
 
@@ -121,9 +132,12 @@ struct step_ids {
     uint32_t *ids; /* [n_seqs], caller's */
     bool *failed;  /* [n_seqs], caller's: no id could be picked from the logits (NaN or infinite), or `failed` of the
                       step */
+    struct sampler_top *tops; /* [n_wanted], caller's: of rows that asked for log probabilities. Its id is UINT32_MAX
+                                 where its sequence got no id or failed. NULL: nothing was asked for */
 };
 
 struct sampler_params;
+struct sampler_top;
 
 /* One device. [engine thread] for everything but name. */
 struct device_ops {
@@ -137,7 +151,8 @@ struct device_ops {
      * `ends` (at most SAMPLER_MAX_ENDS) the slot's later steps give UINT32_MAX, and after a failure too, as failed. The
      * first p->min_ids ids are none of them: they are masked.
      * submit enqueues a step whose wanted rows (at most one a sequence, its last) are sampled by their slots' samplers
-     * instead of giving logits, and counts the id as generated; it may return before the step has run. At most
+     * instead of giving logits, and counts the id as generated; it may return before the step has run. step.asks may
+     * want log probabilities besides, and of more rows: of those that do not ask nothing is copied or computed. At most
      * STEP_QUEUE steps are under way; collect waits for the oldest. What `step` points to is copied by submit. A step
      * begins when the one before has ended: a page that no later step reads may be another sequence's in the next,
      * though this one is under way. A step that is still under way when its sequence ended
@@ -146,6 +161,15 @@ struct device_ops {
                              uint32_t n_ends, const struct wk_err *err);
     wk_status (*submit)(struct executor *x, const struct step *step, const struct wk_err *err);
     wk_status (*collect)(struct executor *x, struct step_ids *out, const struct wk_err *err);
+    /* A step with masked rows waits: its forward pass is under way, its ids come after its masks. So masks are made
+     * while the device computes, and may follow from the ids of the step before. Until `mask` the step is not collected
+     * and no other is submitted; older ones may be collected, and samplers of slots that are not in it set.
+     * step: as submitted, with all that it points to. masks [n_wanted]: of each masked row [ceil(n_vocab / 64)] words
+     * (step 3 of sample.h; the ends that min_ids forbids are masked besides), which are copied. A mask belongs to its
+     * row, whatever runs the device cuts the step into. A mask that allows nothing fails its row. An error ends the
+     * step as one of submit does. */
+    wk_status (*mask)(struct executor *x, const struct step *step, const uint64_t *const *masks,
+                      const struct wk_err *err);
     uint32_t run_ahead; /* steps worth having under way, 1 to STEP_QUEUE; 1: submit itself runs them */
     void (*taps)(struct executor *x, tap_fn fn, void *user); /* NULL fn: off */
     void (*memory)(const struct executor *x, struct memory_plan *used);

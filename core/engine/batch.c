@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "log/log.h"
 #include "tape/tape.h"
@@ -28,8 +29,13 @@ wk_status batch_open(struct engine *e, const struct wk_err *err)
 {
     const uint32_t n = e->o.max_sequences;
     bool ok = true;
+    const struct device_options *dev = &e->model->dev;
+    e->most_wanted = dev->max_wanted < dev->max_rows ? dev->max_wanted : dev->max_rows;
     e->seqs = calloc(n, sizeof *e->seqs);
-    e->wanted = calloc(n, sizeof *e->wanted);
+    e->wanted = calloc(e->most_wanted, sizeof *e->wanted);
+    e->asks = calloc(e->most_wanted, sizeof *e->asks);
+    e->tops = calloc(e->most_wanted, sizeof *e->tops);
+    e->masks = calloc(e->most_wanted, sizeof *e->masks);
     e->step_ids = calloc(n, sizeof *e->step_ids);
     e->step_failed = calloc(n, sizeof *e->step_failed);
     e->tokens = calloc(e->o.max_batch_tokens, sizeof *e->tokens);
@@ -37,7 +43,7 @@ wk_status batch_open(struct engine *e, const struct wk_err *err)
         e->under_way[i].member = calloc(n, sizeof *e->under_way[i].member);
         ok = ok && e->under_way[i].member;
     }
-    ok = ok && e->seqs && e->wanted && e->step_ids && e->step_failed && e->tokens;
+    ok = ok && e->seqs && e->wanted && e->asks && e->tops && e->masks && e->step_ids && e->step_failed && e->tokens;
     return ok ? WK_OK
               : wk_fail(err, WK_NO_MEMORY, "out of memory for steps of %u jobs and %u rows", n, e->o.max_batch_tokens);
 }
@@ -47,6 +53,9 @@ void batch_close(struct engine *e)
     for (uint32_t i = 0; i < STEP_QUEUE; i++) free(e->under_way[i].member);
     free(e->seqs);
     free(e->wanted);
+    free(e->asks);
+    free(e->tops);
+    free((void *)e->masks);
     free(e->step_ids);
     free(e->step_failed);
     free(e->tokens);
@@ -138,6 +147,35 @@ static void no_pages(struct engine *e, struct job *j)
     engine_end_job(e, j, JOB_NO_MEMORY, text);
 }
 
+/* Of j's next n rows as many as the step has room for: each row whose logits are looked at takes a place. */
+static uint32_t fit_wanted(const struct engine *e, const struct step *s, const struct job *j, uint32_t n)
+{
+    const uint32_t room = e->most_wanted - s->n_wanted, scored = atomic_load(&j->n_scored);
+    if (j->prompt_probs && j->fed < j->n_prompt) return least(n, room + (scored > j->fed ? scored - j->fed : 0));
+    return n - (!room && !j->n_ids && j->fed + n == j->n_prompt);
+}
+
+static void want(struct engine *e, struct step *s, uint32_t row, struct step_ask ask)
+{
+    e->wanted[s->n_wanted] = row;
+    e->asks[s->n_wanted++] = ask;
+    if (ask.id != TOKEN_LAST || ask.top != STEP_NO_TOP || ask.masked) s->asks = e->asks;
+}
+
+/* What is wanted of j's rows in the step: the log probabilities of its prompt's tokens, each by the row before it, and
+ * an id. */
+static void add_wanted(struct engine *e, struct step *s, struct job *j, struct step_member *m)
+{
+    const uint32_t row = e->seqs[s->n_seqs].row, end = j->fed + m->n_rows, scored = atomic_load(&j->n_scored);
+    m->wanted = s->n_wanted;
+    m->scored = j->fed > scored ? j->fed : scored;
+    for (uint32_t p = m->scored; j->prompt_probs && p < end && p + 1 < j->n_prompt; p++, m->n_scored++)
+        want(e, s, row + p - j->fed, (struct step_ask){ .id = j->prompt[p + 1], .top = j->prompt_top });
+    if (m->sampled)
+        want(e, s, row + m->n_rows - 1,
+             (struct step_ask){ .id = TOKEN_LAST, .top = j->top, .masked = j->mask != NULL });
+}
+
 /* Rows of j go into the step, as many of n as there are pages for; false: for none, and it is over. */
 static bool add(struct engine *e, struct step *s, struct job *j, uint32_t n)
 {
@@ -157,9 +195,11 @@ static bool add(struct engine *e, struct step *s, struct job *j, uint32_t n)
                                             .role = j->fed < j->n_prompt ? j->role : ROW_GENERATED,
                                             .pages = j->tables,
                                             .slot = j->slot };
-    r->member[s->n_seqs++] = (struct step_member){ j, n, sampled };
+    struct step_member *m = &r->member[s->n_seqs];
+    *m = (struct step_member){ .job = j, .n_rows = n, .sampled = sampled };
+    add_wanted(e, s, j, m);
+    s->n_seqs++;
     s->n_rows += n;
-    if (sampled) e->wanted[s->n_wanted++] = s->n_rows - 1;
     return true;
 }
 
@@ -180,8 +220,9 @@ static void add_chunks(struct engine *e, struct step *s, enum step_kind kind, ui
             i++;
             continue;
         }
-        const uint32_t end = kind == STEP_PROMPT ? j->n_prompt : job_known(j);
-        if (add(e, s, j, least(end - j->fed, most - s->n_rows))) i++;
+        const uint32_t end = kind == STEP_PROMPT ? j->n_prompt : job_known(j),
+                       n = fit_wanted(e, s, j, least(end - j->fed, most - s->n_rows));
+        if (!n || add(e, s, j, n)) i++;
     }
 }
 
@@ -239,7 +280,8 @@ static void refused(struct engine *e, const struct step_record *r, wk_status sta
     else {
         if (status != WK_NO_MEMORY) count_failure(e, text);
         for (uint32_t i = 0; i < r->n; i++)
-            engine_end_job(e, r->member[i].job, status == WK_NO_MEMORY ? JOB_NO_MEMORY : JOB_FAILED, text);
+            if (!r->member[i].job->over)
+                engine_end_job(e, r->member[i].job, status == WK_NO_MEMORY ? JOB_NO_MEMORY : JOB_FAILED, text);
     }
 }
 
@@ -247,6 +289,7 @@ static void refused(struct engine *e, const struct step_record *r, wk_status sta
 static void commit(struct engine *e, struct step_record *r, const struct step *s, const struct work *w)
 {
     r->n_rows = s->n_rows;
+    r->asks = false;
     r->share = share_of(r->kind, w);
     r->charged = r->kind == STEP_PROMPT ? e->row_seconds * s->n_rows : e->step_seconds;
     e->spent[r->kind] += r->charged / r->share;
@@ -257,6 +300,11 @@ static void commit(struct engine *e, struct step_record *r, const struct step *s
         j->sampled += r->member[i].sampled;
         j->in_flight++;
     }
+    for (uint32_t i = 0; s->asks && i < s->n_wanted; i++) {
+        r->asks = r->asks || s->asks[i].top != STEP_NO_TOP;
+        e->mask_due = e->mask_due || s->asks[i].masked;
+    }
+    e->masked = *s;
     e->n_under_way++;
     e->stats.steps++;
     e->stats.prompt_steps += r->kind == STEP_PROMPT;
@@ -268,6 +316,7 @@ static void commit(struct engine *e, struct step_record *r, const struct step *s
 bool batch_wants_more(const struct engine *e)
 {
     double seconds = 0;
+    if (e->mask_due) return false;
     for (uint32_t i = 0; i < e->n_under_way; i++) seconds += e->under_way[(e->oldest + i) % STEP_QUEUE].charged;
     return e->n_under_way < e->model->device->run_ahead && (e->n_under_way < 2 || seconds < AHEAD_SECONDS);
 }
@@ -296,6 +345,61 @@ enum batch_result batch_submit(struct engine *e)
     return BATCH_AGAIN;
 }
 
+/* ---- masks --------------------------------------------------------------------------------------------- */
+
+/* Does its mask allow anything? Not what ends it before it may. */
+static bool allows_some(const struct engine *e, struct job *j)
+{
+    const uint32_t n_vocab = e->model->program->n_vocab;
+    uint64_t any = 0;
+    for (uint32_t i = 0; j->n_ids < j->params.min_ids && i < j->n_ends; i++)
+        if (j->ends[i] < n_vocab) j->mask[j->ends[i] / 64] &= ~(UINT64_C(1) << j->ends[i] % 64);
+    for (uint32_t i = 0; i < n_vocab / 64; i++) any |= j->mask[i];
+    if (n_vocab % 64) any |= j->mask[n_vocab / 64] << (64 - n_vocab % 64);
+    return any != 0;
+}
+
+static void constraint_failed(struct engine *e, struct job *j, const char *why)
+{
+    char text[sizeof j->text];
+    (void)snprintf(text, sizeof text, "the constraint failed: %s", why);
+    engine_end_job(e, j, JOB_FAILED, text);
+}
+
+/* The mask of j's next id. Of a job that is over nobody reads what it is given. */
+static void make_mask(struct engine *e, struct job *j)
+{
+    char text[sizeof j->text] = "";
+    if (!j->over && j->constraint.mask(j->constraint.user, j->mask, &(struct wk_err){ text, sizeof text }))
+        constraint_failed(e, j, text);
+    else if (!j->over && !allows_some(e, j))
+        engine_end_job(e, j, JOB_GRAMMAR, "the grammar allows no token here");
+    if (j->over) memset(j->mask, 0xff, (e->model->program->n_vocab + 63) / 64 * sizeof *j->mask);
+}
+
+void batch_mask(struct engine *e)
+{
+    struct step_record *r = &e->under_way[e->oldest];
+    char text[sizeof e->dead_text] = "";
+    const uint64_t from = engine_now();
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct step_member *m = &r->member[i];
+        if (!m->sampled || !m->job->mask) continue;
+        make_mask(e, m->job);
+        e->masks[m->wanted + m->n_scored] = m->job->mask;
+    }
+    const wk_status status =
+        e->model->device->mask(e->model->executor, &e->masked, e->masks, &(struct wk_err){ text, sizeof text });
+    stats_add(&e->stats.mask_wait_seconds, engine_now() - from);
+    e->mask_due = false;
+    if (!status) return;
+    refused(e, r, status, text);
+    if (!e->n_under_way) return; /* the engine died */
+    e->n_under_way--;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!--r->member[i].job->in_flight) engine_settle(e, r->member[i].job);
+}
+
 /* ---- collect ------------------------------------------------------------------------------------------- */
 
 static void first_id(struct engine *e, struct job *j, uint64_t now)
@@ -305,6 +409,15 @@ static void first_id(struct engine *e, struct job *j, uint64_t now)
     stats_add(&e->stats.prefill_seconds, now - atomic_load(&j->started_ns));
     stats_add(&e->stats.first_token_seconds, now - atomic_load(&j->queued_ns));
     e->stats.prompt_tokens += j->n_prompt;
+    e->schedule_due = true; /* who waits for its prompt begins */
+}
+
+/* The id goes into the job's constraint, if it has one. */
+static void accept(struct engine *e, struct job *j, uint32_t id)
+{
+    char text[sizeof j->text] = "";
+    if (j->constraint.accept && j->constraint.accept(j->constraint.user, id, &(struct wk_err){ text, sizeof text }))
+        constraint_failed(e, j, text);
 }
 
 static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)
@@ -327,7 +440,20 @@ static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)
                                                                                    : &e->stats.low_tokens) += 1;
     const uint32_t slice = atomic_load_explicit(&e->timeslice_tokens, memory_order_relaxed);
     if (slice && ++j->slice >= slice) e->schedule_due = true;
-    if (j->n_ids == j->most) engine_end_job(e, j, JOB_LENGTH, NULL);
+    if (j->n_ids == j->most)
+        engine_end_job(e, j, JOB_LENGTH, NULL);
+    else
+        accept(e, j, id);
+}
+
+/* The log probabilities that the step found: of tokens of the prompt, and of the id that is given next. */
+static void take_probs(struct engine *e, struct job *j, const struct step_member *m)
+{
+    const struct sampler_top *tops = e->tops + m->wanted;
+    for (uint32_t i = 0; i < m->n_scored; i++)
+        sampler_probs(&tops[i], job_row(j->prompt_probs, j->prompt_top, m->scored + i));
+    if (m->n_scored) atomic_store(&j->n_scored, m->scored + m->n_scored);
+    if (m->sampled && j->probs) sampler_probs(&tops[m->n_scored], job_row(j->probs, j->top, j->n_ids));
 }
 
 static void take(struct engine *e, const struct step_member *m, uint32_t id, bool failed, uint64_t now)
@@ -348,6 +474,7 @@ static void take(struct engine *e, const struct step_member *m, uint32_t id, boo
         return;
     }
     if (j->stored - m->n_rows < j->n_prompt) atomic_store(&j->n_done, least(j->stored, j->n_prompt));
+    take_probs(e, j, m);
     if (m->sampled) take_id(e, j, id, now);
     if (j->pending_drop && !j->in_flight)
         schedule_drop_pages(e, j);
@@ -375,7 +502,8 @@ void batch_collect(struct engine *e)
     struct step_record *r = &e->under_way[e->oldest];
     char text[sizeof e->dead_text] = "";
     const wk_status status = e->model->device->collect(
-        e->model->executor, &(struct step_ids){ e->step_ids, e->step_failed }, &(struct wk_err){ text, sizeof text });
+        e->model->executor, &(struct step_ids){ e->step_ids, e->step_failed, r->asks ? e->tops : NULL },
+        &(struct wk_err){ text, sizeof text });
     if (status) {
         engine_die(e, text);
         return;

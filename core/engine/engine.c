@@ -73,6 +73,9 @@ void engine_end_job(struct engine *e, struct job *j, enum job_end end, const cha
     schedule_remove(e, j);
     j->over = true;
     j->end = end;
+    if (j->constraint.close) j->constraint.close(j->constraint.user);
+    j->constraint = (struct sampler_constraint){ 0 };
+    schedule_after(j);
     if (text) (void)snprintf(j->text, sizeof j->text, "%s", text);
     e->ended[e->n_ended++] = j;
     if (!j->in_flight) engine_settle(e, j);
@@ -118,6 +121,7 @@ void engine_die(struct engine *e, const char *text)
 {
     (void)snprintf(e->dead_text, sizeof e->dead_text, "%s", text);
     atomic_store(&e->dead, true);
+    e->mask_due = false;
     LOG(LOG_ERROR, "engine_dead", text, log_u("jobs", e->n_running + e->n_waiting));
     /* Steps under way are lost with it. */
     for (; e->n_under_way; e->n_under_way--, e->oldest = (e->oldest + 1) % STEP_QUEUE)
@@ -271,7 +275,10 @@ static void *engine_main(void *arg)
         if (!e->call_waits && !e->closing) schedule(e, now);
         tell_ended(e); /* before a step that may take long */
         if (!e->call_waits && !e->closing) more = submit_ahead(e);
-        if (e->n_under_way) batch_collect(e);
+        if (e->mask_due && e->n_under_way == 1)
+            batch_mask(e);
+        else if (e->n_under_way)
+            batch_collect(e);
         tell_ended(e);
         stats_publish(e);
         atomic_store(&e->steps_under_way, e->n_under_way);
@@ -404,12 +411,18 @@ static enum submit_refusal check_spec(const struct engine *e, const struct engin
         s = wk_fail(err, WK_INVALID, "max_tokens is 0: expected at least 1");
     else if (spec->n_ends > SAMPLER_MAX_ENDS)
         s = wk_fail(err, WK_INVALID, "%u ids that end the job: expected at most %d", spec->n_ends, SAMPLER_MAX_ENDS);
+    else if ((spec->probs && spec->top_n > SAMPLER_MAX_TOP) ||
+             (spec->prompt_probs && spec->prompt_top_n > SAMPLER_MAX_TOP))
+        s = wk_fail(err, WK_INVALID, "log probabilities of the best %u ids: expected at most %d",
+                    spec->probs && spec->top_n > SAMPLER_MAX_TOP ? spec->top_n : spec->prompt_top_n, SAMPLER_MAX_TOP);
     else
         s = sampler_check(spec->params, n_vocab, err);
     for (uint32_t i = 0; !s && i < spec->n_prompt; i++)
         if (spec->prompt[i] >= n_vocab)
             s = wk_fail(err, WK_INVALID, "token %u of the prompt is %u: the vocabulary has %u", i, spec->prompt[i],
                         n_vocab);
+    if (!s && spec->after && spec->after->engine != e)
+        s = wk_fail(err, WK_INVALID, "the job before it is another engine's");
     if (s) return SUBMIT_INVALID;
     if (spec->n_prompt >= m->dev.context) {
         (void)wk_fail(err, WK_INVALID, "a prompt of %u tokens leaves no room for an id in a context of %u",

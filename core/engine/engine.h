@@ -50,6 +50,7 @@ enum job_end {
     JOB_FAILED,      /* a logit was NaN or infinite, or the step failed; text says which */
     JOB_DEVICE_LOST, /* the device is dead, and so is the engine */
     JOB_DRAINED,     /* it had not begun when the engine was told to drain */
+    JOB_GRAMMAR,     /* its constraint allows no id here, nor an end; text says so */
     JOB_END_COUNT
 };
 const char *job_end_name(enum job_end end); /* "stop", "length", "cancelled", ... */
@@ -68,6 +69,24 @@ struct engine_job {
     const struct sampler_params *params; /* copied */
     int32_t priority;                    /* larger first; waiting adds 1 for every 2 s */
     uint64_t deadline_ns;                /* CLOCK_MONOTONIC; 0: none */
+
+    /* Log probabilities (sample.h), of raw logits: of each id that is generated, and of the top_n best at its place;
+     * and of each token of the prompt but the first, given those before it. Rows of a prompt that asks are all
+     * computed, cached or not; its pages are kept for others all the same. */
+    bool probs, prompt_probs;
+    uint32_t top_n, prompt_top_n; /* at most SAMPLER_MAX_TOP */
+
+    /* What it may generate, or NULL. The struct is copied. From a submit that succeeds on all calls come from the
+     * engine's thread, close at the job's end; a job that is refused leaves it to the caller, nothing called. Other
+     * jobs' ids do not change. */
+    const struct sampler_constraint *constraint;
+
+    /* Another job with the same prompt, or NULL: this one does not begin before that one's prompt is read, or it is
+     * over. So n answers to one prompt cost one prefill: submit the first, then n - 1 more that name it, each with a
+     * seed of its own; they find all whole pages of the prompt in the prefix cache and compute what is behind them, at
+     * most KV_PAGE rows. Without a prefix cache each reads the prompt itself. The ids are those of a job alone with
+     * the same seed. The caller may release `after` before this one ends. Log probabilities of the prompt: ask one. */
+    struct job *after;
 };
 
 /* What a job gives its reader, in this order: EVENT_STARTED once prefill begins, EVENT_TOKEN each, EVENT_END once and
@@ -76,7 +95,11 @@ enum event_kind { EVENT_STARTED = 0, EVENT_TOKEN, EVENT_END };
 struct job_event {
     enum event_kind kind;
     uint32_t id, index; /* EVENT_TOKEN: the id, 0-based number */
-    enum job_end end;   /* EVENT_END */
+    /* EVENT_TOKEN of a job with probs: [1 + n_top], the id's own first, then those of the best; valid until
+     * job_release. Else NULL. */
+    const struct sampler_prob *probs;
+    uint32_t n_top;   /* top_n, or the vocabulary if that is less */
+    enum job_end end; /* EVENT_END */
 };
 
 /* Figures of one job, final once EVENT_END was read. Times: CLOCK_MONOTONIC nanoseconds, 0: not yet. */
@@ -84,7 +107,7 @@ struct job_figures {
     uint32_t n_prompt, n_cached, n_generated; /* n_cached: prompt tokens whose pages were found in the prefix cache */
     uint32_t preemptions, yields;
     uint64_t queued_ns, started_ns, first_token_ns, last_token_ns, ended_ns;
-    char text[256]; /* of JOB_FAILED, JOB_NO_MEMORY, JOB_DEVICE_LOST */
+    char text[256]; /* of JOB_FAILED, JOB_NO_MEMORY, JOB_DEVICE_LOST, JOB_GRAMMAR */
 };
 
 struct engine;
@@ -114,6 +137,10 @@ enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spe
 /* The job's next event: true; false: none came within timeout_ms (0: do not wait; below 0: wait without end). After
  * EVENT_END: false at once. [the job's reader] */
 bool job_next(struct job *j, struct job_event *out, int timeout_ms);
+/* Of a job with prompt_probs: log probabilities of token `position` of the prompt, [1 + *n_top] as those of an event,
+ * valid until job_release. All are there when the first EVENT_TOKEN was read. NULL: not (yet) computed, as of a job
+ * that ended before, or position 0, which nothing comes before. [the job's reader] */
+const struct sampler_prob *job_prompt_probs(const struct job *j, uint32_t position, uint32_t *n_top);
 /* Ends the job as JOB_STOP (its text holds a stop string) or JOB_CANCELLED, within one step. Events already in the ring
  * stay; idempotent. [any thread] */
 void job_stop(struct job *j);
@@ -159,6 +186,9 @@ struct engine_stats {
     double usage; /* share of its pages that jobs hold of the KV group in which they hold most */
     struct engine_histogram queue_seconds, prefill_seconds, first_token_seconds, inter_token_seconds, decode_seconds,
         job_seconds;
+    /* Of steps with constrained jobs: from when all ids were known that their masks follow from until the masks were
+     * given. A device that is still at the step's forward pass then has lost nothing. */
+    struct engine_histogram mask_wait_seconds;
     uint64_t progress_ns; /* when the engine's thread last did something; it does at least every second, also idle */
     bool draining, dead;
     char dead_text[256];

@@ -62,11 +62,17 @@ struct job {
     struct sampler_bias *bias;
     int32_t priority;
     uint64_t deadline_ns;
-    enum row_role role; /* of its prompt's rows */
+    enum row_role role;                   /* of its prompt's rows */
+    struct sampler_constraint constraint; /* mask NULL: none */
+    uint64_t *mask;                       /* [ceil(n_vocab / 64)], if it has one */
+    uint32_t top, prompt_top;             /* STEP_NO_TOP: no log probabilities */
+    struct job *after;                    /* a reference; NULL: it may begin */
 
     /* Between engine and reader. events: number of ids, and EVENT_*_BIT; the engine's thread writes, its ids lie before
      * it. */
-    uint32_t *ids; /* [most] */
+    uint32_t *ids;                             /* [most] */
+    struct sampler_prob *probs, *prompt_probs; /* [most], [n_prompt], rows: job_row */
+    _Atomic uint32_t n_scored;                 /* rows of its prompt whose log probabilities are there */
     _Atomic uint64_t events;
     _Atomic uint32_t waiting;   /* 1: the reader sleeps on it */
     _Atomic uint32_t notifying; /* 1: it lies in the notifier's ring */
@@ -113,7 +119,13 @@ struct job {
 
 /* A checked job with all memory that it will need. */
 wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err);
+void job_ref(struct job *j);
 void job_unref(struct job *j);
+/* Row `at` of log probabilities, each of 1 + the `top` best. */
+static inline struct sampler_prob *job_row(struct sampler_prob *probs, uint32_t top, uint32_t at)
+{
+    return probs + (uint64_t)at * (1 + top);
+}
 /* The engine's side: what the reader shall see. */
 void job_tell_started(struct job *j);
 void job_tell_id(struct job *j, uint32_t id);
@@ -223,10 +235,13 @@ struct step_member {
     struct job *job;
     uint32_t n_rows;
     bool sampled;
+    uint32_t wanted, n_scored, scored; /* its wanted rows are [wanted, ..) of the step's: first n_scored rows of its
+                                          prompt, from row `scored` on, then the one that is sampled */
 };
 struct step_record {
     enum step_kind kind;
     uint32_t n, n_rows;
+    bool asks; /* somebody wants log probabilities */
     uint64_t submitted_ns;
     double share, charged;      /* the class's part of the time, and the seconds that it was charged in advance */
     struct step_member *member; /* [max_sequences] */
@@ -285,8 +300,14 @@ struct engine {
     struct step_record under_way[STEP_QUEUE];
     uint32_t oldest, n_under_way;
     struct step_seq *seqs;
-    uint32_t *tokens, *wanted, *step_ids;
+    uint32_t *tokens, *wanted, *step_ids; /* wanted: [most_wanted] */
     bool *step_failed;
+    struct step_ask *asks;    /* [most_wanted] */
+    struct sampler_top *tops; /* [most_wanted] */
+    const uint64_t **masks;   /* [most_wanted] */
+    uint32_t most_wanted;     /* rows of a step */
+    struct step masked;       /* the last step, while it waits for masks: seqs, tokens and so on are its */
+    bool mask_due;
     double spent[STEP_KINDS]; /* seconds of the device by share: the class that has had less is next */
     bool present[STEP_KINDS]; /* there was something of the class when the last step was chosen */
     uint32_t prompts_in_a_row;
@@ -336,6 +357,7 @@ bool pages_would_do(const struct engine *e, struct job *j, struct job *const *vi
 void schedule(struct engine *e, uint64_t now);
 void schedule_remove(struct engine *e, struct job *j); /* from running or waiting */
 void schedule_wait(struct engine *e, struct job *j, uint64_t now);
+void schedule_after(struct job *j);                        /* it waits for no other job any more */
 void schedule_drop_pages(struct engine *e, struct job *j); /* a preempted job's, if no step has it */
 
 /* batch.c */
@@ -350,6 +372,7 @@ enum batch_result batch_submit(struct engine *e); /* one step */
 bool batch_wants_more(const struct engine *e); /* too few steps under way; long ones are soon enough, for what comes new
                                                   waits behind them */
 void batch_collect(struct engine *e);          /* the oldest step */
+void batch_mask(struct engine *e); /* masks for the step that waits for them, which is the only one under way */
 
 /* stats.c */
 void stats_open(struct engine *e);

@@ -40,8 +40,8 @@ void futex_wake_one(_Atomic uint32_t *word) { (void)syscall(SYS_futex, word, FUT
 
 const char *job_end_name(enum job_end end)
 {
-    static const char *const names[JOB_END_COUNT] = { "stop",      "length", "cancelled",   "timeout",
-                                                      "no_memory", "failed", "device_lost", "drained" };
+    static const char *const names[JOB_END_COUNT] = { "stop",   "length",      "cancelled", "timeout", "no_memory",
+                                                      "failed", "device_lost", "drained",   "grammar" };
     return (unsigned)end < JOB_END_COUNT ? names[end] : "unknown";
 }
 
@@ -73,26 +73,62 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     j->n_ends = spec->n_ends;
     j->priority = spec->priority;
     j->deadline_ns = spec->deadline_ns;
+    if (spec->constraint) j->constraint = *spec->constraint;
+    j->after = spec->after;
+    if (j->after) job_ref(j->after);
+}
+
+static uint32_t least_top(bool wanted, uint32_t top, uint32_t n_vocab)
+{
+    return !wanted ? STEP_NO_TOP : top < n_vocab ? top : n_vocab;
+}
+
+/* Bytes of what has words of 8: its mask and log probabilities, in front of the rest. */
+struct wide {
+    uint64_t mask, prompt, generated;
+};
+static struct wide wide_of(const struct job *j, const struct engine_job *spec, uint32_t n_vocab)
+{
+    const uint64_t row = sizeof(struct sampler_prob);
+    return (struct wide){ .mask = spec->constraint ? (n_vocab + 63) / 64 * sizeof(uint64_t) : 0,
+                          .prompt = spec->prompt_probs ? spec->n_prompt * (1ull + j->prompt_top) * row : 0,
+                          .generated = spec->probs ? j->most * (1ull + j->top) * row : 0 };
+}
+
+/* Returns where the rest begins. */
+static uint32_t *lay_wide(struct job *j, const struct wide *w)
+{
+    uint8_t *at = (uint8_t *)(j + 1);
+    j->mask = w->mask ? (uint64_t *)(void *)at : NULL;
+    at += w->mask;
+    j->prompt_probs = w->prompt ? (struct sampler_prob *)(void *)at : NULL;
+    at += w->prompt;
+    j->probs = w->generated ? (struct sampler_prob *)(void *)at : NULL;
+    return (uint32_t *)(void *)(at + w->generated);
 }
 
 wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err)
 {
-    const uint32_t room = e->model->dev.context - spec->n_prompt,
+    const uint32_t room = e->model->dev.context - spec->n_prompt, n_vocab = e->model->program->n_vocab,
                    most = spec->max_tokens < room ? spec->max_tokens : room, positions = spec->n_prompt + most - 1;
     const uint32_t n_nodes = e->prefix.cap ? spec->n_prompt / KV_PAGE : 0;
     uint64_t words = (uint64_t)spec->n_prompt + spec->n_ends + most + n_nodes + 2ull * spec->params->n_logit_bias;
     for (uint32_t g = 0; g < e->n_groups; g++) words += table_cap(&e->pool[g], positions);
+    struct job first = { .engine = e,
+                         .most = most,
+                         .slot = ENGINE_NONE,
+                         .refs = 2,
+                         .top = least_top(spec->probs, spec->top_n, n_vocab),
+                         .prompt_top = least_top(spec->prompt_probs, spec->prompt_top_n, n_vocab),
+                         .role = spec->n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT };
     *out = NULL;
-    struct job *j = malloc(sizeof *j + words * sizeof(uint32_t));
+    const struct wide wide = wide_of(&first, spec, n_vocab);
+    struct job *j = malloc(sizeof *j + wide.mask + wide.prompt + wide.generated + words * sizeof(uint32_t));
     if (!j)
         return wk_fail(err, WK_NO_MEMORY, "out of memory for a job of %u prompt tokens and %u ids", spec->n_prompt,
                        most);
-    *j = (struct job){ .engine = e,
-                       .most = most,
-                       .slot = ENGINE_NONE,
-                       .refs = 2,
-                       .role = spec->n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT };
-    uint32_t *at = (uint32_t *)(void *)(j + 1);
+    *j = first;
+    uint32_t *at = lay_wide(j, &wide);
     j->bias = (struct sampler_bias *)(void *)at;
     at += 2ull * spec->params->n_logit_bias;
     j->prompt = at, at += spec->n_prompt;
@@ -109,9 +145,13 @@ wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **
     return WK_OK;
 }
 
+void job_ref(struct job *j) { (void)atomic_fetch_add_explicit(&j->refs, 1, memory_order_relaxed); }
+
 void job_unref(struct job *j)
 {
-    if (atomic_fetch_sub(&j->refs, 1) == 1) free(j);
+    if (atomic_fetch_sub(&j->refs, 1) != 1) return;
+    if (j->after) job_unref(j->after);
+    free(j);
 }
 
 /* ---- what the engine tells ----------------------------------------------------------------------------- */
@@ -166,6 +206,7 @@ static bool read_event(struct job *j, struct job_event *out)
     }
     if (j->read.n < (uint32_t)events) {
         *out = (struct job_event){ .kind = EVENT_TOKEN, .id = j->ids[j->read.n], .index = j->read.n };
+        if (j->probs) out->probs = job_row(j->probs, j->top, j->read.n), out->n_top = j->top;
         j->read.n++;
         return true;
     }
@@ -191,6 +232,13 @@ bool job_next(struct job *j, struct job_event *out, int timeout_ms)
         }
         futex_wait_until(&j->waiting, 1, deadline);
     }
+}
+
+const struct sampler_prob *job_prompt_probs(const struct job *j, uint32_t position, uint32_t *n_top)
+{
+    if (!j->prompt_probs || position < 1 || position > atomic_load(&j->n_scored)) return NULL;
+    *n_top = j->prompt_top;
+    return job_row(j->prompt_probs, j->prompt_top, position - 1);
 }
 
 static void ask(struct job *j, uint32_t request)

@@ -118,10 +118,11 @@ static bool fits(const struct engine *e, uint32_t g, const struct job *j, uint32
     return e->pool[g].window ? there >= need : there >= (need > found ? need - found : 0) + pinned;
 }
 
-/* Kept pages that j's prompt begins with, but its last row has to run. */
+/* Kept pages that j's prompt begins with, but its last row has to run, and each whose log probabilities are wanted. */
 static uint32_t find(const struct engine *e, struct job *j)
 {
-    return prefix_find(&e->prefix, j->role, j->prompt, (j->n_prompt - 1) / KV_PAGE, j->nodes);
+    const uint32_t rows = j->prompt_probs ? atomic_load(&j->n_scored) : j->n_prompt - 1;
+    return prefix_find(&e->prefix, j->role, j->prompt, rows / KV_PAGE, j->nodes);
 }
 
 static uint32_t users(const struct engine *e, uint32_t node) { return e->prefix.held.link[node].users; }

@@ -96,6 +96,7 @@ static void begin(struct engine *e, struct job *j, uint32_t found, uint64_t now)
     const bool fresh = j->slot == ENGINE_NONE;
     const int64_t rank = effective(j, now);
     schedule_remove(e, j);
+    schedule_after(j);
     if (!j->has_pages) pages_promise(e, j, found);
     j->rank = rank;
     j->turn = e->turns++;
@@ -108,6 +109,15 @@ static void begin(struct engine *e, struct job *j, uint32_t found, uint64_t now)
         count_prefix(e, j, found);
 }
 
+/* A job that names another begins when that one's prompt is read: then the pages are there that it shares. */
+void schedule_after(struct job *j)
+{
+    if (j->after) job_unref(j->after);
+    j->after = NULL;
+}
+
+static bool must_wait(const struct job *j) { return j->after && !j->after->n_ids && !j->after->over; }
+
 /* The waiting job that comes before all others, among all or among those that once ran and can begin. */
 static struct job *first_waiting(const struct engine *e, uint64_t now, bool begun, uint32_t *found)
 {
@@ -115,6 +125,7 @@ static struct job *first_waiting(const struct engine *e, uint64_t now, bool begu
     for (uint32_t i = 0; i < e->n_waiting; i++) {
         struct job *j = e->waiting[i];
         uint32_t here = 0;
+        if (must_wait(j)) continue;
         if (begun && (j->slot == ENGINE_NONE || !can_begin(e, j, now, &here))) continue;
         if (best && (effective(j, now) < effective(best, now) ||
                      (effective(j, now) == effective(best, now) && j->waiting_ns >= best->waiting_ns)))
@@ -247,6 +258,7 @@ void schedule(struct engine *e, uint64_t now)
     while (e->n_waiting && !pages_come(e) && !atomic_load_explicit(&e->dead, memory_order_relaxed)) {
         uint32_t found = 0;
         struct job *head = first_waiting(e, now, false, &found), *next = head;
+        if (!head) return;
         if (!can_begin(e, head, now, &found)) next = first_waiting(e, now, true, &found);
         if (next && (e->n_running < e->o.max_sequences || slice_for(e, next, now)))
             begin(e, next, found, now);

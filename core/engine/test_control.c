@@ -276,7 +276,7 @@ struct called {
 static void count_call(void *user)
 {
     struct called *c = user;
-    struct step_ids none = { NULL, NULL };
+    struct step_ids none = { 0 };
     /* Nothing is under way, so nothing can be collected. */
     assert_int_equal(model.m->device->run_ahead > 1 ? device_cpu()->collect(model.m->executor, &none, NULL)
                                                     : WK_INVALID,

@@ -141,7 +141,7 @@ static uint32_t step_alone(struct model *m, const uint32_t *tokens, uint32_t pos
         m->executor,
         &(struct step){ .n_rows = n, .n_seqs = 1, .n_wanted = 1, .tokens = tokens, .seqs = &seq, .wanted = &wanted },
         &test_err));
-    ok(m->device->collect(m->executor, &(struct step_ids){ &id, &failed }, &test_err));
+    ok(m->device->collect(m->executor, &(struct step_ids){ .ids = &id, .failed = &failed }, &test_err));
     assert_false(failed);
     return id;
 }

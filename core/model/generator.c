@@ -56,7 +56,8 @@ static uint32_t *next_members(struct generator *g)
 /* Waits for the oldest step: g->ids and g->failed, in order of its members. */
 static wk_status collect(struct generator *g, uint32_t *step, const struct wk_err *err)
 {
-    wk_status status = g->model->device->collect(g->model->executor, &(struct step_ids){ g->ids, g->failed }, err);
+    wk_status status =
+        g->model->device->collect(g->model->executor, &(struct step_ids){ .ids = g->ids, .failed = g->failed }, err);
     *step = g->oldest;
     g->oldest = (g->oldest + 1) % STEP_QUEUE;
     g->n_under_way--;

@@ -318,7 +318,7 @@ static void test_submit(void **state)
     bool failed[2];
     struct step_seq seq = { .n_rows = 4, .pages = groups, .slot = 1 };
     struct step step = { .n_rows = 4, .n_seqs = 1, .n_wanted = 1, .tokens = tokens, .seqs = &seq, .wanted = &wanted };
-    struct step_ids out = { ids, failed };
+    struct step_ids out = { .ids = ids, .failed = failed };
 #define REFUSED(words)                                                     \
     do {                                                                   \
         assert_int_equal(d->submit(m->executor, &step, &err), WK_INVALID); \

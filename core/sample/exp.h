@@ -16,33 +16,6 @@ static inline uint64_t exp_bits(double x)
     return b;
 }
 
-/* F64, x in [-700, 0]: the Taylor polynomial of degree 13, its remainder below 1e-17. Relative error below 3e-16. */
-static inline double sampler_exp(double x)
-{
-    const double to_integer =
-        0x1.8p52; /* adding it leaves no room for a fraction: the sum's low bits are the integer */
-    const double t = x * 0x1.71547652b82fep+0 + to_integer, n = t - to_integer;
-    const double r = (x - n * 0x1.62e42feep-1) -
-                     n * 0x1.a39ef35793c76p-33; /* ln 2, 32 bits and the rest: n times the first is exact */
-    double p = 1.0 / 6227020800.0;
-    p = p * r + 1.0 / 479001600.0;
-    p = p * r + 1.0 / 39916800.0;
-    p = p * r + 1.0 / 3628800.0;
-    p = p * r + 1.0 / 362880.0;
-    p = p * r + 1.0 / 40320.0;
-    p = p * r + 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
-    const uint64_t bits = exp_bits(p) + (exp_bits(t) << 52);
-    memcpy(&p, &bits, sizeof p);
-    return p;
-}
-
 /* Weights. 2^f by 1 + C1 f + ... + C5 f^5, |f| <= 1/2, the polynomial of that degree whose largest relative error is
  * least, 9.2e-8. */
 #define SAMPLER_LOG2_E 0x1.715476p+0f

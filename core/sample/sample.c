@@ -403,21 +403,44 @@ wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const
 
 /* ---- log probabilities --------------------------------------------------------------------------------- */
 
-wk_status sampler_log_sum(const float *logits, uint32_t n_vocab, double *out, const struct wk_err *err)
+/* id goes where it belongs among the best so far, if it does. Ids come in ascending order, so among equals it is last.
+ */
+static void rank(struct sampler_top *t, uint32_t most, uint32_t id, float logit)
+{
+    if (t->n == most && !(logit > t->top_logit[most - 1])) return;
+    uint32_t at = t->n < most ? t->n++ : most - 1;
+    for (; at > 0 && t->top_logit[at - 1] < logit; at--) {
+        t->top_logit[at] = t->top_logit[at - 1];
+        t->top_id[at] = t->top_id[at - 1];
+    }
+    t->top_logit[at] = logit;
+    t->top_id[at] = id;
+}
+
+wk_status sampler_top(const float *logits, uint32_t n_vocab, uint32_t id, uint32_t top, struct sampler_top *out,
+                      const struct wk_err *err)
 {
     uint32_t bad = 0;
     float best = -INFINITY;
+    if (id >= n_vocab || top > SAMPLER_MAX_TOP)
+        return wk_fail(err, WK_INVALID, "id %u and the best %u of %u: expected an id of the vocabulary and at most %d",
+                       id, top, n_vocab, SAMPLER_MAX_TOP);
     for (uint32_t i = 0; i < n_vocab; i++) {
         bad |= unusable(logits[i]);
         best = logits[i] > best ? logits[i] : best;
     }
     if (bad) return fail_unusable(logits, n_vocab, "", err);
     if (best == -INFINITY) return wk_fail(err, WK_INVALID, "every logit is -infinity; there are no probabilities");
-    double total = 0;
-    for (uint32_t i = 0; i < n_vocab; i++) {
-        const double d = (double)logits[i] - (double)best;
-        if (d >= -700.0) total += sampler_exp(d);
-    }
-    *out = (double)best + log(total);
+    *out = (struct sampler_top){ .best = best, .logit = logits[id], .id = id };
+    for (uint32_t i = 0; i < n_vocab; i++) out->sum += sampler_weight(logits[i] - best);
+    for (uint32_t i = 0; top && i < n_vocab; i++) rank(out, top, i, logits[i]);
     return WK_OK;
+}
+
+void sampler_probs(const struct sampler_top *t, struct sampler_prob *of)
+{
+    const double log_sum = (double)t->best + log((double)t->sum * 0x1p-44);
+    of[0] = (struct sampler_prob){ .logprob = (double)t->logit - log_sum, .id = t->id };
+    for (uint32_t i = 0; i < t->n; i++)
+        of[i + 1] = (struct sampler_prob){ .logprob = (double)t->top_logit[i] - log_sum, .id = t->top_id[i] };
 }

@@ -93,9 +93,47 @@ wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const
  * counted. */
 wk_status sampler_accept(struct sampler *s, uint32_t id, const struct wk_err *err);
 
-/* *out = log(sum of exp(logits[i])), so that logits[i] - *out is the log probability of id i (natural logarithm). F64,
- * summed in order of ids; -inf logits count nothing. WK_INVALID as for sampler_pick. [any thread] */
-wk_status sampler_log_sum(const float *logits, uint32_t n_vocab, double *out, const struct wk_err *err);
+/* ---- log probabilities ---------------------------------------------------------------------------------
+ *
+ * Of the logits as they come, before step 1: with m the largest of them and S the sum of weight(l[k] - m) over all ids,
+ * an integer, log p(i) = l[i] - (m + log(S / 2^44)): natural logarithm, F64 behind the sum. So it is within 1e-6 of the
+ * exact value, and the same on every device. -inf has the log probability -inf. */
+
+enum { SAMPLER_MAX_TOP = 20 };
+
+/* What a device finds in a row of logits; sampler_probs makes log probabilities of it. */
+struct sampler_top {
+    uint64_t sum;                     /* S */
+    float best, logit;                /* m; the logit of `id` */
+    uint32_t id;                      /* whose log probability was asked for */
+    uint32_t n;                       /* ids of top: as many as were asked for, or all that there are */
+    uint32_t top_id[SAMPLER_MAX_TOP]; /* best first, equal ones by lower id */
+    float top_logit[SAMPLER_MAX_TOP];
+};
+/* id < n_vocab, top <= SAMPLER_MAX_TOP. WK_INVALID: a logit is NaN or +inf, or all are -inf. [any thread] */
+wk_status sampler_top(const float *logits, uint32_t n_vocab, uint32_t id, uint32_t top, struct sampler_top *out,
+                      const struct wk_err *err);
+
+struct sampler_prob {
+    double logprob;
+    uint32_t id;
+};
+/* of [1 + t->n]: of t->id first, then of the best. [any thread] */
+void sampler_probs(const struct sampler_top *t, struct sampler_prob *of);
+
+/* ---- constraints --------------------------------------------------------------------------------------- */
+
+/* What a job may generate, told token by token: the mask of step 3. All calls of one constraint come from one thread
+ * at a time. A mask depends on the ids accepted before and on nothing else. */
+struct sampler_constraint {
+    void *user;
+    /* The ids that may come next: bits [ceil(n_vocab / 64)], as sampler_pick takes them, all of which it writes; bits
+     * from n_vocab on are ignored. An id that ends the job is allowed exactly when its bit is set. */
+    wk_status (*mask)(void *user, uint64_t *bits, const struct wk_err *err);
+    /* id, which the last mask allowed, was generated. Not called for an id that ends the job. */
+    wk_status (*accept)(void *user, uint32_t id, const struct wk_err *err);
+    void (*close)(void *user); /* once, the last call; NULL: nothing to free */
+};
 
 #ifdef __cplusplus
 }

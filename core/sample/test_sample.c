@@ -51,18 +51,6 @@ static void test_philox(void **state)
     }
 }
 
-static void test_exp(void **state)
-{
-    (void)state;
-    uint64_t seed = 7;
-    assert_true(sampler_exp(0.0) == 1.0);
-    for (int i = 0; i < 200000; i++) {
-        const double x = -next_unit(&seed) * (i % 2 ? 700.0 : 40.0);
-        const long double want = expl((long double)x), error = fabsl(((long double)sampler_exp(x) - want) / want);
-        if (error > 3e-16L) fail_msg("exp(%a): relative error %Lg", x, error);
-    }
-}
-
 static void test_weight(void **state)
 {
     (void)state;
@@ -360,7 +348,7 @@ static void test_unusable_logits(void **state)
     for (int t = 0; t < 2; t++) {
         float logits[100] = { 0 };
         uint32_t id = 12345;
-        double out = 12345;
+        struct sampler_top top = { .id = 12345 };
         struct sampler_params p = off;
         struct sampler_scratch *x;
         struct sampler *s;
@@ -373,15 +361,16 @@ static void test_unusable_logits(void **state)
             assert_int_equal(sampler_pick(s, x, logits, NULL, &id, &err), WK_INVALID);
             assert_non_null(strstr(text, "the logit of id 99"));
             assert_int_equal(sampler_pick(s, x, logits, none, &id, &err), WK_INVALID);
-            assert_int_equal(sampler_log_sum(logits, 100, &out, &err), WK_INVALID);
+            assert_int_equal(sampler_top(logits, 100, 0, 20, &top, &err), WK_INVALID);
+            assert_non_null(strstr(text, "the logit of id 99"));
         }
         logits[99] = 0;
         assert_int_equal(sampler_pick(s, x, logits, none, &id, &err), WK_INVALID);
         assert_non_null(strstr(text, "forbidden by the mask"));
         for (int i = 0; i < 100; i++) logits[i] = -INFINITY;
         assert_int_equal(sampler_pick(s, x, logits, NULL, &id, &err), WK_INVALID);
-        assert_int_equal(sampler_log_sum(logits, 100, &out, &err), WK_INVALID);
-        assert_true(out == 12345);
+        assert_int_equal(sampler_top(logits, 100, 0, 20, &top, &err), WK_INVALID);
+        assert_int_equal(top.id, 12345);
         assert_int_equal(id, 12345);
         logits[42] = -3e38f; /* one finite logit is enough */
         assert_int_equal(sampler_pick(s, x, logits, NULL, &id, &err), WK_OK);
@@ -464,33 +453,69 @@ static void test_parameters(void **state)
     assert_null(s);
 }
 
-static void test_log_sum(void **state)
+struct rival {
+    float logit;
+    uint32_t id;
+};
+static int rival_first(const void *a, const void *b)
+{
+    const struct rival *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+/* Log probabilities against long double, and the best against a sort: rows with ties, both zeros, -inf, and fewer ids
+ * than are asked for. */
+static void test_probabilities(void **state)
 {
     (void)state;
+    enum { N = 5000 };
+    static float logits[N];
+    static struct rival rivals[N];
     uint64_t seed = 3;
-    float logits[5000];
-    for (int round = 0; round < 20; round++) {
-        long double total = 0;
-        for (int i = 0; i < 5000; i++) {
+    for (int round = 0; round < 40; round++) {
+        const uint32_t n = round % 4 == 3 ? 1 + (uint32_t)round / 4 : N, most = (uint32_t)round % 22 % 21;
+        long double total = 0, first;
+        for (uint32_t i = 0; i < n; i++) {
             logits[i] = (float)((next_unit(&seed) - 0.5) * (round * 20 + 1)) + (round % 2 ? 1e4f : -1e4f);
+            if (round % 5 == 1) logits[i] = i % 2 ? 0.0f : -0.0f;
+            if (round % 5 == 2) logits[i] = rintf(logits[i] / 64) * 64;
             if (i % 7 == 3) logits[i] = -INFINITY;
+            rivals[i] = (struct rival){ logits[i], i };
         }
-        for (int i = 0; i < 5000; i++) total += expl((long double)logits[i] - (long double)logits[0]);
-        const double want = (double)((long double)logits[0] + logl(total));
-        double got;
-        assert_int_equal(sampler_log_sum(logits, 5000, &got, NULL), WK_OK);
-        assert_true(fabs(got - want) <= 1e-11);
+        qsort(rivals, n, sizeof *rivals, rival_first);
+        first = (long double)rivals[0].logit;
+        for (uint32_t i = 0; i < n; i++) total += expl((long double)logits[i] - first);
+        const uint32_t id = (uint32_t)(next_unit(&seed) * n);
+        struct sampler_top top;
+        struct sampler_prob p[1 + SAMPLER_MAX_TOP];
+        assert_int_equal(sampler_top(logits, n, id, most, &top, NULL), WK_OK);
+        sampler_probs(&top, p);
+        assert_int_equal(top.n, most < n ? most : n);
+        assert_int_equal(p[0].id, id);
+        for (uint32_t i = 0; i <= top.n; i++) {
+            const float logit = i ? rivals[i - 1].logit : logits[id];
+            const long double want = (long double)logit - first - logl(total);
+            if (i) assert_int_equal(p[i].id, rivals[i - 1].id);
+            if (logit == -INFINITY)
+                assert_true(p[i].logprob == -INFINITY);
+            else if (fabsl((long double)p[i].logprob - want) > 1e-6L)
+                fail_msg("round %d, %u: %.9f, expected %.9Lf", round, i, p[i].logprob, want);
+        }
     }
+    struct sampler_top top;
+    assert_int_equal(sampler_top(logits, N, N, 0, &top, NULL), WK_INVALID);
+    assert_int_equal(sampler_top(logits, N, 0, SAMPLER_MAX_TOP + 1, &top, NULL), WK_INVALID);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox),       cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_weight),       cmocka_unit_test(test_all_combinations),
-        cmocka_unit_test(test_distribution), cmocka_unit_test(test_reproducible),
-        cmocka_unit_test(test_exact_share),  cmocka_unit_test(test_unusable_logits),
-        cmocka_unit_test(test_parameters),   cmocka_unit_test(test_log_sum),
+        cmocka_unit_test(test_philox),           cmocka_unit_test(test_weight),
+        cmocka_unit_test(test_all_combinations), cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_reproducible),     cmocka_unit_test(test_exact_share),
+        cmocka_unit_test(test_unusable_logits),  cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_probabilities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

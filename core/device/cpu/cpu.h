@@ -6,7 +6,7 @@
  *   executor.c  device_ops: plan, open, step, taps, memory, close
  *   product.c   products of tiles with rows: dense and experts, their prologues and epilogues
  *   attend.c    attention over the paged cache
- *   sampling.c  sampled steps: submit and collect
+ *   sampling.c  sampled steps: submit, mask and collect
  *   rows.c      everything that computes a row from its own row: embed, norms, maps, route, combine, pool, output
  *   pool.c      threads;  kernels*.c  arithmetic of one row, by instruction set
  *
@@ -180,12 +180,14 @@ struct sampling {
     struct sampling_slot *slots; /* [max_sequences] */
     struct step_seq *seqs;       /* [max_sequences] of the step that runs, */
     uint32_t *tokens;            /* [max_rows] */
-    float *logits;               /* and its sampled rows */
+    float *logits;               /* [max_wanted] rows */
     uint64_t *mask;              /* of the id that is picked, a bit each */
     uint32_t *ids;               /* [STEP_QUEUE][max_sequences] not collected yet, */
     bool *failed;
-    uint32_t n_seqs[STEP_QUEUE], first, n_waiting;
+    struct sampler_top *tops; /* [STEP_QUEUE][max_wanted] */
+    uint32_t n_seqs[STEP_QUEUE], n_wanted[STEP_QUEUE], first, n_waiting;
     uint32_t n_steps;
+    bool unmasked; /* the last step ran and waits for its masks */
 };
 
 struct executor {
@@ -286,6 +288,8 @@ wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_p
                        uint32_t n_ends, const struct wk_err *err);
 wk_status sampling_submit(struct executor *x, const struct step *step, const struct wk_err *err);
 wk_status sampling_collect(struct executor *x, struct step_ids *out, const struct wk_err *err);
+wk_status sampling_mask(struct executor *x, const struct step *step, const uint64_t *const *masks,
+                        const struct wk_err *err);
 
 /* ---- stages -------------------------------------------------------------------------------------------- */
 

@@ -348,6 +348,7 @@ const struct device_ops *device_cpu(void)
                                            .sampler_set = sampling_set,
                                            .submit = sampling_submit,
                                            .collect = sampling_collect,
+                                           .mask = sampling_mask,
                                            .run_ahead = 1,
                                            .taps = cpu_taps,
                                            .memory = cpu_memory,

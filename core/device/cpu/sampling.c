@@ -2,7 +2,8 @@
  * collect hands them out.
  *
  * So that callers have one way for every device, the rules are those of a device that runs ahead: ids wait in a queue
- * of STEP_QUEUE steps, and TOKEN_LAST stands for the id that a slot was given before. */
+ * of STEP_QUEUE steps, and TOKEN_LAST stands for the id that a slot was given before. A step with masked rows keeps its
+ * logits until its masks come. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,12 +33,13 @@ wk_status sampling_open(struct executor *x, const struct wk_err *err)
 void sampling_carve(struct executor *x, struct carve *workspace)
 {
     struct sampling *s = &x->sampling;
-    const uint32_t n = x->o.max_sequences, wanted = x->o.max_wanted < n ? x->o.max_wanted : n;
+    const uint32_t n = x->o.max_sequences, wanted = x->o.max_wanted;
     s->slots = carve(workspace, n, sizeof *s->slots);
     s->seqs = carve(workspace, n, sizeof *s->seqs);
     s->tokens = carve(workspace, x->o.max_rows, sizeof *s->tokens);
     s->ids = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->ids);
     s->failed = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->failed);
+    s->tops = carve(workspace, (uint64_t)STEP_QUEUE * wanted, sizeof *s->tops);
     s->logits = carve(workspace, (uint64_t)wanted * x->program->n_vocab, sizeof *s->logits);
     s->mask = carve(workspace, (x->program->n_vocab + 63) / 64, sizeof *s->mask);
 }
@@ -72,7 +74,31 @@ wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_p
 
 /* ---- a step -------------------------------------------------------------------------------------------- */
 
-/* Slots, and that only last rows of sequences are wanted. */
+static const struct step_ask plain_ask = { .id = TOKEN_LAST, .top = STEP_NO_TOP };
+static const struct step_ask *ask_of(const struct step *step, uint32_t wanted)
+{
+    return step->asks ? &step->asks[wanted] : &plain_ask;
+}
+
+/* What is asked of a wanted row; its sequence's last row is `last`. */
+static wk_status check_ask(const struct executor *x, const struct step *step, uint32_t wanted, uint32_t last,
+                           const struct wk_err *err)
+{
+    const struct step_ask *a = ask_of(step, wanted);
+    const uint32_t row = step->wanted[wanted];
+    if (a->id == TOKEN_LAST && row != last)
+        return wk_fail(err, WK_INVALID, "row %u is to be sampled, but it is not the last of a sequence", row);
+    if (a->id != TOKEN_LAST && a->id >= x->program->n_vocab)
+        return wk_fail(err, WK_INVALID, "row %u: the probability of id %u: the vocabulary has %u", row, a->id,
+                       x->program->n_vocab);
+    if (a->top > SAMPLER_MAX_TOP && !(a->top == STEP_NO_TOP && a->id == TOKEN_LAST))
+        return wk_fail(err, WK_INVALID, "row %u: the best %u ids: expected at most %d", row, a->top, SAMPLER_MAX_TOP);
+    if (a->masked && a->id != TOKEN_LAST)
+        return wk_fail(err, WK_INVALID, "row %u is masked, but it is not sampled", row);
+    return WK_OK;
+}
+
+/* Slots, and what is asked of wanted rows. */
 static wk_status check_slots(struct executor *x, const struct step *step, const struct wk_err *err)
 {
     struct sampling *s = &x->sampling;
@@ -80,6 +106,7 @@ static wk_status check_slots(struct executor *x, const struct step *step, const 
     s->n_steps++;
     for (uint32_t i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
+        const uint32_t end = q->row + q->n_rows;
         if (q->slot >= x->o.max_sequences)
             return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u: there are %u", i, q->slot,
                            x->o.max_sequences);
@@ -87,14 +114,13 @@ static wk_status check_slots(struct executor *x, const struct step *step, const 
         if (slot->in_step == s->n_steps)
             return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u is in this step twice", i, q->slot);
         slot->in_step = s->n_steps;
-        if (wanted == step->n_wanted || step->wanted[wanted] != q->row + q->n_rows - 1) continue;
-        if (slot->state == SLOT_EMPTY)
-            return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u was never set", i, q->slot);
-        wanted++;
+        for (; wanted < step->n_wanted && step->wanted[wanted] < end; wanted++) {
+            wk_status status = check_ask(x, step, wanted, end - 1, err);
+            if (status) return status;
+            if (ask_of(step, wanted)->id == TOKEN_LAST && slot->state == SLOT_EMPTY)
+                return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u was never set", i, q->slot);
+        }
     }
-    if (wanted < step->n_wanted)
-        return wk_fail(err, WK_INVALID, "row %u is to be sampled, but it is not the last of a sequence",
-                       step->wanted[wanted]);
     return WK_OK;
 }
 
@@ -115,22 +141,27 @@ static wk_status fill_tokens(struct executor *x, const struct step *step, const 
     return WK_OK;
 }
 
-/* All ids but the slot's ends. */
-static const uint64_t *mask_ends(struct executor *x, const struct sampling_slot *slot)
+/* Step 3 of sample.h: what the caller's mask allows, but for the slot's ends while it has too few ids. NULL: all. */
+static const uint64_t *mask_of(struct executor *x, const struct sampling_slot *slot, const uint64_t *given)
 {
     uint64_t *mask = x->sampling.mask;
-    memset(mask, 0xff, (x->program->n_vocab + 63) / 64 * sizeof *mask);
+    const uint64_t bytes = (x->program->n_vocab + 63) / 64 * sizeof *mask;
+    if (!slot->held) return given;
+    if (given)
+        memcpy(mask, given, bytes);
+    else
+        memset(mask, 0xff, bytes);
     for (uint32_t i = 0; i < slot->n_ends; i++)
         if (slot->ends[i] < x->program->n_vocab) mask[slot->ends[i] / 64] &= ~(UINT64_C(1) << slot->ends[i] % 64);
     return mask;
 }
 
 /* The next id of a slot; UINT32_MAX: it is over, or none can be picked. */
-static uint32_t pick(struct executor *x, struct sampling_slot *slot, const float *logits)
+static uint32_t pick(struct executor *x, struct sampling_slot *slot, const float *logits, const uint64_t *mask)
 {
     uint32_t id;
     if (slot->state != SLOT_RUNS) return UINT32_MAX;
-    if (sampler_pick(slot->sampler, x->sampling.scratch, logits, slot->held ? mask_ends(x, slot) : NULL, &id, NULL) ||
+    if (sampler_pick(slot->sampler, x->sampling.scratch, logits, mask_of(x, slot, mask), &id, NULL) ||
         sampler_accept(slot->sampler, id, NULL)) {
         slot->state = SLOT_FAILED;
         return UINT32_MAX;
@@ -142,22 +173,54 @@ static uint32_t pick(struct executor *x, struct sampling_slot *slot, const float
     return id;
 }
 
-static void sample(struct executor *x, const struct step *step)
+/* Where the results of the step that is being made go. */
+static uint32_t next_entry(const struct sampling *s) { return (s->first + s->n_waiting) % STEP_QUEUE; }
+
+/* Wanted row `wanted`, of sequence i. */
+static void take_row(struct executor *x, const struct step *step, uint32_t i, uint32_t wanted, const uint64_t *mask)
 {
     struct sampling *s = &x->sampling;
-    const uint32_t entry = (s->first + s->n_waiting) % STEP_QUEUE * x->o.max_sequences;
+    const uint32_t entry = next_entry(s), n_vocab = x->program->n_vocab;
+    const float *logits = s->logits + (uint64_t)wanted * n_vocab;
+    const struct step_ask *a = ask_of(step, wanted);
+    struct sampling_slot *slot = &s->slots[step->seqs[i].slot];
+    bool *failed = &s->failed[entry * x->o.max_sequences + i];
+    uint32_t id = a->id;
+    if (id == TOKEN_LAST) {
+        if (*failed && slot->state == SLOT_RUNS) slot->state = SLOT_FAILED;
+        id = pick(x, slot, logits, mask);
+        s->ids[entry * x->o.max_sequences + i] = id;
+        *failed = *failed || slot->state == SLOT_FAILED;
+    }
+    if (a->top == STEP_NO_TOP) return;
+    struct sampler_top *top = &s->tops[entry * x->o.max_wanted + wanted];
+    top->id = UINT32_MAX;
+    if (id != UINT32_MAX && sampler_top(logits, n_vocab, id, a->top, top, NULL)) *failed = true;
+}
+
+/* masks: NULL: no row has one. */
+static void sample(struct executor *x, const struct step *step, const uint64_t *const *masks)
+{
+    struct sampling *s = &x->sampling;
+    const uint32_t entry = next_entry(s), first = entry * x->o.max_sequences;
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < step->n_seqs; i++) {
-        const struct step_seq *q = &step->seqs[i];
-        struct sampling_slot *slot = &s->slots[q->slot];
-        const bool sampled = wanted < step->n_wanted && step->wanted[wanted] == q->row + q->n_rows - 1;
-        if (sampled && q->failed && slot->state == SLOT_RUNS) slot->state = SLOT_FAILED;
-        s->ids[entry + i] =
-            sampled ? pick(x, slot, step->logits + (uint64_t)wanted++ * x->program->n_vocab) : UINT32_MAX;
-        s->failed[entry + i] = q->failed || (sampled && slot->state == SLOT_FAILED);
+        s->ids[first + i] = UINT32_MAX;
+        s->failed[first + i] = s->seqs[i].failed;
+        for (const uint32_t end = s->seqs[i].row + s->seqs[i].n_rows;
+             wanted < step->n_wanted && step->wanted[wanted] < end; wanted++)
+            take_row(x, step, i, wanted, ask_of(step, wanted)->masked ? masks[wanted] : NULL);
     }
-    s->n_seqs[(s->first + s->n_waiting) % STEP_QUEUE] = step->n_seqs;
+    s->n_seqs[entry] = step->n_seqs;
+    s->n_wanted[entry] = step->n_wanted;
     s->n_waiting++;
+}
+
+static bool has_masks(const struct step *step)
+{
+    for (uint32_t i = 0; i < step->n_wanted; i++)
+        if (ask_of(step, i)->masked) return true;
+    return false;
 }
 
 wk_status sampling_submit(struct executor *x, const struct step *step, const struct wk_err *err)
@@ -165,6 +228,7 @@ wk_status sampling_submit(struct executor *x, const struct step *step, const str
     struct sampling *s = &x->sampling;
     if (s->n_waiting == STEP_QUEUE)
         return wk_fail(err, WK_INVALID, "%d steps are under way: collect one before the next", STEP_QUEUE);
+    if (s->unmasked) return wk_fail(err, WK_INVALID, "a step waits for its masks: give them before the next");
     wk_status status = executor_check_counts(x, step, err);
     if (!status) status = check_slots(x, step, err);
     if (!status) status = fill_tokens(x, step, err);
@@ -175,8 +239,18 @@ wk_status sampling_submit(struct executor *x, const struct step *step, const str
     run.tokens = s->tokens;
     run.logits = s->logits;
     status = executor_step(x, &run, err);
-    if (!status) sample(x, &run);
+    s->unmasked = !status && has_masks(step);
+    if (!status && !s->unmasked) sample(x, step, NULL);
     return status;
+}
+
+wk_status sampling_mask(struct executor *x, const struct step *step, const uint64_t *const *masks,
+                        const struct wk_err *err)
+{
+    if (!x->sampling.unmasked) return wk_fail(err, WK_INVALID, "no step waits for masks");
+    sample(x, step, masks);
+    x->sampling.unmasked = false;
+    return WK_OK;
 }
 
 wk_status sampling_collect(struct executor *x, struct step_ids *out, const struct wk_err *err)
@@ -186,6 +260,7 @@ wk_status sampling_collect(struct executor *x, struct step_ids *out, const struc
     const uint32_t entry = s->first * x->o.max_sequences;
     memcpy(out->ids, s->ids + entry, s->n_seqs[s->first] * sizeof *out->ids);
     memcpy(out->failed, s->failed + entry, s->n_seqs[s->first] * sizeof *out->failed);
+    if (out->tops) memcpy(out->tops, s->tops + s->first * x->o.max_wanted, s->n_wanted[s->first] * sizeof *out->tops);
     s->first = (s->first + 1) % STEP_QUEUE;
     s->n_waiting--;
     return WK_OK;

@@ -160,6 +160,7 @@ static wk_status give_up(struct executor *x, wk_status s)
 wk_status cuda_submit(struct executor *x, const struct step *step, const struct wk_err *err)
 {
     wk_status s = dead(x, err);
+    if (!s && step->asks) return wk_fail(err, WK_UNSUPPORTED, "no masks and log probabilities on this device");
     if (!s && x->tap) return wk_fail(err, WK_INVALID, "taps see steps with logits alone");
     if (!s) s = cuda_check_step(x, step, true, err);
     if (s) return s;

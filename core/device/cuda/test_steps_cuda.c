@@ -48,7 +48,7 @@ static void expected_ids(struct bench *b, enum zoo_kind kind, uint32_t s, uint32
 
 static void collect(struct bench *b, uint32_t *ids, bool *failed)
 {
-    struct step_ids out = { ids, failed };
+    struct step_ids out = { .ids = ids, .failed = failed };
     if (cuda->collect(b->x, &out, &err)) fail_msg("%s", text);
 }
 
@@ -98,7 +98,7 @@ static void test_sampled(void **state)
                 if (got[s][i] != want[s][i])
                     fail_msg("%s: sequence %u, id %u: %u, expected %u", zoo_name(chat_kinds[k]), s, i, got[s][i],
                              want[s][i]);
-        struct step_ids none = { ids, failed };
+        struct step_ids none = { .ids = ids, .failed = failed };
         assert_int_equal(cuda->collect(b.x, &none, &err), WK_INVALID);
         bench_close(&b);
     }
