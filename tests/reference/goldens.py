@@ -68,20 +68,20 @@ def golden(path, context, n_prompt, n_generated, gap, r):
 class Folder:
     def __init__(self, worker, path):
         self.worker, self.path, self.cases = worker, path, []
-        self.r = random.Random(3)
+
+    @staticmethod
+    def random(name):
+        """Of one case alone: a new family changes no other's tokens."""
+        return random.Random("golden " + name)
 
     def at(self, *parts):
         return os.path.join(self.path, *parts)
 
     def case(self, model, loose, context=512, n_prompt=20, n_generated=6, suffix=""):
         name = model + suffix + ".json"
+        gap, r = LEAST_GAP * min(loose, EIGHT_BITS), self.random(name)
         with open(self.at(name), "w", encoding="utf-8") as f:
-            json.dump(
-                golden(
-                    self.at(model + ".gguf"), context, n_prompt, n_generated, LEAST_GAP * min(loose, EIGHT_BITS), self.r
-                ),
-                f,
-            )
+            json.dump(golden(self.at(model + ".gguf"), context, n_prompt, n_generated, gap, r), f)
         self.cases.append("%s.gguf %s %d %g" % (model, name, context, loose))
 
     def quantize(self, source, kind, target):
@@ -106,9 +106,9 @@ class Folder:
     def blocks(self, name, n=64):
         """Random bits whose scales are moderate, and their values as an F32 decoder rounds them."""
         _, block, size, decode = gguf.TYPES[name]
-        raws, values = [], []
+        raws, values, r = [], [], self.random(name)
         while len(raws) < n:
-            raw = self.r.randbytes(size)
+            raw = r.randbytes(size)
             got = decode(raw, gguf.single)
             if all(abs(v) < 1000 for v in got):  # neither an infinity nor a NaN
                 raws.append(raw)

@@ -30,6 +30,7 @@ FAMILIES = {
     "llama-biases": ("llama", 64, 96, 8, 2, 8, 2, {}),
     "mistral": ("llama", 64, 96, 8, 2, 8, 2, {"attention.sliding_window": 8}),
     "mixtral": ("llama", 64, 32, 8, 2, 8, 2, EXPERTS),
+    "mixtral-apart": ("llama", 64, 32, 8, 2, 8, 2, EXPERTS),  # one tensor an expert, as older files have it
     "qwen2": ("qwen2", 64, 96, 4, 2, 16, 2, {"rope.freq_base": 1e6}),
     "qwen3": ("qwen3", 64, 96, 4, 2, 32, 2, {"attention.key_length": 32, "attention.value_length": 32}),
     "qwen3moe": ("qwen3moe", 64, 96, 4, 2, 16, 2, {"expert_feed_forward_length": 32, **EXPERTS}),
@@ -162,6 +163,19 @@ def ollama_name(name):
     return name
 
 
+def experts_apart(tensors):
+    """One tensor for every expert instead of one for all: blk.0.ffn_up.3.weight."""
+    out = {}
+    for name, (ne, values) in tensors.items():
+        if "_exps" not in name:
+            out[name] = (ne, values)
+            continue
+        n = len(values) // ne[-1]
+        for e in range(ne[-1]):
+            out[name.replace("_exps", ".%d" % e)] = (ne[:-1], values[e * n : (e + 1) * n])
+    return out
+
+
 def write(path, family, seed=7):
     """Writes the model of a family."""
     w, arch = Weights("%s %d" % (family, seed)), FAMILIES[family][0]
@@ -178,4 +192,6 @@ def write(path, family, seed=7):
         else:
             put_feed_forward(w, family, b)
     tensors = {ollama_name(k): v for k, v in w.t.items()} if arch == "gptoss" else w.t
+    if family.endswith("-apart"):
+        tensors = experts_apart(tensors)
     gguf.write(path, metadata(family), tensors)
