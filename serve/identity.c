@@ -28,7 +28,7 @@ struct identity {
 };
 
 /* What decides ids but for the weights: the program and all that is mapped with it, the model's plugins, the recorded
- * pass and its parameters, the device and how it is used. */
+ * pass and its parameters, a tokenizer.json in the place of the file's vocabulary, the device and how it is used. */
 static bool executor_identity(const struct serve *s, const struct model *m, char hex[65])
 {
     char text[512], build[65], pass[65];
@@ -41,6 +41,7 @@ static bool executor_identity(const struct serve *s, const struct model *m, char
                            (int)m->dev.kv_type);
     sha256_update(h, text, (size_t)n);
     sha256_update(h, pass, strlen(pass));
+    if (m->tokenizer) sha256_update(h, tokenizer_digest(m->tokenizer), strlen(tokenizer_digest(m->tokenizer)));
     for (uint32_t i = 0; i < m->accepted.n; i++)
         if (m->accepted.used >> i & 1) sha256_update(h, m->accepted.names[i], strlen(m->accepted.names[i]) + 1);
     const struct plugin_entry *who = NULL;

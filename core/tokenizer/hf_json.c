@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sha256.h"
 #include "gguf/gguf.h"
 
 enum { MAX_FILE = 256 << 20 };
@@ -507,6 +508,7 @@ wk_status hf_open_text(const char *text, size_t len, const char *name, const str
     (void)snprintf(o.vocab_path, sizeof o.vocab_path, "%.200s: model.vocab", name);
     (void)snprintf(o.merges_path, sizeof o.merges_path, "%.200s: model.merges", name);
     (void)snprintf(o.added_path, sizeof o.added_path, "%.200s: added_tokens", name);
+    if (!sha256_hex(text, len, p->digest)) return wk_fail(err, WK_INTERNAL, "%s: no SHA-256 of it can be made", name);
     wk_status status = find_sections(&o, text, len);
     if (!status) status = open_all(&o, file, v, m, words, p);
     v->where = "model.vocab";

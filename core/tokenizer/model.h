@@ -31,6 +31,7 @@ struct hf_step {
     size_t from_len, to_len;
 };
 struct hf_pipeline {
+    char digest[65];                   /* SHA-256 of the file, hex */
     struct hf_step step[HF_MAX_STEPS]; /* the normalizer's */
     uint32_t n_steps;
     bool byte_level;                               /* else characters, with byte tokens to fall back to */

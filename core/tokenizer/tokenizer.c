@@ -163,6 +163,7 @@ const char *tokenizer_kind(const struct tokenizer *t)
 {
     return t->json ? "hf-json" : t->vocab.model == VOCAB_BPE ? "gguf-bpe" : "gguf-spm";
 }
+const char *tokenizer_digest(const struct tokenizer *t) { return t->pipeline.digest; }
 uint32_t tokenizer_size(const struct tokenizer *t) { return t->vocab.n; }
 uint32_t tokenizer_bos(const struct tokenizer *t) { return t->vocab.bos; }
 uint32_t tokenizer_eos(const struct tokenizer *t) { return t->vocab.eos; }

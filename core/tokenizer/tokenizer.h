@@ -54,7 +54,9 @@ wk_status tokenizer_check_keys(const struct gguf *file, struct gguf_accepted *ac
 void tokenizer_close(struct tokenizer *t); /* NULL allowed */
 
 const char *tokenizer_kind(const struct tokenizer *t); /* "gguf-bpe", "gguf-spm", "hf-json" */
-uint32_t tokenizer_size(const struct tokenizer *t);    /* number of ids, padding included */
+/* SHA-256 of the tokenizer.json, hex; "" where the vocabulary is the model file's own. */
+const char *tokenizer_digest(const struct tokenizer *t);
+uint32_t tokenizer_size(const struct tokenizer *t); /* number of ids, padding included */
 
 /* Bytes of the tokenizer's, valid until tokenizer_close; not terminated. */
 struct token_bytes {

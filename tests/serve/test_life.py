@@ -16,6 +16,10 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "reference"))
+
+import gguf
+import vocabularies
 from service import DEVICE, LONG, PATIENCE, Job, Worker, cancelled, check, done, free_port
 
 program, source = sys.argv[1], sys.argv[2]
@@ -193,6 +197,13 @@ def identity():
     if DEVICE == "cpu":  # a GPU has one arithmetic
         exact = known("--model", HAIKU, "--exact")
         check("other arithmetic: another fingerprint", exact[0] == digest and exact[1] != fingerprint, exact)
+    meta, _ = gguf.read(HAIKU, values=False)
+    made, fingerprints = vocabularies.tokenizer_json(meta, vocabularies.PATTERNS["gpt-2"]), {fingerprint}
+    for name, spaces in (("plain.json", None), ("spaced.json", 1)):
+        with open(os.path.join(scratch, name), "w", encoding="utf-8") as f:
+            json.dump(made, f, indent=spaces)
+        fingerprints.add(known("--model", HAIKU, "--tokenizer", f.name)[1])
+    check("another tokenizer.json, in any byte: another fingerprint", len(fingerprints) == 3, fingerprints)
     got, last = run("serve", "--port", str(free_port()), "--model", other, "--digest", digest)
     check("another digest than demanded: exit 1", got == 1 and "was demanded" in last, (got, last))
 
