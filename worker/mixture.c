@@ -63,6 +63,21 @@ static bool contains(struct gguf_str name, const char *part)
     return memmem(name.data, name.len, part, strlen(part)) != NULL;
 }
 
+/* A matrix of a routed expert: all of them in one tensor ("blk.0.ffn_up_exps.weight"), or one tensor an expert
+ * ("blk.0.ffn_up.7.weight"). */
+static bool is_expert(struct gguf_str name)
+{
+    static const char *const stems[] = { ".ffn_gate.", ".ffn_up.", ".ffn_down." };
+    if (contains(name, "_exps.")) return true;
+    for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
+        const char *at = memmem(name.data, name.len, stems[i], strlen(stems[i]));
+        if (!at) continue;
+        at += strlen(stems[i]);
+        return at < name.data + name.len && *at >= '0' && *at <= '9';
+    }
+    return false;
+}
+
 bool mixture_keeps(const struct gguf_tensor *t)
 {
     return t->n_dims < 2 || !ends_with(t->name, ".weight") || ends_with(t->name, "_norm.weight") ||
@@ -92,7 +107,7 @@ const char *mixture_type(const struct mixture *m, const struct mixture_model *mo
                down = contains(name, ".ffn_down");
     const bool four_bits = strcmp(m->base, "q4_K") == 0, eight_experts = m->more && model->experts == 8;
     const uint32_t layer = layer_of(name), n = model->layers;
-    if (m->experts && contains(name, "_exps.")) return m->experts;
+    if (m->experts && is_expert(name)) return m->experts;
     if (is(name, "output.weight") || (model->tied && is(name, "token_embd.weight"))) return m->head;
     if (ends_with(name, "attn_qkv.weight")) return m->qkv;
     if (eight_experts && (value || key)) return "q8_0"; /* small beside the experts */

@@ -222,6 +222,22 @@ void make_qwen_shape(const char *path)
     finish(&m, path);
 }
 
+void make_experts_apart(const char *path)
+{
+    static const char *const names[] = { "token_embd.weight",         "blk.0.attn_q.weight",
+                                         "blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate.0.weight",
+                                         "blk.0.ffn_up.0.weight",     "blk.0.ffn_down.0.weight",
+                                         "blk.0.ffn_gate.1.weight",   "blk.0.ffn_up.1.weight",
+                                         "blk.0.ffn_down.1.weight",   "output.weight" };
+    struct maker m;
+    begin(&m);
+    key_text(&m, "general.architecture", "llama");
+    key_u32(&m, "llama.block_count", 1);
+    key_u32(&m, "llama.expert_count", 2);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) tensor(&m, names[i], 0, 64, 2, 0.5f, 0, -1);
+    finish(&m, path);
+}
+
 void make_zoo(const char *path)
 {
     struct maker m;

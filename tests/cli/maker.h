@@ -26,6 +26,9 @@ void make_tiny(const struct tiny_model *m);
 /* The tensors of Qwen2.5-0.5B by name and row length, but with rows few enough to write quickly; F32 zeros. */
 void make_qwen_shape(const char *path);
 
+/* A layer's tensors of an older Mixtral file, which has one tensor an expert: two experts, rows few and short. */
+void make_experts_apart(const char *path);
+
 /* A model of the test plugins' architecture "zoo": an embedding and a head of 256 rows. */
 void make_zoo(const char *path);
 

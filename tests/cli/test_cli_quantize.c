@@ -220,6 +220,19 @@ static void experts_mixture(void **state)
     assert_true(p == perplexity("copied.gguf") && p != perplexity(source));
 }
 
+/* Files with one tensor an expert: the experts become MXFP4 as well, what stands beside them Q8_0. */
+static void experts_apart(void **state)
+{
+    (void)state;
+    make_experts_apart("apart.gguf");
+    quantize("apart.gguf", "apart-mxfp4.gguf", "MXFP4_MOE");
+    json_t *d = inspect("apart-mxfp4.gguf");
+    assert_int_equal(tensors_of(d, "mxfp4"), 6);
+    assert_int_equal(tensors_of(d, "q8_0"), 3);
+    assert_int_equal(tensors_of(d, "f32"), 1); /* the router */
+    json_decref(d);
+}
+
 /* The same bytes for any number of threads. */
 static void threads_do_not_matter(void **state)
 {
@@ -271,6 +284,7 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(computes_what_it_encodes),
                                         cmocka_unit_test(data_falls_back),
                                         cmocka_unit_test(experts_mixture),
+                                        cmocka_unit_test(experts_apart),
                                         cmocka_unit_test(threads_do_not_matter),
                                         cmocka_unit_test(loss_is_told) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
