@@ -160,6 +160,7 @@ struct llama {
     float expert_scale;      /* of the chosen experts' weights */
     uint32_t expert_weights; /* WK_SOFTMAX_* */
     const char *head;        /* "output" or, tied, "token_embd" */
+    uint32_t head_bias;      /* WK_OPT, or WK_NONE: rows of the embedding have none */
     struct wk_rows wq, wk, wv, wg, wu;
     struct rotation rotation;
 };
@@ -288,7 +289,9 @@ static wk_status fill(const struct wk_meta *meta, struct llama *m, const struct 
     name_projections(m, u32_or(meta, VALUE_LENGTH, m->D));
     if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL))
         return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
-    m->head = meta->tensor(meta->self, "output.weight", NULL, NULL, NULL) ? "output" : "token_embd";
+    const uint32_t own_head = meta->tensor(meta->self, "output.weight", NULL, NULL, NULL);
+    m->head = own_head ? "output" : "token_embd";
+    m->head_bias = own_head ? WK_OPT : WK_NONE;
     return WK_OK;
 }
 
@@ -382,7 +385,7 @@ static void llama_record(const struct wk_builder *b, const void *model)
         x = wk_add(b, x, m->X ? experts(b, h, m) : feed_forward(b, h, m));
     }
     wk_end_layers(b);
-    wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", m->eps), m->head, m->V, WK_NONE));
+    wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", m->eps), m->head, m->V, m->head_bias));
 }
 
 static const struct wk_arch llama = { .struct_size = sizeof llama,

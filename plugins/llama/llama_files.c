@@ -90,6 +90,7 @@ struct gguf_build *llama_file(enum llama_file which)
     gguf_build_floats(g, "token_embd.weight", T_V, T_E, 1, NULL);
     gguf_build_floats(g, "output_norm.weight", 1, T_E, 1, NULL);
     if (which != QWEN3) gguf_build_floats(g, "output.weight", T_V, T_E, 1, NULL); /* qwen3: tied */
+    if (which == LLAMA_BIASED) gguf_build_floats(g, "output.bias", 1, T_V, 1, NULL);
     for (unsigned l = 0; l < T_L; l++) {
         attention(g, l, which);
         feed_forward(g, l, which);

@@ -276,7 +276,9 @@ static void break_tensor(enum llama_file which, const struct gguf_tensor *t)
     const uint32_t cols = (uint32_t)t->ne[0], rows = (uint32_t)t->ne[1], slabs = (uint32_t)t->ne[2];
     struct gguf_build *g = llama_file(which);
     gguf_build_drop(g, name);
-    if (optional(which, name))
+    if (which == LLAMA_BIASED && strcmp(name, "output.weight") == 0)
+        must_refuse(g, "output.bias is in the file, nothing reads it");
+    else if (optional(which, name))
         assert_int_equal(attempt(g), WK_OK);
     else if (strncmp(name, "rope_", 5) == 0)
         must_refuse(g, "rope_factors");
@@ -340,6 +342,14 @@ static void surplus_tensors(void **state)
     struct gguf_build *g = llama_file(QWEN3); /* an arch without biases does not lose one in silence */
     gguf_build_floats(g, "blk.1.attn_norm.bias", 1, T_E, 1, NULL);
     must_refuse(g, "blk.1.attn_norm.bias is in the file, nothing reads it");
+    gguf_build_free(g);
+    g = llama_file(QWEN3); /* a tied head is rows of the embedding, which have no bias */
+    gguf_build_floats(g, "output.bias", 1, T_V, 1, NULL);
+    must_refuse(g, "output.bias is in the file, nothing reads it");
+    gguf_build_free(g);
+    g = llama_file(MIXTRAL); /* biases of experts are rows of one tensor */
+    gguf_build_floats(g, "blk.0.ffn_gate.0.bias", 1, T_F, 1, NULL);
+    must_refuse(g, "blk.0.ffn_gate.0.bias");
     gguf_build_free(g);
 }
 

@@ -69,7 +69,7 @@ static void what_tells_members_apart(void **state)
     r = record_with(llama_file(LLAMA_BIASED), 0);
     assert_int_not_equal(op_of(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
     assert_int_not_equal(op_of(r.p, "blk.2.attn_output")->t[1], TAPE_NONE);
-    static const char *const biased[] = { "blk.0.ffn_gate", "blk.1.ffn_up", "blk.2.ffn_down" };
+    static const char *const biased[] = { "blk.0.ffn_gate", "blk.1.ffn_up", "blk.2.ffn_down", "logits" };
     for (size_t i = 0; i < sizeof biased / sizeof *biased; i++)
         assert_int_not_equal(op_of(r.p, biased[i])->t[1], TAPE_NONE);
     close_model(&r);
@@ -84,6 +84,15 @@ static void what_tells_members_apart(void **state)
     r = record_with(llama_file(MIXTRAL), 0);
     assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K &&
                 op_of(r.p, "blk.0.route")->u.route.score == WK_SOFTMAX_ALL_RENORM);
+    close_model(&r);
+    struct gguf_build *g = llama_file(QWEN3MOE);
+    for (uint32_t l = 0; l < T_L; l++) {
+        char bias[64];
+        (void)snprintf(bias, sizeof bias, "blk.%u.ffn_down_exps.bias", l);
+        gguf_build_floats(g, bias, T_X, T_E, 1, NULL);
+    }
+    r = record_with(g, 0);
+    assert_int_not_equal(op_of(r.p, "blk.1.ffn_down_exps")->t[1], TAPE_NONE);
     close_model(&r);
     r = record_with(llama_file(PHI3), 0);
     const struct tape_op *k = op_of(r.p, "blk.0.attn_qkv.2"), *u = op_of(r.p, "blk.0.ffn_up.2");

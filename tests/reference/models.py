@@ -133,6 +133,8 @@ def put_outside(w, family):
     w.vector("output_norm.weight", E)
     if arch not in ("qwen2", "qwen3", "gpt2"):  # those are tied
         w.matrix("output", E, n_tokens(family))
+    if family == "llama-biases":
+        w.vector("output.bias", n_tokens(family), 0.0)
     if family == "llama3":
         w.t["rope_freqs.weight"] = ([D // 2], [1.0, 1.0, 2.5, 8.0])
     if arch == "phi3":
