@@ -1,8 +1,27 @@
-/* step_check.c: a step's sequences and their page tables, checked the same way for every device. */
+/* step_check.c: options, and a step's sequences with their page tables, checked the same way for every device. */
 #include "device/step_check.h"
 
 #include "device/kv_pages.h"
 #include "tape/tape.h"
+
+wk_status device_check_options(const struct tape_program *p, const struct device_options *o, uint32_t max_rows,
+                               const struct wk_err *err)
+{
+    enum { MAX_CONTEXT = 1 << 26, MAX_SEQUENCES = 1 << 16 };
+    if (o->context < 1 || o->context > MAX_CONTEXT)
+        return wk_fail(err, WK_INVALID, "context of %u positions: expected 1 to %d", o->context, MAX_CONTEXT);
+    if (o->context > p->context)
+        return wk_fail(err, WK_INVALID, "context of %u positions: the tape was recorded for %u", o->context,
+                       p->context);
+    if (o->max_sequences < 1 || o->max_sequences > MAX_SEQUENCES)
+        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
+    if (o->max_rows < 1 || o->max_rows > max_rows)
+        return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %u", o->max_rows, max_rows);
+    if (o->max_wanted < 1 || o->max_wanted > o->max_rows)
+        return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted,
+                       o->max_rows);
+    return WK_OK;
+}
 
 static wk_status check_pages(const struct tape_program *p, const uint32_t *kv_pages, const struct step_seq *q,
                              uint32_t seq, const struct wk_err *err)

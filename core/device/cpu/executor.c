@@ -20,24 +20,12 @@
 
 static wk_status check_options(const struct tape_program *p, const struct device_options *o, const struct wk_err *err)
 {
-    enum { MAX_ROWS = 1 << 20, MAX_CONTEXT = 1 << 26, MAX_SEQUENCES = 1 << 16 };
-    if (o->context < 1 || o->context > MAX_CONTEXT)
-        return wk_fail(err, WK_INVALID, "context of %u positions: expected 1 to %d", o->context, MAX_CONTEXT);
-    if (o->context > p->context)
-        return wk_fail(err, WK_INVALID, "context of %u positions: the tape was recorded for %u", o->context,
-                       p->context);
-    if (o->max_sequences < 1 || o->max_sequences > MAX_SEQUENCES)
-        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
-    if (o->max_rows < 1 || o->max_rows > MAX_ROWS)
-        return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %d", o->max_rows, MAX_ROWS);
-    if (o->max_wanted < 1 || o->max_wanted > o->max_rows)
-        return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted,
-                       o->max_rows);
+    enum { MAX_ROWS = 1 << 20 };
     if (o->threads > POOL_MAX_THREADS)
         return wk_fail(err, WK_INVALID, "%u threads: expected 0 to %d", o->threads, POOL_MAX_THREADS);
     if (o->kv_type != KV_F16 && o->kv_type != KV_F32)
         return wk_fail(err, WK_INVALID, "unknown cache type %d", (int)o->kv_type);
-    return WK_OK;
+    return device_check_options(p, o, MAX_ROWS, err);
 }
 
 static void executor_free(struct executor *x)

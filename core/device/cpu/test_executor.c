@@ -523,6 +523,33 @@ static void test_refusals(void **state)
     zoo_close(&z);
 }
 
+/* One thing wrong at a time: nothing is planned, and the number is named. */
+static void test_options(void **state)
+{
+    (void)state;
+    struct zoo z;
+    struct memory_plan plan;
+    zoo_open(&z, ZOO_DENSE, plugins, FUSE_ALL, NULL, 0);
+    const struct device_options fine = options(2, WK_ISA_AVX512, false);
+    struct device_options o = fine;
+    assert_int_equal(device_cpu()->plan(z.program, &o, &plan, &err), WK_OK);
+#define REFUSED(member, value, part)                                                                             \
+    (o = fine, o.member = (value), assert_int_equal(device_cpu()->plan(z.program, &o, &plan, &err), WK_INVALID), \
+     assert_non_null(strstr(text, part)))
+    REFUSED(context, 0, "context of 0 positions: expected 1 to");
+    REFUSED(context, UINT32_MAX, "context of 4294967295 positions");
+    REFUSED(context, z.program->context + 1, "the tape was recorded for");
+    REFUSED(max_sequences, 0, "0 sequences");
+    REFUSED(max_sequences, (1 << 16) + 1, "65537 sequences: expected 1 to 65536");
+    REFUSED(max_rows, 0, "0 rows a step");
+    REFUSED(max_rows, (1 << 20) + 1, "1048577 rows a step: expected 1 to 1048576");
+    REFUSED(max_wanted, 0, "0 wanted rows");
+    REFUSED(max_wanted, ROWS + 1, "wanted rows a step: expected 1 to");
+    REFUSED(threads, UINT32_MAX, "4294967295 threads");
+    REFUSED(kv_type, (enum kv_type)7, "cache type 7");
+    zoo_close(&z);
+}
+
 /* A sequence whose numbers become infinite is marked; its neighbour computes the bits that it computes alone. */
 static void test_infinite(void **state)
 {
@@ -628,7 +655,7 @@ int main(void)
         cmocka_unit_test(test_fusions),   cmocka_unit_test(test_cut_by_position), cmocka_unit_test(test_wanted),
         cmocka_unit_test(test_plan),      cmocka_unit_test(test_kv_bytes),        cmocka_unit_test(test_too_much),
         cmocka_unit_test(test_refusals),  cmocka_unit_test(test_infinite),        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_truncated), cmocka_unit_test(test_options),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     zoo_free();

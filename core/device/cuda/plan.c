@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "device/kv_pages.h"
+#include "device/step_check.h"
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
 
@@ -41,24 +42,14 @@ uint32_t cuda_bucket(uint32_t rows)
 
 static wk_status check_options(const struct tape_program *p, const struct device_options *o, const struct wk_err *err)
 {
-    enum { MAX_ROWS = 1 << 16, MAX_CONTEXT = 1 << 26, MAX_SEQUENCES = 1 << 16 };
+    enum { MAX_ROWS = 1 << 16 };
     if (o->exact)
         return wk_fail(err, WK_UNSUPPORTED, "--exact is the CPU's: on cuda activations are f16; use --device cpu");
     if (o->kv_type != KV_F16)
         return wk_fail(err, WK_UNSUPPORTED,
                        "an F32 cache is the CPU's: on cuda keys and values are f16; use --device cpu");
-    if (o->context < 1 || o->context > MAX_CONTEXT)
-        return wk_fail(err, WK_INVALID, "context of %u positions: expected 1 to %d", o->context, MAX_CONTEXT);
-    if (o->context > p->context)
-        return wk_fail(err, WK_INVALID, "context of %u positions: the tape was recorded for %u", o->context,
-                       p->context);
-    if (o->max_sequences < 1 || o->max_sequences > MAX_SEQUENCES)
-        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
-    if (o->max_rows < 1 || o->max_rows > MAX_ROWS)
-        return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %d", o->max_rows, MAX_ROWS);
-    if (o->max_wanted < 1 || o->max_wanted > o->max_rows)
-        return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted,
-                       o->max_rows);
+    const wk_status status = device_check_options(p, o, MAX_ROWS, err);
+    if (status) return status;
     if (!o->find_cuda) return wk_fail(err, WK_INTERNAL, "cuda was not told where the plugins' kernels are");
     return WK_OK;
 }
