@@ -105,8 +105,8 @@ const struct option_def option_table[OPT_COUNT] = {
                     "32-bit activations and KV cache instead of 8-bit and 16-bit ones" },
     [OPT_CONTEXT] = { "context", 'c', OPTION_INTEGER, true, PLANS, "N", 0, 16777216, "0",
                       "positions of a sequence; 0 is the model's own, within a default limit" },
-    [OPT_MAX_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_PLAN), "N", 1, 4096, "1",
-                            "sequences served at once" },
+    [OPT_MAX_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_PLAN), "N", 0, 512, "0",
+                            "what worker serve takes with that flag; 0: what worker run takes" },
     [OPT_BENCH_PROMPT] = { "prompt-tokens", 'p', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "512",
                            "tokens of the prefill" },
     [OPT_BENCH_GENERATE] = { "generate-tokens", 'n', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "128",
@@ -168,7 +168,8 @@ const struct option_def option_table[OPT_COUNT] = {
                             "mebibytes of the cache of keys and values; 0 is as much as is useful and fits" },
     [OPT_SERVE_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 512, "16",
                               "requests computed at once; 1 serves one after another" },
-    [OPT_BATCH_TOKENS] = { "max-batch-tokens", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 65536, "8192",
+    [OPT_BATCH_TOKENS] = { "max-batch-tokens", 0, OPTION_INTEGER, true, ON(CMD_SERVE) | ON(CMD_PLAN), "N", 0, 65536,
+                           "8192",
                            "tokens of all requests computed in one step: more makes long prompts faster and the pauses "
                            "of other streams longer; not fewer than --max-sequences; 0 is what was measured best for "
                            "the device" },

@@ -1,4 +1,6 @@
-/* plan.c: `worker plan FILE`: the exact bytes that loading would take, before anything is loaded. */
+/* plan.c: `worker plan FILE`: the exact bytes that loading would take, before anything is loaded: what `worker run`
+ * takes, or with --max-sequences what `worker serve` does, as POST /worker/plan says where its whole KV cache has room.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,7 +136,10 @@ int command_plan(const struct options *o)
     struct model_options options;
     struct planning p = { .path = o->operands[0],
                           .device = option_text(o, OPT_DEVICE),
-                          .max_sequences = option_u32(o, OPT_MAX_SEQUENCES) };
+                          .max_sequences = option_u32(o, OPT_MAX_SEQUENCES) ? option_u32(o, OPT_MAX_SEQUENCES) : 1 };
+    const bool serves = option_u32(o, OPT_MAX_SEQUENCES);
+    const struct model_needs needs = serves ? served_needs(p.max_sequences, option_u32(o, OPT_BATCH_TOKENS))
+                                            : (struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1 };
     const struct wk_err why = { p.why, sizeof p.why };
     int result = find_device(o, &device);
     if (!result) result = look_at_device(o, device, &p);
@@ -145,8 +150,7 @@ int command_plan(const struct options *o)
         return result;
     }
     capabilities_missing(file, plugins, &p.missing);
-    model_options_from(o, device, plugins,
-                       &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = p.max_sequences }, &options);
+    model_options_from(o, device, plugins, &needs, &options);
     p.status = model_plan(file, plugins, &options, &model, &why);
     p.model = model;
     p.fits = model && (!p.available || model->plan.total <= p.available);

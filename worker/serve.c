@@ -20,12 +20,7 @@
 #include "setup.h"
 #include "tokenizer/utf8.h"
 
-enum {
-    SCORED_ROWS = 64, /* of a prompt whose log probabilities are wanted, a step */
-    MAX_ORIGINS = 16,
-    MAX_HOSTS = 16,
-    PARKED = 2 /* slots for each sequence, and one more: jobs that yielded or were preempted keep theirs */
-};
+enum { MAX_ORIGINS = 16, MAX_HOSTS = 16 };
 
 struct serving {
     struct options o; /* with --device as --gpu-device implies it */
@@ -49,16 +44,10 @@ static int open_one(struct serving *v, const char *path, const char *digest, boo
     ERROR_TEXT(err);
     wk_status status = open_named(path, &file, &err);
     if (status) return refuse_model(status, name, err_text);
-    const uint32_t sequences = v->s.engine.max_sequences, rows = option_u32(&v->o, OPT_BATCH_TOKENS),
-                   scored = rows < SCORED_ROWS ? rows : SCORED_ROWS;
-    const struct model_needs needs = { .max_rows = rows,
-                                       .max_wanted = sequences > scored ? sequences : scored,
-                                       .sequences = PARKED * sequences + 1,
-                                       .kv_sequences = sequences,
-                                       .kv_bytes = option_u64(&v->o, OPT_KV_CACHE_SIZE) << 20,
-                                       .load = load,
-                                       .identify = load,
-                                       .digest = digest };
+    struct model_needs needs = served_needs(v->s.engine.max_sequences, option_u32(&v->o, OPT_BATCH_TOKENS));
+    needs.kv_bytes = option_u64(&v->o, OPT_KV_CACHE_SIZE) << 20;
+    needs.load = needs.identify = load;
+    needs.digest = digest;
     *x = (struct opened){ .plugins = v->plugins, .gpu = v->gpu };
     int result = open_model_on(&v->o, v->device, file, name, &needs, x);
     if (result || !seal || !v->device->seal) return result;

@@ -214,6 +214,16 @@ struct gguf_accepted accepted_keys(const struct options *o)
     return (struct gguf_accepted){ .names = names, .n = n };
 }
 
+struct model_needs served_needs(uint32_t n, uint32_t rows)
+{
+    enum { SCORED = 64 /* rows of a prompt whose log probabilities are wanted, a step */ };
+    const uint32_t scored = rows && rows < SCORED ? rows : SCORED;
+    return (struct model_needs){ .max_rows = rows,
+                                 .max_wanted = n > scored ? n : scored,
+                                 .sequences = 2 * n + 1, /* jobs that yielded or were preempted keep their samplers */
+                                 .kv_sequences = n };
+}
+
 void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins,
                         const struct model_needs *needs, struct model_options *out)
 {
@@ -229,9 +239,7 @@ void model_options_from(const struct options *o, const struct device_ops *device
                  .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT),
                  .max_rows = rows,
                  .max_wanted = needs->max_wanted,
-                 .max_sequences = o->command == CMD_PLAN ? option_u32(o, OPT_MAX_SEQUENCES)
-                                  : needs->sequences     ? needs->sequences
-                                                         : 1,
+                 .max_sequences = needs->sequences ? needs->sequences : 1,
                  .kv_sequences = needs->kv_sequences,
                  .gpu = option_u32(o, OPT_GPU_DEVICE),
                  .find_cuda = find_cuda,

@@ -52,6 +52,8 @@ struct model_needs {
     const char *const *taps;
     uint32_t n_taps;
 };
+/* What a service of n sequences needs; rows: of a step, 0: those of the device. */
+struct model_needs served_needs(uint32_t n, uint32_t rows);
 /* The device that --device names. Of a GPU: its module. */
 int find_device(const struct options *o, const struct device_ops **out);
 /* Is the GPU there, and can it be used? Of the CPU: *out is empty. warm: what it needs begins to be made. */

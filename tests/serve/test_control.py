@@ -38,6 +38,12 @@ def commit_by_request(w, ref):
         and plan["shard_plan"][0]["shard_index"] == 0,
         (status, plan),
     )
+    told = subprocess.run(
+        [program, "plan", "--json", "--device", DEVICE, "--max-sequences", "16", os.path.join(models, "haiku.gguf")],
+        capture_output=True,
+    )
+    told = json.loads(told.stdout)
+    check("worker plan says the same, to the byte", told["bytes"] == plan["bytes"], (told, plan))
     status, ready = w.get("/worker/ready")
     check("not ready yet", status == 200 and ready == {"ready": False, "handles": [], "nccl_group_id": None}, ready)
     status, answer = w.post("/execute", {"job_id": "a", "prompt": "x"})
