@@ -666,6 +666,7 @@ def cut_short():
             status, got = w.execute(prompt="Once upon a time there was", max_tokens=4)
             codes.append((status, got[-1][1].get("code") if isinstance(got, list) else got))
         check("each job ends with INTERNAL", codes == [(200, "INTERNAL")] * 3, codes)
+        check("... and is counted", w.metrics()("worker_requests_total", outcome="failed") == 3)
         status, health = w.get("/health")
         check(
             "then the worker is not healthy, and says why",

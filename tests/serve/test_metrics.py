@@ -255,6 +255,42 @@ def outcomes():
         check("flash_attention_enabled", m("worker_flash_attention_enabled") == gpu, m.text)
 
 
+def prefilling():
+    """A running job counts as one that reads its prompt until it has its first id."""
+    read = lambda w: w.metrics()("worker_requests_prefilling")
+    options = ("--max-sequences", "1", "--max-batch-tokens", "32", "--no-prefix-cache")
+    with Worker(program, *LONG, *options) as w:
+        jobs = []
+
+        def seen():  # a fast machine may need a second one
+            if not jobs or not jobs[-1].is_alive():
+                jobs.append(Job(w, "long-%d" % len(jobs), prompt="the " * 7500))
+            return read(w) == 1
+
+        check("nobody reads a prompt", read(w) == 0)
+        w.until(seen)
+        check("one does, and runs", w.metrics()("worker_requests_running") == 1)
+        jobs[-1].until("token")
+        w.until(lambda: read(w) == 0)  # told a moment after the token
+        check("not any more, but it runs", w.metrics()("worker_requests_running") == 1)
+        jobs[-1].cancel()
+
+
+def drained():
+    """Who waits when the worker is told to end is sent away; who runs may finish."""
+    with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "600") as w:
+        running = Job(w, "running").until("token")
+        queued = [Job(w, "queued-%d" % i) for i in range(2)]
+        w.until(lambda: w.metrics()("worker_requests_queued") == 2)
+        w.post("/shutdown", {})
+        codes = [j.over()[-1][1]["code"] for j in queued]
+        check("queued jobs end", codes == ["NOT_READY"] * 2, codes)
+        m = w.metrics(w.admin)
+        check("... and are counted", m("worker_requests_total", outcome="drained") == 2, m.text)
+        check("the other one runs", m("worker_requests_running") == 1 and cancelled(running.cancel()))
+        check("the worker ends", w.status() == 0, w.said())
+
+
 def fairness():
     """What the scheduler's options do is seen: a high job takes a lower one's place, low ones take turns, and without a
     prefix cache nothing is found in it."""
@@ -323,6 +359,8 @@ def experts():
 
 fairness()
 outcomes()
+prefilling()
+drained()
 experts()
 with Worker(program, *LONG, "--max-sequences", "2") as w:
     moves(w)
