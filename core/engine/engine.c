@@ -421,8 +421,9 @@ static enum submit_refusal check_spec(const struct engine *e, const struct engin
         if (spec->prompt[i] >= n_vocab)
             s = wk_fail(err, WK_INVALID, "token %u of the prompt is %u: the vocabulary has %u", i, spec->prompt[i],
                         n_vocab);
-    if (!s && spec->after && spec->after->engine != e)
-        s = wk_fail(err, WK_INVALID, "the job before it is another engine's");
+    if (!s && ((spec->after && spec->after->engine != e) || (spec->beside && spec->beside->engine != e)))
+        s = wk_fail(err, WK_INVALID, "the job %s it is another engine's",
+                    spec->after && spec->after->engine != e ? "before" : "beside");
     if (s) return SUBMIT_INVALID;
     if (spec->n_prompt >= m->dev.context) {
         (void)wk_fail(err, WK_INVALID, "a prompt of %u tokens leaves no room for an id in a context of %u",

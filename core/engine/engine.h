@@ -87,6 +87,10 @@ struct engine_job {
      * most KV_PAGE rows. Without a prefix cache each reads the prompt itself. The ids are those of a job alone with
      * the same seed. The caller may release `after` before this one ends. Log probabilities of the prompt: ask one. */
     struct job *after;
+
+    /* Another job of the same reader, or NULL: job_next_any waits for all that were submitted beside one job at once.
+     */
+    struct job *beside;
 };
 
 /* What a job gives its reader, in this order: EVENT_STARTED once prefill begins, EVENT_TOKEN each, EVENT_END once and
@@ -137,6 +141,10 @@ enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spe
 /* The job's next event: true; false: none came within timeout_ms (0: do not wait; below 0: wait without end). After
  * EVENT_END: false at once. [the job's reader] */
 bool job_next(struct job *j, struct job_event *out, int timeout_ms);
+/* The next event of any of n jobs, of which all but the first were submitted beside it: true, *which of them has it.
+ * *which, in: the one that was last read, or 0; the others come first. False: as job_next, at once when all of them are
+ * over. [the jobs' reader] */
+bool job_next_any(struct job *const *jobs, uint32_t n, uint32_t *which, struct job_event *out, int timeout_ms);
 /* Of a job with prompt_probs: log probabilities of token `position` of the prompt, [1 + *n_top] as those of an event,
  * valid until job_release. All are there when the first EVENT_TOKEN was read. NULL: not (yet) computed, as of a job
  * that ended before, or position 0, which nothing comes before. [the job's reader] */

@@ -75,6 +75,7 @@ struct job {
     _Atomic uint32_t n_scored;                 /* rows of its prompt whose log probabilities are there */
     _Atomic uint64_t events;
     _Atomic uint32_t waiting;   /* 1: the reader sleeps on it */
+    struct job *beside;         /* a reference: the reader sleeps on that job's; NULL: on its own */
     _Atomic uint32_t notifying; /* 1: it lies in the notifier's ring */
     _Atomic uint32_t refs;      /* reader, engine, notifier */
     struct {

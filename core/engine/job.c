@@ -76,6 +76,8 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     if (spec->constraint) j->constraint = *spec->constraint;
     j->after = spec->after;
     if (j->after) job_ref(j->after);
+    j->beside = spec->beside && spec->beside->beside ? spec->beside->beside : spec->beside;
+    if (j->beside) job_ref(j->beside);
 }
 
 static uint32_t least_top(bool wanted, uint32_t top, uint32_t n_vocab)
@@ -151,19 +153,29 @@ void job_unref(struct job *j)
 {
     if (atomic_fetch_sub(&j->refs, 1) != 1) return;
     if (j->after) job_unref(j->after);
+    if (j->beside) job_unref(j->beside);
     free(j);
 }
 
 /* ---- what the engine tells ----------------------------------------------------------------------------- */
 
+/* The word that the reader sleeps on. */
+static _Atomic uint32_t *bell_of(struct job *j) { return j->beside ? &j->beside->waiting : &j->waiting; }
+
+static void wake_reader(struct job *j)
+{
+    _Atomic uint32_t *bell = bell_of(j);
+    if (atomic_exchange(bell, 0)) futex_wake_one(bell);
+}
+
 static void notify(struct job *j)
 {
     struct notifier *n = &j->engine->notifier;
-    if (!atomic_load(&j->waiting) || atomic_exchange(&j->notifying, 1)) return;
+    if (!atomic_load(bell_of(j)) || atomic_exchange(&j->notifying, 1)) return;
     const uint32_t tail = atomic_load_explicit(&n->tail, memory_order_relaxed);
     if (tail - atomic_load_explicit(&n->head, memory_order_acquire) == n->cap) { /* it lags behind: once by ourselves */
         atomic_store(&j->notifying, 0);
-        if (atomic_exchange(&j->waiting, 0)) futex_wake_one(&j->waiting);
+        wake_reader(j);
         return;
     }
     atomic_fetch_add_explicit(&j->refs, 1, memory_order_relaxed);
@@ -216,22 +228,48 @@ static bool read_event(struct job *j, struct job_event *out)
     return true;
 }
 
-bool job_next(struct job *j, struct job_event *out, int timeout_ms)
+/* The next event of any, from behind *which on. */
+static bool read_any(struct job *const *jobs, uint32_t n, uint32_t *which, struct job_event *out)
 {
-    if (j->read.over) return false;
-    if (read_event(j, out)) return true;
+    for (uint32_t i = 1; i <= n; i++) {
+        const uint32_t at = (*which + i) % n;
+        if (jobs[at]->read.over || !read_event(jobs[at], out)) continue;
+        *which = at;
+        return true;
+    }
+    return false;
+}
+
+static bool all_read(struct job *const *jobs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!jobs[i]->read.over) return false;
+    return true;
+}
+
+bool job_next_any(struct job *const *jobs, uint32_t n, uint32_t *which, struct job_event *out, int timeout_ms)
+{
+    if (all_read(jobs, n)) return false;
+    if (read_any(jobs, n, which, out)) return true;
     if (!timeout_ms) return false;
+    _Atomic uint32_t *bell = bell_of(jobs[0]);
     const uint64_t deadline = timeout_ms < 0 ? 0 : engine_now() + (uint64_t)timeout_ms * 1000000u;
     for (;;) {
-        atomic_store(&j->waiting, 1);
-        const bool there = read_event(j, out);
+        atomic_store(bell, 1);
+        const bool there = read_any(jobs, n, which, out);
         const bool late = !there && deadline && engine_now() >= deadline;
         if (there || late) {
-            atomic_store(&j->waiting, 0);
+            atomic_store(bell, 0);
             return there;
         }
-        futex_wait_until(&j->waiting, 1, deadline);
+        futex_wait_until(bell, 1, deadline);
     }
+}
+
+bool job_next(struct job *j, struct job_event *out, int timeout_ms)
+{
+    uint32_t which = 0;
+    return job_next_any(&j, 1, &which, out, timeout_ms);
 }
 
 const struct sampler_prob *job_prompt_probs(const struct job *j, uint32_t position, uint32_t *n_top)
@@ -300,7 +338,7 @@ static void *notifier_main(void *arg)
         struct job *j = n->ring[head & (n->cap - 1)];
         atomic_store(&n->head, ++head);
         atomic_store(&j->notifying, 0);
-        if (atomic_exchange(&j->waiting, 0)) futex_wake_one(&j->waiting);
+        wake_reader(j);
         job_unref(j);
     }
 }

@@ -473,6 +473,60 @@ static void test_one_prompt(void **state)
     test_unload(&t);
 }
 
+/* One reader of many jobs: every event of each, in its order, and none twice; also with jobs that wait for others, and
+ * when the one that the others were submitted beside is released first. */
+static void test_one_reader(void **state)
+{
+    (void)state;
+    enum { N = 12 };
+    for (uint32_t ahead = 1; ahead <= 4; ahead += 3) {
+        struct test_model t =
+            test_llama(test_device(ahead, UINT64_MAX), (struct device_options){ .max_sequences = 9 }, 2);
+        struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = 4 });
+        static struct test_answer want[N];
+        struct job *jobs[N];
+        uint32_t n_ids[N] = { 0 }, n_ended = 0, which = 0;
+        char name[16];
+        struct job_event event;
+        test_answers(t.m, want, N);
+        for (uint32_t i = 0; i < N; i++) {
+            const struct test_job job = test_make(i);
+            name_of('r', i, name);
+            struct engine_job spec = spec_of(&job, name);
+            spec.beside = i ? jobs[i - 1] : NULL;
+            jobs[i] = submit(e, &spec);
+        }
+        while (job_next_any(jobs, N, &which, &event, -1)) {
+            assert_in_range(which, 0, N - 1);
+            if (event.kind == EVENT_TOKEN) {
+                assert_int_equal(event.index, n_ids[which]);
+                assert_int_equal(event.id, want[which].ids[n_ids[which]++]);
+            }
+            if (event.kind != EVENT_END) continue;
+            assert_int_equal(event.end, want[which].end);
+            assert_int_equal(n_ids[which], want[which].n);
+            n_ended++;
+        }
+        assert_int_equal(n_ended, N);
+        assert_false(job_next_any(jobs, N, &which, &event, 0));
+        for (uint32_t i = 0; i < N; i++) job_release(jobs[i]);
+        const struct test_job job = test_make(8);
+        for (uint32_t i = 0; i < 3; i++) {
+            name_of('s', i, name);
+            struct engine_job spec = spec_of(&job, name);
+            spec.beside = i ? jobs[0] : NULL;
+            jobs[i] = submit(e, &spec);
+        }
+        job_release(jobs[0]);
+        for (which = 0; job_next_any(jobs + 1, 2, &which, &event, -1);) assert_in_range(which, 0, 1);
+        job_release(jobs[1]);
+        job_release(jobs[2]);
+        test_wait_idle(e);
+        engine_close(e);
+        test_unload(&t);
+    }
+}
+
 /* Who is waited for never begins, or ends before its prompt is read: the others go on. Other jobs pass them. */
 static void test_first_is_lost(void **state)
 {
@@ -503,7 +557,11 @@ static void test_first_is_lost(void **state)
     struct job *strange = test_submit(e2, "strange", &other, 0, 0), *none;
     spec.after = strange;
     assert_int_equal(engine_submit(e, &spec, &none, &test_err), SUBMIT_INVALID);
-    assert_non_null(strstr(test_text, "another engine's"));
+    assert_non_null(strstr(test_text, "before it is another engine's"));
+    spec.after = NULL;
+    spec.beside = strange;
+    assert_int_equal(engine_submit(e, &spec, &none, &test_err), SUBMIT_INVALID);
+    assert_non_null(strstr(test_text, "beside it is another engine's"));
     test_check(strange, "strange", &other_want, false);
     engine_close(e2);
     test_unload(&t2);
@@ -518,7 +576,7 @@ int main(void)
         cmocka_unit_test(test_log_probabilities), cmocka_unit_test(test_preempted_prompt),
         cmocka_unit_test(test_constraints),       cmocka_unit_test(test_dead_ends),
         cmocka_unit_test(test_constrained_ends),  cmocka_unit_test(test_one_prompt),
-        cmocka_unit_test(test_first_is_lost),
+        cmocka_unit_test(test_first_is_lost),     cmocka_unit_test(test_one_reader),
     };
     const int failed = test_open_plugins();
     if (failed) return failed;
