@@ -32,10 +32,10 @@ enum {
 };
 enum {
     LANG_MAX_CHAR = 0x10FFFF,
-    LANG_MAX_EXPRESSIONS = 1 << 18, /* in one arena */
-    LANG_MAX_STATES = 1 << 16,      /* rows of automata in one arena; more: LANG_NONE */
+    LANG_MAX_EXPRESSIONS = 1 << 17, /* in one arena, states of automata included; more: LANG_NONE */
+    LANG_MAX_STATES = 1 << 16,      /* whose transitions are held at a time; then they are made anew */
     LANG_MAX_PROOF = 4096,          /* states that one question about a language may look at */
-    LANG_MAX_DEPTH = 128            /* nesting of an expression */
+    LANG_MAX_DEPTH = 512            /* nesting of an expression */
 };
 #define LANG_UNBOUNDED UINT32_MAX
 

@@ -1,0 +1,128 @@
+/* lang_internal.h: expressions as lang.c builds and lang_walk.c reads them. Private to core/grammar. */
+#ifndef CORE_GRAMMAR_LANG_INTERNAL_H
+#define CORE_GRAMMAR_LANG_INTERNAL_H
+
+#include "grammar/lang.h"
+
+enum lang_kind {
+    KIND_NOTHING = 0,
+    KIND_EMPTY,
+    KIND_EVERYTHING,
+    KIND_CHARS,   /* a: number of the set */
+    KIND_CONCAT,  /* a, then b */
+    KIND_OR,      /* b operands from a in the pool, ascending */
+    KIND_AND,     /* the same */
+    KIND_NOT,     /* a */
+    KIND_REPEAT,  /* a, from b to c times */
+    KIND_WORDS,   /* what words b..c of table a have behind their first d bytes, which are the same in all of them */
+    KIND_MULTIPLE /* decimals that are a multiple of a / 10^d, behind digits that leave b modulo a; c: where in it */
+};
+/* Where in a decimal: before the first digit, in the integer part, behind j digits of the fraction. */
+enum { AT_START = 0, AT_INTEGER, AT_FRACTION };
+enum {
+    EXPR_ACCEPTS = 1,  /* the empty text is in it */
+    EXPR_POSITIVE = 2, /* it has a text, as its form shows */
+    EXPR_LIVE = 4,     /* it has a text, as was proved */
+    EXPR_DEAD = 8      /* it has none, as was proved */
+};
+
+struct expr {
+    uint8_t kind, flags;
+    uint16_t depth; /* levels that a derivative goes down at most */
+    uint32_t a, b, c, d;
+    uint32_t chain;       /* next of the same hash */
+    uint32_t row;         /* of transitions, in `rows`; 0: none */
+    uint32_t stamp, memo; /* the derivative that the walk number `stamp` made of it */
+    uint32_t mark;        /* the last proof that met it */
+};
+
+struct char_set {
+    uint32_t at, n; /* ranges, ascending and apart, in `ranges` */
+};
+
+/* Ascending texts, each once. Word i: bytes at[i]..at[i + 1]. */
+struct word_table {
+    char *bytes;
+    uint32_t *at;
+    uint32_t n;
+};
+
+/* How the alphabet falls into classes whose characters no set of a list tells apart. */
+struct partition {
+    uint32_t sets_at, n_sets; /* the list, in `numbers` */
+    uint32_t starts_at, n;    /* intervals: first characters, then their classes, in `numbers` */
+    uint32_t n_classes;
+    uint32_t chain;
+    uint16_t ascii[128];
+};
+enum { CLASS_NONE = 0xFFFF, MAX_CLASSES = 0xFFFE, LANG_MAX_PROPERTIES = 32, LANG_MAX_NAME = 40 };
+
+struct numbers {
+    uint32_t *list;
+    uint32_t n, cap;
+};
+
+struct langs {
+    struct expr *exprs;
+    uint32_t n_exprs, cap_exprs;
+    uint32_t *buckets;
+    uint32_t n_buckets; /* a power of two */
+    struct numbers pool;
+    struct numbers scratch; /* operands being collected, as a stack */
+
+    struct char_set *sets;
+    uint32_t n_sets, cap_sets;
+    struct lang_range *ranges;
+    uint32_t n_ranges, cap_ranges;
+
+    struct word_table *tables;
+    uint32_t n_tables, cap_tables;
+
+    struct partition *partitions;
+    uint32_t n_partitions, cap_partitions;
+    uint32_t partition_buckets[256];
+    struct numbers numbers;
+
+    /* Rows: a partition's number, then the state behind each class, 0: not made yet. */
+    struct numbers rows;
+    uint32_t n_rows, stamp, mark;
+    uint32_t single[128]; /* 1 + the set of one ASCII character; 0: none yet */
+
+    uint64_t words_bytes;
+    struct property {
+        char name[LANG_MAX_NAME];
+        lang_id set;
+    } properties[LANG_MAX_PROPERTIES]; /* looked up so far */
+    uint32_t n_properties;
+    wk_status status;
+    char why[160];
+};
+
+/* Bytes of characters that follow each other in an expression. */
+struct byte_run {
+    char bytes[256];
+    size_t n;
+};
+
+/* Remembers the first failure. Always LANG_NONE. */
+lang_id langs_fail(struct langs *x, wk_status status, const char *why);
+
+bool numbers_room(struct langs *x, struct numbers *v, uint32_t more);
+bool numbers_push(struct langs *x, struct numbers *v, uint32_t value);
+
+/* The union (KIND_OR) or intersection (KIND_AND) of what lies in `scratch` from base on, which it takes away. */
+lang_id lang_combine(struct langs *x, enum lang_kind kind, uint32_t base);
+/* The number of a set of ranges (any order); UINT32_MAX: failed. An empty one has number 0. */
+uint32_t lang_set(struct langs *x, const struct lang_range *ranges, size_t n);
+lang_id lang_from_set(struct langs *x, uint32_t set);
+/* Digits that leave `rest` modulo `divisor` have been read: will the decimal be a multiple of divisor / 10^places? */
+lang_id lang_multiple(struct langs *x, uint32_t divisor, uint32_t rest, uint32_t where, uint32_t places);
+lang_id lang_words_from(struct langs *x, uint32_t table, uint32_t first, uint32_t last, uint32_t depth);
+
+static inline const char *word_at(const struct word_table *t, uint32_t i, uint32_t *len)
+{
+    *len = t->at[i + 1] - t->at[i];
+    return t->bytes + t->at[i];
+}
+
+#endif
