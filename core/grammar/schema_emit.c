@@ -1,0 +1,285 @@
+/* schema_emit.c: sets of schemas as nodes of a grammar. Each set is compiled once; one with arrays or objects in it is
+ * a rule, so that it may contain itself, and waits in a queue until it is defined: no recursion here. */
+#include "grammar/schema_form.h"
+
+#include <string.h>
+
+enum { SCALARS = 512, NAME_BYTES = 200, MAX_POSITIONS = 64 /* places of an item that is looked for */ };
+
+struct scalar {
+    lang_id language;
+    uint32_t min, max;
+    bool string;
+    node_id node;
+};
+struct emitter {
+    struct schema_ctx *c;
+    struct want_set **queue;
+    uint32_t n_queue, cap_queue, next;
+    struct scalar scalar[SCALARS]; /* made lately: the same few are everywhere */
+    node_id space;
+};
+
+struct parts {
+    node_id *node;
+    uint32_t n, cap;
+};
+
+static bool put(struct emitter *e, struct parts *p, node_id node)
+{
+    node_id *grown = arena_grow(e->c->arena, p->node, p->n, &p->cap, sizeof *grown);
+    if (!grown) return sch_fail(e->c, WK_NO_MEMORY, NULL, NULL, "no memory for %u parts", p->n);
+    p->node = grown;
+    p->node[p->n++] = node;
+    return !e->c->status;
+}
+
+/* ---- scalars -------------------------------------------------------------------------------------------- */
+
+static node_id scalar(struct emitter *e, lang_id language, uint32_t min, uint32_t max, bool string)
+{
+    struct scalar *s = &e->scalar[(language * 31u + min * 7u + max + string) % SCALARS];
+    if (language == LANG_NONE || e->c->status) return NODE_NONE;
+    if (s->node && s->language == language && s->min == min && s->max == max && s->string == string) return s->node;
+    const node_id node = string ? node_string(e->c->grammar, language, min, max) : node_text(e->c->grammar, language);
+    *s = (struct scalar){ language, min, max, string, node };
+    return node;
+}
+
+static bool put_numbers(struct emitter *e, const struct alternatives *list, struct parts *out)
+{
+    lang_id all = LANG_NOTHING;
+    for (uint32_t i = 0; i < list->n; i++) all = lang_or(e->c->langs, all, number_language(e->c, &list->one[i]));
+    if (!list->n || all == LANG_NOTHING) return !e->c->status;
+    return put(e, out, scalar(e, all, 0, 0, false));
+}
+
+static bool put_strings(struct emitter *e, const struct form *f, struct parts *out)
+{
+    const struct alternatives *list = &f->type[TYPE_STRING];
+    struct string_shape s = { LANG_NOTHING, 0, LANG_UNBOUNDED };
+    if (!list->n) return true;
+    if (list->n == 1 && !string_shape(e->c, &list->one[0], &s)) return false;
+    if (list->n > 1) s.language = strings_language(e->c, f);
+    if (s.language == LANG_NOTHING) return !e->c->status;
+    return put(e, out, scalar(e, s.language, s.min, s.max, true));
+}
+
+static bool put_booleans(struct emitter *e, const struct alternatives *list, struct parts *out)
+{
+    bool may[2] = { false, false };
+    for (uint32_t i = 0; i < list->n; i++)
+        for (uint32_t truth = 0; truth < 2; truth++)
+            if (!list->one[i].n || (list->one[i].n == 1 && list->one[i].atom[0]->count == truth)) may[truth] = true;
+    return (!may[0] || put(e, out, node_literal(e->c->grammar, "false", 5))) &&
+           (!may[1] || put(e, out, node_literal(e->c->grammar, "true", 4)));
+}
+
+/* ---- references ----------------------------------------------------------------------------------------- */
+
+static node_id define(struct emitter *e, const struct want_set *set);
+
+static node_id reference(struct emitter *e, const struct want_set *asked)
+{
+    struct schema_ctx *c = e->c;
+    struct want_set *set = (struct want_set *)(uintptr_t)asked;
+    if (!set || c->status) return NODE_NONE;
+    if (set == set_all(c)) return node_json(c->grammar);
+    if (set == set_none(c)) return NODE_NOTHING;
+    if (set->node) return set->node;
+    const struct form *f = set_form(c, set);
+    if (!f) return NODE_NONE;
+    if (!f->type[TYPE_ARRAY].n && !f->type[TYPE_OBJECT].n) return set->node = define(e, set);
+    char name[NAME_BYTES];
+    js_pointer(set->want[0].v, name, sizeof name);
+    struct want_set **grown = arena_grow(c->arena, (void *)e->queue, e->n_queue, &e->cap_queue, sizeof *grown);
+    if (!grown) {
+        sch_fail(c, WK_NO_MEMORY, NULL, NULL, "no memory for %u rules", e->n_queue);
+        return NODE_NONE;
+    }
+    e->queue = grown;
+    e->queue[e->n_queue++] = set;
+    return set->node = node_rule(c->grammar, name, strlen(name));
+}
+
+/* ---- arrays --------------------------------------------------------------------------------------------- */
+
+/* The array with item `at` in `special` (NULL: none is). */
+static bool put_plain_array(struct emitter *e, const struct array_shape *s, uint32_t at, const struct want_set *special,
+                            struct parts *out)
+{
+    struct parts prefix = { 0 };
+    const uint32_t length = special && at >= s->n_prefix ? at + 1 : s->n_prefix;
+    struct node_array a = { .min = s->min, .max = s->max };
+    for (uint32_t i = 0; i < length && i < s->max; i++) {
+        const struct want_set *item = i < s->n_prefix ? s->prefix[i] : s->rest;
+        if (special && i == at) item = set_and(e->c, item, special);
+        if (!put(e, &prefix, reference(e, item))) return false;
+    }
+    if (special && a.min <= at) a.min = at + 1;
+    a.prefix = prefix.node;
+    a.n_prefix = prefix.n;
+    a.rest = s->max <= length ? (node_id)NODE_NOTHING : reference(e, s->rest);
+    return put(e, out, node_array(e->c->grammar, &a));
+}
+
+static node_id comma(struct emitter *e, node_id item)
+{
+    const node_id parts[] = { e->space, node_literal(e->c->grammar, ",", 1), e->space, item };
+    return node_sequence(e->c->grammar, parts, 4);
+}
+
+/* An array of `fixed` items, then others and low to high special ones: each comma stands before its item, so the first
+ * item of all is written apart. */
+static bool put_searched_array(struct emitter *e, const struct array_shape *s, uint32_t fixed, node_id other,
+                               node_id special, uint32_t low, uint32_t high, struct parts *out)
+{
+    struct grammar *g = e->c->grammar;
+    struct parts all = { 0 }, head = { 0 };
+    const node_id others = node_repeat(g, comma(e, other), 0, NODE_UNBOUNDED);
+    const node_id one_parts[] = { comma(e, special), others }, one = node_sequence(g, one_parts, 2);
+    const node_id open = node_literal(g, "[", 1), close = node_literal(g, "]", 1);
+    if (!put(e, &head, open) || !put(e, &head, e->space)) return false;
+    for (uint32_t i = 0; i < fixed; i++) {
+        const node_id item = reference(e, i < s->n_prefix ? s->prefix[i] : s->rest);
+        if (!put(e, &head, i ? comma(e, item) : item)) return false;
+    }
+    const node_id begin = node_sequence(g, head.node, head.n);
+    const node_id more = node_repeat(g, one, low, high);
+    const uint32_t less = high == NODE_UNBOUNDED ? high : high ? high - 1 : 0;
+    const node_id fewer = node_repeat(g, one, low ? low - 1 : 0, less);
+    if (fixed) {
+        const node_id parts[] = { others, more };
+        if (!put(e, &all, node_sequence(g, parts, 2))) return false;
+    } else {
+        const node_id from_other[] = { other, others, more }, from_special[] = { special, others, fewer };
+        if (!put(e, &all, node_sequence(g, from_other, 3))) return false;
+        if (high && !put(e, &all, node_sequence(g, from_special, 3))) return false;
+        if (!low && !put(e, &all, NODE_EMPTY)) return false;
+    }
+    const node_id parts[] = { begin, node_any_of(g, all.node, all.n), e->space, close };
+    return put(e, out, node_sequence(g, parts, 4));
+}
+
+static bool put_contains(struct emitter *e, const struct array_shape *s, struct parts *out)
+{
+    const struct atom *some = s->some, *few = s->few, *blame = few ? few : some;
+    const struct want_set *special = set_and(e->c, s->rest, blame->child);
+    uint32_t base = s->n_prefix > s->min ? s->n_prefix : s->min;
+    if (few) {
+        const uint32_t low = some ? some->least : 0;
+        if (base > low || s->max != UINT32_MAX || few->count || (some && (some->child != few->child || some->count)))
+            return sch_fail(e->c, WK_UNSUPPORTED, few->at, few->keyword,
+                            "maxContains beside minItems, maxItems or single items");
+        if (low > few->least) return true;
+        const struct want_set *other = set_and(e->c, s->rest, set_not(e->c, few->child));
+        return put_searched_array(e, s, 0, reference(e, other), reference(e, special), low, few->least, out);
+    }
+    if (some->least == 1) {
+        if (base < some->count) base = some->count;
+        if (s->max != UINT32_MAX) base = s->max;
+        if (base > MAX_POSITIONS)
+            return sch_fail(e->c, WK_UNSUPPORTED, some->at, some->keyword, "beside a count of more than %d items",
+                            MAX_POSITIONS);
+        for (uint32_t i = some->count; i < base; i++)
+            if (!put_plain_array(e, s, i, some->child, out)) return false;
+        if (s->max != UINT32_MAX) return true;
+    } else if (s->n_prefix || s->min > some->least || s->max != UINT32_MAX || some->count)
+        return sch_fail(e->c, WK_UNSUPPORTED, some->at, some->keyword,
+                        "minContains beside minItems, maxItems or single items");
+    else
+        base = 0;
+    return put_searched_array(e, s, base, reference(e, s->rest), reference(e, special), some->least, NODE_UNBOUNDED,
+                              out);
+}
+
+static bool put_array(struct emitter *e, const struct alternative *a, struct parts *out)
+{
+    struct array_shape s;
+    if (!array_shape(e->c, a, &s)) return false;
+    if (s.empty) return true;
+    if (s.unique && (s.unique->negated || s.max > 1))
+        return sch_fail(e->c, WK_UNSUPPORTED, s.unique->at, s.unique->keyword,
+                        "the items that came before would have to be remembered; leave it out or say maxItems 1");
+    return s.some || s.few ? put_contains(e, &s, out) : put_plain_array(e, &s, 0, NULL, out);
+}
+
+/* ---- objects -------------------------------------------------------------------------------------------- */
+
+static bool put_object(struct emitter *e, const struct alternative *a, struct parts *out)
+{
+    struct schema_ctx *c = e->c;
+    struct object_shape s;
+    if (!object_shape(c, a, &s)) return false;
+    if (s.empty) return true;
+    struct node_property *property = sch_take(c, s.n_properties, sizeof *property);
+    struct node_family *family = sch_take(c, s.n_families, sizeof *family);
+    struct lang_word *words = sch_take(c, s.n_properties, sizeof *words);
+    struct node_object o = { .min = s.min, .max = s.max, .properties = property, .families = family };
+    if (!property || !family || !words) return false;
+    for (uint32_t i = 0; i < s.n_properties; i++) {
+        const struct property_shape *p = &s.property[i];
+        words[i] = (struct lang_word){ p->name.data, p->name.len };
+        if (p->value == set_none(c)) continue;
+        property[o.n_properties++] =
+            (struct node_property){ p->name.data, p->name.len, reference(e, p->value), p->required };
+    }
+    const lang_id declared = s.n_families ? lang_words(c->langs, words, s.n_properties) : LANG_NOTHING;
+    for (uint32_t i = 0; i < s.n_families; i++) {
+        const lang_id names = lang_minus(c->langs, s.family[i].names, declared);
+        if (lang_is_empty(c->langs, names) == LANG_YES) continue;
+        family[o.n_families++] = (struct node_family){ names, reference(e, s.family[i].value) };
+    }
+    return put(e, out, node_object(c->grammar, &o));
+}
+
+static bool put_objects(struct emitter *e, const struct alternative *a, struct parts *out)
+{
+    struct alternatives cases = { 0 };
+    if (!a->n) return put(e, out, node_json_object(e->c->grammar));
+    if (!object_cases(e->c, a, &cases)) return false;
+    for (uint32_t i = 0; i < cases.n; i++)
+        if (!put_object(e, &cases.one[i], out)) return false;
+    return true;
+}
+
+/* ---- a set ---------------------------------------------------------------------------------------------- */
+
+static node_id define(struct emitter *e, const struct want_set *set)
+{
+    const struct form *f = set_form(e->c, set);
+    struct parts parts = { 0 };
+    if (!f) return NODE_NONE;
+    bool made = !f->type[TYPE_NULL].n || put(e, &parts, node_literal(e->c->grammar, "null", 4));
+    made = made && put_booleans(e, &f->type[TYPE_BOOLEAN], &parts);
+    made = made && put_numbers(e, &f->type[TYPE_NUMBER], &parts);
+    made = made && put_strings(e, f, &parts);
+    for (uint32_t i = 0; made && i < f->type[TYPE_ARRAY].n; i++)
+        made = put_array(e, &f->type[TYPE_ARRAY].one[i], &parts);
+    for (uint32_t i = 0; made && i < f->type[TYPE_OBJECT].n; i++)
+        made = put_objects(e, &f->type[TYPE_OBJECT].one[i], &parts);
+    return made ? node_any_of(e->c->grammar, parts.node, parts.n) : (node_id)NODE_NONE;
+}
+
+static node_id white_space(struct schema_ctx *c)
+{
+    wk_status status = WK_OK;
+    if (c->compact) return NODE_EMPTY;
+    const char *one_newline = "[ \\t\\r]*\\n?[ \\t\\r]*";
+    const lang_id line = lang_regex(c->langs, one_newline, strlen(one_newline), LANG_WHOLE, &status, NULL);
+    return node_text(c->grammar, lang_and(c->langs, line, lang_length(c->langs, 0, 20)));
+}
+
+node_id schema_emit(struct schema_ctx *c, const struct want_set *root)
+{
+    struct emitter *e = sch_take(c, 1, sizeof *e);
+    if (!e) return NODE_NONE;
+    e->c = c;
+    e->space = white_space(c);
+    const node_id node = reference(e, root);
+    while (e->next < e->n_queue && !c->status) {
+        const struct want_set *set = e->queue[e->next++];
+        node_define(c->grammar, set->node, define(e, set));
+    }
+    return c->status ? (node_id)NODE_NONE : node;
+}
