@@ -1,7 +1,9 @@
-/* step_check.c: options, and a step's sequences with their page tables, checked the same way for every device. */
+/* step_check.c: options, and a step: its sequences, their page tables and what is asked of its rows, checked the same
+ * way for every device. */
 #include "device/step_check.h"
 
 #include "device/kv_pages.h"
+#include "sample/sample.h"
 #include "tape/tape.h"
 
 wk_status device_check_options(const struct tape_program *p, const struct device_options *o, uint32_t max_rows,
@@ -70,5 +72,34 @@ wk_status step_check_sequences(const struct tape_program *p, const struct device
         row += s->seqs[i].n_rows;
     }
     if (row != s->n_rows) return wk_fail(err, WK_INVALID, "the sequences have %u rows, the step %u", row, s->n_rows);
+    return WK_OK;
+}
+
+/* Row `row` is wanted; `last`: it is the last of its sequence. */
+static wk_status check_ask(const struct tape_program *p, uint32_t row, struct step_ask a, bool last,
+                           const struct wk_err *err)
+{
+    const bool sampled = a.id == TOKEN_LAST;
+    if (sampled && !last)
+        return wk_fail(err, WK_INVALID, "row %u is to be sampled: only the last row of a sequence can be", row);
+    if (!sampled && a.id >= p->n_vocab)
+        return wk_fail(err, WK_INVALID, "row %u: the probability of id %u: the vocabulary has %u", row, a.id,
+                       p->n_vocab);
+    if (a.top > SAMPLER_MAX_TOP && !(sampled && a.top == STEP_NO_TOP))
+        return wk_fail(err, WK_INVALID, "row %u: the best %u ids: expected at most %d", row, a.top, SAMPLER_MAX_TOP);
+    if (a.masked && !sampled) return wk_fail(err, WK_INVALID, "row %u has a mask, but it is not sampled", row);
+    return WK_OK;
+}
+
+wk_status step_check_asks(const struct tape_program *p, const struct step *s, const struct wk_err *err)
+{
+    for (uint32_t i = 0, seq = 0; i < s->n_wanted; i++) {
+        const uint32_t row = s->wanted[i];
+        if (row >= s->n_rows || (i && row <= s->wanted[i - 1]))
+            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, row, s->n_rows);
+        while (row - s->seqs[seq].row >= s->seqs[seq].n_rows) seq++;
+        wk_status st = check_ask(p, row, step_ask_of(s, i), row == s->seqs[seq].row + s->seqs[seq].n_rows - 1, err);
+        if (st) return st;
+    }
     return WK_OK;
 }

@@ -1,4 +1,4 @@
-/* step_check.h: what every executor asks of its options and of a step's sequences before it changes anything. */
+/* step_check.h: what every executor checks of its options and of a step before it changes anything. */
 #ifndef CORE_DEVICE_STEP_CHECK_H
 #define CORE_DEVICE_STEP_CHECK_H
 
@@ -13,5 +13,14 @@ wk_status device_check_options(const struct tape_program *p, const struct device
  * with ids below kv_pages [groups]. WK_INVALID names the first that is wrong. [any thread] */
 wk_status step_check_sequences(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages,
                                const struct step *s, const struct wk_err *err);
+
+/* What the wanted rows of a submitted step ask for: ids of the vocabulary, sampled rows the last of their sequences. */
+wk_status step_check_asks(const struct tape_program *p, const struct step *s, const struct wk_err *err);
+
+/* What is asked of wanted row i of a submitted step. */
+static inline struct step_ask step_ask_of(const struct step *s, uint32_t i)
+{
+    return s->asks ? s->asks[i] : (struct step_ask){ .id = TOKEN_LAST, .top = STEP_NO_TOP };
+}
 
 #endif

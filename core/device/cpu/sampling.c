@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
+#include "device/step_check.h"
 
 enum slot_state { SLOT_EMPTY = 0, SLOT_RUNS, SLOT_ENDED, SLOT_FAILED };
 
@@ -74,31 +75,7 @@ wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_p
 
 /* ---- a step -------------------------------------------------------------------------------------------- */
 
-static const struct step_ask plain_ask = { .id = TOKEN_LAST, .top = STEP_NO_TOP };
-static const struct step_ask *ask_of(const struct step *step, uint32_t wanted)
-{
-    return step->asks ? &step->asks[wanted] : &plain_ask;
-}
-
-/* What is asked of a wanted row; its sequence's last row is `last`. */
-static wk_status check_ask(const struct executor *x, const struct step *step, uint32_t wanted, uint32_t last,
-                           const struct wk_err *err)
-{
-    const struct step_ask *a = ask_of(step, wanted);
-    const uint32_t row = step->wanted[wanted];
-    if (a->id == TOKEN_LAST && row != last)
-        return wk_fail(err, WK_INVALID, "row %u is to be sampled, but it is not the last of a sequence", row);
-    if (a->id != TOKEN_LAST && a->id >= x->program->n_vocab)
-        return wk_fail(err, WK_INVALID, "row %u: the probability of id %u: the vocabulary has %u", row, a->id,
-                       x->program->n_vocab);
-    if (a->top > SAMPLER_MAX_TOP && !(a->top == STEP_NO_TOP && a->id == TOKEN_LAST))
-        return wk_fail(err, WK_INVALID, "row %u: the best %u ids: expected at most %d", row, a->top, SAMPLER_MAX_TOP);
-    if (a->masked && a->id != TOKEN_LAST)
-        return wk_fail(err, WK_INVALID, "row %u is masked, but it is not sampled", row);
-    return WK_OK;
-}
-
-/* Slots, and what is asked of wanted rows. */
+/* After the step's sequences and asks. */
 static wk_status check_slots(struct executor *x, const struct step *step, const struct wk_err *err)
 {
     struct sampling *s = &x->sampling;
@@ -106,7 +83,6 @@ static wk_status check_slots(struct executor *x, const struct step *step, const 
     s->n_steps++;
     for (uint32_t i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
-        const uint32_t end = q->row + q->n_rows;
         if (q->slot >= x->o.max_sequences)
             return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u: there are %u", i, q->slot,
                            x->o.max_sequences);
@@ -114,12 +90,9 @@ static wk_status check_slots(struct executor *x, const struct step *step, const 
         if (slot->in_step == s->n_steps)
             return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u is in this step twice", i, q->slot);
         slot->in_step = s->n_steps;
-        for (; wanted < step->n_wanted && step->wanted[wanted] < end; wanted++) {
-            wk_status status = check_ask(x, step, wanted, end - 1, err);
-            if (status) return status;
-            if (ask_of(step, wanted)->id == TOKEN_LAST && slot->state == SLOT_EMPTY)
+        for (; wanted < step->n_wanted && step->wanted[wanted] < q->row + q->n_rows; wanted++)
+            if (step_ask_of(step, wanted).id == TOKEN_LAST && slot->state == SLOT_EMPTY)
                 return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u was never set", i, q->slot);
-        }
     }
     return WK_OK;
 }
@@ -182,20 +155,20 @@ static void take_row(struct executor *x, const struct step *step, uint32_t i, ui
     struct sampling *s = &x->sampling;
     const uint32_t entry = next_entry(s), n_vocab = x->program->n_vocab;
     const float *logits = s->logits + (uint64_t)wanted * n_vocab;
-    const struct step_ask *a = ask_of(step, wanted);
+    const struct step_ask a = step_ask_of(step, wanted);
     struct sampling_slot *slot = &s->slots[step->seqs[i].slot];
     bool *failed = &s->failed[entry * x->o.max_sequences + i];
-    uint32_t id = a->id;
+    uint32_t id = a.id;
     if (id == TOKEN_LAST) {
         if (*failed && slot->state == SLOT_RUNS) slot->state = SLOT_FAILED;
         id = pick(x, slot, logits, mask);
         s->ids[entry * x->o.max_sequences + i] = id;
         *failed = *failed || slot->state == SLOT_FAILED;
     }
-    if (a->top == STEP_NO_TOP) return;
+    if (a.top == STEP_NO_TOP) return;
     struct sampler_top *top = &s->tops[entry * x->o.max_wanted + wanted];
     top->id = UINT32_MAX;
-    if (id != UINT32_MAX && sampler_top(logits, n_vocab, id, a->top, top, NULL)) *failed = true;
+    if (id != UINT32_MAX && sampler_top(logits, n_vocab, id, a.top, top, NULL)) *failed = true;
 }
 
 /* masks: NULL: no row has one. */
@@ -209,7 +182,7 @@ static void sample(struct executor *x, const struct step *step, const uint64_t *
         s->failed[first + i] = s->seqs[i].failed;
         for (const uint32_t end = s->seqs[i].row + s->seqs[i].n_rows;
              wanted < step->n_wanted && step->wanted[wanted] < end; wanted++)
-            take_row(x, step, i, wanted, ask_of(step, wanted)->masked ? masks[wanted] : NULL);
+            take_row(x, step, i, wanted, step_ask_of(step, wanted).masked ? masks[wanted] : NULL);
     }
     s->n_seqs[entry] = step->n_seqs;
     s->n_wanted[entry] = step->n_wanted;
@@ -219,7 +192,7 @@ static void sample(struct executor *x, const struct step *step, const uint64_t *
 static bool has_masks(const struct step *step)
 {
     for (uint32_t i = 0; i < step->n_wanted; i++)
-        if (ask_of(step, i)->masked) return true;
+        if (step_ask_of(step, i).masked) return true;
     return false;
 }
 
@@ -230,6 +203,8 @@ wk_status sampling_submit(struct executor *x, const struct step *step, const str
         return wk_fail(err, WK_INVALID, "%d steps are under way: collect one before the next", STEP_QUEUE);
     if (s->unmasked) return wk_fail(err, WK_INVALID, "a step waits for its masks: give them before the next");
     wk_status status = executor_check_counts(x, step, err);
+    if (!status) status = step_check_sequences(x->program, &x->o, x->plan.kv_pages, step, err);
+    if (!status) status = step_check_asks(x->program, step, err);
     if (!status) status = check_slots(x, step, err);
     if (!status) status = fill_tokens(x, step, err);
     if (status) return status;

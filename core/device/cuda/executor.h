@@ -8,6 +8,7 @@
  *   stages.c   enqueues everything else, and whole programs
  *   graph.c    the captured programs of generated rows
  *   run.c      cuts a step into runs, fills their inputs;  step.c: steps with logits, taps;  queue.c: sampled steps
+ *   asks.c     what sampled steps may ask besides: masks, log probabilities
  *   prepare.cu the first kernel of every run;  module.c  device_ops and the module's one symbol
  *
  * A step is one or more runs. A run of class few holds up to 256 generated rows (a bucket of 1, 2, 4 ... 64, 128, 192,
@@ -147,24 +148,46 @@ struct run {
     uint32_t serial;
     uint32_t rows, seqs;               /* launched for: a bucket, or as many as there are */
     uint32_t n_rows, n_seqs, n_wanted; /* that somebody asked for */
+    uint32_t n_sampled;                /* of a sampled run's wanted rows the first; the others' log probabilities are
+                                          asked for */
     uint32_t seq_of[RUN_ROWS];         /* index in the step */
     uint32_t *row_of;                  /* [max rows] index in the step */
     uint32_t *
         wanted_of; /* [max rows] of a wanted row: index in the step's wanted rows; in a sampled run: in its sequences */
+    uint32_t *ask_of; /* [max rows] of a wanted row: index in the step's wanted rows */
 };
 
 /* A submitted run that has not been seen to end. */
 struct run_record {
     bool few;
     uint32_t step, n_sampled, seq_of[RUN_ROWS]; /* step: place in pending, UINT32_MAX: nobody waits for it */
+    uint32_t n_tops;
+    struct run_top {
+        uint32_t wanted, ask, seq; /* index in the run's wanted rows; in the step's, and in its sequences */
+    } *top;                        /* [max_wanted] rows whose log probabilities are asked for */
 };
 struct pending_step {
-    uint32_t n_seqs, last_serial;
+    uint32_t n_seqs, n_wanted, last_serial;
     uint32_t *ids;
     bool *failed;
+    struct sampler_top *tops; /* [max_wanted] */
 };
 
+/* Walks over the sequences of one class of a step. */
+struct run_cursor {
+    const struct step *step;
+    bool few, sampled;
+    uint32_t seq, done;
+}; /* done: rows of seq that are in earlier runs */
+
 /* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* Masks of one run: written by the host, sent on a stream of their own while the forward pass runs. */
+struct cuda_mask_space {
+    uint64_t *host, *device; /* [run_rows][words] */
+    uint32_t words;
+    void *stream, *sent, *used; /* events: all of `host` was sent; nobody reads `device` any more */
+};
 
 /* Takes pieces of one region, 256-byte aligned; with base NULL it only counts. A sum that overflows stays at
  * UINT64_MAX. */
@@ -184,7 +207,7 @@ struct executor {
     struct cuda_device *device;
     void *stream;
     void *region[MEMORY_KINDS];
-    void *lists[32]; /* small lists of the heap */
+    void *lists[40]; /* small lists of the heap */
     uint32_t n_lists;
 
     struct cuda_matrix *matrices;
@@ -225,7 +248,9 @@ struct executor {
     struct cuda_sampler *sampler;
     struct cuda_sampled *results, *results_device; /* [CUDA_RING][run_rows] */
     uint32_t *mark, *mark_device;                  /* serial of the last unsampled run that ended */
-    enum cuda_sample_kind *slot_kind;              /* [max_sequences] */
+    struct cuda_top *tops, *tops_device;           /* [CUDA_RING][max_wanted] */
+    struct cuda_mask_space masks;
+    enum cuda_sample_kind *slot_kind; /* [max_sequences] */
     struct graph graphs[BUCKETS][PROGRAM_KINDS];
     bool eager; /* no graphs: for tests */
 
@@ -233,7 +258,9 @@ struct executor {
     uint32_t held, held_serial;   /* rows and serial of the run that is launched together with the next, and so not yet;
                                      0: all are launched */
     struct run run;               /* that is being made */
-    uint32_t *wanted_at;          /* [max_rows] place of a row of the step in its wanted rows, or TAPE_NONE */
+    struct run_cursor cursor;     /* of the submitted step that is being made */
+    bool unmasked; /* its last run waits for masks before it is sampled; the step is not among those under way yet */
+    uint32_t *wanted_at; /* [max_rows] place of a row of the step in its wanted rows, or TAPE_NONE */
     struct run_record records[CUDA_RING];
     struct pending_step pending[STEP_QUEUE];
     uint32_t first_pending, n_pending;
@@ -305,7 +332,9 @@ wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program
 /* Logits of wanted rows [first, first + rows) of a prompt run. */
 wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t first, uint32_t rows,
                               const struct wk_err *err);
-wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind, const struct wk_err *err);
+/* Samples the first `rows` wanted rows, whose logits are at x->logits. masks: NULL: none. */
+wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind,
+                              const struct cuda_masks *masks, bool dependent, const struct wk_err *err);
 static inline uint32_t cuda_stage_rows(const struct run *r, enum tape_rows rows)
 {
     if (rows == ROWS_POOLED) return r->seqs;
@@ -329,13 +358,7 @@ wk_status cuda_launch_held(struct executor *x, const struct wk_err *err);
 /* ---- run.c --------------------------------------------------------------------------------------------- */
 
 wk_status cuda_check_step(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err);
-/* Walks over the sequences of one class; each call makes the next run in x->run and its block of inputs, false: there
- * is none. */
-struct run_cursor {
-    const struct step *step;
-    bool few, sampled;
-    uint32_t seq, done;
-}; /* done: rows of seq that are in earlier runs */
+/* Makes the cursor's next run in x->run, with its block of inputs; *more false: there is none. */
 wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, const struct wk_err *err);
 /* A run of padding alone. */
 wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_err *err);
@@ -351,8 +374,30 @@ wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_
                         uint32_t n_ends, const struct wk_err *err);
 wk_status cuda_submit(struct executor *x, const struct step *step, const struct wk_err *err);
 wk_status cuda_collect(struct executor *x, struct step_ids *out, const struct wk_err *err);
+wk_status cuda_mask(struct executor *x, const struct step *step, const uint64_t *const *masks,
+                    const struct wk_err *err);
 /* Waits until the ring has room for one more run, or until nothing is under way. */
 wk_status cuda_make_room(struct executor *x, const struct wk_err *err);
 wk_status cuda_drain(struct executor *x, const struct wk_err *err);
+
+/* ---- asks.c -------------------------------------------------------------------------------------------- */
+
+wk_status cuda_asks_open(struct executor *x, const struct wk_err *err); /* streams, events, pinned memory */
+void cuda_asks_close(struct executor *x);
+/* Runs their kernels once, on a run of padding whose logits are at x->logits. */
+wk_status cuda_asks_load(struct executor *x, uint32_t rows, const struct wk_err *err);
+/* Does a row of x->run wait for a mask? */
+bool cuda_run_masked(const struct executor *x, const struct step *s);
+/* Sends the masks of x->run's rows and makes what is enqueued next wait for them. */
+wk_status cuda_send_masks(struct executor *x, const struct step *s, const uint64_t *const *masks,
+                          struct cuda_masks *out, const struct wk_err *err);
+wk_status cuda_masks_used(struct executor *x, const struct wk_err *err); /* by what was enqueued before */
+/* Notes what log probabilities x->run's rows ask for; finds those of wanted rows [first, end), whose logits are at
+ * x->logits; has `r` got all of them; and hands them to their step. */
+void cuda_record_tops(struct executor *x, const struct step *s, struct run_record *to);
+wk_status cuda_enqueue_tops(struct executor *x, const struct step *s, uint32_t first, uint32_t end,
+                            const struct wk_err *err);
+bool cuda_tops_ended(const struct executor *x, uint32_t serial, const struct run_record *r);
+void cuda_harvest_tops(struct executor *x, uint32_t serial, const struct run_record *r);
 
 #endif

@@ -300,6 +300,17 @@ enum {
 struct cuda_sampled {
     uint32_t serial, id;
 };
+/* Masks of some of a call's rows (step 3 of sample.h). */
+enum { CUDA_NO_MASK = 0xffff };
+struct cuda_masks {
+    const uint64_t *words;              /* on the device: masks of cuda_mask_words(n_vocab) words each */
+    uint32_t stride;                    /* words of a mask */
+    uint16_t of_row[CUDA_SAMPLER_ROWS]; /* index of the row's mask, CUDA_NO_MASK: all ids are allowed */
+};
+static inline uint32_t cuda_mask_words(uint32_t n_vocab) /* whole chunks; bits from n_vocab on are not looked at */
+{
+    return (n_vocab + SAMPLER_CHUNK - 1) / SAMPLER_CHUNK * (SAMPLER_CHUNK / 64);
+}
 struct cuda_sample {
     bool dependent;
     enum cuda_sample_kind kind;
@@ -307,12 +318,35 @@ struct cuda_sample {
     const struct cuda_seq *seq;
     const float *logits;
     uint64_t stride;
-    const uint32_t *serial; /* device word: number of this step */
+    const uint32_t *serial;         /* device word: number of this step */
+    const struct cuda_masks *masks; /* host memory; NULL: no row has one */
     struct cuda_sampled
         *out; /* mapped host memory as the device sees it: [ring][rows_max], ring entry = serial % CUDA_RING */
 };
 enum { CUDA_RING = 8 };
 wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, void *stream, const struct wk_err *err);
+/* Log probabilities of some rows, after they were sampled: what sampler_top of core/sample finds, bit for bit, into
+ * mapped memory; the serial is written last. */
+struct cuda_top {
+    struct sampler_top top; /* id CUDA_NO_ID: the logits cannot be used */
+    uint32_t serial;
+};
+struct cuda_top_row {
+    uint16_t row, top; /* row of logits; how many of the best, at most SAMPLER_MAX_TOP */
+    uint32_t id;       /* TOKEN_LAST: that the row's slot was given last */
+};
+struct cuda_tops {
+    uint32_t n;                    /* 1 to CUDA_SAMPLER_ROWS */
+    const struct cuda_top_row *of; /* [n], host memory */
+    const struct cuda_seq *seq;    /* as of cuda_sample */
+    const float *logits;
+    uint64_t stride;
+    const uint32_t *serial;
+    struct cuda_top *out; /* mapped host memory as the device sees it: [ring][a_run], of row r entry first + r */
+    uint32_t first, a_run;
+};
+wk_status cuda_sampler_tops(const struct cuda_sampler *s, const struct cuda_tops *c, void *stream,
+                            const struct wk_err *err);
 const uint32_t *cuda_sampler_last(const struct cuda_sampler *s); /* [slots] on the device; 0 until a first id */
 enum cuda_sample_kind cuda_sampler_kind(const struct sampler_params *p);
 /* From now on as on devices without clusters: a test runs both ways. */

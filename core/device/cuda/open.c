@@ -29,6 +29,7 @@ static void close_executor(struct executor *x)
     if (x->device) {
         if (!cuda_device_dead(x->device)) (void)cudaStreamSynchronize(x->stream);
         cuda_graphs_close(x);
+        cuda_asks_close(x);
         cuda_sampler_close(x->sampler);
         cuda_gemm_close(x->gemm);
         cuda_device_close(x->device);
@@ -141,6 +142,7 @@ static wk_status open_all(struct executor *x, const struct wk_err *err)
     s = open_modules(x, err);
     if (!s) s = take_memory(x, err);
     if (!s) s = take_pinned(x, err);
+    if (!s && x->n_logits) s = cuda_asks_open(x, err);
     if (!s) s = cuda_build_stages(x, err);
     if (!s) s = cuda_build_upload(x, err);
     if (!s) s = send_tables(x, err);
@@ -207,6 +209,7 @@ const struct device_ops cuda_device_ops = {
     .sampler_set = cuda_set_slot,
     .submit = cuda_submit,
     .collect = cuda_collect,
+    .mask = cuda_mask,
     .run_ahead = STEP_QUEUE,
     .taps = cuda_taps,
     .memory = memory,

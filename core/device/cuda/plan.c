@@ -505,6 +505,8 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
     x->route_ticket = carve(c, z.tickets, sizeof *x->route_ticket);
     x->running = carve(c, z.running, sizeof *x->running);
     x->freq = carve(c, pairs, sizeof *x->freq);
+    x->masks.words = cuda_mask_words(x->n_logits);
+    x->masks.device = carve(c, (uint64_t)x->run_rows * x->masks.words, sizeof *x->masks.device);
     x->sampler_memory = carve(c, x->n_logits ? cuda_sampler_bytes(x->o.max_sequences, x->n_logits, x->run_rows) : 0, 1);
 }
 
@@ -603,7 +605,12 @@ static wk_status make_lists(struct executor *x, const struct wk_err *err)
     x->cache = cuda_list(x, p->n_kv_layers, sizeof *x->cache);
     x->run.row_of = cuda_list(x, x->cap_all, sizeof *x->run.row_of);
     x->run.wanted_of = cuda_list(x, x->cap_all, sizeof *x->run.wanted_of);
+    x->run.ask_of = cuda_list(x, x->cap_all, sizeof *x->run.ask_of);
     x->wanted_at = cuda_list(x, x->o.max_rows, sizeof *x->wanted_at);
+    struct run_top *top = cuda_list(x, (uint64_t)CUDA_RING * x->o.max_wanted, sizeof *top);
+    struct sampler_top *tops = cuda_list(x, (uint64_t)STEP_QUEUE * x->o.max_wanted, sizeof *tops);
+    for (uint32_t i = 0; top && i < CUDA_RING; i++) x->records[i].top = top + (uint64_t)i * x->o.max_wanted;
+    for (uint32_t i = 0; tops && i < STEP_QUEUE; i++) x->pending[i].tops = tops + (uint64_t)i * x->o.max_wanted;
     x->slot_kind = cuda_list(x, x->o.max_sequences, sizeof *x->slot_kind);
     for (uint32_t i = 0; i < STEP_QUEUE; i++) {
         x->pending[i].ids = cuda_list(x, x->o.max_sequences, sizeof *x->pending[i].ids);
@@ -612,7 +619,7 @@ static wk_status make_lists(struct executor *x, const struct wk_err *err)
             return wk_fail(err, WK_NO_MEMORY, "out of memory for the ids of %u sequences", x->o.max_sequences);
     }
     if (!x->loads || !x->vector_loads || !x->buffers || !x->buffer_bytes || !x->stages || !x->cache || !x->run.row_of ||
-        !x->run.wanted_of || !x->wanted_at || !x->slot_kind)
+        !x->run.wanted_of || !x->run.ask_of || !x->wanted_at || !x->slot_kind || !top || !tops)
         return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
     return WK_OK;
 }

@@ -39,6 +39,7 @@ static struct cuda_sampled result_at(const struct executor *x, uint32_t serial, 
 static bool ended(const struct executor *x, uint32_t serial)
 {
     const struct run_record *r = &x->records[serial % CUDA_RING];
+    if (!cuda_tops_ended(x, serial, r)) return false;
     if (!r->few && !r->n_sampled) return (int32_t)(__atomic_load_n(x->mark, __ATOMIC_ACQUIRE) - serial) >= 0;
     for (uint32_t i = 0; i < (r->n_sampled ? r->n_sampled : 1); i++)
         if (result_at(x, serial, i).serial != serial) return false;
@@ -78,6 +79,7 @@ static wk_status harvest(struct executor *x, const struct wk_err *err)
         p->failed[r->seq_of[i]] = id == CUDA_NO_ID;
         p->ids[r->seq_of[i]] = id == CUDA_NO_ID ? UINT32_MAX : id;
     }
+    if (r->step != TAPE_NONE) cuda_harvest_tops(x, serial, r);
     x->oldest++;
     return WK_OK;
 }
@@ -112,37 +114,65 @@ wk_status cuda_set_slot(struct executor *x, uint32_t slot, const struct sampler_
 
 /* ---- submit -------------------------------------------------------------------------------------------- */
 
-static enum cuda_sample_kind kind_of(const struct executor *x, const struct step *s, const struct run *r)
+static enum cuda_sample_kind kind_of(const struct executor *x, const struct step *s)
 {
+    const struct run *r = &x->run;
     enum cuda_sample_kind least = CUDA_SAMPLE_PLAIN;
-    for (uint32_t i = 0; i < r->n_wanted; i++) {
+    for (uint32_t i = 0; i < r->n_sampled; i++) {
         const enum cuda_sample_kind kind = x->slot_kind[s->seqs[r->wanted_of[i]].slot];
         least = kind < least ? kind : least;
     }
     return least;
 }
 
-static wk_status submit_run(struct executor *x, const struct step *s, const struct wk_err *err)
+/* The last of a run whose logits are made and wait: its ids, and what is asked about them. */
+static wk_status sample_run(struct executor *x, const struct step *s, const uint64_t *const *masks,
+                            const struct wk_err *err)
 {
     const struct run *r = &x->run;
-    const enum cuda_sample_kind kind = kind_of(x, s, r);
-    if (r->few) return cuda_launch_few(x, r, (enum program_kind)(PROGRAM_SAMPLED + (uint32_t)kind), err);
-    wk_status st = cuda_launch_held(x, err);
-    if (!st) st = cuda_enqueue_run(x, r, PROGRAM_SAMPLED, s->cancel, NULL, err);
-    if (st) return st;
-    if (!r->n_wanted) return cuda_mark(x->prepare.serial, x->mark_device, x->stream, err);
-    st = cuda_enqueue_logits(x, r, 0, r->n_wanted, err);
-    return st ? st : cuda_enqueue_sample(x, r->n_wanted, kind, err);
+    struct cuda_masks m;
+    wk_status st = masks ? cuda_send_masks(x, s, masks, &m, err) : WK_OK;
+    if (!st) st = cuda_enqueue_sample(x, r->n_sampled, kind_of(x, s), masks ? &m : NULL, !masks, err);
+    if (!st && masks) st = cuda_masks_used(x, err);
+    return st ? st : cuda_enqueue_tops(x, s, 0, r->few ? r->n_wanted : r->n_sampled, err);
 }
 
-static void record(struct executor *x, uint32_t step)
+/* Generated rows: one graph, with the sampler in it unless it has to wait. */
+static wk_status submit_few(struct executor *x, const struct step *s, const struct wk_err *err)
+{
+    const struct run *r = &x->run;
+    if (x->unmasked) return cuda_launch_few(x, r, PROGRAM_LOGITS, err);
+    wk_status st = cuda_launch_few(x, r, (enum program_kind)(PROGRAM_SAMPLED + (uint32_t)kind_of(x, s)), err);
+    return st ? st : cuda_enqueue_tops(x, s, 0, r->n_wanted, err);
+}
+
+/* Prompts: rows whose log probabilities are asked for, as many at a time as there is room for logits; then those that
+ * are sampled. */
+static wk_status submit_many(struct executor *x, const struct step *s, const struct wk_err *err)
+{
+    const struct run *r = &x->run;
+    wk_status st = cuda_launch_held(x, err);
+    if (!st) st = cuda_enqueue_run(x, r, PROGRAM_SAMPLED, s->cancel, NULL, err);
+    for (uint32_t at = r->n_sampled, n; !st && at < r->n_wanted; at += n) {
+        n = r->n_wanted - at < x->run_rows ? r->n_wanted - at : x->run_rows;
+        st = cuda_enqueue_logits(x, r, at, n, err);
+        if (!st) st = cuda_enqueue_tops(x, s, at, at + n, err);
+    }
+    if (st) return st;
+    if (!r->n_sampled) return cuda_mark(x->prepare.serial, x->mark_device, x->stream, err);
+    st = cuda_enqueue_logits(x, r, 0, r->n_sampled, err);
+    return st || x->unmasked ? st : sample_run(x, s, NULL, err);
+}
+
+static void record(struct executor *x, const struct step *s, uint32_t step)
 {
     const struct run *r = &x->run;
     struct run_record *to = &x->records[r->serial % CUDA_RING];
     to->few = r->few;
     to->step = step;
-    to->n_sampled = r->n_wanted;
-    memcpy(to->seq_of, r->wanted_of, r->n_wanted * sizeof *to->seq_of);
+    to->n_sampled = r->n_sampled;
+    memcpy(to->seq_of, r->wanted_of, r->n_sampled * sizeof *to->seq_of);
+    cuda_record_tops(x, s, to);
 }
 
 /* What was enqueued of a step that failed is computed and read by nobody. */
@@ -157,32 +187,62 @@ static wk_status give_up(struct executor *x, wk_status s)
     return s;
 }
 
+/* The step's runs, from where the cursor stands. masks NULL: up to the first that has to wait for its own. */
+static wk_status go_on(struct executor *x, const struct step *s, const uint64_t *const *masks, const struct wk_err *err)
+{
+    const uint32_t at = (x->first_pending + x->n_pending) % STEP_QUEUE;
+    struct run_cursor *c = &x->cursor;
+    wk_status st = WK_OK;
+    for (bool more = true; !st;) {
+        if (x->unmasked) {
+            if (!masks) return WK_OK;
+            st = sample_run(x, s, masks, err);
+            x->unmasked = false;
+        }
+        if (!st) st = cuda_next_run(x, c, &more, err);
+        if (st) break;
+        if (!more && !c->few) {
+            x->n_pending++;
+            return WK_OK;
+        }
+        if (!more) {
+            *c = (struct run_cursor){ .step = s, .sampled = true };
+            continue;
+        }
+        record(x, s, at);
+        x->unmasked = cuda_run_masked(x, s);
+        st = x->run.few ? submit_few(x, s, err) : submit_many(x, s, err);
+        x->pending[at].last_serial = x->run.serial;
+    }
+    x->unmasked = false;
+    return give_up(x, st);
+}
+
 wk_status cuda_submit(struct executor *x, const struct step *step, const struct wk_err *err)
 {
     wk_status s = dead(x, err);
-    if (!s && step->asks) return wk_fail(err, WK_UNSUPPORTED, "no masks and log probabilities on this device");
+    if (!s && x->unmasked) return wk_fail(err, WK_INVALID, "a step waits for its masks: give them before the next");
     if (!s && x->tap) return wk_fail(err, WK_INVALID, "taps see steps with logits alone");
     if (!s) s = cuda_check_step(x, step, true, err);
     if (s) return s;
     if (x->n_pending == STEP_QUEUE)
         return wk_fail(err, WK_INVALID, "%d steps are under way already: collect one first", STEP_QUEUE);
-    const uint32_t at = (x->first_pending + x->n_pending) % STEP_QUEUE;
-    struct pending_step *p = &x->pending[at];
+    struct pending_step *p = &x->pending[(x->first_pending + x->n_pending) % STEP_QUEUE];
     p->n_seqs = step->n_seqs;
+    p->n_wanted = step->n_wanted;
     for (uint32_t i = 0; i < step->n_seqs; i++) p->ids[i] = UINT32_MAX, p->failed[i] = false;
     cuda_begin_step(x, step);
-    for (uint32_t few = 2; few-- > 0;) {
-        struct run_cursor c = { .step = step, .few = few, .sampled = true };
-        for (bool more = true;;) {
-            s = cuda_next_run(x, &c, &more, err);
-            if (!s && !more) break;
-            if (!s) record(x, at), s = submit_run(x, step, err);
-            if (s) return give_up(x, s);
-            p->last_serial = x->run.serial;
-        }
-    }
-    x->n_pending++;
-    return WK_OK;
+    x->cursor = (struct run_cursor){ .step = step, .few = true, .sampled = true };
+    return go_on(x, step, NULL, err);
+}
+
+wk_status cuda_mask(struct executor *x, const struct step *step, const uint64_t *const *masks, const struct wk_err *err)
+{
+    wk_status s = dead(x, err);
+    if (!s && !x->unmasked) return wk_fail(err, WK_INVALID, "no step waits for masks");
+    if (s) return s;
+    x->cursor.step = step;
+    return go_on(x, step, masks, err);
 }
 
 wk_status cuda_collect(struct executor *x, struct step_ids *out, const struct wk_err *err)
@@ -194,6 +254,7 @@ wk_status cuda_collect(struct executor *x, struct step_ids *out, const struct wk
     if (s) return s;
     memcpy(out->ids, p->ids, p->n_seqs * sizeof *out->ids);
     memcpy(out->failed, p->failed, p->n_seqs * sizeof *out->failed);
+    if (out->tops) memcpy(out->tops, p->tops, p->n_wanted * sizeof *out->tops);
     x->first_pending = (x->first_pending + 1) % STEP_QUEUE;
     x->n_pending--;
     return WK_OK;

@@ -14,21 +14,16 @@
 
 static wk_status check_wanted(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
 {
-    uint32_t seq = 0;
     if (s->n_wanted > x->o.max_wanted)
         return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
-    for (uint32_t i = 0; i < s->n_wanted; i++) {
+    if (s->n_wanted && !x->n_logits)
+        return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_wanted);
+    if (sampled) return step_check_asks(x->program, s, err);
+    for (uint32_t i = 0; i < s->n_wanted; i++)
         if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1]))
             return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i],
                            s->n_rows);
-        while (seq < s->n_seqs && s->seqs[seq].row + s->seqs[seq].n_rows <= s->wanted[i]) seq++;
-        if (sampled && s->wanted[i] != s->seqs[seq].row + s->seqs[seq].n_rows - 1)
-            return wk_fail(err, WK_INVALID, "wanted row %u is %u: only the last row of a sequence can be sampled", i,
-                           s->wanted[i]);
-    }
-    if (s->n_wanted && !x->n_logits)
-        return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_wanted);
-    if (s->n_wanted && !sampled && !s->logits)
+    if (s->n_wanted && !s->logits)
         return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
     return WK_OK;
 }
@@ -102,14 +97,37 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
         b->line[row].row.position = q->position + i;
         b->line[row].row.seq = (int32_t)seq;
         r->row_of[row] = from;
-        if (x->wanted_at[from] == TAPE_NONE) continue;
-        if (c->sampled)
-            b->line[r->n_wanted].sampled =
-                (struct cuda_seq){ .row = row, .n_rows = 1, .position = q->position + i, .slot = q->slot };
-        r->wanted_of[r->n_wanted] = c->sampled ? c->seq : x->wanted_at[from];
-        b->line[r->n_wanted++].row.wanted = row;
     }
     put_pages(x, b, seq, q, q->position + c->done, q->position + c->done + n);
+}
+
+/* The run's row `row` is its next wanted row. */
+static void put_wanted(struct run *r, const struct run_cursor *c, const struct block *b, uint32_t row, uint32_t ask)
+{
+    const uint32_t seq = (uint32_t)b->line[row].row.seq;
+    r->ask_of[r->n_wanted] = ask;
+    r->wanted_of[r->n_wanted] = c->sampled ? r->seq_of[seq] : ask;
+    b->line[r->n_wanted++].row.wanted = row;
+}
+
+/* Sampled rows first: the sampler takes so many, and they are at most as many as there are sequences. */
+static void put_all_wanted(const struct executor *x, struct run *r, const struct run_cursor *c, const struct block *b)
+{
+    const struct step *s = c->step;
+    for (uint32_t row = 0; row < r->n_rows; row++) {
+        const uint32_t ask = x->wanted_at[r->row_of[row]];
+        if (ask == TAPE_NONE || (c->sampled && step_ask_of(s, ask).id != TOKEN_LAST)) continue;
+        const struct prepare_row *at = &b->line[row].row;
+        if (c->sampled)
+            b->line[r->n_sampled++].sampled = (struct cuda_seq){
+                .row = row, .n_rows = 1, .position = at->position, .slot = b->line[at->seq].seq.slot
+            };
+        put_wanted(r, c, b, row, ask);
+    }
+    for (uint32_t row = 0; c->sampled && s->asks && row < r->n_rows; row++) {
+        const uint32_t ask = x->wanted_at[r->row_of[row]];
+        if (ask != TAPE_NONE && s->asks[ask].id != TOKEN_LAST) put_wanted(r, c, b, row, ask);
+    }
 }
 
 /* Of all sequences, by WK_CUDA_FEW. */
@@ -123,7 +141,7 @@ static void put_lengths(const struct run *r, const struct block *b)
 }
 
 /* Fills the run up to its bucket. What is computed for padding goes nowhere. */
-static void put_padding(const struct executor *x, struct run *r, const struct block *b)
+static void put_padding(struct run *r, const struct block *b)
 {
     r->rows = r->few ? cuda_bucket(r->n_rows) : r->n_rows;
     r->seqs = r->few ? r->rows : r->n_seqs;
@@ -131,8 +149,7 @@ static void put_padding(const struct executor *x, struct run *r, const struct bl
         b->line[i].row.token = b->line[i].row.position = 0, b->line[i].row.seq = CUDA_PADDING;
     for (uint32_t i = r->n_wanted; i < r->rows; i++) b->line[i].row.wanted = 0;
     for (uint32_t i = r->n_seqs; i < r->seqs; i++) b->line[i].seq = (struct cuda_seq){ .n_rows = 0 };
-    for (uint32_t i = r->n_wanted < x->run_rows ? r->n_wanted : x->run_rows; i < r->seqs; i++)
-        b->line[i].sampled = (struct cuda_seq){ .n_rows = 0 };
+    for (uint32_t i = r->n_sampled; i < r->seqs; i++) b->line[i].sampled = (struct cuda_seq){ .n_rows = 0 };
     put_lengths(r, b);
 }
 
@@ -141,7 +158,7 @@ static struct block begin_run(struct executor *x, bool few)
     struct run *r = &x->run;
     r->few = few;
     r->serial = x->next_serial;
-    r->n_rows = r->n_seqs = r->n_wanted = 0;
+    r->n_rows = r->n_seqs = r->n_wanted = r->n_sampled = 0;
     return block_of(x, r->serial);
 }
 
@@ -181,7 +198,8 @@ wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, co
         c->done += n;
         if (c->done == q->n_rows) c->seq++, c->done = 0;
     }
-    put_padding(x, r, &b);
+    put_all_wanted(x, r, c, &b);
+    put_padding(r, &b);
     x->next_serial++;
     *more = true;
     return WK_OK;
@@ -193,7 +211,7 @@ wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_er
     if (st) return st;
     const struct block b = begin_run(x, true);
     x->run.n_rows = rows; /* for its bucket */
-    put_padding(x, &x->run, &b);
+    put_padding(&x->run, &b);
     x->run.n_rows = 0;
     for (uint32_t i = 0; i < x->run.rows; i++) b.line[i].row = (struct prepare_row){ .seq = CUDA_PADDING };
     x->next_serial++;

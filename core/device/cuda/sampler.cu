@@ -2,7 +2,7 @@
  *
  * Two kernels. sample_plain takes rows of which the best id is wanted, or a draw at a temperature alone: many small
  * blocks a row (sampler_plain.cuh). sample_full serves everything else: a few blocks a row share it
- * (sampler_parts.cuh).
+ * (sampler_parts.cuh). Both exist with and without masks. A third finds log probabilities (sampler_tops.cuh).
  *
  * Every sum and maximum is of integers, so neither the number of blocks nor their order shows in an id. */
 #include <math.h>
@@ -12,6 +12,7 @@
 #include "device/cuda/launch.cuh"
 #include "device/cuda/sampler_parts.cuh"
 #include "device/cuda/sampler_plain.cuh"
+#include "device/cuda/sampler_tops.cuh"
 
 enum { BIAS_A_LAUNCH = 448 /* entries that fit into a launch's parameters */ };
 
@@ -27,7 +28,9 @@ namespace
 
 /* ---- full ---------------------------------------------------------------------------------------------- */
 
-template <bool CLUSTER> __global__ void __launch_bounds__(BLOCK, 2) sample_full(struct space v, struct job j)
+template <bool CLUSTER, class MASKS>
+__global__ void __launch_bounds__(BLOCK, 2)
+    sample_full(struct space v, struct job j, const __grid_constant__ MASKS masks)
 {
     extern __shared__ uint4 shared_words[];
     if (CLUSTER) {
@@ -38,7 +41,7 @@ template <bool CLUSTER> __global__ void __launch_bounds__(BLOCK, 2) sample_full(
     wk_depend();
     wk_release();
     for (uint32_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
-        sample_row<CLUSTER>(v, j, row, (uint32_t *)shared_words);
+        sample_row<CLUSTER>(v, j, row, masks.of(row), (uint32_t *)shared_words);
         __syncthreads(); /* before the next row's logits overwrite this one's */
     }
 }
@@ -122,29 +125,41 @@ void choose_parts(struct cuda_sampler *s, uint32_t most_shared)
     while (s->parts_least < s->parts_most && part_shared(s, s->parts_least) > most_shared) s->parts_least *= 2;
 }
 
+template <class MASKS> wk_status prepare_full(struct cuda_sampler *s, const struct wk_err *err)
+{
+    const uint32_t largest = part_shared(s, s->parts_least);
+    int blocks = 0;
+    cudaError_t code =
+        cudaFuncSetAttribute(sample_full<false, MASKS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)largest);
+    if (!code) code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sample_full<false, MASKS>, BLOCK, largest);
+    if (!code && s->clusters)
+        code = cudaFuncSetAttribute(sample_full<true, MASKS>, cudaFuncAttributeMaxDynamicSharedMemorySize, PART_ALONE);
+    if (!code && s->clusters)
+        code = cudaFuncSetAttribute(sample_full<true, MASKS>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    const uint32_t at_once = (uint32_t)blocks * s->multiprocessors;
+    s->blocks_at_once = at_once < s->blocks_at_once ? at_once : s->blocks_at_once;
+    return cuda_status(code, "sampler kernels", err);
+}
+
 /* Shared memory beyond the default, clusters beyond the portable eight, and what the device holds at once. */
 wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
 {
     const uint32_t own = 4096; /* of sample_full's own shared memory, at most */
     struct wk_image image;
-    int device = 0, multiprocessors = 0, shared = 0, blocks = 0;
+    int device = 0, multiprocessors = 0, shared = 0;
     cudaError_t code = cudaGetDevice(&device);
     if (!code) code = wk_image_read(&image);
     if (!code) code = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     if (!code) code = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (code) return cuda_status(code, "sampler kernels", err);
     choose_parts(s, (uint32_t)shared - own < (uint32_t)PART_SHARED ? (uint32_t)shared - own : (uint32_t)PART_SHARED);
-    const uint32_t largest = part_shared(s, s->parts_least);
-    code = cudaFuncSetAttribute(sample_full<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)largest);
-    if (!code) code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sample_full<false>, BLOCK, largest);
     s->multiprocessors = (uint32_t)multiprocessors;
-    s->blocks_at_once = (uint32_t)blocks * s->multiprocessors;
+    s->blocks_at_once = UINT32_MAX;
     s->clusters = image.clusters && shared >= PART_ALONE; /* devices with less have small clusters as well */
-    if (!code && s->clusters)
-        code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, PART_ALONE);
-    if (!code && s->clusters)
-        code = cudaFuncSetAttribute(sample_full<true>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    if (code) return cuda_status(code, "sampler kernels", err);
+    wk_status status = prepare_full<no_masks>(s, err);
+    if (!status) status = prepare_full<masks>(s, err);
+    if (status) return status;
+    const uint32_t largest = part_shared(s, s->parts_least);
     if (s->blocks_at_once < s->parts_most)
         return wk_fail(err, WK_UNSUPPORTED, "the sampler needs %u blocks of %u bytes at once, the device holds %u",
                        s->parts_most, largest, s->blocks_at_once);
@@ -155,7 +170,8 @@ wk_status prepare_kernels(struct cuda_sampler *s, const struct wk_err *err)
 bool in_fours(const struct job *j) { return j->stride % 4 == 0 && (uintptr_t)j->logits % 16 == 0; }
 
 /* As many blocks as the device holds at once, each with a chunk for every warp at least. */
-wk_status launch_plain(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream,
+template <class MASKS>
+wk_status launch_plain(const struct cuda_sampler *s, struct job *j, const MASKS &masks, bool dependent, void *stream,
                        const struct wk_err *err)
 {
     const uint32_t chunks = row_chunks(s->space.n_vocab), most = PLAIN_BLOCKS_SM * s->multiprocessors / j->rows,
@@ -163,11 +179,12 @@ wk_status launch_plain(const struct cuda_sampler *s, struct job *j, bool depende
     const uint32_t part = share < (uint32_t)PLAIN_WARPS ? (uint32_t)PLAIN_WARPS : share;
     j->part_ids = part * SAMPLER_CHUNK;
     j->drawn = part <= (uint32_t)PLAIN_DRAWN * PLAIN_WARPS;
-    return cuda_launch("sample_plain", sample_plain, dim3((chunks + part - 1) / part, j->rows), dim3(PLAIN_BLOCK), 0,
-                       dependent, stream, err, s->space, *j);
+    return cuda_launch("sample_plain", sample_plain<MASKS>, dim3((chunks + part - 1) / part, j->rows),
+                       dim3(PLAIN_BLOCK), 0, dependent, stream, err, s->space, *j, masks);
 }
 
-wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependent, void *stream,
+template <class MASKS>
+wk_status launch_full(const struct cuda_sampler *s, struct job *j, const MASKS &masks, bool dependent, void *stream,
                       const struct wk_err *err)
 {
     uint32_t parts = s->parts_most;
@@ -191,7 +208,8 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
         attribute[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[2].val.programmaticStreamSerializationAllowed = 1;
         config.numAttrs = dependent ? 3 : 2;
-        return cuda_status(cudaLaunchKernelEx(&config, sample_full<false>, s->space, *j), "sample_full", err);
+        return cuda_status(cudaLaunchKernelEx(&config, sample_full<false, MASKS>, s->space, *j, masks), "sample_full",
+                           err);
     }
     /* Two parts of a cluster would share a multiprocessor although others are idle. */
     if (shared < (uint32_t)PART_ALONE) config.dynamicSmemBytes = PART_ALONE;
@@ -202,7 +220,15 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, bool dependen
     attribute[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute[2].val.programmaticStreamSerializationAllowed = 1;
     config.numAttrs = dependent ? 3 : 2;
-    return cuda_status(cudaLaunchKernelEx(&config, sample_full<true>, s->space, *j), "sample_full", err);
+    return cuda_status(cudaLaunchKernelEx(&config, sample_full<true, MASKS>, s->space, *j, masks), "sample_full", err);
+}
+
+template <class MASKS>
+wk_status launch(const struct cuda_sampler *s, const struct cuda_sample *c, struct job *j, const MASKS &masks,
+                 void *stream, const struct wk_err *err)
+{
+    return c->kind == CUDA_SAMPLE_PLAIN && in_fours(j) ? launch_plain(s, j, masks, c->dependent, stream, err)
+                                                       : launch_full(s, j, masks, c->dependent, stream, err);
 }
 
 } // namespace
@@ -288,8 +314,27 @@ wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, 
     if (c->rows > 1 && c->stride < s->space.n_vocab)
         return wk_fail(err, WK_INTERNAL, "rows of %u logits, %llu apart", s->space.n_vocab, (u64)c->stride);
     struct job j = { c->seq, c->logits, c->stride, c->serial, c->out, c->rows, 0, 0 };
-    return c->kind == CUDA_SAMPLE_PLAIN && in_fours(&j) ? launch_plain(s, &j, c->dependent, stream, err)
-                                                        : launch_full(s, &j, c->dependent, stream, err);
+    if (!c->masks) return launch(s, c, &j, no_masks(), stream, err);
+    const struct masks of = { *c->masks };
+    return launch(s, c, &j, of, stream, err);
+}
+
+wk_status cuda_sampler_tops(const struct cuda_sampler *s, const struct cuda_tops *c, void *stream,
+                            const struct wk_err *err)
+{
+    struct top_job j = {};
+    if (c->n < 1 || c->n > (uint32_t)CUDA_SAMPLER_ROWS)
+        return wk_fail(err, WK_INTERNAL, "log probabilities of %u rows; 1 to %d expected", c->n, CUDA_SAMPLER_ROWS);
+    j.seq = c->seq;
+    j.logits = c->logits;
+    j.stride = c->stride;
+    j.serial = c->serial;
+    j.out = c->out;
+    j.first = c->first;
+    j.a_run = c->a_run;
+    j.fours = c->stride % 4 == 0 && (uintptr_t)c->logits % 16 == 0;
+    memcpy(j.of, c->of, c->n * sizeof *j.of);
+    return cuda_launch("row_tops", row_tops, dim3(c->n), dim3(TOP_BLOCK), 0, false, stream, err, s->space, j);
 }
 
 const uint32_t *cuda_sampler_last(const struct cuda_sampler *s) { return s->space.last; }

@@ -118,8 +118,16 @@ static __device__ void add_bias(const struct space &v, const struct part &p)
     __syncthreads();
 }
 
-/* Step 3: the ids that end the job, while it has too few. Before step 2, which leaves -inf as it is; what cannot be
- * used stays so. */
+/* Step 3: the job's mask, and the ids that end it, while it has too few. Before step 2, which leaves -inf as it is;
+ * what cannot be used stays so. */
+static __device__ void hold_mask(const struct part &p, const u64 *mask)
+{
+    for (uint32_t i = threadIdx.x; i < p.n; i += BLOCK) {
+        const uint32_t bit = (uint32_t)(__ldcg(mask + (p.first + i) / 64) >> ((p.first + i) % 64)) & 1u;
+        p.key[i] = __float_as_uint(allowed(__uint_as_float(p.key[i]), bit));
+    }
+    __syncthreads();
+}
 static __device__ void hold_ends(const struct part &p)
 {
     for (uint32_t i = threadIdx.x; i < p.h->s.n_ends; i += BLOCK) {
@@ -340,7 +348,8 @@ static __device__ void draw(const struct space &v, const struct job &j, const st
 }
 
 template <bool CLUSTER>
-static __device__ void sample_row(const struct space &v, const struct job &j, uint32_t row, uint32_t *shared)
+static __device__ void sample_row(const struct space &v, const struct job &j, uint32_t row, const u64 *mask,
+                                  uint32_t *shared)
 {
     __shared__ struct head h;
     const uint32_t first = blockIdx.x * j.part_ids;
@@ -362,6 +371,7 @@ static __device__ void sample_row(const struct space &v, const struct job &j, ui
         return;
     }
     if (h.s.n_bias) add_bias(v, p);
+    if (mask) hold_mask(p, mask);
     if (h.s.n_generated < h.s.min_ids) hold_ends(p);
     p.best = warp_max(exchange<CLUSTER>(p, 0, make_keys(v, p)));
     if (!can_pick(p.best) || h.s.greedy) {

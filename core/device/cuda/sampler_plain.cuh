@@ -19,26 +19,18 @@ enum {
     PLAIN_CHUNKS = SAMPLER_MAX_VOCAB / SAMPLER_CHUNK / PLAIN_BLOCK /* of a thread that draws, at most */
 };
 
-/* Four logits, of which `left` exist; the others are -inf. */
-static __device__ __forceinline__ float4 read_four(const float *at, int32_t left)
-{
-    float4 x = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-    if (left >= 4)
-        x = __ldcg((const float4 *)at);
-    else if (left > 0)
-        x = make_float4(__ldcg(at), left > 1 ? __ldcg(at + 1) : -INFINITY, left > 2 ? __ldcg(at + 2) : -INFINITY,
-                        -INFINITY);
-    return x;
-}
-
-/* A warp's chunks of a block's, from `number` on every PLAIN_WARPS-th; some are asked for ahead. */
-struct chunk_stream {
+/* A warp's chunks of a block's, from `number` on every PLAIN_WARPS-th; some are asked for ahead, with their bits of the
+ * mask. */
+template <bool MASKED> struct chunk_stream {
     const float *at;                             /* where the lane asks next, in chunk `asked` */
     uint32_t number, asked, whole, end, n_vocab; /* whole: chunks before it have all of their ids */
     float4 x[PLAIN_AHEAD];
-    __device__ __forceinline__ chunk_stream(const float *row, uint32_t vocab, uint32_t first, uint32_t last)
+    const u64 *mask; /* NULL: all ids are allowed */
+    uint32_t bits[PLAIN_AHEAD];
+    __device__ __forceinline__ chunk_stream(const float *row, const u64 *allowed_ids, uint32_t vocab, uint32_t first,
+                                            uint32_t last)
         : at(row + first * SAMPLER_CHUNK + 4 * (threadIdx.x & 31u)), number(first), asked(first),
-          whole(min(last, vocab / SAMPLER_CHUNK)), end(last), n_vocab(vocab)
+          whole(min(last, vocab / SAMPLER_CHUNK)), end(last), n_vocab(vocab), mask(allowed_ids)
     {
 #pragma unroll
         for (uint32_t i = 0; i < PLAIN_AHEAD; i++) ask(i);
@@ -49,6 +41,7 @@ struct chunk_stream {
             x[i] = __ldcg((const float4 *)at);
         else if (asked < end)
             x[i] = read_four(at, (int32_t)(n_vocab - asked * SAMPLER_CHUNK - 4 * (threadIdx.x & 31u)));
+        if (MASKED && asked < end) bits[i] = four_bits(mask, asked * SAMPLER_CHUNK + 4 * (threadIdx.x & 31u));
         at += PLAIN_WARPS * SAMPLER_CHUNK;
         asked += PLAIN_WARPS;
     }
@@ -60,7 +53,7 @@ struct chunk_stream {
 #pragma unroll
             for (uint32_t i = 0; i < PLAIN_AHEAD; i++) {
                 if (number >= end) break;
-                take(x[i], number);
+                take(MASKED ? allowed(x[i], bits[i]) : x[i], number);
                 ask(i);
                 number += PLAIN_WARPS;
             }
@@ -71,7 +64,7 @@ struct chunk_stream {
 
 /* Rank of the best of a thread's ids, which come in ascending order: of four neighbours that have a larger logit than
  * all before, which is the first is asked at the end. */
-static __device__ __forceinline__ u64 best_of_chunks(struct chunk_stream &s)
+template <bool MASKED> static __device__ __forceinline__ u64 best_of_chunks(struct chunk_stream<MASKED> &s)
 {
     float best = -INFINITY;
     uint32_t at = SAMPLER_MAX_VOCAB - 4;
@@ -97,8 +90,9 @@ static __device__ __forceinline__ float4 at_temperature(float4 x, float inverse)
 
 /* The draw of a row whose chunks are weighed, by a whole block: chunks by threads in order, the one that is drawn by
  * its thread's warp. */
+template <bool MASKED>
 static __device__ void draw_row(const struct space &v, const struct job &j, const struct head &h,
-                                const struct randoms &random, uint32_t row, const float *from,
+                                const struct randoms &random, uint32_t row, const float *from, const u64 *mask,
                                 const struct chunk_sum *of_chunk)
 {
     __shared__ uint32_t warp_key[PLAIN_WARPS];
@@ -144,27 +138,32 @@ static __device__ void draw_row(const struct space &v, const struct job &j, cons
     if (!j.drawn) {
         u64 w[4];
         const uint32_t id = chunk * SAMPLER_CHUNK + 4 * lane;
-        weigh_chunk(at_temperature(read_four(from + id, (int32_t)(v.n_vocab - id)), h.s.inverse), w);
+        float4 x = read_four(from + id, (int32_t)(v.n_vocab - id));
+        if (MASKED) x = allowed(x, four_bits(mask, id));
+        weigh_chunk(at_temperature(x, h.s.inverse), w);
         place = reach_in_chunk(w, random.id);
     }
     accept(v, j, h, row, chunk * SAMPLER_CHUNK + place);
 }
 
 /* Block (part, row): j.part_ids / SAMPLER_CHUNK chunks. */
-static __global__ void __launch_bounds__(PLAIN_BLOCK, PLAIN_BLOCKS_SM) sample_plain(struct space v, struct job j)
+template <class MASKS>
+static __global__ void __launch_bounds__(PLAIN_BLOCK, PLAIN_BLOCKS_SM)
+    sample_plain(struct space v, struct job j, const __grid_constant__ MASKS masks)
 {
     __shared__ struct head h;
     __shared__ bool last;
     const uint32_t row = blockIdx.y, chunks = row_chunks(v.n_vocab), part = j.part_ids / SAMPLER_CHUNK,
                    begin = blockIdx.x * part;
     const float *from = j.logits + row * j.stride;
+    const u64 *mask = masks.of(row);
     struct row_space *r = &v.row[row];
     struct chunk_sum *of_chunk = v.of_chunk + (u64)row * chunks;
     load_head<PLAIN_BLOCK>(&h, v, j, row);
     __syncthreads();
     const struct randoms random = draw_bits(h.s.seed, h.s.n_generated);
     wk_depend();
-    struct chunk_stream s(from, v.n_vocab, begin + threadIdx.x / 32, min(begin + part, chunks));
+    struct chunk_stream<MASKS::MASKED> s(from, mask, v.n_vocab, begin + threadIdx.x / 32, min(begin + part, chunks));
     wk_release();
     if (idle(h)) {
         if (blockIdx.x == 0 && threadIdx.x == 0) give_none(v, j, h, row);
@@ -191,7 +190,7 @@ static __global__ void __launch_bounds__(PLAIN_BLOCK, PLAIN_BLOCKS_SM) sample_pl
     if (!last) return;
     if (threadIdx.x == 0) r->arrived = 0;
     if (!greedy) {
-        draw_row(v, j, h, random, row, from, of_chunk);
+        draw_row<MASKS::MASKED>(v, j, h, random, row, from, mask, of_chunk);
         return;
     }
     if (threadIdx.x >= 32) return;

@@ -75,6 +75,39 @@ static __host__ __device__ __forceinline__ uint32_t row_chunks(uint32_t n_vocab)
     return (n_vocab + SAMPLER_CHUNK - 1) / SAMPLER_CHUNK;
 }
 
+/* ---- masks --------------------------------------------------------------------------------------------- */
+
+/* What a kernel is given of step 3: nothing, or struct masks by value. Batches without a mask have kernels without. */
+struct no_masks {
+    static const bool MASKED = false;
+    __device__ __forceinline__ const u64 *of(uint32_t) const { return NULL; }
+};
+struct masks {
+    static const bool MASKED = true;
+    struct cuda_masks m;
+    __device__ __forceinline__ const u64 *of(uint32_t row) const /* NULL: all ids are allowed */
+    {
+        const uint32_t at = m.of_row[row];
+        return at == CUDA_NO_MASK ? NULL : (const u64 *)m.words + (u64)at * m.stride;
+    }
+};
+
+/* Bits of ids [id, id + 4), id a multiple of 4. */
+static __device__ __forceinline__ uint32_t four_bits(const u64 *mask, uint32_t id)
+{
+    return mask ? (uint32_t)(__ldcg(mask + id / 64) >> (id % 64)) & 15u : 15u;
+}
+/* A logit that cannot be used stays so. */
+static __device__ __forceinline__ float allowed(float x, uint32_t bit)
+{
+    return bit || !(x < INFINITY) ? x : -INFINITY;
+}
+static __device__ __forceinline__ float4 allowed(float4 x, uint32_t bits)
+{
+    return make_float4(allowed(x.x, bits & 1u), allowed(x.y, bits & 2u), allowed(x.z, bits & 4u),
+                       allowed(x.w, bits & 8u));
+}
+
 /* ---- the largest --------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ u64 warp_max(u64 x)
@@ -124,6 +157,18 @@ template <int N_WARPS> static __device__ u64 block_scan(u64 x, u64 *total)
     }
     *total = sum;
     return before + x;
+}
+
+/* Four logits, of which `left` exist; the others are -inf. */
+static __device__ __forceinline__ float4 read_four(const float *at, int32_t left)
+{
+    float4 x = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+    if (left >= 4)
+        x = __ldcg((const float4 *)at);
+    else if (left > 0)
+        x = make_float4(__ldcg(at), left > 1 ? __ldcg(at + 1) : -INFINITY, left > 2 ? __ldcg(at + 2) : -INFINITY,
+                        -INFINITY);
+    return x;
 }
 
 /* ---- chunks of a draw ---------------------------------------------------------------------------------- */

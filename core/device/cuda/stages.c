@@ -245,7 +245,7 @@ wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program
         if (!st && seen && s->tapped) st = seen(x, s, r, err);
     }
     if (!st && r->few && kind != PROGRAM_LOGITS)
-        st = cuda_enqueue_sample(x, r->rows, (enum cuda_sample_kind)(kind - PROGRAM_SAMPLED), err);
+        st = cuda_enqueue_sample(x, r->rows, (enum cuda_sample_kind)(kind - PROGRAM_SAMPLED), NULL, true, err);
     return st;
 }
 
@@ -259,15 +259,17 @@ wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t 
     return WK_OK;
 }
 
-wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind, const struct wk_err *err)
+wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind,
+                              const struct cuda_masks *masks, bool dependent, const struct wk_err *err)
 {
-    const struct cuda_sample c = { .dependent = true,
+    const struct cuda_sample c = { .dependent = dependent,
                                    .kind = kind,
                                    .rows = rows,
                                    .seq = x->prepare.sampled,
                                    .logits = x->logits,
                                    .stride = x->logits_stride,
                                    .serial = x->prepare.serial,
+                                   .masks = masks,
                                    .out = x->results_device };
     return cuda_sampler_run(x->sampler, &c, x->stream, err);
 }

@@ -231,6 +231,7 @@ static wk_status run_all(struct executor *x, struct step *s, const struct wk_err
 wk_status cuda_step(struct executor *x, struct step *step, const struct wk_err *err)
 {
     wk_status s = cuda_check_step(x, step, false, err);
+    if (!s && x->unmasked) return wk_fail(err, WK_INVALID, "a step waits for its masks: give them first");
     if (!s) s = cuda_drain(x, err);
     if (s) return s;
     struct tap_store taps = { .step = step };

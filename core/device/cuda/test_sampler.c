@@ -54,6 +54,10 @@ struct rig {
     struct cuda_sampled *ring, *d_ring;
     struct sampler *host[SLOTS];
     struct sampler_scratch *scratch;
+    uint64_t *d_masks, *words; /* [rows] masks */
+    struct cuda_masks masks;
+    bool masked;
+    struct cuda_top *tops, *d_tops;                                     /* [ring][rows + 1] */
     uint32_t ends[SLOTS][SAMPLER_MAX_ENDS], n_ends[SLOTS], held[SLOTS], /* held: ids before an end may come */
         over[SLOTS]; /* over: what the slot gives from now on; 0: it runs */
 };
@@ -70,7 +74,15 @@ static void rig_open(struct rig *r, uint32_t n, uint32_t rows, uint64_t stride)
     cuda_ok(cudaMalloc((void **)&r->d_serial, sizeof *r->d_serial));
     cuda_ok(cudaHostAlloc((void **)&r->ring, (size_t)CUDA_RING * rows * sizeof *r->ring, cudaHostAllocMapped));
     cuda_ok(cudaHostGetDevicePointer((void **)&r->d_ring, r->ring, 0));
+    const size_t masks = (size_t)rows * cuda_mask_words(n) * sizeof *r->words,
+                 tops = (size_t)CUDA_RING * (rows + 1) * sizeof *r->tops;
+    cuda_ok(cudaMalloc((void **)&r->d_masks, masks));
+    cuda_ok(cudaHostAlloc((void **)&r->tops, tops, cudaHostAllocMapped));
+    cuda_ok(cudaHostGetDevicePointer((void **)&r->d_tops, r->tops, 0));
+    memset(r->tops, 0, tops);
+    r->words = malloc(masks);
     r->logits = malloc(rows * stride * sizeof(float));
+    assert_non_null(r->words);
     assert_non_null(r->logits);
     for (uint64_t i = 0; i < rows * stride; i++) r->logits[i] = NAN;
     ok(sampler_scratch_open(n, &r->scratch, &err));
@@ -85,7 +97,10 @@ static void rig_close(struct rig *r)
     cuda_ok(cudaFree(r->d_logits));
     cuda_ok(cudaFree(r->d_seq));
     cuda_ok(cudaFree(r->d_serial));
+    cuda_ok(cudaFree(r->d_masks));
     cuda_ok(cudaFreeHost(r->ring));
+    cuda_ok(cudaFreeHost(r->tops));
+    free(r->words);
     free(r->logits);
 }
 
@@ -109,8 +124,12 @@ static void rig_run(struct rig *r, uint32_t rows, enum cuda_sample_kind kind, ui
                                    .logits = r->d_logits,
                                    .stride = r->stride,
                                    .serial = r->d_serial,
+                                   .masks = r->masked ? &r->masks : NULL,
                                    .out = r->d_ring };
     r->serial++;
+    if (r->masked)
+        cuda_ok(cudaMemcpy(r->d_masks, r->words, (size_t)rows * r->masks.stride * sizeof *r->words,
+                           cudaMemcpyHostToDevice));
     cuda_ok(cudaMemcpy(r->d_logits, r->logits, rows * r->stride * sizeof(float), cudaMemcpyHostToDevice));
     cuda_ok(cudaMemcpy(r->d_seq, r->seq, sizeof r->seq, cudaMemcpyHostToDevice));
     cuda_ok(cudaMemcpy(r->d_serial, &r->serial, sizeof r->serial, cudaMemcpyHostToDevice));
@@ -127,11 +146,15 @@ static void rig_run(struct rig *r, uint32_t rows, enum cuda_sample_kind kind, ui
 static uint32_t expected(struct rig *r, uint32_t i)
 {
     static uint64_t all_but_ends[SAMPLER_MAX_VOCAB / 64];
-    const uint32_t slot = r->seq[i].slot;
-    const uint64_t *mask = r->held[slot] && r->n_ends[slot] ? all_but_ends : NULL;
+    const uint32_t slot = r->seq[i].slot, of = r->masked ? r->masks.of_row[i] : (uint32_t)CUDA_NO_MASK;
+    const bool held = r->held[slot] && r->n_ends[slot];
+    const uint64_t *mask = held || of != CUDA_NO_MASK ? all_but_ends : NULL;
     uint32_t id = CUDA_NO_ID;
-    if (mask) memset(all_but_ends, 0xff, sizeof all_but_ends);
-    for (uint32_t k = 0; mask && k < r->n_ends[slot]; k++)
+    if (of != CUDA_NO_MASK)
+        memcpy(all_but_ends, r->words + (size_t)of * r->masks.stride, (r->n + 63) / 64 * sizeof *r->words);
+    else if (mask)
+        memset(all_but_ends, 0xff, sizeof all_but_ends);
+    for (uint32_t k = 0; held && k < r->n_ends[slot]; k++)
         all_but_ends[r->ends[slot][k] / 64] &= ~(UINT64_C(1) << r->ends[slot][k] % 64);
     if (!r->seq[i].n_rows) return UINT32_MAX;
     if (r->over[slot]) return r->over[slot];
@@ -220,6 +243,36 @@ static struct sampler_params make_params(uint64_t *seed, uint32_t n, struct samp
     return p;
 }
 
+/* Masks for some of the rows, in any order: of all ids, many, few, one, and rarely of none. */
+static void make_masks(uint64_t *seed, struct rig *r, uint32_t rows)
+{
+    uint32_t n = 0, order[SLOTS];
+    r->masked = true;
+    r->masks.words = r->d_masks;
+    r->masks.stride = cuda_mask_words(r->n);
+    for (uint32_t i = 0; i < rows; i++) {
+        const uint32_t at = below(seed, i + 1);
+        order[i] = order[at];
+        order[at] = i;
+    }
+    for (uint32_t i = 0; i < rows; i++) r->masks.of_row[i] = CUDA_NO_MASK;
+    for (uint32_t i = 0; i < rows; i++) {
+        const uint32_t kind = below(seed, 12);
+        uint64_t *to = r->words + (size_t)n * r->masks.stride;
+        if (below(seed, 4) == 0) continue;
+        r->masks.of_row[order[i]] = (uint16_t)n++;
+        for (uint32_t w = 0; w < r->masks.stride; w++)
+            to[w] = kind == 0  ? ~UINT64_C(0)
+                    : kind < 4 ? next_random(seed)
+                    : kind < 6 ? next_random(seed) & next_random(seed) & next_random(seed) & next_random(seed)
+                    : kind < 8 ? UINT64_C(0xffff) << 16 * (w % 4)
+                               : 0;
+        if (kind >= 8 && kind < 11)
+            for (uint32_t k = kind == 8 ? 1 : 40, id; k > 0; k--)
+                id = below(seed, r->n), to[id / 64] |= UINT64_C(1) << id % 64;
+    }
+}
+
 static void shuffle_slots(uint64_t *seed, struct rig *r)
 {
     for (uint32_t i = 0; i < SLOTS; i++) r->seq[i] = (struct cuda_seq){ .n_rows = 1, .slot = i };
@@ -242,7 +295,7 @@ static const struct size sizes[] = { { 1, 64, 10 },    { 2, 64, 10 },    { 31, 6
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 /* Rows of different parameters in one call, three ids each. */
-static void compare_random(bool clusters)
+static void compare_random(bool clusters, bool masked)
 {
     static struct sampler_bias bias[SAMPLER_MAX_BIAS];
     uint32_t compared = 0;
@@ -262,6 +315,7 @@ static void compare_random(bool clusters)
             }
             for (uint32_t step = 0; step < 3; step++) {
                 for (uint32_t i = 0; i < rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
+                if (masked) make_masks(&seed, &r, rows);
                 rig_compare(&r, rows, CUDA_SAMPLE_ANY, clusters ? "clusters" : "no clusters");
                 compared += rows;
             }
@@ -274,12 +328,22 @@ static void compare_random(bool clusters)
 static void test_random_clusters(void **state)
 {
     (void)state;
-    compare_random(true);
+    compare_random(true, false);
 }
 static void test_random_no_clusters(void **state)
 {
     (void)state;
-    compare_random(false);
+    compare_random(false, false);
+}
+static void test_masks_clusters(void **state)
+{
+    (void)state;
+    compare_random(true, true);
+}
+static void test_masks_no_clusters(void **state)
+{
+    (void)state;
+    compare_random(false, true);
 }
 
 /* Temperatures alone beside greedy rows, padding and slots that ended; rows that cannot be read in fours are sampled
@@ -313,7 +377,10 @@ static void test_draw(void **state)
         }
         for (uint32_t step = 0; step < 6; step++) {
             for (uint32_t i = 0; i < of[k].rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
-            rig_compare(&r, of[k].rows > step ? of[k].rows - step : 1, CUDA_SAMPLE_PLAIN, "draw");
+            const uint32_t rows = of[k].rows > step ? of[k].rows - step : 1;
+            r.masked = false;
+            if (step % 2) make_masks(&seed, &r, rows);
+            rig_compare(&r, rows, CUDA_SAMPLE_PLAIN, "draw");
         }
         rig_close(&r);
     }
@@ -338,8 +405,76 @@ static void test_greedy(void **state)
             }
             for (uint32_t step = 0; step < 3; step++) {
                 for (uint32_t i = 0; i < rows; i++) make_logits(&seed, r.logits + i * r.stride, r.n);
+                r.masked = false;
+                if (step) make_masks(&seed, &r, rows);
                 rig_compare(&r, rows, CUDA_SAMPLE_PLAIN, "greedy");
             }
+        }
+        rig_close(&r);
+    }
+}
+
+/* ---- log probabilities --------------------------------------------------------------------------------- */
+
+static void check_top(const struct rig *r, const struct cuda_top_row *of, const struct cuda_top *got,
+                      const uint32_t *ids)
+{
+    struct sampler_top want;
+    const float *logits = r->logits + of->row * r->stride;
+    const uint32_t id = of->id == TOKEN_LAST ? ids[of->row] : of->id;
+    assert_int_equal(got->serial, r->serial);
+    if (of->id == TOKEN_LAST && id >= r->n) return; /* its slot got none: whoever reads knows */
+    if (sampler_top(logits, r->n, id, of->top, &want, NULL)) {
+        assert_int_equal(got->top.id, CUDA_NO_ID);
+        return;
+    }
+    if (got->top.id != id || got->top.n != want.n || got->top.sum != want.sum || got->top.best != want.best ||
+        memcmp(&got->top.logit, &want.logit, sizeof want.logit))
+        fail_msg("vocabulary %u, row %u, best %u: id %u, sum %llu, best %g; expected %u, %llu, %g", r->n, of->row,
+                 of->top, got->top.id, (unsigned long long)got->top.sum, (double)got->top.best, id,
+                 (unsigned long long)want.sum, (double)want.best);
+    for (uint32_t i = 0; i < want.n; i++)
+        if (got->top.top_id[i] != want.top_id[i] || memcmp(&got->top.top_logit[i], &want.top_logit[i], sizeof(float)))
+            fail_msg("vocabulary %u, row %u: best %u of %u is %u, expected %u", r->n, of->row, i, of->top,
+                     got->top.top_id[i], want.top_id[i]);
+}
+
+/* Of some rows of a sampled batch, in any order: of the id that was drawn, or of any. */
+static void test_tops(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < N_SIZES && sizes[k].n <= largest; k++) {
+        struct rig r;
+        uint64_t seed = 99 + k;
+        rig_open(&r, sizes[k].n, sizes[k].rows, sizes[k].n + (k % 2 ? PADDED : 0));
+        for (uint32_t round = 0; round < sizes[k].rounds; round++) {
+            const uint32_t rows = 1 + below(&seed, sizes[k].rows), n = 1 + below(&seed, rows);
+            const struct sampler_params p = { .temperature = 1, .repetition_penalty = 1, .top_p = 1, .seed = round };
+            struct cuda_top_row of[SLOTS];
+            uint32_t ids[SLOTS];
+            shuffle_slots(&seed, &r);
+            for (uint32_t i = 0; i < rows; i++) {
+                rig_set(&r, r.seq[i].slot, &p, NULL, 0);
+                make_logits(&seed, r.logits + i * r.stride, r.n);
+            }
+            rig_run(&r, rows, CUDA_SAMPLE_PLAIN, ids);
+            for (uint32_t i = 0; i < n; i++)
+                of[i] = (struct cuda_top_row){ .row = (uint16_t)((i + round) % rows),
+                                               .top = (uint16_t)(below(&seed, 3) ? below(&seed, 21) : 20),
+                                               .id = below(&seed, 2) ? TOKEN_LAST : below(&seed, r.n) };
+            const struct cuda_tops c = { .n = n,
+                                         .of = of,
+                                         .seq = r.d_seq,
+                                         .logits = r.d_logits,
+                                         .stride = r.stride,
+                                         .serial = r.d_serial,
+                                         .out = r.d_tops,
+                                         .first = 1,
+                                         .a_run = r.rows + 1 };
+            ok(cuda_sampler_tops(r.device, &c, NULL, &err));
+            cuda_ok(cudaDeviceSynchronize());
+            for (uint32_t i = 0; i < n; i++)
+                check_top(&r, &of[i], &r.tops[(size_t)(r.serial % CUDA_RING) * (r.rows + 1) + 1 + of[i].row], ids);
         }
         rig_close(&r);
     }
@@ -543,7 +678,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_random_clusters),
         cmocka_unit_test(test_random_no_clusters),
+        cmocka_unit_test(test_masks_clusters),
+        cmocka_unit_test(test_masks_no_clusters),
         cmocka_unit_test(test_draw),
+        cmocka_unit_test(test_tops),
         cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_neighbours),
         cmocka_unit_test(test_ends),
