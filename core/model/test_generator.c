@@ -330,7 +330,7 @@ static void test_submit(void **state)
     assert_int_equal(d->sampler_set(m->executor, 1, &p, tokens, SAMPLER_MAX_ENDS + 1, &err), WK_INVALID);
     ok(d->sampler_set(m->executor, 1, &p, NULL, 0, &err));
     wanted = 2;
-    REFUSED("not the last of a sequence");
+    REFUSED("only the last row of a sequence");
     wanted = 3;
     seq.slot = 2;
     REFUSED("slot 2");
@@ -359,6 +359,29 @@ static void test_submit(void **state)
     assert_int_equal(ids[0], UINT32_MAX);
     assert_false(failed[0]);
     assert_int_equal(d->collect(m->executor, &out, &err), WK_INVALID);
+    /* A step with a mask waits for it; what rows ask for is checked. */
+    struct step_ask ask = { .id = TOKEN_LAST, .top = 3, .masked = true };
+    struct sampler_top top;
+    const uint64_t only = UINT64_C(1) << 17, *const masks[] = { &only };
+    out.tops = &top;
+    step.n_wanted = 1;
+    step.asks = &ask;
+    seq.position = 3 + STEP_QUEUE;
+    assert_int_equal(d->mask(m->executor, &step, masks, &err), WK_INVALID);
+    ok(d->submit(m->executor, &step, &err));
+    REFUSED("waits for its masks");
+    assert_int_equal(d->collect(m->executor, &out, &err), WK_INVALID);
+    ok(d->mask(m->executor, &step, masks, &err));
+    assert_int_equal(d->mask(m->executor, &step, masks, &err), WK_INVALID);
+    ok(d->collect(m->executor, &out, &err));
+    assert_true(ids[0] == 17 && top.id == 17 && top.n == 3 && !failed[0]);
+    ask.top = SAMPLER_MAX_TOP + 1;
+    REFUSED("the best 21 ids");
+    ask = (struct step_ask){ .id = V, .top = 0 };
+    REFUSED("the probability of id 50");
+    ask = (struct step_ask){ .id = 3, .top = 0, .masked = true };
+    REFUSED("not sampled");
+    step.asks = NULL;
     struct step_seq twice[2] = { { .row = 0, .n_rows = 1, .pages = groups, .slot = 1 },
                                  { .row = 1, .n_rows = 1, .pages = groups, .slot = 1 } };
     step.seqs = twice;
