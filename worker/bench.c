@@ -3,7 +3,10 @@
  * Both are measured as `worker run` generates: sampled on the device, with steps under way ahead of what has been seen.
  * A decode step cannot be faster than reading the weights, and the cache of each of its sequences, once; so the figure
  * to look at is bytes read a second as a share of the bandwidth that the GPU, or as many threads, reach by only
- * reading, measured in the same run. */
+ * reading, measured in the same run.
+ *
+ * --constrained: so many of the sequences have a mask for each id, as a grammar makes them: of every second id in turn,
+ * so that they may generate for ever. It costs what the way of the masks costs, not their making. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,15 +24,22 @@ struct spread {
     double median, least, most;
 };
 
+/* A constraint: ids of even numbers, then of odd ones, and so on. */
+struct half {
+    struct sampler_constraint constraint;
+    uint32_t words, n;
+};
+
 struct bench {
     struct opened *x;
     struct model *model;
     struct generator *generator;
     struct sampler_params params;
-    uint32_t sequences, n_prompt, n_generate, n_repeat, threads;
+    uint32_t sequences, constrained, n_prompt, n_generate, n_repeat, threads;
     uint32_t depth;              /* positions before the decode: n_prompt, or what --depth says */
     uint32_t *tokens;            /* [longest prompt] */
     uint32_t *ids;               /* [sequences] */
+    struct half *halves;         /* [sequences] */
     double *prefill, *decode;    /* [n_repeat] tokens a second, of all sequences together */
     double bandwidth;            /* bytes a second */
     double bytes_per_token;      /* weights and cache that an average decode step reads, by its sequences */
@@ -90,6 +100,29 @@ static double decode_bytes(const struct bench *b)
     return bytes / b->sequences;
 }
 
+static wk_status half_mask(void *user, uint64_t *bits, const struct wk_err *err)
+{
+    const struct half *h = user;
+    (void)err;
+    memset(bits, h->n % 2 ? 0xaa : 0x55, h->words * sizeof *bits);
+    return WK_OK;
+}
+
+static wk_status half_accept(void *user, uint32_t id, const struct wk_err *err)
+{
+    struct half *h = user;
+    return id % 2 == h->n++ % 2 ? WK_OK : wk_fail(err, WK_INTERNAL, "id %u was not allowed", id);
+}
+
+static const struct sampler_constraint *constrain(struct bench *b, uint32_t i)
+{
+    struct half *h = &b->halves[i];
+    if (i >= b->constrained) return NULL;
+    *h = (struct half){ .constraint = { h, half_mask, half_accept, NULL },
+                        .words = (b->model->program->n_vocab + 63) / 64 };
+    return &h->constraint;
+}
+
 /* All sequences from an empty cache through n tokens, to their first ids. The tokens are arbitrary: speed does not
  * depend on them. */
 static wk_status start_all(struct bench *b, uint32_t n, const struct wk_err *err)
@@ -98,9 +131,12 @@ static wk_status start_all(struct bench *b, uint32_t n, const struct wk_err *err
     for (uint32_t i = 0; !status && i < b->sequences; i++) {
         struct sampler_params params = b->params;
         params.seed = i;
-        const struct generator_job job = {
-            .params = &params, .prompt = b->tokens, .n_prompt = n, .most = b->n_generate + 1, .stop = interrupted
-        };
+        const struct generator_job job = { .params = &params,
+                                           .prompt = b->tokens,
+                                           .n_prompt = n,
+                                           .most = b->n_generate + 1,
+                                           .stop = interrupted,
+                                           .constraint = constrain(b, i) };
         status = generator_start(b->generator, i, &job, err);
     }
     return status;
@@ -145,9 +181,10 @@ static int measure_all(struct bench *b)
     ERROR_TEXT(err);
     b->tokens = malloc(longest * sizeof *b->tokens);
     b->ids = malloc(b->sequences * sizeof *b->ids);
+    b->halves = calloc(b->sequences, sizeof *b->halves);
     b->prefill = malloc(b->n_repeat * sizeof *b->prefill);
     b->decode = malloc(b->n_repeat * sizeof *b->decode);
-    if (!b->tokens || !b->ids || !b->prefill || !b->decode)
+    if (!b->tokens || !b->ids || !b->halves || !b->prefill || !b->decode)
         return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the measurements");
     for (uint32_t i = 0; i < longest; i++) b->tokens[i] = (uint32_t)((uint64_t)i * 7919 % n_vocab);
     wk_status status = generator_open(b->model, b->sequences, &b->generator, &err);
@@ -169,21 +206,26 @@ static int print_result(struct bench *b, bool json)
     const bool gpu = m->device->probe != NULL;
     if (json)
         return json_print(json_pack(
-            "{s:o, s:s, s:s*, s:s*, s:i, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:{s:f, s:f, s:f}, s:{s:f, s:f, "
+            "{s:o, s:s, s:s*, s:s*, s:i, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:{s:f, s:f, s:f}, s:{s:f, "
+            "s:f, "
             "s:f}, s:f, s:f, s:f, s:f}",
             "model", json_bytes(m->name, strlen(m->name)), "device", m->device->name, "gpu",
             gpu ? b->x->gpu.name : NULL, "isa", gpu ? NULL : isa_name(m->dev.isa), "threads", (int)b->threads, "exact",
-            m->dev.exact, "sequences", (json_int_t)b->sequences, "depth", (json_int_t)b->depth, "temperature",
-            (double)b->params.temperature, "open_seconds", b->opened, "first_token_seconds", b->first, "prompt_tokens",
-            (json_int_t)b->n_prompt, "generated_tokens", (json_int_t)b->n_generate, "repeats", (json_int_t)b->n_repeat,
-            "prefill_tokens_per_second", "median", prefill.median, "min", prefill.least, "max", prefill.most,
-            "decode_tokens_per_second", "median", decode.median, "min", decode.least, "max", decode.most,
-            "bytes_per_token", b->bytes_per_token, "decode_bytes_per_second", rate, "read_bandwidth_bytes_per_second",
-            b->bandwidth, "bandwidth_share", share));
-    char device[DEVICE_TEXT], readers[32] = "the GPU", each[48] = "";
+            m->dev.exact, "sequences", (json_int_t)b->sequences, "constrained", (json_int_t)b->constrained, "depth",
+            (json_int_t)b->depth, "temperature", (double)b->params.temperature, "open_seconds", b->opened,
+            "first_token_seconds", b->first, "prompt_tokens", (json_int_t)b->n_prompt, "generated_tokens",
+            (json_int_t)b->n_generate, "repeats", (json_int_t)b->n_repeat, "prefill_tokens_per_second", "median",
+            prefill.median, "min", prefill.least, "max", prefill.most, "decode_tokens_per_second", "median",
+            decode.median, "min", decode.least, "max", decode.most, "bytes_per_token", b->bytes_per_token,
+            "decode_bytes_per_second", rate, "read_bandwidth_bytes_per_second", b->bandwidth, "bandwidth_share",
+            share));
+    char device[DEVICE_TEXT], readers[32] = "the GPU", each[64] = "";
     if (!gpu) (void)snprintf(readers, sizeof readers, "%u threads", b->threads);
     (void)printf("model      %s, device %s\n", m->name, opened_device(b->x, device));
-    if (b->sequences > 1) (void)snprintf(each, sizeof each, ", each of %u sequences", b->sequences);
+    if (b->constrained)
+        (void)snprintf(each, sizeof each, ", each of %u sequences, %u constrained", b->sequences, b->constrained);
+    else if (b->sequences > 1)
+        (void)snprintf(each, sizeof each, ", each of %u sequences", b->sequences);
     (void)printf("prefill    %10.2f tok/s median of %u (%.2f to %.2f), %u tokens%s\n", prefill.median, b->n_repeat,
                  prefill.least, prefill.most, b->n_prompt, each);
     (void)printf("decode     %10.2f tok/s median of %u (%.2f to %.2f), %u tokens after %u%s, temperature %g\n",
@@ -199,6 +241,7 @@ static int print_result(struct bench *b, bool json)
 static void read_options(const struct options *o, struct bench *b)
 {
     b->sequences = option_u32(o, OPT_BENCH_SEQUENCES);
+    b->constrained = option_u32(o, OPT_BENCH_CONSTRAINED);
     b->n_prompt = option_u32(o, OPT_BENCH_PROMPT);
     b->n_generate = option_u32(o, OPT_BENCH_GENERATE);
     b->n_repeat = option_u32(o, OPT_BENCH_REPEAT);
@@ -217,6 +260,8 @@ int command_bench(const struct options *o)
     struct bench b = { .began = seconds_now() };
     read_options(o, &b);
     const uint32_t needed = (b.depth > b.n_prompt ? b.depth : b.n_prompt) + b.n_generate;
+    if (b.constrained > b.sequences)
+        return fail_usage("bench", "--constrained %u: expected at most --sequences, %u", b.constrained, b.sequences);
     interrupts_catch();
     const struct model_needs needs = { .max_rows = STEP_ROWS_BEST,
                                        .max_wanted = b.sequences,
@@ -236,6 +281,7 @@ int command_bench(const struct options *o)
     generator_close(b.generator);
     free(b.tokens);
     free(b.ids);
+    free(b.halves);
     free(b.prefill);
     free(b.decode);
     opened_close(&x);

@@ -93,6 +93,7 @@ static wk_status decode(struct running *r, const struct wk_err *err)
             return wk_fail(
                 err, WK_INVALID,
                 "a number became infinite or NaN: the weights are damaged or overflow; no token can be picked");
+        if (id == GENERATOR_BLOCKED) return wk_fail(err, WK_INVALID, "the grammar allows no token here");
         g->finish = FINISH_STOP;
         if (tokenizer_ends(g->model->tokenizer, id)) return WK_OK;
         const bool stopped = give_out(r, id);

@@ -117,6 +117,8 @@ const struct option_def option_table[OPT_COUNT] = {
                           "positions in the cache before the decode; 0 is those of the prefill" },
     [OPT_BENCH_SEQUENCES] = { "sequences", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 512, "1",
                               "sequences that generate together; their speeds are added" },
+    [OPT_BENCH_CONSTRAINED] = { "constrained", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 0, 512, "0",
+                                "sequences with a mask for each token" },
     [OPT_WORKER_ID] = { "worker-id", 0, OPTION_TEXT, true, ON(CMD_SERVE), "UUID", 36, 36, NULL,
                         "name of this worker in events, health and the ready callback; made up when not given" },
     [OPT_HOST] = { "host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "ADDRESS", 1, 64, "127.0.0.1",

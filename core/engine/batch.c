@@ -347,18 +347,6 @@ enum batch_result batch_submit(struct engine *e)
 
 /* ---- masks --------------------------------------------------------------------------------------------- */
 
-/* Does its mask allow anything? Not what ends it before it may. */
-static bool allows_some(const struct engine *e, struct job *j)
-{
-    const uint32_t n_vocab = e->model->program->n_vocab;
-    uint64_t any = 0;
-    for (uint32_t i = 0; j->n_ids < j->params.min_ids && i < j->n_ends; i++)
-        if (j->ends[i] < n_vocab) j->mask[j->ends[i] / 64] &= ~(UINT64_C(1) << j->ends[i] % 64);
-    for (uint32_t i = 0; i < n_vocab / 64; i++) any |= j->mask[i];
-    if (n_vocab % 64) any |= j->mask[n_vocab / 64] << (64 - n_vocab % 64);
-    return any != 0;
-}
-
 static void constraint_failed(struct engine *e, struct job *j, const char *why)
 {
     char text[sizeof j->text];
@@ -370,11 +358,12 @@ static void constraint_failed(struct engine *e, struct job *j, const char *why)
 static void make_mask(struct engine *e, struct job *j)
 {
     char text[sizeof j->text] = "";
+    const uint32_t n_vocab = e->model->program->n_vocab, held = j->n_ids < j->params.min_ids ? j->n_ends : 0;
     if (!j->over && j->constraint.mask(j->constraint.user, j->mask, &(struct wk_err){ text, sizeof text }))
         constraint_failed(e, j, text);
-    else if (!j->over && !allows_some(e, j))
+    else if (!j->over && !sampler_mask_allows(j->mask, n_vocab, j->ends, held))
         engine_end_job(e, j, JOB_GRAMMAR, "the grammar allows no token here");
-    if (j->over) memset(j->mask, 0xff, (e->model->program->n_vocab + 63) / 64 * sizeof *j->mask);
+    if (j->over) memset(j->mask, 0xff, (n_vocab + 63) / 64 * sizeof *j->mask);
 }
 
 void batch_mask(struct engine *e)

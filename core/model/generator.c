@@ -14,6 +14,10 @@ struct sequence {
     uint32_t first; /* id of the prompt's last row, not given out yet; GENERATOR_NONE: given */
     uint32_t left;  /* ids wanted beyond those of the steps submitted */
     uint32_t n_ends, ends[SAMPLER_MAX_ENDS];
+    const struct sampler_constraint *constraint; /* NULL: none */
+    uint64_t *mask;                              /* [ceil(n_vocab / 64)]; NULL: it never had a constraint */
+    uint32_t n, min_ids;                         /* ids generated; before an end may come */
+    bool blocked;                                /* its constraint allows nothing: to be told */
 };
 
 struct generator {
@@ -31,6 +35,10 @@ struct generator {
     struct step_seq *seqs;
     uint32_t *tokens, *wanted, *ids;
     bool *failed;
+    struct step_ask *asks;
+    const uint64_t **masks;
+    struct step masked; /* the last one submitted, while it waits for masks */
+    bool mask_due;
 };
 
 /* ---- steps --------------------------------------------------------------------------------------------- */
@@ -44,6 +52,8 @@ static wk_status submit(struct generator *g, const struct step *step, const stru
     if (status) return status;
     g->under_way[at].n = step->n_seqs;
     g->n_under_way++;
+    for (uint32_t i = 0; step->asks && i < step->n_wanted; i++) g->mask_due = g->mask_due || step->asks[i].masked;
+    g->masked = *step;
     return WK_OK;
 }
 
@@ -64,23 +74,73 @@ static wk_status collect(struct generator *g, uint32_t *step, const struct wk_er
     return status;
 }
 
-/* What a step gave a sequence, as generator_next says it. */
-static uint32_t take(struct sequence *q, uint32_t id, bool failed)
+/* What is asked of the step's wanted rows, which are the last of sequences `member`: NULL: no more than ids. */
+static const struct step_ask *asks_of(struct generator *g, const uint32_t *member, uint32_t n)
 {
-    if (q->state == SEQUENCE_OVER) return GENERATOR_NONE;
-    if (failed || id == UINT32_MAX) {
-        q->state = SEQUENCE_OVER;
-        return GENERATOR_FAILED;
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const bool masked = g->sequences[member[i]].constraint != NULL;
+        g->asks[i] = (struct step_ask){ .id = TOKEN_LAST, .top = STEP_NO_TOP, .masked = masked };
+        any = any || masked;
     }
+    return any ? g->asks : NULL;
+}
+
+static wk_status make_mask(struct generator *g, struct sequence *q, const struct wk_err *err)
+{
+    const uint32_t n_vocab = g->model->program->n_vocab;
+    if (q->state == SEQUENCE_RUNS) {
+        wk_status status = q->constraint->mask(q->constraint->user, q->mask, err);
+        if (status) return status;
+        if (sampler_mask_allows(q->mask, n_vocab, q->ends, q->n < q->min_ids ? q->n_ends : 0)) return WK_OK;
+        q->blocked = true;
+        q->state = SEQUENCE_OVER;
+    }
+    memset(q->mask, 0xff, (n_vocab + 63) / 64 * sizeof *q->mask); /* nobody reads what it is given */
+    return WK_OK;
+}
+
+/* Masks for the step that waits for them; all ids that they follow from were collected. An error loses the step. */
+static wk_status give_masks(struct generator *g, const struct wk_err *err)
+{
+    const uint32_t at = (g->oldest + g->n_under_way - 1) % STEP_QUEUE;
+    wk_status status = WK_OK;
+    for (uint32_t i = 0; !status && i < g->under_way[at].n && i < g->masked.n_wanted; i++) {
+        struct sequence *q = &g->sequences[g->under_way[at].member[i]];
+        if (q->constraint) status = make_mask(g, q, err);
+        g->masks[i] = q->mask;
+    }
+    /* The device is owed masks all the same. */
+    for (uint32_t i = 0; status && i < g->masked.n_wanted; i++) {
+        struct sequence *q = &g->sequences[g->under_way[at].member[i]];
+        if (q->constraint) q->state = SEQUENCE_OVER, (void)make_mask(g, q, NULL);
+        g->masks[i] = q->mask;
+    }
+    const wk_status given = g->model->device->mask(g->model->executor, &g->masked, g->masks, status ? NULL : err);
+    g->mask_due = false;
+    if (given) g->n_under_way--;
+    return status ? status : given;
+}
+
+/* What a step gave a sequence, as generator_next says it: into *out. */
+static wk_status take(struct sequence *q, uint32_t id, bool failed, uint32_t *out, const struct wk_err *err)
+{
+    *out = q->blocked ? GENERATOR_BLOCKED : GENERATOR_NONE;
+    q->blocked = false;
+    if (q->state == SEQUENCE_OVER) return WK_OK;
+    *out = failed || id == UINT32_MAX ? GENERATOR_FAILED : id;
+    if (*out == GENERATOR_FAILED) q->state = SEQUENCE_OVER;
     for (uint32_t i = 0; i < q->n_ends; i++)
         if (q->ends[i] == id) q->state = SEQUENCE_OVER;
-    return id;
+    q->n++;
+    return q->constraint && q->state == SEQUENCE_RUNS ? q->constraint->accept(q->constraint->user, id, err) : WK_OK;
 }
 
 static wk_status drain(struct generator *g, const struct wk_err *err)
 {
     wk_status status = WK_OK;
-    for (uint32_t step; !status && g->n_under_way;) status = collect(g, &step, err);
+    for (uint32_t step; !status && g->n_under_way;)
+        status = g->mask_due && g->n_under_way == 1 ? give_masks(g, err) : collect(g, &step, err);
     return status;
 }
 
@@ -89,8 +149,13 @@ static wk_status drain(struct generator *g, const struct wk_err *err)
 void generator_close(struct generator *g)
 {
     if (!g) return;
-    for (uint32_t step; g->n_under_way;) (void)collect(g, &step, NULL);
-    for (uint32_t i = 0; g->sequences && i < g->n; i++) session_close(g->sequences[i].session);
+    for (uint32_t i = 0; g->sequences && i < g->n; i++) g->sequences[i].state = SEQUENCE_OVER;
+    for (uint32_t step; g->n_under_way;)
+        (void)(g->mask_due && g->n_under_way == 1 ? give_masks(g, NULL) : collect(g, &step, NULL));
+    for (uint32_t i = 0; g->sequences && i < g->n; i++) {
+        session_close(g->sequences[i].session);
+        free(g->sequences[i].mask);
+    }
     for (uint32_t i = 0; i < STEP_QUEUE; i++) free(g->under_way[i].member);
     free(g->sequences);
     free(g->seqs);
@@ -98,6 +163,8 @@ void generator_close(struct generator *g)
     free(g->wanted);
     free(g->ids);
     free(g->failed);
+    free(g->asks);
+    free((void *)g->masks);
     free(g);
 }
 
@@ -110,11 +177,13 @@ static bool allocate(struct generator *g)
     g->wanted = calloc(g->n, sizeof *g->wanted);
     g->ids = calloc(g->n, sizeof *g->ids);
     g->failed = calloc(g->n, sizeof *g->failed);
+    g->asks = calloc(g->n, sizeof *g->asks);
+    g->masks = calloc(g->n, sizeof *g->masks);
     for (uint32_t i = 0; i < STEP_QUEUE; i++) {
         g->under_way[i].member = calloc(g->n, sizeof *g->under_way[i].member);
         ok = ok && g->under_way[i].member;
     }
-    return ok && g->sequences && g->seqs && g->tokens && g->wanted && g->ids && g->failed;
+    return ok && g->sequences && g->seqs && g->tokens && g->wanted && g->ids && g->failed && g->asks && g->masks;
 }
 
 wk_status generator_open(struct model *m, uint32_t n, struct generator **out, const struct wk_err *err)
@@ -154,11 +223,13 @@ static wk_status submit_chunk(struct generator *g, uint32_t i, const uint32_t *t
     const struct session *s = g->sequences[i].session;
     const uint32_t wanted = n - 1;
     struct step_seq seq = session_rows(s, 0, n, role);
-    const struct step step = {
+    struct step step = {
         .n_rows = n, .n_seqs = 1, .n_wanted = last, .tokens = tokens, .seqs = &seq, .wanted = &wanted
     };
     next_members(g)[0] = i;
-    return submit(g, &step, err);
+    step.asks = last ? asks_of(g, next_members(g), 1) : NULL;
+    wk_status status = submit(g, &step, err);
+    return !status && g->mask_due ? give_masks(g, err) : status; /* it follows from no other id */
 }
 
 /* To the first id, or to what stopped it. */
@@ -169,6 +240,8 @@ static wk_status run_prompt(struct generator *g, uint32_t i, const struct genera
     wk_status status = WK_OK;
     uint32_t step;
     bool failed = false;
+    struct sequence *q = &g->sequences[i];
+    q->state = SEQUENCE_RUNS;
     for (uint32_t at = 0, n; !status && at < job->n_prompt; at += n) {
         n = session_grow(g->sequences[i].session, job->n_prompt - at < most_rows ? job->n_prompt - at : most_rows);
         if (job->stop && job->stop()) return wk_fail(err, WK_CANCELLED, "cancelled");
@@ -179,10 +252,7 @@ static wk_status run_prompt(struct generator *g, uint32_t i, const struct genera
         }
     }
     if (status) return status;
-    struct sequence *q = &g->sequences[i];
-    q->state = SEQUENCE_RUNS;
-    q->first = take(q, g->ids[0], failed);
-    return WK_OK;
+    return take(q, g->ids[0], failed, &q->first, err);
 }
 
 wk_status generator_start(struct generator *g, uint32_t i, const struct generator_job *job, const struct wk_err *err)
@@ -207,11 +277,17 @@ wk_status generator_start(struct generator *g, uint32_t i, const struct generato
     q->first = GENERATOR_NONE;
     q->left = job->most - 1;
     q->n_ends = job->n_ends;
+    q->n = 0;
+    q->min_ids = job->params->min_ids;
+    q->blocked = false;
+    q->constraint = job->constraint;
+    if (q->constraint && !q->mask) q->mask = malloc((m->program->n_vocab + 63) / 64 * sizeof *q->mask);
+    if (q->constraint && !q->mask) return wk_fail(err, WK_NO_MEMORY, "out of memory for a mask");
     if (job->n_ends) memcpy(q->ends, job->ends, job->n_ends * sizeof *q->ends);
     session_reset(q->session);
     status = m->device->sampler_set(m->executor, q->session->slot, job->params, job->ends, job->n_ends, err);
     if (!status) status = run_prompt(g, i, job, err);
-    if (status) (void)drain(g, NULL);
+    if (status) q->state = SEQUENCE_OVER, (void)drain(g, NULL);
     return status;
 }
 
@@ -233,9 +309,13 @@ static wk_status submit_row_each(struct generator *g, bool *any, const struct wk
     }
     *any = n > 0;
     if (!n) return WK_OK;
-    const struct step step = {
-        .n_rows = n, .n_seqs = n, .n_wanted = n, .tokens = g->tokens, .seqs = g->seqs, .wanted = g->wanted
-    };
+    const struct step step = { .n_rows = n,
+                               .n_seqs = n,
+                               .n_wanted = n,
+                               .tokens = g->tokens,
+                               .seqs = g->seqs,
+                               .wanted = g->wanted,
+                               .asks = asks_of(g, member, n) };
     return submit(g, &step, err);
 }
 
@@ -258,13 +338,17 @@ wk_status generator_next(struct generator *g, uint32_t *ids, const struct wk_err
     uint32_t step;
     g->begun = true;
     /* A device that runs steps inside submit shows the first id before it computes the second. */
-    for (bool any = !first || ahead > 1; !status && any && g->n_under_way < ahead;)
-        status = submit_row_each(g, &any, err);
+    for (bool any = !first || ahead > 1; !status && any;) {
+        if (g->mask_due && g->n_under_way > 1) break; /* its masks follow from ids that are to be collected */
+        if (g->mask_due) status = give_masks(g, err);
+        any = !status && g->n_under_way < ahead;
+        if (any) status = submit_row_each(g, &any, err);
+    }
     if (status || first || !g->n_under_way) return status;
     status = collect(g, &step, err);
     for (uint32_t i = 0; !status && i < g->under_way[step].n; i++) {
         const uint32_t member = g->under_way[step].member[i];
-        ids[member] = take(&g->sequences[member], g->ids[i], g->failed[i]);
+        status = take(&g->sequences[member], g->ids[i], g->failed[i], &ids[member], err);
     }
     return status;
 }

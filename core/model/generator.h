@@ -17,7 +17,8 @@
 enum { GENERATOR_FEW = 64 };
 
 #define GENERATOR_NONE UINT32_MAX /* the sequence was over already: an end, job.most ids, a full context, a failure */
-#define GENERATOR_FAILED (UINT32_MAX - 1) /* no id can be picked: a logit is NaN or infinite; the sequence is over */
+#define GENERATOR_FAILED (UINT32_MAX - 1)  /* no id can be picked: a logit is NaN or infinite; the sequence is over */
+#define GENERATOR_BLOCKED (UINT32_MAX - 2) /* its constraint allows no id here; the sequence is over */
 
 struct generator_job {
     const struct sampler_params *params;
@@ -27,6 +28,9 @@ struct generator_job {
     uint32_t n_prompt;  /* 1 to the context */
     uint32_t most;      /* ids wanted, at least 1 */
     bool (*stop)(void); /* asked before each chunk of the prompt: true: WK_CANCELLED; NULL: never */
+    /* What the sequence may generate, or NULL; the caller's, who closes it after the sequence's end. A call that fails
+     * fails the generator's. */
+    const struct sampler_constraint *constraint;
 };
 
 struct generator;

@@ -102,8 +102,9 @@ static uint32_t prompt_of(uint32_t i, uint32_t *tokens)
     return length[i];
 }
 
-/* n ids of job i by logits and core/sample; its last ids are UINT32_MAX after `end`. */
-static void one_by_one(struct model *m, uint32_t i, uint32_t n, uint32_t end, uint32_t *ids)
+/* n ids of job i by logits and core/sample; its last ids are UINT32_MAX after `end`. sets: masks of its ids in turn;
+ * NULL: none. */
+static void one_by_one(struct model *m, uint32_t i, uint32_t n, uint32_t end, const uint64_t *sets, uint32_t *ids)
 {
     struct session *s;
     struct sampler *sampler;
@@ -122,7 +123,7 @@ static void one_by_one(struct model *m, uint32_t i, uint32_t n, uint32_t end, ui
         else if (k && ids[k - 1] == UINT32_MAX)
             ids[k] = UINT32_MAX;
         else {
-            ok(sampler_pick(sampler, scratch, logits, NULL, &ids[k], &err));
+            ok(sampler_pick(sampler, scratch, logits, sets ? &sets[k % 2] : NULL, &ids[k], &err));
             ok(sampler_accept(sampler, ids[k], &err));
             if (session_length(s) < CONTEXT)
                 ok(session_feed(s, &ids[k], 1, ROW_GENERATED, 1, logits, &err));
@@ -137,16 +138,25 @@ static void one_by_one(struct model *m, uint32_t i, uint32_t n, uint32_t end, ui
 
 /* ---- generators ---------------------------------------------------------------------------------------- */
 
-static void start(struct generator *g, uint32_t at, uint32_t i, uint32_t most, const uint32_t *end)
+static void start_constrained(struct generator *g, uint32_t at, uint32_t i, uint32_t most, const uint32_t *end,
+                              const struct sampler_constraint *constraint)
 {
     uint32_t tokens[CONTEXT];
     const struct sampler_params p = params(i);
     const uint32_t n = prompt_of(i, tokens);
-    ok(generator_start(
-        g, at,
-        &(struct generator_job){
-            .params = &p, .ends = end, .n_ends = end != NULL, .prompt = tokens, .n_prompt = n, .most = most },
-        &err));
+    ok(generator_start(g, at,
+                       &(struct generator_job){ .params = &p,
+                                                .ends = end,
+                                                .n_ends = end != NULL,
+                                                .prompt = tokens,
+                                                .n_prompt = n,
+                                                .most = most,
+                                                .constraint = constraint },
+                       &err));
+}
+static void start(struct generator *g, uint32_t at, uint32_t i, uint32_t most, const uint32_t *end)
+{
+    start_constrained(g, at, i, most, end, NULL);
 }
 
 /* Alone, together, and by single logits: the same ids; each stops where its job says. */
@@ -159,7 +169,7 @@ static void test_together(void **state)
     uint32_t want[N][MOST + 2], ids[N], most[N];
     for (uint32_t i = 0; i < N; i++) {
         most[i] = MOST - 3 * i;
-        one_by_one(m, i, most[i], UINT32_MAX, want[i]);
+        one_by_one(m, i, most[i], UINT32_MAX, NULL, want[i]);
         want[i][most[i]] = want[i][most[i] + 1] = UINT32_MAX;
     }
     const uint32_t end = want[1][10];
@@ -188,13 +198,86 @@ static void test_together(void **state)
     unload(m);
 }
 
+/* Ids of two sets in turn, none after n_most; a call of its own number fails. */
+struct turns {
+    uint64_t set[2];
+    uint32_t n, n_most, calls, fails_at;
+};
+static wk_status turns_mask(void *user, uint64_t *bits, const struct wk_err *e)
+{
+    struct turns *t = user;
+    if (++t->calls == t->fails_at) return wk_fail(e, WK_INTERNAL, "no mask, as told");
+    bits[0] = t->n < t->n_most ? t->set[t->n % 2] : 0;
+    return WK_OK;
+}
+static wk_status turns_accept(void *user, uint32_t id, const struct wk_err *e)
+{
+    struct turns *t = user;
+    if (++t->calls == t->fails_at) return wk_fail(e, WK_INTERNAL, "not accepted, as told");
+    return t->set[t->n++ % 2] >> id & 1 ? WK_OK : wk_fail(e, WK_INTERNAL, "id %u was not allowed", id);
+}
+
+/* Constrained sequences beside free ones, with steps under way and without: each gives what it gives one by one. */
+static void test_constrained(void **state)
+{
+    (void)state;
+    enum { MOST = 20 };
+    static struct device_ops ops;
+    struct model *m = load(N, 48, 2);
+    uint32_t want[N][MOST + 1], ids[N];
+    const uint64_t sets[2] = { 0x0000f0f0f0f0f0f0, 0x3ff00ff0000ff };
+    for (uint32_t i = 0; i < N; i++) {
+        one_by_one(m, i, MOST, UINT32_MAX, i % 2 ? sets : NULL, want[i]);
+        want[i][MOST] = UINT32_MAX;
+    }
+    for (uint32_t ahead = 1; ahead <= STEP_QUEUE; ahead++) {
+        struct turns turns[N];
+        struct sampler_constraint c[N];
+        struct generator *g;
+        ops = *device_cpu();
+        ops.run_ahead = ahead;
+        m->device = &ops;
+        ok(generator_open(m, N, &g, &err));
+        for (uint32_t i = 0; i < N; i++) {
+            turns[i] = (struct turns){ .set = { sets[0], sets[1] }, .n_most = i == 3 ? 7 : MOST };
+            c[i] = (struct sampler_constraint){ &turns[i], turns_mask, turns_accept, NULL };
+            start_constrained(g, i, i, MOST, NULL, i % 2 ? &c[i] : NULL);
+        }
+        for (uint32_t k = 0; k <= MOST; k++) {
+            ok(generator_next(g, ids, &err));
+            for (uint32_t i = 0; i < N; i++)
+                assert_int_equal(ids[i], i != 3 || k < 7 ? want[i][k] : k == 7 ? GENERATOR_BLOCKED : GENERATOR_NONE);
+        }
+        /* A call that fails, at any time, fails the generator's; what follows begins anew. */
+        for (uint32_t at = 1; at < 9; at++) {
+            turns[1] = (struct turns){ .set = { sets[0], sets[1] }, .n_most = MOST, .fails_at = at };
+            const struct sampler_params p = params(1);
+            const struct generator_job job = {
+                .params = &p, .prompt = &ids[0], .n_prompt = 1, .most = MOST, .constraint = &c[1]
+            };
+            ids[0] = 1;
+            wk_status status = generator_start(g, 0, &job, &err);
+            for (uint32_t k = 0; !status && k < MOST; k++) status = generator_next(g, ids, &err);
+            assert_int_equal(status, WK_INTERNAL);
+            assert_non_null(strstr(text, "as told"));
+        }
+        start(g, 0, 2, MOST, NULL);
+        for (uint32_t k = 0; k <= MOST; k++) {
+            ok(generator_next(g, ids, &err));
+            assert_int_equal(ids[0], want[2][k]);
+        }
+        generator_close(g);
+    }
+    unload(m);
+}
+
 static void test_context_end(void **state)
 {
     (void)state;
     struct model *m = load(1, 512, 2);
     struct generator *g;
     uint32_t want[CONTEXT], id, n = 0;
-    one_by_one(m, 4, CONTEXT - 130 + 1, UINT32_MAX, want);
+    one_by_one(m, 4, CONTEXT - 130 + 1, UINT32_MAX, NULL, want);
     ok(generator_open(m, 1, &g, &err));
     start(g, 0, 4, 1000, NULL);
     for (; ok(generator_next(g, &id, &err)), id != GENERATOR_NONE; n++) assert_int_equal(id, want[n]);
@@ -267,7 +350,7 @@ static void test_shares(void **state)
     struct generator *g;
     struct session *s;
     uint32_t want[40], n = 0, tokens[CONTEXT] = { 0 };
-    one_by_one(m, 5, 24 + 1, UINT32_MAX, want); /* 40 tokens, then 24 fill 2 pages */
+    one_by_one(m, 5, 24 + 1, UINT32_MAX, NULL, want); /* 40 tokens, then 24 fill 2 pages */
     const uint64_t page = m->plan.bytes[MEMORY_KV] / m->plan.kv_pages[0];
     assert_int_equal(model_set_kv(m, page, &err), WK_INTERNAL); /* it is loaded */
     unload(m);
@@ -398,8 +481,9 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_together), cmocka_unit_test(test_context_end), cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_shares),      cmocka_unit_test(test_submit),
+        cmocka_unit_test(test_together), cmocka_unit_test(test_constrained), cmocka_unit_test(test_context_end),
+        cmocka_unit_test(test_failure),  cmocka_unit_test(test_refusals),    cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_submit),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_registry_close(registry);

@@ -32,6 +32,7 @@
 #ifndef CORE_SAMPLE_SAMPLE_H
 #define CORE_SAMPLE_SAMPLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <worker/abi.h>
@@ -134,6 +135,9 @@ struct sampler_constraint {
     wk_status (*accept)(void *user, uint32_t id, const struct wk_err *err);
     void (*close)(void *user); /* once, the last call; NULL: nothing to free */
 };
+
+/* Does a mask allow any id? The bits of `ends` are cleared first where a job has too few ids to end (min_ids). */
+bool sampler_mask_allows(uint64_t *mask, uint32_t n_vocab, const uint32_t *ends, uint32_t n_ends);
 
 #ifdef __cplusplus
 }

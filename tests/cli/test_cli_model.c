@@ -445,6 +445,18 @@ static void bench_of_several(void **state)
     assert_true(json_number_value(json_object_get(json_object_get(b, "decode_tokens_per_second"), "median")) > 0);
     json_decref(b);
     cli_free(&r);
+    r = CLI("bench", "-m", "tiny.gguf", "-p", "8", "-n", "4", "-r", "1", "--sequences", "3", "--constrained", "2",
+            "--json");
+    assert_ok(&r);
+    b = json_loads(r.out, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(b, "constrained")), 2);
+    assert_true(json_number_value(json_object_get(json_object_get(b, "decode_tokens_per_second"), "median")) > 0);
+    json_decref(b);
+    cli_free(&r);
+    r = CLI("bench", "-m", "tiny.gguf", "--sequences", "3", "--constrained", "4");
+    assert_int_equal(r.status, 2);
+    assert_non_null(strstr(r.err, "--constrained 4: expected at most --sequences, 3"));
+    cli_free(&r);
     r = CLI("bench", "-m", "tiny.gguf", "-p", "8", "-n", "4", "--depth", "61", "--context", "64");
     assert_int_equal(r.status, 1);
     assert_non_null(strstr(r.err, "CONTEXT_LENGTH_EXCEEDED: 61 + 4"));
