@@ -22,7 +22,7 @@ static void time_text(char out[32])
                    (unsigned)utc.tm_min % 100, (unsigned)utc.tm_sec % 100, (unsigned)(now.tv_nsec / 1000000) % 1000);
 }
 
-static void send_started(struct stream *x)
+static void send_started(struct stream *x, struct answer *a)
 {
     char now[32];
     time_text(now);
@@ -31,12 +31,13 @@ static void send_started(struct stream *x)
     http_text_format(&x->line, ",\"model\":");
     http_text_json(&x->line, x->m->name, strlen(x->m->name));
     http_text_format(&x->line, ",\"started_at\":\"%s\",\"seed\":%" PRIu64 ",\"tokens_in\":%zu,\"fingerprint\":\"%s\"}",
-                     now, x->q.params.seed, x->prompt.n, x->known->fingerprint);
+                     now, a->seed, x->prompts[0].ids.n, x->known->fingerprint);
     (void)stream_event(x, "started");
 }
 
-static void send_line(struct stream *x, const struct token_line *line)
+static void send_line(struct stream *x, struct answer *a, const struct token_line *line)
 {
+    (void)a;
     http_text_add(&x->line, "{\"t\":", 5);
     http_text_json(&x->line, line->text, line->n);
     http_text_format(&x->line, ",\"i\":%u,\"id\":%u}", line->index, line->id);
@@ -51,7 +52,7 @@ static void send_metrics(struct stream *x, uint64_t now)
     struct job_figures f;
     struct shard_handle h = { 0 };
     engine_stats(x->m->engine, &e);
-    job_figures(x->job, &f);
+    job_figures(x->answers[0].job, &f);
     if (x->m->model->device->handle) x->m->model->device->handle(x->m->model->executor, &h);
     const double seconds = f.first_token_ns ? (double)(f.last_token_ns - f.first_token_ns) * 1e-9 : 0;
     http_text_format(&x->line,
@@ -62,20 +63,20 @@ static void send_metrics(struct stream *x, uint64_t now)
     *next_ns = now + METRICS_MS * 1000000ull;
 }
 
-static void send_end(struct stream *x, const struct ending *e)
+static void send_end(struct stream *x, struct answer *a, const struct ending *e)
 {
-    const int stopped = token_text_stopped(x->text);
+    const int stopped = token_text_stopped(a->text);
     http_text_format(&x->line, "{\"job_id\":");
     http_text_json(&x->line, x->q.job_id, strlen(x->q.job_id));
     http_text_format(&x->line,
                      ",\"tokens_out\":%u,\"tokens_in\":%zu,\"tokens_cached\":%u,\"first_token_ms\":%.3f,\"decode_time_"
                      "ms\":%.3f,\"finish_reason\":\"%s\",\"stop_string\":",
-                     x->tokens_out, x->prompt.n, e->f.n_cached, e->first_ms, e->decode_ms, e->reason);
+                     a->tokens_out, x->prompts[0].ids.n, e->f.n_cached, e->first_ms, e->decode_ms, e->reason);
     if (stopped != STOP_NONE)
-        http_text_json(&x->line, token_text_stop(x->text, stopped).data, token_text_stop(x->text, stopped).len);
+        http_text_json(&x->line, token_text_stop(a->text, stopped).data, token_text_stop(a->text, stopped).len);
     else
         http_text_add(&x->line, "null", 4);
-    http_text_format(&x->line, ",\"seed\":%" PRIu64 "}", x->q.params.seed);
+    http_text_format(&x->line, ",\"seed\":%" PRIu64 "}", a->seed);
     (void)stream_event(x, "end");
 }
 
@@ -85,16 +86,19 @@ static void send_error(struct stream *x, const struct ending *e)
     (void)stream_event(x, "error");
 }
 
-static wk_status encode(struct stream *x, const struct wk_err *err)
+static wk_status encode(struct stream *x, struct stream_prompt *p, const struct wk_err *err)
 {
     struct chat_prompt wrapped;
+    p->text = x->q.prompt;
+    p->len = x->q.prompt_len;
+    p->chars = x->q.prompt_chars;
     const struct tokenizer_part raw = { x->q.prompt, x->q.prompt_len, x->q.parse_special };
-    if (!x->q.chat) return stream_encode(x, &raw, 1, true, err);
+    if (!x->q.chat) return stream_encode(x, p, &raw, 1, true, err);
     const struct chat_turn turn = {
         .user = { x->q.prompt, x->q.prompt_len }
     }; /* no date: the same request gives the same text tomorrow */
     wk_status status = chat_wrap(x->m->chat, &turn, &wrapped, err);
-    if (!status) status = stream_encode(x, wrapped.part, wrapped.n, true, err);
+    if (!status) status = stream_encode(x, p, wrapped.part, wrapped.n, true, err);
     chat_prompt_free(&wrapped);
     return status;
 }
@@ -133,9 +137,14 @@ static void execute(struct serve *s, struct http_request *r, bool worker_form)
 {
     uint64_t next_metrics_ns;
     struct work work;
-    struct stream x = {
-        .form = &execute_form, .s = s, .r = r, .work = &work, .own = &next_metrics_ns, .arrived_ns = serve_now_ns()
-    };
+    struct stream x = { .form = &execute_form,
+                        .s = s,
+                        .r = r,
+                        .work = &work,
+                        .own = &next_metrics_ns,
+                        .n_prompts = 1,
+                        .each = 1,
+                        .arrived_ns = serve_now_ns() };
     work_open(&work, s, r);
     work.streams = true;
     next_metrics_ns = x.arrived_ns + METRICS_MS * 1000000ull;

@@ -1,204 +1,12 @@
-/* openai.c: OpenAI's interface: /v1/chat/completions, /v1/completions, /v1/models.
- *
- * Chunks are events without a name and errors have OpenAI's form (http/failure.c gives it to every failure below /v1/):
- * its clients understand nothing else. What is not served is refused, never left out of an answer in silence. */
-#include "stream.h"
-
+/* openai.c: OpenAI's interface: /v1/chat/completions, /v1/completions, /v1/models. What is not served is refused, never
+ * left out of an answer in silence; errors have OpenAI's form (http/failure.c gives it to every failure below /v1/). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "openai_request.h"
+#include "openai_answer.h"
 #include "ops.h"
-
-struct completion {
-    struct openai_request q;
-    bool chat;
-    int64_t created;
-    struct http_text text, reasoning; /* of a whole answer, so far */
-};
-
-/* ---- what answers and chunks share --------------------------------------------------------------------- */
-
-static const struct completion *own(const struct stream *x) { return x->own; }
-
-/* {"id": ..., "choices":[{"index":0, */
-static void begin(struct stream *x, bool chunk)
-{
-    const struct completion *c = own(x);
-    http_text_format(&x->line, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", x->q.job_id,
-                     !c->chat ? "text_completion"
-                     : chunk  ? "chat.completion.chunk"
-                              : "chat.completion",
-                     c->created);
-    http_text_json(&x->line, x->m->name, strlen(x->m->name));
-    http_text_format(&x->line, ",\"system_fingerprint\":\"%s\",\"choices\":[", x->known->fingerprint);
-}
-
-static void put_usage(struct stream *x, const struct ending *e)
-{
-    http_text_format(&x->line,
-                     "\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"total_tokens\":%zu,\"prompt_tokens_"
-                     "details\":{\"cached_tokens\":%u}",
-                     x->prompt.n, x->tokens_out, x->prompt.n + x->tokens_out, e->f.n_cached);
-    if (own(x)->chat)
-        http_text_format(&x->line, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}",
-                         token_text_reasoning_ids(x->text));
-    http_text_format(&x->line, "}");
-}
-
-/* One chunk. member: of the delta of a chat, before the text, NULL: an empty delta; reason NULL: not the last. */
-static void send_chunk(struct stream *x, const char *member, const char *text, size_t n, const char *reason)
-{
-    const struct completion *c = own(x);
-    begin(x, true);
-    http_text_format(&x->line, "{\"index\":0,%s%s",
-                     c->chat ? "\"delta\":{" : "\"text\":", c->chat && member ? member : "");
-    if (member || !c->chat) http_text_json(&x->line, text, n);
-    http_text_format(&x->line, "%s,\"logprobs\":null,\"finish_reason\":", c->chat ? "}" : "");
-    if (reason)
-        http_text_format(&x->line, "\"%s\"}]", reason);
-    else
-        http_text_format(&x->line, "null}]");
-    http_text_format(&x->line, c->q.usage ? ",\"usage\":null}" : "}");
-    (void)stream_event(x, NULL);
-}
-
-/* ---- forms --------------------------------------------------------------------------------------------- */
-
-static wk_status encode(struct stream *x, const struct wk_err *err)
-{
-    const struct openai_request *q = &own(x)->q;
-    struct chat_prompt wrapped;
-    if (q->ids) {
-        x->prompt.ids = calloc(q->n_ids, sizeof *x->prompt.ids);
-        if (!x->prompt.ids) return wk_fail(err, WK_NO_MEMORY, "no memory for %zu ids", q->n_ids);
-        memcpy(x->prompt.ids, q->ids, q->n_ids * sizeof *q->ids);
-        x->prompt.n = x->prompt.cap = q->n_ids;
-        for (size_t i = 0; i < q->n_ids; i++)
-            if (q->ids[i] >= x->m->model->program->n_vocab)
-                return wk_fail(err, WK_INVALID, "element %zu is %u: the vocabulary has %u ids", i, q->ids[i],
-                               x->m->model->program->n_vocab);
-        return WK_OK;
-    }
-    const struct tokenizer_part raw = { x->q.prompt, x->q.prompt_len, x->q.parse_special };
-    if (!x->q.chat) return stream_encode(x, &raw, 1, q->add_special, err);
-    wk_status status =
-        chat_wrap(x->m->chat, &q->turn, &wrapped, err); /* no date: the same request gives the same text tomorrow */
-    if (!status) status = stream_encode(x, wrapped.part, wrapped.n, true, err);
-    chat_prompt_free(&wrapped);
-    return status;
-}
-
-static void release(struct stream *x)
-{
-    struct completion *c = x->own;
-    openai_request_free(&c->q);
-    x->q.body = NULL;
-}
-
-static void stream_started(struct stream *x)
-{
-    if (own(x)->chat) send_chunk(x, "\"role\":\"assistant\",\"content\":", "", 0, NULL);
-}
-
-static void stream_token(struct stream *x)
-{
-    const struct token_bytes said = token_text_reasoning(x->text);
-    if (said.len && own(x)->q.reasoning) send_chunk(x, "\"reasoning_content\":", said.data, said.len, NULL);
-}
-
-static void stream_line(struct stream *x, const struct token_line *line)
-{
-    if (line->n) send_chunk(x, "\"content\":", line->text, line->n, NULL);
-}
-
-static void stream_end(struct stream *x, const struct ending *e)
-{
-    send_chunk(x, NULL, "", 0, e->reason);
-    if (own(x)->q.usage && !x->gone) {
-        begin(x, true);
-        http_text_format(&x->line, "],");
-        put_usage(x, e);
-        http_text_format(&x->line, "}");
-        (void)stream_event(x, NULL);
-    }
-    if (x->gone) return;
-    http_text_format(&x->line, "[DONE]");
-    (void)stream_event(x, NULL);
-}
-
-static void stream_error(struct stream *x, const struct ending *e)
-{
-    serve_put_failure(&x->line, x->r, &e->why);
-    (void)stream_event(x, NULL);
-}
-
-static void whole_started(struct stream *x) { (void)x; }
-
-static void whole_token(struct stream *x)
-{
-    const struct token_bytes said = token_text_reasoning(x->text);
-    if (own(x)->q.reasoning) http_text_add(&((struct completion *)x->own)->reasoning, said.data, said.len);
-}
-
-static void whole_line(struct stream *x, const struct token_line *line)
-{
-    http_text_add(&((struct completion *)x->own)->text, line->text, line->n);
-}
-
-static void fail_whole(struct stream *x)
-{
-    struct refusal why = { .code = SERVE_INTERNAL, .text = "no memory for the answer" };
-    refusal_job(&why, x->q.job_id);
-    serve_fail(x->r, &why);
-}
-
-static void whole_end(struct stream *x, const struct ending *e)
-{
-    const struct completion *c = own(x);
-    begin(x, false);
-    http_text_format(&x->line, c->chat ? "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":"
-                                       : "{\"index\":0,\"text\":");
-    http_text_json(&x->line, c->text.n ? c->text.data : "", c->text.n);
-    if (c->reasoning.n) {
-        http_text_format(&x->line, ",\"reasoning_content\":");
-        http_text_json(&x->line, c->reasoning.data, c->reasoning.n);
-    }
-    http_text_format(&x->line, "%s,\"logprobs\":null,\"finish_reason\":\"%s\"}],", c->chat ? ",\"refusal\":null}" : "",
-                     e->reason);
-    put_usage(x, e);
-    http_text_format(&x->line, "}\n");
-    if (x->line.failed || c->text.failed || c->reasoning.failed)
-        fail_whole(x);
-    else
-        http_answer(x->r, 200, "application/json", x->line.data, x->line.n);
-}
-
-static void whole_error(struct stream *x, const struct ending *e) { serve_fail(x->r, &e->why); }
-
-static struct stream_form form_of(const struct completion *c)
-{
-    const char *field = c->chat ? "messages" : "prompt";
-    return c->q.stream ? (struct stream_form){ .encode = encode,
-                                               .release = release,
-                                               .started = stream_started,
-                                               .token = stream_token,
-                                               .line = stream_line,
-                                               .end = stream_end,
-                                               .error = stream_error,
-                                               .field = field }
-                       : (struct stream_form){ .encode = encode,
-                                               .release = release,
-                                               .started = whole_started,
-                                               .token = whole_token,
-                                               .line = whole_line,
-                                               .end = whole_end,
-                                               .error = whole_error,
-                                               .field = field,
-                                               .whole = true };
-}
 
 /* ---- the routes ---------------------------------------------------------------------------------------- */
 
@@ -258,29 +66,48 @@ static bool read_request(struct work *w, struct completion *c)
     return false;
 }
 
+/* The request was read. */
+static void answer(struct work *w, struct completion *c, uint64_t arrived_ns)
+{
+    const struct openai_request *q = &c->q;
+    const struct stream_form form = completion_form(c);
+    struct stream x = { .form = &form,
+                        .s = w->s,
+                        .r = w->r,
+                        .work = w,
+                        .own = c,
+                        .q = q->q,
+                        .probs = q->probs,
+                        .top = q->top,
+                        .prompt_probs = q->prompt_probs || (q->echo && q->probs),
+                        .prompt_top = q->echo && q->probs && q->top > q->prompt_top ? q->top : q->prompt_top,
+                        .n_prompts = q->n_prompts,
+                        .each = q->n,
+                        .arrived_ns = arrived_ns };
+    w->streams = q->stream;
+    stream_run(&x, c->chat ? "chatcmpl-" : "cmpl-");
+}
+
 static void complete(struct serve *s, struct http_request *r, bool chat)
 {
+    static const struct refusal no_memory = { .code = SERVE_INTERNAL, .text = "no memory for the request" };
     const uint64_t arrived_ns = serve_now_ns();
     struct completion *c = calloc(1, sizeof *c);
     struct work work;
     work_open(&work, s, r);
     atomic_fetch_add(&s->streams, 1); /* before the state is read: who drains waits for us, or we see that it drains */
     if (!c) {
-        serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the request" });
+        serve_refuse(s, r, &no_memory);
     } else {
         c->chat = chat;
         c->created = (int64_t)time(NULL);
         if (read_request(&work, c)) {
-            work.streams = c->q.stream;
-            const struct stream_form form = form_of(c);
-            struct stream x = {
-                .form = &form, .s = s, .r = r, .work = &work, .own = c, .q = c->q.q, .arrived_ns = arrived_ns
-            };
-            stream_run(&x, chat ? "chatcmpl-" : "cmpl-");
-            openai_request_free(&c->q);
+            if (completion_open(c))
+                answer(&work, c, arrived_ns);
+            else
+                serve_refuse(s, r, &no_memory);
+            completion_free(c);
         }
-        http_text_free(&c->text);
-        http_text_free(&c->reasoning);
         free(c);
     }
     work_close(&work);

@@ -118,11 +118,47 @@ static bool read_stream(const struct body_object *o, struct openai_request *r, s
     return r->stream || !r->usage || body_fail(o, "stream_options", why, "it only with \"stream\": true");
 }
 
+/* ---- answers ------------------------------------------------------------------------------------------- */
+
+static bool read_answers(const struct body_object *o, struct openai_request *r, struct refusal *why)
+{
+    int64_t n = 1, best = 0;
+    if (!body_integer(o, "n", 1, OPENAI_MOST_ANSWERS, &n, why)) return false;
+    best = n;
+    if (!body_integer(o, "best_of", 0, INT32_MAX, &best, why)) return false;
+    r->n = (uint32_t)n;
+    return best == n || body_fail(o, "best_of", why, "as many as n, %u: of more answers none would be given", r->n);
+}
+
+/* How many of the best ids are wanted beside the one that is there; false: nothing is. */
+static bool read_top(const struct body_object *o, const char *name, bool *wanted, uint32_t *out, struct refusal *why)
+{
+    const json_t *v = json_object_get(o->object, name);
+    int64_t value = 0;
+    if (!v || json_is_false(v)) return true;
+    if (!body_integer(o, name, 0, SAMPLER_MAX_TOP, &value, why)) return false;
+    *wanted = true;
+    *out = (uint32_t)value;
+    return true;
+}
+
+/* A chat has a flag and a number, a completion the number alone. */
+static bool read_probs(const struct body_object *o, bool chat, struct openai_request *r, struct refusal *why)
+{
+    bool top = false;
+    if (!read_top(o, "prompt_logprobs", &r->prompt_probs, &r->prompt_top, why)) return false;
+    if (r->prompt_probs && r->stream) return body_fail(o, "prompt_logprobs", why, "it only without a stream");
+    if (!chat) return read_top(o, "logprobs", &r->probs, &r->top, why);
+    if (!body_flag(o, "logprobs", &r->probs, why) || !read_top(o, "top_logprobs", &top, &r->top, why)) return false;
+    return r->probs || !r->top || body_fail(o, "top_logprobs", why, "it only with \"logprobs\": true");
+}
+
 static bool read_common(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens,
                         bool chat, struct openai_request *r, struct refusal *why)
 {
     return body_name(o, "model", 255, &r->model, why) && openai_names_check(o, chat, why) &&
-           read_params(o, l, default_tokens, r, why) && read_stream(o, r, why);
+           read_params(o, l, default_tokens, r, why) && read_stream(o, r, why) && read_answers(o, r, why) &&
+           read_probs(o, chat, r, why);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -254,6 +290,10 @@ static bool read_messages(const struct body_object *o, const struct job_request_
     r->q.prompt_len = bytes;
     r->q.prompt_chars = (uint32_t)utf8_count(r->joined, bytes);
     r->q.chat = true;
+    r->prompts = calloc(1, sizeof *r->prompts);
+    if (!r->prompts) return no_memory(why);
+    r->prompts[0] = (struct openai_prompt){ .text = r->q.prompt, .len = bytes, .chars = r->q.prompt_chars };
+    r->n_prompts = 1;
     return few_chars(l, r, "messages", why);
 }
 
@@ -271,39 +311,54 @@ static bool read_effort(const struct body_object *o, struct openai_request *r, s
 /* ---- prompts ------------------------------------------------------------------------------------------- */
 
 static bool read_ids(const struct body_object *o, const json_t *list, const struct job_request_limits *l,
-                     struct openai_request *r, struct refusal *why)
+                     struct openai_prompt *p, struct refusal *why)
 {
-    r->n_ids = json_array_size(list);
-    r->ids = calloc(r->n_ids, sizeof *r->ids);
-    if (!r->ids) return no_memory(why);
-    for (size_t i = 0; i < r->n_ids; i++) {
+    p->n_ids = json_array_size(list);
+    p->ids = calloc(p->n_ids, sizeof *p->ids);
+    if (!p->ids) return no_memory(why);
+    for (size_t i = 0; i < p->n_ids; i++) {
         const json_t *v = json_array_get(list, i);
         if (!json_is_integer(v) || json_integer_value(v) < 0 ||
             json_integer_value(v) >= (l->n_vocab ? l->n_vocab : SAMPLER_MAX_VOCAB))
             return body_fail(o, "prompt", why, "ids of the vocabulary");
-        r->ids[i] = (uint32_t)json_integer_value(v);
+        p->ids[i] = (uint32_t)json_integer_value(v);
     }
-    r->q.prompt = (const char *)r->ids;
-    r->q.prompt_len = r->n_ids * sizeof *r->ids;
+    p->text = (const char *)p->ids;
+    p->len = p->n_ids * sizeof *p->ids;
     return true;
 }
 
-/* A text, a list of ids, or a list with one of either. */
-static bool read_prompt(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r,
-                        struct refusal *why)
+static bool read_one(const struct body_object *o, const json_t *v, const struct job_request_limits *l,
+                     struct openai_prompt *p, struct refusal *why)
 {
-    const json_t *p = json_object_get(o->object, "prompt"), *first = json_array_get(p, 0);
+    if (json_is_array(v) && json_array_size(v)) return read_ids(o, v, l, p, why);
+    if (!json_is_string(v) || !json_string_length(v))
+        return body_fail(o, "prompt", why, "texts that are not empty, or lists of token ids");
+    p->text = json_string_value(v);
+    p->len = json_string_length(v);
+    p->chars = (uint32_t)utf8_count(p->text, p->len);
+    return true;
+}
+
+/* A text, its ids, or a list of either. */
+static bool read_prompts(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r,
+                         struct refusal *why)
+{
+    const json_t *v = json_object_get(o->object, "prompt"), *first = json_array_get(v, 0);
+    const bool several = json_is_string(first) || json_is_array(first);
+    const size_t n = several ? json_array_size(v) : 1;
     if (!body_required(o, "prompt", why)) return false;
-    if (json_array_size(p) > 1 && !json_is_integer(first)) return body_fail(o, "prompt", why, "one prompt a request");
-    if (json_is_string(first) || json_is_array(first)) p = first;
-    if (json_is_array(p) && json_array_size(p)) return read_ids(o, p, l, r, why);
-    if (!json_is_string(p) || !json_string_length(p))
-        return body_fail(o, "prompt", why, "a text that is not empty, or a list of token ids");
-    r->q.prompt = json_string_value(p);
-    r->q.prompt_len = json_string_length(p);
-    r->q.prompt_chars = (uint32_t)utf8_count(r->q.prompt, r->q.prompt_len);
+    if (n * r->n > OPENAI_MOST_IN_ALL)
+        return body_fail(o, "prompt", why, "at most %d answers, of all prompts together", OPENAI_MOST_IN_ALL);
+    r->prompts = calloc(n, sizeof *r->prompts);
+    if (!r->prompts) return no_memory(why);
+    for (r->n_prompts = 0; r->n_prompts < n;) {
+        struct openai_prompt *p = &r->prompts[r->n_prompts++];
+        if (!read_one(o, several ? json_array_get(v, r->n_prompts - 1) : v, l, p, why)) return false;
+        r->q.prompt_chars += p->chars;
+    }
     return few_chars(l, r, "prompt", why) && body_flag(o, "parse_special", &r->q.parse_special, why) &&
-           body_flag(o, "add_special_tokens", &r->add_special, why);
+           body_flag(o, "add_special_tokens", &r->add_special, why) && body_flag(o, "echo", &r->echo, why);
 }
 
 /* ---- both ---------------------------------------------------------------------------------------------- */
@@ -367,7 +422,7 @@ bool openai_request_completion(const char *bytes, size_t n, const struct job_req
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
     out->add_special = true;
-    if (read_common(&o, l, COMPLETION_TOKENS, false, out, why) && read_prompt(&o, l, out, why)) return true;
+    if (read_common(&o, l, COMPLETION_TOKENS, false, out, why) && read_prompts(&o, l, out, why)) return true;
     openai_request_free(out);
     return false;
 }
@@ -384,10 +439,12 @@ bool openai_request_messages(const struct body_object *o, struct openai_request 
 void openai_request_free(struct openai_request *r)
 {
     job_request_free(&r->q);
+    for (uint32_t i = 0; i < r->n_prompts; i++) free(r->prompts[i].ids);
+    free(r->prompts);
     free(r->messages);
-    free(r->ids);
     free(r->joined);
+    r->prompts = NULL;
+    r->n_prompts = 0;
     r->messages = NULL;
-    r->ids = NULL;
     r->joined = NULL;
 }

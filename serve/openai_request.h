@@ -9,18 +9,31 @@
 #include "chat/chat.h"
 #include "job_request.h"
 
+enum { OPENAI_MOST_ANSWERS = 16 /* to a prompt */, OPENAI_MOST_IN_ALL = 256 /* to all prompts of a request */ };
+
+/* A prompt: a text, or ids, which are its own; text is then the ids' bytes. */
+struct openai_prompt {
+    const char *text;
+    size_t len;
+    uint32_t chars;
+    uint32_t *ids;
+    size_t n_ids;
+};
+
 struct openai_request {
-    struct job_request
-        q; /* body owns every string; prompt: the text, of a chat all its messages behind each other, or NULL for ids */
+    struct job_request q; /* body owns every string; prompt: of a chat, all its messages behind each other */
+    struct openai_prompt *prompts;
+    uint32_t n_prompts, n;         /* n: answers to each */
+    bool probs, prompt_probs;      /* log probabilities of the answers' ids, of the prompts' */
+    uint32_t top, prompt_top;      /* and of so many of the best at their places */
+    bool echo;                     /* a completion's text begins with its prompt */
     const char *model;             /* NULL: not named */
     bool stream, usage;            /* usage: a last chunk with the counts */
     bool reasoning;                /* a chat's reasoning is shown */
     bool add_special;              /* a completion's prompt begins as the model's texts do */
     struct chat_turn turn;         /* of a chat */
     struct chat_message *messages; /* turn's past */
-    uint32_t *ids;
-    size_t n_ids; /* a prompt of ids; NULL: text */
-    char *joined; /* texts that came in parts, each as one, and q.prompt */
+    char *joined;                  /* texts that came in parts, each as one, and q.prompt */
     struct sampler_bias bias[SAMPLER_MAX_BIAS];
 };
 

@@ -1,4 +1,4 @@
-/* stream.c: a request becomes a job, the job's events become an answer. */
+/* stream.c: a request becomes jobs, the jobs' events become an answer. */
 #include "stream.h"
 
 #include <errno.h>
@@ -18,86 +18,109 @@ enum { LOOK_MS = 50 /* how often it is asked whether anybody is there */ };
 
 /* ---- events -------------------------------------------------------------------------------------------- */
 
+static void cancel_all(const struct stream *x)
+{
+    for (uint32_t i = 0; i < x->n_answers; i++)
+        if (x->answers[i].job && !x->answers[i].over) job_cancel(x->answers[i].job);
+}
+
+void stream_told(struct stream *x)
+{
+    x->told = true;
+    cancel_all(x);
+}
+
 bool stream_event(struct stream *x, const char *event)
 {
     if (x->line.failed) {
-        LOG(LOG_ERROR, "error", "no memory for an event", log_s("code", "INTERNAL"), log_s("job_id", x->log_id));
+        LOG(LOG_ERROR, "error", "no memory for an event", log_s("code", "INTERNAL"),
+            log_s("job_id", x->answers[0].log_id));
         x->gone = true;
     }
     if (!x->gone && !http_event(x->r, event, x->line.data, x->line.n)) x->gone = true;
     x->line.n = 0;
-    if (x->gone) job_cancel(x->job);
+    if (x->gone) cancel_all(x);
     return !x->gone;
 }
 
-static void send_lines(struct stream *x, const struct token_line *line, int n)
+static bool is_heard(const struct stream *x) { return !x->gone && !x->told; }
+
+static void send_lines(struct stream *x, struct answer *a, const struct token_line *line, int n)
 {
-    for (int i = 0; i < n && !x->gone; i++) x->form->line(x, &line[i]);
+    for (int i = 0; i < n && is_heard(x); i++) x->form->line(x, a, &line[i]);
+}
+
+static const struct stream_prompt *prompt_of(const struct stream *x, const struct answer *a)
+{
+    return &x->prompts[a->prompt];
 }
 
 /* Only where somebody asked for it: a short prompt can be guessed from it. */
-static struct log_field plain_digest(const struct stream *x)
+static struct log_field plain_digest(const struct stream *x, const struct stream_prompt *p)
 {
-    return x->s->o->plain_sha256 ? log_s("prompt_sha256", x->prompt_sha256) : (struct log_field){ .kind = LOG_END };
+    return x->s->o->plain_sha256 ? log_s("prompt_sha256", p->prompt_sha256) : (struct log_field){ .kind = LOG_END };
 }
 
 /* Between the events of its beginning and its end: a job's other states. */
-static void narrate_state(const struct stream *x, const char *state)
+static void narrate_state(const struct stream *x, const struct answer *a, const char *state)
 {
-    LOG(LOG_INFO, "job_state", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->log_id),
+    LOG(LOG_INFO, "job_state", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", a->log_id),
         log_s("model_ref", x->m->path), log_s("state", state));
 }
 
-static void start(struct stream *x)
+static void start(struct stream *x, struct answer *a)
 {
-    x->started = true;
-    x->known = serve_known(x->m);
-    LOG(LOG_INFO, "execute_start", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->log_id),
+    const struct stream_prompt *p = prompt_of(x, a);
+    a->started = true;
+    if (!x->known) x->known = serve_known(x->m);
+    LOG(LOG_INFO, "execute_start", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", a->log_id),
         log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
-        log_u("tokens_in", x->prompt.n), log_u("seed", x->q.params.seed), log_s("state", "prefill"),
-        log_u("prompt_chars", x->q.prompt_chars), log_s("prompt_hmac", x->prompt_hmac),
-        log_s("traceparent", http_trace(x->r)), plain_digest(x));
-    x->form->started(x);
+        log_u("tokens_in", p->ids.n), log_u("seed", a->seed), log_s("state", "prefill"),
+        log_u("prompt_chars", p->chars), log_s("prompt_hmac", p->prompt_hmac), log_s("traceparent", http_trace(x->r)),
+        plain_digest(x, p));
+    if (!x->told) x->form->started(x, a);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-static void explain_end(const struct stream *x, enum job_end end, const struct job_figures *f, struct refusal *out)
+static void explain_end(const struct answer *a, enum job_end end, const struct job_figures *f, struct refusal *out)
 {
     const char *why = end == JOB_CANCELLED ? "cancelled"
                       : end == JOB_TIMEOUT ? "the deadline passed"
                       : end == JOB_DRAINED ? "the worker is shutting down"
                                            : "the job failed";
     (void)refuse(out, serve_code_of_end(end), NULL, "%s%s%s", why, f->text[0] ? ": " : "", f->text);
-    refusal_job(out, x->q.job_id);
+    refusal_job(out, a->job_id);
 }
 
 static double ms_between(uint64_t from, uint64_t to) { return from && to > from ? (double)(to - from) * 1e-6 : 0; }
 
-static void narrate_end(const struct stream *x, enum job_end end, const struct ending *e, const char *state)
+static void narrate_end(const struct stream *x, const struct answer *a, enum job_end end, const struct ending *e,
+                        const char *state)
 {
+    const struct stream_prompt *p = prompt_of(x, a);
     struct shard_handle h = { 0 };
     if (x->m->model->device->handle) x->m->model->device->handle(x->m->model->executor, &h);
     const char *code = serve_codes[e->why.code].name;
     if (end == JOB_NO_MEMORY || end == JOB_FAILED || end == JOB_DEVICE_LOST)
         LOG(LOG_ERROR, "error", e->why.text, log_s("code", code), log_s("worker_id", x->s->o->worker_id),
-            log_s("job_id", x->log_id), log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index));
-    LOG(LOG_INFO, "execute_end", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", x->log_id),
+            log_s("job_id", a->log_id), log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index));
+    LOG(LOG_INFO, "execute_end", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", a->log_id),
         log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
         log_s("state", state), log_s("outcome", e->good ? "finished" : code),
-        log_s("finish_reason", e->good ? e->reason : NULL), log_b("client_gone", x->gone),
-        log_u("tokens_in", x->prompt.n), log_u("tokens_out", x->tokens_out), log_u("tokens_cached", e->f.n_cached),
+        log_s("finish_reason", e->good ? e->reason : NULL), log_b("client_gone", x->gone), log_u("tokens_in", p->ids.n),
+        log_u("tokens_out", a->tokens_out), log_u("tokens_cached", e->f.n_cached),
         log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)), log_f("first_token_ms", e->first_ms),
-        log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes), log_u("seed", x->q.params.seed),
-        log_u("preemptions", e->f.preemptions), log_u("prompt_chars", x->q.prompt_chars),
-        log_s("prompt_hmac", x->prompt_hmac), log_s("traceparent", http_trace(x->r)), plain_digest(x));
+        log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes), log_u("seed", a->seed),
+        log_u("preemptions", e->f.preemptions), log_u("prompt_chars", p->chars), log_s("prompt_hmac", p->prompt_hmac),
+        log_s("traceparent", http_trace(x->r)), plain_digest(x, p));
 }
 
-static void finish(struct stream *x, enum job_end end)
+static void finish(struct stream *x, struct answer *a, enum job_end end)
 {
     struct ending e = { .good = end == JOB_STOP || end == JOB_LENGTH, .reason = end == JOB_STOP ? "stop" : "length" };
-    job_figures(x->job, &e.f);
-    if (!e.good) explain_end(x, end, &e.f, &e.why);
+    job_figures(a->job, &e.f);
+    if (!e.good) explain_end(a, end, &e.f, &e.why);
     e.first_ms = ms_between(x->arrived_ns, e.f.first_token_ns);
     e.decode_ms = ms_between(e.f.first_token_ns, e.f.last_token_ns);
     struct job_record record = { .verdict = e.good                 ? JOB_FINISHED
@@ -105,41 +128,47 @@ static void finish(struct stream *x, enum job_end end)
                                                                    : JOB_HAS_FAILED,
                                  .end = e.good ? e.reason : serve_codes[e.why.code].name,
                                  .model_ref = x->m->path,
-                                 .tokens_in = (uint32_t)x->prompt.n,
-                                 .tokens_out = x->tokens_out,
+                                 .tokens_in = (uint32_t)prompt_of(x, a)->ids.n,
+                                 .tokens_out = a->tokens_out,
                                  .seconds = serve_seconds(e.f.ended_ns - x->arrived_ns) };
-    memcpy(record.id, x->q.job_id, sizeof record.id);
-    job_log_leave(x->s->jobs, &x->place,
+    memcpy(record.id, a->job_id, sizeof record.id);
+    job_log_leave(x->s->jobs, &a->place,
                   &record); /* before the client knows: who has read the end finds the job listed as it ended */
-    if (e.good)
-        x->form->end(x, &e);
-    else
+    a->over = true;
+    x->n_over++;
+    if (!x->told && e.good) x->form->end(x, a, &e);
+    if (!x->told && !e.good) {
         x->form->error(x, &e);
-    narrate_end(x, end, &e, job_verdict_name(record.verdict));
+        stream_told(x);
+    }
+    narrate_end(x, a, end, &e, job_verdict_name(record.verdict));
 }
 
-/* ---- following the job --------------------------------------------------------------------------------- */
+/* ---- following the jobs -------------------------------------------------------------------------------- */
 
-static void take_token(struct stream *x, const struct job_event *e)
+static void take_token(struct stream *x, struct answer *a, const struct job_event *e)
 {
     struct token_line line[2];
-    if (token_text_stopped(x->text) != STOP_NONE) return; /* computed before the engine heard of the stop */
+    if (token_text_stopped(a->text) != STOP_NONE) return; /* computed before the engine heard of the stop */
     if (!x->q.max_tokens) return;                         /* the prompt is what was wanted */
-    const int n = token_text_push(x->text, e->id, line);
-    if (!x->tokens_out++) narrate_state(x, "decode");
-    if (x->form->token && !x->gone) x->form->token(x);
-    send_lines(x, line, n);
-    if (token_text_stopped(x->text) != STOP_NONE) job_stop(x->job);
+    a->probs[e->index & 1] = e->probs;
+    const int n = token_text_push(a->text, e->id, line);
+    if (!a->tokens_out++) narrate_state(x, a, "decode");
+    if (x->form->token && is_heard(x)) x->form->token(x, a);
+    send_lines(x, a, line, n);
+    if (token_text_stopped(a->text) != STOP_NONE) job_stop(a->job);
 }
 
-static void take_end(struct stream *x, enum job_end end)
+static void take_end(struct stream *x, struct answer *a, const struct job_event *e)
 {
+    enum job_end end = e->end;
     struct token_line line[1];
-    if (token_text_stopped(x->text) != STOP_NONE)
+    if (token_text_stopped(a->text) != STOP_NONE)
         end = JOB_STOP; /* the text is complete, whatever became of the steps behind it */
     if (!x->q.max_tokens && end == JOB_STOP) end = JOB_LENGTH;
-    send_lines(x, line, token_text_end(x->text, end != JOB_STOP, line));
-    finish(x, end);
+    a->end_probs = token_text_stopped(a->text) == STOP_NONE ? e->probs : NULL;
+    send_lines(x, a, line, token_text_end(a->text, end != JOB_STOP, line));
+    finish(x, a, end);
 }
 
 /* Is anybody still there? Asked every LOOK_MS, whether ids come or not: not every id is something to write. */
@@ -149,27 +178,28 @@ static void look(struct stream *x)
     if (x->gone || now < x->look_ns) return;
     x->look_ns = now + LOOK_MS * 1000000ull;
     x->gone = x->form->whole ? http_left(x->r) : !http_ping(x->r);
-    if (x->gone) job_cancel(x->job);
+    if (x->gone) cancel_all(x);
 }
 
-/* Until the job is over, also when nobody reads any more: its end is written down. */
+/* Until all jobs are over, also when nobody reads any more: their ends are written down. */
 static void follow(struct stream *x)
 {
+    uint32_t which = x->n_answers - 1;
     struct job_event e;
-    for (;;) {
-        const bool any = job_next(x->job, &e, LOOK_MS);
-        if (any && e.kind == EVENT_END) {
-            take_end(x, e.end);
-            return;
-        }
-        if (any && e.kind == EVENT_STARTED) start(x);
-        if (any && e.kind == EVENT_TOKEN) take_token(x, &e);
+    while (x->n_over < x->n_answers) {
+        const bool any = job_next_any(x->jobs, x->n_answers, &which, &e, LOOK_MS);
+        struct answer *a = &x->answers[which];
+        if (any && e.kind == EVENT_END) take_end(x, a, &e);
+        if (any && e.kind == EVENT_STARTED) start(x, a);
+        if (any && e.kind == EVENT_TOKEN) take_token(x, a, &e);
+        if (x->n_over == x->n_answers) break;
         look(x);
-        if (x->form->turn && !x->gone && x->started) x->form->turn(x, serve_now_ns());
+        if (x->form->turn && is_heard(x) && x->known) x->form->turn(x, serve_now_ns());
     }
+    if (x->form->done && !x->told) x->form->done(x);
 }
 
-/* ---- from a request to a job --------------------------------------------------------------------------- */
+/* ---- from a request to jobs ---------------------------------------------------------------------------- */
 
 static bool random_bytes(void *out, size_t n) { return getrandom(out, n, 0) == (ssize_t)n; }
 
@@ -186,16 +216,38 @@ static bool random_id(const char *prefix, char out[ENGINE_JOB_ID_MAX + 1])
     return true;
 }
 
+/* Answers with their names and seeds, and room for prompts and jobs. */
+static bool lay_out(struct stream *x, struct refusal *why)
+{
+    const uint32_t n = x->n_prompts * x->each;
+    x->prompts = calloc(x->n_prompts, sizeof *x->prompts);
+    x->answers = calloc(n, sizeof *x->answers);
+    x->jobs = calloc(n, sizeof *x->jobs);
+    if (!x->prompts || !x->answers || !x->jobs) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request");
+    for (uint32_t i = 0; i < n; i++) {
+        struct answer *a = &x->answers[i];
+        a->index = i;
+        a->prompt = i / x->each;
+        a->seed = x->q.params.seed + i % x->each;
+        if (i)
+            (void)snprintf(a->job_id, sizeof a->job_id, "%.100s.%u", x->q.job_id, i);
+        else
+            memcpy(a->job_id, x->q.job_id, sizeof a->job_id);
+        (void)log_id(a->job_id, a->log_id);
+    }
+    x->n_answers = n;
+    return true;
+}
+
 static bool choose(struct stream *x, const char *prefix, struct refusal *why)
 {
     if ((!x->q.job_id[0] && !random_id(prefix, x->q.job_id)) ||
         (!x->q.seed_given && !random_bytes(&x->q.params.seed, sizeof x->q.params.seed)))
         return refuse(why, SERVE_INTERNAL, NULL, "the system gives no random numbers: %s", strerror(errno));
     refusal_job(why, x->q.job_id);
-    (void)log_id(x->q.job_id, x->log_id);
     if (!x->q.seed_given)
         x->q.params.seed >>= 11; /* 53 bits: what every client's numbers hold, so that it can send it back */
-    return true;
+    return lay_out(x, why);
 }
 
 /* --inference-timeout-sec from arrival, or X-Deadline, the header's text, if that is earlier. */
@@ -211,7 +263,8 @@ static bool read_deadline(struct stream *x, const char *text, struct refusal *wh
     (void)clock_gettime(CLOCK_REALTIME, &now);
     const int64_t left_ms = unix_ms - ((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
     metrics_deadline((double)left_ms * 1e-3);
-    LOG(LOG_INFO, "deadline", NULL, log_s("job_id", x->log_id), log_f("remaining_seconds", (double)left_ms * 1e-3));
+    LOG(LOG_INFO, "deadline", NULL, log_s("job_id", x->answers[0].log_id),
+        log_f("remaining_seconds", (double)left_ms * 1e-3));
     if (left_ms <= 0)
         return refuse(why, SERVE_INFERENCE_TIMEOUT, NULL, "X-Deadline has passed %" PRId64 " ms ago", -left_ms);
     /* a deadline of years from now would not fit into nanoseconds */
@@ -237,10 +290,10 @@ static uint32_t prompt_limit(const struct stream *x)
 }
 
 /* The context's refusal says by how much, in the words that clients look for: they shorten and try again. */
-static bool check_context(const struct stream *x, struct refusal *why)
+static bool check_context(const struct stream *x, const struct stream_prompt *p, struct refusal *why)
 {
     const uint32_t context = x->m->model->dev.context, limit = prompt_limit(x);
-    const size_t n = x->fewest ? x->fewest : x->prompt.n;
+    const size_t n = x->fewest ? x->fewest : p->ids.n;
     if (n <= limit) return true;
     (void)refuse(
         why, SERVE_CONTEXT_LENGTH_EXCEEDED, x->form->field,
@@ -297,8 +350,8 @@ static bool check_ids(const struct stream *x, struct refusal *why)
     return true;
 }
 
-wk_status stream_encode(struct stream *x, const struct tokenizer_part *parts, size_t n, bool add_special,
-                        const struct wk_err *err)
+wk_status stream_encode(struct stream *x, struct stream_prompt *p, const struct tokenizer_part *parts, size_t n,
+                        bool add_special, const struct wk_err *err)
 {
     enum { OF_BYTE = 16 }; /* bytes for each of the text: a copy, and ids whose room grows by doubling */
     const struct tokenizer *t = x->m->model->tokenizer;
@@ -310,28 +363,39 @@ wk_status stream_encode(struct stream *x, const struct tokenizer_part *parts, si
     }
     for (size_t i = 0; i < n; i++) bytes += parts[i].len;
     if (!http_reserve(x->r, bytes * OF_BYTE)) return wk_fail(err, WK_NO_MEMORY, "no memory for the prompt");
-    return work_encode(x->work, t, parts, n, add_special, &x->prompt, err);
+    return work_encode(x->work, t, parts, n, add_special, &p->ids, err);
 }
 
-static bool make_prompt(struct stream *x, struct refusal *why)
+static bool make_prompt(struct stream *x, struct stream_prompt *p, struct refusal *why)
 {
-    char text[512] = "";
+    char text[512] = "", number[32] = "";
     const struct wk_err err = { text, sizeof text };
+    if (x->n_prompts > 1) (void)snprintf(number, sizeof number, "element %u: ", (unsigned)(p - x->prompts));
+    if (work_stopped(x->work)) return work_refuse(x->work, why);
+    wk_status status = x->form->encode(x, p, &err);
+    if (x->fewest) return check_context(x, p, why);
+    if (status == WK_CANCELLED) return work_refuse(x->work, why);
+    for (size_t i = 0; !status && i < p->ids.n; i++)
+        if (p->ids.ids[i] >= x->m->model->program->n_vocab)
+            status = wk_fail(&err, WK_INTERNAL, "the tokenizer gives ids that the model does not have");
+    if (status || !p->ids.n)
+        return refuse(why, status ? serve_code_of_status(status) : SERVE_INVALID_REQUEST, x->form->field, "%s: %s%s",
+                      x->form->field, number, text[0] ? text : "gives no tokens");
+    if (!log_hmac(p->text, p->len, p->prompt_hmac) ||
+        (x->s->o->plain_sha256 && !sha256_hex(p->text, p->len, p->prompt_sha256)))
+        return refuse(why, SERVE_INTERNAL, NULL, "no digest of the prompt can be made");
+    return check_context(x, p, why);
+}
+
+static bool make_prompts(struct stream *x, struct refusal *why)
+{
     if (x->q.chat && !x->m->chat)
         return refuse(why, SERVE_INVALID_REQUEST, "chat", "chat: this model has no chat template that is known: %s",
                       x->m->no_chat);
     if (!check_ids(x, why) || !check_stops(x, why)) return false;
-    if (work_stopped(x->work)) return work_refuse(x->work, why);
-    wk_status status = x->form->encode(x, &err);
-    if (x->fewest) return check_context(x, why);
-    if (status == WK_CANCELLED) return work_refuse(x->work, why);
-    for (size_t i = 0; !status && i < x->prompt.n; i++)
-        if (x->prompt.ids[i] >= x->m->model->program->n_vocab)
-            status = wk_fail(&err, WK_INTERNAL, "the tokenizer gives ids that the model does not have");
-    if (status || !x->prompt.n)
-        return refuse(why, status ? serve_code_of_status(status) : SERVE_INVALID_REQUEST, x->form->field, "%s: %s",
-                      x->form->field, text[0] ? text : "gives no tokens");
-    return check_context(x, why);
+    for (uint32_t i = 0; i < x->n_prompts; i++)
+        if (!make_prompt(x, &x->prompts[i], why)) return false;
+    return true;
 }
 
 /* The engine's refusal as a client is told of it; text: what the engine says. */
@@ -351,61 +415,114 @@ static bool refuse_job(const struct stream *x, enum submit_refusal refusal, cons
     }
 }
 
-static bool submit(struct stream *x, struct refusal *why)
+static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
+{
+    char text[512] = "";
+    struct harmony_ids harmony;
+    if (token_text_open(x->m->model->tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &a->text,
+                        &(struct wk_err){ text, sizeof text }))
+        return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
+    token_text_hold(a->text, x->q.params.min_ids);
+    if (x->q.chat && chat_is_harmony(x->m->chat) && harmony_find_ids(x->m->model->tokenizer, &harmony))
+        token_text_channels(a->text, &harmony);
+    return true;
+}
+
+static bool submit(struct stream *x, struct answer *a, struct refusal *why)
 {
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
     uint32_t ends[SAMPLER_MAX_ENDS];
-    const struct engine_job spec = { .id = x->q.job_id,
-                                     .prompt = x->prompt.ids,
-                                     .n_prompt = (uint32_t)x->prompt.n,
+    const struct stream_prompt *p = prompt_of(x, a);
+    const struct answer *first = &x->answers[a->prompt * x->each];
+    struct sampler_params params = x->q.params;
+    params.seed = a->seed;
+    const struct engine_job spec = { .id = a->job_id,
+                                     .prompt = p->ids.ids,
+                                     .n_prompt = (uint32_t)p->ids.n,
                                      .max_tokens = x->q.max_tokens ? x->q.max_tokens : 1,
                                      .ends = ends,
                                      .n_ends = find_ends(x, ends),
-                                     .params = &x->q.params,
+                                     .params = &params,
                                      .priority = x->q.priority,
-                                     .deadline_ns = x->deadline_ns };
-    if (!log_hmac(x->q.prompt, x->q.prompt_len, x->prompt_hmac) ||
-        (x->s->o->plain_sha256 && !sha256_hex(x->q.prompt, x->q.prompt_len, x->prompt_sha256)) ||
-        token_text_open(x->m->model->tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &x->text,
-                        &err))
-        return refuse(why, SERVE_INTERNAL, NULL, "%s", text[0] ? text : "no digest of the prompt can be made");
-    token_text_hold(x->text, x->q.params.min_ids);
-    struct harmony_ids harmony;
-    if (x->q.chat && chat_is_harmony(x->m->chat) && harmony_find_ids(x->m->model->tokenizer, &harmony))
-        token_text_channels(x->text, &harmony);
-    x->place.view = (struct job_view){
+                                     .deadline_ns = x->deadline_ns,
+                                     .probs = x->probs && x->q.max_tokens,
+                                     .top_n = x->top,
+                                     .prompt_probs = x->prompt_probs && a == first,
+                                     .prompt_top_n = x->prompt_top,
+                                     .after = a == first ? NULL : first->job,
+                                     .beside = a->index ? x->answers[0].job : NULL };
+    if (!open_text(x, a, why)) return false;
+    a->place.view = (struct job_view){
         .state = JOB_QUEUED, .priority = x->q.priority, .n_prompt = spec.n_prompt, .queued_ns = x->arrived_ns
     };
-    memcpy(x->place.view.id, x->q.job_id, sizeof x->place.view.id);
-    job_log_enter(x->s->jobs, &x->place);
-    const enum submit_refusal refusal = engine_submit(x->m->engine, &spec, &x->job, &err);
+    memcpy(a->place.view.id, a->job_id, sizeof a->place.view.id);
+    job_log_enter(x->s->jobs, &a->place);
+    const enum submit_refusal refusal = engine_submit(x->m->engine, &spec, &a->job, &err);
     if (refusal) {
-        job_log_leave(x->s->jobs, &x->place, NULL);
+        job_log_leave(x->s->jobs, &a->place, NULL);
         return refuse_job(x, refusal, text, why);
     }
-    job_log_follow(x->s->jobs, &x->place, x->job);
-    narrate_state(x, "queued");
+    x->jobs[a->index] = a->job;
+    job_log_follow(x->s->jobs, &a->place, a->job);
+    narrate_state(x, a, "queued");
     return true;
+}
+
+/* Nobody will hear of them: the request was refused. */
+static void take_back(struct stream *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        job_log_leave(x->s->jobs, &x->answers[i].place, NULL);
+        job_cancel(x->answers[i].job);
+    }
+}
+
+static bool submit_all(struct stream *x, struct refusal *why)
+{
+    const uint32_t most = x->s->o->engine.max_sequences + x->s->o->engine.max_queue;
+    if (x->n_answers > most)
+        return refuse(
+            why, SERVE_INVALID_REQUEST, x->form->field,
+            "%s: expected at most %u answers in all, as many as --max-sequences and --max-queue allow, got %u",
+            x->form->field, most, x->n_answers);
+    for (uint32_t i = 0; i < x->n_answers; i++) {
+        if (submit(x, &x->answers[i], why)) continue;
+        take_back(x, i);
+        return false;
+    }
+    return true;
+}
+
+static void forget_ids(struct stream *x)
+{
+    for (uint32_t i = 0; i < x->n_prompts; i++) {
+        free(x->prompts[i].ids.ids);
+        x->prompts[i].ids.ids = NULL; /* how many there were is told at the end */
+    }
 }
 
 void stream_run(struct stream *x, const char *prefix)
 {
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
-        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_prompt(x, &why) && submit(x, &why)) {
+        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_prompts(x, &why) && submit_all(x, &why)) {
         x->form->release(x);
-        free(x->prompt.ids);
-        x->prompt.ids = NULL;
+        if (!x->form->keeps_ids) forget_ids(x);
         work_close(x->work);
         if (!x->form->whole && !http_stream_begin(x->r)) x->gone = true;
-        if (x->gone) job_cancel(x->job);
+        if (x->gone) cancel_all(x);
         follow(x);
-        job_release(x->job);
     } else {
         serve_refuse(x->s, x->r, &why);
     }
-    token_text_close(x->text);
+    for (uint32_t i = 0; i < x->n_answers; i++) {
+        job_release(x->answers[i].job);
+        token_text_close(x->answers[i].text);
+    }
+    for (uint32_t i = 0; x->prompts && i < x->n_prompts; i++) tokens_free(&x->prompts[i].ids);
     http_text_free(&x->line);
-    tokens_free(&x->prompt);
+    free(x->prompts);
+    free(x->answers);
+    free(x->jobs);
 }

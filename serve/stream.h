@@ -1,8 +1,10 @@
-/* stream.h: one request for tokens from its ids to the end of its job, whatever form the answer has: /execute's events,
- * OpenAI's chunks, or one document.
+/* stream.h: one request for tokens from its prompts to the end of its last job, whatever form the answer has:
+ * /execute's events, OpenAI's chunks, or one document.
  *
- * The handler's thread is the job's one reader. It never blocks the engine: what it is slow to send waits in the job's
- * ring. A client that is gone cancels its own job at once. No text goes into the log: a digest, lengths and counts. */
+ * A request has one prompt or several and as many answers to each as it asks for; each answer is a job. The handler's
+ * thread is the reader of them all. It never blocks the engine: what it is slow to send waits in a job's ring. A client
+ * that is gone cancels its own jobs at once; a job that ends badly ends the request, and so the others. No text goes
+ * into the log: a digest, lengths and counts. */
 #ifndef SERVE_STREAM_H
 #define SERVE_STREAM_H
 
@@ -14,6 +16,28 @@
 #include "work.h"
 
 struct stream;
+struct sampler_prob;
+
+struct stream_prompt {
+    const char *text; /* what the log's digests are of; the request's, until it is released */
+    size_t len;
+    uint32_t chars;
+    struct tokens ids;                       /* until its jobs are there, or to the end with stream_form.keeps_ids */
+    char prompt_hmac[65], prompt_sha256[65]; /* the latter only with --plain-sha256 */
+};
+
+struct answer {
+    uint32_t index, prompt; /* number among the request's answers; of its prompt */
+    uint64_t seed;          /* the request's, and one more for each further answer to a prompt */
+    char job_id[ENGINE_JOB_ID_MAX + 1], log_id[LOG_WORD]; /* the first one's is the request's; as events may show it */
+    struct job *job;
+    struct job_place place; /* among the jobs that are listed */
+    struct token_text *text;
+    const struct sampler_prob *probs[2];  /* of the last ids, by the lowest bit of their number */
+    const struct sampler_prob *end_probs; /* of the id that ended it, if one did */
+    uint32_t tokens_out;
+    bool started, over;
+};
 
 /* A job's end, as answer, log and list of jobs tell it. */
 struct ending {
@@ -24,50 +48,61 @@ struct ending {
     double first_ms, decode_ms;
 };
 
-/* What a route makes of a job's events. [the handler's thread] */
+/* What a route makes of the jobs' events. [the handler's thread] */
 struct stream_form {
-    wk_status (*encode)(struct stream *x, const struct wk_err *err); /* the request's ids, into x->prompt */
-    void (*release)(struct stream *x); /* the request is a job: its JSON is not needed any more, nor what lies in it */
-    void (*started)(struct stream *x);
-    void (*token)(struct stream *x); /* x->text was given the next id; NULL: nothing */
-    void (*line)(struct stream *x, const struct token_line *line);
+    wk_status (*encode)(struct stream *x, struct stream_prompt *p,
+                        const struct wk_err *err); /* the prompt: text, len, chars and ids */
+    void (*release)(struct stream *x); /* the request is jobs: its JSON is not needed any more, nor what lies in it */
+    void (*started)(struct stream *x, struct answer *a);
+    void (*token)(struct stream *x, struct answer *a); /* a->text was given the next id; NULL: nothing */
+    void (*line)(struct stream *x, struct answer *a, const struct token_line *line);
     void (*turn)(struct stream *x, uint64_t now); /* between events, at least every 50 ms; NULL: nothing */
-    void (*end)(struct stream *x, const struct ending *e);
-    void (*error)(struct stream *x, const struct ending *e);
-    const char *field; /* of the request that holds the prompt */
-    bool whole;        /* one answer at the end: no stream of events */
+    void (*end)(struct stream *x, struct answer *a, const struct ending *e); /* a good one */
+    void (*done)(struct stream *x);                          /* all have come to a good end; NULL: nothing */
+    void (*error)(struct stream *x, const struct ending *e); /* the first bad one: nothing else is called after it */
+    const char *field;                                       /* of the request that holds the prompt */
+    bool whole;                                              /* one answer at the end: no stream of events */
+    bool keeps_ids;
 };
 
 struct stream {
     const struct stream_form *form;
     struct serve *s;
     const struct serve_model *m;
-    const struct serve_known *known; /* of the model, when the job began: one answer has one fingerprint */
+    const struct serve_known *known; /* of the model, when the first job began: one answer has one fingerprint */
     struct http_request *r;
     struct work *work;
-    size_t fewest;        /* not 0: the prompt has at least so many ids, more than the context: it was not encoded */
+    size_t fewest;        /* not 0: a prompt has at least so many ids, more than the context: it was not encoded */
     void *own;            /* the form's */
-    struct job_request q; /* prompt: what the log's digest is of */
-    struct tokens prompt;
+    struct job_request q; /* of each job; but for the prompt, which the form has, and seed and id, which answers have */
+    bool probs, prompt_probs; /* log probabilities of the answers' ids, of the prompts' */
+    uint32_t top, prompt_top; /* and of so many of the best */
+    uint32_t n_prompts, each; /* answers to each */
+    struct stream_prompt *prompts;
+    struct answer *answers; /* [n_prompts * each], those of one prompt behind each other */
+    struct job **jobs;      /* theirs */
+    uint32_t n_answers, n_over;
     uint64_t arrived_ns, deadline_ns, look_ns;
-    struct job *job;
-    struct job_place place; /* among the jobs that are listed */
-    struct token_text *text;
-    struct http_text line;                   /* of the event that is being sent */
-    char prompt_hmac[65], prompt_sha256[65]; /* the latter only with --plain-sha256 */
-    char log_id[LOG_WORD];                   /* q.job_id as events may show it */
-    uint32_t tokens_out;
-    bool gone, started; /* gone: nobody reads any more */
+    struct http_text line; /* of the event that is being sent */
+    bool gone, told;       /* gone: nobody reads any more; told: that the request failed */
 };
 
 /* x->q is the request; what it leaves open is chosen here: the id, behind `prefix`, and the seed. Answered, streamed
- * and logged when it returns; the caller frees what is its own. x: form, s, r, work, arrived_ns, q and own are given;
- * s->streams counts the caller since before it read the service's state. */
+ * and logged when it returns; the caller frees what is its own. x: form, s, r, work, arrived_ns, q, own, n_prompts,
+ * each and what log probabilities are asked for are given; s->streams counts the caller since before it read the
+ * service's state. */
 void stream_run(struct stream *x, const char *prefix);
-/* x->prompt of these parts, for forms; nothing is encoded if it can be told that the context does not hold it. */
-wk_status stream_encode(struct stream *x, const struct tokenizer_part *parts, size_t n, bool add_special,
-                        const struct wk_err *err);
+/* p->ids of these parts, for forms; nothing is encoded if it can be told that the context does not hold it. */
+wk_status stream_encode(struct stream *x, struct stream_prompt *p, const struct tokenizer_part *parts, size_t n,
+                        bool add_special, const struct wk_err *err);
 /* x->line as an event, or without a name; what it held is forgotten. False: nobody reads any more. */
 bool stream_event(struct stream *x, const char *event);
+/* A whole answer cannot be given, and that was answered: its jobs end. */
+void stream_told(struct stream *x);
+/* Log probabilities of a line's id, [1 + n_top] as of job_event; with stream.probs. */
+static inline const struct sampler_prob *answer_probs(const struct answer *a, const struct token_line *line)
+{
+    return a->probs[line->index & 1];
+}
 
 #endif

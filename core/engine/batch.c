@@ -414,6 +414,7 @@ static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)
     e->stats.failures = 0;
     for (uint32_t i = 0; i < j->n_ends; i++)
         if (j->ends[i] == id) {
+            j->by_id = true;
             engine_end_job(e, j, JOB_STOP, NULL);
             return;
         }

@@ -100,7 +100,7 @@ struct job_event {
     enum event_kind kind;
     uint32_t id, index; /* EVENT_TOKEN: the id, 0-based number */
     /* EVENT_TOKEN of a job with probs: [1 + n_top], the id's own first, then those of the best; valid until
-     * job_release. Else NULL. */
+     * job_release. EVENT_END of a job with probs that an id of `ends` ended: that id's. Else NULL. */
     const struct sampler_prob *probs;
     uint32_t n_top;   /* top_n, or the vocabulary if that is less */
     enum job_end end; /* EVENT_END */

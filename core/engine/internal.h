@@ -87,6 +87,7 @@ struct job {
     _Atomic uint32_t state, n_cached, n_done, preemptions, yields;
     _Atomic uint64_t queued_ns, started_ns, first_token_ns, last_token_ns, ended_ns;
     char text[256]; /* before the end is told */
+    bool by_id;     /* the same: an id of ends ended it */
 
     _Atomic uint32_t request; /* REQUEST_*: the first that came; any thread */
     _Atomic bool in_step;     /* a step that can be cancelled has rows of it */

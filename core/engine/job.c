@@ -225,6 +225,7 @@ static bool read_event(struct job *j, struct job_event *out)
     if (!(events & EVENT_OVER_BIT)) return false;
     j->read.over = true;
     *out = (struct job_event){ .kind = EVENT_END, .end = (enum job_end)(events >> EVENT_END_SHIFT) };
+    if (j->probs && j->by_id) out->probs = job_row(j->probs, j->top, j->read.n), out->n_top = j->top;
     return true;
 }
 

@@ -473,6 +473,48 @@ static void test_one_prompt(void **state)
     test_unload(&t);
 }
 
+/* The id that ends a job is not given out, but its log probabilities come with the end: those that it has where it ends
+ * nothing. */
+static void test_ending_id(void **state)
+{
+    (void)state;
+    enum { AT = 4 };
+    struct test_model t = test_llama(test_device(4, UINT64_MAX), (struct device_options){ .max_sequences = 2 }, 2);
+    struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = 2 });
+    struct test_job job = test_make(2);
+    struct sampler_prob want[3];
+    struct job_event event;
+    job.n_ends = 0;
+    job.most = AT + 1;
+    struct engine_job spec = spec_of(&job, "on");
+    spec.probs = true;
+    spec.top_n = 2;
+    struct job *j = submit(e, &spec);
+    while (job_next(j, &event, -1) && event.kind != EVENT_END)
+        if (event.kind == EVENT_TOKEN) memcpy(want, event.probs, sizeof want);
+    assert_int_equal(event.end, JOB_LENGTH);
+    assert_null(event.probs);
+    job_release(j);
+    const uint32_t ends[] = { want[0].id };
+    spec.id = "ends";
+    spec.ends = ends;
+    spec.n_ends = 1;
+    j = submit(e, &spec);
+    uint32_t n = 0;
+    while (job_next(j, &event, -1) && event.kind != EVENT_END) n += event.kind == EVENT_TOKEN;
+    assert_int_equal(event.end, JOB_STOP);
+    assert_in_range(n, 0, AT);
+    assert_non_null(event.probs);
+    assert_int_equal(event.n_top, 2);
+    assert_int_equal(event.probs[0].id, ends[0]);
+    for (uint32_t i = 0; n == AT && i < 3; i++) /* else it came earlier */
+        assert_true(event.probs[i].id == want[i].id && event.probs[i].logprob == want[i].logprob);
+    job_release(j);
+    test_wait_idle(e);
+    engine_close(e);
+    test_unload(&t);
+}
+
 /* One reader of many jobs: every event of each, in its order, and none twice; also with jobs that wait for others, and
  * when the one that the others were submitted beside is released first. */
 static void test_one_reader(void **state)
@@ -577,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_constraints),       cmocka_unit_test(test_dead_ends),
         cmocka_unit_test(test_constrained_ends),  cmocka_unit_test(test_one_prompt),
         cmocka_unit_test(test_first_is_lost),     cmocka_unit_test(test_one_reader),
+        cmocka_unit_test(test_ending_id),
     };
     const int failed = test_open_plugins();
     if (failed) return failed;

@@ -292,10 +292,15 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     for more in ({}, {"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}):
         ask(w, "POST", "/v1/chat/completions", dict(chat, **more), want=200)
         ask(w, "POST", "/v1/completions", dict({"prompt": "Hello", "max_tokens": 5}, **more), want=200)
+        probs = dict(more, n=2, max_tokens=2)
+        ask(w, "POST", "/v1/chat/completions", dict(chat, logprobs=True, top_logprobs=2, **probs), want=200)
+        ask(w, "POST", "/v1/completions", dict(probs, prompt=["Hello", [5, 6]], logprobs=1, echo=True), want=200)
+    ask(w, "POST", "/v1/chat/completions", dict(chat, prompt_logprobs=2), want=200)
+    ask(w, "POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 0, "prompt_logprobs": 2}, want=200)
     for body in (
         {},
         dict(chat, messages=[]),
-        dict(chat, n=2),
+        dict(chat, n=17),
         dict(chat, tools=[{}]),
         b"{",
         dict(chat, messages=[{"role": "user", "content": "word " * 6000}]),
