@@ -55,7 +55,7 @@ lang_id classes_negated(struct langs *x, lang_id a)
     return id;
 }
 
-/* ---- Unicode properties --------------------------------------------------------------------------------------- */
+/* ---- Unicode properties ---------------------------------------------------------------------------------------- */
 
 /* ECMA-262's long names of general categories; PCRE2 knows the short ones. */
 static const char *short_name(const char *name)
@@ -185,7 +185,7 @@ lang_id classes_property(struct langs *x, const char *name, size_t n)
         match ? match_runs(x, code, match) : langs_fail(x, WK_NO_MEMORY, "no memory for a Unicode property");
     pcre2_match_data_free(match);
     pcre2_code_free(code);
-    struct property *known = &x->properties[x->n_properties++];
+    struct unicode_property *known = &x->properties[x->n_properties++];
     memcpy(known->name, short_form, sizeof known->name);
     known->set = id;
     return id;

@@ -60,7 +60,7 @@ bool numbers_push(struct langs *x, struct numbers *v, uint32_t value)
     return true;
 }
 
-/* ---- expressions, each once ----------------------------------------------------------------------------- */
+/* ---- expressions, each once ------------------------------------------------------------------------------------ */
 
 static bool is_list(uint8_t kind) { return kind == KIND_OR || kind == KIND_AND; }
 
@@ -191,7 +191,7 @@ uint64_t langs_bytes(const struct langs *x)
 
 uint32_t langs_states(const struct langs *x) { return x->n_rows; }
 
-/* ---- sets of characters ----------------------------------------------------------------------------------- */
+/* ---- sets of characters ---------------------------------------------------------------------------------------- */
 
 static int by_first(const void *a, const void *b)
 {
@@ -290,15 +290,16 @@ static uint32_t meet_sets(struct langs *x, uint32_t p, uint32_t q)
     return keep_set(x, base);
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------ */
+/* ---- words ----------------------------------------------------------------------------------------------------- */
 
-static int compare_words(const void *a, const void *b)
+int lang_compare_words(const struct lang_word *a, const struct lang_word *b)
 {
-    const struct lang_word *p = a, *q = b;
-    const size_t n = p->len < q->len ? p->len : q->len;
-    const int order = n ? memcmp(p->text, q->text, n) : 0;
-    return order ? order : (p->len > q->len) - (p->len < q->len);
+    const size_t n = a->len < b->len ? a->len : b->len;
+    const int order = n ? memcmp(a->text, b->text, n) : 0;
+    return order ? order : (a->len > b->len) - (a->len < b->len);
 }
+
+static int by_text(const void *a, const void *b) { return lang_compare_words(a, b); }
 
 static bool is_utf8(const char *text, size_t n)
 {
@@ -315,7 +316,7 @@ static bool fill_table(struct word_table *t, const struct lang_word *words, size
     if (!t->bytes || !t->at) return false;
     uint32_t at = 0;
     for (size_t i = 0; i < n; i++) {
-        if (i && !compare_words(&words[i - 1], &words[i])) continue;
+        if (i && !lang_compare_words(&words[i - 1], &words[i])) continue;
         t->at[t->n++] = at;
         if (words[i].len) memcpy(t->bytes + at, words[i].text, words[i].len);
         at += (uint32_t)words[i].len;
@@ -324,23 +325,22 @@ static bool fill_table(struct word_table *t, const struct lang_word *words, size
     return true;
 }
 
-static lang_id add_table(struct langs *x, struct lang_word *sorted, size_t n)
+uint32_t lang_word_table(struct langs *x, const struct lang_word *words, size_t n)
 {
+    static const char *const too_many = "fixed texts have more than 4 MiB";
     uint64_t bytes = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!is_utf8(sorted[i].text, sorted[i].len)) return langs_fail(x, WK_INVALID, "a text is not UTF-8");
-        bytes += sorted[i].len;
-        if (bytes > MAX_WORDS || n > MAX_WORDS / 4)
-            return langs_fail(x, WK_UNSUPPORTED, "fixed texts have more than 4 MiB");
+        if (!is_utf8(words[i].text, words[i].len)) return langs_fail(x, WK_INVALID, "a text is not UTF-8"), UINT32_MAX;
+        bytes += words[i].len + sizeof(uint32_t);
+        if (bytes > MAX_WORDS) return langs_fail(x, WK_UNSUPPORTED, too_many), UINT32_MAX;
     }
-    x->words_bytes += bytes + (n + 1) * sizeof(uint32_t);
-    if (x->words_bytes > MAX_WORDS) return langs_fail(x, WK_UNSUPPORTED, "fixed texts have more than 4 MiB");
-    qsort(sorted, n, sizeof *sorted, compare_words);
-    if (!grow(x, (void **)&x->tables, &x->cap_tables, (uint64_t)x->n_tables + 1, sizeof *x->tables)) return LANG_NONE;
+    x->words_bytes += bytes;
+    if (x->words_bytes > MAX_WORDS) return langs_fail(x, WK_UNSUPPORTED, too_many), UINT32_MAX;
+    if (!grow(x, (void **)&x->tables, &x->cap_tables, (uint64_t)x->n_tables + 1, sizeof *x->tables)) return UINT32_MAX;
     struct word_table *t = &x->tables[x->n_tables++];
     *t = (struct word_table){ 0 };
-    if (!fill_table(t, sorted, n, (size_t)bytes)) return no_memory(x);
-    return lang_words_from(x, x->n_tables - 1, 0, t->n - 1, 0);
+    if (!fill_table(t, words, n, (size_t)bytes)) return no_memory(x), UINT32_MAX;
+    return x->n_tables - 1;
 }
 
 lang_id lang_words(struct langs *x, const struct lang_word *words, size_t n)
@@ -349,9 +349,10 @@ lang_id lang_words(struct langs *x, const struct lang_word *words, size_t n)
     struct lang_word *sorted = malloc(n * sizeof *sorted);
     if (!sorted) return no_memory(x);
     memcpy(sorted, words, n * sizeof *sorted);
-    const lang_id id = add_table(x, sorted, n);
+    qsort(sorted, n, sizeof *sorted, by_text);
+    const uint32_t table = lang_word_table(x, sorted, n);
     free(sorted);
-    return id;
+    return table == UINT32_MAX ? LANG_NONE : lang_words_from(x, table, 0, x->tables[table].n - 1, 0);
 }
 
 lang_id lang_words_from(struct langs *x, uint32_t table, uint32_t first, uint32_t last, uint32_t skip)
@@ -369,7 +370,7 @@ lang_id lang_text(struct langs *x, const char *text, size_t n)
     return lang_words(x, &(struct lang_word){ text, n }, 1);
 }
 
-/* ---- union and intersection --------------------------------------------------------------------------------- */
+/* ---- union and intersection ------------------------------------------------------------------------------------ */
 
 static int by_number(const void *a, const void *b)
 {
@@ -530,7 +531,7 @@ lang_id lang_or(struct langs *x, lang_id a, lang_id b) { return combine_two(x, K
 lang_id lang_and(struct langs *x, lang_id a, lang_id b) { return combine_two(x, KIND_AND, a, b); }
 lang_id lang_minus(struct langs *x, lang_id a, lang_id b) { return lang_and(x, a, lang_not(x, b)); }
 
-/* ---- the other forms ---------------------------------------------------------------------------------------- */
+/* ---- the other forms ------------------------------------------------------------------------------------------- */
 
 lang_id lang_not(struct langs *x, lang_id a)
 {

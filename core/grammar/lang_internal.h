@@ -89,7 +89,7 @@ struct langs {
     uint32_t single[128]; /* 1 + the set of one ASCII character; 0: none yet */
 
     uint64_t words_bytes;
-    struct property {
+    struct unicode_property {
         char name[LANG_MAX_NAME];
         lang_id set;
     } properties[LANG_MAX_PROPERTIES]; /* looked up so far */
@@ -118,6 +118,18 @@ lang_id lang_from_set(struct langs *x, uint32_t set);
 /* Digits that leave `rest` modulo `divisor` have been read: will the decimal be a multiple of divisor / 10^places? */
 lang_id lang_multiple(struct langs *x, uint32_t divisor, uint32_t rest, uint32_t where, uint32_t places);
 lang_id lang_words_from(struct langs *x, uint32_t table, uint32_t first, uint32_t last, uint32_t depth);
+
+/* States behind any character of a set's ranges (ascending), from states in[0..n), each once, at most cap. *live,
+ * *dead: was there a character with a text behind it, or without? UINT32_MAX: more than cap, or a failure. */
+uint32_t lang_next_set(struct langs *x, const lang_id *in, uint32_t n, const struct lang_range *set, uint32_t n_set,
+                       lang_id *out, uint32_t cap, bool *live, bool *dead);
+int lang_compare_words(const struct lang_word *a, const struct lang_word *b);
+/* A table of these words, which are ascending and each once; UINT32_MAX: failed. */
+uint32_t lang_word_table(struct langs *x, const struct lang_word *words, size_t n);
+/* The first word of low..high - 1 that does not come before a text with the n bytes `next` at `skip` (after: that comes
+ * behind all of those). */
+uint32_t lang_word_bound(const struct word_table *t, uint32_t low, uint32_t high, uint32_t skip, const char *next,
+                         uint32_t n, bool after);
 
 static inline const char *word_at(const struct word_table *t, uint32_t i, uint32_t *len)
 {

@@ -20,7 +20,7 @@ static bool accepts(const struct langs *x, lang_id id) { return x->exprs[id].fla
 
 bool lang_accepts(const struct langs *x, lang_id state) { return accepts(x, state); }
 
-/* ---- derivatives -------------------------------------------------------------------------------------------- */
+/* ---- derivatives ----------------------------------------------------------------------------------------------- */
 
 static lang_id derive(struct langs *x, lang_id id, uint32_t c);
 
@@ -94,9 +94,8 @@ static int compare_at(const struct word_table *t, uint32_t i, uint32_t skip, con
     return order ? order : rest < n ? -1 : 0;
 }
 
-/* The first word from `low` on that does not come before `next` (after: that comes behind it). */
-static uint32_t bound(const struct word_table *t, uint32_t low, uint32_t high, uint32_t skip, const char *next,
-                      uint32_t n, bool after)
+uint32_t lang_word_bound(const struct word_table *t, uint32_t low, uint32_t high, uint32_t skip, const char *next,
+                         uint32_t n, bool after)
 {
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
@@ -114,8 +113,8 @@ static lang_id derive_words(struct langs *x, const struct expr *e, uint32_t c)
     const struct word_table *t = &x->tables[e->a];
     char next[4];
     const uint32_t n = (uint32_t)utf8_encode(c, next);
-    const uint32_t first = bound(t, e->b, e->c + 1, e->d, next, n, false);
-    const uint32_t end = bound(t, first, e->c + 1, e->d, next, n, true);
+    const uint32_t first = lang_word_bound(t, e->b, e->c + 1, e->d, next, n, false);
+    const uint32_t end = lang_word_bound(t, first, e->c + 1, e->d, next, n, true);
     return first == end ? LANG_NOTHING : lang_words_from(x, e->a, first, end - 1, e->d + n);
 }
 
@@ -153,7 +152,7 @@ static lang_id derive(struct langs *x, lang_id id, uint32_t c)
     return d;
 }
 
-/* ---- classes of characters ------------------------------------------------------------------------------------ */
+/* ---- classes of characters ------------------------------------------------------------------------------------- */
 
 static uint32_t single_set(struct langs *x, uint32_t c)
 {
@@ -177,7 +176,7 @@ static bool push_word_sets(struct langs *x, const struct expr *e)
         const size_t n = utf8_sequence((const unsigned char *)word, len - e->d);
         const uint32_t set = single_set(x, utf8_decode((const unsigned char *)word, n));
         if (set == UINT32_MAX || !numbers_push(x, &x->scratch, set)) return false;
-        i = bound(t, i, e->c + 1, e->d, word, (uint32_t)n, true);
+        i = lang_word_bound(t, i, e->c + 1, e->d, word, (uint32_t)n, true);
     }
     return true;
 }
@@ -371,7 +370,7 @@ static uint32_t partition_for(struct langs *x, lang_id id)
     return x->n_partitions - 1;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 /* Forgets all rows and partitions; expressions, and so states, stay. */
 static void forget_rows(struct langs *x)
@@ -418,7 +417,7 @@ static uint32_t class_of(const struct langs *x, const struct partition *p, uint3
     return x->numbers.list[p->starts_at + p->n + interval_of(x, p, c)];
 }
 
-/* ---- proofs ------------------------------------------------------------------------------------------------------ */
+/* ---- proofs ---------------------------------------------------------------------------------------------------- */
 
 /* States met, and from which one. */
 struct proof {
@@ -517,6 +516,44 @@ enum lang_answer lang_next_any(struct langs *x, lang_id state, uint32_t first, u
         c = x->numbers.list[p->starts_at + i];
     }
     return LANG_NO;
+}
+
+static bool add_state(lang_id *out, uint32_t *n, uint32_t cap, lang_id state)
+{
+    for (uint32_t i = 0; i < *n; i++)
+        if (out[i] == state) return true;
+    if (*n == cap) return false;
+    out[(*n)++] = state;
+    return true;
+}
+
+uint32_t lang_next_set(struct langs *x, const lang_id *in, uint32_t n, const struct lang_range *set, uint32_t n_set,
+                       lang_id *out, uint32_t cap, bool *live, bool *dead)
+{
+    uint32_t found = 0;
+    *live = *dead = false;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < n_set; k++) {
+            for (uint32_t c = set[k].first; c <= set[k].last;) {
+                const lang_id next = lang_next(x, in[i], c);
+                if (!next) return UINT32_MAX;
+                if (next == LANG_NOTHING)
+                    *dead = true;
+                else if (!add_state(out, &found, cap, next))
+                    return UINT32_MAX;
+                *live |= next != LANG_NOTHING;
+                if (in[i] == LANG_EVERYTHING) break;
+                const uint32_t row = row_of(x, in[i]);
+                if (!row) return UINT32_MAX;
+                const struct partition *p = &x->partitions[x->rows.list[row]];
+                const uint32_t interval = interval_of(x, p, c) + 1;
+                if (interval == p->n) break;
+                c = x->numbers.list[p->starts_at + interval];
+                if (c == SURROGATE_FIRST) c = SURROGATE_END;
+            }
+        }
+    }
+    return found;
 }
 
 /* ---- questions ----------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ static const char *parse(const char *text, struct decimal *out)
     return NULL;
 }
 
-/* ---- languages --------------------------------------------------------------------------------------------------- */
+/* ---- languages ------------------------------------------------------------------------------------------------- */
 
 /* What all numbers of one language have in common. */
 struct form {

@@ -95,7 +95,7 @@ static struct part repeat_anchored(struct langs *x, const struct part *a, uint32
     return all;
 }
 
-/* ---- characters and classes ------------------------------------------------------------------------------------- */
+/* ---- characters and classes ------------------------------------------------------------------------------------ */
 
 static bool more(const struct parser *p) { return p->at < p->n; }
 static bool next_is(const struct parser *p, char c) { return more(p) && p->text[p->at] == c; }

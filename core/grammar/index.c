@@ -1,0 +1,275 @@
+/* index.c: a vocabulary arranged for masks: its tokens as a tree of bytes, and slices of it that can be allowed as a
+ * whole where an automaton lets every character of a set pass. In a JSON string 97 of 100 tokens of a large vocabulary
+ * are such; what a walk then has to look at is the few that hold a quote, a backslash or part of a character. */
+#include "grammar/masks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/utf8.h"
+
+#define LENGTH(array) (sizeof(array) / sizeof *(array))
+
+/* From large to small: the first that is let pass is taken. All ranges but surrogates. */
+static const struct lang_range everything[] = { { 0, LANG_MAX_CHAR } };
+static const struct lang_range one_line[] = { { 0, 9 }, { 11, 12 }, { 14, 0x2027 }, { 0x202A, LANG_MAX_CHAR } };
+static const struct lang_range in_string[] = { { ' ', '!' }, { '#', '[' }, { ']', LANG_MAX_CHAR } };
+static const struct lang_range words[] = { { ' ', ' ' }, { 'A', 'Z' }, { 'a', 'z' }, { 0x80, LANG_MAX_CHAR } };
+static const struct lang_range latin[] = { { ' ', ' ' }, { 'A', 'Z' }, { 'a', 'z' } };
+static const struct lang_range names[] = { { '0', '9' }, { 'A', 'Z' }, { '_', '_' }, { 'a', 'z' } };
+static const struct {
+    const struct lang_range *set;
+    uint32_t n;
+} slice_sets[MAX_SLICES] = { { everything, LENGTH(everything) }, { one_line, LENGTH(one_line) },
+                             { in_string, LENGTH(in_string) },   { words, LENGTH(words) },
+                             { latin, LENGTH(latin) },           { names, LENGTH(names) } };
+
+struct token_bytes index_bytes(const struct grammar_index *x, uint32_t id)
+{
+    return id < x->n_vocab ? x->bytes[id] : (struct token_bytes){ NULL, 0 };
+}
+
+bool index_ends(const struct grammar_index *x, uint32_t id)
+{
+    for (uint32_t i = 0; i < x->n_ends; i++)
+        if (x->ends[i] == id) return true;
+    return false;
+}
+
+void grammar_index_close(struct grammar_index *x)
+{
+    if (!x) return;
+    for (uint32_t i = 0; i < x->n_slices; i++) {
+        for (uint32_t k = 0; k <= SLICE_LENGTHS; k++) free(x->slices[i].up_to[k]);
+        free(x->slices[i].longer);
+        free(x->slices[i].lengths);
+        free(x->slices[i].rest.nodes);
+    }
+    free(x->bytes);
+    free(x->same);
+    free(x->ends);
+    free(x->all.nodes);
+    free(x);
+}
+
+/* ---- trees --------------------------------------------------------------------------------------------------------
+ */
+
+struct entry {
+    const unsigned char *bytes;
+    uint32_t len, id;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct entry *p = a, *q = b;
+    const int order = memcmp(p->bytes, q->bytes, p->len < q->len ? p->len : q->len);
+    if (order) return order;
+    if (p->len != q->len) return p->len < q->len ? -1 : 1;
+    return (p->id > q->id) - (p->id < q->id);
+}
+
+/* Bytes that both begin with. */
+static uint32_t common(const struct entry *a, const struct entry *b)
+{
+    uint32_t n = 0;
+    while (n < a->len && n < b->len && a->bytes[n] == b->bytes[n]) n++;
+    return n;
+}
+
+/* A tree of entries, which are sorted and differ. False: no memory. open: room for the longest token. */
+static bool build_trie(const struct entry *e, uint32_t n, uint32_t *open, struct trie *out)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < n; i++) count += e[i].len - (i ? common(&e[i - 1], &e[i]) : 0);
+    out->nodes = malloc((count + 1) * sizeof *out->nodes);
+    if (!out->nodes) return false;
+    uint32_t depth = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t shared = i ? common(&e[i - 1], &e[i]) : 0;
+        while (depth > shared) out->nodes[open[--depth]].skip = out->n;
+        for (; depth < e[i].len; depth++) {
+            open[depth] = out->n;
+            out->nodes[out->n++] = (struct trie_node){ .depth = (uint16_t)(depth + 1), .byte = e[i].bytes[depth] };
+        }
+        out->nodes[out->n - 1].token = e[i].id + 1;
+    }
+    while (depth) out->nodes[open[--depth]].skip = out->n;
+    return true;
+}
+
+/* ---- slices
+ * ---------------------------------------------------------------------------------------------------------- */
+
+static bool in_set(const struct slice *s, uint32_t c)
+{
+    for (uint32_t i = 0; i < s->n_set; i++)
+        if (c >= s->set[i].first && c <= s->set[i].last) return true;
+    return false;
+}
+
+/* Characters of the token, if it has whole ones of the set alone; 0: it does not. */
+static uint32_t length_in(const struct slice *s, const struct entry *e)
+{
+    uint32_t n = 0;
+    for (size_t i = 0, len; i < e->len; i += len, n++) {
+        len = utf8_sequence(e->bytes + i, e->len - i);
+        if (!len || !in_set(s, utf8_decode(e->bytes + i, len))) return 0;
+    }
+    return n;
+}
+
+static void allow_same(const struct grammar_index *x, uint64_t *bits, uint32_t id)
+{
+    for (uint32_t next = id + 1; next; next = x->same[next - 1])
+        bits[(next - 1) / 64] |= UINT64_C(1) << (next - 1) % 64;
+}
+
+static bool open_slice(const struct grammar_index *x, struct slice *s, uint32_t n)
+{
+    for (uint32_t k = 0; k <= SLICE_LENGTHS; k++) {
+        s->up_to[k] = calloc(x->words, sizeof(uint64_t));
+        if (!s->up_to[k]) return false;
+    }
+    s->longer = malloc((n + 1) * sizeof *s->longer);
+    s->lengths = malloc((n + 1) * sizeof *s->lengths);
+    return s->longer && s->lengths;
+}
+
+/* Entries that are in no slice go to rest[], in order. */
+static uint32_t split(const struct grammar_index *x, struct slice *s, const struct entry *e, uint32_t n,
+                      struct entry *rest)
+{
+    uint32_t n_rest = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t length = length_in(s, &e[i]);
+        if (!length) {
+            rest[n_rest++] = e[i];
+            continue;
+        }
+        allow_same(x, s->up_to[0], e[i].id);
+        if (length <= SLICE_LENGTHS) {
+            allow_same(x, s->up_to[length], e[i].id);
+        } else {
+            s->longer[s->n_longer] = e[i].id;
+            s->lengths[s->n_longer++] = length;
+        }
+    }
+    for (uint32_t k = 2; k <= SLICE_LENGTHS; k++)
+        for (uint32_t w = 0; w < x->words; w++) s->up_to[k][w] |= s->up_to[k - 1][w];
+    return n_rest;
+}
+
+static bool add_slices(struct grammar_index *x, const struct entry *e, uint32_t n, uint32_t *open)
+{
+    struct entry *rest = malloc((n + 1) * sizeof *rest);
+    bool made = rest != NULL;
+    for (uint32_t i = 0; made && i < MAX_SLICES; i++) {
+        struct slice *s = &x->slices[x->n_slices++];
+        *s = (struct slice){ .set = slice_sets[i].set, .n_set = slice_sets[i].n };
+        made = open_slice(x, s, n) && build_trie(rest, split(x, s, e, n, rest), open, &s->rest);
+    }
+    free(rest);
+    return made;
+}
+
+/* ---- tokens
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/* Marks of chat formats that some files call user-defined: as text they can be spelt by other tokens, and what watches
+ * for their ids must not meet them inside a string. */
+static bool is_mark(struct token_bytes b) { return b.len > 2 && b.data[0] == '<' && b.data[b.len - 1] == '>'; }
+
+static struct token_bytes bytes_of(const struct tokenizer *t, uint32_t id)
+{
+    struct token_bytes b = { NULL, 0 };
+    const enum token_type type = tokenizer_type(t, id);
+    if (tokenizer_ends(t, id) || (type != TOKEN_NORMAL && type != TOKEN_BYTE && type != TOKEN_USER_DEFINED)) return b;
+    b = tokenizer_piece(t, id, false);
+    if (type == TOKEN_USER_DEFINED && is_mark(b)) b.len = 0;
+    return b.len < UINT16_MAX ? b : (struct token_bytes){ NULL, 0 };
+}
+
+/* Sorts the ordinary tokens; of those with the same bytes one stays, and the others are listed. */
+static uint32_t collect_entries(struct grammar_index *x, struct entry *e)
+{
+    uint32_t n = 0, kept = 0;
+    for (uint32_t id = 0; id < x->n_vocab; id++)
+        if (x->bytes[id].len)
+            e[n++] = (struct entry){ (const unsigned char *)x->bytes[id].data, (uint32_t)x->bytes[id].len, id };
+    if (n) qsort(e, n, sizeof *e, by_bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t before = kept ? e[kept - 1].id : 0;
+        if (kept && e[kept - 1].len == e[i].len && !memcmp(e[kept - 1].bytes, e[i].bytes, e[i].len)) {
+            x->same[e[i].id] = x->same[before];
+            x->same[before] = e[i].id + 1;
+        } else {
+            e[kept++] = e[i];
+        }
+        if (e[i].len > x->longest) x->longest = e[i].len;
+    }
+    return kept;
+}
+
+/* Can every text of printable ASCII be written, and end? */
+static wk_status check_maskable(const struct grammar_index *x, const struct wk_err *err)
+{
+    bool single[256] = { false };
+    for (uint32_t id = 0; id < x->n_vocab; id++)
+        if (x->bytes[id].len == 1) single[(unsigned char)x->bytes[id].data[0]] = true;
+    for (uint32_t b = ' '; b <= '~'; b++)
+        if (!single[b])
+            return wk_fail(err, WK_UNSUPPORTED,
+                           "this model's output cannot be constrained: its vocabulary has no token for the byte 0x%02X "
+                           "alone",
+                           b);
+    if (!x->n_ends)
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "this model's output cannot be constrained: its vocabulary has no token that ends generation");
+    return WK_OK;
+}
+
+static bool fill(struct grammar_index *x, const struct tokenizer *t)
+{
+    size_t n_ends;
+    const uint32_t *ends = tokenizer_end_ids(t, &n_ends);
+    x->words = (x->n_vocab + 63) / 64;
+    x->bytes = calloc(x->n_vocab, sizeof *x->bytes);
+    x->same = calloc(x->n_vocab, sizeof *x->same);
+    x->ends = malloc((n_ends + 1) * sizeof *x->ends);
+    if (!x->bytes || !x->same || !x->ends) return false;
+    for (size_t i = 0; i < n_ends; i++)
+        if (ends[i] < x->n_vocab) x->ends[x->n_ends++] = ends[i];
+    for (uint32_t id = 0; id < x->n_vocab && id < tokenizer_size(t); id++) x->bytes[id] = bytes_of(t, id);
+    return true;
+}
+
+static bool arrange(struct grammar_index *x)
+{
+    struct entry *e = malloc(x->n_vocab * sizeof *e);
+    const uint32_t n = e ? collect_entries(x, e) : 0;
+    uint32_t *open = malloc((x->longest + 1) * sizeof *open);
+    const bool arranged = e && open && build_trie(e, n, open, &x->all) && add_slices(x, e, n, open);
+    free(e);
+    free(open);
+    return arranged;
+}
+
+wk_status grammar_index_open(const struct tokenizer *t, uint32_t n_vocab, struct grammar_index **out,
+                             const struct wk_err *err)
+{
+    struct grammar_index *x = n_vocab ? calloc(1, sizeof *x) : NULL;
+    wk_status status = WK_OK;
+    *out = NULL;
+    if (!n_vocab || n_vocab > TOKENIZER_MAX_VOCAB)
+        return wk_fail(err, WK_INVALID, "a vocabulary of %u ids cannot be masked", n_vocab);
+    if (x) x->n_vocab = n_vocab;
+    if (x && fill(x, t)) status = check_maskable(x, err);
+    if (!status && (!x || !x->ends || !arrange(x)))
+        status = wk_fail(err, WK_NO_MEMORY, "no memory for the index of a vocabulary");
+    if (status)
+        grammar_index_close(x);
+    else
+        *out = x;
+    return status;
+}
