@@ -42,10 +42,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
             continue;
         }
-        require(r.q.max_tokens <= 4096 && r.q.n_stop_ids <= REQUEST_STOP_IDS && r.q.n_stops <= STOP_MAX &&
-                (form    ? r.turn.user.data != NULL
-                 : r.ids ? r.n_ids > 0
-                         : r.q.prompt_len > 0));
+        require(r.q.max_tokens <= 4096 && r.q.n_stop_ids <= REQUEST_STOP_IDS && r.q.n_stops <= STOP_MAX);
+        require(r.n >= 1 && r.n <= OPENAI_MOST_ANSWERS && r.n_prompts >= 1 &&
+                r.n_prompts <= (form ? 1 : OPENAI_MOST_IN_ALL / r.n) && r.top <= SAMPLER_MAX_TOP &&
+                r.prompt_top <= SAMPLER_MAX_TOP && !(r.prompt_probs && r.stream) && !(form && r.echo));
+        for (uint32_t i = 0; i < r.n_prompts; i++)
+            require(form ? r.turn.user.data != NULL : r.prompts[i].ids ? r.prompts[i].n_ids > 0 : r.prompts[i].len > 0);
         require(r.q.params.temperature >= 0 && r.q.params.temperature <= 2 && r.q.params.repetition_penalty > 0 &&
                 r.q.params.n_logit_bias <= SAMPLER_MAX_BIAS);
         size_t bytes = r.turn.system.len + r.turn.user.len;

@@ -57,6 +57,8 @@ def body():
         {"model": "m", "messages": messages, "stream": True, "stream_options": {"include_usage": True}, "n": 1},
         {"prompt": "a\"b\\\\", "max_tokens": 10**40, "top_k": -(10**20), "temperature": 0.1},
         {"model": "m", "prompt": [1, 2, 3], "max_tokens": 4, "presence_penalty": 0.5, "echo": False, "logprobs": None},
+        {"prompt": ["a", [1, 2], "b"], "n": 2, "best_of": 2, "logprobs": 3, "echo": True, "max_tokens": 0},
+        {"messages": messages, "n": 16, "logprobs": True, "top_logprobs": 20, "prompt_logprobs": 1},
     ):
         yield text(json.dumps(document))
 
