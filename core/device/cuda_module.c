@@ -7,6 +7,7 @@
 
 #include <worker/plugin.h>
 
+#include "plugin/call.h"
 #include "plugin/plugin.h"
 
 #define MODULE "device-cuda.so"
@@ -38,7 +39,7 @@ wk_status device_cuda(const struct device_ops **out, const struct wk_err *err)
     s = plugin_open_own(MODULE, &handle, &why);
     const struct device_module *m = s ? NULL : dlsym(handle, DEVICE_CUDA_SYMBOL);
     if (!s) s = check(m, &why);
-    if (!s) s = m->start(&why);
+    if (!s) s = m->start(&plugin_calls, &why);
     if (s) return wk_fail(err, s == WK_NO_MEMORY ? s : WK_UNSUPPORTED, "device cuda: %s", text);
     *out = ops = m->ops;
     return WK_OK;

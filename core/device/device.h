@@ -200,6 +200,8 @@ const struct device_ops *device_cpu(void);
  * cannot be used, and why. No device is looked at: that is probe's. [main thread] */
 wk_status device_cuda(const struct device_ops **out, const struct wk_err *err);
 
+struct plugin_calls;
+
 /* What device-cuda.so exports, as DEVICE_CUDA_SYMBOL. Module and program come from one build and say
  * so to each other. */
 struct device_module {
@@ -207,7 +209,8 @@ struct device_module {
     char version[16];     /* of the program */
     uint64_t header_hash; /* of the SDK's headers */
     const struct device_ops *ops;
-    wk_status (*start)(const struct wk_err *err); /* before anything else of the module */
+    /* Before anything else of the module. calls: whom it tells of calls of plugins (core/plugin/call.h). */
+    wk_status (*start)(const struct plugin_calls *calls, const struct wk_err *err);
 };
 #define DEVICE_CUDA_SYMBOL "worker_device_cuda_v0"
 

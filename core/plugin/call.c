@@ -110,8 +110,18 @@ static struct plugin_call current(const struct slot *s)
                                  atomic_load_explicit(&s->what, memory_order_acquire) };
 }
 
+static const struct plugin_calls *program; /* in a module */
+
+void plugin_calls_pass_to(const struct plugin_calls *to) { program = to; }
+
+const struct plugin_calls plugin_calls = { plugin_call_begin, plugin_call_end };
+
 void plugin_call_begin(struct plugin_call *c, const char *file, uintptr_t function, const char *what)
 {
+    if (program) {
+        program->begin(c, file, function, what);
+        return;
+    }
     if (!mine && !without) take_slot();
     if (!mine) return;
     *c = current(mine);
@@ -120,6 +130,10 @@ void plugin_call_begin(struct plugin_call *c, const char *file, uintptr_t functi
 
 void plugin_call_end(const struct plugin_call *c)
 {
+    if (program) {
+        program->end(c);
+        return;
+    }
     if (!mine) return;
     if (c->what)
         enter(mine, c);

@@ -23,6 +23,15 @@ void plugin_call_begin(struct plugin_call *c, const char *file, uintptr_t functi
 void plugin_call_end(const struct plugin_call *c);
 #define PLUGIN_CALL(call, function, what) plugin_call_begin(call, NULL, (uintptr_t)(function), what)
 
+/* A module has a copy of this code, which nobody watches: the program hands it its own functions, and calls are told to
+ * these from then on. [main thread], before the module calls any plugin */
+struct plugin_calls {
+    void (*begin)(struct plugin_call *c, const char *file, uintptr_t function, const char *what);
+    void (*end)(const struct plugin_call *c);
+};
+extern const struct plugin_calls plugin_calls; /* the two above */
+void plugin_calls_pass_to(const struct plugin_calls *program);
+
 /* Handles fatal signals and exit(), and starts the thread that looks for slow calls. say: writes the last line, from
  * within a signal's handler. Before gguf_guard_install, which passes on what is not its own. [main thread], once */
 wk_status plugin_calls_watch(void (*say)(const char *text), const struct wk_err *err);

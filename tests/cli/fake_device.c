@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "gguf/guard.h"
+#include "plugin/call.h"
 
 static atomic_bool is_dead; /* read by any thread */
 
@@ -130,7 +131,11 @@ static wk_status residency(struct executor *x, const struct wk_err *err)
                : WK_OK;
 }
 
-static wk_status start(const struct wk_err *err) { return gguf_guard_install(err); }
+static wk_status start(const struct plugin_calls *calls, const struct wk_err *err)
+{
+    plugin_calls_pass_to(calls);
+    return gguf_guard_install(err);
+}
 
 static struct device_ops ops;
 

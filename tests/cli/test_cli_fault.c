@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -159,6 +160,30 @@ static void verify_and_plan(void **state)
     cli_free(&profile);
 }
 
+/* A plugin that a device's module calls is named as one that the program calls: both at loading and in a step. */
+static void plugin_in_the_module(void **state)
+{
+    (void)state;
+    static const char *const ends[][2] = { { "exit:pack", "called exit while the host called its pack" },
+                                           { "exit:product", "called exit while the host called its product" },
+                                           { "abort:product",
+                                             "ended with SIGABRT while the host called its product" } };
+    char folder[512], line[256];
+    assert_non_null(getcwd(folder, sizeof folder - 2));
+    (void)strcat(folder, "/p");
+    assert_int_equal(system("mkdir -p p && chmod 755 p && cp '" ZOO_DIR "/end_quant.so' p/ && chmod 644 p/*"), 0);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        assert_int_equal(setenv("ZOO_END", ends[i][0], 1), 0);
+        struct cli_result r = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "1", "--plugin-dir",
+                                  folder, "--prefer", "ggml:0=org.example.end");
+        (void)snprintf(line, sizeof line, "^worker: error: INTERNAL: plugin end_quant\\.so %s; ", ends[i][1]);
+        if (r.status != 1 || !matches(last_line(r.err), line))
+            fail_msg("%s: status %d, \"%s\"", ends[i][0], r.status, r.err);
+        cli_free(&r);
+    }
+    assert_int_equal(unsetenv("ZOO_END"), 0);
+}
+
 static int setup(void **state)
 {
     char module[256];
@@ -174,6 +199,6 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(each_fault), cmocka_unit_test(no_fault),
-                                        cmocka_unit_test(verify_and_plan) };
+                                        cmocka_unit_test(verify_and_plan), cmocka_unit_test(plugin_in_the_module) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -10,6 +10,7 @@
 
 #include "device/cuda/executor.h"
 #include "model/model.h"
+#include "device/cuda/calls.h"
 
 static wk_status plan(const struct tape_program *program, const struct device_options *o, struct memory_plan *out,
                       const struct wk_err *err)
@@ -43,11 +44,11 @@ static void close_executor(struct executor *x)
 static wk_status open_modules(struct executor *x, const struct wk_err *err)
 {
     wk_status s = WK_OK;
-    for (uint32_t i = 0; i < x->n_modules && !s; i++) s = x->modules[i]->open((int32_t)x->o.gpu, err);
+    for (uint32_t i = 0; i < x->n_modules && !s; i++) s = module_open(x->modules[i], (int32_t)x->o.gpu, err);
     /* Planned for large products; an open module knows whether its code for this device has them. */
     for (uint32_t i = 0; i < x->n_matrices && !s; i++) {
         struct cuda_matrix *m = &x->matrices[i];
-        if (m->panels) m->panels = m->module->panels(m->type->ggml_type);
+        if (m->panels) m->panels = module_panels(m->module, m->type->ggml_type);
     }
     return s;
 }

@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "device/kv_pages.h"
 #include "device/step_check.h"
+#include "device/cuda/calls.h"
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
 
@@ -110,7 +111,7 @@ static wk_status add_matrix(struct executor *x, uint32_t tensor, uint32_t first,
     if (s) return s;
     /* A module's word, of which everything that is laid out below is made: no less than the rows' own bytes, no more
      * than 8 bytes a value. */
-    const uint64_t bytes = m->type->tile_bytes(t->cols),
+    const uint64_t bytes = type_tile_bytes(m->type, t->cols),
                    least = WK_TILE_ROWS * (t->bytes / ((uint64_t)t->rows * t->slabs));
     const uint64_t most = (uint64_t)WK_TILE_ROWS * t->cols * 8 + 2048;
     if (bytes % 16 || bytes < least || bytes > most)
@@ -119,9 +120,7 @@ static wk_status add_matrix(struct executor *x, uint32_t tensor, uint32_t first,
                        " expected",
                        t->name, m->module->id, t->cols, m->type->ggml_type, bytes, least, most);
     m->tile_bytes = bytes;
-    m->panels = m->module->panels && t->slabs > 1 && t->slabs <= WK_CUDA_LARGE_EXPERTS
-                    ? m->module->panels(m->type->ggml_type)
-                    : 0;
+    m->panels = t->slabs > 1 && t->slabs <= WK_CUDA_LARGE_EXPERTS ? module_panels(m->module, m->type->ggml_type) : 0;
     if (m->panels != 0 && m->panels != 16 && m->panels != 32)
         return wk_fail(err, WK_INVALID, "%s: %s: panels(%u) is %u; 0, 16 or 32 expected", t->name, m->module->id,
                        m->type->ggml_type, m->panels);
@@ -350,9 +349,9 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
                                           ? NULL
                                           : cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n);
         if (m && cuda_expands(m)) columns += cuda_stride(l->seg[g].n);
-        if (m && !experts && m->module->workspace)
-            most(&z->expanded, m->module->workspace(m->type->ggml_type, m->k,
-                                                    results < WK_CUDA_ROWS ? (uint32_t)results : WK_CUDA_ROWS));
+        if (m && !experts)
+            most(&z->expanded, module_workspace(m->module, m->type->ggml_type, m->k,
+                                                results < WK_CUDA_ROWS ? (uint32_t)results : WK_CUDA_ROWS));
         if (!l->logits) most(&z->tmp, results * cuda_stride(l->seg[g].n));
     }
     if (panel_experts(x, l))

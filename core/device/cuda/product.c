@@ -8,6 +8,7 @@
  * that is picked by other rows than the input) is done by one launch after it, on the same numbers in the same order,
  * so no bit depends on it. */
 #include "device/cuda/executor.h"
+#include "device/cuda/calls.h"
 
 #include <string.h>
 
@@ -38,7 +39,7 @@ static uint32_t served_together(const struct cuda_product_stage *p, uint32_t fir
     for (uint32_t g = first; g < p->n_seg; g++) {
         types[n] = p->seg[g].m->type->ggml_type;
         if (p->seg[g].m->module != p->seg[first].m->module ||
-            (n && (p->experts || !p->seg[first].m->module->serves(types, n + 1))))
+            (n && (p->experts || !module_serves(p->seg[first].m->module, types, n + 1))))
             break;
         n++;
     }
@@ -67,7 +68,7 @@ static bool norm_inside(const struct cuda_product_stage *p, const uint32_t *pick
     for (uint32_t g = 0; g < p->n_seg;) {
         const struct wk_quant_cuda *module = p->seg[g].m->module;
         g += outline(p, g, rows, &q);
-        if (!module->norm_rows || rows > module->norm_rows(&q)) return false;
+        if (rows > module_norm_rows(module, &q)) return false;
     }
     return true;
 }
@@ -85,7 +86,7 @@ static struct wk_cuda_layout layout_of(const struct executor *x, const struct cu
     for (uint32_t g = 0, n; g < p->n_seg; g += n) {
         const struct wk_quant_cuda *module = p->seg[g].m->module;
         n = outline(p, g, rows, &q);
-        const struct wk_cuda_layout call = module->layout ? module->layout(&q) : as_rows;
+        const struct wk_cuda_layout call = module_layout(module, &q);
         if (g == 0)
             l = call;
         else if (memcmp(&l, &call, sizeof l))
@@ -278,7 +279,7 @@ static wk_status product_call(struct executor *x, const struct cuda_product_stag
         q.groups = p->route->groups;
         if (r->few && p->after_experts) q.flags |= WK_CUDA_GROUPS_KNOWN;
     }
-    return p->seg[c->first_seg].m->module->product(&q, x->stream, err);
+    return module_product(p->seg[c->first_seg].m->module, &q, x->stream, err);
 }
 
 static wk_status product_calls(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
@@ -298,7 +299,7 @@ static bool glu_together(const struct cuda_product_stage *p)
 {
     const uint32_t types[2] = { p->seg[0].m->type->ggml_type, p->seg[1].m->type->ggml_type };
     return p->seg[0].m->module == p->seg[1].m->module &&
-           (p->experts ? types[0] == types[1] : p->seg[0].m->module->serves(types, 2));
+           (p->experts ? types[0] == types[1] : module_serves(p->seg[0].m->module, types, 2));
 }
 
 static bool read_once(const struct tape_program *p, uint32_t value)
@@ -534,7 +535,7 @@ static wk_status large_product(struct executor *x, const struct cuda_product_sta
                                           .tiles = m->data,
                                           .y = (uint8_t *)x->expanded + (uint64_t)l->at[g] * k32 * 2,
                                           .y_stride = k32 };
-        s = m->type->expand(&e, x->stream, err);
+        s = type_expand(m->type, &e, x->stream, err);
     }
     const struct cuda_gemm_call g = large_call(x, p, &i->in, l, items, to, c);
     return s ? s : cuda_gemm_run(x->gemm, &g, x->stream, err);
@@ -717,7 +718,7 @@ static wk_status experts_call(struct executor *x, const struct cuda_product_stag
                                              .ggml_type = p->seg[g + j].m->type->ggml_type,
                                              .n = m->n,
                                              .out = *out };
-    return m->module->large(&q, x->stream, err);
+    return module_large(m->module, &q, x->stream, err);
 }
 
 /* One segment's results as F32 rows. */

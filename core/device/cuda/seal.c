@@ -18,6 +18,7 @@
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
 #include "tape/tape.h"
+#include "device/cuda/calls.h"
 
 enum { HASH_BYTES = 128 << 10 /* at a time: stays in a core's cache */, VERIFY_BYTES = 4 << 20 };
 
@@ -296,7 +297,7 @@ static wk_status hash_vector(struct device_hash *h, const struct cuda_vector *v,
 /* Rows of the load from `row` on, brought back into the file's order a run of tiles at a time. */
 static wk_status hash_load(struct device_hash *h, const struct cuda_load *l, uint32_t row, const struct wk_err *err)
 {
-    const uint64_t row_bytes = cuda_row_bytes(l->tensor), tile_bytes = l->type->tile_bytes(l->tensor->cols);
+    const uint64_t row_bytes = cuda_row_bytes(l->tensor), tile_bytes = type_tile_bytes(l->type, l->tensor->cols);
     const uint32_t most = (uint32_t)(h->bytes / (row_bytes * WK_TILE_ROWS)) * WK_TILE_ROWS; /* rows a time */
     wk_status s = WK_OK;
     for (uint32_t first = row / WK_TILE_ROWS * WK_TILE_ROWS; !s && first < l->n; first += most) {
@@ -308,7 +309,7 @@ static wk_status hash_load(struct device_hash *h, const struct cuda_load *l, uin
                                          .tiles = (uint8_t *)l->tiles + first / WK_TILE_ROWS * tile_bytes,
                                          .rows = (void *)(uintptr_t)h->rows.base,
                                          .row_bytes = row_bytes };
-        s = l->type->unpack(&t, h->d->stream, err);
+        s = type_unpack(l->type, &t, h->d->stream, err);
         if (!s)
             s = hash_device_bytes(h, (const void *)(uintptr_t)h->rows.base, skip * row_bytes, (n - skip) * row_bytes,
                                   err);

@@ -5,6 +5,7 @@
  * launch behind the inputs, a gather, lets the next begin only when it has waited for them itself, so that all later
  * kernels may read inputs and tables early. */
 #include "device/cuda/executor.h"
+#include "device/cuda/calls.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -45,7 +46,7 @@ static wk_status enqueue_embed(struct executor *x, const struct cuda_stage *s, c
                                           .scale = p->scale,
                                           .add = i > 0,
                                           .part = i + 1 == s->n_parts ? partials_of(out, r) : NULL };
-        st = p->m->type->gather(&g, x->stream, err);
+        st = type_gather(p->m->type, &g, x->stream, err);
     }
     return st;
 }

@@ -22,6 +22,7 @@
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
 #include "tape/tape.h"
+#include "device/cuda/calls.h"
 
 enum {
     LANES = 8,
@@ -179,7 +180,10 @@ struct dequantize {
 static void run_dequantize(void *arg)
 {
     const struct dequantize *d = arg;
+    struct plugin_call call;
+    PLUGIN_CALL(&call, d->type->dequantize, "dequantize");
     d->type->dequantize(d->y, d->blocks, d->n);
+    plugin_call_end(&call);
 }
 
 /* The chunk's bytes, or a vector's values, into a slot. */
@@ -206,10 +210,11 @@ static wk_status send(const struct upload *u, const struct chunk *c, const struc
                                          .k = l->tensor->cols,
                                          .n_tiles = (uint32_t)c->n,
                                          .n_rows = (uint32_t)(c->bytes / row),
-                                         .tiles = (uint8_t *)l->tiles + c->first * l->type->tile_bytes(l->tensor->cols),
+                                         .tiles =
+                                             (uint8_t *)l->tiles + c->first * type_tile_bytes(l->type, l->tensor->cols),
                                          .rows = s->device,
                                          .row_bytes = row };
-        st = l->type->pack(&t, stream, err);
+        st = type_pack(l->type, &t, stream, err);
     }
     if (!st) st = cuda_check(u->d, cudaEventRecord(s->sent, stream), "upload: event", err);
     return st;
