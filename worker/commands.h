@@ -17,6 +17,7 @@ int command_quantize(const struct options *o);
 int command_verify(const struct options *o);
 int command_bench(const struct options *o);
 int command_debug(const struct options *o);
+int command_grammar(const struct options *o);
 int command_serve(const struct options *o);
 
 #endif

@@ -42,6 +42,7 @@ static int (*const commands[CMD_COUNT])(const struct options *) = {
     [CMD_VERIFY] = command_verify,
     [CMD_BENCH] = command_bench,
     [CMD_DEBUG] = command_debug,
+    [CMD_GRAMMAR] = command_grammar,
     [CMD_SERVE] = command_serve,
     [CMD_HELP] = command_help,
 };

@@ -10,7 +10,8 @@
 #define STEPS (ON(CMD_RUN) | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
 #define LOADS (STEPS | ON(CMD_VERIFY) | ON(CMD_SERVE))
 #define PLANS (LOADS | ON(CMD_PLAN))
-#define MODELS (LOADS | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE))
+#define VOCABULARIES (ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE) | ON(CMD_GRAMMAR))
+#define MODELS (LOADS | VOCABULARIES)
 #define PLUGINS (PLANS | ON(CMD_INSPECT) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_QUANTIZE))
 
 #define ANY64 0x1p64
@@ -19,7 +20,7 @@
 const struct option_def option_table[OPT_COUNT] = {
     [OPT_MODEL] = { "model", 'm', OPTION_TEXT, true, MODELS, "FILE", 1, 4096, NULL,
                     "model to use, a GGUF file or embedded:NAME, a model inside the program; without it "
-                    "embedded:haiku, but for tokenize and detokenize" },
+                    "embedded:haiku, but for tokenize and detokenize, and for grammar, which then takes bytes" },
     [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, GENERATES, "TEXT", 0, TEXT_MAX, NULL,
                      "text to continue; without it and without --file it is read from standard input" },
     [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, GENERATES | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG),
@@ -62,12 +63,11 @@ const struct option_def option_table[OPT_COUNT] = {
                         "write a gpt-oss model's reasoning, which is not part of its answer, to standard error" },
     [OPT_REASONING_EFFORT] = { "reasoning-effort", 0, OPTION_CHOICE, true, GENERATES, "low|medium|high", 0, 0, "medium",
                                "how long a gpt-oss model thinks before it answers" },
-    [OPT_TOKENIZER] = { "tokenizer", 0, OPTION_TEXT, true,
-                        STEPS | ON(CMD_SERVE) | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE), "FILE", 1, 4096, NULL,
+    [OPT_TOKENIZER] = { "tokenizer", 0, OPTION_TEXT, true, STEPS | ON(CMD_SERVE) | VOCABULARIES, "FILE", 1, 4096, NULL,
                         "tokenizer.json to use instead of the vocabulary in the model's file; a file that has none "
                         "uses the tokenizer.json beside it" },
-    [OPT_ACCEPT_KEY] = { "accept-key", 0, OPTION_LIST, false,
-                         PLANS | ON(CMD_INSPECT) | ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE), "NAME", 0, 64, NULL,
+    [OPT_ACCEPT_KEY] = { "accept-key", 0, OPTION_LIST, false, PLANS | ON(CMD_INSPECT) | VOCABULARIES, "NAME", 0, 64,
+                         NULL,
                          "take a file that is refused for its key NAME as if it did not have it; may be repeated" },
     [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
                         "print token ids separated by spaces instead of text" },
@@ -82,6 +82,15 @@ const struct option_def option_table[OPT_COUNT] = {
                   "probabilities of the last row; all for every one; may be repeated" },
     [OPT_OUT] = { "out", 'o', OPTION_TEXT, false, ON(CMD_DEBUG), "DIR", 1, 4096, NULL,
                   "folder for the tapped values; made if absent, must be empty" },
+    [OPT_SCHEMA] = { "schema", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
+                     "a JSON Schema: the text is a value that fits it; - is standard input" },
+    [OPT_GRAMMAR] = { "grammar", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
+                      "a grammar in llama.cpp's notation (GBNF); - is standard input" },
+    [OPT_REGEX] = { "regex", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "REGEX", 0, TEXT_MAX, NULL,
+                    "a regular expression that the whole text matches" },
+    [OPT_ACCEPTS] = { "accepts", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
+                      "say whether the text of FILE fits: one line of JSON, accepted and the byte at which it stopped "
+                      "fitting" },
     [OPT_DEVICE] = { "device", 'd', OPTION_CHOICE, true, PLANS, "cpu|cuda", 0, 0, "cpu",
                      "where to compute; nothing ever falls back to another device" },
     [OPT_GPU_DEVICE] = { "gpu-device", 0, OPTION_INTEGER, true, PLANS, "N", 0, 1023, "0",
@@ -266,6 +275,11 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_DEBUG] = { "debug", "tap | tape", 1, 1, "look inside a forward pass",
                     "tape prints the recorded operations and launches of a model. tap runs a text and writes values of "
                     "the pass as .npy files with an index.json." },
+    [CMD_GRAMMAR] = { "grammar", "", 0, 0, "check what constrained output would be constrained to",
+                      "Compiles a JSON Schema, a grammar or a regular expression and says what it holds, or why it is "
+                      "refused (exit status 1). With --accepts the exit status is 0 whether the text fits or not. With "
+                      "--model the text is followed token by token, as generation would; else byte by byte. The "
+                      "model's file may hold a vocabulary alone." },
     [CMD_SERVE] = { "serve", "", 0, 0, "serve a model over HTTP",
                     "Listens at once and loads the model meanwhile: /livez answers from the first moment, /readyz when "
                     "work can be done. Without --model it serves the embedded model; with "

@@ -24,6 +24,7 @@ enum command {
     CMD_VERIFY,
     CMD_BENCH,
     CMD_DEBUG,
+    CMD_GRAMMAR,
     CMD_SERVE,
     CMD_HELP,
     CMD_COUNT
@@ -59,6 +60,10 @@ enum option_id {
     OPT_LOGITS,
     OPT_TAP,
     OPT_OUT,
+    OPT_SCHEMA,
+    OPT_GRAMMAR,
+    OPT_REGEX,
+    OPT_ACCEPTS,
     OPT_DEVICE,
     OPT_GPU_DEVICE,
     OPT_FLASH_ATTENTION,

@@ -104,6 +104,29 @@ int open_model_file(const struct options *o, bool embedded, struct gguf **out)
     return open_path(path, out);
 }
 
+int open_tokenizer(const struct options *o, struct tokenizer **out)
+{
+    struct gguf *file;
+    ERROR_TEXT(err);
+    *out = NULL;
+    const char *json = option_text(o, OPT_TOKENIZER);
+    if (json && !option_text(o, OPT_MODEL)) {
+        wk_status alone = tokenizer_open_json(json, NULL, 0, out, &err);
+        return alone ? fail_status(STAGE_MODEL, alone, &err) : EXIT_DONE;
+    }
+    int result = open_model_file(o, false, &file);
+    if (result) return result;
+    struct gguf_accepted accepted = accepted_keys(o);
+    wk_status status = tokenizer_open_for(file, json, 0, &accepted, out, &err);
+    gguf_close(file); /* the vocabulary has been copied */
+    if (!status && !*out)
+        return fail(
+            CODE_MODEL_LOAD_FAILED,
+            "%s: the file embeds no tokenizer and there is no tokenizer.json beside it; give one with --tokenizer",
+            option_text(o, OPT_MODEL));
+    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
+}
+
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
 /* What is asked of attention. The GPU's kernels are fused, with tiles of their own; what it cannot do is refused, never

@@ -28,6 +28,8 @@ int choose_audit_key(const struct options *o);
 int open_plugins(const struct options *o, struct plugin_registry **out);
 /* --model, or the embedded model where `embedded` allows it. */
 int open_model_file(const struct options *o, bool embedded, struct gguf **out);
+/* The tokenizer that --model or --tokenizer names; the file may hold a vocabulary alone. */
+int open_tokenizer(const struct options *o, struct tokenizer **out);
 int open_path(const char *path, struct gguf **out);
 /* A file, or an embedded model by its name; NULL: the first of these. */
 wk_status open_named(const char *path, struct gguf **out, const struct wk_err *err);

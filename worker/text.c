@@ -54,6 +54,14 @@ static int read_path(const char *path, struct text *out)
     return result;
 }
 
+int text_read_bytes(const char *path, struct text *out)
+{
+    *out = (struct text){ NULL, 0 };
+    const int result = read_path(path, out);
+    if (result) text_free(out);
+    return result;
+}
+
 int text_read(const char *argument, const char *path, struct text *out)
 {
     int result = EXIT_DONE;

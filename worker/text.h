@@ -19,6 +19,8 @@ enum { TEXT_MAX_BYTES = 64 << 20 };
 /* Exactly one of argument and path: the text of --prompt, or of a file ("-": standard input). Refuses invalid UTF-8,
  * naming the byte. Return an exit status; on failure nothing needs freeing. */
 int text_read(const char *argument, const char *path, struct text *out);
+/* A file's bytes as they are. */
+int text_read_bytes(const char *path, struct text *out);
 void text_free(struct text *t);
 
 /* Copy of a file's own words for a terminal: what it could obey (C0, DEL, C1) becomes '?'. Returns out. */

@@ -24,8 +24,8 @@
 #include <worker/abi.h>
 
 #include "grammar/lang.h"
+#include "tokenizer/tokenizer.h"
 
-struct tokenizer;
 struct grammar;       /* what may be written */
 struct grammar_index; /* a vocabulary, arranged for masks */
 struct grammar_match; /* one text being written */
@@ -62,6 +62,10 @@ void grammar_figures(const struct grammar *g, struct grammar_figures *out);
 wk_status grammar_index_open(const struct tokenizer *t, uint32_t n_vocab, struct grammar_index **out,
                              const struct wk_err *err);
 void grammar_index_close(struct grammar_index *x); /* NULL allowed */
+/* The bytes that the token adds to a text; empty: it is never allowed by them. Valid as long as the tokenizer. */
+struct token_bytes grammar_index_bytes(const struct grammar_index *x, uint32_t id);
+/* The token with most of the first bytes; TOKEN_NONE: none begins so. */
+uint32_t grammar_index_longest(const struct grammar_index *x, const char *bytes, size_t n);
 
 /* ---- matching ------------------------------------------------------------------------------------------ */
 

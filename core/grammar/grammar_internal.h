@@ -95,7 +95,7 @@ struct work {
     uint32_t fresh; /* frames at the top of the stack that were pushed since the last character */
 };
 
-enum { VISITED = 1 << 14, MAX_FRAMES = 1 << 18 };
+enum { MAX_VISITED = 1 << 14, MAX_FRAMES = 1 << 18 };
 
 struct grammar {
     atomic_uint owners;
@@ -128,11 +128,11 @@ struct grammar {
 
     struct work *work;
     uint32_t n_work, cap_work;
-    struct {
+    struct visited {
         struct top top;
         uint32_t fresh, stamp;
-    } *visited; /* [VISITED] */
-    uint32_t stamp, n_visited;
+    } *visited; /* a power of two, at most MAX_VISITED; half full at most */
+    uint32_t stamp, n_visited, cap_visited;
 
     /* How far down the stacks a mask was decided by: what it is a function of. */
     uint32_t walk, deepest, bottom;

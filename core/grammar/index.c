@@ -24,9 +24,26 @@ static const struct {
                              { in_string, LENGTH(in_string) },   { words, LENGTH(words) },
                              { latin, LENGTH(latin) },           { names, LENGTH(names) } };
 
-struct token_bytes index_bytes(const struct grammar_index *x, uint32_t id)
+struct token_bytes grammar_index_bytes(const struct grammar_index *x, uint32_t id)
 {
     return id < x->n_vocab ? x->bytes[id] : (struct token_bytes){ NULL, 0 };
+}
+
+uint32_t grammar_index_longest(const struct grammar_index *x, const char *bytes, size_t n)
+{
+    uint32_t id = TOKEN_NONE, depth = 0;
+    for (uint32_t i = 0; i < x->all.n && depth < n;) {
+        const struct trie_node *node = &x->all.nodes[i];
+        if (node->depth <= depth) break; /* the children of the last one are over */
+        if (node->byte != (unsigned char)bytes[depth]) {
+            i = node->skip;
+            continue;
+        }
+        if (node->token) id = node->token - 1;
+        depth++;
+        i++;
+    }
+    return id;
 }
 
 bool index_ends(const struct grammar_index *x, uint32_t id)

@@ -172,25 +172,39 @@ static bool add_work(struct grammar *g, struct top t, uint32_t fresh)
     return true;
 }
 
-/* Was this work met before in this step? Only places with ways that read nothing are asked about. */
+/* Where work of this step is, or where it belongs. */
+static struct visited *place_of(struct grammar *g, const struct top *t, uint32_t fresh)
+{
+    for (uint32_t i = frame_hash(t->node, t->at, t->parent) + fresh;; i++) {
+        struct visited *v = &g->visited[i & (g->cap_visited - 1)];
+        if (v->stamp != g->stamp || (v->fresh == fresh && same_top(&v->top, t))) return v;
+    }
+}
+
+static bool grow_visited(struct grammar *g)
+{
+    const uint32_t old = g->cap_visited, cap = old ? 2 * old : 256;
+    if (cap > MAX_VISITED)
+        return fail(g, WK_UNSUPPORTED, "the grammar is too ambiguous here: more than 8,192 ways at a time");
+    struct visited *before = g->visited, *larger = calloc(cap, sizeof *larger);
+    if (!larger) return fail(g, WK_NO_MEMORY, "no memory for a grammar's stacks");
+    g->visited = larger;
+    g->cap_visited = cap;
+    for (uint32_t i = 0; i < old; i++)
+        if (before[i].stamp == g->stamp) *place_of(g, &before[i].top, before[i].fresh) = before[i];
+    free(before);
+    return true;
+}
+
+/* Was this work met before in this step? Only places with ways that read nothing are asked about. True on failure. */
 static bool met(struct grammar *g, const struct work *w)
 {
-    const struct top *t = &w->top;
-    if (!g->visited) {
-        g->visited = calloc(VISITED, sizeof *g->visited);
-        if (!g->visited) return !fail(g, WK_NO_MEMORY, "no memory for a grammar's stacks");
-    }
-    for (uint32_t i = frame_hash(t->node, t->at, t->parent) + w->fresh;; i++) {
-        if (g->visited[i % VISITED].stamp != g->stamp) {
-            if (++g->n_visited > VISITED / 2)
-                return !fail(g, WK_UNSUPPORTED, "the grammar is too ambiguous here: more than 8,192 ways at a time");
-            g->visited[i % VISITED].top = *t;
-            g->visited[i % VISITED].fresh = w->fresh;
-            g->visited[i % VISITED].stamp = g->stamp;
-            return false;
-        }
-        if (g->visited[i % VISITED].fresh == w->fresh && same_top(&g->visited[i % VISITED].top, t)) return true;
-    }
+    if (2 * g->n_visited >= g->cap_visited && !grow_visited(g)) return true;
+    struct visited *v = place_of(g, &w->top, w->fresh);
+    if (v->stamp == g->stamp) return true;
+    *v = (struct visited){ w->top, w->fresh, g->stamp };
+    g->n_visited++;
+    return false;
 }
 
 /* Goes into a part; `at` is where the node goes on after it. last: nothing is left to do there then. */
@@ -729,7 +743,8 @@ static bool step_inside(struct grammar *g, struct tops *list, const struct readi
             return false;
         if (t->at == n->c) return true;
         if (n->c != LANG_UNBOUNDED || t->at < n->b) to.at++;
-    } else if (n->kind == OF_TEXT && !lang_accepts(g->langs, t->state)) {
+    } else if (n->kind == OF_TEXT && (!t->parent || !lang_accepts(g->langs, t->state))) {
+        if (!t->parent) (void)look_at(g, 0); /* it may end here, but nothing follows it */
         to.state = lang_next(g->langs, t->state, c);
         if (to.state == LANG_NOTHING) return true;
         if (to.state == LANG_NONE || to.state == LANG_EMPTY) return false;

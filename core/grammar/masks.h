@@ -43,7 +43,6 @@ struct grammar_index {
     uint32_t n_slices;
 };
 
-struct token_bytes index_bytes(const struct grammar_index *x, uint32_t id);
 bool index_ends(const struct grammar_index *x, uint32_t id);
 
 /* ---- masks (mask.c) --------------------------------------------------------------------------------------------- */

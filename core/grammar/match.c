@@ -180,7 +180,7 @@ static enum lang_answer read_token(struct grammar_match *m, uint32_t id, struct 
 {
     struct grammar *g = m->g;
     size_t taken;
-    struct token_bytes bytes = index_bytes(m->index, id);
+    struct token_bytes bytes = grammar_index_bytes(m->index, id);
     enum lang_answer fits = bytes.len ? read_bytes(g, m->at, bytes.data, bytes.len, list, r, &taken) : LANG_NO;
     if (fits == LANG_UNKNOWN || m->at->need || !masks_names(g, id)) return fits;
     const uint32_t n = fits == LANG_YES ? list->n : 0;

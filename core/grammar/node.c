@@ -108,7 +108,7 @@ uint64_t grammar_bytes(const struct grammar *g)
     bytes += ((uint64_t)g->parts.cap + g->token_ids.cap + g->n_frame_buckets) * sizeof(uint32_t) + g->lists_bytes;
     bytes += g->cap_objects * sizeof *g->objects + g->cap_arrays * sizeof *g->arrays;
     bytes += g->cap_frames * sizeof *g->frames + g->cap_work * sizeof *g->work;
-    return bytes + (g->visited ? VISITED * sizeof *g->visited : 0);
+    return bytes + g->cap_visited * sizeof *g->visited;
 }
 
 /* ---- leaves ---------------------------------------------------------------------------------------------------- */

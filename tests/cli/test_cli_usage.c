@@ -103,6 +103,7 @@ static const struct {
     { { "plugin", "info" }, "expected list, info FILE or check FILE" },
     { { "quantize", "a", "b" }, "expected IN OUT TYPE, got 2 operands" },
     { { "debug", "tap", "--model", "m", "--text", "x" }, "tap needs --tap NAME and --out DIR" },
+    { { "grammar" }, "expected one of --schema FILE, --grammar FILE and --regex REGEX" },
     { { "debug", "dump" }, "expected tap or tape" },
 };
 
@@ -180,6 +181,7 @@ static void every_command_reads_a_file(void **state)
         { "verify", "--config", "worker.ini" },
         { "bench", "--config", "worker.ini" },
         { "debug", "tape", "--config", "worker.ini" },
+        { "grammar", "--regex", "a", "--config", "worker.ini" },
         { "serve", "--config", "worker.ini" },
         { "help", "run", "--config", "worker.ini" },
     };

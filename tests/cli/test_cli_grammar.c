@@ -1,0 +1,63 @@
+/* test_cli_grammar.c: worker grammar, as a user meets it. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "maker.h"
+
+static void expect(const char *const *args, int status, const char *out, const char *err)
+{
+    struct cli_result r = cli(args, NULL);
+    if (r.status != status || !matches(r.out, out) || !matches(r.err, err))
+        fail_msg("%s %s: status %d, output: %s, standard error: %s", args[1], args[2], r.status, r.out, r.err);
+    cli_free(&r);
+}
+#define EXPECT(status, out, err, ...) expect((const char *const[]){ "grammar", __VA_ARGS__, NULL }, status, out, err)
+
+static void holds(void **state)
+{
+    (void)state;
+    EXPECT(0, "^[0-9]+ nodes, [0-9]+ states, [0-9]+ bytes, compiled in [0-9.]+ us\n$", "^$", "--regex", "[a-z]+");
+    make_file("list.gbnf", "root ::= (\"- \" [a-z]+ \"\\n\")+\n", 29);
+    EXPECT(0, "; first mask in [0-9.]+ us, [0-9]+ tokens allowed\n$", "^$", "--grammar", "list.gbnf", "--model",
+           "embedded:haiku");
+    make_file("schema.json", "{\"type\":\"boolean\"}", 18);
+    EXPECT(0, "^[0-9]+ nodes", "^$", "--schema", "schema.json");
+}
+
+static void accepts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *out;
+    } cases[] = { { "- a\n- bc\n", "^\\{\"accepted\": true, \"at\": 9\\}\n$" },
+                  { "- a\n- bc", "^\\{\"accepted\": false, \"at\": 8\\}\n$" },
+                  { "- a\n-bc\n", "^\\{\"accepted\": false, \"at\": 5\\}\n$" },
+                  { "- a\xff\n", "^\\{\"accepted\": false, \"at\": 3\\}\n$" },
+                  { "", "^\\{\"accepted\": false, \"at\": 0\\}\n$" } };
+    make_file("list.gbnf", "root ::= (\"- \" [a-z]+ \"\\n\")+\n", 29);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        make_file("text", cases[i].text, strlen(cases[i].text));
+        EXPECT(0, cases[i].out, "^$", "--grammar", "list.gbnf", "--accepts", "text");
+        EXPECT(0, cases[i].out, "^$", "--grammar", "list.gbnf", "--accepts", "text", "--model", "embedded:haiku");
+    }
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    EXPECT(1, "^$", "^worker: error: INVALID_REQUEST: regular expression, byte 1: [^\n]*\n$", "--regex", "a)");
+    make_file("left.gbnf", "root ::= \"x\" a\na ::= a \"y\" | \"z\"\n", 33);
+    EXPECT(1, "^$", "^worker: error: INVALID_REQUEST: grammar, line 2, column 1: rule \"a\" [^\n]*\n$", "--grammar",
+           "left.gbnf");
+    EXPECT(1, "^$", "missing.gbnf: cannot be opened", "--grammar", "missing.gbnf");
+    EXPECT(2, "^$", "expected one of --schema FILE, --grammar FILE and --regex REGEX", "--regex", "a", "--grammar",
+           "left.gbnf");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(holds), cmocka_unit_test(accepts), cmocka_unit_test(refuses) };
+    return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
+}
