@@ -1,12 +1,15 @@
 /* test_engine_cuda.c: the engine on a GPU: alone, among others, from kept pages, after a preemption, in slices: the
- * same ids. */
+ * same ids; beside constrained jobs, too, which have theirs, and log probabilities as the logits say. */
 #include "engine/test_jobs.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "device/cuda/module.h"
+#include "model/generator.h"
+#include "model/session.h"
 #include "test_data.h"
 
 enum { N = 48 };
@@ -97,6 +100,169 @@ static void test_haiku_moe(void **state)
     test_model_file(HAIKU_MOE_MODEL);
 }
 
+/* ---- constraints and log probabilities ----------------------------------------------------------------- */
+
+/* Ids of even and of odd numbers in turn. */
+struct half {
+    struct sampler_constraint c;
+    uint32_t words, n;
+};
+static wk_status half_mask(void *user, uint64_t *bits, const struct wk_err *err)
+{
+    const struct half *h = user;
+    (void)err;
+    memset(bits, h->n % 2 ? 0xaa : 0x55, h->words * sizeof *bits);
+    return WK_OK;
+}
+static wk_status half_accept(void *user, uint32_t id, const struct wk_err *err)
+{
+    struct half *h = user;
+    return id % 2 == h->n++ % 2 ? WK_OK : wk_fail(err, WK_INTERNAL, "id %u was not allowed", id);
+}
+static void half_open(struct half *h, const struct model *m)
+{
+    *h = (struct half){ { h, half_mask, half_accept, NULL }, (m->program->n_vocab + 63) / 64, 0 };
+}
+
+static uint32_t constrained_alone(struct model *m, const struct test_job *t, uint32_t *ids)
+{
+    struct generator *g;
+    struct half h;
+    uint32_t n = 0, id;
+    half_open(&h, m);
+    ok(generator_open(m, 1, &g, &test_err));
+    ok(generator_start(
+        g, 0,
+        &(struct generator_job){
+            .params = &t->params, .prompt = t->tokens, .n_prompt = t->n, .most = t->most, .constraint = &h.c },
+        &test_err));
+    while (ok(generator_next(g, &id, &test_err)), id != GENERATOR_NONE) ids[n++] = id;
+    generator_close(g);
+    return n;
+}
+
+static void check_row(const float *logits, uint32_t n_vocab, uint32_t id, uint32_t n_top,
+                      const struct sampler_prob *got)
+{
+    struct sampler_top top;
+    struct sampler_prob want[1 + SAMPLER_MAX_TOP];
+    ok(sampler_top(logits, n_vocab, id, n_top, &top, &test_err));
+    sampler_probs(&top, want);
+    for (uint32_t i = 0; i <= n_top; i++)
+        if (got[i].id != want[i].id || got[i].logprob != want[i].logprob)
+            fail_msg("entry %u: id %u, %.17g, expected %u, %.17g", i, got[i].id, got[i].logprob, want[i].id,
+                     want[i].logprob);
+}
+
+/* The job's ids are `want`, and log probabilities of them and of its prompt those of the logits of single rows. */
+static void check_probs(struct model *single, struct job *j, const struct test_job *t, const uint32_t *want, uint32_t n)
+{
+    const uint32_t n_vocab = single->program->n_vocab;
+    struct session *s;
+    struct job_event e;
+    float *logits = malloc((size_t)t->n * n_vocab * sizeof *logits);
+    uint32_t at = 0, n_top;
+    assert_non_null(logits);
+    ok(session_open(single, &s, &test_err));
+    ok(session_feed(s, t->tokens, t->n, t->n <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT, t->n, logits, &test_err));
+    const float *last = logits + (size_t)(t->n - 1) * n_vocab;
+    float *row = malloc(n_vocab * sizeof *row);
+    assert_non_null(row);
+    while (assert_true(job_next(j, &e, -1)), e.kind != EVENT_END) {
+        if (e.kind != EVENT_TOKEN) continue;
+        if (at >= n || e.id != want[at]) fail_msg("id %u is %u", at, e.id);
+        check_row(last, n_vocab, e.id, 20, e.probs);
+        if (++at < n) ok(session_feed(s, &e.id, 1, ROW_GENERATED, 1, row, &test_err));
+        last = row;
+    }
+    assert_int_equal(at, n);
+    for (uint32_t p = 1; p < t->n; p++) {
+        const struct sampler_prob *got = job_prompt_probs(j, p, &n_top);
+        assert_non_null(got);
+        assert_int_equal(n_top, 3);
+        check_row(logits + (size_t)(p - 1) * n_vocab, n_vocab, t->tokens[p], 3, got);
+    }
+    session_close(s);
+    free(logits);
+    free(row);
+    job_release(j);
+}
+
+/* Every third job is constrained, every third asks for log probabilities; all of them one prompt each, of which others
+ * follow with more answers. */
+static void test_asks(void **state)
+{
+    enum { JOBS = 24 };
+    (void)state;
+    static uint32_t constrained[JOBS][TEST_CONTEXT];
+    struct test_model single = test_file(
+        &cuda_device_ops, HAIKU_MODEL,
+        (struct device_options){ .context = TEST_CONTEXT, .max_sequences = 1, .max_rows = 256, .max_wanted = 256 });
+    uint32_t n[JOBS];
+    test_answers(single.m, answers, JOBS);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        const struct test_job t = test_make(i);
+        n[i] = constrained_alone(single.m, &t, constrained[i]);
+    }
+    static const uint32_t sequences[] = { 3, 24, 80 };
+    for (uint32_t c = 0; c < 3; c++) {
+        struct test_model t = open_path(HAIKU_MODEL, 2 * sequences[c], 256, 0);
+        struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = sequences[c],
+                                                                     .max_queue = 200,
+                                                                     .prefix_cache = true,
+                                                                     .timeslice_tokens = c ? 0 : 6 });
+        struct half halves[JOBS];
+        struct job *jobs[JOBS], *more[JOBS];
+        char name[32];
+        for (uint32_t i = 0; i < JOBS; i++) {
+            const struct test_job job = test_make(i);
+            (void)snprintf(name, sizeof name, "%u", i);
+            half_open(&halves[i], t.m);
+            struct engine_job spec = { .id = name,
+                                       .prompt = job.tokens,
+                                       .n_prompt = job.n,
+                                       .max_tokens = job.most,
+                                       .ends = job.ends,
+                                       .n_ends = i % 3 ? 0 : job.n_ends,
+                                       .params = &job.params,
+                                       .constraint = i % 3 ? &halves[i].c : NULL,
+                                       .probs = i % 3 == 2,
+                                       .prompt_probs = i % 3 == 2,
+                                       .top_n = 20,
+                                       .prompt_top_n = 3 };
+            if (engine_submit(e, &spec, &jobs[i], &test_err)) fail_msg("%s", test_text);
+            (void)snprintf(name, sizeof name, "after %u", i);
+            spec = (struct engine_job){ .id = name,
+                                        .prompt = job.tokens,
+                                        .n_prompt = job.n,
+                                        .max_tokens = job.most,
+                                        .ends = job.ends,
+                                        .n_ends = job.n_ends,
+                                        .params = &job.params,
+                                        .after = jobs[i] };
+            if (engine_submit(e, &spec, &more[i], &test_err)) fail_msg("%s", test_text);
+        }
+        for (uint32_t i = 0; i < JOBS; i++) {
+            const struct test_job job = test_make(i);
+            (void)snprintf(name, sizeof name, "job %u of %u at once", i, sequences[c]);
+            test_check(more[i], name, &answers[i], false);
+            struct test_answer want = { .n = n[i], .end = JOB_LENGTH };
+            memcpy(want.ids, constrained[i], n[i] * sizeof *want.ids);
+            if (i % 3 == 2)
+                check_probs(single.m, jobs[i], &job, constrained[i], n[i]);
+            else
+                test_check(jobs[i], name, i % 3 ? &want : &answers[i], false);
+        }
+        struct engine_stats s;
+        engine_stats(e, &s);
+        assert_true(s.mask_wait_seconds.n > 0 && s.cached_tokens > 0);
+        test_wait_idle(e);
+        engine_close(e);
+        test_unload(&t);
+    }
+    test_unload(&single);
+}
+
 static void data_stories(void **state)
 {
     (void)state;
@@ -114,7 +280,7 @@ int main(int argc, char **argv)
     }
     if (test_open_plugins()) return 1;
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_haiku), cmocka_unit_test(test_haiku_moe),
-                                        cmocka_unit_test(data_stories) };
+                                        cmocka_unit_test(test_asks), cmocka_unit_test(data_stories) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

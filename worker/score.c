@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "errors.h"
 #include "json_out.h"
+#include "model/generator.h"
 #include "session_tokens.h"
 #include "sample/sample.h"
 #include "setup.h"
@@ -21,6 +22,8 @@ struct scoring {
     struct result_file out; /* stream NULL: not wanted */
     float *logits;          /* [SCORE_ROWS][n_vocab] */
     uint32_t window_end, windows, scored;
+    enum row_role
+        role;   /* of the window's rows: as a job of the service with this prompt has, so that both say the same */
     double nll; /* sum of -log p of the scored tokens */
 };
 
@@ -29,7 +32,7 @@ static int score_rows(struct scoring *s, uint32_t first, uint32_t end)
 {
     const uint32_t n_vocab = s->model->program->n_vocab, n = end - first;
     ERROR_TEXT(err);
-    wk_status status = session_feed(s->session, s->tokens.ids + first, n, ROW_PROMPT, n, s->logits, &err);
+    wk_status status = session_feed(s->session, s->tokens.ids + first, n, s->role, n, s->logits, &err);
     for (uint32_t i = 0; !status && i < n && first + i + 1 < s->window_end; i++) {
         const float *row = s->logits + (uint64_t)i * n_vocab;
         struct sampler_top top;
@@ -53,6 +56,7 @@ static int score_windows(struct scoring *s)
     int result = EXIT_DONE;
     for (uint32_t window = 0; !result && window < s->tokens.n; window += context) {
         s->window_end = s->tokens.n - window < context ? s->tokens.n : window + context;
+        s->role = s->window_end - window <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT;
         session_reset(s->session);
         for (uint32_t first = window; !result && first < s->window_end; first += SCORE_ROWS)
             result = score_rows(s, first, s->window_end - first < SCORE_ROWS ? s->window_end : first + SCORE_ROWS);

@@ -403,12 +403,11 @@ wk_status sampler_pick(const struct sampler *s, struct sampler_scratch *x, const
 
 bool sampler_mask_allows(uint64_t *mask, uint32_t n_vocab, const uint32_t *ends, uint32_t n_ends)
 {
-    uint64_t any = 0;
     for (uint32_t i = 0; i < n_ends; i++)
         if (ends[i] < n_vocab) mask[ends[i] / 64] &= ~(UINT64_C(1) << ends[i] % 64);
-    for (uint32_t i = 0; i < n_vocab / 64; i++) any |= mask[i];
-    if (n_vocab % 64) any |= mask[n_vocab / 64] << (64 - n_vocab % 64);
-    return any != 0;
+    for (uint32_t i = 0; i < n_vocab / 64; i++)
+        if (mask[i]) return true;
+    return n_vocab % 64 && mask[n_vocab / 64] << (64 - n_vocab % 64);
 }
 
 /* ---- log probabilities --------------------------------------------------------------------------------- */

@@ -508,6 +508,22 @@ static void test_probabilities(void **state)
     assert_int_equal(sampler_top(logits, N, 0, SAMPLER_MAX_TOP + 1, &top, NULL), WK_INVALID);
 }
 
+static void test_mask_allows(void **state)
+{
+    (void)state;
+    uint64_t mask[2] = { 0, UINT64_C(1) << 36 };
+    const uint32_t ends[] = { 3, 99, 100, 4000000000u };
+    assert_false(sampler_mask_allows(mask, 100, NULL, 0)); /* id 100 is none */
+    mask[1] |= UINT64_C(1) << 35;
+    assert_true(sampler_mask_allows(mask, 100, NULL, 0));
+    assert_true(sampler_mask_allows(mask, 100, ends, 1));
+    assert_false(sampler_mask_allows(mask, 100, ends, 4));
+    mask[0] = 8;
+    assert_true(sampler_mask_allows(mask, 64, NULL, 0));
+    assert_false(sampler_mask_allows(mask, 64, ends, 1));
+    assert_true(mask[0] == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,7 +531,7 @@ int main(void)
         cmocka_unit_test(test_all_combinations), cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_reproducible),     cmocka_unit_test(test_exact_share),
         cmocka_unit_test(test_unusable_logits),  cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_probabilities),
+        cmocka_unit_test(test_probabilities),    cmocka_unit_test(test_mask_allows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
