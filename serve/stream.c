@@ -502,16 +502,39 @@ static void forget_ids(struct stream *x)
     }
 }
 
+/* Bytes that log probabilities take until the request ends: in its jobs, and, of prompts, in what is told of them. */
+static size_t probs_bytes(const struct stream *x)
+{
+    enum { EACH = sizeof(struct sampler_prob), TOLD = 64 };
+    size_t bytes = 0;
+    for (uint32_t i = 0; x->prompt_probs && i < x->n_prompts; i++)
+        bytes += x->prompts[i].ids.n * (1 + x->prompt_top) * (EACH + TOLD);
+    for (uint32_t i = 0; x->probs && i < x->n_answers; i++) {
+        const size_t room = x->m->model->dev.context - prompt_of(x, &x->answers[i])->ids.n;
+        bytes += (room < x->q.max_tokens ? room : x->q.max_tokens) * (1 + x->top) * EACH;
+    }
+    return bytes;
+}
+
+/* The request was read, and its jobs are there. */
+static void begin_answer(struct stream *x)
+{
+    x->form->release(x);
+    if (!x->form->keeps_ids) forget_ids(x);
+    work_close(x->work);
+    if (!http_reserve(x->r, probs_bytes(x)))
+        stream_told(x); /* that there is no memory for it was answered */
+    else if (!x->form->whole && !http_stream_begin(x->r))
+        x->gone = true;
+    if (x->gone) cancel_all(x);
+}
+
 void stream_run(struct stream *x, const char *prefix)
 {
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
         (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_prompts(x, &why) && submit_all(x, &why)) {
-        x->form->release(x);
-        if (!x->form->keeps_ids) forget_ids(x);
-        work_close(x->work);
-        if (!x->form->whole && !http_stream_begin(x->r)) x->gone = true;
-        if (x->gone) cancel_all(x);
+        begin_answer(x);
         follow(x);
     } else {
         serve_refuse(x->s, x->r, &why);

@@ -550,6 +550,22 @@ def together():
         check("the worker ends", w.end() == 0, w.said()[-2000:])
 
 
+def memory():
+    """What log probabilities would take is asked for before the first is computed."""
+    with Worker(program, *LONG) as w:
+        large = {"prompt": ["a"] * 16, "n": 16, "max_tokens": 30000, "logprobs": 20, "ignore_eos": True}
+        for stream in (False, True):
+            status, answer = w.post("/v1/completions", dict(large, stream=stream))
+            check(
+                "more than there is memory for: 413",
+                status == 413 and "MiB" in error(answer)["message"],
+                (status, answer),
+            )
+            w.until(lambda: idle(w))
+        status, answer = w.post("/v1/completions", dict(large, max_tokens=2))
+        check("less is no matter", status == 200 and len(answer["choices"]) == 256, status)
+
+
 with Worker(program) as w:
     several(w)
     one_prefill(w)
@@ -564,4 +580,5 @@ with Worker(program) as w:
     w.until(lambda: idle(w))
 reasoning()
 together()
+memory()
 done()
