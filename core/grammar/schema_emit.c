@@ -201,6 +201,9 @@ static bool put_array(struct emitter *e, const struct alternative *a, struct par
     if (s.unique && (s.unique->negated || s.max > 1))
         return sch_fail(e->c, WK_UNSUPPORTED, s.unique->at, s.unique->keyword,
                         "the items that came before would have to be remembered; leave it out or say maxItems 1");
+    if (s.more)
+        return sch_fail(e->c, WK_UNSUPPORTED, s.more->at, s.more->keyword,
+                        "more than one count of some items (contains, or a negated items) in one array");
     return s.some || s.few ? put_contains(e, &s, out) : put_plain_array(e, &s, 0, NULL, out);
 }
 
@@ -258,6 +261,10 @@ static node_id define(struct emitter *e, const struct want_set *set)
         made = put_array(e, &f->type[TYPE_ARRAY].one[i], &parts);
     for (uint32_t i = 0; made && i < f->type[TYPE_OBJECT].n; i++)
         made = put_objects(e, &f->type[TYPE_OBJECT].one[i], &parts);
+    if (made && parts.n > GRAMMAR_MAX_STACKS)
+        made = sch_fail(e->c, WK_UNSUPPORTED, set->want[0].v, NULL,
+                        "%u kinds of values begin alike here, of which %d can be followed at a time", parts.n,
+                        GRAMMAR_MAX_STACKS);
     return made ? node_any_of(e->c->grammar, parts.node, parts.n) : (node_id)NODE_NONE;
 }
 

@@ -164,6 +164,7 @@ struct array_shape {
     const struct want_set *rest;
     const struct atom *some; /* the one ATOM_SOME_ITEMS or ATOM_FEW_ITEMS, or NULL */
     const struct atom *few;
+    const struct atom *more; /* one count more than can be served */
     const struct atom *unique;
     bool empty;
 };

@@ -170,11 +170,22 @@ static lang_id taken_away(struct schema_ctx *c, const struct atom *x, const stru
     return all;
 }
 
+/* Numbers from 0 are all that have no sign, so they may keep their exponents; other bounded numbers are written
+ * without. */
+static lang_id not_negative(struct schema_ctx *c)
+{
+    const struct lang_number any = { 0 };
+    wk_status status = WK_OK;
+    return lang_and(c->langs, number_between(c, &any, NULL),
+                    lang_regex(c->langs, "[^-].*", 6, LANG_WHOLE, &status, NULL));
+}
+
 lang_id number_language(struct schema_ctx *c, const struct alternative *a)
 {
     struct number_shape s;
     if (!number_shape(c, a, &s)) return LANG_NONE;
     if (s.values) return number_list(c, a, s.values);
+    if (a->n == 1 && s.min && !s.min->exclusive && !s.min->bound.n) return not_negative(c);
     const struct atom *blame = s.min ? s.min : s.max ? s.max : a->n ? a->atom[0] : NULL;
     struct lang_number bounds = { .min_exclusive = s.min && s.min->exclusive,
                                   .max_exclusive = s.max && s.max->exclusive };
@@ -234,9 +245,9 @@ lang_id strings_language(struct schema_ctx *c, const struct form *f)
 
 /* ---- arrays --------------------------------------------------------------------------------------------- */
 
-bool array_shape(struct schema_ctx *c, const struct alternative *a, struct array_shape *s)
+/* What each item must fit, of which the counts of items are not part. */
+static bool array_items(struct schema_ctx *c, const struct alternative *a, struct array_shape *s)
 {
-    *s = (struct array_shape){ .max = UINT32_MAX, .rest = set_all(c) };
     for (uint32_t i = 0; i < a->n; i++) {
         const struct atom *x = a->atom[i];
         const uint32_t length = x->kind == ATOM_ITEM ? x->count + 1 : x->kind == ATOM_ITEMS_FROM ? x->count : 0;
@@ -244,15 +255,6 @@ bool array_shape(struct schema_ctx *c, const struct alternative *a, struct array
         if (x->kind == ATOM_MIN_ITEMS && x->count > s->min) s->min = x->count;
         if (x->kind == ATOM_MAX_ITEMS && x->count < s->max) s->max = x->count;
         if (x->kind == ATOM_UNIQUE) s->unique = x;
-        if (x->kind != ATOM_SOME_ITEMS && x->kind != ATOM_FEW_ITEMS) continue;
-        const struct atom **slot = x->kind == ATOM_SOME_ITEMS ? &s->some : &s->few;
-        if (*slot && x->kind == ATOM_SOME_ITEMS && (*slot)->count == x->count && (*slot)->child == x->child) {
-            if (x->least > (*slot)->least) *slot = x;
-            continue;
-        }
-        if (*slot && !c->status)
-            return sch_fail(c, WK_UNSUPPORTED, x->at, x->keyword, "more than one such count of items in one array");
-        *slot = x;
     }
     s->prefix = sch_take(c, s->n_prefix, sizeof *s->prefix);
     if (!s->prefix || !sch_step(c, (uint64_t)s->n_prefix * (1 + a->n))) return false;
@@ -264,13 +266,44 @@ bool array_shape(struct schema_ctx *c, const struct alternative *a, struct array
         for (uint32_t i = x->count; i < s->n_prefix; i++) s->prefix[i] = set_and(c, s->prefix[i], x->child);
         s->rest = set_and(c, s->rest, x->child);
     }
-    if (c->status) return false;
     for (uint32_t i = 0; i < s->n_prefix && i < s->max; i++)
         if (set_is_empty(c, s->prefix[i])) s->max = i;
     if (s->max > s->n_prefix && set_is_empty(c, s->rest)) s->max = s->n_prefix;
-    if (s->some && s->max < s->some->count + s->some->least) s->empty = true;
-    if (s->some && s->n_prefix <= s->some->count && set_is_empty(c, set_and(c, s->rest, s->some->child)))
-        s->empty = true;
+    return !c->status;
+}
+
+/* A count of items that fit a schema: perhaps all items fit it, or none can. */
+static bool array_count(struct schema_ctx *c, const struct atom *x, struct array_shape *s)
+{
+    const bool some = x->kind == ATOM_SOME_ITEMS;
+    const struct atom **slot = some ? &s->some : &s->few;
+    if (s->n_prefix <= x->count && some) {
+        if (s->max < x->count + x->least || set_is_empty(c, set_and(c, s->rest, x->child))) {
+            s->empty = true;
+            return true;
+        }
+        if (set_is_empty(c, set_and(c, s->rest, set_not(c, x->child)))) {
+            if (s->min < x->count + x->least) s->min = x->count + x->least;
+            return true;
+        }
+    }
+    if (*slot && some && (*slot)->count == x->count && (*slot)->child == x->child) {
+        if (x->least > (*slot)->least) *slot = x;
+        return true;
+    }
+    if (*slot) s->more = x;
+    *slot = x;
+    return true;
+}
+
+bool array_shape(struct schema_ctx *c, const struct alternative *a, struct array_shape *s)
+{
+    *s = (struct array_shape){ .max = UINT32_MAX, .rest = set_all(c) };
+    if (!array_items(c, a, s)) return false;
+    for (uint32_t i = 0; i < a->n; i++)
+        if ((a->atom[i]->kind == ATOM_SOME_ITEMS || a->atom[i]->kind == ATOM_FEW_ITEMS) &&
+            !array_count(c, a->atom[i], s))
+            return false;
     if (s->min > s->max) s->empty = true;
     return !c->status;
 }
