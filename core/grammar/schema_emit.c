@@ -270,10 +270,8 @@ static node_id define(struct emitter *e, const struct want_set *set)
 
 static node_id white_space(struct schema_ctx *c)
 {
-    wk_status status = WK_OK;
     if (c->compact) return NODE_EMPTY;
-    const char *one_newline = "[ \\t\\r]*\\n?[ \\t\\r]*";
-    const lang_id line = lang_regex(c->langs, one_newline, strlen(one_newline), LANG_WHOLE, &status, NULL);
+    const lang_id line = own_language(c, "[ \\t\\r]*\\n?[ \\t\\r]*");
     return node_text(c->grammar, lang_and(c->langs, line, lang_length(c->langs, 0, 20)));
 }
 

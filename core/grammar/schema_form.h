@@ -148,6 +148,8 @@ lang_id format_language(struct schema_ctx *c, struct json_text name);
 
 /* Is it shown that no value fits the alternative? */
 bool alternative_is_empty(struct schema_ctx *c, enum schema_type type, const struct alternative *a);
+/* A regular expression of the compiler's own, which a whole text matches. */
+lang_id own_language(struct schema_ctx *c, const char *pattern);
 lang_id number_language(struct schema_ctx *c, const struct alternative *a);
 /* Language and length of strings. */
 struct string_shape {

@@ -64,16 +64,6 @@
 
 enum { HOSTNAME_MAX = 253, DAY = 24 * 60, LEAP_ENTRY = 96 };
 
-static lang_id whole(struct schema_ctx *c, const char *pattern)
-{
-    wk_status status = WK_OK;
-    char text[160] = "";
-    const struct wk_err err = { text, sizeof text };
-    const lang_id found = lang_regex(c->langs, pattern, strlen(pattern), LANG_WHOLE, &status, &err);
-    if (found == LANG_NONE) sch_fail(c, status ? status : WK_INTERNAL, NULL, "format", "%s", text);
-    return found;
-}
-
 /* The second 60, where it is 23:59 in UTC: each local minute that a quarter-hour offset can give has its own offset. */
 static lang_id leap_second(struct schema_ctx *c)
 {
@@ -89,10 +79,10 @@ static lang_id leap_second(struct schema_ctx *c)
         if (put < 0 || (size_t)put >= cap - n) break;
         n += (size_t)put;
     }
-    return whole(c, pattern);
+    return own_language(c, pattern);
 }
 
-static lang_id time_language(struct schema_ctx *c) { return lang_or(c->langs, whole(c, TIME), leap_second(c)); }
+static lang_id time_language(struct schema_ctx *c) { return lang_or(c->langs, own_language(c, TIME), leap_second(c)); }
 
 lang_id format_language(struct schema_ctx *c, struct json_text name)
 {
@@ -114,13 +104,13 @@ lang_id format_language(struct schema_ctx *c, struct json_text name)
                   { "relative-json-pointer", "(?:0|[1-9][0-9]{0,9})(?:#|" POINTER ")" } };
     lang_id found = LANG_NONE;
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (jr_is(name, plain[i].name)) return whole(c, plain[i].pattern);
+        if (jr_is(name, plain[i].name)) return own_language(c, plain[i].pattern);
     if (jr_is(name, "hostname"))
-        found = lang_and(c->langs, whole(c, HOSTNAME("")), lang_length(c->langs, 1, HOSTNAME_MAX));
+        found = lang_and(c->langs, own_language(c, HOSTNAME("")), lang_length(c->langs, 1, HOSTNAME_MAX));
     else if (jr_is(name, "time"))
         found = time_language(c);
     else if (jr_is(name, "date-time"))
-        found = lang_concat(c->langs, whole(c, DATE "[Tt]"), time_language(c));
+        found = lang_concat(c->langs, own_language(c, DATE "[Tt]"), time_language(c));
     else
         return LANG_NONE;
     if (found == LANG_NONE) sch_lang_failed(c, NULL, "format");

@@ -94,11 +94,20 @@ static lang_id number_between(struct schema_ctx *c, const struct lang_number *n,
     return found;
 }
 
+lang_id own_language(struct schema_ctx *c, const char *pattern)
+{
+    wk_status status = WK_OK;
+    char text[160] = "";
+    const struct wk_err err = { text, sizeof text };
+    const lang_id found = lang_regex(c->langs, pattern, strlen(pattern), LANG_WHOLE, &status, &err);
+    if (found == LANG_NONE) sch_fail(c, status ? status : WK_INTERNAL, NULL, NULL, "%s: %s", pattern, text);
+    return found;
+}
+
 /* In draft 4 an integer is written as one: 1.0 is none. */
 static lang_id written_as_integer(struct schema_ctx *c, lang_id numbers)
 {
-    wk_status status = WK_OK;
-    return lang_and(c->langs, numbers, lang_regex(c->langs, "[^.]*", 5, LANG_WHOLE, &status, NULL));
+    return lang_and(c->langs, numbers, own_language(c, "[^.]*"));
 }
 
 /* Given numbers, of which all other atoms hold. */
@@ -148,6 +157,17 @@ static lang_id spellings(struct schema_ctx *c, struct dec d, const struct atom *
     return found;
 }
 
+/* Numbers with whatever zeros may end them: a language of numbers need not hold them all, but none of them is to be
+ * left where these numbers are taken away. */
+static lang_id with_more_zeros(struct schema_ctx *c, lang_id numbers)
+{
+    const lang_id whole = own_language(c, "[^.]*");
+    const lang_id zeros = own_language(c, "0*");
+    const lang_id fraction = own_language(c, "(?:\\.0+)?");
+    return lang_or(c->langs, lang_concat(c->langs, lang_and(c->langs, numbers, whole), fraction),
+                   lang_concat(c->langs, lang_minus(c->langs, numbers, whole), zeros));
+}
+
 /* What the negated atoms take away. It is bounded like what it is taken from, so that digits are capped alike. */
 static lang_id taken_away(struct schema_ctx *c, const struct atom *x, const struct lang_number *bounds)
 {
@@ -161,7 +181,7 @@ static lang_id taken_away(struct schema_ctx *c, const struct atom *x, const stru
         n.multiple_of = text;
     }
     if (x->kind == ATOM_INTEGER && c->draft == DRAFT_4) return written_as_integer(c, number_between(c, &n, x));
-    if (x->kind != ATOM_NUMBERS) return number_between(c, &n, x);
+    if (x->kind != ATOM_NUMBERS) return with_more_zeros(c, number_between(c, &n, x));
     if (x->count > NEGATED_NUMBERS) {
         sch_fail(c, WK_UNSUPPORTED, x->at, x->keyword, "more than %d numbers are excluded", NEGATED_NUMBERS);
         return LANG_NONE;
@@ -175,9 +195,7 @@ static lang_id taken_away(struct schema_ctx *c, const struct atom *x, const stru
 static lang_id not_negative(struct schema_ctx *c)
 {
     const struct lang_number any = { 0 };
-    wk_status status = WK_OK;
-    return lang_and(c->langs, number_between(c, &any, NULL),
-                    lang_regex(c->langs, "[^-].*", 6, LANG_WHOLE, &status, NULL));
+    return lang_and(c->langs, number_between(c, &any, NULL), own_language(c, "[^-].*"));
 }
 
 lang_id number_language(struct schema_ctx *c, const struct alternative *a)
@@ -204,8 +222,7 @@ lang_id number_language(struct schema_ctx *c, const struct alternative *a)
     bool plain = false; /* without exponents, which what is taken away does not spell */
     for (uint32_t i = 0; i < a->n && !c->status; i++) {
         if (!a->atom[i]->negated) continue;
-        wk_status status = WK_OK;
-        if (!plain) found = lang_and(c->langs, found, lang_regex(c->langs, "[0-9.-]+", 8, LANG_WHOLE, &status, NULL));
+        if (!plain) found = lang_and(c->langs, found, own_language(c, "[0-9.-]+"));
         plain = true;
         found = lang_minus(c->langs, found, taken_away(c, a->atom[i], &bounds));
     }
