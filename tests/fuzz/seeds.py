@@ -91,11 +91,29 @@ def harmony():
     yield b"\1\5analysis\6think\1\0assistant to=functions.f\5commentary\7json\6{}\4"
 
 
+def jinja():
+    context = {
+        "messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": [{"type": "text"}]}],
+        "s": "x\u00e9",
+    }
+    for template in (
+        "{% for m in messages if m.role != 's' %}{{ loop.index ~ m['content'] | string | trim }}{% else %}e{% endfor %}",
+        "{% macro f(a, b=1) %}{{ a }}{{ varargs }}{{ kwargs }}{{ caller() }}{% endmacro %}{% call f(1, 2, c=3) %}x{% endcall %}",
+        "{% set ns = namespace(a=[]) %}{% set ns.a = ns.a + [s[::-1]] %}{{ ns.a | tojson(indent=2) }}{% set q %}x{% endset %}",
+        "{{ '%5.2f|%s' | format(1.5, s) }}{{ '{:>{w}}'.format(s, w=5) }}{{ 2 ** 70 // 3 % 7 }}{{ s.split('x', 1) }}",
+        "a {%- if s is string and 1 < 2 <= 3 -%} {# c #} {% raw %}{{ x }}{% endraw %}{% elif not s %}{% endif %}",
+        "{% for x in [1, [2]] recursive %}{{ loop(x) if x is iterable else x }}{{ loop.changed(x) }}{% endfor %}",
+        "{{ messages | groupby('role') | map('first') | sort | unique | join(',') }}{{ messages | selectattr('role') | list }}",
+        "{% filter upper %}{{ s | indent(2, true) | wordwrap(3) | truncate(4) }}{% endfilter %}{% block b %}{% endblock %}",
+    ):
+        yield text(template) + b"\0" + text(json.dumps(context))
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     target, folder = sys.argv[1].removeprefix("fuzz_"), sys.argv[2]
-    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony)}
+    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja)}
     os.makedirs(folder, exist_ok=True)
     for i, data in enumerate(makers.get(target, lambda: ())()):
         with open(os.path.join(folder, "seed-%d" % i), "wb") as f:
