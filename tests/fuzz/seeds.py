@@ -97,14 +97,17 @@ def jinja():
         "s": "x\u00e9",
     }
     for template in (
-        "{% for m in messages if m.role != 's' %}{{ loop.index ~ m['content'] | string | trim }}{% else %}e{% endfor %}",
-        "{% macro f(a, b=1) %}{{ a }}{{ varargs }}{{ kwargs }}{{ caller() }}{% endmacro %}{% call f(1, 2, c=3) %}x{% endcall %}",
-        "{% set ns = namespace(a=[]) %}{% set ns.a = ns.a + [s[::-1]] %}{{ ns.a | tojson(indent=2) }}{% set q %}x{% endset %}",
-        "{{ '%5.2f|%s' | format(1.5, s) }}{{ '{:>{w}}'.format(s, w=5) }}{{ 2 ** 70 // 3 % 7 }}{{ s.split('x', 1) }}",
+        "{% for m in messages if m.role != 's' %}{{ loop.index ~ m['content'] | string }}{% else %}e{% endfor %}",
+        "{% macro f(a, b=1) %}{{ a }}{{ varargs }}{{ kwargs }}{{ caller() }}{% endmacro %}",
+        "{% macro f(a) %}{{ a }}{{ caller() }}{% endmacro %}{% call f(1) %}x{% endcall %}{{ f(*[1], **{'b': 2}) }}",
+        "{% set ns = namespace(a=[]) %}{% set ns.a = ns.a + [s[::-1]] %}{{ ns.a | tojson(indent=2) }}",
+        "{% set q %}x{% endset %}{{ '%5.2f|%s' | format(1.5, s) }}{{ '{:>{w}}'.format(s, w=5) }}",
+        "{{ 2 ** 70 // 3 % 7 }}{{ s.split('x', 1) }}{{ s.title() }}{{ -7 // 2.0 }}{{ [1, 'a'] < [1, 'b'] }}",
         "a {%- if s is string and 1 < 2 <= 3 -%} {# c #} {% raw %}{{ x }}{% endraw %}{% elif not s %}{% endif %}",
         "{% for x in [1, [2]] recursive %}{{ loop(x) if x is iterable else x }}{{ loop.changed(x) }}{% endfor %}",
-        "{{ messages | groupby('role') | map('first') | sort | unique | join(',') }}{{ messages | selectattr('role') | list }}",
-        "{% filter upper %}{{ s | indent(2, true) | wordwrap(3) | truncate(4) }}{% endfilter %}{% block b %}{% endblock %}",
+        "{{ messages | groupby('role') | map('first') | sort | unique | join(',') }}",
+        "{% filter upper %}{{ s | indent(2, true) | wordwrap(3) | truncate(4) }}{% endfilter %}",
+        "{% block b %}{% endblock %}{{ messages | selectattr('role') | list }}{% with a = 1 %}{{ a }}{% endwith %}",
     ):
         yield text(template) + b"\0" + text(json.dumps(context))
 
