@@ -51,11 +51,15 @@ def record(c):
     return (flags(c), digit, mapped(c, s.upper()), mapped(c, s.lower()), mapped(c, s.title()), mapped(c, s.casefold()))
 
 
-def table(comment, declaration, values, per_line):
+def table(comment, declaration, values):
     print(f"\n/* {comment} */\nstatic const {declaration} = {{")
-    for i in range(0, len(values), per_line):
-        print("    " + " ".join(v + "," for v in values[i : i + per_line]))
-    print("};")
+    line = "   "
+    for v in values:
+        if len(line) + len(v) > 115:
+            print(line)
+            line = "   "
+        line += " " + v + ","
+    print(line + "\n};")
 
 
 records, blocks, order = {}, {}, []
@@ -64,7 +68,7 @@ for first in range(0, 0x110000, BLOCK):
     order.append(blocks.setdefault(row, len(blocks)))
 
 print(
-    f"/* char_table.h: made by char_table.py from Python's Unicode {unicodedata.unidata_version}; not to be edited. */\n"
+    f"/* char_table.h: made by char_table.py from Unicode {unicodedata.unidata_version}; not to be edited. */\n"
     "#ifndef CORE_JINJA_CHAR_TABLE_H\n#define CORE_JINJA_CHAR_TABLE_H\n/* clang-format off */\n\n#include <stdint.h>\n"
 )
 print("enum {\n" + "".join(f"    CHAR_{name} = 1 << {i},\n" for i, name in enumerate(FLAGS)) + "};")
@@ -73,7 +77,6 @@ table(
     "digit: 15, none. upper, lower, title, fold: the distance to the one character, or CHAR_LONGER and a place",
     "struct { uint16_t flags; uint16_t digit; int32_t upper, lower, title, fold; } char_record[]",
     ["{" + ",".join(str(x) for x in r) + "}" for r in records],
-    5,
 )
 table(
     "up to three characters, 0 behind the last",
@@ -81,6 +84,6 @@ table(
     [f"{{{a},{b},{c}}}" for a, b, c in longer],
     6,
 )
-table("for each block its number", "uint16_t char_block[]", [str(x) for x in order], 24)
-table("the records of each block", "uint16_t char_index[]", [str(x) for row in blocks for x in row], 24)
+table("for each block its number", "uint16_t char_block[]", [str(x) for x in order])
+table("the records of each block", "uint16_t char_index[]", [str(x) for row in blocks for x in row])
 print("\n#endif")

@@ -3,145 +3,207 @@
 #ifndef CORE_JINJA_TEST_JINJA_CASES_H
 #define CORE_JINJA_TEST_JINJA_CASES_H
 
-static const char case_context[] =
-    "{\"l\": [3, 1, 2], \"s\": \"Straße – élan\", \"e\": \"\", \"n\": null, \"t\": true, \"i\": 7, \"f\": 2.5, "
-    "\"big\": 98765432109876543210, \"d\": {\"b\": 1, \"a\": \"x\", \"C\": [1, 2]}, \"u\": \"ǆ ŉ ΟΔΟΣ İi\", \"w\": \" "
-    "\\t a  b\\n c \", \"h\": \"<b class=\\\"x\\\">A &amp; B</b>\", \"people\": [{\"name\": \"Ann\", \"age\": 31, "
-    "\"tags\": [\"x\"]}, {\"name\": \"bob\", \"age\": 25}, {\"name\": \"Cem\", \"age\": 31}]}";
+static const char case_context[] = "{\"l\": [3, 1, 2], \"s\": \"Straße – élan\", \"e\": \"\""
+                                   ", \"n\": null, \"t\": true, \"i\": 7, \"f\": 2.5, \"big\": 9"
+                                   "8765432109876543210, \"d\": {\"b\": 1, \"a\": \"x\", \"C\": "
+                                   "[1, 2]}, \"u\": \"ǆ ŉ ΟΔΟΣ İi\", \"w\": \" \\t a  b\\"
+                                   "n c \", \"h\": \"<b class=\\\"x\\\">A &amp; B</b>\", \"peopl"
+                                   "e\": [{\"name\": \"Ann\", \"age\": 31, \"tags\": [\"x\"]}, {"
+                                   "\"name\": \"bob\", \"age\": 25}, {\"name\": \"Cem\", \"age\""
+                                   ": 31}]}";
 
 static const struct {
     const char *source, *out, *raised;
 } own_cases[] = {
-    { "{{ 1 }} {{ 1.0 }} {{ 1e16 }} {{ 1e-5 }} {{ 123456789.123 }} {{ 2**63 }} {{ -2**64 }} {{ 10**30 // 7 }} {{ "
-      "10**30 % 7 }} {{ -10**30 // 7 }}",
-      "1 1.0 1e+16 1e-05 123456789.123 9223372036854775808 18446744073709551616 142857142857142857142857142857 1 "
-      "142857142857142857142857142857",
+    { "{{ 1 }} {{ 1.0 }} {{ 1e16 }} {{ 1e-5 }} {{ 123456789.123 }} "
+      "{{ 2**63 }} {{ -2**64 }} {{ 10**30 // 7 }} {{ 10**30 % 7 }} "
+      "{{ -10**30 // 7 }}",
+      "1 1.0 1e+16 1e-05 123456789.123 9223372036854775808 18446744"
+      "073709551616 142857142857142857142857142857 1 14285714285714"
+      "2857142857142857",
       NULL },
-    { "{{ 7 // -2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }} {{ 1 / 3 }} {{ 2 ** -2 }} {{ 2 ** 0.5 }} "
-      "{{ big * big }} {{ big / 3 }}",
-      "-4 2 -2 3.0 0.5 0.3333333333333333 0.25 1.4142135623730951 9754610579850632525677488187778997104100 "
-      "3.2921810703292183e+19",
+    { "{{ 7 // -2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 7.5 // 2 }} {{ -7"
+      ".5 % 2 }} {{ 1 / 3 }} {{ 2 ** -2 }} {{ 2 ** 0.5 }} {{ big * "
+      "big }} {{ big / 3 }}",
+      "-4 2 -2 3.0 0.5 0.3333333333333333 0.25 1.4142135623730951 9"
+      "754610579850632525677488187778997104100 3.2921810703292183e+"
+      "19",
       NULL },
-    { "{{ (2**64)|string }} {{ 2**64 == 18446744073709551616.0 }} {{ big > 1e19 }} {{ 9007199254740993 == "
-      "9007199254740992.0 }} {{ true + 1 }}",
+    { "{{ (2**64)|string }} {{ 2**64 == 18446744073709551616.0 }} {"
+      "{ big > 1e19 }} {{ 9007199254740993 == 9007199254740992.0 }}"
+      " {{ true + 1 }}",
       "18446744073709551616 True True False 2", NULL },
-    { "{{ 0.1 + 0.2 }} {{ 5e-324 }} {{ 1.7976931348623157e308 }} {{ 2**-44 }} {{ 1e23 }} {{ 100.0 }} {{ 1e400 }} {{ "
-      "-1e400 }}",
-      "0.30000000000000004 5e-324 1.7976931348623157e+308 5.684341886080802e-14 1e+23 100.0 inf -inf", NULL },
-    { "{{ s[2:5] }}|{{ s[::-1] }}|{{ s[-1:-5:-2] }}|{{ s[10:2:-3] }}|{{ s[:100] }}|{{ l[5:0:-1] }}|{{ l[-100:2] }}|{{ "
-      "range(10)[2:8:3]|list }}",
-      "raß|nalé – eßartS|nl|l–ß|Straße – élan|[2, 1]|[3, 1]|[2, 5]", NULL },
-    { "{{ u.upper() }}|{{ u.lower() }}|{{ u.title() }}|{{ u.capitalize() }}|{{ u.swapcase() }}|{{ u.casefold() }}|{{ "
-      "u|title }}",
-      "Ǆ ʼN ΟΔΟΣ İI|ǆ ŉ οδος i̇i|ǅ ʼN Οδος İi|ǅ ŉ οδος i̇i|Ǆ ʼN οδος i̇I|ǆ ʼn οδοσ i̇i|Ǆ ʼN Οδος İi", NULL },
-    { "{{ w.split() }} {{ w.split(' ') }} {{ w.split(None, 1) }} {{ w.rsplit(None, 1) }} {{ w.strip()|length }} {{ "
-      "w.splitlines() }}",
-      "['a', 'b', 'c'] ['', '\\t', 'a', '', 'b\\n', 'c', ''] ['a', 'b\\n c '] [' \\t a  b', 'c'] 7 [' \\t a  b', ' c "
-      "']",
+    { "{{ 0.1 + 0.2 }} {{ 5e-324 }} {{ 1.7976931348623157e308 }} {{"
+      " 2**-44 }} {{ 1e23 }} {{ 100.0 }} {{ 1e400 }} {{ -1e400 }}",
+      "0.30000000000000004 5e-324 1.7976931348623157e+308 5.6843418"
+      "86080802e-14 1e+23 100.0 inf -inf",
       NULL },
-    { "{{ people|map(attribute='name')|sort }} {{ people|sort(attribute='age,name')|map(attribute='name')|list }} {{ "
-      "people|groupby('age')|length }}",
+    { "{{ s[2:5] }}|{{ s[::-1] }}|{{ s[-1:-5:-2] }}|{{ s[10:2:-3] }"
+      "}|{{ s[:100] }}|{{ l[5:0:-1] }}|{{ l[-100:2] }}|{{ range(10)"
+      "[2:8:3]|list }}",
+      "raß|nalé – eßartS|nl|l–ß|Straße – élan|[2, 1]|[3"
+      ", 1]|[2, 5]",
+      NULL },
+    { "{{ u.upper() }}|{{ u.lower() }}|{{ u.title() }}|{{ u.capital"
+      "ize() }}|{{ u.swapcase() }}|{{ u.casefold() }}|{{ u|title }}",
+      "Ǆ ʼN ΟΔΟΣ İI|ǆ ŉ οδος i̇i|ǅ ʼN Οδος İi|"
+      "ǅ ŉ οδος i̇i|Ǆ ʼN οδος i̇I|ǆ ʼn οδοσ i̇"
+      "i|Ǆ ʼN Οδος İi",
+      NULL },
+    { "{{ w.split() }} {{ w.split(' ') }} {{ w.split(None, 1) }} {{"
+      " w.rsplit(None, 1) }} {{ w.strip()|length }} {{ w.splitlines"
+      "() }}",
+      "['a', 'b', 'c'] ['', '\\t', 'a', '', 'b\\n', 'c', ''] ['a', "
+      "'b\\n c '] [' \\t a  b', 'c'] 7 [' \\t a  b', ' c ']",
+      NULL },
+    { "{{ people|map(attribute='name')|sort }} {{ people|sort(attri"
+      "bute='age,name')|map(attribute='name')|list }} {{ people|gro"
+      "upby('age')|length }}",
       "['Ann', 'bob', 'Cem'] ['bob', 'Ann', 'Cem'] 2", NULL },
-    { "{% for age, list in people|groupby('age') %}{{ age }}:{{ list|map(attribute='name')|join(',') }};{% endfor %}",
+    { "{% for age, list in people|groupby('age') %}{{ age }}:{{ lis"
+      "t|map(attribute='name')|join(',') }};{% endfor %}",
       "25:bob;31:Ann,Cem;", NULL },
-    { "{{ d|dictsort }} {{ d|dictsort(true) }} {{ d|dictsort(by='value') }}", NULL, NULL },
-    { "{{ d|dictsort(false, 'key', true) }} {{ d|items|list }} {{ d.items() }} {{ d.keys() }} {{ d.values()|list }}",
-      "[('C', [1, 2]), ('b', 1), ('a', 'x')] [('b', 1), ('a', 'x'), ('C', [1, 2])] dict_items([('b', 1), ('a', 'x'), "
-      "('C', [1, 2])]) dict_keys(['b', 'a', 'C']) [1, 'x', [1, 2]]",
+    { "{{ d|dictsort }} {{ d|dictsort(true) }} {{ d|dictsort(by='va"
+      "lue') }}",
+      NULL, NULL },
+    { "{{ d|dictsort(false, 'key', true) }} {{ d|items|list }} {{ d"
+      ".items() }} {{ d.keys() }} {{ d.values()|list }}",
+      "[('C', [1, 2]), ('b', 1), ('a', 'x')] [('b', 1), ('a', 'x'),"
+      " ('C', [1, 2])] dict_items([('b', 1), ('a', 'x'), ('C', [1, "
+      "2])]) dict_keys(['b', 'a', 'C']) [1, 'x', [1, 2]]",
       NULL },
-    { "{% for x in l %}{{ loop.index }}{{ loop.revindex }}{{ loop.first }}{{ loop.last }}{{ loop.cycle('a', 'b') }}{{ "
-      "loop.changed(x > 1) }};{% endfor %}",
+    { "{% for x in l %}{{ loop.index }}{{ loop.revindex }}{{ loop.f"
+      "irst }}{{ loop.last }}{{ loop.cycle('a', 'b') }}{{ loop.chan"
+      "ged(x > 1) }};{% endfor %}",
       "13TrueFalseaTrue;22FalseFalsebTrue;31FalseTrueaTrue;", NULL },
-    { "{% for x in l recursive %}{{ x }}{% if loop.depth < 3 %}({{ loop([x + 1]) }}){% endif %}{% endfor %}",
+    { "{% for x in l recursive %}{{ x }}{% if loop.depth < 3 %}({{ "
+      "loop([x + 1]) }}){% endif %}{% endfor %}",
       "3(4(5))1(2(3))2(3(4))", NULL },
-    { "{% set ns = namespace(n=0) %}{% for x in l if x != 1 %}{% set ns.n = ns.n + x %}{{ loop.length }}{% else "
-      "%}none{% endfor %}{{ ns.n }}",
+    { "{% set ns = namespace(n=0) %}{% for x in l if x != 1 %}{% se"
+      "t ns.n = ns.n + x %}{{ loop.length }}{% else %}none{% endfor"
+      " %}{{ ns.n }}",
       "225", NULL },
-    { "{% set x = 1 %}{% for i in l %}{{ x }}{% set x = i %}{{ x }}{% endfor %}{{ x }}{% if true %}{% set x = 9 %}{% "
-      "endif %}{{ x }}",
+    { "{% set x = 1 %}{% for i in l %}{{ x }}{% set x = i %}{{ x }}"
+      "{% endfor %}{{ x }}{% if true %}{% set x = 9 %}{% endif %}{{"
+      " x }}",
       "13111219", NULL },
-    { "{% for i in [1, 2, 3] %}{% continue %}{% else %}else{% endfor %}{% for i in [1, 2] %}{% break %}{% else "
-      "%}else{% endfor %}",
+    { "{% for i in [1, 2, 3] %}{% continue %}{% else %}else{% endfo"
+      "r %}{% for i in [1, 2] %}{% break %}{% else %}else{% endfor "
+      "%}",
       "elseelse", NULL },
-    { "{% macro f(a, b='B') %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1) }}{{ f(1, 2, 3, z=4) }}{{ "
-      "f(b=1) }}",
+    { "{% macro f(a, b='B') %}{{ a }}{{ b }}{{ varargs }}{{ kwargs "
+      "}}{% endmacro %}{{ f(1) }}{{ f(1, 2, 3, z=4) }}{{ f(b=1) }}",
       "1B(){}12(3,){'z': 4}1(){}", NULL },
-    { "{% macro wrap(t) %}<{{ t }}>{{ caller(1) }}</{{ t }}>{% endmacro %}{% call(v) wrap('p') %}{{ v }}{{ s }}{% "
-      "endcall %}",
+    { "{% macro wrap(t) %}<{{ t }}>{{ caller(1) }}</{{ t }}>{% endm"
+      "acro %}{% call(v) wrap('p') %}{{ v }}{{ s }}{% endcall %}",
       "<p>1Straße – élan</p>", NULL },
-    { "{% macro outer() %}{% macro inner() %}in{{ x }}{% endmacro %}{% set x = 5 %}{{ inner() }}{% endmacro %}{{ "
-      "outer() }}",
+    { "{% macro outer() %}{% macro inner() %}in{{ x }}{% endmacro %"
+      "}{% set x = 5 %}{{ inner() }}{% endmacro %}{{ outer() }}",
       "in5", NULL },
-    { "{{ \"%05d|%-5s|%+.2f|%x|%#o|%e|%%|%c|%r\"|format(42, 'a', 3.14159, 255, 8, 12345.678, 'z', \"q'\") }}",
+    { "{{ \"%05d|%-5s|%+.2f|%x|%#o|%e|%%|%c|%r\"|format(42, 'a', 3."
+      "14159, 255, 8, 12345.678, 'z', \"q'\") }}",
       "00042|a    |+3.14|ff|0o10|1.234568e+04|%|z|\"q'\"", NULL },
-    { "{{ \"{0}{1}{0} {a:>5}|{b:05.1f}|{c!r}|{d[k]}|{:,}\".format(1, 2, a='x') }}", NULL, NULL },
-    { "{{ \"{:>5}|{:<5}|{:^5}|{:05d}|{:+}|{:,}|{:x}|{:#b}|{:.3e}|{:%}\".format('a', 'b', 'c', 42, 5, 1234567, 255, 5, "
-      "1234.5, 0.25) }}",
-      "    a|b    |  c  |00042|+5|1,234,567|ff|0b101|1.234e+03|25.000000%", NULL },
-    { "{{ \"a b c d e f g h i j\"|truncate(9, false, '...', 0) }}|{{ \"abc def ghi\"|wordwrap(5) }}|{{ \"a-b "
-      "c\"|wordcount }}",
+    { "{{ \"{0}{1}{0} {a:>5}|{b:05.1f}|{c!r}|{d[k]}|{:,}\".format(1"
+      ", 2, a='x') }}",
+      NULL, NULL },
+    { "{{ \"{:>5}|{:<5}|{:^5}|{:05d}|{:+}|{:,}|{:x}|{:#b}|{:.3e}|{:"
+      "%}\".format('a', 'b', 'c', 42, 5, 1234567, 255, 5, 1234.5, 0"
+      ".25) }}",
+      "    a|b    |  c  |00042|+5|1,234,567|ff|0b101|1.234e+03|25.0"
+      "00000%",
+      NULL },
+    { "{{ \"a b c d e f g h i j\"|truncate(9, false, '...', 0) }}|{"
+      "{ \"abc def ghi\"|wordwrap(5) }}|{{ \"a-b c\"|wordcount }}",
       "a b c...|abc\ndef\nghi|3", NULL },
-    { "{{ h|striptags }}|{{ h|e }}|{{ h|safe|e }}|{{ (h|safe) ~ '<' }}|{{ (h|safe) + '<' }}|{{ h|urlencode }}",
-      "A & B|&lt;b class=&#34;x&#34;&gt;A &amp;amp; B&lt;/b&gt;|<b class=\"x\">A &amp; B</b>|<b class=\"x\">A &amp; "
-      "B</b><|<b class=\"x\">A &amp; B</b>&lt;|%3Cb%20class%3D%22x%22%3EA%20%26amp%3B%20B%3C/b%3E",
+    { "{{ h|striptags }}|{{ h|e }}|{{ h|safe|e }}|{{ (h|safe) ~ '<'"
+      " }}|{{ (h|safe) + '<' }}|{{ h|urlencode }}",
+      "A & B|&lt;b class=&#34;x&#34;&gt;A &amp;amp; B&lt;/b&gt;|<b "
+      "class=\"x\">A &amp; B</b>|<b class=\"x\">A &amp; B</b><|<b c"
+      "lass=\"x\">A &amp; B</b>&lt;|%3Cb%20class%3D%22x%22%3EA%20%2"
+      "6amp%3B%20B%3C/b%3E",
       NULL },
-    { "{{ [1, [2, {'a': none}]]|tojson }} {{ d|tojson(indent=1) }} {{ s|tojson(ensure_ascii=true) }} {{ [1e400, -0.0, "
-      "1.5]|tojson }}",
-      "[1, [2, {\"a\": null}]] {\n \"b\": 1,\n \"a\": \"x\",\n \"C\": [\n  1,\n  2\n ]\n} \"Stra\\u00dfe \\u2013 "
-      "\\u00e9lan\" [Infinity, -0.0, 1.5]",
+    { "{{ [1, [2, {'a': none}]]|tojson }} {{ d|tojson(indent=1) }} "
+      "{{ s|tojson(ensure_ascii=true) }} {{ [1e400, -0.0, 1.5]|tojs"
+      "on }}",
+      "[1, [2, {\"a\": null}]] {\n \"b\": 1,\n \"a\": \"x\",\n \"C\""
+      ": [\n  1,\n  2\n ]\n} \"Stra\\u00dfe \\u2013 \\u00e9lan\" [I"
+      "nfinity, -0.0, 1.5]",
       NULL },
-    { "{{ [3, 1, 2]|batch(2, 'x')|list }} {{ [1, 2, 3, 4]|slice(3, 'y')|list }} {{ l|sum }} {{ l|max }} {{ "
-      "people|sum('age') }} {{ []|min }}|",
+    { "{{ [3, 1, 2]|batch(2, 'x')|list }} {{ [1, 2, 3, 4]|slice(3, "
+      "'y')|list }} {{ l|sum }} {{ l|max }} {{ people|sum('age') }}"
+      " {{ []|min }}|",
       "[[3, 1], [2, 'x']] [[1, 2], [3, 'y'], [4, 'y']] 6 3 87 |", NULL },
     { "{{ nope }}|{{ nope.x }}", NULL, NULL },
-    { "{{ nope|default('d') }} {{ n|default('d') }} {{ e|default('d', true) }} {{ nope is defined }} {{ (nope or 'x') "
-      "}} {{ nope == nope2 }}",
+    { "{{ nope|default('d') }} {{ n|default('d') }} {{ e|default('d"
+      "', true) }} {{ nope is defined }} {{ (nope or 'x') }} {{ nop"
+      "e == nope2 }}",
       "d None d False x True", NULL },
     { "{{ raise_exception('stop ' ~ i) }}", NULL, "stop 7" },
     { "{{ [].append(1) }}", NULL, NULL },
     { "{{ d.pop('a') }}", NULL, NULL },
     { "{{ ''.__class__.__mro__ }}", NULL, NULL },
-    { "a  {%- if t %}  b  {% endif -%}  c\n   {% if t %}\n   d\n   {% endif %}\ne {%+ if t +%}\n f{% endif %}",
+    { "a  {%- if t %}  b  {% endif -%}  c\n   {% if t %}\n   d\n   "
+      "{% endif %}\ne {%+ if t +%}\n f{% endif %}",
       "a  b  c\n   d\ne \n f", NULL },
     { "{% raw -%}  {{ x }} {%- endraw %} {# c -#}  y", "{{ x }} y", NULL },
-    { "{{ 'a' 'b' }}{{ \"\\x41\\u00e9\\n\\q\" }}{{ 'it''s' }}{{ '\\101' }}", "abAé\n\\qitsA", NULL },
-    { "{{ 1 < 2 < 3 != 4 }} {{ 1 in l }} {{ 'x' not in s }} {{ not t }} {{ 1 if t else 2 }} {{ 'y' if e }}|{{ t and "
-      "'a' or 'b' }} {{ 3 is odd }}",
+    { "{{ 'a' 'b' }}{{ \"\\x41\\u00e9\\n\\q\" }}{{ 'it''s' }}{{ '\\"
+      "101' }}",
+      "abAé\n\\qitsA", NULL },
+    { "{{ 1 < 2 < 3 != 4 }} {{ 1 in l }} {{ 'x' not in s }} {{ not "
+      "t }} {{ 1 if t else 2 }} {{ 'y' if e }}|{{ t and 'a' or 'b' "
+      "}} {{ 3 is odd }}",
       "True True True False 1 |a True", NULL },
-    { "{{ i is number and i is not string }} {{ f is float }} {{ d is mapping }} {{ 4 is divisibleby 2 }} {{ 'a' is in "
-      "'abc' }} {{ s is lower }}",
+    { "{{ i is number and i is not string }} {{ f is float }} {{ d "
+      "is mapping }} {{ 4 is divisibleby 2 }} {{ 'a' is in 'abc' }}"
+      " {{ s is lower }}",
       "True True True True True False", NULL },
-    { "{{ l|map('string')|map('upper')|join('-') }} {{ l|select('gt', 1)|list }} {{ l|reject('odd')|list }} {{ "
-      "people|selectattr('age', 'eq', 31)|map(attribute='name')|list }}",
+    { "{{ l|map('string')|map('upper')|join('-') }} {{ l|select('gt"
+      "', 1)|list }} {{ l|reject('odd')|list }} {{ people|selectatt"
+      "r('age', 'eq', 31)|map(attribute='name')|list }}",
       "3-1-2 [3, 2] [2] ['Ann', 'Cem']", NULL },
-    { "{{ dict(a=1, **{'b': 2}) }} {{ dict([('x', 1)]) }} {{ [1, 2] + [3] }} {{ (1,) * 2 }} {{ {1: 'a', 1.0: 'b', "
-      "true: 'c'} }}",
+    { "{{ dict(a=1, **{'b': 2}) }} {{ dict([('x', 1)]) }} {{ [1, 2]"
+      " + [3] }} {{ (1,) * 2 }} {{ {1: 'a', 1.0: 'b', true: 'c'} }}",
       "{'a': 1, 'b': 2} {'x': 1} [1, 2, 3] (1, 1) {1: 'c'}", NULL },
-    { "{% set a, b = 'x', 'y' %}{{ a ~ b }}{% set c %}[{{ a }}]{% endset %}{{ c }}{% set q | upper | replace('A', 'b') "
-      "%}aa{% endset %}{{ q }}",
+    { "{% set a, b = 'x', 'y' %}{{ a ~ b }}{% set c %}[{{ a }}]{% e"
+      "ndset %}{{ c }}{% set q | upper | replace('A', 'b') %}aa{% e"
+      "ndset %}{{ q }}",
       "xy[x]bb", NULL },
-    { "{% filter upper %}abc{{ s }}{% endfilter %}{% with x = 1, y = x %}{{ x }}{{ y }}{% endwith %}{% generation "
-      "%}g{% set z = 1 %}{% endgeneration %}{{ z }}",
+    { "{% filter upper %}abc{{ s }}{% endfilter %}{% with x = 1, y "
+      "= x %}{{ x }}{{ y }}{% endwith %}{% generation %}g{% set z ="
+      " 1 %}{% endgeneration %}{{ z }}",
       "ABCSTRASSE – ÉLAN1g", NULL },
-    { "{{ strftime_now('%Y-%m-%d %H:%M:%S %A %a %B %b %d %e %j %y %p %I %U %W %V %G %u %w %-d %-m %% %z|%Z|%f') }}",
-      "2026-07-04 09:05:03 Saturday Sat July Jul 04  4 185 26 AM 09 26 26 27 2026 6 6 4 7 % ||000000", NULL },
-    { "{{ 'a\\nb\\n\\nc'|indent }}|{{ 'a\\nb'|indent('>', true) }}|{{ 'a\\n\\nb'|indent(1, blank=true) }}|{{ "
-      "'x'|center(5) }}|{{ 'x'.ljust(3, '.') }}|{{ '-5'.zfill(4) }}",
+    { "{{ strftime_now('%Y-%m-%d %H:%M:%S %A %a %B %b %d %e %j %y %"
+      "p %I %U %W %V %G %u %w %-d %-m %% %z|%Z|%f') }}",
+      "2026-07-04 09:05:03 Saturday Sat July Jul 04  4 185 26 AM 09"
+      " 26 26 27 2026 6 6 4 7 % ||000000",
+      NULL },
+    { "{{ 'a\\nb\\n\\nc'|indent }}|{{ 'a\\nb'|indent('>', true) }}|"
+      "{{ 'a\\n\\nb'|indent(1, blank=true) }}|{{ 'x'|center(5) }}|{"
+      "{ 'x'.ljust(3, '.') }}|{{ '-5'.zfill(4) }}",
       "a\n    b\n\n    c|>a\n>b|a\n \n b|  x  |x..|-005", NULL },
-    { "{{ '12'|int + 1 }} {{ '0x1f'|int(0, 16) }} {{ 'zz'|int(-1) }} {{ '1_000'|int }} {{ ' 1.5 '|float }} {{ "
-      "'inf'|float }} {{ 3.99|int }} {{ 2.675|round(2) }} {{ 1250|round(-2) }} {{ 2.5|round }} {{ 3.2|round(0, 'ceil') "
-      "}}",
+    { "{{ '12'|int + 1 }} {{ '0x1f'|int(0, 16) }} {{ 'zz'|int(-1) }"
+      "} {{ '1_000'|int }} {{ ' 1.5 '|float }} {{ 'inf'|float }} {{"
+      " 3.99|int }} {{ 2.675|round(2) }} {{ 1250|round(-2) }} {{ 2."
+      "5|round }} {{ 3.2|round(0, 'ceil') }}",
       "13 31 -1 1000 1.5 inf 3 2.67 1200 2.0 4.0", NULL },
-    { "{{ l.index(1) }} {{ l.count(3) }} {{ (1, 2).index(2) }} {{ s.find('a') }} {{ s.rfind('z') }} {{ s.partition(' "
-      "') }} {{ 'a.b.c'.rpartition('.') }} {{ 'aaa'.replace('a', 'b', 2) }} {{ 'ab'.replace('', '-') }}",
-      "1 1 1 3 -1 ('Straße', ' ', '– élan') ('a.b', '.', 'c') bba -a-b-", NULL },
-    { "{{ cycler('a', 'b').next() }}{% set c = cycler(1, 2) %}{{ c.next() }}{{ c.next() }}{{ c.current }}{% set j = "
-      "joiner('|') %}{{ j() }}x{{ j() }}y",
+    { "{{ l.index(1) }} {{ l.count(3) }} {{ (1, 2).index(2) }} {{ s"
+      ".find('a') }} {{ s.rfind('z') }} {{ s.partition(' ') }} {{ '"
+      "a.b.c'.rpartition('.') }} {{ 'aaa'.replace('a', 'b', 2) }} {"
+      "{ 'ab'.replace('', '-') }}",
+      "1 1 1 3 -1 ('Straße', ' ', '– élan') ('a.b', '.', 'c') b"
+      "ba -a-b-",
+      NULL },
+    { "{{ cycler('a', 'b').next() }}{% set c = cycler(1, 2) %}{{ c."
+      "next() }}{{ c.next() }}{{ c.current }}{% set j = joiner('|')"
+      " %}{{ j() }}x{{ j() }}y",
       "a121x|y", NULL },
     { "{% block b %}[{{ i }}]{% endblock %}{{ self.b() }}", "[7][7]", NULL },
     { "{% print i, 'x' %}", "7x", NULL },
-    { "{{ \"'\" }} {{ [\"'\", '\"', '\\'\"', '\\\\', '\\n\\t\\x00é\\u200b'] }} {{ ('a'|safe)|list }}\n",
-      "' [\"'\", '\"', '\\'\"', '\\\\', '\\n\\t\\x00é\\u200b'] ['a']", NULL },
+    { "{{ \"'\" }} {{ [\"'\", '\"', '\\'\"', '\\\\', '\\n\\t\\x00é"
+      "\\u200b'] }} {{ ('a'|safe)|list }}\n",
+      "' [\"'\", '\"', '\\'\"', '\\\\', '\\n\\t\\x00é\\u200b'] ['a"
+      "']",
+      NULL },
 };
 
 #endif
