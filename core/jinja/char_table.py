@@ -79,10 +79,7 @@ table(
     ["{" + ",".join(str(x) for x in r) + "}" for r in records],
 )
 table(
-    "up to three characters, 0 behind the last",
-    "uint32_t char_longer[][3]",
-    [f"{{{a},{b},{c}}}" for a, b, c in longer],
-    6,
+    "up to three characters, 0 behind the last", "uint32_t char_longer[][3]", [f"{{{a},{b},{c}}}" for a, b, c in longer]
 )
 table("for each block its number", "uint16_t char_block[]", [str(x) for x in order])
 table("the records of each block", "uint16_t char_index[]", [str(x) for row in blocks for x in row])
