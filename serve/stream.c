@@ -175,7 +175,7 @@ static void take_end(struct stream *x, struct answer *a, const struct job_event 
 static void look(struct stream *x)
 {
     const uint64_t now = serve_now_ns();
-    if (x->gone || now < x->look_ns) return;
+    if (!is_heard(x) || now < x->look_ns) return;
     x->look_ns = now + LOOK_MS * 1000000ull;
     x->gone = x->form->whole ? http_left(x->r) : !http_ping(x->r);
     if (x->gone) cancel_all(x);

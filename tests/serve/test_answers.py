@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from service import LONG, PATIENCE, Job, Worker, check, done
+from service import DEVICE, LONG, MOST, PATIENCE, Job, Worker, check, done
 
 program, source = sys.argv[1:3]
 USER = [{"role": "user", "content": "Write a haiku about rain"}]
@@ -326,7 +326,7 @@ def partial_characters(w):
 
 
 def score(*arguments):
-    r = subprocess.run([program, "score", *arguments], capture_output=True, check=True)
+    r = subprocess.run([program, "score", "--device", DEVICE, *arguments], capture_output=True, check=True)
     return json.loads(r.stdout)
 
 
@@ -367,7 +367,8 @@ def scored(w):
     tail = greedy["token_logprobs"][len(start) :]
     again = raw(w, prompt=ids[4], temperature=0, max_tokens=0, logprobs=1, echo=True)[1]["choices"][0]["logprobs"]
     places = again["token_logprobs"][len(start) : len(start) + len(tail)]
-    check("a prompt's values are those of its generation", max(map(abs, (a - b for a, b in zip(places, tail)))) < 1e-3)
+    apart = max(abs(a - b) for a, b in zip(places, tail))
+    check("a prompt's values are those of its generation", apart < 0.05, (places, tail))  # rows of two kernel classes
 
 
 def echoes(w):
@@ -484,7 +485,7 @@ class Open:
 
 
 def together():
-    endless = {"prompt": "Once upon a time", "max_tokens": 30000, "temperature": 0, "repetition_penalty": 0.01, "n": 3}
+    endless = {"prompt": "Once upon a time", "max_tokens": MOST, "temperature": 0, "repetition_penalty": 0.01, "n": 3}
     endless["ignore_eos"] = True
     with Worker(program, *LONG, "--max-sequences", "4", "--max-queue", "4") as w:
         jobs = lambda: [
