@@ -16,8 +16,8 @@ from service import DEVICE, LONG, MOST, PATIENCE, Job, Worker, check, done
 
 program, source = sys.argv[1:3]
 USER = [{"role": "user", "content": "Write a haiku about rain"}]
-CHAT = {"messages": USER, "max_tokens": 12, "temperature": 1.2, "seed": 7}
-RAW = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 1.2, "seed": 7}
+CHAT = {"messages": USER, "max_tokens": 12, "temperature": 2, "seed": 7}
+RAW = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 2, "seed": 7}
 LINES = "The rain is a story of wind and water, and the river keeps it.\n" * 8
 
 
@@ -107,8 +107,8 @@ def several(w):
                 status == 400 and error(answer)["param"] == "best_of" and "as many as n" in error(answer)["message"],
                 (status, answer),
             )
-        texts = {tuple(text_of(c) for c in ask(w, n=2, seed=None)[1]["choices"]) for _ in range(3)}
-        check("%s: without a seed, others each time" % name, len(texts) > 1, texts)
+        texts = {tuple(text_of(c) for c in ask(w, n=16, seed=None)[1]["choices"]) for _ in range(2)}
+        check("%s: without a seed, others each time" % name, len(texts) == 2, texts)
 
 
 def one_prefill(w):
@@ -517,7 +517,7 @@ def together():
             status, text = Open(w, "/v1/completions", dict(endless, stream=stream), soon).answer()
             check("a deadline ends all", "inference_timeout" in text, (status, text[-500:]))
             w.until(lambda: idle(w))
-        natural = raw(w, n=4, temperature=1.5, max_tokens=60, stop=["e"])[1]["choices"]
+        natural = raw(w, n=16, temperature=2, max_tokens=60, stop=["e"])[1]["choices"]
         check(
             "a stop string holds for each choice",
             all("e" not in c["text"] for c in natural) and len({c["text"] for c in natural}) > 1,
