@@ -112,11 +112,32 @@ def jinja():
         yield text(template) + b"\0" + text(json.dumps(context))
 
 
+def tools():
+    arguments = '{"s": "x", "n": 3}'
+    answers = (
+        'a <tool_call>\n{"name": "f", "arguments": %s}\n</tool_call>' % arguments,
+        '[TOOL_CALLS][{"name": "f", "arguments": %s, "id": "abcdef123"}]' % arguments,
+        "[TOOL_CALLS]f[CALL_ID]abcdef123[ARGS]" + arguments,
+        "<tool_call>\n<function=f>\n<parameter=s>\nx\n</parameter>\n<parameter=u>\nnull\n</parameter>\n</function>"
+        "\n</tool_call>",
+        "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+        '<minimax:tool_call>\n<invoke name="f">\n<parameter name="n">3</parameter>\n</invoke>\n</minimax:tool_call>',
+        "<|tool_call_start|>[f(s='x', n=3), g()]<|tool_call_end|>",
+        '<|tool_call>call:f{s:<|"|>x<|"|>,n:3}<tool_call|>',
+        '<|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|><|open|>argument key="s" type="string"<|sep|>x'
+        "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+        '{"name": "f", "parameters": %s}' % arguments,
+    )
+    for row in range(40):
+        for answer in answers:
+            yield bytes([row, 5]) + text(answer)
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     target, folder = sys.argv[1].removeprefix("fuzz_"), sys.argv[2]
-    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja)}
+    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools)}
     os.makedirs(folder, exist_ok=True)
     for i, data in enumerate(makers.get(target, lambda: ())()):
         with open(os.path.join(folder, "seed-%d" % i), "wb") as f:

@@ -1,0 +1,322 @@
+/* parse_call.c: what stands in a call: the JSON object that holds name and arguments, and parameters between tags,
+ * whose values get their types from the schema. */
+#include <string.h>
+
+#include "tokenizer/vocab.h"
+#include "tools/parser.h"
+
+static void no_memory(struct tools_parser *p) { p->status = WK_NO_MEMORY; }
+
+/* ---- an object with name and arguments ------------------------------------------------------------------- */
+
+static bool key_is(const struct tools_parser *p, const char *key)
+{
+    return key && p->n_key == strlen(key) && memcmp(p->key, key, p->n_key) == 0;
+}
+
+/* The arguments may come before the name: they wait in the sink. */
+static bool arguments_known(struct tools_parser *p)
+{
+    if (p->function && p->object_arguments && !p->begun) parser_begin_call(p);
+    return true;
+}
+
+static enum object key_ended(struct tools_parser *p)
+{
+    const struct tools_format *f = p->model->format;
+    p->object = OBJECT_COLON;
+    if (f->name_key) return OBJECT_MORE;
+    return !p->function && parser_resolve(p, p->key, p->n_key) ? OBJECT_MORE : OBJECT_LOST;
+}
+
+static enum object begin_member(struct tools_parser *p, unit u)
+{
+    const struct tools_format *f = p->model->format;
+    if (f->name_key && key_is(p, f->name_key)) {
+        p->object = OBJECT_NAME;
+        return u == '"' && !p->n_name ? OBJECT_MORE : OBJECT_LOST;
+    }
+    if (!f->name_key || key_is(p, f->arguments_key)) {
+        if (u != '{' || p->object_arguments) return OBJECT_LOST;
+        p->object = OBJECT_ARGUMENTS;
+        p->object_arguments = true;
+        arguments_known(p);
+    } else
+        p->object = OBJECT_SKIPPED;
+    value_begin(&p->value, VALUE_JSON, NULL);
+    return parser_object(p, u);
+}
+
+static enum object in_value(struct tools_parser *p, unit u)
+{
+    const bool skipped = p->object == OBJECT_SKIPPED;
+    struct byte_buffer *out = skipped ? &p->raw : &p->sink;
+    const enum value_result r = value_push(&p->value, u, out);
+    if (skipped) p->raw.n = 0;
+    if (r == VALUE_NO_MEMORY) no_memory(p);
+    if (r == VALUE_BAD || r == VALUE_NO_MEMORY) return OBJECT_LOST;
+    if (!skipped) parser_arguments(p, NULL, 0);
+    if (r == VALUE_MORE) return OBJECT_MORE;
+    p->object = OBJECT_AFTER;
+    if (!skipped) p->closed = p->begun;
+    return r == VALUE_BEFORE ? parser_object(p, u) : OBJECT_MORE;
+}
+
+static enum object in_name(struct tools_parser *p, unit u)
+{
+    switch (parser_name(u, p->name, &p->n_name)) {
+    case NAME_MORE: return unit_is_space(u) ? OBJECT_LOST : OBJECT_MORE;
+    case NAME_BAD: return OBJECT_LOST;
+    default: break;
+    }
+    if (u != '"' || !parser_resolve(p, p->name, p->n_name)) return OBJECT_LOST;
+    p->object = OBJECT_AFTER;
+    arguments_known(p);
+    p->closed = p->begun;
+    return OBJECT_MORE;
+}
+
+static enum object close_object(struct tools_parser *p)
+{
+    if (!p->function || (p->bare && !p->begun)) return OBJECT_LOST;
+    if (!p->begun) {
+        parser_begin_call(p);
+        parser_arguments(p, "{}", 2);
+    }
+    p->closed = true;
+    return OBJECT_CLOSED;
+}
+
+enum object parser_object(struct tools_parser *p, unit u)
+{
+    const bool space = unit_is_space(u);
+    switch (p->object) {
+    case OBJECT_OPEN:
+        p->object_arguments = false;
+        if (space) return OBJECT_MORE;
+        p->object = OBJECT_FIRST;
+        return u == '{' ? OBJECT_MORE : OBJECT_LOST;
+    case OBJECT_FIRST:
+    case OBJECT_KEY_OR_END:
+        if (space) return OBJECT_MORE;
+        if (u == '}' && p->object == OBJECT_FIRST) return close_object(p);
+        p->object = OBJECT_KEY;
+        p->n_key = 0;
+        return u == '"' ? OBJECT_MORE : OBJECT_LOST;
+    case OBJECT_KEY:
+        if (u == '"') return key_ended(p);
+        if (u == '\\' || u >= UNIT_MARK || p->n_key == sizeof p->key) return OBJECT_LOST;
+        p->key[p->n_key++] = (char)u;
+        return OBJECT_MORE;
+    case OBJECT_COLON:
+        if (space) return OBJECT_MORE;
+        p->object = OBJECT_VALUE;
+        return u == ':' ? OBJECT_MORE : OBJECT_LOST;
+    case OBJECT_VALUE: return space ? OBJECT_MORE : begin_member(p, u);
+    case OBJECT_NAME: return in_name(p, u);
+    case OBJECT_ARGUMENTS:
+    case OBJECT_SKIPPED: return in_value(p, u);
+    default: break;
+    }
+    if (space) return OBJECT_MORE;
+    if (u == '}') return close_object(p);
+    p->object = OBJECT_KEY_OR_END;
+    return u == ',' ? OBJECT_MORE : OBJECT_LOST;
+}
+
+/* ---- parameters between tags ----------------------------------------------------------------------------- */
+
+/* "key": before a value. False: this call has it already. */
+static bool tell_key(struct tools_parser *p)
+{
+    struct byte_buffer text = { 0 };
+    struct raw_text raw = { 0 };
+    while (p->n_key && unit_is_space((unsigned char)p->key[p->n_key - 1])) p->n_key--;
+    if (!p->n_key || memchr(p->key, 0, p->n_key)) return false;
+    for (size_t at = 0; at < p->keys.n; at += strlen(p->keys.data + at) + 1)
+        if (strlen(p->keys.data + at) == p->n_key && memcmp(p->keys.data + at, p->key, p->n_key) == 0) return false;
+    bool ok = tools_put(&text, p->keys.n ? ", \"" : "\"", p->keys.n ? 3 : 1);
+    for (size_t i = 0; ok && i < p->n_key; i++) ok = raw_put(&raw, (unsigned char)p->key[i], &text);
+    ok = ok && raw_end(&raw, &text) && tools_put(&text, "\": ", 3) && tools_put(&p->keys, p->key, p->n_key) &&
+         tools_put(&p->keys, "", 1);
+    if (ok)
+        parser_arguments(p, text.data, text.n);
+    else
+        no_memory(p);
+    free(text.data);
+    return ok;
+}
+
+static bool begin_value(struct tools_parser *p)
+{
+    const struct token_bytes type = { p->type, p->n_type };
+    p->kinds = set_kinds(p->function, (struct token_bytes){ p->key, p->n_key });
+    if (p->typed) {
+        const bool string = (type.len == 6 && memcmp(type.data, "string", 6) == 0) ||
+                            (type.len == 4 && memcmp(type.data, "true", 4) == 0);
+        p->kinds = string ? KIND_STRING : KIND_ALL & ~KIND_STRING;
+    }
+    p->streams = p->kinds == KIND_STRING;
+    p->value_begins = true;
+    p->n_tail = p->raw.n = 0;
+    p->text.n = 0;
+    if (!tell_key(p)) return false;
+    if (p->streams) parser_arguments(p, "\"", 1);
+    return true;
+}
+
+void parser_enter_parameter(struct tools_parser *p, uint16_t step)
+{
+    const struct tools_model *m = p->model;
+    if (step == 1) {
+        p->n_key = p->n_type = 0;
+        p->typed = false;
+    }
+    p->in_parameter = step < m->n_parameter;
+    p->parameter_step = step;
+    p->a = p->b = 0;
+    p->a_lives = p->b_lives = true;
+    if (!p->in_parameter) return;
+    if (m->parameter[step].kind == STEP_TYPE || m->parameter[step].kind == STEP_IS) p->typed = true;
+    if (m->parameter[step].kind == STEP_VALUE && !begin_value(p)) p->in_parameter = p->a_lives = p->b_lives = false;
+}
+
+static unsigned kind_of(char first)
+{
+    switch (first) {
+    case '{': return KIND_OBJECT;
+    case '[': return KIND_ARRAY;
+    case '"': return KIND_STRING;
+    case 't':
+    case 'f': return KIND_BOOLEAN;
+    case 'n': return KIND_NULL;
+    default: return KIND_NUMBER;
+    }
+}
+
+/* The whole text as one JSON value, or a Python literal, appended to out. */
+static bool convert(struct tools_parser *p, const char *text, size_t n, struct byte_buffer *out)
+{
+    struct value v;
+    enum value_result r = VALUE_MORE;
+    value_begin(&v, VALUE_JSON, NULL);
+    size_t i = 0;
+    while (i < n && r == VALUE_MORE) r = value_push(&v, (unsigned char)text[i++], out);
+    if (r == VALUE_NO_MEMORY) no_memory(p);
+    return i == n && (r == VALUE_DONE || (r == VALUE_MORE && value_complete(&v)));
+}
+
+/* A value that is complete: as JSON, where the schema takes such a value; otherwise as a string. */
+static void tell_value(struct tools_parser *p)
+{
+    size_t from = 0, to = p->raw.n;
+    struct byte_buffer json = { 0 };
+    while (from < to && unit_is_space((unsigned char)p->raw.data[from])) from++;
+    while (from < to && unit_is_space((unsigned char)p->raw.data[to - 1])) to--;
+    const bool value = from < to && convert(p, p->raw.data + from, to - from, &json);
+    const unsigned kind = value ? kind_of(json.data[0]) : KIND_STRING;
+    if (value && kind != KIND_STRING && (p->kinds & kind || !(p->kinds & KIND_STRING)))
+        parser_arguments(p, json.data, json.n);
+    else {
+        json.n = 0;
+        bool ok = tools_put(&json, "\"", 1);
+        for (size_t i = 0; ok && i < p->raw.n; i++) ok = raw_put(&p->text, (unsigned char)p->raw.data[i], &json);
+        ok = ok && raw_end(&p->text, &json) && tools_put(&json, "\"", 1);
+        if (ok)
+            parser_arguments(p, json.data, json.n);
+        else
+            no_memory(p);
+    }
+    free(json.data);
+}
+
+/* A unit that is a part of the value. */
+static bool value_unit(struct tools_parser *p, unit u)
+{
+    if (u >= UNIT_MARK) return false;
+    const bool ok =
+        p->streams ? raw_put(&p->text, (unsigned char)u, &p->sink) : tools_put(&p->raw, &(char){ (char)u }, 1);
+    if (!ok) no_memory(p);
+    return ok;
+}
+
+/* Is tail[from..] the beginning of the value's end: a newline, if the layout has one there, and the literal's first
+ * word? DONE: all of it. */
+static enum lit tail_matches(const struct tools_parser *p, size_t from)
+{
+    const struct step *s = &p->model->parameter[p->parameter_step + 1];
+    size_t at = 0;
+    if (from < p->n_tail && s->line_first && p->tail[from] == '\n' && (s->units[0] & (unit)~UNIT_SPACE_BEFORE) != '\n')
+        from++;
+    for (; from < p->n_tail; from++, at++)
+        if (at == s->n || p->tail[from] != (s->units[at] & (unit)~UNIT_SPACE_BEFORE)) return LIT_DEAD;
+    return at == s->n ? LIT_DONE : LIT_MORE;
+}
+
+static bool end_value(struct tools_parser *p)
+{
+    if (p->streams) {
+        if (!raw_end(&p->text, &p->sink)) no_memory(p);
+        parser_arguments(p, "\"", 1);
+    } else
+        tell_value(p);
+    parser_enter_parameter(p, (uint16_t)(p->parameter_step + 2));
+    return true;
+}
+
+static bool feed_value(struct tools_parser *p, unit u)
+{
+    const struct step *before = &p->model->parameter[p->parameter_step - 1];
+    const bool begins = p->value_begins;
+    p->value_begins = false;
+    if (begins && u == '\n' && before->line_last) return true;
+    p->tail[p->n_tail++] = u;
+    size_t from = 0;
+    enum lit lit = tail_matches(p, 0);
+    while (lit == LIT_DEAD && from < p->n_tail) {
+        if (!value_unit(p, p->tail[from++])) return false;
+        lit = from < p->n_tail ? tail_matches(p, from) : LIT_MORE;
+    }
+    p->n_tail -= from;
+    memmove(p->tail, p->tail + from, p->n_tail * sizeof *p->tail);
+    if (p->streams) parser_arguments(p, NULL, 0);
+    return lit == LIT_DONE && p->n_tail ? end_value(p) : !p->status;
+}
+
+/* A key: up to the first unit of what follows it. */
+static bool feed_key(struct tools_parser *p, unit u)
+{
+    const struct step *next = &p->model->parameter[p->parameter_step + 1];
+    if (u == (next->units[0] & (unit)~UNIT_SPACE_BEFORE)) {
+        p->at--;
+        parser_enter_parameter(p, (uint16_t)(p->parameter_step + 1));
+        return true;
+    }
+    if (unit_is_space(u) && !p->n_key) return true;
+    if (u >= UNIT_MARK || u < 0x20 || p->n_key == sizeof p->key) return false;
+    p->key[p->n_key++] = (char)u;
+    return true;
+}
+
+bool parser_parameter(struct tools_parser *p, unit u)
+{
+    const struct step *s = &p->model->parameter[p->parameter_step];
+    const uint16_t next = (uint16_t)(p->parameter_step + 1);
+    switch (s->kind) {
+    case STEP_LITERAL: {
+        const enum lit lit = parser_match(s, &p->a, u);
+        if (lit == LIT_DONE) parser_enter_parameter(p, next);
+        return lit != LIT_DEAD;
+    }
+    case STEP_KEY: return feed_key(p, u);
+    case STEP_VALUE: return feed_value(p, u);
+    default:
+        if (unit_is_word(u) && p->n_type < sizeof p->type) {
+            p->type[p->n_type++] = (char)u;
+            return true;
+        }
+        p->at--;
+        parser_enter_parameter(p, next);
+        return p->n_type;
+    }
+}

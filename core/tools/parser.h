@@ -1,0 +1,99 @@
+/* parser.h: a parser's state, shared by parse.c (what is a call) and parse_call.c (what stands in it). Private to
+ * core/tools. */
+#ifndef CORE_TOOLS_PARSER_H
+#define CORE_TOOLS_PARSER_H
+
+#include "tools/internal.h"
+
+enum { PARSER_NAME = TOOLS_MAX_NAME + 16 /* and what stands around a name */, PARSER_KEY = 256, PARSER_TAIL = 64 };
+
+/* An event whose texts are places in tools_parser.out. */
+struct told {
+    enum tools_kind kind;
+    uint32_t index;
+    size_t at, len, id_at, id_len;
+};
+
+struct tools_parser {
+    const struct tools_model *model;
+    const struct tools_set *set;
+    uint64_t seed;
+    wk_status status;
+    bool single, ending;
+
+    unit *in; /* from cand on not yet told */
+    size_t n_in, cap_in;
+    size_t at, cand;
+    enum { MODE_TEXT, MODE_BEGIN, MODE_NEXT, MODE_CALL } mode;
+    bool started;    /* something other than white space has come */
+    bool after_call; /* text begins behind a call: white space may be a part of what is between calls */
+    bool section;    /* the section's beginning was read */
+    bool bare;       /* the candidate has no mark */
+    bool first;      /* NEXT: no call of the section was read yet */
+    uint32_t calls, malformed;
+
+    /* the call that is read */
+    uint16_t step;
+    uint16_t a, b; /* units matched of one or two literals */
+    bool a_lives, b_lives;
+    size_t lit_at;      /* where the step began */
+    bool begun, closed; /* it was told; its arguments are complete */
+    const struct tools_function *function;
+    char name[PARSER_NAME], id[PARSER_NAME];
+    size_t n_name, n_id;
+    struct value value;
+    struct byte_buffer sink; /* arguments that were not told yet */
+
+    enum {
+        OBJECT_OPEN,
+        OBJECT_FIRST, /* a key or } */
+        OBJECT_KEY_OR_END,
+        OBJECT_KEY,
+        OBJECT_COLON,
+        OBJECT_VALUE,
+        OBJECT_NAME,
+        OBJECT_ARGUMENTS,
+        OBJECT_SKIPPED,
+        OBJECT_AFTER
+    } object;
+    bool object_arguments; /* they were read */
+
+    bool in_parameter;
+    uint16_t parameter_step;
+    char key[PARSER_KEY];
+    size_t n_key;
+    struct byte_buffer keys; /* of this call, each with a 0 */
+    unsigned kinds;
+    bool typed, streams, value_begins;
+    char type[16];
+    size_t n_type;
+    unit tail[PARSER_TAIL]; /* may be the value's end */
+    size_t n_tail;
+    struct raw_text text;
+    struct byte_buffer raw; /* a value that must be complete before it is known what it is */
+
+    struct told *told;
+    size_t n_told, cap_told;
+    struct byte_buffer out;
+    struct tools_event *events;
+    size_t cap_events;
+};
+
+/* For parse_call.c. Failures for lack of memory stick in status. */
+bool parser_tell(struct tools_parser *p, enum tools_kind kind, const char *bytes, size_t n);
+void parser_begin_call(struct tools_parser *p);
+void parser_arguments(struct tools_parser *p, const char *bytes, size_t n);
+enum name { NAME_MORE, NAME_END /* the unit is behind it */, NAME_BAD };
+enum name parser_name(unit u, char *out, size_t *n);
+bool parser_resolve(struct tools_parser *p, const char *name, size_t n);
+enum lit { LIT_MORE, LIT_DONE, LIT_DEAD };
+enum lit parser_match(const struct step *s, uint16_t *at, unit u);
+
+/* A unit of $OBJECT. */
+enum object { OBJECT_MORE, OBJECT_CLOSED, OBJECT_LOST };
+enum object parser_object(struct tools_parser *p, unit u);
+/* A unit of a parameter; it has ended: in_parameter is false. False: it is none. */
+void parser_enter_parameter(struct tools_parser *p, uint16_t step);
+bool parser_parameter(struct tools_parser *p, unit u);
+
+#endif

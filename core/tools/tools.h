@@ -1,0 +1,127 @@
+/* tools.h: calls of functions as models write them: the table of formats, and a parser that takes an answer's ids as
+ * they come.
+ *
+ * A format is a row of a table (formats.c): the marks around a call, where the name stands, how arguments are written.
+ * A model's row is found by marks in its template and then checked: a call that the model's own template has rendered
+ * must be what the row writes. A model without a row is refused by name. The parser is driven by the row alone; it
+ * knows control tokens by their ids, so no text forges a mark that the vocabulary has as one.
+ *
+ * The parser never fails on what a model writes: what turns out to be no call is given back as text, every byte of it,
+ * and counted. */
+#ifndef CORE_TOOLS_TOOLS_H
+#define CORE_TOOLS_TOOLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <worker/abi.h>
+
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
+
+enum {
+    TOOLS_MAX = 1024,              /* functions of one request */
+    TOOLS_MAX_NAME = 128,          /* bytes of a function's name, of a call's id */
+    TOOLS_MAX_SCHEMA = 1 << 20,    /* bytes of a function's parameters */
+    TOOLS_MAX_ANSWER = 16 << 20,   /* bytes that are held until it is known what they are */
+    TOOLS_ID = TOOLS_MAX_NAME + 32 /* room for a call's id and its 0 */
+};
+
+/* ---- formats ------------------------------------------------------------------------------------------- */
+
+/* How a call's id looks in the history that the model was trained with. */
+enum tools_id_rule {
+    TOOLS_ID_OPENAI = 0, /* call_ and 24 letters or digits */
+    TOOLS_ID_NINE,       /* 9 letters or digits: Mistral */
+    TOOLS_ID_KIMI        /* functions.NAME:INDEX */
+};
+
+/* A row. Texts are layouts: what the model writes, with $NAME, $ID, $INDEX (from 1), $ARGS (a JSON object), $OBJECT (a
+ * JSON object with name and arguments under the row's keys), $PARAMS (each argument by the layout `parameter`, with
+ * $KEY, $VALUE, $TYPE (the JSON type), $IS (true: a string)), $PYTHON (arguments of a Python call, in brackets) and
+ * $GEMMA (an object with bare keys). White space in layouts is written, and optional where answers are read. */
+struct tools_format {
+    const char *name;
+    const char *marks[2];              /* both stand in the template; NULL: none */
+    const char *begin, *between, *end; /* around all calls; between two */
+    const char *call, *parameter;
+    const char *trigger; /* how begin is noticed; NULL: by its first word, and calls without begin by theirs */
+    const char *name_key, *arguments_key, *id_key; /* of $OBJECT; name_key NULL: the name itself is the key */
+    enum tools_id_rule ids;
+    bool single;               /* one call in an answer */
+    bool double_quotes, tight; /* $PYTHON writes "text", not 'text'; no space behind a comma */
+};
+const struct tools_format *tools_formats(size_t *n);
+
+struct tools_written {
+    struct token_bytes name, arguments /* JSON, as it is to be written */, id;
+};
+/* Calls in the form of a row, as its model's template writes them, appended to out. What a layout cannot hold is
+ * refused: WK_INVALID: arguments that are no JSON object. */
+wk_status tools_write(const struct tools_format *f, const struct tools_written *calls, size_t n,
+                      struct byte_buffer *out, const struct wk_err *err);
+
+/* The calls that a template is to render, so that its row can be checked: the assistant's message of a conversation
+ * user, assistant with these calls, tool. */
+enum { TOOLS_PROBES = 2 };
+extern const struct tools_written tools_probes[TOOLS_PROBES];
+/* text: the template. one, two: the conversation with the first call, and with both, as the template renders it; data
+ * NULL: it does not. WK_UNSUPPORTED: no row writes what the template writes; the text says what is known. A row of
+ * several calls is taken for `single` if the template refuses two: *single. */
+wk_status tools_find(struct token_bytes text, struct token_bytes one, struct token_bytes two,
+                     const struct tools_format **out, bool *single, const struct wk_err *err);
+
+/* A row made ready for a vocabulary. Immutable; shared by any number of parsers. [any thread] */
+struct tools_model;
+/* t: where marks are looked up; NULL: all marks are text. It is not needed afterwards. */
+wk_status tools_model_open(const struct tools_format *f, const struct tokenizer *t, struct tools_model **out,
+                           const struct wk_err *err);
+void tools_model_close(struct tools_model *m); /* NULL allowed */
+/* The control tokens among its marks: a stop rule must let them pass. */
+const uint32_t *tools_model_marks(const struct tools_model *m, size_t *n);
+
+/* ---- a request's functions ----------------------------------------------------------------------------- */
+
+struct tools_function {
+    struct token_bytes name;       /* letters, digits and _ . - : / alone */
+    struct token_bytes parameters; /* a JSON Schema; data NULL: takes none */
+};
+struct tools_set; /* immutable; any thread */
+/* Copies. WK_INVALID names the function: no name, a name twice, parameters that are no JSON object. */
+wk_status tools_set_open(const struct tools_function *functions, size_t n, struct tools_set **out,
+                         const struct wk_err *err);
+void tools_set_close(struct tools_set *s); /* NULL allowed */
+
+/* ---- parsing ------------------------------------------------------------------------------------------- */
+
+enum tools_kind {
+    TOOLS_TEXT,      /* content: bytes, perhaps a part of a character */
+    TOOLS_CALL,      /* a call begins: index, name and id are known */
+    TOOLS_ARGUMENTS, /* bytes of its arguments; all of a call's make one JSON object */
+    TOOLS_END,       /* the call is complete */
+    TOOLS_BROKEN     /* it is none after all: forget it; what the model wrote follows as TOOLS_TEXT */
+};
+struct tools_event {
+    enum tools_kind kind;
+    uint32_t index;          /* of the call, from 0; a broken one's is used again */
+    struct token_bytes text; /* TEXT, ARGUMENTS: the bytes; CALL: the name. Valid until the next push */
+    struct token_bytes id;   /* CALL */
+};
+
+struct tools_parser; /* one answer; one thread at a time */
+/* seed: makes the ids that the model does not write; one job's is not another's. single: what follows the first call is
+ * text. m and s must outlive it. */
+wk_status tools_parser_open(const struct tools_model *m, const struct tools_set *s, uint64_t seed, bool single,
+                            struct tools_parser **out, const struct wk_err *err);
+void tools_parser_close(struct tools_parser *p); /* NULL allowed */
+/* An id and its bytes (tokenizer_piece, control tokens not shown); TOKEN_NONE: bytes alone. */
+wk_status tools_parser_push(struct tools_parser *p, uint32_t id, struct token_bytes piece,
+                            const struct tools_event **events, size_t *n);
+/* The answer is over. Calls whose arguments are complete count, whatever is missing behind them. */
+wk_status tools_parser_finish(struct tools_parser *p, const struct tools_event **events, size_t *n);
+/* Complete calls, and what began like one and was none. */
+uint32_t tools_parser_calls(const struct tools_parser *p);
+uint32_t tools_parser_malformed(const struct tools_parser *p);
+
+#endif
