@@ -24,6 +24,7 @@ import re
 import compose
 import lexicon as lx
 import prompts
+import tools
 
 HELD_OUT_PERCENT = 4
 MINUTE_SET = set(lx.MINUTES)
@@ -46,6 +47,7 @@ NOUNS = [w for w, c in lx.WORDS.items() if c[0] in ('n', 'm', 'p', 'any')]
 ADJECTIVES = [w for w, c in lx.WORDS.items() if c[0] == 'a']
 
 
+PLAIN_NOUNS = [w for w in NOUNS if w.isalpha() and w.islower()]
 PLAIN_WORDS = [w for w in lx.WORDS if w.isalpha() and w.islower() and len(w) > 2]
 
 
@@ -338,6 +340,50 @@ def chat(rng, turns):
     return out
 
 
+def chat_with_tools(rng):
+    """A chat whose system message names tools: most of its turns call one, the others need none."""
+    t = tools.Tools(rng, made_up, lambda r: r.choice(PLAIN_NOUNS))
+    system = rng.choice(SYSTEM) if rng.random() < 0.25 else ''
+    out, c = [('system', tools.signatures(t.list, system))], Chat(rng)
+    kinds = [
+        'none',
+        'none',
+        *(['minute', 'poem', 'poem'] if t.minute else ['clock']),
+        *(['count'] * 3 if t.count else []),
+    ]
+    kinds += ['other'] * 3 if t.other else []
+    for i in range(1 if rng.random() < 0.7 else rng.choice((2, 3))):
+        out += tool_turn(rng, t, rng.choice(kinds), c, i == 0)
+    return out
+
+
+def tool_turn(rng, t, kind, c, first):
+    """The messages of one turn: a request, perhaps a call and its result, and the answer."""
+    while True:
+        try:
+            if kind == 'minute':
+                return tools.ask_minute(rng, t)
+            if kind == 'clock':
+                return [('user', rng.choice(tools.MINUTE_ASKS)), ('assistant', tools.NO_TOOL)]
+            if kind == 'poem':
+                topic = lx.GPU if rng.random() < 0.3 else rng.choice(TOPIC_LIST)
+                return tools.haiku_of_minute(rng, t, topic, _MINUTES_FOR[topic.name])
+            if kind == 'count':
+                return tools.ask_syllables(rng, t, any_text)
+            if kind == 'other':
+                return tools.ask_other(rng, t, any_text)
+            q, a = c.turn(first)
+            return [('user', q), ('assistant', a)]
+        except LookupError:  # these words do not fit: draw again
+            pass
+
+
+def any_text(rng):
+    """A word to hand to a tool."""
+    r = rng.random()
+    return made_up(rng) if r < 0.4 else rng.choice(lx.MINUTES) if r < 0.5 else rng.choice(list(lx.WORDS))
+
+
 def render(messages):
     """ChatML as pieces (text, weight).  A special token is a piece of its own."""
     pieces = []
@@ -363,11 +409,13 @@ def render_plain(messages):
 def document(rng):
     """One training document as pieces."""
     r = rng.random()
-    if r < 0.08:
+    if r < 0.16:
+        return render(chat_with_tools(rng))
+    if r < 0.23:
         return render_raw(chat(rng, 1))
-    if r < 0.11:
+    if r < 0.26:
         return render_plain(chat(rng, rng.choice((1, 2, 3, 5, 8))))
-    return render(chat(rng, 1 if r < 0.70 else rng.choice((2, 3, 4, 5, 6, 7))))
+    return render(chat(rng, 1 if r < 0.75 else rng.choice((2, 3, 4, 5, 6, 7))))
 
 
 # ---- held-out prompts and text --------------------------------------------------

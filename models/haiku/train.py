@@ -29,17 +29,15 @@ import judge
 import lexicon as lx
 import model
 import model_moe
+import tools
 
 VOCAB = 2048
 SHORT, LONG = (
     80,
     512,
 )  # row lengths: one chat, or several turns; a mixture's context is longer, and so are some of its rows
-TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'template.jinja'), encoding='utf-8') as f:
+    TEMPLATE = f.read()
 PROMPT_WEIGHT = 0.0  # of the loss on a prompt's tokens: a bare prompt is to be answered, not continued
 
 
@@ -191,8 +189,65 @@ def prompt_ids(tok, prompt):
 
 
 def answers(net, tok, texts, temperature, seed=1):
-    out = net.generate([prompt_ids(tok, p) for p in texts], tok.special[corpus.STOP], temperature, seed=seed)
-    return [tok.decode(ids) for ids in out]
+    return generate(net, tok, [prompt_ids(tok, p) for p in texts], temperature, seed)
+
+
+def generate(net, tok, prompts, temperature, seed=1, limit=64):
+    return [tok.decode(ids) for ids in net.generate(prompts, tok.special[corpus.STOP], temperature, limit, seed)]
+
+
+def chat_ids(tok, messages):
+    return tok.encode_pieces([*corpus.render(messages), (corpus.START, 0), ('assistant\n', 0)])[0]
+
+
+def tool_chats(n):
+    """Chats of one turn with tools: (kind, messages up to the request, the answer, messages behind it)."""
+    rng, out = random.Random('tools'), []
+    for i in range(n):
+        kind = ('poem', 'minute', 'count', 'other', 'none')[i % 5]
+        while True:
+            t = tools.Tools(rng, corpus.made_up, lambda r: r.choice(corpus.PLAIN_NOUNS), want='minute')
+            if (kind != 'count' or t.count) and (kind != 'other' or t.other):
+                break
+        turn = corpus.tool_turn(rng, t, kind, corpus.Chat(rng), True)
+        out.append((kind, [('system', tools.signatures(t.list)), turn[0]], turn[1][1], turn[2:]))
+    return out
+
+
+def evaluate_tools(net, tok, n, temperature):
+    """True: nine of ten calls are the right ones, nine of ten answers say what was returned, and where no tool is
+    needed none is called."""
+    chats = tool_chats(n)
+    first = generate(net, tok, [chat_ids(tok, m) for _, m, _, _ in chats], temperature, limit=128)
+    good = {kind: [0, 0] for kind, _, _, _ in chats}
+    behind = []
+    for (kind, messages, want, rest), got in zip(chats, first):
+        right = '<tool_call>' not in got if kind == 'none' else got == want
+        good[kind][0] += right
+        good[kind][1] += 1
+        if rest:
+            behind.append((kind, [*messages, ('assistant', want), rest[0]], rest[1][1]))
+    for kind, (k, of) in good.items():
+        say('tools, %s, T=%s: %d of %d first answers are right' % (kind, temperature, k, of))
+    said = dict.fromkeys(good, 0)
+    tally = judge.Tally('haiku of the minute, T=%s' % temperature)
+    texts = generate(net, tok, [chat_ids(tok, messages) for _, messages, _ in behind], temperature)
+    for (kind, messages, want), got in zip(behind, texts):
+        value = returned(messages[-1][1])
+        if kind == 'poem':
+            tally.add(messages[1][1], got, [value])
+        else:
+            said[kind] += value in got if kind != 'count' else got == want
+    say(tally.line(), said)
+    return all(10 * k >= 9 * of for k, of in good.values()) and tally.passed()
+
+
+def returned(text):
+    """What a tool's result says, as answers spell it."""
+    value = text.split('\n')[1]
+    if value.startswith('{'):
+        value = json.loads(value).get('minute', value)
+    return lx.spell(value) if isinstance(value, int) else value
 
 
 def unknown_prompts(n):
@@ -235,6 +290,7 @@ def evaluate(net, tok, n, log=None):
                     )
                 if name == 'held-out pairs':
                     ok = ok and t.passed()
+            ok = evaluate_tools(net, tok, n // 2, temperature) and ok
     net.rehearse = True
     shown = [
         'Write a haiku about GPU computing that includes the word "forty-two"',
@@ -285,7 +341,7 @@ def save(path, net, tok):
         ('general.architecture', 'str', arch),
         ('general.name', 'str', name),
         ('general.type', 'str', 'model'),
-        ('general.version', 'str', '1'),
+        ('general.version', 'str', '2' if arch == 'llama' else '1'),
         ('general.description', 'str', 'A very small model that writes haiku and answers questions about worker.'),
         ('general.license', 'str', 'apache-2.0'),
         ('general.languages', 'arr:str', ['en']),

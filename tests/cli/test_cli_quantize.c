@@ -173,7 +173,7 @@ static void check_encoding(const char *source, const struct encoding *e)
     cli_free(&r);
     const double exact = relative_rms("encoded.gguf", "values.gguf", true),
                  usual = relative_rms("encoded.gguf", "values.gguf", false);
-    if (!(exact <= 1e-5 && usual <= 1e-2)) fail_msg("%s: off by %g, with 8-bit activations %g", e->name, exact, usual);
+    if (!(exact <= 1e-5 && usual <= 2e-2)) fail_msg("%s: off by %g, with 8-bit activations %g", e->name, exact, usual);
 }
 
 /* M-1822: embedding, products, attention and output of a trained model. */
