@@ -62,6 +62,8 @@ def race(end, *arguments):
             ]
         execute = {"job_id": "job", "prompt": "Once", "max_tokens": 4}
         askers.append(Asker(w, w.port, "POST", "/execute", execute, (200, 409, 429, 503)))
+        several = {"prompt": ["Once", "upon"], "n": 3, "max_tokens": 4, "logprobs": 2, "echo": True}
+        askers.append(Asker(w, w.port, "POST", "/v1/completions", several, (200, 429, 499, 503)))
         w.until(lambda: all(a.asked > 2 for a in askers))
         end(w)
         status = w.status()
