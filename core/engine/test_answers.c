@@ -403,6 +403,17 @@ static void test_constrained_ends(void **state)
         jobs[i] = submit(e, &spec);
     }
     test_await_gate(4);
+    struct turns refused;
+    turns_open(&refused, 1, 1);
+    struct engine_job spec = spec_of(&job, names[3]); /* its id is in use */
+    spec.constraint = &refused.c;
+    struct job *none;
+    assert_int_equal(engine_submit(e, &spec, &none, &test_err), SUBMIT_EXISTS);
+    assert_int_equal(refused.closed, 0);
+    spec.id = "top";
+    spec.probs = true, spec.top_n = SAMPLER_MAX_TOP + 1;
+    assert_int_equal(engine_submit(e, &spec, &none, &test_err), SUBMIT_INVALID);
+    assert_non_null(strstr(test_text, "the best 21 ids"));
     job_cancel(jobs[0]);
     job_stop(jobs[1]);
     test_permit(UINT64_MAX);
@@ -415,21 +426,105 @@ static void test_constrained_ends(void **state)
         assert_int_equal(turns[i].closed, 1);
         job_release(jobs[i]);
     }
-    struct turns refused;
-    turns_open(&refused, 1, 1);
-    struct engine_job spec = spec_of(&job, names[3]); /* its id is in use */
-    spec.constraint = &refused.c;
-    struct job *none;
-    assert_int_equal(engine_submit(e, &spec, &none, &test_err), SUBMIT_EXISTS);
-    assert_int_equal(refused.closed, 0);
-    spec.id = "top";
-    spec.probs = true, spec.top_n = SAMPLER_MAX_TOP + 1;
-    assert_int_equal(engine_submit(e, &spec, &none, &test_err), SUBMIT_INVALID);
-    assert_non_null(strstr(test_text, "the best 21 ids"));
     job_release(jobs[3]);
     engine_close(e);
     assert_int_equal(turns[3].closed, 1);
     test_unload(&t);
+}
+
+static uint32_t masks_given, mask_fails_at;
+
+/* The device loses the step. */
+static wk_status failing_mask(struct executor *x, const struct step *step, const uint64_t *const *masks,
+                              const struct wk_err *err)
+{
+    uint32_t ids[64];
+    bool failed[64];
+    wk_status s = device_cpu()->mask(x, step, masks, err);
+    if (s || ++masks_given != mask_fails_at) return s;
+    ok(device_cpu()->collect(x, &(struct step_ids){ .ids = ids, .failed = failed }, err));
+    return wk_fail(err, WK_INTERNAL, "the masks of step %u are lost, as told", masks_given);
+}
+
+/* A step whose masks the device refuses ends its jobs, constrained or not; the engine goes on. */
+static void test_lost_masks(void **state)
+{
+    (void)state;
+    struct device_ops ops = *device_cpu();
+    ops.mask = failing_mask;
+    struct test_model t = test_llama(&ops, (struct device_options){ .max_sequences = 4 }, 2);
+    struct test_job job = test_make(2);
+    job.n_ends = 0;
+    job.most = 12;
+    const struct test_answer want = constrained_alone(t.m, &job, sets[0]);
+    struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = 4, .prefix_cache = true });
+    for (mask_fails_at = 1; mask_fails_at < 14; mask_fails_at += 4) {
+        struct turns turns[3];
+        struct job *jobs[3];
+        masks_given = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            char name[16];
+            name_of('l', i, name);
+            turns_open(&turns[i], sets[0][0], sets[0][1]);
+            struct engine_job spec = spec_of(&job, name);
+            spec.constraint = i ? &turns[i].c : NULL;
+            jobs[i] = submit(e, &spec);
+        }
+        uint32_t lost = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            uint32_t ids[TEST_CONTEXT];
+            enum job_end end;
+            struct job_figures f;
+            const uint32_t n = test_read(jobs[i], ids, TEST_CONTEXT, &end);
+            job_figures(jobs[i], &f);
+            if (i) assert_true(n <= want.n && !memcmp(ids, want.ids, n * sizeof *ids));
+            lost += end == JOB_FAILED;
+            if (end == JOB_FAILED) assert_non_null(strstr(f.text, "are lost, as told"));
+            job_release(jobs[i]);
+            if (i) assert_int_equal(turns[i].closed, 1);
+        }
+        assert_true(lost > 0 || masks_given < mask_fails_at);
+        test_wait_idle(e);
+    }
+    engine_close(e);
+    test_unload(&t);
+}
+
+/* A constrained job whose pages are taken in the middle of its answer goes on with the masks that are next. */
+static void test_preempted_constraint(void **state)
+{
+    (void)state;
+    struct test_model t = test_llama(device_cpu(), (struct device_options){ .max_sequences = 4 }, 2);
+    const uint64_t page = t.m->plan.bytes[MEMORY_KV] / t.m->plan.kv_pages[0];
+    struct test_job low = test_make(3), high = test_make(5); /* 65 tokens; 150 */
+    struct test_answer want, other;
+    struct turns turns;
+    low.most = 100;
+    want = constrained_alone(t.m, &low, sets[0]);
+    other.n = test_alone(t.m, &high, other.ids, &other.end);
+    test_unload(&t);
+    for (uint32_t ahead = 1; ahead <= STEP_QUEUE; ahead += STEP_QUEUE - 1) {
+        t = test_llama(test_device(ahead, 22),
+                       (struct device_options){ .max_sequences = 4, .max_rows = 64, .kv_bytes = 8 * page }, 2);
+        struct engine *e =
+            test_engine(t.m, (struct engine_options){ .max_sequences = 2, .preempt = true, .prefix_cache = true });
+        struct engine_job spec = spec_of(&low, "low");
+        turns_open(&turns, sets[0][0], sets[0][1]);
+        spec.constraint = &turns.c;
+        struct job *first = submit(e, &spec);
+        test_await_gate(22);
+        struct job *second = test_submit(e, "high", &high, 9, 0);
+        test_permit(UINT64_MAX);
+        test_check(second, "high", &other, false);
+        test_check(first, "low", &want, false);
+        struct engine_stats s;
+        engine_stats(e, &s);
+        assert_true(s.preemptions > 0);
+        assert_int_equal(turns.closed, 1);
+        test_wait_idle(e);
+        engine_close(e);
+        test_unload(&t);
+    }
 }
 
 /* ---- several answers ----------------------------------------------------------------------------------- */
@@ -617,7 +712,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_log_probabilities), cmocka_unit_test(test_preempted_prompt),
         cmocka_unit_test(test_constraints),       cmocka_unit_test(test_dead_ends),
-        cmocka_unit_test(test_constrained_ends),  cmocka_unit_test(test_one_prompt),
+        cmocka_unit_test(test_constrained_ends),  cmocka_unit_test(test_preempted_constraint),
+        cmocka_unit_test(test_lost_masks),        cmocka_unit_test(test_one_prompt),
         cmocka_unit_test(test_first_is_lost),     cmocka_unit_test(test_one_reader),
         cmocka_unit_test(test_ending_id),
     };
