@@ -204,7 +204,7 @@ static uint32_t keep_set(struct langs *x, uint32_t base)
 {
     struct lang_range *r = x->ranges + base;
     const uint32_t n = x->n_ranges - base;
-    qsort(r, n, sizeof *r, by_first);
+    if (n) qsort(r, n, sizeof *r, by_first);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (kept && r[i].first <= r[kept - 1].last + 1) {

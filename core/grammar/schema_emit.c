@@ -168,7 +168,8 @@ static bool put_contains(struct emitter *e, const struct array_shape *s, struct 
     uint32_t base = s->n_prefix > s->min ? s->n_prefix : s->min;
     if (few) {
         const uint32_t low = some ? some->least : 0;
-        if (base > low || s->max != UINT32_MAX || few->count || (some && (some->child != few->child || some->count)))
+        if (s->n_prefix || s->min > low || s->max != UINT32_MAX || few->count ||
+            (some && (some->child != few->child || some->count)))
             return sch_fail(e->c, WK_UNSUPPORTED, few->at, few->keyword,
                             "maxContains beside minItems, maxItems or single items");
         if (low > few->least) return true;

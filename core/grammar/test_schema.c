@@ -139,6 +139,9 @@ static void test_arrays(void **state)
     documents("{\"type\":\"array\",\"not\":{\"items\":{\"type\":\"integer\"}}}", "[\"a\"]\n[1,null]\n--\n[]\n[1,2]");
     documents("{\"type\":\"array\",\"uniqueItems\":true,\"maxItems\":1}", "[]\n[1]\n--\n[1,1]");
     documents("{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"maxItems\":100000}", "[]\n[\"a\"]\n--\n[1]");
+    refused("{\"type\":\"array\",\"prefixItems\":[{\"type\":\"array\"}],\"contains\":{\"type\":\"string\"},"
+            "\"maxContains\":2}",
+            "\"contains\" at #");
     refused("{\"type\":\"array\",\"uniqueItems\":true}", "\"uniqueItems\" at #");
     refused("{\"type\":\"array\",\"items\":false,\"minItems\":1}", "no text fits");
 }
