@@ -143,15 +143,16 @@ wk_status langs_open(struct langs **out, const struct wk_err *err)
     if (!x) return wk_fail(err, WK_NO_MEMORY, "no memory for an automaton");
     const struct lang_range all = { 0, LANG_MAX_CHAR };
     /* Expression 0 is no expression; row 0 no row. */
-    bool made = grow(x, (void **)&x->exprs, &x->cap_exprs, 1, sizeof *x->exprs) && numbers_push(x, &x->rows, 0);
+    bool made = grow(x, (void **)&x->exprs, &x->cap_exprs, 1, sizeof *x->exprs) &&
+                grow(x, (void **)&x->ranges, &x->cap_ranges, 1, sizeof *x->ranges) && numbers_push(x, &x->rows, 0);
     if (made) {
         x->exprs[0] = (struct expr){ .kind = KIND_NOTHING };
         x->n_exprs = 1;
         const uint8_t whole = EXPR_ACCEPTS | EXPR_POSITIVE;
-        made = intern(x, &(struct expr){ .kind = KIND_NOTHING, .flags = EXPR_DEAD }) == LANG_NOTHING &&
-               intern(x, &(struct expr){ .kind = KIND_EMPTY, .flags = whole }) == LANG_EMPTY &&
+        made = intern(x, &(struct expr){ .kind = KIND_NOTHING, .flags = EXPR_DEAD | EXPR_FINITE }) == LANG_NOTHING &&
+               intern(x, &(struct expr){ .kind = KIND_EMPTY, .flags = whole | EXPR_FINITE }) == LANG_EMPTY &&
                lang_set(x, NULL, 0) == 0 && lang_from_set(x, lang_set(x, &all, 1)) == LANG_ANY_CHAR &&
-               intern(x, &(struct expr){ .kind = KIND_EVERYTHING, .flags = whole }) == LANG_EVERYTHING;
+               intern(x, &(struct expr){ .kind = KIND_EVERYTHING, .flags = whole | EXPR_OPEN }) == LANG_EVERYTHING;
     }
     if (!made) {
         langs_close(x);
@@ -256,7 +257,7 @@ lang_id lang_from_set(struct langs *x, uint32_t set)
 {
     if (set == UINT32_MAX) return LANG_NONE;
     if (!x->sets[set].n) return LANG_NOTHING;
-    return intern(x, &(struct expr){ .kind = KIND_CHARS, .a = set, .flags = EXPR_POSITIVE });
+    return intern(x, &(struct expr){ .kind = KIND_CHARS, .a = set, .flags = EXPR_POSITIVE | EXPR_FINITE });
 }
 
 lang_id lang_chars(struct langs *x, const struct lang_range *ranges, size_t n)
@@ -360,7 +361,7 @@ lang_id lang_words_from(struct langs *x, uint32_t table, uint32_t first, uint32_
     uint32_t len;
     (void)word_at(&x->tables[table], first, &len);
     if (len == skip && first == last) return LANG_EMPTY;
-    const uint8_t f = EXPR_POSITIVE | (len == skip ? EXPR_ACCEPTS : 0);
+    const uint8_t f = EXPR_POSITIVE | EXPR_FINITE | (len == skip ? EXPR_ACCEPTS : 0);
     return intern(x, &(struct expr){ .kind = KIND_WORDS, .a = table, .b = first, .c = last, .d = skip, .flags = f });
 }
 
@@ -463,7 +464,7 @@ static bool merge_lengths(struct langs *x, uint32_t base)
 static lang_id make_list(struct langs *x, enum lang_kind kind, uint32_t base)
 {
     const uint32_t n = x->scratch.n - base;
-    uint8_t all = EXPR_ACCEPTS | EXPR_POSITIVE, any = 0;
+    uint8_t all = EXPR_ACCEPTS | EXPR_POSITIVE | EXPR_FINITE, any = 0;
     uint16_t most = 0;
     if (x->pool.n + n > MAX_OPERANDS)
         return langs_fail(x, WK_UNSUPPORTED, "the automata need more than 1,048,576 operands: too many states");
@@ -477,7 +478,8 @@ static lang_id make_list(struct langs *x, enum lang_kind kind, uint32_t base)
     }
     struct expr e = { .kind = (uint8_t)kind, .a = x->pool.n, .b = n, .depth = deeper(most, 0) };
     /* A union has a text if one operand has; an intersection for certain only if the empty one is in all. */
-    e.flags = kind == KIND_OR ? any & (EXPR_ACCEPTS | EXPR_POSITIVE) : all & EXPR_ACCEPTS;
+    e.flags = kind == KIND_OR ? (any & (EXPR_ACCEPTS | EXPR_POSITIVE | EXPR_OPEN)) | (all & EXPR_FINITE)
+                              : (all & EXPR_ACCEPTS) | (any & EXPR_FINITE);
     if (e.flags & EXPR_ACCEPTS) e.flags |= EXPR_POSITIVE;
     x->pool.n += n;
     return intern(x, &e);
@@ -541,7 +543,7 @@ lang_id lang_not(struct langs *x, lang_id a)
     if (a == LANG_EVERYTHING) return LANG_NOTHING;
     if (e->kind == KIND_NOT) return e->a;
     uint8_t f = e->flags & EXPR_ACCEPTS ? 0 : EXPR_ACCEPTS | EXPR_POSITIVE;
-    if (e->kind == KIND_WORDS || e->kind == KIND_CHARS || e->kind == KIND_EMPTY) f |= EXPR_POSITIVE; /* not infinite */
+    if (e->flags & EXPR_FINITE) f |= EXPR_POSITIVE | EXPR_OPEN; /* all long texts are in it */
     return intern(x, &(struct expr){ .kind = KIND_NOT, .a = a, .flags = f, .depth = deeper(e->depth, 0) });
 }
 
@@ -553,8 +555,9 @@ lang_id lang_concat(struct langs *x, lang_id a, lang_id b)
     if (b == LANG_EMPTY) return a;
     const struct expr *p = &x->exprs[a], *q = &x->exprs[b];
     if (a == LANG_EVERYTHING && (b == a || (q->kind == KIND_CONCAT && q->a == a))) return b;
-    struct expr e = { .kind = KIND_CONCAT, .a = a, .b = b, .flags = p->flags & q->flags };
-    e.flags &= EXPR_ACCEPTS | EXPR_POSITIVE;
+    struct expr e = { .kind = KIND_CONCAT, .a = a, .b = b };
+    e.flags = p->flags & q->flags & (EXPR_ACCEPTS | EXPR_POSITIVE | EXPR_FINITE);
+    if (p->flags & EXPR_OPEN && q->flags & EXPR_POSITIVE) e.flags |= EXPR_OPEN;
     /* Derivatives follow the right side in a loop. */
     e.depth = deeper(p->depth, 0) > q->depth ? deeper(p->depth, 0) : q->depth;
     return intern(x, &e);
@@ -575,6 +578,10 @@ lang_id lang_repeat(struct langs *x, lang_id a, uint32_t min, uint32_t max)
         return lang_repeat(x, e->a, e->b * min, max); /* (a*)*, (a+)*, (a?)* and their like */
     struct expr r = { .kind = KIND_REPEAT, .a = a, .b = min, .c = max, .depth = deeper(e->depth, 0) };
     r.flags = min ? e->flags & EXPR_POSITIVE : EXPR_ACCEPTS | EXPR_POSITIVE;
+    if (max != LANG_UNBOUNDED)
+        r.flags |= e->flags & EXPR_FINITE;
+    else if (a == LANG_ANY_CHAR)
+        r.flags |= EXPR_OPEN;
     return intern(x, &r);
 }
 

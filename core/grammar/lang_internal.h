@@ -23,7 +23,9 @@ enum {
     EXPR_ACCEPTS = 1,  /* the empty text is in it */
     EXPR_POSITIVE = 2, /* it has a text, as its form shows */
     EXPR_LIVE = 4,     /* it has a text, as was proved */
-    EXPR_DEAD = 8      /* it has none, as was proved */
+    EXPR_DEAD = 8,     /* it has none, as was proved */
+    EXPR_FINITE = 16,  /* its texts are of bounded length, as its form shows */
+    EXPR_OPEN = 32     /* every text is the beginning of one of its texts, as its form shows */
 };
 
 struct expr {

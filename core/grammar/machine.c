@@ -109,11 +109,11 @@ struct top machine_start(const struct grammar *g, node_id node, uint32_t parent)
     return t;
 }
 
-/* What a frame says decides about the mask that is being made. */
+/* What a frame says decides about the mask that is being made. The end of the text, frame 0, is none: NULL. */
 static const struct frame *look_at(struct grammar *g, uint32_t frame)
 {
-    const struct frame *f = &g->frames[frame];
-    const uint32_t depth = !frame ? g->bottom : f->walk == g->walk ? f->depth : 0;
+    const struct frame *f = frame ? &g->frames[frame] : NULL;
+    const uint32_t depth = !f ? g->bottom : f->walk == g->walk ? f->depth : 0;
     if (depth > g->deepest) g->deepest = depth;
     return f;
 }
@@ -122,7 +122,7 @@ static const struct frame *look_at(struct grammar *g, uint32_t frame)
 static struct top resume(struct grammar *g, uint32_t parent)
 {
     const struct frame *f = look_at(g, parent);
-    if (!parent) return (struct top){ .node = NODE_EMPTY };
+    if (!f) return (struct top){ .node = NODE_EMPTY };
     return (struct top){ .node = f->node, .parent = f->parent, .state = g->space, .at = f->at };
 }
 
@@ -739,10 +739,9 @@ static bool step_inside(struct grammar *g, struct tops *list, const struct readi
     const struct node *n = &g->nodes[t->node];
     struct top to = *t;
     if (n->kind == OF_STRING) {
-        if (string_phase_of(t) != STRING_BODY || c < 0x20 || c == '"' || c == '\\' || n->a != LANG_EVERYTHING)
-            return false;
-        if (t->at == n->c) return true;
-        if (n->c != LANG_UNBOUNDED || t->at < n->b) to.at++;
+        if (string_phase_of(t) != STRING_BODY || c < 0x20 || c == '"' || c == '\\') return false;
+        const enum lang_answer fits = content_char(g, &to, c);
+        if (fits != LANG_YES) return fits == LANG_NO;
     } else if (n->kind == OF_TEXT && (!t->parent || !lang_accepts(g->langs, t->state))) {
         if (!t->parent) (void)look_at(g, 0); /* it may end here, but nothing follows it */
         to.state = lang_next(g->langs, t->state, c);

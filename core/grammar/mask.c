@@ -169,6 +169,10 @@ struct passage {
 static bool passes(struct grammar *g, const struct slice *s, lang_id state, bool can_leave, struct passage *out)
 {
     lang_id now[FRONTIER] = { state }, next[FRONTIER];
+    if (g->langs->exprs[state].flags & EXPR_OPEN) {
+        *out = (struct passage){ .all = true };
+        return true;
+    }
     uint32_t n = 1;
     bool leaves = false; /* the text may end within a token, and what follows go on with it */
     for (uint32_t length = 0; length <= SLICE_LENGTHS; length++) {
@@ -266,17 +270,25 @@ static bool try_named(struct grammar *g, struct masks *m, const struct position 
     return true;
 }
 
-static bool make_mask(struct grammar *g, struct masks *m, const struct position *p)
+/* Allows what can follow one stack. */
+static bool walk_stack(struct grammar *g, struct masks *m, const struct position *p, const struct top *t)
 {
     struct passage passage;
-    memset(m->bits, 0, m->x->words * sizeof *m->bits);
-    m->tops.n = 0;
-    if (!machine_load(g, p, &m->tops, &m->levels[0])) return false;
-    const uint32_t slice = p->n == 1 && !p->need ? choose(g, m, &p->tops[0], &passage) : NOT_A_SLICE;
+    m->tops.list[0] = *t;
+    m->tops.n = 1;
+    m->levels[0] = (struct reading){ .n = 1, .end = 1, .value = p->value, .need = p->need, .length = p->length };
+    const uint32_t slice = p->need ? NOT_A_SLICE : choose(g, m, t, &passage);
     if (langs_status(g->langs, NULL)) return machine_failed(g);
-    const bool walked =
-        slice == NOT_A_SLICE ? walk(g, m, &m->x->all) : walk_slice(g, m, &m->x->slices[slice], &passage);
-    if (!walked) return false;
+    return slice == NOT_A_SLICE ? walk(g, m, &m->x->all) : walk_slice(g, m, &m->x->slices[slice], &passage);
+}
+
+/* A token can follow if it can follow one of the stacks: each is walked for itself, so that each has its slice. */
+static bool make_mask(struct grammar *g, struct masks *m, const struct position *p)
+{
+    memset(m->bits, 0, m->x->words * sizeof *m->bits);
+    if (!machine_load(g, p, &m->tops, &m->levels[0])) return false;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (!walk_stack(g, m, p, &p->tops[i])) return false;
     if (p->need) return true;
     if (!try_named(g, m, p)) return false;
     const enum lang_answer complete = machine_complete(g, p->tops, p->n);

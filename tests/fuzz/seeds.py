@@ -133,11 +133,26 @@ def tools():
             yield bytes([row, 5]) + text(answer)
 
 
+def grammar():
+    for source, words in (
+        ('root ::= "a" (b | [^c-e\\n]+)* # x\nb ::= "(" root? ")" {1,3}\n', "a(a)(ax)"),
+        ('root ::= "\\u00e9" x{2,} | <[5]> !<[6]>\nx ::= . |\n  "y"', "\u00e9\u65e5y"),
+        ("root ::= a a\na ::= ([a-z]{0,20} ws)*\nws ::= | \" \" | \"\\n\" [ \\t]{0,20}", "ab c\n  d"),
+    ):
+        yield b"\1" + text(source) + b"\0" + text(words)
+    for pattern, words in (
+        (r"^(?=.*\d)[a-z\d]{4,8}$", "abc12"),
+        (r"(?:[\w.-]+@)?\u00e9\x41(a|b{2,}?)*\.\p{Lu}", "a@\u00e9Aabb.X"),
+        (r"(?!ab)[^\s\]-]+|\D\W\S$", "xyz"),
+    ):
+        yield b"\0" + text(pattern) + b"\0" + text(words)
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     target, folder = sys.argv[1].removeprefix("fuzz_"), sys.argv[2]
-    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools)}
+    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar)}
     os.makedirs(folder, exist_ok=True)
     for i, data in enumerate(makers.get(target, lambda: ())()):
         with open(os.path.join(folder, "seed-%d" % i), "wb") as f:
