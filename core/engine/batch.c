@@ -289,7 +289,7 @@ static void refused(struct engine *e, const struct step_record *r, wk_status sta
 static void commit(struct engine *e, struct step_record *r, const struct step *s, const struct work *w)
 {
     r->n_rows = s->n_rows;
-    r->asks = false;
+    r->asks = r->scores = false;
     r->share = share_of(r->kind, w);
     r->charged = r->kind == STEP_PROMPT ? e->row_seconds * s->n_rows : e->step_seconds;
     e->spent[r->kind] += r->charged / r->share;
@@ -302,6 +302,7 @@ static void commit(struct engine *e, struct step_record *r, const struct step *s
     }
     for (uint32_t i = 0; s->asks && i < s->n_wanted; i++) {
         r->asks = r->asks || s->asks[i].top != STEP_NO_TOP;
+        r->scores = r->scores || s->asks[i].id != TOKEN_LAST;
         e->mask_due = e->mask_due || s->asks[i].masked;
     }
     e->masked = *s;
@@ -472,7 +473,8 @@ static void take(struct engine *e, const struct step_member *m, uint32_t id, boo
         atomic_store(&j->state, JOB_DECODE);
 }
 
-/* How long the step had the device, against what was thought. Short chunks say little about the time of a row. */
+/* How long the step had the device, against what was thought. Short chunks say little about the time of a row, and
+ * those whose rows give log probabilities nothing. */
 static void account(struct engine *e, const struct step_record *r, uint64_t now)
 {
     const uint64_t from = r->submitted_ns > e->last_collect_ns ? r->submitted_ns : e->last_collect_ns;
@@ -481,6 +483,8 @@ static void account(struct engine *e, const struct step_record *r, uint64_t now)
     e->spent[r->kind] += (seconds - r->charged) / r->share;
     if (r->kind == STEP_GENERATED)
         e->step_seconds += (seconds - e->step_seconds) / 4;
+    else if (r->scores)
+        return;
     else if (e->row_seconds <= 0)
         e->row_seconds = row;
     else

@@ -81,11 +81,12 @@ struct engine_job {
      * jobs' ids do not change. */
     const struct sampler_constraint *constraint;
 
-    /* Another job with the same prompt, or NULL: this one does not begin before that one's prompt is read, or it is
-     * over. So n answers to one prompt cost one prefill: submit the first, then n - 1 more that name it, each with a
-     * seed of its own; they find all whole pages of the prompt in the prefix cache and compute what is behind them, at
-     * most KV_PAGE rows. Without a prefix cache each reads the prompt itself. The ids are those of a job alone with
-     * the same seed. The caller may release `after` before this one ends. Log probabilities of the prompt: ask one. */
+    /* Another job with the same prompt, or NULL: where they can share a page, this one does not begin before that
+     * one's prompt is read, or it is over. So n answers to one prompt cost one prefill: submit the first, then n - 1
+     * more that name it, each with a seed of its own; they find all whole pages of the prompt in the prefix cache and
+     * compute what is behind them, at most KV_PAGE rows. Without a prefix cache each reads the prompt itself. The ids
+     * are those of a job alone with the same seed. The caller may release `after` before this one ends. Log
+     * probabilities of the prompt: ask one. */
     struct job *after;
 
     /* Another job of the same reader, or NULL: job_next_any waits for all that were submitted beside one job at once.

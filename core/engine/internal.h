@@ -243,7 +243,7 @@ struct step_member {
 struct step_record {
     enum step_kind kind;
     uint32_t n, n_rows;
-    bool asks; /* somebody wants log probabilities */
+    bool asks, scores; /* somebody wants log probabilities; of a prompt's tokens */
     uint64_t submitted_ns;
     double share, charged;      /* the class's part of the time, and the seconds that it was charged in advance */
     struct step_member *member; /* [max_sequences] */

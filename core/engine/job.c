@@ -74,8 +74,11 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     j->priority = spec->priority;
     j->deadline_ns = spec->deadline_ns;
     if (spec->constraint) j->constraint = *spec->constraint;
-    j->after = spec->after;
-    if (j->after) job_ref(j->after);
+    /* There is nothing to wait for where no page can be shared. */
+    if (spec->after && j->engine->prefix.cap && !spec->prompt_probs && spec->n_prompt > KV_PAGE) {
+        j->after = spec->after;
+        job_ref(j->after);
+    }
     j->beside = spec->beside && spec->beside->beside ? spec->beside->beside : spec->beside;
     if (j->beside) job_ref(j->beside);
 }

@@ -29,9 +29,14 @@ wk_status cuda_asks_open(struct executor *x, const struct wk_err *err)
     x->tops = host;
     x->tops_device = device;
     memset(host, 0, tops);
-    int code = (int)cudaStreamCreateWithFlags((cudaStream_t *)&x->masks.stream, cudaStreamNonBlocking);
-    if (!code) code = (int)cudaEventCreateWithFlags((cudaEvent_t *)&x->masks.sent, cudaEventDisableTiming);
-    if (!code) code = (int)cudaEventCreateWithFlags((cudaEvent_t *)&x->masks.used, cudaEventDisableTiming);
+    cudaStream_t stream = NULL;
+    cudaEvent_t sent = NULL, used = NULL;
+    int code = (int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (!code) code = (int)cudaEventCreateWithFlags(&sent, cudaEventDisableTiming);
+    if (!code) code = (int)cudaEventCreateWithFlags(&used, cudaEventDisableTiming);
+    x->masks.stream = stream;
+    x->masks.sent = sent;
+    x->masks.used = used;
     return cuda_check(x->device, code, "a stream for masks", err);
 }
 
