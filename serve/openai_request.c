@@ -377,18 +377,24 @@ static bool is_whole(const json_t *value)
     return json_is_real(value) && v >= -0x1p53 && v <= 0x1p53 && v == (double)(int64_t)v;
 }
 
-/* Whole numbers that came as reals, also in lists: there are languages in which every number is one. */
+static void make_list_whole(json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *element = json_array_get(list, i);
+        if (is_whole(element)) (void)json_array_set_new(list, i, json_integer((json_int_t)json_real_value(element)));
+    }
+}
+
+/* Whole numbers that came as reals, also in lists, and in lists of these: there are languages in which every number is
+ * one. */
 static void make_whole(json_t *object)
 {
     const char *key;
     json_t *value;
     json_object_foreach (object, key, value) {
         if (is_whole(value)) (void)json_object_set_new(object, key, json_integer((json_int_t)json_real_value(value)));
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            const json_t *element = json_array_get(value, i);
-            if (is_whole(element))
-                (void)json_array_set_new(value, i, json_integer((json_int_t)json_real_value(element)));
-        }
+        make_list_whole(value);
+        for (size_t i = 0; i < json_array_size(value); i++) make_list_whole(json_array_get(value, i));
     }
 }
 
