@@ -4,7 +4,7 @@
 #include "grammar/grammar.h"
 #include "grammar/schema_form.h"
 
-static bool compile(struct schema_ctx *c, const char *text, size_t n, node_id *root)
+static bool read(struct schema_ctx *c, const char *text, size_t n)
 {
     if (!js_read(c, text, n)) return false;
     if (c->root->kind != JR_OBJECT && c->root->kind != JR_BOOL)
@@ -15,34 +15,59 @@ static bool compile(struct schema_ctx *c, const char *text, size_t n, node_id *r
         return sch_fail(c, WK_UNSUPPORTED, c->root, "$schema",
                         "expected draft-04, -06, -07, 2019-09 or 2020-12, found %.*s",
                         (int)(dialect->text.len < 128 ? dialect->text.len : 128), dialect->text.data);
-    if (!ref_collect(c) || !forms_open(c)) return false;
-    *root = schema_emit(c, set_of(c, c->root, false, false));
-    return !c->status;
+    return ref_collect(c) && forms_open(c);
+}
+
+/* members NULL: the whole schema as *node. */
+static wk_status compile(struct grammar *g, const char *text, size_t n, const struct schema_options *options,
+                         node_id *node, struct schema_member **members, size_t *n_members, const struct wk_err *err)
+{
+    struct schema_ctx c = { .grammar = g, .err = err, .strict = options && options->strict };
+    c.compact = options && options->compact;
+    c.langs = grammar_langs(g);
+    c.arena = arena_new();
+    if (!c.arena) return wk_fail(err, WK_NO_MEMORY, "no memory for a schema's compiler");
+    if (read(&c, text, n)) {
+        const struct want_set *root = set_of(&c, c.root, false, false);
+        if (members)
+            (void)schema_emit_members(&c, root, members, n_members);
+        else
+            *node = schema_emit(&c, root);
+    }
+    arena_free(c.arena);
+    return c.status;
+}
+
+wk_status schema_node(struct grammar *g, const char *text, size_t n, const struct schema_options *options, node_id *out,
+                      const struct wk_err *err)
+{
+    *out = NODE_NONE;
+    return compile(g, text, n, options, out, NULL, NULL, err);
+}
+
+wk_status schema_members(struct grammar *g, const char *text, size_t n, const struct schema_options *options,
+                         struct schema_member **out, size_t *n_out, const struct wk_err *err)
+{
+    *out = NULL;
+    *n_out = 0;
+    return compile(g, text, n, options, NULL, out, n_out, err);
 }
 
 wk_status grammar_from_schema(const char *text, size_t n, const struct schema_options *options, struct grammar **out,
                               const struct wk_err *err)
 {
     static const struct grammar_space none = { 0 };
-    struct schema_ctx c = { .err = err, .strict = options && options->strict };
-    node_id root = NODE_NONE;
+    struct grammar *g;
+    node_id root;
     *out = NULL;
-    wk_status status = grammar_open(&c.grammar, err);
+    wk_status status = grammar_open(&g, err);
     if (status) return status;
-    if (options && options->compact) grammar_set_space(c.grammar, &none);
-    c.compact = options && options->compact;
-    c.langs = grammar_langs(c.grammar);
-    c.arena = arena_new();
-    if (!c.arena)
-        status = wk_fail(err, WK_NO_MEMORY, "no memory for a schema's compiler");
-    else if (!compile(&c, text, n, &root))
-        status = c.status;
-    else
-        status = grammar_seal(c.grammar, root, err);
-    arena_free(c.arena);
+    if (options && options->compact) grammar_set_space(g, &none);
+    status = schema_node(g, text, n, options, &root, err);
+    if (!status) status = grammar_seal(g, root, err);
     if (status)
-        grammar_close(c.grammar);
+        grammar_close(g);
     else
-        *out = c.grammar;
+        *out = g;
     return status;
 }

@@ -2,7 +2,10 @@
  * a rule, so that it may contain itself, and waits in a queue until it is defined: no recursion here. */
 #include "grammar/schema_form.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "grammar/schema.h"
 
 enum { SCALARS = 512, NAME_BYTES = 200, MAX_POSITIONS = 64 /* places of an item that is looked for */ };
 
@@ -249,24 +252,29 @@ static bool put_objects(struct emitter *e, const struct alternative *a, struct p
 
 /* ---- a set ---------------------------------------------------------------------------------------------- */
 
-static node_id define(struct emitter *e, const struct want_set *set)
+/* The values of a form: all, or those that are no strings. */
+static node_id values_node(struct emitter *e, const struct form *f, const struct js_value *at, bool strings)
 {
-    const struct form *f = set_form(e->c, set);
     struct parts parts = { 0 };
-    if (!f) return NODE_NONE;
     bool made = !f->type[TYPE_NULL].n || put(e, &parts, node_literal(e->c->grammar, "null", 4));
     made = made && put_booleans(e, &f->type[TYPE_BOOLEAN], &parts);
     made = made && put_numbers(e, &f->type[TYPE_NUMBER], &parts);
-    made = made && put_strings(e, f, &parts);
+    made = made && (!strings || put_strings(e, f, &parts));
     for (uint32_t i = 0; made && i < f->type[TYPE_ARRAY].n; i++)
         made = put_array(e, &f->type[TYPE_ARRAY].one[i], &parts);
     for (uint32_t i = 0; made && i < f->type[TYPE_OBJECT].n; i++)
         made = put_objects(e, &f->type[TYPE_OBJECT].one[i], &parts);
     if (made && parts.n > GRAMMAR_MAX_STACKS)
-        made = sch_fail(e->c, WK_UNSUPPORTED, set->want[0].v, NULL,
+        made = sch_fail(e->c, WK_UNSUPPORTED, at, NULL,
                         "%u kinds of values begin alike here, of which %d can be followed at a time", parts.n,
                         GRAMMAR_MAX_STACKS);
     return made ? node_any_of(e->c->grammar, parts.node, parts.n) : (node_id)NODE_NONE;
+}
+
+static node_id define(struct emitter *e, const struct want_set *set)
+{
+    const struct form *f = set_form(e->c, set);
+    return f ? values_node(e, f, set->want[0].v, true) : (node_id)NODE_NONE;
 }
 
 static node_id white_space(struct schema_ctx *c)
@@ -276,16 +284,89 @@ static node_id white_space(struct schema_ctx *c)
     return node_text(c->grammar, lang_and(c->langs, line, lang_length(c->langs, 0, 20)));
 }
 
-node_id schema_emit(struct schema_ctx *c, const struct want_set *root)
+static struct emitter *emitter_open(struct schema_ctx *c)
 {
     struct emitter *e = sch_take(c, 1, sizeof *e);
-    if (!e) return NODE_NONE;
+    if (!e) return NULL;
     e->c = c;
     e->space = white_space(c);
-    const node_id node = reference(e, root);
-    while (e->next < e->n_queue && !c->status) {
+    return e;
+}
+
+/* The rules that were asked for, and those that these ask for. */
+static void define_queued(struct emitter *e)
+{
+    while (e->next < e->n_queue && !e->c->status) {
         const struct want_set *set = e->queue[e->next++];
-        node_define(c->grammar, set->node, define(e, set));
+        node_define(e->c->grammar, set->node, define(e, set));
     }
+}
+
+node_id schema_emit(struct schema_ctx *c, const struct want_set *root)
+{
+    struct emitter *e = emitter_open(c);
+    if (!e) return NODE_NONE;
+    const node_id node = reference(e, root);
+    define_queued(e);
     return c->status ? (node_id)NODE_NONE : node;
+}
+
+/* ---- members -------------------------------------------------------------------------------------------- */
+
+static bool emit_member(struct emitter *e, const struct property_shape *p, struct schema_member *out)
+{
+    struct parts strings = { 0 };
+    const struct form *f = set_form(e->c, p->value);
+    if (!f) return false;
+    out->required = p->required;
+    out->strings = f->type[TYPE_STRING].n ? strings_language(e->c, f) : (lang_id)LANG_NOTHING;
+    if (out->strings == LANG_NONE) return sch_lang_failed(e->c, p->value->n ? p->value->want[0].v : NULL, NULL);
+    if (!put_strings(e, f, &strings)) return false;
+    out->string = node_any_of(e->c->grammar, strings.node, strings.n);
+    out->other = values_node(e, f, p->value->n ? p->value->want[0].v : NULL, false);
+    return !e->c->status;
+}
+
+/* Are the required members enough for the least number, and all of them not more than the largest? */
+static bool counts_hold(const struct object_shape *s)
+{
+    uint32_t required = 0;
+    for (uint32_t i = 0; i < s->n_properties; i++) required += s->property[i].required;
+    return s->min <= required && s->max >= s->n_properties;
+}
+
+bool schema_emit_members(struct schema_ctx *c, const struct want_set *root, struct schema_member **out, size_t *n)
+{
+    struct emitter *e = emitter_open(c);
+    const struct form *f = e ? set_form(c, root) : NULL;
+    struct object_shape s = { 0 };
+    if (!f) return false;
+    const struct alternatives *objects = &f->type[TYPE_OBJECT];
+    if (objects->n == 1 && objects->one[0].n && !object_shape(c, &objects->one[0], &s)) return false;
+    if (objects->n != 1 || s.some || s.empty || (objects->one[0].n && !counts_hold(&s)))
+        return sch_fail(c, WK_UNSUPPORTED, c->root, NULL,
+                        "expected one object with declared members; alternatives and counts of members cannot be "
+                        "enforced in this form");
+    size_t bytes = s.n_properties * sizeof **out + 1;
+    for (uint32_t i = 0; i < s.n_properties; i++) bytes += s.property[i].name.len;
+    struct schema_member *list = calloc(1, bytes);
+    if (!list) return sch_fail(c, WK_NO_MEMORY, NULL, NULL, "no memory for %u members", s.n_properties);
+    char *names = (char *)(list + s.n_properties);
+    for (uint32_t i = 0; i < s.n_properties && !c->status; i++) {
+        const struct property_shape *p = &s.property[i];
+        if (p->value == set_none(c)) continue; /* it must not come */
+        struct schema_member *m = &list[(*n)++];
+        memcpy(names, p->name.data, p->name.len);
+        m->name = names;
+        m->len = p->name.len;
+        names += p->name.len;
+        if (!emit_member(e, p, m)) break;
+    }
+    define_queued(e);
+    *out = list;
+    if (!c->status) return true;
+    free(list);
+    *out = NULL;
+    *n = 0;
+    return false;
 }

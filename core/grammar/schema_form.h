@@ -198,5 +198,8 @@ bool object_cases(struct schema_ctx *c, const struct alternative *a, struct alte
 /* ---- nodes: schema_emit.c -------------------------------------------------------------------------------- */
 
 node_id schema_emit(struct schema_ctx *c, const struct want_set *root);
+/* The members of objects of the set: schema.h. */
+struct schema_member;
+bool schema_emit_members(struct schema_ctx *c, const struct want_set *root, struct schema_member **out, size_t *n);
 
 #endif

@@ -95,8 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char schema[] =
         "{\"properties\": {\"s\": {\"type\": \"string\"}, \"n\": {\"type\": \"integer\"}, \"u\": "
         "{\"type\": [\"string\", \"null\"]}}}";
-    static const struct tools_function functions[] = { { { "f", 1 }, { schema, sizeof schema - 1 } },
-                                                       { { "g", 1 }, { NULL, 0 } } };
+    static const struct tools_function functions[] = { { { "f", 1 }, { schema, sizeof schema - 1 }, false },
+                                                       { { "g", 1 }, { NULL, 0 }, false } };
     static struct tools_set *s;
     struct result a = { 0 }, b = { 0 };
     struct tools_model *m;

@@ -127,5 +127,6 @@ struct tools_set {
 const struct tools_function *set_find(const struct tools_set *s, struct token_bytes name);
 /* Which kinds of JSON values a parameter may have, by the schema; KIND_ALL where it does not say. */
 unsigned set_kinds(const struct tools_function *f, struct token_bytes key);
+unsigned set_root_kinds(const struct tools_function *f); /* the parameters' own */
 
 #endif

@@ -98,7 +98,8 @@ static void forget_call(struct tools_parser *p)
     p->begun = p->closed = false;
     p->function = NULL;
     p->n_name = p->n_id = p->n_key = p->n_tail = 0;
-    p->sink.n = p->raw.n = p->keys.n = 0;
+    p->sink.n = p->raw.n = 0;
+    p->more_keys = p->object_arguments = false;
     p->a = p->b = 0;
 }
 
@@ -529,7 +530,6 @@ void tools_parser_close(struct tools_parser *p)
     free(p->out.data);
     free(p->sink.data);
     free(p->raw.data);
-    free(p->keys.data);
     free(p);
 }
 

@@ -25,6 +25,10 @@ static enum object key_ended(struct tools_parser *p)
 {
     const struct tools_format *f = p->model->format;
     p->object = OBJECT_COLON;
+    /* Without a mark, only what begins as calls do is one. */
+    if (p->bare && !p->n_name && !p->object_arguments && f->name_key && !key_is(p, f->name_key) &&
+        !key_is(p, f->arguments_key))
+        return OBJECT_LOST;
     if (f->name_key) return OBJECT_MORE;
     return !p->function && parser_resolve(p, p->key, p->n_key) ? OBJECT_MORE : OBJECT_LOST;
 }
@@ -126,19 +130,17 @@ enum object parser_object(struct tools_parser *p, unit u)
 
 /* ---- parameters between tags ----------------------------------------------------------------------------- */
 
-/* "key": before a value. False: this call has it already. */
+/* "key": before a value. A key that comes twice stays twice, as in calls whose arguments are JSON. */
 static bool tell_key(struct tools_parser *p)
 {
     struct byte_buffer text = { 0 };
     struct raw_text raw = { 0 };
     while (p->n_key && unit_is_space((unsigned char)p->key[p->n_key - 1])) p->n_key--;
-    if (!p->n_key || memchr(p->key, 0, p->n_key)) return false;
-    for (size_t at = 0; at < p->keys.n; at += strlen(p->keys.data + at) + 1)
-        if (strlen(p->keys.data + at) == p->n_key && memcmp(p->keys.data + at, p->key, p->n_key) == 0) return false;
-    bool ok = tools_put(&text, p->keys.n ? ", \"" : "\"", p->keys.n ? 3 : 1);
+    if (!p->n_key) return false;
+    bool ok = tools_put(&text, p->more_keys ? ", \"" : "\"", p->more_keys ? 3 : 1);
     for (size_t i = 0; ok && i < p->n_key; i++) ok = raw_put(&raw, (unsigned char)p->key[i], &text);
-    ok = ok && raw_end(&raw, &text) && tools_put(&text, "\": ", 3) && tools_put(&p->keys, p->key, p->n_key) &&
-         tools_put(&p->keys, "", 1);
+    ok = ok && raw_end(&raw, &text) && tools_put(&text, "\": ", 3);
+    p->more_keys = true;
     if (ok)
         parser_arguments(p, text.data, text.n);
     else

@@ -62,7 +62,7 @@ struct tools_parser {
     uint16_t parameter_step;
     char key[PARSER_KEY];
     size_t n_key;
-    struct byte_buffer keys; /* of this call, each with a 0 */
+    bool more_keys; /* a key was told */
     unsigned kinds;
     bool typed, streams, value_begins;
     char type[16];

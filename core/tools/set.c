@@ -233,3 +233,9 @@ unsigned set_kinds(const struct tools_function *f, struct token_bytes key)
         return kinds_of(&l, property, 0, 0);
     return member_of(l.root, "additionalProperties", &property) ? kinds_of(&l, property, 0, 0) : KIND_ALL;
 }
+
+unsigned set_root_kinds(const struct tools_function *f)
+{
+    struct look l = { .root = { f->parameters.data, f->parameters.len } };
+    return kinds_of(&l, l.root, 0, 0);
+}

@@ -22,11 +22,11 @@ static const char weather_schema[] =
 static const char search_schema[] = "{\"type\": \"object\", \"properties\": {\"query\": {\"type\": \"string\"}}}";
 
 static const struct tools_function functions[] = {
-    { { "get_weather", 11 }, { weather_schema, sizeof weather_schema - 1 } },
-    { { "search", 6 }, { search_schema, sizeof search_schema - 1 } },
-    { { "ping", 4 }, { NULL, 0 } },
-    { { "probe_one", 9 }, { NULL, 0 } },
-    { { "probe_two", 9 }, { NULL, 0 } },
+    { { "get_weather", 11 }, { weather_schema, sizeof weather_schema - 1 }, false },
+    { { "search", 6 }, { search_schema, sizeof search_schema - 1 }, false },
+    { { "ping", 4 }, { NULL, 0 }, false },
+    { { "probe_one", 9 }, { NULL, 0 }, false },
+    { { "probe_two", 9 }, { NULL, 0 }, false },
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
@@ -372,10 +372,6 @@ static void test_what_is_no_call_comes_back(void **state)
         { "llama-3", "{\"name\": \"search\", \"value\": 3}", 0 },
         { "llama-3", "Hello {\"name\": \"search\", \"parameters\": {}}", 0 },
         { "qwen-xml", "<tool_call>\n<function=search>\n<parameter=query>\nx\n</parameter>\nI stop", 1 },
-        { "qwen-xml",
-          "<tool_call>\n<function=search>\n<parameter=query>\n1\n</parameter>\n<parameter=query>\n2\n"
-          "</parameter>\n</function>\n</tool_call>",
-          1 },
         { "mistral", "[TOOL_CALLS][]", 1 },
         { "mistral", "[TOOL_CALLS] are useful", 1 },
         { "lfm2", "<|tool_call_start|>[search(query=x)]<|tool_call_end|>", 1 },
@@ -540,11 +536,11 @@ static void test_functions_are_refused_by_name(void **state)
         size_t n;
         const char *says;
     } cases[] = {
-        { { { { "a b", 3 }, { NULL, 0 } } }, 1, "function 0" },
-        { { { { "", 0 }, { NULL, 0 } } }, 1, "function 0" },
-        { { { { "f", 1 }, { NULL, 0 } }, { { "f", 1 }, { NULL, 0 } } }, 2, "\"f\" is given twice" },
-        { { { { "f", 1 }, { "[1]", 3 } } }, 1, "function \"f\"" },
-        { { { { "f", 1 }, { "{\"a\"", 4 } } }, 1, "function \"f\"" },
+        { { { { "a b", 3 }, { NULL, 0 }, false } }, 1, "function 0" },
+        { { { { "", 0 }, { NULL, 0 }, false } }, 1, "function 0" },
+        { { { { "f", 1 }, { NULL, 0 }, false }, { { "f", 1 }, { NULL, 0 }, false } }, 2, "\"f\" is given twice" },
+        { { { { "f", 1 }, { "[1]", 3 }, false } }, 1, "function \"f\"" },
+        { { { { "f", 1 }, { "{\"a\"", 4 }, false } }, 1, "function \"f\"" },
     };
     char text[256];
     const struct wk_err err = { text, sizeof text };

@@ -85,7 +85,8 @@ const uint32_t *tools_model_marks(const struct tools_model *m, size_t *n);
 
 struct tools_function {
     struct token_bytes name;       /* letters, digits and _ . - : / alone */
-    struct token_bytes parameters; /* a JSON Schema; data NULL: takes none */
+    struct token_bytes parameters; /* a JSON Schema; data NULL: any */
+    bool strict;                   /* tools_grammar keeps to the schema; otherwise to an object's form */
 };
 struct tools_set; /* immutable; any thread */
 /* Copies. WK_INVALID names the function: no name, a name twice, parameters that are no JSON object. */
@@ -123,5 +124,25 @@ wk_status tools_parser_finish(struct tools_parser *p, const struct tools_event *
 /* Complete calls, and what began like one and was none. */
 uint32_t tools_parser_calls(const struct tools_parser *p);
 uint32_t tools_parser_malformed(const struct tools_parser *p);
+
+/* ---- what may be written ------------------------------------------------------------------------------- */
+
+struct grammar;
+struct tools_rule {
+    bool required;            /* calls alone; otherwise text, then perhaps calls */
+    bool single;              /* one call */
+    struct token_bytes named; /* required, of this function; data NULL: of any */
+};
+/* Why a strict function cannot be held to its schema. */
+struct tools_refusal {
+    bool refused;
+    char text[256];
+};
+/* The answers in which every call is one of the set's functions, in the row's form, and of strict functions fits the
+ * schema; as a grammar that is sealed. What it takes the parser reads as calls whose arguments fit. refusals: [set], or
+ * NULL. A function that cannot be held to its schema is left out of the grammar and told there; NULL: it refuses all,
+ * by name. WK_INVALID: no function is left, or none of that name. */
+wk_status tools_grammar(const struct tools_model *m, const struct tools_set *s, const struct tools_rule *rule,
+                        struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err);
 
 #endif

@@ -167,7 +167,7 @@ static enum value_result in_string(struct value *v, unit u, struct byte_buffer *
 {
     if (v->gemma && v->quote == v->gemma[0]) return gemma_unit(v, u, out);
     if (u != v->quote || v->utf8_left) return string_unit(v, u, out);
-    if (v->loose && v->depth && !v->key) {
+    if (v->loose && v->depth == 1 && !v->key) {
         v->state = V_MAYBE_END;
         return VALUE_MORE;
     }

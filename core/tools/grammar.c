@@ -1,0 +1,466 @@
+/* grammar.c: from a row and a request's functions to the grammar of the answers that hold good calls. The literals are
+ * the row's own, to the byte, so that the mask asks for nothing that the model was not trained to write. */
+#include <string.h>
+
+#include "grammar/grammar.h"
+#include "grammar/schema.h"
+#include "tools/internal.h"
+
+enum { MAX_PARTS = 24, MESSAGE = 256 };
+
+struct build {
+    const struct tools_model *m;
+    const struct tools_format *f;
+    const struct tools_function *function;
+    struct grammar *g;
+    struct langs *langs;
+    const struct wk_err *err;
+    wk_status status;
+};
+
+static node_id fail(struct build *b, wk_status status, const char *why)
+{
+    if (!b->status)
+        b->status =
+            wk_fail(b->err, status, "function \"%.*s\": %s", (int)b->function->name.len, b->function->name.data, why);
+    return NODE_NONE;
+}
+
+static lang_id regex(struct build *b, const char *pattern)
+{
+    wk_status status = WK_OK;
+    return lang_regex(b->langs, pattern, strlen(pattern), LANG_WHOLE, &status, NULL);
+}
+static lang_id text_language(struct build *b, struct token_bytes text)
+{
+    return lang_text(b->langs, text.data, text.len);
+}
+/* Texts with this one in them. */
+static lang_id containing(struct build *b, lang_id part)
+{
+    return lang_concat(b->langs, LANG_EVERYTHING, lang_concat(b->langs, part, LANG_EVERYTHING));
+}
+
+/* ---- literals -------------------------------------------------------------------------------------------- */
+
+/* A text of the row: bytes, and control tokens by their ids. */
+static node_id literal(struct build *b, struct token_bytes text)
+{
+    node_id parts[MAX_PARTS];
+    size_t n = 0, from = 0;
+    for (size_t at = 0; at < text.len && n + 2 < MAX_PARTS;) {
+        uint16_t mark = 0;
+        size_t longest = 0, which = 0;
+        for (; mark < b->m->n_marks; mark++) {
+            const struct token_bytes t = b->m->mark_text[mark];
+            if (t.len > longest && t.len <= text.len - at && memcmp(t.data, text.data + at, t.len) == 0) {
+                longest = t.len;
+                which = mark;
+            }
+        }
+        if (!longest) {
+            at++;
+            continue;
+        }
+        if (at > from) parts[n++] = node_literal(b->g, text.data + from, at - from);
+        parts[n++] = node_token(b->g, &b->m->mark[which], 1, false);
+        at += longest;
+        from = at;
+    }
+    if (text.len > from) parts[n++] = node_literal(b->g, text.data + from, text.len - from);
+    return node_sequence(b->g, parts, n);
+}
+static node_id literal_text(struct build *b, const char *text)
+{
+    return literal(b, (struct token_bytes){ text, text ? strlen(text) : 0 });
+}
+
+static node_id pair(struct build *b, node_id first, node_id second)
+{
+    return node_sequence(b->g, (const node_id[]){ first, second }, 2);
+}
+static node_id triple(struct build *b, node_id first, node_id second, node_id third)
+{
+    return node_sequence(b->g, (const node_id[]){ first, second, third }, 3);
+}
+static node_id either(struct build *b, node_id first, node_id second)
+{
+    return node_any_of(b->g, (const node_id[]){ first, second }, 2);
+}
+
+/* An id as the model would write it. */
+static node_id id_node(struct build *b)
+{
+    if (b->f->ids == TOOLS_ID_NINE) return node_text(b->g, regex(b, "[0-9A-Za-z]{9}"));
+    if (b->f->ids == TOOLS_ID_OPENAI) return node_text(b->g, regex(b, "[0-9A-Za-z_-]{1,40}"));
+    return triple(b, pair(b, node_literal(b->g, "functions.", 10), literal(b, b->function->name)),
+                  node_literal(b->g, ":", 1), node_text(b->g, regex(b, "0|[1-9][0-9]{0,2}")));
+}
+
+/* ---- values that stand between marks ----------------------------------------------------------------------- */
+
+/* Strings as they may stand in this form, raw: without what ends them. */
+static lang_id raw_strings(struct build *b, enum step_kind form, struct token_bytes end)
+{
+    switch (form) {
+    case STEP_PYTHON: return regex(b, "[^'\\\\\\x00-\\x1f]*");
+    case STEP_GEMMA: return lang_not(b->langs, containing(b, regex(b, "<\\|\"\\|>")));
+    default: {
+        /* A newline that begins the end belongs to the layout. */
+        size_t skip = end.len && end.data[0] == '\n';
+        size_t n = end.len;
+        while (n > skip && unit_is_space((unsigned char)end.data[n - 1])) n--;
+        return lang_not(b->langs, containing(b, text_language(b, (struct token_bytes){ end.data + skip, n - skip })));
+    }
+    }
+}
+
+/* What the parser would take for another value than a string, and more. */
+static lang_id like_json(struct build *b)
+{
+    return regex(b, "[ \\t\\r\\n]*([\\[{\"'0-9-](.|\\n|\\r)*|([Tt]rue|[Ff]alse|null|None)[ \\t\\r\\n]*)");
+}
+
+/* The text behind the next placeholder of a kind in a layout: the literal that follows it. */
+static struct token_bytes literal_behind(const char *layout, enum step_kind kind)
+{
+    enum step_kind step;
+    struct token_bytes text = { 0 };
+    bool behind = false;
+    for (const char *at = layout; layout_next(&at, &step, &text);) {
+        if (behind) return step == STEP_LITERAL ? text : (struct token_bytes){ 0 };
+        behind = step == kind;
+    }
+    return (struct token_bytes){ 0 };
+}
+
+struct member {
+    struct token_bytes key; /* data NULL: any */
+    bool required;
+    lang_id strings;
+    node_id string, other; /* strings, and all else, as JSON */
+};
+
+static bool says_type(const struct tools_format *f)
+{
+    enum step_kind step;
+    struct token_bytes text;
+    for (const char *at = f->parameter; layout_next(&at, &step, &text);)
+        if (step == STEP_TYPE || step == STEP_IS) return true;
+    return false;
+}
+
+/* A parameter by the row's layout: with a string, or with another value. */
+static node_id parameter(struct build *b, const struct member *member, bool string)
+{
+    node_id parts[MAX_PARTS];
+    size_t n = 0;
+    enum step_kind step;
+    struct token_bytes text;
+    const struct token_bytes end = literal_behind(b->f->parameter, STEP_VALUE);
+    lang_id strings = lang_and(b->langs, member->strings, raw_strings(b, STEP_PARAMS, end));
+    if (!says_type(b->f) && (!member->key.data || set_kinds(b->function, member->key) != KIND_STRING))
+        strings = lang_minus(b->langs, strings, like_json(b));
+    for (const char *at = b->f->parameter; layout_next(&at, &step, &text) && n < MAX_PARTS;) switch (step) {
+        case STEP_LITERAL: parts[n++] = literal(b, text); break;
+        case STEP_KEY:
+            parts[n++] = member->key.data ? node_literal(b->g, member->key.data, member->key.len)
+                                          : node_text(b->g, regex(b, "[A-Za-z0-9_.-]{1,64}"));
+            break;
+        case STEP_IS: parts[n++] = literal_text(b, string ? "true" : "false"); break;
+        case STEP_TYPE:
+            parts[n++] =
+                string ? literal_text(b, "string") : node_text(b->g, regex(b, "number|boolean|null|array|object"));
+            break;
+        default: parts[n++] = string ? node_text(b->g, strings) : member->other; break;
+        }
+    return node_sequence(b->g, parts, n);
+}
+
+/* key=value, key:value */
+static node_id assignment(struct build *b, const struct member *member, enum step_kind form)
+{
+    static const char gemma[] = "<|\"|>";
+    const char *quote = form == STEP_GEMMA ? gemma : b->f->double_quotes ? "\"" : "'";
+    const lang_id all = member->strings;
+    /* Where any string fits, escapes do, too; else what fits is known of strings without them alone. */
+    const lang_id strings = form == STEP_PYTHON && all == LANG_EVERYTHING
+                                ? regex(b, "([^'\\\\\\x00-\\x1f]|\\\\['\\\\nrt])*")
+                                : lang_and(b->langs, all, raw_strings(b, form, (struct token_bytes){ 0 }));
+    const node_id key = member->key.data ? node_literal(b->g, member->key.data, member->key.len)
+                                         : node_text(b->g, regex(b, "[A-Za-z_][A-Za-z0-9_]{0,63}"));
+    node_id string = triple(b, literal_text(b, quote), node_text(b->g, strings), literal_text(b, quote));
+    if (form == STEP_PYTHON && b->f->double_quotes) string = member->string;
+    return triple(b, key, literal_text(b, form == STEP_GEMMA ? ":" : "="), either(b, string, member->other));
+}
+
+static bool key_fits(struct token_bytes key, enum step_kind form)
+{
+    for (size_t i = 0; i < key.len; i++) {
+        const unsigned char c = (unsigned char)key.data[i];
+        const bool plain = unit_is_word(c) || c == '-' || c == '.' || c == '/';
+        if (form == STEP_PARAMS ? c <= ' ' || c == '<' || c == '>' || c == '"' || c == '=' || c == 0x7F : !plain)
+            return false;
+    }
+    return key.len && key.len <= 128;
+}
+
+/* The members in their order, each that is not required perhaps absent, with what stands between two. */
+static node_id in_order(struct build *b, const node_id *one, const struct member *members, size_t n,
+                        const char *between)
+{
+    node_id first = NODE_EMPTY, later = NODE_EMPTY; /* from a member on: nothing, or something, was before it */
+    for (size_t i = n; i--;) {
+        const node_id here = pair(b, one[i], later);
+        const node_id next = *between ? triple(b, node_literal(b->g, between, strlen(between)), one[i], later) : here;
+        first = members[i].required ? here : either(b, here, first);
+        later = members[i].required ? next : either(b, next, later);
+    }
+    return first;
+}
+
+static node_id member_list(struct build *b, const struct member *members, size_t n, enum step_kind form)
+{
+    const char *between = form == STEP_PARAMS ? "" : form == STEP_GEMMA || b->f->tight ? "," : ", ";
+    node_id *one = calloc(n + 1, sizeof *one);
+    if (!one) return fail(b, WK_NO_MEMORY, "no memory for its parameters");
+    for (size_t i = 0; i < n; i++)
+        one[i] = form == STEP_PARAMS ? either(b, parameter(b, &members[i], true), parameter(b, &members[i], false))
+                                     : assignment(b, &members[i], form);
+    const node_id list = in_order(b, one, members, n, between);
+    free(one);
+    return list;
+}
+
+/* Without a schema: members of any name, in any number. */
+static node_id any_members(struct build *b, enum step_kind form)
+{
+    const struct member any = { .strings = LANG_EVERYTHING,
+                                .string = node_string(b->g, LANG_EVERYTHING, 0, NODE_UNBOUNDED),
+                                .other = either(b, node_json_object(b->g),
+                                                node_text(b->g, regex(b, "true|false|null|-?(0|[1-9][0-9]{0,18})"))) };
+    if (form == STEP_PARAMS)
+        return node_repeat(b->g, either(b, parameter(b, &any, true), parameter(b, &any, false)), 0, NODE_UNBOUNDED);
+    const node_id one = assignment(b, &any, form);
+    const node_id comma = literal_text(b, form == STEP_GEMMA || b->f->tight ? "," : ", ");
+    return either(b, NODE_EMPTY, pair(b, one, node_repeat(b->g, pair(b, comma, one), 0, NODE_UNBOUNDED)));
+}
+
+static node_id strict_members(struct build *b, enum step_kind form)
+{
+    const struct token_bytes schema = b->function->parameters;
+    const struct schema_options options = { .strict = true };
+    struct schema_member *told;
+    size_t n;
+    const wk_status status = schema_members(b->g, schema.data, schema.len, &options, &told, &n, b->err);
+    if (status) {
+        b->status = status;
+        return NODE_NONE;
+    }
+    struct member *members = calloc(n + 1, sizeof *members);
+    node_id list = NODE_NONE;
+    bool fit = members;
+    for (size_t i = 0; fit && i < n; i++) {
+        const bool only_string =
+            form == STEP_PARAMS && !says_type(b->f) &&
+            set_kinds(b->function, (struct token_bytes){ told[i].name, told[i].len }) == KIND_STRING;
+        members[i] = (struct member){ { told[i].name, told[i].len },
+                                      told[i].required,
+                                      told[i].strings,
+                                      told[i].string,
+                                      only_string ? (node_id)NODE_NOTHING : told[i].other };
+        fit = key_fits(members[i].key, form);
+    }
+    if (!members)
+        (void)fail(b, WK_NO_MEMORY, "no memory for its parameters");
+    else if (!fit)
+        (void)fail(b, WK_UNSUPPORTED, "a parameter's name cannot stand in the model's call format");
+    else
+        list = member_list(b, members, n, form);
+    free(members);
+    free(told);
+    return list;
+}
+
+static node_id members_node(struct build *b, enum step_kind form)
+{
+    return b->function->strict && b->function->parameters.data ? strict_members(b, form) : any_members(b, form);
+}
+
+/* ---- a call ---------------------------------------------------------------------------------------------- */
+
+/* The arguments as JSON. */
+static node_id json_arguments(struct build *b)
+{
+    const struct token_bytes schema = b->function->parameters;
+    const struct schema_options options = { .strict = true };
+    node_id node;
+    if (!b->function->strict || !schema.data) return node_json_object(b->g);
+    b->status = schema_node(b->g, schema.data, schema.len, &options, &node, b->err);
+    return node;
+}
+
+static node_id object_node(struct build *b)
+{
+    const struct tools_format *f = b->f;
+    node_id parts[12];
+    size_t n = 0;
+    parts[n++] = literal_text(b, "{\"");
+    if (f->name_key) {
+        parts[n++] = literal_text(b, f->name_key);
+        parts[n++] = literal_text(b, "\": \"");
+        parts[n++] = literal(b, b->function->name);
+        parts[n++] = literal_text(b, "\", \"");
+        parts[n++] = literal_text(b, f->arguments_key);
+    } else
+        parts[n++] = literal(b, b->function->name);
+    parts[n++] = literal_text(b, "\": ");
+    parts[n++] = json_arguments(b);
+    if (f->id_key) {
+        parts[n++] = literal_text(b, ", \"");
+        parts[n++] = literal_text(b, f->id_key);
+        parts[n++] = triple(b, literal_text(b, "\": \""), id_node(b), literal_text(b, "\""));
+    }
+    parts[n++] = literal_text(b, "}");
+    return node_sequence(b->g, parts, n);
+}
+
+static node_id call_node(struct build *b)
+{
+    node_id parts[MAX_PARTS];
+    size_t n = 0;
+    enum step_kind step;
+    struct token_bytes text;
+    for (const char *at = b->f->call; layout_next(&at, &step, &text) && n < MAX_PARTS;) switch (step) {
+        case STEP_LITERAL: parts[n++] = literal(b, text); break;
+        case STEP_NAME: parts[n++] = literal(b, b->function->name); break;
+        case STEP_ID: parts[n++] = id_node(b); break;
+        case STEP_INDEX: parts[n++] = node_text(b->g, regex(b, "[1-9][0-9]{0,2}")); break;
+        case STEP_ARGS: parts[n++] = json_arguments(b); break;
+        case STEP_OBJECT: parts[n++] = object_node(b); break;
+        case STEP_PYTHON:
+            parts[n++] = triple(b, literal_text(b, "("), members_node(b, step), literal_text(b, ")"));
+            break;
+        case STEP_GEMMA:
+            parts[n++] = triple(b, literal_text(b, "{"), members_node(b, step), literal_text(b, "}"));
+            break;
+        default: parts[n++] = members_node(b, step); break;
+        }
+    return b->status ? (node_id)NODE_NONE : node_sequence(b->g, parts, n);
+}
+
+/* Can the function be held to its schema at all? In a grammar of its own, so that a failure is its alone. */
+static wk_status try_function(const struct tools_model *m, const struct tools_function *function,
+                              const struct wk_err *err)
+{
+    char why[MESSAGE] = "";
+    const struct wk_err inner = { why, sizeof why };
+    struct build b = { .m = m, .f = m->format, .function = function, .err = &inner };
+    if (!function->strict) return WK_OK;
+    if (function->parameters.data && set_root_kinds(function) != KIND_OBJECT)
+        return wk_fail(err, WK_UNSUPPORTED, "function \"%.*s\" cannot be strict: expected parameters of type object",
+                       (int)function->name.len, function->name.data);
+    wk_status status = grammar_open(&b.g, &inner);
+    if (!status) {
+        b.langs = grammar_langs(b.g);
+        const node_id call = call_node(&b);
+        status = b.status ? b.status : grammar_seal(b.g, call, &inner);
+        grammar_close(b.g);
+    }
+    if (!status) return WK_OK;
+    return wk_fail(err, status, "function \"%.*s\" cannot be strict: %s", (int)function->name.len, function->name.data,
+                   why);
+}
+
+/* ---- an answer ------------------------------------------------------------------------------------------- */
+
+/* Text in which no call begins. */
+static node_id free_text(struct build *b)
+{
+    const struct tools_model *m = b->m;
+    const struct tools_format *f = b->f;
+    lang_id language = LANG_EVERYTHING;
+    for (uint16_t i = 0; i < m->n_triggers; i++) {
+        char text[MESSAGE];
+        size_t n = 0;
+        bool marked = false;
+        for (uint16_t k = 0; k < m->trigger[i].n && n < sizeof text; k++) {
+            const unit u = m->trigger[i].units[k] & (unit)~UNIT_SPACE_BEFORE;
+            marked = marked || u >= UNIT_MARK;
+            text[n++] = (char)u;
+        }
+        /* A control token is no text, so text has none. */
+        if (!marked) language = lang_minus(b->langs, language, containing(b, lang_text(b->langs, text, n)));
+    }
+    if (!m->begin.n && m->call[m->call[0].kind == STEP_LITERAL].kind == STEP_OBJECT) {
+        char pattern[MESSAGE];
+        (void)snprintf(pattern, sizeof pattern, "[ \\t\\r\\n]*\\{[ \\t\\r\\n]*\"(%s|%s)\"(.|\\n|\\r)*", f->name_key,
+                       f->arguments_key);
+        language = lang_minus(b->langs, language, regex(b, pattern));
+    }
+    return node_text(b->g, language);
+}
+
+static node_id answer_node(struct build *b, node_id call, const struct tools_rule *rule)
+{
+    const struct tools_format *f = b->f;
+    node_id calls = call;
+    if (!rule->single && !f->single)
+        calls = pair(b, call, node_repeat(b->g, pair(b, literal_text(b, f->between), call), 0, NODE_UNBOUNDED));
+    calls = triple(b, literal_text(b, f->begin), calls, literal_text(b, f->end));
+    if (rule->required) return pair(b, node_text(b->g, regex(b, "\\n{0,2}")), calls);
+    return b->m->n_triggers ? pair(b, free_text(b), either(b, NODE_EMPTY, calls)) : either(b, free_text(b), calls);
+}
+
+static bool is_wanted(const struct tools_function *f, const struct tools_rule *rule)
+{
+    return !rule->named.data ||
+           (f->name.len == rule->named.len && memcmp(f->name.data, rule->named.data, f->name.len) == 0);
+}
+
+static wk_status build(struct build *b, const struct tools_set *s, const struct tools_rule *rule,
+                       struct tools_refusal *refusals)
+{
+    node_id *calls = calloc(s->n + 1, sizeof *calls);
+    size_t n = 0;
+    if (!calls) return wk_fail(b->err, WK_NO_MEMORY, "no memory for %zu functions", s->n);
+    for (size_t i = 0; i < s->n && !b->status; i++) {
+        char why[MESSAGE] = "";
+        const struct wk_err inner = { why, sizeof why };
+        b->function = &s->list[i];
+        if (!is_wanted(b->function, rule)) continue;
+        const wk_status status = try_function(b->m, b->function, &inner);
+        if (status && (!refusals || status == WK_NO_MEMORY))
+            b->status = wk_fail(b->err, status, "%s", why);
+        else if (status) {
+            refusals[i].refused = true;
+            memcpy(refusals[i].text, why, sizeof refusals[i].text);
+        } else
+            calls[n++] = call_node(b);
+    }
+    if (!b->status && !n)
+        b->status = rule->named.data && !refusals
+                        ? wk_fail(b->err, WK_INVALID, "no function of the name \"%.*s\"", (int)rule->named.len,
+                                  rule->named.data)
+                        : wk_fail(b->err, WK_INVALID, "no function is left that can be called");
+    const wk_status status =
+        b->status ? b->status : grammar_seal(b->g, answer_node(b, node_any_of(b->g, calls, n), rule), b->err);
+    free(calls);
+    return status;
+}
+
+wk_status tools_grammar(const struct tools_model *m, const struct tools_set *s, const struct tools_rule *rule,
+                        struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err)
+{
+    struct build b = { .m = m, .f = m->format, .err = err };
+    *out = NULL;
+    wk_status status = grammar_open(&b.g, err);
+    if (status) return status;
+    b.langs = grammar_langs(b.g);
+    status = build(&b, s, rule, refusals);
+    if (status)
+        grammar_close(b.g);
+    else
+        *out = b.g;
+    return status;
+}
