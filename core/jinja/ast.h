@@ -154,10 +154,10 @@ enum op {
     OP_JUMP_FALSE_KEEP, /* keep it and jump, or pop */
     OP_JUMP_TRUE_KEEP,
     OP_UNDEFINED_ELSE, /* push what an if without else gives */
-    OP_PRINT,
-    OP_DATA,     /* print constant c */
-    OP_CAPTURE,  /* what is printed goes to a new buffer */
-    OP_CAPTURED, /* end of it; push the text */
+    OP_PRINT,          /* a: PRINT_STRING: fails for what is no string, as a filter block does */
+    OP_DATA,           /* print constant c */
+    OP_CAPTURE,        /* what is printed goes to a new buffer */
+    OP_CAPTURED,       /* end of it; push the text */
     OP_DROP_CAPTURE,
     OP_FOR,           /* pop the iterable; a: enum for_flags */
     OP_NEXT,          /* push the next item, or jump to c */
@@ -178,6 +178,7 @@ enum op {
     OP_RETURN
 };
 enum for_flags { FOR_RECURSIVE = 1 };
+enum print_flags { PRINT_STRING = 1 };
 
 struct insn {
     uint8_t op, a;

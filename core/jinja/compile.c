@@ -346,7 +346,7 @@ static void filter_block(struct compiler *c, struct frame_of *frame, struct node
     statements(c, &body, n->c);
     captured(c, n->at);
     expression(c, &body, n->b);
-    emit(c, n->at, OP_PRINT, 0, 0, 0);
+    emit(c, n->at, OP_PRINT, PRINT_STRING, 0, 0);
     leave(c, &body, n->at, scope);
 }
 
@@ -450,7 +450,7 @@ static void call_block(struct compiler *c, struct frame_of *frame, struct node *
         push_macro(c, frame, n);
         emit(c, n->at, OP_CALL, 0, 0, arguments(c, frame, &(struct node){ 0 }, NULL, NULL));
     }
-    emit(c, n->at, OP_PRINT, 0, 0, 0);
+    emit(c, n->at, OP_PRINT, PRINT_STRING, 0, 0);
 }
 
 static void check_loop_stores(void *context, struct node *n)

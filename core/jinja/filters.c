@@ -98,6 +98,9 @@ static val get(struct vm *m, const struct getter *g, val v)
     return g->ignore_case ? lowered(m, v) : v;
 }
 
+/* A flag that Python's sorted() reads as an integer. */
+static bool is_reverse(struct vm *m, val v) { return given(v) && jn_need_int(m, v, "reverse") != 0; }
+
 static bool is_case_sensitive(struct vm *m, val v) { return given(v) && jn_truth(m, v); }
 
 /* --- map, select, reject --- */
@@ -258,17 +261,24 @@ static void make_slice(struct vm *m, val v, const struct args *a, struct list *o
     }
 }
 
-#define LAZY(name) \
-    static val f_##name(struct vm *m, val v, const struct args *a) { return produce(m, make_##name, v, a); }
-LAZY(map)
-LAZY(select)
-LAZY(reject)
-LAZY(selectattr)
-LAZY(rejectattr)
-LAZY(items)
-LAZY(unique)
-LAZY(batch)
-LAZY(slice)
+/* Wrong arguments fail at once, as those of a generator function do. */
+#define LAZY(name, parameters, required)                           \
+    static val f_##name(struct vm *m, val v, const struct args *a) \
+    {                                                              \
+        val p[2];                                                  \
+        jn_bind(m, #name, a, parameters, required, p);             \
+        return produce(m, make_##name, v, a);                      \
+    }
+LAZY(items, "", 0)
+LAZY(unique, "case_sensitive attribute", 0)
+LAZY(batch, "linecount fill_with", 1)
+LAZY(slice, "slices fill_with", 1)
+
+static val f_map(struct vm *m, val v, const struct args *a) { return produce(m, make_map, v, a); }
+static val f_select(struct vm *m, val v, const struct args *a) { return produce(m, make_select, v, a); }
+static val f_reject(struct vm *m, val v, const struct args *a) { return produce(m, make_reject, v, a); }
+static val f_selectattr(struct vm *m, val v, const struct args *a) { return produce(m, make_selectattr, v, a); }
+static val f_rejectattr(struct vm *m, val v, const struct args *a) { return produce(m, make_rejectattr, v, a); }
 
 /* --- Order --- */
 
@@ -338,7 +348,7 @@ static val f_sort(struct vm *m, val v, const struct args *a)
         jn_list_push(m, one, keys[i][0]);
         keys[i][0] = jn_list_value(one, V_LIST);
     }
-    return jn_list_value(sorted(m, l, keys, n, given(p[0]) && jn_truth(m, p[0])), V_LIST);
+    return jn_list_value(sorted(m, l, keys, n, is_reverse(m, p[0])), V_LIST);
 }
 
 static val f_dictsort(struct vm *m, val v, const struct args *a)
@@ -360,7 +370,7 @@ static val f_dictsort(struct vm *m, val v, const struct args *a)
         *keys[i] = value ? d->pairs[i].value : d->pairs[i].key;
         if (ignore) *keys[i] = lowered(m, *keys[i]);
     }
-    return jn_list_value(sorted(m, l, keys, 1, given(p[2]) && jn_truth(m, p[2])), V_LIST);
+    return jn_list_value(sorted(m, l, keys, 1, is_reverse(m, p[2])), V_LIST);
 }
 
 static val f_groupby(struct vm *m, val v, const struct args *a)

@@ -166,16 +166,15 @@ val jn_f_truncate(struct vm *m, val v, const struct args *a)
 {
     val p[4];
     jn_bind(m, "truncate", a, "length killwords end leeway", 0, p);
-    const int64_t max = given(p[0]) ? jn_need_int(m, p[0], "truncate") : 255;
+    const val max = given(p[0]) ? p[0] : jn_v_int(255), leeway = given_some(p[3]) ? p[3] : jn_v_int(5);
     const struct str *end = given(p[2]) ? jn_need_str(m, p[2], "truncate") : one(m, "...");
-    const int64_t leeway = given_some(p[3]) ? jn_need_int(m, p[3], "truncate") : 5;
-    if (max < jn_str_chars(end))
-        jn_fail(m, "truncate: expected length >= %u, got %lld", jn_str_chars(end), (long long)max);
-    if (leeway < 0) jn_fail(m, "truncate: expected leeway >= 0, got %lld", (long long)leeway);
-    if (!jn_has_length(v)) jn_fail(m, "truncate: object of type '%s' has no len()", jn_type_name(v));
-    if (jn_length(m, v) <= max + leeway) return v;
+    const val end_length = jn_v_int(jn_str_chars(end));
+    if (jn_compare(m, CMP_LT, max, end_length)) jn_fail(m, "truncate: expected length >= %u", jn_str_chars(end));
+    if (jn_compare(m, CMP_LT, leeway, jn_v_int(0))) jn_fail(m, "truncate: expected leeway >= 0");
+    const val room = jn_binary(m, BIN_ADD, max, leeway);
+    if (jn_compare(m, CMP_LE, jn_v_int(jn_length(m, v)), room)) return v;
     if (v.kind != V_STRING) jn_fail(m, "truncate: expected str, not %s", jn_type_name(v));
-    const struct str *kept = cut(m, v.u.s, max - jn_str_chars(end));
+    const struct str *kept = cut(m, v.u.s, jn_need_int(m, jn_binary(m, BIN_SUB, max, end_length), "truncate"));
     if (!(given(p[1]) && jn_truth(m, p[1]))) {
         const uint32_t space = jn_str_rfind(m, kept, one(m, " "), 0, kept->n);
         if (space != NONE) kept = jn_str_slice(m, kept, 0, space, kept->markup).u.s;
@@ -205,12 +204,13 @@ val jn_f_wordwrap(struct vm *m, val v, const struct args *a)
     jn_bind(m, "wordwrap", a, "width break_long_words wrapstring break_on_hyphens", 0, p);
     const struct str *end = given_some(p[2]) ? jn_need_str(m, p[2], "wordwrap") : one(m, "\n");
     const struct list *lines = jn_str_lines(m, jn_need_str(m, v, "wordwrap"), false);
+    const int64_t width = given(p[0]) ? jn_need_int(m, p[0], "wordwrap") : 79;
     struct buf b;
     jn_buf_open(&b, m);
     for (uint32_t i = 0; i < lines->n; i++) {
         if (i) jn_buf_str(&b, end);
-        jn_buf_str(&b, jn_str_wrap(m, lines->items[i].u.s, given(p[0]) ? jn_need_int(m, p[0], "wordwrap") : 79,
-                                   !given(p[1]) || jn_truth(m, p[1]), end, !given(p[3]) || jn_truth(m, p[3]))
+        jn_buf_str(&b, jn_str_wrap(m, lines->items[i].u.s, width, !given(p[1]) || jn_truth(m, p[1]), end,
+                                   !given(p[3]) || jn_truth(m, p[3]))
                            .u.s);
     }
     return jn_buf_value(&b, false);
@@ -394,7 +394,7 @@ val jn_f_tojson(struct vm *m, val v, const struct args *a)
     val p[4];
     jn_bind(m, "tojson", a, "ensure_ascii indent separators sort_keys", 0, p);
     const struct str *indent = NULL, *item = one(m, ", "), *key = one(m, ": ");
-    if (given_some(p[1])) {
+    if (given_some(p[1]) && v.kind != V_STRING) {
         indent = p[1].kind == V_STRING ? p[1].u.s : jn_str_repeat(m, one(m, " "), jn_need_int(m, p[1], "tojson")).u.s;
         item = one(m, ",");
     }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { MAX_PRECISION = 10000, MAX_NESTING = 2 };
 
@@ -118,21 +119,26 @@ static char *float_digits(struct vm *m, double f, const struct spec *s, bool sho
     }
     char type = s->type ? s->type : 'g';
     if (type == 'n') type = 'g';
-    const bool percent = type == '%';
-    const char format[] = { '%',
-                            s->alternate ? '#' : '.',
-                            s->alternate ? '.' : '*',
-                            s->alternate ? '*'
-                            : percent    ? 'f'
-                                         : type,
-                            s->alternate ? (percent ? 'f' : type) : '\0',
-                            '\0' };
-    const int precision = (int)(s->precision < 0 ? 6 : s->precision);
+    if (type == '%') {
+        type = 'f';
+        f *= 100;
+    }
+    int precision = (int)(s->precision < 0 ? 6 : s->precision);
     const size_t room = (size_t)precision + 400;
     char *text = jn_heap_take(m, room);
+    if (s->alternate && (type == 'g' || type == 'G')) {
+        /* Not left to printf: glibc's loses zeros where rounding adds a digit. */
+        if (!precision) precision = 1;
+        (void)snprintf(text, room, "%.*e", precision - 1, f);
+        const int exponent = atoi(strchr(text, 'e') + 1);
+        const bool small = exponent >= -4 && exponent < precision;
+        precision -= small ? exponent + 1 : 1;
+        type = small ? 'f' : type == 'g' ? 'e' : 'E';
+    }
+    const char format[] = { '%', '#', '.', '*', type, '\0' }, plain[] = { '%', '.', '*', type, '\0' };
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    (void)snprintf(text, room, format, precision, percent ? f * 100 : f);
+    (void)snprintf(text, room, s->alternate ? format : plain, precision, f);
 #pragma GCC diagnostic pop
     return text;
 }
@@ -157,7 +163,7 @@ static void put_float(struct buf *b, const struct spec *s, double f, unsigned or
             char *e = strchr(digits, 'e');
             if (!e && !strchr(digits, '.')) {
                 const size_t n = strlen(digits);
-                if ((int64_t)n >= (s->precision ? s->precision : 1) && n > 1) {
+                if ((int64_t)n >= (s->precision ? s->precision : 1)) {
                     precise.type = 'e';
                     precise.precision = (int64_t)(s->precision ? s->precision : 1) - 1;
                     digits = float_digits(m, f, &precise, false);
@@ -420,21 +426,30 @@ struct braces {
     bool any_automatic;
 };
 
-static val argument(struct braces *f, const struct str *name)
+static bool all_digits(const struct str *s)
 {
-    const val number = name->n ? jn_integer_parse(f->m, name, 10) : jn_v_missing();
-    const bool digits = number.kind != V_MISSING && name->data[0] >= '0' && name->data[0] <= '9';
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->data[i] < '0' || s->data[i] > '9') return false;
+    return s->n;
+}
+
+/* The value that a field begins with: the next one if the whole field has no name, else by number or name. A number
+ * that is the whole field cannot stand beside fields without. */
+static val argument(struct braces *f, const struct str *name, bool whole)
+{
+    const bool digits = all_digits(name);
     int64_t i = 0;
-    if (!name->n) {
+    if (whole && !name->n) {
         if (f->automatic < 0)
             jn_fail(f->m, "cannot switch from manual field specification to automatic field numbering");
         f->any_automatic = true;
         i = f->automatic++;
     } else if (digits) {
-        if (f->any_automatic)
+        if (whole && f->any_automatic)
             jn_fail(f->m, "cannot switch from automatic field numbering to manual field specification");
-        f->automatic = -1;
-        if (!jn_number_int64(number, &i)) i = INT64_MAX;
+        if (whole) f->automatic = -1;
+        const val number = jn_integer_parse(f->m, name, 10);
+        if (number.kind != V_INT || !jn_number_int64(number, &i)) i = INT64_MAX;
     } else if (f->map) {
         const val found = jn_get_item(f->m, *f->map, (val){ .kind = V_STRING, .u.s = name });
         if (jn_is_undefined(found)) jn_fail_undefined(f->m, found);
@@ -453,7 +468,7 @@ static val field(struct braces *f, const struct str *s, uint32_t begin, uint32_t
 {
     uint32_t at = begin;
     while (at < end && s->data[at] != '.' && s->data[at] != '[') at++;
-    val v = argument(f, jn_str_slice(f->m, s, begin, at, false).u.s);
+    val v = argument(f, jn_str_slice(f->m, s, begin, at, false).u.s, at == end);
     while (at < end) {
         const bool attribute = s->data[at++] == '.';
         const uint32_t from = at;
@@ -468,8 +483,7 @@ static val field(struct braces *f, const struct str *s, uint32_t begin, uint32_t
         at++;
         if (at < end && s->data[at] != '.' && s->data[at] != '[')
             jn_fail(f->m, "only '.' or '[' may follow ']' in format field specifier");
-        const val number =
-            name->data[0] >= '0' && name->data[0] <= '9' ? jn_integer_parse(f->m, name, 10) : jn_v_missing();
+        const val number = all_digits(name) ? jn_integer_parse(f->m, name, 10) : jn_v_missing();
         v = jn_get_item(f->m, v, number.kind != V_MISSING ? number : (val){ .kind = V_STRING, .u.s = name });
     }
     return v;

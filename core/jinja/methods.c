@@ -618,7 +618,7 @@ val jn_str_method(struct vm *m, unsigned id, const struct str *s, const struct a
     case S_SPLITLINES: {
         val ends;
         jn_bind(m, name, a, "keepends", 0, &ends);
-        return jn_list_value(jn_str_lines(m, s, ends.kind != V_MISSING && jn_truth(m, ends)), V_LIST);
+        return jn_list_value(jn_str_lines(m, s, ends.kind != V_MISSING && jn_need_int(m, ends, name) != 0), V_LIST);
     }
     case S_ENCODE:
     case S_MAKETRANS:

@@ -200,10 +200,61 @@ static const struct {
     { "{% block b %}[{{ i }}]{% endblock %}{{ self.b() }}", "[7][7]", NULL },
     { "{% print i, 'x' %}", "7x", NULL },
     { "{{ \"'\" }} {{ [\"'\", '\"', '\\'\"', '\\\\', '\\n\\t\\x00é"
-      "\\u200b'] }} {{ ('a'|safe)|list }}\n",
+      "\\u200b'] }} {{ ('a'|safe)|list }}",
       "' [\"'\", '\"', '\\'\"', '\\\\', '\\n\\t\\x00é\\u200b'] ['a"
       "']",
       NULL },
+    { "{{ '}' > '{' }} {{ ['{', '}']|max }} {{ 'a' < 'c' }} {{ ['c'"
+      ", 'a', 'e']|sort }} {{ 'b' >= 'd' }}",
+      "True } True ['a', 'c', 'e'] False", NULL },
+    { "{{ '%#.3g|%#g|%#.0e' % (999.566, 1.0, 2.0) }} {{ '{:.1}|{:.2"
+      "}|{:.3}|{:#.3g}'.format(3.71, 0.95, 0.0, 1e10) }}",
+      "1.00e+03|1.00000|2.e+00 4e+00|0.95|0.0|1.00e+10", NULL },
+    { "{{ '{0[0]}{}{1[k]}{}'.format('ab', {'k': 'v'}) }}", "aabv{'k': 'v'}", NULL },
+    { "{{ '{0}{}'.format(1, 2) }}", NULL, NULL },
+    { "{{ '{}{0}'.format(1, 2) }}", NULL, NULL },
+    { "{% filter length %}abc{% endfilter %}", NULL, NULL },
+    { "{{ 'a b-c'.splitlines(none) }}", NULL, NULL },
+    { "{{ [1, 2]|sort(reverse='a') }}", NULL, NULL },
+    { "{{ 'abc'|batch(1, 2, 3) }}", NULL, NULL },
+    { "{{ '{}'|truncate(5.5) }} {{ 'abcdefghijkl'|truncate(8.5, lee"
+      "way=0.25) }}",
+      NULL, NULL },
+    { "{{ 'the well-known e-mail--here a-b 3-4 a_b-c_d'|wordwrap(6)"
+      " }}",
+      "the\nwell-\nknown\ne-mail\n--here\na-b\n3-4\na_b-\nc_d", NULL },
+    { "{{ '<b class=\"x\">A long'|wordwrap(3) }}|{{ '\\tdddd!'|word"
+      "wrap(1) }}|{{ '  '|wordwrap(1) }}|{{ 'aaa bbbb'|wordwrap(3, "
+      "false) }}",
+      "<b \ncla\nss=\n\"x\"\n>A \nlon\ng|\t\nd\nd\nd\nd\n!||aaa\nbb"
+      "bb",
+      NULL },
+    { "{{ {}.items() in {1: 2} }}", NULL, NULL },
+    { "{{ 'x'|tojson(indent=1.5) }}{{ dict.anything(a=1) }}{{ dict["
+      "'x']([('k', 1)]) }}{{ dict.fromkeys('ab', 0) }}",
+      "\"x\"{'a': 1}{'k': 1}{'a': 0, 'b': 0}", NULL },
+    { "{{ [1, 'a', none, 1.5, true, 'A', 1]|unique|list }} {{ ['a',"
+      " 'B', 'A']|unique(true)|list }} {{ people|unique(attribute='"
+      "age')|map(attribute='name')|join }}",
+      "[1, 'a', None, 1.5] ['a', 'B', 'A'] Annbob", NULL },
+    { "{% for k, v in {'a': 1, 'b': 2}.items() if v > 1 %}{{ loop.i"
+      "ndex }}{{ k }}{% endfor %}{% for a in [[1, 2, 3]] %}{% set x"
+      ", y = a %}{% endfor %}",
+      NULL, NULL },
+    { "{{ 1 if false }}{{ (1 if false) is undefined }}{{ [1 if fals"
+      "e] }}",
+      "True[Undefined]", NULL },
+    { "{% set t = namespace(a=1) %}{% set t.b = 2 %}{{ t.a }}{{ t.b"
+      " }}{{ t.c is defined }}{{ t['a'] }}{{ t }}",
+      "12False1<Namespace {'a': 1, 'b': 2}>", NULL },
+    { "{% macro f() %}{{ x }}{% endmacro %}{% for x in [1] %}{{ f()"
+      " }}{% endfor %}{% set x = 2 %}{{ f() }}{% with x = 3 %}{{ f("
+      ") }}{% endwith %}",
+      "22", NULL },
+    { "{% if false %}{% set q = 1 %}{% endif %}{{ q is defined }}{%"
+      " for i in l %}{% if loop.first %}{% set q = i %}{% endif %}{"
+      "{ q is defined }}{% endfor %}\n",
+      "FalseTrueFalseFalse", NULL },
 };
 
 #endif

@@ -247,7 +247,7 @@ int jn_str_order(const struct str *a, const struct str *b) /* UTF-8 sorts as its
 {
     const uint32_t n = a->n < b->n ? a->n : b->n;
     const int order = n ? memcmp(a->data, b->data, n) : 0;
-    return order ? order : (a->n > b->n) - (a->n < b->n);
+    return order ? (order > 0) - (order < 0) : (a->n > b->n) - (a->n < b->n);
 }
 
 uint32_t jn_str_find(const struct str *s, const struct str *part, uint32_t from, uint32_t to)

@@ -62,7 +62,8 @@ struct dict *jn_dict_new(struct vm *m, uint32_t cap)
 
 void jn_check_key(struct vm *m, val key)
 {
-    if (key.kind == V_LIST || key.kind == V_DICT || key.kind == V_SLICE)
+    if (key.kind == V_LIST || key.kind == V_DICT || key.kind == V_SLICE ||
+        (key.kind == V_VIEW && key.aux != VIEW_VALUES))
         jn_fail(m, "unhashable type: '%s'", jn_type_name(key));
     if (key.kind != V_TUPLE) return;
     jn_deeper(m);

@@ -493,7 +493,11 @@ static bool step(struct vm *m, struct activation *a)
     case OP_LOAD: push(m, load(m, frame_at(a->frame, i->a), i->c)); break;
     case OP_STORE: a->frame->slots[i->c] = pop(x); break;
     case OP_EXPORT: x->exported[i->b] = a->frame->slots[i->c]; break;
-    case OP_PRINT: print(m, pop(x)); break;
+    case OP_PRINT:
+        if (i->a & PRINT_STRING && top(x)->kind != V_STRING)
+            jn_fail(m, "expected str, %s found", jn_type_name(*top(x)));
+        print(m, pop(x));
+        break;
     case OP_DATA: print(m, t->constants[i->c]); break;
     case OP_CAPTURE: capture(m); break;
     case OP_CAPTURED: push(m, captured(x)); break;

@@ -6,31 +6,40 @@ enum { NONE = UINT32_MAX };
 /* textwrap's own idea of space: ASCII's alone. */
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-static bool is_letter(uint32_t c) { return jn_char_is_word(c) && !(jn_char_flags(c) & (1u << 1)) && c != '_'; }
+static bool is_letter(uint32_t c) { return jn_char_is_word(c) && !(jn_char_flags(c) & (1u << 1)); }
 
-static uint32_t before(const struct str *s, uint32_t at)
+/* The character that ends at `at`, which moves to its beginning; 0 at the text's beginning. */
+static uint32_t step_back(const struct str *s, uint32_t *at)
 {
     uint32_t len;
-    if (!at) return 0;
-    do at--;
-    while (at && ((unsigned char)s->data[at] & 0xC0) == 0x80);
-    return jn_char_at(s, at, &len);
+    if (!*at) return 0;
+    do --*at;
+    while (*at && ((unsigned char)s->data[*at] & 0xC0) == 0x80);
+    return jn_char_at(s, *at, &len);
 }
 
-/* May a line end behind the hyphen at s[at]? Between letters: "well-known", not "3-4", "--option", "a-". */
-static bool breaks_at_hyphen(const struct str *s, uint32_t at, uint32_t begin, uint32_t end)
+static uint32_t before(const struct str *s, uint32_t at) { return step_back(s, &at); }
+
+static uint32_t step_on(const struct str *s, uint32_t *at)
 {
-    uint32_t len, next_len;
-    uint32_t p = at;
-    if (at <= begin || at + 1 >= end) return false;
-    const uint32_t left = before(s, p);
-    do p--;
-    while (p && ((unsigned char)s->data[p] & 0xC0) == 0x80);
-    const uint32_t left2 = p > begin ? before(s, p) : 0;
-    const uint32_t right = jn_char_at(s, at + 1, &len);
-    if (!is_letter(left) || !(is_letter(left2) || left2 == '-') || !is_letter(right)) return false;
-    const uint32_t right2 = at + 1 + len < end ? jn_char_at(s, at + 1 + len, &next_len) : 0;
-    return is_letter(right2) || right2 == '-';
+    uint32_t len;
+    if (*at >= s->n) return 0;
+    const uint32_t c = jn_char_at(s, *at, &len);
+    *at += len;
+    return c;
+}
+
+/* May a line end behind the hyphen at s[at]? Behind two letters, or letter-letter, and before two letters, or
+ * letter-letter: "well-known", not "3-4", "--option", "a-b". */
+static bool breaks_at_hyphen(const struct str *s, uint32_t at)
+{
+    uint32_t back = at, on = at + 1;
+    if (!is_letter(step_back(s, &back))) return false;
+    uint32_t c = step_back(s, &back);
+    if (c == '-') c = step_back(s, &back);
+    if (!is_letter(c) || !is_letter(step_on(s, &on))) return false;
+    c = step_on(s, &on);
+    return is_letter(c == '-' ? step_on(s, &on) : c);
 }
 
 struct chunk {
@@ -73,7 +82,7 @@ static struct chunk *chunks_of(struct vm *m, const struct str *s, bool hyphens, 
                 add_chunk(m, s, &chunks, n, &cap, begin, k);
                 add_chunk(m, s, &chunks, n, &cap, k, dashes);
                 begin = dashes;
-            } else if (dashes - k == 1 && breaks_at_hyphen(s, k, begin, end)) {
+            } else if (dashes - k == 1 && k > begin && breaks_at_hyphen(s, k)) {
                 add_chunk(m, s, &chunks, n, &cap, begin, k + 1);
                 begin = k + 1;
             }
@@ -85,10 +94,10 @@ static struct chunk *chunks_of(struct vm *m, const struct str *s, bool hyphens, 
     return chunks;
 }
 
-static bool blank(const struct str *s, const struct chunk *c)
+static bool blank(const struct str *s, uint32_t begin, uint32_t end)
 {
     uint32_t len;
-    for (uint32_t i = c->begin; i < c->end; i += len)
+    for (uint32_t i = begin; i < end; i += len)
         if (!jn_char_is_space(jn_char_at(s, i, &len))) return false;
     return true;
 }
@@ -97,7 +106,7 @@ static bool blank(const struct str *s, const struct chunk *c)
 static uint32_t long_word_end(const struct str *s, const struct chunk *c, int64_t room, bool hyphens)
 {
     const struct str word = { .data = s->data + c->begin, .n = c->end - c->begin };
-    uint32_t end = jn_str_byte(&word, room < 1 ? 1 : (uint32_t)room);
+    uint32_t end = jn_str_byte(&word, (uint32_t)room);
     if (hyphens && c->chars > room) {
         for (uint32_t i = end; i-- > 1;) {
             if (word.data[i] != '-') continue;
@@ -110,6 +119,39 @@ static uint32_t long_word_end(const struct str *s, const struct chunk *c, int64_
     return c->begin + end;
 }
 
+/* One line from chunks[*i] on: its bytes, without the space at its end. Where a word is cut but no room is left for any
+ * of it, textwrap adds an empty piece, so that the space before it stays: so do we. */
+static uint32_t wrap_line(struct vm *m, const struct str *s, struct chunk *chunks, uint32_t n, uint32_t *i,
+                          int64_t width, bool break_long, bool hyphens)
+{
+    const uint32_t first = *i;
+    uint32_t end = chunks[first].begin, last = end; /* last: where the line's last piece begins */
+    int64_t used = 0;
+    while (*i < n && used + chunks[*i].chars <= width) {
+        used += chunks[*i].chars;
+        last = chunks[*i].begin;
+        end = chunks[(*i)++].end;
+        jn_spend(m, 0);
+    }
+    if (*i < n && chunks[*i].chars > width) {
+        struct chunk *c = &chunks[*i];
+        if (break_long) {
+            last = end = c->begin;
+            if (used < width) {
+                end = c->begin = long_word_end(s, c, width - used, hyphens);
+                const struct str rest = { .data = s->data + c->begin, .n = c->end - c->begin, .chars = NONE };
+                c->chars = jn_str_chars(&rest);
+                if (c->begin == c->end) ++*i;
+            }
+        } else if (*i == first) {
+            last = c->begin;
+            end = c->end;
+            ++*i;
+        }
+    }
+    return blank(s, last, end) ? last : end;
+}
+
 val jn_str_wrap(struct vm *m, const struct str *s, int64_t width, bool break_long, const struct str *line_end,
                 bool hyphens)
 {
@@ -119,39 +161,13 @@ val jn_str_wrap(struct vm *m, const struct str *s, int64_t width, bool break_lon
     jn_buf_open(&b, m);
     if (width <= 0) jn_fail(m, "invalid width %lld (must be > 0)", (long long)width);
     for (uint32_t i = 0; i < n;) {
-        jn_spend(m, 0);
-        if (lines && blank(s, &chunks[i])) i++; /* no line begins with space, but the first */
+        if (lines && blank(s, chunks[i].begin, chunks[i].end)) i++; /* no line begins with space, but the first */
         if (i >= n) break;
         const uint32_t begin = chunks[i].begin;
-        uint32_t end = begin, last = i;
-        int64_t used = 0;
-        while (i < n && used + chunks[i].chars <= width) {
-            used += chunks[i].chars;
-            end = chunks[i++].end;
-        }
-        bool cut = false;
-        if (i < n && chunks[i].chars > width) {
-            if (break_long) {
-                const uint32_t at = long_word_end(s, &chunks[i], width < 1 ? 1 : width - used, hyphens);
-                if (width - used > 0 || used == 0) {
-                    end = at;
-                    chunks[i].begin = at;
-                    chunks[i].chars =
-                        jn_str_chars(&(struct str){ .data = s->data + at, .n = chunks[i].end - at, .chars = NONE });
-                    cut = true;
-                    if (chunks[i].begin == chunks[i].end) i++;
-                }
-            } else if (i == last) {
-                end = chunks[i++].end;
-            }
-        }
-        /* The last chunk of a line goes if it is space. */
-        if (!cut && i > last && blank(s, &chunks[i - 1])) end = chunks[i - 1].begin;
-        if (end <= begin && i == last) break;
-        if (end > begin) {
-            if (lines++) jn_buf_str(&b, line_end);
-            jn_buf_slice(&b, s, begin, end);
-        }
+        const uint32_t end = wrap_line(m, s, chunks, n, &i, width, break_long, hyphens);
+        if (end <= begin) continue;
+        if (lines++) jn_buf_str(&b, line_end);
+        jn_buf_slice(&b, s, begin, end);
     }
     return jn_buf_value(&b, s->markup);
 }
