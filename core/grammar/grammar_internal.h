@@ -24,11 +24,14 @@ enum node_kind {
     OF_STRING,   /* a: language of the content, from b to c characters */
     OF_OBJECT,   /* a: which of `objects` */
     OF_NAMES,    /* a: which of `objects`: the declared names as strings; part of its object alone */
-    OF_ARRAY     /* a: which of `arrays` */
+    OF_ARRAY,    /* a: which of `arrays` */
+    OF_SEEN      /* in frames alone: below an object, the hash of a name that came (in `at`) */
 };
+enum { SEEN_NODE = NODE_EMPTY + 1, BUILT_IN_NODES };
 enum {
-    NODE_NULLABLE = 1,  /* the empty text is in it */
-    NODE_PRODUCTIVE = 2 /* some text is */
+    NODE_NULLABLE = 1,   /* the empty text is in it */
+    NODE_PRODUCTIVE = 2, /* some text is */
+    NODE_UNIQUE = 4      /* a string that is a name of a family: must not come twice; `at` is its hash so far */
 };
 struct node {
     uint8_t kind, flags;

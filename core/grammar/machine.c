@@ -349,12 +349,21 @@ static bool name_any(struct grammar *g, const struct top *t, uint32_t first, uin
     return false;
 }
 
+/* The hash of a name with one character more. */
+static uint64_t add_to_name(uint64_t hash, uint32_t c)
+{
+    hash = (hash ^ (c + 1)) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ hash >> 29;
+}
+
 /* Character c of the content. LANG_NO: it cannot follow. */
 static enum lang_answer content_char(struct grammar *g, struct top *t, uint32_t c)
 {
     const struct node *n = &g->nodes[t->node];
     if (n->kind == OF_NAMES) return name_char(g, t, c) ? LANG_YES : LANG_NO;
+    if (n->flags & NODE_UNIQUE) t->at = add_to_name(t->at, c);
     if (n->a == LANG_EVERYTHING) {
+        if (n->flags & NODE_UNIQUE) return LANG_YES;
         if (t->at == n->c) return LANG_NO;
         if (n->c != LANG_UNBOUNDED || t->at < n->b) t->at++;
         return LANG_YES;
@@ -371,7 +380,7 @@ static enum lang_answer content_any(struct grammar *g, const struct top *t, uint
     const struct node *n = &g->nodes[t->node];
     if (first > last) return LANG_NO;
     if (n->kind == OF_NAMES) return name_any(g, t, first, last) ? LANG_YES : LANG_NO;
-    if (n->a == LANG_EVERYTHING) return t->at == n->c ? LANG_NO : LANG_YES;
+    if (n->a == LANG_EVERYTHING) return t->at == n->c && !(n->flags & NODE_UNIQUE) ? LANG_NO : LANG_YES;
     const enum lang_answer any = lang_next_any(g->langs, t->state, first, last);
     if (any == LANG_UNKNOWN) (void)machine_failed(g);
     return any;
@@ -465,10 +474,30 @@ static bool close_name(struct grammar *g, struct question *q, const struct top *
                               .at = at_phase(AT_COLON, o->order[word], count_of(f->at)) });
 }
 
+/* The frame below the names that came in an object. */
+static uint32_t below_names(struct grammar *g, uint32_t parent)
+{
+    while (parent && g->frames[parent].node == SEEN_NODE) parent = look_at(g, parent)->parent;
+    return parent;
+}
+
+/* The closing quote of a name of a family that must not come twice: the object goes on, and the name is remembered. */
+static bool close_unique(struct grammar *g, struct question *q, const struct top *t)
+{
+    const struct frame object = *look_at(g, t->parent);
+    uint32_t seen = object.parent;
+    for (; seen && look_at(g, seen)->node == SEEN_NODE; seen = g->frames[seen].parent)
+        if (g->frames[seen].at == t->at) return true;
+    seen = frame_push(g, SEEN_NODE, t->at, object.parent);
+    if (!seen) return false;
+    return emit(g, q, (struct top){ .node = object.node, .parent = seen, .state = g->space, .at = object.at });
+}
+
 static bool close_string(struct grammar *g, struct question *q, const struct top *t)
 {
     const struct node *n = &g->nodes[t->node];
     if (n->kind == OF_NAMES) return close_name(g, q, t);
+    if (n->flags & NODE_UNIQUE) return lang_accepts(g->langs, t->state) ? close_unique(g, q, t) : true;
     const bool done = n->a == LANG_EVERYTHING ? t->at >= n->b : lang_accepts(g->langs, t->state);
     return done ? emit_done(g, q, t->parent) : true;
 }
@@ -592,7 +621,7 @@ static bool read_object(struct grammar *g, struct question *q, const struct work
     if (phase == AT_VALUE) return enter_property(g, w, o);
     if (phase == AT_COLON) return is(q, ':') ? emit(g, q, moved(g, t, AT_VALUE, which, count)) : true;
     if (is(q, '}') && phase != AT_NEXT)
-        return o->properties[which].required_from || count < o->min ? true : emit_done(g, q, t->parent);
+        return o->properties[which].required_from || count < o->min ? true : emit_done(g, q, below_names(g, t->parent));
     if (phase == AT_AFTER)
         return is(q, ',') && more_may_come(o, which, count) ? emit(g, q, moved(g, t, AT_NEXT, which, count)) : true;
     return is(q, '"') ? open_name(g, q, t) : true;
@@ -653,6 +682,7 @@ static bool follow(struct grammar *g, struct question *q, const struct work *w)
     case OF_TOKEN: return read_token(g, q, t);
     case OF_STRING:
     case OF_NAMES: return read_string(g, q, t);
+    case OF_SEEN: return true; /* no top ever stands there */
     case OF_OBJECT: return read_object(g, q, w);
     case OF_ARRAY: return read_array(g, q, w);
     case OF_SEQUENCE:

@@ -218,7 +218,7 @@ static uint32_t choose(struct grammar *g, const struct masks *m, const struct to
     for (uint32_t i = 0; i < m->x->n_slices && !langs_status(g->langs, NULL); i++) {
         const struct slice *s = &m->x->slices[i];
         if (string && !inside_string(s)) continue;
-        if (string && n->a == LANG_EVERYTHING) {
+        if (string && n->a == LANG_EVERYTHING && !(n->flags & NODE_UNIQUE)) {
             *out = counted(n, t->at, m->x->longest);
             return i;
         }
@@ -330,7 +330,8 @@ static void push_place(struct grammar *g, struct masks *m, uint32_t node, uint64
 {
     const struct node *n = &g->nodes[node];
     uint32_t low = (uint32_t)at, high = (uint32_t)(at >> 32);
-    if (n->kind == OF_REPEAT || (n->kind == OF_STRING && n->a == LANG_EVERYTHING)) {
+    const bool counts = n->kind == OF_STRING && n->a == LANG_EVERYTHING && !(n->flags & NODE_UNIQUE);
+    if (n->kind == OF_REPEAT || counts) {
         low = left_of(m, n->b, n->c, at);
         high = 0;
     } else if (n->kind == OF_ARRAY) {

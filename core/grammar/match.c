@@ -233,8 +233,9 @@ wk_status grammar_match_mask(struct grammar_match *m, struct grammar_mask *out, 
 
 void grammar_figures(const struct grammar *g, struct grammar_figures *out)
 {
-    *out = (struct grammar_figures){
-        .nodes = g->n_nodes - 3, .states = langs_states(g->langs), .frames = g->live_frames, .bytes = grammar_bytes(g)
-    };
+    *out = (struct grammar_figures){ .nodes = g->n_nodes - BUILT_IN_NODES,
+                                     .states = langs_states(g->langs),
+                                     .frames = g->live_frames,
+                                     .bytes = grammar_bytes(g) };
     if (g->masks) masks_figures(g->masks, out);
 }

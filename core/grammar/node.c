@@ -60,6 +60,7 @@ wk_status grammar_open(struct grammar **out, const struct wk_err *err)
         (void)add(g, OF_NOTHING, 0, 0, 0);
         (void)add(g, OF_NOTHING, 0, 0, 0);
         (void)add(g, OF_EMPTY, 0, 0, 0);
+        (void)add(g, OF_SEEN, 0, 0, 0);
         grammar_set_space(g, &(struct grammar_space){ 20, 1 });
         if (g->status) status = wk_fail(err, g->status, "%s", g->why);
     }
@@ -293,8 +294,17 @@ static bool sort_names(struct grammar *g, const struct node_object *from, struct
     return sorted;
 }
 
+/* Further names count towards the least number only if they differ, so then they are remembered. */
+static bool needs_unique(const struct node_object *from)
+{
+    size_t required = 0;
+    for (size_t i = 0; i < from->n_properties; i++) required += from->properties[i].required;
+    return from->min > required;
+}
+
 static bool fill_object(struct grammar *g, const struct node_object *from, struct object *o)
 {
+    const uint8_t flags = needs_unique(from) ? NODE_UNIQUE : 0;
     for (uint32_t i = 0; i < o->n; i++) {
         if (!from->properties[i].value || from->properties[i].value >= g->n_nodes) return false;
         o->properties[i].value = from->properties[i].value;
@@ -304,6 +314,7 @@ static bool fill_object(struct grammar *g, const struct node_object *from, struc
         const node_id name = node_string(g, from->families[i].names, 0, NODE_UNBOUNDED);
         if (!name || !from->families[i].value || from->families[i].value >= g->n_nodes) return false;
         if (name == NODE_NOTHING || from->families[i].value == NODE_NOTHING) continue;
+        g->nodes[name].flags |= flags;
         o->families[o->n_families++] = (struct family){ name, from->families[i].value };
     }
     return sort_names(g, from, o);

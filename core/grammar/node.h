@@ -75,7 +75,7 @@ node_id node_string(struct grammar *g, lang_id content, uint32_t min, uint32_t m
 /* Declared properties come in this order, each at most once, required ones always. Then, in any number, further ones:
  * the name decides the family. Names of a family exclude all declared names (subtract them: lang_minus(family,
  * lang_words(...))); families may overlap, then any of their values fits. A property whose value is NODE_NOTHING never
- * comes. min, max: properties in all. No name comes twice. */
+ * comes. min, max: properties in all. Where min asks for further ones, no name comes twice. */
 struct node_property {
     const char *name; /* decoded UTF-8; may hold NUL */
     size_t len;

@@ -64,6 +64,7 @@ static uint8_t judge(struct grammar *g, const struct node *n)
     case OF_EMPTY: return NODE_NULLABLE | NODE_PRODUCTIVE;
     case OF_LITERAL:
     case OF_TOKEN:
+    case OF_SEEN:
     case OF_NAMES: return NODE_PRODUCTIVE;
     case OF_TEXT:
         if (lang_accepts(g->langs, n->a)) return NODE_NULLABLE | NODE_PRODUCTIVE;

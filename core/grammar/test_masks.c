@@ -129,7 +129,7 @@ static struct grammar *random_grammar(const struct tokenizer *t, bool *tokens)
                                                 { "a", 1, values[draw(4)], draw(2) } };
     static const struct lang_word names[] = { { "name", 4 }, { "id", 2 }, { "b", 1 }, { "a", 1 } };
     const struct node_family other = { lang_not(x, lang_words(x, names, 4)), values[draw(4)] };
-    const struct node_object object = { properties, 4, &other, draw(2), 0, 4 + draw(3) };
+    const struct node_object object = { properties, 4, &other, draw(2), draw(4), 4 + draw(3) };
     const node_id record = node_object(g, &object);
     const struct node_array array = {
         .prefix = values, .n_prefix = draw(3), .rest = record, .min = draw(3), .max = 2 + draw(30)

@@ -440,6 +440,9 @@ static void test_objects(void **state)
         { 3, 3, "{\"ab\":1,\"x\":2}", 13 },
         { 3, 3, "{\"ab\":1,\"x\":2,\"y", 15 },
         { 3, 3, "{\"ab\":1,\"x\":2,\"xx\":2}", WHOLE },
+        { 3, 3, "{\"ab\":1,\"x\":2,\"x\":2}", 16 }, /* the same name does not count twice */
+        { 3, NODE_UNBOUNDED, "{\"ab\":1,\"xy\":2,\"x\":2,\"\\u0078y\":2}", 29 },
+        { 3, NODE_UNBOUNDED, "{\"ab\":1,\"xy\":2,\"x\":2,\"xyx\":2}", WHOLE },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct grammar *g = opened();
