@@ -200,6 +200,8 @@ struct reading {
 };
 /* Begins with copies of a position's tops, in an empty list. False: no memory. */
 bool machine_load(struct grammar *g, const struct position *p, struct tops *list, struct reading *r);
+/* One more byte of a character above ASCII, the first (from->need is 0) or a later one: false: it cannot be. */
+bool machine_partial(const struct reading *from, unsigned char byte, struct reading *to);
 /* LANG_YES: `to` is what follows (its tops perhaps those of `from`); LANG_NO: the byte cannot follow. */
 enum lang_answer machine_byte(struct grammar *g, struct tops *list, const struct reading *from, unsigned char byte,
                               struct reading *to);

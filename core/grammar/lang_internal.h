@@ -56,6 +56,7 @@ struct partition {
     uint32_t n_classes;
     uint32_t chain;
     uint16_t ascii[128];
+    bool alike_above; /* all characters above ASCII are of one class */
 };
 enum { CLASS_NONE = 0xFFFF, MAX_CLASSES = 0xFFFE, LANG_MAX_PROPERTIES = 32, LANG_MAX_NAME = 40 };
 
@@ -121,6 +122,18 @@ lang_id lang_from_set(struct langs *x, uint32_t set);
 lang_id lang_multiple(struct langs *x, uint32_t divisor, uint32_t rest, uint32_t where, uint32_t places);
 lang_id lang_words_from(struct langs *x, uint32_t table, uint32_t first, uint32_t last, uint32_t depth);
 
+/* lang_next where the transition is known, and of an ASCII character; otherwise that. */
+static inline lang_id lang_next_ascii(struct langs *x, lang_id state, uint32_t c)
+{
+    const uint32_t row = x->exprs[state].row;
+    if (!row) return lang_next(x, state, c);
+    const uint32_t next = x->rows.list[row + 1 + x->partitions[x->rows.list[row]].ascii[c]];
+    const bool known = next == LANG_NOTHING || x->exprs[next].flags & (EXPR_ACCEPTS | EXPR_POSITIVE | EXPR_LIVE);
+    return next && known ? next : lang_next(x, state, c);
+}
+/* The state behind every character above ASCII, if it is the same for all of them; LANG_NONE: it is not, or a
+ * failure. */
+lang_id lang_next_above(struct langs *x, lang_id state);
 /* States behind any character of a set's ranges (ascending), from states in[0..n), each once, at most cap. *live,
  * *dead: was there a character with a text behind it, or without? UINT32_MAX: more than cap, or a failure. */
 uint32_t lang_next_set(struct langs *x, const lang_id *in, uint32_t n, const struct lang_range *set, uint32_t n_set,

@@ -311,6 +311,9 @@ static void fill_ascii(const struct langs *x, struct partition *p)
         if (j + 1 < p->n && starts[j + 1] <= c) j++;
         p->ascii[c] = (uint16_t)classes[j];
     }
+    p->alike_above = true;
+    for (uint32_t j = interval_of(x, p, 0x80), first = classes[j]; j < p->n; j++)
+        p->alike_above &= classes[j] == first || classes[j] == CLASS_NONE;
 }
 
 /* A new partition for the sets that lie at the end of `numbers`. */
@@ -499,6 +502,13 @@ lang_id lang_next(struct langs *x, lang_id state, uint32_t c)
     if (class == CLASS_NONE) return LANG_NOTHING;
     const lang_id next = step(x, state, row, class, c);
     return next ? live_state(x, next) : LANG_NONE;
+}
+
+lang_id lang_next_above(struct langs *x, lang_id state)
+{
+    if (state == LANG_EVERYTHING) return state;
+    const uint32_t row = row_of(x, state);
+    return row && x->partitions[x->rows.list[row]].alike_above ? lang_next(x, state, 0x80) : LANG_NONE;
 }
 
 enum lang_answer lang_next_any(struct langs *x, lang_id state, uint32_t first, uint32_t last)

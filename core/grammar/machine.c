@@ -812,23 +812,30 @@ static enum lang_answer read_character(struct grammar *g, struct tops *list, con
     return to->n ? LANG_YES : LANG_NO;
 }
 
+bool machine_partial(const struct reading *from, unsigned char byte, struct reading *to)
+{
+    uint32_t first, last;
+    *to = *from;
+    if (from->need) {
+        if ((byte & 0xC0) != 0x80) return false;
+        to->value = from->value << 6 | (byte & 0x3F);
+        to->need--;
+    } else {
+        if (byte < 0xC2 || byte > 0xF4) return false;
+        to->length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
+        to->value = byte & (0x7Fu >> to->length);
+        to->need = (uint8_t)(to->length - 1);
+    }
+    return !to->need || range_of(to, &first, &last);
+}
+
 enum lang_answer machine_byte(struct grammar *g, struct tops *list, const struct reading *from, unsigned char byte,
                               struct reading *to)
 {
     uint32_t first, last;
     if (!from->need && byte < 0x80) return read_character(g, list, from, byte, to);
-    *to = *from;
-    if (from->need) {
-        if ((byte & 0xC0) != 0x80) return LANG_NO;
-        to->value = from->value << 6 | (byte & 0x3F);
-        to->need--;
-    } else {
-        to->length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
-        if (byte < 0xC2 || byte > 0xF4) return LANG_NO;
-        to->value = byte & (0x7Fu >> to->length);
-        to->need = (uint8_t)(to->length - 1);
-    }
+    if (!machine_partial(from, byte, to)) return LANG_NO;
     if (!to->need) return read_character(g, list, from, to->value, to);
-    if (!range_of(to, &first, &last)) return LANG_NO;
+    (void)range_of(to, &first, &last);
     return machine_can(g, list->list + from->first, from->n, first, last);
 }

@@ -40,9 +40,11 @@ struct cache_entry {
 struct masks {
     const struct grammar_index *x;
     struct reading *levels; /* [longest + 1] */
-    struct tops tops;
-    uint64_t *bits;     /* the mask being made */
-    uint64_t *ordinary; /* tokens that have bytes */
+    lang_id *states;        /* [longest + 1] */
+    uint8_t *kinds;         /* [longest + 1]: enum level */
+    struct tops tops;       /* [longest + 1] for levels that were inside, and then what the machine adds */
+    uint64_t *bits;         /* the mask being made */
+    uint64_t *ordinary;     /* tokens that have bytes */
     struct kept_mask kept[MAX_MASKS];
     uint32_t hand;
     uint64_t last_serial;
@@ -58,6 +60,8 @@ void masks_close(struct masks *m)
     if (!m) return;
     for (uint32_t i = 0; i < MAX_MASKS; i++) free(m->kept[i].bits);
     free(m->levels);
+    free(m->states);
+    free(m->kinds);
     free(m->tops.list);
     free(m->bits);
     free(m->ordinary);
@@ -87,11 +91,16 @@ wk_status masks_use(struct grammar *g, const struct grammar_index *x, const stru
     if (!m) return wk_fail(err, WK_NO_MEMORY, "no memory for masks");
     m->x = x;
     m->levels = malloc((x->longest + 1) * sizeof *m->levels);
+    m->states = malloc((x->longest + 1) * sizeof *m->states);
+    m->kinds = malloc((x->longest + 1) * sizeof *m->kinds);
+    m->tops.cap = x->longest + 1 + 2 * GRAMMAR_MAX_STACKS;
+    m->tops.list = malloc(m->tops.cap * sizeof *m->tops.list);
     m->bits = malloc(x->words * sizeof *m->bits);
     m->ordinary = calloc(x->words, sizeof *m->ordinary);
     m->entries = malloc(MAX_ENTRIES * sizeof *m->entries);
     m->buckets = calloc(BUCKETS, sizeof *m->buckets);
-    if (!m->levels || !m->bits || !m->ordinary || !m->entries || !m->buckets) {
+    if (!m->levels || !m->states || !m->kinds || !m->tops.list || !m->bits || !m->ordinary || !m->entries ||
+        !m->buckets) {
         masks_close(m);
         return wk_fail(err, WK_NO_MEMORY, "no memory for masks");
     }
@@ -124,13 +133,81 @@ static void allow(struct masks *m, uint32_t id)
     for (uint32_t next = id + 1; next; next = m->x->same[next - 1]) set_bit(m->bits, next - 1);
 }
 
-/* Allows the tokens of a tree that can follow levels[0]. False: a failure. */
-static bool walk(struct grammar *g, struct masks *m, const struct trie *t)
+/* What the walk knows of a level. */
+enum level {
+    GENERAL,       /* levels[] and tops */
+    INSIDE,        /* a string's content or a text, by the state of its automaton: states[] */
+    INSIDE_PARTIAL /* behind a part of a character, which will lead to states[] whatever it is */
+};
+
+/* Is all that a walk from this top reads first told by its automaton? */
+static bool is_inside(const struct grammar *g, const struct top *t)
 {
-    for (uint32_t i = 0; i < t->n;) {
-        const struct trie_node *n = &t->nodes[i];
-        const enum lang_answer fits =
-            machine_byte(g, &m->tops, &m->levels[n->depth - 1], n->byte, &m->levels[n->depth]);
+    const struct node *n = &g->nodes[t->node];
+    if (n->kind == OF_TEXT) return true;
+    return n->kind == OF_STRING && !(n->flags & NODE_UNIQUE) && n->a != LANG_EVERYTHING &&
+           string_phase_of(t) == STRING_BODY;
+}
+
+/* One byte behind level d - 1, which is inside t's automaton. LANG_UNKNOWN: the machine has to say. */
+static enum lang_answer inside_byte(struct grammar *g, struct masks *m, const struct top *t, uint32_t d, uint8_t byte)
+{
+    const bool string = g->nodes[t->node].kind == OF_STRING;
+    const lang_id state = m->states[d - 1];
+    struct reading *to = &m->levels[d];
+    if (m->kinds[d - 1] == INSIDE_PARTIAL) {
+        if (!machine_partial(&m->levels[d - 1], byte, to)) return LANG_NO;
+        m->kinds[d] = to->need ? INSIDE_PARTIAL : INSIDE;
+        m->states[d] = state;
+        return LANG_YES;
+    }
+    /* A text that may end here is left as well. */
+    if (!string && lang_accepts(g->langs, state)) return LANG_UNKNOWN;
+    if (string && (byte == '"' || byte == '\\')) return LANG_UNKNOWN;
+    if (string && byte < 0x20) return LANG_NO;
+    const lang_id next = byte < 0x80 ? lang_next_ascii(g->langs, state, byte) : lang_next_above(g->langs, state);
+    if (next == LANG_NOTHING) return LANG_NO;
+    if (next == LANG_NONE || (next == LANG_EMPTY && !string)) return LANG_UNKNOWN;
+    m->states[d] = next;
+    m->kinds[d] = byte < 0x80 ? INSIDE : INSIDE_PARTIAL;
+    const struct reading none = { .n = 0 };
+    return byte < 0x80 || machine_partial(&none, byte, to) ? LANG_YES : LANG_NO;
+}
+
+/* One byte behind level d - 1 by the machine, which wants to see the level's stacks. */
+static enum lang_answer general_byte(struct grammar *g, struct masks *m, const struct top *t, uint32_t d, uint8_t byte)
+{
+    if (m->kinds[d - 1] == INSIDE) {
+        m->tops.list[d - 1] = *t;
+        m->tops.list[d - 1].state = m->states[d - 1];
+        m->levels[d - 1] = (struct reading){ .first = d - 1, .n = 1, .end = m->x->longest + 1 };
+    }
+    m->kinds[d] = GENERAL;
+    return machine_byte(g, &m->tops, &m->levels[d - 1], byte, &m->levels[d]);
+}
+
+static enum lang_answer walk_byte(struct grammar *g, struct masks *m, const struct top *t, uint32_t d, uint8_t byte)
+{
+    const enum lang_answer fits = m->kinds[d - 1] == GENERAL ? LANG_UNKNOWN : inside_byte(g, m, t, d, byte);
+    return fits == LANG_UNKNOWN ? general_byte(g, m, t, d, byte) : fits;
+}
+
+/* The first level: top t, with the position's partial character. */
+static void begin_walk(struct grammar *g, struct masks *m, const struct position *p, const struct top *t)
+{
+    m->tops.list[0] = *t;
+    m->levels[0] =
+        (struct reading){ .n = 1, .end = m->x->longest + 1, .value = p->value, .need = p->need, .length = p->length };
+    m->states[0] = t->state;
+    m->kinds[0] = !p->need && is_inside(g, t) ? INSIDE : GENERAL;
+}
+
+/* Allows the tokens of a tree that can follow top t. False: a failure. */
+static bool walk(struct grammar *g, struct masks *m, const struct trie *tree, const struct top *t)
+{
+    for (uint32_t i = 0; i < tree->n;) {
+        const struct trie_node *n = &tree->nodes[i];
+        const enum lang_answer fits = walk_byte(g, m, t, n->depth, n->byte);
         if (fits == LANG_UNKNOWN) return false;
         if (fits == LANG_NO) {
             i = n->skip;
@@ -143,12 +220,11 @@ static bool walk(struct grammar *g, struct masks *m, const struct trie *t)
 }
 
 /* Allows one token if it can follow. */
-static bool try_token(struct grammar *g, struct masks *m, uint32_t id)
+static bool try_token(struct grammar *g, struct masks *m, uint32_t id, const struct top *t)
 {
     const struct token_bytes b = m->x->bytes[id];
     for (size_t i = 0; i < b.len; i++) {
-        const enum lang_answer fits =
-            machine_byte(g, &m->tops, &m->levels[i], (unsigned char)b.data[i], &m->levels[i + 1]);
+        const enum lang_answer fits = walk_byte(g, m, t, (uint32_t)i + 1, (uint8_t)b.data[i]);
         if (fits != LANG_YES) return fits == LANG_NO;
     }
     allow(m, id);
@@ -228,17 +304,18 @@ static uint32_t choose(struct grammar *g, const struct masks *m, const struct to
 }
 
 /* Allows what of a slice can follow, and walks the rest. */
-static bool walk_slice(struct grammar *g, struct masks *m, const struct slice *s, const struct passage *p)
+static bool walk_slice(struct grammar *g, struct masks *m, const struct slice *s, const struct passage *p,
+                       const struct top *t)
 {
     const uint32_t k = p->all ? 0 : p->up_to < SLICE_LENGTHS ? p->up_to : SLICE_LENGTHS;
     for (uint32_t w = 0; w < m->x->words && (p->all || k); w++) m->bits[w] |= s->up_to[k][w];
     for (uint32_t i = 0; i < s->n_longer && !p->all; i++) {
         if (s->lengths[i] <= p->up_to)
             allow(m, s->longer[i]);
-        else if (!p->longer_fail && !try_token(g, m, s->longer[i]))
+        else if (!p->longer_fail && !try_token(g, m, s->longer[i], t))
             return false;
     }
-    return walk(g, m, &s->rest);
+    return walk(g, m, &s->rest, t);
 }
 
 /* ---- making a mask --------------------------------------------------------------------------------------------------
@@ -274,19 +351,16 @@ static bool try_named(struct grammar *g, struct masks *m, const struct position 
 static bool walk_stack(struct grammar *g, struct masks *m, const struct position *p, const struct top *t)
 {
     struct passage passage;
-    m->tops.list[0] = *t;
-    m->tops.n = 1;
-    m->levels[0] = (struct reading){ .n = 1, .end = 1, .value = p->value, .need = p->need, .length = p->length };
+    begin_walk(g, m, p, t);
     const uint32_t slice = p->need ? NOT_A_SLICE : choose(g, m, t, &passage);
     if (langs_status(g->langs, NULL)) return machine_failed(g);
-    return slice == NOT_A_SLICE ? walk(g, m, &m->x->all) : walk_slice(g, m, &m->x->slices[slice], &passage);
+    return slice == NOT_A_SLICE ? walk(g, m, &m->x->all, t) : walk_slice(g, m, &m->x->slices[slice], &passage, t);
 }
 
 /* A token can follow if it can follow one of the stacks: each is walked for itself, so that each has its slice. */
 static bool make_mask(struct grammar *g, struct masks *m, const struct position *p)
 {
     memset(m->bits, 0, m->x->words * sizeof *m->bits);
-    if (!machine_load(g, p, &m->tops, &m->levels[0])) return false;
     for (uint32_t i = 0; i < p->n; i++)
         if (!walk_stack(g, m, p, &p->tops[i])) return false;
     if (p->need) return true;
